@@ -1,0 +1,29 @@
+#include "common/base/error.h"
+
+namespace automap {
+
+const char* to_string(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kUsage: return "usage";
+    case ErrorKind::kConfig: return "config";
+    case ErrorKind::kData: return "data";
+    case ErrorKind::kIo: return "io";
+    case ErrorKind::kInfeasible: return "infeasible";
+    case ErrorKind::kInternal: return "internal";
+  }
+  return "internal";
+}
+
+int exit_code(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kUsage:
+    case ErrorKind::kConfig: return 2;
+    case ErrorKind::kData:
+    case ErrorKind::kIo: return 3;
+    case ErrorKind::kInfeasible: return 4;
+    case ErrorKind::kInternal: return 1;
+  }
+  return 1;
+}
+
+}  // namespace automap

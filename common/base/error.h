@@ -1,0 +1,42 @@
+// The one exception type of the project.
+//
+// Throw it where the fact is known: say what is wrong, where (file:line:column when there is one), what was
+// expected and, in `hint`, what to do about it. Only run_main (common/base/cli.h) catches it for good.
+// Expected outcomes (no plan fits, end of data, propagation got stuck) are return values, never exceptions.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace automap {
+
+enum class ErrorKind {
+  kUsage,       // wrong flags or arguments                      -> exit 2
+  kConfig,      // a config, cluster or options file is wrong    -> exit 2
+  kData,        // an input file cannot be understood            -> exit 3
+  kIo,          // a file cannot be read or written              -> exit 3
+  kInfeasible,  // the question has no feasible answer           -> exit 4
+  kInternal,    // a bug in AutoMap                              -> exit 1
+};
+
+// "usage", "config", "data", "io", "infeasible", "internal": the `kind` of a JSON error document.
+const char* to_string(ErrorKind kind);
+
+// The exit code of a process that ends with an error of this kind (docs/exit-codes.md).
+int exit_code(ErrorKind kind);
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message, std::string hint = "")
+      : std::runtime_error(message), kind_(kind), hint_(std::move(hint)) {}
+
+  ErrorKind kind() const { return kind_; }
+  // What the user can do; may be empty.
+  const std::string& hint() const { return hint_; }
+
+ private:
+  ErrorKind kind_;
+  std::string hint_;
+};
+
+}  // namespace automap

@@ -1,0 +1,49 @@
+// The machines a plan is made for. File form `automap.cluster/1`: docs/formats/cluster.md.
+// GB = 1e9 bytes, GiB = 2^30 bytes. Devices are numbered server by server in file order (the linear device order).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace automap::pipeline {
+
+struct DeviceType {
+  double memory_gib = 0;
+  double relative_speed = 1;                  // against the device the profile was made for; 2 = twice as fast
+  std::map<std::string, double> peak_tflops;  // "f32", "f16", ...; may be empty
+  double memory_gbytes_per_s = 0;             // 0 when not given
+};
+
+struct ServerGroup {
+  int count = 1;                  // equal servers in a row
+  int devices = 1;                // devices in each
+  double intra_gbytes_per_s = 0;  // between two devices of one server
+  double inter_gbytes_per_s = 0;  // of the server's network port; a link between two servers has the smaller one
+  std::string device;             // key into Cluster::devices
+};
+
+struct Cluster {
+  std::string name;
+  std::vector<ServerGroup> servers;
+  double intra_latency_us = 0;
+  double inter_latency_us = 0;
+  std::map<std::string, DeviceType> devices;
+
+  int num_devices() const;
+  int num_servers() const;
+};
+
+// Reads a cluster from JSON text. Throws Error(kConfig) naming `source`, the key and what was expected.
+Cluster parse_cluster(std::string_view json_text, const std::string& source);
+// A preset name ("config-a", "config-b", "config-c", ...) or a path. Unknown names list the presets.
+Cluster load_cluster(const std::string& name_or_path);
+std::vector<std::string> cluster_preset_names();
+// The `automap.cluster/1` document.
+std::string to_json_text(const Cluster& cluster);
+// Throws Error(kConfig) naming `source` on anything out of range (zero devices, negative bandwidth, ...).
+void check_cluster(const Cluster& cluster, const std::string& source);
+
+}  // namespace automap::pipeline

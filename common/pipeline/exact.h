@@ -1,0 +1,66 @@
+// Exact pipeline planning: the plan that minimizes V over given pivots and device cuts, with a proof.
+// Suffix labels (X, P, Y) from the last stage backward; docs/exact-solver.md explains dominance and bounds.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "common/pipeline/cost.h"
+#include "common/pipeline/plan.h"
+#include "common/pipeline/problem.h"
+
+namespace automap::pipeline {
+
+struct ExactOptions {
+  int min_stages = 1;
+  int max_stages = 16;
+  Schedule schedule = Schedule::k1f1b;
+  // Instruction cuts that may be used, ascending, within 1..n-1. Empty: every one.
+  std::vector<int> pivots;
+  // When given (corridor refinement): allowed instruction cuts and device cuts of boundary s = 1..S-1, ascending;
+  // needs min_stages == max_stages and replaces `pivots`.
+  std::vector<std::vector<int>> boundary_pivots;
+  std::vector<std::vector<int>> boundary_device_cuts;
+  int k_best = 1;  // plans to return per stage count, different from one another
+  double time_limit_s = std::numeric_limits<double>::infinity();
+  // Only plans with V < upper_bound_ms are of interest (an incumbent from elsewhere).
+  double upper_bound_ms = std::numeric_limits<double>::infinity();
+  std::function<bool()> cancelled;  // polled; true stops as if the time were over
+};
+
+struct ExactStageResult {
+  int stages = 0;
+  std::vector<Plan> plans;   // best first, at most k_best; empty: none feasible (or none below upper_bound_ms)
+  std::vector<double> value_ms;
+  bool proven = false;       // plans.front() is optimal over the pivots (or, when empty, there is none)
+  double lower_bound_ms = 0; // valid for this stage count over the pivots; = value of the best plan when proven
+};
+
+struct ExactResult {
+  std::vector<ExactStageResult> by_stages;  // min_stages .. max_stages (clipped to D and pivots + 1)
+  const ExactStageResult* best() const;     // smallest value over all stage counts, or nullptr
+  bool proven() const;                      // every stage count is
+};
+
+ExactResult solve_exact(const Problem& problem, const ExactOptions& options);
+
+// Pivots i_k = floor(k*n/grid), k = 1..grid, without 0, n and duplicates (design row; paper 4.5.1).
+std::vector<int> grid_pivots(int num_instructions, int grid);
+
+// The exact program restricted to +-pivot_radius pivots and +-device_radius device cuts around `plan`, repeated
+// until it moves no more. Never returns a longer or infeasible plan when `plan` is feasible.
+Plan refine_in_corridor(const Problem& problem, Plan plan, int pivot_radius = 8, int device_radius = 2);
+
+// A lower bound on V over every instruction-level plan of min_stages..max_stages stages under either of the given
+// schedules, and how it was obtained.
+struct LowerBound {
+  double ms = 0;
+  const char* method = "";  // "exact over all cuts", "bucket relaxation", "balance"
+};
+LowerBound lower_bound_all_cuts(const Problem& problem, const std::vector<Schedule>& schedules, int min_stages,
+                                int max_stages, double incumbent_ms, double time_limit_s);
+
+}  // namespace automap::pipeline
