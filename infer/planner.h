@@ -1,0 +1,123 @@
+// The planner behind automap-infer: asks the planners of common/pipeline for plans, polishes them, and says how good
+// the best one is and what limits it. A library: it prints nothing and knows no files.
+//
+// How the plan is chosen
+//   Every planner proposes plans ("candidates"). `exact` and `bound` search the grid, then (refine) move to
+//   instruction granularity in a corridor; `balanced`, `uniform` and `local-search` work on instructions at once.
+//   `auto` runs all of them for every stage count and schedule allowed, data parallelism (S = 1) included, adds the
+//   exact solver's k best, and polishes the best with moves judged by the objective. The shortest candidate under the
+//   objective wins; ties go to the smaller V, then to fewer stages, then to 1f1b, then to the earlier planner.
+//   So with the same request, and enough time, `auto` is never longer than any single planner.
+//
+// Two lengths, one certificate
+//   step_ms is V of the plan in the request's value form; simulated_step_ms is what the event simulation says.
+//   lower_bound_ms bounds V of *all* instruction-level plans of the stage counts and schedules asked for, memory and
+//   variables respected; gap = step_ms / lower_bound_ms - 1 therefore says how far V of this plan can at most be above
+//   the smallest V. It is no bound on the simulation: V counts the exposed all-reduce as a separate maximum, so a
+//   simulated step may be shorter than V (and, in principle, than lower_bound_ms), and mostly it is longer.
+//   With the objective `simulated` a plan of larger V but shorter simulation is preferred: its gap is honest, not 0.
+//
+// Time
+//   Anytime: cheap planners first, every later part stops at the deadline with what it has. At least one plan is
+//   always tried, however small the limit. Work is counted, not timed, so the same request gives the same plan on
+//   every machine, unless the deadline cut something short (`cut_by_time`).
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/pipeline/cost.h"
+#include "common/pipeline/plan.h"
+#include "common/pipeline/problem.h"
+
+namespace automap::infer {
+
+enum class PlannerKind { kAuto, kExact, kBound, kBalanced, kUniform, kLocalSearch, kDataParallel };
+
+// "auto", "exact", "bound", "balanced", "uniform", "local-search", "data-parallel".
+const char* to_string(PlannerKind planner);
+// The inverse; nullopt for any other text.
+std::optional<PlannerKind> parse_planner(std::string_view name);
+// The planners a user may ask for, in the order they run in.
+std::vector<PlannerKind> all_planners();
+
+enum class Objective { kValue, kSimulated };
+const char* to_string(Objective objective);  // "value", "simulated"
+
+struct PlanRequest {
+  int stages = 0;       // 0: the planner chooses, 1..max_stages; else exactly this many
+  int max_stages = 16;  // when stages == 0; clipped to the devices and instructions there are
+  // Schedules to try, the earlier preferred on ties. --schedule auto = {k1f1b, k1f1bOverlap}.
+  std::vector<pipeline::Schedule> schedules = {pipeline::Schedule::k1f1b};
+  PlannerKind planner = PlannerKind::kAuto;
+  // Not given: simulated for `auto`, value for every other planner.
+  std::optional<Objective> objective;
+  int beam = 16;                    // width of `bound`; 1 = greedy
+  int grid = 128;                   // pivots the exact solver and `bound` see; 0 = every instruction
+  int k_best = 8;                   // plans per stage count and schedule taken from the exact solver
+  bool refine = true;               // corridor refinement from the grid to instructions (and, in `auto`, polishing)
+  double time_limit_s = 2;          // of the whole call; infinity = none
+  bool lower_bound = true;          // also compute lower_bound_ms
+  bool all_planners = false;        // with a single planner: run the others too and list them as alternatives
+  std::function<bool()> cancelled;  // polled; true acts as if the time were over
+};
+
+// What one planner came to: its best plan under the objective over all stage counts and schedules.
+struct Alternative {
+  std::string planner;
+  int stages = 0;
+  double step_ms = 0;  // V
+  double simulated_step_ms = 0;
+  double planning_ms = 0;  // spent by this planner, all stage counts
+  pipeline::Plan plan;
+};
+
+// One thing that makes the step as long as it is, the largest first.
+struct PlanLimit {
+  enum class Kind { kStage, kTransfer, kRoundTrip, kAllReduce };
+  Kind kind = Kind::kStage;
+  int stage = 0;     // 1-based; a transfer leaves this stage
+  double ms = 0;     // part of V it stands for
+  double share = 0;  // ms / V
+  std::string text;  // "stage 3 computes 12.3 ms per micro-batch; its 15 steady steps are 71 % of the step"
+};
+const char* to_string(PlanLimit::Kind kind);  // "stage", "transfer", "round-trip", "all-reduce"
+
+struct PlanResult {
+  // Empty: nothing fits; then `infeasible` says why and only planning_ms and cut_by_time are filled.
+  std::optional<pipeline::Plan> plan;
+  std::string planner;  // who proposed it: "exact", "exact+refine", "balanced+polish", ...
+  Objective objective = Objective::kSimulated;
+  double step_ms = 0;
+  double simulated_step_ms = 0;
+  // Without the time or the wish to compute one: 0 and "".
+  double lower_bound_ms = 0;
+  std::string lower_bound_method;
+  double gap = 0;  // step_ms / lower_bound_ms - 1; 0 when there is no bound
+  double planning_ms = 0;
+  bool cut_by_time = false;  // the deadline (or `cancelled`) cut a planner, the polishing or the bound short
+  // Best plan of every planner that ran and found one, in the order of all_planners(); data-parallel, when S = 1 was
+  // allowed and fits, is among them. The winner's own planner is listed, too.
+  std::vector<Alternative> alternatives;
+  std::vector<PlanLimit> limits;
+  // Sentences for people: what is missing at best, in GiB, stage by stage count. Empty when there is a plan.
+  std::string infeasible;
+  // The least memory a device must have so that some plan fits, bytes, and what the cluster's devices have there; 0
+  // when memory is not the reason.
+  double least_memory_bytes = 0;
+  double available_memory_bytes = 0;
+};
+
+// Throws Error(kUsage) on a request that asks for the impossible whatever the numbers are: more stages than devices or
+// than instructions, no schedule, a beam, grid, k_best or max_stages out of range, a time limit that is not positive.
+// A plan that does not fit in memory is an answer (result.plan empty), not an error.
+PlanResult make_plan(const pipeline::Problem& problem, const PlanRequest& request);
+
+// What limits a plan, by V's own terms (docs/cost-model.md): the path term that attains the maximum and the exposed
+// all-reduce, with numbers. At least one entry; shares need not sum to 1.
+std::vector<PlanLimit> plan_limits(const pipeline::Problem& problem, const pipeline::Plan& plan);
+
+}  // namespace automap::infer
