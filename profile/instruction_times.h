@@ -1,0 +1,30 @@
+// How long each instruction of a module takes on one device: the bridge between a device model and the profiler.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/graph/graph.h"
+
+namespace automap::profile {
+
+struct InstructionTimes {
+  // Per InstructionId of the whole module, in ms, finite and >= 0: one execution of the instruction, including all that
+  // it calls (call, fusion, map, async-start: the callee once; conditional: the most expensive branch; while: condition
+  // and body times the trip count). So the entry's instructions sum to the time of one execution of the module, and a
+  // callee's instructions must not be added to their caller's.
+  std::vector<double> ms;
+
+  struct While {
+    graph::InstructionId instruction = graph::kNone;
+    std::int64_t trip_count = 1;
+    bool inferred = false;  // false: not known from the module, counted once
+  };
+  std::vector<While> whiles;  // every `while` of the module, ascending
+
+  // What the estimate had to assume, one sentence each, for people ("3 while loops of unknown trip count counted once").
+  std::vector<std::string> notices;
+};
+
+}  // namespace automap::profile
