@@ -10,6 +10,9 @@
 
 namespace automap::pipeline {
 
+// The most devices a cluster may have; what a planner prepares grows with their square.
+constexpr int kMaxDevices = 1024;
+
 struct DeviceType {
   double memory_gib = 0;
   double relative_speed = 1;                  // against the device the profile was made for; 2 = twice as fast
@@ -32,13 +35,16 @@ struct Cluster {
   double inter_latency_us = 0;
   std::map<std::string, DeviceType> devices;
 
-  int num_devices() const;
+  int num_devices() const;  // D, over all servers
   int num_servers() const;
 };
 
-// Reads a cluster from JSON text. Throws Error(kConfig) naming `source`, the key and what was expected.
+// Reads a cluster from JSON text. Throws Error(kConfig) naming `source`, the key and what was expected; unknown keys
+// and keys given twice are errors. Device types in use that the text does not describe are taken from a built-in table
+// (v100-16gb, v100-32gb, a100-40gb, a100-80gb, h100-80gb, h200-141gb).
 Cluster parse_cluster(std::string_view json_text, const std::string& source);
-// A preset name ("config-a", "config-b", "config-c", ...) or a path. Unknown names list the presets.
+// A preset name ("config-a", "config-b", "config-c", "a100-4x8", ...), else a path ("./config-a" is a file). Unknown
+// names list the presets. Throws Error(kConfig), or Error(kIo) when reading breaks off.
 Cluster load_cluster(const std::string& name_or_path);
 std::vector<std::string> cluster_preset_names();
 // The `automap.cluster/1` document.
