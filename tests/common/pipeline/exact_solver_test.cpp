@@ -1,0 +1,137 @@
+#include <gtest/gtest.h>
+
+#include "common/pipeline/exact.h"
+#include "tests/common/pipeline/exact_brute_force.h"
+
+namespace automap::pipeline {
+namespace {
+
+using testing::all_values;
+using testing::small_problem;
+using testing::SmallProblem;
+using testing::SmallRandom;
+using testing::up_to;
+
+// The proof that the solver is exact: every plan of many small problems of every kind listed and valued.
+void compare_with_brute_force(std::uint64_t first_seed, std::uint64_t last_seed) {
+  int feasible_cases = 0, infeasible_cases = 0;
+  for (std::uint64_t seed = first_seed; seed < last_seed; ++seed) {
+    const SmallProblem small = small_problem(seed);
+    const Problem problem(small.profile, small.cluster, small.options);
+    SmallRandom random(seed ^ 0xABCDEF);
+    ExactOptions options;
+    options.max_stages = random.integer(2, 5);
+    options.schedule = random.chance(0.5) ? Schedule::k1f1b : Schedule::k1f1bOverlap;
+    if (random.chance(0.3)) {
+      for (int i = 1; i < problem.num_instructions(); ++i) {
+        if (i == 1 || random.chance(0.6)) options.pivots.push_back(i);
+      }
+    }
+    const std::vector<int> pivots = options.pivots.empty() ? up_to(problem.num_instructions()) : options.pivots;
+    const ExactResult result = solve_exact(problem, options);
+    for (const ExactStageResult& stage_result : result.by_stages) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << " stages " << stage_result.stages);
+      const std::vector<double> expected = all_values(problem, options.schedule, stage_result.stages, pivots);
+      ASSERT_TRUE(stage_result.proven);
+      ASSERT_EQ(stage_result.plans.empty(), expected.empty());
+      if (expected.empty()) {
+        ++infeasible_cases;
+        continue;
+      }
+      ++feasible_cases;
+      ASSERT_NEAR(stage_result.value_ms.front(), expected.front(), 1e-9 * expected.front());
+      const Plan& plan = stage_result.plans.front();
+      ASSERT_TRUE(feasible(problem, plan));
+      ASSERT_EQ(plan.num_stages(), stage_result.stages);
+      ASSERT_DOUBLE_EQ(value_ms(problem, plan), stage_result.value_ms.front());
+      ASSERT_NEAR(stage_result.lower_bound_ms, stage_result.value_ms.front(), 1e-9 * expected.front());
+    }
+  }
+  EXPECT_GT(feasible_cases, 1000);
+  EXPECT_GT(infeasible_cases, 100);
+}
+
+TEST(ExactSolver, EqualsBruteForceOnSmallProblemsA) {
+  compare_with_brute_force(0, 5000);
+}
+TEST(ExactSolver, EqualsBruteForceOnSmallProblemsB) {
+  compare_with_brute_force(5000, 10000);
+}
+
+TEST(ExactSolver, FindsDistinctPlansInOrder) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    const SmallProblem small = small_problem(seed);
+    const Problem problem(small.profile, small.cluster, small.options);
+    ExactOptions options;
+    options.max_stages = 4;
+    options.k_best = 5;
+    const ExactResult result = solve_exact(problem, options);
+    for (const ExactStageResult& stage_result : result.by_stages) {
+      const std::vector<double> expected =
+          all_values(problem, options.schedule, stage_result.stages, up_to(problem.num_instructions()));
+      ASSERT_EQ(stage_result.plans.empty(), expected.empty());
+      ASSERT_LE(stage_result.plans.size(), 5U);
+      for (std::size_t k = 0; k < stage_result.plans.size(); ++k) {
+        ASSERT_TRUE(feasible(problem, stage_result.plans[k]));
+        ASSERT_DOUBLE_EQ(value_ms(problem, stage_result.plans[k]), stage_result.value_ms[k]);
+        ASSERT_GE(stage_result.value_ms[k], expected[k] * (1 - 1e-9));
+        for (std::size_t j = 0; j < k; ++j) {
+          ASSERT_FALSE(stage_result.plans[j] == stage_result.plans[k]);
+          ASSERT_LE(stage_result.value_ms[j], stage_result.value_ms[k]);
+        }
+      }
+      if (!expected.empty()) {
+        ASSERT_NEAR(stage_result.value_ms[0], expected[0], 1e-9 * expected[0]);
+      }
+    }
+  }
+}
+
+TEST(ExactSolver, ReturnsNothingWhenTheUpperBoundIsOptimal) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    const SmallProblem small = small_problem(seed);
+    const Problem problem(small.profile, small.cluster, small.options);
+    ExactOptions options;
+    options.max_stages = 4;
+    const ExactResult free = solve_exact(problem, options);
+    if (free.best() == nullptr) continue;
+    const double best = free.best()->value_ms.front();
+    options.upper_bound_ms = best;
+    const ExactResult none = solve_exact(problem, options);
+    for (const ExactStageResult& stage_result : none.by_stages) {
+      ASSERT_TRUE(stage_result.plans.empty());
+      ASSERT_TRUE(stage_result.proven);
+      ASSERT_LE(stage_result.lower_bound_ms, best * (1 + 1e-9));
+    }
+    options.upper_bound_ms = best * 1.001;
+    const ExactResult again = solve_exact(problem, options);
+    ASSERT_NE(again.best(), nullptr);
+    ASSERT_NEAR(again.best()->value_ms.front(), best, 1e-9 * best);
+  }
+}
+
+TEST(ExactSolver, StopsWhenTold) {
+  const SmallProblem small = small_problem(7, 60, 60, 6);
+  const Problem problem(small.profile, small.cluster, small.options);
+  ExactOptions options;
+  options.cancelled = [] { return true; };
+  const ExactResult result = solve_exact(problem, options);
+  const ExactResult finished = solve_exact(problem, ExactOptions());
+  ASSERT_EQ(result.by_stages.size(), finished.by_stages.size());
+  for (std::size_t s = 0; s < result.by_stages.size(); ++s) {
+    if (finished.by_stages[s].plans.empty()) continue;
+    EXPECT_LE(result.by_stages[s].lower_bound_ms, finished.by_stages[s].value_ms.front() * (1 + 1e-9));
+  }
+}
+
+TEST(ExactSolver, GridPivotsAreTheRowsPoints) {
+  EXPECT_EQ(grid_pivots(10, 4), (std::vector<int>{2, 5, 7}));
+  EXPECT_EQ(grid_pivots(3, 128), (std::vector<int>{1, 2}));
+  EXPECT_EQ(grid_pivots(2, 1), std::vector<int>());
+  EXPECT_EQ(grid_pivots(2000, 128).size(), 127U);
+}
+
+}  // namespace
+}  // namespace automap::pipeline
