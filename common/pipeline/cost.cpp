@@ -6,9 +6,18 @@
 namespace automap::pipeline {
 
 PipelineTimes pipeline_times(const Problem& problem, const Plan& plan) {
+  PipelineTimes times;
+  pipeline_times(problem, plan, times);
+  return times;
+}
+
+void pipeline_times(const Problem& problem, const Plan& plan, PipelineTimes& times) {
   const int stages = plan.num_stages();
   const double phi = problem.forward_fraction();
-  PipelineTimes times;
+  times.forward_ms.clear();
+  times.backward_ms.clear();
+  times.allreduce_ms.clear();
+  times.transfer_ms.clear();
   int p0 = 0, d0 = 0;
   for (int s = 0; s < stages; ++s) {
     const std::size_t i = static_cast<std::size_t>(s);
@@ -27,7 +36,6 @@ PipelineTimes pipeline_times(const Problem& problem, const Plan& plan) {
     p0 = p1;
     d0 = d1;
   }
-  return times;
 }
 
 double step_length_ms(const PipelineTimes& times, int micro_batches, Schedule schedule, ValueForm form) {
@@ -35,7 +43,9 @@ double step_length_ms(const PipelineTimes& times, int micro_batches, Schedule sc
   const double steady = micro_batches - 1;
   // Round trips R_s and P from the back, so that sums are formed the same way in every solver.
   double round_trip = 0;
-  std::vector<double> round_trips(static_cast<std::size_t>(stages));
+  // Reused between calls: local searches evaluate millions of plans.
+  thread_local std::vector<double> round_trips;
+  round_trips.resize(static_cast<std::size_t>(stages));
   for (int s = stages - 1; s >= 0; --s) {
     const std::size_t i = static_cast<std::size_t>(s);
     if (s + 1 < stages) round_trip += 2 * times.transfer_ms[i];
@@ -72,7 +82,9 @@ double step_length_ms(const PipelineTimes& times, int micro_batches, Schedule sc
 }
 
 double value_ms(const Problem& problem, const Plan& plan) {
-  return step_length_ms(pipeline_times(problem, plan), problem.micro_batches(), plan.schedule, problem.options().value);
+  thread_local PipelineTimes times;
+  pipeline_times(problem, plan, times);
+  return step_length_ms(times, problem.micro_batches(), plan.schedule, problem.options().value);
 }
 
 bool valid_structure(const Problem& problem, const Plan& plan) {
@@ -114,6 +126,8 @@ std::string infeasible_reason(const Problem& problem, const Plan& plan) {
   return "";
 }
 
-bool feasible(const Problem& problem, const Plan& plan) { return infeasible_reason(problem, plan).empty(); }
+bool feasible(const Problem& problem, const Plan& plan) {
+  return infeasible_reason(problem, plan).empty();
+}
 
 }  // namespace automap::pipeline

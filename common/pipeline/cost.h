@@ -19,6 +19,8 @@ struct PipelineTimes {
 
 // Times of every stage and transfer of a structurally valid plan (see valid_structure).
 PipelineTimes pipeline_times(const Problem& problem, const Plan& plan);
+// The same into vectors that are there already.
+void pipeline_times(const Problem& problem, const Plan& plan, PipelineTimes& times);
 
 // L of design: max of the path terms plus the all-reduce the backward drain does not hide, ms.
 // Worked case (S = 2, M = 2, F = B = 1, no transfer, no all-reduce, 1f1b): L = P + (M-1)T = 4 + 2 = 6.

@@ -1,0 +1,68 @@
+// Random planning problems, the documented suite that tests and benchmarks share: the same seed gives the same problem
+// on every machine and in any order (counter-based, no state between problems).
+//
+// What is drawn (docs/cost-model.md says why): compute per instruction log-normal; activations log-normal around a
+// level that makes a transfer at a typical cut 1..60 % of an average stage (log-uniform); every fourth problem or so
+// has a few narrow cuts; half of the problems carry variables to all-reduce, on about a third of their instructions,
+// whose all-reduce costs 1 %..300 % of a step's compute per device (log-uniform); φ in 0.2..0.6.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/pipeline/cluster.h"
+#include "common/pipeline/cost.h"
+#include "common/pipeline/plan.h"
+#include "common/pipeline/problem.h"
+#include "common/pipeline/profile.h"
+
+namespace automap::pipeline {
+
+// A stream of random numbers that depends on (seed, stream) only.
+class CounterRandom {
+ public:
+  CounterRandom(std::uint64_t seed, std::uint64_t stream);
+  std::uint64_t bits();
+  double uniform();                             // [0, 1)
+  double uniform(double low, double high);      // [low, high)
+  double log_uniform(double low, double high);  // both > 0
+  double normal();                              // mean 0, variance 1
+  int integer(int low, int high);               // low..high, both included
+
+ private:
+  std::uint64_t key_ = 0;
+  std::uint64_t counter_ = 0;
+};
+
+struct RandomProblemOptions {
+  int min_instructions = 60, max_instructions = 400;
+  int min_servers = 4, max_servers = 4;
+  int min_devices = 8, max_devices = 8;  // per server
+  int min_micro_batches = 8, max_micro_batches = 32;
+  // Share of problems with all-reduce; with servers that differ in size, speed, memory and links; with latencies; with
+  // a memory limit that bites; whose forward takes more than its backward (φ up to 0.95); with zero costs sprinkled in.
+  double with_allreduce = 0.5;
+  double heterogeneous = 0;
+  double with_latency = 0;
+  double with_memory_limit = 0;
+  double forward_heavy = 0;
+  double with_zeros = 0;
+};
+
+// Everything a Problem is made of.
+struct RandomProblem {
+  Profile profile;
+  Cluster cluster;
+  ProblemOptions options;
+  Problem problem() const { return Problem(profile, cluster, options); }
+};
+
+RandomProblem random_problem(std::uint64_t seed, const RandomProblemOptions& options = {});
+
+// A uniformly drawn structurally valid plan. Needs 1 <= stages <= min(n, D).
+Plan random_plan(const Problem& problem, int stages, Schedule schedule, CounterRandom& random);
+
+// Times of a pipeline without a problem behind it: log-normal stages, transfers 1..60 % of one, no all-reduce.
+PipelineTimes random_times(int stages, CounterRandom& random);
+
+}  // namespace automap::pipeline

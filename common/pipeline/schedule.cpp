@@ -1,0 +1,95 @@
+#include "common/pipeline/schedule.h"
+
+#include <algorithm>
+
+namespace automap::pipeline {
+namespace {
+
+struct NoRecord {
+  void operator()(int, int, bool, double, double) const {}
+};
+
+// Strict 1F1B as a recurrence. Stage s works through F_1 .. F_K, B_1, F_K+1, B_2, ..., so what runs there just before
+// F(s, m), m > K_s, is B(s, m - K_s), and before B(s, j) it is F(s, j + K_s - 1) or, once there are no more forwards,
+// B(s, j - 1). Round r = 1 .. M + K_1 - 1 therefore computes F(s, r) down the pipeline and then B(s, r - K_s + 1) up
+// it: K_s does not grow with s, so everything either needs comes from this round or an earlier one.
+template <typename Record>
+double simulate(const PipelineTimes& times, int micro_batches, Schedule schedule, const Record& record) {
+  const int stages = times.num_stages();
+  const std::size_t count = static_cast<std::size_t>(stages);
+  const std::size_t batches = static_cast<std::size_t>(micro_batches);
+  struct StageState {
+    double free_ms = 0;      // the stage is done with its last operation
+    double forward_ms = 0;   // the link to the next stage is free
+    double backward_ms = 0;  // the link to the previous stage is free
+    int in_flight = 0;
+  };
+  // Reused between calls: plans are simulated by the hundred thousand.
+  thread_local std::vector<StageState> states;
+  thread_local std::vector<double> arrivals;  // [S x M]: backward message of (s, j) has come to stage s
+  states.assign(count, StageState());
+  if (arrivals.size() < count * batches) arrivals.resize(count * batches);
+  for (int s = 0; s < stages; ++s) {
+    states[static_cast<std::size_t>(s)].in_flight = in_flight(schedule, stages, s + 1, micro_batches);
+  }
+
+  const int rounds = micro_batches + states[0].in_flight - 1;
+  for (int round = 1; round <= rounds; ++round) {
+    if (round <= micro_batches) {
+      double arrival = 0;
+      for (std::size_t s = 0; s < count; ++s) {
+        StageState& state = states[s];
+        const double start = std::max(state.free_ms, arrival);
+        state.free_ms = start + times.forward_ms[s];
+        record(static_cast<int>(s) + 1, round, false, start, state.free_ms);
+        if (s + 1 < count) {
+          state.forward_ms = std::max(state.forward_ms, state.free_ms) + times.transfer_ms[s];
+          arrival = state.forward_ms;
+        }
+      }
+    }
+    for (std::size_t s = count; s-- > 0;) {
+      StageState& state = states[s];
+      const int batch = round - state.in_flight + 1;
+      if (batch < 1 || batch > micro_batches) continue;
+      const std::size_t j = static_cast<std::size_t>(batch - 1);
+      const double start = s + 1 < count ? std::max(state.free_ms, arrivals[s * batches + j]) : state.free_ms;
+      state.free_ms = start + times.backward_ms[s];
+      record(static_cast<int>(s) + 1, batch, true, start, state.free_ms);
+      if (s > 0) {
+        state.backward_ms = std::max(state.backward_ms, state.free_ms) + times.transfer_ms[s - 1];
+        arrivals[(s - 1) * batches + j] = state.backward_ms;
+      }
+    }
+  }
+  double length = 0;
+  for (std::size_t s = 0; s < count; ++s) length = std::max(length, states[s].free_ms + times.allreduce_ms[s]);
+  return length;
+}
+
+}  // namespace
+
+double simulate_step_ms(const PipelineTimes& times, int micro_batches, Schedule schedule) {
+  return simulate(times, micro_batches, schedule, NoRecord());
+}
+
+double simulate_step_ms(const Problem& problem, const Plan& plan) {
+  thread_local PipelineTimes times;
+  pipeline_times(problem, plan, times);
+  return simulate_step_ms(times, problem.micro_batches(), plan.schedule);
+}
+
+std::vector<StageInterval> simulate_intervals(const PipelineTimes& times, int micro_batches, Schedule schedule) {
+  std::vector<StageInterval> intervals;
+  simulate(times, micro_batches, schedule, [&](int stage, int batch, bool backward, double start, double end) {
+    intervals.push_back({stage, batch, backward, start, end});
+  });
+  std::sort(intervals.begin(), intervals.end(), [](const StageInterval& a, const StageInterval& b) {
+    if (a.stage != b.stage) return a.stage < b.stage;
+    if (a.start_ms != b.start_ms) return a.start_ms < b.start_ms;
+    return a.end_ms < b.end_ms;
+  });
+  return intervals;
+}
+
+}  // namespace automap::pipeline
