@@ -82,15 +82,20 @@ Problem::Problem(const Profile& profile, const Cluster& cluster, const ProblemOp
   }
 }
 
-double Problem::transfer_ms(double bytes, int d0, int d1, int d2) const {
-  if (bytes <= 0) return 0;
+Link Problem::link(int d0, int d1, int d2) const {
   const DeviceGroup& from = group(d0, d1);
   const DeviceGroup& to = group(d1, d2);
   if (from.first_server == to.last_server) {
-    return intra_latency_ms_ + bytes / (intra_bytes_per_ms_[idx(from.first_server)] * std::min(from.size, to.size));
+    return {intra_latency_ms_, intra_bytes_per_ms_[idx(from.first_server)] * std::min(from.size, to.size)};
   }
-  const double inter = smallest_inter(from.first_server, to.last_server);
-  return inter_latency_ms_ + bytes / (inter * std::min(from.servers, to.servers));
+  return {inter_latency_ms_,
+          smallest_inter(from.first_server, to.last_server) * std::min(from.servers, to.servers)};
+}
+
+double Problem::transfer_ms(double bytes, int d0, int d1, int d2) const {
+  if (bytes <= 0) return 0;
+  const Link way = link(d0, d1, d2);
+  return way.latency_ms + bytes / way.bytes_per_ms;
 }
 
 }  // namespace automap::pipeline

@@ -37,6 +37,12 @@ struct DeviceGroup {
   double ring_latency_ms = 0;        // latency of one of its hops
 };
 
+// The way between two neighbouring groups: t = latency + bytes / bandwidth, and 0 for nothing to move.
+struct Link {
+  double latency_ms = 0;
+  double bytes_per_ms = 0;
+};
+
 class Problem {
  public:
   // Throws Error(kData/kConfig) through check_profile / check_cluster, Error(kUsage) on M < 1.
@@ -71,6 +77,8 @@ class Problem {
   }
   double allreduce_ms(int p0, int p1, const DeviceGroup& g) const { return allreduce_ms(weight_bytes(p0, p1), g); }
 
+  // How bytes get from the group (d0, d1] to the group (d1, d2].
+  Link link(int d0, int d1, int d2) const;
   // t_s of `bytes` from the group (d0, d1] to the group (d1, d2], ms one way.
   double transfer_ms(double bytes, int d0, int d1, int d2) const;
   double transfer_ms(int p, int d0, int d1, int d2) const { return transfer_ms(activation_[idx(p)], d0, d1, d2); }
