@@ -1,0 +1,221 @@
+#include "common/pipeline/cluster.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "common/base/error.h"
+
+namespace automap::pipeline {
+namespace {
+
+using ::testing::HasSubstr;
+
+const char kSmall[] = R"({
+  "schema": "automap.cluster/1",
+  "name": "two kinds",
+  "servers": [
+    {"count": 2, "devices": 4, "intra_gbytes_per_s": 130, "inter_gbytes_per_s": 3.125, "device": "fast"},
+    {"devices": 2, "intra_gbytes_per_s": 12, "inter_gbytes_per_s": 1.25, "device": "v100-16gb"}
+  ],
+  "intra_latency_us": 2, "inter_latency_us": 30,
+  "devices": {"fast": {"memory_gib": 80, "relative_speed": 2.5, "peak_tflops": {"f16": 300}, "memory_gbytes_per_s": 2000}}
+})";
+
+// What parsing throws, as "message | hint"; "" when it does not.
+std::string complaint(const std::string& text) {
+  try {
+    parse_cluster(text, "c.json");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kConfig) << error.what();
+    return std::string(error.what()) + " | " + error.hint();
+  }
+  return "";
+}
+
+// kSmall with one piece of text replaced.
+std::string with(const std::string& from, const std::string& to) {
+  std::string text = kSmall;
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(Cluster, ReadsEveryField) {
+  const Cluster cluster = parse_cluster(kSmall, "c.json");
+  EXPECT_EQ(cluster.name, "two kinds");
+  EXPECT_EQ(cluster.num_devices(), 10);
+  EXPECT_EQ(cluster.num_servers(), 3);
+  ASSERT_EQ(cluster.servers.size(), 2u);
+  EXPECT_EQ(cluster.servers[0].count, 2);
+  EXPECT_EQ(cluster.servers[0].devices, 4);
+  EXPECT_EQ(cluster.servers[0].intra_gbytes_per_s, 130);
+  EXPECT_EQ(cluster.servers[0].inter_gbytes_per_s, 3.125);
+  EXPECT_EQ(cluster.servers[1].count, 1);
+  EXPECT_EQ(cluster.intra_latency_us, 2);
+  EXPECT_EQ(cluster.inter_latency_us, 30);
+  EXPECT_EQ(cluster.devices.at("fast").relative_speed, 2.5);
+  EXPECT_EQ(cluster.devices.at("fast").peak_tflops.at("f16"), 300);
+  EXPECT_EQ(cluster.devices.at("fast").memory_gbytes_per_s, 2000);
+  EXPECT_EQ(cluster.devices.at("v100-16gb").memory_gib, 16);  // from the built-in table
+  EXPECT_EQ(cluster.devices.at("v100-16gb").relative_speed, 1);
+}
+
+TEST(Cluster, DefaultsAreZeroLatencyAndTheFileName) {
+  const Cluster cluster = parse_cluster(
+      R"({"servers": [{"devices": 1, "intra_gbytes_per_s": 1, "inter_gbytes_per_s": 1, "device": "a100-80gb"}]})",
+      "some/where/lab.json");
+  EXPECT_EQ(cluster.name, "lab");
+  EXPECT_EQ(cluster.intra_latency_us, 0);
+  EXPECT_EQ(cluster.inter_latency_us, 0);
+  EXPECT_EQ(cluster.num_devices(), 1);
+}
+
+TEST(Cluster, WhatIsWrittenReadsBackTheSame) {
+  std::vector<std::string> texts = {kSmall};
+  for (const std::string& name : cluster_preset_names()) texts.push_back(to_json_text(load_cluster(name)));
+  for (const std::string& text : texts) {
+    const Cluster cluster = parse_cluster(text, "c.json");
+    const std::string written = to_json_text(cluster);
+    const Cluster again = parse_cluster(written, "again.json");
+    EXPECT_EQ(to_json_text(again), written);
+    EXPECT_EQ(again.name, cluster.name);
+    ASSERT_EQ(again.servers.size(), cluster.servers.size());
+    for (std::size_t i = 0; i < again.servers.size(); ++i) {
+      EXPECT_EQ(again.servers[i].count, cluster.servers[i].count);
+      EXPECT_EQ(again.servers[i].devices, cluster.servers[i].devices);
+      EXPECT_EQ(again.servers[i].intra_gbytes_per_s, cluster.servers[i].intra_gbytes_per_s);
+      EXPECT_EQ(again.servers[i].inter_gbytes_per_s, cluster.servers[i].inter_gbytes_per_s);
+      EXPECT_EQ(again.servers[i].device, cluster.servers[i].device);
+    }
+    EXPECT_EQ(nlohmann::json::parse(written)["schema"], "automap.cluster/1");
+  }
+}
+
+TEST(Cluster, PresetsOfThePaper) {
+  const std::pair<const char*, int> expected[] = {{"config-a", 2}, {"config-b", 3}, {"config-c", 4}};
+  for (const auto& [name, servers] : expected) {
+    const Cluster cluster = load_cluster(name);
+    EXPECT_EQ(cluster.name, name);
+    EXPECT_EQ(cluster.num_servers(), servers);
+    EXPECT_EQ(cluster.num_devices(), 8 * servers);
+    ASSERT_EQ(cluster.servers.size(), 1u);
+    EXPECT_EQ(cluster.servers[0].intra_gbytes_per_s, 130);
+    EXPECT_EQ(cluster.servers[0].inter_gbytes_per_s, 25.0 / 8);  // 25 Gbit/s
+    EXPECT_EQ(cluster.devices.at(cluster.servers[0].device).memory_gib, 16);
+  }
+}
+
+TEST(Cluster, EveryPresetPassesItsOwnCheck) {
+  const std::vector<std::string> names = cluster_preset_names();
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"a100-40gb-2x8", "a100-4x8", "h100-4x8", "h200-2x8"}));
+  for (const std::string& name : names) EXPECT_NO_THROW(check_cluster(load_cluster(name), name));
+}
+
+TEST(Cluster, UnknownPresetListsThemAndGuesses) {
+  try {
+    load_cluster("config-d");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+    EXPECT_THAT(error.what(), HasSubstr("\"config-d\""));
+    EXPECT_THAT(error.hint(), HasSubstr("did you mean config-"));
+    for (const std::string& name : cluster_preset_names()) EXPECT_THAT(error.hint(), HasSubstr(name));
+  }
+}
+
+TEST(Cluster, FilesAreReadAndBadPathsNamed) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("automap-cluster-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const std::string path = (folder / "mine.json").string();
+  std::ofstream(path) << kSmall;
+  EXPECT_EQ(load_cluster(path).num_devices(), 10);
+  for (const std::string& bad : {(folder / "missing.json").string(), folder.string()}) {
+    try {
+      load_cluster(bad);
+      FAIL() << bad;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(bad));
+      EXPECT_THAT(error.hint(), HasSubstr("config-a"));
+    }
+  }
+  std::ofstream(path, std::ios::trunc) << "";
+  EXPECT_THROW(load_cluster(path), Error);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Cluster, ErrorsNameTheKeyAndWhatWasExpected) {
+  EXPECT_EQ(complaint(kSmall), "");
+  EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": 0")), HasSubstr("c.json: servers[0].devices: found 0"));
+  EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": -3")), HasSubstr("servers[0].devices: found -3"));
+  EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": 1.5")), HasSubstr("expected a whole number"));
+  EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": 1e300")), HasSubstr("servers[0].devices"));
+  EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": \"4\"")), HasSubstr("found \"4\", expected a number"));
+  EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": 1000")), HasSubstr("2002 devices in all"));
+  EXPECT_THAT(complaint(with("\"count\": 2", "\"count\": 2000000000")), HasSubstr("servers[0].count"));
+  EXPECT_THAT(complaint(with("\"intra_gbytes_per_s\": 130", "\"intra_gbytes_per_s\": -130")),
+              HasSubstr("servers[0].intra_gbytes_per_s: found -130"));
+  EXPECT_THAT(complaint(with("\"inter_gbytes_per_s\": 1.25", "\"inter_gbytes_per_s\": 0")),
+              HasSubstr("servers[1].inter_gbytes_per_s: found 0"));
+  EXPECT_THAT(complaint(with("\"intra_latency_us\": 2", "\"intra_latency_us\": -2")), HasSubstr("intra_latency_us"));
+  EXPECT_THAT(complaint(with("\"memory_gib\": 80", "\"memory_gib\": 0")), HasSubstr("devices.fast.memory_gib"));
+  EXPECT_THAT(complaint(with("\"memory_gib\": 80, ", "")), HasSubstr("devices.fast.memory_gib: missing"));
+  EXPECT_THAT(complaint(with("\"relative_speed\": 2.5", "\"relative_speed\": null")), HasSubstr("found null"));
+  EXPECT_THAT(complaint(with("{\"f16\": 300}", "{\"f16\": 0}")), HasSubstr("devices.fast.peak_tflops.f16"));
+  EXPECT_THAT(complaint(with("{\"f16\": 300}", "300")), HasSubstr("expected an object"));
+  EXPECT_THAT(complaint(with("\"device\": \"fast\"", "\"device\": \"fest\"")),
+              ::testing::AllOf(HasSubstr("servers[0].device"), HasSubstr("did you mean fast?")));
+  EXPECT_THAT(
+      complaint(with("\"inter_latency_us\": 30", "\"inter_latency_ms\": 30")),
+      ::testing::AllOf(HasSubstr("inter_latency_ms: unknown key"), HasSubstr("did you mean inter_latency_us?")));
+  EXPECT_THAT(complaint(with("\"count\": 2", "\"cuont\": 2")), HasSubstr("servers[0].cuont: unknown key"));
+  EXPECT_THAT(complaint(with("\"name\": \"two kinds\"", "\"name\": 2")), HasSubstr("name: found 2, expected a string"));
+  EXPECT_THAT(complaint(with("\"intra_latency_us\": 2", "\"intra_latency_us\": 2, \"intra_latency_us\": 3")),
+              HasSubstr("given twice"));
+  EXPECT_THAT(complaint(with("cluster/1", "cluster/2")),
+              ::testing::AllOf(HasSubstr("automap.cluster/2"), HasSubstr("another version")));
+  EXPECT_THAT(complaint(with("automap.cluster/1", "automap.plan/1")), HasSubstr("not a cluster file"));
+  EXPECT_THAT(complaint(R"({"servers": []})"), HasSubstr("servers: empty"));
+  EXPECT_THAT(complaint(R"({"servers": {}})"), HasSubstr("expected an array"));
+  EXPECT_THAT(complaint(R"({"servers": [7]})"), HasSubstr("servers[0]: found 7, expected an object"));
+  EXPECT_THAT(complaint("{}"), HasSubstr("servers: missing"));
+  EXPECT_THAT(complaint("[]"), HasSubstr("expected an object"));
+  EXPECT_THAT(complaint("{\n  \"servers\" 3\n}"), HasSubstr("c.json:2:13: not JSON"));
+  EXPECT_THAT(complaint(with("130", "1e999")), HasSubstr("c.json"));
+}
+
+TEST(Cluster, HostileTextEndsInAnErrorNotACrash) {
+  EXPECT_NE(complaint(""), "");
+  EXPECT_NE(complaint(std::string(200000, '[')), "");
+  EXPECT_NE(complaint(std::string(1000, '\0')), "");
+  EXPECT_NE(complaint("{\"\xff\xfe\": 1}"), "");
+  std::string deep;
+  for (int i = 0; i < 100000; ++i) deep += "{\"a\":";
+  EXPECT_NE(complaint(deep), "");
+  // Every prefix of a good file is a bad file.
+  const std::string good = kSmall;
+  for (std::size_t end = 0; end < good.size() - 1; ++end) ASSERT_NE(complaint(good.substr(0, end)), "") << end;
+}
+
+TEST(Cluster, CheckSeesWhatOnlyCodeCanWrite) {
+  Cluster cluster = load_cluster("config-a");
+  cluster.servers[0].intra_gbytes_per_s = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THROW(check_cluster(cluster, "here"), Error);
+  cluster = load_cluster("config-a");
+  cluster.intra_latency_us = std::numeric_limits<double>::infinity();
+  EXPECT_THROW(check_cluster(cluster, "here"), Error);
+  cluster = load_cluster("config-a");
+  cluster.servers.assign(300, cluster.servers[0]);
+  EXPECT_THROW(check_cluster(cluster, "here"), Error);
+}
+
+}  // namespace
+}  // namespace automap::pipeline
