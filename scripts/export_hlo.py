@@ -33,6 +33,7 @@ except ImportError:
 
 from jax._src import source_info_util
 
+import hlo_proto_json
 import xla_costs
 from export_models import MODELS
 
@@ -136,7 +137,12 @@ def export(model):
         stripped = lowered.as_text("hlo", debug_info=False)
         add("stripped", f"hlo/{model.name}.stripped.hlo{ending}", stripped.encode(), not model.plain)
     if "proto" in model.forms:
-        add("proto", f"hlo/{model.name}.pb.gz", module.as_serialized_hlo_module_proto())
+        # Without field 5, the module's number within the exporting process.
+        proto = hlo_proto_json.without_field(module.as_serialized_hlo_module_proto(), 5)
+        if xla_costs.counts_of_proto(proto) != counts:
+            raise SystemExit(f"{model.name}: the proto holds another number of instructions")
+        add("proto", f"hlo/{model.name}.pb.gz", proto)
+        add("json", f"hlo/{model.name}.json.gz", (hlo_proto_json.hlo_proto_json(proto) + "\n").encode())
     table = "\t".join(PARAMETER_COLUMNS) + "\n" + "".join("\t".join(map(str, row)) + "\n" for row in rows)
     files[f"parameters/{model.name}.tsv"] = table.encode()
 

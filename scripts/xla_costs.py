@@ -65,6 +65,14 @@ def counts_of(module, text):
     }
 
 
+def counts_of_proto(data):
+    """Counts of a binary HloModuleProto, through XLA."""
+    from jaxlib import _hlo
+
+    module = _hlo.HloModule.from_serialized_hlo_module_proto(data)
+    return counts_of(module, module.to_string())
+
+
 def costs_of(module):
     import jax
     from jaxlib import _jax

@@ -33,7 +33,7 @@ class Model:
     frozen: tuple = ()  # name prefixes ("img/") of parameters that are never trained
     donate: tuple = ()  # argument numbers
     locations: bool = False  # keep file names, lines and stack frames in the text
-    forms: tuple = ()  # beside the text: "stripped", "proto", "json"
+    forms: tuple = ()  # beside the text: "stripped" (no metadata), "proto" (binary and JSON)
     plain: bool = False  # stored without gzip, to be read by people
 
 

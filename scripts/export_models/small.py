@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from . import core
+from . import core, vision
 from .core import array, dense, dense_parameters, scope
 
 
@@ -35,4 +35,75 @@ def tiny_mlp(micro_batch=16):
         locations=True,
         forms=("stripped", "proto"),
         plain=True,
+    )
+
+
+def lit_small(layers=2, width=128, heads=4, image=64, vocabulary=1024, length=16, micro_batch=16):
+    """The image tower is frozen and returned as it came; the text tower learns, clipped by the global norm."""
+    text_block = {
+        "LayerNorm_0": core.norm_parameters(width),
+        "attention": {name: dense_parameters(width, width) for name in ("query", "key", "value", "out")},
+        "LayerNorm_1": core.norm_parameters(width),
+        "mlp": {"Dense_0": dense_parameters(width, 4 * width), "Dense_1": dense_parameters(4 * width, width)},
+    }
+    image_tower = vision.vit_parameters(layers, width, 4 * width, 16, image)
+    text_tower = {
+        "embedding": array(vocabulary, width),
+        "pos_embedding": array(1, length, width),
+        "encoderblock": [text_block] * layers,
+        "encoder_norm": core.norm_parameters(width),
+        "head": dense_parameters(width, width),
+    }
+    learned = {"t": array(), "txt": text_tower}
+    batch = {"image": array(micro_batch, image, image, 3), "text": array(micro_batch, length, dtype=jnp.int32)}
+
+    def text_features(p, ids):
+        with scope("embedding"):
+            x = core.embed(p["embedding"], ids) + p["pos_embedding"]
+        for i, block in enumerate(p["encoderblock"]):
+            with scope(f"encoderblock_{i}"):
+                y = core.layer_norm(block["LayerNorm_0"], x)
+                a = block["attention"]
+                q, k, v = (core.split_heads(dense(a[part], y), heads) for part in ("query", "key", "value"))
+                x = x + dense(a["out"], core.merge_heads(core.attention(q, k, v)))
+                y = core.layer_norm(block["LayerNorm_1"], x)
+                x = x + dense(block["mlp"]["Dense_1"], jax.nn.gelu(dense(block["mlp"]["Dense_0"], y)))
+        with scope("encoder_norm"):
+            x = core.layer_norm(p["encoder_norm"], x)
+        with scope("head"):
+            return dense(p["head"], x[:, -1])
+
+    def unit(x):
+        return x / (jnp.linalg.norm(x, axis=-1, keepdims=True) + 1e-8)
+
+    def train_step(params, opt_state, batch):
+        def loss(learned):
+            with scope("img"):
+                image = unit(vision.vit_features(params["img"], batch["image"], heads))
+            with scope("txt"):
+                text = unit(text_features(learned["txt"], batch["text"]))
+            with scope("loss"):
+                scores = jnp.exp(learned["t"]) * text @ image.T
+                labels = jnp.arange(micro_batch)
+                return (core.class_cross_entropy(scores, labels) + core.class_cross_entropy(scores.T, labels)) / 2
+
+        learned = {name: params[name] for name in ("t", "txt")}
+        value, gradients = jax.value_and_grad(loss)(learned)
+        with scope("clip"):
+            gradients = core.clip_by_global_norm(gradients)
+        learned, opt_state = core.adam(gradients, opt_state, learned, decay=1e-2)
+        return value, {"img": params["img"], **learned}, opt_state
+
+    return core.Model(
+        name="lit_small",
+        description="Two towers with a contrastive loss: image tower frozen, text tower trained, global-norm clipping, Adam with decay",
+        function=train_step,
+        arguments=({"img": image_tower, **learned}, core.adam_state(learned), batch),
+        micro_batch=micro_batch,
+        roles={"params": "variable", "opt_state": "slot", "batch": "input"},
+        loss="[0]",
+        updates={"[1]": "params", "[2]": "opt_state"},
+        frozen=("img/",),
+        locations=True,
+        forms=("stripped", "proto"),
     )
