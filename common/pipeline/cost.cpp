@@ -38,7 +38,7 @@ void pipeline_times(const Problem& problem, const Plan& plan, PipelineTimes& tim
   }
 }
 
-double step_length_ms(const PipelineTimes& times, int micro_batches, Schedule schedule, ValueForm form) {
+double path_length_ms(const PipelineTimes& times, int micro_batches, Schedule schedule, ValueForm form) {
   const int stages = times.num_stages();
   const double steady = micro_batches - 1;
   // Round trips R_s and P from the back, so that sums are formed the same way in every solver.
@@ -54,7 +54,7 @@ double step_length_ms(const PipelineTimes& times, int micro_batches, Schedule sc
   }
   const double total = round_trip;
 
-  double length = 0, residue = 0, filled = 0, drained = 0;
+  double length = 0, filled = 0;
   for (int s = 0; s < stages; ++s) {
     const std::size_t i = static_cast<std::size_t>(s);
     const double f = times.forward_ms[i], b = times.backward_ms[i], stage = f + b;
@@ -69,16 +69,27 @@ double step_length_ms(const PipelineTimes& times, int micro_batches, Schedule sc
         length = std::max(length, total + steady * stage + std::max(stall, laps * stall));
       }
     }
-    residue = std::max(residue, times.allreduce_ms[i] - drained);
-    drained += b;
     if (s + 1 < stages) {
       const double t = times.transfer_ms[i];
       filled += 2 * t;
       length = std::max(length, filled + steady * t);
-      drained += t;
     }
   }
-  return length + residue;
+  return length;
+}
+
+double exposed_allreduce_ms(const PipelineTimes& times) {
+  double exposed = 0, drained = 0;
+  for (std::size_t s = 0; s < times.allreduce_ms.size(); ++s) {
+    exposed = std::max(exposed, times.allreduce_ms[s] - drained);
+    drained += times.backward_ms[s];
+    if (s < times.transfer_ms.size()) drained += times.transfer_ms[s];
+  }
+  return exposed;
+}
+
+double step_length_ms(const PipelineTimes& times, int micro_batches, Schedule schedule, ValueForm form) {
+  return path_length_ms(times, micro_batches, schedule, form) + exposed_allreduce_ms(times);
 }
 
 double value_ms(const Problem& problem, const Plan& plan) {
@@ -100,34 +111,52 @@ bool valid_structure(const Problem& problem, const Plan& plan) {
          increasing_within(plan.device_cuts, problem.num_devices());
 }
 
-std::string infeasible_reason(const Problem& problem, const Plan& plan) {
-  if (!valid_structure(problem, plan)) return "cuts or device cuts are out of order or out of range";
+namespace {
+
+// Calls visit(stage from 1, p0, p1, group, in flight) for every stage until it returns false.
+template <typename Visit>
+void for_each_stage(const Problem& problem, const Plan& plan, const Visit& visit) {
   const int stages = plan.num_stages();
-  const bool needs_variable = problem.stages_need_variables(stages);
   int p0 = 0, d0 = 0;
-  for (int s = 0; s < stages; ++s) {
-    const std::size_t i = static_cast<std::size_t>(s);
-    const int p1 = s + 1 == stages ? problem.num_instructions() : plan.cuts[i];
-    const int d1 = s + 1 == stages ? problem.num_devices() : plan.device_cuts[i];
-    const DeviceGroup& group = problem.group(d0, d1);
-    const int k = in_flight(plan.schedule, stages, s + 1, problem.micro_batches());
-    if (needs_variable && problem.variables(p0, p1) == 0) {
-      return "stage " + std::to_string(s + 1) + " has no trainable variable";
-    }
-    if (!problem.stage_fits(p0, p1, group, k, needs_variable)) {
-      char text[160];
-      std::snprintf(text, sizeof text, "stage %d needs %.2f GiB of the %.2f GiB on each of its devices", s + 1,
-                    problem.memory_bytes(p0, p1, group, k) / (1 << 30), group.capacity_bytes / (1 << 30));
-      return text;
-    }
+  for (int s = 1; s <= stages; ++s) {
+    const std::size_t i = static_cast<std::size_t>(s - 1);
+    const int p1 = s == stages ? problem.num_instructions() : plan.cuts[i];
+    const int d1 = s == stages ? problem.num_devices() : plan.device_cuts[i];
+    const int k = in_flight(plan.schedule, stages, s, problem.micro_batches());
+    if (!visit(s, p0, p1, problem.group(d0, d1), k)) return;
     p0 = p1;
     d0 = d1;
   }
-  return "";
+}
+
+}  // namespace
+
+std::string infeasible_reason(const Problem& problem, const Plan& plan) {
+  if (!valid_structure(problem, plan)) return "cuts or device cuts are out of order or out of range";
+  const bool needs_variable = problem.stages_need_variables(plan.num_stages());
+  std::string reason;
+  for_each_stage(problem, plan, [&](int stage, int p0, int p1, const DeviceGroup& group, int k) {
+    if (needs_variable && problem.variables(p0, p1) == 0) {
+      reason = "stage " + std::to_string(stage) + " has no trainable variable";
+    } else if (!problem.stage_fits(p0, p1, group, k, needs_variable)) {
+      char text[160];
+      std::snprintf(text, sizeof text, "stage %d needs %.2f GiB of the %.2f GiB on each of its devices", stage,
+                    problem.memory_bytes(p0, p1, group, k) / (1 << 30), group.capacity_bytes / (1 << 30));
+      reason = text;
+    }
+    return reason.empty();
+  });
+  return reason;
 }
 
 bool feasible(const Problem& problem, const Plan& plan) {
-  return infeasible_reason(problem, plan).empty();
+  if (!valid_structure(problem, plan)) return false;
+  const bool needs_variable = problem.stages_need_variables(plan.num_stages());
+  bool fits = true;
+  for_each_stage(problem, plan, [&](int, int p0, int p1, const DeviceGroup& group, int k) {
+    return fits = problem.stage_fits(p0, p1, group, k, needs_variable);
+  });
+  return fits;
 }
 
 }  // namespace automap::pipeline

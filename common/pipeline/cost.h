@@ -26,6 +26,11 @@ void pipeline_times(const Problem& problem, const Plan& plan, PipelineTimes& tim
 // Worked case (S = 2, M = 2, F = B = 1, no transfer, no all-reduce, 1f1b): L = P + (M-1)T = 4 + 2 = 6.
 double step_length_ms(const PipelineTimes& times, int micro_batches, Schedule schedule, ValueForm form);
 
+// Its two parts. Without all-reduce no schedule is shorter than the path terms; the all-reduce that the drain does not
+// hide is at least 0.
+double path_length_ms(const PipelineTimes& times, int micro_batches, Schedule schedule, ValueForm form);
+double exposed_allreduce_ms(const PipelineTimes& times);
+
 // step_length_ms(pipeline_times(...)). Does not look at memory or variables: that is feasible().
 double value_ms(const Problem& problem, const Plan& plan);
 
