@@ -1,199 +1,50 @@
 #include "common/pipeline/exact.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <tuple>
 
 #include "common/base/check.h"
+#include "common/pipeline/exact_program.h"
 
 namespace automap::pipeline {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+using namespace internal;  // NOLINT(google-build-using-namespace): the solver's own parts
 
-// What a suffix of the pipeline means to the stages in front of it (docs/exact-solver.md).
-struct Label {
-  double x = 0;           // the longest path term, measured from the suffix's start
-  double p = 0;           // one micro-batch through the suffix, forward and backward
-  double y = 0;           // all-reduce not hidden by the suffix's backward drain
-  int next = -1;          // label of the suffix one stage shorter
-  int point = 0, d0 = 0;  // where the suffix starts
-};
-
-struct State {
-  int point = 0, d0 = 0, d1 = 0;
-  std::vector<int> labels;
-};
-
-class LabelSearch {
- public:
-  LabelSearch(const Problem& problem, const ExactOptions& options, bool needs_variable)
-      : problem_(problem), options_(options), needs_variable_(needs_variable) {}
-
-  void run(int min_stages, int max_stages, std::vector<ExactStageResult>& results);
-  bool out_of_time() const { return out_of_time_; }
-
- private:
-  bool poll() {
-    if (++polls_ % 256 == 0 || out_of_time_) {
-      out_of_time_ =
-          out_of_time_ || (options_.cancelled && options_.cancelled()) ||
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count() > options_.time_limit_s;
-    }
-    return out_of_time_;
-  }
-  // A stage (p0, p1] on (d0, d1], and the transfer behind it, in front of the suffix `next`.
-  Label extend(const Label& next, int next_index, int p0, int p1, int d0, int d1, double transfer, int in_flight) const;
-  std::vector<int> allowed(const std::vector<std::vector<int>>& per_boundary, int boundary, int end) const;
-  void keep_undominated(std::vector<int>& labels) const;
-  void complete(int label, int stages, ExactStageResult& result) const;
-
-  const Problem& problem_;
-  const ExactOptions& options_;
-  bool needs_variable_;
-  std::vector<Label> labels_;
-  std::int64_t polls_ = 0;
-  bool out_of_time_ = false;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
-Label LabelSearch::extend(const Label& next, int next_index, int p0, int p1, int d0, int d1, double transfer,
-                          int in_flight) const {
-  const DeviceGroup& group = problem_.group(d0, d1);
-  const double phi = problem_.forward_fraction();
-  const double stage = problem_.compute_ms(p0, p1, group);
-  const double steady = problem_.micro_batches() - 1;
-  Label label;
-  label.p = next.p + 2 * transfer + stage;
-  double x = std::max(next.x + 2 * transfer, (2 + steady) * transfer);
-  x = std::max(x, steady * stage);
-  x += stage;
-  if (problem_.options().value == ValueForm::kFull) {
-    x = std::max(x, label.p + steady * stage - (in_flight - 1) * std::min(phi, 1 - phi) * stage);
-    if (problem_.micro_batches() > in_flight) {
-      const double stall = label.p - in_flight * stage;
-      const int laps = (problem_.micro_batches() - 1) / in_flight;
-      x = std::max(x, label.p + steady * stage + std::max(stall, laps * stall));
-    }
-  }
-  label.x = x;
-  label.y = std::max(problem_.allreduce_ms(p0, p1, group), next.y - transfer - (1 - phi) * stage);
-  label.next = next_index;
-  label.point = p0;
-  label.d0 = d0;
-  return label;
-}
-
-std::vector<int> LabelSearch::allowed(const std::vector<std::vector<int>>& per_boundary, int boundary, int end) const {
-  if (!per_boundary.empty()) return per_boundary[static_cast<std::size_t>(boundary - 1)];
-  std::vector<int> all;
-  for (int i = 1; i < end; ++i) all.push_back(i);
-  return all;
-}
-
-// Drops a label that is no better than `k_best` others in x, p and y: those make as many plans as short as its own.
-void LabelSearch::keep_undominated(std::vector<int>& labels) const {
-  std::sort(labels.begin(), labels.end(), [&](int a, int b) {
-    const Label& l = labels_[static_cast<std::size_t>(a)];
-    const Label& r = labels_[static_cast<std::size_t>(b)];
-    return std::tie(l.x, l.p, l.y, a) < std::tie(r.x, r.p, r.y, b);
-  });
-  std::vector<int> kept;
-  for (int index : labels) {
-    const Label& label = labels_[static_cast<std::size_t>(index)];
-    int better = 0;
-    for (int other : kept) {
-      const Label& o = labels_[static_cast<std::size_t>(other)];
-      if (o.p <= label.p && o.y <= label.y && ++better >= options_.k_best) break;
-    }
-    if (better < options_.k_best) kept.push_back(index);
-  }
-  labels = std::move(kept);
-}
-
-void LabelSearch::complete(int label, int stages, ExactStageResult& result) const {
-  Plan plan;
-  plan.schedule = options_.schedule;
-  const double expected = labels_[static_cast<std::size_t>(label)].x + labels_[static_cast<std::size_t>(label)].y;
-  for (int at = labels_[static_cast<std::size_t>(label)].next; at >= 0;
-       at = labels_[static_cast<std::size_t>(at)].next) {
-    plan.cuts.push_back(labels_[static_cast<std::size_t>(at)].point);
-    plan.device_cuts.push_back(labels_[static_cast<std::size_t>(at)].d0);
-  }
-  AM_CHECK(plan.num_stages() == stages);
-  const double value = value_ms(problem_, plan);
-  AM_CHECK(std::abs(value - expected) <= 1e-9 * std::max(value, expected));
-  if (!(value < options_.upper_bound_ms)) return;
-  const auto at = std::upper_bound(result.value_ms.begin(), result.value_ms.end(), value);
-  const auto offset = at - result.value_ms.begin();
-  if (offset >= options_.k_best) return;
-  result.value_ms.insert(at, value);
-  result.plans.insert(result.plans.begin() + offset, std::move(plan));
-  if (result.plans.size() > static_cast<std::size_t>(options_.k_best)) {
-    result.plans.pop_back();
-    result.value_ms.pop_back();
-  }
-}
-
-void LabelSearch::run(int min_stages, int max_stages, std::vector<ExactStageResult>& results) {
-  const int n = problem_.num_instructions(), devices = problem_.num_devices();
-  std::vector<State> behind;  // the states of the suffixes one stage shorter
-  behind.push_back({n, devices, devices, {0}});
-  labels_.assign(1, Label());
-  labels_[0].point = n;
-  labels_[0].d0 = devices;
-  for (int length = 1; length <= max_stages; ++length) {
-    const int in_flight_here = in_flight(options_.schedule, length, 1, problem_.micro_batches());
-    std::vector<State> states;
-    const auto extend_to = [&](int p0, int d0, bool whole) {
-      // One state per end of its first stage's devices.
-      std::vector<std::vector<int>> by_end(static_cast<std::size_t>(devices) + 1);
-      for (const State& state : behind) {
-        if (state.point <= p0 || state.d0 <= d0) continue;
-        if (poll()) return;
-        if (!problem_.stage_fits(p0, state.point, problem_.group(d0, state.d0), in_flight_here, needs_variable_))
-          continue;
-        const double transfer = state.d0 == devices ? 0 : problem_.transfer_ms(state.point, d0, state.d0, state.d1);
-        for (int next : state.labels) {
-          const Label label = extend(labels_[static_cast<std::size_t>(next)], length == 1 ? -1 : next, p0, state.point,
-                                     d0, state.d0, transfer, in_flight_here);
-          if (!(label.x + label.y < options_.upper_bound_ms)) continue;
-          labels_.push_back(label);
-          by_end[static_cast<std::size_t>(state.d0)].push_back(static_cast<int>(labels_.size()) - 1);
-        }
-      }
-      for (int d1 = d0 + 1; d1 <= devices; ++d1) {
-        std::vector<int>& labels = by_end[static_cast<std::size_t>(d1)];
-        if (labels.empty()) continue;
-        if (whole) {
-          for (int label : labels) complete(label, length, results[static_cast<std::size_t>(length - min_stages)]);
-        } else {
-          keep_undominated(labels);
-          states.push_back({p0, d0, d1, std::move(labels)});
-        }
-      }
-    };
-    if (length >= min_stages) extend_to(0, 0, true);
-    if (length < max_stages) {
-      const int boundary = max_stages - length;
-      std::vector<int> points = options_.boundary_pivots.empty()
-                                    ? (options_.pivots.empty() ? allowed({}, boundary, n) : options_.pivots)
-                                    : allowed(options_.boundary_pivots, boundary, n);
-      for (int p0 : points) {
-        for (int d0 : allowed(options_.boundary_device_cuts, boundary, devices)) extend_to(p0, d0, false);
-      }
-    }
-    behind = std::move(states);
-    if (out_of_time_) return;
-  }
-}
+// Plans that differ by less are equally good.
+constexpr double kRounding = 1e-10;
 
 // Every device at work all the time: no plan is shorter, whatever its stages.
 double balance_bound(const Problem& problem) {
   double speed = 0;
   for (int d = 0; d < problem.num_devices(); ++d) speed += problem.group(d, d + 1).speed;
   return problem.micro_batches() * problem.work_ms(0, problem.num_instructions()) / speed;
+}
+
+// At most `count` of the pivots: of each of `count` runs of equal work the one that moves least.
+std::vector<int> narrow_pivots(const Problem& problem, const std::vector<int>& pivots, int count) {
+  if (static_cast<int>(pivots.size()) <= count) return pivots;
+  const double total = problem.work_ms(0, problem.num_instructions());
+  std::vector<int> chosen;
+  int run = -1;
+  for (int pivot : pivots) {
+    const int this_run = std::min(count - 1, static_cast<int>(problem.work_ms(0, pivot) / total * count));
+    if (this_run != run) {
+      chosen.push_back(pivot);
+    } else if (problem.activation_bytes(pivot) < problem.activation_bytes(chosen.back())) {
+      chosen.back() = pivot;
+    }
+    run = this_run;
+  }
+  return chosen;
+}
+
+// About `count` device cuts, evenly spread.
+std::vector<int> spread_device_cuts(const Problem& problem, int count) {
+  std::vector<int> cuts;
+  const int step = std::max(1, problem.num_devices() / count);
+  for (int d = step; d < problem.num_devices(); d += step) cuts.push_back(d);
+  return cuts;
 }
 
 }  // namespace
@@ -219,17 +70,134 @@ std::vector<int> grid_pivots(int num_instructions, int grid) {
   return pivots;
 }
 
+namespace {
+
+// Solves stage counts first..last, which agree on whether a stage must hold a variable.
+class StageRange {
+ public:
+  StageRange(const Problem& problem, const ExactOptions& options, const std::vector<int>& pivots, int first, int last,
+             Stop& stop)
+      : problem_(problem), options_(options), pivots_(pivots), first_(first), last_(last), stop_(stop) {}
+
+  void solve(ExactStageResult* results) {
+    results_ = results;
+    ProgramInput input;
+    input.problem = &problem_;
+    input.schedule = options_.schedule;
+    input.needs_variable = problem_.stages_need_variables(first_);
+    input.min_stages = first_;
+    input.max_stages = last_;
+    input.keep = options_.k_best;
+    const bool corridor = !options_.boundary_pivots.empty();
+    if (!corridor && last_ > 1) search(input);
+    if (stop_.now()) return;
+    const Points points = exact_points(problem_, pivots_);
+    input.points = &points;
+    if (corridor) {
+      for (const std::vector<int>& cuts : options_.boundary_pivots) {
+        input.boundary_points.emplace_back();
+        for (int cut : cuts) {
+          const auto place = std::lower_bound(pivots_.begin(), pivots_.end(), cut) - pivots_.begin();
+          input.boundary_points.back().push_back(static_cast<int>(place) + 1);
+        }
+      }
+      input.boundary_device_cuts = options_.boundary_device_cuts;
+    } else {
+      for (int d = 1; d < problem_.num_devices(); ++d) input.device_cuts.push_back(d);
+    }
+    set_limits(input);
+    const ProgramOutput output = run_program(input, stop_);
+    take(output, pivots_, nullptr);
+    for (int stages = first_; stages <= last_; ++stages) result(stages).proven = output.finished;
+  }
+
+ private:
+  ExactStageResult& result(int stages) { return results_[stages - first_]; }
+  double limit(int stages) {
+    const ExactStageResult& known = result(stages);
+    const double best = known.plans.empty() ? kInfinity : known.value_ms.front() * (1 - kRounding);
+    return std::min(options_.upper_bound_ms, best);
+  }
+  void set_limits(ProgramInput& input) {
+    input.limit_ms.clear();
+    for (int stages = first_; stages <= last_; ++stages) input.limit_ms.push_back(limit(stages));
+  }
+  void add(Plan plan) {
+    const double value = value_ms(problem_, plan);
+    if (!(value < options_.upper_bound_ms)) return;
+    ExactStageResult& into = result(plan.num_stages());
+    if (std::find(into.plans.begin(), into.plans.end(), plan) != into.plans.end()) return;
+    const auto offset = std::upper_bound(into.value_ms.begin(), into.value_ms.end(), value) - into.value_ms.begin();
+    if (offset >= options_.k_best) return;
+    into.value_ms.insert(into.value_ms.begin() + offset, value);
+    into.plans.insert(into.plans.begin() + offset, std::move(plan));
+    if (into.plans.size() > static_cast<std::size_t>(options_.k_best)) {
+      into.plans.pop_back();
+      into.value_ms.pop_back();
+    }
+  }
+  void take(const ProgramOutput& output, const std::vector<int>& cuts, std::vector<Plan>* plans) {
+    for (const std::vector<Completion>& completions : output.by_stages) {
+      for (const Completion& completion : completions) {
+        Plan plan;
+        plan.schedule = options_.schedule;
+        for (int point : completion.points) plan.cuts.push_back(cuts[static_cast<std::size_t>(point - 1)]);
+        plan.device_cuts = completion.device_cuts;
+        const double value = value_ms(problem_, plan);
+        AM_CHECK(std::abs(value - completion.value_ms) <= 1e-9 * std::max(value, completion.value_ms));
+        if (plans != nullptr) plans->push_back(plan);
+        add(std::move(plan));
+      }
+    }
+  }
+  // Good plans, from few pivots and few devices, then moved on all of them.
+  void search(ProgramInput input) {
+    constexpr int kPivots = 24, kDevices = 12;
+    const std::vector<int> few = narrow_pivots(problem_, pivots_, std::max(kPivots, 2 * last_));
+    const Points points = exact_points(problem_, few);
+    input.points = &points;
+    input.beam = 3;
+    input.device_cuts = spread_device_cuts(problem_, std::max(kDevices, last_));
+    set_limits(input);
+    std::vector<Plan> plans;
+    const ProgramOutput output = run_program(input, stop_);
+    take(output, few, &plans);
+    std::vector<int> tried(static_cast<std::size_t>(last_ - first_ + 1), 0);
+    for (Plan& plan : plans) {
+      if (stop_.now()) return;
+      if (plan.num_stages() == 1 || tried[static_cast<std::size_t>(plan.num_stages() - first_)]++ > 0) continue;
+      add(refine_on_pivots(problem_, std::move(plan), pivots_, 8, 2, stop_));
+    }
+  }
+
+  const Problem& problem_;
+  const ExactOptions& options_;
+  const std::vector<int>& pivots_;
+  int first_, last_;
+  Stop& stop_;
+  ExactStageResult* results_ = nullptr;
+};
+
+}  // namespace
+
 ExactResult solve_exact(const Problem& problem, const ExactOptions& options) {
   const std::size_t boundaries = options.boundary_pivots.size();
   AM_CHECK(boundaries == options.boundary_device_cuts.size());
   AM_CHECK(boundaries == 0 ||
            (options.min_stages == options.max_stages && static_cast<int>(boundaries) + 1 == options.max_stages));
+  Stop stop(options.time_limit_s, options.cancelled);
+  std::vector<int> pivots = options.pivots;
+  if (boundaries > 0) {
+    pivots.clear();
+    for (const std::vector<int>& cuts : options.boundary_pivots) pivots.insert(pivots.end(), cuts.begin(), cuts.end());
+    std::sort(pivots.begin(), pivots.end());
+    pivots.erase(std::unique(pivots.begin(), pivots.end()), pivots.end());
+  } else if (pivots.empty()) {
+    for (int i = 1; i < problem.num_instructions(); ++i) pivots.push_back(i);
+  }
   ExactResult result;
-  const int pivots = boundaries > 0           ? problem.num_instructions() - 1
-                     : options.pivots.empty() ? problem.num_instructions() - 1
-                                              : static_cast<int>(options.pivots.size());
   const int min_stages = std::max(1, options.min_stages);
-  const int max_stages = std::min({options.max_stages, problem.num_devices(), pivots + 1});
+  const int max_stages = std::min({options.max_stages, problem.num_devices(), static_cast<int>(pivots.size()) + 1});
   for (int stages = min_stages; stages <= max_stages; ++stages) {
     result.by_stages.emplace_back();
     result.by_stages.back().stages = stages;
@@ -239,47 +207,16 @@ ExactResult solve_exact(const Problem& problem, const ExactOptions& options) {
     const bool needs = problem.stages_need_variables(first);
     int last = first;
     while (last < max_stages && problem.stages_need_variables(last + 1) == needs) ++last;
-    std::vector<ExactStageResult> part(static_cast<std::size_t>(last - first + 1));
-    LabelSearch search(problem, options, needs);
-    search.run(first, last, part);
-    for (int stages = first; stages <= last; ++stages) {
-      ExactStageResult& stage_result = result.by_stages[static_cast<std::size_t>(stages - min_stages)];
-      stage_result = std::move(part[static_cast<std::size_t>(stages - first)]);
-      stage_result.stages = stages;
-      stage_result.proven = !search.out_of_time();
-      stage_result.lower_bound_ms = !stage_result.proven         ? balance_bound(problem)
-                                    : stage_result.plans.empty() ? options.upper_bound_ms
-                                                                 : stage_result.value_ms.front();
-    }
+    StageRange(problem, options, pivots, first, last, stop)
+        .solve(&result.by_stages[static_cast<std::size_t>(first - min_stages)]);
     first = last + 1;
   }
-  return result;
-}
-
-Plan refine_in_corridor(const Problem& problem, Plan plan, int pivot_radius, int device_radius) {
-  if (plan.num_stages() == 1 || !feasible(problem, plan)) return plan;
-  double value = value_ms(problem, plan);
-  const auto around = [](int at, int radius, int end) {
-    std::vector<int> values;
-    for (int i = std::max(1, at - radius); i <= std::min(end - 1, at + radius); ++i) values.push_back(i);
-    return values;
-  };
-  while (true) {
-    ExactOptions options;
-    options.min_stages = options.max_stages = plan.num_stages();
-    options.schedule = plan.schedule;
-    options.upper_bound_ms = value;
-    for (std::size_t s = 0; s < plan.cuts.size(); ++s) {
-      options.boundary_pivots.push_back(around(plan.cuts[s], pivot_radius, problem.num_instructions()));
-      options.boundary_device_cuts.push_back(around(plan.device_cuts[s], device_radius, problem.num_devices()));
-    }
-    const ExactResult result = solve_exact(problem, options);
-    const ExactStageResult* best = result.best();
-    // A step of rounding size is no step.
-    if (best == nullptr || best->value_ms.front() >= value * (1 - 1e-12)) return plan;
-    plan = best->plans.front();
-    value = best->value_ms.front();
+  for (ExactStageResult& stage : result.by_stages) {
+    stage.lower_bound_ms = !stage.proven         ? balance_bound(problem)
+                           : stage.plans.empty() ? options.upper_bound_ms
+                                                 : stage.value_ms.front();
   }
+  return result;
 }
 
 LowerBound lower_bound_all_cuts(const Problem& problem, const std::vector<Schedule>& schedules, int min_stages,

@@ -33,10 +33,10 @@ struct ExactOptions {
 
 struct ExactStageResult {
   int stages = 0;
-  std::vector<Plan> plans;   // best first, at most k_best; empty: none feasible (or none below upper_bound_ms)
+  std::vector<Plan> plans;  // best first, at most k_best; empty: none feasible (or none below upper_bound_ms)
   std::vector<double> value_ms;
-  bool proven = false;       // plans.front() is optimal over the pivots (or, when empty, there is none)
-  double lower_bound_ms = 0; // valid for this stage count over the pivots; = value of the best plan when proven
+  bool proven = false;        // plans.front() is optimal over the pivots (or, when empty, there is none)
+  double lower_bound_ms = 0;  // valid for this stage count over the pivots; = value of the best plan when proven
 };
 
 struct ExactResult {

@@ -1,0 +1,630 @@
+#include "common/pipeline/exact_program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "common/base/check.h"
+
+namespace automap::pipeline::internal {
+namespace {
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// The coefficients of the path terms of a stage with K micro-batches in flight (cost.h).
+struct StageTerms {
+  double first = 0;     // its T in the term of the first round trip: (M-1) - (K-1) min(phi, 1-phi)
+  bool stalls = false;  // M > K
+  double in_flight = 0;
+  double laps = 0;
+};
+
+struct Terms {
+  double micro_batches = 0, steady = 0, phi = 0, small = 0;  // small = min(phi, 1 - phi)
+  bool full = true;
+  Terms(const Problem& problem)
+      : micro_batches(problem.micro_batches()),
+        steady(problem.micro_batches() - 1),
+        phi(problem.forward_fraction()),
+        small(std::min(phi, 1 - phi)),
+        full(problem.options().value == ValueForm::kFull) {}
+  // The stage with `behind` stages after it.
+  StageTerms stage(const Problem& problem, Schedule schedule, int behind) const {
+    const int k = in_flight(schedule, behind + 1, 1, problem.micro_batches());
+    StageTerms terms;
+    terms.first = steady - (k - 1) * small;
+    terms.in_flight = k;
+    terms.stalls = full && problem.micro_batches() > k;
+    terms.laps = (problem.micro_batches() - 1) / k;
+    return terms;
+  }
+};
+
+// The most a suffix may be at one state for a plan within the limit to be possible, over all ways to fill the front.
+struct Threshold {
+  double x = -kInfinity, xy = -kInfinity, p = -kInfinity, py = -kInfinity;
+  // Whatever stands in front makes at least P + `bottleneck` out of P, and hides at least `hidden` of Y.
+  double bottleneck = kInfinity, hidden = kInfinity;
+  bool alive() const { return x > -kInfinity; }
+};
+
+// Labels that share how a transfer reaches them: the same first device d0 and the same kind of first group.
+struct LabelList {
+  int d0 = 0;
+  int d1 = 0;  // of one member: stands for all
+  std::size_t begin = 0, end = 0;
+};
+
+// The suffixes of one length, list by list, ascending by point within a list.
+struct Layer {
+  std::vector<LabelList> lists;  // ascending by d0
+  std::vector<int> point, id;
+  std::vector<double> x, p, y;
+};
+
+struct Step {  // how a label was made, to read the plan back
+  int next = -1;
+  int point = 0, d0 = 0;
+};
+
+struct Candidate {
+  double x = 0, p = 0, y = 0;
+  int next = 0;
+};
+
+// What the groups in front of d0 can tell about a group (d0, d1].
+struct GroupKind {
+  int inside = 0;  // its size when it shares a server with the device in front of it and lies inside that server
+  int servers = 0;
+  double bytes_per_ms = 0;
+  bool operator<(const GroupKind& o) const {
+    return std::tie(inside, servers, bytes_per_ms) < std::tie(o.inside, o.servers, o.bytes_per_ms);
+  }
+};
+
+class Program {
+ public:
+  Program(const ProgramInput& input, Stop& stop)
+      : in_(input),
+        problem_(*input.problem),
+        points_(*input.points),
+        coarse_(input.coarse == nullptr ? *input.points : *input.coarse),
+        stop_(stop),
+        terms_(*input.problem),
+        devices_(input.problem->num_devices()),
+        last_(static_cast<int>(input.points->size()) - 1) {}
+
+  ProgramOutput run();
+
+ private:
+  double limit(int stages) const { return in_.limit_ms[at(stages - in_.min_stages)]; }
+  bool corridor() const { return !in_.boundary_device_cuts.empty(); }
+  const std::vector<int>& device_cuts(int boundary) const {
+    return corridor() ? in_.boundary_device_cuts[at(boundary - 1)] : in_.device_cuts;
+  }
+  GroupKind kind(int d0, int d1) const;
+  // Where a point's thresholds lie among those of its boundary.
+  std::size_t coarse_of(int point) const { return at(in_.coarse == nullptr ? point : in_.coarse_of[at(point)]) - 1; }
+  // Of a suffix of `length` stages that starts at the device cut and point at these places of its boundary's lists.
+  Threshold& threshold(int length, std::size_t device_place, std::size_t point_place) {
+    const std::size_t width =
+        corridor() ? in_.boundary_points[at(in_.max_stages - length - 1)].size() : coarse_.size() - 2;
+    return thresholds_[threshold_base_[at(length)] + device_place * width + point_place];
+  }
+  Link best_link(int boundary, int d0, int d1) const;
+  void make_thresholds();
+  void thresholds_for(int stages);
+  void best_links();
+  void extend(const Layer& from, Layer& to, int length, int boundary);
+  void finish(const Layer& from, int stages, std::vector<Completion>& out);
+  void keep_best(std::vector<Candidate>& candidates);
+
+  const ProgramInput& in_;
+  const Problem& problem_;
+  const Points& points_;
+  const Points& coarse_;
+  Stop& stop_;
+  Terms terms_;
+  int devices_;
+  int last_;
+  std::vector<Threshold> thresholds_;
+  std::vector<std::size_t> threshold_base_;  // [length]
+  std::vector<Link> best_link_;              // [d0][d1]: the best way from (d0, d1] to any group behind it
+  std::vector<Step> steps_;
+  std::vector<std::vector<Candidate>> buckets_;  // [point] while a list is made
+  std::vector<std::pair<double, double>> stairs_;
+  std::vector<Candidate> kept_;
+  std::vector<double> shifted_x_, shifted_p_, shifted_y_, work_, weight_;
+};
+
+GroupKind Program::kind(int d0, int d1) const {
+  const DeviceGroup& group = problem_.group(d0, d1);
+  GroupKind kind;
+  kind.servers = group.servers;
+  if (group.servers > 1) {
+    kind.bytes_per_ms = group.ring_bytes_per_ms;
+  } else if (d0 > 0 && problem_.server_of_device(d0 - 1) == group.first_server) {
+    kind.inside = group.size;
+  }
+  return kind;
+}
+
+void Program::best_links() {
+  if (corridor()) return;
+  best_link_.assign((at(devices_) + 1) * (at(devices_) + 1), Link());
+  std::vector<int> ends = in_.device_cuts;
+  ends.push_back(devices_);
+  for (std::size_t b = 0; b + 1 < ends.size(); ++b) {
+    // The groups behind that differ to those in front.
+    std::vector<int> behind;
+    GroupKind last_kind;
+    for (std::size_t c = b + 1; c < ends.size(); ++c) {
+      const GroupKind this_kind = kind(ends[b], ends[c]);
+      if (behind.empty() || last_kind < this_kind || this_kind < last_kind) behind.push_back(ends[c]);
+      last_kind = this_kind;
+    }
+    for (std::size_t a = 0; a <= b; ++a) {
+      const int d0 = a == 0 ? 0 : ends[a - 1];
+      Link best{kInfinity, 0};
+      for (int d2 : behind) {
+        const Link link = problem_.link(d0, ends[b], d2);
+        best.latency_ms = std::min(best.latency_ms, link.latency_ms);
+        best.bytes_per_ms = std::max(best.bytes_per_ms, link.bytes_per_ms);
+      }
+      best_link_[at(d0) * (at(devices_) + 1) + at(ends[b])] = best;
+    }
+  }
+}
+
+// The best way from (d0, d1] over `boundary` to any group that may follow.
+Link Program::best_link(int boundary, int d0, int d1) const {
+  if (!corridor()) return best_link_[at(d0) * (at(devices_) + 1) + at(d1)];
+  Link best{kInfinity, 0};
+  const auto take = [&](int d2) {
+    const Link link = problem_.link(d0, d1, d2);
+    best.latency_ms = std::min(best.latency_ms, link.latency_ms);
+    best.bytes_per_ms = std::max(best.bytes_per_ms, link.bytes_per_ms);
+  };
+  if (boundary + 1 == in_.max_stages) {
+    take(devices_);
+  } else {
+    for (int d2 : device_cuts(boundary + 1)) {
+      if (d2 > d1) take(d2);
+    }
+  }
+  return best;
+}
+
+// Prefixes of k = 1..S-1 stages from the front: the most that the suffix behind each may be.
+void Program::thresholds_for(int stages) {
+  const int end = static_cast<int>(coarse_.size()) - 1;
+  const std::size_t width = coarse_.size();
+  struct Row {
+    std::vector<double> x, xy, p, py, bottleneck;
+    std::vector<int> points;  // alive, ascending
+  };
+  const auto empty_row = [&] {
+    Row row;
+    row.x.assign(width, -kInfinity);
+    row.xy = row.p = row.py = row.x;
+    row.bottleneck.assign(width, kInfinity);
+    return row;
+  };
+  const double most = limit(stages);
+  const double small_back = std::min(1 - terms_.phi, 0.5);
+  std::vector<Row> before(at(devices_) + 1), now(at(devices_) + 1);
+  before[0] = empty_row();
+  before[0].x[0] = before[0].xy[0] = before[0].p[0] = before[0].py[0] = most;
+  before[0].bottleneck[0] = 0;
+  before[0].points = {0};
+  std::vector<int> before_cuts = {0};
+  std::vector<int> all_points;
+  if (!corridor()) {
+    for (int i = 1; i < end; ++i) all_points.push_back(i);
+  }
+  const double state_factor = problem_.options().state_factor;
+  for (int k = 1; k < stages; ++k) {
+    const StageTerms stage = terms_.stage(problem_, in_.schedule, stages - k);
+    const std::vector<int>& points = corridor() ? in_.boundary_points[at(k - 1)] : all_points;
+    const double stall_weight = 1 / (1 + stage.laps),
+                 stall_work = (terms_.steady - stage.laps * stage.in_flight) * stall_weight;
+    std::size_t device_place = 0;
+    for (int d1 : device_cuts(k)) {
+      Row& row = now[at(d1)];
+      row.points.clear();
+      if (row.x.empty()) row = empty_row();
+      std::fill(row.x.begin(), row.x.end(), -kInfinity);
+      for (int d0 : before_cuts) {
+        const Row& from = before[at(d0)];
+        if (d0 >= d1 || from.points.empty()) continue;
+        if (stop_.now()) return;
+        const DeviceGroup& group = problem_.group(d0, d1);
+        const Link link = best_link(k, d0, d1);
+        if (link.bytes_per_ms <= 0) continue;
+        const double per_work = 1 / (group.size * group.speed);
+        const double per_byte = 1 / link.bytes_per_ms;
+        const bool memory = problem_.options().memory;
+        std::size_t first = 0, past = 0;  // the points in front that may start the stage
+        const std::size_t count = from.points.size();
+        for (int i : points) {
+          const double work = coarse_.work_low[at(i)];
+          while (past < count && (from.points[past] < i || (from.points[past] == i && coarse_.several(at(i))))) ++past;
+          while (first < past) {
+            const int j = from.points[first];
+            const double t = std::max(0.0, work - coarse_.work_high[at(j)]) * per_work;
+            const bool too_long = terms_.micro_batches * t > from.x[at(j)];
+            const bool too_large =
+                memory && state_factor * std::max(0.0, coarse_.weight_low[at(i)] - coarse_.weight_high[at(j)]) +
+                                  std::max(0.0, coarse_.stash_low[at(i)] - coarse_.stash_high[at(j)]) *
+                                      stage.in_flight / group.size >
+                              group.capacity_bytes;
+            // Both only grow with i, so j is lost for good; later points may still be long, which the loop below sees.
+            if (!too_long && !too_large) break;
+            ++first;
+          }
+          double bx = -kInfinity, bxy = -kInfinity, bp = -kInfinity, bpy = -kInfinity, bb = kInfinity;
+          const double bytes = coarse_.activation[at(i)];
+          const double t = bytes > 0 ? link.latency_ms + bytes * per_byte : 0;
+          for (std::size_t q = past; q-- > first;) {
+            const std::size_t j = at(from.points[q]);
+            const double stage_ms = std::max(0.0, work - coarse_.work_high[j]) * per_work;
+            const double room = from.x[j];
+            if (terms_.micro_batches * stage_ms > room || stage_ms + (terms_.micro_batches + 1) * t > room) continue;
+            if (in_.needs_variable && coarse_.variables_high[at(i)] <= coarse_.variables_low[j]) continue;
+            bx = std::max(bx, room - stage_ms);
+            bxy = std::max(bxy, from.xy[j] - terms_.phi * stage_ms);
+            double p = std::min(from.p[j] - stage_ms, room - stage_ms - stage.first * stage_ms);
+            if (stage.stalls) p = std::min(p, room * stall_weight - stall_work * stage_ms - stage_ms);
+            bp = std::max(bp, p);
+            bpy = std::max(bpy, std::min(from.py[j] - terms_.phi * stage_ms,
+                                         from.xy[j] - terms_.phi * stage_ms - stage.first * stage_ms));
+            bb = std::min(bb, std::max(from.bottleneck[j], stage.first * stage_ms));
+          }
+          if (bx == -kInfinity) continue;
+          if (row.x[at(i)] == -kInfinity) {
+            row.xy[at(i)] = row.p[at(i)] = row.py[at(i)] = -kInfinity;
+            row.bottleneck[at(i)] = kInfinity;
+          }
+          row.x[at(i)] = std::max(row.x[at(i)], bx - 2 * t);
+          row.xy[at(i)] = std::max(row.xy[at(i)], bxy - t);
+          row.p[at(i)] = std::max(row.p[at(i)], bp - 2 * t);
+          row.py[at(i)] = std::max(row.py[at(i)], bpy - t);
+          row.bottleneck[at(i)] = std::min(row.bottleneck[at(i)], bb);
+        }
+      }
+      for (std::size_t place = 0; place < points.size(); ++place) {
+        const int i = points[place];
+        if (!(row.x[at(i)] > 0)) {
+          row.x[at(i)] = -kInfinity;
+          continue;
+        }
+        row.points.push_back(i);
+        Threshold& merged = threshold(stages - k, device_place, place);
+        merged.x = std::max(merged.x, row.x[at(i)]);
+        merged.xy = std::max(merged.xy, row.xy[at(i)]);
+        merged.p = terms_.full ? std::max(merged.p, row.p[at(i)]) : kInfinity;
+        merged.py = terms_.full ? std::max(merged.py, row.py[at(i)]) : kInfinity;
+        merged.bottleneck = terms_.full ? std::min(merged.bottleneck, row.bottleneck[at(i)]) : 0;
+        const double pass = most < kInfinity ? most - row.x[at(i)] : 0;
+        merged.hidden = std::min(merged.hidden, small_back * pass);
+      }
+      ++device_place;
+    }
+    std::swap(before, now);
+    before_cuts = device_cuts(k);
+  }
+}
+
+void Program::make_thresholds() {
+  std::size_t total = 0;
+  threshold_base_.assign(at(in_.max_stages), 0);
+  for (int length = 1; length < in_.max_stages; ++length) {
+    threshold_base_[at(length)] = total;
+    total += device_cuts(in_.max_stages - length).size() *
+             (corridor() ? in_.boundary_points[at(in_.max_stages - length - 1)].size() : coarse_.size() - 2);
+  }
+  thresholds_.assign(total, Threshold());
+  best_links();
+  for (int stages = std::max(2, in_.min_stages); stages <= in_.max_stages; ++stages) thresholds_for(stages);
+}
+
+// Leaves only the labels that no other makes superfluous, sorted by x.
+void Program::keep_best(std::vector<Candidate>& candidates) {
+  if (candidates.size() > 1) {
+    std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+      return std::tie(a.x, a.p, a.y, a.next) < std::tie(b.x, b.p, b.y, b.next);
+    });
+    // Sweep by x; the stairs hold the (p, y) seen so far that no other beats, p ascending and y descending.
+    stairs_.clear();
+    kept_.clear();
+    for (const Candidate& c : candidates) {
+      const auto after =
+          std::upper_bound(stairs_.begin(), stairs_.end(), c.p,
+                           [](double p, const std::pair<double, double>& stair) { return p < stair.first; });
+      if (after != stairs_.begin() && std::prev(after)->second <= c.y) continue;
+      kept_.push_back(c);
+      auto from = after;
+      if (from != stairs_.begin() && std::prev(from)->first == c.p) --from;
+      auto to = from;
+      while (to != stairs_.end() && to->second >= c.y) ++to;
+      if (from == to) {
+        stairs_.insert(from, {c.p, c.y});
+      } else {
+        *from = {c.p, c.y};
+        stairs_.erase(from + 1, to);
+      }
+    }
+    std::swap(candidates, kept_);
+  }
+  if (in_.beam > 0 && candidates.size() > at(in_.beam)) {
+    std::nth_element(candidates.begin(), candidates.begin() + in_.beam, candidates.end(),
+                     [](const Candidate& a, const Candidate& b) {
+                       return std::make_tuple(a.x + a.y, a.p, a.next) < std::make_tuple(b.x + b.y, b.p, b.next);
+                     });
+    candidates.resize(at(in_.beam));
+  }
+}
+
+void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
+  const StageTerms stage = terms_.stage(problem_, in_.schedule, length - 1);
+  const double steady = terms_.steady, back = 1 - terms_.phi, around = terms_.micro_batches + 1;
+  const double state_factor = problem_.options().state_factor;
+  const bool memory = problem_.options().memory;
+  double longest = 0;
+  for (int stages = std::max(in_.min_stages, length + 1); stages <= in_.max_stages; ++stages) {
+    longest = std::max(longest, limit(stages) / terms_.micro_batches);
+  }
+  std::vector<int> alive;
+  std::vector<const Threshold*> most_at;
+  std::vector<std::pair<GroupKind, int>> groups;  // kind of (d0, d1], list
+  buckets_.resize(points_.size());
+  const std::vector<int>& starts = device_cuts(boundary);
+  for (std::size_t device_place = 0; device_place < starts.size(); ++device_place) {
+    const int d0 = starts[device_place];
+    alive.clear();
+    most_at.clear();
+    if (corridor()) {
+      const std::vector<int>& points = in_.boundary_points[at(boundary - 1)];
+      for (std::size_t place = 0; place < points.size(); ++place) {
+        const Threshold& most = threshold(length, device_place, place);
+        if (!most.alive()) continue;
+        alive.push_back(points[place]);
+        most_at.push_back(&most);
+      }
+    } else {
+      for (int i = 1; i < last_; ++i) {
+        const Threshold& most = threshold(length, device_place, coarse_of(i));
+        if (!most.alive()) continue;
+        alive.push_back(i);
+        most_at.push_back(&most);
+      }
+    }
+    if (alive.empty()) continue;
+    groups.clear();
+    for (std::size_t l = 0; l < from.lists.size(); ++l) {
+      if (from.lists[l].d0 > d0) groups.emplace_back(kind(d0, from.lists[l].d0), static_cast<int>(l));
+    }
+    std::sort(groups.begin(), groups.end());
+    for (std::size_t g = 0; g < groups.size();) {
+      const GroupKind this_kind = groups[g].first;
+      int d1 = 0;
+      for (; g < groups.size() && !(this_kind < groups[g].first); ++g) {
+        if (stop_.now()) return;
+        const LabelList& list = from.lists[at(groups[g].second)];
+        d1 = list.d0;
+        const DeviceGroup& group = problem_.group(d0, d1);
+        Link link;
+        if (d1 < devices_) link = problem_.link(d0, d1, list.d1);
+        const double per_byte = d1 < devices_ ? 1 / link.bytes_per_ms : 0;
+        const std::size_t count = list.end - list.begin;
+        shifted_x_.resize(count);
+        shifted_p_.resize(count);
+        shifted_y_.resize(count);
+        work_.resize(count);
+        weight_.resize(count);
+        const int* const point = from.point.data() + list.begin;
+        for (std::size_t q = 0; q < count; ++q) {
+          const std::size_t j = at(point[q]);
+          const double bytes = points_.activation[j];
+          const double t = d1 < devices_ && bytes > 0 ? link.latency_ms + bytes * per_byte : 0;
+          shifted_x_[q] = std::max(from.x[list.begin + q] + 2 * t, around * t);
+          shifted_p_[q] = from.p[list.begin + q] + 2 * t;
+          shifted_y_[q] = from.y[list.begin + q] - t;
+          work_[q] = points_.work_low[j];
+          weight_[q] = points_.weight_low[j];
+        }
+        const double per_work = 1 / (group.size * group.speed);
+        const double hops = group.size > 1 ? 2.0 * (group.size - 1) : 0;
+        const double ring_latency = hops * group.ring_latency_ms;
+        const double ring_per_byte = hops / group.size / group.ring_bytes_per_ms;
+        std::size_t first = 0, past = 0;
+        for (std::size_t a = 0; a < alive.size(); ++a) {
+          const int i = alive[a];
+          const double work = points_.work_high[at(i)], weight = points_.weight_high[at(i)],
+                       stash = points_.stash_high[at(i)];
+          const bool same = points_.several(at(i));
+          while (first < count &&
+                 (point[first] < i || (point[first] == i && !same) ||
+                  (in_.needs_variable && points_.variables_high[at(point[first])] <= points_.variables_low[at(i)]))) {
+            ++first;
+          }
+          past = std::max(past, first);
+          while (past < count) {
+            const std::size_t j = at(point[past]);
+            if ((work_[past] - work) * per_work > longest) break;
+            if (memory && state_factor * std::max(0.0, weight_[past] - weight) +
+                                  std::max(0.0, points_.stash_low[j] - stash) * stage.in_flight / group.size >
+                              group.capacity_bytes) {
+              break;
+            }
+            ++past;
+          }
+          if (first == past) continue;
+          const Threshold& most = *most_at[a];
+          std::vector<Candidate>& bucket = buckets_[at(i)];
+          for (std::size_t q = first; q < past; ++q) {
+            const double t = std::max(0.0, work_[q] - work) * per_work;
+            double x = std::max(shifted_x_[q], steady * t);
+            double p = shifted_p_[q];
+            if (terms_.full) {
+              x = std::max(x, p + stage.first * t);
+              if (stage.stalls) {
+                const double stall = p + t - stage.in_flight * t;
+                x = std::max(x, p + steady * t + std::max(stall, stage.laps * stall));
+              }
+              p += t;
+            } else {
+              p = 0;
+            }
+            x += t;
+            const double bytes = weight_[q] - weight;
+            double y = shifted_y_[q] - back * t;
+            if (bytes > 0) y = std::max(y, ring_latency + bytes * ring_per_byte);
+            y = std::max(y, 0.0);
+            if (x > most.x || p > most.p || x + y > most.xy || p + y > most.py) continue;
+            x = std::max(x, p + most.bottleneck);
+            y = std::max(y, most.hidden);
+            bucket.push_back({x, p, y, from.id[list.begin + q]});
+          }
+        }
+      }
+      LabelList made;
+      made.d0 = d0;
+      made.d1 = d1;
+      made.begin = to.point.size();
+      for (int i : alive) {
+        std::vector<Candidate>& bucket = buckets_[at(i)];
+        if (bucket.empty()) continue;
+        keep_best(bucket);
+        for (const Candidate& c : bucket) {
+          to.point.push_back(i);
+          to.x.push_back(c.x);
+          to.p.push_back(c.p);
+          to.y.push_back(c.y);
+          to.id.push_back(static_cast<int>(steps_.size()));
+          steps_.push_back({c.next, i, d0});
+        }
+        bucket.clear();
+      }
+      made.end = to.point.size();
+      if (made.end > made.begin) to.lists.push_back(made);
+    }
+  }
+}
+
+// The whole model: the first stage in front of every suffix of S - 1 stages.
+void Program::finish(const Layer& from, int stages, std::vector<Completion>& out) {
+  const StageTerms stage = terms_.stage(problem_, in_.schedule, stages - 1);
+  std::vector<std::pair<double, int>> best;  // value, label
+  for (const LabelList& list : from.lists) {
+    const DeviceGroup& group = problem_.group(0, list.d0);
+    Link link;
+    if (list.d0 < devices_) link = problem_.link(0, list.d0, list.d1);
+    for (std::size_t q = list.begin; q < list.end; ++q) {
+      const std::size_t j = at(from.point[q]);
+      if (in_.needs_variable && points_.variables_high[j] == 0) continue;
+      if (problem_.options().memory && problem_.options().state_factor * points_.weight_low[j] +
+                                               points_.stash_low[j] * stage.in_flight / group.size >
+                                           group.capacity_bytes) {
+        continue;
+      }
+      const double bytes = list.d0 < devices_ ? points_.activation[j] : 0;
+      const double transfer = bytes > 0 ? link.latency_ms + bytes / link.bytes_per_ms : 0;
+      const double t = points_.work_low[j] / (group.size * group.speed);
+      double x = std::max({from.x[q] + 2 * transfer, (terms_.micro_batches + 1) * transfer, terms_.steady * t});
+      if (terms_.full) {
+        const double p = from.p[q] + 2 * transfer;
+        x = std::max(x, p + stage.first * t);
+        if (stage.stalls) {
+          const double stall = p + t - stage.in_flight * t;
+          x = std::max(x, p + terms_.steady * t + std::max(stall, stage.laps * stall));
+        }
+      }
+      x += t;
+      const double y =
+          std::max(problem_.allreduce_ms(points_.weight_low[j], group), from.y[q] - transfer - (1 - terms_.phi) * t);
+      const double value = x + std::max(0.0, y);
+      if (value <= limit(stages)) best.emplace_back(value, from.id[q]);
+    }
+  }
+  const std::size_t keep = std::min(best.size(), at(in_.keep));
+  std::partial_sort(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(keep), best.end());
+  best.resize(keep);
+  for (const auto& [value, label] : best) {
+    Completion completion;
+    completion.value_ms = value;
+    for (int step = label; step >= 0; step = steps_[at(step)].next) {
+      if (steps_[at(step)].d0 == devices_) break;
+      completion.points.push_back(steps_[at(step)].point);
+      completion.device_cuts.push_back(steps_[at(step)].d0);
+    }
+    out.push_back(std::move(completion));
+  }
+}
+
+ProgramOutput Program::run() {
+  ProgramOutput output;
+  output.by_stages.resize(at(in_.max_stages - in_.min_stages + 1));
+  make_thresholds();
+  if (stop_.now()) return output;
+  Layer layer;
+  layer.lists.push_back({devices_, devices_, 0, 1});
+  layer.point = {last_};
+  layer.x = layer.p = layer.y = {0.0};
+  layer.id = {0};
+  steps_.assign(1, Step{-1, last_, devices_});
+  for (int length = 1; length <= in_.max_stages; ++length) {
+    if (length >= in_.min_stages) finish(layer, length, output.by_stages[at(length - in_.min_stages)]);
+    if (length == in_.max_stages) break;
+    Layer next;
+    extend(layer, next, length, in_.max_stages - length);
+    if (stop_.now()) return output;
+    layer = std::move(next);
+  }
+  output.labels = static_cast<std::int64_t>(steps_.size());
+  output.finished = true;
+  return output;
+}
+
+void append(Points& points, const Problem& problem, int first, int last) {
+  points.first_cut.push_back(first);
+  points.last_cut.push_back(last);
+  points.work_low.push_back(problem.work_ms(0, first));
+  points.work_high.push_back(problem.work_ms(0, last));
+  points.weight_low.push_back(problem.weight_bytes(0, first));
+  points.weight_high.push_back(problem.weight_bytes(0, last));
+  points.stash_low.push_back(problem.stash_bytes(0, first));
+  points.stash_high.push_back(problem.stash_bytes(0, last));
+  double activation = kInfinity;
+  for (int i = first; i <= last; ++i) activation = std::min(activation, problem.activation_bytes(i));
+  points.activation.push_back(activation);
+  points.variables_low.push_back(problem.variables(0, first));
+  points.variables_high.push_back(problem.variables(0, last));
+}
+
+}  // namespace
+
+Points exact_points(const Problem& problem, const std::vector<int>& cuts) {
+  Points points;
+  append(points, problem, 0, 0);
+  for (int cut : cuts) append(points, problem, cut, cut);
+  append(points, problem, problem.num_instructions(), problem.num_instructions());
+  return points;
+}
+
+Points run_points(const Problem& problem, const std::vector<int>& starts) {
+  Points points;
+  append(points, problem, 0, 0);
+  for (std::size_t i = 0; i + 1 < starts.size(); ++i) append(points, problem, starts[i], starts[i + 1] - 1);
+  append(points, problem, problem.num_instructions(), problem.num_instructions());
+  return points;
+}
+
+ProgramOutput run_program(const ProgramInput& input, Stop& stop) {
+  AM_CHECK(input.limit_ms.size() == at(input.max_stages - input.min_stages + 1));
+  return Program(input, stop).run();
+}
+
+}  // namespace automap::pipeline::internal

@@ -1,0 +1,92 @@
+// The label program behind exact.h: suffix labels over points, with completion thresholds from a program over
+// prefixes. A point is one instruction cut (exact) or a run of neighbouring cuts of which only the run is known
+// (relaxed: every quantity takes its most favourable value, so values are lower bounds). docs/exact-solver.md.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "common/base/span.h"
+#include "common/pipeline/plan.h"
+#include "common/pipeline/problem.h"
+
+namespace automap::pipeline::internal {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Polled by the program; true once the time is over or the caller cancelled, and from then on.
+class Stop {
+ public:
+  Stop(double time_limit_s, std::function<bool()> cancelled)
+      : time_limit_s_(time_limit_s), cancelled_(std::move(cancelled)), start_(std::chrono::steady_clock::now()) {}
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  bool now() {
+    if (!stopped_) stopped_ = (cancelled_ && cancelled_()) || seconds() >= time_limit_s_;
+    return stopped_;
+  }
+  double time_limit_s() const { return time_limit_s_; }
+
+ private:
+  double time_limit_s_;
+  std::function<bool()> cancelled_;
+  std::chrono::steady_clock::time_point start_;
+  bool stopped_ = false;
+};
+
+// Points 0..m in ascending order: 0 is the start of the model, m its end, the others are runs of cuts
+// first_cut..last_cut. *_low are prefix sums at the first cut, *_high at the last one.
+struct Points {
+  std::vector<int> first_cut, last_cut;
+  std::vector<double> work_low, work_high, weight_low, weight_high, stash_low, stash_high, activation;
+  std::vector<int> variables_low, variables_high;
+  std::size_t size() const { return first_cut.size(); }
+  bool several(std::size_t i) const { return first_cut[i] < last_cut[i]; }
+};
+
+// One point per cut of `cuts` (ascending, within 1..n-1).
+Points exact_points(const Problem& problem, const std::vector<int>& cuts);
+// Runs [starts[i], starts[i+1]) of cuts; starts ascending, starts.front() == 1, ends with n.
+Points run_points(const Problem& problem, const std::vector<int>& starts);
+
+struct ProgramInput {
+  const Problem* problem = nullptr;
+  Schedule schedule = Schedule::k1f1b;
+  bool needs_variable = false;
+  int min_stages = 1, max_stages = 1;
+  const Points* points = nullptr;
+  // Device cuts that may be used, ascending, within 1..D-1.
+  std::vector<int> device_cuts;
+  // For a corridor (min_stages == max_stages): points and device cuts of boundary s = 1..S-1.
+  std::vector<std::vector<int>> boundary_points, boundary_device_cuts;
+  // [S - min_stages]: only plans at most this long are of interest.
+  std::vector<double> limit_ms;
+  int beam = 0;  // labels kept per state; 0: all that matter
+  int keep = 1;  // completions returned per stage count
+  // Points on which the thresholds are computed, and where each of `points` lies on them; null: `points`.
+  const Points* coarse = nullptr;
+  std::vector<int> coarse_of;
+};
+
+struct Completion {
+  double value_ms = 0;
+  std::vector<int> points;       // of boundary 1..S-1
+  std::vector<int> device_cuts;  // of boundary 1..S-1
+};
+
+struct ProgramOutput {
+  bool finished = false;                           // false: stopped, the completions are some good ones
+  std::vector<std::vector<Completion>> by_stages;  // [S - min_stages], best first
+  std::int64_t labels = 0;                         // kept in all
+};
+
+ProgramOutput run_program(const ProgramInput& input, Stop& stop);
+
+// Moves a feasible plan whose cuts are all among `pivots` (ascending) within +-pivot_radius places of that list and
+// +-device_radius device cuts, again and again while it gets shorter.
+Plan refine_on_pivots(const Problem& problem, Plan plan, const std::vector<int>& pivots, int pivot_radius,
+                      int device_radius, Stop& stop);
+
+}  // namespace automap::pipeline::internal
