@@ -1,7 +1,7 @@
-# automap_room(name folder [DEPENDS rooms...]): the library automap_<name> of a room's .cpp files, and the executable
+# automap_room(name folder [DEPENDS rooms...] [LIBRARIES targets...]): the library automap_<name> of a room's .cpp files, and the executable
 # automap-<name> (automap for the front) when the room has a main.cpp.
 function(automap_room name folder)
-  cmake_parse_arguments(ROOM "" "" "DEPENDS" ${ARGN})
+  cmake_parse_arguments(ROOM "" "" "DEPENDS;LIBRARIES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
   set(main ${PROJECT_SOURCE_DIR}/${folder}/main.cpp)
   list(REMOVE_ITEM sources ${main})
@@ -9,10 +9,10 @@ function(automap_room name folder)
   set(library automap_${name})
   if(sources)
     add_library(${library} STATIC ${sources})
-    target_link_libraries(${library} PUBLIC automap_flags ${ROOM_DEPENDS})
+    target_link_libraries(${library} PUBLIC automap_flags ${ROOM_DEPENDS} ${ROOM_LIBRARIES})
   else()
     add_library(${library} INTERFACE)
-    target_link_libraries(${library} INTERFACE automap_flags ${ROOM_DEPENDS})
+    target_link_libraries(${library} INTERFACE automap_flags ${ROOM_DEPENDS} ${ROOM_LIBRARIES})
   endif()
   if(EXISTS ${main})
     set(program automap-${name})

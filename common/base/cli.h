@@ -1,0 +1,45 @@
+// What every program's main() is made of: one place that catches, signals, and a checked standard output.
+//
+//   int main(int argc, char** argv) { return automap::run_main(argc, argv, tool_main); }
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace automap {
+
+// The process ended early on a signal with its best result so far (docs/exit-codes.md).
+constexpr int kExitStoppedEarly = 75;
+constexpr int kExitInterrupted = 130;
+
+// Runs `body` and returns the exit code. An Error prints "error: ..." and its hint on standard error and maps its kind
+// to the code; with --json the document {"error":{"kind","message","hint"}} also goes to standard output. Installs
+// the signal handlers (see StopToken), and flushes and checks standard output at the end: a full disk behind it is
+// Error(kIo), a reader that went away (EPIPE) ends the program quietly with its own code.
+int run_main(int argc, char** argv, const std::function<int(int, char**)>& body);
+
+// Writes to standard output and throws Error(kIo) when that fails. The only way results are printed.
+void print(std::string_view text);
+
+// Whether run_main prints errors as JSON too. True from the start when --json stands among the arguments.
+void set_json_errors(bool on);
+
+// SIGINT and SIGTERM. By default the first one ends the process at once (exit 128 + signal number, temporary files
+// removed). While a StopToken is alive the first one only raises the flag and the next one ends the process.
+class StopToken {
+ public:
+  StopToken();
+  ~StopToken();
+  StopToken(const StopToken&) = delete;
+  StopToken& operator=(const StopToken&) = delete;
+  // Cheap enough for inner loops; safe from any thread.
+  static bool stop_requested() noexcept;
+};
+
+// "AutoMap 0.1.0 (git 1a2b3c4, g++ 12.2.0, Release)"
+std::string version_line();
+std::string version();       // "0.1.0"
+std::string git_revision();  // "1a2b3c4d5e6f" with "-dirty" when the tree was changed; "unknown" outside git
+
+}  // namespace automap

@@ -1,0 +1,32 @@
+#include "common/base/log.h"
+
+#include <atomic>
+#include <cstdio>
+
+namespace automap {
+namespace {
+std::atomic<LogLevel> level{LogLevel::kNormal};
+
+void write_line(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stderr);
+}
+}  // namespace
+
+void set_log_level(LogLevel value) {
+  level = value;
+}
+LogLevel log_level() {
+  return level;
+}
+
+void log_verbose(const std::string& line) {
+  if (level == LogLevel::kVerbose) write_line(line);
+}
+void log_info(const std::string& line) {
+  if (level != LogLevel::kQuiet) write_line(line);
+}
+void log_warning(const std::string& line) {
+  if (level != LogLevel::kQuiet) write_line("warning: " + line);
+}
+
+}  // namespace automap

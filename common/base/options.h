@@ -1,0 +1,149 @@
+// One table of options per tool, and everything made from it: the command-line parser, --config files (INI or JSON),
+// environment variables, --help / --help-all, --version, --dump-config, and checked values.
+//
+//   struct Options { std::string input; int micro_batches = 16; } options;
+//   OptionTable table("infer", "plan the pipeline-parallel training of a model");
+//   table.example("automap-infer model.hlo --cluster config-c", "a plan for 16 V100 in 3 servers");
+//   table.positional(&options.input, "INPUT", "the model: HLO or a profile; - reads standard input");
+//   table.group("Plan");
+//   table.add(&options.micro_batches, "micro-batches", "micro-batches per step").range(1, 65536).metavar("M");
+//   if (!table.parse(argc, argv)) return 0;   // --help and the like have printed their answer
+//
+// A value comes from, in this order: flag, environment (AUTOMAP_INFER_MICRO_BATCHES), --config file
+// (micro-batches = 16, or micro_batches), default. Unknown flags, keys and variables, values of the wrong type, out
+// of range or not among the choices throw Error(kUsage), or Error(kConfig) when they stand in a file or the
+// environment; each names the place, the allowed values and the nearest known name.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace automap {
+
+class OptionTable;
+
+// One option; the setters return the option so that they can be chained after OptionTable::add.
+class Option {
+ public:
+  Option& range(double smallest, double largest);     // of numbers and durations (in seconds), both included
+  Option& choices(std::vector<std::string> allowed);  // of strings
+  Option& metavar(std::string name);                  // what --help calls the value: FILE, M
+  Option& shorthand(char letter);                     // -o
+  Option& advanced();                                 // only --help-all shows it
+  Option& required();                                 // of positionals
+  Option& shown_default(std::string text);            // when the default is better said in words
+
+ private:
+  friend class OptionTable;
+  struct Flag {
+    bool* value;
+  };
+  struct OnOff {
+    bool* value;
+  };
+  struct Seconds {
+    double* value;
+  };
+  using Target = std::variant<Flag, OnOff, Seconds, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
+                              std::vector<std::string>*>;
+
+  std::string name_, help_, group_, metavar_, shown_default_;
+  Target target_;
+  std::vector<std::string> choices_;
+  double smallest_ = -std::numeric_limits<double>::infinity();
+  double largest_ = std::numeric_limits<double>::infinity();
+  char shorthand_ = 0;
+  bool advanced_ = false, positional_ = false, required_ = false, builtin_ = false;
+  std::string default_;  // as text, taken when the option is added
+  std::string source_ = "default";
+};
+
+class OptionTable {
+ public:
+  // `tool` "infer" belongs to the program automap-infer and the environment AUTOMAP_INFER_...
+  OptionTable(std::string tool, std::string summary);
+  OptionTable(const OptionTable&) = delete;
+  OptionTable& operator=(const OptionTable&) = delete;
+
+  // Shown first by --help, in this order.
+  void example(std::string command, std::string says);
+  // Options added from here on stand under this title.
+  void group(std::string title);
+  // Text after the options: exit codes, files.
+  void epilog(std::string text);
+
+  // The target keeps its value as the default. Names are words joined by '-'.
+  Option& add_flag(bool* value, std::string name, std::string help);       // present or not; in files true/false
+  Option& add_on_off(bool* value, std::string name, std::string help);     // on|off
+  Option& add_seconds(double* value, std::string name, std::string help);  // "2s", "500ms", "1.5m", "2"
+  Option& add(int* value, std::string name, std::string help);
+  Option& add(std::int64_t* value, std::string name, std::string help);
+  Option& add(std::uint64_t* value, std::string name, std::string help);
+  Option& add(double* value, std::string name, std::string help);
+  Option& add(std::string* value, std::string name, std::string help);
+  // May be given several times; in INI files a comma-separated list, in JSON an array.
+  Option& add(std::vector<std::string>* value, std::string name, std::string help);
+  // Arguments without a flag, in this order; a vector takes all that are left.
+  Option& positional(std::string* value, std::string name, std::string help);
+  Option& positional(std::vector<std::string>* value, std::string name, std::string help);
+
+  // Adds the options every tool has: --json (when `json` is given), --quiet, --verbose, --config, --dump-config,
+  // --help, --help-all, --version. parse() calls it when the tool did not.
+  void add_common(bool* json);
+
+  // Returns false when the answer (help, version, resolved configuration) has been printed and the tool is done.
+  bool parse(int argc, const char* const* argv);
+
+  // Where the value of an option came from: "default", "flag", "AUTOMAP_INFER_GRID", "run.ini:3".
+  const std::string& source_of(const std::string& name) const;
+  // The value in force, as text that --config would accept.
+  std::string value_of(const std::string& name) const;
+
+  std::string help_text(bool all) const;
+  // All options but positionals as an INI file for --config; values that are not defaults tell their source.
+  std::string config_text() const;
+
+  const std::string& tool() const { return tool_; }
+  std::string program() const { return "automap-" + tool_; }
+  // Names of all options, without dashes, in the order of the table (docs and completion).
+  std::vector<std::string> names() const;
+
+ private:
+  Option& append(Option::Target target, std::string name, std::string help);
+  Option* find(const std::string& name);
+  const Option* find(const std::string& name) const;
+  void assign(Option& option, const std::vector<std::string>& values, const std::string& source,
+              const std::string& where);
+  std::string value_text(const Option& option) const;
+  std::string environment_name(const std::string& option_name) const;
+  std::string usage_line() const;
+  void read_arguments(int argc, const char* const* argv);
+  void read_environment();
+  void read_config(const std::string& path);
+  void read_config_ini(const std::string& text, const std::string& source);
+  void read_config_json(const std::string& text, const std::string& source);
+  void assign_from_config(const std::string& key, const std::vector<std::string>& values, const std::string& source);
+
+  std::string tool_, summary_, group_, epilog_;
+  struct Example {
+    std::string command, says;
+  };
+  std::vector<Example> examples_;
+  std::deque<Option> options_;  // deque: add() hands out references
+  bool common_added_ = false;
+  bool* json_ = nullptr;
+  bool quiet_ = false, verbose_ = false, help_ = false, help_all_ = false, version_ = false, dump_config_ = false;
+  std::string config_;
+};
+
+// The known name nearest to `name` when it is near enough to be a slip, else "".
+std::string closest_name(const std::string& name, const std::vector<std::string>& known);
+
+// "2s", "500ms", "1.5m", "1h" or plain seconds -> seconds. False when `text` is none of these.
+bool parse_duration(const std::string& text, double* seconds);
+
+}  // namespace automap

@@ -1,0 +1,48 @@
+// Text for people: aligned tables and numbers with units.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace automap {
+
+// Time in the unit that reads best, three significant digits: "45.0 µs", "12.3 ms", "1.23 s", "12.3 min".
+std::string format_ms(double ms);
+// Bytes in binary units, three significant digits: "512 B", "1.50 KiB", "12.3 GiB".
+std::string format_bytes(double bytes);
+// A ratio as percent: format_percent(0.0123) = "1.2 %", below 0.1 % with two decimals.
+std::string format_percent(double ratio);
+// Three (or `digits`) significant digits without exponent where possible: "0.0123", "12.3", "12345".
+std::string format_number(double value, int digits = 3);
+// An integer with thin groups: "12 345".
+std::string format_count(long long value);
+
+// Columns a user's terminal shows for `text` (UTF-8 code points; combining and wide characters are not told apart).
+int display_width(const std::string& text);
+
+// Cuts the middle out of `text` so that it fits `width` columns: "encoder/…/attention".
+std::string shorten(const std::string& text, int width);
+
+// A table with a header row and aligned columns:
+//   TextTable t({{"stage"}, {"layer", Align::kLeft}});  t.add_row({"1", "h/0"});  t.render();
+class TextTable {
+ public:
+  enum class Align { kRight, kLeft };
+  struct Column {
+    std::string title;
+    Align align = Align::kRight;
+  };
+
+  explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  // As many cells as columns.
+  void add_row(std::vector<std::string> cells);
+  bool empty() const { return rows_.empty(); }
+  // Header, a line of dashes and the rows; each line starts with `indent` and ends without trailing blanks.
+  std::string render(const std::string& indent = "") const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace automap
