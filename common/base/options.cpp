@@ -128,6 +128,12 @@ Overloaded(Ts...) -> Overloaded<Ts...>;
 }  // namespace
 
 std::string closest_name(const std::string& name, const std::vector<std::string>& known) {
+  // An abbreviation that only one name starts with.
+  if (name.size() >= 3) {
+    const auto starts = [&](const std::string& candidate) { return candidate.compare(0, name.size(), name) == 0; };
+    if (std::count_if(known.begin(), known.end(), starts) == 1)
+      return *std::find_if(known.begin(), known.end(), starts);
+  }
   std::string best;
   int best_distance = std::max(1, static_cast<int>(name.size()) / 3) + 1;
   for (const std::string& candidate : known) {
@@ -136,13 +142,6 @@ std::string closest_name(const std::string& name, const std::vector<std::string>
       best_distance = distance;
       best = candidate;
     }
-  }
-  if (!best.empty() || name.size() < 3) return best;
-  // An abbreviation that only one name starts with.
-  for (const std::string& candidate : known) {
-    if (candidate.compare(0, name.size(), name) != 0) continue;
-    if (!best.empty()) return "";
-    best = candidate;
   }
   return best;
 }
@@ -339,6 +338,7 @@ void OptionTable::assign(Option& option, const std::vector<std::string>& values,
     throw Error(kind, where + ": given " + std::to_string(values.size()) + " times, expected once", see);
   }
   const std::string& text = values.front();
+  if (text.empty()) throw Error(kind, where + ": the value is empty", see);
   const auto bounds = [&](const char* what) {
     const bool low = std::isfinite(option.smallest_), high = std::isfinite(option.largest_);
     std::string out = what;
@@ -475,22 +475,22 @@ std::string OptionTable::environment_name(const std::string& option_name) const 
 }
 
 void OptionTable::read_environment() {
-  std::vector<std::string> known;
-  for (Option& option : options_) {
-    if (option.positional_) continue;
-    const std::string name = environment_name(option.name_);
-    known.push_back(name);
-    const char* value = std::getenv(name.c_str());
-    if (value && option.source_ == "default") assign(option, {value}, name, name);
-  }
   const std::string prefix = environment_name("");
   for (char** entry = environ; *entry; ++entry) {
-    const std::string whole = *entry, name = whole.substr(0, whole.find('='));
-    if (name.compare(0, prefix.size(), prefix) != 0 || std::count(known.begin(), known.end(), name)) continue;
-    const std::string near = closest_name(name, known);
-    throw Error(
-        ErrorKind::kConfig, "unknown environment variable " + name,
-        near.empty() ? "unset it; " + program() + " --help-all lists the options" : "did you mean " + near + "?");
+    const std::string_view whole = *entry;
+    const std::size_t equals = whole.find('=');
+    const std::string name(whole.substr(0, equals));
+    if (equals == std::string_view::npos || name.compare(0, prefix.size(), prefix) != 0) continue;
+    std::string key = dashes(name.substr(prefix.size()));
+    for (char& c : key) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    Option* option = find(key);
+    if (!option || option->positional_ || environment_name(key) != name) {
+      const std::string near = closest_name(key, names());
+      throw Error(ErrorKind::kConfig, "unknown environment variable " + name,
+                  near.empty() ? "unset it; " + program() + " --help-all lists the options"
+                               : "did you mean " + environment_name(near) + "?");
+    }
+    if (option->source_ == "default") assign(*option, {std::string(whole.substr(equals + 1))}, name, name);
   }
 }
 
