@@ -6,6 +6,7 @@
 #include "common/base/error.h"
 #include "common/graph/graph_builder.h"
 #include "common/graph/scan.h"
+#include "common/graph/shape.h"
 
 namespace automap::graph {
 namespace {
@@ -492,14 +493,13 @@ class TextReader {
     const Graph& graph = builder_.graph();
     const Computation& computation = graph.computation(graph.num_computations() - 1);
     const std::string in = " of computation '" + std::string(computation.name.substr(0, 60)) + "'";
-    if (signature_.size() != computation.parameters.size()) {
-      fail(computation.name.data(), "the signature" + in + " has " + std::to_string(signature_.size()) +
-                                        " parameters, its body has " + std::to_string(computation.parameters.size()));
-    }
-    for (std::size_t i = 0; i < signature_.size(); ++i) {
+    // XLA reads the list of parameters without comparing it, and modules with stale lists exist: only parameters that
+    // are clearly meant are compared, and only by their dimensions.
+    for (std::size_t i = 0; i < signature_.size() && i < computation.parameters.size(); ++i) {
+      if (graph.instruction(computation.parameters[i]).name != signature_[i].name) continue;
       const ShapeId declared = signature_[i].shape;
       const ShapeId body = graph.instruction(computation.parameters[i]).shape;
-      if (compatible(declared, body)) continue;
+      if (same_dimensions(graph, declared, body)) continue;
       fail(signature_[i].name.data(), "parameter " + std::to_string(i) + in + " is " + text_of(declared) +
                                           " in the signature, but " + text_of(body) + " in the body");
     }
