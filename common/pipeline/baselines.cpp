@@ -1,0 +1,876 @@
+#include "common/pipeline/baselines.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "common/base/check.h"
+#include "common/pipeline/random_problem.h"
+#include "common/pipeline/schedule.h"
+
+namespace automap::pipeline {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+bool fits_shape(const Problem& problem, int stages) {
+  return stages >= 1 && stages <= problem.num_instructions() && stages <= problem.num_devices();
+}
+
+std::vector<int> equal_cuts(int stages, int end) {
+  std::vector<int> cuts;
+  for (int s = 1; s < stages; ++s) cuts.push_back(static_cast<int>(static_cast<std::int64_t>(s) * end / stages));
+  return cuts;
+}
+
+// The stages of given device cuts, and what a stage (p0, p1] of them costs and must obey. All of compute, weight and
+// memory grow with the interval, which is what the sweeps below rely on.
+class Shares {
+ public:
+  Shares(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule, BalanceBy by)
+      : problem_(problem), by_(by), stages_(static_cast<int>(device_cuts.size()) + 1) {
+    needs_variable_ = problem.stages_need_variables(stages_);
+    limited_ = problem.options().memory && by != BalanceBy::kMemory;
+    int d0 = 0;
+    for (int s = 0; s < stages_; ++s) {
+      const int d1 = s + 1 == stages_ ? problem.num_devices() : device_cuts[at(s)];
+      first_.push_back(d0);
+      groups_.push_back(&problem.group(d0, d1));
+      in_flight_.push_back(in_flight(schedule, stages_, s + 1, problem.micro_batches()));
+      d0 = d1;
+    }
+    first_.push_back(d0);
+  }
+
+  int stages() const { return stages_; }
+  const Problem& problem() const { return problem_; }
+  bool needs_variable() const { return needs_variable_; }
+
+  double cost(int s, int p0, int p1) const {
+    switch (by_) {
+      case BalanceBy::kCompute: return problem_.compute_ms(p0, p1, *groups_[at(s)]);
+      case BalanceBy::kParameters: return problem_.weight_bytes(p0, p1);
+      case BalanceBy::kMemory: break;
+    }
+    return problem_.memory_bytes(p0, p1, *groups_[at(s)], in_flight_[at(s)]) / groups_[at(s)]->capacity_bytes;
+  }
+  // Not too long: cost within `limit` and the memory respected.
+  bool short_enough(int s, int p0, int p1, double limit) const {
+    return cost(s, p0, p1) <= limit &&
+           (!limited_ ||
+            problem_.memory_bytes(p0, p1, *groups_[at(s)], in_flight_[at(s)]) <= groups_[at(s)]->capacity_bytes);
+  }
+  bool long_enough(int p0, int p1) const { return p1 > p0 && (!needs_variable_ || problem_.variables(p0, p1) > 0); }
+  double transfer_ms(int s, int p) const {
+    return problem_.transfer_ms(p, first_[at(s)], first_[at(s + 1)], first_[at(s + 2)]);
+  }
+
+ private:
+  const Problem& problem_;
+  BalanceBy by_;
+  int stages_;
+  bool needs_variable_ = false, limited_ = false;
+  std::vector<int> first_;  // [S+1]: devices before stage s; D at the end
+  std::vector<const DeviceGroup*> groups_;
+  std::vector<int> in_flight_;
+};
+
+// Cuts with every stage long enough and within `limit` whose transfers sum to the least; nullopt: none.
+// dp[s][p] = the least transfer time behind stage s when it begins at p; windows [low, high] of the next cut move right
+// with p, so each stage is one sweep with a monotone queue.
+std::optional<std::vector<int>> narrowest_cuts(const Shares& shares, double limit) {
+  const int n = shares.problem().num_instructions();
+  const int stages = shares.stages();
+  const std::size_t points = at(n) + 1;
+  std::vector<double> behind(points, kInfinity), here(points);
+  behind[at(n)] = 0;  // after the last stage
+  std::vector<std::vector<int>> choice(at(stages), std::vector<int>(points, -1));
+  std::vector<double> entry(points);
+  std::vector<int> queue(points);
+  for (int s = stages - 1; s >= 0; --s) {
+    for (int p = 0; p <= n; ++p) {
+      entry[at(p)] = behind[at(p)] + (s + 1 < stages && behind[at(p)] < kInfinity ? shares.transfer_ms(s, p) : 0);
+    }
+    std::fill(here.begin(), here.end(), kInfinity);
+    std::size_t head = 0, tail = 0;
+    int low = 0, high = 0;  // next to be dropped from, next to be put into the queue
+    const int first = s == 0 ? 0 : s, last = s == 0 ? 0 : n - 1;
+    for (int p = first; p <= last; ++p) {
+      low = std::max(low, p + 1);
+      while (low <= n && !shares.long_enough(p, low)) ++low;
+      if (low > n) break;
+      high = std::max(high, p + 1);
+      while (high <= n && shares.short_enough(s, p, high, limit)) {
+        if (entry[at(high)] < kInfinity) {
+          while (tail > head && entry[at(queue[tail - 1])] >= entry[at(high)]) --tail;
+          queue[tail++] = high;
+        }
+        ++high;
+      }
+      while (head < tail && queue[head] < low) ++head;
+      if (head < tail) {
+        here[at(p)] = entry[at(queue[head])];
+        choice[at(s)][at(p)] = queue[head];
+      }
+    }
+    behind.swap(here);
+  }
+  if (!(behind[0] < kInfinity)) return std::nullopt;
+  std::vector<int> cuts;
+  int p = 0;
+  for (int s = 0; s + 1 < stages; ++s) cuts.push_back(p = choice[at(s)][at(p)]);
+  return cuts;
+}
+
+double largest_cost(const Shares& shares, const std::vector<int>& cuts) {
+  double largest = 0;
+  int p0 = 0;
+  for (int s = 0; s < shares.stages(); ++s) {
+    const int p1 = s + 1 == shares.stages() ? shares.problem().num_instructions() : cuts[at(s)];
+    largest = std::max(largest, shares.cost(s, p0, p1));
+    p0 = p1;
+  }
+  return largest;
+}
+
+// The furthest every stage can reach within `limit`, ignoring that stages must be long enough: if that does not cover
+// the model, nothing does. Cheap: S binary searches.
+bool covers(const Shares& shares, double limit) {
+  const int n = shares.problem().num_instructions();
+  int p = 0;
+  for (int s = 0; s < shares.stages() && p < n; ++s) {
+    int reached = p, beyond = n + 1;
+    while (beyond - reached > 1) {
+      const int middle = reached + (beyond - reached) / 2;
+      (shares.short_enough(s, p, middle, limit) ? reached : beyond) = middle;
+    }
+    p = reached;
+  }
+  return p >= n;
+}
+
+// The least T such that cuts with every stage cost <= T exist (to 1e-9), or infinity.
+double least_largest_cost(const Shares& shares) {
+  std::optional<std::vector<int>> cuts = narrowest_cuts(shares, kInfinity);
+  if (!cuts) return kInfinity;
+  double reached = largest_cost(shares, *cuts);  // always attained by some cuts
+  // First the relaxation without lower limits on the stages, by cheap greedy covers: a lower bound that is mostly
+  // tight.
+  double too_low = 0;
+  {
+    double high = reached;
+    while (high - too_low > 1e-10 * reached) {
+      const double middle = too_low + (high - too_low) / 2;
+      (covers(shares, middle) ? high : too_low) = middle;
+    }
+    if (high < reached) {
+      cuts = narrowest_cuts(shares, high * (1 + 1e-12));
+      if (cuts) return largest_cost(shares, *cuts);
+      too_low = high;
+    }
+  }
+  while (reached - too_low > 1e-9 * reached) {
+    const double middle = too_low + (reached - too_low) / 2;
+    cuts = narrowest_cuts(shares, middle);
+    if (cuts) {
+      reached = largest_cost(shares, *cuts);
+    } else {
+      too_low = middle;
+    }
+  }
+  return reached;
+}
+
+// The plan, when it can run.
+std::optional<Plan> if_feasible(const Problem& problem, Plan plan) {
+  if (!feasible(problem, plan)) return std::nullopt;
+  return plan;
+}
+
+}  // namespace
+
+const char* to_string(Objective objective) {
+  return objective == Objective::kValue ? "value" : "simulated";
+}
+
+double length_ms(const Problem& problem, const Plan& plan, Objective objective) {
+  return objective == Objective::kValue ? value_ms(problem, plan) : simulate_step_ms(problem, plan);
+}
+
+Deadline Deadline::after(double seconds, std::function<bool()> cancelled) {
+  Deadline deadline;
+  deadline.cancelled = std::move(cancelled);
+  // Beyond a year it is no limit; the clock would overflow.
+  if (seconds < 3e7) {
+    deadline.at = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  }
+  return deadline;
+}
+
+bool Deadline::reached() const {
+  if (cancelled && cancelled()) return true;
+  return at != Clock::time_point::max() && Clock::now() >= at;
+}
+
+double Deadline::seconds_left() const {
+  if (cancelled && cancelled()) return 0;
+  if (at == Clock::time_point::max()) return kInfinity;
+  return std::max(0.0, std::chrono::duration<double>(at - Clock::now()).count());
+}
+
+std::optional<Plan> data_parallel_plan(const Problem& problem, Schedule schedule) {
+  return if_feasible(problem, Plan{{}, {}, schedule});
+}
+
+std::optional<Plan> uniform_plan(const Problem& problem, int stages, Schedule schedule) {
+  if (!fits_shape(problem, stages)) return std::nullopt;
+  const int n = problem.num_instructions();
+  Plan plan{equal_cuts(stages, n), equal_cuts(stages, problem.num_devices()), schedule};
+  if (feasible(problem, plan)) return plan;
+  // Repair: the least r such that cuts within r of the uniform ones are feasible. Reachable cuts of boundary s, stage
+  // by stage; `from` remembers one predecessor each, the nearest to its own uniform place.
+  const std::vector<int> uniform = plan.cuts;
+  const bool needs_variable = problem.stages_need_variables(stages);
+  const auto repaired = [&](int radius) -> std::optional<std::vector<int>> {
+    std::vector<std::vector<int>> from(at(stages), std::vector<int>());
+    std::vector<int> reachable = {0};
+    int d0 = 0;
+    std::vector<std::vector<int>> layers;
+    for (int s = 0; s < stages; ++s) {
+      const bool last = s + 1 == stages;
+      const int d1 = last ? problem.num_devices() : plan.device_cuts[at(s)];
+      const DeviceGroup& group = problem.group(d0, d1);
+      const int k = in_flight(schedule, stages, s + 1, problem.micro_batches());
+      const int low = last ? n : std::max(1, uniform[at(s)] - radius);
+      const int high = last ? n : std::min(n - 1, uniform[at(s)] + radius);
+      layers.push_back(reachable);
+      std::vector<int> next;
+      // A stage (p0, p1] that ends too late for p0 ends too late for every earlier begin, and one that is too short is
+      // so for every later begin: the begins that suit p1 are a run that moves right with p1.
+      std::size_t begin = 0;
+      for (int p1 = low; p1 <= high; ++p1) {
+        while (begin < reachable.size() && reachable[begin] < p1 && problem.options().memory &&
+               problem.memory_bytes(reachable[begin], p1, group, k) > group.capacity_bytes) {
+          ++begin;
+        }
+        if (begin == reachable.size() || !problem.stage_fits(reachable[begin], p1, group, k, needs_variable)) continue;
+        next.push_back(p1);
+        from[at(s)].push_back(static_cast<int>(begin));
+      }
+      reachable = std::move(next);
+      if (reachable.empty()) return std::nullopt;
+      d0 = d1;
+    }
+    std::vector<int> cuts(at(stages - 1));
+    int index = from[at(stages - 1)][0];
+    for (int s = stages - 2; s >= 0; --s) {
+      cuts[at(s)] = layers[at(s + 1)][at(index)];
+      index = from[at(s)][at(index)];
+    }
+    return cuts;
+  };
+  std::optional<std::vector<int>> best = repaired(n);
+  if (!best) return std::nullopt;
+  int works = n, fails = 0;
+  while (works - fails > 1) {
+    const int middle = fails + (works - fails) / 2;
+    if (std::optional<std::vector<int>> cuts = repaired(middle)) {
+      best = std::move(cuts);
+      works = middle;
+    } else {
+      fails = middle;
+    }
+  }
+  plan.cuts = *best;
+  return if_feasible(problem, std::move(plan));
+}
+
+std::optional<Plan> balanced_on(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule,
+                                BalanceBy by, double slack) {
+  if (!fits_shape(problem, static_cast<int>(device_cuts.size()) + 1)) return std::nullopt;
+  const Shares shares(problem, device_cuts, schedule, by);
+  const double least = least_largest_cost(shares);
+  if (!(least < kInfinity)) return std::nullopt;
+  std::optional<std::vector<int>> cuts = narrowest_cuts(shares, least * (1 + slack + 1e-12));
+  AM_CHECK(cuts.has_value());
+  return Plan{std::move(*cuts), device_cuts, schedule};
+}
+
+std::vector<std::vector<int>> device_share_candidates(const Problem& problem, int stages) {
+  if (!fits_shape(problem, stages)) return {};
+  const int devices = problem.num_devices();
+  std::vector<std::vector<int>> candidates;
+  const auto add = [&](const std::vector<int>& cuts) {
+    int previous = 0;
+    for (int cut : cuts) {
+      if (cut <= previous || cut >= devices) return;
+      previous = cut;
+    }
+    if (std::find(candidates.begin(), candidates.end(), cuts) == candidates.end()) candidates.push_back(cuts);
+  };
+  // Cuts where the running speed passes s / S of the total, kept apart by at least one device.
+  std::vector<double> speed(at(devices) + 1, 0);
+  for (int d = 0; d < devices; ++d) speed[at(d + 1)] = speed[at(d)] + problem.group(d, d + 1).speed;
+  std::vector<int> by_speed;
+  for (int s = 1, d = 0; s < stages; ++s) {
+    const double target = speed[at(devices)] * s / stages;
+    const int most = devices - (stages - s);
+    ++d;
+    while (d < most && std::abs(speed[at(d + 1)] - target) <= std::abs(speed[at(d)] - target)) ++d;
+    by_speed.push_back(d);
+  }
+  const auto to_boundaries = [&](std::vector<int> cuts) {
+    for (int& cut : cuts) {
+      int down = cut, up = cut;
+      while (down > 0 && problem.server_of_device(down - 1) == problem.server_of_device(down)) --down;
+      while (up < devices && problem.server_of_device(up - 1) == problem.server_of_device(up)) ++up;
+      cut = cut - down <= up - cut ? down : up;
+    }
+    return cuts;
+  };
+  const std::vector<int> equal = equal_cuts(stages, devices);
+  add(equal);
+  add(by_speed);
+  add(to_boundaries(equal));
+  add(to_boundaries(by_speed));
+  return candidates;
+}
+
+std::optional<Plan> balanced_plan(const Problem& problem, int stages, Schedule schedule, Objective objective) {
+  std::optional<Plan> best;
+  double best_ms = kInfinity;
+  for (const std::vector<int>& device_cuts : device_share_candidates(problem, stages)) {
+    for (BalanceBy by : {BalanceBy::kCompute, BalanceBy::kParameters}) {
+      const Shares shares(problem, device_cuts, schedule, by);
+      const double least = least_largest_cost(shares);
+      if (!(least < kInfinity)) break;  // infeasible on these shares, whatever is balanced
+      for (double slack : {0.0, 0.01, 0.03, 0.1, 0.3}) {
+        std::optional<std::vector<int>> cuts = narrowest_cuts(shares, least * (1 + slack + 1e-12));
+        AM_CHECK(cuts.has_value());
+        Plan plan{std::move(*cuts), device_cuts, schedule};
+        const double length = length_ms(problem, plan, objective);
+        if (length < best_ms) {
+          best_ms = length;
+          best = std::move(plan);
+        }
+        if (stages == 1) break;
+      }
+      if (stages == 1) break;
+    }
+  }
+  return best;
+}
+
+namespace {
+
+// ---- Beam search on a lower bound -----------------------------------------------------------------------------------
+
+constexpr int kMaxBoundDeviceCuts = 64;
+
+// A placed prefix of stages: instructions 1..p on devices 1..d1, the last stage on (d0, d1].
+struct Prefix {
+  int p = 0, d0 = 0, d1 = 0;
+  int parent = -1;        // in the layer before
+  double filled = 0;      // round trips of everything placed, without the transfer out of it
+  double drained = 0;     // the same, backward only
+  double path_ms = 0;     // longest path term that ends inside
+  double steady_ms = 0;   // max over stages of what P is extended by: (M-1) T - (K-1) min(F, B)
+  double residue_ms = 0;  // exposed all-reduce
+  // The stall line of its last stage: P + (M-1) T + max(delta, laps delta), delta = P - stall_from.
+  double stall_from = 0, stall_steady_ms = 0, laps = 0;
+  double bound = 0;
+};
+
+class BoundSearch {
+ public:
+  BoundSearch(const Problem& problem, const BoundOptions& options)
+      : problem_(problem), options_(options), stages_(options.stages) {
+    const int devices = problem.num_devices();
+    needs_variable_ = problem.stages_need_variables(stages_);
+    pivots_ = options.pivots;
+    if (pivots_.empty()) {
+      for (int p = 1; p < problem.num_instructions(); ++p) pivots_.push_back(p);
+    }
+    for (int d = 1; d < devices; ++d) {
+      const bool boundary = problem.server_of_device(d - 1) != problem.server_of_device(d);
+      const bool on_grid = static_cast<std::int64_t>(d) * kMaxBoundDeviceCuts / devices !=
+                           static_cast<std::int64_t>(d - 1) * kMaxBoundDeviceCuts / devices;
+      if (devices <= kMaxBoundDeviceCuts || boundary || on_grid) device_cuts_.push_back(d);
+    }
+    rate_behind_.assign(at(devices) + 1, 0);
+    for (int d = devices; d-- > 0;) rate_behind_[at(d)] = rate_behind_[at(d + 1)] + problem.group(d, d + 1).speed;
+    for (int d = 0; d < devices; ++d)
+      largest_capacity_ = std::max(largest_capacity_, problem.group(d, d + 1).capacity_bytes);
+  }
+
+  std::optional<Plan> run() {
+    if (!fits_shape(problem_, stages_)) return std::nullopt;
+    layers_.assign(1, {Prefix()});
+    for (int s = 1; s < stages_; ++s) {
+      if (!extend(s)) return std::nullopt;
+    }
+    std::optional<Plan> best;
+    double best_ms = kInfinity;
+    for (std::size_t i = 0; i < layers_.back().size(); ++i) {
+      Plan plan = plan_of(static_cast<int>(i));
+      const double value = feasible(problem_, plan) ? value_ms(problem_, plan) : kInfinity;
+      if (value < best_ms) {
+        best_ms = value;
+        best = std::move(plan);
+      }
+    }
+    return best;
+  }
+
+ private:
+  struct Child {
+    double bound;
+    int parent, p, d;
+    bool operator<(const Child& other) const {
+      if (bound != other.bound) return bound < other.bound;
+      if (parent != other.parent) return parent < other.parent;
+      return p != other.p ? p < other.p : d < other.d;
+    }
+  };
+
+  // `from` with stage s on (from.p, p] and (from.d1, d]; `stalls` are the stall lines of the stages before.
+  Prefix append(const Prefix& from, int s, int p, int d, const std::vector<const Prefix*>& stalls) const {
+    const int m = problem_.micro_batches();
+    const double steady = m - 1;
+    const DeviceGroup& group = problem_.group(from.d1, d);
+    const double stage_ms = problem_.compute_ms(from.p, p, group);
+    const double f = problem_.forward_fraction() * stage_ms, b = stage_ms - f;
+    const double transfer = s > 1 ? problem_.transfer_ms(from.p, from.d0, from.d1, d) : 0;
+    const int k = in_flight(options_.schedule, stages_, s, m);
+    const double rest = problem_.work_ms(p, problem_.num_instructions()) / rate_behind_[at(d)];
+
+    Prefix next;
+    next.p = p;
+    next.d0 = from.d1;
+    next.d1 = d;
+    const double arrived = from.filled + 2 * transfer;
+    next.filled = arrived + stage_ms;
+    next.path_ms = std::max({from.path_ms, s > 1 ? arrived + steady * transfer : 0, next.filled + steady * stage_ms});
+    next.residue_ms = std::max(from.residue_ms, problem_.allreduce_ms(from.p, p, group) - from.drained - transfer);
+    next.drained = from.drained + transfer + b;
+    // Some stage of the rest takes at least its fair share, and the rest takes at least that in all.
+    const double total = next.filled + rest;
+    double length = std::max(next.path_ms, total + steady * rest);
+    if (problem_.options().value == ValueForm::kFull) {
+      next.steady_ms = std::max(from.steady_ms, steady * stage_ms - (k - 1) * std::min(f, b));
+      next.stall_from = arrived + k * stage_ms;
+      next.stall_steady_ms = steady * stage_ms;
+      next.laps = m > k ? (m - 1) / k : 0;
+      length = std::max(length, total + next.steady_ms);
+      const auto stall = [&](const Prefix& stage) {
+        if (stage.laps == 0) return;
+        const double delta = total - stage.stall_from;
+        length = std::max(length, total + stage.stall_steady_ms + std::max(delta, stage.laps * delta));
+      };
+      stall(next);
+      for (const Prefix* stage : stalls) stall(*stage);
+    }
+    next.bound = length + next.residue_ms;
+    return next;
+  }
+
+  bool extend(int s) {
+    const int n = problem_.num_instructions(), devices = problem_.num_devices();
+    const int left = stages_ - s;  // stages behind this one
+    const std::vector<Prefix>& parents = layers_.back();
+    std::vector<Child> children;
+    std::vector<std::vector<const Prefix*>> stalls(parents.size());
+    for (std::size_t i = 0; i < parents.size(); ++i) {
+      if (options_.deadline.reached()) return false;
+      const Prefix& from = parents[i];
+      const Prefix* stage = &from;
+      for (int layer = s - 1; layer > 0; --layer) {
+        stalls[i].push_back(stage);
+        stage = &layers_[at(layer - 1)][at(stage->parent)];
+      }
+      for (const int d : device_cuts_) {
+        if (d <= from.d1 || devices - d < left) continue;
+        const DeviceGroup& group = problem_.group(from.d1, d);
+        const int k = in_flight(options_.schedule, stages_, s, problem_.micro_batches());
+        for (auto pivot = std::upper_bound(pivots_.begin(), pivots_.end(), from.p); pivot != pivots_.end(); ++pivot) {
+          const int p = *pivot;
+          if (n - p < left || (needs_variable_ && problem_.variables(p, n) < left)) break;
+          if (!problem_.stage_fits(from.p, p, group, k, needs_variable_)) {
+            if (problem_.variables(from.p, p) > 0 || !needs_variable_) break;  // too much memory: longer is worse
+            continue;
+          }
+          if (problem_.options().memory &&
+              problem_.options().state_factor * problem_.weight_bytes(p, n) > left * largest_capacity_ * (1 + 1e-12)) {
+            continue;
+          }
+          children.push_back({append(from, s, p, d, stalls[i]).bound, static_cast<int>(i), p, d});
+        }
+      }
+    }
+    select(children);
+    std::vector<Prefix> layer;
+    for (const Child& child : children) {
+      layer.push_back(append(parents[at(child.parent)], s, child.p, child.d, stalls[at(child.parent)]));
+      layer.back().parent = child.parent;
+    }
+    layers_.push_back(std::move(layer));
+    return !layers_.back().empty();
+  }
+
+  // The beam_width best; of a beam wider than 1, half is kept for the best of every device cut, so that one attractive
+  // share of the devices does not crowd out all others.
+  void select(std::vector<Child>& children) const {
+    const std::size_t width = at(std::max(1, options_.beam_width));
+    if (children.size() <= width) return;
+    const auto middle = children.begin() + static_cast<std::ptrdiff_t>(width);
+    if (width == 1) {
+      std::nth_element(children.begin(), children.begin(), children.end());
+      children.resize(1);
+      return;
+    }
+    std::vector<Child> best_of_cut(at(problem_.num_devices()) + 1, Child{kInfinity, 0, 0, 0});
+    for (const Child& child : children) best_of_cut[at(child.d)] = std::min(best_of_cut[at(child.d)], child);
+    best_of_cut.erase(std::remove_if(best_of_cut.begin(), best_of_cut.end(),
+                                     [](const Child& child) { return child.bound == kInfinity; }),
+                      best_of_cut.end());
+    std::sort(best_of_cut.begin(), best_of_cut.end());
+    best_of_cut.resize(std::min(best_of_cut.size(), width / 2));
+    std::nth_element(children.begin(), middle, children.end());
+    children.resize(width);
+    std::sort(children.begin(), children.end());
+    std::vector<Child> kept = best_of_cut;
+    for (const Child& child : children) {
+      if (kept.size() == width) break;
+      const bool there = std::any_of(best_of_cut.begin(), best_of_cut.end(),
+                                     [&](const Child& other) { return !(other < child) && !(child < other); });
+      if (!there) kept.push_back(child);
+    }
+    children = std::move(kept);
+    std::sort(children.begin(), children.end());
+  }
+
+  Plan plan_of(int index) const {
+    Plan plan;
+    plan.schedule = options_.schedule;
+    for (int layer = stages_ - 1; layer > 0; --layer) {
+      const Prefix& prefix = layers_[at(layer)][at(index)];
+      plan.cuts.push_back(prefix.p);
+      plan.device_cuts.push_back(prefix.d1);
+      index = prefix.parent;
+    }
+    std::reverse(plan.cuts.begin(), plan.cuts.end());
+    std::reverse(plan.device_cuts.begin(), plan.device_cuts.end());
+    return plan;
+  }
+
+  const Problem& problem_;
+  const BoundOptions& options_;
+  int stages_;
+  bool needs_variable_ = false;
+  std::vector<int> pivots_, device_cuts_;
+  std::vector<double> rate_behind_;  // sum of the speeds of devices d+1..D
+  double largest_capacity_ = 0;
+  std::vector<std::vector<Prefix>> layers_;
+};
+
+// ---- Local search ---------------------------------------------------------------------------------------------------
+
+class LocalSearch {
+ public:
+  LocalSearch(const Problem& problem, Objective objective, int max_evaluations, const Deadline& deadline)
+      : problem_(problem), objective_(objective), left_(max_evaluations), deadline_(deadline) {}
+
+  bool exhausted() const { return left_ <= 0 || stopped_; }
+  double best_ms() const { return best_ms_; }
+  const Plan& best() const { return best_; }
+
+  // Judges a feasible plan without spending effort on it.
+  void start(const Plan& plan) {
+    best_ = plan;
+    best_ms_ = length_ms(problem_, plan, objective_);
+  }
+
+  // Moves until none improves or the effort is spent.
+  void improve() {
+    const int boundaries = best_.num_stages() - 1;
+    for (bool improved = true; improved && !exhausted();) {
+      improved = false;
+      for (int b = 0; b < boundaries && !exhausted(); ++b) {
+        while (move_cut(b) && !exhausted()) improved = true;
+        while (move_devices(b) && !exhausted()) improved = true;
+      }
+      if (improved) continue;
+      for (int b = 0; b < boundaries && !exhausted(); ++b) {
+        if (move_cut_and_devices(b)) improved = true;
+        if (b + 1 < boundaries && move_neighbours(b)) improved = true;
+      }
+    }
+  }
+
+ private:
+  // Takes `trial_` when it is feasible and shorter.
+  bool accept() {
+    if (exhausted()) return false;
+    if (!feasible(problem_, trial_)) return false;
+    if ((--left_ & 63) == 0 && deadline_.reached()) stopped_ = true;
+    pipeline_times(problem_, trial_, times_);
+    const double limit = best_ms_ * (1 - 1e-12);
+    double length;
+    if (objective_ == Objective::kValue) {
+      length = step_length_ms(times_, problem_.micro_batches(), trial_.schedule, problem_.options().value);
+    } else {
+      // The path terms never exceed the simulation and cost a tenth of it.
+      if (path_length_ms(times_, problem_.micro_batches(), trial_.schedule, ValueForm::kFull) >= limit) return false;
+      length = simulate_step_ms(times_, problem_.micro_batches(), trial_.schedule);
+    }
+    if (!(length < limit)) return false;
+    best_ms_ = length;
+    std::swap(best_, trial_);
+    return true;
+  }
+
+  int cut_before(int b) const { return b == 0 ? 0 : best_.cuts[at(b - 1)]; }
+  int cut_after(int b) const {
+    return b + 1 == best_.num_stages() - 1 ? problem_.num_instructions() : best_.cuts[at(b + 1)];
+  }
+  int devices_before(int b) const { return b == 0 ? 0 : best_.device_cuts[at(b - 1)]; }
+  int devices_after(int b) const {
+    return b + 1 == best_.num_stages() - 1 ? problem_.num_devices() : best_.device_cuts[at(b + 1)];
+  }
+
+  // The narrowest cut of low..high, the one nearest to `center` of equals.
+  int narrowest(int low, int high, int center) const {
+    int narrow = center;
+    for (int p = low; p <= high; ++p) {
+      const double here = problem_.activation_bytes(p), best = problem_.activation_bytes(narrow);
+      if (here < best || (here == best && std::abs(p - center) < std::abs(narrow - center))) narrow = p;
+    }
+    return narrow;
+  }
+
+  // Places worth trying for boundary b around `center`, between its neighbours: a few near, doubling steps, and the
+  // narrowest cuts within 8, 32 and 128 instructions.
+  void places(int b, int center, std::vector<int>& out) const {
+    out.clear();
+    const int low = cut_before(b) + 1, high = cut_after(b) - 1;
+    if (low > high) return;
+    center = std::clamp(center, low, high);
+    for (int window : {8, 32, 128}) {
+      out.push_back(narrowest(std::max(low, center - window), std::min(high, center + window), center));
+    }
+    for (int step = 1; step <= high - low; step = step < 4 ? step + 1 : 2 * step) {
+      if (center + step <= high) out.push_back(center + step);
+      if (center - step >= low) out.push_back(center - step);
+    }
+    out.push_back(center);
+  }
+
+  // The cut at which both stages beside boundary b take equally long when it is moved to device cut d.
+  int balance_point(int b, int d) const {
+    const int low = cut_before(b), high = cut_after(b);
+    const DeviceGroup& left = problem_.group(devices_before(b), d);
+    const DeviceGroup& right = problem_.group(d, devices_after(b));
+    int from = low, to = high;
+    while (to - from > 1) {
+      const int middle = from + (to - from) / 2;
+      (problem_.compute_ms(low, middle, left) <= problem_.compute_ms(middle, high, right) ? from : to) = middle;
+    }
+    return from;
+  }
+
+  void device_places(int b, std::vector<int>& out) const {
+    out.clear();
+    const int low = devices_before(b) + 1, high = devices_after(b) - 1;
+    const int center = best_.device_cuts[at(b)];
+    for (int step = 1; step <= high - low; step = step < 4 ? step + 1 : 2 * step) {
+      if (center + step <= high) out.push_back(center + step);
+      if (center - step >= low) out.push_back(center - step);
+    }
+    // The nearest server boundaries on either side.
+    for (int d = center - 1; d >= low; --d) {
+      if (problem_.server_of_device(d - 1) != problem_.server_of_device(d)) {
+        out.push_back(d);
+        break;
+      }
+    }
+    for (int d = center + 1; d <= high; ++d) {
+      if (problem_.server_of_device(d - 1) != problem_.server_of_device(d)) {
+        out.push_back(d);
+        break;
+      }
+    }
+  }
+
+  bool move_cut(int b) {
+    places(b, best_.cuts[at(b)], places_);
+    for (int p : places_) {
+      if (p == best_.cuts[at(b)]) continue;
+      trial_ = best_;
+      trial_.cuts[at(b)] = p;
+      if (accept()) return true;
+    }
+    return false;
+  }
+
+  bool move_devices(int b) {
+    device_places(b, device_places_);
+    for (int d : device_places_) {
+      trial_ = best_;
+      trial_.device_cuts[at(b)] = d;
+      if (accept()) return true;
+    }
+    return false;
+  }
+
+  bool move_cut_and_devices(int b) {
+    device_places(b, device_places_);
+    for (int d : device_places_) {
+      places(b, balance_point(b, d), places_);
+      for (int p : places_) {
+        trial_ = best_;
+        trial_.device_cuts[at(b)] = d;
+        trial_.cuts[at(b)] = p;
+        if (accept()) return true;
+      }
+    }
+    return false;
+  }
+
+  // Boundaries b and b + 1 by the same steps: cuts alone, device cuts alone, both.
+  bool move_neighbours(int b) {
+    const std::size_t i = at(b);
+    const int n = problem_.num_instructions(), devices = problem_.num_devices();
+    for (int sign : {1, -1}) {
+      for (int step = 1; step < n; step *= 2) {
+        trial_ = best_;
+        trial_.cuts[i] += sign * step;
+        trial_.cuts[i + 1] += sign * step;
+        if (!valid_structure(problem_, trial_)) break;
+        if (accept()) return true;
+      }
+      for (int step = 1; step < devices; step *= 2) {
+        trial_ = best_;
+        trial_.device_cuts[i] += sign * step;
+        trial_.device_cuts[i + 1] += sign * step;
+        if (!valid_structure(problem_, trial_)) break;
+        if (accept()) return true;
+        for (int cut_sign : {1, -1}) {
+          for (int cut_step = 1; cut_step < n; cut_step *= 4) {
+            trial_ = best_;
+            trial_.device_cuts[i] += sign * step;
+            trial_.device_cuts[i + 1] += sign * step;
+            trial_.cuts[i] += cut_sign * cut_step;
+            trial_.cuts[i + 1] += cut_sign * cut_step;
+            if (!valid_structure(problem_, trial_)) break;
+            if (accept()) return true;
+          }
+        }
+      }
+    }
+    return false;
+  }
+
+  const Problem& problem_;
+  Objective objective_;
+  int left_;
+  bool stopped_ = false;
+  const Deadline& deadline_;
+  Plan best_, trial_;
+  double best_ms_ = kInfinity;
+  PipelineTimes times_;
+  std::vector<int> places_, device_places_;
+};
+
+// A few boundaries of `plan` thrown elsewhere between their neighbours.
+Plan kicked(const Problem& problem, const Plan& plan, CounterRandom& random) {
+  Plan moved = plan;
+  const int boundaries = plan.num_stages() - 1;
+  const int kicks = random.integer(1, std::min(3, boundaries));
+  for (int i = 0; i < kicks; ++i) {
+    const int b = random.integer(0, boundaries - 1);
+    const int low = b == 0 ? 0 : moved.cuts[at(b - 1)];
+    const int high = b + 1 == boundaries ? problem.num_instructions() : moved.cuts[at(b + 1)];
+    moved.cuts[at(b)] = random.integer(low + 1, high - 1);
+    if (random.uniform() < 0.5) {
+      const int before = b == 0 ? 0 : moved.device_cuts[at(b - 1)];
+      const int after = b + 1 == boundaries ? problem.num_devices() : moved.device_cuts[at(b + 1)];
+      moved.device_cuts[at(b)] = random.integer(before + 1, after - 1);
+    }
+  }
+  return moved;
+}
+
+}  // namespace
+
+std::optional<Plan> bound_plan(const Problem& problem, const BoundOptions& options) {
+  return BoundSearch(problem, options).run();
+}
+
+std::optional<Plan> local_search_plan(const Problem& problem, const LocalSearchOptions& options) {
+  if (!fits_shape(problem, options.stages)) return std::nullopt;
+  if (options.stages == 1) return data_parallel_plan(problem, options.schedule);
+  std::vector<Plan> starts;
+  const auto add = [&](std::optional<Plan> plan) {
+    if (plan && std::find(starts.begin(), starts.end(), *plan) == starts.end()) starts.push_back(std::move(*plan));
+  };
+  for (const std::vector<int>& device_cuts : device_share_candidates(problem, options.stages)) {
+    for (double slack : {0.0, 0.1}) {
+      if (options.deadline.reached() && !starts.empty()) break;
+      add(balanced_on(problem, device_cuts, options.schedule, BalanceBy::kCompute, slack));
+    }
+    if (options.deadline.reached() && !starts.empty()) break;
+    add(balanced_on(problem, device_cuts, options.schedule, BalanceBy::kParameters));
+  }
+  add(uniform_plan(problem, options.stages, options.schedule));
+  if (starts.empty()) return std::nullopt;
+
+  LocalSearch search(problem, Objective::kValue, options.max_evaluations, options.deadline);
+  Plan best = starts.front();
+  double best_ms = kInfinity;
+  for (const Plan& start : starts) {
+    search.start(start);
+    search.improve();
+    if (search.best_ms() < best_ms) {
+      best_ms = search.best_ms();
+      best = search.best();
+    }
+  }
+  CounterRandom random(1, static_cast<std::uint64_t>(options.stages));
+  // A kick may land on infeasible ground; the number of kicks bounds that, too.
+  for (int kick = 0; kick < options.max_evaluations && !search.exhausted(); ++kick) {
+    const Plan plan = kicked(problem, best, random);
+    if ((kick & 63) == 0 && options.deadline.reached()) break;
+    if (!feasible(problem, plan)) continue;
+    search.start(plan);
+    search.improve();
+    if (search.best_ms() < best_ms) {
+      best_ms = search.best_ms();
+      best = search.best();
+    }
+  }
+  if (options.objective == Objective::kValue) return best;
+  // Among the starts and the V-optimum the simulation decides, then moves go on under it.
+  for (const Plan& start : starts) {
+    if (simulate_step_ms(problem, start) < simulate_step_ms(problem, best)) best = start;
+  }
+  return polish_simulated(problem, best, options.deadline);
+}
+
+Plan polish(const Problem& problem, const Plan& plan, Objective objective, const Deadline& deadline,
+            int max_evaluations) {
+  if (!feasible(problem, plan)) return plan;
+  LocalSearch search(problem, objective, max_evaluations, deadline);
+  search.start(plan);
+  search.improve();
+  return search.best();
+}
+
+Plan polish_simulated(const Problem& problem, const Plan& plan, const Deadline& deadline) {
+  return polish(problem, plan, Objective::kSimulated, deadline);
+}
+
+}  // namespace automap::pipeline

@@ -1,0 +1,96 @@
+// Planners without proof and without learning: the baselines every other planner is measured against, made as strong as
+// their time allows. docs/cost-model.md, "Baselines".
+//
+// All of them respect memory and the variables constraint: the plan they return is feasible, or there is none
+// (nullopt: none found, which proves nothing unless said otherwise). All are deterministic unless a deadline cuts them.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "common/pipeline/cost.h"
+#include "common/pipeline/plan.h"
+#include "common/pipeline/problem.h"
+
+namespace automap::pipeline {
+
+// What a plan is judged by: V (cost.h) or the event simulation (schedule.h).
+enum class Objective { kValue, kSimulated };
+const char* to_string(Objective objective);  // "value", "simulated"
+double length_ms(const Problem& problem, const Plan& plan, Objective objective);
+
+struct Deadline {
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point at = Clock::time_point::max();
+  std::function<bool()> cancelled;  // may be empty; true acts as if the time were over
+
+  // `seconds` may be infinite.
+  static Deadline after(double seconds, std::function<bool()> cancelled = {});
+  bool reached() const;
+  double seconds_left() const;  // infinite without a limit, at least 0
+};
+
+// S = 1: data parallelism with gradient accumulation. nullopt when the whole model does not fit on one device.
+std::optional<Plan> data_parallel_plan(const Problem& problem, Schedule schedule);
+
+// Equal instruction counts, cuts floor(s n / S), on equal device shares, device cuts floor(s D / S). When that is
+// infeasible the cuts move as little as possible (the largest move is least) to make it feasible on those shares.
+// nullopt when no cuts are feasible on equal device shares (exact), or S exceeds n or D.
+std::optional<Plan> uniform_plan(const Problem& problem, int stages, Schedule schedule);
+
+enum class BalanceBy {
+  kCompute,     // the longest stage compute is least
+  kParameters,  // the largest stage weight is least
+  kMemory,      // the largest share of a device's memory used is least; ignores whether that is below 1
+};
+
+// Cuts for given device cuts such that the largest stage cost is least among feasible cuts (exact up to 1e-9), and, of
+// those within (1 + slack) of it, the ones with the least total transfer time. nullopt: none feasible (exact; with
+// kMemory only the variables constraint counts).
+std::optional<Plan> balanced_on(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule,
+                                BalanceBy by, double slack = 0);
+
+// Device shares worth trying for S stages, different from one another: equal counts, equal total speed, and both moved
+// to the nearest server boundaries where that keeps S stages.
+std::vector<std::vector<int>> device_share_candidates(const Problem& problem, int stages);
+
+// The best by `objective` of balanced_on over all device_share_candidates, by compute and by parameters, with slacks of
+// 0, 1, 3, 10 and 30 % spent on narrower cuts.
+std::optional<Plan> balanced_plan(const Problem& problem, int stages, Schedule schedule,
+                                  Objective objective = Objective::kValue);
+
+struct BoundOptions {
+  int stages = 2;
+  Schedule schedule = Schedule::k1f1b;
+  int beam_width = 16;      // partial plans kept per boundary; 1 = greedy
+  std::vector<int> pivots;  // instruction cuts that may be used, ascending; empty: every one
+  Deadline deadline;
+};
+// Beam search from the first stage to the last over (device cut, pivot) pairs: partial plans are ranked by an
+// admissible lower bound on V of their completions, the complete ones by V. With a beam that holds everything it is
+// exact over the pivots. Clusters of more than 64 devices are cut at server boundaries and on a grid of 64 device cuts.
+std::optional<Plan> bound_plan(const Problem& problem, const BoundOptions& options);
+
+struct LocalSearchOptions {
+  int stages = 2;
+  Schedule schedule = Schedule::k1f1b;
+  Objective objective = Objective::kValue;
+  // Evaluated plans in all, the measure of effort; the deadline can only end it earlier.
+  int max_evaluations = 20000;
+  Deadline deadline;
+};
+// Starts from the balanced and uniform plans, moves one cut, one device cut, a cut with its device cut, and
+// neighbouring cuts together, at instruction granularity, first improvement until none is left; then restarts from
+// random kicks of the best until the evaluations are spent. Judged by V; a last pass is judged by the simulation when
+// asked for. Never longer than any of its starts under the objective.
+std::optional<Plan> local_search_plan(const Problem& problem, const LocalSearchOptions& options);
+
+// The same moves from `plan` on until none improves, judged by `objective`. Never longer, never infeasible when
+// `plan` is feasible; an infeasible plan comes back unchanged.
+Plan polish(const Problem& problem, const Plan& plan, Objective objective, const Deadline& deadline,
+            int max_evaluations = 4000);
+Plan polish_simulated(const Problem& problem, const Plan& plan, const Deadline& deadline);
+
+}  // namespace automap::pipeline
