@@ -1,5 +1,6 @@
 // An analytic estimate of how long HLO instructions take on one accelerator: a roofline with overlap, matmul
-// efficiency that depends on the shape, and element-wise chains assumed fused. docs/device-model.md has the formulas.
+// efficiency that depends on the shape, and element-wise chains assumed fused. docs/device-model.md has the formulas,
+// the figures they rest on and the file form (schema automap.device/1).
 #pragma once
 
 #include <map>
@@ -14,30 +15,38 @@ namespace automap::profile {
 
 struct DeviceModel {
   std::string name;
-  // Peak dense throughput in TFLOP/s (1e12) by type: "f64", "f32" (vector units, required), "tf32", "f16", "bf16",
-  // "f8", "i8". A type that is absent falls back to the next wider one: f8 -> bf16 -> f16's absence is f32;
-  // tf32 -> f32; f64 -> f32 / 32.
+  // Peak dense throughput in TFLOP/s (1e12) by type: "f32" (vector units, required), "tf32", "f16", "bf16", "f8", "i8"
+  // (matrix units), "f64".
   std::map<std::string, double> peak_tflops;
-  double memory_gbytes_per_s = 0;  // peak, GB = 1e9 bytes
-  double memory_gib = 0;           // capacity, GiB = 2^30 bytes
-  double launch_us = 2;            // fixed cost of one kernel, overlap with the previous one included
-  double link_gbytes_per_s = 0;    // bus bandwidth of one device inside a server; for collectives already in a module
-  double memory_efficiency = 0.85;  // share of the peak that a streaming kernel reaches
-  double matmul_efficiency = 0.82;  // share of the peak that a large matrix product reaches
-  int cores = 1;                    // SMs: how many output tiles a matrix product works on at once
+  double memory_gbytes_per_s = 0;   // peak, GB = 1e9 bytes
+  double memory_gib = 0;            // capacity, GiB = 2^30 bytes
+  double launch_us = 2.5;           // what one kernel adds in a stream of kernels
+  double link_gbytes_per_s = 0;     // bus bandwidth of one device to its peers; 0: collectives count as free
+  double memory_efficiency = 0.85;  // share of the peak that a streaming kernel reaches, in (0, 1]
+  double matmul_efficiency = 0.9;   // share of the peak that an endless matrix product reaches, in (0, 1]
+  int cores = 1;                    // SMs: a quarter as many output tiles of 128x128 halve the efficiency
+
+  // TFLOP/s of a matrix product in `type`; an absent type falls back: f8, i8 -> bf16 -> f16 -> f32; bf16, f16, tf32 ->
+  // f32; f64 -> f32 / 32.
+  double matmul_tflops(std::string_view type) const;
 };
 
 // "v100-16gb", "v100-32gb", "a100-40gb", "a100-80gb", "h100", "h200", "b200".
 std::vector<std::string> device_names();
-// A name of the table, or a path to a JSON file (docs/device-model.md; "-" is not accepted). Throws Error(kConfig) that
-// lists the known names when it is neither, or names the key and what was expected when the file is wrong.
+// A name of the table ("h100-80gb", "h200-141gb" and "b200-180gb", as cluster files call them, mean the same), or a
+// path to a JSON file. Throws Error(kConfig) that lists the known names when it is neither, or names the key and what
+// was expected when the file is wrong.
 DeviceModel load_device(const std::string& name_or_path);
 // The file form. Throws Error(kConfig) naming `source`.
 DeviceModel parse_device(std::string_view json_text, const std::string& source);
+// parse_device(to_json_text(d)) == d.
 std::string to_json_text(const DeviceModel& device);
 
-// Time of every instruction of the module. Never throws on a graph that a reader accepted, except Error(kData) when an
-// attribute that the estimate needs is malformed (hlo_attributes.h).
+// The share of the peak that one matrix product of `batch` [m, k] x [k, n] reaches, in (0, matmul_efficiency).
+double matmul_share_of_peak(const DeviceModel& device, double batch, double m, double n, double k);
+
+// Time of every instruction of the module. Throws Error(kData) when an attribute that the estimate needs is malformed
+// (hlo_attributes.h).
 InstructionTimes estimate_times(const graph::Graph& graph, const DeviceModel& device);
 
 }  // namespace automap::profile

@@ -13,7 +13,9 @@ struct InstructionTimes {
   // Per InstructionId of the whole module, in ms, finite and >= 0: one execution of the instruction, including all that
   // it calls (call, fusion, map, async-start: the callee once; conditional: the most expensive branch; while: condition
   // and body times the trip count). So the entry's instructions sum to the time of one execution of the module, and a
-  // callee's instructions must not be added to their caller's.
+  // callee's instructions must not be added to their caller's. The instructions of a called computation (or of a while
+  // body) sum to one execution of it, averaged over its callers; those of a function that is applied element by element
+  // (the reducer of a reduce, the comparison of a sort) are 0.
   std::vector<double> ms;
 
   struct While {
@@ -23,7 +25,8 @@ struct InstructionTimes {
   };
   std::vector<While> whiles;  // every `while` of the module, ascending
 
-  // What the estimate had to assume, one sentence each, for people ("3 while loops of unknown trip count counted once").
+  // What the estimate had to assume, one sentence each, for people ("3 while loops of unknown trip count counted
+  // once").
   std::vector<std::string> notices;
 };
 
