@@ -87,7 +87,7 @@ std::optional<std::vector<int>> narrowest_cuts(const Shares& shares, double limi
   const int stages = shares.stages();
   const std::size_t points = at(n) + 1;
   std::vector<double> behind(points, kInfinity), here(points);
-  behind[at(n)] = 0;  // after the last stage
+  behind.back() = 0;  // after the last stage
   std::vector<std::vector<int>> choice(at(stages), std::vector<int>(points, -1));
   std::vector<double> entry(points);
   std::vector<int> queue(points);
