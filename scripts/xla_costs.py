@@ -5,10 +5,13 @@ Examples:
   python3 scripts/xla_costs.py fixtures/hlo/tiny_mlp.hlo
   python3 scripts/xla_costs.py --opcodes fixtures/hlo/*.hlo.gz
   zcat model.hlo.gz | python3 scripts/xla_costs.py -
+  python3 scripts/xla_costs.py --against build/release/automap-inspect fixtures/hlo/*.hlo*
 
 Prints one JSON object per file and line: instructions, entry_instructions, computations, entry_parameters, and from
 XLA's HloCostAnalysis of the module as it stands (nothing is compiled) flops, transcendentals and bytes_accessed; a
-`while` body counts once. A file that XLA does not parse gives {"file", "error"} and exit code 1.
+`while` body counts once. A file that XLA does not parse gives {"file", "error"} and exit code 1. With --against, the
+program is asked for the same figures, `flops_ratio` (ours / XLA's) and `differs` are added, and the exit code is 1 where
+a count differs or the FLOPs differ by more than 1 %.
 Needs the packages of scripts/export_requirements.txt.
 """
 
@@ -18,6 +21,7 @@ import gzip
 import json
 import os
 import re
+import subprocess
 import sys
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -96,10 +100,25 @@ def read(path):
     return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()
 
 
+def compare(program, path, xla):
+    """What `program FILE --json` says of the file, beside XLA's figures."""
+    done = subprocess.run([program, path, "--json"], capture_output=True, text=True)
+    if done.returncode != 0:
+        return {"differs": [f"{program} failed: {done.stderr.strip()}"]}
+    ours = json.loads(done.stdout)
+    fields = ("instructions", "entry_instructions", "computations", "entry_parameters", "opcodes")
+    differs = [field for field in fields if ours[field] != xla[field]]
+    ratio = ours["flops"] / xla["flops"] if xla["flops"] else float(ours["flops"] == 0)
+    if abs(ratio - 1) > 0.01:
+        differs.append("flops")
+    return {"flops_ratio": round(ratio, 6), "differs": differs}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", help="HLO text, gzipped or not; - is standard input")
     parser.add_argument("--opcodes", action="store_true", help="also count instructions per opcode")
+    parser.add_argument("--against", metavar="AUTOMAP_INSPECT", help="compare with this program's answer")
     options = parser.parse_args()
     status = 0
     for path in options.files:
@@ -107,8 +126,12 @@ def main():
             module = parse(read(path))
             text = module.to_string()
             answer = {"file": path, **counts_of(module, text), **costs_of(module)}
+            opcodes = opcode_counts(text)
             if options.opcodes:
-                answer["opcodes"] = opcode_counts(text)
+                answer["opcodes"] = opcodes
+            if options.against:
+                answer.update(compare(options.against, path, {**answer, "opcodes": opcodes}))
+                status |= bool(answer["differs"])
         except (OSError, UnicodeDecodeError, RuntimeError, ValueError) as error:
             answer = {"file": path, "error": str(error).strip().split("\n")[0]}
             status = 1

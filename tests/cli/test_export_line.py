@@ -1,0 +1,122 @@
+"""The JAX line of docs/getting-hlo.md is run as it stands there, and our programs read what it writes.
+
+Needs a Python with jax: the one named by AUTOMAP_JAX_PYTHON, or the python3 of the path when it has jax. Without one the
+tests are skipped and say so. With the package versions of scripts/export_requirements.txt the stored fixtures are
+exported again too and compared.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+SOURCE = Path(os.environ.get("AUTOMAP_SOURCE", Path(__file__).resolve().parent.parent.parent))
+BIN = os.environ.get("AUTOMAP_BIN")
+
+PRELUDE = '''
+import jax
+import jax.numpy as jnp
+
+def train_step(params, opt_state, batch):
+    def loss(params):
+        with jax.named_scope("hidden"):
+            x = jnp.tanh(batch["x"] @ params["hidden"]["kernel"] + params["hidden"]["bias"])
+        with jax.named_scope("output"):
+            return jnp.mean((x @ params["output"]["kernel"] - batch["y"]) ** 2)
+    value, gradients = jax.value_and_grad(loss)(params)
+    opt_state = jax.tree.map(lambda m, g: 0.9 * m + g, opt_state, gradients)
+    return jax.tree.map(lambda p, m: p - 0.1 * m, params, opt_state), opt_state, value
+
+def array(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+params = {"hidden": {"kernel": array(32, 64), "bias": array(64)}, "output": {"kernel": array(64, 8)}}
+opt_state = params
+batch = {"x": array(16, 32), "y": array(16, 8)}
+'''
+
+
+def python_with_jax():
+    for candidate in (os.environ.get("AUTOMAP_JAX_PYTHON"), shutil.which("python3")):
+        if candidate and subprocess.run([candidate, "-c", "import jax"], capture_output=True).returncode == 0:
+            return candidate
+    return None
+
+
+JAX = python_with_jax()
+
+
+def documented_line(section):
+    text = (SOURCE / "docs" / "getting-hlo.md").read_text()
+    return re.search(rf"^## {re.escape(section)}\n.*?^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL).group(1)
+
+
+class Documentation(unittest.TestCase):
+    def test_every_framework_has_one_line(self):
+        for section in ("JAX", "TensorFlow", "PyTorch/XLA"):
+            self.assertEqual(documented_line(section).count("\n"), 1, section)
+
+    def test_readme_repeats_the_lines_as_they_are(self):
+        readme = SOURCE / "README.md"
+        if not readme.exists() or "debug_info=True" not in readme.read_text():
+            self.skipTest("README.md does not show the lines")
+        for section in ("JAX", "TensorFlow", "PyTorch/XLA"):
+            self.assertIn(documented_line(section), readme.read_text())
+
+
+@unittest.skipUnless(JAX, "no Python with jax; set AUTOMAP_JAX_PYTHON to one "
+                          "(python3 -m venv V && V/bin/pip install -r scripts/export_requirements.txt)")
+class ExportLine(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.hlo = Path(cls.folder.name) / "step.hlo"
+        subprocess.run([JAX, "-c", PRELUDE + documented_line("JAX")], cwd=cls.folder.name, check=True,
+                       env={**os.environ, "JAX_PLATFORMS": "cpu"})
+
+    def run_program(self, program, *arguments):
+        if not BIN or not (Path(BIN) / program).exists():
+            self.skipTest(f"{program} is not built (AUTOMAP_BIN={BIN})")
+        done = subprocess.run([Path(BIN) / program, *arguments], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_writes_hlo_text_with_names(self):
+        text = self.hlo.read_text()
+        self.assertTrue(text.startswith("HloModule jit_train_step"))
+        self.assertIn(r"""op_name="params[\'hidden\'][\'kernel\']""", text)
+        self.assertIn('op_name="jit(train_step)/jvp(hidden)/dot_general"', text)
+
+    def test_inspect_counts_what_xla_counts(self):
+        xla = json.loads(subprocess.run([JAX, SOURCE / "scripts" / "xla_costs.py", "--opcodes", self.hlo], check=True,
+                                        capture_output=True, text=True).stdout)
+        ours = self.run_program("automap-inspect", str(self.hlo), "--json")
+        for field in ("instructions", "computations", "entry_instructions", "entry_parameters", "opcodes"):
+            self.assertEqual(ours[field], xla[field], field)
+        self.assertLess(abs(ours["flops"] / xla["flops"] - 1), 0.01)
+
+    def test_profile_finds_the_three_variables(self):
+        ours = self.run_program("automap-profile", str(self.hlo), "--json")
+        found = [(v["parameter"], v["bytes"]) for v in ours["trainable_variables"]]
+        self.assertEqual(found, [(0, 256), (1, 8192), (2, 2048)])
+
+
+@unittest.skipUnless(JAX, "no Python with jax; set AUTOMAP_JAX_PYTHON")
+class Exporter(unittest.TestCase):
+    def test_stored_fixtures_are_what_would_be_exported(self):
+        stored = json.loads((SOURCE / "fixtures" / "MANIFEST.json").read_text())
+        versions = subprocess.run([JAX, "-c", "import jax, jaxlib; print(jax.__version__, jaxlib.__version__)"],
+                                  check=True, capture_output=True, text=True).stdout.split()
+        if versions != [stored["jax"], stored["jaxlib"]]:
+            self.skipTest(f"fixtures are of jax, jaxlib {stored['jax']}, {stored['jaxlib']}, not {versions}")
+        done = subprocess.run([JAX, "-B", SOURCE / "scripts" / "export_hlo.py", "--check"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
