@@ -140,9 +140,6 @@ class OptionTable {
   std::string config_;
 };
 
-// The known name nearest to `name` when it is near enough to be a slip, else "".
-std::string closest_name(const std::string& name, const std::vector<std::string>& known);
-
 // "2s", "500ms", "1.5m", "1h" or plain seconds -> seconds. False when `text` is none of these.
 bool parse_duration(const std::string& text, double* seconds);
 

@@ -1,0 +1,349 @@
+#include "common/pipeline/plan_json.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "common/base/check.h"
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/pipeline/cost.h"
+#include "common/pipeline/row.h"
+#include "common/pipeline/schedule.h"
+
+namespace automap::pipeline {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kSchemaPrefix = "automap.plan/";
+constexpr int kVersion = 1;
+constexpr std::uint64_t kMaxPlanBytes = 64 << 20;
+constexpr int kMaxJsonDepth = 16;
+
+Schedule parse_schedule(const std::string& text, const std::string& where) {
+  for (const Schedule schedule : {Schedule::k1f1b, Schedule::k1f1bOverlap}) {
+    if (text == to_string(schedule)) return schedule;
+  }
+  throw Error(ErrorKind::kData, where + ": found \"" + text + "\", expected \"1f1b\" or \"1f1b-overlap\"");
+}
+
+// Reads the values of one JSON object, naming source and key in every complaint.
+class ObjectReader {
+ public:
+  ObjectReader(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
+    if (!object_.is_object()) fail("found " + std::string(object_.type_name()) + ", expected an object");
+  }
+
+  bool has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
+  const Json& at(const char* key) const {
+    if (!object_.contains(key)) fail("missing key \"" + std::string(key) + "\"");
+    return object_.at(key);
+  }
+  std::string where(const char* key) const { return where_ + ": " + key; }
+
+  std::string text(const char* key) const {
+    const Json& value = at(key);
+    if (!value.is_string()) wrong(key, value, "a string");
+    return value.get<std::string>();
+  }
+  std::string text_or_empty(const char* key) const { return has(key) ? text(key) : ""; }
+  int integer(const char* key, int smallest, int largest) const { return integer_of(at(key), key, smallest, largest); }
+  std::vector<int> integers(const char* key, int smallest, int largest) const {
+    std::vector<int> out;
+    for (const Json& item : array(key)) out.push_back(integer_of(item, key, smallest, largest));
+    return out;
+  }
+  // Finite and not negative: every quantity of a plan is a time, a size or a share.
+  double number(const char* key) const {
+    const Json& value = at(key);
+    if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < 0) {
+      wrong(key, value, "a number of at least 0");
+    }
+    return value.get<double>();
+  }
+  double number_or_zero(const char* key) const { return has(key) ? number(key) : 0; }
+  const Json& array(const char* key) const {
+    const Json& value = at(key);
+    if (!value.is_array()) wrong(key, value, "an array");
+    return value;
+  }
+
+  [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorKind::kData, where_ + ": " + what); }
+
+ private:
+  [[noreturn]] void wrong(const char* key, const Json& value, const std::string& expected) const {
+    std::string found = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (found.size() > 60) found = found.substr(0, 57) + "...";
+    throw Error(ErrorKind::kData, where(key) + ": found " + found + ", expected " + expected);
+  }
+  int integer_of(const Json& value, const char* key, int smallest, int largest) const {
+    if (!value.is_number_integer() || value.get<double>() < smallest || value.get<double>() > largest) {
+      wrong(key, value, "a whole number from " + std::to_string(smallest) + " to " + std::to_string(largest));
+    }
+    return value.get<int>();
+  }
+
+  const Json& object_;
+  std::string where_;
+};
+
+Json or_null(const std::string& text) {
+  return text.empty() ? Json(nullptr) : Json(text);
+}
+
+PlanStage read_stage(const Json& item, const std::string& where, int num_instructions, int num_devices) {
+  const ObjectReader reader(item, where);
+  PlanStage stage;
+  stage.first_instruction = reader.integer("first_instruction", 1, num_instructions);
+  stage.last_instruction = reader.integer("last_instruction", 1, num_instructions);
+  stage.first_name = reader.text_or_empty("first_name");
+  stage.last_name = reader.text_or_empty("last_name");
+  stage.first_layer = reader.text_or_empty("first_layer");
+  stage.last_layer = reader.text_or_empty("last_layer");
+  stage.first_device = reader.integer("first_device", 1, num_devices);
+  stage.devices = reader.integer("devices", 1, num_devices);
+  stage.compute_ms = reader.number("compute_ms");
+  stage.transfer_ms = reader.number("transfer_ms");
+  stage.allreduce_ms = reader.number("allreduce_ms");
+  stage.weight_bytes = reader.number_or_zero("weight_bytes");
+  stage.memory_bytes = reader.number("memory_bytes");
+  stage.capacity_bytes = reader.number_or_zero("capacity_bytes");
+  return stage;
+}
+
+}  // namespace
+
+PlanDocument describe_plan(const Problem& problem, const Profile& profile, const Plan& plan) {
+  AM_CHECK(valid_structure(problem, plan) && profile.size() == problem.num_instructions());
+  const int n = problem.num_instructions(), stages = plan.num_stages();
+  const PipelineTimes times = pipeline_times(problem, plan);
+  PlanDocument document;
+  document.model = profile.model;
+  document.micro_batches = problem.micro_batches();
+  document.num_instructions = n;
+  document.num_devices = problem.num_devices();
+  document.plan = plan;
+  for (const int cut : plan.cuts) {
+    // i_k <= cut < i_(k+1) for k = floor: the nearer of the two, within the points that are real cuts.
+    int nearest = 1;
+    for (int k = 1; k < kGranularity; ++k) {
+      const auto point = [&](int at) { return static_cast<int>(static_cast<std::int64_t>(at) * n / kGranularity); };
+      if (std::abs(point(k) - cut) < std::abs(point(nearest) - cut)) nearest = k;
+    }
+    document.grid_cuts.push_back(nearest);
+  }
+  int p0 = 0, d0 = 0;
+  for (int s = 0; s < stages; ++s) {
+    const auto i = static_cast<std::size_t>(s);
+    const int p1 = s + 1 == stages ? n : plan.cuts[i];
+    const int d1 = s + 1 == stages ? problem.num_devices() : plan.device_cuts[i];
+    const DeviceGroup& group = problem.group(d0, d1);
+    PlanStage stage;
+    stage.first_instruction = p0 + 1;
+    stage.last_instruction = p1;
+    if (!profile.name.empty()) {
+      stage.first_name = profile.name[static_cast<std::size_t>(p0)];
+      stage.last_name = profile.name[static_cast<std::size_t>(p1) - 1];
+    }
+    if (!profile.layer.empty()) {
+      for (int p = p0; p < p1 && stage.first_layer.empty(); ++p)
+        stage.first_layer = profile.layer[static_cast<std::size_t>(p)];
+      for (int p = p1; p > p0 && stage.last_layer.empty(); --p)
+        stage.last_layer = profile.layer[static_cast<std::size_t>(p) - 1];
+    }
+    stage.first_device = d0 + 1;
+    stage.devices = d1 - d0;
+    stage.compute_ms = times.forward_ms[i] + times.backward_ms[i];
+    stage.transfer_ms = s + 1 == stages ? 0 : times.transfer_ms[i];
+    stage.allreduce_ms = times.allreduce_ms[i];
+    stage.weight_bytes = problem.weight_bytes(p0, p1);
+    stage.in_flight = in_flight(plan.schedule, stages, s + 1, problem.micro_batches());
+    stage.memory_bytes = problem.memory_bytes(p0, p1, group, stage.in_flight);
+    stage.capacity_bytes = group.capacity_bytes;
+    document.stages.push_back(stage);
+    p0 = p1;
+    d0 = d1;
+  }
+  document.step_ms = value_ms(problem, plan);
+  document.simulated_step_ms = simulate_step_ms(problem, plan);
+  return document;
+}
+
+std::string to_json_text(const PlanDocument& document) {
+  Json in_flight = Json::array(), stages = Json::array(), alternatives = Json::array(), limits = Json::array();
+  for (const PlanStage& stage : document.stages) {
+    in_flight.push_back(stage.in_flight);
+    stages.push_back({{"first_instruction", stage.first_instruction},
+                      {"last_instruction", stage.last_instruction},
+                      {"first_name", or_null(stage.first_name)},
+                      {"last_name", or_null(stage.last_name)},
+                      {"first_layer", or_null(stage.first_layer)},
+                      {"last_layer", or_null(stage.last_layer)},
+                      {"first_device", stage.first_device},
+                      {"devices", stage.devices},
+                      {"compute_ms", stage.compute_ms},
+                      {"transfer_ms", stage.transfer_ms},
+                      {"allreduce_ms", stage.allreduce_ms},
+                      {"weight_bytes", stage.weight_bytes},
+                      {"memory_bytes", stage.memory_bytes},
+                      {"capacity_bytes", stage.capacity_bytes}});
+  }
+  for (const PlanAlternative& other : document.alternatives) {
+    alternatives.push_back({{"planner", other.planner},
+                            {"stages", other.stages},
+                            {"step_ms", other.step_ms},
+                            {"simulated_step_ms", other.simulated_step_ms},
+                            {"planning_ms", other.planning_ms}});
+  }
+  for (const PlanLimitText& limit : document.limits) {
+    limits.push_back(
+        {{"kind", limit.kind}, {"stage", limit.stage}, {"ms", limit.ms}, {"share", limit.share}, {"text", limit.text}});
+  }
+  const bool bounded = document.lower_bound_ms > 0;
+  const Json json = {{"schema", kSchemaPrefix + std::to_string(kVersion)},
+                     {"kind", "pipeline"},
+                     {"model", document.model},
+                     {"cluster", document.cluster},
+                     {"micro_batches", document.micro_batches},
+                     {"instructions", document.num_instructions},
+                     {"devices", document.num_devices},
+                     {"schedule", to_string(document.plan.schedule)},
+                     {"in_flight", in_flight},
+                     {"cuts", document.plan.cuts},
+                     {"grid_cuts", document.grid_cuts},
+                     {"device_cuts", document.plan.device_cuts},
+                     {"stages", stages},
+                     {"step_ms", document.step_ms},
+                     {"simulated_step_ms", document.simulated_step_ms},
+                     {"lower_bound_ms", bounded ? Json(document.lower_bound_ms) : Json(nullptr)},
+                     {"lower_bound_method", or_null(document.lower_bound_method)},
+                     {"gap", bounded ? Json(document.gap) : Json(nullptr)},
+                     {"limits", limits},
+                     {"planner", document.planner},
+                     {"objective", document.objective},
+                     {"planning_ms", document.planning_ms},
+                     {"cut_by_time", document.cut_by_time},
+                     {"alternatives", alternatives},
+                     {"warnings", document.warnings},
+                     {"provenance", document.provenance}};
+  // Names come from the input and may hold any bytes.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
+  int depth = 0;
+  Json json;
+  try {
+    json = Json::parse(json_text, [&](int level, Json::parse_event_t, Json&) {
+      depth = std::max(depth, level);
+      if (depth > kMaxJsonDepth) throw Error(ErrorKind::kData, source + ": nested too deeply for a plan");
+      return true;
+    });
+  } catch (const Json::exception& e) {
+    throw Error(ErrorKind::kData, source + ": not valid JSON: " + std::string(e.what()),
+                "expected an automap.plan/1 document");
+  }
+  const ObjectReader reader(json, source);
+  const std::string schema = reader.text("schema");
+  const std::string prefix = kSchemaPrefix;
+  if (schema.compare(0, prefix.size(), prefix) != 0) {
+    throw Error(ErrorKind::kData, source + ": schema: found \"" + schema + "\", expected \"automap.plan/1\"");
+  }
+  const std::string version = schema.substr(prefix.size());
+  if (version != std::to_string(kVersion)) {
+    const bool number =
+        !version.empty() && version.find_first_not_of("0123456789") == std::string::npos && version != "0";
+    throw Error(ErrorKind::kData,
+                source + ": schema: found \"" + schema + "\", this version reads up to automap.plan/1",
+                number ? "update AutoMap to read this plan" : "");
+  }
+  const std::string kind = reader.text("kind");
+  if (kind != "pipeline") {
+    throw Error(ErrorKind::kData, source + ": kind: found \"" + kind + "\", expected \"pipeline\"");
+  }
+
+  constexpr int kMany = 1 << 30;
+  PlanDocument document;
+  document.model = reader.text("model");
+  document.cluster = reader.text("cluster");
+  document.micro_batches = reader.integer("micro_batches", 1, kMany);
+  document.num_instructions = reader.integer("instructions", 1, kMany);
+  document.num_devices = reader.integer("devices", 1, kMany);
+  document.plan.schedule = parse_schedule(reader.text("schedule"), reader.where("schedule"));
+  document.plan.cuts = reader.integers("cuts", 1, document.num_instructions - 1);
+  document.plan.device_cuts = reader.integers("device_cuts", 1, document.num_devices - 1);
+  document.grid_cuts = reader.integers("grid_cuts", 1, kGranularity - 1);
+  const std::vector<int> in_flight = reader.integers("in_flight", 1, kMany);
+  int number = 0;
+  for (const Json& item : reader.array("stages")) {
+    document.stages.push_back(read_stage(item, source + ": stage " + std::to_string(++number),
+                                         document.num_instructions, document.num_devices));
+  }
+  document.step_ms = reader.number("step_ms");
+  document.simulated_step_ms = reader.number("simulated_step_ms");
+  document.lower_bound_ms = reader.number_or_zero("lower_bound_ms");
+  document.lower_bound_method = reader.text_or_empty("lower_bound_method");
+  if (document.lower_bound_ms > 0) document.gap = document.step_ms / document.lower_bound_ms - 1;
+  document.planner = reader.text("planner");
+  document.objective = reader.text_or_empty("objective");
+  document.planning_ms = reader.number("planning_ms");
+  document.cut_by_time = reader.has("cut_by_time") && reader.at("cut_by_time") == Json(true);
+  for (const Json& item : reader.array("alternatives")) {
+    const ObjectReader other(item, source + ": alternatives");
+    document.alternatives.push_back({other.text("planner"), other.integer("stages", 1, kMany), other.number("step_ms"),
+                                     other.number_or_zero("simulated_step_ms"), other.number("planning_ms")});
+  }
+  if (reader.has("limits")) {
+    for (const Json& item : reader.array("limits")) {
+      const ObjectReader limit(item, source + ": limits");
+      document.limits.push_back({limit.text("kind"), limit.integer("stage", 0, kMany), limit.number("ms"),
+                                 limit.number("share"), limit.text("text")});
+    }
+  }
+  if (reader.has("warnings")) {
+    for (const Json& item : reader.array("warnings")) {
+      if (item.is_string()) document.warnings.push_back(item.get<std::string>());
+    }
+  }
+  const Json& provenance = reader.at("provenance");
+  ObjectReader(provenance, reader.where("provenance"));
+  for (const auto& [key, value] : provenance.items()) {
+    document.provenance[key] = value.is_string() ? value.get<std::string>() : value.dump();
+  }
+
+  // The lists must tell one story.
+  const std::size_t stages = document.stages.size();
+  if (stages == 0) reader.fail("stages: found none, expected at least one");
+  if (document.plan.cuts.size() != stages - 1 || document.plan.device_cuts.size() != stages - 1 ||
+      document.grid_cuts.size() != stages - 1 || in_flight.size() != stages) {
+    reader.fail("cuts, grid_cuts, device_cuts, in_flight and stages do not agree on the number of stages");
+  }
+  for (std::size_t s = 0; s < stages; ++s) {
+    PlanStage& stage = document.stages[s];
+    stage.in_flight = in_flight[s];
+    const bool last = s + 1 == stages;
+    const int p0 = s == 0 ? 0 : document.plan.cuts[s - 1], d0 = s == 0 ? 0 : document.plan.device_cuts[s - 1];
+    const int p1 = last ? document.num_instructions : document.plan.cuts[s];
+    const int d1 = last ? document.num_devices : document.plan.device_cuts[s];
+    if (p1 <= p0 || d1 <= d0) reader.fail("cuts and device_cuts must be strictly increasing");
+    if (stage.first_instruction != p0 + 1 || stage.last_instruction != p1 || stage.first_device != d0 + 1 ||
+        stage.devices != d1 - d0) {
+      reader.fail("stage " + std::to_string(s + 1) + " contradicts cuts and device_cuts");
+    }
+  }
+  return document;
+}
+
+PlanDocument load_plan(const std::string& path) {
+  const std::string source = input_name(path);
+  return parse_plan(gunzip_if_gzip(read_file(path, kMaxPlanBytes), source, kMaxPlanBytes), source);
+}
+
+bool looks_like_plan(std::string_view text) {
+  const std::size_t start = text.find_first_not_of(" \t\r\n");
+  if (start == std::string_view::npos || text[start] != '{') return false;
+  return text.substr(0, 4096).find("\"automap.plan/") != std::string_view::npos;
+}
+
+}  // namespace automap::pipeline

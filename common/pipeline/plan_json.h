@@ -1,0 +1,83 @@
+// The plan as a file: `automap.plan/1` JSON. docs/formats/plan.md describes every key, plan.schema.json checks it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/pipeline/plan.h"
+#include "common/pipeline/problem.h"
+#include "common/pipeline/profile.h"
+
+namespace automap::pipeline {
+
+// One stage as people and scripts read it. Instructions and devices are numbered from 1.
+struct PlanStage {
+  int first_instruction = 0, last_instruction = 0;
+  std::string first_name, last_name;    // HLO names of these instructions; empty when the profile has none
+  std::string first_layer, last_layer;  // first and last layer that the stage computes; empty when unknown
+  int first_device = 0, devices = 0;
+  double compute_ms = 0;      // forward + backward of one micro-batch
+  double transfer_ms = 0;     // one way to the next stage; 0 for the last
+  double allreduce_ms = 0;    // once per step
+  double weight_bytes = 0;    // trainable variables of the stage
+  double memory_bytes = 0;    // on each of its devices
+  double capacity_bytes = 0;  // of its smallest device
+  int in_flight = 0;          // K_s
+};
+
+struct PlanAlternative {
+  std::string planner;
+  int stages = 0;
+  double step_ms = 0, simulated_step_ms = 0, planning_ms = 0;
+};
+
+// What limits the step (infer/planner.h).
+struct PlanLimitText {
+  std::string kind;
+  int stage = 0;
+  double ms = 0, share = 0;
+  std::string text;
+};
+
+struct PlanDocument {
+  std::string model, cluster;
+  int micro_batches = 0;
+  int num_instructions = 0, num_devices = 0;
+  Plan plan;
+  std::vector<int> grid_cuts;  // the point k of the 128-point grid (i_k = floor(k n / 128)) nearest to each cut
+  std::vector<PlanStage> stages;
+  double step_ms = 0, simulated_step_ms = 0;
+  double lower_bound_ms = 0;  // 0: none was computed (null in the file, gap too)
+  std::string lower_bound_method;
+  double gap = 0;  // step_ms / lower_bound_ms - 1
+  std::string planner;
+  std::string objective;  // "value" or "simulated"
+  double planning_ms = 0;
+  bool cut_by_time = false;  // a time limit or an interrupt ended the search
+  std::vector<PlanAlternative> alternatives;
+  std::vector<PlanLimitText> limits;
+  std::vector<std::string> warnings;
+  // What the plan was made from: version, git, model_sha256, options, ... as text.
+  std::map<std::string, std::string> provenance;
+};
+
+// The part of the document that follows from the problem and the plan: structure, stages, both step lengths.
+// `profile` must be the one `problem` was made from.
+PlanDocument describe_plan(const Problem& problem, const Profile& profile, const Plan& plan);
+
+// The document, indented, with a final newline.
+std::string to_json_text(const PlanDocument& document);
+
+// Throws Error(kData) naming `source`, the key, what was found and expected: not JSON, another schema, a newer
+// version than 1 (says so by name), a kind other than "pipeline", missing or contradicting values.
+PlanDocument parse_plan(std::string_view json_text, const std::string& source);
+// Reads `path` ("-" = standard input), gzipped or not.
+PlanDocument load_plan(const std::string& path);
+
+// True when the text is a JSON object whose "schema" starts with "automap.plan/".
+bool looks_like_plan(std::string_view text);
+
+}  // namespace automap::pipeline
