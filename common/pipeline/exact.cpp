@@ -15,7 +15,8 @@ using namespace internal;  // NOLINT(google-build-using-namespace): the solver's
 constexpr double kRounding = 1e-10;
 
 // Every device at work all the time: no plan is shorter, whatever its stages.
-double balance_bound(const Problem& problem) {
+double balance_bound(const Problem& problem, int stages) {
+  static_cast<void>(stages);
   double speed = 0;
   for (int d = 0; d < problem.num_devices(); ++d) speed += problem.group(d, d + 1).speed;
   return problem.micro_batches() * problem.work_ms(0, problem.num_instructions()) / speed;
@@ -150,23 +151,46 @@ class StageRange {
       }
     }
   }
-  // Good plans, from few pivots and few devices, then moved on all of them.
+  // Good plans: from few pivots and few devices, then with more of both below what is known by then, each time moved
+  // on all of them. Where nothing is known the limit is raised from below until the beam finds a plan.
   void search(ProgramInput input) {
-    constexpr int kPivots = 24, kDevices = 12;
-    const std::vector<int> few = narrow_pivots(problem_, pivots_, std::max(kPivots, 2 * last_));
-    const Points points = exact_points(problem_, few);
-    input.points = &points;
-    input.beam = 3;
-    input.device_cuts = spread_device_cuts(problem_, std::max(kDevices, last_));
-    set_limits(input);
-    std::vector<Plan> plans;
-    const ProgramOutput output = run_program(input, stop_);
-    take(output, few, &plans);
-    std::vector<int> tried(static_cast<std::size_t>(last_ - first_ + 1), 0);
-    for (Plan& plan : plans) {
-      if (stop_.now()) return;
-      if (plan.num_stages() == 1 || tried[static_cast<std::size_t>(plan.num_stages() - first_)]++ > 0) continue;
-      add(refine_on_pivots(problem_, std::move(plan), pivots_, 8, 2, stop_));
+    struct Level {
+      int pivots, devices, beam;
+    };
+    for (const Level& level : {Level{std::max(16, 3 * last_), std::max(12, 2 * last_), 2},
+                               Level{std::max(32, 4 * last_), std::max(16, 2 * last_), 3}}) {
+      const std::vector<int> few = narrow_pivots(problem_, pivots_, level.pivots);
+      const Points points = exact_points(problem_, few);
+      input.points = &points;
+      input.beam = level.beam;
+      input.device_cuts = spread_device_cuts(problem_, level.devices);
+      double slack = 1.1;
+      std::vector<bool> tried(static_cast<std::size_t>(last_ - first_ + 1), false);
+      for (int round = 0; round < 8; ++round, slack = 1 + 2 * (slack - 1)) {
+        input.limit_ms.clear();
+        bool wanted = false;
+        for (int stages = first_; stages <= last_; ++stages) {
+          double most = limit(stages);
+          if (tried[static_cast<std::size_t>(stages - first_)]) most = 0;
+          if (result(stages).plans.empty()) most = std::min(most, slack * balance_bound(problem_, stages));
+          wanted = wanted || most > 0;
+          input.limit_ms.push_back(most);
+        }
+        if (!wanted) break;
+        std::vector<Plan> plans;
+        take(run_program(input, stop_), few, &plans);
+        for (Plan& plan : plans) {
+          if (stop_.now()) return;
+          const std::size_t which = static_cast<std::size_t>(plan.num_stages() - first_);
+          if (tried[which]) continue;
+          tried[which] = true;
+          if (plan.num_stages() > 1) add(refine_on_pivots(problem_, std::move(plan), pivots_, 8, 2, stop_));
+        }
+        for (int stages = first_; stages <= last_; ++stages) {
+          if (!result(stages).plans.empty()) tried[static_cast<std::size_t>(stages - first_)] = true;
+        }
+      }
+      if (few.size() == pivots_.size()) break;
     }
   }
 
@@ -212,7 +236,7 @@ ExactResult solve_exact(const Problem& problem, const ExactOptions& options) {
     first = last + 1;
   }
   for (ExactStageResult& stage : result.by_stages) {
-    stage.lower_bound_ms = !stage.proven         ? balance_bound(problem)
+    stage.lower_bound_ms = !stage.proven         ? balance_bound(problem, 1)
                            : stage.plans.empty() ? options.upper_bound_ms
                                                  : stage.value_ms.front();
   }
@@ -221,7 +245,7 @@ ExactResult solve_exact(const Problem& problem, const ExactOptions& options) {
 
 LowerBound lower_bound_all_cuts(const Problem& problem, const std::vector<Schedule>& schedules, int min_stages,
                                 int max_stages, double incumbent_ms, double time_limit_s) {
-  LowerBound bound{balance_bound(problem), "balance"};
+  LowerBound bound{balance_bound(problem, 1), "balance"};
   double exact = incumbent_ms;
   for (Schedule schedule : schedules) {
     ExactOptions options;

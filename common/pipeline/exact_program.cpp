@@ -84,6 +84,14 @@ struct GroupKind {
   }
 };
 
+// How much of the room a label takes up, for a beam: 1 is all of it. Without a limit, its length.
+double strain(const Candidate& c, const Threshold& most) {
+  if (most.x == kInfinity) return c.x + c.y;
+  double strain = std::max(c.x / most.x, (c.x + c.y) / most.xy);
+  if (most.p < kInfinity) strain = std::max({strain, c.p / most.p, (c.p + c.y) / most.py});
+  return strain;
+}
+
 class Program {
  public:
   Program(const ProgramInput& input, Stop& stop)
@@ -114,12 +122,20 @@ class Program {
     return thresholds_[threshold_base_[at(length)] + device_place * width + point_place];
   }
   Link best_link(int boundary, int d0, int d1) const;
+  // No suffix of `length` stages after `point` on the devices after d0 has a smaller x.
+  double least_x(int length, int d0, double work) const;
   void make_thresholds();
   void thresholds_for(int stages);
   void best_links();
   void extend(const Layer& from, Layer& to, int length, int boundary);
+  struct StageCost {
+    double work = 0, per_work = 0, weight = 0, ring_latency = 0, ring_per_byte = 0;
+  };
+  template <bool kFull, bool kStalls>
+  void evaluate(std::size_t begin, std::size_t size, const StageTerms& stage, const StageCost& cost,
+                const Threshold& most);
   void finish(const Layer& from, int stages, std::vector<Completion>& out);
-  void keep_best(std::vector<Candidate>& candidates);
+  void keep_best(std::vector<Candidate>& candidates, const Threshold& most);
 
   const ProgramInput& in_;
   const Problem& problem_;
@@ -129,6 +145,8 @@ class Program {
   Terms terms_;
   int devices_;
   int last_;
+  std::vector<double> speed_behind_;  // [d0]: of all devices after d0
+  double slowest_ = kInfinity;
   std::vector<Threshold> thresholds_;
   std::vector<std::size_t> threshold_base_;  // [length]
   std::vector<Link> best_link_;              // [d0][d1]: the best way from (d0, d1] to any group behind it
@@ -136,8 +154,78 @@ class Program {
   std::vector<std::vector<Candidate>> buckets_;  // [point] while a list is made
   std::vector<std::pair<double, double>> stairs_;
   std::vector<Candidate> kept_;
+  // Labels of one list with the transfer in front of them added.
   std::vector<double> shifted_x_, shifted_p_, shifted_y_, work_, weight_;
+  std::vector<int> point_, id_;
+  static constexpr std::size_t kBlock = 64;
+  double block_x_[kBlock], block_p_[kBlock], block_y_[kBlock], block_room_[kBlock];
 };
+
+// A stage in front of shifted labels begin..begin+size-1; room >= 0 where a plan within the limit may come of it.
+// Written for the vectorizer: no branches, no calls.
+template <bool kFull, bool kStalls>
+void Program::evaluate(std::size_t begin, std::size_t size, const StageTerms& stage, const StageCost& cost,
+                       const Threshold& most) {
+  const double* const __restrict sx = shifted_x_.data() + begin;
+  const double* const __restrict sp = shifted_p_.data() + begin;
+  const double* const __restrict sy = shifted_y_.data() + begin;
+  const double* const __restrict sw = work_.data() + begin;
+  const double* const __restrict sb = weight_.data() + begin;
+  double* const __restrict bx = block_x_;
+  double* const __restrict bp = block_p_;
+  double* const __restrict by = block_y_;
+  double* const __restrict room = block_room_;
+  const double steady = terms_.steady, back = 1 - terms_.phi, first = stage.first, laps = stage.laps;
+  const double laps_around = stage.in_flight - 1;
+  const double start = cost.work, per_work = cost.per_work, weight = cost.weight;
+  const double ring_latency = cost.ring_latency, ring_per_byte = cost.ring_per_byte;
+  const double most_x = most.x, most_p = most.p, most_xy = most.xy, most_py = most.py;
+  const auto larger = [](double a, double b) { return a < b ? b : a; };
+  for (std::size_t q = 0; q < size; ++q) {
+    const double t = larger(sw[q] - start, 0.0) * per_work;
+    double x = larger(sx[q], steady * t);
+    double p = 0;
+    if (kFull) {
+      p = sp[q];
+      x = larger(x, p + first * t);
+      if (kStalls) {
+        const double stall = p - laps_around * t;
+        x = larger(x, p + steady * t + larger(stall, laps * stall));
+      }
+      p += t;
+    }
+    x += t;
+    const double bytes = sb[q] - weight;
+    const double ring = bytes > 0 ? ring_latency + bytes * ring_per_byte : 0.0;
+    const double y = larger(sy[q] - back * t, ring);
+    double left = most_x - x;
+    left = larger(-left, x + y - most_xy);
+    if (kFull) {
+      left = larger(left, p - most_p);
+      left = larger(left, p + y - most_py);
+    }
+    bx[q] = x;
+    bp[q] = p;
+    by[q] = y;
+    room[q] = -left;
+  }
+}
+
+// Adds a candidate unless the best one of the bucket, kept in front, makes it superfluous.
+inline void offer(std::vector<Candidate>& bucket, const Candidate& c) {
+  if (bucket.empty()) {
+    bucket.push_back(c);
+    return;
+  }
+  Candidate& best = bucket.front();
+  if (best.x <= c.x && best.p <= c.p && best.y <= c.y) return;
+  if (c.x <= best.x && c.p <= best.p && c.y <= best.y) {
+    best = c;
+    return;
+  }
+  bucket.push_back(c);
+  if (c.x + c.p + c.y < best.x + best.p + best.y) std::swap(bucket.front(), bucket.back());
+}
 
 GroupKind Program::kind(int d0, int d1) const {
   const DeviceGroup& group = problem_.group(d0, d1);
@@ -195,6 +283,19 @@ Link Program::best_link(int boundary, int d0, int d1) const {
     }
   }
   return best;
+}
+
+// With tau the longest stage: every term of a stage of length tau counts it 1 + c times, and the other stages take
+// what tau leaves over on the devices that the longest one does not need, at worst on the slowest device each.
+double Program::least_x(int length, int d0, double work) const {
+  const double speed = speed_behind_[at(d0)];
+  const double balanced = work / speed;
+  const double least = terms_.micro_batches * balanced;
+  if (!terms_.full || length == 1) return least;
+  const double c = terms_.stage(problem_, in_.schedule, length - 1).first;
+  const double spread = balanced * (c + length);
+  const double concentrated = work / std::max(speed - (length - 1) * slowest_, slowest_) * (c + 1);
+  return std::max(least, std::min(spread, concentrated));
 }
 
 // Prefixes of k = 1..S-1 stages from the front: the most that the suffix behind each may be.
@@ -296,7 +397,9 @@ void Program::thresholds_for(int stages) {
       }
       for (std::size_t place = 0; place < points.size(); ++place) {
         const int i = points[place];
-        if (!(row.x[at(i)] > 0)) {
+        const double rest = problem_.work_ms(0, problem_.num_instructions()) - coarse_.work_high[at(i)];
+        const double least = least_x(stages - k, d1, rest) * (1 - 1e-12);
+        if (!(row.x[at(i)] > 0) || row.x[at(i)] < least || row.xy[at(i)] < least) {
           row.x[at(i)] = -kInfinity;
           continue;
         }
@@ -331,7 +434,7 @@ void Program::make_thresholds() {
 }
 
 // Leaves only the labels that no other makes superfluous, sorted by x.
-void Program::keep_best(std::vector<Candidate>& candidates) {
+void Program::keep_best(std::vector<Candidate>& candidates, const Threshold& most) {
   if (candidates.size() > 1) {
     std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
       return std::tie(a.x, a.p, a.y, a.next) < std::tie(b.x, b.p, b.y, b.next);
@@ -360,8 +463,9 @@ void Program::keep_best(std::vector<Candidate>& candidates) {
   }
   if (in_.beam > 0 && candidates.size() > at(in_.beam)) {
     std::nth_element(candidates.begin(), candidates.begin() + in_.beam, candidates.end(),
-                     [](const Candidate& a, const Candidate& b) {
-                       return std::make_tuple(a.x + a.y, a.p, a.next) < std::make_tuple(b.x + b.y, b.p, b.next);
+                     [&](const Candidate& a, const Candidate& b) {
+                       return std::make_tuple(strain(a, most), a.p, a.next) <
+                              std::make_tuple(strain(b, most), b.p, b.next);
                      });
     candidates.resize(at(in_.beam));
   }
@@ -369,7 +473,7 @@ void Program::keep_best(std::vector<Candidate>& candidates) {
 
 void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
   const StageTerms stage = terms_.stage(problem_, in_.schedule, length - 1);
-  const double steady = terms_.steady, back = 1 - terms_.phi, around = terms_.micro_batches + 1;
+  const double around = terms_.micro_batches + 1;
   const double state_factor = problem_.options().state_factor;
   const bool memory = problem_.options().memory;
   double longest = 0;
@@ -418,29 +522,52 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
         Link link;
         if (d1 < devices_) link = problem_.link(d0, d1, list.d1);
         const double per_byte = d1 < devices_ ? 1 / link.bytes_per_ms : 0;
-        const std::size_t count = list.end - list.begin;
-        shifted_x_.resize(count);
-        shifted_p_.resize(count);
-        shifted_y_.resize(count);
-        work_.resize(count);
-        weight_.resize(count);
-        const int* const point = from.point.data() + list.begin;
-        for (std::size_t q = 0; q < count; ++q) {
-          const std::size_t j = at(point[q]);
-          const double bytes = points_.activation[j];
-          const double t = d1 < devices_ && bytes > 0 ? link.latency_ms + bytes * per_byte : 0;
-          shifted_x_[q] = std::max(from.x[list.begin + q] + 2 * t, around * t);
-          shifted_p_[q] = from.p[list.begin + q] + 2 * t;
-          shifted_y_[q] = from.y[list.begin + q] - t;
-          work_[q] = points_.work_low[j];
-          weight_[q] = points_.weight_low[j];
+        const std::size_t size_before = list.end - list.begin;
+        for (std::vector<double>* values : {&shifted_x_, &shifted_p_, &shifted_y_, &work_, &weight_}) {
+          if (values->size() < size_before) values->resize(size_before);
         }
+        if (point_.size() < size_before) point_.resize(size_before);
+        if (id_.size() < size_before) id_.resize(size_before);
+        const int* const all_points = from.point.data() + list.begin;
         const double per_work = 1 / (group.size * group.speed);
         const double hops = group.size > 1 ? 2.0 * (group.size - 1) : 0;
-        const double ring_latency = hops * group.ring_latency_ms;
-        const double ring_per_byte = hops / group.size / group.ring_bytes_per_ms;
+        StageCost cost;
+        cost.per_work = per_work;
+        cost.ring_latency = hops * group.ring_latency_ms;
+        cost.ring_per_byte = hops / group.size / group.ring_bytes_per_ms;
+        // The most that x, p and x + y may be once the stage's work up to the label's point is added, for any start of
+        // the stage: labels above need not be tried start by start.
+        std::size_t kept = 0, reached = 0;
+        double most_x = -kInfinity, most_p = -kInfinity, most_xy = -kInfinity;
+        for (std::size_t q = 0; q < list.end - list.begin; ++q) {
+          const std::size_t j = at(all_points[q]);
+          for (; reached < alive.size() && alive[reached] <= all_points[q]; ++reached) {
+            const double work = points_.work_high[at(alive[reached])] * per_work;
+            const Threshold& most = *most_at[reached];
+            most_x = std::max(most_x, most.x + work);
+            most_p = std::max(most_p, most.p + work);
+            most_xy = std::max(most_xy, most.xy + terms_.phi * work);
+          }
+          const double bytes = points_.activation[j];
+          const double t = d1 < devices_ && bytes > 0 ? link.latency_ms + bytes * per_byte : 0;
+          const double x = std::max(from.x[list.begin + q] + 2 * t, around * t);
+          const double p = from.p[list.begin + q] + 2 * t;
+          const double y = from.y[list.begin + q] - t;
+          const double work = points_.work_low[j] * per_work * (1 - 1e-12);
+          if (x + work > most_x || p + work > most_p || x + y + terms_.phi * work > most_xy) continue;
+          shifted_x_[kept] = x;
+          shifted_p_[kept] = p;
+          shifted_y_[kept] = y;
+          work_[kept] = points_.work_low[j];
+          weight_[kept] = points_.weight_low[j];
+          point_[kept] = all_points[q];
+          id_[kept] = from.id[list.begin + q];
+          ++kept;
+        }
+        const std::size_t count = kept;
+        const int* const point = point_.data();
         std::size_t first = 0, past = 0;
-        for (std::size_t a = 0; a < alive.size(); ++a) {
+        for (std::size_t a = 0; a < alive.size() && count > 0; ++a) {
           const int i = alive[a];
           const double work = points_.work_high[at(i)], weight = points_.weight_high[at(i)],
                        stash = points_.stash_high[at(i)];
@@ -463,30 +590,26 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
           }
           if (first == past) continue;
           const Threshold& most = *most_at[a];
-          std::vector<Candidate>& bucket = buckets_[at(i)];
-          for (std::size_t q = first; q < past; ++q) {
-            const double t = std::max(0.0, work_[q] - work) * per_work;
-            double x = std::max(shifted_x_[q], steady * t);
-            double p = shifted_p_[q];
-            if (terms_.full) {
-              x = std::max(x, p + stage.first * t);
-              if (stage.stalls) {
-                const double stall = p + t - stage.in_flight * t;
-                x = std::max(x, p + steady * t + std::max(stall, stage.laps * stall));
-              }
-              p += t;
+          cost.work = work;
+          cost.weight = weight;
+          // No stage may take more than the room: the tail is of no use.
+          std::size_t end = past;
+          const double most_work = work + most.x / (terms_.micro_batches * per_work) * (1 + 1e-12);
+          while (end > first && work_[end - 1] > most_work) --end;
+          for (std::size_t begin = first; begin < end; begin += kBlock) {
+            const std::size_t size = std::min(kBlock, end - begin);
+            if (!terms_.full) {
+              evaluate<false, false>(begin, size, stage, cost, most);
+            } else if (stage.stalls) {
+              evaluate<true, true>(begin, size, stage, cost, most);
             } else {
-              p = 0;
+              evaluate<true, false>(begin, size, stage, cost, most);
             }
-            x += t;
-            const double bytes = weight_[q] - weight;
-            double y = shifted_y_[q] - back * t;
-            if (bytes > 0) y = std::max(y, ring_latency + bytes * ring_per_byte);
-            y = std::max(y, 0.0);
-            if (x > most.x || p > most.p || x + y > most.xy || p + y > most.py) continue;
-            x = std::max(x, p + most.bottleneck);
-            y = std::max(y, most.hidden);
-            bucket.push_back({x, p, y, from.id[list.begin + q]});
+            for (std::size_t q = 0; q < size; ++q) {
+              if (!(block_room_[q] >= 0)) continue;
+              offer(buckets_[at(i)], {std::max(block_x_[q], block_p_[q] + most.bottleneck), block_p_[q],
+                                      std::max(block_y_[q], most.hidden), id_[begin + q]});
+            }
           }
         }
       }
@@ -494,10 +617,11 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
       made.d0 = d0;
       made.d1 = d1;
       made.begin = to.point.size();
-      for (int i : alive) {
+      for (std::size_t a = 0; a < alive.size(); ++a) {
+        const int i = alive[a];
         std::vector<Candidate>& bucket = buckets_[at(i)];
         if (bucket.empty()) continue;
-        keep_best(bucket);
+        keep_best(bucket, *most_at[a]);
         for (const Candidate& c : bucket) {
           to.point.push_back(i);
           to.x.push_back(c.x);
@@ -566,6 +690,12 @@ void Program::finish(const Layer& from, int stages, std::vector<Completion>& out
 
 ProgramOutput Program::run() {
   ProgramOutput output;
+  speed_behind_.assign(at(devices_) + 1, 0);
+  for (int d = devices_ - 1; d >= 0; --d) {
+    const double speed = problem_.group(d, d + 1).speed;
+    speed_behind_[at(d)] = speed_behind_[at(d) + 1] + speed;
+    slowest_ = std::min(slowest_, speed);
+  }
   output.by_stages.resize(at(in_.max_stages - in_.min_stages + 1));
   make_thresholds();
   if (stop_.now()) return output;
