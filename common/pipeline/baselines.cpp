@@ -401,6 +401,14 @@ class BoundSearch {
                            static_cast<std::int64_t>(d - 1) * kMaxBoundDeviceCuts / devices;
       if (devices <= kMaxBoundDeviceCuts || boundary || on_grid) device_cuts_.push_back(d);
     }
+    // Stages that the pivots behind each pivot still allow: gaps, holding a variable where one is needed.
+    stages_behind_.assign(pivots_.size(), 0);
+    for (std::size_t i = pivots_.size(); i-- > 0;) {
+      const bool last = i + 1 == pivots_.size();
+      const int end = last ? problem.num_instructions() : pivots_[i + 1];
+      const bool counts = !needs_variable_ || problem.variables(pivots_[i], end) > 0;
+      stages_behind_[i] = (last ? 0 : stages_behind_[i + 1]) + (counts ? 1 : 0);
+    }
     rate_behind_.assign(at(devices) + 1, 0);
     for (int d = devices; d-- > 0;) rate_behind_[at(d)] = rate_behind_[at(d + 1)] + problem.group(d, d + 1).speed;
     for (int d = 0; d < devices; ++d)
@@ -479,7 +487,7 @@ class BoundSearch {
   }
 
   bool extend(int s) {
-    const int n = problem_.num_instructions(), devices = problem_.num_devices();
+    const int n = problem_.num_instructions();
     const int left = stages_ - s;  // stages behind this one
     const std::vector<Prefix>& parents = layers_.back();
     std::vector<Child> children;
@@ -492,13 +500,14 @@ class BoundSearch {
         stalls[i].push_back(stage);
         stage = &layers_[at(layer - 1)][at(stage->parent)];
       }
-      for (const int d : device_cuts_) {
-        if (d <= from.d1 || devices - d < left) continue;
+      for (std::size_t j = 0; j + at(left) <= device_cuts_.size(); ++j) {
+        const int d = device_cuts_[j];
+        if (d <= from.d1) continue;
         const DeviceGroup& group = problem_.group(from.d1, d);
         const int k = in_flight(options_.schedule, stages_, s, problem_.micro_batches());
         for (auto pivot = std::upper_bound(pivots_.begin(), pivots_.end(), from.p); pivot != pivots_.end(); ++pivot) {
           const int p = *pivot;
-          if (n - p < left || (needs_variable_ && problem_.variables(p, n) < left)) break;
+          if (stages_behind_[static_cast<std::size_t>(pivot - pivots_.begin())] < left) break;
           if (!problem_.stage_fits(from.p, p, group, k, needs_variable_)) {
             if (problem_.variables(from.p, p) > 0 || !needs_variable_) break;  // too much memory: longer is worse
             continue;
@@ -572,6 +581,7 @@ class BoundSearch {
   int stages_;
   bool needs_variable_ = false;
   std::vector<int> pivots_, device_cuts_;
+  std::vector<int> stages_behind_;   // by pivot
   std::vector<double> rate_behind_;  // sum of the speeds of devices d+1..D
   double largest_capacity_ = 0;
   std::vector<std::vector<Prefix>> layers_;
