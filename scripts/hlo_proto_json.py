@@ -140,6 +140,8 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 def read_varint(data, at):
     value = shift = 0
     while True:
+        if at >= len(data) or shift > 63:
+            raise ValueError(f"broken number at byte {at}: truncated, or not a protobuf message")
         byte = data[at]
         at += 1
         value |= (byte & 127) << shift
@@ -267,8 +269,12 @@ def main():
     if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
         print(__doc__)
         return 0 if sys.argv[1:] in (["-h"], ["--help"]) else 2
-    data = sys.stdin.buffer.read() if sys.argv[1] == "-" else open(sys.argv[1], "rb").read()
-    print(hlo_proto_json(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data))
+    try:
+        data = sys.stdin.buffer.read() if sys.argv[1] == "-" else open(sys.argv[1], "rb").read()
+        print(hlo_proto_json(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data))
+    except (OSError, EOFError, ValueError, TypeError, AttributeError, struct.error) as error:
+        print(f"hlo_proto_json.py: {sys.argv[1]}: {error}", file=sys.stderr)
+        return 3
     return 0
 
 

@@ -120,6 +120,8 @@ def main():
     parser.add_argument("--opcodes", action="store_true", help="also count instructions per opcode")
     parser.add_argument("--against", metavar="AUTOMAP_INSPECT", help="compare with this program's answer")
     options = parser.parse_args()
+    if options.against and "-" in options.files:
+        parser.error("--against needs files, not standard input")
     status = 0
     for path in options.files:
         try:

@@ -71,6 +71,13 @@ class Fixtures(unittest.TestCase):
             self.assertEqual(dict(collections.Counter(i["opcode"] for i in instructions)), model["opcodes"], name)
         self.assertGreaterEqual(found, 3)
 
+    def test_a_broken_proto_is_an_error(self):
+        good = content(MODELS["tiny_mlp"]["forms"]["proto"])
+        for bad in (good[:-1], good[:len(good) // 2], b"\x80\x01\xff", b"\xff" * 20):
+            with self.assertRaises(ValueError):
+                hlo_proto_json.hlo_proto_json(bad)
+        self.assertEqual(list(hlo_proto_json.read_fields(hlo_proto_json.without_field(good, 1)))[0][0], 2)
+
     def test_parameter_tables(self):
         for name, model in MODELS.items():
             rows = parameters(model)
