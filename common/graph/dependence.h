@@ -1,0 +1,102 @@
+// The data flow of a module's entry computation, with everything that only hands values on taken away.
+//
+// Calls, conditionals and async pairs are expanded in place; tuple, get-tuple-element, domain and loop-invariant
+// elements of a `while` disappear (their users read the producer). What is left are nodes in topological order. A node
+// has one value, or it is a unit with several results (while, fusion, custom-call, sort, ...), each of which is a
+// projection node of its own (opcode get-tuple-element, `leaf` = which one) right behind it.
+//
+// `while` and `fusion` stay units, but for the whiles named in `expanded_whiles`: those are expanded as if they ran
+// their body once on the initial state (a loop over micro-batches is a training step of its own).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/base/span.h"
+#include "common/graph/graph.h"
+
+namespace automap::graph {
+
+using NodeId = std::int32_t;
+
+// What FlowGraph::build expands at most. A call that would go beyond stays a unit.
+constexpr std::int64_t kMaxFlowNodes = 4'000'000;
+
+struct FlowNode {
+  InstructionId instruction = kNone;
+  std::int32_t site = kNone;  // index of the CallSite it was reached through; kNone in the entry itself
+  std::int32_t leaf = kNone;  // which result of a unit, which leaf of a tuple parameter, which element of a barrier or
+                              // a conditional; kNone for a plain node
+  // The instruction's own opcode, but kGetTupleElement for a projection and kConditional for the joined result of the
+  // branches (operands: the selector, then that leaf of every branch).
+  Opcode opcode = Opcode::kUnknown;
+  ShapeId shape = kNone;
+  std::int32_t first_operand = 0, num_operands = 0;
+};
+
+struct CallSite {
+  InstructionId caller = kNone;  // a call, conditional, async-start or expanded while
+  std::int32_t parent = kNone;   // the site that the caller itself was reached through
+  std::int32_t branch = kNone;   // of a conditional: which branch
+};
+
+// One leaf of the entry's parameters: a parameter, or a leaf of a tuple parameter.
+struct FlowInput {
+  std::int32_t parameter = 0;  // number
+  std::int32_t leaf = kNone;   // of a tuple parameter
+  NodeId node = kNone;
+};
+
+class FlowGraph {
+ public:
+  // Throws Error(kData) when the tuples of the module have more leaves than anybody can mean (a tuple bomb).
+  static FlowGraph build(const Graph& graph, const std::vector<InstructionId>& expanded_whiles = {});
+
+  std::int32_t size() const { return static_cast<std::int32_t>(nodes_.size()); }
+  const FlowNode& node(NodeId id) const { return nodes_[static_cast<std::size_t>(id)]; }
+  Span<const NodeId> operands(NodeId id) const {
+    const FlowNode& n = node(id);
+    return Span<const NodeId>(operands_.data() + n.first_operand, static_cast<std::size_t>(n.num_operands));
+  }
+  // Nodes that read `id`, ascending; a node that reads it twice stands there once.
+  Span<const NodeId> users(NodeId id) const {
+    const auto i = static_cast<std::size_t>(id);
+    return Span<const NodeId>(users_.data() + first_user_[i],
+                              static_cast<std::size_t>(first_user_[i + 1] - first_user_[i]));
+  }
+  const std::vector<FlowInput>& inputs() const { return inputs_; }
+  // The leaves of the entry's result, in order.
+  const std::vector<NodeId>& results() const { return results_; }
+  const std::vector<CallSite>& sites() const { return sites_; }
+  const Graph& graph() const { return *graph_; }
+  const Shape& shape(NodeId id) const { return graph_->shape(node(id).shape); }
+
+  // The unit that a projection belongs to; the node itself otherwise.
+  NodeId producer(NodeId id) const {
+    const FlowNode& n = node(id);
+    return n.opcode == Opcode::kGetTupleElement && n.num_operands == 1 ? operands(id)[0] : id;
+  }
+
+ private:
+  friend class FlowBuilder;
+  const Graph* graph_ = nullptr;
+  std::vector<FlowNode> nodes_;
+  std::vector<NodeId> operands_, users_;
+  std::vector<std::int32_t> first_user_;
+  std::vector<FlowInput> inputs_;
+  std::vector<NodeId> results_;
+  std::vector<CallSite> sites_;
+};
+
+// Sharding annotations and the like: custom-calls that hand their one operand on.
+bool is_annotation(const Graph& graph, InstructionId id);
+// The node's value holds its first operand's elements, each at least once: reshape, bitcast, transpose, copy, convert,
+// broadcast, reverse, optimization barrier, annotations.
+bool is_movement(const FlowGraph& flow, NodeId id);
+// `id` with the movement before it skipped.
+NodeId skip_movement(const FlowGraph& flow, NodeId id);
+// Computed from constants and iota alone (parameters and random numbers are not): free, made again at every use.
+std::vector<bool> find_free(const FlowGraph& flow);
+
+}  // namespace automap::graph

@@ -1,0 +1,792 @@
+#include "common/graph/training_step.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "common/base/check.h"
+#include "common/graph/hlo_cost.h"
+
+namespace automap::graph {
+
+const char* to_string(Part part) {
+  switch (part) {
+    case Part::kInput: return "input";
+    case Part::kFree: return "free";
+    case Part::kForward: return "forward";
+    case Part::kBackward: return "backward";
+    case Part::kOptimizer: return "optimizer";
+    case Part::kGlue: return "glue";
+  }
+  return "glue";
+}
+
+std::int32_t TrainingStep::count(InputRole role) const {
+  return static_cast<std::int32_t>(
+      std::count_if(inputs.begin(), inputs.end(), [&](const EntryInput& input) { return input.role == role; }));
+}
+
+namespace {
+
+using Marks = std::vector<bool>;
+
+bool is_matmul(Opcode opcode) {
+  return opcode == Opcode::kDot || opcode == Opcode::kConvolution;
+}
+
+class Analysis {
+ public:
+  Analysis(const Graph& graph, const TrainingStepOptions& options) : graph_(graph), options_(options) {}
+
+  TrainingStep run() {
+    TrainingStep step;
+    for (int round = 0;; ++round) {
+      step.flow = FlowGraph::build(graph_, step.expanded_whiles);
+      flow_ = &step.flow;
+      free_ = find_free(step.flow);
+      step.inputs = list_inputs(step.flow);
+      updates_ = find_updates(step.flow, step.inputs, free_);
+      find_variables(&step);
+      const InstructionId loop = round < 4 ? find_whole_step_loop(step) : kNone;
+      if (loop == kNone) break;
+      step.expanded_whiles.push_back(loop);
+      step.variables.clear();
+    }
+    if (step.expanded_whiles.size() == 1) {
+      step.warnings.push_back("loop " + std::string(graph_.instruction(step.expanded_whiles[0]).name) +
+                              " runs forward and backward pass (gradient accumulation): planned as one pass that "
+                              "takes all its iterations' time");
+    }
+    find_loss(&step);
+    assign_parts(&step);
+    assign_roles(&step);
+    describe(&step);
+    return step;
+  }
+
+ private:
+  std::size_t n() const { return static_cast<std::size_t>(flow_->size()); }
+
+  // Everything that `marks` needs, itself included. One sweep against the topological order.
+  void close_over_ancestors(Marks* marks) const {
+    for (NodeId id = flow_->size(); id-- > 0;) {
+      if (!(*marks)[static_cast<std::size_t>(id)]) continue;
+      for (const NodeId operand : flow_->operands(id)) (*marks)[static_cast<std::size_t>(operand)] = true;
+    }
+  }
+
+  Marks ancestors_of(const std::vector<NodeId>& nodes) const {
+    Marks marks(n(), false);
+    for (const NodeId id : nodes) marks[static_cast<std::size_t>(id)] = true;
+    close_over_ancestors(&marks);
+    return marks;
+  }
+
+  double weight(NodeId id) const {
+    const FlowNode& node = flow_->node(id);
+    if (node.opcode == Opcode::kGetTupleElement || node.opcode == Opcode::kParameter ||
+        node.opcode == Opcode::kOptBarrier || (node.opcode == Opcode::kConditional && node.leaf != kNone))
+      return 0;
+    if (!options_.weight.empty()) return options_.weight[static_cast<std::size_t>(node.instruction)];
+    return static_cast<double>(graph_.shape(node.shape).bytes);
+  }
+
+  double weight_of(const Marks& marks, const Marks* within = nullptr) const {
+    double total = 0;
+    for (NodeId id = 0; id < flow_->size(); ++id) {
+      const auto i = static_cast<std::size_t>(id);
+      if (marks[i] && !free_[i] && (within == nullptr || (*within)[i])) total += weight(id);
+    }
+    return total;
+  }
+
+  // --- Variables ---
+
+  void find_variables(TrainingStep* step) {
+    auto& inputs = step->inputs;
+    const std::vector<std::int32_t> aliases = read_aliases(*flow_);
+    how_.clear();
+    // What the gradients are made from: inputs that reach any source of an update.
+    Marks core(n(), false);
+    for (const ResultUpdate& update : updates_) {
+      for (const NodeId source : update.sources) core[static_cast<std::size_t>(source)] = true;
+    }
+    close_over_ancestors(&core);
+    const auto is_core = [&](std::size_t input) { return core[static_cast<std::size_t>(inputs[input].node)]; };
+
+    if (options_.variables != nullptr) {
+      step->variables = match_requests(inputs, *options_.variables);
+      std::unordered_map<std::int32_t, std::int32_t> result_of = pair_results(inputs, aliases, step->variables);
+      for (std::size_t v = 0; v < step->variables.size(); ++v) {
+        EntryInput& input = inputs[static_cast<std::size_t>(step->variables[v])];
+        const auto found = result_of.find(step->variables[v]);
+        if (found == result_of.end()) continue;
+        input.result = found->second;
+        input.gradient = updates_[static_cast<std::size_t>(found->second)].gradient;
+      }
+      std::unordered_map<std::string, std::string> shown;
+      for (const VariableRequest& request : *options_.variables) {
+        if (request.name.empty()) continue;
+        for (const std::int32_t v : match_requests(inputs, {request}))
+          inputs[static_cast<std::size_t>(v)].name = request.name;
+      }
+      step->variables_found_by = "as listed by the user";
+      return;
+    }
+
+    // Pairs by data flow, then the inputs whose new value does not contain the old one (a low-precision copy of a
+    // master weight): by alias, then by order among equal shapes.
+    struct Candidate {
+      std::int32_t input, result;
+    };
+    std::vector<Candidate> candidates;
+    std::vector<bool> paired(inputs.size(), false), used(updates_.size(), false);
+    for (std::size_t r = 0; r < updates_.size(); ++r) {
+      const ResultUpdate& update = updates_[r];
+      if (update.input == kNone) continue;
+      const auto input = static_cast<std::size_t>(update.input);
+      paired[input] = true;
+      if (is_core(input) && is_float(flow_->shape(inputs[input].node)) && !update.sources.empty()) {
+        candidates.push_back({update.input, static_cast<std::int32_t>(r)});
+        used[r] = true;
+      }
+    }
+    const std::size_t by_flow = candidates.size();
+    keep_self_dependent(inputs, &candidates);
+    // A weight that was paired with an average of it, or with nothing.
+    std::vector<bool> chosen(inputs.size(), false);
+    for (const Candidate& c : candidates) chosen[static_cast<std::size_t>(c.input)] = true;
+    std::vector<Candidate> copies;
+    std::vector<bool> result_taken(updates_.size(), false);
+    for (std::size_t r = 0; r < updates_.size(); ++r) {
+      const std::int32_t owner = updates_[r].input;
+      // A result of the owner's own type is the owner's.
+      result_taken[r] = owner != kNone && flow_->node(inputs[static_cast<std::size_t>(owner)].node).shape ==
+                                              flow_->node(flow_->results()[r]).shape;
+    }
+    const auto fits = [&](std::size_t input, std::size_t r) {
+      return !result_taken[r] && !updates_[r].sources.empty() &&
+             flow_->node(inputs[input].node).shape == flow_->node(flow_->results()[r]).shape;
+    };
+    for (std::size_t r = 0; r < updates_.size(); ++r) {
+      if (aliases[r] == kNone) continue;
+      const auto input = static_cast<std::size_t>(aliases[r]);
+      if (chosen[input] || paired[input] || !is_core(input) || !is_float(flow_->shape(inputs[input].node))) continue;
+      if (!fits(input, r)) continue;
+      copies.push_back({aliases[r], static_cast<std::int32_t>(r)});
+      result_taken[r] = true;
+      paired[input] = true;
+    }
+    std::size_t from = 0;
+    for (std::size_t input = 0; input < inputs.size(); ++input) {
+      if (paired[input] || !is_core(input) || !is_float(flow_->shape(inputs[input].node))) continue;
+      if (flow_->shape(inputs[input].node).num_elements <= 1) continue;
+      for (std::size_t r = from; r < updates_.size(); ++r) {
+        if (!fits(input, r)) continue;
+        copies.push_back({static_cast<std::int32_t>(input), static_cast<std::int32_t>(r)});
+        result_taken[r] = true;
+        from = r + 1;
+        break;
+      }
+    }
+    keep_self_dependent(inputs, &copies);
+    // Copies alone: the module may return bare gradients, or be an inference module whose results look like inputs.
+    const bool bare = by_flow == 0 || candidates.empty();
+    if (bare && !reads_twice(inputs, copies)) copies.clear();
+    // Beside found variables a few chance matches of inputs are no copies: they come as a whole.
+    if (!bare && copies.size() < std::max<std::size_t>(1, candidates.size() / 4)) copies.clear();
+    for (const Candidate& c : copies) candidates.push_back(c);
+    std::sort(candidates.begin(), candidates.end(),
+              [](const Candidate& a, const Candidate& b) { return a.input < b.input; });
+    for (const Candidate& c : candidates) {
+      EntryInput& input = inputs[static_cast<std::size_t>(c.input)];
+      input.result = c.result;
+      input.gradient = updates_[static_cast<std::size_t>(c.result)].gradient;
+      if (input.gradient == kNone) input.gradient = updates_[static_cast<std::size_t>(c.result)].sources.front();
+      step->variables.push_back(c.input);
+    }
+    (void)by_flow;
+    step->variables_found_by = copies.empty() ? "the results that a gradient updates, by data flow"
+                               : bare ? "the results that are gradients, paired with the parameters by order and shape"
+                                      : "the results that a gradient updates, by data flow; copies of them by aliases, "
+                                        "order and shape";
+  }
+
+  // For requested variables: pairs by data flow, then aliases, then order and shape.
+  std::unordered_map<std::int32_t, std::int32_t> pair_results(const std::vector<EntryInput>& inputs,
+                                                              const std::vector<std::int32_t>& aliases,
+                                                              const std::vector<std::int32_t>& wanted) const {
+    std::unordered_map<std::int32_t, std::int32_t> result_of;
+    std::vector<bool> taken(updates_.size(), false);
+    const std::unordered_set<std::int32_t> want(wanted.begin(), wanted.end());
+    for (std::size_t r = 0; r < updates_.size(); ++r) {
+      const std::int32_t input = updates_[r].input;
+      if (input == kNone) continue;
+      taken[r] = true;
+      if (want.count(input) != 0) result_of.emplace(input, static_cast<std::int32_t>(r));
+    }
+    for (std::size_t r = 0; r < updates_.size(); ++r) {
+      if (taken[r] || aliases[r] == kNone || want.count(aliases[r]) == 0) continue;
+      if (result_of.emplace(aliases[r], static_cast<std::int32_t>(r)).second) taken[r] = true;
+    }
+    std::size_t from = 0;
+    std::vector<std::int32_t> ordered(want.begin(), want.end());
+    std::sort(ordered.begin(), ordered.end());
+    for (const std::int32_t input : ordered) {
+      if (result_of.count(input) != 0) continue;
+      for (std::size_t r = from; r < updates_.size(); ++r) {
+        if (taken[r] || updates_[r].sources.empty() ||
+            flow_->node(inputs[static_cast<std::size_t>(input)].node).shape != flow_->node(flow_->results()[r]).shape)
+          continue;
+        result_of.emplace(input, static_cast<std::int32_t>(r));
+        taken[r] = true;
+        from = r + 1;
+        break;
+      }
+    }
+    return result_of;
+  }
+
+  // Keeps the candidates whose gradient depends on the input itself. (A running mean is updated by a mean that does
+  // not depend on it.) 64 inputs per sweep.
+  template <typename Candidate>
+  void keep_self_dependent(const std::vector<EntryInput>& inputs, std::vector<Candidate>* candidates) const {
+    std::vector<std::uint64_t> mask(n());
+    std::vector<Candidate> kept;
+    for (std::size_t begin = 0; begin < candidates->size(); begin += 64) {
+      const std::size_t end = std::min(begin + 64, candidates->size());
+      std::fill(mask.begin(), mask.end(), 0);
+      for (std::size_t c = begin; c < end; ++c) {
+        const EntryInput& input = inputs[static_cast<std::size_t>((*candidates)[c].input)];
+        mask[static_cast<std::size_t>(input.node)] |= std::uint64_t{1} << (c - begin);
+      }
+      spread_forward(&mask);
+      for (std::size_t c = begin; c < end; ++c) {
+        const ResultUpdate& update = updates_[static_cast<std::size_t>((*candidates)[c].result)];
+        const std::uint64_t bit = std::uint64_t{1} << (c - begin);
+        if (std::any_of(update.sources.begin(), update.sources.end(),
+                        [&](NodeId source) { return (mask[static_cast<std::size_t>(source)] & bit) != 0; }))
+          kept.push_back((*candidates)[c]);
+      }
+    }
+    *candidates = std::move(kept);
+  }
+
+  // Each node's bits |= its operands' bits. The elements of an optimization barrier wait for each other.
+  void spread_forward(std::vector<std::uint64_t>* mask) const {
+    for (NodeId id = 0; id < flow_->size(); ++id) {
+      const auto i = static_cast<std::size_t>(id);
+      const FlowNode& node = flow_->node(id);
+      if (node.opcode == Opcode::kOptBarrier && node.leaf == 0) {
+        std::uint64_t all = 0;
+        NodeId end = id;
+        for (; end < flow_->size() && is_same_barrier(id, end); ++end)
+          all |= (*mask)[static_cast<std::size_t>(flow_->operands(end)[0])];
+        for (NodeId element = id; element < end; ++element) (*mask)[static_cast<std::size_t>(element)] |= all;
+        id = end - 1;
+        continue;
+      }
+      std::uint64_t bits = (*mask)[i];
+      for (const NodeId operand : flow_->operands(id)) bits |= (*mask)[static_cast<std::size_t>(operand)];
+      (*mask)[i] = bits;
+    }
+  }
+
+  bool is_same_barrier(NodeId first, NodeId other) const {
+    const FlowNode& a = flow_->node(first);
+    const FlowNode& b = flow_->node(other);
+    return b.opcode == Opcode::kOptBarrier && b.instruction == a.instruction && b.site == a.site &&
+           b.leaf == other - first;
+  }
+
+  // Some candidate is read by two matrix products one of which depends on the other: once forward, once transposed.
+  // No inference module does that with what it hands back.
+  template <typename Candidate>
+  bool reads_twice(const std::vector<EntryInput>& inputs, const std::vector<Candidate>& candidates) const {
+    int tries = 0;
+    for (const Candidate& c : candidates) {
+      std::vector<NodeId> queue{inputs[static_cast<std::size_t>(c.input)].node}, products;
+      for (std::size_t at = 0; at < queue.size() && queue.size() < 64; ++at) {
+        for (const NodeId user : flow_->users(queue[at])) {
+          if (is_matmul(flow_->node(user).opcode)) {
+            products.push_back(user);
+          } else if (is_movement(*flow_, user)) {
+            queue.push_back(user);
+          }
+        }
+      }
+      if (products.size() < 2) continue;
+      std::sort(products.begin(), products.end());
+      if (++tries > 12) return false;
+      std::vector<std::uint64_t> mask(n(), 0);
+      const std::size_t count = std::min<std::size_t>(products.size(), 64);
+      for (std::size_t p = 0; p < count; ++p) mask[static_cast<std::size_t>(products[p])] |= std::uint64_t{1} << p;
+      spread_forward(&mask);
+      for (std::size_t p = 0; p < count; ++p) {
+        if ((mask[static_cast<std::size_t>(products[p])] & ~(std::uint64_t{1} << p)) != 0) return true;
+      }
+    }
+    return false;
+  }
+
+  // --- Gradient accumulation ---
+
+  // A `while` that gradients come out of although nothing before it has worked on their variables: forward and
+  // backward pass both run inside it.
+  InstructionId find_whole_step_loop(const TrainingStep& step) const {
+    std::unordered_map<NodeId, std::vector<std::int32_t>> by_loop;
+    for (const std::int32_t v : step.variables) {
+      const EntryInput& input = step.inputs[static_cast<std::size_t>(v)];
+      if (input.result == kNone) continue;
+      for (const NodeId source : updates_[static_cast<std::size_t>(input.result)].sources) {
+        const NodeId unit = flow_->producer(skip_movement(*flow_, source));
+        if (flow_->node(unit).opcode == Opcode::kWhile) by_loop[unit].push_back(v);
+      }
+    }
+    InstructionId found = kNone;
+    std::size_t most = 0;
+    for (const auto& [unit, variables] : by_loop) {
+      const std::size_t count = std::min<std::size_t>(variables.size(), 64);
+      std::vector<std::uint64_t> depends(n(), 0), worked(n(), 0);
+      for (std::size_t v = 0; v < count; ++v) {
+        const NodeId node = step.inputs[static_cast<std::size_t>(variables[v])].node;
+        depends[static_cast<std::size_t>(node)] |= std::uint64_t{1} << v;
+      }
+      spread_forward(&depends);
+      // `worked`: what went through anything but movement of the variable alone.
+      for (NodeId id = 0; id < unit; ++id) {
+        const auto i = static_cast<std::size_t>(id);
+        std::uint64_t bits = 0;
+        for (const NodeId operand : flow_->operands(id)) bits |= worked[static_cast<std::size_t>(operand)];
+        const Opcode opcode = flow_->node(id).opcode;
+        const bool works = is_matmul(opcode) || opcode == Opcode::kWhile || opcode == Opcode::kReduce ||
+                           opcode == Opcode::kGather || opcode == Opcode::kCustomCall || opcode == Opcode::kScatter;
+        worked[i] = bits | (works ? depends[i] : 0);
+      }
+      std::uint64_t before = 0;
+      for (const NodeId operand : flow_->operands(unit)) before |= worked[static_cast<std::size_t>(operand)];
+      std::size_t inside = 0;
+      for (std::size_t v = 0; v < count; ++v) inside += ((before >> v) & 1) == 0 ? 1 : 0;
+      // Ties by the smaller instruction: by_loop has no order.
+      const InstructionId id = flow_->node(unit).instruction;
+      const InstructionId loop = graph_.instruction(id).opcode == Opcode::kWhile ? id : kNone;
+      if (loop == kNone || inside * 2 <= count) continue;
+      if (variables.size() > most || (variables.size() == most && loop < found)) {
+        most = variables.size();
+        found = loop;
+      }
+    }
+    return found;
+  }
+
+  // --- Loss ---
+
+  void find_loss(TrainingStep* step) {
+    std::vector<NodeId> gradients;
+    std::vector<NodeId> variable_nodes;
+    for (const std::int32_t v : step->variables) {
+      const EntryInput& input = step->inputs[static_cast<std::size_t>(v)];
+      if (input.gradient == kNone) continue;
+      gradients.push_back(input.gradient);
+      variable_nodes.push_back(input.node);
+    }
+    forward_.assign(n(), false);
+    backward_.assign(n(), false);
+    if (gradients.empty()) return;
+    const Marks needed = ancestors_of(gradients);
+    Marks is_gradient(n(), false);
+    for (const NodeId id : gradients) is_gradient[static_cast<std::size_t>(id)] = true;
+
+    const Border border = find_border(needed, gradients, variable_nodes);
+    const double border_weight = weight_of(border.forward);
+
+    // A candidate is a floating-point number that depends on variables by a way a gradient can flow, needs no
+    // gradient, and needs (nearly) all of the forward pass.
+    Marks differentiable(n(), false);
+    for (const NodeId id : variable_nodes) differentiable[static_cast<std::size_t>(id)] = true;
+    for (NodeId id = 0; id < flow_->size(); ++id) {
+      const auto i = static_cast<std::size_t>(id);
+      if (differentiable[i]) continue;
+      const Shape& shape = flow_->shape(id);
+      if (shape.is_array() && !is_float(shape)) continue;
+      for (const NodeId operand : flow_->operands(id)) {
+        if (differentiable[static_cast<std::size_t>(operand)]) {
+          differentiable[i] = true;
+          break;
+        }
+      }
+    }
+    Marks after_gradient = is_gradient;
+    for (NodeId id = 0; id < flow_->size(); ++id) {
+      for (const NodeId operand : flow_->operands(id)) {
+        if (after_gradient[static_cast<std::size_t>(operand)]) {
+          after_gradient[static_cast<std::size_t>(id)] = true;
+          break;
+        }
+      }
+    }
+    struct Best {
+      std::int32_t result = kNone;
+      std::int64_t covered = 0, size = 0;
+      Marks marks;
+    } best;
+    std::set<NodeId> seen;
+    int scalars = 0;
+    if (!options_.ignore_loss) {
+      for (std::size_t r = 0; r < flow_->results().size(); ++r) {
+        const NodeId leaf = flow_->results()[r];
+        const Shape& shape = flow_->shape(leaf);
+        const auto i = static_cast<std::size_t>(leaf);
+        if (!shape.is_array() || !is_float(shape) || shape.num_elements != 1) continue;
+        if (!differentiable[i] || after_gradient[i] || flow_->node(leaf).opcode == Opcode::kParameter) continue;
+        if (!seen.insert(leaf).second || ++scalars > 64) continue;
+        Marks marks = ancestors_of({leaf});
+        const double covered_weight = weight_of(border.forward, &marks);
+        if (covered_weight < 0.8 * border_weight) continue;
+        std::int64_t covered = 0, size = 0;
+        for (std::size_t k = 0; k < n(); ++k) {
+          if (!marks[k] || free_[k]) continue;
+          ++size;
+          if (border.forward[k]) ++covered;
+        }
+        if (best.result == kNone || covered > best.covered || (covered == best.covered && size < best.size)) {
+          best.result = static_cast<std::int32_t>(r);
+          best.covered = covered;
+          best.size = size;
+          best.marks = std::move(marks);
+        }
+      }
+    }
+    if (best.result != kNone) {
+      step->loss_result = best.result;
+      step->loss_node = flow_->results()[static_cast<std::size_t>(best.result)];
+      forward_ = std::move(best.marks);
+      step->loss_found_by = "result " + std::to_string(best.result) +
+                            ": a number that needs the whole forward pass and no gradient" +
+                            (scalars > 1 ? " (" + std::to_string(scalars) + " candidates)" : "");
+    } else if (border_weight > 0) {
+      forward_ = border.forward;
+      step->loss_found_by = "not among the results; the border is where the gradients start";
+    } else {
+      step->loss_found_by = "not found";
+      step->warnings.push_back(
+          "cannot tell the forward from the backward pass: everything up to the gradients counts as "
+          "forward");
+      forward_ = needed;
+    }
+    step->training = step->loss_result != kNone || options_.variables != nullptr || looks_trained(*step);
+    if (!step->training) {
+      forward_.assign(n(), false);
+      step->loss_found_by.clear();
+      return;
+    }
+    for (std::size_t i = 0; i < n(); ++i) backward_[i] = needed[i] && !forward_[i];
+  }
+
+  bool looks_trained(const TrainingStep& step) const {
+    struct Candidate {
+      std::int32_t input;
+    };
+    std::vector<Candidate> candidates;
+    for (const std::int32_t v : step.variables) candidates.push_back({v});
+    if (reads_twice(step.inputs, candidates)) return true;
+    // Scanned models read their weights inside loops: more trained than untrained weights is proof enough.
+    std::size_t others = 0;
+    for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+      const Shape& shape = flow_->shape(step.inputs[i].node);
+      if (is_float(shape) && shape.num_elements > 1 && !flow_->users(step.inputs[i].node).empty() &&
+          step.inputs[i].result == kNone)
+        ++others;
+    }
+    return step.variables.size() > 2 && step.variables.size() * 2 > others;
+  }
+
+  struct Border {
+    Marks forward;
+  };
+
+  // See the header: D within G is forward, D = G is the region around the loss, where the gradient of the last
+  // variables' users starts the backward pass.
+  Border find_border(const Marks& needed, const std::vector<NodeId>& gradients,
+                     const std::vector<NodeId>& variable_nodes) const {
+    const std::size_t size = n();
+    std::vector<std::int32_t> d_count(size, 0), g_count(size, 0);
+    Marks outside(size, false);  // D is not within G
+    std::vector<std::uint64_t> d(size), g(size);
+    for (std::size_t begin = 0; begin < gradients.size(); begin += 64) {
+      const std::size_t end = std::min(begin + 64, gradients.size());
+      std::fill(d.begin(), d.end(), 0);
+      std::fill(g.begin(), g.end(), 0);
+      for (std::size_t v = begin; v < end; ++v) {
+        d[static_cast<std::size_t>(variable_nodes[v])] |= std::uint64_t{1} << (v - begin);
+        g[static_cast<std::size_t>(gradients[v])] |= std::uint64_t{1} << (v - begin);
+      }
+      spread_forward(&d);
+      for (NodeId id = flow_->size(); id-- > 0;) {
+        const auto i = static_cast<std::size_t>(id);
+        if (!needed[i] || g[i] == 0) continue;
+        for (const NodeId operand : flow_->operands(id)) g[static_cast<std::size_t>(operand)] |= g[i];
+      }
+      for (std::size_t i = 0; i < size; ++i) {
+        if (!needed[i]) continue;
+        d_count[i] += __builtin_popcountll(d[i]);
+        g_count[i] += __builtin_popcountll(g[i]);
+        if ((d[i] & ~g[i]) != 0) outside[i] = true;
+      }
+    }
+    // Helpers that only the backward pass reads also have D = G, but stem from a node of the same D and a larger G.
+    std::vector<std::int32_t> g_largest = g_count;
+    Marks region(size, false);
+    std::vector<std::int32_t> depth(size, 0);
+    for (NodeId id = 0; id < flow_->size(); ++id) {
+      const auto i = static_cast<std::size_t>(id);
+      if (!needed[i]) continue;
+      for (const NodeId operand : flow_->operands(id)) {
+        const auto o = static_cast<std::size_t>(operand);
+        depth[i] = std::max(depth[i], depth[o] + 1);
+        if (d_count[o] == d_count[i]) g_largest[i] = std::max(g_largest[i], g_largest[o]);
+      }
+      region[i] = !outside[i] && d_count[i] > 0 && d_count[i] == g_count[i] && g_largest[i] == g_count[i] && !free_[i];
+    }
+    // A single variable has D = G from its first use on: the weight itself is no part of the region.
+    for (const NodeId id : variable_nodes) region[static_cast<std::size_t>(id)] = false;
+
+    // The backward pass of the region starts at its deepest node that leaves it together with another one, or straight
+    // into a gradient. `from` = the deepest node of the region that a node outside comes from.
+    Marks seed(size, false);
+    std::vector<NodeId> from(size, kNone);
+    Marks is_gradient(size, false);
+    for (const NodeId id : gradients) is_gradient[static_cast<std::size_t>(id)] = true;
+    for (NodeId id = 0; id < flow_->size(); ++id) {
+      const auto i = static_cast<std::size_t>(id);
+      if (!needed[i]) continue;
+      if (region[i]) {
+        if (is_gradient[i]) seed[i] = true;
+        continue;
+      }
+      NodeId deepest = kNone;
+      bool several = false;
+      for (const NodeId operand : flow_->operands(id)) {
+        const auto o = static_cast<std::size_t>(operand);
+        const NodeId origin = region[o] ? operand : from[o];
+        if (origin == kNone || origin == deepest) continue;
+        if (deepest != kNone) several = true;
+        if (deepest == kNone || depth[static_cast<std::size_t>(origin)] > depth[static_cast<std::size_t>(deepest)])
+          deepest = origin;
+      }
+      from[i] = deepest;
+      if (deepest != kNone && (several || is_gradient[i])) seed[static_cast<std::size_t>(deepest)] = true;
+    }
+    Marks back(size, false);
+    std::vector<NodeId> ends;
+    for (NodeId id = 0; id < flow_->size(); ++id) {
+      const auto i = static_cast<std::size_t>(id);
+      if (!region[i]) continue;
+      back[i] = seed[i];
+      for (const NodeId operand : flow_->operands(id)) {
+        const auto o = static_cast<std::size_t>(operand);
+        if (region[o] && back[o]) back[i] = true;
+      }
+      if (!back[i]) ends.push_back(id);
+    }
+    Border border;
+    if (ends.empty()) {
+      // No region (a loss that is linear in its last variables): the nodes of D within G that D is largest of.
+      std::int32_t most = 0;
+      for (std::size_t i = 0; i < size; ++i) {
+        if (needed[i] && !outside[i] && d_count[i] < g_count[i]) most = std::max(most, d_count[i]);
+      }
+      for (NodeId id = 0; most > 0 && id < flow_->size(); ++id) {
+        const auto i = static_cast<std::size_t>(id);
+        if (needed[i] && !outside[i] && d_count[i] < g_count[i] && d_count[i] == most) ends.push_back(id);
+      }
+    }
+    border.forward = ancestors_of(ends);
+    return border;
+  }
+
+  // --- Parts and roles ---
+
+  void assign_parts(TrainingStep* step) {
+    if (!step->training) {
+      // An inference module: whatever its results need. Variables that look updated are state.
+      if (options_.variables == nullptr) {
+        for (const std::int32_t v : step->variables) step->inputs[static_cast<std::size_t>(v)].gradient = kNone;
+        step->variables.clear();
+        step->variables_found_by = "no result is updated by a gradient: an inference module";
+      }
+      forward_ = ancestors_of(flow_->results());
+      backward_.assign(n(), false);
+    }
+    Marks optimizer(n(), false);
+    if (step->training) {
+      std::vector<NodeId> updated;
+      for (std::size_t r = 0; r < updates_.size(); ++r) {
+        if (updates_[r].input != kNone && !updates_[r].sources.empty()) updated.push_back(flow_->results()[r]);
+      }
+      for (const std::int32_t v : step->variables) {
+        const std::int32_t r = step->inputs[static_cast<std::size_t>(v)].result;
+        if (r != kNone) updated.push_back(flow_->results()[static_cast<std::size_t>(r)]);
+      }
+      // Of running statistics nothing is the optimizer's: they are not updated by a gradient.
+      Marks from_gradient(n(), false);
+      for (const std::int32_t v : step->variables) {
+        const NodeId g = step->inputs[static_cast<std::size_t>(v)].gradient;
+        if (g != kNone) from_gradient[static_cast<std::size_t>(g)] = true;
+      }
+      for (NodeId id = 0; id < flow_->size(); ++id) {
+        for (const NodeId operand : flow_->operands(id)) {
+          if (from_gradient[static_cast<std::size_t>(operand)]) from_gradient[static_cast<std::size_t>(id)] = true;
+        }
+      }
+      from_gradient_ = from_gradient;
+      updated.erase(std::remove_if(updated.begin(), updated.end(),
+                                   [&](NodeId id) { return !from_gradient[static_cast<std::size_t>(id)]; }),
+                    updated.end());
+      optimizer = ancestors_of(updated);
+    }
+    step->part.assign(n(), Part::kGlue);
+    for (NodeId id = 0; id < flow_->size(); ++id) {
+      const auto i = static_cast<std::size_t>(id);
+      Part& part = step->part[i];
+      if (flow_->node(id).opcode == Opcode::kParameter) {
+        part = Part::kInput;
+      } else if (free_[i]) {
+        part = Part::kFree;
+      } else if (forward_[i]) {
+        part = Part::kForward;
+      } else if (backward_[i]) {
+        part = Part::kBackward;
+      } else if (optimizer[i]) {
+        part = Part::kOptimizer;
+      }
+    }
+    // Projections go with their unit's part: what is not needed of a forward unit is still made by it.
+    for (NodeId id = 0; id < flow_->size(); ++id) {
+      if (flow_->node(id).opcode != Opcode::kGetTupleElement) continue;
+      const NodeId unit = flow_->producer(id);
+      if (unit != id) step->part[static_cast<std::size_t>(id)] = step->part[static_cast<std::size_t>(unit)];
+    }
+  }
+
+  void assign_roles(TrainingStep* step) {
+    auto& inputs = step->inputs;
+    Marks reads(n(), false);
+    for (std::size_t i = 0; i < n(); ++i) reads[i] = forward_[i] || backward_[i];
+    std::vector<bool> is_variable(inputs.size(), false);
+    for (const std::int32_t v : step->variables) is_variable[static_cast<std::size_t>(v)] = true;
+    std::unordered_map<std::int32_t, std::int32_t> result_of;
+    for (std::size_t r = 0; r < updates_.size(); ++r) {
+      if (updates_[r].input != kNone) result_of.emplace(updates_[r].input, static_cast<std::int32_t>(r));
+    }
+    // The batch is what the integer inputs (token ids, labels) agree on, else what most inputs do.
+    const std::int64_t batch = guess_batch(inputs, result_of, reads);
+    for (std::size_t k = 0; k < inputs.size(); ++k) {
+      EntryInput& input = inputs[k];
+      const auto node = static_cast<std::size_t>(input.node);
+      const Shape& shape = flow_->shape(input.node);
+      if (is_variable[k]) {
+        input.role = InputRole::kVariable;
+        continue;
+      }
+      const auto paired = result_of.find(static_cast<std::int32_t>(k));
+      if (paired != result_of.end()) input.result = paired->second;
+      const bool handed_on =
+          paired != result_of.end() && flow_->results()[static_cast<std::size_t>(paired->second)] == input.node;
+      if (paired != result_of.end() && !handed_on && step->training) {
+        const ResultUpdate& update = updates_[static_cast<std::size_t>(paired->second)];
+        const NodeId leaf = flow_->results()[static_cast<std::size_t>(paired->second)];
+        const bool by_gradient = !update.sources.empty() && from_gradient_[static_cast<std::size_t>(leaf)];
+        const bool weight = is_float(shape) && shape.num_elements > 1 && reads[node];
+        input.role = by_gradient && !reads[node]        ? InputRole::kSlot
+                     : weight && update.sources.empty() ? InputRole::kFrozen
+                                                        : InputRole::kState;
+        continue;
+      }
+      if (flow_->users(input.node).empty()) {
+        const auto& results = flow_->results();
+        input.role = std::find(results.begin(), results.end(), input.node) != results.end() ? InputRole::kFrozen
+                                                                                            : InputRole::kUnused;
+        continue;
+      }
+      if (!is_float(shape) || shape.num_elements <= 1) {
+        input.role = handed_on ? InputRole::kState : InputRole::kStepInput;
+        continue;
+      }
+      const bool as_batch = batch > 0 && !shape.dims.empty() && shape.dims[0] == batch;
+      const bool named_weight = is_weight_name(input.name);
+      input.role = handed_on || named_weight || !as_batch ? InputRole::kFrozen : InputRole::kStepInput;
+    }
+  }
+
+  static bool is_weight_name(const std::string& name) {
+    return name.find("params") != std::string::npos || name.find("frozen") != std::string::npos ||
+           name.find("batch_stats") != std::string::npos;
+  }
+
+  std::int64_t guess_batch(const std::vector<EntryInput>& inputs,
+                           const std::unordered_map<std::int32_t, std::int32_t>& result_of, const Marks& reads) const {
+    for (const bool integers : {true, false}) {
+      std::unordered_map<std::int64_t, int> votes;
+      for (std::size_t k = 0; k < inputs.size(); ++k) {
+        const Shape& shape = flow_->shape(inputs[k].node);
+        if (result_of.count(static_cast<std::int32_t>(k)) != 0 || !shape.is_array() || shape.dims.empty()) continue;
+        if (is_float(shape) == integers || !reads[static_cast<std::size_t>(inputs[k].node)]) continue;
+        // A random key is u32[2] or u32[4].
+        if (integers && shape.type == ElementType::kU32 && shape.dims.size() == 1 && shape.dims[0] <= 4) continue;
+        ++votes[shape.dims[0]];
+      }
+      std::int64_t batch = 0;
+      int most = 0;
+      for (const auto& [dimension, count] : votes) {
+        if (count > most || (count == most && dimension > batch)) {
+          most = count;
+          batch = dimension;
+        }
+      }
+      if (batch > 0) return batch;
+    }
+    return 0;
+  }
+
+  void describe(TrainingStep* step) {
+    // Names confirm when most variables stand under "params" and the like, and slots do not.
+    step->split = "dataflow";
+    std::size_t named = 0, marked = 0, with_metadata = 0;
+    for (const std::int32_t v : step->variables) {
+      const EntryInput& input = step->inputs[static_cast<std::size_t>(v)];
+      if (input.name != input.parameter_name && is_weight_name(input.name)) ++named;
+    }
+    for (NodeId id = 0; id < flow_->size() && with_metadata < 400; id += std::max<NodeId>(1, flow_->size() / 4000)) {
+      if (step->part[static_cast<std::size_t>(id)] != Part::kBackward) continue;
+      const std::string op_name = graph_.op_name(flow_->node(id).instruction);
+      if (op_name.empty()) continue;
+      ++with_metadata;
+      if (op_name.find("transpose(") != std::string::npos ||
+          op_name.find("rematted_computation") != std::string::npos || op_name.find("gradient") != std::string::npos ||
+          op_name.find("_backward") != std::string::npos || op_name.find("jvp(") != std::string::npos)
+        ++marked;
+    }
+    if (with_metadata > 0 && marked * 2 > with_metadata) step->split = "metadata";
+    if (!step->variables.empty() && named * 2 > step->variables.size() && options_.variables == nullptr)
+      step->variables_found_by += "; their names agree";
+    if (step->split == "metadata") step->loss_found_by += "; op_names of the backward pass agree";
+  }
+
+  const Graph& graph_;
+  const TrainingStepOptions& options_;
+  const FlowGraph* flow_ = nullptr;
+  Marks free_, forward_, backward_, from_gradient_;
+  std::vector<ResultUpdate> updates_;
+  std::string how_;
+};
+
+}  // namespace
+
+TrainingStep analyze_training_step(const Graph& graph, const TrainingStepOptions& options) {
+  return Analysis(graph, options).run();
+}
+
+}  // namespace automap::graph
