@@ -1,0 +1,39 @@
+# cmake --install: programs, libraries, headers, clusters, documents and a CMake package, all relative to the prefix.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+get_property(programs GLOBAL PROPERTY AUTOMAP_PROGRAMS)
+if(programs)
+  install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+# find_package(automap) gives automap::base, automap::graph, ... as listed in docs/house.md.
+install(TARGETS automap_flags EXPORT automap-targets)
+foreach(room base graph pipeline io profile infer inspect)
+  set_target_properties(automap_${room} PROPERTIES EXPORT_NAME ${room})
+  install(TARGETS automap_${room} EXPORT automap-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endforeach()
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/automap)
+install(EXPORT automap-targets NAMESPACE automap:: DESTINATION ${package})
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/automap-config.cmake.in
+                              ${PROJECT_BINARY_DIR}/generated/automap-config.cmake INSTALL_DESTINATION ${package})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/generated/automap-config-version.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/generated/automap-config.cmake
+              ${PROJECT_BINARY_DIR}/generated/automap-config-version.cmake DESTINATION ${package})
+
+# Headers keep their repository paths under include/automap: #include "common/pipeline/cost.h".
+foreach(folder common profile infer inspect)
+  if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${folder})
+    install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/automap
+            FILES_MATCHING PATTERN "*.h")
+  endif()
+endforeach()
+target_include_directories(automap_flags INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/automap>)
+
+foreach(folder docs clusters)
+  if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${folder})
+    install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_DATADIR}/automap)
+  endif()
+endforeach()
+install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/automap)

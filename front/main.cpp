@@ -1,0 +1,89 @@
+// automap COMMAND ...: runs automap-COMMAND, found beside this program or in PATH.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "common/base/cli.h"
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/base/suggest.h"
+
+namespace {
+
+struct Command {
+  const char* name;
+  const char* says;
+};
+constexpr Command kCommands[] = {
+    {"profile", "compute, activation, weight and stash per instruction of a model's HLO"},
+    {"infer", "a pipeline plan for a model on a cluster, with a proof of how good it is"},
+    {"inspect", "what a file is and what is in it: HLO, profile, cluster, plan"},
+};
+
+std::string help() {
+  std::string out =
+      "automap: find how to train a neural network on many devices\n\n"
+      "Examples:\n"
+      "  automap infer fixtures/hlo/bert48.hlo.gz --cluster config-c --micro-batches 16\n"
+      "      plan the training of BERT-48 on 32 V100 in 4 servers\n"
+      "  automap profile fixtures/hlo/bert48.hlo.gz -o bert48.profile.h5\n"
+      "      write what the planner sees of the model\n"
+      "  automap inspect fixtures/hlo/bert48.hlo.gz\n"
+      "      say what is in the file\n\n"
+      "Usage: automap COMMAND [arguments]\n\nCommands:\n";
+  for (const Command& command : kCommands) {
+    const std::string name = command.name;
+    out += "  " + name + std::string(10 - name.size(), ' ') + command.says + "\n";
+  }
+  return out + "\nautomap COMMAND --help says more; `automap infer ...` is the same as `automap-infer ...`.\n";
+}
+
+int front_main(int argc, char** argv) {
+  using automap::Error;
+  using automap::ErrorKind;
+  std::string command = argc > 1 ? argv[1] : "";
+  if (command == "--help" || command == "-h" || command == "--help-all" || (command == "help" && argc == 2)) {
+    automap::print(help());
+    return 0;
+  }
+  if (command == "--version") {
+    automap::print("automap: " + automap::version_line() + "\n");
+    return 0;
+  }
+  std::vector<char*> arguments(argv + 1, argv + argc);
+  std::string help_flag = "--help";
+  if (command == "help") {
+    command = argv[2];
+    arguments = {argv[2], help_flag.data()};
+  }
+  std::vector<std::string> names;
+  bool known = false;
+  for (const Command& c : kCommands) {
+    names.push_back(c.name);
+    known = known || command == c.name;
+  }
+  if (!known) {
+    const std::string near = automap::closest_name(command, names);
+    throw Error(
+        ErrorKind::kUsage,
+        command.empty() ? "missing command" : (command[0] == '-' ? "unknown option " : "unknown command ") + command,
+        near.empty() ? "one of profile, infer, inspect; see automap --help" : "did you mean " + near + "?");
+  }
+  const std::string program = "automap-" + command, folder = automap::executable_folder();
+  std::string name = program;
+  arguments[0] = name.data();
+  arguments.push_back(nullptr);
+  if (!folder.empty()) ::execv((folder + "/" + program).c_str(), arguments.data());
+  ::execvp(program.c_str(), arguments.data());
+  throw Error(ErrorKind::kIo, "cannot run " + program + ": " + std::strerror(errno),
+              "it belongs beside " + (folder.empty() ? "automap" : folder + "/automap"));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return automap::run_main(argc, argv, front_main);
+}

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that building AutoMap needs and that are not there yet.
+#   scripts/install_dependencies.sh [--tests] [--ci]
+#     --tests  also what the tests need;  --ci  also the second compiler, formatter and sanitizers
+# Run as root, or as a user who may use sudo. Prints nothing when nothing is missing.
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build
+  libhdf5-dev libboost-program-options-dev nlohmann-json3-dev zlib1g-dev
+)
+test_packages=(libgtest-dev libgmock-dev python3 python3-h5py python3-jsonschema)
+ci_packages=(clang clang-format libclang-rt-14-dev ccache)
+
+for argument in "$@"; do
+  case "$argument" in
+    --tests) packages+=("${test_packages[@]}") ;;
+    --ci) packages+=("${test_packages[@]}" "${ci_packages[@]}") ;;
+    -h | --help)
+      sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+      exit 0
+      ;;
+    *)
+      echo "error: unknown argument $argument (--tests, --ci)" >&2
+      exit 2
+      ;;
+  esac
+done
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "error: this script installs Debian packages and found no apt; install by other means: ${packages[*]}" >&2
+  exit 1
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+  [[ $status == installed ]] || missing+=("$package")
+done
+[[ ${#missing[@]} -gt 0 ]] || exit 0
+
+as_root=()
+if [[ $EUID -ne 0 ]]; then
+  if ! command -v sudo >/dev/null; then
+    echo "error: missing packages: ${missing[*]}" >&2
+    echo "  hint: run 'apt-get install ${missing[*]}' as root" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+
+echo "installing ${missing[*]}" >&2
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+install() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+}
+# The package lists may be missing or old: try with what there is, then refresh them.
+if ! install >"$log" 2>&1; then
+  if ! { "${as_root[@]}" apt-get update -q && install; } >"$log" 2>&1; then
+    cat "$log" >&2
+    echo "error: apt-get could not install ${missing[*]}" >&2
+    exit 1
+  fi
+fi

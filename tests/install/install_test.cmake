@@ -1,0 +1,52 @@
+# cmake -DBUILD=<build folder> -DWORK=<scratch> -DSOURCE=<this folder> -DCONFIG=<build type> -DCXX=<compiler>
+#       -DFLAGS=<compile and link flags> -P install_test.cmake
+# Installs into a prefix, moves the prefix, then runs a program from it and builds a project against it there.
+function(run)
+  execute_process(COMMAND ${ARGN} OUTPUT_VARIABLE out ERROR_VARIABLE out RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    list(JOIN ARGN " " command)
+    message(FATAL_ERROR "failed (${status}): ${command}\n${out}")
+  endif()
+  set(output "${out}" PARENT_SCOPE)
+endfunction()
+
+file(REMOVE_RECURSE ${WORK})
+file(MAKE_DIRECTORY ${WORK})
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/staged --config ${CONFIG})
+file(RENAME ${WORK}/staged ${WORK}/moved)
+
+file(GLOB programs ${WORK}/moved/bin/automap*)
+list(LENGTH programs count)
+if(count LESS 4)
+  message(FATAL_ERROR "expected automap, automap-profile, automap-infer and automap-inspect, found: ${programs}")
+endif()
+foreach(program ${programs})
+  run(${program} --version)
+endforeach()
+run(${WORK}/moved/bin/automap infer --help)
+foreach(file README.md docs/formats/plan.md docs/formats/plan.schema.json)
+  if(NOT EXISTS ${WORK}/moved/share/automap/${file})
+    message(FATAL_ERROR "share/automap/${file} is missing")
+  endif()
+endforeach()
+
+# Nothing in the package may point back to where it was built.
+file(GLOB package ${WORK}/moved/lib*/cmake/automap/*.cmake ${WORK}/moved/lib/*/cmake/automap/*.cmake)
+foreach(file ${package})
+  file(READ ${file} text)
+  foreach(folder ${BUILD} ${WORK}/staged)
+    string(FIND "${text}" "${folder}" at)
+    if(NOT at EQUAL -1)
+      message(FATAL_ERROR "${file} names ${folder}")
+    endif()
+  endforeach()
+endforeach()
+
+run(${CMAKE_COMMAND} -S ${SOURCE}/consumer -B ${WORK}/consumer -G Ninja -DCMAKE_PREFIX_PATH=${WORK}/moved
+    -DCMAKE_CXX_COMPILER=${CXX} "-DCMAKE_CXX_FLAGS=${FLAGS}")
+run(${CMAKE_COMMAND} --build ${WORK}/consumer)
+run(${WORK}/consumer/consumer)
+if(NOT output MATCHES "16 devices, V = ")
+  message(FATAL_ERROR "the consumer printed: ${output}")
+endif()
+message(STATUS "${output}")
