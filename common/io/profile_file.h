@@ -1,0 +1,33 @@
+// Profiles on disk: schema automap.profile/1 as HDF5 or CSV, and PipeDream's graph.txt (read only).
+// docs/formats/profile.md describes all three.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/pipeline/profile.h"
+
+namespace automap::io {
+
+enum class ProfileForm { kHdf5, kCsv, kPipedream };
+const char* to_string(ProfileForm form);
+
+// The form of `bytes` (already gunzipped) by content; nothing when they are no profile (HLO, JSON, ...).
+std::optional<ProfileForm> detect_profile(std::string_view bytes);
+
+// `bytes` may be gzipped. The result passes check_profile. Throws Error(kData) naming `source`, and the line, dataset
+// or column where there is one: not a profile, damaged, a column missing or of another type or length, a newer version.
+pipeline::Profile read_profile(std::string bytes, const std::string& source);
+// "-" is standard input. Throws Error(kIo) when it cannot be read.
+pipeline::Profile load_profile(const std::string& path);
+
+// CSV text that parse back to an equal profile, bit by bit: numbers are the shortest that read back the same.
+std::string to_csv(const pipeline::Profile& profile);
+
+// By extension: .h5 or .hdf5, else .csv; "-" writes CSV to standard output. Atomic: a reader sees the old file or the
+// whole new one. Throws Error(kData) when the profile does not pass check_profile, Error(kUsage) for another extension,
+// Error(kIo) when it cannot be written.
+void save_profile(const std::string& path, const pipeline::Profile& profile);
+
+}  // namespace automap::io
