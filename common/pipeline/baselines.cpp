@@ -849,7 +849,7 @@ std::optional<Plan> local_search_plan(const Problem& problem, const LocalSearchO
       best = search.best();
     }
   }
-  CounterRandom random(1, static_cast<std::uint64_t>(options.stages));
+  CounterRandom random(1, static_cast<std::uint32_t>(options.stages));
   // A kick may land on infeasible ground; the number of kicks bounds that, too.
   for (int kick = 0; kick < options.max_evaluations && !search.exhausted(); ++kick) {
     const Plan plan = kicked(problem, best, random);

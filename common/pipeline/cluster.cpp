@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "common/base/error.h"
+#include "common/base/files.h"
 
 namespace automap::pipeline {
 namespace {
@@ -17,7 +16,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kSchema = "automap.cluster/1";
 constexpr int kMaxJsonDepth = 16;
-constexpr std::uintmax_t kMaxFileBytes = 16 << 20;
+constexpr std::uint64_t kMaxFileBytes = 16 << 20;
 
 // Device types known without a `devices` entry. Memory: what the driver offers, whole GiB. Peak dense tensor-core (f16,
 // bf16, tf32, f8) and vector (f32) rates and memory bandwidth: NVIDIA's data sheets of the SXM parts (V100 2017, A100
@@ -262,30 +261,6 @@ std::vector<std::string> device_names(const std::map<std::string, DeviceType>& d
   return names;
 }
 
-std::string read_file(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    throw Error(ErrorKind::kConfig, path + ": is a directory, expected a cluster file",
-                "give a JSON file or a preset: " + join(cluster_preset_names()));
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    throw Error(ErrorKind::kConfig, path + ": cannot be read",
-                "give a JSON file or a preset: " + join(cluster_preset_names()));
-  }
-  std::string text;
-  char block[1 << 16];
-  while (file.read(block, sizeof block) || file.gcount() > 0) {
-    text.append(block, static_cast<std::size_t>(file.gcount()));
-    if (text.size() > kMaxFileBytes) {
-      throw Error(ErrorKind::kConfig,
-                  path + ": larger than " + std::to_string(kMaxFileBytes >> 20) + " MiB, expected a cluster file");
-    }
-  }
-  if (file.bad()) throw Error(ErrorKind::kIo, path + ": reading failed");
-  return text;
-}
-
 }  // namespace
 
 int Cluster::num_devices() const {
@@ -412,7 +387,12 @@ Cluster load_cluster(const std::string& name_or_path) {
                 (guess.empty() ? "" : guess + " ") + "presets: " + join(names) +
                     "; or a JSON file, see docs/formats/cluster.md");
   }
-  return parse_cluster(read_file(name_or_path), name_or_path);
+  try {
+    return parse_cluster(read_file(name_or_path, kMaxFileBytes), name_or_path);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kIo) throw;
+    throw Error(ErrorKind::kIo, error.what(), "give a JSON file or a preset: " + join(cluster_preset_names()));
+  }
 }
 
 std::string to_json_text(const Cluster& cluster) {

@@ -44,7 +44,7 @@ struct Cluster {
 // (v100-16gb, v100-32gb, a100-40gb, a100-80gb, h100-80gb, h200-141gb).
 Cluster parse_cluster(std::string_view json_text, const std::string& source);
 // A preset name ("config-a", "config-b", "config-c", "a100-4x8", ...), else a path ("./config-a" is a file). Unknown
-// names list the presets. Throws Error(kConfig), or Error(kIo) when reading breaks off.
+// names list the presets. Throws Error(kConfig), or Error(kIo) when the file cannot be read.
 Cluster load_cluster(const std::string& name_or_path);
 std::vector<std::string> cluster_preset_names();
 // The `automap.cluster/1` document.

@@ -12,14 +12,6 @@ namespace {
 constexpr double kBytesPerMsPerGByteS = 1e6;
 constexpr double kBytesPerGiB = 1024.0 * 1024.0 * 1024.0;
 
-// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
-
 // `count` different numbers of 1..end-1, ascending: a uniformly drawn set of cuts (Floyd's algorithm).
 std::vector<int> random_cuts(int count, int end, CounterRandom& random) {
   std::vector<int> cuts;
@@ -69,21 +61,6 @@ Cluster random_cluster(CounterRandom& random, const RandomProblemOptions& option
 
 }  // namespace
 
-CounterRandom::CounterRandom(std::uint64_t seed, std::uint64_t stream)
-    : key_(mix(mix(seed) ^ (stream * 0xD1342543DE82EF95u))) {}
-
-std::uint64_t CounterRandom::bits() {
-  return mix(key_ + 0x9E3779B97F4A7C15u * ++counter_);
-}
-
-double CounterRandom::uniform() {
-  return static_cast<double>(bits() >> 11) * 0x1p-53;
-}
-
-double CounterRandom::uniform(double low, double high) {
-  return low + (high - low) * uniform();
-}
-
 double CounterRandom::log_uniform(double low, double high) {
   return std::exp(uniform(std::log(low), std::log(high)));
 }
@@ -94,8 +71,7 @@ double CounterRandom::normal() {
 }
 
 int CounterRandom::integer(int low, int high) {
-  const std::uint64_t span = static_cast<std::uint64_t>(high - low) + 1;
-  return low + static_cast<int>(bits() % span);
+  return low + static_cast<int>(rng_.below(static_cast<std::uint64_t>(high - low) + 1));
 }
 
 RandomProblem random_problem(std::uint64_t seed, const RandomProblemOptions& options) {

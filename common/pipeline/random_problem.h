@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/base/rng.h"
 #include "common/pipeline/cluster.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/plan.h"
@@ -18,20 +19,18 @@
 
 namespace automap::pipeline {
 
-// A stream of random numbers that depends on (seed, stream) only.
+// A stream of random numbers that depends on (seed, stream) only (common/base/rng.h).
 class CounterRandom {
  public:
-  CounterRandom(std::uint64_t seed, std::uint64_t stream);
-  std::uint64_t bits();
-  double uniform();                             // [0, 1)
-  double uniform(double low, double high);      // [low, high)
+  CounterRandom(std::uint64_t seed, std::uint32_t stream) : rng_(seed, stream, 0) {}
+  double uniform() { return rng_.uniform(); }  // [0, 1)
+  double uniform(double low, double high) { return rng_.uniform(low, high); }
   double log_uniform(double low, double high);  // both > 0
   double normal();                              // mean 0, variance 1
   int integer(int low, int high);               // low..high, both included
 
  private:
-  std::uint64_t key_ = 0;
-  std::uint64_t counter_ = 0;
+  Rng rng_;
 };
 
 struct RandomProblemOptions {
