@@ -29,6 +29,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/pipeline/baselines.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
@@ -41,11 +42,11 @@ enum class PlannerKind { kAuto, kExact, kBound, kBalanced, kUniform, kLocalSearc
 const char* to_string(PlannerKind planner);
 // The inverse; nullopt for any other text.
 std::optional<PlannerKind> parse_planner(std::string_view name);
-// The planners a user may ask for, in the order they run in.
+// The planners a user may ask for.
 std::vector<PlannerKind> all_planners();
 
-enum class Objective { kValue, kSimulated };
-const char* to_string(Objective objective);  // "value", "simulated"
+using pipeline::Objective;  // kValue, kSimulated
+using pipeline::to_string;
 
 struct PlanRequest {
   int stages = 0;       // 0: the planner chooses, 1..max_stages; else exactly this many

@@ -1,0 +1,631 @@
+#include "infer/planner.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/error.h"
+#include "common/base/text_table.h"
+#include "common/pipeline/exact.h"
+#include "common/pipeline/schedule.h"
+
+namespace automap::infer {
+
+using pipeline::BalanceBy;
+using pipeline::BoundOptions;
+using pipeline::Deadline;
+using pipeline::DeviceGroup;
+using pipeline::ExactOptions;
+using pipeline::ExactResult;
+using pipeline::ExactStageResult;
+using pipeline::LocalSearchOptions;
+using pipeline::LowerBound;
+using pipeline::PipelineTimes;
+using pipeline::Plan;
+using pipeline::Problem;
+using pipeline::Schedule;
+using pipeline::ValueForm;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Effort of the local search per stage count and schedule, and of one polish; evaluated plans.
+constexpr int kLocalSearchEvaluations = 6000;
+constexpr int kPolishEvaluations = 4000;
+// How many of the best candidates are polished, besides the best of every planner, stage count and schedule.
+constexpr int kPolished = 12;
+// Candidates of a stage count whose V is this much above the best one's are not worth a corridor.
+constexpr double kRefineWithin = 1.5;
+// Parts of the time limit after which the exact solver and the polishing stop to leave time for what follows.
+constexpr double kExactUntil = 0.55;
+constexpr double kPolishUntil = 0.75;
+
+// The order planners run in.
+constexpr PlannerKind kCheapFirst[] = {PlannerKind::kDataParallel, PlannerKind::kUniform,     PlannerKind::kBalanced,
+                                       PlannerKind::kBound,        PlannerKind::kLocalSearch, PlannerKind::kExact};
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+double ms_since(Deadline::Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Deadline::Clock::now() - start).count();
+}
+
+struct Candidate {
+  Plan plan;
+  double value_ms = 0;
+  double simulated_ms = 0;
+  PlannerKind planner = PlannerKind::kAuto;
+  const char* suffix = "";  // "+refine", "+polish", "+refine+polish"
+  int order = 0;            // of the schedule in the request
+};
+
+class Planning {
+ public:
+  Planning(const Problem& problem, const PlanRequest& request)
+      : problem_(problem), request_(request), start_(Deadline::Clock::now()) {
+    check();
+    objective_ =
+        request.objective.value_or(request.planner == PlannerKind::kAuto ? Objective::kSimulated : Objective::kValue);
+    first_stages_ = request.stages > 0 ? request.stages : 1;
+    last_stages_ = request.stages > 0
+                       ? request.stages
+                       : std::min({request.max_stages, problem.num_devices(), problem.num_instructions()});
+    pivots_ = request.grid == 0 ? std::vector<int>() : pipeline::grid_pivots(problem.num_instructions(), request.grid);
+    deadline_ = Deadline::after(request.time_limit_s, request.cancelled);
+  }
+
+  PlanResult run() {
+    PlanResult result;
+    result.objective = objective_;
+    const bool everything = request_.planner == PlannerKind::kAuto;
+    for (PlannerKind planner : kCheapFirst) {
+      if (everything || planner == request_.planner) propose(planner);
+    }
+    if (best_of_.empty() && (everything || request_.planner == PlannerKind::kBalanced)) balance_memory();
+    std::optional<Candidate> winner = best_candidate();
+    if (everything && request_.refine && winner) {
+      polish_candidates();
+      winner = best_candidate();
+    }
+    if (request_.all_planners && !everything) {
+      for (PlannerKind planner : kCheapFirst) {
+        if (planner != request_.planner) propose(planner);
+      }
+    }
+    if (winner) {
+      result.plan = winner->plan;
+      result.planner = std::string(to_string(winner->planner)) + winner->suffix;
+      result.step_ms = winner->value_ms;
+      result.simulated_step_ms = winner->simulated_ms;
+      result.limits = plan_limits(problem_, winner->plan);
+      if (request_.lower_bound) bound(result);
+    } else {
+      explain(result);
+    }
+    for (const auto& [planner, candidate] : best_of_) {
+      result.alternatives.push_back({to_string(planner), candidate.plan.num_stages(), candidate.value_ms,
+                                     candidate.simulated_ms, spent_ms_[planner], candidate.plan});
+    }
+    result.cut_by_time = cut_ || cut_by_limit_;
+    result.planning_ms = ms_since(start_);
+    return result;
+  }
+
+ private:
+  void check() const {
+    const auto refuse = [](const std::string& message, const std::string& hint = "") {
+      throw Error(ErrorKind::kUsage, message, hint);
+    };
+    const auto whole = [&](int value, int low, int high, const char* name) {
+      if (value < low || value > high) {
+        refuse(std::string(name) + " is " + std::to_string(value) + ", expected " + std::to_string(low) + " to " +
+               std::to_string(high));
+      }
+    };
+    whole(request_.stages, 0, pipeline::kMaxDevices, "stages");
+    whole(request_.max_stages, 1, pipeline::kMaxDevices, "max-stages");
+    whole(request_.beam, 1, 1 << 20, "beam");
+    whole(request_.grid, 0, 1 << 30, "grid");
+    whole(request_.k_best, 1, 1000, "k-best");
+    if (!(request_.time_limit_s > 0)) {
+      refuse("time-limit is " + format_number(request_.time_limit_s) + " s, expected a number above 0");
+    }
+    if (request_.schedules.empty()) refuse("no schedule to plan for");
+    if (request_.stages > problem_.num_devices()) {
+      refuse(std::to_string(request_.stages) + " stages on " + std::to_string(problem_.num_devices()) + " devices",
+             "every stage needs a device of its own; ask for fewer stages or let the planner choose (--stages auto)");
+    }
+    if (request_.stages > problem_.num_instructions()) {
+      refuse(std::to_string(request_.stages) + " stages of " + std::to_string(problem_.num_instructions()) +
+                 " forward instructions",
+             "every stage needs an instruction; ask for fewer stages or let the planner choose (--stages auto)");
+    }
+  }
+
+  bool out_of_time() {
+    if (deadline_.reached()) cut_ = true;
+    return cut_;
+  }
+
+  // Seconds until `part` of the time limit is over.
+  double seconds_until(double part) const {
+    const double left = deadline_.seconds_left();
+    return left == kInfinity ? left : std::max(0.0, left - (1 - part) * request_.time_limit_s);
+  }
+
+  // Shorter under the objective; then V, stages, schedule, planner decide.
+  bool better(const Candidate& a, const Candidate& b) const {
+    const auto key = [&](const Candidate& c) {
+      return std::make_tuple(objective_ == Objective::kValue ? c.value_ms : c.simulated_ms,
+                             objective_ == Objective::kValue ? c.simulated_ms : c.value_ms, c.plan.num_stages(),
+                             c.order, static_cast<int>(c.planner));
+    };
+    return key(a) < key(b);
+  }
+
+  // Takes a feasible plan into the comparison.
+  void add(const std::optional<Plan>& plan, PlannerKind planner, const char* suffix = "") {
+    if (!plan) return;
+    AM_CHECK(pipeline::feasible(problem_, *plan));
+    Candidate candidate;
+    candidate.plan = *plan;
+    candidate.value_ms = pipeline::value_ms(problem_, *plan);
+    candidate.simulated_ms = pipeline::simulate_step_ms(problem_, *plan);
+    candidate.planner = planner;
+    candidate.suffix = suffix;
+    const auto order = std::find(request_.schedules.begin(), request_.schedules.end(), plan->schedule);
+    candidate.order = static_cast<int>(order - request_.schedules.begin());
+    smallest_value_ms_ = std::min(smallest_value_ms_, candidate.value_ms);
+    const auto best = best_of_.find(planner);
+    if (best == best_of_.end()) {
+      best_of_.emplace(planner, candidate);
+    } else if (better(candidate, best->second)) {
+      best->second = candidate;
+    }
+    candidates_.push_back(std::move(candidate));
+  }
+
+  std::optional<Candidate> best_candidate() const {
+    const Candidate* best = nullptr;
+    for (const Candidate& candidate : candidates_) {
+      if (best == nullptr || better(candidate, *best)) best = &candidate;
+    }
+    if (polished_ && (best == nullptr || better(*polished_, *best))) best = &*polished_;
+    return best == nullptr ? std::nullopt : std::optional<Candidate>(*best);
+  }
+
+  void propose(PlannerKind planner) {
+    // The first planner always runs, so that there is a plan however short the time.
+    if (!best_of_.empty() && out_of_time()) return;
+    const Deadline::Clock::time_point begin = Deadline::Clock::now();
+    for (Schedule schedule : request_.schedules) {
+      if (planner == PlannerKind::kExact) {
+        propose_exact(schedule);
+        continue;
+      }
+      if (planner == PlannerKind::kDataParallel) {
+        if (first_stages_ == 1) add(pipeline::data_parallel_plan(problem_, schedule), planner);
+        break;  // one stage is the same under every schedule
+      }
+      std::vector<Plan> found;
+      for (int stages = first_stages_; stages <= last_stages_; ++stages) {
+        if (!best_of_.empty() && out_of_time()) break;
+        const std::optional<Plan> plan = propose_one(planner, stages, schedule);
+        add(plan, planner);
+        if (plan) found.push_back(*plan);
+      }
+      if (planner == PlannerKind::kBound && request_.refine) refine(found, planner);
+    }
+    spent_ms_[planner] += ms_since(begin);
+  }
+
+  std::optional<Plan> propose_one(PlannerKind planner, int stages, Schedule schedule) {
+    switch (planner) {
+      case PlannerKind::kUniform: return pipeline::uniform_plan(problem_, stages, schedule);
+      case PlannerKind::kBalanced: return pipeline::balanced_plan(problem_, stages, schedule, objective_);
+      case PlannerKind::kBound: {
+        BoundOptions options;
+        options.stages = stages;
+        options.schedule = schedule;
+        options.beam_width = request_.beam;
+        options.pivots = pivots_;
+        options.deadline = deadline_;
+        return pipeline::bound_plan(problem_, options);
+      }
+      case PlannerKind::kLocalSearch: {
+        LocalSearchOptions options;
+        options.stages = stages;
+        options.schedule = schedule;
+        options.objective = objective_;
+        options.max_evaluations = kLocalSearchEvaluations;
+        options.deadline = deadline_;
+        return pipeline::local_search_plan(problem_, options);
+      }
+      default: break;
+    }
+    AM_CHECK(false);
+    return std::nullopt;
+  }
+
+  void propose_exact(Schedule schedule) {
+    ExactOptions options;
+    options.min_stages = first_stages_;
+    options.max_stages = last_stages_;
+    options.schedule = schedule;
+    options.pivots = pivots_;
+    options.k_best = request_.k_best;
+    options.cancelled = request_.cancelled;
+    // Each schedule its share of what is left.
+    const auto position = std::find(request_.schedules.begin(), request_.schedules.end(), schedule);
+    options.time_limit_s = seconds_until(kExactUntil) / static_cast<double>(request_.schedules.end() - position);
+    const ExactResult solved = pipeline::solve_exact(problem_, options);
+    if (!solved.proven()) cut_by_limit_ = true;
+    std::vector<Plan> found;
+    for (const ExactStageResult& stage : solved.by_stages) {
+      for (const Plan& plan : stage.plans) add(plan, PlannerKind::kExact);
+      found.insert(found.end(), stage.plans.begin(), stage.plans.end());
+    }
+    if (request_.refine && request_.grid != 0) refine(found, PlannerKind::kExact);
+  }
+
+  // From the grid to instructions: the exact program in a corridor around every plan worth it.
+  void refine(const std::vector<Plan>& plans, PlannerKind planner) {
+    double best_ms = kInfinity;
+    std::vector<std::pair<double, const Plan*>> order;
+    for (const Plan& plan : plans) {
+      order.emplace_back(pipeline::value_ms(problem_, plan), &plan);
+      best_ms = std::min(best_ms, order.back().first);
+    }
+    std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [value, plan] : order) {
+      if (value > kRefineWithin * best_ms) break;
+      if (out_of_time()) return;
+      add(pipeline::refine_in_corridor(problem_, *plan), planner, "+refine");
+    }
+  }
+
+  // Moves judged by the objective from the best candidates and the best of every planner, stage count and schedule.
+  void polish_candidates() {
+    const double seconds = seconds_until(kPolishUntil);
+    const Deadline deadline = Deadline::after(seconds, request_.cancelled);
+    std::vector<const Candidate*> order;
+    for (const Candidate& candidate : candidates_) order.push_back(&candidate);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](const Candidate* a, const Candidate* b) { return better(*a, *b); });
+    std::vector<Plan> started;
+    std::map<std::tuple<int, int, int>, bool> seen;
+    int taken = 0;
+    for (const Candidate* candidate : order) {
+      const bool first_of_kind = !std::exchange(
+          seen[{static_cast<int>(candidate->planner), candidate->plan.num_stages(), candidate->order}], true);
+      const bool near = length(*candidate) <= kRefineWithin * length(*order.front());
+      if (!(taken < kPolished || (first_of_kind && near))) continue;
+      if (std::find(started.begin(), started.end(), candidate->plan) != started.end()) continue;
+      if (deadline.reached()) {
+        cut_by_limit_ = true;
+        return;
+      }
+      ++taken;
+      started.push_back(candidate->plan);
+      Candidate polished = *candidate;
+      polished.plan = pipeline::polish(problem_, candidate->plan, objective_, deadline, kPolishEvaluations);
+      if (polished.plan == candidate->plan) continue;
+      polished.value_ms = pipeline::value_ms(problem_, polished.plan);
+      polished.simulated_ms = pipeline::simulate_step_ms(problem_, polished.plan);
+      smallest_value_ms_ = std::min(smallest_value_ms_, polished.value_ms);
+      polished.suffix = *candidate->suffix == '\0' ? "+polish" : "+refine+polish";
+      if (!polished_ || better(polished, *polished_)) polished_ = std::move(polished);
+    }
+  }
+
+  double length(const Candidate& candidate) const {
+    return objective_ == Objective::kValue ? candidate.value_ms : candidate.simulated_ms;
+  }
+
+  void bound(PlanResult& result) {
+    const LowerBound bound = pipeline::lower_bound_all_cuts(problem_, request_.schedules, first_stages_, last_stages_,
+                                                            smallest_value_ms_, seconds_until(1));
+    result.lower_bound_ms = std::min(bound.ms, smallest_value_ms_);
+    result.lower_bound_method = bound.method;
+    result.gap = result.lower_bound_ms > 0 ? result.step_ms / result.lower_bound_ms - 1 : 0;
+  }
+
+  // Plans of S stages whose largest share of a device's memory is small: balanced on several device shares, then device
+  // cuts moved while that helps.
+  std::optional<Plan> lightest(int stages, Schedule schedule, double& used) const {
+    std::optional<Plan> best;
+    used = kInfinity;
+    const auto consider = [&](const std::vector<int>& device_cuts) {
+      std::optional<Plan> plan = pipeline::balanced_on(problem_, device_cuts, schedule, BalanceBy::kMemory);
+      const double share = plan ? worst_stage(*plan).second : kInfinity;
+      if (!(share < used)) return false;
+      used = share;
+      best = std::move(plan);
+      return true;
+    };
+    for (const std::vector<int>& device_cuts : pipeline::device_share_candidates(problem_, stages))
+      consider(device_cuts);
+    for (bool moved = best.has_value(); moved;) {
+      moved = false;
+      for (std::size_t b = 0; b < best->device_cuts.size(); ++b) {
+        for (int step : {1, -1, 2, -2, 4, -4, 8, -8}) {
+          Plan next = *best;
+          next.device_cuts[b] += step;
+          if (pipeline::valid_structure(problem_, next) && consider(next.device_cuts)) moved = true;
+        }
+      }
+    }
+    return best;
+  }
+
+  // The stage (from 1) that uses the largest share of its devices' memory, and that share.
+  std::pair<int, double> worst_stage(const Plan& plan) const {
+    std::pair<int, double> worst = {0, -1};
+    int p0 = 0, d0 = 0;
+    for (int s = 1; s <= plan.num_stages(); ++s) {
+      const bool last = s == plan.num_stages();
+      const int p1 = last ? problem_.num_instructions() : plan.cuts[at(s - 1)];
+      const int d1 = last ? problem_.num_devices() : plan.device_cuts[at(s - 1)];
+      const DeviceGroup& group = problem_.group(d0, d1);
+      const int k = pipeline::in_flight(plan.schedule, plan.num_stages(), s, problem_.micro_batches());
+      const double share = problem_.memory_bytes(p0, p1, group, k) / group.capacity_bytes;
+      if (share > worst.second) worst = {s, share};
+      p0 = p1;
+      d0 = d1;
+    }
+    return worst;
+  }
+
+  // The last resort before giving up: plans that use as little memory as possible.
+  void balance_memory() {
+    for (Schedule schedule : request_.schedules) {
+      for (int stages = first_stages_; stages <= last_stages_; ++stages) {
+        double used = kInfinity;
+        const std::optional<Plan> plan = lightest(stages, schedule, used);
+        if (plan && pipeline::feasible(problem_, *plan)) add(plan, PlannerKind::kBalanced);
+      }
+    }
+  }
+
+  void explain(PlanResult& result) const {
+    std::optional<Plan> best;
+    double least = kInfinity;
+    std::string by_stages;
+    int without_variables = 0;
+    for (int stages = first_stages_; stages <= last_stages_; ++stages) {
+      double least_here = kInfinity;
+      for (Schedule schedule : request_.schedules) {
+        double used = kInfinity;
+        const std::optional<Plan> plan = lightest(stages, schedule, used);
+        if (plan && used < least) {
+          least = used;
+          best = plan;
+        }
+        least_here = std::min(least_here, used);
+      }
+      if (least_here == kInfinity) {
+        ++without_variables;
+        continue;
+      }
+      char text[64];
+      std::snprintf(text, sizeof text, "%s%d: %.0f %%", by_stages.empty() ? "" : ", ", stages, 100 * least_here);
+      by_stages += text;
+    }
+    const std::string range = first_stages_ == last_stages_
+                                  ? std::to_string(first_stages_) + (first_stages_ == 1 ? " stage" : " stages")
+                                  : std::to_string(first_stages_) + " to " + std::to_string(last_stages_) + " stages";
+    if (!best) {
+      result.infeasible = "No plan of " + range +
+                          ": the trainable variables cannot be spread so that every stage holds one. "
+                          "--allow-empty-stages lifts that rule.";
+      return;
+    }
+    if (!problem_.options().memory || least <= 1) {
+      result.infeasible = "No feasible plan of " + range + " was found by the planners asked for. Try --planner auto.";
+      return;
+    }
+    const auto [stage, share] = worst_stage(*best);
+    const int d0 = stage == 1 ? 0 : best->device_cuts[at(stage - 2)];
+    const int d1 = stage == best->num_stages() ? problem_.num_devices() : best->device_cuts[at(stage - 1)];
+    const double available = problem_.group(d0, d1).capacity_bytes;
+    result.available_memory_bytes = available;
+    result.least_memory_bytes = share * available;
+    result.infeasible = "No plan of " + range + " fits in memory. The lightest found has " +
+                        std::to_string(best->num_stages()) + (best->num_stages() == 1 ? " stage" : " stages") + " (" +
+                        to_string(best->schedule) + "): stage " + std::to_string(stage) + " needs " +
+                        format_bytes(result.least_memory_bytes) + " of the " + format_bytes(available) +
+                        " on each of its devices.";
+    if (first_stages_ != last_stages_) {
+      result.infeasible += " Memory needed at best by stage count, of what a device has: " + by_stages + ".";
+    }
+    result.infeasible +=
+        " Smaller micro-batches, more or larger devices, or a smaller --state-factor (sharded or lighter optimizer "
+        "state) would help; --memory off ignores the limit.";
+  }
+
+  const Problem& problem_;
+  const PlanRequest& request_;
+  Deadline::Clock::time_point start_;
+  Objective objective_ = Objective::kSimulated;
+  int first_stages_ = 1, last_stages_ = 1;
+  std::vector<int> pivots_;
+  Deadline deadline_;
+  bool cut_ = false;           // the deadline was reached
+  bool cut_by_limit_ = false;  // a part of the time was over
+  std::vector<Candidate> candidates_;
+  std::map<PlannerKind, Candidate> best_of_;
+  std::map<PlannerKind, double> spent_ms_;
+  std::optional<Candidate> polished_;
+  double smallest_value_ms_ = kInfinity;
+};
+
+}  // namespace
+
+const char* to_string(PlannerKind planner) {
+  switch (planner) {
+    case PlannerKind::kAuto: return "auto";
+    case PlannerKind::kExact: return "exact";
+    case PlannerKind::kBound: return "bound";
+    case PlannerKind::kBalanced: return "balanced";
+    case PlannerKind::kUniform: return "uniform";
+    case PlannerKind::kLocalSearch: return "local-search";
+    case PlannerKind::kDataParallel: return "data-parallel";
+  }
+  return "";
+}
+
+std::optional<PlannerKind> parse_planner(std::string_view name) {
+  for (PlannerKind planner : all_planners()) {
+    if (name == to_string(planner)) return planner;
+  }
+  return std::nullopt;
+}
+
+std::vector<PlannerKind> all_planners() {
+  return {PlannerKind::kAuto,    PlannerKind::kExact,       PlannerKind::kBound,       PlannerKind::kBalanced,
+          PlannerKind::kUniform, PlannerKind::kLocalSearch, PlannerKind::kDataParallel};
+}
+
+const char* to_string(PlanLimit::Kind kind) {
+  switch (kind) {
+    case PlanLimit::Kind::kStage: return "stage";
+    case PlanLimit::Kind::kTransfer: return "transfer";
+    case PlanLimit::Kind::kRoundTrip: return "round-trip";
+    case PlanLimit::Kind::kAllReduce: return "all-reduce";
+  }
+  return "";
+}
+
+PlanResult make_plan(const Problem& problem, const PlanRequest& request) {
+  return Planning(problem, request).run();
+}
+
+std::vector<PlanLimit> plan_limits(const Problem& problem, const Plan& plan) {
+  const PipelineTimes times = pipeline::pipeline_times(problem, plan);
+  const int stages = times.num_stages();
+  const int m = problem.micro_batches();
+  const double steady = m - 1;
+  const double value = pipeline::value_ms(problem, plan);
+  double total = 0;
+  for (int s = 0; s < stages; ++s) {
+    total += times.forward_ms[at(s)] + times.backward_ms[at(s)] + (s + 1 < stages ? 2 * times.transfer_ms[at(s)] : 0);
+  }
+
+  // The path term that attains the maximum: what runs steadily in it, what one pass through the pipeline adds, and the
+  // stalls of a stage whose micro-batches in flight do not cover its round trip. The same terms as path_length_ms.
+  struct Term {
+    double length = -1, steady_ms = 0, pass_ms = 0, stall_ms = 0;
+    int stage = 0;
+    bool transfer = false;
+    int laps = 0;
+  };
+  Term longest;
+  const auto consider = [&](const Term& term) {
+    if (term.length > longest.length) longest = term;
+  };
+  double filled = 0;
+  for (int s = 0; s < stages; ++s) {
+    const double f = times.forward_ms[at(s)], b = times.backward_ms[at(s)], stage = f + b;
+    const double before = filled;
+    filled += stage;
+    Term term;
+    term.stage = s + 1;
+    term.steady_ms = steady * stage;
+    term.pass_ms = filled;
+    term.length = term.steady_ms + term.pass_ms;
+    consider(term);
+    if (problem.options().value == ValueForm::kFull) {
+      const int k = pipeline::in_flight(plan.schedule, stages, s + 1, m);
+      term.pass_ms = total - (k - 1) * std::min(f, b);
+      term.length = term.steady_ms + term.pass_ms;
+      consider(term);
+      if (m > k) {
+        const double stall = total - before - k * stage;
+        const int laps = (m - 1) / k;
+        term.pass_ms = total;
+        term.stall_ms = std::max(stall, laps * stall);
+        term.laps = laps;
+        term.length = term.steady_ms + term.pass_ms + term.stall_ms;
+        if (term.stall_ms < 0) {
+          // A stage that hides part of the pass: one number for both.
+          term.pass_ms += term.stall_ms;
+          term.stall_ms = 0;
+        }
+        consider(term);
+      }
+    }
+    if (s + 1 < stages) {
+      const double t = times.transfer_ms[at(s)];
+      filled += 2 * t;
+      Term link;
+      link.stage = s + 1;
+      link.transfer = true;
+      link.steady_ms = steady * t;
+      link.pass_ms = filled;
+      link.length = link.steady_ms + link.pass_ms;
+      consider(link);
+    }
+  }
+
+  std::vector<PlanLimit> limits;
+  const auto add = [&](PlanLimit::Kind kind, int stage, double ms, std::string text) {
+    if (!(ms > 0)) return;
+    PlanLimit limit;
+    limit.kind = kind;
+    limit.stage = stage;
+    limit.ms = ms;
+    limit.share = ms / value;
+    limit.text = std::move(text) + " (" + format_percent(limit.share) + " of the step)";
+    limits.push_back(std::move(limit));
+  };
+  const std::string stage_name = "stage " + std::to_string(longest.stage);
+  const std::string steps = std::to_string(m - 1) + (m == 2 ? " steady step" : " steady steps");
+  if (longest.transfer) {
+    add(PlanLimit::Kind::kTransfer, longest.stage, longest.steady_ms,
+        "the transfer from " + stage_name + " to stage " + std::to_string(longest.stage + 1) + " takes " +
+            format_ms(times.transfer_ms[at(longest.stage - 1)]) +
+            " per micro-batch each way: " + format_ms(longest.steady_ms) + " in " + steps);
+  } else {
+    const double stage_ms = times.forward_ms[at(longest.stage - 1)] + times.backward_ms[at(longest.stage - 1)];
+    add(PlanLimit::Kind::kStage, longest.stage, longest.steady_ms,
+        stage_name + " computes " + format_ms(stage_ms) + " per micro-batch: " + format_ms(longest.steady_ms) + " in " +
+            steps);
+  }
+  add(PlanLimit::Kind::kRoundTrip, longest.stage, longest.stall_ms,
+      stage_name + " keeps " + std::to_string(pipeline::in_flight(plan.schedule, stages, longest.stage, m)) +
+          " micro-batches in flight, too few for the round trip behind it: it waits " +
+          format_ms(longest.laps > 0 ? longest.stall_ms / longest.laps : longest.stall_ms) + " in each of " +
+          std::to_string(longest.laps) + " rounds");
+  add(PlanLimit::Kind::kRoundTrip, stages == 1 ? 1 : longest.stage, longest.pass_ms,
+      stages == 1 ? "one micro-batch takes " + format_ms(longest.pass_ms) + ", forward and backward"
+                  : "filling and draining the pipeline takes " + format_ms(longest.pass_ms));
+  int exposed_stage = 0;
+  double exposed = 0, drained = 0;
+  for (int s = 0; s < stages; ++s) {
+    if (times.allreduce_ms[at(s)] - drained > exposed) {
+      exposed = times.allreduce_ms[at(s)] - drained;
+      exposed_stage = s + 1;
+    }
+    drained += times.backward_ms[at(s)] + (s + 1 < stages ? times.transfer_ms[at(s)] : 0);
+  }
+  if (exposed_stage > 0) {
+    const double all = times.allreduce_ms[at(exposed_stage - 1)];
+    add(PlanLimit::Kind::kAllReduce, exposed_stage, exposed,
+        "the gradient all-reduce of stage " + std::to_string(exposed_stage) + " takes " + format_ms(all) +
+            (exposed < all * (1 - 1e-9) ? ", of which the backward passes hide all but " + format_ms(exposed)
+                                        : ", and nothing hides it"));
+  }
+  std::stable_sort(limits.begin(), limits.end(), [](const PlanLimit& a, const PlanLimit& b) { return a.ms > b.ms; });
+  AM_CHECK(!limits.empty());
+  return limits;
+}
+
+}  // namespace automap::infer
