@@ -26,7 +26,7 @@ void write_stderr(const std::string& text) {
 std::string scaled(double value) {
   static const char* const kUnits[] = {"", "k", "M", "G"};
   std::size_t unit = 0;
-  while (value >= 9999.5 && unit + 1 < std::size(kUnits)) {
+  while (value >= (unit == 0 ? 9999.5 : 999.5) && unit + 1 < std::size(kUnits)) {
     value /= 1000;
     ++unit;
   }

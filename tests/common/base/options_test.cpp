@@ -1,0 +1,262 @@
+#include "common/base/options.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "common/base/error.h"
+
+namespace automap {
+namespace {
+
+// A table with one option of each type.
+struct Tool {
+  std::string input, planner = "auto", output;
+  std::vector<std::string> others;
+  int micro_batches = 16;
+  std::int64_t seed = -1;
+  std::uint64_t bytes = 7;
+  double scale = 0.5, limit_s = 2;
+  bool memory = true, all = false, json = false;
+  OptionTable table{"tool", "does things"};
+
+  Tool() {
+    table.example("automap-tool x", "the usual");
+    table.group("Input");
+    table.positional(&input, "INPUT", "what to read").required();
+    table.group("Plan");
+    table.add(&micro_batches, "micro-batches", "micro-batches per step").range(1, 1024).metavar("M");
+    table.add(&planner, "planner", "which planner").choices({"auto", "exact", "local-search"});
+    table.add(&output, "output", "where to").shorthand('o').metavar("FILE");
+    table.add(&others, "also", "more of them");
+    table.add(&seed, "seed", "a seed").advanced();
+    table.add(&bytes, "bytes", "a size");
+    table.add(&scale, "scale", "a factor").range(0, 1);
+    table.add_seconds(&limit_s, "time-limit", "how long").range(0, 3600);
+    table.add_on_off(&memory, "memory", "look at memory");
+    table.add_flag(&all, "all-planners", "every planner");
+    table.add_common(&json);
+  }
+  bool parse(std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "automap-tool");
+    return table.parse(static_cast<int>(arguments.size()), arguments.data());
+  }
+};
+
+Error error_of(const std::vector<const char*>& arguments) {
+  Tool tool;
+  try {
+    tool.parse(arguments);
+  } catch (const Error& e) {
+    return e;
+  }
+  ADD_FAILURE() << "accepted";
+  return Error(ErrorKind::kInternal, "");
+}
+
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Environment() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+class ConfigFile {
+ public:
+  explicit ConfigFile(const std::string& text) : path_(testing::TempDir() + "automap-options-test.cfg") {
+    std::ofstream(path_) << text;
+  }
+  ~ConfigFile() { std::remove(path_.c_str()); }
+  const char* path() const { return path_.c_str(); }
+
+ private:
+  std::string path_;
+};
+
+TEST(Options, ReadsEveryType) {
+  Tool tool;
+  EXPECT_TRUE(tool.parse({"in.hlo",
+                          "--micro-batches",
+                          "8",
+                          "--planner=exact",
+                          "-o",
+                          "out.json",
+                          "--also",
+                          "a",
+                          "--also=b",
+                          "--seed",
+                          "-5",
+                          "--bytes=18446744073709551615",
+                          "--scale",
+                          "1e-1",
+                          "--time-limit",
+                          "500ms",
+                          "--memory",
+                          "off",
+                          "--all-planners",
+                          "--json"}));
+  EXPECT_EQ(tool.input, "in.hlo");
+  EXPECT_EQ(tool.micro_batches, 8);
+  EXPECT_EQ(tool.planner, "exact");
+  EXPECT_EQ(tool.output, "out.json");
+  EXPECT_EQ(tool.others, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(tool.seed, -5);
+  EXPECT_EQ(tool.bytes, UINT64_MAX);
+  EXPECT_DOUBLE_EQ(tool.scale, 0.1);
+  EXPECT_DOUBLE_EQ(tool.limit_s, 0.5);
+  EXPECT_FALSE(tool.memory);
+  EXPECT_TRUE(tool.all);
+  EXPECT_TRUE(tool.json);
+  EXPECT_EQ(tool.table.source_of("planner"), "flag");
+  EXPECT_EQ(tool.table.source_of("quiet"), "default");
+}
+
+TEST(Options, DefaultsStay) {
+  Tool tool;
+  EXPECT_TRUE(tool.parse({"-"}));
+  EXPECT_EQ(tool.input, "-");
+  EXPECT_EQ(tool.micro_batches, 16);
+  EXPECT_TRUE(tool.memory);
+}
+
+TEST(Options, MistakesAreNamedWithTheWayOut) {
+  struct Case {
+    std::vector<const char*> arguments;
+    const char* message;
+    const char* hint;
+  };
+  const Case cases[] = {
+      {{}, "missing INPUT", "automap-tool INPUT"},
+      {{"x", "y"}, "unexpected argument 'y'", "usage"},
+      {{"x", "--micro-batch", "3"}, "unknown option --micro-batch", "--micro-batches?"},
+      {{"x", "--plnaner", "auto"}, "unknown option --plnaner", "--planner?"},
+      {{"x", "--nothing-like-it"}, "unknown option", "--help"},
+      {{"x", "--micro-batches", "0"}, "found '0', expected a whole number from 1 to 1024", "--help"},
+      {{"x", "--micro-batches", "2000"}, "from 1 to 1024", ""},
+      {{"x", "--micro-batches", "3.5"}, "found '3.5'", ""},
+      {{"x", "--micro-batches", "99999999999999999999"}, "from 1 to 1024", ""},
+      {{"x", "--micro-batches", "7x"}, "found '7x'", ""},
+      {{"x", "--bytes", "-1"}, "found '-1'", ""},
+      {{"x", "--scale", "nan"}, "found 'nan'", ""},
+      {{"x", "--scale", "1.01"}, "from 0 to 1", ""},
+      {{"x", "--planner", "exakt"}, "one of auto, exact, local-search (did you mean 'exact'?)", ""},
+      {{"x", "--planner"}, "--planner needs a value", "auto, exact"},
+      {{"x", "-o"}, "--output needs a value: --output FILE", ""},
+      {{"x", "-o", ""}, "--output: the value is empty", ""},
+      {{"x", "--planner", "auto", "--planner", "exact"}, "given 2 times", ""},
+      {{"x", "--memory", "maybe"}, "expected on or off", ""},
+      {{"x", "--all-planners=yes"}, "takes no value", ""},
+      {{"x", "--time-limit", "2 parsecs"}, "a time such as 2s or 500ms", ""},
+      {{"x", "--time-limit", "-1s"}, "from 0 to 3600 seconds", ""},
+      {{"x", "--quiet", "--verbose"}, "contradict", ""},
+      {{"x", "--config", "/no/such/file"}, "/no/such/file", ""},
+  };
+  for (const Case& c : cases) {
+    const Error error = error_of(c.arguments);
+    EXPECT_NE(std::string(error.what()).find(c.message), std::string::npos) << error.what();
+    EXPECT_NE(error.hint().find(c.hint), std::string::npos) << error.what() << " / " << error.hint();
+    EXPECT_TRUE(error.kind() == ErrorKind::kUsage || error.kind() == ErrorKind::kIo);
+  }
+}
+
+TEST(Options, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
+  const ConfigFile file("micro_batches = 2\nplanner = exact  # as in the paper\nscale=0.25\n\n; note\nalso = a, b\n");
+  const Environment environment("AUTOMAP_TOOL_PLANNER", "local-search");
+  {
+    Tool tool;
+    EXPECT_TRUE(tool.parse({"x", "--config", file.path()}));
+    EXPECT_EQ(tool.micro_batches, 2);
+    EXPECT_EQ(tool.table.source_of("micro-batches"), std::string(file.path()) + ":1");
+    EXPECT_EQ(tool.planner, "local-search");
+    EXPECT_EQ(tool.table.source_of("planner"), "AUTOMAP_TOOL_PLANNER");
+    EXPECT_DOUBLE_EQ(tool.scale, 0.25);
+    EXPECT_EQ(tool.others, (std::vector<std::string>{"a", "b"}));
+  }
+  Tool tool;
+  EXPECT_TRUE(tool.parse({"x", "--config", file.path(), "--planner=auto"}));
+  EXPECT_EQ(tool.planner, "auto");
+}
+
+TEST(Options, ConfigFilesServeSeveralTools) {
+  const ConfigFile ini("[other]\nanything = 1\n[tool]\nmicro-batches = 3\n");
+  Tool tool;
+  EXPECT_TRUE(tool.parse({"x", "--config", ini.path()}));
+  EXPECT_EQ(tool.micro_batches, 3);
+  const ConfigFile json(
+      R"({"scale": 0.125, "memory": false, "also": ["p", "q"], "tool": {"micro_batches": 4, "time-limit": "30ms"},
+                            "other": {"anything": 1}})");
+  Tool second;
+  EXPECT_TRUE(second.parse({"x", "--config", json.path()}));
+  EXPECT_EQ(second.micro_batches, 4);
+  EXPECT_DOUBLE_EQ(second.scale, 0.125);
+  EXPECT_DOUBLE_EQ(second.limit_s, 0.03);
+  EXPECT_FALSE(second.memory);
+  EXPECT_EQ(second.others, (std::vector<std::string>{"p", "q"}));
+}
+
+TEST(Options, MistakesInFilesAndEnvironmentNameThePlace) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"micro-batches = 3\nplaner = exact\n", ".cfg:2: unknown option 'planer'"},
+      {"micro-batches = 0\n", ".cfg:1: micro-batches: found '0'"},
+      {"micro-batches\n", ".cfg:1: found 'micro-batches', expected key = value"},
+      {"scale = 0\nscale = 1\n", ".cfg:2: 'scale' is given twice"},
+      {"help = true\n", "unknown option 'help'"},
+      {"INPUT = x\n", "unknown option 'INPUT'"},
+      {"{\"micro-batches\": 3,}", "not valid JSON"},
+      {"{\"micro-batches\": null}", "micro-batches: found null"},
+      {"{\"planer\": \"auto\"}", "unknown option 'planer'"},
+  };
+  for (const auto& [text, message] : cases) {
+    const ConfigFile file(text);
+    const Error error = error_of({"x", "--config", file.path()});
+    EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+    EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
+  }
+  const Environment environment("AUTOMAP_TOOL_MICRO", "3");
+  const Error error = error_of({"x"});
+  EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+  EXPECT_NE(std::string(error.what()).find("AUTOMAP_TOOL_MICRO"), std::string::npos);
+  EXPECT_NE(error.hint().find("AUTOMAP_TOOL_MICRO_BATCHES"), std::string::npos);
+}
+
+TEST(Options, DumpedConfigurationReadsBackAsItself) {
+  Tool tool;
+  ASSERT_TRUE(tool.parse({"x", "--micro-batches", "9", "--time-limit", "250ms", "--memory=off", "--all-planners",
+                          "--also", "a", "--also", "b", "--planner", "exact", "--scale", "0.1"}));
+  const ConfigFile file(tool.table.config_text());
+  Tool again;
+  ASSERT_TRUE(again.parse({"x", "--config", file.path()}));
+  for (const std::string& name : tool.table.names()) {
+    if (name != "config") {
+      EXPECT_EQ(tool.table.value_of(name), again.table.value_of(name)) << name;
+    }
+  }
+}
+
+TEST(Options, HelpShowsExamplesFirstAndHidesTheRest) {
+  const Tool tool;
+  const std::string help = tool.table.help_text(false), all = tool.table.help_text(true);
+  EXPECT_LT(help.find("Examples:"), help.find("Usage:"));
+  EXPECT_EQ(help.find("--seed"), std::string::npos);
+  EXPECT_NE(all.find("--seed"), std::string::npos);
+  EXPECT_NE(help.find("--planner auto|exact|local-search"), std::string::npos);
+  EXPECT_NE(help.find("[16]"), std::string::npos);
+  EXPECT_NE(help.find("AUTOMAP_TOOL_"), std::string::npos);
+}
+
+TEST(Options, Durations) {
+  double seconds = -1;
+  EXPECT_TRUE(parse_duration("2s", &seconds) && seconds == 2);
+  EXPECT_TRUE(parse_duration("1.5m", &seconds) && seconds == 90);
+  EXPECT_TRUE(parse_duration("2 min", &seconds) && seconds == 120);
+  EXPECT_TRUE(parse_duration("1h", &seconds) && seconds == 3600);
+  EXPECT_TRUE(parse_duration("0.25", &seconds) && seconds == 0.25);
+  for (const char* wrong : {"", "s", "2x", "s2", "1e", "--3s", "nan", "inf"})
+    EXPECT_FALSE(parse_duration(wrong, &seconds)) << wrong;
+}
+
+}  // namespace
+}  // namespace automap

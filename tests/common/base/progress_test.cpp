@@ -1,0 +1,44 @@
+#include "common/base/progress.h"
+
+#include <gtest/gtest.h>
+
+namespace automap {
+namespace {
+
+TEST(Progress, OnATerminalOneLineAfterHalfASecondTenTimesASecond) {
+  double now = 100;
+  std::string out;
+  int writes = 0;
+  {
+    Progress progress(
+        "search", 5000000, "plans", [&] { return now; }, [&](const std::string& s) { out = s, ++writes; }, true);
+    for (int i = 0; i <= 200; ++i) {
+      now = 100 + i * 0.01;
+      progress.update(static_cast<std::uint64_t>(i) * 1000, "best 812 ms");
+      if (now < 100.49) {
+        EXPECT_EQ(writes, 0);
+      }
+    }
+    EXPECT_GE(writes, 10);
+    EXPECT_LE(writes, 17);
+    EXPECT_EQ(out.rfind("\r", 0), 0u);
+    EXPECT_NE(out.find("search  3 %  192k/5.00M plans  100k/s  ETA 00:48  best 812 ms"), std::string::npos) << out;
+  }
+  EXPECT_EQ(out, "\r\x1b[K");
+}
+
+TEST(Progress, ElsewhereAPlainLineEveryHalfMinute) {
+  double now = 0;
+  std::string out;
+  Progress progress(
+      "read", 0, "rows", [&] { return now; }, [&](const std::string& s) { out += s; }, false);
+  for (int i = 0; i <= 70; ++i) {
+    now = i;
+    progress.update(static_cast<std::uint64_t>(i));
+  }
+  progress.finish();
+  EXPECT_EQ(out, "read  30 rows  1/s\nread  60 rows  1/s\n");
+}
+
+}  // namespace
+}  // namespace automap
