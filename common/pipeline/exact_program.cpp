@@ -44,8 +44,9 @@ struct Terms {
 
 // The most a suffix may be at one state for a plan within the limit to be possible, over all ways to fill the front.
 struct Threshold {
-  double x = -kInfinity, xy = -kInfinity, p = -kInfinity, py = -kInfinity;
-  // Whatever stands in front makes at least P + `bottleneck` out of P, and hides at least `hidden` of Y.
+  double x = -kInfinity, xy = -kInfinity, p = -kInfinity, py = -kInfinity, xp = -kInfinity;
+  // Whatever stands in front makes at least P + `bottleneck` out of P, and a y up to `hidden` is lost behind what it
+  // drains and all-reduces itself.
   double bottleneck = kInfinity, hidden = kInfinity;
   bool alive() const { return x > -kInfinity; }
 };
@@ -84,6 +85,15 @@ struct GroupKind {
   }
 };
 
+// The groups that may start at one device cut, by kind.
+struct Fan {
+  int d = 0;
+  std::vector<GroupKind> kinds;
+  std::vector<int> end_of_kind;  // one group of the kind ends here
+  std::vector<int> kind_of_end;  // [d1]; -1: none
+  std::size_t first_row = 0;     // place of the first kind among the rows of all fans of the boundary
+};
+
 // How much of the room a label takes up, for a beam: 1 is all of it. Without a limit, its length.
 double strain(const Candidate& c, const Threshold& most) {
   if (most.x == kInfinity) return c.x + c.y;
@@ -107,6 +117,30 @@ class Program {
   ProgramOutput run();
 
  private:
+  struct StageCost {  // what a stage of one device group costs; work and weight are prefix sums at its known end
+    double work = 0, per_work = 0, weight = 0, ring_latency = 0, ring_per_byte = 0;
+  };
+  struct Best {
+    double x = -kInfinity, xy = -kInfinity, p = -kInfinity, py = -kInfinity, xp = -kInfinity;
+    double bottleneck = kInfinity, hidden = kInfinity;
+  };
+  struct Row {  // thresholds of all points
+    std::vector<double> x, xy, p, py, xp, bottleneck, hidden;
+    std::size_t first = 0, past = 0;  // all points that are alive lie within
+    void clear(std::size_t size) {
+      for (std::vector<double>* values : {&x, &xy, &p, &py, &xp}) values->assign(size, -kInfinity);
+      for (std::vector<double>* values : {&bottleneck, &hidden}) values->assign(size, kInfinity);
+      first = past = 0;
+    }
+  };
+  StageCost stage_cost(const DeviceGroup& group) const {
+    const double hops = group.size > 1 ? 2.0 * (group.size - 1) : 0;
+    StageCost cost;
+    cost.per_work = 1 / (group.size * group.speed);
+    cost.ring_latency = hops * group.ring_latency_ms;
+    cost.ring_per_byte = hops / group.size / group.ring_bytes_per_ms;
+    return cost;
+  }
   double limit(int stages) const { return in_.limit_ms[at(stages - in_.min_stages)]; }
   bool corridor() const { return !in_.boundary_device_cuts.empty(); }
   const std::vector<int>& device_cuts(int boundary) const {
@@ -115,22 +149,22 @@ class Program {
   GroupKind kind(int d0, int d1) const;
   // Where a point's thresholds lie among those of its boundary.
   std::size_t coarse_of(int point) const { return at(in_.coarse == nullptr ? point : in_.coarse_of[at(point)]) - 1; }
-  // Of a suffix of `length` stages that starts at the device cut and point at these places of its boundary's lists.
-  Threshold& threshold(int length, std::size_t device_place, std::size_t point_place) {
-    const std::size_t width =
-        corridor() ? in_.boundary_points[at(in_.max_stages - length - 1)].size() : coarse_.size() - 2;
-    return thresholds_[threshold_base_[at(length)] + device_place * width + point_place];
+  // Of suffixes of `length` stages that start at a fan's device cut with a first group of this kind, point by point.
+  Threshold* thresholds(int length, const Fan& fan, int kind) {
+    return &thresholds_[threshold_base_[at(length)] + (fan.first_row + at(kind)) * places(length)];
   }
-  Link best_link(int boundary, int d0, int d1) const;
+  std::size_t places(int length) const {
+    return corridor() ? in_.boundary_points[at(in_.max_stages - length - 1)].size() : coarse_.size() - 2;
+  }
+  const std::vector<Fan>& fans(int boundary) const { return fans_[corridor() ? at(boundary - 1) : 0]; }
+  void make_fans();
   // No suffix of `length` stages after `point` on the devices after d0 has a smaller x.
   double least_x(int length, int d0, double work) const;
   void make_thresholds();
   void thresholds_for(int stages);
-  void best_links();
+  Best best_front(const Row& from, std::size_t first, std::size_t last, const StageTerms& stage,
+                  const StageCost& cost) const;
   void extend(const Layer& from, Layer& to, int length, int boundary);
-  struct StageCost {
-    double work = 0, per_work = 0, weight = 0, ring_latency = 0, ring_per_byte = 0;
-  };
   template <bool kFull, bool kStalls>
   void evaluate(std::size_t begin, std::size_t size, const StageTerms& stage, const StageCost& cost,
                 const Threshold& most);
@@ -149,7 +183,7 @@ class Program {
   double slowest_ = kInfinity;
   std::vector<Threshold> thresholds_;
   std::vector<std::size_t> threshold_base_;  // [length]
-  std::vector<Link> best_link_;              // [d0][d1]: the best way from (d0, d1] to any group behind it
+  std::vector<std::vector<Fan>> fans_;       // [boundary - 1] of a corridor, else one for all boundaries
   std::vector<Step> steps_;
   std::vector<std::vector<Candidate>> buckets_;  // [point] while a list is made
   std::vector<std::pair<double, double>> stairs_;
@@ -179,7 +213,7 @@ void Program::evaluate(std::size_t begin, std::size_t size, const StageTerms& st
   const double laps_around = stage.in_flight - 1;
   const double start = cost.work, per_work = cost.per_work, weight = cost.weight;
   const double ring_latency = cost.ring_latency, ring_per_byte = cost.ring_per_byte;
-  const double most_x = most.x, most_p = most.p, most_xy = most.xy, most_py = most.py;
+  const double most_x = most.x, most_p = most.p, most_xy = most.xy, most_py = most.py, most_xp = most.xp;
   const auto larger = [](double a, double b) { return a < b ? b : a; };
   for (std::size_t q = 0; q < size; ++q) {
     const double t = larger(sw[q] - start, 0.0) * per_work;
@@ -198,11 +232,11 @@ void Program::evaluate(std::size_t begin, std::size_t size, const StageTerms& st
     const double bytes = sb[q] - weight;
     const double ring = bytes > 0 ? ring_latency + bytes * ring_per_byte : 0.0;
     const double y = larger(sy[q] - back * t, ring);
-    double left = most_x - x;
-    left = larger(-left, x + y - most_xy);
+    double left = larger(x - most_x, x + y - most_xy);
     if (kFull) {
       left = larger(left, p - most_p);
       left = larger(left, p + y - most_py);
+      left = larger(left, x + p - most_xp);
     }
     bx[q] = x;
     bp[q] = p;
@@ -223,8 +257,9 @@ inline void offer(std::vector<Candidate>& bucket, const Candidate& c) {
     best = c;
     return;
   }
+  const bool better = c.x + c.p + c.y < best.x + best.p + best.y;
   bucket.push_back(c);
-  if (c.x + c.p + c.y < best.x + best.p + best.y) std::swap(bucket.front(), bucket.back());
+  if (better) std::swap(bucket.front(), bucket.back());
 }
 
 GroupKind Program::kind(int d0, int d1) const {
@@ -239,50 +274,37 @@ GroupKind Program::kind(int d0, int d1) const {
   return kind;
 }
 
-void Program::best_links() {
-  if (corridor()) return;
-  best_link_.assign((at(devices_) + 1) * (at(devices_) + 1), Link());
-  std::vector<int> ends = in_.device_cuts;
-  ends.push_back(devices_);
-  for (std::size_t b = 0; b + 1 < ends.size(); ++b) {
-    // The groups behind that differ to those in front.
-    std::vector<int> behind;
-    GroupKind last_kind;
-    for (std::size_t c = b + 1; c < ends.size(); ++c) {
-      const GroupKind this_kind = kind(ends[b], ends[c]);
-      if (behind.empty() || last_kind < this_kind || this_kind < last_kind) behind.push_back(ends[c]);
-      last_kind = this_kind;
-    }
-    for (std::size_t a = 0; a <= b; ++a) {
-      const int d0 = a == 0 ? 0 : ends[a - 1];
-      Link best{kInfinity, 0};
-      for (int d2 : behind) {
-        const Link link = problem_.link(d0, ends[b], d2);
-        best.latency_ms = std::min(best.latency_ms, link.latency_ms);
-        best.bytes_per_ms = std::max(best.bytes_per_ms, link.bytes_per_ms);
+void Program::make_fans() {
+  const int boundaries = corridor() ? in_.max_stages - 1 : 1;
+  fans_.resize(at(boundaries));
+  for (int b = 1; b <= boundaries; ++b) {
+    std::size_t row = 0;
+    for (int d : device_cuts(b)) {
+      Fan fan;
+      fan.d = d;
+      fan.kind_of_end.assign(at(devices_) + 1, -1);
+      fan.first_row = row;
+      const auto take = [&](int end) {
+        if (end <= d) return;
+        const GroupKind this_kind = kind(d, end);
+        std::size_t k = 0;
+        while (k < fan.kinds.size() && (fan.kinds[k] < this_kind || this_kind < fan.kinds[k])) ++k;
+        if (k == fan.kinds.size()) {
+          fan.kinds.push_back(this_kind);
+          fan.end_of_kind.push_back(end);
+        }
+        fan.kind_of_end[at(end)] = static_cast<int>(k);
+      };
+      if (!corridor()) {
+        for (int end : in_.device_cuts) take(end);
+      } else if (b + 1 < in_.max_stages) {
+        for (int end : device_cuts(b + 1)) take(end);
       }
-      best_link_[at(d0) * (at(devices_) + 1) + at(ends[b])] = best;
+      if (!corridor() || b + 1 == in_.max_stages) take(devices_);
+      row += fan.kinds.size();
+      fans_[at(b - 1)].push_back(std::move(fan));
     }
   }
-}
-
-// The best way from (d0, d1] over `boundary` to any group that may follow.
-Link Program::best_link(int boundary, int d0, int d1) const {
-  if (!corridor()) return best_link_[at(d0) * (at(devices_) + 1) + at(d1)];
-  Link best{kInfinity, 0};
-  const auto take = [&](int d2) {
-    const Link link = problem_.link(d0, d1, d2);
-    best.latency_ms = std::min(best.latency_ms, link.latency_ms);
-    best.bytes_per_ms = std::max(best.bytes_per_ms, link.bytes_per_ms);
-  };
-  if (boundary + 1 == in_.max_stages) {
-    take(devices_);
-  } else {
-    for (int d2 : device_cuts(boundary + 1)) {
-      if (d2 > d1) take(d2);
-    }
-  }
-  return best;
 }
 
 // With tau the longest stage: every term of a stage of length tau counts it 1 + c times, and the other stages take
@@ -298,138 +320,172 @@ double Program::least_x(int length, int d0, double work) const {
   return std::max(least, std::min(spread, concentrated));
 }
 
-// Prefixes of k = 1..S-1 stages from the front: the most that the suffix behind each may be.
+// Prefixes of k = 1..S-1 stages from the front: the most that the suffix behind each may be. One row per device cut
+// that ends the prefix and kind of group that follows, so that every transfer is known.
 void Program::thresholds_for(int stages) {
   const int end = static_cast<int>(coarse_.size()) - 1;
   const std::size_t width = coarse_.size();
-  struct Row {
-    std::vector<double> x, xy, p, py, bottleneck;
-    std::vector<int> points;  // alive, ascending
-  };
-  const auto empty_row = [&] {
-    Row row;
-    row.x.assign(width, -kInfinity);
-    row.xy = row.p = row.py = row.x;
-    row.bottleneck.assign(width, kInfinity);
-    return row;
-  };
   const double most = limit(stages);
-  const double small_back = std::min(1 - terms_.phi, 0.5);
-  std::vector<Row> before(at(devices_) + 1), now(at(devices_) + 1);
-  before[0] = empty_row();
-  before[0].x[0] = before[0].xy[0] = before[0].p[0] = before[0].py[0] = most;
-  before[0].bottleneck[0] = 0;
-  before[0].points = {0};
-  std::vector<int> before_cuts = {0};
+  if (!(most > 0)) return;
+  const double whole_work = problem_.work_ms(0, problem_.num_instructions());
+  const double state_factor = problem_.options().state_factor;
+  const bool memory = problem_.options().memory;
   std::vector<int> all_points;
   if (!corridor()) {
     for (int i = 1; i < end; ++i) all_points.push_back(i);
   }
-  const double state_factor = problem_.options().state_factor;
+  std::vector<Row> before, now;
+  Row origin;
+  origin.clear(1);
+  origin.x[0] = origin.xy[0] = origin.p[0] = origin.py[0] = most;
+  origin.xp[0] = 2 * most;
+  origin.bottleneck[0] = origin.hidden[0] = 0;
+  origin.past = 1;
   for (int k = 1; k < stages; ++k) {
     const StageTerms stage = terms_.stage(problem_, in_.schedule, stages - k);
     const std::vector<int>& points = corridor() ? in_.boundary_points[at(k - 1)] : all_points;
-    const double stall_weight = 1 / (1 + stage.laps),
-                 stall_work = (terms_.steady - stage.laps * stage.in_flight) * stall_weight;
-    std::size_t device_place = 0;
-    for (int d1 : device_cuts(k)) {
-      Row& row = now[at(d1)];
-      row.points.clear();
-      if (row.x.empty()) row = empty_row();
-      std::fill(row.x.begin(), row.x.end(), -kInfinity);
-      for (int d0 : before_cuts) {
-        const Row& from = before[at(d0)];
-        if (d0 >= d1 || from.points.empty()) continue;
+    const std::vector<Fan>& ends = fans(k);
+    now.resize(ends.empty() ? 0 : ends.back().first_row + ends.back().kinds.size());
+    for (const Fan& fan : ends) {
+      const int d1 = fan.d;
+      for (std::size_t c = 0; c < fan.kinds.size(); ++c) now[fan.first_row + c].clear(width);
+      const std::size_t starts = k == 1 ? 1 : fans(k - 1).size();
+      for (std::size_t start = 0; start < starts; ++start) {
+        int d0 = 0;
+        const Row* row_before = &origin;
+        if (k > 1) {
+          const Fan& from_fan = fans(k - 1)[start];
+          d0 = from_fan.d;
+          if (d0 >= d1 || from_fan.kind_of_end[at(d1)] < 0) continue;
+          row_before = &before[from_fan.first_row + at(from_fan.kind_of_end[at(d1)])];
+        }
+        const Row& from = *row_before;
+        if (from.first == from.past) continue;
         if (stop_.now()) return;
         const DeviceGroup& group = problem_.group(d0, d1);
-        const Link link = best_link(k, d0, d1);
-        if (link.bytes_per_ms <= 0) continue;
-        const double per_work = 1 / (group.size * group.speed);
-        const double per_byte = 1 / link.bytes_per_ms;
-        const bool memory = problem_.options().memory;
-        std::size_t first = 0, past = 0;  // the points in front that may start the stage
-        const std::size_t count = from.points.size();
+        StageCost cost = stage_cost(group);
+        const double per_work = cost.per_work;
+        const double longest_work = most / (terms_.micro_batches * per_work) * (1 + 1e-12);
+        std::size_t first = from.first, past = from.first;  // the points in front that may start the stage
+        std::size_t valued = from.first;                    // those that leave it a variable
         for (int i : points) {
           const double work = coarse_.work_low[at(i)];
-          while (past < count && (from.points[past] < i || (from.points[past] == i && coarse_.several(at(i))))) ++past;
-          while (first < past) {
-            const int j = from.points[first];
-            const double t = std::max(0.0, work - coarse_.work_high[at(j)]) * per_work;
-            const bool too_long = terms_.micro_batches * t > from.x[at(j)];
-            const bool too_large =
-                memory && state_factor * std::max(0.0, coarse_.weight_low[at(i)] - coarse_.weight_high[at(j)]) +
-                                  std::max(0.0, coarse_.stash_low[at(i)] - coarse_.stash_high[at(j)]) *
-                                      stage.in_flight / group.size >
-                              group.capacity_bytes;
-            // Both only grow with i, so j is lost for good; later points may still be long, which the loop below sees.
-            if (!too_long && !too_large) break;
+          while (past < from.past && (past < at(i) || (past == at(i) && coarse_.several(at(i))))) ++past;
+          std::size_t last = past;
+          if (in_.needs_variable) {
+            while (valued < past && coarse_.variables_low[valued] < coarse_.variables_high[at(i)]) ++valued;
+            last = valued;
+          }
+          while (first < last &&
+                 (work - coarse_.work_high[first] > longest_work ||
+                  (memory && state_factor * std::max(0.0, coarse_.weight_low[at(i)] - coarse_.weight_high[first]) +
+                                     std::max(0.0, coarse_.stash_low[at(i)] - coarse_.stash_high[first]) *
+                                         stage.in_flight / group.size >
+                                 group.capacity_bytes))) {
             ++first;
           }
-          double bx = -kInfinity, bxy = -kInfinity, bp = -kInfinity, bpy = -kInfinity, bb = kInfinity;
+          if (first >= last) continue;
+          cost.work = work;
+          cost.weight = coarse_.weight_low[at(i)];
+          const Best best = best_front(from, first, last, stage, cost);
+          if (!(best.x > 0)) continue;
           const double bytes = coarse_.activation[at(i)];
-          const double t = bytes > 0 ? link.latency_ms + bytes * per_byte : 0;
-          for (std::size_t q = past; q-- > first;) {
-            const std::size_t j = at(from.points[q]);
-            const double stage_ms = std::max(0.0, work - coarse_.work_high[j]) * per_work;
-            const double room = from.x[j];
-            if (terms_.micro_batches * stage_ms > room || stage_ms + (terms_.micro_batches + 1) * t > room) continue;
-            if (in_.needs_variable && coarse_.variables_high[at(i)] <= coarse_.variables_low[j]) continue;
-            bx = std::max(bx, room - stage_ms);
-            bxy = std::max(bxy, from.xy[j] - terms_.phi * stage_ms);
-            double p = std::min(from.p[j] - stage_ms, room - stage_ms - stage.first * stage_ms);
-            if (stage.stalls) p = std::min(p, room * stall_weight - stall_work * stage_ms - stage_ms);
-            bp = std::max(bp, p);
-            bpy = std::max(bpy, std::min(from.py[j] - terms_.phi * stage_ms,
-                                         from.xy[j] - terms_.phi * stage_ms - stage.first * stage_ms));
-            bb = std::min(bb, std::max(from.bottleneck[j], stage.first * stage_ms));
+          for (std::size_t c = 0; c < fan.kinds.size(); ++c) {
+            const Link link = problem_.link(d0, d1, fan.end_of_kind[c]);
+            const double t = bytes > 0 ? link.latency_ms + bytes / link.bytes_per_ms : 0;
+            if ((terms_.micro_batches + 1) * t > best.x) continue;
+            Row& row = now[fan.first_row + c];
+            const std::size_t at_i = at(i);
+            row.x[at_i] = std::max(row.x[at_i], best.x - 2 * t);
+            row.xy[at_i] = std::max(row.xy[at_i], best.xy - t);
+            row.p[at_i] = std::max(row.p[at_i], best.p - 2 * t);
+            row.py[at_i] = std::max(row.py[at_i], best.py - t);
+            row.xp[at_i] = std::max(row.xp[at_i], best.xp - 4 * t);
+            row.bottleneck[at_i] = std::min(row.bottleneck[at_i], best.bottleneck);
+            row.hidden[at_i] = std::min(row.hidden[at_i], best.hidden + t);
           }
-          if (bx == -kInfinity) continue;
-          if (row.x[at(i)] == -kInfinity) {
-            row.xy[at(i)] = row.p[at(i)] = row.py[at(i)] = -kInfinity;
-            row.bottleneck[at(i)] = kInfinity;
-          }
-          row.x[at(i)] = std::max(row.x[at(i)], bx - 2 * t);
-          row.xy[at(i)] = std::max(row.xy[at(i)], bxy - t);
-          row.p[at(i)] = std::max(row.p[at(i)], bp - 2 * t);
-          row.py[at(i)] = std::max(row.py[at(i)], bpy - t);
-          row.bottleneck[at(i)] = std::min(row.bottleneck[at(i)], bb);
         }
       }
-      for (std::size_t place = 0; place < points.size(); ++place) {
-        const int i = points[place];
-        const double rest = problem_.work_ms(0, problem_.num_instructions()) - coarse_.work_high[at(i)];
-        const double least = least_x(stages - k, d1, rest) * (1 - 1e-12);
-        if (!(row.x[at(i)] > 0) || row.x[at(i)] < least || row.xy[at(i)] < least) {
-          row.x[at(i)] = -kInfinity;
-          continue;
+      for (std::size_t c = 0; c < fan.kinds.size(); ++c) {
+        Row& row = now[fan.first_row + c];
+        Threshold* const merged_row = thresholds(stages - k, fan, static_cast<int>(c));
+        for (std::size_t place = 0; place < points.size(); ++place) {
+          const std::size_t i = at(points[place]);
+          if (row.x[i] == -kInfinity) continue;
+          const double least = least_x(stages - k, d1, whole_work - coarse_.work_high[i]) * (1 - 1e-12);
+          if (row.x[i] < least || row.xy[i] < least) {
+            row.x[i] = -kInfinity;
+            continue;
+          }
+          if (row.first == row.past) row.first = i;
+          row.past = i + 1;
+          Threshold& merged = merged_row[place];
+          merged.x = std::max(merged.x, row.x[i]);
+          merged.xy = std::max(merged.xy, row.xy[i]);
+          merged.p = terms_.full ? std::max(merged.p, row.p[i]) : kInfinity;
+          merged.py = terms_.full ? std::max(merged.py, row.py[i]) : kInfinity;
+          merged.xp = terms_.full ? std::max(merged.xp, row.xp[i]) : kInfinity;
+          merged.bottleneck = terms_.full ? std::min(merged.bottleneck, row.bottleneck[i]) : 0;
+          merged.hidden = std::min(merged.hidden, row.hidden[i] * (1 - 1e-12));
         }
-        row.points.push_back(i);
-        Threshold& merged = threshold(stages - k, device_place, place);
-        merged.x = std::max(merged.x, row.x[at(i)]);
-        merged.xy = std::max(merged.xy, row.xy[at(i)]);
-        merged.p = terms_.full ? std::max(merged.p, row.p[at(i)]) : kInfinity;
-        merged.py = terms_.full ? std::max(merged.py, row.py[at(i)]) : kInfinity;
-        merged.bottleneck = terms_.full ? std::min(merged.bottleneck, row.bottleneck[at(i)]) : 0;
-        const double pass = most < kInfinity ? most - row.x[at(i)] : 0;
-        merged.hidden = std::min(merged.hidden, small_back * pass);
       }
-      ++device_place;
     }
     std::swap(before, now);
-    before_cuts = device_cuts(k);
   }
 }
 
+// Over the starts first..last-1 of a stage that ends with cost.work done: the most that may follow. The all-reduce of
+// the stage is hidden by what drains in front of it only, so U - (pass in front) - (its rest) is xy - its all-reduce.
+Program::Best Program::best_front(const Row& from, std::size_t first, std::size_t last, const StageTerms& stage,
+                                  const StageCost& cost) const {
+  const double micro_batches = terms_.micro_batches, phi = terms_.phi, back = 1 - terms_.phi, term = stage.first;
+  // Without stalls these make the term one that never binds: room - T.
+  const double stall_weight = stage.stalls ? 1 / (1 + stage.laps) : 1;
+  const double stall_work = stage.stalls ? (terms_.steady - stage.laps * stage.in_flight) * stall_weight : 0;
+  const double* const __restrict x = from.x.data();
+  const double* const __restrict xy = from.xy.data();
+  const double* const __restrict p = from.p.data();
+  const double* const __restrict py = from.py.data();
+  const double* const __restrict xp = from.xp.data();
+  const double* const __restrict bottleneck = from.bottleneck.data();
+  const double* const __restrict hidden = from.hidden.data();
+  const double* const __restrict work_high = coarse_.work_high.data();
+  const double* const __restrict weight_high = coarse_.weight_high.data();
+  const auto larger = [](double a, double b) { return a < b ? b : a; };
+  const auto smaller = [](double a, double b) { return b < a ? b : a; };
+  Best best;
+  for (std::size_t j = first; j < last; ++j) {
+    const double t = larger(0.0, cost.work - work_high[j]) * cost.per_work;
+    if (!(micro_batches * t <= x[j])) continue;
+    const double bytes = cost.weight - weight_high[j];
+    const double ring = bytes > 0 ? cost.ring_latency + bytes * cost.ring_per_byte : 0;
+    const double room = smaller(x[j], xy[j] - ring);
+    const double next = room - t;
+    const double forward = phi * t;
+    const double stall = x[j] * stall_weight - stall_work * t - t;
+    const double long_stage = smaller(next - term * t, stall);
+    const double after = smaller(smaller(p[j], py[j] - ring) - t, long_stage);
+    best.x = larger(best.x, next);
+    best.xy = larger(best.xy, xy[j] - forward);
+    best.p = larger(best.p, after);
+    best.py = larger(best.py, smaller(py[j], xy[j] - term * t) - forward);
+    best.xp = larger(best.xp, smaller(xp[j] - 2 * t, next + long_stage));
+    best.bottleneck = smaller(best.bottleneck, larger(bottleneck[j], term * t));
+    best.hidden = smaller(best.hidden, larger(hidden[j], ring) + back * t);
+  }
+  return best;
+}
+
 void Program::make_thresholds() {
+  make_fans();
   std::size_t total = 0;
   threshold_base_.assign(at(in_.max_stages), 0);
   for (int length = 1; length < in_.max_stages; ++length) {
     threshold_base_[at(length)] = total;
-    total += device_cuts(in_.max_stages - length).size() *
-             (corridor() ? in_.boundary_points[at(in_.max_stages - length - 1)].size() : coarse_.size() - 2);
+    const std::vector<Fan>& all = fans(in_.max_stages - length);
+    if (!all.empty()) total += (all.back().first_row + all.back().kinds.size()) * places(length);
   }
   thresholds_.assign(total, Threshold());
-  best_links();
   for (int stages = std::max(2, in_.min_stages); stages <= in_.max_stages; ++stages) thresholds_for(stages);
 }
 
@@ -482,39 +538,38 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
   }
   std::vector<int> alive;
   std::vector<const Threshold*> most_at;
-  std::vector<std::pair<GroupKind, int>> groups;  // kind of (d0, d1], list
+  std::vector<std::pair<int, int>> groups;  // kind of (d0, d1], list
   buckets_.resize(points_.size());
-  const std::vector<int>& starts = device_cuts(boundary);
-  for (std::size_t device_place = 0; device_place < starts.size(); ++device_place) {
-    const int d0 = starts[device_place];
-    alive.clear();
-    most_at.clear();
-    if (corridor()) {
-      const std::vector<int>& points = in_.boundary_points[at(boundary - 1)];
-      for (std::size_t place = 0; place < points.size(); ++place) {
-        const Threshold& most = threshold(length, device_place, place);
-        if (!most.alive()) continue;
-        alive.push_back(points[place]);
-        most_at.push_back(&most);
-      }
-    } else {
-      for (int i = 1; i < last_; ++i) {
-        const Threshold& most = threshold(length, device_place, coarse_of(i));
-        if (!most.alive()) continue;
-        alive.push_back(i);
-        most_at.push_back(&most);
-      }
-    }
-    if (alive.empty()) continue;
+  for (const Fan& fan : fans(boundary)) {
+    const int d0 = fan.d;
     groups.clear();
     for (std::size_t l = 0; l < from.lists.size(); ++l) {
-      if (from.lists[l].d0 > d0) groups.emplace_back(kind(d0, from.lists[l].d0), static_cast<int>(l));
+      const int end = from.lists[l].d0;
+      if (end > d0 && fan.kind_of_end[at(end)] >= 0) groups.emplace_back(fan.kind_of_end[at(end)], static_cast<int>(l));
     }
     std::sort(groups.begin(), groups.end());
     for (std::size_t g = 0; g < groups.size();) {
-      const GroupKind this_kind = groups[g].first;
+      const int this_kind = groups[g].first;
+      const Threshold* const row = thresholds(length, fan, this_kind);
+      alive.clear();
+      most_at.clear();
+      if (corridor()) {
+        const std::vector<int>& points = in_.boundary_points[at(boundary - 1)];
+        for (std::size_t place = 0; place < points.size(); ++place) {
+          if (!row[place].alive()) continue;
+          alive.push_back(points[place]);
+          most_at.push_back(&row[place]);
+        }
+      } else {
+        for (int i = 1; i < last_; ++i) {
+          if (!row[coarse_of(i)].alive()) continue;
+          alive.push_back(i);
+          most_at.push_back(&row[coarse_of(i)]);
+        }
+      }
       int d1 = 0;
-      for (; g < groups.size() && !(this_kind < groups[g].first); ++g) {
+      for (; g < groups.size() && groups[g].first == this_kind; ++g) {
+        if (alive.empty()) continue;
         if (stop_.now()) return;
         const LabelList& list = from.lists[at(groups[g].second)];
         d1 = list.d0;
@@ -529,12 +584,8 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
         if (point_.size() < size_before) point_.resize(size_before);
         if (id_.size() < size_before) id_.resize(size_before);
         const int* const all_points = from.point.data() + list.begin;
-        const double per_work = 1 / (group.size * group.speed);
-        const double hops = group.size > 1 ? 2.0 * (group.size - 1) : 0;
-        StageCost cost;
-        cost.per_work = per_work;
-        cost.ring_latency = hops * group.ring_latency_ms;
-        cost.ring_per_byte = hops / group.size / group.ring_bytes_per_ms;
+        StageCost cost = stage_cost(group);
+        const double per_work = cost.per_work;
         // The most that x, p and x + y may be once the stage's work up to the label's point is added, for any start of
         // the stage: labels above need not be tried start by start.
         std::size_t kept = 0, reached = 0;
