@@ -3,13 +3,14 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "common/graph/graph.h"
 
 namespace automap::graph {
 
 enum class HloForm { kText, kProtoJson, kAstJson, kProtoBinary };
-const char* to_string(HloForm form);
+const char* to_string(HloForm form);  // "text", "proto-json", "ast-json", "proto"
 
 struct HloModule {
   Graph graph;
@@ -20,6 +21,10 @@ struct HloModule {
 // `source` names the input in errors ("model.hlo", "<stdin>").
 // Throws Error(kData): source:line:column, what was found, what was expected.
 HloModule read_hlo(std::string bytes, const std::string& source);
+// The two halves of read_hlo, for tools that time them. `bytes` are already expanded.
+// Throws Error(kData) for what is no HLO at all (empty, MLIR, a text protobuf, other binary data), with what to do.
+HloForm detect_hlo_form(std::string_view bytes, const std::string& source);
+Graph read_hlo_as(HloForm form, std::string bytes, const std::string& source);
 // Reads `path` ("-" = standard input). Throws Error(kIo) when it cannot be read.
 HloModule load_hlo(const std::string& path);
 
