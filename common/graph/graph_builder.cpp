@@ -135,8 +135,10 @@ GraphBuilder::GraphBuilder(std::string source) : source_name_(std::move(source))
 std::string_view GraphBuilder::adopt(std::string text) {
   AM_CHECK(graph_.source_ == nullptr);
   graph_.source_ = std::make_unique<std::string>(std::move(text));
-  // Some 200 bytes of text per instruction are usual. Growing is cheap enough for the rest.
-  const std::size_t guess = std::min<std::size_t>(graph_.source_->size() / 250 + 8, std::size_t{1} << 20);
+  // One instruction per line is usual; a text of empty lines must not reserve the earth.
+  const std::string& source = *graph_.source_;
+  const std::size_t lines = scan::count_byte('\n', source.data(), source.data() + source.size());
+  const std::size_t guess = std::min(lines, source.size() / 64) + 8;
   graph_.instructions_.reserve(guess);
   graph_.attributes_.reserve(guess * 2);
   graph_.operands_.reserve(guess * 2);
@@ -304,14 +306,14 @@ ShapeId GraphBuilder::array_from_text(std::string_view type_name, std::string_vi
   }
   text.push_back(']');
   if (shape.is_array()) {
-    std::int64_t elements = 1, nonzero = 1, bits = 0;
-    for (const std::int64_t d : shape.dims) {
-      elements = d == 0 || elements == 0 ? 0 : elements;
-      if (d != 0 && __builtin_mul_overflow(nonzero, d, &nonzero)) {
-        fail(where, "the shape " + quoted(where) + " has more than 2^63 elements");
-      }
+    std::int64_t elements = 1, bits = 0;
+    bool overflow = false;
+    for (const std::int64_t d : shape.dims) overflow = __builtin_mul_overflow(elements, d, &elements) || overflow;
+    if (std::find(shape.dims.begin(), shape.dims.end(), 0) != shape.dims.end()) {
+      elements = 0;
+    } else if (overflow) {
+      fail(where, "the shape " + quoted(where) + " has more than 2^63 elements");
     }
-    if (elements != 0) elements = nonzero;
     if (__builtin_mul_overflow(elements, std::int64_t{shape.bits}, &bits)) {
       fail(where, "the shape " + quoted(where) + " has more than 2^63 bits");
     }

@@ -52,8 +52,8 @@
   X(kCopy, "copy")                                       \
   X(kCopyDone, "copy-done")                              \
   X(kCopyStart, "copy-start")                            \
-  X(kCosine, "cosine")                                   \
   X(kCosh, "cosh")                                       \
+  X(kCosine, "cosine")                                   \
   X(kCountLeadingZeros, "count-leading-zeros")           \
   X(kCustomCall, "custom-call")                          \
   X(kDivide, "divide")                                   \

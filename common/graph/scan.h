@@ -145,6 +145,20 @@ const char* skip_balanced(const char* p, const char* const end) {
   return nullptr;
 }
 
+inline std::size_t count_byte(char c, const char* p, const char* const end) {
+  std::size_t count = 0;
+#if defined(__SSE2__)
+  const __m128i wanted = _mm_set1_epi8(c);
+  for (; end - p >= 16; p += 16) {
+    const __m128i block = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    count += static_cast<std::size_t>(
+        __builtin_popcount(static_cast<unsigned>(_mm_movemask_epi8(_mm_cmpeq_epi8(block, wanted)))));
+  }
+#endif
+  for (; p < end; ++p) count += *p == c ? 1 : 0;
+  return count;
+}
+
 inline std::uint64_t load64(const char* p) {
   std::uint64_t v = 0;
   std::memcpy(&v, p, 8);
@@ -166,7 +180,7 @@ inline std::uint64_t hash(std::string_view s) {
   };
   const char* p = s.data();
   const std::size_t n = s.size();
-  std::uint64_t a = 0, b = 0, seed = k0 ^ n;
+  std::uint64_t a = 0, b = 0, seed = k0 * (n + 1);
   if (n >= 8) {
     for (std::size_t i = 0; i + 16 < n; i += 16) seed = mix(load64(p + i) ^ k1, load64(p + i + 8) ^ seed);
     if (n > 16) {
