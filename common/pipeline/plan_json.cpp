@@ -54,6 +54,14 @@ class ObjectReader {
     for (const Json& item : array(key)) out.push_back(integer_of(item, key, smallest, largest));
     return out;
   }
+  std::vector<std::string> texts(const char* key) const {
+    std::vector<std::string> out;
+    for (const Json& item : array(key)) {
+      if (!item.is_string()) wrong(key, item, "strings");
+      out.push_back(item.get<std::string>());
+    }
+    return out;
+  }
   // Finite and not negative: every quantity of a plan is a time, a size or a share.
   double number(const char* key) const {
     const Json& value = at(key);
@@ -200,6 +208,16 @@ std::string to_json_text(const PlanDocument& document) {
     limits.push_back(
         {{"kind", limit.kind}, {"stage", limit.stage}, {"ms", limit.ms}, {"share", limit.share}, {"text", limit.text}});
   }
+  Json layer_split = nullptr;
+  if (document.layer_split) {
+    const LayerSplit& split = *document.layer_split;
+    layer_split = {{"split_before", split.split_before},
+                   {"layers_per_stage", split.layers_per_stage},
+                   {"cuts", split.cuts},
+                   {"step_ms", split.step_ms},
+                   {"simulated_step_ms", split.simulated_step_ms},
+                   {"infeasible", or_null(split.infeasible)}};
+  }
   const bool bounded = document.lower_bound_ms > 0;
   const Json json = {{"schema", kSchemaPrefix + std::to_string(kVersion)},
                      {"kind", "pipeline"},
@@ -225,6 +243,7 @@ std::string to_json_text(const PlanDocument& document) {
                      {"planning_ms", document.planning_ms},
                      {"cut_by_time", document.cut_by_time},
                      {"alternatives", alternatives},
+                     {"layer_split", layer_split},
                      {"warnings", document.warnings},
                      {"provenance", document.provenance}};
   // Names come from the input and may hold any bytes.
@@ -301,11 +320,20 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
                                  limit.number("share"), limit.text("text")});
     }
   }
-  if (reader.has("warnings")) {
-    for (const Json& item : reader.array("warnings")) {
-      if (item.is_string()) document.warnings.push_back(item.get<std::string>());
-    }
+  if (reader.has("layer_split")) {
+    const ObjectReader split(reader.at("layer_split"), reader.where("layer_split"));
+    LayerSplit& out = document.layer_split.emplace();
+    out.split_before = split.texts("split_before");
+    out.cuts = split.integers("cuts", 1, document.num_instructions - 1);
+    out.step_ms = split.number("step_ms");
+    out.simulated_step_ms = split.number("simulated_step_ms");
+    out.infeasible = split.text_or_empty("infeasible");
+    const Json& stacks = split.at("layers_per_stage");
+    const ObjectReader layers(stacks, split.where("layers_per_stage"));
+    for (const auto& [stack, counts] : stacks.items())
+      out.layers_per_stage[stack] = layers.integers(stack.c_str(), 0, kMany);
   }
+  if (reader.has("warnings")) document.warnings = reader.texts("warnings");
   const Json& provenance = reader.at("provenance");
   ObjectReader(provenance, reader.where("provenance"));
   for (const auto& [key, value] : provenance.items()) {

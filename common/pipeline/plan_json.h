@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,15 @@ struct PlanLimitText {
   std::string text;
 };
 
+// The same plan with its cuts moved to the nearest starts of layers.
+struct LayerSplit {
+  std::vector<std::string> split_before;                     // [S-1] the layer each later stage starts with
+  std::map<std::string, std::vector<int>> layers_per_stage;  // numbered stack -> [S] layers of it in each stage
+  std::vector<int> cuts;                                     // [S-1]
+  double step_ms = 0, simulated_step_ms = 0;
+  std::string infeasible;  // why this plan would not fit; empty when it does
+};
+
 struct PlanDocument {
   std::string model, cluster;
   int micro_batches = 0;
@@ -59,6 +69,7 @@ struct PlanDocument {
   bool cut_by_time = false;  // a time limit or an interrupt ended the search
   std::vector<PlanAlternative> alternatives;
   std::vector<PlanLimitText> limits;
+  std::optional<LayerSplit> layer_split;
   std::vector<std::string> warnings;
   // What the plan was made from: version, git, model_sha256, options, ... as text.
   std::map<std::string, std::string> provenance;

@@ -1,0 +1,171 @@
+#include "infer/report.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/text_table.h"
+
+namespace automap::infer {
+namespace {
+
+using pipeline::LayerSplit;
+using pipeline::PlanAlternative;
+using pipeline::PlanDocument;
+using pipeline::PlanStage;
+using pipeline::Problem;
+using Align = TextTable::Align;
+
+constexpr int kLayerWidth = 26;
+constexpr std::size_t kRunnersUp = 3;
+
+std::string plural(long long count, const std::string& noun) {
+  return format_count(count) + " " + noun + (count == 1 ? "" : noun.back() == 'h' ? "es" : "s");
+}
+
+std::string span_text(int first, int last) {
+  return first == last ? std::to_string(first) : std::to_string(first) + "-" + std::to_string(last);
+}
+
+// Signed change against this plan: "+1.2 %", "same".
+std::string change(double other_ms, double this_ms) {
+  const double ratio = other_ms / this_ms - 1;
+  if (std::fabs(ratio) < 5e-5) return "same";
+  return (ratio > 0 ? "+" : "") + format_percent(ratio);
+}
+
+std::string layers_text(const PlanStage& stage) {
+  if (stage.first_layer.empty() && stage.last_layer.empty()) return stage.first_name;
+  if (stage.first_layer == stage.last_layer) return shorten(stage.first_layer, kLayerWidth);
+  return shorten(stage.first_layer, kLayerWidth) + " .. " + shorten(stage.last_layer, kLayerWidth);
+}
+
+std::string stage_table(const PlanDocument& document, const Problem& problem) {
+  const bool layers = std::any_of(document.stages.begin(), document.stages.end(),
+                                  [](const PlanStage& s) { return !s.first_layer.empty() || !s.first_name.empty(); });
+  std::vector<TextTable::Column> columns = {{"stage"}};
+  if (layers) columns.push_back({"layers", Align::kLeft});
+  for (const char* title : {"instructions", "devices"}) columns.push_back({title, Align::kLeft});
+  for (const char* title : {"compute", "transfer", "all-reduce"}) columns.push_back({title});
+  columns.push_back({"memory per device", Align::kLeft});
+  TextTable table(columns);
+  int number = 0;
+  for (const PlanStage& stage : document.stages) {
+    const int last_device = stage.first_device + stage.devices - 1;
+    const int first_server = problem.server_of_device(stage.first_device - 1) + 1;
+    const int last_server = problem.server_of_device(last_device - 1) + 1;
+    std::vector<std::string> row = {std::to_string(++number)};
+    if (layers) row.push_back(layers_text(stage));
+    row.push_back(span_text(stage.first_instruction, stage.last_instruction));
+    row.push_back(std::to_string(stage.devices) + " (" + span_text(stage.first_device, last_device) + ", server" +
+                  (first_server == last_server ? " " : "s ") + span_text(first_server, last_server) + ")");
+    row.push_back(format_ms(stage.compute_ms));
+    row.push_back(stage.transfer_ms > 0 ? format_ms(stage.transfer_ms) : "-");
+    row.push_back(stage.allreduce_ms > 0 ? format_ms(stage.allreduce_ms) : "-");
+    row.push_back(format_bytes(stage.memory_bytes) + " of " + format_bytes(stage.capacity_bytes) + ", " +
+                  format_percent(stage.memory_bytes / stage.capacity_bytes));
+    table.add_row(row);
+  }
+  return table.render("  ") +
+         "  compute and transfer per micro-batch (forward + backward; one way), all-reduce once per step\n";
+}
+
+std::string other_planners(const PlanDocument& document, bool all) {
+  const bool simulated = document.objective == "simulated";
+  const auto length = [&](const PlanAlternative& a) { return simulated ? a.simulated_step_ms : a.step_ms; };
+  const double own = simulated ? document.simulated_step_ms : document.step_ms;
+  std::vector<PlanAlternative> others = document.alternatives;
+  std::stable_sort(others.begin(), others.end(), [&](const auto& a, const auto& b) { return length(a) < length(b); });
+  if (!all && others.size() > kRunnersUp) {
+    // Data parallelism is what people would do without us: always shown.
+    for (std::size_t i = kRunnersUp; i < others.size(); ++i) {
+      if (others[i].planner == "data-parallel") std::swap(others[i], others[kRunnersUp - 1]);
+    }
+    others.resize(kRunnersUp);
+    std::stable_sort(others.begin(), others.end(), [&](const auto& a, const auto& b) { return length(a) < length(b); });
+  }
+  if (others.empty()) return "";
+  TextTable table({{"planner", Align::kLeft}, {"stages"}, {"simulated"}, {"V"}, {"longer"}, {"planned in"}});
+  for (const PlanAlternative& other : others) {
+    table.add_row({other.planner, std::to_string(other.stages), format_ms(other.simulated_step_ms),
+                   format_ms(other.step_ms), change(length(other), own), format_ms(other.planning_ms)});
+  }
+  return std::string(all ? "All planners, each at its best" : "Other planners at their best") + "\n" +
+         table.render("  ");
+}
+
+std::string python_name(std::string layer) {
+  std::replace(layer.begin(), layer.end(), '/', '.');
+  return layer;
+}
+
+std::string layer_split_text(const PlanDocument& document) {
+  const LayerSplit& split = *document.layer_split;
+  std::string out = "Cut at whole layers: ";
+  out += split.cuts == document.plan.cuts ? "this very plan\n"
+                                          : format_ms(split.simulated_step_ms) + " simulated (" +
+                                                change(split.simulated_step_ms, document.simulated_step_ms) + "), V " +
+                                                format_ms(split.step_ms) + "\n";
+  if (!split.infeasible.empty()) out += "  but it does not fit: " + split.infeasible + "\n";
+  for (const auto& [stack, counts] : split.layers_per_stage) {
+    out += "  layers of " + (stack.empty() ? "the stack" : stack) + " per stage: ";
+    for (std::size_t s = 0; s < counts.size(); ++s) out += (s ? ", " : "") + std::to_string(counts[s]);
+    out += "\n";
+  }
+  out += "  for torch.distributed.pipelining (names as in the HLO; add your module's prefix):\n    split_spec = {";
+  for (std::size_t s = 0; s < split.split_before.size(); ++s) {
+    out += (s ? ",\n                  " : "") + std::string("\"") + python_name(split.split_before[s]) +
+           "\": SplitPoint.BEGINNING";
+  }
+  return out + "}\n";
+}
+
+std::string instruction_split_text(const PlanDocument& document) {
+  std::string out = "Cut after instructions";
+  for (std::size_t s = 0; s + 1 < document.stages.size(); ++s) {
+    const PlanStage& stage = document.stages[s];
+    out += (s ? ", " : " ") + std::to_string(stage.last_instruction) +
+           (stage.last_name.empty() ? "" : " (" + stage.last_name + ")");
+  }
+  return out + "\n";
+}
+
+}  // namespace
+
+std::string report_text(const PlanDocument& document, const Problem& problem, const ReportOptions& options) {
+  const int stages = document.plan.num_stages();
+  std::string out = (document.model.empty() ? "model" : document.model) + " on " + document.cluster + ": ";
+  out += stages == 1 ? "data parallel (1 stage)" : plural(stages, "pipeline stage");
+  out += " on " + plural(document.num_devices, "device") + ", " + plural(document.micro_batches, "micro-batch") +
+         " per step, schedule " + to_string(document.plan.schedule) + "\n\n";
+  out += stage_table(document, problem) + "\n";
+
+  out += "Step time    " + format_ms(document.simulated_step_ms) + " simulated event by event; V (closed form) " +
+         format_ms(document.step_ms) + "\n";
+  if (options.micro_batch_size > 0 && document.simulated_step_ms > 0) {
+    const double samples = options.micro_batch_size * document.micro_batches;
+    out += "             " + format_number(samples / document.simulated_step_ms * 1e3) + " samples/s in steps of " +
+           format_number(samples) + "\n";
+  }
+  if (document.lower_bound_ms > 0) {
+    out += "Lower bound  " + format_ms(document.lower_bound_ms) + " on V of every plan allowed, whatever its cuts (" +
+           document.lower_bound_method + "); this plan is " +
+           (document.gap < 5e-5 ? "optimal" : "at most " + format_percent(document.gap) + " above the best") + "\n";
+  } else {
+    out += "Lower bound  none was computed in the time\n";
+  }
+  out += "Planned by   " + document.planner + " in " + format_ms(document.planning_ms) + ", judged by " +
+         (document.objective == "simulated" ? "simulation" : "V") + "\n";
+
+  if (!document.limits.empty()) {
+    out += "Limited by";
+    for (std::size_t i = 0; i < document.limits.size(); ++i) {
+      out += (i ? "             " : "   ") + document.limits[i].text + "\n";
+    }
+  }
+  const std::string others = other_planners(document, options.all_planners);
+  if (!others.empty()) out += "\n" + others;
+  if (stages > 1) out += "\n" + (document.layer_split ? layer_split_text(document) : instruction_split_text(document));
+  return out;
+}
+
+}  // namespace automap::infer

@@ -1,0 +1,21 @@
+// The answer of automap-infer in words and tables for people.
+#pragma once
+
+#include <string>
+
+#include "common/pipeline/plan_json.h"
+#include "common/pipeline/problem.h"
+
+namespace automap::infer {
+
+struct ReportOptions {
+  bool all_planners = false;    // a line for every planner instead of the runners-up
+  int max_stages = 16;          // what the lower bound speaks about
+  double micro_batch_size = 0;  // samples; 0: unknown, no throughput
+};
+
+// Ends with a newline. `problem` is the one the document was made from.
+std::string report_text(const pipeline::PlanDocument& document, const pipeline::Problem& problem,
+                        const ReportOptions& options);
+
+}  // namespace automap::infer
