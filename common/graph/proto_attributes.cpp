@@ -965,6 +965,7 @@ std::string stack_tables(const StackFrameIndexProto& index) {
     out += std::to_string(k + 1) + " {file_location_id=" + std::to_string(f.file_location_id) +
            " parent_frame_id=" + std::to_string(f.parent_frame_id + 1) + "}\n";
   }
+  out.pop_back();
   return out;
 }
 
