@@ -87,7 +87,10 @@ Hdf5Reader::Hdf5Reader(std::string_view bytes, std::string source) : source_(std
       H5Pset_file_image(access.get(), const_cast<char*>(bytes.data()), bytes.size()) < 0) {
     throw Error(ErrorKind::kInternal, source_ + ": HDF5 refuses a file image" + library_reason());
   }
-  file_ = Hdf5Handle(H5Fopen(source_.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
+  // The library wants a name that no file has, and takes equal names for one file.
+  static int count = 0;
+  const std::string name = "/dev/null/image" + std::to_string(++count);
+  file_ = Hdf5Handle(H5Fopen(name.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
   if (!file_.valid()) {
     fail_data(source_, "not a whole HDF5 file: truncated or damaged" + library_reason());
   }

@@ -1,0 +1,352 @@
+#include "common/io/profile_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <random>
+
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/io/hdf5.h"
+
+namespace automap::io {
+namespace {
+
+using pipeline::Profile;
+using testing::HasSubstr;
+
+// A folder that goes away with the test.
+class ProfileFile : public testing::Test {
+ protected:
+  ProfileFile() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "automap-profile-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~ProfileFile() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path(name), std::ios::binary) << bytes;
+    return path(name);
+  }
+  // Nothing half written: no temporary file left behind.
+  std::size_t files() const {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
+  }
+
+  std::filesystem::path folder_;
+};
+
+Profile sample() {
+  Profile profile;
+  profile.model = "model, with \\ \"quotes\"\nand lines ";
+  profile.device = "v100-16gb";
+  profile.micro_batch_size = 16;
+  profile.forward_fraction = 1.0 / 3.0;
+  profile.source_sha256 = "00ff";
+  profile.c_ms = {0.1, 1e-300, 123456.789012345678, 0};
+  profile.a_bytes = {4096, 1e18, 0, 0};
+  profile.w_bytes = {0, 3, 1.0 / 7.0, std::numeric_limits<double>::max()};
+  profile.stash_bytes = {0, std::numeric_limits<double>::denorm_min(), 5, 6};
+  profile.name = {"dot.1", "", "a,b", "x\"y"};
+  profile.op_name = {"params['wte']['embedding']", "line\nbreak\r\n", " blanks ", "# not a comment"};
+  profile.layer = {"h/0", "h/1", "Schicht \xc3\xbc", "\t"};
+  return profile;
+}
+
+void expect_equal(const Profile& a, const Profile& b) {
+  EXPECT_EQ(a.model, b.model);
+  EXPECT_EQ(a.device, b.device);
+  EXPECT_EQ(a.micro_batch_size, b.micro_batch_size);
+  EXPECT_EQ(a.forward_fraction, b.forward_fraction);
+  EXPECT_EQ(a.source_sha256, b.source_sha256);
+  EXPECT_EQ(a.c_ms, b.c_ms);
+  EXPECT_EQ(a.a_bytes, b.a_bytes);
+  EXPECT_EQ(a.w_bytes, b.w_bytes);
+  EXPECT_EQ(a.stash_bytes, b.stash_bytes);
+  EXPECT_EQ(a.name, b.name);
+  EXPECT_EQ(a.op_name, b.op_name);
+  EXPECT_EQ(a.layer, b.layer);
+}
+
+// The error that `action` throws.
+Error error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error";
+  return Error(ErrorKind::kInternal, "");
+}
+
+std::string gzip(const std::string& bytes) {
+  z_stream stream{};
+  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(bytes.size() + 1024, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+TEST_F(ProfileFile, RoundTripsAreExact) {
+  for (const char* name : {"p.h5", "p.hdf5", "p.csv"}) {
+    save_profile(path(name), sample());
+    expect_equal(load_profile(path(name)), sample());
+    Profile plain = sample();
+    plain.name.clear();
+    plain.op_name.clear();
+    plain.layer.clear();
+    plain.model.clear();
+    save_profile(path(name), plain);  // replaces the file
+    expect_equal(load_profile(path(name)), plain);
+  }
+  EXPECT_EQ(files(), 3u);
+}
+
+TEST_F(ProfileFile, RandomRoundTripsAreExact) {
+  std::mt19937_64 random(11);
+  for (int round = 0; round < 50; ++round) {
+    Profile profile;
+    const std::size_t n = 2 + random() % 40;
+    const auto number = [&] {
+      double value = 0;
+      do {
+        const std::uint64_t bits = random() >> 1;  // any non-negative double
+        static_assert(sizeof bits == sizeof value);
+        std::copy_n(reinterpret_cast<const char*>(&bits), sizeof bits, reinterpret_cast<char*>(&value));
+      } while (!std::isfinite(value) || value > 1e300);
+      return value;
+    };
+    const auto text = [&] {
+      std::string value;
+      for (std::size_t i = random() % 6; i > 0; --i) value += "ab,\"\n\r #=\t;'"[random() % 12];
+      return value;
+    };
+    for (std::size_t i = 0; i < n; ++i) {
+      profile.c_ms.push_back(number());
+      profile.a_bytes.push_back(number());
+      profile.w_bytes.push_back(number());
+      profile.stash_bytes.push_back(number());
+      profile.name.push_back(text());
+      profile.layer.push_back(text());
+    }
+    profile.device = text();
+    profile.forward_fraction = 0.25;
+    expect_equal(read_profile(to_csv(profile), "memory.csv"), profile);
+    save_profile(path("p.h5"), profile);
+    expect_equal(load_profile(path("p.h5")), profile);
+  }
+}
+
+TEST_F(ProfileFile, FormIsToldByContent) {
+  save_profile(path("p.h5"), sample());
+  std::filesystem::rename(path("p.h5"), path("p.csv"));
+  expect_equal(load_profile(path("p.csv")), sample());
+  expect_equal(load_profile(write("p.gz", gzip(to_csv(sample())))), sample());
+  expect_equal(load_profile(write("h5.gz", gzip(read_file(path("p.csv"))))), sample());
+  EXPECT_EQ(detect_profile(to_csv(sample())), ProfileForm::kCsv);
+  EXPECT_EQ(detect_profile("a_bytes,c_ms\n"), ProfileForm::kCsv);
+  EXPECT_EQ(detect_profile("\n# free text\nlayer,c_ms\n"), ProfileForm::kCsv);
+  EXPECT_EQ(detect_profile("node1 -- x -- forward_compute_time=1"), ProfileForm::kPipedream);
+  EXPECT_EQ(detect_profile(read_file(path("p.csv"))), ProfileForm::kHdf5);
+  for (const char* other : {"", "HloModule m\n", "{\"hloModule\":{}}", "some text\n"}) {
+    EXPECT_FALSE(detect_profile(other).has_value()) << other;
+  }
+}
+
+TEST_F(ProfileFile, CsvByHand) {
+  const Profile profile = read_profile(
+      "\xef\xbb\xbf# a free comment\r\n# forward_fraction = 0.4\r\n\r\nlayer, c_ms ,a_bytes,w_bytes,stash_bytes\r\n"
+      "a,1, 2,3,4\r\n\r\n\"b, c\" ,5,6,7,8",
+      "hand.csv");
+  EXPECT_EQ(profile.forward_fraction, 0.4);
+  EXPECT_EQ(profile.c_ms, (std::vector<double>{1, 5}));
+  EXPECT_EQ(profile.stash_bytes, (std::vector<double>{4, 8}));
+  EXPECT_EQ(profile.layer, (std::vector<std::string>{"a", "b, c"}));
+  EXPECT_TRUE(profile.name.empty());
+}
+
+TEST_F(ProfileFile, CsvErrorsNameTheLine) {
+  const std::string header = "c_ms,a_bytes,w_bytes,stash_bytes\n";
+  const struct {
+    std::string text, line, what;
+  } cases[] = {
+      {header + "1,2,3,4\n1,nan,3,4\n", ":3: ", "a_bytes: found 'nan'"},
+      {header + "1,2,3,4\n-1,2,3,4\n", ":3: ", "c_ms: found '-1'"},
+      {header + "1,2,3,4\n1,inf,3,4\n", ":3: ", "finite"},
+      {header + "1,2,3,4\n1,2,3\n", ":3: ", "found 3 fields, expected 4"},
+      {header + "1,2,3,4\n1,two,3,4\n", ":3: ", "expected a number"},
+      {header + "1,2,,4\n", ":2: ", "w_bytes: found ''"},
+      {header + "1e999,2,3,4\n", ":2: ", "c_ms"},
+      {"c_ms,a_bytes,w_bytes\n1,2,3\n", ":1: ", "stash_bytes is missing"},
+      {"c_ms,c_ms,a_bytes,w_bytes,stash_bytes\n", ":1: ", "twice"},
+      {"c_ms,colour\n", ":1: ", "unknown column 'colour'"},
+      {"name," + header + "\"open,1,2,3,4\n1,2,3,4\n", ":2: ", "never closed"},
+      {"name," + header + "\"a\nb\",1,2,3,4\n\"c\" d,1,2,3,4\n", ":4: ", "expected a comma"},
+      {"# schema = automap.profile/2\n" + header, ":1: ", "newer"},
+      {"# forward_fraction = many\n" + header, ":1: ", "forward_fraction"},
+      {"# schema = automap.profile/1\n", ":1: ", "no header"},
+  };
+  for (const auto& c : cases) {
+    const Error error = error_of([&] { read_profile(c.text, "bad.csv"); });
+    EXPECT_EQ(error.kind(), ErrorKind::kData) << c.text;
+    EXPECT_THAT(error.what(), HasSubstr("bad.csv" + c.line)) << c.text;
+    EXPECT_THAT(error.what(), HasSubstr(c.what)) << c.text;
+  }
+}
+
+TEST_F(ProfileFile, OneInstructionIsRefused) {
+  const Error error = error_of([] { read_profile("c_ms,a_bytes,w_bytes,stash_bytes\n1,2,3,4\n", "one.csv"); });
+  EXPECT_EQ(error.kind(), ErrorKind::kData);
+  EXPECT_THAT(error.what(), HasSubstr("at least 2"));
+  Profile one = sample();
+  for (auto* column : {&one.c_ms, &one.a_bytes, &one.w_bytes, &one.stash_bytes}) column->resize(1);
+  one.name.clear();
+  one.op_name.clear();
+  one.layer.clear();
+  EXPECT_EQ(error_of([&] { save_profile(path("one.h5"), one); }).kind(), ErrorKind::kData);
+  EXPECT_EQ(files(), 0u);
+}
+
+TEST_F(ProfileFile, NanAndNegativeAreRefusedOnBothSides) {
+  for (const double bad : {std::nan(""), -1.0, std::numeric_limits<double>::infinity()}) {
+    Profile profile = sample();
+    profile.a_bytes[2] = bad;
+    for (const char* name : {"p.h5", "p.csv"}) {
+      EXPECT_EQ(error_of([&] { save_profile(path(name), profile); }).kind(), ErrorKind::kData);
+    }
+    Hdf5Writer writer(path("raw.h5"), "raw.h5");
+    writer.write_attribute("schema", std::string("automap.profile/1"));
+    writer.write_doubles("c_ms", profile.c_ms);
+    writer.write_doubles("a_bytes", profile.a_bytes);
+    writer.write_doubles("w_bytes", profile.w_bytes);
+    writer.write_doubles("stash_bytes", profile.stash_bytes);
+    writer.close();
+    const Error error = error_of([&] { load_profile(path("raw.h5")); });
+    EXPECT_EQ(error.kind(), ErrorKind::kData);
+    EXPECT_THAT(error.what(), HasSubstr("a_bytes"));
+    EXPECT_THAT(error.what(), HasSubstr("instruction 3"));
+  }
+}
+
+TEST_F(ProfileFile, TruncatedAndDamagedHdf5) {
+  save_profile(path("p.h5"), sample());
+  const std::string whole = read_file(path("p.h5"));
+  for (std::size_t length = 8; length < whole.size(); length += std::max<std::size_t>(1, whole.size() / 61)) {
+    const Error error = error_of([&] { read_profile(whole.substr(0, length), "cut.h5"); });
+    EXPECT_EQ(error.kind(), ErrorKind::kData) << length;
+    EXPECT_THAT(error.what(), HasSubstr("cut.h5"));
+  }
+}
+
+TEST_F(ProfileFile, Hdf5OfAnotherMaking) {
+  const std::vector<double> four = {1, 2, 3, 4};
+  const auto made = [&](const std::function<void(Hdf5Writer&)>& make) {
+    Hdf5Writer writer(path("made.h5"), "made.h5");
+    make(writer);
+    writer.close();
+    return std::string(error_of([&] { load_profile(path("made.h5")); }).what());
+  };
+  EXPECT_THAT(made([&](Hdf5Writer& w) { w.write_doubles("c_ms", four); }), HasSubstr("schema"));
+  EXPECT_THAT(made([&](Hdf5Writer& w) { w.write_attribute("schema", std::string("automap.caw/1")); }),
+              HasSubstr("automap.caw/1"));
+  EXPECT_THAT(made([&](Hdf5Writer& w) { w.write_attribute("schema", std::string("automap.profile/2")); }),
+              HasSubstr("newer"));
+  EXPECT_THAT(made([&](Hdf5Writer& w) {
+                w.write_attribute("schema", std::string("automap.profile/1"));
+                w.write_attribute("version", std::int64_t{3});
+              }),
+              HasSubstr("automap.profile/3"));
+  EXPECT_THAT(made([&](Hdf5Writer& w) { w.write_attribute("schema", 1.0); }), HasSubstr("attribute schema"));
+  EXPECT_THAT(made([&](Hdf5Writer& w) {
+                w.write_attribute("schema", std::string("automap.profile/1"));
+                w.write_doubles("c_ms", four);
+              }),
+              HasSubstr("/a_bytes is missing"));
+  EXPECT_THAT(made([&](Hdf5Writer& w) {
+                w.write_attribute("schema", std::string("automap.profile/1"));
+                w.write_strings("c_ms", {"1", "2"});
+              }),
+              HasSubstr("/c_ms: found strings, expected numbers"));
+  EXPECT_THAT(made([&](Hdf5Writer& w) {
+                w.write_attribute("schema", std::string("automap.profile/1"));
+                for (const char* name : {"c_ms", "a_bytes", "w_bytes", "stash_bytes"}) w.write_doubles(name, four);
+                w.write_doubles("layer", four);
+              }),
+              HasSubstr("/layer: found floating-point numbers, expected strings"));
+  EXPECT_THAT(made([&](Hdf5Writer& w) {
+                w.write_attribute("schema", std::string("automap.profile/1"));
+                for (const char* name : {"c_ms", "a_bytes", "w_bytes"}) w.write_doubles(name, four);
+                w.write_doubles("stash_bytes", {1, 2});
+              }),
+              HasSubstr("stash_bytes has 2 values where c_ms has 4"));
+}
+
+TEST_F(ProfileFile, Hdf5DatasetOfAnotherRank) {
+  save_profile(path("p.h5"), sample());
+  const Hdf5Handle file(H5Fopen(path("p.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+  ASSERT_TRUE(file.valid());
+  ASSERT_GE(H5Ldelete(file.get(), "a_bytes", H5P_DEFAULT), 0);
+  const hsize_t dims[] = {2, 2};
+  {
+    const Hdf5Handle space(H5Screate_simple(2, dims, nullptr), H5Sclose);
+    const Hdf5Handle dataset(
+        H5Dcreate2(file.get(), "a_bytes", H5T_IEEE_F64LE, space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+        H5Dclose);
+    ASSERT_TRUE(dataset.valid());
+  }
+  ASSERT_GE(H5Fflush(file.get(), H5F_SCOPE_GLOBAL), 0);
+  EXPECT_THAT(error_of([&] { load_profile(path("p.h5")); }).what(),
+              HasSubstr("/a_bytes: found 2 dimensions, expected 1"));
+}
+
+TEST_F(ProfileFile, UnreadableAndUnwritablePaths) {
+  EXPECT_EQ(error_of([&] { load_profile(path("absent.h5")); }).kind(), ErrorKind::kIo);
+  EXPECT_EQ(error_of([&] { load_profile(folder_.string()); }).kind(), ErrorKind::kIo);
+  EXPECT_EQ(error_of([&] { save_profile(path("no/such/folder.h5"), sample()); }).kind(), ErrorKind::kIo);
+  EXPECT_EQ(error_of([&] { save_profile(path("p.txt"), sample()); }).kind(), ErrorKind::kUsage);
+  const Error empty = error_of([&] { load_profile(write("empty", "")); });
+  EXPECT_EQ(empty.kind(), ErrorKind::kData);
+  EXPECT_THAT(empty.what(), HasSubstr("empty"));
+  EXPECT_THAT(error_of([&] { load_profile(write("garbage", std::string(100, '\x01'))); }).what(),
+              HasSubstr("not a profile"));
+}
+
+TEST_F(ProfileFile, FullDisk) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
+  for (const char* name : {"full.h5", "full.csv"}) {
+    std::filesystem::create_symlink("/dev/full", path(name));
+    const Error error = error_of([&] { save_profile(path(name), sample()); });
+    EXPECT_EQ(error.kind(), ErrorKind::kIo);
+    EXPECT_THAT(error.what(), HasSubstr(name));
+  }
+  EXPECT_EQ(files(), 2u);  // the two links
+}
+
+TEST_F(ProfileFile, StandardInput) {
+  save_profile(path("p.h5"), sample());
+  // Only this process's descriptor 0 is changed, and put back.
+  const int saved = dup(0);
+  ASSERT_NE(freopen(path("p.h5").c_str(), "rb", stdin), nullptr);
+  expect_equal(load_profile("-"), sample());
+  ASSERT_GE(dup2(saved, 0), 0);
+  close(saved);
+}
+
+}  // namespace
+}  // namespace automap::io
