@@ -153,7 +153,6 @@ class Analysis {
         used[r] = true;
       }
     }
-    const std::size_t by_flow = candidates.size();
     keep_self_dependent(inputs, &candidates);
     // A weight that was paired with an average of it, or with nothing.
     std::vector<bool> chosen(inputs.size(), false);
@@ -193,8 +192,15 @@ class Analysis {
     }
     keep_self_dependent(inputs, &copies);
     // Copies alone: the module may return bare gradients, or be an inference module whose results look like inputs.
-    const bool bare = by_flow == 0 || candidates.empty();
-    if (bare && !reads_twice(inputs, copies)) copies.clear();
+    const bool bare = candidates.empty();
+    if (bare) {
+      // Some frameworks return gradients in the order they are made, so the order of the results is one guess only.
+      std::vector<Candidate> mirrored;
+      for (const auto& [input, result] : pair_by_depth(inputs, core, paired)) mirrored.push_back({input, result});
+      keep_self_dependent(inputs, &mirrored);
+      if (mirrored.size() > copies.size()) copies = std::move(mirrored);
+      if (!reads_twice(inputs, copies)) copies.clear();
+    }
     // Beside found variables a few chance matches of inputs are no copies: they come as a whole.
     if (!bare && copies.size() < std::max<std::size_t>(1, candidates.size() / 4)) copies.clear();
     for (const Candidate& c : copies) candidates.push_back(c);
@@ -207,11 +213,63 @@ class Analysis {
       if (input.gradient == kNone) input.gradient = updates_[static_cast<std::size_t>(c.result)].sources.front();
       step->variables.push_back(c.input);
     }
-    (void)by_flow;
     step->variables_found_by = copies.empty() ? "the results that a gradient updates, by data flow"
                                : bare ? "the results that are gradients, paired with the parameters by order and shape"
                                       : "the results that a gradient updates, by data flow; copies of them by aliases, "
                                         "order and shape";
+  }
+
+  // Bare gradients: the earlier a weight is used, the later its gradient is made. Among inputs and results of one shape
+  // (only where there are as many of the one as of the other) the first-used input goes with the deepest result.
+  std::vector<std::pair<std::int32_t, std::int32_t>> pair_by_depth(const std::vector<EntryInput>& inputs,
+                                                                   const Marks& core,
+                                                                   const std::vector<bool>& paired) const {
+    std::vector<std::int32_t> depth(n(), 0);
+    for (NodeId id = 0; id < flow_->size(); ++id) {
+      for (const NodeId operand : flow_->operands(id)) {
+        auto& d = depth[static_cast<std::size_t>(id)];
+        d = std::max(d, depth[static_cast<std::size_t>(operand)] + 1);
+      }
+    }
+    struct Item {
+      std::int32_t depth, index;
+    };
+    std::unordered_map<ShapeId, std::pair<std::vector<Item>, std::vector<Item>>> by_shape;
+    for (std::size_t k = 0; k < inputs.size(); ++k) {
+      const NodeId node = inputs[k].node;
+      if (paired[k] || !core[static_cast<std::size_t>(node)] || !is_float(flow_->shape(node))) continue;
+      std::int32_t first = -1;
+      std::vector<NodeId> queue{node};
+      for (std::size_t at = 0; at < queue.size() && queue.size() < 64; ++at) {
+        for (const NodeId user : flow_->users(queue[at])) {
+          if (is_movement(*flow_, user)) {
+            queue.push_back(user);
+          } else if (first < 0 || depth[static_cast<std::size_t>(user)] < first) {
+            first = depth[static_cast<std::size_t>(user)];
+          }
+        }
+      }
+      if (first >= 0) by_shape[flow_->node(node).shape].first.push_back({first, static_cast<std::int32_t>(k)});
+    }
+    std::vector<std::pair<std::int32_t, std::int32_t>> out;
+    std::set<NodeId> seen;
+    for (std::size_t r = 0; r < updates_.size(); ++r) {
+      const NodeId leaf = flow_->results()[r];
+      if (updates_[r].input != kNone || updates_[r].sources.empty() || !seen.insert(leaf).second) continue;
+      by_shape[flow_->node(leaf).shape].second.push_back(
+          {depth[static_cast<std::size_t>(leaf)], static_cast<std::int32_t>(r)});
+    }
+    for (auto& [shape, lists] : by_shape) {
+      if (lists.first.size() != lists.second.size()) continue;
+      std::stable_sort(lists.first.begin(), lists.first.end(),
+                       [](const Item& a, const Item& b) { return a.depth < b.depth; });
+      std::stable_sort(lists.second.begin(), lists.second.end(),
+                       [](const Item& a, const Item& b) { return a.depth > b.depth; });
+      for (std::size_t i = 0; i < lists.first.size(); ++i)
+        out.emplace_back(lists.first[i].index, lists.second[i].index);
+    }
+    std::sort(out.begin(), out.end());
+    return out;
   }
 
   // For requested variables: pairs by data flow, then aliases, then order and shape.
@@ -584,7 +642,17 @@ class Analysis {
     for (NodeId id = 0; id < flow_->size(); ++id) {
       const auto i = static_cast<std::size_t>(id);
       if (!region[i]) continue;
-      back[i] = seed[i];
+      back[i] = back[i] || seed[i];
+      const FlowNode& node = flow_->node(id);
+      if (node.opcode == Opcode::kOptBarrier && node.leaf == 0) {
+        // What is recomputed waits at a barrier for the gradient that comes in.
+        bool any = false;
+        NodeId end_of_barrier = id;
+        for (; end_of_barrier < flow_->size() && is_same_barrier(id, end_of_barrier); ++end_of_barrier)
+          any = any || back[static_cast<std::size_t>(flow_->operands(end_of_barrier)[0])];
+        for (NodeId element = id; any && element < end_of_barrier; ++element)
+          back[static_cast<std::size_t>(element)] = true;
+      }
       for (const NodeId operand : flow_->operands(id)) {
         const auto o = static_cast<std::size_t>(operand);
         if (region[o] && back[o]) back[i] = true;
@@ -681,8 +749,17 @@ class Analysis {
     for (std::size_t r = 0; r < updates_.size(); ++r) {
       if (updates_[r].input != kNone) result_of.emplace(updates_[r].input, static_cast<std::int32_t>(r));
     }
-    // The batch is what the integer inputs (token ids, labels) agree on, else what most inputs do.
-    const std::int64_t batch = guess_batch(inputs, result_of, reads);
+    const std::int64_t batch = guess_batch(*step, result_of, reads);
+    step->batch = batch;
+    // A training step that reads few arrays it does not update reads data, not frozen weights.
+    int unpaired = 0;
+    for (std::size_t k = 0; k < inputs.size(); ++k) {
+      const Shape& shape = flow_->shape(inputs[k].node);
+      if (is_float(shape) && shape.num_elements > 1 && !is_variable[k] &&
+          result_of.count(static_cast<std::int32_t>(k)) == 0 && reads[static_cast<std::size_t>(inputs[k].node)])
+        ++unpaired;
+    }
+    const bool all_data = step->training && batch == 0 && unpaired <= 8;
     for (std::size_t k = 0; k < inputs.size(); ++k) {
       EntryInput& input = inputs[k];
       const auto node = static_cast<std::size_t>(input.node);
@@ -715,7 +792,7 @@ class Analysis {
         input.role = handed_on ? InputRole::kState : InputRole::kStepInput;
         continue;
       }
-      const bool as_batch = batch > 0 && !shape.dims.empty() && shape.dims[0] == batch;
+      const bool as_batch = all_data || (batch > 0 && !shape.dims.empty() && shape.dims[0] == batch);
       const bool named_weight = is_weight_name(input.name);
       input.role = handed_on || named_weight || !as_batch ? InputRole::kFrozen : InputRole::kStepInput;
     }
@@ -726,29 +803,35 @@ class Analysis {
            name.find("batch_stats") != std::string::npos;
   }
 
-  std::int64_t guess_batch(const std::vector<EntryInput>& inputs,
-                           const std::unordered_map<std::int32_t, std::int32_t>& result_of, const Marks& reads) const {
-    for (const bool integers : {true, false}) {
-      std::unordered_map<std::int64_t, int> votes;
-      for (std::size_t k = 0; k < inputs.size(); ++k) {
-        const Shape& shape = flow_->shape(inputs[k].node);
-        if (result_of.count(static_cast<std::int32_t>(k)) != 0 || !shape.is_array() || shape.dims.empty()) continue;
-        if (is_float(shape) == integers || !reads[static_cast<std::size_t>(inputs[k].node)]) continue;
-        // A random key is u32[2] or u32[4].
-        if (integers && shape.type == ElementType::kU32 && shape.dims.size() == 1 && shape.dims[0] <= 4) continue;
-        ++votes[shape.dims[0]];
-      }
-      std::int64_t batch = 0;
-      int most = 0;
-      for (const auto& [dimension, count] : votes) {
-        if (count > most || (count == most && dimension > batch)) {
-          most = count;
-          batch = dimension;
-        }
-      }
-      if (batch > 0) return batch;
+  // The leading dimension of the step's data: what the integer inputs (token ids, labels) agree on; else, of an
+  // inference module, what its results do. 0: unknown.
+  std::int64_t guess_batch(const TrainingStep& step, const std::unordered_map<std::int32_t, std::int32_t>& result_of,
+                           const Marks& reads) const {
+    std::unordered_map<std::int64_t, int> votes;
+    for (std::size_t k = 0; k < step.inputs.size(); ++k) {
+      const NodeId node = step.inputs[k].node;
+      const Shape& shape = flow_->shape(node);
+      if (result_of.count(static_cast<std::int32_t>(k)) != 0 || !shape.is_array() || shape.dims.empty()) continue;
+      if (is_float(shape) || !reads[static_cast<std::size_t>(node)]) continue;
+      // A random key is u32[2] or u32[4].
+      if (shape.type == ElementType::kU32 && shape.dims.size() == 1 && shape.dims[0] <= 4) continue;
+      ++votes[shape.dims[0]];
     }
-    return 0;
+    if (votes.empty() && !step.training) {
+      for (const NodeId leaf : flow_->results()) {
+        const Shape& shape = flow_->shape(leaf);
+        if (shape.is_array() && !shape.dims.empty()) ++votes[shape.dims[0]];
+      }
+    }
+    std::int64_t batch = 0;
+    int most = 0;
+    for (const auto& [dimension, count] : votes) {
+      if (count > most || (count == most && dimension > batch)) {
+        most = count;
+        batch = dimension;
+      }
+    }
+    return batch;
   }
 
   void describe(TrainingStep* step) {

@@ -39,6 +39,7 @@ struct TrainingStep {
   bool training = false;                // false: an inference module
   std::int32_t loss_result = kNone;     // the result leaf that is the loss; kNone when it is not returned
   NodeId loss_node = kNone;
+  std::int64_t batch = 0;  // leading dimension of the step's data; 0 when unknown
   // "metadata" when op_names decided or confirmed the variables, else "dataflow".
   std::string split;
   // How each thing was found, one sentence each, for people.

@@ -271,6 +271,10 @@ class Walker {
       return update;
     }
     ++epoch_;
+    if (!is_float(shape)) {
+      walk_integers(leaf, &update);
+      return update;
+    }
     waiting_ = 0;
     push(leaf, 0);
     bool only = true;  // no source yet: a node that is alone on the way is passed by everything
@@ -302,6 +306,28 @@ class Walker {
   }
 
  private:
+  // Counters and the like: only for their pair.
+  void walk_integers(NodeId leaf, ResultUpdate* update) {
+    std::vector<std::pair<NodeId, int>> queue{{leaf, 0}};
+    for (std::size_t at = 0; at < queue.size() && queue.size() < 64; ++at) {
+      const auto [id, distance] = queue[at];
+      const std::int32_t input = input_of_[static_cast<std::size_t>(id)];
+      if (input != kNone) {
+        update->candidates.emplace_back(input, distance);
+        continue;
+      }
+      const Opcode opcode = flow_.node(id).opcode;
+      if (!is_elementwise(opcode) && opcode != Opcode::kConditional && !is_movement(flow_, id)) continue;
+      for (const NodeId operand : flow_.operands(id)) {
+        if (flow_.node(operand).shape == flow_.node(leaf).shape &&
+            stamp_[static_cast<std::size_t>(operand)] != epoch_) {
+          stamp_[static_cast<std::size_t>(operand)] = epoch_;
+          queue.emplace_back(operand, distance + 1);
+        }
+      }
+    }
+  }
+
   // Every operation inside is one element of the result from the same element of the operands.
   bool is_light_fusion(InstructionId id) {
     if (graph_.instruction(id).opcode != Opcode::kFusion || graph_.instruction(id).num_called != 1) return false;
@@ -453,7 +479,6 @@ std::vector<ResultUpdate> find_updates(const FlowGraph& flow, const std::vector<
   struct Pair {
     bool same_type;
     int distance;
-    std::int32_t shift;  // how far the two positions are from the diagonal that most pairs follow: ties only
     std::int32_t result, input;
   };
   std::vector<Pair> pairs;
@@ -461,7 +486,7 @@ std::vector<ResultUpdate> find_updates(const FlowGraph& flow, const std::vector<
     for (const auto& [input, distance] : updates[r].candidates) {
       const bool same =
           flow.node(inputs[static_cast<std::size_t>(input)].node).shape == flow.node(flow.results()[r]).shape;
-      pairs.push_back({same, distance, static_cast<std::int32_t>(r) - input, static_cast<std::int32_t>(r), input});
+      pairs.push_back({same, distance, static_cast<std::int32_t>(r), input});
     }
   }
   std::stable_sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) {

@@ -1,0 +1,348 @@
+#include "common/graph/flow_order.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "common/base/check.h"
+
+namespace automap::graph {
+
+bool is_cheap(const FlowGraph& flow, NodeId id) {
+  switch (flow.node(id).opcode) {
+    case Opcode::kUnknown:
+    case Opcode::kDot:
+    case Opcode::kRaggedDot:
+    case Opcode::kScaledDot:
+    case Opcode::kConvolution:
+    case Opcode::kWhile:
+    case Opcode::kScan:
+    case Opcode::kFusion:
+    case Opcode::kCall:
+    case Opcode::kSort:
+    case Opcode::kTopk:
+    case Opcode::kFft:
+    case Opcode::kCholesky:
+    case Opcode::kTriangularSolve:
+    case Opcode::kScatter:
+    case Opcode::kReduceWindow:
+    case Opcode::kSelectAndScatter:
+    case Opcode::kAllGather:
+    case Opcode::kAllGatherStart:
+    case Opcode::kAllReduce:
+    case Opcode::kAllReduceStart:
+    case Opcode::kAllToAll:
+    case Opcode::kRaggedAllToAll:
+    case Opcode::kReduceScatter:
+    case Opcode::kCollectivePermute:
+    case Opcode::kCollectivePermuteStart:
+    case Opcode::kCollectiveBroadcast:
+    case Opcode::kInfeed:
+    case Opcode::kRecv:
+    case Opcode::kRecvDone:
+    case Opcode::kBatchNormTraining:
+    case Opcode::kBatchNormGrad:
+    case Opcode::kRngGetAndUpdateState: return false;
+    case Opcode::kConditional: return flow.node(id).leaf != kNone;
+    case Opcode::kCustomCall: return is_annotation(flow.graph(), flow.node(id).instruction);
+    default: return true;
+  }
+}
+
+namespace {
+
+class Orderer {
+ public:
+  explicit Orderer(const TrainingStep& step)
+      : step_(step), flow_(step.flow), n_(static_cast<std::size_t>(flow_.size())) {}
+
+  FlowOrder run() {
+    find_origins();
+    find_depths();
+    depth_first();
+    move_up();
+    place_all();
+    return std::move(out_);
+  }
+
+ private:
+  bool is_forward(NodeId id) const { return step_.part[static_cast<std::size_t>(id)] == Part::kForward; }
+  bool is_projection(NodeId id) const { return flow_.producer(id) != id; }
+  // The nodes that the order is about; the others are placed around them.
+  bool is_main(NodeId id) const {
+    return is_forward(id) && out_.origin[static_cast<std::size_t>(id)] == Origin::kFlow && !is_projection(id);
+  }
+  // Of tuple-shaped units: what is read of them.
+  double bytes(NodeId id) const {
+    const Shape& shape = flow_.shape(id);
+    if (shape.is_array()) return static_cast<double>(shape.bytes);
+    double total = 0;
+    for (const NodeId user : flow_.users(id)) {
+      if (is_projection(user) && is_forward(user)) total += static_cast<double>(flow_.shape(user).bytes);
+    }
+    return total;
+  }
+
+  void find_origins() {
+    out_.origin.assign(n_, Origin::kNothing);
+    for (const EntryInput& input : step_.inputs) {
+      out_.origin[static_cast<std::size_t>(input.node)] =
+          input.role == InputRole::kStepInput ? Origin::kInputs : Origin::kWeights;
+    }
+    for (NodeId id = 0; id < flow_.size(); ++id) {
+      const auto i = static_cast<std::size_t>(id);
+      if (flow_.node(id).opcode == Opcode::kParameter) continue;
+      if (step_.part[i] == Part::kFree) continue;
+      Origin origin = Origin::kNothing;
+      for (const NodeId operand : flow_.operands(id)) {
+        const Origin other = out_.origin[static_cast<std::size_t>(operand)];
+        if (other == Origin::kNothing || other == origin) continue;
+        origin = origin == Origin::kNothing ? other : Origin::kFlow;
+      }
+      // Random numbers and the like without any operand that counts: an input of the step.
+      if (origin == Origin::kNothing) origin = Origin::kInputs;
+      if (origin == Origin::kInputs && !is_cheap(flow_, id)) origin = Origin::kFlow;
+      out_.origin[i] = origin;
+    }
+    // A module that does nothing but prepare (no weights, nothing heavy) is still a flow.
+    bool any = false;
+    for (NodeId id = 0; !any && id < flow_.size(); ++id) any = is_main(id);
+    if (any) return;
+    for (NodeId id = 0; id < flow_.size(); ++id) {
+      Origin& origin = out_.origin[static_cast<std::size_t>(id)];
+      if (flow_.node(id).opcode != Opcode::kParameter && origin != Origin::kNothing) origin = Origin::kFlow;
+    }
+  }
+
+  void find_depths() {
+    depth_.assign(n_, 0);
+    for (NodeId id = 0; id < flow_.size(); ++id) {
+      const auto i = static_cast<std::size_t>(id);
+      if (!is_forward(id) || out_.origin[i] != Origin::kFlow) continue;
+      std::int32_t depth = 0;
+      for (const NodeId operand : flow_.operands(id))
+        depth = std::max(depth, depth_[static_cast<std::size_t>(operand)]);
+      depth_[i] = depth + 1;
+    }
+  }
+
+  // The main nodes `id` reads, deepest first, each once; what lies between (projections) is skipped.
+  void flow_operands(NodeId id, std::vector<NodeId>* out) const {
+    out->clear();
+    for (const NodeId operand : flow_.operands(id)) {
+      const NodeId main = flow_.producer(operand);
+      if (is_main(main) && std::find(out->begin(), out->end(), main) == out->end()) out->push_back(main);
+    }
+    std::stable_sort(out->begin(), out->end(), [&](NodeId a, NodeId b) {
+      return depth_[static_cast<std::size_t>(a)] > depth_[static_cast<std::size_t>(b)];
+    });
+  }
+
+  void depth_first() {
+    // Where nothing forward reads on: the loss, the results of an inference module.
+    std::vector<NodeId> sinks;
+    for (NodeId id = 0; id < flow_.size(); ++id) {
+      if (!is_main(id)) continue;
+      bool read = false;
+      for (const NodeId user : flow_.users(id)) {
+        if (!is_forward(user)) continue;
+        if (!is_projection(user)) {
+          read = true;
+          continue;
+        }
+        for (const NodeId second : flow_.users(user)) read = read || is_forward(second);
+      }
+      if (!read) sinks.push_back(id);
+    }
+    // Equal depth: in the order of the module's results, which does not depend on the text's order either.
+    std::vector<std::int32_t> result_of(n_, std::numeric_limits<std::int32_t>::max());
+    for (std::size_t r = flow_.results().size(); r-- > 0;)
+      result_of[static_cast<std::size_t>(flow_.producer(flow_.results()[r]))] = static_cast<std::int32_t>(r);
+    std::stable_sort(sinks.begin(), sinks.end(), [&](NodeId a, NodeId b) {
+      const auto i = static_cast<std::size_t>(a), j = static_cast<std::size_t>(b);
+      return depth_[i] != depth_[j] ? depth_[i] > depth_[j] : result_of[i] < result_of[j];
+    });
+    struct Visit {
+      NodeId node;
+      std::size_t next;
+      std::vector<NodeId> operands;
+    };
+    std::vector<bool> seen(n_, false);
+    std::vector<Visit> stack;
+    const auto enter = [&](NodeId id) {
+      seen[static_cast<std::size_t>(id)] = true;
+      Visit visit{id, 0, {}};
+      flow_operands(id, &visit.operands);
+      stack.push_back(std::move(visit));
+    };
+    for (const NodeId sink : sinks) {
+      if (seen[static_cast<std::size_t>(sink)]) continue;
+      enter(sink);
+      while (!stack.empty()) {
+        Visit& top = stack.back();
+        if (top.next == top.operands.size()) {
+          main_.push_back(top.node);
+          stack.pop_back();
+          continue;
+        }
+        const NodeId operand = top.operands[top.next++];
+        if (!seen[static_cast<std::size_t>(operand)]) enter(operand);
+      }
+    }
+  }
+
+  // Side branches move up behind what they read when fewer bytes are alive then. A branch is a chain of nodes each read
+  // by the next one only; it is judged by its slimmest point.
+  void move_up() {
+    const std::size_t m = main_.size();
+    std::vector<std::int32_t> place(n_, kNone);  // original
+    for (std::size_t p = 0; p < m; ++p) place[static_cast<std::size_t>(main_[p])] = static_cast<std::int32_t>(p);
+    std::vector<std::int32_t> last(n_, -1), before_last(n_, -1);
+    std::vector<std::int32_t> users(n_, 0);
+    std::vector<NodeId> only_user(n_, kNone), operands;
+    for (std::size_t p = 0; p < m; ++p) {
+      flow_operands(main_[p], &operands);
+      for (const NodeId operand : operands) {
+        const auto o = static_cast<std::size_t>(operand);
+        before_last[o] = last[o];
+        last[o] = static_cast<std::int32_t>(p);
+        ++users[o];
+        only_user[o] = main_[p];
+      }
+    }
+    std::vector<std::int32_t> anchor(n_, kNone);
+    for (std::size_t p = 0; p < m; ++p) anchor[static_cast<std::size_t>(main_[p])] = static_cast<std::int32_t>(p);
+    std::vector<NodeId> chain;
+    for (std::size_t p = 0; p < m; ++p) {
+      const NodeId id = main_[p];
+      const auto i = static_cast<std::size_t>(id);
+      if (anchor[i] != static_cast<std::int32_t>(p)) continue;  // moved with its chain
+      flow_operands(id, &operands);
+      if (operands.empty()) continue;
+      std::int32_t ready = -1;
+      for (const NodeId operand : operands) ready = std::max(ready, anchor[static_cast<std::size_t>(operand)]);
+      // Directly behind what it reads already?
+      if (ready + 1 >= static_cast<std::int32_t>(p) || ready < 0) continue;
+      // How long the chain can be: every further node reads only the chain and what is ready.
+      chain.assign(1, id);
+      double freed = freed_by(operands, static_cast<std::int32_t>(p), ready, last, before_last);
+      double best_gain = gain(id, p, ready, freed);
+      std::size_t best_length = 1;
+      for (NodeId at = id; chain.size() < 24 && users[static_cast<std::size_t>(at)] == 1;) {
+        const NodeId next = only_user[static_cast<std::size_t>(at)];
+        flow_operands(next, &operands);
+        const std::int32_t q = place[static_cast<std::size_t>(next)];
+        bool only_ready = true;
+        std::vector<NodeId> others;
+        for (const NodeId operand : operands) {
+          if (std::find(chain.begin(), chain.end(), operand) != chain.end()) continue;
+          others.push_back(operand);
+          only_ready = only_ready && anchor[static_cast<std::size_t>(operand)] <= ready;
+        }
+        if (!only_ready) break;
+        freed += freed_by(others, q, ready, last, before_last);
+        chain.push_back(next);
+        at = next;
+        const double g = gain(next, static_cast<std::size_t>(q), ready, freed);
+        if (g >= best_gain) {
+          best_gain = g;
+          best_length = chain.size();
+        }
+      }
+      if (best_gain <= 0) continue;
+      for (std::size_t k = 0; k < best_length; ++k) anchor[static_cast<std::size_t>(chain[k])] = ready;
+    }
+    std::stable_sort(main_.begin(), main_.end(), [&](NodeId a, NodeId b) {
+      const auto i = static_cast<std::size_t>(a), j = static_cast<std::size_t>(b);
+      if (anchor[i] != anchor[j]) return anchor[i] < anchor[j];
+      // The node that stands there first, then those moved behind it, as they were ordered.
+      const bool moved_a = place[i] != anchor[i], moved_b = place[j] != anchor[j];
+      if (moved_a != moved_b) return moved_b;
+      return place[i] < place[j];
+    });
+  }
+
+  // Byte-steps of operands that die earlier when their reader at `p` moves behind `ready`.
+  double freed_by(const std::vector<NodeId>& operands, std::int32_t p, std::int32_t ready,
+                  const std::vector<std::int32_t>& last, const std::vector<std::int32_t>& before_last) const {
+    double freed = 0;
+    for (const NodeId operand : operands) {
+      const auto o = static_cast<std::size_t>(operand);
+      if (last[o] != p) continue;
+      freed += bytes(operand) * (p - std::max(ready, before_last[o]));
+    }
+    return freed;
+  }
+  double gain(NodeId end, std::size_t p, std::int32_t ready, double freed) const {
+    bool read = false;
+    for (const NodeId user : flow_.users(end)) read = read || is_forward(user);
+    return freed - (read ? bytes(end) * static_cast<double>(static_cast<std::int32_t>(p) - ready) : -1);
+  }
+
+  // The main nodes, each with its preparation directly before it and its projections directly behind it.
+  void place_all() {
+    std::vector<bool> placed(n_, false);
+    std::vector<NodeId> stack;
+    const auto place = [&](NodeId id) {
+      placed[static_cast<std::size_t>(id)] = true;
+      out_.order.push_back(id);
+      for (const NodeId user : flow_.users(id)) {
+        if (is_projection(user) && is_forward(user) && !placed[static_cast<std::size_t>(user)] && is_read(user)) {
+          placed[static_cast<std::size_t>(user)] = true;
+          out_.order.push_back(user);
+        }
+      }
+    };
+    // Post-order over preparation nodes.
+    const auto prepare = [&](NodeId id) {
+      stack.assign(1, id);
+      while (!stack.empty()) {
+        const NodeId top = stack.back();
+        bool ready = true;
+        const Span<const NodeId> operands = flow_.operands(top);
+        for (std::size_t k = operands.size(); k-- > 0;) {
+          const NodeId operand = flow_.producer(operands[k]);
+          if (is_forward(operand) && !placed[static_cast<std::size_t>(operand)] && !is_main(operand)) {
+            stack.push_back(operand);
+            ready = false;
+          }
+        }
+        if (!ready) continue;
+        stack.pop_back();
+        if (!placed[static_cast<std::size_t>(top)]) place(top);
+      }
+    };
+    for (const NodeId id : main_) prepare(id);
+    // What no main node reads: results that are weights or inputs in another form.
+    for (NodeId id = 0; id < flow_.size(); ++id) {
+      if (is_forward(id) && !placed[static_cast<std::size_t>(id)] && !is_projection(id)) prepare(id);
+    }
+    out_.position.assign(n_, kNone);
+    for (std::size_t p = 0; p < out_.order.size(); ++p)
+      out_.position[static_cast<std::size_t>(out_.order[p])] = static_cast<std::int32_t>(p);
+  }
+
+  bool is_read(NodeId projection) const {
+    if (projection == step_.loss_node) return true;
+    for (const NodeId user : flow_.users(projection)) {
+      const Part part = step_.part[static_cast<std::size_t>(user)];
+      if (part == Part::kForward || part == Part::kBackward) return true;
+    }
+    const auto& results = flow_.results();
+    return !step_.training && std::find(results.begin(), results.end(), projection) != results.end();
+  }
+
+  const TrainingStep& step_;
+  const FlowGraph& flow_;
+  std::size_t n_;
+  FlowOrder out_;
+  std::vector<std::int32_t> depth_;
+  std::vector<NodeId> main_;
+};
+
+}  // namespace
+
+FlowOrder order_forward(const TrainingStep& step) {
+  return Orderer(step).run();
+}
+
+}  // namespace automap::graph

@@ -1,0 +1,395 @@
+#include "common/graph/layers.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <unordered_map>
+
+namespace automap::graph {
+
+namespace {
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// Splits at '/' outside parentheses and brackets.
+std::vector<std::string_view> split_path(std::string_view path) {
+  std::vector<std::string_view> out;
+  int depth = 0;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i <= path.size(); ++i) {
+    const char c = i < path.size() ? path[i] : '/';
+    if (c == '(' || c == '[') ++depth;
+    if ((c == ')' || c == ']') && depth > 0) --depth;
+    if (i == path.size() || (c == '/' && depth == 0)) {
+      if (i > begin) out.push_back(path.substr(begin, i - begin));
+      begin = i + 1;
+    }
+  }
+  return out;
+}
+
+// Scopes that structure the program, not the model.
+bool is_plumbing(std::string_view scope) {
+  for (const std::string_view word : {"while",
+                                      "body",
+                                      "cond",
+                                      "body_fun",
+                                      "cond_fun",
+                                      "checkpoint",
+                                      "rematted_computation",
+                                      "remat",
+                                      "remat2",
+                                      "closed_call",
+                                      "core_call",
+                                      "custom_jvp_call",
+                                      "custom_vjp_call",
+                                      "custom_vjp_call_jaxpr",
+                                      "custom_lin",
+                                      "pjit",
+                                      "main",
+                                      "scan",
+                                      "xla_call",
+                                      "shard_map",
+                                      "StatefulPartitionedCall",
+                                      "PartitionedCall",
+                                      "gradient_tape",
+                                      "gradients",
+                                      "branch_0_fun",
+                                      "branch_1_fun"}) {
+    if (scope == word) return true;
+  }
+  return scope.substr(0, 7) == "branch_" && scope.size() > 4 && scope.substr(scope.size() - 4) == "_fun";
+}
+
+// f(x) with f a function transformation: x, else nothing.
+bool unwrap(std::string_view scope, std::string_view* function, std::string_view* inner) {
+  const std::size_t open = scope.find('(');
+  if (open == std::string_view::npos || open == 0 || scope.back() != ')') return false;
+  *function = scope.substr(0, open);
+  *inner = scope.substr(open + 1, scope.size() - open - 2);
+  return true;
+}
+
+// The scopes inside one path component, in order. Not recursive: transformations nest at most as deep as the text.
+void add_scopes(std::string_view component, std::vector<std::string>* out) {
+  std::vector<std::string_view> pending{component};
+  while (!pending.empty()) {
+    const std::string_view scope = pending.back();
+    pending.pop_back();
+    std::string_view function, inner;
+    if (!unwrap(scope, &function, &inner)) {
+      if (!is_plumbing(scope)) out->emplace_back(scope);
+      continue;
+    }
+    // jit(name) names a function of the program; the others wrap scopes of the model.
+    if (function == "jit" || function == "pjit" || function == "xla_call" || function == "pmap") continue;
+    const std::vector<std::string_view> parts = split_path(inner);
+    for (std::size_t i = parts.size(); i-- > 0;) pending.push_back(parts[i]);
+  }
+}
+
+bool has_number(std::string_view scope) {
+  // A trailing number ("h5", "layer_17", "encoderblock_0", "17"), or one between separators ("layer_._3").
+  return !scope.empty() && is_digit(scope.back());
+}
+
+bool is_blocklike(std::string_view scope) {
+  if (!has_number(scope)) return false;
+  if (std::all_of(scope.begin(), scope.end(), is_digit)) return true;
+  std::string lower;
+  for (const char c : scope) lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (lower.find("layernorm") != std::string::npos || lower.find("layer_norm") != std::string::npos) return false;
+  return lower.find("block") == 0 || lower.find("layer") == 0 || lower.find("unit") == 0;
+}
+
+std::string join(const std::vector<std::string>& scopes, std::size_t begin, std::size_t end) {
+  std::string out;
+  for (std::size_t i = begin; i < end; ++i) {
+    if (!out.empty()) out += '/';
+    out += scopes[i];
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> scopes_of(std::string_view op_name) {
+  std::vector<std::string> out;
+  const std::vector<std::string_view> parts = split_path(op_name);
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i) add_scopes(parts[i], &out);
+  return out;
+}
+
+std::size_t layer_depth(const std::vector<std::string>& scopes) {
+  for (std::size_t i = 0; i < scopes.size(); ++i) {
+    if (!has_number(scopes[i])) continue;
+    std::size_t end = i + 1;
+    while (end < scopes.size() && is_blocklike(scopes[end])) ++end;
+    return end;
+  }
+  return std::min<std::size_t>(scopes.size(), 2);
+}
+
+Repeat find_repeat(const std::vector<std::uint64_t>& sequence, std::int32_t begin, std::int32_t end) {
+  Repeat best;
+  std::int64_t best_cover = 0;
+  const std::int32_t length = end - begin;
+  for (std::int32_t period = 1; period * 2 <= length; ++period) {
+    std::int32_t run = 0;
+    for (std::int32_t i = begin; i + period <= end; ++i) {
+      const bool equal =
+          i + period < end && sequence[static_cast<std::size_t>(i)] == sequence[static_cast<std::size_t>(i + period)];
+      if (equal) {
+        ++run;
+        continue;
+      }
+      const std::int32_t count = run / period + 1;
+      const std::int64_t cover = static_cast<std::int64_t>(count) * period;
+      if (count >= 2 && cover > best_cover) {
+        best_cover = cover;
+        best = {i - run, period, count};
+      }
+      run = 0;
+    }
+  }
+  return best;
+}
+
+namespace {
+
+class Namer {
+ public:
+  Namer(const TrainingStep& step, const FlowOrder& order) : step_(step), flow_(step.flow), order_(order.order) {}
+
+  LayerNames run() {
+    LayerNames out;
+    out.name.assign(order_.size(), "");
+    if (from_metadata(&out)) {
+      out.from_metadata = true;
+    } else {
+      invent(&out);
+    }
+    return out;
+  }
+
+ private:
+  // The scopes of a node: its own, behind its callers' when its own are relative.
+  const std::vector<std::string>& site_scopes(std::int32_t site) {
+    const auto found = site_cache_.find(site);
+    if (found != site_cache_.end()) return found->second;
+    // Callers first; sites are numbered after the site they are called from.
+    std::vector<std::int32_t> chain;
+    for (std::int32_t s = site; s != kNone && site_cache_.count(s) == 0;
+         s = flow_.sites()[static_cast<std::size_t>(s)].parent)
+      chain.push_back(s);
+    for (std::size_t i = chain.size(); i-- > 0;) {
+      const CallSite& at = flow_.sites()[static_cast<std::size_t>(chain[i])];
+      site_cache_[chain[i]] = scopes(at.caller, at.parent);
+    }
+    return site_cache_[site];
+  }
+
+  std::vector<std::string> scopes(InstructionId instruction, std::int32_t site) {
+    const std::string op_name = flow_.graph().op_name(instruction);
+    std::vector<std::string> own = scopes_of(op_name);
+    if (site == kNone) return own;
+    const auto cached = site_cache_.find(site);
+    const std::vector<std::string>& before = cached != site_cache_.end() ? cached->second : site_scopes(site);
+    if (before.empty()) return own;
+    // Names inside called computations are complete in some versions and relative in others.
+    if (own.size() >= before.size() && std::equal(before.begin(), before.end(), own.begin())) return own;
+    const bool complete = op_name.compare(0, 4, "jit(") == 0 || op_name.compare(0, 5, "pjit(") == 0;
+    if (complete && !own.empty()) return own;
+    std::vector<std::string> all = before;
+    all.insert(all.end(), own.begin(), own.end());
+    return all;
+  }
+
+  bool from_metadata(LayerNames* out) {
+    std::vector<std::vector<std::string>> paths(order_.size());
+    std::size_t named = 0;
+    for (std::size_t p = 0; p < order_.size(); ++p) {
+      const FlowNode& node = flow_.node(order_[p]);
+      paths[p] = scopes(node.instruction, node.site);
+      if (!paths[p].empty()) ++named;
+    }
+    if (named * 4 < order_.size() || named == 0) return false;
+    // Scopes that (nearly) all share say nothing.
+    std::size_t shared = 0;
+    for (;; ++shared) {
+      std::map<std::string_view, std::size_t> votes;
+      std::size_t longer = 0;
+      for (const auto& path : paths) {
+        if (path.size() <= shared) continue;
+        ++longer;
+        ++votes[path[shared]];
+      }
+      const auto most = std::max_element(votes.begin(), votes.end(),
+                                         [](const auto& a, const auto& b) { return a.second < b.second; });
+      if (most == votes.end() || most->second * 100 < named * 90 || longer * 100 < named * 90) break;
+      // Only prefixes that leave something to tell apart.
+      std::size_t deeper = 0;
+      for (const auto& path : paths) deeper += path.size() > shared + 1 ? 1 : 0;
+      if (deeper * 2 < named) break;
+      common_.emplace_back(most->first);
+    }
+    std::map<std::string, std::size_t> distinct;
+    for (std::size_t p = 0; p < order_.size(); ++p) {
+      std::size_t begin = 0;
+      while (begin < common_.size() && begin < paths[p].size() && paths[p][begin] == common_[begin]) ++begin;
+      paths[p].erase(paths[p].begin(), paths[p].begin() + static_cast<std::ptrdiff_t>(begin));
+      out->name[p] = join(paths[p], 0, layer_depth(paths[p]));
+      if (!out->name[p].empty()) ++distinct[out->name[p]];
+    }
+    // torch_xla and the like name operations, not layers.
+    if (distinct.size() < 2) return false;
+    fill_gaps(out);
+    return true;
+  }
+
+  // An unnamed instruction belongs to the layer before it (at the start: behind it).
+  void fill_gaps(LayerNames* out) const {
+    std::string last;
+    for (std::string& name : out->name) {
+      if (name.empty()) {
+        name = last;
+      } else {
+        last = name;
+      }
+    }
+    last.clear();
+    for (std::size_t p = out->name.size(); p-- > 0;) {
+      if (out->name[p].empty()) {
+        out->name[p] = last.empty() ? "model" : last;
+      } else {
+        last = out->name[p];
+      }
+    }
+  }
+
+  static bool is_heavy(Opcode opcode) {
+    switch (opcode) {
+      case Opcode::kDot:
+      case Opcode::kRaggedDot:
+      case Opcode::kScaledDot:
+      case Opcode::kConvolution:
+      case Opcode::kWhile:
+      case Opcode::kReduceWindow:
+      case Opcode::kCustomCall:
+      case Opcode::kBatchNormTraining:
+      case Opcode::kBatchNormInference: return true;
+      default: return false;
+    }
+  }
+
+  std::uint64_t token(NodeId id) const {
+    const FlowNode& node = flow_.node(id);
+    std::uint64_t hash = 1469598103934665603ULL;
+    const auto mix = [&](std::uint64_t value) {
+      hash ^= value + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
+      hash *= 1099511628211ULL;
+    };
+    mix(static_cast<std::uint64_t>(node.opcode));
+    mix(static_cast<std::uint64_t>(node.shape));
+    for (const NodeId operand : flow_.operands(id)) mix(static_cast<std::uint64_t>(flow_.node(operand).shape));
+    return hash;
+  }
+
+  void invent(LayerNames* out) {
+    const auto m = static_cast<std::int32_t>(order_.size());
+    std::vector<std::uint64_t> tokens(order_.size());
+    for (std::size_t p = 0; p < order_.size(); ++p) tokens[p] = token(order_[p]);
+    std::vector<std::uint64_t> heavy;
+    std::vector<std::int32_t> where;
+    for (std::int32_t p = 0; p < m; ++p) {
+      if (!is_heavy(flow_.node(order_[static_cast<std::size_t>(p)]).opcode)) continue;
+      heavy.push_back(tokens[static_cast<std::size_t>(p)]);
+      where.push_back(p);
+    }
+    constexpr std::int32_t kLongest = 6000;  // the search for repeats is quadratic
+    struct Range {
+      std::int32_t begin, end;
+    };
+    struct Group {
+      std::int32_t begin, size, count;  // positions in the order
+      std::int32_t heavy_first;
+    };
+    std::vector<Range> ranges{{0, static_cast<std::int32_t>(std::min<std::size_t>(heavy.size(), kLongest))}};
+    std::vector<Group> found;
+    while (!ranges.empty()) {
+      const Range range = ranges.back();
+      ranges.pop_back();
+      const Repeat repeat = find_repeat(heavy, range.begin, range.end);
+      if (repeat.count < 2 || repeat.period * repeat.count < 4) continue;
+      // A block starts as early as all its copies look alike.
+      const std::int32_t first = where[static_cast<std::size_t>(repeat.first)];
+      const std::int32_t second = where[static_cast<std::size_t>(repeat.first + repeat.period)];
+      const std::int32_t floor = repeat.first > 0 ? where[static_cast<std::size_t>(repeat.first - 1)] + 1 : 0;
+      std::int32_t back = 0;
+      const auto same_at = [&](std::int32_t offset) {
+        for (std::int32_t k = 1; k < repeat.count; ++k) {
+          const std::int32_t at = where[static_cast<std::size_t>(repeat.first + k * repeat.period)] - offset;
+          if (tokens[static_cast<std::size_t>(at)] != tokens[static_cast<std::size_t>(first - offset)]) return false;
+        }
+        return true;
+      };
+      while (back + 1 < second - first && first - back - 1 >= floor && same_at(back + 1)) ++back;
+      found.push_back({first - back, 0, repeat.count, repeat.first});
+      for (std::int32_t k = 0; k < repeat.count; ++k) {
+        const std::int32_t at = where[static_cast<std::size_t>(repeat.first + k * repeat.period)] - back;
+        starts_[at] = {static_cast<std::int32_t>(found.size()) - 1, k};
+      }
+      // Where the last block ends: as long as the block before it.
+      const std::int32_t last =
+          where[static_cast<std::size_t>(repeat.first + (repeat.count - 1) * repeat.period)] - back;
+      const std::int32_t before_last =
+          where[static_cast<std::size_t>(repeat.first + (repeat.count - 2) * repeat.period)] - back;
+      const std::int32_t end = std::min(m, last + (last - before_last));
+      if (starts_.count(end) == 0) starts_[end] = {kNone, 0};
+      ranges.push_back({range.begin, repeat.first});
+      ranges.push_back({repeat.first + repeat.period * repeat.count, range.end});
+    }
+    // Number the groups along the order.
+    std::vector<std::int32_t> rank(found.size());
+    std::vector<std::size_t> by_start(found.size());
+    for (std::size_t g = 0; g < found.size(); ++g) by_start[g] = g;
+    std::sort(by_start.begin(), by_start.end(),
+              [&](std::size_t a, std::size_t b) { return found[a].begin < found[b].begin; });
+    for (std::size_t i = 0; i < by_start.size(); ++i) rank[by_start[i]] = static_cast<std::int32_t>(i) + 1;
+    for (const Group& group : found) out->num_blocks = std::max(out->num_blocks, group.count);
+    std::string name = found.empty() ? "model" : "start";
+    std::int32_t passed = 0;
+    for (std::int32_t p = 0; p < m; ++p) {
+      const auto start = starts_.find(p);
+      if (start != starts_.end()) {
+        const auto [group, k] = start->second;
+        if (group == kNone) {
+          name = passed == static_cast<std::int32_t>(found.size()) ? "end" : "after stack " + std::to_string(passed);
+        } else {
+          const Group& g = found[static_cast<std::size_t>(group)];
+          passed = std::max(passed, rank[static_cast<std::size_t>(group)]);
+          name = "block " + std::to_string(k + 1) + " of " + std::to_string(g.count);
+          if (found.size() > 1) name = "stack " + std::to_string(rank[static_cast<std::size_t>(group)]) + " " + name;
+        }
+      }
+      out->name[static_cast<std::size_t>(p)] = name;
+    }
+  }
+
+  const TrainingStep& step_;
+  const FlowGraph& flow_;
+  const std::vector<NodeId>& order_;
+  std::vector<std::string> common_;
+  std::unordered_map<std::int32_t, std::vector<std::string>> site_cache_;
+  std::map<std::int32_t, std::pair<std::int32_t, std::int32_t>> starts_;  // position -> group, block
+};
+
+}  // namespace
+
+LayerNames name_layers(const TrainingStep& step, const FlowOrder& order) {
+  return Namer(step, order).run();
+}
+
+}  // namespace automap::graph

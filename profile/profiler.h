@@ -1,0 +1,91 @@
+// From an HLO module to the profile that planners read: c, a, w, k per forward instruction, φ, and how it was found.
+//
+// - c: forward time of the instruction plus that of the backward instructions that belong to it. A backward
+//   instruction belongs to the forward instruction whose weight or activation it reads, the latest that the gradient
+//   flowing into it can have reached; none is lost: Σc = forward + backward time. The optimizer's time is reported
+//   beside it.
+// - a: bytes of the activations that are made up to the instruction and read behind it. Each tensor once, in the
+//   smallest form it has been in (a broadcast or a wider copy is made again on the other side). Parameters do not
+//   travel, nor does what is cheaply computed from constants and step inputs.
+// - w: bytes of the variables that the instruction is the first to use.
+// - k (stash): bytes of the activations that the backward pass reads, at the instruction that makes them.
+// docs/profile.md explains the choices.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/graph/flow_order.h"
+#include "common/graph/graph.h"
+#include "common/graph/layers.h"
+#include "common/graph/training_step.h"
+#include "common/graph/variables.h"
+#include "common/pipeline/profile.h"
+#include "profile/instruction_times.h"
+
+namespace automap::profile {
+
+struct TrainableVariable {
+  std::string parameter;    // HLO name
+  std::int32_t number = 0;  // parameter number
+  std::string name;         // for people
+  std::string shape;        // "f32[768,3072]"
+  double bytes = 0;
+  std::int32_t first_use = 0;  // forward instruction (1-based) that its w is charged to
+  std::int32_t last_use = 0;   // the last forward instruction that reads it
+  std::int32_t uses = 0;       // forward instructions that read it
+  bool has_gradient = true;
+};
+
+// A variable that is used in places that a cut can part (a tied embedding): both stages hold it, and its gradient has
+// to be added up between them.
+struct SharedVariable {
+  std::int32_t variable = 0;  // index into variables
+  std::string first_layer, last_layer;
+};
+
+struct LayerSummary {
+  std::string name;
+  std::int32_t first_instruction = 0, last_instruction = 0;  // 1-based
+  double c_ms = 0, w_bytes = 0, stash_bytes = 0;
+  double a_bytes = 0;  // crossing the cut behind it
+};
+
+struct MemorySummary {
+  double variable_bytes = 0, slot_bytes = 0, frozen_bytes = 0, state_bytes = 0, input_bytes = 0, stash_bytes = 0;
+};
+
+struct ModelProfile {
+  pipeline::Profile profile;
+  std::vector<TrainableVariable> variables;
+  std::vector<SharedVariable> shared;
+  std::vector<LayerSummary> layers;
+  MemorySummary memory;
+  bool training = false;
+  std::string split;  // "metadata" or "dataflow"
+  std::string variables_found_by, loss_found_by;
+  std::int32_t loss_result = -1;  // result leaf; -1: not returned, or inference
+  bool layers_from_metadata = false;
+  // Of one execution on the device, in ms. Σ c_ms = forward + backward.
+  double forward_ms = 0, backward_ms = 0, optimizer_ms = 0, other_ms = 0;
+  // By XLA's conventions (while bodies once).
+  double forward_flops = 0, total_flops = 0;
+  // Loops as often as they run.
+  double executed_flops = 0;
+  std::vector<std::string> warnings;
+};
+
+struct ProfilerOptions {
+  std::string model;   // name for people
+  std::string device;  // name of the reference device
+  std::string source_sha256;
+  const std::vector<graph::VariableRequest>* variables = nullptr;  // null: find them
+  bool ignore_loss = false;                                        // tests: as if the loss were not returned
+};
+
+// Throws Error(kData) when the module has nothing to plan (fewer than two forward instructions), when a requested
+// variable does not exist, or when an attribute that costs are made from is malformed.
+ModelProfile build_profile(const graph::Graph& graph, const InstructionTimes& times, const ProfilerOptions& options);
+
+}  // namespace automap::profile
