@@ -14,13 +14,8 @@ using namespace internal;  // NOLINT(google-build-using-namespace): the solver's
 // Plans that differ by less are equally good.
 constexpr double kRounding = 1e-10;
 
-// Every device at work all the time: no plan is shorter, whatever its stages.
-double balance_bound(const Problem& problem, int stages) {
-  static_cast<void>(stages);
-  double speed = 0;
-  for (int d = 0; d < problem.num_devices(); ++d) speed += problem.group(d, d + 1).speed;
-  return problem.micro_batches() * problem.work_ms(0, problem.num_instructions()) / speed;
-}
+// With more pivots than this, runs of pivots come first.
+constexpr std::size_t kDirectPivots = 400;
 
 // At most `count` of the pivots: of each of `count` runs of equal work the one that moves least.
 std::vector<int> narrow_pivots(const Problem& problem, const std::vector<int>& pivots, int count) {
@@ -90,8 +85,15 @@ class StageRange {
     input.max_stages = last_;
     input.keep = options_.k_best;
     const bool corridor = !options_.boundary_pivots.empty();
+    for (int stages = first_; stages <= last_; ++stages) {
+      result(stages).lower_bound_ms = balance_bound(problem_, options_.schedule, stages);
+    }
     if (!corridor && last_ > 1) search(input);
     if (stop_.now()) return;
+    if (!corridor && pivots_.size() > kDirectPivots) {
+      close(input);
+      return;
+    }
     const Points points = exact_points(problem_, pivots_);
     input.points = &points;
     if (corridor) {
@@ -109,7 +111,10 @@ class StageRange {
     set_limits(input);
     const ProgramOutput output = run_program(input, stop_);
     take(output, pivots_, nullptr);
-    for (int stages = first_; stages <= last_; ++stages) result(stages).proven = output.finished;
+    for (int stages = first_; stages <= last_; ++stages) {
+      result(stages).proven = output.finished;
+      if (output.finished) result(stages).lower_bound_ms = options_.upper_bound_ms;
+    }
   }
 
  private:
@@ -151,6 +156,25 @@ class StageRange {
       }
     }
   }
+  // Many pivots: relaxed programs over runs of them, refined until nothing shorter than the best plan is left.
+  void close(const ProgramInput& input) {
+    GapInput gap;
+    gap.problem = &problem_;
+    gap.schedule = options_.schedule;
+    gap.needs_variable = input.needs_variable;
+    gap.min_stages = first_;
+    gap.max_stages = last_;
+    gap.cuts = &pivots_;
+    for (int stages = first_; stages <= last_; ++stages) gap.limit_ms.push_back(limit(stages));
+    GapOutput output = close_gap(gap, stop_);
+    for (Plan& plan : output.plans) add(std::move(plan));
+    for (int stages = first_; stages <= last_; ++stages) {
+      ExactStageResult& into = result(stages);
+      into.proven = output.closed[static_cast<std::size_t>(stages - first_)];
+      into.lower_bound_ms =
+          std::min(output.bound_ms[static_cast<std::size_t>(stages - first_)], options_.upper_bound_ms);
+    }
+  }
   // Good plans: from few pivots and few devices, then with more of both below what is known by then, each time moved
   // on all of them. Where nothing is known the limit is raised from below until the beam finds a plan.
   void search(ProgramInput input) {
@@ -172,7 +196,8 @@ class StageRange {
         for (int stages = first_; stages <= last_; ++stages) {
           double most = limit(stages);
           if (tried[static_cast<std::size_t>(stages - first_)]) most = 0;
-          if (result(stages).plans.empty()) most = std::min(most, slack * balance_bound(problem_, stages));
+          if (result(stages).plans.empty())
+            most = std::min(most, slack * balance_bound(problem_, options_.schedule, stages));
           wanted = wanted || most > 0;
           input.limit_ms.push_back(most);
         }
@@ -235,30 +260,13 @@ ExactResult solve_exact(const Problem& problem, const ExactOptions& options) {
         .solve(&result.by_stages[static_cast<std::size_t>(first - min_stages)]);
     first = last + 1;
   }
+  // A proof goes as far as the best plan, and no bound is above it.
   for (ExactStageResult& stage : result.by_stages) {
-    stage.lower_bound_ms = !stage.proven         ? balance_bound(problem, 1)
-                           : stage.plans.empty() ? options.upper_bound_ms
-                                                 : stage.value_ms.front();
+    if (stage.plans.empty()) continue;
+    stage.lower_bound_ms =
+        stage.proven ? stage.value_ms.front() : std::min(stage.lower_bound_ms, stage.value_ms.front());
   }
   return result;
-}
-
-LowerBound lower_bound_all_cuts(const Problem& problem, const std::vector<Schedule>& schedules, int min_stages,
-                                int max_stages, double incumbent_ms, double time_limit_s) {
-  LowerBound bound{balance_bound(problem, 1), "balance"};
-  double exact = incumbent_ms;
-  for (Schedule schedule : schedules) {
-    ExactOptions options;
-    options.min_stages = min_stages;
-    options.max_stages = max_stages;
-    options.schedule = schedule;
-    options.upper_bound_ms = incumbent_ms;
-    options.time_limit_s = time_limit_s / static_cast<double>(schedules.size());
-    const ExactResult result = solve_exact(problem, options);
-    if (!result.proven()) return bound;
-    if (const ExactStageResult* best = result.best()) exact = std::min(exact, best->value_ms.front());
-  }
-  return exact > bound.ms ? LowerBound{exact, "exact over all cuts"} : bound;
 }
 
 }  // namespace automap::pipeline

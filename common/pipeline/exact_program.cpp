@@ -118,7 +118,7 @@ class Program {
 
  private:
   struct StageCost {  // what a stage of one device group costs; work and weight are prefix sums at its known end
-    double work = 0, per_work = 0, weight = 0, ring_latency = 0, ring_per_byte = 0;
+    double work = 0, work_first = 0, per_work = 0, weight = 0, ring_latency = 0, ring_per_byte = 0;
   };
   struct Best {
     double x = -kInfinity, xy = -kInfinity, p = -kInfinity, py = -kInfinity, xp = -kInfinity;
@@ -165,7 +165,7 @@ class Program {
   Best best_front(const Row& from, std::size_t first, std::size_t last, const StageTerms& stage,
                   const StageCost& cost) const;
   void extend(const Layer& from, Layer& to, int length, int boundary);
-  template <bool kFull, bool kStalls>
+  template <bool kFull, bool kStalls, bool kRelaxed>
   void evaluate(std::size_t begin, std::size_t size, const StageTerms& stage, const StageCost& cost,
                 const Threshold& most);
   void finish(const Layer& from, int stages, std::vector<Completion>& out);
@@ -179,17 +179,25 @@ class Program {
   Terms terms_;
   int devices_;
   int last_;
+  // One way over `link` at the fattest cut of a point.
+  double slowest_transfer(const Link& link, std::size_t point) const {
+    const double bytes = points_.activation_high[point];
+    return bytes > 0 ? link.latency_ms + bytes / link.bytes_per_ms : 0;
+  }
+
+  bool relaxed_ = false;
   std::vector<double> speed_behind_;  // [d0]: of all devices after d0
   double slowest_ = kInfinity;
   std::vector<Threshold> thresholds_;
   std::vector<std::size_t> threshold_base_;  // [length]
   std::vector<std::vector<Fan>> fans_;       // [boundary - 1] of a corridor, else one for all boundaries
   std::vector<Step> steps_;
+  std::vector<char> reached_, used_, followed_;  // of points, points and steps
   std::vector<std::vector<Candidate>> buckets_;  // [point] while a list is made
   std::vector<std::pair<double, double>> stairs_;
   std::vector<Candidate> kept_;
   // Labels of one list with the transfer in front of them added.
-  std::vector<double> shifted_x_, shifted_p_, shifted_y_, work_, weight_;
+  std::vector<double> shifted_x_, shifted_p_, shifted_y_, work_, work_high_, weight_;
   std::vector<int> point_, id_;
   static constexpr std::size_t kBlock = 64;
   double block_x_[kBlock], block_p_[kBlock], block_y_[kBlock], block_room_[kBlock];
@@ -197,7 +205,7 @@ class Program {
 
 // A stage in front of shifted labels begin..begin+size-1; room >= 0 where a plan within the limit may come of it.
 // Written for the vectorizer: no branches, no calls.
-template <bool kFull, bool kStalls>
+template <bool kFull, bool kStalls, bool kRelaxed>
 void Program::evaluate(std::size_t begin, std::size_t size, const StageTerms& stage, const StageCost& cost,
                        const Threshold& most) {
   const double* const __restrict sx = shifted_x_.data() + begin;
@@ -205,6 +213,7 @@ void Program::evaluate(std::size_t begin, std::size_t size, const StageTerms& st
   const double* const __restrict sy = shifted_y_.data() + begin;
   const double* const __restrict sw = work_.data() + begin;
   const double* const __restrict sb = weight_.data() + begin;
+  const double* const __restrict sl = work_high_.data() + begin;
   double* const __restrict bx = block_x_;
   double* const __restrict bp = block_p_;
   double* const __restrict by = block_y_;
@@ -231,7 +240,9 @@ void Program::evaluate(std::size_t begin, std::size_t size, const StageTerms& st
     x += t;
     const double bytes = sb[q] - weight;
     const double ring = bytes > 0 ? ring_latency + bytes * ring_per_byte : 0.0;
-    const double y = larger(sy[q] - back * t, ring);
+    // What drains in front of the suffix hides its all-reduce: here the most favourable stage is the longest one.
+    const double drain = kRelaxed ? (sl[q] - cost.work_first) * per_work : t;
+    const double y = larger(sy[q] - back * drain, ring);
     double left = larger(x - most_x, x + y - most_xy);
     if (kFull) {
       left = larger(left, p - most_p);
@@ -578,7 +589,7 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
         if (d1 < devices_) link = problem_.link(d0, d1, list.d1);
         const double per_byte = d1 < devices_ ? 1 / link.bytes_per_ms : 0;
         const std::size_t size_before = list.end - list.begin;
-        for (std::vector<double>* values : {&shifted_x_, &shifted_p_, &shifted_y_, &work_, &weight_}) {
+        for (std::vector<double>* values : {&shifted_x_, &shifted_p_, &shifted_y_, &work_, &work_high_, &weight_}) {
           if (values->size() < size_before) values->resize(size_before);
         }
         if (point_.size() < size_before) point_.resize(size_before);
@@ -603,13 +614,14 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
           const double t = d1 < devices_ && bytes > 0 ? link.latency_ms + bytes * per_byte : 0;
           const double x = std::max(from.x[list.begin + q] + 2 * t, around * t);
           const double p = from.p[list.begin + q] + 2 * t;
-          const double y = from.y[list.begin + q] - t;
+          const double y = from.y[list.begin + q] - (relaxed_ && d1 < devices_ ? slowest_transfer(link, j) : t);
           const double work = points_.work_low[j] * per_work * (1 - 1e-12);
-          if (x + work > most_x || p + work > most_p || x + y + terms_.phi * work > most_xy) continue;
+          if (x + work > most_x || p + work > most_p || (!relaxed_ && x + y + terms_.phi * work > most_xy)) continue;
           shifted_x_[kept] = x;
           shifted_p_[kept] = p;
           shifted_y_[kept] = y;
           work_[kept] = points_.work_low[j];
+          work_high_[kept] = points_.work_high[j];
           weight_[kept] = points_.weight_low[j];
           point_[kept] = all_points[q];
           id_[kept] = from.id[list.begin + q];
@@ -642,6 +654,7 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
           if (first == past) continue;
           const Threshold& most = *most_at[a];
           cost.work = work;
+          cost.work_first = points_.work_low[at(i)];
           cost.weight = weight;
           // No stage may take more than the room: the tail is of no use.
           std::size_t end = past;
@@ -649,12 +662,20 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
           while (end > first && work_[end - 1] > most_work) --end;
           for (std::size_t begin = first; begin < end; begin += kBlock) {
             const std::size_t size = std::min(kBlock, end - begin);
-            if (!terms_.full) {
-              evaluate<false, false>(begin, size, stage, cost, most);
+            if (relaxed_) {
+              if (!terms_.full) {
+                evaluate<false, false, true>(begin, size, stage, cost, most);
+              } else if (stage.stalls) {
+                evaluate<true, true, true>(begin, size, stage, cost, most);
+              } else {
+                evaluate<true, false, true>(begin, size, stage, cost, most);
+              }
+            } else if (!terms_.full) {
+              evaluate<false, false, false>(begin, size, stage, cost, most);
             } else if (stage.stalls) {
-              evaluate<true, true>(begin, size, stage, cost, most);
+              evaluate<true, true, false>(begin, size, stage, cost, most);
             } else {
-              evaluate<true, false>(begin, size, stage, cost, most);
+              evaluate<true, false, false>(begin, size, stage, cost, most);
             }
             for (std::size_t q = 0; q < size; ++q) {
               if (!(block_room_[q] >= 0)) continue;
@@ -672,6 +693,7 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
         const int i = alive[a];
         std::vector<Candidate>& bucket = buckets_[at(i)];
         if (bucket.empty()) continue;
+        reached_[at(i)] = 1;
         keep_best(bucket, *most_at[a]);
         for (const Candidate& c : bucket) {
           to.point.push_back(i);
@@ -718,10 +740,21 @@ void Program::finish(const Layer& from, int stages, std::vector<Completion>& out
         }
       }
       x += t;
-      const double y =
-          std::max(problem_.allreduce_ms(points_.weight_low[j], group), from.y[q] - transfer - (1 - terms_.phi) * t);
+      const double drain =
+          relaxed_ ? slowest_transfer(link, j) + (1 - terms_.phi) * points_.work_high[j] / (group.size * group.speed)
+                   : transfer + (1 - terms_.phi) * t;
+      const double y = std::max(problem_.allreduce_ms(points_.weight_low[j], group), from.y[q] - drain);
       const double value = x + std::max(0.0, y);
       if (value <= limit(stages)) best.emplace_back(value, from.id[q]);
+    }
+  }
+  if (in_.mark) {
+    followed_.resize(steps_.size(), 0);
+    for (const auto& completed : best) {
+      for (int step = completed.second; step > 0 && !followed_[at(step)]; step = steps_[at(step)].next) {
+        followed_[at(step)] = 1;
+        used_[at(steps_[at(step)].point)] = 1;
+      }
     }
   }
   const std::size_t keep = std::min(best.size(), at(in_.keep));
@@ -748,6 +781,9 @@ ProgramOutput Program::run() {
     slowest_ = std::min(slowest_, speed);
   }
   output.by_stages.resize(at(in_.max_stages - in_.min_stages + 1));
+  for (std::size_t i = 0; i < points_.size(); ++i) relaxed_ = relaxed_ || points_.several(i);
+  reached_.assign(points_.size(), 0);
+  used_.assign(points_.size(), 0);
   make_thresholds();
   if (stop_.now()) return output;
   Layer layer;
@@ -765,6 +801,8 @@ ProgramOutput Program::run() {
     layer = std::move(next);
   }
   output.labels = static_cast<std::int64_t>(steps_.size());
+  output.reached = std::move(reached_);
+  output.used = std::move(used_);
   output.finished = true;
   return output;
 }
@@ -778,9 +816,8 @@ void append(Points& points, const Problem& problem, int first, int last) {
   points.weight_high.push_back(problem.weight_bytes(0, last));
   points.stash_low.push_back(problem.stash_bytes(0, first));
   points.stash_high.push_back(problem.stash_bytes(0, last));
-  double activation = kInfinity;
-  for (int i = first; i <= last; ++i) activation = std::min(activation, problem.activation_bytes(i));
-  points.activation.push_back(activation);
+  points.activation.push_back(problem.activation_bytes(first));
+  points.activation_high.push_back(problem.activation_bytes(first));
   points.variables_low.push_back(problem.variables(0, first));
   points.variables_high.push_back(problem.variables(0, last));
 }
@@ -795,10 +832,17 @@ Points exact_points(const Problem& problem, const std::vector<int>& cuts) {
   return points;
 }
 
-Points run_points(const Problem& problem, const std::vector<int>& starts) {
+Points run_points(const Problem& problem, const std::vector<int>& cuts, const Runs& runs) {
   Points points;
   append(points, problem, 0, 0);
-  for (std::size_t i = 0; i + 1 < starts.size(); ++i) append(points, problem, starts[i], starts[i + 1] - 1);
+  for (const auto& run : runs) {
+    append(points, problem, cuts[at(run.first)], cuts[at(run.second)]);
+    for (int i = run.first + 1; i <= run.second; ++i) {
+      const double bytes = problem.activation_bytes(cuts[at(i)]);
+      points.activation.back() = std::min(points.activation.back(), bytes);
+      points.activation_high.back() = std::max(points.activation_high.back(), bytes);
+    }
+  }
   append(points, problem, problem.num_instructions(), problem.num_instructions());
   return points;
 }

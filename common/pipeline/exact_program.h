@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "common/base/span.h"
@@ -40,7 +41,8 @@ class Stop {
 // first_cut..last_cut. *_low are prefix sums at the first cut, *_high at the last one.
 struct Points {
   std::vector<int> first_cut, last_cut;
-  std::vector<double> work_low, work_high, weight_low, weight_high, stash_low, stash_high, activation;
+  std::vector<double> work_low, work_high, weight_low, weight_high, stash_low, stash_high;
+  std::vector<double> activation, activation_high;  // least and most among the cuts
   std::vector<int> variables_low, variables_high;
   std::size_t size() const { return first_cut.size(); }
   bool several(std::size_t i) const { return first_cut[i] < last_cut[i]; }
@@ -48,8 +50,9 @@ struct Points {
 
 // One point per cut of `cuts` (ascending, within 1..n-1).
 Points exact_points(const Problem& problem, const std::vector<int>& cuts);
-// Runs [starts[i], starts[i+1]) of cuts; starts ascending, starts.front() == 1, ends with n.
-Points run_points(const Problem& problem, const std::vector<int>& starts);
+// Run r stands for the cuts at places runs[r].first..runs[r].second of `cuts`; runs ascending, without overlap.
+using Runs = std::vector<std::pair<int, int>>;
+Points run_points(const Problem& problem, const std::vector<int>& cuts, const Runs& runs);
 
 struct ProgramInput {
   const Problem* problem = nullptr;
@@ -63,8 +66,9 @@ struct ProgramInput {
   std::vector<std::vector<int>> boundary_points, boundary_device_cuts;
   // [S - min_stages]: only plans at most this long are of interest.
   std::vector<double> limit_ms;
-  int beam = 0;  // labels kept per state; 0: all that matter
-  int keep = 1;  // completions returned per stage count
+  int beam = 0;       // labels kept per state; 0: all that matter
+  int keep = 1;       // completions returned per stage count
+  bool mark = false;  // fill ProgramOutput::reached and used
   // Points on which the thresholds are computed, and where each of `points` lies on them; null: `points`.
   const Points* coarse = nullptr;
   std::vector<int> coarse_of;
@@ -80,6 +84,8 @@ struct ProgramOutput {
   bool finished = false;                           // false: stopped, the completions are some good ones
   std::vector<std::vector<Completion>> by_stages;  // [S - min_stages], best first
   std::int64_t labels = 0;                         // kept in all
+  // Of each point: a plan within the limit may cut there; such a plan was met that does.
+  std::vector<char> reached, used;
 };
 
 ProgramOutput run_program(const ProgramInput& input, Stop& stop);
@@ -88,5 +94,27 @@ ProgramOutput run_program(const ProgramInput& input, Stop& stop);
 // +-device_radius device cuts, again and again while it gets shorter.
 Plan refine_on_pivots(const Problem& problem, Plan plan, const std::vector<int>& pivots, int pivot_radius,
                       int device_radius, Stop& stop);
+
+// What is known about all plans of one schedule with min_stages..max_stages stages over `cuts`.
+struct GapInput {
+  const Problem* problem = nullptr;
+  Schedule schedule = Schedule::k1f1b;
+  bool needs_variable = false;
+  int min_stages = 1, max_stages = 1;
+  const std::vector<int>* cuts = nullptr;
+  std::vector<double> limit_ms;  // [S - min_stages]: only shorter plans are of interest
+  int first_runs = 48;           // of cuts, to begin with
+};
+struct GapOutput {
+  std::vector<double> bound_ms;  // [S - min_stages]: no plan is shorter than this, or than the limit if that is less
+  std::vector<char> closed;      // [S - min_stages]: the bound is the shortest plan's value, or the limit
+  std::vector<Plan> plans;       // below their limits, found on the way
+};
+// Relaxed programs over runs of cuts, split where plans below the limit may cut, until none is left or the time is
+// over.
+GapOutput close_gap(const GapInput& input, Stop& stop);
+
+// No plan of this many stages is shorter: every device at work all the time, and the pipeline filled once.
+double balance_bound(const Problem& problem, Schedule schedule, int stages);
 
 }  // namespace automap::pipeline::internal

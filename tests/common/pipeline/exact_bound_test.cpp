@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "common/pipeline/exact.h"
+#include "common/pipeline/exact_program.h"
 #include "tests/common/pipeline/exact_brute_force.h"
 
 namespace automap::pipeline {
@@ -39,6 +40,66 @@ TEST(LowerBound, IsBelowEveryPlanAndTightWithTime) {
     ASSERT_GT(hasty.ms, 0);
   }
   EXPECT_GT(judged, 2000);
+}
+
+// From a single run of all cuts on: at whatever poll it is stopped the bounds hold, and left alone it closes the gap.
+void close_from_few_runs(std::uint64_t first_seed, std::uint64_t last_seed) {
+  int closed = 0, loose = 0, tight = 0;
+  for (std::uint64_t seed = first_seed; seed < last_seed; ++seed) {
+    SCOPED_TRACE(seed);
+    const SmallProblem small = small_problem(seed, 4, 12, 6);
+    const Problem problem(small.profile, small.cluster, small.options);
+    SmallRandom random(seed + 7);
+    internal::GapInput input;
+    input.problem = &problem;
+    input.schedule = random.chance(0.5) ? Schedule::k1f1b : Schedule::k1f1bOverlap;
+    input.min_stages = input.max_stages = random.integer(2, std::min(3, problem.num_devices()));
+    if (random.chance(0.3) && input.max_stages < problem.num_devices() &&
+        problem.stages_need_variables(input.max_stages + 1) == problem.stages_need_variables(input.max_stages)) {
+      ++input.max_stages;
+    }
+    input.needs_variable = problem.stages_need_variables(input.min_stages);
+    const std::vector<int> cuts = up_to(problem.num_instructions());
+    input.cuts = &cuts;
+    input.first_runs = random.integer(1, 3);
+    std::vector<double> best;
+    for (int stages = input.min_stages; stages <= input.max_stages; ++stages) {
+      const std::vector<double> values = all_values(problem, input.schedule, stages, cuts);
+      best.push_back(values.empty() ? std::numeric_limits<double>::infinity() : values.front());
+      // A limit above, at and below the optimum.
+      input.limit_ms.push_back(values.empty() || random.chance(0.2) ? std::numeric_limits<double>::infinity()
+                                                                    : values.front() * random.real(0.8, 1.6));
+    }
+    internal::Stop never(internal::kInfinity, nullptr);
+    const internal::GapOutput patient = internal::close_gap(input, never);
+    for (std::size_t s = 0; s < best.size(); ++s) {
+      ASSERT_TRUE(patient.closed[s]);
+      const double expected = std::min(best[s], input.limit_ms[s]);
+      ASSERT_GE(patient.bound_ms[s], expected * (1 - 1e-9));
+      ASSERT_LE(patient.bound_ms[s], best[s] * (1 + 1e-9));
+      ++closed;
+    }
+    for (const Plan& plan : patient.plans) ASSERT_TRUE(feasible(problem, plan));
+    int polls = random.integer(1, 60);
+    internal::Stop early(internal::kInfinity, [&polls] { return --polls < 0; });
+    const internal::GapOutput hasty = internal::close_gap(input, early);
+    for (std::size_t s = 0; s < best.size(); ++s) {
+      ASSERT_LE(hasty.bound_ms[s], best[s] * (1 + 1e-9));
+      if (!hasty.closed[s] && best[s] < std::numeric_limits<double>::infinity()) {
+        ++(hasty.bound_ms[s] > 0.8 * best[s] ? tight : loose);
+      }
+    }
+  }
+  EXPECT_GT(closed, 1000);
+  EXPECT_GT(loose, 20);
+  EXPECT_GT(tight, 20);
+}
+
+TEST(LowerBound, ClosesTheGapFromFewRunsA) {
+  close_from_few_runs(0, 3000);
+}
+TEST(LowerBound, ClosesTheGapFromFewRunsB) {
+  close_from_few_runs(3000, 6000);
 }
 
 }  // namespace
