@@ -1,0 +1,514 @@
+#include "profile/device_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <sstream>
+
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/graph/hlo_cost.h"
+#include "common/graph/hlo_text.h"
+
+namespace automap::profile {
+namespace {
+
+using graph::ComputationId;
+using graph::Graph;
+using graph::InstructionId;
+using testing::HasSubstr;
+
+Graph parse(const std::string& text) {
+  return graph::read_hlo_text(text, "test");
+}
+
+double entry_ms(const Graph& graph, const InstructionTimes& times) {
+  double sum = 0;
+  const auto& entry = graph.entry();
+  for (InstructionId id = entry.first; id < entry.first + entry.count; ++id) {
+    sum += times.ms[static_cast<std::size_t>(id)];
+  }
+  return sum;
+}
+
+double entry_ms(const std::string& text, const char* device = "h100") {
+  const Graph graph = parse(text);
+  return entry_ms(graph, estimate_times(graph, load_device(device)));
+}
+
+// Of the last instruction of that name.
+double ms_of(const Graph& graph, const InstructionTimes& times, const std::string& name) {
+  for (InstructionId id = graph.num_instructions(); id-- > 0;) {
+    if (graph.instruction(id).name == name) return times.ms[static_cast<std::size_t>(id)];
+  }
+  ADD_FAILURE() << "no instruction " << name;
+  return 0;
+}
+
+std::string config_error(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+    return std::string(error.what()) + " | " + error.hint();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+TEST(DeviceTable, NamesAndAliases) {
+  EXPECT_THAT(device_names(),
+              testing::ElementsAre("v100-16gb", "v100-32gb", "a100-40gb", "a100-80gb", "h100", "h200", "b200"));
+  for (const std::string& name : device_names()) {
+    const DeviceModel device = load_device(name);
+    EXPECT_EQ(device.name, name);
+    EXPECT_GT(device.matmul_tflops("f32"), 1);
+    EXPECT_GE(device.matmul_tflops("f16"), device.matmul_tflops("f32"));
+    EXPECT_GT(device.memory_gib, 1);
+    EXPECT_GT(device.cores, 10);
+  }
+  EXPECT_EQ(load_device("h100-80gb").name, "h100");
+  const std::string message = config_error([] { load_device("tpu-v9"); });
+  EXPECT_THAT(message, HasSubstr("tpu-v9"));
+  EXPECT_THAT(message, HasSubstr("v100-16gb, v100-32gb"));
+}
+
+TEST(DeviceTable, TypesFallBackToWiderOnes) {
+  const DeviceModel volta = load_device("v100-16gb");
+  EXPECT_EQ(volta.matmul_tflops("bf16"), 15.7);  // no bfloat16 units
+  EXPECT_EQ(volta.matmul_tflops("tf32"), 15.7);
+  EXPECT_EQ(volta.matmul_tflops("f8"), 125);
+  DeviceModel plain;
+  plain.peak_tflops = {{"f32", 32}};
+  EXPECT_EQ(plain.matmul_tflops("f64"), 1);
+  EXPECT_EQ(plain.matmul_tflops("f8"), 32);
+}
+
+TEST(DeviceTable, FileRoundTrip) {
+  for (const std::string& name : device_names()) {
+    const DeviceModel device = load_device(name);
+    const DeviceModel again = parse_device(to_json_text(device), "device.json");
+    EXPECT_EQ(to_json_text(again), to_json_text(device));
+    EXPECT_EQ(again.peak_tflops, device.peak_tflops);
+    EXPECT_EQ(again.cores, device.cores);
+  }
+  const DeviceModel small = parse_device(
+      R"({"name": "mine", "peak_tflops": {"f32": 10}, "memory_gbytes_per_s": 500, "memory_gib": 8, "launch_us": 0})",
+      "x");
+  EXPECT_EQ(small.launch_us, 0);
+  EXPECT_EQ(small.link_gbytes_per_s, 0);
+}
+
+TEST(DeviceTable, WrongFilesNameTheKey) {
+  const std::string rest = R"("peak_tflops": {"f32": 10}, "memory_gbytes_per_s": 500, "memory_gib": 8})";
+  const std::pair<std::string, const char*> cases[] = {
+      {"", "not JSON"},
+      {"[1]", "expected a JSON object"},
+      {R"({"name": "a"})", "peak_tflops is missing"},
+      {R"({"name": 3, )" + rest, "key name"},
+      {R"({"name": "a", "colour": 1, )" + rest, "unknown key colour"},
+      {R"({"name": "a", "launch_us": -1, )" + rest, "launch_us: found -1"},
+      {R"({"name": "a", "matmul_efficiency": 1.5, )" + rest, "matmul_efficiency: found 1.5"},
+      {R"({"name": "a", "cores": 1.5, )" + rest, "cores"},
+      {R"({"name": "a", "schema": "automap.device/2", )" + rest, "newer"},
+      {R"({"name": "a", "peak_tflops": {"f16": 3}, "memory_gbytes_per_s": 5, "memory_gib": 8})", "at least f32"},
+      {R"({"name": "a", "peak_tflops": {"f32": "fast"}, "memory_gbytes_per_s": 5, "memory_gib": 8})",
+       "peak_tflops.f32"},
+      {R"({"name": "a", "peak_tflops": {"f32": 1, "f31": 1}, "memory_gbytes_per_s": 5, "memory_gib": 8})", "f31"},
+      {std::string(100000, '['), "deep"},
+  };
+  for (const auto& [text, what] : cases) {
+    EXPECT_THAT(config_error([&] { parse_device(text, "d.json"); }),
+                testing::AllOf(HasSubstr("d.json"), HasSubstr(what)));
+  }
+}
+
+// Measured on an H100 (XLA's table of matrix products, bfloat16): 780, 253 and 6.7 TFLOP/s for cubes of 4096, 1024 and
+// 256. Each of those measurements includes 5 us of a launch that nothing hides.
+TEST(DeviceModel, MatmulCurveMeetsMeasurements) {
+  const DeviceModel device = load_device("h100");
+  const std::pair<double, double> measured[] = {{4096, 780}, {1024, 252.8}, {512, 43.6}, {256, 6.7}};
+  for (const auto& [size, tflops] : measured) {
+    const double flops = 2 * size * size * size;
+    const double us = flops / (989e6 * matmul_share_of_peak(device, 1, size, size, size)) + 5;
+    EXPECT_NEAR(flops / us * 1e-6, tflops, 0.12 * tflops) << size;
+  }
+}
+
+TEST(DeviceModel, MatmulShareGrowsWithEveryDimension) {
+  const DeviceModel device = load_device("v100-16gb");
+  for (double size = 1; size < 10000; size *= 2) {
+    const double share = matmul_share_of_peak(device, 1, size, 512, 512);
+    EXPECT_GT(share, 0);
+    EXPECT_LT(share, device.matmul_efficiency);
+    EXPECT_LT(share, matmul_share_of_peak(device, 1, 2 * size, 512, 512));
+    EXPECT_LT(matmul_share_of_peak(device, 1, 512, 512, size), matmul_share_of_peak(device, 1, 512, 512, 2 * size));
+    EXPECT_LT(share, matmul_share_of_peak(device, 2, size, 512, 512));
+  }
+}
+
+constexpr const char* kBig = "f32[4096,4096]";
+
+std::string entry(const std::string& body) {
+  std::string text =
+      "HloModule m\nadd { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n" + body;
+  for (auto at = text.find("BIG"); at != std::string::npos; at = text.find("BIG")) text.replace(at, 3, kBig);
+  return text;
+}
+
+TEST(DeviceModel, ElementwiseChainsAreOneKernel) {
+  const double one = entry_ms(entry("ENTRY e { x = BIG parameter(0)\n ROOT r = BIG negate(x) }"));
+  // 64 MiB in and out at 0.85 of 3350 GB/s, and a launch.
+  EXPECT_NEAR(one, 2 * 67.108864 / (3350 * 0.85) + 0.0025, 0.004);
+  const double five = entry_ms(
+      entry("ENTRY e { x = BIG parameter(0)\n a = BIG negate(x)\n b = BIG abs(a)\n c = BIG add(b, x)\n d = BIG "
+            "multiply(c, a)\n ROOT r = BIG negate(d) }"));
+  EXPECT_NEAR(five, one, 0.15 * one);
+  // Broadcast parameters and constants on the way cost nothing to speak of.
+  const double biased = entry_ms(entry(
+      "ENTRY e { x = BIG parameter(0)\n b = f32[4096] parameter(1)\n w = BIG broadcast(b), dimensions={1}\n two = "
+      "f32[] constant(2)\n t = BIG broadcast(two), dimensions={}\n y = BIG add(x, w)\n ROOT r = BIG multiply(y, t) }"));
+  EXPECT_NEAR(biased, one, 0.15 * one);
+  // A reduction at the end saves the write.
+  const double reduced = entry_ms(entry(
+      "ENTRY e { x = BIG parameter(0)\n z = f32[] constant(0)\n a = BIG abs(x)\n ROOT r = f32[4096] reduce(a, z), "
+      "dimensions={1}, to_apply=add }"));
+  EXPECT_NEAR(reduced, one / 2, 0.2 * one);
+}
+
+TEST(DeviceModel, ValuesReadByLaterKernelsAreStoredOrMadeAgain) {
+  // max, subtract, exp, sum, divide: reads x three times and writes once, whatever is made again.
+  const double softmax = entry_ms(entry(
+      "ENTRY e { x = BIG parameter(0)\n z = f32[] constant(0)\n m = f32[4096] reduce(x, z), dimensions={1}, "
+      "to_apply=add\n mb = BIG broadcast(m), dimensions={0}\n d = BIG subtract(x, mb)\n p = BIG exponential(d)\n s = "
+      "f32[4096] reduce(p, z), dimensions={1}, to_apply=add\n sb = BIG broadcast(s), dimensions={0}\n ROOT r = BIG "
+      "divide(p, sb) }"));
+  const double pass = 67.108864 / (3350 * 0.85);
+  EXPECT_GT(softmax, 3.5 * pass);
+  EXPECT_LT(softmax, 5.5 * pass);
+}
+
+TEST(DeviceModel, HelperCallsFuseLikeTheirBodies) {
+  const std::string inlined = entry(
+      "ENTRY e { x = BIG parameter(0)\n z = f32[] constant(0)\n n = BIG negate(x)\n zb = BIG broadcast(z), "
+      "dimensions={}\n m = BIG maximum(n, zb)\n ROOT r = BIG add(m, x) }");
+  const std::string called = entry(
+      "relu { v = BIG parameter(0)\n z = f32[] constant(0)\n zb = BIG broadcast(z), dimensions={}\n ROOT m = BIG "
+      "maximum(v, zb) }\nENTRY e { x = BIG parameter(0)\n n = BIG negate(x)\n m = BIG call(n), to_apply=relu\n ROOT r "
+      "= "
+      "BIG add(m, x) }");
+  EXPECT_NEAR(entry_ms(called), entry_ms(inlined), 1e-9);
+}
+
+TEST(DeviceModel, SplatsAndWhatFollowsFromConstantsAreFree) {
+  EXPECT_EQ(
+      entry_ms(entry("ENTRY e { one = f32[] constant(1)\n s = BIG broadcast(one), dimensions={}\n i = BIG iota(), "
+                     "iota_dimension=0\n c = BIG add(s, i)\n t = BIG transpose(c), dimensions={1,0}\n ROOT r = BIG "
+                     "exponential(t) }")),
+      0);
+}
+
+TEST(DeviceModel, TransposesIntoMatrixProductsAreFree) {
+  const auto product = [](const std::string& lhs) {
+    return entry(
+        "ENTRY e { x = BIG parameter(0)\n y = BIG parameter(1)\n t = BIG transpose(x), dimensions={1,0}\n ROOT d "
+        "= BIG dot(" +
+        lhs + ", y), lhs_contracting_dims={1}, rhs_contracting_dims={0} }");
+  };
+  EXPECT_NEAR(entry_ms(product("t")), entry_ms(product("x")), 1e-12);
+  // But a transposed result that is handed out is a copy.
+  EXPECT_GT(entry_ms(entry("ENTRY e { x = BIG parameter(0)\n ROOT t = BIG transpose(x), dimensions={1,0} }")), 0.04);
+}
+
+TEST(DeviceModel, ReshapesTuplesAndElementsAreFree) {
+  EXPECT_EQ(entry_ms(entry("ENTRY e { x = BIG parameter(0)\n r = f32[16777216] reshape(x)\n t = (f32[16777216], BIG) "
+                           "tuple(r, x)\n o = (f32[16777216], BIG) opt-barrier(t)\n ROOT g = BIG get-tuple-element(o), "
+                           "index=1 }")),
+            0);
+}
+
+TEST(DeviceModel, SlicesAndUpdatesCostWhatTheyMove) {
+  const char* text =
+      "ENTRY e { x = BIG parameter(0)\n i = s32[] parameter(1)\n u = f32[1,4096] parameter(2)\n z = s32[] "
+      "constant(0)\n s "
+      "= f32[1,4096] dynamic-slice(x, i, z), dynamic_slice_sizes={1,4096}\n n = f32[1,4096] negate(s)\n ROOT r = BIG "
+      "dynamic-update-slice(x, n, i, z) }";
+  EXPECT_LT(entry_ms(entry(text)), 0.01);
+}
+
+TEST(DeviceModel, PrecisionAndTypesDecideTheUnits) {
+  const auto dot = [](const std::string& type, const std::string& more) {
+    return "HloModule m\nENTRY e { x = " + type + "[4096,4096] parameter(0)\n ROOT d = " + type +
+           "[4096,4096] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}" + more + " }";
+  };
+  const double f16 = entry_ms(dot("f16", "")), f32 = entry_ms(dot("f32", "")), f64 = entry_ms(dot("f64", ""));
+  const double highest = entry_ms(dot("f32", ", operand_precision={highest,highest}"));
+  EXPECT_GT(f32, 1.5 * f16);
+  EXPECT_GT(highest, 3 * f32);
+  EXPECT_GE(f64, 0.9 * highest);
+  // Without tensor cores for it, f32 runs on the vector units.
+  EXPECT_GT(entry_ms(dot("f32", ""), "v100-16gb"), 10 * f32);
+}
+
+std::string loop_module(const std::string& counter) {
+  return entry(
+      "body { s = (s32[], BIG) parameter(0)\n i = s32[] get-tuple-element(s), index=0\n x = BIG get-tuple-element(s), "
+      "index=1\n one = s32[] constant(1)\n j = s32[] " +
+      counter +
+      "(i, one)\n d = BIG dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n y = BIG tanh(d)\n ROOT r = "
+      "(s32[], BIG) tuple(j, y) }\ncondition { s = (s32[], BIG) parameter(0)\n i = s32[] get-tuple-element(s), "
+      "index=0\n "
+      "n = s32[] constant(24)\n ROOT c = pred[] compare(i, n), direction=LT }\nENTRY e { x = BIG parameter(0)\n zero = "
+      "s32[] constant(0)\n t = (s32[], BIG) tuple(zero, x)\n ROOT w = (s32[], BIG) while(t), condition=condition, "
+      "body=body }");
+}
+
+TEST(DeviceModel, LoopsTakeTheirBodyTimesTheTripCount) {
+  const Graph graph = parse(loop_module("add"));
+  const InstructionTimes times = estimate_times(graph, load_device("h100"));
+  ASSERT_EQ(times.whiles.size(), 1u);
+  EXPECT_EQ(times.whiles[0].trip_count, 24);
+  EXPECT_TRUE(times.whiles[0].inferred);
+  EXPECT_TRUE(times.notices.empty());
+  double once = 0;
+  for (const char* name : {"body", "condition"}) {
+    for (ComputationId c = 0; c < graph.num_computations(); ++c) {
+      const auto& computation = graph.computation(c);
+      if (computation.name != name) continue;
+      for (InstructionId id = computation.first; id < computation.first + computation.count; ++id) {
+        once += times.ms[static_cast<std::size_t>(id)];
+      }
+    }
+  }
+  EXPECT_GT(once, 0.1);
+  EXPECT_NEAR(ms_of(graph, times, "w"), 24 * once, 1e-9);
+
+  const Graph unknown = parse(loop_module("multiply"));
+  const InstructionTimes guess = estimate_times(unknown, load_device("h100"));
+  EXPECT_FALSE(guess.whiles[0].inferred);
+  EXPECT_EQ(guess.whiles[0].trip_count, 1);
+  ASSERT_EQ(guess.notices.size(), 1u);
+  EXPECT_THAT(guess.notices[0], HasSubstr("1 while loop of unknown trip count"));
+}
+
+TEST(DeviceModel, ConditionalsTakeTheLongerBranchAndCallsTheirBody) {
+  const Graph graph = parse(entry(
+      "cheap { x = BIG parameter(0)\n z = f32[] constant(0)\n s = f32[] reduce(x, z), dimensions={0,1}, to_apply=add\n "
+      "ROOT r = BIG broadcast(s), dimensions={} }\ndear { x = BIG parameter(0)\n ROOT r = BIG dot(x, x), "
+      "lhs_contracting_dims={1}, rhs_contracting_dims={0} }\nENTRY e { x = BIG parameter(0)\n p = pred[] "
+      "parameter(1)\n a "
+      "= BIG call(x), to_apply=cheap\n b = BIG call(x), to_apply=dear\n ROOT k = BIG conditional(p, a, b), "
+      "true_computation=cheap, false_computation=dear }"));
+  const InstructionTimes times = estimate_times(graph, load_device("h100"));
+  const double cheap = ms_of(graph, times, "a"), dear = ms_of(graph, times, "b");
+  EXPECT_GT(dear, cheap);
+  EXPECT_EQ(ms_of(graph, times, "k"), dear);
+}
+
+TEST(DeviceModel, FusionsMeetMemoryAtTheirEdges) {
+  const Graph graph = parse(entry(
+      "f { x = BIG parameter(0)\n a = BIG negate(x)\n b = BIG exponential(a)\n ROOT r = BIG add(b, x) }\nENTRY e { x "
+      "= BIG parameter(0)\n ROOT k = BIG fusion(x), kind=kLoop, calls=f }"));
+  const InstructionTimes times = estimate_times(graph, load_device("h100"));
+  const double pass = 67.108864 / (3350 * 0.85);
+  EXPECT_GT(ms_of(graph, times, "k"), 2 * pass);
+  EXPECT_LT(ms_of(graph, times, "k"), 2.3 * pass + 0.01);
+  // The body's instructions share the kernel's time.
+  EXPECT_NEAR(ms_of(graph, times, "a") + ms_of(graph, times, "b") + ms_of(graph, times, "r"), ms_of(graph, times, "k"),
+              1e-12);
+}
+
+TEST(DeviceModel, CollectivesByRingFormulas) {
+  const char* text =
+      "ENTRY e { x = BIG parameter(0)\n ROOT r = BIG all-reduce(x), replica_groups={{0,1,2,3,4,5,6,7}}, to_apply=add }";
+  const Graph graph = parse(entry(text));
+  DeviceModel device = load_device("h100");
+  const InstructionTimes times = estimate_times(graph, device);
+  EXPECT_NEAR(entry_ms(graph, times), 2.0 * 7 / 8 * 67.108864 / 390 + 0.0025, 1e-9);
+  ASSERT_EQ(times.notices.size(), 1u);
+  EXPECT_THAT(times.notices[0], HasSubstr("1 collective already in the module"));
+  device.link_gbytes_per_s = 0;
+  EXPECT_EQ(entry_ms(graph, estimate_times(graph, device)), 0);
+}
+
+TEST(DeviceModel, CustomCallsAreBoundedByTheirData) {
+  const Graph graph = parse(
+      entry("ENTRY e { x = BIG parameter(0)\n s = BIG custom-call(x), custom_call_target=\"Sharding\"\n ROOT r = BIG "
+            "custom-call(s), custom_call_target=\"fancy\" }"));
+  const InstructionTimes times = estimate_times(graph, load_device("h100"));
+  EXPECT_EQ(ms_of(graph, times, "s"), 0);
+  EXPECT_GT(ms_of(graph, times, "r"), 0.04);
+  ASSERT_EQ(times.notices.size(), 1u);
+  EXPECT_THAT(times.notices[0], HasSubstr("1 custom call of unknown work"));
+}
+
+// Quadratic behaviour in any of the usual shapes would show here.
+TEST(DeviceModel, LongChainsAndManyReadersTakeLinearTime) {
+  std::string text =
+      "HloModule m\nENTRY e { x = f32[64,64] parameter(0)\n t0 = f32[64,64] transpose(x), dimensions={1,0}\n";
+  constexpr int kLength = 20000;
+  for (int i = 1; i <= kLength; ++i) {
+    text += "t" + std::to_string(i) + " = f32[64,64] transpose(t" + std::to_string(i - 1) + "), dimensions={1,0}\n";
+    text += "d" + std::to_string(i) + " = f32[64,64] dot(t" + std::to_string(i) +
+            ", x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n";
+    text += "a" + std::to_string(i) + " = f32[64,64] add(x, d" + std::to_string(i) + ")\n";
+  }
+  text += "ROOT r = f32[64,64] negate(a" + std::to_string(kLength) + ") }";
+  EXPECT_GT(entry_ms(text), 0);
+}
+
+void expect_sound(const Graph& graph, const InstructionTimes& times, const DeviceModel& device,
+                  const std::string& path) {
+  ASSERT_EQ(times.ms.size(), static_cast<std::size_t>(graph.num_instructions()));
+  for (InstructionId id = 0; id < graph.num_instructions(); ++id) {
+    const double ms = times.ms[static_cast<std::size_t>(id)];
+    ASSERT_TRUE(std::isfinite(ms) && ms >= 0) << path << " " << graph.instruction(id).name << ": " << ms;
+  }
+  EXPECT_GT(entry_ms(graph, times), 0) << path;
+  // Fusing never costs more than a kernel per instruction, launches and links aside: every byte XLA counts moved (four
+  // times for sorts), every operation on the vector units.
+  DeviceModel bare = device;
+  bare.launch_us = 0;
+  bare.link_gbytes_per_s = 0;
+  const graph::ModuleCost cost = graph::analyze_cost(graph, graph::WhileCounting::kTripCount);
+  const double unfused = 4 * cost.total.bytes / (device.memory_gbytes_per_s * device.memory_efficiency) * 1e-6 +
+                         (4 * cost.total.flops + 20 * cost.total.transcendentals + cost.total.bytes) /
+                             (device.matmul_tflops("f32") * 0.35) * 1e-9;
+  EXPECT_LE(entry_ms(graph, estimate_times(graph, bare)), unfused) << path;
+}
+
+TEST(DeviceModel, FixturesOnEveryDevice) {
+  const std::string folder = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/";
+  std::ifstream manifest_file(folder + "MANIFEST.json");
+  ASSERT_TRUE(manifest_file);
+  const auto manifest = nlohmann::json::parse(manifest_file);
+  for (const auto& model : manifest.at("models")) {
+    const std::string path = folder + model["forms"]["text"]["file"].get<std::string>();
+    const Graph graph = graph::read_hlo_text(gunzip_if_gzip(read_file(path), path), path);
+    std::map<std::string, double> total;
+    for (const std::string& name : device_names()) {
+      const DeviceModel device = load_device(name);
+      const InstructionTimes times = estimate_times(graph, device);
+      expect_sound(graph, times, device, path + " on " + name);
+      total[name] = entry_ms(graph, times);
+      if (model["kind"] == "train") {
+        // All loops of the fixtures count their layers.
+        for (const auto& loop : times.whiles) EXPECT_TRUE(loop.inferred) << path;
+      }
+    }
+    EXPECT_LT(total["b200"], total["h100"]) << path;
+    EXPECT_LE(total["h200"], total["h100"]) << path;
+    EXPECT_LT(total["h100"], total["a100-80gb"]) << path;
+    EXPECT_LT(total["a100-80gb"], total["v100-16gb"]) << path;
+  }
+}
+
+// Names play no part: the same module without metadata takes the same time.
+TEST(DeviceModel, MetadataPlaysNoPart) {
+  const std::string folder = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/";
+  for (const char* name : {"transformer_remat", "lit_small", "moe_small"}) {
+    double ms[2] = {0, 0};
+    int i = 0;
+    for (const char* form : {".hlo.gz", ".stripped.hlo.gz"}) {
+      const std::string path = folder + name + form;
+      const Graph graph = graph::read_hlo_text(gunzip_if_gzip(read_file(path), path), path);
+      ms[i++] = entry_ms(graph, estimate_times(graph, load_device("v100-16gb")));
+    }
+    EXPECT_NEAR(ms[0], ms[1], 1e-9 * ms[0]) << name;
+  }
+}
+
+double rank_correlation(const std::vector<double>& a, const std::vector<double>& b) {
+  const auto ranks = [](const std::vector<double>& values) {
+    std::vector<double> rank(values.size(), 0);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      for (double other : values) rank[i] += other < values[i] ? 1.0 : other == values[i] ? 0.5 : 0.0;
+    }
+    return rank;
+  };
+  const std::vector<double> x = ranks(a), y = ranks(b);
+  const double mean = std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
+  double xy = 0, xx = 0, yy = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    xy += (x[i] - mean) * (y[i] - mean);
+    xx += (x[i] - mean) * (x[i] - mean);
+    yy += (y[i] - mean) * (y[i] - mean);
+  }
+  return xy / std::sqrt(xx * yy);
+}
+
+// Estimated against measured times of whole modules, all measured on one type of device (MI350, one device each).
+TEST(DeviceModel, CorpusModulesRankAsMeasured) {
+  const char* corpus = std::getenv("AUTOMAP_CORPUS");
+  if (corpus == nullptr) GTEST_SKIP() << "AUTOMAP_CORPUS is not set: estimated and measured times were not compared";
+  const std::filesystem::path hlo = std::filesystem::path(corpus) / "hlo";
+  const DeviceModel device = parse_device(
+      R"({"name": "mi350", "peak_tflops": {"f32": 157, "f16": 2300, "bf16": 2300, "f8": 4600, "f64": 78},
+          "memory_gbytes_per_s": 8000, "memory_gib": 288, "cores": 256, "link_gbytes_per_s": 300})",
+      "mi350");
+  // The measured table names modules by their origin, and so does the manifest: .../<model>/.../<workload>/<module>.
+  std::map<std::string, std::string> file_of;
+  std::ifstream manifest(hlo / "MANIFEST.tsv");
+  for (std::string line; std::getline(manifest, line);) {
+    std::vector<std::string> columns;
+    std::istringstream fields(line);
+    for (std::string field; std::getline(fields, field, '\t');) columns.push_back(field);
+    if (columns.size() > 5) file_of[columns[5]] = columns[0];
+  }
+  std::vector<double> measured, estimated;
+  std::ifstream table(hlo / "derived/mi350_module_times.tsv");
+  std::string line;
+  std::getline(table, line);
+  while (std::getline(table, line)) {
+    std::vector<std::string> columns;
+    std::istringstream fields(line);
+    for (std::string field; std::getline(fields, field, '\t');) columns.push_back(field);
+    if (columns.size() < 4 || columns[1] == "inference_8gpu") continue;
+    for (const auto& [origin, file] : file_of) {
+      if (origin.find("/" + columns[0] + "/") == std::string::npos ||
+          origin.find("/" + columns[2]) == std::string::npos) {
+        continue;
+      }
+      const std::string path = (hlo / file).string();
+      const Graph graph = graph::read_hlo_text(read_file(path), path);
+      const double ms = entry_ms(graph, estimate_times(graph, device));
+      std::cout << "  " << file << ": measured " << columns[3] << ", estimated " << ms << " ms\n";
+      measured.push_back(std::stod(columns[3]));
+      estimated.push_back(ms);
+    }
+  }
+  ASSERT_GE(measured.size(), 6u);
+  const double correlation = rank_correlation(measured, estimated);
+  std::cout << "  rank correlation over " << measured.size() << " modules: " << correlation << "\n";
+  EXPECT_GT(correlation, 0.8);
+}
+
+// Every module of the corpus that is HLO text gives sound times.
+TEST(DeviceModel, CorpusModulesAreSound) {
+  const char* corpus = std::getenv("AUTOMAP_CORPUS");
+  if (corpus == nullptr) GTEST_SKIP() << "AUTOMAP_CORPUS is not set: its modules were not estimated";
+  int modules = 0;
+  const DeviceModel device = load_device("h100");
+  for (const char* folder : {"train_1dev", "train_spmd", "infer_1dev", "infer_pairs", "spmd_partitioned"}) {
+    for (const auto& item : std::filesystem::directory_iterator(std::filesystem::path(corpus) / "hlo" / folder)) {
+      const std::string path = item.path().string();
+      const Graph graph = graph::read_hlo_text(read_file(path), path);
+      expect_sound(graph, estimate_times(graph, device), device, path);
+      ++modules;
+    }
+  }
+  EXPECT_GE(modules, 10);
+}
+
+}  // namespace
+}  // namespace automap::profile
