@@ -145,6 +145,10 @@ class Profiler {
       auto& mine = uses_[static_cast<std::size_t>(id)];
       for (const NodeId user : flow_->users(id)) {
         if (part(user) != Part::kForward) continue;
+        // A penalty on the weight: computed where the weight is, only a number travels.
+        if (origin(user) == Origin::kWeights && flow_->shape(user).num_elements <= 1 &&
+            flow_->shape(id).num_elements > 1)
+          continue;
         if (origin(user) == Origin::kFlow) {
           if (position(user) != kNone) mine.push_back(position(user));
         } else {
@@ -261,7 +265,7 @@ class Profiler {
       if (origin(id) != Origin::kFlow) continue;
       for (const NodeId operand : flow_->operands(id)) {
         auto& list = readers[static_cast<std::size_t>(operand)];
-        if (list.empty() || list.back() != position(id)) list.push_back(position(id));
+        if (!is_projection(id) && (list.empty() || list.back() != position(id))) list.push_back(position(id));
       }
     }
     std::vector<std::int32_t> latest(n_, kNone);  // of the forward values a node depends on
@@ -316,10 +320,8 @@ class Profiler {
     }
   }
 
-  std::int32_t forward_position(NodeId id) const {
-    const std::int32_t p = position(id);
-    return p != kNone ? p : position(flow_->producer(id));
-  }
+  // Results of a unit are made where the unit is.
+  std::int32_t forward_position(NodeId id) const { return position(flow_->producer(id)); }
 
   // The latest of `uses` up to `bound`; kNone when there is none. Without a gradient there is no bound to go by: the
   // first use.
@@ -354,15 +356,16 @@ class Profiler {
     std::vector<NodeId> bases;
     for (const NodeId id : order_.order) {
       if (origin(id) != Origin::kFlow || !flow_->shape(id).is_array()) continue;
-      std::int32_t last = position(id);
+      const std::int32_t made = forward_position(id);
+      std::int32_t last = made;
       for (const NodeId user : flow_->users(id)) {
         if (part(user) == Part::kForward && !is_projection(user)) last = std::max(last, position(user));
       }
-      if (last == position(id)) continue;
+      if (last == made) continue;
       const NodeId base = base_of(id);
       auto& group = groups[base];
       if (group.empty()) bases.push_back(base);
-      group.push_back({id, position(id), last, bytes(id)});
+      group.push_back({id, made, last, bytes(id)});
     }
     for (const NodeId base : bases) {
       const std::vector<Form>& forms = groups[base];

@@ -60,6 +60,7 @@ class Orderer {
     find_depths();
     depth_first();
     move_up();
+    move_down();
     place_all();
     return std::move(out_);
   }
@@ -261,6 +262,80 @@ class Orderer {
     });
   }
 
+  // The mirror image: what is made early and read late (a projection of the encoder's output for the decoder) moves
+  // down before its first reader when fewer bytes are alive then, with the nodes before it that only it reads.
+  void move_down() {
+    const std::size_t m = main_.size();
+    std::vector<std::int32_t> place(n_, kNone), first(n_, kNone), last(n_, kNone), users(n_, 0);
+    std::vector<NodeId> operands;
+    for (std::size_t p = 0; p < m; ++p) {
+      place[static_cast<std::size_t>(main_[p])] = static_cast<std::int32_t>(p);
+      flow_operands(main_[p], &operands);
+      for (const NodeId operand : operands) {
+        const auto o = static_cast<std::size_t>(operand);
+        if (first[o] == kNone) first[o] = static_cast<std::int32_t>(p);
+        last[o] = static_cast<std::int32_t>(p);
+        ++users[o];
+      }
+    }
+    // anchor: the place it stands before; its own place when it stays.
+    std::vector<std::int32_t> anchor(n_, kNone);
+    std::vector<NodeId> chain, next;
+    for (std::size_t p = m; p-- > 0;) {
+      const NodeId id = main_[p];
+      const auto i = static_cast<std::size_t>(id);
+      if (anchor[i] != kNone) continue;  // moved with its chain
+      anchor[i] = static_cast<std::int32_t>(p);
+      if (first[i] == kNone) continue;
+      // The first reader may have moved down itself.
+      std::int32_t to = std::numeric_limits<std::int32_t>::max();
+      for (const NodeId user : flow_.users(id)) {
+        if (is_projection(user)) {
+          for (const NodeId second : flow_.users(user)) {
+            if (is_main(second)) to = std::min(to, anchor[static_cast<std::size_t>(second)]);
+          }
+        } else if (is_main(user)) {
+          to = std::min(to, anchor[static_cast<std::size_t>(user)]);
+        }
+      }
+      if (to <= static_cast<std::int32_t>(p) + 1 || to == std::numeric_limits<std::int32_t>::max()) continue;
+      chain.assign(1, id);
+      double gained = bytes(id) * static_cast<double>(to - static_cast<std::int32_t>(p));
+      double best = 0;
+      std::size_t best_length = 0;
+      while (chain.size() < 24) {
+        // What would live on because the chain reads it later, and the one node before that could come along.
+        const NodeId head = chain.back();
+        flow_operands(head, &operands);
+        double kept = 0;
+        NodeId before = kNone;
+        for (const NodeId operand : operands) {
+          const auto o = static_cast<std::size_t>(operand);
+          const std::int32_t at = place[static_cast<std::size_t>(head)];
+          if (last[o] != at) continue;
+          kept += bytes(operand) * static_cast<double>(to - at);
+          if (users[o] == 1 && before == kNone) before = operand;
+        }
+        const double g = gained - kept;
+        if (g > best) {
+          best = g;
+          best_length = chain.size();
+        }
+        if (before == kNone) break;
+        // With `before` in the chain its own bytes do not have to be kept; what else the head keeps, is.
+        gained -= kept - bytes(before) * static_cast<double>(to - place[static_cast<std::size_t>(head)]);
+        chain.push_back(before);
+      }
+      for (std::size_t k = 0; k < best_length; ++k) anchor[static_cast<std::size_t>(chain[k])] = to;
+    }
+    std::stable_sort(main_.begin(), main_.end(), [&](NodeId a, NodeId b) {
+      const auto i = static_cast<std::size_t>(a), j = static_cast<std::size_t>(b);
+      if (anchor[i] != anchor[j]) return anchor[i] < anchor[j];
+      // Those moved before the node that stands there, as they were ordered (all of them stood before it).
+      return place[i] < place[j];
+    });
+  }
+
   // Byte-steps of operands that die earlier when their reader at `p` moves behind `ready`.
   double freed_by(const std::vector<NodeId>& operands, std::int32_t p, std::int32_t ready,
                   const std::vector<std::int32_t>& last, const std::vector<std::int32_t>& before_last) const {
@@ -311,7 +386,13 @@ class Orderer {
         if (!placed[static_cast<std::size_t>(top)]) place(top);
       }
     };
-    for (const NodeId id : main_) prepare(id);
+    const std::vector<std::pair<NodeId, NodeId>> penalties = find_penalties();
+    std::size_t next_penalty = 0;
+    for (const NodeId id : main_) {
+      prepare(id);
+      for (; next_penalty < penalties.size() && penalties[next_penalty].first == id; ++next_penalty)
+        prepare(penalties[next_penalty].second);
+    }
     // What no main node reads: results that are weights or inputs in another form.
     for (NodeId id = 0; id < flow_.size(); ++id) {
       if (is_forward(id) && !placed[static_cast<std::size_t>(id)] && !is_projection(id)) prepare(id);
@@ -319,6 +400,58 @@ class Orderer {
     out_.position.assign(n_, kNone);
     for (std::size_t p = 0; p < out_.order.size(); ++p)
       out_.position[static_cast<std::size_t>(out_.order[p])] = static_cast<std::int32_t>(p);
+  }
+
+  // Numbers made from one weight alone (a norm for a penalty in the loss): computed behind the first use of the weight,
+  // so that no cut parts them. Pairs of (main node, number), along the order.
+  std::vector<std::pair<NodeId, NodeId>> find_penalties() const {
+    std::vector<std::int32_t> place(n_, kNone);
+    for (std::size_t p = 0; p < main_.size(); ++p)
+      place[static_cast<std::size_t>(main_[p])] = static_cast<std::int32_t>(p);
+    const auto is_number = [&](NodeId id) {
+      if (!is_forward(id) || out_.origin[static_cast<std::size_t>(id)] != Origin::kWeights) return false;
+      const Shape& shape = flow_.shape(id);
+      if (!shape.is_array() || shape.num_elements > 1) return false;
+      for (const NodeId operand : flow_.operands(id)) {
+        if (flow_.shape(operand).num_elements > 1) return true;
+      }
+      return false;
+    };
+    // First main use of every weight and form of it, numbers not counted.
+    std::vector<std::int32_t> first(n_, kNone);
+    std::vector<NodeId> numbers;
+    for (NodeId id = flow_.size(); id-- > 0;) {
+      const auto i = static_cast<std::size_t>(id);
+      if (out_.origin[i] != Origin::kWeights) continue;
+      if (is_number(id)) {
+        numbers.push_back(id);
+        continue;
+      }
+      for (const NodeId user : flow_.users(id)) {
+        const auto u = static_cast<std::size_t>(user);
+        const std::int32_t at = place[u] != kNone ? place[u] : out_.origin[u] == Origin::kWeights ? first[u] : kNone;
+        if (at != kNone && (first[i] == kNone || at < first[i])) first[i] = at;
+      }
+    }
+    std::vector<std::pair<NodeId, NodeId>> out;
+    std::vector<std::pair<std::int32_t, NodeId>> placed;
+    for (const NodeId number : numbers) {
+      // The weight at the bottom of the chain.
+      NodeId root = number;
+      for (int steps = 0; steps < 64 && flow_.node(root).opcode != Opcode::kParameter; ++steps) {
+        NodeId below = kNone;
+        for (const NodeId operand : flow_.operands(root)) {
+          if (out_.origin[static_cast<std::size_t>(operand)] == Origin::kWeights) below = operand;
+        }
+        if (below == kNone) break;
+        root = below;
+      }
+      const std::int32_t at = first[static_cast<std::size_t>(root)];
+      if (at != kNone) placed.emplace_back(at, number);
+    }
+    std::sort(placed.begin(), placed.end());
+    for (const auto& [at, number] : placed) out.emplace_back(main_[static_cast<std::size_t>(at)], number);
+    return out;
   }
 
   bool is_read(NodeId projection) const {

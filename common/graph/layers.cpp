@@ -4,6 +4,7 @@
 #include <cctype>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace automap::graph {
 
@@ -60,6 +61,7 @@ bool is_plumbing(std::string_view scope) {
                                       "branch_1_fun"}) {
     if (scope == word) return true;
   }
+  if (scope.find("->") != std::string_view::npos) return true;  // an einsum
   return scope.substr(0, 7) == "branch_" && scope.size() > 4 && scope.substr(scope.size() - 4) == "_fun";
 }
 
@@ -95,9 +97,13 @@ bool has_number(std::string_view scope) {
   return !scope.empty() && is_digit(scope.back());
 }
 
+bool is_number(std::string_view scope) {
+  return !scope.empty() && std::all_of(scope.begin(), scope.end(), is_digit);
+}
+
 bool is_blocklike(std::string_view scope) {
   if (!has_number(scope)) return false;
-  if (std::all_of(scope.begin(), scope.end(), is_digit)) return true;
+  if (is_number(scope)) return true;
   std::string lower;
   for (const char c : scope) lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   if (lower.find("layernorm") != std::string::npos || lower.find("layer_norm") != std::string::npos) return false;
@@ -122,12 +128,20 @@ std::vector<std::string> scopes_of(std::string_view op_name) {
   return out;
 }
 
-std::size_t layer_depth(const std::vector<std::string>& scopes) {
+std::size_t layer_depth(const std::vector<std::string>& scopes, const std::function<bool(std::size_t)>& counted) {
   for (std::size_t i = 0; i < scopes.size(); ++i) {
-    if (!has_number(scopes[i])) continue;
+    if (!has_number(scopes[i]) || (counted && !counted(i))) continue;
     std::size_t end = i + 1;
-    while (end < scopes.size() && is_blocklike(scopes[end])) ++end;
-    return end;
+    for (;;) {
+      if (end < scopes.size() && is_blocklike(scopes[end])) {
+        ++end;
+      } else if (end + 1 < scopes.size() && (scopes[end] == "layers" || scopes[end] == "blocks") &&
+                 is_number(scopes[end + 1])) {
+        end += 2;  // stages/2/layers/0
+      } else {
+        return end;
+      }
+    }
   }
   return std::min<std::size_t>(scopes.size(), 2);
 }
@@ -228,25 +242,49 @@ class Namer {
       }
       const auto most = std::max_element(votes.begin(), votes.end(),
                                          [](const auto& a, const auto& b) { return a.second < b.second; });
-      if (most == votes.end() || most->second * 100 < named * 90 || longer * 100 < named * 90) break;
-      // Only prefixes that leave something to tell apart.
-      std::size_t deeper = 0;
-      for (const auto& path : paths) deeper += path.size() > shared + 1 ? 1 : 0;
-      if (deeper * 2 < named) break;
+      if (most == votes.end()) break;
+      // The name of the model's class may be missing from the loss; a scope like "encoder" says something unless it is
+      // everywhere.
+      const std::string_view scope = most->first;
+      const bool is_class = std::isupper(static_cast<unsigned char>(scope[0])) != 0 || scope[0] == '_';
+      const std::size_t permille = is_class ? 900 : 995;
+      if (most->second * 1000 < named * permille || longer * 1000 < named * permille) break;
+      // "h" in h/5 belongs to the number; and something must be left to tell apart.
+      std::size_t deeper = 0, numbered = 0;
+      for (const auto& path : paths) {
+        if (path.size() <= shared + 1 || path[shared] != scope) continue;
+        ++deeper;
+        if (is_number(path[shared + 1])) ++numbered;
+      }
+      if (deeper * 2 < named || numbered * 4 > deeper || has_number(scope)) break;
       common_.emplace_back(most->first);
+    }
+    // Numbers by what stands before them: Encoder_0 is no numbered scope when there is no Encoder_1.
+    std::unordered_map<std::string, std::unordered_set<std::string>> numbers;
+    for (auto& path : paths) {
+      std::size_t begin = 0;
+      while (begin < common_.size() && begin < path.size() && path[begin] == common_[begin]) ++begin;
+      path.erase(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(begin));
+      for (std::size_t i = 0; i < path.size(); ++i) {
+        if (has_number(path[i])) numbers[stem_of(path, i)].insert(path[i]);
+      }
     }
     std::map<std::string, std::size_t> distinct;
     for (std::size_t p = 0; p < order_.size(); ++p) {
-      std::size_t begin = 0;
-      while (begin < common_.size() && begin < paths[p].size() && paths[p][begin] == common_[begin]) ++begin;
-      paths[p].erase(paths[p].begin(), paths[p].begin() + static_cast<std::ptrdiff_t>(begin));
-      out->name[p] = join(paths[p], 0, layer_depth(paths[p]));
+      const auto counted = [&](std::size_t i) { return numbers[stem_of(paths[p], i)].size() > 1; };
+      out->name[p] = join(paths[p], 0, layer_depth(paths[p], counted));
       if (!out->name[p].empty()) ++distinct[out->name[p]];
     }
     // torch_xla and the like name operations, not layers.
     if (distinct.size() < 2) return false;
     fill_gaps(out);
     return true;
+  }
+
+  static std::string stem_of(const std::vector<std::string>& path, std::size_t i) {
+    std::string stem = join(path, 0, i) + "/" + path[i];
+    while (!stem.empty() && is_digit(stem.back())) stem.pop_back();
+    return stem;
   }
 
   // An unnamed instruction belongs to the layer before it (at the start: behind it).

@@ -13,6 +13,7 @@
 //   jit(f)/jvp()/reduce_sum -> (nothing)
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,8 +25,9 @@ namespace automap::graph {
 
 // The scopes of one op_name, transformations unwrapped, the operation itself dropped.
 std::vector<std::string> scopes_of(std::string_view op_name);
-// How many of the scopes name the layer.
-std::size_t layer_depth(const std::vector<std::string>& scopes);
+// How many of the scopes name the layer. `counted(i)`: whether the number of scope i counts; null: every one does.
+std::size_t layer_depth(const std::vector<std::string>& scopes,
+                        const std::function<bool(std::size_t)>& counted = nullptr);
 
 struct LayerNames {
   std::vector<std::string> name;  // per position of FlowOrder::order; never empty
