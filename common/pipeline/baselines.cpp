@@ -419,19 +419,12 @@ class BoundSearch {
     if (!fits_shape(problem_, stages_)) return std::nullopt;
     layers_.assign(1, {Prefix()});
     for (int s = 1; s < stages_; ++s) {
-      if (!extend(s)) return std::nullopt;
+      if (!extend(s)) return best_;
     }
-    std::optional<Plan> best;
-    double best_ms = kInfinity;
     for (std::size_t i = 0; i < layers_.back().size(); ++i) {
-      Plan plan = plan_of(static_cast<int>(i));
-      const double value = feasible(problem_, plan) ? value_ms(problem_, plan) : kInfinity;
-      if (value < best_ms) {
-        best_ms = value;
-        best = std::move(plan);
-      }
+      consider(plan_of(stages_ - 1, static_cast<int>(i)));
     }
-    return best;
+    return best_;
   }
 
  private:
@@ -520,7 +513,7 @@ class BoundSearch {
         }
       }
     }
-    select(children);
+    select(s, children);
     std::vector<Prefix> layer;
     for (const Child& child : children) {
       layer.push_back(append(parents[at(child.parent)], s, child.p, child.d, stalls[at(child.parent)]));
@@ -530,42 +523,137 @@ class BoundSearch {
     return !layers_.back().empty();
   }
 
-  // The beam_width best; of a beam wider than 1, half is kept for the best of every device cut, so that one attractive
-  // share of the devices does not crowd out all others.
-  void select(std::vector<Child>& children) const {
+  // Keeps beam_width children. Twice as many (8 at least) are taken by their bound, half of them the best of a device
+  // cut each, so that one attractive share of the devices does not crowd out all others. The bound knows too little of
+  // what is to come to rank them well, so each is then completed by simple rules and ranked by the best completion's V.
+  void select(int s, std::vector<Child>& children) {
     const std::size_t width = at(std::max(1, options_.beam_width));
     if (children.size() <= width) return;
-    const auto middle = children.begin() + static_cast<std::ptrdiff_t>(width);
-    if (width == 1) {
-      std::nth_element(children.begin(), children.begin(), children.end());
-      children.resize(1);
-      return;
-    }
-    std::vector<Child> best_of_cut(at(problem_.num_devices()) + 1, Child{kInfinity, 0, 0, 0});
-    for (const Child& child : children) best_of_cut[at(child.d)] = std::min(best_of_cut[at(child.d)], child);
-    best_of_cut.erase(std::remove_if(best_of_cut.begin(), best_of_cut.end(),
-                                     [](const Child& child) { return child.bound == kInfinity; }),
-                      best_of_cut.end());
-    std::sort(best_of_cut.begin(), best_of_cut.end());
-    best_of_cut.resize(std::min(best_of_cut.size(), width / 2));
-    std::nth_element(children.begin(), middle, children.end());
-    children.resize(width);
+    const std::size_t judged = std::min(children.size(), std::max<std::size_t>(8, 2 * width));
+    std::vector<Child> kept(at(problem_.num_devices()) + 1, Child{kInfinity, 0, 0, 0});
+    for (const Child& child : children) kept[at(child.d)] = std::min(kept[at(child.d)], child);
+    kept.erase(std::remove_if(kept.begin(), kept.end(), [](const Child& child) { return child.bound == kInfinity; }),
+               kept.end());
+    std::sort(kept.begin(), kept.end());
+    kept.resize(std::min(kept.size(), judged / 2));
+    std::nth_element(children.begin(), children.begin() + static_cast<std::ptrdiff_t>(judged - 1), children.end());
+    children.resize(judged);
     std::sort(children.begin(), children.end());
-    std::vector<Child> kept = best_of_cut;
+    const std::size_t of_cuts = kept.size();
     for (const Child& child : children) {
-      if (kept.size() == width) break;
-      const bool there = std::any_of(best_of_cut.begin(), best_of_cut.end(),
-                                     [&](const Child& other) { return !(other < child) && !(child < other); });
+      if (kept.size() == judged) break;
+      const auto end = kept.begin() + static_cast<std::ptrdiff_t>(of_cuts);
+      const bool there =
+          std::any_of(kept.begin(), end, [&](const Child& other) { return !(other < child) && !(child < other); });
       if (!there) kept.push_back(child);
     }
-    children = std::move(kept);
-    std::sort(children.begin(), children.end());
+    std::vector<std::pair<double, Child>> ranked;
+    for (const Child& child : kept) ranked.emplace_back(complete(s, child), child);
+    std::sort(ranked.begin(), ranked.end());
+    children.clear();
+    for (std::size_t i = 0; i < width; ++i) children.push_back(ranked[i].second);
   }
 
-  Plan plan_of(int index) const {
+  // The least V of completions of `child` by rule, infinity when none is feasible. Devices: equal shares of the rest,
+  // or those moved to server boundaries. Instructions: loads in proportion to the devices' speed, evenly or each stage
+  // a little (1 - 1/M) less than the one before it, since later stages start later; cuts as they fall or at the
+  // narrowest of the three pivots on either side; never more than memory allows.
+  double complete(int s, const Child& child) {
+    Plan head = plan_of(s - 1, child.parent);
+    head.cuts.push_back(child.p);
+    head.device_cuts.push_back(child.d);
+    const int left = stages_ - s, devices = problem_.num_devices();
+    if (left == 1) return consider(head);
+    double least = kInfinity;
+    std::vector<int> shares, seen;
+    for (const bool aligned : {false, true}) {
+      shares.clear();
+      for (int j = 1; j < left; ++j) {
+        int d = child.d + static_cast<int>(static_cast<std::int64_t>(j) * (devices - child.d) / left);
+        if (aligned) {
+          int down = d, up = d;
+          while (down > 0 && problem_.server_of_device(down - 1) == problem_.server_of_device(down)) --down;
+          while (up < devices && problem_.server_of_device(up - 1) == problem_.server_of_device(up)) ++up;
+          d = d - down <= up - d ? down : up;
+        }
+        shares.push_back(d);
+      }
+      if (shares == seen) continue;
+      seen = shares;
+      bool valid = true;
+      for (std::size_t j = 0; j < shares.size(); ++j) {
+        valid = valid && shares[j] > (j == 0 ? child.d : shares[j - 1]) && shares[j] < devices;
+      }
+      if (!valid) continue;
+      for (const double taper : {1.0, 1 - 1.0 / (problem_.micro_batches() + 1)}) {
+        for (const int reach : {0, 3}) {
+          Plan plan = head;
+          if (fill(plan, s, shares, taper, reach)) least = std::min(least, consider(plan));
+        }
+      }
+    }
+    return least;
+  }
+
+  // Appends stages s+1.. to `plan` on the device cuts `shares`; false when pivots or memory run out.
+  bool fill(Plan& plan, int s, const std::vector<int>& shares, double taper, int reach) const {
+    const int n = problem_.num_instructions();
+    double weight = 1, rest_weight = 0;
+    std::vector<double> weights;
+    for (std::size_t j = 0; j <= shares.size(); ++j) {
+      const int d0 = j == 0 ? plan.device_cuts.back() : shares[j - 1];
+      const DeviceGroup& group = problem_.group(d0, j < shares.size() ? shares[j] : problem_.num_devices());
+      weights.push_back(weight * group.size * group.speed);
+      rest_weight += weights.back();
+      weight *= taper;
+    }
+    int p0 = plan.cuts.back(), d0 = plan.device_cuts.back();
+    for (std::size_t j = 0; j < shares.size(); ++j) {
+      const DeviceGroup& group = problem_.group(d0, shares[j]);
+      const int k = in_flight(options_.schedule, stages_, s + 1 + static_cast<int>(j), problem_.micro_batches());
+      const double target = problem_.work_ms(p0, n) * weights[j] / rest_weight;
+      rest_weight -= weights[j];
+      const auto begin = std::upper_bound(pivots_.begin(), pivots_.end(), p0);
+      const auto end = pivots_.end() - static_cast<std::ptrdiff_t>(shares.size() - 1 - j);  // leave one for each after
+      if (end - begin < 1) return false;
+      auto place = std::partition_point(begin, end, [&](int p) { return problem_.work_ms(p0, p) < target; });
+      if (place == end) --place;
+      if (place != begin && target - problem_.work_ms(p0, place[-1]) < problem_.work_ms(p0, *place) - target) --place;
+      auto chosen = place;
+      for (std::ptrdiff_t step = -reach; step <= reach; ++step) {
+        if (step < begin - place || step >= end - place) continue;
+        if (problem_.activation_bytes(place[step]) < problem_.activation_bytes(*chosen)) chosen = place + step;
+      }
+      if (problem_.options().memory && problem_.memory_bytes(p0, *chosen, group, k) > group.capacity_bytes) {
+        const auto fits = [&](int p) { return problem_.memory_bytes(p0, p, group, k) <= group.capacity_bytes; };
+        chosen = std::partition_point(begin, chosen, fits);
+        if (chosen == begin) return false;
+        --chosen;
+      }
+      plan.cuts.push_back(*chosen);
+      plan.device_cuts.push_back(shares[j]);
+      p0 = *chosen;
+      d0 = shares[j];
+    }
+    return true;
+  }
+
+  // V of a complete plan, infinity when it is infeasible; the best is kept.
+  double consider(const Plan& plan) {
+    if (!feasible(problem_, plan)) return kInfinity;
+    const double value = value_ms(problem_, plan);
+    if (value < best_ms_) {
+      best_ms_ = value;
+      best_ = plan;
+    }
+    return value;
+  }
+
+  // The first `count` boundaries of the prefix `index` of layer `count`.
+  Plan plan_of(int count, int index) const {
     Plan plan;
     plan.schedule = options_.schedule;
-    for (int layer = stages_ - 1; layer > 0; --layer) {
+    for (int layer = count; layer > 0; --layer) {
       const Prefix& prefix = layers_[at(layer)][at(index)];
       plan.cuts.push_back(prefix.p);
       plan.device_cuts.push_back(prefix.d1);
@@ -585,6 +673,8 @@ class BoundSearch {
   std::vector<double> rate_behind_;  // sum of the speeds of devices d+1..D
   double largest_capacity_ = 0;
   std::vector<std::vector<Prefix>> layers_;
+  std::optional<Plan> best_;
+  double best_ms_ = kInfinity;
 };
 
 // ---- Local search ---------------------------------------------------------------------------------------------------

@@ -68,8 +68,9 @@ struct BoundOptions {
   std::vector<int> pivots;  // instruction cuts that may be used, ascending; empty: every one
   Deadline deadline;
 };
-// Beam search from the first stage to the last over (device cut, pivot) pairs: partial plans are ranked by an
-// admissible lower bound on V of their completions, the complete ones by V. With a beam that holds everything it is
+// Beam search from the first stage to the last over (device cut, pivot) pairs: the most promising continuations by an
+// admissible lower bound on V are completed by simple rules, and the beam holds those with the shortest completions.
+// The shortest complete plan met wins, so a deadline leaves the best so far. With a beam that holds everything it is
 // exact over the pivots. Clusters of more than 64 devices are cut at server boundaries and on a grid of 64 device cuts.
 std::optional<Plan> bound_plan(const Problem& problem, const BoundOptions& options);
 

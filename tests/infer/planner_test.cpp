@@ -1,0 +1,437 @@
+#include "infer/planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "common/base/error.h"
+#include "common/pipeline/exact.h"
+#include "common/pipeline/random_problem.h"
+#include "common/pipeline/schedule.h"
+
+namespace automap::infer {
+namespace {
+
+using pipeline::Cluster;
+using pipeline::load_cluster;
+using pipeline::Plan;
+using pipeline::Problem;
+using pipeline::ProblemOptions;
+using pipeline::random_problem;
+using pipeline::RandomProblem;
+using pipeline::RandomProblemOptions;
+using pipeline::Schedule;
+using pipeline::simulate_step_ms;
+using pipeline::value_ms;
+using ::testing::HasSubstr;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+RandomProblemOptions small() {
+  RandomProblemOptions options;
+  options.min_instructions = 20;
+  options.max_instructions = 80;
+  options.min_servers = 1;
+  options.max_servers = 3;
+  options.min_devices = 2;
+  options.max_devices = 4;
+  options.heterogeneous = 0.3;
+  options.with_latency = 0.3;
+  options.with_memory_limit = 0.3;
+  options.with_zeros = 0.2;
+  options.with_allreduce = 0.8;
+  return options;
+}
+
+PlanRequest patient() {
+  PlanRequest request;
+  request.time_limit_s = kInfinity;
+  request.max_stages = 6;
+  return request;
+}
+
+std::string complaint(const Problem& problem, const PlanRequest& request) {
+  try {
+    make_plan(problem, request);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+    return std::string(error.what()) + " | " + error.hint();
+  }
+  return "";
+}
+
+TEST(Planner, NamesGoBothWays) {
+  for (PlannerKind planner : all_planners()) EXPECT_EQ(parse_planner(to_string(planner)), planner);
+  EXPECT_FALSE(parse_planner("dapple"));
+  EXPECT_FALSE(parse_planner(""));
+  EXPECT_STREQ(to_string(Objective::kSimulated), "simulated");
+}
+
+// The promise the planner is judged by.
+TEST(Planner, AutoIsNeverLongerThanAnyPlannerNorItsKBest) {
+  int polished = 0, judged = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    const RandomProblem made = random_problem(seed, small());
+    const Problem problem = made.problem();
+    PlanRequest request = patient();
+    if (seed % 3 == 1) request.schedules = {Schedule::k1f1bOverlap};
+    if (seed % 3 == 2) request.schedules = {Schedule::k1f1b, Schedule::k1f1bOverlap};
+    const PlanResult best = make_plan(problem, request);
+    if (!best.plan) {
+      EXPECT_NE(best.infeasible, "");
+      continue;
+    }
+    ++judged;
+    ASSERT_EQ(best.objective, Objective::kSimulated);
+    if (best.planner.find("+polish") != std::string::npos) ++polished;
+    for (PlannerKind planner : all_planners()) {
+      for (Objective objective : {Objective::kValue, Objective::kSimulated}) {
+        PlanRequest single = request;
+        single.planner = planner;
+        single.objective = objective;
+        single.lower_bound = false;
+        const PlanResult other = make_plan(problem, single);
+        if (other.plan) {
+          ASSERT_LE(best.simulated_step_ms, other.simulated_step_ms) << to_string(planner);
+        }
+      }
+    }
+    for (Schedule schedule : request.schedules) {
+      pipeline::ExactOptions exact;
+      exact.max_stages = request.max_stages;
+      exact.schedule = schedule;
+      exact.pivots = pipeline::grid_pivots(problem.num_instructions(), 128);
+      exact.k_best = request.k_best;
+      for (const pipeline::ExactStageResult& stage : pipeline::solve_exact(problem, exact).by_stages) {
+        for (const Plan& plan : stage.plans) ASSERT_LE(best.simulated_step_ms, simulate_step_ms(problem, plan));
+      }
+    }
+  }
+  EXPECT_GT(judged, 30);
+  EXPECT_GT(polished, 0);
+}
+
+TEST(Planner, ResultIsConsistentAndCertified) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    const RandomProblem made = random_problem(seed, small());
+    const Problem problem = made.problem();
+    PlanRequest request = patient();
+    const std::vector<PlannerKind> planners = all_planners();
+    request.planner = planners[seed % planners.size()];
+    const PlanResult result = make_plan(problem, request);
+    EXPECT_FALSE(result.cut_by_time);
+    if (!result.plan) continue;
+    EXPECT_EQ(pipeline::infeasible_reason(problem, *result.plan), "");
+    EXPECT_EQ(result.step_ms, value_ms(problem, *result.plan));
+    EXPECT_EQ(result.simulated_step_ms, simulate_step_ms(problem, *result.plan));
+    EXPECT_EQ(result.planner.find(to_string(request.planner)) == 0, request.planner != PlannerKind::kAuto);
+    EXPECT_GT(result.lower_bound_ms, 0);
+    EXPECT_NE(result.lower_bound_method, "");
+    EXPECT_LE(result.lower_bound_ms, result.step_ms * (1 + 1e-12));
+    EXPECT_DOUBLE_EQ(result.gap, result.step_ms / result.lower_bound_ms - 1);
+    EXPECT_TRUE(result.infeasible.empty());
+    // No instruction-level plan has a V below the bound.
+    pipeline::CounterRandom random(seed, 1);
+    for (int i = 0; i < 200; ++i) {
+      const int stages = random.integer(1, std::min(6, problem.num_devices()));
+      const Plan plan = pipeline::random_plan(problem, stages, Schedule::k1f1b, random);
+      if (pipeline::feasible(problem, plan)) {
+        ASSERT_GE(value_ms(problem, plan), result.lower_bound_ms * (1 - 1e-12));
+      }
+    }
+    ASSERT_FALSE(result.alternatives.empty());
+    for (const Alternative& other : result.alternatives) {
+      EXPECT_TRUE(parse_planner(other.planner));
+      EXPECT_EQ(other.stages, other.plan.num_stages());
+      EXPECT_EQ(other.step_ms, value_ms(problem, other.plan));
+      EXPECT_EQ(other.simulated_step_ms, simulate_step_ms(problem, other.plan));
+      EXPECT_GE(other.planning_ms, 0);
+    }
+    if (request.planner != PlannerKind::kAuto) {
+      EXPECT_EQ(result.alternatives.size(), 1u);
+    }
+  }
+}
+
+TEST(Planner, ExactOnAllInstructionsClosesTheGap) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(seed);
+    const RandomProblem made = random_problem(seed, small());
+    const Problem problem = made.problem();
+    PlanRequest request = patient();
+    request.planner = PlannerKind::kExact;
+    request.grid = 0;
+    const PlanResult result = make_plan(problem, request);
+    if (!result.plan) continue;
+    EXPECT_NEAR(result.gap, 0, 1e-9);
+  }
+}
+
+TEST(Planner, SameRequestSamePlan) {
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    const RandomProblem made = random_problem(seed, small());
+    const Problem problem = made.problem();
+    const PlanResult first = make_plan(problem, patient());
+    const PlanResult second = make_plan(problem, patient());
+    ASSERT_EQ(first.plan.has_value(), second.plan.has_value());
+    if (!first.plan) continue;
+    EXPECT_TRUE(*first.plan == *second.plan);
+    EXPECT_EQ(first.planner, second.planner);
+    EXPECT_EQ(first.alternatives.size(), second.alternatives.size());
+  }
+}
+
+TEST(Planner, StageCountAndScheduleAreObeyed) {
+  const RandomProblem made = random_problem(3);
+  const Problem problem = made.problem();
+  for (PlannerKind planner : all_planners()) {
+    PlanRequest request = patient();
+    request.planner = planner;
+    request.stages = 3;
+    request.schedules = {Schedule::k1f1bOverlap};
+    request.lower_bound = false;
+    const PlanResult result = make_plan(problem, request);
+    if (planner == PlannerKind::kDataParallel) {
+      EXPECT_FALSE(result.plan);
+      continue;
+    }
+    ASSERT_TRUE(result.plan) << to_string(planner);
+    EXPECT_EQ(result.plan->num_stages(), 3);
+    EXPECT_EQ(result.plan->schedule, Schedule::k1f1bOverlap);
+    EXPECT_EQ(result.lower_bound_ms, 0);
+    EXPECT_EQ(result.gap, 0);
+  }
+  PlanRequest request = patient();
+  request.max_stages = 2;
+  EXPECT_LE(make_plan(problem, request).plan->num_stages(), 2);
+}
+
+TEST(Planner, DataParallelAlwaysTakesPart) {
+  const RandomProblem made = random_problem(3);
+  const PlanResult result = make_plan(made.problem(), patient());
+  const auto found = std::find_if(result.alternatives.begin(), result.alternatives.end(),
+                                  [](const Alternative& other) { return other.planner == "data-parallel"; });
+  ASSERT_NE(found, result.alternatives.end());
+  EXPECT_EQ(found->stages, 1);
+}
+
+TEST(Planner, AllPlannersAreListedOnRequestWithoutChangingTheAnswer) {
+  const RandomProblem made = random_problem(4);
+  const Problem problem = made.problem();
+  PlanRequest request = patient();
+  request.planner = PlannerKind::kUniform;
+  const PlanResult alone = make_plan(problem, request);
+  request.all_planners = true;
+  const PlanResult all = make_plan(problem, request);
+  EXPECT_TRUE(*alone.plan == *all.plan);
+  EXPECT_EQ(all.planner, "uniform");
+  EXPECT_EQ(alone.alternatives.size(), 1u);
+  EXPECT_EQ(all.alternatives.size(), all_planners().size() - 1);
+}
+
+TEST(Planner, ObjectiveDecides) {
+  int differ = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(seed);
+    const RandomProblem made = random_problem(seed);
+    const Problem problem = made.problem();
+    PlanRequest request = patient();
+    request.stages = 4;
+    request.objective = Objective::kValue;
+    const PlanResult by_value = make_plan(problem, request);
+    request.objective = Objective::kSimulated;
+    const PlanResult by_simulation = make_plan(problem, request);
+    EXPECT_LE(by_value.step_ms, by_simulation.step_ms * (1 + 1e-12));
+    EXPECT_LE(by_simulation.simulated_step_ms, by_value.simulated_step_ms * (1 + 1e-12));
+    if (!(*by_value.plan == *by_simulation.plan)) ++differ;
+  }
+  EXPECT_GT(differ, 5);
+}
+
+TEST(Planner, ImpossibleRequestsAreUsageErrors) {
+  const RandomProblem made = random_problem(1, small());
+  const Problem problem = made.problem();
+  PlanRequest request;
+  request.stages = problem.num_devices() + 1;
+  EXPECT_THAT(complaint(problem, request), HasSubstr("devices"));
+  request = PlanRequest();
+  request.stages = -1;
+  EXPECT_THAT(complaint(problem, request), HasSubstr("stages is -1"));
+  for (double limit : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    request = PlanRequest();
+    request.time_limit_s = limit;
+    EXPECT_THAT(complaint(problem, request), HasSubstr("time-limit"));
+  }
+  request = PlanRequest();
+  request.beam = 0;
+  EXPECT_THAT(complaint(problem, request), HasSubstr("beam is 0"));
+  request = PlanRequest();
+  request.grid = -128;
+  EXPECT_THAT(complaint(problem, request), HasSubstr("grid"));
+  request = PlanRequest();
+  request.k_best = 0;
+  EXPECT_THAT(complaint(problem, request), HasSubstr("k-best"));
+  request = PlanRequest();
+  request.max_stages = 0;
+  EXPECT_THAT(complaint(problem, request), HasSubstr("max-stages"));
+  request = PlanRequest();
+  request.schedules.clear();
+  EXPECT_THAT(complaint(problem, request), HasSubstr("schedule"));
+
+  RandomProblemOptions options = small();
+  options.min_instructions = options.max_instructions = 3;
+  options.min_servers = options.max_servers = 3;
+  const RandomProblem tiny = random_problem(1, options);
+  request = PlanRequest();
+  request.stages = 4;
+  EXPECT_THAT(complaint(tiny.problem(), request), HasSubstr("4 stages of 3 forward instructions"));
+}
+
+TEST(Planner, SaysWhichMemoryIsMissing) {
+  RandomProblem made = random_problem(2);
+  made.profile.w_bytes.assign(made.profile.w_bytes.size(), 1 << 30);
+  made.cluster.devices.begin()->second.memory_gib = 1;
+  const Problem problem = made.problem();
+  for (PlannerKind planner : all_planners()) {
+    PlanRequest request = patient();
+    request.planner = planner;
+    const PlanResult result = make_plan(problem, request);
+    EXPECT_FALSE(result.plan);
+    EXPECT_TRUE(result.alternatives.empty());
+    EXPECT_THAT(result.infeasible, HasSubstr("No plan of 1 to 6 stages fits in memory"));
+    EXPECT_THAT(result.infeasible, HasSubstr("of the 1.00 GiB"));
+    EXPECT_EQ(result.available_memory_bytes, 1 << 30);
+    // Six stages of equal weights: each holds at least a sixth of the instructions, with 4 GiB of state each.
+    const double per_stage = std::ceil(problem.num_instructions() / 6.0) * 4 * (1 << 30);
+    EXPECT_GE(result.least_memory_bytes, per_stage);
+    EXPECT_LE(result.least_memory_bytes, 1.01 * per_stage);
+  }
+}
+
+TEST(Planner, MemoryThatFitsOnlyAtBestIsFound) {
+  // Equal weights on every instruction; a device holds exactly the state of n / S of them and no stash.
+  RandomProblemOptions options;
+  options.min_instructions = options.max_instructions = 96;
+  RandomProblem made = random_problem(2, options);
+  made.profile.w_bytes.assign(96, 1 << 20);
+  made.profile.stash_bytes.assign(96, 0);
+  made.cluster.devices.begin()->second.memory_gib = 12 * 4.0 / 1024;  // 12 instructions: exactly 8 equal stages
+  const Problem problem = made.problem();
+  PlanRequest request = patient();
+  request.max_stages = 8;
+  const PlanResult result = make_plan(problem, request);
+  ASSERT_TRUE(result.plan);
+  EXPECT_EQ(result.plan->cuts, (std::vector<int>{12, 24, 36, 48, 60, 72, 84}));
+  request.max_stages = 7;
+  EXPECT_FALSE(make_plan(problem, request).plan);
+}
+
+TEST(Planner, SaysWhenVariablesCannotBeSpread) {
+  RandomProblemOptions options;
+  options.with_allreduce = 1;
+  RandomProblem made = random_problem(2, options);
+  // Four variables in the last four instructions, but the grid of 4 cannot separate them.
+  made.profile.w_bytes.assign(made.profile.w_bytes.size(), 0);
+  for (std::size_t i = made.profile.w_bytes.size() - 4; i < made.profile.w_bytes.size(); ++i)
+    made.profile.w_bytes[i] = 8;
+  const Problem problem = made.problem();
+  PlanRequest request = patient();
+  request.stages = 4;
+  request.grid = 4;
+  request.planner = PlannerKind::kExact;
+  const PlanResult exact = make_plan(problem, request);
+  EXPECT_FALSE(exact.plan);
+  EXPECT_THAT(exact.infeasible, HasSubstr("--planner auto"));
+  request.planner = PlannerKind::kAuto;
+  const PlanResult result = make_plan(problem, request);
+  ASSERT_TRUE(result.plan);
+  EXPECT_EQ(pipeline::infeasible_reason(problem, *result.plan), "");
+}
+
+TEST(Planner, TheTimeLimitIsKeptAndThereIsStillAPlan) {
+  RandomProblemOptions options;
+  options.min_instructions = options.max_instructions = 4000;
+  options.min_servers = options.max_servers = 8;
+  const RandomProblem made = random_problem(1, options);
+  const Problem problem = made.problem();
+  for (double limit : {1e-6, 0.2}) {
+    PlanRequest request;
+    request.time_limit_s = limit;
+    request.grid = 0;
+    const PlanResult result = make_plan(problem, request);
+    ASSERT_TRUE(result.plan);
+    EXPECT_TRUE(result.cut_by_time);
+    EXPECT_LT(result.planning_ms, 1000 * limit + 2000);  // generous: sanitizers and busy machines
+  }
+  int polls = 0;
+  PlanRequest request;
+  request.cancelled = [&] { return ++polls > 2; };
+  const PlanResult result = make_plan(problem, request);
+  EXPECT_TRUE(result.plan);
+  EXPECT_TRUE(result.cut_by_time);
+}
+
+TEST(PlanLimits, AddUpToTheValueAndNameTheBottleneck) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblem made = random_problem(seed, small());
+    if (seed % 4 == 0) made.options.value = pipeline::ValueForm::kPaper;
+    if (seed % 7 == 0) made.options.micro_batches = 1;
+    const Problem problem = made.problem();
+    pipeline::CounterRandom random(seed, 2);
+    const int stages = random.integer(1, std::min(6, problem.num_devices()));
+    const Plan plan = pipeline::random_plan(problem, stages, Schedule::k1f1b, random);
+    const std::vector<PlanLimit> limits = plan_limits(problem, plan);
+    ASSERT_FALSE(limits.empty());
+    double sum = 0;
+    for (std::size_t i = 0; i < limits.size(); ++i) {
+      EXPECT_GT(limits[i].ms, 0);
+      EXPECT_GE(limits[i].stage, 1);
+      EXPECT_LE(limits[i].stage, stages);
+      EXPECT_NE(limits[i].text, "");
+      EXPECT_LE(limits[i].ms, limits[i == 0 ? 0 : i - 1].ms);
+      sum += limits[i].ms;
+    }
+    const double value = value_ms(problem, plan);
+    EXPECT_NEAR(sum, value, 1e-9 * value);
+  }
+}
+
+TEST(PlanLimits, WorkedCases) {
+  // Two stages on the two servers of config-a; M = 8. Stage 2 computes 4x as long as stage 1.
+  pipeline::Profile profile;
+  profile.model = "two";
+  profile.c_ms = {16, 64};
+  profile.a_bytes = {0, 0};
+  profile.w_bytes = {0, 0};
+  profile.stash_bytes = {0, 0};
+  ProblemOptions options;
+  options.micro_batches = 8;
+  const Plan plan{{1}, {8}, Schedule::k1f1b};
+  const auto first = [&](const pipeline::Profile& changed) {
+    return plan_limits(Problem(changed, load_cluster("config-a"), options), plan).front();
+  };
+  PlanLimit limit = first(profile);
+  EXPECT_EQ(limit.kind, PlanLimit::Kind::kStage);
+  EXPECT_EQ(limit.stage, 2);
+  EXPECT_DOUBLE_EQ(limit.ms, 7 * 8);
+  EXPECT_THAT(limit.text, HasSubstr("stage 2 computes 8.00 ms per micro-batch"));
+  profile.a_bytes = {312.5e6, 0};  // 100 ms
+  limit = first(profile);
+  EXPECT_THAT(limit.kind, ::testing::AnyOf(PlanLimit::Kind::kTransfer, PlanLimit::Kind::kRoundTrip));
+  EXPECT_EQ(limit.stage, 1);
+  profile.a_bytes = {0, 0};
+  profile.w_bytes = {13e9, 0};  // 2 (7/8) 13e9 / 130e6 = 175 ms
+  limit = first(profile);
+  EXPECT_EQ(limit.kind, PlanLimit::Kind::kAllReduce);
+  EXPECT_EQ(limit.stage, 1);
+  EXPECT_DOUBLE_EQ(limit.ms, 175);
+}
+
+}  // namespace
+}  // namespace automap::infer
