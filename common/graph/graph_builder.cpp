@@ -327,9 +327,10 @@ ShapeId GraphBuilder::array_from_text(std::string_view type_name, std::string_vi
 ShapeId GraphBuilder::tuple_shape(Span<const ShapeId> elements) {
   Shape shape;
   shape.type = ElementType::kTuple;
-  shape.elements.assign(elements.begin(), elements.end());
+  shape.elements.reserve(elements.size());
   std::string text = "(";
   for (const ShapeId e : elements) {
+    shape.elements.push_back(e);
     const Shape& element = graph_.shape(e);
     if (text.size() > 1) text += ", ";
     text += element.text;

@@ -456,9 +456,11 @@ class TextReader {
       skip_space();
       ++p_;
       const Attribute attribute = read_attribute();
-      if (attribute.key == "execution_thread") thread = attribute.value;
+      if (attribute.key != "execution_thread") continue;
+      thread = attribute.value;
+      if (thread.front() != '"') fail(thread.data(), "expected execution_thread=\"name\"");
+      thread = thread.substr(1, thread.size() - 2);
     }
-    if (thread.size() >= 2 && thread.front() == '"') thread = thread.substr(1, thread.size() - 2);
     builder_.end_computation(root, thread);
     if (has_signature) check_signature(result, result_at);
   }
