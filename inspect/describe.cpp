@@ -1,0 +1,476 @@
+#include "inspect/describe.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/base/text_table.h"
+#include "common/graph/hlo_cost.h"
+#include "common/graph/hlo_reader.h"
+#include "common/graph/json_cursor.h"
+#include "common/graph/layers.h"
+#include "common/graph/trip_count.h"
+#include "common/io/profile_file.h"
+#include "common/pipeline/cluster.h"
+#include "common/pipeline/plan_json.h"
+#include "profile/device_model.h"
+
+namespace automap::inspect {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Align = TextTable::Align;
+
+// How many rows the longer tables show people; the document has all of them.
+constexpr std::size_t kShownOpcodes = 12;
+constexpr std::size_t kShownLayers = 24;
+
+// "model     bert48" lines with aligned values.
+class Facts {
+ public:
+  void add(const std::string& name, const std::string& value) { rows_.emplace_back(name, value); }
+  std::string render() const {
+    std::size_t width = 0;
+    for (const auto& [name, value] : rows_) width = std::max(width, name.size());
+    std::string out;
+    for (const auto& [name, value] : rows_)
+      out += "  " + name + std::string(width + 2 - name.size(), ' ') + value + "\n";
+    return out;
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> rows_;
+};
+
+// "2.98 TFLOP"
+std::string format_flops(double flops) {
+  static constexpr const char* kUnits[] = {" FLOP", " kFLOP", " MFLOP", " GFLOP", " TFLOP", " PFLOP", " EFLOP"};
+  std::size_t unit = 0;
+  while (flops >= 1000 && unit + 1 < std::size(kUnits)) {
+    flops /= 1000;
+    ++unit;
+  }
+  return format_number(flops) + kUnits[unit];
+}
+
+std::string count_of(std::int64_t n, const std::string& thing) {
+  return format_count(n) + " " + thing + (n == 1 ? "" : "s");
+}
+
+Json base_document(const char* kind, const std::string& source, std::string_view bytes) {
+  Json document;
+  document["schema"] = "automap.inspect/1";
+  document["kind"] = kind;
+  document["source"] = source;
+  document["file_bytes"] = bytes.size();
+  document["sha256"] = sha256_hex(bytes);
+  return document;
+}
+
+std::string title(const std::string& source, const std::string& what) {
+  return source + ": " + what + "\n\n";
+}
+
+// Counts are printed as integers as long as a double holds them exactly.
+Json count_number(double value) {
+  constexpr double kExact = 9007199254740992.0;  // 2^53
+  if (value == std::floor(value) && std::abs(value) <= kExact) return Json(static_cast<std::int64_t>(value));
+  return Json(value);
+}
+
+const char* form_key(io::ProfileForm form) {
+  switch (form) {
+    case io::ProfileForm::kHdf5: return "hdf5";
+    case io::ProfileForm::kCsv: return "csv";
+    case io::ProfileForm::kPipedream: return "pipedream";
+  }
+  return "";
+}
+
+const char* form_for_people(graph::HloForm form) {
+  switch (form) {
+    case graph::HloForm::kText: return "HLO text";
+    case graph::HloForm::kProtoJson: return "HLO as protobuf JSON";
+    case graph::HloForm::kAstJson: return "HLO as AST-dump JSON";
+    case graph::HloForm::kProtoBinary: return "HLO as binary protobuf";
+  }
+  return "HLO";
+}
+
+struct LayerRow {
+  std::string name;
+  std::int64_t instructions = 0;
+};
+
+// Consecutive forward instructions of one layer. Empty when the module is too unusual to be cut into layers.
+std::vector<LayerRow> layers_of(const graph::TrainingStep& step) {
+  const graph::FlowOrder order = graph::order_forward(step);
+  const graph::LayerNames names = graph::name_layers(step, order);
+  std::vector<LayerRow> rows;
+  std::map<std::string, std::size_t> place;
+  for (const std::string& name : names.name) {
+    const auto [it, added] = place.emplace(name, rows.size());
+    if (added) rows.push_back({name, 0});
+    ++rows[it->second].instructions;
+  }
+  return rows;
+}
+
+Description describe_hlo(Description out, std::string bytes, const std::string& source,
+                         const DescribeOptions& options) {
+  const graph::HloForm form = graph::detect_hlo_form(bytes, source);
+  const auto start = std::chrono::steady_clock::now();
+  const graph::Graph g = graph::read_hlo_as(form, std::move(bytes), source);
+  const double parse_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+
+  std::map<std::string, std::int64_t> opcodes;
+  std::int64_t unknown_opcodes = 0, whiles = 0, known_trip_counts = 0;
+  for (graph::InstructionId id = 0; id < g.num_instructions(); ++id) {
+    const graph::Instruction& i = g.instruction(id);
+    ++opcodes[std::string(i.opcode_name)];
+    if (i.opcode == graph::Opcode::kUnknown) ++unknown_opcodes;
+    if (i.opcode == graph::Opcode::kWhile) {
+      ++whiles;
+      if (graph::trip_count(g, id)) ++known_trip_counts;
+    }
+  }
+  double parameter_bytes = 0;
+  for (const graph::InstructionId id : g.entry().parameters) {
+    parameter_bytes += static_cast<double>(g.shape_of(id).bytes);
+  }
+  const auto result_bytes = static_cast<double>(g.shape_of(g.entry().root).bytes);
+
+  Json& d = out.document;
+  d["form"] = graph::to_string(form);
+  d["module"] = std::string(g.name());
+  d["instructions"] = g.num_instructions();
+  d["computations"] = g.num_computations();
+  d["entry_instructions"] = g.entry().count;
+  d["entry_parameters"] = g.entry().parameters.size();
+  d["opcodes"] = opcodes;
+  const graph::ModuleCost cost = graph::analyze_cost(g);
+  d["flops"] = count_number(cost.total.flops);
+  d["transcendentals"] = count_number(cost.total.transcendentals);
+  d["bytes_accessed"] = count_number(cost.total.bytes);
+  d["custom_calls"] = cost.custom_calls;
+  d["parameter_bytes"] = count_number(parameter_bytes);
+  d["result_bytes"] = count_number(result_bytes);
+  d["while_loops"] = whiles;
+  d["while_loops_with_known_trip_count"] = known_trip_counts;
+  d["unknown_opcodes"] = unknown_opcodes;
+
+  // What follows needs to understand the module; a module that cannot be understood is still described.
+  std::vector<LayerRow> layers;
+  std::string training = "unknown", why;
+  std::int64_t variables = 0, forward = 0;
+  try {
+    const graph::TrainingStep step = graph::analyze_training_step(g);
+    training = step.training ? "training step" : "inference";
+    variables = static_cast<std::int64_t>(step.variables.size());
+    forward = std::count(step.part.begin(), step.part.end(), graph::Part::kForward);
+    layers = layers_of(step);
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::kInternal) throw;
+    why = e.what();
+  }
+  d["training"] = training == "unknown" ? Json(nullptr) : Json(training == "training step");
+  d["trainable_variables"] = variables;
+  d["layers"] = Json::array();
+  for (const LayerRow& row : layers) d["layers"].push_back({{"name", row.name}, {"instructions", row.instructions}});
+  if (options.time) d["parse_ms"] = parse_ms;
+
+  Facts facts;
+  facts.add("module", std::string(g.name()));
+  facts.add("instructions",
+            format_count(g.num_instructions()) + " in " + count_of(g.num_computations(), "computation"));
+  facts.add("entry", count_of(g.entry().count, "instruction") + ", " +
+                         count_of(static_cast<std::int64_t>(g.entry().parameters.size()), "parameter"));
+  facts.add("parameters", format_bytes(parameter_bytes));
+  facts.add("result", format_bytes(result_bytes));
+  facts.add("compute", format_flops(cost.total.flops) + (whiles > 0 ? " (loop bodies once)" : ""));
+  if (whiles > 0) {
+    facts.add("while loops", format_count(whiles) + ", trip count known for " + format_count(known_trip_counts));
+  }
+  if (cost.custom_calls > 0) facts.add("custom calls", format_count(cost.custom_calls) + ", counted as no compute");
+  if (unknown_opcodes > 0) facts.add("unknown opcodes", format_count(unknown_opcodes) + ", kept as they are");
+  if (training != "unknown") {
+    facts.add("kind", training + (variables > 0 ? ", " + count_of(variables, "trainable variable") : "") +
+                          (forward > 0 ? ", " + count_of(forward, "forward instruction") : ""));
+  } else {
+    facts.add("kind", "not understood: " + why);
+  }
+  if (options.time) facts.add("parsed in", format_ms(parse_ms));
+
+  std::vector<std::pair<std::int64_t, std::string>> sorted;
+  for (const auto& [name, count] : opcodes) sorted.emplace_back(-count, name);
+  std::sort(sorted.begin(), sorted.end());
+  TextTable opcode_table({{"opcode", Align::kLeft}, {"count"}});
+  std::int64_t others = 0;
+  for (std::size_t k = 0; k < sorted.size(); ++k) {
+    if (k < kShownOpcodes || sorted.size() == kShownOpcodes + 1) {
+      opcode_table.add_row({shorten(sorted[k].second, 40), format_count(-sorted[k].first)});
+    } else {
+      others -= sorted[k].first;
+    }
+  }
+  if (others > 0) {
+    opcode_table.add_row({std::to_string(sorted.size() - kShownOpcodes) + " others", format_count(others)});
+  }
+  out.text = title(source, form_for_people(form)) + facts.render() + "\n" + opcode_table.render("  ");
+  if (layers.size() > 1) {
+    TextTable layer_table({{"layer", Align::kLeft}, {"forward instructions"}});
+    for (std::size_t k = 0; k < std::min(layers.size(), kShownLayers); ++k) {
+      layer_table.add_row({shorten(layers[k].name, 60), format_count(layers[k].instructions)});
+    }
+    out.text += "\n" + layer_table.render("  ");
+    if (layers.size() > kShownLayers) {
+      out.text +=
+          "  ... and " + std::to_string(layers.size() - kShownLayers) + " more layers (--json lists them all)\n";
+    }
+  }
+  return out;
+}
+
+Description describe_profile(Description out, std::string bytes, io::ProfileForm form, const std::string& source) {
+  const pipeline::Profile p = io::read_profile(std::move(bytes), source);
+  const auto sum = [](const std::vector<double>& v) {
+    double total = 0;
+    for (const double x : v) total += x;
+    return total;
+  };
+  const auto variables = std::count_if(p.w_bytes.begin(), p.w_bytes.end(), [](double w) { return w > 0; });
+  const double widest = p.a_bytes.empty() ? 0 : *std::max_element(p.a_bytes.begin(), p.a_bytes.end());
+  std::vector<LayerRow> layers;
+  std::map<std::string, std::size_t> place;
+  for (const std::string& name : p.layer) {
+    const auto [it, added] = place.emplace(name, layers.size());
+    if (added) layers.push_back({name, 0});
+    ++layers[it->second].instructions;
+  }
+  Json& d = out.document;
+  d["form"] = form_key(form);
+  d["model"] = p.model;
+  d["device"] = p.device;
+  d["instructions"] = p.size();
+  d["instructions_with_variables"] = variables;
+  d["micro_batch_size"] = p.micro_batch_size;
+  d["forward_fraction"] = p.forward_fraction;
+  d["c_ms"] = sum(p.c_ms);
+  d["w_bytes"] = count_number(sum(p.w_bytes));
+  d["stash_bytes"] = count_number(sum(p.stash_bytes));
+  d["max_a_bytes"] = count_number(widest);
+  d["model_sha256"] = p.source_sha256.empty() ? Json(nullptr) : Json(p.source_sha256);
+  d["layers"] = Json::array();
+  for (const LayerRow& row : layers) d["layers"].push_back({{"name", row.name}, {"instructions", row.instructions}});
+
+  Facts facts;
+  facts.add("model", p.model.empty() ? "(unnamed)" : p.model);
+  facts.add("device", p.device.empty() ? "(not said)" : p.device);
+  facts.add("instructions", format_count(p.size()) + ", " + format_count(variables) + " of them first use a variable");
+  facts.add("micro-batch", p.micro_batch_size > 0 ? format_number(p.micro_batch_size) + " samples" : "size not said");
+  facts.add("compute", format_ms(sum(p.c_ms)) + " per micro-batch, " + format_percent(p.forward_fraction) + " forward");
+  facts.add("variables", format_bytes(sum(p.w_bytes)));
+  facts.add("stash", format_bytes(sum(p.stash_bytes)) + " per micro-batch");
+  facts.add("widest cut", format_bytes(widest) + " one way");
+  if (!layers.empty()) facts.add("layers", format_count(static_cast<std::int64_t>(layers.size())));
+  out.text = title(source, std::string("profile (") + io::to_string(form) + ")") + facts.render();
+  return out;
+}
+
+Description describe_cluster(Description out, const pipeline::Cluster& c, const std::string& source) {
+  Json& d = out.document;
+  d["name"] = c.name;
+  d["servers"] = c.num_servers();
+  d["devices"] = c.num_devices();
+  d["intra_latency_us"] = c.intra_latency_us;
+  d["inter_latency_us"] = c.inter_latency_us;
+  d["groups"] = Json::array();
+  double memory_gib = 0;
+  TextTable table({{"servers"},
+                   {"devices each"},
+                   {"device", Align::kLeft},
+                   {"memory"},
+                   {"speed"},
+                   {"within GB/s"},
+                   {"between GB/s"}});
+  for (const pipeline::ServerGroup& g : c.servers) {
+    const auto type = c.devices.find(g.device);
+    const double gib = type == c.devices.end() ? 0 : type->second.memory_gib;
+    const double speed = type == c.devices.end() ? 1 : type->second.relative_speed;
+    memory_gib += gib * g.count * g.devices;
+    d["groups"].push_back({{"count", g.count},
+                           {"devices", g.devices},
+                           {"device", g.device},
+                           {"memory_gib", gib},
+                           {"relative_speed", speed},
+                           {"intra_gbytes_per_s", g.intra_gbytes_per_s},
+                           {"inter_gbytes_per_s", g.inter_gbytes_per_s}});
+    table.add_row({std::to_string(g.count), std::to_string(g.devices), g.device, format_number(gib) + " GiB",
+                   format_number(speed), format_number(g.intra_gbytes_per_s), format_number(g.inter_gbytes_per_s)});
+  }
+  d["memory_gib"] = memory_gib;
+  out.text = title(source, "cluster " + c.name + ": " + count_of(c.num_devices(), "device") + " in " +
+                               count_of(c.num_servers(), "server") + ", " + format_number(memory_gib) + " GiB in all") +
+             table.render("  ");
+  return out;
+}
+
+Description describe_device(Description out, const profile::DeviceModel& device, const std::string& source) {
+  Json& d = out.document;
+  d["name"] = device.name;
+  d["peak_tflops"] = device.peak_tflops;
+  d["memory_gbytes_per_s"] = device.memory_gbytes_per_s;
+  d["memory_gib"] = device.memory_gib;
+  Facts facts;
+  for (const auto& [type, tflops] : device.peak_tflops) facts.add(type, format_number(tflops) + " TFLOP/s");
+  facts.add("memory",
+            format_number(device.memory_gib) + " GiB at " + format_number(device.memory_gbytes_per_s) + " GB/s");
+  out.text = title(source, "device " + device.name) + facts.render();
+  return out;
+}
+
+Description describe_plan(Description out, const std::string& text, const std::string& source) {
+  const pipeline::PlanDocument p = pipeline::parse_plan(text, source);
+  Json& d = out.document;
+  d["model"] = p.model;
+  d["cluster"] = p.cluster;
+  d["planner"] = p.planner;
+  d["schedule"] = pipeline::to_string(p.plan.schedule);
+  d["micro_batches"] = p.micro_batches;
+  d["instructions"] = p.num_instructions;
+  d["devices"] = p.num_devices;
+  d["stages"] = p.plan.num_stages();
+  d["cuts"] = p.plan.cuts;
+  d["device_cuts"] = p.plan.device_cuts;
+  d["step_ms"] = p.step_ms;
+  d["simulated_step_ms"] = p.simulated_step_ms;
+  d["lower_bound_ms"] = p.lower_bound_ms > 0 ? Json(p.lower_bound_ms) : Json(nullptr);
+  d["gap"] = p.lower_bound_ms > 0 ? Json(p.gap) : Json(nullptr);
+
+  Facts facts;
+  facts.add("model", p.model.empty() ? "(unnamed)" : p.model + ", " + count_of(p.num_instructions, "instruction"));
+  facts.add("cluster", p.cluster + ", " + count_of(p.num_devices, "device"));
+  facts.add("schedule",
+            std::string(pipeline::to_string(p.plan.schedule)) + ", " + count_of(p.micro_batches, "micro-batch"));
+  facts.add("planner", p.planner);
+  facts.add("step", format_ms(p.step_ms) + ", simulated " + format_ms(p.simulated_step_ms));
+  if (p.lower_bound_ms > 0) {
+    facts.add("lower bound", format_ms(p.lower_bound_ms) + ", gap " + format_percent(p.gap));
+  }
+  TextTable table({{"stage"},
+                   {"first layer", Align::kLeft},
+                   {"last layer", Align::kLeft},
+                   {"instructions"},
+                   {"devices"},
+                   {"compute"},
+                   {"transfer"},
+                   {"all-reduce"},
+                   {"memory"}});
+  int number = 0;
+  for (const pipeline::PlanStage& s : p.stages) {
+    table.add_row({std::to_string(++number), shorten(s.first_layer, 28), shorten(s.last_layer, 28),
+                   std::to_string(s.first_instruction) + "-" + std::to_string(s.last_instruction),
+                   std::to_string(s.first_device) + "-" + std::to_string(s.first_device + s.devices - 1),
+                   format_ms(s.compute_ms), format_ms(s.transfer_ms), format_ms(s.allreduce_ms),
+                   format_bytes(s.memory_bytes)});
+  }
+  out.text = title(source, "pipeline plan with " + count_of(p.plan.num_stages(), "stage")) + facts.render() + "\n" +
+             table.render("  ");
+  return out;
+}
+
+struct TopLevel {
+  std::string schema;
+  bool servers = false, functions_or_module = false;
+};
+
+// The keys of a JSON object that tell what it is. Throws on malformed JSON.
+TopLevel top_level_of(std::string_view text, const std::string& source) {
+  TopLevel top;
+  std::deque<std::string> arena;
+  graph::JsonCursor json(text, source, &arena);
+  std::string_view key;
+  for (json.enter_object(); json.next_key(&key);) {
+    if (key == "schema" && json.peek() == graph::JsonCursor::Kind::kString) {
+      top.schema = std::string(json.string());
+      continue;
+    }
+    if (key == "servers") top.servers = true;
+    if (key == "Functions" || key == "hloModule" || key == "hlo_module" || key == "computations") {
+      top.functions_or_module = true;
+      return top;  // large: the reader that it goes to checks the rest
+    }
+    json.skip();
+  }
+  return top;
+}
+
+bool starts_with(const std::string& s, const char* prefix) {
+  return s.rfind(prefix, 0) == 0;
+}
+
+}  // namespace
+
+Description describe_bytes(std::string bytes, const std::string& source, const DescribeOptions& options) {
+  Description out;
+  Json base = base_document("hlo", source, bytes);
+  bytes = gunzip_if_gzip(std::move(bytes), source);
+  const auto begin = [&](const char* kind) {
+    out.document = std::move(base);
+    out.document["kind"] = kind;
+  };
+  if (const auto form = io::detect_profile(bytes)) {
+    begin("profile");
+    return describe_profile(std::move(out), std::move(bytes), *form, source);
+  }
+  std::size_t first = bytes.rfind("\xef\xbb\xbf", 0) == 0 ? 3 : 0;
+  first = bytes.find_first_not_of(" \t\r\n", first);
+  if (first != std::string::npos && bytes[first] == '{') {
+    const TopLevel top = top_level_of(bytes, source);
+    if (starts_with(top.schema, "automap.plan/")) {
+      begin("plan");
+      return describe_plan(std::move(out), bytes, source);
+    }
+    if (starts_with(top.schema, "automap.device/")) {
+      begin("device");
+      return describe_device(std::move(out), profile::parse_device(bytes, source), source);
+    }
+    if (starts_with(top.schema, "automap.cluster/") || (top.servers && !top.functions_or_module)) {
+      begin("cluster");
+      return describe_cluster(std::move(out), pipeline::parse_cluster(bytes, source), source);
+    }
+    if (!top.schema.empty() && !top.functions_or_module) {
+      throw Error(ErrorKind::kData,
+                  source + ": found schema \"" + top.schema.substr(0, 60) + "\", which automap-inspect does not know",
+                  "known are automap.plan/1, automap.cluster/1 and automap.device/1");
+    }
+  }
+  begin("hlo");
+  return describe_hlo(std::move(out), std::move(bytes), source, options);
+}
+
+Description describe(const std::string& path, const DescribeOptions& options) {
+  struct stat info = {};
+  if (path != "-" && ::stat(path.c_str(), &info) != 0) {
+    const std::vector<std::string> presets = pipeline::cluster_preset_names();
+    if (std::find(presets.begin(), presets.end(), path) != presets.end()) {
+      Description out;
+      const pipeline::Cluster cluster = pipeline::load_cluster(path);
+      out.document = base_document("cluster", path, pipeline::to_json_text(cluster));
+      out.document["file_bytes"] = nullptr;
+      out.document["sha256"] = nullptr;
+      return describe_cluster(std::move(out), cluster, path);
+    }
+  }
+  return describe_bytes(read_file(path), input_name(path), options);
+}
+
+}  // namespace automap::inspect
