@@ -78,7 +78,11 @@ std::optional<LayerSplit> split_at_layers(const Problem& problem, const Profile&
   }
   std::map<std::string, int> stack_sizes;  // stacks of two layers or more
   for (const auto& [stack, layers] : members) {
-    if (layers.size() > 1) stack_sizes[stack] = static_cast<int>(layers.size());
+    int instructions = 0;
+    for (const auto& [index, count] : layers) instructions += count;
+    const int size = static_cast<int>(layers.size());
+    // "Conv2d 3", "Conv2d 7": numbered instructions, not layers.
+    if (size > 1 && instructions >= 2 * size) stack_sizes[stack] = size;
   }
   std::vector<Border> borders = layer_borders(profile, stack_sizes);
   // A cut in front of everything is none.

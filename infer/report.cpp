@@ -17,6 +17,7 @@ using Align = TextTable::Align;
 
 constexpr int kLayerWidth = 26;
 constexpr std::size_t kRunnersUp = 3;
+constexpr double kLimitWorthSaying = 0.005;
 
 std::string plural(long long count, const std::string& noun) {
   return format_count(count) + " " + noun + (count == 1 ? "" : noun.back() == 'h' ? "es" : "s");
@@ -111,7 +112,12 @@ std::string layer_split_text(const PlanDocument& document) {
     for (std::size_t s = 0; s < counts.size(); ++s) out += (s ? ", " : "") + std::to_string(counts[s]);
     out += "\n";
   }
-  out += "  for torch.distributed.pipelining (names as in the HLO; add your module's prefix):\n    split_spec = {";
+  if (split.layers_per_stage.empty()) {
+    out += "  stages 2.." + std::to_string(split.split_before.size() + 1) + " begin with: ";
+    for (std::size_t s = 0; s < split.split_before.size(); ++s) out += (s ? ", " : "") + split.split_before[s];
+    return out + "\n";
+  }
+  out += "  for torch.distributed.pipelining (names as in the model; add your module's prefix):\n    split_spec = {";
   for (std::size_t s = 0; s < split.split_before.size(); ++s) {
     out += (s ? ",\n                  " : "") + std::string("\"") + python_name(split.split_before[s]) +
            "\": SplitPoint.BEGINNING";
@@ -147,8 +153,9 @@ std::string report_text(const PlanDocument& document, const Problem& problem, co
            format_number(samples) + "\n";
   }
   if (document.lower_bound_ms > 0) {
-    out += "Lower bound  " + format_ms(document.lower_bound_ms) + " on V of every plan allowed, whatever its cuts (" +
-           document.lower_bound_method + "); this plan is " +
+    out += "Lower bound  " + format_ms(document.lower_bound_ms) +
+           ": no plan allowed has a smaller V, wherever it is cut (" + document.lower_bound_method +
+           "); V of this one is " +
            (document.gap < 5e-5 ? "optimal" : "at most " + format_percent(document.gap) + " above the best") + "\n";
   } else {
     out += "Lower bound  none was computed in the time\n";
@@ -159,6 +166,8 @@ std::string report_text(const PlanDocument& document, const Problem& problem, co
   if (!document.limits.empty()) {
     out += "Limited by";
     for (std::size_t i = 0; i < document.limits.size(); ++i) {
+      // The first is what to change; others only when they matter.
+      if (i > 0 && document.limits[i].share < kLimitWorthSaying) continue;
       out += (i ? "             " : "   ") + document.limits[i].text + "\n";
     }
   }

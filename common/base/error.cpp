@@ -9,6 +9,7 @@ const char* to_string(ErrorKind kind) {
     case ErrorKind::kData: return "data";
     case ErrorKind::kIo: return "io";
     case ErrorKind::kInfeasible: return "infeasible";
+    case ErrorKind::kStopped: return "stopped";
     case ErrorKind::kInternal: return "internal";
   }
   return "internal";
@@ -21,6 +22,7 @@ int exit_code(ErrorKind kind) {
     case ErrorKind::kData:
     case ErrorKind::kIo: return 3;
     case ErrorKind::kInfeasible: return 4;
+    case ErrorKind::kStopped: return 75;
     case ErrorKind::kInternal: return 1;
   }
   return 1;

@@ -16,10 +16,11 @@ enum class ErrorKind {
   kData,        // an input file cannot be understood            -> exit 3
   kIo,          // a file cannot be read or written              -> exit 3
   kInfeasible,  // the question has no feasible answer           -> exit 4
+  kStopped,     // a signal came before there was a result       -> exit 75
   kInternal,    // a bug in AutoMap                              -> exit 1
 };
 
-// "usage", "config", "data", "io", "infeasible", "internal": the `kind` of a JSON error document.
+// "usage", "config", "data", "io", "infeasible", "stopped", "internal": the `kind` of a JSON error document.
 const char* to_string(ErrorKind kind);
 
 // The exit code of a process that ends with an error of this kind (docs/exit-codes.md).

@@ -566,9 +566,10 @@ bool OptionTable::parse(int argc, const char* const* argv) {
     return false;
   }
   for (const Option& option : options_) {
-    if (option.positional_ && option.required_ && option.source_ == "default") {
-      throw Error(ErrorKind::kUsage, "missing " + option.name_ + ": " + option.help_, "usage: " + usage_line());
-    }
+    if (!option.required_ || option.source_ != "default") continue;
+    throw Error(ErrorKind::kUsage,
+                "missing " + (option.positional_ ? "" : std::string("--")) + option.name_ + ": " + option.help_,
+                "usage: " + usage_line());
   }
   return true;
 }
@@ -576,6 +577,7 @@ bool OptionTable::parse(int argc, const char* const* argv) {
 std::string OptionTable::usage_line() const {
   std::string out = program();
   for (const Option& option : options_) {
+    if (!option.positional_ && option.required_) out += " --" + option.name_ + " " + option.metavar_;
     if (!option.positional_) continue;
     const bool list = std::holds_alternative<std::vector<std::string>*>(option.target_);
     out += " " + std::string(option.required_ ? "" : "[") + option.name_ + (list ? "..." : "") +
@@ -631,7 +633,7 @@ std::string OptionTable::help_text(bool all) const {
     }
     if (!lines.empty()) out += "\n" + (group.empty() ? "" : group + ":\n") + lines;
   }
-  if (!epilog_.empty()) out += "\n" + epilog_ + "\n";
+  if (!epilog_.empty()) out += "\n" + wrap(epilog_, 0, 0, kHelpWidth) + "\n";
   out += "\nAn option may also stand in a --config file (micro-batches = 16) or in the environment\n(" +
          environment_name("") + "<OPTION>); flags win over the environment, the environment over the file.\n";
   if (hidden) out += "More options: " + program() + " --help-all\n";

@@ -34,7 +34,7 @@ class Option {
   Option& metavar(std::string name);                  // what --help calls the value: FILE, M
   Option& shorthand(char letter);                     // -o
   Option& advanced();                                 // only --help-all shows it
-  Option& required();                                 // of positionals
+  Option& required();                                 // must be given, by whatever source
   Option& shown_default(std::string text);            // when the default is better said in words
 
  private:

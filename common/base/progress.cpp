@@ -72,12 +72,12 @@ std::string Progress::line(std::uint64_t done, const std::string& note, double n
   std::string out = label_;
   const double elapsed = now - start_, rate = elapsed > 0 ? static_cast<double>(done) / elapsed : 0;
   if (total_ > 0) {
-    out += "  " + std::to_string(std::min<std::uint64_t>(100, done * 100 / total_)) + " %  " +
-           scaled(static_cast<double>(done)) + "/" + scaled(static_cast<double>(total_)) + " " + unit_;
-  } else {
-    out += "  " + scaled(static_cast<double>(done)) + " " + unit_;
+    out += "  " + std::to_string(std::min<std::uint64_t>(100, done * 100 / total_)) + " %";
   }
-  out += "  " + scaled(rate) + "/s";
+  if (!unit_.empty()) {
+    out += "  " + scaled(static_cast<double>(done)) + (total_ > 0 ? "/" + scaled(static_cast<double>(total_)) : "") +
+           " " + unit_ + "  " + scaled(rate) + "/s";
+  }
   if (total_ > done && rate > 0) out += "  ETA " + clock_text(static_cast<double>(total_ - done) / rate);
   if (!note.empty()) out += "  " + note;
   return out;

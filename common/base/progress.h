@@ -15,7 +15,7 @@ class Progress {
  public:
   using Clock = std::function<double()>;  // seconds, any origin
 
-  // `total` 0: unknown, no percentage and no ETA.
+  // `total` 0: unknown, no percentage and no ETA. `unit` empty: counts and rate mean nothing to people, not shown.
   Progress(std::string label, std::uint64_t total, std::string unit);
   // For tests: where time comes from, where lines go, and whether that is a terminal.
   Progress(std::string label, std::uint64_t total, std::string unit, Clock clock,

@@ -100,6 +100,11 @@ Json or_null(const std::string& text) {
   return text.empty() ? Json(nullptr) : Json(text);
 }
 
+// Byte counts are whole in files; rounded up, so that they never promise too much room.
+std::int64_t whole_bytes(double bytes) {
+  return static_cast<std::int64_t>(std::ceil(bytes));
+}
+
 PlanStage read_stage(const Json& item, const std::string& where, int num_instructions, int num_devices) {
   const ObjectReader reader(item, where);
   PlanStage stage;
@@ -193,9 +198,9 @@ std::string to_json_text(const PlanDocument& document) {
                       {"compute_ms", stage.compute_ms},
                       {"transfer_ms", stage.transfer_ms},
                       {"allreduce_ms", stage.allreduce_ms},
-                      {"weight_bytes", stage.weight_bytes},
-                      {"memory_bytes", stage.memory_bytes},
-                      {"capacity_bytes", stage.capacity_bytes}});
+                      {"weight_bytes", whole_bytes(stage.weight_bytes)},
+                      {"memory_bytes", whole_bytes(stage.memory_bytes)},
+                      {"capacity_bytes", whole_bytes(stage.capacity_bytes)}});
   }
   for (const PlanAlternative& other : document.alternatives) {
     alternatives.push_back({{"planner", other.planner},

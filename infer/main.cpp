@@ -1,0 +1,256 @@
+// automap-infer: a pipeline plan for a model on a cluster. Parses, calls, prints.
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "common/base/cli.h"
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/base/log.h"
+#include "common/base/options.h"
+#include "common/base/progress.h"
+#include "common/base/text_table.h"
+#include "common/pipeline/cluster.h"
+#include "common/pipeline/plan_json.h"
+#include "common/pipeline/problem.h"
+#include "infer/input.h"
+#include "infer/layers.h"
+#include "infer/planner.h"
+#include "infer/report.h"
+
+namespace {
+
+using namespace automap;
+using namespace automap::infer;
+using pipeline::PlanDocument;
+using pipeline::Schedule;
+
+constexpr double kMemoryTight = 0.95;
+
+struct Options {
+  InputOptions input;
+  std::string cluster, output;
+  pipeline::ProblemOptions problem;
+  std::string stages = "auto", schedule = "1f1b", planner = "auto", objective = "auto", grid = "128", value = "full";
+  int max_stages = 16, beam = 16;
+  bool no_refine = false, all_planners = false, json = false;
+  double time_limit_s = 2;
+};
+
+std::string join(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+void declare(OptionTable& table, Options& o) {
+  table.example("automap-infer fixtures/hlo/bert48.hlo.gz --cluster config-c --micro-batches 16",
+                "plan the training of BERT-48 on 4 servers of 8 V100");
+  table.example("automap-infer fixtures/hlo/vgg19.hlo.gz --cluster config-a --stages 2 --json",
+                "exactly two stages, the plan as JSON on standard output");
+  table.example("automap-profile fixtures/hlo/gpt2.hlo.gz -o - | automap-infer - --cluster h100-1x8 --all-planners",
+                "from a profile, comparing all planners");
+
+  table.group("Input");
+  table
+      .positional(&o.input.path, "INPUT",
+                  "the model: HLO (text, proto, JSON; gzipped or not) or a profile (HDF5, CSV, graph.txt); - reads "
+                  "standard input")
+      .required();
+  table.add(&o.input.variables, "variables", "the trainable variables of an HLO input, one per line or JSON")
+      .metavar("FILE")
+      .shown_default("found automatically");
+  table.add(&o.input.device, "device", "reference device for the times of an HLO input: a name or a file")
+      .metavar("DEVICE")
+      .shown_default("the cluster's first");
+
+  table.group("Machines and step");
+  table.add(&o.cluster, "cluster", "a preset (" + join(pipeline::cluster_preset_names()) + ") or a JSON file")
+      .metavar("CLUSTER")
+      .required();
+  table.add(&o.problem.micro_batches, "micro-batches", "micro-batches per step").range(1, 65536).metavar("M");
+  table.add_on_off(&o.problem.memory, "memory", "refuse plans that do not fit in the devices' memory");
+  table
+      .add(&o.problem.state_factor, "state-factor",
+           "bytes of training state per byte of weights (4: weight, gradient, two Adam moments)")
+      .range(0, 100)
+      .advanced();
+
+  table.group("Plan");
+  table.add(&o.stages, "stages", "pipeline stages, or auto: the planner chooses").metavar("auto|S");
+  table.add(&o.max_stages, "max-stages", "most stages that auto may choose").range(1, 16).metavar("S");
+  table.add(&o.schedule, "schedule", "1f1b-overlap starts more micro-batches early: hides transfers, costs memory")
+      .choices({"1f1b", "1f1b-overlap", "auto"});
+  table.add_flag(&o.problem.allow_empty_stages, "allow-empty-stages", "allow stages without a trainable variable")
+      .advanced();
+
+  table.group("Search");
+  std::vector<std::string> planners;
+  for (const PlannerKind planner : all_planners()) planners.push_back(to_string(planner));
+  if (std::find(planners.begin(), planners.end(), "auto") == planners.end()) planners.insert(planners.begin(), "auto");
+  table.add(&o.planner, "planner", "auto runs them all and takes the best").choices(planners);
+  table.add(&o.objective, "objective", "what the best plan is judged by: the closed form V, or the event simulation")
+      .choices({"auto", "value", "simulated"})
+      .shown_default("simulated for the planner auto, else value");
+  table.add_seconds(&o.time_limit_s, "time-limit", "stop planning after this time with the best so far")
+      .range(0.001, 86400);
+  table.add_flag(&o.all_planners, "all-planners", "run every planner and list what each comes to");
+  table.add(&o.grid, "grid", "places to cut that exact and bound see; all: after every instruction").metavar("128|all");
+  table.add(&o.beam, "beam", "width of the planner bound; 1 is greedy").range(1, 4096).advanced();
+  table.add_flag(&o.no_refine, "no-refine", "keep cuts on the grid").advanced();
+  table.add(&o.value, "value", "paper: the simpler closed form, without what drains behind the bottleneck")
+      .choices({"full", "paper"})
+      .advanced();
+
+  table.group("Output");
+  table.add(&o.output, "output", "also write the plan (automap.plan/1 JSON) to FILE").shorthand('o').metavar("FILE");
+  table.epilog(
+      "Exit codes: 0 a plan, 2 wrong usage or cluster file, 3 bad input or output, 4 nothing fits, 75 interrupted "
+      "(what "
+      "was found by then is printed).");
+  table.add_common(&o.json);
+}
+
+// "auto" -> 0, else a whole number in [smallest, largest].
+int number_or_word(const std::string& text, const char* option, const char* word, int smallest, int largest) {
+  if (text == word) return 0;
+  int value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc() || end != text.data() + text.size() || value < smallest || value > largest) {
+    throw Error(ErrorKind::kUsage, std::string("--") + option + ": found '" + text + "', expected " + word +
+                                       " or a whole number from " + std::to_string(smallest) + " to " +
+                                       std::to_string(largest));
+  }
+  return value;
+}
+
+PlanRequest make_request(const Options& o) {
+  PlanRequest request;
+  request.stages = number_or_word(o.stages, "stages", "auto", 1, 16);
+  request.max_stages = o.max_stages;
+  if (request.stages > 0) request.max_stages = std::max(request.max_stages, request.stages);
+  if (o.schedule == "auto") {
+    request.schedules = {Schedule::k1f1b, Schedule::k1f1bOverlap};
+  } else {
+    request.schedules = {o.schedule == "1f1b" ? Schedule::k1f1b : Schedule::k1f1bOverlap};
+  }
+  request.planner = *parse_planner(o.planner);
+  if (o.objective != "auto") request.objective = o.objective == "value" ? Objective::kValue : Objective::kSimulated;
+  request.beam = o.beam;
+  request.grid = number_or_word(o.grid, "grid", "all", 2, 1 << 20);
+  request.refine = !o.no_refine;
+  request.time_limit_s = o.time_limit_s;
+  request.all_planners = o.all_planners;
+  return request;
+}
+
+PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& input, const pipeline::Cluster& cluster,
+                           const PlanResult& result) {
+  PlanDocument document = describe_plan(problem, input.profile, *result.plan);
+  document.cluster = cluster.name;
+  document.planner = result.planner;
+  document.objective = to_string(result.objective);
+  document.planning_ms = result.planning_ms;
+  document.cut_by_time = result.cut_by_time;
+  document.lower_bound_ms = result.lower_bound_ms;
+  document.lower_bound_method = result.lower_bound_method;
+  document.gap = result.gap;
+  for (const Alternative& other : result.alternatives) {
+    document.alternatives.push_back(
+        {other.planner, other.stages, other.step_ms, other.simulated_step_ms, other.planning_ms});
+  }
+  for (const PlanLimit& limit : result.limits) {
+    document.limits.push_back({to_string(limit.kind), limit.stage, limit.ms, limit.share, limit.text});
+  }
+  document.layer_split = split_at_layers(problem, input.profile, *result.plan);
+
+  document.warnings = input.notices;
+  if (result.cut_by_time) {
+    document.warnings.push_back(StopToken::stop_requested()
+                                    ? "stopped by a signal: this is the best plan found so far"
+                                    : "the time limit ended the search; a longer --time-limit may find a shorter step");
+  }
+  for (std::size_t s = 0; s < document.stages.size(); ++s) {
+    const pipeline::PlanStage& stage = document.stages[s];
+    const double share = stage.memory_bytes / stage.capacity_bytes;
+    if (share <= kMemoryTight) continue;
+    document.warnings.push_back(
+        "stage " + std::to_string(s + 1) + " needs " + format_percent(share) + " of its devices' memory" +
+        (share > 1 ? "; it does not fit (--memory off)" : ", which leaves little for what a framework adds"));
+  }
+  return document;
+}
+
+void add_provenance(PlanDocument& document, const OptionTable& table, const PlanInput& input,
+                    const pipeline::Cluster& cluster) {
+  auto& provenance = document.provenance;
+  provenance["version"] = version();
+  provenance["git"] = git_revision();
+  provenance["model_form"] = input.form;
+  provenance["model_sha256"] = input.profile.source_sha256.empty() ? input.sha256 : input.profile.source_sha256;
+  provenance["input_sha256"] = input.sha256;
+  provenance["cluster_sha256"] = sha256_hex(to_json_text(cluster));
+  provenance["reference_device"] = input.profile.device;
+  for (const char* option : {"stages", "max-stages", "schedule", "planner", "objective", "grid", "beam", "no-refine",
+                             "memory", "state-factor", "allow-empty-stages", "value", "time-limit"}) {
+    std::string key = std::string("option_") + option;
+    std::replace(key.begin(), key.end(), '-', '_');
+    provenance[key] = table.value_of(option);
+  }
+}
+
+int infer_main(int argc, char** argv) {
+  Options options;
+  OptionTable table("infer", "find a pipeline plan for training a model on a cluster, and how good it is");
+  declare(table, options);
+  if (!table.parse(argc, argv)) return 0;
+  const PlanRequest request_as_given = make_request(options);
+  const pipeline::Cluster cluster = pipeline::load_cluster(options.cluster);
+  const PlanInput input = read_input(options.input, cluster);
+  const pipeline::Problem problem(input.profile, cluster, options.problem);
+  log_verbose(input.form + ": " + format_count(input.profile.size()) + " forward instructions");
+
+  PlanResult result;
+  const StopToken stop;
+  {
+    PlanRequest request = request_as_given;
+    Progress progress("planning", static_cast<std::uint64_t>(options.time_limit_s * 1e3), "");
+    const auto start = std::chrono::steady_clock::now();
+    request.cancelled = [&] {
+      const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+      progress.update(static_cast<std::uint64_t>(elapsed.count()));
+      return StopToken::stop_requested();
+    };
+    result = make_plan(problem, request);
+  }
+  if (!result.plan) {
+    if (StopToken::stop_requested()) throw Error(ErrorKind::kStopped, "stopped by a signal before a plan was found");
+    throw Error(ErrorKind::kInfeasible, "no plan fits: " + result.infeasible,
+                result.least_memory_bytes > 0 ? "use more or larger devices, smaller micro-batches or more of them, or "
+                                                "--memory off to see the plan anyway"
+                                              : "allow other stage counts or --allow-empty-stages");
+  }
+
+  PlanDocument document = make_document(problem, input, cluster, result);
+  add_provenance(document, table, input, cluster);
+  const std::string json = to_json_text(document);
+  if (!options.output.empty()) write_file_atomic(options.output, json);
+  if (options.json && options.output != "-") {
+    print(json);
+  } else if (options.output != "-") {
+    ReportOptions report;
+    report.all_planners = options.all_planners;
+    report.micro_batch_size = input.profile.micro_batch_size;
+    print(report_text(document, problem, report));
+  }
+  for (const std::string& warning : document.warnings) log_warning(warning);
+  return StopToken::stop_requested() ? kExitStoppedEarly : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return automap::run_main(argc, argv, infer_main);
+}
