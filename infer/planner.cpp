@@ -38,10 +38,15 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Effort of the local search per stage count and schedule, and of one polish; evaluated plans.
 constexpr int kLocalSearchEvaluations = 6000;
 constexpr int kPolishEvaluations = 4000;
-// How many of the best candidates are polished, besides the best of every planner, stage count and schedule.
-constexpr int kPolished = 12;
+// How many of the best candidates are polished, besides the best of every planner, stage count and schedule; how many
+// of the plans that came of it are explored further, and with what effort.
+constexpr int kMostPolished = 12;
+constexpr std::size_t kMostExplored = 4;
+constexpr int kExploreEvaluations = 10000;
 // Candidates of a stage count whose V is this much above the best one's are not worth a corridor.
 constexpr double kRefineWithin = 1.5;
+// Plans of one stage count that get a corridor.
+constexpr int kMostRefined = 4;
 // Parts of the time limit after which the exact solver and the polishing stop to leave time for what follows.
 constexpr double kExactUntil = 0.55;
 constexpr double kPolishUntil = 0.75;
@@ -58,13 +63,19 @@ double ms_since(Deadline::Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Deadline::Clock::now() - start).count();
 }
 
+// What was done to a planner's plan since.
+constexpr const char* kPlain = "";
+constexpr const char* kRefined = "+refine";
+constexpr const char* kPolished = "+polish";
+constexpr const char* kRefinedPolished = "+refine+polish";
+
 struct Candidate {
   Plan plan;
   double value_ms = 0;
   double simulated_ms = 0;
   PlannerKind planner = PlannerKind::kAuto;
-  const char* suffix = "";  // "+refine", "+polish", "+refine+polish"
-  int order = 0;            // of the schedule in the request
+  const char* suffix = kPlain;
+  int order = 0;  // of the schedule in the request
 };
 
 class Planning {
@@ -172,7 +183,7 @@ class Planning {
   }
 
   // Takes a feasible plan into the comparison.
-  void add(const std::optional<Plan>& plan, PlannerKind planner, const char* suffix = "") {
+  void add(const std::optional<Plan>& plan, PlannerKind planner, const char* suffix = kPlain) {
     if (!plan) return;
     AM_CHECK(pipeline::feasible(problem_, *plan));
     Candidate candidate;
@@ -273,7 +284,9 @@ class Planning {
       for (const Plan& plan : stage.plans) add(plan, PlannerKind::kExact);
       found.insert(found.end(), stage.plans.begin(), stage.plans.end());
     }
-    if (request_.refine && request_.grid != 0) refine(found, PlannerKind::kExact);
+    // A grid of every instruction leaves nothing to refine.
+    const bool coarse = !pivots_.empty() && pivots_.size() + 1 < at(problem_.num_instructions());
+    if (request_.refine && coarse) refine(found, PlannerKind::kExact);
   }
 
   // From the grid to instructions: the exact program in a corridor around every plan worth it.
@@ -285,29 +298,45 @@ class Planning {
       best_ms = std::min(best_ms, order.back().first);
     }
     std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::map<int, int> of_stages;
     for (const auto& [value, plan] : order) {
       if (value > kRefineWithin * best_ms) break;
+      if (++of_stages[plan->num_stages()] > kMostRefined) continue;
       if (out_of_time()) return;
-      add(pipeline::refine_in_corridor(problem_, *plan), planner, "+refine");
+      add(pipeline::refine_in_corridor(problem_, *plan), planner, kRefined);
     }
   }
 
-  // Moves judged by the objective from the best candidates and the best of every planner, stage count and schedule.
+  // Moves judged by the objective from the best candidates and from the best of every planner, stage count and
+  // schedule; then kicks of the best few plans that came of it.
   void polish_candidates() {
-    const double seconds = seconds_until(kPolishUntil);
-    const Deadline deadline = Deadline::after(seconds, request_.cancelled);
+    const Deadline deadline = Deadline::after(seconds_until(kPolishUntil), request_.cancelled);
     std::vector<const Candidate*> order;
     for (const Candidate& candidate : candidates_) order.push_back(&candidate);
     std::stable_sort(order.begin(), order.end(),
                      [&](const Candidate* a, const Candidate* b) { return better(*a, *b); });
     std::vector<Plan> started;
+    std::vector<Candidate> found;
     std::map<std::tuple<int, int, int>, bool> seen;
+    const auto take = [&](const Candidate& from, Plan plan) {
+      Candidate polished = from;
+      if (!(plan == from.plan)) {
+        polished.plan = std::move(plan);
+        polished.value_ms = pipeline::value_ms(problem_, polished.plan);
+        polished.simulated_ms = pipeline::simulate_step_ms(problem_, polished.plan);
+        if (from.suffix == kRefined) polished.suffix = kRefinedPolished;
+        if (from.suffix == kPlain) polished.suffix = kPolished;
+        smallest_value_ms_ = std::min(smallest_value_ms_, polished.value_ms);
+        if (!polished_ || better(polished, *polished_)) polished_ = polished;
+      }
+      found.push_back(std::move(polished));
+    };
     int taken = 0;
     for (const Candidate* candidate : order) {
       const bool first_of_kind = !std::exchange(
           seen[{static_cast<int>(candidate->planner), candidate->plan.num_stages(), candidate->order}], true);
       const bool near = length(*candidate) <= kRefineWithin * length(*order.front());
-      if (!(taken < kPolished || (first_of_kind && near))) continue;
+      if (!(taken < kMostPolished || (first_of_kind && near))) continue;
       if (std::find(started.begin(), started.end(), candidate->plan) != started.end()) continue;
       if (deadline.reached()) {
         cut_by_limit_ = true;
@@ -315,14 +344,20 @@ class Planning {
       }
       ++taken;
       started.push_back(candidate->plan);
-      Candidate polished = *candidate;
-      polished.plan = pipeline::polish(problem_, candidate->plan, objective_, deadline, kPolishEvaluations);
-      if (polished.plan == candidate->plan) continue;
-      polished.value_ms = pipeline::value_ms(problem_, polished.plan);
-      polished.simulated_ms = pipeline::simulate_step_ms(problem_, polished.plan);
-      smallest_value_ms_ = std::min(smallest_value_ms_, polished.value_ms);
-      polished.suffix = *candidate->suffix == '\0' ? "+polish" : "+refine+polish";
-      if (!polished_ || better(polished, *polished_)) polished_ = std::move(polished);
+      take(*candidate, pipeline::polish(problem_, candidate->plan, objective_, deadline, kPolishEvaluations));
+    }
+    std::stable_sort(found.begin(), found.end(), [&](const Candidate& a, const Candidate& b) { return better(a, b); });
+    started.clear();
+    const std::vector<Candidate> starts = found;
+    for (const Candidate& candidate : starts) {
+      if (started.size() == kMostExplored) break;
+      if (std::find(started.begin(), started.end(), candidate.plan) != started.end()) continue;
+      if (deadline.reached()) {
+        cut_by_limit_ = true;
+        return;
+      }
+      started.push_back(candidate.plan);
+      take(candidate, pipeline::explore(problem_, candidate.plan, objective_, deadline, kExploreEvaluations));
     }
   }
 

@@ -58,7 +58,7 @@ struct PlanRequest {
   std::optional<Objective> objective;
   int beam = 16;                    // width of `bound`; 1 = greedy
   int grid = 128;                   // pivots the exact solver and `bound` see; 0 = every instruction
-  int k_best = 8;                   // plans per stage count and schedule taken from the exact solver
+  int k_best = 16;                  // plans per stage count and schedule taken from the exact solver
   bool refine = true;               // corridor refinement from the grid to instructions (and, in `auto`, polishing)
   double time_limit_s = 2;          // of the whole call; infinity = none
   bool lower_bound = true;          // also compute lower_bound_ms

@@ -904,6 +904,28 @@ Plan kicked(const Problem& problem, const Plan& plan, CounterRandom& random) {
   return moved;
 }
 
+// Kicks `best` and improves what comes of it until the search is exhausted.
+void kick_and_improve(const Problem& problem, LocalSearch& search, Plan& best, double& best_ms,
+                      const Deadline& deadline) {
+  if (best.num_stages() == 1) return;
+  CounterRandom random(1, static_cast<std::uint32_t>(best.num_stages()));
+  // Kicks onto infeasible ground cost no evaluation; their number is limited apart.
+  int infeasible = 0;
+  while (!search.exhausted() && infeasible < 1000) {
+    const Plan plan = kicked(problem, best, random);
+    if (!feasible(problem, plan)) {
+      if ((++infeasible & 63) == 0 && deadline.reached()) return;
+      continue;
+    }
+    search.start(plan);
+    search.improve();
+    if (search.best_ms() < best_ms) {
+      best_ms = search.best_ms();
+      best = search.best();
+    }
+  }
+}
+
 }  // namespace
 
 std::optional<Plan> bound_plan(const Problem& problem, const BoundOptions& options) {
@@ -939,19 +961,7 @@ std::optional<Plan> local_search_plan(const Problem& problem, const LocalSearchO
       best = search.best();
     }
   }
-  CounterRandom random(1, static_cast<std::uint32_t>(options.stages));
-  // A kick may land on infeasible ground; the number of kicks bounds that, too.
-  for (int kick = 0; kick < options.max_evaluations && !search.exhausted(); ++kick) {
-    const Plan plan = kicked(problem, best, random);
-    if ((kick & 63) == 0 && options.deadline.reached()) break;
-    if (!feasible(problem, plan)) continue;
-    search.start(plan);
-    search.improve();
-    if (search.best_ms() < best_ms) {
-      best_ms = search.best_ms();
-      best = search.best();
-    }
-  }
+  kick_and_improve(problem, search, best, best_ms, options.deadline);
   if (options.objective == Objective::kValue) return best;
   // Among the starts and the V-optimum the simulation decides, then moves go on under it.
   for (const Plan& start : starts) {
@@ -967,6 +977,18 @@ Plan polish(const Problem& problem, const Plan& plan, Objective objective, const
   search.start(plan);
   search.improve();
   return search.best();
+}
+
+Plan explore(const Problem& problem, const Plan& plan, Objective objective, const Deadline& deadline,
+             int max_evaluations) {
+  if (!feasible(problem, plan)) return plan;
+  LocalSearch search(problem, objective, max_evaluations, deadline);
+  search.start(plan);
+  search.improve();
+  Plan best = search.best();
+  double best_ms = search.best_ms();
+  kick_and_improve(problem, search, best, best_ms, deadline);
+  return best;
 }
 
 Plan polish_simulated(const Problem& problem, const Plan& plan, const Deadline& deadline) {

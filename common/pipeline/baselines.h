@@ -92,6 +92,9 @@ std::optional<Plan> local_search_plan(const Problem& problem, const LocalSearchO
 // `plan` is feasible; an infeasible plan comes back unchanged.
 Plan polish(const Problem& problem, const Plan& plan, Objective objective, const Deadline& deadline,
             int max_evaluations = 4000);
+// polish, then random kicks of the best and polishing again until the evaluations are spent. Never longer either.
+Plan explore(const Problem& problem, const Plan& plan, Objective objective, const Deadline& deadline,
+             int max_evaluations = 4000);
 Plan polish_simulated(const Problem& problem, const Plan& plan, const Deadline& deadline);
 
 }  // namespace automap::pipeline
