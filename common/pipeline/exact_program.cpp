@@ -9,6 +9,9 @@
 namespace automap::pipeline::internal {
 namespace {
 
+// Stage counts whose limits differ by no more than this factor share thresholds.
+constexpr double kLikeLimits = 1.05;
+
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
@@ -161,7 +164,7 @@ class Program {
   // No suffix of `length` stages after `point` on the devices after d0 has a smaller x.
   double least_x(int length, int d0, double work) const;
   void make_thresholds();
-  void thresholds_for(int stages);
+  void thresholds_for(int first_stages, int stages);
   Best best_front(const Row& from, std::size_t first, std::size_t last, const StageTerms& stage,
                   const StageCost& cost) const;
   void extend(const Layer& from, Layer& to, int length, int boundary);
@@ -332,11 +335,14 @@ double Program::least_x(int length, int d0, double work) const {
 }
 
 // Prefixes of k = 1..S-1 stages from the front: the most that the suffix behind each may be. One row per device cut
-// that ends the prefix and kind of group that follows, so that every transfer is known.
-void Program::thresholds_for(int stages) {
+// that ends the prefix and kind of group that follows, so that every transfer is known. Made for the most stages and
+// the highest limit of a range of stage counts, it holds for all of them: fewer stages keep fewer micro-batches in
+// flight, which only makes their terms longer.
+void Program::thresholds_for(int first_stages, int stages) {
   const int end = static_cast<int>(coarse_.size()) - 1;
   const std::size_t width = coarse_.size();
-  const double most = limit(stages);
+  double most = 0;
+  for (int s = first_stages; s <= stages; ++s) most = std::max(most, limit(s));
   if (!(most > 0)) return;
   const double whole_work = problem_.work_ms(0, problem_.num_instructions());
   const double state_factor = problem_.options().state_factor;
@@ -354,6 +360,7 @@ void Program::thresholds_for(int stages) {
   origin.past = 1;
   for (int k = 1; k < stages; ++k) {
     const StageTerms stage = terms_.stage(problem_, in_.schedule, stages - k);
+    const double least_in_flight = terms_.stage(problem_, in_.schedule, std::max(first_stages - k, 1)).in_flight;
     const std::vector<int>& points = corridor() ? in_.boundary_points[at(k - 1)] : all_points;
     const std::vector<Fan>& ends = fans(k);
     now.resize(ends.empty() ? 0 : ends.back().first_row + ends.back().kinds.size());
@@ -391,7 +398,7 @@ void Program::thresholds_for(int stages) {
                  (work - coarse_.work_high[first] > longest_work ||
                   (memory && state_factor * std::max(0.0, coarse_.weight_low[at(i)] - coarse_.weight_high[first]) +
                                      std::max(0.0, coarse_.stash_low[at(i)] - coarse_.stash_high[first]) *
-                                         stage.in_flight / group.size >
+                                         least_in_flight / group.size >
                                  group.capacity_bytes))) {
             ++first;
           }
@@ -419,25 +426,30 @@ void Program::thresholds_for(int stages) {
       }
       for (std::size_t c = 0; c < fan.kinds.size(); ++c) {
         Row& row = now[fan.first_row + c];
-        Threshold* const merged_row = thresholds(stages - k, fan, static_cast<int>(c));
         for (std::size_t place = 0; place < points.size(); ++place) {
           const std::size_t i = at(points[place]);
           if (row.x[i] == -kInfinity) continue;
-          const double least = least_x(stages - k, d1, whole_work - coarse_.work_high[i]) * (1 - 1e-12);
-          if (row.x[i] < least || row.xy[i] < least) {
+          const double rest = whole_work - coarse_.work_high[i];
+          bool alive = false;
+          for (int length = std::max(1, first_stages - k); length <= stages - k; ++length) {
+            const double least = least_x(length, d1, rest) * (1 - 1e-12);
+            if (row.x[i] < least || row.xy[i] < least) continue;
+            alive = true;
+            Threshold& merged = thresholds(length, fan, static_cast<int>(c))[place];
+            merged.x = std::max(merged.x, row.x[i]);
+            merged.xy = std::max(merged.xy, row.xy[i]);
+            merged.p = terms_.full ? std::max(merged.p, row.p[i]) : kInfinity;
+            merged.py = terms_.full ? std::max(merged.py, row.py[i]) : kInfinity;
+            merged.xp = terms_.full ? std::max(merged.xp, row.xp[i]) : kInfinity;
+            merged.bottleneck = terms_.full ? std::min(merged.bottleneck, row.bottleneck[i]) : 0;
+            merged.hidden = std::min(merged.hidden, row.hidden[i] * (1 - 1e-12));
+          }
+          if (!alive) {
             row.x[i] = -kInfinity;
             continue;
           }
           if (row.first == row.past) row.first = i;
           row.past = i + 1;
-          Threshold& merged = merged_row[place];
-          merged.x = std::max(merged.x, row.x[i]);
-          merged.xy = std::max(merged.xy, row.xy[i]);
-          merged.p = terms_.full ? std::max(merged.p, row.p[i]) : kInfinity;
-          merged.py = terms_.full ? std::max(merged.py, row.py[i]) : kInfinity;
-          merged.xp = terms_.full ? std::max(merged.xp, row.xp[i]) : kInfinity;
-          merged.bottleneck = terms_.full ? std::min(merged.bottleneck, row.bottleneck[i]) : 0;
-          merged.hidden = std::min(merged.hidden, row.hidden[i] * (1 - 1e-12));
         }
       }
     }
@@ -497,7 +509,19 @@ void Program::make_thresholds() {
     if (!all.empty()) total += (all.back().first_row + all.back().kinds.size()) * places(length);
   }
   thresholds_.assign(total, Threshold());
-  for (int stages = std::max(2, in_.min_stages); stages <= in_.max_stages; ++stages) thresholds_for(stages);
+  for (int first = std::max(2, in_.min_stages); first <= in_.max_stages;) {
+    int last = first;
+    double low = limit(first), high = low;
+    while (last < in_.max_stages && last + 1 < 2 * first) {
+      const double next = limit(last + 1);
+      if (std::max(high, next) > kLikeLimits * std::min(low, next)) break;
+      low = std::min(low, next);
+      high = std::max(high, next);
+      ++last;
+    }
+    thresholds_for(first, last);
+    first = last + 1;
+  }
 }
 
 // Leaves only the labels that no other makes superfluous, sorted by x.
