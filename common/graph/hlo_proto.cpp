@@ -71,8 +71,17 @@ Cursor cursor_of(std::string_view bytes) {
   return {bytes.data(), bytes.data() + bytes.size()};
 }
 
+// A NaN keeps its bits: the machine's own conversion would make a signalling one quiet.
 double float_of(std::uint64_t bits) {
   const auto narrow = static_cast<std::uint32_t>(bits);
+  constexpr std::uint32_t kInfinity = 0x7f800000;
+  if ((narrow & 0x7fffffff) > kInfinity) {
+    const std::uint64_t wide = (static_cast<std::uint64_t>(narrow >> 31) << 63) | (std::uint64_t{0x7ff} << 52) |
+                               (static_cast<std::uint64_t>(narrow & 0x7fffff) << 29);
+    double d = 0;
+    std::memcpy(&d, &wide, sizeof d);
+    return d;
+  }
   float f = 0;
   std::memcpy(&f, &narrow, sizeof f);
   return static_cast<double>(f);

@@ -159,8 +159,8 @@ HloForm detect_hlo_form(std::string_view bytes, const std::string& source) {
   }
   if (is_text_protobuf(code)) {
     throw Error(ErrorKind::kData, source + ": this is a protobuf in its text format, which is not read",
-                "convert it to HLO text with XLA's hlo-opt, or to JSON: python3 -c 'from google.protobuf import "
-                "text_format, json_format; ...'");
+                "in an XLA checkout: protoc --encode=xla.HloProto xla/service/hlo.proto < FILE > module.pb "
+                "(xla.HloModuleProto when it starts with name:)");
   }
   if (code.empty())
     throw Error(ErrorKind::kData, source + ": the file holds nothing but blanks and comments", kFormsHint);

@@ -68,12 +68,12 @@ std::string small_float(std::uint32_t bits, const FloatFormat& f) {
 }
 
 std::string float32(double wide) {
-  const auto value = static_cast<float>(wide);
   if (std::isnan(wide)) {
-    std::uint32_t bits = 0;
-    std::memcpy(&bits, &value, sizeof bits);
-    return nan_text((bits >> 31) != 0, bits & 0x7fffff, 0x400000);
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &wide, sizeof bits);
+    return nan_text((bits >> 63) != 0, (bits >> 29) & 0x7fffff, 0x400000);
   }
+  const auto value = static_cast<float>(wide);
   const std::string text = print(static_cast<double>(value), std::numeric_limits<float>::digits10);
   if (std::isinf(value) || std::strtof(text.c_str(), nullptr) == value) return text;
   return print(static_cast<double>(value), std::numeric_limits<float>::max_digits10);
