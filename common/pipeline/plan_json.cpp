@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "common/base/check.h"
@@ -352,6 +353,11 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
       document.grid_cuts.size() != stages - 1 || in_flight.size() != stages) {
     reader.fail("cuts, grid_cuts, device_cuts, in_flight and stages do not agree on the number of stages");
   }
+  for (const std::vector<int>* cuts : {&document.plan.cuts, &document.plan.device_cuts}) {
+    if (std::adjacent_find(cuts->begin(), cuts->end(), std::greater_equal<>()) != cuts->end()) {
+      reader.fail("cuts and device_cuts must be strictly increasing");
+    }
+  }
   for (std::size_t s = 0; s < stages; ++s) {
     PlanStage& stage = document.stages[s];
     stage.in_flight = in_flight[s];
@@ -359,7 +365,6 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
     const int p0 = s == 0 ? 0 : document.plan.cuts[s - 1], d0 = s == 0 ? 0 : document.plan.device_cuts[s - 1];
     const int p1 = last ? document.num_instructions : document.plan.cuts[s];
     const int d1 = last ? document.num_devices : document.plan.device_cuts[s];
-    if (p1 <= p0 || d1 <= d0) reader.fail("cuts and device_cuts must be strictly increasing");
     if (stage.first_instruction != p0 + 1 || stage.last_instruction != p1 || stage.first_device != d0 + 1 ||
         stage.devices != d1 - d0) {
       reader.fail("stage " + std::to_string(s + 1) + " contradicts cuts and device_cuts");

@@ -1,0 +1,165 @@
+#include "common/pipeline/plan_json.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "common/base/error.h"
+#include "common/pipeline/cost.h"
+#include "common/pipeline/schedule.h"
+
+namespace automap::pipeline {
+namespace {
+
+Profile small_profile() {
+  Profile profile;
+  profile.model = "small";
+  profile.c_ms = {1, 2, 3, 4, 5, 6};
+  profile.a_bytes = {1e6, 2e6, 3e6, 4e6, 5e6, 0};
+  profile.w_bytes = {1e6, 0, 1e6, 0.5, 1e6, 1e6};
+  profile.stash_bytes = {10, 20, 30, 40, 50, 60};
+  profile.name = {"a", "b", "c", "d", "e", "f"};
+  profile.layer = {"", "h/0", "h/0", "h/1", "", "h/1"};
+  return profile;
+}
+
+PlanDocument small_document() {
+  const Profile profile = small_profile();
+  ProblemOptions options;
+  options.micro_batches = 4;
+  const Problem problem(profile, load_cluster("config-a"), options);
+  Plan plan;
+  plan.cuts = {2, 4};
+  plan.device_cuts = {4, 9};
+  plan.schedule = Schedule::k1f1bOverlap;
+  PlanDocument document = describe_plan(problem, profile, plan);
+  EXPECT_EQ(document.step_ms, value_ms(problem, plan));
+  EXPECT_EQ(document.simulated_step_ms, simulate_step_ms(problem, plan));
+  document.cluster = "config-a";
+  document.planner = "exact";
+  document.objective = "simulated";
+  document.planning_ms = 1.5;
+  document.lower_bound_ms = document.step_ms / 1.25;
+  document.gap = document.step_ms / document.lower_bound_ms - 1;
+  document.lower_bound_method = "exact over all cuts";
+  document.alternatives = {{"bound", 2, 10, 11, 0.25}};
+  document.limits = {{"stage", 2, 3.5, 0.5, "stage 2 is slow"}};
+  document.layer_split.emplace();
+  document.layer_split->split_before = {"h/1", "h/2"};
+  document.layer_split->layers_per_stage = {{"h", {1, 1, 0}}};
+  document.layer_split->cuts = {3, 4};
+  document.warnings = {"a warning"};
+  document.provenance = {{"version", "0.1.0"}, {"model_sha256", "00"}};
+  return document;
+}
+
+TEST(PlanJson, DescribesTheStages) {
+  const PlanDocument document = small_document();
+  ASSERT_EQ(document.stages.size(), 3u);
+  const PlanStage& stage = document.stages[1];
+  EXPECT_EQ(stage.first_instruction, 3);
+  EXPECT_EQ(stage.last_instruction, 4);
+  EXPECT_EQ(stage.first_name, "c");
+  EXPECT_EQ(stage.last_name, "d");
+  EXPECT_EQ(stage.first_layer, "h/0");
+  EXPECT_EQ(stage.last_layer, "h/1");
+  EXPECT_EQ(stage.first_device, 5);
+  EXPECT_EQ(stage.devices, 5);
+  EXPECT_DOUBLE_EQ(stage.compute_ms, 7.0 / 5);
+  EXPECT_EQ(stage.in_flight, 3);  // overlap: 2 (S - s) + 1
+  EXPECT_DOUBLE_EQ(stage.memory_bytes, 4 * (1e6 + 0.5) + 70 * 3 / 5.0);
+  EXPECT_EQ(document.stages[0].first_layer, "h/0");  // the first instruction has none
+  EXPECT_EQ(document.stages[2].transfer_ms, 0);
+  // n = 6: cuts 2 and 4 lie at 42.7 and 85.3 of 128; 43 gives floor(43 * 6 / 128) = 2.
+  EXPECT_EQ(document.grid_cuts, (std::vector<int>{43, 86}));
+}
+
+TEST(PlanJson, ReadsBackWhatItWrote) {
+  const PlanDocument document = small_document();
+  const std::string text = to_json_text(document);
+  const PlanDocument again = parse_plan(text, "x.json");
+  EXPECT_EQ(again.plan, document.plan);
+  EXPECT_EQ(again.stages[1].last_layer, "h/1");
+  EXPECT_EQ(to_json_text(again), text);
+}
+
+TEST(PlanJson, WithoutABoundItIsNull) {
+  PlanDocument document = small_document();
+  document.lower_bound_ms = document.gap = 0;
+  document.layer_split.reset();
+  const auto json = nlohmann::json::parse(to_json_text(document));
+  EXPECT_TRUE(json["lower_bound_ms"].is_null());
+  EXPECT_TRUE(json["gap"].is_null());
+  EXPECT_TRUE(json["layer_split"].is_null());
+  EXPECT_EQ(to_json_text(parse_plan(json.dump(), "x")), to_json_text(document));
+}
+
+TEST(PlanJson, NamesMayHoldAnyBytes) {
+  PlanDocument document = small_document();
+  document.stages[0].first_layer = "\xff\xfe\"\n";
+  EXPECT_NO_THROW(parse_plan(to_json_text(document), "x"));
+}
+
+// The document with one change made by `edit`, and the complaint about it.
+std::string complaint(const std::function<void(nlohmann::json&)>& edit) {
+  auto json = nlohmann::json::parse(to_json_text(small_document()));
+  edit(json);
+  try {
+    parse_plan(json.dump(), "x.json");
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::kData);
+    EXPECT_EQ(std::string(e.what()).rfind("x.json: ", 0), 0u) << e.what();
+    return e.what();
+  }
+  ADD_FAILURE() << "accepted: " << json.dump();
+  return "";
+}
+
+TEST(PlanJson, EveryKeyIsMissed) {
+  const auto json = nlohmann::json::parse(to_json_text(small_document()));
+  for (const char* key : {"schema", "kind", "model", "cluster", "micro_batches", "instructions", "devices", "schedule",
+                          "in_flight", "cuts", "grid_cuts", "device_cuts", "stages", "step_ms", "simulated_step_ms",
+                          "planner", "planning_ms", "alternatives", "provenance"}) {
+    ASSERT_TRUE(json.contains(key));
+    EXPECT_NE(complaint([&](auto& j) { j.erase(key); }).find(key), std::string::npos) << key;
+  }
+}
+
+TEST(PlanJson, WrongValuesAreNamed) {
+  using J = nlohmann::json;
+  EXPECT_NE(complaint([](J& j) { j["schema"] = "automap.plan/2"; }).find("automap.plan/2"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["schema"] = "automap.cluster/1"; }).find("expected \"automap.plan/1\""),
+            std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["kind"] = "operator"; }).find("operator"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["cuts"] = {4, 2}; }).find("increasing"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["cuts"] = {2}; }).find("agree"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["cuts"] = {2, 6}; }).find("from 1 to 5"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["cuts"] = {2, 3.5}; }).find("3.5"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["stages"][1]["devices"] = 6; }).find("stage 2 contradicts"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["stages"][1]["compute_ms"] = -1; }).find("stage 2: compute_ms"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["step_ms"] = "fast"; }).find("step_ms"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["micro_batches"] = 1e20; }).find("micro_batches"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["schedule"] = "gpipe"; }).find("gpipe"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["stages"] = J::array(); }).find("stages"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j = J::array(); }).find("expected an object"), std::string::npos);
+}
+
+TEST(PlanJson, TruncationsAndDepthAreErrors) {
+  const std::string text = to_json_text(small_document());
+  for (std::size_t size = 0; size + 2 < text.size(); size += 7) {
+    EXPECT_THROW(parse_plan(text.substr(0, size), "x"), Error) << size;
+  }
+  EXPECT_THROW(parse_plan(std::string(200000, '['), "x"), Error);
+  EXPECT_THROW(parse_plan("{\"a\":" + std::string(200000, '['), "x"), Error);
+}
+
+TEST(PlanJson, IsRecognised) {
+  EXPECT_TRUE(looks_like_plan(to_json_text(small_document())));
+  EXPECT_FALSE(looks_like_plan("{\"schema\": \"automap.cluster/1\"}"));
+  EXPECT_FALSE(looks_like_plan("HloModule x"));
+  EXPECT_FALSE(looks_like_plan(""));
+}
+
+}  // namespace
+}  // namespace automap::pipeline
