@@ -59,6 +59,7 @@ struct LabelList {
   int d0 = 0;
   int d1 = 0;  // of one member: stands for all
   std::size_t begin = 0, end = 0;
+  double per_work = 0;  // least of the members' first groups, ms per unit of work
 };
 
 // The suffixes of one length, list by list, ascending by point within a list.
@@ -122,6 +123,8 @@ class Program {
  private:
   struct StageCost {  // what a stage of one device group costs; work and weight are prefix sums at its known end
     double work = 0, work_first = 0, per_work = 0, weight = 0, ring_latency = 0, ring_per_byte = 0;
+    double either = 0;     // least ms per unit of work of this stage and the one in front of it
+    std::size_t same = 0;  // the point where the stage ends
   };
   struct Best {
     double x = -kInfinity, xy = -kInfinity, p = -kInfinity, py = -kInfinity, xp = -kInfinity;
@@ -200,7 +203,7 @@ class Program {
   std::vector<std::pair<double, double>> stairs_;
   std::vector<Candidate> kept_;
   // Labels of one list with the transfer in front of them added.
-  std::vector<double> shifted_x_, shifted_p_, shifted_y_, work_, work_high_, weight_;
+  std::vector<double> shifted_x_, shifted_p_, shifted_y_, work_, work_high_, weight_, either_;
   std::vector<int> point_, id_;
   static constexpr std::size_t kBlock = 64;
   double block_x_[kBlock], block_p_[kBlock], block_y_[kBlock], block_room_[kBlock];
@@ -360,6 +363,7 @@ void Program::thresholds_for(int first_stages, int stages) {
   origin.past = 1;
   for (int k = 1; k < stages; ++k) {
     const StageTerms stage = terms_.stage(problem_, in_.schedule, stages - k);
+    const double least_first = terms_.stage(problem_, in_.schedule, stages - 1).first;
     const double least_in_flight = terms_.stage(problem_, in_.schedule, std::max(first_stages - k, 1)).in_flight;
     const std::vector<int>& points = corridor() ? in_.boundary_points[at(k - 1)] : all_points;
     const std::vector<Fan>& ends = fans(k);
@@ -383,6 +387,11 @@ void Program::thresholds_for(int first_stages, int stages) {
         const DeviceGroup& group = problem_.group(d0, d1);
         StageCost cost = stage_cost(group);
         const double per_work = cost.per_work;
+        // The stage in front has at most the devices before d0 that k - 2 others leave.
+        if (k > 1) {
+          cost.either = std::min(
+              per_work, 1 / std::max(speed_behind_[0] - speed_behind_[at(d0)] - (k - 2) * slowest_, slowest_));
+        }
         const double longest_work = most / (terms_.micro_batches * per_work) * (1 + 1e-12);
         std::size_t first = from.first, past = from.first;  // the points in front that may start the stage
         std::size_t valued = from.first;                    // those that leave it a variable
@@ -405,6 +414,7 @@ void Program::thresholds_for(int first_stages, int stages) {
           if (first >= last) continue;
           cost.work = work;
           cost.weight = coarse_.weight_low[at(i)];
+          cost.same = at(i);
           const Best best = best_front(from, first, last, stage, cost);
           if (!(best.x > 0)) continue;
           const double bytes = coarse_.activation[at(i)];
@@ -430,6 +440,14 @@ void Program::thresholds_for(int first_stages, int stages) {
           const std::size_t i = at(points[place]);
           if (row.x[i] == -kInfinity) continue;
           const double rest = whole_work - coarse_.work_high[i];
+          if (terms_.full) {
+            // The prefix as a whole has its work to do, whatever the runs leave open between its stages.
+            const double balanced = coarse_.work_low[i] / (speed_behind_[0] - speed_behind_[at(d1)]) * (1 - 1e-12);
+            row.bottleneck[i] = std::max(row.bottleneck[i], least_first * balanced);
+            row.p[i] = std::min(row.p[i], row.x[i] - row.bottleneck[i]);
+            row.py[i] = std::min(row.py[i], row.xy[i] - row.bottleneck[i]);
+            row.xp[i] = std::min(row.xp[i], 2 * row.x[i] - row.bottleneck[i]);
+          }
           bool alive = false;
           for (int length = std::max(1, first_stages - k); length <= stages - k; ++length) {
             const double least = least_x(length, d1, rest) * (1 - 1e-12);
@@ -473,6 +491,7 @@ Program::Best Program::best_front(const Row& from, std::size_t first, std::size_
   const double* const __restrict bottleneck = from.bottleneck.data();
   const double* const __restrict hidden = from.hidden.data();
   const double* const __restrict work_high = coarse_.work_high.data();
+  const double* const __restrict work_low = coarse_.work_low.data();
   const double* const __restrict weight_high = coarse_.weight_high.data();
   const auto larger = [](double a, double b) { return a < b ? b : a; };
   const auto smaller = [](double a, double b) { return b < a ? b : a; };
@@ -483,16 +502,17 @@ Program::Best Program::best_front(const Row& from, std::size_t first, std::size_
     const double bytes = cost.weight - weight_high[j];
     const double ring = bytes > 0 ? cost.ring_latency + bytes * cost.ring_per_byte : 0;
     const double room = smaller(x[j], xy[j] - ring);
-    const double next = room - t;
-    const double forward = phi * t;
-    const double stall = x[j] * stall_weight - stall_work * t - t;
+    const double pass = t + (j == cost.same ? 0 : (work_high[j] - work_low[j]) * cost.either);
+    const double next = room - pass;
+    const double forward = phi * pass;
+    const double stall = x[j] * stall_weight - stall_work * t - pass;
     const double long_stage = smaller(next - term * t, stall);
-    const double after = smaller(smaller(p[j], py[j] - ring) - t, long_stage);
+    const double after = smaller(smaller(p[j], py[j] - ring) - pass, long_stage);
     best.x = larger(best.x, next);
     best.xy = larger(best.xy, xy[j] - forward);
     best.p = larger(best.p, after);
     best.py = larger(best.py, smaller(py[j], xy[j] - term * t) - forward);
-    best.xp = larger(best.xp, smaller(xp[j] - 2 * t, next + long_stage));
+    best.xp = larger(best.xp, smaller(xp[j] - 2 * pass, next + long_stage));
     best.bottleneck = smaller(best.bottleneck, larger(bottleneck[j], term * t));
     best.hidden = smaller(best.hidden, larger(hidden[j], ring) + back * t);
   }
@@ -571,6 +591,7 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
   for (int stages = std::max(in_.min_stages, length + 1); stages <= in_.max_stages; ++stages) {
     longest = std::max(longest, limit(stages) / terms_.micro_batches);
   }
+  const double whole_work = problem_.work_ms(0, problem_.num_instructions());
   std::vector<int> alive;
   std::vector<const Threshold*> most_at;
   std::vector<std::pair<int, int>> groups;  // kind of (d0, d1], list
@@ -603,6 +624,7 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
         }
       }
       int d1 = 0;
+      double made_per_work = kInfinity;
       for (; g < groups.size() && groups[g].first == this_kind; ++g) {
         if (alive.empty()) continue;
         if (stop_.now()) return;
@@ -613,7 +635,7 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
         if (d1 < devices_) link = problem_.link(d0, d1, list.d1);
         const double per_byte = d1 < devices_ ? 1 / link.bytes_per_ms : 0;
         const std::size_t size_before = list.end - list.begin;
-        for (std::vector<double>* values : {&shifted_x_, &shifted_p_, &shifted_y_, &work_, &work_high_, &weight_}) {
+        for (std::vector<double>* values : {&shifted_x_, &shifted_p_, &shifted_y_, &work_, &work_high_, &weight_, &either_}) {
           if (values->size() < size_before) values->resize(size_before);
         }
         if (point_.size() < size_before) point_.resize(size_before);
@@ -621,6 +643,8 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
         const int* const all_points = from.point.data() + list.begin;
         StageCost cost = stage_cost(group);
         const double per_work = cost.per_work;
+        const double either = relaxed_ && d1 < devices_ ? std::min(per_work, list.per_work) : 0;
+        made_per_work = std::min(made_per_work, per_work);
         // The most that x, p and x + y may be once the stage's work up to the label's point is added, for any start of
         // the stage: labels above need not be tried start by start.
         std::size_t kept = 0, reached = 0;
@@ -636,11 +660,14 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
           }
           const double bytes = points_.activation[j];
           const double t = d1 < devices_ && bytes > 0 ? link.latency_ms + bytes * per_byte : 0;
-          const double x = std::max(from.x[list.begin + q] + 2 * t, around * t);
-          const double p = from.p[list.begin + q] + 2 * t;
+          // Wherever in the run the cut is, its work is done by one of the two stages.
+          const double pass = 2 * t + (points_.work_high[j] - points_.work_low[j]) * either;
+          const double x = std::max(from.x[list.begin + q] + pass, around * t);
+          const double p = from.p[list.begin + q] + pass;
           const double y = from.y[list.begin + q] - (relaxed_ && d1 < devices_ ? slowest_transfer(link, j) : t);
           const double work = points_.work_low[j] * per_work * (1 - 1e-12);
           if (x + work > most_x || p + work > most_p || (!relaxed_ && x + y + terms_.phi * work > most_xy)) continue;
+          either_[kept] = pass - 2 * t;
           shifted_x_[kept] = x;
           shifted_p_[kept] = p;
           shifted_y_[kept] = y;
@@ -677,6 +704,7 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
           }
           if (first == past) continue;
           const Threshold& most = *most_at[a];
+          const double balanced = (whole_work - work) / speed_behind_[at(d0)] * (1 - 1e-12);
           cost.work = work;
           cost.work_first = points_.work_low[at(i)];
           cost.weight = weight;
@@ -684,6 +712,14 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
           std::size_t end = past;
           const double most_work = work + most.x / (terms_.micro_batches * per_work) * (1 + 1e-12);
           while (end > first && work_[end - 1] > most_work) --end;
+          // Two cuts in one run: its work counts once, later, for any of the three stages that meet there.
+          std::size_t shared = first;
+          while (shared < end && point[shared] == i) {
+            shifted_x_[shared] -= either_[shared];
+            shifted_p_[shared] -= either_[shared];
+            ++shared;
+          }
+          if (shared > first) made_per_work = std::min(made_per_work, list.per_work);
           for (std::size_t begin = first; begin < end; begin += kBlock) {
             const std::size_t size = std::min(kBlock, end - begin);
             if (relaxed_) {
@@ -703,15 +739,27 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
             }
             for (std::size_t q = 0; q < size; ++q) {
               if (!(block_room_[q] >= 0)) continue;
-              offer(buckets_[at(i)], {std::max(block_x_[q], block_p_[q] + most.bottleneck), block_p_[q],
-                                      std::max(block_y_[q], most.hidden), id_[begin + q]});
+              double x = block_x_[q];
+              const double p = block_p_[q], y = block_y_[q];
+              if (relaxed_) {
+                // The suffix as a whole has its work to do, whatever the runs leave open between its stages.
+                x = std::max(x, terms_.micro_batches * balanced);
+                if (terms_.full) x = std::max(x, p + stage.first * balanced);
+                if (x > most.x || x + y > most.xy || x + p > most.xp) continue;
+              }
+              offer(buckets_[at(i)], {std::max(x, p + most.bottleneck), p, std::max(y, most.hidden), id_[begin + q]});
             }
+          }
+          for (std::size_t q = first; q < shared; ++q) {
+            shifted_x_[q] += either_[q];
+            shifted_p_[q] += either_[q];
           }
         }
       }
       LabelList made;
       made.d0 = d0;
       made.d1 = d1;
+      made.per_work = made_per_work;
       made.begin = to.point.size();
       for (std::size_t a = 0; a < alive.size(); ++a) {
         const int i = alive[a];
@@ -743,6 +791,10 @@ void Program::finish(const Layer& from, int stages, std::vector<Completion>& out
     const DeviceGroup& group = problem_.group(0, list.d0);
     Link link;
     if (list.d0 < devices_) link = problem_.link(0, list.d0, list.d1);
+    const double either =
+        relaxed_ && list.d0 < devices_ ? std::min(1 / (group.size * group.speed), list.per_work) : 0;
+    const double balanced =
+        problem_.work_ms(0, problem_.num_instructions()) / speed_behind_[0] * (1 - 1e-12);
     for (std::size_t q = list.begin; q < list.end; ++q) {
       const std::size_t j = at(from.point[q]);
       if (in_.needs_variable && points_.variables_high[j] == 0) continue;
@@ -754,9 +806,10 @@ void Program::finish(const Layer& from, int stages, std::vector<Completion>& out
       const double bytes = list.d0 < devices_ ? points_.activation[j] : 0;
       const double transfer = bytes > 0 ? link.latency_ms + bytes / link.bytes_per_ms : 0;
       const double t = points_.work_low[j] / (group.size * group.speed);
-      double x = std::max({from.x[q] + 2 * transfer, (terms_.micro_batches + 1) * transfer, terms_.steady * t});
+      const double pass = 2 * transfer + (points_.work_high[j] - points_.work_low[j]) * either;
+      double x = std::max({from.x[q] + pass, (terms_.micro_batches + 1) * transfer, terms_.steady * t});
       if (terms_.full) {
-        const double p = from.p[q] + 2 * transfer;
+        const double p = from.p[q] + pass;
         x = std::max(x, p + stage.first * t);
         if (stage.stalls) {
           const double stall = p + t - stage.in_flight * t;
@@ -764,6 +817,10 @@ void Program::finish(const Layer& from, int stages, std::vector<Completion>& out
         }
       }
       x += t;
+      if (relaxed_) {
+        x = std::max(x, terms_.micro_batches * balanced);
+        if (terms_.full) x = std::max(x, from.p[q] + pass + t + stage.first * balanced);
+      }
       const double drain =
           relaxed_ ? slowest_transfer(link, j) + (1 - terms_.phi) * points_.work_high[j] / (group.size * group.speed)
                    : transfer + (1 - terms_.phi) * t;
@@ -811,7 +868,7 @@ ProgramOutput Program::run() {
   make_thresholds();
   if (stop_.now()) return output;
   Layer layer;
-  layer.lists.push_back({devices_, devices_, 0, 1});
+  layer.lists.push_back({devices_, devices_, 0, 1, 0});
   layer.point = {last_};
   layer.x = layer.p = layer.y = {0.0};
   layer.id = {0};
