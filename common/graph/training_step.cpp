@@ -750,16 +750,19 @@ class Analysis {
       if (updates_[r].input != kNone) result_of.emplace(updates_[r].input, static_cast<std::int32_t>(r));
     }
     const std::int64_t batch = guess_batch(*step, result_of, reads);
-    step->batch = batch;
     // A training step that reads few arrays it does not update reads data, not frozen weights.
     int unpaired = 0;
+    std::int64_t leading = 0;
     for (std::size_t k = 0; k < inputs.size(); ++k) {
       const Shape& shape = flow_->shape(inputs[k].node);
       if (is_float(shape) && shape.num_elements > 1 && !is_variable[k] &&
-          result_of.count(static_cast<std::int32_t>(k)) == 0 && reads[static_cast<std::size_t>(inputs[k].node)])
+          result_of.count(static_cast<std::int32_t>(k)) == 0 && reads[static_cast<std::size_t>(inputs[k].node)]) {
         ++unpaired;
+        leading = leading == 0 || leading == shape.dims[0] ? shape.dims[0] : -1;
+      }
     }
     const bool all_data = step->training && batch == 0 && unpaired <= 8;
+    step->batch = all_data ? std::max<std::int64_t>(leading, 0) : batch;
     for (std::size_t k = 0; k < inputs.size(); ++k) {
       EntryInput& input = inputs[k];
       const auto node = static_cast<std::size_t>(input.node);

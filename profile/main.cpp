@@ -1,0 +1,89 @@
+// automap-profile: what each forward instruction of a model costs. Parses, calls, prints.
+#include <string>
+
+#include "common/base/cli.h"
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/base/log.h"
+#include "common/base/options.h"
+#include "common/graph/hlo_reader.h"
+#include "common/io/profile_file.h"
+#include "profile/device_model.h"
+#include "profile/profile_hlo.h"
+#include "profile/report.h"
+
+namespace {
+
+using namespace automap;
+
+const char* form_for_people(graph::HloForm form) {
+  switch (form) {
+    case graph::HloForm::kText: return "HLO text";
+    case graph::HloForm::kProtoJson: return "HLO as protobuf JSON";
+    case graph::HloForm::kAstJson: return "HLO as AST-dump JSON";
+    case graph::HloForm::kProtoBinary: return "HLO as binary protobuf";
+  }
+  return "HLO";
+}
+
+int profile_main(int argc, char** argv) {
+  std::string input, output;
+  profile::ProfileRequest request;
+  bool json = false;
+  OptionTable table("profile",
+                    "say what each forward instruction of a model costs: compute, activations, weights, stash");
+  table.example("automap-profile fixtures/hlo/bert48.hlo.gz", "layer by layer, on a V100");
+  table.example("automap-profile fixtures/hlo/gpt2.hlo.gz --device h100 -o gpt2.profile.h5",
+                "write the profile that automap-infer plans");
+  table.example("automap-profile fixtures/hlo/tiny_mlp.stripped.hlo --json", "the same facts for scripts");
+  table
+      .positional(&input, "MODEL",
+                  "HLO in any form (text, binary or JSON protobuf), gzipped or not; - reads standard input")
+      .required();
+  std::string devices;
+  for (const std::string& name : profile::device_names()) devices += (devices.empty() ? "" : ", ") + name;
+  table.add(&request.device, "device", "reference device: " + devices + ", or a file").metavar("DEVICE");
+  table
+      .add(&request.variables, "variables", "the trained parameters, one per line or JSON; default: found by data flow")
+      .metavar("FILE");
+  table.add(&request.model, "model-name", "the name to write into the profile; default: from the file's")
+      .metavar("NAME")
+      .advanced();
+  table.add(&output, "output", "write the profile: .h5, .hdf5 or .csv (- for CSV on standard output)")
+      .shorthand('o')
+      .metavar("FILE");
+  table.add_common(&json);
+  if (!table.parse(argc, argv)) return 0;
+  if (output == "-" && json) {
+    throw Error(ErrorKind::kUsage, "--json and -o - both want standard output", "give one of them a file");
+  }
+
+  const std::string source = input_name(input);
+  std::string bytes = read_file(input);
+  graph::HloModule module;
+  module.sha256 = sha256_hex(bytes);
+  bytes = gunzip_if_gzip(std::move(bytes), source);
+  if (io::detect_profile(bytes)) {
+    throw Error(ErrorKind::kData, source + ": this is a profile already",
+                "automap-inspect shows it, automap-infer plans it");
+  }
+  module.form = graph::detect_hlo_form(bytes, source);
+  module.graph = graph::read_hlo_as(module.form, std::move(bytes), source);
+  const profile::ModelProfile result = profile::profile_module(module, source, request);
+  if (!output.empty()) io::save_profile(output, result.profile);
+  const std::string form = form_for_people(module.form);
+  if (json) {
+    print(profile::report_json(result, form));
+  } else if (output != "-") {
+    print(profile::report_text(result, form));
+    if (!output.empty()) log_info("wrote " + output);
+  }
+  for (const std::string& warning : result.warnings) log_warning(warning);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return automap::run_main(argc, argv, profile_main);
+}

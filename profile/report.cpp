@@ -1,0 +1,188 @@
+#include "profile/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <vector>
+
+#include "common/base/text_table.h"
+
+namespace automap::profile {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double sum(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+// Byte counts and FLOPs are whole numbers; JSON should not print them with an exponent while they fit.
+Json whole(double value) {
+  if (value >= 0 && value < 9e15 && value == std::floor(value)) return static_cast<std::int64_t>(value);
+  return value;
+}
+
+std::string format_flops(double flops) {
+  static const char* const kUnits[] = {"FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"};
+  std::size_t unit = 0;
+  while (flops >= 1000 && unit + 1 < std::size(kUnits)) {
+    flops /= 1000;
+    ++unit;
+  }
+  return format_number(flops) + " " + kUnits[unit];
+}
+
+// Layers to show when there are too many: runs of small neighbours become one row.
+std::vector<LayerSummary> shown_layers(const ModelProfile& profile, std::size_t limit) {
+  std::vector<LayerSummary> layers = profile.layers;
+  const double all = std::max(1e-300, sum(profile.profile.c_ms));
+  for (double share = 0.0005; layers.size() > limit && share < 1; share *= 2) {
+    std::vector<LayerSummary> merged;
+    bool last_small = false;
+    for (const LayerSummary& layer : layers) {
+      const bool small = layer.c_ms < share * all;
+      if (small && last_small) {
+        LayerSummary& into = merged.back();
+        const std::size_t dots = into.name.find(" … ");
+        into.name = (dots == std::string::npos ? into.name : into.name.substr(0, dots)) + " … " + layer.name;
+        into.last_instruction = layer.last_instruction;
+        into.c_ms += layer.c_ms;
+        into.w_bytes += layer.w_bytes;
+        into.stash_bytes += layer.stash_bytes;
+        into.a_bytes = layer.a_bytes;
+        last_small = into.c_ms < share * all;
+        continue;
+      }
+      merged.push_back(layer);
+      last_small = small;
+    }
+    layers = std::move(merged);
+  }
+  return layers;
+}
+
+}  // namespace
+
+std::string report_json(const ModelProfile& profile, const std::string& form) {
+  const pipeline::Profile& p = profile.profile;
+  Json d;
+  d["schema"] = "automap.profile-report/1";
+  d["model"] = p.model;
+  d["form"] = form;
+  d["source_sha256"] = p.source_sha256;
+  d["device"] = p.device;
+  d["training"] = profile.training;
+  d["instructions"] = p.size();
+  d["forward_flops"] = whole(profile.forward_flops);
+  d["total_flops"] = whole(profile.total_flops);
+  d["executed_flops"] = whole(profile.executed_flops);
+  d["forward_fraction"] = p.forward_fraction;
+  d["micro_batch_size"] = whole(p.micro_batch_size);
+  d["split"] = profile.split;
+  d["variables_found_by"] = profile.variables_found_by;
+  d["loss"] = profile.loss_result >= 0 ? Json(profile.loss_result) : Json(nullptr);
+  d["loss_found_by"] = profile.loss_found_by;
+  d["totals"] = {{"c_ms", sum(p.c_ms)}, {"w_bytes", whole(sum(p.w_bytes))}, {"stash_bytes", whole(sum(p.stash_bytes))}};
+  d["times_ms"] = {{"forward", profile.forward_ms},
+                   {"backward", profile.backward_ms},
+                   {"optimizer", profile.optimizer_ms},
+                   {"other", profile.other_ms}};
+  const MemorySummary& m = profile.memory;
+  d["memory_bytes"] = {{"variables", whole(m.variable_bytes)}, {"slots", whole(m.slot_bytes)},
+                       {"frozen", whole(m.frozen_bytes)},      {"state", whole(m.state_bytes)},
+                       {"inputs", whole(m.input_bytes)},       {"stash", whole(m.stash_bytes)}};
+  d["trainable_variables"] = Json::array();
+  for (const TrainableVariable& v : profile.variables) {
+    d["trainable_variables"].push_back({{"parameter", v.parameter},
+                                        {"number", v.number},
+                                        {"name", v.name},
+                                        {"shape", v.shape},
+                                        {"bytes", whole(v.bytes)},
+                                        {"first_instruction", v.first_use},
+                                        {"last_instruction", v.last_use}});
+  }
+  d["shared_variables"] = Json::array();
+  for (const SharedVariable& s : profile.shared) {
+    const TrainableVariable& v = profile.variables[static_cast<std::size_t>(s.variable)];
+    d["shared_variables"].push_back({{"parameter", v.parameter},
+                                     {"name", v.name},
+                                     {"bytes", whole(v.bytes)},
+                                     {"first_layer", s.first_layer},
+                                     {"last_layer", s.last_layer}});
+  }
+  d["layers"] = Json::array();
+  for (const LayerSummary& l : profile.layers) {
+    d["layers"].push_back({{"name", l.name},
+                           {"first_instruction", l.first_instruction},
+                           {"last_instruction", l.last_instruction},
+                           {"c_ms", l.c_ms},
+                           {"a_bytes", whole(l.a_bytes)},
+                           {"w_bytes", whole(l.w_bytes)},
+                           {"stash_bytes", whole(l.stash_bytes)}});
+  }
+  d["warnings"] = profile.warnings;
+  return d.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string report_text(const ModelProfile& profile, const std::string& form) {
+  using Align = TextTable::Align;
+  const pipeline::Profile& p = profile.profile;
+  std::string out;
+  const auto fact = [&](const std::string& name, const std::string& value) {
+    out += name + std::string(name.size() < 12 ? 12 - name.size() : 1, ' ') + value + "\n";
+  };
+  const double c = sum(p.c_ms);
+  fact("model",
+       p.model + " (" + form + "), " + (profile.training ? "a training step" : "inference only") +
+           (p.micro_batch_size > 0 ? ", micro-batch of " + format_count(static_cast<long long>(p.micro_batch_size))
+                                   : ""));
+  fact("device", p.device);
+  fact("forward", format_count(p.size()) + " instructions, " + format_flops(profile.forward_flops) + " of " +
+                      format_flops(profile.total_flops) + ", " + format_ms(profile.forward_ms));
+  if (profile.training) {
+    fact("backward",
+         format_ms(profile.backward_ms) + "; forward is " + format_percent(p.forward_fraction) + " of both");
+    fact("optimizer",
+         format_ms(profile.optimizer_ms) + " (not part of the pipeline's compute)" +
+             (profile.other_ms > 0.0005 * c ? "; metrics and statistics " + format_ms(profile.other_ms) : ""));
+  }
+  if (profile.training || !profile.variables.empty()) {
+    fact("variables", format_count(static_cast<long long>(profile.variables.size())) + " trained, " +
+                          format_bytes(profile.memory.variable_bytes) + ": " + profile.variables_found_by);
+  } else {
+    fact("variables", profile.variables_found_by);
+  }
+  if (profile.training)
+    fact("loss", (profile.loss_result >= 0 ? "" : std::string("not returned: ")) + profile.loss_found_by);
+  const MemorySummary& m = profile.memory;
+  fact("memory", "optimizer state " + format_bytes(m.slot_bytes) + ", frozen weights " + format_bytes(m.frozen_bytes) +
+                     ", other state " + format_bytes(m.state_bytes) + ", inputs " + format_bytes(m.input_bytes) +
+                     ", activations kept for backward " + format_bytes(m.stash_bytes));
+  out += "\n";
+  TextTable table(
+      {{"layer", Align::kLeft}, {"instructions"}, {"compute"}, {"share"}, {"parameters"}, {"cut behind"}, {"stash"}});
+  const std::vector<LayerSummary> layers = shown_layers(profile, 60);
+  for (const LayerSummary& layer : layers) {
+    table.add_row({shorten(layer.name, 44),
+                   std::to_string(layer.first_instruction) + "–" + std::to_string(layer.last_instruction),
+                   format_ms(layer.c_ms), c > 0 ? format_percent(layer.c_ms / c) : "", format_bytes(layer.w_bytes),
+                   format_bytes(layer.a_bytes), format_bytes(layer.stash_bytes)});
+  }
+  out += table.render();
+  if (layers.size() < profile.layers.size()) {
+    out += "(" + format_count(static_cast<long long>(profile.layers.size())) +
+           " layers; small neighbours are shown as one row, --json has all)\n";
+  }
+  if (!profile.layers_from_metadata && profile.layers.size() > 1)
+    out += "The module carries no layer names; blocks are named by what repeats.\n";
+  for (const SharedVariable& s : profile.shared) {
+    const TrainableVariable& v = profile.variables[static_cast<std::size_t>(s.variable)];
+    out += "Shared: " + v.name + " (" + format_bytes(v.bytes) + ") is used in " + s.first_layer + " and " +
+           s.last_layer + "; stages that part them both hold it, and its gradient crosses once per step.\n";
+  }
+  return out;
+}
+
+}  // namespace automap::profile

@@ -1,0 +1,14 @@
+// A profile for people and for scripts (docs/formats/profile-report.md).
+#pragma once
+
+#include <string>
+
+#include "profile/profiler.h"
+
+namespace automap::profile {
+
+// Schema automap.profile-report/1, with a newline at the end.
+std::string report_json(const ModelProfile& profile, const std::string& form);
+std::string report_text(const ModelProfile& profile, const std::string& form);
+
+}  // namespace automap::profile
