@@ -41,8 +41,8 @@ constexpr int kPolishEvaluations = 4000;
 // How many of the best candidates are polished, besides the best of every planner, stage count and schedule; how many
 // of the plans that came of it are explored further, and with what effort.
 constexpr int kMostPolished = 12;
-constexpr std::size_t kMostExplored = 4;
-constexpr int kExploreEvaluations = 10000;
+constexpr std::size_t kMostExplored = 8;
+constexpr int kExploreEvaluations = 20000;
 // Candidates of a stage count whose V is this much above the best one's are not worth a corridor.
 constexpr double kRefineWithin = 1.5;
 // Plans of one stage count that get a corridor.

@@ -1,0 +1,84 @@
+// Extended: real profiles. AUTOMAP_CORPUS names the root of the corpus (its folder `profiles` is read).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+
+#include "common/base/error.h"
+#include "common/io/profile_file.h"
+#include "common/pipeline/exact.h"
+#include "common/pipeline/schedule.h"
+#include "infer/planner.h"
+
+namespace automap::infer {
+namespace {
+
+TEST(PlannerCorpus, AutoIsNeverLongerInSimulationThanAnyPlannerOnRealProfiles) {
+  const char* root = std::getenv("AUTOMAP_CORPUS");
+  if (root == nullptr) GTEST_SKIP() << "AUTOMAP_CORPUS is not set: real profiles are not planned";
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(std::filesystem::path(root) / "profiles")) {
+    const std::string name = entry.path().filename().string();
+    if (entry.path().extension() == ".txt" && name.find("LICENSE") == std::string::npos) paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  ASSERT_FALSE(paths.empty());
+  for (const std::string& path : paths) {
+    const pipeline::Profile profile = io::load_profile(path);
+    for (const char* cluster : {"config-a", "config-b", "config-c"}) {
+      SCOPED_TRACE(path + " on " + cluster);
+      const pipeline::Problem problem(profile, pipeline::load_cluster(cluster), {});
+      PlanRequest request;
+      request.time_limit_s = std::numeric_limits<double>::infinity();
+      request.schedules = {pipeline::Schedule::k1f1b, pipeline::Schedule::k1f1bOverlap};
+      request.lower_bound = false;
+      const PlanResult best = make_plan(problem, request);
+      ASSERT_TRUE(best.plan) << best.infeasible;
+      EXPECT_EQ(pipeline::infeasible_reason(problem, *best.plan), "");
+      for (PlannerKind planner : all_planners()) {
+        for (Objective objective : {Objective::kValue, Objective::kSimulated}) {
+          PlanRequest single = request;
+          single.planner = planner;
+          single.objective = objective;
+          const PlanResult other = make_plan(problem, single);
+          if (other.plan) {
+            EXPECT_LE(best.simulated_step_ms, other.simulated_step_ms) << to_string(planner);
+          }
+        }
+      }
+      for (pipeline::Schedule schedule : request.schedules) {
+        pipeline::ExactOptions exact;
+        exact.schedule = schedule;
+        exact.pivots = pipeline::grid_pivots(problem.num_instructions(), 128);
+        exact.k_best = request.k_best;
+        for (const pipeline::ExactStageResult& stage : pipeline::solve_exact(problem, exact).by_stages) {
+          for (const pipeline::Plan& plan : stage.plans) {
+            EXPECT_LE(best.simulated_step_ms, simulate_step_ms(problem, plan)) << stage.stages << " stages";
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(PlannerCorpus, DefaultRequestsAnswerInTimeWithACertificate) {
+  const char* root = std::getenv("AUTOMAP_CORPUS");
+  if (root == nullptr) GTEST_SKIP() << "AUTOMAP_CORPUS is not set: real profiles are not planned";
+  const pipeline::Profile profile =
+      io::load_profile((std::filesystem::path(root) / "profiles/dapple/bert-48-pbs-2.txt").string());
+  for (const char* cluster : {"config-a", "config-c", "a100-4x8", "h200-2x8"}) {
+    SCOPED_TRACE(cluster);
+    const PlanResult result = make_plan(pipeline::Problem(profile, pipeline::load_cluster(cluster), {}), PlanRequest());
+    ASSERT_TRUE(result.plan);
+    EXPECT_GT(result.lower_bound_ms, 0);
+    EXPECT_GE(result.gap, 0);
+    EXPECT_LT(result.gap, 0.5);
+    EXPECT_LT(result.planning_ms, 4000);
+    EXPECT_FALSE(result.limits.empty());
+  }
+}
+
+}  // namespace
+}  // namespace automap::infer
