@@ -71,8 +71,7 @@ bool is_mlir(std::string_view code) {
     const std::string_view rest = skip_blanks(code.substr(6));
     return starts_with(rest, "@") || starts_with(rest, "{") || starts_with(rest, "attributes");
   }
-  if (starts_with(code, "#")) return true;
-  return starts_with(code, "ML\xefR");  // MLIR bytecode
+  return starts_with(code, "#");  // an alias
 }
 
 // A text protobuf starts with a field of one of the messages: hlo_module {, name: "x", computations {.
@@ -127,7 +126,7 @@ const char* to_string(HloForm form) {
 HloForm detect_hlo_form(std::string_view bytes, const std::string& source) {
   if (bytes.empty()) throw Error(ErrorKind::kData, source + ": the file is empty", kFormsHint);
   const std::string_view code = is_binary(bytes) ? std::string_view() : first_code(bytes);
-  if (is_mlir(bytes) || is_mlir(code)) {
+  if (is_mlir(code) || starts_with(bytes, "ML\xefR")) {  // text, or MLIR bytecode
     throw Error(ErrorKind::kData, source + ": this is MLIR (StableHLO), not HLO",
                 "ask the framework for HLO; JAX: jax.jit(step).lower(*args).as_text(\"hlo\", debug_info=True)");
   }
@@ -164,6 +163,10 @@ HloForm detect_hlo_form(std::string_view bytes, const std::string& source) {
   }
   if (code.empty())
     throw Error(ErrorKind::kData, source + ": the file holds nothing but blanks and comments", kFormsHint);
+  if (bytes.find('{') == std::string_view::npos) {
+    throw Error(ErrorKind::kData, source + ":1:1: this text is no HLO: there is no computation in it, not even a '{'",
+                kFormsHint);
+  }
   return HloForm::kText;
 }
 
