@@ -1,0 +1,75 @@
+"""What the command-line tests share: running the built programs, small inputs."""
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+SOURCE = Path(os.environ.get("AUTOMAP_SOURCE", Path(__file__).resolve().parent.parent.parent))
+BIN = Path(os.environ.get("AUTOMAP_BIN", SOURCE / "build" / "release"))
+FIXTURES = SOURCE / "fixtures" / "hlo"
+# Sanitized builds on busy machines are slow; nothing here should take this long.
+TIMEOUT_S = 300
+
+
+def environment(**extra):
+    """The environment without what would change the programs' options."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("AUTOMAP_") or k in ("AUTOMAP_BIN", "AUTOMAP_SOURCE")}
+    kept["PATH"] = f"{BIN}{os.pathsep}{kept.get('PATH', '')}"
+    kept.update(extra)
+    return kept
+
+
+def run(*command, stdin=None, cwd=SOURCE, env=None):
+    """Runs a program of AutoMap with `stdin` (text or bytes) and gives its result, output as text."""
+    if isinstance(stdin, str):
+        stdin = stdin.encode()
+    result = subprocess.run([str(BIN / command[0]), *map(str, command[1:])], input=stdin, cwd=cwd, env=env or environment(),
+                            capture_output=True, timeout=TIMEOUT_S)
+    result.stdout, result.stderr = result.stdout.decode(), result.stderr.decode()
+    return result
+
+
+def profile_csv(instructions=40, **columns):
+    """A profile whose instructions all cost the same; columns give other values."""
+    values = {"c_ms": 1.0, "a_bytes": 1e6, "w_bytes": 1e6, "stash_bytes": 1e6, **columns}
+    lines = [",".join(values)]
+    for i in range(instructions):
+        lines.append(",".join(str(v[i] if isinstance(v, list) else v) for v in values.values()))
+    return "\n".join(lines) + "\n"
+
+
+class ProgramTest(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        self._folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self._folder.cleanup)
+        self.folder = Path(self._folder.name)
+
+    def put(self, name, content):
+        path = self.folder / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def assert_fails(self, result, code, *parts):
+        """The exit code, one `error:` line with the parts, nothing on standard output, no sign of a crash."""
+        self.assertEqual(result.returncode, code, f"{result.args}\n{result.stdout}\n{result.stderr}")
+        self.assertEqual(result.stdout, "")
+        self.assertEqual(result.stderr.count("error: "), 1, result.stderr)
+        for part in parts:
+            self.assertIn(part, result.stderr)
+        for sign in ("terminate called", "Sanitizer", "internal check failed", "bug in AutoMap"):
+            self.assertNotIn(sign, result.stderr)
+
+    def assert_json_error(self, result, code, kind):
+        self.assertEqual(result.returncode, code, result.stderr)
+        error = json.loads(result.stdout)["error"]
+        self.assertEqual(error["kind"], kind)
+        self.assertIn(error["message"], result.stderr)
+        return error
+
+    def leftovers(self):
+        return sorted(p.name for p in self.folder.iterdir())

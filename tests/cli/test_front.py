@@ -1,0 +1,88 @@
+"""automap COMMAND runs automap-COMMAND; what all programs have in common."""
+
+import shutil
+import subprocess
+import unittest
+
+from programs import BIN, ProgramTest, environment, run
+
+PROGRAMS = ["automap", "automap-profile", "automap-infer", "automap-inspect"]
+
+
+class Front(ProgramTest):
+    def test_passes_arguments_output_and_exit_code_on(self):
+        for arguments in (["--help"], ["--version"], ["--no-such-flag"], []):
+            with self.subTest(arguments=arguments):
+                front, tool = run("automap", "infer", *arguments), run("automap-infer", *arguments)
+                self.assertEqual((front.returncode, front.stdout, front.stderr), (tool.returncode, tool.stdout, tool.stderr))
+
+    def test_lists_the_commands(self):
+        for arguments in (["--help"], ["-h"], ["help"]):
+            result = run("automap", *arguments)
+            self.assertEqual(result.returncode, 0)
+            for command in ("profile", "infer", "inspect"):
+                self.assertRegex(result.stdout, rf"(?m)^  {command} ")
+        self.assertEqual(run("automap", "help", "infer").stdout, run("automap-infer", "--help").stdout)
+
+    def test_unknown_commands(self):
+        self.assert_fails(run("automap", "inferr"), 2, "unknown command inferr", "did you mean infer?")
+        self.assert_fails(run("automap", "xyzzy"), 2, "profile, infer, inspect")
+        self.assert_fails(run("automap", "--frob"), 2, "unknown option --frob")
+        self.assert_fails(run("automap"), 2, "missing command")
+        self.assert_fails(run("automap", ""), 2, "missing command")
+
+    def test_finds_the_programs_beside_itself_or_in_path(self):
+        alone = self.folder / "automap"
+        shutil.copy2(BIN / "automap", alone)
+        env = environment()
+        result = subprocess.run([alone, "infer", "--version"], env=env, capture_output=True, text=True)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        env["PATH"] = str(self.folder)
+        result = subprocess.run([alone, "infer", "--version"], env=env, capture_output=True, text=True)
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("cannot run automap-infer", result.stderr)
+
+
+class EveryProgram(ProgramTest):
+    def test_version(self):
+        for program in PROGRAMS:
+            result = run(program, "--version")
+            self.assertEqual(result.returncode, 0)
+            self.assertRegex(result.stdout, rf"^{program}: AutoMap \d+\.\d+\.\d+ \(git .+, .+\)\n$")
+
+    def test_help_names_every_option_once(self):
+        for program in PROGRAMS[1:]:
+            usual, everything = run(program, "--help").stdout, run(program, "--help-all").stdout
+            self.assertLess(usual.index("Examples:"), usual.index("Usage:"))
+            for option in ("--json", "--config FILE", "--dump-config", "--version", "-q, --quiet", "-v, --verbose"):
+                self.assertEqual(everything.count(f"\n  {option} "), 1, (program, option))
+            for line in everything.splitlines():
+                self.assertLessEqual(len(line), 110, (program, line))
+
+    def test_help_goes_where_it_is_piped(self):
+        # The reader takes one line and leaves: no complaint, no crash.
+        for program in PROGRAMS:
+            command = f"'{BIN / program}' --help-all | head -n 1; exit ${{PIPESTATUS[0]}}" if program != "automap" else f"'{BIN / program}' --help | head -n 1"
+            result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment())
+            self.assertEqual((result.returncode, result.stderr), (0, ""), program)
+
+    def test_dumped_configuration_is_a_configuration(self):
+        for program in PROGRAMS[1:]:
+            dumped = run(program, "--dump-config").stdout
+            path = self.put("run.ini", dumped)
+            again = run(program, "--config", path, "--dump-config")
+            self.assertEqual(again.returncode, 0, again.stderr)
+            strip = lambda text: [line.split("  # ")[0] for line in text.splitlines()]
+            self.assertEqual(strip(again.stdout), strip(dumped))
+
+    def test_full_disk_and_closed_output(self):
+        for program in PROGRAMS:
+            for redirect, reason in ((">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
+                result = subprocess.run(["bash", "-c", f"'{BIN / program}' --help {redirect}"], capture_output=True, text=True,
+                                        env=environment())
+                self.assertEqual(result.returncode, 3, (program, redirect))
+                self.assertIn(f"cannot write to standard output: {reason}", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

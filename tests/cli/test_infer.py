@@ -1,0 +1,230 @@
+"""automap-infer: the plan document, its options, its report, its interrupts."""
+
+import gzip
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+from programs import BIN, FIXTURES, SOURCE, ProgramTest, environment, profile_csv, run
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+SCHEMA = json.loads((SOURCE / "docs" / "formats" / "plan.schema.json").read_text())
+
+
+class Infer(ProgramTest):
+    def plan(self, *arguments, **kwargs):
+        result = run("automap-infer", *arguments, "--json", **kwargs)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        plan = json.loads(result.stdout)
+        self.check(plan)
+        return plan
+
+    def check(self, plan):
+        """The document is as documented and agrees with itself."""
+        if jsonschema:
+            jsonschema.validate(plan, SCHEMA)
+        stages = plan["stages"]
+        ends = [s["last_instruction"] for s in stages]
+        self.assertEqual(ends, plan["cuts"] + [plan["instructions"]])
+        self.assertEqual([s["first_instruction"] for s in stages], [1] + [c + 1 for c in plan["cuts"]])
+        device_ends = [s["first_device"] + s["devices"] - 1 for s in stages]
+        self.assertEqual(device_ends, plan["device_cuts"] + [plan["devices"]])
+        self.assertEqual(len(plan["in_flight"]), len(stages))
+        self.assertEqual(len(plan["grid_cuts"]), len(plan["cuts"]))
+        self.assertAlmostEqual(plan["gap"], plan["step_ms"] / plan["lower_bound_ms"] - 1, places=9)
+        self.assertGreater(plan["gap"], -1e-9)
+
+    def small(self, **columns):
+        return self.put("small.csv", profile_csv(**columns))
+
+    @unittest.skipUnless(jsonschema, "needs python3-jsonschema")
+    def test_schema_is_strict_about_what_it_lists(self):
+        plan = self.plan(self.small(), "--cluster", "config-a")
+        documented = re.findall(r"`(\w+)`", (SOURCE / "docs" / "formats" / "plan.md").read_text())
+        for key in plan:
+            self.assertIn(key, SCHEMA["properties"])
+            self.assertIn(key, documented)
+        for key in plan["stages"][0]:
+            self.assertIn(key, documented)
+        for key in SCHEMA["required"]:
+            broken = {k: v for k, v in plan.items() if k != key}
+            with self.assertRaises(jsonschema.ValidationError):
+                jsonschema.validate(broken, SCHEMA)
+
+    def test_every_planner_plans_and_auto_is_never_longer(self):
+        path = self.small(c_ms=[1 + i % 7 for i in range(40)])
+        lengths = {}
+        for planner in ("auto", "exact", "bound", "balanced", "uniform", "local-search"):
+            plan = self.plan(path, "--cluster", "config-a", "--planner", planner, "--time-limit", "20s")
+            lengths[planner] = plan["simulated_step_ms"]
+            self.assertTrue(planner == "auto" or plan["planner"].startswith(planner))
+        for planner, length in lengths.items():
+            self.assertLessEqual(lengths["auto"], length * (1 + 1e-9), (planner, lengths))
+
+    def test_options_do_what_they_say(self):
+        path = self.small()
+        common = (path, "--cluster", "config-a", "--time-limit", "20s")
+        for stages in (1, 2, 5):
+            self.assertEqual(len(self.plan(*common, "--stages", stages)["stages"]), stages)
+        self.assertLessEqual(len(self.plan(*common, "--max-stages", 2)["stages"]), 2)
+        overlap = self.plan(*common, "--stages", 3, "--schedule", "1f1b-overlap")
+        self.assertEqual((overlap["schedule"], overlap["in_flight"]), ("1f1b-overlap", [5, 3, 1]))
+        self.assertEqual(self.plan(*common, "--stages", 3, "--micro-batches", 2)["in_flight"], [2, 2, 1])
+        self.assertEqual(self.plan(*common, "--planner", "exact")["objective"], "value")
+        self.assertEqual(self.plan(*common, "--objective", "value")["objective"], "value")
+        full, paper = self.plan(*common, "--stages", 4), self.plan(*common, "--stages", 4, "--value", "paper")
+        self.assertLessEqual(paper["lower_bound_ms"], full["lower_bound_ms"] * (1 + 1e-9))
+        planners = {a["planner"] for a in self.plan(*common, "--planner", "balanced", "--all-planners")["alternatives"]}
+        self.assertLessEqual({"exact", "bound", "balanced", "uniform", "local-search"}, planners)
+        grid = self.plan(self.put("long.csv", profile_csv(1000)), "--cluster", "config-a", "--planner", "exact", "--no-refine",
+                         "--stages", 4, "--grid", 8)
+        self.assertTrue(all(cut % 125 == 0 for cut in grid["cuts"]), grid["cuts"])
+
+    def test_memory_is_kept_unless_switched_off(self):
+        heavy = self.put("heavy.csv", profile_csv(8, w_bytes=3e9, c_ms=[1, 1, 1, 1, 1, 1, 1, 9]))
+        kept = self.plan(heavy, "--cluster", "config-c")
+        self.assertTrue(all(s["memory_bytes"] <= s["capacity_bytes"] for s in kept["stages"]))
+        free = self.plan(heavy, "--cluster", "config-c", "--memory", "off", "--stages", 1)
+        self.assertGreater(free["stages"][0]["memory_bytes"], free["stages"][0]["capacity_bytes"])
+        self.assertTrue(any("does not fit" in w for w in free["warnings"]), free["warnings"])
+
+    def test_same_question_same_answer(self):
+        path = self.small(c_ms=[1 + i % 5 for i in range(40)])
+        plans = []
+        for _ in range(2):
+            plan = self.plan(path, "--cluster", "config-b", "--time-limit", "60s")
+            self.assertFalse(plan["cut_by_time"])
+            for item in [plan, *plan["alternatives"]]:
+                item.pop("planning_ms")
+            plans.append(plan)
+        self.assertEqual(*plans)
+
+    def test_input_forms_agree(self):
+        text = profile_csv()
+        expected = self.plan(self.put("p.csv", text), "--cluster", "config-a", "--time-limit", "20s")
+        packed = self.put("p.csv.gz", gzip.compress(text.encode()))
+        for arguments, stdin in (((packed,), None), (("-",), text), (("-",), gzip.compress(text.encode()))):
+            plan = self.plan(*arguments, "--cluster", "config-a", "--time-limit", "20s", stdin=stdin)
+            self.assertEqual((plan["cuts"], plan["device_cuts"]), (expected["cuts"], expected["device_cuts"]))
+
+    def test_hlo_and_its_profile_give_the_same_plan(self):
+        model = FIXTURES / "tiny_mlp.hlo"
+        profile = self.folder / "p.csv"
+        result = run("automap-profile", model, "--device", "v100-16gb", "-o", profile)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        arguments = ("--cluster", "config-a", "--stages", 2, "--time-limit", "20s")
+        direct, through = self.plan(model, *arguments), self.plan(profile, *arguments)
+        self.assertEqual((direct["cuts"], direct["device_cuts"]), (through["cuts"], through["device_cuts"]))
+        self.assertAlmostEqual(direct["step_ms"], through["step_ms"], places=9)
+        self.assertEqual(direct["model"], "tiny_mlp")
+
+    def test_report_for_people(self):
+        result = run("automap-infer", FIXTURES / "bert48.hlo.gz", "--cluster", "config-c", "--micro-batches", "16")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for part in ("bert48 on config-c", "32 devices, 16 micro-batches per step", "encoder/layer/", "Step time", "Lower bound",
+                     "Limited by", "data-parallel", "layers of encoder/layer per stage", "SplitPoint.BEGINNING", "GiB of 16.0 GiB"):
+            self.assertIn(part, result.stdout)
+        counts = re.search(r"encoder/layer per stage: ([\d, ]+)", result.stdout).group(1)
+        self.assertEqual(sum(map(int, counts.split(","))), 48)
+
+    def test_output_file_is_the_document(self):
+        path = self.folder / "plan.json"
+        result = run("automap-infer", self.small(), "--cluster", "config-a", "-o", path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("Step time", result.stdout)
+        self.check(json.loads(path.read_text()))
+        self.assertEqual(self.leftovers(), ["plan.json", "small.csv"])
+        on_stdout = run("automap-infer", self.small(), "--cluster", "config-a", "-o", "-")
+        self.check(json.loads(on_stdout.stdout))
+
+    def test_plan_files_are_inspected(self):
+        path = self.folder / "plan.json"
+        run("automap-infer", self.small(), "--cluster", "config-a", "-o", path)
+        result = run("automap-inspect", path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("plan", result.stdout)
+
+    def test_options_from_file_and_environment(self):
+        config = self.put("run.ini", "cluster = config-a\nstages = 3\nmicro_batches = 2\n")
+        plan = self.plan(self.small(), "--config", config, env=environment(AUTOMAP_INFER_STAGES="4"))
+        self.assertEqual((len(plan["stages"]), plan["micro_batches"], plan["cluster"]), (4, 2, "config-a"))
+
+    def test_provenance(self):
+        path = self.small()
+        plan = self.plan(path, "--cluster", "config-a", "--stages", 2)
+        self.assertEqual(plan["provenance"]["input_sha256"], hashlib.sha256(path.read_bytes()).hexdigest())
+        self.assertEqual(plan["provenance"]["option_stages"], "2")
+
+
+class Interrupts(ProgramTest):
+    def start(self, *arguments):
+        # A search that would take minutes: many devices, every instruction a place to cut.
+        path = self.put("long.csv", profile_csv(3000, c_ms=[1 + (i * 7919) % 13 for i in range(3000)]))
+        process = subprocess.Popen([BIN / "automap-infer", path, "--cluster", "h100-8x8", "--grid", "all", "--planner", "exact",
+                                    "--time-limit", "10m", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env=environment(), preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+        self.addCleanup(process.kill)
+        return process
+
+    def wait_for_search(self, process):
+        """Until the program has used a second of processor time: reading is over, the search goes on."""
+        ticks = os.sysconf("SC_CLK_TCK")
+        for _ in range(600):
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+            if (int(fields[11]) + int(fields[12])) / ticks > 1:
+                return
+            self.assertIsNone(process.poll(), "the search ended too early to interrupt it")
+            time.sleep(0.1)
+        self.fail("the search never started")
+
+    def test_first_signal_prints_the_best_so_far(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(signal=number):
+                plan_path = self.folder / "plan.json"
+                process = self.start("--json", "-o", plan_path)
+                self.wait_for_search(process)
+                process.send_signal(number)
+                out, err = process.communicate(timeout=120)
+                self.assertEqual(process.returncode, 75, err)
+                plan = json.loads(out)
+                self.assertTrue(plan["cut_by_time"])
+                self.assertEqual(json.loads(plan_path.read_text()), plan)
+                self.assertIn("stopped by a signal", err)
+
+    def test_second_signal_ends_at_once(self):
+        process = self.start()
+        self.wait_for_search(process)
+        # Stopped, so that both signals are there before it can react to the first.
+        process.send_signal(signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGCONT)
+        out, _ = process.communicate(timeout=120)
+        self.assertIn(process.returncode, (130, 143))
+        self.assertEqual(out, "")
+        self.assertEqual(self.leftovers(), ["long.csv"])
+
+    def test_signal_while_reading_ends_at_once(self):
+        process = subprocess.Popen([BIN / "automap-infer", "-", "--cluster", "config-a"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+        self.addCleanup(process.kill)
+        time.sleep(1)
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
+        self.assertEqual(process.returncode, 143)
+        for stream in (process.stdin, process.stdout, process.stderr):
+            stream.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
