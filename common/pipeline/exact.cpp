@@ -166,7 +166,7 @@ class StageRange {
     gap.max_stages = last_;
     gap.cuts = &pivots_;
     for (int stages = first_; stages <= last_; ++stages) gap.limit_ms.push_back(limit(stages));
-    GapOutput output = close_gap(gap, stop_);
+    GapOutput output = std::move(close_gaps({gap}, false, stop_).front());
     for (Plan& plan : output.plans) add(std::move(plan));
     for (int stages = first_; stages <= last_; ++stages) {
       ExactStageResult& into = result(stages);

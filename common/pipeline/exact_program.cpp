@@ -389,8 +389,8 @@ void Program::thresholds_for(int first_stages, int stages) {
         const double per_work = cost.per_work;
         // The stage in front has at most the devices before d0 that k - 2 others leave.
         if (k > 1) {
-          cost.either = std::min(
-              per_work, 1 / std::max(speed_behind_[0] - speed_behind_[at(d0)] - (k - 2) * slowest_, slowest_));
+          cost.either =
+              std::min(per_work, 1 / std::max(speed_behind_[0] - speed_behind_[at(d0)] - (k - 2) * slowest_, slowest_));
         }
         const double longest_work = most / (terms_.micro_batches * per_work) * (1 + 1e-12);
         std::size_t first = from.first, past = from.first;  // the points in front that may start the stage
@@ -502,10 +502,11 @@ Program::Best Program::best_front(const Row& from, std::size_t first, std::size_
     const double bytes = cost.weight - weight_high[j];
     const double ring = bytes > 0 ? cost.ring_latency + bytes * cost.ring_per_byte : 0;
     const double room = smaller(x[j], xy[j] - ring);
-    const double pass = t + (j == cost.same ? 0 : (work_high[j] - work_low[j]) * cost.either);
+    const double before = j == cost.same ? 0 : (work_high[j] - work_low[j]) * cost.either;
+    const double pass = t + before;
     const double next = room - pass;
     const double forward = phi * pass;
-    const double stall = x[j] * stall_weight - stall_work * t - pass;
+    const double stall = (x[j] - before) * stall_weight - stall_work * t - t;  // `before` is no part of the round trip
     const double long_stage = smaller(next - term * t, stall);
     const double after = smaller(smaller(p[j], py[j] - ring) - pass, long_stage);
     best.x = larger(best.x, next);
@@ -635,7 +636,8 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
         if (d1 < devices_) link = problem_.link(d0, d1, list.d1);
         const double per_byte = d1 < devices_ ? 1 / link.bytes_per_ms : 0;
         const std::size_t size_before = list.end - list.begin;
-        for (std::vector<double>* values : {&shifted_x_, &shifted_p_, &shifted_y_, &work_, &work_high_, &weight_, &either_}) {
+        for (std::vector<double>* values :
+             {&shifted_x_, &shifted_p_, &shifted_y_, &work_, &work_high_, &weight_, &either_}) {
           if (values->size() < size_before) values->resize(size_before);
         }
         if (point_.size() < size_before) point_.resize(size_before);
@@ -791,10 +793,8 @@ void Program::finish(const Layer& from, int stages, std::vector<Completion>& out
     const DeviceGroup& group = problem_.group(0, list.d0);
     Link link;
     if (list.d0 < devices_) link = problem_.link(0, list.d0, list.d1);
-    const double either =
-        relaxed_ && list.d0 < devices_ ? std::min(1 / (group.size * group.speed), list.per_work) : 0;
-    const double balanced =
-        problem_.work_ms(0, problem_.num_instructions()) / speed_behind_[0] * (1 - 1e-12);
+    const double either = relaxed_ && list.d0 < devices_ ? std::min(1 / (group.size * group.speed), list.per_work) : 0;
+    const double balanced = problem_.work_ms(0, problem_.num_instructions()) / speed_behind_[0] * (1 - 1e-12);
     for (std::size_t q = list.begin; q < list.end; ++q) {
       const std::size_t j = at(from.point[q]);
       if (in_.needs_variable && points_.variables_high[j] == 0) continue;

@@ -111,8 +111,9 @@ struct GapOutput {
   std::vector<Plan> plans;       // below their limits, found on the way
 };
 // Relaxed programs over runs of cuts, split where plans below the limit may cut, until none is left or the time is
-// over.
-GapOutput close_gap(const GapInput& input, Stop& stop);
+// over; always where the bound is lowest. With `only_best` a plan found lowers every limit: only the least of all
+// bounds counts then.
+std::vector<GapOutput> close_gaps(const std::vector<GapInput>& inputs, bool only_best, Stop& stop);
 
 // No plan of this many stages is shorter: every device at work all the time, and the pipeline filled once.
 double balance_bound(const Problem& problem, Schedule schedule, int stages);

@@ -17,8 +17,10 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
-// Places first..last of `cuts` in at most `parts` runs of about equal work.
-void split(const Problem& problem, const std::vector<int>& cuts, std::pair<int, int> run, int parts, Runs& into) {
+// Cuts run.first..run.second of `cuts` in at most `parts` runs of about equal work, or of equal count where there is
+// no work between them.
+void split_evenly(const Problem& problem, const std::vector<int>& cuts, std::pair<int, int> run, int parts,
+                  Runs& into) {
   const double from = problem.work_ms(0, cuts[at(run.first)]), to = problem.work_ms(0, cuts[at(run.second)]);
   const int count = run.second - run.first + 1;
   int start = run.first;
@@ -26,7 +28,6 @@ void split(const Problem& problem, const std::vector<int>& cuts, std::pair<int, 
     int end = run.second;
     if (part < parts) {
       if (to > from && count > parts) {
-        // Work decides, but each part gets a cut and leaves one to each part behind it.
         const double until = from + (to - from) * part / parts;
         end = start;
         while (end + 1 <= run.second && problem.work_ms(0, cuts[at(end + 1)]) <= until) ++end;
@@ -40,20 +41,38 @@ void split(const Problem& problem, const std::vector<int>& cuts, std::pair<int, 
   }
 }
 
+// The narrowest cut of a run by itself, for it alone lets the run look narrow; what is left and right of it in halves.
+void split_at_narrowest(const Problem& problem, const std::vector<int>& cuts, std::pair<int, int> run, Runs& into) {
+  int narrowest = run.first;
+  for (int i = run.first + 1; i <= run.second; ++i) {
+    if (problem.activation_bytes(cuts[at(i)]) < problem.activation_bytes(cuts[at(narrowest)])) narrowest = i;
+  }
+  if (narrowest > run.first) split_evenly(problem, cuts, {run.first, narrowest - 1}, 2, into);
+  into.emplace_back(narrowest, narrowest);
+  if (narrowest < run.second) split_evenly(problem, cuts, {narrowest + 1, run.second}, 2, into);
+}
+
 class Gap {
  public:
-  Gap(const GapInput& input, Stop& stop) : in_(input), problem_(*input.problem), cuts_(*input.cuts), stop_(stop) {}
+  Gap(const GapInput& input, Stop& stop);
 
-  GapOutput close();
+  // Solves the relaxed program once and looks closer where it says so. False when stopped.
+  bool step();
+  bool open() const { return std::find(out_.closed.begin(), out_.closed.end(), 0) != out_.closed.end(); }
+  double least_open_bound() const;
+  // Plans of this length or more are of no interest any more.
+  void lower_limits(double value);
+  const GapInput& input() const { return in_; }
+  const GapOutput& output() const { return out_; }
 
  private:
-  std::size_t count() const { return in_.limit_ms.size(); }
+  std::size_t count() const { return limit_.size(); }
+  void close_settled();
   void coarsen(ProgramInput& program, Points& coarse) const;
-  // A plan within the runs of a completion, improved; empty cuts when none is feasible.
   bool concrete(const Completion& completion, Plan& plan) const;
   void found(Plan plan);
 
-  const GapInput& in_;
+  GapInput in_;
   const Problem& problem_;
   const std::vector<int>& cuts_;
   Stop& stop_;
@@ -82,6 +101,7 @@ void Gap::coarsen(ProgramInput& program, Points& coarse) const {
   program.coarse_of = std::move(group_of);
 }
 
+// A plan within the runs of a completion; false when the narrowest cuts make none that fits.
 bool Gap::concrete(const Completion& completion, Plan& plan) const {
   plan = Plan();
   plan.schedule = in_.schedule;
@@ -109,79 +129,92 @@ void Gap::found(Plan plan) {
   out_.plans.push_back(std::move(plan));
 }
 
-GapOutput Gap::close() {
-  limit_ = in_.limit_ms;
-  out_.bound_ms.resize(count());
+Gap::Gap(const GapInput& input, Stop& stop)
+    : in_(input), problem_(*input.problem), cuts_(*input.cuts), stop_(stop), limit_(input.limit_ms) {
   out_.closed.assign(count(), 0);
   for (std::size_t s = 0; s < count(); ++s) {
-    out_.bound_ms[s] = balance_bound(problem_, in_.schedule, in_.min_stages + static_cast<int>(s));
+    out_.bound_ms.push_back(balance_bound(problem_, in_.schedule, in_.min_stages + static_cast<int>(s)));
   }
-  if (!cuts_.empty()) split(problem_, cuts_, {0, static_cast<int>(cuts_.size()) - 1}, in_.first_runs, runs_);
-  while (!stop_.now()) {
-    ProgramInput program;
-    program.problem = &problem_;
-    program.schedule = in_.schedule;
-    program.needs_variable = in_.needs_variable;
-    program.min_stages = in_.min_stages;
-    program.max_stages = in_.max_stages;
-    for (int d = 1; d < problem_.num_devices(); ++d) program.device_cuts.push_back(d);
-    program.mark = true;
-    bool open = false;
-    for (std::size_t s = 0; s < count(); ++s) {
-      out_.closed[s] = out_.closed[s] || out_.bound_ms[s] >= limit_[s];
-      program.limit_ms.push_back(out_.closed[s] ? 0 : limit_[s]);
-      open = open || !out_.closed[s];
-    }
-    if (!open) return std::move(out_);
-    while (program.max_stages > program.min_stages && out_.closed[at(program.max_stages - in_.min_stages)]) {
-      program.limit_ms.pop_back();
-      --program.max_stages;
-    }
-    const Points points = run_points(problem_, cuts_, runs_);
-    program.points = &points;
-    Points coarse;
-    coarsen(program, coarse);
-    ProgramOutput output = run_program(program, stop_);
-    if (!output.finished) break;
-    std::vector<Plan> plans;
-    for (std::size_t s = 0; s < output.by_stages.size(); ++s) {
-      if (out_.closed[s]) continue;
-      if (output.by_stages[s].empty()) {
-        out_.bound_ms[s] = limit_[s];
-        out_.closed[s] = 1;
-        continue;
-      }
-      const Completion& best = output.by_stages[s].front();
-      out_.bound_ms[s] = std::max(out_.bound_ms[s], best.value_ms);
-      Plan plan;
-      if (!concrete(best, plan)) continue;
-      const double value = value_ms(problem_, plan);
-      if (value <= best.value_ms * (1 + kRounding)) {
-        // The best there could be, and it exists.
-        out_.bound_ms[s] = std::min(value, limit_[s]);
-        out_.closed[s] = 1;
-        found(std::move(plan));
-      } else {
-        plans.push_back(std::move(plan));
-      }
-    }
-    for (Plan& plan : plans) {
-      if (stop_.now()) break;
-      found(refine_on_pivots(problem_, std::move(plan), cuts_, 8, 2, stop_));
-    }
-    // Cuts that no plan below the limit can use are gone for good; where such plans cut, look closer.
-    Runs next;
-    for (std::size_t r = 0; r < runs_.size(); ++r) {
-      if (!output.reached[r + 1]) continue;
-      if (output.used[r + 1] && runs_[r].first < runs_[r].second) {
-        split(problem_, cuts_, runs_[r], 4, next);
-      } else {
-        next.push_back(runs_[r]);
-      }
-    }
-    runs_ = std::move(next);
+  if (!cuts_.empty()) split_evenly(problem_, cuts_, {0, static_cast<int>(cuts_.size()) - 1}, in_.first_runs, runs_);
+  close_settled();
+}
+
+void Gap::close_settled() {
+  for (std::size_t s = 0; s < count(); ++s) out_.closed[s] = out_.closed[s] || out_.bound_ms[s] >= limit_[s];
+}
+
+void Gap::lower_limits(double value) {
+  for (double& limit : limit_) limit = std::min(limit, value * (1 - kRounding));
+  close_settled();
+}
+
+double Gap::least_open_bound() const {
+  double least = kInfinity;
+  for (std::size_t s = 0; s < count(); ++s) {
+    if (!out_.closed[s]) least = std::min(least, out_.bound_ms[s]);
   }
-  return std::move(out_);
+  return least;
+}
+
+bool Gap::step() {
+  ProgramInput program;
+  program.problem = &problem_;
+  program.schedule = in_.schedule;
+  program.needs_variable = in_.needs_variable;
+  program.min_stages = in_.min_stages;
+  program.max_stages = in_.max_stages;
+  for (int d = 1; d < problem_.num_devices(); ++d) program.device_cuts.push_back(d);
+  program.mark = true;
+  for (std::size_t s = 0; s < count(); ++s) program.limit_ms.push_back(out_.closed[s] ? 0 : limit_[s]);
+  while (program.max_stages > program.min_stages && out_.closed[at(program.max_stages - in_.min_stages)]) {
+    program.limit_ms.pop_back();
+    --program.max_stages;
+  }
+  const Points points = run_points(problem_, cuts_, runs_);
+  program.points = &points;
+  Points coarse;
+  coarsen(program, coarse);
+  const ProgramOutput output = run_program(program, stop_);
+  if (!output.finished) return false;
+  std::vector<Plan> plans;
+  for (std::size_t s = 0; s < output.by_stages.size(); ++s) {
+    if (out_.closed[s]) continue;
+    if (output.by_stages[s].empty()) {
+      out_.bound_ms[s] = std::max(out_.bound_ms[s], limit_[s]);
+      out_.closed[s] = 1;
+      continue;
+    }
+    const Completion& best = output.by_stages[s].front();
+    out_.bound_ms[s] = std::max(out_.bound_ms[s], best.value_ms);
+    Plan plan;
+    if (!concrete(best, plan)) continue;
+    const double value = value_ms(problem_, plan);
+    if (value <= best.value_ms * (1 + kRounding)) {
+      // The best there could be, and it exists.
+      out_.bound_ms[s] = std::min(value, limit_[s]);
+      out_.closed[s] = 1;
+      found(std::move(plan));
+    } else {
+      plans.push_back(std::move(plan));
+    }
+  }
+  for (Plan& plan : plans) {
+    if (stop_.now()) break;
+    found(refine_on_pivots(problem_, std::move(plan), cuts_, 8, 2, stop_));
+  }
+  close_settled();
+  // Cuts that no plan below the limit can use are gone for good; where such plans cut, look closer.
+  Runs next;
+  for (std::size_t r = 0; r < runs_.size(); ++r) {
+    if (!output.reached[r + 1]) continue;
+    if (output.used[r + 1] && runs_[r].first < runs_[r].second) {
+      split_at_narrowest(problem_, cuts_, runs_[r], next);
+    } else {
+      next.push_back(runs_[r]);
+    }
+  }
+  runs_ = std::move(next);
+  return true;
 }
 
 }  // namespace
@@ -205,9 +238,47 @@ double balance_bound(const Problem& problem, Schedule schedule, int stages) {
   return std::max(least, std::min(spread, concentrated)) * (1 - kRounding);
 }
 
-GapOutput close_gap(const GapInput& input, Stop& stop) {
-  AM_CHECK(input.limit_ms.size() == at(input.max_stages - input.min_stages + 1));
-  return Gap(input, stop).close();
+std::vector<GapOutput> close_gaps(const std::vector<GapInput>& inputs, bool only_best, Stop& stop) {
+  // Stage counts that differ much need different runs.
+  std::vector<Gap> gaps;
+  std::vector<std::size_t> input_of;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const GapInput& input = inputs[i];
+    AM_CHECK(input.limit_ms.size() == at(input.max_stages - input.min_stages + 1));
+    for (int first = input.min_stages; first <= input.max_stages;) {
+      GapInput part = input;
+      part.min_stages = first;
+      part.max_stages = std::min(input.max_stages, first + first / 2);
+      part.limit_ms.assign(input.limit_ms.begin() + (first - input.min_stages),
+                           input.limit_ms.begin() + (part.max_stages - input.min_stages) + 1);
+      first = part.max_stages + 1;
+      gaps.emplace_back(part, stop);
+      input_of.push_back(i);
+    }
+  }
+  std::vector<std::size_t> plans_seen(gaps.size(), 0);
+  while (!stop.now()) {
+    Gap* lowest = nullptr;
+    for (Gap& gap : gaps) {
+      if (gap.open() && (lowest == nullptr || gap.least_open_bound() < lowest->least_open_bound())) lowest = &gap;
+    }
+    if (lowest == nullptr || !lowest->step()) break;
+    if (!only_best) continue;
+    const std::vector<Plan>& plans = lowest->output().plans;
+    for (std::size_t& seen = plans_seen[static_cast<std::size_t>(lowest - gaps.data())]; seen < plans.size(); ++seen) {
+      const double value = value_ms(*lowest->input().problem, plans[seen]);
+      for (Gap& gap : gaps) gap.lower_limits(value);
+    }
+  }
+  std::vector<GapOutput> outputs(inputs.size());
+  for (std::size_t g = 0; g < gaps.size(); ++g) {
+    const GapOutput& part = gaps[g].output();
+    GapOutput& into = outputs[input_of[g]];
+    into.bound_ms.insert(into.bound_ms.end(), part.bound_ms.begin(), part.bound_ms.end());
+    into.closed.insert(into.closed.end(), part.closed.begin(), part.closed.end());
+    into.plans.insert(into.plans.end(), part.plans.begin(), part.plans.end());
+  }
+  return outputs;
 }
 
 }  // namespace internal
@@ -220,11 +291,8 @@ LowerBound lower_bound_all_cuts(const Problem& problem, const std::vector<Schedu
   for (int i = 1; i < problem.num_instructions(); ++i) cuts.push_back(i);
   const int first_stages = std::max(1, min_stages);
   const int last_stages = std::min({max_stages, problem.num_devices(), problem.num_instructions()});
-  double least = incumbent_ms;
-  bool exact = true, relaxed = false;
-  for (std::size_t which = 0; which < schedules.size(); ++which) {
-    const Schedule schedule = schedules[which];
-    Stop share((time_limit_s - stop.seconds()) / static_cast<double>(schedules.size() - which), nullptr);
+  std::vector<GapInput> inputs;
+  for (Schedule schedule : schedules) {
     for (int first = first_stages; first <= last_stages;) {
       GapInput input;
       input.problem = &problem;
@@ -237,16 +305,27 @@ LowerBound lower_bound_all_cuts(const Problem& problem, const std::vector<Schedu
       }
       input.cuts = &cuts;
       input.limit_ms.assign(at(input.max_stages - first + 1), incumbent_ms);
-      const GapOutput output = close_gap(input, share);
-      for (std::size_t s = 0; s < output.bound_ms.size(); ++s) {
-        exact = exact && output.closed[s];
-        if (!output.closed[s]) {
-          relaxed = relaxed || output.bound_ms[s] > balance_bound(problem, schedule, first + static_cast<int>(s));
-        }
-        least = std::min(least, output.bound_ms[s]);
-      }
       first = input.max_stages + 1;
+      inputs.push_back(std::move(input));
     }
+  }
+  double least = incumbent_ms;
+  bool exact = true, relaxed = false;
+  const std::vector<GapOutput> outputs = close_gaps(inputs, true, stop);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    for (const Plan& plan : outputs[i].plans) least = std::min(least, value_ms(problem, plan));
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    for (std::size_t s = 0; s < outputs[i].bound_ms.size(); ++s) {
+      const double bound = outputs[i].bound_ms[s];
+      if (outputs[i].closed[s] || bound >= least) continue;
+      exact = false;
+      relaxed =
+          relaxed || bound > balance_bound(problem, inputs[i].schedule, inputs[i].min_stages + static_cast<int>(s));
+    }
+  }
+  for (const GapOutput& output : outputs) {
+    for (double bound : output.bound_ms) least = std::min(least, bound);
   }
   return {least, exact ? "exact over all cuts" : relaxed ? "bucket relaxation" : "balance"};
 }

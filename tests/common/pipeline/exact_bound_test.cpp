@@ -71,7 +71,7 @@ void close_from_few_runs(std::uint64_t first_seed, std::uint64_t last_seed) {
                                                                     : values.front() * random.real(0.8, 1.6));
     }
     internal::Stop never(internal::kInfinity, nullptr);
-    const internal::GapOutput patient = internal::close_gap(input, never);
+    const internal::GapOutput patient = internal::close_gaps({input}, false, never).front();
     for (std::size_t s = 0; s < best.size(); ++s) {
       ASSERT_TRUE(patient.closed[s]);
       const double expected = std::min(best[s], input.limit_ms[s]);
@@ -82,7 +82,7 @@ void close_from_few_runs(std::uint64_t first_seed, std::uint64_t last_seed) {
     for (const Plan& plan : patient.plans) ASSERT_TRUE(feasible(problem, plan));
     int polls = random.integer(1, 60);
     internal::Stop early(internal::kInfinity, [&polls] { return --polls < 0; });
-    const internal::GapOutput hasty = internal::close_gap(input, early);
+    const internal::GapOutput hasty = internal::close_gaps({input}, false, early).front();
     for (std::size_t s = 0; s < best.size(); ++s) {
       ASSERT_LE(hasty.bound_ms[s], best[s] * (1 + 1e-9));
       if (!hasty.closed[s] && best[s] < std::numeric_limits<double>::infinity()) {
