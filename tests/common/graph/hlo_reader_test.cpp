@@ -40,8 +40,7 @@ TEST(HloReaderTest, RecognisesEveryFormFromItsBytes) {
 
 TEST(HloReaderTest, TextsThatStartOddly) {
   const std::string body = "f { ROOT p = f32[2] parameter(0) }";
-  for (const std::string before : {"", "\xef\xbb\xbf", "\n\n  ", "// a comment\n", "/* { */ ", "HloModule m\n",
-                                   "# RUN: something\nHloModule m\n"}) {
+  for (const std::string before : {"", "\xef\xbb\xbf", "\n\n  ", "// a comment\n", "/* { */ ", "HloModule m\n"}) {
     EXPECT_EQ(detect_hlo_form(before + body, "x"), HloForm::kText) << before;
     EXPECT_EQ(read_hlo(before + body, "x").graph.num_instructions(), 1) << before;
   }
