@@ -35,8 +35,12 @@ constexpr double kOverlap = 0.95;
 constexpr double kTile = 128.0 * 128.0;
 constexpr double kHalfLength = 128;
 constexpr double kSplitLength = 4096;
-// Convolutions against matrix products of the same size.
+// Convolutions against matrix products of the same size: on matrix units, on vector units, and there for 3x3 windows
+// that move by one, which are computed with fewer multiplications (Winograd's F(2x2, 3x3) saves 2.25, not all of it is
+// gained).
 constexpr double kConvolutionEfficiency = 0.7;
+constexpr double kVectorConvolutionEfficiency = 0.9;
+constexpr double kWinogradGain = 2;
 // A grouped convolution with fewer features per group than this leaves matrix units idle.
 constexpr double kFullGroup = 32;
 // Passes over memory.
@@ -750,9 +754,28 @@ class Estimator {
     const InstructionId lhs = graph_.operands(id)[0];
     std::string_view type = matmul_type(graph_.shape_of(lhs));
     if (type == "tf32" && wants_full_precision(id)) type = "f32";
-    double share = kConvolutionEfficiency * matmul_share_of_peak(device_, groups, outputs / (n * groups), n, k);
+    double share = matmul_share_of_peak(device_, groups, outputs / (n * groups), n, k);
+    if (device_.matmul_tflops(type) > device_.matmul_tflops("f32")) {
+      share *= kConvolutionEfficiency;
+    } else {
+      share *= kVectorConvolutionEfficiency * (groups == 1 && slides_3x3(id, dims) ? kWinogradGain : 1);
+    }
     if (groups > 1) share *= std::min(1.0, n / kFullGroup);
     return std::min(tensor_ms(flops, type, share), vector_ms(flops, graph_.shape_of(lhs)));
+  }
+
+  // A 3x3 window that moves by one, or the gradient of such a kernel: there the 3x3 positions are the result.
+  bool slides_3x3(InstructionId id, const graph::ConvolutionDimensions& dims) const {
+    const std::vector<graph::WindowDimension> window = graph::window_attribute(graph_, id);
+    if (window.size() != 2 || dims.output_spatial.size() != 2) return false;
+    bool forward = true, gradient = true;
+    for (std::size_t i = 0; i < window.size(); ++i) {
+      const graph::WindowDimension& dimension = window[i];
+      if (dimension.stride != 1 || dimension.window_dilation != 1 || dimension.base_dilation != 1) return false;
+      forward = forward && dimension.size == 3;
+      gradient = gradient && graph_.shape_of(id).dims[static_cast<std::size_t>(dims.output_spatial[i])] == 3;
+    }
+    return forward || gradient;
   }
 
   double collective_ms(InstructionId id) {

@@ -260,6 +260,27 @@ TEST(DeviceModel, PrecisionAndTypesDecideTheUnits) {
   EXPECT_GT(entry_ms(dot("f32", ""), "v100-16gb"), 10 * f32);
 }
 
+// On units without matrix products, 3x3 convolutions gain from Winograd's algorithm: forward and the kernel's gradient.
+TEST(DeviceModel, ConvolutionsOnVectorUnits) {
+  const auto convolution = [](const std::string& window, const std::string& kernel, const std::string& out) {
+    return "HloModule m\nENTRY e { x = f32[32,56,56,256] parameter(0)\n k = f32[" + kernel +
+           ",256,256] parameter(1)\n ROOT c = f32[32," + out + ",256] convolution(x, k), window={" + window +
+           "}, dim_labels=b01f_01io->b01f }";
+  };
+  const auto rate = [&](const std::string& text, const char* device) {
+    return graph::analyze_cost(parse(text)).total.flops / entry_ms(text, device) * 1e-9;  // TFLOP/s
+  };
+  const std::string sliding = convolution("size=3x3 pad=1_1x1_1", "3,3", "56,56");
+  const std::string striding = convolution("size=3x3 stride=2x2 pad=0_1x0_1", "3,3", "28,28");
+  EXPECT_GT(rate(sliding, "v100-16gb"), 15.7);
+  EXPECT_LT(rate(striding, "v100-16gb"), 15.7);
+  EXPECT_LT(rate(sliding, "h100"), 494.5 * 0.7);
+  const std::string gradient =
+      "HloModule m\nENTRY e { x = f32[32,56,56,256] parameter(0)\n g = f32[32,56,56,256] parameter(1)\n ROOT c = "
+      "f32[3,3,256,256] convolution(x, g), window={size=56x56 pad=1_1x1_1}, dim_labels=f01b_i01o->01bf }";
+  EXPECT_GT(rate(gradient, "v100-16gb"), 15.7);
+}
+
 std::string loop_module(const std::string& counter) {
   return entry(
       "body { s = (s32[], BIG) parameter(0)\n i = s32[] get-tuple-element(s), index=0\n x = BIG get-tuple-element(s), "
