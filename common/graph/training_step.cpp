@@ -42,22 +42,23 @@ class Analysis {
 
   TrainingStep run() {
     TrainingStep step;
-    for (int round = 0;; ++round) {
-      step.flow = FlowGraph::build(graph_, step.expanded_whiles);
-      flow_ = &step.flow;
-      free_ = find_free(step.flow);
-      step.inputs = list_inputs(step.flow);
-      updates_ = find_updates(step.flow, step.inputs, free_);
-      find_variables(&step);
-      const InstructionId loop = round < 4 ? find_whole_step_loop(step) : kNone;
+    analyze(&step);
+    for (int round = 0; round < 4; ++round) {
+      const bool none = step.variables.empty();
+      const InstructionId loop = none ? find_state_loop() : find_whole_step_loop(step);
       if (loop == kNone) break;
       step.expanded_whiles.push_back(loop);
-      step.variables.clear();
+      analyze(&step);
+      if (!none || !step.variables.empty()) continue;
+      // Not a loop of training steps after all.
+      step.expanded_whiles.pop_back();
+      analyze(&step);
+      break;
     }
-    if (step.expanded_whiles.size() == 1) {
-      step.warnings.push_back("loop " + std::string(graph_.instruction(step.expanded_whiles[0]).name) +
-                              " runs forward and backward pass (gradient accumulation): planned as one pass that "
-                              "takes all its iterations' time");
+    for (const InstructionId loop : step.expanded_whiles) {
+      step.warnings.push_back("loop " + std::string(graph_.instruction(loop).name) +
+                              " runs forward and backward pass (gradient accumulation, or several steps): planned as "
+                              "one pass that takes all its iterations' time");
     }
     find_loss(&step);
     assign_parts(&step);
@@ -67,6 +68,34 @@ class Analysis {
   }
 
  private:
+  void analyze(TrainingStep* step) {
+    step->flow = FlowGraph::build(graph_, step->expanded_whiles);
+    flow_ = &step->flow;
+    free_ = find_free(step->flow);
+    step->inputs = list_inputs(step->flow);
+    updates_ = find_updates(step->flow, step->inputs, free_);
+    step->variables.clear();
+    find_variables(step);
+  }
+
+  // A loop that hands inputs on as results, changed: several steps in one module, perhaps. The heaviest one.
+  InstructionId find_state_loop() const {
+    std::unordered_map<NodeId, int> handed;
+    for (const NodeId leaf : flow_->results()) {
+      const NodeId unit = flow_->producer(leaf);
+      if (unit == leaf || flow_->node(unit).opcode != Opcode::kWhile || !is_float(flow_->shape(leaf))) continue;
+      const auto index = static_cast<std::size_t>(flow_->node(leaf).leaf);
+      if (index >= flow_->operands(unit).size()) continue;
+      const NodeId start = skip_movement(*flow_, flow_->operands(unit)[index]);
+      if (flow_->node(start).opcode == Opcode::kParameter) ++handed[unit];
+    }
+    NodeId best = kNone;
+    for (const auto& [unit, count] : handed) {
+      if (best == kNone || weight(unit) > weight(best) || (weight(unit) == weight(best) && unit < best)) best = unit;
+    }
+    return best == kNone ? kNone : flow_->node(best).instruction;
+  }
+
   std::size_t n() const { return static_cast<std::size_t>(flow_->size()); }
 
   // Everything that `marks` needs, itself included. One sweep against the topological order.
@@ -501,8 +530,13 @@ class Analysis {
         if (!differentiable[i] || after_gradient[i] || flow_->node(leaf).opcode == Opcode::kParameter) continue;
         if (!seen.insert(leaf).second || ++scalars > 64) continue;
         Marks marks = ancestors_of({leaf});
+        // Nearly all of the forward pass; or, where the border is not clear (an optimizer that works on one long vector
+        // of all variables), nearly all variables.
         const double covered_weight = weight_of(border.forward, &marks);
-        if (covered_weight < 0.8 * border_weight) continue;
+        std::size_t reached = 0;
+        for (const NodeId id : variable_nodes) reached += marks[static_cast<std::size_t>(id)] ? 1 : 0;
+        if (covered_weight < 0.8 * border_weight && reached * 20 < variable_nodes.size() * 19) continue;
+        if (reached * 2 < variable_nodes.size()) continue;
         std::int64_t covered = 0, size = 0;
         for (std::size_t k = 0; k < n(); ++k) {
           if (!marks[k] || free_[k]) continue;
@@ -534,13 +568,50 @@ class Analysis {
           "forward");
       forward_ = needed;
     }
+    if (step->loss_result != kNone) deepen_gradients(step, &gradients);
+    const Marks all_needed = ancestors_of(gradients);
     step->training = step->loss_result != kNone || options_.variables != nullptr || looks_trained(*step);
     if (!step->training) {
       forward_.assign(n(), false);
       step->loss_found_by.clear();
       return;
     }
-    for (std::size_t i = 0; i < n(); ++i) backward_[i] = needed[i] && !forward_[i];
+    for (std::size_t i = 0; i < n(); ++i) backward_[i] = all_needed[i] && !forward_[i];
+  }
+
+  // An optimizer that works on gradients with matrix products: the first product behind the result is not the gradient.
+  // A product that is one reads the forward pass (or something larger than the variable).
+  void deepen_gradients(TrainingStep* step, std::vector<NodeId>* gradients) const {
+    std::vector<std::int32_t> which;
+    std::vector<NodeId> leaves;
+    for (const std::int32_t v : step->variables) {
+      const EntryInput& input = step->inputs[static_cast<std::size_t>(v)];
+      if (input.gradient == kNone || input.result == kNone) continue;
+      bool own = false;
+      for (const NodeId source : updates_[static_cast<std::size_t>(input.result)].sources) {
+        const NodeId product = skip_movement(*flow_, source);
+        if (flow_->node(product).opcode != Opcode::kDot) continue;
+        bool reads = false;
+        for (const NodeId operand : flow_->operands(product)) {
+          reads = reads || forward_[static_cast<std::size_t>(skip_movement(*flow_, operand))] ||
+                  flow_->shape(operand).num_elements > flow_->shape(input.node).num_elements;
+        }
+        own = own || !reads;
+      }
+      if (!own) continue;
+      which.push_back(v);
+      leaves.push_back(flow_->results()[static_cast<std::size_t>(input.result)]);
+    }
+    if (which.empty()) return;
+    const std::vector<NodeId> deep = find_deep_gradients(*flow_, step->inputs, free_, forward_, leaves);
+    for (std::size_t i = 0; i < which.size(); ++i) {
+      if (deep[i] != kNone) step->inputs[static_cast<std::size_t>(which[i])].gradient = deep[i];
+    }
+    gradients->clear();
+    for (const std::int32_t v : step->variables) {
+      const NodeId gradient = step->inputs[static_cast<std::size_t>(v)].gradient;
+      if (gradient != kNone) gradients->push_back(gradient);
+    }
   }
 
   bool looks_trained(const TrainingStep& step) const {

@@ -261,6 +261,9 @@ class Walker {
     for (NodeId id = 0; id < flow.size(); ++id) classify(id);
   }
 
+  // From here on heavy work of the update itself is followed too.
+  void follow_heavy(const std::vector<bool>* forward) { forward_ = forward; }
+
   ResultUpdate walk(NodeId leaf) {
     ResultUpdate update;
     const Shape& shape = flow_.shape(leaf);
@@ -278,7 +281,12 @@ class Walker {
     waiting_ = 0;
     push(leaf, 0);
     bool only = true;  // no source yet: a node that is alone on the way is passed by everything
+    int steps = 0;
     while (!heap_.empty()) {
+      if (forward_ != nullptr && ++steps > kLongestWalk) {
+        heap_ = {};
+        break;
+      }
       const NodeId id = heap_.top();
       heap_.pop();
       const auto i = static_cast<std::size_t>(id);
@@ -400,7 +408,7 @@ class Walker {
   // Where element-wise arithmetic ends.
   bool stops(NodeId id) const {
     switch (kinds_[static_cast<std::size_t>(id)]) {
-      case Kind::kHeavy: return true;
+      case Kind::kHeavy: return !is_own_work(id);
       case Kind::kReduce: return reduces_more(id);
       case Kind::kMovement: {
         // The reshape or transpose of a fresh gradient belongs to it; a broadcast statistic does not.
@@ -411,10 +419,20 @@ class Walker {
           below = flow_.operands(below)[0];
         }
         const Kind kind = kinds_[static_cast<std::size_t>(below)];
-        return kind == Kind::kHeavy || (kind == Kind::kReduce && reduces_more(below));
+        return (kind == Kind::kHeavy && !is_own_work(below)) || (kind == Kind::kReduce && reduces_more(below));
       }
       default: return false;
     }
+  }
+
+  // Heavy work of the optimizer: on nothing larger than the variable, and not on the forward pass.
+  bool is_own_work(NodeId id) const {
+    if (forward_ == nullptr || flow_.node(id).opcode != Opcode::kDot) return false;
+    for (const NodeId operand : flow_.operands(id)) {
+      const NodeId root = skip_movement(flow_, operand);
+      if (flow_.shape(operand).num_elements > own_ || (*forward_)[static_cast<std::size_t>(root)]) return false;
+    }
+    return true;
   }
 
   // A reduction of something larger than the variable: over the batch. (A factored optimizer reduces the gradient
@@ -464,6 +482,8 @@ class Walker {
   std::int32_t epoch_ = 0;
   std::int64_t own_ = 0;
   int waiting_ = 0;
+  static constexpr int kLongestWalk = 4000;
+  const std::vector<bool>* forward_ = nullptr;
 };
 
 }  // namespace
@@ -502,6 +522,16 @@ std::vector<ResultUpdate> find_updates(const FlowGraph& flow, const std::vector<
     taken[static_cast<std::size_t>(pair.input)] = true;
   }
   return updates;
+}
+
+std::vector<NodeId> find_deep_gradients(const FlowGraph& flow, const std::vector<EntryInput>& inputs,
+                                        const std::vector<bool>& free, const std::vector<bool>& forward,
+                                        const std::vector<NodeId>& leaves) {
+  Walker walker(flow, inputs, free);
+  walker.follow_heavy(&forward);
+  std::vector<NodeId> out;
+  for (const NodeId leaf : leaves) out.push_back(walker.walk(leaf).gradient);
+  return out;
 }
 
 // --- Requests ---

@@ -66,6 +66,13 @@ struct ResultUpdate {
 std::vector<ResultUpdate> find_updates(const FlowGraph& flow, const std::vector<EntryInput>& inputs,
                                        const std::vector<bool>& free);
 
+// The gradient behind an update that works on it with matrix products (orthogonalized momentum): the walk of
+// find_updates from result leaf `leaf`, but through heavy work that reads nothing larger than the variable and none of
+// the forward pass. kNone when that leads nowhere.
+std::vector<NodeId> find_deep_gradients(const FlowGraph& flow, const std::vector<EntryInput>& inputs,
+                                        const std::vector<bool>& free, const std::vector<bool>& forward,
+                                        const std::vector<NodeId>& leaves);
+
 // The inputs with their names, roles not yet decided.
 std::vector<EntryInput> list_inputs(const FlowGraph& flow);
 
