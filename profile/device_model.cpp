@@ -46,6 +46,8 @@ constexpr double kFullGroup = 32;
 // Passes over memory.
 constexpr double kSortPasses = 4;
 constexpr double kBatchNormPasses = 1.5;
+// Calls of calls and loops of loops multiply without limit; times beyond any patience stay numbers.
+constexpr double kLongest = 1e100;
 // An operand this much smaller than the result is read again by whoever needs it.
 constexpr double kTinyShare = 1.0 / 16;
 
@@ -351,7 +353,7 @@ class Estimator {
     }
     double total = 0;
     for (std::int32_t i = 0; i < computation.count; ++i) total += times_.ms[at(region.first + i)];
-    total_ms_[static_cast<std::size_t>(c)] = total;
+    total_ms_[static_cast<std::size_t>(c)] = std::min(total, kLongest);
   }
 
   Region prepare(const Computation& computation) const {
@@ -451,6 +453,7 @@ class Estimator {
         summary.pure = summary.pure && summaries_[static_cast<std::size_t>(callee)].pure;
       }
     }
+    summary.operations = std::min(summary.operations, kLongest);
     if (!summary.loop) return;
     for (InstructionId parameter : computation.parameters) {
       double read = 0;

@@ -12,6 +12,7 @@ namespace automap::graph {
 namespace {
 
 constexpr double kPointerBytes = 8;
+constexpr double kLargestCost = 1e100;
 
 double ceil_log2(double n) {
   return n <= 1 ? 0 : std::ceil(std::log2(n));
@@ -82,6 +83,8 @@ class CostAnalysis {
         result_.instructions[static_cast<std::size_t>(id)] = cost;
         sum += cost;
       }
+      // Calls of calls multiply without limit; figures beyond any machine stay numbers.
+      for (double* figure : {&sum.flops, &sum.transcendentals, &sum.bytes}) *figure = std::min(*figure, kLargestCost);
     }
     if (graph_.entry_id() != kNone) result_.total = result_.computations[static_cast<std::size_t>(graph_.entry_id())];
     return std::move(result_);

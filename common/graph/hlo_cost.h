@@ -46,8 +46,8 @@ struct ModuleCost {
   std::int64_t custom_calls = 0;   // instructions of the whole module whose cost nobody can know
 };
 
-// One pass over the module, callees before callers. Throws Error(kData) naming the instruction when an attribute that
-// the count needs is malformed.
+// One pass over the module, callees before callers. Sums over a computation stop at 1e100. Throws Error(kData) naming
+// the instruction when an attribute that the count needs is malformed.
 ModuleCost analyze_cost(const Graph& graph, WhileCounting counting = WhileCounting::kOnce);
 
 // FLOPs of one dot, ragged-dot or scaled-dot: 2 |out| prod(contracting dimensions).

@@ -373,6 +373,26 @@ TEST(DeviceModel, CustomCallsAreBoundedByTheirData) {
   EXPECT_THAT(times.notices[0], HasSubstr("1 custom call of unknown work"));
 }
 
+// Calls 4000 levels deep, each calling the next twice: 2^4000 executions, and still numbers in linear time.
+TEST(DeviceModel, EndlessWorkStaysFinite) {
+  for (const char* work : {"negate(x)", "custom-call(x), custom_call_target=\"fancy\""}) {
+    std::string text = "HloModule m\nf0 { x = f32[8] parameter(0)\n ROOT r = f32[8] " + std::string(work) + " }\n";
+    constexpr int kLevels = 4000;
+    for (int level = 1; level <= kLevels; ++level) {
+      const std::string callee = "f" + std::to_string(level - 1);
+      text += "f" + std::to_string(level) + " { x = f32[8] parameter(0)\n a = f32[8] call(x), to_apply=" + callee +
+              "\n ROOT r = f32[8] call(a), to_apply=" + callee + " }\n";
+    }
+    text +=
+        "ENTRY e { x = f32[8] parameter(0)\n ROOT r = f32[8] call(x), to_apply=f" + std::to_string(kLevels) + " }\n";
+    const Graph graph = parse(text);
+    const InstructionTimes times = estimate_times(graph, load_device("h100"));
+    for (double ms : times.ms) ASSERT_TRUE(std::isfinite(ms) && ms >= 0);
+    EXPECT_GT(entry_ms(graph, times), 1e50);
+    EXPECT_TRUE(std::isfinite(graph::analyze_cost(graph).total.flops));
+  }
+}
+
 // Quadratic behaviour in any of the usual shapes would show here.
 TEST(DeviceModel, LongChainsAndManyReadersTakeLinearTime) {
   std::string text =
