@@ -1,0 +1,168 @@
+"""automap-inspect: every kind of file, the JSON against its schema and the fixtures' manifest, errors and exit codes."""
+
+import gzip
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+SOURCE = Path(os.environ.get("AUTOMAP_SOURCE", Path(__file__).resolve().parent.parent.parent))
+PROGRAM = Path(os.environ["AUTOMAP_BIN"]) / "automap-inspect"
+SCHEMA = json.loads((SOURCE / "docs/formats/inspect.schema.json").read_text())
+MANIFEST = json.loads((SOURCE / "fixtures/MANIFEST.json").read_text())
+DATA = SOURCE / "tests/data/hlo"
+
+CSV = "name,c_ms,a_bytes,w_bytes,stash_bytes\na,1.5,100,8,50\nb,2.5,200,0,60\nc,1,0,4,0\n"
+CLUSTER = json.dumps({"schema": "automap.cluster/1", "name": "pair", "servers": [
+    {"count": 2, "devices": 4, "intra_gbytes_per_s": 130, "inter_gbytes_per_s": 3.125, "device": "v100-16gb"}]})
+
+
+def run(*arguments, stdin=None):
+    return subprocess.run([PROGRAM, *map(str, arguments)], input=stdin, capture_output=True, timeout=120, cwd=SOURCE)
+
+
+class Inspect(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def file(self, name, content):
+        path = Path(self.folder.name) / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def document(self, *arguments, stdin=None):
+        result = run(*arguments, "--json", stdin=stdin)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        document = json.loads(result.stdout)
+        if jsonschema is not None:
+            jsonschema.Draft202012Validator(SCHEMA).validate(document)
+        return document
+
+    def error(self, *arguments, stdin=None, code=3):
+        result = run(*arguments, stdin=stdin)
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(result.stdout, b"")
+        return result.stderr.decode()
+
+    def test_the_schema_is_one_and_refuses(self):
+        if jsonschema is None:
+            self.skipTest("python3-jsonschema is not installed: documents are not checked against their schema")
+        jsonschema.Draft202012Validator.check_schema(SCHEMA)
+        document = self.document("fixtures/hlo/tiny_mlp.hlo")
+        for damage in ({"kind": "hlo!"}, {"flops": "many"}, {"surprise": 1}, {"schema": "automap.inspect/2"}):
+            with self.assertRaises(jsonschema.ValidationError):
+                jsonschema.Draft202012Validator(SCHEMA).validate({**document, **damage})
+        del document["opcodes"]
+        with self.assertRaises(jsonschema.ValidationError):
+            jsonschema.Draft202012Validator(SCHEMA).validate(document)
+
+    def test_every_fixture_agrees_with_its_manifest(self):
+        forms = {"text": "text", "stripped": "text", "proto": "proto", "json": "proto-json"}
+        seen = 0
+        for model in MANIFEST["models"]:
+            for kind, form in model["forms"].items():
+                with self.subTest(form["file"]):
+                    d = self.document("fixtures/" + form["file"])
+                    self.assertEqual((d["kind"], d["form"]), ("hlo", forms[kind]))
+                    for key in ("instructions", "computations", "entry_instructions", "entry_parameters"):
+                        self.assertEqual(d[key], model[key], key)
+                    self.assertEqual(d["opcodes"], model["opcodes"])
+                    self.assertAlmostEqual(d["flops"], model["flops"], delta=0.01 * model["flops"])
+                    self.assertEqual(d["unknown_opcodes"], 0)
+                    self.assertNotIn("parse_ms", d)
+                    seen += 1
+        self.assertGreater(seen, 10)
+
+    def test_time(self):
+        d = self.document("fixtures/hlo/vgg19.hlo.gz", "--time")
+        self.assertGreater(d["parse_ms"], 0)
+        self.assertLess(d["parse_ms"], 5000)
+        self.assertIn(b"parsed in", run("fixtures/hlo/vgg19.hlo.gz", "--time").stdout)
+
+    def test_the_forms_of_one_module_say_the_same(self):
+        documents = [self.document(DATA / name) for name in
+                     ("every_field.hlo", "every_field.pb", "every_field.module.pb", "every_field.snapshot.pb",
+                      "every_field.json", "every_field.snake.json", "every_field.full.json.gz")]
+        for d in documents:
+            for key in ("source", "file_bytes", "sha256", "form"):
+                d.pop(key)
+            self.assertEqual(d, documents[0])
+        self.assertEqual(self.document(DATA / "ast.json")["form"], "ast-json")
+
+    def test_standard_input_plain_and_gzipped(self):
+        text = (SOURCE / "fixtures/hlo/tiny_mlp.hlo").read_bytes()
+        plain, packed = self.document("-", stdin=text), self.document("-", stdin=gzip.compress(text))
+        self.assertEqual(plain["source"], "<stdin>")
+        self.assertEqual(plain["instructions"], packed["instructions"])
+        self.assertNotEqual(plain["sha256"], packed["sha256"])
+
+    def test_text_for_people(self):
+        out = run("fixtures/hlo/tiny_mlp.hlo").stdout.decode()
+        for word in ("HLO text", "jit_train_step", "80 in 6 computations", "training step", "opcode", "multiply"):
+            self.assertIn(word, out)
+
+    def test_profiles(self):
+        d = self.document(self.file("p.anything", CSV))
+        self.assertEqual((d["kind"], d["form"], d["instructions"]), ("profile", "csv", 3))
+        self.assertEqual((d["c_ms"], d["w_bytes"], d["stash_bytes"], d["max_a_bytes"]), (5, 12, 110, 200))
+        self.assertEqual(d["instructions_with_variables"], 2)
+        self.assertIn(b"profile (CSV)", run(self.file("p", CSV)).stdout)
+
+    def test_clusters_by_preset_and_file(self):
+        d = self.document("config-c")
+        self.assertEqual((d["kind"], d["servers"], d["devices"], d["sha256"]), ("cluster", 4, 32, None))
+        d = self.document(self.file("c.json", CLUSTER))
+        self.assertEqual((d["name"], d["servers"], d["devices"], d["memory_gib"]), ("pair", 2, 8, 128))
+        self.assertIn(b"8 devices in 2 servers", run(self.file("c.json", CLUSTER)).stdout)
+
+    def test_devices(self):
+        d = self.document(self.file("d.json", json.dumps({
+            "schema": "automap.device/1", "name": "mine", "peak_tflops": {"f32": 10}, "memory_gbytes_per_s": 500,
+            "memory_gib": 8})))
+        self.assertEqual((d["kind"], d["name"], d["peak_tflops"]), ("device", "mine", {"f32": 10}))
+
+    def test_errors(self):
+        self.assertIn("No such file", self.error("no/such/file"))
+        self.assertIn("directory", self.error("tests"))
+        self.assertIn("empty", self.error(self.file("e", b"")))
+        self.assertIn("binary data", self.error(self.file("b", b"\xde\xad\xbe\xef\x00")))
+        self.assertIn("MLIR", self.error(self.file("m", "module @m {}")))
+        self.assertIn("x.json:2:1", self.error(self.file("x.json", '{"hloModule": {"computations": [\n}}')))
+        self.assertIn("automap.plan/9", self.error(self.file("n.json", '{"schema": "automap.plan/9"}')))
+        self.assertIn("automap.zoo/1", self.error(self.file("z.json", '{"schema": "automap.zoo/1"}')))
+        whole = (DATA / "every_field.pb").read_bytes()
+        self.assertIn("left", self.error(self.file("t.pb", whole[:-100])))
+        self.assertIn("servers", self.error(self.file("c.json", '{"schema": "automap.cluster/1", "servers": []}'), code=2))
+        self.error(code=2)
+        self.error("a", "--no-such-flag", code=2)
+
+    def test_errors_as_json(self):
+        result = run("no/such/file", "--json")
+        self.assertEqual(result.returncode, 3)
+        self.assertEqual(json.loads(result.stdout)["error"]["kind"], "io")
+
+    def test_a_full_disk_behind_standard_output(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("no /dev/full")
+        with open("/dev/full", "wb") as full:
+            result = subprocess.run([PROGRAM, "config-a"], stdout=full, stderr=subprocess.PIPE, timeout=60, cwd=SOURCE)
+        self.assertEqual(result.returncode, 3)
+
+    def test_help_examples_work(self):
+        out = run("--help").stdout.decode()
+        examples = [line.split() for line in out.splitlines() if line.startswith("  automap-inspect ")]
+        self.assertEqual(len(examples), 3)
+        for example in examples:
+            self.assertEqual(run(*example[1:]).returncode, 0, example)
+
+
+if __name__ == "__main__":
+    unittest.main()
