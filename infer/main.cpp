@@ -227,10 +227,9 @@ int infer_main(int argc, char** argv) {
   }
   if (!result.plan) {
     if (StopToken::stop_requested()) throw Error(ErrorKind::kStopped, "stopped by a signal before a plan was found");
-    throw Error(ErrorKind::kInfeasible, "no plan fits: " + result.infeasible,
-                result.least_memory_bytes > 0 ? "use more or larger devices, smaller micro-batches or more of them, or "
-                                                "--memory off to see the plan anyway"
-                                              : "allow other stage counts or --allow-empty-stages");
+    throw Error(
+        ErrorKind::kInfeasible, result.infeasible,
+        result.least_memory_bytes > 0 ? "" : "allow other stage counts, every planner, or --allow-empty-stages");
   }
 
   PlanDocument document = make_document(problem, input, cluster, result);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,8 @@ struct DeviceModel {
 
 // "v100-16gb", "v100-32gb", "a100-40gb", "a100-80gb", "h100", "h200", "b200".
 std::vector<std::string> device_names();
+// A device of the table by name, cluster files' names included.
+std::optional<DeviceModel> find_device(const std::string& name);
 // A name of the table ("h100-80gb", "h200-141gb" and "b200-180gb", as cluster files call them, mean the same), or a
 // path to a JSON file. Throws Error(kConfig) that lists the known names when it is neither, or names the key and what
 // was expected when the file is wrong.

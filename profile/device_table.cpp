@@ -89,16 +89,19 @@ std::vector<std::string> device_names() {
   return names;
 }
 
-DeviceModel load_device(const std::string& name_or_path) {
-  const auto known = [](const std::string& name) {
-    if (name == "h100-80gb") return std::string("h100");
-    if (name == "h200-141gb") return std::string("h200");
-    if (name == "b200-180gb") return std::string("b200");
-    return name;
-  };
+std::optional<DeviceModel> find_device(const std::string& name) {
+  std::string known = name;
+  if (name == "h100-80gb") known = "h100";
+  if (name == "h200-141gb") known = "h200";
+  if (name == "b200-180gb") known = "b200";
   for (const DeviceModel& device : table()) {
-    if (device.name == known(name_or_path)) return device;
+    if (device.name == known) return device;
   }
+  return std::nullopt;
+}
+
+DeviceModel load_device(const std::string& name_or_path) {
+  if (auto device = find_device(name_or_path)) return *std::move(device);
   std::error_code ignored;
   if (!std::filesystem::exists(name_or_path, ignored)) {
     std::string names;

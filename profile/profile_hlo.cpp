@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "profile/device_model.h"
 
 namespace automap::profile {
 
@@ -25,7 +24,11 @@ std::string model_name(const std::string& source, const std::string& fallback) {
 }
 
 ModelProfile profile_module(const graph::HloModule& module, const std::string& source, const ProfileRequest& request) {
-  const DeviceModel device = load_device(request.device);
+  return profile_module(module, source, request, load_device(request.device));
+}
+
+ModelProfile profile_module(const graph::HloModule& module, const std::string& source, const ProfileRequest& request,
+                            const DeviceModel& device) {
   std::vector<graph::VariableRequest> variables;
   if (!request.variables.empty()) variables = graph::load_variable_list(request.variables);
   const InstructionTimes times = estimate_times(module.graph, device);

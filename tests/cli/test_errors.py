@@ -98,7 +98,7 @@ class BadInput(ProgramTest):
     def test_nothing_fits(self):
         huge = self.put("huge.csv", profile_csv(8, w_bytes=1e12))
         result = run("automap-infer", huge, "--cluster", "config-a")
-        self.assert_fails(result, 4, "no plan fits", "GiB", "--memory off")
+        self.assert_fails(result, 4, "No plan of 1 to 8 stages fits in memory", "GiB", "--memory off")
         self.assert_json_error(run("automap-infer", huge, "--cluster", "config-a", "--json"), 4, "infeasible")
         # Variables at both ends of a grid bucket of 10: a grid of 4 cannot part them, and without refinement nothing does.
         close = self.put("close.csv", profile_csv(40, w_bytes=[1e6 if i in (1, 2) else 0 for i in range(40)]))
@@ -145,6 +145,14 @@ class BadInput(ProgramTest):
 
     def test_wrong_devices(self):
         model = FIXTURES / "tiny_mlp.hlo"
+        own = json.loads(cluster())
+        self.assert_fails(run("automap-infer", model, "--cluster", self.put("own.json", json.dumps(own))), 2, "gpu", "peak_tflops")
+        own["devices"]["gpu"].update(peak_tflops={"f32": 10}, memory_gbytes_per_s=500)
+        result = run("automap-infer", model, "--cluster", self.put("own.json", json.dumps(own)), "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(json.loads(result.stdout)["provenance"]["reference_device"], "gpu")
+        own["devices"]["gpu"]["relative_speed"] = 2
+        self.assert_fails(run("automap-infer", model, "--cluster", self.put("own.json", json.dumps(own))), 2, "relative_speed", "--device")
         self.assert_fails(run("automap-infer", model, "--cluster", "config-a", "--device", "v1000"), 2, "v1000", "v100-16gb")
 
 
