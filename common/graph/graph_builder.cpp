@@ -176,14 +176,9 @@ void GraphBuilder::fail(std::string_view where, const std::string& message, cons
   }
   const char* const begin = text->data();
   const char* const end = begin + text->size();
-  std::size_t line = 1;
-  const char* line_begin = begin;
-  for (const char* p = begin; p < at;) {
-    const auto* newline = static_cast<const char*>(std::memchr(p, '\n', static_cast<std::size_t>(at - p)));
-    if (newline == nullptr) break;
-    ++line;
-    line_begin = p = newline + 1;
-  }
+  const std::size_t line = 1 + scan::count_byte('\n', begin, at);
+  const char* line_begin = at;
+  while (line_begin > begin && line_begin[-1] != '\n') --line_begin;
   const auto column = static_cast<std::size_t>(at - line_begin);
   const auto* line_end = static_cast<const char*>(std::memchr(at, '\n', static_cast<std::size_t>(end - at)));
   if (line_end == nullptr) line_end = end;
