@@ -127,9 +127,9 @@ TEST(DeviceTable, WrongFilesNameTheKey) {
       {R"({"name": "a", "peak_tflops": {"f32": 1, "f31": 1}, "memory_gbytes_per_s": 5, "memory_gib": 8})", "f31"},
       {std::string(100000, '['), "deep"},
   };
-  for (const auto& [text, what] : cases) {
-    EXPECT_THAT(config_error([&] { parse_device(text, "d.json"); }),
-                testing::AllOf(HasSubstr("d.json"), HasSubstr(what)));
+  for (const auto& c : cases) {
+    EXPECT_THAT(config_error([&] { parse_device(c.first, "d.json"); }),
+                testing::AllOf(HasSubstr("d.json"), HasSubstr(c.second)));
   }
 }
 
