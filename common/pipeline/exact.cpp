@@ -181,8 +181,10 @@ class StageRange {
     struct Level {
       int pivots, devices, beam;
     };
-    for (const Level& level : {Level{std::max(16, 3 * last_), std::max(12, 2 * last_), 2},
-                               Level{std::max(32, 4 * last_), std::max(16, 2 * last_), 3}}) {
+    std::vector<Level> levels = {{std::max(16, 3 * last_), std::max(12, 2 * last_), 2},
+                                 {std::max(32, 4 * last_), std::max(16, 2 * last_), 3}};
+    if (pivots_.size() > kDirectPivots) levels.push_back({192, problem_.num_devices(), 4});
+    for (const Level& level : levels) {
       const std::vector<int> few = narrow_pivots(problem_, pivots_, level.pivots);
       const Points points = exact_points(problem_, few);
       input.points = &points;

@@ -45,22 +45,30 @@ struct ExactResult {
   bool proven() const;                      // every stage count is
 };
 
+// Minimizes V for every stage count of the range, within the limits of ExactOptions. The values are value_ms of the
+// plans.
 ExactResult solve_exact(const Problem& problem, const ExactOptions& options);
 
 // Pivots i_k = floor(k*n/grid), k = 1..grid, without 0, n and duplicates (design row; paper 4.5.1).
 std::vector<int> grid_pivots(int num_instructions, int grid);
 
 // The exact program restricted to +-pivot_radius pivots and +-device_radius device cuts around `plan`, repeated
-// until it moves no more. Never returns a longer or infeasible plan when `plan` is feasible.
-Plan refine_in_corridor(const Problem& problem, Plan plan, int pivot_radius = 8, int device_radius = 2);
+// until it moves no more or the time is over. Never returns a longer or infeasible plan when `plan` is feasible.
+Plan refine_in_corridor(const Problem& problem, Plan plan, int pivot_radius = 8, int device_radius = 2,
+                        double time_limit_s = std::numeric_limits<double>::infinity(),
+                        const std::function<bool()>& cancelled = {});
 
-// A lower bound on V over every instruction-level plan of min_stages..max_stages stages under either of the given
-// schedules, and how it was obtained.
+// A lower bound on V over every feasible instruction-level plan of min_stages..max_stages stages under any of the given
+// schedules, and how it was obtained. Never above `incumbent_ms`, the value of the best plan known (infinity: none);
+// equal to it, or to the value of `better`, when the method is "exact over all cuts".
 struct LowerBound {
   double ms = 0;
   const char* method = "";  // "exact over all cuts", "bucket relaxation", "balance"
+  // The shortest plan shorter than the incumbent that was met on the way.
+  std::optional<Plan> better;
 };
 LowerBound lower_bound_all_cuts(const Problem& problem, const std::vector<Schedule>& schedules, int min_stages,
-                                int max_stages, double incumbent_ms, double time_limit_s);
+                                int max_stages, double incumbent_ms, double time_limit_s,
+                                std::function<bool()> cancelled = nullptr);
 
 }  // namespace automap::pipeline

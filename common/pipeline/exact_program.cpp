@@ -198,6 +198,7 @@ class Program {
   std::vector<std::size_t> threshold_base_;  // [length]
   std::vector<std::vector<Fan>> fans_;       // [boundary - 1] of a corridor, else one for all boundaries
   std::vector<Step> steps_;
+  std::int64_t tried_ = 0, transitions_ = 0;
   std::vector<char> reached_, used_, followed_;  // of points, points and steps
   std::vector<std::vector<Candidate>> buckets_;  // [point] while a list is made
   std::vector<std::pair<double, double>> stairs_;
@@ -415,6 +416,7 @@ void Program::thresholds_for(int first_stages, int stages) {
           cost.work = work;
           cost.weight = coarse_.weight_low[at(i)];
           cost.same = at(i);
+          transitions_ += static_cast<std::int64_t>(last - first);
           const Best best = best_front(from, first, last, stage, cost);
           if (!(best.x > 0)) continue;
           const double bytes = coarse_.activation[at(i)];
@@ -722,6 +724,7 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
             ++shared;
           }
           if (shared > first) made_per_work = std::min(made_per_work, list.per_work);
+          tried_ += static_cast<std::int64_t>(end - first);
           for (std::size_t begin = first; begin < end; begin += kBlock) {
             const std::size_t size = std::min(kBlock, end - begin);
             if (relaxed_) {
@@ -884,6 +887,8 @@ ProgramOutput Program::run() {
   output.labels = static_cast<std::int64_t>(steps_.size());
   output.reached = std::move(reached_);
   output.used = std::move(used_);
+  output.tried = tried_;
+  output.transitions = transitions_;
   output.finished = true;
   return output;
 }

@@ -84,6 +84,7 @@ struct ProgramOutput {
   bool finished = false;                           // false: stopped, the completions are some good ones
   std::vector<std::vector<Completion>> by_stages;  // [S - min_stages], best first
   std::int64_t labels = 0;                         // kept in all
+  std::int64_t tried = 0, transitions = 0;         // stages tried in front of labels, and in front of prefixes
   // Of each point: a plan within the limit may cut there; such a plan was met that does.
   std::vector<char> reached, used;
 };

@@ -10,8 +10,11 @@ namespace automap::pipeline {
 namespace internal {
 namespace {
 
-constexpr double kRounding = 1e-10;         // plans that differ by less are equally good
-constexpr std::size_t kCoarsePoints = 160;  // thresholds of larger programs are computed on so many
+constexpr double kRounding = 1e-10;  // plans that differ by less are equally good
+// Thresholds of larger programs are computed on so many points to begin with, and on twice as many each time that
+// the labels they let pass take much longer than they do.
+constexpr std::size_t kCoarsePoints = 160;
+constexpr std::int64_t kLabelsPerThreshold = 3;
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
@@ -41,11 +44,22 @@ void split_evenly(const Problem& problem, const std::vector<int>& cuts, std::pai
   }
 }
 
-// The narrowest cut of a run by itself, for it alone lets the run look narrow; what is left and right of it in halves.
-void split_at_narrowest(const Problem& problem, const std::vector<int>& cuts, std::pair<int, int> run, Runs& into) {
+// What makes a run of many cuts look better than its cuts are: the work between its ends, which neither stage is
+// charged, or its narrowest cut, which all of it passes for. The larger of the two is taken away.
+void split_run(const Problem& problem, const std::vector<int>& cuts, std::pair<int, int> run, double ms_per_work,
+               double ms_per_byte, Runs& into) {
   int narrowest = run.first;
+  double next = kInfinity;  // of the second narrowest
   for (int i = run.first + 1; i <= run.second; ++i) {
-    if (problem.activation_bytes(cuts[at(i)]) < problem.activation_bytes(cuts[at(narrowest)])) narrowest = i;
+    const double bytes = problem.activation_bytes(cuts[at(i)]), least = problem.activation_bytes(cuts[at(narrowest)]);
+    next = std::min(next, std::max(bytes, least));
+    if (bytes < least) narrowest = i;
+  }
+  const double work_ms = ms_per_work * problem.work_ms(cuts[at(run.first)], cuts[at(run.second)]);
+  const double narrow_ms = ms_per_byte * (next - problem.activation_bytes(cuts[at(narrowest)]));
+  if (narrow_ms <= work_ms) {
+    split_evenly(problem, cuts, run, 4, into);
+    return;
   }
   if (narrowest > run.first) split_evenly(problem, cuts, {run.first, narrowest - 1}, 2, into);
   into.emplace_back(narrowest, narrowest);
@@ -77,19 +91,21 @@ class Gap {
   const std::vector<int>& cuts_;
   Stop& stop_;
   Runs runs_;
+  std::size_t coarse_points_ = kCoarsePoints;
   std::vector<double> limit_;
   GapOutput out_;
 };
 
 // Groups of neighbouring runs of about equal work, on which thresholds cost little.
 void Gap::coarsen(ProgramInput& program, Points& coarse) const {
-  if (runs_.size() <= kCoarsePoints) return;
+  if (runs_.size() <= coarse_points_) return;
   Runs groups;
   std::vector<int> group_of = {0};
   const double whole = problem_.work_ms(0, problem_.num_instructions());
   int last = -1;
   for (const auto& run : runs_) {
-    const int group = static_cast<int>(problem_.work_ms(0, cuts_[at(run.first)]) / whole * kCoarsePoints);
+    const int group =
+        static_cast<int>(problem_.work_ms(0, cuts_[at(run.first)]) / whole * static_cast<double>(coarse_points_));
     if (group != last) groups.push_back(run);
     groups.back().second = run.second;
     last = group;
@@ -176,6 +192,11 @@ bool Gap::step() {
   coarsen(program, coarse);
   const ProgramOutput output = run_program(program, stop_);
   if (!output.finished) return false;
+  if (program.coarse != nullptr) {
+    for (std::int64_t tried = output.tried; tried > kLabelsPerThreshold * output.transitions; tried /= 4) {
+      coarse_points_ *= 2;
+    }
+  }
   std::vector<Plan> plans;
   for (std::size_t s = 0; s < output.by_stages.size(); ++s) {
     if (out_.closed[s]) continue;
@@ -204,11 +225,14 @@ bool Gap::step() {
   }
   close_settled();
   // Cuts that no plan below the limit can use are gone for good; where such plans cut, look closer.
+  const int devices = problem_.num_devices();
+  const double ms_per_work = in_.max_stages / (devices * problem_.group(0, devices).speed);
+  const double ms_per_byte = devices > 1 ? 1 / problem_.link(0, devices / 2, devices).bytes_per_ms : 0;
   Runs next;
   for (std::size_t r = 0; r < runs_.size(); ++r) {
     if (!output.reached[r + 1]) continue;
     if (output.used[r + 1] && runs_[r].first < runs_[r].second) {
-      split_at_narrowest(problem_, cuts_, runs_[r], next);
+      split_run(problem_, cuts_, runs_[r], ms_per_work, ms_per_byte, next);
     } else {
       next.push_back(runs_[r]);
     }
@@ -284,9 +308,10 @@ std::vector<GapOutput> close_gaps(const std::vector<GapInput>& inputs, bool only
 }  // namespace internal
 
 LowerBound lower_bound_all_cuts(const Problem& problem, const std::vector<Schedule>& schedules, int min_stages,
-                                int max_stages, double incumbent_ms, double time_limit_s) {
+                                int max_stages, double incumbent_ms, double time_limit_s,
+                                std::function<bool()> cancelled) {
   using namespace internal;  // NOLINT(google-build-using-namespace): its own parts
-  Stop stop(time_limit_s, nullptr);
+  Stop stop(time_limit_s, std::move(cancelled));
   std::vector<int> cuts;
   for (int i = 1; i < problem.num_instructions(); ++i) cuts.push_back(i);
   const int first_stages = std::max(1, min_stages);
@@ -312,22 +337,30 @@ LowerBound lower_bound_all_cuts(const Problem& problem, const std::vector<Schedu
   double least = incumbent_ms;
   bool exact = true, relaxed = false;
   const std::vector<GapOutput> outputs = close_gaps(inputs, true, stop);
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    for (const Plan& plan : outputs[i].plans) least = std::min(least, value_ms(problem, plan));
+  LowerBound bound;
+  for (const GapOutput& output : outputs) {
+    for (const Plan& plan : output.plans) {
+      const double value = value_ms(problem, plan);
+      if (!(value < least)) continue;
+      least = value;
+      bound.better = plan;
+    }
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     for (std::size_t s = 0; s < outputs[i].bound_ms.size(); ++s) {
-      const double bound = outputs[i].bound_ms[s];
-      if (outputs[i].closed[s] || bound >= least) continue;
+      const double part = outputs[i].bound_ms[s];
+      if (outputs[i].closed[s] || part >= least) continue;
       exact = false;
       relaxed =
-          relaxed || bound > balance_bound(problem, inputs[i].schedule, inputs[i].min_stages + static_cast<int>(s));
+          relaxed || part > balance_bound(problem, inputs[i].schedule, inputs[i].min_stages + static_cast<int>(s));
     }
   }
   for (const GapOutput& output : outputs) {
-    for (double bound : output.bound_ms) least = std::min(least, bound);
+    for (double part : output.bound_ms) least = std::min(least, part);
   }
-  return {least, exact ? "exact over all cuts" : relaxed ? "bucket relaxation" : "balance"};
+  bound.ms = least;
+  bound.method = exact ? "exact over all cuts" : relaxed ? "bucket relaxation" : "balance";
+  return bound;
 }
 
 }  // namespace automap::pipeline

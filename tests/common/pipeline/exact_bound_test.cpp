@@ -35,6 +35,12 @@ TEST(LowerBound, IsBelowEveryPlanAndTightWithTime) {
     const double incumbent = random.chance(0.5) ? best : best * random.real(1, 1.5);
     const LowerBound patient = lower_bound_all_cuts(problem, schedules, min_stages, max_stages, incumbent, 10);
     ASSERT_NEAR(patient.ms, best, 1e-9 * best) << patient.method;
+    ASSERT_STREQ(patient.method, "exact over all cuts");
+    if (incumbent > best * (1 + 1e-6)) {
+      ASSERT_TRUE(patient.better.has_value());
+      ASSERT_TRUE(feasible(problem, *patient.better));
+      ASSERT_NEAR(value_ms(problem, *patient.better), best, 1e-9 * best);
+    }
     const LowerBound hasty = lower_bound_all_cuts(problem, schedules, min_stages, max_stages, incumbent, 0);
     ASSERT_LE(hasty.ms, best * (1 + 1e-9)) << hasty.method;
     ASSERT_GT(hasty.ms, 0);

@@ -126,6 +126,54 @@ TEST(ExactSolver, StopsWhenTold) {
   }
 }
 
+// More pivots than are solved directly: runs of pivots first.
+TEST(ExactSolver, EqualsBruteForceOnManyInstructions) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    const SmallProblem small = small_problem(seed, 410, 460, 4);
+    const Problem problem(small.profile, small.cluster, small.options);
+    ExactOptions options;
+    options.min_stages = 2;
+    options.max_stages = seed < 10 ? 3 : 2;
+    options.schedule = seed % 2 == 0 ? Schedule::k1f1b : Schedule::k1f1bOverlap;
+    const ExactResult result = solve_exact(problem, options);
+    ASSERT_TRUE(result.proven());
+    for (const ExactStageResult& stage_result : result.by_stages) {
+      const std::vector<double> expected =
+          all_values(problem, options.schedule, stage_result.stages, up_to(problem.num_instructions()));
+      ASSERT_EQ(stage_result.plans.empty(), expected.empty());
+      if (expected.empty()) continue;
+      ASSERT_NEAR(stage_result.value_ms.front(), expected.front(), 1e-9 * expected.front());
+      ASSERT_TRUE(feasible(problem, stage_result.plans.front()));
+    }
+  }
+}
+
+// Two programs that share little must agree: the label program on a grid and the one over all cuts, on problems with
+// up to 16 devices and 6 stages that are too large to list.
+TEST(ExactSolver, RunsOfPivotsAndPivotsAgree) {
+  for (std::uint64_t seed = 0; seed < 25; ++seed) {
+    SCOPED_TRACE(seed);
+    const SmallProblem small = small_problem(seed, 60, 120, 16);
+    const Problem problem(small.profile, small.cluster, small.options);
+    ExactOptions options;
+    options.min_stages = 2;
+    options.max_stages = 6;
+    const ExactResult direct = solve_exact(problem, options);
+    for (const ExactStageResult& stage_result : direct.by_stages) {
+      const double best =
+          stage_result.plans.empty() ? std::numeric_limits<double>::infinity() : stage_result.value_ms.front();
+      const LowerBound bound =
+          lower_bound_all_cuts(problem, {options.schedule}, stage_result.stages, stage_result.stages, best * 1.2, 60);
+      if (stage_result.plans.empty()) {
+        ASSERT_EQ(bound.ms, best);
+      } else {
+        ASSERT_NEAR(bound.ms, best, 1e-9 * best);
+      }
+    }
+  }
+}
+
 TEST(ExactSolver, GridPivotsAreTheRowsPoints) {
   EXPECT_EQ(grid_pivots(10, 4), (std::vector<int>{2, 5, 7}));
   EXPECT_EQ(grid_pivots(3, 128), (std::vector<int>{1, 2}));
