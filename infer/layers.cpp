@@ -4,8 +4,11 @@
 #include <cctype>
 #include <cmath>
 #include <map>
+#include <set>
 
+#include "common/base/cli.h"
 #include "common/pipeline/cost.h"
+#include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"
 
 namespace automap::infer {
@@ -15,6 +18,9 @@ using pipeline::LayerSplit;
 using pipeline::Plan;
 using pipeline::Problem;
 using pipeline::Profile;
+
+// Taken from the exact solver, which ranks by V; the simulation chooses among them.
+constexpr int kCandidatesPerStageCount = 4;
 
 bool is_digit(char c) {
   return std::isdigit(static_cast<unsigned char>(c)) != 0;
@@ -26,26 +32,39 @@ struct Border {
   std::string layer;
 };
 
-// Where each layer starts, ascending; only layers of numbered stacks when there are any.
+// Where each layer starts, ascending; "h/5/attn" and "h/5/mlp" are one layer when h is a stack.
 std::vector<Border> layer_borders(const Profile& profile, const std::map<std::string, int>& stack_sizes) {
   std::vector<Border> borders;
-  std::map<std::string, int> seen;
-  const bool numbered = !stack_sizes.empty();
+  std::set<std::string> seen;
   for (std::size_t i = 0; i < profile.layer.size(); ++i) {
     std::string layer = profile.layer[i];
     if (layer.empty()) continue;
-    if (numbered) {
-      const auto number = layer_number(layer);
-      if (!number || !stack_sizes.count(number->stack)) continue;
-      // "h/5/attn" and "h/5/mlp" are one layer.
-      const std::string digits = std::to_string(number->index);
-      const std::size_t end = layer.find(digits, number->stack.size());
-      const std::size_t slash = end == std::string::npos ? end : layer.find('/', end);
-      layer = layer.substr(0, slash);
+    if (const auto number = layer_number(layer); number && stack_sizes.count(number->stack)) {
+      const std::size_t digits = layer.find(std::to_string(number->index), number->stack.size());
+      if (digits != std::string::npos) layer.resize(std::min(layer.find('/', digits), layer.size()));
     }
-    if (seen.emplace(layer, 0).second) borders.push_back({static_cast<int>(i) + 1, layer});
+    if (seen.insert(layer).second && i > 0) borders.push_back({static_cast<int>(i) + 1, layer});
   }
   return borders;
+}
+
+// `plan` with each cut at the nearest (by compute) border, later cuts behind earlier ones. Nothing with too few
+// borders.
+std::optional<Plan> move_to_borders(const Problem& problem, const std::vector<Border>& borders, Plan plan) {
+  std::size_t from = 0;
+  for (std::size_t s = 0; s < plan.cuts.size(); ++s) {
+    const std::size_t room = plan.cuts.size() - s - 1;
+    if (from + room >= borders.size()) return std::nullopt;
+    std::size_t best = from;
+    const double wanted = problem.work_ms(0, plan.cuts[s]);
+    const auto distance = [&](std::size_t b) { return std::fabs(problem.work_ms(0, borders[b].first - 1) - wanted); };
+    for (std::size_t b = from; b + room < borders.size(); ++b) {
+      if (distance(b) < distance(best)) best = b;
+    }
+    plan.cuts[s] = borders[best].first - 1;
+    from = best + 1;
+  }
+  return plan;
 }
 
 }  // namespace
@@ -70,13 +89,14 @@ std::optional<LayerNumber> layer_number(const std::string& layer) {
   return std::nullopt;
 }
 
-std::optional<LayerSplit> split_at_layers(const Problem& problem, const Profile& profile, const Plan& plan) {
-  if (profile.layer.empty() || plan.num_stages() < 2) return std::nullopt;
+std::optional<LayerSplit> split_at_layers(const Problem& problem, const Profile& profile, const Plan& plan,
+                                          int min_stages, int max_stages, double time_limit_s) {
+  if (profile.layer.empty()) return std::nullopt;
   std::map<std::string, std::map<long long, int>> members;
   for (const std::string& layer : profile.layer) {
     if (const auto number = layer_number(layer)) ++members[number->stack][number->index];
   }
-  std::map<std::string, int> stack_sizes;  // stacks of two layers or more
+  std::map<std::string, int> stack_sizes;
   for (const auto& [stack, layers] : members) {
     int instructions = 0;
     for (const auto& [index, count] : layers) instructions += count;
@@ -84,51 +104,57 @@ std::optional<LayerSplit> split_at_layers(const Problem& problem, const Profile&
     // "Conv2d 3", "Conv2d 7": numbered instructions, not layers.
     if (size > 1 && instructions >= 2 * size) stack_sizes[stack] = size;
   }
-  std::vector<Border> borders = layer_borders(profile, stack_sizes);
-  // A cut in front of everything is none.
-  borders.erase(std::remove_if(borders.begin(), borders.end(), [](const Border& b) { return b.first <= 1; }),
-                borders.end());
+  const std::vector<Border> borders = layer_borders(profile, stack_sizes);
+  min_stages = std::max(min_stages, 2);
+  max_stages = std::min({max_stages, problem.num_devices(), static_cast<int>(borders.size()) + 1});
+  if (min_stages > max_stages) return std::nullopt;
 
-  // Nearest border of each cut, later cuts strictly behind earlier ones and leaving room for those that follow.
-  LayerSplit split;
-  std::size_t from = 0;
-  for (std::size_t s = 0; s < plan.cuts.size(); ++s) {
-    const std::size_t room = plan.cuts.size() - s - 1;
-    if (from + room >= borders.size()) return std::nullopt;
-    std::size_t best = from;
-    for (std::size_t b = from; b + room < borders.size(); ++b) {
-      const auto distance = [&](std::size_t at) {
-        const int cut = borders[at].first - 1;
-        return std::fabs(problem.work_ms(0, cut) - problem.work_ms(0, plan.cuts[s]));
-      };
-      if (distance(b) < distance(best)) best = b;
-    }
-    split.cuts.push_back(borders[best].first - 1);
-    split.split_before.push_back(borders[best].layer);
-    from = best + 1;
+  pipeline::ExactOptions options;
+  options.min_stages = min_stages;
+  options.max_stages = max_stages;
+  options.schedule = plan.schedule;
+  options.k_best = kCandidatesPerStageCount;
+  options.time_limit_s = time_limit_s;
+  options.cancelled = StopToken::stop_requested;
+  for (const Border& border : borders) options.pivots.push_back(border.first - 1);
+  std::vector<Plan> candidates;
+  for (const pipeline::ExactStageResult& result : solve_exact(problem, options).by_stages) {
+    candidates.insert(candidates.end(), result.plans.begin(), result.plans.end());
+  }
+  if (plan.num_stages() > 1) {
+    if (auto moved = move_to_borders(problem, borders, plan)) candidates.push_back(*std::move(moved));
   }
 
-  Plan whole = plan;
-  whole.cuts = split.cuts;
-  split.step_ms = value_ms(problem, whole);
-  split.simulated_step_ms = simulate_step_ms(problem, whole);
-  split.infeasible = infeasible_reason(problem, whole);
-
+  std::optional<LayerSplit> best;
+  for (const Plan& candidate : candidates) {
+    if (!feasible(problem, candidate)) continue;
+    const double simulated = simulate_step_ms(problem, candidate);
+    if (best && simulated >= best->simulated_step_ms) continue;
+    best.emplace();
+    best->cuts = candidate.cuts;
+    best->device_cuts = candidate.device_cuts;
+    best->step_ms = value_ms(problem, candidate);
+    best->simulated_step_ms = simulated;
+  }
+  if (!best) return std::nullopt;
+  for (const int cut : best->cuts) {
+    const auto at = std::find_if(borders.begin(), borders.end(), [&](const Border& b) { return b.first == cut + 1; });
+    best->split_before.push_back(at->layer);
+  }
   // A layer belongs to the stage that its first instruction is in.
-  std::map<std::string, std::map<long long, int>> stage_of;
+  std::map<std::string, std::map<long long, std::size_t>> stage_of;
   for (std::size_t i = 0; i < profile.layer.size(); ++i) {
     const auto number = layer_number(profile.layer[i]);
     if (!number || !stack_sizes.count(number->stack)) continue;
-    const int stage = static_cast<int>(std::upper_bound(split.cuts.begin(), split.cuts.end(), static_cast<int>(i)) -
-                                       split.cuts.begin());
-    stage_of[number->stack].emplace(number->index, stage);
+    const auto stage = std::upper_bound(best->cuts.begin(), best->cuts.end(), static_cast<int>(i)) - best->cuts.begin();
+    stage_of[number->stack].emplace(number->index, static_cast<std::size_t>(stage));
   }
   for (const auto& [stack, layers] : stage_of) {
-    std::vector<int>& counts = split.layers_per_stage[stack];
-    counts.assign(static_cast<std::size_t>(plan.num_stages()), 0);
-    for (const auto& [index, stage] : layers) ++counts[static_cast<std::size_t>(stage)];
+    std::vector<int>& counts = best->layers_per_stage[stack];
+    counts.assign(best->cuts.size() + 1, 0);
+    for (const auto& [index, stage] : layers) ++counts[stage];
   }
-  return split;
+  return best;
 }
 
 }  // namespace automap::infer

@@ -1,5 +1,5 @@
-// From instruction cuts to the layers a user knows: how many layers of each stack a stage holds, and the nearest plan
-// whose cuts lie between whole layers (what torch.distributed.pipelining and the like can express).
+// From instruction cuts to the layers a user knows: the best plan whose cuts lie between whole layers (what
+// torch.distributed.pipelining and the like can express), and how many layers of each stack its stages hold.
 #pragma once
 
 #include <optional>
@@ -20,9 +20,12 @@ struct LayerNumber {
 };
 std::optional<LayerNumber> layer_number(const std::string& layer);
 
-// The cuts of `plan` moved to the nearest (by compute) starts of layers, with both lengths. Nothing when the profile
-// has no layer names or too few layers to tell the stages apart.
+// The plan of min_stages..max_stages stages and the schedule of `plan` that is shortest in simulation among the exact
+// solver's best over the starts of layers, and `plan` itself with its cuts moved to the nearest starts of layers.
+// Nothing when there are no layer names, or no such plan of two stages or more fits. Stops searching after
+// time_limit_s.
 std::optional<pipeline::LayerSplit> split_at_layers(const pipeline::Problem& problem, const pipeline::Profile& profile,
-                                                    const pipeline::Plan& plan);
+                                                    const pipeline::Plan& plan, int min_stages, int max_stages,
+                                                    double time_limit_s = 1);
 
 }  // namespace automap::infer

@@ -147,7 +147,7 @@ PlanRequest make_request(const Options& o) {
 }
 
 PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& input, const pipeline::Cluster& cluster,
-                           const PlanResult& result) {
+                           const PlanRequest& request, const PlanResult& result) {
   PlanDocument document = describe_plan(problem, input.profile, *result.plan);
   document.cluster = cluster.name;
   document.planner = result.planner;
@@ -164,7 +164,8 @@ PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& in
   for (const PlanLimit& limit : result.limits) {
     document.limits.push_back({to_string(limit.kind), limit.stage, limit.ms, limit.share, limit.text});
   }
-  document.layer_split = split_at_layers(problem, input.profile, *result.plan);
+  document.layer_split = split_at_layers(problem, input.profile, *result.plan, std::max(1, request.stages),
+                                         request.stages > 0 ? request.stages : request.max_stages);
 
   document.warnings = input.notices;
   if (result.cut_by_time) {
@@ -232,7 +233,7 @@ int infer_main(int argc, char** argv) {
         result.least_memory_bytes > 0 ? "" : "allow other stage counts, every planner, or --allow-empty-stages");
   }
 
-  PlanDocument document = make_document(problem, input, cluster, result);
+  PlanDocument document = make_document(problem, input, cluster, request_as_given, result);
   add_provenance(document, table, input, cluster);
   const std::string json = to_json_text(document);
   if (!options.output.empty()) write_file_atomic(options.output, json);

@@ -47,7 +47,10 @@ std::string stage_table(const PlanDocument& document, const Problem& problem) {
   if (layers) columns.push_back({"layers", Align::kLeft});
   for (const char* title : {"instructions", "devices"}) columns.push_back({title, Align::kLeft});
   for (const char* title : {"compute", "transfer", "all-reduce"}) columns.push_back({title});
-  columns.push_back({"memory per device", Align::kLeft});
+  const double capacity = document.stages.front().capacity_bytes;
+  const bool alike = std::all_of(document.stages.begin(), document.stages.end(),
+                                 [&](const PlanStage& s) { return s.capacity_bytes == capacity; });
+  columns.push_back({alike ? "memory of " + format_bytes(capacity) : "memory of available", Align::kLeft});
   TextTable table(columns);
   int number = 0;
   for (const PlanStage& stage : document.stages) {
@@ -62,12 +65,13 @@ std::string stage_table(const PlanDocument& document, const Problem& problem) {
     row.push_back(format_ms(stage.compute_ms));
     row.push_back(stage.transfer_ms > 0 ? format_ms(stage.transfer_ms) : "-");
     row.push_back(stage.allreduce_ms > 0 ? format_ms(stage.allreduce_ms) : "-");
-    row.push_back(format_bytes(stage.memory_bytes) + " of " + format_bytes(stage.capacity_bytes) + ", " +
+    row.push_back(format_bytes(stage.memory_bytes) + (alike ? "" : " of " + format_bytes(stage.capacity_bytes)) + ", " +
                   format_percent(stage.memory_bytes / stage.capacity_bytes));
     table.add_row(row);
   }
   return table.render("  ") +
-         "  compute and transfer per micro-batch (forward + backward; one way), all-reduce once per step\n";
+         "  compute and transfer per micro-batch (forward + backward; one way), all-reduce once per step; memory per "
+         "device\n";
 }
 
 std::string other_planners(const PlanDocument& document, bool all) {
@@ -101,12 +105,21 @@ std::string python_name(std::string layer) {
 
 std::string layer_split_text(const PlanDocument& document) {
   const LayerSplit& split = *document.layer_split;
-  std::string out = "Cut at whole layers: ";
-  out += split.cuts == document.plan.cuts ? "this very plan\n"
-                                          : format_ms(split.simulated_step_ms) + " simulated (" +
-                                                change(split.simulated_step_ms, document.simulated_step_ms) + "), V " +
-                                                format_ms(split.step_ms) + "\n";
-  if (!split.infeasible.empty()) out += "  but it does not fit: " + split.infeasible + "\n";
+  std::string out = "Cut at whole layers ";
+  if (split.cuts == document.plan.cuts && split.device_cuts == document.plan.device_cuts) {
+    out += "(this very plan)\n";
+  } else {
+    out += "(" + plural(static_cast<long long>(split.cuts.size()) + 1, "stage") +
+           "): " + format_ms(split.simulated_step_ms) + " simulated, " +
+           change(split.simulated_step_ms, document.simulated_step_ms) + "; V " + format_ms(split.step_ms) + "\n";
+    out += "  devices per stage: ";
+    int previous = 0;
+    for (const int cut : split.device_cuts) {
+      out += std::to_string(cut - previous) + ", ";
+      previous = cut;
+    }
+    out += std::to_string(document.num_devices - previous) + "\n";
+  }
   for (const auto& [stack, counts] : split.layers_per_stage) {
     out += "  layers of " + (stack.empty() ? "the stack" : stack) + " per stage: ";
     for (std::size_t s = 0; s < counts.size(); ++s) out += (s ? ", " : "") + std::to_string(counts[s]);
@@ -150,7 +163,7 @@ std::string report_text(const PlanDocument& document, const Problem& problem, co
   if (options.micro_batch_size > 0 && document.simulated_step_ms > 0) {
     const double samples = options.micro_batch_size * document.micro_batches;
     out += "             " + format_number(samples / document.simulated_step_ms * 1e3) + " samples/s in steps of " +
-           format_number(samples) + "\n";
+           format_count(std::llround(samples)) + "\n";
   }
   if (document.lower_bound_ms > 0) {
     out += "Lower bound  " + format_ms(document.lower_bound_ms) +
@@ -173,7 +186,11 @@ std::string report_text(const PlanDocument& document, const Problem& problem, co
   }
   const std::string others = other_planners(document, options.all_planners);
   if (!others.empty()) out += "\n" + others;
-  if (stages > 1) out += "\n" + (document.layer_split ? layer_split_text(document) : instruction_split_text(document));
+  if (document.layer_split) {
+    out += "\n" + layer_split_text(document);
+  } else if (stages > 1) {
+    out += "\n" + instruction_split_text(document);
+  }
   return out;
 }
 

@@ -220,9 +220,9 @@ std::string to_json_text(const PlanDocument& document) {
     layer_split = {{"split_before", split.split_before},
                    {"layers_per_stage", split.layers_per_stage},
                    {"cuts", split.cuts},
+                   {"device_cuts", split.device_cuts},
                    {"step_ms", split.step_ms},
-                   {"simulated_step_ms", split.simulated_step_ms},
-                   {"infeasible", or_null(split.infeasible)}};
+                   {"simulated_step_ms", split.simulated_step_ms}};
   }
   const bool bounded = document.lower_bound_ms > 0;
   const Json json = {{"schema", kSchemaPrefix + std::to_string(kVersion)},
@@ -333,7 +333,7 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
     out.cuts = split.integers("cuts", 1, document.num_instructions - 1);
     out.step_ms = split.number("step_ms");
     out.simulated_step_ms = split.number("simulated_step_ms");
-    out.infeasible = split.text_or_empty("infeasible");
+    out.device_cuts = split.integers("device_cuts", 1, document.num_devices - 1);
     const Json& stacks = split.at("layers_per_stage");
     const ObjectReader layers(stacks, split.where("layers_per_stage"));
     for (const auto& [stack, counts] : stacks.items())

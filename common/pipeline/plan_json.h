@@ -43,13 +43,12 @@ struct PlanLimitText {
   std::string text;
 };
 
-// The same plan with its cuts moved to the nearest starts of layers.
+// The best plan found whose cuts lie between whole layers, of the same schedule (its stage count may differ).
 struct LayerSplit {
   std::vector<std::string> split_before;                     // [S-1] the layer each later stage starts with
   std::map<std::string, std::vector<int>> layers_per_stage;  // numbered stack -> [S] layers of it in each stage
-  std::vector<int> cuts;                                     // [S-1]
+  std::vector<int> cuts, device_cuts;                        // [S-1]
   double step_ms = 0, simulated_step_ms = 0;
-  std::string infeasible;  // why this plan would not fit; empty when it does
 };
 
 struct PlanDocument {

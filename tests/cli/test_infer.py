@@ -132,7 +132,7 @@ class Infer(ProgramTest):
         result = run("automap-infer", FIXTURES / "bert48.hlo.gz", "--cluster", "config-c", "--micro-batches", "16")
         self.assertEqual(result.returncode, 0, result.stderr)
         for part in ("bert48 on config-c", "32 devices, 16 micro-batches per step", "encoder/layer/", "Step time", "Lower bound",
-                     "Limited by", "data-parallel", "layers of encoder/layer per stage", "SplitPoint.BEGINNING", "GiB of 16.0 GiB"):
+                     "Limited by", "data-parallel", "layers of encoder/layer per stage", "SplitPoint.BEGINNING", "memory of 16.0 GiB"):
             self.assertIn(part, result.stdout)
         counts = re.search(r"encoder/layer per stage: ([\d, ]+)", result.stdout).group(1)
         self.assertEqual(sum(map(int, counts.split(","))), 48)

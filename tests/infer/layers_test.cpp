@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "common/pipeline/cost.h"
+#include "common/pipeline/schedule.h"
 #include "infer/report.h"
 
 namespace automap::infer {
@@ -47,49 +51,64 @@ Profile stacked(int layers) {
   return profile;
 }
 
-TEST(Layers, CutsMoveToTheNearestWholeLayer) {
+TEST(Layers, TheBestPlanAtWholeLayersIsFound) {
   const Profile profile = stacked(6);
   const Problem problem(profile, pipeline::load_cluster("config-a"), {});
   Plan plan;
-  plan.cuts = {9, 17};  // inside h/1 (7..10, nearer to its end) and h/3 (15..18)
+  plan.cuts = {9, 17};  // inside h/1 and h/3
   plan.device_cuts = {4, 8};
-  const auto split = split_at_layers(problem, profile, plan);
+  const auto split = split_at_layers(problem, profile, plan, 3, 3);
   ASSERT_TRUE(split);
-  EXPECT_EQ(split->cuts, (std::vector<int>{10, 18}));
-  EXPECT_EQ(split->split_before, (std::vector<std::string>{"h/2", "h/4"}));
-  EXPECT_EQ(split->layers_per_stage.at("h"), (std::vector<int>{2, 2, 2}));
-  Plan whole = plan;
-  whole.cuts = {10, 18};
-  EXPECT_EQ(split->step_ms, value_ms(problem, whole));
-  EXPECT_EQ(split->infeasible, "");
+  // Every plan of three stages that cuts where a layer starts: 3, 7, 11, ... and the head at 27.
+  double best = 1e300;
+  for (int a = 2; a <= 26; a += 4) {
+    for (int b = a + 4; b <= 26; b += 4) {
+      for (int d = 1; d < 15; ++d) {
+        for (int e = d + 1; e < 16; ++e) {
+          Plan other = plan;
+          other.cuts = {a, b};
+          other.device_cuts = {d, e};
+          if (feasible(problem, other)) best = std::min(best, simulate_step_ms(problem, other));
+        }
+      }
+    }
+  }
+  EXPECT_NEAR(split->simulated_step_ms, best, 1e-9 * best);
+  ASSERT_EQ(split->cuts.size(), 2u);
+  for (std::size_t s = 0; s < 2; ++s) {
+    const int layer = (split->cuts[s] - 2) / 4;
+    EXPECT_EQ(split->cuts[s], 2 + 4 * layer);
+    EXPECT_EQ(split->split_before[s], layer == 6 ? "head" : "h/" + std::to_string(layer));
+  }
+  const std::vector<int>& counts = split->layers_per_stage.at("h");
+  EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), 0), 6);
+  EXPECT_EQ(counts[0], (split->cuts[0] - 2) / 4);
+  Plan found = plan;
+  found.cuts = split->cuts;
+  found.device_cuts = split->device_cuts;
+  EXPECT_EQ(split->step_ms, value_ms(problem, found));
 }
 
-TEST(Layers, TwoCutsInOneLayerTakeTwoBorders) {
+TEST(Layers, StageCountsAreKept) {
   const Profile profile = stacked(6);
   const Problem problem(profile, pipeline::load_cluster("config-a"), {});
   Plan plan;
-  plan.cuts = {24, 25, 26};  // the last border is before h/5 at 22: three cuts need three borders
+  plan.cuts = {24, 25, 26};  // late: fewer borders there than cuts
   plan.device_cuts = {4, 8, 12};
-  const auto split = split_at_layers(problem, profile, plan);
-  ASSERT_TRUE(split);
-  EXPECT_EQ(split->split_before, (std::vector<std::string>{"h/3", "h/4", "h/5"}));
+  EXPECT_EQ(split_at_layers(problem, profile, plan, 4, 4)->cuts.size(), 3u);
+  EXPECT_EQ(split_at_layers(problem, profile, Plan(), 1, 2)->cuts.size(), 1u);
+  EXPECT_FALSE(split_at_layers(problem, profile, Plan(), 1, 1));
+  EXPECT_FALSE(split_at_layers(problem, profile, plan, 9, 16));  // 7 borders
 }
 
-TEST(Layers, NothingToSayWithoutEnoughLayers) {
+TEST(Layers, NothingToSayWithoutNames) {
   Profile profile = stacked(2);
-  Plan plan;
-  plan.cuts = {3, 5, 7};
-  plan.device_cuts = {1, 2, 3};
-  {
-    const Problem problem(profile, pipeline::load_cluster("config-a"), {});
-    EXPECT_FALSE(split_at_layers(problem, profile, plan));
-    EXPECT_FALSE(split_at_layers(problem, profile, Plan()));
-  }
   profile.layer.clear();
   const Problem problem(profile, pipeline::load_cluster("config-a"), {});
+  Plan plan;
   plan.cuts = {3};
   plan.device_cuts = {8};
-  EXPECT_FALSE(split_at_layers(problem, profile, plan));
+  EXPECT_FALSE(split_at_layers(problem, profile, plan, 1, 16));
 }
 
 TEST(Layers, NumberedInstructionsAreNoStack) {
@@ -99,9 +118,9 @@ TEST(Layers, NumberedInstructionsAreNoStack) {
   Plan plan;
   plan.cuts = {7};
   plan.device_cuts = {8};
-  const auto split = split_at_layers(problem, profile, plan);
+  const auto split = split_at_layers(problem, profile, plan, 2, 2);
   ASSERT_TRUE(split);
-  EXPECT_EQ(split->cuts, plan.cuts);
+  EXPECT_LE(split->simulated_step_ms, simulate_step_ms(problem, plan) * (1 + 1e-12));
   EXPECT_TRUE(split->layers_per_stage.empty());
 }
 
@@ -119,14 +138,15 @@ TEST(Report, SaysWhatThePlanIs) {
   document.lower_bound_method = "exact over all cuts";
   document.alternatives = {{"uniform", 4, document.step_ms * 2, document.simulated_step_ms * 2, 0.1}};
   document.limits = {{"stage", 2, 1, 0.5, "stage 2 computes"}, {"all-reduce", 1, 0, 0.001, "a trifle"}};
-  document.layer_split = split_at_layers(problem, profile, plan);
+  document.layer_split = split_at_layers(problem, profile, plan, 2, 2);
   ReportOptions options;
   options.micro_batch_size = 2;
   const std::string text = report_text(document, problem, options);
   for (const char* expected :
        {"stacked on config-a: 2 pipeline stages on 16 devices, 16 micro-batches per step, schedule 1f1b",
         "embeddings .. h/1/mlp", "1-9", "8 (9-16, server 2)", "samples/s in steps of 32", "optimal",
-        "Limited by   stage 2 computes\n", "+100", "layers of h per stage: 2, 4", "\"h.2\": SplitPoint.BEGINNING"}) {
+        "Limited by   stage 2 computes\n", "+100", "Cut at whole layers (2 stages): ", "layers of h per stage: ",
+        ": SplitPoint.BEGINNING", "memory of 16.0 GiB"}) {
     EXPECT_NE(text.find(expected), std::string::npos) << expected << "\nin\n" << text;
   }
   EXPECT_EQ(text.find("a trifle"), std::string::npos);

@@ -49,6 +49,7 @@ PlanDocument small_document() {
   document.layer_split->split_before = {"h/1", "h/2"};
   document.layer_split->layers_per_stage = {{"h", {1, 1, 0}}};
   document.layer_split->cuts = {3, 4};
+  document.layer_split->device_cuts = {5, 8};
   document.warnings = {"a warning"};
   document.provenance = {{"version", "0.1.0"}, {"model_sha256", "00"}};
   return document;
