@@ -256,7 +256,7 @@ class Namer {
         ++deeper;
         if (is_number(path[shared + 1])) ++numbered;
       }
-      if (deeper * 2 < named || numbered * 4 > deeper || has_number(scope)) break;
+      if (deeper * 2 < named || numbered * 4 > deeper) break;
       common_.emplace_back(most->first);
     }
     // Numbers by what stands before them: Encoder_0 is no numbered scope when there is no Encoder_1.
