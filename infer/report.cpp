@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "common/base/text_table.h"
 
@@ -18,6 +19,7 @@ using Align = TextTable::Align;
 constexpr int kLayerWidth = 26;
 constexpr std::size_t kRunnersUp = 3;
 constexpr double kLimitWorthSaying = 0.005;
+constexpr int kStackWorthSaying = 4;
 
 std::string plural(long long count, const std::string& noun) {
   return format_count(count) + " " + noun + (count == 1 ? "" : noun.back() == 'h' ? "es" : "s");
@@ -121,6 +123,7 @@ std::string layer_split_text(const PlanDocument& document) {
     out += std::to_string(document.num_devices - previous) + "\n";
   }
   for (const auto& [stack, counts] : split.layers_per_stage) {
+    if (std::accumulate(counts.begin(), counts.end(), 0) < kStackWorthSaying) continue;
     out += "  layers of " + (stack.empty() ? "the stack" : stack) + " per stage: ";
     for (std::size_t s = 0; s < counts.size(); ++s) out += (s ? ", " : "") + std::to_string(counts[s]);
     out += "\n";
