@@ -59,8 +59,25 @@ class Orderer {
     find_origins();
     find_depths();
     depth_first();
-    move_up();
-    move_down();
+    // Each way of moving is a rule of thumb; what is kept is what keeps fewer bytes alive.
+    for (const bool up : {true, false}) {
+      const std::vector<NodeId> before = main_;
+      std::vector<NodeId> best = main_;
+      double least = total_alive();
+      for (const double crowding : {0.0, 1.0}) {
+        main_ = before;
+        if (up) {
+          move_up(crowding);
+        } else {
+          move_down(crowding);
+        }
+        const double total = total_alive();
+        if (total >= least) continue;
+        least = total;
+        best = main_;
+      }
+      main_ = std::move(best);
+    }
     place_all();
     return std::move(out_);
   }
@@ -75,7 +92,13 @@ class Orderer {
   // Of tuple-shaped units: what is read of them.
   double bytes(NodeId id) const {
     const Shape& shape = flow_.shape(id);
-    if (shape.is_array()) return static_cast<double>(shape.bytes);
+    if (shape.is_array()) {
+      const double own = static_cast<double>(shape.bytes);
+      if (!is_movement(flow_, id)) return own;
+      // A wider form is made again behind a cut.
+      const Shape& narrow = flow_.shape(flow_.operands(id)[0]);
+      return narrow.is_array() ? std::min(own, static_cast<double>(narrow.bytes)) : own;
+    }
     double total = 0;
     for (const NodeId user : flow_.users(id)) {
       if (is_projection(user) && is_forward(user)) total += static_cast<double>(flow_.shape(user).bytes);
@@ -191,9 +214,37 @@ class Orderer {
     }
   }
 
+  double total_alive() const {
+    std::vector<std::int32_t> place(n_, kNone), last(n_, kNone);
+    std::vector<NodeId> operands;
+    for (std::size_t p = 0; p < main_.size(); ++p) {
+      place[static_cast<std::size_t>(main_[p])] = static_cast<std::int32_t>(p);
+      flow_operands(main_[p], &operands);
+      for (const NodeId operand : operands) last[static_cast<std::size_t>(operand)] = static_cast<std::int32_t>(p);
+    }
+    const std::vector<double> live = alive(place, last);
+    double total = 0;
+    for (const double b : live) total += b;
+    return total;
+  }
+
+  // Bytes alive behind every place of the current order of main nodes.
+  std::vector<double> alive(const std::vector<std::int32_t>& place, const std::vector<std::int32_t>& last) const {
+    std::vector<double> out(main_.size() + 1, 0);
+    for (const NodeId id : main_) {
+      const auto i = static_cast<std::size_t>(id);
+      if (last[i] == kNone) continue;
+      out[static_cast<std::size_t>(place[i])] += bytes(id);
+      out[static_cast<std::size_t>(last[i])] -= bytes(id);
+    }
+    for (std::size_t p = 1; p < out.size(); ++p) out[p] += out[p - 1];
+    return out;
+  }
+
   // Side branches move up behind what they read when fewer bytes are alive then. A branch is a chain of nodes each read
   // by the next one only; it is judged by its slimmest point.
-  void move_up() {
+  // `crowding`: how much it counts that others are alive where a node moves to.
+  void move_up(double crowding) {
     const std::size_t m = main_.size();
     std::vector<std::int32_t> place(n_, kNone);  // original
     for (std::size_t p = 0; p < m; ++p) place[static_cast<std::size_t>(main_[p])] = static_cast<std::int32_t>(p);
@@ -210,6 +261,7 @@ class Orderer {
         only_user[o] = main_[p];
       }
     }
+    const std::vector<double> live = alive(place, last);
     std::vector<std::int32_t> anchor(n_, kNone);
     for (std::size_t p = 0; p < m; ++p) anchor[static_cast<std::size_t>(main_[p])] = static_cast<std::int32_t>(p);
     std::vector<NodeId> chain;
@@ -226,7 +278,9 @@ class Orderer {
       // How long the chain can be: every further node reads only the chain and what is ready.
       chain.assign(1, id);
       double freed = freed_by(operands, static_cast<std::int32_t>(p), ready, last, before_last);
-      double best_gain = gain(id, p, ready, freed);
+      // What else is alive where a node moves to, instead of where it was.
+      const double denser = crowding * (live[static_cast<std::size_t>(ready)] - live[p > 0 ? p - 1 : 0]);
+      double best_gain = gain(id, p, ready, freed) - denser;
       std::size_t best_length = 1;
       for (NodeId at = id; chain.size() < 24 && users[static_cast<std::size_t>(at)] == 1;) {
         const NodeId next = only_user[static_cast<std::size_t>(at)];
@@ -243,7 +297,8 @@ class Orderer {
         freed += freed_by(others, q, ready, last, before_last);
         chain.push_back(next);
         at = next;
-        const double g = gain(next, static_cast<std::size_t>(q), ready, freed);
+        const double g =
+            gain(next, static_cast<std::size_t>(q), ready, freed) - denser * static_cast<double>(chain.size());
         if (g >= best_gain) {
           best_gain = g;
           best_length = chain.size();
@@ -264,7 +319,7 @@ class Orderer {
 
   // The mirror image: what is made early and read late (a projection of the encoder's output for the decoder) moves
   // down before its first reader when fewer bytes are alive then, with the nodes before it that only it reads.
-  void move_down() {
+  void move_down(double crowding) {
     const std::size_t m = main_.size();
     std::vector<std::int32_t> place(n_, kNone), first(n_, kNone), last(n_, kNone), users(n_, 0);
     std::vector<NodeId> operands;
@@ -278,6 +333,7 @@ class Orderer {
         ++users[o];
       }
     }
+    const std::vector<double> live = alive(place, last);
     // anchor: the place it stands before; its own place when it stays.
     std::vector<std::int32_t> anchor(n_, kNone);
     std::vector<NodeId> chain, next;
@@ -301,6 +357,7 @@ class Orderer {
       if (to <= static_cast<std::int32_t>(p) + 1 || to == std::numeric_limits<std::int32_t>::max()) continue;
       chain.assign(1, id);
       double gained = bytes(id) * static_cast<double>(to - static_cast<std::int32_t>(p));
+      const double denser = crowding * (live[static_cast<std::size_t>(to - 1)] - bytes(id) - (p > 0 ? live[p - 1] : 0));
       double best = 0;
       std::size_t best_length = 0;
       while (chain.size() < 24) {
@@ -316,7 +373,7 @@ class Orderer {
           kept += bytes(operand) * static_cast<double>(to - at);
           if (users[o] == 1 && before == kNone) before = operand;
         }
-        const double g = gained - kept;
+        const double g = gained - kept - denser * static_cast<double>(chain.size());
         if (g > best) {
           best = g;
           best_length = chain.size();
