@@ -23,6 +23,16 @@ CSV = "name,c_ms,a_bytes,w_bytes,stash_bytes\na,1.5,100,8,50\nb,2.5,200,0,60\nc,
 CLUSTER = json.dumps({"schema": "automap.cluster/1", "name": "pair", "servers": [
     {"count": 2, "devices": 4, "intra_gbytes_per_s": 130, "inter_gbytes_per_s": 3.125, "device": "v100-16gb"}]})
 
+STAGE = {"first_name": None, "last_name": None, "first_layer": "h/0", "last_layer": "h/1", "devices": 4, "compute_ms": 2.0,
+         "transfer_ms": 0.5, "allreduce_ms": 0.25, "memory_bytes": 1e9}
+PLAN = {
+    "schema": "automap.plan/1", "kind": "pipeline", "model": "mine", "cluster": "pair", "micro_batches": 4,
+    "instructions": 10, "devices": 8, "schedule": "1f1b", "cuts": [6], "device_cuts": [4], "grid_cuts": [77],
+    "in_flight": [2, 1], "step_ms": 11.0, "simulated_step_ms": 11.5, "lower_bound_ms": 10.0, "gap": 0.1,
+    "lower_bound_method": "exact", "planner": "exact", "planning_ms": 3.0, "alternatives": [], "provenance": {},
+    "stages": [{**STAGE, "first_instruction": 1, "last_instruction": 6, "first_device": 1},
+               {**STAGE, "first_instruction": 7, "last_instruction": 10, "first_device": 5, "transfer_ms": 0}]}
+
 
 def run(*arguments, stdin=None):
     return subprocess.run([PROGRAM, *map(str, arguments)], input=stdin, capture_output=True, timeout=120, cwd=SOURCE)
@@ -122,6 +132,17 @@ class Inspect(unittest.TestCase):
         d = self.document(self.file("c.json", CLUSTER))
         self.assertEqual((d["name"], d["servers"], d["devices"], d["memory_gib"]), ("pair", 2, 8, 128))
         self.assertIn(b"8 devices in 2 servers", run(self.file("c.json", CLUSTER)).stdout)
+
+    def test_plans(self):
+        path = self.file("plan.json", json.dumps(PLAN))
+        d = self.document(path)
+        self.assertEqual((d["kind"], d["stages"], d["cuts"], d["device_cuts"]), ("plan", 2, [6], [4]))
+        self.assertEqual((d["step_ms"], d["simulated_step_ms"], d["lower_bound_ms"]), (11, 11.5, 10))
+        self.assertAlmostEqual(d["gap"], 0.1)
+        out = run(path).stdout.decode()
+        for word in ("pipeline plan with 2 stages", "h/0", "7-10", "5-8", "10.0 %"):
+            self.assertIn(word, out)
+        self.assertIn("contradicts", self.error(self.file("bad.json", json.dumps({**PLAN, "cuts": [5]}))))
 
     def test_devices(self):
         d = self.document(self.file("d.json", json.dumps({
