@@ -1,0 +1,156 @@
+"""automap-profile: the JSON against its schema and the fixtures' manifest, profile files, --variables, errors."""
+
+import csv
+import json
+import tempfile
+import unittest
+from pathlib import Path
+
+from programs import FIXTURES, SOURCE, run
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+SCHEMA = json.loads((SOURCE / "docs/formats/profile-json.schema.json").read_text())
+MANIFEST = {m["name"]: m for m in json.loads((SOURCE / "fixtures/MANIFEST.json").read_text())["models"]}
+
+
+class Profile(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def document(self, *arguments, stdin=None):
+        result = run("automap-profile", *arguments, "--json", stdin=stdin)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        document = json.loads(result.stdout)
+        if jsonschema is not None:
+            jsonschema.Draft202012Validator(SCHEMA).validate(document)
+        return document
+
+    def error(self, *arguments, code, stdin=None):
+        result = run("automap-profile", *arguments, stdin=stdin)
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(result.stdout, "")
+        return result.stderr
+
+    def test_the_schema_is_one_and_refuses(self):
+        if jsonschema is None:
+            self.skipTest("python3-jsonschema is not installed: documents are not checked against their schema")
+        jsonschema.Draft202012Validator.check_schema(SCHEMA)
+        document = self.document(FIXTURES / "tiny_mlp.hlo")
+        for damage in ({"split": "guess"}, {"instructions": 1}, {"totals": {}}, {"surprise": 1}, {"forward_fraction": 2}):
+            with self.assertRaises(jsonschema.ValidationError):
+                jsonschema.Draft202012Validator(SCHEMA).validate({**document, **damage})
+
+    def test_fixtures(self):
+        for name in ("tiny_mlp", "vgg19", "transformer_scan", "gpt2_forward"):
+            with self.subTest(name):
+                record = MANIFEST[name]
+                document = self.document(SOURCE / "fixtures" / record["forms"]["text"]["file"])
+                self.assertEqual(document["model"], name)
+                self.assertLess(abs(document["total_flops"] / record["flops"] - 1), 0.01)
+                self.assertLessEqual(document["forward_flops"], document["total_flops"])
+                self.assertEqual(document["training"], record["kind"] == "train")
+                if document["training"]:
+                    self.assertEqual(len(document["trainable_variables"]), record["trainable_variables"])
+                    self.assertEqual(sum(v["bytes"] for v in document["trainable_variables"]), record["trainable_bytes"])
+                    self.assertEqual(document["totals"]["w_bytes"], record["trainable_bytes"])
+                    self.assertEqual(document["loss"], record["loss_output"])
+                    self.assertEqual(document["split"], "metadata")
+                    self.assertEqual(document["micro_batch_size"], record["micro_batch"])
+                else:
+                    self.assertEqual(document["forward_fraction"], 1)
+                times = document["times_ms"]
+                self.assertAlmostEqual(document["totals"]["c_ms"], times["forward"] + times["backward"],
+                                       delta=1e-9 * document["totals"]["c_ms"])
+                self.assertEqual(document["layers"][-1]["last_instruction"], document["instructions"])
+                self.assertAlmostEqual(sum(layer["c_ms"] for layer in document["layers"]), document["totals"]["c_ms"],
+                                       delta=1e-9 * document["totals"]["c_ms"])
+
+    def test_every_form_gives_the_same_profile(self):
+        text = self.document(FIXTURES / "tiny_mlp.stripped.hlo")
+        self.assertEqual(text["split"], "dataflow")
+        for form in ("tiny_mlp.pb.gz", "tiny_mlp.json.gz"):
+            other = self.document(FIXTURES / form)
+            for key in ("instructions", "forward_flops", "forward_fraction", "totals", "loss"):
+                self.assertEqual(other[key], text[key], (form, key))
+        piped = self.document("-", stdin=(FIXTURES / "tiny_mlp.hlo").read_bytes())
+        self.assertEqual(piped["totals"], text["totals"])
+
+    def test_profile_files(self):
+        document = self.document(FIXTURES / "vgg19.hlo.gz", "-o", self.folder / "p.csv")
+        with open(self.folder / "p.csv", newline="") as file:
+            rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+        self.assertEqual(len(rows), document["instructions"])
+        for column in ("c_ms", "w_bytes", "stash_bytes"):
+            total = document["totals"][column]
+            self.assertAlmostEqual(sum(float(row[column]) for row in rows), total, delta=1e-9 * total)
+        self.assertEqual(float(rows[-1]["a_bytes"]), 0)
+        result = run("automap-profile", FIXTURES / "vgg19.hlo.gz", "-o", self.folder / "p.h5")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("block3_conv2", result.stdout)
+        again = run("automap-profile", FIXTURES / "vgg19.hlo.gz", "-o", "-")
+        self.assertEqual(again.stdout, (self.folder / "p.csv").read_text())
+        try:
+            import h5py
+        except ImportError:
+            self.skipTest("python3-h5py is not installed: the HDF5 profile is not opened from Python")
+        with h5py.File(self.folder / "p.h5") as file:
+            self.assertEqual(list(file["c_ms"]), [float(row["c_ms"]) for row in rows])
+            self.assertEqual(file.attrs["forward_fraction"], document["forward_fraction"])
+
+    def test_a_profile_is_refused(self):
+        run("automap-profile", FIXTURES / "tiny_mlp.hlo", "-o", self.folder / "p.csv")
+        self.assertIn("this is a profile already", self.error(self.folder / "p.csv", code=3))
+
+    def test_variables(self):
+        module = FIXTURES / "tiny_mlp.hlo"
+        found = self.document(module)
+        listed = self.folder / "vars.txt"
+        listed.write_text("# the kernels\n1 first kernel\n" + found["trainable_variables"][3]["parameter"] + "\n")
+        document = self.document(module, "--variables", listed)
+        self.assertEqual([v["number"] for v in document["trainable_variables"]], [1, 3])
+        self.assertEqual(document["trainable_variables"][0]["name"], "first kernel")
+        self.assertEqual(document["forward_flops"], found["forward_flops"])
+        (self.folder / "found.json").write_text(json.dumps(found))
+        again = self.document(module, "--variables", self.folder / "found.json")
+        self.assertEqual(again["totals"], found["totals"])
+        listed.write_text("1\n\nparams['dense_1']['kernal']\n")
+        message = self.error(module, "--variables", listed, code=3)
+        self.assertIn("vars.txt:3: the module has no parameter", message)
+        self.assertIn("did you mean", message)
+        listed.write_text("# nothing\n")
+        self.assertIn("no variable at all", self.error(module, "--variables", listed, code=3))
+        self.assertIn("vars.none", self.error(module, "--variables", self.folder / "vars.none", code=3))
+
+    def test_devices(self):
+        slow = self.document(FIXTURES / "tiny_mlp.hlo", "--device", "v100-16gb")
+        fast = self.document(FIXTURES / "tiny_mlp.hlo", "--device", "h100")
+        self.assertLess(fast["totals"]["c_ms"], slow["totals"]["c_ms"])
+        self.assertEqual(fast["totals"]["w_bytes"], slow["totals"]["w_bytes"])
+        self.assertIn("v100-16gb", self.error(FIXTURES / "tiny_mlp.hlo", "--device", "v1000", code=2))
+
+    def test_errors(self):
+        self.error(code=2)
+        self.error(self.folder / "none.hlo", code=3)
+        self.error(self.folder, code=3)
+        empty = self.folder / "empty.hlo"
+        empty.write_text("")
+        self.error(empty, code=3)
+        constant = "HloModule m\nENTRY e {\n  p = f32[2] parameter(0)\n  c = f32[] constant(1)\n  ROOT r = f32[2] broadcast(c), dimensions={}\n}\n"
+        self.assertIn("at least 2", self.error("-", stdin=constant, code=3))
+        self.error(FIXTURES / "tiny_mlp.hlo", "-o", self.folder / "p.xlsx", code=2)
+        self.error(FIXTURES / "tiny_mlp.hlo", "-o", self.folder / "no" / "p.csv", code=3)
+        both = run("automap-profile", FIXTURES / "tiny_mlp.hlo", "-o", "-", "--json")
+        self.assertEqual(both.returncode, 2)
+        self.assertIn("both want standard output", json.loads(both.stdout)["error"]["message"])
+        document = json.loads(run("automap-profile", empty, "--json").stdout)
+        self.assertEqual(document["error"]["kind"], "data")
+
+
+if __name__ == "__main__":
+    unittest.main()
