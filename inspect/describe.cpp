@@ -95,16 +95,6 @@ const char* form_key(io::ProfileForm form) {
   return "";
 }
 
-const char* form_for_people(graph::HloForm form) {
-  switch (form) {
-    case graph::HloForm::kText: return "HLO text";
-    case graph::HloForm::kProtoJson: return "HLO as protobuf JSON";
-    case graph::HloForm::kAstJson: return "HLO as AST-dump JSON";
-    case graph::HloForm::kProtoBinary: return "HLO as binary protobuf";
-  }
-  return "HLO";
-}
-
 struct LayerRow {
   std::string name;
   std::int64_t instructions = 0;
@@ -224,7 +214,7 @@ Description describe_hlo(Description out, std::string bytes, const std::string& 
   if (others > 0) {
     opcode_table.add_row({std::to_string(sorted.size() - kShownOpcodes) + " others", format_count(others)});
   }
-  out.text = title(source, form_for_people(form)) + facts.render() + "\n" + opcode_table.render("  ");
+  out.text = title(source, graph::form_for_people(form)) + facts.render() + "\n" + opcode_table.render("  ");
   if (layers.size() > 1) {
     TextTable layer_table({{"layer", Align::kLeft}, {"forward instructions"}});
     for (std::size_t k = 0; k < std::min(layers.size(), kShownLayers); ++k) {

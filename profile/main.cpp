@@ -16,16 +16,6 @@ namespace {
 
 using namespace automap;
 
-const char* form_for_people(graph::HloForm form) {
-  switch (form) {
-    case graph::HloForm::kText: return "HLO text";
-    case graph::HloForm::kProtoJson: return "HLO as protobuf JSON";
-    case graph::HloForm::kAstJson: return "HLO as AST-dump JSON";
-    case graph::HloForm::kProtoBinary: return "HLO as binary protobuf";
-  }
-  return "HLO";
-}
-
 int profile_main(int argc, char** argv) {
   std::string input, output;
   profile::ProfileRequest request;
@@ -71,7 +61,7 @@ int profile_main(int argc, char** argv) {
   module.graph = graph::read_hlo_as(module.form, std::move(bytes), source);
   const profile::ModelProfile result = profile::profile_module(module, source, request);
   if (!output.empty()) io::save_profile(output, result.profile);
-  const std::string form = form_for_people(module.form);
+  const std::string form = graph::form_for_people(module.form);
   if (json) {
     print(profile::report_json(result, form));
   } else if (output != "-") {

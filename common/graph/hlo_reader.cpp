@@ -10,6 +10,7 @@
 #include "common/graph/hlo_json.h"
 #include "common/graph/hlo_proto.h"
 #include "common/graph/hlo_text.h"
+#include "common/graph/hlo_text_proto.h"
 #include "common/graph/json_cursor.h"
 #include "common/graph/proto_graph.h"
 #include "common/graph/scan.h"
@@ -119,8 +120,20 @@ const char* to_string(HloForm form) {
     case HloForm::kProtoJson: return "proto-json";
     case HloForm::kAstJson: return "ast-json";
     case HloForm::kProtoBinary: return "proto";
+    case HloForm::kProtoText: return "proto-text";
   }
   return "";
+}
+
+const char* form_for_people(HloForm form) {
+  switch (form) {
+    case HloForm::kText: return "HLO text";
+    case HloForm::kProtoJson: return "HLO as protobuf JSON";
+    case HloForm::kAstJson: return "HLO as AST-dump JSON";
+    case HloForm::kProtoBinary: return "HLO as binary protobuf";
+    case HloForm::kProtoText: return "HLO as protobuf text";
+  }
+  return "HLO";
 }
 
 HloForm detect_hlo_form(std::string_view bytes, const std::string& source) {
@@ -156,11 +169,7 @@ HloForm detect_hlo_form(std::string_view bytes, const std::string& source) {
                     ": this is a JSON array, expected the object of an HloProto",
                 kFormsHint);
   }
-  if (is_text_protobuf(code)) {
-    throw Error(ErrorKind::kData, source + ": this is a protobuf in its text format, which is not read",
-                "in an XLA checkout: protoc --encode=xla.HloProto xla/service/hlo.proto < FILE > module.pb "
-                "(xla.HloModuleProto when it starts with name:)");
-  }
+  if (is_text_protobuf(code)) return HloForm::kProtoText;
   if (code.empty())
     throw Error(ErrorKind::kData, source + ": the file holds nothing but blanks and comments", kFormsHint);
   if (bytes.find('{') == std::string_view::npos) {
@@ -179,6 +188,11 @@ Graph read_hlo_as(HloForm form, std::string bytes, const std::string& source) {
       std::vector<std::string> unknown_types;
       proto::HloModuleProto module = proto::decode_json(bytes, source, &strings, &unknown_types);
       return proto::build_graph(std::move(module), source, unknown_types);
+    }
+    case HloForm::kProtoText: {
+      proto::Strings strings;
+      proto::HloModuleProto module = proto::decode_text_proto(bytes, source, &strings);
+      return proto::build_graph(std::move(module), source, {});
     }
     case HloForm::kProtoBinary: return proto::build_graph(proto::decode_binary(bytes, source), source, {});
   }
