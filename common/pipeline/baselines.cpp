@@ -79,53 +79,6 @@ class Shares {
   std::vector<int> in_flight_;
 };
 
-// Cuts with every stage long enough and within `limit` whose transfers sum to the least; nullopt: none.
-// dp[s][p] = the least transfer time behind stage s when it begins at p; windows [low, high] of the next cut move right
-// with p, so each stage is one sweep with a monotone queue.
-std::optional<std::vector<int>> narrowest_cuts(const Shares& shares, double limit) {
-  const int n = shares.problem().num_instructions();
-  const int stages = shares.stages();
-  const std::size_t points = at(n) + 1;
-  std::vector<double> behind(points, kInfinity), here(points);
-  behind.back() = 0;  // after the last stage
-  std::vector<std::vector<int>> choice(at(stages), std::vector<int>(points, -1));
-  std::vector<double> entry(points);
-  std::vector<int> queue(points);
-  for (int s = stages - 1; s >= 0; --s) {
-    for (int p = 0; p <= n; ++p) {
-      entry[at(p)] = behind[at(p)] + (s + 1 < stages && behind[at(p)] < kInfinity ? shares.transfer_ms(s, p) : 0);
-    }
-    std::fill(here.begin(), here.end(), kInfinity);
-    std::size_t head = 0, tail = 0;
-    int low = 0, high = 0;  // next to be dropped from, next to be put into the queue
-    const int first = s == 0 ? 0 : s, last = s == 0 ? 0 : n - 1;
-    for (int p = first; p <= last; ++p) {
-      low = std::max(low, p + 1);
-      while (low <= n && !shares.long_enough(p, low)) ++low;
-      if (low > n) break;
-      high = std::max(high, p + 1);
-      while (high <= n && shares.short_enough(s, p, high, limit)) {
-        if (entry[at(high)] < kInfinity) {
-          while (tail > head && entry[at(queue[tail - 1])] >= entry[at(high)]) --tail;
-          queue[tail++] = high;
-        }
-        ++high;
-      }
-      while (head < tail && queue[head] < low) ++head;
-      if (head < tail) {
-        here[at(p)] = entry[at(queue[head])];
-        choice[at(s)][at(p)] = queue[head];
-      }
-    }
-    behind.swap(here);
-  }
-  if (!(behind[0] < kInfinity)) return std::nullopt;
-  std::vector<int> cuts;
-  int p = 0;
-  for (int s = 0; s + 1 < stages; ++s) cuts.push_back(p = choice[at(s)][at(p)]);
-  return cuts;
-}
-
 double largest_cost(const Shares& shares, const std::vector<int>& cuts) {
   double largest = 0;
   int p0 = 0;
@@ -137,42 +90,112 @@ double largest_cost(const Shares& shares, const std::vector<int>& cuts) {
   return largest;
 }
 
-// The furthest every stage can reach within `limit`, ignoring that stages must be long enough: if that does not cover
-// the model, nothing does. Cheap: S binary searches.
-bool covers(const Shares& shares, double limit) {
-  const int n = shares.problem().num_instructions();
-  int p = 0;
-  for (int s = 0; s < shares.stages() && p < n; ++s) {
-    int reached = p, beyond = n + 1;
-    while (beyond - reached > 1) {
-      const int middle = reached + (beyond - reached) / 2;
-      (shares.short_enough(s, p, middle, limit) ? reached : beyond) = middle;
-    }
-    p = reached;
+// The furthest end of stage s when it begins at p0, and the earliest begin when it ends at p1; p0 and p1 when nothing
+// fits.
+int furthest_end(const Shares& shares, int s, int p0, double limit) {
+  int reached = p0, beyond = shares.problem().num_instructions() + 1;
+  while (beyond - reached > 1) {
+    const int middle = reached + (beyond - reached) / 2;
+    (shares.short_enough(s, p0, middle, limit) ? reached : beyond) = middle;
   }
-  return p >= n;
+  return reached;
+}
+int earliest_begin(const Shares& shares, int s, int p1, double limit) {
+  int reached = p1, beyond = -1;
+  while (reached - beyond > 1) {
+    const int middle = beyond + (reached - beyond) / 2;
+    (shares.short_enough(s, middle, p1, limit) ? reached : beyond) = middle;
+  }
+  return reached;
+}
+
+// Whether stages within `limit` can cover the model when they need not be long enough: if not, nothing does. Cheap: S
+// binary searches.
+bool covers(const Shares& shares, double limit) {
+  int p = 0;
+  for (int s = 0; s < shares.stages(); ++s) p = furthest_end(shares, s, p, limit);
+  return p == shares.problem().num_instructions();
+}
+
+// Cuts with every stage long enough and within `limit` whose transfers sum to the least; nullopt: none.
+// here[p] = the least transfer time behind stage s when it begins at p. Stage s can only begin between what the stages
+// behind it must cover and what those before it can reach, and the ends [low, high] it may have move right with its
+// begin, so each stage is one sweep over a window with a monotone queue.
+std::optional<std::vector<int>> narrowest_cuts(const Shares& shares, double limit) {
+  const int n = shares.problem().num_instructions();
+  const int stages = shares.stages();
+  std::vector<int> first(at(stages) + 1), last(at(stages) + 1);  // window of the begin of stage s; S: the end of all
+  first.back() = last.back() = n;
+  for (int s = stages - 1; s >= 0; --s) {
+    first[at(s)] = std::max(s, earliest_begin(shares, s, first[at(s + 1)], limit));
+  }
+  if (first[0] > 0) return std::nullopt;
+  last[0] = 0;
+  for (int s = 1; s < stages; ++s) {
+    last[at(s)] = std::min(n - (stages - s), furthest_end(shares, s - 1, last[at(s - 1)], limit));
+    if (last[at(s)] < first[at(s)]) return std::nullopt;
+  }
+  std::vector<double> behind = {0}, here;
+  std::vector<std::vector<int>> choice(at(stages));
+  std::vector<int> queue;
+  for (int s = stages - 1; s >= 0; --s) {
+    const int begin = first[at(s + 1)], end = last[at(s + 1)];
+    if (s + 1 < stages) {
+      for (int p = begin; p <= end; ++p) {
+        double& entry = behind[at(p - begin)];
+        if (entry < kInfinity) entry += shares.transfer_ms(s, p);
+      }
+    }
+    here.assign(at(last[at(s)] - first[at(s)] + 1), kInfinity);
+    choice[at(s)].assign(here.size(), -1);
+    queue.assign(behind.size(), 0);
+    std::size_t head = 0, tail = 0;
+    int low = begin, high = begin;  // the next ends to be dropped and to be put into the queue
+    for (int p = first[at(s)]; p <= last[at(s)]; ++p) {
+      while (low <= end && !shares.long_enough(p, low)) ++low;
+      if (low > end) break;
+      high = std::max(high, p + 1);
+      while (high <= end && shares.short_enough(s, p, high, limit)) {
+        const double entry = behind[at(high - begin)];
+        if (entry < kInfinity) {
+          while (tail > head && behind[at(queue[tail - 1] - begin)] >= entry) --tail;
+          queue[tail++] = high;
+        }
+        ++high;
+      }
+      while (head < tail && queue[head] < low) ++head;
+      if (head < tail) {
+        here[at(p - first[at(s)])] = behind[at(queue[head] - begin)];
+        choice[at(s)][at(p - first[at(s)])] = queue[head];
+      }
+    }
+    behind.swap(here);
+  }
+  if (!(behind.front() < kInfinity)) return std::nullopt;
+  std::vector<int> cuts;
+  int p = 0;
+  for (int s = 0; s + 1 < stages; ++s) cuts.push_back(p = choice[at(s)][at(p - first[at(s)])]);
+  return cuts;
 }
 
 // The least T such that cuts with every stage cost <= T exist (to 1e-9), or infinity.
 double least_largest_cost(const Shares& shares) {
-  std::optional<std::vector<int>> cuts = narrowest_cuts(shares, kInfinity);
+  if (!covers(shares, kInfinity)) return kInfinity;  // memory
+  // The relaxation without lower limits on the stages, by greedy covers: a lower bound that is mostly tight.
+  double too_low = 0, relaxed = 0;
+  for (int s = 0; s < shares.stages(); ++s) {
+    relaxed = std::max(relaxed, shares.cost(s, 0, shares.problem().num_instructions()));
+  }
+  while (relaxed - too_low > 1e-10 * relaxed) {
+    const double middle = too_low + (relaxed - too_low) / 2;
+    (covers(shares, middle) ? relaxed : too_low) = middle;
+  }
+  std::optional<std::vector<int>> cuts = narrowest_cuts(shares, relaxed * (1 + 1e-12));
+  if (cuts) return largest_cost(shares, *cuts);
+  cuts = narrowest_cuts(shares, kInfinity);
   if (!cuts) return kInfinity;
   double reached = largest_cost(shares, *cuts);  // always attained by some cuts
-  // First the relaxation without lower limits on the stages, by cheap greedy covers: a lower bound that is mostly
-  // tight.
-  double too_low = 0;
-  {
-    double high = reached;
-    while (high - too_low > 1e-10 * reached) {
-      const double middle = too_low + (high - too_low) / 2;
-      (covers(shares, middle) ? high : too_low) = middle;
-    }
-    if (high < reached) {
-      cuts = narrowest_cuts(shares, high * (1 + 1e-12));
-      if (cuts) return largest_cost(shares, *cuts);
-      too_low = high;
-    }
-  }
+  too_low = relaxed;
   while (reached - too_low > 1e-9 * reached) {
     const double middle = too_low + (reached - too_low) / 2;
     cuts = narrowest_cuts(shares, middle);
@@ -688,8 +711,9 @@ class LocalSearch {
   double best_ms() const { return best_ms_; }
   const Plan& best() const { return best_; }
 
-  // Judges a feasible plan without spending effort on it.
+  // Judges a feasible plan; one evaluation.
   void start(const Plan& plan) {
+    --left_;
     best_ = plan;
     best_ms_ = length_ms(problem_, plan, objective_);
   }

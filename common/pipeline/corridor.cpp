@@ -86,11 +86,12 @@ Plan refine_on_pivots(const Problem& problem, Plan plan, const std::vector<int>&
 
 }  // namespace internal
 
-Plan refine_in_corridor(const Problem& problem, Plan plan, int pivot_radius, int device_radius) {
+Plan refine_in_corridor(const Problem& problem, Plan plan, int pivot_radius, int device_radius, double time_limit_s,
+                        const std::function<bool()>& cancelled) {
   if (!feasible(problem, plan)) return plan;
-  internal::Stop never(internal::kInfinity, nullptr);
+  internal::Stop stop(time_limit_s, cancelled);
   return internal::refine(problem, std::move(plan), internal::Pivots(nullptr, problem.num_instructions() - 1),
-                          pivot_radius, device_radius, never);
+                          pivot_radius, device_radius, stop);
 }
 
 }  // namespace automap::pipeline
