@@ -47,9 +47,16 @@ constexpr int kExploreEvaluations = 20000;
 constexpr double kRefineWithin = 1.5;
 // Plans of one stage count that get a corridor.
 constexpr int kMostRefined = 4;
-// Parts of the time limit after which the exact solver and the polishing stop to leave time for what follows.
-constexpr double kExactUntil = 0.55;
-constexpr double kPolishUntil = 0.75;
+// The parts of the time limit after which `auto` goes on to the next planner, so that every one gets its turn. A
+// planner asked for alone has (with the polishing, if any) all of the time but what the bound needs.
+constexpr double kBalancedUntil = 0.25;
+constexpr double kBoundUntil = 0.35;
+constexpr double kLocalSearchUntil = 0.45;
+constexpr double kExactUntil = 0.65;
+constexpr double kPolishUntil = 0.8;
+constexpr double kAloneUntil = 0.8;
+// Time to look for what is missing when nothing fits, s.
+constexpr double kExplainSeconds = 0.5;
 
 // The order planners run in.
 constexpr PlannerKind kCheapFirst[] = {PlannerKind::kDataParallel, PlannerKind::kUniform,     PlannerKind::kBalanced,
@@ -125,7 +132,7 @@ class Planning {
       result.alternatives.push_back({to_string(planner), candidate.plan.num_stages(), candidate.value_ms,
                                      candidate.simulated_ms, spent_ms_[planner], candidate.plan});
     }
-    result.cut_by_time = cut_ || cut_by_limit_;
+    result.cut_by_time = cut_;
     result.planning_ms = ms_since(start_);
     return result;
   }
@@ -161,9 +168,20 @@ class Planning {
     }
   }
 
-  bool out_of_time() {
-    if (deadline_.reached()) cut_ = true;
-    return cut_;
+  // The end of a planner's turn.
+  Deadline turn_of(PlannerKind planner) const {
+    double part = kAloneUntil;
+    if (request_.planner == PlannerKind::kAuto || planner != request_.planner) {
+      switch (planner) {
+        case PlannerKind::kBound: part = kBoundUntil; break;
+        case PlannerKind::kLocalSearch: part = kLocalSearchUntil; break;
+        case PlannerKind::kExact: part = kExactUntil; break;
+        default: part = kBalancedUntil;
+      }
+      // The others of --all-planners come after the one asked for.
+      if (request_.planner != PlannerKind::kAuto) part = kAloneUntil;
+    }
+    return Deadline::after(seconds_until(part), request_.cancelled);
   }
 
   // Seconds until `part` of the time limit is over.
@@ -214,12 +232,18 @@ class Planning {
   }
 
   void propose(PlannerKind planner) {
-    // The first planner always runs, so that there is a plan however short the time.
-    if (!best_of_.empty() && out_of_time()) return;
     const Deadline::Clock::time_point begin = Deadline::Clock::now();
+    const Deadline turn = turn_of(planner);
+    // While there is no plan at all, one is looked for however short the time.
+    const auto over = [&] {
+      if (best_of_.empty() || !turn.reached()) return false;
+      cut_ = true;
+      return true;
+    };
     for (Schedule schedule : request_.schedules) {
+      if (over()) break;
       if (planner == PlannerKind::kExact) {
-        propose_exact(schedule);
+        propose_exact(schedule, turn);
         continue;
       }
       if (planner == PlannerKind::kDataParallel) {
@@ -227,18 +251,17 @@ class Planning {
         break;  // one stage is the same under every schedule
       }
       std::vector<Plan> found;
-      for (int stages = first_stages_; stages <= last_stages_; ++stages) {
-        if (!best_of_.empty() && out_of_time()) break;
-        const std::optional<Plan> plan = propose_one(planner, stages, schedule);
+      for (int stages = first_stages_; stages <= last_stages_ && !over(); ++stages) {
+        const std::optional<Plan> plan = propose_one(planner, stages, schedule, turn);
         add(plan, planner);
         if (plan) found.push_back(*plan);
       }
-      if (planner == PlannerKind::kBound && request_.refine) refine(found, planner);
+      if (planner == PlannerKind::kBound && request_.refine) refine(found, planner, turn);
     }
     spent_ms_[planner] += ms_since(begin);
   }
 
-  std::optional<Plan> propose_one(PlannerKind planner, int stages, Schedule schedule) {
+  std::optional<Plan> propose_one(PlannerKind planner, int stages, Schedule schedule, const Deadline& turn) {
     switch (planner) {
       case PlannerKind::kUniform: return pipeline::uniform_plan(problem_, stages, schedule);
       case PlannerKind::kBalanced: return pipeline::balanced_plan(problem_, stages, schedule, objective_);
@@ -248,7 +271,7 @@ class Planning {
         options.schedule = schedule;
         options.beam_width = request_.beam;
         options.pivots = pivots_;
-        options.deadline = deadline_;
+        options.deadline = turn;
         return pipeline::bound_plan(problem_, options);
       }
       case PlannerKind::kLocalSearch: {
@@ -257,7 +280,7 @@ class Planning {
         options.schedule = schedule;
         options.objective = objective_;
         options.max_evaluations = kLocalSearchEvaluations;
-        options.deadline = deadline_;
+        options.deadline = turn;
         return pipeline::local_search_plan(problem_, options);
       }
       default: break;
@@ -266,7 +289,7 @@ class Planning {
     return std::nullopt;
   }
 
-  void propose_exact(Schedule schedule) {
+  void propose_exact(Schedule schedule, const Deadline& turn) {
     ExactOptions options;
     options.min_stages = first_stages_;
     options.max_stages = last_stages_;
@@ -276,9 +299,9 @@ class Planning {
     options.cancelled = request_.cancelled;
     // Each schedule its share of what is left.
     const auto position = std::find(request_.schedules.begin(), request_.schedules.end(), schedule);
-    options.time_limit_s = seconds_until(kExactUntil) / static_cast<double>(request_.schedules.end() - position);
+    options.time_limit_s = turn.seconds_left() / static_cast<double>(request_.schedules.end() - position);
     const ExactResult solved = pipeline::solve_exact(problem_, options);
-    if (!solved.proven()) cut_by_limit_ = true;
+    if (!solved.proven()) cut_ = true;
     std::vector<Plan> found;
     for (const ExactStageResult& stage : solved.by_stages) {
       for (const Plan& plan : stage.plans) add(plan, PlannerKind::kExact);
@@ -286,11 +309,11 @@ class Planning {
     }
     // A grid of every instruction leaves nothing to refine.
     const bool coarse = !pivots_.empty() && pivots_.size() + 1 < at(problem_.num_instructions());
-    if (request_.refine && coarse) refine(found, PlannerKind::kExact);
+    if (request_.refine && coarse) refine(found, PlannerKind::kExact, turn);
   }
 
   // From the grid to instructions: the exact program in a corridor around every plan worth it.
-  void refine(const std::vector<Plan>& plans, PlannerKind planner) {
+  void refine(const std::vector<Plan>& plans, PlannerKind planner, const Deadline& turn) {
     double best_ms = kInfinity;
     std::vector<std::pair<double, const Plan*>> order;
     for (const Plan& plan : plans) {
@@ -302,8 +325,12 @@ class Planning {
     for (const auto& [value, plan] : order) {
       if (value > kRefineWithin * best_ms) break;
       if (++of_stages[plan->num_stages()] > kMostRefined) continue;
-      if (out_of_time()) return;
-      add(pipeline::refine_in_corridor(problem_, *plan), planner, kRefined);
+      if (turn.reached()) {
+        cut_ = true;
+        return;
+      }
+      add(pipeline::refine_in_corridor(problem_, *plan, 8, 2, turn.seconds_left(), request_.cancelled), planner,
+          kRefined);
     }
   }
 
@@ -339,7 +366,7 @@ class Planning {
       if (!(taken < kMostPolished || (first_of_kind && near))) continue;
       if (std::find(started.begin(), started.end(), candidate->plan) != started.end()) continue;
       if (deadline.reached()) {
-        cut_by_limit_ = true;
+        cut_ = true;
         return;
       }
       ++taken;
@@ -353,7 +380,7 @@ class Planning {
       if (started.size() == kMostExplored) break;
       if (std::find(started.begin(), started.end(), candidate.plan) != started.end()) continue;
       if (deadline.reached()) {
-        cut_by_limit_ = true;
+        cut_ = true;
         return;
       }
       started.push_back(candidate.plan);
@@ -373,28 +400,38 @@ class Planning {
     result.gap = result.lower_bound_ms > 0 ? result.step_ms / result.lower_bound_ms - 1 : 0;
   }
 
-  // Plans of S stages whose largest share of a device's memory is small: balanced on several device shares, then device
-  // cuts moved while that helps.
-  std::optional<Plan> lightest(int stages, Schedule schedule, double& used) const {
+  // A plan whose largest share of a device's memory is small, and that share; by stage count in `by_stages` when given.
+  // Balanced on several device shares for every stage count; device cuts of the best moved while that helps.
+  std::optional<Plan> lightest(double& least, std::map<int, double>* by_stages = nullptr) const {
+    const Deadline deadline = Deadline::after(kExplainSeconds, request_.cancelled);
     std::optional<Plan> best;
-    used = kInfinity;
-    const auto consider = [&](const std::vector<int>& device_cuts) {
+    least = kInfinity;
+    const auto consider = [&](const std::vector<int>& device_cuts, Schedule schedule) {
       std::optional<Plan> plan = pipeline::balanced_on(problem_, device_cuts, schedule, BalanceBy::kMemory);
       const double share = plan ? worst_stage(*plan).second : kInfinity;
-      if (!(share < used)) return false;
-      used = share;
+      if (plan && by_stages != nullptr) {
+        double& here = by_stages->emplace(plan->num_stages(), kInfinity).first->second;
+        here = std::min(here, share);
+      }
+      if (!(share < least)) return false;
+      least = share;
       best = std::move(plan);
       return true;
     };
-    for (const std::vector<int>& device_cuts : pipeline::device_share_candidates(problem_, stages))
-      consider(device_cuts);
+    for (Schedule schedule : request_.schedules) {
+      for (int stages = first_stages_; stages <= last_stages_; ++stages) {
+        for (const std::vector<int>& cuts : pipeline::device_share_candidates(problem_, stages))
+          consider(cuts, schedule);
+      }
+    }
     for (bool moved = best.has_value(); moved;) {
       moved = false;
       for (std::size_t b = 0; b < best->device_cuts.size(); ++b) {
         for (int step : {1, -1, 2, -2, 4, -4, 8, -8}) {
+          if (deadline.reached()) return best;
           Plan next = *best;
           next.device_cuts[b] += step;
-          if (pipeline::valid_structure(problem_, next) && consider(next.device_cuts)) moved = true;
+          if (pipeline::valid_structure(problem_, next) && consider(next.device_cuts, next.schedule)) moved = true;
         }
       }
     }
@@ -419,39 +456,21 @@ class Planning {
     return worst;
   }
 
-  // The last resort before giving up: plans that use as little memory as possible.
+  // The last resort before giving up: the plan that uses as little memory as possible.
   void balance_memory() {
-    for (Schedule schedule : request_.schedules) {
-      for (int stages = first_stages_; stages <= last_stages_; ++stages) {
-        double used = kInfinity;
-        const std::optional<Plan> plan = lightest(stages, schedule, used);
-        if (plan && pipeline::feasible(problem_, *plan)) add(plan, PlannerKind::kBalanced);
-      }
-    }
+    double least = kInfinity;
+    const std::optional<Plan> plan = lightest(least);
+    if (plan && pipeline::feasible(problem_, *plan)) add(plan, PlannerKind::kBalanced);
   }
 
   void explain(PlanResult& result) const {
-    std::optional<Plan> best;
     double least = kInfinity;
+    std::map<int, double> shares;
+    const std::optional<Plan> best = lightest(least, &shares);
     std::string by_stages;
-    int without_variables = 0;
-    for (int stages = first_stages_; stages <= last_stages_; ++stages) {
-      double least_here = kInfinity;
-      for (Schedule schedule : request_.schedules) {
-        double used = kInfinity;
-        const std::optional<Plan> plan = lightest(stages, schedule, used);
-        if (plan && used < least) {
-          least = used;
-          best = plan;
-        }
-        least_here = std::min(least_here, used);
-      }
-      if (least_here == kInfinity) {
-        ++without_variables;
-        continue;
-      }
+    for (const auto& [stages, share] : shares) {
       char text[64];
-      std::snprintf(text, sizeof text, "%s%d: %.0f %%", by_stages.empty() ? "" : ", ", stages, 100 * least_here);
+      std::snprintf(text, sizeof text, "%s%d: %.0f %%", by_stages.empty() ? "" : ", ", stages, 100 * share);
       by_stages += text;
     }
     const std::string range = first_stages_ == last_stages_
@@ -479,7 +498,8 @@ class Planning {
                         format_bytes(result.least_memory_bytes) + " of the " + format_bytes(available) +
                         " on each of its devices.";
     if (first_stages_ != last_stages_) {
-      result.infeasible += " Memory needed at best by stage count, of what a device has: " + by_stages + ".";
+      result.infeasible +=
+          " Memory needed by stage count on even device shares, of what a device has: " + by_stages + ".";
     }
     result.infeasible +=
         " Smaller micro-batches, more or larger devices, or a smaller --state-factor (sharded or lighter optimizer "
@@ -493,8 +513,7 @@ class Planning {
   int first_stages_ = 1, last_stages_ = 1;
   std::vector<int> pivots_;
   Deadline deadline_;
-  bool cut_ = false;           // the deadline was reached
-  bool cut_by_limit_ = false;  // a part of the time was over
+  bool cut_ = false;  // some part of the work ran out of time
   std::vector<Candidate> candidates_;
   std::map<PlannerKind, Candidate> best_of_;
   std::map<PlannerKind, double> spent_ms_;
@@ -637,8 +656,8 @@ std::vector<PlanLimit> plan_limits(const Problem& problem, const Plan& plan) {
   add(PlanLimit::Kind::kRoundTrip, longest.stage, longest.stall_ms,
       stage_name + " keeps " + std::to_string(pipeline::in_flight(plan.schedule, stages, longest.stage, m)) +
           " micro-batches in flight, too few for the round trip behind it: it waits " +
-          format_ms(longest.laps > 0 ? longest.stall_ms / longest.laps : longest.stall_ms) + " in each of " +
-          std::to_string(longest.laps) + " rounds");
+          format_ms(longest.stall_ms / std::max(1, longest.laps)) +
+          (longest.laps == 1 ? " once" : " in each of " + std::to_string(longest.laps) + " rounds"));
   add(PlanLimit::Kind::kRoundTrip, stages == 1 ? 1 : longest.stage, longest.pass_ms,
       stages == 1 ? "one micro-batch takes " + format_ms(longest.pass_ms) + ", forward and backward"
                   : "filling and draining the pipeline takes " + format_ms(longest.pass_ms));
