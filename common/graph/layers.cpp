@@ -175,7 +175,7 @@ namespace {
 
 class Namer {
  public:
-  Namer(const TrainingStep& step, const FlowOrder& order) : step_(step), flow_(step.flow), order_(order.order) {}
+  Namer(const TrainingStep& step, const FlowOrder& order) : flow_(step.flow), order_(order.order) {}
 
   LayerNames run() {
     LayerNames out;
@@ -416,7 +416,6 @@ class Namer {
     }
   }
 
-  const TrainingStep& step_;
   const FlowGraph& flow_;
   const std::vector<NodeId>& order_;
   std::vector<std::string> common_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -11,7 +12,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
-#include <regex>
 #include <set>
 #include <sstream>
 
@@ -98,23 +98,31 @@ std::string shuffled(const std::string& text, unsigned seed) {
   ++begin;
   std::size_t end = begin;
   while (end < lines.size() && lines[end][0] != '}') ++end;
+  const auto words_of = [](const std::string& line) {
+    std::vector<std::string> words{""};
+    for (const char c : line) {
+      if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '-') {
+        words.back() += c;
+      } else if (!words.back().empty()) {
+        words.emplace_back();
+      }
+    }
+    return words;
+  };
   std::map<std::string, std::size_t> defined;
-  const std::regex name_pattern("^\\s*(?:ROOT )?%?([A-Za-z0-9_.-]+) = ");
-  const std::regex word("[A-Za-z_][A-Za-z0-9_.-]*");
   for (std::size_t i = begin; i < end; ++i) {
-    std::smatch match;
-    if (std::regex_search(lines[i], match, name_pattern)) defined[match[1]] = i - begin;
+    const std::vector<std::string> words = words_of(lines[i].substr(0, lines[i].find(" = ")));
+    for (const std::string& word : words) {
+      if (!word.empty() && word != "ROOT") defined[word] = i - begin;
+    }
   }
   const std::size_t n = end - begin;
   std::vector<std::vector<std::size_t>> readers(n);
   std::vector<int> waits(n, 0);
   for (std::size_t i = begin; i < end; ++i) {
     std::set<std::size_t> reads;
-    const std::size_t equals = lines[i].find(" = ");
-    const std::size_t meta = lines[i].find(", metadata=");
-    const std::string body = lines[i].substr(equals, meta == std::string::npos ? meta : meta - equals);
-    for (std::sregex_iterator it(body.begin(), body.end(), word), last; it != last; ++it) {
-      const auto found = defined.find(it->str());
+    for (const std::string& word : words_of(lines[i].substr(lines[i].find(" = ")))) {
+      const auto found = defined.find(word);
       if (found != defined.end() && found->second != i - begin) reads.insert(found->second);
     }
     for (const std::size_t r : reads) readers[r].push_back(i - begin);
@@ -254,6 +262,54 @@ TEST(Profiler, TheOrderOfTheTextChangesNothing) {
       EXPECT_EQ(other.profile.w_bytes, given.profile.w_bytes) << name;
       EXPECT_EQ(other.profile.stash_bytes, given.profile.stash_bytes) << name;
       EXPECT_EQ(other.profile.c_ms, given.profile.c_ms) << name;
+    }
+  }
+}
+
+// a by its definition: behind every instruction, every activation with a form made up to there and read behind it.
+TEST(Profiler, ActivationsAgreeWithTheDefinition) {
+  for (const char* name : {"hlo/transformer_bf16.hlo.gz", "hlo/moe_small.hlo.gz", "hlo/transformer_scan.hlo.gz"}) {
+    const Graph graph = graph::read_hlo_text(text_of(kFixtures + name), name);
+    InstructionTimes times;
+    times.ms.assign(static_cast<std::size_t>(graph.num_instructions()), 1);
+    const ModelProfile m = build_profile(graph, times, {});
+    graph::TrainingStepOptions options;
+    options.weight = times.ms;
+    const graph::TrainingStep step = graph::analyze_training_step(graph, options);
+    const graph::FlowOrder flow_order = graph::order_forward(step);
+    const auto is_activation = [&](graph::NodeId id) {
+      const auto i = static_cast<std::size_t>(id);
+      return step.part[i] == graph::Part::kForward && flow_order.origin[i] == graph::Origin::kFlow;
+    };
+    for (std::size_t cut = 0; cut + 1 < m.profile.a_bytes.size(); ++cut) {
+      struct Wanted {
+        double forms = 0;
+        bool base = false;
+      };
+      std::map<graph::NodeId, Wanted> wanted;
+      for (std::size_t p = 0; p <= cut + 64 && p < flow_order.order.size(); ++p) {
+        const graph::NodeId id = flow_order.order[p];
+        if (!is_activation(id) || !step.flow.shape(id).is_array()) continue;
+        const auto made = flow_order.position[static_cast<std::size_t>(step.flow.producer(id))];
+        if (made > static_cast<std::int32_t>(cut)) continue;
+        bool read = false;
+        for (const graph::NodeId user : step.flow.users(id)) {
+          read = read || (step.part[static_cast<std::size_t>(user)] == graph::Part::kForward &&
+                          flow_order.position[static_cast<std::size_t>(user)] > static_cast<std::int32_t>(cut));
+        }
+        if (!read) continue;
+        graph::NodeId base = id;
+        while (graph::is_movement(step.flow, base) && is_activation(step.flow.operands(base)[0]))
+          base = step.flow.operands(base)[0];
+        wanted[base].forms += static_cast<double>(step.flow.shape(id).bytes);
+        wanted[base].base = wanted[base].base || id == base;
+      }
+      double expected = 0;
+      for (const auto& [base, w] : wanted) {
+        const auto whole = static_cast<double>(step.flow.shape(base).bytes);
+        expected += w.base ? whole : std::min(whole, w.forms);
+      }
+      ASSERT_EQ(m.profile.a_bytes[cut], expected) << name << " behind " << cut + 1;
     }
   }
 }
