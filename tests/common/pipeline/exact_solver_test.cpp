@@ -126,6 +126,47 @@ TEST(ExactSolver, StopsWhenTold) {
   }
 }
 
+// At whatever poll it is stopped: bounds hold, plans are feasible, and what is called proven is optimal.
+TEST(ExactSolver, IsHonestWhereverItIsStopped) {
+  int unproven = 0, proven = 0, with_plan = 0;
+  for (std::uint64_t seed = 0; seed < 1500; ++seed) {
+    SCOPED_TRACE(seed);
+    const SmallProblem small = seed % 50 == 0 ? small_problem(seed, 410, 420, 6) : small_problem(seed, 10, 40, 8);
+    const Problem problem(small.profile, small.cluster, small.options);
+    SmallRandom random(seed);
+    ExactOptions options;
+    options.max_stages = 4;
+    const ExactResult full = solve_exact(problem, options);
+    int polls = static_cast<int>(random.integer(1, 100) * random.real(0, 20));
+    options.cancelled = [&polls] { return --polls < 0; };
+    const ExactResult stopped = solve_exact(problem, options);
+    ASSERT_EQ(stopped.by_stages.size(), full.by_stages.size());
+    for (std::size_t s = 0; s < full.by_stages.size(); ++s) {
+      const ExactStageResult& result = stopped.by_stages[s];
+      const ExactStageResult& truth = full.by_stages[s];
+      ASSERT_TRUE(truth.proven);
+      ++(result.proven ? proven : unproven);
+      if (truth.plans.empty()) {
+        ASSERT_TRUE(result.plans.empty());
+        continue;
+      }
+      const double best = truth.value_ms.front();
+      ASSERT_LE(result.lower_bound_ms, best * (1 + 1e-9));
+      if (result.proven) {
+        ASSERT_FALSE(result.plans.empty());
+        ASSERT_NEAR(result.value_ms.front(), best, 1e-9 * best);
+      }
+      if (result.plans.empty()) continue;
+      ++with_plan;
+      ASSERT_TRUE(feasible(problem, result.plans.front()));
+      ASSERT_GE(result.value_ms.front(), best * (1 - 1e-9));
+    }
+  }
+  EXPECT_GT(unproven, 500);
+  EXPECT_GT(proven, 500);
+  EXPECT_GT(with_plan, 500);
+}
+
 // More pivots than are solved directly: runs of pivots first.
 TEST(ExactSolver, EqualsBruteForceOnManyInstructions) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
