@@ -18,7 +18,7 @@ namespace {
 class EventSimulation {
  public:
   EventSimulation(const PipelineTimes& times, int micro_batches, Schedule schedule)
-      : times_(times), stages_(times.num_stages()), micro_batches_(micro_batches) {
+      : times_(times), stages_(times.num_stages()) {
     const std::size_t count = static_cast<std::size_t>(stages_);
     machines_.resize(count);
     forward_links_.resize(count);
@@ -136,7 +136,6 @@ class EventSimulation {
 
   const PipelineTimes& times_;
   int stages_;
-  int micro_batches_;
   double now_ = 0;
   int sequence_ = 0;
   std::vector<Machine> machines_;
