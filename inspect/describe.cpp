@@ -15,6 +15,7 @@
 #include "common/base/text_table.h"
 #include "common/graph/hlo_cost.h"
 #include "common/graph/hlo_reader.h"
+#include "common/graph/hlo_text.h"
 #include "common/graph/json_cursor.h"
 #include "common/graph/layers.h"
 #include "common/graph/trip_count.h"
@@ -114,93 +115,188 @@ std::vector<LayerRow> layers_of(const graph::TrainingStep& step) {
   return rows;
 }
 
+// What one module holds; of several modules, the sums.
+struct HloFacts {
+  std::string module;
+  std::int64_t instructions = 0, computations = 0, entry_instructions = 0, entry_parameters = 0;
+  std::map<std::string, std::int64_t> opcodes;
+  std::int64_t unknown_opcodes = 0, whiles = 0, known_trip_counts = 0, custom_calls = 0;
+  double flops = 0, transcendentals = 0, bytes_accessed = 0, parameter_bytes = 0, result_bytes = 0;
+  bool understood = false, training = false;
+  std::string why_not;  // understood: empty
+  std::int64_t variables = 0, forward = 0;
+  std::vector<LayerRow> layers;
+};
+
+HloFacts facts_of(const graph::Graph& g) {
+  HloFacts f;
+  f.module = std::string(g.name());
+  f.instructions = g.num_instructions();
+  f.computations = g.num_computations();
+  f.entry_instructions = g.entry().count;
+  f.entry_parameters = static_cast<std::int64_t>(g.entry().parameters.size());
+  for (graph::InstructionId id = 0; id < g.num_instructions(); ++id) {
+    const graph::Instruction& i = g.instruction(id);
+    ++f.opcodes[std::string(i.opcode_name)];
+    if (i.opcode == graph::Opcode::kUnknown) ++f.unknown_opcodes;
+    if (i.opcode == graph::Opcode::kWhile) {
+      ++f.whiles;
+      if (graph::trip_count(g, id)) ++f.known_trip_counts;
+    }
+  }
+  for (const graph::InstructionId id : g.entry().parameters) {
+    f.parameter_bytes += static_cast<double>(g.shape_of(id).bytes);
+  }
+  f.result_bytes = static_cast<double>(g.shape_of(g.entry().root).bytes);
+  const graph::ModuleCost cost = graph::analyze_cost(g);
+  f.flops = cost.total.flops;
+  f.transcendentals = cost.total.transcendentals;
+  f.bytes_accessed = cost.total.bytes;
+  f.custom_calls = cost.custom_calls;
+  // What follows needs to understand the module; a module that cannot be understood is still described.
+  try {
+    const graph::TrainingStep step = graph::analyze_training_step(g);
+    f.training = step.training;
+    f.variables = static_cast<std::int64_t>(step.variables.size());
+    f.forward = std::count(step.part.begin(), step.part.end(), graph::Part::kForward);
+    f.layers = layers_of(step);
+    f.understood = true;
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::kInternal) throw;
+    f.why_not = e.what();
+  }
+  return f;
+}
+
+void add_to(HloFacts* sum, const HloFacts& f) {
+  sum->instructions += f.instructions;
+  sum->computations += f.computations;
+  sum->entry_instructions += f.entry_instructions;
+  sum->entry_parameters += f.entry_parameters;
+  for (const auto& [name, count] : f.opcodes) sum->opcodes[name] += count;
+  sum->unknown_opcodes += f.unknown_opcodes;
+  sum->whiles += f.whiles;
+  sum->known_trip_counts += f.known_trip_counts;
+  sum->custom_calls += f.custom_calls;
+  sum->flops += f.flops;
+  sum->transcendentals += f.transcendentals;
+  sum->bytes_accessed += f.bytes_accessed;
+  sum->parameter_bytes += f.parameter_bytes;
+  sum->result_bytes += f.result_bytes;
+  sum->training = sum->training || f.training;
+  sum->variables += f.variables;
+  sum->forward += f.forward;
+  if (sum->why_not.empty()) sum->why_not = f.why_not;
+}
+
+// One of several modules in a text, which starts at `line`. Errors name the line in the whole text.
+graph::Graph read_piece(graph::HloForm form, std::string_view piece, std::int64_t line, const std::string& source) {
+  try {
+    return graph::read_hlo_as(form, std::string(piece), source);
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::kInternal) throw;
+  }
+  return graph::read_hlo_as(form, std::string(static_cast<std::size_t>(line - 1), '\n') + std::string(piece), source);
+}
+
 Description describe_hlo(Description out, std::string bytes, const std::string& source,
                          const DescribeOptions& options) {
   const graph::HloForm form = graph::detect_hlo_form(bytes, source);
-  const auto start = std::chrono::steady_clock::now();
-  const graph::Graph g = graph::read_hlo_as(form, std::move(bytes), source);
-  const double parse_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-
-  std::map<std::string, std::int64_t> opcodes;
-  std::int64_t unknown_opcodes = 0, whiles = 0, known_trip_counts = 0;
-  for (graph::InstructionId id = 0; id < g.num_instructions(); ++id) {
-    const graph::Instruction& i = g.instruction(id);
-    ++opcodes[std::string(i.opcode_name)];
-    if (i.opcode == graph::Opcode::kUnknown) ++unknown_opcodes;
-    if (i.opcode == graph::Opcode::kWhile) {
-      ++whiles;
-      if (graph::trip_count(g, id)) ++known_trip_counts;
+  double parse_ms = 0;
+  const auto timed = [&](const auto& read) {
+    const auto start = std::chrono::steady_clock::now();
+    graph::Graph g = read();
+    parse_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    return g;
+  };
+  std::vector<std::string_view> pieces;
+  if (form == graph::HloForm::kText || form == graph::HloForm::kProtoText) pieces = graph::split_modules(bytes);
+  if (pieces.size() > 1) {
+    // "// -----" may as well be a comment in a single module: then the text as a whole is readable.
+    try {
+      graph::read_hlo_as(form, bytes, source);
+      pieces.clear();
+    } catch (const Error& e) {
+      if (e.kind() == ErrorKind::kInternal) throw;
     }
   }
-  double parameter_bytes = 0;
-  for (const graph::InstructionId id : g.entry().parameters) {
-    parameter_bytes += static_cast<double>(g.shape_of(id).bytes);
+  HloFacts f;
+  Json modules = Json::array();
+  if (pieces.size() > 1) {
+    std::int64_t line = 1;
+    const char* counted = bytes.data();
+    for (const std::string_view piece : pieces) {
+      line += std::count(counted, piece.data(), '\n');
+      counted = piece.data();
+      const HloFacts one = facts_of(timed([&] { return read_piece(form, piece, line, source); }));
+      modules.push_back({{"module", one.module},
+                         {"line", line},
+                         {"instructions", one.instructions},
+                         {"computations", one.computations},
+                         {"entry_instructions", one.entry_instructions},
+                         {"entry_parameters", one.entry_parameters},
+                         {"flops", count_number(one.flops)},
+                         {"training", one.understood ? Json(one.training) : Json(nullptr)}});
+      if (modules.size() == 1) f.module = one.module;
+      add_to(&f, one);
+    }
+    f.understood = f.why_not.empty();
+  } else {
+    f = facts_of(timed([&] { return graph::read_hlo_as(form, std::move(bytes), source); }));
   }
-  const auto result_bytes = static_cast<double>(g.shape_of(g.entry().root).bytes);
 
   Json& d = out.document;
   d["form"] = graph::to_string(form);
-  d["module"] = std::string(g.name());
-  d["instructions"] = g.num_instructions();
-  d["computations"] = g.num_computations();
-  d["entry_instructions"] = g.entry().count;
-  d["entry_parameters"] = g.entry().parameters.size();
-  d["opcodes"] = opcodes;
-  const graph::ModuleCost cost = graph::analyze_cost(g);
-  d["flops"] = count_number(cost.total.flops);
-  d["transcendentals"] = count_number(cost.total.transcendentals);
-  d["bytes_accessed"] = count_number(cost.total.bytes);
-  d["custom_calls"] = cost.custom_calls;
-  d["parameter_bytes"] = count_number(parameter_bytes);
-  d["result_bytes"] = count_number(result_bytes);
-  d["while_loops"] = whiles;
-  d["while_loops_with_known_trip_count"] = known_trip_counts;
-  d["unknown_opcodes"] = unknown_opcodes;
-
-  // What follows needs to understand the module; a module that cannot be understood is still described.
-  std::vector<LayerRow> layers;
-  std::string training = "unknown", why;
-  std::int64_t variables = 0, forward = 0;
-  try {
-    const graph::TrainingStep step = graph::analyze_training_step(g);
-    training = step.training ? "training step" : "inference";
-    variables = static_cast<std::int64_t>(step.variables.size());
-    forward = std::count(step.part.begin(), step.part.end(), graph::Part::kForward);
-    layers = layers_of(step);
-  } catch (const Error& e) {
-    if (e.kind() == ErrorKind::kInternal) throw;
-    why = e.what();
-  }
-  d["training"] = training == "unknown" ? Json(nullptr) : Json(training == "training step");
-  d["trainable_variables"] = variables;
+  d["module"] = f.module;
+  d["instructions"] = f.instructions;
+  d["computations"] = f.computations;
+  d["entry_instructions"] = f.entry_instructions;
+  d["entry_parameters"] = f.entry_parameters;
+  d["opcodes"] = f.opcodes;
+  d["flops"] = count_number(f.flops);
+  d["transcendentals"] = count_number(f.transcendentals);
+  d["bytes_accessed"] = count_number(f.bytes_accessed);
+  d["custom_calls"] = f.custom_calls;
+  d["parameter_bytes"] = count_number(f.parameter_bytes);
+  d["result_bytes"] = count_number(f.result_bytes);
+  d["while_loops"] = f.whiles;
+  d["while_loops_with_known_trip_count"] = f.known_trip_counts;
+  d["unknown_opcodes"] = f.unknown_opcodes;
+  d["training"] = f.understood ? Json(f.training) : Json(nullptr);
+  d["trainable_variables"] = f.variables;
   d["layers"] = Json::array();
-  for (const LayerRow& row : layers) d["layers"].push_back({{"name", row.name}, {"instructions", row.instructions}});
+  for (const LayerRow& row : f.layers) d["layers"].push_back({{"name", row.name}, {"instructions", row.instructions}});
+  if (!modules.empty()) d["modules"] = modules;
   if (options.time) d["parse_ms"] = parse_ms;
 
   Facts facts;
-  facts.add("module", std::string(g.name()));
-  facts.add("instructions",
-            format_count(g.num_instructions()) + " in " + count_of(g.num_computations(), "computation"));
-  facts.add("entry", count_of(g.entry().count, "instruction") + ", " +
-                         count_of(static_cast<std::int64_t>(g.entry().parameters.size()), "parameter"));
-  facts.add("parameters", format_bytes(parameter_bytes));
-  facts.add("result", format_bytes(result_bytes));
-  facts.add("compute", format_flops(cost.total.flops) + (whiles > 0 ? " (loop bodies once)" : ""));
-  if (whiles > 0) {
-    facts.add("while loops", format_count(whiles) + ", trip count known for " + format_count(known_trip_counts));
-  }
-  if (cost.custom_calls > 0) facts.add("custom calls", format_count(cost.custom_calls) + ", counted as no compute");
-  if (unknown_opcodes > 0) facts.add("unknown opcodes", format_count(unknown_opcodes) + ", kept as they are");
-  if (training != "unknown") {
-    facts.add("kind", training + (variables > 0 ? ", " + count_of(variables, "trainable variable") : "") +
-                          (forward > 0 ? ", " + count_of(forward, "forward instruction") : ""));
+  if (modules.empty()) {
+    facts.add("module", f.module);
   } else {
-    facts.add("kind", "not understood: " + why);
+    facts.add("modules", format_count(static_cast<std::int64_t>(modules.size())) + ", the first is " + f.module +
+                             "; what follows is their sum");
+  }
+  facts.add("instructions", format_count(f.instructions) + " in " + count_of(f.computations, "computation"));
+  facts.add("entry", count_of(f.entry_instructions, "instruction") + ", " + count_of(f.entry_parameters, "parameter"));
+  facts.add("parameters", format_bytes(f.parameter_bytes));
+  facts.add("result", format_bytes(f.result_bytes));
+  facts.add("compute", format_flops(f.flops) + (f.whiles > 0 ? " (loop bodies once)" : ""));
+  if (f.whiles > 0) {
+    facts.add("while loops", format_count(f.whiles) + ", trip count known for " + format_count(f.known_trip_counts));
+  }
+  if (f.custom_calls > 0) facts.add("custom calls", format_count(f.custom_calls) + ", counted as no compute");
+  if (f.unknown_opcodes > 0) facts.add("unknown opcodes", format_count(f.unknown_opcodes) + ", kept as they are");
+  if (f.understood) {
+    facts.add("kind", std::string(f.training ? "training step" : "inference") +
+                          (f.variables > 0 ? ", " + count_of(f.variables, "trainable variable") : "") +
+                          (f.forward > 0 ? ", " + count_of(f.forward, "forward instruction") : ""));
+  } else {
+    facts.add("kind", "not understood: " + f.why_not);
   }
   if (options.time) facts.add("parsed in", format_ms(parse_ms));
 
   std::vector<std::pair<std::int64_t, std::string>> sorted;
-  for (const auto& [name, count] : opcodes) sorted.emplace_back(-count, name);
+  for (const auto& [name, count] : f.opcodes) sorted.emplace_back(-count, name);
   std::sort(sorted.begin(), sorted.end());
   TextTable opcode_table({{"opcode", Align::kLeft}, {"count"}});
   std::int64_t others = 0;
@@ -215,15 +311,15 @@ Description describe_hlo(Description out, std::string bytes, const std::string& 
     opcode_table.add_row({std::to_string(sorted.size() - kShownOpcodes) + " others", format_count(others)});
   }
   out.text = title(source, graph::form_for_people(form)) + facts.render() + "\n" + opcode_table.render("  ");
-  if (layers.size() > 1) {
+  if (f.layers.size() > 1) {
     TextTable layer_table({{"layer", Align::kLeft}, {"forward instructions"}});
-    for (std::size_t k = 0; k < std::min(layers.size(), kShownLayers); ++k) {
-      layer_table.add_row({shorten(layers[k].name, 60), format_count(layers[k].instructions)});
+    for (std::size_t k = 0; k < std::min(f.layers.size(), kShownLayers); ++k) {
+      layer_table.add_row({shorten(f.layers[k].name, 60), format_count(f.layers[k].instructions)});
     }
     out.text += "\n" + layer_table.render("  ");
-    if (layers.size() > kShownLayers) {
+    if (f.layers.size() > kShownLayers) {
       out.text +=
-          "  ... and " + std::to_string(layers.size() - kShownLayers) + " more layers (--json lists them all)\n";
+          "  ... and " + std::to_string(f.layers.size() - kShownLayers) + " more layers (--json lists them all)\n";
     }
   }
   return out;

@@ -114,6 +114,31 @@ class Inspect(unittest.TestCase):
         self.assertEqual(plain["instructions"], packed["instructions"])
         self.assertNotEqual(plain["sha256"], packed["sha256"])
 
+    def test_several_modules_in_one_text(self):
+        one = (SOURCE / "fixtures/hlo/tiny_mlp.hlo").read_text()
+        two = "HloModule second\n\nENTRY e {\n  p = f32[8] parameter(0)\n  ROOT n = f32[8] negate(p)\n}\n"
+        first = self.document(self.file("one.hlo", one))
+        self.assertNotIn("modules", first)
+        for name, text in (("plain", one + "\n" + two), ("parted", one + "\n// -----\n\n" + two)):
+            with self.subTest(name):
+                path = self.file(name + ".hlo", text)
+                d = self.document(path)
+                self.assertEqual([m["module"] for m in d["modules"]], [first["module"], "second"])
+                self.assertEqual([m["instructions"] for m in d["modules"]], [first["instructions"], 2])
+                self.assertEqual([m["training"] for m in d["modules"]], [True, False])
+                self.assertEqual((d["instructions"], d["computations"]), (first["instructions"] + 2, first["computations"] + 1))
+                self.assertEqual(d["entry_parameters"], first["entry_parameters"] + 1)
+                self.assertEqual(d["opcodes"]["parameter"], first["opcodes"]["parameter"] + 1)
+                self.assertEqual(d["flops"], first["flops"] + 8)
+                self.assertIn(b"modules", run(path).stdout)
+        # Errors name the line in the whole file; a rule between computations of one module parts nothing.
+        damaged = self.file("damaged.hlo", "\n" + two + "// -----\n" + two.replace("negate(p)", "negate(q)"))
+        self.assertIn("damaged.hlo:13:", self.error(damaged))
+        rule = "HloModule m\n\nf {\n  ROOT a = f32[] parameter(0)\n}\n// -----\nENTRY e {\n  p = f32[] parameter(0)\n  ROOT c = f32[] call(p), to_apply=f\n}\n"
+        d = self.document(self.file("rule.hlo", rule))
+        self.assertNotIn("modules", d)
+        self.assertEqual((d["instructions"], d["computations"]), (3, 2))
+
     def test_text_for_people(self):
         out = run("fixtures/hlo/tiny_mlp.hlo").stdout.decode()
         for word in ("HLO text", "jit_train_step", "80 in 6 computations", "training step", "opcode", "multiply"):
