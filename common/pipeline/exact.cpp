@@ -14,6 +14,9 @@ using namespace internal;  // NOLINT(google-build-using-namespace): the solver's
 // Plans that differ by less are equally good.
 constexpr double kRounding = 1e-10;
 
+// With more labels per stage count than this a better incumbent pays.
+constexpr std::int64_t kManyLabels = 100000;
+
 // With more pivots than this, runs of pivots come first.
 constexpr std::size_t kDirectPivots = 400;
 
@@ -109,7 +112,15 @@ class StageRange {
       for (int d = 1; d < problem_.num_devices(); ++d) input.device_cuts.push_back(d);
     }
     set_limits(input);
-    const ProgramOutput output = run_program(input, stop_);
+    if (!corridor) input.most_labels = kManyLabels * (last_ - first_ + 1);
+    ProgramOutput output = run_program(input, stop_);
+    if (output.gave_up) {
+      // The best plan known leaves too much room: look for a better one among all pivots and devices first.
+      improve(input, pivots_, problem_.num_devices(), 6);
+      set_limits(input);
+      input.most_labels = 0;
+      output = run_program(input, stop_);
+    }
     take(output, pivots_, nullptr);
     for (int stages = first_; stages <= last_; ++stages) {
       result(stages).proven = output.finished;
@@ -186,38 +197,45 @@ class StageRange {
     if (pivots_.size() > kDirectPivots) levels.push_back({192, problem_.num_devices(), 4});
     for (const Level& level : levels) {
       const std::vector<int> few = narrow_pivots(problem_, pivots_, level.pivots);
-      const Points points = exact_points(problem_, few);
-      input.points = &points;
-      input.beam = level.beam;
-      input.device_cuts = spread_device_cuts(problem_, level.devices);
-      double slack = 1.1;
-      std::vector<bool> tried(static_cast<std::size_t>(last_ - first_ + 1), false);
-      for (int round = 0; round < 8; ++round, slack = 1 + 2 * (slack - 1)) {
-        input.limit_ms.clear();
-        bool wanted = false;
-        for (int stages = first_; stages <= last_; ++stages) {
-          double most = limit(stages);
-          if (tried[static_cast<std::size_t>(stages - first_)]) most = 0;
-          if (result(stages).plans.empty())
-            most = std::min(most, slack * balance_bound(problem_, options_.schedule, stages));
-          wanted = wanted || most > 0;
-          input.limit_ms.push_back(most);
+      improve(input, few, level.devices, level.beam);
+      if (few.size() == pivots_.size()) return;
+    }
+  }
+
+  // A beam over these pivots and about so many device cuts, below what is known, and corridors around what it finds.
+  void improve(ProgramInput input, const std::vector<int>& few, int devices, int beam) {
+    const Points points = exact_points(problem_, few);
+    input.points = &points;
+    input.beam = beam;
+    input.most_labels = 0;
+    input.device_cuts = spread_device_cuts(problem_, devices);
+    double slack = 1.1;
+    std::vector<bool> tried(static_cast<std::size_t>(last_ - first_ + 1), false);
+    for (int round = 0; round < 8; ++round, slack = 1 + 2 * (slack - 1)) {
+      input.limit_ms.clear();
+      bool wanted = false;
+      for (int stages = first_; stages <= last_; ++stages) {
+        double most = limit(stages);
+        if (tried[static_cast<std::size_t>(stages - first_)]) most = 0;
+        if (result(stages).plans.empty()) {
+          most = std::min(most, slack * balance_bound(problem_, options_.schedule, stages));
         }
-        if (!wanted) break;
-        std::vector<Plan> plans;
-        take(run_program(input, stop_), few, &plans);
-        for (Plan& plan : plans) {
-          if (stop_.now()) return;
-          const std::size_t which = static_cast<std::size_t>(plan.num_stages() - first_);
-          if (tried[which]) continue;
-          tried[which] = true;
-          if (plan.num_stages() > 1) add(refine_on_pivots(problem_, std::move(plan), pivots_, 8, 2, stop_));
-        }
-        for (int stages = first_; stages <= last_; ++stages) {
-          if (!result(stages).plans.empty()) tried[static_cast<std::size_t>(stages - first_)] = true;
-        }
+        wanted = wanted || most > 0;
+        input.limit_ms.push_back(most);
       }
-      if (few.size() == pivots_.size()) break;
+      if (!wanted) return;
+      std::vector<Plan> plans;
+      take(run_program(input, stop_), few, &plans);
+      for (Plan& plan : plans) {
+        if (stop_.now()) return;
+        const std::size_t which = static_cast<std::size_t>(plan.num_stages() - first_);
+        if (tried[which]) continue;
+        tried[which] = true;
+        if (plan.num_stages() > 1) add(refine_on_pivots(problem_, std::move(plan), pivots_, 8, 2, stop_));
+      }
+      for (int stages = first_; stages <= last_; ++stages) {
+        if (!result(stages).plans.empty()) tried[static_cast<std::size_t>(stages - first_)] = true;
+      }
     }
   }
 

@@ -10,7 +10,7 @@ namespace automap::pipeline::internal {
 namespace {
 
 // Stage counts whose limits differ by no more than this factor share thresholds.
-constexpr double kLikeLimits = 1.05;
+constexpr double kLikeLimits = 1.01;
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
@@ -882,6 +882,8 @@ ProgramOutput Program::run() {
     Layer next;
     extend(layer, next, length, in_.max_stages - length);
     if (stop_.now()) return output;
+    output.gave_up = in_.most_labels > 0 && static_cast<std::int64_t>(steps_.size()) > in_.most_labels;
+    if (output.gave_up) return output;
     layer = std::move(next);
   }
   output.labels = static_cast<std::int64_t>(steps_.size());

@@ -66,9 +66,10 @@ struct ProgramInput {
   std::vector<std::vector<int>> boundary_points, boundary_device_cuts;
   // [S - min_stages]: only plans at most this long are of interest.
   std::vector<double> limit_ms;
-  int beam = 0;       // labels kept per state; 0: all that matter
-  int keep = 1;       // completions returned per stage count
-  bool mark = false;  // fill ProgramOutput::reached and used
+  int beam = 0;                  // labels kept per state; 0: all that matter
+  int keep = 1;                  // completions returned per stage count
+  std::int64_t most_labels = 0;  // give up when there are more; 0: never
+  bool mark = false;             // fill ProgramOutput::reached and used
   // Points on which the thresholds are computed, and where each of `points` lies on them; null: `points`.
   const Points* coarse = nullptr;
   std::vector<int> coarse_of;
@@ -82,6 +83,7 @@ struct Completion {
 
 struct ProgramOutput {
   bool finished = false;                           // false: stopped, the completions are some good ones
+  bool gave_up = false;                            // more than most_labels
   std::vector<std::vector<Completion>> by_stages;  // [S - min_stages], best first
   std::int64_t labels = 0;                         // kept in all
   std::int64_t tried = 0, transitions = 0;         // stages tried in front of labels, and in front of prefixes
