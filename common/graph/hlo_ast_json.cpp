@@ -78,13 +78,30 @@ bool names_computations(std::string_view key) {
   return false;
 }
 
+// Whether HLO text can hold this as one value: a bare word such as 3x3 or %add, a string, or balanced braces.
+bool is_value(std::string_view s) {
+  if (s.empty()) return false;
+  const char* const begin = s.data();
+  const char* const end = begin + s.size();
+  if (s.front() == '{') return scan::skip_balanced<'{', '}'>(begin, end) == end;
+  if (s.front() == '"') return scan::skip_string(begin, end) == end;
+  for (const char c : s) {
+    if (!scan::is(scan::kIdentifier, c) && std::string_view("%:+<>=?*[]").find(c) == std::string_view::npos)
+      return false;
+  }
+  return true;
+}
+
 std::string with_quotes(const std::string& value) {
-  if (value.size() >= 2 && value.front() == '"' && value.back() == '"') return value;
-  if (!value.empty() && value.front() == '{') return value;
+  if (!value.empty() && (value.front() == '"' || value.front() == '{') && is_value(value)) return value;
   std::string out = "\"";
   for (const char c : value) {
-    if (c == '"') out.push_back('\\');
-    out.push_back(c);
+    if (c == '"' || c == '\\') out.push_back('\\');
+    if (c == '\n') {
+      out += "\\n";
+    } else {
+      out.push_back(c);
+    }
   }
   return out + "\"";
 }
@@ -435,6 +452,7 @@ class Converter {
       const bool empty =
           builder_.shape_at(draft.shape == kNone ? builder_.shape("f32[]") : draft.shape).num_elements == 0;
       if (payload.empty() || (payload == "{}" && !empty)) payload = "{...}";
+      if (!is_value(payload)) payload = "{...}";  // a value that the form could not hold
       draft.payload = builder_.keep(payload);
     } else {
       for (const AstArgument& a : i.arguments) {
@@ -447,7 +465,10 @@ class Converter {
       }
     }
     std::vector<Attribute> attributes;
-    for (const MetaText& m : i.meta) attributes.push_back({builder_.keep(m.key), builder_.keep(m.value)});
+    for (const MetaText& m : i.meta) {
+      attributes.push_back(
+          {builder_.keep(without_sigil(m.key)), builder_.keep(is_value(m.value) ? m.value : with_quotes(m.value))});
+    }
     return builder_.add(draft, operands, attributes);
   }
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "common/graph/opcode.h"
+#include "common/graph/scan.h"
 
 namespace automap::graph::proto {
 namespace {
@@ -48,6 +49,12 @@ std::string bools(const Ints& values) {
 std::string quoted(std::string_view s) {
   return "\"" + c_escape(s) + "\"";
 }
+// What HLO text has as a bare word; anything else in its place is put in quotes.
+std::string bare(std::string_view s) {
+  const bool word =
+      !s.empty() && std::all_of(s.begin(), s.end(), [](char c) { return scan::is(scan::kIdentifier, c); });
+  return word ? std::string(s) : quoted(s);
+}
 
 std::string number(double v) {
   char text[64];
@@ -79,6 +86,8 @@ bool is_json_object(std::string_view s) {
       }
     } else if (c == '"') {
       in_string = true;
+    } else if (c == '\'' || c == '/') {
+      return false;  // no JSON, and not to be left bare: readers may take it for a string or a comment
     } else if (c == '{') {
       ++depth;
     } else if (c == '}' && --depth == 0) {
@@ -286,7 +295,7 @@ std::string frontend_attributes_text(const FrontendAttributes& attributes) {
   std::string out = "{";
   for (const MapEntry* e : entries) {
     if (out.size() > 1) out.push_back(',');
-    out += e->key;
+    out += bare(e->key);
     out.push_back('=');
     out += is_json_object(e->value) ? std::string(e->value) : quoted(e->value);
   }
@@ -498,7 +507,7 @@ class Printer {
         put("fft_length", braced(i_.fft_length));
         break;
       case Opcode::kCompare:
-        put("direction", i_.comparison_direction);
+        put("direction", bare(i_.comparison_direction));
         // The other types follow from the operands' element type.
         if (i_.comparison_type == "TOTALORDER") put("type", i_.comparison_type);
         break;
@@ -529,7 +538,7 @@ class Printer {
         if (i_.outfeed_shape != nullptr) put("outfeed_shape", shape_text(*i_.outfeed_shape, types_, true));
         if (!i_.outfeed_config.empty()) put("outfeed_config", quoted(i_.outfeed_config));
         break;
-      case Opcode::kFusion: put("kind", i_.fusion_kind.empty() ? std::string_view("kLoop") : i_.fusion_kind); break;
+      case Opcode::kFusion: put("kind", i_.fusion_kind.empty() ? std::string("kLoop") : bare(i_.fusion_kind)); break;
       case Opcode::kScan:
         flag("is_reverse", i_.is_reverse);
         put("num_carries", i_.num_carries);
@@ -679,7 +688,7 @@ class Printer {
     if (i_.statistics_viz != nullptr && !i_.statistics_viz->statistics.empty()) {
       std::string text = "{visualizing_index=" + std::to_string(i_.statistics_viz->stat_index_to_visualize);
       for (const Statistic& s : i_.statistics_viz->statistics) {
-        text += "," + std::string(s.stat_name) + "=" + number(s.stat_val);
+        text += "," + bare(s.stat_name) + "=" + number(s.stat_val);
       }
       put("statistics", text + "}");
     }

@@ -82,12 +82,13 @@ class Converter {
     builder_.fail({}, message, hint);
   }
 
-  // A name that HLO text can hold: other characters become '_'.
+  // A name that HLO text can hold: letters, digits and "_.-", not starting with a digit, '.' or '-'.
   static std::string identifier(std::string_view name) {
     std::string out(name);
     for (char& c : out) {
       if (!scan::is(scan::kIdentifier, c)) c = '_';
     }
+    if (!out.empty() && (scan::is(scan::kDigit, out[0]) || out[0] == '.' || out[0] == '-')) out.insert(0, "_");
     return out;
   }
 
@@ -197,12 +198,12 @@ class Converter {
       at_ = i;
       added[i] = instruction(instructions[i], operand_ids, &attributes);
     }
-    builder_.end_computation(added[static_cast<std::size_t>(root)],
-                             builder_.keep(identifier_or_main(c->execution_thread)));
+    builder_.end_computation(added[static_cast<std::size_t>(root)], builder_.keep(thread_name(c->execution_thread)));
   }
 
-  static std::string_view identifier_or_main(std::string_view thread) {
-    return thread == "main" ? std::string_view() : thread;
+  // The main thread has no name in text.
+  static std::string thread_name(std::string_view thread) {
+    return thread == "main" ? std::string() : identifier(thread);
   }
 
   InstructionId instruction(const HloInstructionProto& p, const std::vector<InstructionId>& operands,
