@@ -70,6 +70,14 @@ double ms_since(Deadline::Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Deadline::Clock::now() - start).count();
 }
 
+// About ten significant digits.
+double without_last_digits(double ms) {
+  constexpr int kBits = 33;
+  int exponent = 0;
+  const double mantissa = std::frexp(ms, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(mantissa, kBits)), exponent - kBits);
+}
+
 // What was done to a planner's plan since.
 constexpr const char* kPlain = "";
 constexpr const char* kRefined = "+refine";
@@ -190,12 +198,14 @@ class Planning {
     return left == kInfinity ? left : std::max(0.0, left - (1 - part) * request_.time_limit_s);
   }
 
-  // Shorter under the objective; then V, stages, schedule, planner decide.
+  // Shorter under the objective; then V, stages, schedule, planner decide. Rounding makes equal lengths differ in their
+  // last digits: that must not decide.
   bool better(const Candidate& a, const Candidate& b) const {
     const auto key = [&](const Candidate& c) {
-      return std::make_tuple(objective_ == Objective::kValue ? c.value_ms : c.simulated_ms,
-                             objective_ == Objective::kValue ? c.simulated_ms : c.value_ms, c.plan.num_stages(),
-                             c.order, static_cast<int>(c.planner));
+      const double value = without_last_digits(c.value_ms), simulated = without_last_digits(c.simulated_ms);
+      return std::make_tuple(objective_ == Objective::kValue ? value : simulated,
+                             objective_ == Objective::kValue ? simulated : value, c.plan.num_stages(), c.order,
+                             static_cast<int>(c.planner));
     };
     return key(a) < key(b);
   }

@@ -15,6 +15,9 @@
 namespace automap::infer {
 namespace {
 
+// Lengths that differ by less are equal to the planner.
+constexpr double kRounding = 1 + 1e-9;
+
 TEST(PlannerCorpus, AutoIsNeverLongerInSimulationThanAnyPlannerOnRealProfiles) {
   const char* root = std::getenv("AUTOMAP_CORPUS");
   if (root == nullptr) GTEST_SKIP() << "AUTOMAP_CORPUS is not set: real profiles are not planned";
@@ -44,7 +47,7 @@ TEST(PlannerCorpus, AutoIsNeverLongerInSimulationThanAnyPlannerOnRealProfiles) {
           single.objective = objective;
           const PlanResult other = make_plan(problem, single);
           if (other.plan) {
-            EXPECT_LE(best.simulated_step_ms, other.simulated_step_ms) << to_string(planner);
+            EXPECT_LE(best.simulated_step_ms, other.simulated_step_ms * kRounding) << to_string(planner);
           }
         }
       }
@@ -55,7 +58,7 @@ TEST(PlannerCorpus, AutoIsNeverLongerInSimulationThanAnyPlannerOnRealProfiles) {
         exact.k_best = request.k_best;
         for (const pipeline::ExactStageResult& stage : pipeline::solve_exact(problem, exact).by_stages) {
           for (const pipeline::Plan& plan : stage.plans) {
-            EXPECT_LE(best.simulated_step_ms, simulate_step_ms(problem, plan)) << stage.stages << " stages";
+            EXPECT_LE(best.simulated_step_ms, simulate_step_ms(problem, plan) * kRounding) << stage.stages << " stages";
           }
         }
       }

@@ -29,6 +29,8 @@ using pipeline::value_ms;
 using ::testing::HasSubstr;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Lengths that differ by less are equal to the planner.
+constexpr double kRounding = 1 + 1e-9;
 
 RandomProblemOptions small() {
   RandomProblemOptions options;
@@ -95,7 +97,7 @@ TEST(Planner, AutoIsNeverLongerThanAnyPlannerNorItsKBest) {
         single.lower_bound = false;
         const PlanResult other = make_plan(problem, single);
         if (other.plan) {
-          ASSERT_LE(best.simulated_step_ms, other.simulated_step_ms) << to_string(planner);
+          ASSERT_LE(best.simulated_step_ms, other.simulated_step_ms * kRounding) << to_string(planner);
         }
       }
     }
@@ -106,11 +108,36 @@ TEST(Planner, AutoIsNeverLongerThanAnyPlannerNorItsKBest) {
       exact.pivots = pipeline::grid_pivots(problem.num_instructions(), 128);
       exact.k_best = request.k_best;
       for (const pipeline::ExactStageResult& stage : pipeline::solve_exact(problem, exact).by_stages) {
-        for (const Plan& plan : stage.plans) ASSERT_LE(best.simulated_step_ms, simulate_step_ms(problem, plan));
+        for (const Plan& plan : stage.plans) {
+          ASSERT_LE(best.simulated_step_ms, simulate_step_ms(problem, plan) * kRounding);
+        }
       }
     }
   }
   EXPECT_GT(judged, 15);
+}
+
+// A loop that is one instruction, heavy enough to stay on one server: what follows may be cut at will, and all of these
+// plans take equally long but for the last digits.
+TEST(Planner, TiesGoToFewerStagesWhateverTheLastDigits) {
+  for (int tail = 3; tail <= 9; ++tail) {
+    SCOPED_TRACE(tail);
+    pipeline::Profile profile;
+    profile.c_ms = {0.7, 489.3};
+    profile.a_bytes = {8e6, 8.4e6};
+    profile.w_bytes = {131e6, 1.2e9};
+    for (int i = 0; i < tail; ++i) {
+      profile.c_ms.push_back(0.1 + 0.3 * i);
+      profile.a_bytes.push_back(8.4e6 / (i + 1));
+      profile.w_bytes.push_back(1e6);
+    }
+    profile.a_bytes.back() = 0;
+    profile.stash_bytes.assign(profile.c_ms.size(), 0);
+    const PlanResult result = make_plan(Problem(profile, load_cluster("config-a"), ProblemOptions()), patient());
+    ASSERT_TRUE(result.plan);
+    EXPECT_EQ(result.plan->num_stages(), 2);
+    EXPECT_EQ(result.plan->device_cuts, std::vector<int>{8});
+  }
 }
 
 TEST(Planner, ResultIsConsistentAndCertified) {
