@@ -146,7 +146,8 @@ class Analysis {
     const auto is_core = [&](std::size_t input) { return core[static_cast<std::size_t>(inputs[input].node)]; };
 
     if (options_.variables != nullptr) {
-      step->variables = match_requests(inputs, *options_.variables);
+      std::vector<std::int32_t> of_request;
+      step->variables = match_requests(inputs, *options_.variables, &of_request);
       std::unordered_map<std::int32_t, std::int32_t> result_of = pair_results(inputs, aliases, step->variables);
       for (std::size_t v = 0; v < step->variables.size(); ++v) {
         EntryInput& input = inputs[static_cast<std::size_t>(step->variables[v])];
@@ -155,11 +156,9 @@ class Analysis {
         input.result = found->second;
         input.gradient = updates_[static_cast<std::size_t>(found->second)].gradient;
       }
-      std::unordered_map<std::string, std::string> shown;
-      for (const VariableRequest& request : *options_.variables) {
-        if (request.name.empty()) continue;
-        for (const std::int32_t v : match_requests(inputs, {request}))
-          inputs[static_cast<std::size_t>(v)].name = request.name;
+      for (std::size_t r = 0; r < of_request.size(); ++r) {
+        const std::string& name = (*options_.variables)[r].name;
+        if (!name.empty()) inputs[static_cast<std::size_t>(of_request[r])].name = name;
       }
       step->variables_found_by = "as listed by the user";
       return;

@@ -62,14 +62,22 @@ bool all_digits(std::string_view s) {
 }
 
 std::vector<VariableRequest> parse_json_list(std::string_view text, const std::string& source) {
+  // The JSON library copies and prints values by recursion: what is nested deeper than any list is refused first.
+  constexpr int kMaxDepth = 8;
+  const auto check_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    if (depth > kMaxDepth) bad_list(source, "JSON nested more than " + std::to_string(kMaxDepth) + " deep");
+    return true;
+  };
   nlohmann::json document;
   try {
-    document = nlohmann::json::parse(text);
+    document = nlohmann::json::parse(text, check_depth);
   } catch (const nlohmann::json::parse_error& error) {
     const auto at = std::min<std::size_t>(error.byte, text.size());
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
     throw Error(ErrorKind::kData, source + ":" + std::to_string(line) + ": not valid JSON",
                 "a variable list is a JSON list of parameter names or numbers, or one parameter per line");
+  } catch (const nlohmann::json::out_of_range&) {
+    bad_list(source, "a number out of range");
   }
   std::vector<VariableRequest> out;
   const auto scalar = [&](const nlohmann::json& value, const std::string& where) -> std::string {
@@ -559,7 +567,8 @@ int edit_distance(std::string_view a, std::string_view b, int limit) {
 }  // namespace
 
 std::vector<std::int32_t> match_requests(const std::vector<EntryInput>& inputs,
-                                         const std::vector<VariableRequest>& requests) {
+                                         const std::vector<VariableRequest>& requests,
+                                         std::vector<std::int32_t>* of_request) {
   std::unordered_map<std::string, std::int32_t> by_name;
   std::int32_t largest = -1;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -609,6 +618,7 @@ std::vector<std::int32_t> match_requests(const std::vector<EntryInput>& inputs,
       throw Error(ErrorKind::kData, request.where + ": the module has no parameter '" + request.parameter + "'", hint);
     }
     if (seen.insert(found->second).second) out.push_back(found->second);
+    if (of_request != nullptr) of_request->push_back(found->second);
   }
   return out;
 }

@@ -82,8 +82,10 @@ std::vector<std::int32_t> read_aliases(const FlowGraph& flow);
 
 // Requests -> indices of inputs, in order, without repeats. A request names a parameter by number, HLO name (with or
 // without '%') or framework path. Throws Error(kData) naming the line, the parameter and the nearest known names.
+// `of_request`, when given, gets the input of every request, repeats included.
 std::vector<std::int32_t> match_requests(const std::vector<EntryInput>& inputs,
-                                         const std::vector<VariableRequest>& requests);
+                                         const std::vector<VariableRequest>& requests,
+                                         std::vector<std::int32_t>* of_request = nullptr);
 
 bool is_float(const Shape& shape);
 

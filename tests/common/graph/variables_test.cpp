@@ -59,6 +59,15 @@ TEST(VariableList, BadLists) {
   EXPECT_THAT(failure([] { parse("[{\"name\": \"a\"}]"); }), HasSubstr("entry 1"));
   EXPECT_THAT(failure([] { parse("{\"a\": 4}"); }), HasSubstr("expected a display name"));
   EXPECT_THAT(failure([] { parse(std::string("a\nb\x01\n")); }), HasSubstr("vars:2"));
+  EXPECT_THAT(failure([] { parse("[1e999]"); }), HasSubstr("a number out of range"));
+  const std::size_t deep = 300000;
+  EXPECT_THAT(failure([&] { parse(std::string(deep, '[') + std::string(deep, ']')); }), HasSubstr("nested more than"));
+  EXPECT_THAT(failure([&] {
+                std::string text;
+                for (std::size_t i = 0; i < deep; ++i) text += "{\"trainable_variables\":";
+                parse(text + "1" + std::string(deep, '}'));
+              }),
+              HasSubstr("nested more than"));
 }
 
 const char* const kTwo = R"(HloModule m
@@ -76,6 +85,9 @@ TEST(VariableRequests, AreMatchedByNumberNameOrPath) {
   const auto match = [&](const std::string& text) { return match_requests(inputs, parse_variable_list(text, "vars")); };
   EXPECT_EQ(match("1\n0"), (std::vector<std::int32_t>{1, 0}));
   EXPECT_EQ(match("%bias.2\nbias.2"), (std::vector<std::int32_t>{1}));
+  std::vector<std::int32_t> of_request;
+  match_requests(inputs, parse_variable_list("1 b\n0 k\nbias.2", "vars"), &of_request);
+  EXPECT_EQ(of_request, (std::vector<std::int32_t>{1, 0, 1}));
   EXPECT_EQ(match("params['dense']['kernel']"), (std::vector<std::int32_t>{0}));
   EXPECT_THAT(failure([&] { match("0\nkernal.1"); }),
               HasSubstr("vars:2: the module has no parameter 'kernal.1' / did you mean 'kernel.1'"));
