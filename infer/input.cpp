@@ -40,7 +40,9 @@ PlanInput read_input(const InputOptions& options, const pipeline::Cluster& clust
   const std::string source = input_name(options.path);
   std::string bytes = read_file(options.path);
   PlanInput input;
-  input.sha256 = sha256_hex(bytes);
+  // The hash is of the file as given; what is neither model nor profile is refused before it is hashed.
+  const bool packed = is_gzip(bytes);
+  if (packed) input.sha256 = sha256_hex(bytes);
   bytes = gunzip_if_gzip(std::move(bytes), source);
   if (const auto form = io::detect_profile(bytes)) {
     for (const auto& [name, value] : {std::pair("variables", options.variables), std::pair("device", options.device)}) {
@@ -48,12 +50,16 @@ PlanInput read_input(const InputOptions& options, const pipeline::Cluster& clust
       throw Error(ErrorKind::kUsage, std::string("--") + name + " is for HLO; " + source + " is a profile already",
                   "give it to automap-profile, which makes profiles");
     }
+    if (!packed) input.sha256 = sha256_hex(bytes);
     input.form = std::string(io::to_string(*form)) + " profile";
     input.profile = io::read_profile(std::move(bytes), source);
     return input;
   }
-  graph::HloModule module = graph::read_hlo(std::move(bytes), source);
+  graph::HloModule module;
+  module.form = graph::detect_hlo_form(bytes, source);
+  if (!packed) input.sha256 = sha256_hex(bytes);
   module.sha256 = input.sha256;
+  module.graph = graph::read_hlo_as(module.form, std::move(bytes), source);
   input.form = std::string("HLO ") + graph::to_string(module.form);
   profile::ProfileRequest request;
   request.variables = options.variables;

@@ -72,7 +72,7 @@ Json base_document(const char* kind, const std::string& source, std::string_view
   document["kind"] = kind;
   document["source"] = source;
   document["file_bytes"] = bytes.size();
-  document["sha256"] = sha256_hex(bytes);
+  document["sha256"] = nullptr;
   return document;
 }
 
@@ -117,6 +117,7 @@ std::vector<LayerRow> layers_of(const graph::TrainingStep& step) {
 
 // What one module holds; of several modules, the sums.
 struct HloFacts {
+  Json parameters = Json::array();
   std::string module;
   std::int64_t instructions = 0, computations = 0, entry_instructions = 0, entry_parameters = 0;
   std::map<std::string, std::int64_t> opcodes;
@@ -146,6 +147,12 @@ HloFacts facts_of(const graph::Graph& g) {
   }
   for (const graph::InstructionId id : g.entry().parameters) {
     f.parameter_bytes += static_cast<double>(g.shape_of(id).bytes);
+    const std::string name(g.instruction(id).name), path = g.op_name(id);
+    f.parameters.push_back({{"parameter", name},
+                            {"number", f.parameters.size()},
+                            {"name", path.empty() ? name : path},
+                            {"shape", std::string(g.shape_of(id).text)},
+                            {"bytes", g.shape_of(id).bytes}});
   }
   f.result_bytes = static_cast<double>(g.shape_of(g.entry().root).bytes);
   const graph::ModuleCost cost = graph::analyze_cost(g);
@@ -199,9 +206,8 @@ graph::Graph read_piece(graph::HloForm form, std::string_view piece, std::int64_
   return graph::read_hlo_as(form, std::string(static_cast<std::size_t>(line - 1), '\n') + std::string(piece), source);
 }
 
-Description describe_hlo(Description out, std::string bytes, const std::string& source,
+Description describe_hlo(Description out, graph::HloForm form, std::string bytes, const std::string& source,
                          const DescribeOptions& options) {
-  const graph::HloForm form = graph::detect_hlo_form(bytes, source);
   double parse_ms = 0;
   const auto timed = [&](const auto& read) {
     const auto start = std::chrono::steady_clock::now();
@@ -225,7 +231,10 @@ Description describe_hlo(Description out, std::string bytes, const std::string& 
   if (pieces.size() > 1) {
     std::int64_t line = 1;
     const char* counted = bytes.data();
-    for (const std::string_view piece : pieces) {
+    for (std::string_view piece : pieces) {
+      // A piece starts at the line that parts it from the one before; in protobufs that line is no comment.
+      if (piece.substr(0, 8) == "// -----") piece.remove_prefix(std::min(piece.find('\n'), piece.size()));
+      piece.remove_prefix(std::min(piece.find_first_not_of("\r\n"), piece.size()));
       line += std::count(counted, piece.data(), '\n');
       counted = piece.data();
       const HloFacts one = facts_of(timed([&] { return read_piece(form, piece, line, source); }));
@@ -266,6 +275,7 @@ Description describe_hlo(Description out, std::string bytes, const std::string& 
   d["trainable_variables"] = f.variables;
   d["layers"] = Json::array();
   for (const LayerRow& row : f.layers) d["layers"].push_back({{"name", row.name}, {"instructions", row.instructions}});
+  d["parameters"] = f.parameters;
   if (!modules.empty()) d["modules"] = modules;
   if (options.time) d["parse_ms"] = parse_ms;
 
@@ -508,8 +518,12 @@ bool starts_with(const std::string& s, const char* prefix) {
 Description describe_bytes(std::string bytes, const std::string& source, const DescribeOptions& options) {
   Description out;
   Json base = base_document("hlo", source, bytes);
+  const bool packed = is_gzip(bytes);
+  if (packed) base["sha256"] = sha256_hex(bytes);
   bytes = gunzip_if_gzip(std::move(bytes), source);
+  // Called once it is known what the bytes are: a gigabyte of garbage is refused without being hashed.
   const auto begin = [&](const char* kind) {
+    if (!packed) base["sha256"] = sha256_hex(bytes);
     out.document = std::move(base);
     out.document["kind"] = kind;
   };
@@ -539,8 +553,9 @@ Description describe_bytes(std::string bytes, const std::string& source, const D
                   "known are automap.plan/1, automap.cluster/1 and automap.device/1");
     }
   }
+  const graph::HloForm form = graph::detect_hlo_form(bytes, source);
   begin("hlo");
-  return describe_hlo(std::move(out), std::move(bytes), source, options);
+  return describe_hlo(std::move(out), form, std::move(bytes), source, options);
 }
 
 Description describe(const std::string& path, const DescribeOptions& options) {
@@ -552,7 +567,6 @@ Description describe(const std::string& path, const DescribeOptions& options) {
       const pipeline::Cluster cluster = pipeline::load_cluster(path);
       out.document = base_document("cluster", path, pipeline::to_json_text(cluster));
       out.document["file_bytes"] = nullptr;
-      out.document["sha256"] = nullptr;
       return describe_cluster(std::move(out), cluster, path);
     }
   }

@@ -254,7 +254,9 @@ void AtomicFile::commit() {
     const std::string bytes = read_file(temporary_path_, UINT64_MAX);
     FileDescriptor out(path_ == "-" ? STDOUT_FILENO : ::open(path_.c_str(), O_WRONLY | O_CLOEXEC));
     if (out.get() < 0) throw_write_error(path_, errno);
-    if (const int error = write_all(out.get(), bytes)) {
+    const int error = write_all(out.get(), bytes);
+    // The reader of standard output may stop early ("| head"): nobody is left to tell, as with print().
+    if (error != 0 && !(path_ == "-" && error == EPIPE)) {
       throw_write_error(path_ == "-" ? "standard output" : path_, error);
     }
     discard();

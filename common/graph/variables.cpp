@@ -607,7 +607,7 @@ std::vector<std::int32_t> match_requests(const std::vector<EntryInput>& inputs,
         }
         std::sort(near.begin(), near.end());
         if (near.empty()) {
-          hint = "automap-inspect lists the parameters of a module";
+          hint = "automap-inspect --json lists the parameters of a module";
           if (!inputs.empty()) hint += "; the first is '" + inputs.front().name + "'";
         } else {
           hint = "did you mean ";

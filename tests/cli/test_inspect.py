@@ -130,6 +130,8 @@ class Inspect(unittest.TestCase):
                 self.assertEqual(d["entry_parameters"], first["entry_parameters"] + 1)
                 self.assertEqual(d["opcodes"]["parameter"], first["opcodes"]["parameter"] + 1)
                 self.assertEqual(d["flops"], first["flops"] + 8)
+                self.assertEqual([m["line"] for m in d["modules"]], [1, text[:text.index("HloModule second")].count("\n") + 1])
+                self.assertEqual((d["layers"], d["parameters"]), ([], []))
                 self.assertIn(b"modules", run(path).stdout)
         # Errors name the line in the whole file; a rule between computations of one module parts nothing.
         damaged = self.file("damaged.hlo", "\n" + two + "// -----\n" + two.replace("negate(p)", "negate(q)"))
@@ -138,6 +140,27 @@ class Inspect(unittest.TestCase):
         d = self.document(self.file("rule.hlo", rule))
         self.assertNotIn("modules", d)
         self.assertEqual((d["instructions"], d["computations"]), (3, 2))
+
+    def test_several_modules_in_protobuf_text(self):
+        one = ('name: "%s"\nentry_computation_name: "e"\nentry_computation_id: 1\ncomputations {\n  name: "e"\n  id: 1\n  root_id: 1\n'
+               '  instructions {\n    name: "p"\n    opcode: "parameter"\n    id: 1\n'
+               '    shape { element_type: F32 dimensions: 4 }\n  }\n}\n')
+        d = self.document(self.file("two.pbtxt", one % "a" + "\n// -----\n\n# the other\n" + one % "b"))
+        self.assertEqual((d["form"], d["instructions"]), ("proto-text", 2))
+        self.assertEqual([m["module"] for m in d["modules"]], ["a", "b"])
+
+    def test_parameters_are_what_variables_accepts(self):
+        d = self.document("fixtures/hlo/tiny_mlp.hlo")
+        self.assertEqual([p["number"] for p in d["parameters"]], list(range(d["entry_parameters"])))
+        self.assertEqual(sum(p["bytes"] for p in d["parameters"]), d["parameter_bytes"])
+        weight = max(d["parameters"][:4], key=lambda p: p["bytes"])
+        for key in ("number", "parameter", "name"):
+            path = self.file("vars", f"{weight[key]}\n")
+            result = subprocess.run([PROGRAM.parent / "automap-profile", "fixtures/hlo/tiny_mlp.hlo", "--variables", path, "--json"],
+                                    capture_output=True, timeout=120, cwd=SOURCE)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            found = json.loads(result.stdout)["trainable_variables"]
+            self.assertEqual([(v["number"], v["shape"]) for v in found], [(weight["number"], weight["shape"])])
 
     def test_text_for_people(self):
         out = run("fixtures/hlo/tiny_mlp.hlo").stdout.decode()

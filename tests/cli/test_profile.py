@@ -1,12 +1,15 @@
 """automap-profile: the JSON against its schema and the fixtures' manifest, profile files, --variables, errors."""
 
 import csv
+import hashlib
 import json
+import os
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
-from programs import FIXTURES, SOURCE, run
+from programs import BIN, FIXTURES, SOURCE, TIMEOUT_S, environment, run
 
 try:
     import jsonschema
@@ -102,6 +105,20 @@ class Profile(unittest.TestCase):
         with h5py.File(self.folder / "p.h5") as file:
             self.assertEqual(list(file["c_ms"]), [float(row["c_ms"]) for row in rows])
             self.assertEqual(file.attrs["forward_fraction"], document["forward_fraction"])
+
+    def test_hashes_are_of_the_file_as_given(self):
+        for path in (FIXTURES / "tiny_mlp.hlo", FIXTURES / "vgg19.hlo.gz"):
+            self.assertEqual(self.document(path)["source_sha256"], hashlib.sha256(path.read_bytes()).hexdigest())
+
+    def test_a_reader_that_stops_early_is_no_error(self):
+        reading, writing = os.pipe()
+        os.close(reading)
+        try:
+            result = subprocess.run([BIN / "automap-profile", FIXTURES / "bert48.hlo.gz", "-o", "-"], stdout=writing,
+                                    stderr=subprocess.PIPE, env=environment(), timeout=TIMEOUT_S)
+        finally:
+            os.close(writing)
+        self.assertEqual((result.returncode, result.stderr), (0, b""))
 
     def test_a_profile_is_refused(self):
         run("automap-profile", FIXTURES / "tiny_mlp.hlo", "-o", self.folder / "p.csv")

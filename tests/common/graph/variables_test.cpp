@@ -92,7 +92,7 @@ TEST(VariableRequests, AreMatchedByNumberNameOrPath) {
   EXPECT_THAT(failure([&] { match("0\nkernal.1"); }),
               HasSubstr("vars:2: the module has no parameter 'kernal.1' / did you mean 'kernel.1'"));
   EXPECT_THAT(failure([&] { match("7"); }), HasSubstr("numbered 0 to 1"));
-  EXPECT_THAT(failure([&] { match("embedding"); }), HasSubstr("automap-inspect lists"));
+  EXPECT_THAT(failure([&] { match("embedding"); }), HasSubstr("automap-inspect --json lists"));
 }
 
 // An update as a string: pair, sources, gradient.
