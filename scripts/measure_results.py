@@ -177,8 +177,8 @@ class Measure:
             profile = Path(folder) / f"{model}.profile.h5"
             cases = [(f"automap-profile {model}.hlo.gz", [self.program("automap-profile"), path, "-o", profile])]
             for source, shown in ((path, f"{model}.hlo.gz"), (profile, f"{model}.profile.h5")):
-                for planner in ("auto", "exact", "bound"):
-                    cases.append((f"automap-infer {shown} --planner {planner}", [infer, source, *rest, "--planner", planner]))
+                for options in ("--planner auto", "--planner exact", "--planner bound", "--planner bound --stages 4"):
+                    cases.append((f"automap-infer {shown} {options}", [infer, source, *rest, *options.split()]))
             for shown, command in cases:
                 if command[-2:] == ["-o", profile]:
                     samples = []
