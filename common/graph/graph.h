@@ -26,26 +26,50 @@ constexpr std::int32_t kNone = -1;
 
 enum class ElementType : std::uint8_t {
   kUnknown,  // an array of a type we do not know; Shape::type_name keeps it, bits guessed from its digits
-  kTuple, kToken, kOpaque,
-  kPred, kS1, kS2, kS4, kS8, kS16, kS32, kS64, kU1, kU2, kU4, kU8, kU16, kU32, kU64,
-  kF16, kBf16, kF32, kF64, kC64, kC128,
-  kF8,    // every 8-bit float; type_name tells which
-  kF4, kF6  // sub-byte floats
+  kTuple,
+  kToken,
+  kOpaque,
+  kPred,
+  kS1,
+  kS2,
+  kS4,
+  kS8,
+  kS16,
+  kS32,
+  kS64,
+  kU1,
+  kU2,
+  kU4,
+  kU8,
+  kU16,
+  kU32,
+  kU64,
+  kF16,
+  kBf16,
+  kF32,
+  kF64,
+  kC64,
+  kC128,
+  kF8,  // every 8-bit float; type_name tells which
+  kF4,
+  kF6  // sub-byte floats
 };
 
 struct Shape {
   ElementType type = ElementType::kUnknown;
-  std::string_view type_name;         // "f32", "f8e4m3fn"; "" for a tuple
-  std::vector<std::int64_t> dims;     // upper bounds for dynamic dimensions; `?` without a bound is 0
-  std::vector<ShapeId> elements;      // of a tuple
-  std::string_view text;              // canonical HLO text without layout: "f32[2,3]", "(f32[2], s32[])"
-  int bits = 0;                       // of one element; 0 for tuple, token, opaque
-  bool dynamic = false;               // some dimension is bounded or unknown
-  std::int64_t num_elements = 0;      // product of dims of an array; 0 for tuple, token, opaque
-  std::int64_t bytes = 0;             // of the array (sub-byte types packed), or the sum over a tuple's leaves
+  std::string_view type_name;      // "f32", "f8e4m3fn"; "" for a tuple
+  std::vector<std::int64_t> dims;  // upper bounds for dynamic dimensions; `?` without a bound is 0
+  std::vector<ShapeId> elements;   // of a tuple
+  std::string_view text;           // canonical HLO text without layout: "f32[2,3]", "(f32[2], s32[])"
+  int bits = 0;                    // of one element; 0 for tuple, token, opaque
+  bool dynamic = false;            // some dimension is bounded or unknown
+  std::int64_t num_elements = 0;   // product of dims of an array; 0 for tuple, token, opaque
+  std::int64_t bytes = 0;          // of the array (sub-byte types packed), or the sum over a tuple's leaves
 
   bool is_tuple() const { return type == ElementType::kTuple; }
-  bool is_array() const { return type != ElementType::kTuple && type != ElementType::kToken && type != ElementType::kOpaque; }
+  bool is_array() const {
+    return type != ElementType::kTuple && type != ElementType::kToken && type != ElementType::kOpaque;
+  }
 };
 
 struct Attribute {
@@ -56,8 +80,8 @@ struct Attribute {
 struct Instruction {
   std::string_view name;         // without '%'
   std::string_view opcode_name;  // as written: also for opcodes we do not know
-  std::string_view layout;       // raw "{1,0:T(8,128)}" of an array result, or empty; of a tuple: its full text with layouts
-  std::string_view payload;      // raw text of a constant's literal; of an unknown opcode's unparsable slot
+  std::string_view layout;  // raw "{1,0:T(8,128)}" of an array result, or empty; of a tuple: its full text with layouts
+  std::string_view payload;  // raw text of a constant's literal; of an unknown opcode's unparsable slot
   Opcode opcode = Opcode::kUnknown;
   ShapeId shape = kNone;
   ComputationId computation = kNone;
@@ -127,7 +151,7 @@ class Graph {
   std::vector<Attribute> attributes_;
   ComputationId entry_ = kNone;
   std::unique_ptr<std::string> source_;  // text that views point into; on the heap, so that moves keep them valid
-  std::deque<std::string> arena_;   // strings made by readers
+  std::deque<std::string> arena_;        // strings made by readers
   mutable std::vector<InstructionId> users_;
   mutable std::vector<std::int32_t> first_user_;
 };

@@ -4,7 +4,9 @@
 
 namespace automap::pipeline {
 
-const char* to_string(Schedule schedule) { return schedule == Schedule::k1f1b ? "1f1b" : "1f1b-overlap"; }
+const char* to_string(Schedule schedule) {
+  return schedule == Schedule::k1f1b ? "1f1b" : "1f1b-overlap";
+}
 
 int in_flight(Schedule schedule, int num_stages, int stage, int micro_batches) {
   const int behind = num_stages - stage;

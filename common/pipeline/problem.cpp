@@ -88,8 +88,7 @@ Link Problem::link(int d0, int d1, int d2) const {
   if (from.first_server == to.last_server) {
     return {intra_latency_ms_, intra_bytes_per_ms_[idx(from.first_server)] * std::min(from.size, to.size)};
   }
-  return {inter_latency_ms_,
-          smallest_inter(from.first_server, to.last_server) * std::min(from.servers, to.servers)};
+  return {inter_latency_ms_, smallest_inter(from.first_server, to.last_server) * std::min(from.servers, to.servers)};
 }
 
 double Problem::transfer_ms(double bytes, int d0, int d1, int d2) const {

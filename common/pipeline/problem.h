@@ -19,22 +19,22 @@ enum class ValueForm : std::uint8_t { kFull, kPaper };
 
 struct ProblemOptions {
   int micro_batches = 16;
-  bool memory = true;             // refuse plans that exceed a device's memory
-  double state_factor = 4;        // bytes of training state per weight byte: weight, gradient, two Adam moments
+  bool memory = true;               // refuse plans that exceed a device's memory
+  double state_factor = 4;          // bytes of training state per weight byte: weight, gradient, two Adam moments
   bool allow_empty_stages = false;  // allow stages without a trainable variable (paper 4.4)
   ValueForm value = ValueForm::kFull;
 };
 
 // What devices (d0, d1] are as a group of replicas.
 struct DeviceGroup {
-  int size = 0;             // g_s
-  int servers = 0;          // v_s, servers touched
-  int first_server = 0;     // 0-based
+  int size = 0;          // g_s
+  int servers = 0;       // v_s, servers touched
+  int first_server = 0;  // 0-based
   int last_server = 0;
-  double speed = 0;         // slowest relative speed
-  double capacity_bytes = 0;         // smallest device memory
-  double ring_bytes_per_ms = 0;      // bandwidth of its all-reduce
-  double ring_latency_ms = 0;        // latency of one of its hops
+  double speed = 0;              // slowest relative speed
+  double capacity_bytes = 0;     // smallest device memory
+  double ring_bytes_per_ms = 0;  // bandwidth of its all-reduce
+  double ring_latency_ms = 0;    // latency of one of its hops
 };
 
 // The way between two neighbouring groups: t = latency + bytes / bandwidth, and 0 for nothing to move.
@@ -100,9 +100,7 @@ class Problem {
 
  private:
   static std::size_t idx(int i) { return static_cast<std::size_t>(i); }
-  std::size_t group_index(int d0, int d1) const {
-    return idx(d0) * (idx(num_devices_) + 1) + idx(d1);
-  }
+  std::size_t group_index(int d0, int d1) const { return idx(d0) * (idx(num_devices_) + 1) + idx(d1); }
   double smallest_inter(int first_server, int last_server) const {
     return inter_bytes_per_ms_[idx(first_server) * intra_bytes_per_ms_.size() + idx(last_server)];
   }

@@ -9,7 +9,8 @@ namespace automap::pipeline {
 void check_profile(const Profile& profile, const std::string& source) {
   const std::size_t n = profile.c_ms.size();
   if (n < 2) {
-    throw Error(ErrorKind::kData, source + ": a profile needs at least 2 forward instructions, found " + std::to_string(n),
+    throw Error(ErrorKind::kData,
+                source + ": a profile needs at least 2 forward instructions, found " + std::to_string(n),
                 "a model of one instruction cannot be cut into stages");
   }
   const auto check_column = [&](const std::vector<double>& column, const char* name) {

@@ -9,8 +9,8 @@
 namespace automap::pipeline {
 
 struct Profile {
-  std::string model;         // a name for people
-  std::string device;        // the reference device that c_ms is measured or estimated on
+  std::string model;            // a name for people
+  std::string device;           // the reference device that c_ms is measured or estimated on
   double micro_batch_size = 0;  // samples per micro-batch; 0 when unknown
   // φ: the forward share of c, in (0, 1). 1 for an inference module (no backward).
   double forward_fraction = 1.0 / 3.0;
