@@ -76,7 +76,13 @@ class StageRange {
  public:
   StageRange(const Problem& problem, const ExactOptions& options, const std::vector<int>& pivots, int first, int last,
              Stop& stop)
-      : problem_(problem), options_(options), pivots_(pivots), first_(first), last_(last), stop_(stop) {}
+      : problem_(problem),
+        options_(options),
+        pivots_(pivots),
+        first_(first),
+        last_(last),
+        stop_(stop),
+        simple_(problem, options.schedule) {}
 
   void solve(ExactStageResult* results) {
     results_ = results;
@@ -89,7 +95,7 @@ class StageRange {
     input.keep = options_.k_best;
     const bool corridor = !options_.boundary_pivots.empty();
     for (int stages = first_; stages <= last_; ++stages) {
-      result(stages).lower_bound_ms = balance_bound(problem_, options_.schedule, stages);
+      result(stages).lower_bound_ms = simple_.ms(stages);
     }
     if (!corridor && last_ > 1) search(input);
     if (stop_.now()) return;
@@ -137,7 +143,11 @@ class StageRange {
   }
   void set_limits(ProgramInput& input) {
     input.limit_ms.clear();
-    for (int stages = first_; stages <= last_; ++stages) input.limit_ms.push_back(limit(stages));
+    for (int stages = first_; stages <= last_; ++stages) {
+      // Nothing is shorter than a plan that meets the simplest bound.
+      const bool settled = simple_.ms(stages) >= limit(stages) * (1 - 2 * kRounding);
+      input.limit_ms.push_back(settled ? 0 : limit(stages));
+    }
   }
   void add(Plan plan) {
     const double value = value_ms(problem_, plan);
@@ -218,7 +228,7 @@ class StageRange {
         double most = limit(stages);
         if (tried[static_cast<std::size_t>(stages - first_)]) most = 0;
         if (result(stages).plans.empty()) {
-          most = std::min(most, slack * balance_bound(problem_, options_.schedule, stages));
+          most = std::min(most, slack * simple_.ms(stages));
         }
         wanted = wanted || most > 0;
         input.limit_ms.push_back(most);
@@ -244,6 +254,7 @@ class StageRange {
   const std::vector<int>& pivots_;
   int first_, last_;
   Stop& stop_;
+  SimpleBounds simple_;
   ExactStageResult* results_ = nullptr;
 };
 

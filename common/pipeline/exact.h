@@ -63,7 +63,7 @@ Plan refine_in_corridor(const Problem& problem, Plan plan, int pivot_radius = 8,
 // equal to it, or to the value of `better`, when the method is "exact over all cuts".
 struct LowerBound {
   double ms = 0;
-  const char* method = "";  // "exact over all cuts", "bucket relaxation", "balance"
+  const char* method = "";  // "exact over all cuts", "bucket relaxation", "balance of work"
   // The shortest plan shorter than the incumbent that was met on the way.
   std::optional<Plan> better;
 };

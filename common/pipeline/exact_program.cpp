@@ -199,6 +199,9 @@ class Program {
   std::vector<std::vector<Fan>> fans_;       // [boundary - 1] of a corridor, else one for all boundaries
   std::vector<Step> steps_;
   std::int64_t tried_ = 0, transitions_ = 0;
+  // One pair of groups may meet millions of labels: the clock is looked at once in so many.
+  static constexpr std::int64_t kTriedPerPoll = 1 << 18;
+  std::int64_t next_poll_ = kTriedPerPoll;
   std::vector<char> reached_, used_, followed_;  // of points, points and steps
   std::vector<std::vector<Candidate>> buckets_;  // [point] while a list is made
   std::vector<std::pair<double, double>> stairs_;
@@ -725,6 +728,10 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
           }
           if (shared > first) made_per_work = std::min(made_per_work, list.per_work);
           tried_ += static_cast<std::int64_t>(end - first);
+          if (tried_ >= next_poll_) {
+            next_poll_ = tried_ + kTriedPerPoll;
+            if (stop_.now()) return;
+          }
           for (std::size_t begin = first; begin < end; begin += kBlock) {
             const std::size_t size = std::min(kBlock, end - begin);
             if (relaxed_) {

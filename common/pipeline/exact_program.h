@@ -118,7 +118,21 @@ struct GapOutput {
 // bounds counts then.
 std::vector<GapOutput> close_gaps(const std::vector<GapInput>& inputs, bool only_best, Stop& stop);
 
-// No plan of this many stages is shorter: every device at work all the time, and the pipeline filled once.
-double balance_bound(const Problem& problem, Schedule schedule, int stages);
+// What no plan of so many stages can be shorter than, whatever its cuts: the larger of
+// - every device at work all the time, and the pipeline filled once;
+// - for every instruction, the stage that holds it: M times its compute plus the all-reduce of its weights on the best
+//   group of devices (the backward passes that hide an all-reduce stand in front of the stage in V's first term, too).
+class SimpleBounds {
+ public:
+  SimpleBounds(const Problem& problem, Schedule schedule);
+  double ms(int stages) const;
+
+ private:
+  double balance_ms(int stages) const;
+
+  const Problem& problem_;
+  Schedule schedule_;
+  std::vector<double> largest_instruction_ms_;  // [most devices its stage may have]
+};
 
 }  // namespace automap::pipeline::internal

@@ -148,15 +148,18 @@ void Gap::found(Plan plan) {
 Gap::Gap(const GapInput& input, Stop& stop)
     : in_(input), problem_(*input.problem), cuts_(*input.cuts), stop_(stop), limit_(input.limit_ms) {
   out_.closed.assign(count(), 0);
-  for (std::size_t s = 0; s < count(); ++s) {
-    out_.bound_ms.push_back(balance_bound(problem_, in_.schedule, in_.min_stages + static_cast<int>(s)));
-  }
+  const SimpleBounds simple(problem_, in_.schedule);
+  for (std::size_t s = 0; s < count(); ++s) out_.bound_ms.push_back(simple.ms(in_.min_stages + static_cast<int>(s)));
   if (!cuts_.empty()) split_evenly(problem_, cuts_, {0, static_cast<int>(cuts_.size()) - 1}, in_.first_runs, runs_);
   close_settled();
 }
 
 void Gap::close_settled() {
-  for (std::size_t s = 0; s < count(); ++s) out_.closed[s] = out_.closed[s] || out_.bound_ms[s] >= limit_[s];
+  for (std::size_t s = 0; s < count(); ++s) {
+    if (out_.closed[s] || out_.bound_ms[s] < limit_[s] * (1 - 2 * kRounding)) continue;
+    out_.closed[s] = 1;
+    out_.bound_ms[s] = std::max(out_.bound_ms[s], limit_[s]);
+  }
 }
 
 void Gap::lower_limits(double value) {
@@ -243,7 +246,53 @@ bool Gap::step() {
 
 }  // namespace
 
-double balance_bound(const Problem& problem, Schedule schedule, int stages) {
+SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
+    : problem_(problem), schedule_(schedule), largest_instruction_ms_(at(problem.num_devices()) + 1, 0) {
+  // The instructions that take longest and those with the most weights: the others say less.
+  constexpr std::size_t kTried = 8;
+  std::vector<int> by_work, by_weight;
+  for (int i = 1; i <= problem.num_instructions(); ++i) by_work.push_back(i);
+  by_weight = by_work;
+  const std::size_t tried = std::min(kTried, by_work.size());
+  const auto largest_first = [&](std::vector<int>& order, auto size_of) {
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(tried), order.end(),
+                      [&](int a, int b) { return size_of(a) > size_of(b); });
+    order.resize(tried);
+  };
+  largest_first(by_work, [&](int i) { return problem.work_ms(i - 1, i); });
+  largest_first(by_weight, [&](int i) { return problem.weight_bytes(i - 1, i); });
+  by_work.insert(by_work.end(), by_weight.begin(), by_weight.end());
+
+  const int devices = problem.num_devices();
+  std::vector<double> least(largest_instruction_ms_.size());
+  for (int i : by_work) {
+    std::fill(least.begin(), least.end(), kInfinity);
+    for (int d0 = 0; d0 < devices; ++d0) {
+      for (int d1 = d0 + 1; d1 <= devices; ++d1) {
+        const DeviceGroup& group = problem.group(d0, d1);
+        if (!problem.stage_fits(i - 1, i, group, 1, false)) continue;
+        const double ms =
+            problem.micro_batches() * problem.compute_ms(i - 1, i, group) + problem.allreduce_ms(i - 1, i, group);
+        least[at(group.size)] = std::min(least[at(group.size)], ms);
+      }
+    }
+    for (std::size_t size = 1; size < least.size(); ++size) {
+      least[size] = std::min(least[size], least[size - 1]);
+      // Where it fits nowhere there is no plan at all, which is not for a bound to say.
+      if (least[size] == kInfinity) continue;
+      largest_instruction_ms_[size] = std::max(largest_instruction_ms_[size], least[size]);
+    }
+  }
+}
+
+double SimpleBounds::ms(int stages) const {
+  // Every other stage has a device, too.
+  const double instruction = largest_instruction_ms_[at(problem_.num_devices() - stages + 1)];
+  return std::max(balance_ms(stages), instruction * (1 - kRounding));
+}
+
+double SimpleBounds::balance_ms(int stages) const {
+  const Problem& problem = problem_;
   double speed = 0, slowest = kInfinity;
   for (int d = 0; d < problem.num_devices(); ++d) {
     const double one = problem.group(d, d + 1).speed;
@@ -256,7 +305,7 @@ double balance_bound(const Problem& problem, Schedule schedule, int stages) {
   // With tau the longest stage: its own term counts it 1 + c times, and the other stages take what it leaves over.
   const double phi = problem.forward_fraction();
   const double c = problem.micro_batches() - 1 -
-                   (in_flight(schedule, stages, 1, problem.micro_batches()) - 1) * std::min(phi, 1 - phi);
+                   (in_flight(schedule_, stages, 1, problem.micro_batches()) - 1) * std::min(phi, 1 - phi);
   const double spread = balanced * (c + stages);
   const double concentrated = work / std::max(speed - (stages - 1) * slowest, slowest) * (c + 1);
   return std::max(least, std::min(spread, concentrated)) * (1 - kRounding);
@@ -347,19 +396,19 @@ LowerBound lower_bound_all_cuts(const Problem& problem, const std::vector<Schedu
     }
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const SimpleBounds simple(problem, inputs[i].schedule);
     for (std::size_t s = 0; s < outputs[i].bound_ms.size(); ++s) {
       const double part = outputs[i].bound_ms[s];
       if (outputs[i].closed[s] || part >= least) continue;
       exact = false;
-      relaxed =
-          relaxed || part > balance_bound(problem, inputs[i].schedule, inputs[i].min_stages + static_cast<int>(s));
+      relaxed = relaxed || part > simple.ms(inputs[i].min_stages + static_cast<int>(s));
     }
   }
   for (const GapOutput& output : outputs) {
     for (double part : output.bound_ms) least = std::min(least, part);
   }
   bound.ms = least;
-  bound.method = exact ? "exact over all cuts" : relaxed ? "bucket relaxation" : "balance";
+  bound.method = exact ? "exact over all cuts" : relaxed ? "bucket relaxation" : "balance of work";
   return bound;
 }
 
