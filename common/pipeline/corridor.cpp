@@ -9,6 +9,8 @@ namespace internal {
 namespace {
 
 constexpr double kRounding = 1e-12;  // a step of rounding size is no step
+// A corridor with more labels than this is tried again half as wide.
+constexpr std::int64_t kMostLabels = 60000;
 
 // Cuts that may be used, ascending: a list, or every one of 1..count.
 class Pivots {
@@ -37,6 +39,7 @@ Plan refine(const Problem& problem, Plan plan, const Pivots& pivots, int pivot_r
     input.needs_variable = problem.stages_need_variables(stages);
     input.min_stages = input.max_stages = stages;
     input.limit_ms = {value * (1 - kRounding)};
+    input.most_labels = kMostLabels;
     std::vector<int> cuts;  // all that any boundary may use
     for (int cut : plan.cuts) {
       const int place = pivots.place(cut);
@@ -62,6 +65,11 @@ Plan refine(const Problem& problem, Plan plan, const Pivots& pivots, int pivot_r
       }
     }
     const ProgramOutput output = run_program(input, stop);
+    if (output.gave_up && pivot_radius > 1) {
+      pivot_radius /= 2;
+      device_radius = 1;
+      continue;
+    }
     if (output.by_stages.front().empty()) return plan;
     Plan better;
     better.schedule = plan.schedule;

@@ -199,8 +199,10 @@ class Program {
   std::vector<std::vector<Fan>> fans_;       // [boundary - 1] of a corridor, else one for all boundaries
   std::vector<Step> steps_;
   std::int64_t tried_ = 0, transitions_ = 0;
+  bool too_many() const { return in_.most_labels > 0 && static_cast<std::int64_t>(steps_.size()) > in_.most_labels; }
   // One pair of groups may meet millions of labels: the clock is looked at once in so many.
   static constexpr std::int64_t kTriedPerPoll = 1 << 18;
+  static constexpr std::size_t kKeptPerPoll = 1 << 12;
   std::int64_t next_poll_ = kTriedPerPoll;
   std::vector<char> reached_, used_, followed_;  // of points, points and steps
   std::vector<std::vector<Candidate>> buckets_;  // [point] while a list is made
@@ -560,6 +562,8 @@ void Program::keep_best(std::vector<Candidate>& candidates, const Threshold& mos
     stairs_.clear();
     kept_.clear();
     for (const Candidate& c : candidates) {
+      // A front of very many stairs takes time, and what is stopped is thrown away.
+      if ((kept_.size() + 1) % kKeptPerPoll == 0 && stop_.now()) break;
       const auto after =
           std::upper_bound(stairs_.begin(), stairs_.end(), c.p,
                            [](double p, const std::pair<double, double>& stair) { return p < stair.first; });
@@ -633,7 +637,7 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
       double made_per_work = kInfinity;
       for (; g < groups.size() && groups[g].first == this_kind; ++g) {
         if (alive.empty()) continue;
-        if (stop_.now()) return;
+        if (stop_.now() || too_many()) return;
         const LabelList& list = from.lists[at(groups[g].second)];
         d1 = list.d0;
         const DeviceGroup& group = problem_.group(d0, d1);
@@ -788,6 +792,7 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
           steps_.push_back({c.next, i, d0});
         }
         bucket.clear();
+        if (too_many()) return;
       }
       made.end = to.point.size();
       if (made.end > made.begin) to.lists.push_back(made);
@@ -889,7 +894,7 @@ ProgramOutput Program::run() {
     Layer next;
     extend(layer, next, length, in_.max_stages - length);
     if (stop_.now()) return output;
-    output.gave_up = in_.most_labels > 0 && static_cast<std::int64_t>(steps_.size()) > in_.most_labels;
+    output.gave_up = too_many();
     if (output.gave_up) return output;
     layer = std::move(next);
   }
