@@ -21,6 +21,8 @@ using pipeline::Profile;
 
 // Taken from the exact solver, which ranks by V; the simulation chooses among them.
 constexpr int kCandidatesPerStageCount = 4;
+constexpr int kStagesAround = 2;
+constexpr double kWorthALook = 1.02;  // candidates are judged by simulation, so V may be a little above
 
 bool is_digit(char c) {
   return std::isdigit(static_cast<unsigned char>(c)) != 0;
@@ -105,8 +107,12 @@ std::optional<LayerSplit> split_at_layers(const Problem& problem, const Profile&
     if (size > 1 && instructions >= 2 * size) stack_sizes[stack] = size;
   }
   const std::vector<Border> borders = layer_borders(profile, stack_sizes);
-  min_stages = std::max(min_stages, 2);
-  max_stages = std::min({max_stages, problem.num_devices(), static_cast<int>(borders.size()) + 1});
+  // Data parallelism cuts nothing, and whole layers ask for about as many stages as instructions do.
+  const int stages = plan.num_stages();
+  if (stages == 1) return std::nullopt;
+  min_stages = std::max({min_stages, 2, stages - kStagesAround});
+  max_stages =
+      std::min({max_stages, stages + kStagesAround, problem.num_devices(), static_cast<int>(borders.size()) + 1});
   if (min_stages > max_stages) return std::nullopt;
 
   pipeline::ExactOptions options;
@@ -118,11 +124,13 @@ std::optional<LayerSplit> split_at_layers(const Problem& problem, const Profile&
   options.cancelled = StopToken::stop_requested;
   for (const Border& border : borders) options.pivots.push_back(border.first - 1);
   std::vector<Plan> candidates;
+  if (auto moved = move_to_borders(problem, borders, plan)) {
+    // What V puts far behind the plan at hand need not be looked for.
+    if (feasible(problem, *moved)) options.upper_bound_ms = kWorthALook * value_ms(problem, *moved);
+    candidates.push_back(*std::move(moved));
+  }
   for (const pipeline::ExactStageResult& result : solve_exact(problem, options).by_stages) {
     candidates.insert(candidates.end(), result.plans.begin(), result.plans.end());
-  }
-  if (plan.num_stages() > 1) {
-    if (auto moved = move_to_borders(problem, borders, plan)) candidates.push_back(*std::move(moved));
   }
 
   std::optional<LayerSplit> best;

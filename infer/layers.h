@@ -22,7 +22,8 @@ std::optional<LayerNumber> layer_number(const std::string& layer);
 
 // The plan of min_stages..max_stages stages and the schedule of `plan` that is shortest in simulation among the exact
 // solver's best over the starts of layers, and `plan` itself with its cuts moved to the nearest starts of layers.
-// Nothing when there are no layer names, or no such plan of two stages or more fits. Stops searching after
+// About as many stages as `plan` has are tried. Nothing when `plan` has one
+// stage, when there are no layer names, or when no such plan of two stages or more fits. Stops searching after
 // time_limit_s.
 std::optional<pipeline::LayerSplit> split_at_layers(const pipeline::Problem& problem, const pipeline::Profile& profile,
                                                     const pipeline::Plan& plan, int min_stages, int max_stages,

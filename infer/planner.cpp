@@ -44,7 +44,10 @@ constexpr int kMostPolished = 12;
 constexpr std::size_t kMostExplored = 8;
 constexpr int kExploreEvaluations = 20000;
 // Candidates of a stage count whose V is this much above the best one's are not worth a corridor.
-constexpr double kRefineWithin = 1.5;
+constexpr double kRefineWithin = 1.15;
+constexpr double kQuickBoundSeconds = 0.03;
+// See hopeless_ms().
+constexpr double kHopeless = 1.1;
 // Plans of one stage count that get a corridor.
 constexpr int kMostRefined = 4;
 // The parts of the time limit after which `auto` goes on to the next planner, so that every one gets its turn. A
@@ -262,6 +265,7 @@ class Planning {
       }
       std::vector<Plan> found;
       for (int stages = first_stages_; stages <= last_stages_ && !over(); ++stages) {
+        if (out_of_question(planner, stages, schedule)) continue;
         const std::optional<Plan> plan = propose_one(planner, stages, schedule, turn);
         add(plan, planner);
         if (plan) found.push_back(*plan);
@@ -307,6 +311,7 @@ class Planning {
     options.pivots = pivots_;
     options.k_best = request_.k_best;
     options.cancelled = request_.cancelled;
+    options.upper_bound_ms = hopeless_ms();
     // Each schedule its share of what is left.
     const auto position = std::find(request_.schedules.begin(), request_.schedules.end(), schedule);
     options.time_limit_s = turn.seconds_left() / static_cast<double>(request_.schedules.end() - position);
@@ -322,6 +327,24 @@ class Planning {
     if (request_.refine && coarse) refine(found, PlannerKind::kExact, turn);
   }
 
+  // Whether no plan of so many stages can be the planner's best, by the simplest bound on V.
+  bool out_of_question(PlannerKind planner, int stages, Schedule schedule) const {
+    const auto best = best_of_.find(planner);
+    if (best == best_of_.end()) return false;
+    const double most = objective_ == Objective::kValue ? best->second.value_ms : kHopeless * best->second.simulated_ms;
+    return pipeline::simple_lower_bound_ms(problem_, schedule, stages) > most;
+  }
+
+  // V of a plan that no longer can be the best: under the objective `simulated` V is below the simulation, but for the
+  // all-reduce (docs/cost-model.md), so what is above the best simulation by more than that is out. Infinity when
+  // plans are judged by V or nothing is known.
+  double hopeless_ms() const {
+    if (request_.planner != PlannerKind::kAuto || objective_ == Objective::kValue) return kInfinity;
+    double best = kInfinity;
+    for (const auto& [planner, candidate] : best_of_) best = std::min(best, candidate.simulated_ms);
+    return kHopeless * best;
+  }
+
   // From the grid to instructions: the exact program in a corridor around every plan worth it.
   void refine(const std::vector<Plan>& plans, PlannerKind planner, const Deadline& turn) {
     double best_ms = kInfinity;
@@ -333,7 +356,7 @@ class Planning {
     std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     std::map<int, int> of_stages;
     for (const auto& [value, plan] : order) {
-      if (value > kRefineWithin * best_ms) break;
+      if (value > kRefineWithin * best_ms || value > hopeless_ms()) break;
       if (++of_stages[plan->num_stages()] > kMostRefined) continue;
       if (turn.reached()) {
         cut_ = true;
@@ -403,8 +426,11 @@ class Planning {
   }
 
   void bound(PlanResult& result) {
+    // Who asks for a quick planner alone wants the answer at once, with the bound that a moment gives.
+    const bool quick = request_.planner != PlannerKind::kAuto && request_.planner != PlannerKind::kExact;
+    const double seconds = quick ? std::min(kQuickBoundSeconds, seconds_until(1)) : seconds_until(1);
     const LowerBound bound = pipeline::lower_bound_all_cuts(problem_, request_.schedules, first_stages_, last_stages_,
-                                                            smallest_value_ms_, seconds_until(1));
+                                                            smallest_value_ms_, seconds, request_.cancelled);
     result.lower_bound_ms = std::min(bound.ms, smallest_value_ms_);
     result.lower_bound_method = bound.method;
     result.gap = result.lower_bound_ms > 0 ? result.step_ms / result.lower_bound_ms - 1 : 0;

@@ -356,6 +356,10 @@ std::vector<GapOutput> close_gaps(const std::vector<GapInput>& inputs, bool only
 
 }  // namespace internal
 
+double simple_lower_bound_ms(const Problem& problem, Schedule schedule, int stages) {
+  return internal::SimpleBounds(problem, schedule).ms(stages);
+}
+
 LowerBound lower_bound_all_cuts(const Problem& problem, const std::vector<Schedule>& schedules, int min_stages,
                                 int max_stages, double incumbent_ms, double time_limit_s,
                                 std::function<bool()> cancelled) {

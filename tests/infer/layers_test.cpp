@@ -96,7 +96,7 @@ TEST(Layers, StageCountsAreKept) {
   plan.cuts = {24, 25, 26};  // late: fewer borders there than cuts
   plan.device_cuts = {4, 8, 12};
   EXPECT_EQ(split_at_layers(problem, profile, plan, 4, 4)->cuts.size(), 3u);
-  EXPECT_EQ(split_at_layers(problem, profile, Plan(), 1, 2)->cuts.size(), 1u);
+  EXPECT_FALSE(split_at_layers(problem, profile, Plan(), 1, 2));  // data parallelism cuts nothing
   EXPECT_FALSE(split_at_layers(problem, profile, Plan(), 1, 1));
   EXPECT_FALSE(split_at_layers(problem, profile, plan, 9, 16));  // 7 borders
 }
