@@ -18,6 +18,7 @@ using Align = TextTable::Align;
 
 constexpr int kLayerWidth = 26;
 constexpr std::size_t kRunnersUp = 3;
+constexpr double kIdle = 0.02;  // of the longest stage's compute
 constexpr double kLimitWorthSaying = 0.005;
 constexpr int kStackWorthSaying = 4;
 
@@ -98,6 +99,20 @@ std::string other_planners(const PlanDocument& document, bool all) {
   }
   return std::string(all ? "All planners, each at its best" : "Other planners at their best") + "\n" +
          table.render("  ");
+}
+
+// Stages that do next to nothing look like a mistake, so say what they are for.
+std::string idle_stages_text(const PlanDocument& document) {
+  double most = 0;
+  for (const PlanStage& stage : document.stages) most = std::max(most, stage.compute_ms);
+  std::string idle;
+  for (std::size_t s = 0; s < document.stages.size(); ++s) {
+    if (document.stages[s].compute_ms < kIdle * most) idle += (idle.empty() ? "" : ", ") + std::to_string(s + 1);
+  }
+  if (idle.empty() || document.plan.schedule != pipeline::Schedule::k1f1b) return "";
+  return "Idle stages  stage " + idle +
+         " computes next to nothing: under 1f1b every stage behind lets those in front keep one\n"
+         "             more micro-batch in flight, which hides transfers (--schedule 1f1b-overlap does so without)\n";
 }
 
 std::string python_name(std::string layer) {
@@ -187,6 +202,7 @@ std::string report_text(const PlanDocument& document, const Problem& problem, co
       out += (i ? "             " : "   ") + document.limits[i].text + "\n";
     }
   }
+  out += idle_stages_text(document);
   const std::string others = other_planners(document, options.all_planners);
   if (!others.empty()) out += "\n" + others;
   if (document.layer_split) {

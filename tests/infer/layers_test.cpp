@@ -150,6 +150,11 @@ TEST(Report, SaysWhatThePlanIs) {
     EXPECT_NE(text.find(expected), std::string::npos) << expected << "\nin\n" << text;
   }
   EXPECT_EQ(text.find("a trifle"), std::string::npos);
+  EXPECT_EQ(text.find("Idle stages"), std::string::npos);
+  document.stages[0].compute_ms = document.stages[1].compute_ms / 100;
+  EXPECT_NE(report_text(document, problem, options).find("Idle stages  stage 1 computes"), std::string::npos);
+  document.plan.schedule = pipeline::Schedule::k1f1bOverlap;  // has the micro-batches in flight anyway
+  EXPECT_EQ(report_text(document, problem, options).find("Idle stages"), std::string::npos);
 }
 
 }  // namespace
