@@ -8,6 +8,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/suggest.h"
 
 namespace automap::pipeline {
 namespace {
@@ -89,35 +90,11 @@ std::string join(const std::vector<std::string>& words) {
   return text;
 }
 
-// Levenshtein distance; both words are short.
-std::size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
-    }
-  }
-  return row.back();
-}
-
 // "did you mean X?" when some candidate is near, else "".
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
   if (word.size() > 100) return "";
-  std::string best;
-  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(word, candidate);
-    if (distance < best_distance) {
-      best_distance = distance;
-      best = candidate;
-    }
-  }
-  return best.empty() ? "" : "did you mean " + best + "?";
+  const std::string name = closest_name(word, candidates);
+  return name.empty() ? "" : "did you mean " + name + "?";
 }
 
 std::string describe(const Json& value) {

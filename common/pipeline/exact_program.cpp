@@ -11,6 +11,10 @@ namespace {
 
 // Stage counts whose limits differ by no more than this factor share thresholds.
 constexpr double kLikeLimits = 1.01;
+// Thresholds of very many devices: more than so many (2 GB) are not made, and their pages are taken little by little,
+// since the first touch of that much memory may outlast the time limit.
+constexpr std::size_t kMostThresholds = std::size_t{1} << 25;
+constexpr std::size_t kThresholdsPerPoll = std::size_t{1} << 16;
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
@@ -192,6 +196,7 @@ class Program {
   }
 
   bool relaxed_ = false;
+  bool too_large_ = false;            // more thresholds than are made
   std::vector<double> speed_behind_;  // [d0]: of all devices after d0
   double slowest_ = kInfinity;
   std::vector<Threshold> thresholds_;
@@ -303,6 +308,7 @@ void Program::make_fans() {
   for (int b = 1; b <= boundaries; ++b) {
     std::size_t row = 0;
     for (int d : device_cuts(b)) {
+      if (stop_.now()) return;
       Fan fan;
       fan.d = d;
       fan.kind_of_end.assign(at(devices_) + 1, -1);
@@ -375,6 +381,7 @@ void Program::thresholds_for(int first_stages, int stages) {
     const std::vector<Fan>& ends = fans(k);
     now.resize(ends.empty() ? 0 : ends.back().first_row + ends.back().kinds.size());
     for (const Fan& fan : ends) {
+      if (stop_.now()) return;
       const int d1 = fan.d;
       for (std::size_t c = 0; c < fan.kinds.size(); ++c) now[fan.first_row + c].clear(width);
       const std::size_t starts = k == 1 ? 1 : fans(k - 1).size();
@@ -529,6 +536,7 @@ Program::Best Program::best_front(const Row& from, std::size_t first, std::size_
 
 void Program::make_thresholds() {
   make_fans();
+  if (stop_.now()) return;
   std::size_t total = 0;
   threshold_base_.assign(at(in_.max_stages), 0);
   for (int length = 1; length < in_.max_stages; ++length) {
@@ -536,7 +544,14 @@ void Program::make_thresholds() {
     const std::vector<Fan>& all = fans(in_.max_stages - length);
     if (!all.empty()) total += (all.back().first_row + all.back().kinds.size()) * places(length);
   }
-  thresholds_.assign(total, Threshold());
+  too_large_ = total > kMostThresholds;
+  if (too_large_) return;
+  thresholds_.clear();
+  thresholds_.reserve(total);
+  while (thresholds_.size() < total) {
+    if (stop_.now()) return;
+    thresholds_.resize(std::min(total, thresholds_.size() + kThresholdsPerPoll));
+  }
   for (int first = std::max(2, in_.min_stages); first <= in_.max_stages;) {
     int last = first;
     double low = limit(first), high = low;
@@ -881,7 +896,7 @@ ProgramOutput Program::run() {
   reached_.assign(points_.size(), 0);
   used_.assign(points_.size(), 0);
   make_thresholds();
-  if (stop_.now()) return output;
+  if (stop_.now() || too_large_) return output;
   Layer layer;
   layer.lists.push_back({devices_, devices_, 0, 1, 0});
   layer.point = {last_};

@@ -82,7 +82,8 @@ struct Completion {
 };
 
 struct ProgramOutput {
-  bool finished = false;                           // false: stopped, the completions are some good ones
+  // False: stopped, or too large for memory (very many devices); the completions are some good ones.
+  bool finished = false;
   bool gave_up = false;                            // more than most_labels
   std::vector<std::vector<Completion>> by_stages;  // [S - min_stages], best first
   std::int64_t labels = 0;                         // kept in all
