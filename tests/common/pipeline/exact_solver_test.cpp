@@ -215,6 +215,41 @@ TEST(ExactSolver, RunsOfPivotsAndPivotsAgree) {
   }
 }
 
+// More devices than thresholds are made for: the plans of the searches before are the answer, unproven, in little
+// memory.
+TEST(ExactSolver, IsHonestWhereTheProgramIsTooLarge) {
+  Profile profile;
+  profile.model = "even";
+  for (int i = 0; i < 130; ++i) {
+    profile.c_ms.push_back(1 + i % 3);
+    profile.a_bytes.push_back(i % 7 == 0 ? 1e5 : 1e6);
+    profile.w_bytes.push_back(1e6);
+    profile.stash_bytes.push_back(1e6);
+  }
+  Cluster cluster;
+  cluster.name = "large";
+  cluster.devices["one"].memory_gib = 16;
+  ServerGroup servers;
+  servers.count = 128;
+  servers.devices = 8;
+  servers.intra_gbytes_per_s = 130;
+  servers.inter_gbytes_per_s = 12;
+  servers.device = "one";
+  cluster.servers.push_back(servers);
+  const Problem problem(profile, cluster, ProblemOptions());
+  ExactOptions options;
+  options.min_stages = 7;
+  options.max_stages = 7;
+  const ExactResult result = solve_exact(problem, options);
+  ASSERT_EQ(result.by_stages.size(), 1U);
+  const ExactStageResult& found = result.by_stages.front();
+  EXPECT_FALSE(found.proven);
+  ASSERT_FALSE(found.plans.empty());
+  EXPECT_TRUE(feasible(problem, found.plans.front()));
+  EXPECT_GT(found.lower_bound_ms, 0);
+  EXPECT_LE(found.lower_bound_ms, found.value_ms.front());
+}
+
 TEST(ExactSolver, GridPivotsAreTheRowsPoints) {
   EXPECT_EQ(grid_pivots(10, 4), (std::vector<int>{2, 5, 7}));
   EXPECT_EQ(grid_pivots(3, 128), (std::vector<int>{1, 2}));
