@@ -99,7 +99,9 @@ struct PlanResult {
   std::string lower_bound_method;
   double gap = 0;  // step_ms / lower_bound_ms - 1; 0 when there is no bound
   double planning_ms = 0;
-  bool cut_by_time = false;  // the deadline (or `cancelled`) cut a planner, the polishing or the bound short
+  // The deadline (or `cancelled`) cut a planner or the polishing short. Not the bound: lower_bound_method says how far
+  // that came.
+  bool cut_by_time = false;
   // Best plan of every planner that ran and found one, in the order of all_planners(); data-parallel, when S = 1 was
   // allowed and fits, is among them. The winner's own planner is listed, too.
   std::vector<Alternative> alternatives;
