@@ -91,22 +91,6 @@ bool is_matmul(Opcode opcode) {
          opcode == Opcode::kConvolution;
 }
 
-bool is_collective(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::kAllGather:
-    case Opcode::kAllGatherStart:
-    case Opcode::kAllReduce:
-    case Opcode::kAllReduceStart:
-    case Opcode::kAllToAll:
-    case Opcode::kCollectiveBroadcast:
-    case Opcode::kCollectivePermute:
-    case Opcode::kCollectivePermuteStart:
-    case Opcode::kRaggedAllToAll:
-    case Opcode::kReduceScatter: return true;
-    default: return false;
-  }
-}
-
 // Its result is the same whenever its operands are: what follows from constants alone can be made anywhere for free.
 bool is_pure(Opcode opcode) {
   switch (opcode) {

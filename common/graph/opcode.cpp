@@ -207,4 +207,20 @@ Arity opcode_arity(Opcode opcode) {
   }
 }
 
+bool is_collective(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kAllGather:
+    case Opcode::kAllGatherStart:
+    case Opcode::kAllReduce:
+    case Opcode::kAllReduceStart:
+    case Opcode::kAllToAll:
+    case Opcode::kCollectiveBroadcast:
+    case Opcode::kCollectivePermute:
+    case Opcode::kCollectivePermuteStart:
+    case Opcode::kRaggedAllToAll:
+    case Opcode::kReduceScatter: return true;
+    default: return false;
+  }
+}
+
 }  // namespace automap::graph

@@ -172,5 +172,7 @@ Arity opcode_arity(Opcode opcode);
 bool is_elementwise_unary(Opcode opcode);
 // Both operands and the result have the same dimensions, element by element (compare and complex change the type).
 bool is_elementwise_binary(Opcode opcode);
+// Moves or combines data between devices; the starts of asynchronous pairs included, their ends not.
+bool is_collective(Opcode opcode);
 
 }  // namespace automap::graph

@@ -320,18 +320,9 @@ bool has_dimensions_attribute(Opcode opcode) {
   }
 }
 
-bool is_collective(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::kAllGather:
-    case Opcode::kAllGatherStart:
-    case Opcode::kAllReduce:
-    case Opcode::kAllReduceStart:
-    case Opcode::kAllToAll:
-    case Opcode::kCollectiveBroadcast:
-    case Opcode::kRaggedAllToAll:
-    case Opcode::kReduceScatter: return true;
-    default: return false;
-  }
+// A permutation names pairs of devices instead of groups.
+bool has_replica_groups(Opcode opcode) {
+  return is_collective(opcode) && opcode != Opcode::kCollectivePermute && opcode != Opcode::kCollectivePermuteStart;
 }
 
 class Printer {
@@ -470,7 +461,7 @@ class Printer {
       put("replica_groups", iota_groups_text(*i_.collective_device_list->iota_replica_group_list));
     } else if (i_.collective_device_list != nullptr && !i_.collective_device_list->replica_groups.empty()) {
       put("replica_groups", replica_groups_text(i_.collective_device_list->replica_groups));
-    } else if (!i_.replica_groups.empty() || is_collective(opcode_)) {
+    } else if (!i_.replica_groups.empty() || has_replica_groups(opcode_)) {
       put("replica_groups", replica_groups_text(i_.replica_groups));
     }
     if (!i_.source_target_pairs.empty() || opcode_ == Opcode::kCollectivePermute) {
