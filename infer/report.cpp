@@ -18,7 +18,7 @@ using Align = TextTable::Align;
 
 constexpr int kLayerWidth = 26;
 constexpr std::size_t kRunnersUp = 3;
-constexpr double kIdle = 0.02;  // of the longest stage's compute
+constexpr double kIdle = 0.05;  // of the longest stage's compute
 constexpr double kLimitWorthSaying = 0.005;
 constexpr int kStackWorthSaying = 4;
 
