@@ -109,6 +109,9 @@ class Planning {
                        : std::min({request.max_stages, problem.num_devices(), problem.num_instructions()});
     pivots_ = request.grid == 0 ? std::vector<int>() : pipeline::grid_pivots(problem.num_instructions(), request.grid);
     deadline_ = Deadline::after(request.time_limit_s, request.cancelled);
+    for (Schedule schedule : request.schedules) {
+      simple_bounds_ms_[schedule] = pipeline::simple_lower_bounds_ms(problem, schedule, last_stages_);
+    }
   }
 
   PlanResult run() {
@@ -332,7 +335,7 @@ class Planning {
     const auto best = best_of_.find(planner);
     if (best == best_of_.end()) return false;
     const double most = objective_ == Objective::kValue ? best->second.value_ms : kHopeless * best->second.simulated_ms;
-    return pipeline::simple_lower_bound_ms(problem_, schedule, stages) > most;
+    return simple_bounds_ms_.at(schedule)[at(stages - 1)] > most;
   }
 
   // V of a plan that no longer can be the best: under the objective `simulated` V is below the simulation, but for the
@@ -547,6 +550,7 @@ class Planning {
   Deadline::Clock::time_point start_;
   Objective objective_ = Objective::kSimulated;
   int first_stages_ = 1, last_stages_ = 1;
+  std::map<Schedule, std::vector<double>> simple_bounds_ms_;  // [stages - 1], every planner asks again
   std::vector<int> pivots_;
   Deadline deadline_;
   bool cut_ = false;  // some part of the work ran out of time

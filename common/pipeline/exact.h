@@ -58,8 +58,8 @@ Plan refine_in_corridor(const Problem& problem, Plan plan, int pivot_radius = 8,
                         double time_limit_s = std::numeric_limits<double>::infinity(),
                         const std::function<bool()>& cancelled = {});
 
-// What V of no plan of so many stages is below, from sums and the largest instruction alone: microseconds.
-double simple_lower_bound_ms(const Problem& problem, Schedule schedule, int stages);
+// What V of no plan of 1..max_stages stages (entry stages - 1) is below, from sums and the largest instruction alone.
+std::vector<double> simple_lower_bounds_ms(const Problem& problem, Schedule schedule, int max_stages);
 
 // A lower bound on V over every feasible instruction-level plan of min_stages..max_stages stages under any of the given
 // schedules, and how it was obtained. Never above `incumbent_ms`, the value of the best plan known (infinity: none);

@@ -356,8 +356,11 @@ std::vector<GapOutput> close_gaps(const std::vector<GapInput>& inputs, bool only
 
 }  // namespace internal
 
-double simple_lower_bound_ms(const Problem& problem, Schedule schedule, int stages) {
-  return internal::SimpleBounds(problem, schedule).ms(stages);
+std::vector<double> simple_lower_bounds_ms(const Problem& problem, Schedule schedule, int max_stages) {
+  const internal::SimpleBounds simple(problem, schedule);
+  std::vector<double> bounds;
+  for (int stages = 1; stages <= max_stages; ++stages) bounds.push_back(simple.ms(stages));
+  return bounds;
 }
 
 LowerBound lower_bound_all_cuts(const Problem& problem, const std::vector<Schedule>& schedules, int min_stages,
