@@ -17,15 +17,19 @@ ROOMS = {
     "common/pipeline": ["common/base"],
     "common/io": ["common/base", "common/graph", "common/pipeline"],
     "profile": ["common/base", "common/graph", "common/pipeline", "common/io"],
-    "infer": ["common/base", "common/graph", "common/pipeline", "common/io", "profile"],
-    "inspect": ["common/base", "common/graph", "common/pipeline", "common/io", "profile"],
+    "models": ["common/base", "common/pipeline"],
+    "models/learner": ["common/base", "common/pipeline", "models"],
+    "datagen": ["common/base", "common/pipeline", "common/io"],
+    "train": ["common/base", "common/pipeline", "common/io", "models", "models/learner", "datagen"],
+    "infer": ["common/base", "common/graph", "common/pipeline", "common/io", "profile", "models"],
+    "inspect": ["common/base", "common/graph", "common/pipeline", "common/io", "profile", "models"],
     "front": ["common/base"],
 }
 FREE = ["tests", "bench", "fuzz"]
 # Headers of outside libraries and the only rooms that may see them.
 LIBRARIES = {
     "hdf5": ["common/io"],
-    "torch/": [],
+    "torch/": ["models/learner"],
     "boost/program_options": ["common/base"],
     "zlib": ["common/base"],
 }

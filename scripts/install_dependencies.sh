@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building AutoMap needs and that are not there yet.
-#   scripts/install_dependencies.sh [--tests] [--ci]
-#     --tests  also what the tests need;  --ci  also the second compiler, formatter and sanitizers
+#   scripts/install_dependencies.sh [--train] [--tests] [--ci]
+#     --train  also LibTorch for automap-train;  --tests  that and what the tests need;  --ci  also the second compiler, formatter and sanitizers
 # Run as root, or as a user who may use sudo. Prints nothing when nothing is missing.
 set -euo pipefail
 
@@ -9,19 +9,22 @@ packages=(
   g++ cmake ninja-build
   libhdf5-dev libboost-program-options-dev nlohmann-json3-dev zlib1g-dev
 )
+# The learner of automap-train. The BLAS is a real dependency: with Debian's default one training is 20 times slower.
+train_packages=(libtorch-dev libopenblas0-openmp)
 test_packages=(libgtest-dev libgmock-dev python3 python3-h5py python3-jsonschema)
 ci_packages=(clang clang-format libclang-rt-14-dev ccache)
 
 for argument in "$@"; do
   case "$argument" in
-    --tests) packages+=("${test_packages[@]}") ;;
-    --ci) packages+=("${test_packages[@]}" "${ci_packages[@]}") ;;
+    --train) packages+=("${train_packages[@]}") ;;
+    --tests) packages+=("${train_packages[@]}" "${test_packages[@]}") ;;
+    --ci) packages+=("${train_packages[@]}" "${test_packages[@]}" "${ci_packages[@]}") ;;
     -h | --help)
       sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     *)
-      echo "error: unknown argument $argument (--tests, --ci)" >&2
+      echo "error: unknown argument $argument (--train, --tests, --ci)" >&2
       exit 2
       ;;
   esac

@@ -1,0 +1,61 @@
+// One row of a dataset: a random planning problem as three normalized arrays of 128 points plus the numbers of its
+// cluster, and the way back to a Problem that every planner and the value function can read (paper 4.5.1; design of the
+// file: docs/formats/dataset.md).
+//
+// Units: C', A', W' are divided by scale_ms; A' and W' are milliseconds at the cluster's slowest link. The way back
+// calls the slowest link 1 GB/s, so that 1 ms of it is 1e6 bytes; V does not depend on that choice.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+
+#include "common/pipeline/cluster.h"
+#include "common/pipeline/plan.h"
+#include "common/pipeline/problem.h"
+#include "common/pipeline/profile.h"
+#include "common/pipeline/row.h"
+
+namespace automap::pipeline {
+
+struct RowProblem {
+  // C'[128], A'[128], W'[128] as in row.h: each in [0, 1].
+  std::array<float, 3 * kGranularity> caw{};
+  float scale_ms = 1;
+  std::uint32_t num_instructions = kGranularity;  // n; below 128 points repeat
+  std::uint8_t distribution = 0;                  // index into the dataset's list of names
+  std::uint16_t servers = 1;
+  std::uint16_t devices_per_server = 1;
+  float intra_over_inter = 1;  // bandwidth inside a server over the slowest link between servers, >= 1
+  std::uint16_t micro_batches = 16;
+  std::uint16_t stages = 2;
+  // Capacity of a device in W units (bytes at the slowest link, as ms, divided by scale_ms); infinity: no limit.
+  float memory_limit = std::numeric_limits<float>::infinity();
+  Schedule schedule = Schedule::k1f1b;
+  // Beyond the paper:
+  float forward_fraction = 1.0f / 3;
+  float stash_factor = 0;  // bytes kept for the backward of what point k stands for, over A'_k
+  float hop_latency = 0;   // of a link between servers, over scale_ms; a tenth of it inside a server
+  // 0: all servers are equal. Else the seed of what makes them differ: device counts, speeds, memory, links
+  // (servers x devices_per_server stays the most there can be).
+  std::uint32_t server_seed = 0;
+};
+
+// What a Problem is made of.
+struct ProblemParts {
+  Profile profile;
+  Cluster cluster;
+  ProblemOptions options;
+  Problem problem() const { return Problem(profile, cluster, options); }
+};
+
+// The problem of a row: min(n, 128) instructions (repeated points are left out), each a pivot.
+// Throws Error(kData) when the row is no row: NaN, values outside [0, 1], C' or W' falling, no devices.
+ProblemParts problem_of_row(const RowProblem& row);
+
+// The row of a real problem: make_row() plus the cluster's numbers. Clusters whose servers differ are written as equal
+// servers of the same total (a row cannot say more).
+RowProblem row_of_problem(const Profile& profile, const Cluster& cluster, const ProblemOptions& options, int stages,
+                          Schedule schedule);
+
+}  // namespace automap::pipeline

@@ -1,0 +1,17 @@
+// What the after-state network sees of a prefix: numbers of the cost model divided by the prefix's bound, so that they
+// mean the same for any model, cluster, S and D. docs/policy.md lists them; kFeatureNames is that list in code.
+#pragma once
+
+#include "models/plan_space.h"
+
+namespace automap::models {
+
+constexpr int kFeatures = 58;
+// Changes with any change of meaning; a policy made for another version is refused.
+constexpr int kFeatureVersion = 1;
+extern const char* const kFeatureNames[kFeatures];
+
+// Writes kFeatures floats, all finite and within about [-4, 4]. About 1 microsecond with the rollouts.
+void after_state_features(const PlanSpace& space, const Prefix& prefix, const Rollouts& rollouts, float* out);
+
+}  // namespace automap::models

@@ -1,0 +1,113 @@
+// The pipeline environment: the partial plans ("prefixes") of one problem, decided boundary by boundary from the first
+// stage on, each step a device cut and a pivot together (paper 4.4; the paper decides the device cut, then the pivot:
+// flat_env.h is that view of the same thing).
+//
+// A prefix of s stages is an after-state: stages 1..s stand, the transfer out of stage s depends on what comes next.
+// Each has an admissible bound (no completion is shorter in V), is expanded into its most promising children, and can
+// be completed by simple rules (rollouts). Everything is prepared once per problem; expanding is vectorized over
+// pivots.
+//
+// All times ms. Points are 0..m: 0 is the start of the model, m its end, the others the pivots in ascending order.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/pipeline/plan.h"
+#include "common/pipeline/problem.h"
+
+namespace automap::models {
+
+constexpr int kMaxStages = 16;
+constexpr int kRolloutRules = 6;
+// Children kept per decision when one prefix is expanded: a perfect value function loses 0.1 % with 48 and 1 % with 8.
+constexpr int kMostChildren = 48;
+
+struct PlanSpaceOptions {
+  int stages = 2;  // 2..kMaxStages
+  pipeline::Schedule schedule = pipeline::Schedule::k1f1b;
+  std::vector<int> pivots;   // instruction cuts, ascending, within 1..n-1, at most 1024; empty: the 128-point grid
+  int max_device_cuts = 64;  // more devices are cut on a grid (and at server boundaries as far as they fit)
+  int server_radius = -1;    // device cuts at most this far from a server boundary (paper 4.4); -1: anywhere
+};
+
+struct Prefix {
+  int stages = 0;           // s, placed
+  int point = 0;            // where the last placed stage ends
+  int d0 = 0, d1 = 0;       // its devices (d0, d1]
+  double filled_ms = 0;     // round trips of everything placed, without the transfer out of it
+  double drained_ms = 0;    // the same, backward only
+  double path_ms = 0;       // longest path term that ends inside
+  double steady_ms = 0;     // max over placed stages of (M-1) T - (K-1) min(F, B)
+  double residue_ms = 0;    // all-reduce that the backward of what stands in front of it does not hide
+  double stage_ms = 0;      // T of the last stage
+  double transfer_ms = 0;   // one way, into the last stage
+  double allreduce_ms = 0;  // of the last stage
+  double bound_ms = 0;      // admissible: V of no feasible completion is below it
+  double parent_bound_ms = 0;
+  std::array<double, kMaxStages> stall_from_ms{}, stall_steady_ms{};  // per placed stage, see cost.h's last path term
+  std::array<std::int16_t, kMaxStages> points{}, device_cuts{};       // decisions: boundary i at [i]
+};
+
+// Plans completed by rule from a prefix: V of each (infinity: infeasible), and the best of them.
+struct Rollouts {
+  std::array<double, kRolloutRules> value_ms{};
+  int best = -1;  // rule, -1: none feasible
+};
+
+class PlanSpace {
+ public:
+  // Throws Error(kUsage) when stages is outside 2..kMaxStages or above the devices or instructions there are.
+  PlanSpace(const pipeline::Problem& problem, const PlanSpaceOptions& options);
+
+  const pipeline::Problem& problem() const { return problem_; }
+  int stages() const { return stages_; }
+  pipeline::Schedule schedule() const { return schedule_; }
+  int num_points() const { return static_cast<int>(cuts_.size()); }  // m + 1
+  int cut_of_point(int point) const { return cuts_[static_cast<std::size_t>(point)]; }
+  const std::vector<int>& device_cuts() const { return device_cuts_; }
+  // False when S stages cannot be placed on the pivots and device cuts, whatever their times.
+  bool possible() const { return possible_; }
+
+  Prefix root() const;
+  // The children of `parents` (all of the same number of stages s < S-1) with the smallest bounds: at most `most` in
+  // all, at least one of every device cut when that many fit. Ascending by bound; `parent_of` tells which parent each
+  // belongs to. Only children that are feasible themselves and leave enough pivots, devices, variables and memory.
+  void expand(const std::vector<Prefix>& parents, int most, std::vector<Prefix>& children,
+              std::vector<int>& parent_of) const;
+  // One child, as expand() would make it; false when it is infeasible. Device cut and point must be in range.
+  bool append(const Prefix& parent, int point, int device_cut, Prefix& child) const;
+
+  // The best plan of a prefix with S-2 stages placed: its last boundary chosen exactly under V, unless no plan is below
+  // `incumbent_ms`; infinity then. Also works with S-1 placed (only the rest is appended).
+  double finish(const Prefix& prefix, double incumbent_ms, pipeline::Plan* best) const;
+  // Same, returning the `k` best distinct plans in ascending V (for objectives other than V).
+  std::vector<std::pair<double, pipeline::Plan>> finish_best(const Prefix& prefix, int k) const;
+
+  // Completions by the six rules: device shares equal or moved to server boundaries; loads even, tapered by 1-1/M, or
+  // tapered with cuts moved up to 3 pivots to a narrow activation; clipped to what memory allows.
+  Rollouts rollouts(const Prefix& prefix) const;
+  // The plan of one rule; false when it is infeasible.
+  bool rollout_plan(const Prefix& prefix, int rule, pipeline::Plan& plan) const;
+
+  // The decided part as a plan needs all boundaries: S-1 placed.
+  pipeline::Plan plan_of(const Prefix& prefix) const;
+
+ private:
+  friend void after_state_features(const PlanSpace& space, const Prefix& prefix, const Rollouts& rollouts, float* out);
+  struct Tables;
+
+  const pipeline::Problem& problem_;
+  int stages_;
+  pipeline::Schedule schedule_;
+  bool possible_ = false;
+  std::vector<int> cuts_;         // instruction cut of point 0..m
+  std::vector<int> device_cuts_;  // usable device cuts, ascending, within 1..D-1
+  std::shared_ptr<const Tables> tables_;
+};
+
+}  // namespace automap::models
