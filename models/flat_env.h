@@ -8,13 +8,9 @@
 
 #include "common/pipeline/row.h"
 #include "models/plan_space.h"
+#include "models/policy.h"
 
 namespace automap::models {
-
-enum class FlatInput : std::uint8_t {
-  kRaw,       // the paper's arrays
-  kFeatures,  // per action a few cost-model features of what taking it leads to, divided by the bound
-};
 
 class FlatEnv {
  public:
@@ -43,8 +39,8 @@ class FlatEnv {
   std::vector<float> row_;
 };
 
-// Q of all actions: the flat network's native forward pass. `weights` as Learner::policy() of the flat family.
-class Policy;
+// Q of all actions: the flat network's native forward pass, minus Policy::predict_actions(). `policy` as
+// Learner::policy() of the flat family.
 void flat_q(const Policy& policy, const float* state, float* q);
 
 }  // namespace automap::models

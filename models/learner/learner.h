@@ -17,7 +17,6 @@
 
 namespace automap::models {
 
-enum class Family : std::uint8_t { kAfterState, kFlat };
 enum class Returns : std::uint8_t { kMonteCarlo, kNStep };
 enum class Distribution : std::uint8_t { kNone, kC51, kHlGauss };
 
