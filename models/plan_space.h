@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -59,6 +60,7 @@ struct Rollouts {
   int best = -1;  // rule, -1: none feasible
 };
 
+// Not thread-safe (rollouts fill a table as they go): one space per thread. The problem must outlive it.
 class PlanSpace {
  public:
   // Throws Error(kUsage) when stages is outside 2..kMaxStages or above the devices or instructions there are.
@@ -100,6 +102,12 @@ class PlanSpace {
  private:
   friend void after_state_features(const PlanSpace& space, const Prefix& prefix, const Rollouts& rollouts, float* out);
   struct Tables;
+  // Called with a plan's V and its S-1 boundaries; returns what V the next one has to be below.
+  using KeepPlan = std::function<double(double value_ms, const Prefix& placed)>;
+
+  void place(const Prefix& from, int point, int device_cut, const pipeline::DeviceGroup& group, Prefix& next) const;
+  double close(const Prefix& prefix) const;
+  void last_boundaries(const Prefix& prefix, double incumbent_ms, const KeepPlan& keep) const;
 
   const pipeline::Problem& problem_;
   int stages_;

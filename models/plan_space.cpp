@@ -1,0 +1,853 @@
+#include "models/plan_space.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "common/base/check.h"
+#include "common/base/error.h"
+#include "common/pipeline/cost.h"
+#include "common/pipeline/exact.h"
+#include "common/pipeline/row.h"
+#include "models/plan_space_tables.h"
+
+namespace automap::models {
+
+using pipeline::DeviceGroup;
+using pipeline::Link;
+using pipeline::Plan;
+using pipeline::Problem;
+using pipeline::Schedule;
+using pipeline::ValueForm;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr int kMostPivots = 1024;
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// Server boundaries first, then an even grid, at most `most` in all.
+std::vector<int> usable_device_cuts(const Problem& problem, int most, int radius) {
+  const int devices = problem.num_devices();
+  std::vector<int> boundaries, cuts;
+  for (int d = 1; d < devices; ++d) {
+    if (problem.server_of_device(d - 1) != problem.server_of_device(d)) boundaries.push_back(d);
+  }
+  const auto near_boundary = [&](int d) {
+    if (radius < 0) return true;
+    const auto above = std::lower_bound(boundaries.begin(), boundaries.end(), d);
+    return (above != boundaries.end() && *above - d <= radius) ||
+           (above != boundaries.begin() && d - above[-1] <= radius);
+  };
+  if (devices - 1 <= most) {
+    for (int d = 1; d < devices; ++d) {
+      if (near_boundary(d)) cuts.push_back(d);
+    }
+    return cuts;
+  }
+  const int count = static_cast<int>(boundaries.size());
+  for (int i = 0; i < std::min(count, most); ++i) {
+    cuts.push_back(boundaries[at(count <= most ? i : static_cast<int>(static_cast<std::int64_t>(i) * count / most))]);
+  }
+  for (int parts = most - static_cast<int>(cuts.size()), k = 1; k <= parts; ++k) {
+    const int d = static_cast<int>(static_cast<std::int64_t>(k) * devices / (parts + 1));
+    if (d >= 1 && near_boundary(d)) cuts.push_back(d);
+  }
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  return cuts;
+}
+
+}  // namespace
+
+// ---- Preparation ----------------------------------------------------------------------------------------------------
+
+PlanSpace::PlanSpace(const Problem& problem, const PlanSpaceOptions& options)
+    : problem_(problem), stages_(options.stages), schedule_(options.schedule) {
+  const int n = problem.num_instructions(), devices = problem.num_devices();
+  if (stages_ < 2 || stages_ > kMaxStages || stages_ > devices || stages_ > n) {
+    throw Error(ErrorKind::kUsage, "a plan space of " + std::to_string(stages_) + " stages on " +
+                                       std::to_string(devices) + " devices and " + std::to_string(n) +
+                                       " instructions; expected 2 to " +
+                                       std::to_string(std::min({kMaxStages, devices, n})));
+  }
+  cuts_.push_back(0);
+  const std::vector<int> pivots =
+      options.pivots.empty() ? pipeline::grid_pivots(n, pipeline::kGranularity) : options.pivots;
+  for (int p : pivots) {
+    if (p <= cuts_.back() || p >= n) {
+      throw Error(ErrorKind::kUsage, "pivot " + std::to_string(p) + " of a plan space; expected ascending within 1.." +
+                                         std::to_string(n - 1));
+    }
+    cuts_.push_back(p);
+  }
+  if (pivots.size() > kMostPivots) {
+    throw Error(ErrorKind::kUsage, std::to_string(pivots.size()) + " pivots for a plan space; expected at most " +
+                                       std::to_string(kMostPivots));
+  }
+  cuts_.push_back(n);
+  device_cuts_ = usable_device_cuts(problem, options.max_device_cuts, options.server_radius);
+
+  auto tables = std::make_shared<Tables>();
+  Tables& t = *tables;
+  const int end = num_points() - 1;
+  const std::size_t points = cuts_.size();
+  t.end = end;
+  t.stages = stages_;
+  t.micro_batches = problem.micro_batches();
+  t.steady = t.micro_batches - 1;
+  t.phi = problem.forward_fraction();
+  t.full = problem.options().value == ValueForm::kFull;
+  t.memory = problem.options().memory;
+  t.state_factor = problem.options().state_factor;
+  t.needs_variable = problem.stages_need_variables(stages_);
+  t.work.resize(points);
+  t.weight.resize(points);
+  t.stash.resize(points);
+  t.activation.resize(points);
+  t.variables.resize(points);
+  for (std::size_t j = 0; j < points; ++j) {
+    const int p = cuts_[j];
+    t.work[j] = problem.work_ms(0, p);
+    t.weight[j] = problem.weight_bytes(0, p);
+    t.stash[j] = problem.stash_bytes(0, p);
+    t.activation[j] = p == 0 || p == n ? 0 : problem.activation_bytes(p);
+    t.variables[j] = problem.variables(0, p);
+  }
+  t.work_f.assign(t.work.begin(), t.work.end());
+  t.weight_f.assign(t.weight.begin(), t.weight.end());
+  t.activation_f.assign(t.activation.begin(), t.activation.end());
+
+  t.stages_behind.assign(points, 0);
+  t.next_variable.assign(points, end + 1);
+  for (int j = end; j-- > 0;) {
+    const bool variable = t.variables[at(j + 1)] > t.variables[at(j)];
+    t.next_variable[at(j)] = variable ? j + 1 : t.next_variable[at(j + 1)];
+    t.stages_behind[at(j)] = t.stages_behind[at(j + 1)] + (!t.needs_variable || variable ? 1 : 0);
+  }
+  t.last_point.assign(kMaxStages + 1, -1);
+  for (int left = 0; left <= kMaxStages; ++left) {
+    for (int j = 0; j <= end; ++j) {
+      if (t.stages_behind[at(j)] >= left) t.last_point[at(left)] = j;
+    }
+  }
+
+  t.narrow.resize(points);
+  for (int j = 0; j <= end; ++j) {
+    int best = j;
+    for (int step = 1; step <= 3; ++step) {
+      for (int i : {j - step, j + step}) {
+        if (i > 0 && i < end && t.activation[at(i)] < t.activation[at(best)]) best = i;
+      }
+    }
+    t.narrow[at(j)] = best;
+  }
+  // What still lies behind each point.
+  t.least_activation.assign(points, 0);
+  t.mean_activation.assign(points, 0);
+  t.largest_weight.assign(points, 0);
+  t.largest_weight_at.assign(points, end);
+  t.largest_work.assign(points, 0);
+  double sum = 0, least = kInfinity, weight = 0, work = 0;
+  int weight_at = end;
+  for (int j = end; j-- > 0;) {
+    const double block = t.weight[at(j + 1)] - t.weight[at(j)];
+    if (block > weight) {
+      weight = block;
+      weight_at = j + 1;
+    }
+    work = std::max(work, t.work[at(j + 1)] - t.work[at(j)]);
+    t.least_activation[at(j)] = least == kInfinity ? 0 : least;
+    t.mean_activation[at(j)] = j + 1 < end ? sum / (end - 1 - j) : 0;
+    t.largest_weight[at(j)] = weight;
+    t.largest_weight_at[at(j)] = weight_at;
+    t.largest_work[at(j)] = work;
+    if (j > 0) {
+      sum += t.activation[at(j)];
+      least = std::min(least, t.activation[at(j)]);
+    }
+  }
+
+  const std::size_t buckets = 512;
+  t.bucket.assign(buckets + 1, 0);
+  t.buckets_per_ms = t.work.back() > 0 ? static_cast<double>(buckets) / t.work.back() : 0;
+  for (std::size_t b = 0, j = 0; b <= buckets; ++b) {
+    const double from = t.work.back() * static_cast<double>(b) / static_cast<double>(buckets);
+    while (j + 1 < points && t.work[j] < from) ++j;
+    // One before, so that rounding never starts behind the point looked for.
+    t.bucket[b] = j > 0 ? static_cast<int>(j) - 1 : 0;
+  }
+
+  t.rate_behind.assign(at(devices) + 1, 0);
+  t.capacity_behind.assign(at(devices) + 1, 0);
+  t.server_begin.resize(at(devices));
+  t.server_end.resize(at(devices));
+  for (int d = 0; d < devices; ++d) {
+    const bool first = d == 0 || problem.server_of_device(d) != problem.server_of_device(d - 1);
+    t.server_begin[at(d)] = first ? d : t.server_begin[at(d - 1)];
+    t.largest_capacity = std::max(t.largest_capacity, problem.group(d, d + 1).capacity_bytes);
+  }
+  for (int d = devices; d-- > 0;) {
+    const DeviceGroup& device = problem.group(d, d + 1);
+    t.rate_behind[at(d)] = t.rate_behind[at(d + 1)] + device.speed;
+    t.capacity_behind[at(d)] = t.capacity_behind[at(d + 1)] + device.capacity_bytes;
+    const bool last = d + 1 == devices || problem.server_of_device(d) != problem.server_of_device(d + 1);
+    t.server_end[at(d)] = last ? d + 1 : t.server_end[at(d + 1)];
+  }
+  for (int s = 1; s <= stages_; ++s) {
+    const int k = pipeline::in_flight(schedule_, stages_, s, t.micro_batches);
+    t.in_flight[at(s)] = k;
+    t.laps[at(s)] = t.micro_batches > k ? (t.micro_batches - 1) / k : 0;
+  }
+  t.shares.resize((at(devices) + 1) * at(kMaxStages + 1));
+  t.taper = 1 - 1.0 / (t.micro_batches + 1);
+
+  possible_ = static_cast<int>(device_cuts_.size()) + 1 >= stages_ && t.stages_behind[0] >= stages_ && end >= stages_;
+  tables_ = std::move(tables);
+}
+
+// The ways out of the group (d0, d1] that no transfer beats: to the rest of its own server, and to others.
+PlanSpace::Tables::WayOut PlanSpace::Tables::way_out(const Problem& problem, int d0, int d1) const {
+  WayOut out;
+  const int devices = problem.num_devices();
+  const int server_last = server_end[at(d1 - 1)];
+  if (server_begin[at(d1 - 1)] <= d0 && server_last > d1) {
+    const Link link = problem.link(d0, d1, server_last);
+    out.near_latency_ms = link.latency_ms;
+    out.near_ms_per_byte = 1 / link.bytes_per_ms;
+  }
+  const int most = problem.group(d0, d1).servers;
+  for (int d = d1, servers = 0; d < devices && servers < most; ++servers) {
+    d = server_end[at(d)];
+    const Link link = problem.link(d0, d1, d);
+    // Ends inside the own server are the near way.
+    if (server_begin[at(d1 - 1)] <= d0 && d == server_last) {
+      --servers;
+      continue;
+    }
+    if (1 / link.bytes_per_ms < out.far_ms_per_byte) {
+      out.far_ms_per_byte = 1 / link.bytes_per_ms;
+      out.far_latency_ms = link.latency_ms;
+    }
+  }
+  return out;
+}
+
+// ---- Placing stages -------------------------------------------------------------------------------------------------
+
+Prefix PlanSpace::root() const {
+  Prefix prefix;
+  const Tables& t = *tables_;
+  const double rest = t.work.back() / t.rate_behind[0];
+  prefix.bound_ms = rest + t.steady * rest;
+  prefix.parent_bound_ms = prefix.bound_ms;
+  return prefix;
+}
+
+bool PlanSpace::append(const Prefix& parent, int point, int device_cut, Prefix& child) const {
+  const Tables& t = *tables_;
+  const int s = parent.stages + 1, left = stages_ - s;
+  AM_CHECK(s < stages_ && point > 0 && point < t.end && device_cut > 0 && device_cut < problem_.num_devices());
+  if (point <= parent.point || device_cut <= parent.d1 || t.stages_behind[at(point)] < left) return false;
+  const auto cut = std::lower_bound(device_cuts_.begin(), device_cuts_.end(), device_cut);
+  if (cut == device_cuts_.end() || *cut != device_cut || device_cuts_.end() - cut < left) return false;
+  if (t.needs_variable && t.variables[at(point)] == t.variables[at(parent.point)]) return false;
+  const DeviceGroup& group = problem_.group(parent.d1, device_cut);
+  if (t.memory && !t.fits(parent.point, point, group, t.in_flight[at(s)])) return false;
+  if (t.memory && t.state_factor * (t.weight.back() - t.weight[at(point)]) > left * t.largest_capacity * (1 + 1e-12)) {
+    return false;
+  }
+  place(parent, point, device_cut, group, child);
+  return true;
+}
+
+void PlanSpace::place(const Prefix& from, int point, int device_cut, const DeviceGroup& group, Prefix& next) const {
+  const Tables& t = *tables_;
+  const int s = from.stages + 1, k = t.in_flight[at(s)];
+  const double stage_ms = (t.work[at(point)] - t.work[at(from.point)]) / (group.size * group.speed);
+  const double f = t.phi * stage_ms, b = stage_ms - f;
+  const double transfer = s > 1 ? problem_.transfer_ms(cuts_[at(from.point)], from.d0, from.d1, device_cut) : 0;
+  const double rest = (t.work.back() - t.work[at(point)]) / t.rate_behind[at(device_cut)];
+  const double arrived = from.filled_ms + 2 * transfer;
+  const double out = t.way_out(problem_, from.d1, device_cut).least_ms(t.activation[at(point)]);
+
+  next.stages = s;
+  next.point = point;
+  next.d0 = from.d1;
+  next.d1 = device_cut;
+  next.filled_ms = arrived + stage_ms;
+  next.path_ms =
+      std::max({from.path_ms, s > 1 ? arrived + t.steady * transfer : 0, next.filled_ms + t.steady * stage_ms});
+  next.allreduce_ms = problem_.allreduce_ms(t.weight[at(point)] - t.weight[at(from.point)], group);
+  next.residue_ms = std::max(from.residue_ms, next.allreduce_ms - from.drained_ms - transfer);
+  next.drained_ms = from.drained_ms + transfer + b;
+  next.stage_ms = stage_ms;
+  next.transfer_ms = transfer;
+  next.steady_ms = std::max(from.steady_ms, t.steady * stage_ms - (k - 1) * std::min(f, b));
+  next.parent_bound_ms = from.bound_ms;
+  const std::size_t placed = at(s - 1);
+  std::copy_n(from.points.begin(), placed, next.points.begin());
+  std::copy_n(from.device_cuts.begin(), placed, next.device_cuts.begin());
+  std::copy_n(from.stall_from_ms.begin(), placed, next.stall_from_ms.begin());
+  std::copy_n(from.stall_steady_ms.begin(), placed, next.stall_steady_ms.begin());
+  next.points[placed] = static_cast<std::int16_t>(point);
+  next.device_cuts[placed] = static_cast<std::int16_t>(device_cut);
+  next.stall_from_ms[placed] = arrived + k * stage_ms;
+  next.stall_steady_ms[placed] = t.steady * stage_ms;
+
+  // Some stage of the rest takes at least its fair share, and the rest takes at least that in all.
+  const double total = next.filled_ms + 2 * out + rest;
+  double length = std::max({next.path_ms, next.filled_ms + (2 + t.steady) * out, total + t.steady * rest});
+  if (t.full) {
+    length = std::max(length, total + next.steady_ms);
+    for (std::size_t i = 0; i < at(s); ++i) {
+      const double laps = t.laps[i + 1];
+      if (laps == 0) continue;
+      const double delta = total - next.stall_from_ms[i];
+      length = std::max(length, total + next.stall_steady_ms[i] + std::max(delta, laps * delta));
+    }
+  }
+  // Never below what was known before (children of a tight parent may look shorter through rounding only).
+  next.bound_ms = std::max(length + std::max(0.0, next.residue_ms), from.bound_ms);
+}
+
+namespace {
+
+struct Scanned {
+  float bound;
+  std::int32_t parent;
+  std::int16_t point, device;  // device: index into device_cuts
+  bool operator<(const Scanned& other) const {
+    if (bound != other.bound) return bound < other.bound;
+    if (parent != other.parent) return parent < other.parent;
+    return device != other.device ? device < other.device : point < other.point;
+  }
+};
+
+// The `most` smallest of what is offered, in bounded space.
+class Smallest {
+ public:
+  explicit Smallest(std::size_t most) : most_(most) { kept_.reserve(8 * most + 2048); }
+  float threshold() const { return threshold_; }
+  void add(const Scanned& scanned) { kept_.push_back(scanned); }
+  // After each batch: keeps the space bounded.
+  void settle() {
+    if (kept_.size() > 6 * most_) shrink();
+  }
+  std::vector<Scanned>& take() {
+    shrink();
+    return kept_;
+  }
+
+ private:
+  void shrink() {
+    if (kept_.size() <= most_) return;
+    std::nth_element(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(most_ - 1), kept_.end());
+    kept_.resize(most_);
+    threshold_ = kept_.back().bound;
+  }
+
+  std::size_t most_;
+  float threshold_ = std::numeric_limits<float>::infinity();
+  std::vector<Scanned> kept_;
+};
+
+}  // namespace
+
+void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector<Prefix>& children,
+                       std::vector<int>& parent_of) const {
+  const Tables& t = *tables_;
+  children.clear();
+  parent_of.clear();
+  if (parents.empty() || !possible_ || most < 1) return;
+  const int s = parents.front().stages + 1, left = stages_ - s;
+  AM_CHECK(s < stages_);
+  const int k = t.in_flight[at(s)];
+  const float steady = static_cast<float>(t.steady), phi = static_cast<float>(std::min(t.phi, 1 - t.phi));
+  const float laps = static_cast<float>(t.laps[at(s)]);
+  const float work_end = static_cast<float>(t.work.back());
+  const int last = std::min(t.last_point[at(left)], t.end - 1);
+  // The scan leaves out the stall lines of earlier stages, so a few more are looked at than asked for.
+  const std::size_t wanted = at(most);
+  Smallest smallest(wanted + wanted / 2);
+  std::vector<Scanned> of_device(device_cuts_.size(), Scanned{std::numeric_limits<float>::infinity(), 0, 0, 0});
+  std::vector<float> bounds(cuts_.size());
+
+  for (std::size_t i = 0; i < parents.size(); ++i) {
+    const Prefix& from = parents[i];
+    int first = from.point + 1;
+    if (t.needs_variable) first = std::max(first, t.next_variable[at(from.point)]);
+    if (t.memory) {
+      const double least = t.weight.back() - left * t.largest_capacity * (1 + 1e-12) / t.state_factor;
+      first = static_cast<int>(std::lower_bound(t.weight.begin() + first, t.weight.end(), least) - t.weight.begin());
+    }
+    if (first > last) continue;
+    const float work_from = t.work_f[at(from.point)], weight_from = t.weight_f[at(from.point)];
+    const float residue_from = static_cast<float>(std::max(0.0, from.residue_ms));
+    const float steady_from = static_cast<float>(from.steady_ms), least_bound = static_cast<float>(from.bound_ms);
+    const auto begin = std::upper_bound(device_cuts_.begin(), device_cuts_.end(), from.d1);
+    for (auto cut = begin; device_cuts_.end() - cut >= left && cut != device_cuts_.end(); ++cut) {
+      const int d = *cut;
+      const DeviceGroup& group = problem_.group(from.d1, d);
+      int high = last;
+      if (t.memory && !t.fits(from.point, high, group, k)) {
+        int low = first - 1;  // fits() falls with the point
+        while (high - low > 1) {
+          const int middle = (low + high) / 2;
+          (t.fits(from.point, middle, group, k) ? low : high) = middle;
+        }
+        high = low;
+        if (high < first) continue;
+      }
+      const double transfer_d = s > 1 ? problem_.transfer_ms(cuts_[at(from.point)], from.d0, from.d1, d) : 0;
+      const double arrived_d = from.filled_ms + 2 * transfer_d;
+      const float arrived = static_cast<float>(arrived_d);
+      const float path = static_cast<float>(std::max(from.path_ms, s > 1 ? arrived_d + t.steady * transfer_d : 0));
+      const float per_work = static_cast<float>(1 / (group.size * group.speed));
+      const float per_rest = static_cast<float>(1 / t.rate_behind[at(d)]);
+      const double hops = 2.0 * (group.size - 1);
+      const float ring = group.size == 1 ? 0 : static_cast<float>(hops / group.size / group.ring_bytes_per_ms);
+      const float ring_base = static_cast<float>(-from.drained_ms - transfer_d);
+      const Tables::WayOut way = t.way_out(problem_, from.d1, d);
+      const float near = static_cast<float>(way.near_ms_per_byte), far = static_cast<float>(way.far_ms_per_byte);
+      const float own_steady = steady - static_cast<float>(k - 1) * phi;
+      const float own_delta = static_cast<float>(k);
+      const bool full = t.full, stall = t.full && laps > 0;
+      const float* work = t.work_f.data();
+      const float* weight = t.weight_f.data();
+      const float* activation = t.activation_f.data();
+      float* out = bounds.data();
+      const float way_per_byte = std::min(near, far);
+      for (int j = first; j <= high; ++j) {
+        const float stage = (work[j] - work_from) * per_work;
+        const float rest = (work_end - work[j]) * per_rest;
+        const float leave = activation[j] * way_per_byte;
+        const float filled = arrived + stage;
+        const float total = filled + 2 * leave + rest;
+        float length = std::max(path, filled + steady * stage);
+        length = std::max(length, filled + (2 + steady) * leave);
+        length = std::max(length, total + steady * rest);
+        if (full) length = std::max(length, total + std::max(steady_from, own_steady * stage));
+        if (stall) {
+          const float delta = total - arrived - own_delta * stage;
+          length = std::max(length, total + steady * stage + std::max(delta, laps * delta));
+        }
+        const float residue = std::max(residue_from, (weight[j] - weight_from) * ring + ring_base);
+        out[j] = std::max(length + residue, least_bound);
+      }
+      Scanned& best = of_device[static_cast<std::size_t>(cut - device_cuts_.begin())];
+      const std::int16_t device = static_cast<std::int16_t>(cut - device_cuts_.begin());
+      const float threshold = smallest.threshold();
+      for (int j = first; j <= high; ++j) {
+        if (out[j] < threshold || out[j] < best.bound) {
+          const Scanned scanned{out[j], static_cast<std::int32_t>(i), static_cast<std::int16_t>(j), device};
+          if (scanned.bound < best.bound) best = scanned;
+          if (scanned.bound < threshold) smallest.add(scanned);
+        }
+      }
+      smallest.settle();
+    }
+  }
+
+  std::vector<Scanned>& scanned = smallest.take();
+  // The best of every device cut takes part, as far as half of the places go.
+  std::sort(of_device.begin(), of_device.end());
+  const std::size_t reserved = std::max<std::size_t>(1, wanted / 2);
+  std::vector<Scanned> chosen;
+  for (const Scanned& best : of_device) {
+    if (chosen.size() < reserved && best.bound < std::numeric_limits<float>::infinity()) chosen.push_back(best);
+  }
+  const std::size_t kept = chosen.size();
+  std::sort(scanned.begin(), scanned.end());
+  const auto same = [](const Scanned& a, const Scanned& b) {
+    return a.parent == b.parent && a.point == b.point && a.device == b.device;
+  };
+  for (const Scanned& one : scanned) {
+    const auto end = chosen.begin() + static_cast<std::ptrdiff_t>(kept);
+    if (std::none_of(chosen.begin(), end, [&](const Scanned& other) { return same(one, other); })) {
+      chosen.push_back(one);
+    }
+  }
+  struct Child {
+    double bound;
+    std::size_t index;
+    bool reserved;
+  };
+  std::vector<Prefix> placed(chosen.size());
+  std::vector<Child> order;
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    const Prefix& from = parents[at(chosen[i].parent)];
+    const int d = device_cuts_[at(chosen[i].device)];
+    place(from, chosen[i].point, d, problem_.group(from.d1, d), placed[i]);
+    order.push_back({placed[i].bound_ms, i, i < kept});
+  }
+  const auto by_bound = [](const Child& a, const Child& b) {
+    return a.bound != b.bound ? a.bound < b.bound : a.index < b.index;
+  };
+  if (order.size() > wanted) {
+    std::sort(order.begin(), order.end(),
+              [&](const Child& a, const Child& b) { return a.reserved != b.reserved ? a.reserved : by_bound(a, b); });
+    order.resize(wanted);
+  }
+  std::sort(order.begin(), order.end(), by_bound);
+  children.reserve(order.size());
+  for (const Child& child : order) {
+    children.push_back(placed[child.index]);
+    parent_of.push_back(chosen[child.index].parent);
+  }
+}
+
+// ---- Whole plans ----------------------------------------------------------------------------------------------------
+
+// V of the prefix, S-1 stages placed, with the last stage on everything that is left; infinity when that does not fit.
+double PlanSpace::close(const Prefix& prefix) const {
+  const Tables& t = *tables_;
+  const int devices = problem_.num_devices();
+  const DeviceGroup& group = problem_.group(prefix.d1, devices);
+  if (t.needs_variable && t.variables[at(prefix.point)] == t.variables.back()) return kInfinity;
+  if (t.memory && !t.fits(prefix.point, t.end, group, t.in_flight[at(stages_)])) return kInfinity;
+  const double transfer = problem_.transfer_ms(cuts_[at(prefix.point)], prefix.d0, prefix.d1, devices);
+  const double stage_ms = (t.work.back() - t.work[at(prefix.point)]) / (group.size * group.speed);
+  const double arrived = prefix.filled_ms + 2 * transfer, total = arrived + stage_ms;
+  double length = std::max({prefix.path_ms, arrived + t.steady * transfer, total + t.steady * stage_ms});
+  if (t.full) {
+    const int k = t.in_flight[at(stages_)];
+    const double f = t.phi * stage_ms;
+    length =
+        std::max(length, total + std::max(prefix.steady_ms, t.steady * stage_ms - (k - 1) * std::min(f, stage_ms - f)));
+    const auto stall = [&](double from, double steady_ms, double laps) {
+      if (laps == 0) return;
+      const double delta = total - from;
+      length = std::max(length, total + steady_ms + std::max(delta, laps * delta));
+    };
+    for (int i = 0; i < prefix.stages; ++i) {
+      stall(prefix.stall_from_ms[at(i)], prefix.stall_steady_ms[at(i)], t.laps[at(i + 1)]);
+    }
+    stall(arrived + k * stage_ms, t.steady * stage_ms, t.laps[at(stages_)]);
+  }
+  const double allreduce = problem_.allreduce_ms(t.weight.back() - t.weight[at(prefix.point)], group);
+  return length + std::max({0.0, prefix.residue_ms, allreduce - prefix.drained_ms - transfer});
+}
+
+void PlanSpace::last_boundaries(const Prefix& prefix, double incumbent_ms, const KeepPlan& keep) const {
+  const Tables& t = *tables_;
+  if (prefix.stages == stages_ - 1) {
+    const double value = close(prefix);
+    if (value < incumbent_ms) keep(value, prefix);
+    return;
+  }
+  AM_CHECK(prefix.stages == stages_ - 2);
+  if (!possible_) return;
+  const int devices = problem_.num_devices(), s = stages_ - 1;
+  const int k = t.in_flight[at(s)];
+  const float steady = static_cast<float>(t.steady), phi = static_cast<float>(std::min(t.phi, 1 - t.phi));
+  const float laps = static_cast<float>(t.laps[at(s)]);
+  int first = prefix.point + 1;
+  if (t.needs_variable) first = std::max(first, t.next_variable[at(prefix.point)]);
+  const int last = std::min(t.last_point[1], t.end - 1);
+  if (first > last) return;
+  std::vector<float> bounds(cuts_.size());
+  // (bound, device cut, point) of what may be below the incumbent.
+  struct Pair {
+    float bound;
+    int d, point;
+  };
+  std::vector<Pair> pairs, of_device;
+  const float work_from = t.work_f[at(prefix.point)], weight_from = t.weight_f[at(prefix.point)];
+  const float work_end = t.work_f.back(), weight_end = t.weight_f.back();
+  const float residue_from = static_cast<float>(std::max(0.0, prefix.residue_ms));
+  const float steady_from = static_cast<float>(prefix.steady_ms);
+  float limit = static_cast<float>(std::min(incumbent_ms, 1e38)) * (1 + 1e-5f);
+  for (auto cut = std::upper_bound(device_cuts_.begin(), device_cuts_.end(), prefix.d1); cut != device_cuts_.end();
+       ++cut) {
+    const int d = *cut;
+    const DeviceGroup& group = problem_.group(prefix.d1, d);
+    const DeviceGroup& rest_group = problem_.group(d, devices);
+    const double transfer_d = s > 1 ? problem_.transfer_ms(cuts_[at(prefix.point)], prefix.d0, prefix.d1, d) : 0;
+    const double arrived_d = prefix.filled_ms + 2 * transfer_d;
+    const float arrived = static_cast<float>(arrived_d);
+    const float path = static_cast<float>(std::max(prefix.path_ms, s > 1 ? arrived_d + t.steady * transfer_d : 0));
+    const float per_work = static_cast<float>(1 / (group.size * group.speed));
+    const float per_rest = static_cast<float>(1 / (rest_group.size * rest_group.speed));
+    const auto ring_of = [](const DeviceGroup& g) {
+      return g.size == 1 ? 0.0f : static_cast<float>(2.0 * (g.size - 1) / g.size / g.ring_bytes_per_ms);
+    };
+    const float ring = ring_of(group), ring_rest = ring_of(rest_group);
+    const float drained = static_cast<float>(prefix.drained_ms + transfer_d);
+    const float backward = static_cast<float>(1 - t.phi);
+    const Link link = problem_.link(prefix.d1, d, devices);
+    const float per_byte = static_cast<float>(1 / link.bytes_per_ms);
+    const float own_steady = steady - static_cast<float>(k - 1) * phi;
+    const float own_delta = static_cast<float>(k);
+    const bool full = t.full, stall = t.full && laps > 0;
+    const float* work = t.work_f.data();
+    const float* weight = t.weight_f.data();
+    const float* activation = t.activation_f.data();
+    float* out = bounds.data();
+    for (int j = first; j <= last; ++j) {
+      const float stage = (work[j] - work_from) * per_work;
+      const float rest = (work_end - work[j]) * per_rest;
+      const float leave = activation[j] * per_byte;
+      const float filled = arrived + stage;
+      const float total = filled + 2 * leave + rest;
+      float length = std::max(path, filled + steady * stage);
+      length = std::max(length, filled + (2 + steady) * leave);
+      length = std::max(length, total + steady * rest);
+      if (full) length = std::max(length, total + std::max(steady_from, own_steady * stage));
+      if (stall) {
+        const float delta = total - arrived - own_delta * stage;
+        length = std::max(length, total + steady * stage + std::max(delta, laps * delta));
+      }
+      const float residue = std::max(residue_from, (weight[j] - weight_from) * ring - drained);
+      const float residue_last = (weight_end - weight[j]) * ring_rest - drained - backward * stage - leave;
+      out[j] = length + std::max(residue, residue_last);
+    }
+    Pair best{limit, d, 0};
+    for (int j = first; j <= last; ++j) {
+      if (!(out[j] < limit)) continue;
+      pairs.push_back({out[j], d, j});
+      if (out[j] < best.bound) best = pairs.back();
+    }
+    if (best.point > 0) of_device.push_back(best);
+  }
+  // Nearly exact bounds: the best first, and what they leave is little.
+  Prefix placed;
+  double best_ms = incumbent_ms;
+  const auto judge = [&](const Pair& pair) {
+    if (!append(prefix, pair.point, pair.d, placed)) return;
+    const double value = close(placed);
+    if (!(value < best_ms)) return;
+    best_ms = keep(value, placed);
+  };
+  std::sort(of_device.begin(), of_device.end(),
+            [](const Pair& a, const Pair& b) { return a.bound != b.bound ? a.bound < b.bound : a.d < b.d; });
+  for (const Pair& pair : of_device) {
+    if (pair.bound < best_ms * (1 + 1e-5)) judge(pair);
+  }
+  std::size_t open = 0;
+  for (const Pair& pair : pairs) {
+    if (pair.bound < best_ms * (1 + 1e-5)) pairs[open++] = pair;
+  }
+  pairs.resize(open);
+  std::sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) {
+    if (a.bound != b.bound) return a.bound < b.bound;
+    return a.d != b.d ? a.d < b.d : a.point < b.point;
+  });
+  for (const Pair& pair : pairs) {
+    if (!(pair.bound < best_ms * (1 + 1e-5))) break;
+    const auto seen = [&](const Pair& other) { return other.d == pair.d && other.point == pair.point; };
+    if (std::none_of(of_device.begin(), of_device.end(), seen)) judge(pair);
+  }
+}
+
+double PlanSpace::finish(const Prefix& prefix, double incumbent_ms, Plan* best) const {
+  double best_ms = kInfinity;
+  Prefix winner;
+  last_boundaries(prefix, incumbent_ms, [&](double value, const Prefix& placed) {
+    best_ms = value;
+    winner = placed;
+    return value;
+  });
+  if (best != nullptr && best_ms < kInfinity) *best = plan_of(winner);
+  return best_ms;
+}
+
+std::vector<std::pair<double, Plan>> PlanSpace::finish_best(const Prefix& prefix, int k) const {
+  std::vector<std::pair<double, Plan>> found;
+  if (k < 1) return found;
+  last_boundaries(prefix, kInfinity, [&](double value, const Prefix& placed) {
+    const auto place = std::upper_bound(found.begin(), found.end(), value,
+                                        [](double v, const std::pair<double, Plan>& entry) { return v < entry.first; });
+    found.insert(place, {value, plan_of(placed)});
+    if (static_cast<int>(found.size()) > k) found.pop_back();
+    return static_cast<int>(found.size()) == k ? found.back().first : kInfinity;
+  });
+  return found;
+}
+
+Plan PlanSpace::plan_of(const Prefix& prefix) const {
+  AM_CHECK(prefix.stages == stages_ - 1);
+  Plan plan;
+  plan.schedule = schedule_;
+  for (int i = 0; i < prefix.stages; ++i) {
+    plan.cuts.push_back(cuts_[at(prefix.points[at(i)])]);
+    plan.device_cuts.push_back(prefix.device_cuts[at(i)]);
+  }
+  return plan;
+}
+
+// ---- Rollouts -------------------------------------------------------------------------------------------------------
+
+const PlanSpace::Tables::Share& PlanSpace::Tables::share(const Problem& problem, int d, int left) const {
+  Share& entry = shares[at(d) * at(kMaxStages + 1) + at(left)];
+  if (entry.made) return entry;
+  entry.made = true;
+  const int devices = problem.num_devices();
+  std::vector<int> cuts[2];
+  for (const int aligned : {0, 1}) {
+    for (int j = 1; j < left; ++j) {
+      int cut = d + static_cast<int>(static_cast<std::int64_t>(j) * (devices - d) / left);
+      if (aligned == 1 && cut > 0 && cut < devices) {
+        const int down = server_begin[at(cut)], up = server_end[at(cut)];
+        if (down != cut) cut = cut - down <= up - cut ? down : up;
+      }
+      cuts[aligned].push_back(cut);
+    }
+    cuts[aligned].push_back(devices);
+  }
+  entry.same = cuts[0] == cuts[1];
+  for (const int aligned : {0, 1}) {
+    Way& way = entry.way[aligned];
+    int before = d, before_that = -1;
+    way.valid = true;
+    for (int cut : cuts[aligned]) {
+      if (cut <= before || (cut == devices && &cut != &cuts[aligned].back())) {
+        way.valid = false;
+        break;
+      }
+      Hop hop;
+      hop.device_cut = cut;
+      hop.group = &problem.group(before, cut);
+      hop.per_work = 1 / (hop.group->size * hop.group->speed);
+      hop.ring_ms_per_byte =
+          hop.group->size == 1 ? 0 : 2.0 * (hop.group->size - 1) / hop.group->size / hop.group->ring_bytes_per_ms;
+      hop.ring_ms = hop.group->size == 1 ? 0 : 2.0 * (hop.group->size - 1) * hop.group->ring_latency_ms;
+      if (before_that >= 0) {
+        const Link link = problem.link(before_that, before, cut);
+        hop.latency_ms = link.latency_ms;
+        hop.ms_per_byte = 1 / link.bytes_per_ms;
+      }
+      way.hops.push_back(hop);
+      before_that = before;
+      before = cut;
+    }
+    // Share of the work that is left which each stage takes, evenly and tapered.
+    double even = 0, tapered = 0, factor = std::pow(taper, static_cast<double>(way.hops.size()));
+    for (std::size_t i = way.hops.size(); i-- > 0;) {
+      factor /= taper;
+      const double rate = 1 / way.hops[i].per_work;
+      even += rate;
+      tapered += rate * factor;
+      way.hops[i].even_share = rate / even;
+      way.hops[i].tapered_share = rate * factor / tapered;
+    }
+  }
+  return entry;
+}
+
+// V of the completion by one rule; `points` (stages - 1 entries when given) receives the pivots it takes.
+double PlanSpace::Tables::roll(const Problem& problem, const Prefix& prefix, const Way& way, bool tapered_loads,
+                               bool to_narrow, int* points) const {
+  double filled = prefix.filled_ms, drained = prefix.drained_ms, path = prefix.path_ms,
+         longest_steady = prefix.steady_ms;
+  double residue = std::max(0.0, prefix.residue_ms);
+  double stall_from[kMaxStages], stall_steady[kMaxStages];
+  int p0 = prefix.point, s = prefix.stages;
+  for (std::size_t i = 0; i < way.hops.size(); ++i) {
+    const Hop& hop = way.hops[i];
+    ++s;
+    const int left = stages - s, k = in_flight[at(s)];
+    int p1 = end;
+    if (left > 0) {
+      const int first = needs_variable ? next_variable[at(p0)] : p0 + 1;
+      const int last = last_point[at(left)];
+      if (first > last) return kInfinity;
+      const double target =
+          work[at(p0)] + (work.back() - work[at(p0)]) * (tapered_loads ? hop.tapered_share : hop.even_share);
+      p1 = nearest(target);
+      if (to_narrow) p1 = narrow[at(std::min(p1, end))];
+      p1 = std::clamp(p1, first, last);
+      if (memory && !fits(p0, p1, *hop.group, k)) {
+        int low = first - 1, high = p1;
+        while (high - low > 1) {
+          const int middle = (low + high) / 2;
+          (fits(p0, middle, *hop.group, k) ? low : high) = middle;
+        }
+        if (low < first) return kInfinity;
+        p1 = low;
+      }
+      if (points != nullptr) points[s - 1] = p1;
+    } else {
+      if (p0 >= end || (needs_variable && variables[at(p0)] == variables.back())) return kInfinity;
+      if (memory && !fits(p0, p1, *hop.group, k)) return kInfinity;
+    }
+    double transfer = 0;
+    if (s > 1 && activation[at(p0)] > 0) {
+      if (i > 0) {
+        transfer = hop.latency_ms + activation[at(p0)] * hop.ms_per_byte;
+      } else {
+        transfer = problem.transfer_ms(activation[at(p0)], prefix.d0, prefix.d1, hop.device_cut);
+      }
+    }
+    const double stage_ms = (work[at(p1)] - work[at(p0)]) * hop.per_work;
+    const double f = phi * stage_ms, b = stage_ms - f;
+    const double arrived = filled + 2 * transfer;
+    filled = arrived + stage_ms;
+    path = std::max({path, arrived + steady * transfer, filled + steady * stage_ms});
+    const double bytes = weight[at(p1)] - weight[at(p0)];
+    if (bytes > 0) residue = std::max(residue, hop.ring_ms + bytes * hop.ring_ms_per_byte - drained - transfer);
+    drained += transfer + b;
+    longest_steady = std::max(longest_steady, steady * stage_ms - (k - 1) * std::min(f, b));
+    stall_from[s - 1] = arrived + k * stage_ms;
+    stall_steady[s - 1] = steady * stage_ms;
+    p0 = p1;
+  }
+  double length = path;
+  if (full) {
+    length = std::max(length, filled + longest_steady);
+    for (int i = 0; i < stages; ++i) {
+      const double all_laps = laps[at(i + 1)];
+      if (all_laps == 0) continue;
+      const bool placed = i < prefix.stages;
+      const double delta = filled - (placed ? prefix.stall_from_ms[at(i)] : stall_from[i]);
+      const double steady_ms = placed ? prefix.stall_steady_ms[at(i)] : stall_steady[i];
+      length = std::max(length, filled + steady_ms + std::max(delta, all_laps * delta));
+    }
+  }
+  return length + residue;
+}
+
+Rollouts PlanSpace::rollouts(const Prefix& prefix) const {
+  Rollouts result;
+  result.value_ms.fill(kInfinity);
+  const Tables::Share& share = tables_->share(problem_, prefix.d1, stages_ - prefix.stages);
+  for (int rule = 0; rule < kRolloutRules; ++rule) {
+    const int aligned = rule / 3, kind = rule % 3;
+    if (aligned == 1 && share.same) {
+      result.value_ms[at(rule)] = result.value_ms[at(kind)];
+      continue;
+    }
+    const Tables::Way& way = share.way[aligned];
+    if (!way.valid) continue;
+    const double value = tables_->roll(problem_, prefix, way, kind > 0, kind == 2, nullptr);
+    result.value_ms[at(rule)] = value;
+    if (value < kInfinity && (result.best < 0 || value < result.value_ms[at(result.best)])) result.best = rule;
+  }
+  return result;
+}
+
+bool PlanSpace::rollout_plan(const Prefix& prefix, int rule, Plan& plan) const {
+  AM_CHECK(rule >= 0 && rule < kRolloutRules);
+  const Tables::Share& share = tables_->share(problem_, prefix.d1, stages_ - prefix.stages);
+  const Tables::Way& way = share.way[rule / 3];
+  if (!way.valid) return false;
+  int points[kMaxStages];
+  if (!(tables_->roll(problem_, prefix, way, rule % 3 > 0, rule % 3 == 2, points) < kInfinity)) return false;
+  plan.schedule = schedule_;
+  plan.cuts.clear();
+  plan.device_cuts.clear();
+  for (int i = 0; i < prefix.stages; ++i) {
+    plan.cuts.push_back(cuts_[at(prefix.points[at(i)])]);
+    plan.device_cuts.push_back(prefix.device_cuts[at(i)]);
+  }
+  for (int i = prefix.stages; i < stages_ - 1; ++i) {
+    plan.cuts.push_back(cuts_[at(points[i])]);
+    plan.device_cuts.push_back(way.hops[at(i - prefix.stages)].device_cut);
+  }
+  return true;
+}
+
+}  // namespace automap::models

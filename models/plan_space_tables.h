@@ -1,0 +1,94 @@
+// What a PlanSpace prepares once: everything by point and by device cut. Seen by plan_space.cpp and features.cpp only.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "common/pipeline/problem.h"
+#include "models/plan_space.h"
+
+namespace automap::models {
+
+struct PlanSpace::Tables {
+  // The cheapest ways out of a group; ms per byte infinity where there is none.
+  struct WayOut {
+    double near_latency_ms = 0, near_ms_per_byte = std::numeric_limits<double>::infinity();
+    double far_latency_ms = 0, far_ms_per_byte = std::numeric_limits<double>::infinity();
+    // No transfer of so many bytes out of the group takes less.
+    double least_ms(double bytes) const {
+      if (bytes <= 0) return 0;
+      return std::min(near_latency_ms + bytes * near_ms_per_byte, far_latency_ms + bytes * far_ms_per_byte);
+    }
+  };
+  // One stage of a rollout: where its devices end, how fast it is, and the link into it (all but the first).
+  struct Hop {
+    int device_cut = 0;
+    const pipeline::DeviceGroup* group = nullptr;
+    double per_work = 0;  // ms per reference ms
+    double ring_ms = 0, ring_ms_per_byte = 0;
+    double latency_ms = 0, ms_per_byte = 0;
+    double even_share = 0, tapered_share = 0;  // of the work from here on
+  };
+  struct Way {
+    bool valid = false;
+    std::vector<Hop> hops;
+  };
+  // The rest of the devices behind a cut shared by so many stages: equal counts, and moved to server boundaries.
+  struct Share {
+    bool made = false, same = false;
+    Way way[2];
+  };
+
+  WayOut way_out(const pipeline::Problem& problem, int d0, int d1) const;
+  const Share& share(const pipeline::Problem& problem, int d, int left) const;
+  // V of the completion by one rule, infinity when it is infeasible; `points`, when given, receives the pivots it takes
+  // at [boundary].
+  double roll(const pipeline::Problem& problem, const Prefix& prefix, const Way& way, bool tapered_loads,
+              bool to_narrow, int* points) const;
+
+  bool fits(int from, int to, const pipeline::DeviceGroup& group, int k) const {
+    const std::size_t i = static_cast<std::size_t>(from), j = static_cast<std::size_t>(to);
+    return state_factor * (weight[j] - weight[i]) + (stash[j] - stash[i]) * k / group.size <= group.capacity_bytes;
+  }
+  // The point whose work is nearest to `target`.
+  int nearest(double target) const {
+    const double scaled = target * buckets_per_ms;
+    const std::size_t last = bucket.size() - 1;
+    std::size_t j =
+        static_cast<std::size_t>(bucket[scaled <= 0                           ? 0
+                                        : scaled >= static_cast<double>(last) ? last
+                                                                              : static_cast<std::size_t>(scaled)]);
+    while (j + 1 < work.size() && work[j] < target) ++j;
+    return static_cast<int>(j > 0 && target - work[j - 1] < work[j] - target ? j - 1 : j);
+  }
+
+  int end = 0;  // the last point
+  int stages = 2;
+  int micro_batches = 1;
+  double steady = 0;  // M - 1
+  double phi = 0, state_factor = 0, taper = 1;
+  bool full = true, memory = true, needs_variable = false;
+  std::vector<double> work, weight, stash, activation;    // by point; prefix sums but for activation
+  std::vector<float> work_f, weight_f, activation_f;      // the same, for scanning
+  std::vector<int> variables;                             // by point, prefix counts
+  std::vector<int> stages_behind;                         // by point: stages the pivots behind it allow
+  std::vector<int> next_variable;                         // by point: the first point behind it with a variable between
+  std::vector<int> last_point;                            // by stages behind: the last point that leaves as many
+  std::vector<int> narrow;                                // by point: the narrowest cut within 3 points
+  std::vector<double> least_activation, mean_activation;  // of the cuts behind a point
+  std::vector<double> largest_weight, largest_work;       // of the steps between points behind a point
+  std::vector<int> largest_weight_at;
+  std::vector<int> bucket;  // of work: a point at or before its beginning
+  double buckets_per_ms = 0;
+  std::vector<double> rate_behind, capacity_behind;  // by device cut: sums over the devices behind it
+  std::vector<int> server_begin, server_end;         // by device: its server's devices are begin+1..end
+  double largest_capacity = 0;
+  std::array<int, kMaxStages + 1> in_flight{};  // by stage, K_s
+  std::array<int, kMaxStages + 1> laps{};       // by stage, floor((M-1)/K_s), 0 when M <= K_s
+  mutable std::vector<Share> shares;            // by device cut and stages, made when asked for
+};
+
+}  // namespace automap::models
