@@ -703,7 +703,7 @@ const PlanSpace::Tables::Share& PlanSpace::Tables::share(const Problem& problem,
     Way& way = entry.way[aligned];
     int before = d, before_that = -1;
     way.valid = true;
-    for (int cut : cuts[aligned]) {
+    for (const int& cut : cuts[aligned]) {
       if (cut <= before || (cut == devices && &cut != &cuts[aligned].back())) {
         way.valid = false;
         break;
