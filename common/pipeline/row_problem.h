@@ -26,10 +26,12 @@ struct RowProblem {
   std::uint8_t distribution = 0;                  // index into the dataset's list of names
   std::uint16_t servers = 1;
   std::uint16_t devices_per_server = 1;
-  float intra_over_inter = 1;  // bandwidth inside a server over the slowest link between servers, >= 1
+  // Bandwidth inside a server over the slowest link between servers; below 1 the links inside are the slowest.
+  float intra_over_inter = 1;
   std::uint16_t micro_batches = 16;
   std::uint16_t stages = 2;
-  // Capacity of a device in W units (bytes at the slowest link, as ms, divided by scale_ms); infinity: no limit.
+  // Capacity of a device (the smallest, where servers differ) in W units: bytes at the slowest link, as ms, divided by
+  // scale_ms; meant against a state factor of 4. Infinity: no limit.
   float memory_limit = std::numeric_limits<float>::infinity();
   Schedule schedule = Schedule::k1f1b;
   // Beyond the paper:
@@ -37,7 +39,7 @@ struct RowProblem {
   float stash_factor = 0;  // bytes kept for the backward of what point k stands for, over A'_k
   float hop_latency = 0;   // of a link between servers, over scale_ms; a tenth of it inside a server
   // 0: all servers are equal. Else the seed of what makes them differ: device counts, speeds, memory, links
-  // (servers x devices_per_server stays the most there can be).
+  // (servers x devices_per_server stays the most there can be; devices_of_row() says how many there are).
   std::uint32_t server_seed = 0;
 };
 
@@ -49,12 +51,23 @@ struct ProblemParts {
   Problem problem() const { return Problem(profile, cluster, options); }
 };
 
+// Throws Error(kData) when the row is no row: NaN, values outside [0, 1], C' or W' falling, repeated points that do not
+// repeat, no compute, no devices, more than kMaxDevices, more stages than devices or instructions.
+void check_row(const RowProblem& row);
+
+// D, counting what server_seed takes away; between half of servers x devices_per_server and all of it.
+int devices_of_row(const RowProblem& row);
+// min(n, 128): the instructions of problem_of_row(row).
+int instructions_of_row(const RowProblem& row);
+
 // The problem of a row: min(n, 128) instructions (repeated points are left out), each a pivot.
-// Throws Error(kData) when the row is no row: NaN, values outside [0, 1], C' or W' falling, no devices.
+// Throws what check_row throws. Costs a few microseconds; Problem itself grows with D squared.
 ProblemParts problem_of_row(const RowProblem& row);
 
-// The row of a real problem: make_row() plus the cluster's numbers. Clusters whose servers differ are written as equal
-// servers of the same total (a row cannot say more).
+// The row of a real problem: make_row() plus the cluster's numbers. V of a plan on grid cuts stays the same when the
+// servers are equal and the latency inside a server is a tenth of that between them. Clusters whose servers differ are
+// written as equal servers of the same total, the slowest links and the smallest memory (a row cannot say more); bytes
+// kept for the backward become proportional to A'. `stages` is not checked: check_row() does.
 RowProblem row_of_problem(const Profile& profile, const Cluster& cluster, const ProblemOptions& options, int stages,
                           Schedule schedule);
 
