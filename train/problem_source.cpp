@@ -1,0 +1,194 @@
+#include "train/problem_source.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/base/rng.h"
+#include "common/io/dataset.h"
+#include "common/pipeline/exact.h"
+#include "datagen/distributions.h"
+
+namespace automap::train {
+namespace {
+
+using pipeline::RowProblem;
+
+constexpr std::uint32_t kModelStream = 0x66696e65;
+
+TrainingProblem problem_of(const RowProblem& row) {
+  TrainingProblem problem;
+  problem.parts = pipeline::problem_of_row(row);
+  problem.stages = row.stages;
+  problem.schedule = row.schedule;
+  problem.family = row.distribution;
+  return problem;
+}
+
+class Synthetic : public ProblemSource {
+ public:
+  Synthetic(datagen::Generator generator, std::uint64_t seed) : generator_(std::move(generator)), seed_(seed) {}
+  TrainingProblem problem(std::uint64_t i) const override { return problem_of(generator_.row(seed_, i)); }
+  const std::vector<std::string>& families() const override { return generator_.distributions(); }
+  std::string fingerprint() const override {
+    return "synth " + sha256_hex(generator_.config_json()).substr(0, 16) + " seed " + std::to_string(seed_);
+  }
+
+ private:
+  datagen::Generator generator_;
+  std::uint64_t seed_;
+};
+
+class Dataset : public ProblemSource {
+ public:
+  explicit Dataset(const std::string& folder) : reader_(folder) {}
+  TrainingProblem problem(std::uint64_t i) const override {
+    const std::uint64_t row = i % reader_.size();
+    TrainingProblem problem = problem_of(reader_.row(row));
+    if (!reader_.has_oracle()) return problem;
+    if (const auto label = reader_.oracle(row); label && !label->cuts.empty()) {
+      problem.optimum = pipeline::Plan{label->cuts, label->device_cuts, problem.schedule};
+      problem.optimum_ms = label->length_ms;
+    }
+    return problem;
+  }
+  std::uint64_t size() const override { return reader_.size(); }
+  bool has_optima() const override { return reader_.has_oracle(); }
+  const std::vector<std::string>& families() const override { return reader_.distributions(); }
+  std::string fingerprint() const override { return "dataset " + reader_.fingerprint(); }
+
+ private:
+  io::DatasetReader reader_;
+};
+
+class Model : public ProblemSource {
+ public:
+  Model(const pipeline::Profile& profile, pipeline::Cluster cluster, const pipeline::ProblemOptions& options,
+        std::uint64_t seed, bool exactly)
+      : profile_(coarse_profile(profile)),
+        cluster_(std::move(cluster)),
+        options_(options),
+        seed_(seed),
+        exactly_(exactly),
+        families_{profile.model.empty() ? "model" : profile.model} {
+    fingerprint_ = "model " +
+                   sha256_hex(profile.source_sha256 + profile.model + std::to_string(profile.size()) +
+                              pipeline::to_json_text(cluster_))
+                       .substr(0, 16) +
+                   " seed " + std::to_string(seed);
+  }
+
+  std::uint64_t size() const override { return exactly_ ? static_cast<std::uint64_t>(most_stages(cluster_) - 1) : 0; }
+
+  TrainingProblem problem(std::uint64_t i) const override {
+    TrainingProblem problem;
+    problem.parts = {profile_, cluster_, options_};
+    if (exactly_) {
+      problem.stages = 2 + static_cast<int>(i % size());
+      return problem;
+    }
+    Rng rng(seed_, kModelStream, i);
+    const auto factor = [&](double most) { return std::exp(rng.uniform(-1, 1) * std::log(most)); };
+    pipeline::Profile& p = problem.parts.profile;
+    // A third of the problems keeps the model as it is.
+    if (rng.uniform() > 1.0 / 3) {
+      const double compute = factor(1.5), activation = factor(1.5), weight = factor(1.5), noise = rng.uniform(0, 0.3);
+      for (std::size_t k = 0; k < p.c_ms.size(); ++k) {
+        p.c_ms[k] *= compute * std::exp(noise * rng.uniform(-1, 1));
+        p.a_bytes[k] *= activation * std::exp(noise * rng.uniform(-1, 1));
+        p.w_bytes[k] *= weight * std::exp(noise * rng.uniform(-1, 1));
+      }
+    }
+    pipeline::Cluster& c = problem.parts.cluster;
+    if (rng.uniform() > 1.0 / 3) {
+      const double intra = factor(2), inter = factor(2);
+      for (pipeline::ServerGroup& group : c.servers) {
+        group.intra_gbytes_per_s *= intra;
+        group.inter_gbytes_per_s *= inter;
+        if (rng.uniform() < 0.3) group.count = std::max(1, group.count + (rng.uniform() < 0.5 ? -1 : 1));
+      }
+      if (c.num_devices() < 2 || c.num_devices() > pipeline::kMaxDevices) c = cluster_;
+    }
+    problem.parts.options.micro_batches =
+        std::clamp(static_cast<int>(std::lround(options_.micro_batches * factor(4))), 1, 65536);
+    problem.stages = 2 + static_cast<int>(rng.below(static_cast<std::uint64_t>(most_stages(c) - 1)));
+    if (rng.uniform() < 0.2) problem.schedule = pipeline::Schedule::k1f1bOverlap;
+    return problem;
+  }
+
+  const std::vector<std::string>& families() const override { return families_; }
+  std::string fingerprint() const override { return fingerprint_; }
+
+ private:
+  int most_stages(const pipeline::Cluster& cluster) const {
+    return std::min({16, cluster.num_devices(), static_cast<int>(profile_.size())});
+  }
+
+  pipeline::Profile profile_;
+  pipeline::Cluster cluster_;
+  pipeline::ProblemOptions options_;
+  std::uint64_t seed_;
+  bool exactly_;
+  std::vector<std::string> families_;
+  std::string fingerprint_;
+};
+
+}  // namespace
+
+std::unique_ptr<ProblemSource> open_source(const std::string& data, std::uint64_t seed,
+                                           const std::vector<std::string>& only,
+                                           const std::vector<std::string>& without) {
+  constexpr const char* kPrefix = "synth:";
+  if (data.rfind(kPrefix, 0) == 0) {
+    datagen::Generator generator = datagen::Generator::load(data.substr(6));
+    if (!only.empty()) generator = generator.only(only);
+    if (!without.empty()) generator = generator.without(without);
+    return std::make_unique<Synthetic>(std::move(generator), seed);
+  }
+  if (!only.empty() || !without.empty()) {
+    throw Error(ErrorKind::kUsage,
+                "--only and --without choose among a generator's families, and --data is '" + data + "', a dataset",
+                "use --data synth:CONFIG, or generate a dataset of those families");
+  }
+  return std::make_unique<Dataset>(data);
+}
+
+std::unique_ptr<ProblemSource> model_source(const pipeline::Profile& profile, const pipeline::Cluster& cluster,
+                                            const pipeline::ProblemOptions& options, std::uint64_t seed, bool exactly) {
+  if (cluster.num_devices() < 2) {
+    throw Error(ErrorKind::kConfig, "cluster " + cluster.name + " has one device, fine-tuning needs at least two");
+  }
+  return std::make_unique<Model>(profile, cluster, options, seed, exactly);
+}
+
+pipeline::Profile coarse_profile(const pipeline::Profile& profile) {
+  const int n = static_cast<int>(profile.size());
+  std::vector<int> ends = pipeline::grid_pivots(n, pipeline::kGranularity);
+  ends.push_back(n);
+  pipeline::Profile out;
+  out.model = profile.model;
+  out.device = profile.device;
+  out.micro_batch_size = profile.micro_batch_size;
+  out.forward_fraction = profile.forward_fraction;
+  out.source_sha256 = profile.source_sha256;
+  int begin = 0;
+  for (const int end : ends) {
+    double compute = 0, weight = 0, stash = 0;
+    for (int i = begin; i < end; ++i) {
+      const auto k = static_cast<std::size_t>(i);
+      compute += profile.c_ms[k];
+      weight += profile.w_bytes[k];
+      stash += profile.stash_bytes[k];
+    }
+    out.c_ms.push_back(compute);
+    out.a_bytes.push_back(profile.a_bytes[static_cast<std::size_t>(end - 1)]);
+    out.w_bytes.push_back(weight);
+    out.stash_bytes.push_back(stash);
+    begin = end;
+  }
+  return out;
+}
+
+}  // namespace automap::train

@@ -1,0 +1,55 @@
+// Where training problems come from: a generator of random rows, a dataset of rows, or one model on one cluster varied
+// at random (fine-tuning). Problem i depends on (source, seed, i) only; everything may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/pipeline/plan.h"
+#include "common/pipeline/profile.h"
+#include "common/pipeline/row_problem.h"
+
+namespace automap::train {
+
+struct TrainingProblem {
+  pipeline::ProblemParts parts;  // every instruction is a pivot
+  int stages = 2;
+  pipeline::Schedule schedule = pipeline::Schedule::k1f1b;
+  int family = 0;
+  // The exact optimum, when the source knows it.
+  std::optional<pipeline::Plan> optimum;
+  double optimum_ms = 0;
+};
+
+class ProblemSource {
+ public:
+  virtual ~ProblemSource() = default;
+  virtual TrainingProblem problem(std::uint64_t i) const = 0;
+  // As far as they can be counted; 0: as many as one likes.
+  virtual std::uint64_t size() const { return 0; }
+  virtual bool has_optima() const { return false; }
+  virtual const std::vector<std::string>& families() const = 0;
+  // Changes with anything that changes the problems.
+  virtual std::string fingerprint() const = 0;
+};
+
+// `data` is "synth:CONFIG" (a built-in configuration or a JSON file) or the folder of a dataset, whose rows are taken
+// in order and again from the start. `only` and `without` choose among the generator's families.
+// Error(kUsage/kConfig/kIo/kData) as the generator and the dataset reader throw them.
+std::unique_ptr<ProblemSource> open_source(const std::string& data, std::uint64_t seed,
+                                           const std::vector<std::string>& only,
+                                           const std::vector<std::string>& without);
+
+// One model on a cluster: micro-batches within a factor of 4, stages 2..16, links within a factor of 2, memory, server
+// count and every instruction's costs varied a little; `exactly` gives the question itself, for stage counts 2, 3, ...
+std::unique_ptr<ProblemSource> model_source(const pipeline::Profile& profile, const pipeline::Cluster& cluster,
+                                            const pipeline::ProblemOptions& options, std::uint64_t seed, bool exactly);
+
+// The profile with everything between two pivots of the 128-point grid made one instruction: plans over the grid keep
+// their V.
+pipeline::Profile coarse_profile(const pipeline::Profile& profile);
+
+}  // namespace automap::train
