@@ -1,6 +1,8 @@
 // Whole files in and out: bounded reading (plain or gzipped), atomic writing, hashes.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -62,6 +64,27 @@ void write_file_atomic(const std::string& path, std::string_view bytes);
 
 // Lower-case hex of SHA-256 (FIPS 180-4). sha256_hex("abc") starts with "ba7816bf".
 std::string sha256_hex(std::string_view bytes);
+
+namespace internal {
+// Without the processor's own instructions, for the tests to compare with.
+std::string sha256_hex_portable(std::string_view bytes);
+std::uint32_t crc32c_portable(std::string_view bytes);
+}  // namespace internal
+
+// The same for bytes that come in pieces.
+class Sha256 {
+ public:
+  Sha256();
+  void update(std::string_view bytes);
+  std::string hex() const;  // of all so far; update() may go on
+
+ private:
+  friend std::string internal::sha256_hex_portable(std::string_view bytes);
+  std::array<std::uint32_t, 8> state_;
+  std::array<unsigned char, 64> block_{};
+  std::size_t filled_ = 0;
+  std::uint64_t total_bytes_ = 0;
+};
 
 // CRC-32C (Castagnoli), as in iSCSI: crc32c("123456789") = 0xe3069283. `crc` continues an earlier result.
 std::uint32_t crc32c(std::string_view bytes, std::uint32_t crc = 0);

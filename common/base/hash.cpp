@@ -1,8 +1,18 @@
-// SHA-256 (FIPS 180-4) and CRC-32C, both small enough that a library would be the larger dependency.
+// SHA-256 (FIPS 180-4) and CRC-32C, both small enough that a library would be the larger dependency. Datasets hash
+// gigabytes, so the instructions that x86-64 has for both are used where the processor knows them.
+#include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "common/base/files.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define AUTOMAP_HASH_INSTRUCTIONS 1
+#include <cpuid.h>
+#include <immintrin.h>
+#else
+#define AUTOMAP_HASH_INSTRUCTIONS 0
+#endif
 
 namespace automap {
 namespace {
@@ -57,34 +67,156 @@ std::array<std::uint32_t, 256> make_crc_table() {
   return table;
 }
 
+std::uint32_t crc32c_by_table(std::string_view bytes, std::uint32_t crc) {
+  static const std::array<std::uint32_t, 256> table = make_crc_table();
+  for (const char c : bytes) crc = crc >> 8 ^ table[(crc ^ static_cast<unsigned char>(c)) & 0xff];
+  return crc;
+}
+
+#if AUTOMAP_HASH_INSTRUCTIONS
+struct HashInstructions {
+  bool crc = false, sha = false;
+  HashInstructions() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (__get_cpuid(1, &a, &b, &c, &d) == 0) return;
+    const bool sse41 = (c & bit_SSE4_1) != 0, ssse3 = (c & bit_SSSE3) != 0;
+    crc = (c & bit_SSE4_2) != 0;
+    constexpr unsigned kSha = 1u << 29;  // leaf 7, EBX
+    sha = sse41 && ssse3 && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & kSha) != 0;
+  }
+};
+const HashInstructions& instructions() {
+  static const HashInstructions found;
+  return found;
+}
+
+__attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(std::string_view bytes, std::uint32_t crc) {
+  const char* data = bytes.data();
+  std::size_t left = bytes.size();
+  std::uint64_t wide = crc;
+  for (; left >= 8; left -= 8, data += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, data, 8);
+    wide = _mm_crc32_u64(wide, word);
+  }
+  crc = static_cast<std::uint32_t>(wide);
+  for (; left > 0; --left, ++data) crc = _mm_crc32_u8(crc, static_cast<unsigned char>(*data));
+  return crc;
+}
+
+// The state is kept as the instructions want it: (A, B, E, F) and (C, D, G, H), highest word first.
+__attribute__((target("sha,sse4.1,ssse3"))) void sha256_by_instruction(const unsigned char* data, std::size_t blocks,
+                                                                       std::array<std::uint32_t, 8>& state) {
+  const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
+  auto* words = reinterpret_cast<__m128i*>(state.data());
+  const __m128i abcd = _mm_shuffle_epi32(_mm_loadu_si128(words), 0xb1);
+  const __m128i efgh = _mm_shuffle_epi32(_mm_loadu_si128(words + 1), 0x1b);
+  __m128i abef = _mm_alignr_epi8(abcd, efgh, 8);
+  __m128i cdgh = _mm_blend_epi16(efgh, abcd, 0xf0);
+  for (; blocks > 0; --blocks, data += 64) {
+    const __m128i abef_before = abef, cdgh_before = cdgh;
+    __m128i w[4];
+    for (int i = 0; i < 16; ++i) {
+      __m128i& now = w[i & 3];
+      if (i < 4) {
+        now = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(data) + i), swap);
+      } else {
+        const __m128i before = w[(i + 3) & 3];
+        now = _mm_sha256msg1_epu32(now, w[(i + 1) & 3]);
+        now = _mm_add_epi32(now, _mm_alignr_epi8(before, w[(i + 2) & 3], 4));
+        now = _mm_sha256msg2_epu32(now, before);
+      }
+      const __m128i k =
+          _mm_add_epi32(now, _mm_loadu_si128(reinterpret_cast<const __m128i*>(kRoundConstants.data()) + i));
+      cdgh = _mm_sha256rnds2_epu32(cdgh, abef, k);
+      abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(k, 0x0e));
+    }
+    abef = _mm_add_epi32(abef, abef_before);
+    cdgh = _mm_add_epi32(cdgh, cdgh_before);
+  }
+  const __m128i feba = _mm_shuffle_epi32(abef, 0x1b);
+  const __m128i dchg = _mm_shuffle_epi32(cdgh, 0xb1);
+  _mm_storeu_si128(words, _mm_blend_epi16(feba, dchg, 0xf0));
+  _mm_storeu_si128(words + 1, _mm_alignr_epi8(dchg, feba, 8));
+}
+#endif
+
+void sha256_blocks(const unsigned char* data, std::size_t blocks, std::array<std::uint32_t, 8>& state) {
+#if AUTOMAP_HASH_INSTRUCTIONS
+  if (instructions().sha) {
+    sha256_by_instruction(data, blocks, state);
+    return;
+  }
+#endif
+  for (; blocks > 0; --blocks, data += 64) sha256_block(data, state);
+}
+
 }  // namespace
 
-std::string sha256_hex(std::string_view bytes) {
-  std::array<std::uint32_t, 8> state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                        0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+Sha256::Sha256()
+    : state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19} {}
+
+void Sha256::update(std::string_view bytes) {
   const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
   std::size_t left = bytes.size();
-  for (; left >= 64; left -= 64, data += 64) sha256_block(data, state);
-  unsigned char tail[128] = {};
-  if (left > 0) std::memcpy(tail, data, left);
-  tail[left] = 0x80;
-  const std::size_t tail_bytes = left < 56 ? 64 : 128;
-  std::uint64_t bits = static_cast<std::uint64_t>(bytes.size()) * 8;
-  for (std::size_t i = 1; i <= 8; ++i, bits >>= 8) tail[tail_bytes - i] = static_cast<unsigned char>(bits & 0xff);
-  for (std::size_t at = 0; at < tail_bytes; at += 64) sha256_block(tail + at, state);
-
-  std::string hex;
-  for (const std::uint32_t word : state) {
-    for (int shift = 28; shift >= 0; shift -= 4) hex += "0123456789abcdef"[word >> shift & 0xf];
+  total_bytes_ += left;
+  if (filled_ > 0) {
+    const std::size_t taken = std::min(left, block_.size() - filled_);
+    if (taken > 0) std::memcpy(block_.data() + filled_, data, taken);
+    filled_ += taken, data += taken, left -= taken;
+    if (filled_ < block_.size()) return;
+    sha256_blocks(block_.data(), 1, state_);
+    filled_ = 0;
   }
-  return hex;
+  sha256_blocks(data, left / 64, state_);
+  filled_ = left % 64;
+  if (filled_ > 0) std::memcpy(block_.data(), data + (left - filled_), filled_);
+}
+
+std::string Sha256::hex() const {
+  std::array<std::uint32_t, 8> state = state_;
+  unsigned char tail[128] = {};
+  if (filled_ > 0) std::memcpy(tail, block_.data(), filled_);
+  tail[filled_] = 0x80;
+  const std::size_t tail_bytes = filled_ < 56 ? 64 : 128;
+  std::uint64_t bits = total_bytes_ * 8;
+  for (std::size_t i = 1; i <= 8; ++i, bits >>= 8) tail[tail_bytes - i] = static_cast<unsigned char>(bits & 0xff);
+  sha256_blocks(tail, tail_bytes / 64, state);
+
+  std::string text;
+  for (const std::uint32_t word : state) {
+    for (int shift = 28; shift >= 0; shift -= 4) text += "0123456789abcdef"[word >> shift & 0xf];
+  }
+  return text;
+}
+
+std::string sha256_hex(std::string_view bytes) {
+  Sha256 hash;
+  hash.update(bytes);
+  return hash.hex();
 }
 
 std::uint32_t crc32c(std::string_view bytes, std::uint32_t crc) {
-  static const std::array<std::uint32_t, 256> table = make_crc_table();
-  crc = ~crc;
-  for (const char c : bytes) crc = crc >> 8 ^ table[(crc ^ static_cast<unsigned char>(c)) & 0xff];
-  return ~crc;
+#if AUTOMAP_HASH_INSTRUCTIONS
+  if (instructions().crc) return ~crc32c_by_instruction(bytes, ~crc);
+#endif
+  return ~crc32c_by_table(bytes, ~crc);
 }
+
+namespace internal {
+std::string sha256_hex_portable(std::string_view bytes) {
+  Sha256 hash;
+  const std::size_t whole = bytes.size() / 64 * 64;
+  for (std::size_t at = 0; at < whole; at += 64) {
+    sha256_block(reinterpret_cast<const unsigned char*>(bytes.data()) + at, hash.state_);
+  }
+  hash.total_bytes_ = whole;
+  hash.update(bytes.substr(whole));
+  return hash.hex();
+}
+std::uint32_t crc32c_portable(std::string_view bytes) {
+  return ~crc32c_by_table(bytes, ~0u);
+}
+}  // namespace internal
 
 }  // namespace automap

@@ -216,6 +216,24 @@ TEST(Hash, Sha256KnownAnswers) {
   EXPECT_EQ(sha256_hex(std::string(1000000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
+TEST(Hash, ProcessorInstructionsAndPiecesAgreeWithThePlainLoops) {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += static_cast<char>((i * 131) ^ (i >> 3));
+  for (std::size_t size = 0; size < text.size(); size += size < 300 ? 1 : 37) {
+    const std::string part = text.substr(size % 7, size);
+    EXPECT_EQ(sha256_hex(part), internal::sha256_hex_portable(part)) << size;
+    EXPECT_EQ(crc32c(part), internal::crc32c_portable(part)) << size;
+    Sha256 hash;
+    for (std::size_t at = 0; at < part.size();) {
+      const std::size_t step = 1 + (at * 29 + size) % 150;
+      hash.update(std::string_view(part).substr(at, step));
+      at += step;
+      hash.hex();  // looking does not change what follows
+    }
+    EXPECT_EQ(hash.hex(), sha256_hex(part)) << size;
+  }
+}
+
 TEST(Hash, Crc32cKnownAnswers) {
   EXPECT_EQ(crc32c(""), 0u);
   EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
