@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace automap::models {
@@ -19,6 +20,8 @@ struct Decision {
   int chosen = 0;
   // Exact y of every action (infinity: worse than the label limit), empty: not labelled.
   std::vector<float> exact_y;
+  // What is known of the infinite ones: their y is at least this. Infinity (not known): the largest finite exact_y.
+  float label_limit_y = std::numeric_limits<float>::infinity();
 };
 
 struct Episode {
@@ -29,5 +32,7 @@ struct Episode {
 };
 
 constexpr float kInfeasibleY = 2.0f;
+// More decisions than any episode has: 15 boundaries, two decisions each in the flat environment.
+constexpr int kMaxDecisions = 32;
 
 }  // namespace automap::models

@@ -4,6 +4,9 @@
 // Two families of networks:
 //   kAfterState: one small network shared over all after-states (policy.h); Q(s, a) = -y(after-state of a).
 //   kFlat: the paper's: a flat vector in, one Q per action of a 128-wide head out (flat_env.h), -Q = y again.
+//
+// docs/learner.md says what each switch computes. Not thread-safe: one thread at a time calls a learner. All randomness
+// is counted (seed, update), so that the same calls give the same bits; threads = 1 is part of that promise.
 #pragma once
 
 #include <cstdint>
@@ -13,35 +16,39 @@
 #include <vector>
 
 #include "models/episode.h"
+#include "models/learner/losses.h"
 #include "models/policy.h"
 
 namespace automap::models {
 
 enum class Returns : std::uint8_t { kMonteCarlo, kNStep };
-enum class Distribution : std::uint8_t { kNone, kC51, kHlGauss };
 
 struct LearnerOptions {
   Family family = Family::kAfterState;
-  int inputs = 58;    // features per after-state, or the flat state's length
-  int actions = 128;  // width of the flat head; unused otherwise
+  int inputs = 58;                         // features per after-state, or the flat state's length
+  int actions = 128;                       // width of the flat head; unused otherwise
+  FlatInput flat_input = FlatInput::kRaw;  // what the flat state is; only written into the policy
+  int objective = 0;                       // 0 value, 1 simulated; only written into the policy
   std::vector<int> hidden = {64, 64};
-  bool residual = true;  // y = log(bound/LB_root) + 0.1 softplus(net); after-state family only
+  // y = log(bound/LB_root) + 0.1 softplus(net), or + the distribution's mean; after-state family and gamma 1 only.
+  bool residual = true;
   bool dueling = false;  // flat family only; Error(kUsage) otherwise
   Returns returns = Returns::kMonteCarlo;
   int n_step = 1;
-  double gamma = 1;
-  bool double_q = false;  // n-step only
-  int target_every = 0;   // updates between copies into the target network; 0: no target network
+  double gamma = 1;       // y of the k-th last decision is trained towards gamma^(k-1) y (returns.h)
+  bool double_q = false;  // n-step with a target network only: action by the online network, its value by the target
+  int target_every = 0;   // updates between copies into the target network (n-step only); 0: no target network
   Distribution distribution = Distribution::kNone;
   int atoms = 101;
   float low = 0, high = 1;  // support of the distribution over y (or over its residual part)
   bool prioritized = false;
   double priority_alpha = 0.2, priority_beta = 0.6, priority_beta_end = 1.0;
   std::uint64_t beta_updates = 100000;  // over which beta rises to its end
+  // With 4 decisions each about 40 MB; n-step on after-states keeps all their children: 48 times that.
   int replay_episodes = 20000;
-  int batch = 256;           // decisions per update (their chosen after-states)
+  int batch = 256;           // decisions per update (their chosen after-states); 0: labels alone
   int label_batch = 16;      // labelled decisions per update, all their actions
-  int replay_labels = 8192;  // labelled decisions kept
+  int replay_labels = 8192;  // labelled decisions kept: 12 kB each with 48 actions
   double label_weight = 1;   // of the listwise softmax and Huber losses on exact labels; 0: off
   double label_temperature = 0.01;
   double learning_rate = 1e-3, learning_rate_end = 1e-4;
@@ -50,40 +57,47 @@ struct LearnerOptions {
   double clip_norm = 10;
   double huber_delta = 1;
   double target_scale = 4;  // y is multiplied by this inside the loss
-  double ema = 0.999;       // of the weights, for the published policy; 0: none
+  double ema = 0.999;       // of the weights, for the published policy (less at first); 0: none
   std::uint64_t seed = 1;
   int threads = 1;             // intra-op
   std::string device = "cpu";  // or "cuda"
 };
 
+// Means over the batch, before the step.
 struct LearnerMetrics {
   double loss = 0, label_loss = 0, mean_priority = 0, gradient_norm = 0, learning_rate = 0;
 };
 
 class Learner {
  public:
-  // Throws Error(kUsage/kConfig) for switches that do not go together, saying which and why.
+  // Throws Error(kUsage) for switches that do not go together, saying which and why, Error(kConfig) for values out of
+  // range or a device that is not there.
   explicit Learner(const LearnerOptions& options);
   ~Learner();
 
-  // Into the replay (the oldest leave). Labelled decisions also go into the replay of labels.
+  // Into the replay (the oldest leave). Labelled decisions also go into the replay of labels. Throws Error(kUsage) for
+  // labels when gamma is not 1 (exact y are not discounted).
   void add(Episode episode);
-  std::size_t episodes() const;
-  bool ready() const;  // enough in the replay for a batch
+  std::size_t episodes() const;   // in the replay
+  std::size_t decisions() const;  // of those episodes
+  std::size_t labels() const;     // labelled decisions kept
+  bool ready() const;             // enough in the replay for a batch
 
-  // One gradient step on a batch drawn from the replay.
+  // One gradient step on a batch drawn from the replay. Throws Error(kConfig) when the loss is no longer finite.
   LearnerMetrics update();
   std::uint64_t updates() const;
 
   // Current weights (EMA when on) for actors and files. After-state family: runs on Policy::predict. Flat family: the
   // weights of the flat network, for flat_q().
   Policy policy(std::string provenance_json = "{}") const;
-  // Starts from these weights. Error(kData) when the architecture differs, naming both.
+  // Starts from these weights (also EMA and target network), with fresh Adam moments. Error(kData) when the
+  // architecture differs, naming both; the objective may differ.
   void load_policy(const Policy& policy);
 
   // Everything needed to go on bit-equal: weights, Adam moments, target, EMA, replay, priorities, random state.
   std::string save_state() const;
-  // Throws Error(kData) naming `source` when the bytes are damaged or made under other options.
+  // Throws Error(kData) naming `source` when the bytes are damaged, Error(kConfig) naming the first option that differs
+  // (threads and device may); the learner stays as it was then.
   void load_state(std::string_view bytes, const std::string& source);
 
  private:

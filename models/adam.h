@@ -1,0 +1,30 @@
+// Adam (Kingma, Ba 2015) over one flat buffer, in one pass; the form of torch::optim::Adam.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace automap::models {
+
+struct AdamOptions {
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-5;
+};
+
+struct AdamState {
+  std::vector<float> first, second;  // moments, the size of the weights
+  std::uint64_t steps = 0;
+};
+
+// One step: the gradient is multiplied by `gradient_scale` (clipping), moments and weights are updated in place.
+// First step: weights -= learning_rate * g / (|g| + epsilon).
+void adam_step(const AdamOptions& options, double learning_rate, double gradient_scale, const float* gradient,
+               AdamState& state, std::vector<float>& weights);
+
+// Euclidean length; infinity or NaN when any value is.
+double l2_norm(const float* values, std::size_t count);
+
+// From `start` down to `end` along a half cosine over `updates` updates, `end` from then on.
+double cosine_rate(double start, double end, std::uint64_t updates, std::uint64_t at);
+
+}  // namespace automap::models
