@@ -58,21 +58,6 @@ struct Threshold {
   bool alive() const { return x > -kInfinity; }
 };
 
-// Labels that share how a transfer reaches them: the same first device d0 and the same kind of first group.
-struct LabelList {
-  int d0 = 0;
-  int d1 = 0;  // of one member: stands for all
-  std::size_t begin = 0, end = 0;
-  double per_work = 0;  // least of the members' first groups, ms per unit of work
-};
-
-// The suffixes of one length, list by list, ascending by point within a list.
-struct Layer {
-  std::vector<LabelList> lists;  // ascending by d0
-  std::vector<int> point, id;
-  std::vector<double> x, p, y;
-};
-
 struct Step {  // how a label was made, to read the plan back
   int next = -1;
   int point = 0, d0 = 0;
@@ -911,8 +896,10 @@ ProgramOutput Program::run() {
     if (stop_.now()) return output;
     output.gave_up = too_many();
     if (output.gave_up) return output;
+    if (in_.keep_layers && length > 1) output.layers.push_back(std::move(layer));
     layer = std::move(next);
   }
+  if (in_.keep_layers && in_.max_stages > 1) output.layers.push_back(std::move(layer));
   output.labels = static_cast<std::int64_t>(steps_.size());
   output.reached = std::move(reached_);
   output.used = std::move(used_);

@@ -70,6 +70,7 @@ struct ProgramInput {
   int keep = 1;                  // completions returned per stage count
   std::int64_t most_labels = 0;  // give up when there are more; 0: never
   bool mark = false;             // fill ProgramOutput::reached and used
+  bool keep_layers = false;      // fill ProgramOutput::layers
   // Points on which the thresholds are computed, and where each of `points` lies on them; null: `points`.
   const Points* coarse = nullptr;
   std::vector<int> coarse_of;
@@ -81,6 +82,21 @@ struct Completion {
   std::vector<int> device_cuts;  // of boundary 1..S-1
 };
 
+// Labels that share how a transfer reaches them: the same first device d0 and the same kind of first group.
+struct LabelList {
+  int d0 = 0;
+  int d1 = 0;  // of one member: stands for all
+  std::size_t begin = 0, end = 0;
+  double per_work = 0;  // least of the members' first groups, ms per unit of work
+};
+
+// The suffixes of one length, list by list, ascending by point within a list and by x within a point.
+struct Layer {
+  std::vector<LabelList> lists;  // ascending by d0
+  std::vector<int> point, id;
+  std::vector<double> x, p, y;
+};
+
 struct ProgramOutput {
   // False: stopped, or too large for memory (very many devices); the completions are some good ones.
   bool finished = false;
@@ -90,6 +106,7 @@ struct ProgramOutput {
   std::int64_t tried = 0, transitions = 0;         // stages tried in front of labels, and in front of prefixes
   // Of each point: a plan within the limit may cut there; such a plan was met that does.
   std::vector<char> reached, used;
+  std::vector<Layer> layers;  // [length - 1], length 1..S-1, when asked for
 };
 
 ProgramOutput run_program(const ProgramInput& input, Stop& stop);

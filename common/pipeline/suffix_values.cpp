@@ -1,0 +1,276 @@
+#include "common/pipeline/suffix_values.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "common/base/check.h"
+#include "common/base/error.h"
+#include "common/pipeline/exact_program.h"
+
+namespace automap::pipeline {
+namespace {
+
+using internal::kInfinity;
+
+constexpr int kMostStages = 16;
+// Completions that are longer than the limit by rounding only are not lost.
+constexpr double kRounding = 1e-9;
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// What a row of stages makes of the suffix (x, p, y) behind it, any transfer to it already added to the three:
+//   X = max(x + add, max_i(weight_i p + constant_i), least),  Y = max(residue, y - drained),  V = X + Y.
+// A stall term is linear in p with 1 + laps as its weight, so a row of S stages has at most S + 2 lines.
+class Front {
+ public:
+  // Puts a stage of compute T behind the row, `transfer` ms one way behind the row's last stage (0 for the first one).
+  // K micro-batches are in flight on it; `small` is min(phi, 1 - phi).
+  void append(double transfer, double compute, double backward, double allreduce, int in_flight, int micro_batches,
+              double small, bool full) {
+    const double steady = micro_batches - 1;
+    const double pass = compute + 2 * transfer;
+    least = std::max({least, (micro_batches + 1) * transfer + add, steady * compute + pass + add});
+    add += pass;
+    if (full) {
+      for (int i = 0; i < lines; ++i) constant[at(i)] += weight[at(i)] * pass;
+      line(1, (steady - (in_flight - 1) * small) * compute + add);
+      if (micro_batches > in_flight) {
+        const int laps = (micro_batches - 1) / in_flight;
+        line(2, (steady - (in_flight - 1)) * compute + add);
+        line(1 + laps, (steady - static_cast<double>(laps) * (in_flight - 1)) * compute + add);
+      }
+    }
+    residue = std::max(residue, allreduce - transfer - drained);
+    drained += backward + transfer;
+  }
+
+  // V over the labels first..last-1 (x ascending) behind a transfer, unless it is not below `best`.
+  double value(double transfer, int micro_batches, const double* x, const double* p, const double* y, std::size_t first,
+               std::size_t last, double best) const {
+    const double shifted_add = add + 2 * transfer;
+    const double shifted_least = std::max(least, (micro_batches + 1) * transfer + add);
+    const double shifted_drained = drained + transfer;
+    if (shifted_least + residue >= best) return best;
+    std::array<double, kMostLines> shifted{};
+    for (int i = 0; i < lines; ++i) shifted[at(i)] = constant[at(i)] + 2 * transfer * weight[at(i)];
+    for (std::size_t q = first; q < last; ++q) {
+      double longest = std::max(x[q] + shifted_add, shifted_least);
+      if (longest + residue >= best) {
+        if (x[q] + shifted_add + residue >= best) break;
+        continue;
+      }
+      for (int i = 0; i < lines; ++i) longest = std::max(longest, weight[at(i)] * p[q] + shifted[at(i)]);
+      best = std::min(best, longest + std::max(residue, y[q] - shifted_drained));
+    }
+    return best;
+  }
+
+ private:
+  static constexpr int kMostLines = kMostStages + 2;
+  void line(double slope, double value) {
+    for (int i = 0; i < lines; ++i) {
+      if (weight[at(i)] == slope) {
+        constant[at(i)] = std::max(constant[at(i)], value);
+        return;
+      }
+    }
+    AM_CHECK(lines < kMostLines);
+    weight[at(lines)] = slope;
+    constant[at(lines)] = value;
+    ++lines;
+  }
+
+  double add = 0, least = 0, drained = 0, residue = 0;
+  int lines = 0;
+  std::array<double, kMostLines> weight{}, constant{};
+};
+
+}  // namespace
+
+struct SuffixValues::State {
+  // The suffixes of one length, and of list l the labels of point i at starts[l * points + i] .. the next entry.
+  struct Indexed {
+    internal::Layer layer;
+    std::vector<std::uint32_t> starts;
+    std::vector<std::uint32_t> first_list;  // [d0]: lists of that device cut are first_list[d0]..first_list[d0 + 1] - 1
+  };
+  // A row of stages that ends at instruction `cut`, its last group being (d_before, d].
+  struct Row {
+    Front front;
+    int cut = 0, d_before = 0, d = 0;
+    int stages = 0;
+  };
+
+  State(const Problem& problem, const SuffixValuesOptions& given) : problem_(problem), options_(given) {}
+
+  void solve();
+  // Adds the stage that ends at (cut, d); false when it does not fit or the cuts are no boundary.
+  bool append(Row& row, int cut, int d) const;
+  bool start(const std::vector<int>& cuts, const std::vector<int>& device_cuts, Row& row) const;
+  double completion_ms(const Row& row) const;
+
+  const Problem& problem_;
+  SuffixValuesOptions options_;
+  double limit_ms_ = 0;
+  bool needs_variable_ = false, valid_ = true;
+  double optimum_ms_ = kInfinity;
+  long long labels_ = 0;
+  std::vector<int> point_of_cut_;        // [n + 1]; 0: no pivot
+  std::vector<char> usable_device_cut_;  // [D + 1]
+  std::size_t points_ = 0;               // 0..m, as of the exact program
+  std::vector<Indexed> layers_;          // [length - 1]
+};
+
+void SuffixValues::State::solve() {
+  const int n = problem_.num_instructions(), devices = problem_.num_devices();
+  if (options_.pivots.empty()) {
+    for (int i = 1; i < n; ++i) options_.pivots.push_back(i);
+  }
+  if (options_.device_cuts.empty()) {
+    for (int d = 1; d < devices; ++d) options_.device_cuts.push_back(d);
+  }
+  point_of_cut_.assign(at(n) + 1, 0);
+  usable_device_cut_.assign(at(devices) + 1, 0);
+  for (std::size_t i = 0; i < options_.pivots.size(); ++i) {
+    const int pivot = options_.pivots[i];
+    AM_CHECK(pivot > (i == 0 ? 0 : options_.pivots[i - 1]) && pivot < n);
+    point_of_cut_[at(pivot)] = static_cast<int>(i) + 1;
+  }
+  for (std::size_t i = 0; i < options_.device_cuts.size(); ++i) {
+    const int cut = options_.device_cuts[i];
+    AM_CHECK(cut > (i == 0 ? 0 : options_.device_cuts[i - 1]) && cut < devices);
+    usable_device_cut_[at(cut)] = 1;
+  }
+  const int stages = options_.stages;
+  if (stages < 1 || stages > kMostStages) {
+    throw Error(ErrorKind::kUsage, "completion values for " + std::to_string(stages) + " stages; expected 1 to " +
+                                       std::to_string(kMostStages));
+  }
+  if (at(stages) > std::min(options_.pivots.size(), options_.device_cuts.size()) + 1) return;
+  needs_variable_ = problem_.stages_need_variables(stages);
+  limit_ms_ = options_.limit_ms * (1 + kRounding);
+
+  const internal::Points points = internal::exact_points(problem_, options_.pivots);
+  points_ = points.size();
+  internal::ProgramInput input;
+  input.problem = &problem_;
+  input.schedule = options_.schedule;
+  input.needs_variable = needs_variable_;
+  input.min_stages = input.max_stages = stages;
+  input.points = &points;
+  input.device_cuts = options_.device_cuts;
+  input.limit_ms = {limit_ms_};
+  input.most_labels = options_.most_labels;
+  input.keep_layers = true;
+  internal::Stop never(kInfinity, nullptr);
+  internal::ProgramOutput output = internal::run_program(input, never);
+  valid_ = output.finished;
+  if (!valid_) return;
+  labels_ = output.labels;
+  if (!output.by_stages.front().empty()) optimum_ms_ = output.by_stages.front().front().value_ms;
+  for (internal::Layer& layer : output.layers) {
+    Indexed indexed;
+    indexed.first_list.assign(at(devices) + 2, 0);
+    indexed.starts.reserve(layer.lists.size() * points_);
+    for (const internal::LabelList& list : layer.lists) {
+      ++indexed.first_list[at(list.d0) + 1];
+      std::size_t next = list.begin;
+      for (std::size_t i = 0; i < points_; ++i) {
+        while (next < list.end && at(layer.point[next]) < i) ++next;
+        indexed.starts.push_back(static_cast<std::uint32_t>(next));
+      }
+    }
+    for (std::size_t d = 1; d < indexed.first_list.size(); ++d) indexed.first_list[d] += indexed.first_list[d - 1];
+    indexed.layer = std::move(layer);
+    layers_.push_back(std::move(indexed));
+  }
+}
+
+bool SuffixValues::State::append(Row& row, int cut, int d) const {
+  if (cut <= row.cut || cut >= problem_.num_instructions() || point_of_cut_[at(cut)] == 0) return false;
+  if (d <= row.d || d >= problem_.num_devices() || usable_device_cut_[at(d)] == 0) return false;
+  const DeviceGroup& group = problem_.group(row.d, d);
+  const int micro_batches = problem_.micro_batches();
+  const int in_flight = pipeline::in_flight(options_.schedule, options_.stages, row.stages + 1, micro_batches);
+  if (!problem_.stage_fits(row.cut, cut, group, in_flight, needs_variable_)) return false;
+  const double phi = problem_.forward_fraction();
+  const double compute = problem_.compute_ms(row.cut, cut, group);
+  const double transfer = row.stages == 0 ? 0 : problem_.transfer_ms(row.cut, row.d_before, row.d, d);
+  row.front.append(transfer, compute, (1 - phi) * compute, problem_.allreduce_ms(row.cut, cut, group), in_flight,
+                   micro_batches, std::min(phi, 1 - phi), problem_.options().value == ValueForm::kFull);
+  row.cut = cut;
+  row.d_before = row.d;
+  row.d = d;
+  ++row.stages;
+  return true;
+}
+
+bool SuffixValues::State::start(const std::vector<int>& cuts, const std::vector<int>& device_cuts, Row& row) const {
+  AM_CHECK(valid_ && cuts.size() == device_cuts.size() && cuts.size() < at(options_.stages));
+  if (points_ == 0) return false;
+  for (std::size_t i = 0; i < cuts.size(); ++i) {
+    if (!append(row, cuts[i], device_cuts[i])) return false;
+  }
+  return true;
+}
+
+double SuffixValues::State::completion_ms(const Row& row) const {
+  const Indexed& behind = layers_[at(options_.stages - row.stages - 1)];
+  const internal::Layer& layer = behind.layer;
+  const std::size_t point = at(point_of_cut_[at(row.cut)]);
+  double best = kInfinity;
+  for (std::size_t l = behind.first_list[at(row.d)]; l < behind.first_list[at(row.d) + 1]; ++l) {
+    const std::size_t first = behind.starts[l * points_ + point], last = behind.starts[l * points_ + point + 1];
+    if (first == last) continue;
+    const double transfer = problem_.transfer_ms(row.cut, row.d_before, row.d, layer.lists[l].d1);
+    best = row.front.value(transfer, problem_.micro_batches(), layer.x.data(), layer.p.data(), layer.y.data(), first,
+                           last, best);
+  }
+  return best <= limit_ms_ ? best : kInfinity;
+}
+
+SuffixValues::SuffixValues(const Problem& problem, const SuffixValuesOptions& options)
+    : state_(std::make_unique<State>(problem, options)) {
+  state_->solve();
+}
+
+SuffixValues::~SuffixValues() = default;
+SuffixValues::SuffixValues(SuffixValues&&) noexcept = default;
+SuffixValues& SuffixValues::operator=(SuffixValues&&) noexcept = default;
+
+bool SuffixValues::valid() const {
+  return state_->valid_;
+}
+
+long long SuffixValues::labels() const {
+  return state_->labels_;
+}
+
+double SuffixValues::optimum_ms() const {
+  AM_CHECK(state_->valid_);
+  return state_->optimum_ms_;
+}
+
+double SuffixValues::completion_ms(const std::vector<int>& cuts, const std::vector<int>& device_cuts) const {
+  State::Row row;
+  if (!state_->start(cuts, device_cuts, row)) return kInfinity;
+  return row.stages == 0 ? state_->optimum_ms_ : state_->completion_ms(row);
+}
+
+void SuffixValues::completions_ms(const std::vector<int>& cuts, const std::vector<int>& device_cuts,
+                                  const std::vector<std::pair<int, int>>& children, std::vector<double>& values) const {
+  values.assign(children.size(), kInfinity);
+  State::Row parent;
+  if (!state_->start(cuts, device_cuts, parent)) return;
+  AM_CHECK(at(parent.stages) + 1 < at(state_->options_.stages));
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    State::Row child = parent;
+    if (state_->append(child, children[i].first, children[i].second)) values[i] = state_->completion_ms(child);
+  }
+}
+
+}  // namespace automap::pipeline
