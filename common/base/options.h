@@ -64,7 +64,7 @@ class Option {
 
 class OptionTable {
  public:
-  // `tool` "infer" belongs to the program automap-infer and the environment AUTOMAP_INFER_...
+  // `tool` "infer" belongs to the program automap-infer and the environment AUTOMAP_INFER_...; "bench-x" to bench-x.
   OptionTable(std::string tool, std::string summary);
   OptionTable(const OptionTable&) = delete;
   OptionTable& operator=(const OptionTable&) = delete;
@@ -108,7 +108,7 @@ class OptionTable {
   std::string config_text() const;
 
   const std::string& tool() const { return tool_; }
-  std::string program() const { return "automap-" + tool_; }
+  std::string program() const { return (tool_.compare(0, 6, "bench-") == 0 ? "" : "automap-") + tool_; }
   // Names of all options, without dashes, in the order of the table (docs and completion).
   std::vector<std::string> names() const;
 
