@@ -205,8 +205,60 @@ PlanSpace::PlanSpace(const Problem& problem, const PlanSpaceOptions& options)
   t.shares.resize((at(devices) + 1) * at(kMaxStages + 1));
   t.taper = 1 - 1.0 / (t.micro_batches + 1);
 
-  possible_ = static_cast<int>(device_cuts_.size()) + 1 >= stages_ && t.stages_behind[0] >= stages_ && end >= stages_;
+  t.prepare_memory(problem, device_cuts_);
+
+  possible_ = t.earliest_end(0, 0) == 0 && static_cast<int>(device_cuts_.size()) + 1 >= stages_ &&
+              t.stages_behind[0] >= stages_ && end >= stages_;
   tables_ = std::move(tables);
+}
+
+// A dynamic program from the last stage to the first: a plan fits from here on when its next stage ends at a point from
+// where the rest fits; the smallest such point leaves the smallest stage.
+void PlanSpace::Tables::prepare_memory(const Problem& problem, const std::vector<int>& device_cuts) {
+  if (!memory) return;
+  const int devices = problem.num_devices();
+  double smallest = kInfinity;
+  for (int d = 0; d < devices; ++d) smallest = std::min(smallest, problem.group(d, d + 1).capacity_bytes);
+  if (state_factor * weight.back() + stash.back() * micro_batches <= smallest) return;
+  const std::size_t width = at(devices) + 1;
+  const int never = end + 1;
+  earliest.assign(at(stages) * width, never);
+  // The smallest point p such that (p, to] fits on the group.
+  const auto smallest_begin = [&](int to, const DeviceGroup& group, int k) {
+    int low = -1, high = to;
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (fits(middle, to, group, k) ? high : low) = middle;
+    }
+    return high;
+  };
+  for (int s = stages; s-- > 0;) {
+    const int k = in_flight[at(s + 1)];
+    int* row = &earliest[at(s) * width];
+    const auto fill = [&](int d) {
+      if (s + 1 == stages) {
+        const int from = smallest_begin(end, problem.group(d, devices), k);
+        row[d] = from < end ? from : never;
+        return;
+      }
+      const int* next = row + width;
+      for (auto cut = std::upper_bound(device_cuts.begin(), device_cuts.end(), d); cut != device_cuts.end(); ++cut) {
+        if (next[*cut] > end) continue;
+        const int to = std::max(next[*cut], 1);
+        const DeviceGroup& group = problem.group(d, *cut);
+        // Only what is smaller than the best so far matters.
+        if (row[d] == 0) break;
+        if (row[d] <= end && !fits(row[d] - 1, to, group, k)) continue;
+        const int from = smallest_begin(to, group, k);
+        if (from < to) row[d] = std::min(row[d], from);
+      }
+    };
+    if (s == 0) {
+      fill(0);
+    } else {
+      for (int d : device_cuts) fill(d);
+    }
+  }
 }
 
 // The ways out of the group (d0, d1] that no transfer beats: to the rest of its own server, and to others.
@@ -257,9 +309,7 @@ bool PlanSpace::append(const Prefix& parent, int point, int device_cut, Prefix& 
   if (t.needs_variable && t.variables[at(point)] == t.variables[at(parent.point)]) return false;
   const DeviceGroup& group = problem_.group(parent.d1, device_cut);
   if (t.memory && !t.fits(parent.point, point, group, t.in_flight[at(s)])) return false;
-  if (t.memory && t.state_factor * (t.weight.back() - t.weight[at(point)]) > left * t.largest_capacity * (1 + 1e-12)) {
-    return false;
-  }
+  if (point < t.earliest_end(s, device_cut)) return false;
   place(parent, point, device_cut, group, child);
   return true;
 }
@@ -380,10 +430,6 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
     const Prefix& from = parents[i];
     int first = from.point + 1;
     if (t.needs_variable) first = std::max(first, t.next_variable[at(from.point)]);
-    if (t.memory) {
-      const double least = t.weight.back() - left * t.largest_capacity * (1 + 1e-12) / t.state_factor;
-      first = static_cast<int>(std::lower_bound(t.weight.begin() + first, t.weight.end(), least) - t.weight.begin());
-    }
     if (first > last) continue;
     const float work_from = t.work_f[at(from.point)], weight_from = t.weight_f[at(from.point)];
     const float residue_from = static_cast<float>(std::max(0.0, from.residue_ms));
@@ -392,16 +438,9 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
     for (auto cut = begin; device_cuts_.end() - cut >= left && cut != device_cuts_.end(); ++cut) {
       const int d = *cut;
       const DeviceGroup& group = problem_.group(from.d1, d);
-      int high = last;
-      if (t.memory && !t.fits(from.point, high, group, k)) {
-        int low = first - 1;  // fits() falls with the point
-        while (high - low > 1) {
-          const int middle = (low + high) / 2;
-          (t.fits(from.point, middle, group, k) ? low : high) = middle;
-        }
-        high = low;
-        if (high < first) continue;
-      }
+      const int low = std::max(first, t.earliest_end(s, d));
+      const int high = t.last_fitting(from.point, low, last, group, k);
+      if (high < low) continue;
       const double transfer_d = s > 1 ? problem_.transfer_ms(cuts_[at(from.point)], from.d0, from.d1, d) : 0;
       const double arrived_d = from.filled_ms + 2 * transfer_d;
       const float arrived = static_cast<float>(arrived_d);
@@ -421,7 +460,7 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
       const float* activation = t.activation_f.data();
       float* out = bounds.data();
       const float way_per_byte = std::min(near, far);
-      for (int j = first; j <= high; ++j) {
+      for (int j = low; j <= high; ++j) {
         const float stage = (work[j] - work_from) * per_work;
         const float rest = (work_end - work[j]) * per_rest;
         const float leave = activation[j] * way_per_byte;
@@ -441,7 +480,7 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
       Scanned& best = of_device[static_cast<std::size_t>(cut - device_cuts_.begin())];
       const std::int16_t device = static_cast<std::int16_t>(cut - device_cuts_.begin());
       const float threshold = smallest.threshold();
-      for (int j = first; j <= high; ++j) {
+      for (int j = low; j <= high; ++j) {
         if (out[j] < threshold || out[j] < best.bound) {
           const Scanned scanned{out[j], static_cast<std::int32_t>(i), static_cast<std::int16_t>(j), device};
           if (scanned.bound < best.bound) best = scanned;
@@ -566,6 +605,9 @@ void PlanSpace::last_boundaries(const Prefix& prefix, double incumbent_ms, const
     const int d = *cut;
     const DeviceGroup& group = problem_.group(prefix.d1, d);
     const DeviceGroup& rest_group = problem_.group(d, devices);
+    const int low = std::max(first, t.earliest_end(s, d));
+    const int high = t.last_fitting(prefix.point, low, last, group, k);
+    if (high < low) continue;
     const double transfer_d = s > 1 ? problem_.transfer_ms(cuts_[at(prefix.point)], prefix.d0, prefix.d1, d) : 0;
     const double arrived_d = prefix.filled_ms + 2 * transfer_d;
     const float arrived = static_cast<float>(arrived_d);
@@ -587,7 +629,7 @@ void PlanSpace::last_boundaries(const Prefix& prefix, double incumbent_ms, const
     const float* weight = t.weight_f.data();
     const float* activation = t.activation_f.data();
     float* out = bounds.data();
-    for (int j = first; j <= last; ++j) {
+    for (int j = low; j <= high; ++j) {
       const float stage = (work[j] - work_from) * per_work;
       const float rest = (work_end - work[j]) * per_rest;
       const float leave = activation[j] * per_byte;
@@ -606,7 +648,7 @@ void PlanSpace::last_boundaries(const Prefix& prefix, double incumbent_ms, const
       out[j] = length + std::max(residue, residue_last);
     }
     Pair best{limit, d, 0};
-    for (int j = first; j <= last; ++j) {
+    for (int j = low; j <= high; ++j) {
       if (!(out[j] < limit)) continue;
       pairs.push_back({out[j], d, j});
       if (out[j] < best.bound) best = pairs.back();
@@ -759,15 +801,10 @@ double PlanSpace::Tables::roll(const Problem& problem, const Prefix& prefix, con
           work[at(p0)] + (work.back() - work[at(p0)]) * (tapered_loads ? hop.tapered_share : hop.even_share);
       p1 = nearest(target);
       if (to_narrow) p1 = narrow[at(std::min(p1, end))];
-      p1 = std::clamp(p1, first, last);
+      p1 = std::clamp(std::max(p1, earliest_end(s, hop.device_cut)), first, last);
       if (memory && !fits(p0, p1, *hop.group, k)) {
-        int low = first - 1, high = p1;
-        while (high - low > 1) {
-          const int middle = (low + high) / 2;
-          (fits(p0, middle, *hop.group, k) ? low : high) = middle;
-        }
-        if (low < first) return kInfinity;
-        p1 = low;
+        p1 = last_fitting(p0, first, p1, *hop.group, k);
+        if (p1 < first) return kInfinity;
       }
       if (points != nullptr) points[s - 1] = p1;
     } else {

@@ -49,9 +49,28 @@ struct PlanSpace::Tables {
   double roll(const pipeline::Problem& problem, const Prefix& prefix, const Way& way, bool tapered_loads,
               bool to_narrow, int* points) const;
 
+  // Fills `earliest`; leaves it empty when memory cannot bite anywhere.
+  void prepare_memory(const pipeline::Problem& problem, const std::vector<int>& device_cuts);
+  // No plan whose stage `stages_placed` ends at a smaller point and at this device cut fits in memory.
+  int earliest_end(int stages_placed, int device_cut) const {
+    if (earliest.empty()) return 0;
+    return earliest[static_cast<std::size_t>(stages_placed) * rate_behind.size() +
+                    static_cast<std::size_t>(device_cut)];
+  }
+
   bool fits(int from, int to, const pipeline::DeviceGroup& group, int k) const {
     const std::size_t i = static_cast<std::size_t>(from), j = static_cast<std::size_t>(to);
     return state_factor * (weight[j] - weight[i]) + (stash[j] - stash[i]) * k / group.size <= group.capacity_bytes;
+  }
+  // The last of first..last where a stage from `from` on fits; first - 1: none.
+  int last_fitting(int from, int first, int last, const pipeline::DeviceGroup& group, int k) const {
+    if (!memory || first > last || fits(from, last, group, k)) return last;
+    int low = first - 1, high = last;  // what fits ends before what does not
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (fits(from, middle, group, k) ? low : high) = middle;
+    }
+    return low;
   }
   // The point whose work is nearest to `target`.
   int nearest(double target) const {
@@ -86,6 +105,7 @@ struct PlanSpace::Tables {
   std::vector<double> rate_behind, capacity_behind;  // by device cut: sums over the devices behind it
   std::vector<int> server_begin, server_end;         // by device: its server's devices are begin+1..end
   double largest_capacity = 0;
+  std::vector<int> earliest;                    // by stages placed and device cut, see earliest_end()
   std::array<int, kMaxStages + 1> in_flight{};  // by stage, K_s
   std::array<int, kMaxStages + 1> laps{};       // by stage, floor((M-1)/K_s), 0 when M <= K_s
   mutable std::vector<Share> shares;            // by device cut and stages, made when asked for
