@@ -407,6 +407,62 @@ class Smallest {
 
 }  // namespace
 
+namespace {
+
+// All that the bound of one boundary needs but the pivot: a stage from one point on, on one group of devices.
+struct StageScan {
+  float path = 0, arrived = 0, steady_from = 0, residue_from = 0, drained = 0;  // of what stands in front of it
+  float per_work = 0, ring = 0;                                                 // ms per ms of work, per byte
+  float steady = 0, own_steady = 0, in_flight = 0, laps = 0;
+  float per_byte = 0;                               // of the transfer out of it
+  float per_rest = 0, ring_rest = 0, backward = 0;  // of what is left; ring_rest: it is one stage
+  float work_from = 0, work_end = 0, weight_from = 0, weight_end = 0;
+  bool full = true;
+};
+
+float ms_per_ring_byte(const DeviceGroup& group) {
+  return group.size == 1 ? 0.0f : static_cast<float>(2.0 * (group.size - 1) / group.size / group.ring_bytes_per_ms);
+}
+
+template <bool kFull, bool kStall>
+void scan_points(const StageScan& scan, const float* __restrict work, const float* __restrict weight,
+                 const float* __restrict activation, int first, int last, float* __restrict bound) {
+  const StageScan c = scan;
+  for (int j = first; j <= last; ++j) {
+    const float stage = (work[j] - c.work_from) * c.per_work;
+    const float rest = (c.work_end - work[j]) * c.per_rest;
+    const float leave = activation[j] * c.per_byte;
+    const float filled = c.arrived + stage;
+    const float total = filled + 2 * leave + rest;
+    float length = std::max(c.path, filled + c.steady * stage);
+    length = std::max(length, filled + (2 + c.steady) * leave);
+    length = std::max(length, total + c.steady * rest);
+    if (kFull) length = std::max(length, total + std::max(c.steady_from, c.own_steady * stage));
+    if (kStall) {
+      const float delta = total - c.arrived - c.in_flight * stage;
+      length = std::max(length, total + c.steady * stage + std::max(delta, c.laps * delta));
+    }
+    const float residue = (weight[j] - c.weight_from) * c.ring - c.drained;
+    const float residue_rest = (c.weight_end - weight[j]) * c.ring_rest - c.drained - c.backward * stage - leave;
+    bound[j] = length + std::max(c.residue_from, c.ring_rest > 0 ? std::max(residue, residue_rest) : residue);
+  }
+}
+
+// bound[first..last]: what V of no plan is below that ends the stage at that point (but for the stall lines of the
+// stages before and for latencies). The loop is vectorized over the points.
+void scan_boundary(const StageScan& scan, const float* work, const float* weight, const float* activation, int first,
+                   int last, float* bound) {
+  if (!scan.full) {
+    scan_points<false, false>(scan, work, weight, activation, first, last, bound);
+  } else if (scan.laps > 0) {
+    scan_points<true, true>(scan, work, weight, activation, first, last, bound);
+  } else {
+    scan_points<true, false>(scan, work, weight, activation, first, last, bound);
+  }
+}
+
+}  // namespace
+
 void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector<Prefix>& children,
                        std::vector<int>& parent_of) const {
   const Tables& t = *tables_;
@@ -416,9 +472,7 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
   const int s = parents.front().stages + 1, left = stages_ - s;
   AM_CHECK(s < stages_);
   const int k = t.in_flight[at(s)];
-  const float steady = static_cast<float>(t.steady), phi = static_cast<float>(std::min(t.phi, 1 - t.phi));
-  const float laps = static_cast<float>(t.laps[at(s)]);
-  const float work_end = static_cast<float>(t.work.back());
+  const float steady = static_cast<float>(t.steady), shorter = static_cast<float>(std::min(t.phi, 1 - t.phi));
   const int last = std::min(t.last_point[at(left)], t.end - 1);
   // The scan leaves out the stall lines of earlier stages, so a few more are looked at than asked for.
   const std::size_t wanted = at(most);
@@ -431,9 +485,7 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
     int first = from.point + 1;
     if (t.needs_variable) first = std::max(first, t.next_variable[at(from.point)]);
     if (first > last) continue;
-    const float work_from = t.work_f[at(from.point)], weight_from = t.weight_f[at(from.point)];
-    const float residue_from = static_cast<float>(std::max(0.0, from.residue_ms));
-    const float steady_from = static_cast<float>(from.steady_ms), least_bound = static_cast<float>(from.bound_ms);
+    const float least_bound = static_cast<float>(from.bound_ms);
     const auto begin = std::upper_bound(device_cuts_.begin(), device_cuts_.end(), from.d1);
     for (auto cut = begin; device_cuts_.end() - cut >= left && cut != device_cuts_.end(); ++cut) {
       const int d = *cut;
@@ -441,48 +493,35 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
       const int low = std::max(first, t.earliest_end(s, d));
       const int high = t.last_fitting(from.point, low, last, group, k);
       if (high < low) continue;
-      const double transfer_d = s > 1 ? problem_.transfer_ms(cuts_[at(from.point)], from.d0, from.d1, d) : 0;
-      const double arrived_d = from.filled_ms + 2 * transfer_d;
-      const float arrived = static_cast<float>(arrived_d);
-      const float path = static_cast<float>(std::max(from.path_ms, s > 1 ? arrived_d + t.steady * transfer_d : 0));
-      const float per_work = static_cast<float>(1 / (group.size * group.speed));
-      const float per_rest = static_cast<float>(1 / t.rate_behind[at(d)]);
-      const double hops = 2.0 * (group.size - 1);
-      const float ring = group.size == 1 ? 0 : static_cast<float>(hops / group.size / group.ring_bytes_per_ms);
-      const float ring_base = static_cast<float>(-from.drained_ms - transfer_d);
+      const double transfer_ms = s > 1 ? problem_.transfer_ms(cuts_[at(from.point)], from.d0, from.d1, d) : 0;
+      const double arrived_ms = from.filled_ms + 2 * transfer_ms;
       const Tables::WayOut way = t.way_out(problem_, from.d1, d);
-      const float near = static_cast<float>(way.near_ms_per_byte), far = static_cast<float>(way.far_ms_per_byte);
-      const float own_steady = steady - static_cast<float>(k - 1) * phi;
-      const float own_delta = static_cast<float>(k);
-      const bool full = t.full, stall = t.full && laps > 0;
-      const float* work = t.work_f.data();
-      const float* weight = t.weight_f.data();
-      const float* activation = t.activation_f.data();
-      float* out = bounds.data();
-      const float way_per_byte = std::min(near, far);
-      for (int j = low; j <= high; ++j) {
-        const float stage = (work[j] - work_from) * per_work;
-        const float rest = (work_end - work[j]) * per_rest;
-        const float leave = activation[j] * way_per_byte;
-        const float filled = arrived + stage;
-        const float total = filled + 2 * leave + rest;
-        float length = std::max(path, filled + steady * stage);
-        length = std::max(length, filled + (2 + steady) * leave);
-        length = std::max(length, total + steady * rest);
-        if (full) length = std::max(length, total + std::max(steady_from, own_steady * stage));
-        if (stall) {
-          const float delta = total - arrived - own_delta * stage;
-          length = std::max(length, total + steady * stage + std::max(delta, laps * delta));
-        }
-        const float residue = std::max(residue_from, (weight[j] - weight_from) * ring + ring_base);
-        out[j] = std::max(length + residue, least_bound);
-      }
+      StageScan scan;
+      scan.path = static_cast<float>(std::max(from.path_ms, s > 1 ? arrived_ms + t.steady * transfer_ms : 0));
+      scan.arrived = static_cast<float>(arrived_ms);
+      scan.per_work = static_cast<float>(1 / (group.size * group.speed));
+      scan.per_rest = static_cast<float>(1 / t.rate_behind[at(d)]);
+      scan.per_byte = static_cast<float>(std::min(way.near_ms_per_byte, way.far_ms_per_byte));
+      scan.ring = ms_per_ring_byte(group);
+      scan.drained = static_cast<float>(from.drained_ms + transfer_ms);
+      scan.steady = steady;
+      scan.own_steady = steady - static_cast<float>(k - 1) * shorter;
+      scan.in_flight = static_cast<float>(k);
+      scan.laps = static_cast<float>(t.laps[at(s)]);
+      scan.work_from = t.work_f[at(from.point)];
+      scan.work_end = t.work_f.back();
+      scan.weight_from = t.weight_f[at(from.point)];
+      scan.steady_from = static_cast<float>(from.steady_ms);
+      scan.residue_from = static_cast<float>(std::max(0.0, from.residue_ms));
+      scan.full = t.full;
+      scan_boundary(scan, t.work_f.data(), t.weight_f.data(), t.activation_f.data(), low, high, bounds.data());
       Scanned& best = of_device[static_cast<std::size_t>(cut - device_cuts_.begin())];
       const std::int16_t device = static_cast<std::int16_t>(cut - device_cuts_.begin());
       const float threshold = smallest.threshold();
       for (int j = low; j <= high; ++j) {
-        if (out[j] < threshold || out[j] < best.bound) {
-          const Scanned scanned{out[j], static_cast<std::int32_t>(i), static_cast<std::int16_t>(j), device};
+        const float bound = std::max(bounds[at(j)], least_bound);
+        if (bound < threshold || bound < best.bound) {
+          const Scanned scanned{bound, static_cast<std::int32_t>(i), static_cast<std::int16_t>(j), device};
           if (scanned.bound < best.bound) best = scanned;
           if (scanned.bound < threshold) smallest.add(scanned);
         }
@@ -582,8 +621,7 @@ void PlanSpace::last_boundaries(const Prefix& prefix, double incumbent_ms, const
   if (!possible_) return;
   const int devices = problem_.num_devices(), s = stages_ - 1;
   const int k = t.in_flight[at(s)];
-  const float steady = static_cast<float>(t.steady), phi = static_cast<float>(std::min(t.phi, 1 - t.phi));
-  const float laps = static_cast<float>(t.laps[at(s)]);
+  const float steady = static_cast<float>(t.steady), shorter = static_cast<float>(std::min(t.phi, 1 - t.phi));
   int first = prefix.point + 1;
   if (t.needs_variable) first = std::max(first, t.next_variable[at(prefix.point)]);
   const int last = std::min(t.last_point[1], t.end - 1);
@@ -595,11 +633,7 @@ void PlanSpace::last_boundaries(const Prefix& prefix, double incumbent_ms, const
     int d, point;
   };
   std::vector<Pair> pairs, of_device;
-  const float work_from = t.work_f[at(prefix.point)], weight_from = t.weight_f[at(prefix.point)];
-  const float work_end = t.work_f.back(), weight_end = t.weight_f.back();
-  const float residue_from = static_cast<float>(std::max(0.0, prefix.residue_ms));
-  const float steady_from = static_cast<float>(prefix.steady_ms);
-  float limit = static_cast<float>(std::min(incumbent_ms, 1e38)) * (1 + 1e-5f);
+  const float limit = static_cast<float>(std::min(incumbent_ms, 1e38)) * (1 + 1e-5f);
   for (auto cut = std::upper_bound(device_cuts_.begin(), device_cuts_.end(), prefix.d1); cut != device_cuts_.end();
        ++cut) {
     const int d = *cut;
@@ -608,45 +642,32 @@ void PlanSpace::last_boundaries(const Prefix& prefix, double incumbent_ms, const
     const int low = std::max(first, t.earliest_end(s, d));
     const int high = t.last_fitting(prefix.point, low, last, group, k);
     if (high < low) continue;
-    const double transfer_d = s > 1 ? problem_.transfer_ms(cuts_[at(prefix.point)], prefix.d0, prefix.d1, d) : 0;
-    const double arrived_d = prefix.filled_ms + 2 * transfer_d;
-    const float arrived = static_cast<float>(arrived_d);
-    const float path = static_cast<float>(std::max(prefix.path_ms, s > 1 ? arrived_d + t.steady * transfer_d : 0));
-    const float per_work = static_cast<float>(1 / (group.size * group.speed));
-    const float per_rest = static_cast<float>(1 / (rest_group.size * rest_group.speed));
-    const auto ring_of = [](const DeviceGroup& g) {
-      return g.size == 1 ? 0.0f : static_cast<float>(2.0 * (g.size - 1) / g.size / g.ring_bytes_per_ms);
-    };
-    const float ring = ring_of(group), ring_rest = ring_of(rest_group);
-    const float drained = static_cast<float>(prefix.drained_ms + transfer_d);
-    const float backward = static_cast<float>(1 - t.phi);
+    const double transfer_ms = s > 1 ? problem_.transfer_ms(cuts_[at(prefix.point)], prefix.d0, prefix.d1, d) : 0;
+    const double arrived_ms = prefix.filled_ms + 2 * transfer_ms;
     const Link link = problem_.link(prefix.d1, d, devices);
-    const float per_byte = static_cast<float>(1 / link.bytes_per_ms);
-    const float own_steady = steady - static_cast<float>(k - 1) * phi;
-    const float own_delta = static_cast<float>(k);
-    const bool full = t.full, stall = t.full && laps > 0;
-    const float* work = t.work_f.data();
-    const float* weight = t.weight_f.data();
-    const float* activation = t.activation_f.data();
-    float* out = bounds.data();
-    for (int j = low; j <= high; ++j) {
-      const float stage = (work[j] - work_from) * per_work;
-      const float rest = (work_end - work[j]) * per_rest;
-      const float leave = activation[j] * per_byte;
-      const float filled = arrived + stage;
-      const float total = filled + 2 * leave + rest;
-      float length = std::max(path, filled + steady * stage);
-      length = std::max(length, filled + (2 + steady) * leave);
-      length = std::max(length, total + steady * rest);
-      if (full) length = std::max(length, total + std::max(steady_from, own_steady * stage));
-      if (stall) {
-        const float delta = total - arrived - own_delta * stage;
-        length = std::max(length, total + steady * stage + std::max(delta, laps * delta));
-      }
-      const float residue = std::max(residue_from, (weight[j] - weight_from) * ring - drained);
-      const float residue_last = (weight_end - weight[j]) * ring_rest - drained - backward * stage - leave;
-      out[j] = length + std::max(residue, residue_last);
-    }
+    StageScan scan;
+    scan.path = static_cast<float>(std::max(prefix.path_ms, s > 1 ? arrived_ms + t.steady * transfer_ms : 0));
+    scan.arrived = static_cast<float>(arrived_ms);
+    scan.per_work = static_cast<float>(1 / (group.size * group.speed));
+    scan.per_rest = static_cast<float>(1 / (rest_group.size * rest_group.speed));
+    scan.per_byte = static_cast<float>(1 / link.bytes_per_ms);
+    scan.ring = ms_per_ring_byte(group);
+    scan.ring_rest = ms_per_ring_byte(rest_group);
+    scan.drained = static_cast<float>(prefix.drained_ms + transfer_ms);
+    scan.backward = static_cast<float>(1 - t.phi);
+    scan.steady = steady;
+    scan.own_steady = steady - static_cast<float>(k - 1) * shorter;
+    scan.in_flight = static_cast<float>(k);
+    scan.laps = static_cast<float>(t.laps[at(s)]);
+    scan.work_from = t.work_f[at(prefix.point)];
+    scan.work_end = t.work_f.back();
+    scan.weight_from = t.weight_f[at(prefix.point)];
+    scan.weight_end = t.weight_f.back();
+    scan.steady_from = static_cast<float>(prefix.steady_ms);
+    scan.residue_from = static_cast<float>(std::max(0.0, prefix.residue_ms));
+    scan.full = t.full;
+    scan_boundary(scan, t.work_f.data(), t.weight_f.data(), t.activation_f.data(), low, high, bounds.data());
+    const float* out = bounds.data();
     Pair best{limit, d, 0};
     for (int j = low; j <= high; ++j) {
       if (!(out[j] < limit)) continue;
