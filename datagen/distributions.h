@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/pipeline/profile.h"
 #include "common/pipeline/row_problem.h"
 
 namespace automap::datagen {
@@ -24,6 +26,8 @@ struct DistributionInfo {
   std::vector<Parameter> parameters;
 };
 const std::vector<DistributionInfo>& list_distributions();
+// Names that Generator::load() knows without a file.
+std::vector<std::string> built_in_configs();
 
 // A parsed configuration: which families with which weights and parameters, and the ranges of everything else.
 class Config;
@@ -33,7 +37,7 @@ class Generator {
   // `json_text` empty: the built-in `mixed` configuration. Throws Error(kConfig) naming `source`, the key, what was
   // expected and the nearest known name.
   Generator(std::string_view json_text, const std::string& source);
-  // A file, or the name of a built-in configuration ("mixed", "paper", ...).
+  // A file, or the name of a built-in configuration ("mixed", "paper", ...; built_in_configs()).
   static Generator load(const std::string& name_or_path);
   Generator(Generator&&) noexcept;
   Generator& operator=(Generator&&) noexcept;
@@ -43,15 +47,22 @@ class Generator {
   // structure: 2 <= stages <= min(devices, instructions).
   pipeline::RowProblem row(std::uint64_t seed, std::uint64_t index) const;
 
-  const std::vector<std::string>& distributions() const;  // names by RowProblem::distribution
-  const std::string& config_json() const;                 // resolved: every default written out
+  // The model that row `index` was made from: c in ms, a and w in bytes at 1 GB/s, so that make_row() on the row's
+  // cluster gives the row again. Stash is left at 0.
+  pipeline::Profile profile(std::uint64_t seed, std::uint64_t index) const;
+
+  // Every family's name by RowProblem::distribution, used or not: the same numbers under every configuration.
+  const std::vector<std::string>& distributions() const;
+  // Resolved: every default written out. As a configuration of its own it makes the same rows.
+  const std::string& config_json() const;
   // The same configuration with only / without some families (held-out experiments). Error(kUsage) on unknown names.
   Generator only(const std::vector<std::string>& families) const;
   Generator without(const std::vector<std::string>& families) const;
 
  private:
+  class Prepared;
   explicit Generator(Config config);
-  Config* config_;
+  std::unique_ptr<const Prepared> prepared_;
 };
 
 }  // namespace automap::datagen
