@@ -12,7 +12,6 @@ using pipeline::Schedule;
 
 // In the order they are written below. "/ bound": milliseconds divided by the prefix's bound.
 const char* const kFeatureNames[kFeatures] = {
-    "one",
     "log2 micro-batches / 4 - 1",
     "1 / micro-batches",
     "stages left / 8",
@@ -62,14 +61,15 @@ const char* const kFeatureNames[kFeatures] = {
     "devices used",
     "log10 inside / between bandwidth / 2",
     "latency of the way out, steps / bound",
-    "rollout: equal shares, even loads",
-    "rollout: equal shares, tapered",
-    "rollout: equal shares, tapered, narrow",
-    "rollout: whole servers, even loads",
-    "rollout: whole servers, tapered",
-    "rollout: whole servers, tapered, narrow",
+    "rollout: equal shares",
+    "rollout: equal shares, narrow cuts",
+    "rollout: whole servers",
+    "rollout: whole servers, narrow cuts",
+    "rollout: one large stage, then single devices",
+    "rollout: two large stages, then single devices",
+    "rollout: half of the stages large, then single devices",
+    "rollout: single devices, then one large stage",
     "best rollout",
-    "no rollout is feasible",
 };
 
 namespace {
@@ -117,7 +117,6 @@ void after_state_features(const PlanSpace& space, const Prefix& prefix, const Ro
   const auto put = [&](double value) { out[i++] = bounded(value); };
   const auto put_ms = [&](double ms) { out[i++] = bounded(ms * inverse); };
 
-  put(1);
   put(std::log(m) * log2 / 4 - 1);
   put(1 / m);
   put(stages_left / 8.0);
@@ -203,7 +202,6 @@ void after_state_features(const PlanSpace& space, const Prefix& prefix, const Ro
     put(y);
   }
   put(best);
-  put(rollouts.best < 0 ? 1 : 0);
 }
 
 }  // namespace automap::models

@@ -744,30 +744,73 @@ Plan PlanSpace::plan_of(const Prefix& prefix) const {
 
 // ---- Rollouts -------------------------------------------------------------------------------------------------------
 
+namespace {
+
+// What a stage of one device at the end (or the front) of a rollout takes, against its fair share: in the best plans of
+// many stages such stages are nearly empty and only let the others have more micro-batches in flight.
+constexpr double kLittle = 0.35;
+
+// How rules share the rest of the devices among the stages left.
+enum ShareKind { kEqual, kWholeServers, kOneLarge, kTwoLarge, kHalfLarge, kLastLarge, kShareKinds };
+
+struct Rule {
+  ShareKind share;
+  bool narrow;  // cuts move to the narrowest activation within 3 points
+};
+constexpr Rule kRules[kRolloutRules] = {{kEqual, false},       {kEqual, true},    {kWholeServers, false},
+                                        {kWholeServers, true}, {kOneLarge, true}, {kTwoLarge, true},
+                                        {kHalfLarge, true},    {kLastLarge, true}};
+
+}  // namespace
+
+// Device cuts of `left` stages on the devices behind d: `large` stages of about equal size, the others one device each.
+std::vector<int> PlanSpace::Tables::share_cuts(int d, int left, int large, bool last, bool whole_servers) const {
+  const int devices = static_cast<int>(server_end.size());
+  const int small = left - large, room = devices - d - small;
+  std::vector<int> cuts;
+  int begin = d;
+  if (last) {
+    for (int j = 0; j < small; ++j) cuts.push_back(++begin);
+  }
+  for (int j = 1; j <= large; ++j) {
+    int cut = begin + static_cast<int>(static_cast<std::int64_t>(j) * room / large);
+    if (whole_servers && cut > d && cut < devices && (j < large || !last)) {
+      const int down = server_begin[at(cut)], up = server_end[at(cut)];
+      if (down != cut) cut = cut - down <= up - cut ? down : up;
+      if (devices - cut < left - static_cast<int>(cuts.size()) - 1) cut = down;
+    }
+    cuts.push_back(cut);
+  }
+  for (int j = 1; !last && j <= small; ++j) cuts.push_back(std::max(cuts.back() + 1, devices - small + j));
+  cuts.back() = devices;
+  return cuts;
+}
+
 const PlanSpace::Tables::Share& PlanSpace::Tables::share(const Problem& problem, int d, int left) const {
   Share& entry = shares[at(d) * at(kMaxStages + 1) + at(left)];
   if (entry.made) return entry;
   entry.made = true;
   const int devices = problem.num_devices();
-  std::vector<int> cuts[2];
-  for (const int aligned : {0, 1}) {
-    for (int j = 1; j < left; ++j) {
-      int cut = d + static_cast<int>(static_cast<std::int64_t>(j) * (devices - d) / left);
-      if (aligned == 1 && cut > 0 && cut < devices) {
-        const int down = server_begin[at(cut)], up = server_end[at(cut)];
-        if (down != cut) cut = cut - down <= up - cut ? down : up;
-      }
-      cuts[aligned].push_back(cut);
-    }
-    cuts[aligned].push_back(devices);
-  }
-  entry.same = cuts[0] == cuts[1];
-  for (const int aligned : {0, 1}) {
-    Way& way = entry.way[aligned];
+  std::vector<int> cuts[kShareKinds];
+  cuts[kEqual] = share_cuts(d, left, left, false, false);
+  cuts[kWholeServers] = share_cuts(d, left, left, false, true);
+  cuts[kOneLarge] = share_cuts(d, left, 1, false, true);
+  cuts[kTwoLarge] = share_cuts(d, left, std::min(left, 2), false, true);
+  cuts[kHalfLarge] = share_cuts(d, left, (left + 1) / 2, false, true);
+  cuts[kLastLarge] = share_cuts(d, left, 1, true, false);
+  for (int rule = 0; rule < kRolloutRules; ++rule) {
+    const auto same = [&](const Rule& other) {
+      return other.narrow == kRules[rule].narrow && cuts[other.share] == cuts[kRules[rule].share];
+    };
+    entry.same_as[at(rule)] = static_cast<int>(std::find_if(kRules, kRules + rule, same) - kRules);
+    Way& way = entry.ways[at(rule)];
+    if (entry.same_as[at(rule)] < rule) continue;
+    const std::vector<int>& of_rule = cuts[kRules[rule].share];
     int before = d, before_that = -1;
     way.valid = true;
-    for (const int& cut : cuts[aligned]) {
-      if (cut <= before || (cut == devices && &cut != &cuts[aligned].back())) {
+    for (std::size_t i = 0; i < of_rule.size(); ++i) {
+      const int cut = of_rule[i];
+      if (cut <= before || (cut >= devices && i + 1 < of_rule.size())) {
         way.valid = false;
         break;
       }
@@ -787,23 +830,24 @@ const PlanSpace::Tables::Share& PlanSpace::Tables::share(const Problem& problem,
       before_that = before;
       before = cut;
     }
-    // Share of the work that is left which each stage takes, evenly and tapered.
-    double even = 0, tapered = 0, factor = std::pow(taper, static_cast<double>(way.hops.size()));
+    // Of the work that is left each stage takes its devices' share, each a little less than the one before it.
+    const ShareKind kind = kRules[rule].share;
+    const bool with_little = kind != kEqual && kind != kWholeServers;
+    double sum = 0, factor = std::pow(taper, static_cast<double>(way.hops.size()));
     for (std::size_t i = way.hops.size(); i-- > 0;) {
       factor /= taper;
-      const double rate = 1 / way.hops[i].per_work;
-      even += rate;
-      tapered += rate * factor;
-      way.hops[i].even_share = rate / even;
-      way.hops[i].tapered_share = rate * factor / tapered;
+      const double little = with_little && way.hops[i].group->size == 1 ? kLittle : 1;
+      const double load = factor * little / way.hops[i].per_work;
+      sum += load;
+      way.hops[i].share = load / sum;
     }
   }
   return entry;
 }
 
 // V of the completion by one rule; `points` (stages - 1 entries when given) receives the pivots it takes.
-double PlanSpace::Tables::roll(const Problem& problem, const Prefix& prefix, const Way& way, bool tapered_loads,
-                               bool to_narrow, int* points) const {
+double PlanSpace::Tables::roll(const Problem& problem, const Prefix& prefix, const Way& way, bool to_narrow,
+                               int* points) const {
   double filled = prefix.filled_ms, drained = prefix.drained_ms, path = prefix.path_ms,
          longest_steady = prefix.steady_ms;
   double residue = std::max(0.0, prefix.residue_ms);
@@ -818,8 +862,7 @@ double PlanSpace::Tables::roll(const Problem& problem, const Prefix& prefix, con
       const int first = needs_variable ? next_variable[at(p0)] : p0 + 1;
       const int last = last_point[at(left)];
       if (first > last) return kInfinity;
-      const double target =
-          work[at(p0)] + (work.back() - work[at(p0)]) * (tapered_loads ? hop.tapered_share : hop.even_share);
+      const double target = work[at(p0)] + (work.back() - work[at(p0)]) * hop.share;
       p1 = nearest(target);
       if (to_narrow) p1 = narrow[at(std::min(p1, end))];
       p1 = std::clamp(std::max(p1, earliest_end(s, hop.device_cut)), first, last);
@@ -873,14 +916,14 @@ Rollouts PlanSpace::rollouts(const Prefix& prefix) const {
   result.value_ms.fill(kInfinity);
   const Tables::Share& share = tables_->share(problem_, prefix.d1, stages_ - prefix.stages);
   for (int rule = 0; rule < kRolloutRules; ++rule) {
-    const int aligned = rule / 3, kind = rule % 3;
-    if (aligned == 1 && share.same) {
-      result.value_ms[at(rule)] = result.value_ms[at(kind)];
+    const int same_as = share.same_as[at(rule)];
+    if (same_as < rule) {
+      result.value_ms[at(rule)] = result.value_ms[at(same_as)];
       continue;
     }
-    const Tables::Way& way = share.way[aligned];
+    const Tables::Way& way = share.ways[at(rule)];
     if (!way.valid) continue;
-    const double value = tables_->roll(problem_, prefix, way, kind > 0, kind == 2, nullptr);
+    const double value = tables_->roll(problem_, prefix, way, kRules[rule].narrow, nullptr);
     result.value_ms[at(rule)] = value;
     if (value < kInfinity && (result.best < 0 || value < result.value_ms[at(result.best)])) result.best = rule;
   }
@@ -890,10 +933,11 @@ Rollouts PlanSpace::rollouts(const Prefix& prefix) const {
 bool PlanSpace::rollout_plan(const Prefix& prefix, int rule, Plan& plan) const {
   AM_CHECK(rule >= 0 && rule < kRolloutRules);
   const Tables::Share& share = tables_->share(problem_, prefix.d1, stages_ - prefix.stages);
-  const Tables::Way& way = share.way[rule / 3];
+  const int same_as = share.same_as[at(rule)];
+  const Tables::Way& way = share.ways[at(same_as)];
   if (!way.valid) return false;
   int points[kMaxStages];
-  if (!(tables_->roll(problem_, prefix, way, rule % 3 > 0, rule % 3 == 2, points) < kInfinity)) return false;
+  if (!(tables_->roll(problem_, prefix, way, kRules[rule].narrow, points) < kInfinity)) return false;
   plan.schedule = schedule_;
   plan.cuts.clear();
   plan.device_cuts.clear();

@@ -24,7 +24,7 @@
 namespace automap::models {
 
 constexpr int kMaxStages = 16;
-constexpr int kRolloutRules = 6;
+constexpr int kRolloutRules = 8;
 // Children kept per decision when one prefix is expanded: a perfect value function loses 0.1 % with 48 and 1 % with 8.
 constexpr int kMostChildren = 48;
 
@@ -90,8 +90,10 @@ class PlanSpace {
   // Same, returning the `k` best distinct plans in ascending V (for objectives other than V).
   std::vector<std::pair<double, pipeline::Plan>> finish_best(const Prefix& prefix, int k) const;
 
-  // Completions by the six rules: device shares equal or moved to server boundaries; loads even, tapered by 1-1/M, or
-  // tapered with cuts moved up to 3 pivots to a narrow activation; clipped to what memory allows.
+  // Completions by rule. Devices: equal shares; those moved to server boundaries; one, two or half of the stages large
+  // and the others one device each behind them, or in front of one large one (the best plans of many stages look like
+  // that). Loads in proportion to speed, each stage a little (1 - 1/(M+1)) less than the one before, single devices
+  // little; cuts as they fall or at the narrowest activation within 3 pivots; never more than memory allows.
   Rollouts rollouts(const Prefix& prefix) const;
   // The plan of one rule; false when it is infeasible.
   bool rollout_plan(const Prefix& prefix, int rule, pipeline::Plan& plan) const;

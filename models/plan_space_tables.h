@@ -30,24 +30,26 @@ struct PlanSpace::Tables {
     double per_work = 0;  // ms per reference ms
     double ring_ms = 0, ring_ms_per_byte = 0;
     double latency_ms = 0, ms_per_byte = 0;
-    double even_share = 0, tapered_share = 0;  // of the work from here on
+    double share = 0;  // of the work from here on
   };
   struct Way {
     bool valid = false;
     std::vector<Hop> hops;
   };
-  // The rest of the devices behind a cut shared by so many stages: equal counts, and moved to server boundaries.
+  // The rest of the devices behind a cut shared by so many stages, by rule.
   struct Share {
-    bool made = false, same = false;
-    Way way[2];
+    bool made = false;
+    std::array<int, kRolloutRules> same_as{};  // the first rule that comes to the same, or the rule itself
+    std::array<Way, kRolloutRules> ways;
   };
 
   WayOut way_out(const pipeline::Problem& problem, int d0, int d1) const;
   const Share& share(const pipeline::Problem& problem, int d, int left) const;
+  std::vector<int> share_cuts(int d, int left, int large, bool last, bool whole_servers) const;
   // V of the completion by one rule, infinity when it is infeasible; `points`, when given, receives the pivots it takes
   // at [boundary].
-  double roll(const pipeline::Problem& problem, const Prefix& prefix, const Way& way, bool tapered_loads,
-              bool to_narrow, int* points) const;
+  double roll(const pipeline::Problem& problem, const Prefix& prefix, const Way& way, bool to_narrow,
+              int* points) const;
 
   // Fills `earliest`; leaves it empty when memory cannot bite anywhere.
   void prepare_memory(const pipeline::Problem& problem, const std::vector<int>& device_cuts);
