@@ -291,8 +291,10 @@ std::optional<Plan> exact_plan(const PlanSpace& space, const PlayOptions& option
   return result.by_stages.front().plans.front();
 }
 
-void label_node(const Tree& tree, const Node& node, const pipeline::SuffixValues& values, Played& played) {
+void label_node(const Tree& tree, const Node& node, const pipeline::SuffixValues& values, double limit_ms,
+                Played& played) {
   Decision d = whole_decision(node, 0);
+  d.label_limit_y = tree.y_of(limit_ms);
   const PlanSpace& space = tree.space();
   d.exact_y.resize(node.children.size());
   float best = Tree::kUnknown;
@@ -351,7 +353,7 @@ void label_problem(Tree& tree, const TrainingProblem& problem, const PlayOptions
   }
   take(greedy);
   take(exploring);
-  for (const int node : nodes) label_node(tree, tree.node(node), values, played);
+  for (const int node : nodes) label_node(tree, tree.node(node), values, suffix.limit_ms, played);
 }
 
 // Under the simulation nothing is exact: the best of the exact program's plans and their neighbours, by simulation,

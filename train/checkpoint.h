@@ -1,0 +1,46 @@
+// Everything a training run needs to go on: `checkpoint` in its folder (docs/training.md, "Files").
+//
+// Little-endian: "AMCHECKP", u32 version, u64 length of the header, the header (JSON: options, counters, curve, lengths
+// of the sections), the sections, crc32c of all before it. Written whole or not at all.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "train/curves.h"
+
+namespace automap::train {
+
+// Counted over all sessions of a run.
+struct TrainCounters {
+  std::uint64_t round = 0;         // the round that is to be learned next
+  std::uint64_t next_problem = 0;  // its first problem
+  std::uint64_t plays = 0, steps = 0, after_states = 0, decisions = 0, labelled = 0, infeasible = 0;
+  double y = 0;              // sum over the feasible plays
+  double seconds = 0;        // wall time of training, evaluation included
+  double update_credit = 0;  // updates owed, a fraction
+  std::uint64_t next_evaluation = 0;
+  double best_score = 0;
+  std::uint64_t best_episodes = 0;
+  int evaluations = 0, evaluations_since_best = 0;
+};
+
+struct Checkpoint {
+  std::vector<std::pair<std::string, std::string>> options;  // learning_options()
+  std::string data;                                          // the source's fingerprint
+  TrainCounters counters;
+  std::vector<CurvePoint> curve;
+  std::string learner_state, acting_policy, best_policy;
+};
+
+void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
+// Throws Error(kIo) when it cannot be read, Error(kData) naming `path`: no checkpoint, cut short, damaged, newer
+// version.
+Checkpoint load_checkpoint(const std::string& path);
+// Throws Error(kConfig) naming the first differences when the checkpoint was made under other options or data.
+void check_same_run(const Checkpoint& checkpoint, const std::vector<std::pair<std::string, std::string>>& options,
+                    const std::string& data, const std::string& path);
+
+}  // namespace automap::train

@@ -1,0 +1,428 @@
+#include "train/evaluation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/base/cli.h"
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/base/log.h"
+#include "common/base/progress.h"
+#include "common/pipeline/exact.h"
+#include "common/pipeline/schedule.h"
+#include "models/flat_env.h"
+#include "models/plan_space.h"
+#include "models/policy_search.h"
+
+namespace automap::train {
+namespace {
+
+using models::PlanSpace;
+using models::Policy;
+using pipeline::Objective;
+using pipeline::Plan;
+using pipeline::Problem;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kOptimal = 1e-6;
+// Draws per wanted problem before a set is left smaller: a configuration may have none of a kind.
+constexpr std::uint64_t kDrawsPerProblem = 200;
+constexpr int kLocalSearchEvaluations = 4000;
+
+std::size_t idx(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+double thread_cpu_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+}
+
+int stages_of(const TrainingProblem& problem, const Problem& prepared) {
+  return std::min({problem.stages, models::kMaxStages, prepared.num_devices(), prepared.num_instructions()});
+}
+
+HeldOutSet set_of(int devices, int stages) {
+  if (devices > 64) return HeldOutSet::kWide;
+  if (stages > 8) return HeldOutSet::kDeep;
+  return devices > 16 ? HeldOutSet::kMiddle : HeldOutSet::kSmall;
+}
+
+double length_of(const Problem& problem, const std::optional<Plan>& plan, Objective objective) {
+  return plan ? pipeline::length_ms(problem, *plan, objective) : kInfinity;
+}
+
+// The flat network's greedy plan.
+double flat_greedy_ms(const PlanSpace& space, const Policy& policy, const EvaluationOptions& options) {
+  models::FlatEnv env(space, options.flat_input);
+  std::vector<float> state(idx(models::FlatEnv::state_size(options.flat_input)));
+  std::vector<std::uint8_t> legal(idx(models::FlatEnv::kActions));
+  std::vector<float> q(legal.size());
+  env.reset();
+  while (!env.done()) {
+    env.state(state.data());
+    env.legal(legal.data());
+    models::flat_q(policy, state.data(), q.data());
+    int best = -1;
+    for (int a = 0; a < models::FlatEnv::kActions; ++a) {
+      if (legal[idx(a)] && (best < 0 || q[idx(a)] > q[idx(best)])) best = a;
+    }
+    if (best < 0) break;
+    env.step(best);
+  }
+  const double value_ms = env.value_ms();
+  if (!std::isfinite(value_ms) || options.objective == Objective::kValue) return value_ms;
+  return pipeline::simulate_step_ms(space.problem(), env.plan());
+}
+
+// A held-out problem made ready.
+struct Ready {
+  Ready(const ProblemSource& source, std::uint64_t index)
+      : problem(source.problem(index)), prepared(problem.parts.problem()) {
+    options.stages = stages_of(problem, prepared);
+    options.schedule = problem.schedule;
+    space = std::make_unique<PlanSpace>(prepared, options);
+  }
+  TrainingProblem problem;
+  Problem prepared;
+  models::PlanSpaceOptions options;
+  std::unique_ptr<PlanSpace> space;
+};
+
+double searched_ms(const Ready& ready, const Policy* policy, int beam, const EvaluationOptions& options,
+                   std::optional<Plan>* plan) {
+  models::PolicySearchOptions search;
+  search.beam = beam;
+  search.objective = options.objective;
+  const auto found = models::search_plan(*ready.space, policy, search);
+  if (!found) return kInfinity;
+  *plan = found->plan;
+  return pipeline::length_ms(ready.prepared, found->plan, options.objective);
+}
+
+double corridor_ms(const Ready& ready, const std::optional<Plan>& plan, const EvaluationOptions& options) {
+  if (!plan) return kInfinity;
+  const Plan refined = pipeline::refine_in_corridor(ready.prepared, *plan);
+  const double ms = pipeline::length_ms(ready.prepared, refined, options.objective);
+  // The corridor shortens V; the plan that came in stays when the simulation likes it better.
+  return std::min(ms, pipeline::length_ms(ready.prepared, *plan, options.objective));
+}
+
+using Row = std::vector<double>;
+
+}  // namespace
+
+const char* to_string(HeldOutSet set) {
+  switch (set) {
+    case HeldOutSet::kSmall: return "small";
+    case HeldOutSet::kMiddle: return "middle";
+    case HeldOutSet::kDeep: return "deep";
+    case HeldOutSet::kWide: return "wide";
+  }
+  return "?";
+}
+
+Evaluation::Evaluation(std::shared_ptr<const ProblemSource> source, const EvaluationOptions& options, WorkerPool& pool,
+                       const std::string& cache_path)
+    : source_(std::move(source)), options_(options) {
+  if (!cache_path.empty() && read_cache(cache_path)) return;
+  choose();
+  solve(pool);
+  if (!cache_path.empty()) write_cache(cache_path);
+}
+
+void Evaluation::choose() {
+  std::array<int, kHeldOutSets> wanted = options_.problems;
+  int missing = 0;
+  for (const int count : wanted) missing += count;
+  std::uint64_t draws = kDrawsPerProblem * static_cast<std::uint64_t>(missing);
+  if (source_->size() > 0) draws = std::min(draws, source_->size());
+  for (std::uint64_t i = 0; i < draws && missing > 0; ++i) {
+    const TrainingProblem problem = source_->problem(i);
+    const int devices = problem.parts.cluster.num_devices();
+    const int stages = std::min({problem.stages, devices, static_cast<int>(problem.parts.profile.size())});
+    // Two stages ask nothing of a policy: the last boundary is chosen exactly.
+    if (stages < 3) continue;
+    int& left = wanted[static_cast<std::size_t>(set_of(devices, stages))];
+    if (left == 0) continue;
+    --left;
+    --missing;
+    HeldOut held;
+    held.index = i;
+    held.set = set_of(devices, stages);
+    held.family = problem.family;
+    problems_.push_back(held);
+  }
+  if (problems_.empty()) {
+    throw Error(ErrorKind::kData, source_->fingerprint() + ": no problem of three or more stages to evaluate on",
+                "choose data with more stages, or other --evaluate-data");
+  }
+}
+
+void Evaluation::solve(WorkerPool& pool) {
+  const std::string beam = std::to_string(options_.beam);
+  const std::vector<std::string> names = {
+      "rollouts", "rollouts beam " + beam, "rollouts beam " + beam + " + corridor", "bound beam " + beam,
+      "balanced", "local search"};
+  std::vector<Row> lengths(problems_.size()), times(problems_.size());
+  std::vector<std::uint8_t> feasible(problems_.size(), 1);
+  Progress progress("held-out problems", problems_.size(), "problems");
+  pool.start(problems_.size(), [&](std::size_t i) {
+    if (StopToken::stop_requested())
+      throw Error(ErrorKind::kStopped, "stopped while the held-out problems were solved");
+    HeldOut& held = problems_[i];
+    const Ready ready(*source_, held.index);
+    Row& row = lengths[i];
+    Row& time = times[i];
+    double before = thread_cpu_ms();
+    const auto add = [&](double ms) {
+      row.push_back(ms);
+      const double now = thread_cpu_ms();
+      time.push_back(now - before);
+      before = now;
+    };
+    std::optional<Plan> plan, beam_plan;
+    add(searched_ms(ready, nullptr, 1, options_, &plan));
+    add(searched_ms(ready, nullptr, options_.beam, options_, &beam_plan));
+    add(corridor_ms(ready, beam_plan, options_));
+    time.back() += time[time.size() - 2];
+    pipeline::BoundOptions bound;
+    bound.stages = ready.options.stages;
+    bound.schedule = ready.options.schedule;
+    bound.beam_width = options_.beam;
+    add(length_of(ready.prepared, pipeline::bound_plan(ready.prepared, bound), options_.objective));
+    add(length_of(ready.prepared,
+                  pipeline::balanced_plan(ready.prepared, bound.stages, bound.schedule, options_.objective),
+                  options_.objective));
+    pipeline::LocalSearchOptions local;
+    local.stages = bound.stages;
+    local.schedule = bound.schedule;
+    local.objective = options_.objective;
+    local.max_evaluations = kLocalSearchEvaluations;
+    add(length_of(ready.prepared, pipeline::local_search_plan(ready.prepared, local), options_.objective));
+
+    std::optional<Plan> optimum = ready.problem.optimum;
+    held.proven = optimum.has_value();
+    if (!optimum) {
+      pipeline::ExactOptions exact;
+      exact.min_stages = exact.max_stages = bound.stages;
+      exact.schedule = bound.schedule;
+      exact.time_limit_s = options_.exact_s;
+      exact.cancelled = [] { return StopToken::stop_requested(); };
+      // What is known already makes the proof shorter. V, whatever the objective.
+      if (beam_plan) exact.upper_bound_ms = pipeline::value_ms(ready.prepared, *beam_plan) * (1 + 1e-9);
+      const pipeline::ExactResult result = pipeline::solve_exact(ready.prepared, exact);
+      if (!result.by_stages.empty()) {
+        const pipeline::ExactStageResult& stage = result.by_stages.front();
+        held.proven = stage.proven;
+        if (!stage.plans.empty()) optimum = stage.plans.front();
+        if (stage.proven && stage.plans.empty()) optimum = beam_plan;
+      }
+    }
+    held.reference_ms = length_of(ready.prepared, optimum, options_.objective);
+    if (!held.proven) {
+      for (const double ms : row) held.reference_ms = std::min(held.reference_ms, ms);
+    }
+    feasible[i] = std::isfinite(held.reference_ms) && held.reference_ms > 0;
+    progress.update(pool.done());
+  });
+  pool.wait();
+  progress.finish();
+  if (StopToken::stop_requested()) throw Error(ErrorKind::kStopped, "stopped while the held-out problems were solved");
+
+  // Problems without any plan say nothing about a planner.
+  baselines_.clear();
+  for (const std::string& name : names) baselines_.push_back({name, {}, 0});
+  std::vector<HeldOut> kept;
+  for (std::size_t i = 0; i < problems_.size(); ++i) {
+    if (!feasible[i]) continue;
+    kept.push_back(problems_[i]);
+    for (std::size_t b = 0; b < names.size(); ++b) {
+      baselines_[b].length_ms.push_back(lengths[i][b]);
+      baselines_[b].planning_ms += times[i][b];
+    }
+  }
+  problems_ = std::move(kept);
+  if (problems_.empty()) {
+    throw Error(ErrorKind::kData, source_->fingerprint() + ": none of the held-out problems has a feasible plan",
+                "loosen the memory limits of the data");
+  }
+  for (PlannerLengths& b : baselines_) b.planning_ms /= static_cast<double>(problems_.size());
+}
+
+std::vector<PlannerLengths> Evaluation::plan(const Policy& policy, WorkerPool& pool, bool all) const {
+  const std::string beam = "beam " + std::to_string(options_.beam);
+  std::vector<PlannerLengths> out = {{"greedy", {}, 0}};
+  if (all && !options_.flat) {
+    out.push_back({beam, {}, 0});
+    out.push_back({beam + " + corridor", {}, 0});
+  }
+  const std::size_t planners = out.size();
+  std::vector<Row> lengths(problems_.size(), Row(planners)), times(problems_.size(), Row(planners));
+  pool.start(problems_.size(), [&](std::size_t i) {
+    const Ready ready(*source_, problems_[i].index);
+    Row& row = lengths[i];
+    Row& time = times[i];
+    double before = thread_cpu_ms();
+    const auto lap = [&] {
+      const double now = thread_cpu_ms();
+      return now - std::exchange(before, now);
+    };
+    std::optional<Plan> plan;
+    row[0] = options_.flat ? flat_greedy_ms(*ready.space, policy, options_)
+                           : searched_ms(ready, &policy, 1, options_, &plan);
+    time[0] = lap();
+    if (planners == 1) return;
+    plan.reset();
+    row[1] = searched_ms(ready, &policy, options_.beam, options_, &plan);
+    time[1] = lap();
+    row[2] = corridor_ms(ready, plan, options_);
+    time[2] = time[1] + lap();
+  });
+  pool.wait();
+  for (std::size_t p = 0; p < planners; ++p) {
+    for (std::size_t i = 0; i < problems_.size(); ++i) {
+      out[p].length_ms.push_back(lengths[i][p]);
+      out[p].planning_ms += times[i][p] / static_cast<double>(problems_.size());
+    }
+  }
+  return out;
+}
+
+std::vector<double> Evaluation::gaps(const PlannerLengths& lengths) const {
+  std::vector<double> out;
+  for (std::size_t i = 0; i < problems_.size(); ++i) {
+    out.push_back(lengths.length_ms[i] / problems_[i].reference_ms - 1);
+  }
+  return out;
+}
+
+Quality Evaluation::quality(const PlannerLengths& lengths, int set, int family) const {
+  Quality out;
+  std::vector<double> found;
+  const std::vector<double> all = gaps(lengths);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (set >= 0 && static_cast<int>(problems_[i].set) != set) continue;
+    if (family >= 0 && problems_[i].family != family) continue;
+    ++out.problems;
+    if (!problems_[i].proven) ++out.unproven;
+    if (!std::isfinite(all[i])) {
+      ++out.failed;
+      continue;
+    }
+    found.push_back(all[i]);
+  }
+  if (found.empty()) return out;
+  std::sort(found.begin(), found.end());
+  const auto at = [&](double share) {
+    return found[std::min(found.size() - 1, static_cast<std::size_t>(share * static_cast<double>(found.size())))];
+  };
+  double sum = 0, optimal = 0;
+  for (const double gap : found) {
+    sum += gap;
+    optimal += gap <= kOptimal ? 1 : 0;
+  }
+  out.mean = sum / static_cast<double>(found.size());
+  out.median = at(0.5);
+  out.p95 = at(0.95);
+  out.max = found.back();
+  out.optimal = optimal / static_cast<double>(found.size());
+  return out;
+}
+
+double Evaluation::score(const PlannerLengths& greedy) const {
+  double sum = 0;
+  for (const double gap : gaps(greedy)) sum += std::isfinite(gap) ? std::min(gap, 1.0) : 1.0;
+  return sum / static_cast<double>(problems_.size());
+}
+
+std::string Evaluation::fingerprint() const {
+  std::string text = "1 " + source_->fingerprint() + " " + std::to_string(options_.beam) + " " +
+                     pipeline::to_string(options_.objective);
+  for (const int count : options_.problems) text += " " + std::to_string(count);
+  return text;
+}
+
+bool Evaluation::read_cache(const std::string& path) {
+  if (!std::filesystem::exists(path)) return false;
+  try {
+    const auto document = nlohmann::json::parse(read_file(path));
+    if (document.at("made_for").get<std::string>() != fingerprint()) return false;
+    std::vector<HeldOut> problems;
+    for (const auto& p : document.at("problems")) {
+      HeldOut held;
+      held.index = p.at("index").get<std::uint64_t>();
+      const int set = p.at("set").get<int>();
+      if (set < 0 || set >= kHeldOutSets) return false;
+      held.set = static_cast<HeldOutSet>(set);
+      held.family = p.at("family").get<int>();
+      held.reference_ms = p.at("reference_ms").get<double>();
+      held.proven = p.at("proven").get<bool>();
+      problems.push_back(held);
+    }
+    std::vector<PlannerLengths> baselines;
+    for (const auto& b : document.at("baselines")) {
+      PlannerLengths lengths;
+      lengths.planner = b.at("planner").get<std::string>();
+      lengths.planning_ms = b.at("planning_ms").get<double>();
+      for (const auto& ms : b.at("length_ms")) lengths.length_ms.push_back(ms.is_null() ? kInfinity : ms.get<double>());
+      if (lengths.length_ms.size() != problems.size()) return false;
+      baselines.push_back(std::move(lengths));
+    }
+    if (problems.empty()) return false;
+    problems_ = std::move(problems);
+    baselines_ = std::move(baselines);
+    return true;
+  } catch (const nlohmann::json::exception&) {
+    log_warning(path + " cannot be read, the held-out problems are solved again");
+    return false;
+  }
+}
+
+void Evaluation::write_cache(const std::string& path) const {
+  nlohmann::ordered_json document;
+  document["made_for"] = fingerprint();
+  auto& problems = document["problems"] = nlohmann::ordered_json::array();
+  for (const HeldOut& held : problems_) {
+    problems.push_back({{"index", held.index},
+                        {"set", static_cast<int>(held.set)},
+                        {"family", held.family},
+                        {"reference_ms", held.reference_ms},
+                        {"proven", held.proven}});
+  }
+  auto& baselines = document["baselines"] = nlohmann::ordered_json::array();
+  for (const PlannerLengths& b : baselines_) {
+    // JSON has no infinity: no plan is null.
+    nlohmann::ordered_json lengths = nlohmann::ordered_json::array();
+    for (const double ms : b.length_ms) lengths.push_back(std::isfinite(ms) ? nlohmann::ordered_json(ms) : nullptr);
+    baselines.push_back({{"planner", b.planner}, {"planning_ms", b.planning_ms}, {"length_ms", lengths}});
+  }
+  write_file_atomic(path, document.dump(1) + "\n");
+}
+
+PairedDifference paired_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  PairedDifference out;
+  double sum = 0, squares = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!std::isfinite(a[i]) || !std::isfinite(b[i])) continue;
+    const double d = a[i] - b[i];
+    ++out.problems;
+    sum += d;
+    squares += d * d;
+  }
+  if (out.problems == 0) return out;
+  const double n = out.problems;
+  out.mean = sum / n;
+  if (out.problems > 1) {
+    out.standard_error = std::sqrt(std::max(0.0, squares - n * out.mean * out.mean) / (n - 1) / n);
+  }
+  return out;
+}
+
+}  // namespace automap::train

@@ -1,0 +1,101 @@
+// How good a policy is: gaps to the exact optimum on a fixed set of held-out problems, beside planners that have not
+// learned anything. The set comes from a random stream of its own and is the same for every run with the same options.
+//
+//   small:  D <= 16, S <= 8      middle: D 17..64, S <= 8      deep: S 9..16, D <= 64      wide: D > 64
+//
+// gap = L / L_opt - 1, L_opt of solve_exact over the same pivots, stages and schedule; where that does not finish in
+// its time, the best plan known takes its place and the problem counts as not proven. With the simulated objective L is
+// the simulated length and the reference is the simulation of the V-optimal plan, so that gaps may be negative.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/pipeline/baselines.h"
+#include "models/policy.h"
+#include "train/problem_source.h"
+#include "train/worker_pool.h"
+
+namespace automap::train {
+
+enum class HeldOutSet : std::uint8_t { kSmall, kMiddle, kDeep, kWide };
+constexpr int kHeldOutSets = 4;
+const char* to_string(HeldOutSet set);  // "small", ...
+
+struct HeldOut {
+  std::uint64_t index = 0;  // in the source
+  HeldOutSet set = HeldOutSet::kSmall;
+  int family = 0;
+  double reference_ms = 0;
+  bool proven = false;
+};
+
+struct Quality {
+  int problems = 0, failed = 0, unproven = 0;  // failed: no plan found; left out of the figures but not of score()
+  double mean = 0, median = 0, p95 = 0, max = 0, optimal = 0;  // gaps, and the share of problems within 1e-6
+};
+
+struct EvaluationOptions {
+  std::array<int, kHeldOutSets> problems{128, 48, 16, 0};
+  double exact_s = 5;  // per problem
+  int beam = 16;
+  pipeline::Objective objective = pipeline::Objective::kValue;
+  bool flat = false;
+  models::FlatInput flat_input = models::FlatInput::kRaw;
+};
+
+// Length of every held-out problem's plan, infinity: none; and what planning took.
+struct PlannerLengths {
+  std::string planner;
+  std::vector<double> length_ms;
+  double planning_ms = 0;  // CPU of one thread, mean per problem
+};
+
+class Evaluation {
+ public:
+  // Draws the problems and solves them exactly and with every baseline, on `pool`. `cache_path` (may be empty): where
+  // the answers of an earlier call with the same source and options are, and are written to.
+  // Throws Error(kStopped) when a signal came.
+  Evaluation(std::shared_ptr<const ProblemSource> source, const EvaluationOptions& options, WorkerPool& pool,
+             const std::string& cache_path);
+
+  const std::vector<HeldOut>& problems() const { return problems_; }
+  const std::vector<PlannerLengths>& baselines() const { return baselines_; }
+  const ProblemSource& source() const { return *source_; }
+  const EvaluationOptions& options() const { return options_; }
+
+  // "greedy", "beam N" and "beam N + corridor" (the flat family: "greedy" only). `all` false: greedy alone.
+  std::vector<PlannerLengths> plan(const models::Policy& policy, WorkerPool& pool, bool all) const;
+
+  std::vector<double> gaps(const PlannerLengths& lengths) const;  // infinity where there is no plan
+  // Of a set, or of a family (others: -1).
+  Quality quality(const PlannerLengths& lengths, int set, int family = -1) const;
+  // What checkpoints are chosen by: the mean gap over all problems, each at most 1 (100 %), no plan being 1.
+  double score(const PlannerLengths& greedy) const;
+
+ private:
+  void choose();
+  void solve(WorkerPool& pool);
+  bool read_cache(const std::string& path);
+  void write_cache(const std::string& path) const;
+  std::string fingerprint() const;
+
+  std::shared_ptr<const ProblemSource> source_;
+  EvaluationOptions options_;
+  std::vector<HeldOut> problems_;
+  std::vector<PlannerLengths> baselines_;
+};
+
+// Mean of a - b over the problems both have a plan for, with its standard error.
+struct PairedDifference {
+  int problems = 0;
+  double mean = 0, standard_error = 0;
+};
+PairedDifference paired_difference(const std::vector<double>& a, const std::vector<double>& b);
+
+}  // namespace automap::train

@@ -1,0 +1,93 @@
+// Everything automap-train can be told, the presets, and what the trainer makes of it. docs/training.md explains the
+// choices; `automap-train --help-all` lists them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/options.h"
+#include "models/learner/learner.h"
+
+namespace automap::train {
+
+struct TrainOptions {
+  // What is done: training, or one of these with policies as arguments.
+  bool evaluate = false, compare = false;
+  std::vector<std::string> policies;
+
+  // Data.
+  std::string data = "synth:mixed";  // a dataset folder, synth:CONFIG, or with --finetune a profile
+  std::vector<std::string> only, without;
+  bool finetune = false;
+  std::string cluster;
+  int micro_batches = 16;
+
+  // The run.
+  std::string out, preset = "fast", init, device = "cpu";
+  int threads = 0;  // 0: all cores
+  double time_s = 600;
+  std::uint64_t episodes = 0;  // 0: no limit
+  std::uint64_t seed = 1;
+  bool resume = false, deterministic = false;
+  double checkpoint_every_s = 60;
+
+  // Actors.
+  std::string objective = "value";
+  int round_episodes = 1024, plays_per_problem = 4, children = 48;
+  double epsilon_start = 0.6, epsilon_end = 0.05;
+  std::uint64_t epsilon_episodes = 100000;
+  double near_bound = 0.5;  // share of the random choices drawn from the better half by bound
+  bool best_return = true;  // targets are the best returns met below a decision
+  double replay_ratio = 4;  // decisions learned from per decision played, at most
+  std::string epsilon_schedule = "linear";
+
+  // Exact labels.
+  double label_fraction = 0.1, label_limit = 1.3;
+  int label_devices = 16, label_stages = 8;
+  std::int64_t label_work = 300000;
+
+  // Network and learning; the strings are resolved into `learner` by resolve().
+  std::string network = "after-state", flat_input = "raw", hidden = "64,64", returns = "monte-carlo";
+  std::string distributional = "none";
+  models::LearnerOptions learner;
+  double value_min = 0, value_max = 1;
+
+  // Evaluation.
+  std::string evaluate_data;  // empty: the generator of --data, or `mixed`
+  std::uint64_t evaluate_seed = 20070404;
+  int evaluate_small = 128, evaluate_middle = 48, evaluate_deep = 16;
+  std::uint64_t evaluate_every = 50000;  // episodes
+  double evaluate_exact_s = 5;           // exact optimum of one held-out problem
+  int patience = 0;                      // evaluations without a better one; 0: never stop early
+  int beam = 16;
+  double margin = 0.001;  // --compare
+
+  bool json = false;
+
+  bool flat() const { return network == "flat"; }
+  bool simulated() const { return objective == "simulated"; }
+};
+
+// The options of a preset: "fast", "nightly", "faithful". Error(kUsage) on another name.
+TrainOptions preset_options(const std::string& preset);
+
+void declare_options(OptionTable& table, TrainOptions& options);
+
+// Cores of the machine, and the threads that `options.threads` comes to: 0 is all cores, and more than four times the
+// cores (at least 16) is brought down to the cores with a warning.
+int machine_cores();
+int threads_of(const TrainOptions& options);
+
+// Parses twice: the preset (and with --resume the run's own config.ini) gives the defaults of everything else. False
+// when the answer has been printed. `table` must be new; it ends up holding `options`.
+bool parse_options(int argc, const char* const* argv, OptionTable& table, TrainOptions& options);
+
+// Checks what belongs together and fills options.learner. Error(kUsage) naming the flags.
+void resolve_options(TrainOptions& options);
+
+// Options whose value changes what is learned, as name and text: what a checkpoint is compared by.
+std::vector<std::pair<std::string, std::string>> learning_options(const OptionTable& table);
+
+}  // namespace automap::train

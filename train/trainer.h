@@ -1,0 +1,59 @@
+// The training loop: rounds of plays and updates, side by side.
+//
+// While the learner learns from the plays of round r, the actors play round r + 1 with the weights published before
+// those updates: the lag is fixed, so that what is played depends on the seed only and never on the number of threads.
+// How many updates a round gets is fixed too with `deterministic` (replay_ratio decisions learned from per decision
+// played); otherwise the learner stops when the actors run out of work, and where it is done first it plays along.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "train/actors.h"
+#include "train/checkpoint.h"
+#include "train/evaluation.h"
+#include "train/learner_port.h"
+#include "train/worker_pool.h"
+
+namespace automap::train {
+
+struct TrainerSettings {
+  PlayOptions play;
+  std::uint64_t seed = 1;
+  int round_problems = 256;
+  int batch = 256;
+  double replay_ratio = 4;
+  bool deterministic = false;
+  double time_s = 600;         // over all sessions
+  std::uint64_t episodes = 0;  // plays over all sessions; 0: no limit
+  double checkpoint_every_s = 60;
+  std::uint64_t evaluate_every = 50000;
+  int patience = 0;
+  std::string folder;  // of the run: checkpoint, policy.bin, curves.csv, the event file
+  std::vector<std::pair<std::string, std::string>> options;  // for the checkpoint
+  // JSON for the policy file; empty: "{}".
+  std::function<std::string(const TrainCounters& counters)> provenance;
+  // Polled between rounds; true ends the session with a checkpoint.
+  std::function<bool()> stop_requested;
+};
+
+struct TrainResult {
+  TrainCounters counters;
+  bool stopped = false;  // by a signal
+  std::string reason;    // why it ended: "1h of training", "no better policy in 10 evaluations", ...
+  double session_seconds = 0;
+  std::uint64_t session_plays = 0, session_steps = 0, session_after_states = 0, session_updates = 0;
+  double learner_seconds = 0;  // of the session, in updates
+  models::Policy best;
+  std::vector<CurvePoint> curve;
+};
+
+// Trains until the time, the episodes or the patience are over, or a stop is asked for; writes a checkpoint at the end
+// in any case. `resume` (may be null) is where an earlier session ended.
+TrainResult train(LearnerPort& learner, const ProblemSource& source, const Evaluation& evaluation, WorkerPool& pool,
+                  const TrainerSettings& settings, const Checkpoint* resume);
+
+}  // namespace automap::train
