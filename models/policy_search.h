@@ -1,6 +1,9 @@
 // Planning with a policy in one shot: greedy (beam 1) or beam search over the plan space, children ranked by the
 // policy's prediction; the last boundary is chosen exactly, and the best rollout met on the way counts as well. Without
 // a policy the same search ranks children by their best rollout: the baseline every learned figure stands beside.
+//
+// Deterministic unless a deadline cuts it. A plan that is returned is feasible, and its length_ms is what
+// pipeline::length_ms() says of it.
 #pragma once
 
 #include <optional>
@@ -29,7 +32,31 @@ struct FoundPlan {
 };
 
 // Plan of `space` (its stages, schedule and pivots); nullopt when none was found feasible. `policy` may be null.
-// Throws Error(kData) when the policy's features are not this program's.
+// When the deadline comes first, the best so far. Throws Error(kData) when the policy is not of the after-state family
+// or made for other features than this program's, Error(kUsage) for a beam or most_children below 1 (0).
 std::optional<FoundPlan> search_plan(const PlanSpace& space, const Policy* policy, const PolicySearchOptions& options);
+
+// Throws Error(kData) as search_plan() does, before any problem is at hand.
+void check_policy(const Policy& policy);
+
+struct OneShotOptions {
+  PlanSpaceOptions space;
+  PolicySearchOptions search;
+  // The plan is refined at instruction granularity in a corridor (pipeline::refine_in_corridor) of this many
+  // instructions and device cuts; never longer under the objective than without.
+  bool refine = true;
+  int pivot_radius = 8, device_radius = 2;
+};
+
+struct OneShotPlan {
+  FoundPlan found;
+  double searched_ms = 0;  // length of the plan before it was refined
+  // Wall time of the parts: the plan space's tables, the search in it, the refinement.
+  double prepare_took_ms = 0, search_took_ms = 0, refine_took_ms = 0;
+};
+
+// Plan space, search and refinement in one call, within the search's deadline.
+std::optional<OneShotPlan> plan_in_one_shot(const pipeline::Problem& problem, const Policy* policy,
+                                            const OneShotOptions& options);
 
 }  // namespace automap::models

@@ -1,0 +1,231 @@
+#include "models/policy_search.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/error.h"
+#include "common/pipeline/cost.h"
+#include "common/pipeline/exact.h"
+#include "models/features.h"
+
+namespace automap::models {
+
+using pipeline::Objective;
+using pipeline::Plan;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Plans of one prefix that are compared by simulation: V errs by more than the best few differ.
+constexpr int kSimulatedPerPrefix = 8;
+// Children between two looks at the clock.
+constexpr std::size_t kChunk = 64;
+
+// Judges candidates and keeps the shortest. Of equals the first one stays.
+class Best {
+ public:
+  Best(const PlanSpace& space, const PolicySearchOptions& options)
+      : space_(space), simulated_(options.objective == Objective::kSimulated) {}
+
+  // What V a plan has to be below to be of interest; by simulation every plan may be.
+  double incumbent_ms() const { return simulated_ ? kInfinity : best_ms_; }
+
+  void offer_rollout(const Prefix& prefix, int rule, double value_ms) {
+    if (rule < 0) return;
+    if (simulated_) {
+      Plan plan;
+      if (space_.rollout_plan(prefix, rule, plan)) offer(std::move(plan));
+    } else if (value_ms < best_ms_) {
+      // Written out at the end: most are overtaken.
+      best_ms_ = value_ms;
+      rollout_of_ = prefix;
+      rule_ = rule;
+    }
+  }
+
+  void offer_completions(const Prefix& prefix) {
+    if (simulated_) {
+      for (auto& [value_ms, plan] : space_.finish_best(prefix, kSimulatedPerPrefix)) offer(std::move(plan));
+      return;
+    }
+    Plan plan;
+    const double value_ms = space_.finish(prefix, best_ms_, &plan);
+    if (!(value_ms < best_ms_)) return;
+    best_ms_ = value_ms;
+    plan_ = std::move(plan);
+    rule_ = -1;
+  }
+
+  std::optional<FoundPlan> take() {
+    if (!(best_ms_ < kInfinity)) return std::nullopt;
+    if (rule_ >= 0 && !space_.rollout_plan(rollout_of_, rule_, plan_)) return std::nullopt;
+    // Sums in another order may turn a stage that just fits: the problem has the last word.
+    if (!pipeline::feasible(space_.problem(), plan_)) return std::nullopt;
+    const double length =
+        pipeline::length_ms(space_.problem(), plan_, simulated_ ? Objective::kSimulated : Objective::kValue);
+    return FoundPlan{std::move(plan_), length};
+  }
+
+ private:
+  void offer(Plan plan) {
+    const double length = pipeline::length_ms(space_.problem(), plan, Objective::kSimulated);
+    if (!(length < best_ms_)) return;
+    best_ms_ = length;
+    plan_ = std::move(plan);
+  }
+
+  const PlanSpace& space_;
+  bool simulated_;
+  double best_ms_ = kInfinity;
+  Plan plan_;
+  Prefix rollout_of_;
+  int rule_ = -1;  // the best plan is this rollout, not yet written out
+};
+
+struct Ranked {
+  double rank;  // smaller is better, never NaN
+  double bound_ms;
+  std::size_t child;
+  bool operator<(const Ranked& other) const {
+    if (rank != other.rank) return rank < other.rank;
+    return bound_ms != other.bound_ms ? bound_ms < other.bound_ms : child < other.child;
+  }
+};
+
+double ms_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+void check_policy(const Policy& policy) {
+  const Architecture& a = policy.architecture();
+  if (a.family != Family::kAfterState) {
+    throw Error(ErrorKind::kData, "this policy is the paper's flat network; planning needs an after-state network",
+                "train with another preset than faithful");
+  }
+  if (a.feature_version != kFeatureVersion || a.features != kFeatures) {
+    throw Error(ErrorKind::kData,
+                "the policy was made for feature version " + std::to_string(a.feature_version) + " (" +
+                    std::to_string(a.features) + " features), this program computes version " +
+                    std::to_string(kFeatureVersion) + " (" + std::to_string(kFeatures) + " features)",
+                "train it again, or use the AutoMap that wrote it");
+  }
+}
+
+std::optional<FoundPlan> search_plan(const PlanSpace& space, const Policy* policy, const PolicySearchOptions& options) {
+  if (options.beam < 1 || options.most_children < 0) {
+    throw Error(ErrorKind::kUsage, "a beam of " + std::to_string(options.beam) + " with " +
+                                       std::to_string(options.most_children) +
+                                       " children scored; expected at least 1 and 0 (choose by itself)");
+  }
+  if (policy != nullptr) check_policy(*policy);
+  if (!space.possible()) return std::nullopt;
+
+  constexpr long long kMost = 1 << 20;  // of anything; keeps sums from overflowing
+  const std::size_t beam = static_cast<std::size_t>(std::min<long long>(options.beam, kMost));
+  const int most = options.most_children > 0 ? options.most_children
+                   : options.beam == 1
+                       ? kMostChildren
+                       : static_cast<int>(std::max<long long>(kMostChildren, std::min(12LL * options.beam, kMost)));
+
+  Best best(space, options);
+  std::vector<Prefix> kept = {space.root()};
+  const double root_ms = kept.front().bound_ms;
+  if (options.rollouts_count) {
+    const Rollouts rollouts = space.rollouts(kept.front());
+    if (rollouts.best >= 0) {
+      best.offer_rollout(kept.front(), rollouts.best, rollouts.value_ms[static_cast<std::size_t>(rollouts.best)]);
+    }
+  }
+
+  std::vector<Prefix> children;
+  std::vector<int> parent_of;
+  std::vector<Rollouts> rollouts;
+  std::vector<float> features, log_bound, y;
+  std::vector<Ranked> ranked;
+  // Prefixes of one length have different decisions, so no two of them are the same.
+  for (int s = 1; s + 1 < space.stages(); ++s) {
+    if (options.deadline.reached()) return best.take();
+    space.expand(kept, most, children, parent_of);
+    rollouts.resize(children.size());
+    features.resize(children.size() * kFeatures);
+    log_bound.resize(children.size());
+    y.resize(children.size());
+    ranked.clear();
+    for (std::size_t first = 0; first < children.size(); first += kChunk) {
+      if (options.deadline.reached()) return best.take();
+      const std::size_t last = std::min(children.size(), first + kChunk);
+      for (std::size_t i = first; i < last; ++i) {
+        rollouts[i] = space.rollouts(children[i]);
+        if (policy == nullptr) continue;
+        after_state_features(space, children[i], rollouts[i], features.data() + i * kFeatures);
+        log_bound[i] = root_ms > 0 ? static_cast<float>(std::log(children[i].bound_ms / root_ms)) : 0;
+      }
+    }
+    if (policy != nullptr) {
+      policy->predict(features.data(), log_bound.data(), static_cast<int>(children.size()), y.data());
+    }
+    std::size_t shortest = children.size();
+    const auto rollout_ms = [&](std::size_t i) {
+      return rollouts[i].best < 0 ? kInfinity : rollouts[i].value_ms[static_cast<std::size_t>(rollouts[i].best)];
+    };
+    for (std::size_t i = 0; i < children.size(); ++i) {
+      const double rank = policy != nullptr ? static_cast<double>(y[i]) : rollout_ms(i);
+      ranked.push_back({std::isnan(rank) ? kInfinity : rank, children[i].bound_ms, i});
+      if (rollout_ms(i) < kInfinity && (shortest == children.size() || rollout_ms(i) < rollout_ms(shortest))) {
+        shortest = i;
+      }
+    }
+    const std::size_t keep = std::min(beam, ranked.size());
+    std::partial_sort(ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(keep), ranked.end());
+    if (options.rollouts_count && shortest < children.size()) {
+      best.offer_rollout(children[shortest], rollouts[shortest].best, rollout_ms(shortest));
+      if (options.objective == Objective::kSimulated) {
+        for (std::size_t i = 0; i < keep; ++i) {
+          const std::size_t child = ranked[i].child;
+          best.offer_rollout(children[child], rollouts[child].best, rollout_ms(child));
+        }
+      }
+    }
+    kept.clear();
+    for (std::size_t i = 0; i < keep; ++i) kept.push_back(children[ranked[i].child]);
+  }
+  for (const Prefix& prefix : kept) {
+    if (options.deadline.reached()) break;
+    // No completion is below the prefix's bound.
+    if (prefix.bound_ms < best.incumbent_ms()) best.offer_completions(prefix);
+  }
+  return best.take();
+}
+
+std::optional<OneShotPlan> plan_in_one_shot(const pipeline::Problem& problem, const Policy* policy,
+                                            const OneShotOptions& options) {
+  OneShotPlan result;
+  auto start = std::chrono::steady_clock::now();
+  const PlanSpace space(problem, options.space);
+  result.prepare_took_ms = ms_since(start);
+  start = std::chrono::steady_clock::now();
+  std::optional<FoundPlan> found = search_plan(space, policy, options.search);
+  result.search_took_ms = ms_since(start);
+  if (!found) return std::nullopt;
+  result.found = *std::move(found);
+  result.searched_ms = result.found.length_ms;
+  if (options.refine && !options.search.deadline.reached()) {
+    start = std::chrono::steady_clock::now();
+    Plan refined =
+        pipeline::refine_in_corridor(problem, result.found.plan, options.pivot_radius, options.device_radius,
+                                     options.search.deadline.seconds_left(), options.search.deadline.cancelled);
+    const double length = pipeline::length_ms(problem, refined, options.search.objective);
+    if (length < result.found.length_ms) result.found = {std::move(refined), length};
+    result.refine_took_ms = ms_since(start);
+  }
+  return result;
+}
+
+}  // namespace automap::models
