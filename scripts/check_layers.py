@@ -31,7 +31,7 @@ LIBRARIES = {
     "hdf5": ["common/io"],
     "torch/": ["models/learner"],
     "boost/program_options": ["common/base"],
-    "zlib": ["common/base"],
+    "zlib": ["common/base", "common/io"],
 }
 GENERATED = ["automap_version.h"]
 SUFFIXES = {".h", ".cpp"}

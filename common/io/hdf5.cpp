@@ -1,5 +1,8 @@
 #include "common/io/hdf5.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -11,17 +14,6 @@ namespace {
 void silence() {
   // Per-thread state of the library; cheap enough to repeat.
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-}
-
-// What the library itself says went wrong, innermost cause.
-std::string library_reason() {
-  std::string reason;
-  const auto visit = [](unsigned n, const H5E_error2_t* error, void* out) -> herr_t {
-    if (n == 0 && error->desc != nullptr) *static_cast<std::string*>(out) = error->desc;
-    return 0;
-  };
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, visit, &reason);
-  return reason.empty() ? "" : " (" + reason + ")";
 }
 
 [[noreturn]] void fail_data(const std::string& source, const std::string& what) {
@@ -74,6 +66,37 @@ bool Hdf5Handle::reset() {
   return id < 0 || close_(id) >= 0;
 }
 
+std::string hdf5_reason() {
+  std::string reason;
+  const auto visit = [](unsigned n, const H5E_error2_t* error, void* out) -> herr_t {
+    if (n == 0 && error->desc != nullptr) *static_cast<std::string*>(out) = error->desc;
+    return 0;
+  };
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, visit, &reason);
+  return reason.empty() ? "" : " (" + reason + ")";
+}
+
+std::mutex& hdf5_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+Hdf5Handle open_hdf5_file(const std::string& path) {
+  silence();
+  if (::access(path.c_str(), R_OK) != 0) {
+    throw Error(ErrorKind::kIo, "cannot read " + path + ": " + std::strerror(errno));
+  }
+  const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  if (!access.valid() || H5Pset_file_locking(access.get(), false, true) < 0) {
+    throw Error(ErrorKind::kInternal, path + ": HDF5 refuses to go without file locks" + hdf5_reason());
+  }
+  Hdf5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
+  if (!file.valid()) {
+    fail_data(path, "not a whole HDF5 file: truncated or damaged" + hdf5_reason());
+  }
+  return file;
+}
+
 bool is_hdf5(std::string_view bytes) {
   return bytes.substr(0, 8) == std::string_view("\x89HDF\r\n\x1a\n", 8);
 }
@@ -85,14 +108,14 @@ Hdf5Reader::Hdf5Reader(std::string_view bytes, std::string source) : source_(std
   // The library copies the image; it never touches the disk.
   if (!access.valid() || H5Pset_fapl_core(access.get(), kIncrement, 0) < 0 ||
       H5Pset_file_image(access.get(), const_cast<char*>(bytes.data()), bytes.size()) < 0) {
-    throw Error(ErrorKind::kInternal, source_ + ": HDF5 refuses a file image" + library_reason());
+    throw Error(ErrorKind::kInternal, source_ + ": HDF5 refuses a file image" + hdf5_reason());
   }
   // The library wants a name that no file has, and takes equal names for one file.
   static int count = 0;
   const std::string name = "/dev/null/image" + std::to_string(++count);
   file_ = Hdf5Handle(H5Fopen(name.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
   if (!file_.valid()) {
-    fail_data(source_, "not a whole HDF5 file: truncated or damaged" + library_reason());
+    fail_data(source_, "not a whole HDF5 file: truncated or damaged" + hdf5_reason());
   }
 }
 
@@ -103,7 +126,7 @@ bool Hdf5Reader::has_dataset(const std::string& name) const {
 Hdf5Handle Hdf5Reader::open_dataset(const std::string& name) const {
   if (!has_dataset(name)) fail_data(source_, "dataset /" + name + " is missing");
   Hdf5Handle dataset(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), H5Dclose);
-  if (!dataset.valid()) fail_data(source_, "/" + name + " cannot be opened as a dataset" + library_reason());
+  if (!dataset.valid()) fail_data(source_, "/" + name + " cannot be opened as a dataset" + hdf5_reason());
   return dataset;
 }
 
@@ -118,7 +141,7 @@ std::uint64_t Hdf5Reader::checked_length(const Hdf5Handle& dataset, const std::s
   }
   hsize_t length = 0;
   if (H5Sget_simple_extent_dims(space.get(), &length, nullptr) != 1) {
-    fail_data(source_, "dataset /" + name + ": no length" + library_reason());
+    fail_data(source_, "dataset /" + name + ": no length" + hdf5_reason());
   }
   if (length > max_length) {
     fail_data(source_, "dataset /" + name + ": found " + std::to_string(length) + " values, expected at most " +
@@ -137,7 +160,7 @@ std::vector<double> Hdf5Reader::doubles(const std::string& name, std::uint64_t m
   }
   std::vector<double> values(checked_length(dataset, name, max_length));
   if (!values.empty() && H5Dread(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0) {
-    fail_data(source_, "dataset /" + name + " cannot be read" + library_reason());
+    fail_data(source_, "dataset /" + name + " cannot be read" + hdf5_reason());
   }
   return values;
 }
@@ -162,7 +185,7 @@ std::vector<std::string> Hdf5Reader::strings(const std::string& name, std::uint6
     if (ok) {
       for (const char* pointer : pointers) values.emplace_back(pointer == nullptr ? "" : pointer);
     }
-    const std::string why = ok ? "" : library_reason();
+    const std::string why = ok ? "" : hdf5_reason();
     H5Dvlen_reclaim(memory_type.get(), space.get(), H5P_DEFAULT, pointers.data());
     if (!ok) fail_data(source_, "dataset /" + name + " cannot be read" + why);
     return values;
@@ -175,7 +198,7 @@ std::vector<std::string> Hdf5Reader::strings(const std::string& name, std::uint6
   }
   std::vector<char> block(size * length);
   if (H5Dread(dataset.get(), memory_type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, block.data()) < 0) {
-    fail_data(source_, "dataset /" + name + " cannot be read" + library_reason());
+    fail_data(source_, "dataset /" + name + " cannot be read" + hdf5_reason());
   }
   for (std::uint64_t i = 0; i < length; ++i) values.push_back(fixed_string(block.data() + i * size, size));
   return values;
@@ -195,7 +218,7 @@ std::optional<std::string> Hdf5Reader::string_attribute(const std::string& name)
   if (H5Tis_variable_str(type.get()) > 0) {
     char* pointer = nullptr;
     if (H5Aread(attribute.get(), memory_type.get(), &pointer) < 0) {
-      fail_data(source_, "attribute " + name + " cannot be read" + library_reason());
+      fail_data(source_, "attribute " + name + " cannot be read" + hdf5_reason());
     }
     std::string value = pointer == nullptr ? "" : pointer;
     H5Dvlen_reclaim(memory_type.get(), space.get(), H5P_DEFAULT, &pointer);
@@ -204,7 +227,7 @@ std::optional<std::string> Hdf5Reader::string_attribute(const std::string& name)
   const std::size_t size = H5Tget_size(type.get());  // attributes are at most 64 KiB in a file
   std::vector<char> block(size);
   if (H5Aread(attribute.get(), memory_type.get(), block.data()) < 0) {
-    fail_data(source_, "attribute " + name + " cannot be read" + library_reason());
+    fail_data(source_, "attribute " + name + " cannot be read" + hdf5_reason());
   }
   return fixed_string(block.data(), size);
 }
@@ -232,7 +255,7 @@ Hdf5Writer::Hdf5Writer(const std::string& path, std::string shown_path) : shown_
 
 void Hdf5Writer::require(bool ok, const std::string& what) const {
   if (!ok) {
-    throw Error(ErrorKind::kIo, "cannot write " + shown_path_ + ": " + what + library_reason(),
+    throw Error(ErrorKind::kIo, "cannot write " + shown_path_ + ": " + what + hdf5_reason(),
                 "is the disk full, or the folder not writable?");
   }
 }

@@ -5,6 +5,7 @@
 #include <hdf5.h>
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,6 +35,16 @@ class Hdf5Handle {
   hid_t id_ = -1;
   Close close_ = nullptr;
 };
+
+// Whoever may call the library from several threads holds this meanwhile: not every build of it is thread-safe.
+std::mutex& hdf5_mutex();
+
+// Opens a file on disk to read, without the library's file locks (they fail on read-only and network file systems).
+// Throws Error(kIo) or Error(kData) naming `path`: cannot be opened; truncated or damaged.
+Hdf5Handle open_hdf5_file(const std::string& path);
+
+// What the library itself says went wrong last, " (like this)"; empty when it says nothing.
+std::string hdf5_reason();
 
 // True for bytes that start like an HDF5 file.
 bool is_hdf5(std::string_view bytes);

@@ -1,0 +1,255 @@
+#include "common/io/dataset_format.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "common/base/error.h"
+#include "common/base/files.h"
+
+namespace automap::io {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using pipeline::RowProblem;
+
+// More rows than fit on any disk of today; keeps every product of counts and sizes within 64 bits.
+constexpr std::uint64_t kMostRows = std::uint64_t{1} << 48;
+
+std::string crc_text(std::uint32_t crc) {
+  std::array<char, 9> text{};
+  std::snprintf(text.data(), text.size(), "%08x", crc);
+  return text.data();
+}
+
+class ManifestReader {
+ public:
+  ManifestReader(std::string_view text, const std::string& source) : source_(source) {
+    try {
+      root_ = Json::parse(text);
+    } catch (const Json::exception& e) {
+      fail(std::string("not JSON: ") + e.what());
+    }
+    if (!root_.is_object()) fail("found no JSON object");
+  }
+
+  DatasetManifest run() {
+    check_schema();
+    DatasetManifest manifest;
+    manifest.generator = string(root_, "", "generator");
+    manifest.rows = count(root_, "", "rows", 1);
+    manifest.shard_rows = count(root_, "", "shard_rows", 1);
+    manifest.seed = value(root_, "", "seed", &Json::is_number_unsigned, "a whole number from 0").get<std::uint64_t>();
+    manifest.oracle = value(root_, "", "oracle", &Json::is_boolean, "true or false").get<bool>();
+    manifest.compressed = value(root_, "", "compressed", &Json::is_boolean, "true or false").get<bool>();
+    for (const Json& name : value(root_, "", "distributions", &Json::is_array, "a list of names")) {
+      if (!name.is_string()) fail("distributions: expected names");
+      manifest.distributions.push_back(name.get<std::string>());
+    }
+    if (manifest.distributions.empty() || manifest.distributions.size() > 256) {
+      fail("distributions: found " + std::to_string(manifest.distributions.size()) + " names, expected 1 to 256");
+    }
+    manifest.config_json = value(root_, "", "config", &Json::is_object, "an object").dump();
+    const Json& shards = value(root_, "", "shards", &Json::is_array, "a list");
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      manifest.shards.push_back(shard(shards[i], "shards[" + std::to_string(i) + "]", manifest));
+    }
+    return manifest;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(ErrorKind::kData, source_ + ": " + what, "docs/formats/dataset.md describes the file");
+  }
+
+  void check_schema() const {
+    const std::string schema = string(root_, "", "schema");
+    const std::string prefix = std::string(kDatasetSchemaName) + "/";
+    if (schema.rfind(prefix, 0) != 0) {
+      fail("schema: found \"" + schema.substr(0, 60) + "\", expected \"" + dataset_schema() + "\"");
+    }
+    if (schema != dataset_schema()) {
+      throw Error(ErrorKind::kData,
+                  source_ + ": found " + schema.substr(0, 60) + ", this version of AutoMap reads " + dataset_schema(),
+                  "use the version of AutoMap that wrote it, or make the dataset again with automap-datagen");
+    }
+  }
+
+  const Json& value(const Json& object, const std::string& where, const char* key, bool (Json::*is)() const noexcept,
+                    const char* expected) const {
+    const std::string name = where.empty() ? key : where + "." + key;
+    if (!object.is_object() || !object.contains(key)) fail(name + " is missing, expected " + expected);
+    const Json& found = object.at(key);
+    if (!(found.*is)()) fail(name + ": found " + found.dump().substr(0, 60) + ", expected " + expected);
+    return found;
+  }
+
+  std::string string(const Json& object, const std::string& where, const char* key) const {
+    return value(object, where, key, &Json::is_string, "a string").get<std::string>();
+  }
+
+  std::uint64_t count(const Json& object, const std::string& where, const char* key, std::uint64_t smallest) const {
+    const auto found = value(object, where, key, &Json::is_number_unsigned, "a whole number").get<std::uint64_t>();
+    if (found < smallest || found > kMostRows) {
+      fail((where.empty() ? key : where + "." + key) + ": found " + std::to_string(found) + ", expected " +
+           std::to_string(smallest) + " to " + std::to_string(kMostRows));
+    }
+    return found;
+  }
+
+  ShardEntry shard(const Json& object, const std::string& where, const DatasetManifest& manifest) const {
+    ShardEntry entry;
+    entry.file = string(object, where, "file");
+    entry.first_row = count(object, where, "first_row", 0);
+    entry.rows = count(object, where, "rows", 1);
+    entry.bytes = count(object, where, "bytes", 1);
+    entry.sha256 = string(object, where, "sha256");
+    const std::string crc = string(object, where, "crc32c");
+    unsigned long crc_value = 0;
+    if (crc.size() != 8 || crc.find_first_not_of("0123456789abcdef") != std::string::npos) {
+      fail(where + ".crc32c: found \"" + crc.substr(0, 20) + "\", expected 8 hexadecimal digits");
+    }
+    crc_value = std::stoul(crc, nullptr, 16);
+    entry.crc32c = static_cast<std::uint32_t>(crc_value);
+    const std::uint64_t number = entry.first_row / manifest.shard_rows;
+    // The name is fixed, so a manifest cannot point out of its folder.
+    if (entry.first_row % manifest.shard_rows != 0 || number >= manifest.num_shards() ||
+        entry.rows != manifest.rows_of_shard(number) || entry.file != shard_file_name(number)) {
+      fail(where + ": found " + entry.file.substr(0, 60) + " with " + std::to_string(entry.rows) + " rows from " +
+           std::to_string(entry.first_row) + ", which does not fit " + std::to_string(manifest.rows) +
+           " rows in shards of " + std::to_string(manifest.shard_rows));
+    }
+    if (!manifest.shards.empty() && manifest.shards.back().first_row >= entry.first_row) {
+      fail(where + ": shards are not in order");
+    }
+    return entry;
+  }
+
+  const std::string& source_;
+  Json root_;
+};
+
+}  // namespace
+
+std::string dataset_schema() {
+  return std::string(kDatasetSchemaName) + "/" + std::to_string(kDatasetVersion);
+}
+
+std::size_t bytes_of(ColumnType type) {
+  switch (type) {
+    case ColumnType::kU8: return 1;
+    case ColumnType::kU16:
+    case ColumnType::kI16: return 2;
+    case ColumnType::kF32:
+    case ColumnType::kU32: return 4;
+  }
+  return 0;
+}
+
+const std::vector<DatasetColumn>& dataset_columns() {
+  static const std::vector<DatasetColumn> columns = {
+      {"scale_ms", "ms", ColumnType::kF32, 1, false, offsetof(RowProblem, scale_ms)},
+      {"num_instructions", "1", ColumnType::kU32, 1, false, offsetof(RowProblem, num_instructions)},
+      {"distribution", "1", ColumnType::kU8, 1, false, offsetof(RowProblem, distribution)},
+      {"servers", "1", ColumnType::kU16, 1, false, offsetof(RowProblem, servers)},
+      {"devices_per_server", "1", ColumnType::kU16, 1, false, offsetof(RowProblem, devices_per_server)},
+      {"intra_over_inter", "1", ColumnType::kF32, 1, false, offsetof(RowProblem, intra_over_inter)},
+      {"micro_batches", "1", ColumnType::kU16, 1, false, offsetof(RowProblem, micro_batches)},
+      {"stages", "1", ColumnType::kU16, 1, false, offsetof(RowProblem, stages)},
+      {"memory_limit", "scale_ms at the slowest link", ColumnType::kF32, 1, false, offsetof(RowProblem, memory_limit)},
+      {"schedule", "1", ColumnType::kU8, 1, false, offsetof(RowProblem, schedule)},
+      {"forward_fraction", "1", ColumnType::kF32, 1, false, offsetof(RowProblem, forward_fraction)},
+      {"stash_factor", "1", ColumnType::kF32, 1, false, offsetof(RowProblem, stash_factor)},
+      {"hop_latency", "scale_ms", ColumnType::kF32, 1, false, offsetof(RowProblem, hop_latency)},
+      {"server_seed", "1", ColumnType::kU32, 1, false, offsetof(RowProblem, server_seed)},
+      {"oracle/cuts", "grid point", ColumnType::kI16, kOracleBoundaries, true, 0},
+      {"oracle/device_cuts", "device", ColumnType::kI16, kOracleBoundaries, true, 0},
+      {"oracle/length", "scale_ms", ColumnType::kF32, 1, true, 0},
+  };
+  return columns;
+}
+
+std::size_t num_columns(bool oracle) {
+  constexpr std::size_t kOracleColumns = 3;
+  return dataset_columns().size() - (oracle ? 0 : kOracleColumns);
+}
+
+std::uint64_t DatasetManifest::rows_of_shard(std::uint64_t shard) const {
+  return std::min(shard_rows, rows - shard * shard_rows);
+}
+
+const ShardEntry* DatasetManifest::find(std::uint64_t shard) const {
+  const std::uint64_t first_row = shard * shard_rows;
+  const auto it = std::lower_bound(shards.begin(), shards.end(), first_row,
+                                   [](const ShardEntry& entry, std::uint64_t row) { return entry.first_row < row; });
+  return it == shards.end() || it->first_row != first_row ? nullptr : &*it;
+}
+
+std::string DatasetManifest::fingerprint() const {
+  return sha256_hex(dataset_schema() + "\n" + generator + "\n" + std::to_string(seed) + "\n" + std::to_string(rows) +
+                    "\n" + (oracle ? "oracle" : "") + "\n" + config_json + "\n");
+}
+
+std::string shard_file_name(std::uint64_t shard) {
+  std::string number = std::to_string(shard);
+  constexpr std::size_t kDigits = 6;
+  if (number.size() < kDigits) number.insert(0, kDigits - number.size(), '0');
+  return "shard-" + number + ".h5";
+}
+
+int grid_point(int cut, std::uint32_t num_instructions) {
+  const int n = static_cast<int>(std::min<std::uint32_t>(num_instructions, pipeline::kGranularity));
+  return (cut * pipeline::kGranularity + n - 1) / n;
+}
+
+int cut_of_grid_point(int point, std::uint32_t num_instructions) {
+  const int n = static_cast<int>(std::min<std::uint32_t>(num_instructions, pipeline::kGranularity));
+  return point * n / pipeline::kGranularity;
+}
+
+std::string canonical_json(std::string_view text, const std::string& source) {
+  try {
+    return Json::parse(text).dump();
+  } catch (const Json::exception& e) {
+    throw Error(ErrorKind::kConfig, source + ": not JSON: " + e.what());
+  }
+}
+
+std::string to_json_text(const DatasetManifest& manifest) {
+  Json root;
+  root["schema"] = dataset_schema();
+  root["generator"] = manifest.generator;
+  root["rows"] = manifest.rows;
+  root["shard_rows"] = manifest.shard_rows;
+  root["seed"] = manifest.seed;
+  root["oracle"] = manifest.oracle;
+  root["compressed"] = manifest.compressed;
+  root["distributions"] = manifest.distributions;
+  root["config"] = Json::parse(manifest.config_json);
+  std::string text = root.dump(2);
+  // A shard on one line each: a thousand shards stay readable, and `grep shard-000017 dataset.json` says all.
+  text.erase(text.rfind('}'));
+  while (text.back() == '\n' || text.back() == ' ') text.pop_back();
+  text += ",\n  \"shards\": [";
+  const char* separator = "\n";
+  for (const ShardEntry& entry : manifest.shards) {
+    Json line;
+    line["file"] = entry.file;
+    line["first_row"] = entry.first_row;
+    line["rows"] = entry.rows;
+    line["bytes"] = entry.bytes;
+    line["crc32c"] = crc_text(entry.crc32c);
+    line["sha256"] = entry.sha256;
+    text += separator + std::string("    ") + line.dump();
+    separator = ",\n";
+  }
+  return text + (manifest.shards.empty() ? "" : "\n  ") + "]\n}\n";
+}
+
+DatasetManifest parse_manifest(std::string_view text, const std::string& source) {
+  return ManifestReader(text, source).run();
+}
+
+}  // namespace automap::io

@@ -1,0 +1,81 @@
+// What a dataset is made of on disk, shared by its writer and its reader: the columns of a shard and dataset.json
+// (docs/formats/dataset.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/pipeline/row_problem.h"
+
+namespace automap::io {
+
+constexpr std::string_view kDatasetSchemaName = "automap.caw";
+constexpr int kDatasetVersion = 1;
+constexpr const char* kManifestName = "dataset.json";
+std::string dataset_schema();  // "automap.caw/1"
+
+// Bytes of one row of /caw, f32[3][128].
+constexpr std::size_t kCawRowBytes = 3 * pipeline::kGranularity * sizeof(float);
+// Boundaries that the columns of labels have room for: 16 stages.
+constexpr int kOracleBoundaries = 15;
+
+enum class ColumnType : std::uint8_t { kF32, kU8, kU16, kU32, kI16 };
+std::size_t bytes_of(ColumnType type);
+
+// A column besides /caw: N values, or N x width.
+struct DatasetColumn {
+  const char* name;   // without a leading slash
+  const char* units;  // "ms", "W units", ...; "1" for plain numbers
+  ColumnType type;
+  int width;
+  bool oracle;                // only with labels
+  std::size_t member_offset;  // where in RowProblem; not used by columns of labels
+  std::size_t row_bytes() const { return bytes_of(type) * static_cast<std::size_t>(width); }
+};
+// In the order they stand in a shard; the columns of labels are the last three: cuts, device_cuts, length.
+const std::vector<DatasetColumn>& dataset_columns();
+// How many of dataset_columns() a dataset has.
+std::size_t num_columns(bool oracle);
+
+// One finished shard. Hashes are of the whole file.
+struct ShardEntry {
+  std::string file;  // "shard-000000.h5"
+  std::uint64_t first_row = 0, rows = 0, bytes = 0;
+  std::uint32_t crc32c = 0;
+  std::string sha256;
+};
+
+struct DatasetManifest {
+  std::string generator;  // "AutoMap 0.1.0": what made the rows
+  std::uint64_t rows = 0, shard_rows = 0, seed = 0;
+  bool oracle = false, compressed = false;
+  std::vector<std::string> distributions;
+  std::string config_json;         // canonical: compact, keys as given
+  std::vector<ShardEntry> shards;  // finished ones, by first_row
+
+  std::uint64_t num_shards() const { return (rows + shard_rows - 1) / shard_rows; }
+  std::uint64_t rows_of_shard(std::uint64_t shard) const;
+  const ShardEntry* find(std::uint64_t shard) const;  // nullptr: not finished
+  // SHA-256 of what determines the rows: generator, seed, rows, config, labels. Not of how they are stored.
+  std::string fingerprint() const;
+};
+
+std::string shard_file_name(std::uint64_t shard);
+
+// Instruction cut p of problem_of_row (1 .. min(n, 128)) <-> the first grid point k = 1..128 that stands for it. The
+// same number from n = 128 on; n = 64: cut 3 <-> point 6.
+int grid_point(int cut, std::uint32_t num_instructions);
+int cut_of_grid_point(int point, std::uint32_t num_instructions);
+
+// JSON text parsed and written again without blanks, the order of keys kept. Throws Error(kConfig) naming `source`.
+std::string canonical_json(std::string_view text, const std::string& source);
+
+std::string to_json_text(const DatasetManifest& manifest);
+// Throws Error(kData) naming `source` and the key: not JSON, another schema, a newer version, missing, out of range,
+// shards that overlap.
+DatasetManifest parse_manifest(std::string_view text, const std::string& source);
+
+}  // namespace automap::io

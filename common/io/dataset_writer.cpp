@@ -1,0 +1,589 @@
+#include "common/io/dataset_writer.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <hdf5.h>
+#include <hdf5_hl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/error.h"
+#include "common/io/hdf5.h"
+
+namespace automap::io {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using pipeline::RowProblem;
+
+// The folder's lock; empty, and stays.
+constexpr const char* kLockName = ".lock";
+// Data starts at multiples of this, so that a reader can map it.
+constexpr hsize_t kAlignment = 65536;
+// Of HDF5's own structures in a shard, generously: for reserving space.
+constexpr std::uint64_t kOverheadBytes = std::uint64_t{1} << 20;
+// Started on its way to the disk while the next rows are made.
+constexpr std::uint64_t kWriteBackBytes = std::uint64_t{8} << 20;
+constexpr std::size_t kHashBlockBytes = std::size_t{1} << 20;
+// Attributes in an object header end at 64 KiB.
+constexpr std::size_t kMaxConfigAttribute = 48 << 10;
+constexpr int kDeflateLevel = 1;
+
+[[noreturn]] void throw_write_error(const std::string& path, int error) {
+  std::string hint;
+  if (error == ENOSPC || error == EDQUOT) {
+    hint = "free some space and run the same command again: finished shards are kept, nothing half written is left";
+  }
+  if (error == EFBIG) hint = "the file size limit (ulimit -f) is below a shard's size: raise it, or lower --shard-rows";
+  if (error == EACCES || error == EPERM || error == EROFS) hint = "choose a folder that you may write to";
+  if (error == ENOENT) hint = "the folder or the temporary file went away while writing";
+  throw Error(ErrorKind::kIo, "cannot write " + path + ": " + std::strerror(error), hint);
+}
+
+[[noreturn]] void throw_hdf5_error(const std::string& path, const std::string& what) {
+  throw Error(ErrorKind::kIo, "cannot write " + path + ": " + what + hdf5_reason(), "is the disk full?");
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// The CRC-32C of a file, or nothing when it is not there or has another size.
+std::optional<std::uint32_t> file_crc(const std::string& path, std::uint64_t expected_bytes) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info = {};
+  if (file.get() < 0 || ::fstat(file.get(), &info) != 0 || static_cast<std::uint64_t>(info.st_size) != expected_bytes) {
+    return std::nullopt;
+  }
+  std::vector<char> block(kHashBlockBytes);
+  std::uint32_t crc = 0;
+  while (true) {
+    const ssize_t got = ::read(file.get(), block.data(), block.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw Error(ErrorKind::kIo, "cannot read " + path + ": " + std::strerror(errno));
+    if (got == 0) return crc;
+    crc = crc32c(std::string_view(block.data(), static_cast<std::size_t>(got)), crc);
+  }
+}
+
+bool has_prefix(const std::string& text, std::string_view prefix) {
+  return std::string_view(text).substr(0, prefix.size()) == prefix;
+}
+
+bool has_suffix(const std::string& text, std::string_view suffix) {
+  return text.size() >= suffix.size() && std::string_view(text).substr(text.size() - suffix.size()) == suffix;
+}
+
+// What killed runs left. A shard being written is locked by whoever writes it, on whatever machine; dataset.json is
+// only written under the folder's lock, which the caller holds.
+void remove_leftovers(const std::string& folder) {
+  DIR* directory = ::opendir(folder.c_str());
+  if (directory == nullptr) throw Error(ErrorKind::kIo, "cannot read " + folder + ": " + std::strerror(errno));
+  std::vector<std::string> names;
+  while (const dirent* entry = ::readdir(directory)) names.emplace_back(entry->d_name);
+  ::closedir(directory);
+  for (const std::string& name : names) {
+    if (!has_suffix(name, ".tmp")) continue;
+    const std::string path = folder + "/" + name;
+    if (has_prefix(name, std::string(kManifestName) + ".")) ::unlink(path.c_str());
+    if (!has_prefix(name, "shard-")) continue;
+    const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (file.get() >= 0 && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
+  }
+}
+
+std::string value_text(const Json& json, const std::string& pointer) {
+  const Json::json_pointer at(pointer);
+  return json.contains(at) ? json.at(at).dump().substr(0, 60) : "nothing";
+}
+
+// "seed: holds 1, asked for 2" lines; empty when they are the same dataset.
+std::vector<std::string> differences(const DatasetManifest& found, const DatasetManifest& wanted) {
+  std::vector<std::string> lines;
+  const auto compare = [&](const std::string& name, const auto& have, const auto& want) {
+    const std::string have_text = Json(have).dump().substr(0, 100), want_text = Json(want).dump().substr(0, 100);
+    if (have != want) lines.push_back(name + ": holds " + have_text + ", asked for " + want_text);
+  };
+  compare("seed", found.seed, wanted.seed);
+  compare("shard-rows", found.shard_rows, wanted.shard_rows);
+  compare("oracle", found.oracle, wanted.oracle);
+  compare("compress", found.compressed, wanted.compressed);
+  compare("made by", found.generator, wanted.generator);
+  if (found.config_json != wanted.config_json) {
+    const Json have = Json::parse(found.config_json), want = Json::parse(wanted.config_json);
+    constexpr std::size_t kShown = 3;
+    std::size_t shown = 0;
+    const Json patch = Json::diff(have, want);
+    for (const Json& step : patch) {
+      if (shown++ == kShown) break;
+      const std::string path = step.at("path").get<std::string>();
+      lines.push_back("config" + path + ": holds " + value_text(have, path) + ", asked for " + value_text(want, path));
+    }
+    if (patch.size() > kShown) lines.push_back(std::to_string(patch.size() - kShown) + " more keys of the config");
+    if (patch.empty()) lines.push_back("config: the same keys in another order");
+  } else {
+    compare("distributions", found.distributions, wanted.distributions);
+  }
+  return lines;
+}
+
+void check_same(const std::string& path, const DatasetManifest& found, const DatasetManifest& wanted) {
+  const std::vector<std::string> lines = differences(found, wanted);
+  if (lines.empty()) return;
+  std::string text = path + ": this folder has another dataset";
+  for (const std::string& line : lines) text += "\n  " + line;
+  throw Error(ErrorKind::kConfig, text, "choose another folder with -o, or delete this one to replace it");
+}
+
+// --- HDF5 ---
+
+Hdf5Handle text_type() {
+  Hdf5Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type.get(), H5T_VARIABLE);
+  H5Tset_cset(type.get(), H5T_CSET_UTF8);
+  return type;
+}
+
+bool put_text(hid_t object, const char* name, const std::string& value) {
+  const Hdf5Handle space(H5Screate(H5S_SCALAR), H5Sclose);
+  const Hdf5Handle type = text_type();
+  const Hdf5Handle attribute(H5Acreate2(object, name, type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+  const char* pointer = value.c_str();
+  return attribute.valid() && H5Awrite(attribute.get(), type.get(), &pointer) >= 0;
+}
+
+bool put_texts(hid_t object, const char* name, const std::vector<std::string>& values) {
+  const hsize_t count = values.size();
+  const Hdf5Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose);
+  const Hdf5Handle type = text_type();
+  const Hdf5Handle attribute(H5Acreate2(object, name, type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+  std::vector<const char*> pointers;
+  pointers.reserve(values.size());
+  for (const std::string& value : values) pointers.push_back(value.c_str());
+  return attribute.valid() && H5Awrite(attribute.get(), type.get(), pointers.data()) >= 0;
+}
+
+bool put_count(hid_t object, const char* name, std::uint64_t value) {
+  const Hdf5Handle space(H5Screate(H5S_SCALAR), H5Sclose);
+  const Hdf5Handle attribute(H5Acreate2(object, name, H5T_STD_U64LE, space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+  return attribute.valid() && H5Awrite(attribute.get(), H5T_NATIVE_UINT64, &value) >= 0;
+}
+
+bool put_floats(hid_t object, const char* name, const std::vector<float>& values) {
+  const hsize_t count = values.size();
+  const Hdf5Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose);
+  const Hdf5Handle attribute(H5Acreate2(object, name, H5T_IEEE_F32LE, space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+  return attribute.valid() && H5Awrite(attribute.get(), H5T_NATIVE_FLOAT, values.data()) >= 0;
+}
+
+hid_t file_type(ColumnType type) {
+  switch (type) {
+    case ColumnType::kF32: return H5T_IEEE_F32LE;
+    case ColumnType::kU8: return H5T_STD_U8LE;
+    case ColumnType::kU16: return H5T_STD_U16LE;
+    case ColumnType::kU32: return H5T_STD_U32LE;
+    case ColumnType::kI16: return H5T_STD_I16LE;
+  }
+  return -1;
+}
+
+struct Skeleton {
+  Hdf5Handle file, caw;
+  std::vector<Hdf5Handle> columns;
+};
+
+// All of a shard but its data, whose places are allocated. The bytes depend on the arguments only: no times are kept.
+Skeleton create_skeleton(const std::string& path, const std::string& shown, const DatasetManifest& manifest,
+                         std::uint64_t first_row, std::uint64_t rows, std::uint64_t chunk_rows) {
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+  const auto require = [&](bool ok, const std::string& what) {
+    if (!ok) throw_hdf5_error(shown, what);
+  };
+  const Hdf5Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
+  const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  // All attributes stay in the object's header, whose checksum covers them.
+  constexpr unsigned kMaxCompact = 64, kMinDense = 32;
+  require(H5Pset_attr_phase_change(creation.get(), kMaxCompact, kMinDense) >= 0 &&
+              H5Pset_obj_track_times(creation.get(), false) >= 0 &&
+              H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_V110) >= 0 &&
+              H5Pset_alignment(access.get(), kAlignment, kAlignment) >= 0 &&
+              H5Pset_file_locking(access.get(), false, true) >= 0,
+          "the file");
+  Skeleton made;
+  made.file = Hdf5Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), H5Fclose);
+  require(made.file.valid(), "the file");
+  const hid_t file = made.file.get();
+  require(
+      put_text(file, "schema", dataset_schema()) && put_text(file, "generator", manifest.generator) &&
+          put_count(file, "seed", manifest.seed) && put_count(file, "first_row", first_row) &&
+          put_count(file, "granularity", pipeline::kGranularity) &&
+          put_text(file, "config_sha256", sha256_hex(manifest.config_json)) &&
+          (manifest.config_json.size() > kMaxConfigAttribute || put_text(file, "config_json", manifest.config_json)),
+      "the attributes");
+
+  const auto dataset = [&](const char* name, hid_t type, const std::vector<hsize_t>& shape, bool chunked) {
+    const Hdf5Handle properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+    bool ok = H5Pset_obj_track_times(properties.get(), false) >= 0 &&
+              H5Pset_fill_time(properties.get(), H5D_FILL_TIME_NEVER) >= 0;
+    if (chunked) {
+      const hsize_t chunk[3] = {chunk_rows, 3, pipeline::kGranularity};
+      ok = ok && H5Pset_chunk(properties.get(), 3, chunk) >= 0 && H5Pset_shuffle(properties.get()) >= 0 &&
+           H5Pset_deflate(properties.get(), kDeflateLevel) >= 0;
+    } else {
+      ok = ok && H5Pset_layout(properties.get(), H5D_CONTIGUOUS) >= 0 &&
+           H5Pset_alloc_time(properties.get(), H5D_ALLOC_TIME_EARLY) >= 0;
+    }
+    const Hdf5Handle space(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), H5Sclose);
+    Hdf5Handle created(ok ? H5Dcreate2(file, name, type, space.get(), H5P_DEFAULT, properties.get(), H5P_DEFAULT) : -1,
+                       H5Dclose);
+    require(created.valid(), std::string("dataset /") + name);
+    return created;
+  };
+
+  const Hdf5Handle letter(H5Tcopy(H5T_C_S1), H5Tclose);  // one character
+  const Hdf5Handle channel = dataset("channel", letter.get(), {3}, false);
+  require(H5Dwrite(channel.get(), letter.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, "CAW") >= 0 &&
+              H5DSset_scale(channel.get(), "channel") >= 0,
+          "dataset /channel");
+  made.caw = dataset("caw", H5T_IEEE_F32LE, {rows, 3, pipeline::kGranularity}, manifest.compressed);
+  const hid_t caw = made.caw.get();
+  require(H5DSset_label(caw, 0, "env") >= 0 && H5DSset_label(caw, 1, "channel") >= 0 &&
+              H5DSset_label(caw, 2, "position") >= 0 && H5DSattach_scale(caw, channel.get(), 1) >= 0 &&
+              put_text(caw, "units", "1") && put_floats(caw, "range", {0, 1}) &&
+              put_text(caw, "paper", "arXiv 2007.04069, 4.5.1"),
+          "dataset /caw");
+  if (manifest.oracle) {
+    const Hdf5Handle properties(H5Pcreate(H5P_GROUP_CREATE), H5Pclose);
+    H5Pset_obj_track_times(properties.get(), false);
+    const Hdf5Handle group(H5Gcreate2(file, "oracle", H5P_DEFAULT, properties.get(), H5P_DEFAULT), H5Gclose);
+    require(group.valid(), "group /oracle");
+  }
+  for (std::size_t c = 0; c < num_columns(manifest.oracle); ++c) {
+    const DatasetColumn& column = dataset_columns()[c];
+    std::vector<hsize_t> shape = {rows};
+    if (column.width > 1) shape.push_back(static_cast<hsize_t>(column.width));
+    made.columns.push_back(dataset(column.name, file_type(column.type), shape, false));
+    const hid_t id = made.columns.back().get();
+    require(put_text(id, "units", column.units), std::string("dataset /") + column.name);
+    const std::string_view name = column.name;
+    if (name == "distribution") require(put_texts(id, "names", manifest.distributions), "dataset /distribution");
+    if (name == "schedule") require(put_texts(id, "names", {"1f1b", "1f1b-overlap"}), "dataset /schedule");
+  }
+  return made;
+}
+
+}  // namespace
+
+// --- the folder ---
+
+class DatasetFolder::Lock {
+ public:
+  explicit Lock(const std::string& folder)
+      : file_(::open((folder + "/" + kLockName).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    if (file_.get() < 0) throw_write_error(folder, errno);
+    // A file system without locks is no error: one process at a time works there.
+    while (::flock(file_.get(), LOCK_EX) != 0 && errno == EINTR) {
+    }
+  }
+
+ private:
+  Descriptor file_;
+};
+
+DatasetFolder::DatasetFolder(std::string folder, const DatasetManifest& wanted) : folder_(std::move(folder)) {
+  AM_CHECK(wanted.rows > 0 && wanted.shard_rows > 0);
+  if (::mkdir(folder_.c_str(), 0777) != 0 && errno != EEXIST) throw_write_error(folder_, errno);
+  const std::string path = folder_ + "/" + kManifestName;
+  const Lock lock(folder_);
+  remove_leftovers(folder_);
+  manifest_ = wanted;
+  manifest_.shards.clear();
+  if (::access(path.c_str(), F_OK) == 0) {
+    const DatasetManifest found = parse_manifest(read_file(path), path);
+    check_same(path, found, wanted);
+    if (found.rows > wanted.rows) {
+      throw Error(ErrorKind::kConfig,
+                  path + ": holds " + std::to_string(found.rows) + " rows, asked for " + std::to_string(wanted.rows),
+                  "a dataset can grow but not shrink: ask for at least as many rows, or choose another folder");
+    }
+    manifest_.shards = found.shards;
+    if (found.rows == wanted.rows) return;
+    // The last shard may have been short; full shards stay as they are.
+    if (!manifest_.shards.empty() && manifest_.shards.back().rows < manifest_.shard_rows) manifest_.shards.pop_back();
+  }
+  write_file_atomic(path, to_json_text(manifest_));
+}
+
+DatasetFolder::~DatasetFolder() = default;
+
+bool DatasetFolder::is_complete(std::uint64_t shard) const {
+  const ShardEntry* entry = manifest_.find(shard);
+  return entry != nullptr && file_crc(folder_ + "/" + entry->file, entry->bytes) == entry->crc32c;
+}
+
+void DatasetFolder::add(const ShardEntry& entry) {
+  const std::string path = folder_ + "/" + kManifestName;
+  const Lock lock(folder_);
+  const DatasetManifest found = parse_manifest(read_file(path), path);
+  check_same(path, found, manifest_);
+  if (found.rows != manifest_.rows) {
+    throw Error(ErrorKind::kConfig, path + ": was extended to " + std::to_string(found.rows) + " rows meanwhile",
+                "run again with --rows " + std::to_string(found.rows));
+  }
+  manifest_.shards = found.shards;
+  const auto at = std::lower_bound(manifest_.shards.begin(), manifest_.shards.end(), entry,
+                                   [](const ShardEntry& a, const ShardEntry& b) { return a.first_row < b.first_row; });
+  if (at != manifest_.shards.end() && at->first_row == entry.first_row) {
+    *at = entry;
+  } else {
+    manifest_.shards.insert(at, entry);
+  }
+  write_file_atomic(path, to_json_text(manifest_));
+}
+
+std::string compress_chunk(const float* caw, std::uint64_t rows, std::uint64_t chunk_rows) {
+  AM_CHECK(rows <= chunk_rows);
+  constexpr std::size_t kValueBytes = sizeof(float);
+  const std::size_t values = chunk_rows * kCawRowBytes / kValueBytes, given = rows * kCawRowBytes / kValueBytes;
+  // Shuffle: all first bytes, then all second bytes, ...
+  std::vector<unsigned char> shuffled(values * kValueBytes);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(caw);
+  for (std::size_t byte = 0; byte < kValueBytes; ++byte) {
+    unsigned char* out = shuffled.data() + byte * values;
+    for (std::size_t i = 0; i < given; ++i) out[i] = bytes[i * kValueBytes + byte];
+  }
+  uLongf size = compressBound(shuffled.size());
+  std::string packed(size, '\0');
+  const int status =
+      compress2(reinterpret_cast<Bytef*>(packed.data()), &size, shuffled.data(), shuffled.size(), kDeflateLevel);
+  if (status == Z_MEM_ERROR) throw std::bad_alloc();
+  AM_CHECK(status == Z_OK);
+  packed.resize(size);
+  return packed;
+}
+
+// --- a shard ---
+
+struct ShardWriter::File {
+  int fd = -1;
+  Skeleton hdf5;  // open while a compressed shard is written
+  ~File() {
+    {
+      const std::lock_guard<std::mutex> guard(hdf5_mutex());
+      hdf5.columns.clear();
+      hdf5.caw.reset();
+      hdf5.file.reset();
+    }
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+ShardWriter::ShardWriter(const std::string& folder, const DatasetManifest& manifest, std::uint64_t shard)
+    : folder_(folder),
+      name_(shard_file_name(shard)),
+      oracle_(manifest.oracle),
+      compressed_(manifest.compressed),
+      first_row_(shard * manifest.shard_rows),
+      rows_(manifest.rows_of_shard(shard)),
+      chunk_rows_(std::min(kChunkRows, rows_)),
+      file_(std::make_unique<File>()) {
+  const std::string shown = folder_ + "/" + name_;
+  // The temporary file is locked for as long as this process lives, which is how another run knows that it is in use.
+  for (int attempt = 0;; ++attempt) {
+    path_ = shown + "." + std::to_string(::getpid()) + "-" + std::to_string(attempt) + ".tmp";
+    file_->fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file_->fd < 0 && errno == EEXIST && attempt < 1000) continue;
+    if (file_->fd < 0) throw_write_error(shown, errno);
+    ::flock(file_->fd, LOCK_EX | LOCK_NB);
+    // Between open and flock another run may have taken it for a leftover.
+    struct stat here = {}, there = {};
+    if (::fstat(file_->fd, &here) == 0 && ::stat(path_.c_str(), &there) == 0 && here.st_ino == there.st_ino) break;
+    ::close(std::exchange(file_->fd, -1));
+  }
+  try {
+    std::uint64_t expected_bytes = rows_ * kCawRowBytes + kOverheadBytes;
+    for (std::size_t c = 0; c < num_columns(oracle_); ++c) {
+      expected_bytes += rows_ * dataset_columns()[c].row_bytes() + kAlignment;
+    }
+    // A full disk, or a file size limit, is found now and not by the HDF5 library, which recovers badly. File systems
+    // that cannot reserve space are written without.
+    const auto reserve = [&](int mode, std::uint64_t bytes) {
+      if (::fallocate(file_->fd, mode, 0, static_cast<off_t>(bytes)) != 0 && errno != EOPNOTSUPP && errno != ENOSYS &&
+          errno != EINTR) {
+        throw_write_error(shown, errno);
+      }
+    };
+    reserve(0, expected_bytes);
+    const std::lock_guard<std::mutex> guard(hdf5_mutex());
+    file_->hdf5 = create_skeleton(path_, shown, manifest, first_row_, rows_, chunk_rows_);
+    for (std::size_t c = 0; c < num_columns(oracle_); ++c) {
+      const DatasetColumn& column = dataset_columns()[c];
+      columns_.emplace_back(rows_ * column.row_bytes());
+      column_offsets_.push_back(H5Dget_offset(file_->hdf5.columns[c].get()));
+      if (column_offsets_.back() == HADDR_UNDEF) throw_hdf5_error(shown, std::string("dataset /") + column.name);
+    }
+    if (compressed_) {
+      reserve(FALLOC_FL_KEEP_SIZE, expected_bytes);
+    } else {
+      caw_offset_ = H5Dget_offset(file_->hdf5.caw.get());
+      file_->hdf5.columns.clear();
+      const bool closed = file_->hdf5.caw.reset();
+      if (!file_->hdf5.file.reset() || !closed || caw_offset_ == HADDR_UNDEF) throw_hdf5_error(shown, "the file");
+      struct stat info = {};
+      if (::fstat(file_->fd, &info) != 0) throw_write_error(shown, errno);
+      reserve(0, static_cast<std::uint64_t>(info.st_size));
+      hash_file(0, caw_offset_);
+    }
+  } catch (...) {
+    ::unlink(path_.c_str());
+    throw;
+  }
+  if (oracle_) {
+    const std::size_t first = num_columns(false);
+    for (std::size_t c = first; c < first + 2; ++c) std::memset(columns_[c].data(), 0xff, columns_[c].size());  // -1
+    const float none = std::numeric_limits<float>::quiet_NaN();
+    std::vector<char>& length = columns_[first + 2];
+    for (std::size_t at = 0; at < length.size(); at += sizeof none) std::memcpy(length.data() + at, &none, sizeof none);
+  }
+}
+
+ShardWriter::~ShardWriter() {
+  if (file_) ::unlink(path_.c_str());
+}
+
+void ShardWriter::set_row(std::uint64_t i, const RowProblem& row) {
+  AM_DCHECK(i < rows_);
+  static_assert(sizeof row.schedule == 1 && std::is_standard_layout_v<RowProblem>, "columns are copied by place");
+  const auto* bytes = reinterpret_cast<const char*>(&row);
+  for (std::size_t c = 0; c < num_columns(false); ++c) {
+    const DatasetColumn& column = dataset_columns()[c];
+    std::memcpy(columns_[c].data() + i * column.row_bytes(), bytes + column.member_offset, column.row_bytes());
+  }
+}
+
+void ShardWriter::set_label(std::uint64_t i, const OracleLabel& label, const RowProblem& row) {
+  AM_CHECK(oracle_ && i < rows_ && label.cuts.size() <= kOracleBoundaries &&
+           label.device_cuts.size() == label.cuts.size());
+  const std::size_t first = num_columns(false);
+  std::int16_t cuts[kOracleBoundaries], device_cuts[kOracleBoundaries];
+  std::fill(std::begin(cuts), std::end(cuts), std::int16_t{-1});
+  std::fill(std::begin(device_cuts), std::end(device_cuts), std::int16_t{-1});
+  for (std::size_t s = 0; s < label.cuts.size(); ++s) {
+    cuts[s] = static_cast<std::int16_t>(grid_point(label.cuts[s], row.num_instructions));
+    device_cuts[s] = static_cast<std::int16_t>(label.device_cuts[s]);
+  }
+  const auto length = static_cast<float>(label.length_ms / static_cast<double>(row.scale_ms));
+  std::memcpy(columns_[first].data() + i * sizeof cuts, cuts, sizeof cuts);
+  std::memcpy(columns_[first + 1].data() + i * sizeof device_cuts, device_cuts, sizeof device_cuts);
+  std::memcpy(columns_[first + 2].data() + i * sizeof length, &length, sizeof length);
+}
+
+void ShardWriter::write_at(std::uint64_t offset, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(file_->fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      throw_write_error(folder_ + "/" + name_, errno);
+    }
+    offset += static_cast<std::uint64_t>(written);
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void ShardWriter::hash(std::string_view bytes) {
+  crc_ = crc32c(bytes, crc_);
+  sha_.update(bytes);
+}
+
+void ShardWriter::hash_file(std::uint64_t begin, std::uint64_t end) {
+  std::vector<char> block(std::min<std::uint64_t>(kHashBlockBytes, end - begin));
+  while (begin < end) {
+    const ssize_t got =
+        ::pread(file_->fd, block.data(), std::min<std::uint64_t>(block.size(), end - begin), static_cast<off_t>(begin));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) throw_write_error(folder_ + "/" + name_, got < 0 ? errno : EIO);
+    hash(std::string_view(block.data(), static_cast<std::size_t>(got)));
+    begin += static_cast<std::uint64_t>(got);
+  }
+}
+
+void ShardWriter::append(const float* caw, std::uint64_t rows) {
+  AM_CHECK(file_ && !compressed_ && appended_ + rows <= rows_);
+  const std::string_view bytes(reinterpret_cast<const char*>(caw), rows * kCawRowBytes);
+  write_at(caw_offset_ + appended_ * kCawRowBytes, bytes);
+  hash(bytes);
+  appended_ += rows;
+  const std::uint64_t end = appended_ * kCawRowBytes;
+  if (end - write_back_from_ >= kWriteBackBytes) {
+    ::sync_file_range(file_->fd, static_cast<off_t>(caw_offset_ + write_back_from_),
+                      static_cast<off_t>(end - write_back_from_), SYNC_FILE_RANGE_WRITE);
+    write_back_from_ = end;
+  }
+}
+
+void ShardWriter::append_chunk(std::string_view bytes) {
+  AM_CHECK(file_ && compressed_ && appended_ < rows_);
+  const std::lock_guard<std::mutex> guard(hdf5_mutex());
+  const hsize_t at[3] = {appended_, 0, 0};
+  if (H5Dwrite_chunk(file_->hdf5.caw.get(), H5P_DEFAULT, 0, at, bytes.size(), bytes.data()) < 0) {
+    throw_hdf5_error(folder_ + "/" + name_, "dataset /caw");
+  }
+  appended_ = std::min(rows_, appended_ + chunk_rows_);
+}
+
+ShardEntry ShardWriter::commit() {
+  AM_CHECK(file_ && appended_ == rows_);
+  const std::string shown = folder_ + "/" + name_;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    write_at(column_offsets_[c], std::string_view(columns_[c].data(), columns_[c].size()));
+  }
+  if (compressed_) {
+    const std::lock_guard<std::mutex> guard(hdf5_mutex());
+    file_->hdf5.columns.clear();
+    const bool closed = file_->hdf5.caw.reset();
+    if (!file_->hdf5.file.reset() || !closed) throw_hdf5_error(shown, "the file");
+  }
+  struct stat info = {};
+  if (::fstat(file_->fd, &info) != 0) throw_write_error(shown, errno);
+  // What was reserved and not needed goes back.
+  if (compressed_ && ::ftruncate(file_->fd, info.st_size) != 0) throw_write_error(shown, errno);
+  ShardEntry entry;
+  entry.file = name_;
+  entry.first_row = first_row_;
+  entry.rows = rows_;
+  entry.bytes = static_cast<std::uint64_t>(info.st_size);
+  hash_file(compressed_ ? 0 : caw_offset_ + rows_ * kCawRowBytes, entry.bytes);
+  entry.crc32c = crc_;
+  entry.sha256 = sha_.hex();
+  if (::fsync(file_->fd) != 0) throw_write_error(shown, errno);
+  if (::rename(path_.c_str(), shown.c_str()) != 0) throw_write_error(shown, errno);
+  const Descriptor directory(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() >= 0) ::fsync(directory.get());
+  file_.reset();
+  columns_.clear();
+  return entry;
+}
+
+}  // namespace automap::io
