@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,16 +15,34 @@
 
 namespace automap::io {
 
+struct DatasetManifest;  // common/io/dataset_format.h
+
 // The exact optimum of a row over its own pivots, under its schedule, stages and memory limit.
 struct OracleLabel {
   std::vector<int> cuts;         // instruction cuts of problem_of_row(row); empty with length_ms = infinity: infeasible
   std::vector<int> device_cuts;  // 1 .. D-1
-  double length_ms = 0;          // V, in the units of problem_of_row
+  double length_ms = 0;          // V, in the units of problem_of_row; stored as f32: right to 1e-7
 };
+
+// What verify_dataset found wrong with a shard, or with one of its rows (counted in the shard, from 0).
+struct DatasetProblem {
+  std::string shard;
+  std::optional<std::uint64_t> row;
+  std::string what;
+};
+// Compares every shard's size, CRC-32C and SHA-256 with dataset.json and checks every row; goes on behind problems, at
+// most ten rows of a shard are named. `progress` gets rows done and rows in all. Throws as DatasetReader does when
+// there is no dataset, or one of another version. Flipped bits in the data are found here and not by DatasetReader.
+std::vector<DatasetProblem> verify_dataset(const std::string& folder,
+                                           const std::function<void(std::uint64_t, std::uint64_t)>& progress = {});
+
+// dataset.json of a folder, whether or not all shards are there. Throws Error(kIo) / Error(kData).
+DatasetManifest read_manifest(const std::string& folder);
 
 class DatasetReader {
  public:
-  // Throws Error(kIo) / Error(kData) naming the shard or key: missing, cut short, of a newer version, without rows.
+  // Throws Error(kIo) / Error(kData) naming the shard or key: missing, cut short, of a newer version, without rows, not
+  // complete. Opening costs about a millisecond per shard; the files must not be changed or cut while open.
   explicit DatasetReader(const std::string& folder);
   ~DatasetReader();
   DatasetReader(DatasetReader&&) noexcept;
@@ -33,11 +52,16 @@ class DatasetReader {
   // Throws Error(kData) naming shard and row when the row holds NaN or nonsense.
   pipeline::RowProblem row(std::uint64_t i) const;
   bool has_oracle() const;
+  // Nothing when the row was not labelled (docs/formats/dataset.md says which are not).
   std::optional<OracleLabel> oracle(std::uint64_t i) const;
   const std::vector<std::string>& distributions() const;
   const std::string& fingerprint() const;  // of the manifest: changes with seed, config and rows
+  const DatasetManifest& manifest() const;
 
  private:
+  friend std::vector<DatasetProblem> verify_dataset(const std::string& folder,
+                                                    const std::function<void(std::uint64_t, std::uint64_t)>& progress);
+  DatasetReader() = default;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -1,0 +1,415 @@
+#include "common/io/dataset.h"
+
+#include <fcntl.h>
+#include <hdf5.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/io/dataset_format.h"
+#include "common/io/hdf5.h"
+
+namespace automap::io {
+namespace {
+
+using pipeline::kGranularity;
+using pipeline::RowProblem;
+
+[[noreturn]] void fail_data(const std::string& path, const std::string& what, const std::string& hint = "") {
+  throw Error(ErrorKind::kData, path + ": " + what, hint);
+}
+
+constexpr const char* kAgainHint = "run the automap-datagen command again: it writes the missing and damaged shards";
+
+// A file in memory, read-only.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(const std::string& path, std::uint64_t expected_bytes) : size_(expected_bytes) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+      const int error = errno;
+      throw Error(ErrorKind::kIo, "cannot read " + path + ": " + std::strerror(error),
+                  error == ENOENT ? kAgainHint : "");
+    }
+    struct stat info = {};
+    const bool known = ::fstat(fd, &info) == 0;
+    const auto size = static_cast<std::uint64_t>(info.st_size);
+    if (known && size == expected_bytes) data_ = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+    const int error = errno;
+    ::close(fd);
+    if (known && size != expected_bytes) {
+      fail_data(path,
+                "found " + std::to_string(size) + " bytes, dataset.json says " + std::to_string(expected_bytes) +
+                    (size < expected_bytes ? ": cut short" : ""),
+                kAgainHint);
+    }
+    if (data_ == MAP_FAILED) {
+      throw Error(ErrorKind::kIo, "cannot map " + path + " into memory: " + std::strerror(error));
+    }
+  }
+  ~Mapping() {
+    if (data_ != MAP_FAILED) ::munmap(data_, size_);
+  }
+  Mapping(Mapping&& other) noexcept
+      : data_(std::exchange(other.data_, MAP_FAILED)), size_(std::exchange(other.size_, 0)) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  const char* data() const { return static_cast<const char*>(data_); }
+  std::uint64_t size() const { return size_; }
+
+ private:
+  void* data_ = MAP_FAILED;
+  std::uint64_t size_ = 0;
+};
+
+hid_t memory_type(ColumnType type) {
+  switch (type) {
+    case ColumnType::kF32: return H5T_NATIVE_FLOAT;
+    case ColumnType::kU8: return H5T_NATIVE_UINT8;
+    case ColumnType::kU16: return H5T_NATIVE_UINT16;
+    case ColumnType::kU32: return H5T_NATIVE_UINT32;
+    case ColumnType::kI16: return H5T_NATIVE_INT16;
+  }
+  return -1;
+}
+
+// The values of one dataset of a shard: in the mapping, or expanded.
+struct Values {
+  const char* data = nullptr;
+  std::vector<char> owned;
+};
+
+struct Shard {
+  std::string path;
+  Mapping mapping;
+  Values caw;
+  std::vector<Values> columns;
+};
+
+std::string shape_text(const std::vector<hsize_t>& shape) {
+  std::string text;
+  for (const hsize_t length : shape) text += (text.empty() ? "" : " x ") + std::to_string(length);
+  return text;
+}
+
+Values open_values(const Hdf5Handle& file, const std::string& path, const Mapping& mapping, const std::string& name,
+                   ColumnType type, const std::vector<hsize_t>& shape) {
+  const std::string shown = "dataset /" + name;
+  // A missing group on the way is an error of the library, not "no".
+  const Hdf5Handle dataset(H5Dopen2(file.get(), name.c_str(), H5P_DEFAULT), H5Dclose);
+  if (!dataset.valid()) fail_data(path, shown + " is missing or damaged" + hdf5_reason());
+  const Hdf5Handle space(H5Dget_space(dataset.get()), H5Sclose);
+  const int rank = space.valid() ? H5Sget_simple_extent_ndims(space.get()) : -1;
+  std::vector<hsize_t> found(static_cast<std::size_t>(std::max(rank, 0)));
+  if (rank < 0 || H5Sget_simple_extent_dims(space.get(), found.data(), nullptr) != rank || found != shape) {
+    fail_data(path, shown + ": found " + shape_text(found) + " values, expected " + shape_text(shape));
+  }
+  const Hdf5Handle stored(H5Dget_type(dataset.get()), H5Tclose);
+  const H5T_class_t expected_class = type == ColumnType::kF32 ? H5T_FLOAT : H5T_INTEGER;
+  if (!stored.valid() || H5Tget_class(stored.get()) != expected_class) {
+    fail_data(path, shown + ": found another type, expected " +
+                        (type == ColumnType::kF32 ? "floating-point numbers" : "whole numbers"));
+  }
+  std::uint64_t bytes = bytes_of(type);
+  for (const hsize_t length : shape) bytes *= length;
+  Values values;
+  const haddr_t offset = H5Dget_offset(dataset.get());
+  if (H5Tequal(stored.get(), memory_type(type)) > 0 && offset != HADDR_UNDEF) {
+    if (offset > mapping.size() || bytes > mapping.size() - offset) {
+      fail_data(path, shown + " ends behind the end of the file: cut short", kAgainHint);
+    }
+    values.data = mapping.data() + offset;
+    return values;
+  }
+  values.owned.resize(bytes);
+  if (H5Dread(dataset.get(), memory_type(type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values.owned.data()) < 0) {
+    fail_data(path, shown + " cannot be expanded: damaged" + hdf5_reason(), kAgainHint);
+  }
+  values.data = values.owned.data();
+  return values;
+}
+
+std::string text_attribute(const Hdf5Handle& file, const std::string& path, const char* name) {
+  const Hdf5Handle attribute(H5Aexists(file.get(), name) > 0 ? H5Aopen(file.get(), name, H5P_DEFAULT) : -1, H5Aclose);
+  const Hdf5Handle type(attribute.valid() ? H5Aget_type(attribute.get()) : -1, H5Tclose);
+  if (!type.valid() || H5Tis_variable_str(type.get()) <= 0) {
+    fail_data(path, std::string("attribute ") + name + ": missing, expected a string");
+  }
+  char* pointer = nullptr;
+  if (H5Aread(attribute.get(), type.get(), &pointer) < 0) {
+    fail_data(path, std::string("attribute ") + name + " cannot be read" + hdf5_reason());
+  }
+  std::string value = pointer == nullptr ? "" : pointer;
+  H5free_memory(pointer);
+  return value;
+}
+
+std::uint64_t count_attribute(const Hdf5Handle& file, const std::string& path, const char* name) {
+  const Hdf5Handle attribute(H5Aexists(file.get(), name) > 0 ? H5Aopen(file.get(), name, H5P_DEFAULT) : -1, H5Aclose);
+  const Hdf5Handle space(attribute.valid() ? H5Aget_space(attribute.get()) : -1, H5Sclose);
+  std::uint64_t value = 0;
+  if (!space.valid() || H5Sget_simple_extent_npoints(space.get()) != 1 ||
+      H5Aread(attribute.get(), H5T_NATIVE_UINT64, &value) < 0) {
+    fail_data(path, std::string("attribute ") + name + ": missing, expected one whole number");
+  }
+  return value;
+}
+
+Shard open_shard(const std::string& folder, const DatasetManifest& manifest, const ShardEntry& entry) {
+  Shard shard;
+  shard.path = folder + "/" + entry.file;
+  const std::string& path = shard.path;
+  shard.mapping = Mapping(path, entry.bytes);
+  const std::lock_guard<std::mutex> guard(hdf5_mutex());
+  const Hdf5Handle file = open_hdf5_file(path);
+  const std::string schema = text_attribute(file, path, "schema");
+  if (schema != dataset_schema()) {
+    fail_data(path, "found schema \"" + schema.substr(0, 60) + "\", this version of AutoMap reads " + dataset_schema(),
+              "use the version of AutoMap that wrote it, or make the dataset again with automap-datagen");
+  }
+  const auto check_count = [&](const char* name, std::uint64_t expected) {
+    const std::uint64_t found = count_attribute(file, path, name);
+    if (found != expected) {
+      fail_data(
+          path,
+          std::string(name) + ": found " + std::to_string(found) + ", dataset.json says " + std::to_string(expected),
+          "is this shard from another dataset?");
+    }
+  };
+  check_count("first_row", entry.first_row);
+  check_count("seed", manifest.seed);
+  check_count("granularity", kGranularity);
+  shard.caw = open_values(file, path, shard.mapping, "caw", ColumnType::kF32, {entry.rows, 3, kGranularity});
+  for (std::size_t c = 0; c < num_columns(manifest.oracle); ++c) {
+    const DatasetColumn& column = dataset_columns()[c];
+    std::vector<hsize_t> shape = {entry.rows};
+    if (column.width > 1) shape.push_back(static_cast<hsize_t>(column.width));
+    shard.columns.push_back(open_values(file, path, shard.mapping, column.name, column.type, shape));
+  }
+  return shard;
+}
+
+std::string missing_shards(const DatasetManifest& manifest) {
+  std::string text;
+  std::uint64_t missing = 0;
+  constexpr std::uint64_t kShown = 3;
+  for (std::uint64_t s = 0; s < manifest.num_shards(); ++s) {
+    if (manifest.find(s) != nullptr) continue;
+    if (missing++ < kShown) text += (text.empty() ? "" : ", ") + shard_file_name(s);
+  }
+  if (missing > kShown) text += ", ...";
+  return std::to_string(missing) + " of " + std::to_string(manifest.num_shards()) + " shards are missing (" + text +
+         ")";
+}
+
+}  // namespace
+
+struct DatasetReader::State {
+  std::string folder;
+  DatasetManifest manifest;
+  std::string fingerprint;
+  std::vector<Shard> shards;
+
+  const Shard& shard_of(std::uint64_t row) const { return shards[row / manifest.shard_rows]; }
+  [[noreturn]] void bad_row(std::uint64_t i, const std::string& what) const {
+    fail_data(shard_of(i).path + ", row " + std::to_string(i % manifest.shard_rows), what,
+              "automap-inspect --verify says whether the file is as it was written");
+  }
+  // Of a row read from outside the dataset's own checks: values of enumerations.
+  RowProblem read_row(std::uint64_t i) const;
+};
+
+DatasetManifest read_manifest(const std::string& folder) {
+  struct stat info = {};
+  if (::stat(folder.c_str(), &info) != 0) {
+    throw Error(ErrorKind::kIo, "cannot read " + folder + ": " + std::strerror(errno));
+  }
+  if (!S_ISDIR(info.st_mode)) fail_data(folder, "is a file, expected the folder of a dataset");
+  const std::string path = folder + "/" + kManifestName;
+  if (::access(path.c_str(), F_OK) != 0) {
+    fail_data(folder, std::string("no dataset here: ") + kManifestName + " is missing",
+              "automap-datagen makes datasets");
+  }
+  return parse_manifest(read_file(path), path);
+}
+
+DatasetReader::DatasetReader(const std::string& folder) : state_(std::make_unique<State>()) {
+  state_->folder = folder;
+  DatasetManifest& manifest = state_->manifest;
+  manifest = read_manifest(folder);
+  state_->fingerprint = manifest.fingerprint();
+  if (manifest.shards.size() != manifest.num_shards()) {
+    fail_data(folder, "not complete: " + missing_shards(manifest), kAgainHint);
+  }
+  state_->shards.reserve(manifest.shards.size());
+  for (const ShardEntry& entry : manifest.shards) state_->shards.push_back(open_shard(folder, manifest, entry));
+}
+
+DatasetReader::~DatasetReader() = default;
+DatasetReader::DatasetReader(DatasetReader&&) noexcept = default;
+DatasetReader& DatasetReader::operator=(DatasetReader&&) noexcept = default;
+
+std::uint64_t DatasetReader::size() const {
+  return state_->manifest.rows;
+}
+bool DatasetReader::has_oracle() const {
+  return state_->manifest.oracle;
+}
+const std::vector<std::string>& DatasetReader::distributions() const {
+  return state_->manifest.distributions;
+}
+const std::string& DatasetReader::fingerprint() const {
+  return state_->fingerprint;
+}
+const DatasetManifest& DatasetReader::manifest() const {
+  return state_->manifest;
+}
+
+RowProblem DatasetReader::State::read_row(std::uint64_t i) const {
+  if (i >= manifest.rows) {
+    throw Error(ErrorKind::kUsage, folder + ": row " + std::to_string(i) + " of " + std::to_string(manifest.rows) +
+                                       " asked for, rows count from 0");
+  }
+  const Shard& shard = shard_of(i);
+  const std::uint64_t at = i % manifest.shard_rows;
+  RowProblem row;
+  std::memcpy(row.caw.data(), shard.caw.data + at * kCawRowBytes, kCawRowBytes);
+  auto* bytes = reinterpret_cast<char*>(&row);
+  for (std::size_t c = 0; c < num_columns(false); ++c) {
+    const DatasetColumn& column = dataset_columns()[c];
+    std::memcpy(bytes + column.member_offset, shard.columns[c].data + at * column.row_bytes(), column.row_bytes());
+  }
+  return row;
+}
+
+RowProblem DatasetReader::row(std::uint64_t i) const {
+  const RowProblem row = state_->read_row(i);
+  const auto schedule = static_cast<unsigned>(row.schedule);
+  if (schedule > static_cast<unsigned>(pipeline::Schedule::k1f1bOverlap)) {
+    state_->bad_row(i, "schedule is " + std::to_string(schedule) + ", expected 0 or 1");
+  }
+  if (row.distribution >= state_->manifest.distributions.size()) {
+    state_->bad_row(i, "distribution is " + std::to_string(row.distribution) + ", but there are " +
+                           std::to_string(state_->manifest.distributions.size()));
+  }
+  try {
+    pipeline::check_row(row);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::kData) throw;
+    state_->bad_row(i, e.what());
+  }
+  return row;
+}
+
+std::optional<OracleLabel> DatasetReader::oracle(std::uint64_t i) const {
+  if (!has_oracle()) return std::nullopt;
+  const RowProblem row = state_->read_row(i);
+  const Shard& shard = state_->shard_of(i);
+  const std::uint64_t at = i % state_->manifest.shard_rows;
+  const std::size_t first = num_columns(false);
+  std::int16_t cuts[kOracleBoundaries], device_cuts[kOracleBoundaries];
+  float length = 0;
+  std::memcpy(cuts, shard.columns[first].data + at * sizeof cuts, sizeof cuts);
+  std::memcpy(device_cuts, shard.columns[first + 1].data + at * sizeof device_cuts, sizeof device_cuts);
+  std::memcpy(&length, shard.columns[first + 2].data + at * sizeof length, sizeof length);
+  if (std::isnan(length)) return std::nullopt;
+  OracleLabel label;
+  label.length_ms = static_cast<double>(length) * static_cast<double>(row.scale_ms);
+  if (std::isinf(length) && length > 0) return label;
+  if (!(length > 0)) state_->bad_row(i, "oracle/length is " + std::to_string(length) + ", expected a length above 0");
+  if (row.num_instructions == 0 || row.stages < 1 || row.stages > kOracleBoundaries + 1) {
+    state_->bad_row(i, "labelled, but the row is no row");
+  }
+  for (std::size_t s = 0; s + 1 < row.stages; ++s) {
+    const int cut = cuts[s] < 1 || cuts[s] > kGranularity ? 0 : cut_of_grid_point(cuts[s], row.num_instructions);
+    const int cut_before = s == 0 ? 0 : label.cuts.back(), device_before = s == 0 ? 0 : label.device_cuts.back();
+    if (cut <= cut_before || device_cuts[s] <= device_before) {
+      state_->bad_row(i, "the label's cuts are no plan of " + std::to_string(row.stages) + " stages");
+    }
+    label.cuts.push_back(cut);
+    label.device_cuts.push_back(device_cuts[s]);
+  }
+  return label;
+}
+
+std::vector<DatasetProblem> verify_dataset(const std::string& folder,
+                                           const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+  const DatasetManifest manifest = read_manifest(folder);
+  std::vector<DatasetProblem> problems;
+  std::uint64_t done_rows = 0;
+  for (std::uint64_t s = 0; s < manifest.num_shards(); ++s) {
+    const std::string file = shard_file_name(s);
+    const ShardEntry* entry = manifest.find(s);
+    const auto report = [&](std::optional<std::uint64_t> row, std::string what) {
+      problems.push_back({file, row, std::move(what)});
+    };
+    if (entry == nullptr) {
+      report(std::nullopt, "missing: dataset.json does not list it");
+      continue;
+    }
+    try {
+      std::uint32_t crc = 0;
+      Sha256 sha;
+      {
+        const Mapping mapping(folder + "/" + file, entry->bytes);
+        constexpr std::uint64_t kBlockBytes = std::uint64_t{4} << 20;
+        for (std::uint64_t at = 0; at < mapping.size(); at += kBlockBytes) {
+          const std::string_view block(mapping.data() + at, std::min(kBlockBytes, mapping.size() - at));
+          crc = crc32c(block, crc);
+          sha.update(block);
+          if (progress) progress(done_rows + entry->rows * at / mapping.size() / 2, manifest.rows);
+        }
+      }
+      if (crc != entry->crc32c) report(std::nullopt, "another CRC-32C than in dataset.json: its bytes were changed");
+      if (crc == entry->crc32c && sha.hex() != entry->sha256) {
+        report(std::nullopt, "another SHA-256 than in dataset.json: its bytes were changed");
+      }
+      // A dataset of this one shard.
+      DatasetReader reader;
+      reader.state_ = std::make_unique<DatasetReader::State>();
+      DatasetReader::State& state = *reader.state_;
+      state.folder = folder;
+      state.manifest = manifest;
+      state.shards.resize(s + 1);
+      state.shards[s] = open_shard(folder, manifest, *entry);
+      constexpr std::uint64_t kProgressRows = 4096;
+      constexpr int kMostRowsNamed = 10;
+      int named = 0;
+      for (std::uint64_t i = 0; i < entry->rows && named < kMostRowsNamed; ++i) {
+        try {
+          reader.row(entry->first_row + i);
+          reader.oracle(entry->first_row + i);
+        } catch (const Error& e) {
+          if (e.kind() != ErrorKind::kData) throw;
+          // The message starts with the place, which is told apart from it here.
+          const std::string place = state.shards[s].path + ", row " + std::to_string(i) + ": ";
+          const std::string what = e.what();
+          report(i, what.rfind(place, 0) == 0 ? what.substr(place.size()) : what);
+          ++named;
+        }
+        if (progress && i % kProgressRows == 0) progress(done_rows + (entry->rows + i) / 2, manifest.rows);
+      }
+      if (named == kMostRowsNamed) report(std::nullopt, "further rows not looked at");
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kData && e.kind() != ErrorKind::kIo) throw;
+      report(std::nullopt, e.what());
+    }
+    done_rows += entry->rows;
+  }
+  return problems;
+}
+
+}  // namespace automap::io
