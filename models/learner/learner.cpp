@@ -46,15 +46,15 @@ void check_options(const LearnerOptions& o) {
     bad_combination("double Q needs n-step returns and a target network",
                     "the online network chooses the action, the target network values it");
   }
-  check_range(o.inputs >= 1 && o.inputs <= 1 << 20, "inputs", "1..2^20");
-  check_range(!flat || (o.actions >= 1 && o.actions <= 65536), "actions", "1..65536");
+  check_range(o.inputs >= 1 && o.inputs <= 65536, "inputs", "1..65536");
+  check_range(!flat || (o.actions >= 1 && o.actions <= 1024), "actions", "1..1024");
   check_range(o.hidden.size() <= 8, "hidden", "at most 8 layers");
   for (const int size : o.hidden) check_range(size >= 1 && size <= 8192, "hidden", "layers of 1..8192");
   check_range(!n_step || (o.n_step >= 1 && o.n_step <= kMaxDecisions), "n_step", "1..32");
   check_range(o.gamma > 0 && o.gamma <= 1, "gamma", "above 0, at most 1");
   check_range(o.target_every >= 0, "target_every", "0 or more");
   if (o.distribution != Distribution::kNone) {
-    check_range(o.atoms >= 2 && o.atoms <= 4096, "atoms", "2..4096");
+    check_range(o.atoms >= 2 && o.atoms <= 1024, "atoms", "2..1024");
     check_range(std::isfinite(o.low) && std::isfinite(o.high) && o.low < o.high, "low, high", "low < high");
   }
   check_range(o.priority_alpha >= 0 && o.priority_alpha <= 1, "priority_alpha", "0..1");
