@@ -331,7 +331,7 @@ Policy Policy::parse(std::string_view bytes, const std::string& source) {
   }
   const Architecture& a = header.architecture;
   // The paper's arrays have no version of their own.
-  if (a.family == Family::kAfterState || a.flat_input == FlatInput::kFeatures) {
+  if (a.family == Family::kAfterState || a.flat_input == FlatInput::kPerAction) {
     if (a.feature_version != kFeatureVersion) {
       refuse("made for feature version " + std::to_string(a.feature_version) + ", this program computes version " +
                  std::to_string(kFeatureVersion),

@@ -22,8 +22,8 @@ enum class Family : std::uint8_t {
   kFlat = 1,        // the paper's: a flat state vector in, one y per action out
 };
 enum class FlatInput : std::uint8_t {
-  kRaw = 0,       // the paper's arrays
-  kFeatures = 1,  // per action a few cost-model features of what taking it leads to, divided by the bound
+  kRaw = 0,        // the paper's arrays
+  kPerAction = 1,  // per action a few cost-model features of what taking it leads to, divided by the bound
 };
 
 enum class Head : std::uint8_t {

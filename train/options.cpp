@@ -340,7 +340,7 @@ void resolve_options(TrainOptions& o) {
                 "--label-fraction 0");
   }
   o.learner.family = o.flat() ? models::Family::kFlat : models::Family::kAfterState;
-  o.learner.flat_input = o.flat_input == "raw" ? models::FlatInput::kRaw : models::FlatInput::kFeatures;
+  o.learner.flat_input = o.flat_input == "raw" ? models::FlatInput::kRaw : models::FlatInput::kPerAction;
   o.learner.inputs = o.flat() ? models::FlatEnv::state_size(o.learner.flat_input) : models::kFeatures;
   o.learner.actions = models::FlatEnv::kActions;
   o.learner.objective = o.simulated() ? 1 : 0;
