@@ -16,8 +16,23 @@ inline double exp_of(double x) {
   x = std::min(std::max(x, -700.0), 700.0);
   const double k = std::floor(x * kLog2E + 0.5);
   const double r = x - k * kLn2High - k * kLn2Low;
-  double sum = 1;
-  for (int i = 14; i >= 1; --i) sum = 1 + sum * r / i;
+  constexpr double kTerms[] = {1.0 / 87178291200,
+                               1.0 / 6227020800,
+                               1.0 / 479001600,
+                               1.0 / 39916800,
+                               1.0 / 3628800,
+                               1.0 / 362880,
+                               1.0 / 40320,
+                               1.0 / 5040,
+                               1.0 / 720,
+                               1.0 / 120,
+                               1.0 / 24,
+                               1.0 / 6,
+                               1.0 / 2,
+                               1,
+                               1};
+  double sum = 0;
+  for (double term : kTerms) sum = sum * r + term;
   const auto bits = static_cast<std::uint64_t>(static_cast<std::int64_t>(k) + 1023) << 52;
   double power;
   std::memcpy(&power, &bits, sizeof power);
@@ -39,8 +54,10 @@ inline double log_of(double x) {
   }
   // log m = 2 artanh z.
   const double z = (mantissa - 1) / (mantissa + 1);
+  constexpr double kTerms[] = {1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11,
+                               1.0 / 9,  1.0 / 7,  1.0 / 5,  1.0 / 3,  1};
   double sum = 0;
-  for (int i = 21; i >= 1; i -= 2) sum = sum * z * z + 1.0 / i;
+  for (double term : kTerms) sum = sum * (z * z) + term;
   return exponent * kLn2 + 2 * z * sum;
 }
 
@@ -64,6 +81,25 @@ inline float exp2_of(float x) {
   float power;
   std::memcpy(&power, &bits, sizeof power);
   return sum * power;
+}
+
+// log2 x for arrays, absolute error below 1e-6 (2^-23 relative for large ones); x a normal number above 0.
+inline float log2_of(float x) {
+  std::int32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  // Mantissa in [1/sqrt 2, sqrt 2).
+  const std::int32_t exponent = (bits - 0x3f3504f3) >> 23;
+  bits -= exponent << 23;
+  float mantissa;
+  std::memcpy(&mantissa, &bits, sizeof mantissa);
+  const float z = (mantissa - 1.0f) / (mantissa + 1.0f);
+  const float square = z * z;
+  float sum = 0.32059890f;  // 2 / (ln 2 i)
+  sum = sum * square + 0.41219859f;
+  sum = sum * square + 0.57707802f;
+  sum = sum * square + 0.96179669f;
+  sum = sum * square + 2.88539008f;
+  return static_cast<float>(exponent) + z * sum;
 }
 
 }  // namespace automap::datagen

@@ -44,39 +44,56 @@ __attribute__((target("avx2"), always_inline)) inline Product multiply(__m256i x
           _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa)};
 }
 
-// Eight Philox4x32-10 blocks (common/base/rng.cpp) side by side, 32 numbers a turn; count is a multiple of 32.
+// Eight Philox4x32-10 blocks (common/base/rng.cpp) in the lanes of four registers.
+struct Blocks {
+  __m256i x0, x1, x2, x3;
+};
+
+// From four registers of eight blocks to the blocks one after the other.
+__attribute__((target("avx2"), always_inline)) inline void store(const Blocks& x, std::uint32_t* out) {
+  const __m256i t0 = _mm256_unpacklo_epi32(x.x0, x.x1), t1 = _mm256_unpackhi_epi32(x.x0, x.x1);
+  const __m256i t2 = _mm256_unpacklo_epi32(x.x2, x.x3), t3 = _mm256_unpackhi_epi32(x.x2, x.x3);
+  const __m256i b04 = _mm256_unpacklo_epi64(t0, t2), b15 = _mm256_unpackhi_epi64(t0, t2);
+  const __m256i b26 = _mm256_unpacklo_epi64(t1, t3), b37 = _mm256_unpackhi_epi64(t1, t3);
+  __m256i* to = reinterpret_cast<__m256i*>(out);
+  _mm256_storeu_si256(to, _mm256_permute2x128_si256(b04, b15, 0x20));
+  _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(b26, b37, 0x20));
+  _mm256_storeu_si256(to + 2, _mm256_permute2x128_si256(b04, b15, 0x31));
+  _mm256_storeu_si256(to + 3, _mm256_permute2x128_si256(b26, b37, 0x31));
+}
+
+__attribute__((target("avx2"), always_inline)) inline void round_of(Blocks& x, __m256i key0, __m256i key1) {
+  const Product a = multiply(x.x0, _mm256_set1_epi64x(0xD2511F53));
+  const Product b = multiply(x.x2, _mm256_set1_epi64x(0xCD9E8D57));
+  x.x0 = _mm256_xor_si256(_mm256_xor_si256(b.high, x.x1), key0);
+  x.x1 = b.low;
+  x.x2 = _mm256_xor_si256(_mm256_xor_si256(a.high, x.x3), key1);
+  x.x3 = a.low;
+}
+
+int lanes(std::uint64_t value) {
+  return static_cast<int>(static_cast<std::uint32_t>(value));
+}
+
+// 64 numbers a turn, in two independent chains; count is a multiple of 64.
 __attribute__((target("avx2"))) void fill_avx2(std::uint32_t* out, std::size_t count, std::uint64_t seed,
                                                std::uint32_t stream, std::uint64_t item, std::uint32_t block) {
-  const __m256i factor0 = _mm256_set1_epi64x(0xD2511F53);
-  const __m256i factor2 = _mm256_set1_epi64x(0xCD9E8D57);
-  const auto lanes = [](std::uint64_t value) { return static_cast<int>(static_cast<std::uint32_t>(value)); };
   const __m256i steps = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  for (std::size_t i = 0; i < count; i += 32, block += 8) {
-    __m256i x0 = _mm256_add_epi32(_mm256_set1_epi32(lanes(block)), steps);
-    __m256i x1 = _mm256_set1_epi32(lanes(stream));
-    __m256i x2 = _mm256_set1_epi32(lanes(item));
-    __m256i x3 = _mm256_set1_epi32(lanes(item >> 32));
+  for (std::size_t i = 0; i < count; i += 64, block += 16) {
+    Blocks x = {_mm256_add_epi32(_mm256_set1_epi32(lanes(block)), steps), _mm256_set1_epi32(lanes(stream)),
+                _mm256_set1_epi32(lanes(item)), _mm256_set1_epi32(lanes(item >> 32))};
+    Blocks y = x;
+    y.x0 = _mm256_add_epi32(_mm256_set1_epi32(lanes(block + 8)), steps);
     std::uint32_t key0 = static_cast<std::uint32_t>(seed), key1 = static_cast<std::uint32_t>(seed >> 32);
     for (int round = 0; round < 10; ++round) {
-      const Product a = multiply(x0, factor0);
-      const Product b = multiply(x2, factor2);
-      x0 = _mm256_xor_si256(_mm256_xor_si256(b.high, x1), _mm256_set1_epi32(lanes(key0)));
-      x1 = b.low;
-      x2 = _mm256_xor_si256(_mm256_xor_si256(a.high, x3), _mm256_set1_epi32(lanes(key1)));
-      x3 = a.low;
+      const __m256i k0 = _mm256_set1_epi32(lanes(key0)), k1 = _mm256_set1_epi32(lanes(key1));
+      round_of(x, k0, k1);
+      round_of(y, k0, k1);
       key0 += 0x9E3779B9;
       key1 += 0xBB67AE85;
     }
-    // From four registers of eight blocks to the blocks one after the other.
-    const __m256i t0 = _mm256_unpacklo_epi32(x0, x1), t1 = _mm256_unpackhi_epi32(x0, x1);
-    const __m256i t2 = _mm256_unpacklo_epi32(x2, x3), t3 = _mm256_unpackhi_epi32(x2, x3);
-    const __m256i b04 = _mm256_unpacklo_epi64(t0, t2), b15 = _mm256_unpackhi_epi64(t0, t2);
-    const __m256i b26 = _mm256_unpacklo_epi64(t1, t3), b37 = _mm256_unpackhi_epi64(t1, t3);
-    __m256i* to = reinterpret_cast<__m256i*>(out + i);
-    _mm256_storeu_si256(to, _mm256_permute2x128_si256(b04, b15, 0x20));
-    _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(b26, b37, 0x20));
-    _mm256_storeu_si256(to + 2, _mm256_permute2x128_si256(b04, b15, 0x31));
-    _mm256_storeu_si256(to + 3, _mm256_permute2x128_si256(b26, b37, 0x31));
+    store(x, out + i);
+    store(y, out + i + 32);
   }
 }
 
@@ -90,7 +107,7 @@ void fill_random(std::uint32_t* out, std::size_t count, std::uint64_t seed, std:
 #if AUTOMAP_DATAGEN_AVX2
   static const bool avx2 = __builtin_cpu_supports("avx2") != 0;
   if (avx2) {
-    done = count / 32 * 32;
+    done = count / 64 * 64;
     fill_avx2(out, done, seed, stream, item, static_cast<std::uint32_t>(first / 4));
   }
 #endif
