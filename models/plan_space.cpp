@@ -288,6 +288,25 @@ PlanSpace::Tables::WayOut PlanSpace::Tables::way_out(const Problem& problem, int
   return out;
 }
 
+namespace {
+
+// What a stage of one device at the end (or the front) of a rollout takes, against its fair share: in the best plans of
+// many stages such stages are nearly empty and only let the others have more micro-batches in flight.
+constexpr double kLittle = 0.35;
+
+// How rules share the rest of the devices among the stages left.
+enum ShareKind { kEqual, kWholeServers, kOneLarge, kTwoLarge, kHalfLarge, kLastLarge, kShareKinds };
+
+struct Rule {
+  ShareKind share;
+  bool narrow;  // cuts move to the narrowest activation within 3 points
+};
+constexpr Rule kRules[kRolloutRules] = {{kEqual, false},       {kEqual, true},    {kWholeServers, false},
+                                        {kWholeServers, true}, {kOneLarge, true}, {kTwoLarge, true},
+                                        {kHalfLarge, true},    {kLastLarge, true}};
+
+}  // namespace
+
 // ---- Placing stages -------------------------------------------------------------------------------------------------
 
 Prefix PlanSpace::root() const {
@@ -476,7 +495,7 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
   const int last = std::min(t.last_point[at(left)], t.end - 1);
   // The scan leaves out the stall lines of earlier stages, so a few more are looked at than asked for.
   const std::size_t wanted = at(most);
-  Smallest smallest(wanted + wanted / 2);
+  Smallest smallest(wanted + wanted / 8 + 8);
   std::vector<Scanned> of_device(device_cuts_.size(), Scanned{std::numeric_limits<float>::infinity(), 0, 0, 0});
   std::vector<float> bounds(cuts_.size());
 
@@ -531,23 +550,21 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
   }
 
   std::vector<Scanned>& scanned = smallest.take();
+  std::sort(scanned.begin(), scanned.end());
   // The best of every device cut takes part, as far as half of the places go.
-  std::sort(of_device.begin(), of_device.end());
-  const std::size_t reserved = std::max<std::size_t>(1, wanted / 2);
   std::vector<Scanned> chosen;
   for (const Scanned& best : of_device) {
-    if (chosen.size() < reserved && best.bound < std::numeric_limits<float>::infinity()) chosen.push_back(best);
+    if (best.bound < std::numeric_limits<float>::infinity()) chosen.push_back(best);
   }
+  std::sort(chosen.begin(), chosen.end());
+  chosen.resize(std::min(chosen.size(), std::max<std::size_t>(1, wanted / 2)));
   const std::size_t kept = chosen.size();
-  std::sort(scanned.begin(), scanned.end());
-  const auto same = [](const Scanned& a, const Scanned& b) {
-    return a.parent == b.parent && a.point == b.point && a.device == b.device;
-  };
+  std::vector<char> reserved(device_cuts_.size(), 0);
+  for (const Scanned& best : chosen) reserved[at(best.device)] = 1;
   for (const Scanned& one : scanned) {
-    const auto end = chosen.begin() + static_cast<std::ptrdiff_t>(kept);
-    if (std::none_of(chosen.begin(), end, [&](const Scanned& other) { return same(one, other); })) {
-      chosen.push_back(one);
-    }
+    const Scanned& best = of_device[at(one.device)];
+    const bool there = reserved[at(one.device)] != 0 && one.parent == best.parent && one.point == best.point;
+    if (!there) chosen.push_back(one);
   }
   struct Child {
     double bound;
@@ -576,6 +593,41 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
     children.push_back(placed[child.index]);
     parent_of.push_back(chosen[child.index].parent);
   }
+}
+
+void PlanSpace::promising(const std::vector<Prefix>& parents, int most, std::vector<Prefix>& children,
+                          std::vector<int>& parent_of, std::vector<Rollouts>& rollouts) const {
+  constexpr int kPool = 4;                                  // looked at per child kept
+  constexpr int kByBound = 6;                               // one in so many is kept for its bound alone
+  constexpr unsigned kQuickRules = 1u << kEqual | 1u << 4;  // equal shares; one large stage
+  expand(parents, kPool * most, children, parent_of);
+  rollouts.assign(children.size(), Rollouts());
+  const unsigned every_rule = (1u << kRolloutRules) - 1;
+  if (children.size() <= at(most)) {
+    for (std::size_t i = 0; i < children.size(); ++i) roll_rules(children[i], every_rule, rollouts[i]);
+    return;
+  }
+  std::vector<std::pair<double, std::size_t>> order;
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    roll_rules(children[i], kQuickRules, rollouts[i]);
+    const double value = rollouts[i].best < 0 ? kInfinity : rollouts[i].value_ms[at(rollouts[i].best)];
+    order.emplace_back(i < at(most / kByBound) ? -1.0 : value, i);
+  }
+  std::nth_element(order.begin(), order.begin() + most, order.end());
+  order.resize(at(most));
+  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::size_t from = order[i].second;  // never before i
+    if (from != i) {
+      children[i] = children[from];
+      parent_of[i] = parent_of[from];
+      rollouts[i] = rollouts[from];
+    }
+    roll_rules(children[i], every_rule & ~kQuickRules, rollouts[i]);
+  }
+  children.resize(at(most));
+  parent_of.resize(at(most));
+  rollouts.resize(at(most));
 }
 
 // ---- Whole plans ----------------------------------------------------------------------------------------------------
@@ -744,25 +796,6 @@ Plan PlanSpace::plan_of(const Prefix& prefix) const {
 
 // ---- Rollouts -------------------------------------------------------------------------------------------------------
 
-namespace {
-
-// What a stage of one device at the end (or the front) of a rollout takes, against its fair share: in the best plans of
-// many stages such stages are nearly empty and only let the others have more micro-batches in flight.
-constexpr double kLittle = 0.35;
-
-// How rules share the rest of the devices among the stages left.
-enum ShareKind { kEqual, kWholeServers, kOneLarge, kTwoLarge, kHalfLarge, kLastLarge, kShareKinds };
-
-struct Rule {
-  ShareKind share;
-  bool narrow;  // cuts move to the narrowest activation within 3 points
-};
-constexpr Rule kRules[kRolloutRules] = {{kEqual, false},       {kEqual, true},    {kWholeServers, false},
-                                        {kWholeServers, true}, {kOneLarge, true}, {kTwoLarge, true},
-                                        {kHalfLarge, true},    {kLastLarge, true}};
-
-}  // namespace
-
 // Device cuts of `left` stages on the devices behind d: `large` stages of about equal size, the others one device each.
 std::vector<int> PlanSpace::Tables::share_cuts(int d, int left, int large, bool last, bool whole_servers) const {
   const int devices = static_cast<int>(server_end.size());
@@ -911,22 +944,24 @@ double PlanSpace::Tables::roll(const Problem& problem, const Prefix& prefix, con
   return length + residue;
 }
 
-Rollouts PlanSpace::rollouts(const Prefix& prefix) const {
-  Rollouts result;
-  result.value_ms.fill(kInfinity);
+void PlanSpace::roll_rules(const Prefix& prefix, unsigned rules, Rollouts& rollouts) const {
   const Tables::Share& share = tables_->share(problem_, prefix.d1, stages_ - prefix.stages);
   for (int rule = 0; rule < kRolloutRules; ++rule) {
+    if ((rules >> rule & 1u) == 0) continue;
+    double& value = rollouts.value_ms[at(rule)];
     const int same_as = share.same_as[at(rule)];
-    if (same_as < rule) {
-      result.value_ms[at(rule)] = result.value_ms[at(same_as)];
-      continue;
+    if (same_as < rule && rollouts.value_ms[at(same_as)] < kInfinity) {
+      value = rollouts.value_ms[at(same_as)];
+    } else if (share.ways[at(same_as)].valid) {
+      value = tables_->roll(problem_, prefix, share.ways[at(same_as)], kRules[rule].narrow, nullptr);
     }
-    const Tables::Way& way = share.ways[at(rule)];
-    if (!way.valid) continue;
-    const double value = tables_->roll(problem_, prefix, way, kRules[rule].narrow, nullptr);
-    result.value_ms[at(rule)] = value;
-    if (value < kInfinity && (result.best < 0 || value < result.value_ms[at(result.best)])) result.best = rule;
+    if (value < kInfinity && (rollouts.best < 0 || value < rollouts.value_ms[at(rollouts.best)])) rollouts.best = rule;
   }
+}
+
+Rollouts PlanSpace::rollouts(const Prefix& prefix) const {
+  Rollouts result;
+  roll_rules(prefix, (1u << kRolloutRules) - 1, result);
   return result;
 }
 

@@ -56,8 +56,15 @@ struct Prefix {
 
 // Plans completed by rule from a prefix: V of each (infinity: infeasible), and the best of them.
 struct Rollouts {
-  std::array<double, kRolloutRules> value_ms{};
+  std::array<double, kRolloutRules> value_ms = nowhere();
   int best = -1;  // rule, -1: none feasible
+
+ private:
+  static std::array<double, kRolloutRules> nowhere() {
+    std::array<double, kRolloutRules> values{};
+    values.fill(std::numeric_limits<double>::infinity());
+    return values;
+  }
 };
 
 // Not thread-safe (rollouts fill a table as they go): one space per thread. The problem must outlive it.
@@ -81,6 +88,11 @@ class PlanSpace {
   // belongs to. Only children that are feasible themselves and leave enough pivots, devices, variables and memory.
   void expand(const std::vector<Prefix>& parents, int most, std::vector<Prefix>& children,
               std::vector<int>& parent_of) const;
+  // What a search goes on with: of four times as many children as wanted, one in six of `most` by bound and the others
+  // by two quick rollouts, with all their rollouts; ascending by bound. The bound alone ties where nothing is wrong
+  // yet, and its best 48 lose 0.5 % even to perfect choices (D <= 16); these lose 0.05 %.
+  void promising(const std::vector<Prefix>& parents, int most, std::vector<Prefix>& children,
+                 std::vector<int>& parent_of, std::vector<Rollouts>& rollouts) const;
   // One child, as expand() would make it; false when it is infeasible. Device cut and point must be in range.
   bool append(const Prefix& parent, int point, int device_cut, Prefix& child) const;
 
@@ -109,6 +121,7 @@ class PlanSpace {
 
   void place(const Prefix& from, int point, int device_cut, const pipeline::DeviceGroup& group, Prefix& next) const;
   double close(const Prefix& prefix) const;
+  void roll_rules(const Prefix& prefix, unsigned rules, Rollouts& rollouts) const;
   void last_boundaries(const Prefix& prefix, double incumbent_ms, const KeepPlan& keep) const;
 
   const pipeline::Problem& problem_;
