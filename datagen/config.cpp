@@ -383,15 +383,15 @@ const std::vector<NumberSpec>& scale_specs() {
       with_log(with_usual(spec("allreduce_over_compute",
                                "ring all-reduce of all parameters over all devices at the slowest link, over the "
                                "compute of one step per device",
-                               0.001, 30, 0, 1e6),
-                          0.02, 3, 0.6)),
+                               0.002, 50, 0, 1e6),
+                          0.05, 10, 0.75)),
       with_log(with_usual(spec("transfer_over_compute",
                                "transfer of the median activation over the slowest link, over the compute of one "
                                "micro-batch per device",
-                               0.001, 5, 0, 1e6),
-                          0.01, 1, 0.6)),
+                               0.003, 10, 0, 1e6),
+                          0.05, 5, 0.75)),
       with_log(
-          spec("stash_factor", "bytes kept for the backward at a point over the activation there", 0.5, 20, 0, 1e6)),
+          spec("stash_factor", "bytes kept for the backward at a point over the activation there", 0.05, 8, 0, 1e6)),
   };
   return specs;
 }

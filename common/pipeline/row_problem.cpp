@@ -37,7 +37,7 @@ void check_numbers(const RowProblem& row) {
   if (row.num_instructions < 2) {
     fail("num_instructions is " + std::to_string(row.num_instructions) + ", expected at least 2");
   }
-  const int most = row.servers * row.devices_per_server;
+  const std::int64_t most = std::int64_t{row.servers} * row.devices_per_server;
   if (row.servers < 1 || row.devices_per_server < 1 || most > kMaxDevices) {
     fail(std::to_string(row.servers) + " servers of " + std::to_string(row.devices_per_server) +
          " devices, expected at least 1 of each and at most " + std::to_string(kMaxDevices) + " devices in all");
