@@ -21,7 +21,7 @@ struct AdamState {
 void adam_step(const AdamOptions& options, double learning_rate, double gradient_scale, const float* gradient,
                AdamState& state, std::vector<float>& weights);
 
-// Euclidean length; infinity or NaN when any value is.
+// Euclidean length, to about 1e-6 of it; infinity or NaN when any value is (or its square overflows).
 double l2_norm(const float* values, std::size_t count);
 
 // From `start` down to `end` along a half cosine over `updates` updates, `end` from then on.

@@ -51,9 +51,27 @@ TEST(Adam, EqualsTheTextbookInDoublePrecision) {
   for (std::size_t i = 0; i < kCount; ++i) ASSERT_NEAR(weights[i], w[i], 2e-5) << i;
 }
 
+// Vectors and the rest that does not fill one go the same way.
+TEST(Adam, TheSameBitsWhereverAWeightStands) {
+  std::vector<float> weights(11, 0.25f), gradient(11, 0.3f);
+  AdamState state{std::vector<float>(11, 0.0f), std::vector<float>(11, 0.0f), 0};
+  for (int t = 0; t < 20; ++t) {
+    for (float& g : gradient) g = 0.3f / static_cast<float>(t + 1);
+    adam_step({}, 1e-3, 0.9, gradient.data(), state, weights);
+  }
+  for (std::size_t i = 1; i < 11; ++i) EXPECT_EQ(weights[i], weights[0]);
+}
+
 TEST(Adam, Norm) {
   const float values[] = {1, -2, 3, -4, 5};
   EXPECT_NEAR(l2_norm(values, 5), std::sqrt(55.0), 1e-12);
+  std::vector<float> many;
+  double sum = 0;
+  for (int i = 0; i < 5003; ++i) {
+    many.push_back(0.001f * static_cast<float>(i % 777));
+    sum += static_cast<double>(many.back()) * static_cast<double>(many.back());
+  }
+  EXPECT_NEAR(l2_norm(many.data(), many.size()), std::sqrt(sum), 1e-6 * std::sqrt(sum));
   EXPECT_EQ(l2_norm(values, 0), 0);
   const float bad[] = {1, std::numeric_limits<float>::quiet_NaN()};
   EXPECT_FALSE(std::isfinite(l2_norm(bad, 2)));
