@@ -226,17 +226,18 @@ void OptionTable::add_common(bool* json) {
   common_added_ = true;
   json_ = json;
   group("Common");
-  const auto flag = [&](bool* value, const char* name, const char* help) -> Option& {
-    Option& option = add_flag(value, name, help);
+  const auto flag = [&](bool* value, const char* name, std::string help) -> Option& {
+    Option& option = add_flag(value, name, std::move(help));
     option.builtin_ = true;
     return option;
   };
   if (json) add_flag(json, "json", "print one JSON document on standard output (docs/formats), errors too");
   add_flag(&quiet_, "quiet", "nothing but results and errors").shorthand('q');
   add_flag(&verbose_, "verbose", "say more about what is done").shorthand('v');
-  Option& config = add(&config_, "config", "read options from FILE: INI (key = value) or JSON").metavar("FILE");
+  if (find("config") != nullptr) file_option_ = "options";
+  Option& config = add(&config_, file_option_, "read options from FILE: INI (key = value) or JSON").metavar("FILE");
   config.builtin_ = true;
-  flag(&dump_config_, "dump-config", "print the options in force as a file for --config and exit");
+  flag(&dump_config_, "dump-config", "print the options in force as a file for --" + file_option_ + " and exit");
   flag(&help_, "help", "show the usual options and exit").shorthand('h');
   flag(&help_all_, "help-all", "show every option and exit");
   flag(&version_, "version", "print the version and exit");
@@ -634,7 +635,7 @@ std::string OptionTable::help_text(bool all) const {
     if (!lines.empty()) out += "\n" + (group.empty() ? "" : group + ":\n") + lines;
   }
   if (!epilog_.empty()) out += "\n" + wrap(epilog_, 0, 0, kHelpWidth) + "\n";
-  out += "\nAn option may also stand in a --config file (micro-batches = 16) or in the environment\n(" +
+  out += "\nAn option may also stand in a --" + file_option_ + " file (micro-batches = 16) or in the environment\n(" +
          environment_name("") + "<OPTION>); flags win over the environment, the environment over the file.\n";
   if (hidden) out += "More options: " + program() + " --help-all\n";
   return out;

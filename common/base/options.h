@@ -92,7 +92,8 @@ class OptionTable {
   Option& positional(std::vector<std::string>* value, std::string name, std::string help);
 
   // Adds the options every tool has: --json (when `json` is given), --quiet, --verbose, --config, --dump-config,
-  // --help, --help-all, --version. parse() calls it when the tool did not.
+  // --help, --help-all, --version. parse() calls it when the tool did not. A tool that has added a --config of its own
+  // gets --options for the file of options instead.
   void add_common(bool* json);
 
   // Returns false when the answer (help, version, resolved configuration) has been printed and the tool is done.
@@ -137,7 +138,7 @@ class OptionTable {
   bool common_added_ = false;
   bool* json_ = nullptr;
   bool quiet_ = false, verbose_ = false, help_ = false, help_all_ = false, version_ = false, dump_config_ = false;
-  std::string config_;
+  std::string config_, file_option_ = "config";
 };
 
 // "2s", "500ms", "1.5m", "1h" or plain seconds -> seconds. False when `text` is none of these.

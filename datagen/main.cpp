@@ -1,0 +1,239 @@
+// automap-datagen: datasets of random planning problems. Parses, calls, prints.
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/base/cli.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/base/options.h"
+#include "common/base/progress.h"
+#include "common/base/text_table.h"
+#include "datagen/distributions.h"
+#include "datagen/generate.h"
+#include "datagen/preview.h"
+
+namespace {
+
+using namespace automap;
+using namespace automap::datagen;
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint64_t kMostPreviewed = 1000;
+// More threads than this per processor only cost memory.
+constexpr unsigned kMostThreadsPerProcessor = 4;
+
+struct Options {
+  std::string config = "mixed", output, shard_range;
+  std::uint64_t rows = 0, seed = 1, shard_rows = 65536, preview = 0;
+  int threads = 0;
+  bool oracle = false, compress = false, list = false, json = false;
+};
+
+void declare(OptionTable& table, Options& o) {
+  table.example("automap-datagen --rows 20000 --seed 1 -o data", "random problems of all families, as HDF5");
+  table.example("automap-datagen --rows 200 --config paper --oracle -o labelled", "with exact optima as labels");
+  table.example("automap-datagen --preview 3 --seed 7", "look at a few rows; nothing is written");
+  table.group("Rows");
+  table.add(&o.rows, "rows", "how many rows; more than the folder has extends it")
+      .range(1, 1e12)
+      .metavar("N")
+      .shown_default("");
+  table
+      .add(
+          &o.config, "config",
+          "families and ranges: a JSON file, or a built-in (" +
+              [] {
+                std::string names;
+                for (const std::string& name : built_in_configs()) names += (names.empty() ? "" : ", ") + name;
+                return names;
+              }() +
+              "); docs/datagen.md lists every key")
+      .metavar("FILE");
+  table.add(&o.seed, "seed", "another seed gives other rows").metavar("S");
+  table.add_flag(&o.oracle, "oracle", "label every row with its exact optimum (slow: a few hundred rows a second)");
+  table.group("Files");
+  table.add(&o.output, "output", "the dataset's folder; made when it is not there, continued when it is")
+      .shorthand('o')
+      .metavar("DIR");
+  table.add(&o.shard_rows, "shard-rows", "rows per file").range(1, static_cast<double>(kMostShardRows)).metavar("N");
+  table.add(&o.shard_range, "shard-range", "only shards A to B-1, for the jobs of an array: 0:16").metavar("A:B");
+  table.add_flag(&o.compress, "compress", "archive: a quarter smaller, much slower to write and to open");
+  table.add(&o.threads, "threads", "worker threads; what is written does not depend on it")
+      .range(1, 1024)
+      .metavar("N")
+      .shown_default("all processors");
+  table.group("Looking");
+  table.add_flag(&o.list, "list-distributions", "the families and their parameters");
+  table.add(&o.preview, "preview", "draw the first N rows as text and write nothing")
+      .range(1, static_cast<double>(kMostPreviewed))
+      .metavar("N")
+      .shown_default("");
+  table.epilog(
+      "Run the same command again to continue after a stop, a crash or a full disk: finished shards are checked and "
+      "kept. "
+      "Exit codes: 0 all there, 2 wrong usage or configuration, or the folder holds another dataset, 3 cannot read or "
+      "write, 75 stopped early.");
+  table.add_common(&o.json);
+}
+
+void set_shard_range(const std::string& text, GenerateOptions& options) {
+  const std::size_t colon = text.find(':');
+  const auto number = [](const std::string& part, std::uint64_t& value) {
+    const auto [end, status] = std::from_chars(part.data(), part.data() + part.size(), value);
+    return status == std::errc() && end == part.data() + part.size();
+  };
+  if (colon == std::string::npos || !number(text.substr(0, colon), options.first_shard) ||
+      !number(text.substr(colon + 1), options.last_shard) || options.first_shard >= options.last_shard) {
+    throw Error(ErrorKind::kUsage, "--shard-range: found '" + text + "', expected A:B with A < B",
+                "0:16 makes shards 0 to 15");
+  }
+}
+
+int thread_count(int asked) {
+  const unsigned processors = std::max(1u, std::thread::hardware_concurrency());
+  if (asked == 0) return static_cast<int>(processors);
+  const auto most = static_cast<int>(std::max(8u, kMostThreadsPerProcessor * processors));
+  if (asked <= most) return asked;
+  log_warning("--threads " + std::to_string(asked) + " on " + std::to_string(processors) + " processors: using " +
+              std::to_string(most));
+  return most;
+}
+
+int list(bool json) {
+  if (json) {
+    Json families = Json::array();
+    for (const DistributionInfo& info : list_distributions()) {
+      Json parameters = Json::array();
+      for (const Parameter& p : info.parameters) {
+        parameters.push_back({{"name", p.name},
+                              {"meaning", p.meaning},
+                              {"default_low", p.default_value},
+                              {"default_high", p.default_high}});
+      }
+      families.push_back({{"name", info.name}, {"summary", info.summary}, {"parameters", parameters}});
+    }
+    print(Json{{"schema", "automap.distributions/1"}, {"distributions", families}}.dump(2) + "\n");
+    return 0;
+  }
+  std::string out;
+  for (const DistributionInfo& info : list_distributions()) {
+    out += info.name + ": " + info.summary + "\n";
+    for (const Parameter& p : info.parameters) {
+      const bool range = p.default_high != p.default_value && std::isfinite(p.default_high);
+      out += "    " + p.name + " = " + format_number(p.default_value) +
+             (range ? " .. " + format_number(p.default_high) : "") + ": " + p.meaning + "\n";
+    }
+  }
+  print(out);
+  return 0;
+}
+
+int preview(const Generator& generator, const Options& o) {
+  Json rows = Json::array();
+  for (std::uint64_t i = 0; i < o.preview; ++i) {
+    const pipeline::RowProblem row = generator.row(o.seed, i);
+    if (o.json) {
+      rows.push_back(row_json(row, generator.distributions(), i));
+    } else {
+      print((i == 0 ? "" : "\n") + row_text(row, generator.distributions(), i));
+    }
+  }
+  if (o.json) print(Json{{"schema", "automap.preview/1"}, {"seed", o.seed}, {"rows", rows}}.dump() + "\n");
+  return 0;
+}
+
+int datagen_main(int argc, char** argv) {
+  Options o;
+  OptionTable table("datagen", "make a dataset of random planning problems to train planners on");
+  declare(table, o);
+  if (!table.parse(argc, argv)) return 0;
+  if (o.list) return list(o.json);
+  const Generator generator = Generator::load(o.config);
+  if (o.preview > 0) return preview(generator, o);
+  if (o.rows == 0) {
+    throw Error(ErrorKind::kUsage, "missing --rows: how many rows to make", "automap-datagen --rows 1000000 -o data");
+  }
+  if (o.output.empty()) {
+    throw Error(ErrorKind::kUsage, "missing --output: the folder for the dataset",
+                "automap-datagen --rows " + std::to_string(o.rows) + " -o data");
+  }
+  GenerateOptions options;
+  options.folder = o.output;
+  while (options.folder.size() > 1 && options.folder.back() == '/') options.folder.pop_back();
+  options.rows = o.rows;
+  options.seed = o.seed;
+  options.shard_rows = o.shard_rows;
+  options.oracle = o.oracle;
+  options.compress = o.compress;
+  options.threads = thread_count(o.threads);
+  if (!o.shard_range.empty()) set_shard_range(o.shard_range, options);
+
+  RowSource source;
+  source.row = [&](std::uint64_t index) { return generator.row(o.seed, index); };
+  source.config_json = generator.config_json();
+  source.distributions = generator.distributions();
+  source.generator = "AutoMap " + version();
+
+  const StopToken stop;
+  GenerateHooks hooks;
+  hooks.stop = [] { return StopToken::stop_requested(); };
+  const auto start = std::chrono::steady_clock::now();
+  GenerateResult result;
+  {
+    Progress progress("datagen", o.rows, "rows");
+    hooks.progress = [&](std::uint64_t done, std::uint64_t) { progress.update(done); };
+    result = generate_dataset(source, options, hooks);
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (o.json) {
+    Json document = {{"schema", "automap.datagen/1"},
+                     {"folder", options.folder},
+                     {"rows", o.rows},
+                     {"rows_written", result.rows_written},
+                     {"shards_written", result.shards_written},
+                     {"shards_kept", result.shards_kept},
+                     {"seconds", seconds},
+                     {"stopped", result.stopped}};
+    if (o.oracle) {
+      document["rows_labelled"] = result.rows_labelled;
+      document["rows_infeasible"] = result.rows_infeasible;
+      document["rows_unlabelled"] = result.rows_unlabelled;
+    }
+    print(document.dump(2) + "\n");
+  } else {
+    const auto count = [](std::uint64_t n) { return format_count(static_cast<long long>(n)); };
+    const auto shards = [&](std::uint64_t n) { return count(n) + (n == 1 ? " shard" : " shards"); };
+    std::string text = options.folder + ": ";
+    if (result.shards_written > 0 || result.shards_kept == 0) {
+      text += count(result.rows_written) + " rows in " + shards(result.shards_written) + " written in " +
+              format_ms(seconds * 1e3);
+    }
+    if (result.shards_kept > 0) {
+      text += (result.shards_written > 0 ? ", " : "") + shards(result.shards_kept) + " kept";
+      if (result.shards_written == 0 && !result.stopped) text += ", nothing to do";
+    }
+    text += "\n";
+    if (o.oracle && result.rows_written > 0) {
+      text += "labels: " + count(result.rows_labelled) + " optimal, " + count(result.rows_infeasible) +
+              " without a feasible plan, " + count(result.rows_unlabelled) + " not labelled (too large)\n";
+    }
+    print(text);
+  }
+  if (!result.stopped) return 0;
+  log_warning("stopped early; run the same command again to continue");
+  return kExitStoppedEarly;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return automap::run_main(argc, argv, datagen_main);
+}
