@@ -73,7 +73,7 @@ class Tree {
     return node(from).next[idx(child)];
   }
 
-  // The child of `from` with this boundary, added when expand() did not keep it; -1: infeasible.
+  // The child of `from` with this boundary, added when it was not promising; -1: infeasible.
   int child_at(int from, int point, int device_cut) {
     Node& n = node(from);
     for (std::size_t c = 0; c < n.children.size(); ++c) {
@@ -121,7 +121,8 @@ class Tree {
   int add_node(const Prefix& prefix) {
     Node n;
     std::vector<int> parent_of;
-    space_.expand({prefix}, options_.children, n.children, parent_of);
+    std::vector<models::Rollouts> rollouts;
+    space_.promising({prefix}, options_.children, n.children, parent_of, rollouts);
     const std::size_t count = n.children.size();
     n.features.resize(count * kFeatures);
     n.log_bound.resize(count);
@@ -129,15 +130,14 @@ class Tree {
     n.best.resize(count);
     n.next.assign(count, -1);
     n.visited.assign(count, 0);
-    for (std::size_t c = 0; c < count; ++c) fill_inputs(n, c);
+    for (std::size_t c = 0; c < count; ++c) fill_inputs(n, c, rollouts[c]);
     if (count > 0) policy_.predict(n.features.data(), n.log_bound.data(), static_cast<int>(count), n.y.data());
     nodes_.push_back(std::move(n));
     parents_.push_back(prefix);
     return static_cast<int>(nodes_.size()) - 1;
   }
-  void fill_inputs(Node& n, std::size_t c) {
+  void fill_inputs(Node& n, std::size_t c, const models::Rollouts& rollouts) {
     const Prefix& child = n.children[c];
-    const models::Rollouts rollouts = space_.rollouts(child);
     models::after_state_features(space_, child, rollouts, n.features.data() + c * kFeatures);
     n.log_bound[c] = static_cast<float>(std::log(child.bound_ms / root_.bound_ms));
     // Rollouts are judged by V; under the simulation they say nothing certain.
@@ -147,7 +147,7 @@ class Tree {
     ++played_.after_states;
   }
   void fill(Node& n, std::size_t c) {
-    fill_inputs(n, c);
+    fill_inputs(n, c, space_.rollouts(n.children[c]));
     policy_.predict(n.features.data() + c * kFeatures, n.log_bound.data() + c, 1, n.y.data() + c);
   }
 
@@ -298,16 +298,23 @@ void label_node(const Tree& tree, const Node& node, const pipeline::SuffixValues
   const PlanSpace& space = tree.space();
   d.exact_y.resize(node.children.size());
   float best = Tree::kUnknown;
+  // All children share everything but their last boundary.
   std::vector<int> cuts, device_cuts;
-  for (std::size_t c = 0; c < node.children.size(); ++c) {
-    const Prefix& child = node.children[c];
-    cuts.clear();
-    device_cuts.clear();
-    for (int s = 0; s < child.stages; ++s) {
-      cuts.push_back(space.cut_of_point(child.points[idx(s)]));
-      device_cuts.push_back(child.device_cuts[idx(s)]);
+  std::vector<std::pair<int, int>> boundaries;
+  for (const Prefix& child : node.children) {
+    const int s = child.stages - 1;
+    if (boundaries.empty()) {
+      for (int i = 0; i < s; ++i) {
+        cuts.push_back(space.cut_of_point(child.points[idx(i)]));
+        device_cuts.push_back(child.device_cuts[idx(i)]);
+      }
     }
-    d.exact_y[c] = tree.y_of(values.completion_ms(cuts, device_cuts));
+    boundaries.emplace_back(space.cut_of_point(child.point), child.d1);
+  }
+  std::vector<double> completions;
+  values.completions_ms(cuts, device_cuts, boundaries, completions);
+  for (std::size_t c = 0; c < node.children.size(); ++c) {
+    d.exact_y[c] = tree.y_of(completions[c]);
     if (d.exact_y[c] < best) {
       best = d.exact_y[c];
       d.chosen = static_cast<int>(c);

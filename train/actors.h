@@ -31,7 +31,7 @@ struct PlayOptions {
   bool whole_episodes = false;
   // Exact labels (a demonstration instead when the objective is simulated): for this share of the problems among those
   // of at most so many devices and stages, and for every problem that comes with its optimum.
-  double label_fraction = 0, label_limit = 1.3;
+  double label_fraction = 0, label_limit = 1.1;
   int label_devices = 16, label_stages = 8;
   long long label_work = 300000;  // labels of the exact program, at most
   double epsilon_start = 0.6, epsilon_end = 0.05;

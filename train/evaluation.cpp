@@ -15,6 +15,7 @@
 #include "common/base/progress.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"
+#include "models/features.h"
 #include "models/flat_env.h"
 #include "models/plan_space.h"
 #include "models/policy_search.h"
@@ -404,6 +405,22 @@ void Evaluation::write_cache(const std::string& path) const {
     baselines.push_back({{"planner", b.planner}, {"planning_ms", b.planning_ms}, {"length_ms", lengths}});
   }
   write_file_atomic(path, document.dump(1) + "\n");
+}
+
+void check_searchable(const models::Policy& policy, const std::string& path) {
+  const models::Architecture& a = policy.architecture();
+  if (a.family == models::Family::kAfterState && a.features == models::kFeatures &&
+      a.feature_version == models::kFeatureVersion) {
+    return;
+  }
+  if (a.family == models::Family::kFlat) {
+    throw Error(ErrorKind::kData, path + ": a flat network; the searches need an after-state policy");
+  }
+  throw Error(ErrorKind::kData,
+              path + ": made for features version " + std::to_string(a.feature_version) + " with " +
+                  std::to_string(a.features) + " numbers, this program has version " +
+                  std::to_string(models::kFeatureVersion) + " with " + std::to_string(models::kFeatures),
+              "train it again with this program");
 }
 
 PairedDifference paired_difference(const std::vector<double>& a, const std::vector<double>& b) {

@@ -91,6 +91,10 @@ class Evaluation {
   std::vector<PlannerLengths> baselines_;
 };
 
+// Throws Error(kData) naming `path` when this program's searches cannot run the policy: other features, or a flat
+// network.
+void check_searchable(const models::Policy& policy, const std::string& path);
+
 // Mean of a - b over the problems both have a plan for, with its standard error.
 struct PairedDifference {
   int problems = 0;
