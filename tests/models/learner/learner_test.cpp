@@ -487,6 +487,116 @@ TEST(Learner, TheResidualFormIsNeverBelowTheBound) {
   for (std::size_t i = 0; i < 100; ++i) EXPECT_GE(y[i], decision.log_bound[i]);
 }
 
+// Two decisions of three actions each: action 0 adds nothing, 1 adds 0.3, 2 adds 0.6 to y; actions are taken at random.
+// Returns tell what random play leads to; only bootstrapping learns what the best play does: y* of an after-state is
+// what was added so far (times gamma when a decision follows).
+float added(int action) {
+  return 0.3f * static_cast<float>(action);
+}
+
+Episode two_step_episode(bool flat, std::uint64_t number) {
+  Rng rng(21, 1, number);
+  Episode episode;
+  for (int step = 0; step < 2; ++step) {
+    Decision decision;
+    decision.actions = 3;
+    decision.chosen = static_cast<int>(rng.below(3));
+    if (flat) {
+      decision.inputs = {static_cast<float>(step), episode.y};
+    } else {
+      for (int a = 0; a < 3; ++a) {
+        decision.inputs.insert(decision.inputs.end(), {static_cast<float>(step), episode.y + added(a)});
+        decision.log_bound.push_back(0.9f * (episode.y + added(a)));
+      }
+    }
+    episode.y += added(decision.chosen);
+    episode.decisions.push_back(std::move(decision));
+  }
+  return episode;
+}
+
+LearnerOptions two_step_options(Family family) {
+  LearnerOptions options;
+  options.family = family;
+  options.inputs = 2;
+  options.actions = 3;
+  options.hidden = {32, 32};
+  options.residual = family == Family::kAfterState;
+  options.returns = Returns::kNStep;
+  options.target_every = 20;
+  options.batch = 64;
+  options.label_weight = 0;
+  options.replay_episodes = 300;
+  options.learning_rate = 5e-3;
+  options.learning_rate_updates = 1500;
+  options.ema = 0.99;
+  options.atoms = 41;
+  options.low = -0.1f;
+  options.high = 1.5f;
+  return options;
+}
+
+TEST(LearnerConverges, AfterStateBootstrapping) {
+  for (const Distribution distribution : {Distribution::kNone, Distribution::kC51, Distribution::kHlGauss}) {
+    for (const bool rainbow : {false, true}) {
+      LearnerOptions options = two_step_options(Family::kAfterState);
+      options.distribution = distribution;
+      options.double_q = options.prioritized = rainbow;
+      Learner learner(options);
+      for (std::uint64_t i = 0; i < 300; ++i) learner.add(two_step_episode(false, i));
+      for (int i = 0; i < 1500; ++i) learner.update();
+      const Policy policy = learner.policy();
+      for (int step = 0; step < 2; ++step) {
+        for (int a = 0; a < 3; ++a) {
+          const float features[] = {static_cast<float>(step), added(a)};
+          const float bound = 0.9f * added(a);
+          float y;
+          policy.predict(features, &bound, 1, &y);
+          EXPECT_NEAR(y, added(a), 0.03) << static_cast<int>(distribution) << rainbow << step << a;
+        }
+      }
+    }
+  }
+}
+
+TEST(LearnerConverges, MonteCarloIsWhatRandomPlayLeadsTo) {
+  LearnerOptions options = two_step_options(Family::kAfterState);
+  options.returns = Returns::kMonteCarlo;
+  options.target_every = 0;
+  Learner learner(options);
+  for (std::uint64_t i = 0; i < 300; ++i) learner.add(two_step_episode(false, i));
+  for (int i = 0; i < 1500; ++i) learner.update();
+  for (int a = 0; a < 3; ++a) {
+    const float features[] = {0, added(a)};
+    const float bound = 0.9f * added(a);
+    float y;
+    learner.policy().predict(features, &bound, 1, &y);
+    EXPECT_NEAR(y, added(a) + 0.3f, 0.06);  // the second decision adds 0.3 on average
+  }
+}
+
+TEST(LearnerConverges, FlatRecipe) {
+  for (const Distribution distribution : {Distribution::kNone, Distribution::kC51, Distribution::kHlGauss}) {
+    for (const double gamma : {1.0, 0.6}) {
+      LearnerOptions options = two_step_options(Family::kFlat);
+      options.distribution = distribution;
+      options.gamma = gamma;
+      options.dueling = options.double_q = options.prioritized = true;
+      Learner learner(options);
+      for (std::uint64_t i = 0; i < 300; ++i) learner.add(two_step_episode(true, i));
+      for (int i = 0; i < 1500; ++i) learner.update();
+      const Policy policy = learner.policy();
+      const float states[] = {0, 0, 1, 0.3f};
+      float y[6];
+      policy.predict_actions(states, 2, y);
+      for (int a = 0; a < 3; ++a) {
+        EXPECT_NEAR(y[a], gamma * static_cast<double>(added(a)), 0.04) << static_cast<int>(distribution) << gamma << a;
+        EXPECT_NEAR(y[3 + a], 0.3f + added(a), 0.04) << static_cast<int>(distribution) << gamma << a;
+      }
+    }
+  }
+}
+
 void expect_usage_error(const LearnerOptions& options, const std::string& text, ErrorKind kind = ErrorKind::kUsage) {
   try {
     Learner learner(options);
