@@ -90,7 +90,7 @@ void forward_speed(const Policy& policy) {
 
 void search_speed(const Policy& policy, int problems, int stages, int devices_per_server) {
   Samples tables, greedy, beam, corridor, all, rollout_beam;
-  Samples expand_root, expand_beam, rollouts_us, features_us, forward_us, finish_us;
+  Samples expand_root, expand_beam, promising_root, promising_beam, rollouts_us, features_us, forward_us, finish_us;
   for (int i = 0; i < problems; ++i) {
     pipeline::RandomProblemOptions options;
     options.min_devices = options.max_devices = devices_per_server;
@@ -135,13 +135,16 @@ void search_speed(const Policy& policy, int problems, int stages, int devices_pe
     std::vector<int> parent_of;
     expand_root.add(best_us([&] { space.expand({space.root()}, kMostChildren, children, parent_of); }));
     if (children.empty()) continue;
+    std::vector<Rollouts> rollouts;
+    promising_root.add(best_us([&] { space.promising({space.root()}, kMostChildren, children, parent_of, rollouts); }));
     parents.assign(children.begin(),
                    children.begin() + std::min<std::ptrdiff_t>(16, static_cast<std::ptrdiff_t>(children.size())));
     if (parents.front().stages + 1 < stages) {
       expand_beam.add(best_us([&] { space.expand(parents, 192, children, parent_of); }));
+      promising_beam.add(best_us([&] { space.promising(parents, 192, children, parent_of, rollouts); }));
     }
     const double count = static_cast<double>(children.size());
-    std::vector<Rollouts> rollouts(children.size());
+    rollouts.resize(children.size());
     std::vector<float> features(children.size() * kFeatures), bounds(children.size()), y(children.size());
     rollouts_us.add(best_us([&] {
                       for (std::size_t k = 0; k < children.size(); ++k) rollouts[k] = space.rollouts(children[k]);
@@ -182,6 +185,8 @@ void search_speed(const Policy& policy, int problems, int stages, int devices_pe
   };
   line_us("expand the root, 48 children", expand_root);
   line_us("expand 16, 192 children", expand_beam);
+  line_us("promising of the root, 48", promising_root);
+  line_us("promising of 16, 192", promising_beam);
   line_us("rollouts, per after-state", rollouts_us);
   line_us("features, per after-state", features_us);
   line_us("network, per after-state", forward_us);

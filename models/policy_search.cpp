@@ -23,8 +23,6 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Plans of one prefix that are compared by simulation: V errs by more than the best few differ.
 constexpr int kSimulatedPerPrefix = 8;
-// Children between two looks at the clock.
-constexpr std::size_t kChunk = 64;
 
 // Judges candidates and keeps the shortest. Of equals the first one stays.
 class Best {
@@ -152,23 +150,16 @@ std::optional<FoundPlan> search_plan(const PlanSpace& space, const Policy* polic
   // Prefixes of one length have different decisions, so no two of them are the same.
   for (int s = 1; s + 1 < space.stages(); ++s) {
     if (options.deadline.reached()) return best.take();
-    space.expand(kept, most, children, parent_of);
-    rollouts.resize(children.size());
+    space.promising(kept, most, children, parent_of, rollouts);
     features.resize(children.size() * kFeatures);
     log_bound.resize(children.size());
     y.resize(children.size());
     ranked.clear();
-    for (std::size_t first = 0; first < children.size(); first += kChunk) {
-      if (options.deadline.reached()) return best.take();
-      const std::size_t last = std::min(children.size(), first + kChunk);
-      for (std::size_t i = first; i < last; ++i) {
-        rollouts[i] = space.rollouts(children[i]);
-        if (policy == nullptr) continue;
+    if (policy != nullptr) {
+      for (std::size_t i = 0; i < children.size(); ++i) {
         after_state_features(space, children[i], rollouts[i], features.data() + i * kFeatures);
         log_bound[i] = root_ms > 0 ? static_cast<float>(std::log(children[i].bound_ms / root_ms)) : 0;
       }
-    }
-    if (policy != nullptr) {
       policy->predict(features.data(), log_bound.data(), static_cast<int>(children.size()), y.data());
     }
     std::size_t shortest = children.size();

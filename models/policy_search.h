@@ -17,8 +17,8 @@ namespace automap::models {
 
 struct PolicySearchOptions {
   int beam = 1;
-  // After-states scored per boundary: the best by bound over all parents. 0: kMostChildren for beam 1, else
-  // max(kMostChildren, 12 beam).
+  // After-states scored per boundary: the most promising over all parents (PlanSpace::promising). 0: kMostChildren for
+  // beam 1, else max(kMostChildren, 12 beam).
   int most_children = 0;
   bool rollouts_count = true;  // the best rollout plan met may win ("the bare network": false)
   // kSimulated: candidates of the last boundary and rollouts are compared by the event simulation.

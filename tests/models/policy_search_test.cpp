@@ -148,8 +148,10 @@ TEST(PolicySearch, AnUntrainedResidualPolicyIsBoundGreedy) {
       const std::optional<FoundPlan> found = search_plan(space, &policy, options);
       std::vector<Prefix> kept = {space.root()}, children;
       std::vector<int> parent_of;
+      std::vector<Rollouts> rollouts;
       for (int s = 1; s + 1 < space.stages(); ++s) {
-        space.expand(kept, beam == 1 ? kMostChildren : std::max(kMostChildren, 12 * beam), children, parent_of);
+        space.promising(kept, beam == 1 ? kMostChildren : std::max(kMostChildren, 12 * beam), children, parent_of,
+                        rollouts);
         kept.assign(children.begin(),
                     children.begin() + std::min<std::ptrdiff_t>(beam, static_cast<std::ptrdiff_t>(children.size())));
       }
@@ -309,7 +311,7 @@ TEST(PolicySearch, DeadlineLeavesTheBestSoFar) {
   const std::optional<FoundPlan> whole = search_plan(space, nullptr, options);
   ASSERT_TRUE(whole);
   double last = kInfinity;
-  for (int allowed = 0; allowed < 200; ++allowed) {
+  for (int allowed = 0; allowed < 80; ++allowed) {
     int asked = 0;
     options.deadline = pipeline::Deadline::after(kInfinity, [&] { return asked++ >= allowed; });
     const std::optional<FoundPlan> found = search_plan(space, nullptr, options);
