@@ -454,7 +454,11 @@ ShardWriter::ShardWriter(const std::string& folder, const DatasetManifest& manif
       struct stat info = {};
       if (::fstat(file_->fd, &info) != 0) throw_write_error(shown, errno);
       reserve(0, static_cast<std::uint64_t>(info.st_size));
-      hash_file(0, caw_offset_);
+      // In shards of few rows HDF5 puts small columns into the gap before /caw; their bytes come last, so the hashes
+      // wait for them. Else hashing goes along with writing, while the rows are in the cache.
+      const auto first_column = std::min_element(column_offsets_.begin(), column_offsets_.end());
+      hash_at_end_ = *first_column < caw_offset_;
+      if (!hash_at_end_) hash_file(0, caw_offset_);
     }
   } catch (...) {
     ::unlink(path_.c_str());
@@ -533,7 +537,7 @@ void ShardWriter::append(const float* caw, std::uint64_t rows) {
   AM_CHECK(file_ && !compressed_ && appended_ + rows <= rows_);
   const std::string_view bytes(reinterpret_cast<const char*>(caw), rows * kCawRowBytes);
   write_at(caw_offset_ + appended_ * kCawRowBytes, bytes);
-  hash(bytes);
+  if (!hash_at_end_) hash(bytes);
   appended_ += rows;
   const std::uint64_t end = appended_ * kCawRowBytes;
   if (end - write_back_from_ >= kWriteBackBytes) {
@@ -574,7 +578,7 @@ ShardEntry ShardWriter::commit() {
   entry.first_row = first_row_;
   entry.rows = rows_;
   entry.bytes = static_cast<std::uint64_t>(info.st_size);
-  hash_file(compressed_ ? 0 : caw_offset_ + rows_ * kCawRowBytes, entry.bytes);
+  hash_file(compressed_ || hash_at_end_ ? 0 : caw_offset_ + rows_ * kCawRowBytes, entry.bytes);
   entry.crc32c = crc_;
   entry.sha256 = sha_.hex();
   if (::fsync(file_->fd) != 0) throw_write_error(shown, errno);

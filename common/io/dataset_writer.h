@@ -83,7 +83,7 @@ class ShardWriter {
   void hash_file(std::uint64_t begin, std::uint64_t end);
 
   std::string folder_, name_, path_;
-  bool oracle_ = false, compressed_ = false;
+  bool oracle_ = false, compressed_ = false, hash_at_end_ = false;
   std::uint64_t first_row_ = 0, rows_ = 0, chunk_rows_ = 0;
   std::uint64_t appended_ = 0, write_back_from_ = 0, caw_offset_ = 0;
   std::vector<std::vector<char>> columns_;
