@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -10,6 +11,8 @@
 #include "common/pipeline/cost.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"
+#include "models/plan_space.h"
+#include "models/policy_search.h"
 
 namespace automap::infer {
 namespace {
@@ -22,6 +25,9 @@ using pipeline::Profile;
 // Taken from the exact solver, which ranks by V; the simulation chooses among them.
 constexpr int kCandidatesPerStageCount = 4;
 constexpr int kStagesAround = 2;
+// More layers than that are no pivots of a plan space: the exact solver has a moment for them.
+constexpr std::size_t kMostQuickPivots = 1024;
+constexpr double kManyLayersSeconds = 0.05;
 constexpr double kWorthALook = 1.02;  // candidates are judged by simulation, so V may be a little above
 
 bool is_digit(char c) {
@@ -69,6 +75,36 @@ std::optional<Plan> move_to_borders(const Problem& problem, const std::vector<Bo
   return plan;
 }
 
+// What the exact solver, or the policy's search, finds between min_stages and max_stages stages on these pivots.
+std::vector<Plan> search(const Problem& problem, const std::vector<int>& pivots, pipeline::Schedule schedule,
+                         int min_stages, int max_stages, double upper_bound_ms, const LayerOptions& how) {
+  std::vector<Plan> plans;
+  if (!how.quick) {
+    pipeline::ExactOptions options;
+    options.min_stages = min_stages;
+    options.max_stages = max_stages;
+    options.schedule = schedule;
+    options.k_best = kCandidatesPerStageCount;
+    options.time_limit_s = how.time_limit_s;
+    options.cancelled = StopToken::stop_requested;
+    options.pivots = pivots;
+    options.upper_bound_ms = upper_bound_ms;
+    for (const pipeline::ExactStageResult& result : solve_exact(problem, options).by_stages) {
+      plans.insert(plans.end(), result.plans.begin(), result.plans.end());
+    }
+    return plans;
+  }
+  for (int stages = min_stages; stages <= std::min(max_stages, models::kMaxStages); ++stages) {
+    models::PlanSpaceOptions options;
+    options.stages = stages;
+    options.schedule = schedule;
+    options.pivots = pivots;
+    const models::PlanSpace space(problem, options);
+    if (auto found = models::search_plan(space, how.policy, {})) plans.push_back(std::move(found->plan));
+  }
+  return plans;
+}
+
 }  // namespace
 
 std::optional<LayerNumber> layer_number(const std::string& layer) {
@@ -92,7 +128,7 @@ std::optional<LayerNumber> layer_number(const std::string& layer) {
 }
 
 std::optional<LayerSplit> split_at_layers(const Problem& problem, const Profile& profile, const Plan& plan,
-                                          int min_stages, int max_stages, double time_limit_s) {
+                                          const LayerOptions& how) {
   if (profile.layer.empty()) return std::nullopt;
   std::map<std::string, std::map<long long, int>> members;
   for (const std::string& layer : profile.layer) {
@@ -110,27 +146,27 @@ std::optional<LayerSplit> split_at_layers(const Problem& problem, const Profile&
   // Data parallelism cuts nothing, and whole layers ask for about as many stages as instructions do.
   const int stages = plan.num_stages();
   if (stages == 1) return std::nullopt;
-  min_stages = std::max({min_stages, 2, stages - kStagesAround});
-  max_stages =
-      std::min({max_stages, stages + kStagesAround, problem.num_devices(), static_cast<int>(borders.size()) + 1});
+  const int min_stages = std::max({how.min_stages, 2, stages - kStagesAround});
+  const int max_stages =
+      std::min({how.max_stages, stages + kStagesAround, problem.num_devices(), static_cast<int>(borders.size()) + 1});
   if (min_stages > max_stages) return std::nullopt;
 
-  pipeline::ExactOptions options;
-  options.min_stages = min_stages;
-  options.max_stages = max_stages;
-  options.schedule = plan.schedule;
-  options.k_best = kCandidatesPerStageCount;
-  options.time_limit_s = time_limit_s;
-  options.cancelled = StopToken::stop_requested;
-  for (const Border& border : borders) options.pivots.push_back(border.first - 1);
+  std::vector<int> pivots;
+  for (const Border& border : borders) pivots.push_back(border.first - 1);
+  LayerOptions options = how;
+  if (options.quick && pivots.size() > kMostQuickPivots) {
+    options.quick = false;
+    options.time_limit_s = kManyLayersSeconds;
+  }
   std::vector<Plan> candidates;
+  double upper_bound_ms = std::numeric_limits<double>::infinity();
   if (auto moved = move_to_borders(problem, borders, plan)) {
     // What V puts far behind the plan at hand need not be looked for.
-    if (feasible(problem, *moved)) options.upper_bound_ms = kWorthALook * value_ms(problem, *moved);
+    if (feasible(problem, *moved)) upper_bound_ms = kWorthALook * value_ms(problem, *moved);
     candidates.push_back(*std::move(moved));
   }
-  for (const pipeline::ExactStageResult& result : solve_exact(problem, options).by_stages) {
-    candidates.insert(candidates.end(), result.plans.begin(), result.plans.end());
+  for (Plan& found : search(problem, pivots, plan.schedule, min_stages, max_stages, upper_bound_ms, options)) {
+    candidates.push_back(std::move(found));
   }
 
   std::optional<LayerSplit> best;

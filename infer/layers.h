@@ -9,6 +9,7 @@
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
+#include "models/policy.h"
 
 namespace automap::infer {
 
@@ -20,13 +21,19 @@ struct LayerNumber {
 };
 std::optional<LayerNumber> layer_number(const std::string& layer);
 
+struct LayerOptions {
+  int min_stages = 1, max_stages = 16;
+  // Search with the policy (null: with its rollouts alone) instead of the exact solver: about a millisecond.
+  bool quick = false;
+  const models::Policy* policy = nullptr;
+  double time_limit_s = 1;  // of the exact solver
+};
+
 // The plan of min_stages..max_stages stages and the schedule of `plan` that is shortest in simulation among the exact
-// solver's best over the starts of layers, and `plan` itself with its cuts moved to the nearest starts of layers.
-// About as many stages as `plan` has are tried. Nothing when `plan` has one
-// stage, when there are no layer names, or when no such plan of two stages or more fits. Stops searching after
-// time_limit_s.
+// solver's best over the starts of layers (the policy's, when `quick`), and `plan` itself with its cuts moved to the
+// nearest starts of layers. About as many stages as `plan` has are tried. Nothing when `plan` has one stage, when there
+// are no layer names, or when no such plan of two stages or more fits.
 std::optional<pipeline::LayerSplit> split_at_layers(const pipeline::Problem& problem, const pipeline::Profile& profile,
-                                                    const pipeline::Plan& plan, int min_stages, int max_stages,
-                                                    double time_limit_s = 1);
+                                                    const pipeline::Plan& plan, const LayerOptions& options);
 
 }  // namespace automap::infer

@@ -18,7 +18,9 @@
 #include "infer/input.h"
 #include "infer/layers.h"
 #include "infer/planner.h"
+#include "infer/planner_table.h"
 #include "infer/report.h"
+#include "infer/shipped_policy.h"
 
 namespace {
 
@@ -31,11 +33,11 @@ constexpr double kMemoryTight = 0.95;
 
 struct Options {
   InputOptions input;
-  std::string cluster, output;
+  std::string cluster, output, policy;
   pipeline::ProblemOptions problem;
   std::string stages = "auto", schedule = "1f1b", planner = "auto", objective = "auto", grid = "128", value = "full";
-  int max_stages = 16, beam = 16;
-  bool no_refine = false, all_planners = false, json = false;
+  int max_stages = 16, beam = 0;
+  bool refine = false, no_refine = false, all_planners = false, planner_table = false, json = false;
   double time_limit_s = 2;
 };
 
@@ -90,15 +92,25 @@ void declare(OptionTable& table, Options& o) {
   std::vector<std::string> planners;
   for (const PlannerKind planner : all_planners()) planners.push_back(to_string(planner));
   if (std::find(planners.begin(), planners.end(), "auto") == planners.end()) planners.insert(planners.begin(), "auto");
-  table.add(&o.planner, "planner", "auto runs them all and takes the best").choices(planners);
+  table
+      .add(&o.planner, "planner",
+           "auto runs them all and takes the best; policy is the trained network's answer, in milliseconds")
+      .choices(planners);
+  table.add(&o.policy, "policy", "a trained policy to plan with").metavar("FILE").shown_default("the one compiled in");
   table.add(&o.objective, "objective", "what the best plan is judged by: the closed form V, or the event simulation")
       .choices({"auto", "value", "simulated"})
       .shown_default("simulated for the planner auto, else value");
   table.add_seconds(&o.time_limit_s, "time-limit", "stop planning after this time with the best so far")
       .range(0.001, 86400);
   table.add_flag(&o.all_planners, "all-planners", "run every planner and list what each comes to");
-  table.add(&o.grid, "grid", "places to cut that exact and bound see; all: after every instruction").metavar("128|all");
-  table.add(&o.beam, "beam", "width of the planner bound; 1 is greedy").range(1, 4096).advanced();
+  table.add_flag(&o.planner_table, "planner-table", "also run each planner alone: step, gap and milliseconds of each");
+  table.add(&o.grid, "grid", "places to cut that policy, rollouts, exact and bound see; all: after every instruction")
+      .metavar("128|all");
+  table.add(&o.beam, "beam", "partial plans that policy, rollouts and bound keep; 1 is greedy, 0 each one's own")
+      .range(0, 4096)
+      .shown_default("1 for policy and rollouts, 16 for bound; auto: both");
+  table.add_flag(&o.refine, "refine", "move cuts off the grid by the exact program in a corridor (the default)")
+      .advanced();
   table.add_flag(&o.no_refine, "no-refine", "keep cuts on the grid").advanced();
   table.add(&o.value, "value", "paper: the simpler closed form, without what drains behind the bottleneck")
       .choices({"full", "paper"})
@@ -140,6 +152,7 @@ PlanRequest make_request(const Options& o) {
   if (o.objective != "auto") request.objective = o.objective == "value" ? Objective::kValue : Objective::kSimulated;
   request.beam = o.beam;
   request.grid = number_or_word(o.grid, "grid", "all", 2, 1 << 20);
+  if (o.refine && o.no_refine) throw Error(ErrorKind::kUsage, "--refine and --no-refine exclude each other");
   request.refine = !o.no_refine;
   request.time_limit_s = o.time_limit_s;
   request.all_planners = o.all_planners;
@@ -153,6 +166,8 @@ PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& in
   document.planner = result.planner;
   document.objective = to_string(result.objective);
   document.planning_ms = result.planning_ms;
+  document.found_ms = result.found_ms;
+  document.proven_ms = result.proven_ms;
   document.cut_by_time = result.cut_by_time;
   document.lower_bound_ms = result.lower_bound_ms;
   document.lower_bound_method = result.lower_bound_method;
@@ -164,8 +179,12 @@ PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& in
   for (const PlanLimit& limit : result.limits) {
     document.limits.push_back({to_string(limit.kind), limit.stage, limit.ms, limit.share, limit.text});
   }
-  document.layer_split = split_at_layers(problem, input.profile, *result.plan, std::max(1, request.stages),
-                                         request.stages > 0 ? request.stages : request.max_stages);
+  LayerOptions layers;
+  layers.min_stages = std::max(1, request.stages);
+  layers.max_stages = request.stages > 0 ? request.stages : request.max_stages;
+  layers.quick = request.planner == PlannerKind::kPolicy || request.planner == PlannerKind::kRollouts;
+  if (request.planner == PlannerKind::kPolicy) layers.policy = request.policy.get();
+  document.layer_split = split_at_layers(problem, input.profile, *result.plan, layers);
 
   document.warnings = input.notices;
   if (result.cut_by_time) {
@@ -194,8 +213,8 @@ void add_provenance(PlanDocument& document, const OptionTable& table, const Plan
   provenance["input_sha256"] = input.sha256;
   provenance["cluster_sha256"] = sha256_hex(to_json_text(cluster));
   provenance["reference_device"] = input.profile.device;
-  for (const char* option : {"stages", "max-stages", "schedule", "planner", "objective", "grid", "beam", "no-refine",
-                             "memory", "state-factor", "allow-empty-stages", "value", "time-limit"}) {
+  for (const char* option : {"stages", "max-stages", "schedule", "planner", "objective", "policy", "grid", "beam",
+                             "no-refine", "memory", "state-factor", "allow-empty-stages", "value", "time-limit"}) {
     std::string key = std::string("option_") + option;
     std::replace(key.begin(), key.end(), '-', '_');
     provenance[key] = table.value_of(option);
@@ -207,8 +226,14 @@ int infer_main(int argc, char** argv) {
   OptionTable table("infer", "find a pipeline plan for training a model on a cluster, and how good it is");
   declare(table, options);
   if (!table.parse(argc, argv)) return 0;
-  const PlanRequest request_as_given = make_request(options);
+  PlanRequest request_as_given = make_request(options);
   const pipeline::Cluster cluster = pipeline::load_cluster(options.cluster);
+  // Before the input is read, so that a wrong policy is refused at once.
+  if (!options.policy.empty()) {
+    request_as_given.policy = load_policy(options.policy);
+  } else if (request_as_given.planner == PlannerKind::kPolicy) {
+    request_as_given.policy = shipped_policy(request_as_given.objective.value_or(Objective::kValue));
+  }
   const PlanInput input = read_input(options.input, cluster);
   const pipeline::Problem problem(input.profile, cluster, options.problem);
   log_verbose(input.form + ": " + format_count(input.profile.size()) + " forward instructions");
@@ -234,6 +259,7 @@ int infer_main(int argc, char** argv) {
   }
 
   PlanDocument document = make_document(problem, input, cluster, request_as_given, result);
+  if (options.planner_table) document.planner_table = compare_planners(problem, request_as_given);
   add_provenance(document, table, input, cluster);
   const std::string json = to_json_text(document);
   if (!options.output.empty()) write_file_atomic(options.output, json);

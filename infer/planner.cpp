@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <limits>
 #include <map>
+#include <memory>
 #include <tuple>
 #include <utility>
 
@@ -14,6 +15,9 @@
 #include "common/base/text_table.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"
+#include "infer/shipped_policy.h"
+#include "models/plan_space.h"
+#include "models/policy_search.h"
 
 namespace automap::infer {
 
@@ -45,25 +49,33 @@ constexpr std::size_t kMostExplored = 8;
 constexpr int kExploreEvaluations = 20000;
 // Candidates of a stage count whose V is this much above the best one's are not worth a corridor.
 constexpr double kRefineWithin = 1.15;
+// Who asks for a quick planner alone wants the answer at once, with the bound that a moment gives.
 constexpr double kQuickBoundSeconds = 0.03;
+constexpr double kPolicyBoundSeconds = 0.004;
+// Widths of the beams when the request names none.
+constexpr int kBeam = 16;
+constexpr int kMostPolicyPivots = 1024;
 // See hopeless_ms().
 constexpr double kHopeless = 1.1;
 // Plans of one stage count that get a corridor.
 constexpr int kMostRefined = 4;
 // The parts of the time limit after which `auto` goes on to the next planner, so that every one gets its turn. A
 // planner asked for alone has (with the polishing, if any) all of the time but what the bound needs.
-constexpr double kBalancedUntil = 0.25;
-constexpr double kBoundUntil = 0.35;
-constexpr double kLocalSearchUntil = 0.45;
-constexpr double kExactUntil = 0.65;
+constexpr double kQuickUntil = 0.25;
+constexpr double kBeamUntil = 0.3;
+constexpr double kProofUntil = 0.35;  // over all cuts; ends `auto` early when the objective is V
+constexpr double kBoundUntil = 0.4;
+constexpr double kLocalSearchUntil = 0.5;
+constexpr double kExactUntil = 0.7;
 constexpr double kPolishUntil = 0.8;
 constexpr double kAloneUntil = 0.8;
 // Time to look for what is missing when nothing fits, s.
 constexpr double kExplainSeconds = 0.5;
 
-// The order planners run in.
-constexpr PlannerKind kCheapFirst[] = {PlannerKind::kDataParallel, PlannerKind::kUniform,     PlannerKind::kBalanced,
-                                       PlannerKind::kBound,        PlannerKind::kLocalSearch, PlannerKind::kExact};
+// The order planners run in. In `auto` policy and rollouts come twice: greedy, and later with a beam.
+constexpr PlannerKind kCheapFirst[] = {PlannerKind::kDataParallel, PlannerKind::kUniform,  PlannerKind::kPolicy,
+                                       PlannerKind::kRollouts,     PlannerKind::kBalanced, PlannerKind::kBound,
+                                       PlannerKind::kLocalSearch,  PlannerKind::kExact};
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
@@ -81,19 +93,26 @@ double without_last_digits(double ms) {
   return std::ldexp(std::nearbyint(std::ldexp(mantissa, kBits)), exponent - kBits);
 }
 
-// What was done to a planner's plan since.
-constexpr const char* kPlain = "";
-constexpr const char* kRefined = "+refine";
-constexpr const char* kPolished = "+polish";
-constexpr const char* kRefinedPolished = "+refine+polish";
+// How a planner came to its plan.
+struct Way {
+  bool beam = false;  // of policy and rollouts, which are greedy otherwise
+  bool refined = false, polished = false;
+};
 
 struct Candidate {
   Plan plan;
   double value_ms = 0;
   double simulated_ms = 0;
   PlannerKind planner = PlannerKind::kAuto;
-  const char* suffix = kPlain;
-  int order = 0;  // of the schedule in the request
+  Way way;
+  int order = 0;     // of the schedule in the request
+  int sequence = 0;  // of the candidates
+  double found_ms = 0;
+
+  std::string name() const {
+    return std::string(to_string(planner)) + (way.beam ? "+beam" : "") + (way.refined ? "+refine" : "") +
+           (way.polished ? "+polish" : "");
+  }
 };
 
 class Planning {
@@ -108,6 +127,14 @@ class Planning {
                        ? request.stages
                        : std::min({request.max_stages, problem.num_devices(), problem.num_instructions()});
     pivots_ = request.grid == 0 ? std::vector<int>() : pipeline::grid_pivots(problem.num_instructions(), request.grid);
+    policy_ = request.policy;
+    const bool wanted = request.planner == PlannerKind::kAuto || request.planner == PlannerKind::kPolicy;
+    if (!policy_ && (wanted || request.all_planners)) policy_ = shipped_policy(objective_);
+    if (policy_) check_plans(*policy_, "the policy");
+    if (!policy_ && request.planner == PlannerKind::kPolicy) {
+      throw Error(ErrorKind::kConfig, "no policy: this build of AutoMap has none compiled in",
+                  "name a trained one with --policy FILE (automap-train makes them), or use --planner rollouts");
+    }
     deadline_ = Deadline::after(request.time_limit_s, request.cancelled);
     for (Schedule schedule : request.schedules) {
       simple_bounds_ms_[schedule] = pipeline::simple_lower_bounds_ms(problem, schedule, last_stages_);
@@ -118,25 +145,24 @@ class Planning {
     PlanResult result;
     result.objective = objective_;
     const bool everything = request_.planner == PlannerKind::kAuto;
-    for (PlannerKind planner : kCheapFirst) {
-      if (everything || planner == request_.planner) propose(planner);
+    if (everything) {
+      run_all();
+    } else {
+      propose(request_.planner, request_.beam);
+      if (best_of_.empty() && request_.planner == PlannerKind::kBalanced) balance_memory();
     }
-    if (best_of_.empty() && (everything || request_.planner == PlannerKind::kBalanced)) balance_memory();
-    std::optional<Candidate> winner = best_candidate();
-    if (everything && request_.refine && winner) {
-      polish_candidates();
-      winner = best_candidate();
-    }
+    const std::optional<Candidate> winner = best_candidate();
     if (request_.all_planners && !everything) {
       for (PlannerKind planner : kCheapFirst) {
-        if (planner != request_.planner) propose(planner);
+        if (planner != request_.planner) propose(planner, request_.beam);
       }
     }
     if (winner) {
       result.plan = winner->plan;
-      result.planner = std::string(to_string(winner->planner)) + winner->suffix;
+      result.planner = winner->name();
       result.step_ms = winner->value_ms;
       result.simulated_step_ms = winner->simulated_ms;
+      result.found_ms = winner->found_ms;
       result.limits = plan_limits(problem_, winner->plan);
       if (request_.lower_bound) bound(result);
     } else {
@@ -152,6 +178,62 @@ class Planning {
   }
 
  private:
+  // `auto`: the cheapest planners first, until nothing can change the answer.
+  void run_all() {
+    for (PlannerKind planner : kCheapFirst) {
+      if (planner == PlannerKind::kBound) {
+        // The last of the planners that cost milliseconds.
+        propose(policy_ ? PlannerKind::kPolicy : PlannerKind::kRollouts, beam_of(PlannerKind::kBound));
+        if (settled() || prove()) return;
+      }
+      const bool greedy = planner == PlannerKind::kPolicy || planner == PlannerKind::kRollouts;
+      propose(planner, greedy ? 1 : request_.beam);
+      if (settled()) return;
+    }
+    if (best_of_.empty()) balance_memory();
+    if (request_.refine && !best_of_.empty()) polish_candidates();
+  }
+
+  // Whether every stage count and schedule but the best plan's own is out of the question, and its own allows no other.
+  bool settled() const {
+    if (request_.all_planners) return false;
+    const std::optional<Candidate> best = best_candidate();
+    if (!best || best->plan.num_stages() > 1) return false;
+    const double most = objective_ == Objective::kValue ? best->value_ms : hopeless_ms();
+    for (Schedule schedule : request_.schedules) {
+      for (int stages = std::max(2, first_stages_); stages <= last_stages_; ++stages) {
+        if (simple_bounds_ms_.at(schedule)[at(stages - 1)] < most) return false;
+      }
+    }
+    return true;
+  }
+
+  // When plans are judged by V: the least V over all cuts, found and proven at once, which settles everything. False
+  // when it takes too long.
+  bool prove() {
+    if (objective_ != Objective::kValue || !request_.lower_bound || request_.all_planners || best_of_.empty()) {
+      return false;
+    }
+    const Deadline::Clock::time_point begin = Deadline::Clock::now();
+    proof_ = pipeline::lower_bound_all_cuts(problem_, request_.schedules, first_stages_, last_stages_,
+                                            smallest_value_ms_, seconds_until(kProofUntil), request_.cancelled);
+    proof_ms_ = ms_since(start_);
+    if (proof_->better) {
+      add(proof_->better, PlannerKind::kExact);
+      spent_ms_[PlannerKind::kExact] += ms_since(begin);
+    }
+    if (is_proof(*proof_)) return true;
+    if (seconds_until(kProofUntil) <= 0) cut_ = true;
+    return false;
+  }
+
+  bool is_proof(const LowerBound& bound) const { return bound.ms >= smallest_value_ms_ * (1 - kProvenGap); }
+
+  int beam_of(PlannerKind planner) const {
+    if (request_.beam > 0) return request_.beam;
+    return planner == PlannerKind::kBound ? kBeam : 1;
+  }
+
   void check() const {
     const auto refuse = [](const std::string& message, const std::string& hint = "") {
       throw Error(ErrorKind::kUsage, message, hint);
@@ -164,7 +246,7 @@ class Planning {
     };
     whole(request_.stages, 0, pipeline::kMaxDevices, "stages");
     whole(request_.max_stages, 1, pipeline::kMaxDevices, "max-stages");
-    whole(request_.beam, 1, 1 << 20, "beam");
+    whole(request_.beam, 0, 1 << 20, "beam");
     whole(request_.grid, 0, 1 << 30, "grid");
     whole(request_.k_best, 1, 1000, "k-best");
     if (!(request_.time_limit_s > 0)) {
@@ -183,14 +265,14 @@ class Planning {
   }
 
   // The end of a planner's turn.
-  Deadline turn_of(PlannerKind planner) const {
+  Deadline turn_of(PlannerKind planner, int beam) const {
     double part = kAloneUntil;
     if (request_.planner == PlannerKind::kAuto || planner != request_.planner) {
       switch (planner) {
         case PlannerKind::kBound: part = kBoundUntil; break;
         case PlannerKind::kLocalSearch: part = kLocalSearchUntil; break;
         case PlannerKind::kExact: part = kExactUntil; break;
-        default: part = kBalancedUntil;
+        default: part = beam > 1 ? kBeamUntil : kQuickUntil;
       }
       // The others of --all-planners come after the one asked for.
       if (request_.planner != PlannerKind::kAuto) part = kAloneUntil;
@@ -204,20 +286,20 @@ class Planning {
     return left == kInfinity ? left : std::max(0.0, left - (1 - part) * request_.time_limit_s);
   }
 
-  // Shorter under the objective; then V, stages, schedule, planner decide. Rounding makes equal lengths differ in their
-  // last digits: that must not decide.
+  // Shorter under the objective; then V, stages, schedule, who was first decide. Rounding makes equal lengths differ in
+  // their last digits: that must not decide.
   bool better(const Candidate& a, const Candidate& b) const {
     const auto key = [&](const Candidate& c) {
       const double value = without_last_digits(c.value_ms), simulated = without_last_digits(c.simulated_ms);
       return std::make_tuple(objective_ == Objective::kValue ? value : simulated,
                              objective_ == Objective::kValue ? simulated : value, c.plan.num_stages(), c.order,
-                             static_cast<int>(c.planner));
+                             c.sequence);
     };
     return key(a) < key(b);
   }
 
   // Takes a feasible plan into the comparison.
-  void add(const std::optional<Plan>& plan, PlannerKind planner, const char* suffix = kPlain) {
+  void add(const std::optional<Plan>& plan, PlannerKind planner, Way way = {}) {
     if (!plan) return;
     AM_CHECK(pipeline::feasible(problem_, *plan));
     Candidate candidate;
@@ -225,7 +307,9 @@ class Planning {
     candidate.value_ms = pipeline::value_ms(problem_, *plan);
     candidate.simulated_ms = pipeline::simulate_step_ms(problem_, *plan);
     candidate.planner = planner;
-    candidate.suffix = suffix;
+    candidate.way = way;
+    candidate.sequence = static_cast<int>(candidates_.size());
+    candidate.found_ms = ms_since(start_);
     const auto order = std::find(request_.schedules.begin(), request_.schedules.end(), plan->schedule);
     candidate.order = static_cast<int>(order - request_.schedules.begin());
     smallest_value_ms_ = std::min(smallest_value_ms_, candidate.value_ms);
@@ -247,35 +331,67 @@ class Planning {
     return best == nullptr ? std::nullopt : std::optional<Candidate>(*best);
   }
 
-  void propose(PlannerKind planner) {
+  // Asks a planner for every stage count and schedule. `beam` 0: its usual width.
+  void propose(PlannerKind planner, int beam) {
+    if (planner == PlannerKind::kPolicy && !policy_) return;
+    if (beam == 0) beam = beam_of(planner);
     const Deadline::Clock::time_point begin = Deadline::Clock::now();
-    const Deadline turn = turn_of(planner);
+    const Deadline turn = turn_of(planner, beam);
     // While there is no plan at all, one is looked for however short the time.
     const auto over = [&] {
       if (best_of_.empty() || !turn.reached()) return false;
       cut_ = true;
       return true;
     };
+    const bool searches = planner == PlannerKind::kPolicy || planner == PlannerKind::kRollouts;
+    Way way;
+    way.beam = searches && beam > 1;
     for (Schedule schedule : request_.schedules) {
       if (over()) break;
       if (planner == PlannerKind::kExact) {
         propose_exact(schedule, turn);
         continue;
       }
-      if (planner == PlannerKind::kDataParallel) {
+      if (planner == PlannerKind::kDataParallel || (searches && schedule == request_.schedules.front())) {
+        // One stage is the same under every schedule.
         if (first_stages_ == 1) add(pipeline::data_parallel_plan(problem_, schedule), planner);
-        break;  // one stage is the same under every schedule
+        if (planner == PlannerKind::kDataParallel) break;
       }
       std::vector<Plan> found;
       for (int stages = first_stages_; stages <= last_stages_ && !over(); ++stages) {
         if (out_of_question(planner, stages, schedule)) continue;
-        const std::optional<Plan> plan = propose_one(planner, stages, schedule, turn);
-        add(plan, planner);
+        const std::optional<Plan> plan =
+            searches ? search(planner, stages, schedule, beam, turn) : propose_one(planner, stages, schedule, turn);
+        add(plan, planner, way);
         if (plan) found.push_back(*plan);
       }
-      if (planner == PlannerKind::kBound && request_.refine) refine(found, planner, turn);
+      if (request_.refine && (searches || planner == PlannerKind::kBound)) refine(found, planner, way, turn);
     }
     spent_ms_[planner] += ms_since(begin);
+  }
+
+  std::optional<Plan> search(PlannerKind planner, int stages, Schedule schedule, int beam, const Deadline& turn) {
+    if (stages < 2 || stages > models::kMaxStages) return std::nullopt;
+    std::unique_ptr<models::PlanSpace>& space = spaces_[{stages, schedule}];
+    if (!space) {
+      models::PlanSpaceOptions options;
+      options.stages = stages;
+      options.schedule = schedule;
+      options.pivots = pivots_;
+      const int n = problem_.num_instructions();
+      if (pivots_.empty() || pivots_.size() > static_cast<std::size_t>(kMostPolicyPivots)) {
+        options.pivots = pipeline::grid_pivots(n, kMostPolicyPivots);
+      }
+      space = std::make_unique<models::PlanSpace>(problem_, options);
+    }
+    models::PolicySearchOptions options;
+    options.beam = beam;
+    options.objective = objective_;
+    // The first plan of all is worth waiting for.
+    if (!best_of_.empty()) options.deadline = turn;
+    const models::Policy* policy = planner == PlannerKind::kPolicy ? policy_.get() : nullptr;
+    const std::optional<models::FoundPlan> found = models::search_plan(*space, policy, options);
+    return found ? std::optional<Plan>(found->plan) : std::nullopt;
   }
 
   std::optional<Plan> propose_one(PlannerKind planner, int stages, Schedule schedule, const Deadline& turn) {
@@ -286,7 +402,7 @@ class Planning {
         BoundOptions options;
         options.stages = stages;
         options.schedule = schedule;
-        options.beam_width = request_.beam;
+        options.beam_width = beam_of(planner);
         options.pivots = pivots_;
         options.deadline = turn;
         return pipeline::bound_plan(problem_, options);
@@ -327,7 +443,7 @@ class Planning {
     }
     // A grid of every instruction leaves nothing to refine.
     const bool coarse = !pivots_.empty() && pivots_.size() + 1 < at(problem_.num_instructions());
-    if (request_.refine && coarse) refine(found, PlannerKind::kExact, turn);
+    if (request_.refine && coarse) refine(found, PlannerKind::kExact, Way(), turn);
   }
 
   // Whether no plan of so many stages can be the planner's best, by the simplest bound on V.
@@ -349,7 +465,8 @@ class Planning {
   }
 
   // From the grid to instructions: the exact program in a corridor around every plan worth it.
-  void refine(const std::vector<Plan>& plans, PlannerKind planner, const Deadline& turn) {
+  void refine(const std::vector<Plan>& plans, PlannerKind planner, Way way, const Deadline& turn) {
+    way.refined = true;
     double best_ms = kInfinity;
     std::vector<std::pair<double, const Plan*>> order;
     for (const Plan& plan : plans) {
@@ -365,8 +482,7 @@ class Planning {
         cut_ = true;
         return;
       }
-      add(pipeline::refine_in_corridor(problem_, *plan, 8, 2, turn.seconds_left(), request_.cancelled), planner,
-          kRefined);
+      add(pipeline::refine_in_corridor(problem_, *plan, 8, 2, turn.seconds_left(), request_.cancelled), planner, way);
     }
   }
 
@@ -387,8 +503,8 @@ class Planning {
         polished.plan = std::move(plan);
         polished.value_ms = pipeline::value_ms(problem_, polished.plan);
         polished.simulated_ms = pipeline::simulate_step_ms(problem_, polished.plan);
-        if (from.suffix == kRefined) polished.suffix = kRefinedPolished;
-        if (from.suffix == kPlain) polished.suffix = kPolished;
+        polished.way.polished = true;
+        polished.found_ms = ms_since(start_);
         smallest_value_ms_ = std::min(smallest_value_ms_, polished.value_ms);
         if (!polished_ || better(polished, *polished_)) polished_ = polished;
       }
@@ -429,14 +545,25 @@ class Planning {
   }
 
   void bound(PlanResult& result) {
-    // Who asks for a quick planner alone wants the answer at once, with the bound that a moment gives.
-    const bool quick = request_.planner != PlannerKind::kAuto && request_.planner != PlannerKind::kExact;
-    const double seconds = quick ? std::min(kQuickBoundSeconds, seconds_until(1)) : seconds_until(1);
-    const LowerBound bound = pipeline::lower_bound_all_cuts(problem_, request_.schedules, first_stages_, last_stages_,
-                                                            smallest_value_ms_, seconds, request_.cancelled);
+    LowerBound bound;
+    if (proof_ && is_proof(*proof_)) {
+      bound = *proof_;
+    } else {
+      double seconds = seconds_until(1);
+      if (request_.planner == PlannerKind::kPolicy || request_.planner == PlannerKind::kRollouts) {
+        seconds = std::min(kPolicyBoundSeconds, seconds);
+      } else if (request_.planner != PlannerKind::kAuto && request_.planner != PlannerKind::kExact) {
+        seconds = std::min(kQuickBoundSeconds, seconds);
+      }
+      bound = pipeline::lower_bound_all_cuts(problem_, request_.schedules, first_stages_, last_stages_,
+                                             smallest_value_ms_, seconds, request_.cancelled);
+      proof_ms_ = ms_since(start_);
+      if (proof_ && proof_->ms > bound.ms) bound = *proof_;
+    }
     result.lower_bound_ms = std::min(bound.ms, smallest_value_ms_);
     result.lower_bound_method = bound.method;
     result.gap = result.lower_bound_ms > 0 ? result.step_ms / result.lower_bound_ms - 1 : 0;
+    if (result.lower_bound_ms > 0 && result.gap <= kProvenGap) result.proven_ms = proof_ms_;
   }
 
   // A plan whose largest share of a device's memory is small, and that share; by stage count in `by_stages` when given.
@@ -558,6 +685,10 @@ class Planning {
   std::map<PlannerKind, Candidate> best_of_;
   std::map<PlannerKind, double> spent_ms_;
   std::optional<Candidate> polished_;
+  std::shared_ptr<const models::Policy> policy_;  // null: none
+  std::map<std::pair<int, Schedule>, std::unique_ptr<models::PlanSpace>> spaces_;
+  std::optional<LowerBound> proof_;
+  double proof_ms_ = 0;  // when the lower bound was known
   double smallest_value_ms_ = kInfinity;
 };
 
@@ -566,6 +697,8 @@ class Planning {
 const char* to_string(PlannerKind planner) {
   switch (planner) {
     case PlannerKind::kAuto: return "auto";
+    case PlannerKind::kPolicy: return "policy";
+    case PlannerKind::kRollouts: return "rollouts";
     case PlannerKind::kExact: return "exact";
     case PlannerKind::kBound: return "bound";
     case PlannerKind::kBalanced: return "balanced";
@@ -584,7 +717,8 @@ std::optional<PlannerKind> parse_planner(std::string_view name) {
 }
 
 std::vector<PlannerKind> all_planners() {
-  return {PlannerKind::kAuto,    PlannerKind::kExact,       PlannerKind::kBound,       PlannerKind::kBalanced,
+  return {PlannerKind::kAuto,    PlannerKind::kPolicy,      PlannerKind::kRollouts,
+          PlannerKind::kExact,   PlannerKind::kBound,       PlannerKind::kBalanced,
           PlannerKind::kUniform, PlannerKind::kLocalSearch, PlannerKind::kDataParallel};
 }
 

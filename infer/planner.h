@@ -2,12 +2,17 @@
 // the best one is and what limits it. A library: it prints nothing and knows no files.
 //
 // How the plan is chosen
-//   Every planner proposes plans ("candidates"). `exact` and `bound` search the grid, then (refine) move to
-//   instruction granularity in a corridor; `balanced`, `uniform` and `local-search` work on instructions at once.
-//   `auto` runs all of them for every stage count and schedule allowed, data parallelism (S = 1) included, adds the
-//   exact solver's k best, and polishes the best with moves judged by the objective. The shortest candidate under the
-//   objective wins; ties go to the smaller V, then to fewer stages, then to 1f1b, then to the earlier planner.
+//   Every planner proposes plans ("candidates"). `policy`, `rollouts`, `exact` and `bound` search the grid, then
+//   (refine) move to instruction granularity in a corridor; `balanced`, `uniform` and `local-search` work on
+//   instructions at once. `policy` ranks partial plans by a trained network, `rollouts` is the same search without it.
+//   `auto` runs all of them for every stage count and schedule allowed, data parallelism (S = 1) included, the cheapest
+//   first, adds the exact solver's k best, and polishes the best with moves judged by the objective. The shortest
+//   candidate under the objective wins; ties go to the smaller V, then to fewer stages, then to the schedule named
+//   first, then to what was found first.
 //   So with the same request, and enough time, `auto` is never longer than any single planner.
+//   `auto` stops before that when nothing can change the answer any more: the objective is V and a lower bound over all
+//   cuts equals V of the best plan; or no other stage count and schedule can come near the best plan (hopeless_ms in
+//   planner.cpp) and the stage count it has allows one plan only, S = 1.
 //
 // Two lengths, one certificate
 //   step_ms is V of the plan in the request's value form; simulated_step_ms is what the event simulation says.
@@ -24,6 +29,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,12 +39,13 @@
 #include "common/pipeline/cost.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
+#include "models/policy.h"
 
 namespace automap::infer {
 
-enum class PlannerKind { kAuto, kExact, kBound, kBalanced, kUniform, kLocalSearch, kDataParallel };
+enum class PlannerKind { kAuto, kPolicy, kRollouts, kExact, kBound, kBalanced, kUniform, kLocalSearch, kDataParallel };
 
-// "auto", "exact", "bound", "balanced", "uniform", "local-search", "data-parallel".
+// "auto", "policy", "rollouts", "exact", "bound", "balanced", "uniform", "local-search", "data-parallel".
 const char* to_string(PlannerKind planner);
 // The inverse; nullopt for any other text.
 std::optional<PlannerKind> parse_planner(std::string_view name);
@@ -56,8 +63,14 @@ struct PlanRequest {
   PlannerKind planner = PlannerKind::kAuto;
   // Not given: simulated for `auto`, value for every other planner.
   std::optional<Objective> objective;
-  int beam = 16;                    // width of `bound`; 1 = greedy
-  int grid = 128;                   // pivots the exact solver and `bound` see; 0 = every instruction
+  // The network of `policy` (and of `auto`). Null: the one compiled in for the objective (shipped_policy.h); when there
+  // is none, `auto` plans without and `policy` is an error.
+  std::shared_ptr<const models::Policy> policy;
+  // Width of `policy`, `rollouts` and `bound`; 1 = greedy. 0: 1 for the first two, 16 for `bound`, and in `auto` first
+  // 1 and then 16 for all.
+  int beam = 0;
+  // Pivots that `policy`, `rollouts`, `exact` and `bound` see; 0 = every instruction (the first two: at most 1024).
+  int grid = 128;
   int k_best = 16;                  // plans per stage count and schedule taken from the exact solver
   bool refine = true;               // corridor refinement from the grid to instructions (and, in `auto`, polishing)
   double time_limit_s = 2;          // of the whole call; infinity = none
@@ -65,6 +78,8 @@ struct PlanRequest {
   bool all_planners = false;        // with a single planner: run the others too and list them as alternatives
   std::function<bool()> cancelled;  // polled; true acts as if the time were over
 };
+
+constexpr double kProvenGap = 1e-9;  // a gap below is rounding
 
 // What one planner came to: its best plan under the objective over all stage counts and schedules.
 struct Alternative {
@@ -90,7 +105,7 @@ const char* to_string(PlanLimit::Kind kind);  // "stage", "transfer", "round-tri
 struct PlanResult {
   // Empty: nothing fits; then `infeasible` says why and only planning_ms and cut_by_time are filled.
   std::optional<pipeline::Plan> plan;
-  std::string planner;  // who proposed it: "exact", "exact+refine", "balanced+polish", ...
+  std::string planner;  // who proposed it: "policy+refine", "policy+beam+refine", "balanced+polish", ...
   Objective objective = Objective::kSimulated;
   double step_ms = 0;
   double simulated_step_ms = 0;
@@ -99,6 +114,9 @@ struct PlanResult {
   std::string lower_bound_method;
   double gap = 0;  // step_ms / lower_bound_ms - 1; 0 when there is no bound
   double planning_ms = 0;
+  double found_ms = 0;  // when, since planning began, the plan was met
+  double proven_ms =
+      0;  // when V of the plan was known to be the least; 0: it is not (gap above kProvenGap), or unknown
   // The deadline (or `cancelled`) cut a planner or the polishing short. Not the bound: lower_bound_method says how far
   // that came.
   bool cut_by_time = false;
@@ -115,7 +133,8 @@ struct PlanResult {
 };
 
 // Throws Error(kUsage) on a request that asks for the impossible whatever the numbers are: more stages than devices or
-// than instructions, no schedule, a beam, grid, k_best or max_stages out of range, a time limit that is not positive.
+// than instructions, no schedule, a beam, grid, k_best or max_stages out of range, a time limit that is not positive;
+// Error(kConfig) when the planner is `policy` and there is none.
 // A plan that does not fit in memory is an answer (result.plan empty), not an error.
 PlanResult make_plan(const pipeline::Problem& problem, const PlanRequest& request);
 

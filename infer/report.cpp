@@ -12,6 +12,8 @@ namespace {
 using pipeline::LayerSplit;
 using pipeline::PlanAlternative;
 using pipeline::PlanDocument;
+using pipeline::PlannerTable;
+using pipeline::PlannerTableRow;
 using pipeline::PlanStage;
 using pipeline::Problem;
 using Align = TextTable::Align;
@@ -21,6 +23,8 @@ constexpr std::size_t kRunnersUp = 3;
 constexpr double kIdle = 0.05;  // of the longest stage's compute
 constexpr double kLimitWorthSaying = 0.005;
 constexpr int kStackWorthSaying = 4;
+constexpr double kNoGap = 5e-7;
+constexpr const char* kExactMethod = "exact over all cuts";
 
 std::string plural(long long count, const std::string& noun) {
   return format_count(count) + " " + noun + (count == 1 ? "" : noun.back() == 'h' ? "es" : "s");
@@ -156,6 +160,37 @@ std::string layer_split_text(const PlanDocument& document) {
   return out + "}\n";
 }
 
+// Who found the plan and when, when it was proven, and how long all of it took.
+std::string planned_text(const PlanDocument& document) {
+  std::string out = "Planned in   " + format_ms(document.planning_ms) + ", judged by " +
+                    (document.objective == "simulated" ? "simulation" : "V") + "; found by " + document.planner;
+  if (document.found_ms > 0) out += " after " + format_ms(document.found_ms);
+  if (document.proven_ms > 0) out += "; V proven the least after " + format_ms(document.proven_ms);
+  return out + "\n";
+}
+
+std::string planner_table_text(const PlannerTable& table) {
+  const bool proven = table.reference_method == kExactMethod;
+  TextTable text({{"planner", Align::kLeft}, {"stages"}, {"V"}, {"simulated"}, {"gap"}, {"took"}});
+  for (const PlannerTableRow& row : table.rows) {
+    const std::string took = format_ms(row.planning_ms) + (row.cut_by_time ? " (cut)" : "");
+    if (row.stages == 0) {
+      text.add_row({row.planner, "no plan", "-", "-", "-", took});
+      continue;
+    }
+    text.add_row({row.planner, std::to_string(row.stages), format_ms(row.step_ms), format_ms(row.simulated_step_ms),
+                  table.reference_ms > 0 ? (row.gap < kNoGap ? "0" : format_percent(row.gap)) : "-", took});
+  }
+  std::string out = "Planners, each alone\n" + text.render("  ");
+  if (table.reference_ms > 0) {
+    out += "  gap: V over " + format_ms(table.reference_ms) + ", " +
+           (proven ? "the least V there is, wherever it is cut (proven)"
+                   : "a lower bound on it (" + table.reference_method + "); the true gaps are smaller") +
+           "\n";
+  }
+  return out;
+}
+
 std::string instruction_split_text(const PlanDocument& document) {
   std::string out = "Cut after instructions";
   for (std::size_t s = 0; s + 1 < document.stages.size(); ++s) {
@@ -191,8 +226,7 @@ std::string report_text(const PlanDocument& document, const Problem& problem, co
   } else {
     out += "Lower bound  none was computed in the time\n";
   }
-  out += "Planned by   " + document.planner + " in " + format_ms(document.planning_ms) + ", judged by " +
-         (document.objective == "simulated" ? "simulation" : "V") + "\n";
+  out += planned_text(document);
 
   if (!document.limits.empty()) {
     out += "Limited by";
@@ -203,7 +237,8 @@ std::string report_text(const PlanDocument& document, const Problem& problem, co
     }
   }
   out += idle_stages_text(document);
-  const std::string others = other_planners(document, options.all_planners);
+  const std::string others = document.planner_table ? planner_table_text(*document.planner_table)
+                                                    : other_planners(document, options.all_planners);
   if (!others.empty()) out += "\n" + others;
   if (document.layer_split) {
     out += "\n" + layer_split_text(document);

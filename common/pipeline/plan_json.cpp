@@ -184,6 +184,47 @@ PlanDocument describe_plan(const Problem& problem, const Profile& profile, const
   return document;
 }
 
+namespace {
+
+Json planner_table_json(const PlannerTable& table) {
+  const bool bounded = table.reference_ms > 0;
+  Json rows = Json::array();
+  for (const PlannerTableRow& row : table.rows) {
+    const auto if_found = [&](double value) { return row.stages > 0 ? Json(value) : Json(nullptr); };
+    rows.push_back({{"planner", row.planner},
+                    {"stages", row.stages > 0 ? Json(row.stages) : Json(nullptr)},
+                    {"step_ms", if_found(row.step_ms)},
+                    {"simulated_step_ms", if_found(row.simulated_step_ms)},
+                    {"gap", bounded ? if_found(row.gap) : Json(nullptr)},
+                    {"planning_ms", row.planning_ms},
+                    {"cut_by_time", row.cut_by_time}});
+  }
+  return {{"reference_ms", bounded ? Json(table.reference_ms) : Json(nullptr)},
+          {"reference_method", or_null(table.reference_method)},
+          {"rows", rows}};
+}
+
+PlannerTable read_planner_table(const ObjectReader& table, int most_stages) {
+  PlannerTable out;
+  out.reference_ms = table.number_or_zero("reference_ms");
+  out.reference_method = table.text_or_empty("reference_method");
+  for (const Json& item : table.array("rows")) {
+    const ObjectReader reader(item, table.where("rows"));
+    PlannerTableRow row;
+    row.planner = reader.text("planner");
+    if (reader.has("stages")) row.stages = reader.integer("stages", 1, most_stages);
+    row.step_ms = reader.number_or_zero("step_ms");
+    row.simulated_step_ms = reader.number_or_zero("simulated_step_ms");
+    if (row.stages > 0 && out.reference_ms > 0) row.gap = row.step_ms / out.reference_ms - 1;
+    row.planning_ms = reader.number("planning_ms");
+    row.cut_by_time = reader.has("cut_by_time") && reader.at("cut_by_time") == Json(true);
+    out.rows.push_back(std::move(row));
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string to_json_text(const PlanDocument& document) {
   Json in_flight = Json::array(), stages = Json::array(), alternatives = Json::array(), limits = Json::array();
   for (const PlanStage& stage : document.stages) {
@@ -225,33 +266,36 @@ std::string to_json_text(const PlanDocument& document) {
                    {"simulated_step_ms", split.simulated_step_ms}};
   }
   const bool bounded = document.lower_bound_ms > 0;
-  const Json json = {{"schema", kSchemaPrefix + std::to_string(kVersion)},
-                     {"kind", "pipeline"},
-                     {"model", document.model},
-                     {"cluster", document.cluster},
-                     {"micro_batches", document.micro_batches},
-                     {"instructions", document.num_instructions},
-                     {"devices", document.num_devices},
-                     {"schedule", to_string(document.plan.schedule)},
-                     {"in_flight", in_flight},
-                     {"cuts", document.plan.cuts},
-                     {"grid_cuts", document.grid_cuts},
-                     {"device_cuts", document.plan.device_cuts},
-                     {"stages", stages},
-                     {"step_ms", document.step_ms},
-                     {"simulated_step_ms", document.simulated_step_ms},
-                     {"lower_bound_ms", bounded ? Json(document.lower_bound_ms) : Json(nullptr)},
-                     {"lower_bound_method", or_null(document.lower_bound_method)},
-                     {"gap", bounded ? Json(document.gap) : Json(nullptr)},
-                     {"limits", limits},
-                     {"planner", document.planner},
-                     {"objective", document.objective},
-                     {"planning_ms", document.planning_ms},
-                     {"cut_by_time", document.cut_by_time},
-                     {"alternatives", alternatives},
-                     {"layer_split", layer_split},
-                     {"warnings", document.warnings},
-                     {"provenance", document.provenance}};
+  Json json = {{"schema", kSchemaPrefix + std::to_string(kVersion)},
+               {"kind", "pipeline"},
+               {"model", document.model},
+               {"cluster", document.cluster},
+               {"micro_batches", document.micro_batches},
+               {"instructions", document.num_instructions},
+               {"devices", document.num_devices},
+               {"schedule", to_string(document.plan.schedule)},
+               {"in_flight", in_flight},
+               {"cuts", document.plan.cuts},
+               {"grid_cuts", document.grid_cuts},
+               {"device_cuts", document.plan.device_cuts},
+               {"stages", stages},
+               {"step_ms", document.step_ms},
+               {"simulated_step_ms", document.simulated_step_ms},
+               {"lower_bound_ms", bounded ? Json(document.lower_bound_ms) : Json(nullptr)},
+               {"lower_bound_method", or_null(document.lower_bound_method)},
+               {"gap", bounded ? Json(document.gap) : Json(nullptr)},
+               {"limits", limits},
+               {"planner", document.planner},
+               {"objective", document.objective},
+               {"planning_ms", document.planning_ms},
+               {"found_ms", document.found_ms > 0 ? Json(document.found_ms) : Json(nullptr)},
+               {"proven_ms", document.proven_ms > 0 ? Json(document.proven_ms) : Json(nullptr)},
+               {"cut_by_time", document.cut_by_time},
+               {"alternatives", alternatives},
+               {"layer_split", layer_split},
+               {"warnings", document.warnings},
+               {"provenance", document.provenance}};
+  if (document.planner_table) json["planner_table"] = planner_table_json(*document.planner_table);
   // Names come from the input and may hold any bytes.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -313,6 +357,8 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
   document.planner = reader.text("planner");
   document.objective = reader.text_or_empty("objective");
   document.planning_ms = reader.number("planning_ms");
+  document.found_ms = reader.number_or_zero("found_ms");
+  document.proven_ms = reader.number_or_zero("proven_ms");
   document.cut_by_time = reader.has("cut_by_time") && reader.at("cut_by_time") == Json(true);
   for (const Json& item : reader.array("alternatives")) {
     const ObjectReader other(item, source + ": alternatives");
@@ -338,6 +384,10 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
     const ObjectReader layers(stacks, split.where("layers_per_stage"));
     for (const auto& [stack, counts] : stacks.items())
       out.layers_per_stage[stack] = layers.integers(stack.c_str(), 0, kMany);
+  }
+  if (reader.has("planner_table")) {
+    document.planner_table =
+        read_planner_table(ObjectReader(reader.at("planner_table"), reader.where("planner_table")), kMany);
   }
   if (reader.has("warnings")) document.warnings = reader.texts("warnings");
   const Json& provenance = reader.at("provenance");

@@ -51,6 +51,21 @@ struct LayerSplit {
   double step_ms = 0, simulated_step_ms = 0;
 };
 
+// Every planner alone on the same question (infer/planner_table.h).
+struct PlannerTableRow {
+  std::string planner;
+  int stages = 0;  // 0: it found no plan, and the lengths and the gap are 0, too
+  double step_ms = 0, simulated_step_ms = 0;
+  double gap = 0;  // step_ms / reference_ms - 1
+  double planning_ms = 0;
+  bool cut_by_time = false;
+};
+struct PlannerTable {
+  double reference_ms = 0;
+  std::string reference_method;  // as lower_bound_method; "exact over all cuts": the reference is the least V there is
+  std::vector<PlannerTableRow> rows;
+};
+
 struct PlanDocument {
   std::string model, cluster;
   int micro_batches = 0;
@@ -65,10 +80,13 @@ struct PlanDocument {
   std::string planner;
   std::string objective;  // "value" or "simulated"
   double planning_ms = 0;
+  double found_ms = 0;       // when, since planning began, the plan was met; 0: not said
+  double proven_ms = 0;      // when its V was known to be the least; 0: it is not known to be
   bool cut_by_time = false;  // a time limit or an interrupt ended the search
   std::vector<PlanAlternative> alternatives;
   std::vector<PlanLimitText> limits;
   std::optional<LayerSplit> layer_split;
+  std::optional<PlannerTable> planner_table;  // only when asked for
   std::vector<std::string> warnings;
   // What the plan was made from: version, git, model_sha256, options, ... as text.
   std::map<std::string, std::string> provenance;

@@ -16,6 +16,13 @@ using pipeline::Plan;
 using pipeline::Problem;
 using pipeline::Profile;
 
+LayerOptions stages(int least, int most) {
+  LayerOptions options;
+  options.min_stages = least;
+  options.max_stages = most;
+  return options;
+}
+
 TEST(Layers, Numbers) {
   const auto number = [](const char* layer) {
     const auto found = layer_number(layer);
@@ -57,7 +64,7 @@ TEST(Layers, TheBestPlanAtWholeLayersIsFound) {
   Plan plan;
   plan.cuts = {9, 17};  // inside h/1 and h/3
   plan.device_cuts = {4, 8};
-  const auto split = split_at_layers(problem, profile, plan, 3, 3);
+  const auto split = split_at_layers(problem, profile, plan, stages(3, 3));
   ASSERT_TRUE(split);
   // Every plan of three stages that cuts where a layer starts: 3, 7, 11, ... and the head at 27.
   double best = 1e300;
@@ -95,10 +102,10 @@ TEST(Layers, StageCountsAreKept) {
   Plan plan;
   plan.cuts = {24, 25, 26};  // late: fewer borders there than cuts
   plan.device_cuts = {4, 8, 12};
-  EXPECT_EQ(split_at_layers(problem, profile, plan, 4, 4)->cuts.size(), 3u);
-  EXPECT_FALSE(split_at_layers(problem, profile, Plan(), 1, 2));  // data parallelism cuts nothing
-  EXPECT_FALSE(split_at_layers(problem, profile, Plan(), 1, 1));
-  EXPECT_FALSE(split_at_layers(problem, profile, plan, 9, 16));  // 7 borders
+  EXPECT_EQ(split_at_layers(problem, profile, plan, stages(4, 4))->cuts.size(), 3u);
+  EXPECT_FALSE(split_at_layers(problem, profile, Plan(), stages(1, 2)));  // data parallelism cuts nothing
+  EXPECT_FALSE(split_at_layers(problem, profile, Plan(), stages(1, 1)));
+  EXPECT_FALSE(split_at_layers(problem, profile, plan, stages(9, 16)));  // 7 borders
 }
 
 TEST(Layers, NothingToSayWithoutNames) {
@@ -108,7 +115,7 @@ TEST(Layers, NothingToSayWithoutNames) {
   Plan plan;
   plan.cuts = {3};
   plan.device_cuts = {8};
-  EXPECT_FALSE(split_at_layers(problem, profile, plan, 1, 16));
+  EXPECT_FALSE(split_at_layers(problem, profile, plan, stages(1, 16)));
 }
 
 TEST(Layers, NumberedInstructionsAreNoStack) {
@@ -118,7 +125,7 @@ TEST(Layers, NumberedInstructionsAreNoStack) {
   Plan plan;
   plan.cuts = {7};
   plan.device_cuts = {8};
-  const auto split = split_at_layers(problem, profile, plan, 2, 2);
+  const auto split = split_at_layers(problem, profile, plan, stages(2, 2));
   ASSERT_TRUE(split);
   EXPECT_LE(split->simulated_step_ms, simulate_step_ms(problem, plan) * (1 + 1e-12));
   EXPECT_TRUE(split->layers_per_stage.empty());
@@ -138,7 +145,7 @@ TEST(Report, SaysWhatThePlanIs) {
   document.lower_bound_method = "exact over all cuts";
   document.alternatives = {{"uniform", 4, document.step_ms * 2, document.simulated_step_ms * 2, 0.1}};
   document.limits = {{"stage", 2, 1, 0.5, "stage 2 computes"}, {"all-reduce", 1, 0, 0.001, "a trifle"}};
-  document.layer_split = split_at_layers(problem, profile, plan, 2, 2);
+  document.layer_split = split_at_layers(problem, profile, plan, stages(2, 2));
   ReportOptions options;
   options.micro_batch_size = 2;
   const std::string text = report_text(document, problem, options);

@@ -11,6 +11,8 @@
 #include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
+#include "infer/shipped_policy.h"
+#include "tests/infer/random_policy.h"
 
 namespace automap::infer {
 namespace {
@@ -52,6 +54,7 @@ PlanRequest patient() {
   PlanRequest request;
   request.time_limit_s = kInfinity;
   request.max_stages = 6;
+  request.policy = random_policy();
   return request;
 }
 
@@ -290,8 +293,8 @@ TEST(Planner, ImpossibleRequestsAreUsageErrors) {
     EXPECT_THAT(complaint(problem, request), HasSubstr("time-limit"));
   }
   request = PlanRequest();
-  request.beam = 0;
-  EXPECT_THAT(complaint(problem, request), HasSubstr("beam is 0"));
+  request.beam = -1;
+  EXPECT_THAT(complaint(problem, request), HasSubstr("beam is -1"));
   request = PlanRequest();
   request.grid = -128;
   EXPECT_THAT(complaint(problem, request), HasSubstr("grid"));
