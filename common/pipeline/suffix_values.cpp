@@ -15,6 +15,8 @@ namespace {
 using internal::kInfinity;
 
 constexpr int kMostStages = 16;
+// Times the limit is halved towards the optimum.
+constexpr int kMostRounds = 12;
 // Completions that are longer than the limit by rounding only are not lost.
 constexpr double kRounding = 1e-9;
 
@@ -152,7 +154,6 @@ void SuffixValues::State::solve() {
   }
   if (at(stages) > std::min(options_.pivots.size(), options_.device_cuts.size()) + 1) return;
   needs_variable_ = problem_.stages_need_variables(stages);
-  limit_ms_ = options_.limit_ms * (1 + kRounding);
 
   const internal::Points points = internal::exact_points(problem_, options_.pivots);
   points_ = points.size();
@@ -163,11 +164,18 @@ void SuffixValues::State::solve() {
   input.min_stages = input.max_stages = stages;
   input.points = &points;
   input.device_cuts = options_.device_cuts;
-  input.limit_ms = {limit_ms_};
   input.most_labels = options_.most_labels;
   input.keep_layers = true;
   internal::Stop never(kInfinity, nullptr);
-  internal::ProgramOutput output = internal::run_program(input, never);
+  internal::ProgramOutput output;
+  for (int round = 0; round < kMostRounds; ++round) {
+    limit_ms_ = options_.limit_ms * (1 + kRounding);
+    input.limit_ms = {limit_ms_};
+    output = internal::run_program(input, never);
+    if (!output.gave_up || !(options_.optimum_ms < options_.limit_ms)) break;
+    const double most = options_.limit_ms < kInfinity ? options_.limit_ms : 2 * options_.optimum_ms;
+    options_.limit_ms = options_.optimum_ms + (most - options_.optimum_ms) / 2;
+  }
   valid_ = output.finished;
   if (!valid_) return;
   labels_ = output.labels;
@@ -244,6 +252,10 @@ SuffixValues& SuffixValues::operator=(SuffixValues&&) noexcept = default;
 
 bool SuffixValues::valid() const {
   return state_->valid_;
+}
+
+double SuffixValues::limit_ms() const {
+  return state_->options_.limit_ms;
 }
 
 long long SuffixValues::labels() const {

@@ -215,6 +215,45 @@ TEST(SuffixValues, SayWhenThereAreTooManyLabels) {
   EXPECT_FALSE(values.valid());
 }
 
+TEST(SuffixValues, LowerTheLimitUntilTheLabelsAreFewEnough) {
+  const RandomProblem made = random_problem(3);
+  const Problem problem = made.problem();
+  SuffixValuesOptions options;
+  options.stages = 4;
+  options.pivots = grid_pivots(problem.num_instructions(), 64);
+  ExactOptions exact;
+  exact.min_stages = exact.max_stages = 4;
+  exact.pivots = options.pivots;
+  const ExactResult solved = solve_exact(problem, exact);
+  options.optimum_ms = solved.best()->value_ms.front();
+  options.limit_ms = 2 * options.optimum_ms;
+  const SuffixValues all(problem, options);
+  ASSERT_TRUE(all.valid());
+  EXPECT_EQ(all.limit_ms(), options.limit_ms);
+  options.most_labels = all.labels() / 4;
+  const SuffixValues some(problem, options);
+  ASSERT_TRUE(some.valid());
+  EXPECT_LE(some.labels(), options.most_labels);
+  EXPECT_LT(some.limit_ms(), options.limit_ms);
+  EXPECT_GT(some.limit_ms(), options.optimum_ms);
+  int same = 0, beyond = 0;
+  for (int cut : options.pivots) {
+    for (int d = 1; d < problem.num_devices(); ++d) {
+      const double expected = all.completion_ms({cut}, {d}), found = some.completion_ms({cut}, {d});
+      if (expected <= some.limit_ms()) {
+        EXPECT_NEAR(found, expected, 1e-12 * expected);
+        ++same;
+      } else {
+        EXPECT_EQ(found, kInfinity);
+        ++beyond;
+      }
+    }
+  }
+  EXPECT_GT(same, 10);
+  EXPECT_GT(beyond, 10);
+  EXPECT_NEAR(some.optimum_ms(), options.optimum_ms, 1e-9 * options.optimum_ms);
+}
+
 TEST(SuffixValues, MoreStagesThanCutsHaveNoPlan) {
   const SmallProblem small = small_problem(1, 8, 8, 6);
   const Problem problem(small.profile, small.cluster, small.options);
