@@ -39,7 +39,8 @@ void draw_cluster(const Config& config, Rng& rng, RowProblem& row) {
   const Range& devices = config.cluster[cluster::kDevices];
   const int most = static_cast<int>(devices.high());
   const int target = devices.draw_whole(rng);
-  const int per_server = std::min(config.cluster[cluster::kDevicesPerServer].draw_whole(rng), target);
+  int per_server = std::min(config.cluster[cluster::kDevicesPerServer].draw_whole(rng), target);
+  while (target / per_server > kMostServers) per_server *= 2;  // many devices stand in larger servers
   int servers = std::clamp(target / per_server, 1, kMostServers);
   if (servers * per_server < devices.low() && servers < kMostServers && (servers + 1) * per_server <= most) ++servers;
   row.servers = static_cast<std::uint16_t>(servers);
