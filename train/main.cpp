@@ -1,0 +1,287 @@
+// automap-train: trains policies, tells how good they are, compares two. Parses, calls, prints.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/base/cli.h"
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/base/log.h"
+#include "common/base/text_table.h"
+#include "common/io/profile_file.h"
+#include "train/options.h"
+#include "train/report.h"
+#include "train/torch_learner.h"
+#include "train/trainer.h"
+
+namespace {
+
+using namespace automap;
+using namespace automap::train;
+using Json = nlohmann::ordered_json;
+
+// Held-out problems never meet training problems, whatever the seeds.
+std::uint64_t held_out_seed(const TrainOptions& o) {
+  return o.evaluate_seed * 0x9e3779b97f4a7c15u + 0x68656c64u;
+}
+
+std::unique_ptr<ProblemSource> training_source(const TrainOptions& o) {
+  if (!o.finetune) return open_source(o.data, o.seed, o.only, o.without);
+  pipeline::ProblemOptions problem;
+  problem.micro_batches = o.micro_batches;
+  return model_source(io::load_profile(o.data), pipeline::load_cluster(o.cluster), problem, o.seed, false);
+}
+
+std::shared_ptr<const ProblemSource> held_out_source(const TrainOptions& o) {
+  if (!o.evaluate_data.empty()) return open_source(o.evaluate_data, held_out_seed(o), {}, {});
+  if (o.finetune) {
+    pipeline::ProblemOptions problem;
+    problem.micro_batches = o.micro_batches;
+    return model_source(io::load_profile(o.data), pipeline::load_cluster(o.cluster), problem, o.seed, true);
+  }
+  const bool synthetic = o.data.rfind("synth:", 0) == 0;
+  if (synthetic || o.evaluate || o.compare) return open_source(o.data, held_out_seed(o), o.only, o.without);
+  return open_source("synth:mixed", held_out_seed(o), {}, {});
+}
+
+EvaluationOptions evaluation_options(const TrainOptions& o) {
+  EvaluationOptions out;
+  out.problems = {o.evaluate_small, o.evaluate_middle, o.evaluate_deep, 0};
+  if (o.finetune) out.problems = {16, 16, 16, 16};
+  out.exact_s = o.evaluate_exact_s;
+  out.beam = o.beam;
+  out.objective = o.simulated() ? pipeline::Objective::kSimulated : pipeline::Objective::kValue;
+  out.flat = o.flat();
+  out.flat_input = o.learner.flat_input;
+  return out;
+}
+
+// --evaluate: tables of gaps.
+int evaluate(const TrainOptions& o, WorkerPool& pool) {
+  std::vector<models::Policy> policies;
+  for (const std::string& path : o.policies) {
+    policies.push_back(models::Policy::load(path));
+    check_searchable(policies.back(), path);
+  }
+  const Evaluation evaluation(held_out_source(o), evaluation_options(o), pool, "");
+  Json document;
+  document["schema"] = "automap.evaluation/1";
+  document["problems"] = evaluation.problems().size();
+  document["data"] = evaluation.source().fingerprint();
+  std::vector<PlannerLengths> all;
+  for (std::size_t i = 0; i < policies.size(); ++i) {
+    for (PlannerLengths planner : evaluation.plan(policies[i], pool, true)) {
+      planner.planner = (policies.size() > 1 ? o.policies[i] + ", " : "policy, ") + planner.planner;
+      all.push_back(std::move(planner));
+    }
+  }
+  for (const PlannerLengths& baseline : evaluation.baselines()) all.push_back(baseline);
+  document["quality"] = quality_json(evaluation, all);
+  if (o.json) {
+    print(document.dump(2) + "\n");
+  } else {
+    print("Gap to the exact optimum: mean / 95th percentile / share optimal\n\n" +
+          quality_table(evaluation, all, false));
+  }
+  return 0;
+}
+
+// --compare: is the first policy not worse than the second? Not worse: the mean paired difference of greedy gaps plus
+// two standard errors is within the margin.
+int compare(const TrainOptions& o, WorkerPool& pool) {
+  std::vector<models::Policy> policies;
+  for (const std::string& path : o.policies) {
+    policies.push_back(models::Policy::load(path));
+    check_searchable(policies.back(), path);
+  }
+  const Evaluation evaluation(held_out_source(o), evaluation_options(o), pool, "");
+  const auto lengths_a = evaluation.plan(policies[0], pool, true), lengths_b = evaluation.plan(policies[1], pool, true);
+  Json document;
+  document["schema"] = "automap.comparison/1";
+  document["policies"] = o.policies;
+  document["problems"] = evaluation.problems().size();
+  document["margin"] = o.margin;
+  Json& rows = document["differences"] = Json::array();
+  TextTable table({{"search", TextTable::Align::kLeft}, {"first"}, {"second"}, {"difference"}, {"standard error"}});
+  bool not_worse = true;
+  for (std::size_t p = 0; p < lengths_a.size(); ++p) {
+    // No plan counts as twice the optimum.
+    const auto bounded = [&](std::vector<double> gaps) {
+      for (double& gap : gaps) gap = std::isfinite(gap) ? std::min(gap, 1.0) : 1.0;
+      return gaps;
+    };
+    const std::vector<double> a = bounded(evaluation.gaps(lengths_a[p])), b = bounded(evaluation.gaps(lengths_b[p]));
+    const PairedDifference d = paired_difference(a, b);
+    const bool row_not_worse = d.mean + 2 * d.standard_error <= o.margin;
+    // What is promised is the one-shot plan.
+    if (p == 0) not_worse = row_not_worse;
+    const auto mean = [](const std::vector<double>& values) {
+      double sum = 0;
+      for (const double v : values) sum += v;
+      return sum / static_cast<double>(values.size());
+    };
+    rows.push_back({{"planner", lengths_a[p].planner},
+                    {"first_mean", mean(a)},
+                    {"second_mean", mean(b)},
+                    {"mean", d.mean},
+                    {"standard_error", d.standard_error},
+                    {"not_worse", row_not_worse}});
+    table.add_row({lengths_a[p].planner, format_percent(mean(a)), format_percent(mean(b)),
+                   format_number(d.mean * 100) + " %", format_number(d.standard_error * 100) + " %"});
+  }
+  document["not_worse"] = not_worse;
+  if (o.json) {
+    print(document.dump(2) + "\n");
+  } else {
+    print("Mean gaps on " + std::to_string(evaluation.problems().size()) + " held-out problems\n\n" + table.render() +
+          "\n" + o.policies[0] + " is " + (not_worse ? "not worse than " : "NOT shown to be as good as ") +
+          o.policies[1] + " (greedy: difference + 2 standard errors " + (not_worse ? "<= " : "> ") +
+          format_percent(o.margin) + ")\n");
+  }
+  return 0;
+}
+
+TrainerSettings settings_of(const TrainOptions& o, const OptionTable& table) {
+  TrainerSettings s;
+  s.play.flat = o.flat();
+  s.play.flat_input = o.learner.flat_input;
+  s.play.objective = o.simulated() ? pipeline::Objective::kSimulated : pipeline::Objective::kValue;
+  s.play.children = o.children;
+  s.play.plays = o.plays_per_problem;
+  s.play.near_bound = o.near_bound;
+  s.play.best_return = o.best_return;
+  s.play.whole_episodes = o.learner.returns == models::Returns::kNStep;
+  s.play.label_fraction = o.label_fraction;
+  s.play.label_limit = o.label_limit;
+  s.play.label_devices = o.label_devices;
+  s.play.label_stages = o.label_stages;
+  s.play.label_work = o.label_work;
+  s.play.epsilon_start = o.epsilon_start;
+  s.play.epsilon_end = o.epsilon_end;
+  s.play.epsilon_episodes = o.epsilon_episodes;
+  s.play.exponential = o.epsilon_schedule == "exponential";
+  s.seed = o.seed;
+  s.round_problems = std::max(1, o.round_episodes / o.plays_per_problem);
+  s.batch = o.learner.batch;
+  s.replay_ratio = o.replay_ratio;
+  s.deterministic = o.deterministic;
+  s.time_s = o.time_s;
+  s.episodes = o.episodes;
+  s.checkpoint_every_s = o.checkpoint_every_s;
+  s.evaluate_every = o.evaluate_every;
+  s.patience = o.patience;
+  s.folder = o.out;
+  s.options = learning_options(table);
+  s.stop_requested = [] { return StopToken::stop_requested(); };
+  s.provenance = [&o](const TrainCounters& c) {
+    // Nothing that depends on the clock: the same run gives the same bytes.
+    Json json;
+    json["program"] = "automap-train " + version();
+    json["git"] = git_revision();
+    json["preset"] = o.preset;
+    json["data"] = o.data;
+    json["seed"] = o.seed;
+    json["objective"] = o.objective;
+    json["episodes"] = c.plays;
+    json["labelled_decisions"] = c.labelled;
+    json["held_out_mean_gap"] = c.best_score;
+    return json.dump();
+  };
+  return s;
+}
+
+void make_run_folder(const TrainOptions& o, bool resuming) {
+  std::error_code error;
+  std::filesystem::create_directories(o.out, error);
+  if (error) throw Error(ErrorKind::kIo, o.out + ": cannot be created: " + error.message());
+  if (resuming || !std::filesystem::exists(o.out + "/checkpoint")) return;
+  throw Error(ErrorKind::kUsage, o.out + " already holds a run", "go on with it by --resume, or choose another --out");
+}
+
+int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& table, WorkerPool& pool) {
+  const bool resuming = o.resume && std::filesystem::exists(o.out + "/checkpoint");
+  if (o.resume && !resuming) log_info(o.out + " holds no checkpoint: the run begins");
+  const std::unique_ptr<ProblemSource> source = training_source(o);
+  TrainerSettings settings = settings_of(o, table);
+  std::optional<Checkpoint> checkpoint;
+  if (resuming) {
+    checkpoint = load_checkpoint(o.out + "/checkpoint");
+    check_same_run(*checkpoint, settings.options, source->fingerprint(), o.out + "/checkpoint");
+  }
+  std::optional<models::Policy> init;
+  if (!o.init.empty() && !resuming) init = models::Policy::load(o.init);
+  std::unique_ptr<LearnerPort> learner = make_torch_learner(o.learner);
+  if (init) learner->load_policy(*init);
+
+  make_run_folder(o, resuming);
+  const StopToken stop;
+  write_file_atomic(o.out + "/config.ini", table.config_text());
+  write_file_atomic(o.out + "/run.json",
+                    run_json(argc, argv, o, *source, pool.threads(), models::check_torch_speed()).dump(2) + "\n");
+  const Evaluation evaluation(held_out_source(o), evaluation_options(o), pool, o.out + "/heldout.json");
+  std::vector<PlannerLengths> before;
+  if (init) before = evaluation.plan(*init, pool, true);
+
+  const TrainResult result =
+      train::train(*learner, *source, evaluation, pool, settings, checkpoint ? &*checkpoint : nullptr);
+  const std::vector<PlannerLengths> after = evaluation.plan(result.best, pool, true);
+  write_file_atomic(o.out + "/report.md",
+                    report_markdown(o, *source, evaluation, result, after, before, pool.threads()));
+
+  std::vector<PlannerLengths> rows;
+  for (PlannerLengths planner : after) {
+    planner.planner = "policy, " + planner.planner;
+    rows.push_back(std::move(planner));
+  }
+  for (PlannerLengths planner : before) {
+    planner.planner = "before, " + planner.planner;
+    rows.push_back(std::move(planner));
+  }
+  for (const PlannerLengths& baseline : evaluation.baselines()) rows.push_back(baseline);
+  const double seconds = std::max(1e-9, result.session_seconds);
+  const double episodes_per_s = static_cast<double>(result.session_plays) / seconds;
+  const double steps_per_s = static_cast<double>(result.session_steps) / seconds;
+  if (o.json) {
+    Json document;
+    document["schema"] = "automap.training/1";
+    document["run"] = o.out;
+    document["ended_after"] = result.reason;
+    document["stopped"] = result.stopped;
+    document["episodes"] = result.counters.plays;
+    document["seconds"] = result.counters.seconds;
+    document["episodes_per_s"] = episodes_per_s;
+    document["steps_per_s"] = steps_per_s;
+    document["updates"] = learner->updates();
+    document["score"] = result.counters.best_score;
+    document["best_episodes"] = result.counters.best_episodes;
+    document["quality"] = quality_json(evaluation, rows);
+    print(document.dump(2) + "\n");
+  } else {
+    print("Ended after " + result.reason + ": " + format_count(static_cast<long long>(result.counters.plays)) +
+          " episodes, " + format_count(std::llround(episodes_per_s)) + " episodes/s, " +
+          format_count(std::llround(steps_per_s)) + " steps/s\n\nGaps: mean / 95th percentile / share optimal\n\n" +
+          quality_table(evaluation, rows, false) + "\n" + o.out + "/policy.bin, " + o.out + "/report.md\n");
+  }
+  if (result.stopped) log_info("stopped with a checkpoint: --out " + o.out + " --resume goes on");
+  return result.stopped ? kExitStoppedEarly : 0;
+}
+
+int train_main(int argc, char** argv) {
+  TrainOptions options;
+  OptionTable table("train", "train a policy that plans pipelines in one shot");
+  if (!parse_options(argc, argv, table, options)) return 0;
+  resolve_options(options);
+  WorkerPool pool(threads_of(options) - 1);
+  if (options.evaluate) return evaluate(options, pool);
+  if (options.compare) return compare(options, pool);
+  return run_training(argc, argv, options, table, pool);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return automap::run_main(argc, argv, train_main);
+}
