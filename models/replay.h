@@ -1,9 +1,9 @@
 // The replay memories of the learner, without LibTorch: prioritized sampling of decisions from a ring of episodes
 // (Schaul et al. 2016, "Prioritized experience replay", proportional variant), and a ring of labelled decisions.
 //
-// Nothing here locks: one thread at a time. Memory is bounded by the capacities: an episode keeps about
-// 4 * (features + 1) + 200 bytes per decision (only the chosen after-state), times the number of actions when all rows
-// are kept; a labelled decision 4 * actions * (features + 2) bytes.
+// Nothing here locks: one thread at a time. Memory is bounded by the capacities: an episode keeps 4 * (features + 1)
+// bytes per decision (only the chosen after-state), times the number of actions when all rows are kept, and about 250
+// more (priorities included; flat family 400); a labelled decision 4 * actions * (features + 2) bytes.
 #pragma once
 
 #include <cstddef>
@@ -39,6 +39,7 @@ class SumTree {
 
 struct ReplayOptions {
   std::size_t episodes = 20000;
+  std::size_t inputs = 58;  // of a row
   bool prioritized = false;
   double alpha = 0.2;          // priority = (error + kPriorityFloor)^alpha
   bool keep_all_rows = false;  // of after-state decisions; else the chosen row alone
@@ -46,6 +47,16 @@ struct ReplayOptions {
 };
 
 constexpr double kPriorityFloor = 1e-3;
+
+// A decision as it is kept; valid until the next add().
+struct DecisionView {
+  const float* inputs = nullptr;  // [rows][inputs]; the flat family has one row
+  int actions = 0;
+  const float* log_bound = nullptr;     // [actions]; null: flat family
+  const std::uint8_t* legal = nullptr;  // [actions]; null: all
+  int chosen = 0;
+};
+DecisionView view_of(const Decision& decision);
 
 struct ReplaySample {
   std::size_t slot = 0;  // episode
@@ -59,10 +70,12 @@ class EpisodeReplay {
 
   // Keeps what training needs of it; the oldest episode leaves. New decisions get the largest priority there was.
   // Episodes without decisions are not kept.
-  void add(Episode episode);
-  std::size_t episodes() const { return episodes_; }
+  void add(const Episode& episode);
+  std::size_t episodes() const { return ring_.size(); }
   std::size_t decisions() const { return decisions_; }
-  const Episode& episode(std::size_t slot) const { return ring_[slot]; }
+  float y(std::size_t slot) const { return ring_[slot].y; }
+  int decisions_of(std::size_t slot) const { return ring_[slot].decisions; }
+  DecisionView decision(std::size_t slot, int decision) const;
 
   // Stratified: the total priority is split into `batch` equal parts and one decision drawn from each. Importance
   // weight (N P(i))^-beta over the batch's largest (1 without priorities). Needs decisions() >= 1.
@@ -74,17 +87,27 @@ class EpisodeReplay {
   double mean_priority() const;
 
   void save(ByteWriter& out) const;
-  // Replaces everything; throws Error(kData) when damaged. `inputs` as checked by the learner: width of one row.
-  void load(ByteReader& in, std::size_t inputs);
+  // Replaces everything; throws Error(kData) when damaged.
+  void load(ByteReader& in);
+  std::size_t bytes() const;  // about what save() writes
 
  private:
-  static std::size_t leaf(std::size_t slot, int decision) {
-    return slot * kMaxDecisions + static_cast<std::size_t>(decision);
-  }
+  // Packed: three blocks instead of three per decision.
+  struct Stored {
+    std::vector<float> floats;        // decision after decision: inputs, log_bound
+    std::vector<std::int16_t> shape;  // actions, chosen of each; empty: all 1, 0
+    std::vector<std::uint8_t> legal;  // flat: decision after decision; empty: all legal
+    float y = 0;
+    std::int32_t decisions = 0;
+  };
+  std::size_t leaf(std::size_t slot, int decision) const { return slot * stride_ + static_cast<std::size_t>(decision); }
+  std::size_t floats_of(int actions) const;
+  void check_loaded(const Stored& stored, ByteReader& in) const;
 
   ReplayOptions options_;
-  std::vector<Episode> ring_;
-  std::size_t next_ = 0, episodes_ = 0, decisions_ = 0;
+  std::size_t stride_;  // leaves per episode
+  std::vector<Stored> ring_;
+  std::size_t next_ = 0, decisions_ = 0;
   double largest_ = 1;  // priority ever given
   SumTree tree_;
 };
@@ -100,6 +123,7 @@ class LabelReplay {
 
   void save(ByteWriter& out) const;
   void load(ByteReader& in, std::size_t inputs, bool flat);
+  std::size_t bytes() const;  // about what save() writes
 
  private:
   std::size_t capacity_;

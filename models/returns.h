@@ -5,8 +5,6 @@
 // keeps y what it says.
 #pragma once
 
-#include "models/episode.h"
-
 namespace automap::models {
 
 // Target y = reward_y + discount * (least predicted y of the actions of decision `bootstrap`); bootstrap -1: no such
@@ -17,7 +15,7 @@ struct ReturnTarget {
   double discount = 0;
 };
 
-// `n_step` 0: Monte-Carlo.
-ReturnTarget return_target(const Episode& episode, int decision, int n_step, double gamma);
+// Of decision `decision` of the `decisions` of an episode that ended with `y`. `n_step` 0: Monte-Carlo.
+ReturnTarget return_target(int decisions, double y, int decision, int n_step, double gamma);
 
 }  // namespace automap::models

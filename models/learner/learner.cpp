@@ -51,7 +51,7 @@ void check_options(const LearnerOptions& o) {
   check_range(o.hidden.size() <= 8, "hidden", "at most 8 layers");
   for (const int size : o.hidden) check_range(size >= 1 && size <= 8192, "hidden", "layers of 1..8192");
   check_range(!n_step || (o.n_step >= 1 && o.n_step <= kMaxDecisions), "n_step", "1..32");
-  check_range(o.gamma > 0 && o.gamma <= 1, "gamma", "above 0, at most 1");
+  check_range(o.gamma >= 0 && o.gamma <= 1, "gamma", "0..1");
   check_range(o.target_every >= 0, "target_every", "0 or more");
   if (o.distribution != Distribution::kNone) {
     check_range(o.atoms >= 2 && o.atoms <= 1024, "atoms", "2..1024");
@@ -207,6 +207,7 @@ std::vector<float> initial_weights(const NetworkShape& shape, std::uint64_t seed
 ReplayOptions replay_options_of(const LearnerOptions& o) {
   ReplayOptions replay;
   replay.episodes = static_cast<std::size_t>(o.replay_episodes);
+  replay.inputs = static_cast<std::size_t>(o.inputs);
   replay.prioritized = o.prioritized;
   replay.alpha = o.priority_alpha;
   replay.keep_all_rows = o.returns == Returns::kNStep;
@@ -214,13 +215,9 @@ ReplayOptions replay_options_of(const LearnerOptions& o) {
   return replay;
 }
 
-const std::uint8_t* legal_of(const Decision& decision) {
-  return decision.legal.empty() ? nullptr : decision.legal.data();
-}
-
 // Bounds matter to the residual form alone.
-double bound_of(const LearnerOptions& options, const Decision& decision, int action) {
-  return options.residual ? static_cast<double>(decision.log_bound[static_cast<std::size_t>(action)]) : 0.0;
+double bound_of(const LearnerOptions& options, const DecisionView& decision, int action) {
+  return options.residual ? static_cast<double>(decision.log_bound[action]) : 0.0;
 }
 
 }  // namespace
@@ -251,23 +248,23 @@ struct Learner::State {
   }
 
   // Rows of the network that a decision's outputs come from.
-  std::size_t rows_of(const Decision& decision) const {
+  std::size_t rows_of(const DecisionView& decision) const {
     return flat() ? 1 : static_cast<std::size_t>(decision.actions);
   }
 
   // Outputs [actions][loss.outputs()] of a decision whose first row has outputs `row`.
-  const float* action_outputs(const Decision& decision, const float* row, std::vector<float>& buffer) const {
+  const float* action_outputs(const DecisionView& decision, const float* row, std::vector<float>& buffer) const {
     if (!options.dueling) return row;
     buffer.resize(static_cast<std::size_t>(decision.actions * loss.outputs()));
-    dueling_forward(row, decision.actions, loss.outputs(), legal_of(decision), buffer.data());
+    dueling_forward(row, decision.actions, loss.outputs(), decision.legal, buffer.data());
     return buffer.data();
   }
 
-  int best_action(const Decision& decision, const float* outputs) {
+  int best_action(const DecisionView& decision, const float* outputs) {
     int best = -1;
     double best_y = 0;
     for (int a = 0; a < decision.actions; ++a) {
-      if (!decision.legal.empty() && !decision.legal[static_cast<std::size_t>(a)]) continue;
+      if (decision.legal && !decision.legal[a]) continue;
       const double y = head_y(loss, outputs + a * loss.outputs(), bound_of(options, decision, a), scratch);
       if (best < 0 || y < best_y) {
         best = a;
@@ -283,7 +280,7 @@ struct Learner::State {
     ReturnTarget returns;
     std::size_t next_row = 0;  // in next_inputs
     int next_action = -1;
-    const Decision* next = nullptr;
+    DecisionView next;  // without actions: none
   };
 
   void find_targets();
@@ -303,6 +300,7 @@ struct Learner::State {
   LossScratch scratch;
   std::vector<ReplaySample> samples;
   std::vector<const Decision*> label_samples;
+  std::vector<DecisionView> views;  // of samples
   std::vector<Target> targets;
   std::vector<float> inputs, net, net_gradient, next_inputs, next_net, next_online;
   std::vector<float> action_buffer, action_gradient, next_outputs;
@@ -315,13 +313,15 @@ void Learner::State::find_targets() {
   std::size_t rows = 0;
   for (const ReplaySample& sample : samples) {
     Target t;
-    const Episode& episode = replay.episode(sample.slot);
-    t.returns = return_target(episode, sample.decision, n, options.gamma);
+    t.returns = return_target(replay.decisions_of(sample.slot), static_cast<double>(replay.y(sample.slot)),
+                              sample.decision, n, options.gamma);
     if (t.returns.bootstrap >= 0) {
-      t.next = &episode.decisions[static_cast<std::size_t>(t.returns.bootstrap)];
+      t.next = replay.decision(sample.slot, t.returns.bootstrap);
       t.next_row = rows;
-      rows += rows_of(*t.next);
-      next_inputs.insert(next_inputs.end(), t.next->inputs.begin(), t.next->inputs.end());
+      const std::size_t count = rows_of(t.next);
+      rows += count;
+      next_inputs.insert(next_inputs.end(), t.next.inputs,
+                         t.next.inputs + count * static_cast<std::size_t>(options.inputs));
     }
     targets.push_back(t);
   }
@@ -336,8 +336,8 @@ void Learner::State::find_targets() {
   }
   const std::vector<float>& choosing = options.double_q ? next_online : next_net;
   for (Target& t : targets) {
-    if (!t.next) continue;
-    t.next_action = best_action(*t.next, action_outputs(*t.next, &choosing[t.next_row * width], action_buffer));
+    if (t.next.actions == 0) continue;
+    t.next_action = best_action(t.next, action_outputs(t.next, &choosing[t.next_row * width], action_buffer));
   }
 }
 
@@ -361,15 +361,16 @@ LearnerMetrics Learner::State::update() {
   if (uses_labels() && labels.size() > 0) {
     for (int i = 0; i < options.label_batch; ++i) {
       label_samples.push_back(&labels.sample(rng));
-      rows += rows_of(*label_samples.back());
+      rows += rows_of(view_of(*label_samples.back()));
     }
   }
   inputs.resize(rows * in);
+  views.clear();
   float* row = inputs.data();
   for (const ReplaySample& sample : samples) {
-    const Decision& decision = replay.episode(sample.slot).decisions[static_cast<std::size_t>(sample.decision)];
+    const DecisionView& decision = views.emplace_back(replay.decision(sample.slot, sample.decision));
     const auto first = flat() ? 0 : static_cast<std::size_t>(decision.chosen) * in;
-    row = std::copy_n(decision.inputs.data() + first, in, row);
+    row = std::copy_n(decision.inputs + first, in, row);
   }
   for (const Decision* decision : label_samples) {
     row = std::copy_n(decision->inputs.data(), decision->inputs.size(), row);
@@ -383,7 +384,7 @@ LearnerMetrics Learner::State::update() {
   LearnerMetrics metrics;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const Target& t = targets[i];
-    const Decision& decision = replay.episode(samples[i].slot).decisions[static_cast<std::size_t>(samples[i].decision)];
+    const DecisionView& decision = views[i];
     const float* all = net.data() + i * width;
     float* all_gradient = net_gradient.data() + i * width;
     std::size_t at = 0;  // of the chosen action's outputs in those
@@ -392,14 +393,14 @@ LearnerMetrics Learner::State::update() {
     if (flat()) at = static_cast<std::size_t>(decision.chosen) * outputs;
 
     double target_y = t.returns.reward_y;
-    const bool distribution_of_next = t.next && loss.distribution == Distribution::kC51;
+    const bool distribution_of_next = t.next.actions > 0 && loss.distribution == Distribution::kC51;
     const float* next = nullptr;
     double next_bound = 0;
-    if (t.next) {
+    if (t.next.actions > 0) {
       // Both decisions may need the dueling buffer: this one is copied out before the other takes it.
-      next = action_outputs(*t.next, &next_net[t.next_row * width], action_buffer) +
+      next = action_outputs(t.next, &next_net[t.next_row * width], action_buffer) +
              static_cast<std::size_t>(t.next_action) * outputs;
-      next_bound = bound_of(options, *t.next, t.next_action);
+      next_bound = bound_of(options, t.next, t.next_action);
       if (distribution_of_next) {
         next_outputs.assign(next, next + outputs);
       } else {
@@ -417,31 +418,32 @@ LearnerMetrics Learner::State::update() {
                                                 t.returns.discount, weight, gradient_out + at, scratch)
                                : row_loss(loss, out + at, bound, target_y, weight, gradient_out + at, scratch);
     if (options.dueling) {
-      dueling_backward(gradient_out, decision.actions, loss.outputs(), legal_of(decision), all_gradient);
+      dueling_backward(gradient_out, decision.actions, loss.outputs(), decision.legal, all_gradient);
     }
     metrics.loss += weight * result.loss;
     replay.set_error(samples[i], std::isfinite(result.error) ? result.error : 0);
   }
 
   std::size_t at_row = samples.size();
-  for (const Decision* decision : label_samples) {
+  for (const Decision* label : label_samples) {
+    const DecisionView decision = view_of(*label);
     const float* all = net.data() + at_row * width;
     float* all_gradient = net_gradient.data() + at_row * width;
     float* gradient_out = all_gradient;
-    const float* out = action_outputs(*decision, all, action_buffer);
+    const float* out = action_outputs(decision, all, action_buffer);
     if (options.dueling) {
-      action_gradient.assign(static_cast<std::size_t>(decision->actions) * outputs, 0.0f);
+      action_gradient.assign(static_cast<std::size_t>(decision.actions) * outputs, 0.0f);
       gradient_out = action_gradient.data();
     }
     const double share = 1 / static_cast<double>(label_samples.size());
     metrics.label_loss +=
-        share * label_loss(loss, decision->actions, out, options.residual ? decision->log_bound.data() : nullptr,
-                           decision->exact_y.data(), legal_of(*decision), static_cast<double>(decision->label_limit_y),
+        share * label_loss(loss, decision.actions, out, options.residual ? decision.log_bound : nullptr,
+                           label->exact_y.data(), decision.legal, static_cast<double>(label->label_limit_y),
                            options.label_temperature, options.label_weight * share, gradient_out, scratch);
     if (options.dueling) {
-      dueling_backward(gradient_out, decision->actions, loss.outputs(), legal_of(*decision), all_gradient);
+      dueling_backward(gradient_out, decision.actions, loss.outputs(), decision.legal, all_gradient);
     }
-    at_row += rows_of(*decision);
+    at_row += rows_of(decision);
   }
 
   network.backward(net_gradient.data(), gradient.data());
@@ -491,12 +493,13 @@ void Learner::add(Episode episode) {
                                         decision.legal[static_cast<std::size_t>(decision.chosen)]));
     if (decision.exact_y.empty()) continue;
     AM_CHECK(decision.exact_y.size() == actions);
+    if (!s.uses_labels()) continue;
     if (s.options.gamma != 1) {
       bad_combination("exact labels need gamma 1", "labels are the y of the best completion, not discounted");
     }
-    if (s.uses_labels()) s.labels.add(decision);
+    s.labels.add(decision);
   }
-  s.replay.add(std::move(episode));
+  s.replay.add(episode);
 }
 
 std::size_t Learner::episodes() const {
@@ -546,6 +549,8 @@ void Learner::load_policy(const Policy& policy) {
 std::string Learner::save_state() const {
   const State& s = *state_;
   ByteWriter out;
+  // Growing would need twice the room.
+  out.bytes().reserve(s.replay.bytes() + s.labels.bytes() + 5 * sizeof(float) * s.weights.size() + 8192);
   out.bytes().append(kMagic, sizeof kMagic);
   out.put<std::uint32_t>(kStateVersion);
   out.put_string(fingerprint(s.options).dump());
@@ -608,7 +613,7 @@ void Learner::load_state(std::string_view bytes, const std::string& source) {
   std::vector<float> target = read_weights(s.target.size());
   std::vector<float> ema = read_weights(s.ema.size());
   EpisodeReplay replay(replay_options_of(s.options));
-  replay.load(in, static_cast<std::size_t>(s.options.inputs));
+  replay.load(in);
   LabelReplay labels(static_cast<std::size_t>(s.options.replay_labels));
   labels.load(in, static_cast<std::size_t>(s.options.inputs), s.flat());
   if (!in.at_end()) in.fail("more than expected");

@@ -71,27 +71,69 @@ TEST(SumTree, NeverFindsAnEmptyLeafWhateverTheRounding) {
 }
 
 TEST(EpisodeReplay, KeepsTheChosenRowAlone) {
-  EpisodeReplay replay({});
+  ReplayOptions options;
+  options.inputs = kInputs;
+  EpisodeReplay replay(options);
   Episode episode;
   episode.decisions = {after_state_decision(4, 2, 10)};
   episode.decisions[0].exact_y = {1, 2, 3, 4};
   replay.add(episode);
-  const Decision& kept = replay.episode(0).decisions[0];
-  EXPECT_EQ(kept.inputs, (std::vector<float>{16, 17, 18}));  // row 2 of rows 10.., 13.., 16.., 19..
-  EXPECT_EQ(kept.log_bound, std::vector<float>{0.2f});
+  const DecisionView kept = replay.decision(0, 0);
+  // Row 2 of rows 10.., 13.., 16.., 19..
+  EXPECT_EQ(std::vector<float>(kept.inputs, kept.inputs + kInputs), (std::vector<float>{16, 17, 18}));
+  EXPECT_EQ(*kept.log_bound, 0.2f);
   EXPECT_EQ(kept.actions, 1);
   EXPECT_EQ(kept.chosen, 0);
-  EXPECT_TRUE(kept.exact_y.empty());
+  EXPECT_EQ(kept.legal, nullptr);
+}
 
-  ReplayOptions all;
-  all.keep_all_rows = true;
-  EpisodeReplay whole(all);
-  whole.add(episode);
-  EXPECT_EQ(whole.episode(0).decisions[0].inputs.size(), 4 * kInputs);
+TEST(EpisodeReplay, KeepsAllRowsWhenTold) {
+  ReplayOptions options;
+  options.inputs = kInputs;
+  options.keep_all_rows = true;
+  EpisodeReplay replay(options);
+  Episode episode;
+  episode.y = 0.5f;
+  for (int i = 0; i < 3; ++i) episode.decisions.push_back(after_state_decision(4 - i, 1, 10 * static_cast<float>(i)));
+  replay.add(episode);
+  EXPECT_EQ(replay.decisions_of(0), 3);
+  EXPECT_EQ(replay.y(0), 0.5f);
+  for (int i = 0; i < 3; ++i) {
+    const Decision& given = episode.decisions[static_cast<std::size_t>(i)];
+    const DecisionView kept = replay.decision(0, i);
+    ASSERT_EQ(kept.actions, given.actions);
+    EXPECT_EQ(kept.chosen, 1);
+    EXPECT_EQ(std::vector<float>(kept.inputs, kept.inputs + given.inputs.size()), given.inputs);
+    EXPECT_EQ(std::vector<float>(kept.log_bound, kept.log_bound + kept.actions), given.log_bound);
+  }
+}
+
+TEST(EpisodeReplay, FlatDecisionsKeepTheirMasks) {
+  ReplayOptions options;
+  options.inputs = 2;
+  options.flat = true;
+  EpisodeReplay replay(options);
+  Episode episode;
+  for (int i = 0; i < 2; ++i) {
+    Decision decision;
+    decision.inputs = {static_cast<float>(i), 7};
+    decision.actions = 3;
+    decision.chosen = 2;
+    if (i == 1) decision.legal = {0, 1, 1};
+    episode.decisions.push_back(decision);
+  }
+  replay.add(episode);
+  const DecisionView first = replay.decision(0, 0), second = replay.decision(0, 1);
+  EXPECT_EQ(std::vector<std::uint8_t>(first.legal, first.legal + 3), (std::vector<std::uint8_t>{1, 1, 1}));
+  EXPECT_EQ(std::vector<std::uint8_t>(second.legal, second.legal + 3), (std::vector<std::uint8_t>{0, 1, 1}));
+  EXPECT_EQ(second.inputs[0], 1);
+  EXPECT_EQ(second.log_bound, nullptr);
+  EXPECT_EQ(second.chosen, 2);
 }
 
 TEST(EpisodeReplay, TheOldestLeaves) {
   ReplayOptions options;
+  options.inputs = kInputs;
   options.episodes = 3;
   EpisodeReplay replay(options);
   replay.add(Episode{});  // nothing was decided: not kept
@@ -104,10 +146,9 @@ TEST(EpisodeReplay, TheOldestLeaves) {
   std::vector<ReplaySample> samples;
   replay.sample(12000, 1, rng, samples);
   for (const ReplaySample& sample : samples) {
-    const Episode& episode = replay.episode(sample.slot);
-    ASSERT_LT(sample.decision, static_cast<int>(episode.decisions.size()));
+    ASSERT_LT(sample.decision, replay.decisions_of(sample.slot));
     EXPECT_EQ(sample.weight, 1);
-    ++counts[episode.y];
+    ++counts[replay.y(sample.slot)];
   }
   // Uniform over the 12 decisions; stratified, so the counts are nearly exact.
   EXPECT_EQ(counts.size(), 3u);
@@ -118,6 +159,7 @@ TEST(EpisodeReplay, TheOldestLeaves) {
 
 TEST(EpisodeReplay, PrioritiesAndImportanceWeights) {
   ReplayOptions options;
+  options.inputs = kInputs;
   options.prioritized = true;
   options.alpha = 0.5;
   EpisodeReplay replay(options);
@@ -153,6 +195,7 @@ TEST(EpisodeReplay, PrioritiesAndImportanceWeights) {
 
 TEST(EpisodeReplay, SavedAndLoadedIsTheSame) {
   ReplayOptions options;
+  options.inputs = kInputs;
   options.prioritized = true;
   options.episodes = 5;
   EpisodeReplay replay(options);
@@ -162,7 +205,7 @@ TEST(EpisodeReplay, SavedAndLoadedIsTheSame) {
   replay.save(first);
   EpisodeReplay loaded(options);
   ByteReader reader(first.bytes(), "x");
-  loaded.load(reader, kInputs);
+  loaded.load(reader);
   EXPECT_TRUE(reader.at_end());
   EXPECT_EQ(loaded.decisions(), replay.decisions());
   replay.add(episode_of(2, 9));
@@ -177,6 +220,7 @@ TEST(EpisodeReplay, SavedAndLoadedIsTheSame) {
 // Every cut and every flipped byte is refused or loads as some replay of the right shape; nothing crashes.
 TEST(EpisodeReplay, DamagedBytesAreRefused) {
   ReplayOptions options;
+  options.inputs = kInputs;
   options.episodes = 2;
   EpisodeReplay replay(options);
   replay.add(episode_of(2, 1));
@@ -186,7 +230,7 @@ TEST(EpisodeReplay, DamagedBytesAreRefused) {
     EpisodeReplay loaded(options);
     ByteReader reader(std::string_view(saved.bytes()).substr(0, length), "cut.state");
     try {
-      loaded.load(reader, kInputs);
+      loaded.load(reader);
       FAIL() << length;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kData);
@@ -200,7 +244,7 @@ TEST(EpisodeReplay, DamagedBytesAreRefused) {
     EpisodeReplay loaded(options);
     ByteReader reader(bytes, "x");
     try {
-      loaded.load(reader, kInputs);
+      loaded.load(reader);
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kData);
       ++refused;

@@ -650,7 +650,10 @@ TEST(Learner, LabelsNeedGammaOne) {
   Episode episode;
   episode.decisions = {linear_decision({1, 2})};
   episode.decisions[0].exact_y = {0.1f, 0.2f};
-  EXPECT_THROW(learner.add(episode), Error);
+  learner.add(episode);  // labels are switched off
+  options.label_weight = 1;
+  Learner labelled(options);
+  EXPECT_THROW(labelled.add(episode), Error);
 }
 
 TEST(Learner, APolicyOfAnotherArchitectureIsRefused) {
