@@ -285,7 +285,7 @@ class Comparison {
       for (std::size_t variant = 0; variant < kNumVariants; ++variant) {
         const Found to = variant == kAsItIs     ? starts[i]
                          : variant == kPolished ? polished[i]
-                                                : improved(problem, starts[i], variant, budget_ms);
+                                                : improved(problem, polished[i], variant, budget_ms);
         measured.simulated_ms.push_back(to.simulated_ms);
         measured.cpu_ms.push_back(to.cpu_ms);
       }
