@@ -9,6 +9,7 @@
 #include "common/pipeline/cost.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/row.h"
+#include "models/boundary_scan.h"
 #include "models/plan_space_tables.h"
 
 namespace automap::models {
@@ -385,27 +386,77 @@ void PlanSpace::place(const Prefix& from, int point, int device_cut, const Devic
 
 namespace {
 
+// One row of a scan: all points at which the stage behind a parent may end on one device cut.
+struct ScannedRow {
+  std::int32_t parent = 0;
+  std::int16_t device = 0;  // index into device_cuts
+  std::int16_t low = 0;     // first point
+  std::int32_t count = 0;
+  float smallest = 0;
+  std::size_t offset = 0;  // of its bounds
+};
+
+// In the order of the scan among equals.
 struct Scanned {
   float bound;
-  std::int32_t parent;
-  std::int16_t point, device;  // device: index into device_cuts
+  std::uint32_t row;
+  std::int32_t point;
   bool operator<(const Scanned& other) const {
     if (bound != other.bound) return bound < other.bound;
-    if (parent != other.parent) return parent < other.parent;
-    return device != other.device ? device < other.device : point < other.point;
+    return row != other.row ? row < other.row : point < other.point;
   }
 };
 
-// The `most` smallest of what is offered, in bounded space.
+// The `most` smallest bounds of many rows, in bounded space.
 class Smallest {
  public:
-  explicit Smallest(std::size_t most) : most_(most) { kept_.reserve(8 * most + 2048); }
-  float threshold() const { return threshold_; }
-  void add(const Scanned& scanned) { kept_.push_back(scanned); }
-  // After each batch: keeps the space bounded.
-  void settle() {
-    if (kept_.size() > 6 * most_) shrink();
+  // Bounds of a row are padded to a multiple of this with infinity.
+  static constexpr int kLanes = 16;
+
+  explicit Smallest(std::size_t most) : most_(most) { kept_.reserve(4 * most + 2048); }
+
+  // Takes the rows [first, end), whose bounds have not been offered before. Fills in their `smallest`.
+  void offer(std::vector<ScannedRow>& rows, std::size_t first, const float* bounds) {
+    // The smallest of every 16th point of each row are all different pairs: no more than `most` pairs can be below the
+    // largest of the `most` smallest of them.
+    minima_.clear();
+    for (std::size_t r = first; r < rows.size(); ++r) {
+      const float* row = bounds + rows[r].offset;
+      float least[kLanes];
+      std::copy(row, row + kLanes, least);
+      for (int i = kLanes; i < rows[r].count; i += kLanes) {
+        for (int k = 0; k < kLanes; ++k) least[k] = row[i + k] < least[k] ? row[i + k] : least[k];
+      }
+      minima_.insert(minima_.end(), least, least + kLanes);
+      rows[r].smallest = *std::min_element(least, least + kLanes);
+    }
+    float limit = std::numeric_limits<float>::infinity();
+    if (minima_.size() > most_) {
+      const auto nth = minima_.begin() + static_cast<std::ptrdiff_t>(most_ - 1);
+      std::nth_element(minima_.begin(), nth, minima_.end());
+      limit = *nth;
+    }
+    // Of those that are just as large the first ones are enough.
+    std::size_t equals = limit < threshold_ ? most_ : 0;
+    limit = std::min(limit, threshold_);
+    for (std::size_t r = first; r < rows.size(); ++r) {
+      if (!(rows[r].smallest <= limit)) continue;
+      const float* row = bounds + rows[r].offset;
+      for (int i = 0; i < rows[r].count; i += kLanes) {
+        int any = 0;
+        for (int k = 0; k < kLanes; ++k) any |= row[i + k] <= limit ? 1 : 0;
+        if (any == 0) continue;
+        for (int k = i; k < std::min(i + kLanes, rows[r].count); ++k) {
+          if (row[k] < limit || (row[k] == limit && equals > 0)) {
+            equals -= row[k] == limit ? 1 : 0;
+            kept_.push_back({row[k], static_cast<std::uint32_t>(r), rows[r].low + k});
+          }
+        }
+      }
+    }
+    if (kept_.size() > 2 * most_) shrink();
   }
+
   std::vector<Scanned>& take() {
     shrink();
     return kept_;
@@ -420,64 +471,13 @@ class Smallest {
   }
 
   std::size_t most_;
-  float threshold_ = std::numeric_limits<float>::infinity();
+  float threshold_ = std::numeric_limits<float>::infinity();  // what comes later has to be below
   std::vector<Scanned> kept_;
-};
-
-}  // namespace
-
-namespace {
-
-// All that the bound of one boundary needs but the pivot: a stage from one point on, on one group of devices.
-struct StageScan {
-  float path = 0, arrived = 0, steady_from = 0, residue_from = 0, drained = 0;  // of what stands in front of it
-  float per_work = 0, ring = 0;                                                 // ms per ms of work, per byte
-  float steady = 0, own_steady = 0, in_flight = 0, laps = 0;
-  float per_byte = 0;                               // of the transfer out of it
-  float per_rest = 0, ring_rest = 0, backward = 0;  // of what is left; ring_rest: it is one stage
-  float work_from = 0, work_end = 0, weight_from = 0, weight_end = 0;
-  bool full = true;
+  std::vector<float> minima_;
 };
 
 float ms_per_ring_byte(const DeviceGroup& group) {
   return group.size == 1 ? 0.0f : static_cast<float>(2.0 * (group.size - 1) / group.size / group.ring_bytes_per_ms);
-}
-
-template <bool kFull, bool kStall>
-void scan_points(const StageScan& scan, const float* __restrict work, const float* __restrict weight,
-                 const float* __restrict activation, int first, int last, float* __restrict bound) {
-  const StageScan c = scan;
-  for (int j = first; j <= last; ++j) {
-    const float stage = (work[j] - c.work_from) * c.per_work;
-    const float rest = (c.work_end - work[j]) * c.per_rest;
-    const float leave = activation[j] * c.per_byte;
-    const float filled = c.arrived + stage;
-    const float total = filled + 2 * leave + rest;
-    float length = std::max(c.path, filled + c.steady * stage);
-    length = std::max(length, filled + (2 + c.steady) * leave);
-    length = std::max(length, total + c.steady * rest);
-    if (kFull) length = std::max(length, total + std::max(c.steady_from, c.own_steady * stage));
-    if (kStall) {
-      const float delta = total - c.arrived - c.in_flight * stage;
-      length = std::max(length, total + c.steady * stage + std::max(delta, c.laps * delta));
-    }
-    const float residue = (weight[j] - c.weight_from) * c.ring - c.drained;
-    const float residue_rest = (c.weight_end - weight[j]) * c.ring_rest - c.drained - c.backward * stage - leave;
-    bound[j] = length + std::max(c.residue_from, c.ring_rest > 0 ? std::max(residue, residue_rest) : residue);
-  }
-}
-
-// bound[first..last]: what V of no plan is below that ends the stage at that point (but for the stall lines of the
-// stages before and for latencies). The loop is vectorized over the points.
-void scan_boundary(const StageScan& scan, const float* work, const float* weight, const float* activation, int first,
-                   int last, float* bound) {
-  if (!scan.full) {
-    scan_points<false, false>(scan, work, weight, activation, first, last, bound);
-  } else if (scan.laps > 0) {
-    scan_points<true, true>(scan, work, weight, activation, first, last, bound);
-  } else {
-    scan_points<true, false>(scan, work, weight, activation, first, last, bound);
-  }
 }
 
 }  // namespace
@@ -496,8 +496,25 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
   // The scan leaves out the stall lines of earlier stages, so a few more are looked at than asked for.
   const std::size_t wanted = at(most);
   Smallest smallest(wanted + wanted / 8 + 8);
-  std::vector<Scanned> of_device(device_cuts_.size(), Scanned{std::numeric_limits<float>::infinity(), 0, 0, 0});
-  std::vector<float> bounds(cuts_.size());
+  std::vector<Scanned> of_device(device_cuts_.size(), Scanned{std::numeric_limits<float>::infinity(), 0, 0});
+  std::vector<ScannedRow> rows;
+  // So many bounds are looked at together; they stay in the cache.
+  constexpr std::size_t kTogether = 32768;
+  const std::size_t row_size = cuts_.size() + Smallest::kLanes;
+  std::vector<float> bounds(std::min(kTogether, parents.size() * device_cuts_.size() * row_size) + row_size);
+  std::size_t used = 0, offered = 0;
+  const auto offer = [&] {
+    smallest.offer(rows, offered, bounds.data());
+    for (; offered < rows.size(); ++offered) {
+      const ScannedRow& row = rows[offered];
+      Scanned& best = of_device[at(row.device)];
+      if (!(row.smallest < best.bound)) continue;
+      const float* begin = bounds.data() + row.offset;
+      const auto place_of = std::find(begin, begin + row.count, row.smallest) - begin;
+      best = {row.smallest, static_cast<std::uint32_t>(offered), row.low + static_cast<std::int32_t>(place_of)};
+    }
+    used = 0;
+  };
 
   for (std::size_t i = 0; i < parents.size(); ++i) {
     const Prefix& from = parents[i];
@@ -533,21 +550,18 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
       scan.steady_from = static_cast<float>(from.steady_ms);
       scan.residue_from = static_cast<float>(std::max(0.0, from.residue_ms));
       scan.full = t.full;
-      scan_boundary(scan, t.work_f.data(), t.weight_f.data(), t.activation_f.data(), low, high, bounds.data());
-      Scanned& best = of_device[static_cast<std::size_t>(cut - device_cuts_.begin())];
-      const std::int16_t device = static_cast<std::int16_t>(cut - device_cuts_.begin());
-      const float threshold = smallest.threshold();
-      for (int j = low; j <= high; ++j) {
-        const float bound = std::max(bounds[at(j)], least_bound);
-        if (bound < threshold || bound < best.bound) {
-          const Scanned scanned{bound, static_cast<std::int32_t>(i), static_cast<std::int16_t>(j), device};
-          if (scanned.bound < best.bound) best = scanned;
-          if (scanned.bound < threshold) smallest.add(scanned);
-        }
-      }
-      smallest.settle();
+      scan.least = least_bound;
+      float* out = bounds.data() + used;
+      scan_boundary(scan, t.work_f.data(), t.weight_f.data(), t.activation_f.data(), low, high, out);
+      const int count = high - low + 1, padded = (count + Smallest::kLanes - 1) / Smallest::kLanes * Smallest::kLanes;
+      std::fill(out + count, out + padded, std::numeric_limits<float>::infinity());
+      rows.push_back({static_cast<std::int32_t>(i), static_cast<std::int16_t>(cut - device_cuts_.begin()),
+                      static_cast<std::int16_t>(low), count, 0, used});
+      used += at(padded);
+      if (used > kTogether) offer();
     }
   }
+  offer();
 
   std::vector<Scanned>& scanned = smallest.take();
   std::sort(scanned.begin(), scanned.end());
@@ -560,10 +574,11 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
   chosen.resize(std::min(chosen.size(), std::max<std::size_t>(1, wanted / 2)));
   const std::size_t kept = chosen.size();
   std::vector<char> reserved(device_cuts_.size(), 0);
-  for (const Scanned& best : chosen) reserved[at(best.device)] = 1;
+  for (const Scanned& best : chosen) reserved[at(rows[best.row].device)] = 1;
   for (const Scanned& one : scanned) {
-    const Scanned& best = of_device[at(one.device)];
-    const bool there = reserved[at(one.device)] != 0 && one.parent == best.parent && one.point == best.point;
+    const std::size_t device = at(rows[one.row].device);
+    const Scanned& best = of_device[device];
+    const bool there = reserved[device] != 0 && one.row == best.row && one.point == best.point;
     if (!there) chosen.push_back(one);
   }
   struct Child {
@@ -574,8 +589,8 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
   std::vector<Prefix> placed(chosen.size());
   std::vector<Child> order;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
-    const Prefix& from = parents[at(chosen[i].parent)];
-    const int d = device_cuts_[at(chosen[i].device)];
+    const Prefix& from = parents[at(rows[chosen[i].row].parent)];
+    const int d = device_cuts_[at(rows[chosen[i].row].device)];
     place(from, chosen[i].point, d, problem_.group(from.d1, d), placed[i]);
     order.push_back({placed[i].bound_ms, i, i < kept});
   }
@@ -591,7 +606,7 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
   children.reserve(order.size());
   for (const Child& child : order) {
     children.push_back(placed[child.index]);
-    parent_of.push_back(chosen[child.index].parent);
+    parent_of.push_back(rows[chosen[child.index].row].parent);
   }
 }
 
@@ -719,12 +734,12 @@ void PlanSpace::last_boundaries(const Prefix& prefix, double incumbent_ms, const
     scan.residue_from = static_cast<float>(std::max(0.0, prefix.residue_ms));
     scan.full = t.full;
     scan_boundary(scan, t.work_f.data(), t.weight_f.data(), t.activation_f.data(), low, high, bounds.data());
-    const float* out = bounds.data();
     Pair best{limit, d, 0};
     for (int j = low; j <= high; ++j) {
-      if (!(out[j] < limit)) continue;
-      pairs.push_back({out[j], d, j});
-      if (out[j] < best.bound) best = pairs.back();
+      const float bound = bounds[at(j - low)];
+      if (!(bound < limit)) continue;
+      pairs.push_back({bound, d, j});
+      if (bound < best.bound) best = pairs.back();
     }
     if (best.point > 0) of_device.push_back(best);
   }
