@@ -263,17 +263,29 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
   largest_first(by_weight, [&](int i) { return problem.weight_bytes(i - 1, i); });
   by_work.insert(by_work.end(), by_weight.begin(), by_weight.end());
 
+  // Groups of one size that no single instruction can tell apart count once: on alike servers there are few others.
   const int devices = problem.num_devices();
+  std::vector<std::vector<const DeviceGroup*>> groups(largest_instruction_ms_.size());
+  for (int d0 = 0; d0 < devices; ++d0) {
+    for (int d1 = d0 + 1; d1 <= devices; ++d1) {
+      const DeviceGroup& group = problem.group(d0, d1);
+      std::vector<const DeviceGroup*>& alike = groups[at(group.size)];
+      const auto same = [&](const DeviceGroup* other) {
+        return other->speed == group.speed && other->capacity_bytes == group.capacity_bytes &&
+               other->ring_bytes_per_ms == group.ring_bytes_per_ms && other->ring_latency_ms == group.ring_latency_ms;
+      };
+      if (std::none_of(alike.begin(), alike.end(), same)) alike.push_back(&group);
+    }
+  }
   std::vector<double> least(largest_instruction_ms_.size());
   for (int i : by_work) {
     std::fill(least.begin(), least.end(), kInfinity);
-    for (int d0 = 0; d0 < devices; ++d0) {
-      for (int d1 = d0 + 1; d1 <= devices; ++d1) {
-        const DeviceGroup& group = problem.group(d0, d1);
-        if (!problem.stage_fits(i - 1, i, group, 1, false)) continue;
+    for (const std::vector<const DeviceGroup*>& alike : groups) {
+      for (const DeviceGroup* group : alike) {
+        if (!problem.stage_fits(i - 1, i, *group, 1, false)) continue;
         const double ms =
-            problem.micro_batches() * problem.compute_ms(i - 1, i, group) + problem.allreduce_ms(i - 1, i, group);
-        least[at(group.size)] = std::min(least[at(group.size)], ms);
+            problem.micro_batches() * problem.compute_ms(i - 1, i, *group) + problem.allreduce_ms(i - 1, i, *group);
+        least[at(group->size)] = std::min(least[at(group->size)], ms);
       }
     }
     for (std::size_t size = 1; size < least.size(); ++size) {
