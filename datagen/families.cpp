@@ -196,8 +196,7 @@ void make_log_normal(const double* p, Workspace& work) {
 
 void make_exponential(const double* p, Workspace& work) {
   const auto floor = static_cast<float>(p[0]), rest = static_cast<float>(1 - p[0]);
-  each_array(work,
-             [=](std::uint32_t bits) { return floor + rest * static_cast<float>(-log_of((bits + 0.5) * 0x1p-32)); });
+  each_array(work, [=](std::uint32_t bits) { return floor - rest * kLn2 * log2_of(open_unit(bits)); });
 }
 
 void make_power_law(const double* p, Workspace& work) {
