@@ -44,7 +44,7 @@ struct LearnerOptions {
   bool prioritized = false;
   double priority_alpha = 0.2, priority_beta = 0.6, priority_beta_end = 1.0;
   std::uint64_t beta_updates = 100000;  // over which beta rises to its end
-  // With 4 decisions each about 40 MB; n-step on after-states keeps all their children: 48 times that.
+  // With 4 decisions each 23 MB; n-step on after-states keeps all their children: 48 times that.
   int replay_episodes = 20000;
   int batch = 256;           // decisions per update (their chosen after-states); 0: labels alone
   int label_batch = 16;      // labelled decisions per update, all their actions
