@@ -173,6 +173,17 @@ Shard open_shard(const std::string& folder, const DatasetManifest& manifest, con
   shard.path = folder + "/" + entry.file;
   const std::string& path = shard.path;
   shard.mapping = Mapping(path, entry.bytes);
+  const std::string_view bytes(shard.mapping.data(), entry.bytes);
+  std::uint32_t crc = 0;
+  if (manifest.compressed) {
+    crc = crc32c(bytes);
+  } else {
+    const std::uint64_t caw_end = entry.caw_offset + entry.rows * kCawRowBytes;
+    crc = crc32c(bytes.substr(caw_end), crc32c(bytes.substr(0, entry.caw_offset)));
+  }
+  if (crc != entry.rest_crc32c) {
+    fail_data(path, "damaged, or changed after it was written: another CRC-32C than in dataset.json", kAgainHint);
+  }
   const std::lock_guard<std::mutex> guard(hdf5_mutex());
   const Hdf5Handle file = open_hdf5_file(path);
   const std::string schema = text_attribute(file, path, "schema");
@@ -193,6 +204,9 @@ Shard open_shard(const std::string& folder, const DatasetManifest& manifest, con
   check_count("seed", manifest.seed);
   check_count("granularity", kGranularity);
   shard.caw = open_values(file, path, shard.mapping, "caw", ColumnType::kF32, {entry.rows, 3, kGranularity});
+  if (shard.caw.owned.empty() && shard.caw.data != shard.mapping.data() + entry.caw_offset) {
+    fail_data(path, "/caw is not where dataset.json says");
+  }
   for (std::size_t c = 0; c < num_columns(manifest.oracle); ++c) {
     const DatasetColumn& column = dataset_columns()[c];
     std::vector<hsize_t> shape = {entry.rows};
@@ -353,6 +367,7 @@ std::vector<DatasetProblem> verify_dataset(const std::string& folder,
   for (std::uint64_t s = 0; s < manifest.num_shards(); ++s) {
     const std::string file = shard_file_name(s);
     const ShardEntry* entry = manifest.find(s);
+    const std::size_t problems_before = problems.size();
     const auto report = [&](std::optional<std::uint64_t> row, std::string what) {
       problems.push_back({file, row, std::move(what)});
     };
@@ -405,7 +420,7 @@ std::vector<DatasetProblem> verify_dataset(const std::string& folder,
       if (named == kMostRowsNamed) report(std::nullopt, "further rows not looked at");
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kData && e.kind() != ErrorKind::kIo) throw;
-      report(std::nullopt, e.what());
+      if (problems.size() == problems_before) report(std::nullopt, e.what());
     }
     done_rows += entry->rows;
   }

@@ -99,6 +99,14 @@ class ManifestReader {
     return found;
   }
 
+  std::uint32_t crc(const Json& object, const std::string& where, const char* key) const {
+    const std::string text = string(object, where, key);
+    if (text.size() != 8 || text.find_first_not_of("0123456789abcdef") != std::string::npos) {
+      fail(where + "." + key + ": found \"" + text.substr(0, 20) + "\", expected 8 hexadecimal digits");
+    }
+    return static_cast<std::uint32_t>(std::stoul(text, nullptr, 16));
+  }
+
   ShardEntry shard(const Json& object, const std::string& where, const DatasetManifest& manifest) const {
     ShardEntry entry;
     entry.file = string(object, where, "file");
@@ -106,13 +114,13 @@ class ManifestReader {
     entry.rows = count(object, where, "rows", 1);
     entry.bytes = count(object, where, "bytes", 1);
     entry.sha256 = string(object, where, "sha256");
-    const std::string crc = string(object, where, "crc32c");
-    unsigned long crc_value = 0;
-    if (crc.size() != 8 || crc.find_first_not_of("0123456789abcdef") != std::string::npos) {
-      fail(where + ".crc32c: found \"" + crc.substr(0, 20) + "\", expected 8 hexadecimal digits");
+    entry.crc32c = crc(object, where, "crc32c");
+    entry.rest_crc32c = crc(object, where, "rest_crc32c");
+    entry.caw_offset = count(object, where, "caw_offset", 0);
+    if (entry.caw_offset > entry.bytes ||
+        (!manifest.compressed && entry.rows > (entry.bytes - entry.caw_offset) / kCawRowBytes)) {
+      fail(where + ": /caw does not fit into the file");
     }
-    crc_value = std::stoul(crc, nullptr, 16);
-    entry.crc32c = static_cast<std::uint32_t>(crc_value);
     const std::uint64_t number = entry.first_row / manifest.shard_rows;
     // The name is fixed, so a manifest cannot point out of its folder.
     if (entry.first_row % manifest.shard_rows != 0 || number >= manifest.num_shards() ||
@@ -240,7 +248,9 @@ std::string to_json_text(const DatasetManifest& manifest) {
     line["first_row"] = entry.first_row;
     line["rows"] = entry.rows;
     line["bytes"] = entry.bytes;
+    line["caw_offset"] = entry.caw_offset;
     line["crc32c"] = crc_text(entry.crc32c);
+    line["rest_crc32c"] = crc_text(entry.rest_crc32c);
     line["sha256"] = entry.sha256;
     text += separator + std::string("    ") + line.dump();
     separator = ",\n";

@@ -40,12 +40,16 @@ const std::vector<DatasetColumn>& dataset_columns();
 // How many of dataset_columns() a dataset has.
 std::size_t num_columns(bool oracle);
 
-// One finished shard. Hashes are of the whole file.
+// One finished shard.
 struct ShardEntry {
   std::string file;  // "shard-000000.h5"
   std::uint64_t first_row = 0, rows = 0, bytes = 0;
-  std::uint32_t crc32c = 0;
-  std::string sha256;
+  std::uint64_t caw_offset = 0;  // where /caw starts; 0 in compressed shards
+  std::uint32_t crc32c = 0;      // of the whole file
+  // Of the file without /caw: HDF5's structures and the small columns, few enough to be checked whenever a dataset is
+  // opened (and before the HDF5 library, which damaged structures can crash, sees them). Compressed: the whole file.
+  std::uint32_t rest_crc32c = 0;
+  std::string sha256;  // of the whole file
 };
 
 struct DatasetManifest {

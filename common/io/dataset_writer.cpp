@@ -458,7 +458,7 @@ ShardWriter::ShardWriter(const std::string& folder, const DatasetManifest& manif
       // wait for them. Else hashing goes along with writing, while the rows are in the cache.
       const auto first_column = std::min_element(column_offsets_.begin(), column_offsets_.end());
       hash_at_end_ = *first_column < caw_offset_;
-      if (!hash_at_end_) hash_file(0, caw_offset_);
+      if (!hash_at_end_) hash_file(0, caw_offset_, true);
     }
   } catch (...) {
     ::unlink(path_.c_str());
@@ -521,14 +521,16 @@ void ShardWriter::hash(std::string_view bytes) {
   sha_.update(bytes);
 }
 
-void ShardWriter::hash_file(std::uint64_t begin, std::uint64_t end) {
+void ShardWriter::hash_file(std::uint64_t begin, std::uint64_t end, bool rest) {
   std::vector<char> block(std::min<std::uint64_t>(kHashBlockBytes, end - begin));
   while (begin < end) {
     const ssize_t got =
         ::pread(file_->fd, block.data(), std::min<std::uint64_t>(block.size(), end - begin), static_cast<off_t>(begin));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) throw_write_error(folder_ + "/" + name_, got < 0 ? errno : EIO);
-    hash(std::string_view(block.data(), static_cast<std::size_t>(got)));
+    const std::string_view bytes(block.data(), static_cast<std::size_t>(got));
+    hash(bytes);
+    if (rest) rest_crc_ = crc32c(bytes, rest_crc_);
     begin += static_cast<std::uint64_t>(got);
   }
 }
@@ -578,7 +580,18 @@ ShardEntry ShardWriter::commit() {
   entry.first_row = first_row_;
   entry.rows = rows_;
   entry.bytes = static_cast<std::uint64_t>(info.st_size);
-  hash_file(compressed_ || hash_at_end_ ? 0 : caw_offset_ + rows_ * kCawRowBytes, entry.bytes);
+  if (compressed_) {
+    hash_file(0, entry.bytes, true);
+  } else {
+    const std::uint64_t caw_end = caw_offset_ + rows_ * kCawRowBytes;
+    if (hash_at_end_) {
+      hash_file(0, caw_offset_, true);
+      hash_file(caw_offset_, caw_end, false);
+    }
+    hash_file(caw_end, entry.bytes, true);
+  }
+  entry.caw_offset = caw_offset_;
+  entry.rest_crc32c = rest_crc_;
   entry.crc32c = crc_;
   entry.sha256 = sha_.hex();
   if (::fsync(file_->fd) != 0) throw_write_error(shown, errno);

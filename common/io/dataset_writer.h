@@ -80,7 +80,7 @@ class ShardWriter {
   struct File;
   void write_at(std::uint64_t offset, std::string_view bytes);
   void hash(std::string_view bytes);
-  void hash_file(std::uint64_t begin, std::uint64_t end);
+  void hash_file(std::uint64_t begin, std::uint64_t end, bool rest);
 
   std::string folder_, name_, path_;
   bool oracle_ = false, compressed_ = false, hash_at_end_ = false;
@@ -88,7 +88,7 @@ class ShardWriter {
   std::uint64_t appended_ = 0, write_back_from_ = 0, caw_offset_ = 0;
   std::vector<std::vector<char>> columns_;
   std::vector<std::uint64_t> column_offsets_;
-  std::uint32_t crc_ = 0;
+  std::uint32_t crc_ = 0, rest_crc_ = 0;
   Sha256 sha_;
   std::unique_ptr<File> file_;
 };

@@ -1,0 +1,427 @@
+#include "common/io/dataset.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <thread>
+
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/io/dataset_format.h"
+#include "common/io/dataset_writer.h"
+#include "tests/common/io/dataset_rows.h"
+
+namespace automap::io {
+namespace {
+
+namespace fs = std::filesystem;
+using pipeline::RowProblem;
+using ::testing::HasSubstr;
+
+class DatasetTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = fs::temp_directory_path() / (std::string("automap-dataset-") + info->name() + std::to_string(::getpid()));
+    fs::remove_all(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  static DatasetManifest manifest(std::uint64_t rows, std::uint64_t shard_rows) {
+    DatasetManifest wanted;
+    wanted.generator = "a test";
+    wanted.rows = rows;
+    wanted.shard_rows = shard_rows;
+    wanted.seed = 18446744073709551615u;
+    wanted.distributions = {"even", "odd"};
+    wanted.config_json = R"({"b":1,"a":[0.1,2]})";
+    return wanted;
+  }
+
+  static void append(ShardWriter& writer, const DatasetManifest& wanted, const std::vector<RowProblem>& rows) {
+    std::vector<float> caw;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      writer.set_row(i, rows[i]);
+      caw.insert(caw.end(), rows[i].caw.begin(), rows[i].caw.end());
+    }
+    if (!wanted.compressed) {
+      writer.append(caw.data(), rows.size());
+      return;
+    }
+    constexpr std::size_t kValues = kCawRowBytes / sizeof(float);
+    for (std::uint64_t at = 0; at < rows.size(); at += writer.chunk_rows()) {
+      const std::uint64_t count = std::min<std::uint64_t>(writer.chunk_rows(), rows.size() - at);
+      writer.append_chunk(compress_chunk(caw.data() + at * kValues, count, writer.chunk_rows()));
+    }
+  }
+
+  // All rows made by hand, shard by shard.
+  void write(const DatasetManifest& wanted) {
+    DatasetFolder folder(folder_.string(), wanted);
+    for (std::uint64_t s = 0; s < wanted.num_shards(); ++s) {
+      ShardWriter writer(folder_.string(), folder.manifest(), s);
+      std::vector<RowProblem> rows;
+      for (std::uint64_t i = 0; i < writer.rows(); ++i) rows.push_back(hand_made_row(writer.first_row() + i));
+      append(writer, wanted, rows);
+      folder.add(writer.commit());
+    }
+  }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string bytes(const std::string& name) const { return read_file(path(name)); }
+  void put(const std::string& name, const std::string& content) const {
+    std::ofstream(path(name), std::ios::binary) << content;
+  }
+  std::string manifest_with(const std::string& from, const std::string& to) const {
+    std::string text = bytes("dataset.json");
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text.replace(at, from.size(), to);
+  }
+
+  // Makes the only entry of dataset.json agree with a changed shard, so that what stands behind the checksums is met.
+  void agree_with(const std::string& shard) const {
+    DatasetManifest changed = parse_manifest(bytes("dataset.json"), "x");
+    ShardEntry& entry = changed.shards.at(0);
+    const std::size_t caw_end = entry.caw_offset + entry.rows * kCawRowBytes;
+    entry.crc32c = crc32c(shard);
+    entry.rest_crc32c = crc32c(shard.substr(caw_end), crc32c(shard.substr(0, entry.caw_offset)));
+    put("dataset.json", to_json_text(changed));
+  }
+
+  // What opening says.
+  std::string refusal(ErrorKind kind) const {
+    try {
+      const DatasetReader reader(folder_.string());
+      for (std::uint64_t i = 0; i < reader.size(); ++i) reader.row(i);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), kind) << e.what();
+      return e.what();
+    }
+    ADD_FAILURE() << "not refused";
+    return "";
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(DatasetTest, RowsComeBackBitForBit) {
+  for (const bool compressed : {false, true}) {
+    for (const std::uint64_t shard_rows : {compressed ? 1500 : 64, 3000}) {
+      fs::remove_all(folder_);
+      DatasetManifest wanted = manifest(compressed ? 2500 : 250, shard_rows);
+      wanted.compressed = compressed;
+      write(wanted);
+      const DatasetReader reader(folder_.string());
+      ASSERT_EQ(reader.size(), wanted.rows);
+      EXPECT_EQ(reader.distributions(), wanted.distributions);
+      EXPECT_FALSE(reader.has_oracle());
+      EXPECT_FALSE(reader.oracle(0));
+      for (std::uint64_t i = 0; i < wanted.rows; ++i) {
+        ASSERT_TRUE(same_row(reader.row(i), hand_made_row(i))) << i << " of shards of " << shard_rows;
+      }
+      EXPECT_TRUE(verify_dataset(folder_.string()).empty());
+      EXPECT_THROW(reader.row(wanted.rows), Error);
+    }
+  }
+}
+
+TEST_F(DatasetTest, TheManifestSaysWhatThereIs) {
+  write(manifest(250, 100));
+  const DatasetManifest found = parse_manifest(bytes("dataset.json"), "x");
+  EXPECT_EQ(to_json_text(found), bytes("dataset.json"));
+  EXPECT_EQ(found.seed, 18446744073709551615u);
+  EXPECT_EQ(found.config_json, R"({"b":1,"a":[0.1,2]})");
+  ASSERT_EQ(found.shards.size(), 3u);
+  EXPECT_EQ(found.shards[2].rows, 50u);
+  for (const ShardEntry& entry : found.shards) {
+    const std::string content = bytes(entry.file);
+    EXPECT_EQ(entry.bytes, content.size());
+    EXPECT_EQ(entry.crc32c, crc32c(content));
+    EXPECT_EQ(entry.sha256, sha256_hex(content));
+  }
+}
+
+TEST_F(DatasetTest, TheFingerprintChangesWithWhatDeterminesRowsOnly) {
+  const DatasetManifest one = manifest(250, 100);
+  DatasetManifest other = one;
+  other.shard_rows = 50;
+  other.compressed = true;
+  EXPECT_EQ(one.fingerprint(), other.fingerprint());
+  for (int change = 0; change < 4; ++change) {
+    other = one;
+    if (change == 0) other.seed = 2;
+    if (change == 1) other.rows = 251;
+    if (change == 2) other.config_json = "{}";
+    if (change == 3) other.oracle = true;
+    EXPECT_NE(one.fingerprint(), other.fingerprint()) << change;
+  }
+}
+
+TEST_F(DatasetTest, TheSameBytesEveryTime) {
+  write(manifest(250, 100));
+  std::vector<std::string> first;
+  for (const char* name : {"shard-000000.h5", "shard-000001.h5", "shard-000002.h5", "dataset.json"}) {
+    first.push_back(bytes(name));
+  }
+  fs::remove_all(folder_);
+  write(manifest(250, 100));
+  std::size_t i = 0;
+  for (const char* name : {"shard-000000.h5", "shard-000001.h5", "shard-000002.h5", "dataset.json"}) {
+    EXPECT_EQ(bytes(name), first[i++]) << name;
+  }
+}
+
+TEST_F(DatasetTest, LabelsComeBack) {
+  DatasetManifest wanted = manifest(4, 4);
+  wanted.oracle = true;
+  DatasetFolder folder(folder_.string(), wanted);
+  ShardWriter writer(folder_.string(), folder.manifest(), 0);
+  std::vector<RowProblem> rows;
+  for (std::uint64_t i = 0; i < 4; ++i) rows.push_back(hand_made_row(i));
+  rows[0].stages = 3;
+  rows[0].num_instructions = 20;
+  rows[1].stages = 2;
+  append(writer, wanted, rows);
+  writer.set_label(0, {{3, 19}, {1, 3}, 12.5}, rows[0]);
+  writer.set_label(1, {{127}, {4}, 0.125}, rows[1]);
+  writer.set_label(2, {{}, {}, std::numeric_limits<double>::infinity()}, rows[2]);
+  folder.add(writer.commit());
+
+  const DatasetReader reader(folder_.string());
+  ASSERT_TRUE(reader.has_oracle());
+  const auto short_model = reader.oracle(0), long_model = reader.oracle(1), infeasible = reader.oracle(2);
+  ASSERT_TRUE(short_model && long_model && infeasible);
+  EXPECT_EQ(short_model->cuts, (std::vector<int>{3, 19}));
+  EXPECT_EQ(short_model->device_cuts, (std::vector<int>{1, 3}));
+  EXPECT_NEAR(short_model->length_ms, 12.5, 12.5e-6);
+  EXPECT_EQ(long_model->cuts, std::vector<int>{127});
+  EXPECT_TRUE(infeasible->cuts.empty());
+  EXPECT_TRUE(std::isinf(infeasible->length_ms));
+  EXPECT_FALSE(reader.oracle(3));
+}
+
+TEST(DatasetFormat, GridPointsOfShortModels) {
+  EXPECT_EQ(grid_point(3, 64), 6);
+  for (const std::uint32_t n : {2u, 3u, 20u, 64u, 100u, 127u, 128u, 129u, 50000u}) {
+    const int most = static_cast<int>(std::min(n, 128u));
+    for (int cut = 1; cut <= most; ++cut) {
+      const int point = grid_point(cut, n);
+      EXPECT_EQ(cut_of_grid_point(point, n), cut);
+      if (n >= 128) {
+        EXPECT_EQ(point, cut);
+      }
+      // The first such point.
+      EXPECT_EQ(cut_of_grid_point(point - 1, n), cut - 1);
+    }
+  }
+}
+
+TEST_F(DatasetTest, RowsAreReadFromManyThreads) {
+  write(manifest(200, 30));
+  const DatasetReader reader(folder_.string());
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (std::uint64_t i = 0; i < 200; ++i) {
+        if (!same_row(reader.row(i), hand_made_row(i))) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(DatasetTest, WhatIsNotThere) {
+  EXPECT_THAT(refusal(ErrorKind::kIo), HasSubstr("No such file"));
+  fs::create_directories(folder_);
+  EXPECT_THAT(refusal(ErrorKind::kData), HasSubstr("dataset.json is missing"));
+  write(manifest(250, 100));
+  fs::remove(path("shard-000001.h5"));
+  EXPECT_THAT(refusal(ErrorKind::kIo), HasSubstr("shard-000001.h5"));
+  const auto problems = verify_dataset(folder_.string());
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].shard, "shard-000001.h5");
+}
+
+TEST_F(DatasetTest, AnIncompleteDatasetNamesItsMissingShards) {
+  DatasetFolder folder(folder_.string(), manifest(250, 100));
+  EXPECT_THAT(refusal(ErrorKind::kData),
+              HasSubstr("3 of 3 shards are missing (shard-000000.h5, shard-000001.h5, shard-000002.h5)"));
+}
+
+TEST_F(DatasetTest, ACutShardIsRefusedAtEveryLength) {
+  write(manifest(20, 20));
+  const std::string whole = bytes("shard-000000.h5");
+  for (std::size_t size = 0; size < whole.size(); size += size < 4096 ? 97 : 8191) {
+    put("shard-000000.h5", whole.substr(0, size));
+    EXPECT_THAT(refusal(ErrorKind::kData), HasSubstr("shard-000000.h5")) << size;
+    // A manifest that agrees with the cut file does not help.
+    if (size == 0) continue;
+    const std::string text = bytes("dataset.json");
+    put("dataset.json",
+        manifest_with("\"bytes\":" + std::to_string(whole.size()), "\"bytes\":" + std::to_string(size)));
+    EXPECT_THAT(refusal(ErrorKind::kData), testing::AnyOf(HasSubstr("shard-000000.h5"), HasSubstr("shards[0]")))
+        << size;
+    put("dataset.json", text);
+  }
+}
+
+TEST_F(DatasetTest, AFlippedByteIsFoundAtOpeningOrByVerify) {
+  write(manifest(20, 20));
+  const std::string whole = bytes("shard-000000.h5");
+  int found_at_opening = 0;
+  for (std::size_t at = 0; at < whole.size(); at += at < 8192 ? 61 : 7919) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    put("shard-000000.h5", damaged);
+    try {
+      const DatasetReader reader(folder_.string());
+      for (std::uint64_t i = 0; i < reader.size(); ++i) reader.row(i);
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr("shard-000000.h5")) << at;
+      EXPECT_EQ(e.kind(), ErrorKind::kData) << at << e.what();
+      ++found_at_opening;
+    }
+    const auto problems = verify_dataset(folder_.string());
+    ASSERT_FALSE(problems.empty()) << at;
+    EXPECT_EQ(problems[0].shard, "shard-000000.h5");
+  }
+  EXPECT_GT(found_at_opening, 100);
+}
+
+TEST_F(DatasetTest, OtherVersionsAndOtherFilesAreRefused) {
+  write(manifest(20, 20));
+  const std::string text = bytes("dataset.json");
+  const auto with = [&](const std::string& from, const std::string& to) {
+    put("dataset.json", text);
+    put("dataset.json", manifest_with(from, to));
+    return refusal(ErrorKind::kData);
+  };
+  EXPECT_THAT(with("automap.caw/1", "automap.caw/2"), HasSubstr("found automap.caw/2"));
+  EXPECT_THAT(with("automap.caw/1", "automap.plan/1"), HasSubstr("expected \"automap.caw/1\""));
+  EXPECT_THAT(with("\"rows\": 20", "\"rows\": 0"), HasSubstr("rows: found 0"));
+  EXPECT_THAT(with("\"rows\": 20", "\"rows\": -1"), HasSubstr("rows: found -1"));
+  EXPECT_THAT(with("\"rows\": 20", "\"rows\": 21"), HasSubstr("1 of 2 shards are missing"));
+  EXPECT_THAT(with("\"rows\": 20", "\"rows\": 19"), HasSubstr("does not fit"));
+  EXPECT_THAT(with("\"caw_offset\":", "\"caw_offset\":99"), HasSubstr("/caw does not fit"));
+  EXPECT_THAT(with("\"seed\"", "\"sead\""), HasSubstr("seed is missing"));
+  EXPECT_THAT(with("18446744073709551615", "3"), HasSubstr("seed: found 18446744073709551615"));
+  EXPECT_THAT(with("shard-000000.h5", "../shard-0.h5"), HasSubstr("../shard-0.h5"));
+  EXPECT_THAT(with("\"oracle\": false", "\"oracle\": true"), HasSubstr("/oracle/cuts is missing"));
+  EXPECT_THAT(with("\"distributions\"", "\"x\""), HasSubstr("distributions is missing"));
+  for (std::size_t size = 0; size + 2 < text.size(); size += 13) {
+    put("dataset.json", text.substr(0, size));
+    EXPECT_THAT(refusal(ErrorKind::kData), HasSubstr("dataset.json")) << size;
+  }
+  put("dataset.json", text);
+  // A shard of another version: its schema is a string in the file. And a file of garbage.
+  std::string shard = bytes("shard-000000.h5");
+  const std::size_t at = shard.find("automap.caw/1");
+  ASSERT_NE(at, std::string::npos);
+  shard[at + 12] = '2';
+  put("shard-000000.h5", shard);
+  EXPECT_THAT(refusal(ErrorKind::kData), HasSubstr("another CRC-32C"));
+  agree_with(shard);
+  EXPECT_THAT(refusal(ErrorKind::kData), HasSubstr("automap.caw/2"));
+  shard.assign(shard.size(), 'x');
+  put("shard-000000.h5", shard);
+  agree_with(shard);
+  EXPECT_THAT(refusal(ErrorKind::kData), HasSubstr("not a whole HDF5 file"));
+}
+
+TEST_F(DatasetTest, RowsThatAreNoneAreNamed) {
+  DatasetManifest wanted = manifest(20, 10);
+  DatasetFolder folder(folder_.string(), wanted);
+  for (std::uint64_t s = 0; s < 2; ++s) {
+    ShardWriter writer(folder_.string(), folder.manifest(), s);
+    std::vector<RowProblem> rows;
+    for (std::uint64_t i = 0; i < 10; ++i) rows.push_back(hand_made_row(10 * s + i));
+    if (s == 1) {
+      rows[2].caw[5] = std::numeric_limits<float>::quiet_NaN();
+      rows[3].scale_ms = -1;
+      rows[4].distribution = 2;
+      rows[5].schedule = static_cast<pipeline::Schedule>(7);
+      rows[6].caw[130] = 1.5f;
+    }
+    append(writer, wanted, rows);
+    folder.add(writer.commit());
+  }
+  const DatasetReader reader(folder_.string());
+  for (std::uint64_t i = 0; i < 12; ++i) EXPECT_NO_THROW(reader.row(i));
+  for (std::uint64_t i = 12; i < 17; ++i) {
+    try {
+      reader.row(i);
+      ADD_FAILURE() << i;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::kData);
+      EXPECT_THAT(e.what(), HasSubstr("shard-000001.h5, row " + std::to_string(i - 10)));
+    }
+  }
+  const auto problems = verify_dataset(folder_.string());
+  ASSERT_EQ(problems.size(), 5u);
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(problems[i].shard, "shard-000001.h5");
+    EXPECT_EQ(problems[i].row, 2 + i);
+  }
+}
+
+TEST_F(DatasetTest, AnotherDatasetInTheFolderIsAnErrorThatNamesTheDifference) {
+  write(manifest(20, 10));
+  const auto refusal_of = [&](const DatasetManifest& wanted) -> std::string {
+    try {
+      DatasetFolder folder(folder_.string(), wanted);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::kConfig);
+      return e.what();
+    }
+    ADD_FAILURE() << "not refused";
+    return "";
+  };
+  DatasetManifest wanted = manifest(20, 10);
+  wanted.seed = 2;
+  EXPECT_THAT(refusal_of(wanted), HasSubstr("seed: holds 18446744073709551615, asked for 2"));
+  wanted = manifest(20, 11);
+  EXPECT_THAT(refusal_of(wanted), HasSubstr("shard-rows: holds 10, asked for 11"));
+  wanted = manifest(20, 10);
+  wanted.config_json = R"({"b":1,"a":[0.1,3]})";
+  EXPECT_THAT(refusal_of(wanted), HasSubstr("config/a/1: holds 2, asked for 3"));
+  wanted = manifest(19, 10);
+  EXPECT_THAT(refusal_of(wanted), HasSubstr("holds 20 rows, asked for 19"));
+  wanted = manifest(20, 10);
+  wanted.oracle = true;
+  wanted.compressed = true;
+  EXPECT_THAT(refusal_of(wanted), testing::AllOf(HasSubstr("oracle"), HasSubstr("compress")));
+}
+
+TEST_F(DatasetTest, LeftoversGoUnlessSomebodyWritesThem) {
+  DatasetFolder folder(folder_.string(), manifest(20, 10));
+  ShardWriter at_work(folder_.string(), folder.manifest(), 0);
+  const std::string in_use = "shard-000000.h5." + std::to_string(::getpid()) + "-0.tmp";
+  ASSERT_TRUE(fs::exists(path(in_use)));
+  put("shard-000001.h5.1-0.tmp", "half");
+  put("dataset.json.1.tmp", "half");
+  put("mine.tmp", "keep");
+  DatasetFolder again(folder_.string(), manifest(20, 10));
+  EXPECT_TRUE(fs::exists(path(in_use)));
+  EXPECT_TRUE(fs::exists(path("mine.tmp")));
+  EXPECT_FALSE(fs::exists(path("shard-000001.h5.1-0.tmp")));
+  EXPECT_FALSE(fs::exists(path("dataset.json.1.tmp")));
+}
+
+TEST_F(DatasetTest, AShardThatIsNotCommittedLeavesNothing) {
+  DatasetFolder folder(folder_.string(), manifest(20, 10));
+  { ShardWriter dropped(folder_.string(), folder.manifest(), 0); }
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename());
+  EXPECT_THAT(names, testing::UnorderedElementsAre("dataset.json", ".lock"));
+}
+
+}  // namespace
+}  // namespace automap::io
