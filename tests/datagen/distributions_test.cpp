@@ -17,6 +17,7 @@
 #include "common/base/rng.h"
 #include "common/io/profile_file.h"
 #include "common/pipeline/cost.h"
+#include "common/pipeline/exact.h"
 #include "common/pipeline/row.h"
 #include "datagen/exact_math.h"
 #include "datagen/random_block.h"
@@ -316,6 +317,32 @@ TEST(Generator, TenThousandRowsOfMixedAreProblems) {
   EXPECT_NEAR(limited, 3500, 250);
   EXPECT_NEAR(overlap, 3000, 250);
   EXPECT_GT(different, 700);
+}
+
+TEST(Generator, MemoryLimitsBiteAndLeaveAPlan) {
+  const Generator generator = Generator::load("small");
+  int limited = 0, none = 0, bites = 0;
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    const RowProblem row = generator.row(4, i);
+    if (!std::isfinite(row.memory_limit)) continue;
+    ++limited;
+    pipeline::ProblemParts parts = problem_of_row(row);
+    pipeline::ExactOptions options;
+    options.min_stages = options.max_stages = row.stages;
+    options.schedule = row.schedule;
+    const pipeline::ExactResult with = solve_exact(parts.problem(), options);
+    parts.options.memory = false;
+    const pipeline::ExactResult without = solve_exact(parts.problem(), options);
+    if (with.best() == nullptr) {
+      ++none;
+    } else {
+      ASSERT_NE(without.best(), nullptr);
+      bites += with.best()->value_ms[0] > 1.0001 * without.best()->value_ms[0];
+    }
+  }
+  EXPECT_GT(limited, 50);
+  EXPECT_LE(none, limited / 20);
+  EXPECT_GE(bites, limited / 5);
 }
 
 TEST(Generator, RowsDependOnSeedConfigurationAndIndexOnly) {
