@@ -50,7 +50,6 @@ class Tree {
   Tree(const PlanSpace& space, const Policy& policy, const PlayOptions& options, Played& played)
       : space_(space), policy_(policy), options_(options), played_(played), root_(space.root()) {}
 
-  bool usable() const { return root_.bound_ms > 0 && std::isfinite(root_.bound_ms); }
   double root_bound_ms() const { return root_.bound_ms; }
   float y_of(double length_ms) const {
     return std::isfinite(length_ms) ? static_cast<float>(std::log(length_ms / root_.bound_ms)) : kUnknown;
@@ -397,7 +396,6 @@ void demonstrate(Tree& tree, const PlayOptions& options, Played& played) {
 void play_after_state(const TrainingProblem& problem, const PlanSpace& space, std::uint64_t number,
                       const Policy& policy, const PlayOptions& options, std::uint64_t seed, Played& played) {
   Tree tree(space, policy, options, played);
-  if (!tree.usable()) return;
   Path path, exploring;
   float best = Tree::kUnknown;
   for (int i = 0; i < options.plays; ++i) {
@@ -435,7 +433,6 @@ void play_after_state(const TrainingProblem& problem, const PlanSpace& space, st
 void play_flat(const PlanSpace& space, std::uint64_t number, const Policy& policy, const PlayOptions& options,
                std::uint64_t seed, Played& played) {
   const double root_ms = space.root().bound_ms;
-  if (!(root_ms > 0) || !std::isfinite(root_ms)) return;
   models::FlatEnv env(space, options.flat_input);
   const int size = models::FlatEnv::state_size(options.flat_input);
   constexpr int kActions = models::FlatEnv::kActions;
@@ -514,9 +511,15 @@ Played play_problem(const ProblemSource& source, std::uint64_t number, const Pol
   models::PlanSpaceOptions space_options;
   space_options.stages = std::min(problem.stages, most);
   space_options.schedule = problem.schedule;
-  if (space_options.stages < 2) return played;
+  // Where there is no plan there is nothing to learn, but the plays count: a run of --episodes ends on any data.
+  const auto hopeless = [&] {
+    played.plays = played.infeasible = static_cast<std::uint64_t>(options.plays);
+    return played;
+  };
+  if (space_options.stages < 2) return hopeless();
   const PlanSpace space(prepared, space_options);
-  if (!space.possible()) return played;
+  const double root_ms = space.root().bound_ms;
+  if (!space.possible() || !(root_ms > 0) || !std::isfinite(root_ms)) return hopeless();
   if (options.flat) {
     play_flat(space, number, policy, options, seed, played);
   } else {

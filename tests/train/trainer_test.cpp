@@ -1,0 +1,226 @@
+#include "train/trainer.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <limits>
+#include <string>
+
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/base/log.h"
+#include "tests/train/simple_learner.h"
+
+namespace automap::train {
+namespace {
+
+class TrainerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    set_log_level(LogLevel::kQuiet);
+    folder_ = std::filesystem::temp_directory_path() / ("automap-trainer-" + std::to_string(::getpid()) + "-" +
+                                                        testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(folder_);
+    source_ = open_source("synth:mixed", 1, {}, {});
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  // Few, small held-out problems, the same for all runs of a test.
+  const Evaluation& evaluation() {
+    if (!evaluation_) {
+      WorkerPool pool(1);
+      EvaluationOptions options;
+      options.problems = {6, 0, 0, 0};
+      evaluation_ = std::make_unique<Evaluation>(open_source("synth:mixed", 99, {}, {}), options, pool, "");
+    }
+    return *evaluation_;
+  }
+
+  TrainerSettings settings(const std::string& name) {
+    TrainerSettings s;
+    s.folder = (folder_ / name).string();
+    std::filesystem::create_directories(s.folder);
+    s.round_problems = 6;
+    s.episodes = 6 * 4 * 8;
+    s.time_s = 1e9;
+    s.batch = 16;
+    s.deterministic = true;
+    s.evaluate_every = 60;
+    s.checkpoint_every_s = 1e9;
+    s.play.label_fraction = 0.3;
+    s.play.label_work = 20000;
+    return s;
+  }
+
+  TrainResult run(TrainerSettings s, int background, const Checkpoint* resume = nullptr) {
+    SimpleLearner learner;
+    WorkerPool pool(background);
+    return train(learner, *source_, evaluation(), pool, s, resume);
+  }
+
+  static std::string file(const TrainerSettings& s, const char* name) { return read_file(s.folder + "/" + name); }
+
+  std::filesystem::path folder_;
+  std::unique_ptr<ProblemSource> source_;
+  std::unique_ptr<Evaluation> evaluation_;
+};
+
+TEST_F(TrainerTest, TheSameForAnyNumberOfThreads) {
+  const TrainerSettings alone = settings("alone");
+  const TrainResult result = run(alone, 0);
+  EXPECT_EQ(result.reason, std::to_string(result.counters.plays) + " episodes");
+  EXPECT_GE(result.counters.plays, alone.episodes);
+  EXPECT_GT(result.session_updates, 0u);
+  EXPECT_GT(result.counters.labelled, 0u);
+  const Checkpoint expected = load_checkpoint(alone.folder + "/checkpoint");
+  for (const int background : {1, 2, 3}) {
+    const TrainerSettings s = settings("threads" + std::to_string(background));
+    run(s, background);
+    EXPECT_EQ(file(s, "policy.bin"), file(alone, "policy.bin"));
+    const Checkpoint other = load_checkpoint(s.folder + "/checkpoint");
+    EXPECT_EQ(other.learner_state, expected.learner_state);
+    EXPECT_EQ(other.acting_policy, expected.acting_policy);
+    EXPECT_EQ(other.counters.plays, expected.counters.plays);
+    EXPECT_EQ(other.counters.y, expected.counters.y);
+  }
+}
+
+TEST_F(TrainerTest, StoppedAndResumedIsTheSameRun) {
+  const TrainerSettings whole = settings("whole");
+  run(whole, 1);
+  const Checkpoint expected = load_checkpoint(whole.folder + "/checkpoint");
+  for (const int stop_after : {0, 1, 2, 3, 5}) {
+    TrainerSettings s = settings("stop" + std::to_string(stop_after));
+    // Stopped again and again, after so many rounds each time.
+    int sessions = 0;
+    for (; sessions < 20; ++sessions) {
+      int rounds = 0;
+      TrainerSettings part = s;
+      const int most = sessions == 0 ? stop_after : stop_after + 1;
+      part.stop_requested = [&] { return rounds++ == most; };
+      Checkpoint before;
+      if (sessions > 0) before = load_checkpoint(s.folder + "/checkpoint");
+      const TrainResult result = run(part, sessions % 3, sessions > 0 ? &before : nullptr);
+      if (!result.stopped) break;
+      EXPECT_EQ(result.reason, "a signal");
+    }
+    EXPECT_LT(sessions, 20);
+    EXPECT_EQ(file(s, "policy.bin"), file(whole, "policy.bin")) << stop_after;
+    const Checkpoint other = load_checkpoint(s.folder + "/checkpoint");
+    EXPECT_EQ(other.learner_state, expected.learner_state) << stop_after;
+    EXPECT_EQ(other.counters.plays, expected.counters.plays);
+    EXPECT_EQ(other.counters.evaluations, expected.counters.evaluations);
+    ASSERT_EQ(other.curve.size(), expected.curve.size());
+    for (std::size_t i = 0; i < other.curve.size(); ++i) EXPECT_EQ(other.curve[i].episodes, expected.curve[i].episodes);
+  }
+}
+
+TEST_F(TrainerTest, KilledBetweenCheckpointsItGoesOnFromTheLastOne) {
+  const TrainerSettings whole = settings("whole");
+  run(whole, 1);
+  // A checkpoint after every round; the copy of the third stands for what a kill -9 left behind.
+  TrainerSettings s = settings("killed");
+  s.checkpoint_every_s = 0;
+  int rounds = 0;
+  std::string left;
+  TrainerSettings first = s;
+  first.stop_requested = [&] {
+    if (rounds++ == 4) left = file(s, "checkpoint");
+    return rounds == 7;
+  };
+  run(first, 1);
+  write_file_atomic(s.folder + "/checkpoint", left);
+  const Checkpoint before = load_checkpoint(s.folder + "/checkpoint");
+  EXPECT_GT(before.counters.plays, 0u);
+  run(s, 2, &before);
+  EXPECT_EQ(file(s, "policy.bin"), file(whole, "policy.bin"));
+}
+
+TEST_F(TrainerTest, WithoutDeterminismItEndsAsWell) {
+  TrainerSettings s = settings("free");
+  s.deterministic = false;
+  s.replay_ratio = 1000;
+  const TrainResult result = run(s, 2);
+  EXPECT_GE(result.counters.plays, s.episodes);
+  EXPECT_LE(result.counters.update_credit, 1);
+}
+
+TEST_F(TrainerTest, PatienceEndsIt) {
+  TrainerSettings s = settings("patience");
+  s.episodes = 1u << 20;
+  s.evaluate_every = 1;
+  s.patience = 2;
+  const TrainResult result = run(s, 1);
+  EXPECT_EQ(result.reason, "no better policy in 2 evaluations");
+  EXPECT_LT(result.counters.plays, s.episodes);
+}
+
+// A source whose later problems cannot be read, as a dataset with a damaged shard.
+class Broken : public ProblemSource {
+ public:
+  explicit Broken(const ProblemSource& source) : source_(source) {}
+  TrainingProblem problem(std::uint64_t i) const override {
+    if (i == 20) throw Error(ErrorKind::kData, "shard 3: row 20 is NaN");
+    return source_.problem(i);
+  }
+  const std::vector<std::string>& families() const override { return source_.families(); }
+  std::string fingerprint() const override { return "broken"; }
+
+ private:
+  const ProblemSource& source_;
+};
+
+TEST_F(TrainerTest, ABadRowEndsTheRunWithItsMessage) {
+  const Broken broken(*source_);
+  for (const int background : {0, 2}) {
+    const TrainerSettings s = settings("broken" + std::to_string(background));
+    SimpleLearner learner;
+    WorkerPool pool(background);
+    try {
+      train(learner, broken, evaluation(), pool, s, nullptr);
+      FAIL() << "nothing was thrown";
+    } catch (const Error& e) {
+      EXPECT_EQ(std::string(e.what()), "shard 3: row 20 is NaN");
+    }
+  }
+}
+
+TEST_F(TrainerTest, HeldOutProblemsAreSolvedOnce) {
+  WorkerPool pool(1);
+  EvaluationOptions options;
+  options.problems = {5, 0, 0, 0};
+  const std::string cache = (folder_ / "heldout.json").string();
+  std::filesystem::create_directories(folder_);
+  const Evaluation first(open_source("synth:mixed", 5, {}, {}), options, pool, cache);
+  const std::string written = read_file(cache);
+  const Evaluation second(open_source("synth:mixed", 5, {}, {}), options, pool, cache);
+  ASSERT_EQ(second.problems().size(), first.problems().size());
+  for (std::size_t i = 0; i < first.problems().size(); ++i) {
+    EXPECT_EQ(second.problems()[i].reference_ms, first.problems()[i].reference_ms);
+    EXPECT_TRUE(first.problems()[i].proven);
+  }
+  ASSERT_EQ(second.baselines().size(), first.baselines().size());
+  for (std::size_t b = 0; b < first.baselines().size(); ++b) {
+    EXPECT_EQ(second.baselines()[b].length_ms, first.baselines()[b].length_ms);
+    // Nobody is shorter than the optimum.
+    for (const double gap : first.gaps(first.baselines()[b])) EXPECT_GE(gap, -1e-9);
+  }
+  // Damaged, or of other problems: solved again.
+  write_file_atomic(cache, written.substr(0, written.size() / 2));
+  const Evaluation third(open_source("synth:mixed", 5, {}, {}), options, pool, cache);
+  EXPECT_EQ(third.problems().size(), first.problems().size());
+}
+
+TEST(Evaluation, PairedDifferenceByHand) {
+  const double none = std::numeric_limits<double>::infinity();
+  // Differences 1, 3 (the third has no partner): mean 2, variance 2, standard error sqrt(2 / 2) = 1.
+  const PairedDifference d = paired_difference({2, 5, none}, {1, 2, 7});
+  EXPECT_EQ(d.problems, 2);
+  EXPECT_DOUBLE_EQ(d.mean, 2);
+  EXPECT_DOUBLE_EQ(d.standard_error, 1);
+  EXPECT_EQ(paired_difference({}, {}).problems, 0);
+}
+
+}  // namespace
+}  // namespace automap::train
