@@ -164,7 +164,9 @@ class Program {
   void evaluate(std::size_t begin, std::size_t size, const StageTerms& stage, const StageCost& cost,
                 const Threshold& most);
   void finish(const Layer& from, int stages, std::vector<Completion>& out);
+  void keep_front(std::vector<Candidate>& candidates);
   void keep_best(std::vector<Candidate>& candidates, const Threshold& most);
+  std::size_t merge_shifted(std::size_t count);
 
   const ProgramInput& in_;
   const Problem& problem_;
@@ -197,7 +199,8 @@ class Program {
   std::vector<char> reached_, used_, followed_;  // of points, points and steps
   std::vector<std::vector<Candidate>> buckets_;  // [point] while a list is made
   std::vector<std::pair<double, double>> stairs_;
-  std::vector<Candidate> kept_;
+  std::vector<Candidate> kept_, merged_, bucket_;
+  std::vector<std::size_t> place_;
   // Labels of one list with the transfer in front of them added.
   std::vector<double> shifted_x_, shifted_p_, shifted_y_, work_, work_high_, weight_, either_;
   std::vector<int> point_, id_;
@@ -553,35 +556,72 @@ void Program::make_thresholds() {
 }
 
 // Leaves only the labels that no other makes superfluous, sorted by x.
-void Program::keep_best(std::vector<Candidate>& candidates, const Threshold& most) {
-  if (candidates.size() > 1) {
-    std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-      return std::tie(a.x, a.p, a.y, a.next) < std::tie(b.x, b.p, b.y, b.next);
-    });
-    // Sweep by x; the stairs hold the (p, y) seen so far that no other beats, p ascending and y descending.
-    stairs_.clear();
-    kept_.clear();
-    for (const Candidate& c : candidates) {
-      // A front of very many stairs takes time, and what is stopped is thrown away.
-      if ((kept_.size() + 1) % kKeptPerPoll == 0 && stop_.now()) break;
-      const auto after =
-          std::upper_bound(stairs_.begin(), stairs_.end(), c.p,
-                           [](double p, const std::pair<double, double>& stair) { return p < stair.first; });
-      if (after != stairs_.begin() && std::prev(after)->second <= c.y) continue;
-      kept_.push_back(c);
-      auto from = after;
-      if (from != stairs_.begin() && std::prev(from)->first == c.p) --from;
-      auto to = from;
-      while (to != stairs_.end() && to->second >= c.y) ++to;
-      if (from == to) {
-        stairs_.insert(from, {c.p, c.y});
-      } else {
-        *from = {c.p, c.y};
-        stairs_.erase(from + 1, to);
-      }
+void Program::keep_front(std::vector<Candidate>& candidates) {
+  if (candidates.size() < 2) return;
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return std::tie(a.x, a.p, a.y, a.next) < std::tie(b.x, b.p, b.y, b.next);
+  });
+  // Sweep by x; the stairs hold the (p, y) seen so far that no other beats, p ascending and y descending.
+  stairs_.clear();
+  kept_.clear();
+  for (const Candidate& c : candidates) {
+    // A front of very many stairs takes time, and what is stopped is thrown away.
+    if ((kept_.size() + 1) % kKeptPerPoll == 0 && stop_.now()) break;
+    const auto after =
+        std::upper_bound(stairs_.begin(), stairs_.end(), c.p,
+                         [](double p, const std::pair<double, double>& stair) { return p < stair.first; });
+    if (after != stairs_.begin() && std::prev(after)->second <= c.y) continue;
+    kept_.push_back(c);
+    auto from = after;
+    if (from != stairs_.begin() && std::prev(from)->first == c.p) --from;
+    auto to = from;
+    while (to != stairs_.end() && to->second >= c.y) ++to;
+    if (from == to) {
+      stairs_.insert(from, {c.p, c.y});
+    } else {
+      *from = {c.p, c.y};
+      stairs_.erase(from + 1, to);
     }
-    std::swap(candidates, kept_);
   }
+  std::swap(candidates, kept_);
+}
+
+// Labels that stages of one device group may be put in front of, whatever comes behind them: the transfer to them
+// is known and added, so that most of several lists are superfluous. Ascending by point again.
+std::size_t Program::merge_shifted(std::size_t count) {
+  place_.assign(points_.size() + 1, 0);
+  for (std::size_t q = 0; q < count; ++q) ++place_[at(point_[q]) + 1];
+  for (std::size_t i = 1; i < place_.size(); ++i) place_[i] += place_[i - 1];
+  merged_.resize(count);
+  for (std::size_t q = 0; q < count; ++q) {
+    merged_[place_[at(point_[q])]++] = {shifted_x_[q], shifted_p_[q], shifted_y_[q], id_[q]};
+  }
+  std::size_t kept = 0, begin = 0;
+  for (std::size_t i = 0; i < points_.size(); ++i) {
+    const std::size_t end = place_[i];
+    if (begin == end) continue;
+    bucket_.assign(merged_.begin() + static_cast<std::ptrdiff_t>(begin),
+                   merged_.begin() + static_cast<std::ptrdiff_t>(end));
+    keep_front(bucket_);
+    for (const Candidate& c : bucket_) {
+      shifted_x_[kept] = c.x;
+      shifted_p_[kept] = c.p;
+      shifted_y_[kept] = c.y;
+      id_[kept] = c.next;
+      point_[kept] = static_cast<int>(i);
+      either_[kept] = 0;
+      work_[kept] = points_.work_low[i];
+      work_high_[kept] = points_.work_high[i];
+      weight_[kept] = points_.weight_low[i];
+      ++kept;
+    }
+    begin = end;
+  }
+  return kept;
+}
+
+void Program::keep_best(std::vector<Candidate>& candidates, const Threshold& most) {
+  keep_front(candidates);
   if (in_.beam > 0 && candidates.size() > at(in_.beam)) {
     std::nth_element(candidates.begin(), candidates.begin() + in_.beam, candidates.end(),
                      [&](const Candidate& a, const Candidate& b) {
@@ -635,6 +675,7 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
       }
       int d1 = 0;
       double made_per_work = kInfinity;
+      std::size_t kept = 0, lists = 0;  // labels gathered from so many lists behind one group
       for (; g < groups.size() && groups[g].first == this_kind; ++g) {
         if (alive.empty()) continue;
         if (stop_.now() || too_many()) return;
@@ -644,7 +685,7 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
         Link link;
         if (d1 < devices_) link = problem_.link(d0, d1, list.d1);
         const double per_byte = d1 < devices_ ? 1 / link.bytes_per_ms : 0;
-        const std::size_t size_before = list.end - list.begin;
+        const std::size_t size_before = kept + list.end - list.begin;
         for (std::vector<double>* values :
              {&shifted_x_, &shifted_p_, &shifted_y_, &work_, &work_high_, &weight_, &either_}) {
           if (values->size() < size_before) values->resize(size_before);
@@ -658,7 +699,7 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
         made_per_work = std::min(made_per_work, per_work);
         // The most that x, p and x + y may be once the stage's work up to the label's point is added, for any start of
         // the stage: labels above need not be tried start by start.
-        std::size_t kept = 0, reached = 0;
+        std::size_t reached = 0;
         double most_x = -kInfinity, most_p = -kInfinity, most_xy = -kInfinity;
         for (std::size_t q = 0; q < list.end - list.begin; ++q) {
           const std::size_t j = at(all_points[q]);
@@ -689,7 +730,13 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
           id_[kept] = from.id[list.begin + q];
           ++kept;
         }
-        const std::size_t count = kept;
+        ++lists;
+        if (!relaxed_ && g + 1 < groups.size() && groups[g + 1].first == this_kind &&
+            from.lists[at(groups[g + 1].second)].d0 == d1) {
+          continue;
+        }
+        const std::size_t count = lists > 1 ? merge_shifted(kept) : kept;
+        kept = lists = 0;
         const int* const point = point_.data();
         std::size_t first = 0, past = 0;
         for (std::size_t a = 0; a < alive.size() && count > 0; ++a) {
