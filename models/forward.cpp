@@ -166,12 +166,12 @@ void ForwardNetwork::run(const float* inputs, int count, float* outputs, Isa isa
   constexpr std::size_t kOnStack = 2 * 64 * kRows;
   float on_stack[kOnStack];
   std::unique_ptr<float[]> on_heap;
-  float* buffers[2] = {on_stack, on_stack + block};
+  float* buffer = on_stack;
   if (2 * block > kOnStack) {
     on_heap.reset(new float[2 * block]);
-    buffers[0] = on_heap.get();
-    buffers[1] = on_heap.get() + block;
+    buffer = on_heap.get();
   }
+  float* const buffers[2] = {buffer, buffer + block};
   for (int first = 0; first < count; first += kRows) {
     const int rows = std::min(kRows, count - first);
     const float* x = inputs + static_cast<std::size_t>(first) * static_cast<std::size_t>(inputs_);
