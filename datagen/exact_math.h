@@ -88,7 +88,7 @@ inline float log2_of(float x) {
   std::memcpy(&bits, &x, sizeof bits);
   // Mantissa in [1/sqrt 2, sqrt 2).
   const std::int32_t exponent = (bits - 0x3f3504f3) >> 23;
-  bits -= exponent << 23;
+  bits -= exponent * (1 << 23);
   float mantissa;
   std::memcpy(&mantissa, &bits, sizeof mantissa);
   const float z = (mantissa - 1.0f) / (mantissa + 1.0f);
