@@ -1,34 +1,62 @@
 // automap-inspect: says what a file is and what is in it.
+#include <sys/stat.h>
+
 #include <string>
+#include <utility>
 
 #include "common/base/cli.h"
+#include "common/base/error.h"
+#include "common/base/files.h"
 #include "common/base/options.h"
+#include "inspect/dataset.h"
 #include "inspect/describe.h"
 
 namespace {
 
 int inspect_main(int argc, char** argv) {
   using namespace automap;
-  std::string input;
+  std::string input, plot;
   bool json = false;
+  inspect::DatasetOptions dataset;
   inspect::DescribeOptions options;
-  OptionTable table("inspect", "say what a file is and what is in it: HLO, profile, cluster, plan");
+  OptionTable table("inspect", "say what a file is and what is in it: HLO, profile, cluster, plan, dataset");
   table.example("automap-inspect fixtures/hlo/bert48.hlo.gz", "a model: instructions, compute, parameters, layers");
   table.example("automap-inspect config-c", "a cluster, by preset or file");
   table.example("automap-inspect fixtures/hlo/tiny_mlp.pb.gz --json",
                 "the same facts of a binary HLO module for scripts");
-  table.positional(&input, "FILE", "HLO in any form, profile, cluster, device or plan; - reads standard input")
+  table
+      .positional(
+          &input, "FILE",
+          "HLO in any form, profile, cluster, device or plan, or the folder of a dataset; - reads standard input")
       .required();
   table.add_flag(&options.time, "time", "HLO: also say how long reading it into a graph takes");
+  table.add_flag(&dataset.verify, "verify", "dataset: compare every byte with its checksums and look at every row");
+  table.add(&plot, "plot", "dataset: also draw rows and the distribution of scales (SVG)").metavar("FILE");
   table.add_common(&json);
   if (!table.parse(argc, argv)) return 0;
-  const inspect::Description description = inspect::describe(input, options);
+  struct stat info = {};
+  const bool folder = input != "-" && ::stat(input.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+  if (!folder && (dataset.verify || !plot.empty())) {
+    throw Error(ErrorKind::kUsage, std::string(dataset.verify ? "--verify" : "--plot") + " is for datasets, and " +
+                                       input_name(input) + " is no folder");
+  }
+  while (folder && input.size() > 1 && input.back() == '/') input.pop_back();
+  bool intact = true;
+  inspect::Description description;
+  if (folder) {
+    inspect::DatasetDescription described = inspect::describe_dataset(input, dataset);
+    intact = described.intact;
+    description = std::move(described.description);
+    if (!plot.empty() && intact) write_file_atomic(plot, inspect::plot_dataset(input));
+  } else {
+    description = inspect::describe(input, options);
+  }
   if (json) {
     print(description.document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   } else {
     print(description.text);
   }
-  return 0;
+  return intact ? 0 : exit_code(ErrorKind::kData);
 }
 
 }  // namespace

@@ -1,0 +1,108 @@
+"""automap-inspect on datasets: description, --verify, --plot, errors."""
+
+import json
+import re
+import unittest
+import xml.etree.ElementTree
+from collections import Counter
+
+from programs import SOURCE, ProgramTest, run
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+SCHEMA = json.loads((SOURCE / "docs" / "formats" / "inspect.schema.json").read_text())
+
+
+class InspectDataset(ProgramTest):
+    def make(self, *arguments, rows=3000):
+        folder = self.folder / "data"
+        result = run("automap-datagen", "--rows", rows, "--seed", 1, "--shard-rows", 1000, "-o", folder, *arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return folder
+
+    def document(self, *arguments, code=0):
+        result = run("automap-inspect", *arguments, "--json")
+        self.assertEqual(result.returncode, code, result.stderr)
+        document = json.loads(result.stdout)
+        if jsonschema:
+            jsonschema.Draft202012Validator(SCHEMA).validate(document)
+        return document
+
+    def test_describes(self):
+        folder = self.make()
+        document = self.document(folder)
+        self.assertEqual((document["kind"], document["rows"], document["shards"], document["seed"]), ("dataset", 3000, 3, 1))
+        self.assertEqual(sum(f["rows"] for f in document["families"]), 3000)
+        self.assertEqual(document["config"], json.loads((folder / "dataset.json").read_text())["config"])
+        result = run("automap-inspect", f"{folder}/")
+        self.assertIn("in 3 shards of", result.stdout)
+        for family in document["families"]:
+            self.assertRegex(result.stdout, rf"(?m)^  {family['name']} ")
+
+    def test_labels(self):
+        document = self.document(self.make("--oracle", "--compress", rows=50), "--verify")
+        self.assertEqual(sum(document["labels"].values()), 50)
+        self.assertTrue(document["intact"])
+
+    def test_verify_finds_a_flipped_byte_in_the_rows(self):
+        folder = self.make()
+        self.assertTrue(self.document(folder, "--verify")["intact"])
+        shard = folder / "shard-000001.h5"
+        content = bytearray(shard.read_bytes())
+        content[65536 + 1536 * 500 + 41] ^= 4
+        shard.write_bytes(content)
+        document = self.document(folder, "--verify", code=3)
+        self.assertFalse(document["intact"])
+        self.assertEqual(document["problems"][0]["shard"], "shard-000001.h5")
+        self.assertIn("CRC-32C", document["problems"][0]["what"])
+        # A value that cannot be is named with its row.
+        content[65536 + 1536 * 500 + 43] = 0xff
+        content[65536 + 1536 * 500 + 42] = 0xff
+        shard.write_bytes(content)
+        problems = self.document(folder, "--verify", code=3)["problems"]
+        self.assertEqual(Counter(p["row"] for p in problems), Counter([None, 500]))
+        self.assertRegex(run("automap-inspect", folder, "--verify").stdout, r"shard-000001\.h5, row 500: ")
+        self.assertEqual(run("automap-datagen", "--rows", 3000, "--seed", 1, "--shard-rows", 1000, "-o", folder).returncode, 0)
+        self.assertTrue(self.document(folder, "--verify")["intact"])
+
+    def test_cut_missing_and_incomplete(self):
+        folder = self.make()
+        shard = folder / "shard-000002.h5"
+        content = shard.read_bytes()
+        shard.write_bytes(content[:-1])
+        self.assert_fails(run("automap-inspect", folder), 3, "shard-000002.h5", "cut short", "automap-datagen")
+        self.assertIn("cut short", self.document(folder, "--verify", code=3)["problems"][0]["what"])
+        shard.unlink()
+        self.assert_fails(run("automap-inspect", folder), 3, "shard-000002.h5", "No such file")
+        partial = self.folder / "partial"
+        run("automap-datagen", "--rows", 3000, "--seed", 1, "--shard-rows", 1000, "--shard-range", "1:2", "-o", partial)
+        document = self.document(partial)
+        self.assertEqual((document["shards_there"], document["rows_there"]), (1, 1000))
+        self.assertIn("not complete", run("automap-inspect", partial).stdout)
+
+    def test_plot(self):
+        picture = self.folder / "rows.svg"
+        self.assertEqual(run("automap-inspect", self.make(), "--plot", picture).returncode, 0)
+        root = xml.etree.ElementTree.parse(picture).getroot()
+        lines = root.findall("{http://www.w3.org/2000/svg}polyline")
+        self.assertGreater(len(lines), 6)
+        for line in lines:
+            self.assertEqual(len(re.findall(r"[-\d.]+,[-\d.]+", line.get("points"))), 128)
+        self.assertNotIn("nan", picture.read_text())
+
+    def test_not_a_dataset(self):
+        self.assert_fails(run("automap-inspect", self.folder), 3, "dataset.json is missing")
+        cluster = ["automap-inspect", "config-c"]
+        self.assert_fails(run(*cluster, "--verify"), 2, "--verify is for datasets")
+        self.assert_fails(run(*cluster, "--plot", "x.svg"), 2, "--plot is for datasets")
+        folder = self.make(rows=20)
+        text = (folder / "dataset.json").read_text()
+        (folder / "dataset.json").write_text(text.replace("automap.caw/1", "automap.caw/9"))
+        self.assert_fails(run("automap-inspect", folder), 3, "found automap.caw/9", "reads automap.caw/1")
+
+
+if __name__ == "__main__":
+    unittest.main()
