@@ -3,8 +3,8 @@
 //
 // Every planner is measured as it is, after polishing under the simulation, and at equal time: each gets the processor
 // time of the slower one of policy and exact solver, polished (and twice that), the rest of which it spends on
-// restarted moves under the simulation from its own best plan. Also the other way round: the exact solver stopped after
-// the policy's time. Figures are the simulated step over the shortest one that anybody found - 1.
+// restarted moves under the simulation from its own polished plan. Also the other way round: the exact solver stopped
+// after the policy's time. Figures are the simulated step over the shortest one that anybody found - 1.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -17,6 +17,7 @@
 #include "common/pipeline/row.h"
 #include "common/pipeline/schedule.h"
 #include "infer/input.h"
+#include "infer/planner.h"
 #include "profile/profile_hlo.h"
 
 namespace automap::bench {
@@ -90,6 +91,8 @@ Json describe_plan(const std::string& name, const Problem& problem, const pipeli
                       {"memory_bytes", problem.memory_bytes(p0, p1, problem.group(d0, d1), kept)}});
   }
   document["stages"] = std::move(stages);
+  document["limits"] = Json::array();
+  for (const infer::PlanLimit& limit : infer::plan_limits(problem, plan)) document["limits"].push_back(limit.text);
   return document;
 }
 
