@@ -52,7 +52,7 @@ PlanInput read_input(const InputOptions& options, const pipeline::Cluster& clust
     }
     if (!packed) input.sha256 = sha256_hex(bytes);
     input.form = std::string(io::to_string(*form)) + " profile";
-    input.profile = io::read_profile(std::move(bytes), source);
+    input.profile = io::read_profile(std::move(bytes), source, io::ProfileColumns::kForPlanning);
     return input;
   }
   graph::HloModule module;

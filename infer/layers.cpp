@@ -25,6 +25,9 @@ using pipeline::Profile;
 // Taken from the exact solver, which ranks by V; the simulation chooses among them.
 constexpr int kCandidatesPerStageCount = 4;
 constexpr int kStagesAround = 2;
+// With the quick search: the plan's own, and one less, since a plan of instructions may hold a stage of next to
+// nothing.
+constexpr int kQuickStagesAround = 1;
 // More layers than that are no pivots of a plan space: the exact solver has a moment for them.
 constexpr std::size_t kMostQuickPivots = 1024;
 constexpr double kManyLayersSeconds = 0.05;
@@ -146,9 +149,9 @@ std::optional<LayerSplit> split_at_layers(const Problem& problem, const Profile&
   // Data parallelism cuts nothing, and whole layers ask for about as many stages as instructions do.
   const int stages = plan.num_stages();
   if (stages == 1) return std::nullopt;
-  const int min_stages = std::max({how.min_stages, 2, stages - kStagesAround});
-  const int max_stages =
-      std::min({how.max_stages, stages + kStagesAround, problem.num_devices(), static_cast<int>(borders.size()) + 1});
+  const int min_stages = std::max({how.min_stages, 2, stages - (how.quick ? kQuickStagesAround : kStagesAround)});
+  const int max_stages = std::min({how.max_stages, how.quick ? stages : stages + kStagesAround, problem.num_devices(),
+                                   static_cast<int>(borders.size()) + 1});
   if (min_stages > max_stages) return std::nullopt;
 
   std::vector<int> pivots;

@@ -83,7 +83,7 @@ void check_attributes(const Profile& profile, const std::string& source) {
 
 // --- HDF5 ---
 
-Profile read_hdf5(std::string_view bytes, const std::string& source) {
+Profile read_hdf5(std::string_view bytes, const std::string& source, ProfileColumns columns) {
   const Hdf5Reader reader(bytes, source);
   const auto schema = reader.string_attribute("schema");
   if (!schema) {
@@ -103,6 +103,7 @@ Profile read_hdf5(std::string_view bytes, const std::string& source) {
   }
   for (const NumberColumn& column : kNumbers) profile.*column.values = reader.doubles(column.name, kMaxInstructions);
   for (const TextColumn& column : kTexts) {
+    if (columns == ProfileColumns::kForPlanning && column.values == &Profile::op_name) continue;
     if (reader.has_dataset(column.name)) profile.*column.values = reader.strings(column.name, kMaxInstructions);
   }
   return profile;
@@ -429,7 +430,7 @@ std::optional<ProfileForm> detect_profile(std::string_view bytes) {
   return std::nullopt;
 }
 
-Profile read_profile(std::string bytes, const std::string& source) {
+Profile read_profile(std::string bytes, const std::string& source, ProfileColumns columns) {
   bytes = gunzip_if_gzip(std::move(bytes), source);
   const auto form = detect_profile(bytes);
   if (!form) {
@@ -440,7 +441,7 @@ Profile read_profile(std::string bytes, const std::string& source) {
   }
   Profile profile;
   switch (*form) {
-    case ProfileForm::kHdf5: profile = read_hdf5(bytes, source); break;
+    case ProfileForm::kHdf5: profile = read_hdf5(bytes, source, columns); break;
     case ProfileForm::kCsv: profile = CsvReader(bytes, source).run(); break;
     case ProfileForm::kPipedream: profile = parse_pipedream(bytes, source); break;
   }
