@@ -1,0 +1,373 @@
+"""automap-train: runs, resumes, evaluates, compares; bad input; what it writes. Skipped when it was built without LibTorch."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import time
+import unittest
+
+from programs import BIN, ProgramTest, environment, profile_csv, run
+
+PROGRAM = "automap-train"
+# Seconds on a busy machine: few plays of few problems.
+SMALL = ["--evaluate-small", "6", "--evaluate-middle", "0", "--evaluate-deep", "0", "--label-devices", "8",
+         "--label-stages", "4", "--round-episodes", "32", "--batch-size", "16", "--hidden", "16", "--threads", "2",
+         "--evaluate-every", "64"]
+
+
+def small(*options):
+    """`options` and what SMALL adds to them."""
+    out = list(options)
+    for name, value in zip(SMALL[::2], SMALL[1::2]):
+        if name not in options:
+            out += [name, value]
+    return [str(option) for option in out]
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def masked(data):
+    crc = crc32c(data)
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def records(data):
+    """The records of an event file; raises when anything about them is wrong."""
+    at = 0
+    while at < len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        assert struct.unpack_from("<I", data, at + 8)[0] == masked(data[at:at + 8]), "length checksum"
+        record = data[at + 12:at + 12 + length]
+        assert len(record) == length, "cut short"
+        assert struct.unpack_from("<I", data, at + 12 + length)[0] == masked(record), "record checksum"
+        yield record
+        at += 16 + length
+
+
+def fields(data):
+    """(number, value) of a protocol buffer message."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        key = varint()
+        kind = key & 7
+        if kind == 0:
+            value = varint()
+        else:
+            size = {1: 8, 5: 4}.get(kind) or varint()
+            value = data[at:at + size]
+            at += size
+        yield key >> 3, value
+
+
+def scalars(path):
+    """[(step, {tag: value})] of an event file."""
+    out = []
+    for i, record in enumerate(records(path.read_bytes())):
+        event = dict(fields(record))
+        if i == 0:
+            assert event[3] == b"brain.Event:2"
+            continue
+        values = {}
+        for number, value in fields(event[5]):
+            assert number == 1
+            entry = dict(fields(value))
+            values[entry[1].decode()] = struct.unpack("<f", entry[2])[0]
+        out.append((event.get(2, 0), values))
+    return out
+
+
+@unittest.skipUnless((BIN / PROGRAM).exists(), "automap-train was built without LibTorch")
+class Train(ProgramTest):
+    def out(self, name="run"):
+        return self.folder / name
+
+    def train(self, *options, name="run", **kwargs):
+        return run(PROGRAM, "--out", self.out(name), *small(*options), **kwargs)
+
+    def start(self, *options, name="run"):
+        return subprocess.Popen([str(BIN / PROGRAM), "--out", str(self.out(name)), *small(*options)],
+                                env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def wait_for(self, what, process):
+        for _ in range(3000):
+            if what():
+                return
+            self.assertIsNone(process.poll(), process.stderr)
+            time.sleep(0.02)
+        self.fail("nothing happened")
+
+
+class Runs(Train):
+    def test_a_run_explains_itself(self):
+        result = self.train("--episodes", "200", "--json", "--seed", "3")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        document = json.loads(result.stdout)
+        self.assertEqual(document["schema"], "automap.training/1")
+        self.assertGreaterEqual(document["episodes"], 200)
+        self.assertFalse(document["stopped"])
+        files = sorted(p.name for p in self.out().iterdir())
+        self.assertEqual(files, ["checkpoint", "config.ini", "curves.csv", "events.out.tfevents.automap", "heldout.json",
+                                 "policy.bin", "report.md", "run.json"])
+        facts = json.loads((self.out() / "run.json").read_text())
+        self.assertEqual(facts["seed"], 3)
+        self.assertIn("LibTorch", facts["torch"])
+        report = (self.out() / "report.md").read_text()
+        for part in ("Gaps on held-out problems", "environment steps/s", "rollouts beam 16", "policy.bin", "By family"):
+            self.assertIn(part, report)
+        self.assertIn("episodes = 200", (self.out() / "config.ini").read_text())
+
+    def test_curves_as_csv_and_for_tensorboard(self):
+        self.assertEqual(self.train("--episodes", "200").returncode, 0)
+        with open(self.out() / "curves.csv") as file:
+            rows = list(csv.DictReader(file))
+        events = scalars(self.out() / "events.out.tfevents.automap")
+        self.assertGreater(len(rows), 2)
+        self.assertEqual(len(events), len(rows))
+        for row, (step, values) in zip(rows, events):
+            self.assertEqual(int(row["episodes"]), step)
+            for name, value in values.items():
+                self.assertAlmostEqual(float(row[name]), value, delta=1e-5 * max(1, abs(value)))
+        self.assertIn("small/greedy/mean", events[0][1])
+
+    def test_tensorboard_reads_the_events(self):
+        try:
+            from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        except ImportError:
+            self.skipTest("the Python package tensorboard is not installed")
+        self.assertEqual(self.train("--episodes", "100").returncode, 0)
+        accumulator = EventAccumulator(str(self.out()))
+        accumulator.Reload()
+        self.assertIn("gap/score", accumulator.Tags()["scalars"])
+
+    def test_its_own_config_repeats_it(self):
+        options = ["--episodes", "150", "--deterministic", "--seed", "5"]
+        self.assertEqual(self.train(*options).returncode, 0)
+        again = run(PROGRAM, "--config", self.out() / "config.ini", "--out", self.out("again"), "--threads", "1")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual((self.out() / "policy.bin").read_bytes(), (self.out("again") / "policy.bin").read_bytes())
+
+    def test_presets(self):
+        for preset, part in (("fast", "network = after-state"), ("nightly", "time = 1h"), ("faithful", "gamma = 0.6")):
+            dumped = run(PROGRAM, "--preset", preset, "--dump-config")
+            self.assertEqual(dumped.returncode, 0, dumped.stderr)
+            self.assertIn(f"preset = {preset}", dumped.stdout)
+            self.assertIn(part, dumped.stdout.replace("3600s", "1h").replace("60m", "1h"))
+            config = self.put("c.ini", dumped.stdout)
+            self.assertEqual(run(PROGRAM, "--config", config, "--dump-config").stdout.count("\n"),
+                             dumped.stdout.count("\n"))
+
+    def test_the_papers_recipe_runs(self):
+        result = self.train("--preset", "faithful", "--episodes", "60", "--plays-per-problem", "5")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("greedy", result.stdout)
+
+    def test_simulated_objective(self):
+        result = self.train("--objective", "simulated", "--episodes", "60")
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_other_switches_run(self):
+        for options in (["--returns", "n-step", "--n-step", "2", "--target-update", "5", "--double", "on",
+                         "--best-return", "off", "--prioritized", "on"],
+                        ["--distributional", "c51", "--atoms", "21"], ["--distributional", "hl-gauss", "--atoms", "21"]):
+            with self.subTest(options=options):
+                result = self.train("--episodes", "60", *options, name=options[1])
+                self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_from_a_dataset(self):
+        if not (BIN / "automap-datagen").exists():
+            self.skipTest("automap-datagen is not built")
+        data = self.folder / "data"
+        made = run("automap-datagen", "--rows", "300", "--seed", "1", "-o", data)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        result = self.train("--data", data, "--episodes", "100")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        shard = next(p for p in data.iterdir() if p.suffix in (".h5", ".hdf5"))
+        shard.write_bytes(shard.read_bytes()[:1000])
+        self.assert_fails(self.train("--data", data, "--episodes", "100", name="damaged"), 3, shard.name)
+
+    def test_finetune(self):
+        self.assertEqual(self.train("--episodes", "64").returncode, 0)
+        profile = self.put("model.csv", profile_csv(60, c_ms=[1 + i % 7 for i in range(60)]))
+        result = self.train("--finetune", "--data", profile, "--cluster", "config-a", "--init", self.out() / "policy.bin",
+                            "--episodes", "64", "--label-fraction", "0.1", name="fine")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("before, greedy", result.stdout)
+        self.assertIn("before training", (self.out("fine") / "report.md").read_text())
+
+
+class Resume(Train):
+    def policy(self, name):
+        return (self.out(name) / "policy.bin").read_bytes()
+
+    def test_stopped_by_a_signal_and_resumed_bit_equal(self):
+        options = ["--episodes", "600", "--deterministic", "--seed", "2"]
+        self.assertEqual(self.train(*options, name="whole").returncode, 0)
+        stops = 0
+        for session in range(40):
+            process = self.start(*options, "--resume", "--threads", str(1 + session % 3))
+            try:
+                process.wait(timeout=1.2 + 0.1 * session)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGTERM if session % 2 else signal.SIGINT)
+            errors = process.communicate(timeout=120)[1].decode()
+            if process.returncode == 0:
+                break
+            # A signal before the program listens ends it at once.
+            self.assertIn(process.returncode, (75, -signal.SIGTERM, -signal.SIGINT, 130, 143), errors)
+            stops += 1
+        self.assertEqual(process.returncode, 0)
+        self.assertGreater(stops, 0)
+        self.assertEqual(self.policy("whole"), self.policy("run"))
+
+    def test_killed_and_resumed_bit_equal(self):
+        options = ["--episodes", "600", "--deterministic", "--seed", "2", "--checkpoint-every", "0.05"]
+        self.assertEqual(self.train(*options, name="whole").returncode, 0)
+        checkpoint = self.out() / "checkpoint"
+        kills = 0
+        for _ in range(3):
+            process = self.start(*options, "--resume")
+            before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+            self.wait_for(lambda: process.poll() is not None or
+                          (checkpoint.exists() and checkpoint.stat().st_mtime_ns != before), process) \
+                if process.poll() is None else None
+            if process.poll() is None:
+                process.kill()
+                kills += 1
+            process.communicate()
+        # --resume alone takes the options of the run.
+        result = run(PROGRAM, "--out", self.out(), "--resume")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertGreater(kills, 0)
+        self.assertEqual(self.policy("whole"), self.policy("run"))
+        self.assertEqual([p.name for p in self.out().iterdir() if p.name.endswith(".tmp")], [])
+
+    def test_a_finished_run_goes_on_with_more_episodes(self):
+        self.assertEqual(self.train("--episodes", "64").returncode, 0)
+        result = run(PROGRAM, "--out", self.out(), "--resume", "--episodes", "200", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertGreaterEqual(json.loads(result.stdout)["episodes"], 200)
+
+    def test_a_checkpoint_of_another_run_or_damaged(self):
+        self.assertEqual(self.train("--episodes", "40").returncode, 0)
+        again = self.train("--episodes", "40")
+        self.assert_fails(again, 2, "already holds a run", "--resume")
+        other = run(PROGRAM, "--out", self.out(), "--resume", "--batch-size", "32", "--seed", "4")
+        self.assert_fails(other, 2, "--batch-size was 16 and is now 32", "--seed was 1 and is now 4", "checkpoint")
+        checkpoint = self.out() / "checkpoint"
+        good = checkpoint.read_bytes()
+        checkpoint.write_bytes(good[:-100])
+        self.assert_fails(run(PROGRAM, "--out", self.out(), "--resume"), 3, "checkpoint", "checksum")
+        checkpoint.write_bytes(good[:5000] + bytes([good[5000] ^ 1]) + good[5001:])
+        self.assert_fails(run(PROGRAM, "--out", self.out(), "--resume"), 3, "checkpoint", "checksum")
+        checkpoint.write_bytes(b"")
+        self.assert_fails(run(PROGRAM, "--out", self.out(), "--resume"), 3, "not a checkpoint")
+
+
+class Policies(Train):
+    def test_evaluate_and_compare(self):
+        self.assertEqual(self.train("--episodes", "64").returncode, 0)
+        policy = self.out() / "policy.bin"
+        table = run(PROGRAM, "--evaluate", policy, "--evaluate-small", "5", "--evaluate-middle", "0", "--evaluate-deep", "0")
+        self.assertEqual(table.returncode, 0, table.stderr)
+        self.assertIn("policy, greedy", table.stdout)
+        same = run(PROGRAM, "--compare", policy, policy, "--evaluate-small", "5", "--evaluate-middle", "0",
+                   "--evaluate-deep", "0", "--json")
+        self.assertEqual(same.returncode, 0, same.stderr)
+        document = json.loads(same.stdout)
+        self.assertTrue(document["not_worse"])
+        self.assertEqual([d["mean"] for d in document["differences"]], [0, 0, 0])
+
+    def test_policies_that_are_none(self):
+        garbage = self.put("garbage.bin", b"no policy at all" * 10)
+        small = ["--evaluate-small", "3", "--evaluate-middle", "0", "--evaluate-deep", "0"]
+        self.assert_fails(run(PROGRAM, "--evaluate", garbage, *small), 3, "garbage.bin")
+        self.assert_fails(run(PROGRAM, "--compare", garbage, garbage, *small), 3, "garbage.bin")
+        self.assert_fails(self.train("--episodes", "10", "--init", garbage), 3, "garbage.bin")
+        self.assert_fails(self.train("--episodes", "10", "--init", self.folder / "missing"), 3, "missing")
+        self.assertFalse(self.out().exists())
+        self.assertEqual(self.train("--episodes", "40", name="a").returncode, 0)
+        other = self.train("--episodes", "40", "--hidden", "8", "--init", self.out("a") / "policy.bin", name="b")
+        self.assertEqual(other.returncode, 3, other.stderr)
+
+
+class BadInput(Train):
+    def test_wrong_flags(self):
+        for options, parts in (
+            ([], ["missing --out"]),
+            (["--out", "x", "policy.bin"], ["unexpected argument 'policy.bin'"]),
+            (["--out", "x", "--preset", "quick"], ["--preset", "fast"]),
+            (["--out", "x", "--hidden", "64,x"], ["--hidden", "64,64"]),
+            (["--out", "x", "--learning-rte", "1"], ["--learning-rate"]),
+            (["--out", "x", "--dueling", "on"], ["dueling"]),
+            (["--out", "x", "--double", "on"], ["double"]),
+            (["--out", "x", "--finetune"], ["--cluster"]),
+            (["--compare", "a"], ["--compare needs two policies"]),
+            (["--evaluate"], ["--evaluate needs"]),
+            (["--out", "x", "--time", "0"], ["--time"]),
+            (["--out", "x", "--threads", "-1"], ["--threads"]),
+        ):
+            with self.subTest(options=options):
+                self.assert_fails(run(PROGRAM, *options, cwd=self.folder), 2, *parts)
+                self.assertEqual(self.leftovers(), [])
+
+    def test_missing_data(self):
+        self.assert_fails(self.train("--data", self.folder / "nothing"), 3, "nothing")
+        result = self.train("--data", "synth:" + str(self.folder / "nothing.json"))
+        self.assertIn(result.returncode, (2, 3))
+        self.assertIn("nothing.json", result.stderr)
+
+    def test_a_thousand_threads(self):
+        result = self.train("--episodes", "40", "--threads", "1000")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("--threads 1000", result.stderr)
+
+    @unittest.skipIf(os.geteuid() == 0, "root may write everywhere")
+    def test_a_folder_that_cannot_be_written(self):
+        locked = self.folder / "locked"
+        locked.mkdir(mode=0o500)
+        self.assert_fails(run(PROGRAM, "--out", locked / "run", *SMALL), 3, "locked")
+
+    def test_out_is_a_file(self):
+        self.put("run", "x")
+        self.assert_fails(self.train("--episodes", "10"), 3, "run")
+
+    def test_disk_full(self):
+        """A file size limit stands for a full disk: the run ends with an error, and resumes when there is room."""
+        self.assertEqual(self.train("--episodes", "64", "--deterministic").returncode, 0)
+        expected = self.folder / "expected"
+        shutil.copytree(self.out(), expected)
+        command = f"trap '' XFSZ; ulimit -f 8; exec {BIN / PROGRAM} --out {self.out()} --resume --episodes 128"
+        result = subprocess.run(["bash", "-c", command], capture_output=True, env=environment(), timeout=300)
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertIn(b"checkpoint", result.stderr)
+        # The checkpoint is still the old one.
+        self.assertEqual((self.out() / "checkpoint").read_bytes(), (expected / "checkpoint").read_bytes())
+        after = run(PROGRAM, "--out", self.out(), "--resume", "--episodes", "128")
+        self.assertEqual(after.returncode, 0, after.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
