@@ -342,6 +342,7 @@ void label_problem(Tree& tree, const TrainingProblem& problem, const PlayOptions
   suffix.schedule = space.schedule();
   suffix.limit_ms = options.label_limit * optimum_ms;
   suffix.most_labels = options.label_work;
+  suffix.optimum_ms = optimum_ms;  // too many labels lower the limit
   const pipeline::SuffixValues values(space.problem(), suffix);
   if (!values.valid()) return;
 
@@ -359,7 +360,7 @@ void label_problem(Tree& tree, const TrainingProblem& problem, const PlayOptions
   }
   take(greedy);
   take(exploring);
-  for (const int node : nodes) label_node(tree, tree.node(node), values, suffix.limit_ms, played);
+  for (const int node : nodes) label_node(tree, tree.node(node), values, values.limit_ms(), played);
 }
 
 // Under the simulation nothing is exact: the best of the exact program's plans and their neighbours, by simulation,
