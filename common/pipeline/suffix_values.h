@@ -22,8 +22,8 @@ struct SuffixValuesOptions {
   // multiple of the optimum; infinity keeps all.
   double limit_ms = std::numeric_limits<double>::infinity();
   // Give up above so many labels: valid() is false then, unless `optimum_ms` is given: then the limit is halved towards
-  // it until the labels are few enough, and SuffixValues::limit_ms() tells where it ended. Labels cost about 1.5
-  // microseconds each; their number grows fivefold from 1.1 to 1.3 times the optimum.
+  // it until the labels are few enough, and SuffixValues::limit_ms() tells where it ended. A label costs about a
+  // microsecond; their number grows fivefold from 1.1 to 1.3 times the optimum. 10 000 are plenty for training.
   long long most_labels = 4'000'000;
   double optimum_ms = std::numeric_limits<double>::infinity();
 };
