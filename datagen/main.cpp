@@ -43,7 +43,7 @@ void declare(OptionTable& table, Options& o) {
   table.example("automap-datagen --preview 3 --seed 7", "look at a few rows; nothing is written");
   table.group("Rows");
   table.add(&o.rows, "rows", "how many rows; more than the folder has extends it")
-      .range(1, 1e12)
+      .range(0, 1e12)
       .metavar("N")
       .shown_default("");
   table
@@ -66,14 +66,14 @@ void declare(OptionTable& table, Options& o) {
   table.add(&o.shard_rows, "shard-rows", "rows per file").range(1, static_cast<double>(kMostShardRows)).metavar("N");
   table.add(&o.shard_range, "shard-range", "only shards A to B-1, for the jobs of an array: 0:16").metavar("A:B");
   table.add_flag(&o.compress, "compress", "archive: a quarter smaller, much slower to write and to open");
-  table.add(&o.threads, "threads", "worker threads; what is written does not depend on it")
-      .range(1, 1024)
+  table.add(&o.threads, "threads", "worker threads, 0: one per processor; what is written does not depend on it")
+      .range(0, 1024)
       .metavar("N")
-      .shown_default("all processors");
+      .shown_default("0");
   table.group("Looking");
   table.add_flag(&o.list, "list-distributions", "the families and their parameters");
   table.add(&o.preview, "preview", "draw the first N rows as text and write nothing")
-      .range(1, static_cast<double>(kMostPreviewed))
+      .range(0, static_cast<double>(kMostPreviewed))
       .metavar("N")
       .shown_default("");
   table.epilog(
@@ -159,7 +159,10 @@ int datagen_main(int argc, char** argv) {
   const Generator generator = Generator::load(o.config);
   if (o.preview > 0) return preview(generator, o);
   if (o.rows == 0) {
-    throw Error(ErrorKind::kUsage, "missing --rows: how many rows to make", "automap-datagen --rows 1000000 -o data");
+    const bool given = table.source_of("rows") != "default";
+    throw Error(ErrorKind::kUsage,
+                given ? "--rows: found 0, expected at least 1" : "missing --rows: how many rows to make",
+                "automap-datagen --rows 1000000 -o data");
   }
   if (o.output.empty()) {
     throw Error(ErrorKind::kUsage, "missing --output: the folder for the dataset",

@@ -20,7 +20,8 @@ struct Command {
 constexpr Command kCommands[] = {
     {"profile", "compute, activation, weight and stash per instruction of a model's HLO"},
     {"infer", "a pipeline plan for a model on a cluster, with a proof of how good it is"},
-    {"inspect", "what a file is and what is in it: HLO, profile, cluster, plan"},
+    {"inspect", "what a file is and what is in it: HLO, profile, cluster, plan, dataset"},
+    {"datagen", "a dataset of random planning problems to train planners on"},
 };
 
 std::string help() {
@@ -70,7 +71,7 @@ int front_main(int argc, char** argv) {
     throw Error(
         ErrorKind::kUsage,
         command.empty() ? "missing command" : (command[0] == '-' ? "unknown option " : "unknown command ") + command,
-        near.empty() ? "one of profile, infer, inspect; see automap --help" : "did you mean " + near + "?");
+        near.empty() ? "one of profile, infer, inspect, datagen; see automap --help" : "did you mean " + near + "?");
   }
   const std::string program = "automap-" + command, folder = automap::executable_folder();
   std::string name = program;

@@ -6,7 +6,7 @@ import unittest
 
 from programs import BIN, ProgramTest, environment, run
 
-PROGRAMS = ["automap", "automap-profile", "automap-infer", "automap-inspect"]
+PROGRAMS = ["automap", "automap-profile", "automap-infer", "automap-inspect", "automap-datagen"]
 
 
 class Front(ProgramTest):
@@ -20,7 +20,7 @@ class Front(ProgramTest):
         for arguments in (["--help"], ["-h"], ["help"]):
             result = run("automap", *arguments)
             self.assertEqual(result.returncode, 0)
-            for command in ("profile", "infer", "inspect"):
+            for command in ("profile", "infer", "inspect", "datagen"):
                 self.assertRegex(result.stdout, rf"(?m)^  {command} ")
         self.assertEqual(run("automap", "help", "infer").stdout, run("automap-infer", "--help").stdout)
 
@@ -70,7 +70,9 @@ class EveryProgram(ProgramTest):
         for program in PROGRAMS[1:]:
             dumped = run(program, "--dump-config").stdout
             path = self.put("run.ini", dumped)
-            again = run(program, "--config", path, "--dump-config")
+            # A program with a --config of its own reads options from --options.
+            option = "--options" if "\n  --options FILE " in run(program, "--help").stdout else "--config"
+            again = run(program, option, path, "--dump-config")
             self.assertEqual(again.returncode, 0, again.stderr)
             strip = lambda text: [line.split("  # ")[0] for line in text.splitlines()]
             self.assertEqual(strip(again.stdout), strip(dumped))

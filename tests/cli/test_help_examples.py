@@ -16,7 +16,7 @@ class HelpExamples(ProgramTest):
     def test_examples_work(self):
         # In a copy of the working folder, so that what they write does not stay.
         (self.folder / "fixtures").symlink_to(SOURCE / "fixtures")
-        for program in ("automap", "automap-profile", "automap-infer", "automap-inspect"):
+        for program in ("automap", "automap-profile", "automap-infer", "automap-inspect", "automap-datagen"):
             commands = self.examples(program)
             self.assertEqual(len(commands), 3, commands)
             for command in commands:
