@@ -64,7 +64,7 @@ class Infer(ProgramTest):
     def test_every_planner_plans_and_auto_is_never_longer(self):
         path = self.small(c_ms=[1 + i % 7 for i in range(40)])
         lengths = {}
-        for planner in ("auto", "exact", "bound", "balanced", "uniform", "local-search"):
+        for planner in ("auto", "rollouts", "exact", "bound", "balanced", "uniform", "local-search"):
             plan = self.plan(path, "--cluster", "config-a", "--planner", planner, "--time-limit", "20s")
             lengths[planner] = plan["simulated_step_ms"]
             self.assertTrue(planner == "auto" or plan["planner"].startswith(planner))
@@ -85,7 +85,7 @@ class Infer(ProgramTest):
         full, paper = self.plan(*common, "--stages", 4), self.plan(*common, "--stages", 4, "--value", "paper")
         self.assertLessEqual(paper["lower_bound_ms"], full["lower_bound_ms"] * (1 + 1e-9))
         planners = {a["planner"] for a in self.plan(*common, "--planner", "balanced", "--all-planners")["alternatives"]}
-        self.assertLessEqual({"exact", "bound", "balanced", "uniform", "local-search"}, planners)
+        self.assertLessEqual({"rollouts", "exact", "bound", "balanced", "uniform", "local-search"}, planners)
         grid = self.plan(self.put("long.csv", profile_csv(1000)), "--cluster", "config-a", "--planner", "exact", "--no-refine",
                          "--stages", 4, "--grid", 8)
         self.assertTrue(all(cut % 125 == 0 for cut in grid["cuts"]), grid["cuts"])
@@ -106,6 +106,8 @@ class Infer(ProgramTest):
             self.assertFalse(plan["cut_by_time"])
             for item in [plan, *plan["alternatives"]]:
                 item.pop("planning_ms")
+            self.assertLessEqual(plan.pop("found_ms"), 60e3)
+            plan.pop("proven_ms")
             plans.append(plan)
         self.assertEqual(*plans)
 
@@ -132,7 +134,7 @@ class Infer(ProgramTest):
         result = run("automap-infer", FIXTURES / "bert48.hlo.gz", "--cluster", "config-c", "--micro-batches", "16")
         self.assertEqual(result.returncode, 0, result.stderr)
         for part in ("bert48 on config-c", "32 devices, 16 micro-batches per step", "encoder/layer/", "Step time", "Lower bound",
-                     "Limited by", "data-parallel", "layers of encoder/layer per stage", "SplitPoint.BEGINNING", "memory of 16.0 GiB"):
+                     "Limited by", "Planned in", "found by", "data-parallel", "layers of encoder/layer per stage", "SplitPoint.BEGINNING", "memory of 16.0 GiB"):
             self.assertIn(part, result.stdout)
         counts = re.search(r"encoder/layer per stage: ([\d, ]+)", result.stdout).group(1)
         self.assertEqual(sum(map(int, counts.split(","))), 48)

@@ -278,6 +278,113 @@ TEST(Planner, ObjectiveDecides) {
   EXPECT_GT(polished, 2);
 }
 
+TEST(Planner, WithoutAPolicyOnlyItsOwnPlannerIsAnError) {
+  if (!shipped_policy_names().empty()) GTEST_SKIP() << "this build has a policy compiled in";
+  const RandomProblem made = random_problem(3);
+  const Problem problem = made.problem();
+  PlanRequest request = patient();
+  request.policy = nullptr;
+  const PlanResult result = make_plan(problem, request);
+  ASSERT_TRUE(result.plan);
+  for (const Alternative& other : result.alternatives) EXPECT_NE(other.planner, "policy");
+  request.planner = PlannerKind::kPolicy;
+  try {
+    make_plan(problem, request);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+    EXPECT_THAT(error.hint(), HasSubstr("--policy FILE"));
+  }
+}
+
+TEST(Planner, BeamAndRefineAreNamedAndHelp) {
+  double greedy = 0, wide = 0, refined = 0;
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblemOptions options;
+    options.min_instructions = 200;
+    options.max_instructions = 400;
+    const RandomProblem made = random_problem(seed, options);
+    const Problem problem = made.problem();
+    for (PlannerKind planner : {PlannerKind::kPolicy, PlannerKind::kRollouts}) {
+      PlanRequest request = patient();
+      request.planner = planner;
+      request.stages = 4;
+      request.refine = false;
+      request.lower_bound = false;
+      const PlanResult a = make_plan(problem, request);
+      ASSERT_TRUE(a.plan);
+      EXPECT_EQ(a.planner, to_string(planner));
+      request.beam = 16;
+      const PlanResult b = make_plan(problem, request);
+      EXPECT_EQ(b.planner, std::string(to_string(planner)) + "+beam");
+      request.refine = true;
+      const PlanResult c = make_plan(problem, request);
+      EXPECT_EQ(c.planner.rfind(std::string(to_string(planner)) + "+beam", 0), 0u);
+      EXPECT_LE(c.step_ms, b.step_ms * kRounding);
+      greedy += std::log(a.step_ms);
+      wide += std::log(b.step_ms);
+      refined += std::log(c.step_ms);
+    }
+  }
+  EXPECT_LT(wide, greedy);
+  EXPECT_LT(refined, wide);
+}
+
+TEST(Planner, SaysWhenThePlanWasFoundAndProven) {
+  int proven = 0;
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(seed);
+    const RandomProblem made = random_problem(seed, small());
+    const Problem problem = made.problem();
+    for (Objective objective : {Objective::kValue, Objective::kSimulated}) {
+      PlanRequest request = patient();
+      request.objective = objective;
+      const PlanResult result = make_plan(problem, request);
+      if (!result.plan) continue;
+      EXPECT_GT(result.found_ms, 0);
+      EXPECT_LE(result.found_ms, result.planning_ms);
+      EXPECT_EQ(result.proven_ms > 0, result.gap <= kProvenGap);
+      if (result.proven_ms > 0) {
+        ++proven;
+        EXPECT_LE(result.proven_ms, result.planning_ms);
+      }
+      // Judged by V, and with all the time there is, the answer is the least V over all cuts.
+      if (objective == Objective::kValue) {
+        EXPECT_LE(result.gap, kProvenGap);
+        pipeline::ExactOptions exact;
+        exact.max_stages = request.max_stages;
+        const pipeline::ExactResult solved = pipeline::solve_exact(problem, exact);
+        ASSERT_NE(solved.best(), nullptr);
+        EXPECT_NEAR(result.step_ms, solved.best()->value_ms.front(), 1e-9 * result.step_ms);
+      }
+    }
+  }
+  EXPECT_GT(proven, 6);
+}
+
+// One instruction is nearly all there is: on any device less it takes longer than everything on all of them.
+TEST(Planner, AutoStopsWhenOnlyOneStageCanWin) {
+  pipeline::Profile profile;
+  profile.c_ms.assign(64, 0.001);
+  profile.c_ms[10] = 1e3;
+  profile.a_bytes.assign(64, 1);
+  profile.w_bytes.assign(64, 1);
+  profile.stash_bytes.assign(64, 0);
+  const Problem problem(profile, load_cluster("config-a"), ProblemOptions());
+  PlanRequest request = patient();
+  request.objective = Objective::kValue;
+  const PlanResult result = make_plan(problem, request);
+  ASSERT_TRUE(result.plan);
+  EXPECT_EQ(result.plan->num_stages(), 1);
+  ASSERT_EQ(result.alternatives.size(), 1u);
+  EXPECT_EQ(result.alternatives.front().planner, "data-parallel");
+  request.all_planners = true;
+  const PlanResult all = make_plan(problem, request);
+  EXPECT_TRUE(*all.plan == *result.plan);
+  EXPECT_EQ(all.alternatives.size(), all_planners().size() - 1);
+}
+
 TEST(Planner, ImpossibleRequestsAreUsageErrors) {
   const RandomProblem made = random_problem(1, small());
   const Problem problem = made.problem();
