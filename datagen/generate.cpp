@@ -5,12 +5,14 @@
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
+#include <cstdlib>
 #include <deque>
 #include <exception>
 #include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -30,8 +32,10 @@ using io::OracleLabel;
 using io::ShardWriter;
 using pipeline::RowProblem;
 
-// Small enough to be hashed and written while still in the cache of the processor that made it.
-constexpr std::uint64_t kBlockRows = 128;
+// Large enough to be written directly with one call, small enough to be hashed and written while still in a processor's
+// cache. With many threads smaller, for the sake of memory.
+constexpr std::uint64_t kBlockRows = 512, kSmallBlockRows = 128;
+constexpr int kManyThreads = 64;
 // Labels take milliseconds each: smaller blocks spread better.
 constexpr std::uint64_t kLabelledBlockRows = 8;
 // Shards being made, written or synced at the same time; their columns are in memory.
@@ -60,17 +64,28 @@ std::optional<OracleLabel> label_row_until(const RowProblem& row, const std::fun
   return label;
 }
 
+struct Free {
+  void operator()(float* memory) const { std::free(memory); }
+};
+
 struct Block {
-  std::vector<float> caw;
-  std::string packed;  // compressed
+  std::unique_ptr<float[], Free> caw;  // aligned for writing directly
+  std::string packed;                  // compressed
   std::uint64_t rows = 0;
 };
+
+// Of any shard of the dataset.
+std::uint64_t most_block_rows(const GenerateOptions& options) {
+  if (options.compress) return ShardWriter::kChunkRows;
+  if (options.oracle) return kLabelledBlockRows;
+  return options.threads > kManyThreads ? kSmallBlockRows : kBlockRows;
+}
 
 // A shard that workers are filling.
 struct ActiveShard {
   ActiveShard(const GenerateOptions& options, const DatasetManifest& manifest, std::uint64_t shard)
       : writer(options.folder, manifest, shard) {
-    block_rows = options.compress ? writer.chunk_rows() : options.oracle ? kLabelledBlockRows : kBlockRows;
+    block_rows = options.compress ? writer.chunk_rows() : most_block_rows(options);
     blocks = (writer.rows() + block_rows - 1) / block_rows;
   }
 
@@ -228,12 +243,18 @@ class Pipeline {
     const std::uint64_t begin = task.block * task.shard->block_rows;
     block.rows = std::min(task.shard->block_rows, writer.rows() - begin);
     constexpr std::size_t kRowValues = io::kCawRowBytes / sizeof(float);
-    block.caw.resize(task.shard->block_rows * kRowValues);
+    if (!block.caw) {
+      const std::size_t bytes = most_block_rows(options_) * io::kCawRowBytes;
+      block.caw.reset(static_cast<float*>(std::aligned_alloc(
+          ShardWriter::kDirectAlignment, (bytes + ShardWriter::kDirectAlignment - 1) / ShardWriter::kDirectAlignment *
+                                             ShardWriter::kDirectAlignment)));
+      if (!block.caw) throw std::bad_alloc();
+    }
     std::uint64_t labelled = 0, infeasible = 0;
     for (std::uint64_t i = 0; i < block.rows; ++i) {
       if (halted()) return false;
       const RowProblem row = source_.row(writer.first_row() + begin + i);
-      std::copy(row.caw.begin(), row.caw.end(), block.caw.begin() + static_cast<std::ptrdiff_t>(i * kRowValues));
+      std::copy(row.caw.begin(), row.caw.end(), block.caw.get() + i * kRowValues);
       writer.set_row(begin + i, row);
       if (!options_.oracle) continue;
       const std::optional<OracleLabel> label = label_row_until(row, [this] { return halted(); });
@@ -245,7 +266,7 @@ class Pipeline {
     labelled_ += labelled;
     infeasible_ += infeasible;
     if (options_.oracle) unlabelled_ += block.rows - labelled - infeasible;
-    if (options_.compress) block.packed = io::compress_chunk(block.caw.data(), block.rows, writer.chunk_rows());
+    if (options_.compress) block.packed = io::compress_chunk(block.caw.get(), block.rows, writer.chunk_rows());
     return true;
   }
 
@@ -263,7 +284,7 @@ class Pipeline {
       if (options_.compress) {
         shard.writer.append_chunk(block->packed);
       } else {
-        shard.writer.append(block->caw.data(), block->rows);
+        shard.writer.append(block->caw.get(), block->rows);
       }
       rows_done_ += block->rows;
       give_back(std::move(block));

@@ -388,7 +388,8 @@ std::string compress_chunk(const float* caw, std::uint64_t rows, std::uint64_t c
 
 struct ShardWriter::File {
   int fd = -1;
-  Skeleton hdf5;  // open while a compressed shard is written
+  int direct = -1;  // the same file without the page cache, where the file system knows that
+  Skeleton hdf5;    // open while a compressed shard is written
   ~File() {
     {
       const std::lock_guard<std::mutex> guard(hdf5_mutex());
@@ -396,6 +397,7 @@ struct ShardWriter::File {
       hdf5.caw.reset();
       hdf5.file.reset();
     }
+    if (direct >= 0) ::close(direct);
     if (fd >= 0) ::close(fd);
   }
 };
@@ -458,7 +460,10 @@ ShardWriter::ShardWriter(const std::string& folder, const DatasetManifest& manif
       // wait for them. Else hashing goes along with writing, while the rows are in the cache.
       const auto first_column = std::min_element(column_offsets_.begin(), column_offsets_.end());
       hash_at_end_ = *first_column < caw_offset_;
-      if (!hash_at_end_) hash_file(0, caw_offset_, true);
+      if (!hash_at_end_) {
+        hash_file(0, caw_offset_, true);
+        file_->direct = ::open(path_.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC);
+      }
     }
   } catch (...) {
     ::unlink(path_.c_str());
@@ -516,6 +521,22 @@ void ShardWriter::write_at(std::uint64_t offset, std::string_view bytes) {
   }
 }
 
+// False when the file system does not want it after all.
+bool ShardWriter::write_direct(std::uint64_t offset, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(file_->direct, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno != EINVAL) throw_write_error(folder_ + "/" + name_, errno);
+    if (written <= 0 || static_cast<std::size_t>(written) % kDirectAlignment != 0) {
+      ::close(std::exchange(file_->direct, -1));
+      return false;
+    }
+    offset += static_cast<std::uint64_t>(written);
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
 void ShardWriter::hash(std::string_view bytes) {
   crc_ = crc32c(bytes, crc_);
   sha_.update(bytes);
@@ -538,11 +559,16 @@ void ShardWriter::hash_file(std::uint64_t begin, std::uint64_t end, bool rest) {
 void ShardWriter::append(const float* caw, std::uint64_t rows) {
   AM_CHECK(file_ && !compressed_ && appended_ + rows <= rows_);
   const std::string_view bytes(reinterpret_cast<const char*>(caw), rows * kCawRowBytes);
-  write_at(caw_offset_ + appended_ * kCawRowBytes, bytes);
+  const std::uint64_t offset = caw_offset_ + appended_ * kCawRowBytes;
   if (!hash_at_end_) hash(bytes);
+  const bool aligned = file_->direct >= 0 && offset % kDirectAlignment == 0 &&
+                       reinterpret_cast<std::uintptr_t>(caw) % kDirectAlignment == 0;
+  const std::size_t whole = aligned ? bytes.size() / kDirectAlignment * kDirectAlignment : 0;
+  const bool direct = whole > 0 && write_direct(offset, bytes.substr(0, whole));
+  if (!direct || whole < bytes.size()) write_at(offset + (direct ? whole : 0), bytes.substr(direct ? whole : 0));
   appended_ += rows;
   const std::uint64_t end = appended_ * kCawRowBytes;
-  if (end - write_back_from_ >= kWriteBackBytes) {
+  if (!direct && end - write_back_from_ >= kWriteBackBytes) {
     ::sync_file_range(file_->fd, static_cast<off_t>(caw_offset_ + write_back_from_),
                       static_cast<off_t>(end - write_back_from_), SYNC_FILE_RANGE_WRITE);
     write_back_from_ = end;
