@@ -2,9 +2,10 @@
 // the exact solver's 100 best plans under V, re-ranked by simulation, come to. Paired over random problems.
 //
 // Every planner is measured as it is, after polishing under the simulation, and at equal time: each gets the processor
-// time of the slower one of policy and exact solver, polished (and twice that), the rest of which it spends on
-// restarted moves under the simulation from its own polished plan. Also the other way round: the exact solver stopped
-// after the policy's time. Figures are the simulated step over the shortest one that anybody found - 1.
+// time of the slower one of policy and exact solver, polished (and twice that). Searches first widen their beams with
+// it; the rest goes into restarted moves under the simulation from a planner's own polished plan. Also the other way
+// round: the exact solver stopped after the policy's time. Figures are the simulated step over the shortest one that
+// anybody found - 1.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -38,7 +39,9 @@ using pipeline::RowProblem;
 using Json = nlohmann::json;
 
 constexpr int kBest = 100;
-constexpr int kBeam = 16;
+constexpr int kBeam = 16, kWidest = 4096;
+// Share of the time that goes into wider beams; the rest into moves.
+constexpr double kWidening = 0.7;
 constexpr double kNoPlan = 1;  // what "no plan found" counts as
 constexpr std::uint64_t kMostScanned = 2'000'000;
 
@@ -218,9 +221,9 @@ class Comparison {
     space_options.schedule = row.schedule;
     const models::PlanSpace space(problem, space_options);
     const double space_ms = thread_cpu_ms() - start;
-    const auto searched = [&](const models::Policy* policy) {
+    const auto searched = [&](const models::Policy* policy, int beam) {
       models::PolicySearchOptions search;
-      search.beam = kBeam;
+      search.beam = beam;
       search.objective = Objective::kSimulated;
       const double begin = thread_cpu_ms();
       Found found;
@@ -232,13 +235,20 @@ class Comparison {
       return found;
     };
     std::vector<Found> starts;
+    // [start]: the policy of those that search, to be widened when there is more time.
+    std::vector<std::optional<const models::Policy*>> searcher;
     double policy_ms = 0;
     for (const Candidate& candidate : simulated_) {
-      starts.push_back(searched(&candidate.policy));
+      starts.push_back(searched(&candidate.policy, kBeam));
+      searcher.emplace_back(&candidate.policy);
       policy_ms += starts.back().cpu_ms / static_cast<double>(simulated_.size());
     }
-    for (const Candidate& candidate : value_) starts.push_back(searched(&candidate.policy));
-    starts.push_back(searched(nullptr));
+    for (const Candidate& candidate : value_) {
+      starts.push_back(searched(&candidate.policy, kBeam));
+      searcher.emplace_back(&candidate.policy);
+    }
+    starts.push_back(searched(nullptr, kBeam));
+    searcher.emplace_back(nullptr);
     if (simulated_.empty()) policy_ms = starts.back().cpu_ms;
     starts.push_back(optimal);
     starts.push_back(best);
@@ -281,11 +291,29 @@ class Comparison {
       learned_ms += polished[i].cpu_ms / static_cast<double>(simulated_.size());
     }
     budget_ms = std::max(budget_ms, learned_ms);
+    searcher.resize(starts.size());
+    // The polished plan of a search that doubles its beam while the next one fits into its share of the budget.
+    const auto widened = [&](std::size_t start_index, double most_ms) {
+      Found shortest = polished[start_index];
+      if (!searcher[start_index]) return shortest;
+      double spent_ms = shortest.cpu_ms, last_ms = starts[start_index].cpu_ms;
+      for (int beam = 2 * kBeam; beam <= kWidest && spent_ms + 2 * last_ms <= kWidening * most_ms; beam *= 2) {
+        const Found wider = searched(*searcher[start_index], beam);
+        const Found better = improved(problem, wider, kPolished, 0);
+        last_ms = better.cpu_ms;
+        spent_ms += better.cpu_ms - space_ms;
+        if (better.simulated_ms < shortest.simulated_ms) shortest = better;
+      }
+      shortest.cpu_ms = spent_ms;
+      return shortest;
+    };
     for (std::size_t i = 0; i < starts.size(); ++i) {
+      const auto explored = [&](std::size_t variant) {
+        const double most_ms = (variant == kEqualTime ? 1 : 2) * budget_ms;
+        return improved(problem, widened(i, most_ms), variant, most_ms);
+      };
       for (std::size_t variant = 0; variant < kNumVariants; ++variant) {
-        const Found to = variant == kAsItIs     ? starts[i]
-                         : variant == kPolished ? polished[i]
-                                                : improved(problem, polished[i], variant, budget_ms);
+        const Found to = variant == kAsItIs ? starts[i] : variant == kPolished ? polished[i] : explored(variant);
         measured.simulated_ms.push_back(to.simulated_ms);
         measured.cpu_ms.push_back(to.cpu_ms);
       }
@@ -315,7 +343,7 @@ class Comparison {
     if (variant == kPolished) {
       to.plan = pipeline::polish_simulated(problem, from.plan, pipeline::Deadline());
     } else {
-      const double left = (variant == kEqualTime ? 1 : 2) * budget_ms - from.cpu_ms;
+      const double left = budget_ms - from.cpu_ms;
       if (left <= 0) return from;
       to.plan = pipeline::explore(problem, from.plan, Objective::kSimulated, cpu_deadline(left),
                                   std::numeric_limits<int>::max());

@@ -8,8 +8,8 @@ Examples:
   scripts/measure_policy.py --left-out-policy runs/no-cnn/policy.bin --left-out cnn,unet --policy ...   # unseen families
   scripts/measure_policy.py --quick                              # a smoke test with an untrained network
 
-What was measured is kept in --work (default: BUILD/policy-measurements): optima, so that the next policy is measured fast, and
-every problem's figures as JSON. A run that was interrupted goes on where it was. AUTOMAP_CORPUS names a folder with more models,
+What was measured is kept in --work (default: BUILD/policy-measurements): optima, so that neither an interrupted run nor the next
+policy has to find them again, and every problem's figures as JSON. AUTOMAP_CORPUS names a folder with more models,
 hlo/train_*/*.hlo and profiles/**/*.txt. Needs Python's standard library and a Release build with benches.
 """
 
@@ -199,7 +199,9 @@ class Measure:
             "optimum was not proven within the limit."]
         if given:
             text += [f"### Stages given, {document['stages']}: {len(given)} problems",
-                     table(report.QUALITY_COLUMNS, report.quality_rows(report.planners(methods, given)))]
+                     table(report.QUALITY_COLUMNS, report.quality_rows(report.planners(methods, given))),
+                     "Mean gap in %, stages given:",
+                     self.groups(methods, given, [lambda r: r["cluster"], lambda r: f"S = {r['stages']}", lambda r: f"M = {r['micro_batches']}"])]
         if chosen:
             proven = [row for row in chosen if row["proven"]]
             text += [f"### Stages chosen by the planner, 1..16: {len(chosen)} problems",
@@ -210,14 +212,9 @@ class Measure:
                 text += [f"The other {len(chosen) - len(proven)}, over a lower bound, which is part of the gap:",
                          table(report.QUALITY_COLUMNS,
                                report.quality_rows(report.planners(methods, [row for row in chosen if not row["proven"]])))]
-            rows = []
-            for name, cut in (("cluster", lambda r: r["cluster"]), ("micro-batches", lambda r: f"M = {r['micro_batches']}")):
-                for group in sorted({cut(r) for r in proven}, key=lambda g: (len(g), g)):
-                    found = report.planners(methods, [r for r in proven if cut(r) == group])
-                    columns = [shown for shown in SHOWN if shown in found]
-                    rows.append([group, len(next(iter(found.values())).gaps), *(percent(found[c].mean()) for c in columns)])
-            if rows:
-                text += ["Mean gap in % over the proven optimum, stages chosen:", table(["", "problems", *columns], rows)]
+            if proven:
+                text += ["Mean gap in % over the proven optimum, stages chosen:",
+                         self.groups(methods, proven, [lambda r: r["cluster"], lambda r: f"M = {r['micro_batches']}"])]
             text += self.all_cuts(methods, chosen) + self.worst(methods, given, chosen)
         for ours, others in PAIRS:
             rows = []
@@ -232,6 +229,17 @@ class Measure:
                 text += [f"{ours[0].upper()}{ours[1:]}, paired (problems of one model are not independent: these errors are too small):",
                          table(["", "against", "the policy is", "difference", "ms", "its ms"], rows, left=3)]
         return text
+
+    @staticmethod
+    def groups(methods, problems, cuts):
+        """Mean gaps by each of several ways to group the problems."""
+        rows, columns = [], []
+        for cut in cuts:
+            for group in sorted({cut(p) for p in problems}, key=lambda g: (len(g), g)):
+                found = report.planners(methods, [p for p in problems if cut(p) == group])
+                columns = [shown for shown in SHOWN if shown in found]
+                rows.append([group, len(next(iter(found.values())).gaps), *(percent(found[c].mean()) for c in columns)])
+        return table(["", "problems", *columns], rows)
 
     @staticmethod
     def all_cuts(methods, chosen):
@@ -298,7 +306,7 @@ class Measure:
             "plans under V, the one that simulates shortest; *policy's time*: the same stopped when the policy was done, balanced cuts "
             "where that was too early for any plan. *+ polish*: moves under the simulation until none is left. *equal time*: everybody "
             "has the time of the slower one of policy and exact 100 best (polished) on that problem, and spends the rest on restarted "
-            "moves under the simulation.",
+            "moves under the simulation; those that search with a beam first search again with wider ones, for 70 % of the time.",
             "Policies for simulation:\n\n" + report.describe_policies(document["policies"]),
             table(["planner", "", "mean %", "median", "p95", "largest", "seeds", "CPU ms"], rows, left=2)]
         rows = []
