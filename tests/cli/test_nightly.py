@@ -1,0 +1,128 @@
+"""scripts/nightly.sh: a small night, killed on the way, run again; a second night that is promoted or kept; the lock."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+from programs import BIN, SOURCE, ProgramTest, environment
+
+SMALL = ["--evaluate-small", "6", "--evaluate-middle", "0", "--evaluate-deep", "0", "--label-devices", "8",
+         "--label-stages", "4", "--round-episodes", "32", "--batch-size", "16", "--hidden", "16", "--threads", "2",
+         "--evaluate-every", "64", "--checkpoint-every", "0.05"]
+
+
+@unittest.skipUnless((BIN / "automap-train").exists() and (BIN / "automap-datagen").exists(),
+                     "automap-train was built without LibTorch")
+class Nightly(ProgramTest):
+    def command(self, *options, training=()):
+        return [str(SOURCE / "scripts" / "nightly.sh"), str(self.folder / "nights"), "--bin", str(BIN), "--rows", "400",
+                "--preset", "fast", "--time", "2s", *options, "--", *SMALL, *training]
+
+    def nightly(self, *options, training=()):
+        return subprocess.run(self.command(*options, training=training), env=environment(), capture_output=True, text=True,
+                              timeout=300)
+
+    def log(self):
+        path = self.folder / "nights" / "nightly.log"
+        return path.read_text() if path.exists() else ""
+
+    def kill_when(self, exists):
+        """Starts a night, kills it with everything it started as soon as there is `exists` (a pattern of its folder)."""
+        process = subprocess.Popen(self.command(), env=environment(), start_new_session=True, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        for _ in range(3000):
+            if any((self.folder / "nights").glob(exists)) or process.poll() is not None:
+                break
+            time.sleep(0.02)
+        self.assertIsNone(process.poll(), "the night was over before it could be killed:\n" + self.log())
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def test_two_nights_with_kills_between(self):
+        current = self.folder / "nights" / "current.policy"
+        self.kill_when("nights/*/data")
+        self.kill_when("nights/*/run/checkpoint")
+        self.assertFalse(current.exists())
+        result = self.nightly()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("goes on", self.log())
+        self.assertIn("promoted, the first policy", self.log())
+        self.assertEqual(self.log().count(" begins"), 1, self.log())
+        first = current.read_bytes()
+        self.assertFalse((self.folder / "nights" / "unfinished").exists())
+        # Data are not kept, the run is.
+        nights = sorted((self.folder / "nights" / "nights").iterdir())
+        self.assertEqual(len(nights), 1)
+        self.assertFalse((nights[0] / "data").exists())
+        self.assertTrue((nights[0] / "run" / "report.md").exists())
+
+        # The second night starts from the first one's policy.
+        self.kill_when("nights/*-0002/run/checkpoint")
+        result = self.nightly()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        second = sorted((self.folder / "nights" / "nights").iterdir())[1]
+        self.assertEqual((second / "start.policy").read_bytes(), first)
+        comparison = json.loads((second / "comparison.json").read_text())
+        new = (second / "run" / "policy.bin").read_bytes()
+        if comparison["not_worse"]:
+            self.assertIn("promoted, not worse", self.log())
+            self.assertEqual(current.read_bytes(), new)
+        else:
+            self.assertIn("kept the current policy", self.log())
+            self.assertEqual(current.read_bytes(), first)
+
+    def test_a_worse_policy_is_kept_out(self):
+        self.assertEqual(self.nightly().returncode, 0)
+        current = self.folder / "nights" / "current.policy"
+        first = current.read_bytes()
+        # A margin of nothing and a learning rate that ruins the weights.
+        result = self.nightly(training=["--learning-rate", "1", "--learning-rate-end", "1", "--margin", "0",
+                                        "--ema", "0", "--episodes", "32", "--patience", "1", "--evaluate-seed", "7"])
+        self.assertEqual(result.returncode, 0, result.stderr)
+        second = sorted((self.folder / "nights" / "nights").iterdir())[1]
+        comparison = json.loads((second / "comparison.json").read_text())
+        kept = current.read_bytes() == first
+        # Whatever came of it, script and comparison agree, and it is said.
+        self.assertEqual(kept, not comparison["not_worse"] or (second / "run" / "policy.bin").read_bytes() == first)
+        self.assertIn("kept the current policy" if kept else "promoted, not worse", self.log())
+
+    def test_terminated_it_stops_with_a_checkpoint(self):
+        process = subprocess.Popen(self.command("--time", "60s"), env=environment(), stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        for _ in range(3000):
+            if any((self.folder / "nights").glob("nights/*/run/checkpoint")):
+                break
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=120), 75, self.log())
+        self.assertIn("stopped while training", self.log())
+        self.assertTrue((self.folder / "nights" / "unfinished").exists())
+
+    def test_one_at_a_time(self):
+        folder = self.folder / "nights"
+        folder.mkdir()
+        with subprocess.Popen(["flock", str(folder / "lock"), "sleep", "60"]) as holder:
+            time.sleep(0.3)
+            result = self.nightly()
+            holder.terminate()
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("another night is running", result.stderr)
+        self.assertFalse((folder / "unfinished").exists())
+
+    def test_wrong_usage_and_data(self):
+        script = str(SOURCE / "scripts" / "nightly.sh")
+        for arguments, part in (([], "missing FOLDER"), (["a", "b"], "one folder"), (["a", "--rows"], "needs a value"),
+                                (["a", "--frob"], "--frob"), (["a", "--bin", "/nowhere"], "/nowhere")):
+            result = subprocess.run([script, *arguments], cwd=self.folder, env=environment(), capture_output=True, text=True)
+            self.assertEqual(result.returncode, 2, arguments)
+            self.assertIn(part, result.stderr)
+        result = self.nightly("--config", "no-such-config")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("failed while generating", self.log())
+
+
+if __name__ == "__main__":
+    unittest.main()
