@@ -152,7 +152,8 @@ void search_speed(const Policy& policy, int problems, int stages, int devices_pe
                     count);
     features_us.add(best_us([&] {
                       for (std::size_t k = 0; k < children.size(); ++k) {
-                        after_state_features(space, children[k], rollouts[k], features.data() + k * kFeatures);
+                        after_state_features(space, children[k], rollouts[k], children[k].bound_ms,
+                                             features.data() + k * kFeatures);
                       }
                     }) /
                     count);

@@ -13,6 +13,11 @@ struct StageScan {
   float per_rest = 0, ring_rest = 0, backward = 0;  // of what is left; ring_rest: it is one stage
   float work_from = 0, work_end = 0, weight_from = 0, weight_end = 0;
   float least = 0;  // what is known already
+  // Of the boundaries still to come behind this one, from the first point on: the bytes of the cheapest cuts in all and
+  // of the largest among them, and the ms per byte of the best link behind.
+  const float* behind_sum = nullptr;
+  const float* behind_largest = nullptr;
+  float per_behind = 0;
   bool full = true;
 };
 

@@ -31,7 +31,7 @@ struct Episode {
   bool feasible = true;
 };
 
-constexpr float kInfeasibleY = 2.0f;
+constexpr float kInfeasibleY = 4.0f;
 // More decisions than any episode has: 15 boundaries, two decisions each in the flat environment.
 constexpr int kMaxDecisions = 32;
 

@@ -13,7 +13,7 @@ using pipeline::Schedule;
 // In the order they are written below. "/ bound": milliseconds divided by the prefix's bound.
 const char* const kFeatureNames[kFeatures] = {
     "log2 micro-batches / 4 - 1",
-    "1 / micro-batches",
+    "incumbent / bound, log",
     "stages left / 8",
     "stages placed / 8",
     "forward fraction",
@@ -53,7 +53,7 @@ const char* const kFeatureNames[kFeatures] = {
     "ends at a server boundary",
     "place inside the server",
     "this stage is inside one server",
-    "log2 servers of this stage / 4",
+    "best rollout / incumbent, log",
     "devices left in this server / devices per stage left",
     "log relative speed of this stage to the rest",
     "work done",
@@ -93,7 +93,8 @@ double log_ratio(double a, double b) {
 
 }  // namespace
 
-void after_state_features(const PlanSpace& space, const Prefix& prefix, const Rollouts& rollouts, float* out) {
+void after_state_features(const PlanSpace& space, const Prefix& prefix, const Rollouts& rollouts, double incumbent_ms,
+                          float* out) {
   const PlanSpace::Tables& t = *space.tables_;
   const pipeline::Problem& problem = space.problem();
   const int devices = problem.num_devices();
@@ -118,7 +119,7 @@ void after_state_features(const PlanSpace& space, const Prefix& prefix, const Ro
   const auto put_ms = [&](double ms) { out[i++] = bounded(ms * inverse); };
 
   put(std::log(m) * log2 / 4 - 1);
-  put(1 / m);
+  put(std::isfinite(incumbent_ms) ? log_ratio(incumbent_ms, prefix.bound_ms) : 2);
   put(stages_left / 8.0);
   put(prefix.stages / 8.0);
   put(t.phi);
@@ -185,7 +186,8 @@ void after_state_features(const PlanSpace& space, const Prefix& prefix, const Ro
   put(server_end == prefix.d1 ? 1 : 0);
   put(static_cast<double>(prefix.d1 - server_begin) / (server_end - server_begin));
   put(group.servers == 1 ? 1 : 0);
-  put(std::log(group.servers) * log2 / 4);
+  const double roll_ms = rollouts.best < 0 ? 0 : rollouts.value_ms[at(rollouts.best)];
+  put(rollouts.best < 0 ? 2 : std::isfinite(incumbent_ms) ? log_ratio(roll_ms, incumbent_ms) : 0);
   put((server_end - prefix.d1) / share);
   put(std::log(group.speed * devices_left / t.rate_behind[d]));
   put(t.work.back() > 0 ? t.work[j] / t.work.back() : 1);

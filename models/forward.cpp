@@ -25,6 +25,7 @@ struct Kernels {
   void (*dots)(const float* x, std::size_t x_stride, int rows, const float* weights, const float* bias, int in, int out,
                float* y, std::size_t y_stride);
   void (*softplus)(const float* base, int count, float* values);
+  void (*between)(const float* base, const float* range, int stride, int count, float* values);
   void (*mean)(const float* logits, int count, int atoms, float low, float high, float* means);
 };
 
@@ -214,6 +215,10 @@ void ForwardNetwork::run(const float* inputs, int count, float* outputs, Isa isa
       out += head.out;
     }
   }
+}
+
+void between(const float* base, const float* range, int stride, int count, float* values, Isa isa) {
+  kernels(isa).between(base, range, stride, count, values);
 }
 
 void residual_softplus(const float* base, int count, float* values, Isa isa) {

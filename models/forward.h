@@ -43,6 +43,9 @@ class ForwardNetwork {
 // values[i] = base[i] + 0.1 log(1 + exp(values[i])), the error below 1e-7 of the larger.
 void residual_softplus(const float* base, int count, float* values, Isa isa = best_isa());
 
+// values[i] = base[i] + range[i * stride] / (1 + exp(-values[i])).
+void between(const float* base, const float* range, int stride, int count, float* values, Isa isa = best_isa());
+
 // The mean of a distribution over `atoms` points evenly on [low, high], from its logits: logits [count][atoms],
 // means [count].
 void categorical_mean(const float* logits, int count, int atoms, float low, float high, float* means,

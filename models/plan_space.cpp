@@ -172,6 +172,8 @@ PlanSpace::PlanSpace(const Problem& problem, const PlanSpaceOptions& options)
     }
   }
 
+  t.prepare_behind();
+
   const std::size_t buckets = 512;
   t.bucket.assign(buckets + 1, 0);
   t.buckets_per_ms = t.work.back() > 0 ? static_cast<double>(buckets) / t.work.back() : 0;
@@ -206,11 +208,83 @@ PlanSpace::PlanSpace(const Problem& problem, const PlanSpaceOptions& options)
   t.shares.resize((at(devices) + 1) * at(kMaxStages + 1));
   t.taper = 1 - 1.0 / (t.micro_batches + 1);
 
+  for (int s = 0; s < stages_; ++s) {
+    std::vector<double>& of_cut = t.behind_ms_per_byte[at(s)];
+    of_cut.assign(at(devices) + 1, 0);
+    if (s == 0) of_cut[0] = t.least_ms_per_byte_behind(problem, 0, stages_);
+    for (int d : device_cuts_) {
+      if (s > 0) of_cut[at(d)] = t.least_ms_per_byte_behind(problem, d, stages_ - s);
+    }
+  }
   t.prepare_memory(problem, device_cuts_);
 
   possible_ = t.earliest_end(0, 0) == 0 && static_cast<int>(device_cuts_.size()) + 1 >= stages_ &&
               t.stages_behind[0] >= stages_ && end >= stages_;
   tables_ = std::move(tables);
+}
+
+void PlanSpace::Tables::prepare_behind() {
+  const std::size_t points = work.size();
+  for (int count = 0; count < stages; ++count) {
+    behind_sum[at(count)].assign(points, 0);
+    behind_largest[at(count)].assign(points, 0);
+  }
+  std::vector<double> smallest;  // of the cuts behind j, ascending, at most stages - 1
+  for (int j = end; j-- > 0;) {
+    if (j + 1 < end) {
+      const double bytes = activation[at(j + 1)];
+      smallest.insert(std::upper_bound(smallest.begin(), smallest.end(), bytes), bytes);
+      if (smallest.size() >= at(stages)) smallest.pop_back();
+    }
+    double sum = 0;
+    for (int count = 1; count < stages; ++count) {
+      const std::size_t last = at(count) - 1;
+      if (last < smallest.size()) sum += smallest[last];
+      behind_sum[at(count)][at(j)] = sum;
+      behind_largest[at(count)][at(j)] = smallest.empty() ? 0 : smallest[std::min(last, smallest.size() - 1)];
+    }
+  }
+  for (int count = 0; count < stages; ++count) {
+    behind_sum_f[at(count)].assign(behind_sum[at(count)].begin(), behind_sum[at(count)].end());
+    behind_largest_f[at(count)].assign(behind_largest[at(count)].begin(), behind_largest[at(count)].end());
+  }
+}
+
+double PlanSpace::Tables::least_ms_per_byte_behind(const Problem& problem, int device_cut, int stages_left) const {
+  const int devices = problem.num_devices(), left = devices - device_cut;
+  if (stages_left < 2 || left < stages_left) return 0;
+  // Two neighbours take turns to be the larger; the others have a device each at least.
+  const int pair = (left - (stages_left - 2)) / 2;
+  double most = 0, across = 0;
+  int servers = 0;
+  for (int d = device_cut; d < devices; d = server_end[at(d)], ++servers) {
+    const int begin = server_begin[at(d)], finish = server_end[at(d)], size = finish - std::max(begin, device_cut);
+    if (size >= 2) {
+      const double intra = problem.group(begin, finish).ring_bytes_per_ms;
+      most = std::max(most, intra * std::min(pair, size / 2));
+    }
+    if (finish < devices) {
+      across = std::max(across, problem.link(finish - 1, finish, finish + 1).bytes_per_ms);
+    }
+  }
+  // A server may be touched by both.
+  most = std::max(most, across * std::max(1, std::min(pair, (servers + 1) / 2)));
+  return most > 0 ? 1 / most : 0;
+}
+
+double PlanSpace::Tables::length_bound(const Reached& reached, int stages_placed, int point, int device_cut,
+                                       double* total_ms) const {
+  const std::size_t behind = at(stages - stages_placed - 1);  // cuts still to come
+  const double per_byte = behind_ms_per_byte[at(stages_placed)][at(device_cut)];
+  const double rest = (work.back() - work[at(point)]) / rate_behind[at(device_cut)];
+  const double left_ms = reached.filled_ms + 2 * reached.out_ms;
+  // Some stage of the rest takes at least its fair share, and the rest takes at least that in all; of the cuts still to
+  // come the cheapest have to be paid, too.
+  const double total = left_ms + 2 * behind_sum[behind][at(point)] * per_byte + rest;
+  const double largest = behind_largest[behind][at(point)] * per_byte;
+  *total_ms = total;
+  return std::max({reached.path_ms, reached.filled_ms + (2 + steady) * reached.out_ms, left_ms + (2 + steady) * largest,
+                   total + steady * rest, full ? total + reached.steady_ms : 0});
 }
 
 // A dynamic program from the last stage to the first: a plan fits from here on when its next stage ends at a point from
@@ -313,8 +387,9 @@ constexpr Rule kRules[kRolloutRules] = {{kEqual, false},       {kEqual, true},  
 Prefix PlanSpace::root() const {
   Prefix prefix;
   const Tables& t = *tables_;
-  const double rest = t.work.back() / t.rate_behind[0];
-  prefix.bound_ms = rest + t.steady * rest;
+  if (!possible_) return prefix;
+  double total = 0;
+  prefix.bound_ms = t.length_bound({}, 0, 0, 0, &total);
   prefix.parent_bound_ms = prefix.bound_ms;
   return prefix;
 }
@@ -340,7 +415,6 @@ void PlanSpace::place(const Prefix& from, int point, int device_cut, const Devic
   const double stage_ms = (t.work[at(point)] - t.work[at(from.point)]) / (group.size * group.speed);
   const double f = t.phi * stage_ms, b = stage_ms - f;
   const double transfer = s > 1 ? problem_.transfer_ms(cuts_[at(from.point)], from.d0, from.d1, device_cut) : 0;
-  const double rest = (t.work.back() - t.work[at(point)]) / t.rate_behind[at(device_cut)];
   const double arrived = from.filled_ms + 2 * transfer;
   const double out = t.way_out(problem_, from.d1, device_cut).least_ms(t.activation[at(point)]);
 
@@ -368,11 +442,9 @@ void PlanSpace::place(const Prefix& from, int point, int device_cut, const Devic
   next.stall_from_ms[placed] = arrived + k * stage_ms;
   next.stall_steady_ms[placed] = t.steady * stage_ms;
 
-  // Some stage of the rest takes at least its fair share, and the rest takes at least that in all.
-  const double total = next.filled_ms + 2 * out + rest;
-  double length = std::max({next.path_ms, next.filled_ms + (2 + t.steady) * out, total + t.steady * rest});
+  double total = 0;
+  double length = t.length_bound({next.filled_ms, next.path_ms, next.steady_ms, out}, s, point, device_cut, &total);
   if (t.full) {
-    length = std::max(length, total + next.steady_ms);
     for (std::size_t i = 0; i < at(s); ++i) {
       const double laps = t.laps[i + 1];
       if (laps == 0) continue;
@@ -551,6 +623,9 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
       scan.residue_from = static_cast<float>(std::max(0.0, from.residue_ms));
       scan.full = t.full;
       scan.least = least_bound;
+      scan.behind_sum = t.behind_sum_f[at(left - 1)].data() + low;
+      scan.behind_largest = t.behind_largest_f[at(left - 1)].data() + low;
+      scan.per_behind = static_cast<float>(t.behind_ms_per_byte[at(s)][at(d)]);
       float* out = bounds.data() + used;
       scan_boundary(scan, t.work_f.data(), t.weight_f.data(), t.activation_f.data(), low, high, out);
       const int count = high - low + 1, padded = (count + Smallest::kLanes - 1) / Smallest::kLanes * Smallest::kLanes;
@@ -733,6 +808,8 @@ void PlanSpace::last_boundaries(const Prefix& prefix, double incumbent_ms, const
     scan.steady_from = static_cast<float>(prefix.steady_ms);
     scan.residue_from = static_cast<float>(std::max(0.0, prefix.residue_ms));
     scan.full = t.full;
+    scan.behind_sum = t.behind_sum_f[0].data() + low;  // nothing
+    scan.behind_largest = t.behind_largest_f[0].data() + low;
     scan_boundary(scan, t.work_f.data(), t.weight_f.data(), t.activation_f.data(), low, high, bounds.data());
     Pair best{limit, d, 0};
     for (int j = low; j <= high; ++j) {

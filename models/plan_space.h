@@ -114,7 +114,8 @@ class PlanSpace {
   pipeline::Plan plan_of(const Prefix& prefix) const;
 
  private:
-  friend void after_state_features(const PlanSpace& space, const Prefix& prefix, const Rollouts& rollouts, float* out);
+  friend void after_state_features(const PlanSpace& space, const Prefix& prefix, const Rollouts& rollouts,
+                                   double incumbent_ms, float* out);
   struct Tables;
   // Called with a plan's V and its S-1 boundaries; returns what V the next one has to be below.
   using KeepPlan = std::function<double(double value_ms, const Prefix& placed)>;

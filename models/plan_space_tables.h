@@ -44,6 +44,13 @@ struct PlanSpace::Tables {
   };
 
   WayOut way_out(const pipeline::Problem& problem, int d0, int d1) const;
+  // No transfer between two of `stages_left` stages behind this device cut has a better link; infinity: there is none.
+  double least_ms_per_byte_behind(const pipeline::Problem& problem, int device_cut, int stages_left) const;
+  // The bound of a prefix that ends at this point and device cut, from what its path has come to.
+  struct Reached {
+    double filled_ms = 0, path_ms = 0, steady_ms = 0, out_ms = 0;  // out: the cheapest transfer out of it
+  };
+  double length_bound(const Reached& reached, int stages_placed, int point, int device_cut, double* total_ms) const;
   const Share& share(const pipeline::Problem& problem, int d, int left) const;
   std::vector<int> share_cuts(int d, int left, int large, bool last, bool whole_servers) const;
   // V of the completion by one rule, infinity when it is infeasible; `points`, when given, receives the pivots it takes
@@ -51,6 +58,7 @@ struct PlanSpace::Tables {
   double roll(const pipeline::Problem& problem, const Prefix& prefix, const Way& way, bool to_narrow,
               int* points) const;
 
+  void prepare_behind();
   // Fills `earliest`; leaves it empty when memory cannot bite anywhere.
   void prepare_memory(const pipeline::Problem& problem, const std::vector<int>& device_cuts);
   // No plan whose stage `stages_placed` ends at a smaller point and at this device cut fits in memory.
@@ -102,7 +110,11 @@ struct PlanSpace::Tables {
   std::vector<double> least_activation, mean_activation;  // of the cuts behind a point
   std::vector<double> largest_weight, largest_work;       // of the steps between points behind a point
   std::vector<int> largest_weight_at;
-  std::vector<int> bucket;  // of work: a point at or before its beginning
+  // By cuts still to come and point: the bytes of the cheapest so many cuts behind it, and of the largest among them.
+  std::array<std::vector<double>, kMaxStages> behind_sum, behind_largest;
+  std::array<std::vector<float>, kMaxStages> behind_sum_f, behind_largest_f;
+  std::array<std::vector<double>, kMaxStages> behind_ms_per_byte;  // by stages placed and device cut
+  std::vector<int> bucket;                                         // of work: a point at or before its beginning
   double buckets_per_ms = 0;
   std::vector<double> rate_behind, capacity_behind;  // by device cut: sums over the devices behind it
   std::vector<int> server_begin, server_end;         // by device: its server's devices are begin+1..end

@@ -37,7 +37,7 @@ bool is_categorical(Head head) {
   return head == Head::kCategorical || head == Head::kResidualCategorical;
 }
 bool is_residual(Head head) {
-  return head == Head::kResidual || head == Head::kResidualCategorical;
+  return head == Head::kResidual || head == Head::kResidualCategorical || head == Head::kBounded;
 }
 
 std::string range_reason(const char* field, long long value, long long low, long long high) {
@@ -63,7 +63,7 @@ std::string impossible_reason(const Architecture& a) {
   if (std::string reason = range_reason("flat_input", static_cast<int>(a.flat_input), 0, 1); !reason.empty()) {
     return reason;
   }
-  if (std::string reason = range_reason("head", static_cast<int>(a.head), 0, 3); !reason.empty()) return reason;
+  if (std::string reason = range_reason("head", static_cast<int>(a.head), 0, 4); !reason.empty()) return reason;
   if (std::string reason = range_reason("objective", a.objective, 0, 1); !reason.empty()) return reason;
   const bool categorical = is_categorical(a.head);
   if (std::string reason = range_reason("atoms", a.atoms, categorical ? 2 : 1, categorical ? kMostAtoms : 1);
@@ -363,6 +363,7 @@ void Policy::predict(const float* features, const float* log_bound, int count, f
   if (!is_categorical(a.head)) {
     network_->forward.run(features, count, y);
     if (a.head == Head::kResidual) residual_softplus(log_bound, count, y);
+    if (a.head == Head::kBounded) between(log_bound, features + a.features - 1, a.features, count, y);
     return;
   }
   std::vector<float> logits(static_cast<std::size_t>(count) * static_cast<std::size_t>(a.atoms));

@@ -31,6 +31,9 @@ enum class Head : std::uint8_t {
   kResidual = 1,             // y = log(bound / LB_root) + 0.1 softplus(net): never below the bound; after-state only
   kCategorical = 2,          // y = sum_i softmax(net)_i z_i, z evenly on [low, high]
   kResidualCategorical = 3,  // y = log(bound / LB_root) + that; after-state only
+  // y = log(bound / LB_root) + r sigmoid(net), r the last feature, log(best rollout / bound): between the two lengths
+  // that are known to enclose the best completion; after-state only
+  kBounded = 4,
 };
 
 struct Architecture {

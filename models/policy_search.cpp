@@ -147,40 +147,44 @@ std::optional<FoundPlan> search_plan(const PlanSpace& space, const Policy* polic
   std::vector<Rollouts> rollouts;
   std::vector<float> features, log_bound, y;
   std::vector<Ranked> ranked;
+  double known_ms = kInfinity;  // the best rollout met
+  const auto rollout_ms = [](const Rollouts& of) {
+    return of.best < 0 ? kInfinity : of.value_ms[static_cast<std::size_t>(of.best)];
+  };
+  known_ms = rollout_ms(space.rollouts(kept.front()));
   // Prefixes of one length have different decisions, so no two of them are the same.
   for (int s = 1; s + 1 < space.stages(); ++s) {
     if (options.deadline.reached()) return best.take();
     space.promising(kept, most, children, parent_of, rollouts);
+    for (const Rollouts& of : rollouts) known_ms = std::min(known_ms, rollout_ms(of));
     features.resize(children.size() * kFeatures);
     log_bound.resize(children.size());
     y.resize(children.size());
     ranked.clear();
     if (policy != nullptr) {
       for (std::size_t i = 0; i < children.size(); ++i) {
-        after_state_features(space, children[i], rollouts[i], features.data() + i * kFeatures);
+        after_state_features(space, children[i], rollouts[i], known_ms, features.data() + i * kFeatures);
         log_bound[i] = root_ms > 0 ? static_cast<float>(std::log(children[i].bound_ms / root_ms)) : 0;
       }
       policy->predict(features.data(), log_bound.data(), static_cast<int>(children.size()), y.data());
     }
     std::size_t shortest = children.size();
-    const auto rollout_ms = [&](std::size_t i) {
-      return rollouts[i].best < 0 ? kInfinity : rollouts[i].value_ms[static_cast<std::size_t>(rollouts[i].best)];
-    };
     for (std::size_t i = 0; i < children.size(); ++i) {
-      const double rank = policy != nullptr ? static_cast<double>(y[i]) : rollout_ms(i);
+      const double rank = policy != nullptr ? static_cast<double>(y[i]) : rollout_ms(rollouts[i]);
       ranked.push_back({std::isnan(rank) ? kInfinity : rank, children[i].bound_ms, i});
-      if (rollout_ms(i) < kInfinity && (shortest == children.size() || rollout_ms(i) < rollout_ms(shortest))) {
+      if (rollout_ms(rollouts[i]) < kInfinity &&
+          (shortest == children.size() || rollout_ms(rollouts[i]) < rollout_ms(rollouts[shortest]))) {
         shortest = i;
       }
     }
     const std::size_t keep = std::min(beam, ranked.size());
     std::partial_sort(ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(keep), ranked.end());
     if (options.rollouts_count && shortest < children.size()) {
-      best.offer_rollout(children[shortest], rollouts[shortest].best, rollout_ms(shortest));
+      best.offer_rollout(children[shortest], rollouts[shortest].best, rollout_ms(rollouts[shortest]));
       if (options.objective == Objective::kSimulated) {
         for (std::size_t i = 0; i < keep; ++i) {
           const std::size_t child = ranked[i].child;
-          best.offer_rollout(children[child], rollouts[child].best, rollout_ms(child));
+          best.offer_rollout(children[child], rollouts[child].best, rollout_ms(rollouts[child]));
         }
       }
     }

@@ -43,6 +43,7 @@ struct Node {
   std::vector<float> best;       // the best return met below each child; infinity: none
   std::vector<int> next;         // node of each child, -1: not expanded
   std::vector<std::uint8_t> visited;
+  double known_ms = 0;  // V of the best rollout met on the way here and among the children
 };
 
 class Tree {
@@ -56,7 +57,7 @@ class Tree {
   }
 
   int root_node() {
-    if (nodes_.empty()) add_node(root_);
+    if (nodes_.empty()) add_node(root_, rollout_ms(space_.rollouts(root_)));
     return 0;
   }
   Node& node(int i) { return nodes_[idx(i)]; }
@@ -66,7 +67,7 @@ class Tree {
   int descend(int from, int child) {
     if (node(from).next[idx(child)] < 0) {
       const Prefix prefix = node(from).children[idx(child)];
-      const int added = add_node(prefix);
+      const int added = add_node(prefix, node(from).known_ms);
       node(from).next[idx(child)] = added;
     }
     return node(from).next[idx(child)];
@@ -117,12 +118,18 @@ class Tree {
   static constexpr float kUnknown = std::numeric_limits<float>::infinity();
 
  private:
-  int add_node(const Prefix& prefix) {
+  static double rollout_ms(const models::Rollouts& rollouts) {
+    return rollouts.best < 0 ? kInfinity : rollouts.value_ms[idx(rollouts.best)];
+  }
+  // `known_ms`: the best rollout met on the way to the node.
+  int add_node(const Prefix& prefix, double known_ms) {
     Node n;
     std::vector<int> parent_of;
     std::vector<models::Rollouts> rollouts;
     space_.promising({prefix}, options_.children, n.children, parent_of, rollouts);
     const std::size_t count = n.children.size();
+    n.known_ms = known_ms;
+    for (const models::Rollouts& of : rollouts) n.known_ms = std::min(n.known_ms, rollout_ms(of));
     n.features.resize(count * kFeatures);
     n.log_bound.resize(count);
     n.y.resize(count);
@@ -137,7 +144,7 @@ class Tree {
   }
   void fill_inputs(Node& n, std::size_t c, const models::Rollouts& rollouts) {
     const Prefix& child = n.children[c];
-    models::after_state_features(space_, child, rollouts, n.features.data() + c * kFeatures);
+    models::after_state_features(space_, child, rollouts, n.known_ms, n.features.data() + c * kFeatures);
     n.log_bound[c] = static_cast<float>(std::log(child.bound_ms / root_.bound_ms));
     // Rollouts are judged by V; under the simulation they say nothing certain.
     n.best[c] = options_.objective == Objective::kValue && rollouts.best >= 0

@@ -204,6 +204,7 @@ void declare_options(OptionTable& table, TrainOptions& o) {
       .advanced();
   table.add(&o.flat_input, "flat-input", "what the flat network sees").choices({"raw", "features"}).advanced();
   table.add(&o.hidden, "hidden", "widths of the hidden layers").metavar("N,N,...").advanced();
+  table.add_on_off(&o.learner.bounded, "bounded", "with --residual: between the bound and the best rollout").advanced();
   table.add_on_off(&o.learner.residual, "residual", "predict what comes on top of the admissible bound").advanced();
   table.add_on_off(&o.learner.dueling, "dueling", "value and advantage streams (flat network)").advanced();
   table.add(&o.distributional, "distributional", "a distribution over returns instead of their mean")
@@ -344,6 +345,8 @@ void resolve_options(TrainOptions& o) {
   o.learner.inputs = o.flat() ? models::FlatEnv::state_size(o.learner.flat_input) : models::kFeatures;
   o.learner.actions = models::FlatEnv::kActions;
   o.learner.objective = o.simulated() ? 1 : 0;
+  // Rollouts enclose V, not the simulation.
+  if (o.simulated()) o.learner.bounded = false;
   o.learner.hidden = parse_hidden(o.hidden);
   o.learner.returns = o.returns == "n-step" ? models::Returns::kNStep : models::Returns::kMonteCarlo;
   o.learner.distribution = o.distributional == "c51"        ? models::Distribution::kC51

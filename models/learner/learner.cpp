@@ -79,6 +79,10 @@ void check_options(const LearnerOptions& o) {
   }
 }
 
+bool bounded(const LearnerOptions& o) {
+  return o.bounded && o.residual && o.distribution == Distribution::kNone;
+}
+
 // Everything that changes what is learned, in the order of LearnerOptions.
 nlohmann::ordered_json fingerprint(const LearnerOptions& o) {
   return {{"family", static_cast<int>(o.family)},
@@ -88,6 +92,7 @@ nlohmann::ordered_json fingerprint(const LearnerOptions& o) {
           {"objective", o.objective},
           {"hidden", o.hidden},
           {"residual", o.residual},
+          {"bounded", bounded(o)},
           {"dueling", o.dueling},
           {"returns", static_cast<int>(o.returns)},
           {"n_step", o.n_step},
@@ -126,7 +131,7 @@ Architecture architecture_of(const LearnerOptions& o) {
   a.feature_version = kFeatureVersion;
   a.hidden = o.hidden;
   if (o.distribution == Distribution::kNone) {
-    a.head = o.residual ? Head::kResidual : Head::kPlain;
+    a.head = bounded(o) ? Head::kBounded : o.residual ? Head::kResidual : Head::kPlain;
   } else {
     a.head = o.residual ? Head::kResidualCategorical : Head::kCategorical;
     a.atoms = o.atoms;
@@ -177,6 +182,7 @@ NetworkShape shape_of(const LearnerOptions& o) {
 LossOptions loss_options_of(const LearnerOptions& o) {
   LossOptions loss;
   loss.residual = o.residual;
+  loss.bounded = bounded(o);
   loss.distribution = o.distribution;
   loss.support = {o.atoms, static_cast<double>(o.low), static_cast<double>(o.high)};
   loss.target_scale = o.target_scale;
@@ -215,9 +221,11 @@ ReplayOptions replay_options_of(const LearnerOptions& o) {
   return replay;
 }
 
-// Bounds matter to the residual form alone.
-double bound_of(const LearnerOptions& options, const DecisionView& decision, int action) {
-  return options.residual ? static_cast<double>(decision.log_bound[action]) : 0.0;
+// Bounds matter to the residual form alone. `row`: the network's inputs, whose last is the range of the bounded form.
+RowBase base_of(const LearnerOptions& options, const DecisionView& decision, int action, const float* row) {
+  if (!options.residual) return 0.0;
+  const double range = bounded(options) ? static_cast<double>(row[options.inputs - 1]) : 0;
+  return {static_cast<double>(decision.log_bound[action]), range};
 }
 
 }  // namespace
@@ -252,6 +260,11 @@ struct Learner::State {
     return flat() ? 1 : static_cast<std::size_t>(decision.actions);
   }
 
+  // Inputs of an action, those of the decision starting at `rows`.
+  const float* row_of(const float* rows, int action) const {
+    return flat() ? rows : rows + static_cast<std::size_t>(action) * static_cast<std::size_t>(options.inputs);
+  }
+
   // Outputs [actions][loss.outputs()] of a decision whose first row has outputs `row`.
   const float* action_outputs(const DecisionView& decision, const float* row, std::vector<float>& buffer) const {
     if (!options.dueling) return row;
@@ -260,12 +273,13 @@ struct Learner::State {
     return buffer.data();
   }
 
-  int best_action(const DecisionView& decision, const float* outputs) {
+  int best_action(const DecisionView& decision, const float* rows, const float* outputs) {
     int best = -1;
     double best_y = 0;
     for (int a = 0; a < decision.actions; ++a) {
       if (decision.legal && !decision.legal[a]) continue;
-      const double y = head_y(loss, outputs + a * loss.outputs(), bound_of(options, decision, a), scratch);
+      const RowBase base = base_of(options, decision, a, row_of(rows, a));
+      const double y = head_y(loss, outputs + a * loss.outputs(), base, scratch);
       if (best < 0 || y < best_y) {
         best = a;
         best_y = y;
@@ -337,7 +351,8 @@ void Learner::State::find_targets() {
   const std::vector<float>& choosing = options.double_q ? next_online : next_net;
   for (Target& t : targets) {
     if (t.next.actions == 0) continue;
-    t.next_action = best_action(t.next, action_outputs(t.next, &choosing[t.next_row * width], action_buffer));
+    t.next_action = best_action(t.next, &next_inputs[t.next_row * static_cast<std::size_t>(options.inputs)],
+                                action_outputs(t.next, &choosing[t.next_row * width], action_buffer));
   }
 }
 
@@ -388,23 +403,23 @@ LearnerMetrics Learner::State::update() {
     const float* all = net.data() + i * width;
     float* all_gradient = net_gradient.data() + i * width;
     std::size_t at = 0;  // of the chosen action's outputs in those
-    const double bound = bound_of(options, decision, decision.chosen);
+    const RowBase base = base_of(options, decision, decision.chosen, inputs.data() + i * in);
     const double weight = static_cast<double>(samples[i].weight) / static_cast<double>(samples.size());
     if (flat()) at = static_cast<std::size_t>(decision.chosen) * outputs;
 
     double target_y = t.returns.reward_y;
     const bool distribution_of_next = t.next.actions > 0 && loss.distribution == Distribution::kC51;
     const float* next = nullptr;
-    double next_bound = 0;
+    RowBase next_base = 0.0;
     if (t.next.actions > 0) {
       // Both decisions may need the dueling buffer: this one is copied out before the other takes it.
       next = action_outputs(t.next, &next_net[t.next_row * width], action_buffer) +
              static_cast<std::size_t>(t.next_action) * outputs;
-      next_bound = bound_of(options, t.next, t.next_action);
+      next_base = base_of(options, t.next, t.next_action, row_of(&next_inputs[t.next_row * in], t.next_action));
       if (distribution_of_next) {
         next_outputs.assign(next, next + outputs);
       } else {
-        target_y += t.returns.discount * head_y(loss, next, next_bound, scratch);
+        target_y += t.returns.discount * head_y(loss, next, next_base, scratch);
       }
     }
     float* gradient_out = all_gradient;
@@ -413,10 +428,10 @@ LearnerMetrics Learner::State::update() {
       action_gradient.assign(static_cast<std::size_t>(decision.actions) * outputs, 0.0f);
       gradient_out = action_gradient.data();
     }
-    const RowLoss result = distribution_of_next
-                               ? bootstrap_loss(loss, out + at, bound, next_outputs.data(), next_bound,
-                                                t.returns.discount, weight, gradient_out + at, scratch)
-                               : row_loss(loss, out + at, bound, target_y, weight, gradient_out + at, scratch);
+    const RowLoss result =
+        distribution_of_next ? bootstrap_loss(loss, out + at, base.log_bound, next_outputs.data(), next_base.log_bound,
+                                              t.returns.discount, weight, gradient_out + at, scratch)
+                             : row_loss(loss, out + at, base, target_y, weight, gradient_out + at, scratch);
     if (options.dueling) {
       dueling_backward(gradient_out, decision.actions, loss.outputs(), decision.legal, all_gradient);
     }
@@ -439,7 +454,8 @@ LearnerMetrics Learner::State::update() {
     metrics.label_loss +=
         share * label_loss(loss, decision.actions, out, options.residual ? decision.log_bound : nullptr,
                            label->exact_y.data(), decision.legal, static_cast<double>(label->label_limit_y),
-                           options.label_temperature, options.label_weight * share, gradient_out, scratch);
+                           options.label_temperature, options.label_weight * share, gradient_out, scratch,
+                           loss.bounded ? label->inputs.data() + in - 1 : nullptr, options.inputs);
     if (options.dueling) {
       dueling_backward(gradient_out, decision.actions, loss.outputs(), decision.legal, all_gradient);
     }

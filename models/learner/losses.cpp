@@ -20,13 +20,16 @@ double sigmoid(double x) {
 }
 
 // Adds weight * dy/dnet. Distributional heads: the masses of head_y() must still stand in scratch.masses.
-void add_y_gradient(const LossOptions& options, const float* net, double y_without_bound, double weight,
+void add_y_gradient(const LossOptions& options, const float* net, RowBase base, double y_without_bound, double weight,
                     float* gradient, const LossScratch& scratch) {
   if (options.distribution != Distribution::kNone) {
     for (int i = 0; i < options.support.atoms; ++i) {
       const double slope = scratch.masses[static_cast<std::size_t>(i)] * (options.support.at(i) - y_without_bound);
       gradient[i] += static_cast<float>(weight * slope);
     }
+  } else if (options.bounded) {
+    const double share = sigmoid(static_cast<double>(net[0]));
+    gradient[0] += static_cast<float>(weight * base.range * share * (1 - share));
   } else if (options.residual) {
     gradient[0] += static_cast<float>(weight * kResidualScale * sigmoid(static_cast<double>(net[0])));
   } else {
@@ -65,20 +68,21 @@ double huber_slope(double error, double delta) {
   return std::clamp(error, -delta, delta);
 }
 
-double head_y(const LossOptions& options, const float* net, double log_bound, LossScratch& scratch) {
+double head_y(const LossOptions& options, const float* net, RowBase base, LossScratch& scratch) {
   if (options.distribution != Distribution::kNone) {
     scratch.masses.resize(static_cast<std::size_t>(options.support.atoms));
-    return log_bound + softmax_mean(options.support, net, scratch.masses.data());
+    return base.log_bound + softmax_mean(options.support, net, scratch.masses.data());
   }
-  if (options.residual) return log_bound + kResidualScale * softplus(static_cast<double>(net[0]));
+  if (options.bounded) return base.log_bound + base.range * sigmoid(static_cast<double>(net[0]));
+  if (options.residual) return base.log_bound + kResidualScale * softplus(static_cast<double>(net[0]));
   return static_cast<double>(net[0]);
 }
 
-RowLoss row_loss(const LossOptions& options, const float* net, double log_bound, double target_y, double weight,
+RowLoss row_loss(const LossOptions& options, const float* net, RowBase base, double target_y, double weight,
                  float* gradient, LossScratch& scratch) {
   if (options.distribution != Distribution::kNone) {
     scratch.target.resize(static_cast<std::size_t>(options.support.atoms));
-    const double at = target_y - log_bound;
+    const double at = target_y - base.log_bound;
     if (options.distribution == Distribution::kC51) {
       const double one = 1;
       project_c51(options.support, &at, &one, 1, scratch.target.data());
@@ -87,10 +91,10 @@ RowLoss row_loss(const LossOptions& options, const float* net, double log_bound,
     }
     return cross_entropy(options, net, weight, gradient, scratch);
   }
-  const double y = head_y(options, net, log_bound, scratch);
+  const double y = head_y(options, net, base, scratch);
   const double error = options.target_scale * (y - target_y);
   const double slope = options.target_scale * huber_slope(error, options.huber_delta);
-  add_y_gradient(options, net, y - log_bound, weight * slope, gradient, scratch);
+  add_y_gradient(options, net, base, y - base.log_bound, weight * slope, gradient, scratch);
   return {huber(error, options.huber_delta), std::abs(y - target_y)};
 }
 
@@ -112,7 +116,11 @@ RowLoss bootstrap_loss(const LossOptions& options, const float* net, double log_
 
 double label_loss(const LossOptions& options, int rows, const float* net, const float* log_bound, const float* exact_y,
                   const std::uint8_t* legal, double limit_y, double tau, double weight, float* gradient,
-                  LossScratch& scratch) {
+                  LossScratch& scratch, const float* range, int range_stride) {
+  const auto base_of = [&](std::size_t i) {
+    return RowBase(log_bound ? static_cast<double>(log_bound[i]) : 0,
+                   range ? static_cast<double>(range[i * static_cast<std::size_t>(range_stride)]) : 0);
+  };
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   const auto count = static_cast<std::size_t>(rows);
   const auto outputs = static_cast<std::size_t>(options.outputs());
@@ -128,8 +136,7 @@ double label_loss(const LossOptions& options, int rows, const float* net, const 
       best_label = std::min(best_label, label);
       largest_label = std::max(largest_label, label);
     }
-    const double bound = log_bound ? static_cast<double>(log_bound[i]) : 0;
-    scratch.score[i] = head_y(options, net + i * outputs, bound, scratch);
+    scratch.score[i] = head_y(options, net + i * outputs, base_of(i), scratch);
     best_y = std::min(best_y, scratch.score[i]);
   }
   if (taking_part == 0) return 0;
@@ -151,7 +158,7 @@ double label_loss(const LossOptions& options, int rows, const float* net, const 
     if (legal && !legal[i]) continue;
     const float* row = net + i * outputs;
     float* row_gradient = gradient + i * outputs;
-    const double bound = log_bound ? static_cast<double>(log_bound[i]) : 0;
+    const RowBase base = base_of(i);
     const auto label = static_cast<double>(exact_y[i]);
     const double y = scratch.score[i];
     double slope = 0;  // of the loss in y, but for row_loss()
@@ -161,7 +168,7 @@ double label_loss(const LossOptions& options, int rows, const float* net, const 
       slope += (share - std::exp(log_mass)) / tau;
     }
     if (label < kInfinite) {
-      loss += per_row * row_loss(options, row, bound, label, weight * per_row, row_gradient, scratch).loss;
+      loss += per_row * row_loss(options, row, base, label, weight * per_row, row_gradient, scratch).loss;
     } else if (limit_y > -kInfinite && y < limit_y) {
       const double error = options.target_scale * (y - limit_y);
       loss += per_row * huber(error, options.huber_delta);
@@ -169,8 +176,8 @@ double label_loss(const LossOptions& options, int rows, const float* net, const 
     }
     if (slope != 0) {
       // row_loss() leaves this row's masses behind; without it they are another row's.
-      if (options.distribution != Distribution::kNone) head_y(options, row, bound, scratch);
-      add_y_gradient(options, row, y - bound, weight * slope, row_gradient, scratch);
+      if (options.distribution != Distribution::kNone) head_y(options, row, base, scratch);
+      add_y_gradient(options, row, base, y - base.log_bound, weight * slope, row_gradient, scratch);
     }
   }
   return loss;

@@ -229,7 +229,7 @@ TEST(PlanSpace, RolloutsAreFeasiblePlansOfTheirValue) {
       }
       float features[kFeatures];
       if (prefix.stages > 0) {
-        after_state_features(space, prefix, rollouts, features);
+        after_state_features(space, prefix, rollouts, prefix.bound_ms * 1.5, features);
         for (int f = 0; f < kFeatures; ++f) {
           ASSERT_TRUE(std::isfinite(features[f])) << kFeatureNames[f];
           ASSERT_LE(std::fabs(features[f]), 4) << kFeatureNames[f];
@@ -263,8 +263,8 @@ TEST(PlanSpace, FeaturesDoNotDependOnTheUnitOfTimeAndBytes) {
   ASSERT_EQ(from_a.size(), from_b.size());
   for (std::size_t i = 0; i < from_a.size(); ++i) {
     float x[kFeatures], y[kFeatures];
-    after_state_features(a, from_a[i], a.rollouts(from_a[i]), x);
-    after_state_features(b, from_b[i], b.rollouts(from_b[i]), y);
+    after_state_features(a, from_a[i], a.rollouts(from_a[i]), kInfinity, x);
+    after_state_features(b, from_b[i], b.rollouts(from_b[i]), kInfinity, y);
     for (int f = 0; f < kFeatures; ++f) EXPECT_NEAR(x[f], y[f], 1e-5) << kFeatureNames[f];
   }
 }

@@ -101,6 +101,7 @@ std::vector<double> naive(const Policy& policy, const float* input, double log_b
       case Head::kResidual:
         y[k] = log_bound + 0.1 * (std::max(net[k], 0.0) + std::log1p(std::exp(-std::abs(net[k]))));
         break;
+      case Head::kBounded: y[k] = log_bound + input[a.features - 1] / (1 + std::exp(-net[k])); break;
       case Head::kCategorical: y[k] = mean_of(net.data() + k * atoms, a); break;
       case Head::kResidualCategorical: y[k] = log_bound + mean_of(net.data() + k * atoms, a); break;
     }
@@ -109,7 +110,8 @@ std::vector<double> naive(const Policy& policy, const float* input, double log_b
 }
 
 TEST(Policy, PredictsAsDocumentedWithEveryHead) {
-  for (const Head head : {Head::kPlain, Head::kResidual, Head::kCategorical, Head::kResidualCategorical}) {
+  for (const Head head :
+       {Head::kPlain, Head::kResidual, Head::kCategorical, Head::kResidualCategorical, Head::kBounded}) {
     const Policy policy = random_policy(small(head), static_cast<std::uint64_t>(head));
     constexpr std::size_t kCount = 13;
     const std::vector<float> x = random_weights(kCount * kFeatures, 77), bounds = random_weights(kCount, 78);

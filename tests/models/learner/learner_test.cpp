@@ -27,6 +27,8 @@ Decision random_decision(int actions, int inputs, bool labelled, Rng& rng) {
   decision.actions = actions;
   for (int a = 0; a < actions; ++a) {
     for (int i = 0; i < inputs; ++i) decision.inputs.push_back(static_cast<float>(rng.uniform(-1, 1)));
+    // The last is how far above the bound a rollout is, as in features.h; no excess is larger.
+    decision.inputs.back() = 0.7f + 0.3f * decision.inputs.back();
     decision.log_bound.push_back(static_cast<float>(rng.uniform(0, 0.3)));
     if (labelled) {
       const float y = decision.log_bound.back() + true_excess(&decision.inputs[static_cast<std::size_t>(a * inputs)]);
@@ -95,6 +97,7 @@ std::vector<float> torch_y(const Policy& policy, const LearnerOptions& options, 
                            const std::vector<float>& bounds, int rows) {
   LossOptions loss;
   loss.residual = options.residual;
+  loss.bounded = options.bounded && options.residual && options.distribution == Distribution::kNone;
   loss.distribution = options.distribution;
   loss.support = {options.atoms, options.low, options.high};
   const int outputs = loss.outputs(), actions = options.family == Family::kFlat ? options.actions : 1;
@@ -114,7 +117,8 @@ std::vector<float> torch_y(const Policy& policy, const LearnerOptions& options, 
     }
     for (int a = 0; a < actions; ++a) {
       const double bound = options.residual ? bounds[static_cast<std::size_t>(row)] : 0;
-      ys.push_back(static_cast<float>(head_y(loss, values.data() + a * outputs, bound, scratch)));
+      const double range = inputs[static_cast<std::size_t>((row + 1) * options.inputs - 1)];
+      ys.push_back(static_cast<float>(head_y(loss, values.data() + a * outputs, {bound, range}, scratch)));
     }
   }
   return ys;
@@ -522,6 +526,7 @@ LearnerOptions two_step_options(Family family) {
   options.actions = 3;
   options.hidden = {32, 32};
   options.residual = family == Family::kAfterState;
+  options.bounded = false;  // this world has no rollouts
   options.returns = Returns::kNStep;
   options.target_every = 20;
   options.batch = 64;

@@ -183,9 +183,11 @@ TEST(LabelLoss, IllegalActionsTakeNoPart) {
 TEST(Gradients, EqualFiniteDifferences) {
   LossScratch scratch;
   for (const Distribution distribution : {Distribution::kNone, Distribution::kC51, Distribution::kHlGauss}) {
-    for (const bool residual : {false, true}) {
+    for (const int form : {0, 1, 2}) {  // plain, residual, bounded
+      if (form == 2 && distribution != Distribution::kNone) continue;
       LossOptions options;
-      options.residual = residual;
+      options.residual = form > 0;
+      options.bounded = form == 2;
       options.distribution = distribution;
       options.support = {5, 0, 1};
       const int outputs = options.outputs(), rows = 4;
@@ -193,17 +195,18 @@ TEST(Gradients, EqualFiniteDifferences) {
       std::vector<float> net;
       for (int i = 0; i < rows * outputs; ++i) net.push_back(static_cast<float>(rng.uniform(-1, 1)));
       const float bounds[] = {0.1f, 0.2f, 0.0f, 0.3f}, labels[] = {0.4f, kInfinite, 0.35f, 0.6f};
+      const float ranges[] = {0.5f, 0.3f, 1.0f, 0.2f};
       // tau 0.5: with 0.01 finite differences in single precision see noise alone.
       expect_gradient(
           [&](const std::vector<float>& at, std::vector<float>* gradient) {
-            return label_loss(options, rows, at.data(), bounds, labels, nullptr, 5.0, 0.5, 1, gradient->data(),
-                              scratch);
+            return label_loss(options, rows, at.data(), bounds, labels, nullptr, 5.0, 0.5, 1, gradient->data(), scratch,
+                              options.bounded ? ranges : nullptr, 1);
           },
           net, 2e-3);
       net.resize(static_cast<std::size_t>(outputs));
       expect_gradient(
           [&](const std::vector<float>& at, std::vector<float>* gradient) {
-            return row_loss(options, at.data(), 0.1, 0.25, 1, gradient->data(), scratch).loss;
+            return row_loss(options, at.data(), {0.1, 0.7}, 0.25, 1, gradient->data(), scratch).loss;
           },
           net, 2e-3);
     }
