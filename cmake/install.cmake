@@ -9,7 +9,7 @@ endif()
 
 # find_package(automap) gives automap::base, automap::graph, ... as listed in docs/house.md.
 install(TARGETS automap_flags EXPORT automap-targets)
-foreach(room base graph pipeline io profile models infer inspect)
+foreach(room base graph pipeline io profile models datagen infer inspect)
   set_target_properties(automap_${room} PROPERTIES EXPORT_NAME ${room})
   install(TARGETS automap_${room} EXPORT automap-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endforeach()
@@ -23,10 +23,10 @@ install(FILES ${PROJECT_BINARY_DIR}/generated/automap-config.cmake
               ${PROJECT_BINARY_DIR}/generated/automap-config-version.cmake DESTINATION ${package})
 
 # Headers keep their repository paths under include/automap: #include "common/pipeline/cost.h".
-foreach(folder common profile models infer inspect)
+foreach(folder common profile models datagen infer inspect)
   if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${folder})
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/automap
-            FILES_MATCHING PATTERN "*.h")
+            FILES_MATCHING PATTERN "*.h" PATTERN learner EXCLUDE PATTERN pretrained EXCLUDE)
   endif()
 endforeach()
 target_include_directories(automap_flags INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/automap>)
@@ -36,4 +36,8 @@ foreach(folder docs clusters)
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_DATADIR}/automap)
   endif()
 endforeach()
+# The policies are compiled into automap-infer; the files are for automap-train, automap-inspect and the curious.
+if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/models/pretrained)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/pretrained DESTINATION ${CMAKE_INSTALL_DATADIR}/automap/models)
+endif()
 install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/automap)

@@ -40,6 +40,8 @@ PlanDocument small_document() {
   document.planner = "exact";
   document.objective = "simulated";
   document.planning_ms = 1.5;
+  document.found_ms = 0.5;
+  document.proven_ms = 1.25;
   document.lower_bound_ms = document.step_ms / 1.25;
   document.gap = document.step_ms / document.lower_bound_ms - 1;
   document.lower_bound_method = "exact over all cuts";
@@ -50,6 +52,10 @@ PlanDocument small_document() {
   document.layer_split->layers_per_stage = {{"h", {1, 1, 0}}};
   document.layer_split->cuts = {3, 4};
   document.layer_split->device_cuts = {5, 8};
+  document.planner_table.emplace();
+  document.planner_table->reference_ms = 8;
+  document.planner_table->reference_method = "bucket relaxation";
+  document.planner_table->rows = {{"policy", 3, 10, 11, 0.25, 0.5, false}, {"uniform", 0, 0, 0, 0, 0.125, true}};
   document.warnings = {"a warning"};
   document.provenance = {{"version", "0.1.0"}, {"model_sha256", "00"}};
   return document;
@@ -82,6 +88,12 @@ TEST(PlanJson, ReadsBackWhatItWrote) {
   const PlanDocument again = parse_plan(text, "x.json");
   EXPECT_EQ(again.plan, document.plan);
   EXPECT_EQ(again.stages[1].last_layer, "h/1");
+  EXPECT_EQ(again.found_ms, 0.5);
+  EXPECT_EQ(again.proven_ms, 1.25);
+  ASSERT_TRUE(again.planner_table);
+  EXPECT_EQ(again.planner_table->rows[0].gap, 0.25);
+  EXPECT_EQ(again.planner_table->rows[1].stages, 0);
+  EXPECT_TRUE(again.planner_table->rows[1].cut_by_time);
   EXPECT_EQ(to_json_text(again), text);
 }
 
@@ -89,8 +101,13 @@ TEST(PlanJson, WithoutABoundItIsNull) {
   PlanDocument document = small_document();
   document.lower_bound_ms = document.gap = 0;
   document.layer_split.reset();
+  document.planner_table.reset();
+  document.found_ms = document.proven_ms = 0;
   const auto json = nlohmann::json::parse(to_json_text(document));
   EXPECT_TRUE(json["lower_bound_ms"].is_null());
+  EXPECT_TRUE(json["found_ms"].is_null());
+  EXPECT_TRUE(json["proven_ms"].is_null());
+  EXPECT_FALSE(json.contains("planner_table"));
   EXPECT_TRUE(json["gap"].is_null());
   EXPECT_TRUE(json["layer_split"].is_null());
   EXPECT_EQ(to_json_text(parse_plan(json.dump(), "x")), to_json_text(document));
