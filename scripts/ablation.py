@@ -205,20 +205,18 @@ class Ablation:
                 for method, search in SEARCHES:
                     row(f"    {search}", key, method)
         columns = ["", *(titles[size] for size in sizes), "CPU s"]
+        used = [one["cpu_s"] for one in facts.values()]
+        text.append(f"The runs really used {min(used):.0f} to {max(used):.0f} s of processor time each, {sum(used) / 3600:.1f} h in all.")
         text += ["## The chain", "The network alone, greedily (after-state networks choose the last boundary exactly, as all searches "
                  "in the plan space do), then the searches with the last policy:", table(columns, rows)]
         rows = []
-        for (_, before), (key, label) in zip([("", "")] + [(k, t) for k, t, _ in self.recipes], [(k, t) for k, t, _ in self.recipes]):
-            if not before:
-                previous = key
-                continue
+        for (previous, _, _), (key, label, _) in zip(self.recipes, self.recipes[1:]):
             cells = []
             for size in sizes:
                 a, b = (found[k, size]["policy greedy bare"] for k in (key, previous))
                 difference = Difference(a, b) if len(a.gaps) > 1 else None
                 cells += [difference.cell(), difference.verdict()] if difference else ["-", "-"]
             rows.append([label, *cells])
-            previous = key
         if rows:
             text += ["## Step by step", "Each step minus the one above it, percentage points, mean ± standard error over problems and "
                      "seeds (the last row: the default recipe minus the imitation step):",

@@ -420,7 +420,8 @@ OPTIMAL_MEAN = 5e-4
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--policy", action="append", help="a policy; give every seed of the recipe (default: the shipped one)")
-    parser.add_argument("--simulated-policy", action="append", default=[], help="trained with --objective simulated (repeatable)")
+    parser.add_argument("--simulated-policy", action="append", default=[], help="trained with --objective simulated (repeatable; default: the shipped "
+                        "one)")
     parser.add_argument("--left-out-policy", action="append", default=[], help="trained without the families of --left-out (repeatable)")
     parser.add_argument("--left-out", default="", metavar="A,B", help="families that --left-out-policy has not seen")
     parser.add_argument("--build", type=Path, default=SOURCE / "build" / "release", help="a Release build (default: build/release)")
@@ -446,7 +447,10 @@ def main():
         args.simulated_policy = args.simulated_policy or ["untrained:1"]
         args.classes, args.problems, args.large_problems, args.simulated_problems, args.left_out_problems = "A,L", 16, 3, 16, 6
         args.large_exact_limit = "1s"
-    args.policy = args.policy or [str(SOURCE / "models" / "pretrained" / "pipeline.policy")]
+    shipped = SOURCE / "models" / "pretrained"
+    args.policy = args.policy or [str(shipped / "pipeline.policy")]
+    if not args.simulated_policy and (shipped / "pipeline-simulated.policy").exists():
+        args.simulated_policy = [str(shipped / "pipeline-simulated.policy")]
     output = args.output or ("-" if args.quick or args.only else str(SOURCE / "docs" / "policy-results.md"))
     try:
         report.write_page(Measure(args).page(), output)

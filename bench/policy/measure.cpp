@@ -287,6 +287,20 @@ std::vector<Candidate> load_policies(const std::vector<std::string>& paths) {
   return candidates;
 }
 
+void refuse_seed(const std::vector<Candidate>& candidates, std::uint64_t seed) {
+  for (const Candidate& candidate : candidates) {
+    const Json made = Json::parse(candidate.policy.provenance(), nullptr, false);
+    if (!made.is_object()) continue;
+    const Json trained = made.value("seed", Json());
+    if (trained.is_number_integer() && trained.get<std::uint64_t>() == seed) {
+      throw Error(ErrorKind::kUsage,
+                  candidate.path + " was trained with seed " + std::to_string(seed) +
+                      ", the problems' own: it may have seen them",
+                  "give another --seed");
+    }
+  }
+}
+
 const std::vector<Method>& all_methods() {
   using Kind = Method::Kind;
   static const std::vector<Method> methods = {

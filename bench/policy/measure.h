@@ -99,6 +99,9 @@ struct Candidate {
 // "untrained:SEED" instead of a path is the default network before any training.
 std::vector<Candidate> load_policies(const std::vector<std::string>& paths);
 
+// Throws Error(kUsage) when a policy says that it was trained on rows of this seed.
+void refuse_seed(const std::vector<Candidate>& candidates, std::uint64_t seed);
+
 // A planner that is measured. Names are those of the tables.
 struct Method {
   enum class Kind { kPolicy, kRollouts, kBound, kCoarseExact, kLocalSearch, kBalanced, kUniform };

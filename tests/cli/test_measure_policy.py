@@ -70,6 +70,19 @@ class Benchmarks(ProgramTest):
         b, _ = self.gaps(self.folder / "b.json", "--seed", 5, classes="A", problems=3)
         self.assertNotEqual([p["reference_ms"] for p in a["problems"]], [p["reference_ms"] for p in b["problems"]])
 
+    @unittest.skipUnless((BIN / "automap-train").exists(), "automap-train is not built (LibTorch)")
+    def test_problems_that_were_trained_on_are_refused(self):
+        policy = self.folder / "run" / "policy.bin"
+        trained = subprocess.run([BIN / "automap-train", "--out", policy.parent, "--seed", "77", "--episodes", "100", "--quiet",
+                                  "--evaluate-small", "2", "--evaluate-middle", "0", "--evaluate-deep", "0", "--threads", "1"],
+                                 env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
+        self.assertEqual(trained.returncode, 0, trained.stderr)
+        for name in ("bench-policy_gaps", "bench-policy_objective"):
+            self.assert_fails(bench(name, "--policy", policy, "--seed", 77), 2, "trained with seed 77")
+        output = self.folder / "gaps.json"
+        result = bench("bench-policy_gaps", "--policy", policy, "--problems", 2, "--classes", "A", "-o", output)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
     def test_a_stop_keeps_what_is_known(self):
         cache, output = self.folder / "optima.jsonl", self.folder / "gaps.json"
         command = [str(BENCHES / "bench-policy_gaps"), "--classes", "A", "--problems", "100000", "--cache", str(cache), "-o", str(output)]
