@@ -65,6 +65,8 @@ TrainOptions preset_options(const std::string& preset) {
   TrainOptions o;
   o.preset = preset;
   o.learner.replay_episodes = 100000;
+  o.learner.learning_rate_updates = 100000;
+  o.learner.replay_labels = 16384;
   if (preset == "fast") return o;
   if (preset == "nightly") {
     o.time_s = 3600;
@@ -101,6 +103,7 @@ TrainOptions preset_options(const std::string& preset) {
     o.learner.ema = 0;
     o.learner.label_weight = 0;
     o.label_fraction = 0;
+    o.learner.learning_rate_updates = 50000;
     o.best_return = false;
     o.plays_per_problem = 50;
     o.round_episodes = 500;
@@ -184,7 +187,7 @@ void declare_options(OptionTable& table, TrainOptions& o) {
       .advanced();
 
   table.group("Exact labels");
-  table.add(&o.label_fraction, "label-fraction", "share of the small problems whose exact values are learned")
+  table.add(&o.label_fraction, "label-fraction", "share of the problems whose exact values are learned")
       .range(0, 1)
       .advanced();
   table.add(&o.label_devices, "label-devices", "most devices of such a problem").range(2, 64).advanced();
@@ -307,6 +310,18 @@ bool parse_options(int argc, const char* const* argv, OptionTable& table, TrainO
   options = preset_options(preset);
   declare_options(table, options);
   if (!table.parse(static_cast<int>(arguments.size()), arguments.data())) return false;
+  if (options.finetune) {
+    // Seconds, from weights that are good already.
+    const auto unless_given = [&](const char* name, auto& target, auto value) {
+      if (table.source_of(name) == "default") target = value;
+    };
+    unless_given("time", options.time_s, 30.0);
+    unless_given("evaluate-every", options.evaluate_every, std::uint64_t{4000});
+    unless_given("epsilon-start", options.epsilon_start, 0.2);
+    unless_given("epsilon-episodes", options.epsilon_episodes, std::uint64_t{10000});
+    unless_given("learning-rate", options.learner.learning_rate, 3e-4);
+    unless_given("learning-rate-updates", options.learner.learning_rate_updates, std::uint64_t{10000});
+  }
   // Who counts episodes does not want the preset's time to end the run.
   if (options.episodes > 0 && table.source_of("time") == "default") options.time_s = 1e9;
   return true;
@@ -336,10 +351,8 @@ void resolve_options(TrainOptions& o) {
     throw usage("--evaluate-small, --evaluate-middle and --evaluate-deep are all 0: nothing would tell policies apart");
   }
   if (o.value_min >= o.value_max) throw usage("--value-min must be below --value-max");
-  if (o.flat() && o.label_fraction > 0) {
-    throw usage("--label-fraction is for the after-state network, the flat one learns from returns alone",
-                "--label-fraction 0");
-  }
+  // The flat network learns from returns alone.
+  if (o.flat()) o.label_fraction = 0;
   o.learner.family = o.flat() ? models::Family::kFlat : models::Family::kAfterState;
   o.learner.flat_input = o.flat_input == "raw" ? models::FlatInput::kRaw : models::FlatInput::kPerAction;
   o.learner.inputs = o.flat() ? models::FlatEnv::state_size(o.learner.flat_input) : models::kFeatures;

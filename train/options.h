@@ -31,22 +31,22 @@ struct TrainOptions {
   std::uint64_t episodes = 0;  // 0: no limit
   std::uint64_t seed = 1;
   bool resume = false, deterministic = false;
-  double checkpoint_every_s = 60;
+  double checkpoint_every_s = 120;
 
   // Actors.
   std::string objective = "value";
   int round_episodes = 1024, plays_per_problem = 4, children = 48;
   double epsilon_start = 0.6, epsilon_end = 0.05;
   std::uint64_t epsilon_episodes = 100000;
-  double near_bound = 0.5;  // share of the random choices drawn from the better half by bound
-  bool best_return = true;  // targets are the best returns met below a decision
-  double replay_ratio = 4;  // decisions learned from per decision played, at most
+  double near_bound = 0.5;   // share of the random choices drawn from the better half by bound
+  bool best_return = true;   // targets are the best returns met below a decision
+  double replay_ratio = 32;  // decisions learned from per decision played, at most
   std::string epsilon_schedule = "linear";
 
   // Exact labels.
-  double label_fraction = 0.1, label_limit = 1.3;
-  int label_devices = 16, label_stages = 8;
-  std::int64_t label_work = 300000;
+  double label_fraction = 1, label_limit = 1.1;
+  int label_devices = 64, label_stages = 16;
+  std::int64_t label_work = 100000;
 
   // Network and learning; the strings are resolved into `learner` by resolve().
   std::string network = "after-state", flat_input = "raw", hidden = "64,64", returns = "monte-carlo";
