@@ -7,6 +7,7 @@
 // Two lengths are compared. V over the lower bound: of the same stage count, over all cuts, computed apart from the
 // planners ("exact" when it is the proven least V, else a relaxation). Simulated step over the shortest simulated step
 // any planner found for the same model, cluster and stage count (auto: for any of the stage counts, too).
+// The policy is the one compiled in; without one its column is empty.
 // Every planner is asked as `automap-infer --planner X` asks it: all but `auto` judge their plans by V.
 #include <algorithm>
 #include <atomic>
@@ -27,6 +28,7 @@
 #include "common/pipeline/exact.h"
 #include "infer/input.h"
 #include "infer/planner.h"
+#include "infer/shipped_policy.h"
 #include "profile/profile_hlo.h"
 
 namespace automap::infer {
@@ -38,7 +40,8 @@ using pipeline::Schedule;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr PlannerKind kPlanners[] = {PlannerKind::kUniform, PlannerKind::kBalanced, PlannerKind::kLocalSearch,
-                                     PlannerKind::kBound,   PlannerKind::kExact,    PlannerKind::kAuto};
+                                     PlannerKind::kBound,   PlannerKind::kRollouts, PlannerKind::kPolicy,
+                                     PlannerKind::kExact,   PlannerKind::kAuto};
 constexpr std::size_t kNumPlanners = std::size(kPlanners);
 constexpr std::size_t kAutoIndex = kNumPlanners - 1;
 constexpr double kLargeGap = 0.15;  // gaps above are listed
@@ -286,6 +289,8 @@ class Gaps {
     double smallest = one.runs[kAutoIndex].found ? one.runs[kAutoIndex].value_ms : kInfinity;
     for (std::size_t k = 0; k < kNumPlanners; ++k) {
       if (k == kAutoIndex && !forced) continue;  // done already
+      // A build without a policy has none to ask.
+      if (kPlanners[k] == PlannerKind::kPolicy && shipped_policy_names().empty()) continue;
       PlanRequest request;
       request.planner = kPlanners[k];
       request.stages = one.stages;

@@ -11,6 +11,8 @@
 #include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"
 #include "infer/planner.h"
+#include "infer/shipped_policy.h"
+#include "tests/infer/random_policy.h"
 
 namespace automap::infer {
 namespace {
@@ -37,6 +39,8 @@ TEST(PlannerCorpus, AutoIsNeverLongerInSimulationThanAnyPlannerOnRealProfiles) {
       request.time_limit_s = std::numeric_limits<double>::infinity();
       request.schedules = {pipeline::Schedule::k1f1b, pipeline::Schedule::k1f1bOverlap};
       request.lower_bound = false;
+      request.policy = shipped_policy(Objective::kValue);
+      if (!request.policy) request.policy = random_policy();
       const PlanResult best = make_plan(problem, request);
       ASSERT_TRUE(best.plan) << best.infeasible;
       EXPECT_EQ(pipeline::infeasible_reason(problem, *best.plan), "");
