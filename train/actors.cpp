@@ -57,7 +57,7 @@ class Tree {
   }
 
   int root_node() {
-    if (nodes_.empty()) add_node(root_, rollout_ms(space_.rollouts(root_)));
+    if (nodes_.empty()) add_node(root_, known_at_root());
     return 0;
   }
   Node& node(int i) { return nodes_[idx(i)]; }
@@ -118,8 +118,10 @@ class Tree {
   static constexpr float kUnknown = std::numeric_limits<float>::infinity();
 
  private:
-  static double rollout_ms(const models::Rollouts& rollouts) {
-    return rollouts.best < 0 ? kInfinity : rollouts.value_ms[idx(rollouts.best)];
+  double known_at_root() const {
+    models::Rollouts rollouts = space_.rollouts(root_);
+    space_.improve(root_, rollouts);
+    return rollouts.best_ms;
   }
   // `known_ms`: the best rollout met on the way to the node.
   int add_node(const Prefix& prefix, double known_ms) {
@@ -129,7 +131,7 @@ class Tree {
     space_.promising({prefix}, options_.children, n.children, parent_of, rollouts);
     const std::size_t count = n.children.size();
     n.known_ms = known_ms;
-    for (const models::Rollouts& of : rollouts) n.known_ms = std::min(n.known_ms, rollout_ms(of));
+    for (const models::Rollouts& of : rollouts) n.known_ms = std::min(n.known_ms, of.best_ms);
     n.features.resize(count * kFeatures);
     n.log_bound.resize(count);
     n.y.resize(count);
@@ -147,9 +149,8 @@ class Tree {
     models::after_state_features(space_, child, rollouts, n.known_ms, n.features.data() + c * kFeatures);
     n.log_bound[c] = static_cast<float>(std::log(child.bound_ms / root_.bound_ms));
     // Rollouts are judged by V; under the simulation they say nothing certain.
-    n.best[c] = options_.objective == Objective::kValue && rollouts.best >= 0
-                    ? y_of(rollouts.value_ms[idx(rollouts.best)])
-                    : kUnknown;
+    n.best[c] =
+        options_.objective == Objective::kValue && rollouts.best_ms < kInfinity ? y_of(rollouts.best_ms) : kUnknown;
     ++played_.after_states;
   }
   void fill(Node& n, std::size_t c) {
