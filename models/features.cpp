@@ -186,8 +186,8 @@ void after_state_features(const PlanSpace& space, const Prefix& prefix, const Ro
   put(server_end == prefix.d1 ? 1 : 0);
   put(static_cast<double>(prefix.d1 - server_begin) / (server_end - server_begin));
   put(group.servers == 1 ? 1 : 0);
-  const double roll_ms = rollouts.best < 0 ? 0 : rollouts.value_ms[at(rollouts.best)];
-  put(rollouts.best < 0 ? 2 : std::isfinite(incumbent_ms) ? log_ratio(roll_ms, incumbent_ms) : 0);
+  const bool rolled = std::isfinite(rollouts.best_ms);
+  put(!rolled ? 2 : std::isfinite(incumbent_ms) ? log_ratio(rollouts.best_ms, incumbent_ms) : 0);
   put((server_end - prefix.d1) / share);
   put(std::log(group.speed * devices_left / t.rate_behind[d]));
   put(t.work.back() > 0 ? t.work[j] / t.work.back() : 1);
@@ -196,14 +196,11 @@ void after_state_features(const PlanSpace& space, const Prefix& prefix, const Ro
   put(near && far ? std::log10(way.far_ms_per_byte / way.near_ms_per_byte) / 2 : 0);
   put_ms((2 + steady) * slow_latency);
 
-  double best = 2;
-  for (int rule = 0; rule < kRolloutRules; ++rule) {
-    const double value = rollouts.value_ms[at(rule)];
-    const double y = std::isfinite(value) && inverse > 0 ? std::min(2.0, std::log(value * inverse)) : 2;
-    best = std::min(best, y);
-    put(y);
-  }
-  put(best);
+  const auto put_rollout = [&](double ms) {
+    put(std::isfinite(ms) && inverse > 0 ? std::min(2.0, std::log(ms * inverse)) : 2);
+  };
+  for (const double ms : rollouts.value_ms) put_rollout(ms);
+  put_rollout(rollouts.best_ms);
 }
 
 }  // namespace automap::models

@@ -191,7 +191,7 @@ void FlatEnv::action_features(const Prefix& child, float* out) const {
   out[5] = share(child.residue_ms, bound);
   out[6] =
       problem.options().memory ? share(problem.memory_bytes(start, cut, group, in_flight), group.capacity_bytes) : 0.0f;
-  out[7] = rollouts.best < 0 ? 1.0f : 1 - share(bound, rollouts.value_ms[at(rollouts.best)]);
+  out[7] = rollouts.best_ms == kInfinity ? 1.0f : 1 - share(bound, rollouts.best_ms);
 }
 
 void FlatEnv::per_action_state(float* out) const {

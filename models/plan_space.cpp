@@ -363,25 +363,6 @@ PlanSpace::Tables::WayOut PlanSpace::Tables::way_out(const Problem& problem, int
   return out;
 }
 
-namespace {
-
-// What a stage of one device at the end (or the front) of a rollout takes, against its fair share: in the best plans of
-// many stages such stages are nearly empty and only let the others have more micro-batches in flight.
-constexpr double kLittle = 0.35;
-
-// How rules share the rest of the devices among the stages left.
-enum ShareKind { kEqual, kWholeServers, kOneLarge, kTwoLarge, kHalfLarge, kLastLarge, kShareKinds };
-
-struct Rule {
-  ShareKind share;
-  bool narrow;  // cuts move to the narrowest activation within 3 points
-};
-constexpr Rule kRules[kRolloutRules] = {{kEqual, false},       {kEqual, true},    {kWholeServers, false},
-                                        {kWholeServers, true}, {kOneLarge, true}, {kTwoLarge, true},
-                                        {kHalfLarge, true},    {kLastLarge, true}};
-
-}  // namespace
-
 // ---- Placing stages -------------------------------------------------------------------------------------------------
 
 Prefix PlanSpace::root() const {
@@ -687,37 +668,40 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
 
 void PlanSpace::promising(const std::vector<Prefix>& parents, int most, std::vector<Prefix>& children,
                           std::vector<int>& parent_of, std::vector<Rollouts>& rollouts) const {
-  constexpr int kPool = 4;                                  // looked at per child kept
-  constexpr int kByBound = 6;                               // one in so many is kept for its bound alone
-  constexpr unsigned kQuickRules = 1u << kEqual | 1u << 4;  // equal shares; one large stage
+  constexpr int kPool = 4;      // looked at per child kept
+  constexpr int kByBound = 6;   // one in so many is kept for its bound alone
+  constexpr int kImproved = 3;  // one in so many has its best rollout improved
   expand(parents, kPool * most, children, parent_of);
   rollouts.assign(children.size(), Rollouts());
-  const unsigned every_rule = (1u << kRolloutRules) - 1;
-  if (children.size() <= at(most)) {
-    for (std::size_t i = 0; i < children.size(); ++i) roll_rules(children[i], every_rule, rollouts[i]);
-    return;
-  }
   std::vector<std::pair<double, std::size_t>> order;
-  for (std::size_t i = 0; i < children.size(); ++i) {
-    roll_rules(children[i], kQuickRules, rollouts[i]);
-    const double value = rollouts[i].best < 0 ? kInfinity : rollouts[i].value_ms[at(rollouts[i].best)];
-    order.emplace_back(i < at(most / kByBound) ? -1.0 : value, i);
-  }
-  std::nth_element(order.begin(), order.begin() + most, order.end());
-  order.resize(at(most));
-  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const std::size_t from = order[i].second;  // never before i
-    if (from != i) {
-      children[i] = children[from];
-      parent_of[i] = parent_of[from];
-      rollouts[i] = rollouts[from];
+  if (children.size() > at(most)) {
+    for (std::size_t i = 0; i < children.size(); ++i) {
+      roll(children[i], kQuickRules, rollouts[i]);
+      order.emplace_back(i < at(most / kByBound) ? -1.0 : rollouts[i].best_ms, i);
     }
-    roll_rules(children[i], every_rule & ~kQuickRules, rollouts[i]);
+    std::nth_element(order.begin(), order.begin() + most, order.end());
+    order.resize(at(most));
+    std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const std::size_t from = order[i].second;  // never before i
+      if (from != i) {
+        children[i] = children[from];
+        parent_of[i] = parent_of[from];
+        rollouts[i] = rollouts[from];
+      }
+      roll(children[i], kEveryRule & ~kQuickRules, rollouts[i]);
+    }
+    children.resize(at(most));
+    parent_of.resize(at(most));
+    rollouts.resize(at(most));
+  } else {
+    for (std::size_t i = 0; i < children.size(); ++i) roll(children[i], kEveryRule, rollouts[i]);
   }
-  children.resize(at(most));
-  parent_of.resize(at(most));
-  rollouts.resize(at(most));
+  order.clear();
+  for (std::size_t i = 0; i < children.size(); ++i) order.emplace_back(rollouts[i].best_ms, i);
+  const std::size_t improved = std::min(order.size(), at(most / kImproved));
+  std::nth_element(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(improved), order.end());
+  for (std::size_t i = 0; i < improved; ++i) improve(children[order[i].second], rollouts[order[i].second]);
 }
 
 // ---- Whole plans ----------------------------------------------------------------------------------------------------
@@ -884,199 +868,6 @@ Plan PlanSpace::plan_of(const Prefix& prefix) const {
     plan.device_cuts.push_back(prefix.device_cuts[at(i)]);
   }
   return plan;
-}
-
-// ---- Rollouts -------------------------------------------------------------------------------------------------------
-
-// Device cuts of `left` stages on the devices behind d: `large` stages of about equal size, the others one device each.
-std::vector<int> PlanSpace::Tables::share_cuts(int d, int left, int large, bool last, bool whole_servers) const {
-  const int devices = static_cast<int>(server_end.size());
-  const int small = left - large, room = devices - d - small;
-  std::vector<int> cuts;
-  int begin = d;
-  if (last) {
-    for (int j = 0; j < small; ++j) cuts.push_back(++begin);
-  }
-  for (int j = 1; j <= large; ++j) {
-    int cut = begin + static_cast<int>(static_cast<std::int64_t>(j) * room / large);
-    if (whole_servers && cut > d && cut < devices && (j < large || !last)) {
-      const int down = server_begin[at(cut)], up = server_end[at(cut)];
-      if (down != cut) cut = cut - down <= up - cut ? down : up;
-      if (devices - cut < left - static_cast<int>(cuts.size()) - 1) cut = down;
-    }
-    cuts.push_back(cut);
-  }
-  for (int j = 1; !last && j <= small; ++j) cuts.push_back(std::max(cuts.back() + 1, devices - small + j));
-  cuts.back() = devices;
-  return cuts;
-}
-
-const PlanSpace::Tables::Share& PlanSpace::Tables::share(const Problem& problem, int d, int left) const {
-  Share& entry = shares[at(d) * at(kMaxStages + 1) + at(left)];
-  if (entry.made) return entry;
-  entry.made = true;
-  const int devices = problem.num_devices();
-  std::vector<int> cuts[kShareKinds];
-  cuts[kEqual] = share_cuts(d, left, left, false, false);
-  cuts[kWholeServers] = share_cuts(d, left, left, false, true);
-  cuts[kOneLarge] = share_cuts(d, left, 1, false, true);
-  cuts[kTwoLarge] = share_cuts(d, left, std::min(left, 2), false, true);
-  cuts[kHalfLarge] = share_cuts(d, left, (left + 1) / 2, false, true);
-  cuts[kLastLarge] = share_cuts(d, left, 1, true, false);
-  for (int rule = 0; rule < kRolloutRules; ++rule) {
-    const auto same = [&](const Rule& other) {
-      return other.narrow == kRules[rule].narrow && cuts[other.share] == cuts[kRules[rule].share];
-    };
-    entry.same_as[at(rule)] = static_cast<int>(std::find_if(kRules, kRules + rule, same) - kRules);
-    Way& way = entry.ways[at(rule)];
-    if (entry.same_as[at(rule)] < rule) continue;
-    const std::vector<int>& of_rule = cuts[kRules[rule].share];
-    int before = d, before_that = -1;
-    way.valid = true;
-    for (std::size_t i = 0; i < of_rule.size(); ++i) {
-      const int cut = of_rule[i];
-      if (cut <= before || (cut >= devices && i + 1 < of_rule.size())) {
-        way.valid = false;
-        break;
-      }
-      Hop hop;
-      hop.device_cut = cut;
-      hop.group = &problem.group(before, cut);
-      hop.per_work = 1 / (hop.group->size * hop.group->speed);
-      hop.ring_ms_per_byte =
-          hop.group->size == 1 ? 0 : 2.0 * (hop.group->size - 1) / hop.group->size / hop.group->ring_bytes_per_ms;
-      hop.ring_ms = hop.group->size == 1 ? 0 : 2.0 * (hop.group->size - 1) * hop.group->ring_latency_ms;
-      if (before_that >= 0) {
-        const Link link = problem.link(before_that, before, cut);
-        hop.latency_ms = link.latency_ms;
-        hop.ms_per_byte = 1 / link.bytes_per_ms;
-      }
-      way.hops.push_back(hop);
-      before_that = before;
-      before = cut;
-    }
-    // Of the work that is left each stage takes its devices' share, each a little less than the one before it.
-    const ShareKind kind = kRules[rule].share;
-    const bool with_little = kind != kEqual && kind != kWholeServers;
-    double sum = 0, factor = std::pow(taper, static_cast<double>(way.hops.size()));
-    for (std::size_t i = way.hops.size(); i-- > 0;) {
-      factor /= taper;
-      const double little = with_little && way.hops[i].group->size == 1 ? kLittle : 1;
-      const double load = factor * little / way.hops[i].per_work;
-      sum += load;
-      way.hops[i].share = load / sum;
-    }
-  }
-  return entry;
-}
-
-// V of the completion by one rule; `points` (stages - 1 entries when given) receives the pivots it takes.
-double PlanSpace::Tables::roll(const Problem& problem, const Prefix& prefix, const Way& way, bool to_narrow,
-                               int* points) const {
-  double filled = prefix.filled_ms, drained = prefix.drained_ms, path = prefix.path_ms,
-         longest_steady = prefix.steady_ms;
-  double residue = std::max(0.0, prefix.residue_ms);
-  double stall_from[kMaxStages], stall_steady[kMaxStages];
-  int p0 = prefix.point, s = prefix.stages;
-  for (std::size_t i = 0; i < way.hops.size(); ++i) {
-    const Hop& hop = way.hops[i];
-    ++s;
-    const int left = stages - s, k = in_flight[at(s)];
-    int p1 = end;
-    if (left > 0) {
-      const int first = needs_variable ? next_variable[at(p0)] : p0 + 1;
-      const int last = last_point[at(left)];
-      if (first > last) return kInfinity;
-      const double target = work[at(p0)] + (work.back() - work[at(p0)]) * hop.share;
-      p1 = nearest(target);
-      if (to_narrow) p1 = narrow[at(std::min(p1, end))];
-      p1 = std::clamp(std::max(p1, earliest_end(s, hop.device_cut)), first, last);
-      if (memory && !fits(p0, p1, *hop.group, k)) {
-        p1 = last_fitting(p0, first, p1, *hop.group, k);
-        if (p1 < first) return kInfinity;
-      }
-      if (points != nullptr) points[s - 1] = p1;
-    } else {
-      if (p0 >= end || (needs_variable && variables[at(p0)] == variables.back())) return kInfinity;
-      if (memory && !fits(p0, p1, *hop.group, k)) return kInfinity;
-    }
-    double transfer = 0;
-    if (s > 1 && activation[at(p0)] > 0) {
-      if (i > 0) {
-        transfer = hop.latency_ms + activation[at(p0)] * hop.ms_per_byte;
-      } else {
-        transfer = problem.transfer_ms(activation[at(p0)], prefix.d0, prefix.d1, hop.device_cut);
-      }
-    }
-    const double stage_ms = (work[at(p1)] - work[at(p0)]) * hop.per_work;
-    const double f = phi * stage_ms, b = stage_ms - f;
-    const double arrived = filled + 2 * transfer;
-    filled = arrived + stage_ms;
-    path = std::max({path, arrived + steady * transfer, filled + steady * stage_ms});
-    const double bytes = weight[at(p1)] - weight[at(p0)];
-    if (bytes > 0) residue = std::max(residue, hop.ring_ms + bytes * hop.ring_ms_per_byte - drained - transfer);
-    drained += transfer + b;
-    longest_steady = std::max(longest_steady, steady * stage_ms - (k - 1) * std::min(f, b));
-    stall_from[s - 1] = arrived + k * stage_ms;
-    stall_steady[s - 1] = steady * stage_ms;
-    p0 = p1;
-  }
-  double length = path;
-  if (full) {
-    length = std::max(length, filled + longest_steady);
-    for (int i = 0; i < stages; ++i) {
-      const double all_laps = laps[at(i + 1)];
-      if (all_laps == 0) continue;
-      const bool placed = i < prefix.stages;
-      const double delta = filled - (placed ? prefix.stall_from_ms[at(i)] : stall_from[i]);
-      const double steady_ms = placed ? prefix.stall_steady_ms[at(i)] : stall_steady[i];
-      length = std::max(length, filled + steady_ms + std::max(delta, all_laps * delta));
-    }
-  }
-  return length + residue;
-}
-
-void PlanSpace::roll_rules(const Prefix& prefix, unsigned rules, Rollouts& rollouts) const {
-  const Tables::Share& share = tables_->share(problem_, prefix.d1, stages_ - prefix.stages);
-  for (int rule = 0; rule < kRolloutRules; ++rule) {
-    if ((rules >> rule & 1u) == 0) continue;
-    double& value = rollouts.value_ms[at(rule)];
-    const int same_as = share.same_as[at(rule)];
-    if (same_as < rule && rollouts.value_ms[at(same_as)] < kInfinity) {
-      value = rollouts.value_ms[at(same_as)];
-    } else if (share.ways[at(same_as)].valid) {
-      value = tables_->roll(problem_, prefix, share.ways[at(same_as)], kRules[rule].narrow, nullptr);
-    }
-    if (value < kInfinity && (rollouts.best < 0 || value < rollouts.value_ms[at(rollouts.best)])) rollouts.best = rule;
-  }
-}
-
-Rollouts PlanSpace::rollouts(const Prefix& prefix) const {
-  Rollouts result;
-  roll_rules(prefix, (1u << kRolloutRules) - 1, result);
-  return result;
-}
-
-bool PlanSpace::rollout_plan(const Prefix& prefix, int rule, Plan& plan) const {
-  AM_CHECK(rule >= 0 && rule < kRolloutRules);
-  const Tables::Share& share = tables_->share(problem_, prefix.d1, stages_ - prefix.stages);
-  const int same_as = share.same_as[at(rule)];
-  const Tables::Way& way = share.ways[at(same_as)];
-  if (!way.valid) return false;
-  int points[kMaxStages];
-  if (!(tables_->roll(problem_, prefix, way, kRules[rule].narrow, points) < kInfinity)) return false;
-  plan.schedule = schedule_;
-  plan.cuts.clear();
-  plan.device_cuts.clear();
-  for (int i = 0; i < prefix.stages; ++i) {
-    plan.cuts.push_back(cuts_[at(prefix.points[at(i)])]);
-    plan.device_cuts.push_back(prefix.device_cuts[at(i)]);
-  }
-  for (int i = prefix.stages; i < stages_ - 1; ++i) {
-    plan.cuts.push_back(cuts_[at(points[i])]);
-    plan.device_cuts.push_back(way.hops[at(i - prefix.stages)].device_cut);
-  }
-  return true;
 }
 
 }  // namespace automap::models

@@ -56,15 +56,11 @@ struct Prefix {
 
 // Plans completed by rule from a prefix: V of each (infinity: infeasible), and the best of them.
 struct Rollouts {
-  std::array<double, kRolloutRules> value_ms = nowhere();
-  int best = -1;  // rule, -1: none feasible
+  std::array<double, kRolloutRules> value_ms;
+  double best_ms = std::numeric_limits<double>::infinity();
+  std::array<std::int16_t, kMaxStages> points{}, device_cuts{};  // boundaries of the best, as in Prefix
 
- private:
-  static std::array<double, kRolloutRules> nowhere() {
-    std::array<double, kRolloutRules> values{};
-    values.fill(std::numeric_limits<double>::infinity());
-    return values;
-  }
+  Rollouts() { value_ms.fill(std::numeric_limits<double>::infinity()); }
 };
 
 // Not thread-safe (rollouts fill a table as they go): one space per thread. The problem must outlive it.
@@ -89,8 +85,9 @@ class PlanSpace {
   void expand(const std::vector<Prefix>& parents, int most, std::vector<Prefix>& children,
               std::vector<int>& parent_of) const;
   // What a search goes on with: of four times as many children as wanted, one in six of `most` by bound and the others
-  // by two quick rollouts, with all their rollouts; ascending by bound. The bound alone ties where nothing is wrong
-  // yet, and its best 48 lose 0.5 % even to perfect choices (D <= 16); these lose 0.05 %.
+  // by two quick rollouts, with all their rollouts, the third of them with the best rollouts improved; ascending by
+  // bound. The bound alone ties where nothing is wrong yet, and its best 48 lose 0.5 % even to perfect choices (D <=
+  // 16); these lose 0.05 %.
   void promising(const std::vector<Prefix>& parents, int most, std::vector<Prefix>& children,
                  std::vector<int>& parent_of, std::vector<Rollouts>& rollouts) const;
   // One child, as expand() would make it; false when it is infeasible. Device cut and point must be in range.
@@ -107,8 +104,11 @@ class PlanSpace {
   // that). Loads in proportion to speed, each stage a little (1 - 1/(M+1)) less than the one before, single devices
   // little; cuts as they fall or at the narrowest activation within 3 pivots; never more than memory allows.
   Rollouts rollouts(const Prefix& prefix) const;
-  // The plan of one rule; false when it is infeasible.
-  bool rollout_plan(const Prefix& prefix, int rule, pipeline::Plan& plan) const;
+  // Moves the boundaries of the best rollout behind the prefix one after the other while V falls, at most twice around:
+  // its cut by 1, 2, 4 or 8 points, its device cut by 1 or to the ends of the server, with the cut where it balances.
+  void improve(const Prefix& prefix, Rollouts& rollouts) const;
+  // The best rollout; best_ms must be finite.
+  pipeline::Plan plan_of(const Rollouts& rollouts) const;
 
   // The decided part as a plan needs all boundaries: S-1 placed.
   pipeline::Plan plan_of(const Prefix& prefix) const;
@@ -117,12 +117,13 @@ class PlanSpace {
   friend void after_state_features(const PlanSpace& space, const Prefix& prefix, const Rollouts& rollouts,
                                    double incumbent_ms, float* out);
   struct Tables;
+  class Improvement;
   // Called with a plan's V and its S-1 boundaries; returns what V the next one has to be below.
   using KeepPlan = std::function<double(double value_ms, const Prefix& placed)>;
 
   void place(const Prefix& from, int point, int device_cut, const pipeline::DeviceGroup& group, Prefix& next) const;
   double close(const Prefix& prefix) const;
-  void roll_rules(const Prefix& prefix, unsigned rules, Rollouts& rollouts) const;
+  void roll(const Prefix& prefix, unsigned rules, Rollouts& rollouts) const;
   void last_boundaries(const Prefix& prefix, double incumbent_ms, const KeepPlan& keep) const;
 
   const pipeline::Problem& problem_;

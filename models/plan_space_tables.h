@@ -12,6 +12,10 @@
 
 namespace automap::models {
 
+// Bits of Rollouts::value_ms: those that tell most for least, equal shares and one large stage; and all.
+constexpr unsigned kQuickRules = 1u << 0 | 1u << 4;
+constexpr unsigned kEveryRule = (1u << kRolloutRules) - 1;
+
 struct PlanSpace::Tables {
   // The cheapest ways out of a group; ms per byte infinity where there is none.
   struct WayOut {

@@ -33,16 +33,13 @@ class Best {
   // What V a plan has to be below to be of interest; by simulation every plan may be.
   double incumbent_ms() const { return simulated_ ? kInfinity : best_ms_; }
 
-  void offer_rollout(const Prefix& prefix, int rule, double value_ms) {
-    if (rule < 0) return;
+  void offer_rollout(const Rollouts& rollouts) {
+    if (!(rollouts.best_ms < kInfinity)) return;
     if (simulated_) {
-      Plan plan;
-      if (space_.rollout_plan(prefix, rule, plan)) offer(std::move(plan));
-    } else if (value_ms < best_ms_) {
-      // Written out at the end: most are overtaken.
-      best_ms_ = value_ms;
-      rollout_of_ = prefix;
-      rule_ = rule;
+      offer(space_.plan_of(rollouts));
+    } else if (rollouts.best_ms < best_ms_) {
+      best_ms_ = rollouts.best_ms;
+      plan_ = space_.plan_of(rollouts);
     }
   }
 
@@ -56,12 +53,10 @@ class Best {
     if (!(value_ms < best_ms_)) return;
     best_ms_ = value_ms;
     plan_ = std::move(plan);
-    rule_ = -1;
   }
 
   std::optional<FoundPlan> take() {
     if (!(best_ms_ < kInfinity)) return std::nullopt;
-    if (rule_ >= 0 && !space_.rollout_plan(rollout_of_, rule_, plan_)) return std::nullopt;
     // Sums in another order may turn a stage that just fits: the problem has the last word.
     if (!pipeline::feasible(space_.problem(), plan_)) return std::nullopt;
     const double length =
@@ -81,8 +76,6 @@ class Best {
   bool simulated_;
   double best_ms_ = kInfinity;
   Plan plan_;
-  Prefix rollout_of_;
-  int rule_ = -1;  // the best plan is this rollout, not yet written out
 };
 
 struct Ranked {
@@ -135,28 +128,21 @@ std::optional<FoundPlan> search_plan(const PlanSpace& space, const Policy* polic
   Best best(space, options);
   std::vector<Prefix> kept = {space.root()};
   const double root_ms = kept.front().bound_ms;
-  if (options.rollouts_count) {
-    const Rollouts rollouts = space.rollouts(kept.front());
-    if (rollouts.best >= 0) {
-      best.offer_rollout(kept.front(), rollouts.best, rollouts.value_ms[static_cast<std::size_t>(rollouts.best)]);
-    }
-  }
+  Rollouts of_root = space.rollouts(kept.front());
+  space.improve(kept.front(), of_root);
+  if (options.rollouts_count) best.offer_rollout(of_root);
 
   std::vector<Prefix> children;
   std::vector<int> parent_of;
   std::vector<Rollouts> rollouts;
   std::vector<float> features, log_bound, y;
   std::vector<Ranked> ranked;
-  double known_ms = kInfinity;  // the best rollout met
-  const auto rollout_ms = [](const Rollouts& of) {
-    return of.best < 0 ? kInfinity : of.value_ms[static_cast<std::size_t>(of.best)];
-  };
-  known_ms = rollout_ms(space.rollouts(kept.front()));
+  double known_ms = of_root.best_ms;  // the best rollout met
   // Prefixes of one length have different decisions, so no two of them are the same.
   for (int s = 1; s + 1 < space.stages(); ++s) {
     if (options.deadline.reached()) return best.take();
     space.promising(kept, most, children, parent_of, rollouts);
-    for (const Rollouts& of : rollouts) known_ms = std::min(known_ms, rollout_ms(of));
+    for (const Rollouts& of : rollouts) known_ms = std::min(known_ms, of.best_ms);
     features.resize(children.size() * kFeatures);
     log_bound.resize(children.size());
     y.resize(children.size());
@@ -170,21 +156,17 @@ std::optional<FoundPlan> search_plan(const PlanSpace& space, const Policy* polic
     }
     std::size_t shortest = children.size();
     for (std::size_t i = 0; i < children.size(); ++i) {
-      const double rank = policy != nullptr ? static_cast<double>(y[i]) : rollout_ms(rollouts[i]);
+      const double rank = policy != nullptr ? static_cast<double>(y[i]) : rollouts[i].best_ms;
       ranked.push_back({std::isnan(rank) ? kInfinity : rank, children[i].bound_ms, i});
-      if (rollout_ms(rollouts[i]) < kInfinity &&
-          (shortest == children.size() || rollout_ms(rollouts[i]) < rollout_ms(rollouts[shortest]))) {
-        shortest = i;
-      }
+      if (shortest == children.size() || rollouts[i].best_ms < rollouts[shortest].best_ms) shortest = i;
     }
     const std::size_t keep = std::min(beam, ranked.size());
     std::partial_sort(ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(keep), ranked.end());
     if (options.rollouts_count && shortest < children.size()) {
-      best.offer_rollout(children[shortest], rollouts[shortest].best, rollout_ms(rollouts[shortest]));
+      best.offer_rollout(rollouts[shortest]);
       if (options.objective == Objective::kSimulated) {
         for (std::size_t i = 0; i < keep; ++i) {
-          const std::size_t child = ranked[i].child;
-          best.offer_rollout(children[child], rollouts[child].best, rollout_ms(rollouts[child]));
+          best.offer_rollout(rollouts[ranked[i].child]);
         }
       }
     }

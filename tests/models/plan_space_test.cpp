@@ -198,7 +198,7 @@ TEST(PlanSpace, FinishFindsTheBestLastBoundary) {
 }
 
 TEST(PlanSpace, RolloutsAreFeasiblePlansOfTheirValue) {
-  int made = 0, none = 0;
+  int made = 0, none = 0, shorter = 0;
   for (int i = 0; i < 300; ++i) {
     const Case c = random_case(3000 + i);
     const Problem problem = c.made.problem();
@@ -207,25 +207,31 @@ TEST(PlanSpace, RolloutsAreFeasiblePlansOfTheirValue) {
     std::vector<Prefix> children;
     std::vector<int> parent_of;
     for (int s = 0; s + 1 < c.stages; ++s) {
-      const Rollouts rollouts = space.rollouts(prefix);
+      Rollouts rollouts = space.rollouts(prefix);
       double best = kInfinity;
-      for (int rule = 0; rule < kRolloutRules; ++rule) {
-        Plan plan;
-        const double value = rollouts.value_ms[static_cast<std::size_t>(rule)];
-        const bool there = space.rollout_plan(prefix, rule, plan);
-        ASSERT_EQ(there, value < kInfinity);
-        if (!there) continue;
-        ++made;
-        ASSERT_TRUE(pipeline::feasible(problem, plan)) << pipeline::infeasible_reason(problem, plan);
-        ASSERT_NEAR(pipeline::value_ms(problem, plan), value, 1e-9 * value);
+      for (const double value : rollouts.value_ms) {
         EXPECT_GE(value, prefix.bound_ms * (1 - 1e-12));
         best = std::min(best, value);
       }
-      if (rollouts.best < 0) {
-        ++none;
-        EXPECT_EQ(best, kInfinity);
-      } else {
-        EXPECT_EQ(rollouts.value_ms[static_cast<std::size_t>(rollouts.best)], best);
+      ASSERT_EQ(rollouts.best_ms, best);
+      none += best == kInfinity;
+      for (const bool improved : {false, true}) {
+        if (improved) space.improve(prefix, rollouts);
+        if (best == kInfinity) {
+          ASSERT_EQ(rollouts.best_ms, kInfinity);
+          continue;
+        }
+        ++made;
+        const Plan plan = space.plan_of(rollouts);
+        ASSERT_TRUE(pipeline::feasible(problem, plan)) << pipeline::infeasible_reason(problem, plan);
+        ASSERT_NEAR(pipeline::value_ms(problem, plan), rollouts.best_ms, 1e-9 * best);
+        ASSERT_LE(rollouts.best_ms, best);
+        shorter += rollouts.best_ms < best;
+        for (int b = 0; b < prefix.stages; ++b) {
+          const std::size_t k = static_cast<std::size_t>(b);
+          ASSERT_EQ(plan.cuts[k], space.cut_of_point(prefix.points[k]));
+          ASSERT_EQ(plan.device_cuts[k], prefix.device_cuts[k]);
+        }
       }
       float features[kFeatures];
       if (prefix.stages > 0) {
@@ -242,6 +248,7 @@ TEST(PlanSpace, RolloutsAreFeasiblePlansOfTheirValue) {
   }
   EXPECT_GT(made, 1000);
   EXPECT_GT(none, 10);
+  EXPECT_GT(shorter, 100);
 }
 
 TEST(PlanSpace, FeaturesDoNotDependOnTheUnitOfTimeAndBytes) {

@@ -1,0 +1,377 @@
+// Rollouts of the plan space: plans completed by rule from a prefix, and improved.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "common/base/check.h"
+#include "models/plan_space.h"
+#include "models/plan_space_tables.h"
+
+namespace automap::models {
+
+using pipeline::DeviceGroup;
+using pipeline::Link;
+using pipeline::Plan;
+using pipeline::Problem;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// What a stage of one device at the end (or the front) of a rollout takes, against its fair share: in the best plans of
+// many stages such stages are nearly empty and only let the others have more micro-batches in flight.
+constexpr double kLittle = 0.35;
+
+// How rules share the rest of the devices among the stages left.
+enum ShareKind { kEqual, kWholeServers, kOneLarge, kTwoLarge, kHalfLarge, kLastLarge, kShareKinds };
+
+struct Rule {
+  ShareKind share;
+  bool narrow;  // cuts move to the narrowest activation within 3 points
+};
+constexpr Rule kRules[kRolloutRules] = {{kEqual, false},       {kEqual, true},    {kWholeServers, false},
+                                        {kWholeServers, true}, {kOneLarge, true}, {kTwoLarge, true},
+                                        {kHalfLarge, true},    {kLastLarge, true}};
+
+}  // namespace
+
+// Device cuts of `left` stages on the devices behind d: `large` stages of about equal size, the others one device each.
+std::vector<int> PlanSpace::Tables::share_cuts(int d, int left, int large, bool last, bool whole_servers) const {
+  const int devices = static_cast<int>(server_end.size());
+  const int small = left - large, room = devices - d - small;
+  std::vector<int> cuts;
+  int begin = d;
+  if (last) {
+    for (int j = 0; j < small; ++j) cuts.push_back(++begin);
+  }
+  for (int j = 1; j <= large; ++j) {
+    int cut = begin + static_cast<int>(static_cast<std::int64_t>(j) * room / large);
+    if (whole_servers && cut > d && cut < devices && (j < large || !last)) {
+      const int down = server_begin[at(cut)], up = server_end[at(cut)];
+      if (down != cut) cut = cut - down <= up - cut ? down : up;
+      if (devices - cut < left - static_cast<int>(cuts.size()) - 1) cut = down;
+    }
+    cuts.push_back(cut);
+  }
+  for (int j = 1; !last && j <= small; ++j) cuts.push_back(std::max(cuts.back() + 1, devices - small + j));
+  cuts.back() = devices;
+  return cuts;
+}
+
+const PlanSpace::Tables::Share& PlanSpace::Tables::share(const Problem& problem, int d, int left) const {
+  Share& entry = shares[at(d) * at(kMaxStages + 1) + at(left)];
+  if (entry.made) return entry;
+  entry.made = true;
+  const int devices = problem.num_devices();
+  std::vector<int> cuts[kShareKinds];
+  cuts[kEqual] = share_cuts(d, left, left, false, false);
+  cuts[kWholeServers] = share_cuts(d, left, left, false, true);
+  cuts[kOneLarge] = share_cuts(d, left, 1, false, true);
+  cuts[kTwoLarge] = share_cuts(d, left, std::min(left, 2), false, true);
+  cuts[kHalfLarge] = share_cuts(d, left, (left + 1) / 2, false, true);
+  cuts[kLastLarge] = share_cuts(d, left, 1, true, false);
+  for (int rule = 0; rule < kRolloutRules; ++rule) {
+    const auto same = [&](const Rule& other) {
+      return other.narrow == kRules[rule].narrow && cuts[other.share] == cuts[kRules[rule].share];
+    };
+    entry.same_as[at(rule)] = static_cast<int>(std::find_if(kRules, kRules + rule, same) - kRules);
+    Way& way = entry.ways[at(rule)];
+    if (entry.same_as[at(rule)] < rule) continue;
+    const std::vector<int>& of_rule = cuts[kRules[rule].share];
+    int before = d, before_that = -1;
+    way.valid = true;
+    for (std::size_t i = 0; i < of_rule.size(); ++i) {
+      const int cut = of_rule[i];
+      if (cut <= before || (cut >= devices && i + 1 < of_rule.size())) {
+        way.valid = false;
+        break;
+      }
+      Hop hop;
+      hop.device_cut = cut;
+      hop.group = &problem.group(before, cut);
+      hop.per_work = 1 / (hop.group->size * hop.group->speed);
+      hop.ring_ms_per_byte =
+          hop.group->size == 1 ? 0 : 2.0 * (hop.group->size - 1) / hop.group->size / hop.group->ring_bytes_per_ms;
+      hop.ring_ms = hop.group->size == 1 ? 0 : 2.0 * (hop.group->size - 1) * hop.group->ring_latency_ms;
+      if (before_that >= 0) {
+        const Link link = problem.link(before_that, before, cut);
+        hop.latency_ms = link.latency_ms;
+        hop.ms_per_byte = 1 / link.bytes_per_ms;
+      }
+      way.hops.push_back(hop);
+      before_that = before;
+      before = cut;
+    }
+    // Of the work that is left each stage takes its devices' share, each a little less than the one before it.
+    const ShareKind kind = kRules[rule].share;
+    const bool with_little = kind != kEqual && kind != kWholeServers;
+    double sum = 0, factor = std::pow(taper, static_cast<double>(way.hops.size()));
+    for (std::size_t i = way.hops.size(); i-- > 0;) {
+      factor /= taper;
+      const double little = with_little && way.hops[i].group->size == 1 ? kLittle : 1;
+      const double load = factor * little / way.hops[i].per_work;
+      sum += load;
+      way.hops[i].share = load / sum;
+    }
+  }
+  return entry;
+}
+
+// V of the completion by one rule; `points` (stages - 1 entries when given) receives the pivots it takes.
+double PlanSpace::Tables::roll(const Problem& problem, const Prefix& prefix, const Way& way, bool to_narrow,
+                               int* points) const {
+  double filled = prefix.filled_ms, drained = prefix.drained_ms, path = prefix.path_ms,
+         longest_steady = prefix.steady_ms;
+  double residue = std::max(0.0, prefix.residue_ms);
+  double stall_from[kMaxStages], stall_steady[kMaxStages];
+  int p0 = prefix.point, s = prefix.stages;
+  for (std::size_t i = 0; i < way.hops.size(); ++i) {
+    const Hop& hop = way.hops[i];
+    ++s;
+    const int left = stages - s, k = in_flight[at(s)];
+    int p1 = end;
+    if (left > 0) {
+      const int first = needs_variable ? next_variable[at(p0)] : p0 + 1;
+      const int last = last_point[at(left)];
+      if (first > last) return kInfinity;
+      const double target = work[at(p0)] + (work.back() - work[at(p0)]) * hop.share;
+      p1 = nearest(target);
+      if (to_narrow) p1 = narrow[at(std::min(p1, end))];
+      p1 = std::clamp(std::max(p1, earliest_end(s, hop.device_cut)), first, last);
+      if (memory && !fits(p0, p1, *hop.group, k)) {
+        p1 = last_fitting(p0, first, p1, *hop.group, k);
+        if (p1 < first) return kInfinity;
+      }
+      if (points != nullptr) points[s - 1] = p1;
+    } else {
+      if (p0 >= end || (needs_variable && variables[at(p0)] == variables.back())) return kInfinity;
+      if (memory && !fits(p0, p1, *hop.group, k)) return kInfinity;
+    }
+    double transfer = 0;
+    if (s > 1 && activation[at(p0)] > 0) {
+      if (i > 0) {
+        transfer = hop.latency_ms + activation[at(p0)] * hop.ms_per_byte;
+      } else {
+        transfer = problem.transfer_ms(activation[at(p0)], prefix.d0, prefix.d1, hop.device_cut);
+      }
+    }
+    const double stage_ms = (work[at(p1)] - work[at(p0)]) * hop.per_work;
+    const double f = phi * stage_ms, b = stage_ms - f;
+    const double arrived = filled + 2 * transfer;
+    filled = arrived + stage_ms;
+    path = std::max({path, arrived + steady * transfer, filled + steady * stage_ms});
+    const double bytes = weight[at(p1)] - weight[at(p0)];
+    if (bytes > 0) residue = std::max(residue, hop.ring_ms + bytes * hop.ring_ms_per_byte - drained - transfer);
+    drained += transfer + b;
+    longest_steady = std::max(longest_steady, steady * stage_ms - (k - 1) * std::min(f, b));
+    stall_from[s - 1] = arrived + k * stage_ms;
+    stall_steady[s - 1] = steady * stage_ms;
+    p0 = p1;
+  }
+  double length = path;
+  if (full) {
+    length = std::max(length, filled + longest_steady);
+    for (int i = 0; i < stages; ++i) {
+      const double all_laps = laps[at(i + 1)];
+      if (all_laps == 0) continue;
+      const bool placed = i < prefix.stages;
+      const double delta = filled - (placed ? prefix.stall_from_ms[at(i)] : stall_from[i]);
+      const double steady_ms = placed ? prefix.stall_steady_ms[at(i)] : stall_steady[i];
+      length = std::max(length, filled + steady_ms + std::max(delta, all_laps * delta));
+    }
+  }
+  return length + residue;
+}
+
+void PlanSpace::roll(const Prefix& prefix, unsigned rules, Rollouts& rollouts) const {
+  const Tables::Share& share = tables_->share(problem_, prefix.d1, stages_ - prefix.stages);
+  int points[kMaxStages];
+  for (int rule = 0; rule < kRolloutRules; ++rule) {
+    if ((rules >> rule & 1u) == 0) continue;
+    double& value = rollouts.value_ms[at(rule)];
+    const int same_as = share.same_as[at(rule)];
+    if (same_as < rule && rollouts.value_ms[at(same_as)] < kInfinity) {
+      value = rollouts.value_ms[at(same_as)];
+      continue;
+    }
+    const Tables::Way& way = share.ways[at(same_as)];
+    if (!way.valid) continue;
+    value = tables_->roll(problem_, prefix, way, kRules[rule].narrow, points);
+    if (!(value < rollouts.best_ms)) continue;
+    rollouts.best_ms = value;
+    for (int i = prefix.stages; i + 1 < stages_; ++i) {
+      rollouts.points[at(i)] = static_cast<std::int16_t>(points[i]);
+      rollouts.device_cuts[at(i)] = static_cast<std::int16_t>(way.hops[at(i - prefix.stages)].device_cut);
+    }
+  }
+  std::copy_n(prefix.points.begin(), prefix.stages, rollouts.points.begin());
+  std::copy_n(prefix.device_cuts.begin(), prefix.stages, rollouts.device_cuts.begin());
+}
+
+Rollouts PlanSpace::rollouts(const Prefix& prefix) const {
+  Rollouts result;
+  roll(prefix, kEveryRule, result);
+  return result;
+}
+
+Plan PlanSpace::plan_of(const Rollouts& rollouts) const {
+  AM_CHECK(rollouts.best_ms < kInfinity);
+  Plan plan;
+  plan.schedule = schedule_;
+  for (int i = 0; i + 1 < stages_; ++i) {
+    plan.cuts.push_back(cuts_[at(rollouts.points[at(i)])]);
+    plan.device_cuts.push_back(rollouts.device_cuts[at(i)]);
+  }
+  return plan;
+}
+
+// Boundaries 0..S, boundary b ending stage b, with V's running terms after every stage, so that moving boundary b costs
+// the stages from b on.
+class PlanSpace::Improvement {
+ public:
+  Improvement(const PlanSpace& space, const Prefix& prefix, const Rollouts& rollouts)
+      : problem_(space.problem_), t_(*space.tables_), first_(prefix.stages), stages_(space.stages_) {
+    points_[0] = cuts_[0] = 0;
+    for (int b = 1; b < stages_; ++b) {
+      points_[b] = rollouts.points[at(b - 1)];
+      cuts_[b] = rollouts.device_cuts[at(b - 1)];
+    }
+    points_[stages_] = t_.end;
+    cuts_[stages_] = problem_.num_devices();
+    kept_[first_] = {prefix.filled_ms, prefix.drained_ms, prefix.path_ms, prefix.steady_ms,
+                     std::max(0.0, prefix.residue_ms)};
+    for (int i = 0; i < first_; ++i) {
+      stall_from_[i] = trial_stall_from_[i] = prefix.stall_from_ms[at(i)];
+      stall_steady_[i] = trial_stall_steady_[i] = prefix.stall_steady_ms[at(i)];
+    }
+    accept(first_ + 1, value_from(first_ + 1));
+  }
+
+  void run() {
+    for (int round = 0; round < 2; ++round) {
+      const double before = best_ms_;
+      for (int b = first_ + 1; b < stages_; ++b) move(b);
+      if (!(best_ms_ < before)) break;
+    }
+  }
+
+  void store(Rollouts& rollouts) const {
+    if (!(best_ms_ < rollouts.best_ms)) return;
+    rollouts.best_ms = best_ms_;
+    for (int b = first_ + 1; b < stages_; ++b) {
+      rollouts.points[at(b - 1)] = static_cast<std::int16_t>(points_[b]);
+      rollouts.device_cuts[at(b - 1)] = static_cast<std::int16_t>(cuts_[b]);
+    }
+  }
+
+ private:
+  struct Running {
+    double filled = 0, drained = 0, path = 0, steady = 0, residue = 0;
+  };
+
+  // V with the boundaries as they are, of which those before `b` are as kept; infinity when it is infeasible or not
+  // below the best.
+  double value_from(int b) {
+    Running now = kept_[b - 1];
+    for (int s = b; s <= stages_; ++s) {
+      const int p0 = points_[s - 1], p1 = points_[s], d0 = cuts_[s - 1], d1 = cuts_[s], k = t_.in_flight[at(s)];
+      const DeviceGroup& group = problem_.group(d0, d1);
+      if (t_.needs_variable && t_.variables[at(p0)] == t_.variables[at(p1)]) return kInfinity;
+      if (t_.memory && !t_.fits(p0, p1, group, k)) return kInfinity;
+      const double transfer = s > 1 ? problem_.transfer_ms(t_.activation[at(p0)], cuts_[s - 2], d0, d1) : 0;
+      const double stage_ms = (t_.work[at(p1)] - t_.work[at(p0)]) / (group.size * group.speed);
+      const double f = t_.phi * stage_ms, b_ms = stage_ms - f;
+      const double arrived = now.filled + 2 * transfer;
+      now.filled = arrived + stage_ms;
+      now.path = std::max({now.path, arrived + t_.steady * transfer, now.filled + t_.steady * stage_ms});
+      const double bytes = t_.weight[at(p1)] - t_.weight[at(p0)];
+      now.residue = std::max(now.residue, problem_.allreduce_ms(bytes, group) - now.drained - transfer);
+      now.drained += transfer + b_ms;
+      now.steady = std::max(now.steady, t_.steady * stage_ms - (k - 1) * std::min(f, b_ms));
+      trial_stall_from_[s - 1] = arrived + k * stage_ms;
+      trial_stall_steady_[s - 1] = t_.steady * stage_ms;
+      trial_[s] = now;
+      const double least = t_.full ? std::max(now.path, now.filled + now.steady) : now.path;
+      if (!(least + now.residue < best_ms_)) return kInfinity;
+    }
+    double length = now.path;
+    if (t_.full) {
+      length = std::max(length, now.filled + now.steady);
+      for (int i = 0; i < stages_; ++i) {
+        const double laps = t_.laps[at(i + 1)];
+        if (laps == 0) continue;
+        const bool kept = i < b - 1;
+        const double delta = now.filled - (kept ? stall_from_[i] : trial_stall_from_[i]);
+        const double steady_ms = kept ? stall_steady_[i] : trial_stall_steady_[i];
+        length = std::max(length, now.filled + steady_ms + std::max(delta, laps * delta));
+      }
+    }
+    return length + now.residue;
+  }
+
+  bool accept(int b, double value) {
+    if (!(value < best_ms_ * (1 - 1e-12))) return false;
+    best_ms_ = value;
+    for (int s = b; s <= stages_; ++s) {
+      kept_[s] = trial_[s];
+      stall_from_[s - 1] = trial_stall_from_[s - 1];
+      stall_steady_[s - 1] = trial_stall_steady_[s - 1];
+    }
+    return true;
+  }
+
+  bool attempt(int b, int point, int cut) {
+    const int old_point = points_[b], old_cut = cuts_[b];
+    if (point <= points_[b - 1] || point >= points_[b + 1] || cut <= cuts_[b - 1] || cut >= cuts_[b + 1]) return false;
+    if (point == old_point && cut == old_cut) return false;
+    points_[b] = point;
+    cuts_[b] = cut;
+    if (accept(b, value_from(b))) return true;
+    points_[b] = old_point;
+    cuts_[b] = old_cut;
+    return false;
+  }
+
+  // Where both stages beside boundary b take equally long when its device cut is `cut`.
+  int balanced_point(int b, int cut) const {
+    if (cut <= cuts_[b - 1] || cut >= cuts_[b + 1]) return -1;
+    const DeviceGroup& left = problem_.group(cuts_[b - 1], cut);
+    const DeviceGroup& right = problem_.group(cut, cuts_[b + 1]);
+    const double rate = left.size * left.speed, other = right.size * right.speed;
+    const double from = t_.work[at(points_[b - 1])], to = t_.work[at(points_[b + 1])];
+    return t_.nearest(from + (to - from) * rate / (rate + other));
+  }
+
+  void move(int b) {
+    for (const int step : {1, 2, 4, 8}) {
+      if (!attempt(b, points_[b] + step, cuts_[b])) attempt(b, points_[b] - step, cuts_[b]);
+    }
+    const int cut = cuts_[b];
+    for (const int to : {cut + 1, cut - 1, t_.server_end[at(cut - 1)], t_.server_begin[at(cut - 1)]}) {
+      if (to == cut || to < 1) continue;
+      if (!attempt(b, points_[b], to)) attempt(b, balanced_point(b, to), to);
+    }
+  }
+
+  const Problem& problem_;
+  const Tables& t_;
+  int first_, stages_;
+  int points_[kMaxStages + 1], cuts_[kMaxStages + 1];
+  Running kept_[kMaxStages + 1], trial_[kMaxStages + 1];
+  double stall_from_[kMaxStages] = {}, stall_steady_[kMaxStages] = {};
+  double trial_stall_from_[kMaxStages] = {}, trial_stall_steady_[kMaxStages] = {};
+  double best_ms_ = kInfinity;
+};
+
+void PlanSpace::improve(const Prefix& prefix, Rollouts& rollouts) const {
+  if (!(rollouts.best_ms < kInfinity)) return;
+  Improvement improvement(*this, prefix, rollouts);
+  improvement.run();
+  improvement.store(rollouts);
+}
+
+}  // namespace automap::models
