@@ -104,8 +104,9 @@ class PlanSpace {
   // that). Loads in proportion to speed, each stage a little (1 - 1/(M+1)) less than the one before, single devices
   // little; cuts as they fall or at the narrowest activation within 3 pivots; never more than memory allows.
   Rollouts rollouts(const Prefix& prefix) const;
-  // Moves the boundaries of the best rollout behind the prefix one after the other while V falls, at most twice around:
-  // its cut by 1, 2, 4 or 8 points, its device cut by 1 or to the ends of the server, with the cut where it balances.
+  // Moves the boundaries of the best rollout behind the prefix one after the other while V falls, at most four times
+  // around: its cut by 1, 2, 4 or 8 points, its device cut by 1 or to the ends of the server, with the cut where it
+  // balances; then runs of boundaries together by a device, neighbours by 1 or 3 points.
   void improve(const Prefix& prefix, Rollouts& rollouts) const;
   // The best rollout; best_ms must be finite.
   pipeline::Plan plan_of(const Rollouts& rollouts) const;

@@ -109,15 +109,10 @@ void check_policy(const Policy& policy) {
   }
 }
 
-std::optional<FoundPlan> search_plan(const PlanSpace& space, const Policy* policy, const PolicySearchOptions& options) {
-  if (options.beam < 1 || options.most_children < 0) {
-    throw Error(ErrorKind::kUsage, "a beam of " + std::to_string(options.beam) + " with " +
-                                       std::to_string(options.most_children) +
-                                       " children scored; expected at least 1 and 0 (choose by itself)");
-  }
-  if (policy != nullptr) check_policy(*policy);
-  if (!space.possible()) return std::nullopt;
+namespace {
 
+// One search, greedy or with a beam; everything complete that it meets is offered to `best`.
+void search(const PlanSpace& space, const Policy* policy, const PolicySearchOptions& options, Best& best) {
   constexpr long long kMost = 1 << 20;  // of anything; keeps sums from overflowing
   const std::size_t beam = static_cast<std::size_t>(std::min<long long>(options.beam, kMost));
   const int most = options.most_children > 0 ? options.most_children
@@ -125,7 +120,6 @@ std::optional<FoundPlan> search_plan(const PlanSpace& space, const Policy* polic
                        ? kMostChildren
                        : static_cast<int>(std::max<long long>(kMostChildren, std::min(12LL * options.beam, kMost)));
 
-  Best best(space, options);
   std::vector<Prefix> kept = {space.root()};
   const double root_ms = kept.front().bound_ms;
   Rollouts of_root = space.rollouts(kept.front());
@@ -140,7 +134,7 @@ std::optional<FoundPlan> search_plan(const PlanSpace& space, const Policy* polic
   double known_ms = of_root.best_ms;  // the best rollout met
   // Prefixes of one length have different decisions, so no two of them are the same.
   for (int s = 1; s + 1 < space.stages(); ++s) {
-    if (options.deadline.reached()) return best.take();
+    if (options.deadline.reached()) return;
     space.promising(kept, most, children, parent_of, rollouts);
     for (const Rollouts& of : rollouts) known_ms = std::min(known_ms, of.best_ms);
     features.resize(children.size() * kFeatures);
@@ -178,6 +172,26 @@ std::optional<FoundPlan> search_plan(const PlanSpace& space, const Policy* polic
     // No completion is below the prefix's bound.
     if (prefix.bound_ms < best.incumbent_ms()) best.offer_completions(prefix);
   }
+}
+
+}  // namespace
+
+std::optional<FoundPlan> search_plan(const PlanSpace& space, const Policy* policy, const PolicySearchOptions& options) {
+  if (options.beam < 1 || options.most_children < 0) {
+    throw Error(ErrorKind::kUsage, "a beam of " + std::to_string(options.beam) + " with " +
+                                       std::to_string(options.most_children) +
+                                       " children scored; expected at least 1 and 0 (choose by itself)");
+  }
+  if (policy != nullptr) check_policy(*policy);
+  if (!space.possible()) return std::nullopt;
+  Best best(space, options);
+  if (options.beam > 1 && options.rollouts_count) {
+    // A wider beam may lose what greedy finds; greedy costs a fraction of it.
+    PolicySearchOptions greedy = options;
+    greedy.beam = 1;
+    search(space, policy, greedy, best);
+  }
+  search(space, policy, options, best);
   return best.take();
 }
 

@@ -20,7 +20,8 @@ struct PolicySearchOptions {
   // After-states scored per boundary: the most promising over all parents (PlanSpace::promising). 0: kMostChildren for
   // beam 1, else max(kMostChildren, 12 beam).
   int most_children = 0;
-  bool rollouts_count = true;  // the best rollout plan met may win ("the bare network": false)
+  // The best rollout met may win, and a beam also looks at what greedy finds. false: the bare search.
+  bool rollouts_count = true;
   // kSimulated: candidates of the last boundary and rollouts are compared by the event simulation.
   pipeline::Objective objective = pipeline::Objective::kValue;
   pipeline::Deadline deadline;

@@ -252,9 +252,17 @@ class PlanSpace::Improvement {
   }
 
   void run() {
-    for (int round = 0; round < 2; ++round) {
+    for (int round = 0; round < kRounds; ++round) {
       const double before = best_ms_;
       for (int b = first_ + 1; b < stages_; ++b) move(b);
+      for (int b = first_ + 1; b < stages_; ++b) {
+        for (int e = b + 1; e < stages_; ++e) {
+          if (!shift(b, e, 0, 1)) shift(b, e, 0, -1);
+        }
+        for (const int step : {1, 3}) {
+          if (b + 1 < stages_ && !shift(b, b + 1, step, 0)) shift(b, b + 1, -step, 0);
+        }
+      }
       if (!(best_ms_ < before)) break;
     }
   }
@@ -269,6 +277,8 @@ class PlanSpace::Improvement {
   }
 
  private:
+  static constexpr int kRounds = 4;
+
   struct Running {
     double filled = 0, drained = 0, path = 0, steady = 0, residue = 0;
   };
@@ -344,6 +354,24 @@ class PlanSpace::Improvement {
     const double rate = left.size * left.speed, other = right.size * right.speed;
     const double from = t_.work[at(points_[b - 1])], to = t_.work[at(points_[b + 1])];
     return t_.nearest(from + (to - from) * rate / (rate + other));
+  }
+
+  // Boundaries b..e by so many points and devices, so that only the stages at both ends change their sizes.
+  bool shift(int b, int e, int points, int devices) {
+    if (points_[b] + points <= points_[b - 1] || points_[e] + points >= points_[e + 1] ||
+        cuts_[b] + devices <= cuts_[b - 1] || cuts_[e] + devices >= cuts_[e + 1]) {
+      return false;
+    }
+    for (int i = b; i <= e; ++i) {
+      points_[i] += points;
+      cuts_[i] += devices;
+    }
+    if (accept(b, value_from(b))) return true;
+    for (int i = b; i <= e; ++i) {
+      points_[i] -= points;
+      cuts_[i] -= devices;
+    }
+    return false;
   }
 
   void move(int b) {

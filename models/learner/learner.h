@@ -33,7 +33,7 @@ struct LearnerOptions {
   // y = log(bound/LB_root) + 0.1 softplus(net), or + the distribution's mean; after-state family and gamma 1 only.
   bool residual = true;
   // With residual and a scalar head: between the bound and the best rollout (Head::kBounded) instead of softplus.
-  bool bounded = true;
+  bool bounded = false;
   bool dueling = false;  // flat family only; Error(kUsage) otherwise
   Returns returns = Returns::kMonteCarlo;
   int n_step = 1;
