@@ -35,7 +35,7 @@ struct TrainOptions {
 
   // Actors.
   std::string objective = "value";
-  int round_episodes = 1024, plays_per_problem = 4, children = 48;
+  int round_episodes = 1024, plays_per_problem = 8, children = 48;
   double epsilon_start = 0.6, epsilon_end = 0.05;
   std::uint64_t epsilon_episodes = 100000;
   double near_bound = 0.5;   // share of the random choices drawn from the better half by bound
