@@ -59,6 +59,7 @@ struct Rollouts {
   std::array<double, kRolloutRules> value_ms;
   double best_ms = std::numeric_limits<double>::infinity();
   std::array<std::int16_t, kMaxStages> points{}, device_cuts{};  // boundaries of the best, as in Prefix
+  bool improved = false;                                         // PlanSpace::improve() has seen it
 
   Rollouts() { value_ms.fill(std::numeric_limits<double>::infinity()); }
 };

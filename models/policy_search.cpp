@@ -11,6 +11,7 @@
 #include "common/base/error.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/exact.h"
+#include "models/child_scores.h"
 #include "models/features.h"
 
 namespace automap::models {
@@ -129,28 +130,21 @@ void search(const PlanSpace& space, const Policy* policy, const PolicySearchOpti
   std::vector<Prefix> children;
   std::vector<int> parent_of;
   std::vector<Rollouts> rollouts;
-  std::vector<float> features, log_bound, y;
+  ChildScores scores;
   std::vector<Ranked> ranked;
   double known_ms = of_root.best_ms;  // the best rollout met
   // Prefixes of one length have different decisions, so no two of them are the same.
   for (int s = 1; s + 1 < space.stages(); ++s) {
     if (options.deadline.reached()) return;
     space.promising(kept, most, children, parent_of, rollouts);
-    for (const Rollouts& of : rollouts) known_ms = std::min(known_ms, of.best_ms);
-    features.resize(children.size() * kFeatures);
-    log_bound.resize(children.size());
-    y.resize(children.size());
     ranked.clear();
     if (policy != nullptr) {
-      for (std::size_t i = 0; i < children.size(); ++i) {
-        after_state_features(space, children[i], rollouts[i], known_ms, features.data() + i * kFeatures);
-        log_bound[i] = root_ms > 0 ? static_cast<float>(std::log(children[i].bound_ms / root_ms)) : 0;
-      }
-      policy->predict(features.data(), log_bound.data(), static_cast<int>(children.size()), y.data());
+      score_children(space, *policy, options.objective, root_ms, std::max(kSecondLooks, options.beam), children,
+                     rollouts, known_ms, scores);
     }
     std::size_t shortest = children.size();
     for (std::size_t i = 0; i < children.size(); ++i) {
-      const double rank = policy != nullptr ? static_cast<double>(y[i]) : rollouts[i].best_ms;
+      const double rank = policy != nullptr ? static_cast<double>(scores.y[i]) : rollouts[i].best_ms;
       ranked.push_back({std::isnan(rank) ? kInfinity : rank, children[i].bound_ms, i});
       if (shortest == children.size() || rollouts[i].best_ms < rollouts[shortest].best_ms) shortest = i;
     }

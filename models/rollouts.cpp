@@ -396,6 +396,7 @@ class PlanSpace::Improvement {
 };
 
 void PlanSpace::improve(const Prefix& prefix, Rollouts& rollouts) const {
+  rollouts.improved = true;
   if (!(rollouts.best_ms < kInfinity)) return;
   Improvement improvement(*this, prefix, rollouts);
   improvement.run();

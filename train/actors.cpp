@@ -11,6 +11,7 @@
 #include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/suffix_values.h"
+#include "models/child_scores.h"
 #include "models/features.h"
 
 namespace automap::train {
@@ -37,11 +38,9 @@ std::size_t idx(int i) {
 // A prefix and its children.
 struct Node {
   std::vector<Prefix> children;
-  std::vector<float> features;   // [children][kFeatures]
-  std::vector<float> log_bound;  // [children]
-  std::vector<float> y;          // predicted
-  std::vector<float> best;       // the best return met below each child; infinity: none
-  std::vector<int> next;         // node of each child, -1: not expanded
+  models::ChildScores scores;
+  std::vector<float> best;  // the best return met below each child; infinity: none
+  std::vector<int> next;    // node of each child, -1: not expanded
   std::vector<std::uint8_t> visited;
   double known_ms = 0;  // V of the best rollout met on the way here and among the children
 };
@@ -83,9 +82,9 @@ class Tree {
     const Prefix parent = from == 0 ? root_ : parents_[idx(from)];
     if (!space_.append(parent, point, device_cut, child)) return -1;
     n.children.push_back(child);
-    n.features.resize(n.children.size() * kFeatures);
-    n.log_bound.resize(n.children.size());
-    n.y.resize(n.children.size());
+    n.scores.features.resize(n.children.size() * kFeatures);
+    n.scores.log_bound.resize(n.children.size());
+    n.scores.y.resize(n.children.size());
     n.best.resize(n.children.size());
     n.next.push_back(-1);
     n.visited.push_back(0);
@@ -94,7 +93,7 @@ class Tree {
   }
 
   int greedy(int at) const {
-    const std::vector<float>& y = nodes_[idx(at)].y;
+    const std::vector<float>& y = nodes_[idx(at)].scores.y;
     return static_cast<int>(std::min_element(y.begin(), y.end()) - y.begin());
   }
 
@@ -131,31 +130,29 @@ class Tree {
     space_.promising({prefix}, options_.children, n.children, parent_of, rollouts);
     const std::size_t count = n.children.size();
     n.known_ms = known_ms;
-    for (const models::Rollouts& of : rollouts) n.known_ms = std::min(n.known_ms, of.best_ms);
-    n.features.resize(count * kFeatures);
-    n.log_bound.resize(count);
-    n.y.resize(count);
+    models::score_children(space_, policy_, options_.objective, root_.bound_ms, models::kSecondLooks, n.children,
+                           rollouts, n.known_ms, n.scores);
     n.best.resize(count);
     n.next.assign(count, -1);
     n.visited.assign(count, 0);
-    for (std::size_t c = 0; c < count; ++c) fill_inputs(n, c, rollouts[c]);
-    if (count > 0) policy_.predict(n.features.data(), n.log_bound.data(), static_cast<int>(count), n.y.data());
+    for (std::size_t c = 0; c < count; ++c) n.best[c] = return_of(rollouts[c]);
+    played_.after_states += count;
     nodes_.push_back(std::move(n));
     parents_.push_back(prefix);
     return static_cast<int>(nodes_.size()) - 1;
   }
-  void fill_inputs(Node& n, std::size_t c, const models::Rollouts& rollouts) {
-    const Prefix& child = n.children[c];
-    models::after_state_features(space_, child, rollouts, n.known_ms, n.features.data() + c * kFeatures);
-    n.log_bound[c] = static_cast<float>(std::log(child.bound_ms / root_.bound_ms));
-    // Rollouts are judged by V; under the simulation they say nothing certain.
-    n.best[c] =
-        options_.objective == Objective::kValue && rollouts.best_ms < kInfinity ? y_of(rollouts.best_ms) : kUnknown;
-    ++played_.after_states;
+  // Rollouts are judged by V; under the simulation they say nothing certain.
+  float return_of(const models::Rollouts& rollouts) const {
+    return options_.objective == Objective::kValue && rollouts.best_ms < kInfinity ? y_of(rollouts.best_ms) : kUnknown;
   }
+  // One more child, as if it had been looked at a second time.
   void fill(Node& n, std::size_t c) {
-    fill_inputs(n, c, space_.rollouts(n.children[c]));
-    policy_.predict(n.features.data() + c * kFeatures, n.log_bound.data() + c, 1, n.y.data() + c);
+    models::Rollouts rollouts = space_.rollouts(n.children[c]);
+    space_.improve(n.children[c], rollouts);
+    models::child_inputs(space_, root_.bound_ms, n.children[c], rollouts, n.known_ms, c, n.scores);
+    policy_.predict(n.scores.features.data() + c * kFeatures, n.scores.log_bound.data() + c, 1, n.scores.y.data() + c);
+    n.best[c] = return_of(rollouts);
+    ++played_.after_states;
   }
 
   const PlanSpace& space_;
@@ -176,9 +173,9 @@ float clipped(float y) {
 
 Decision whole_decision(const Node& node, int chosen) {
   Decision d;
-  d.inputs = node.features;
+  d.inputs = node.scores.features;
   d.actions = static_cast<int>(node.children.size());
-  d.log_bound = node.log_bound;
+  d.log_bound = node.scores.log_bound;
   d.chosen = chosen;
   return d;
 }
@@ -186,10 +183,10 @@ Decision whole_decision(const Node& node, int chosen) {
 Episode single_decision(const Node& node, int chosen, float y) {
   Episode episode;
   Decision d;
-  const auto begin = node.features.begin() + static_cast<std::ptrdiff_t>(idx(chosen) * kFeatures);
+  const auto begin = node.scores.features.begin() + static_cast<std::ptrdiff_t>(idx(chosen) * kFeatures);
   d.inputs.assign(begin, begin + kFeatures);
   d.actions = 1;
-  d.log_bound = {node.log_bound[idx(chosen)]};
+  d.log_bound = {node.scores.log_bound[idx(chosen)]};
   episode.decisions.push_back(std::move(d));
   episode.y = clipped(y);
   episode.feasible = std::isfinite(y);
