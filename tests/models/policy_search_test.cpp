@@ -133,9 +133,7 @@ TEST(PolicySearch, ABeamThatDropsNothingIsExhaustive) {
 
 TEST(PolicySearch, AnUntrainedResidualPolicyIsBoundGreedy) {
   // The last bias makes the residual nothing, so that no rollout is below a prediction.
-  Architecture architecture;
-  architecture.features = kFeatures;
-  const std::size_t bias = Policy::num_weights(architecture) - 1;
+  const std::size_t bias = Policy::num_weights(architecture(Head::kResidual)) - 1;
   const Policy policy = policy_with([bias](std::size_t i) { return i == bias ? -80.0f : 0.0f; });
   int compared = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
