@@ -371,11 +371,13 @@ class Planning {
       int worse = 0;
       for (int stages = first_stages_; stages <= last_stages_ && worse < kInARow && !over(); ++stages) {
         if (out_of_question(planner, stages, schedule)) continue;
-        const std::optional<Plan> plan =
-            searches ? search(planner, stages, schedule, beam, turn) : propose_one(planner, stages, schedule, turn);
+        std::vector<Plan> runners_up;
+        const std::optional<Plan> plan = searches ? search(planner, stages, schedule, beam, turn, runners_up)
+                                                  : propose_one(planner, stages, schedule, turn);
         add(plan, planner, way);
         if (!plan) continue;
         found.push_back(*plan);
+        if (way.beam) found.insert(found.end(), runners_up.begin(), runners_up.end());
         const double most = (at_once ? kWorseGreedy : kWorse) * length(best_of_.at(planner));
         if (searches) worse = length(candidates_.back()) > most ? worse + 1 : 0;
       }
@@ -385,7 +387,8 @@ class Planning {
     spent_ms_[planner] += ms_since(begin);
   }
 
-  std::optional<Plan> search(PlannerKind planner, int stages, Schedule schedule, int beam, const Deadline& turn) {
+  std::optional<Plan> search(PlannerKind planner, int stages, Schedule schedule, int beam, const Deadline& turn,
+                             std::vector<Plan>& runners_up) {
     if (stages < 2 || stages > models::kMaxStages) return std::nullopt;
     std::unique_ptr<models::PlanSpace>& space = spaces_[{stages, schedule}];
     if (!space) {
@@ -405,8 +408,10 @@ class Planning {
     // The first plan of all is worth waiting for.
     if (!best_of_.empty()) options.deadline = turn;
     const models::Policy* policy = planner == PlannerKind::kPolicy ? policy_.get() : nullptr;
-    const std::optional<models::FoundPlan> found = models::search_plan(*space, policy, options);
-    return found ? std::optional<Plan>(found->plan) : std::nullopt;
+    std::optional<models::FoundPlan> found = models::search_plan(*space, policy, options);
+    if (!found) return std::nullopt;
+    runners_up = std::move(found->runners_up);
+    return std::move(found->plan);
   }
 
   std::optional<Plan> propose_one(PlannerKind planner, int stages, Schedule schedule, const Deadline& turn) {

@@ -109,6 +109,8 @@ class PlanSpace {
   // around: its cut by 1, 2, 4 or 8 points, its device cut by 1 or to the ends of the server, with the cut where it
   // balances; then runs of boundaries together by a device, neighbours by 1 or 3 points.
   void improve(const Prefix& prefix, Rollouts& rollouts) const;
+  // A plan of this space (its cuts among the pivots) as a rollout from the root.
+  Rollouts rollouts_of(const pipeline::Plan& plan, double value_ms) const;
   // The best rollout; best_ms must be finite.
   pipeline::Plan plan_of(const Rollouts& rollouts) const;
 

@@ -25,58 +25,82 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Plans of one prefix that are compared by simulation: V errs by more than the best few differ.
 constexpr int kSimulatedPerPrefix = 8;
 
-// Judges candidates and keeps the shortest. Of equals the first one stays.
+// Plans met that are improved at the end, and how far above the best they may be.
+constexpr std::size_t kMostKept = 6;
+constexpr double kKeptWithin = 1.03;
+
+// Judges candidates and keeps the shortest few that differ. Of equals the first one stays.
 class Best {
  public:
   Best(const PlanSpace& space, const PolicySearchOptions& options)
-      : space_(space), simulated_(options.objective == Objective::kSimulated) {}
+      : space_(space), simulated_(options.objective == Objective::kSimulated), improves_(options.rollouts_count) {}
 
   // What V a plan has to be below to be of interest; by simulation every plan may be.
-  double incumbent_ms() const { return simulated_ ? kInfinity : best_ms_; }
+  double incumbent_ms() const {
+    if (simulated_ || kept_.empty()) return kInfinity;
+    return improves_ ? kKeptWithin * kept_.front().length_ms : kept_.front().length_ms;
+  }
 
   void offer_rollout(const Rollouts& rollouts) {
-    if (!(rollouts.best_ms < kInfinity)) return;
-    if (simulated_) {
-      offer(space_.plan_of(rollouts));
-    } else if (rollouts.best_ms < best_ms_) {
-      best_ms_ = rollouts.best_ms;
-      plan_ = space_.plan_of(rollouts);
-    }
+    if (!(rollouts.best_ms < incumbent_ms())) return;
+    offer(space_.plan_of(rollouts), rollouts.best_ms);
   }
 
   void offer_completions(const Prefix& prefix) {
     if (simulated_) {
-      for (auto& [value_ms, plan] : space_.finish_best(prefix, kSimulatedPerPrefix)) offer(std::move(plan));
+      for (auto& [value_ms, plan] : space_.finish_best(prefix, kSimulatedPerPrefix)) offer(std::move(plan), value_ms);
       return;
     }
     Plan plan;
-    const double value_ms = space_.finish(prefix, best_ms_, &plan);
-    if (!(value_ms < best_ms_)) return;
-    best_ms_ = value_ms;
-    plan_ = std::move(plan);
+    const double value_ms = space_.finish(prefix, incumbent_ms(), &plan);
+    if (value_ms < kInfinity) offer(std::move(plan), value_ms);
   }
 
   std::optional<FoundPlan> take() {
-    if (!(best_ms_ < kInfinity)) return std::nullopt;
-    // Sums in another order may turn a stage that just fits: the problem has the last word.
-    if (!pipeline::feasible(space_.problem(), plan_)) return std::nullopt;
-    const double length =
-        pipeline::length_ms(space_.problem(), plan_, simulated_ ? Objective::kSimulated : Objective::kValue);
-    return FoundPlan{std::move(plan_), length};
+    if (improves_ && !simulated_) improve();
+    FoundPlan found;
+    for (FoundPlan& candidate : kept_) {
+      // Sums in another order may turn a stage that just fits: the problem has the last word.
+      if (!pipeline::feasible(space_.problem(), candidate.plan)) continue;
+      if (found.plan.cuts.empty()) {
+        found = std::move(candidate);
+      } else if (found.runners_up.size() < kRunnersUp) {
+        found.runners_up.push_back(std::move(candidate.plan));
+      }
+    }
+    if (found.plan.cuts.empty()) return std::nullopt;
+    found.length_ms =
+        pipeline::length_ms(space_.problem(), found.plan, simulated_ ? Objective::kSimulated : Objective::kValue);
+    return found;
   }
 
  private:
-  void offer(Plan plan) {
-    const double length = pipeline::length_ms(space_.problem(), plan, Objective::kSimulated);
-    if (!(length < best_ms_)) return;
-    best_ms_ = length;
-    plan_ = std::move(plan);
+  void offer(Plan plan, double value_ms) {
+    const double length = simulated_ ? pipeline::length_ms(space_.problem(), plan, Objective::kSimulated) : value_ms;
+    if (kept_.size() == kMostKept && !(length < kept_.back().length_ms)) return;
+    for (const FoundPlan& other : kept_) {
+      if (other.plan == plan) return;
+    }
+    const auto place = std::upper_bound(kept_.begin(), kept_.end(), length,
+                                        [](double ms, const FoundPlan& other) { return ms < other.length_ms; });
+    kept_.insert(place, {std::move(plan), length, {}});
+    if (kept_.size() > kMostKept) kept_.pop_back();
+  }
+
+  // Every boundary may move now, the first ones, too.
+  void improve() {
+    std::vector<FoundPlan> before = std::move(kept_);
+    kept_.clear();
+    for (FoundPlan& found : before) {
+      Rollouts rollouts = space_.rollouts_of(found.plan, found.length_ms);
+      space_.improve(space_.root(), rollouts);
+      offer(space_.plan_of(rollouts), rollouts.best_ms);
+    }
   }
 
   const PlanSpace& space_;
-  bool simulated_;
-  double best_ms_ = kInfinity;
-  Plan plan_;
+  bool simulated_, improves_;
+  std::vector<FoundPlan> kept_;  // ascending
 };
 
 struct Ranked {
@@ -203,11 +227,19 @@ std::optional<OneShotPlan> plan_in_one_shot(const pipeline::Problem& problem, co
   result.searched_ms = result.found.length_ms;
   if (options.refine && !options.search.deadline.reached()) {
     start = std::chrono::steady_clock::now();
-    Plan refined =
-        pipeline::refine_in_corridor(problem, result.found.plan, options.pivot_radius, options.device_radius,
-                                     options.search.deadline.seconds_left(), options.search.deadline.cancelled);
-    const double length = pipeline::length_ms(problem, refined, options.search.objective);
-    if (length < result.found.length_ms) result.found = {std::move(refined), length};
+    std::vector<Plan> plans = {result.found.plan};
+    plans.insert(plans.end(), result.found.runners_up.begin(), result.found.runners_up.end());
+    for (const Plan& plan : plans) {
+      if (options.search.deadline.reached()) break;
+      Plan refined =
+          pipeline::refine_in_corridor(problem, plan, options.pivot_radius, options.device_radius,
+                                       options.search.deadline.seconds_left(), options.search.deadline.cancelled);
+      const double length = pipeline::length_ms(problem, refined, options.search.objective);
+      if (length < result.found.length_ms) {
+        result.found.plan = std::move(refined);
+        result.found.length_ms = length;
+      }
+    }
     result.refine_took_ms = ms_since(start);
   }
   return result;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/plan.h"
@@ -20,16 +21,21 @@ struct PolicySearchOptions {
   // After-states scored per boundary: the most promising over all parents (PlanSpace::promising). 0: kMostChildren for
   // beam 1, else max(kMostChildren, 12 beam).
   int most_children = 0;
-  // The best rollout met may win, and a beam also looks at what greedy finds. false: the bare search.
+  // The best rollouts met may win, the best plans are improved boundary by boundary at the end (PlanSpace::improve),
+  // and a beam also looks at what greedy finds. false: the bare search.
   bool rollouts_count = true;
   // kSimulated: candidates of the last boundary and rollouts are compared by the event simulation.
   pipeline::Objective objective = pipeline::Objective::kValue;
   pipeline::Deadline deadline;
 };
 
+// Plans beside the best one that are worth a corridor of their own.
+constexpr std::size_t kRunnersUp = 2;
+
 struct FoundPlan {
   pipeline::Plan plan;
-  double length_ms = 0;  // under the objective
+  double length_ms = 0;                    // under the objective
+  std::vector<pipeline::Plan> runners_up;  // the next best that differ, at most kRunnersUp
 };
 
 // Plan of `space` (its stages, schedule and pivots); nullopt when none was found feasible. `policy` may be null.

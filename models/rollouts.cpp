@@ -218,6 +218,18 @@ Rollouts PlanSpace::rollouts(const Prefix& prefix) const {
   return result;
 }
 
+Rollouts PlanSpace::rollouts_of(const Plan& plan, double value_ms) const {
+  AM_CHECK(plan.num_stages() == stages_);
+  Rollouts rollouts;
+  rollouts.best_ms = value_ms;
+  for (int i = 0; i + 1 < stages_; ++i) {
+    const auto point = std::lower_bound(cuts_.begin(), cuts_.end(), plan.cuts[at(i)]);
+    rollouts.points[at(i)] = static_cast<std::int16_t>(point - cuts_.begin());
+    rollouts.device_cuts[at(i)] = static_cast<std::int16_t>(plan.device_cuts[at(i)]);
+  }
+  return rollouts;
+}
+
 Plan PlanSpace::plan_of(const Rollouts& rollouts) const {
   AM_CHECK(rollouts.best_ms < kInfinity);
   Plan plan;

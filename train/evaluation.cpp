@@ -97,22 +97,26 @@ struct Ready {
 };
 
 double searched_ms(const Ready& ready, const Policy* policy, int beam, const EvaluationOptions& options,
-                   std::optional<Plan>* plan) {
+                   std::vector<Plan>* plans) {
   models::PolicySearchOptions search;
   search.beam = beam;
   search.objective = options.objective;
   const auto found = models::search_plan(*ready.space, policy, search);
   if (!found) return kInfinity;
-  *plan = found->plan;
+  *plans = {found->plan};
+  plans->insert(plans->end(), found->runners_up.begin(), found->runners_up.end());
   return pipeline::length_ms(ready.prepared, found->plan, options.objective);
 }
 
-double corridor_ms(const Ready& ready, const std::optional<Plan>& plan, const EvaluationOptions& options) {
-  if (!plan) return kInfinity;
-  const Plan refined = pipeline::refine_in_corridor(ready.prepared, *plan);
-  const double ms = pipeline::length_ms(ready.prepared, refined, options.objective);
-  // The corridor shortens V; the plan that came in stays when the simulation likes it better.
-  return std::min(ms, pipeline::length_ms(ready.prepared, *plan, options.objective));
+double corridor_ms(const Ready& ready, const std::vector<Plan>& plans, const EvaluationOptions& options) {
+  double best_ms = kInfinity;
+  for (const Plan& plan : plans) {
+    const Plan refined = pipeline::refine_in_corridor(ready.prepared, plan);
+    // The corridor shortens V; the plan that came in stays when the simulation likes it better.
+    best_ms = std::min({best_ms, pipeline::length_ms(ready.prepared, refined, options.objective),
+                        pipeline::length_ms(ready.prepared, plan, options.objective)});
+  }
+  return best_ms;
 }
 
 using Row = std::vector<double>;
@@ -188,10 +192,10 @@ void Evaluation::solve(WorkerPool& pool) {
       time.push_back(now - before);
       before = now;
     };
-    std::optional<Plan> plan, beam_plan;
-    add(searched_ms(ready, nullptr, 1, options_, &plan));
-    add(searched_ms(ready, nullptr, options_.beam, options_, &beam_plan));
-    add(corridor_ms(ready, beam_plan, options_));
+    std::vector<Plan> plans, beam_plans;
+    add(searched_ms(ready, nullptr, 1, options_, &plans));
+    add(searched_ms(ready, nullptr, options_.beam, options_, &beam_plans));
+    add(corridor_ms(ready, beam_plans, options_));
     time.back() += time[time.size() - 2];
     pipeline::BoundOptions bound;
     bound.stages = ready.options.stages;
@@ -217,13 +221,14 @@ void Evaluation::solve(WorkerPool& pool) {
       exact.time_limit_s = options_.exact_s;
       exact.cancelled = [] { return StopToken::stop_requested(); };
       // What is known already makes the proof shorter. V, whatever the objective.
-      if (beam_plan) exact.upper_bound_ms = pipeline::value_ms(ready.prepared, *beam_plan) * (1 + 1e-9);
+      if (!beam_plans.empty())
+        exact.upper_bound_ms = pipeline::value_ms(ready.prepared, beam_plans.front()) * (1 + 1e-9);
       const pipeline::ExactResult result = pipeline::solve_exact(ready.prepared, exact);
       if (!result.by_stages.empty()) {
         const pipeline::ExactStageResult& stage = result.by_stages.front();
         held.proven = stage.proven;
         if (!stage.plans.empty()) optimum = stage.plans.front();
-        if (stage.proven && stage.plans.empty()) optimum = beam_plan;
+        if (stage.proven && stage.plans.empty() && !beam_plans.empty()) optimum = beam_plans.front();
       }
     }
     held.reference_ms = length_of(ready.prepared, optimum, options_.objective);
@@ -275,15 +280,15 @@ std::vector<PlannerLengths> Evaluation::plan(const Policy& policy, WorkerPool& p
       const double now = thread_cpu_ms();
       return now - std::exchange(before, now);
     };
-    std::optional<Plan> plan;
+    std::vector<Plan> plans;
     row[0] = options_.flat ? flat_greedy_ms(*ready.space, policy, options_)
-                           : searched_ms(ready, &policy, 1, options_, &plan);
+                           : searched_ms(ready, &policy, 1, options_, &plans);
     time[0] = lap();
     if (planners == 1) return;
-    plan.reset();
-    row[1] = searched_ms(ready, &policy, options_.beam, options_, &plan);
+    plans.clear();
+    row[1] = searched_ms(ready, &policy, options_.beam, options_, &plans);
     time[1] = lap();
-    row[2] = corridor_ms(ready, plan, options_);
+    row[2] = corridor_ms(ready, plans, options_);
     time[2] = time[1] + lap();
   });
   pool.wait();

@@ -367,9 +367,16 @@ class Contest {
     if (!method.corridor || outcome.value_ms == kInfinity) return outcome;
     const double start = thread_cpu_ms();
     pipeline::internal::Stop stop(kInfinity, {});
-    outcome.plan = pipeline::internal::refine_on_pivots(problem_, std::move(outcome.plan), subject_.pivots,
-                                                        kPivotRadius, kDeviceRadius, stop);
-    outcome.value_ms = pipeline::value_ms(problem_, outcome.plan);
+    std::vector<Plan> plans = std::move(outcome.runners_up);
+    plans.insert(plans.begin(), outcome.plan);
+    for (Plan& plan : plans) {
+      plan = pipeline::internal::refine_on_pivots(problem_, std::move(plan), subject_.pivots, kPivotRadius,
+                                                  kDeviceRadius, stop);
+      const double value_ms = pipeline::value_ms(problem_, plan);
+      if (!(value_ms < outcome.value_ms)) continue;
+      outcome.value_ms = value_ms;
+      outcome.plan = std::move(plan);
+    }
     outcome.cpu_ms += thread_cpu_ms() - start;
     return outcome;
   }
@@ -393,9 +400,12 @@ class Contest {
     if (in_space) make_space();
     const double start = thread_cpu_ms();
     std::optional<Plan> plan;
+    std::vector<Plan> runners_up;
     switch (method.kind) {
-      case Kind::kPolicy: plan = policy_plan(method, &candidates_[static_cast<std::size_t>(candidate)].policy); break;
-      case Kind::kRollouts: plan = policy_plan(method, nullptr); break;
+      case Kind::kPolicy:
+        plan = policy_plan(method, &candidates_[static_cast<std::size_t>(candidate)].policy, runners_up);
+        break;
+      case Kind::kRollouts: plan = policy_plan(method, nullptr, runners_up); break;
       case Kind::kBound: {
         pipeline::BoundOptions options;
         options.stages = subject_.stages;
@@ -428,6 +438,7 @@ class Contest {
       }
       outcome.value_ms = pipeline::value_ms(problem_, *plan);
       outcome.plan = *std::move(plan);
+      outcome.runners_up = std::move(runners_up);
     }
     return outcome;
   }
@@ -443,7 +454,7 @@ class Contest {
     space_ms_ = thread_cpu_ms() - start;
   }
 
-  std::optional<Plan> policy_plan(const Method& method, const models::Policy* policy) {
+  std::optional<Plan> policy_plan(const Method& method, const models::Policy* policy, std::vector<Plan>& runners_up) {
     if (!space_->possible()) return std::nullopt;
     if (policy != nullptr && policy->architecture().family == models::Family::kFlat) return flat_plan(*space_, *policy);
     models::PolicySearchOptions options;
@@ -451,6 +462,7 @@ class Contest {
     options.rollouts_count = method.rollouts_count;
     std::optional<models::FoundPlan> found = models::search_plan(*space_, policy, options);
     if (!found) return std::nullopt;
+    runners_up = std::move(found->runners_up);
     return std::move(found->plan);
   }
 

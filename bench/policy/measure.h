@@ -79,6 +79,7 @@ struct Optimum {
   double value_ms = kInfinity;  // of the best plan found
   double bound_ms = 0;          // no plan over the pivots is shorter; = value_ms when proven
   pipeline::Plan plan;
+  std::vector<pipeline::Plan> runners_up;  // of a search that tells; a corridor looks at them, too
 };
 struct Solved {
   std::vector<Optimum> by_stages;
