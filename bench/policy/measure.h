@@ -79,7 +79,6 @@ struct Optimum {
   double value_ms = kInfinity;  // of the best plan found
   double bound_ms = 0;          // no plan over the pivots is shorter; = value_ms when proven
   pipeline::Plan plan;
-  std::vector<pipeline::Plan> runners_up;  // of a search that tells; a corridor looks at them, too
 };
 struct Solved {
   std::vector<Optimum> by_stages;
@@ -118,6 +117,7 @@ struct Outcome {
   double value_ms = kInfinity;  // infinity: no plan found
   double cpu_ms = 0;            // with the preparation of the plan space, without that of the problem
   pipeline::Plan plan;
+  std::vector<pipeline::Plan> runners_up;  // of a search that tells; a corridor looks at them, too
 };
 
 // A method of the run: those of the policy once per candidate.
