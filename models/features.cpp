@@ -39,7 +39,6 @@ const char* const kFeatureNames[kFeatures] = {
     "least steps of the transfer out / bound",
     "steps of the transfer out over the slowest way / bound",
     "log cut's activation / mean activation behind, / 4",
-    "log cut's activation / least within 3 points, / 4",
     "steps of a mean transfer behind / bound",
     "steps of the least transfer behind / bound",
     "memory of this stage / capacity",
@@ -61,14 +60,15 @@ const char* const kFeatureNames[kFeatures] = {
     "devices used",
     "log10 inside / between bandwidth / 2",
     "latency of the way out, steps / bound",
+    "rollout: equal shares, growing loads",
     "rollout: equal shares",
-    "rollout: equal shares, narrow cuts",
+    "rollout: a server each, the last takes the rest",
     "rollout: whole servers",
-    "rollout: whole servers, narrow cuts",
     "rollout: one large stage, then single devices",
-    "rollout: two large stages, then single devices",
+    "rollout: a server each, the next takes the rest",
     "rollout: half of the stages large, then single devices",
     "rollout: single devices, then one large stage",
+    "rollout: two large stages, then single devices",
     "best rollout",
 };
 
@@ -155,7 +155,6 @@ void after_state_features(const PlanSpace& space, const Prefix& prefix, const Ro
   put_ms((2 + steady) * way.least_ms(activation));
   put_ms(activation > 0 ? (2 + steady) * (slow_latency + activation * slow_per_byte) : 0);
   put(log_ratio(activation, t.mean_activation[j]) / 4);
-  put(log_ratio(activation, t.activation[at(t.narrow[j])]) / 4);
   // The mean and the least of what may be cut behind, over the same kind of way.
   const double behind_per_byte = slow_per_byte;
   put_ms((2 + steady) * t.mean_activation[j] * behind_per_byte);

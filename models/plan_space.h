@@ -24,7 +24,7 @@
 namespace automap::models {
 
 constexpr int kMaxStages = 16;
-constexpr int kRolloutRules = 8;
+constexpr int kRolloutRules = 9;
 // Children kept per decision when one prefix is expanded: a perfect value function loses 0.1 % with 48 and 1 % with 8.
 constexpr int kMostChildren = 48;
 
@@ -100,10 +100,12 @@ class PlanSpace {
   // Same, returning the `k` best distinct plans in ascending V (for objectives other than V).
   std::vector<std::pair<double, pipeline::Plan>> finish_best(const Prefix& prefix, int k) const;
 
-  // Completions by rule. Devices: equal shares; those moved to server boundaries; one, two or half of the stages large
-  // and the others one device each behind them, or in front of one large one (the best plans of many stages look like
-  // that). Loads in proportion to speed, each stage a little (1 - 1/(M+1)) less than the one before, single devices
-  // little; cuts as they fall or at the narrowest activation within 3 pivots; never more than memory allows.
+  // Completions by rule. Devices: equal shares; those moved to server boundaries; one or two large stages, or half of
+  // them, and the others one device each behind; single devices, then one large stage; a server each and one stage, the
+  // next or the last, that takes the rest. Loads by speed, each stage a little (1 - 1/(M+1)) less than the one before,
+  // or more, single devices little, or by speed and all-reduce together; cuts at the narrowest activation within 3
+  // pivots; never more than memory allows. (The best plans of many stages have nearly empty ones, and where all-reduces
+  // are dear they park devices on a stage with hardly a weight.)
   Rollouts rollouts(const Prefix& prefix) const;
   // Moves the boundaries of the best rollout behind the prefix one after the other while V falls, at most four times
   // around: its cut by 1, 2, 4 or 8 points, its device cut by 1 or to the ends of the server, with the cut where it

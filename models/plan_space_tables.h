@@ -13,7 +13,7 @@
 namespace automap::models {
 
 // Bits of Rollouts::value_ms: those that tell most for least, equal shares and one large stage; and all.
-constexpr unsigned kQuickRules = 1u << 0 | 1u << 4;
+constexpr unsigned kQuickRules = 1u << 1 | 1u << 4;
 constexpr unsigned kEveryRule = (1u << kRolloutRules) - 1;
 
 struct PlanSpace::Tables {
@@ -56,11 +56,11 @@ struct PlanSpace::Tables {
   };
   double length_bound(const Reached& reached, int stages_placed, int point, int device_cut, double* total_ms) const;
   const Share& share(const pipeline::Problem& problem, int d, int left) const;
+  std::vector<int> park_cuts(int d, int left, bool last) const;
   std::vector<int> share_cuts(int d, int left, int large, bool last, bool whole_servers) const;
   // V of the completion by one rule, infinity when it is infeasible; `points`, when given, receives the pivots it takes
   // at [boundary].
-  double roll(const pipeline::Problem& problem, const Prefix& prefix, const Way& way, bool to_narrow,
-              int* points) const;
+  double roll(const pipeline::Problem& problem, const Prefix& prefix, const Way& way, int* points) const;
 
   void prepare_behind();
   // Fills `earliest`; leaves it empty when memory cannot bite anywhere.

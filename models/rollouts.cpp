@@ -26,16 +26,38 @@ std::size_t at(int i) {
 // many stages such stages are nearly empty and only let the others have more micro-batches in flight.
 constexpr double kLittle = 0.35;
 
+// Where loads grow from stage to stage: by so much.
+constexpr double kGrowth = 1.25;
+
 // How rules share the rest of the devices among the stages left.
-enum ShareKind { kEqual, kWholeServers, kOneLarge, kTwoLarge, kHalfLarge, kLastLarge, kShareKinds };
+enum ShareKind {
+  kEqual,
+  kWholeServers,
+  kOneLarge,
+  kTwoLarge,
+  kHalfLarge,
+  kLastLarge,
+  kParkNext,
+  kParkLast,
+  kShareKinds
+};
+// What a stage takes of the work that is left. kAllReduce: by speed and by what its weights cost to all-reduce, as if
+// they were spread evenly over the work.
+enum Load { kTapered, kGrowing, kLittleOnSingles, kAllReduce };
 
 struct Rule {
   ShareKind share;
-  bool narrow;  // cuts move to the narrowest activation within 3 points
+  Load load;
 };
-constexpr Rule kRules[kRolloutRules] = {{kEqual, false},       {kEqual, true},    {kWholeServers, false},
-                                        {kWholeServers, true}, {kOneLarge, true}, {kTwoLarge, true},
-                                        {kHalfLarge, true},    {kLastLarge, true}};
+constexpr Rule kRules[kRolloutRules] = {{kEqual, kGrowing},
+                                        {kEqual, kTapered},
+                                        {kParkLast, kAllReduce},
+                                        {kWholeServers, kTapered},
+                                        {kOneLarge, kLittleOnSingles},
+                                        {kParkNext, kAllReduce},
+                                        {kHalfLarge, kLittleOnSingles},
+                                        {kLastLarge, kAllReduce},
+                                        {kTwoLarge, kLittleOnSingles}};
 
 }  // namespace
 
@@ -62,6 +84,23 @@ std::vector<int> PlanSpace::Tables::share_cuts(int d, int left, int large, bool 
   return cuts;
 }
 
+// Device cuts of `left` stages behind d: a server (or what is left of it) each, but one stage that takes all the
+// others, the last or the next one. Where all-reduces are dear, the best plans park devices on a stage with hardly a
+// weight.
+std::vector<int> PlanSpace::Tables::park_cuts(int d, int left, bool last) const {
+  const int devices = static_cast<int>(server_end.size());
+  std::vector<int> cuts;
+  if (last) {
+    for (int j = 1, cut = d; j < left && cut < devices; ++j) cuts.push_back(cut = server_end[at(cut)]);
+    cuts.push_back(devices);
+    return cuts;
+  }
+  cuts.push_back(devices);
+  for (int j = 1, cut = devices; j < left && cut > 0; ++j) cuts.push_back(cut = server_begin[at(cut - 1)]);
+  std::reverse(cuts.begin(), cuts.end());
+  return cuts;
+}
+
 const PlanSpace::Tables::Share& PlanSpace::Tables::share(const Problem& problem, int d, int left) const {
   Share& entry = shares[at(d) * at(kMaxStages + 1) + at(left)];
   if (entry.made) return entry;
@@ -72,11 +111,13 @@ const PlanSpace::Tables::Share& PlanSpace::Tables::share(const Problem& problem,
   cuts[kWholeServers] = share_cuts(d, left, left, false, true);
   cuts[kOneLarge] = share_cuts(d, left, 1, false, true);
   cuts[kTwoLarge] = share_cuts(d, left, std::min(left, 2), false, true);
+  cuts[kParkNext] = park_cuts(d, left, false);
+  cuts[kParkLast] = park_cuts(d, left, true);
   cuts[kHalfLarge] = share_cuts(d, left, (left + 1) / 2, false, true);
   cuts[kLastLarge] = share_cuts(d, left, 1, true, false);
   for (int rule = 0; rule < kRolloutRules; ++rule) {
     const auto same = [&](const Rule& other) {
-      return other.narrow == kRules[rule].narrow && cuts[other.share] == cuts[kRules[rule].share];
+      return other.load == kRules[rule].load && cuts[other.share] == cuts[kRules[rule].share];
     };
     entry.same_as[at(rule)] = static_cast<int>(std::find_if(kRules, kRules + rule, same) - kRules);
     Way& way = entry.ways[at(rule)];
@@ -106,14 +147,20 @@ const PlanSpace::Tables::Share& PlanSpace::Tables::share(const Problem& problem,
       before_that = before;
       before = cut;
     }
-    // Of the work that is left each stage takes its devices' share, each a little less than the one before it.
-    const ShareKind kind = kRules[rule].share;
-    const bool with_little = kind != kEqual && kind != kWholeServers;
-    double sum = 0, factor = std::pow(taper, static_cast<double>(way.hops.size()));
+    // Of the work that is left each stage takes its share.
+    const double bytes_per_ms = work.back() > 0 ? weight.back() / work.back() : 0;
+    double sum = 0;
     for (std::size_t i = way.hops.size(); i-- > 0;) {
-      factor /= taper;
-      const double little = with_little && way.hops[i].group->size == 1 ? kLittle : 1;
-      const double load = factor * little / way.hops[i].per_work;
+      const Hop& hop = way.hops[i];
+      double load = 1 / hop.per_work;
+      switch (kRules[rule].load) {
+        case kGrowing: load *= std::pow(kGrowth, static_cast<double>(i)); break;
+        case kLittleOnSingles:
+          load *= std::pow(taper, static_cast<double>(i)) * (hop.group->size == 1 ? kLittle : 1);
+          break;
+        case kTapered: load *= std::pow(taper, static_cast<double>(i)); break;
+        case kAllReduce: load = 1 / (micro_batches * hop.per_work + hop.ring_ms_per_byte * bytes_per_ms); break;
+      }
       sum += load;
       way.hops[i].share = load / sum;
     }
@@ -122,8 +169,7 @@ const PlanSpace::Tables::Share& PlanSpace::Tables::share(const Problem& problem,
 }
 
 // V of the completion by one rule; `points` (stages - 1 entries when given) receives the pivots it takes.
-double PlanSpace::Tables::roll(const Problem& problem, const Prefix& prefix, const Way& way, bool to_narrow,
-                               int* points) const {
+double PlanSpace::Tables::roll(const Problem& problem, const Prefix& prefix, const Way& way, int* points) const {
   double filled = prefix.filled_ms, drained = prefix.drained_ms, path = prefix.path_ms,
          longest_steady = prefix.steady_ms;
   double residue = std::max(0.0, prefix.residue_ms);
@@ -140,7 +186,7 @@ double PlanSpace::Tables::roll(const Problem& problem, const Prefix& prefix, con
       if (first > last) return kInfinity;
       const double target = work[at(p0)] + (work.back() - work[at(p0)]) * hop.share;
       p1 = nearest(target);
-      if (to_narrow) p1 = narrow[at(std::min(p1, end))];
+      p1 = narrow[at(p1)];
       p1 = std::clamp(std::max(p1, earliest_end(s, hop.device_cut)), first, last);
       if (memory && !fits(p0, p1, *hop.group, k)) {
         p1 = last_fitting(p0, first, p1, *hop.group, k);
@@ -200,7 +246,7 @@ void PlanSpace::roll(const Prefix& prefix, unsigned rules, Rollouts& rollouts) c
     }
     const Tables::Way& way = share.ways[at(same_as)];
     if (!way.valid) continue;
-    value = tables_->roll(problem_, prefix, way, kRules[rule].narrow, points);
+    value = tables_->roll(problem_, prefix, way, points);
     if (!(value < rollouts.best_ms)) continue;
     rollouts.best_ms = value;
     for (int i = prefix.stages; i + 1 < stages_; ++i) {
