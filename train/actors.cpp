@@ -286,7 +286,7 @@ std::optional<Plan> exact_plan(const PlanSpace& space, const PlayOptions& option
   exact.min_stages = exact.max_stages = space.stages();
   exact.schedule = space.schedule();
   exact.upper_bound_ms = incumbent_ms;
-  exact.cancelled = after_polls(options.label_work / 100);
+  exact.cancelled = after_polls(options.label_work / 5);
   const pipeline::ExactResult result = pipeline::solve_exact(space.problem(), exact);
   if (result.by_stages.empty() || !result.by_stages.front().proven || result.by_stages.front().plans.empty()) {
     return std::nullopt;
@@ -376,7 +376,7 @@ void demonstrate(Tree& tree, const PlayOptions& options, Played& played) {
   exact.min_stages = exact.max_stages = space.stages();
   exact.schedule = space.schedule();
   exact.k_best = 16;
-  exact.cancelled = after_polls(options.label_work / 100);
+  exact.cancelled = after_polls(options.label_work / 5);
   const pipeline::ExactResult result = pipeline::solve_exact(space.problem(), exact);
   if (result.by_stages.empty() || result.by_stages.front().plans.empty()) return;
   const std::vector<Plan>& plans = result.by_stages.front().plans;
