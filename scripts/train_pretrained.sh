@@ -8,7 +8,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-objective=value episodes=1500000 threads=0 build=$root/build/release out=""
+objective=value episodes=120000 threads=0 build=$root/build/release out=""
 while [[ $# -gt 0 ]]; do
   [[ $# -ge 2 || $1 == -h || $1 == --help ]] || { echo "train_pretrained.sh: $1 needs a value" >&2; exit 2; }
   case $1 in
@@ -32,7 +32,8 @@ esac
 if [[ -e $out/checkpoint ]]; then
   "$build/automap-train" --out "$out" --resume --threads "$threads"
 else
-  "$build/automap-train" --out "$out" --resume --preset nightly --data synth:mixed --objective "$objective" \
+  "$build/automap-train" --out "$out" --resume --preset fast --time 3h --data synth:mixed --objective "$objective" \
+    --evaluate-small 192 --evaluate-middle 96 --evaluate-deep 32 --evaluate-every 20000 \
     --seed 20200708 --deterministic --episodes "$episodes" --threads "$threads"
 fi
 mkdir -p "$root/models/pretrained"

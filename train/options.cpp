@@ -65,9 +65,10 @@ TrainOptions preset_options(const std::string& preset) {
   TrainOptions o;
   o.preset = preset;
   o.learner.replay_episodes = 100000;
-  o.learner.learning_rate_updates = 100000;
+  o.learner.learning_rate_updates = 70000;
   o.learner.replay_labels = 16384;
-  o.learner.label_batch = 32;
+  o.learner.batch = 64;
+  o.learner.label_batch = 64;
   // Labels are exact, returns are bounds.
   o.learner.label_weight = 10;
   if (preset == "fast") return o;

@@ -40,11 +40,11 @@ struct TrainOptions {
   std::uint64_t epsilon_episodes = 100000;
   double near_bound = 0.5;   // share of the random choices drawn from the better half by bound
   bool best_return = true;   // targets are the best returns met below a decision
-  double replay_ratio = 32;  // decisions learned from per decision played, at most
+  double replay_ratio = 16;  // decisions learned from per decision played, at most
   std::string epsilon_schedule = "linear";
 
   // Exact labels.
-  double label_fraction = 1, label_limit = 1.1;
+  double label_fraction = 0.3, label_limit = 1.08;
   int label_devices = 64, label_stages = 16;
   std::int64_t label_work = 100000;
 
