@@ -1,5 +1,6 @@
 // automap-inspect: says what a file is and what is in it.
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <string>
 #include <utility>
@@ -44,6 +45,10 @@ int inspect_main(int argc, char** argv) {
   bool intact = true;
   inspect::Description description;
   if (folder) {
+    if (::access((input + "/dataset.json").c_str(), F_OK) != 0) {
+      throw Error(ErrorKind::kIo, input + " is a directory and no dataset: it has no dataset.json",
+                  "give a file, or the folder that automap-datagen wrote");
+    }
     inspect::DatasetDescription described = inspect::describe_dataset(input, dataset);
     intact = described.intact;
     description = std::move(described.description);
