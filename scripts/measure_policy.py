@@ -93,8 +93,9 @@ class Measure:
             f"Random problems of `{self.args.generator}` under a seed of their own, the same number of every family, servers that "
             "differ and memory limits included. A gap is V over the proven optimum over the same pivots, stages and schedule − 1. "
             "A planner that finds no plan where there is one counts as 100 %. *seeds*: smallest and largest mean among the policies. "
-            "*bare*: the network alone; everywhere else the best rollout met during the search counts as well, as in the same search "
-            "without a network (*rollouts*). *corridor*: the exact program in a band around the plan. *coarse exact*: on every "
+            "*bare*: only the plans that the network's choices lead to; everywhere else the best rollouts met during the search count "
+            "as well and the best plans are improved, as in the same search without a network (*rollouts*). *corridor*: the exact "
+            "program in a band around the plan, behind policy and rollouts around the two runners-up, too. *coarse exact*: on every "
             "fourth pivot. *equal time*: as much as the policy's beam 16 + corridor took on that problem. Times begin with the prepared "
             "problem."]
         for size in self.sizes():
