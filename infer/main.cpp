@@ -259,7 +259,12 @@ int infer_main(int argc, char** argv) {
   }
 
   PlanDocument document = make_document(problem, input, cluster, request_as_given, result);
-  if (options.planner_table) document.planner_table = compare_planners(problem, request_as_given);
+  // Who asked to stop does not wait for every planner in turn.
+  if (options.planner_table && !StopToken::stop_requested()) {
+    PlanRequest request = request_as_given;
+    request.cancelled = StopToken::stop_requested;
+    document.planner_table = compare_planners(problem, request);
+  }
   add_provenance(document, table, input, cluster);
   const std::string json = to_json_text(document);
   if (!options.output.empty()) write_file_atomic(options.output, json);
