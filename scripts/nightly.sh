@@ -53,11 +53,12 @@ fi
 
 # Runs a program so that a signal to this script reaches it and its checkpoint is waited for. Descriptor 9 is closed in
 # it: whoever outlives this script does not keep the lock.
-child=""
-trap '[[ -z $child ]] || kill -TERM "$child" 2> /dev/null || true' TERM INT
+child="" stopping=""
+trap 'stopping=yes; [[ -z $child ]] || kill -TERM "$child" 2> /dev/null || true' TERM INT
 run() {
   "$@" 9>&- &
   child=$!
+  [[ -z $stopping ]] || kill -TERM "$child" 2> /dev/null || true
   local code=0
   wait "$child" || code=$?
   # A trap ends wait early; the program's own code comes with the second one.
@@ -71,6 +72,11 @@ run() {
 step() {
   local what=$1 code=0
   shift
+  # The signal came when no program was running, or one that was about to end.
+  if [[ -n $stopping ]]; then
+    say "stopped before $what; run again to go on"
+    exit 75
+  fi
   run "$@" || code=$?
   [[ $code -ne 0 ]] || return 0
   if [[ $code -eq 75 || $code -ge 128 ]]; then
@@ -87,8 +93,10 @@ if [[ -s $folder/unfinished ]]; then
   read -r night seed < "$folder/unfinished"
   say "$night goes on"
 else
-  # The seed counts the nights, so that each has other problems.
-  seed=$(($(find "$folder/nights" -mindepth 1 -maxdepth 1 -type d | wc -l) + 1))
+  # The seed counts the nights, so that each has other problems, also when old nights have been deleted.
+  last=$(find "$folder/nights" -mindepth 1 -maxdepth 1 -type d -printf '%f\n' |
+    sed -n 's/^.*-0*\([0-9][0-9]*\)$/\1/p' | sort -n | tail -1)
+  seed=$((${last:-0} + 1))
   night=$(date -u +%Y-%m-%d)-$(printf %04d "$seed")
   echo "$night $seed" > "$folder/unfinished.tmp" && mv "$folder/unfinished.tmp" "$folder/unfinished"
   say "$night begins: $rows rows of $config, seed $seed, $time"
@@ -106,7 +114,7 @@ step "generating" "$bin/automap-datagen" --rows "$rows" --config "$config" --see
 init=()
 [[ ! -s $here/start.policy ]] || init=(--init "$here/start.policy")
 if [[ -e $here/run/checkpoint ]]; then
-  step "training" "$bin/automap-train" --out "$here/run" --resume --quiet 9>&- > "$here/training.txt"
+  step "training" "$bin/automap-train" --out "$here/run" --resume --quiet > "$here/training.txt"
 else
   step "training" "$bin/automap-train" --data "$here/data" --evaluate-data "synth:$config" --out "$here/run" --resume \
     --preset "$preset" --time "$time" --seed "$seed" "${init[@]}" --quiet "$@" > "$here/training.txt"
@@ -117,9 +125,10 @@ if [[ ! -s $folder/current.policy ]]; then
   install_file "$new" "$folder/current.policy"
   say "$night: promoted, the first policy"
 else
-  # Only options that belong to the held-out problems matter here; they are the run's own.
+  # Only options that belong to the held-out problems matter here; they are the run's own but for the seed: the run's best
+  # policy was chosen by its held-out problems, which would flatter it, and each night asks others.
   step "comparing" "$bin/automap-train" --config "$here/run/config.ini" --compare --json --quiet \
-    "$new" "$folder/current.policy" > "$here/comparison.json.tmp"
+    --evaluate-seed "$((20000000 + seed))" "$new" "$folder/current.policy" > "$here/comparison.json.tmp"
   mv "$here/comparison.json.tmp" "$here/comparison.json"
   summary=$(tr -d ' \n' < "$here/comparison.json" | grep -o '"first_mean":[^,]*,"second_mean":[^,]*,"mean":[^,]*,"standard_error":[^,]*' | head -1)
   if grep -q '"not_worse": true,\{0,1\}$' <(tail -3 "$here/comparison.json"); then

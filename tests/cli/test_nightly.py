@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import time
@@ -122,6 +124,84 @@ class Nightly(ProgramTest):
         result = self.nightly("--config", "no-such-config")
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertIn("failed while generating", self.log())
+
+
+class Gate(ProgramTest):
+    """What the script itself decides, with programs that do nothing but what they are told."""
+
+    def setUp(self):
+        super().setUp()
+        self.nights = self.folder / "nights"
+        self.bin = self.folder / "bin"
+        self.bin.mkdir()
+        self.program("automap-datagen", "exit 0")
+        self.verdict(True)
+
+    def program(self, name, body):
+        path = self.bin / name
+        path.write_text("#!/usr/bin/env bash\n" + body + "\n")
+        path.chmod(0o755)
+
+    def verdict(self, not_worse):
+        """automap-train writes another policy every time, and compares as told."""
+        self.program("automap-train", f"""
+echo "$*" >> {self.folder}/calls
+if [[ " $* " == *" --compare "* ]]; then
+  printf '{{\\n  "differences": [\\n    {{"first_mean": 0.2, "second_mean": 0.1, "mean": 0.1, "standard_error": 0}}\\n  ],\\n  "not_worse": %s\\n}}\\n' \
+    {"true" if not_worse else "false"}
+  exit 0
+fi
+while [[ $1 != --out ]]; do shift; done
+mkdir -p "$2"
+echo "policy of $2" > "$2/policy.bin"
+touch "$2/config.ini"
+""")
+
+    def night(self):
+        result = subprocess.run([str(SOURCE / "scripts" / "nightly.sh"), str(self.nights), "--bin", str(self.bin)],
+                                env=environment(), capture_output=True, text=True, timeout=60)
+        return result
+
+    def last(self):
+        return sorted((self.nights / "nights").iterdir(), key=lambda p: p.name[-4:])[-1]
+
+    def test_promoted_when_not_worse_and_kept_when_worse(self):
+        current = self.nights / "current.policy"
+        for not_worse, said in ((True, "promoted, the first policy"), (False, "kept the current policy"),
+                                (True, "promoted, not worse")):
+            before = current.read_bytes() if current.exists() else None
+            self.verdict(not_worse)
+            result = self.night()
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(said, result.stderr)
+            new = (self.last() / "run" / "policy.bin").read_bytes()
+            self.assertEqual(current.read_bytes(), new if not_worse else before)
+            self.assertFalse((self.nights / "unfinished").exists())
+
+    def test_every_night_has_its_own_problems(self):
+        for _ in range(3):
+            self.assertEqual(self.night().returncode, 0)
+        # Old nights may go.
+        for night in sorted((self.nights / "nights").iterdir())[:2]:
+            shutil.rmtree(night)
+        self.assertEqual(self.night().returncode, 0)
+        self.assertTrue(self.last().name.endswith("-0004"), self.last())
+        calls = (self.folder / "calls").read_text()
+        training = re.findall(r"(?m)^--data .* --seed (\d+)", calls)
+        comparing = re.findall(r"(?m)^--config .* --evaluate-seed (\d+)", calls)
+        self.assertEqual(training, ["1", "2", "3", "4"])
+        self.assertEqual(len(set(comparing)), 3)
+
+    def test_a_signal_between_two_programs_stops_it(self):
+        self.program("automap-datagen", "trap '' TERM; kill -TERM $PPID; sleep 0.3; exit 0")
+        result = self.night()
+        self.assertEqual(result.returncode, 75, result.stderr)
+        self.assertIn("stopped before training", result.stderr)
+        self.assertFalse((self.folder / "calls").exists())
+        self.program("automap-datagen", "exit 0")
+        result = self.night()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("goes on", result.stderr)
 
 
 if __name__ == "__main__":
