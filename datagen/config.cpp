@@ -171,6 +171,18 @@ OrderedJson write_section(const Config::Section& section, const std::vector<Numb
   return made;
 }
 
+// Weights over their sum. Shares stay as they are: dividing them again by a sum that rounding has put beside 1 would
+// make another configuration of a resolved one.
+std::vector<double> shares_of(const std::vector<double>& weights) {
+  constexpr double kRounding = 1e-9;
+  double total = 0;
+  for (const double weight : weights) total += weight;
+  if (std::abs(total - 1) < kRounding) return weights;
+  std::vector<double> shares;
+  for (const double weight : weights) shares.push_back(weight / total);
+  return shares;
+}
+
 std::vector<std::string> family_names() {
   std::vector<std::string> names;
   for (const FamilySpec& family : families()) names.push_back(family.name);
@@ -223,9 +235,7 @@ Range::Range(const NumberSpec& spec)
       usual_high_(spec.usual_high),
       usual_share_(spec.usual_share),
       values_(spec.values) {
-  double total = 0;
-  for (double weight : spec.weights) total += weight;
-  for (double weight : spec.weights) shares_.push_back(weight / total);
+  shares_ = shares_of(spec.weights);
   prepare();
 }
 
@@ -271,10 +281,10 @@ Range::Range(const NumberSpec& spec, const Json& value, const std::string& place
         }
       }
     }
-    double total = 0;
-    for (double weight : weights) total += weight;
-    if (!(total > 0)) fail(place + ".weights", "all are 0, expected at least one above 0");
-    for (double weight : weights) shares_.push_back(weight / total);
+    if (!(*std::max_element(weights.begin(), weights.end()) > 0)) {
+      fail(place + ".weights", "all are 0, expected at least one above 0");
+    }
+    shares_ = shares_of(weights);
   } else if (value.is_object()) {
     expect_object(value, place, {"low", "high", "scale", "usual", "usual_share", "values", "weights"});
     low_ = value.contains("low") ? check(read_number(value["low"], place + ".low")) : spec.low;
@@ -322,6 +332,10 @@ void Range::prepare() {
     log_usual_low_ = log_of(usual_low_);
     log_usual_high_ = log_of(usual_high_ + beyond);
   }
+}
+
+double Range::low() const {
+  return values_.empty() ? low_ : *std::min_element(values_.begin(), values_.end());
 }
 
 double Range::high() const {

@@ -34,7 +34,7 @@ class Range {
 
   double draw(Rng& rng) const;
   int draw_whole(Rng& rng) const { return static_cast<int>(draw(rng)); }
-  double low() const { return values_.empty() ? low_ : values_.front(); }
+  double low() const;
   double high() const;
   nlohmann::ordered_json to_json() const;
 

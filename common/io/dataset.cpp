@@ -330,7 +330,8 @@ RowProblem DatasetReader::row(std::uint64_t i) const {
 
 std::optional<OracleLabel> DatasetReader::oracle(std::uint64_t i) const {
   if (!has_oracle()) return std::nullopt;
-  const RowProblem row = state_->read_row(i);
+  const RowProblem row = this->row(i);
+  const int instructions = pipeline::instructions_of_row(row), devices = pipeline::devices_of_row(row);
   const Shard& shard = state_->shard_of(i);
   const std::uint64_t at = i % state_->manifest.shard_rows;
   const std::size_t first = num_columns(false);
@@ -344,13 +345,13 @@ std::optional<OracleLabel> DatasetReader::oracle(std::uint64_t i) const {
   label.length_ms = static_cast<double>(length) * static_cast<double>(row.scale_ms);
   if (std::isinf(length) && length > 0) return label;
   if (!(length > 0)) state_->bad_row(i, "oracle/length is " + std::to_string(length) + ", expected a length above 0");
-  if (row.num_instructions == 0 || row.stages < 1 || row.stages > kOracleBoundaries + 1) {
-    state_->bad_row(i, "labelled, but the row is no row");
+  if (row.stages > kOracleBoundaries + 1) {
+    state_->bad_row(i, "labelled, but has " + std::to_string(row.stages) + " stages: there is no room for its cuts");
   }
   for (std::size_t s = 0; s + 1 < row.stages; ++s) {
     const int cut = cuts[s] < 1 || cuts[s] > kGranularity ? 0 : cut_of_grid_point(cuts[s], row.num_instructions);
     const int cut_before = s == 0 ? 0 : label.cuts.back(), device_before = s == 0 ? 0 : label.device_cuts.back();
-    if (cut <= cut_before || device_cuts[s] <= device_before) {
+    if (cut <= cut_before || cut >= instructions || device_cuts[s] <= device_before || device_cuts[s] >= devices) {
       state_->bad_row(i, "the label's cuts are no plan of " + std::to_string(row.stages) + " stages");
     }
     label.cuts.push_back(cut);

@@ -345,6 +345,13 @@ TEST(Generator, MemoryLimitsBiteAndLeaveAPlan) {
   EXPECT_GE(bites, limited / 5);
 }
 
+// 7/27 and 6/27 add up to a little less than 1: they must not be divided again.
+TEST(Generator, AResolvedConfigurationResolvesToItself) {
+  const Generator a(R"({"cluster": {"devices": {"values": [4, 8, 16, 32], "weights": [7, 7, 7, 6]}}})", "weights");
+  const Generator b(a.config_json(), "again");
+  EXPECT_EQ(a.config_json(), b.config_json());
+}
+
 TEST(Generator, RowsDependOnSeedConfigurationAndIndexOnly) {
   const Generator a = Generator::load("mixed");
   const Generator b(a.config_json(), "again");

@@ -206,6 +206,24 @@ TEST_F(DatasetTest, LabelsComeBack) {
   EXPECT_FALSE(reader.oracle(3));
 }
 
+TEST_F(DatasetTest, LabelsThatAreNoPlanAreNamed) {
+  DatasetManifest wanted = manifest(4, 4);
+  wanted.oracle = true;
+  DatasetFolder folder(folder_.string(), wanted);
+  ShardWriter writer(folder_.string(), folder.manifest(), 0);
+  std::vector<RowProblem> rows;
+  for (std::uint64_t i = 0; i < 4; ++i) rows.push_back(hand_made_row(3));  // 23 instructions, one server of 4, 2 stages
+  append(writer, wanted, rows);
+  writer.set_label(0, {{22}, {3}, 1}, rows[0]);
+  writer.set_label(1, {{23}, {3}, 1}, rows[1]);  // nothing left for the last stage
+  writer.set_label(2, {{22}, {4}, 1}, rows[2]);  // no device left
+  writer.set_label(3, {{22}, {0}, 1}, rows[3]);
+  folder.add(writer.commit());
+  const DatasetReader reader(folder_.string());
+  EXPECT_TRUE(reader.oracle(0));
+  for (std::uint64_t i = 1; i < 4; ++i) EXPECT_THROW(reader.oracle(i), Error) << i;
+}
+
 TEST(DatasetFormat, GridPointsOfShortModels) {
   EXPECT_EQ(grid_point(3, 64), 6);
   for (const std::uint32_t n : {2u, 3u, 20u, 64u, 100u, 127u, 128u, 129u, 50000u}) {
