@@ -67,9 +67,9 @@ void check_options(const LearnerOptions& o) {
   check_range(o.label_weight >= 0 && std::isfinite(o.label_weight), "label_weight", "0 or more");
   check_range(o.label_temperature > 0 && std::isfinite(o.label_temperature), "label_temperature", "above 0");
   check_range(o.learning_rate > 0 && o.learning_rate <= 1, "learning_rate", "above 0, at most 1");
-  check_range(o.learning_rate_end > 0 && o.learning_rate_end <= 1, "learning_rate_end", "above 0, at most 1");
+  check_range(o.learning_rate_end >= 0 && o.learning_rate_end <= 1, "learning_rate_end", "0 to 1");
   check_range(o.adam_epsilon > 0 && o.adam_epsilon <= 1, "adam_epsilon", "above 0, at most 1");
-  check_range(o.clip_norm > 0, "clip_norm", "above 0");
+  check_range(o.clip_norm >= 0, "clip_norm", "0 or more");
   check_range(o.huber_delta > 0 && std::isfinite(o.huber_delta), "huber_delta", "above 0");
   check_range(o.target_scale > 0 && std::isfinite(o.target_scale), "target_scale", "above 0");
   check_range(o.ema >= 0 && o.ema < 1, "ema", "0 or more, below 1");
@@ -470,7 +470,8 @@ LearnerMetrics Learner::State::update() {
                     std::to_string(metrics.loss) + ")",
                 "lower the learning rate, and resume from the last checkpoint");
   }
-  const double clip = metrics.gradient_norm > options.clip_norm ? options.clip_norm / metrics.gradient_norm : 1.0;
+  const bool clipped = options.clip_norm > 0 && metrics.gradient_norm > options.clip_norm;
+  const double clip = clipped ? options.clip_norm / metrics.gradient_norm : 1.0;
   metrics.learning_rate =
       cosine_rate(options.learning_rate, options.learning_rate_end, options.learning_rate_updates, updates);
   AdamOptions adam_options;

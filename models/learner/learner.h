@@ -56,7 +56,7 @@ struct LearnerOptions {
   double learning_rate = 1e-3, learning_rate_end = 1e-4;
   std::uint64_t learning_rate_updates = 50000;  // cosine over these
   double adam_epsilon = 1e-5;
-  double clip_norm = 10;
+  double clip_norm = 10;  // of the gradient; 0: never clipped
   double huber_delta = 1;
   double target_scale = 4;  // y is multiplied by this inside the loss
   double ema = 0.999;       // of the weights, for the published policy (less at first); 0: none

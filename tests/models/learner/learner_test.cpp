@@ -481,6 +481,27 @@ TEST(Learner, EmaClipAndCosine) {
   EXPECT_NEAR(learner.update().learning_rate, 0.4, 1e-12);
 }
 
+TEST(Learner, AClipNormOfNothingNeverClips) {
+  std::vector<std::vector<float>> weights;
+  for (const double clip_norm : {0.0, 1e9, 0.5}) {
+    LearnerOptions options = linear_options();
+    options.batch = 1;
+    options.adam_epsilon = 1;
+    options.clip_norm = clip_norm;
+    options.learning_rate = 0.8;
+    options.learning_rate_end = 0;
+    Learner learner(options);
+    set_weights(learner, {0, 1});
+    Episode episode;
+    episode.decisions = {linear_decision({0})};
+    learner.add(episode);
+    EXPECT_NEAR(learner.update().gradient_norm, 1, 1e-6);
+    weights.push_back(learner.policy().weights());
+  }
+  EXPECT_EQ(weights[0], weights[1]);
+  EXPECT_NE(weights[0], weights[2]);
+}
+
 TEST(Learner, TheResidualFormIsNeverBelowTheBound) {
   LearnerOptions options = small_options();
   Learner learner(options);
