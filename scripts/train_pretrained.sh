@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Trains the policies that are shipped: models/pretrained/pipeline.policy and, with --objective simulated,
 # models/pretrained/pipeline-simulated.policy, each with its report beside it. Seed, data and options are fixed and the
-# run is deterministic: every machine with the same compiler and LibTorch gets the same bytes, however often it is
-# stopped (run it again to go on).
+# run is deterministic: the same bytes for any number of threads and however often it is stopped (run it again to go on).
+# Another compiler, LibTorch or kind of processor (OpenBLAS has kernels for each) adds up in another order and gets a
+# policy that is as good, not the same.
 #
 #   scripts/train_pretrained.sh [--objective value|simulated] [--episodes N] [--threads N] [--build DIR] [--out DIR]
 set -euo pipefail

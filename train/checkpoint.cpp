@@ -80,7 +80,7 @@ void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
     crc = crc32c(bytes, crc);
     file.write(bytes);
   };
-  const std::string text = header.dump();
+  const std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
   write(kMagic);
   write(bytes_of(kVersion));
   write(bytes_of(static_cast<std::uint64_t>(text.size())));

@@ -1,4 +1,4 @@
-// Everything a training run needs to go on: `checkpoint` in its folder (docs/training.md, "Files").
+// Everything a training run needs to go on: `checkpoint` in its folder (docs/training.md, "The run's folder").
 //
 // Little-endian: "AMCHECKP", u32 version, u64 length of the header, the header (JSON: options, counters, curve, lengths
 // of the sections), the sections, crc32c of all before it. Written whole or not at all.

@@ -59,6 +59,7 @@ std::string record(const std::string& event) {
 void append_to_file(const std::string& path, std::string_view bytes) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   int error = fd < 0 ? errno : 0;
+  const off_t before = error == 0 ? ::lseek(fd, 0, SEEK_END) : -1;
   while (error == 0 && !bytes.empty()) {
     const ssize_t written = ::write(fd, bytes.data(), bytes.size());
     if (written >= 0) {
@@ -67,6 +68,8 @@ void append_to_file(const std::string& path, std::string_view bytes) {
       error = errno;
     }
   }
+  // A full disk must not leave half a record.
+  if (error != 0 && before >= 0 && ::ftruncate(fd, before) != 0) error = errno;
   if (fd >= 0 && ::close(fd) != 0 && error == 0) error = errno;
   if (error != 0) throw Error(ErrorKind::kIo, path + ": " + std::strerror(error));
 }

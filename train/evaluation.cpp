@@ -218,8 +218,11 @@ void Evaluation::solve(WorkerPool& pool) {
       pipeline::ExactOptions exact;
       exact.min_stages = exact.max_stages = bound.stages;
       exact.schedule = bound.schedule;
-      exact.time_limit_s = options_.exact_s;
-      exact.cancelled = [] { return StopToken::stop_requested(); };
+      if (options_.exact_looks == 0) exact.time_limit_s = options_.exact_s;
+      long long looks = 0;
+      exact.cancelled = [this, &looks] {
+        return (options_.exact_looks > 0 && ++looks > options_.exact_looks) || StopToken::stop_requested();
+      };
       // What is known already makes the proof shorter. V, whatever the objective.
       if (!beam_plans.empty())
         exact.upper_bound_ms = pipeline::value_ms(ready.prepared, beam_plans.front()) * (1 + 1e-9);

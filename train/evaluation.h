@@ -42,7 +42,8 @@ struct Quality {
 
 struct EvaluationOptions {
   std::array<int, kHeldOutSets> problems{128, 48, 16, 0};
-  double exact_s = 5;  // per problem
+  double exact_s = 5;         // per problem
+  long long exact_looks = 0;  // instead, looks of the exact solver at its stop flag: no clock; 0: exact_s holds
   int beam = 16;
   pipeline::Objective objective = pipeline::Objective::kValue;
   bool flat = false;

@@ -52,6 +52,10 @@ EvaluationOptions evaluation_options(const TrainOptions& o) {
   out.problems = {o.evaluate_small, o.evaluate_middle, o.evaluate_deep, 0};
   if (o.finetune) out.problems = {16, 16, 16, 16};
   out.exact_s = o.evaluate_exact_s;
+  // The best policy is chosen by gaps to these optima, so they must not depend on how busy the machine is.
+  constexpr double kLooksPerSecond = 20000;
+  if (o.deterministic)
+    out.exact_looks = std::max(1LL, std::llround(std::min(o.evaluate_exact_s, 1e9) * kLooksPerSecond));
   out.beam = o.beam;
   out.objective = o.simulated() ? pipeline::Objective::kSimulated : pipeline::Objective::kValue;
   out.flat = o.flat();
@@ -188,7 +192,7 @@ TrainerSettings settings_of(const TrainOptions& o, const OptionTable& table) {
     json["episodes"] = c.plays;
     json["labelled_decisions"] = c.labelled;
     json["held_out_mean_gap"] = c.best_score;
-    return json.dump();
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
   };
   return s;
 }
@@ -219,8 +223,9 @@ int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& tabl
   make_run_folder(o, resuming);
   const StopToken stop;
   write_file_atomic(o.out + "/config.ini", table.config_text());
-  write_file_atomic(o.out + "/run.json",
-                    run_json(argc, argv, o, *source, pool.threads(), models::check_torch_speed()).dump(2) + "\n");
+  write_file_atomic(o.out + "/run.json", run_json(argc, argv, o, *source, pool.threads(), models::check_torch_speed())
+                                                 .dump(2, ' ', false, Json::error_handler_t::replace) +
+                                             "\n");
   const Evaluation evaluation(held_out_source(o), evaluation_options(o), pool, o.out + "/heldout.json");
   std::vector<PlannerLengths> before;
   if (init) before = evaluation.plan(*init, pool, true);

@@ -228,7 +228,7 @@ void declare_options(OptionTable& table, TrainOptions& o) {
   table
       .add(&o.learner.replay_episodes, "replay-size",
            "episodes kept; with --best-return a decision is an episode of its own")
-      .range(1, 1e8)
+      .range(1, 1e7)
       .advanced();
   table.add(&o.learner.learning_rate, "learning-rate", "of Adam, at the start").range(1e-9, 1).advanced();
   table.add(&o.learner.learning_rate_end, "learning-rate-end", "at the end").range(0, 1).advanced();
@@ -258,7 +258,9 @@ void declare_options(OptionTable& table, TrainOptions& o) {
   table.group("Evaluation");
   table
       .add(&o.evaluate_data, "evaluate-data",
-           "held-out problems: synth:CONFIG or a dataset's folder; the same generator with another seed when not given")
+           "held-out problems: synth:CONFIG or a dataset's folder; when not given the generator of --data with another "
+           "seed, "
+           "for a dataset synth:mixed")
       .metavar("DATA");
   table.add(&o.evaluate_seed, "evaluate-seed", "of the held-out problems").advanced();
   table.add(&o.evaluate_small, "evaluate-small", "problems of at most 16 devices and 8 stages").range(0, 1000000);
@@ -266,7 +268,9 @@ void declare_options(OptionTable& table, TrainOptions& o) {
       .range(0, 1000000);
   table.add(&o.evaluate_deep, "evaluate-deep", "problems of 9 to 16 stages and at most 64 devices").range(0, 1000000);
   table.add(&o.evaluate_every, "evaluate-every", "plays between two evaluations").range(1, 1e12);
-  table.add_seconds(&o.evaluate_exact_s, "evaluate-exact-time", "for the exact optimum of one held-out problem")
+  table
+      .add_seconds(&o.evaluate_exact_s, "evaluate-exact-time",
+                   "for the exact optimum of one held-out problem; with --deterministic that much counted work")
       .range(0.001, 1e6)
       .advanced();
   table.add(&o.patience, "patience", "stop after so many evaluations without a better policy; 0: never")

@@ -73,11 +73,14 @@ class Model : public ProblemSource {
         seed_(seed),
         exactly_(exactly),
         families_{profile.model.empty() ? "model" : profile.model} {
-    fingerprint_ = "model " +
-                   sha256_hex(profile.source_sha256 + profile.model + std::to_string(profile.size()) +
-                              pipeline::to_json_text(cluster_))
-                       .substr(0, 16) +
-                   " seed " + std::to_string(seed);
+    std::string all = profile.source_sha256 + profile.model + " " + std::to_string(profile.size()) + " " +
+                      std::to_string(options.micro_batches) + " " + pipeline::to_json_text(cluster_);
+    all.append(reinterpret_cast<const char*>(&profile.forward_fraction), sizeof profile.forward_fraction);
+    for (const std::vector<double>* values :
+         {&profile.c_ms, &profile.a_bytes, &profile.w_bytes, &profile.stash_bytes}) {
+      all.append(reinterpret_cast<const char*>(values->data()), values->size() * sizeof(double));
+    }
+    fingerprint_ = "model " + sha256_hex(all).substr(0, 16) + " seed " + std::to_string(seed);
   }
 
   std::uint64_t size() const override { return exactly_ ? static_cast<std::uint64_t>(most_stages(cluster_) - 1) : 0; }
@@ -159,6 +162,11 @@ std::unique_ptr<ProblemSource> model_source(const pipeline::Profile& profile, co
                                             const pipeline::ProblemOptions& options, std::uint64_t seed, bool exactly) {
   if (cluster.num_devices() < 2) {
     throw Error(ErrorKind::kConfig, "cluster " + cluster.name + " has one device, fine-tuning needs at least two");
+  }
+  if (profile.size() < 2) {
+    throw Error(ErrorKind::kData, "the profile of " + (profile.model.empty() ? "the model" : profile.model) + " has " +
+                                      std::to_string(profile.size()) +
+                                      " instructions, fine-tuning needs at least two: there is nothing to cut");
   }
   return std::make_unique<Model>(profile, cluster, options, seed, exactly);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <utility>
 
 #include "common/base/files.h"
@@ -26,7 +27,7 @@ double unix_time() {
 class Trainer {
  public:
   Trainer(LearnerPort& learner, const ProblemSource& source, const Evaluation& evaluation, WorkerPool& pool,
-          const TrainerSettings& settings, const Checkpoint* resume)
+          const TrainerSettings& settings, Checkpoint* resume)
       : learner_(learner),
         source_(source),
         evaluation_(evaluation),
@@ -41,9 +42,11 @@ class Trainer {
     session_after_states_ = counters_.after_states;
     if (resume) {
       learner_.load_state(resume->learner_state, settings.folder + "/checkpoint");
+      std::string().swap(resume->learner_state);
       acting_ = std::make_shared<const models::Policy>(
           models::Policy::parse(resume->acting_policy, settings.folder + "/checkpoint"));
       best_policy_ = resume->best_policy;
+      restore_policy_file();
     } else {
       acting_ = publish();
     }
@@ -94,6 +97,15 @@ class Trainer {
  private:
   std::uint64_t progress_total() const {
     return settings_.episodes > 0 ? settings_.episodes : static_cast<std::uint64_t>(std::min(settings_.time_s, 1e9));
+  }
+
+  // A killed session may have left a policy that its last checkpoint does not know, and that the curves and the report
+  // would then not speak of.
+  void restore_policy_file() const {
+    if (best_policy_.empty()) return;
+    const std::string path = settings_.folder + "/policy.bin";
+    if (std::filesystem::exists(path) && read_file(path) == best_policy_) return;
+    write_file_atomic(path, best_policy_);
   }
 
   std::string provenance() const { return settings_.provenance ? settings_.provenance(counters_) : "{}"; }
@@ -267,7 +279,7 @@ class Trainer {
 }  // namespace
 
 TrainResult train(LearnerPort& learner, const ProblemSource& source, const Evaluation& evaluation, WorkerPool& pool,
-                  const TrainerSettings& settings, const Checkpoint* resume) {
+                  const TrainerSettings& settings, Checkpoint* resume) {
   return Trainer(learner, source, evaluation, pool, settings, resume).run();
 }
 

@@ -52,8 +52,9 @@ struct TrainResult {
 };
 
 // Trains until the time, the episodes or the patience are over, or a stop is asked for; writes a checkpoint at the end
-// in any case. `resume` (may be null) is where an earlier session ended.
+// in any case. `resume` (may be null) is where an earlier session ended; its learner_state is used up, because it is as
+// large as everything else in memory together.
 TrainResult train(LearnerPort& learner, const ProblemSource& source, const Evaluation& evaluation, WorkerPool& pool,
-                  const TrainerSettings& settings, const Checkpoint* resume);
+                  const TrainerSettings& settings, Checkpoint* resume);
 
 }  // namespace automap::train

@@ -254,6 +254,32 @@ TEST(Sources, VariationsOfAModelAreProblemsAndTheQuestionItselfComesExactly) {
   }
 }
 
+TEST(Sources, AnotherModelHasAnotherFingerprint) {
+  pipeline::RandomProblem random = pipeline::random_problem(5, {});
+  const auto fingerprint = [&] {
+    return model_source(random.profile, random.cluster, random.options, 3, true)->fingerprint();
+  };
+  const std::string before = fingerprint();
+  EXPECT_EQ(fingerprint(), before);
+  random.profile.c_ms.back() *= 2;
+  const std::string other_costs = fingerprint();
+  EXPECT_NE(other_costs, before);
+  ++random.options.micro_batches;
+  EXPECT_NE(fingerprint(), other_costs);
+}
+
+TEST(Sources, AModelOfOneInstructionHasNothingToCut) {
+  pipeline::RandomProblem random = pipeline::random_problem(5, {});
+  pipeline::Profile& p = random.profile;
+  for (std::vector<double>* values : {&p.c_ms, &p.a_bytes, &p.w_bytes, &p.stash_bytes}) values->resize(1);
+  try {
+    model_source(p, random.cluster, random.options, 3, true);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::kData);
+  }
+}
+
 TEST(Sources, FamiliesOfADatasetCannotBeChosen) {
   try {
     open_source("/nowhere", 1, {"cnn"}, {});

@@ -53,7 +53,7 @@ class TrainerTest : public testing::Test {
     return s;
   }
 
-  TrainResult run(TrainerSettings s, int background, const Checkpoint* resume = nullptr) {
+  TrainResult run(TrainerSettings s, int background, Checkpoint* resume = nullptr) {
     SimpleLearner learner;
     WorkerPool pool(background);
     return train(learner, *source_, evaluation(), pool, s, resume);
@@ -131,8 +131,17 @@ TEST_F(TrainerTest, KilledBetweenCheckpointsItGoesOnFromTheLastOne) {
   };
   run(first, 1);
   write_file_atomic(s.folder + "/checkpoint", left);
-  const Checkpoint before = load_checkpoint(s.folder + "/checkpoint");
+  Checkpoint before = load_checkpoint(s.folder + "/checkpoint");
   EXPECT_GT(before.counters.plays, 0u);
+  ASSERT_FALSE(before.best_policy.empty());
+  // What the killed session wrote behind its last checkpoint is not of this run any more.
+  write_file_atomic(s.folder + "/policy.bin", "a later policy");
+  TrainerSettings at_once = s;
+  at_once.stop_requested = [] { return true; };
+  run(at_once, 0, &before);
+  EXPECT_EQ(file(s, "policy.bin"), before.best_policy);
+  EXPECT_TRUE(before.learner_state.empty());
+  before = load_checkpoint(s.folder + "/checkpoint");
   run(s, 2, &before);
   EXPECT_EQ(file(s, "policy.bin"), file(whole, "policy.bin"));
 }
