@@ -125,8 +125,8 @@ if [[ ! -s $folder/current.policy ]]; then
   install_file "$new" "$folder/current.policy"
   say "$night: promoted, the first policy"
 else
-  # Only options that belong to the held-out problems matter here; they are the run's own but for the seed: the run's best
-  # policy was chosen by its held-out problems, which would flatter it, and each night asks others.
+  # Only options that belong to the held-out problems matter here; they are the run's own but for the seed: each night asks
+  # others, or the policies would be chosen by the same few problems night after night.
   step "comparing" "$bin/automap-train" --config "$here/run/config.ini" --compare --json --quiet \
     --evaluate-seed "$((20000000 + seed))" "$new" "$folder/current.policy" > "$here/comparison.json.tmp"
   mv "$here/comparison.json.tmp" "$here/comparison.json"
