@@ -265,10 +265,10 @@ void Evaluation::solve(WorkerPool& pool) {
   for (PlannerLengths& b : baselines_) b.planning_ms /= static_cast<double>(problems_.size());
 }
 
-std::vector<PlannerLengths> Evaluation::plan(const Policy& policy, WorkerPool& pool, bool all) const {
+std::vector<PlannerLengths> Evaluation::plan(const Policy& policy, WorkerPool& pool) const {
   const std::string beam = "beam " + std::to_string(options_.beam);
   std::vector<PlannerLengths> out = {{"greedy", {}, 0}};
-  if (all && !options_.flat) {
+  if (!options_.flat) {
     out.push_back({beam, {}, 0});
     out.push_back({beam + " + corridor", {}, 0});
   }

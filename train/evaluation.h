@@ -70,8 +70,8 @@ class Evaluation {
   const ProblemSource& source() const { return *source_; }
   const EvaluationOptions& options() const { return options_; }
 
-  // "greedy", "beam N" and "beam N + corridor" (the flat family: "greedy" only). `all` false: greedy alone.
-  std::vector<PlannerLengths> plan(const models::Policy& policy, WorkerPool& pool, bool all) const;
+  // "greedy", "beam N" and "beam N + corridor" (the flat family: "greedy" only).
+  std::vector<PlannerLengths> plan(const models::Policy& policy, WorkerPool& pool) const;
 
   std::vector<double> gaps(const PlannerLengths& lengths) const;  // infinity where there is no plan
   // Of a set, or of a family (others: -1).

@@ -78,7 +78,7 @@ int evaluate(const TrainOptions& o, WorkerPool& pool) {
   document["data"] = evaluation.source().fingerprint();
   std::vector<PlannerLengths> all;
   for (std::size_t i = 0; i < policies.size(); ++i) {
-    for (PlannerLengths planner : evaluation.plan(policies[i], pool, true)) {
+    for (PlannerLengths planner : evaluation.plan(policies[i], pool)) {
       planner.planner = (policies.size() > 1 ? o.policies[i] + ", " : "policy, ") + planner.planner;
       all.push_back(std::move(planner));
     }
@@ -103,7 +103,7 @@ int compare(const TrainOptions& o, WorkerPool& pool) {
     check_searchable(policies.back(), path);
   }
   const Evaluation evaluation(held_out_source(o), evaluation_options(o), pool, "");
-  const auto lengths_a = evaluation.plan(policies[0], pool, true), lengths_b = evaluation.plan(policies[1], pool, true);
+  const auto lengths_a = evaluation.plan(policies[0], pool), lengths_b = evaluation.plan(policies[1], pool);
   Json document;
   document["schema"] = "automap.comparison/1";
   document["policies"] = o.policies;
@@ -229,11 +229,11 @@ int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& tabl
                                              "\n");
   const Evaluation evaluation(held_out_source(o), evaluation_options(o), pool, o.out + "/heldout.json");
   std::vector<PlannerLengths> before;
-  if (init) before = evaluation.plan(*init, pool, true);
+  if (init) before = evaluation.plan(*init, pool);
 
   const TrainResult result =
       train::train(*learner, *source, evaluation, pool, settings, checkpoint ? &*checkpoint : nullptr);
-  const std::vector<PlannerLengths> after = evaluation.plan(result.best, pool, true);
+  const std::vector<PlannerLengths> after = evaluation.plan(result.best, pool);
   write_file_atomic(o.out + "/report.md",
                     report_markdown(o, *source, evaluation, result, after, before, pool.threads()));
 

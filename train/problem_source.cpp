@@ -55,7 +55,6 @@ class Dataset : public ProblemSource {
     return problem;
   }
   std::uint64_t size() const override { return reader_.size(); }
-  bool has_optima() const override { return reader_.has_oracle(); }
   const std::vector<std::string>& families() const override { return reader_.distributions(); }
   std::string fingerprint() const override { return "dataset " + reader_.fingerprint(); }
 

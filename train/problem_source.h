@@ -30,7 +30,6 @@ class ProblemSource {
   virtual TrainingProblem problem(std::uint64_t i) const = 0;
   // As far as they can be counted; 0: as many as one likes.
   virtual std::uint64_t size() const { return 0; }
-  virtual bool has_optima() const { return false; }
   virtual const std::vector<std::string>& families() const = 0;
   // Changes with anything that changes the problems.
   virtual std::string fingerprint() const = 0;

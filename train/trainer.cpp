@@ -84,7 +84,7 @@ class Trainer {
     }
     checkpoint();
     progress_.finish();
-    TrainResult out{counters_, stopped, reason, 0, 0, 0, 0, 0, 0, best(), curves_.points()};
+    TrainResult out{counters_, stopped, reason, 0, 0, 0, 0, 0, 0, best()};
     out.session_seconds = seconds_since(start_);
     out.session_plays = counters_.plays - session_plays_;
     out.session_steps = counters_.steps - session_steps_;
@@ -197,7 +197,7 @@ class Trainer {
   void evaluate() {
     // Played by the same pool, so between two rounds; the plays that stand ready are not touched.
     const models::Policy policy = learner_.policy("{}");
-    const std::vector<PlannerLengths> lengths = evaluation_.plan(policy, pool_, true);
+    const std::vector<PlannerLengths> lengths = evaluation_.plan(policy, pool_);
     const double score = evaluation_.score(lengths.front());
     last_score_ = score;
     ++counters_.evaluations;

@@ -48,7 +48,6 @@ struct TrainResult {
   std::uint64_t session_plays = 0, session_steps = 0, session_after_states = 0, session_updates = 0;
   double learner_seconds = 0;  // of the session, in updates
   models::Policy best;
-  std::vector<CurvePoint> curve;
 };
 
 // Trains until the time, the episodes or the patience are over, or a stop is asked for; writes a checkpoint at the end
