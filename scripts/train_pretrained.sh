@@ -33,7 +33,7 @@ esac
 if [[ -e $out/checkpoint ]]; then
   "$build/automap-train" --out "$out" --resume --threads "$threads"
 else
-  "$build/automap-train" --out "$out" --resume --preset fast --time 3h --data synth:mixed --objective "$objective" \
+  "$build/automap-train" --out "$out" --resume --preset fast --data synth:mixed --objective "$objective" \
     --evaluate-small 192 --evaluate-middle 96 --evaluate-deep 32 --evaluate-every 20000 \
     --seed 20200708 --deterministic --episodes "$episodes" --threads "$threads"
 fi

@@ -9,6 +9,7 @@
 
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/base/text_table.h"
 #include "models/features.h"
 #include "models/flat_env.h"
 
@@ -37,6 +38,25 @@ std::vector<int> parse_hidden(const std::string& text) {
     throw Error(ErrorKind::kUsage, "--hidden: found '" + text + "', expected 1 to 8 widths, as in 64,64");
   }
   return out;
+}
+
+// A default preset stays far below.
+constexpr double kLargeReplayBytes = 1.5e9;
+
+// What the replays take when they are full (docs/learner.md, "Memory").
+double replay_bytes_of(const TrainOptions& o) {
+  constexpr double kPerEpisode = 250, kDecisions = 4, kFlatDecisions = 8;
+  const double inputs = o.learner.inputs;
+  double decisions = 1, decision = 4 * (inputs + 1);
+  if (o.flat()) {
+    decisions = kFlatDecisions;
+    decision = 4 * inputs + o.learner.actions;
+  } else if (o.learner.returns == models::Returns::kNStep) {
+    decisions = kDecisions;
+    decision *= o.children;
+  }
+  const double labels = o.learner.label_weight > 0 ? 4.0 * o.children * (inputs + 2) * o.learner.replay_labels : 0;
+  return o.learner.replay_episodes * (kPerEpisode + decisions * decision) + labels;
 }
 
 bool asks_for_text(const std::string& argument) {
@@ -379,6 +399,12 @@ void resolve_options(TrainOptions& o) {
   o.learner.high = static_cast<float>(o.value_max);
   // Nothing exact is known of simulated lengths.
   if (o.simulated() || o.label_fraction <= 0) o.learner.label_weight = 0;
+  const double replay_bytes = replay_bytes_of(o);
+  if (!o.evaluate && !o.compare && replay_bytes > kLargeReplayBytes) {
+    log_warning("--replay-size " + std::to_string(o.learner.replay_episodes) + " and --label-replay " +
+                std::to_string(o.learner.replay_labels) + " come to about " + format_bytes(replay_bytes) +
+                " of memory with these options, and to twice that while a checkpoint is written");
+  }
   o.learner.seed = o.seed;
   o.learner.threads = 1;
   o.learner.device = o.device;

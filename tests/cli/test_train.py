@@ -333,6 +333,14 @@ class BadInput(Train):
                 self.assert_fails(run(PROGRAM, *options, cwd=self.folder), 2, *parts)
                 self.assertEqual(self.leftovers(), [])
 
+    def test_a_replay_that_takes_much_memory(self):
+        common = ["--episodes", "10", "--returns", "n-step", "--best-return", "off"]
+        result = self.train(*common)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stderr, r"--replay-size 100000 .* come to about 4\.\d+ G")
+        result = self.train(*common, "--replay-size", "1000", name="small")
+        self.assertNotIn("--replay-size", result.stderr)
+
     def test_missing_data(self):
         self.assert_fails(self.train("--data", self.folder / "nothing"), 3, "nothing")
         result = self.train("--data", "synth:" + str(self.folder / "nothing.json"))
