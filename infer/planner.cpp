@@ -405,8 +405,8 @@ class Planning {
     models::PolicySearchOptions options;
     options.beam = beam;
     options.objective = objective_;
-    // The first plan of all is worth waiting for.
-    if (!best_of_.empty()) options.deadline = turn;
+    // The first plan of all is worth waiting for, unless nobody does any more.
+    options.deadline = best_of_.empty() ? Deadline::after(kInfinity, request_.cancelled) : turn;
     const models::Policy* policy = planner == PlannerKind::kPolicy ? policy_.get() : nullptr;
     std::optional<models::FoundPlan> found = models::search_plan(*space, policy, options);
     if (!found) return std::nullopt;

@@ -53,7 +53,8 @@ def recipes():
     add("uniform-replay", "without prioritized replay, which comes back below", "--prioritized", "off")
     add("monte-carlo", "+ Monte-Carlo returns, γ 1, no target network", *MONTE_CARLO)
     add("features", "+ cost-model features for every action instead of the raw arrays", "--flat-input", "features")
-    steps.append(("after-state", "+ one after-state network for all (device cut, pivot) pairs, default replay and exploration", PLAIN))
+    steps.append(("after-state", "+ one after-state network for all (device cut, pivot) pairs; rollouts choose the pairs, are among its "
+                  "features and cap its answers; default replay and exploration", PLAIN))
     add("residual", "+ residual on the admissible bound", "--residual", "on")
     add("best-return", "+ the best return met below a decision", "--best-return", "on")
     add("prioritized", "+ prioritized replay", *PRIORITIES)
