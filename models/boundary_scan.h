@@ -9,6 +9,7 @@ struct StageScan {
   float path = 0, arrived = 0, steady_from = 0, residue_from = 0, drained = 0;  // of what stands in front of it
   float per_work = 0, ring = 0;                                                 // ms per ms of work, per byte
   float steady = 0, own_steady = 0, in_flight = 0, laps = 0;
+  float steady_behind = 0;                          // PlanSpace::Tables::steady_behind
   float per_byte = 0;                               // of the transfer out of it
   float per_rest = 0, ring_rest = 0, backward = 0;  // of what is left; ring_rest: it is one stage
   float work_from = 0, work_end = 0, weight_from = 0, weight_end = 0;

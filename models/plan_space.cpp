@@ -205,6 +205,9 @@ PlanSpace::PlanSpace(const Problem& problem, const PlanSpaceOptions& options)
     t.in_flight[at(s)] = k;
     t.laps[at(s)] = t.micro_batches > k ? (t.micro_batches - 1) / k : 0;
   }
+  for (int s = 0; s < stages_; ++s) {
+    t.steady_behind[at(s)] = t.steady - (t.in_flight[at(s + 1)] - 1) * std::min(t.phi, 1 - t.phi);
+  }
   t.shares.resize((at(devices) + 1) * at(kMaxStages + 1));
   t.taper = 1 - 1.0 / (t.micro_batches + 1);
 
@@ -279,12 +282,15 @@ double PlanSpace::Tables::length_bound(const Reached& reached, int stages_placed
   const double rest = (work.back() - work[at(point)]) / rate_behind[at(device_cut)];
   const double left_ms = reached.filled_ms + 2 * reached.out_ms;
   // Some stage of the rest takes at least its fair share, and the rest takes at least that in all; of the cuts still to
-  // come the cheapest have to be paid, too.
-  const double total = left_ms + 2 * behind_sum[behind][at(point)] * per_byte + rest;
+  // come the cheapest have to be paid, too. But that stage may come first and the cuts behind it: then the last rounds
+  // of its micro-batches in flight hide their forwards or backwards behind them.
+  const double cuts = 2 * behind_sum[behind][at(point)] * per_byte;
+  const double total = left_ms + cuts + rest;
   const double largest = behind_largest[behind][at(point)] * per_byte;
   *total_ms = total;
   return std::max({reached.path_ms, reached.filled_ms + (2 + steady) * reached.out_ms, left_ms + (2 + steady) * largest,
-                   total + steady * rest, full ? total + reached.steady_ms : 0});
+                   left_ms + rest + steady * rest, full ? total + steady_behind[at(stages_placed)] * rest : total,
+                   full ? total + reached.steady_ms : 0});
 }
 
 // A dynamic program from the last stage to the first: a plan fits from here on when its next stage ends at a point from
@@ -319,13 +325,17 @@ void PlanSpace::Tables::prepare_memory(const Problem& problem, const std::vector
       const int* next = row + width;
       for (auto cut = std::upper_bound(device_cuts.begin(), device_cuts.end(), d); cut != device_cuts.end(); ++cut) {
         if (next[*cut] > end) continue;
-        const int to = std::max(next[*cut], 1);
         const DeviceGroup& group = problem.group(d, *cut);
         // Only what is smaller than the best so far matters.
         if (row[d] == 0) break;
-        if (row[d] <= end && !fits(row[d] - 1, to, group, k)) continue;
-        const int from = smallest_begin(to, group, k);
-        if (from < to) row[d] = std::min(row[d], from);
+        // The stage may end farther behind, where the step before `to` is too large for this group.
+        for (int to = std::max(next[*cut], 1); to < end; ++to) {
+          if (row[d] <= end && !fits(row[d] - 1, to, group, k)) break;
+          const int from = smallest_begin(to, group, k);
+          if (from == to) continue;
+          row[d] = std::min(row[d], from);
+          break;
+        }
       }
     };
     if (s == 0) {
@@ -595,6 +605,7 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
       scan.drained = static_cast<float>(from.drained_ms + transfer_ms);
       scan.steady = steady;
       scan.own_steady = steady - static_cast<float>(k - 1) * shorter;
+      scan.steady_behind = t.full ? static_cast<float>(t.steady_behind[at(s)]) : 0;
       scan.in_flight = static_cast<float>(k);
       scan.laps = static_cast<float>(t.laps[at(s)]);
       scan.work_from = t.work_f[at(from.point)];
@@ -783,6 +794,7 @@ void PlanSpace::last_boundaries(const Prefix& prefix, double incumbent_ms, const
     scan.backward = static_cast<float>(1 - t.phi);
     scan.steady = steady;
     scan.own_steady = steady - static_cast<float>(k - 1) * shorter;
+    scan.steady_behind = steady;  // the rest is one stage
     scan.in_flight = static_cast<float>(k);
     scan.laps = static_cast<float>(t.laps[at(s)]);
     scan.work_from = t.work_f[at(prefix.point)];

@@ -126,7 +126,9 @@ struct PlanSpace::Tables {
   std::vector<int> earliest;                    // by stages placed and device cut, see earliest_end()
   std::array<int, kMaxStages + 1> in_flight{};  // by stage, K_s
   std::array<int, kMaxStages + 1> laps{};       // by stage, floor((M-1)/K_s), 0 when M <= K_s
-  mutable std::vector<Share> shares;            // by device cut and stages, made when asked for
+  // By stages placed: steady steps of the longest stage behind that are left when all behind it is paid, too.
+  std::array<double, kMaxStages> steady_behind{};
+  mutable std::vector<Share> shares;  // by device cut and stages, made when asked for
 };
 
 }  // namespace automap::models

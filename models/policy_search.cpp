@@ -56,8 +56,20 @@ class Best {
     if (value_ms < kInfinity) offer(std::move(plan), value_ms);
   }
 
+  // Every boundary may move now, the first ones, too.
+  void improve() {
+    if (!improves_ || simulated_) return;
+    std::vector<FoundPlan> before = std::move(kept_);
+    kept_.clear();
+    for (FoundPlan& found : before) {
+      Rollouts rollouts = space_.rollouts_of(found.plan, found.length_ms);
+      space_.improve(space_.root(), rollouts);
+      offer(space_.plan_of(rollouts), rollouts.best_ms);
+    }
+  }
+
   std::optional<FoundPlan> take() {
-    if (improves_ && !simulated_) improve();
+    improve();
     FoundPlan found;
     for (FoundPlan& candidate : kept_) {
       // Sums in another order may turn a stage that just fits: the problem has the last word.
@@ -85,17 +97,6 @@ class Best {
                                         [](double ms, const FoundPlan& other) { return ms < other.length_ms; });
     kept_.insert(place, {std::move(plan), length, {}});
     if (kept_.size() > kMostKept) kept_.pop_back();
-  }
-
-  // Every boundary may move now, the first ones, too.
-  void improve() {
-    std::vector<FoundPlan> before = std::move(kept_);
-    kept_.clear();
-    for (FoundPlan& found : before) {
-      Rollouts rollouts = space_.rollouts_of(found.plan, found.length_ms);
-      space_.improve(space_.root(), rollouts);
-      offer(space_.plan_of(rollouts), rollouts.best_ms);
-    }
   }
 
   const PlanSpace& space_;
@@ -208,6 +209,7 @@ std::optional<FoundPlan> search_plan(const PlanSpace& space, const Policy* polic
     PolicySearchOptions greedy = options;
     greedy.beam = 1;
     search(space, policy, greedy, best);
+    best.improve();
   }
   search(space, policy, options, best);
   return best.take();

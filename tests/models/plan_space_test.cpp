@@ -295,6 +295,134 @@ TEST(PlanSpace, ManyDevicesAreCutOnAGridWithServerBoundaries) {
   for (int d : aligned.device_cuts()) EXPECT_EQ(d % 8, 0);
 }
 
+Problem problem_of(std::vector<double> compute, std::vector<double> activation, std::vector<double> weight,
+                   const pipeline::Cluster& cluster, int micro_batches, pipeline::ValueForm value) {
+  pipeline::Profile profile;
+  profile.model = "small";
+  profile.forward_fraction = 1.0 / 3;
+  profile.stash_bytes.assign(compute.size(), 0);
+  profile.c_ms = std::move(compute);
+  profile.a_bytes = std::move(activation);
+  profile.w_bytes = std::move(weight);
+  pipeline::ProblemOptions options;
+  options.micro_batches = micro_batches;
+  options.value = value;
+  return Problem(profile, cluster, options);
+}
+
+TEST(PlanSpace, ABlockThatFitsOnlyInFrontIsNoReasonToGiveUp) {
+  // Memory large, small, large. The rest only fits on the last device from point 2 on, block 2 not on the second one:
+  // its stage ends farther behind.
+  const double gib = 1024.0 * 1024.0 * 1024.0;
+  pipeline::Cluster cluster;
+  cluster.name = "unlike";
+  pipeline::DeviceType large, small;
+  large.memory_gib = 10;
+  small.memory_gib = 1;
+  cluster.devices = {{"large", large}, {"small", small}};
+  cluster.servers = {{1, 1, 1, 1, "large"}, {1, 1, 1, 1, "small"}, {1, 1, 1, 1, "large"}};
+  const Problem problem = problem_of({1, 1, 1, 1}, {0, 0, 0, 0}, {0.1 * gib, 2 * gib, 0.1 * gib, 1.9 * gib}, cluster, 4,
+                                     pipeline::ValueForm::kFull);
+  Plan plan;
+  plan.cuts = {2, 3};
+  plan.device_cuts = {1, 2};
+  ASSERT_TRUE(pipeline::feasible(problem, plan));
+  PlanSpaceOptions options;
+  options.stages = 3;
+  options.pivots = {1, 2, 3};
+  const PlanSpace space(problem, options);
+  ASSERT_TRUE(space.possible());
+  Prefix first, second;
+  EXPECT_TRUE(space.append(space.root(), 2, 1, first));
+  EXPECT_TRUE(space.append(first, 3, 2, second));
+}
+
+TEST(PlanSpace, ALongStageInFrontOfDearCutsIsNotBoundedTooHigh) {
+  // Nearly all work on the fast device, the cut behind it: the cut hides behind that stage's last rounds.
+  pipeline::Cluster cluster;
+  cluster.name = "unlike";
+  pipeline::DeviceType fast, slow;
+  fast.memory_gib = slow.memory_gib = 16;
+  slow.relative_speed = 0.01;
+  cluster.devices = {{"fast", fast}, {"slow", slow}};
+  cluster.servers = {{1, 1, 1, 0.1, "fast"}, {1, 1, 1, 0.1, "slow"}};
+  for (const int micro_batches : {2, 3, 4, 8}) {
+    for (const pipeline::ValueForm value : {pipeline::ValueForm::kFull, pipeline::ValueForm::kPaper}) {
+      const Problem problem = problem_of({10, 0.0001}, {3e5, 0}, {1, 1}, cluster, micro_batches, value);
+      Plan plan;
+      plan.cuts = {1};
+      plan.device_cuts = {1};
+      PlanSpaceOptions options;
+      options.stages = 2;
+      options.pivots = {1};
+      EXPECT_LE(PlanSpace(problem, options).root().bound_ms, pipeline::value_ms(problem, plan)) << micro_batches;
+    }
+  }
+}
+
+// Wilder than random_problem() makes them: speeds, links and memory of the servers differ by orders of magnitude.
+TEST(PlanSpace, NoFeasiblePlanIsMaskedOutNorBoundedTooHigh) {
+  int plans = 0;
+  for (int i = 0; i < 20000; ++i) {
+    CounterRandom random(31, static_cast<std::uint32_t>(i));
+    const auto between = [&](double low, double high) { return low * std::pow(high / low, random.uniform()); };
+    pipeline::Profile profile;
+    profile.model = "wild";
+    profile.forward_fraction = random.uniform() < 0.3 ? 0.5 : 0.05 + 0.9 * random.uniform();
+    const double activation = between(1e3, 1e9), weight = between(1e3, 1e10);
+    const int n = random.integer(3, 9);
+    for (int k = 0; k < n; ++k) {
+      profile.c_ms.push_back(random.uniform() < 0.3 ? 0 : between(1e-4, 10));
+      profile.a_bytes.push_back(random.uniform() < 0.3 ? 0 : activation * between(0.01, 1));
+      profile.w_bytes.push_back(random.uniform() < 0.4 ? 0 : weight * between(0.001, 1));
+      profile.stash_bytes.push_back(random.uniform() < 0.4 ? 0 : activation * between(0.01, 10));
+    }
+    profile.c_ms[0] += 0.01;
+    pipeline::Cluster cluster;
+    cluster.name = "wild";
+    const int servers = random.integer(1, 5);
+    const bool alike = random.uniform() < 0.3;
+    cluster.inter_latency_us = random.uniform() < 0.5 ? 0 : between(1, 1e4);
+    cluster.intra_latency_us = cluster.inter_latency_us * random.uniform();
+    for (int s = 0; s < servers; ++s) {
+      pipeline::DeviceType type;
+      type.memory_gib = between(1e-3, 40);
+      type.relative_speed = alike ? 1 : between(0.02, 20);
+      const std::string name = "d" + std::to_string(s);
+      cluster.devices[name] = type;
+      cluster.servers.push_back({1, random.integer(1, 4), between(0.1, 100), between(0.1, 100), name});
+    }
+    const int devices = cluster.num_devices();
+    if (devices < 2) continue;
+    PlanSpaceOptions options;
+    options.stages = random.integer(2, std::min({devices, n, 6}));
+    options.schedule = random.uniform() < 0.5 ? Schedule::k1f1b : Schedule::k1f1bOverlap;
+    for (int p = 1; p < n; ++p) options.pivots.push_back(p);
+    pipeline::ProblemOptions problem_options;
+    problem_options.micro_batches = random.integer(1, 12);
+    problem_options.memory = random.uniform() < 0.5;
+    problem_options.allow_empty_stages = random.uniform() < 0.5;
+    if (random.uniform() < 0.2) problem_options.value = pipeline::ValueForm::kPaper;
+    const Problem problem(profile, cluster, problem_options);
+    const PlanSpace space(problem, options);
+    for (int trial = 0; trial < 20; ++trial) {
+      const Plan plan = pipeline::random_plan(problem, options.stages, options.schedule, random);
+      if (!pipeline::feasible(problem, plan)) continue;
+      ++plans;
+      ASSERT_TRUE(space.possible()) << i;
+      Prefix prefix = space.root(), next;
+      const double most = pipeline::value_ms(problem, plan) * (1 + 1e-9);
+      ASSERT_LE(prefix.bound_ms, most) << i;
+      for (std::size_t b = 0; b < plan.cuts.size(); ++b) {
+        ASSERT_TRUE(space.append(prefix, plan.cuts[b], plan.device_cuts[b], next)) << i;
+        prefix = next;
+        ASSERT_LE(prefix.bound_ms, most) << i;
+      }
+    }
+  }
+  EXPECT_GT(plans, 100000);
+}
+
 TEST(PlanSpace, RefusesWhatCannotBe) {
   const RandomProblem made = pipeline::random_problem(1);
   const Problem problem = made.problem();
