@@ -46,7 +46,7 @@ int inspect_main(int argc, char** argv) {
   inspect::Description description;
   if (folder) {
     if (::access((input + "/dataset.json").c_str(), F_OK) != 0) {
-      throw Error(ErrorKind::kIo, input + " is a directory and no dataset: it has no dataset.json",
+      throw Error(ErrorKind::kIo, input + " is a directory and no dataset: dataset.json is missing",
                   "give a file, or the folder that automap-datagen wrote");
     }
     inspect::DatasetDescription described = inspect::describe_dataset(input, dataset);
