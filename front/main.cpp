@@ -20,8 +20,9 @@ struct Command {
 constexpr Command kCommands[] = {
     {"profile", "compute, activation, weight and stash per instruction of a model's HLO"},
     {"infer", "a pipeline plan for a model on a cluster, with a proof of how good it is"},
-    {"inspect", "what a file is and what is in it: HLO, profile, cluster, plan, dataset"},
+    {"inspect", "what a file is and what is in it: HLO, profile, cluster, plan, policy, dataset"},
     {"datagen", "a dataset of random planning problems to train planners on"},
+    {"train", "a planner's policy, trained on random problems (built when LibTorch is there)"},
 };
 
 std::string help() {
@@ -71,7 +72,8 @@ int front_main(int argc, char** argv) {
     throw Error(
         ErrorKind::kUsage,
         command.empty() ? "missing command" : (command[0] == '-' ? "unknown option " : "unknown command ") + command,
-        near.empty() ? "one of profile, infer, inspect, datagen; see automap --help" : "did you mean " + near + "?");
+        near.empty() ? "one of profile, infer, inspect, datagen, train; see automap --help"
+                     : "did you mean " + near + "?");
   }
   const std::string program = "automap-" + command, folder = automap::executable_folder();
   std::string name = program;

@@ -22,6 +22,7 @@
 #include "common/io/profile_file.h"
 #include "common/pipeline/cluster.h"
 #include "common/pipeline/plan_json.h"
+#include "models/policy.h"
 #include "profile/device_model.h"
 
 namespace automap::inspect {
@@ -433,6 +434,39 @@ Description describe_device(Description out, const profile::DeviceModel& device,
   return out;
 }
 
+Description describe_policy(Description out, const std::string& bytes, const std::string& source) {
+  const models::Policy policy = models::Policy::parse(bytes, source);
+  const models::Architecture& a = policy.architecture();
+  const bool flat = a.family == models::Family::kFlat;
+  const char* const heads[] = {"plain", "residual", "categorical", "residual-categorical", "bounded"};
+  Json& d = out.document;
+  d["family"] = flat ? "flat" : "after-state";
+  d["features"] = a.features;
+  d["feature_version"] = a.feature_version;
+  d["hidden"] = a.hidden;
+  d["head"] = heads[static_cast<std::size_t>(a.head)];
+  d["atoms"] = a.atoms;
+  d["objective"] = a.objective == 0 ? "value" : "simulated";
+  d["weights"] = policy.weights().size();
+  d["provenance"] = Json::parse(policy.provenance(), nullptr, false);
+  if (d["provenance"].is_discarded()) d["provenance"] = nullptr;
+  std::string layers = std::to_string(a.features);
+  for (const int width : a.hidden) layers += "-" + std::to_string(width);
+  layers += "-" + std::to_string(a.actions * a.atoms);
+  Facts facts;
+  facts.add("network", layers + ", " + std::to_string(policy.weights().size()) + " weights, head " +
+                           heads[static_cast<std::size_t>(a.head)]);
+  facts.add("inputs", flat ? "the paper's flat state" : "features of version " + std::to_string(a.feature_version));
+  facts.add("objective", d["objective"].get<std::string>());
+  if (d["provenance"].is_object()) {
+    for (const auto& [key, value] : d["provenance"].items()) {
+      facts.add(key, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+  }
+  out.text = title(source, flat ? "policy of the paper's flat network" : "policy") + facts.render();
+  return out;
+}
+
 Description describe_plan(Description out, const std::string& text, const std::string& source) {
   const pipeline::PlanDocument p = pipeline::parse_plan(text, source);
   Json& d = out.document;
@@ -527,6 +561,10 @@ Description describe_bytes(std::string bytes, const std::string& source, const D
     out.document = std::move(base);
     out.document["kind"] = kind;
   };
+  if (starts_with(bytes, "automap.policy/")) {
+    begin("policy");
+    return describe_policy(std::move(out), bytes, source);
+  }
   if (const auto form = io::detect_profile(bytes)) {
     begin("profile");
     return describe_profile(std::move(out), std::move(bytes), *form, source);

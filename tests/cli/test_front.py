@@ -20,7 +20,7 @@ class Front(ProgramTest):
         for arguments in (["--help"], ["-h"], ["help"]):
             result = run("automap", *arguments)
             self.assertEqual(result.returncode, 0)
-            for command in ("profile", "infer", "inspect", "datagen"):
+            for command in ("profile", "infer", "inspect", "datagen", "train"):
                 self.assertRegex(result.stdout, rf"(?m)^  {command} ")
         self.assertEqual(run("automap", "help", "infer").stdout, run("automap-infer", "--help").stdout)
 

@@ -213,6 +213,16 @@ class Inspect(unittest.TestCase):
         self.error(code=2)
         self.error("a", "--no-such-flag", code=2)
 
+    def test_a_policy(self):
+        path = "models/pretrained/pipeline.policy"
+        document = json.loads(run(path, "--json").stdout)
+        jsonschema.validate(document, SCHEMA)
+        self.assertEqual((document["kind"], document["features"], document["hidden"]), ("policy", 58, [64, 64]))
+        self.assertIn("58-64-64-1", run(path).stdout.decode())
+        damaged = bytearray((SOURCE / path).read_bytes())
+        damaged[-100] ^= 1
+        self.assertIn("checksum", self.error(self.file("damaged.policy", bytes(damaged))))
+
     def test_errors_as_json(self):
         result = run("no/such/file", "--json")
         self.assertEqual(result.returncode, 3)
