@@ -459,13 +459,6 @@ TEST(Generator, EmpiricalResamplesProfiles) {
   EXPECT_NE(error_of([&] { Generator(generator.config_json(), "x"); }, ErrorKind::kConfig).find("has changed"),
             std::string::npos);
   error_of([] { Generator(R"({"families": {"empirical": {"files": ["none.csv"]}}})", "x"); }, ErrorKind::kIo);
-  for (std::vector<double>* values : {&profile.c_ms, &profile.a_bytes, &profile.w_bytes, &profile.stash_bytes}) {
-    values->resize(1);
-  }
-  io::save_profile(folder + "/ramp.csv", profile);
-  // The reader of profiles refuses it.
-  EXPECT_NE(error_of([&] { Generator::load(path); }, ErrorKind::kData).find("at least 2 forward instructions"),
-            std::string::npos);
 }
 
 TEST(Config, MistakesAreNamed) {
