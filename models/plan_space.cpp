@@ -545,6 +545,30 @@ float ms_per_ring_byte(const DeviceGroup& group) {
 
 }  // namespace
 
+// What the scans of inner and last boundaries have in common: the stage behind `from` on `group`, `transfer_ms` into
+// it.
+StageScan PlanSpace::Tables::scan_of(const Prefix& from, const DeviceGroup& group, double transfer_ms) const {
+  const int s = from.stages + 1, k = in_flight[at(s)];
+  const double arrived_ms = from.filled_ms + 2 * transfer_ms;
+  StageScan scan;
+  scan.path = static_cast<float>(std::max(from.path_ms, s > 1 ? arrived_ms + steady * transfer_ms : 0));
+  scan.arrived = static_cast<float>(arrived_ms);
+  scan.per_work = static_cast<float>(1 / (group.size * group.speed));
+  scan.ring = ms_per_ring_byte(group);
+  scan.drained = static_cast<float>(from.drained_ms + transfer_ms);
+  scan.steady = static_cast<float>(steady);
+  scan.own_steady = scan.steady - static_cast<float>(k - 1) * static_cast<float>(std::min(phi, 1 - phi));
+  scan.in_flight = static_cast<float>(k);
+  scan.laps = static_cast<float>(laps[at(s)]);
+  scan.work_from = work_f[at(from.point)];
+  scan.work_end = work_f.back();
+  scan.weight_from = weight_f[at(from.point)];
+  scan.steady_from = static_cast<float>(from.steady_ms);
+  scan.residue_from = static_cast<float>(std::max(0.0, from.residue_ms));
+  scan.full = full;
+  return scan;
+}
+
 void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector<Prefix>& children,
                        std::vector<int>& parent_of) const {
   const Tables& t = *tables_;
@@ -554,7 +578,6 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
   const int s = parents.front().stages + 1, left = stages_ - s;
   AM_CHECK(s < stages_);
   const int k = t.in_flight[at(s)];
-  const float steady = static_cast<float>(t.steady), shorter = static_cast<float>(std::min(t.phi, 1 - t.phi));
   const int last = std::min(t.last_point[at(left)], t.end - 1);
   // The scan leaves out the stall lines of earlier stages, so a few more are looked at than asked for.
   const std::size_t wanted = at(most);
@@ -593,27 +616,11 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
       const int high = t.last_fitting(from.point, low, last, group, k);
       if (high < low) continue;
       const double transfer_ms = s > 1 ? problem_.transfer_ms(cuts_[at(from.point)], from.d0, from.d1, d) : 0;
-      const double arrived_ms = from.filled_ms + 2 * transfer_ms;
       const Tables::WayOut way = t.way_out(problem_, from.d1, d);
-      StageScan scan;
-      scan.path = static_cast<float>(std::max(from.path_ms, s > 1 ? arrived_ms + t.steady * transfer_ms : 0));
-      scan.arrived = static_cast<float>(arrived_ms);
-      scan.per_work = static_cast<float>(1 / (group.size * group.speed));
+      StageScan scan = t.scan_of(from, group, transfer_ms);
       scan.per_rest = static_cast<float>(1 / t.rate_behind[at(d)]);
       scan.per_byte = static_cast<float>(std::min(way.near_ms_per_byte, way.far_ms_per_byte));
-      scan.ring = ms_per_ring_byte(group);
-      scan.drained = static_cast<float>(from.drained_ms + transfer_ms);
-      scan.steady = steady;
-      scan.own_steady = steady - static_cast<float>(k - 1) * shorter;
       scan.steady_behind = t.full ? static_cast<float>(t.steady_behind[at(s)]) : 0;
-      scan.in_flight = static_cast<float>(k);
-      scan.laps = static_cast<float>(t.laps[at(s)]);
-      scan.work_from = t.work_f[at(from.point)];
-      scan.work_end = t.work_f.back();
-      scan.weight_from = t.weight_f[at(from.point)];
-      scan.steady_from = static_cast<float>(from.steady_ms);
-      scan.residue_from = static_cast<float>(std::max(0.0, from.residue_ms));
-      scan.full = t.full;
       scan.least = least_bound;
       scan.behind_sum = t.behind_sum_f[at(left - 1)].data() + low;
       scan.behind_largest = t.behind_largest_f[at(left - 1)].data() + low;
@@ -758,7 +765,6 @@ void PlanSpace::last_boundaries(const Prefix& prefix, double incumbent_ms, const
   if (!possible_) return;
   const int devices = problem_.num_devices(), s = stages_ - 1;
   const int k = t.in_flight[at(s)];
-  const float steady = static_cast<float>(t.steady), shorter = static_cast<float>(std::min(t.phi, 1 - t.phi));
   int first = prefix.point + 1;
   if (t.needs_variable) first = std::max(first, t.next_variable[at(prefix.point)]);
   const int last = std::min(t.last_point[1], t.end - 1);
@@ -780,30 +786,14 @@ void PlanSpace::last_boundaries(const Prefix& prefix, double incumbent_ms, const
     const int high = t.last_fitting(prefix.point, low, last, group, k);
     if (high < low) continue;
     const double transfer_ms = s > 1 ? problem_.transfer_ms(cuts_[at(prefix.point)], prefix.d0, prefix.d1, d) : 0;
-    const double arrived_ms = prefix.filled_ms + 2 * transfer_ms;
     const Link link = problem_.link(prefix.d1, d, devices);
-    StageScan scan;
-    scan.path = static_cast<float>(std::max(prefix.path_ms, s > 1 ? arrived_ms + t.steady * transfer_ms : 0));
-    scan.arrived = static_cast<float>(arrived_ms);
-    scan.per_work = static_cast<float>(1 / (group.size * group.speed));
+    StageScan scan = t.scan_of(prefix, group, transfer_ms);
     scan.per_rest = static_cast<float>(1 / (rest_group.size * rest_group.speed));
     scan.per_byte = static_cast<float>(1 / link.bytes_per_ms);
-    scan.ring = ms_per_ring_byte(group);
     scan.ring_rest = ms_per_ring_byte(rest_group);
-    scan.drained = static_cast<float>(prefix.drained_ms + transfer_ms);
     scan.backward = static_cast<float>(1 - t.phi);
-    scan.steady = steady;
-    scan.own_steady = steady - static_cast<float>(k - 1) * shorter;
-    scan.steady_behind = steady;  // the rest is one stage
-    scan.in_flight = static_cast<float>(k);
-    scan.laps = static_cast<float>(t.laps[at(s)]);
-    scan.work_from = t.work_f[at(prefix.point)];
-    scan.work_end = t.work_f.back();
-    scan.weight_from = t.weight_f[at(prefix.point)];
+    scan.steady_behind = scan.steady;  // the rest is one stage
     scan.weight_end = t.weight_f.back();
-    scan.steady_from = static_cast<float>(prefix.steady_ms);
-    scan.residue_from = static_cast<float>(std::max(0.0, prefix.residue_ms));
-    scan.full = t.full;
     scan.behind_sum = t.behind_sum_f[0].data() + low;  // nothing
     scan.behind_largest = t.behind_largest_f[0].data() + low;
     scan_boundary(scan, t.work_f.data(), t.weight_f.data(), t.activation_f.data(), low, high, bounds.data());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/pipeline/problem.h"
+#include "models/boundary_scan.h"
 #include "models/plan_space.h"
 
 namespace automap::models {
@@ -55,6 +56,7 @@ struct PlanSpace::Tables {
     double filled_ms = 0, path_ms = 0, steady_ms = 0, out_ms = 0;  // out: the cheapest transfer out of it
   };
   double length_bound(const Reached& reached, int stages_placed, int point, int device_cut, double* total_ms) const;
+  StageScan scan_of(const Prefix& from, const pipeline::DeviceGroup& group, double transfer_ms) const;
   const Share& share(const pipeline::Problem& problem, int d, int left) const;
   std::vector<int> park_cuts(int d, int left, bool last) const;
   std::vector<int> share_cuts(int d, int left, int large, bool last, bool whole_servers) const;
