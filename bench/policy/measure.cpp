@@ -116,7 +116,7 @@ std::string fingerprint(const Problem& problem, const Profile& profile, const Cl
   return sha256_hex(bytes).substr(0, 32);
 }
 
-AnswerCache::AnswerCache(std::string path) : path_(std::move(path)), saved_at_s_(now_s()) {
+AnswerCache::AnswerCache(std::string path) : path_(std::move(path)) {
   if (path_.empty() || !std::filesystem::exists(path_)) return;
   const std::string text = read_file(path_);
   int line = 0;

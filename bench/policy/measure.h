@@ -58,7 +58,7 @@ class AnswerCache {
   // is something else.
   explicit AnswerCache(std::string path);
   std::optional<nlohmann::json> find(const std::string& key) const;
-  // Also writes the file when the last time is more than a minute ago.
+  // Also writes the file: at the first answer, and when the last time is more than a minute ago.
   void put(const std::string& key, nlohmann::json answer);
   void save();
 
@@ -69,7 +69,7 @@ class AnswerCache {
   mutable std::mutex mutex_;
   std::map<std::string, nlohmann::json> answers_;
   std::size_t unsaved_ = 0;
-  double saved_at_s_ = 0;
+  double saved_at_s_ = -1e9;  // so the first answer shows that the file can be written
 };
 
 // What the exact solver says about one stage count over the pivots.

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 from programs import BIN, FIXTURES, SOURCE, TIMEOUT_S, ProgramTest, environment
@@ -88,8 +89,9 @@ class Benchmarks(ProgramTest):
         command = [str(BENCHES / "bench-policy_gaps"), "--classes", "A", "--problems", "100000", "--cache", str(cache), "-o", str(output)]
         process = subprocess.Popen([*command, *methods(["balanced"])], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True)
-        with self.assertRaises(subprocess.TimeoutExpired):
-            process.wait(3)
+        give_up = time.monotonic() + TIMEOUT_S  # a busy machine takes its time to the first optimum
+        while not cache.exists() and process.poll() is None and time.monotonic() < give_up:
+            time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         printed, said = process.communicate(timeout=TIMEOUT_S)
         self.assertEqual(process.returncode, 75, said)
