@@ -9,7 +9,7 @@ endif()
 
 # find_package(automap) gives automap::base, automap::graph, ... as listed in docs/house.md.
 install(TARGETS automap_flags EXPORT automap-targets)
-foreach(room base graph pipeline io profile models datagen infer inspect)
+foreach(room base graph sharding pipeline io profile models datagen infer inspect search)
   set_target_properties(automap_${room} PROPERTIES EXPORT_NAME ${room})
   install(TARGETS automap_${room} EXPORT automap-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endforeach()
@@ -23,10 +23,10 @@ install(FILES ${PROJECT_BINARY_DIR}/generated/automap-config.cmake
               ${PROJECT_BINARY_DIR}/generated/automap-config-version.cmake DESTINATION ${package})
 
 # Headers keep their repository paths under include/automap: #include "common/pipeline/cost.h".
-foreach(folder common profile models datagen infer inspect)
+foreach(folder common profile models datagen infer inspect search)
   if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${folder})
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/automap
-            FILES_MATCHING PATTERN "*.h" PATTERN learner EXCLUDE PATTERN pretrained EXCLUDE)
+            FILES_MATCHING PATTERN "*.h" PATTERN learner EXCLUDE PATTERN learned EXCLUDE PATTERN pretrained EXCLUDE)
   endif()
 endforeach()
 target_include_directories(automap_flags INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/automap>)

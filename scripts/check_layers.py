@@ -14,6 +14,7 @@ import tempfile
 ROOMS = {
     "common/base": [],
     "common/graph": ["common/base"],
+    "common/sharding": ["common/base", "common/graph"],
     "common/pipeline": ["common/base"],
     "common/io": ["common/base", "common/graph", "common/pipeline"],
     "profile": ["common/base", "common/graph", "common/pipeline", "common/io"],
@@ -23,6 +24,8 @@ ROOMS = {
     "train": ["common/base", "common/pipeline", "common/io", "models", "models/learner", "datagen"],
     "infer": ["common/base", "common/graph", "common/pipeline", "common/io", "profile", "models"],
     "inspect": ["common/base", "common/graph", "common/pipeline", "common/io", "profile", "models"],
+    "search": ["common/base", "common/graph", "common/sharding", "common/pipeline", "common/io", "profile", "models", "search/learned"],
+    "search/learned": ["common/base", "common/pipeline", "models", "models/learner", "search"],
     "front": ["common/base"],
 }
 FREE = ["tests", "bench", "fuzz"]

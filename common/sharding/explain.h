@@ -1,0 +1,48 @@
+// Why: explanations of propagation as values (tests check them) and as text (the tools print it).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/sharding/collectives.h"
+#include "common/sharding/model.h"
+#include "common/sharding/propagation.h"
+
+namespace automap::sharding {
+
+// One step of a chain: `op` ties `from` and `to` by one of its factors (op kNone: a tie from step to step).
+struct ChainLink {
+  NodeId op = kNone;
+  TensorDim from, to;
+};
+// The shortest chain inside a group; empty when from == to or when they are in different groups.
+std::vector<ChainLink> chain(const ShardingModel& model, TensorDim from, TensorDim to);
+
+// "dot.123 f32[16,128,512] (encoder/layer_3/ffn)".
+std::string describe(const ShardingModel& model, NodeId node);
+// "params['wte']['embedding'] dimension 0 (32128)".
+std::string describe(const ShardingModel& model, TensorDim at);
+
+struct Explanation {
+  enum class Kind { kSplit, kReplicated, kPartial, kUndecided, kConflict, kImpossible };
+  Kind kind = Kind::kReplicated;
+  std::string summary;                 // one sentence
+  std::vector<std::string> lines;      // the chain(s), one instruction a line, long ones shortened in the middle
+  std::vector<ChainLink> links;        // of the decision
+  std::vector<ChainLink> other_links;  // of the other decision, for conflicts
+  NodeId at = kNone;                   // where it happens
+};
+
+Explanation explain(const ShardingModel& model, const Propagation& decided, NodeId node);
+Explanation explain(const ShardingModel& model, const Propagation& decided, const Conflict& conflict);
+// Why a group cannot be split: its first obstacle with the chain(s) from `from` (or its first input) to it.
+Explanation explain_obstacle(const ShardingModel& model, GroupId group, TensorDim from = {});
+// What would decide the undecided tensors: per undecided group its inputs, largest group first.
+struct Stuck {
+  GroupId group = kNone;
+  std::int32_t tensors = 0;  // undecided tensors it holds
+  std::vector<TensorDim> deciders;
+};
+std::vector<Stuck> explain_stuck(const ShardingModel& model, const Propagation& decided);
+
+}  // namespace automap::sharding

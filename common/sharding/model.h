@@ -1,0 +1,74 @@
+// A module as the partitioning planners see it: its flow with everything expanded, the roles of its inputs, what is
+// tied from step to step, and its linkage.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/graph/graph.h"
+#include "common/graph/training_step.h"
+#include "common/sharding/linkage.h"
+
+namespace automap::sharding {
+
+struct ModelInput {
+  NodeId node = kNone;         // in ShardingModel::flow
+  std::int32_t parameter = 0;  // number
+  std::int32_t leaf = kNone;   // of a tuple parameter
+  std::string parameter_name;  // HLO name
+  std::string name;            // for people: params['layer_0']['attn']['q']['kernel']
+  graph::InputRole role = graph::InputRole::kUnused;
+  std::int32_t result = kNone;  // result leaf with its new value
+};
+
+struct ModelOptions {
+  int shards = 8;
+  const std::vector<graph::VariableRequest>* variables = nullptr;  // null: find them
+  std::vector<Gather> gathers;
+};
+
+class ShardingModel {
+ public:
+  // Throws as analyze_training_step; `graph` must stay alive. Modules without variables are fine (inference: the
+  // weights are kFrozen).
+  static ShardingModel build(const graph::Graph& graph, const ModelOptions& options);
+  // The same module with other shards or gathers: only the linkage is made again.
+  void relink(int shards, std::vector<Gather> gathers);
+
+  const graph::Graph& graph() const { return *graph_; }
+  const graph::FlowGraph& flow() const { return *flow_; }     // whiles expanded with loop parameters, fusions expanded
+  const graph::TrainingStep& step() const { return *step_; }  // its flow is another one; inputs in the same order
+  const Linkage& linkage() const { return *linkage_; }
+  const std::vector<ModelInput>& inputs() const { return inputs_; }
+  // Indices into inputs(): the trained variables (for an inference module its frozen weights: floating-point parameters
+  // of rank >= 1 that are not activations as far as one can tell), in parameter order; what ADP decides: step inputs.
+  const std::vector<std::int32_t>& variables() const { return variables_; }
+  const std::vector<std::int32_t>& data() const { return data_; }
+  // How often a node runs per step: product of the trip counts of the loops around it (1 when unknown).
+  double times(NodeId node) const { return times_[static_cast<std::size_t>(node)]; }
+  const std::vector<Gather>& gathers() const { return gathers_; }
+
+  // The input a user means: index, exact name, HLO name, or a path ("params/wte", "wte/embedding") that matches whole
+  // path components at the end or the beginning of exactly one name. Throws Error(kUsage) naming near or ambiguous
+  // names.
+  std::int32_t find_input(const std::string& text) const;
+
+ private:
+  const graph::Graph* graph_ = nullptr;
+  std::unique_ptr<graph::FlowGraph> flow_;
+  std::unique_ptr<graph::TrainingStep> step_;
+  std::unique_ptr<Linkage> linkage_;
+  std::vector<ModelInput> inputs_;
+  std::vector<std::int32_t> variables_, data_;
+  std::vector<double> times_;
+  std::vector<Tie> ties_;
+  std::vector<Gather> gathers_;
+};
+
+// "params['wte']['embedding']" -> "params/wte/embedding"; "opt_state[0].mu['w']" -> "opt_state/0/mu/w". Names that are
+// no pytree path come back as they are.
+std::string path_of(const std::string& name);
+
+}  // namespace automap::sharding

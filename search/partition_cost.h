@@ -1,0 +1,68 @@
+// What splitting costs and saves: the estimate behind --objective time, and the figures every plan reports.
+//
+// Compute: each instruction's time on the reference device (profile/device_model.h), times its loops' trip counts,
+// divided by the shards when one of its factors is split. Collectives: ring formulas on the cluster's link,
+// all-reduce 2(n-1)/n B/bw + 2(n-1) latency, all-gather half of that, added without overlap. The link is a server's
+// inner one when the shards fit into one server, else the network. Memory per device: parameters (variables, slots,
+// frozen weights, state, data) over their splittings, plus the activations kept for the backward pass.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/pipeline/cluster.h"
+#include "common/sharding/collectives.h"
+#include "common/sharding/model.h"
+#include "common/sharding/propagation.h"
+#include "models/partition_problem.h"
+#include "profile/device_model.h"
+
+namespace automap::search {
+
+struct Link {
+  double gbytes_per_s = 0;
+  double latency_us = 0;
+  bool inside_server = true;
+};
+// Throws Error(kUsage) when the cluster has fewer devices than shards.
+Link link_of(const pipeline::Cluster& cluster, int shards);
+
+double allreduce_ms(const Link& link, int shards, double bytes);
+double allgather_ms(const Link& link, int shards, double bytes);
+
+struct PlanEstimate {
+  double step_ms = 0, compute_ms = 0, collective_ms = 0;
+  double memory_bytes = 0, parameter_bytes = 0, stash_bytes = 0;  // per device
+  sharding::CollectiveTotals all_reduce_at_once, all_reduce_delayed, all_gather;
+};
+
+class PartitionCost {
+ public:
+  PartitionCost(const sharding::ShardingModel& model, const profile::DeviceModel& device,
+                const pipeline::Cluster& cluster);
+  // Undecided groups count as whole. collective_ms by Placement::kAtOnce (additive over groups); gathers included.
+  PlanEstimate estimate(const sharding::Propagation& decided) const;
+  // What one group changes, additive.
+  struct GroupEffect {
+    double saved_ms = 0, collective_ms = 0, saved_bytes = 0, collective_bytes = 0;
+    std::int32_t collectives = 0;
+  };
+  GroupEffect effect(sharding::GroupId group) const;
+  double capacity_bytes() const;  // of the smallest device in use
+  const Link& link() const { return link_; }
+
+ private:
+  const sharding::ShardingModel& model_;
+  Link link_;
+  double capacity_bytes_ = 0;
+  std::vector<double> node_ms_;  // per flow node, loops counted
+  std::vector<double> stash_bytes_;
+};
+
+// The problem of a set of inputs (indices into model.inputs()): variables for OPP, data for ADP. `groups_of` gets the
+// linkage group behind each problem group.
+models::PartitionProblem make_problem(const sharding::ShardingModel& model, const PartitionCost& cost,
+                                      const std::vector<std::int32_t>& inputs, models::PartitionObjective objective,
+                                      double memory_limit_bytes, std::vector<sharding::GroupId>* groups_of);
+
+}  // namespace automap::search

@@ -1,0 +1,76 @@
+// Plans of the kinds `operator` and `data` (`automap.plan/1`, docs/formats/plan.md): which input tensor is split along
+// which dimension, what follows from it, and what it is estimated to cost.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/sharding/model.h"
+#include "common/sharding/propagation.h"
+
+namespace automap::search {
+
+struct PlanTensor {
+  std::string name, parameter;  // for people; HLO name
+  std::string role;             // graph::to_string(InputRole)
+  std::string shape;            // "f32[512,2048]"
+  int dim = -1;                 // split along; -1: replicated
+};
+
+struct PlanCollective {
+  std::string kind, reduction, instruction, layer;
+  double bytes = 0, times = 1;
+  int partial_sums = 1;
+};
+
+struct PlanLinkageGroup {
+  std::vector<std::pair<std::string, int>> members;  // (tensor name, dimension)
+  bool split = false;
+  double saved_ms = 0, collective_ms = 0, saved_bytes = 0;
+};
+
+struct PartitionAlternative {
+  std::string planner;  // "greedy", "enumerate", "replicate", "data parallel"
+  int partitioned = 0;
+  double step_ms = 0, memory_bytes = 0, collective_bytes = 0, planning_ms = 0, bound = 0;
+  bool proven = false;
+};
+
+struct PartitionPlan {
+  std::string kind;  // "operator" or "data"
+  std::string model, cluster, planner, objective;
+  int shards = 0;
+  // Every entry input, in parameter order; `partition` in the file is {name: dim} of the decided ones (variables or
+  // data), `inputs` lists all.
+  std::vector<PlanTensor> inputs;
+  std::vector<std::string> decided;  // names of the tensors that the search decided
+  int partitioned = 0;               // of those, how many are split
+  double value = 0, bound = 0;       // of the objective; bound: nothing is better
+  bool proven = false, cut_by_time = false;
+  double step_ms = 0, compute_ms = 0, collective_ms = 0, memory_bytes = 0, capacity_bytes = 0, planning_ms = 0;
+  double replicated_step_ms = 0;                           // nothing split
+  int all_reduces = 0, partial_sums = 0, all_gathers = 0;  // after / before carrying through linear instructions
+  double all_reduce_bytes = 0, all_gather_bytes = 0;       // per step
+  std::vector<PlanCollective> collectives;
+  std::vector<PlanLinkageGroup> groups;
+  std::vector<PartitionAlternative> alternatives;
+  std::vector<std::string> warnings;
+  std::map<std::string, std::string> provenance;  // model_sha256, version, git, option_*
+};
+
+std::string to_json_text(const PartitionPlan& plan);
+// Throws Error(kData) naming source, key, found and expected. Files of other makers need only "schema", "kind",
+// "shards" and "partition".
+PartitionPlan parse_partition_plan(std::string_view json_text, const std::string& source);
+PartitionPlan load_partition_plan(const std::string& path);
+
+// Sets the plan's splittings on a model. Throws Error(kData) naming the tensor when the plan is of another model
+// (names, shapes, source hash), when shards do not divide, Error(kInfeasible) with the explanation when two splittings
+// collide. `model` is relinked to the plan's shards.
+sharding::Propagation apply_plan(sharding::ShardingModel* model, const PartitionPlan& plan);
+
+}  // namespace automap::search
