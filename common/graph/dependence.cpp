@@ -27,8 +27,11 @@ constexpr std::int32_t kMaxLeavesOfAShape = 4'000'000;
 
 class FlowBuilder {
  public:
-  FlowBuilder(const Graph& graph, const std::vector<InstructionId>& expanded_whiles)
-      : graph_(graph), expanded_(expanded_whiles.begin(), expanded_whiles.end()) {
+  FlowBuilder(const Graph& graph, const FlowOptions& options)
+      : graph_(graph),
+        expanded_(options.expanded_whiles.begin(), options.expanded_whiles.end()),
+        loops_(options.loops),
+        fusions_(options.fusions) {
     flow_.graph_ = &graph;
   }
 
@@ -37,6 +40,7 @@ class FlowBuilder {
     flow_.nodes_.reserve(static_cast<std::size_t>(graph_.entry().count) * 2);
     push_frame(graph_.entry_id(), kNone, {});
     while (!frames_.empty()) step();
+    drop_aliases();
     build_users();
     return std::move(flow_);
   }
@@ -53,6 +57,7 @@ class FlowBuilder {
     std::vector<Value> values;     // by position
     std::vector<Value> arguments;  // by parameter number
     std::vector<Value> branches;   // of the conditional at `next`: results so far
+    std::int32_t loop = kNone;     // the body of FlowGraph::loops()[loop]
   };
 
   std::int32_t leaves_of(ShapeId id) {
@@ -130,6 +135,7 @@ class FlowBuilder {
       bool ready = true;
       for (InstructionId id = computation.first; id < computation.first + computation.count; ++id) {
         if (!is_expandable(id)) continue;
+        if (is_loop(id)) size += leaves_of(graph_.instruction(id).shape);
         for (const ComputationId callee : graph_.called(id)) {
           const std::int64_t inner = sizes_[static_cast<std::size_t>(callee)];
           if (inner < 0) {
@@ -147,13 +153,30 @@ class FlowBuilder {
     budget_ = kMaxFlowNodes;
   }
 
+  // A `while` that FlowOptions::loops expands.
+  bool is_loop(InstructionId id) const {
+    const Instruction& instruction = graph_.instruction(id);
+    if (!loops_ || instruction.opcode != Opcode::kWhile || expanded_.count(id) != 0) return false;
+    if (instruction.num_called != 2 || instruction.num_operands != 1) return false;
+    const Computation& body = graph_.computation(graph_.called(id)[1]);
+    return body.parameters.size() == 1 && graph_.instruction(body.parameters[0]).shape == instruction.shape &&
+           graph_.instruction(body.root).shape == instruction.shape &&
+           graph_.instruction(graph_.operands(id)[0]).shape == instruction.shape;
+  }
+
   bool is_expandable(InstructionId id) const {
     const Instruction& instruction = graph_.instruction(id);
     switch (instruction.opcode) {
       case Opcode::kCall:
       case Opcode::kAsyncStart: return instruction.num_called == 1;
       case Opcode::kConditional: return instruction.num_called >= 1;
-      case Opcode::kWhile: return expanded_.count(id) != 0 && instruction.num_called == 2;
+      case Opcode::kWhile: return is_loop(id) || (expanded_.count(id) != 0 && instruction.num_called == 2);
+      case Opcode::kFusion: {
+        if (!fusions_ || instruction.num_called != 1) return false;
+        const Computation& body = graph_.computation(graph_.called(id)[0]);
+        return body.parameters.size() == static_cast<std::size_t>(instruction.num_operands) &&
+               graph_.instruction(body.root).shape == instruction.shape;
+      }
       default: return false;
     }
   }
@@ -163,6 +186,7 @@ class FlowBuilder {
     if (!is_expandable(id)) return false;
     if (frames_.size() > 1) return true;
     std::int64_t size = 0;
+    if (is_loop(id)) size += leaves_of(graph_.instruction(id).shape);
     for (const ComputationId callee : graph_.called(id)) size += sizes_[static_cast<std::size_t>(callee)];
     if (size > budget_) return false;
     budget_ -= size;
@@ -278,13 +302,14 @@ class FlowBuilder {
     if (frame.next == computation.count) {
       const Value result = value_of(frame, computation.root);
       const std::int32_t site = frame.site;
+      const std::int32_t loop = frame.loop;
       if (frames_.size() == 1) {
         for (std::int32_t i = 0; i < result.count; ++i) flow_.results_.push_back(leaf(result, i));
         frames_.pop_back();
         return;
       }
       frames_.pop_back();
-      finish_call(site, result);
+      finish_call(site, loop == kNone ? result : finish_loop(loop, result));
       return;
     }
     const InstructionId id = computation.first + frame.next;
@@ -359,6 +384,7 @@ class FlowBuilder {
       case Opcode::kCall:
       case Opcode::kAsyncStart:
       case Opcode::kConditional:
+      case Opcode::kFusion:
       case Opcode::kWhile:
         if (instruction.opcode == Opcode::kConditional && !frame.branches.empty()) {
           // Between two branches.
@@ -386,9 +412,114 @@ class FlowBuilder {
     }
     std::vector<Value> arguments;
     for (const InstructionId operand : graph_.operands(id)) arguments.push_back(value_of(frame, operand));
-    const bool loop = instruction.opcode == Opcode::kWhile;
-    const ComputationId callee = graph_.called(id)[loop ? 1 : 0];
+    if (is_loop(id)) {
+      expand_loop(id, arguments[0]);
+      return;
+    }
+    const ComputationId callee = graph_.called(id)[instruction.opcode == Opcode::kWhile ? 1 : 0];
     push_frame(callee, add_site(id, frame.site, kNone), std::move(arguments));
+  }
+
+  void expand_loop(InstructionId id, const Value& initial) {
+    const ComputationId body = graph_.called(id)[1];
+    FlowLoop loop;
+    loop.instruction = id;
+    loop.site = add_site(id, frames_.back().site, kNone);
+    const std::int64_t first = begin_value();
+    for (std::int32_t i = 0; i < initial.count; ++i) {
+      loop.initial.push_back(leaf(initial, i));
+      // A copy: adding to nodes_ while reading from it.
+      const ShapeId shape = flow_.node(loop.initial.back()).shape;
+      loop.parameter.push_back(
+          add_node(graph_.computation(body).parameters[0], loop.site, i, Opcode::kParameter, shape, {}));
+      leaves_.push_back(loop.parameter.back());
+    }
+    const Value state = end_value(first);
+    push_frame(body, loop.site, {state});
+    open_loops_.push_back(std::move(loop));
+    frames_.back().loop = static_cast<std::int32_t>(open_loops_.size()) - 1;
+  }
+
+  // The body has ended with `result`: leaves that came through unchanged become the initial ones.
+  Value finish_loop(std::int32_t index, const Value& result) {
+    AM_CHECK(static_cast<std::size_t>(index) + 1 == open_loops_.size());
+    FlowLoop loop = std::move(open_loops_.back());
+    open_loops_.pop_back();
+    // Equal, but for values whose leaves could not be told apart.
+    const auto count = std::min(static_cast<std::size_t>(result.count), loop.parameter.size());
+    loop.parameter.resize(count);
+    loop.initial.resize(count);
+    const std::int64_t first = begin_value();
+    for (std::size_t i = 0; i < count; ++i) leaves_.push_back(leaf(result, static_cast<std::int32_t>(i)));
+    const Value state = end_value(first);
+    // One leaf that is found unchanged can make others so: (x, x) -> (second, second). Chains of that are rare; what
+    // is left over after some rounds is only seen as changing.
+    constexpr int kRounds = 4;
+    for (int round = 0; round < kRounds; ++round) {
+      bool more = false;
+      for (std::int32_t i = 0; i < state.count; ++i) {
+        const auto k = static_cast<std::size_t>(i);
+        NodeId& next = leaves_[static_cast<std::size_t>(first) + k];
+        next = resolve(next);
+        if (resolve(loop.parameter[k]) == loop.parameter[k] && (next == loop.parameter[k] || next == loop.initial[k])) {
+          alias_.resize(flow_.nodes_.size(), kNone);
+          alias_[static_cast<std::size_t>(loop.parameter[k])] = loop.initial[k];
+          next = resolve(next);
+          more = true;
+        }
+      }
+      if (!more) break;
+    }
+    std::size_t kept = 0;
+    for (std::size_t k = 0; k < loop.parameter.size(); ++k) {
+      NodeId& next = leaves_[static_cast<std::size_t>(first) + k];
+      next = resolve(next);
+      if (resolve(loop.parameter[k]) != loop.parameter[k]) continue;
+      loop.initial[kept] = loop.initial[k];
+      loop.parameter[kept] = loop.parameter[k];
+      loop.next.push_back(next);
+      ++kept;
+    }
+    loop.initial.resize(kept);
+    loop.parameter.resize(kept);
+    flow_.loops_.push_back(std::move(loop));
+    return state;
+  }
+
+  // Loop parameters that turned out to be the initial node.
+  NodeId resolve(NodeId id) const {
+    while (static_cast<std::size_t>(id) < alias_.size() && alias_[static_cast<std::size_t>(id)] != kNone)
+      id = alias_[static_cast<std::size_t>(id)];
+    return id;
+  }
+
+  // Takes the nodes out that are aliases, and renumbers. Aliases point backwards, so the order stays topological.
+  void drop_aliases() {
+    if (alias_.empty()) return;
+    const std::size_t n = flow_.nodes_.size();
+    alias_.resize(n, kNone);
+    std::vector<NodeId> renamed(n);
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (alias_[i] != kNone) {
+        renamed[i] = renamed[static_cast<std::size_t>(alias_[i])];
+        continue;
+      }
+      renamed[i] = static_cast<NodeId>(kept);
+      flow_.nodes_[kept++] = flow_.nodes_[i];
+    }
+    flow_.nodes_.resize(kept);
+    const auto rename = [&](std::vector<NodeId>* ids) {
+      for (NodeId& id : *ids) id = renamed[static_cast<std::size_t>(id)];
+    };
+    rename(&flow_.operands_);
+    rename(&flow_.results_);
+    for (FlowInput& input : flow_.inputs_) input.node = renamed[static_cast<std::size_t>(input.node)];
+    for (FlowLoop& loop : flow_.loops_) {
+      rename(&loop.initial);
+      rename(&loop.parameter);
+      rename(&loop.next);
+    }
   }
 
   void expand_branch(InstructionId id) {
@@ -466,9 +597,12 @@ class FlowBuilder {
 
   const Graph& graph_;
   std::unordered_set<InstructionId> expanded_;
+  bool loops_ = false, fusions_ = false;
   FlowGraph flow_;
   std::vector<NodeId> leaves_;  // all values; a Value is a range of it
   std::vector<Frame> frames_;
+  std::vector<FlowLoop> open_loops_;
+  std::vector<NodeId> alias_;  // of a loop parameter that is none: what it is; kNone for others
   std::vector<std::int32_t> leaf_count_;
   std::unordered_map<ShapeId, std::vector<std::int32_t>> offsets_;
   std::vector<std::int64_t> sizes_;
@@ -477,8 +611,8 @@ class FlowBuilder {
   std::vector<std::int32_t> next_;
 };
 
-FlowGraph FlowGraph::build(const Graph& graph, const std::vector<InstructionId>& expanded_whiles) {
-  return FlowBuilder(graph, expanded_whiles).run();
+FlowGraph FlowGraph::build(const Graph& graph, const FlowOptions& options) {
+  return FlowBuilder(graph, options).run();
 }
 
 bool is_annotation(const Graph& graph, InstructionId id) {

@@ -5,8 +5,7 @@
 // has one value, or it is a unit with several results (while, fusion, custom-call, sort, ...), each of which is a
 // projection node of its own (opcode get-tuple-element, `leaf` = which one) right behind it.
 //
-// `while` and `fusion` stay units, but for the whiles named in `expanded_whiles`: those are expanded as if they ran
-// their body once on the initial state (a loop over micro-batches is a training step of its own).
+// `while` and `fusion` stay units unless FlowOptions says otherwise.
 #pragma once
 
 #include <cstdint>
@@ -23,20 +22,33 @@ using NodeId = std::int32_t;
 // What FlowGraph::build expands at most. A call that would go beyond stays a unit.
 constexpr std::int64_t kMaxFlowNodes = 4'000'000;
 
+struct FlowOptions {
+  // These are expanded as if they ran their body once on the initial state (a loop over micro-batches is a training
+  // step of its own).
+  std::vector<InstructionId> expanded_whiles;
+  // Every other `while` is expanded once, as one turn of many: its body reads loop parameters (FlowLoop), and what
+  // reads its result reads what the body hands on. The condition is left out: no value of the flow reads it, and what
+  // it compares are counters. A `while` stays a unit when the module's expansion would go beyond kMaxFlowNodes.
+  bool loops = false;
+  // Fusions of all kinds are expanded like calls.
+  bool fusions = false;
+};
+
 struct FlowNode {
   InstructionId instruction = kNone;
   std::int32_t site = kNone;  // index of the CallSite it was reached through; kNone in the entry itself
   std::int32_t leaf = kNone;  // which result of a unit, which leaf of a tuple parameter, which element of a barrier or
                               // a conditional; kNone for a plain node
   // The instruction's own opcode, but kGetTupleElement for a projection and kConditional for the joined result of the
-  // branches (operands: the selector, then that leaf of every branch).
+  // branches (operands: the selector, then that leaf of every branch). kParameter: an input of the entry, or a loop
+  // parameter (of a FlowLoop; instruction: the parameter of the body, site: the loop's, leaf: which one, no operands).
   Opcode opcode = Opcode::kUnknown;
   ShapeId shape = kNone;
   std::int32_t first_operand = 0, num_operands = 0;
 };
 
 struct CallSite {
-  InstructionId caller = kNone;  // a call, conditional, async-start or expanded while
+  InstructionId caller = kNone;  // a call, conditional, async-start, expanded while or fusion
   std::int32_t parent = kNone;   // the site that the caller itself was reached through
   std::int32_t branch = kNone;   // of a conditional: which branch
 };
@@ -48,10 +60,20 @@ struct FlowInput {
   NodeId node = kNone;
 };
 
+// A `while` expanded by FlowOptions::loops: `parameter` is the state that a turn begins with, `next` the state that it
+// ends with and `initial` the state of the first one. Leaves that the body hands on as they came are no entries:
+// whoever reads them, inside or behind the loop, reads the initial node. In the order in which the loops end: inner
+// ones first.
+struct FlowLoop {
+  InstructionId instruction = kNone;  // the while
+  std::int32_t site = kNone;          // of the body
+  std::vector<NodeId> initial, parameter, next;
+};
+
 class FlowGraph {
  public:
   // Throws Error(kData) when the tuples of the module have more leaves than anybody can mean (a tuple bomb).
-  static FlowGraph build(const Graph& graph, const std::vector<InstructionId>& expanded_whiles = {});
+  static FlowGraph build(const Graph& graph, const FlowOptions& options = {});
 
   std::int32_t size() const { return static_cast<std::int32_t>(nodes_.size()); }
   const FlowNode& node(NodeId id) const { return nodes_[static_cast<std::size_t>(id)]; }
@@ -65,10 +87,12 @@ class FlowGraph {
     return Span<const NodeId>(users_.data() + first_user_[i],
                               static_cast<std::size_t>(first_user_[i + 1] - first_user_[i]));
   }
+  // Of the entry; loop parameters are none.
   const std::vector<FlowInput>& inputs() const { return inputs_; }
   // The leaves of the entry's result, in order.
   const std::vector<NodeId>& results() const { return results_; }
   const std::vector<CallSite>& sites() const { return sites_; }
+  const std::vector<FlowLoop>& loops() const { return loops_; }
   const Graph& graph() const { return *graph_; }
   const Shape& shape(NodeId id) const { return graph_->shape(node(id).shape); }
 
@@ -87,6 +111,7 @@ class FlowGraph {
   std::vector<FlowInput> inputs_;
   std::vector<NodeId> results_;
   std::vector<CallSite> sites_;
+  std::vector<FlowLoop> loops_;
 };
 
 // Sharding annotations and the like: custom-calls that hand their one operand on.

@@ -69,7 +69,9 @@ class Analysis {
 
  private:
   void analyze(TrainingStep* step) {
-    step->flow = FlowGraph::build(graph_, step->expanded_whiles);
+    FlowOptions options;
+    options.expanded_whiles = step->expanded_whiles;
+    step->flow = FlowGraph::build(graph_, options);
     flow_ = &step->flow;
     free_ = find_free(step->flow);
     step->inputs = list_inputs(step->flow);

@@ -16,6 +16,10 @@ std::string expression(const FlowGraph& flow, NodeId id) {
   const FlowNode& node = flow.node(id);
   const Graph& graph = flow.graph();
   if (node.opcode == Opcode::kParameter) {
+    if (node.site != kNone) {
+      return std::string(graph.instruction(flow.sites()[static_cast<std::size_t>(node.site)].caller).name) + "." +
+             std::to_string(node.leaf);
+    }
     return "p" + std::to_string(graph.instruction(node.instruction).number) +
            (node.leaf == kNone ? "" : "." + std::to_string(node.leaf));
   }
@@ -28,13 +32,13 @@ std::string expression(const FlowGraph& flow, NodeId id) {
 
 std::vector<std::string> results_of(const std::string& text, const std::vector<std::string>& expand = {}) {
   const Graph graph = read_hlo_text(text, "test");
-  std::vector<InstructionId> loops;
+  FlowOptions options;
   for (InstructionId id = 0; id < graph.num_instructions(); ++id) {
     for (const std::string& name : expand) {
-      if (graph.instruction(id).name == name) loops.push_back(id);
+      if (graph.instruction(id).name == name) options.expanded_whiles.push_back(id);
     }
   }
-  const FlowGraph flow = FlowGraph::build(graph, loops);
+  const FlowGraph flow = FlowGraph::build(graph, options);
   std::vector<std::string> out;
   for (const NodeId leaf : flow.results()) out.push_back(expression(flow, leaf));
   return out;
@@ -104,6 +108,123 @@ TEST(FlowGraph, AnExpandedWhileRunsItsBodyOnce) {
   EXPECT_EQ(results_of(kLoop, {"loop"}), (Strings{"multiply(p0,p1)", "p1"}));
 }
 
+// The results, then the loops: "loop.1: initial -> next".
+std::vector<std::string> everything_of(const std::string& text) {
+  const Graph graph = read_hlo_text(text, "test");
+  FlowOptions options;
+  options.loops = options.fusions = true;
+  const FlowGraph flow = FlowGraph::build(graph, options);
+  for (NodeId id = 0; id < flow.size(); ++id) {
+    for (const NodeId operand : flow.operands(id)) EXPECT_LT(operand, id);
+  }
+  std::vector<std::string> out;
+  for (const NodeId leaf : flow.results()) out.push_back(expression(flow, leaf));
+  for (const FlowInput& input : flow.inputs()) {
+    EXPECT_EQ(flow.node(input.node).opcode, Opcode::kParameter);
+    EXPECT_EQ(flow.node(input.node).site, kNone);
+  }
+  for (const FlowLoop& loop : flow.loops()) {
+    EXPECT_EQ(loop.initial.size(), loop.parameter.size());
+    EXPECT_EQ(loop.initial.size(), loop.next.size());
+    EXPECT_EQ(flow.sites()[static_cast<std::size_t>(loop.site)].caller, loop.instruction);
+    for (std::size_t i = 0; i < loop.initial.size(); ++i) {
+      EXPECT_LT(loop.initial[i], loop.parameter[i]);
+      EXPECT_EQ(flow.node(loop.parameter[i]).opcode, Opcode::kParameter);
+      EXPECT_EQ(flow.node(loop.parameter[i]).site, loop.site);
+      EXPECT_EQ(flow.node(loop.parameter[i]).shape, flow.node(loop.initial[i]).shape);
+      out.push_back(expression(flow, loop.parameter[i]) + ": " + expression(flow, loop.initial[i]) + " -> " +
+                    expression(flow, loop.next[i]));
+    }
+  }
+  return out;
+}
+
+TEST(FlowGraph, ALoopRunsOneTurnOnItsParameters) {
+  EXPECT_EQ(everything_of(kLoop), (Strings{"multiply(loop.1,p1)", "p1", "loop.0: constant() -> add(loop.0,constant())",
+                                           "loop.1: p0 -> multiply(loop.1,p1)"}));
+}
+
+TEST(FlowGraph, ALoopOfOneArrayHasOneLeaf) {
+  EXPECT_EQ(everything_of(R"(HloModule m
+cond { t = f32[4] parameter(0)  ROOT l = pred[] constant(true) }
+body { t = f32[4] parameter(0)  ROOT n = f32[4] negate(t) }
+ENTRY e { x = f32[4] parameter(0)  ROOT w = f32[4] while(x), condition=cond, body=body })"),
+            (Strings{"negate(w.0)", "w.0: p0 -> negate(w.0)"}));
+}
+
+TEST(FlowGraph, ABodyThatDoesNothingLeavesNothingOfALoop) {
+  EXPECT_EQ(everything_of(R"(HloModule m
+cond { t = (f32[4]) parameter(0)  ROOT l = pred[] constant(true) }
+body { ROOT t = (f32[4]) parameter(0) }
+ENTRY e { x = f32[4] parameter(0)  t = (f32[4]) tuple(x)  w = (f32[4]) while(t), condition=cond, body=body
+  ROOT r = f32[4] get-tuple-element(w), index=0 })"),
+            (Strings{"p0"}));
+}
+
+TEST(FlowGraph, AnElementSetToAnUnchangedOneFromTheStartIsUnchangedToo) {
+  // (x, x, y) -> (second, second, third's place taken by the first): only the third changes.
+  EXPECT_EQ(everything_of(R"(HloModule m
+cond { t = (f32[4], f32[4], f32[4]) parameter(0)  ROOT l = pred[] constant(true) }
+body { t = (f32[4], f32[4], f32[4]) parameter(0)  b = f32[4] get-tuple-element(t), index=1
+  ROOT r = (f32[4], f32[4], f32[4]) tuple(b, b, b) }
+ENTRY e { x = f32[4] parameter(0)  y = f32[4] parameter(1)  t = (f32[4], f32[4], f32[4]) tuple(x, x, y)
+  ROOT w = (f32[4], f32[4], f32[4]) while(t), condition=cond, body=body })"),
+            (Strings{"p0", "p0", "p0", "w.2: p1 -> p0"}));
+}
+
+// A loop in a loop in a call in a branch, and the weight that all of them hand on.
+TEST(FlowGraph, LoopsNestAndStandInCallsAndBranches) {
+  EXPECT_EQ(everything_of(R"(HloModule m
+cond { t = (f32[4], f32[4]) parameter(0)  ROOT l = pred[] constant(true) }
+turn { t = (f32[4], f32[4]) parameter(0)  x = f32[4] get-tuple-element(t), index=0  w = f32[4] get-tuple-element(t), index=1
+  y = f32[4] multiply(x, w)  ROOT r = (f32[4], f32[4]) tuple(y, w) }
+body { t = (f32[4], f32[4]) parameter(0)  x = f32[4] get-tuple-element(t), index=0  n = f32[4] negate(x)
+  w = f32[4] get-tuple-element(t), index=1  s = (f32[4], f32[4]) tuple(n, w)
+  inner = (f32[4], f32[4]) while(s), condition=cond, body=turn
+  y = f32[4] get-tuple-element(inner), index=0  v = f32[4] get-tuple-element(inner), index=1
+  e = f32[4] exponential(y)  ROOT r = (f32[4], f32[4]) tuple(e, v) }
+work { t = (f32[4], f32[4]) parameter(0)  outer = (f32[4], f32[4]) while(t), condition=cond, body=body
+  y = f32[4] get-tuple-element(outer), index=0  v = f32[4] get-tuple-element(outer), index=1  ROOT a = f32[4] add(y, v) }
+yes { t = (f32[4], f32[4]) parameter(0)  ROOT c = f32[4] call(t), to_apply=work }
+no { t = (f32[4], f32[4]) parameter(0)  ROOT x = f32[4] get-tuple-element(t), index=0 }
+ENTRY e {
+  c = pred[] parameter(0)
+  p = f32[4] parameter(1)
+  q = f32[4] parameter(2)
+  t = (f32[4], f32[4]) tuple(p, q)
+  ROOT r = f32[4] conditional(c, t, t), true_computation=yes, false_computation=no
+})"),
+            (Strings{"conditional#0(p0,add(exponential(multiply(inner.0,p2)),p2),p1)",
+                     "inner.0: negate(outer.0) -> multiply(inner.0,p2)",
+                     "outer.0: p1 -> exponential(multiply(inner.0,p2))"}));
+}
+
+TEST(FlowGraph, ALoopCalledTwiceIsTwoLoops) {
+  const Strings got = everything_of(R"(HloModule m
+cond { t = f32[4] parameter(0)  ROOT l = pred[] constant(true) }
+body { t = f32[4] parameter(0)  ROOT n = f32[4] negate(t) }
+work { t = f32[4] parameter(0)  ROOT w = f32[4] while(t), condition=cond, body=body }
+ENTRY e { x = f32[4] parameter(0)  a = f32[4] call(x), to_apply=work  ROOT b = f32[4] call(a), to_apply=work })");
+  EXPECT_EQ(got, (Strings{"negate(w.0)", "w.0: p0 -> negate(w.0)", "w.0: negate(w.0) -> negate(w.0)"}));
+}
+
+TEST(FlowGraph, FusionsAreExpandedWhenAsked) {
+  const char* const text = R"(HloModule m
+both { a = f32[4] parameter(0)  b = f32[4] parameter(1)  s = f32[4] add(a, b)  n = f32[4] negate(s)
+  ROOT t = (f32[4], f32[4]) tuple(n, a) }
+one { a = f32[4] parameter(0)  f = (f32[4], f32[4]) fusion(a, a), kind=kLoop, calls=both
+  ROOT x = f32[4] get-tuple-element(f), index=0 }
+ENTRY e { p = f32[4] parameter(0)  q = f32[4] parameter(1)  f = (f32[4], f32[4]) fusion(p, q), kind=kInput, calls=both
+  x = f32[4] get-tuple-element(f), index=0  y = f32[4] get-tuple-element(f), index=1  z = f32[4] multiply(x, y)
+  g = f32[4] fusion(z), kind=kCustom, calls=one
+  ROOT r = (f32[4], f32[4]) tuple(g, y) })";
+  EXPECT_EQ(everything_of(text),
+            (Strings{"negate(add(multiply(negate(add(p0,p1)),p0),multiply(negate(add(p0,p1)),p0)))", "p0"}));
+  EXPECT_EQ(results_of(text),
+            (Strings{"fusion(multiply(get-tuple-element#0(fusion(p0,p1)),get-tuple-element#1(fusion(p0,p1))))",
+                     "get-tuple-element#1(fusion(p0,p1))"}));
+}
+
 TEST(FlowGraph, LeavesOfATupleParameterAreInputs) {
   EXPECT_EQ(results_of(R"(HloModule m
 ENTRY e {
@@ -162,6 +283,29 @@ TEST(FlowGraph, DoublingCallsStayUnitsBeyondTheBudget) {
   const FlowGraph flow = FlowGraph::build(graph);
   EXPECT_EQ(flow.size(), 1 + 16 + 1);
   EXPECT_EQ(flow.node(flow.size() - 1).opcode, Opcode::kCall);
+}
+
+TEST(FlowGraph, LoopsBeyondTheBudgetStayUnits) {
+  std::string text = R"(HloModule m
+cond { t = f32[4] parameter(0)  ROOT l = pred[] constant(true) }
+f0 { a = f32[4] parameter(0)  ROOT n = f32[4] negate(a) }
+)";
+  for (int k = 1; k <= 60; ++k) {
+    const std::string before = "f" + std::to_string(k - 1);
+    text += "f" + std::to_string(k) +
+            " { a = f32[4] parameter(0)  b = f32[4] while(a), condition=cond, body=" + before +
+            "  ROOT c = f32[4] while(b), condition=cond, body=" + before + " }\n";
+  }
+  text +=
+      "ENTRY e { p = f32[4] parameter(0)  q = f32[4] while(p), condition=cond, body=f4\n"
+      "  ROOT r = f32[4] while(q), condition=cond, body=f60 }\n";
+  const Graph graph = read_hlo_text(text, "test");
+  FlowOptions options;
+  options.loops = true;
+  const FlowGraph flow = FlowGraph::build(graph, options);
+  EXPECT_EQ(flow.loops().size(), 31u);
+  EXPECT_EQ(flow.size(), 1 + 31 + 16 + 1);
+  EXPECT_EQ(flow.node(flow.size() - 1).opcode, Opcode::kWhile);
 }
 
 TEST(FlowGraph, FreeIsWhatFollowsFromConstantsAndIota) {
