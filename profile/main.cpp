@@ -49,19 +49,7 @@ int profile_main(int argc, char** argv) {
   }
 
   const std::string source = input_name(input);
-  std::string bytes = read_file(input);
-  graph::HloModule module;
-  // The hash is of the file as given; what is no model is refused before it is hashed.
-  const bool packed = is_gzip(bytes);
-  if (packed) module.sha256 = sha256_hex(bytes);
-  bytes = gunzip_if_gzip(std::move(bytes), source);
-  if (io::detect_profile(bytes)) {
-    throw Error(ErrorKind::kData, source + ": this is a profile already",
-                "automap-inspect shows it, automap-infer plans it");
-  }
-  module.form = graph::detect_hlo_form(bytes, source);
-  if (!packed) module.sha256 = sha256_hex(bytes);
-  module.graph = graph::read_hlo_as(module.form, std::move(bytes), source);
+  const graph::HloModule module = profile::load_model(input, "automap-inspect shows it, automap-infer plans it");
   const profile::ModelProfile result = profile::profile_module(module, source, request);
   if (!output.empty()) io::save_profile(output, result.profile);
   const std::string form = graph::form_for_people(module.form);

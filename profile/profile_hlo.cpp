@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/io/profile_file.h"
 
 namespace automap::profile {
 
@@ -21,6 +23,43 @@ std::string model_name(const std::string& source, const std::string& fallback) {
     }
   }
   return name;
+}
+
+graph::HloModule load_model(const std::string& path, const std::string& hint) {
+  const std::string source = input_name(path);
+  std::string bytes = read_file(path);
+  graph::HloModule module;
+  const bool packed = is_gzip(bytes);
+  if (packed) module.sha256 = sha256_hex(bytes);
+  bytes = gunzip_if_gzip(std::move(bytes), source);
+  if (io::detect_profile(bytes)) throw Error(ErrorKind::kData, source + ": this is a profile already", hint);
+  module.form = graph::detect_hlo_form(bytes, source);
+  if (!packed) module.sha256 = sha256_hex(bytes);
+  module.graph = graph::read_hlo_as(module.form, std::move(bytes), source);
+  return module;
+}
+
+DeviceModel reference_device(const std::string& asked, const pipeline::Cluster& cluster) {
+  if (!asked.empty()) return load_device(asked);
+  for (const pipeline::ServerGroup& servers : cluster.servers) {
+    const pipeline::DeviceType& type = cluster.devices.at(servers.device);
+    if (type.relative_speed != 1) continue;
+    if (auto known = find_device(servers.device)) return *std::move(known);
+    if (type.peak_tflops.count("f32") == 0 || type.memory_gbytes_per_s <= 0) {
+      throw Error(
+          ErrorKind::kConfig,
+          cluster.name + ": device '" + servers.device + "' is in no table, and the cluster gives no figures for it",
+          "give peak_tflops (with f32) and memory_gbytes_per_s in the cluster file, or --device");
+    }
+    DeviceModel model;
+    model.name = servers.device;
+    model.peak_tflops = type.peak_tflops;
+    model.memory_gbytes_per_s = type.memory_gbytes_per_s;
+    model.memory_gib = type.memory_gib;
+    return model;
+  }
+  throw Error(ErrorKind::kConfig, cluster.name + ": no device of the cluster has relative_speed 1",
+              "name the device that the times are for: --device");
 }
 
 ModelProfile profile_module(const graph::HloModule& module, const std::string& source, const ProfileRequest& request) {

@@ -4,10 +4,20 @@
 #include <string>
 
 #include "common/graph/hlo_reader.h"
+#include "common/pipeline/cluster.h"
 #include "profile/device_model.h"
 #include "profile/profiler.h"
 
 namespace automap::profile {
+
+// The model at `path` ("-" = standard input) in any form. Throws as graph::load_hlo, and Error(kData) with `hint` for a
+// profile, which is told from a model. The hash is of the file as given; what is no model is refused before it is
+// hashed.
+graph::HloModule load_model(const std::string& path, const std::string& hint);
+
+// The device that the times of a model on `cluster` are for: what the user names, else the cluster's first device of
+// relative speed 1, by the figures of the cluster when the table does not know it.
+DeviceModel reference_device(const std::string& asked, const pipeline::Cluster& cluster);
 
 struct ProfileRequest {
   std::string device = "v100-16gb";  // a known name or a file (device_model.h)
