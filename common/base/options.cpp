@@ -432,7 +432,9 @@ void OptionTable::read_arguments(int argc, const char* const* argv) {
 
 std::string OptionTable::environment_name(const std::string& option_name) const {
   std::string name = "AUTOMAP_" + tool_ + "_" + option_name;
-  for (char& c : name) c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  for (char& c : name) {
+    c = c == '-' || c == ' ' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
   return name;
 }
 

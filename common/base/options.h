@@ -64,7 +64,8 @@ class Option {
 
 class OptionTable {
  public:
-  // `tool` "infer" belongs to the program automap-infer and the environment AUTOMAP_INFER_...; "bench-x" to bench-x.
+  // `tool` "infer" belongs to the program automap-infer and the environment AUTOMAP_INFER_...; "bench-x" to bench-x;
+  // "search opp" to the command opp of automap-search, AUTOMAP_SEARCH_OPP_... and the section [search opp] of files.
   OptionTable(std::string tool, std::string summary);
   OptionTable(const OptionTable&) = delete;
   OptionTable& operator=(const OptionTable&) = delete;

@@ -222,6 +222,30 @@ TEST(Options, MistakesInFilesAndEnvironmentNameThePlace) {
   EXPECT_NE(error.hint().find("AUTOMAP_TOOL_MICRO_BATCHES"), std::string::npos);
 }
 
+TEST(Options, CommandsOfOneProgramHaveTheirOwnTables) {
+  const Environment environment("AUTOMAP_TOOL_OPEN_SHARDS", "4");
+  int shards = 8;
+  OptionTable table("tool open", "opens");
+  table.add(&shards, "shards", "how many");
+  const char* const arguments[] = {"automap-tool"};
+  ASSERT_TRUE(table.parse(1, arguments));
+  EXPECT_EQ(shards, 4);
+  EXPECT_EQ(table.program(), "automap-tool open");
+  EXPECT_NE(table.help_text(false).find("Usage: automap-tool open [options]"), std::string::npos);
+  EXPECT_NE(table.config_text().find("[tool open]\nshards = 4"), std::string::npos);
+  const ConfigFile file("[tool]\nshards = 1\n[tool open]\nshards = 2\n[tool close]\ncolour = red\n");
+  OptionTable other("tool open", "opens");
+  int shards_of_other = 8;
+  other.add(&shards_of_other, "number", "how many");
+  const char* const with_file[] = {"automap-tool", "--config", file.path()};
+  try {
+    other.parse(3, with_file);
+    ADD_FAILURE() << "AUTOMAP_TOOL_OPEN_SHARDS is no option of this table";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("AUTOMAP_TOOL_OPEN_SHARDS"), std::string::npos) << e.what();
+  }
+}
+
 TEST(Options, DumpedConfigurationReadsBackAsItself) {
   Tool tool;
   ASSERT_TRUE(tool.parse({"x", "--micro-batches", "9", "--time-limit", "250ms", "--memory=off", "--all-planners",
