@@ -20,6 +20,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"profile", "compute, activation, weight and stash per instruction of a model's HLO"},
     {"infer", "a pipeline plan for a model on a cluster, with a proof of how good it is"},
+    {"search", "which tensors to split over the devices, explained, and written for XLA and JAX"},
     {"inspect", "what a file is and what is in it: HLO, profile, cluster, plan, policy, dataset"},
     {"datagen", "a dataset of random planning problems to train planners on"},
     {"train", "a planner's policy, trained on random problems (built when LibTorch is there)"},
@@ -62,9 +63,11 @@ int front_main(int argc, char** argv) {
     arguments = {argv[2], help_flag.data()};
   }
   std::vector<std::string> names;
+  std::string known_names;
   bool known = false;
   for (const Command& c : kCommands) {
     names.push_back(c.name);
+    known_names += (known_names.empty() ? "" : ", ") + names.back();
     known = known || command == c.name;
   }
   if (!known) {
@@ -72,8 +75,7 @@ int front_main(int argc, char** argv) {
     throw Error(
         ErrorKind::kUsage,
         command.empty() ? "missing command" : (command[0] == '-' ? "unknown option " : "unknown command ") + command,
-        near.empty() ? "one of profile, infer, inspect, datagen, train; see automap --help"
-                     : "did you mean " + near + "?");
+        near.empty() ? "one of " + known_names + "; see automap --help" : "did you mean " + near + "?");
   }
   const std::string program = "automap-" + command, folder = automap::executable_folder();
   std::string name = program;

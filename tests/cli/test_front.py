@@ -20,13 +20,13 @@ class Front(ProgramTest):
         for arguments in (["--help"], ["-h"], ["help"]):
             result = run("automap", *arguments)
             self.assertEqual(result.returncode, 0)
-            for command in ("profile", "infer", "inspect", "datagen", "train"):
+            for command in ("profile", "infer", "search", "inspect", "datagen", "train"):
                 self.assertRegex(result.stdout, rf"(?m)^  {command} ")
         self.assertEqual(run("automap", "help", "infer").stdout, run("automap-infer", "--help").stdout)
 
     def test_unknown_commands(self):
         self.assert_fails(run("automap", "inferr"), 2, "unknown command inferr", "did you mean infer?")
-        self.assert_fails(run("automap", "xyzzy"), 2, "profile, infer, inspect")
+        self.assert_fails(run("automap", "xyzzy"), 2, "profile, infer, search, inspect")
         self.assert_fails(run("automap", "--frob"), 2, "unknown option --frob")
         self.assert_fails(run("automap"), 2, "missing command")
         self.assert_fails(run("automap", ""), 2, "missing command")
