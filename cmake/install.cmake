@@ -7,6 +7,13 @@ if(programs)
   install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
+# Beside the other libraries; the programs know the way from their folder to it (search/rainbow.cpp).
+file(RELATIVE_PATH plugin_folder ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR}/automap)
+target_compile_definitions(automap_search PRIVATE AUTOMAP_PLUGIN_FOLDER="${plugin_folder}")
+if(TARGET automap_search_plugin)
+  install(TARGETS automap_search_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/automap)
+endif()
+
 # find_package(automap) gives automap::base, automap::graph, ... as listed in docs/house.md.
 install(TARGETS automap_flags EXPORT automap-targets)
 foreach(room base graph sharding pipeline io profile models datagen infer inspect search)

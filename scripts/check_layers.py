@@ -24,7 +24,7 @@ ROOMS = {
     "train": ["common/base", "common/pipeline", "common/io", "models", "models/learner", "datagen"],
     "infer": ["common/base", "common/graph", "common/pipeline", "common/io", "profile", "models"],
     "inspect": ["common/base", "common/graph", "common/pipeline", "common/io", "profile", "models"],
-    "search": ["common/base", "common/graph", "common/sharding", "common/pipeline", "common/io", "profile", "models", "search/learned"],
+    "search": ["common/base", "common/graph", "common/sharding", "common/pipeline", "common/io", "profile", "models"],
     "search/learned": ["common/base", "common/pipeline", "models", "models/learner", "search"],
     "front": ["common/base"],
 }
