@@ -3,24 +3,19 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "common/base/check.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/pipeline/cost.h"
+#include "common/pipeline/plan_reader.h"
 #include "common/pipeline/row.h"
 #include "common/pipeline/schedule.h"
 
 namespace automap::pipeline {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr const char* kSchemaPrefix = "automap.plan/";
-constexpr int kVersion = 1;
-constexpr std::uint64_t kMaxPlanBytes = 64 << 20;
-constexpr int kMaxJsonDepth = 16;
+using Json = PlanJson;
 
 Schedule parse_schedule(const std::string& text, const std::string& where) {
   for (const Schedule schedule : {Schedule::k1f1b, Schedule::k1f1bOverlap}) {
@@ -28,74 +23,6 @@ Schedule parse_schedule(const std::string& text, const std::string& where) {
   }
   throw Error(ErrorKind::kData, where + ": found \"" + text + "\", expected \"1f1b\" or \"1f1b-overlap\"");
 }
-
-// Reads the values of one JSON object, naming source and key in every complaint.
-class ObjectReader {
- public:
-  ObjectReader(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
-    if (!object_.is_object()) fail("found " + std::string(object_.type_name()) + ", expected an object");
-  }
-
-  bool has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
-  const Json& at(const char* key) const {
-    if (!object_.contains(key)) fail("missing key \"" + std::string(key) + "\"");
-    return object_.at(key);
-  }
-  std::string where(const char* key) const { return where_ + ": " + key; }
-
-  std::string text(const char* key) const {
-    const Json& value = at(key);
-    if (!value.is_string()) wrong(key, value, "a string");
-    return value.get<std::string>();
-  }
-  std::string text_or_empty(const char* key) const { return has(key) ? text(key) : ""; }
-  int integer(const char* key, int smallest, int largest) const { return integer_of(at(key), key, smallest, largest); }
-  std::vector<int> integers(const char* key, int smallest, int largest) const {
-    std::vector<int> out;
-    for (const Json& item : array(key)) out.push_back(integer_of(item, key, smallest, largest));
-    return out;
-  }
-  std::vector<std::string> texts(const char* key) const {
-    std::vector<std::string> out;
-    for (const Json& item : array(key)) {
-      if (!item.is_string()) wrong(key, item, "strings");
-      out.push_back(item.get<std::string>());
-    }
-    return out;
-  }
-  // Finite and not negative: every quantity of a plan is a time, a size or a share.
-  double number(const char* key) const {
-    const Json& value = at(key);
-    if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < 0) {
-      wrong(key, value, "a number of at least 0");
-    }
-    return value.get<double>();
-  }
-  double number_or_zero(const char* key) const { return has(key) ? number(key) : 0; }
-  const Json& array(const char* key) const {
-    const Json& value = at(key);
-    if (!value.is_array()) wrong(key, value, "an array");
-    return value;
-  }
-
-  [[noreturn]] void fail(const std::string& what) const { throw Error(ErrorKind::kData, where_ + ": " + what); }
-
- private:
-  [[noreturn]] void wrong(const char* key, const Json& value, const std::string& expected) const {
-    std::string found = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-    if (found.size() > 60) found = found.substr(0, 57) + "...";
-    throw Error(ErrorKind::kData, where(key) + ": found " + found + ", expected " + expected);
-  }
-  int integer_of(const Json& value, const char* key, int smallest, int largest) const {
-    if (!value.is_number_integer() || value.get<double>() < smallest || value.get<double>() > largest) {
-      wrong(key, value, "a whole number from " + std::to_string(smallest) + " to " + std::to_string(largest));
-    }
-    return value.get<int>();
-  }
-
-  const Json& object_;
-  std::string where_;
-};
 
 Json or_null(const std::string& text) {
   return text.empty() ? Json(nullptr) : Json(text);
@@ -107,7 +34,7 @@ std::int64_t whole_bytes(double bytes) {
 }
 
 PlanStage read_stage(const Json& item, const std::string& where, int num_instructions, int num_devices) {
-  const ObjectReader reader(item, where);
+  const PlanObject reader(item, where);
   PlanStage stage;
   stage.first_instruction = reader.integer("first_instruction", 1, num_instructions);
   stage.last_instruction = reader.integer("last_instruction", 1, num_instructions);
@@ -204,12 +131,12 @@ Json planner_table_json(const PlannerTable& table) {
           {"rows", rows}};
 }
 
-PlannerTable read_planner_table(const ObjectReader& table, int most_stages) {
+PlannerTable read_planner_table(const PlanObject& table, int most_stages) {
   PlannerTable out;
   out.reference_ms = table.number_or_zero("reference_ms");
   out.reference_method = table.text_or_empty("reference_method");
   for (const Json& item : table.array("rows")) {
-    const ObjectReader reader(item, table.where("rows"));
+    const PlanObject reader(item, table.where("rows"));
     PlannerTableRow row;
     row.planner = reader.text("planner");
     if (reader.has("stages")) row.stages = reader.integer("stages", 1, most_stages);
@@ -217,7 +144,7 @@ PlannerTable read_planner_table(const ObjectReader& table, int most_stages) {
     row.simulated_step_ms = reader.number_or_zero("simulated_step_ms");
     if (row.stages > 0 && out.reference_ms > 0) row.gap = row.step_ms / out.reference_ms - 1;
     row.planning_ms = reader.number("planning_ms");
-    row.cut_by_time = reader.has("cut_by_time") && reader.at("cut_by_time") == Json(true);
+    row.cut_by_time = reader.flag("cut_by_time");
     out.rows.push_back(std::move(row));
   }
   return out;
@@ -266,7 +193,7 @@ std::string to_json_text(const PlanDocument& document) {
                    {"simulated_step_ms", split.simulated_step_ms}};
   }
   const bool bounded = document.lower_bound_ms > 0;
-  Json json = {{"schema", kSchemaPrefix + std::to_string(kVersion)},
+  Json json = {{"schema", kPlanSchema},
                {"kind", "pipeline"},
                {"model", document.model},
                {"cluster", document.cluster},
@@ -301,35 +228,13 @@ std::string to_json_text(const PlanDocument& document) {
 }
 
 PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
-  int depth = 0;
-  Json json;
-  try {
-    json = Json::parse(json_text, [&](int level, Json::parse_event_t, Json&) {
-      depth = std::max(depth, level);
-      if (depth > kMaxJsonDepth) throw Error(ErrorKind::kData, source + ": nested too deeply for a plan");
-      return true;
-    });
-  } catch (const Json::exception& e) {
-    throw Error(ErrorKind::kData, source + ": not valid JSON: " + std::string(e.what()),
-                "expected an automap.plan/1 document");
-  }
-  const ObjectReader reader(json, source);
-  const std::string schema = reader.text("schema");
-  const std::string prefix = kSchemaPrefix;
-  if (schema.compare(0, prefix.size(), prefix) != 0) {
-    throw Error(ErrorKind::kData, source + ": schema: found \"" + schema + "\", expected \"automap.plan/1\"");
-  }
-  const std::string version = schema.substr(prefix.size());
-  if (version != std::to_string(kVersion)) {
-    const bool number =
-        !version.empty() && version.find_first_not_of("0123456789") == std::string::npos && version != "0";
-    throw Error(ErrorKind::kData,
-                source + ": schema: found \"" + schema + "\", this version reads up to automap.plan/1",
-                number ? "update AutoMap to read this plan" : "");
-  }
+  const Json json = parse_plan_json(json_text, source);
+  const PlanObject reader(json, source);
   const std::string kind = reader.text("kind");
   if (kind != "pipeline") {
-    throw Error(ErrorKind::kData, source + ": kind: found \"" + kind + "\", expected \"pipeline\"");
+    const bool partition = kind == "operator" || kind == "data";
+    reader.fail("kind: found \"" + kind + "\", expected \"pipeline\"",
+                partition ? "plans of the kinds operator and data are read by automap-search apply and explain" : "");
   }
 
   constexpr int kMany = 1 << 30;
@@ -359,21 +264,21 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
   document.planning_ms = reader.number("planning_ms");
   document.found_ms = reader.number_or_zero("found_ms");
   document.proven_ms = reader.number_or_zero("proven_ms");
-  document.cut_by_time = reader.has("cut_by_time") && reader.at("cut_by_time") == Json(true);
+  document.cut_by_time = reader.flag("cut_by_time");
   for (const Json& item : reader.array("alternatives")) {
-    const ObjectReader other(item, source + ": alternatives");
+    const PlanObject other(item, source + ": alternatives");
     document.alternatives.push_back({other.text("planner"), other.integer("stages", 1, kMany), other.number("step_ms"),
                                      other.number_or_zero("simulated_step_ms"), other.number("planning_ms")});
   }
   if (reader.has("limits")) {
     for (const Json& item : reader.array("limits")) {
-      const ObjectReader limit(item, source + ": limits");
+      const PlanObject limit(item, source + ": limits");
       document.limits.push_back({limit.text("kind"), limit.integer("stage", 0, kMany), limit.number("ms"),
                                  limit.number("share"), limit.text("text")});
     }
   }
   if (reader.has("layer_split")) {
-    const ObjectReader split(reader.at("layer_split"), reader.where("layer_split"));
+    const PlanObject split(reader.at("layer_split"), reader.where("layer_split"));
     LayerSplit& out = document.layer_split.emplace();
     out.split_before = split.texts("split_before");
     out.cuts = split.integers("cuts", 1, document.num_instructions - 1);
@@ -381,20 +286,16 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
     out.simulated_step_ms = split.number("simulated_step_ms");
     out.device_cuts = split.integers("device_cuts", 1, document.num_devices - 1);
     const Json& stacks = split.at("layers_per_stage");
-    const ObjectReader layers(stacks, split.where("layers_per_stage"));
+    const PlanObject layers(stacks, split.where("layers_per_stage"));
     for (const auto& [stack, counts] : stacks.items())
       out.layers_per_stage[stack] = layers.integers(stack.c_str(), 0, kMany);
   }
   if (reader.has("planner_table")) {
     document.planner_table =
-        read_planner_table(ObjectReader(reader.at("planner_table"), reader.where("planner_table")), kMany);
+        read_planner_table(PlanObject(reader.at("planner_table"), reader.where("planner_table")), kMany);
   }
   if (reader.has("warnings")) document.warnings = reader.texts("warnings");
-  const Json& provenance = reader.at("provenance");
-  ObjectReader(provenance, reader.where("provenance"));
-  for (const auto& [key, value] : provenance.items()) {
-    document.provenance[key] = value.is_string() ? value.get<std::string>() : value.dump();
-  }
+  for (auto& [key, value] : read_provenance(reader)) document.provenance[key] = value;
 
   // The lists must tell one story.
   const std::size_t stages = document.stages.size();

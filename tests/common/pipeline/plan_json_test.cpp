@@ -163,6 +163,27 @@ TEST(PlanJson, WrongValuesAreNamed) {
   EXPECT_NE(complaint([](J& j) { j = J::array(); }).find("expected an object"), std::string::npos);
 }
 
+// Plans of the other kinds say who reads them; a key that stands twice is a contradiction.
+TEST(PlanJson, OtherKindsAndRepeatedKeys) {
+  for (const std::string kind : {"operator", "data"}) {
+    try {
+      parse_plan("{\"schema\": \"automap.plan/1\", \"kind\": \"" + kind + "\", \"shards\": 8, \"partition\": {}}", "x");
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_EQ(std::string(e.what()), "x: kind: found \"" + kind + "\", expected \"pipeline\"");
+      EXPECT_NE(e.hint().find("automap-search apply"), std::string::npos);
+    }
+  }
+  std::string text = to_json_text(small_document());
+  text.insert(text.find("\"model\""), "\"model\": \"another\", ");
+  try {
+    parse_plan(text, "x");
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(std::string(e.what()), "x: the key \"model\" stands twice in one object");
+  }
+}
+
 TEST(PlanJson, TruncationsAndDepthAreErrors) {
   const std::string text = to_json_text(small_document());
   for (std::size_t size = 0; size + 2 < text.size(); size += 7) {
