@@ -21,10 +21,18 @@ struct PlanTensor {
   int dim = -1;                 // split along; -1: replicated
 };
 
+// After carrying partial sums through linear instructions (sharding::Placement::kDelayed).
 struct PlanCollective {
   std::string kind, reduction, instruction, layer;
-  double bytes = 0, times = 1;
-  int partial_sums = 1;
+  double bytes = 0, times = 1;  // of the whole tensor, each time; per step
+  int partial_sums = 1;         // that it reduces
+};
+
+// A tensor that `instruction` reads whole although it is split elsewhere (sharding::Gather).
+struct PlanGather {
+  std::string instruction, tensor;  // HLO names
+  int node = -1, tensor_node = -1;  // of ShardingModel::flow: tells apart what several calls share
+  int dim = 0;
 };
 
 struct PlanLinkageGroup {
@@ -56,21 +64,31 @@ struct PartitionPlan {
   int all_reduces = 0, partial_sums = 0, all_gathers = 0;  // after / before carrying through linear instructions
   double all_reduce_bytes = 0, all_gather_bytes = 0;       // per step
   std::vector<PlanCollective> collectives;
+  std::vector<PlanGather> gathers;
   std::vector<PlanLinkageGroup> groups;
   std::vector<PartitionAlternative> alternatives;
   std::vector<std::string> warnings;
   std::map<std::string, std::string> provenance;  // model_sha256, version, git, option_*
 };
 
+// What follows from a decision: shards, inputs, partitioned (of `decided`), collectives with their counts and bytes,
+// gathers. `plan->decided` must be filled in; everything else is left alone.
+void describe_decision(const sharding::ShardingModel& model, const sharding::Propagation& decided, PartitionPlan* plan);
+
+// A tensor stands in `partition` under its name, or under its HLO name when several inputs share the name.
 std::string to_json_text(const PartitionPlan& plan);
 // Throws Error(kData) naming source, key, found and expected. Files of other makers need only "schema", "kind",
-// "shards" and "partition".
+// "shards" and "partition"; what they leave out is empty, and `inputs` holds the tensors of `partition`.
 PartitionPlan parse_partition_plan(std::string_view json_text, const std::string& source);
+// Reads `path` ("-" = standard input), gzipped or not.
 PartitionPlan load_partition_plan(const std::string& path);
 
 // Sets the plan's splittings on a model. Throws Error(kData) naming the tensor when the plan is of another model
-// (names, shapes, source hash), when shards do not divide, Error(kInfeasible) with the explanation when two splittings
-// collide. `model` is relinked to the plan's shards.
-sharding::Propagation apply_plan(sharding::ShardingModel* model, const PartitionPlan& plan);
+// (names, shapes, source hash), when a dimension is out of range or shards do not divide it; Error(kInfeasible) with
+// the explanation when two splittings collide. `model` is relinked to the plan's shards and gathers.
+// With `model_sha256` (of the module's bytes) a plan whose provenance names another one is refused, too, unless names
+// and shapes of all inputs agree: then `warnings` says so.
+sharding::Propagation apply_plan(sharding::ShardingModel* model, const PartitionPlan& plan,
+                                 const std::string& model_sha256 = "", std::vector<std::string>* warnings = nullptr);
 
 }  // namespace automap::search
