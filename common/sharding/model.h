@@ -41,18 +41,20 @@ class ShardingModel {
   const graph::FlowGraph& flow() const { return *flow_; }     // whiles expanded with loop parameters, fusions expanded
   const graph::TrainingStep& step() const { return *step_; }  // its flow is another one; inputs in the same order
   const Linkage& linkage() const { return *linkage_; }
+  // Sorted by parameter number, then leaf, as step().inputs.
   const std::vector<ModelInput>& inputs() const { return inputs_; }
   // Indices into inputs(): the trained variables (for an inference module its frozen weights: floating-point parameters
-  // of rank >= 1 that are not activations as far as one can tell), in parameter order; what ADP decides: step inputs.
+  // of rank >= 1 that are not activations as far as one can tell), in parameter order; what ADP decides: step inputs of
+  // rank >= 1. Frozen weights of a training module are neither.
   const std::vector<std::int32_t>& variables() const { return variables_; }
   const std::vector<std::int32_t>& data() const { return data_; }
   // How often a node runs per step: product of the trip counts of the loops around it (1 when unknown).
   double times(NodeId node) const { return times_[static_cast<std::size_t>(node)]; }
   const std::vector<Gather>& gathers() const { return gathers_; }
 
-  // The input a user means: index, exact name, HLO name, or a path ("params/wte", "wte/embedding") that matches whole
-  // path components at the end or the beginning of exactly one name. Throws Error(kUsage) naming near or ambiguous
-  // names.
+  // The input a user means: exact name, HLO name (with or without '%'), index into inputs(), or a path ("params/wte",
+  // "wte/embedding"; '/' or '.' between components) that matches whole path components at the end or the beginning of
+  // exactly one name. Throws Error(kUsage) naming near or ambiguous names.
   std::int32_t find_input(const std::string& text) const;
 
  private:
