@@ -12,11 +12,17 @@
 // decisions, and a search never has to backtrack out of a dead end. tests/common/sharding compares with brute force.
 //
 // Free tensors (made of constants, iota and scalars alone) are made again at every use: they take any splitting, tie
-// nothing and are in no group.
+// nothing and are in no group. Parameters, loop parameters, random numbers, custom-calls, loops that were not expanded
+// and what comes from outside (infeed, recv) are never free, unless they are scalars: those count as free wherever they
+// come from. A free initial value of a loop is left out of the loop's ties: the loop's parameter is not free.
+//
+// What the flow graph has expanded follows rules of its own here: the joined result of a conditional and the elements
+// of an optimization barrier are as their operands are; what it could not expand (loops, calls, fusions) blocks
+// everything.
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -39,9 +45,9 @@ struct TensorDim {
 // Why a group cannot be split.
 struct Obstacle {
   enum class Kind : std::uint8_t {
-    kIndivisible,  // at `a`: shards do not divide its extent (or the factor's extent at `op`)
+    kIndivisible,  // at `a`: shards do not divide its extent (op kNone), or the extent of its factor at `op`
     kBlocked,      // `op` blocks `a` (`block` says why)
-    kTwoDims,      // `a` and `b` are two dimensions of one tensor
+    kTwoDims,      // `a` and `b` are two dimensions of one tensor (op kNone)
     kTwoFactors,   // `op` would be split by two factors at once; `a` and `b` are members of the one and the other
     kGathered,     // `a` is whole at `op` because of a gather (LinkageOptions::gathers)
   };
@@ -62,7 +68,17 @@ struct OpFactor {
 };
 
 // A tensor that an instruction reads whole although it is split elsewhere: an all-gather before it. What ends a group
-// there.
+// there. Exactly:
+//   - `op` is not split by a factor that holds the dimension, in whatever slot holds `tensor` (the factor is closed: it
+//     ties nothing, reduces nothing and is none of factors(op));
+//   - the members of a closed factor that no gather of `op` names are whole at `op`: obstacles kGathered of their
+//   groups.
+//     So a gathered operand of an addition takes the group of the result with it, until the other operand and the
+//     result are named too (the addition is then made whole on every device, and its result sliced where it is needed);
+//   - a dimension that `op` blocks and a gather of `op` names is no obstacle;
+//   - other factors of `op` are as they were: with the right side of dot(x, transpose(x)) gathered over the batch, the
+//     left side's batch still goes to the result's rows.
+// Gathers of free tensors and of dimensions that are in no factor of `op` do nothing.
 struct Gather {
   NodeId op = kNone;  // the reading instruction (or the making one, when tensor is its result: then a local slice)
   NodeId tensor = kNone;
@@ -71,7 +87,7 @@ struct Gather {
 };
 
 // Two nodes with the same shape that must be split alike though no instruction ties them: a variable and its updated
-// value, the state of a loop before and after one turn.
+// value, the state of a loop before and after one turn. Nodes whose dimensions differ and free nodes are not tied.
 using Tie = std::pair<NodeId, NodeId>;
 
 struct LinkageOptions {
@@ -80,54 +96,98 @@ struct LinkageOptions {
   std::vector<Gather> gathers;
 };
 
+// rule_of, or what a test puts in its place.
+using RuleFunction = std::function<OpRule(const graph::Graph&, graph::InstructionId)>;
+
 class Linkage {
  public:
-  // `flow` must stay alive. Throws Error(kUsage) when shards < 1 (shards 1: every group is possible).
+  // `flow` must stay alive. Throws Error(kUsage) when shards < 1 or when a gather or a tie names no node of the flow.
+  // One shard divides everything: no group is indivisible then, the other obstacles stay.
   static Linkage build(const graph::FlowGraph& flow, const LinkageOptions& options);
+  static Linkage build(const graph::FlowGraph& flow, const LinkageOptions& options, const RuleFunction& rules);
+
+  // Spans point into it.
+  Linkage(const Linkage&) = delete;
+  Linkage& operator=(const Linkage&) = delete;
+  Linkage(Linkage&&) = default;
+  Linkage& operator=(Linkage&&) = default;
 
   const graph::FlowGraph& flow() const { return *flow_; }
   int shards() const { return shards_; }
 
-  // Made again at every use, see above; scalars count as free.
+  // Made again at every use, see above; scalars count as free, and so does what is no array.
   bool is_free(NodeId node) const { return free_[static_cast<std::size_t>(node)]; }
   // An array of rank >= 1 that is not free: what groups are made of.
-  bool is_tensor(NodeId node) const;
+  bool is_tensor(NodeId node) const { return first_dim_[index(node)] != first_dim_[index(node) + 1]; }
 
-  GroupId num_groups() const;
-  // kNone for dimensions of extent 1 and of nodes that are no tensors.
-  GroupId group_of(NodeId node, std::int32_t dim) const;
+  GroupId num_groups() const { return static_cast<GroupId>(first_obstacle_.size()) - 1; }
+  // kNone for dimensions of extent 1 and of nodes that are no tensors, and for what is no dimension of any node.
+  GroupId group_of(NodeId node, std::int32_t dim) const {
+    if (node < 0 || index(node) + 1 >= first_dim_.size() || dim < 0) return kNone;
+    const std::int32_t at = first_dim_[index(node)] + dim;
+    return at < first_dim_[index(node) + 1] ? group_of_dim_[static_cast<std::size_t>(at)] : kNone;
+  }
   GroupId group_of(TensorDim at) const { return group_of(at.node, at.dim); }
+  // The groups of all dimensions of a node, kNone as above; empty when it is no tensor.
+  Span<const GroupId> groups_of(NodeId node) const { return slice(group_of_dim_, first_dim_, node); }
   // Ascending by node.
-  Span<const TensorDim> members(GroupId group) const;
+  Span<const TensorDim> members(GroupId group) const { return slice(members_, first_member_, group); }
   // Members that are entry inputs (parameters): what can be decided. A group without any is never split.
-  Span<const TensorDim> inputs(GroupId group) const;
+  Span<const TensorDim> inputs(GroupId group) const { return slice(inputs_, first_input_, group); }
   bool possible(GroupId group) const { return obstacles(group).empty(); }
+  // Can be split by a decision: possible, and has inputs.
+  bool decidable(GroupId group) const { return possible(group) && !inputs(group).empty(); }
   // All of them, in node order (at most kMaxObstacles are kept per group).
   static constexpr std::size_t kMaxObstacles = 1000;
-  Span<const Obstacle> obstacles(GroupId group) const;
-  // Groups that exclude it, ascending; only between possible groups that have inputs.
-  Span<const GroupId> neighbours(GroupId group) const;
-  // Where two neighbours meet: the first instruction or tensor in node order. Slow: for explanations.
+  Span<const Obstacle> obstacles(GroupId group) const { return slice(obstacles_, first_obstacle_, group); }
+  // Groups that exclude it, ascending; only between decidable groups.
+  Span<const GroupId> neighbours(GroupId group) const { return slice(neighbours_, first_neighbour_, group); }
+  // Where two neighbours meet: the first instruction or tensor in node order (kTwoDims before kTwoFactors at the same
+  // node; `a` is of group a). a.node is kNone when they do not. Slow: for explanations.
   Obstacle meeting(GroupId a, GroupId b) const;
 
-  // The factors of one instruction, and all factors of a group in node order.
-  Span<const OpFactor> factors(NodeId op) const;
-  Span<const std::int32_t> factors_of_group(GroupId group) const;  // indices for factor()
-  const OpFactor& factor(std::int32_t index) const { return factors_[static_cast<std::size_t>(index)]; }
-  // The dimensions that `op` blocks, as nodes.
+  // The factors of one instruction, and all factors of a group in node order. A factor all of whose members are free is
+  // left out. The node of an instruction with several results is the unit, not its projections.
+  Span<const OpFactor> factors(NodeId op) const { return slice(factors_, first_factor_, op); }
+  Span<const std::int32_t> factors_of_group(GroupId group) const {  // indices for factor()
+    return slice(factors_by_group_, first_factor_of_group_, group);
+  }
+  std::int32_t num_factors() const { return static_cast<std::int32_t>(factors_.size()); }
+  const OpFactor& factor(std::int32_t i) const { return factors_[static_cast<std::size_t>(i)]; }
+  // The dimensions that `op` blocks, as nodes (those that are in a group, and that no gather names).
   struct BlockedMember {
     TensorDim at;
-    Block why;
+    Block why = Block::kOpaque;
   };
-  std::vector<BlockedMember> blocked(NodeId op) const;
+  Span<const BlockedMember> blocked(NodeId op) const { return slice(blocked_, first_blocked_, op); }
+  // The ties that hold: those of the options and of the flow's loops, without free nodes.
+  const std::vector<Tie>& ties() const { return ties_; }
 
  private:
   friend class LinkageBuilder;
+  Linkage() = default;
+  static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
+  template <typename T>
+  static Span<const T> slice(const std::vector<T>& values, const std::vector<std::int32_t>& first, std::int32_t i) {
+    return Span<const T>(values.data() + first[index(i)], index(first[index(i) + 1] - first[index(i)]));
+  }
+
   const graph::FlowGraph* flow_ = nullptr;
   int shards_ = 1;
   std::vector<bool> free_;
+  // Pairs of a flat vector and where the part of each node or group begins (one more entry than there are).
+  std::vector<GroupId> group_of_dim_;
+  std::vector<TensorDim> members_, inputs_;
+  std::vector<Obstacle> obstacles_;
+  std::vector<GroupId> neighbours_;
   std::vector<OpFactor> factors_;
-  // linkage.cpp adds what it needs here.
+  std::vector<std::int32_t> factors_by_group_;
+  std::vector<BlockedMember> blocked_;
+  std::vector<std::int32_t> first_dim_, first_factor_, first_blocked_;  // by node
+  std::vector<std::int32_t> first_member_, first_input_, first_obstacle_, first_neighbour_, first_factor_of_group_;
+  std::vector<TensorDim> factor_members_;
+  std::vector<NodeId> factor_partials_;
+  std::vector<Tie> ties_;
 };
 
 }  // namespace automap::sharding

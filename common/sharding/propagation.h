@@ -62,7 +62,8 @@ class Propagation {
   // nullopt: done (or it was so already). A conflict changes nothing.
   std::optional<Conflict> split(TensorDim at);
   std::optional<Conflict> split_group(GroupId group, TensorDim decided = {});
-  // Not this dimension / no dimension of this tensor.
+  // Not this dimension / no dimension of this tensor. What cannot be split anyway (extent 1, an impossible group, a
+  // scalar) is whole already; kNoGroup is only for what is no dimension or no node at all.
   std::optional<Conflict> keep_whole(TensorDim at);
   std::optional<Conflict> keep_whole(NodeId node);
 
@@ -70,9 +71,11 @@ class Propagation {
   std::size_t mark() const { return trail_.size(); }
   void undo(std::size_t mark);
 
-  GroupState group_state(GroupId group) const;
+  // kWhole before kExcluded: a group that was decided whole stays so whatever happens to its neighbours.
+  GroupState group_state(GroupId group) const { return state_[static_cast<std::size_t>(group)]; }
   TensorState state(NodeId node) const;
-  // The decision that split or kept a group: the input dimension given to split() / keep_whole().
+  // The decision that split or kept a group: the dimension given to split() / keep_whole(), the group's first input
+  // when none was given; node kNone for groups that nobody decided.
   TensorDim decided_by(GroupId group) const;
   // The split groups, in the order they were decided.
   std::vector<GroupId> split_groups() const;
@@ -87,14 +90,20 @@ class Propagation {
   const Linkage& linkage() const { return *linkage_; }
 
  private:
+  std::optional<Conflict> check_split(GroupId group, TensorDim at) const;
+  void decide(GroupId group, GroupState state, TensorDim at);
+  GroupState& state_of(GroupId group) { return state_[static_cast<std::size_t>(group)]; }
+
   const Linkage* linkage_;
   struct Change {
     GroupId group;
     GroupState before;
   };
-  std::vector<Change> trail_;
-  std::int32_t num_undecided_ = 0;
-  // propagation.cpp adds what it needs here.
+  std::vector<Change> trail_;       // decisions only: what they exclude follows from the counts below
+  std::int32_t num_undecided_ = 0;  // groups; each has an input, so a tensor is undecided exactly when a group is
+  std::vector<GroupState> state_;
+  std::vector<std::int32_t> split_neighbours_;  // how many
+  std::vector<TensorDim> decided_by_;
 };
 
 }  // namespace automap::sharding
