@@ -51,8 +51,6 @@ class ShardingModel {
   // How often a node runs per step: product of the trip counts of the loops around it (1 when unknown).
   double times(NodeId node) const { return times_[static_cast<std::size_t>(node)]; }
   const std::vector<Gather>& gathers() const { return gathers_; }
-  // From step to step: what the linkage ties besides the loops of the flow.
-  const std::vector<Tie>& ties() const { return ties_; }
 
   // The input a user means: exact name, HLO name (with or without '%'), index into inputs(), or a path ("params/wte",
   // "wte/embedding"; '/' or '.' between components) that matches whole path components at the end or the beginning of
