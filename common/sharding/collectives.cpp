@@ -27,33 +27,31 @@ using graph::Shape;
 // carries while a collective starts.
 constexpr double kLaunchBytes = 65536;
 
-bool is_complex(const Shape &shape) {
+bool is_complex(const Shape& shape) {
   return shape.type == ElementType::kC64 || shape.type == ElementType::kC128;
 }
 
-bool is_real(const Shape &shape) {
+bool is_real(const Shape& shape) {
   return graph::is_float(shape) && !is_complex(shape);
 }
 
-bool is_integer(const Shape &shape) {
+bool is_integer(const Shape& shape) {
   switch (shape.type) {
-  case ElementType::kS1:
-  case ElementType::kS2:
-  case ElementType::kS4:
-  case ElementType::kS8:
-  case ElementType::kS16:
-  case ElementType::kS32:
-  case ElementType::kS64:
-  case ElementType::kU1:
-  case ElementType::kU2:
-  case ElementType::kU4:
-  case ElementType::kU8:
-  case ElementType::kU16:
-  case ElementType::kU32:
-  case ElementType::kU64:
-    return true;
-  default:
-    return false;
+    case ElementType::kS1:
+    case ElementType::kS2:
+    case ElementType::kS4:
+    case ElementType::kS8:
+    case ElementType::kS16:
+    case ElementType::kS32:
+    case ElementType::kS64:
+    case ElementType::kU1:
+    case ElementType::kU2:
+    case ElementType::kU4:
+    case ElementType::kU8:
+    case ElementType::kU16:
+    case ElementType::kU32:
+    case ElementType::kU64: return true;
+    default: return false;
   }
 }
 
@@ -64,54 +62,44 @@ bool is_zero_literal(std::string_view payload) {
   for (const char c : payload) {
     if (c == '0') {
       digit = true;
-    } else if (std::string_view("+-.,{}() eE\n\t\r").find(c) ==
-               std::string_view::npos) {
+    } else if (std::string_view("+-.,{}() eE\n\t\r").find(c) == std::string_view::npos) {
       return false;
     }
   }
   return digit && payload.find("...") == std::string_view::npos;
 }
 
-bool is_zero(const FlowGraph &flow, NodeId node) {
-  const FlowNode &at = flow.node(graph::skip_movement(flow, node));
-  return at.opcode == Opcode::kConstant &&
-         is_zero_literal(flow.graph().instruction(at.instruction).payload);
+bool is_zero(const FlowGraph& flow, NodeId node) {
+  const FlowNode& at = flow.node(graph::skip_movement(flow, node));
+  return at.opcode == Opcode::kConstant && is_zero_literal(flow.graph().instruction(at.instruction).payload);
 }
 
 // The computation adds its two parameters.
-bool adds(const graph::Graph &graph, graph::InstructionId id) {
+bool adds(const graph::Graph& graph, graph::InstructionId id) {
   const Span<const graph::ComputationId> called = graph.called(id);
-  if (called.size() != 1)
-    return false;
-  const graph::Computation &body = graph.computation(called[0]);
-  if (body.parameters.size() != 2 || body.root == kNone ||
-      graph.instruction(body.root).opcode != Opcode::kAdd)
+  if (called.size() != 1) return false;
+  const graph::Computation& body = graph.computation(called[0]);
+  if (body.parameters.size() != 2 || body.root == kNone || graph.instruction(body.root).opcode != Opcode::kAdd)
     return false;
   const Span<const graph::InstructionId> operands = graph.operands(body.root);
-  return operands.size() == 2 && ((operands[0] == body.parameters[0] &&
-                                   operands[1] == body.parameters[1]) ||
-                                  (operands[0] == body.parameters[1] &&
-                                   operands[1] == body.parameters[0]));
+  return operands.size() == 2 && ((operands[0] == body.parameters[0] && operands[1] == body.parameters[1]) ||
+                                  (operands[0] == body.parameters[1] && operands[1] == body.parameters[0]));
 }
 
 // Partial values may be converted before they are reduced: rounding is the only
 // difference, and types of less than 16 bits would round (and overflow) too
 // much. Integers of other widths wrap elsewhere; pred is not linear.
-bool converts(Reduction reduction, const Shape &from, const Shape &to) {
-  if (from.type == to.type && from.bits == to.bits)
-    return true;
-  const bool to_float =
-      is_real(to) || (reduction == Reduction::kAdd && is_complex(to));
-  if (is_real(from))
-    return to_float && (to.bits >= from.bits || to.bits >= 16);
-  if (is_integer(from))
-    return to_float && to.bits >= 16;
+bool converts(Reduction reduction, const Shape& from, const Shape& to) {
+  if (from.type == to.type && from.bits == to.bits) return true;
+  const bool to_float = is_real(to) || (reduction == Reduction::kAdd && is_complex(to));
+  if (is_real(from)) return to_float && (to.bits >= from.bits || to.bits >= 16);
+  if (is_integer(from)) return to_float && to.bits >= 16;
   return is_complex(from) && is_complex(to);
 }
 
 struct Source {
-  NodeId node = kNone; // the tensor with partial sums
-  NodeId op = kNone;   // the instruction that leaves them
+  NodeId node = kNone;  // the tensor with partial sums
+  NodeId op = kNone;    // the instruction that leaves them
   GroupId group = kNone;
   Reduction reduction = Reduction::kNone;
 };
@@ -119,7 +107,7 @@ struct Source {
 // The least cut between s and t of a small network (Dinic). Capacities are not
 // negative.
 class Cut {
-public:
+ public:
   explicit Cut(std::size_t nodes) : out_(nodes), level_(nodes), next_(nodes) {}
 
   void edge(std::size_t from, std::size_t to, double capacity) {
@@ -143,10 +131,8 @@ public:
       const std::size_t at = stack.back();
       stack.pop_back();
       for (const std::size_t e : out_[at]) {
-        const std::size_t from =
-            edges_[e].to; // the twin leads from there to here
-        if (edges_[e ^ 1].left <= 0 || behind[from])
-          continue;
+        const std::size_t from = edges_[e].to;  // the twin leads from there to here
+        if (edges_[e ^ 1].left <= 0 || behind[from]) continue;
         behind[from] = true;
         stack.push_back(from);
       }
@@ -154,7 +140,7 @@ public:
     return behind;
   }
 
-private:
+ private:
   struct Edge {
     std::size_t to;
     double left;
@@ -169,8 +155,7 @@ private:
       const std::size_t at = queue.front();
       queue.pop();
       for (const std::size_t e : out_[at]) {
-        if (edges_[e].left <= 0 || level_[edges_[e].to] >= 0)
-          continue;
+        if (edges_[e].left <= 0 || level_[edges_[e].to] >= 0) continue;
         level_[edges_[e].to] = level_[at] + 1;
         queue.push(edges_[e].to);
       }
@@ -187,24 +172,20 @@ private:
       bool forward = false;
       for (; next_[at] < out_[at].size(); ++next_[at]) {
         const std::size_t e = out_[at][next_[at]];
-        if (edges_[e].left <= 0 || level_[edges_[e].to] != level_[at] + 1)
-          continue;
+        if (edges_[e].left <= 0 || level_[edges_[e].to] != level_[at] + 1) continue;
         path_.push_back(e);
         at = edges_[e].to;
         forward = true;
         break;
       }
-      if (forward)
-        continue;
-      if (at == s)
-        return false;
+      if (forward) continue;
+      if (at == s) return false;
       at = edges_[path_.back() ^ 1].to;
       path_.pop_back();
       ++next_[at];
     }
     double flow = std::numeric_limits<double>::infinity();
-    for (const std::size_t e : path_)
-      flow = std::min(flow, edges_[e].left);
+    for (const std::size_t e : path_) flow = std::min(flow, edges_[e].left);
     for (const std::size_t e : path_) {
       edges_[e].left -= flow;
       edges_[e ^ 1].left += flow;
@@ -219,47 +200,45 @@ private:
 };
 
 class Finder {
-public:
-  Finder(const ShardingModel &model, std::function<bool(GroupId)> is_split,
-         std::vector<GroupId> groups)
-      : model_(model), linkage_(model.linkage()), flow_(linkage_.flow()),
-        is_split_(std::move(is_split)), groups_(std::move(groups)) {}
+ public:
+  Finder(const ShardingModel& model, std::function<bool(GroupId)> is_split, std::vector<GroupId> groups)
+      : model_(model),
+        linkage_(model.linkage()),
+        flow_(linkage_.flow()),
+        is_split_(std::move(is_split)),
+        groups_(std::move(groups)) {}
 
   std::vector<Collective> run(Placement placement) {
-    if (linkage_.shards() <= 1)
-      return {};
+    if (linkage_.shards() <= 1) return {};
     find_kept();
     find_sources();
     if (placement == Placement::kAtOnce) {
-      for (const Source &source : sources_)
-        out_.push_back(all_reduce(source.node, source.reduction, source.group,
-                                  {source.op}));
+      for (const Source& source : sources_)
+        out_.push_back(all_reduce(source.node, source.reduction, source.group, {source.op}));
     } else {
       find_region();
       place();
     }
     add_gathers();
-    std::sort(out_.begin(), out_.end(),
-              [](const Collective &a, const Collective &b) {
-                return a.node != b.node ? a.node < b.node : a.kind < b.kind;
-              });
+    std::sort(out_.begin(), out_.end(), [](const Collective& a, const Collective& b) {
+      return a.node != b.node ? a.node < b.node : a.kind < b.kind;
+    });
     return std::move(out_);
   }
 
-private:
+ private:
   // A tensor that may hold partial sums: a source, or the result of a linear
   // instruction.
   struct Held {
     NodeId node = kNone;
     Reduction reduction = Reduction::kNone;
-    std::int32_t source = kNone;          // index into sources_
-    bool read_whole = false;              // by something that is not linear
-    std::vector<std::int32_t> from, into; // linear steps: indices of Held
-    std::int32_t part = kNone;            // connected by them
+    std::int32_t source = kNone;           // index into sources_
+    bool read_whole = false;               // by something that is not linear
+    std::vector<std::int32_t> from, into;  // linear steps: indices of Held
+    std::int32_t part = kNone;             // connected by them
   };
 
-  Collective all_reduce(NodeId node, Reduction reduction, GroupId group,
-                        std::vector<NodeId> sources) const {
+  Collective all_reduce(NodeId node, Reduction reduction, GroupId group, std::vector<NodeId> sources) const {
     Collective c;
     c.kind = CollectiveKind::kAllReduce;
     c.reduction = reduction;
@@ -274,159 +253,120 @@ private:
   // What leaves the module or goes from turn to turn of a loop: must be whole.
   void find_kept() {
     kept_ = flow_.results();
-    for (const graph::FlowLoop &loop : flow_.loops()) {
+    for (const graph::FlowLoop& loop : flow_.loops()) {
       kept_.insert(kept_.end(), loop.initial.begin(), loop.initial.end());
       kept_.insert(kept_.end(), loop.next.begin(), loop.next.end());
     }
     std::sort(kept_.begin(), kept_.end());
   }
-  bool is_kept(NodeId node) const {
-    return std::binary_search(kept_.begin(), kept_.end(), node);
-  }
+  bool is_kept(NodeId node) const { return std::binary_search(kept_.begin(), kept_.end(), node); }
 
   void find_sources() {
     for (const GroupId group : groups_) {
       for (const std::int32_t index : linkage_.factors_of_group(group)) {
-        const OpFactor &factor = linkage_.factor(index);
+        const OpFactor& factor = linkage_.factor(index);
         for (const NodeId node : factor.partial) {
-          if (flow_.users(node).empty() && !is_kept(node))
-            continue; // nobody asks for it
+          if (flow_.users(node).empty() && !is_kept(node)) continue;  // nobody asks for it
           sources_.push_back({node, factor.op, group, factor.reduction});
         }
       }
     }
-    std::sort(sources_.begin(), sources_.end(),
-              [](const Source &a, const Source &b) { return a.node < b.node; });
+    std::sort(sources_.begin(), sources_.end(), [](const Source& a, const Source& b) { return a.node < b.node; });
     sources_.erase(std::unique(sources_.begin(), sources_.end(),
-                               [](const Source &a, const Source &b) {
-                                 return a.node == b.node;
-                               }),
+                               [](const Source& a, const Source& b) { return a.node == b.node; }),
                    sources_.end());
   }
 
   bool is_whole(NodeId node) const {
     const std::size_t rank = flow_.shape(node).dims.size();
     for (std::size_t d = 0; d < rank; ++d) {
-      const GroupId group =
-          linkage_.group_of(node, static_cast<std::int32_t>(d));
-      if (group != kNone && is_split_(group))
-        return false;
+      const GroupId group = linkage_.group_of(node, static_cast<std::int32_t>(d));
+      if (group != kNone && is_split_(group)) return false;
     }
     return true;
   }
 
-  const Held *held(NodeId node) const {
+  const Held* held(NodeId node) const {
     const auto found = index_.find(node);
-    return found == index_.end()
-               ? nullptr
-               : &held_[static_cast<std::size_t>(found->second)];
+    return found == index_.end() ? nullptr : &held_[static_cast<std::size_t>(found->second)];
   }
 
   // What `node` would hold if its operands were left partial: nothing when that
   // is not the same as reducing them first.
   std::optional<Reduction> passes(NodeId id) const {
-    const FlowNode &node = flow_.node(id);
-    const Shape &shape = flow_.shape(id);
-    if (!shape.is_array())
-      return std::nullopt;
+    const FlowNode& node = flow_.node(id);
+    const Shape& shape = flow_.shape(id);
+    if (!shape.is_array()) return std::nullopt;
     const Span<const NodeId> operands = flow_.operands(id);
     Reduction reduction = Reduction::kNone;
     std::vector<bool> partial(operands.size(), false);
     std::size_t num_partial = 0;
     for (std::size_t i = 0; i < operands.size(); ++i) {
-      const Held *operand = held(operands[i]);
-      if (operand == nullptr)
-        continue;
-      if (reduction != Reduction::kNone && reduction != operand->reduction)
-        return std::nullopt;
+      const Held* operand = held(operands[i]);
+      if (operand == nullptr) continue;
+      if (reduction != Reduction::kNone && reduction != operand->reduction) return std::nullopt;
       reduction = operand->reduction;
       partial[i] = true;
       ++num_partial;
     }
-    if (num_partial == 0)
-      return std::nullopt;
+    if (num_partial == 0) return std::nullopt;
     const bool sum = reduction == Reduction::kAdd;
     const bool number = graph::is_float(shape) || is_integer(shape);
-    const auto partial_or_zero = [&](std::size_t i) {
-      return partial[i] || (sum && is_zero(flow_, operands[i]));
-    };
+    const auto partial_or_zero = [&](std::size_t i) { return partial[i] || (sum && is_zero(flow_, operands[i])); };
     bool linear = false;
     switch (node.opcode) {
-    case Opcode::kReshape:
-    case Opcode::kTranspose:
-    case Opcode::kCopy:
-    case Opcode::kSlice:
-    case Opcode::kBroadcast:
-    case Opcode::kReverse:
-    case Opcode::kOptBarrier:
-      linear = operands.size() == 1;
-      break;
-    case Opcode::kBitcast:
-      linear = operands.size() == 1 &&
-               flow_.shape(operands[0]).type == shape.type &&
-               flow_.shape(operands[0]).bits == shape.bits;
-      break;
-    case Opcode::kCustomCall:
-      linear = operands.size() == 1 &&
-               graph::is_annotation(flow_.graph(), node.instruction);
-      break;
-    case Opcode::kConvert:
-      linear = operands.size() == 1 &&
-               (sum || reduction == Reduction::kMinimum ||
-                reduction == Reduction::kMaximum) &&
-               converts(reduction, flow_.shape(operands[0]), shape);
-      break;
-    case Opcode::kNegate:
-      linear = sum && number && operands.size() == 1;
-      break;
-    // A whole operand would be added once per device.
-    case Opcode::kAdd:
-    case Opcode::kSubtract:
-      linear = sum && number && operands.size() == 2 && num_partial == 2;
-      break;
-    case Opcode::kMultiply:
-      linear = sum && number && operands.size() == 2 && num_partial == 1;
-      break;
-    case Opcode::kDivide: // of integers: rounds
-      linear = sum && graph::is_float(shape) && operands.size() == 2 &&
-               partial[0] && !partial[1];
-      break;
-    case Opcode::kSelect:
-      linear = operands.size() == 3 && !partial[0] && partial_or_zero(1) &&
-               partial_or_zero(2);
-      break;
-    case Opcode::kPad:
-      linear = sum && operands.size() == 2 && !partial[1] &&
-               is_zero(flow_, operands[1]);
-      break;
-    case Opcode::kConcatenate: {
-      linear = true;
-      for (std::size_t i = 0; i < operands.size(); ++i)
-        linear = linear && partial_or_zero(i);
-      break;
+      case Opcode::kReshape:
+      case Opcode::kTranspose:
+      case Opcode::kCopy:
+      case Opcode::kSlice:
+      case Opcode::kBroadcast:
+      case Opcode::kReverse:
+      case Opcode::kOptBarrier: linear = operands.size() == 1; break;
+      case Opcode::kBitcast:
+        linear = operands.size() == 1 && flow_.shape(operands[0]).type == shape.type &&
+                 flow_.shape(operands[0]).bits == shape.bits;
+        break;
+      case Opcode::kCustomCall:
+        linear = operands.size() == 1 && graph::is_annotation(flow_.graph(), node.instruction);
+        break;
+      case Opcode::kConvert:
+        linear = operands.size() == 1 &&
+                 (sum || reduction == Reduction::kMinimum || reduction == Reduction::kMaximum) &&
+                 converts(reduction, flow_.shape(operands[0]), shape);
+        break;
+      case Opcode::kNegate: linear = sum && number && operands.size() == 1; break;
+      // A whole operand would be added once per device.
+      case Opcode::kAdd:
+      case Opcode::kSubtract: linear = sum && number && operands.size() == 2 && num_partial == 2; break;
+      case Opcode::kMultiply: linear = sum && number && operands.size() == 2 && num_partial == 1; break;
+      case Opcode::kDivide:  // of integers: rounds
+        linear = sum && graph::is_float(shape) && operands.size() == 2 && partial[0] && !partial[1];
+        break;
+      case Opcode::kSelect:
+        linear = operands.size() == 3 && !partial[0] && partial_or_zero(1) && partial_or_zero(2);
+        break;
+      case Opcode::kPad: linear = sum && operands.size() == 2 && !partial[1] && is_zero(flow_, operands[1]); break;
+      case Opcode::kConcatenate: {
+        linear = true;
+        for (std::size_t i = 0; i < operands.size(); ++i) linear = linear && partial_or_zero(i);
+        break;
+      }
+      // The start value would be added once per device.
+      case Opcode::kReduce:
+        linear = sum && number && operands.size() == 2 && partial[0] && !partial[1] && is_zero(flow_, operands[1]) &&
+                 adds(flow_.graph(), node.instruction);
+        break;
+      default: break;
     }
-    // The start value would be added once per device.
-    case Opcode::kReduce:
-      linear = sum && number && operands.size() == 2 && partial[0] &&
-               !partial[1] && is_zero(flow_, operands[1]) &&
-               adds(flow_.graph(), node.instruction);
-      break;
-    default:
-      break;
-    }
-    if (!linear)
-      return std::nullopt;
+    if (!linear) return std::nullopt;
     // Where anything is split each device has other elements, and the partial
     // sums of one element are never together.
-    for (const OpFactor &factor : linkage_.factors(id)) {
-      if (factor.group != kNone && is_split_(factor.group))
-        return std::nullopt;
+    for (const OpFactor& factor : linkage_.factors(id)) {
+      if (factor.group != kNone && is_split_(factor.group)) return std::nullopt;
     }
-    if (!is_whole(id))
-      return std::nullopt;
+    if (!is_whole(id)) return std::nullopt;
     for (const NodeId operand : operands) {
-      if (!is_whole(operand))
-        return std::nullopt;
+      if (!is_whole(operand)) return std::nullopt;
     }
     return reduction;
   }
@@ -434,10 +374,8 @@ private:
   // Everything that could be left partial: the sources, and what linear
   // instructions make of them.
   void find_region() {
-    std::priority_queue<NodeId, std::vector<NodeId>, std::greater<NodeId>>
-        candidates;
-    const auto add = [&](NodeId node, Reduction reduction,
-                         std::int32_t source) {
+    std::priority_queue<NodeId, std::vector<NodeId>, std::greater<NodeId>> candidates;
+    const auto add = [&](NodeId node, Reduction reduction, std::int32_t source) {
       Held h;
       h.node = node;
       h.reduction = reduction;
@@ -447,37 +385,30 @@ private:
       held_.push_back(std::move(h));
     };
     for (std::size_t i = 0; i < sources_.size(); ++i)
-      add(sources_[i].node, sources_[i].reduction,
-          static_cast<std::int32_t>(i));
-    for (const Source &source : sources_) {
-      for (const NodeId user : flow_.users(source.node))
-        candidates.push(user);
+      add(sources_[i].node, sources_[i].reduction, static_cast<std::int32_t>(i));
+    for (const Source& source : sources_) {
+      for (const NodeId user : flow_.users(source.node)) candidates.push(user);
     }
     NodeId last = kNone;
     while (!candidates.empty()) {
       // Node order is topological: all operands have been here.
       const NodeId node = candidates.top();
       candidates.pop();
-      if (node == last || index_.count(node) != 0)
-        continue;
+      if (node == last || index_.count(node) != 0) continue;
       last = node;
       const std::optional<Reduction> reduction = passes(node);
-      if (!reduction)
-        continue;
+      if (!reduction) continue;
       add(node, *reduction, kNone);
-      for (const NodeId user : flow_.users(node))
-        candidates.push(user);
+      for (const NodeId user : flow_.users(node)) candidates.push(user);
     }
     for (std::size_t i = 0; i < held_.size(); ++i) {
       for (const NodeId user : flow_.users(held_[i].node)) {
         const auto found = index_.find(user);
-        if (found == index_.end() ||
-            held_[static_cast<std::size_t>(found->second)].source != kNone) {
+        if (found == index_.end() || held_[static_cast<std::size_t>(found->second)].source != kNone) {
           held_[i].read_whole = true;
         } else {
           held_[i].into.push_back(found->second);
-          held_[static_cast<std::size_t>(found->second)].from.push_back(
-              static_cast<std::int32_t>(i));
+          held_[static_cast<std::size_t>(found->second)].from.push_back(static_cast<std::int32_t>(i));
         }
       }
     }
@@ -492,8 +423,7 @@ private:
     std::int32_t parts = 0;
     std::vector<std::vector<std::int32_t>> members;
     for (std::size_t i = 0; i < held_.size(); ++i) {
-      if (held_[i].part != kNone)
-        continue;
+      if (held_[i].part != kNone) continue;
       members.emplace_back();
       std::vector<std::int32_t> stack{static_cast<std::int32_t>(i)};
       held_[i].part = parts;
@@ -501,11 +431,10 @@ private:
         const std::int32_t at = stack.back();
         stack.pop_back();
         members.back().push_back(at);
-        const Held &h = held_[static_cast<std::size_t>(at)];
-        for (const auto *side : {&h.from, &h.into}) {
+        const Held& h = held_[static_cast<std::size_t>(at)];
+        for (const auto* side : {&h.from, &h.into}) {
           for (const std::int32_t other : *side) {
-            if (held_[static_cast<std::size_t>(other)].part != kNone)
-              continue;
+            if (held_[static_cast<std::size_t>(other)].part != kNone) continue;
             held_[static_cast<std::size_t>(other)].part = parts;
             stack.push_back(other);
           }
@@ -513,32 +442,26 @@ private:
       }
       ++parts;
     }
-    for (std::vector<std::int32_t> &part : members) {
+    for (std::vector<std::int32_t>& part : members) {
       std::sort(part.begin(), part.end());
       place_part(part);
     }
   }
 
-  void place_part(const std::vector<std::int32_t> &part) {
-    const auto at = [&](std::int32_t i) -> Held & {
-      return held_[static_cast<std::size_t>(i)];
-    };
+  void place_part(const std::vector<std::int32_t>& part) {
+    const auto at = [&](std::int32_t i) -> Held& { return held_[static_cast<std::size_t>(i)]; };
     if (part.size() == 1) {
-      if (at(part[0]).read_whole)
-        reduce_at(part[0], {part[0]});
+      if (at(part[0]).read_whole) reduce_at(part[0], {part[0]});
       return;
     }
     std::unordered_map<std::int32_t, std::size_t> local;
-    for (std::size_t i = 0; i < part.size(); ++i)
-      local[part[i]] = i;
+    for (std::size_t i = 0; i < part.size(); ++i) local[part[i]] = i;
     std::vector<double> price(part.size());
     double all = 1;
     for (std::size_t i = 0; i < part.size(); ++i) {
       const NodeId node = at(part[i]).node;
       // Whole numbers, so that equal sums are equal.
-      price[i] = std::ceil(
-          (static_cast<double>(flow_.shape(node).bytes) + kLaunchBytes) *
-          model_.times(node));
+      price[i] = std::ceil((static_cast<double>(flow_.shape(node).bytes) + kLaunchBytes) * model_.times(node));
       all += price[i];
     }
     // Per tensor: 2i = left partial by its instruction, 2i + 1 = and nobody
@@ -546,12 +469,10 @@ private:
     const std::size_t s = 2 * part.size(), t = s + 1;
     Cut cut(part.size() * 2 + 2);
     for (std::size_t i = 0; i < part.size(); ++i) {
-      const Held &h = at(part[i]);
-      if (h.source != kNone)
-        cut.edge(s, 2 * i, all);
+      const Held& h = at(part[i]);
+      if (h.source != kNone) cut.edge(s, 2 * i, all);
       cut.edge(2 * i, 2 * i + 1, price[i]);
-      if (h.read_whole)
-        cut.edge(2 * i + 1, t, all);
+      if (h.read_whole) cut.edge(2 * i + 1, t, all);
       for (const std::int32_t reader : h.into) {
         const std::size_t r = local.at(reader);
         cut.edge(2 * i + 1, 2 * r, all);
@@ -561,30 +482,26 @@ private:
     const std::vector<bool> behind = cut.solve(s, t);
     std::vector<std::int32_t> left;
     for (std::size_t i = 0; i < part.size(); ++i) {
-      if (!behind[2 * i])
-        left.push_back(part[i]);
+      if (!behind[2 * i]) left.push_back(part[i]);
     }
     for (std::size_t i = 0; i < part.size(); ++i) {
-      if (!behind[2 * i] && behind[2 * i + 1])
-        reduce_at(part[i], left);
+      if (!behind[2 * i] && behind[2 * i + 1]) reduce_at(part[i], left);
     }
   }
 
   // `left` (ascending): the tensors that are left partial.
-  void reduce_at(std::int32_t where, const std::vector<std::int32_t> &left) {
+  void reduce_at(std::int32_t where, const std::vector<std::int32_t>& left) {
     std::vector<std::int32_t> stack{where};
     std::vector<std::int32_t> sources;
     ++visit_;
     visited_.resize(held_.size(), 0);
     visited_[static_cast<std::size_t>(where)] = visit_;
     while (!stack.empty()) {
-      const Held &h = held_[static_cast<std::size_t>(stack.back())];
+      const Held& h = held_[static_cast<std::size_t>(stack.back())];
       stack.pop_back();
-      if (h.source != kNone)
-        sources.push_back(h.source);
+      if (h.source != kNone) sources.push_back(h.source);
       for (const std::int32_t from : h.from) {
-        if (visited_[static_cast<std::size_t>(from)] == visit_)
-          continue;
+        if (visited_[static_cast<std::size_t>(from)] == visit_) continue;
         visited_[static_cast<std::size_t>(from)] = visit_;
         AM_CHECK(std::binary_search(left.begin(), left.end(), from));
         stack.push_back(from);
@@ -593,27 +510,23 @@ private:
     std::sort(sources.begin(), sources.end());
     AM_CHECK(!sources.empty());
     std::vector<NodeId> ops;
-    for (const std::int32_t source : sources)
-      ops.push_back(sources_[static_cast<std::size_t>(source)].op);
+    for (const std::int32_t source : sources) ops.push_back(sources_[static_cast<std::size_t>(source)].op);
     ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
-    const Held &h = held_[static_cast<std::size_t>(where)];
-    out_.push_back(all_reduce(
-        h.node, h.reduction,
-        sources_[static_cast<std::size_t>(sources[0])].group, std::move(ops)));
+    const Held& h = held_[static_cast<std::size_t>(where)];
+    out_.push_back(
+        all_reduce(h.node, h.reduction, sources_[static_cast<std::size_t>(sources[0])].group, std::move(ops)));
   }
 
   // Once per tensor and splitting, however many instructions read it whole.
   void add_gathers() {
     std::map<std::pair<NodeId, GroupId>, std::vector<NodeId>> readers;
-    for (const Gather &gather : model_.gathers()) {
+    for (const Gather& gather : model_.gathers()) {
       const GroupId group = linkage_.group_of(gather.tensor, gather.dim);
-      if (group == kNone || !is_split_(group))
-        continue;
-      if (flow_.producer(gather.tensor) == gather.op)
-        continue; // made whole, then sliced: nothing moves
+      if (group == kNone || !is_split_(group)) continue;
+      if (flow_.producer(gather.tensor) == gather.op) continue;  // made whole, then sliced: nothing moves
       readers[{gather.tensor, group}].push_back(gather.op);
     }
-    for (auto &[key, ops] : readers) {
+    for (auto& [key, ops] : readers) {
       Collective c;
       c.kind = CollectiveKind::kAllGather;
       c.node = key.first;
@@ -627,9 +540,9 @@ private:
     }
   }
 
-  const ShardingModel &model_;
-  const Linkage &linkage_;
-  const FlowGraph &flow_;
+  const ShardingModel& model_;
+  const Linkage& linkage_;
+  const FlowGraph& flow_;
   std::function<bool(GroupId)> is_split_;
   std::vector<GroupId> groups_;
   std::vector<NodeId> kept_;
@@ -641,37 +554,26 @@ private:
   std::vector<Collective> out_;
 };
 
-} // namespace
+}  // namespace
 
-const char *to_string(CollectiveKind kind) {
+const char* to_string(CollectiveKind kind) {
   return kind == CollectiveKind::kAllReduce ? "all-reduce" : "all-gather";
 }
 
-std::vector<Collective> find_collectives(const ShardingModel &model,
-                                         const Propagation &decided,
-                                         Placement placement) {
+std::vector<Collective> find_collectives(const ShardingModel& model, const Propagation& decided, Placement placement) {
   return Finder(
-             model,
-             [&](GroupId g) {
-               return decided.group_state(g) == GroupState::kSplit;
-             },
-             decided.split_groups())
+             model, [&](GroupId g) { return decided.group_state(g) == GroupState::kSplit; }, decided.split_groups())
       .run(placement);
 }
 
-std::vector<Collective> collectives_of_group(const ShardingModel &model,
-                                             GroupId group,
-                                             Placement placement) {
-  return Finder(model, [=](GroupId g) { return g == group; }, {group})
-      .run(placement);
+std::vector<Collective> collectives_of_group(const ShardingModel& model, GroupId group, Placement placement) {
+  return Finder(model, [=](GroupId g) { return g == group; }, {group}).run(placement);
 }
 
-CollectiveTotals total(const std::vector<Collective> &collectives,
-                       CollectiveKind kind) {
+CollectiveTotals total(const std::vector<Collective>& collectives, CollectiveKind kind) {
   CollectiveTotals totals;
-  for (const Collective &c : collectives) {
-    if (c.kind != kind)
-      continue;
+  for (const Collective& c : collectives) {
+    if (c.kind != kind) continue;
     ++totals.count;
     totals.executed += c.times;
     totals.bytes += c.times * c.bytes;
@@ -679,4 +581,4 @@ CollectiveTotals total(const std::vector<Collective> &collectives,
   return totals;
 }
 
-} // namespace automap::sharding
+}  // namespace automap::sharding
