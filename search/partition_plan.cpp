@@ -1,0 +1,528 @@
+#include "search/partition_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/graph/layers.h"
+#include "common/pipeline/plan_reader.h"
+#include "common/sharding/collectives.h"
+#include "common/sharding/explain.h"
+
+namespace automap::search {
+namespace {
+
+using Json = pipeline::PlanJson;
+using pipeline::PlanObject;
+using sharding::ModelInput;
+using sharding::NodeId;
+
+constexpr int kMostShards = 1 << 30;
+constexpr int kMostDims = 1 << 20;
+constexpr int kMany = 1 << 30;
+
+std::string scope_of(const sharding::ShardingModel& model, NodeId node) {
+  std::string out;
+  for (const std::string& scope : graph::scopes_of(model.graph().op_name(model.flow().node(node).instruction))) {
+    out += (out.empty() ? "" : "/") + scope;
+  }
+  return out;
+}
+
+std::string instruction_name(const sharding::ShardingModel& model, NodeId node) {
+  return std::string(model.graph().instruction(model.flow().node(node).instruction).name);
+}
+
+// Byte counts are whole in files.
+std::int64_t whole_bytes(double bytes) {
+  return static_cast<std::int64_t>(std::ceil(std::min(bytes, 9e18)));
+}
+
+Json or_null(const std::string& text) {
+  return text.empty() ? Json(nullptr) : Json(text);
+}
+
+// The length of a step that no plan goes below, in the planner's estimate; 0 when unknown.
+double lower_bound_ms(const PartitionPlan& plan) {
+  if (plan.objective != "time" || !std::isfinite(plan.bound)) return 0;
+  return std::max(0.0, plan.replicated_step_ms - plan.bound);
+}
+
+// What each input is called in `partition`: its name when no other has it.
+std::vector<std::string> partition_keys(const PartitionPlan& plan) {
+  std::unordered_map<std::string, int> names;
+  for (const PlanTensor& input : plan.inputs) {
+    ++names[input.name];
+    if (input.parameter != input.name && !input.parameter.empty()) ++names[input.parameter];
+  }
+  std::vector<std::string> keys;
+  for (const PlanTensor& input : plan.inputs) {
+    keys.push_back(names[input.name] == 1 || input.parameter.empty() ? input.name : input.parameter);
+  }
+  return keys;
+}
+
+// Per input: is it one that the search decided?
+std::vector<bool> decided_inputs(const PartitionPlan& plan) {
+  const std::set<std::string> names(plan.decided.begin(), plan.decided.end());
+  std::vector<bool> out;
+  for (const PlanTensor& input : plan.inputs) {
+    out.push_back(names.count(input.name) != 0 || (!input.parameter.empty() && names.count(input.parameter) != 0));
+  }
+  return out;
+}
+
+std::vector<std::pair<std::string, int>> read_members(const PlanObject& group) {
+  std::vector<std::pair<std::string, int>> out;
+  for (const Json& item : group.array("members")) {
+    if (!item.is_array() || item.size() != 2 || !item[0].is_string()) {
+      group.wrong("members", item, "[tensor, dimension]");
+    }
+    out.emplace_back(item[0].get<std::string>(), group.integer_of(item[1], "members", 0, kMostDims));
+  }
+  return out;
+}
+
+// The tensors of `partition`, matched with those of `inputs` when the file has them.
+void read_partition(const PlanObject& reader, PartitionPlan* plan) {
+  const Json& partition = reader.at("partition");
+  const std::string where = reader.where("partition");
+  PlanObject(partition, where);
+  const bool listed = reader.has("inputs");
+  std::unordered_map<std::string, std::size_t> place;
+  if (listed) {
+    const std::vector<std::string> keys = partition_keys(*plan);
+    for (std::size_t i = 0; i < keys.size(); ++i) place.emplace(keys[i], i);
+    // Editors may use the other name; what is ambiguous keeps its first meaning.
+    for (std::size_t i = 0; i < keys.size(); ++i) place.emplace(plan->inputs[i].parameter, i);
+  }
+  std::set<std::size_t> seen;
+  for (const auto& [name, value] : partition.items()) {
+    const int dim = PlanObject(partition, where).integer_of(value, name.c_str(), -1, kMostDims);
+    plan->partitioned += dim >= 0 ? 1 : 0;
+    if (!listed) {
+      plan->inputs.push_back({name, "", "", "", dim});
+      plan->decided.push_back(name);
+      continue;
+    }
+    const auto found = place.find(name);
+    if (found == place.end()) reader.fail("partition: \"" + name + "\" is not among the inputs");
+    const PlanTensor& input = plan->inputs[found->second];
+    if (!seen.insert(found->second).second) reader.fail("partition: \"" + name + "\" stands there under two names");
+    if (input.dim != dim) {
+      reader.fail("partition: \"" + name + "\" is " + std::to_string(dim) + ", but " + std::to_string(input.dim) +
+                      " among the inputs",
+                  "of a plan edited by hand keep only schema, kind, shards and partition: the rest followed from it");
+    }
+    plan->decided.push_back(name);
+  }
+}
+
+// "4, 5, 10": what would divide it.
+std::string divisors_of(std::int64_t extent) {
+  std::string out;
+  int shown = 0;
+  for (std::int64_t d = 2; d <= std::min<std::int64_t>(extent, 4096) && shown < 8; ++d) {
+    if (extent % d != 0) continue;
+    out += (shown++ == 0 ? "" : ", ") + std::to_string(d);
+  }
+  return out;
+}
+
+// Plan tensors -> indices of the model's inputs.
+class Matcher {
+ public:
+  explicit Matcher(const sharding::ShardingModel& model) : model_(model) {
+    for (std::size_t i = 0; i < model.inputs().size(); ++i) {
+      const ModelInput& input = model.inputs()[i];
+      by_name_[input.name].push_back(static_cast<std::int32_t>(i));
+      by_parameter_[input.parameter_name].push_back(static_cast<std::int32_t>(i));
+    }
+  }
+
+  // Throws Error(kData).
+  std::int32_t find(const PlanTensor& tensor) const {
+    if (const auto found = by_name_.find(tensor.name); found != by_name_.end()) {
+      if (found->second.size() == 1) return found->second[0];
+      for (const std::int32_t i : found->second) {
+        if (model_.inputs()[static_cast<std::size_t>(i)].parameter_name == tensor.parameter) return i;
+      }
+      throw Error(ErrorKind::kData,
+                  "the plan's tensor " + tensor.name + " means " + std::to_string(found->second.size()) +
+                      " inputs of this model",
+                  "name it by its HLO parameter");
+    }
+    for (const std::string& parameter : {tensor.parameter, tensor.name}) {
+      const auto found = by_parameter_.find(parameter);
+      if (found != by_parameter_.end() && found->second.size() == 1) return found->second[0];
+    }
+    try {
+      return model_.find_input(tensor.name);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kUsage && e.kind() != ErrorKind::kData) throw;
+      throw Error(ErrorKind::kData, "the plan is not for this model: " + std::string(e.what()), e.hint());
+    }
+  }
+
+ private:
+  const sharding::ShardingModel& model_;
+  std::unordered_map<std::string, std::vector<std::int32_t>> by_name_, by_parameter_;
+};
+
+// Do both have the same inputs by name? (Their shapes may differ: another batch size.)
+bool same_inputs(const sharding::ShardingModel& model, const PartitionPlan& plan) {
+  if (plan.inputs.size() != model.inputs().size()) return false;
+  std::vector<std::string> a, b;
+  for (const PlanTensor& input : plan.inputs) a.push_back(input.name);
+  for (const ModelInput& input : model.inputs()) b.push_back(input.name);
+  std::sort(a.begin(), a.end());
+  std::sort(b.begin(), b.end());
+  return a == b;
+}
+
+NodeId find_gather_node(const sharding::ShardingModel& model, int node, const std::string& name) {
+  if (node >= 0 && node < model.flow().size() && instruction_name(model, node) == name) return node;
+  NodeId found = graph::kNone;
+  for (NodeId id = 0; id < model.flow().size(); ++id) {
+    if (instruction_name(model, id) != name) continue;
+    if (found != graph::kNone) {
+      throw Error(ErrorKind::kData, "the plan gathers at " + name + ", which this model has more than once");
+    }
+    found = id;
+  }
+  if (found == graph::kNone) {
+    throw Error(ErrorKind::kData, "the plan is not for this model: it gathers at " + name + ", which is not there");
+  }
+  return found;
+}
+
+[[noreturn]] void collision(const sharding::ShardingModel& model, const sharding::Propagation& decided,
+                            const std::string& tensor, int dim, const sharding::Conflict& conflict) {
+  const sharding::Explanation why = sharding::explain(model, decided, conflict);
+  std::string message = "the plan cannot be completed: " + tensor +
+                        (dim < 0 ? " cannot stay whole: " : " cannot be split along " + std::to_string(dim) + ": ") +
+                        why.summary;
+  for (const std::string& line : why.lines) message += "\n  " + line;
+  throw Error(ErrorKind::kInfeasible, message);
+}
+
+}  // namespace
+
+void describe_decision(const sharding::ShardingModel& model, const sharding::Propagation& decided,
+                       PartitionPlan* plan) {
+  plan->shards = model.linkage().shards();
+  plan->inputs.clear();
+  for (const ModelInput& input : model.inputs()) {
+    const sharding::TensorState state = decided.state(input.node);
+    plan->inputs.push_back({input.name, input.parameter_name, graph::to_string(input.role),
+                            std::string(model.flow().shape(input.node).text),
+                            state.kind == sharding::TensorStateKind::kSplit ? state.dim : -1});
+  }
+  const std::vector<bool> asked = decided_inputs(*plan);
+  plan->partitioned = 0;
+  for (std::size_t i = 0; i < plan->inputs.size(); ++i) plan->partitioned += asked[i] && plan->inputs[i].dim >= 0;
+  plan->collectives.clear();
+  const std::vector<sharding::Collective> delayed =
+      sharding::find_collectives(model, decided, sharding::Placement::kDelayed);
+  for (const sharding::Collective& c : delayed) {
+    plan->collectives.push_back(
+        {sharding::to_string(c.kind), c.reduction == sharding::Reduction::kNone ? "" : sharding::to_string(c.reduction),
+         instruction_name(model, c.node), scope_of(model, c.node), c.bytes, c.times,
+         c.kind == sharding::CollectiveKind::kAllReduce ? static_cast<int>(c.sources.size()) : 0});
+  }
+  const sharding::CollectiveTotals reduced = sharding::total(delayed, sharding::CollectiveKind::kAllReduce);
+  const sharding::CollectiveTotals gathered = sharding::total(delayed, sharding::CollectiveKind::kAllGather);
+  plan->all_reduces = static_cast<int>(reduced.count);
+  plan->all_reduce_bytes = reduced.bytes;
+  plan->all_gathers = static_cast<int>(gathered.count);
+  plan->all_gather_bytes = gathered.bytes;
+  plan->partial_sums =
+      static_cast<int>(sharding::total(sharding::find_collectives(model, decided, sharding::Placement::kAtOnce),
+                                       sharding::CollectiveKind::kAllReduce)
+                           .count);
+  plan->gathers.clear();
+  for (const sharding::Gather& g : model.gathers()) {
+    plan->gathers.push_back({instruction_name(model, g.op), instruction_name(model, g.tensor), g.op, g.tensor, g.dim});
+  }
+}
+
+std::string to_json_text(const PartitionPlan& plan) {
+  const std::vector<std::string> keys = partition_keys(plan);
+  const std::vector<bool> decided = decided_inputs(plan);
+  Json partition = Json::object(), inputs = Json::array(), collectives = Json::array(), gathers = Json::array(),
+       groups = Json::array(), alternatives = Json::array();
+  int partitioned = 0;
+  for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
+    const PlanTensor& input = plan.inputs[i];
+    if (decided[i]) {
+      partition[keys[i]] = input.dim;
+      partitioned += input.dim >= 0 ? 1 : 0;
+    }
+    inputs.push_back({{"name", input.name},
+                      {"parameter", or_null(input.parameter)},
+                      {"role", or_null(input.role)},
+                      {"shape", or_null(input.shape)},
+                      {"dim", input.dim}});
+  }
+  for (const PlanCollective& c : plan.collectives) {
+    collectives.push_back({{"kind", c.kind},
+                           {"reduction", or_null(c.reduction)},
+                           {"instruction", c.instruction},
+                           {"layer", or_null(c.layer)},
+                           {"bytes", whole_bytes(c.bytes)},
+                           {"times", c.times},
+                           {"partial_sums", c.partial_sums}});
+  }
+  for (const PlanGather& g : plan.gathers) {
+    gathers.push_back({{"instruction", g.instruction},
+                       {"tensor", g.tensor},
+                       {"dim", g.dim},
+                       {"node", g.node},
+                       {"tensor_node", g.tensor_node}});
+  }
+  for (const PlanLinkageGroup& group : plan.groups) {
+    Json members = Json::array();
+    for (const auto& [name, dim] : group.members) members.push_back({name, dim});
+    groups.push_back({{"split", group.split},
+                      {"members", members},
+                      {"saved_ms", group.saved_ms},
+                      {"collective_ms", group.collective_ms},
+                      {"saved_bytes", whole_bytes(group.saved_bytes)}});
+  }
+  for (const PartitionAlternative& other : plan.alternatives) {
+    alternatives.push_back({{"planner", other.planner},
+                            {"partitioned", other.partitioned},
+                            {"step_ms", other.step_ms},
+                            {"memory_bytes", whole_bytes(other.memory_bytes)},
+                            {"collective_bytes", whole_bytes(other.collective_bytes)},
+                            {"planning_ms", other.planning_ms},
+                            {"bound", std::isfinite(other.bound) ? Json(other.bound) : Json(nullptr)},
+                            {"proven", other.proven}});
+  }
+  const double bound_ms = lower_bound_ms(plan);
+  const Json json = {
+      {"schema", pipeline::kPlanSchema},
+      {"kind", plan.kind},
+      {"model", plan.model},
+      {"cluster", plan.cluster},
+      {"shards", plan.shards},
+      {"partition", partition},
+      {"partitioned", partitioned},
+      {"planner", plan.planner},
+      {"objective", plan.objective},
+      {"value", plan.value},
+      {"bound", std::isfinite(plan.bound) ? Json(plan.bound) : Json(nullptr)},
+      {"proven", plan.proven},
+      {"step_ms", plan.step_ms},
+      {"compute_ms", plan.compute_ms},
+      {"collective_ms", plan.collective_ms},
+      {"replicated_step_ms", plan.replicated_step_ms},
+      {"lower_bound_ms", bound_ms > 0 ? Json(bound_ms) : Json(nullptr)},
+      {"gap", bound_ms > 0 ? Json(plan.step_ms / bound_ms - 1) : Json(nullptr)},
+      {"memory_bytes", whole_bytes(plan.memory_bytes)},
+      {"capacity_bytes", plan.capacity_bytes > 0 ? Json(whole_bytes(plan.capacity_bytes)) : Json(nullptr)},
+      {"planning_ms", plan.planning_ms},
+      {"cut_by_time", plan.cut_by_time},
+      {"all_reduces", plan.all_reduces},
+      {"partial_sums", plan.partial_sums},
+      {"all_gathers", plan.all_gathers},
+      {"all_reduce_bytes", whole_bytes(plan.all_reduce_bytes)},
+      {"all_gather_bytes", whole_bytes(plan.all_gather_bytes)},
+      {"collectives", collectives},
+      {"gathers", gathers},
+      {"inputs", inputs},
+      {"groups", groups},
+      {"alternatives", alternatives},
+      {"warnings", plan.warnings},
+      {"provenance", plan.provenance}};
+  // Names come from the input and may hold any bytes.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+PartitionPlan parse_partition_plan(std::string_view json_text, const std::string& source) {
+  const Json json = pipeline::parse_plan_json(json_text, source);
+  const PlanObject reader(json, source);
+  PartitionPlan plan;
+  plan.kind = reader.text("kind");
+  if (plan.kind != "operator" && plan.kind != "data") {
+    reader.fail(
+        "kind: found \"" + plan.kind + "\", expected \"operator\" or \"data\"",
+        plan.kind == "pipeline" ? "a pipeline plan cuts the model into stages; automap-inspect describes it" : "");
+  }
+  plan.shards = reader.integer("shards", 1, kMostShards);
+  plan.model = reader.text_or_empty("model");
+  plan.cluster = reader.text_or_empty("cluster");
+  plan.planner = reader.text_or_empty("planner");
+  plan.objective = reader.text_or_empty("objective");
+  if (!plan.objective.empty() && plan.objective != "count" && plan.objective != "time") {
+    reader.fail("objective: found \"" + plan.objective + "\", expected \"count\" or \"time\"");
+  }
+  if (reader.has("inputs")) {
+    int number = 0;
+    for (const Json& item : reader.array("inputs")) {
+      const PlanObject input(item, source + ": input " + std::to_string(number++));
+      plan.inputs.push_back({input.text("name"), input.text_or_empty("parameter"), input.text_or_empty("role"),
+                             input.text_or_empty("shape"), input.integer("dim", -1, kMostDims)});
+    }
+  }
+  read_partition(reader, &plan);
+  if (reader.has("partitioned") && reader.integer("partitioned", 0, kMany) != plan.partitioned) {
+    reader.fail("partitioned: found " + std::to_string(reader.integer("partitioned", 0, kMany)) +
+                ", but partition has " + std::to_string(plan.partitioned));
+  }
+  plan.value = reader.number_or_zero("value");
+  plan.bound = reader.has("bound") ? reader.number("bound") : HUGE_VAL;
+  plan.proven = reader.flag("proven");
+  plan.cut_by_time = reader.flag("cut_by_time");
+  plan.step_ms = reader.number_or_zero("step_ms");
+  plan.compute_ms = reader.number_or_zero("compute_ms");
+  plan.collective_ms = reader.number_or_zero("collective_ms");
+  plan.replicated_step_ms = reader.number_or_zero("replicated_step_ms");
+  plan.memory_bytes = reader.number_or_zero("memory_bytes");
+  plan.capacity_bytes = reader.number_or_zero("capacity_bytes");
+  plan.planning_ms = reader.number_or_zero("planning_ms");
+  plan.all_reduces = reader.integer_or("all_reduces", 0, kMany, 0);
+  plan.partial_sums = reader.integer_or("partial_sums", 0, kMany, 0);
+  plan.all_gathers = reader.integer_or("all_gathers", 0, kMany, 0);
+  plan.all_reduce_bytes = reader.number_or_zero("all_reduce_bytes");
+  plan.all_gather_bytes = reader.number_or_zero("all_gather_bytes");
+  if (reader.has("collectives")) {
+    for (const Json& item : reader.array("collectives")) {
+      const PlanObject c(item, source + ": collectives");
+      plan.collectives.push_back({c.text("kind"), c.text_or_empty("reduction"), c.text_or_empty("instruction"),
+                                  c.text_or_empty("layer"), c.number("bytes"), c.has("times") ? c.number("times") : 1,
+                                  c.integer_or("partial_sums", 0, kMany, 1)});
+    }
+  }
+  if (reader.has("gathers")) {
+    for (const Json& item : reader.array("gathers")) {
+      const PlanObject g(item, source + ": gathers");
+      plan.gathers.push_back({g.text("instruction"), g.text("tensor"), g.integer_or("node", -1, kMany, -1),
+                              g.integer_or("tensor_node", -1, kMany, -1), g.integer("dim", 0, kMostDims)});
+    }
+  }
+  if (reader.has("groups")) {
+    for (const Json& item : reader.array("groups")) {
+      const PlanObject group(item, source + ": groups");
+      PlanLinkageGroup out;
+      out.members = read_members(group);
+      out.split = group.flag("split");
+      out.saved_ms = group.number_or_zero("saved_ms");
+      out.collective_ms = group.number_or_zero("collective_ms");
+      out.saved_bytes = group.number_or_zero("saved_bytes");
+      plan.groups.push_back(std::move(out));
+    }
+  }
+  if (reader.has("alternatives")) {
+    for (const Json& item : reader.array("alternatives")) {
+      const PlanObject other(item, source + ": alternatives");
+      plan.alternatives.push_back({other.text("planner"), other.integer_or("partitioned", 0, kMany, 0),
+                                   other.number_or_zero("step_ms"), other.number_or_zero("memory_bytes"),
+                                   other.number_or_zero("collective_bytes"), other.number_or_zero("planning_ms"),
+                                   other.has("bound") ? other.number("bound") : HUGE_VAL, other.flag("proven")});
+    }
+  }
+  if (reader.has("warnings")) plan.warnings = reader.texts("warnings");
+  if (reader.has("provenance")) {
+    for (auto& [key, value] : pipeline::read_provenance(reader)) plan.provenance[key] = value;
+  }
+  return plan;
+}
+
+PartitionPlan load_partition_plan(const std::string& path) {
+  const std::string source = input_name(path);
+  return parse_partition_plan(gunzip_if_gzip(read_file(path, pipeline::kMaxPlanBytes), source, pipeline::kMaxPlanBytes),
+                              source);
+}
+
+sharding::Propagation apply_plan(sharding::ShardingModel* model, const PartitionPlan& plan,
+                                 const std::string& model_sha256, std::vector<std::string>* warnings) {
+  // Which input each decided tensor is, and whether it can be split as the plan says.
+  struct Decision {
+    std::int32_t input;
+    int dim;
+  };
+  const auto found_hash = plan.provenance.find("model_sha256");
+  const std::string plan_sha256 = found_hash == plan.provenance.end() ? "" : found_hash->second;
+  const bool another = !model_sha256.empty() && !plan_sha256.empty() && model_sha256 != plan_sha256;
+  const std::string hashes = "its model_sha256 is " + plan_sha256.substr(0, 64) + ", this model's is " + model_sha256;
+  if (another && !same_inputs(*model, plan)) {
+    throw Error(ErrorKind::kData, "the plan is of another model: " + hashes + ", and their inputs differ",
+                "plan this model, or keep only schema, kind, shards and partition of the plan to try it anyway");
+  }
+
+  std::vector<Decision> decisions;
+  const Matcher matcher(*model);
+  const std::vector<bool> asked = decided_inputs(plan);
+  std::unordered_map<std::int32_t, int> dim_of;
+  for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
+    const PlanTensor& tensor = plan.inputs[i];
+    if (!asked[i]) continue;
+    const std::int32_t index = matcher.find(tensor);
+    const ModelInput& input = model->inputs()[static_cast<std::size_t>(index)];
+    const graph::Shape& shape = model->flow().shape(input.node);
+    if (!tensor.shape.empty() && tensor.shape != shape.text) {
+      throw Error(ErrorKind::kData, "the plan is of another model: " + input.name + " is " + tensor.shape +
+                                        " in the plan, but " + std::string(shape.text) + " here" +
+                                        (another ? "; " + hashes : ""));
+    }
+    const auto rank = static_cast<int>(shape.is_array() ? shape.dims.size() : 0);
+    if (tensor.dim >= rank) {
+      throw Error(ErrorKind::kData,
+                  "the plan splits " + input.name + " along dimension " + std::to_string(tensor.dim) + ", but it is " +
+                      std::string(shape.text),
+                  rank == 0 ? "a tensor without dimensions can only be replicated (-1)"
+                            : "dimensions are 0 to " + std::to_string(rank - 1) + ", or -1: replicated");
+    }
+    if (tensor.dim >= 0) {
+      const std::int64_t extent = shape.dims[static_cast<std::size_t>(tensor.dim)];
+      if (extent % plan.shards != 0 || (extent == 0 && plan.shards > 1)) {
+        const std::string divisors = divisors_of(extent);
+        throw Error(ErrorKind::kData,
+                    "the plan splits dimension " + std::to_string(tensor.dim) + " of " + input.name + ", " +
+                        std::string(shape.text) + ", into " + std::to_string(plan.shards) +
+                        " shards, which do not divide " + std::to_string(extent),
+                    divisors.empty() ? "" : "shards that would: " + divisors);
+      }
+    }
+    const auto [at, added] = dim_of.emplace(index, tensor.dim);
+    if (!added && at->second != tensor.dim) {
+      throw Error(ErrorKind::kData, "the plan names " + input.name + " twice, with dimensions " +
+                                        std::to_string(at->second) + " and " + std::to_string(tensor.dim));
+    }
+    if (added) decisions.push_back({index, tensor.dim});
+  }
+
+  std::vector<sharding::Gather> gathers;
+  for (const PlanGather& g : plan.gathers) {
+    gathers.push_back(
+        {find_gather_node(*model, g.node, g.instruction), find_gather_node(*model, g.tensor_node, g.tensor), g.dim});
+  }
+  if (model->linkage().shards() != plan.shards || !(model->gathers() == gathers)) {
+    model->relink(plan.shards, std::move(gathers));
+  }
+  sharding::Propagation decided(model->linkage());
+  if (plan.shards > 1) {
+    // All splittings before any replication: what stays whole is then told with the decision that forbids it.
+    for (const bool split : {true, false}) {
+      for (const Decision& decision : decisions) {
+        if ((decision.dim >= 0) != split) continue;
+        const ModelInput& input = model->inputs()[static_cast<std::size_t>(decision.input)];
+        if (!split && !model->linkage().is_tensor(input.node)) continue;
+        const auto conflict = split ? decided.split({input.node, decision.dim}) : decided.keep_whole(input.node);
+        if (conflict) collision(*model, decided, input.name, decision.dim, *conflict);
+      }
+    }
+  }
+  if (another && warnings != nullptr) {
+    warnings->push_back("the plan was made from another file: " + hashes +
+                        "; the inputs have the same names, and what the plan decides has the same shapes");
+  }
+  return decided;
+}
+
+}  // namespace automap::search
