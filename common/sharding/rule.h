@@ -30,8 +30,8 @@ namespace automap::sharding {
 // Slots number the tensors of an instruction: its operands 0..n-1, then its result, or the leaves of its tuple result
 // in order.
 struct SlotDim {
-  std::int16_t slot = 0;
-  std::int16_t dim = 0;
+  std::int32_t slot = 0;
+  std::int32_t dim = 0;
   bool operator==(const SlotDim& other) const { return slot == other.slot && dim == other.dim; }
 };
 
@@ -43,7 +43,7 @@ struct Factor {
   std::vector<SlotDim> dims;               // not empty; at most one per slot
   std::int64_t extent = 0;                 // the number of devices must divide it
   Reduction reduction = Reduction::kNone;  // kNone: `partial` is empty
-  std::vector<std::int16_t> partial;       // result slots that hold partial sums while this factor is split
+  std::vector<std::int32_t> partial;       // result slots that hold partial sums while this factor is split
 };
 
 enum class Block : std::uint8_t {

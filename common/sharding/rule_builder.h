@@ -1,0 +1,74 @@
+// What a rule is written with: the shapes of one instruction's slots, and the factors found so far.
+//
+// A rule that meets something it cannot be right about (attributes that contradict the shapes) calls refuse(); the
+// instruction is opaque then. Everything here checks its positions and refuses by itself, so rules may be written as if
+// their input were right, as long as they loop over what the shapes say and not over what the attributes say.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "common/graph/graph.h"
+#include "common/sharding/rule.h"
+
+namespace automap::sharding {
+
+class RuleBuilder {
+ public:
+  RuleBuilder(const graph::Graph& graph, graph::InstructionId id);
+
+  const graph::Graph& graph() const { return graph_; }
+  graph::InstructionId id() const { return id_; }
+
+  std::int32_t num_slots() const { return static_cast<std::int32_t>(shapes_.size()); }
+  std::int32_t num_operands() const { return num_operands_; }
+  std::int32_t num_results() const { return num_slots() - num_operands_; }
+  // The slot of a result.
+  std::int32_t result(std::int32_t index = 0) const { return num_operands_ + index; }
+  bool is_array(std::int32_t slot) const { return shapes_[static_cast<std::size_t>(slot)] != nullptr; }
+  // Whether all slots in [first, last) are arrays.
+  bool are_arrays(std::int32_t first, std::int32_t last) const;
+  // Of a slot that is no array: 0, no dimensions.
+  std::int32_t rank(std::int32_t slot) const { return static_cast<std::int32_t>(dims(slot).size()); }
+  const std::vector<std::int64_t>& dims(std::int32_t slot) const;
+  // 0 where there is no such dimension.
+  std::int64_t extent(SlotDim at) const;
+
+  // These dimensions, all of one extent, are split together. Extent 0 or 1: nothing is to be split. With a reduction
+  // the results named hold partial values.
+  void pass(std::initializer_list<SlotDim> members) { pass(members.begin(), members.end()); }
+  void pass(const std::vector<SlotDim>& members) { pass(members.data(), members.data() + members.size()); }
+  void partial(std::initializer_list<SlotDim> members, Reduction reduction);
+  void partial(const std::vector<SlotDim>& members, Reduction reduction, std::vector<std::int32_t> results);
+  // The same with extents that differ: the devices must divide `extent`. Members of extent 1 are left out.
+  void factor(std::vector<SlotDim> members, std::int64_t extent, Reduction reduction = Reduction::kNone,
+              std::vector<std::int32_t> results = {});
+  // Nothing happens to dimensions of extent 0 or 1.
+  void block(SlotDim at, Block why);
+  void block(std::initializer_list<SlotDim> members, Block why) {
+    for (const SlotDim at : members) block(at, why);
+  }
+  void block_slot(std::int32_t slot, Block why);
+
+  // The instruction is opaque.
+  void refuse() { refused_ = true; }
+  bool refused() const { return refused_; }
+  // What no rule spoke about is blocked as opaque.
+  OpRule finish();
+
+ private:
+  void pass(const SlotDim* begin, const SlotDim* end);
+  bool take(SlotDim at);  // the dimension is spoken for now; refuses when it does not exist or already was
+
+  const graph::Graph& graph_;
+  const graph::InstructionId id_;
+  std::vector<const graph::Shape*> shapes_;
+  std::int32_t num_operands_ = 0;
+  std::vector<std::int32_t> first_dim_;  // of each slot in taken_
+  std::vector<bool> taken_;
+  OpRule rule_;
+  bool refused_ = false;
+};
+
+}  // namespace automap::sharding

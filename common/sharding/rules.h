@@ -1,0 +1,69 @@
+// The rules, one function per family, and what several of them look for. The table is in rule.cpp.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/graph/graph.h"
+#include "common/sharding/rule_builder.h"
+
+namespace automap::sharding {
+
+// rules_elementwise.cpp
+void elementwise_rule(RuleBuilder& b);
+void free_rule(RuleBuilder& b);
+void rng_bit_generator_rule(RuleBuilder& b);
+void opaque_rule(RuleBuilder& b);
+void collective_rule(RuleBuilder& b);
+void moving_collective_rule(RuleBuilder& b);
+void custom_call_rule(RuleBuilder& b);
+void dimension_size_rule(RuleBuilder& b);
+
+// rules_movement.cpp
+void broadcast_rule(RuleBuilder& b);
+void reshape_rule(RuleBuilder& b);
+void bitcast_rule(RuleBuilder& b);
+void bitcast_convert_rule(RuleBuilder& b);
+void transpose_rule(RuleBuilder& b);
+void slice_rule(RuleBuilder& b);
+void pad_rule(RuleBuilder& b);
+void concatenate_rule(RuleBuilder& b);
+void reverse_rule(RuleBuilder& b);
+
+// rules_contraction.cpp
+void dot_rule(RuleBuilder& b);
+void ragged_dot_rule(RuleBuilder& b);
+void scaled_dot_rule(RuleBuilder& b);
+void convolution_rule(RuleBuilder& b);
+
+// rules_reduction.cpp
+void reduce_rule(RuleBuilder& b);
+void reduce_window_rule(RuleBuilder& b);
+void select_and_scatter_rule(RuleBuilder& b);
+void sort_rule(RuleBuilder& b);
+void topk_rule(RuleBuilder& b);
+void fft_rule(RuleBuilder& b);
+void cholesky_rule(RuleBuilder& b);
+void triangular_solve_rule(RuleBuilder& b);
+void batch_norm_training_rule(RuleBuilder& b);
+void batch_norm_inference_rule(RuleBuilder& b);
+void batch_norm_grad_rule(RuleBuilder& b);
+
+// rules_indexing.cpp
+void gather_rule(RuleBuilder& b);
+void scatter_rule(RuleBuilder& b);
+void dynamic_slice_rule(RuleBuilder& b);
+void dynamic_update_slice_rule(RuleBuilder& b);
+
+// What the computation that an instruction applies does to two values: `count` of them at once, each to its own pair of
+// parameters (i, count + i). kNone unless it is the same known operation for all; conversions around it do not matter.
+Reduction applied_reduction(const graph::Graph& graph, graph::InstructionId id, std::int32_t count);
+
+// The dimension of `indices` that component `component` of its index vectors (dimension `vector_dim`; the rank of
+// `indices`: they are scalars) counts along, from 0 in steps of 1: its value is its own position there. kNone when it
+// does not, or nobody can tell. Looks through concatenate, broadcast, reshape, transpose, convert, copy, slice and the
+// usual "negative indices count from the end", within the computation.
+std::int32_t counted_dim(const graph::Graph& graph, graph::InstructionId indices, std::int32_t vector_dim,
+                         std::int64_t component);
+
+}  // namespace automap::sharding

@@ -1,0 +1,478 @@
+// Instructions that read or write at computed places.
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "common/base/error.h"
+#include "common/graph/hlo_attributes.h"
+#include "common/sharding/rules.h"
+
+namespace automap::sharding {
+
+using graph::Graph;
+using graph::InstructionId;
+using graph::kNone;
+using graph::Opcode;
+using graph::Shape;
+
+namespace {
+
+std::int32_t narrow(std::int64_t dim) {
+  return static_cast<std::int32_t>(dim);
+}
+
+bool contains(const std::vector<std::int64_t>& dims, std::int64_t dim) {
+  return std::find(dims.begin(), dims.end(), dim) != dims.end();
+}
+
+bool all_below(const std::vector<std::int64_t>& dims, std::int32_t rank) {
+  std::vector<std::int64_t> sorted = dims;
+  std::sort(sorted.begin(), sorted.end());
+  return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() &&
+         (sorted.empty() || (sorted.front() >= 0 && sorted.back() < rank));
+}
+
+// A scalar constant, however broadcast, converted or copied.
+std::optional<std::int64_t> splat_integer(const Graph& graph, InstructionId id) {
+  for (int steps = 0; steps < 16; ++steps) {
+    const graph::Instruction& instruction = graph.instruction(id);
+    switch (instruction.opcode) {
+      case Opcode::kBroadcast:
+      case Opcode::kConvert:
+      case Opcode::kCopy:
+      case Opcode::kReshape:
+        if (instruction.num_operands != 1) return std::nullopt;
+        id = graph.operands(id)[0];
+        break;
+      case Opcode::kConstant: {
+        if (!graph.shape(instruction.shape).dims.empty()) return std::nullopt;
+        try {
+          return graph::decode_int(instruction.payload, {instruction.name, "constant"});
+        } catch (const Error&) {
+          return std::nullopt;
+        }
+      }
+      default: return std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
+// What is asked of an array: does its value at the places where dimension `vector_dim` is `component` (kNone: anywhere)
+// count along one of its dimensions?
+struct Question {
+  InstructionId id = kNone;
+  std::int32_t vector_dim = kNone;
+  std::int64_t component = 0;
+};
+
+// Dimension i of the operand is dimension map[i] of the result (kNone: it has extent 1 and is dropped).
+bool map_through(const Graph& graph, InstructionId id, std::vector<std::int32_t>* map) {
+  const graph::Instruction& instruction = graph.instruction(id);
+  const Shape& from = graph.shape_of(graph.operands(id)[0]);
+  const Shape& to = graph.shape_of(id);
+  if (!from.is_array() || !to.is_array()) return false;
+  map->assign(from.dims.size(), kNone);
+  if (instruction.opcode == Opcode::kBroadcast) {
+    const auto dims = graph::dimension_list_attribute(graph, id, "dimensions", to.dims.size());
+    if (dims.size() != from.dims.size()) return false;
+    for (std::size_t i = 0; i < dims.size(); ++i) {
+      if (from.dims[i] == to.dims[static_cast<std::size_t>(dims[i])]) {
+        (*map)[i] = narrow(dims[i]);
+      } else if (from.dims[i] != 1) {
+        return false;
+      }
+    }
+    return true;
+  }
+  if (instruction.opcode == Opcode::kTranspose) {
+    const auto dims = graph::dimension_list_attribute(graph, id, "dimensions", from.dims.size());
+    if (dims.size() != from.dims.size()) return false;
+    for (std::size_t i = 0; i < dims.size(); ++i)
+      (*map)[static_cast<std::size_t>(dims[i])] = static_cast<std::int32_t>(i);
+    return true;
+  }
+  // A reshape that only adds and drops dimensions of extent 1.
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < from.dims.size(); ++i) {
+    if (from.dims[i] == 1) continue;
+    while (next < to.dims.size() && to.dims[next] == 1) ++next;
+    if (next == to.dims.size() || to.dims[next] != from.dims[i]) return false;
+    (*map)[i] = static_cast<std::int32_t>(next++);
+  }
+  while (next < to.dims.size() && to.dims[next] == 1) ++next;
+  return next == to.dims.size();
+}
+
+// The dimension that the array asked about counts along, kNone when it does not.
+std::int32_t answer(const Graph& graph, Question question) {
+  // From the outermost instruction inwards: how each one's operand's dimensions stand in its result.
+  std::vector<std::vector<std::int32_t>> maps;
+  constexpr int kMaxSteps = 64;
+  for (int steps = 0; steps < kMaxSteps; ++steps) {
+    const graph::Instruction& instruction = graph.instruction(question.id);
+    const auto operands = graph.operands(question.id);
+    const Shape& shape = graph.shape(instruction.shape);
+    if (!shape.is_array()) return kNone;
+    switch (instruction.opcode) {
+      case Opcode::kIota: {
+        std::int64_t along = graph::int_attribute(graph, question.id, "iota_dimension", -1);
+        if (along < 0 || along >= static_cast<std::int64_t>(shape.dims.size()) || along == question.vector_dim) {
+          return kNone;
+        }
+        for (auto map = maps.rbegin(); map != maps.rend(); ++map) {
+          along = (*map)[static_cast<std::size_t>(along)];
+          if (along == kNone) return kNone;
+        }
+        return narrow(along);
+      }
+      case Opcode::kConvert:
+      case Opcode::kCopy: question.id = operands[0]; break;
+      case Opcode::kBroadcast:
+      case Opcode::kTranspose:
+      case Opcode::kReshape: {
+        if (operands.size() != 1) return kNone;
+        std::vector<std::int32_t> map;
+        if (!map_through(graph, question.id, &map)) return kNone;
+        if (question.vector_dim != kNone) {
+          const auto found = std::find(map.begin(), map.end(), question.vector_dim);
+          if (found == map.end()) {
+            question.vector_dim = kNone;  // the same for every component
+          } else {
+            question.vector_dim = static_cast<std::int32_t>(found - map.begin());
+          }
+        }
+        maps.push_back(std::move(map));
+        question.id = operands[0];
+        break;
+      }
+      case Opcode::kConcatenate: {
+        const auto along = graph::int_list_attribute(graph, question.id, "dimensions");
+        if (along.size() != 1 || along[0] < 0 || along[0] != question.vector_dim) return kNone;
+        const auto dim = static_cast<std::size_t>(along[0]);
+        InstructionId part = kNone;
+        for (const InstructionId operand : operands) {
+          const Shape& piece = graph.shape_of(operand);
+          if (dim >= piece.dims.size()) return kNone;
+          if (question.component < piece.dims[dim]) {
+            part = operand;
+            break;
+          }
+          question.component -= piece.dims[dim];
+        }
+        if (part == kNone) return kNone;
+        question.id = part;
+        break;
+      }
+      case Opcode::kSlice: {
+        const auto raw = graph.attribute(question.id, "slice");
+        if (!raw || operands.size() != 1) return kNone;
+        const auto slices = graph::decode_slice(*raw, {instruction.name, "slice"});
+        const Shape& from = graph.shape_of(operands[0]);
+        if (slices.size() != from.dims.size()) return kNone;
+        for (std::size_t i = 0; i < slices.size(); ++i) {
+          if (static_cast<std::int32_t>(i) == question.vector_dim) {
+            question.component = slices[i].start + question.component * slices[i].stride;
+          } else if (slices[i].start != 0 || slices[i].stride != 1) {
+            return kNone;
+          }
+        }
+        question.id = operands[0];
+        break;
+      }
+      case Opcode::kSelect: {
+        // select(x < 0, x + n, x) is x where x counts from 0.
+        if (operands.size() != 3) return kNone;
+        const graph::Instruction& test = graph.instruction(operands[0]);
+        const auto tested = graph.operands(operands[0]);
+        const auto direction = graph.attribute(operands[0], "direction");
+        if (test.opcode != Opcode::kCompare || tested.size() != 2 || tested[0] != operands[2] || !direction ||
+            *direction != "LT" || splat_integer(graph, tested[1]) != 0) {
+          return kNone;
+        }
+        question.id = operands[2];
+        break;
+      }
+      default: return kNone;
+    }
+  }
+  return kNone;
+}
+
+}  // namespace
+
+std::int32_t counted_dim(const Graph& graph, InstructionId indices, std::int32_t vector_dim, std::int64_t component) {
+  const auto rank = static_cast<std::int32_t>(graph.shape_of(indices).dims.size());
+  return answer(graph, {indices, vector_dim < rank ? vector_dim : kNone, component});
+}
+
+namespace {
+
+// What gather and scatter have in common. "Window" is the result of a gather or the updates of a scatter: one window
+// per index vector, its dimensions mixed with those of the indices.
+struct Indexing {
+  std::int32_t operand_rank = 0;
+  std::vector<std::int32_t> window_of;  // per operand dimension: of the window; kNone when collapsed or batching
+  std::vector<std::int32_t> batch_of;   // per indices dimension: of the window; kNone for the index vectors'
+  std::vector<std::int32_t> index_of;   // per operand dimension: component of the index vector; kNone
+  std::vector<std::int32_t> linked_to;  // per operand dimension: the indices dimension that goes with it; kNone
+};
+
+// nullopt when the attributes contradict the ranks.
+std::optional<Indexing> read_indexing(const RuleBuilder& b, std::int32_t indices_slot, std::int32_t window_rank,
+                                      const std::vector<std::int64_t>& window_dims,
+                                      const std::vector<std::int64_t>& collapsed,
+                                      const std::vector<std::int64_t>& index_map,
+                                      const std::vector<std::int64_t>& operand_batching,
+                                      const std::vector<std::int64_t>& indices_batching, std::int64_t vector_dim) {
+  Indexing result;
+  const std::int32_t rank = b.rank(0);
+  const std::int32_t indices_rank = b.rank(indices_slot);
+  if (!all_below(window_dims, window_rank) || !all_below(collapsed, rank) || !all_below(index_map, rank) ||
+      !all_below(operand_batching, rank) || !all_below(indices_batching, indices_rank) || vector_dim < 0 ||
+      vector_dim > indices_rank || operand_batching.size() != indices_batching.size() ||
+      contains(indices_batching, vector_dim)) {
+    return std::nullopt;
+  }
+  const std::int64_t components = vector_dim < indices_rank ? b.extent({indices_slot, narrow(vector_dim)}) : 1;
+  const std::int32_t batch_rank = indices_rank - (vector_dim < indices_rank ? 1 : 0);
+  if (components != static_cast<std::int64_t>(index_map.size()) ||
+      window_rank != static_cast<std::int32_t>(window_dims.size()) + batch_rank) {
+    return std::nullopt;
+  }
+  result.operand_rank = rank;
+  result.window_of.assign(static_cast<std::size_t>(rank), kNone);
+  result.index_of.assign(static_cast<std::size_t>(rank), kNone);
+  result.linked_to.assign(static_cast<std::size_t>(rank), kNone);
+  result.batch_of.assign(static_cast<std::size_t>(indices_rank), kNone);
+  std::vector<std::int64_t> sorted = window_dims;
+  std::sort(sorted.begin(), sorted.end());
+  std::size_t next = 0;
+  for (std::int32_t dim = 0; dim < rank; ++dim) {
+    if (contains(collapsed, dim) || contains(operand_batching, dim)) {
+      if (contains(collapsed, dim) && contains(operand_batching, dim)) return std::nullopt;
+      continue;
+    }
+    if (next == sorted.size()) return std::nullopt;
+    result.window_of[static_cast<std::size_t>(dim)] = narrow(sorted[next++]);
+  }
+  if (next != sorted.size()) return std::nullopt;
+  std::int32_t out = 0;
+  for (std::int32_t dim = 0; dim < indices_rank; ++dim) {
+    if (dim == vector_dim) continue;
+    while (contains(window_dims, out)) ++out;
+    result.batch_of[static_cast<std::size_t>(dim)] = out++;
+  }
+  for (std::size_t i = 0; i < index_map.size(); ++i) {
+    if (contains(operand_batching, index_map[i])) return std::nullopt;
+    result.index_of[static_cast<std::size_t>(index_map[i])] = static_cast<std::int32_t>(i);
+  }
+  for (std::size_t i = 0; i < operand_batching.size(); ++i) {
+    result.linked_to[static_cast<std::size_t>(operand_batching[i])] = narrow(indices_batching[i]);
+  }
+  return result;
+}
+
+// Operand dimensions that are read or written one place at a time, at the place's own position along a dimension of the
+// indices ("take along an axis" spelled with iotas): linked like batching dimensions.
+void link_counted(const RuleBuilder& b, std::int32_t indices_slot, std::int64_t vector_dim, Indexing* indexing) {
+  const InstructionId indices = b.graph().operands(b.id())[static_cast<std::size_t>(indices_slot)];
+  for (std::int32_t dim = 0; dim < indexing->operand_rank; ++dim) {
+    const auto d = static_cast<std::size_t>(dim);
+    if (indexing->index_of[d] == kNone || b.extent({0, dim}) <= 1) continue;
+    const std::int32_t along = counted_dim(b.graph(), indices, narrow(vector_dim), indexing->index_of[d]);
+    if (along == kNone || b.extent({indices_slot, along}) != b.extent({0, dim})) continue;
+    // Only one operand dimension can go with it; another one is indexed like any other.
+    const bool taken =
+        std::find(indexing->linked_to.begin(), indexing->linked_to.end(), along) != indexing->linked_to.end();
+    if (!taken) indexing->linked_to[d] = along;
+  }
+}
+
+}  // namespace
+
+// gather(operand, indices):
+//   a dimension read in full               {operand, result}
+//   batch dimensions of the indices        {indices, result}, with the operand's where the two go together
+//   a dimension of which one place is read {operand} with a partial result: a device reads 0 where it has nothing
+void gather_rule(RuleBuilder& b) {
+  if (b.num_operands() != 2 || b.num_results() != 1 || !b.are_arrays(0, 3)) return b.refuse();
+  const graph::GatherDimensions dims = graph::gather_dimensions(b.graph(), b.id());
+  auto indexing = read_indexing(b, 1, b.rank(2), dims.offset_dims, dims.collapsed_slice_dims, dims.start_index_map,
+                                dims.operand_batching_dims, dims.start_indices_batching_dims, dims.index_vector_dim);
+  if (!indexing || dims.slice_sizes.size() != static_cast<std::size_t>(b.rank(0))) return b.refuse();
+  for (std::int32_t dim = 0; dim < b.rank(0); ++dim) {
+    const auto d = static_cast<std::size_t>(dim);
+    const std::int64_t size = dims.slice_sizes[d];
+    if (size < 0 || size > b.extent({0, dim})) return b.refuse();
+    if (indexing->window_of[d] == kNone ? size > 1 : size != b.extent({2, indexing->window_of[d]})) return b.refuse();
+  }
+  // A window of more than one place moves; it does not count.
+  Indexing counted = *indexing;
+  for (std::int32_t dim = 0; dim < b.rank(0); ++dim) {
+    if (dims.slice_sizes[static_cast<std::size_t>(dim)] != 1) counted.index_of[static_cast<std::size_t>(dim)] = kNone;
+  }
+  link_counted(b, 1, dims.index_vector_dim, &counted);
+  indexing->linked_to = counted.linked_to;
+
+  const bool logical = b.graph().shape_of(b.id()).type == graph::ElementType::kPred;
+  std::vector<std::int32_t> operand_of(indexing->batch_of.size(), kNone);  // per indices dimension
+  for (std::int32_t dim = 0; dim < b.rank(0); ++dim) {
+    const auto d = static_cast<std::size_t>(dim);
+    const std::int64_t extent = b.extent({0, dim});
+    const std::int64_t size = dims.slice_sizes[d];
+    const std::int32_t window = indexing->window_of[d];
+    if (indexing->linked_to[d] != kNone) {
+      operand_of[static_cast<std::size_t>(indexing->linked_to[d])] = dim;
+    } else if (size == extent) {
+      if (window != kNone) b.pass({{0, dim}, {2, window}});
+    } else if (size == 1 && indexing->index_of[d] != kNone) {
+      b.partial({{0, dim}}, logical ? Reduction::kOr : Reduction::kAdd);
+    } else {
+      b.block({0, dim}, Block::kWhole);
+      if (window != kNone) b.block({2, window}, Block::kWhole);
+    }
+  }
+  for (std::int32_t dim = 0; dim < b.rank(1); ++dim) {
+    const std::int32_t out = indexing->batch_of[static_cast<std::size_t>(dim)];
+    const std::int32_t operand = operand_of[static_cast<std::size_t>(dim)];
+    if (out == kNone) {
+      b.block({1, dim}, Block::kWhole);
+    } else if (operand != kNone) {
+      b.pass({{0, operand}, {1, dim}, {2, out}});
+    } else {
+      b.pass({{1, dim}, {2, out}});
+    }
+  }
+}
+
+// scatter(operands, indices, updates):
+//   a dimension written in full               {operand, updates, result}
+//   batching dimensions                       {operand, indices, updates, result}
+//   a dimension of which one place is written {operand, result}: a device writes the updates that fall into its part
+//   other dimensions of the indices           {indices, updates} with a partial result, the operand counted once,
+//                                             where the order of the updates does not matter
+void scatter_rule(RuleBuilder& b) {
+  const std::int32_t n = b.num_results();
+  if (n < 1 || b.num_operands() != 2 * n + 1 || !b.are_arrays(0, b.num_slots())) return b.refuse();
+  const std::int32_t indices = n;
+  for (std::int32_t i = 0; i < n; ++i) {
+    if (b.dims(i) != b.dims(0) || b.dims(b.result(i)) != b.dims(0) || b.dims(n + 1 + i) != b.dims(n + 1)) {
+      return b.refuse();
+    }
+  }
+  const graph::ScatterDimensions dims = graph::scatter_dimensions(b.graph(), b.id());
+  auto indexing = read_indexing(b, indices, b.rank(n + 1), dims.update_window_dims, dims.inserted_window_dims,
+                                dims.scatter_dims_to_operand_dims, dims.input_batching_dims,
+                                dims.scatter_indices_batching_dims, dims.index_vector_dim);
+  if (!indexing) return b.refuse();
+  const auto window_extent = [&](std::int32_t dim) {
+    const std::int32_t window = indexing->window_of[static_cast<std::size_t>(dim)];
+    return window == kNone ? std::int64_t{1} : b.extent({n + 1, window});
+  };
+  Indexing counted = *indexing;
+  for (std::int32_t dim = 0; dim < b.rank(0); ++dim) {
+    if (window_extent(dim) > b.extent({0, dim})) return b.refuse();
+    if (window_extent(dim) != 1) counted.index_of[static_cast<std::size_t>(dim)] = kNone;
+  }
+  link_counted(b, indices, dims.index_vector_dim, &counted);
+  indexing->linked_to = counted.linked_to;
+
+  // Of all the operands, updates or results.
+  std::vector<SlotDim> members;
+  const auto add = [&](std::int32_t first_slot, std::int32_t dim) {
+    for (std::int32_t i = 0; i < n; ++i) members.push_back({first_slot + i, dim});
+  };
+  const auto block_members = [&](Block why) {
+    for (const SlotDim at : members) b.block(at, why);
+  };
+  std::vector<std::int32_t> operand_of(indexing->batch_of.size(), kNone);
+  for (std::int32_t dim = 0; dim < b.rank(0); ++dim) {
+    const auto d = static_cast<std::size_t>(dim);
+    const std::int32_t window = indexing->window_of[d];
+    members.clear();
+    if (indexing->linked_to[d] != kNone) {
+      operand_of[static_cast<std::size_t>(indexing->linked_to[d])] = dim;
+      continue;
+    }
+    add(0, dim);
+    add(b.result(), dim);
+    if (window != kNone && window_extent(dim) == b.extent({0, dim})) {
+      add(n + 1, window);
+      b.pass(members);
+    } else if (window_extent(dim) == 1 && indexing->index_of[d] != kNone) {
+      b.pass(members);
+    } else {
+      if (window != kNone) add(n + 1, window);
+      block_members(Block::kWhole);
+    }
+  }
+  const Reduction reduction = applied_reduction(b.graph(), b.id(), n);
+  std::vector<std::int32_t> results;
+  for (std::int32_t i = 0; i < n; ++i) results.push_back(b.result(i));
+  for (std::int32_t dim = 0; dim < b.rank(indices); ++dim) {
+    const std::int32_t window = indexing->batch_of[static_cast<std::size_t>(dim)];
+    const std::int32_t operand = operand_of[static_cast<std::size_t>(dim)];
+    members.clear();
+    if (window == kNone) {
+      b.block({indices, dim}, Block::kWhole);
+      continue;
+    }
+    if (operand != kNone) add(0, operand);
+    members.push_back({indices, dim});
+    add(n + 1, window);
+    if (operand != kNone) {
+      add(b.result(), operand);
+      b.pass(members);
+    } else if (reduction != Reduction::kNone) {
+      b.partial(members, reduction, results);
+    } else {
+      block_members(Block::kWhole);
+    }
+  }
+}
+
+namespace {
+
+// Places are scalars, or one array of them in old modules.
+void block_places(RuleBuilder& b, std::int32_t first, std::int32_t last) {
+  for (std::int32_t slot = first; slot < last; ++slot) b.block_slot(slot, Block::kWhole);
+}
+
+}  // namespace
+
+// dynamic-slice(operand, places...): only what is read in full.
+void dynamic_slice_rule(RuleBuilder& b) {
+  if (b.num_operands() < 1 || b.num_results() != 1 || !b.are_arrays(0, b.num_slots()) ||
+      b.rank(0) != b.rank(b.result())) {
+    return b.refuse();
+  }
+  block_places(b, 1, b.num_operands());
+  for (std::int32_t dim = 0; dim < b.rank(0); ++dim) {
+    const SlotDim from{0, dim}, to{b.result(), dim};
+    if (b.extent(from) == b.extent(to)) {
+      b.pass({from, to});
+    } else {
+      b.block({from, to}, Block::kWhole);
+    }
+  }
+}
+
+// dynamic-update-slice(operand, update, places...): only what is written in full.
+void dynamic_update_slice_rule(RuleBuilder& b) {
+  if (b.num_operands() < 2 || b.num_results() != 1 || !b.are_arrays(0, b.num_slots()) || b.rank(0) != b.rank(1) ||
+      b.dims(0) != b.dims(b.result())) {
+    return b.refuse();
+  }
+  block_places(b, 2, b.num_operands());
+  for (std::int32_t dim = 0; dim < b.rank(0); ++dim) {
+    const SlotDim operand{0, dim}, update{1, dim}, result{b.result(), dim};
+    if (b.extent(operand) == b.extent(update)) {
+      b.pass({operand, update, result});
+    } else {
+      b.block({operand, update, result}, Block::kWhole);
+    }
+  }
+}
+
+}  // namespace automap::sharding
