@@ -32,7 +32,8 @@ struct Episode {
 };
 
 constexpr float kInfeasibleY = 4.0f;
-// More decisions than any episode has: 15 boundaries, two decisions each in the flat environment.
+// More decisions than any pipeline episode has: 15 boundaries, two decisions each in the flat environment. Longer ones
+// (partition_env.h) need ReplayOptions::max_decisions.
 constexpr int kMaxDecisions = 32;
 
 }  // namespace automap::models

@@ -8,6 +8,7 @@
 #include "common/base/files.h"
 #include "models/features.h"
 #include "models/forward.h"
+#include "models/partition_env.h"
 
 namespace automap::models {
 
@@ -32,6 +33,12 @@ constexpr std::size_t kMostProvenanceBytes = std::size_t{16} << 20;
 const char* const kHint =
     "train it again (automap-train), or take a policy "
     "that came with this version";
+
+// For partition_env.h's after-states.
+bool partition_policy(const Architecture& a) {
+  return a.family == Family::kAfterState && a.feature_version == PartitionEnv::kFeatureVersion &&
+         a.features == PartitionEnv::kFeatures;
+}
 
 bool is_categorical(Head head) {
   return head == Head::kCategorical || head == Head::kResidualCategorical;
@@ -332,13 +339,13 @@ Policy Policy::parse(std::string_view bytes, const std::string& source) {
   const Architecture& a = header.architecture;
   // The paper's arrays have no version of their own.
   if (a.family == Family::kAfterState || a.flat_input == FlatInput::kPerAction) {
-    if (a.feature_version != kFeatureVersion) {
+    if (a.feature_version != kFeatureVersion && !partition_policy(a)) {
       refuse("made for feature version " + std::to_string(a.feature_version) + ", this program computes version " +
                  std::to_string(kFeatureVersion),
              "train it again, or use the AutoMap that wrote it");
     }
   }
-  if (a.family == Family::kAfterState && a.features != kFeatures) {
+  if (a.family == Family::kAfterState && a.features != kFeatures && !partition_policy(a)) {
     refuse("it takes " + std::to_string(a.features) + " features, this program computes " + std::to_string(kFeatures),
            kHint);
   }

@@ -38,7 +38,7 @@ enum class Head : std::uint8_t {
 
 struct Architecture {
   int features = 0;                    // inputs: kFeatures per after-state, or the flat state's length
-  int feature_version = 0;             // kFeatureVersion
+  int feature_version = 0;             // kFeatureVersion, or PartitionEnv::kFeatureVersion
   std::vector<int> hidden = {64, 64};  // ReLU layers
   Head head = Head::kResidual;
   int atoms = 1;  // outputs; > 1 only for categorical heads

@@ -100,7 +100,9 @@ DecisionView view_of(const Decision& decision) {
 // After-state episodes decide at most 15 boundaries, flat ones twice that.
 EpisodeReplay::EpisodeReplay(const ReplayOptions& options)
     : options_(options),
-      stride_(options.flat ? kMaxDecisions : kMaxDecisions / 2),
+      stride_(options.max_decisions > 0 ? options.max_decisions
+              : options.flat            ? kMaxDecisions
+                                        : kMaxDecisions / 2),
       tree_(std::max<std::size_t>(1, options.episodes) * stride_) {
   AM_CHECK(options.episodes >= 1);
 }

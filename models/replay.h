@@ -44,6 +44,9 @@ struct ReplayOptions {
   double alpha = 0.2;          // priority = (error + kPriorityFloor)^alpha
   bool keep_all_rows = false;  // of after-state decisions; else the chosen row alone
   bool flat = false;           // decisions are one state vector each
+  // Most decisions of an episode; 0: kMaxDecisions, half of it for after-state decisions. Each costs 8 bytes per
+  // episode kept. Not part of a saved replay: it only has to be enough for what is loaded.
+  std::size_t max_decisions = 0;
 };
 
 constexpr double kPriorityFloor = 1e-3;

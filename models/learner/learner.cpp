@@ -50,7 +50,9 @@ void check_options(const LearnerOptions& o) {
   check_range(!flat || (o.actions >= 1 && o.actions <= 1024), "actions", "1..1024");
   check_range(o.hidden.size() <= 8, "hidden", "at most 8 layers");
   for (const int size : o.hidden) check_range(size >= 1 && size <= 8192, "hidden", "layers of 1..8192");
-  check_range(!n_step || (o.n_step >= 1 && o.n_step <= kMaxDecisions), "n_step", "1..32");
+  check_range(o.max_decisions >= 0 && o.max_decisions <= 1000000, "max_decisions", "0..10^6");
+  const int most_steps = std::max(kMaxDecisions, o.max_decisions);
+  check_range(!n_step || (o.n_step >= 1 && o.n_step <= most_steps), "n_step", "1.." + std::to_string(most_steps));
   check_range(o.gamma >= 0 && o.gamma <= 1, "gamma", "0..1");
   check_range(o.target_every >= 0, "target_every", "0 or more");
   if (o.distribution != Distribution::kNone) {
@@ -128,7 +130,7 @@ nlohmann::ordered_json fingerprint(const LearnerOptions& o) {
 Architecture architecture_of(const LearnerOptions& o) {
   Architecture a;
   a.features = o.inputs;
-  a.feature_version = kFeatureVersion;
+  a.feature_version = o.feature_version > 0 ? o.feature_version : kFeatureVersion;
   a.hidden = o.hidden;
   if (o.distribution == Distribution::kNone) {
     a.head = bounded(o) ? Head::kBounded : o.residual ? Head::kResidual : Head::kPlain;
@@ -218,6 +220,7 @@ ReplayOptions replay_options_of(const LearnerOptions& o) {
   replay.alpha = o.priority_alpha;
   replay.keep_all_rows = o.returns == Returns::kNStep;
   replay.flat = o.family == Family::kFlat;
+  replay.max_decisions = static_cast<std::size_t>(o.max_decisions);
   return replay;
 }
 

@@ -29,6 +29,7 @@ struct LearnerOptions {
   int actions = 128;                       // width of the flat head; unused otherwise
   FlatInput flat_input = FlatInput::kRaw;  // what the flat state is; only written into the policy
   int objective = 0;                       // 0 value, 1 simulated; only written into the policy
+  int feature_version = 0;                 // only written into the policy; 0: features.h's
   std::vector<int> hidden = {64, 64};
   // y = log(bound/LB_root) + 0.1 softplus(net), or + the distribution's mean; after-state family and gamma 1 only.
   bool residual = true;
@@ -48,6 +49,7 @@ struct LearnerOptions {
   std::uint64_t beta_updates = 100000;  // over which beta rises to its end
   // With 4 decisions each 23 MB; n-step on after-states keeps all their children: 48 times that.
   int replay_episodes = 20000;
+  int max_decisions = 0;     // of an episode; 0: enough for pipelines (replay.h)
   int batch = 256;           // decisions per update (their chosen after-states); 0: labels alone
   int label_batch = 16;      // labelled decisions per update, all their actions
   int replay_labels = 8192;  // labelled decisions kept: 12 kB each with 48 actions

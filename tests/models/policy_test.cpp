@@ -11,6 +11,7 @@
 #include "common/base/files.h"
 #include "common/base/rng.h"
 #include "models/features.h"
+#include "models/partition_env.h"
 
 namespace automap::models {
 namespace {
@@ -107,6 +108,19 @@ std::vector<double> naive(const Policy& policy, const float* input, double log_b
     }
   }
   return y;
+}
+
+TEST(Policy, OfPartitionings) {
+  Architecture a;
+  a.features = PartitionEnv::kFeatures;
+  a.feature_version = PartitionEnv::kFeatureVersion;
+  a.hidden = {8};
+  a.head = Head::kPlain;
+  const Policy policy(a, random_weights(Policy::num_weights(a), 5));
+  EXPECT_EQ(Policy::parse(policy.serialize(), "x").weights(), policy.weights());
+  a.features = kFeatures;
+  const Policy other(a, random_weights(Policy::num_weights(a), 5));
+  EXPECT_THROW(Policy::parse(other.serialize(), "x"), Error);
 }
 
 TEST(Policy, PredictsAsDocumentedWithEveryHead) {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <map>
 
+#include "common/base/error.h"
+
 namespace automap::models {
 namespace {
 
@@ -215,6 +217,37 @@ TEST(EpisodeReplay, SavedAndLoadedIsTheSame) {
   loaded.save(third);
   EXPECT_EQ(second.bytes(), third.bytes());
   EXPECT_NE(first.bytes(), second.bytes());
+}
+
+TEST(EpisodeReplay, LongEpisodes) {
+  ReplayOptions options;
+  options.inputs = kInputs;
+  options.episodes = 3;
+  EpisodeReplay usual(options);
+  EXPECT_THROW(usual.add(episode_of(kMaxDecisions / 2 + 1, 1)), Error);
+  options.max_decisions = 500;
+  EpisodeReplay replay(options);
+  for (int i = 0; i < 4; ++i) replay.add(episode_of(500 - i, static_cast<float>(i)));
+  EXPECT_EQ(replay.decisions(), 499u + 498u + 497u);
+  EXPECT_EQ(replay.decision(1, 498).inputs[0], 1.0f);
+  EXPECT_THROW(replay.add(episode_of(501, 1)), Error);
+  ByteWriter saved;
+  replay.save(saved);
+  EpisodeReplay loaded(options);
+  ByteReader reader(saved.bytes(), "x");
+  loaded.load(reader);
+  EXPECT_EQ(loaded.decisions(), replay.decisions());
+  // The limit is not in the bytes: what is short enough goes into any replay, what is not is refused.
+  ByteReader again(saved.bytes(), "x");
+  EXPECT_THROW(usual.load(again), Error);
+  options.max_decisions = 0;
+  EpisodeReplay small(options);
+  small.add(episode_of(2, 1));
+  ByteWriter little;
+  small.save(little);
+  ByteReader last(little.bytes(), "x");
+  loaded.load(last);
+  EXPECT_EQ(loaded.decisions(), 2u);
 }
 
 // Every cut and every flipped byte is refused or loads as some replay of the right shape; nothing crashes.

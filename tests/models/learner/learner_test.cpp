@@ -726,6 +726,22 @@ void feed(Learner& learner, const LearnerOptions& options, std::uint64_t from, s
   }
 }
 
+TEST(LearnerState, TheLongestEpisodeIsNoPartOfIt) {
+  LearnerOptions options = small_options();
+  Learner first(options);
+  for (std::uint64_t i = 0; i < 40; ++i) first.add(random_episode(3, options.inputs, i, false));
+  first.update();
+  options.max_decisions = 100;
+  Learner second(options);
+  second.load_state(first.save_state(), "x");
+  EXPECT_EQ(second.update().loss, first.update().loss);
+  Episode longest = random_episode(3, options.inputs, 1, false);
+  longest.decisions.resize(100, longest.decisions[0]);
+  second.add(longest);
+  EXPECT_EQ(second.decisions(), 80u + 100u);
+  EXPECT_THROW(first.add(longest), Error);
+}
+
 TEST(LearnerState, GoesOnBitEqual) {
   for (const LearnerOptions& options : resumable_options()) {
     Learner straight(options);
