@@ -68,7 +68,7 @@ OpRule opaque_rule(const std::vector<NodeId>& slots, const graph::FlowGraph& flo
   for (std::size_t slot = 0; slot < slots.size(); ++slot) {
     const auto rank = static_cast<std::int32_t>(flow.shape(slots[slot]).dims.size());
     for (std::int32_t dim = 0; dim < rank; ++dim)
-      rule.blocked.push_back({{static_cast<std::int16_t>(slot), static_cast<std::int16_t>(dim)}, Block::kOpaque});
+      rule.blocked.push_back({{static_cast<std::int32_t>(slot), static_cast<std::int32_t>(dim)}, Block::kOpaque});
   }
   return rule;
 }
@@ -213,7 +213,7 @@ class LinkageBuilder {
       Factor factor;
       factor.extent = dims[dim];
       for (std::size_t slot = first; slot < slots.size(); ++slot)
-        factor.dims.push_back({static_cast<std::int16_t>(slot), static_cast<std::int16_t>(dim)});
+        factor.dims.push_back({static_cast<std::int32_t>(slot), static_cast<std::int32_t>(dim)});
       rule.factors.push_back(std::move(factor));
     }
     return rule;
@@ -222,12 +222,6 @@ class LinkageBuilder {
   // Valid until the next call.
   const OpRule& rule_at(NodeId op, const std::vector<NodeId>& slots, bool own_slots) {
     const graph::FlowNode& node = flow_.node(op);
-    // Slots are numbered in 16 bits; what has more is a list of parameters or results, not an operator.
-    if (slots.size() > 32000) {
-      rule_ = OpRule{};
-      too_many_ = true;
-      return rule_;
-    }
     if (node.opcode == Opcode::kConditional && node.leaf != kNone) {
       rule_ = identity_rule(slots, 1);
     } else if (node.opcode == Opcode::kOptBarrier && node.leaf != kNone) {
@@ -266,27 +260,11 @@ class LinkageBuilder {
       if (!projection && node.opcode != Opcode::kParameter) {
         const bool own_slots = find_slots(op, &slots);
         if (std::any_of(slots.begin(), slots.end(), [&](NodeId slot) { return is_tensor(slot); })) {
-          const OpRule& rule = rule_at(op, slots, own_slots);
-          if (too_many_) {
-            block_all(op, slots);
-          } else {
-            add_rule(op, slots, rule);
-          }
+          add_rule(op, slots, rule_at(op, slots, own_slots));
         }
       }
       linkage_.first_factor_[index(op) + 1] = static_cast<std::int32_t>(linkage_.factors_.size());
       linkage_.first_blocked_[index(op) + 1] = static_cast<std::int32_t>(linkage_.blocked_.size());
-    }
-  }
-
-  void block_all(NodeId, const std::vector<NodeId>& slots) {
-    too_many_ = false;
-    for (const NodeId slot : slots) {
-      if (!is_tensor(slot)) continue;
-      const std::vector<std::int64_t>& dims = flow_.shape(slot).dims;
-      for (std::size_t dim = 0; dim < dims.size(); ++dim) {
-        if (dims[dim] != 1) linkage_.blocked_.push_back({{slot, static_cast<std::int32_t>(dim)}, Block::kOpaque});
-      }
     }
   }
 
@@ -321,7 +299,7 @@ class LinkageBuilder {
       part.first_member = static_cast<std::int32_t>(first);
       part.num_members = static_cast<std::int32_t>(members.size() - first);
       part.first_partial = static_cast<std::int32_t>(linkage_.factor_partials_.size());
-      for (const std::int16_t slot : factor.partial) {
+      for (const std::int32_t slot : factor.partial) {
         if (slot >= 0 && static_cast<std::size_t>(slot) < slots.size())
           linkage_.factor_partials_.push_back(slots[static_cast<std::size_t>(slot)]);
       }
@@ -550,7 +528,6 @@ class LinkageBuilder {
   std::unordered_map<NodeId, std::vector<TensorDim>> gathers_;
   std::unordered_map<InstructionId, OpRule> known_rules_;
   OpRule rule_;
-  bool too_many_ = false;
   std::vector<Part> parts_;                           // of factors
   std::vector<std::int64_t> extents_;                 // of factors
   std::vector<std::pair<NodeId, TensorDim>> closed_;  // members of closed factors, by instruction
