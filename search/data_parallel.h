@@ -16,12 +16,28 @@ namespace automap::search {
 
 struct RepairResult {
   bool possible = false;
-  std::vector<sharding::Gather> gathers;  // for ShardingModel::relink
-  double gathered_bytes = 0;              // per step
-  std::string why_not;                    // when not possible
+  std::vector<sharding::Gather> gathers;  // for ShardingModel::relink; those that the model had come first
+  double gathered_bytes = 0;              // per step: of the tensors gathered, each once however many read it
+  // Of the work that is tied to what was asked for, the share that is still split (1: nothing had to be repaired).
+  double split_share = 0;
+  std::string why_not;  // when not possible
 };
 // Looks for few and small gathers that make `at`'s group possible. `model` is relinked while looking and is left with
 // the gathers found (or as it was).
+//
+// How: which tensor dimensions stay split and which become whole is a minimum cut. Between the two sides lie the
+// gathers (bytes of the whole tensor x times; a result is cut for nothing, by slicing it where it is made); work that
+// becomes whole has a price too, so that not just everything is gathered at the start. Where two dimensions of one
+// tensor, or two factors of one instruction, are on the split side, the cheaper one is taken off it, one such place
+// after the other.
 RepairResult repair(sharding::ShardingModel* model, sharding::TensorDim at, int most_gathers = 64);
+// The same for several dimensions that are to be split together: also their groups must not exclude each other (images
+// and texts that only meet in a similarity of every image with every text).
+RepairResult repair(sharding::ShardingModel* model, const std::vector<sharding::TensorDim>& together,
+                    int most_gathers = 64);
+
+// The batch dimension of each data input that has one: the step's batch size where it is known (dimension 0 when that
+// fits, else the first that does), else dimension 0 of the largest data input and what has its extent.
+std::vector<sharding::TensorDim> find_batch(const sharding::ShardingModel& model);
 
 }  // namespace automap::search
