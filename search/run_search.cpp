@@ -1,0 +1,81 @@
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+
+#include "common/base/cli.h"
+#include "common/base/error.h"
+#include "common/base/suggest.h"
+#include "search/search_internal.h"
+
+namespace automap::search {
+namespace {
+
+std::string gib(double bytes) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.3f GiB", bytes / (1024.0 * 1024.0 * 1024.0));
+  return text;
+}
+
+}  // namespace
+
+std::vector<PartitionAnswer> run_search(const models::PartitionProblem& problem, const SearchRequest& request) {
+  const std::string& name = request.algorithm;
+  const SearchLimits& limits = request.limits;
+  std::vector<PartitionAnswer> answers;
+  if (name == "greedy") {
+    answers.push_back(search_greedy(problem, limits));
+  } else if (name == "enumerate") {
+    answers.push_back(search_enumerate(problem, limits));
+  } else if (name == "cost") {
+    answers.push_back(search_cost(problem, limits));
+  } else if (name == "rainbow") {
+    if (!request.rainbow) {
+      throw Error(ErrorKind::kUsage, "--algorithm rainbow: this program was built without LibTorch",
+                  "build with LibTorch, or use --algorithm auto (greedy, enumerate, cost)");
+    }
+    answers.push_back(request.rainbow(problem, limits, request.policy));
+  } else if (name == "auto") {
+    Deadline whole(limits.budget_s);
+    answers.push_back(search_greedy(problem, limits));
+    SearchLimits rest = limits;
+    // Some of it is kept for the local search, which is what helps where this does not come to an end.
+    rest.budget_s = std::max(0.0, 0.7 * (limits.budget_s - whole.elapsed_s()));
+    answers.push_back(search_enumerate(problem, rest));
+    const bool done = answers.back().proven || !answers.back().cut_by_time;
+    if (!done && !StopToken::stop_requested()) {
+      rest.budget_s = std::max(0.0, limits.budget_s - whole.elapsed_s());
+      answers.push_back(search_cost(problem, rest));
+    }
+  } else {
+    throw Error(ErrorKind::kUsage,
+                "--algorithm " + name + " is unknown; there are auto, rainbow, greedy, enumerate and cost");
+  }
+  // A bound is a fact about the problem: it holds for every answer.
+  double bound = std::numeric_limits<double>::infinity();
+  for (const PartitionAnswer& answer : answers) bound = std::min(bound, answer.bound);
+  for (PartitionAnswer& answer : answers) {
+    answer.bound = bound;
+    answer.proven = answer.proven || (answer.score.fits && answer.score.value >= bound);
+  }
+  // Of equals the proven one, then the simpler algorithm.
+  std::stable_sort(answers.begin(), answers.end(), [](const PartitionAnswer& a, const PartitionAnswer& b) {
+    if (internal::better(a.score, b.score)) return true;
+    if (internal::better(b.score, a.score)) return false;
+    return a.proven && !b.proven;
+  });
+  const models::PartitionScore& best = answers.front().score;
+  if (!best.fits) {
+    bool nothing = false;
+    for (const PartitionAnswer& answer : answers) {
+      for (const auto& [key, value] : answer.statistics) nothing = nothing || (key == "nothing_fits" && value > 0);
+    }
+    throw Error(ErrorKind::kInfeasible,
+                std::string(nothing ? "no plan" : "no plan that was found") + " fits into the " +
+                    gib(problem.capacity_bytes) + " of a device: the one that needs least needs " +
+                    gib(best.memory_bytes) + ", and " + gib(problem.memory_bytes) + " with nothing split",
+                "give more memory or more shards");
+  }
+  return answers;
+}
+
+}  // namespace automap::search

@@ -1,0 +1,58 @@
+// What the searchers share.
+#pragma once
+
+#include <vector>
+
+#include "models/partition_problem.h"
+#include "search/independent_set.h"
+#include "search/partition_search.h"
+
+namespace automap::search::internal {
+
+// First what fits into the memory, then what is worth more; of what does not fit, what needs less. Of equal value the
+// faster plan.
+bool better(const models::PartitionScore& a, const models::PartitionScore& b);
+
+// An answer with `groups` sorted and scored; bound unknown.
+PartitionAnswer make_answer(const models::PartitionProblem& problem, std::string algorithm,
+                            std::vector<std::int32_t> groups);
+
+// A set of groups that changes one group at a time.
+class Choice {
+ public:
+  explicit Choice(const models::PartitionProblem& problem);
+  bool has(std::int32_t group) const { return in_[static_cast<std::size_t>(group)] != 0; }
+  // Chosen groups that exclude it.
+  std::int32_t conflicts(std::int32_t group) const { return conflicts_[static_cast<std::size_t>(group)]; }
+  void add(std::int32_t group);  // whatever it conflicts with
+  void remove(std::int32_t group);
+  // Takes out what excludes it, then adds it.
+  void put(std::int32_t group);
+  // What put() would change.
+  double gain(std::int32_t group) const;
+  double gain_bytes(std::int32_t group) const;
+  double value() const { return value_; }
+  double saved_bytes() const { return saved_bytes_; }
+  std::vector<std::int32_t> groups() const;
+  void clear();
+
+ private:
+  const models::PartitionProblem& problem_;
+  std::vector<double> values_;
+  std::vector<char> in_;
+  std::vector<std::int32_t> conflicts_;
+  double value_ = 0, saved_bytes_ = 0;
+};
+
+// Until it fits (or nothing helps): the change that loses least value per byte. False: it does not fit.
+bool make_fit(const models::PartitionProblem& problem, Choice* choice);
+
+// Takes `group` out and everything in that it alone excluded, in the order of `place`, when that gains value. False: it
+// does not, and nothing has changed.
+bool make_room(const models::PartitionProblem& problem, const std::vector<std::int32_t>& place, std::int32_t group,
+               double least_gain, Choice* choice);
+
+// Bytes that a plan has to save; 0 or less: everything fits.
+double needed_bytes(const models::PartitionProblem& problem);
+
+}  // namespace automap::search::internal
