@@ -112,6 +112,8 @@ class Graph {
   std::optional<std::string_view> header_attribute(std::string_view key) const;
   // FileNames ... StackFrames sections, raw, printed back by the writer; empty when the module has none.
   std::string_view stack_tables() const { return stack_tables_; }
+  // The HLO text that it was read from, which names, opcodes and attributes are views into; empty for other forms.
+  std::string_view source_text() const { return source_ == nullptr ? std::string_view() : *source_; }
 
   std::int32_t num_instructions() const { return static_cast<std::int32_t>(instructions_.size()); }
   std::int32_t num_computations() const { return static_cast<std::int32_t>(computations_.size()); }

@@ -1,7 +1,11 @@
 #include "common/graph/hlo_writer.h"
 
+#include <functional>
 #include <string_view>
 #include <vector>
+
+#include "common/base/check.h"
+#include "common/graph/scan.h"
 
 namespace automap::graph {
 namespace {
@@ -64,6 +68,15 @@ class Writer {
     put(value);
   }
 
+  void filtered(InstructionId id, const Attribute& a) {
+    const auto value = options_.attribute ? options_.attribute(id, a) : std::nullopt;
+    if (!value) {
+      attribute(a.key, a.value);
+    } else if (!value->empty()) {
+      attribute(a.key, *value);
+    }
+  }
+
   void header() {
     put("HloModule ");
     put(graph_.name().empty() ? std::string_view("module") : graph_.name());
@@ -73,7 +86,7 @@ class Writer {
         partitions = true;
         attribute(a.key, std::to_string(options_.num_partitions));
       } else {
-        attribute(a.key, a.value);
+        filtered(kNone, a);
       }
     }
     if (!partitions) attribute("num_partitions", std::to_string(options_.num_partitions));
@@ -113,20 +126,9 @@ class Writer {
     put("\n\n");
   }
 
-  void instruction(InstructionId id) {
+  // What stands between the parentheses.
+  void slot(InstructionId id) {
     const Instruction& instruction = graph_.instruction(id);
-    const Shape& shape = graph_.shape(instruction.shape);
-    put(instruction.name);
-    put(" = ");
-    if (shape.is_array()) {
-      put(shape.text);
-      put(instruction.layout);
-    } else {
-      put(instruction.layout.empty() ? shape.text : instruction.layout);
-    }
-    put(" ");
-    put(instruction.opcode_name);
-    put("(");
     if (instruction.opcode == Opcode::kParameter) {
       put(std::to_string(instruction.number));
     } else if (!instruction.payload.empty()) {
@@ -144,7 +146,30 @@ class Writer {
         put(graph_.instruction(operand).name);
       }
     }
+  }
+
+  void instruction(InstructionId id) {
+    const Instruction& instruction = graph_.instruction(id);
+    const Shape& shape = graph_.shape(instruction.shape);
+    put(instruction.name);
+    put(" = ");
+    if (shape.is_array()) {
+      put(shape.text);
+      put(instruction.layout);
+    } else {
+      put(instruction.layout.empty() ? shape.text : instruction.layout);
+    }
+    put(" ");
+    const auto edit = options_.opcode ? options_.opcode(id) : std::nullopt;
+    put(edit ? std::string_view(edit->opcode) : instruction.opcode_name);
+    put("(");
+    if (!edit || edit->keep_operands) slot(id);
     put(")");
+    if (edit) {
+      const auto metadata = options_.metadata ? graph_.attribute(id, "metadata") : std::nullopt;
+      if (metadata) attribute("metadata", *metadata);
+      return;
+    }
     std::optional<std::string> sharding;
     if (options_.sharding) sharding = options_.sharding(id);
     bool printed = false;
@@ -155,7 +180,7 @@ class Writer {
         printed = true;
         continue;
       }
-      attribute(a.key, a.value);
+      filtered(id, a);
     }
     if (sharding && !printed && !sharding->empty()) attribute("sharding", *sharding);
   }
@@ -165,10 +190,153 @@ class Writer {
   std::string out_;
 };
 
+// Replaces pieces of the source text, in order.
+class Editor {
+ public:
+  Editor(const Graph& graph, const WriteOptions& options)
+      : graph_(graph), options_(options), source_(graph.source_text()), end_(source_.data() + source_.size()) {}
+
+  // Is it a text that XLA reads, and is everything that may change in it?
+  bool possible() const {
+    if (source_.empty() || !holds(graph_.name()) || !holds(graph_.entry().name)) return false;
+    const std::string_view before_name(source_.data(), offset(graph_.name()));
+    const std::size_t header = before_name.rfind("HloModule");
+    if (header == std::string_view::npos) return false;
+    const char* entry = graph_.entry().name.data();
+    while (entry > source_.data() && (entry[-1] == '%' || scan::is(scan::kSpace, entry[-1]))) --entry;
+    if (entry - source_.data() < 5 || std::string_view(entry - 5, 5) != "ENTRY") return false;
+    const char* last = source_.data();
+    for (InstructionId id = 0; id < graph_.num_instructions(); ++id) {
+      const Instruction& instruction = graph_.instruction(id);
+      if (!holds(instruction.name) || !holds(instruction.opcode_name)) return false;
+      if (!le_(last, instruction.name.data()) || !le_(instruction.name.data(), instruction.opcode_name.data())) {
+        return false;
+      }
+      last = instruction.opcode_name.data() + instruction.opcode_name.size();
+      for (const Attribute& a : graph_.attributes(id)) {
+        if (!holds(a.key) || !holds(a.value) || !le_(last, a.key.data())) return false;
+        last = a.value.data() + a.value.size();
+      }
+      for (const ComputationId called : graph_.called(id)) {
+        if (called >= instruction.computation) return false;
+      }
+    }
+    for (const Attribute& a : graph_.header()) {
+      if (!holds(a.key) || !holds(a.value)) return false;
+    }
+    return true;
+  }
+
+  std::string edit() {
+    out_.reserve(source_.size() + source_.size() / 8);
+    next_ = source_.data();
+    const char* at = graph_.name().data() + graph_.name().size();
+    bool partitions = options_.num_partitions == 0;
+    for (const Attribute& a : graph_.header()) {
+      if (options_.num_partitions != 0 && a.key == "num_partitions") {
+        partitions = true;
+        replace(a.value, std::to_string(options_.num_partitions));
+      } else {
+        filter(kNone, a, at);
+      }
+      at = a.value.data() + a.value.size();
+    }
+    if (!partitions) insert(at, ", num_partitions=" + std::to_string(options_.num_partitions));
+    for (InstructionId id = 0; id < graph_.num_instructions(); ++id) instruction(id);
+    out_.append(next_, static_cast<std::size_t>(end_ - next_));
+    return std::move(out_);
+  }
+
+ private:
+  bool holds(std::string_view piece) const {
+    return !piece.empty() && le_(source_.data(), piece.data()) && le_(piece.data() + piece.size(), end_);
+  }
+  std::size_t offset(std::string_view piece) const { return static_cast<std::size_t>(piece.data() - source_.data()); }
+
+  void copy_to(const char* at) {
+    out_.append(next_, static_cast<std::size_t>(at - next_));
+    next_ = at;
+  }
+  void insert(const char* at, std::string_view text) {
+    copy_to(at);
+    out_.append(text);
+  }
+  void replace(std::string_view piece, std::string_view text) {
+    insert(piece.data(), text);
+    next_ = piece.data() + piece.size();
+  }
+  // `at` is where the piece before the attribute ends: its comma goes with it.
+  void drop(const Attribute& a, const char* at) {
+    copy_to(at);
+    next_ = a.value.data() + a.value.size();
+  }
+  void filter(InstructionId id, const Attribute& a, const char* at) {
+    const auto value = options_.attribute ? options_.attribute(id, a) : std::nullopt;
+    if (!value) return;
+    if (value->empty()) {
+      drop(a, at);
+    } else {
+      replace(a.value, *value);
+    }
+  }
+
+  void instruction(InstructionId id) {
+    const Instruction& instruction = graph_.instruction(id);
+    const auto opcode = options_.opcode ? options_.opcode(id) : std::nullopt;
+    std::optional<std::string> sharding;
+    if (!opcode && options_.sharding) sharding = options_.sharding(id);
+    const bool add = sharding && !sharding->empty() && !graph_.attribute(id, "sharding");
+    if (!opcode && !add && graph_.attributes(id).empty()) return;
+    // Behind the operands.
+    const char* at = instruction.opcode_name.data() + instruction.opcode_name.size();
+    while (at < end_ && *at != '(') ++at;
+    const char* const open = at;
+    at = scan::skip_balanced<'(', ')'>(at, end_);
+    AM_CHECK(at != nullptr);
+    if (opcode) {
+      replace(instruction.opcode_name, opcode->opcode);
+      if (!opcode->keep_operands) replace({open, static_cast<std::size_t>(at - open)}, "()");
+    }
+    bool added = !add;
+    for (const Attribute& a : graph_.attributes(id)) {
+      if (opcode) {
+        if (a.key != "metadata") drop(a, at);
+      } else if (sharding && a.key == "sharding") {
+        if (sharding->empty()) {
+          drop(a, at);
+        } else {
+          replace(a.value, *sharding);
+        }
+      } else {
+        if (!added && (a.key == "metadata" || a.key == "frontend_attributes")) {
+          insert(at, ", sharding=" + *sharding);
+          added = true;
+        }
+        filter(id, a, at);
+      }
+      at = a.value.data() + a.value.size();
+    }
+    if (!added) insert(at, ", sharding=" + *sharding);
+  }
+
+  const Graph& graph_;
+  const WriteOptions& options_;
+  std::string_view source_;
+  const char* end_;
+  const char* next_ = nullptr;  // what is copied up to here
+  std::less_equal<const char*> le_;
+  std::string out_;
+};
+
 }  // namespace
 
 std::string write_hlo_text(const Graph& graph, const WriteOptions& options) {
   return Writer(graph, options).write();
+}
+
+std::string edit_hlo_text(const Graph& graph, const WriteOptions& options) {
+  Editor editor(graph, options);
+  return editor.possible() ? editor.edit() : write_hlo_text(graph, options);
 }
 
 }  // namespace automap::graph
