@@ -201,11 +201,9 @@ NodeId find_gather_node(const sharding::ShardingModel& model, int node, const st
 }
 
 [[noreturn]] void collision(const sharding::ShardingModel& model, const sharding::Propagation& decided,
-                            const std::string& tensor, int dim, const sharding::Conflict& conflict) {
+                            const sharding::Conflict& conflict) {
   const sharding::Explanation why = sharding::explain(model, decided, conflict);
-  std::string message = "the plan cannot be completed: " + tensor +
-                        (dim < 0 ? " cannot stay whole: " : " cannot be split along " + std::to_string(dim) + ": ") +
-                        why.summary;
+  std::string message = "the plan cannot be completed: " + why.summary;
   for (const std::string& line : why.lines) message += "\n  " + line;
   throw Error(ErrorKind::kInfeasible, message);
 }
@@ -221,6 +219,15 @@ void describe_decision(const sharding::ShardingModel& model, const sharding::Pro
     plan->inputs.push_back({input.name, input.parameter_name, graph::to_string(input.role),
                             std::string(model.flow().shape(input.node).text),
                             state.kind == sharding::TensorStateKind::kSplit ? state.dim : -1});
+  }
+  plan->results.clear();
+  for (const NodeId node : model.flow().results()) {
+    const sharding::TensorState state = decided.state(node);
+    plan->results.push_back({std::string(model.flow().shape(node).text), "",
+                             state.kind == sharding::TensorStateKind::kSplit ? state.dim : -1});
+  }
+  for (const ModelInput& input : model.inputs()) {
+    if (input.result != graph::kNone) plan->results[static_cast<std::size_t>(input.result)].input = input.name;
   }
   const std::vector<bool> asked = decided_inputs(*plan);
   plan->partitioned = 0;
@@ -253,8 +260,8 @@ void describe_decision(const sharding::ShardingModel& model, const sharding::Pro
 std::string to_json_text(const PartitionPlan& plan) {
   const std::vector<std::string> keys = partition_keys(plan);
   const std::vector<bool> decided = decided_inputs(plan);
-  Json partition = Json::object(), inputs = Json::array(), collectives = Json::array(), gathers = Json::array(),
-       groups = Json::array(), alternatives = Json::array();
+  Json partition = Json::object(), inputs = Json::array(), results = Json::array(), collectives = Json::array(),
+       gathers = Json::array(), groups = Json::array(), alternatives = Json::array();
   int partitioned = 0;
   for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
     const PlanTensor& input = plan.inputs[i];
@@ -267,6 +274,9 @@ std::string to_json_text(const PartitionPlan& plan) {
                       {"role", or_null(input.role)},
                       {"shape", or_null(input.shape)},
                       {"dim", input.dim}});
+  }
+  for (const PlanResult& result : plan.results) {
+    results.push_back({{"shape", result.shape}, {"input", or_null(result.input)}, {"dim", result.dim}});
   }
   for (const PlanCollective& c : plan.collectives) {
     collectives.push_back({{"kind", c.kind},
@@ -367,6 +377,13 @@ PartitionPlan parse_partition_plan(std::string_view json_text, const std::string
       const PlanObject input(item, source + ": input " + std::to_string(number++));
       plan.inputs.push_back({input.text("name"), input.text_or_empty("parameter"), input.text_or_empty("role"),
                              input.text_or_empty("shape"), input.integer("dim", -1, kMostDims)});
+    }
+  }
+  if (reader.has("results")) {
+    for (const Json& item : reader.array("results")) {
+      const PlanObject result(item, source + ": results");
+      plan.results.push_back(
+          {result.text("shape"), result.text_or_empty("input"), result.integer("dim", -1, kMostDims)});
     }
   }
   read_partition(reader, &plan);
@@ -514,7 +531,7 @@ sharding::Propagation apply_plan(sharding::ShardingModel* model, const Partition
         const ModelInput& input = model->inputs()[static_cast<std::size_t>(decision.input)];
         if (!split && !model->linkage().is_tensor(input.node)) continue;
         const auto conflict = split ? decided.split({input.node, decision.dim}) : decided.keep_whole(input.node);
-        if (conflict) collision(*model, decided, input.name, decision.dim, *conflict);
+        if (conflict) collision(*model, decided, *conflict);
       }
     }
   }

@@ -21,6 +21,12 @@ struct PlanTensor {
   int dim = -1;                 // split along; -1: replicated
 };
 
+struct PlanResult {
+  std::string shape;
+  std::string input;  // name of the input whose new value it is; empty: of none
+  int dim = -1;       // split along; -1: replicated
+};
+
 // After carrying partial sums through linear instructions (sharding::Placement::kDelayed).
 struct PlanCollective {
   std::string kind, reduction, instruction, layer;
@@ -55,6 +61,7 @@ struct PartitionPlan {
   // Every entry input, in parameter order; `partition` in the file is {name: dim} of the decided ones (variables or
   // data), `inputs` lists all.
   std::vector<PlanTensor> inputs;
+  std::vector<PlanResult> results;   // every leaf of the entry's result, in order
   std::vector<std::string> decided;  // names of the tensors that the search decided
   int partitioned = 0;               // of those, how many are split
   double value = 0, bound = 0;       // of the objective; bound: nothing is better
@@ -71,8 +78,8 @@ struct PartitionPlan {
   std::map<std::string, std::string> provenance;  // model_sha256, version, git, option_*
 };
 
-// What follows from a decision: shards, inputs, partitioned (of `decided`), collectives with their counts and bytes,
-// gathers. `plan->decided` must be filled in; everything else is left alone.
+// What follows from a decision: shards, inputs, results, partitioned (of `decided`), collectives with their counts and
+// bytes, gathers. `plan->decided` must be filled in; everything else is left alone.
 void describe_decision(const sharding::ShardingModel& model, const sharding::Propagation& decided, PartitionPlan* plan);
 
 // A tensor stands in `partition` under its name, or under its HLO name when several inputs share the name.
