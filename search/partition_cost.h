@@ -1,10 +1,17 @@
 // What splitting costs and saves: the estimate behind --objective time, and the figures every plan reports.
 //
-// Compute: each instruction's time on the reference device (profile/device_model.h), times its loops' trip counts,
-// divided by the shards when one of its factors is split. Collectives: ring formulas on the cluster's link,
-// all-reduce 2(n-1)/n B/bw + 2(n-1) latency, all-gather half of that, added without overlap. The link is a server's
-// inner one when the shards fit into one server, else the network. Memory per device: parameters (variables, slots,
-// frozen weights, state, data) over their splittings, plus the activations kept for the backward pass.
+// Compute: each instruction's time on the reference device (profile/device_model.h), times its loops' trip counts, of a
+// conditional the longest branch only. Where one of its factors is split, all of it but the kernel's launch is divided
+// by the shards. Free tensors (linkage.h) and what only names values (tuple elements, parameters) take no time; the
+// optimizer's instructions count like all others. Collectives: ring formulas on the cluster's link, all-reduce
+// 2(n-1)/n B/bw + 2(n-1) latency, all-gather half of that, added without overlap. The link is a server's inner one when
+// the shards fit into one server, else the network. Memory per device: parameters (variables, slots, frozen weights,
+// state, data) over their splittings, new values in the place of the old ones, plus the activations kept for the
+// backward pass: what the forward pass makes and the backward pass reads, once in the form it was made in; another form
+// of a parameter is made again.
+//
+// Everything is a sum over instructions, tensors and collectives, each of which one group at most changes: the effect
+// of a plan is the sum of its groups' effects.
 #pragma once
 
 #include <string>
@@ -55,12 +62,18 @@ class PartitionCost {
   const sharding::ShardingModel& model_;
   Link link_;
   double capacity_bytes_ = 0;
-  std::vector<double> node_ms_;  // per flow node, loops counted
-  std::vector<double> stash_bytes_;
+  double shared_saving(double whole) const;  // what splitting takes away of it
+  bool is_split(const sharding::Propagation& decided, sharding::NodeId tensor) const;
+
+  std::vector<double> node_ms_;          // per flow node, loops counted
+  std::vector<double> divisible_ms_;     // of that, what splitting divides
+  std::vector<double> parameter_bytes_;  // per flow node
+  std::vector<double> stash_bytes_;      // per flow node
 };
 
 // The problem of a set of inputs (indices into model.inputs()): variables for OPP, data for ADP. `groups_of` gets the
-// linkage group behind each problem group.
+// linkage group behind each problem group. memory_limit_bytes 0: no limit. Groups that decide other inputs only are
+// left whole.
 models::PartitionProblem make_problem(const sharding::ShardingModel& model, const PartitionCost& cost,
                                       const std::vector<std::int32_t>& inputs, models::PartitionObjective objective,
                                       double memory_limit_bytes, std::vector<sharding::GroupId>* groups_of);
