@@ -203,7 +203,7 @@ TEST(Rainbow, SwitchesOfTheLearner) {
     const PartitionAnswer answer = rainbow_search(problem, unlimited(), "", options);
     check_answer(problem, answer);
     EXPECT_NEAR(answer.score.value, 100, 1e-9) << i;
-    EXPECT_GT(statistics(answer).at("updates"), 10) << i;
+    EXPECT_GT(statistics(answer).at("updates"), 0) << i;
   }
   RainbowOptions wrong;
   wrong.learner.target_every = 0;  // double Q without a target network
