@@ -245,7 +245,7 @@ class LinkageBuilder {
     const NodeId node = slots[static_cast<std::size_t>(slot.slot)];
     if (!is_tensor(node)) return {};
     const std::vector<std::int64_t>& dims = flow_.shape(node).dims;
-    if (slot.dim < 0 || static_cast<std::size_t>(slot.dim) >= dims.size() || dims[index(slot.dim)] == 1) return {};
+    if (slot.dim < 0 || static_cast<std::size_t>(slot.dim) >= dims.size() || dims[index(slot.dim)] <= 1) return {};
     return {node, slot.dim};
   }
 
@@ -337,7 +337,7 @@ class LinkageBuilder {
     if (dims != flow_.shape(b).dims) return;
     for (std::size_t dim = 0; dim < dims.size(); ++dim) {
       const auto d = static_cast<std::int32_t>(dim);
-      if (dims[dim] != 1) tie({a, d}, {b, d});
+      if (dims[dim] > 1) tie({a, d}, {b, d});
     }
     linkage_.ties_.emplace_back(a, b);
   }
@@ -386,7 +386,7 @@ class LinkageBuilder {
       if (!is_tensor(node)) continue;
       const std::vector<std::int64_t>& dims = flow_.shape(node).dims;
       for (std::size_t dim = 0; dim < dims.size(); ++dim) {
-        if (dims[dim] != 1) visit(TensorDim{node, static_cast<std::int32_t>(dim)});
+        if (dims[dim] > 1) visit(TensorDim{node, static_cast<std::int32_t>(dim)});
       }
     }
   }

@@ -121,7 +121,7 @@ class Linkage {
   bool is_tensor(NodeId node) const { return first_dim_[index(node)] != first_dim_[index(node) + 1]; }
 
   GroupId num_groups() const { return static_cast<GroupId>(first_obstacle_.size()) - 1; }
-  // kNone for dimensions of extent 1 and of nodes that are no tensors, and for what is no dimension of any node.
+  // kNone for dimensions of extent 1 or 0 and of nodes that are no tensors, and for what is no dimension of any node.
   GroupId group_of(NodeId node, std::int32_t dim) const {
     if (node < 0 || index(node) + 1 >= first_dim_.size() || dim < 0) return kNone;
     const std::int32_t at = first_dim_[index(node)] + dim;

@@ -45,7 +45,7 @@ struct Conflict {
     kImpossible,  // the group itself cannot be split: Linkage::obstacles(group)
     kExcluded,    // `other` is split, and excludes it
     kWhole,       // an earlier decision keeps it whole
-    kNoGroup,     // the dimension has extent 1, or the node is no tensor
+    kNoGroup,     // the dimension has extent 1 or 0, or the node is no tensor
     kSplit,       // keep_whole() of what is split already
   };
   Kind kind = Kind::kImpossible;
