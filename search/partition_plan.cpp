@@ -345,6 +345,7 @@ std::string to_json_text(const PartitionPlan& plan) {
       {"collectives", collectives},
       {"gathers", gathers},
       {"inputs", inputs},
+      {"results", results},
       {"groups", groups},
       {"alternatives", alternatives},
       {"warnings", plan.warnings},
