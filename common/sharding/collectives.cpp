@@ -117,27 +117,16 @@ class Cut {
     edges_.push_back({from, 0});
   }
 
-  // Which nodes are on t's side, as few as possible.
+  // Which nodes are on s's side, as few as possible.
   std::vector<bool> solve(std::size_t s, std::size_t t) {
     while (find_levels(s, t)) {
       std::fill(next_.begin(), next_.end(), std::size_t{0});
       while (push(s, t)) {
       }
     }
-    std::vector<bool> behind(out_.size(), false);
-    std::vector<std::size_t> stack{t};
-    behind[t] = true;
-    while (!stack.empty()) {
-      const std::size_t at = stack.back();
-      stack.pop_back();
-      for (const std::size_t e : out_[at]) {
-        const std::size_t from = edges_[e].to;  // the twin leads from there to here
-        if (edges_[e ^ 1].left <= 0 || behind[from]) continue;
-        behind[from] = true;
-        stack.push_back(from);
-      }
-    }
-    return behind;
+    std::vector<bool> before(out_.size());
+    for (std::size_t i = 0; i < out_.size(); ++i) before[i] = level_[i] >= 0;
+    return before;
   }
 
  private:
@@ -479,13 +468,13 @@ class Finder {
         cut.edge(2 * r, 2 * i, all);
       }
     }
-    const std::vector<bool> behind = cut.solve(s, t);
+    const std::vector<bool> before = cut.solve(s, t);
     std::vector<std::int32_t> left;
     for (std::size_t i = 0; i < part.size(); ++i) {
-      if (!behind[2 * i]) left.push_back(part[i]);
+      if (before[2 * i]) left.push_back(part[i]);
     }
     for (std::size_t i = 0; i < part.size(); ++i) {
-      if (!behind[2 * i] && behind[2 * i + 1]) reduce_at(part[i], left);
+      if (before[2 * i] && !before[2 * i + 1]) reduce_at(part[i], left);
     }
   }
 

@@ -1,9 +1,21 @@
 // The collectives a partitioned module needs, and where.
 //
-// An instruction whose split factor leaves partial sums (rule.h) needs them reduced. A partial sum may stay partial
-// through linear instructions (add and subtract of two partial sums, multiply and divide by a replicated tensor,
-// negate, convert, reshape, transpose, copy, slice, broadcast, reduce-add, select between partials by a replicated
-// mask, pad with zero) and is reduced once, where something else reads it or where it leaves the module.
+// An instruction whose split factor leaves partial sums (rule.h) needs them reduced: by an all-reduce right there
+// (Placement::kAtOnce), or later. Partial sums stay partial through *linear* instructions of which nothing is split:
+//
+//   add, subtract          of two partial sums (a whole operand would be added once per device)
+//   multiply, divide       by a whole tensor
+//   select                 by a whole mask, between partial sums, or of a partial sum and zeros
+//   pad, reduce-add        with zero
+//   negate, convert        (floating point to floating point of at least 16 bits: rounds partial values)
+//   reshape, transpose, copy, slice, broadcast, reverse, concatenate, barriers, annotations
+//
+// Partial maxima and the like stay partial through the last line alone (and minima and maxima through convert). Of all
+// ways to stay partial, Placement::kDelayed takes one that moves the fewest bytes (64 kB counted for each collective
+// besides), and of those the one that reduces earliest: a partial sum is reduced once, where something reads it that
+// is not linear, where it leaves the module or goes to another turn of a loop, or before it would grow.
+//
+//   p = dot(x, w), q = dot(x, v), both partial; s = add(p, q); r = tanh(s)   at once: p, q; delayed: s
 #pragma once
 
 #include <cstdint>
@@ -30,10 +42,12 @@ struct Collective {
 
 enum class Placement {
   kAtOnce,   // every partial sum is reduced where it arises, as XLA's SPMD partitioner does: one collective per source
-  kDelayed,  // carried through linear instructions and reduced once
+  kDelayed,  // carried through linear instructions where that moves less
 };
 
-// In node order. Undecided groups count as whole.
+// In node order; none for one shard. Undecided groups count as whole. Partial sums that nobody reads are left out.
+// An all-gather stands for all readers of its tensor. A tensor may be reduced and read partial by a linear instruction
+// all the same: when that one is reduced itself, its sources tell.
 std::vector<Collective> find_collectives(const ShardingModel& model, const Propagation& decided, Placement placement);
 
 // Of one group alone, were it the only one split. find_collectives(kAtOnce) is the union over the split groups.
