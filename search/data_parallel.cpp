@@ -595,7 +595,10 @@ std::vector<TensorDim> find_batch(const ShardingModel& model) {
   std::vector<TensorDim> out;
   for (const std::int32_t k : model.data()) {
     const NodeId node = model.inputs()[index(k)].node;
-    const std::vector<std::int64_t>& dims = model.flow().shape(node).dims;
+    const graph::Shape& shape = model.flow().shape(node);
+    const std::vector<std::int64_t>& dims = shape.dims;
+    // A random key (two or four words) of a batch of two or four.
+    if (shape.type == graph::ElementType::kU32 && dims.size() == 1 && (dims[0] == 2 || dims[0] == 4)) continue;
     const auto found = std::find(dims.begin(), dims.end(), batch);
     if (found == dims.end() || batch <= 1) continue;
     out.push_back({node, static_cast<std::int32_t>(found - dims.begin())});
