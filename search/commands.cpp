@@ -1,0 +1,163 @@
+#include "search/commands.h"
+
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+
+#include "common/base/cli.h"
+#include "common/base/error.h"
+#include "common/base/log.h"
+#include "common/base/suggest.h"
+#include "common/graph/variables.h"
+#include "profile/profile_hlo.h"
+
+namespace automap::search {
+namespace {
+
+struct Command {
+  const char* name;
+  const char* says;
+  int (*run)(int, char**);
+};
+constexpr Command kCommands[] = {
+    {"opp", "which dimension of which trainable variable to split over the devices", opp_command},
+    {"adp", "which dimension of which data input to split (data parallelism)", adp_command},
+    {"apply", "write a stored decision, by anyone, onto a module", apply_command},
+    {"propagate", "complete a partial decision; explain every step, what is stuck or in conflict", propagate_command},
+    {"explain", "why a tensor is split, whole or reduced; which collective, where, how many bytes", explain_command},
+};
+
+std::string help() {
+  std::string out =
+      "automap-search: which tensors of a training step to split over the devices\n\n"
+      "Examples:\n"
+      "  automap-search opp fixtures/hlo/t5_6_6.hlo.gz --shards 8 -o plan.json --emit-hlo sharded.hlo\n"
+      "      split the variables of a T5 over 8 devices; sharded.hlo is for XLA\n"
+      "  automap-search adp fixtures/hlo/vgg19.hlo.gz --shards 8\n"
+      "      split its data instead, and see what that costs\n"
+      "  automap-search propagate fixtures/hlo/tiny_mlp.hlo --shards 4 --set 'params/dense_1/kernel=1'\n"
+      "      one decision, completed to every tensor and explained\n\n"
+      "Usage: automap-search COMMAND MODEL [options]\n\nCommands:\n";
+  for (const Command& command : kCommands) {
+    const std::string name = command.name;
+    out += "  " + name + std::string(12 - name.size(), ' ') + command.says + "\n";
+  }
+  return out +
+         "\nautomap-search COMMAND --help says more. MODEL is HLO in any form (text, binary or JSON protobuf), gzipped "
+         "or\nnot; - reads standard input.\n";
+}
+
+}  // namespace
+
+int search_main(int argc, char** argv) {
+  std::string name = argc > 1 ? argv[1] : "";
+  if (name == "--help" || name == "-h" || name == "--help-all" || (name == "help" && argc == 2)) {
+    print(help());
+    return 0;
+  }
+  if (name == "--version") {
+    print("automap-search: " + version_line() + "\n");
+    return 0;
+  }
+  std::string help_flag = "--help";
+  std::vector<char*> arguments(argv + std::min(argc, 1), argv + argc);
+  if (name == "help") {
+    name = argv[2];
+    arguments = {argv[2], help_flag.data()};
+  }
+  std::vector<std::string> names;
+  std::string known;
+  for (const Command& command : kCommands) {
+    if (name == command.name) return command.run(static_cast<int>(arguments.size()), arguments.data());
+    names.push_back(command.name);
+    known += (known.empty() ? "" : ", ") + names.back();
+  }
+  const std::string near = closest_name(name, names);
+  throw Error(ErrorKind::kUsage,
+              name.empty() ? "missing command" : (name[0] == '-' ? "unknown option " : "unknown command ") + name,
+              near.empty() ? "one of " + known + "; see automap-search --help" : "did you mean " + near + "?");
+}
+
+void ModelOptions::declare(OptionTable* table) {
+  table->group("Input");
+  table
+      ->positional(&path, "MODEL",
+                   "HLO in any form (text, binary or JSON protobuf), gzipped or not; - reads standard input")
+      .required();
+  table->add(&variables, "variables", "the trained parameters, one per line or JSON")
+      .metavar("FILE")
+      .shown_default("found by data flow");
+}
+
+LoadedModel load_sharding_model(const ModelOptions& options, int shards) {
+  LoadedModel out;
+  out.source = input_name(options.path);
+  sharding::ModelOptions model;
+  model.shards = shards;
+  // Before the model, which may be large.
+  if (!options.variables.empty()) {
+    out.variables = std::make_unique<std::vector<graph::VariableRequest>>(graph::load_variable_list(options.variables));
+    model.variables = out.variables.get();
+  }
+  out.module = std::make_unique<graph::HloModule>(
+      profile::load_model(options.path, "automap-search needs the model itself, as HLO"));
+  out.name = profile::model_name(out.source, std::string(out.module->graph.name()));
+  out.model = std::make_unique<sharding::ShardingModel>(sharding::ShardingModel::build(out.module->graph, model));
+  return out;
+}
+
+void OutputFiles::add(const std::string& option, const std::string& path) {
+  if (path.empty()) return;
+  if (path == "-" && json_) {
+    throw Error(ErrorKind::kUsage, "--json and " + option + " - both want standard output", "give one of them a file");
+  }
+  for (const auto& [other, other_path] : paths_) {
+    std::error_code failed;
+    const bool same = path == other_path || (path != "-" && other_path != "-" &&
+                                             std::filesystem::weakly_canonical(path, failed) ==
+                                                 std::filesystem::weakly_canonical(other_path, failed) &&
+                                             !failed);
+    if (!same) continue;
+    throw Error(ErrorKind::kUsage, other + " and " + option + " both want " + (path == "-" ? "standard output" : path),
+                "give each its own file");
+  }
+  paths_.emplace_back(option, path);
+  if (path == "-") on_standard_output_ = true;
+  files_[option] = std::make_unique<AtomicFile>(path);
+}
+
+void OutputFiles::write(const std::string& option, const std::string& bytes) {
+  files_.at(option)->write(bytes);
+}
+
+void OutputFiles::commit() {
+  for (const auto& [option, path] : paths_) {
+    files_.at(option)->commit();
+    if (path != "-") log_info("wrote " + path);
+  }
+}
+
+double parse_bytes(const std::string& text, const std::string& option) {
+  static const std::pair<const char*, double> kUnits[] = {{"", 1},
+                                                          {"B", 1},
+                                                          {"kB", 1e3},
+                                                          {"MB", 1e6},
+                                                          {"GB", 1e9},
+                                                          {"TB", 1e12},
+                                                          {"KiB", 1024.0},
+                                                          {"MiB", 1024.0 * 1024},
+                                                          {"GiB", 1024.0 * 1024 * 1024},
+                                                          {"TiB", 1024.0 * 1024 * 1024 * 1024}};
+  double value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string unit(end, text.data() + text.size());
+  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
+  if (status == std::errc() && std::isfinite(value) && value > 0) {
+    for (const auto& [name, scale] : kUnits) {
+      if (unit == name) return value * scale;
+    }
+  }
+  throw Error(ErrorKind::kUsage, option + ": found '" + text + "', expected on, off or a size such as 16GiB or 800MB");
+}
+
+}  // namespace automap::search

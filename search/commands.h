@@ -1,0 +1,68 @@
+// The commands of automap-search: opp, adp, apply, propagate, explain. Each has one table of options and one function.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/files.h"
+#include "common/base/options.h"
+#include "common/graph/hlo_reader.h"
+#include "common/sharding/model.h"
+
+namespace automap::search {
+
+// `automap-search COMMAND ...`: runs one of the commands below, answers --help and --version. The body of run_main.
+int search_main(int argc, char** argv);
+
+// argv[0] is the command.
+int opp_command(int argc, char** argv);
+int adp_command(int argc, char** argv);
+int apply_command(int argc, char** argv);
+int propagate_command(int argc, char** argv);
+int explain_command(int argc, char** argv);
+
+// MODEL and --variables, which every command has.
+struct ModelOptions {
+  std::string path, variables;
+  void declare(OptionTable* table);
+};
+
+// What was read. The graph stays in place when the struct moves.
+struct LoadedModel {
+  std::string source, name;  // for errors; for people
+  std::unique_ptr<graph::HloModule> module;
+  std::unique_ptr<std::vector<graph::VariableRequest>> variables;
+  std::unique_ptr<sharding::ShardingModel> model;
+};
+// Throws as profile::load_model, graph::load_variable_list and ShardingModel::build.
+LoadedModel load_sharding_model(const ModelOptions& options, int shards);
+
+// The files that a command writes, opened before the work, so that what cannot be written is refused at once; nothing
+// is there before commit(), and then all of it.
+class OutputFiles {
+ public:
+  // Throws Error(kUsage) when two of them (or --json) want standard output or the same file, Error(kIo) when a file
+  // cannot be made.
+  explicit OutputFiles(bool json) : json_(json) {}
+  // `option` names it in errors ("--emit-hlo"); an empty path is no output.
+  void add(const std::string& option, const std::string& path);
+  bool wanted(const std::string& option) const { return files_.count(option) > 0; }
+  bool any() const { return !files_.empty(); }
+  // Whether standard output belongs to a file: then no report is printed.
+  bool on_standard_output() const { return on_standard_output_; }
+  void write(const std::string& option, const std::string& bytes);
+  void commit();
+
+ private:
+  bool json_ = false, on_standard_output_ = false;
+  std::map<std::string, std::unique_ptr<AtomicFile>> files_;
+  std::vector<std::pair<std::string, std::string>> paths_;  // option, path, in the order given
+};
+
+// "on", "off", or bytes: "16GiB", "12.5e9", "800MB" -> bytes. Throws Error(kUsage) naming `option`.
+double parse_bytes(const std::string& text, const std::string& option);
+
+}  // namespace automap::search

@@ -1,0 +1,414 @@
+#include "search/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "common/base/error.h"
+#include "common/base/text_table.h"
+#include "common/sharding/explain.h"
+#include "search/data_parallel.h"
+#include "search/names.h"
+
+namespace automap::search {
+namespace {
+
+using models::PartitionObjective;
+using sharding::GroupId;
+using sharding::GroupState;
+using sharding::Linkage;
+using sharding::ModelInput;
+using sharding::Obstacle;
+using sharding::Propagation;
+using sharding::ShardingModel;
+using sharding::TensorDim;
+
+// What other objectives and data parallelism would give is a side remark: it may not take long.
+constexpr double kComparisonBudget_s = 2;
+constexpr int kMostDevicesNamed = 64;
+
+const std::vector<std::int32_t>& decided_inputs(const ShardingModel& model, bool data) {
+  return data ? model.data() : model.variables();
+}
+
+std::size_t rank_of(const ShardingModel& model, std::int32_t input) {
+  return model.flow().shape(model.inputs()[static_cast<std::size_t>(input)].node).dims.size();
+}
+
+// The decisions behind the chosen groups; everything else is kept whole.
+Propagation decide(const ShardingModel& model, const std::vector<std::int32_t>& inputs,
+                   const std::vector<GroupId>& chosen) {
+  const Linkage& linkage = model.linkage();
+  std::map<GroupId, TensorDim> decider;
+  for (const std::int32_t index : inputs) {
+    const sharding::NodeId node = model.inputs()[static_cast<std::size_t>(index)].node;
+    for (std::size_t d = 0; d < rank_of(model, index); ++d) {
+      const TensorDim at{node, static_cast<std::int32_t>(d)};
+      if (const GroupId group = linkage.group_of(at); group != graph::kNone) decider.emplace(group, at);
+    }
+  }
+  Propagation decided(linkage);
+  for (const GroupId group : chosen) {
+    const auto at = decider.find(group);
+    if (const auto conflict = decided.split_group(group, at == decider.end() ? TensorDim{} : at->second)) {
+      throw Error(ErrorKind::kInternal,
+                  "a search chose groups that exclude each other: " + explain(model, decided, *conflict).summary);
+    }
+  }
+  for (const GroupId group : decided.undecided()) decided.keep_whole(linkage.inputs(group)[0]);
+  return decided;
+}
+
+// The splitting of a choice judged: for alternatives, which only need figures.
+PartitionAlternative judge(const ShardingModel& model, const PartitionCost& cost,
+                           const std::vector<std::int32_t>& inputs, const std::vector<GroupId>& chosen,
+                           const std::string& planner) {
+  const Propagation decided = decide(model, inputs, chosen);
+  const PlanEstimate estimate = cost.estimate(decided);
+  PartitionAlternative out;
+  out.planner = planner;
+  for (const std::int32_t index : inputs) {
+    const auto state = decided.state(model.inputs()[static_cast<std::size_t>(index)].node);
+    if (state.kind == sharding::TensorStateKind::kSplit) ++out.partitioned;
+  }
+  out.step_ms = estimate.step_ms;
+  out.memory_bytes = estimate.memory_bytes;
+  out.collective_bytes = estimate.all_reduce_at_once.bytes + estimate.all_gather.bytes;
+  return out;
+}
+
+// Extents that the devices have to divide for the group to be split: their greatest common divisor; 0 when all do.
+std::int64_t indivisible_extent(const Linkage& linkage, GroupId group) {
+  std::int64_t extent = 0;
+  for (const Obstacle& obstacle : linkage.obstacles(group)) {
+    if (obstacle.kind == Obstacle::Kind::kIndivisible) extent = std::gcd(extent, obstacle.extent);
+  }
+  return extent;
+}
+
+bool only_indivisible(const Linkage& linkage, GroupId group) {
+  const auto obstacles = linkage.obstacles(group);
+  return std::all_of(obstacles.begin(), obstacles.end(),
+                     [](const Obstacle& o) { return o.kind == Obstacle::Kind::kIndivisible; });
+}
+
+std::string indivisible_text(const Linkage& linkage, GroupId group) {
+  const std::int64_t extent = indivisible_extent(linkage, group);
+  const std::string others = divisors_text(extent, kMostDevicesNamed);
+  return std::to_string(linkage.shards()) + " devices do not divide " + std::to_string(extent) +
+         (others.empty() ? "" : "; " + others + " would");
+}
+
+std::string ms_text(double ms) {
+  return ms > 0 ? format_ms(ms) : "nothing";
+}
+
+// Why a decided tensor is whole, the most telling of its dimensions' reasons. Reasons that differ in numbers only are
+// shown once.
+std::string why_whole(const ShardingModel& model, const Propagation& decided, const PartitionCost& cost,
+                      std::int32_t input, PartitionObjective objective) {
+  const Linkage& linkage = model.linkage();
+  const sharding::NodeId node = model.inputs()[static_cast<std::size_t>(input)].node;
+  const std::size_t rank = rank_of(model, input);
+  if (rank == 0) return "it is a scalar";
+  // Per dimension: how telling, and what.
+  std::pair<int, std::string> best{-1, "its dimensions have extent 1"};
+  const auto offer = [&](int telling, const std::string& text) {
+    if (telling > best.first) best = {telling, text};
+  };
+  for (std::size_t d = 0; d < rank; ++d) {
+    const TensorDim at{node, static_cast<std::int32_t>(d)};
+    const GroupId group = linkage.group_of(at);
+    if (group == graph::kNone) continue;
+    const std::string dimension = rank > 1 ? "dimension " + std::to_string(d) + ": " : "";
+    switch (decided.group_state(group)) {
+      case GroupState::kWhole: {
+        const PartitionCost::GroupEffect effect = cost.effect(group);
+        offer(3, objective == PartitionObjective::kTime
+                     ? "splitting its group costs " + ms_text(effect.collective_ms) + " of collectives and saves " +
+                           ms_text(effect.saved_ms) + " of compute"
+                     : "nothing chose it");
+        break;
+      }
+      case GroupState::kExcluded: {
+        for (const GroupId other : linkage.neighbours(group)) {
+          if (decided.group_state(other) != GroupState::kSplit) continue;
+          const TensorDim by = decided.decided_by(other);
+          const Obstacle meeting = linkage.meeting(group, other);
+          const std::string where = scope_of(model, meeting.op != graph::kNone ? meeting.op : meeting.a.node);
+          offer(2, dimension + "excluded by " + sharding::describe(model, by) +
+                       (where.empty() ? "" : ", which it meets in " + where));
+          break;
+        }
+        break;
+      }
+      default:
+        if (only_indivisible(linkage, group) && !linkage.possible(group)) {
+          offer(1, dimension + indivisible_text(linkage, group));
+        } else if (!linkage.possible(group)) {
+          offer(0, dimension + sharding::explain_obstacle(model, group, at).summary);
+        }
+    }
+  }
+  return best.second;
+}
+
+struct Ranked {
+  GroupId group = graph::kNone;
+  int inputs = 0, leading = 0;  // data tensors it splits; those along dimension 0
+  std::int64_t extent = 0;
+  TensorDim at;
+};
+
+// The groups of the data, the one that is most likely the batch first.
+std::vector<Ranked> rank_data_groups(const ShardingModel& model) {
+  std::map<GroupId, Ranked> groups;
+  for (const std::int32_t index : model.data()) {
+    const sharding::NodeId node = model.inputs()[static_cast<std::size_t>(index)].node;
+    const graph::Shape& shape = model.flow().shape(node);
+    for (std::size_t d = 0; d < shape.dims.size(); ++d) {
+      const TensorDim at{node, static_cast<std::int32_t>(d)};
+      const GroupId group = model.linkage().group_of(at);
+      if (group == graph::kNone) continue;
+      Ranked& ranked = groups[group];
+      if (ranked.group == graph::kNone) ranked.at = at;
+      ranked.group = group;
+      ++ranked.inputs;
+      if (d == 0) ++ranked.leading;
+      ranked.extent = std::max(ranked.extent, shape.dims[d]);
+    }
+  }
+  std::vector<Ranked> out;
+  for (const auto& [group, ranked] : groups) out.push_back(ranked);
+  std::stable_sort(out.begin(), out.end(), [](const Ranked& a, const Ranked& b) {
+    return std::make_tuple(-a.leading, -a.inputs, -a.extent) < std::make_tuple(-b.leading, -b.inputs, -b.extent);
+  });
+  return out;
+}
+
+bool excludes(const Linkage& linkage, GroupId a, GroupId b) {
+  const auto neighbours = linkage.neighbours(a);
+  return std::binary_search(neighbours.begin(), neighbours.end(), b);
+}
+
+}  // namespace
+
+DataChoice choose_batch(ShardingModel* model) {
+  DataChoice choice;
+  std::vector<Ranked> ranked = rank_data_groups(*model);
+  if (ranked.empty()) return choice;
+  const Ranked batch = ranked.front();
+  if (!model->linkage().possible(batch.group)) {
+    const std::string name = sharding::describe(*model, batch.at);
+    if (indivisible_extent(model->linkage(), batch.group) > 0) {
+      choice.note = name + " cannot be split: " + indivisible_text(model->linkage(), batch.group);
+    } else {
+      const RepairResult repaired = repair(model, batch.at);
+      choice.gathers = repaired.gathers;
+      if (repaired.possible) {
+        choice.note = name + " can be split when " + plural(static_cast<long long>(repaired.gathers.size()), "tensor") +
+                      " of its batch " + (repaired.gathers.size() == 1 ? "is" : "are") + " gathered again (" +
+                      format_bytes(repaired.gathered_bytes) + " per step)";
+      } else {
+        choice.note = name + " cannot be split: " + repaired.why_not;
+      }
+      ranked = rank_data_groups(*model);
+    }
+  }
+  for (const Ranked& group : ranked) {
+    if (!model->linkage().possible(group.group)) continue;
+    if (std::none_of(choice.groups.begin(), choice.groups.end(),
+                     [&](GroupId other) { return excludes(model->linkage(), group.group, other); })) {
+      choice.groups.push_back(group.group);
+    }
+  }
+  return choice;
+}
+
+Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, const pipeline::Cluster& cluster,
+                  const PlanningRequest& request) {
+  const std::vector<std::int32_t>& inputs = decided_inputs(*model, request.data);
+  if (inputs.empty()) {
+    throw Error(ErrorKind::kData,
+                request.data ? "the module has no data inputs: everything it reads is variables, state or constants"
+                             : "the module has no variables",
+                request.data ? "automap-search opp splits its variables"
+                             : "name them with --variables, or split its data with automap-search adp");
+  }
+  const int shards = model->linkage().shards();
+  std::vector<std::string> warnings = model->step().warnings;
+  const PartitionCost cost(*model, device, cluster);
+
+  const double limit_bytes = request.memory_limit_bytes > 0 ? request.memory_limit_bytes
+                             : request.fit_device           ? cost.capacity_bytes()
+                                                            : 0;
+
+  // The batch may need gathers, which make another linkage: all that follows is on that one (data), or on the first
+  // again (operators, where data parallelism is only compared with).
+  DataChoice batch;
+  std::vector<PartitionAlternative> compared;
+  if (shards > 1 && !model->data().empty()) {
+    batch = choose_batch(model);
+    if (!request.data && !batch.groups.empty()) {
+      compared.push_back(judge(*model, cost, model->data(), batch.groups, "data parallel"));
+    }
+    if (!request.data && !batch.gathers.empty()) model->relink(shards, {});
+  }
+  if (request.data && !batch.note.empty()) warnings.push_back(batch.note);
+
+  std::vector<GroupId> groups_of;
+  const models::PartitionProblem problem =
+      make_problem(*model, cost, inputs, request.objective, limit_bytes, &groups_of);
+  const auto linkage_groups = [&](const std::vector<std::int32_t>& chosen) {
+    std::vector<GroupId> out;
+    for (const std::int32_t g : chosen) out.push_back(groups_of[static_cast<std::size_t>(g)]);
+    return out;
+  };
+
+  std::vector<PartitionAnswer> answers;
+  std::vector<GroupId> chosen;
+  if (shards == 1) {
+    warnings.push_back("one device: there is nothing to split over");
+  } else {
+    answers = run_search(problem, request.search);
+    if (!answers.empty()) chosen = linkage_groups(answers.front().groups);
+  }
+  // As many tensors as the batch splits can often be split along something else (a sequence); data parallelism means
+  // the batch.
+  std::string planner = answers.empty() ? "none" : answers.front().algorithm;
+  if (request.data && request.objective == PartitionObjective::kCount && !batch.groups.empty() && !answers.empty()) {
+    std::vector<std::int32_t> own;
+    for (std::size_t g = 0; g < groups_of.size(); ++g) {
+      if (std::find(batch.groups.begin(), batch.groups.end(), groups_of[g]) != batch.groups.end()) {
+        own.push_back(static_cast<std::int32_t>(g));
+      }
+    }
+    const models::PartitionScore of_batch = models::score(problem, own), found = answers.front().score;
+    if (!of_batch.conflict && (of_batch.fits || !found.fits) && of_batch.value >= found.value &&
+        linkage_groups(own) != chosen) {
+      chosen = linkage_groups(own);
+      planner = "batch";
+    }
+  }
+
+  Planned out{{}, {}, {}, decide(*model, inputs, chosen), {}, {}, std::move(answers), cost.link()};
+  out.estimate = cost.estimate(out.decided);
+  out.unsplit = cost.estimate(decide(*model, inputs, {}));
+
+  PartitionPlan& plan = out.plan;
+  plan.kind = request.data ? "data" : "operator";
+  plan.planner = planner;
+  plan.objective = request.objective == PartitionObjective::kTime ? "time" : "count";
+  for (const std::int32_t index : inputs) {
+    plan.decided.push_back(model->inputs()[static_cast<std::size_t>(index)].name);
+  }
+  describe_decision(*model, out.decided, &plan);
+  if (!out.answers.empty()) {
+    const PartitionAnswer& best = out.answers.front();
+    plan.value = best.score.value;
+    plan.bound = best.bound;
+    plan.proven = best.proven;
+    plan.cut_by_time = best.cut_by_time;
+  }
+  plan.step_ms = out.estimate.step_ms;
+  plan.compute_ms = out.estimate.compute_ms;
+  plan.collective_ms = out.estimate.collective_ms;
+  plan.memory_bytes = out.estimate.memory_bytes;
+  plan.capacity_bytes = cost.capacity_bytes();
+  plan.replicated_step_ms = out.unsplit.step_ms;
+
+  const std::set<GroupId> split(chosen.begin(), chosen.end());
+  for (std::size_t g = 0; g < problem.groups.size(); ++g) {
+    const models::PartitionGroup& group = problem.groups[g];
+    PlanLinkageGroup listed;
+    for (const auto& [variable, dim] : group.members) {
+      listed.members.emplace_back(problem.variables[static_cast<std::size_t>(variable)].name, dim);
+    }
+    listed.split = split.count(groups_of[g]) > 0;
+    listed.saved_ms = group.saved_ms;
+    listed.collective_ms = group.collective_ms;
+    listed.saved_bytes = group.saved_bytes;
+    plan.groups.push_back(std::move(listed));
+  }
+
+  // Split groups, collated over repeated layers.
+  std::map<GroupId, std::vector<std::pair<std::string, int>>> members;
+  for (const std::int32_t index : inputs) {
+    const ModelInput& input = model->inputs()[static_cast<std::size_t>(index)];
+    const sharding::TensorState state = out.decided.state(input.node);
+    if (state.kind != sharding::TensorStateKind::kSplit) continue;
+    members[model->linkage().group_of(input.node, state.dim)].emplace_back(sharding::path_of(input.name), state.dim);
+  }
+  std::map<std::string, std::size_t> seen;
+  for (const GroupId group : split) {
+    const auto at = members.find(group);
+    if (at == members.end()) continue;
+    std::vector<std::pair<std::string, int>> pattern;
+    for (const auto& [path, dim] : at->second) pattern.emplace_back(pattern_of(path), dim);
+    std::sort(pattern.begin(), pattern.end());
+    std::string signature;
+    for (const auto& [path, dim] : pattern) signature += path + "=" + std::to_string(dim) + ";";
+    const auto [place, fresh] = seen.emplace(signature, out.split.size());
+    if (fresh) out.split.push_back({{}, at->second, cost.effect(group)});
+    out.split[place->second].groups.push_back(group);
+  }
+  std::stable_sort(out.split.begin(), out.split.end(), [](const SplitGroups& a, const SplitGroups& b) {
+    return a.members.size() * a.groups.size() > b.members.size() * b.groups.size();
+  });
+
+  // Whole tensors by reason.
+  std::map<std::string, std::size_t> reasons;
+  for (const std::int32_t index : inputs) {
+    const ModelInput& input = model->inputs()[static_cast<std::size_t>(index)];
+    if (out.decided.state(input.node).kind == sharding::TensorStateKind::kSplit) continue;
+    const std::string reason =
+        shards == 1 ? "one device" : why_whole(*model, out.decided, cost, index, request.objective);
+    const auto [place, fresh] = reasons.emplace(pattern_of(reason), out.whole.size());
+    if (fresh) out.whole.push_back({{}, reason});
+    out.whole[place->second].inputs.push_back(index);
+  }
+
+  for (const PartitionAnswer& answer : out.answers) {
+    PartitionAlternative other = judge(*model, cost, inputs, linkage_groups(answer.groups), answer.algorithm);
+    other.planning_ms = answer.seconds * 1e3;
+    other.bound = std::isfinite(answer.bound) ? answer.bound : 0;
+    other.proven = answer.proven;
+    plan.alternatives.push_back(std::move(other));
+  }
+  if (shards > 1) {
+    plan.alternatives.push_back(judge(*model, cost, inputs, {}, "replicate"));
+    for (PartitionAlternative& other : compared) {
+      other.partitioned = 0;  // of the variables
+      plan.alternatives.push_back(std::move(other));
+    }
+    // What the other objective would choose.
+    const bool time = request.objective == PartitionObjective::kTime;
+    models::PartitionProblem swapped = problem;
+    swapped.objective = time ? PartitionObjective::kCount : PartitionObjective::kTime;
+    SearchRequest quick;
+    quick.limits = request.search.limits;
+    quick.limits.budget_s = std::min(quick.limits.budget_s, kComparisonBudget_s);
+    try {
+      const std::vector<PartitionAnswer> others = run_search(swapped, quick);
+      if (!others.empty()) {
+        plan.alternatives.push_back(judge(*model, cost, inputs, linkage_groups(others.front().groups),
+                                          time ? "objective count" : "objective time"));
+        plan.alternatives.back().planning_ms = others.front().seconds * 1e3;
+      }
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kInfeasible) throw;  // nothing fits: there is nothing to compare with
+    }
+  }
+  if (limit_bytes <= 0 && plan.memory_bytes > plan.capacity_bytes && plan.capacity_bytes > 0) {
+    warnings.push_back("needs " + format_bytes(plan.memory_bytes) + " per device, and the smallest has " +
+                       format_bytes(plan.capacity_bytes) + "; --memory on looks for a plan that fits");
+  }
+  if (plan.cut_by_time) warnings.push_back("the budget ended the search; a longer --budget may find a better plan");
+  plan.warnings = std::move(warnings);
+  return out;
+}
+
+}  // namespace automap::search

@@ -1,0 +1,53 @@
+// What automap-search prints.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/sharding/explain.h"
+#include "common/sharding/model.h"
+#include "common/sharding/propagation.h"
+#include "search/partition_plan.h"
+#include "search/planner.h"
+
+namespace automap::search {
+
+// opp and adp: the plan, what is split and why the rest is not, and what others come to.
+std::string plan_report(const sharding::ShardingModel& model, const Planned& planned);
+
+// One line for a decision that somebody else made: "111 of 188 variables split over 8 devices; ...".
+std::string decision_line(const PartitionPlan& plan);
+
+// What a partial decision leads to.
+struct Completion {
+  enum class Outcome { kComplete, kStuck, kConflict };
+  Outcome outcome = Outcome::kComplete;
+  struct Decision {
+    std::string text;        // as given: "params/wte=0"
+    sharding::TensorDim at;  // dim -1: kept whole
+    bool repeated = false;   // an earlier decision had settled it so
+  };
+  std::vector<Decision> decisions;     // those that were taken
+  sharding::Explanation conflict;      // kConflict: why the next one was not
+  std::string refused;                 // kConflict: that one
+  std::vector<sharding::Stuck> stuck;  // kStuck
+};
+const char* to_string(Completion::Outcome outcome);  // "complete"
+
+std::string completion_report(const sharding::ShardingModel& model, const sharding::Propagation& decided,
+                              const Completion& completion);
+// The same with every step (docs/search.md): schema automap.propagation/1.
+std::string completion_json(const sharding::ShardingModel& model, const sharding::Propagation& decided,
+                            const Completion& completion);
+
+// explain without a tensor: what is split, grouped, and every collective.
+std::string overview_report(const sharding::ShardingModel& model, const sharding::Propagation& decided,
+                            const PartitionPlan& plan);
+// One tensor: why it is split, whole or reduced, and the collectives it takes part in.
+std::string tensor_report(const sharding::ShardingModel& model, const sharding::Propagation& decided,
+                          sharding::NodeId node);
+// Schema automap.explanation/1; without nodes the overview alone.
+std::string explanation_json(const sharding::ShardingModel& model, const sharding::Propagation& decided,
+                             const PartitionPlan& plan, const std::vector<sharding::NodeId>& nodes);
+
+}  // namespace automap::search
