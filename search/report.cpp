@@ -31,7 +31,6 @@ using sharding::TensorStateKind;
 constexpr int kTextWidth = 76;          // of a column of prose
 constexpr std::size_t kMostRows = 20;   // of a table that repeats itself
 constexpr std::size_t kMostChains = 6;  // shown to people; --json has all
-constexpr std::size_t kMostWarnings = 5;
 
 // Lines of at most `width` columns, broken at blanks.
 std::vector<std::string> wrapped(const std::string& text, int width) {
