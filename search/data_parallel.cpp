@@ -134,6 +134,7 @@ constexpr double kUnit = 1.0 / 16;       // of the integer costs of the cut, in 
 constexpr double kBytesOfAGather = 256;  // for its latency: among equals, fewer gathers
 constexpr double kMostBytes = 1e15;
 constexpr int kMostRounds = 400;
+constexpr int kRoundsBetweenCounts = 8;
 constexpr int kMostRelinks = 16;
 
 std::vector<double> work_of(const graph::Graph& graph) {
@@ -483,6 +484,10 @@ class Repairer {
     for (int round = 0; round < kMostRounds; ++round) {
       const auto [a, b] = find_clash();
       if (a == kNone) return "";
+      // Hopeless: the number of gathers goes down again only now and then, and never far.
+      const std::size_t hopeless = static_cast<std::size_t>(std::max(most_, 0)) * 3 / 2 + 16;
+      if (round % kRoundsBetweenCounts == 0 && cut_gathers().size() > hopeless)
+        return name_of(model_, together_[0]) + ": more than " + std::to_string(most_) + " gathers would be needed";
       Cut without_a = cut_;
       without_a.add_edge(a, sink_, Cut::kInfinite);
       const std::int64_t cost_a = without_a.run(source_, sink_);
