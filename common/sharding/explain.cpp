@@ -203,6 +203,14 @@ void add_story(const ShardingModel& model, TensorDim from, TensorDim to, const s
   for (std::string& line : chain_lines) lines->push_back("  " + std::move(line));
 }
 
+// The first one that no number of shards would remove, else the first.
+const Obstacle& main_obstacle(Span<const Obstacle> obstacles) {
+  for (const Obstacle& obstacle : obstacles) {
+    if (obstacle.kind != Obstacle::Kind::kIndivisible) return obstacle;
+  }
+  return obstacles[0];
+}
+
 TensorDim first_input(const Linkage& linkage, GroupId group) {
   const Span<const TensorDim> inputs = linkage.inputs(group);
   if (!inputs.empty()) return inputs[0];
@@ -210,7 +218,7 @@ TensorDim first_input(const Linkage& linkage, GroupId group) {
   return members.empty() ? TensorDim{} : members[0];
 }
 
-// A member of `group` among the factors of `op`, for what meets there.
+// What is wrong where two members meet.
 std::string meeting_text(const ShardingModel& model, const Obstacle& at) {
   if (at.kind == Obstacle::Kind::kTwoDims) {
     return place(model, at.a.node) + " would be split along its dimensions " + std::to_string(at.a.dim) + " and " +
@@ -258,6 +266,18 @@ std::string obstacle_text(const ShardingModel& model, GroupId group, const Obsta
   return "";
 }
 
+// The decision that excludes a group; node kNone: there is none.
+TensorDim excluded_by(const Propagation& decided, GroupId group) {
+  const Linkage& linkage = decided.linkage();
+  if (decided.group_state(group) != GroupState::kExcluded) return {};
+  for (const GroupId other : linkage.neighbours(group)) {
+    if (decided.group_state(other) != GroupState::kSplit) continue;
+    const TensorDim by = decided.decided_by(other);
+    return by.node == kNone ? first_input(linkage, other) : by;
+  }
+  return {};
+}
+
 // Why a dimension of a replicated tensor is not split.
 std::string dimension_reason(const ShardingModel& model, const Propagation& decided, TensorDim at) {
   const Linkage& linkage = model.linkage();
@@ -272,18 +292,17 @@ std::string dimension_reason(const ShardingModel& model, const Propagation& deci
       if (by.node == kNone || by == at) return head + "decided to stay whole";
       return head + "stays whole with " + dimension(model, by) + ", as was decided";
     }
-    case GroupState::kExcluded:
-      for (const GroupId other : linkage.neighbours(group)) {
-        if (decided.group_state(other) != GroupState::kSplit) continue;
-        TensorDim by = decided.decided_by(other);
-        if (by.node == kNone) by = first_input(linkage, other);
-        return head + "excluded by " + dimension(model, by) + ": " + meeting_text(model, linkage.meeting(group, other));
-      }
-      return head + "excluded";
+    case GroupState::kExcluded: {
+      const TensorDim by = excluded_by(decided, group);
+      if (by.node == kNone) return head + "excluded";
+      if (by.node == at.node) return head + "excluded, dimension " + std::to_string(by.dim) + " is split";
+      return head + "excluded by " + dimension(model, by) + ": " +
+             meeting_text(model, linkage.meeting(group, linkage.group_of(by)));
+    }
     case GroupState::kImpossible: {
       const Span<const Obstacle> obstacles = linkage.obstacles(group);
       if (obstacles.empty()) return head + "no input of the module is split with it";
-      return head + obstacle_text(model, group, obstacles[0]);
+      return head + obstacle_text(model, group, main_obstacle(obstacles));
     }
   }
   return head;
@@ -408,8 +427,8 @@ Explanation explain(const ShardingModel& model, const Propagation& decided, Node
     }
     out.summary = name + " holds partial results on every device (" + std::string(to_string(state.partial)) + ")";
     if (inner.node != kNone) {
-      out.summary += ", because " + dimension(model, inner) + " is split and summed up there";
-      if (state.partial != Reduction::kAdd) out.summary.replace(out.summary.size() - 12, 12, "reduced there");
+      out.summary += ", because " + dimension(model, inner) + " is split and " +
+                     (state.partial == Reduction::kAdd ? "summed over" : "reduced") + " there";
       out.links = chain(model, by, inner);
       add_story(model, by, inner, out.links, &out.lines);
     }
@@ -450,8 +469,21 @@ Explanation explain(const ShardingModel& model, const Propagation& decided, Node
       return out;
     }
   }
-  for (std::size_t d = 0; d < groups.size(); ++d)
-    out.lines.push_back(dimension_reason(model, decided, {node, static_cast<std::int32_t>(d)}));
+  for (std::size_t d = 0; d < groups.size(); ++d) {
+    const TensorDim at{node, static_cast<std::int32_t>(d)};
+    out.lines.push_back(dimension_reason(model, decided, at));
+    if (groups[d] == kNone || !out.links.empty() || !out.other_links.empty()) continue;
+    const TensorDim by = excluded_by(decided, groups[d]);
+    if (by.node == kNone) continue;
+    // The chains of one exclusion are enough.
+    const Obstacle meeting = linkage.meeting(groups[d], linkage.group_of(by));
+    out.links = chain(model, at, meeting.a);
+    out.other_links = chain(model, by, meeting.b);
+    std::vector<std::string> story;
+    add_story(model, at, meeting.a, out.links, &story);
+    add_story(model, by, meeting.b, out.other_links, &story);
+    for (std::string& line : story) out.lines.push_back("  " + std::move(line));
+  }
   return out;
 }
 
@@ -470,10 +502,16 @@ Explanation explain(const ShardingModel& model, const Propagation& decided, cons
       TensorDim earlier = conflict.earlier;
       if (earlier.node == kNone) earlier = decided.decided_by(conflict.other);
       if (earlier.node == kNone) earlier = first_input(linkage, conflict.other);
+      out.summary = name + " and " + describe(model, earlier) + " cannot both be split: ";
+      if (wanted.node == earlier.node) {
+        out.at = wanted.node;
+        out.summary += "they are two dimensions of one tensor";
+        return out;
+      }
       const Obstacle at = linkage.meeting(conflict.group, conflict.other);
       if (at.a.node == kNone) break;
       out.at = at.kind == Obstacle::Kind::kTwoDims ? at.a.node : at.op;
-      out.summary = name + " and " + describe(model, earlier) + " cannot both be split: " + meeting_text(model, at);
+      out.summary += meeting_text(model, at);
       out.links = chain(model, wanted, at.a);
       out.other_links = chain(model, earlier, at.b);
       add_story(model, wanted, at.a, out.links, &out.lines);
@@ -544,7 +582,7 @@ Explanation explain_obstacle(const ShardingModel& model, GroupId group, TensorDi
                       : describe(model, from) + " can be split";
     return out;
   }
-  const Obstacle& first = obstacles[0];
+  const Obstacle& first = main_obstacle(obstacles);
   out.at = first.kind == Obstacle::Kind::kTwoDims || first.op == kNone ? first.a.node : first.op;
   out.summary = describe(model, from) + " cannot be split: ";
   if (first.kind == Obstacle::Kind::kIndivisible && from == first.a && first.op == kNone) {

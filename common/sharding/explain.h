@@ -35,7 +35,8 @@ struct Explanation {
 
 Explanation explain(const ShardingModel& model, const Propagation& decided, NodeId node);
 Explanation explain(const ShardingModel& model, const Propagation& decided, const Conflict& conflict);
-// Why a group cannot be split: its first obstacle with the chain(s) from `from` (or its first input) to it.
+// Why a group cannot be split, with the chain(s) from `from` (or its first input) to the obstacle: the first one that
+// no number of shards would remove, else the first.
 Explanation explain_obstacle(const ShardingModel& model, GroupId group, TensorDim from = {});
 // What would decide the undecided tensors: per undecided group its inputs, largest group first.
 struct Stuck {
