@@ -73,6 +73,24 @@ OpRule opaque_rule(const std::vector<NodeId>& slots, const graph::FlowGraph& flo
   return rule;
 }
 
+// As LinkageBuilder::for_each_clash() finds it.
+bool clash(const OpFactor& a, const OpFactor& b) {
+  const auto holds_partial = [](const OpFactor& factor, NodeId node) {
+    return std::find(factor.partial.begin(), factor.partial.end(), node) != factor.partial.end();
+  };
+  for (const TensorDim at : a.members) {
+    if (holds_partial(b, at.node)) return true;
+    for (const TensorDim other : b.members) {
+      if (at.node == other.node && at.dim != other.dim) return true;
+    }
+  }
+  const auto in_b = [&](NodeId node) {
+    return holds_partial(b, node) ||
+           std::any_of(b.members.begin(), b.members.end(), [&](TensorDim at) { return at.node == node; });
+  };
+  return std::any_of(a.partial.begin(), a.partial.end(), in_b);
+}
+
 }  // namespace
 
 class LinkageBuilder {
@@ -415,6 +433,30 @@ class LinkageBuilder {
     }
   }
 
+  // Calls visit(i, j), i < j, for the factors of `op` that cannot be split at once: they have a tensor in common.
+  // (Those of an all-reduce of several tensors have not; two that hold the same dimension of a tensor, in two slots,
+  // agree.)
+  template <typename Visit>
+  void for_each_clash(NodeId op, Visit visit) {
+    const std::int32_t first = linkage_.first_factor_[index(op)], end = linkage_.first_factor_[index(op) + 1];
+    if (end - first < 2) return;
+    touches_.clear();
+    if (last_touch_.empty()) last_touch_.assign(index(flow_.size()), kNone);
+    const auto touch = [&](std::int32_t i, NodeId node, std::int32_t dim) {
+      for (std::int32_t t = last_touch_[index(node)]; t != kNone; t = touches_[index(t)].before) {
+        const Touch& other = touches_[index(t)];
+        if (other.factor != i && (other.dim != dim || dim == kNone)) visit(other.factor, i);
+      }
+      touches_.push_back({i, node, dim, last_touch_[index(node)]});
+      last_touch_[index(node)] = static_cast<std::int32_t>(touches_.size()) - 1;
+    };
+    for (std::int32_t i = first; i < end; ++i) {
+      for (const TensorDim member : linkage_.factors_[index(i)].members) touch(i, member.node, member.dim);
+      for (const NodeId partial : linkage_.factors_[index(i)].partial) touch(i, partial, kNone);
+    }
+    for (const Touch& t : touches_) last_touch_[index(t.node)] = kNone;
+  }
+
   void add_obstacle(GroupId group, Obstacle::Kind kind, NodeId op, TensorDim a, TensorDim b = {},
                     Block block = Block::kOpaque, std::int64_t at_extent = 0) {
     std::int32_t& count = linkage_.first_obstacle_[index(group) + 1];
@@ -426,7 +468,7 @@ class LinkageBuilder {
   void find_obstacles() {
     const auto shards = static_cast<std::int64_t>(options_.shards);
     linkage_.first_obstacle_.assign(index(count_groups()) + 1, 0);
-    // The last dimension or factor of a group at this node, and which node that was.
+    // The last dimension of a group at this node, and which node that was.
     std::vector<NodeId> stamp(index(count_groups()), kNone);
     std::vector<std::int32_t> last(index(count_groups()), kNone);
     std::size_t next_closed = 0;
@@ -443,9 +485,6 @@ class LinkageBuilder {
         stamp[index(group)] = node;
         last[index(group)] = here.dim;
       }
-      for (const GroupId group : groups) {
-        if (group != kNone) stamp[index(group)] = kNone;
-      }
       for (std::int32_t i = linkage_.first_factor_[index(node)]; i < linkage_.first_factor_[index(node) + 1]; ++i) {
         const OpFactor& factor = linkage_.factors_[index(i)];
         const std::int64_t factor_extent = extents_[index(i)];
@@ -454,13 +493,14 @@ class LinkageBuilder {
                                                        [&](TensorDim m) { return extent(m) % shards == 0; }))
           add_obstacle(factor.group, Obstacle::Kind::kIndivisible, node, factor.members[0], {}, Block::kOpaque,
                        factor_extent);
-        std::int32_t& before = last[index(factor.group)];
-        if (stamp[index(factor.group)] == node)
-          add_obstacle(factor.group, Obstacle::Kind::kTwoFactors, node, linkage_.factors_[index(before)].members[0],
-                       factor.members[0]);
-        stamp[index(factor.group)] = node;
-        before = i;
       }
+      std::int32_t said = kNone;  // once for a factor
+      for_each_clash(node, [&](std::int32_t i, std::int32_t j) {
+        const OpFactor &one = linkage_.factors_[index(i)], &other = linkage_.factors_[index(j)];
+        if (one.group != other.group || said == j) return;
+        said = j;
+        add_obstacle(one.group, Obstacle::Kind::kTwoFactors, node, one.members[0], other.members[0]);
+      });
       for (const Linkage::BlockedMember& blocked : linkage_.blocked(node))
         add_obstacle(linkage_.group_of(blocked.at), Obstacle::Kind::kBlocked, node, blocked.at, {}, blocked.why);
       for (; next_closed < closed_.size() && closed_[next_closed].first == node; ++next_closed)
@@ -485,10 +525,6 @@ class LinkageBuilder {
       if (group != kNone && decidable[index(group)]) here.push_back(group);
     };
     const auto meet = [&] {
-      if (here.size() > 64) {
-        std::sort(here.begin(), here.end());
-        here.erase(std::unique(here.begin(), here.end()), here.end());
-      }
       for (std::size_t i = 0; i < here.size(); ++i) {
         for (std::size_t j = 0; j < i; ++j) {
           if (here[i] != here[j]) pairs.insert(here[i], here[j]);
@@ -499,8 +535,11 @@ class LinkageBuilder {
     for (NodeId node = 0; node < flow_.size(); ++node) {
       for (const GroupId group : linkage_.groups_of(node)) add(group);
       meet();
-      for (const OpFactor& factor : linkage_.factors(node)) add(factor.group);
-      meet();
+      for_each_clash(node, [&](std::int32_t i, std::int32_t j) {
+        add(linkage_.factors_[index(i)].group);
+        add(linkage_.factors_[index(j)].group);
+        meet();
+      });
     }
     std::vector<std::int32_t>& first = linkage_.first_neighbour_;
     first.assign(index(count) + 1, 0);
@@ -520,6 +559,14 @@ class LinkageBuilder {
                 linkage_.neighbours_.begin() + first[index(group) + 1]);
   }
 
+  // A factor has this dimension of the node, or partial sums in it (kNone); a chain of those of one node.
+  struct Touch {
+    std::int32_t factor = 0;
+    NodeId node = kNone;
+    std::int32_t dim = kNone;
+    std::int32_t before = kNone;
+  };
+
   const graph::FlowGraph& flow_;
   const LinkageOptions& options_;
   const RuleFunction& rules_;
@@ -532,6 +579,8 @@ class LinkageBuilder {
   std::vector<std::int64_t> extents_;                 // of factors
   std::vector<std::pair<NodeId, TensorDim>> closed_;  // members of closed factors, by instruction
   std::vector<std::pair<GroupId, Obstacle>> found_;
+  std::vector<Touch> touches_;
+  std::vector<std::int32_t> last_touch_;  // by node; kNone between instructions
 };
 
 Linkage Linkage::build(const graph::FlowGraph& flow, const LinkageOptions& options) {
@@ -556,16 +605,12 @@ Obstacle Linkage::meeting(GroupId a, GroupId b) const {
     }
     if (at_a.node != kNone && at_b.node != kNone)
       return {Obstacle::Kind::kTwoDims, kNone, at_a, at_b, Block::kOpaque, 0};
-    at_a = at_b = {};
-    for (const OpFactor& factor : factors(node)) {
-      if (factor.group == a && at_a.node == kNone) {
-        at_a = factor.members[0];
-      } else if (factor.group == b && at_b.node == kNone) {
-        at_b = factor.members[0];
+    for (const OpFactor& one : factors(node)) {
+      for (const OpFactor& other : factors(node)) {
+        if (one.group == a && other.group == b && clash(one, other))
+          return {Obstacle::Kind::kTwoFactors, node, one.members[0], other.members[0], Block::kOpaque, 0};
       }
     }
-    if (at_a.node != kNone && at_b.node != kNone)
-      return {Obstacle::Kind::kTwoFactors, node, at_a, at_b, Block::kOpaque, 0};
   }
   return {};
 }

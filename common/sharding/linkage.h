@@ -2,7 +2,8 @@
 //
 // Factors (rule.h) tie dimensions of the tensors of one instruction; tied through the whole module they make *linkage
 // groups*: a group is split as a whole or not at all. Two groups exclude each other when they hold two dimensions of
-// one tensor or two factors of one instruction. A group that excludes itself, or holds a blocked or indivisible
+// one tensor or two factors of one instruction that have a tensor in common (as a member, or with partial sums; all but
+// those of an all-reduce of several tensors have one). A group that excludes itself, or holds a blocked or indivisible
 // dimension, cannot be split: its obstacles say where. So everything a decision forces is its group, and everything it
 // forbids are the group's neighbours; both are found once, in time linear in the module, and deciding is a lookup
 // (propagation.h).

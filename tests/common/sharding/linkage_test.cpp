@@ -225,6 +225,37 @@ ENTRY e {
   EXPECT_TRUE(linkage4.possible(linkage4.group_of(0, 0)));
 }
 
+TEST(Linkage, AnAllReduceOfSeveralTensorsSplitsEachAsItLikes) {
+  const Module m("HloModule m\n" + std::string(kSum) + R"(
+ENTRY e {
+  x = f32[16,8] parameter(0)
+  y = f32[8,16] parameter(1)
+  r = (f32[16,8], f32[8,16], f32[16,8]) all-reduce(x, y, x), replica_groups={}, to_apply=sum
+  a = f32[16,8] get-tuple-element(r), index=0
+  b = f32[8,16] get-tuple-element(r), index=1
+  c = f32[16,8] get-tuple-element(r), index=2
+  t = f32[16,8] transpose(b), dimensions={1,0}
+  ROOT s = f32[16,8] add(a, t)
+})");
+  EXPECT_EQ(m.group("x", 0), m.group("y", 1));
+  EXPECT_EQ(m.group("x", 0), m.group("c", 0));
+  EXPECT_EQ(m.linkage.num_groups(), 2);
+  EXPECT_TRUE(m.linkage.possible(0));
+  EXPECT_TRUE(m.linkage.possible(1));
+  // The reduction of thousands of tensors is not thousands times thousands of pairs.
+  constexpr int kMany = 20000;
+  std::string parameters, operands, shapes;
+  for (int i = 0; i < kMany; ++i) {
+    parameters += "  p" + std::to_string(i) + " = f32[16,8] parameter(" + std::to_string(i) + ")\n";
+    operands += (i == 0 ? "p" : ", p") + std::to_string(i);
+    shapes += i == 0 ? "f32[16,8]" : ", f32[16,8]";
+  }
+  const Module many("HloModule m\n" + std::string(kSum) + "ENTRY e {\n" + parameters + "  ROOT r = (" + shapes +
+                    ") all-reduce(" + operands + "), replica_groups={}, to_apply=sum\n}");
+  EXPECT_EQ(many.linkage.num_groups(), 2 * kMany);
+  EXPECT_EQ(many.linkage.neighbours(0).size(), 1u);
+}
+
 TEST(Linkage, FreeTensorsTieNothing) {
   const Module m("HloModule m\n" + std::string(kSum) + R"(
 ENTRY e {

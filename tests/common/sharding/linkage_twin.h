@@ -35,7 +35,6 @@ class LinkageTwin {
   // For each pattern at the inputs there was exactly one such.
   bool minimal_is_unique() const { return unique_; }
 
-  // What an instruction does in an assignment: the factor it is split by, kNone for none.
   struct Operator {
     NodeId node = kNone;
     std::vector<NodeId> slots;
@@ -44,34 +43,47 @@ class LinkageTwin {
     NodeId last = kNone;  // the last node among the slots
   };
   const std::vector<Operator>& operators() const { return operators_; }
-  // Splittings that `op` allows in the assignment: kNone for whole, else an index into factors.
-  std::vector<std::int32_t> modes(const Operator& op, const Assignment& assignment) const {
-    std::vector<std::int32_t> out;
-    for (std::int32_t mode = kNone; mode < static_cast<std::int32_t>(op.factors.size()); ++mode) {
-      if (mode != kNone && (!op.open[static_cast<std::size_t>(mode)] ||
-                            op.factors[static_cast<std::size_t>(mode)].extent % options_.shards != 0))
-        continue;
-      bool fits = true, any = mode == kNone;
-      for (std::size_t slot = 0; slot < op.slots.size(); ++slot) {
-        const NodeId node = op.slots[slot];
-        if (!linkage_.is_tensor(node)) continue;
-        std::int32_t wanted = kWholeTensor;
-        if (mode != kNone) {
-          for (const SlotDim at : op.factors[static_cast<std::size_t>(mode)].dims) {
-            if (static_cast<std::size_t>(at.slot) == slot && dims(node)[static_cast<std::size_t>(at.dim)] > 1)
-              wanted = at.dim;
-          }
-        }
-        any = any || wanted != kWholeTensor;
-        const std::int32_t is = assignment[static_cast<std::size_t>(node)];
-        fits = fits && (is == wanted || (wanted == kWholeTensor && is_gathered(op.node, node, is)));
-      }
-      if (fits && any) out.push_back(mode);
+  // What `op` may do in the assignment: sets of its factors as bits. An instruction is split by one factor, or by none;
+  // by several only if they have no tensor in common.
+  std::vector<std::uint32_t> modes(const Operator& op, const Assignment& assignment) const {
+    std::vector<std::uint32_t> out;
+    for (std::uint32_t mode = 0; mode < (1u << op.factors.size()); ++mode) {
+      if (is_mode(op, mode, assignment)) out.push_back(mode);
     }
     return out;
   }
 
  private:
+  bool is_mode(const Operator& op, std::uint32_t mode, const Assignment& assignment) const {
+    std::vector<std::int32_t> wanted(op.slots.size(), kWholeTensor);
+    std::vector<bool> used(op.slots.size(), false);
+    for (std::size_t i = 0; i < op.factors.size(); ++i) {
+      if ((mode >> i & 1) == 0) continue;
+      if (!op.open[i] || op.factors[i].extent % options_.shards != 0) return false;
+      bool any = false;
+      for (const SlotDim at : op.factors[i].dims) {
+        const auto slot = static_cast<std::size_t>(at.slot);
+        const NodeId node = op.slots[slot];
+        if (!linkage_.is_tensor(node) || dims(node)[static_cast<std::size_t>(at.dim)] <= 1) continue;
+        if (used[slot]) return false;
+        used[slot] = any = true;
+        wanted[slot] = at.dim;
+      }
+      if (!any) return false;
+      for (const std::int32_t slot : op.factors[i].partial) {
+        if (used[static_cast<std::size_t>(slot)]) return false;
+        used[static_cast<std::size_t>(slot)] = true;
+      }
+    }
+    for (std::size_t slot = 0; slot < op.slots.size(); ++slot) {
+      const NodeId node = op.slots[slot];
+      if (!linkage_.is_tensor(node)) continue;
+      const std::int32_t is = assignment[static_cast<std::size_t>(node)];
+      if (is != wanted[slot] && !(wanted[slot] == kWholeTensor && is_gathered(op.node, node, is))) return false;
+    }
+    return true;
+  }
+
   std::size_t size() const { return static_cast<std::size_t>(flow_.size()); }
   const std::vector<std::int64_t>& dims(NodeId node) const { return flow_.shape(node).dims; }
 
@@ -207,8 +219,8 @@ inline TensorState state_in(const LinkageTwin& twin, const std::vector<const Ass
       for (const std::int32_t slot : op.factors[i].partial) {
         if (op.slots[static_cast<std::size_t>(slot)] != node) continue;
         const bool always = std::all_of(left.begin(), left.end(), [&](const Assignment* assignment) {
-          const std::vector<std::int32_t> modes = twin.modes(op, *assignment);
-          return modes.size() == 1 && modes[0] == static_cast<std::int32_t>(i);
+          const std::vector<std::uint32_t> modes = twin.modes(op, *assignment);
+          return modes.size() == 1 && (modes[0] >> i & 1) != 0;
         });
         if (always) out.partial = op.factors[i].reduction;
       }
