@@ -267,7 +267,7 @@ class Repairer {
 
   RepairResult succeed(RepairResult result, std::vector<Gather> gathers) const {
     result.possible = true;
-    result.gathered_bytes = bytes_of(gathers);
+    result.gathered_bytes = bytes_of(gathers, &result.gathered_tensors);
     result.gathers = std::move(gathers);
     return result;
   }
@@ -291,12 +291,13 @@ class Repairer {
   double bytes_of(NodeId tensor) const {
     return static_cast<double>(model_.flow().shape(tensor).bytes) * model_.times(tensor);
   }
-  double bytes_of(const std::vector<Gather>& gathers) const {
+  double bytes_of(const std::vector<Gather>& gathers, int* count = nullptr) const {
     std::unordered_set<NodeId> tensors;
     double bytes = 0;
     for (const Gather& gather : gathers) {
       if (!is_result(gather) && tensors.insert(gather.tensor).second) bytes += bytes_of(gather.tensor);
     }
+    if (count != nullptr) *count = static_cast<int>(tensors.size());
     return bytes;
   }
 

@@ -17,6 +17,7 @@ namespace automap::search {
 struct RepairResult {
   bool possible = false;
   std::vector<sharding::Gather> gathers;  // for ShardingModel::relink; those that the model had come first
+  int gathered_tensors = 0;               // distinct; slices of results are none
   double gathered_bytes = 0;              // per step: of the tensors gathered, each once however many read it
   // Of the work that is tied to what was asked for, the share that is still split (1: nothing had to be repaired).
   double split_share = 0;

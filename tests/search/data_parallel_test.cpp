@@ -118,6 +118,7 @@ ENTRY e {
   const RepairResult result = repair(m.model.get(), std::vector<TensorDim>{img, txt});
   ASSERT_TRUE(result.possible) << result.why_not;
   EXPECT_EQ(m.say(result.gathers), (Strings{"b at sim dimension 0", "b at da dimension 0", "db at db dimension 0"}));
+  EXPECT_EQ(result.gathered_tensors, 1);
   // Read twice, gathered once; a result that is made whole is sliced for nothing.
   EXPECT_EQ(result.gathered_bytes, 16 * 64 * 2);
   EXPECT_EQ(m.group("s", 0), m.group("img", 0));
