@@ -201,21 +201,31 @@ DataChoice choose_batch(ShardingModel* model) {
   std::vector<Ranked> ranked = rank_data_groups(*model);
   if (ranked.empty()) return choice;
   const Ranked batch = ranked.front();
-  if (!model->linkage().possible(batch.group)) {
+  const auto note_gathers = [&](const RepairResult& repaired) {
+    choice.gathers = repaired.gathers;
+    choice.note = sharding::describe(*model, batch.at) + " can be split when " +
+                  plural(repaired.gathered_tensors, "tensor") + " of its batch " +
+                  (repaired.gathered_tensors == 1 ? "is" : "are") + " gathered again (" +
+                  format_bytes(repaired.gathered_bytes) + " per step)";
+    ranked = rank_data_groups(*model);
+  };
+  // All of the batch at once where that can be: images and texts that meet in a similarity exclude each other else.
+  const std::vector<TensorDim> together = find_batch(*model);
+  RepairResult whole;
+  if (together.size() > 1) whole = repair(model, together);
+  if (whole.possible) {
+    if (!whole.gathers.empty()) note_gathers(whole);
+  } else if (!model->linkage().possible(batch.group)) {
     const std::string name = sharding::describe(*model, batch.at);
     if (indivisible_extent(model->linkage(), batch.group) > 0) {
       choice.note = name + " cannot be split: " + indivisible_text(model->linkage(), batch.group);
     } else {
       const RepairResult repaired = repair(model, batch.at);
-      choice.gathers = repaired.gathers;
       if (repaired.possible) {
-        choice.note = name + " can be split when " + plural(static_cast<long long>(repaired.gathers.size()), "tensor") +
-                      " of its batch " + (repaired.gathers.size() == 1 ? "is" : "are") + " gathered again (" +
-                      format_bytes(repaired.gathered_bytes) + " per step)";
+        note_gathers(repaired);
       } else {
         choice.note = name + " cannot be split: " + repaired.why_not;
       }
-      ranked = rank_data_groups(*model);
     }
   }
   for (const Ranked& group : ranked) {
