@@ -229,6 +229,15 @@ void describe_decision(const sharding::ShardingModel& model, const sharding::Pro
   for (const ModelInput& input : model.inputs()) {
     if (input.result != graph::kNone) plan->results[static_cast<std::size_t>(input.result)].input = input.name;
   }
+  // A plan made elsewhere may use paths and numbers.
+  const Matcher matcher(model);
+  const std::vector<std::string> keys = partition_keys(*plan);
+  std::set<std::string> known;
+  for (const PlanTensor& input : plan->inputs) known.insert({input.name, input.parameter});
+  for (std::string& name : plan->decided) {
+    if (known.count(name) != 0) continue;
+    name = keys[static_cast<std::size_t>(matcher.find({name, "", "", "", -1}))];
+  }
   const std::vector<bool> asked = decided_inputs(*plan);
   plan->partitioned = 0;
   for (std::size_t i = 0; i < plan->inputs.size(); ++i) plan->partitioned += asked[i] && plan->inputs[i].dim >= 0;

@@ -78,8 +78,9 @@ struct PartitionPlan {
   std::map<std::string, std::string> provenance;  // model_sha256, version, git, option_*
 };
 
-// What follows from a decision: shards, inputs, results, partitioned (of `decided`), collectives with their counts and
-// bytes, gathers. `plan->decided` must be filled in; everything else is left alone.
+// What follows from a decision: shards, inputs, results, partitioned (of `decided`, whose entries become names of
+// inputs), collectives with their counts and bytes, gathers. `plan->decided` must be filled in; everything else is left
+// alone.
 void describe_decision(const sharding::ShardingModel& model, const sharding::Propagation& decided, PartitionPlan* plan);
 
 // A tensor stands in `partition` under its name, or under its HLO name when several inputs share the name.

@@ -1,0 +1,396 @@
+#!/usr/bin/env python3
+"""Runs a JAX step under an operator or data plan on host devices, and compares with the step on one device.
+
+Examples:
+  scripts/apply_plan.py --plan plan.json --step train.py:make_step
+  scripts/apply_plan.py --plan plan.json --step mypackage.train:make_step --specs specs.py --json
+
+make_step() returns (step, arguments): a function, jitted or not, and the tuple of its arguments. Leaves may be arrays or
+jax.ShapeDtypeStruct, which are filled: floating-point numbers from a normal distribution (zeros for optimizer state),
+integers from 0 to 7, scalars 0. The plan is `automap-search ... -o plan.json`, or any file with "schema", "kind",
+"shards" and "partition" (docs/formats/plan.md). With --specs the shardings come from the file that --emit-jax wrote.
+
+Printed: the collectives of the compiled step by kind with what the plan expects beside them, and the largest difference
+of any result. Exit code 0: all results are equal within --rtol; 1: they are not (or, with --strict, XLA needed kinds of
+collectives that the plan does not expect); 2: wrong usage; 3: the plan does not fit the step.
+"""
+
+import argparse
+import difflib
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute",
+               "collective-broadcast", "ragged-all-to-all")
+BITS = {"pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "s16": 16, "u16": 16, "f16": 16, "bf16": 16, "s32": 32, "u32": 32,
+        "f32": 32, "s64": 64, "u64": 64, "f64": 64, "c64": 64, "c128": 128}
+
+
+class DoesNotFit(Exception):
+    """The plan is not for this step, or cannot be read."""
+
+
+def read_plan(path):
+    try:
+        plan = json.loads(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DoesNotFit(f"{path}: {error}") from None
+    if not isinstance(plan, dict) or not str(plan.get("schema", "")).startswith("automap.plan/"):
+        raise DoesNotFit(f"{path}: no plan: expected a JSON object with \"schema\": \"automap.plan/1\"")
+    if plan["schema"] != "automap.plan/1":
+        raise DoesNotFit(f"{path}: schema: found {plan['schema']}, this version reads up to automap.plan/1")
+    if plan.get("kind") not in ("operator", "data"):
+        raise DoesNotFit(f"{path}: kind: found {plan.get('kind')!r}, expected \"operator\" or \"data\"")
+    shards, partition = plan.get("shards"), plan.get("partition")
+    if not isinstance(shards, int) or isinstance(shards, bool) or not 1 <= shards <= 4096:
+        raise DoesNotFit(f"{path}: shards: found {shards!r}, expected a whole number from 1 to 4096")
+    if not isinstance(partition, dict) or not all(isinstance(d, int) and d >= -1 for d in partition.values()):
+        raise DoesNotFit(f"{path}: partition: expected an object of dimensions, -1: replicated")
+    return plan
+
+
+def load_object(text):
+    """module.py:name or package.module:name -> the object."""
+    module, _, name = text.rpartition(":")
+    if not module:
+        raise SystemExit(f"apply_plan.py: --step {text}: expected FILE.py:FUNCTION or MODULE:FUNCTION")
+    if module.endswith(".py"):
+        return getattr_or_exit(load_file(module), name, module)
+    sys.path.insert(0, os.getcwd())
+    try:
+        return getattr_or_exit(importlib.import_module(module), name, module)
+    except ModuleNotFoundError as error:
+        if not module.startswith(error.name or ""):
+            raise
+        sys.exit(usage(f"--step {text}: {error}"))
+
+
+def load_file(path):
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    if spec is None or not Path(path).is_file():
+        sys.exit(usage(f"{path}: no such Python file"))
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def getattr_or_exit(module, name, where):
+    if not hasattr(module, name):
+        sys.exit(usage(f"{where} has no {name}"))
+    return getattr(module, name)
+
+
+def usage(message):
+    print(f"apply_plan.py: {message}", file=sys.stderr)
+    return 2
+
+
+# --- names and shardings ---
+
+
+def path_of(prefix, path):
+    """["wte"]["embedding"] of params -> params/wte/embedding"""
+    keys = [prefix]
+    for entry in path:
+        keys += [str(getattr(entry, field)) for field in ("key", "idx", "name") if hasattr(entry, field)][:1]
+    return "/".join(keys)
+
+
+def argument_names(step, arguments):
+    try:
+        parameters = list(inspect.signature(step).parameters.values())
+    except (TypeError, ValueError):
+        return [f"args[{k}]" for k in range(len(arguments))]
+    names = []
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}[{k}]" for k in range(len(arguments) - len(names))]
+        else:
+            names.append(parameter.name)
+    return names[:len(arguments)]
+
+
+class Leaves:
+    """The leaves of the step's arguments, with every name that a plan may use for them."""
+
+    def __init__(self, jax, names, arguments):
+        self.leaves, self.structures, self.names = [], [], []
+        for name, argument in zip(names, arguments):
+            leaves, structure = jax.tree_util.tree_flatten_with_path(argument)
+            self.structures.append(structure)
+            for path, leaf in leaves:
+                exact = name + jax.tree_util.keystr(path)
+                readable = path_of(name, path)
+                # JAX's own name of the parameter, when the module has no metadata.
+                mangled = re.sub(r"[^A-Za-z0-9]", "_", exact)
+                self.names.append((exact, readable, mangled))
+                self.leaves.append(leaf)
+        self.place = {}
+        for number, names_of in enumerate(self.names):
+            for name in names_of:
+                self.place.setdefault(name, number)
+
+    def find(self, name):
+        for form in (name, re.sub(r"\.\d+$", "", name)):
+            if form in self.place:
+                return self.place[form]
+        tails = [k for k, names_of in enumerate(self.names) if ("/" + names_of[1]).endswith("/" + name)]
+        if len(tails) == 1:
+            return tails[0]
+        near = difflib.get_close_matches(name, [names_of[0] for names_of in self.names], 1)
+        raise DoesNotFit(f"the plan's tensor {name} is no argument of the step"
+                         + (f"; did you mean {near[0]}?" if near else ""))
+
+    def trees(self, jax, values):
+        """One value per leaf -> a tuple of trees."""
+        out, at = [], 0
+        for structure in self.structures:
+            out.append(jax.tree_util.tree_unflatten(structure, values[at:at + structure.num_leaves]))
+            at += structure.num_leaves
+        return tuple(out)
+
+
+def shape_text(text):
+    """f32[2,3] -> (2, 3)"""
+    match = re.match(r"\w+\[([\d,]*)\]", text or "")
+    return tuple(int(d) for d in match.group(1).split(",") if d) if match else None
+
+
+def dims_of_leaves(plan, leaves):
+    """Per leaf: the dimension it is split along, -1: replicated, None: the plan does not say."""
+    dims, roles = [None] * len(leaves.leaves), [None] * len(leaves.leaves)
+    listed = plan.get("inputs") or [{"name": name, "dim": dim} for name, dim in plan["partition"].items()]
+    for entry in listed:
+        number = leaves.find(entry["name"])
+        shape, expected = tuple(leaves.leaves[number].shape), shape_text(entry.get("shape"))
+        if expected is not None and shape != expected:
+            raise DoesNotFit(f"{leaves.names[number][0]} has shape {shape}, the plan's has {expected}")
+        dim = entry["dim"]
+        if dim >= len(shape):
+            raise DoesNotFit(f"{leaves.names[number][0]} has shape {shape}, which has no dimension {dim}")
+        if dim >= 0 and shape[dim] % plan["shards"]:
+            raise DoesNotFit(f"{plan['shards']} shards do not divide dimension {dim} of {leaves.names[number][0]}, "
+                             f"{shape}")
+        if dims[number] not in (None, dim):
+            raise DoesNotFit(f"{leaves.names[number][0]} stands in the plan twice, with dimensions {dims[number]} and "
+                             f"{dim}")
+        dims[number], roles[number] = dim, entry.get("role")
+    return dims, roles
+
+
+def fill(jax, np, leaves, roles, seed):
+    """Arrays for the leaves that are only shapes."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for leaf, role in zip(leaves, roles):
+        if not isinstance(leaf, jax.ShapeDtypeStruct):
+            out.append(leaf)
+        elif jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            out.append(jax.random.split(jax.random.key(seed), leaf.shape) if leaf.shape else jax.random.key(seed))
+        elif jax.dtypes.issubdtype(leaf.dtype, np.bool_):
+            out.append(np.ones(leaf.shape, leaf.dtype))
+        elif jax.dtypes.issubdtype(leaf.dtype, np.integer):
+            values = rng.integers(0, 8, leaf.shape) if leaf.shape else 0
+            out.append(np.asarray(values).astype(leaf.dtype))
+        else:
+            values = np.zeros(leaf.shape) if role in ("slot", "state") else rng.standard_normal(leaf.shape) * 0.05
+            out.append(np.asarray(values).astype(leaf.dtype))
+    return out
+
+
+# --- what XLA made of it ---
+
+
+def collectives_of(text):
+    """kind -> (instructions, bytes of their results) of a compiled module's text."""
+    found = {}
+    for line in text.splitlines():
+        match = re.match(r"\s*(?:ROOT )?%?[\w.\-]+ = (.*?) ([a-z\-]+)\(", line)
+        kind = match and re.sub("-start$", "", match.group(2))
+        if kind not in COLLECTIVES:
+            continue
+        size = 0
+        for element, dims in re.findall(r"\b(pred|bf16|[sufc]\d+)\[([\d,]*)\]", match.group(1)):
+            count = 1
+            for extent in filter(None, dims.split(",")):
+                count *= int(extent)
+            size += (count * BITS.get(element, 32) + 7) // 8
+        number, total = found.get(kind, (0, 0))
+        found[kind] = (number + 1, total + size)
+    return found
+
+
+def expected_of(plan):
+    """kind -> (instructions, bytes): all-reduces as XLA inserts them, one per partial sum."""
+    expected = {}
+    if plan.get("partial_sums") or plan.get("all_reduces"):
+        expected["all-reduce"] = (plan.get("partial_sums") or plan["all_reduces"], plan.get("all_reduce_bytes"))
+    if plan.get("all_gathers"):
+        expected["all-gather"] = (plan["all_gathers"], plan.get("all_gather_bytes"))
+    return expected
+
+
+def difference(np, alone, sharded):
+    """The largest difference over the largest value; infinity where only one is finite."""
+    a, b = (np.asarray(x).astype(np.complex128 if np.iscomplexobj(x) else np.float64) for x in (alone, sharded))
+    if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        return float("inf")
+    finite = np.isfinite(a)
+    if not finite.any():
+        return 0.0
+    largest = float(np.max(np.abs(a[finite])))
+    apart = float(np.max(np.abs(a[finite] - b[finite])))
+    return apart / largest if largest > 0 else apart
+
+
+def host(jax, np, leaf):
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    return np.asarray(leaf)
+
+
+def run(options, plan):
+    import jax
+    import numpy as np
+
+    if len(jax.devices()) < plan["shards"]:
+        raise DoesNotFit(f"the plan needs {plan['shards']} devices, JAX has {len(jax.devices())} ({jax.devices()[0]})")
+    step, arguments = load_object(options.step)()
+    arguments = tuple(arguments)
+    names = argument_names(step, arguments)
+    # Python numbers among the arguments become arrays.
+    arguments = jax.tree_util.tree_map(lambda x: x if hasattr(x, "shape") else np.asarray(x), arguments)
+    leaves = Leaves(jax, names, arguments)
+    dims, roles = dims_of_leaves(plan, leaves)
+    unknown = [leaves.names[k][0] for k, dim in enumerate(dims) if dim is None]
+    results, tree = jax.tree_util.tree_flatten(jax.eval_shape(step, *arguments))
+
+    spec = jax.sharding.PartitionSpec
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:plan["shards"]]), ("devices",))
+
+    def sharding(dim):
+        return jax.sharding.NamedSharding(mesh, spec(*[None] * dim, "devices") if dim >= 0 else spec())
+
+    how = {}
+    if options.specs:
+        specs = load_file(options.specs)
+        try:
+            how["in_shardings"] = specs.shardings(specs.argument_specs(*arguments, names=names, unknown="replicate"), mesh)
+            how["out_shardings"] = specs.shardings(specs.result_specs(jax.tree_util.tree_unflatten(tree, results)), mesh)
+        except ValueError as error:
+            raise DoesNotFit(f"{options.specs}: {error}") from None
+    else:
+        # Of a plan that lists all inputs the others are unused; else XLA chooses for what the plan does not say.
+        others = sharding(-1) if plan.get("inputs") else None
+        how["in_shardings"] = leaves.trees(jax, [others if dim is None else sharding(dim) for dim in dims])
+        listed = plan.get("results") or []
+        if [shape_text(r.get("shape")) for r in listed] == [tuple(r.shape) for r in results] and listed:
+            how["out_shardings"] = jax.tree_util.tree_unflatten(tree, [sharding(r["dim"]) for r in listed])
+
+    values = leaves.trees(jax, fill(jax, np, leaves.leaves, roles, options.seed))
+    lowered = jax.jit(step, **how).lower(*values)
+    try:  # every collective by itself, so that they can be counted
+        compiled = lowered.compile(compiler_options={"xla_disable_hlo_passes": "cpu-all-reduce-combiner"})
+    except Exception:  # pylint: disable=broad-except  # a JAX that does not know the option
+        compiled = lowered.compile()
+    placed = jax.device_put(values, compiled.input_shardings[0])
+    sharded = jax.tree_util.tree_leaves(compiled(*placed))
+    one = jax.devices()[0]
+    alone = jax.tree_util.tree_leaves(jax.jit(step)(*jax.device_put(values, one)))
+    differences = [difference(np, host(jax, np, a), host(jax, np, b)) for a, b in zip(alone, sharded)]
+
+    found, expected = collectives_of(compiled.as_text()), expected_of(plan)
+    memory = compiled.memory_analysis()
+    worst = max(differences, default=0.0)
+    return {
+        "schema": "automap.apply/1",
+        "shards": plan["shards"],
+        "devices": plan["shards"],
+        "platform": jax.devices()[0].platform,
+        "jax": jax.__version__,
+        "partitioned": sum(dim is not None and dim >= 0 for dim in dims),
+        "not_in_plan": unknown,
+        "collectives": {kind: {"count": count, "bytes": size} for kind, (count, size) in sorted(found.items())},
+        "expected": {kind: {"count": count, "bytes": size} for kind, (count, size) in sorted(expected.items())},
+        "unexpected": sorted(set(found) - set(expected)) if expected or plan.get("inputs") else [],
+        "argument_bytes_per_device": getattr(memory, "argument_size_in_bytes", None),
+        "temporary_bytes_per_device": getattr(memory, "temp_size_in_bytes", None),
+        "results": len(differences),
+        "worst_relative_difference": worst if worst != float("inf") else None,
+        "differing_results": [k for k, apart in enumerate(differences) if not apart <= options.rtol],
+        "rtol": options.rtol,
+        "equal": len(alone) == len(sharded) and all(apart <= options.rtol for apart in differences),
+    }
+
+
+def human(report, plan_path):
+    lines = [f"{plan_path} on {report['devices']} {report['platform']} devices: "
+             f"{report['partitioned']} of the step's arrays are split", ""]
+    rows = [("collective", "compiled", "bytes", "plan expects", "bytes")]
+    for kind in sorted(set(report["collectives"]) | set(report["expected"])):
+        found = report["collectives"].get(kind, {"count": 0, "bytes": 0})
+        plan = report["expected"].get(kind)
+        rows.append((kind, f"{found['count']:,}", f"{found['bytes']:,}",
+                     f"{plan['count']:,}" if plan else "-",
+                     f"{int(plan['bytes']):,}" if plan and plan["bytes"] is not None else "-"))
+    widths = [max(len(row[c]) for row in rows) for c in range(5)]
+    for row in rows:
+        lines.append("  " + row[0].ljust(widths[0]) + "".join("  " + row[c].rjust(widths[c]) for c in range(1, 5)))
+    if len(rows) == 1:
+        lines.append("  none")
+    elif report["expected"]:
+        lines.append("  (the compiled step's before XLA combines them where it can; those in loops count once)")
+    lines.append("")
+    if report["unexpected"]:
+        lines.append("XLA needed what the plan does not expect: " + ", ".join(report["unexpected"]))
+    if report["not_in_plan"]:
+        names = report["not_in_plan"]
+        lines.append(f"not in the plan: {', '.join(names[:5])}" + (f" and {len(names) - 5} more" if len(names) > 5 else ""))
+    worst = report["worst_relative_difference"]
+    lines.append(("equal: " if report["equal"] else "DIFFERENT: ") + f"{report['results']} results, largest relative "
+                 f"difference {'infinite' if worst is None else f'{worst:.2g}'} (allowed {report['rtol']:g})")
+    if report["differing_results"]:
+        lines.append(f"results that differ: {report['differing_results'][:20]}")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plan", required=True, metavar="FILE", help="plan of kind operator or data")
+    parser.add_argument("--step", required=True, metavar="FILE.py:FUNCTION",
+                        help="FUNCTION() returns (step, arguments)")
+    parser.add_argument("--specs", metavar="FILE.py", help="take the shardings from what --emit-jax wrote")
+    parser.add_argument("--rtol", type=float, default=1e-4, help="largest relative difference per result (1e-4)")
+    parser.add_argument("--seed", type=int, default=0, help="of the values that are filled in (0)")
+    parser.add_argument("--platform", default="cpu", help="JAX platform; cpu (the default) gets as many host devices as "
+                                                          "the plan has shards")
+    parser.add_argument("--strict", action="store_true", help="exit 1 for unexpected kinds of collectives, too")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options = parser.parse_args()
+    try:
+        plan = read_plan(options.plan)
+        os.environ["JAX_PLATFORMS"] = options.platform
+        if options.platform == "cpu":
+            os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "")
+                                       + f" --xla_force_host_platform_device_count={plan['shards']}")
+        try:
+            import jax  # noqa: F401
+        except ImportError:
+            return usage("jax is not installed for this Python: pip install jax")
+        report = run(options, plan)
+    except DoesNotFit as error:
+        print(f"apply_plan.py: {error}", file=sys.stderr)
+        return 3
+    print(json.dumps(report, indent=2) if options.json else human(report, options.plan))
+    return 0 if report["equal"] and not (options.strict and report["unexpected"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
