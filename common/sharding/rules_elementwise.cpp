@@ -56,9 +56,18 @@ void collective_rule(RuleBuilder& b) {
   }
 }
 
-// all-gather, reduce-scatter, all-to-all: the same, but for the dimension along which data moves.
+// all-gather, reduce-scatter, all-to-all: the same, but for the dimension along which data moves. The all-to-all of
+// several arrays moves whole ones: every result is made of all operands.
 void moving_collective_rule(RuleBuilder& b) {
   const std::vector<std::int64_t> moved = graph::int_list_attribute(b.graph(), b.id(), "dimensions");
+  if (moved.empty() && b.graph().instruction(b.id()).opcode == graph::Opcode::kAllToAll) {
+    std::vector<SlotDim> members(static_cast<std::size_t>(b.num_slots()));
+    for (std::int32_t dim = 0; dim < b.rank(0); ++dim) {
+      for (std::int32_t slot = 0; slot < b.num_slots(); ++slot) members[static_cast<std::size_t>(slot)] = {slot, dim};
+      b.pass(members);
+    }
+    return;
+  }
   if (moved.size() != 1 || b.num_operands() != b.num_results()) return b.refuse();
   for (std::int32_t i = 0; i < b.num_operands(); ++i) {
     if (b.rank(i) != b.rank(b.result(i))) return b.refuse();
