@@ -51,7 +51,7 @@ std::string layer_pattern_of(const std::string& path) {
   return first == path.end() ? path : std::string(path.begin(), first) + '*' + std::string(last, path.end());
 }
 
-std::string members_text(const std::vector<std::pair<std::string, int>>& members, bool patterns) {
+std::string members_text(const std::vector<std::pair<std::string, int>>& members, int usual) {
   struct Entry {
     std::string pattern, path;
     int dim = -1, count = 0;
@@ -78,7 +78,7 @@ std::string members_text(const std::vector<std::pair<std::string, int>>& members
   entries = collate(entries, pattern_of, kManyValues);
   if (entries.empty()) return "";
   for (Entry& entry : entries) {
-    entry.components = components_of(entry.count > 1 || patterns ? entry.pattern : entry.path);
+    entry.components = components_of(entry.count > 1 ? entry.pattern : entry.path);
   }
   std::size_t common = entries.front().components.size() - 1;
   for (const Entry& entry : entries) {
@@ -95,12 +95,12 @@ std::string members_text(const std::vector<std::pair<std::string, int>>& members
   for (const Entry& entry : entries) {
     out += (out.empty() ? "" : ", ") + join(entry.components, common, entry.components.size());
     if (entry.dim >= 0) out += " " + std::to_string(entry.dim);
-    if (!alike && entry.count > 1) out += " (" + std::to_string(entry.count) + "x)";
+    if (!alike && entry.count != usual) out += " (" + std::to_string(entry.count) + "x)";
   }
   if (common > 0) {
     out = join(entries.front().components, 0, common) + (entries.size() > 1 ? ": " : "/") + out;
   }
-  if (alike && entries.front().count > 1) {
+  if (alike && entries.front().count != usual) {
     out += " (" + std::to_string(entries.front().count) + (entries.size() > 1 ? " of each)" : "x)");
   }
   return out;

@@ -15,9 +15,9 @@ std::string pattern_of(const std::string& path);
 std::string layer_pattern_of(const std::string& path);
 
 // "encoder/layer_*/ffn: wi 1, wo 0" for (path, dimension) pairs, collated over layers, and over other numbers that take
-// many values; a dimension below 0 is not shown. With `patterns` even a path that stands alone is shown by its pattern
-// (for one line that speaks for several groups). "layer_*/attn: q 1, k 1 (6 of each)", "a 1 (2x), b 0".
-std::string members_text(const std::vector<std::pair<std::string, int>>& members, bool patterns);
+// many values; a dimension below 0 is not shown. How many share a pattern is said, unless it is `usual`, the number of
+// groups that one line speaks for: "layer_*/attn: q 1, k 1 (6 of each)", "a 1 (2x), b 0".
+std::string members_text(const std::vector<std::pair<std::string, int>>& members, int usual = 1);
 
 // The scopes that the instruction behind a node was traced in, as a path ("encoder/layer_3/ffn"); empty when the
 // module has no names.

@@ -106,10 +106,18 @@ std::string ms_text(double ms) {
   return ms > 0 ? format_ms(ms) : "nothing";
 }
 
-// Why a decided tensor is whole, the most telling of its dimensions' reasons. Reasons that differ in numbers only are
-// shown once.
+// Why a group cannot be split, without the name of who asks: it is the same for all of its tensors.
+std::string why_impossible(const ShardingModel& model, GroupId group) {
+  if (only_indivisible(model.linkage(), group)) return indivisible_text(model.linkage(), group);
+  const std::string summary = sharding::explain_obstacle(model, group).summary;
+  static constexpr std::string_view kVerdict = "cannot be split: ";
+  const std::size_t at = summary.find(kVerdict);
+  return at == std::string::npos ? summary : summary.substr(at + kVerdict.size());
+}
+
+// Why a decided tensor is whole, the most telling of its dimensions' reasons.
 std::string why_whole(const ShardingModel& model, const Propagation& decided, const PartitionCost& cost,
-                      std::int32_t input, PartitionObjective objective) {
+                      std::int32_t input, PartitionObjective objective, std::map<GroupId, std::string>* impossible) {
   const Linkage& linkage = model.linkage();
   const sharding::NodeId node = model.inputs()[static_cast<std::size_t>(input)].node;
   const std::size_t rank = rank_of(model, input);
@@ -145,12 +153,12 @@ std::string why_whole(const ShardingModel& model, const Propagation& decided, co
         }
         break;
       }
-      default:
-        if (only_indivisible(linkage, group) && !linkage.possible(group)) {
-          offer(1, dimension + indivisible_text(linkage, group));
-        } else if (!linkage.possible(group)) {
-          offer(0, dimension + sharding::explain_obstacle(model, group, at).summary);
-        }
+      default: {
+        if (linkage.possible(group)) break;
+        auto known = impossible->find(group);
+        if (known == impossible->end()) known = impossible->emplace(group, why_impossible(model, group)).first;
+        offer(only_indivisible(linkage, group) ? 1 : 0, dimension + known->second);
+      }
     }
   }
   return best.second;
@@ -260,6 +268,22 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
   // again (operators, where data parallelism is only compared with).
   DataChoice batch;
   std::vector<PartitionAlternative> compared;
+  if (request.data && shards > 1 && !model->variables().empty()) {
+    std::vector<GroupId> variable_groups;
+    const models::PartitionProblem variables =
+        make_problem(*model, cost, model->variables(), PartitionObjective::kTime, 0, &variable_groups);
+    if (!variables.groups.empty()) {
+      SearchRequest quick;
+      quick.limits = request.search.limits;
+      quick.limits.budget_s = std::min(quick.limits.budget_s, kComparisonBudget_s);
+      std::vector<GroupId> best;
+      const std::vector<PartitionAnswer> found = run_search(variables, quick);
+      for (const std::int32_t g : found.empty() ? std::vector<std::int32_t>() : found.front().groups) {
+        best.push_back(variable_groups[static_cast<std::size_t>(g)]);
+      }
+      compared.push_back(judge(*model, cost, model->variables(), best, "operators"));
+    }
+  }
   if (shards > 1 && !model->data().empty()) {
     batch = choose_batch(model);
     if (!request.data && !batch.groups.empty()) {
@@ -362,20 +386,28 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
     std::string signature;
     for (const auto& [path, dim] : pattern) signature += path + "=" + std::to_string(dim) + ";";
     const auto [place, fresh] = seen.emplace(signature, out.split.size());
-    if (fresh) out.split.push_back({{}, at->second, cost.effect(group)});
-    out.split[place->second].groups.push_back(group);
+    if (fresh) out.split.emplace_back();
+    SplitGroups& alike = out.split[place->second];
+    alike.groups.push_back(group);
+    alike.members.insert(alike.members.end(), at->second.begin(), at->second.end());
+    const PartitionCost::GroupEffect effect = cost.effect(group);
+    alike.effect.saved_ms += effect.saved_ms;
+    alike.effect.collective_ms += effect.collective_ms;
+    alike.effect.saved_bytes += effect.saved_bytes;
+    alike.effect.collective_bytes += effect.collective_bytes;
+    alike.effect.collectives += effect.collectives;
   }
-  std::stable_sort(out.split.begin(), out.split.end(), [](const SplitGroups& a, const SplitGroups& b) {
-    return a.members.size() * a.groups.size() > b.members.size() * b.groups.size();
-  });
+  std::stable_sort(out.split.begin(), out.split.end(),
+                   [](const SplitGroups& a, const SplitGroups& b) { return a.members.size() > b.members.size(); });
 
   // Whole tensors by reason.
   std::map<std::string, std::size_t> reasons;
+  std::map<GroupId, std::string> impossible;
   for (const std::int32_t index : inputs) {
     const ModelInput& input = model->inputs()[static_cast<std::size_t>(index)];
     if (out.decided.state(input.node).kind == sharding::TensorStateKind::kSplit) continue;
     const std::string reason =
-        shards == 1 ? "one device" : why_whole(*model, out.decided, cost, index, request.objective);
+        shards == 1 ? "one device" : why_whole(*model, out.decided, cost, index, request.objective, &impossible);
     const auto [place, fresh] = reasons.emplace(pattern_of(reason), out.whole.size());
     if (fresh) out.whole.push_back({{}, reason});
     out.whole[place->second].inputs.push_back(index);
@@ -391,7 +423,7 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
   if (shards > 1) {
     plan.alternatives.push_back(judge(*model, cost, inputs, {}, "replicate"));
     for (PartitionAlternative& other : compared) {
-      other.partitioned = 0;  // of the variables
+      other.partitioned = 0;  // of what this plan decides
       plan.alternatives.push_back(std::move(other));
     }
     // What the other objective would choose.

@@ -28,11 +28,11 @@ struct WholeTensors {
   std::string reason;                // for people
 };
 
-// The split linkage groups, repeated layers collated: equal up to the numbers in names.
+// Split linkage groups that are equal up to the numbers in names: repeated layers.
 struct SplitGroups {
   std::vector<sharding::GroupId> groups;
-  std::vector<std::pair<std::string, int>> members;  // of the first: (path, dimension) of its decided tensors
-  PartitionCost::GroupEffect effect;                 // of one of them
+  std::vector<std::pair<std::string, int>> members;  // (path, dimension) of their decided tensors
+  PartitionCost::GroupEffect effect;                 // of all of them
 };
 
 struct Planned {

@@ -105,16 +105,13 @@ std::string split_table(const Planned& planned) {
       hidden += split.groups.size();
       continue;
     }
-    const auto count = static_cast<double>(split.groups.size());
     const PartitionCost::GroupEffect& e = split.effect;
-    add_wrapped_row(
-        &table, {std::to_string(split.groups.size()) + "x", std::to_string(split.groups.size() * split.members.size()),
-                 e.saved_ms > 0 ? "-" + format_ms(e.saved_ms * count) : "-",
-                 e.collectives > 0 ? std::to_string(e.collectives * static_cast<int>(count)) + ", " +
-                                         format_ms(e.collective_ms * count)
-                                   : "none",
-                 e.saved_bytes > 0 ? "-" + format_bytes(e.saved_bytes * count) : "-",
-                 members_text(split.members, split.groups.size() > 1)});
+    add_wrapped_row(&table,
+                    {std::to_string(split.groups.size()) + "x", std::to_string(split.members.size()),
+                     e.saved_ms > 0 ? "-" + format_ms(e.saved_ms) : "-",
+                     e.collectives > 0 ? std::to_string(e.collectives) + ", " + format_ms(e.collective_ms) : "none",
+                     e.saved_bytes > 0 ? "-" + format_bytes(e.saved_bytes) : "-",
+                     members_text(split.members, static_cast<int>(split.groups.size()))});
   }
   if (table.empty()) return "";
   std::string out = "What is split (a linkage group is split as a whole or not at all)\n" + table.render("  ");
@@ -135,7 +132,7 @@ std::string whole_table(const ShardingModel& model, const Planned& planned) {
       members.emplace_back(sharding::path_of(model.inputs()[static_cast<std::size_t>(index)].name), -1);
     }
     // Names first, the reason on lines of its own.
-    std::vector<std::string> names = wrapped(members_text(members, false), kTextWidth);
+    std::vector<std::string> names = wrapped(members_text(members), kTextWidth);
     if (names.size() > 3) {
       names.resize(3);
       names.back() += " …";
@@ -172,9 +169,12 @@ std::string algorithms_table(const Planned& planned) {
   for (const PartitionAnswer& answer : planned.answers) {
     std::string says = answer.proven ? "proven best" : answer.cut_by_time ? "cut by the budget" : "";
     for (const auto& [name, value] : answer.statistics) {
+      // Values and seconds of its parts are for --json and measurements.
+      if (value == 0 || name.find("seconds") != std::string::npos || name.find("value") != std::string::npos) continue;
       std::string words = name;
       std::replace(words.begin(), words.end(), '_', ' ');
-      says += (says.empty() ? "" : "; ") + words + " " + format_number(value, value >= 1000 ? 9 : 3);
+      says += (says.empty() ? "" : "; ") + words + " " +
+              (value == std::floor(value) ? format_count(std::llround(value)) : format_number(value));
     }
     add_wrapped_row(
         &table, {answer.algorithm, value_text(plan, answer.score.value),
@@ -191,12 +191,14 @@ std::string comparison_table(const PartitionPlan& plan) {
   static const std::pair<const char*, const char*> kSays[] = {
       {"replicate", "nothing split: every device does everything"},
       {"data parallel", "data parallel: the batch split (automap-search adp)"},
+      {"operators", "variables split instead (automap-search opp)"},
       {"objective count", "as many as possible (--objective count)"},
       {"objective time", "the least step time (--objective time)"}};
   for (const PartitionAlternative& other : plan.alternatives) {
     for (const auto& [name, says] : kSays) {
       if (other.planner != name) continue;
-      table.add_row({says, std::to_string(other.partitioned), format_ms(other.step_ms),
+      const bool other_tensors = other.planner == "data parallel" || other.planner == "operators";
+      table.add_row({says, other_tensors ? "-" : std::to_string(other.partitioned), format_ms(other.step_ms),
                      change(other.step_ms, plan.step_ms), format_bytes(other.memory_bytes),
                      other.collective_bytes > 0 ? format_bytes(other.collective_bytes) : "none"});
     }
@@ -344,13 +346,13 @@ bool is_slot(const ShardingModel& model, NodeId node) {
 }
 
 // Dimensions of inputs as one line per pattern of names; slots go where their variables go and are only counted.
-std::string inputs_text(const ShardingModel& model, const std::vector<TensorDim>& inputs, bool patterns) {
+std::string inputs_text(const ShardingModel& model, const std::vector<TensorDim>& inputs, int usual = 1) {
   std::vector<std::pair<std::string, int>> members, slots;
   for (const TensorDim& at : inputs) {
     (is_slot(model, at.node) ? slots : members).emplace_back(sharding::path_of(tensor_name(model, at.node)), at.dim);
   }
-  if (members.empty()) return members_text(slots, patterns);
-  return members_text(members, patterns) +
+  if (members.empty()) return members_text(slots, usual);
+  return members_text(members, usual) +
          (slots.empty() ? "" : " and " + plural(static_cast<long long>(slots.size()), "optimizer slot"));
 }
 
@@ -511,7 +513,7 @@ std::string completion_report(const ShardingModel& model, const Propagation& dec
     const std::vector<Step> steps = steps_of(model, group, decided.decided_by(group));
     out += ": splits " + plural(static_cast<long long>(steps.size()), "tensor") + "\n";
     const auto inputs = model.linkage().inputs(group);
-    out += indented("inputs: " + inputs_text(model, {inputs.begin(), inputs.end()}, false), "  ");
+    out += indented("inputs: " + inputs_text(model, {inputs.begin(), inputs.end()}), "  ");
 
     // How far it reaches, layer by layer.
     struct Reach {
@@ -560,22 +562,32 @@ std::string completion_report(const ShardingModel& model, const Propagation& dec
     }
   }
   if (!completion.stuck.empty()) {
-    out += "\nUndecided (largest first); each takes one decision\n";
-    TextTable table({{"tensors"}, {"decided by any of", Align::kLeft}});
+    out += "\nUndecided (largest first); each group takes one decision\n";
+    TextTable table({{"groups"}, {"tensors"}, {"decided by any of", Align::kLeft}});
     // Groups that differ in numbers only are one row.
+    struct Row {
+      int groups = 0, tensors = 0;
+      std::vector<TensorDim> deciders;
+    };
     std::map<std::string, std::size_t> at;
-    std::vector<std::tuple<int, int, std::string>> rows;
+    std::vector<Row> rows;
     for (const sharding::Stuck& stuck : completion.stuck) {
-      const std::string text = inputs_text(model, stuck.deciders, true);
-      const auto [place, fresh] = at.emplace(text, rows.size());
-      if (fresh) rows.emplace_back(0, 0, text);
-      ++std::get<0>(rows[place->second]);
-      std::get<1>(rows[place->second]) += stuck.tensors;
+      std::string signature;
+      for (const TensorDim& decider : stuck.deciders) {
+        signature += pattern_of(tensor_name(model, decider.node)) + "=" + std::to_string(decider.dim) + ";";
+      }
+      const auto [place, fresh] = at.emplace(signature, rows.size());
+      if (fresh) rows.emplace_back();
+      Row& row = rows[place->second];
+      ++row.groups;
+      row.tensors += stuck.tensors;
+      row.deciders.insert(row.deciders.end(), stuck.deciders.begin(), stuck.deciders.end());
     }
     for (std::size_t i = 0; i < rows.size() && i < kMostRows; ++i) {
-      const auto& [groups, tensors, text] = rows[i];
-      const std::vector<std::string> lines = wrapped((groups > 1 ? std::to_string(groups) + "x " : "") + text, 90);
-      table.add_row({std::to_string(tensors), lines.front() + (lines.size() > 1 ? " …" : "")});
+      const Row& row = rows[i];
+      const std::vector<std::string> lines = wrapped(inputs_text(model, row.deciders, row.groups), 90);
+      table.add_row({std::to_string(row.groups) + "x", std::to_string(row.tensors),
+                     lines.front() + (lines.size() > 1 ? " …" : "")});
     }
     out += table.render("  ");
     if (rows.size() > kMostRows) {
@@ -657,7 +669,7 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
   }
   for (const auto& [role, facts] : roles) {
     add_wrapped_row(&inputs, {graph::to_string(role), std::to_string(facts.second.size()), std::to_string(facts.first),
-                              members_text(facts.second, false)});
+                              members_text(facts.second)});
   }
   out += inputs.render() + "\n";
 

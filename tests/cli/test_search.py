@@ -1,0 +1,416 @@
+"""automap-search: plans, what they are written as, propagation and explanations, and everything that can be wrong."""
+
+import gzip
+import json
+import os
+import re
+import shutil
+import unittest
+from pathlib import Path
+
+from programs import FIXTURES, SOURCE, ProgramTest, run
+
+COMMANDS = ("opp", "adp", "apply", "propagate", "explain")
+TINY = FIXTURES / "tiny_mlp.hlo"
+T5 = FIXTURES / "t5_6_6.hlo.gz"
+VGG = FIXTURES / "vgg19.hlo.gz"
+
+
+def split(plan):
+    """The split tensors of a plan: {name: dimension}."""
+    return {name: dim for name, dim in plan["partition"].items() if dim >= 0}
+
+
+class SearchTest(ProgramTest):
+    def document(self, *arguments, code=0, stdin=None):
+        result = run("automap-search", *arguments, "--json", stdin=stdin)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return json.loads(result.stdout)
+
+    def text(self, *arguments, code=0, stdin=None):
+        result = run("automap-search", *arguments, stdin=stdin)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result.stdout
+
+    def fails(self, code, *arguments, says=(), stdin=None):
+        self.assert_fails(run("automap-search", *arguments, stdin=stdin), code, *says)
+
+
+class Commands(SearchTest):
+    def test_help_lists_the_commands(self):
+        for arguments in (["--help"], ["-h"], ["help"]):
+            text = self.text(*arguments)
+            for command in COMMANDS:
+                self.assertRegex(text, rf"(?m)^  {command} ")
+        for command in COMMANDS:
+            self.assertEqual(self.text("help", command), self.text(command, "--help"))
+            self.assertIn(f"Usage: automap-search {command} ", self.text(command, "--help"))
+
+    def test_unknown_commands(self):
+        self.fails(2, "oppp", says=["unknown command oppp", "did you mean opp?"])
+        self.fails(2, "xyzzy", says=["opp, adp, apply, propagate, explain"])
+        self.fails(2, says=["missing command"])
+        self.fails(2, "--frob", says=["unknown option --frob"])
+        for command in COMMANDS:
+            self.fails(2, command, says=["missing MODEL"])
+            self.fails(2, command, TINY, "--shard", "4", says=["unknown option --shard"])
+
+
+class Operators(SearchTest):
+    def test_time_finds_column_then_row(self):
+        """The first layer's kernel along its columns, the second's along its rows: one partial sum."""
+        plan = self.document("opp", T5, "--shards", 8)
+        self.assertEqual((plan["schema"], plan["kind"], plan["shards"], plan["objective"]), ("automap.plan/1", "operator", 8, "time"))
+        partition = plan["partition"]
+        for layer in range(6):
+            for stack in ("encoder", "decoder"):
+                block = f"params['{stack}']['layer'][{layer}]"
+                self.assertEqual(partition[f"{block}['feed_forward']['conv1']['kernel']"], 1)
+                self.assertEqual(partition[f"{block}['feed_forward']['conv1']['bias']"], 0)
+                self.assertEqual(partition[f"{block}['feed_forward']['conv2']['kernel']"], 0)
+                for part, dim in (("q", 1), ("k", 1), ("v", 1), ("o", 0)):
+                    self.assertEqual(partition[f"{block}['self_attention']['{part}']['kernel']"], dim)
+        self.assertGreaterEqual(plan["partitioned"], 108)
+        self.assertLessEqual(plan["partial_sums"], 103)
+        self.assertEqual(plan["all_gathers"], 0)
+        self.assertTrue(plan["proven"])
+        self.assertLess(plan["step_ms"], plan["replicated_step_ms"])
+
+    def test_count_splits_more_and_moves_more(self):
+        fast, many = self.document("opp", T5), self.document("opp", T5, "--objective", "count")
+        self.assertEqual(len(split(many)), many["partitioned"])
+        self.assertGreaterEqual(many["partitioned"], 175)
+        self.assertTrue(many["proven"])
+        self.assertGreater(many["step_ms"], fast["step_ms"])
+
+    def test_algorithms(self):
+        best = self.document("opp", TINY, "--shards", 4, "--algorithm", "enumerate", "--objective", "count")
+        self.assertTrue(best["proven"])
+        for algorithm in ("greedy", "cost", "auto"):
+            plan = self.document("opp", TINY, "--shards", 4, "--algorithm", algorithm, "--objective", "count")
+            self.assertLessEqual(plan["partitioned"], best["partitioned"])
+        self.assertEqual(plan["partitioned"], best["partitioned"])
+
+    def test_the_same_question_gets_the_same_answer(self):
+        def answer():
+            plan = self.document("opp", T5, "--objective", "count")
+            return plan["partition"], plan["step_ms"]
+        self.assertEqual(answer(), answer())
+
+    def test_every_form_gives_the_same_plan(self):
+        plan = self.document("opp", FIXTURES / "tiny_mlp.stripped.hlo", "--shards", 4, "--objective", "count")
+        for form in ("tiny_mlp.pb.gz", "tiny_mlp.json.gz"):
+            other = self.document("opp", FIXTURES / form, "--shards", 4, "--objective", "count")
+            self.assertEqual(sorted(split(other).values()), sorted(split(plan).values()), form)
+        named = self.document("opp", TINY, "--shards", 4, "--objective", "count")
+        piped = self.document("opp", "-", "--shards", 4, "--objective", "count", stdin=TINY.read_bytes())
+        self.assertEqual(piped["partition"], named["partition"])
+
+    def test_variables(self):
+        listed = self.put("vars.txt", "params['dense_1']['kernel']\n")
+        plan = self.document("opp", TINY, "--shards", 4, "--variables", listed, "--objective", "count")
+        self.assertEqual(list(plan["partition"]), ["params['dense_1']['kernel']"])
+        listed.write_text("params['dense_1']['kernal']\n")
+        self.fails(3, "opp", TINY, "--variables", listed, says=["vars.txt:1", "did you mean"])
+
+    def test_one_device(self):
+        result = run("automap-search", "opp", TINY, "--shards", 1)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("nothing to split over", result.stderr)
+        self.assertIn("0 of ", result.stdout)
+
+    def test_report(self):
+        text = self.text("opp", T5, "--shards", 8)
+        for part in ("of 188 variables split", "What is split", "Algorithms", "Compared", "Memory", "proven"):
+            self.assertIn(part, text)
+        for line in text.splitlines():
+            self.assertLessEqual(len(line), 140, line)
+        self.assertIn("nothing to split over", run("automap-search", "opp", TINY, "--shards", 1).stderr)
+
+
+class Data(SearchTest):
+    def test_the_batch(self):
+        for model, tensors in ((T5, None), (VGG, 2)):
+            plan = self.document("adp", model, "--shards", 8)
+            self.assertEqual(plan["kind"], "data")
+            dims = split(plan)
+            self.assertTrue(dims)
+            self.assertEqual(set(dims.values()), {0})
+            if tensors is not None:
+                self.assertEqual(len(dims), tensors)
+            variables = [t for t in plan["inputs"] if t["role"] == "variable"]
+            self.assertTrue(all(t["dim"] == -1 for t in variables))
+            # Every variable's gradient is a partial sum, reduced.
+            self.assertGreaterEqual(plan["all_reduces"], len(variables))
+
+    def test_a_batch_that_does_not_divide_says_what_would(self):
+        result = run("automap-search", "adp", TINY, "--shards", 7)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("7 devices do not divide", result.stderr)
+        self.assertRegex(result.stderr, r"2, .* would")
+
+
+class Files(SearchTest):
+    def outputs(self):
+        return [self.folder / name for name in ("plan.json", "sharded.hlo", "specs.py")]
+
+    def plan_tiny(self, *more):
+        plan, hlo, jax = self.outputs()
+        return run("automap-search", "opp", TINY, "--shards", 4, "--objective", "count", "-o", plan, "--emit-hlo", hlo,
+                   "--emit-jax", jax, *more)
+
+    def test_written_and_applied(self):
+        plan, hlo, jax = self.outputs()
+        result = self.plan_tiny()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("num_partitions=4", hlo.read_text())
+        self.assertIn("sharding={devices=", hlo.read_text())
+        compile(jax.read_text(), str(jax), "exec")
+        again = self.folder / "again.hlo"
+        text = self.text("apply", TINY, "--plan", plan, "--emit-hlo", again, "--emit-jax", self.folder / "again.py")
+        self.assertIn("variables split over 4 devices", text)
+        self.assertEqual(again.read_bytes(), hlo.read_bytes())
+        self.assertEqual((self.folder / "again.py").read_bytes(), jax.read_bytes())
+        self.assertEqual(self.text("apply", TINY, "--plan", plan, "--emit-hlo", "-"), hlo.read_text())
+        applied = self.document("apply", TINY, "--plan", plan, "--emit-hlo", again)
+        self.assertEqual(applied["partitioned"], json.loads(plan.read_text())["partitioned"])
+        # Anybody's decision.
+        mine = self.put("mine.json", json.dumps({"schema": "automap.plan/1", "kind": "operator", "shards": 4,
+                                                 "partition": {"params['dense_1']['kernel']": 1}}))
+        self.assertIn("split over 4 devices", self.text("apply", TINY, "--plan", mine, "--emit-hlo", again))
+
+    def test_an_annotated_module_is_a_model(self):
+        plan, hlo, jax = self.outputs()
+        self.plan_tiny()
+        self.assertEqual(self.document("opp", hlo, "--shards", 4, "--objective", "count")["partition"],
+                         json.loads(plan.read_text())["partition"])
+
+    def test_nothing_half_written(self):
+        missing = self.folder / "no" / "such"
+        plan, hlo, jax = self.outputs()
+        self.fails(3, "opp", TINY, "-o", plan, "--emit-hlo", hlo, "--emit-jax", missing / "specs.py", says=["specs.py"])
+        self.assertEqual(self.leftovers(), [])
+        self.fails(3, "opp", self.folder / "none.hlo", "-o", plan, says=["none.hlo"])
+        self.assertEqual(self.leftovers(), [])
+        plan.write_text("old")
+        self.fails(2, "opp", TINY, "--shards", 1000000, "-o", plan)
+        self.assertEqual(plan.read_text(), "old")
+        self.assertEqual(self.leftovers(), ["plan.json"])
+
+    def test_standard_output_has_one_owner(self):
+        result = run("automap-search", "opp", TINY, "-o", "-", "--json")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("both want standard output", result.stderr)
+        self.fails(2, "opp", TINY, "-o", "-", "--emit-hlo", "-", says=["both want standard output"])
+        same = self.folder / "same"
+        self.fails(2, "opp", TINY, "-o", same, "--emit-hlo", self.folder / "." / "same", says=["both want"])
+        self.assertEqual(json.loads(self.text("opp", TINY, "-o", "-"))["kind"], "operator")
+        self.fails(2, "apply", "-", "--plan", "-", "--emit-hlo", same, says=["both want standard input"])
+
+    def test_wrong_plans(self):
+        plan, hlo, jax = self.outputs()
+        self.plan_tiny()
+        self.fails(3, "apply", VGG, "--plan", plan, "--emit-hlo", self.folder / "x.hlo")
+        self.fails(3, "explain", VGG, "--plan", plan)
+        self.fails(2, "apply", TINY, "--plan", plan, says=["nothing to write"])
+        self.fails(3, "explain", TINY, "--plan", TINY)
+        self.fails(3, "explain", TINY, "--plan", self.folder / "none.json", says=["none.json"])
+        for partition, code, says in (
+                ({"params['dense_9']['kernel']": 1}, 3, "dense_9"),
+                ({"params['dense_1']['kernel']": 2}, 3, "dense_1"),
+                ({"params['dense_2']['kernel']": 1}, 3, "do not divide 10"),
+                ({"params['dense_1']['kernel']": 0, "params['dense_2']['kernel']": 0}, 4, "dense_")):
+            wrong = self.put("wrong.json", json.dumps({"schema": "automap.plan/1", "kind": "operator", "shards": 4,
+                                                       "partition": partition}))
+            self.fails(code, "explain", TINY, "--plan", wrong, says=[says])
+        # The same module in another form is the same model.
+        again = run("automap-search", "apply", FIXTURES / "tiny_mlp.pb.gz", "--plan", plan, "--emit-hlo", self.folder / "pb.hlo")
+        self.assertIn(again.returncode, (0, 3), again.stderr)
+        self.assertFalse((self.folder / "x.hlo").exists())
+
+
+class Propagation(SearchTest):
+    def test_complete(self):
+        text = self.text("propagate", TINY, "--shards", 4, "--set", "params/dense_1/kernel=1")
+        self.assertIn("complete", text.splitlines()[0])
+        self.assertIn("params['dense_2']['kernel'] is split along dimension 0", text)
+        document = self.document("propagate", TINY, "--shards", 4, "--set", "params/dense_1/kernel=1")
+        self.assertEqual((document["schema"], document["outcome"]), ("automap.propagation/1", "complete"))
+        states = {t["name"]: (t["state"], t["dim"]) for t in document["inputs"]}
+        self.assertEqual(states["params['dense_1']['kernel']"], ("split", 1))
+        self.assertEqual(states["params['dense_1']['bias']"], ("split", 0))
+        self.assertEqual(states["params['dense_2']['kernel']"], ("split", 0))
+        self.assertEqual(states["params['dense_2']['bias']"], ("whole", -1))
+        self.assertEqual(document["tensors"]["undecided"], 0)
+        self.assertEqual(len(document["steps"]), document["tensors"]["split"])
+        self.assertEqual([s["by"] for s in document["steps"]].count("decision"), 1)
+        self.assertEqual(len(document["collectives"]), 1)
+        # Every step but the first comes from a tensor that an earlier one reached.
+        reached = set()
+        for step in document["steps"]:
+            if step["from"] is not None:
+                self.assertIn((step["from"]["tensor"], step["from"]["dim"]), reached)
+            reached.add((step["tensor"], step["dim"]))
+
+    def test_stuck(self):
+        document = self.document("propagate", TINY, "--shards", 4)
+        self.assertEqual(document["outcome"], "stuck")
+        self.assertTrue(document["undecided"])
+        self.assertEqual(document["tensors"]["split"], 0)
+        self.assertIn("Undecided", self.text("propagate", TINY, "--shards", 4))
+
+    def test_order_does_not_matter(self):
+        sets = ["params/softmax/kernel=1", "params/decoder/embedding=0", "params/encoder/layer/3/feed_forward/conv1/kernel=1"]
+        def answer(order):
+            document = self.document("propagate", T5, *[a for s in order for a in ("--set", s)])
+            return document["inputs"], document["tensors"], document["collectives"]
+        self.assertEqual(answer(sets), answer(sets[::-1]))
+
+    def test_kept_whole(self):
+        document = self.document("propagate", TINY, "--shards", 4, "--set", "params/dense_1/kernel=-1")
+        states = {t["name"]: t["state"] for t in document["inputs"]}
+        self.assertEqual(states["params['dense_1']['kernel']"], "whole")
+        self.assertEqual(states["params['dense_1']['bias']"], "whole")
+
+    def test_conflict(self):
+        sets = ["--set", "params/dense_1/kernel=1", "--set", "params/dense_1/kernel=0"]
+        text = self.text("propagate", TINY, "--shards", 4, *sets, code=4)
+        self.assertIn("conflict: params/dense_1/kernel=0 cannot be", text)
+        document = self.document("propagate", TINY, "--shards", 4, *sets, code=4)
+        self.assertEqual(document["outcome"], "conflict")
+        self.assertEqual(document["conflict"]["set"], "params/dense_1/kernel=0")
+        self.assertTrue(document["conflict"]["summary"])
+        # What was taken before stands.
+        self.assertEqual(len(document["decisions"]), 1)
+        for second in ("=-1", "=1"):
+            other = run("automap-search", "propagate", TINY, "--shards", 4, *sets[:2], "--set", "params/dense_1/kernel" + second)
+            self.assertEqual(other.returncode, 4 if second == "=-1" else 0, other.stdout)
+
+    def test_indivisible_says_what_would_do(self):
+        text = self.text("propagate", TINY, "--shards", 7, "--set", "params/dense_1/kernel=1", code=4)
+        self.assertIn("2, 4, 8, 16, 32 or 64 devices would do", text)
+
+    def test_wrong_sets(self):
+        for text, says in (("params/dense_9/kernel=1", "dense_"), ("params/dense_1/kernel=2", "no dimension 2"),
+                           ("params/dense_1/kernel=-2", "no dimension -2"), ("params/dense_1/kernel", "TENSOR=DIMENSION"),
+                           ("=1", "TENSOR=DIMENSION"), ("params/dense_1/kernel=one", "TENSOR=DIMENSION"),
+                           ("params/dense_1/kernel=99999999999999999999", "TENSOR=DIMENSION")):
+            self.fails(2, "propagate", TINY, "--set", text, says=[says])
+
+
+class Explanations(SearchTest):
+    def setUp(self):
+        super().setUp()
+        self.plan = self.folder / "plan.json"
+        partition = {"params['dense_1']['kernel']": 1, "params['dense_1']['bias']": 0, "params['dense_2']['kernel']": 0}
+        self.plan.write_text(json.dumps({"schema": "automap.plan/1", "kind": "operator", "shards": 4, "partition": partition}))
+
+    def test_overview(self):
+        text = self.text("explain", TINY, "--plan", self.plan)
+        self.assertIn("1 partial sum in 1 all-reduce", text)
+        document = self.document("explain", TINY, "--plan", self.plan)
+        self.assertEqual((document["schema"], len(document["collectives"])), ("automap.explanation/1", 1))
+
+    def test_tensors(self):
+        text = self.text("explain", TINY, "--plan", self.plan, "params/dense_2/kernel")
+        self.assertIn("split along dimension 0", text)
+        document = self.document("explain", TINY, "--plan", self.plan)
+        reduced = document["collectives"][0]
+        text = self.text("explain", TINY, "--plan", self.plan, reduced["sources"][0])
+        self.assertIn("all-reduce", text)
+        own = self.document("explain", TINY, "--plan", self.plan, reduced["sources"][0])["tensors"][0]
+        self.assertEqual(own["collectives"], [reduced])
+        self.assertEqual(own["partial"], "add")
+        whole = self.document("explain", TINY, "--plan", self.plan, "dense_2/bias")["tensors"][0]
+        self.assertEqual((whole["state"], whole["dim"]), ("whole", -1))
+
+    def test_unknown_tensors(self):
+        self.fails(2, "explain", TINY, "--plan", self.plan, "dense_1/kernal", says=["kernal"])
+        self.fails(2, "explain", TINY, "--plan", self.plan, "dot_generall.6", says=["dot_general"])
+
+
+class BadInput(SearchTest):
+    def test_devices(self):
+        self.fails(2, "opp", TINY, "--shards", 0, says=["from 1 to"])
+        self.fails(2, "opp", TINY, "--shards", 1000000, says=["devices"])
+        self.fails(2, "opp", TINY, "--shards", 17, "--cluster", "config-a", says=["16"])
+        self.fails(2, "opp", TINY, "--cluster", "config-z", says=["config-a"])
+        self.fails(2, "opp", TINY, "--device", "v1000", says=["v100-16gb"])
+        self.text("propagate", TINY, "--shards", 1000000)
+        self.text("propagate", TINY, "--shards", 1)
+
+    def test_memory(self):
+        self.fails(2, "opp", TINY, "--memory", "lots", says=["on, off or a size"])
+        self.fails(2, "opp", TINY, "--memory", "-1GiB", says=["on, off or a size"])
+        self.fails(4, "opp", TINY, "--shards", 4, "--memory", "1kB")
+        self.text("opp", TINY, "--shards", 4, "--memory", "1GiB")
+
+    def test_options(self):
+        self.fails(2, "opp", TINY, "--objective", "speed", says=["time, count"])
+        self.fails(2, "opp", TINY, "--algorithm", "exakt", says=["enumerate"])
+        self.fails(2, "opp", TINY, "--budget", "0s", says=["0.001"])
+
+    def test_models(self):
+        for command in ("opp", "adp", "propagate"):
+            self.fails(3, command, self.folder / "none.hlo", says=["none.hlo"])
+            self.fails(3, command, self.folder)
+            self.fails(3, command, "-", stdin="")
+            self.fails(3, command, "-", stdin="HloModule m\nENTRY e {\n  p = f32[8] parameter(0)\n", says=["<stdin>"])
+            self.fails(3, command, "-", stdin=gzip.compress(TINY.read_bytes())[:200])
+        profile = self.folder / "p.csv"
+        run("automap-profile", TINY, "-o", profile)
+        self.fails(3, "opp", profile, says=["this is a profile already", "needs the model itself"])
+
+    def test_modules_without_anything_to_decide(self):
+        constant = "HloModule m\nENTRY e {\n  c = f32[8] constant({1,2,3,4,5,6,7,8})\n  ROOT r = f32[8] negate(c)\n}\n"
+        self.fails(3, "opp", "-", stdin=constant, says=["no variables", "--variables"])
+        self.fails(3, "adp", "-", stdin=constant, says=["no data"])
+        self.assertIn("complete", self.text("propagate", "-", stdin=constant))
+        scalar = "HloModule m\nENTRY e {\n  p = f32[] parameter(0)\n  ROOT r = f32[] negate(p)\n}\n"
+        for command in ("opp", "adp"):
+            result = run("automap-search", command, "-", stdin=scalar)
+            self.assertIn(result.returncode, (0, 3), result.stderr)
+        empty = "HloModule m\nENTRY e {\n  p = f32[0,8] parameter(0)\n  q = f32[8,4] parameter(1)\n  ROOT r = f32[0,4] dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"
+        for command in ("opp", "adp"):
+            result = run("automap-search", command, "-", "--shards", 4, stdin=empty)
+            self.assertIn(result.returncode, (0, 3), result.stderr)
+
+
+class Models(SearchTest):
+    """A valid plan or an explained refusal for everything there is."""
+
+    def check(self, path, command, *more):
+        result = run("automap-search", command, path, "--json", *more)
+        self.assertIn(result.returncode, (0, 3, 4), result.stderr)
+        self.assertNotIn("bug in AutoMap", result.stderr)
+        document = json.loads(result.stdout)
+        if result.returncode:
+            self.assertTrue(document["error"]["message"])
+            return None
+        self.assertEqual(len(split(document)), document["partitioned"])
+        plan = self.put("plan.json", result.stdout)
+        explained = run("automap-search", "explain", path, "--plan", plan)
+        self.assertEqual(explained.returncode, 0, explained.stderr)
+        return document
+
+    def test_fixtures(self):
+        for path in sorted(FIXTURES.iterdir()):
+            for command in ("opp", "adp"):
+                with self.subTest(path=path.name, command=command):
+                    document = self.check(path, command, "--objective", "count")
+                    self.assertIsNotNone(document)
+
+    def test_corpus(self):
+        corpus = os.environ.get("AUTOMAP_CORPUS")
+        if not corpus:
+            self.skipTest("AUTOMAP_CORPUS is not set: modules of the corpus are not planned")
+        paths = sorted(p for p in (Path(corpus) / "hlo" / "train_1dev").rglob("*") if p.is_file())
+        self.assertTrue(paths)
+        for path in paths:
+            for command in ("opp", "adp"):
+                with self.subTest(path=path.name, command=command):
+                    self.check(path, command, "--objective", "count", "--budget", "2s")
+
+
+if __name__ == "__main__":
+    unittest.main()
