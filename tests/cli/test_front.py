@@ -6,7 +6,10 @@ import unittest
 
 from programs import BIN, ProgramTest, environment, run
 
-PROGRAMS = ["automap", "automap-profile", "automap-infer", "automap-inspect", "automap-datagen"]
+PROGRAMS = ["automap", "automap-profile", "automap-infer", "automap-search", "automap-inspect", "automap-datagen"]
+# What has a table of options: a program, or a command of one.
+TABLES = [(p,) for p in PROGRAMS if p not in ("automap", "automap-search")]
+TABLES += [("automap-search", command) for command in ("opp", "adp", "apply", "propagate", "explain")]
 
 
 class Front(ProgramTest):
@@ -49,10 +52,11 @@ class EveryProgram(ProgramTest):
             result = run(program, "--version")
             self.assertEqual(result.returncode, 0)
             self.assertRegex(result.stdout, rf"^{program}: AutoMap \d+\.\d+\.\d+ \(git .+, .+\)\n$")
+        self.assertRegex(run("automap-search", "opp", "--version").stdout, r"^automap-search opp: AutoMap ")
 
     def test_help_names_every_option_once(self):
-        for program in PROGRAMS[1:]:
-            usual, everything = run(program, "--help").stdout, run(program, "--help-all").stdout
+        for program in TABLES:
+            usual, everything = run(*program, "--help").stdout, run(*program, "--help-all").stdout
             self.assertLess(usual.index("Examples:"), usual.index("Usage:"))
             for option in ("--json", "--config FILE", "--dump-config", "--version", "-q, --quiet", "-v, --verbose"):
                 self.assertEqual(everything.count(f"\n  {option} "), 1, (program, option))
@@ -67,12 +71,12 @@ class EveryProgram(ProgramTest):
             self.assertEqual((result.returncode, result.stderr), (0, ""), program)
 
     def test_dumped_configuration_is_a_configuration(self):
-        for program in PROGRAMS[1:]:
-            dumped = run(program, "--dump-config").stdout
+        for program in TABLES:
+            dumped = run(*program, "--dump-config").stdout
             path = self.put("run.ini", dumped)
             # A program with a --config of its own reads options from --options.
-            option = "--options" if "\n  --options FILE " in run(program, "--help").stdout else "--config"
-            again = run(program, option, path, "--dump-config")
+            option = "--options" if "\n  --options FILE " in run(*program, "--help").stdout else "--config"
+            again = run(*program, option, path, "--dump-config")
             self.assertEqual(again.returncode, 0, again.stderr)
             strip = lambda text: [line.split("  # ")[0] for line in text.splitlines()]
             self.assertEqual(strip(again.stdout), strip(dumped))

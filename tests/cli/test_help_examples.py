@@ -9,14 +9,16 @@ from programs import BIN, SOURCE, TIMEOUT_S, ProgramTest, environment, run
 
 class HelpExamples(ProgramTest):
     def examples(self, program):
-        text = run(program, "--help").stdout
+        text = run(*program.split(), "--help").stdout
         section = text[text.index("Examples:\n"):text.index("Usage:")]
         return re.findall(r"(?m)^  (automap.*)$", section)
 
     def test_examples_work(self):
         # In a copy of the working folder, so that what they write does not stay.
         (self.folder / "fixtures").symlink_to(SOURCE / "fixtures")
-        for program in ("automap", "automap-profile", "automap-infer", "automap-inspect", "automap-datagen"):
+        for program in ("automap", "automap-profile", "automap-infer", "automap-search", "automap-search opp", "automap-search adp",
+                        "automap-search apply", "automap-search propagate", "automap-search explain", "automap-inspect",
+                        "automap-datagen"):
             commands = self.examples(program)
             self.assertEqual(len(commands), 3, commands)
             for command in commands:
