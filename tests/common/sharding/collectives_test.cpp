@@ -757,6 +757,38 @@ TEST(Collectives, T5MegatronAndModelDimension) {
       257);
 }
 
+// docs/sharding.md
+TEST(Collectives, TheWorkedExampleOfTheDocs) {
+  const std::string path = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/tiny_mlp.hlo";
+  struct Case {
+    const char* input;
+    int dim;
+    std::size_t all_reduces;
+    double bytes;
+    std::vector<const char*> with;  // inputs that are split with it
+  };
+  for (const Case& c :
+       {Case{"params['dense_1']['kernel']", 1, 1, 640, {"params['dense_1']['bias']", "params['dense_2']['kernel']"}},
+        Case{"batch['x']", 0, 5, 11052, {"batch['y']"}},
+        Case{"batch['x']", 1, 1, 4096, {"params['dense_1']['kernel']"}},
+        Case{"batch['y']", 1, 2, 4100, {"params['dense_2']['kernel']", "params['dense_2']['bias']"}}}) {
+    SCOPED_TRACE(c.input);
+    Module m(graph::load_hlo(path).graph, 2);
+    split_named(&m, c.input, c.dim);
+    for (const char* other : c.with) {
+      const auto index = static_cast<std::size_t>(m.model.find_input(other));
+      EXPECT_EQ(m.decided.state(m.model.inputs()[index].node).kind, TensorStateKind::kSplit) << other;
+    }
+    EXPECT_EQ(m.model.linkage().inputs(m.decided.split_groups()[0]).size(), c.with.size() + 1);
+    for (const Placement placement : {Placement::kAtOnce, Placement::kDelayed}) {
+      const CollectiveTotals totals =
+          total(find_collectives(m.model, m.decided, placement), CollectiveKind::kAllReduce);
+      EXPECT_EQ(totals.count, static_cast<std::int64_t>(c.all_reduces));
+      EXPECT_EQ(totals.bytes, c.bytes);
+    }
+  }
+}
+
 std::vector<NodeId> nodes_of(const std::vector<Collective>& collectives) {
   std::vector<NodeId> nodes;
   for (const Collective& c : collectives) nodes.push_back(c.node);
