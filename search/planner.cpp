@@ -167,7 +167,8 @@ std::string why_whole(const ShardingModel& model, const Propagation& decided, co
 struct Ranked {
   GroupId group = graph::kNone;
   int inputs = 0, leading = 0;  // data tensors it splits; those along dimension 0
-  std::int64_t extent = 0;
+  bool batch = false;           // its extent is what the step's data begin with
+  double bytes = 0;             // of those tensors
   TensorDim at;
 };
 
@@ -186,13 +187,15 @@ std::vector<Ranked> rank_data_groups(const ShardingModel& model) {
       ranked.group = group;
       ++ranked.inputs;
       if (d == 0) ++ranked.leading;
-      ranked.extent = std::max(ranked.extent, shape.dims[d]);
+      ranked.bytes += static_cast<double>(shape.bytes);
+      ranked.batch = ranked.batch || (d == 0 && shape.dims[d] == model.step().batch);
     }
   }
   std::vector<Ranked> out;
   for (const auto& [group, ranked] : groups) out.push_back(ranked);
   std::stable_sort(out.begin(), out.end(), [](const Ranked& a, const Ranked& b) {
-    return std::make_tuple(-a.leading, -a.inputs, -a.extent) < std::make_tuple(-b.leading, -b.inputs, -b.extent);
+    return std::make_tuple(a.batch, a.leading, a.inputs, a.bytes) >
+           std::make_tuple(b.batch, b.leading, b.inputs, b.bytes);
   });
   return out;
 }
@@ -250,9 +253,10 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
                   const PlanningRequest& request) {
   const std::vector<std::int32_t>& inputs = decided_inputs(*model, request.data);
   if (inputs.empty()) {
+    const std::string module = "module '" + std::string(model->graph().name()) + "'";
     throw Error(ErrorKind::kData,
-                request.data ? "the module has no data inputs: everything it reads is variables, state or constants"
-                             : "the module has no variables",
+                module + (request.data ? " has no data inputs: all it reads are variables, state and constants"
+                                       : " has no variables: nothing it reads is a weight"),
                 request.data ? "automap-search opp splits its variables"
                              : "name them with --variables, or split its data with automap-search adp");
   }
@@ -307,7 +311,13 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
   if (shards == 1) {
     warnings.push_back("one device: there is nothing to split over");
   } else {
-    answers = run_search(problem, request.search);
+    try {
+      answers = run_search(problem, request.search);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kInfeasible) throw;
+      throw Error(ErrorKind::kInfeasible, e.what(),
+                  "take a cluster with larger devices or more --shards; --memory off plans without a limit");
+    }
     if (!answers.empty()) chosen = linkage_groups(answers.front().groups);
   }
   // As many tensors as the batch splits can often be split along something else (a sequence); data parallelism means

@@ -150,6 +150,24 @@ std::string whole_table(const ShardingModel& model, const Planned& planned) {
   return out + "\n";
 }
 
+std::string gather_table(const ShardingModel& model, const PartitionPlan& plan) {
+  TextTable table({{"gathered", Align::kLeft}, {"bytes"}, {"because it is read whole by", Align::kLeft}});
+  std::size_t rows = 0;
+  for (const PlanGather& gather : plan.gathers) {
+    if (rows++ == kMostRows) {
+      table.add_row({"… " + std::to_string(plan.gathers.size() - kMostRows) + " more", "", "--json has all"});
+      break;
+    }
+    if (gather.node < 0 || gather.tensor_node < 0) continue;
+    table.add_row(
+        {gather.tensor + " " + shape_of(model, gather.tensor_node) + " dimension " + std::to_string(gather.dim),
+         format_bytes(static_cast<double>(model.flow().shape(gather.tensor_node).bytes)),
+         shorten(sharding::describe(model, gather.node), 90)});
+  }
+  return table.empty() ? ""
+                       : "What is put together again, because it does not work in parts\n" + table.render("  ") + "\n";
+}
+
 std::string value_text(const PartitionPlan& plan, double value) {
   if (plan.objective == "count") return format_count(std::llround(value));
   return value > 0 ? format_ms(value) : value < 0 ? "-" + format_ms(-value) : "0";
@@ -446,7 +464,7 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
                                format_number(planned.link.gbytes_per_s) + " GB/s " +
                                (planned.link.inside_server ? "inside one server" : "between servers"));
   out += fact("Collectives", collectives_text(plan));
-  if (plan.kind == "data" && plan.all_reduces > 0) {
+  if (plan.kind == "data" && plan.all_reduces >= static_cast<int>(model.variables().size()) && model.step().training) {
     out += fact("", "gradients: one all-reduce per variable (" +
                         plural(static_cast<long long>(model.variables().size()), "variable") + ", " +
                         format_bytes(variable_bytes(model)) + ")");
@@ -468,7 +486,8 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
   }
   out += fact("Planned in", format_ms(plan.planning_ms) + " from file to plan; objective " + plan.objective +
                                 ", found by " + plan.planner);
-  out += "\n" + split_table(planned) + whole_table(model, planned) + algorithms_table(planned) + comparison_table(plan);
+  out += "\n" + split_table(planned) + gather_table(model, plan) + whole_table(model, planned) +
+         algorithms_table(planned) + comparison_table(plan);
   while (out.size() > 1 && out[out.size() - 2] == '\n') out.pop_back();
   return out;
 }

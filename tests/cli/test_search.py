@@ -91,6 +91,13 @@ class Operators(SearchTest):
             self.assertLessEqual(plan["partitioned"], best["partitioned"])
         self.assertEqual(plan["partitioned"], best["partitioned"])
 
+    def test_rainbow_runs_or_says_what_is_missing(self):
+        result = run("automap-search", "opp", TINY, "--shards", 4, "--algorithm", "rainbow", "--budget", "2s")
+        if result.returncode == 0:
+            self.assertIn("rainbow", result.stdout)
+        else:
+            self.assert_fails(result, 2, "LibTorch")
+
     def test_the_same_question_gets_the_same_answer(self):
         def answer():
             plan = self.document("opp", T5, "--objective", "count")
@@ -142,6 +149,17 @@ class Data(SearchTest):
             self.assertTrue(all(t["dim"] == -1 for t in variables))
             # Every variable's gradient is a partial sum, reduced.
             self.assertGreaterEqual(plan["all_reduces"], len(variables))
+
+    def test_what_does_not_work_in_parts_is_gathered(self):
+        model = FIXTURES / "lit_small.hlo.gz"
+        path = self.folder / "data.json"
+        text = self.text("adp", model, "-o", path, "--emit-hlo", self.folder / "sharded.hlo")
+        self.assertIn("1 all-gather", text)
+        self.assertIn("What is put together again", text)
+        plan = json.loads(path.read_text())
+        self.assertEqual((plan["all_gathers"], len(plan["gathers"])), (1, 2))
+        again = self.text("apply", model, "--plan", path, "--emit-hlo", "-")
+        self.assertEqual(again, (self.folder / "sharded.hlo").read_text())
 
     def test_a_batch_that_does_not_divide_says_what_would(self):
         result = run("automap-search", "adp", TINY, "--shards", 7)
@@ -342,7 +360,7 @@ class BadInput(SearchTest):
     def test_memory(self):
         self.fails(2, "opp", TINY, "--memory", "lots", says=["on, off or a size"])
         self.fails(2, "opp", TINY, "--memory", "-1GiB", says=["on, off or a size"])
-        self.fails(4, "opp", TINY, "--shards", 4, "--memory", "1kB")
+        self.fails(4, "opp", TINY, "--shards", 4, "--memory", "1kB", says=["no plan fits", "--memory off"])
         self.text("opp", TINY, "--shards", 4, "--memory", "1GiB")
 
     def test_options(self):
@@ -363,8 +381,8 @@ class BadInput(SearchTest):
 
     def test_modules_without_anything_to_decide(self):
         constant = "HloModule m\nENTRY e {\n  c = f32[8] constant({1,2,3,4,5,6,7,8})\n  ROOT r = f32[8] negate(c)\n}\n"
-        self.fails(3, "opp", "-", stdin=constant, says=["no variables", "--variables"])
-        self.fails(3, "adp", "-", stdin=constant, says=["no data"])
+        self.fails(3, "opp", "-", stdin=constant, says=["module 'm' has no variables", "--variables"])
+        self.fails(3, "adp", "-", stdin=constant, says=["module 'm' has no data"])
         self.assertIn("complete", self.text("propagate", "-", stdin=constant))
         scalar = "HloModule m\nENTRY e {\n  p = f32[] parameter(0)\n  ROOT r = f32[] negate(p)\n}\n"
         for command in ("opp", "adp"):
