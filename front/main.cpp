@@ -32,8 +32,8 @@ std::string help() {
       "Examples:\n"
       "  automap infer fixtures/hlo/bert48.hlo.gz --cluster config-c --micro-batches 16\n"
       "      plan the training of BERT-48 on 32 V100 in 4 servers\n"
-      "  automap profile fixtures/hlo/bert48.hlo.gz -o bert48.profile.h5\n"
-      "      write what the planner sees of the model\n"
+      "  automap search opp fixtures/hlo/t5_6_6.hlo.gz --shards 8\n"
+      "      which variables of a T5 to split over 8 devices\n"
       "  automap inspect fixtures/hlo/bert48.hlo.gz\n"
       "      say what is in the file\n\n"
       "Usage: automap COMMAND [arguments]\n\nCommands:\n";
