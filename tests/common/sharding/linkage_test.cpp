@@ -3,11 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/files.h"
 #include "common/graph/hlo_reader.h"
 #include "common/graph/hlo_text.h"
 
@@ -522,54 +526,128 @@ ENTRY e {
   EXPECT_TRUE(m.linkage.factors(m["r"])[0].partial.empty());
 }
 
+TEST(Linkage, ObstaclesAreInNodeOrderAndNotTooMany) {
+  std::string body = "  x0 = f32[7] parameter(0)\n";
+  for (int i = 1; i <= 1500; ++i)
+    body += "  x" + std::to_string(i) + " = f32[7] negate(x" + std::to_string(i - 1) + ")\n";
+  const Module m("HloModule m\nENTRY e {\n" + body + "}\n");
+  const Span<const Obstacle> found = m.linkage.obstacles(0);
+  ASSERT_EQ(found.size(), Linkage::kMaxObstacles);
+  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i].a.node, static_cast<NodeId>(i));
+  EXPECT_EQ(m.linkage.members(0).size(), 1501u);
+}
+
 // ---- real modules ----
 
 // What the header promises, by the obvious way to find it.
-TEST(Linkage, KeepsItsPromisesOnModels) {
-  for (const char* name : {"moe_small", "transformer_scan", "vgg19"}) {
-    const graph::HloModule module =
-        graph::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name + ".hlo.gz");
-    const FlowGraph flow = FlowGraph::build(module.graph, with_everything());
-    const Linkage linkage = Linkage::build(flow, {});
-    std::map<GroupId, std::vector<TensorDim>> members;
-    std::map<std::pair<GroupId, GroupId>, bool> meet;
-    for (NodeId node = 0; node < flow.size(); ++node) {
-      std::vector<GroupId> here;
-      for (std::int32_t dim = 0; dim < static_cast<std::int32_t>(linkage.groups_of(node).size()); ++dim) {
-        const GroupId group = linkage.group_of(node, dim);
-        if (group == kNone) continue;
-        members[group].push_back({node, dim});
-        here.push_back(group);
-      }
-      std::vector<GroupId> at_op;
-      for (const OpFactor& factor : linkage.factors(node)) {
-        ASSERT_EQ(factor.op, node);
-        at_op.push_back(factor.group);
-        for (const TensorDim member : factor.members) ASSERT_EQ(linkage.group_of(member), factor.group);
-      }
-      for (const auto& groups : {here, at_op}) {
-        for (const GroupId a : groups) {
-          for (const GroupId b : groups) meet[{a, b}] = meet[{a, b}] || a != b;
-        }
+void check_promises(const Linkage& linkage) {
+  const FlowGraph& flow = linkage.flow();
+  std::map<GroupId, std::vector<TensorDim>> members;
+  std::map<std::pair<GroupId, GroupId>, Obstacle> meet;  // where first
+  const auto remember = [&](const Obstacle& at) {
+    meet.try_emplace({linkage.group_of(at.a), linkage.group_of(at.b)}, at);
+  };
+  std::int32_t factors = 0;
+  for (NodeId node = 0; node < flow.size(); ++node) {
+    std::vector<TensorDim> here;
+    for (std::int32_t dim = 0; dim < static_cast<std::int32_t>(linkage.groups_of(node).size()); ++dim) {
+      if (linkage.group_of(node, dim) == kNone) continue;
+      members[linkage.group_of(node, dim)].push_back({node, dim});
+      here.push_back({node, dim});
+    }
+    for (const TensorDim a : here) {
+      for (const TensorDim b : here) {
+        if (!(a == b)) remember({Obstacle::Kind::kTwoDims, kNone, a, b, Block::kOpaque, 0});
       }
     }
-    ASSERT_EQ(members.size(), static_cast<std::size_t>(linkage.num_groups()));
-    for (GroupId a = 0; a < linkage.num_groups(); ++a) {
-      ASSERT_EQ(std::vector<TensorDim>(linkage.members(a).begin(), linkage.members(a).end()), members[a]);
-      std::vector<GroupId> expected;
-      for (GroupId b = 0; b < linkage.num_groups(); ++b) {
-        if (a != b && linkage.decidable(a) && linkage.decidable(b) && meet[{a, b}]) expected.push_back(b);
+    // At once they would split one tensor two ways, or one that holds partial sums.
+    const auto clash = [](const OpFactor& a, const OpFactor& b) {
+      const std::set<NodeId> partial(a.partial.begin(), a.partial.end());
+      bool out = std::any_of(b.partial.begin(), b.partial.end(), [&](NodeId n) { return partial.count(n) != 0; });
+      for (const TensorDim at : b.members) {
+        out = out || partial.count(at.node) != 0;
+        for (const TensorDim other : a.members) out = out || (at.node == other.node && at.dim != other.dim);
       }
-      ASSERT_EQ(std::vector<GroupId>(linkage.neighbours(a).begin(), linkage.neighbours(a).end()), expected) << name;
-      for (const GroupId b : expected) {
-        const Obstacle at = linkage.meeting(a, b), back = linkage.meeting(b, a);
-        ASSERT_EQ(linkage.group_of(at.a), a);
-        ASSERT_EQ(linkage.group_of(at.b), b);
-        ASSERT_EQ(at.a, back.b);
-        ASSERT_EQ(at.b, back.a);
+      return out;
+    };
+    for (const OpFactor& a : linkage.factors(node)) {
+      ++factors;
+      ASSERT_EQ(a.op, node);
+      ASSERT_FALSE(a.members.empty());
+      for (const TensorDim at : a.members) ASSERT_EQ(linkage.group_of(at), a.group);
+      for (const OpFactor& b : linkage.factors(node)) {
+        if (&a == &b) continue;
+        if (clash(a, b) || clash(b, a))
+          remember({Obstacle::Kind::kTwoFactors, node, a.members[0], b.members[0], Block::kOpaque, 0});
       }
     }
   }
+  ASSERT_EQ(factors, linkage.num_factors());
+  ASSERT_EQ(members.size(), static_cast<std::size_t>(linkage.num_groups()));
+  for (GroupId a = 0; a < linkage.num_groups(); ++a) {
+    ASSERT_EQ(std::vector<TensorDim>(linkage.members(a).begin(), linkage.members(a).end()), members[a]);
+    std::vector<TensorDim> inputs;
+    for (const TensorDim at : members[a]) {
+      if (std::any_of(flow.inputs().begin(), flow.inputs().end(),
+                      [&](const graph::FlowInput& input) { return input.node == at.node; }))
+        inputs.push_back(at);
+    }
+    ASSERT_EQ(std::vector<TensorDim>(linkage.inputs(a).begin(), linkage.inputs(a).end()), inputs);
+    ASSERT_TRUE(meet.count({a, a}) == 0 || !linkage.possible(a));
+    std::vector<GroupId> expected;
+    for (auto it = meet.lower_bound({a, 0}); it != meet.end() && it->first.first == a; ++it) {
+      const GroupId b = it->first.second;
+      if (a == b || !linkage.decidable(a) || !linkage.decidable(b)) continue;
+      expected.push_back(b);
+      const Obstacle at = linkage.meeting(a, b);
+      ASSERT_EQ(at.kind, it->second.kind);
+      ASSERT_EQ(at.op, it->second.op);
+      ASSERT_EQ(at.a, it->second.a);
+      ASSERT_EQ(at.b, it->second.b);
+    }
+    ASSERT_EQ(std::vector<GroupId>(linkage.neighbours(a).begin(), linkage.neighbours(a).end()), expected);
+  }
+}
+
+TEST(Linkage, KeepsItsPromisesOnModels) {
+  for (const char* name : {"moe_small", "transformer_scan", "vgg19", "lit_small"}) {
+    const graph::HloModule module =
+        graph::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name + ".hlo.gz");
+    const FlowGraph flow = FlowGraph::build(module.graph, with_everything());
+    check_promises(Linkage::build(flow, {}));
+    if (HasFatalFailure()) FAIL() << name;
+  }
+}
+
+TEST(LinkageCorpus, KeepsItsPromises) {
+  const char* root = std::getenv("AUTOMAP_CORPUS");
+  if (root == nullptr) GTEST_SKIP() << "AUTOMAP_CORPUS is not set: no corpus to read";
+  int modules = 0, splittable = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(std::string(root) + "/hlo")) {
+    const std::string path = entry.path().string();
+    if (entry.path().extension() != ".hlo" && path.find(".hlo.gz") == std::string::npos) continue;
+    const std::string bytes = gunzip_if_gzip(read_file(path), path);
+    if (graph::detect_hlo_form(bytes, path) != graph::HloForm::kText) continue;
+    for (const std::string_view piece : graph::split_modules(bytes)) {
+      const Graph graph = graph::read_hlo_text(std::string(piece), path);
+      const FlowGraph flow = FlowGraph::build(graph, with_everything());
+      for (const int shards : {2, 8}) {
+        LinkageOptions options;
+        options.shards = shards;
+        const Linkage linkage = Linkage::build(flow, options);
+        check_promises(linkage);
+        if (HasFatalFailure()) FAIL() << path;
+        ++modules;
+        for (GroupId group = 0; group < linkage.num_groups(); ++group) {
+          if (!linkage.decidable(group)) continue;
+          ++splittable;
+          break;
+        }
+      }
+    }
+  }
+  EXPECT_GT(modules, 0);
+  EXPECT_GT(splittable, 0);
 }
 
 }  // namespace
