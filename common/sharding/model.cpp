@@ -228,13 +228,13 @@ std::int32_t ShardingModel::find_input(const std::string& text) const {
   };
   found = with_path(true);
   if (found.empty()) found = with_path(false);
-  // The slots of a variable share its path: who names the path means the variable.
-  if (found.size() > 1) {
-    std::vector<std::int32_t> variables;
-    for (const std::int32_t k : found) {
-      if (inputs_[static_cast<std::size_t>(k)].role == graph::InputRole::kVariable) variables.push_back(k);
-    }
-    if (variables.size() == 1) found = variables;
+  // The slots of a variable (and averages of it) share its path: who names the path means the variable.
+  const auto role = [this](std::int32_t k) { return inputs_[static_cast<std::size_t>(k)].role; };
+  if (std::any_of(found.begin(), found.end(), [&](std::int32_t k) { return role(k) == InputRole::kVariable; })) {
+    found.erase(
+        std::remove_if(found.begin(), found.end(),
+                       [&](std::int32_t k) { return role(k) == InputRole::kSlot || role(k) == InputRole::kState; }),
+        found.end());
   }
   if (!found.empty()) return one(found);
 

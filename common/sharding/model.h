@@ -54,7 +54,8 @@ class ShardingModel {
 
   // The input a user means: exact name, HLO name (with or without '%'), index into inputs(), or a path ("params/wte",
   // "wte/embedding"; '/' or '.' between components) that matches whole path components at the end or the beginning of
-  // exactly one name, or exactly one variable's. Throws Error(kUsage) naming near or ambiguous names.
+  // exactly one name (a variable's slots and state, which share its path, aside). Throws Error(kUsage) naming near or
+  // ambiguous names.
   std::int32_t find_input(const std::string& text) const;
 
  private:
