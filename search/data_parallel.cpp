@@ -136,6 +136,7 @@ constexpr double kMostBytes = 1e15;
 constexpr int kMostRounds = 400;
 constexpr int kRoundsBetweenCounts = 8;
 constexpr int kMostRelinks = 16;
+constexpr std::size_t kMostDrops = 64;
 
 std::vector<double> work_of(const graph::Graph& graph) {
   std::vector<double> work(static_cast<std::size_t>(graph.num_instructions()), 0);
@@ -273,10 +274,12 @@ class Repairer {
   }
 
   bool too_many(const std::vector<Gather>& gathers, RepairResult* result) const {
-    const std::size_t found = gathers.size() - start_.size();
-    if (found <= static_cast<std::size_t>(std::max(most_, 0))) return false;
-    result->why_not = name_of(model_, together_[0]) + ": " + std::to_string(found) + " gathers (" +
-                      megabytes(bytes_of(gathers)) + " per step) would be needed, more than " + std::to_string(most_);
+    const std::vector<Gather> added(gathers.begin() + static_cast<std::ptrdiff_t>(start_.size()), gathers.end());
+    int found = 0;
+    const double bytes = bytes_of(added, &found);
+    if (found <= most_) return false;
+    result->why_not = name_of(model_, together_[0]) + ": " + std::to_string(found) + " gathers (" + megabytes(bytes) +
+                      " per step) would be needed, more than " + std::to_string(most_);
     return true;
   }
 
@@ -486,8 +489,9 @@ class Repairer {
       const auto [a, b] = find_clash();
       if (a == kNone) return "";
       // Hopeless: the number of gathers goes down again only now and then, and never far.
-      const std::size_t hopeless = static_cast<std::size_t>(std::max(most_, 0)) * 3 / 2 + 16;
-      if (round % kRoundsBetweenCounts == 0 && cut_gathers().size() > hopeless)
+      int found = 0;
+      if (round % kRoundsBetweenCounts == 0) bytes_of(cut_gathers(), &found);
+      if (found / 3 * 2 - 16 > most_)
         return name_of(model_, together_[0]) + ": more than " + std::to_string(most_) + " gathers would be needed";
       Cut without_a = cut_;
       without_a.add_edge(a, sink_, Cut::kInfinite);
@@ -523,11 +527,14 @@ class Repairer {
     return gathers;
   }
 
-  // The largest first; those the model had stay.
+  // The largest first, then slices; those the model had stay. It is rare that one can go (the cut is minimal but for
+  // the places where two dimensions meet), so that not all of many are tried.
   void drop_unnecessary(std::vector<Gather>* gathers) {
     std::vector<Gather> order(gathers->begin() + static_cast<std::ptrdiff_t>(start_.size()), gathers->end());
-    std::stable_sort(order.begin(), order.end(),
-                     [&](const Gather& a, const Gather& b) { return bytes_of(a.tensor) > bytes_of(b.tensor); });
+    std::stable_sort(order.begin(), order.end(), [&](const Gather& a, const Gather& b) {
+      return std::make_pair(is_result(a), -bytes_of(a.tensor)) < std::make_pair(is_result(b), -bytes_of(b.tensor));
+    });
+    if (order.size() > kMostDrops) order.resize(kMostDrops);
     const int shards = linkage().shards();
     for (const Gather& gather : order) {
       std::vector<Gather> fewer = *gathers;

@@ -23,8 +23,8 @@ struct RepairResult {
   double split_share = 0;
   std::string why_not;  // when not possible
 };
-// Looks for few and small gathers that make `at`'s group possible. `model` is relinked while looking and is left with
-// the gathers found (or as it was).
+// Looks for few and small gathers that make `at`'s group possible, of at most `most_gathers` tensors. `model` is
+// relinked while looking and is left with the gathers found (or as it was).
 //
 // How: which tensor dimensions stay split and which become whole is a minimum cut. Between the two sides lie the
 // gathers (bytes of the whole tensor x times; a result is cut for nothing, by slicing it where it is made); work that

@@ -289,6 +289,33 @@ TEST(Repair, TooManyGathersAreRefusedAndNothingIsLeftBehind) {
   EXPECT_FALSE(m.possible("both", 0));
 }
 
+// Layers that each route over all tokens: a gather each, in time that grows with the module.
+TEST(Repair, ManyLayers) {
+  std::string text = R"(HloModule m
+lt { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT l = pred[] compare(a, b), direction=LT }
+ENTRY e { h0 = f32[64,128] parameter(0)  w = f32[128,8] parameter(1)  v = f32[8,128] parameter(2)
+)";
+  constexpr int kLayers = 60;
+  for (int i = 0; i < kLayers; ++i) {
+    const std::string k = std::to_string(i);
+    text += "g" + k + " = f32[64,8] dot(h" + k + ", w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n";
+    text += "s" + k + " = f32[64,8] sort(g" + k + "), dimensions={0}, to_apply=lt\n";
+    text += "p" + k + " = f32[64,8] multiply(s" + k + ", g" + k + ")\n";
+    text += "d" + k + " = f32[64,128] dot(p" + k + ", v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n";
+    text += std::string(i + 1 == kLayers ? "ROOT " : "") + "h" + std::to_string(i + 1) + " = f32[64,128] add(h" + k +
+            ", d" + k + ")\n";
+  }
+  Module m(text + "}\n");
+  const RepairResult result = repair(m.model.get(), {m.node("h0"), 0}, kLayers);
+  ASSERT_TRUE(result.possible) << result.why_not;
+  EXPECT_EQ(result.gathered_tensors, kLayers);
+  EXPECT_EQ(result.gathered_bytes, kLayers * 64 * 8 * 4);
+  EXPECT_GT(result.split_share, 0.9);
+  EXPECT_EQ(m.group("h60", 0), m.group("h0", 0));
+  m.model->relink(4, {});
+  EXPECT_FALSE(repair(m.model.get(), {m.node("h0"), 0}, kLayers - 1).possible);
+}
+
 TEST(Repair, GathersThatTheModelHadStay) {
   Module m(kContrast);
   const Gather had{m.node("sim"), m.node("img"), 0};
