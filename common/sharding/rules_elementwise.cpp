@@ -86,8 +86,13 @@ void custom_call_rule(RuleBuilder& b) {
     if (b.dims(0) != b.dims(b.result())) return b.refuse();
     return collective_rule(b);
   }
-  if (graph::string_attribute(b.graph(), b.id(), "custom_call_target") == "TopK") return topk_rule(b);
-  b.refuse();
+  const std::string target = graph::string_attribute(b.graph(), b.id(), "custom_call_target");
+  if (target == "TopK") return topk_rule(b);
+  if (target.rfind("xla.sdy.", 0) != 0 || b.num_results() != 0) return b.refuse();
+  // Shardy's notes about an operand (ShardingGroup) compute nothing.
+  for (std::int32_t slot = 0; slot < b.num_slots(); ++slot) {
+    for (std::int32_t dim = 0; dim < b.rank(slot); ++dim) b.pass({{slot, dim}});
+  }
 }
 
 // get-dimension-size: only the one dimension's size is read, the result is a scalar.
