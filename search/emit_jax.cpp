@@ -179,11 +179,13 @@ from jax.sharding import PartitionSpec as P
   out += "MODEL = " + literal(plan.model) + "\n";
   out += "MESH_AXIS = \"" + std::string(kAxis) + "\"\n";
   out += "SHARDS = " + std::to_string(plan.shards) + "\n";
-  out += "# The arguments of the step, by the names of its inputs.\nARGUMENTS = (";
-  std::set<std::string> listed;
+  std::string listed;
+  std::set<std::string> seen;
   for (const std::string& argument : arguments) {
-    if (listed.insert(argument).second) out += literal(argument) + ", ";
+    if (seen.insert(argument).second) listed += (listed.empty() ? "" : ", ") + literal(argument);
   }
+  out += "# The arguments of the step, by the names of its inputs.\nARGUMENTS = (" + listed +
+         (seen.size() == 1 ? "," : "");
   out += ")\n\nSPECS = {\n";
   std::string shapes = "}\n\nSHAPES = {\n", heading;
   for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
