@@ -278,6 +278,49 @@ bool PartitionCost::is_split(const sharding::Propagation& decided, NodeId tensor
   return false;
 }
 
+double PartitionCost::collectives_ms(std::vector<const sharding::Collective*> of_group) const {
+  if (of_group.empty()) return 0;
+  std::stable_sort(of_group.begin(), of_group.end(),
+                   [](const sharding::Collective* a, const sharding::Collective* b) { return a->node < b->node; });
+  const FlowGraph& flow = model_.flow();
+  const int shards = model_.linkage().shards();
+  // Level of a collective: how many of them wait for each other up to it. Those of one level go out together. Only the
+  // nodes between the first and the last collective matter; a turn of a loop does not wait for itself.
+  const NodeId first = of_group.front()->node, last = of_group.back()->node;
+  std::vector<std::int32_t> level(at(last - first) + 1, 0);
+  struct Together {
+    double reduce = 0, gather = 0;  // how often
+  };
+  std::vector<Together> levels;
+  std::vector<double> moved;
+  std::size_t next = 0;
+  for (NodeId id = first; id <= last; ++id) {
+    std::int32_t here = 0;
+    for (const NodeId operand : flow.operands(id)) {
+      if (operand >= first) here = std::max(here, level[at(operand - first)]);
+    }
+    bool any = false;
+    for (; next < of_group.size() && of_group[next]->node == id; ++next) {
+      const sharding::Collective& c = *of_group[next];
+      if (at(here) >= levels.size()) levels.resize(at(here) + 1);
+      const bool reduce = c.kind == sharding::CollectiveKind::kAllReduce;
+      double& times = reduce ? levels[at(here)].reduce : levels[at(here)].gather;
+      times = std::max(times, c.times);
+      moved.push_back(c.times * (reduce ? allreduce_ms(link_, shards, c.bytes) - allreduce_ms(link_, shards, 0)
+                                        : allgather_ms(link_, shards, c.bytes) - allgather_ms(link_, shards, 0)));
+      any = true;
+    }
+    level[at(id - first)] = any ? here + 1 : here;
+  }
+  AM_CHECK(next == of_group.size());
+  std::vector<double> waits;
+  for (const Together& together : levels) {
+    waits.push_back(together.reduce * allreduce_ms(link_, shards, 0));
+    waits.push_back(together.gather * allgather_ms(link_, shards, 0));
+  }
+  return sum_in_order(&moved) + sum_in_order(&waits);
+}
+
 PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const {
   const sharding::Linkage& linkage = model_.linkage();
   AM_CHECK(&decided.linkage() == &linkage);
@@ -295,11 +338,9 @@ PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const
   }
   const auto at_once = find_collectives(model_, decided, sharding::Placement::kAtOnce);
   const auto delayed = find_collectives(model_, decided, sharding::Placement::kDelayed);
-  for (const sharding::Collective& c : at_once) {
-    out.collective_ms +=
-        c.times * (c.kind == sharding::CollectiveKind::kAllReduce ? allreduce_ms(link_, linkage.shards(), c.bytes)
-                                                                  : allgather_ms(link_, linkage.shards(), c.bytes));
-  }
+  std::map<GroupId, std::vector<const sharding::Collective*>> by_group;
+  for (const sharding::Collective& c : at_once) by_group[c.group].push_back(&c);
+  for (const auto& [group, collectives] : by_group) out.collective_ms += collectives_ms(collectives);
   out.all_reduce_at_once = total(at_once, sharding::CollectiveKind::kAllReduce);
   out.all_reduce_delayed = total(delayed, sharding::CollectiveKind::kAllReduce);
   out.all_gather = total(at_once, sharding::CollectiveKind::kAllGather);
@@ -311,7 +352,7 @@ PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const
 PartitionCost::GroupEffect PartitionCost::effect(GroupId group) const {
   const sharding::Linkage& linkage = model_.linkage();
   GroupEffect out;
-  std::vector<double> ms, bytes, moved_ms, moved;
+  std::vector<double> ms, bytes, moved;
   NodeId last = kNone;
   for (const std::int32_t f : linkage.factors_of_group(group)) {
     const NodeId op = linkage.factor(f).op;
@@ -326,16 +367,16 @@ PartitionCost::GroupEffect PartitionCost::effect(GroupId group) const {
     }
     last = member.node;
   }
-  for (const sharding::Collective& c : collectives_of_group(model_, group, sharding::Placement::kAtOnce)) {
-    moved_ms.push_back(c.times * (c.kind == sharding::CollectiveKind::kAllReduce
-                                      ? allreduce_ms(link_, linkage.shards(), c.bytes)
-                                      : allgather_ms(link_, linkage.shards(), c.bytes)));
+  const auto collectives = collectives_of_group(model_, group, sharding::Placement::kAtOnce);
+  std::vector<const sharding::Collective*> listed;
+  for (const sharding::Collective& c : collectives) {
     moved.push_back(c.times * c.bytes);
-    ++out.collectives;
+    listed.push_back(&c);
   }
+  out.collectives = static_cast<std::int32_t>(listed.size());
   out.saved_ms = sum_in_order(&ms);
   out.saved_bytes = sum_in_order(&bytes);
-  out.collective_ms = sum_in_order(&moved_ms);
+  out.collective_ms = collectives_ms(listed);
   out.collective_bytes = sum_in_order(&moved);
   return out;
 }

@@ -4,11 +4,12 @@
 // conditional the longest branch only. Where one of its factors is split, all of it but the kernel's launch is divided
 // by the shards. Free tensors (linkage.h) and what only names values (tuple elements, parameters) take no time; the
 // optimizer's instructions count like all others. Collectives: ring formulas on the cluster's link, all-reduce
-// 2(n-1)/n B/bw + 2(n-1) latency, all-gather half of that, added without overlap. The link is a server's inner one when
-// the shards fit into one server, else the network. Memory per device: parameters (variables, slots, frozen weights,
-// state, data) over their splittings, new values in the place of the old ones, plus the activations kept for the
-// backward pass: what the forward pass makes and the backward pass reads, once in the form it was made in; another form
-// of a parameter is made again.
+// 2(n-1)/n B/bw + 2(n-1) latency, all-gather half of that, added without overlap. Those of one group that do not wait
+// for each other (the gradients of all variables, say) go out together, as XLA combines them: their bytes are added,
+// the latency is paid once. The link is a server's inner one when the shards fit into one server, else the network.
+// Memory per device: parameters (variables, slots, frozen weights, state, data) over their splittings, new values in
+// the place of the old ones, plus the activations kept for the backward pass: what the forward pass makes and the
+// backward pass reads, once in the form it was made in; another form of a parameter is made again.
 //
 // Everything is a sum over instructions, tensors and collectives, each of which one group at most changes: the effect
 // of a plan is the sum of its groups' effects.
@@ -62,6 +63,8 @@ class PartitionCost {
   const sharding::ShardingModel& model_;
   Link link_;
   double capacity_bytes_ = 0;
+  // Of the collectives of one group.
+  double collectives_ms(std::vector<const sharding::Collective*> of_group) const;
   double shared_saving(double whole) const;  // what splitting takes away of it
   bool is_split(const sharding::Propagation& decided, sharding::NodeId tensor) const;
 

@@ -59,6 +59,36 @@ TEST(PartitionCost, Links) {
   EXPECT_THROW(link_of(config_a, 0), Error);
 }
 
+// One latency for all that do not wait for each other: the query's, key's and value's in the backward pass; the
+// gradients of all variables.
+TEST(PartitionCost, CollectivesGoTogether) {
+  const auto loaded = load("t5_6_6.hlo.gz");
+  const PartitionCost cost(loaded->model, loaded->device, loaded->cluster);
+  const double wait = allreduce_ms(cost.link(), 8, 0);
+  EXPECT_DOUBLE_EQ(wait, 14 * 3e-3);
+  const auto waits = [&](sharding::GroupId group) {
+    double moved = 0;
+    for (const sharding::Collective& c : collectives_of_group(loaded->model, group, sharding::Placement::kAtOnce))
+      moved += allreduce_ms(cost.link(), 8, c.bytes) - wait;
+    return (cost.effect(group).collective_ms - moved) / wait;
+  };
+  for (const sharding::ModelInput& input : loaded->model.inputs()) {
+    if (input.role != graph::InputRole::kVariable && input.role != graph::InputRole::kStepInput) continue;
+    const bool data = input.role == graph::InputRole::kStepInput;
+    const bool query = sharding::path_of(input.name) == "params/encoder/layer/3/self_attention/q/kernel";
+    if (!data && !query) continue;
+    const sharding::GroupId group = loaded->model.linkage().group_of(input.node, query ? 1 : 0);
+    ASSERT_TRUE(loaded->model.linkage().decidable(group)) << input.name;
+    EXPECT_EQ(cost.effect(group).collectives, query ? 4 : cost.effect(group).collectives);
+    if (query) {
+      EXPECT_NEAR(waits(group), 2, 1e-6);
+    } else {
+      EXPECT_GT(cost.effect(group).collectives, 188);
+      EXPECT_LT(waits(group), 10);
+    }
+  }
+}
+
 class Fixtures : public testing::TestWithParam<const char*> {};
 
 // The flow's nodes take as long as the module's instructions.
