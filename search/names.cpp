@@ -5,7 +5,7 @@
 #include <map>
 
 #include "common/base/text_table.h"
-#include "common/graph/layers.h"
+#include "common/sharding/explain.h"
 
 namespace automap::search {
 namespace {
@@ -107,9 +107,8 @@ std::string members_text(const std::vector<std::pair<std::string, int>>& members
 }
 
 std::string scope_of(const sharding::ShardingModel& model, sharding::NodeId node) {
-  const graph::InstructionId id = node == graph::kNone ? graph::kNone : model.flow().node(node).instruction;
-  if (id < 0) return "";
-  const std::vector<std::string> scopes = graph::scopes_of(model.graph().op_name(id));
+  if (node == graph::kNone) return "";
+  const std::vector<std::string> scopes = sharding::scopes_of(model, node);
   return join(scopes, 0, scopes.size());
 }
 

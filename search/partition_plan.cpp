@@ -8,10 +8,10 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
-#include "common/graph/layers.h"
 #include "common/pipeline/plan_reader.h"
 #include "common/sharding/collectives.h"
 #include "common/sharding/explain.h"
+#include "search/names.h"
 
 namespace automap::search {
 namespace {
@@ -24,14 +24,6 @@ using sharding::NodeId;
 constexpr int kMostShards = 1 << 30;
 constexpr int kMostDims = 1 << 20;
 constexpr int kMany = 1 << 30;
-
-std::string scope_of(const sharding::ShardingModel& model, NodeId node) {
-  std::string out;
-  for (const std::string& scope : graph::scopes_of(model.graph().op_name(model.flow().node(node).instruction))) {
-    out += (out.empty() ? "" : "/") + scope;
-  }
-  return out;
-}
 
 std::string instruction_name(const sharding::ShardingModel& model, NodeId node) {
   return std::string(model.graph().instruction(model.flow().node(node).instruction).name);

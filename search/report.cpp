@@ -235,9 +235,7 @@ double variable_bytes(const ShardingModel& model) {
 
 // "encoder/layer_3": the scope of a node cut behind the layer's name.
 std::string layer_of(const ShardingModel& model, NodeId node) {
-  const graph::InstructionId id = model.flow().node(node).instruction;
-  if (id < 0) return "";
-  const std::vector<std::string> scopes = graph::scopes_of(model.graph().op_name(id));
+  const std::vector<std::string> scopes = sharding::scopes_of(model, node);
   const std::size_t depth = std::min(graph::layer_depth(scopes), scopes.size());
   std::string out;
   for (std::size_t i = 0; i < depth; ++i) out += (i ? "/" : "") + scopes[i];
@@ -687,8 +685,11 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
     if (state.kind == TensorStateKind::kSplit) members.emplace_back(sharding::path_of(input.name), state.dim);
   }
   for (const auto& [role, facts] : roles) {
+    // Slots go where their variables go.
+    const bool slots = role == graph::InputRole::kSlot;
+    const std::string which = members_text(facts.second);
     add_wrapped_row(&inputs, {graph::to_string(role), std::to_string(facts.second.size()), std::to_string(facts.first),
-                              members_text(facts.second)});
+                              slots && !facts.second.empty() ? "with their variables" : which});
   }
   out += inputs.render() + "\n";
 
@@ -701,8 +702,8 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
   std::map<std::pair<std::string, std::string>, std::size_t> at;
   std::vector<std::pair<std::pair<std::string, std::string>, Row>> rows;
   for (const Collective& c : find_collectives(model, decided, Placement::kDelayed)) {
-    const std::pair<std::string, std::string> key{sharding::to_string(c.kind),
-                                                  pattern_of(scope_of(model, c.node)) + "\n" + shape_of(model, c.node)};
+    const std::pair<std::string, std::string> key{
+        sharding::to_string(c.kind), layer_pattern_of(scope_of(model, c.node)) + "\n" + shape_of(model, c.node)};
     const auto [place, fresh] = at.emplace(key, rows.size());
     if (fresh) rows.push_back({key, {0, 0, 0, instruction_name(model, c.node)}});
     Row& row = rows[place->second].second;

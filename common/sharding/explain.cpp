@@ -32,30 +32,11 @@ bool is_backward(const std::string& op_name) {
   return op_name.compare(0, 10, "transpose(") == 0 || op_name.find("/transpose(") != std::string::npos;
 }
 
-// "layer_0/ffn", "layer_0/ffn, backward"; "" when nothing is known. Scopes of the callers stand before relative ones.
+// "layer_0/ffn", "layer_0/ffn, backward"; "" when nothing is known.
 std::string layer_of(const ShardingModel& model, NodeId node) {
-  const FlowGraph& flow = model.flow();
-  std::vector<std::string> scopes;
   bool backward = false;
-  graph::InstructionId instruction = flow.node(node).instruction;
-  std::int32_t site = flow.node(node).site;
-  // What a tuple hands on has no name of its own, its producer has.
-  if (flow.graph().op_name(instruction).empty()) instruction = flow.node(flow.producer(node)).instruction;
-  for (;;) {
-    const std::string op_name = flow.graph().op_name(instruction);
-    std::vector<std::string> before = graph::scopes_of(op_name);
-    backward = backward || is_backward(op_name);
-    // A name inside a called computation repeats the caller's in some versions and is relative to it in others.
-    const bool told = scopes.size() >= before.size() && std::equal(before.begin(), before.end(), scopes.begin());
-    if (!told) scopes.insert(scopes.begin(), before.begin(), before.end());
-    const bool complete = op_name.compare(0, 4, "jit(") == 0 || op_name.compare(0, 5, "pjit(") == 0;
-    if (site == kNone || (complete && !scopes.empty())) break;
-    const graph::CallSite& at = flow.sites()[static_cast<std::size_t>(site)];
-    instruction = at.caller;
-    site = at.parent;
-  }
   std::string out;
-  for (const std::string& scope : scopes) out += (out.empty() ? "" : "/") + scope;
+  for (const std::string& scope : scopes_of(model, node, &backward)) out += (out.empty() ? "" : "/") + scope;
   if (backward) out += out.empty() ? "backward" : ", backward";
   return out;
 }
@@ -363,6 +344,31 @@ std::vector<ChainLink> chain(const ShardingModel& model, TensorDim from, TensorD
   }
   std::reverse(links.begin(), links.end());
   return links;
+}
+
+std::vector<std::string> scopes_of(const ShardingModel& model, NodeId node, bool* backward) {
+  const FlowGraph& flow = model.flow();
+  std::vector<std::string> scopes;
+  bool is_of_backward = false;
+  graph::InstructionId instruction = flow.node(node).instruction;
+  std::int32_t site = flow.node(node).site;
+  // What a tuple hands on has no name of its own, its producer has.
+  if (flow.graph().op_name(instruction).empty()) instruction = flow.node(flow.producer(node)).instruction;
+  for (;;) {
+    const std::string op_name = flow.graph().op_name(instruction);
+    std::vector<std::string> before = graph::scopes_of(op_name);
+    is_of_backward = is_of_backward || is_backward(op_name);
+    // A name inside a called computation repeats the caller's in some versions and is relative to it in others.
+    const bool told = scopes.size() >= before.size() && std::equal(before.begin(), before.end(), scopes.begin());
+    if (!told) scopes.insert(scopes.begin(), before.begin(), before.end());
+    const bool complete = op_name.compare(0, 4, "jit(") == 0 || op_name.compare(0, 5, "pjit(") == 0;
+    if (site == kNone || (complete && !scopes.empty())) break;
+    const graph::CallSite& at = flow.sites()[static_cast<std::size_t>(site)];
+    instruction = at.caller;
+    site = at.parent;
+  }
+  if (backward != nullptr) *backward = is_of_backward;
+  return scopes;
 }
 
 std::string describe(const ShardingModel& model, NodeId node) {

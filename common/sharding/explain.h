@@ -18,6 +18,10 @@ struct ChainLink {
 // The shortest chain inside a group; empty when from == to or when they are in different groups.
 std::vector<ChainLink> chain(const ShardingModel& model, TensorDim from, TensorDim to);
 
+// The scopes that an instruction was traced in, those of its callers first: {"encoder", "layer_3", "ffn"}; empty when
+// the module does not say. `backward`: whether it belongs to the backward pass, as far as names tell.
+std::vector<std::string> scopes_of(const ShardingModel& model, NodeId node, bool* backward = nullptr);
+
 // "dot.123 f32[16,128,512] (encoder/layer_3/ffn)".
 std::string describe(const ShardingModel& model, NodeId node);
 // "params['wte']['embedding'] dimension 0 (32128)".
