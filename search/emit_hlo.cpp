@@ -74,10 +74,10 @@ std::optional<std::string> without_shardy(std::string_view raw) {
   return kept.empty() ? kept : "{" + kept + "}";
 }
 
-// One sharding per leaf: of an array the leaf's own, of a tuple "{{...}, {...}}".
+// One sharding per leaf: of an array the leaf's own, of a tuple "{{...}, {...}}"; empty tuples have no leaves.
 std::string joined(const Graph& graph, ShapeId shape, const std::vector<std::string>& leaves) {
   if (!graph.shape(shape).is_tuple()) return leaves.empty() ? "{replicated}" : leaves[0];
-  if (leaves.empty()) return "{{replicated}}";  // XLA counts a tuple without any leaf as one
+  if (leaves.empty()) return "";  // nothing to shard
   std::string out = "{";
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     if (i != 0) out += ", ";

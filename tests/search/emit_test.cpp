@@ -122,7 +122,7 @@ TEST(EmitHlo, SingleResultsAndTupleParameters) {
   EXPECT_THAT(emitted("HloModule m\n\nENTRY e {\n  ROOT p = f32[16,4]{1,0} parameter(0)\n}\n", {{"p", 1}}, 4),
               HasSubstr("parameter(0), sharding={devices=[1,4]<=[4]}\n"));
   EXPECT_THAT(emitted("HloModule m\n\nENTRY e {\n  p = f32[8] parameter(0)\n  ROOT t = () tuple()\n}\n", {}),
-              HasSubstr("ROOT t = () tuple(), sharding={{replicated}}\n"));
+              HasSubstr("ROOT t = () tuple()\n"));
   EXPECT_THAT(emitted("HloModule m\n\nENTRY e {\n  p = f32[8] parameter(0)\n  u = () tuple()\n"
                       "  ROOT t = (f32[8], ()) tuple(p, u)\n}\n",
                       {{"p", 0}}),
