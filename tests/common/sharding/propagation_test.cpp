@@ -178,7 +178,8 @@ std::string random_hlo(Rng* rng) {
     for (std::size_t i = 0; i < rank; ++i) dims.push_back(pick<std::int64_t>(rng, {8, 8, 16, 64}));
     return dims;
   };
-  const auto add = [&](const Dims& dims, const std::string& what) {
+  // `dims` by value: they may be those of one of `values`.
+  const auto add = [&](Dims dims, const std::string& what) {
     values.push_back({"v" + std::to_string(values.size()), dims});
     body += "  " + values.back().name + " = " + shape_text(dims) + " " + what + "\n";
   };
@@ -343,7 +344,7 @@ void compare_with_twin(const std::string& text, const RuleFunction& rules, bool 
 
 TEST(Propagation, IsAsEveryAssignmentOfRandomOperatorsSays) {
   Tally tally;
-  for (std::uint64_t item = 0; item < 6000; ++item) {
+  for (std::uint64_t item = 0; item < 3000; ++item) {
     Rng rng(1, 0, item);
     const RandomModule module = random_module(&rng);
     const RuleFunction rules = [&](const Graph& graph, InstructionId id) {
@@ -354,24 +355,24 @@ TEST(Propagation, IsAsEveryAssignmentOfRandomOperatorsSays) {
     if (HasFatalFailure()) FAIL() << "module " << item;
   }
   // The test is about something.
-  EXPECT_GT(tally.splittable, 3000);
-  EXPECT_GT(tally.with_neighbours, 1500);
-  EXPECT_GT(tally.split, 8000);
-  EXPECT_GT(tally.refused, 8000);
+  EXPECT_GT(tally.splittable, 1500);
+  EXPECT_GT(tally.with_neighbours, 800);
+  EXPECT_GT(tally.split, 4000);
+  EXPECT_GT(tally.refused, 4000);
 }
 
 TEST(Propagation, IsAsEveryAssignmentOfRandomHloSays) {
   Tally tally;
-  for (std::uint64_t item = 0; item < 4000; ++item) {
+  for (std::uint64_t item = 0; item < 2000; ++item) {
     Rng rng(2, 0, item);
     const std::string text = random_hlo(&rng);
     compare_with_twin(text, rule_of, true, &rng, &tally);
     if (HasFatalFailure()) FAIL() << "module " << item;
   }
-  EXPECT_GT(tally.splittable, 2500);
-  EXPECT_GT(tally.with_neighbours, 1500);
-  EXPECT_GT(tally.split, 6000);
-  EXPECT_GT(tally.refused, 6000);
+  EXPECT_GT(tally.splittable, 1200);
+  EXPECT_GT(tally.with_neighbours, 800);
+  EXPECT_GT(tally.split, 3000);
+  EXPECT_GT(tally.refused, 3000);
 }
 
 // ---- real modules ----
