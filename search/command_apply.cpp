@@ -67,7 +67,7 @@ int apply_command(int argc, char** argv) {
                                 {"warnings", warnings}};
     print(d.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   } else if (!files.on_standard_output()) {
-    print(loaded.name + ": " + decision_line(plan) + "\n");
+    print(loaded.name + ": " + decision_line(*loaded.model, decided, plan) + "\n");
   }
   files.commit();
   for (const std::string& warning : warnings) log_warning(warning);

@@ -74,18 +74,24 @@ std::string bytes_per_step(double bytes) {
   return format_bytes(bytes) + " per step";
 }
 
-std::string collectives_text(const PartitionPlan& plan) {
-  if (plan.partial_sums == 0 && plan.all_gathers == 0) return "none: no device needs anything of another";
-  std::string out;
-  if (plan.partial_sums > 0) {
-    out = plural(plan.partial_sums, "partial sum") + " in " + plural(plan.all_reduces, "all-reduce") + ", " +
-          bytes_per_step(plan.all_reduce_bytes);
-  } else {
-    out = "no all-reduces";
+// What the devices exchange: as XLA does it, which is what times are made of, and how much less would do.
+std::string collectives_text(const ShardingModel& model, const Propagation& decided) {
+  using sharding::CollectiveKind;
+  const std::vector<Collective> at_once = find_collectives(model, decided, Placement::kAtOnce);
+  const std::vector<Collective> delayed = find_collectives(model, decided, Placement::kDelayed);
+  const sharding::CollectiveTotals sums = total(at_once, CollectiveKind::kAllReduce);
+  const sharding::CollectiveTotals least = total(delayed, CollectiveKind::kAllReduce);
+  const sharding::CollectiveTotals gathers = total(at_once, CollectiveKind::kAllGather);
+  if (sums.count == 0 && gathers.count == 0) return "none: no device needs anything of another";
+  std::string out = sums.count == 0
+                        ? "no all-reduces"
+                        : plural(sums.count, "all-reduce") + " of partial sums, " + bytes_per_step(sums.bytes);
+  if (least.count < sums.count) {
+    out += " (" + format_count(least.count) + " of " + format_bytes(least.bytes) +
+           " if they are carried through linear instructions)";
   }
-  return out + (plan.all_gathers > 0
-                    ? "; " + plural(plan.all_gathers, "all-gather") + ", " + bytes_per_step(plan.all_gather_bytes)
-                    : "; nothing is gathered");
+  return out + (gathers.count > 0 ? "; " + plural(gathers.count, "all-gather") + ", " + bytes_per_step(gathers.bytes)
+                                  : "; nothing is gathered");
 }
 
 // Signed change against this plan: "+1.2 %", "same".
@@ -443,11 +449,11 @@ std::string collective_line(const ShardingModel& model, const Collective& c) {
 
 }  // namespace
 
-std::string decision_line(const PartitionPlan& plan) {
+std::string decision_line(const ShardingModel& model, const Propagation& decided, const PartitionPlan& plan) {
   std::string out = std::to_string(plan.partitioned) + " of " +
                     things(plan, static_cast<long long>(plan.decided.size())) + " split over " +
                     plural(plan.shards, "device") + "; ";
-  return out + collectives_text(plan);
+  return out + collectives_text(model, decided);
 }
 
 std::string plan_report(const ShardingModel& model, const Planned& planned) {
@@ -461,7 +467,7 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
                                format_ms(plan.collective_ms) + " collectives at " +
                                format_number(planned.link.gbytes_per_s) + " GB/s " +
                                (planned.link.inside_server ? "inside one server" : "between servers"));
-  out += fact("Collectives", collectives_text(plan));
+  out += fact("Collectives", collectives_text(model, planned.decided));
   if (plan.kind == "data" && plan.all_reduces >= static_cast<int>(model.variables().size()) && model.step().training) {
     out += fact("", "gradients: one all-reduce per variable (" +
                         plural(static_cast<long long>(model.variables().size()), "variable") + ", " +
@@ -672,7 +678,7 @@ std::string completion_json(const ShardingModel& model, const Propagation& decid
 
 std::string overview_report(const ShardingModel& model, const Propagation& decided, const PartitionPlan& plan) {
   const Counts counts = count_tensors(model, decided);
-  std::string out = decision_line(plan) + "\n";
+  std::string out = decision_line(model, decided, plan) + "\n";
   out += format_count(counts.split) + " of " + format_count(counts.tensors) + " tensors are split, " +
          plural(counts.partial, "instruction") + (counts.partial == 1 ? " leaves" : " leave") + " partial sums\n\n";
 

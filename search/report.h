@@ -16,7 +16,8 @@ namespace automap::search {
 std::string plan_report(const sharding::ShardingModel& model, const Planned& planned);
 
 // One line for a decision that somebody else made: "111 of 188 variables split over 8 devices; ...".
-std::string decision_line(const PartitionPlan& plan);
+std::string decision_line(const sharding::ShardingModel& model, const sharding::Propagation& decided,
+                          const PartitionPlan& plan);
 
 // What a partial decision leads to.
 struct Completion {

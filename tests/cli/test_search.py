@@ -325,7 +325,7 @@ class Explanations(SearchTest):
 
     def test_overview(self):
         text = self.text("explain", TINY, "--plan", self.plan)
-        self.assertIn("1 partial sum in 1 all-reduce", text)
+        self.assertIn("1 all-reduce of partial sums, 640 B", text)
         document = self.document("explain", TINY, "--plan", self.plan)
         self.assertEqual((document["schema"], len(document["collectives"])), ("automap.explanation/1", 1))
 
