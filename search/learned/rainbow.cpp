@@ -9,6 +9,7 @@
 
 #include "common/base/error.h"
 #include "common/base/rng.h"
+#include "search/search_internal.h"
 
 namespace automap::search {
 namespace {
@@ -28,7 +29,8 @@ constexpr int kMostReplayEpisodes = 2000;
 // Longer episodes are not learned from: the first episodes' answer is what there is.
 constexpr int kMostDecisions = 50000;
 constexpr int kStepsBetweenLooks = 64;
-constexpr double kWithoutExploring = 0.25;  // share of episodes
+constexpr int kLeastSteps = 4, kStepsPerEpisode = 6;  // of n-step returns
+constexpr double kWithoutExploring = 0.25;            // share of episodes
 
 class Clock {
  public:
@@ -41,14 +43,6 @@ class Clock {
   double budget_s_;
 };
 
-// A better answer: one that fits; else the one that misses less; then value, then time.
-bool better(const models::PartitionScore& a, const models::PartitionScore& b) {
-  if (a.fits != b.fits) return a.fits;
-  if (!a.fits && a.memory_bytes != b.memory_bytes) return a.memory_bytes < b.memory_bytes;
-  if (a.value != b.value) return a.value > b.value;
-  return a.step_ms < b.step_ms;
-}
-
 LearnerOptions learner_options(const RainbowOptions& options, const SearchLimits& limits, int most_decisions,
                                models::PartitionObjective objective, const Policy* start) {
   LearnerOptions o = options.learner;
@@ -58,7 +52,8 @@ LearnerOptions learner_options(const RainbowOptions& options, const SearchLimits
   o.objective = objective == models::PartitionObjective::kTime ? 1 : 0;
   o.max_decisions = std::max(1, most_decisions);
   o.replay_episodes = std::clamp(kReplayDecisions / o.max_decisions, 4, kMostReplayEpisodes);
-  o.n_step = std::min(o.n_step, std::max(models::kMaxDecisions, o.max_decisions));
+  // Longer steps carry what an episode came to further back, but with its random decisions; short episodes need none.
+  o.n_step = std::min(o.n_step, std::max(kLeastSteps, o.max_decisions / kStepsPerEpisode));
   o.seed = limits.seed;
   if (start) {
     const models::Architecture& a = start->architecture();
@@ -224,7 +219,7 @@ models::LearnerOptions RainbowOptions::default_learner() {
   o.hidden = {64, 64};
   o.residual = false;
   o.returns = models::Returns::kNStep;
-  o.n_step = 8;
+  o.n_step = 30;
   o.double_q = true;
   o.target_every = 100;
   o.prioritized = true;
@@ -276,7 +271,7 @@ PartitionAnswer rainbow_search(const PartitionProblem& problem, const SearchLimi
     if (!env.conflict()) {
       std::vector<std::int32_t> groups = env.chosen();
       const models::PartitionScore score = models::score(problem, groups);
-      if (best_episode == 0 || better(score, answer.score)) {
+      if (best_episode == 0 || internal::better(score, answer.score)) {
         answer.groups = std::move(groups);
         answer.score = score;
         best_episode = number + 1;

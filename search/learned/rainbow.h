@@ -27,7 +27,8 @@ struct RainbowOptions {
       200;  // over which it falls; a quarter of them when there is a policy to start from
   double decisions_per_update = 8;
   std::uint64_t policy_every = 16;  // updates between looks at the learner's weights
-  // What rainbow_search adjusts: family, inputs, sizes of the replay, seed; with a policy also its architecture.
+  // What rainbow_search adjusts: family, inputs, sizes of the replay, seed, n_step (at most a sixth of the longest
+  // episode); with a policy also its architecture.
   models::LearnerOptions learner = default_learner();
   static models::LearnerOptions default_learner();
   // Looked at between decisions; ends the search with the best so far. Empty: never.
