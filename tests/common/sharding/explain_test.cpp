@@ -295,6 +295,63 @@ TEST(Explain, Stuck) {
   EXPECT_TRUE(explain_stuck(fresh.model, fresh.decided).empty());
 }
 
+TEST(Explain, OddModules) {
+  std::string deep = "f32[4]", pack = "  t0 = f32[4] tanh(x)\n";
+  for (int i = 1; i <= 32; ++i) {
+    deep = "(" + deep + ")";
+    pack += "  t" + std::to_string(i) + " = " + deep + " tuple(t" + std::to_string(i - 1) + ")\n";
+  }
+  const std::vector<std::string> modules = {
+      "ENTRY e {\n  ROOT r = () tuple()\n}\n",
+      "ENTRY e {\n  ROOT x = f32[] parameter(0)\n}\n",
+      "ENTRY e {\n  ROOT x = f32[0,1,4] parameter(0)\n}\n",
+      "ENTRY e {\n  x = f32[0,4] parameter(0)\n  w = f32[4,0] parameter(1)\n"
+      "  ROOT r = f32[0,0] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n",
+      "ENTRY e {\n  x = f32[1,1] parameter(0)\n"
+      "  ROOT r = f32[1,1] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n",
+      // Read by nobody.
+      "ENTRY e {\n  x = f32[4,4] parameter(0)\n  w = f32[4,4] parameter(1)\n"
+      "  d = f32[4,4] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n  n = f32[4,4] negate(d)\n"
+      "  ROOT r = f32[4,4] tanh(x)\n}\n",
+      "ENTRY e {\n  p = (f32[4], token[]) parameter(0)\n  x = f32[4] get-tuple-element(p), index=0\n"
+      "  ROOT r = f32[4] frobnicate(x), mystery={1,2}\n}\n",
+      "ENTRY e {\n  x = f32[4] parameter(0)\n" + pack + "  ROOT r = f32[4] negate(x)\n}\n",
+      "ENTRY e {\n  x = f32[4] parameter(0)\n" + pack + "  ROOT r = " + deep + " copy(t32)\n}\n",
+  };
+  for (const std::string& text : modules) {
+    for (const int shards : {1, 2, 1000000}) {
+      SCOPED_TRACE(text);
+      Module m = text_module(text, shards);
+      const Linkage& linkage = m.model.linkage();
+      for (int turn = 0; turn < 2; ++turn) {
+        for (NodeId node = kNone; node <= m.model.flow().size(); ++node) {
+          EXPECT_FALSE(explain(m.model, m.decided, node).summary.empty());
+          EXPECT_FALSE(describe(m.model, node).empty());
+          for (const std::int32_t dim : {-1, 0, 1, 5}) {
+            EXPECT_FALSE(describe(m.model, TensorDim{node, dim}).empty());
+            EXPECT_TRUE(chain(m.model, {node, dim}, {node, dim}).empty());
+            const std::size_t mark = m.decided.mark();
+            const auto conflict = m.decided.split({node, dim});
+            if (conflict) {
+              EXPECT_FALSE(explain(m.model, m.decided, *conflict).summary.empty());
+            }
+            m.decided.undo(mark);
+          }
+        }
+        for (GroupId group = 0; group < linkage.num_groups(); ++group) {
+          EXPECT_FALSE(explain_obstacle(m.model, group).summary.empty());
+          collectives_of_group(m.model, group, Placement::kAtOnce);
+          collectives_of_group(m.model, group, Placement::kDelayed);
+          if (turn == 0) m.decided.split_group(group);
+        }
+        EXPECT_LE(find_collectives(m.model, m.decided, Placement::kDelayed).size(),
+                  find_collectives(m.model, m.decided, Placement::kAtOnce).size());
+        explain_stuck(m.model, m.decided);
+      }
+    }
+  }
+}
+
 // Every explanation of real modules: chains hold together and are as short as a plain search says.
 void check_links(const ShardingModel& model, const std::vector<ChainLink>& links) {
   for (std::size_t i = 0; i < links.size(); ++i) {
