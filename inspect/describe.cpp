@@ -24,6 +24,7 @@
 #include "common/pipeline/plan_json.h"
 #include "models/policy.h"
 #include "profile/device_model.h"
+#include "search/partition_plan.h"
 
 namespace automap::inspect {
 namespace {
@@ -470,6 +471,7 @@ Description describe_policy(Description out, const std::string& bytes, const std
 Description describe_plan(Description out, const std::string& text, const std::string& source) {
   const pipeline::PlanDocument p = pipeline::parse_plan(text, source);
   Json& d = out.document;
+  d["plan_kind"] = "pipeline";
   d["model"] = p.model;
   d["cluster"] = p.cluster;
   d["planner"] = p.planner;
@@ -517,8 +519,72 @@ Description describe_plan(Description out, const std::string& text, const std::s
   return out;
 }
 
+// Plans of the kinds operator and data.
+Description describe_partition_plan(Description out, const std::string& text, const std::string& source) {
+  const search::PartitionPlan p = search::parse_partition_plan(text, source);
+  Json partition = Json::object();
+  for (const search::PlanTensor& tensor : search::decided_tensors(p)) partition[tensor.name] = tensor.dim;
+  Json& d = out.document;
+  d["plan_kind"] = p.kind;
+  d["model"] = p.model;
+  d["cluster"] = p.cluster;
+  d["planner"] = p.planner;
+  d["objective"] = p.objective;
+  d["shards"] = p.shards;
+  d["partition"] = partition;
+  d["decided"] = p.decided.size();
+  d["partitioned"] = p.partitioned;
+  d["all_reduces"] = p.all_reduces;
+  d["partial_sums"] = p.partial_sums;
+  d["all_gathers"] = p.all_gathers;
+  d["all_reduce_bytes"] = count_number(p.all_reduce_bytes);
+  d["all_gather_bytes"] = count_number(p.all_gather_bytes);
+  d["step_ms"] = p.step_ms;
+  d["replicated_step_ms"] = p.replicated_step_ms;
+  d["memory_bytes"] = count_number(p.memory_bytes);
+  d["value"] = p.value;
+  d["bound"] = std::isfinite(p.bound) ? Json(p.bound) : Json(nullptr);
+  d["proven"] = p.proven;
+
+  Facts facts;
+  facts.add("model", p.model.empty() ? "(unnamed)" : p.model);
+  if (!p.cluster.empty()) facts.add("cluster", p.cluster);
+  facts.add("shards", format_count(p.shards));
+  if (!p.planner.empty()) facts.add("planner", p.planner + (p.objective.empty() ? "" : ", objective " + p.objective));
+  facts.add("split",
+            format_count(p.partitioned) + " of " +
+                count_of(static_cast<std::int64_t>(p.decided.size()), p.kind == "data" ? "data input" : "variable"));
+  if (p.step_ms > 0) {
+    facts.add("step",
+              format_ms(p.step_ms) +
+                  (p.replicated_step_ms > 0 ? ", " + format_ms(p.replicated_step_ms) + " with nothing split" : ""));
+  }
+  if (p.memory_bytes > 0) facts.add("memory", format_bytes(p.memory_bytes) + " per device");
+  if (p.all_reduces > 0) {
+    facts.add("all-reduces", format_count(p.all_reduces) + " of " + count_of(p.partial_sums, "partial sum") + ", " +
+                                 format_bytes(p.all_reduce_bytes) + " per step");
+  }
+  if (p.all_gathers > 0) {
+    facts.add("all-gathers", format_count(p.all_gathers) + ", " + format_bytes(p.all_gather_bytes) + " per step");
+  }
+  TextTable table({{"tensor", Align::kLeft}, {"shape", Align::kLeft}, {"split along"}});
+  std::size_t shown = 0, more = 0;
+  for (const search::PlanTensor& tensor : search::decided_tensors(p)) {
+    if (tensor.dim < 0) continue;
+    if (++shown > kShownLayers) {
+      ++more;
+      continue;
+    }
+    table.add_row({shorten(tensor.name, 80), tensor.shape, std::to_string(tensor.dim)});
+  }
+  out.text = title(source, p.kind + " plan for " + count_of(p.shards, "shard")) + facts.render();
+  if (shown > 0) out.text += "\n" + table.render("  ");
+  if (more > 0) out.text += "  ... and " + std::to_string(more) + " more (--json lists them all)\n";
+  return out;
+}
+
 struct TopLevel {
-  std::string schema;
+  std::string schema, kind;
   bool servers = false, functions_or_module = false;
 };
 
@@ -531,6 +597,10 @@ TopLevel top_level_of(std::string_view text, const std::string& source) {
   for (json.enter_object(); json.next_key(&key);) {
     if (key == "schema" && json.peek() == graph::JsonCursor::Kind::kString) {
       top.schema = std::string(json.string());
+      continue;
+    }
+    if (key == "kind" && json.peek() == graph::JsonCursor::Kind::kString) {
+      top.kind = std::string(json.string());
       continue;
     }
     if (key == "servers") top.servers = true;
@@ -575,6 +645,9 @@ Description describe_bytes(std::string bytes, const std::string& source, const D
     const TopLevel top = top_level_of(bytes, source);
     if (starts_with(top.schema, "automap.plan/")) {
       begin("plan");
+      if (top.kind == "operator" || top.kind == "data") {
+        return describe_partition_plan(std::move(out), bytes, source);
+      }
       return describe_plan(std::move(out), bytes, source);
     }
     if (starts_with(top.schema, "automap.device/")) {

@@ -23,7 +23,7 @@ ROOMS = {
     "datagen": ["common/base", "common/pipeline", "common/io"],
     "train": ["common/base", "common/pipeline", "common/io", "models", "models/learner", "datagen"],
     "infer": ["common/base", "common/graph", "common/pipeline", "common/io", "profile", "models"],
-    "inspect": ["common/base", "common/graph", "common/pipeline", "common/io", "profile", "models"],
+    "inspect": ["common/base", "common/graph", "common/pipeline", "common/io", "profile", "models", "search"],
     "search": ["common/base", "common/graph", "common/sharding", "common/pipeline", "common/io", "profile", "models"],
     "search/learned": ["common/base", "common/pipeline", "models", "models/learner", "search"],
     "front": ["common/base"],

@@ -258,6 +258,15 @@ void describe_decision(const sharding::ShardingModel& model, const sharding::Pro
   }
 }
 
+std::vector<PlanTensor> decided_tensors(const PartitionPlan& plan) {
+  const std::vector<bool> decided = decided_inputs(plan);
+  std::vector<PlanTensor> out;
+  for (std::size_t i = 0; i < decided.size(); ++i) {
+    if (decided[i]) out.push_back(plan.inputs[i]);
+  }
+  return out;
+}
+
 std::string to_json_text(const PartitionPlan& plan) {
   const std::vector<std::string> keys = partition_keys(plan);
   const std::vector<bool> decided = decided_inputs(plan);

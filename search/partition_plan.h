@@ -83,6 +83,9 @@ struct PartitionPlan {
 // alone.
 void describe_decision(const sharding::ShardingModel& model, const sharding::Propagation& decided, PartitionPlan* plan);
 
+// The tensors of `partition`, in the order of `inputs`.
+std::vector<PlanTensor> decided_tensors(const PartitionPlan& plan);
+
 // A tensor stands in `partition` under its name, or under its HLO name when several inputs share the name.
 std::string to_json_text(const PartitionPlan& plan);
 // Throws Error(kData) naming source, key, found and expected. Files of other makers need only "schema", "kind",

@@ -181,9 +181,28 @@ class Inspect(unittest.TestCase):
         self.assertEqual((d["name"], d["servers"], d["devices"], d["memory_gib"]), ("pair", 2, 8, 128))
         self.assertIn(b"8 devices in 2 servers", run(self.file("c.json", CLUSTER)).stdout)
 
+    def test_partition_plans(self):
+        plan = {"schema": "automap.plan/1", "kind": "operator", "shards": 8, "partition": {"params/w": 1, "b": -1}}
+        path = self.file("partition.json", json.dumps(plan))
+        d = self.document(path)
+        self.assertEqual((d["kind"], d["plan_kind"], d["shards"], d["partition"], d["decided"], d["partitioned"]),
+                         ("plan", "operator", 8, plan["partition"], 2, 1))
+        self.assertIsNone(d["bound"])
+        out = run(path).stdout.decode()
+        for word in ("operator plan for 8 shards", "1 of 2 variables", "params/w"):
+            self.assertIn(word, out)
+        path = self.file("data.json", json.dumps({**plan, "kind": "data"}))
+        self.assertIn("1 of 2 data inputs", run(path).stdout.decode())
+        for damage, word in (({"shards": 0}, "shards: found 0"), ({"partition": [1]}, "expected an object"),
+                             ({"kind": "soap"}, "soap"), ({"schema": "automap.plan/2"}, "automap.plan/2")):
+            result = run(self.file("damaged.json", json.dumps({**plan, **damage})))
+            self.assertEqual(result.returncode, 3)
+            self.assertIn(word, result.stderr.decode())
+
     def test_plans(self):
         path = self.file("plan.json", json.dumps(PLAN))
         d = self.document(path)
+        self.assertEqual(d["plan_kind"], "pipeline")
         self.assertEqual((d["kind"], d["stages"], d["cuts"], d["device_cuts"]), ("plan", 2, [6], [4]))
         self.assertEqual((d["step_ms"], d["simulated_step_ms"], d["lower_bound_ms"]), (11, 11.5, 10))
         self.assertAlmostEqual(d["gap"], 0.1)
