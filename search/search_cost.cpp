@@ -113,7 +113,7 @@ class LocalSearch {
       if (choice_.conflicts(g) == 0 && worth_of(problem_.value(g), problem_.groups[at(g)].saved_bytes) > 0)
         choice_.add(g);
     }
-    if (need_ > 0) price_ = value_per_byte_ * std::exp2(rng_.uniform(-2, 6));
+    if (need_ > 0) price_ = value_per_byte_ * std::exp2(rng_.uniform(-2, 10));
   }
 
   void set(const std::vector<std::int32_t>& groups) {

@@ -99,15 +99,46 @@ bool make_fit(const models::PartitionProblem& problem, Choice* choice) {
   const double need = needed_bytes(problem);
   if (need <= 0) return true;
   const auto n = static_cast<std::int32_t>(problem.groups.size());
+  // Takes `group` out and puts in what only it excluded, the largest first.
+  const auto replace = [&](std::int32_t group) {
+    std::vector<std::int32_t> freed;
+    for (const std::int32_t other : problem.groups[at(group)].excludes) {
+      if (choice->conflicts(other) == 1) freed.push_back(other);
+    }
+    std::stable_sort(freed.begin(), freed.end(), [&](std::int32_t a, std::int32_t b) {
+      return problem.groups[at(a)].saved_bytes > problem.groups[at(b)].saved_bytes;
+    });
+    choice->remove(group);
+    std::vector<std::int32_t> added;
+    for (const std::int32_t other : freed) {
+      if (choice->conflicts(other) != 0) continue;
+      choice->add(other);
+      added.push_back(other);
+    }
+    return added;
+  };
+  // Every change saves more, so this ends; rounding must not let two groups take turns for ever.
+  constexpr double kLeastBytes = 0.01;
   while (!models::score(problem, choice->groups()).fits) {
     std::int32_t best = -1;
     double best_price = std::numeric_limits<double>::infinity(), best_bytes = 0;
+    const double value = choice->value(), saved = choice->saved_bytes();
+    const double missing = std::max(1.0, need - saved);
     for (std::int32_t g = 0; g < n; ++g) {
-      // Rounding must not let two groups take turns for ever.
-      const double bytes = choice->gain_bytes(g);
-      if (choice->has(g) || bytes <= 0.01) continue;
+      double gain = 0, bytes = 0;
+      if (choice->has(g)) {
+        const std::vector<std::int32_t> added = replace(g);
+        gain = choice->value() - value;
+        bytes = choice->saved_bytes() - saved;
+        for (const std::int32_t other : added) choice->remove(other);
+        choice->add(g);
+      } else {
+        gain = choice->gain(g);
+        bytes = choice->gain_bytes(g);
+      }
+      if (bytes <= kLeastBytes) continue;
       // Bytes beyond what is missing are worth nothing.
-      const double price = -choice->gain(g) / std::min(bytes, std::max(1.0, need - choice->saved_bytes()));
+      const double price = -gain / std::min(bytes, missing);
       if (price < best_price || (price == best_price && bytes > best_bytes)) {
         best = g;
         best_price = price;
@@ -115,7 +146,11 @@ bool make_fit(const models::PartitionProblem& problem, Choice* choice) {
       }
     }
     if (best < 0) return false;
-    choice->put(best);
+    if (choice->has(best)) {
+      replace(best);
+    } else {
+      choice->put(best);
+    }
   }
   return true;
 }

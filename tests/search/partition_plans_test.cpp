@@ -41,10 +41,12 @@ struct Case {
 };
 
 std::unique_ptr<Case> load(const std::string& name, PartitionObjective objective, const std::string& cluster,
-                           const std::string& device, bool data = false) {
+                           const std::string& device, bool data = false, int shards = 8) {
   auto c = std::make_unique<Case>();
   c->module = graph::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name);
-  c->model = sharding::ShardingModel::build(c->module.graph, {});
+  sharding::ModelOptions options;
+  options.shards = shards;
+  c->model = sharding::ShardingModel::build(c->module.graph, options);
   c->cost = std::make_unique<PartitionCost>(c->model, profile::load_device(device), pipeline::load_cluster(cluster));
   c->problem = make_problem(c->model, *c->cost, data ? c->model.data() : c->model.variables(), objective,
                             c->cost->capacity_bytes(), &c->groups);
@@ -114,6 +116,19 @@ TEST(Plans, Memory) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kInfeasible);
     EXPECT_THAT(error.what(), testing::HasSubstr("no plan fits into the 0.931 GiB"));
+  }
+}
+
+// Over 16 devices the two groups that partition most save too little: one of them makes room for its layers' groups.
+TEST(Plans, MemoryMakesRoom) {
+  const auto c = load("t5_24_24.hlo.gz", PartitionObjective::kCount, "config-a", "v100-16gb", false, 16);
+  const PartitionAnswer exact = search_enumerate(c->problem, {});
+  EXPECT_TRUE(exact.proven);
+  EXPECT_TRUE(exact.score.fits);
+  for (const PartitionAnswer& answer : {search_greedy(c->problem, {}), search_cost(c->problem, {})}) {
+    EXPECT_TRUE(answer.score.fits) << answer.algorithm;
+    EXPECT_GE(answer.score.variables, 432) << answer.algorithm;
+    EXPECT_LE(answer.score.variables, exact.score.variables) << answer.algorithm;
   }
 }
 
