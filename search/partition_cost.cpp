@@ -280,45 +280,47 @@ bool PartitionCost::is_split(const sharding::Propagation& decided, NodeId tensor
 
 double PartitionCost::collectives_ms(std::vector<const sharding::Collective*> of_group) const {
   if (of_group.empty()) return 0;
+  const int shards = model_.linkage().shards();
+  const double reduce_wait = allreduce_ms(link_, shards, 0), gather_wait = allgather_ms(link_, shards, 0);
+  std::vector<double> parts;
+  for (const sharding::Collective* c : of_group) {
+    parts.push_back(c->times * (c->kind == sharding::CollectiveKind::kAllReduce
+                                    ? allreduce_ms(link_, shards, c->bytes) - reduce_wait
+                                    : allgather_ms(link_, shards, c->bytes) - gather_wait));
+  }
+  if (reduce_wait <= 0) return sum_in_order(&parts);
+  // Level of a collective: how many of them wait for each other up to it. Those of one level go out together. Only the
+  // nodes between the first and the last collective matter; a turn of a loop does not wait for itself.
   std::stable_sort(of_group.begin(), of_group.end(),
                    [](const sharding::Collective* a, const sharding::Collective* b) { return a->node < b->node; });
   const FlowGraph& flow = model_.flow();
-  const int shards = model_.linkage().shards();
-  // Level of a collective: how many of them wait for each other up to it. Those of one level go out together. Only the
-  // nodes between the first and the last collective matter; a turn of a loop does not wait for itself.
   const NodeId first = of_group.front()->node, last = of_group.back()->node;
   std::vector<std::int32_t> level(at(last - first) + 1, 0);
   struct Together {
     double reduce = 0, gather = 0;  // how often
   };
   std::vector<Together> levels;
-  std::vector<double> moved;
   std::size_t next = 0;
   for (NodeId id = first; id <= last; ++id) {
-    std::int32_t here = 0;
+    std::int32_t& here = level[at(id - first)];
     for (const NodeId operand : flow.operands(id)) {
       if (operand >= first) here = std::max(here, level[at(operand - first)]);
     }
-    bool any = false;
+    if (of_group[next]->node != id) continue;
+    if (at(here) >= levels.size()) levels.resize(at(here) + 1);
+    Together& together = levels[at(here)];
     for (; next < of_group.size() && of_group[next]->node == id; ++next) {
       const sharding::Collective& c = *of_group[next];
-      if (at(here) >= levels.size()) levels.resize(at(here) + 1);
-      const bool reduce = c.kind == sharding::CollectiveKind::kAllReduce;
-      double& times = reduce ? levels[at(here)].reduce : levels[at(here)].gather;
+      double& times = c.kind == sharding::CollectiveKind::kAllReduce ? together.reduce : together.gather;
       times = std::max(times, c.times);
-      moved.push_back(c.times * (reduce ? allreduce_ms(link_, shards, c.bytes) - allreduce_ms(link_, shards, 0)
-                                        : allgather_ms(link_, shards, c.bytes) - allgather_ms(link_, shards, 0)));
-      any = true;
     }
-    level[at(id - first)] = any ? here + 1 : here;
+    ++here;
   }
-  AM_CHECK(next == of_group.size());
-  std::vector<double> waits;
   for (const Together& together : levels) {
-    waits.push_back(together.reduce * allreduce_ms(link_, shards, 0));
-    waits.push_back(together.gather * allgather_ms(link_, shards, 0));
+    parts.push_back(together.reduce * reduce_wait);
+    parts.push_back(together.gather * gather_wait);
   }
-  return sum_in_order(&moved) + sum_in_order(&waits);
+  return sum_in_order(&parts);
 }
 
 PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const {
