@@ -4,6 +4,8 @@
 #include "common/base/files.h"
 #include "common/graph/hlo_reader.h"
 #include "common/io/profile_file.h"
+#include "common/pipeline/plan_json.h"
+#include "common/pipeline/plan_reader.h"
 #include "profile/profile_hlo.h"
 
 namespace automap::infer {
@@ -26,6 +28,14 @@ PlanInput read_input(const InputOptions& options, const pipeline::Cluster& clust
     input.form = std::string(io::to_string(*form)) + " profile";
     input.profile = io::read_profile(std::move(bytes), source, io::ProfileColumns::kForPlanning);
     return input;
+  }
+  if (pipeline::looks_like_plan(bytes)) {
+    const pipeline::PlanJson plan = pipeline::parse_plan_json(bytes, source);
+    const std::string kind = pipeline::PlanObject(plan, source).text_or_empty("kind");
+    throw Error(ErrorKind::kData, source + " is a plan of the kind " + (kind.empty() ? "?" : kind) + ", not a model",
+                kind == "operator" || kind == "data"
+                    ? "automap-search apply MODEL --plan " + source + " sets it on a model"
+                    : "automap-inspect describes it");
   }
   graph::HloModule module;
   module.form = graph::detect_hlo_form(bytes, source);
