@@ -235,7 +235,7 @@ DataChoice choose_batch(ShardingModel* model) {
       if (repaired.possible) {
         note_gathers(repaired);
       } else {
-        choice.note = name + " cannot be split: " + repaired.why_not;
+        choice.note = "the batch is not split: " + repaired.why_not;
       }
     }
   }
