@@ -1,0 +1,230 @@
+"""scripts/apply_plan.py, what --emit-jax writes and what --emit-hlo writes, with JAX on 8 host devices; skipped where
+no Python has JAX."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2]
+BIN = os.environ.get("AUTOMAP_BIN")
+SCRIPT = SOURCE / "scripts" / "apply_plan.py"
+
+STEP = '''
+import jax
+import jax.numpy as jnp
+
+def loss(params, batch):
+    hidden = jax.nn.gelu(batch["x"] @ params["hidden"]["kernel"] + params["hidden"]["bias"])
+    return jnp.mean((hidden @ params["output"]["kernel"] - batch["y"]) ** 2)
+
+def train_step(params, opt_state, batch):
+    value, gradients = jax.value_and_grad(loss)(params, batch)
+    opt_state = jax.tree.map(lambda m, g: 0.9 * m + g, opt_state, gradients)
+    return jax.tree.map(lambda p, m: p - 0.1 * m, params, opt_state), opt_state, value
+
+def array(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+def make_step():
+    params = {"hidden": {"kernel": array(32, 64), "bias": array(64)}, "output": {"kernel": array(64, 8)}}
+    return train_step, (params, params, {"x": array(16, 32), "y": array(16, 8)})
+
+def make_other_step():
+    step, (params, _, batch) = make_step()
+    params = {**params, "output": {"kernel": array(64, 16)}}
+    return step, (params, params, {**batch, "y": array(16, 16)})
+'''
+
+EXPORT = '''
+import sys, jax, step
+function, arguments = step.make_step()
+open("step.hlo", "w").write(jax.jit(function).lower(*arguments).as_text("hlo", debug_info=True))
+'''
+
+# The annotated module, as XLA's parser and partitioner see it: parameter and result shardings, and the collectives.
+COMPILE = '''
+import collections, json, re, sys
+import jax, numpy as np
+from jaxlib import _hlo, _jax
+module = _hlo.hlo_module_from_text(open(sys.argv[1]).read())
+options = _jax.CompileOptions()
+options.num_replicas, options.num_partitions = 1, 8
+options.device_assignment = _jax.DeviceAssignment.create(np.arange(8).reshape(1, 8))
+options.executable_build_options.use_spmd_partitioning = True
+mlir = _jax.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto())
+loaded = jax.devices()[0].client.compile_and_load(mlir, _jax.DeviceList(tuple(jax.devices()[:8])), options)
+text = loaded.hlo_modules()[0].to_string()
+print(json.dumps(collections.Counter(re.findall(r" (all-[a-z]+|collective-permute|reduce-scatter)(?:-start)?\\(", text))))
+'''
+
+
+def python_with_jax():
+    for candidate in (os.environ.get("AUTOMAP_JAX_PYTHON"), shutil.which("python3")):
+        if candidate and subprocess.run([candidate, "-c", "import jax"], capture_output=True).returncode == 0:
+            return candidate
+    return None
+
+
+JAX = python_with_jax()
+NAMES = ["params['hidden']['bias']", "params['hidden']['kernel']", "params['output']['kernel']"]
+COLUMNS_THEN_ROWS = {"params/hidden/kernel": 1, "params/hidden/bias": 0, "params/output/kernel": 0}
+
+
+class WithoutJax(unittest.TestCase):
+    def test_help_says_what_it_wants_and_what_its_exit_codes_mean(self):
+        done = subprocess.run(["python3", SCRIPT, "--help"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0)
+        for word in ("make_step()", "Exit code 0", "--specs", "--strict"):
+            self.assertIn(word, done.stdout)
+
+    def test_a_plan_that_is_none(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "plan.json"
+            for text, word in (("{", "plan.json"), ("[]", "no plan"), ('{"schema": "automap.plan/2"}', "automap.plan/2"),
+                               ('{"schema": "automap.plan/1", "kind": "pipeline"}', "pipeline"),
+                               ('{"schema": "automap.plan/1", "kind": "data", "shards": 0, "partition": {}}', "shards"),
+                               ('{"schema": "automap.plan/1", "kind": "data", "shards": 8, "partition": {"a": "b"}}',
+                                "partition")):
+                path.write_text(text)
+                done = subprocess.run(["python3", SCRIPT, "--plan", path, "--step", "x.py:y"], capture_output=True, text=True)
+                self.assertEqual(done.returncode, 3, done.stderr)
+                self.assertIn(word, done.stderr)
+                self.assertNotIn("Traceback", done.stderr)
+
+
+@unittest.skipUnless(JAX, "no Python with jax; set AUTOMAP_JAX_PYTHON to one "
+                          "(python3 -m venv V && V/bin/pip install -r scripts/export_requirements.txt)")
+class ApplyPlan(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = Path(folder.name)
+        (cls.folder / "step.py").write_text(STEP)
+        cls.environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONDONTWRITEBYTECODE": "1"}
+        subprocess.run([JAX, "-c", EXPORT], cwd=cls.folder, check=True, env=cls.environment)
+
+    def plan(self, partition, **more):
+        path = self.folder / "plan.json"
+        path.write_text(json.dumps({"schema": "automap.plan/1", "kind": "operator", "shards": 8, "partition": partition,
+                                    **more}))
+        return path
+
+    def apply(self, plan, *arguments, step="step.py:make_step", code=0):
+        done = subprocess.run([JAX, SCRIPT, "--plan", plan, "--step", step, *arguments], cwd=self.folder,
+                              capture_output=True, text=True, env=self.environment)
+        self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+        return done.stdout if code in (0, 1) else done.stderr
+
+    def search(self, *arguments):
+        program = Path(BIN or "") / "automap-search"
+        if not BIN or not program.exists():
+            self.skipTest(f"automap-search is not built (AUTOMAP_BIN={BIN})")
+        done = subprocess.run([program, *map(str, arguments)], cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_a_minimal_plan_needs_one_all_reduce(self):
+        report = json.loads(self.apply(self.plan(COLUMNS_THEN_ROWS), "--json"))
+        self.assertTrue(report["equal"])
+        # The second layer's output, 16 x 8 floats.
+        self.assertEqual(report["collectives"], {"all-reduce": {"count": 1, "bytes": 512}})
+        self.assertEqual((report["partitioned"], report["results"]), (3, 7))
+
+    def test_what_is_printed_for_people(self):
+        out = self.apply(self.plan(COLUMNS_THEN_ROWS))
+        for word in ("on 8 cpu devices: 3 of the step's arrays are split", "all-reduce", "512", "equal: 7 results"):
+            self.assertIn(word, out)
+
+    def test_results_that_differ(self):
+        # Partial sums are added in another order: not equal to the last bit, and never by less than nothing.
+        out = self.apply(self.plan(COLUMNS_THEN_ROWS), "--rtol=-1", code=1)
+        self.assertIn("DIFFERENT: 7 results", out)
+        self.assertIn("results that differ: [0, 1, 2", out)
+
+    def test_plans_that_do_not_fit(self):
+        for partition, word in (({"params/hidden/kernle": 1}, "did you mean params['hidden']['kernel']"),
+                                ({"params/hidden/kernel": 2}, "no dimension 2"),
+                                ({"params/hidden/kernel": 1, "params['hidden']['kernel']": 0}, "twice")):
+            self.assertIn(word, self.apply(self.plan(partition), code=3))
+        self.assertIn("3 shards do not divide", self.apply(self.plan(COLUMNS_THEN_ROWS, shards=3), code=3))
+        self.assertIn("no make_nothing", self.apply(self.plan({}), step="step.py:make_nothing", code=2))
+        self.assertIn("no such", self.apply(self.plan({}), step="nothing.py:make_step", code=2))
+
+    def test_plan_of_the_search_by_plan_and_by_specs(self):
+        self.search("opp", "step.hlo", "--shards", 8, "--objective", "count", "-o", "found.json", "--emit-jax", "specs.py")
+        found = json.loads((self.folder / "found.json").read_text())
+        self.assertEqual(list(found["partition"]), NAMES)
+        by_plan = json.loads(self.apply("found.json", "--json", "--strict"))
+        by_specs = json.loads(self.apply("found.json", "--json", "--strict", "--specs", "specs.py"))
+        for report in (by_plan, by_specs):
+            self.assertTrue(report["equal"])
+            self.assertEqual(report["not_in_plan"], [])
+            self.assertEqual(report["collectives"], by_plan["collectives"])
+            self.assertEqual(report["collectives"], report["expected"])
+        # Of another model: names agree, shapes do not.
+        self.assertIn("has shape", self.apply("found.json", step="step.py:make_other_step", code=3))
+        self.assertIn("has shape", self.apply(self.plan({}), "--specs", "specs.py", step="step.py:make_other_step", code=3))
+
+    def test_data_parallel_plan(self):
+        self.search("adp", "step.hlo", "--shards", 8, "--objective", "count", "-o", "data.json")
+        report = json.loads(self.apply("data.json", "--json", "--strict"))
+        self.assertTrue(report["equal"])
+        # Every gradient and the loss.
+        self.assertEqual(report["collectives"]["all-reduce"], {"count": 4, "bytes": 4 * (32 * 64 + 64 + 64 * 8 + 1)})
+
+    def test_emitted_hlo_is_partitioned_as_planned(self):
+        self.plan(COLUMNS_THEN_ROWS)
+        self.search("apply", "step.hlo", "--plan", "plan.json", "--emit-hlo", "sharded.hlo", "--emit-jax", "applied.py")
+        text = (self.folder / "sharded.hlo").read_text()
+        self.assertIn("num_partitions=8", text)
+        done = subprocess.run([JAX, "-c", COMPILE, "sharded.hlo"], cwd=self.folder, capture_output=True, text=True,
+                              env={**self.environment, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"})
+        if "ImportError" in done.stderr or "AttributeError" in done.stderr:
+            self.skipTest("this jaxlib compiles no HLO text: " + done.stderr.strip().splitlines()[-1])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout), {"all-reduce": 1})
+
+    def test_specs_complain(self):
+        self.plan(COLUMNS_THEN_ROWS)
+        self.search("apply", "step.hlo", "--plan", "plan.json", "--emit-jax", "applied.py")
+        code = '''
+import applied, step
+_, (params, opt_state, batch) = step.make_step()
+specs = applied.specs_for(params, "params")
+assert specs["hidden"]["kernel"] == applied.P(None, "devices") and specs["output"]["kernel"] == applied.P("devices")
+assert applied.argument_specs(params, opt_state, batch)[1]["hidden"]["bias"] == applied.P("devices")
+for tree, more in ((({"hidden": params["hidden"]}), {}), ({**params, "new": batch["x"]}, {}),
+                   ({**params, "output": {"kernel": batch["x"]}}, {"unknown": "replicate"})):
+    try:
+        applied.specs_for(tree, "params", **more)
+    except ValueError as error:
+        print(error)
+assert applied.specs_for({**params, "new": batch["x"]}, "params", unknown="replicate")["new"] == applied.P()
+try:
+    applied.argument_specs(params)
+except ValueError as error:
+    print(error)
+try:
+    applied.mesh([])
+except ValueError as error:
+    print(error)
+'''
+        done = subprocess.run([JAX, "-c", code], cwd=self.folder, capture_output=True, text=True, env=self.environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = done.stdout.splitlines()
+        for line, word in zip(lines, ("missing: params/output/kernel", "not in the plan: params/new",
+                                      "params/output/kernel has shape (16, 32), the plan's has (64, 8)",
+                                      "1 arguments, but the plan knows 3: params, opt_state, batch",
+                                      "this plan is for 8 devices, and there are 0"), ):
+            self.assertIn(word, line)
+        self.assertEqual(len(lines), 5)
+
+
+if __name__ == "__main__":
+    unittest.main()
