@@ -538,19 +538,21 @@ std::string completion_report(const ShardingModel& model, const Propagation& dec
     const auto inputs = model.linkage().inputs(group);
     out += indented("inputs: " + inputs_text(model, {inputs.begin(), inputs.end()}), "  ");
 
-    // How far it reaches, layer by layer.
+    // How far it reaches, layer by layer; layers that differ in their number only are one row.
     struct Reach {
       int tensors = 0;
+      std::set<std::string> layers;
       std::vector<std::string> opcodes;
     };
     std::map<std::string, std::size_t> at;
-    std::vector<std::pair<std::string, Reach>> layers;
+    std::vector<Reach> layers;
     for (const Step& step : steps) {
       const std::string layer = layer_of(model, step.op != graph::kNone ? step.op : step.at.node);
-      const auto [place, fresh] = at.emplace(layer, layers.size());
-      if (fresh) layers.push_back({layer, {}});
-      Reach& reach = layers[place->second].second;
+      const auto [place, fresh] = at.emplace(layer_pattern_of(layer), layers.size());
+      if (fresh) layers.emplace_back();
+      Reach& reach = layers[place->second];
       ++reach.tensors;
+      reach.layers.insert(layer);
       const std::string opcode = step.op != graph::kNone ? opcode_name(model, step.op) : "";
       if (!opcode.empty() && std::find(reach.opcodes.begin(), reach.opcodes.end(), opcode) == reach.opcodes.end()) {
         reach.opcodes.push_back(opcode);
@@ -558,15 +560,19 @@ std::string completion_report(const ShardingModel& model, const Propagation& dec
     }
     TextTable table({{"layer", Align::kLeft}, {"tensors"}, {"through", Align::kLeft}});
     std::size_t rows = 0;
-    for (const auto& [layer, reach] : layers) {
+    for (const Reach& reach : layers) {
       if (rows++ == kMostRows) {
         table.add_row({"… " + std::to_string(layers.size() - kMostRows) + " more", "", "--json has all"});
         break;
       }
       std::string opcodes;
       for (const std::string& opcode : reach.opcodes) opcodes += (opcodes.empty() ? "" : ", ") + opcode;
-      table.add_row({layer.empty() ? "(outside layers)" : shorten(layer, 40), std::to_string(reach.tensors),
-                     shorten(opcodes, 90)});
+      const std::string& layer = *reach.layers.begin();
+      const std::string name = layer.empty() ? "(outside layers)"
+                               : reach.layers.size() == 1
+                                   ? layer
+                                   : std::to_string(reach.layers.size()) + "x " + layer_pattern_of(layer);
+      table.add_row({shorten(name, 40), std::to_string(reach.tensors), shorten(opcodes, 90)});
     }
     out += table.render("    ");
 
