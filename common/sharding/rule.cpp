@@ -47,8 +47,8 @@ constexpr Row kRaggedDot{{"ragged-dot", "as dot, with the ragged dimension and t
 constexpr Row kScaledDot{{"scaled-dot", "as dot, in whole blocks of the scales"}, scaled_dot_rule};
 constexpr Row kConvolution{
     {"convolution",
-     "batch and output features pass, input features leave partial sums, whole groups pass; spatial dimensions only "
-     "under a window of one element"},
+     "batch and output features pass, input features leave partial sums, depthwise and batch groups pass; spatial "
+     "dimensions only under a window of one element"},
     convolution_rule};
 constexpr Row kReduce{{"reduce", "kept dimensions pass; reduced ones leave partial results when the reducer is known"},
                       reduce_rule};
@@ -56,18 +56,9 @@ constexpr Row kReduceWindow{{"reduce-window", "dimensions under a window of one 
 constexpr Row kSelectAndScatter{{"select-and-scatter", "dimensions under a window of one element pass"},
                                 select_and_scatter_rule};
 constexpr Row kSort{{"sort", "every dimension passes but the sorted one"}, sort_rule};
-constexpr Row kTopk{{"topk", "every dimension passes but the last"}, topk_rule};
-constexpr Row kFft{{"fft", "every dimension passes but the transformed ones"}, fft_rule};
 constexpr Row kCholesky{{"cholesky", "batch dimensions pass, the matrices stay whole"}, cholesky_rule};
 constexpr Row kTriangularSolve{{"triangular-solve", "batch dimensions pass, the matrices stay whole"},
                                triangular_solve_rule};
-constexpr Row kBatchNormTraining{
-    {"batch-norm-training", "features pass; batch and spatial dimensions pass with partial statistics"},
-    batch_norm_training_rule};
-constexpr Row kBatchNormInference{{"batch-norm-inference", "every dimension passes"}, batch_norm_inference_rule};
-constexpr Row kBatchNormGrad{
-    {"batch-norm-grad", "features pass; batch and spatial dimensions pass with partial gradients of scale and offset"},
-    batch_norm_grad_rule};
 constexpr Row kGather{
     {"gather",
      "dimensions read in full and batch dimensions pass; a dimension of which one place is read leaves partial sums"},
@@ -83,9 +74,11 @@ constexpr Row kDynamicUpdateSlice{{"dynamic-update-slice", "dimensions written i
 constexpr Row kCollective{{"collective", "every dimension passes from an operand to its result"}, collective_rule};
 constexpr Row kMovingCollective{{"moving-collective", "every dimension passes but the one along which data moves"},
                                 moving_collective_rule};
-constexpr Row kCustomCall{{"custom-call", "annotations pass everything, TopK is topk, nobody looks into others"},
-                          custom_call_rule};
+constexpr Row kCustomCall{
+    {"custom-call", "annotations pass everything, TopK all but its last dimension, nobody looks into others"},
+    custom_call_rule};
 constexpr Row kDimensionSize{{"get-dimension-size", "the dimension that is measured stays whole"}, dimension_size_rule};
+constexpr Row kWhole{{"whole", "could be split, but XLA's partitioner gathers it: everything stays whole"}, whole_rule};
 constexpr Row kOpaque{{"opaque", "nothing is known to pass, everything stays whole", true, false}, opaque_rule};
 constexpr Row kStructural{
     {"structural", "only hands values on or runs a computation; what is in it has rules of its own", false, true},
@@ -99,7 +92,6 @@ constexpr const Row& row_of(Opcode opcode) {
     case Opcode::kAcos:
     case Opcode::kAcosh:
     case Opcode::kAdd:
-    case Opcode::kAddDependency:
     case Opcode::kAnd:
     case Opcode::kAsin:
     case Opcode::kAsinh:
@@ -178,13 +170,8 @@ constexpr const Row& row_of(Opcode opcode) {
     case Opcode::kReduceWindow: return kReduceWindow;
     case Opcode::kSelectAndScatter: return kSelectAndScatter;
     case Opcode::kSort: return kSort;
-    case Opcode::kTopk: return kTopk;
-    case Opcode::kFft: return kFft;
     case Opcode::kCholesky: return kCholesky;
     case Opcode::kTriangularSolve: return kTriangularSolve;
-    case Opcode::kBatchNormTraining: return kBatchNormTraining;
-    case Opcode::kBatchNormInference: return kBatchNormInference;
-    case Opcode::kBatchNormGrad: return kBatchNormGrad;
     case Opcode::kGather: return kGather;
     case Opcode::kScatter: return kScatter;
     case Opcode::kDynamicSlice: return kDynamicSlice;
@@ -199,6 +186,12 @@ constexpr const Row& row_of(Opcode opcode) {
     case Opcode::kReduceScatter: return kMovingCollective;
     case Opcode::kCustomCall: return kCustomCall;
     case Opcode::kGetDimensionSize: return kDimensionSize;
+    case Opcode::kBatchNormGrad:
+    case Opcode::kBatchNormInference:
+    case Opcode::kBatchNormTraining:
+    case Opcode::kFft:
+    case Opcode::kTopk: return kWhole;
+    case Opcode::kAddDependency:
     case Opcode::kAsyncDone:
     case Opcode::kAsyncStart:
     case Opcode::kAsyncUpdate:

@@ -14,6 +14,7 @@ void elementwise_rule(RuleBuilder& b);
 void free_rule(RuleBuilder& b);
 void rng_bit_generator_rule(RuleBuilder& b);
 void opaque_rule(RuleBuilder& b);
+void whole_rule(RuleBuilder& b);
 void collective_rule(RuleBuilder& b);
 void moving_collective_rule(RuleBuilder& b);
 void custom_call_rule(RuleBuilder& b);
@@ -41,13 +42,9 @@ void reduce_rule(RuleBuilder& b);
 void reduce_window_rule(RuleBuilder& b);
 void select_and_scatter_rule(RuleBuilder& b);
 void sort_rule(RuleBuilder& b);
-void topk_rule(RuleBuilder& b);
-void fft_rule(RuleBuilder& b);
+void topk_call_rule(RuleBuilder& b);
 void cholesky_rule(RuleBuilder& b);
 void triangular_solve_rule(RuleBuilder& b);
-void batch_norm_training_rule(RuleBuilder& b);
-void batch_norm_inference_rule(RuleBuilder& b);
-void batch_norm_grad_rule(RuleBuilder& b);
 
 // rules_indexing.cpp
 void gather_rule(RuleBuilder& b);
@@ -56,13 +53,14 @@ void dynamic_slice_rule(RuleBuilder& b);
 void dynamic_update_slice_rule(RuleBuilder& b);
 
 // What the computation that an instruction applies does to two values: `count` of them at once, each to its own pair of
-// parameters (i, count + i). kNone unless it is the same known operation for all; conversions around it do not matter.
+// parameters (i, count + i). kNone unless it is the same known operation for all, and nothing else: XLA cannot promote
+// the type of an all-reduce that also converts.
 Reduction applied_reduction(const graph::Graph& graph, graph::InstructionId id, std::int32_t count);
 
 // The dimension of `indices` that component `component` of its index vectors (dimension `vector_dim`; the rank of
 // `indices`: they are scalars) counts along, from 0 in steps of 1: its value is its own position there. kNone when it
-// does not, or nobody can tell. Looks through concatenate, broadcast, reshape, transpose, convert, copy, slice and the
-// usual "negative indices count from the end", within the computation.
+// does not, or nobody can tell. Looks through concatenate and broadcast, as XLA's partitioner does, and no further
+// (conversions, the selection that makes negative indices count from the end): what it does not see, it gathers.
 std::int32_t counted_dim(const graph::Graph& graph, graph::InstructionId indices, std::int32_t vector_dim,
                          std::int64_t component);
 

@@ -177,7 +177,9 @@ void scaled_dot_rule(RuleBuilder& b) {
 
 // Only dim_labels say what a dimension is: the weight gradient of a convolution is one whose batch is the features.
 //   batch {in, out}, output features {kernel, out}, input features {in, kernel} with partial sums.
-// With groups, the devices hold whole groups. A spatial dimension is split only where the window is a single element.
+// With groups, the devices hold whole groups; XLA's partitioner gathers all of it, batch and all, unless a group has
+// one input feature (depthwise) or is one of the batch. A spatial dimension is split only where the window is a single
+// element.
 void convolution_rule(RuleBuilder& b) {
   if (b.num_operands() != 2 || b.num_results() != 1 || !b.are_arrays(0, 3)) return b.refuse();
   const graph::Graph& graph = b.graph();
@@ -189,6 +191,12 @@ void convolution_rule(RuleBuilder& b) {
   if (dims.kernel_spatial.size() != spatial || dims.output_spatial.size() != spatial || window.size() != spatial ||
       feature_groups < 1 || batch_groups < 1 || (feature_groups > 1 && batch_groups > 1)) {
     return b.refuse();
+  }
+  const std::int64_t group_features = b.extent({1, narrow(dims.kernel_input_feature)});
+  if (feature_groups > 1 && group_features != 1) {
+    if (b.extent({0, narrow(dims.input_feature)}) != feature_groups * group_features) return b.refuse();
+    for (std::int32_t slot = 0; slot < 3; ++slot) b.block_slot(slot, Block::kWhole);
+    return;
   }
   for (std::size_t i = 0; i < spatial; ++i) {
     const graph::WindowDimension& w = window[i];
@@ -207,12 +215,9 @@ void convolution_rule(RuleBuilder& b) {
       out_batch{2, narrow(dims.output_batch)}, out_feature{2, narrow(dims.output_feature)};
   if (b.extent(kernel_out) != b.extent(out_feature)) return b.refuse();
   if (feature_groups > 1) {
-    // Group g: input features [g * in, (g + 1) * in) of the kernel's `in`, and its share of the output features.
-    if (b.extent(in_feature) != feature_groups * b.extent(kernel_in) || b.extent(kernel_out) % feature_groups != 0) {
-      return b.refuse();
-    }
+    // Group g: input feature g, and its share of the output features.
+    if (b.extent(in_feature) != feature_groups || b.extent(kernel_out) % feature_groups != 0) return b.refuse();
     b.factor({in_feature, kernel_out, out_feature}, feature_groups);
-    b.block(kernel_in, Block::kWhole);
     b.pass({in_batch, out_batch});
   } else if (batch_groups > 1) {
     // Group g: images [g * out, (g + 1) * out) of the result's `out`, and its share of the output features.

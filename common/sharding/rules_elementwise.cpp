@@ -47,6 +47,12 @@ void opaque_rule(RuleBuilder& b) {
   b.refuse();
 }
 
+// Instructions that could be split, but that XLA's partitioner does not know: it gathers their operands, whichever
+// dimension is split, and every device does everything.
+void whole_rule(RuleBuilder& b) {
+  for (std::int32_t slot = 0; slot < b.num_slots(); ++slot) b.block_slot(slot, Block::kWhole);
+}
+
 // all-reduce and the like: result i is made of operand i of all devices, element by element.
 void collective_rule(RuleBuilder& b) {
   if (b.num_operands() != b.num_results()) return b.refuse();
@@ -87,7 +93,7 @@ void custom_call_rule(RuleBuilder& b) {
     return collective_rule(b);
   }
   const std::string target = graph::string_attribute(b.graph(), b.id(), "custom_call_target");
-  if (target == "TopK") return topk_rule(b);
+  if (target == "TopK") return topk_call_rule(b);
   if (target.rfind("xla.sdy.", 0) != 0 || b.num_results() != 0) return b.refuse();
   // Shardy's notes about an operand (ShardingGroup) compute nothing.
   for (std::int32_t slot = 0; slot < b.num_slots(); ++slot) {

@@ -1,9 +1,9 @@
 // Instructions that read or write at computed places.
 #include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
-#include "common/base/error.h"
 #include "common/graph/hlo_attributes.h"
 #include "common/sharding/rules.h"
 
@@ -32,178 +32,54 @@ bool all_below(const std::vector<std::int64_t>& dims, std::int32_t rank) {
          (sorted.empty() || (sorted.front() >= 0 && sorted.back() < rank));
 }
 
-// A scalar constant, however broadcast, converted or copied.
-std::optional<std::int64_t> splat_integer(const Graph& graph, InstructionId id) {
-  for (int steps = 0; steps < 16; ++steps) {
-    const graph::Instruction& instruction = graph.instruction(id);
-    switch (instruction.opcode) {
-      case Opcode::kBroadcast:
-      case Opcode::kConvert:
-      case Opcode::kCopy:
-      case Opcode::kReshape:
-        if (instruction.num_operands != 1) return std::nullopt;
-        id = graph.operands(id)[0];
-        break;
-      case Opcode::kConstant: {
-        if (!graph.shape(instruction.shape).dims.empty()) return std::nullopt;
-        try {
-          return graph::decode_int(instruction.payload, {instruction.name, "constant"});
-        } catch (const Error&) {
-          return std::nullopt;
-        }
-      }
-      default: return std::nullopt;
-    }
-  }
-  return std::nullopt;
-}
-
-// What is asked of an array: does its value at the places where dimension `vector_dim` is `component` (kNone: anywhere)
-// count along one of its dimensions?
-struct Question {
-  InstructionId id = kNone;
-  std::int32_t vector_dim = kNone;
-  std::int64_t component = 0;
-};
-
-// Dimension i of the operand is dimension map[i] of the result (kNone: it has extent 1 and is dropped).
-bool map_through(const Graph& graph, InstructionId id, std::vector<std::int32_t>* map) {
-  const graph::Instruction& instruction = graph.instruction(id);
-  const Shape& from = graph.shape_of(graph.operands(id)[0]);
-  const Shape& to = graph.shape_of(id);
-  if (!from.is_array() || !to.is_array()) return false;
-  map->assign(from.dims.size(), kNone);
-  if (instruction.opcode == Opcode::kBroadcast) {
-    const auto dims = graph::dimension_list_attribute(graph, id, "dimensions", to.dims.size());
-    if (dims.size() != from.dims.size()) return false;
-    for (std::size_t i = 0; i < dims.size(); ++i) {
-      if (from.dims[i] == to.dims[static_cast<std::size_t>(dims[i])]) {
-        (*map)[i] = narrow(dims[i]);
-      } else if (from.dims[i] != 1) {
-        return false;
-      }
-    }
-    return true;
-  }
-  if (instruction.opcode == Opcode::kTranspose) {
-    const auto dims = graph::dimension_list_attribute(graph, id, "dimensions", from.dims.size());
-    if (dims.size() != from.dims.size()) return false;
-    for (std::size_t i = 0; i < dims.size(); ++i)
-      (*map)[static_cast<std::size_t>(dims[i])] = static_cast<std::int32_t>(i);
-    return true;
-  }
-  // A reshape that only adds and drops dimensions of extent 1.
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < from.dims.size(); ++i) {
-    if (from.dims[i] == 1) continue;
-    while (next < to.dims.size() && to.dims[next] == 1) ++next;
-    if (next == to.dims.size() || to.dims[next] != from.dims[i]) return false;
-    (*map)[i] = static_cast<std::int32_t>(next++);
-  }
-  while (next < to.dims.size() && to.dims[next] == 1) ++next;
-  return next == to.dims.size();
-}
-
-// The dimension that the array asked about counts along, kNone when it does not.
-std::int32_t answer(const Graph& graph, Question question) {
-  // From the outermost instruction inwards: how each one's operand's dimensions stand in its result.
-  std::vector<std::vector<std::int32_t>> maps;
-  constexpr int kMaxSteps = 64;
-  for (int steps = 0; steps < kMaxSteps; ++steps) {
-    const graph::Instruction& instruction = graph.instruction(question.id);
-    const auto operands = graph.operands(question.id);
-    const Shape& shape = graph.shape(instruction.shape);
-    if (!shape.is_array()) return kNone;
-    switch (instruction.opcode) {
-      case Opcode::kIota: {
-        std::int64_t along = graph::int_attribute(graph, question.id, "iota_dimension", -1);
-        if (along < 0 || along >= static_cast<std::int64_t>(shape.dims.size()) || along == question.vector_dim) {
-          return kNone;
-        }
-        for (auto map = maps.rbegin(); map != maps.rend(); ++map) {
-          along = (*map)[static_cast<std::size_t>(along)];
-          if (along == kNone) return kNone;
-        }
-        return narrow(along);
-      }
-      case Opcode::kConvert:
-      case Opcode::kCopy: question.id = operands[0]; break;
-      case Opcode::kBroadcast:
-      case Opcode::kTranspose:
-      case Opcode::kReshape: {
-        if (operands.size() != 1) return kNone;
-        std::vector<std::int32_t> map;
-        if (!map_through(graph, question.id, &map)) return kNone;
-        if (question.vector_dim != kNone) {
-          const auto found = std::find(map.begin(), map.end(), question.vector_dim);
-          if (found == map.end()) {
-            question.vector_dim = kNone;  // the same for every component
-          } else {
-            question.vector_dim = static_cast<std::int32_t>(found - map.begin());
-          }
-        }
-        maps.push_back(std::move(map));
-        question.id = operands[0];
-        break;
-      }
-      case Opcode::kConcatenate: {
-        const auto along = graph::int_list_attribute(graph, question.id, "dimensions");
-        if (along.size() != 1 || along[0] < 0 || along[0] != question.vector_dim) return kNone;
-        const auto dim = static_cast<std::size_t>(along[0]);
-        InstructionId part = kNone;
-        for (const InstructionId operand : operands) {
-          const Shape& piece = graph.shape_of(operand);
-          if (dim >= piece.dims.size()) return kNone;
-          if (question.component < piece.dims[dim]) {
-            part = operand;
-            break;
-          }
-          question.component -= piece.dims[dim];
-        }
-        if (part == kNone) return kNone;
-        question.id = part;
-        break;
-      }
-      case Opcode::kSlice: {
-        const auto raw = graph.attribute(question.id, "slice");
-        if (!raw || operands.size() != 1) return kNone;
-        const auto slices = graph::decode_slice(*raw, {instruction.name, "slice"});
-        const Shape& from = graph.shape_of(operands[0]);
-        if (slices.size() != from.dims.size()) return kNone;
-        for (std::size_t i = 0; i < slices.size(); ++i) {
-          if (static_cast<std::int32_t>(i) == question.vector_dim) {
-            question.component = slices[i].start + question.component * slices[i].stride;
-          } else if (slices[i].start != 0 || slices[i].stride != 1) {
-            return kNone;
-          }
-        }
-        question.id = operands[0];
-        break;
-      }
-      case Opcode::kSelect: {
-        // select(x < 0, x + n, x) is x where x counts from 0.
-        if (operands.size() != 3) return kNone;
-        const graph::Instruction& test = graph.instruction(operands[0]);
-        const auto tested = graph.operands(operands[0]);
-        const auto direction = graph.attribute(operands[0], "direction");
-        if (test.opcode != Opcode::kCompare || tested.size() != 2 || tested[0] != operands[2] || !direction ||
-            *direction != "LT" || splat_integer(graph, tested[1]) != 0) {
-          return kNone;
-        }
-        question.id = operands[2];
-        break;
-      }
-      default: return kNone;
-    }
-  }
-  return kNone;
+bool more_than_a_line(const Shape& shape) {
+  return std::count_if(shape.dims.begin(), shape.dims.end(), [](std::int64_t extent) { return extent > 1; }) > 1;
 }
 
 }  // namespace
 
 std::int32_t counted_dim(const Graph& graph, InstructionId indices, std::int32_t vector_dim, std::int64_t component) {
-  const auto rank = static_cast<std::int32_t>(graph.shape_of(indices).dims.size());
-  return answer(graph, {indices, vector_dim < rank ? vector_dim : kNone, component});
+  InstructionId id = indices;
+  // Concatenations of index components, one in another.
+  constexpr int kMaxSteps = 64;
+  int steps = 0;
+  for (; steps < kMaxSteps && graph.instruction(id).opcode == Opcode::kConcatenate; ++steps) {
+    const auto along = graph::int_list_attribute(graph, id, "dimensions");
+    if (along.size() != 1 || along[0] != vector_dim) return kNone;
+    InstructionId part = kNone;
+    for (const InstructionId operand : graph.operands(id)) {
+      const Shape& piece = graph.shape_of(operand);
+      if (vector_dim < 0 || static_cast<std::size_t>(vector_dim) >= piece.dims.size()) return kNone;
+      const std::int64_t components = piece.dims[static_cast<std::size_t>(vector_dim)];
+      if (component < components) {
+        part = operand;
+        break;
+      }
+      component -= components;
+    }
+    if (part == kNone) return kNone;
+    id = part;
+  }
+  // XLA turns a line into a reshape before it looks.
+  const Shape& shape = graph.shape_of(id);
+  if (id != indices && !more_than_a_line(shape)) return kNone;
+  if (id == indices && vector_dim >= 0 && static_cast<std::size_t>(vector_dim) < shape.dims.size() &&
+      shape.dims[static_cast<std::size_t>(vector_dim)] != 1) {
+    return kNone;
+  }
+  // Broadcasts, and how the dimensions of each one's operand stand in its result.
+  std::vector<std::vector<std::int64_t>> maps;
+  for (; steps < kMaxSteps && graph.instruction(id).opcode == Opcode::kBroadcast; ++steps) {
+    const InstructionId from = graph.operands(id)[0];
+    maps.push_back(graph::dimension_list_attribute(graph, id, "dimensions", graph.shape_of(id).dims.size()));
+    if (maps.back().size() != graph.shape_of(from).dims.size()) return kNone;
+    id = from;
+  }
+  if (graph.instruction(id).opcode != Opcode::kIota) return kNone;
+  std::int64_t along = graph::int_attribute(graph, id, "iota_dimension", -1);
+  if (along < 0 || static_cast<std::size_t>(along) >= graph.shape_of(id).dims.size()) return kNone;
+  for (auto map = maps.rbegin(); map != maps.rend(); ++map) along = (*map)[static_cast<std::size_t>(along)];
+  return along == vector_dim ? kNone : narrow(along);
 }
 
 namespace {
@@ -274,19 +150,22 @@ std::optional<Indexing> read_indexing(const RuleBuilder& b, std::int32_t indices
 }
 
 // Operand dimensions that are read or written one place at a time, at the place's own position along a dimension of the
-// indices ("take along an axis" spelled with iotas): linked like batching dimensions.
+// indices ("take along an axis" spelled with iotas): linked like batching dimensions. XLA links all or none.
 void link_counted(const RuleBuilder& b, std::int32_t indices_slot, std::int64_t vector_dim, Indexing* indexing) {
   const InstructionId indices = b.graph().operands(b.id())[static_cast<std::size_t>(indices_slot)];
+  std::vector<std::int32_t> linked = indexing->linked_to;
   for (std::int32_t dim = 0; dim < indexing->operand_rank; ++dim) {
     const auto d = static_cast<std::size_t>(dim);
-    if (indexing->index_of[d] == kNone || b.extent({0, dim}) <= 1) continue;
+    if (indexing->index_of[d] == kNone) continue;
     const std::int32_t along = counted_dim(b.graph(), indices, narrow(vector_dim), indexing->index_of[d]);
-    if (along == kNone || b.extent({indices_slot, along}) != b.extent({0, dim})) continue;
-    // Only one operand dimension can go with it; another one is indexed like any other.
-    const bool taken =
-        std::find(indexing->linked_to.begin(), indexing->linked_to.end(), along) != indexing->linked_to.end();
-    if (!taken) indexing->linked_to[d] = along;
+    if (along == kNone) continue;
+    if (b.extent({indices_slot, along}) != b.extent({0, dim}) ||
+        std::find(linked.begin(), linked.end(), along) != linked.end()) {
+      return;
+    }
+    linked[d] = along;
   }
+  indexing->linked_to = std::move(linked);
 }
 
 }  // namespace
@@ -407,9 +286,8 @@ void scatter_rule(RuleBuilder& b) {
       block_members(Block::kWhole);
     }
   }
-  const Reduction reduction = applied_reduction(b.graph(), b.id(), n);
-  std::vector<std::int32_t> results;
-  for (std::int32_t i = 0; i < n; ++i) results.push_back(b.result(i));
+  // XLA's partitioner gathers the partial results of several arrays that are written together.
+  const Reduction reduction = n == 1 ? applied_reduction(b.graph(), b.id(), 1) : Reduction::kNone;
   for (std::int32_t dim = 0; dim < b.rank(indices); ++dim) {
     const std::int32_t window = indexing->batch_of[static_cast<std::size_t>(dim)];
     const std::int32_t operand = operand_of[static_cast<std::size_t>(dim)];
@@ -425,7 +303,7 @@ void scatter_rule(RuleBuilder& b) {
       add(b.result(), operand);
       b.pass(members);
     } else if (reduction != Reduction::kNone) {
-      b.partial(members, reduction, results);
+      b.partial(members, reduction, {b.result()});
     } else {
       block_members(Block::kWhole);
     }

@@ -1,4 +1,4 @@
-// Instructions that look along dimensions: reductions, windows, sorts, matrix decompositions, batch norms.
+// Instructions that look along dimensions: reductions, windows, sorts, matrix decompositions.
 #include <algorithm>
 #include <vector>
 
@@ -38,15 +38,6 @@ std::vector<std::int32_t> slots_between(std::int32_t first, std::int32_t last) {
   return slots;
 }
 
-InstructionId skip_conversions(const graph::Graph& graph, InstructionId id) {
-  for (;;) {
-    const graph::Instruction& instruction = graph.instruction(id);
-    if ((instruction.opcode != Opcode::kConvert && instruction.opcode != Opcode::kCopy) || instruction.num_operands < 1)
-      return id;
-    id = graph.operands(id)[0];
-  }
-}
-
 Reduction reduction_of(const graph::Instruction& instruction) {
   switch (instruction.opcode) {
     case Opcode::kAdd: return Reduction::kAdd;
@@ -76,15 +67,14 @@ Reduction applied_reduction(const graph::Graph& graph, InstructionId id, std::in
   if (tuple ? graph.instruction(computation.root).num_operands != count : count != 1) return Reduction::kNone;
   Reduction all = Reduction::kNone;
   for (std::int32_t i = 0; i < count; ++i) {
-    const InstructionId made = skip_conversions(
-        graph, tuple ? graph.operands(computation.root)[static_cast<std::size_t>(i)] : computation.root);
+    const InstructionId made = tuple ? graph.operands(computation.root)[static_cast<std::size_t>(i)] : computation.root;
     const Reduction one = reduction_of(graph.instruction(made));
     if (one == Reduction::kNone || (i > 0 && one != all) || graph.instruction(made).num_operands != 2) {
       return Reduction::kNone;
     }
     all = one;
-    const InstructionId left = skip_conversions(graph, graph.operands(made)[0]);
-    const InstructionId right = skip_conversions(graph, graph.operands(made)[1]);
+    const InstructionId left = graph.operands(made)[0];
+    const InstructionId right = graph.operands(made)[1];
     const InstructionId first = computation.parameters[static_cast<std::size_t>(i)];
     const InstructionId second = computation.parameters[static_cast<std::size_t>(i + count)];
     if (!(left == first && right == second) && !(left == second && right == first)) return Reduction::kNone;
@@ -92,8 +82,8 @@ Reduction applied_reduction(const graph::Graph& graph, InstructionId id, std::in
   return all;
 }
 
-// reduce(inputs, starting values) of n arrays at once. Splitting a reduced dimension leaves partial results, with the
-// starting value in one of them only.
+// reduce(inputs, starting values) of n arrays at once. Splitting a reduced dimension of a single one leaves partial
+// results, with the starting value in one of them only.
 void reduce_rule(RuleBuilder& b) {
   const std::int32_t n = b.num_results();
   if (n < 1 || b.num_operands() != 2 * n || !b.are_arrays(0, b.num_slots())) return b.refuse();
@@ -105,7 +95,8 @@ void reduce_rule(RuleBuilder& b) {
       return b.refuse();
     }
   }
-  const Reduction reduction = applied_reduction(b.graph(), b.id(), n);
+  // XLA's partitioner gathers the partial results of several arrays that are reduced together.
+  const Reduction reduction = n == 1 ? applied_reduction(b.graph(), b.id(), 1) : Reduction::kNone;
   std::vector<SlotDim> members;
   std::int32_t kept = 0;
   for (std::int32_t dim = 0; dim < rank; ++dim) {
@@ -118,7 +109,7 @@ void reduce_rule(RuleBuilder& b) {
     } else if (reduction == Reduction::kNone) {
       for (const SlotDim at : members) b.block(at, Block::kWhole);
     } else {
-      b.partial(members, reduction, slots_between(b.result(), b.num_slots()));
+      b.partial(members, reduction, {b.result()});
     }
   }
 }
@@ -154,19 +145,13 @@ void sort_rule(RuleBuilder& b) {
   pass_but(b, slots_between(0, b.num_slots()), Block::kWhole, [&](std::int32_t dim) { return dim == sorted[0]; });
 }
 
-// The largest k along the last dimension, and where they were.
-void topk_rule(RuleBuilder& b) {
+// The largest k along the last dimension, and where they were: the custom-call, that XLA's partitioner knows, of
+// one line or several.
+void topk_call_rule(RuleBuilder& b) {
   if (b.num_operands() != 1 || !b.are_arrays(0, b.num_slots()) || b.rank(0) < 1) return b.refuse();
+  if (b.rank(0) > 2) return whole_rule(b);
   const std::int32_t last = b.rank(0) - 1;
   pass_but(b, slots_between(0, b.num_slots()), Block::kWhole, [&](std::int32_t dim) { return dim == last; });
-}
-
-void fft_rule(RuleBuilder& b) {
-  if (b.num_operands() != 1 || b.num_results() != 1 || !b.are_arrays(0, 2)) return b.refuse();
-  const std::size_t transformed = graph::int_list_attribute(b.graph(), b.id(), "fft_length").size();
-  if (transformed == 0 || transformed > static_cast<std::size_t>(b.rank(0))) return b.refuse();
-  const std::int32_t first = b.rank(0) - static_cast<std::int32_t>(transformed);
-  pass_but(b, {0, 1}, Block::kWhole, [&](std::int32_t dim) { return dim >= first; });
 }
 
 // Of matrices in the last two dimensions.
@@ -180,57 +165,6 @@ void triangular_solve_rule(RuleBuilder& b) {
   if (b.num_operands() != 2 || b.num_results() != 1 || b.rank(0) < 2) return b.refuse();
   const std::int32_t first = b.rank(0) - 2;
   pass_but(b, {0, 1, 2}, Block::kWhole, [&](std::int32_t dim) { return dim >= first; });
-}
-
-namespace {
-
-// `arrays` have one shape; `vectors` one entry per feature. Statistics over the other dimensions are sums, that are
-// reduced at once: partial sums in `statistics`, which the instruction itself goes on with. (XLA takes these
-// instructions apart before it partitions, and reduces the very same vectors.)
-void batch_norm(RuleBuilder& b, const std::vector<std::int32_t>& arrays, const std::vector<std::int32_t>& vectors,
-                const std::vector<std::int32_t>& statistics) {
-  if (!b.are_arrays(0, b.num_slots())) return b.refuse();
-  const std::int64_t feature = graph::int_attribute(b.graph(), b.id(), "feature_index", -1);
-  const std::int32_t rank = b.rank(arrays[0]);
-  if (feature < 0 || feature >= rank) return b.refuse();
-  for (const std::int32_t slot : arrays) {
-    if (b.rank(slot) != rank) return b.refuse();
-  }
-  for (const std::int32_t slot : vectors) {
-    if (b.rank(slot) != 1) return b.refuse();
-  }
-  for (std::int32_t dim = 0; dim < rank; ++dim) {
-    std::vector<SlotDim> members;
-    for (const std::int32_t slot : arrays) members.push_back({slot, dim});
-    if (dim == feature) {
-      for (const std::int32_t slot : vectors) members.push_back({slot, 0});
-      b.pass(members);
-    } else if (statistics.empty()) {
-      b.pass(members);
-    } else {
-      b.partial(members, Reduction::kAdd, statistics);
-    }
-  }
-}
-
-}  // namespace
-
-// (operand, scale, offset) -> (result, mean, variance)
-void batch_norm_training_rule(RuleBuilder& b) {
-  if (b.num_operands() != 3 || b.num_results() != 3) return b.refuse();
-  batch_norm(b, {0, 3}, {1, 2, 4, 5}, {4, 5});
-}
-
-// (operand, scale, offset, mean, variance) -> result
-void batch_norm_inference_rule(RuleBuilder& b) {
-  if (b.num_operands() != 5 || b.num_results() != 1) return b.refuse();
-  batch_norm(b, {0, 5}, {1, 2, 3, 4}, {});
-}
-
-// (operand, scale, mean, variance, gradient of the result) -> gradients of (operand, scale, offset)
-void batch_norm_grad_rule(RuleBuilder& b) {
-  if (b.num_operands() != 5 || b.num_results() != 3) return b.refuse();
-  batch_norm(b, {0, 4, 5}, {1, 2, 3, 6, 7}, {6, 7});
 }
 
 }  // namespace automap::sharding

@@ -491,8 +491,8 @@ TEST(FindBatch, SimilaritiesAndRoutingNeedGathers) {
   const std::string folder = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/";
   // Text embeddings f32[128,16], read forward and backward.
   expect_batch(graph::load_hlo(folder + "lit_small.hlo.gz").graph, "lit_small", 2, 2, 128 * 16 * 4);
-  // The one-hot routing pred[512,2,8] of four layers.
-  expect_batch(graph::load_hlo(folder + "moe_small.hlo.gz").graph, "moe_small", 1, 12, 4 * 512 * 2 * 8);
+  // What the topk of four layers reads, f32[512,8]; its two results are cut again.
+  expect_batch(graph::load_hlo(folder + "moe_small.hlo.gz").graph, "moe_small", 1, 20, 4 * 512 * 8 * 4);
 }
 
 TEST(FindBatchCorpus, EveryTrainingModulesBatchIsPossible) {

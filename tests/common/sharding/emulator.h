@@ -487,7 +487,7 @@ inline std::vector<Value> run(const Graph& graph, InstructionId id, const std::v
       return {out};
     }
     case Opcode::kSort:
-    case Opcode::kTopk: {
+    case Opcode::kCustomCall: {  // TopK
       const bool sort = instruction.opcode == Opcode::kSort;
       const std::size_t dim = sort ? static_cast<std::size_t>(list("dimensions")[0]) : operands[0].dims.size() - 1;
       std::vector<Value> out;

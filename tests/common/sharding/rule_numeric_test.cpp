@@ -522,11 +522,11 @@ void draw_sort(Drawer& d) {
 }
 
 void draw_topk(Drawer& d) {
-  const Dims dims = d.dims(1, 3);
+  const Dims dims = d.dims(2);
   Dims to = dims;
   to.back() = d.between(1, dims.back());
   d.root("(" + Drawer::shape("f32", to) + ", " + Drawer::shape("s32", to) + ")",
-         "topk(" + d.parameter("f32", dims) + ")", "k=" + std::to_string(to.back()) + ", largest=true");
+         "custom-call(" + d.parameter("f32", dims) + ")", "custom_call_target=\"TopK\"");
 }
 
 // Indices of a gather or a scatter: batch dimensions, and the index vectors along `vector_dim`, or scalars. Some
@@ -756,7 +756,7 @@ const Family kFamilies[] = {
     {"reduce-window", draw_reduce_window},
     {"select-and-scatter", draw_select_and_scatter},
     {"sort", draw_sort},
-    {"topk", draw_topk},
+    {"custom-call", draw_topk},
     {"gather", draw_gather},
     {"scatter", draw_scatter},
     {"dynamic-slice", draw_dynamic_slice},
