@@ -90,6 +90,76 @@ TEST(HloWriter, ShardingHook) {
   EXPECT_THAT(write_hlo_text(g, options), Not(HasSubstr("sharding")));
 }
 
+// Edits in the text that was read: everything else stays, byte by byte.
+TEST(HloWriter, EditsTheSourceText) {
+  const std::string text =
+      "HloModule jit_f, is_scheduled=false, num_partitions=2  // header\n\n"
+      "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT s = f32[] add(a, b)\n}\n\n"
+      "ENTRY main {\n"
+      "  x =   f32[4]{0} parameter(0),sharding={replicated} , metadata={op_name=\"x\"}\n"
+      "  /* a comment, (unbalanced */ n = f32[4]{0} custom-call( x ), custom_call_target=\"f(\\\")\", k=1\n"
+      "  zero = f32[] constant(0)\n"
+      "  ROOT r = f32[] reduce(n, zero), dimensions={0}, to_apply=sum, metadata={op_name=\"r\"}\n}\n";
+  const Graph g = read_hlo_text(text, "t");
+  EXPECT_EQ(edit_hlo_text(g, {}), text);
+  const auto replaced = [&](std::string_view before, std::string_view after) {
+    std::string out = text;
+    out.replace(out.find(before), before.size(), after);
+    return out;
+  };
+  WriteOptions options;
+  options.num_partitions = 8;
+  EXPECT_EQ(edit_hlo_text(g, options), replaced("num_partitions=2", "num_partitions=8"));
+  options = {};
+  options.attribute = [](InstructionId id, const Attribute& a) -> std::optional<std::string> {
+    if (id == kNone && a.key == "is_scheduled") return "";
+    if (a.key == "k") return "2";
+    return std::nullopt;
+  };
+  EXPECT_EQ(edit_hlo_text(g, options), [&] {
+    std::string out = replaced(", is_scheduled=false", "");
+    out.replace(out.find("k=1"), 3, "k=2");
+    return out;
+  }());
+  options = {};
+  options.sharding = [&](InstructionId id) -> std::optional<std::string> {
+    const std::string_view name = g.instruction(id).name;
+    if (name == "x") return "{devices=[8]<=[8]}";
+    if (name == "zero" || name == "r") return "{manual}";
+    return std::nullopt;
+  };
+  EXPECT_EQ(edit_hlo_text(g, options), [&] {
+    std::string out = replaced("{replicated}", "{devices=[8]<=[8]}");
+    out.insert(out.find("constant(0)") + 11, ", sharding={manual}");
+    out.insert(out.find(", metadata={op_name=\"r\"}"), ", sharding={manual}");
+    return out;
+  }());
+  options.sharding = [](InstructionId) { return std::optional<std::string>(""); };
+  EXPECT_EQ(edit_hlo_text(g, options), replaced(",sharding={replicated}", ""));
+  options = {};
+  options.opcode = [&](InstructionId id) -> std::optional<OpcodeEdit> {
+    if (g.instruction(id).name == "n") return OpcodeEdit{"copy", true};
+    return std::nullopt;
+  };
+  EXPECT_EQ(edit_hlo_text(g, options), replaced("custom-call( x ), custom_call_target=\"f(\\\")\", k=1", "copy( x )"));
+  // The same changes where the text cannot be kept.
+  EXPECT_THAT(write_hlo_text(g, options), HasSubstr("%n = f32[4]{0} copy(%x)\n"));
+}
+
+TEST(HloWriter, WritesAnewWhatXlaWouldNotRead) {
+  for (const char* text : {
+           "HloModule m\ne {\n  ROOT a = f32[] constant(1)\n}\n",                                     // no ENTRY
+           "ENTRY e {\n  ROOT a = f32[] constant(1)\n}\n",                                            // no header
+           "HloModule m\nENTRY e {\n  ROOT a = f32[] negate(f32[] constant(1))\n}\n",                 // nested
+           "HloModule m\nENTRY e {\n  t = (f32[]) parameter(0)\n  ROOT a = f32[] negate(%t#0)\n}\n",  // compact
+           "HloModule m\nENTRY e {\n  p = f32[] parameter(0)\n  ROOT c = f32[] call(p), to_apply=f\n}\n"
+           "f {\n  ROOT q = f32[] parameter(0)\n}\n",  // callee last
+       }) {
+    const Graph g = read_hlo_text(text, "t");
+    EXPECT_EQ(edit_hlo_text(g, {}), write_hlo_text(g)) << text;
+  }
+}
+
 // Random modules, written in a random dialect, read back to what was meant.
 TEST(HloWriter, RandomModules) {
   std::mt19937 rng(21);
