@@ -10,6 +10,12 @@ from pathlib import Path
 
 from programs import FIXTURES, SOURCE, ProgramTest, run
 
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+SCHEMA = json.loads((SOURCE / "docs/formats/plan.schema.json").read_text())
 COMMANDS = ("opp", "adp", "apply", "propagate", "explain")
 TINY = FIXTURES / "tiny_mlp.hlo"
 T5 = FIXTURES / "t5_6_6.hlo.gz"
@@ -25,7 +31,10 @@ class SearchTest(ProgramTest):
     def document(self, *arguments, code=0, stdin=None):
         result = run("automap-search", *arguments, "--json", stdin=stdin)
         self.assertEqual(result.returncode, code, result.stderr)
-        return json.loads(result.stdout)
+        document = json.loads(result.stdout)
+        if jsonschema is not None and document["schema"] == "automap.plan/1":
+            jsonschema.Draft202012Validator(SCHEMA).validate(document)
+        return document
 
     def text(self, *arguments, code=0, stdin=None):
         result = run("automap-search", *arguments, stdin=stdin)
@@ -82,6 +91,14 @@ class Operators(SearchTest):
         self.assertGreaterEqual(many["partitioned"], 175)
         self.assertTrue(many["proven"])
         self.assertGreater(many["step_ms"], fast["step_ms"])
+
+    def test_the_schema_refuses(self):
+        if jsonschema is None:
+            self.skipTest("python3-jsonschema is not installed: plans are not checked against their schema")
+        plan = self.document("opp", TINY, "--shards", 4)
+        for damage in ({"kind": "sideways"}, {"shards": 0}, {"partition": {"x": "0"}}):
+            with self.assertRaises(jsonschema.ValidationError):
+                jsonschema.Draft202012Validator(SCHEMA).validate({**plan, **damage})
 
     def test_algorithms(self):
         best = self.document("opp", TINY, "--shards", 4, "--algorithm", "enumerate", "--objective", "count")
