@@ -43,7 +43,7 @@ foreach(folder docs clusters)
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_DATADIR}/automap)
   endif()
 endforeach()
-# The policies are compiled into automap-infer; the files are for automap-train, automap-inspect and the curious.
+# The pipeline policies are compiled into automap-infer; the files are for automap-train, automap-inspect and the curious.
 if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/models/pretrained)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/pretrained DESTINATION ${CMAKE_INSTALL_DATADIR}/automap/models)
 endif()

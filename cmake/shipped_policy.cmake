@@ -1,4 +1,4 @@
-# Compiles models/pretrained/*.policy into automap_infer (infer/shipped_policy.h), so that planning needs no files.
+# Compiles models/pretrained/pipeline*.policy into automap_infer (infer/shipped_policy.h), so that planning needs no files.
 # As a script: cmake -DOUTPUT=... "-DFILES=a;b" -P cmake/shipped_policy.cmake
 if(CMAKE_SCRIPT_MODE_FILE)
   set(text "// Made by cmake/shipped_policy.cmake.\n#include \"infer/shipped_policy.h\"\n\nnamespace automap::infer::internal {\nnamespace {\n")
@@ -17,7 +17,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
-file(GLOB shipped_policies CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/models/pretrained/*.policy)
+file(GLOB shipped_policies CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/models/pretrained/pipeline*.policy)
 set(shipped_source ${PROJECT_BINARY_DIR}/generated/shipped_policy_data.cpp)
 add_custom_command(OUTPUT ${shipped_source}
   COMMAND ${CMAKE_COMMAND} -DOUTPUT=${shipped_source} "-DFILES=${shipped_policies}" -P ${CMAKE_CURRENT_LIST_FILE}
