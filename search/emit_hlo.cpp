@@ -117,8 +117,6 @@ class Emitter {
 
   // What cannot be partitioned by annotations.
   void refuse() const {
-    const auto partitions = graph_.header_attribute("num_partitions");
-    const bool partitioned = partitions && *partitions != "1" && *partitions != "0";
     for (InstructionId id = 0; id < graph_.num_instructions(); ++id) {
       const Instruction& i = graph_.instruction(id);
       const std::string name = "%" + std::string(i.name);
@@ -129,11 +127,9 @@ class Emitter {
                     "write it again with all values: lowered.as_text(\"hlo\", debug_info=True) in JAX, or "
                     "--xla_dump_large_constants with XLA's dumps");
       }
-      if (partitioned && !graph_.attributes(id).empty() && graph_.attribute(id, "channel_id") &&
-          graph::opcode_name(i.opcode).find("all-") == 0) {
+      if (graph_.attribute(id, "channel_id") && graph::is_collective(i.opcode)) {
         throw Error(ErrorKind::kData,
-                    "the module is partitioned already: num_partitions=" + std::string(*partitions) + ", and " + name +
-                        " is a collective",
+                    "the module is partitioned already: " + name + " is a collective between its partitions",
                     "take the module as it was before XLA's partitioner (before_optimizations)");
       }
       const std::string called = target(id);
