@@ -22,6 +22,7 @@
 #include "common/io/profile_file.h"
 #include "common/pipeline/cluster.h"
 #include "common/pipeline/plan_json.h"
+#include "models/partition_env.h"
 #include "models/policy.h"
 #include "profile/device_model.h"
 #include "search/partition_plan.h"
@@ -447,7 +448,12 @@ Description describe_policy(Description out, const std::string& bytes, const std
   d["hidden"] = a.hidden;
   d["head"] = heads[static_cast<std::size_t>(a.head)];
   d["atoms"] = a.atoms;
-  d["objective"] = a.objective == 0 ? "value" : "simulated";
+  const bool partition = !flat && a.feature_version == models::PartitionEnv::kFeatureVersion;
+  if (partition) {
+    d["objective"] = a.objective == 0 ? "count" : "time";
+  } else {
+    d["objective"] = a.objective == 0 ? "value" : "simulated";
+  }
   d["weights"] = policy.weights().size();
   d["provenance"] = Json::parse(policy.provenance(), nullptr, false);
   if (d["provenance"].is_discarded()) d["provenance"] = nullptr;
@@ -458,13 +464,17 @@ Description describe_policy(Description out, const std::string& bytes, const std
   facts.add("network", layers + ", " + std::to_string(policy.weights().size()) + " weights, head " +
                            heads[static_cast<std::size_t>(a.head)]);
   facts.add("inputs", flat ? "the paper's flat state" : "features of version " + std::to_string(a.feature_version));
-  facts.add("objective", d["objective"].get<std::string>());
+  // One for partitionings serves both objectives.
+  if (!partition) facts.add("objective", d["objective"].get<std::string>());
   if (d["provenance"].is_object()) {
     for (const auto& [key, value] : d["provenance"].items()) {
       facts.add(key, value.is_string() ? value.get<std::string>() : value.dump());
     }
   }
-  out.text = title(source, flat ? "policy of the paper's flat network" : "policy") + facts.render();
+  out.text = title(source, flat        ? "policy of the paper's flat network"
+                           : partition ? "policy for partitionings"
+                                       : "policy") +
+             facts.render();
   return out;
 }
 
