@@ -13,8 +13,11 @@
 //   reshape [6,512] -> [6,8,64]        {in 0, out 0}, {in 1, out 1} of extent 8; out 2 is blocked (kMinor)
 //
 // Every dimension of extent > 1 is in exactly one factor or blocked, with the reason. To add a rule: write a function
-// and name it in the table of rule.cpp; nothing else. Rules look at one instruction (and, for gathers, at what computes
-// its indices), never at what anybody decided. Sources: the paper 3.2, 4.2; docs/sharding.md has the table.
+// (rule_builder.h, rules.h), name it in the table of rule.cpp, and work a case in rule_test.cpp, which asks for it. Rules
+// look at one instruction (and, for gathers and scatters, at what computes its indices and combines its updates), never
+// at what anybody decided. They say what XLA's partitioner executes with nothing but reductions of partial sums: what
+// could be split, but is gathered there, is blocked as kWhole. Sources: the paper 3.2, 4.2; docs/sharding.md has the
+// table.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +51,7 @@ struct Factor {
 
 enum class Block : std::uint8_t {
   kHalo,    // neighbours' elements are needed (windows, shifted slices, padding)
-  kWhole,   // the instruction needs the whole dimension (sort, fft, dynamic index)
+  kWhole,   // the instruction needs the whole dimension (sort, fft, dynamic index), or XLA gathers it
   kMinor,   // the minor part of a reshape: its elements would not stay together
   kOpaque,  // no rule looks inside (unknown opcodes, custom calls, infeed, ...)
 };
