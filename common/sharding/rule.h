@@ -13,11 +13,11 @@
 //   reshape [6,512] -> [6,8,64]        {in 0, out 0}, {in 1, out 1} of extent 8; out 2 is blocked (kMinor)
 //
 // Every dimension of extent > 1 is in exactly one factor or blocked, with the reason. To add a rule: write a function
-// (rule_builder.h, rules.h), name it in the table of rule.cpp, and work a case in rule_test.cpp, which asks for it. Rules
-// look at one instruction (and, for gathers and scatters, at what computes its indices and combines its updates), never
-// at what anybody decided. They say what XLA's partitioner executes with nothing but reductions of partial sums: what
-// could be split, but is gathered there, is blocked as kWhole. Sources: the paper 3.2, 4.2; docs/sharding.md has the
-// table.
+// (rule_builder.h, rules.h), name it in the table of rule.cpp, and work a case in rule_test.cpp, which asks for it.
+// Rules look at one instruction (and, for gathers and scatters, at what computes its indices and combines its updates),
+// never at what anybody decided. They say what XLA's partitioner executes with nothing but reductions of partial sums:
+// what could be split, but is gathered there, is blocked as kWhole. Sources: the paper 3.2, 4.2; docs/sharding.md has
+// the table.
 #pragma once
 
 #include <cstdint>
