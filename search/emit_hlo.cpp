@@ -6,6 +6,7 @@
 #include "common/graph/hlo_attributes.h"
 #include "common/graph/hlo_writer.h"
 #include "search/emit.h"
+#include "search/inner_shardings.h"
 
 namespace automap::search {
 namespace {
@@ -96,6 +97,10 @@ class Emitter {
     refuse();
     inputs();
     results();
+    for (auto& [id, text] : inner_shardings(model_, decided_)) {
+      if (id != graph_.entry().root) of_instruction_.emplace_back(id, text);
+    }
+    std::sort(of_instruction_.begin(), of_instruction_.end());
     graph::WriteOptions options;
     options.num_partitions = shards_;
     options.sharding = [&](InstructionId id) { return sharding_of(id); };
