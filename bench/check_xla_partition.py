@@ -7,7 +7,12 @@ Each FILE is planned by automap-search, written with its shardings, and partitio
 partitioner for that many host devices (jaxlib, CPU). XLA's collectives are counted right behind the partitioner, before
 it combines any, and compared with the plan's: every partial sum that the plan predicts must be reduced by an all-reduce
 of the same size, and anything but all-reduces (and the all-gathers that a data-parallel plan announces) is a conflict
-that the plan hid. --run also executes both modules on random inputs and compares every output (small modules).
+that the plan hid. Collectives in a loop count once. --run also executes both modules on random inputs and compares every
+output (small modules); --quick stops XLA behind the partitioner.
+
+Each line begins with a verdict: `ok` (XLA's all-reduces are the predicted ones), `more` (and some besides), `CONTRADICTED`
+(one is missing, there are others, or outputs differ), `nothing` (no splitting, so nothing to compare) or `no answer`. The
+last table adds up: agreement is what both have, of all that either has.
 
 Needs a Python with jaxlib; without it, it says so and ends well. Exit code 1: some plan is contradicted.
 """
@@ -17,9 +22,11 @@ import collections
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
 BITS = {"pred": 8, "s4": 4, "u4": 4, "bf16": 16}
@@ -37,12 +44,34 @@ def bytes_of(shape):
 
 
 def collectives_of(text):
-    """Kind -> sizes in bytes of the results on one device."""
-    found = collections.defaultdict(list)
+    """Kind -> sizes in bytes of the results on one device. A computation that is called several times counts as often;
+    the body of a loop counts once."""
+    computations, entry, current = {}, None, None
     for line in text.splitlines():
-        match = re.match(r"\s*(?:ROOT )?%?[\w.\-]+ = (.*?) ([a-z\-]+)\(", line)
-        if match and match.group(2).removesuffix("-start") in COLLECTIVES:
-            found[match.group(2).removesuffix("-start")].append(bytes_of(match.group(1)))
+        header = re.match(r"(ENTRY )?%?([\w.\-]+) (?:\(.*\) -> .*)?\{$", line)
+        if header:
+            current = computations.setdefault(header.group(2), ([], []))
+            entry = header.group(2) if header.group(1) else entry
+        instruction = re.match(r"\s+(?:ROOT )?%?[\w.\-]+ = (.*?) ([a-z][a-z\-]*)\(", line)
+        if not instruction or current is None:
+            continue
+        shape, opcode = instruction.group(1), instruction.group(2).removesuffix("-start")
+        if opcode in COLLECTIVES:
+            current[0].append((opcode, bytes_of(shape)))
+        elif opcode in ("call", "while", "conditional", "fusion", "async"):
+            for key, names in re.findall(r"\b(to_apply|body|condition|calls|branch_computations|true_computation|"
+                                         r"false_computation)=(\{[^}]*\}|%?[\w.\-]+)", line):
+                current[1].extend(re.findall(r"[\w.\-]+", names))
+    found = collections.defaultdict(list)
+
+    def visit(name, depth):
+        own, called = computations.get(name, ([], []))
+        for kind, size in own:
+            found[kind].append(size)
+        for other in called if depth < 100 else ():
+            visit(other, depth + 1)
+
+    visit(entry, 0)
     return found
 
 
@@ -74,7 +103,7 @@ def compile_one(path, devices, folder, original):
     final = collectives_of(program.hlo_modules()[0].to_string())
     before = {}
     for name in sorted(os.listdir(folder)):
-        if re.search(r"after_.*spmd-partition", name) and name.endswith(".txt"):
+        if re.search(r"after_spmd-partition", name) and name.endswith(".txt"):
             with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as f:
                 before = collectives_of(f.read()) or before
     answer = {"before": {k: sorted(v) for k, v in (before or final).items()}, "combined": {k: len(v) for k, v in final.items()}}
@@ -132,79 +161,198 @@ def gspmd(jax, devices, s):
 # --- The comparison. ---
 
 
-def plan_of(args, path, ask, folder):
+class NoAnswer(Exception):
+    """There is nothing to compare, and why."""
+
+
+def first_line(text):
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if "rror" in line]
+    return (errors or lines or ["?"])[-1 if not errors else 0][:220]
+
+
+def search(program, *words):
+    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, errors="replace")
+    if done.returncode != 0:
+        raise NoAnswer(first_line(done.stderr) if done.stderr.strip() else f"exit {done.returncode}")
+    return done.stdout
+
+
+def planned(args, path, ask, shards, folder):
+    """The plan that automap-search finds; writes plan.json and sharded.hlo."""
     command, _, objective = ask.partition(":")
     plan, hlo = os.path.join(folder, "plan.json"), os.path.join(folder, "sharded.hlo")
-    words = [args.search, command, path, "--shards", str(args.devices), "-o", plan, "--emit-hlo", hlo, "--quiet", "--budget", "10s"]
-    words += ["--objective", objective] if objective else []
-    words += ["--cluster", args.cluster]
-    done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode != 0:
-        return None, done.stderr.strip().splitlines()[0] if done.stderr.strip() else f"exit {done.returncode}"
+    words = [command, path, "--shards", shards, "-o", plan, "--emit-hlo", hlo, "--quiet", "--budget", "10s",
+             "--cluster", args.cluster]
+    search(args.search, *words, *(["--objective", objective] if objective else []))
     with open(plan, encoding="utf-8") as f:
-        return json.load(f), hlo
+        return json.load(f)
 
 
-def missing(predicted, found):
-    """Predicted sizes that have no partner among the found ones."""
-    rest = collections.Counter(predicted) - collections.Counter(found)
-    return sum(rest.values())
+def applied(program, path, plan, folder):
+    """A decision made elsewhere ({"shards": ..., "partition": ...}) with the collectives it leads to; writes plan.json and
+    sharded.hlo."""
+    file, hlo = os.path.join(folder, "plan.json"), os.path.join(folder, "sharded.hlo")
+    plan = {"schema": "automap.plan/1", "kind": "operator"} | plan
+    with open(file, "w", encoding="utf-8") as f:
+        json.dump(plan, f)
+    return plan | json.loads(search(program, "apply", path, "--plan", file, "--emit-hlo", hlo, "--json", "--quiet"))
+
+
+def ask_xla(hlo, devices, folder, original=None, quick=False, timeout_s=None):
+    """{"before": {kind: [bytes]}, "combined": {kind: count}, "worst_relative_error": ...}, the latter two unless `quick`,
+    which stops XLA behind its partitioner."""
+    dump = os.path.join(folder, "dump")
+    os.makedirs(dump, exist_ok=True)
+    words = [sys.executable, os.path.abspath(__file__), "--compile-one", hlo, "--devices", str(devices), "--dump", dump]
+    words += ["--original", original] if original else []
+    log = os.path.join(folder, "log")
+    with open(log, "w", encoding="utf-8") as errors, open(log + ".out", "w", encoding="utf-8") as out:
+        process = subprocess.Popen(words, stdout=out, stderr=errors)
+        begin = time.monotonic()
+        while process.poll() is None:
+            time.sleep(0.1)
+            late = timeout_s is not None and time.monotonic() - begin > timeout_s
+            text = partitioned_text(dump) if quick and not original else None
+            if late or text is not None:
+                process.kill()
+                process.wait()
+                if text is None:
+                    raise NoAnswer(f"XLA took more than {timeout_s:.0f} s")
+                return {"before": {kind: sorted(sizes) for kind, sizes in collectives_of(text).items()}}
+    with open(log, encoding="utf-8", errors="replace") as f:
+        said = f.read()
+    if process.returncode != 0:
+        raise NoAnswer("XLA refuses it: " + first_line(said))
+    with open(log + ".out", encoding="utf-8") as f:
+        return json.loads(f.read().splitlines()[-1])
+
+
+def partitioned_text(dump):
+    """The module behind XLA's partitioner; None: it is not (wholly) there yet."""
+    for name in sorted(os.listdir(dump), reverse=True):
+        if re.search(r"after_spmd-partition", name) and name.endswith(".txt"):
+            with open(os.path.join(dump, name), encoding="utf-8", errors="replace") as f:
+                text = f.read()
+            if "\nENTRY " in text and re.search(r"^\}\s*\Z", text[-8:], re.MULTILINE):
+                return text
+    return None
+
+
+def predicted_sizes(plan):
+    """Of every partial sum, each in its own type: XLA reduces them one by one."""
+    sizes = {}
+    for collective in plan["collectives"]:
+        for source in collective["sources"]:
+            sizes[source["instruction"], source["node"]] = int(source["bytes"])
+    return sorted(sizes.values())
+
+
+def missing(wanted, found):
+    """The sizes that have no partner among the found ones."""
+    return sorted((collections.Counter(wanted) - collections.Counter(found)).elements())
+
+
+def sizes_text(sizes):
+    counted = sorted(collections.Counter(sizes).items(), reverse=True)
+    shown = ", ".join(f"{n} x {size}" if n > 1 else str(size) for size, n in counted[:6])
+    return shown + (", ..." if len(counted) > 6 else "")
+
+
+def compare(plan, xla):
+    """The numbers of a row of the table."""
+    predicted, found = predicted_sizes(plan), xla["before"].get("all-reduce", [])
+    lost, unforeseen = missing(predicted, found), missing(found, predicted)
+    others = {kind: len(sizes) for kind, sizes in xla["before"].items() if kind != "all-reduce" and sizes}
+    announced = sum(c["kind"] == "all-gather" for c in plan["collectives"])
+    # A plan with gathers says where it wants them, and XLA moves the data as it likes.
+    contradicted = bool(others) and announced == 0
+    return {"split": sum(dim >= 0 for dim in plan["partition"].values()), "of": len(plan["partition"]),
+            "predicted": predicted, "found": found, "lost": lost, "unforeseen": unforeseen, "others": others,
+            "announced": announced, "agrees": not lost and not unforeseen and not contradicted,
+            "legal": not lost and not contradicted}
+
+
+def text_of(row, xla):
+    combined = xla.get("combined", {}).get("all-reduce")
+    line = (f"{row['split']:4} of {row['of']:4} split; partial sums {len(row['predicted']):4}, {sum(row['predicted']) / 1e9:8.3f} GB; "
+            f"XLA's all-reduces {len(row['found']):4}, {sum(row['found']) / 1e9:8.3f} GB")
+    line += f" ({combined} combined)" if combined is not None else ""
+    line += f"; missing {len(row['lost'])}, unforeseen {len(row['unforeseen'])}"
+    line += f" (missing {sizes_text(row['lost'])})" if row["lost"] else ""
+    line += f" (unforeseen {sizes_text(row['unforeseen'])})" if row["unforeseen"] else ""
+    line += f"; others {row['others'] or 'none'}"
+    line += f"; {row['announced']} all-gathers announced" if row["announced"] else ""
+    if "worst_relative_error" in xla:
+        line += f"; worst relative error {xla['worst_relative_error']:.1e}"
+    return line
+
+
+def whole_hlo(program, path, plan, folder):
+    """The module with nothing split."""
+    inner = os.path.join(folder, "whole")
+    os.makedirs(inner, exist_ok=True)
+    applied(program, path, {"kind": plan.get("kind", "operator"), "shards": 1,
+                            "partition": {name: -1 for name in plan["partition"]}}, inner)
+    return os.path.join(inner, "sharded.hlo")
 
 
 def check(args, path, ask):
-    """One line of the table, and whether XLA agrees (None: there is no plan)."""
-    name = f"{os.path.basename(path).split('.')[0]:32} {ask:10}"
+    """(verdict, one line of the table, numbers or None)."""
+    path, at, number = path.rpartition("@") if re.search(r"@\d+$", path) else (path, "", "")
+    shards = int(number) if at else args.devices
     with tempfile.TemporaryDirectory() as folder:
-        plan, hlo = plan_of(args, path, ask, folder)
-        if plan is None:
-            return f"{name} no plan: {hlo}", None
-        dump = os.path.join(folder, "dump")
-        words = [sys.executable, __file__, "--compile-one", hlo, "--devices", str(args.devices), "--dump", dump]
-        if args.run:
-            whole = os.path.join(folder, "whole.hlo")
-            subprocess.run([args.search, "apply", path, "--plan", plan_path(folder, plan), "--emit-hlo", whole, "--quiet"], check=True)
-            words += ["--original", whole]
-        done = subprocess.run(words, capture_output=True, text=True)
-        if done.returncode != 0:
-            return f"{name} XLA refuses it: {(done.stderr.strip() or '?').splitlines()[-1][:200]}", False
-        xla = json.loads(done.stdout.splitlines()[-1])
-    reduced = [c for c in plan["collectives"] if c["kind"] == "all-reduce"]
-    predicted = [int(c["bytes"]) for c in reduced for _ in range(int(c["partial_sums"]))]
-    gathers = sum(c["kind"] == "all-gather" for c in plan["collectives"])
-    found = xla["before"].get("all-reduce", [])
-    others = {k: len(v) for k, v in xla["before"].items() if k != "all-reduce"}
-    lost = missing(predicted, found)
-    split = sum(dim >= 0 for dim in plan["partition"].values())
-    line = (f"{name} {split:4} of {len(plan['partition']):4} split; partial sums {len(predicted):4}, {sum(predicted) / 1e9:8.3f} GB; "
-            f"XLA's all-reduces {len(found):4}, {sum(found) / 1e9:8.3f} GB ({xla['combined'].get('all-reduce', 0)} combined); "
-            f"missing {lost}, unforeseen {missing(found, predicted)}; others {others or 'none'}")
-    if gathers:
-        line += f"; {gathers} all-gathers announced"
-    agrees = lost == 0 and (not others or gathers > 0)
-    if args.run:
-        line += f"; worst relative error {xla['worst_relative_error']:.1e}"
-        agrees = agrees and xla["worst_relative_error"] < args.tolerance
-    return line, agrees
+        try:
+            plan = planned(args, path, ask, shards, folder)
+            # A batch (or heads) that the devices do not divide: on fewer.
+            while not at and shards > 2 and not any(dim >= 0 for dim in plan["partition"].values()):
+                shards //= 2
+                plan = planned(args, path, ask, shards, folder)
+            name = f"{os.path.basename(path).split('.')[0]:32} {ask:10} {shards:2} "
+            if not any(dim >= 0 for dim in plan["partition"].values()):
+                return "nothing", name + "nothing to split: XLA has nothing to say", None
+            original = whole_hlo(args.search, path, plan, folder) if args.run else None
+            if args.keep:
+                shutil.copy(os.path.join(folder, "sharded.hlo"), args.keep)
+                shutil.copy(os.path.join(folder, "plan.json"), args.keep)
+            xla = ask_xla(os.path.join(folder, "sharded.hlo"), shards, folder, original, args.quick, args.timeout)
+            if args.keep:
+                shutil.copytree(os.path.join(folder, "dump"), os.path.join(args.keep, "dump"), dirs_exist_ok=True)
+        except NoAnswer as why:
+            return "no answer", f"{os.path.basename(path).split('.')[0]:32} {ask:10} {shards:2} {why}", None
+    row = compare(plan, xla)
+    wrong = args.run and not xla["worst_relative_error"] < args.tolerance
+    verdict = "CONTRADICTED" if wrong or not row["legal"] else "ok" if row["agrees"] else "more"
+    return verdict, name + text_of(row, xla), row
 
 
-def plan_path(folder, plan):
-    """The plan with nothing split: `apply` writes the module unpartitioned."""
-    whole = dict(plan, partition={name: -1 for name in plan["partition"]})
-    whole.pop("inputs", None)
-    path = os.path.join(folder, "whole.json")
-    with open(path, "w", encoding="utf-8") as f:
-        json.dump({k: whole[k] for k in ("schema", "kind", "partition")} | {"shards": 1}, f)
-    return path
+def summary(rows):
+    """Per question: plans, how many as predicted, all-reduces predicted, found, in both, and the share that agrees."""
+    lines = [f"{'':10} {'plans':>6} {'exact':>6} {'predicted':>10} {'found':>7} {'both':>7} {'other':>6} {'agreement':>10}"]
+    asks = list(dict.fromkeys(ask for ask, _ in rows))
+    for ask in [*asks, "all"]:
+        some = [row for asked, row in rows if ask in (asked, "all")]
+        predicted, found = sum(len(r["predicted"]) for r in some), sum(len(r["found"]) for r in some)
+        both = predicted - sum(len(r["lost"]) for r in some)
+        other = sum(sum(r["others"].values()) for r in some if not r["announced"])
+        union = predicted + found - both + other
+        lines.append(f"{ask:10} {len(some):6} {sum(r['agrees'] for r in some):6} {predicted:10} {found:7} {both:7} {other:6} "
+                     f"{100 * both / union if union else 100:9.2f}%")
+    return "\n".join(lines)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--search", help="the automap-search program")
-    parser.add_argument("--devices", type=int, default=8)
+    parser.add_argument("--devices", type=int, default=8,
+                        help="shards; halved for modules of which nothing can be split by so many (FILE@N: N and no others)")
     parser.add_argument("--cluster", default="config-a")
     parser.add_argument("--ask", action="append", metavar="opp:count|opp:time|adp", help="what to plan; all three by default")
     parser.add_argument("--run", action="store_true", help="also execute the modules and compare their outputs")
+    parser.add_argument("--quick", action="store_true", help="stop XLA behind its partitioner: nothing is compiled")
+    parser.add_argument("--timeout", type=float, metavar="S", help="for each module in XLA")
     parser.add_argument("--tolerance", type=float, default=2e-4)
+    parser.add_argument("--keep", metavar="FOLDER", help="leave the last plan, module and XLA's dumps here")
     parser.add_argument("--compile-one", help=argparse.SUPPRESS)
     parser.add_argument("--dump", help=argparse.SUPPRESS)
     parser.add_argument("--original", help=argparse.SUPPRESS)
@@ -216,19 +364,27 @@ def main():
         return 0
     if not args.search or not args.files:
         parser.error("--search and at least one FILE are needed")
+    if args.run and args.quick:
+        parser.error("--run executes what --quick does not compile")
     try:
         import jaxlib  # noqa: F401
     except ImportError as error:
         print(f"SKIPPED: jaxlib is not installed ({error}); XLA's opinion was not asked", file=sys.stderr)
         return 0
-    counts = collections.Counter()
+    if args.keep:
+        os.makedirs(args.keep, exist_ok=True)
+    rows, verdicts = [], collections.Counter()
     for path in args.files:
         for ask in args.ask or ["opp:count", "opp:time", "adp"]:
-            line, agrees = check(args, path, ask)
-            counts[agrees] += 1
-            print(("ok       " if agrees else "no plan  " if agrees is None else "DIFFERS  ") + line, flush=True)
-    print(f"{counts[True]} plans as predicted, {counts[False]} not, {counts[None]} modules without a plan")
-    return 1 if counts[False] else 0
+            verdict, line, row = check(args, path, ask)
+            verdicts[verdict] += 1
+            rows += [(ask, row)] if row else []
+            print(f"{verdict:12} {line}", flush=True)
+    print("\n" + summary(rows))
+    print(f"{verdicts['ok']} plans exactly as predicted, {verdicts['more']} with more all-reduces than predicted, "
+          f"{verdicts['CONTRADICTED']} contradicted, {verdicts['nothing']} that split nothing, "
+          f"{verdicts['no answer']} modules without an answer")
+    return 1 if verdicts["CONTRADICTED"] else 0
 
 
 if __name__ == "__main__":

@@ -64,6 +64,7 @@ int apply_command(int argc, char** argv) {
                                 {"all_reduce_bytes", plan.all_reduce_bytes},
                                 {"all_gathers", plan.all_gathers},
                                 {"all_gather_bytes", plan.all_gather_bytes},
+                                {"collectives", nlohmann::ordered_json::parse(to_json_text(plan))["collectives"]},
                                 {"warnings", warnings}};
     print(d.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   } else if (!files.on_standard_output()) {

@@ -236,11 +236,23 @@ void describe_decision(const sharding::ShardingModel& model, const sharding::Pro
   plan->collectives.clear();
   const std::vector<sharding::Collective> delayed =
       sharding::find_collectives(model, decided, sharding::Placement::kDelayed);
+  const std::vector<sharding::Collective> at_once =
+      sharding::find_collectives(model, decided, sharding::Placement::kAtOnce);
+  std::unordered_map<NodeId, double> partial_bytes;  // of instructions, whose results may be several
+  for (const sharding::Collective& c : at_once) {
+    if (c.kind == sharding::CollectiveKind::kAllReduce) partial_bytes[c.sources.at(0)] += c.bytes;
+  }
   for (const sharding::Collective& c : delayed) {
+    std::vector<PlanSource> sources;
+    if (c.kind == sharding::CollectiveKind::kAllReduce) {
+      for (const NodeId op : c.sources) {
+        sources.push_back({instruction_name(model, op), scope_of(model, op), partial_bytes[op], op});
+      }
+    }
+    const auto partial_sums = static_cast<int>(sources.size());
     plan->collectives.push_back(
         {sharding::to_string(c.kind), c.reduction == sharding::Reduction::kNone ? "" : sharding::to_string(c.reduction),
-         instruction_name(model, c.node), scope_of(model, c.node), c.bytes, c.times,
-         c.kind == sharding::CollectiveKind::kAllReduce ? static_cast<int>(c.sources.size()) : 0});
+         instruction_name(model, c.node), scope_of(model, c.node), c.bytes, c.times, partial_sums, std::move(sources)});
   }
   const sharding::CollectiveTotals reduced = sharding::total(delayed, sharding::CollectiveKind::kAllReduce);
   const sharding::CollectiveTotals gathered = sharding::total(delayed, sharding::CollectiveKind::kAllGather);
@@ -248,10 +260,7 @@ void describe_decision(const sharding::ShardingModel& model, const sharding::Pro
   plan->all_reduce_bytes = reduced.bytes;
   plan->all_gathers = static_cast<int>(gathered.count);
   plan->all_gather_bytes = gathered.bytes;
-  plan->partial_sums =
-      static_cast<int>(sharding::total(sharding::find_collectives(model, decided, sharding::Placement::kAtOnce),
-                                       sharding::CollectiveKind::kAllReduce)
-                           .count);
+  plan->partial_sums = static_cast<int>(sharding::total(at_once, sharding::CollectiveKind::kAllReduce).count);
   plan->gathers.clear();
   for (const sharding::Gather& g : model.gathers()) {
     plan->gathers.push_back({instruction_name(model, g.op), instruction_name(model, g.tensor), g.op, g.tensor, g.dim});
@@ -289,13 +298,21 @@ std::string to_json_text(const PartitionPlan& plan) {
     results.push_back({{"shape", result.shape}, {"input", or_null(result.input)}, {"dim", result.dim}});
   }
   for (const PlanCollective& c : plan.collectives) {
+    Json sources = Json::array();
+    for (const PlanSource& source : c.sources) {
+      sources.push_back({{"instruction", source.instruction},
+                         {"layer", or_null(source.layer)},
+                         {"bytes", whole_bytes(source.bytes)},
+                         {"node", source.node}});
+    }
     collectives.push_back({{"kind", c.kind},
                            {"reduction", or_null(c.reduction)},
                            {"instruction", c.instruction},
                            {"layer", or_null(c.layer)},
                            {"bytes", whole_bytes(c.bytes)},
                            {"times", c.times},
-                           {"partial_sums", c.partial_sums}});
+                           {"partial_sums", c.partial_sums},
+                           {"sources", sources}});
   }
   for (const PlanGather& g : plan.gathers) {
     gathers.push_back({{"instruction", g.instruction},
@@ -421,9 +438,17 @@ PartitionPlan parse_partition_plan(std::string_view json_text, const std::string
   if (reader.has("collectives")) {
     for (const Json& item : reader.array("collectives")) {
       const PlanObject c(item, source + ": collectives");
+      std::vector<PlanSource> sources;
+      if (c.has("sources")) {
+        for (const Json& one : c.array("sources")) {
+          const PlanObject s(one, c.where("sources"));
+          sources.push_back({s.text("instruction"), s.text_or_empty("layer"), s.number("bytes"),
+                             s.integer_or("node", -1, kMany, -1)});
+        }
+      }
       plan.collectives.push_back({c.text("kind"), c.text_or_empty("reduction"), c.text_or_empty("instruction"),
                                   c.text_or_empty("layer"), c.number("bytes"), c.has("times") ? c.number("times") : 1,
-                                  c.integer_or("partial_sums", 0, kMany, 1)});
+                                  c.integer_or("partial_sums", 0, kMany, 1), std::move(sources)});
     }
   }
   if (reader.has("gathers")) {

@@ -27,11 +27,19 @@ struct PlanResult {
   int dim = -1;       // split along; -1: replicated
 };
 
+// A partial sum: what XLA's partitioner, which reduces at once, makes one all-reduce of.
+struct PlanSource {
+  std::string instruction, layer;
+  double bytes = 0;  // of the whole tensor in its own type, which may differ from what the collective moves
+  int node = -1;     // of ShardingModel::flow: tells apart what several calls share
+};
+
 // After carrying partial sums through linear instructions (sharding::Placement::kDelayed).
 struct PlanCollective {
   std::string kind, reduction, instruction, layer;
-  double bytes = 0, times = 1;  // of the whole tensor, each time; per step
-  int partial_sums = 1;         // that it reduces
+  double bytes = 0, times = 1;      // of the whole tensor, each time; per step
+  int partial_sums = 1;             // that it reduces
+  std::vector<PlanSource> sources;  // those; one may be in several collectives
 };
 
 // A tensor that `instruction` reads whole although it is split elsewhere (sharding::Gather).

@@ -69,7 +69,9 @@ PartitionPlan full_plan() {
   plan.all_gathers = 1;
   plan.all_reduce_bytes = 768;
   plan.all_gather_bytes = 64;
-  plan.collectives = {{"all-reduce", "add", "dot.1", "hidden", 512, 2, 2}, {"all-gather", "", "x.1", "", 64, 1, 0}};
+  plan.collectives = {
+      {"all-reduce", "add", "add.1", "hidden", 512, 2, 2, {{"dot.1", "hidden", 1024, 7}, {"dot.2", "", 1024, 9}}},
+      {"all-gather", "", "x.1", "", 64, 1, 0, {}}};
   plan.gathers = {{"sort.1", "x.1", 17, 3, 1}};
   plan.groups = {{{{"params['a']", 1}, {"params['b']", 0}}, true, 4, 0.5, 100}, {{{"params['a']", 0}}, false, 1, 2, 3}};
   plan.alternatives = {{"greedy", 1, 7, 1100, 300, 0.5, HUGE_VAL, false}, {"replicate", 0, 10, 1500, 0, 0, 4, true}};
@@ -91,6 +93,10 @@ TEST(PartitionPlan, ReadsBackWhatItWrote) {
   EXPECT_EQ(again.bound, 4);
   EXPECT_TRUE(again.cut_by_time);
   EXPECT_EQ(again.collectives[1].kind, "all-gather");
+  ASSERT_EQ(again.collectives[0].sources.size(), 2u);
+  EXPECT_EQ(again.collectives[0].sources[1].instruction, "dot.2");
+  EXPECT_EQ(again.collectives[0].sources[0].bytes, 1024);
+  EXPECT_EQ(again.collectives[0].sources[0].node, 7);
   EXPECT_EQ(again.gathers[0].node, 17);
   EXPECT_EQ(again.groups[0].members[1].second, 0);
   EXPECT_TRUE(std::isinf(again.alternatives[0].bound));
@@ -185,6 +191,9 @@ TEST(PartitionPlan, WrongValuesAreNamed) {
   EXPECT_THAT(complaint([](J& j) { j["inputs"][1].erase("dim"); }), HasSubstr("input 1: missing key \"dim\""));
   EXPECT_THAT(complaint([](J& j) { j["step_ms"] = -1; }), HasSubstr("step_ms: found -1"));
   EXPECT_THAT(complaint([](J& j) { j["collectives"][0]["bytes"] = "many"; }), HasSubstr("collectives: bytes"));
+  EXPECT_THAT(complaint([](J& j) { j["collectives"][0]["sources"][0]["bytes"] = -1; }),
+              HasSubstr("collectives: sources: bytes"));
+  EXPECT_THAT(complaint([](J& j) { j["collectives"][0]["sources"] = {1}; }), HasSubstr("collectives: sources"));
   EXPECT_THAT(complaint([](J& j) { j["groups"][0]["members"][0] = {"a"}; }), HasSubstr("[tensor, dimension]"));
   EXPECT_THAT(complaint([](J& j) { j["gathers"][0]["dim"] = -1; }), HasSubstr("gathers: dim"));
   EXPECT_THAT(complaint([](J& j) { j["provenance"] = 3; }), HasSubstr("provenance"));
@@ -293,6 +302,9 @@ TEST(ApplyPlan, CompletesADecision) {
   EXPECT_EQ(plan.collectives[0].kind, "all-reduce");
   EXPECT_EQ(plan.collectives[0].reduction, "add");
   EXPECT_THAT(plan.collectives[0].layer, HasSubstr("dense_2"));
+  ASSERT_EQ(plan.collectives[0].sources.size(), 1u);
+  EXPECT_EQ(plan.collectives[0].sources[0].instruction, "dot_general.6");
+  EXPECT_EQ(plan.collectives[0].sources[0].bytes, 640);
   // What was written is applied again to the same decision.
   PartitionPlan again = parse_partition_plan(to_json_text(plan), "x");
   const sharding::Propagation same = apply_plan(&loaded->model, again);
