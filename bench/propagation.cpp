@@ -1,12 +1,16 @@
 // What linkage groups and propagation cost: on modules, and by depth.
 //   bench-propagation [MODULE...]     (default: fixtures/hlo/{t5_6_6,t5_24_24,bert_large,bert48}.hlo.gz)
+//   bench-propagation --layers N      writes the module with N layers to standard output, for other programs
 // Times are CPU time of one thread. "full decision": every group decided and the state of every tensor read. "set,
 // undo": split() of one dimension of one input, which is all there is to propagating it, and undo(); every dimension of
 // every input in turn. "and read": the states of all tensors of its group read in between.
+#include "common/sharding/propagation.h"
+
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <iostream>
 #include <string>
@@ -16,7 +20,6 @@
 #include "common/base/text_table.h"
 #include "common/graph/hlo_reader.h"
 #include "common/sharding/model.h"
-#include "common/sharding/propagation.h"
 
 namespace {
 
@@ -274,6 +277,15 @@ double peak_mib() {
 
 int main(int argc, char** argv) {
   std::vector<std::string> paths(argv + 1, argv + argc);
+  if (paths.size() == 2 && paths[0] == "--layers") {
+    const int layers = std::atoi(paths[1].c_str());
+    if (layers < 1 || layers > 10000) {
+      std::cerr << "--layers: expected 1 to 10000, not " << paths[1] << "\n";
+      return 2;
+    }
+    std::cout << DeepModule(layers).text();
+    return 0;
+  }
   if (paths.empty()) {
     for (const char* name : {"t5_6_6", "t5_24_24", "bert_large", "bert48"})
       paths.push_back("fixtures/hlo/" + std::string(name) + ".hlo.gz");

@@ -1,8 +1,10 @@
 #include "search/partition_cost.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -278,49 +280,102 @@ bool PartitionCost::is_split(const sharding::Propagation& decided, NodeId tensor
   return false;
 }
 
-double PartitionCost::collectives_ms(std::vector<const sharding::Collective*> of_group) const {
-  if (of_group.empty()) return 0;
-  const int shards = model_.linkage().shards();
-  const double reduce_wait = allreduce_ms(link_, shards, 0), gather_wait = allgather_ms(link_, shards, 0);
-  std::vector<double> parts;
-  for (const sharding::Collective* c : of_group) {
-    parts.push_back(c->times * (c->kind == sharding::CollectiveKind::kAllReduce
-                                    ? allreduce_ms(link_, shards, c->bytes) - reduce_wait
-                                    : allgather_ms(link_, shards, c->bytes) - gather_wait));
-  }
-  if (reduce_wait <= 0) return sum_in_order(&parts);
-  // Level of a collective: how many of them wait for each other up to it. Those of one level go out together. Only the
-  // nodes between the first and the last collective matter; a turn of a loop does not wait for itself.
-  std::stable_sort(of_group.begin(), of_group.end(),
-                   [](const sharding::Collective* a, const sharding::Collective* b) { return a->node < b->node; });
-  const FlowGraph& flow = model_.flow();
-  const NodeId first = of_group.front()->node, last = of_group.back()->node;
-  std::vector<std::int32_t> level(at(last - first) + 1, 0);
+// How often a group's collectives pay their latency. Level of a collective: how many of its group wait for each other
+// up to it; those of one level go out together. A turn of a loop does not wait for itself. Levels of all groups are
+// found in passes over the nodes, each for kLanes groups at once: one pass per group would be quadratic in a model's
+// depth.
+class PartitionCost::Waits {
+ public:
   struct Together {
     double reduce = 0, gather = 0;  // how often
   };
-  std::vector<Together> levels;
-  std::size_t next = 0;
-  for (NodeId id = first; id <= last; ++id) {
-    std::int32_t& here = level[at(id - first)];
-    for (const NodeId operand : flow.operands(id)) {
-      if (operand >= first) here = std::max(here, level[at(operand - first)]);
+
+  Waits(const FlowGraph& flow, const std::vector<CollectiveList>& groups) : flow_(flow), levels_(groups.size()) {
+    std::vector<std::size_t> several;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      if (groups[g].size() == 1) count(*groups[g][0], 0, g);
+      if (groups[g].size() > 1) several.push_back(g);
     }
-    if (of_group[next]->node != id) continue;
-    if (at(here) >= levels.size()) levels.resize(at(here) + 1);
-    Together& together = levels[at(here)];
-    for (; next < of_group.size() && of_group[next]->node == id; ++next) {
-      const sharding::Collective& c = *of_group[next];
-      double& times = c.kind == sharding::CollectiveKind::kAllReduce ? together.reduce : together.gather;
-      times = std::max(times, c.times);
+    for (std::size_t begin = 0; begin < several.size(); begin += kLanes) {
+      const std::size_t end = std::min(several.size(), begin + kLanes);
+      std::vector<Event> events;
+      for (std::size_t i = begin; i < end; ++i) {
+        for (const sharding::Collective* c : groups[several[i]]) events.push_back({c, i - begin, several[i]});
+      }
+      pass(std::move(events));
     }
-    ++here;
   }
-  for (const Together& together : levels) {
-    parts.push_back(together.reduce * reduce_wait);
-    parts.push_back(together.gather * gather_wait);
+
+  const std::vector<Together>& of(std::size_t group) const { return levels_[group]; }
+
+ private:
+  static constexpr std::size_t kLanes = 32;
+  static constexpr std::int16_t kMostLevels = std::numeric_limits<std::int16_t>::max();
+  using Row = std::array<std::int16_t, kLanes>;
+  struct Event {
+    const sharding::Collective* collective = nullptr;
+    std::size_t lane = 0, group = 0;
+  };
+
+  void count(const sharding::Collective& c, std::size_t level, std::size_t group) {
+    std::vector<Together>& levels = levels_[group];
+    if (level >= levels.size()) levels.resize(level + 1);
+    double& times = c.kind == sharding::CollectiveKind::kAllReduce ? levels[level].reduce : levels[level].gather;
+    times = std::max(times, c.times);
   }
-  return sum_in_order(&parts);
+
+  // Only the nodes between the first and the last collective matter.
+  void pass(std::vector<Event> events) {
+    std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
+      return std::make_pair(a.collective->node, a.lane) < std::make_pair(b.collective->node, b.lane);
+    });
+    const NodeId first = events.front().collective->node, last = events.back().collective->node;
+    rows_.resize(std::max(rows_.size(), at(last - first) + 1));
+    std::size_t next = 0;
+    for (NodeId id = first; id <= last; ++id) {
+      Row& here = rows_[at(id - first)];
+      here.fill(0);
+      for (const NodeId operand : flow_.operands(id)) {
+        if (operand < first || operand >= id) continue;
+        const Row& before = rows_[at(operand - first)];
+        for (std::size_t lane = 0; lane < kLanes; ++lane) here[lane] = std::max(here[lane], before[lane]);
+      }
+      while (next < events.size() && events[next].collective->node == id) {
+        const std::size_t lane = events[next].lane;
+        for (; next < events.size() && events[next].collective->node == id && events[next].lane == lane; ++next)
+          count(*events[next].collective, static_cast<std::size_t>(here[lane]), events[next].group);
+        if (here[lane] < kMostLevels) ++here[lane];
+      }
+    }
+  }
+
+  const FlowGraph& flow_;
+  std::vector<std::vector<Together>> levels_;
+  std::vector<Row> rows_;
+};
+
+std::vector<double> PartitionCost::collectives_ms(const std::vector<CollectiveList>& groups) const {
+  const int shards = model_.linkage().shards();
+  const double reduce_wait = allreduce_ms(link_, shards, 0), gather_wait = allgather_ms(link_, shards, 0);
+  std::optional<Waits> waits;
+  if (reduce_wait > 0) waits.emplace(model_.flow(), groups);
+  std::vector<double> out;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    std::vector<double> parts;
+    for (const sharding::Collective* c : groups[g]) {
+      parts.push_back(c->times * (c->kind == sharding::CollectiveKind::kAllReduce
+                                      ? allreduce_ms(link_, shards, c->bytes) - reduce_wait
+                                      : allgather_ms(link_, shards, c->bytes) - gather_wait));
+    }
+    if (waits) {
+      for (const Waits::Together& together : waits->of(g)) {
+        parts.push_back(together.reduce * reduce_wait);
+        parts.push_back(together.gather * gather_wait);
+      }
+    }
+    out.push_back(sum_in_order(&parts));
+  }
+  return out;
 }
 
 PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const {
@@ -340,9 +395,11 @@ PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const
   }
   const auto at_once = find_collectives(model_, decided, sharding::Placement::kAtOnce);
   const auto delayed = find_collectives(model_, decided, sharding::Placement::kDelayed);
-  std::map<GroupId, std::vector<const sharding::Collective*>> by_group;
+  std::map<GroupId, CollectiveList> by_group;
   for (const sharding::Collective& c : at_once) by_group[c.group].push_back(&c);
-  for (const auto& [group, collectives] : by_group) out.collective_ms += collectives_ms(collectives);
+  std::vector<CollectiveList> lists;
+  for (auto& [group, collectives] : by_group) lists.push_back(std::move(collectives));
+  for (const double ms : collectives_ms(lists)) out.collective_ms += ms;
   out.all_reduce_at_once = total(at_once, sharding::CollectiveKind::kAllReduce);
   out.all_reduce_delayed = total(delayed, sharding::CollectiveKind::kAllReduce);
   out.all_gather = total(at_once, sharding::CollectiveKind::kAllGather);
@@ -352,34 +409,44 @@ PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const
 }
 
 PartitionCost::GroupEffect PartitionCost::effect(GroupId group) const {
+  return effects({group})[0];
+}
+
+std::vector<PartitionCost::GroupEffect> PartitionCost::effects(const std::vector<GroupId>& groups) const {
   const sharding::Linkage& linkage = model_.linkage();
-  GroupEffect out;
-  std::vector<double> ms, bytes, moved;
-  NodeId last = kNone;
-  for (const std::int32_t f : linkage.factors_of_group(group)) {
-    const NodeId op = linkage.factor(f).op;
-    if (op != last) ms.push_back(shared_saving(divisible_ms_[at(op)]));
-    last = op;
-  }
-  last = kNone;
-  for (const sharding::TensorDim& member : linkage.members(group)) {
-    if (member.node != last) {
-      bytes.push_back(shared_saving(parameter_bytes_[at(member.node)]));
-      bytes.push_back(shared_saving(stash_bytes_[at(member.node)]));
+  std::vector<GroupEffect> out;
+  std::vector<std::vector<sharding::Collective>> collectives;
+  for (const GroupId group : groups) {
+    std::vector<double> ms, bytes, moved;
+    NodeId last = kNone;
+    for (const std::int32_t f : linkage.factors_of_group(group)) {
+      const NodeId op = linkage.factor(f).op;
+      if (op != last) ms.push_back(shared_saving(divisible_ms_[at(op)]));
+      last = op;
     }
-    last = member.node;
+    last = kNone;
+    for (const sharding::TensorDim& member : linkage.members(group)) {
+      if (member.node != last) {
+        bytes.push_back(shared_saving(parameter_bytes_[at(member.node)]));
+        bytes.push_back(shared_saving(stash_bytes_[at(member.node)]));
+      }
+      last = member.node;
+    }
+    collectives.push_back(collectives_of_group(model_, group, sharding::Placement::kAtOnce));
+    for (const sharding::Collective& c : collectives.back()) moved.push_back(c.times * c.bytes);
+    GroupEffect effect;
+    effect.collectives = static_cast<std::int32_t>(moved.size());
+    effect.saved_ms = sum_in_order(&ms);
+    effect.saved_bytes = sum_in_order(&bytes);
+    effect.collective_bytes = sum_in_order(&moved);
+    out.push_back(effect);
   }
-  const auto collectives = collectives_of_group(model_, group, sharding::Placement::kAtOnce);
-  std::vector<const sharding::Collective*> listed;
-  for (const sharding::Collective& c : collectives) {
-    moved.push_back(c.times * c.bytes);
-    listed.push_back(&c);
+  std::vector<CollectiveList> lists(groups.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (const sharding::Collective& c : collectives[g]) lists[g].push_back(&c);
   }
-  out.collectives = static_cast<std::int32_t>(listed.size());
-  out.saved_ms = sum_in_order(&ms);
-  out.saved_bytes = sum_in_order(&bytes);
-  out.collective_ms = collectives_ms(listed);
-  out.collective_bytes = sum_in_order(&moved);
+  const std::vector<double> ms = collectives_ms(lists);
+  for (std::size_t g = 0; g < groups.size(); ++g) out[g].collective_ms = ms[g];
   return out;
 }
 
@@ -415,9 +482,10 @@ models::PartitionProblem make_problem(const sharding::ShardingModel& model, cons
     }
     problem.variables.push_back(std::move(variable));
   }
+  const std::vector<PartitionCost::GroupEffect> effects = cost.effects(*groups_of);
   for (std::size_t g = 0; g < groups_of->size(); ++g) {
     models::PartitionGroup& group = problem.groups[g];
-    const PartitionCost::GroupEffect effect = cost.effect((*groups_of)[g]);
+    const PartitionCost::GroupEffect& effect = effects[g];
     group.saved_ms = effect.saved_ms;
     group.collective_ms = effect.collective_ms;
     group.saved_bytes = effect.saved_bytes;

@@ -56,15 +56,19 @@ class PartitionCost {
     std::int32_t collectives = 0;
   };
   GroupEffect effect(sharding::GroupId group) const;
+  // Of many, which takes much less time than one by one.
+  std::vector<GroupEffect> effects(const std::vector<sharding::GroupId>& groups) const;
   double capacity_bytes() const;  // of the smallest device in use
   const Link& link() const { return link_; }
 
  private:
+  class Waits;
+  using CollectiveList = std::vector<const sharding::Collective*>;  // of one group
+
   const sharding::ShardingModel& model_;
   Link link_;
   double capacity_bytes_ = 0;
-  // Of the collectives of one group.
-  double collectives_ms(std::vector<const sharding::Collective*> of_group) const;
+  std::vector<double> collectives_ms(const std::vector<CollectiveList>& groups) const;  // per group
   double shared_saving(double whole) const;  // what splitting takes away of it
   bool is_split(const sharding::Propagation& decided, sharding::NodeId tensor) const;
 

@@ -116,8 +116,9 @@ std::string why_impossible(const ShardingModel& model, GroupId group) {
 }
 
 // Why a decided tensor is whole, the most telling of its dimensions' reasons.
-std::string why_whole(const ShardingModel& model, const Propagation& decided, const PartitionCost& cost,
-                      std::int32_t input, PartitionObjective objective, std::map<GroupId, std::string>* impossible) {
+std::string why_whole(const ShardingModel& model, const Propagation& decided,
+                      const std::map<GroupId, PartitionCost::GroupEffect>& effects, std::int32_t input,
+                      PartitionObjective objective, std::map<GroupId, std::string>* impossible) {
   const Linkage& linkage = model.linkage();
   const sharding::NodeId node = model.inputs()[static_cast<std::size_t>(input)].node;
   const std::size_t rank = rank_of(model, input);
@@ -134,7 +135,7 @@ std::string why_whole(const ShardingModel& model, const Propagation& decided, co
     const std::string dimension = rank > 1 ? "dimension " + std::to_string(d) + ": " : "";
     switch (decided.group_state(group)) {
       case GroupState::kWhole: {
-        const PartitionCost::GroupEffect effect = cost.effect(group);
+        const PartitionCost::GroupEffect& effect = effects.at(group);
         offer(3, objective == PartitionObjective::kTime
                      ? "splitting its group costs " + ms_text(effect.collective_ms) + " of collectives and saves " +
                            ms_text(effect.saved_ms) + " of compute"
@@ -364,6 +365,12 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
   plan.capacity_bytes = cost.capacity_bytes();
   plan.replicated_step_ms = out.unsplit.step_ms;
 
+  std::map<GroupId, PartitionCost::GroupEffect> effects;
+  for (std::size_t g = 0; g < problem.groups.size(); ++g) {
+    const models::PartitionGroup& group = problem.groups[g];
+    effects[groups_of[g]] = {group.saved_ms, group.collective_ms, group.saved_bytes, group.collective_bytes,
+                             group.collectives};
+  }
   const std::set<GroupId> split(chosen.begin(), chosen.end());
   for (std::size_t g = 0; g < problem.groups.size(); ++g) {
     const models::PartitionGroup& group = problem.groups[g];
@@ -400,7 +407,7 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
     SplitGroups& alike = out.split[place->second];
     alike.groups.push_back(group);
     alike.members.insert(alike.members.end(), at->second.begin(), at->second.end());
-    const PartitionCost::GroupEffect effect = cost.effect(group);
+    const PartitionCost::GroupEffect& effect = effects.at(group);
     alike.effect.saved_ms += effect.saved_ms;
     alike.effect.collective_ms += effect.collective_ms;
     alike.effect.saved_bytes += effect.saved_bytes;
@@ -417,7 +424,7 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
     const ModelInput& input = model->inputs()[static_cast<std::size_t>(index)];
     if (out.decided.state(input.node).kind == sharding::TensorStateKind::kSplit) continue;
     const std::string reason =
-        shards == 1 ? "one device" : why_whole(*model, out.decided, cost, index, request.objective, &impossible);
+        shards == 1 ? "one device" : why_whole(*model, out.decided, effects, index, request.objective, &impossible);
     const auto [place, fresh] = reasons.emplace(pattern_of(reason), out.whole.size());
     if (fresh) out.whole.push_back({{}, reason});
     out.whole[place->second].inputs.push_back(index);

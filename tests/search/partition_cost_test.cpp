@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <numeric>
 
@@ -90,6 +91,55 @@ TEST(PartitionCost, CollectivesGoTogether) {
 }
 
 class Fixtures : public testing::TestWithParam<const char*> {};
+
+// The waiting of one group by itself, a pass over all nodes.
+double slow_collectives_ms(const Loaded& loaded, const PartitionCost& cost, sharding::GroupId group) {
+  const int shards = loaded.model.linkage().shards();
+  const auto collectives = collectives_of_group(loaded.model, group, sharding::Placement::kAtOnce);
+  const graph::FlowGraph& flow = loaded.model.flow();
+  std::vector<int> behind(static_cast<std::size_t>(flow.size()), 0);  // collectives one after the other
+  std::map<std::pair<int, sharding::CollectiveKind>, double> together;
+  double out = 0;
+  for (graph::NodeId id = 0; id < flow.size(); ++id) {
+    int& here = behind[static_cast<std::size_t>(id)];
+    for (const graph::NodeId operand : flow.operands(id))
+      if (operand < id) here = std::max(here, behind[static_cast<std::size_t>(operand)]);
+    bool any = false;
+    for (const sharding::Collective& c : collectives) {
+      if (c.node != id) continue;
+      any = true;
+      double& times = together[{here, c.kind}];
+      times = std::max(times, c.times);
+      const auto ms = c.kind == sharding::CollectiveKind::kAllReduce ? allreduce_ms : allgather_ms;
+      out += c.times * (ms(cost.link(), shards, c.bytes) - ms(cost.link(), shards, 0));
+    }
+    if (any) ++here;
+  }
+  for (const auto& [level, times] : together)
+    out += times *
+           (level.second == sharding::CollectiveKind::kAllReduce ? allreduce_ms : allgather_ms)(cost.link(), shards, 0);
+  return out;
+}
+
+TEST_P(Fixtures, GroupsAtOnceAreGroupsOneByOne) {
+  const auto loaded = load(GetParam());
+  const PartitionCost cost(loaded->model, loaded->device, loaded->cluster);
+  std::vector<sharding::GroupId> groups;
+  for (sharding::GroupId group = 0; group < loaded->model.linkage().num_groups(); ++group) {
+    if (loaded->model.linkage().decidable(group)) groups.push_back(group);
+  }
+  const std::vector<PartitionCost::GroupEffect> effects = cost.effects(groups);
+  ASSERT_EQ(effects.size(), groups.size());
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const PartitionCost::GroupEffect alone = cost.effect(groups[i]);
+    EXPECT_EQ(effects[i].collective_ms, alone.collective_ms);
+    EXPECT_EQ(effects[i].saved_ms, alone.saved_ms);
+    EXPECT_EQ(effects[i].collectives, alone.collectives);
+    const double slow = slow_collectives_ms(*loaded, cost, groups[i]);
+    EXPECT_NEAR(alone.collective_ms, slow, 1e-9 * (1 + slow));
+  }
+  EXPECT_TRUE(cost.effects({}).empty());
+}
 
 // The flow's nodes take as long as the module's instructions.
 TEST_P(Fixtures, NothingSplit) {
