@@ -38,6 +38,9 @@ int apply_command(int argc, char** argv) {
     throw Error(ErrorKind::kUsage, "MODEL and --plan both want standard input", "give one of them a file");
   }
   OutputFiles files(json);
+  files.keep("MODEL", model.path);
+  files.keep("--variables", model.variables);
+  files.keep("--plan", plan_path);
   files.add("--emit-hlo", hlo);
   files.add("--emit-jax", jax);
   if (!files.any()) {

@@ -105,6 +105,8 @@ int plan_command(int argc, char** argv, bool data) {
 
   // What is wrong without having seen the model comes first: outputs, cluster, device, limit.
   OutputFiles files(options.json);
+  files.keep("MODEL", options.model.path);
+  files.keep("--variables", options.model.variables);
   files.add("-o", options.output);
   files.add("--emit-hlo", options.hlo);
   files.add("--emit-jax", options.jax);

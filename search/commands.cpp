@@ -47,6 +47,18 @@ std::string help() {
          "or\nnot; - reads standard input.\n";
 }
 
+// Whether two paths mean one file, which need not be there yet. Devices may be read and written at once.
+bool same_file(const std::string& a, const std::string& b) {
+  if (a == "-" || b == "-") return false;
+  std::error_code failed;
+  if (std::filesystem::exists(a, failed) && !std::filesystem::is_regular_file(a, failed)) return false;
+  // Made absolute first: of a relative path no part of which is there, weakly_canonical makes nothing.
+  const std::filesystem::path one = std::filesystem::weakly_canonical(std::filesystem::absolute(a, failed), failed);
+  if (failed) return false;
+  const std::filesystem::path two = std::filesystem::weakly_canonical(std::filesystem::absolute(b, failed), failed);
+  return !failed && one == two;
+}
+
 }  // namespace
 
 int search_main(int argc, char** argv) {
@@ -106,18 +118,21 @@ LoadedModel load_sharding_model(const ModelOptions& options, int shards) {
   return out;
 }
 
+void OutputFiles::keep(const std::string& input, const std::string& path) {
+  if (!path.empty()) inputs_.emplace_back(input, path);
+}
+
 void OutputFiles::add(const std::string& option, const std::string& path) {
   if (path.empty()) return;
   if (path == "-" && json_) {
     throw Error(ErrorKind::kUsage, "--json and " + option + " - both want standard output", "give one of them a file");
   }
+  for (const auto& [input, input_path] : inputs_) {
+    if (!same_file(path, input_path)) continue;
+    throw Error(ErrorKind::kUsage, option + " would replace " + input + " " + input_path, "write to another file");
+  }
   for (const auto& [other, other_path] : paths_) {
-    std::error_code failed;
-    const bool same = path == other_path || (path != "-" && other_path != "-" &&
-                                             std::filesystem::weakly_canonical(path, failed) ==
-                                                 std::filesystem::weakly_canonical(other_path, failed) &&
-                                             !failed);
-    if (!same) continue;
+    if (path != other_path && !same_file(path, other_path)) continue;
     throw Error(ErrorKind::kUsage, other + " and " + option + " both want " + (path == "-" ? "standard output" : path),
                 "give each its own file");
   }

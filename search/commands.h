@@ -47,6 +47,8 @@ class OutputFiles {
   // Throws Error(kUsage) when two of them (or --json) want standard output or the same file, Error(kIo) when a file
   // cannot be made.
   explicit OutputFiles(bool json) : json_(json) {}
+  // What the command reads, named as in errors ("MODEL"): no output may replace it. Before add().
+  void keep(const std::string& input, const std::string& path);
   // `option` names it in errors ("--emit-hlo"); an empty path is no output.
   void add(const std::string& option, const std::string& path);
   bool wanted(const std::string& option) const { return files_.count(option) > 0; }
@@ -59,6 +61,7 @@ class OutputFiles {
  private:
   bool json_ = false, on_standard_output_ = false;
   std::map<std::string, std::unique_ptr<AtomicFile>> files_;
+  std::vector<std::pair<std::string, std::string>> inputs_;
   std::vector<std::pair<std::string, std::string>> paths_;  // option, path, in the order given
 };
 
