@@ -339,6 +339,7 @@ std::string to_json_text(const PartitionPlan& plan) {
                             {"planning_ms", other.planning_ms},
                             {"bound", std::isfinite(other.bound) ? Json(other.bound) : Json(nullptr)},
                             {"proven", other.proven}});
+    if (!other.statistics.empty()) alternatives.back()["statistics"] = other.statistics;
   }
   const double bound_ms = lower_bound_ms(plan);
   const Json json = {
@@ -359,7 +360,7 @@ std::string to_json_text(const PartitionPlan& plan) {
       {"collective_ms", plan.collective_ms},
       {"replicated_step_ms", plan.replicated_step_ms},
       {"lower_bound_ms", bound_ms > 0 ? Json(bound_ms) : Json(nullptr)},
-      {"gap", bound_ms > 0 ? Json(plan.step_ms / bound_ms - 1) : Json(nullptr)},
+      {"gap", bound_ms > 0 ? Json(std::max(0.0, plan.step_ms / bound_ms - 1)) : Json(nullptr)},
       {"memory_bytes", whole_bytes(plan.memory_bytes)},
       {"capacity_bytes", plan.capacity_bytes > 0 ? Json(whole_bytes(plan.capacity_bytes)) : Json(nullptr)},
       {"planning_ms", plan.planning_ms},
@@ -473,10 +474,21 @@ PartitionPlan parse_partition_plan(std::string_view json_text, const std::string
   if (reader.has("alternatives")) {
     for (const Json& item : reader.array("alternatives")) {
       const PlanObject other(item, source + ": alternatives");
-      plan.alternatives.push_back({other.text("planner"), other.integer_or("partitioned", 0, kMany, 0),
-                                   other.number_or_zero("step_ms"), other.number_or_zero("memory_bytes"),
-                                   other.number_or_zero("collective_bytes"), other.number_or_zero("planning_ms"),
-                                   other.has("bound") ? other.number("bound") : HUGE_VAL, other.flag("proven")});
+      plan.alternatives.push_back({other.text("planner"),
+                                   other.integer_or("partitioned", 0, kMany, 0),
+                                   other.number_or_zero("step_ms"),
+                                   other.number_or_zero("memory_bytes"),
+                                   other.number_or_zero("collective_bytes"),
+                                   other.number_or_zero("planning_ms"),
+                                   other.has("bound") ? other.number("bound") : HUGE_VAL,
+                                   other.flag("proven"),
+                                   {}});
+      if (!other.has("statistics")) continue;
+      const Json& statistics = item.at("statistics");
+      const PlanObject values(statistics, source + ": alternatives: statistics");
+      for (const auto& [name, value] : statistics.items()) {
+        plan.alternatives.back().statistics[name] = values.number(name.c_str());
+      }
     }
   }
   if (reader.has("warnings")) plan.warnings = reader.texts("warnings");

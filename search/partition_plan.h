@@ -2,6 +2,7 @@
 // which dimension, what follows from it, and what it is estimated to cost.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -58,8 +59,10 @@ struct PlanLinkageGroup {
 struct PartitionAlternative {
   std::string planner;  // "greedy", "enumerate", "replicate", "data parallel"
   int partitioned = 0;
-  double step_ms = 0, memory_bytes = 0, collective_bytes = 0, planning_ms = 0, bound = 0;
+  double step_ms = 0, memory_bytes = 0, collective_bytes = 0, planning_ms = 0;
+  double bound = HUGE_VAL;  // of the objective; infinite: none is known
   bool proven = false;
+  std::map<std::string, double> statistics = {};  // PartitionAnswer::statistics
 };
 
 struct PartitionPlan {

@@ -433,8 +433,9 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
   for (const PartitionAnswer& answer : out.answers) {
     PartitionAlternative other = judge(*model, cost, inputs, linkage_groups(answer.groups), answer.algorithm);
     other.planning_ms = answer.seconds * 1e3;
-    other.bound = std::isfinite(answer.bound) ? answer.bound : 0;
+    other.bound = answer.bound;
     other.proven = answer.proven;
+    other.statistics = {answer.statistics.begin(), answer.statistics.end()};
     plan.alternatives.push_back(std::move(other));
   }
   if (shards > 1) {

@@ -74,7 +74,8 @@ PartitionPlan full_plan() {
       {"all-gather", "", "x.1", "", 64, 1, 0, {}}};
   plan.gathers = {{"sort.1", "x.1", 17, 3, 1}};
   plan.groups = {{{{"params['a']", 1}, {"params['b']", 0}}, true, 4, 0.5, 100}, {{{"params['a']", 0}}, false, 1, 2, 3}};
-  plan.alternatives = {{"greedy", 1, 7, 1100, 300, 0.5, HUGE_VAL, false}, {"replicate", 0, 10, 1500, 0, 0, 4, true}};
+  plan.alternatives = {{"greedy", 1, 7, 1100, 300, 0.5, HUGE_VAL, false, {{"episodes", 12}, {"seconds", 0.25}}},
+                       {"replicate", 0, 10, 1500, 0, 0, 4, true, {}}};
   plan.warnings = {"a warning"};
   plan.provenance = {{"version", "0.1.0"}, {"model_sha256", "00"}};
   return plan;
@@ -100,6 +101,8 @@ TEST(PartitionPlan, ReadsBackWhatItWrote) {
   EXPECT_EQ(again.gathers[0].node, 17);
   EXPECT_EQ(again.groups[0].members[1].second, 0);
   EXPECT_TRUE(std::isinf(again.alternatives[0].bound));
+  EXPECT_EQ(again.alternatives[0].statistics, plan.alternatives[0].statistics);
+  EXPECT_TRUE(again.alternatives[1].statistics.empty());
   EXPECT_EQ(again.results[0].input, "params['a']");
   const auto json = nlohmann::json::parse(text);
   EXPECT_EQ(json["partition"], nlohmann::json::parse(R"({"params['a']": 1, "params['b']": -1})"));
