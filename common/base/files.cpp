@@ -210,7 +210,8 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   }
   if (path_ == "-" || (exists && !S_ISREG(info.st_mode))) {
     const char* folder = std::getenv("TMPDIR");
-    temporary_path_ = std::string(folder && *folder ? folder : "/tmp") + "/automap-output";
+    static std::atomic<int> count{0};  // a program may write to several devices
+    temporary_path_ = std::string(folder && *folder ? folder : "/tmp") + "/automap-output-" + std::to_string(count++);
   } else {
     char resolved[PATH_MAX];
     target_path_ = exists && ::realpath(path_.c_str(), resolved) ? resolved : path_;

@@ -142,6 +142,11 @@ class SearchErrors(ProgramTest):
         self.assertEqual(result.returncode, 3)
         self.assertIn("cannot write /dev/full: No space left on device", result.stderr)
 
+    def test_devices_beside_each_other(self):
+        result = run("automap-search", "opp", TINY, "--shards", "2", "-o", "/dev/null", "--emit-hlo", "-")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue(result.stdout.startswith("HloModule"), result.stdout[:100])
+
     def test_signals_leave_nothing(self):
         program = [str(BIN / "automap-search"), "opp", str(FIXTURES / "t5_24_24.hlo.gz"), "--shards", "8", "--algorithm",
                    "cost", "--budget", "60s", "-o", "plan.json", "--emit-hlo", "sharded.hlo"]

@@ -171,6 +171,14 @@ TEST_F(FilesTest, WriteErrorsNameThePathAndLeaveNothing) {
   EXPECT_NE(std::string(missing.what()).find("no/such/x: No such file"), std::string::npos) << missing.what();
   EXPECT_FALSE(missing.hint().empty());
   EXPECT_EQ(caught([&] { write_file_atomic("", "x"); }).kind(), ErrorKind::kIo);
+  {
+    // Several devices at once: each has its own bytes.
+    AtomicFile one("/dev/null"), two("/dev/null");
+    one.write("1");
+    two.write("2");
+    two.commit();
+    one.commit();
+  }
   const Error full = caught([&] { write_file_atomic("/dev/full", "x"); });
   EXPECT_EQ(full.kind(), ErrorKind::kIo);
   EXPECT_NE(std::string(full.what()).find("No space left"), std::string::npos) << full.what();
