@@ -106,6 +106,11 @@ class Emitter {
     options.sharding = [&](InstructionId id) { return sharding_of(id); };
     options.attribute = [&](InstructionId id, const Attribute& a) { return attribute(id, a); };
     options.opcode = [&](InstructionId id) { return opcode(id); };
+    const auto of_operand = operand_shardings(model_, decided_);
+    options.operand_sharding = [&](InstructionId id, std::size_t operand) -> std::optional<std::string> {
+      const auto found = of_operand.find({id, operand});
+      return found == of_operand.end() ? std::nullopt : std::optional<std::string>(found->second);
+    };
     return graph::edit_hlo_text(graph_, options);
   }
 

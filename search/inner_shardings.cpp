@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "common/sharding/rule.h"
@@ -19,7 +20,8 @@ using sharding::NodeId;
 class Chooser {
  public:
   Chooser(const sharding::ShardingModel& model, const sharding::Propagation& decided)
-      : flow_(model.flow()),
+      : model_(model),
+        flow_(model.flow()),
         graph_(model.graph()),
         linkage_(model.linkage()),
         decided_(decided),
@@ -51,7 +53,40 @@ class Chooser {
         }
       }
     }
+    for (const sharding::Gather& gather : model_.gathers()) {
+      choose(gather.op);
+      for (const NodeId operand : flow_.operands(gather.op)) {
+        if (linkage_.is_tensor(operand)) choose(operand);
+      }
+    }
     return texts();
+  }
+
+  std::map<std::pair<InstructionId, std::size_t>, std::string> run_operands() {
+    std::map<std::pair<InstructionId, std::size_t>, std::string> out;
+    if (decided_.split_groups().empty()) return out;
+    find_shared();
+    for (const graph::FlowLoop& loop : flow_.loops()) {
+      const InstructionId state = graph_.operands(loop.instruction)[0];
+      if (graph_.instruction(state).opcode != Opcode::kTuple) continue;
+      const Span<const InstructionId> elements = graph_.operands(state);
+      // Leaves are elements.
+      if (!std::all_of(elements.begin(), elements.end(),
+                       [&](InstructionId element) { return !graph_.shape_of(element).is_tuple(); })) {
+        continue;
+      }
+      for (std::size_t i = 0; i < loop.initial.size(); ++i) {
+        const NodeId initial = loop.initial[i];
+        if (!is_free_array(initial) || !linkage_.is_tensor(loop.parameter[i])) continue;
+        if (shared_.count(flow_.node(initial).shape) == 0) continue;
+        const auto leaf = static_cast<std::size_t>(flow_.node(loop.parameter[i]).leaf);
+        const std::string text = text_of(loop.parameter[i]);
+        const auto [at, added] = out.emplace(std::make_pair(state, leaf), text);
+        if (!added && at->second != text) at->second.clear();
+      }
+    }
+    for (auto at = out.begin(); at != out.end();) at = at->second.empty() ? out.erase(at) : std::next(at);
+    return out;
   }
 
  private:
@@ -61,13 +96,22 @@ class Chooser {
   // in different states.
   void find_shared() {
     std::map<graph::ShapeId, std::string> states;
+    const auto read = [&](NodeId free, const std::string& state) {
+      const auto [at, added] = states.emplace(flow_.node(free).shape, state);
+      if (!added && at->second != state) shared_.insert(flow_.node(free).shape);
+    };
     for (NodeId node = 0; node < flow_.size(); ++node) {
       if (!linkage_.is_tensor(node)) continue;
       const std::string state = text_of(node);
       for (const NodeId operand : flow_.operands(node)) {
-        if (!is_free_array(operand)) continue;
-        const auto [at, added] = states.emplace(flow_.node(operand).shape, state);
-        if (!added && at->second != state) shared_.insert(flow_.node(operand).shape);
+        if (is_free_array(operand)) read(operand, state);
+      }
+    }
+    for (const graph::FlowLoop& loop : flow_.loops()) {
+      for (std::size_t i = 0; i < loop.initial.size(); ++i) {
+        if (is_free_array(loop.initial[i]) && linkage_.is_tensor(loop.parameter[i])) {
+          read(loop.initial[i], text_of(loop.parameter[i]));
+        }
       }
     }
   }
@@ -122,6 +166,7 @@ class Chooser {
     return out;
   }
 
+  const sharding::ShardingModel& model_;
   const graph::FlowGraph& flow_;
   const graph::Graph& graph_;
   const sharding::Linkage& linkage_;
@@ -135,6 +180,11 @@ class Chooser {
 std::map<InstructionId, std::string> inner_shardings(const sharding::ShardingModel& model,
                                                      const sharding::Propagation& decided) {
   return Chooser(model, decided).run();
+}
+
+std::map<std::pair<InstructionId, std::size_t>, std::string> operand_shardings(const sharding::ShardingModel& model,
+                                                                               const sharding::Propagation& decided) {
+  return Chooser(model, decided).run_operands();
 }
 
 }  // namespace automap::search

@@ -8,12 +8,16 @@
 // - what reads a free tensor (linkage.h) of a shape that is read in different states: XLA makes one tensor of equal
 //   constants, where we see one per use;
 // - free tensors made by an instruction that cannot be split (a concatenation of sines and cosines): held whole;
-// - everything in the bodies of loops, and what makes and reads their state.
-// An instruction that runs in different states at different calls is left to XLA.
+// - everything in the bodies of loops, and what makes and reads their state;
+// - at a gather, what reads or makes the tensor, and what that one reads.
+// An instruction that runs in different states at different calls is left to XLA. A free tensor that several states of
+// loops begin with cannot be annotated itself when they are split in different ways: it is read through annotations.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "common/sharding/model.h"
 #include "common/sharding/propagation.h"
@@ -23,5 +27,9 @@ namespace automap::search {
 // Instruction -> its sharding as HLO text; array results only, not the entry's parameters.
 std::map<graph::InstructionId, std::string> inner_shardings(const sharding::ShardingModel& model,
                                                             const sharding::Propagation& decided);
+
+// (instruction, number of the operand) -> the sharding it is read with (graph::WriteOptions::operand_sharding).
+std::map<std::pair<graph::InstructionId, std::size_t>, std::string> operand_shardings(
+    const sharding::ShardingModel& model, const sharding::Propagation& decided);
 
 }  // namespace automap::search

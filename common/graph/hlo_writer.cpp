@@ -1,7 +1,11 @@
 #include "common/graph/hlo_writer.h"
 
+#include <algorithm>
 #include <functional>
+#include <map>
+#include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/base/check.h"
@@ -47,9 +51,56 @@ std::vector<ComputationId> callees_first(const Graph& graph) {
   return order;
 }
 
+// The annotations that operands are read through (WriteOptions::operand_sharding).
+class Annotations {
+ public:
+  Annotations(const Graph& graph, const WriteOptions& options) : graph_(graph), options_(options) {}
+
+  // The names of an instruction's annotated operands by number; their lines are added to `lines`.
+  std::map<std::size_t, std::string> of(InstructionId id, std::vector<std::string>* lines) {
+    std::map<std::size_t, std::string> names;
+    if (!options_.operand_sharding || (options_.opcode && options_.opcode(id))) return names;
+    const Span<const InstructionId> operands = graph_.operands(id);
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const std::optional<std::string> sharding = options_.operand_sharding(id, i);
+      if (!sharding || sharding->empty()) continue;
+      const Instruction& operand = graph_.instruction(operands[i]);
+      const Shape& shape = graph_.shape(operand.shape);
+      const std::string name = new_name(operand.name);
+      std::string line = "%" + name + " = ";
+      if (shape.is_array()) {
+        line.append(shape.text).append(operand.layout);
+      } else {
+        line.append(operand.layout.empty() ? shape.text : operand.layout);
+      }
+      line.append(" custom-call(%").append(operand.name);
+      line.append("), custom_call_target=\"Sharding\", sharding=").append(*sharding);
+      lines->push_back(std::move(line));
+      names.emplace(i, name);
+    }
+    return names;
+  }
+
+ private:
+  std::string new_name(std::string_view operand) {
+    if (names_.empty()) {
+      for (InstructionId id = 0; id < graph_.num_instructions(); ++id) names_.emplace(graph_.instruction(id).name);
+    }
+    for (int i = 1;; ++i) {
+      std::string name = std::string(operand) + ".sharded." + std::to_string(i);
+      if (names_.insert(name).second) return name;
+    }
+  }
+
+  const Graph& graph_;
+  const WriteOptions& options_;
+  std::set<std::string, std::less<>> names_;
+};
+
 class Writer {
  public:
-  Writer(const Graph& graph, const WriteOptions& options) : graph_(graph), options_(options) {}
+  Writer(const Graph& graph, const WriteOptions& options)
+      : graph_(graph), options_(options), annotations_(graph, options) {}
 
   std::string write() {
     out_.reserve(static_cast<std::size_t>(graph_.num_instructions()) * 200);
@@ -113,6 +164,13 @@ class Writer {
     put(graph_.shape_of(computation.root).text);
     put(" {\n");
     for (InstructionId i = computation.first; i < computation.first + computation.count; ++i) {
+      std::vector<std::string> lines;
+      renamed_ = annotations_.of(i, &lines);
+      for (const std::string& line : lines) {
+        put("  ");
+        put(line);
+        put("\n");
+      }
       put(i == computation.root ? "  ROOT %" : "  %");
       instruction(i);
       put("\n");
@@ -134,16 +192,17 @@ class Writer {
     } else if (!instruction.payload.empty()) {
       put(instruction.payload);
     } else {
-      bool first = true;
-      for (const InstructionId operand : graph_.operands(id)) {
-        if (!first) put(", ");
-        first = false;
+      const Span<const InstructionId> operands = graph_.operands(id);
+      for (std::size_t i = 0; i < operands.size(); ++i) {
+        const InstructionId operand = operands[i];
+        if (i != 0) put(", ");
         if (options_.operand_shapes) {
           put(graph_.shape_of(operand).text);
           put(" ");
         }
         put("%");
-        put(graph_.instruction(operand).name);
+        const auto renamed = renamed_.find(i);
+        put(renamed != renamed_.end() ? renamed->second : graph_.instruction(operand).name);
       }
     }
   }
@@ -187,6 +246,8 @@ class Writer {
 
   const Graph& graph_;
   const WriteOptions& options_;
+  Annotations annotations_;
+  std::map<std::size_t, std::string> renamed_;  // operands of the instruction that is being written
   std::string out_;
 };
 
@@ -194,7 +255,11 @@ class Writer {
 class Editor {
  public:
   Editor(const Graph& graph, const WriteOptions& options)
-      : graph_(graph), options_(options), source_(graph.source_text()), end_(source_.data() + source_.size()) {}
+      : graph_(graph),
+        options_(options),
+        annotations_(graph, options),
+        source_(graph.source_text()),
+        end_(source_.data() + source_.size()) {}
 
   // Is it a text that XLA reads, and is everything that may change in it?
   bool possible() const {
@@ -280,19 +345,58 @@ class Editor {
     }
   }
 
+  // Where "ROOT %name = ..." begins.
+  const char* statement_begin(const Instruction& instruction) const {
+    const auto back_over_space = [&](const char* at) {
+      while (at > next_ && scan::is(scan::kSpace, at[-1]) && at[-1] != '\n') --at;
+      return at;
+    };
+    const char* begin = instruction.name.data();
+    if (begin > next_ && begin[-1] == '%') --begin;
+    const char* const before = back_over_space(begin);
+    if (before - next_ >= 4 && std::string_view(before - 4, 4) == "ROOT") begin = before - 4;
+    return begin;
+  }
+
+  // Other names for the operands between `begin` and `end`, each "f32[2,3]{1,0} %name", or with less before the name.
+  void rename(const std::map<std::size_t, std::string>& names, const char* begin, const char* end) {
+    const auto in_name = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+             c == '-';
+    };
+    std::size_t number = 0;
+    int depth = 0;
+    for (const char* at = begin; at <= end; ++at) {
+      if (at != end && (*at == '{' || *at == '[' || *at == '(')) ++depth;
+      if (at != end && (*at == '}' || *at == ']' || *at == ')')) --depth;
+      if (at != end && (*at != ',' || depth != 0)) continue;
+      const auto found = names.find(number++);
+      if (found == names.end()) continue;
+      const char* last = at;
+      while (last > begin && !in_name(last[-1])) --last;
+      const char* first = last;
+      while (first > begin && in_name(first[-1])) --first;
+      replace({first, static_cast<std::size_t>(last - first)}, found->second);
+    }
+  }
+
   void instruction(InstructionId id) {
     const Instruction& instruction = graph_.instruction(id);
     const auto opcode = options_.opcode ? options_.opcode(id) : std::nullopt;
     std::optional<std::string> sharding;
     if (!opcode && options_.sharding) sharding = options_.sharding(id);
     const bool add = sharding && !sharding->empty() && !graph_.attribute(id, "sharding");
-    if (!opcode && !add && graph_.attributes(id).empty()) return;
+    std::vector<std::string> lines;
+    const std::map<std::size_t, std::string> renamed = annotations_.of(id, &lines);
+    if (!opcode && !add && lines.empty() && graph_.attributes(id).empty()) return;
+    for (const std::string& line : lines) insert(statement_begin(instruction), line + "\n  ");
     // Behind the operands.
     const char* at = instruction.opcode_name.data() + instruction.opcode_name.size();
     while (at < end_ && *at != '(') ++at;
     const char* const open = at;
     at = scan::skip_balanced<'(', ')'>(at, end_);
     AM_CHECK(at != nullptr);
+    if (!renamed.empty()) rename(renamed, open + 1, at - 1);
     if (opcode) {
       replace(instruction.opcode_name, opcode->opcode);
       if (!opcode->keep_operands) replace({open, static_cast<std::size_t>(at - open)}, "()");
@@ -321,6 +425,7 @@ class Editor {
 
   const Graph& graph_;
   const WriteOptions& options_;
+  Annotations annotations_;
   std::string_view source_;
   const char* end_;
   const char* next_ = nullptr;  // what is copied up to here

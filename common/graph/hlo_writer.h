@@ -2,6 +2,7 @@
 // shapes, layouts, operands, attributes, parameters, roots, header. Callees are printed before their callers.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
@@ -28,6 +29,10 @@ struct WriteOptions {
   // "" drops it. Empty function: nothing changes.
   std::function<std::optional<std::string>(InstructionId, const Attribute&)> attribute;
   std::function<std::optional<OpcodeEdit>(InstructionId)> opcode;
+  // The sharding that an instruction reads its operand number i with: that operand then goes through an annotation, a
+  // line of its own before the instruction (custom-call "Sharding"; what XLA's partitioner makes a copy of). nullopt:
+  // it is read as it is. Not for instructions with an OpcodeEdit.
+  std::function<std::optional<std::string>(InstructionId, std::size_t)> operand_sharding;
 };
 
 std::string write_hlo_text(const Graph& graph, const WriteOptions& options = {});

@@ -1,5 +1,7 @@
 // Instructions that look along dimensions: reductions, windows, sorts, matrix decompositions.
 #include <algorithm>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "common/graph/hlo_attributes.h"
@@ -12,6 +14,20 @@ using graph::InstructionId;
 using graph::Opcode;
 
 namespace {
+
+// Does the computation order its two parameters?
+bool orders_parameters(const graph::Graph& graph, graph::ComputationId id) {
+  const graph::Computation& body = graph.computation(id);
+  if (body.parameters.size() != 2 || body.root == graph::kNone) return false;
+  if (graph.instruction(body.root).opcode != Opcode::kCompare) return false;
+  const Span<const graph::InstructionId> operands = graph.operands(body.root);
+  if (operands.size() != 2 || operands[0] == operands[1]) return false;
+  for (const graph::InstructionId operand : operands) {
+    if (graph.instruction(operand).opcode != Opcode::kParameter) return false;
+  }
+  const std::optional<std::string_view> direction = graph.attribute(body.root, "direction");
+  return direction && (*direction == "GE" || *direction == "GT" || *direction == "LE" || *direction == "LT");
+}
 
 // These dimensions of all slots given, which have one shape, pass but for those of which `whole` says otherwise.
 template <typename Whole>
@@ -127,11 +143,17 @@ void reduce_window_rule(RuleBuilder& b) {
   pass_but(b, slots, Block::kHalo, [&](std::int32_t dim) { return !single(window[static_cast<std::size_t>(dim)]); });
 }
 
-// select-and-scatter(operand, source, start): the gradient of a pooling; the result has the operand's shape.
+// select-and-scatter(operand, source, start): the gradient of a pooling; the result has the operand's shape. XLA
+// gathers it unless it selects the largest or smallest number of a type that has infinities to pad with, of two types.
 void select_and_scatter_rule(RuleBuilder& b) {
   if (b.num_operands() != 3 || b.num_results() != 1 || !b.are_arrays(0, 4) || b.rank(2) != 0) return b.refuse();
   const std::vector<graph::WindowDimension> window = graph::window_attribute(b.graph(), b.id());
   if (window.size() != static_cast<std::size_t>(b.rank(0))) return b.refuse();
+  const graph::ElementType type = b.graph().shape_of(b.id()).type;
+  const Span<const graph::ComputationId> called = b.graph().called(b.id());
+  const bool known = std::any_of(called.begin(), called.end(),
+                                 [&](graph::ComputationId id) { return orders_parameters(b.graph(), id); });
+  if ((type != graph::ElementType::kF32 && type != graph::ElementType::kBf16) || !known) return whole_rule(b);
   pass_but(b, {0, 1, 3}, Block::kHalo,
            [&](std::int32_t dim) { return !single(window[static_cast<std::size_t>(dim)]); });
 }

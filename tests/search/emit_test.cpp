@@ -97,6 +97,35 @@ TEST(EmitHlo, ParametersAndRootAgree) {
                               "{devices=[8,1]<=[8]}, {replicated}}\n"));
 }
 
+// Two states of a loop begin with one constant; w splits the one, the other stays whole.
+TEST(EmitHlo, StatesOfALoopThatBeginAlike) {
+  const std::string text =
+      "HloModule m\n"
+      "b {\n  t = (s32[], f32[16,16], f32[16,16], f32[16,16], f32[16,16]) parameter(0)\n"
+      "  i = s32[] get-tuple-element(t), index=0\n  p = f32[16,16] get-tuple-element(t), index=1\n"
+      "  q = f32[16,16] get-tuple-element(t), index=2\n  w = f32[16,16] get-tuple-element(t), index=3\n"
+      "  x = f32[16,16] get-tuple-element(t), index=4\n  one = s32[] constant(1)\n  j = s32[] add(i, one)\n"
+      "  u = f32[16,16] add(p, w)\n  d = f32[16,16] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+      "  v = f32[16,16] add(q, d)\n"
+      "  ROOT r = (s32[], f32[16,16], f32[16,16], f32[16,16], f32[16,16]) tuple(j, u, v, w, x)\n}\n"
+      "c {\n  t = (s32[], f32[16,16], f32[16,16], f32[16,16], f32[16,16]) parameter(0)\n"
+      "  i = s32[] get-tuple-element(t), index=0\n  n = s32[] constant(3)\n"
+      "  ROOT l = pred[] compare(i, n), direction=LT\n}\n"
+      "ENTRY e {\n  w = f32[16,16] parameter(0)\n  x = f32[16,16] parameter(1)\n  zero = f32[] constant(0)\n"
+      "  z = f32[16,16] broadcast(zero), dimensions={}\n  k = s32[] constant(0)\n"
+      "  s = (s32[], f32[16,16], f32[16,16], f32[16,16], f32[16,16]) tuple(k, z, z, w, x)\n"
+      "  l = (s32[], f32[16,16], f32[16,16], f32[16,16], f32[16,16]) while(s), condition=c, body=b\n"
+      "  m = f32[16,16] get-tuple-element(l), index=1\n  o = f32[16,16] get-tuple-element(l), index=2\n"
+      "  ROOT a = (f32[16,16], f32[16,16]) tuple(m, o)\n}\n";
+  const std::string emitted_text = emitted(text, {{"w", 0}});
+  const std::string line = " = f32[16,16] custom-call(%z), custom_call_target=\"Sharding\", sharding=";
+  EXPECT_THAT(emitted_text, HasSubstr("%z.sharded.1" + line + "{devices=[8,1]<=[8]}\n"));
+  EXPECT_THAT(emitted_text, HasSubstr("%z.sharded.2" + line + "{replicated}\n"));
+  EXPECT_THAT(emitted_text, HasSubstr("tuple(k, z.sharded.1, z.sharded.2, w, x)"));
+  // Both alike: nothing to tell.
+  EXPECT_THAT(emitted(text, {{"w", 1}}), Not(HasSubstr(".sharded.")));
+}
+
 TEST(EmitHlo, OtherFormsAreWrittenAsText) {
   const auto binary = std::make_unique<Loaded>(Loaded{graph::load_hlo(kFolder + "tiny_mlp.pb.gz").graph, {}});
   binary->model = sharding::ShardingModel::build(binary->graph, {});

@@ -146,6 +146,43 @@ TEST(HloWriter, EditsTheSourceText) {
   EXPECT_THAT(write_hlo_text(g, options), HasSubstr("%n = f32[4]{0} copy(%x)\n"));
 }
 
+// An operand is read through an annotation of its own; the text keeps its spelling beside it.
+TEST(HloWriter, AnnotatesOperands) {
+  const std::string text =
+      "HloModule m\n\nENTRY e {\n  x = f32[4]{0} parameter(0)\n  x.sharded.1 = f32[4]{0} negate(x)\n"
+      "  ROOT t = (f32[4]{0}, f32[4]{0}, /*index=2*/f32[4]{0}) tuple(f32[4]{0} x, %x.sharded.1, /*index=2*/x)\n}\n";
+  const Graph g = read_hlo_text(text, "t");
+  WriteOptions options;
+  options.operand_sharding = [&](InstructionId id, std::size_t operand) -> std::optional<std::string> {
+    if (g.instruction(id).name != "t" || operand == 1) return std::nullopt;
+    return operand == 0 ? "{replicated}" : "{devices=[8]<=[8]}";
+  };
+  const std::string lines =
+      "  %x.sharded.2 = f32[4]{0} custom-call(%x), custom_call_target=\"Sharding\", sharding={replicated}\n"
+      "  %x.sharded.3 = f32[4]{0} custom-call(%x), custom_call_target=\"Sharding\", sharding={devices=[8]<=[8]}\n";
+  std::string edited = text;
+  const std::string before = "tuple(f32[4]{0} x, %x.sharded.1, /*index=2*/x)";
+  edited.replace(edited.find(before), before.size(),
+                 "tuple(f32[4]{0} x.sharded.2, %x.sharded.1, /*index=2*/x.sharded.3)");
+  edited.insert(edited.find("  ROOT t"), lines);
+  EXPECT_EQ(edit_hlo_text(g, options), edited);
+  // The same where the text cannot be kept; both are read back.
+  const std::string written = write_hlo_text(g, options);
+  EXPECT_THAT(written, HasSubstr(lines + "  ROOT %t"));
+  EXPECT_THAT(written, HasSubstr("tuple(%x.sharded.2, %x.sharded.1, %x.sharded.3)"));
+  for (const std::string& again : {edited, written}) {
+    EXPECT_EQ(read_hlo_text(again, "again").num_instructions(), g.num_instructions() + 2);
+  }
+  // Everything in one line.
+  const Graph line = read_hlo_text("HloModule m ENTRY e { x = f32[] parameter(0) ROOT n = f32[] negate(x) }", "l");
+  options.operand_sharding = [&](InstructionId id, std::size_t) -> std::optional<std::string> {
+    return line.instruction(id).name == "n" ? std::optional<std::string>("{replicated}") : std::nullopt;
+  };
+  EXPECT_EQ(edit_hlo_text(line, options),
+            "HloModule m ENTRY e { x = f32[] parameter(0) %x.sharded.1 = f32[] custom-call(%x), "
+            "custom_call_target=\"Sharding\", sharding={replicated}\n  ROOT n = f32[] negate(x.sharded.1) }");
+}
+
 TEST(HloWriter, WritesAnewWhatXlaWouldNotRead) {
   for (const char* text : {
            "HloModule m\ne {\n  ROOT a = f32[] constant(1)\n}\n",                                     // no ENTRY

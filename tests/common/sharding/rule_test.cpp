@@ -85,6 +85,7 @@ wide { a = bf16[] parameter(0)  b = bf16[] parameter(1)  x = f32[] convert(a)  y
   s = f32[] add(x, y)  ROOT t = bf16[] convert(s) }
 both { a = pred[] parameter(0)  b = pred[] parameter(1)  ROOT s = pred[] and(a, b) }
 less { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = pred[] compare(a, b), direction=LT }
+same { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = pred[] compare(a, b), direction=EQ }
 less2 { a = f32[] parameter(0)  b = f32[] parameter(1)  i = s32[] parameter(2)  j = s32[] parameter(3)
   ROOT s = pred[] compare(a, b), direction=LT }
 largest { a = f32[] parameter(0)  i = s32[] parameter(1)  b = f32[] parameter(2)  j = s32[] parameter(3)
@@ -270,6 +271,14 @@ const std::vector<Case>& cases() {
        {"f32[4,16]", "f32[4,8]", "f32[]"},
        "f32[4,16] select-and-scatter(p0, p1, p2), window={size=1x2 stride=1x2}, select=less, scatter=add",
        "{0.0 1.0 3.0}4; 0.1 halo; 1.1 halo; 3.1 halo"},
+      {"select-and-scatter",
+       {"f16[4,16]", "f16[4,8]", "f16[]"},
+       "f16[4,16] select-and-scatter(p0, p1, p2), window={size=1x2 stride=1x2}, select=less, scatter=add",
+       "0.0 whole; 0.1 whole; 1.0 whole; 1.1 whole; 3.0 whole; 3.1 whole"},
+      {"select-and-scatter",
+       {"f32[4,16]", "f32[4,8]", "f32[]"},
+       "f32[4,16] select-and-scatter(p0, p1, p2), window={size=1x2 stride=1x2}, select=same, scatter=add",
+       "0.0 whole; 0.1 whole; 1.0 whole; 1.1 whole; 3.0 whole; 3.1 whole"},
       {"sort",
        {"f32[4,8]", "s32[4,8]"},
        "(f32[4,8], s32[4,8]) sort(p0, p1), dimensions={1}, to_apply=less2",
