@@ -228,11 +228,19 @@ def collectives_of(text):
 
 
 def expected_of(plan):
-    """kind -> (instructions, bytes): all-reduces as XLA inserts them, one per partial sum."""
+    """kind -> (instructions, bytes): all-reduces as XLA inserts them, one per partial sum, and what is in a loop once."""
+    listed = plan.get("collectives") or []
+    sums = {source["node"]: source["bytes"] for collective in listed if collective["kind"] == "all-reduce"
+            for source in collective.get("sources") or []}
+    gathers = [collective["bytes"] for collective in listed if collective["kind"] == "all-gather"]
     expected = {}
-    if plan.get("partial_sums") or plan.get("all_reduces"):
-        expected["all-reduce"] = (plan.get("partial_sums") or plan["all_reduces"], plan.get("all_reduce_bytes"))
-    if plan.get("all_gathers"):
+    if sums:
+        expected["all-reduce"] = (len(sums), sum(sums.values()))
+    elif plan.get("partial_sums") or plan.get("all_reduces"):
+        expected["all-reduce"] = (plan.get("partial_sums") or plan["all_reduces"], None)
+    if gathers:
+        expected["all-gather"] = (len(gathers), sum(gathers))
+    elif plan.get("all_gathers"):
         expected["all-gather"] = (plan["all_gathers"], plan.get("all_gather_bytes"))
     return expected
 

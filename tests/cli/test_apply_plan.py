@@ -1,6 +1,7 @@
 """scripts/apply_plan.py, what --emit-jax writes and what --emit-hlo writes, with JAX on 8 host devices; skipped where
 no Python has JAX."""
 
+import importlib.util
 import json
 import os
 import re
@@ -96,6 +97,19 @@ class WithoutJax(unittest.TestCase):
                 self.assertIn(word, done.stderr)
                 self.assertNotIn("Traceback", done.stderr)
 
+    def test_what_is_expected_counts_as_xla_does(self):
+        # Three partial sums that one all-reduce in a loop could add up: XLA reduces each, and prints each once.
+        sums = [{"instruction": f"dot.{k}", "bytes": 128, "node": k} for k in range(3)]
+        plan = {"partial_sums": 3, "all_reduces": 1, "all_reduce_bytes": 512, "all_gathers": 1, "all_gather_bytes": 256,
+                "collectives": [{"kind": "all-reduce", "bytes": 128, "times": 4, "sources": sums},
+                                {"kind": "all-gather", "bytes": 64, "times": 4, "sources": []}]}
+        spec = importlib.util.spec_from_file_location("apply_plan", SCRIPT)
+        script = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(script)
+        self.assertEqual(script.expected_of(plan), {"all-reduce": (3, 384), "all-gather": (1, 64)})
+        del plan["collectives"]
+        self.assertEqual(script.expected_of(plan), {"all-reduce": (3, None), "all-gather": (1, 256)})
+
 
 @unittest.skipUnless(JAX, "no Python with jax; set AUTOMAP_JAX_PYTHON to one "
                           "(python3 -m venv V && V/bin/pip install -r scripts/export_requirements.txt)")
@@ -177,6 +191,7 @@ class ApplyPlan(unittest.TestCase):
         self.assertTrue(report["equal"])
         # Every gradient and the loss.
         self.assertEqual(report["collectives"]["all-reduce"], {"count": 4, "bytes": 4 * (32 * 64 + 64 + 64 * 8 + 1)})
+        self.assertEqual(report["collectives"], report["expected"])
 
     def test_emitted_hlo_is_partitioned_as_planned(self):
         self.plan(COLUMNS_THEN_ROWS)
