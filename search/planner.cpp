@@ -165,6 +165,13 @@ std::string why_whole(const ShardingModel& model, const Propagation& decided,
   return best.second;
 }
 
+// The "dimension 1: " that a reason begins with, or nothing. Tensors with one reason share a row also where it is about
+// different dimensions of theirs; the row then names none.
+std::string own_dimension(const std::string& reason) {
+  const std::size_t colon = reason.find(": ");
+  return reason.rfind("dimension ", 0) == 0 && colon != std::string::npos ? reason.substr(0, colon + 2) : "";
+}
+
 struct Ranked {
   GroupId group = graph::kNone;
   int inputs = 0, leading = 0;  // data tensors it splits; those along dimension 0
@@ -425,9 +432,12 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
     if (out.decided.state(input.node).kind == sharding::TensorStateKind::kSplit) continue;
     const std::string reason =
         shards == 1 ? "one device" : why_whole(*model, out.decided, effects, index, request.objective, &impossible);
-    const auto [place, fresh] = reasons.emplace(pattern_of(reason), out.whole.size());
+    const std::string rest = reason.substr(own_dimension(reason).size());
+    const auto [place, fresh] = reasons.emplace(pattern_of(rest), out.whole.size());
     if (fresh) out.whole.push_back({{}, reason});
-    out.whole[place->second].inputs.push_back(index);
+    WholeTensors& alike = out.whole[place->second];
+    if (own_dimension(alike.reason) != own_dimension(reason)) alike.reason = rest;
+    alike.inputs.push_back(index);
   }
 
   for (const PartitionAnswer& answer : out.answers) {
