@@ -1,12 +1,12 @@
 #include "common/sharding/explain.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <numeric>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
+#include "common/base/text_table.h"
 #include "common/graph/layers.h"
 
 namespace automap::sharding {
@@ -75,19 +75,6 @@ std::int64_t extent_of(const ShardingModel& model, TensorDim at) {
 
 bool is_node(const ShardingModel& model, NodeId node) {
   return node >= 0 && node < model.flow().size();
-}
-
-// "1.5 MB".
-std::string bytes_text(double bytes) {
-  static const char* const units[] = {"bytes", "kB", "MB", "GB", "TB"};
-  std::size_t unit = 0;
-  while (bytes >= 1000 && unit + 1 < std::size(units)) {
-    bytes /= 1000;
-    ++unit;
-  }
-  char text[64];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.3g %s", bytes, units[unit]);
-  return text;
 }
 
 // "a, b and 3 more".
@@ -441,7 +428,7 @@ Explanation explain(const ShardingModel& model, const Propagation& decided, Node
     for (const Collective& c : find_collectives(model, decided, Placement::kDelayed)) {
       if (c.kind != CollectiveKind::kAllReduce || std::find(c.sources.begin(), c.sources.end(), op) == c.sources.end())
         continue;
-      std::string line = std::string("reduced by an all-reduce of ") + bytes_text(c.bytes) + " at " +
+      std::string line = std::string("reduced by an all-reduce of ") + format_bytes(c.bytes) + " at " +
                          (c.node == node ? "once" : place(model, c.node));
       if (c.sources.size() > 1) line += ", together with " + std::to_string(c.sources.size() - 1) + " more";
       if (c.times > 1) line += ", " + std::to_string(static_cast<std::int64_t>(c.times)) + " times a step";

@@ -128,7 +128,7 @@ TEST(Explain, SplitPartialReplicatedUndecided) {
   EXPECT_EQ(e.summary,
             "y (layer_0/ffn/out, backward) holds partial results on every device (add), because t dimension 1 is split "
             "and summed over there");
-  EXPECT_THAT(e.lines, Contains("reduced by an all-reduce of 512 bytes at once"));
+  EXPECT_THAT(e.lines, Contains("reduced by an all-reduce of 512 B at once"));
 
   e = explain(m.model, m.decided, m.node("x"));
   EXPECT_EQ(e.kind, Explanation::Kind::kReplicated);
