@@ -637,7 +637,7 @@ std::string OptionTable::help_text(bool all) const {
     if (!lines.empty()) out += "\n" + (group.empty() ? "" : group + ":\n") + lines;
   }
   if (!epilog_.empty()) out += "\n" + wrap(epilog_, 0, 0, kHelpWidth) + "\n";
-  out += "\nAn option may also stand in a --" + file_option_ + " file (micro-batches = 16) or in the environment\n(" +
+  out += "\nAn option may also stand in a --" + file_option_ + " file (option = value) or in the environment\n(" +
          environment_name("") + "<OPTION>); flags win over the environment, the environment over the file.\n";
   if (hidden) out += "More options: " + program() + " --help-all\n";
   return out;
