@@ -339,7 +339,10 @@ std::string to_json_text(const PartitionPlan& plan) {
                             {"planning_ms", other.planning_ms},
                             {"bound", std::isfinite(other.bound) ? Json(other.bound) : Json(nullptr)},
                             {"proven", other.proven}});
-    if (!other.statistics.empty()) alternatives.back()["statistics"] = other.statistics;
+    for (const auto& [name, value] : other.statistics) {
+      const bool whole = value == std::floor(value) && std::fabs(value) < 9e15;
+      alternatives.back()["statistics"][name] = whole ? Json(static_cast<std::int64_t>(value)) : Json(value);
+    }
   }
   const double bound_ms = lower_bound_ms(plan);
   const Json json = {
@@ -566,6 +569,10 @@ sharding::Propagation apply_plan(sharding::ShardingModel* model, const Partition
   for (const PlanGather& g : plan.gathers) {
     gathers.push_back(
         {find_gather_node(*model, g.node, g.instruction), find_gather_node(*model, g.tensor_node, g.tensor), g.dim});
+    const graph::Shape& shape = model->flow().shape(gathers.back().tensor);
+    if (static_cast<std::size_t>(g.dim) < shape.dims.size()) continue;
+    throw Error(ErrorKind::kData, "the plan gathers " + g.tensor + " along dimension " + std::to_string(g.dim) +
+                                      ", but it is " + std::string(shape.text));
   }
   if (model->linkage().shards() != plan.shards || !(model->gathers() == gathers)) {
     model->relink(plan.shards, std::move(gathers));

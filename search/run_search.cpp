@@ -5,12 +5,14 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/suggest.h"
+#include "common/base/text_table.h"
 #include "search/search_internal.h"
 
 namespace automap::search {
 namespace {
 
 std::string gib(double bytes) {
+  if (bytes < 1e7) return format_bytes(bytes);
   char text[64];
   std::snprintf(text, sizeof text, "%.3f GiB", bytes / (1024.0 * 1024.0 * 1024.0));
   return text;

@@ -62,7 +62,10 @@ bool parse_number(const std::string& text, Number* value) {
 
 std::string number_text(double value) {
   char text[64];
-  const auto result = std::to_chars(text, text + sizeof text, value);
+  // "1000000", which std::to_chars would make 1e+06.
+  const bool whole = std::fabs(value) < 1e15 && std::trunc(value) == value;
+  const auto result = whole ? std::to_chars(text, text + sizeof text, static_cast<std::int64_t>(value))
+                            : std::to_chars(text, text + sizeof text, value);
   return std::string(text, result.ptr);
 }
 

@@ -77,6 +77,13 @@ class SearchErrors(ProgramTest):
         result = run("automap-search", "propagate", model, "--shards", "2", "--set", "params/größe 漢字=1")
         self.assertEqual(result.returncode, 0, result.stderr)
 
+    def test_shards_out_of_range(self):
+        for shards in ("0", "-1", "1000001", "99999999999999999999", "1.5", "x"):
+            for command in ("opp", "adp", "propagate"):
+                self.fails(2, command, TINY, "--shards", shards, says=["a whole number from 1 to 1000000"])
+        self.fails(2, "opp", TINY, "--shards", "1000000", says=["1000000 shards need as many devices"])
+        self.fails(4, "opp", TINY, "--shards", "2", "--memory", "1B", says=["the 1 B of a device"])
+
     def test_plans_that_cannot_be(self):
         model = self.put("one.hlo", ONE)
         for text, says in [
@@ -91,6 +98,7 @@ class SearchErrors(ProgramTest):
             (self.plan_text({"p": 0, "0": 1}), "twice"),
             (self.plan_text({"q": 0}), "has no input 'q'"),
             (self.plan_text({"p": 0}, gathers=[{"instruction": "z", "tensor": "p", "dim": 0}]), "gathers at z"),
+            (self.plan_text({"p": 0}, gathers=[{"instruction": "p", "tensor": "p", "dim": 2}]), "along dimension 2"),
             ('{"a":' * 100000, "nested too deeply"),
             (ONE, "not valid JSON"),
             ("", "JSON"),

@@ -400,6 +400,8 @@ TEST(ApplyPlan, Gathers) {
   plan.gathers[0].node = plan.gathers[0].tensor_node = -1;
   apply_plan(&loaded->model, plan);
   EXPECT_EQ(loaded->model.gathers()[0].op, read.gathers[0].node);
+  plan.gathers[0].dim = 9;
+  EXPECT_THAT(apply_complaint(&loaded->model, plan, ErrorKind::kData), HasSubstr("along dimension 9, but it is f32["));
   plan.gathers[0].instruction = "nothing";
   EXPECT_THAT(apply_complaint(&loaded->model, plan, ErrorKind::kData), HasSubstr("gathers at nothing"));
   plan.gathers.clear();
