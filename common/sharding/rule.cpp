@@ -50,7 +50,9 @@ constexpr Row kConvolution{
      "batch and output features pass, input features leave partial sums, depthwise and batch groups pass; spatial "
      "dimensions only under a window of one element"},
     convolution_rule};
-constexpr Row kReduce{{"reduce", "kept dimensions pass; reduced ones leave partial results when the reducer is known"},
+constexpr Row kReduce{{"reduce",
+                       "kept dimensions pass; reduced ones leave partial results when the reducer is known and starts "
+                       "from its neutral value"},
                       reduce_rule};
 constexpr Row kReduceWindow{{"reduce-window", "dimensions under a window of one element pass"}, reduce_window_rule};
 constexpr Row kSelectAndScatter{{"select-and-scatter", "dimensions under a window of one element pass"},

@@ -1,6 +1,9 @@
 // Instructions that look along dimensions: reductions, windows, sorts, matrix decompositions.
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -98,8 +101,50 @@ Reduction applied_reduction(const graph::Graph& graph, InstructionId id, std::in
   return all;
 }
 
+namespace {
+
+// Does starting from this value once per device make no difference? XLA's partitioner does that, and wrongly so where a
+// sum does not start from 0 or a product not from 1. What cannot be seen to be neutral (a parameter) is not.
+bool is_neutral_start(const graph::Graph& graph, InstructionId id, Reduction reduction) {
+  if (reduction != Reduction::kAdd && reduction != Reduction::kMultiply) return true;
+  constexpr int kMaxSteps = 16;
+  for (int step = 0; step < kMaxSteps; ++step) {
+    const graph::Instruction& instruction = graph.instruction(id);
+    switch (instruction.opcode) {
+      case Opcode::kBitcast:
+      case Opcode::kBroadcast:
+      case Opcode::kConvert:
+      case Opcode::kCopy:
+      case Opcode::kReshape:
+        if (instruction.num_operands != 1) return false;
+        id = graph.operands(id)[0];
+        continue;
+      case Opcode::kConstant: {
+        // "0", "-0.0", "1", "1e+00", "(0, 0)": of complex numbers, both parts.
+        std::string text(instruction.payload);
+        for (char& c : text) {
+          if (c == '(' || c == ')' || c == ',') c = ' ';
+        }
+        std::istringstream parts(text);
+        const double neutral = reduction == Reduction::kAdd ? 0 : 1;
+        std::string part;
+        for (int i = 0; parts >> part; ++i) {
+          char* end = nullptr;
+          const double value = std::strtod(part.c_str(), &end);
+          if (i > 1 || *end != '\0' || value != (i == 0 ? neutral : 0)) return false;
+        }
+        return !part.empty();
+      }
+      default: return false;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
 // reduce(inputs, starting values) of n arrays at once. Splitting a reduced dimension of a single one leaves partial
-// results, with the starting value in one of them only.
+// results.
 void reduce_rule(RuleBuilder& b) {
   const std::int32_t n = b.num_results();
   if (n < 1 || b.num_operands() != 2 * n || !b.are_arrays(0, b.num_slots())) return b.refuse();
@@ -112,7 +157,8 @@ void reduce_rule(RuleBuilder& b) {
     }
   }
   // XLA's partitioner gathers the partial results of several arrays that are reduced together.
-  const Reduction reduction = n == 1 ? applied_reduction(b.graph(), b.id(), 1) : Reduction::kNone;
+  Reduction reduction = n == 1 ? applied_reduction(b.graph(), b.id(), 1) : Reduction::kNone;
+  if (!is_neutral_start(b.graph(), b.graph().operands(b.id())[1], reduction)) reduction = Reduction::kNone;
   std::vector<SlotDim> members;
   std::int32_t kept = 0;
   for (std::int32_t dim = 0; dim < rank; ++dim) {

@@ -618,12 +618,9 @@ inline std::string check_factor(const Graph& graph, InstructionId id, const std:
       });
       mine.push_back(std::move(value));
     }
-    // What the result starts from counts once: starting values of a reduction, the array that is scattered into.
-    if (factor.reduction != Reduction::kNone && device > 0) {
-      const Opcode opcode = graph.instruction(id).opcode;
-      const std::size_t n = opcode == Opcode::kScatter || opcode == Opcode::kReduce ? operands.size() / 2 : 0;
-      const std::size_t first = opcode == Opcode::kReduce ? n : 0;
-      for (std::size_t i = first; i < first + n; ++i) {
+    // The array that is scattered into counts once. A reduction starts on every device, as XLA's partitioner has it.
+    if (factor.reduction != Reduction::kNone && device > 0 && graph.instruction(id).opcode == Opcode::kScatter) {
+      for (std::size_t i = 0; i < operands.size() / 2; ++i) {
         std::fill(mine[i].data.begin(), mine[i].data.end(), identity(factor.reduction));
       }
     }

@@ -452,10 +452,17 @@ void draw_reduce(Drawer& d) {
   }
   const bool logical = kind == 2 && d.coin();
   const std::string type = logical ? "pred" : "f32";
-  d.combiner(logical ? d.one_of<std::string>({"and", "or"})
-                     : d.one_of<std::string>({"add", "add", "multiply", "maximum", "minimum", "subtract"}),
-             type);
-  const std::string a = d.parameter(type, from), x = d.parameter(type, {});
+  const std::string opcode = logical
+                                 ? d.one_of<std::string>({"and", "or"})
+                                 : d.one_of<std::string>({"add", "add", "multiply", "maximum", "minimum", "subtract"});
+  d.combiner(opcode, type);
+  const std::string a = d.parameter(type, from);
+  std::string x = "x";
+  if ((opcode == "add" || opcode == "multiply") && !d.coin(4)) {
+    d.instruction(x, "f32[]", opcode == "add" ? "constant(0)" : "constant(1)");
+  } else {
+    x = d.parameter(type, {});
+  }
   d.root(Drawer::shape(type, to), "reduce(" + a + ", " + x + ")", attributes);
 }
 

@@ -78,6 +78,7 @@ std::string in_order(const std::string& expected) {
 constexpr const char* kComputations = R"(
 add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] add(a, b) }
 max { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] maximum(b, a) }
+times { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] multiply(a, b) }
 second { a = f32[] parameter(0)  ROOT b = f32[] parameter(1) }
 first { ROOT a = f32[] parameter(0)  b = f32[] parameter(1) }
 twice { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] add(a, a) }
@@ -239,9 +240,34 @@ const std::vector<Case>& cases() {
        "{0.0 2.0}4; {1.1 2.1}8; {0.1 1.0}16 add 2"},
       // --- reduction ---
       {"reduce",
+       {"f32[4,8,16]"},
+       "f32[4,16] reduce(p0, z), dimensions={1}, to_apply=add",
+       "{0.0 2.0}4; {0.1}8 add 2; {0.2 2.1}16",
+       "  z = f32[] constant(-0)\n"},
+      {"reduce",  // XLA would add the start once per device
        {"f32[4,8,16]", "f32[]"},
        "f32[4,16] reduce(p0, p1), dimensions={1}, to_apply=add",
-       "{0.0 2.0}4; {0.1}8 add 2; {0.2 2.1}16"},
+       "{0.0 2.0}4; 0.1 whole; {0.2 2.1}16"},
+      {"reduce",
+       {"f32[4]"},
+       "f32[] reduce(p0, z), dimensions={0}, to_apply=add",
+       "0.0 whole",
+       "  z = f32[] constant(1e-3)\n"},
+      {"reduce",
+       {"f32[4]"},
+       "f32[] reduce(p0, c), dimensions={0}, to_apply=add",
+       "{0.0}4 add 2",
+       "  z = bf16[] constant(0)\n  c = f32[] convert(z)\n"},
+      {"reduce",
+       {"f32[4]"},
+       "f32[] reduce(p0, z), dimensions={0}, to_apply=times",
+       "{0.0}4 multiply 2",
+       "  z = f32[] constant(1)\n"},
+      {"reduce",
+       {"f32[4]"},
+       "f32[] reduce(p0, z), dimensions={0}, to_apply=times",
+       "0.0 whole",
+       "  z = f32[] constant(0)\n"},
       {"reduce", {"f32[4]", "f32[]"}, "f32[] reduce(p0, p1), dimensions={0}, to_apply=max", "{0.0}4 maximum 2"},
       {"reduce", {"pred[4]", "pred[]"}, "pred[] reduce(p0, p1), dimensions={0}, to_apply=both", "{0.0}4 and 2"},
       {"reduce", {"bf16[4]", "bf16[]"}, "bf16[] reduce(p0, p1), dimensions={0}, to_apply=wide", "0.0 whole"},
