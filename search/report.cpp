@@ -450,7 +450,7 @@ std::string collective_line(const ShardingModel& model, const Collective& c) {
 }  // namespace
 
 std::string decision_line(const ShardingModel& model, const Propagation& decided, const PartitionPlan& plan) {
-  std::string out = std::to_string(plan.partitioned) + " of " +
+  std::string out = format_count(plan.partitioned) + " of " +
                     things(plan, static_cast<long long>(plan.decided.size())) + " split over " +
                     plural(plan.shards, "device") + "; ";
   return out + collectives_text(model, decided);
@@ -460,7 +460,7 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
   const PartitionPlan& plan = planned.plan;
   const bool count = plan.objective == "count";
   std::string out = (plan.model.empty() ? "model" : plan.model) + " over " + plural(plan.shards, "device") + " of " +
-                    plan.cluster + ": " + std::to_string(plan.partitioned) + " of " +
+                    plan.cluster + ": " + format_count(plan.partitioned) + " of " +
                     things(plan, static_cast<long long>(plan.decided.size())) + " split\n\n";
   out += fact("Step time", format_ms(plan.step_ms) + " estimated, against " + format_ms(plan.replicated_step_ms) +
                                " with nothing split: " + format_ms(plan.compute_ms) + " compute, " +
@@ -471,7 +471,8 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
   if (plan.kind == "data" && plan.all_reduces >= static_cast<int>(model.variables().size()) && model.step().training) {
     out += fact("", "gradients: one all-reduce per variable (" +
                         plural(static_cast<long long>(model.variables().size()), "variable") + ", " +
-                        format_bytes(variable_bytes(model)) + ")");
+                        format_bytes(variable_bytes(model)) +
+                        (plan.all_reduce_bytes < 0.99 * variable_bytes(model) ? "; reduced in narrower types)" : ")"));
   }
   out += fact("Memory", format_bytes(plan.memory_bytes) + " per device of " + format_bytes(plan.capacity_bytes) +
                             ", against " + format_bytes(planned.unsplit.memory_bytes));
