@@ -49,6 +49,18 @@ BYTES = {"pred": 1, "s4": 0.5, "u4": 0.5, "s8": 1, "u8": 1, "f16": 2, "bf16": 2,
          "c64": 8, "c128": 16}
 
 
+# A process that starts another one: the peak memory of a child counts what its parent had, which must be little.
+STARTER = """
+import os, sys, time
+start = time.perf_counter()
+child = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ)
+_, status, usage = os.wait4(child, 0)
+with open(sys.argv[1], "w") as figures:
+    print(1e3 * (time.perf_counter() - start), 1e3 * (usage.ru_utime + usage.ru_stime), 1024 * usage.ru_maxrss, file=figures)
+sys.exit(os.waitstatus_to_exitcode(status) & 255)
+"""
+
+
 def significant(value):
     """Three significant digits and no exponents: 0.0123, 4.56, 1234."""
     if value == 0:
@@ -104,19 +116,16 @@ class Measure:
 
     def timed(self, command):
         """(standard output, wall ms, processor ms, peak bytes) of a fresh process; None where it says that nothing fits."""
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            start = time.perf_counter()
-            process = subprocess.Popen([str(c) for c in command], cwd=SOURCE, stdout=out, stderr=err)
-            _, status, usage = os.wait4(process.pid, 0)
-            wall = time.perf_counter() - start
-            process.returncode = os.waitstatus_to_exitcode(status)
-            out.seek(0)
-            err.seek(0)
-            if process.returncode == 4:
+        with tempfile.TemporaryDirectory() as folder:
+            figures, out = Path(folder) / "figures", Path(folder) / "out"
+            with open(out, "wb") as stdout:
+                done = subprocess.run([sys.executable, "-I", "-S", "-c", STARTER, str(figures), *map(str, command)], cwd=SOURCE,
+                                      stdout=stdout, stderr=subprocess.PIPE)
+            if done.returncode == 4:
                 return None
-            if process.returncode != 0:
-                raise Failed(f"{' '.join(map(str, command))} ended with {process.returncode}: {err.read().decode().strip()}")
-            return out.read().decode(), 1e3 * wall, 1e3 * (usage.ru_utime + usage.ru_stime), 1024 * usage.ru_maxrss
+            if done.returncode != 0:
+                raise Failed(f"{' '.join(map(str, command))} ended with {done.returncode}: {done.stderr.decode().strip()}")
+            return (out.read_text(), *map(float, figures.read_text().split()))
 
     def plan(self, command, path, options=(), runs=1):
         """The plan, with the medians of the process's times and its peak memory; None: nothing fits. Run once per call."""
