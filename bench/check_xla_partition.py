@@ -131,9 +131,10 @@ def run_both(jax, np, module, program, module_1, program_1, devices):
             value = (random.integers(0, 7, dims) if dims else np.zeros(())).astype({"s": "int", "u": "uint"}[kind[0]] + kind[1:])
         else:
             value = random.standard_normal(dims) * 0.05
-            # Second moments and variances are not negative; moments begin at zero.
-            value = value * 0 if re.search(r"opt_state|\.mu|\.nu|momentum", text) else value
-            value = np.abs(value) if re.search(r"scale|var", text) else value
+            # Variances are not negative. Moments begin at zero, but not the second ones: a gradient divided by its own root
+            # mean square is a sign, and the sign of almost nothing is whatever was added up last.
+            value = value * 0 if re.search(r"opt_state|\.mu|momentum", text) and ".nu" not in text else value
+            value = np.abs(value) + 0.01 * (".nu" in text) if re.search(r"scale|var|\.nu", text) else value
             value = np.asarray(value, ml_dtypes.bfloat16 if kind == "bf16" else "float" + kind[1:])
         inputs.append(value)
     whole = program_1.execute_sharded([jax.device_put(x, jax.devices()[0]) for x in inputs])
@@ -149,7 +150,8 @@ def run_both(jax, np, module, program, module_1, program_1, devices):
         if not np.isfinite(a).all() or not np.isfinite(b).all():
             return float("inf")
         if a.size:
-            worst = max(worst, float(np.max(np.abs(a - b)) / (np.max(np.abs(a)) + 1e-12)))
+            # What should be zero is rounding alone: the gradient of an attention's key bias.
+            worst = max(worst, float(np.max(np.abs(a - b)) / (np.max(np.abs(a)) + 1e-6)))
     return worst
 
 
@@ -199,12 +201,12 @@ def applied(program, path, plan, folder):
     return plan | json.loads(search(program, "apply", path, "--plan", file, "--emit-hlo", hlo, "--json", "--quiet"))
 
 
-def ask_xla(hlo, devices, folder, original=None, quick=False, timeout_s=None):
+def ask_xla(hlo, devices, folder, original=None, quick=False, timeout_s=None, python=sys.executable):
     """{"before": {kind: [bytes]}, "combined": {kind: count}, "worst_relative_error": ...}, the latter two unless `quick`,
     which stops XLA behind its partitioner."""
     dump = os.path.join(folder, "dump")
     os.makedirs(dump, exist_ok=True)
-    words = [sys.executable, os.path.abspath(__file__), "--compile-one", hlo, "--devices", str(devices), "--dump", dump]
+    words = [python, os.path.abspath(__file__), "--compile-one", hlo, "--devices", str(devices), "--dump", dump]
     words += ["--original", original] if original else []
     log = os.path.join(folder, "log")
     with open(log, "w", encoding="utf-8") as errors, open(log + ".out", "w", encoding="utf-8") as out:

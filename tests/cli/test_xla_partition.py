@@ -1,0 +1,183 @@
+"""XLA does with partitioned modules what automap-search says: its all-reduces are the predicted partial sums, size by size,
+nothing else moves data, and small modules compute the same as in one piece.
+
+Needs a Python with jax: the one named by AUTOMAP_JAX_PYTHON, or the python3 of the path when it has jax. Without one the
+tests are skipped and say so. With AUTOMAP_CORPUS (a folder of modules) three of its modules are asked about too.
+"""
+
+import importlib.util
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from types import SimpleNamespace
+
+from programs import BIN, FIXTURES, SOURCE
+
+DEVICES = 8
+TIMEOUT_S = 600
+
+
+def python_with_jax():
+    for candidate in (os.environ.get("AUTOMAP_JAX_PYTHON"), shutil.which("python3")):
+        if candidate and subprocess.run([candidate, "-c", "import jax"], capture_output=True).returncode == 0:
+            return candidate
+    return None
+
+
+JAX = python_with_jax()
+CORPUS = os.environ.get("AUTOMAP_CORPUS")
+
+
+def load_check():
+    sys.dont_write_bytecode = True
+    path = SOURCE / "bench" / "check_xla_partition.py"
+    spec = importlib.util.spec_from_file_location("check_xla_partition", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+check = load_check()
+
+
+def fixture(name):
+    return FIXTURES / (name if name.endswith(".hlo") else f"{name}.hlo.gz")
+
+
+class Counting(unittest.TestCase):
+    """What needs no XLA: how collectives are counted."""
+
+    def test_computations_count_as_often_as_they_are_called(self):
+        text = """HloModule m
+
+%sum (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %c = f32[] add(%a, %b)
+}
+
+%body (x: f32[4,2]) -> f32[4,2] {
+  %x = f32[4,2]{1,0} parameter(0)
+  ROOT %all-reduce.1 = f32[4,2]{1,0} all-reduce(%x), to_apply=%sum
+}
+
+%never (x: f32[4,2]) -> f32[4,2] {
+  %x = f32[4,2]{1,0} parameter(0)
+  ROOT %all-gather.1 = f32[4,2]{1,0} all-gather(%x), dimensions={0}
+}
+
+ENTRY %e (x: f32[4,2]) -> f32[4,2] {
+  %x = f32[4,2]{1,0} parameter(0)
+  %y = f32[4,2]{1,0} call(%x), to_apply=%body
+  %z = f32[4,2]{1,0} call(%y), to_apply=%body
+  %t = (bf16[3]{0}, s32[]) all-reduce-start(%z), to_apply=%sum
+  ROOT %w = f32[4,2]{1,0} while(%z), condition=%never_there, body=%body
+}
+"""
+        self.assertEqual(dict(check.collectives_of(text)), {"all-reduce": [10, 32, 32, 32]})
+
+    def test_partial_sums_of_several_collectives_are_one(self):
+        source = {"instruction": "dot.1", "layer": None, "bytes": 64, "node": 3}
+        plan = {"partition": {"w": 0, "v": -1}, "collectives": [
+            {"kind": "all-reduce", "sources": [source, source | {"node": 4, "bytes": 16}]},
+            {"kind": "all-reduce", "sources": [source]}]}
+        self.assertEqual(check.predicted_sizes(plan), [16, 64])
+        row = check.compare(plan, {"before": {"all-reduce": [16, 64]}})
+        self.assertTrue(row["agrees"])
+        row = check.compare(plan, {"before": {"all-reduce": [16, 8]}})
+        self.assertEqual((row["lost"], row["unforeseen"], row["legal"]), ([64], [8], False))
+        self.assertFalse(check.compare(plan, {"before": {"all-reduce": [16, 64], "all-gather": [4]}})["legal"])
+        self.assertTrue(check.compare(plan, {"before": {"all-reduce": [4, 16, 64]}})["legal"])
+
+
+@unittest.skipUnless(JAX, "no Python with jax; set AUTOMAP_JAX_PYTHON to one "
+                          "(python3 -m venv V && V/bin/pip install -r scripts/export_requirements.txt)")
+class Agreement(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def agree(self, path, plan, quick=True, tolerance=None, gathers=False):
+        """XLA's collectives are the plan's; with a tolerance both modules compute the same."""
+        original = check.whole_hlo(BIN / "automap-search", path, plan, self.folder) if tolerance else None
+        xla = check.ask_xla(os.path.join(self.folder, "sharded.hlo"), plan["shards"], self.folder, original=original,
+                            quick=quick and not tolerance, timeout_s=TIMEOUT_S, python=JAX)
+        shutil.rmtree(os.path.join(self.folder, "dump"))
+        row = check.compare(plan, xla)
+        told = check.text_of(row, xla)
+        self.assertEqual(row["lost"], [], told)
+        self.assertEqual(row["unforeseen"], [], told)
+        if not gathers:
+            self.assertEqual(row["others"], {}, told)
+        if tolerance:
+            self.assertLess(xla["worst_relative_error"], tolerance, told)
+        return row
+
+    def plan(self, path, ask):
+        return check.planned(SimpleNamespace(search=BIN / "automap-search", cluster="config-a"), path, ask, DEVICES, self.folder)
+
+    def test_plans_of_fixtures(self):
+        for name, ask in (("tiny_mlp.hlo", "opp:count"), ("moe_small", "opp:count"), ("transformer_bf16", "opp:time"),
+                          ("lit_small", "opp:count"), ("vgg19", "opp:time"), ("gpt2_forward", "opp:time"),
+                          ("transformer_scan", "opp:time"), ("t5_6_6", "opp:time"), ("transformer_bf16", "adp")):
+            with self.subTest(name=name, ask=ask):
+                row = self.agree(fixture(name), self.plan(fixture(name), ask))
+                self.assertGreater(row["split"], 0)
+                self.assertGreater(len(row["predicted"]), 0)
+                if name == "t5_6_6":
+                    self.assertLessEqual(len(row["found"]), 103)
+
+    def test_small_modules_compute_the_same(self):
+        for name, ask, tolerance in (("tiny_mlp.hlo", "opp:count", 1e-5), ("tiny_mlp.hlo", "adp", 1e-5),
+                                     ("moe_small", "opp:time", 2e-4), ("lit_small", "opp:time", 2e-4)):
+            with self.subTest(name=name, ask=ask):
+                self.agree(fixture(name), self.plan(fixture(name), ask), tolerance=tolerance)
+
+    def test_random_decisions(self):
+        """Whatever was decided: XLA does what was predicted, though nobody would want it."""
+        for name in ("moe_small", "transformer_bf16"):
+            path = fixture(name)
+            inputs = [i for i in self.plan(path, "opp:count")["inputs"] if i["role"] in ("variable", "input")]
+            for seed in range(2):
+                rng = random.Random(seed)
+                with self.subTest(name=name, seed=seed):
+                    decided, plan = {}, None
+                    for tensor in rng.sample(inputs, min(len(inputs), 16)):
+                        rank = tensor["shape"].count(",") + (0 if "[]" in tensor["shape"] else 1)
+                        if rank == 0:
+                            continue
+                        wanted = decided | {tensor["parameter"]: rng.randrange(rank)}
+                        try:
+                            plan = check.applied(BIN / "automap-search", path, {"shards": DEVICES, "partition": wanted}, self.folder)
+                        except check.NoAnswer:
+                            continue  # contradicts the others, or cannot be split at all
+                        decided = wanted
+                    self.assertTrue(decided)
+                    # A refused decision leaves its plan behind, but writes no module.
+                    self.agree(path, plan)
+
+    @unittest.skipUnless(CORPUS, "AUTOMAP_CORPUS is not set: XLA was asked about no foreign modules")
+    def test_foreign_modules(self):
+        for name, ask in (("hlo/infer_pairs/llama3_8b_prefill_1dev.before_opt.hlo", "opp:time"),
+                          ("hlo/train_1dev/nv_maxtext_1n1g_train.before_opt.hlo", "opp:time"),
+                          ("hlo/train_1dev/imagenette_train_1dev.before_opt.hlo", "opp:count"),
+                          ("hlo/train_1dev/tf_keras_train_step_a.before_opt.hlo", "adp")):
+            with self.subTest(name=name, ask=ask):
+                path = Path(CORPUS) / name
+                self.agree(path, self.plan(path, ask), gathers=ask == "adp")
+
+    def test_the_script_itself(self):
+        done = subprocess.run([JAX, SOURCE / "bench" / "check_xla_partition.py", "--search", BIN / "automap-search", "--quick",
+                               "--ask", "opp:time", "--ask", "adp", fixture("tiny_mlp.hlo")], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("\nall             2      2          6       6       6      0    100.00%\n", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
