@@ -168,7 +168,11 @@ class Emitter {
   void results() {
     const InstructionId root = graph_.entry().root;
     std::vector<std::string> leaves;
-    for (const sharding::NodeId node : model_.flow().results()) leaves.push_back(text_of(node));
+    const std::vector<sharding::TensorState> states = result_states(model_, decided_);
+    for (std::size_t r = 0; r < states.size(); ++r) {
+      const Shape& shape = model_.flow().shape(model_.flow().results()[r]);
+      leaves.push_back(sharding_text(states[r], shape.is_array() ? shape.dims.size() : 0, shards_));
+    }
     result_leaves_ = leaves;
     std::string text = joined(graph_, graph_.instruction(root).shape, leaves);
     for (auto& [id, sharding] : of_instruction_) {
@@ -211,11 +215,16 @@ class Emitter {
   // Without the buffers that cannot be reused, because the result is split otherwise than the input.
   std::optional<std::string> aliases(std::string_view raw) const {
     const std::vector<std::int32_t> input_of = graph::read_aliases(model_.flow());
-    std::vector<std::string> parted;  // "{3}"
+    std::vector<std::string> parted;  // "{3}"; "{}": of a result that is no tuple
+    const Shape& root = graph_.shape_of(graph_.entry().root);
     for (std::size_t r = 0; r < input_of.size(); ++r) {
       if (input_of[r] == kNone || result_leaves_[r] == input_leaves_[static_cast<std::size_t>(input_of[r])]) continue;
-      parted.push_back("{" + std::to_string(r) + "}");
+      parted.push_back(root.is_tuple() ? "{" + std::to_string(r) + "}" : "{}");
     }
+    // Leaves of tuples in tuples are not told apart: none of those keeps its buffer in a module that is split.
+    const bool nested = std::any_of(root.elements.begin(), root.elements.end(),
+                                    [&](ShapeId element) { return graph_.shape(element).is_tuple(); });
+    if (nested) return decided_.split_groups().empty() ? std::nullopt : std::optional<std::string>("");
     if (parted.empty()) return std::nullopt;
     std::string kept;
     for (const std::string_view piece : split_list(raw)) {

@@ -202,6 +202,26 @@ NodeId find_gather_node(const sharding::ShardingModel& model, int node, const st
 
 }  // namespace
 
+std::vector<sharding::TensorState> result_states(const sharding::ShardingModel& model,
+                                                 const sharding::Propagation& decided) {
+  const std::vector<NodeId>& results = model.flow().results();
+  std::vector<std::int32_t> input_of = graph::read_aliases(model.flow());
+  for (std::size_t i = 0; i < model.inputs().size(); ++i) {
+    const std::int32_t result = model.inputs()[i].result;
+    if (result != graph::kNone) input_of[static_cast<std::size_t>(result)] = static_cast<std::int32_t>(i);
+  }
+  std::vector<sharding::TensorState> out;
+  for (std::size_t r = 0; r < results.size(); ++r) {
+    out.push_back(decided.state(results[r]));
+    const graph::Shape& shape = model.flow().shape(results[r]);
+    if (input_of[r] == graph::kNone || !model.linkage().is_free(results[r]) || !shape.is_array()) continue;
+    const NodeId input = model.inputs()[static_cast<std::size_t>(input_of[r])].node;
+    const graph::Shape& own = model.flow().shape(input);
+    if (own.is_array() && own.dims == shape.dims) out.back() = decided.state(input);
+  }
+  return out;
+}
+
 void describe_decision(const sharding::ShardingModel& model, const sharding::Propagation& decided,
                        PartitionPlan* plan) {
   plan->shards = model.linkage().shards();
@@ -213,9 +233,10 @@ void describe_decision(const sharding::ShardingModel& model, const sharding::Pro
                             state.kind == sharding::TensorStateKind::kSplit ? state.dim : -1});
   }
   plan->results.clear();
-  for (const NodeId node : model.flow().results()) {
-    const sharding::TensorState state = decided.state(node);
-    plan->results.push_back({std::string(model.flow().shape(node).text), "",
+  const std::vector<sharding::TensorState> states = result_states(model, decided);
+  for (std::size_t r = 0; r < states.size(); ++r) {
+    const sharding::TensorState& state = states[r];
+    plan->results.push_back({std::string(model.flow().shape(model.flow().results()[r]).text), "",
                              state.kind == sharding::TensorStateKind::kSplit ? state.dim : -1});
   }
   for (const ModelInput& input : model.inputs()) {

@@ -89,6 +89,12 @@ struct PartitionPlan {
   std::map<std::string, std::string> provenance;  // model_sha256, version, git, option_*
 };
 
+// How the leaves of the entry's result are handed back: as they are split, and free ones (gradient buffers set to zero
+// again) like the input whose new value or whose buffer (input_output_alias) they are, so that the next step finds them
+// as this one did.
+std::vector<sharding::TensorState> result_states(const sharding::ShardingModel& model,
+                                                 const sharding::Propagation& decided);
+
 // What follows from a decision: shards, inputs, results, partitioned (of `decided`, whose entries become names of
 // inputs), collectives with their counts and bytes, gathers. `plan->decided` must be filled in; everything else is left
 // alone.

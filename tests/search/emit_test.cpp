@@ -225,6 +225,44 @@ TEST(EmitHlo, AliasesOfEqualShardingsAreKept) {
   EXPECT_EQ(text.find("input_output_alias") != std::string::npos, same);
 }
 
+// Buffers that a step sets to zero: made of constants, but the next step wants them as this one did.
+TEST(EmitHlo, FreeResultsAreSplitLikeTheInputTheyReplace) {
+  const std::string inputs =
+      "\n\nENTRY e {\n  p = f32[16,4]{1,0} parameter(0)\n  q = f32[16,4]{1,0} parameter(1)\n  c = f32[] constant(0)\n"
+      "  a = f32[16,4]{1,0} add(p, q)\n";
+  const std::string zeros = "f32[16,4]{1,0} broadcast(c), dimensions={}";
+  const std::string two = "HloModule m, input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, must-alias) }";
+  const std::string text = emitted(
+      two + inputs + "  z = " + zeros + "\n  ROOT r = (f32[16,4]{1,0}, f32[16,4]{1,0}) tuple(a, z)\n}\n", {{"p", 0}});
+  EXPECT_THAT(text, HasSubstr(two));
+  EXPECT_THAT(text, HasSubstr("tuple(a, z), sharding={{devices=[8,1]<=[8]}, {devices=[8,1]<=[8]}}"));
+  const std::string one = "HloModule m, input_output_alias={ {}: (0, {}, may-alias) }";
+  EXPECT_THAT(emitted(one + inputs + "  ROOT z = " + zeros + "\n}\n", {{"p", 0}}),
+              HasSubstr(one + ", num_partitions=8\n"));
+}
+
+TEST(EmitHlo, AliasesOfOneResultAndOfTuplesInTuples) {
+  const std::string one =
+      "HloModule m, input_output_alias={ {}: (0, {}, may-alias) }\n\nENTRY e {\n"
+      "  p = f32[16,16]{1,0} parameter(0)\n  q = f32[16,16]{1,0} parameter(1)\n"
+      "  a = f32[16,16]{1,0} tanh(q)\n  b = f32[16,16]{1,0} tanh(p)\n"
+      "  ROOT r = f32[16,16]{1,0} transpose(p), dimensions={1,0}\n}\n";
+  const auto loaded = from_text(one);
+  sharding::Propagation decided(loaded->model.linkage());
+  decided.split({loaded->model.inputs()[0].node, 0});
+  const bool same =
+      decided.state(loaded->model.flow().results()[0]).dim == decided.state(loaded->model.inputs()[0].node).dim;
+  EXPECT_EQ(emit_hlo(loaded->model, decided).find("input_output_alias") != std::string::npos, same);
+  const std::string nested =
+      "HloModule m, input_output_alias={ {0,1}: (0, {}, may-alias) }\n\nENTRY e {\n"
+      "  p = f32[16,4]{1,0} parameter(0)\n  q = f32[16,4]{1,0} parameter(1)\n"
+      "  a = f32[16,4]{1,0} tanh(p)\n  b = f32[16,4]{1,0} tanh(q)\n"
+      "  t = (f32[16,4]{1,0}, f32[16,4]{1,0}) tuple(b, a)\n"
+      "  ROOT r = ((f32[16,4]{1,0}, f32[16,4]{1,0})) tuple(t)\n}\n";
+  EXPECT_THAT(emitted(nested, {}), HasSubstr("{0,1}: (0, {}"));
+  EXPECT_THAT(emitted(nested, {{"p", 0}}), Not(HasSubstr("input_output_alias")));
+}
+
 std::string complaint(const std::string& text) {
   try {
     emitted(text, {});
