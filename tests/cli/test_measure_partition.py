@@ -39,7 +39,7 @@ class MeasurePartition(ProgramTest):
         self.assertRegex(text, r"(?m)^vgg19 +fc2/kernel +0 +1 +1 +-$")
         self.assertRegex(text, rf"(?m)^tiny_mlp +count +greedy +3 +0 +{NUMBER}$")
         self.assertRegex(text, rf"(?m)^tiny_mlp +count +enumerate +3 proven +0 +{NUMBER}$")
-        self.assertRegex(text, rf"(?m)^tiny_mlp +2 of 2 +0 +0 +- +5 +4 +{BYTES} +{BYTES}(?: +{NUMBER}){{4}}$")
+        self.assertRegex(text, rf"(?m)^tiny_mlp +8 +2 of 2 +0 +0 +- +5 +4 +{BYTES} +{BYTES}(?: +{NUMBER}){{4}}$")
         self.assertRegex(text, rf"(?m)^set, propagate, undo of one variable, median +< 50 us +{NUMBER} us")
         self.assertRegex(text, r"(?m)^tiny_mlp count +4 +6 +\d+ ")
         self.assertRegex(text, rf"(?m)^ +12 +{BYTES}(?: +{NUMBER}){{5}}$")
