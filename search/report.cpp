@@ -343,13 +343,13 @@ struct Counts {
 Counts count_tensors(const ShardingModel& model, const Propagation& decided) {
   Counts out;
   for (NodeId node = 0; node < model.flow().size(); ++node) {
-    if (!model.linkage().is_tensor(node)) continue;
     const TensorState state = decided.state(node);
+    if (state.partial != sharding::Reduction::kNone) ++out.partial;  // scalars too, such as the loss
+    if (!model.linkage().is_tensor(node)) continue;
     ++out.tensors;
     if (state.kind == TensorStateKind::kSplit) ++out.split;
     if (state.kind == TensorStateKind::kReplicated) ++out.whole;
     if (state.kind == TensorStateKind::kUndecided) ++out.undecided;
-    if (state.partial != sharding::Reduction::kNone) ++out.partial;
   }
   return out;
 }
@@ -450,9 +450,20 @@ std::string collective_line(const ShardingModel& model, const Collective& c) {
 }  // namespace
 
 std::string decision_line(const ShardingModel& model, const Propagation& decided, const PartitionPlan& plan) {
-  std::string out = format_count(plan.partitioned) + " of " +
-                    things(plan, static_cast<long long>(plan.decided.size())) + " split over " +
-                    plural(plan.shards, "device") + "; ";
+  // Of the whole module: a plan of few keys leads to more than it decides.
+  const auto split_of = [&](const std::vector<std::int32_t>& inputs) {
+    return std::count_if(inputs.begin(), inputs.end(), [&](std::int32_t index) {
+      return decided.state(model.inputs()[static_cast<std::size_t>(index)].node).kind == TensorStateKind::kSplit;
+    });
+  };
+  const auto part = [&](const std::vector<std::int32_t>& inputs, const std::string& what) {
+    return format_count(split_of(inputs)) + " of " + plural(static_cast<long long>(inputs.size()), what);
+  };
+  const bool data = plan.kind == "data";
+  const bool variables = !data || split_of(model.variables()) > 0;
+  std::string out = variables ? part(model.variables(), "variable") : "";
+  if (data || split_of(model.data()) > 0) out += (variables ? " and " : "") + part(model.data(), "data input");
+  out += " split over " + plural(plan.shards, "device") + "; ";
   return out + collectives_text(model, decided);
 }
 
@@ -710,7 +721,7 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
     int count = 0;
     double bytes = 0;
     std::size_t sources = 0;
-    std::string example;
+    std::string example, scope;  // of the first
   };
   std::map<std::pair<std::string, std::string>, std::size_t> at;
   std::vector<std::pair<std::pair<std::string, std::string>, Row>> rows;
@@ -718,7 +729,7 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
     const std::pair<std::string, std::string> key{
         sharding::to_string(c.kind), layer_pattern_of(scope_of(model, c.node)) + "\n" + shape_of(model, c.node)};
     const auto [place, fresh] = at.emplace(key, rows.size());
-    if (fresh) rows.push_back({key, {0, 0, 0, instruction_name(model, c.node)}});
+    if (fresh) rows.push_back({key, {0, 0, 0, instruction_name(model, c.node), scope_of(model, c.node)}});
     Row& row = rows[place->second].second;
     ++row.count;
     row.bytes += c.bytes * c.times;
@@ -735,8 +746,8 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
   for (const auto& [key, row] : rows) {
     const std::size_t cut = key.second.find('\n');
     table.add_row({key.first, std::to_string(row.count), row.sources > 0 ? std::to_string(row.sources) : "",
-                   format_bytes(row.bytes), key.second.substr(cut + 1), shorten(key.second.substr(0, cut), 50),
-                   row.example});
+                   format_bytes(row.bytes), key.second.substr(cut + 1),
+                   shorten(row.count == 1 ? row.scope : key.second.substr(0, cut), 50), row.example});
   }
   return out + table.render();
 }
