@@ -439,9 +439,35 @@ class Measure:
             why = result.stderr.strip().removeprefix("SKIPPED: ")
             progress(f"SKIPPED: XLA's side: {why}")
             return [*text, f"*Not measured: {why}.*"]
-        lines = [re.sub(r" {2,}", "  ", line).replace("; partial sums", ";\n             partial sums", 1) if "; partial sums" in line else line
-                 for line in result.stdout.splitlines()]
-        return [*text, block("\n".join(lines))]
+        return [*text, *self.xla_tables(result.stdout)]
+
+    @staticmethod
+    def xla_tables(printed):
+        """One row per plan; what is not of the usual form (no answer, nothing split) as it was said."""
+        pattern = re.compile(r"(\S+) +(\S+) +(opp:\w+|adp) +(\d+) +(\d+) of +(\d+) split; partial sums +(\d+), +([\d.]+) GB; XLA's "
+                             r"all-reduces +(\d+), +([\d.]+) GB[^;]*; missing (\d+), unforeseen (\d+)[^;]*; others ([^;]*)"
+                             r"(?:; (\d+) all-gathers announced)?")
+        parts = printed.split("\n\n", 1)
+        rows, others = [], []
+        for line in parts[0].splitlines():
+            found = pattern.match(line)
+            if not found:
+                others.append(line)
+                continue
+            verdict, model, ask, devices, split, of, sums, sums_gb, xla, xla_gb, missing, unforeseen, else_, announced = found.groups()
+            besides = re.sub(r"[{}']", "", else_).replace(": ", " ")
+            rows.append([model, ask, devices, f"{split} of {of}", sums, sums_gb, xla, xla_gb, missing, unforeseen, announced or "-",
+                         "-" if besides == "none" else besides, verdict])
+        text = []
+        if rows:
+            text.append(table(["model", "plan", "devices", "split", "sums", "GB", "XLA's all-reduces", "GB", "missing", "unforeseen",
+                               "gathers announced", "XLA's others", "verdict"], rows, left=2))
+        if others:
+            text.append(block("\n".join(others)))
+        if len(parts) > 1:
+            text.append("All of them; *both* is what was predicted and found, agreement that of all that either has.")
+            text.append(block(parts[1]))
+        return text
 
     SECTIONS = (("opp", "Operator partitioning"), ("paper", "Beside the paper"), ("algorithms", "Algorithms"),
                 ("adp", "Data parallelism"), ("speed", "Propagation and the environment"), ("xla", "What XLA does with the plans"))
