@@ -53,6 +53,7 @@ class Chooser {
         }
       }
     }
+    choose_around_calls();
     for (const sharding::Gather& gather : model_.gathers()) {
       choose(gather.op);
       for (const NodeId operand : flow_.operands(gather.op)) {
@@ -91,6 +92,30 @@ class Chooser {
 
  private:
   void choose(NodeId node) { chosen_[static_cast<std::size_t>(flow_.node(node).instruction)] = true; }
+
+  // What several calls share and run in different states cannot be annotated; what it reads and what reads it can.
+  void choose_around_calls() {
+    std::vector<NodeId> first(static_cast<std::size_t>(graph_.num_instructions()), kNone);
+    std::vector<bool> differs(first.size(), false);
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      if (!linkage_.is_tensor(node)) continue;
+      const auto id = static_cast<std::size_t>(flow_.node(node).instruction);
+      if (first[id] == kNone) {
+        first[id] = node;
+      } else if (!differs[id]) {
+        differs[id] = text_of(first[id]) != text_of(node);
+      }
+    }
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      if (!linkage_.is_tensor(node)) continue;
+      for (const NodeId operand : flow_.operands(node)) {
+        const bool one = differs[static_cast<std::size_t>(flow_.node(operand).instruction)];
+        const bool other = differs[static_cast<std::size_t>(flow_.node(node).instruction)];
+        if (one == other || !linkage_.is_tensor(operand)) continue;
+        choose(one ? node : operand);
+      }
+    }
+  }
 
   // XLA makes one of equal constants, so a free tensor may be any other of its shape. A shape is shared when it is read
   // in different states.

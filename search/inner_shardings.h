@@ -9,9 +9,11 @@
 //   constants, where we see one per use;
 // - free tensors made by an instruction that cannot be split (a concatenation of sines and cosines): held whole;
 // - everything in the bodies of loops, and what makes and reads their state;
-// - at a gather, what reads or makes the tensor, and what that one reads.
-// An instruction that runs in different states at different calls is left to XLA. A free tensor that several states of
-// loops begin with cannot be annotated itself when they are split in different ways: it is read through annotations.
+// - at a gather, what reads or makes the tensor, and what that one reads;
+// - what reads and makes the arguments and results of calls that share an instruction and run it in different states;
+//   the instruction itself is left to XLA.
+// A free tensor that several states of loops begin with cannot be annotated itself when they are split in different
+// ways: it is read through annotations.
 #pragma once
 
 #include <cstddef>

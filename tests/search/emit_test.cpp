@@ -126,6 +126,20 @@ TEST(EmitHlo, StatesOfALoopThatBeginAlike) {
   EXPECT_THAT(emitted(text, {{"w", 1}}), Not(HasSubstr(".sharded.")));
 }
 
+// tanh runs on the split x and on the whole y; what reads the two is told apart.
+TEST(EmitHlo, SharedCallsInDifferentStates) {
+  const std::string text =
+      "HloModule m\nf {\n  p = f32[16,4] parameter(0)\n  ROOT t = f32[16,4] tanh(p)\n}\n"
+      "ENTRY e {\n  x = f32[16,4] parameter(0)\n  y = f32[16,4] parameter(1)\n"
+      "  a = f32[16,4] call(x), to_apply=f\n  b = f32[16,4] call(y), to_apply=f\n"
+      "  m = f32[16,4] negate(a)\n  n = f32[16,4] negate(b)\n  ROOT r = (f32[16,4], f32[16,4]) tuple(m, n)\n}\n";
+  const std::string split = emitted(text, {{"x", 0}});
+  EXPECT_THAT(split, HasSubstr("negate(a), sharding={devices=[8,1]<=[8]}\n"));
+  EXPECT_THAT(split, HasSubstr("negate(b), sharding={replicated}\n"));
+  EXPECT_THAT(split, HasSubstr("tanh(p)\n"));
+  EXPECT_THAT(emitted(text, {{"x", 0}, {"y", 0}}), HasSubstr("negate(b)\n"));
+}
+
 TEST(EmitHlo, OtherFormsAreWrittenAsText) {
   const auto binary = std::make_unique<Loaded>(Loaded{graph::load_hlo(kFolder + "tiny_mlp.pb.gz").graph, {}});
   binary->model = sharding::ShardingModel::build(binary->graph, {});
