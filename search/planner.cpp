@@ -265,8 +265,10 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
     throw Error(ErrorKind::kData,
                 module + (request.data ? " has no data inputs: all it reads are variables, state and constants"
                                        : " has no variables: nothing it reads is a weight"),
-                request.data ? "automap-search opp splits its variables"
-                             : "name them with --variables, or split its data with automap-search adp");
+                // The other command where it has something to split.
+                request.data            ? (model->variables().empty() ? "" : "automap-search opp splits its variables")
+                : model->data().empty() ? "name them with --variables"
+                                        : "name them with --variables, or split its data with automap-search adp");
   }
   const int shards = model->linkage().shards();
   std::vector<std::string> warnings = model->step().warnings;

@@ -11,10 +11,13 @@
 namespace automap::search {
 namespace {
 
-std::string gib(double bytes) {
-  if (bytes < 1e7) return format_bytes(bytes);
+// With three decimals, so that what just does not fit does not read the same.
+std::string exact_bytes(double bytes) {
+  constexpr double kMiB = 1024.0 * 1024.0, kGiB = 1024.0 * kMiB;
+  if (bytes < kMiB) return format_bytes(bytes);
   char text[64];
-  std::snprintf(text, sizeof text, "%.3f GiB", bytes / (1024.0 * 1024.0 * 1024.0));
+  const bool large = bytes >= kGiB;
+  std::snprintf(text, sizeof text, "%.3f %s", bytes / (large ? kGiB : kMiB), large ? "GiB" : "MiB");
   return text;
 }
 
@@ -73,8 +76,9 @@ std::vector<PartitionAnswer> run_search(const models::PartitionProblem& problem,
     }
     throw Error(ErrorKind::kInfeasible,
                 std::string(nothing ? "no plan" : "no plan that was found") + " fits into the " +
-                    gib(problem.capacity_bytes) + " of a device: the one that needs least needs " +
-                    gib(best.memory_bytes) + ", and " + gib(problem.memory_bytes) + " with nothing split",
+                    exact_bytes(problem.capacity_bytes) + " of a device: the one that needs least needs " +
+                    exact_bytes(best.memory_bytes) + ", and " + exact_bytes(problem.memory_bytes) +
+                    " with nothing split",
                 "give more memory or more shards");
   }
   return answers;

@@ -115,7 +115,7 @@ TEST(Plans, Memory) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kInfeasible);
-    EXPECT_THAT(error.what(), testing::HasSubstr("no plan fits into the 0.931 GiB"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("no plan fits into the 953.674 MiB"));
   }
 }
 
