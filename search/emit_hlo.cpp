@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "common/base/error.h"
@@ -106,7 +108,8 @@ class Emitter {
     options.sharding = [&](InstructionId id) { return sharding_of(id); };
     options.attribute = [&](InstructionId id, const Attribute& a) { return attribute(id, a); };
     options.opcode = [&](InstructionId id) { return opcode(id); };
-    const auto of_operand = operand_shardings(model_, decided_);
+    auto of_operand = operand_shardings(model_, decided_);
+    for (const auto& operand : gathered_operands()) of_operand[operand] = "{replicated}";
     options.operand_sharding = [&](InstructionId id, std::size_t operand) -> std::optional<std::string> {
       const auto found = of_operand.find({id, operand});
       return found == of_operand.end() ? std::nullopt : std::optional<std::string>(found->second);
@@ -187,6 +190,40 @@ class Emitter {
                                      [](const auto& entry, InstructionId wanted) { return entry.first < wanted; });
     if (at != of_instruction_.end() && at->first == id) return at->second;
     return graph_.attribute(id, "sharding") ? std::optional<std::string>("") : std::nullopt;
+  }
+
+  // (instruction, number of the operand) that are read whole because of a gather, wherever the instruction runs. Read
+  // through an annotation: left to find out by itself, XLA may exchange rows instead, or (slices of a batch put
+  // together in another order) make a module that its own verifier refuses.
+  std::set<std::pair<InstructionId, std::size_t>> gathered_operands() const {
+    const graph::FlowGraph& flow = model_.flow();
+    std::set<std::pair<sharding::NodeId, sharding::NodeId>> reads;
+    std::set<InstructionId> readers;
+    for (const sharding::Gather& gather : model_.gathers()) {
+      const sharding::TensorState state = decided_.state(gather.tensor);
+      if (flow.producer(gather.tensor) == gather.op || state.kind != sharding::TensorStateKind::kSplit ||
+          state.dim != gather.dim) {
+        continue;
+      }
+      reads.emplace(gather.op, gather.tensor);
+      readers.insert(flow.node(gather.op).instruction);
+    }
+    std::set<std::pair<InstructionId, std::size_t>> whole, otherwise;
+    if (reads.empty()) return whole;
+    for (sharding::NodeId node = 0; node < flow.size(); ++node) {
+      const InstructionId id = flow.node(node).instruction;
+      if (readers.count(id) == 0 || flow.producer(node) != node) continue;
+      const auto operands = flow.operands(node);
+      if (operands.size() != graph_.operands(id).size() || flow.node(node).opcode != graph_.instruction(id).opcode ||
+          flow.node(node).opcode == Opcode::kConditional || flow.node(node).opcode == Opcode::kOptBarrier) {
+        continue;
+      }
+      for (std::size_t i = 0; i < operands.size(); ++i) {
+        (reads.count({node, operands[i]}) != 0 ? whole : otherwise).emplace(id, i);
+      }
+    }
+    for (const auto& operand : otherwise) whole.erase(operand);
+    return whole;
   }
 
   // Annotations inside the module: XLA shall follow ours alone.
