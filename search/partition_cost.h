@@ -2,14 +2,17 @@
 //
 // Compute: each instruction's time on the reference device (profile/device_model.h), times its loops' trip counts, of a
 // conditional the longest branch only. Where one of its factors is split, all of it but the kernel's launch is divided
-// by the shards. Free tensors (linkage.h) and what only names values (tuple elements, parameters) take no time; the
-// optimizer's instructions count like all others. Collectives: ring formulas on the cluster's link, all-reduce
-// 2(n-1)/n B/bw + 2(n-1) latency, all-gather half of that, added without overlap. Those of one group that do not wait
-// for each other (the gradients of all variables, say) go out together, as XLA combines them: their bytes are added,
-// the latency is paid once. The link is a server's inner one when the shards fit into one server, else the network.
-// Memory per device: parameters (variables, slots, frozen weights, state, data) over their splittings, new values in
-// the place of the old ones, plus the activations kept for the backward pass: what the forward pass makes and the
-// backward pass reads, once in the form it was made in; another form of a parameter is made again.
+// by the shards. Free tensors (linkage.h) take their whole time on every device, although XLA makes only the part that
+// is read where that is split (masks of dropouts count too much for it); what only names values (tuple elements,
+// parameters) takes none; the optimizer's instructions count like all others. Collectives: ring formulas on the
+// cluster's link, all-reduce 2(n-1)/n B/bw + 2(n-1) latency, all-gather half of that, added without overlap. Those of
+// one group that do not wait for each other (the gradients of all variables, say) go out together, as XLA combines
+// them: their bytes are added, the latency is paid once. The link is a server's inner one when the shards fit into one
+// server, else the network. Memory per device: parameters (variables, slots, frozen weights, state, data) over their
+// splittings, new values in the place of the old ones, plus the activations kept for the backward pass: what the
+// forward pass makes and the backward pass reads, once in the form it was made in; another form of a parameter is made
+// again. Gradients and buffers within an instruction are not counted. Collectives in a conditional count in all of its
+// branches.
 //
 // Everything is a sum over instructions, tensors and collectives, each of which one group at most changes: the effect
 // of a plan is the sum of its groups' effects.
