@@ -34,6 +34,40 @@ const std::vector<std::int32_t>& decided_inputs(const ShardingModel& model, bool
   return data ? model.data() : model.variables();
 }
 
+// The data inputs that hold the batch: what else the step reads (a random key, weights that nothing updates) is not
+// split by data parallelism. All of them when no batch is found.
+std::vector<std::int32_t> batched_inputs(const ShardingModel& model) {
+  const std::vector<TensorDim> batch = find_batch(model);
+  std::vector<std::int32_t> out;
+  for (const std::int32_t index : model.data()) {
+    const sharding::NodeId node = model.inputs()[static_cast<std::size_t>(index)].node;
+    const auto holds = [node](const TensorDim& at) { return at.node == node; };
+    if (batch.empty() || std::any_of(batch.begin(), batch.end(), holds)) out.push_back(index);
+  }
+  return out;
+}
+
+// XLA's partitioner gathers what a batch-norm instruction reads when its batch is split.
+void warn_of_batch_norms(const ShardingModel& model, const sharding::Propagation& decided,
+                         std::vector<std::string>* warnings) {
+  const Linkage& linkage = model.linkage();
+  std::set<graph::InstructionId> split;
+  for (const GroupId group : decided.split_groups()) {
+    for (const std::int32_t index : linkage.factors_of_group(group)) {
+      const sharding::OpFactor& factor = linkage.factor(index);
+      const graph::Opcode opcode = model.flow().node(factor.op).opcode;
+      if (opcode == graph::Opcode::kBatchNormTraining || opcode == graph::Opcode::kBatchNormInference ||
+          opcode == graph::Opcode::kBatchNormGrad)
+        split.insert(model.flow().node(factor.op).instruction);
+    }
+  }
+  if (split.empty()) return;
+  warnings->push_back(plural(static_cast<std::int64_t>(split.size()), "batch-norm instruction") +
+                      (split.size() == 1 ? " is" : " are") +
+                      " split as the sums they come apart into; XLA's partitioner gathers what they read, unless its "
+                      "batchnorm_expander pass ran before, or the framework writes batch norms as plain arithmetic");
+}
+
 std::size_t rank_of(const ShardingModel& model, std::int32_t input) {
   return model.flow().shape(model.inputs()[static_cast<std::size_t>(input)].node).dims.size();
 }
@@ -183,7 +217,7 @@ struct Ranked {
 // The groups of the data, the one that is most likely the batch first.
 std::vector<Ranked> rank_data_groups(const ShardingModel& model) {
   std::map<GroupId, Ranked> groups;
-  for (const std::int32_t index : model.data()) {
+  for (const std::int32_t index : batched_inputs(model)) {
     const sharding::NodeId node = model.inputs()[static_cast<std::size_t>(index)].node;
     const graph::Shape& shape = model.flow().shape(node);
     for (std::size_t d = 0; d < shape.dims.size(); ++d) {
@@ -308,8 +342,8 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
   if (request.data && !batch.note.empty()) warnings.push_back(batch.note);
 
   std::vector<GroupId> groups_of;
-  const models::PartitionProblem problem =
-      make_problem(*model, cost, inputs, request.objective, limit_bytes, &groups_of);
+  const models::PartitionProblem problem = make_problem(*model, cost, request.data ? batched_inputs(*model) : inputs,
+                                                        request.objective, limit_bytes, &groups_of);
   const auto linkage_groups = [&](const std::vector<std::int32_t>& chosen) {
     std::vector<GroupId> out;
     for (const std::int32_t g : chosen) out.push_back(groups_of[static_cast<std::size_t>(g)]);
@@ -349,6 +383,7 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
   }
 
   Planned out{{}, {}, {}, decide(*model, inputs, chosen), {}, {}, std::move(answers), cost.link()};
+  warn_of_batch_norms(*model, out.decided, &warnings);
   out.estimate = cost.estimate(out.decided);
   out.unsplit = cost.estimate(decide(*model, inputs, {}));
 

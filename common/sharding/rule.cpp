@@ -73,6 +73,13 @@ constexpr Row kScatter{
 constexpr Row kDynamicSlice{{"dynamic-slice", "dimensions read in full pass, others stay whole"}, dynamic_slice_rule};
 constexpr Row kDynamicUpdateSlice{{"dynamic-update-slice", "dimensions written in full pass, others stay whole"},
                                   dynamic_update_slice_rule};
+constexpr Row kBatchNormTraining{
+    {"batch-norm-training", "features pass; batch and spatial dimensions pass with partial statistics"},
+    batch_norm_training_rule};
+constexpr Row kBatchNormInference{{"batch-norm-inference", "every dimension passes"}, batch_norm_inference_rule};
+constexpr Row kBatchNormGrad{
+    {"batch-norm-grad", "features pass; batch and spatial dimensions pass with partial gradients of scale and offset"},
+    batch_norm_grad_rule};
 constexpr Row kCollective{{"collective", "every dimension passes from an operand to its result"}, collective_rule};
 constexpr Row kMovingCollective{{"moving-collective", "every dimension passes but the one along which data moves"},
                                 moving_collective_rule};
@@ -188,9 +195,9 @@ constexpr const Row& row_of(Opcode opcode) {
     case Opcode::kReduceScatter: return kMovingCollective;
     case Opcode::kCustomCall: return kCustomCall;
     case Opcode::kGetDimensionSize: return kDimensionSize;
-    case Opcode::kBatchNormGrad:
-    case Opcode::kBatchNormInference:
-    case Opcode::kBatchNormTraining:
+    case Opcode::kBatchNormGrad: return kBatchNormGrad;
+    case Opcode::kBatchNormInference: return kBatchNormInference;
+    case Opcode::kBatchNormTraining: return kBatchNormTraining;
     case Opcode::kFft:
     case Opcode::kTopk: return kWhole;
     case Opcode::kAddDependency:

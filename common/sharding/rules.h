@@ -45,6 +45,9 @@ void sort_rule(RuleBuilder& b);
 void topk_call_rule(RuleBuilder& b);
 void cholesky_rule(RuleBuilder& b);
 void triangular_solve_rule(RuleBuilder& b);
+void batch_norm_training_rule(RuleBuilder& b);
+void batch_norm_inference_rule(RuleBuilder& b);
+void batch_norm_grad_rule(RuleBuilder& b);
 
 // rules_indexing.cpp
 void gather_rule(RuleBuilder& b);

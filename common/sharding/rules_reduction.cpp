@@ -1,4 +1,4 @@
-// Instructions that look along dimensions: reductions, windows, sorts, matrix decompositions.
+// Instructions that look along dimensions: reductions, windows, sorts, matrix decompositions, batch norms.
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
@@ -233,6 +233,57 @@ void triangular_solve_rule(RuleBuilder& b) {
   if (b.num_operands() != 2 || b.num_results() != 1 || b.rank(0) < 2) return b.refuse();
   const std::int32_t first = b.rank(0) - 2;
   pass_but(b, {0, 1, 2}, Block::kWhole, [&](std::int32_t dim) { return dim >= first; });
+}
+
+namespace {
+
+// `arrays` have one shape; `vectors` one entry per feature. Statistics over the other dimensions are sums, that are
+// reduced at once: partial sums in `statistics`, which the instruction itself goes on with: the sums that it would come
+// apart into. XLA's partitioner knows that only of instructions that were taken apart before (planner.cpp warns).
+void batch_norm(RuleBuilder& b, const std::vector<std::int32_t>& arrays, const std::vector<std::int32_t>& vectors,
+                const std::vector<std::int32_t>& statistics) {
+  if (!b.are_arrays(0, b.num_slots())) return b.refuse();
+  const std::int64_t feature = graph::int_attribute(b.graph(), b.id(), "feature_index", -1);
+  const std::int32_t rank = b.rank(arrays[0]);
+  if (feature < 0 || feature >= rank) return b.refuse();
+  for (const std::int32_t slot : arrays) {
+    if (b.rank(slot) != rank) return b.refuse();
+  }
+  for (const std::int32_t slot : vectors) {
+    if (b.rank(slot) != 1) return b.refuse();
+  }
+  for (std::int32_t dim = 0; dim < rank; ++dim) {
+    std::vector<SlotDim> members;
+    for (const std::int32_t slot : arrays) members.push_back({slot, dim});
+    if (dim == feature) {
+      for (const std::int32_t slot : vectors) members.push_back({slot, 0});
+      b.pass(members);
+    } else if (statistics.empty()) {
+      b.pass(members);
+    } else {
+      b.partial(members, Reduction::kAdd, statistics);
+    }
+  }
+}
+
+}  // namespace
+
+// (operand, scale, offset) -> (result, mean, variance)
+void batch_norm_training_rule(RuleBuilder& b) {
+  if (b.num_operands() != 3 || b.num_results() != 3) return b.refuse();
+  batch_norm(b, {0, 3}, {1, 2, 4, 5}, {4, 5});
+}
+
+// (operand, scale, offset, mean, variance) -> result
+void batch_norm_inference_rule(RuleBuilder& b) {
+  if (b.num_operands() != 5 || b.num_results() != 1) return b.refuse();
+  batch_norm(b, {0, 5}, {1, 2, 3, 4}, {});
+}
+
+// (operand, scale, mean, variance, gradient of the result) -> gradients of (operand, scale, offset)
+void batch_norm_grad_rule(RuleBuilder& b) {
+  if (b.num_operands() != 5 || b.num_results() != 3) return b.refuse();
+  batch_norm(b, {0, 4, 5}, {1, 2, 3, 6, 7}, {6, 7});
 }
 
 }  // namespace automap::sharding

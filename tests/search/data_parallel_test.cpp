@@ -501,21 +501,14 @@ TEST(FindBatchCorpus, EveryTrainingModulesBatchIsPossible) {
   for (const char* folder : {"train_1dev", "train_spmd"}) {
     for (const auto& file : std::filesystem::directory_iterator(std::filesystem::path(root) / "hlo" / folder)) {
       const Graph graph = graph::load_hlo(file.path().string()).graph;
-      // XLA's partitioner gathers what a batch-norm-training reads: such a module is split in part only.
-      bool whole_norms = false;
       double whole_poolings_bytes = 0;  // gradients of poolings in f16 are gathered as well: operand and source
       for (graph::InstructionId id = 0; id < graph.num_instructions(); ++id) {
         const graph::Opcode opcode = graph.instruction(id).opcode;
-        whole_norms = whole_norms || opcode == graph::Opcode::kBatchNormTraining;
         if (opcode == graph::Opcode::kSelectAndScatter && graph.shape_of(id).type == graph::ElementType::kF16)
           whole_poolings_bytes += 2 * static_cast<double>(graph.shape_of(id).bytes);
       }
       const std::string name = file.path().filename().string();
-      if (whole_norms) {
-        expect_batch(graph, name, 0, 1000, 1e9, 0.5);
-      } else {
-        expect_batch(graph, name, 0, 16, 1e5 + whole_poolings_bytes);
-      }
+      expect_batch(graph, name, 0, 16, 1e5 + whole_poolings_bytes);
     }
   }
 }
