@@ -74,11 +74,13 @@ constexpr Row kDynamicSlice{{"dynamic-slice", "dimensions read in full pass, oth
 constexpr Row kDynamicUpdateSlice{{"dynamic-update-slice", "dimensions written in full pass, others stay whole"},
                                   dynamic_update_slice_rule};
 constexpr Row kBatchNormTraining{
-    {"batch-norm-training", "features pass; batch and spatial dimensions pass with partial statistics"},
+    {"batch-norm-training", "batch and spatial dimensions pass with partial statistics, features stay whole"},
     batch_norm_training_rule};
-constexpr Row kBatchNormInference{{"batch-norm-inference", "every dimension passes"}, batch_norm_inference_rule};
+constexpr Row kBatchNormInference{{"batch-norm-inference", "every dimension passes but the features"},
+                                  batch_norm_inference_rule};
 constexpr Row kBatchNormGrad{
-    {"batch-norm-grad", "features pass; batch and spatial dimensions pass with partial gradients of scale and offset"},
+    {"batch-norm-grad",
+     "batch and spatial dimensions pass with partial gradients of scale and offset, features stay whole"},
     batch_norm_grad_rule};
 constexpr Row kCollective{{"collective", "every dimension passes from an operand to its result"}, collective_rule};
 constexpr Row kMovingCollective{{"moving-collective", "every dimension passes but the one along which data moves"},

@@ -257,7 +257,7 @@ void batch_norm(RuleBuilder& b, const std::vector<std::int32_t>& arrays, const s
     for (const std::int32_t slot : arrays) members.push_back({slot, dim});
     if (dim == feature) {
       for (const std::int32_t slot : vectors) members.push_back({slot, 0});
-      b.pass(members);
+      for (const SlotDim at : members) b.block(at, Block::kWhole);
     } else if (statistics.empty()) {
       b.pass(members);
     } else {
