@@ -736,6 +736,9 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
     row.sources += c.kind == sharding::CollectiveKind::kAllReduce ? std::max<std::size_t>(c.sources.size(), 1) : 0;
   }
   if (rows.empty()) return out;
+  out +=
+      "each sum reduced once, behind the linear instructions that it can pass; XLA's partitioner reduces it at "
+      "once:\n\n";
   TextTable table({{"collective", Align::kLeft},
                    {"times"},
                    {"partial sums"},
@@ -763,6 +766,20 @@ std::string tensor_report(const ShardingModel& model, const Propagation& decided
     any = true;
   }
   if (!any) out += "  no collective reads or makes it\n";
+  const sharding::TensorState state = decided.state(node);
+  if (!any && state.kind == sharding::TensorStateKind::kSplit) {
+    // What its being split costs elsewhere: the sums of its linkage group.
+    const std::vector<Collective> sums =
+        sharding::collectives_of_group(model, model.linkage().group_of(node, state.dim), Placement::kAtOnce);
+    double bytes = 0;
+    for (const Collective& c : sums) bytes += c.bytes * c.times;
+    if (!sums.empty()) {
+      out +=
+          indented("what is split with it leaves " + plural(static_cast<long long>(sums.size()), "partial sum") + ", " +
+                       format_bytes(bytes) + " per step, the first in " + sharding::describe(model, sums.front().node),
+                   "  ");
+    }
+  }
   return out;
 }
 

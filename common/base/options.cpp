@@ -16,6 +16,7 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/log.h"
+#include "common/base/reason.h"
 #include "common/base/suggest.h"
 #include "common/base/text_table.h"
 
@@ -526,7 +527,7 @@ void OptionTable::read_config_json(const std::string& text, const std::string& s
   try {
     document = nlohmann::ordered_json::parse(text);
   } catch (const nlohmann::json::exception& e) {
-    throw Error(ErrorKind::kConfig, source + ": not valid JSON: " + std::string(e.what()));
+    throw Error(ErrorKind::kConfig, source + ": not valid JSON: " + reason_of(e));
   }
   const auto text_of = [&](const nlohmann::ordered_json& value, const std::string& key) {
     if (value.is_string()) return value.get<std::string>();

@@ -230,9 +230,12 @@ std::vector<std::int32_t> read_aliases(const FlowGraph& flow) {
   while (skip_to('{')) {
     std::int64_t result = 0, parameter = 0, leaf = 0;
     number(&result);
+    bool nested = at < raw->size() && (*raw)[at] == ',';
     if (!skip_to('(') || !number(&parameter) || !skip_to('{')) break;
     const bool has_leaf = number(&leaf);
+    nested = nested || (at < raw->size() && (*raw)[at] == ',');
     if (!skip_to(')')) break;
+    if (nested) continue;  // {0,1}: a leaf of an inner tuple
     const auto found = input_of.find((parameter << 32) | static_cast<std::uint32_t>(has_leaf ? leaf + 1 : 0));
     if (result < static_cast<std::int64_t>(out.size()) && found != input_of.end())
       out[static_cast<std::size_t>(result)] = found->second;

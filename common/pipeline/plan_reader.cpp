@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/reason.h"
 
 namespace automap::pipeline {
 namespace {
@@ -31,7 +32,7 @@ PlanJson parse_plan_json(std::string_view json_text, const std::string& source) 
       return true;
     });
   } catch (const PlanJson::exception& e) {
-    throw Error(ErrorKind::kData, source + ": not valid JSON: " + std::string(e.what()),
+    throw Error(ErrorKind::kData, source + ": not valid JSON: " + reason_of(e),
                 std::string("expected an ") + kPlanSchema + " document");
   }
   const std::string schema = PlanObject(json, source).text("schema");

@@ -192,5 +192,18 @@ ENTRY e {
   EXPECT_EQ(read_aliases(FlowGraph::build(graph)), (std::vector<std::int32_t>{1, kNone, 0}));
 }
 
+TEST(Aliases, LeavesOfInnerTuplesAreNoResultsOfTheOuterOne) {
+  const Graph graph = read_hlo_text(
+      R"(HloModule m, input_output_alias={ {0,1}: (0, {}, may-alias), {1}: (1, {}) }
+ENTRY e {
+  a = f32[4] parameter(0)
+  b = f32[4] parameter(1)
+  inner = (f32[4], f32[4]) tuple(a, b)
+  ROOT r = ((f32[4], f32[4]), f32[4]) tuple(inner, b)
+})",
+      "test");
+  EXPECT_EQ(read_aliases(FlowGraph::build(graph)), (std::vector<std::int32_t>{kNone, 1, kNone}));
+}
+
 }  // namespace
 }  // namespace automap::graph

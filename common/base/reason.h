@@ -1,0 +1,12 @@
+// What a library's exception says, for our messages.
+#pragma once
+
+#include <exception>
+#include <string>
+
+namespace automap {
+
+// Without the "[name of the exception] " that some libraries put before it.
+std::string reason_of(const std::exception& error);
+
+}  // namespace automap
