@@ -17,6 +17,13 @@ using graph::kNone;
 using graph::Opcode;
 using sharding::NodeId;
 
+// An empty text stands for uses in different states.
+template <typename Key>
+std::map<Key, std::string> without_differing(std::map<Key, std::string> texts) {
+  for (auto at = texts.begin(); at != texts.end();) at = at->second.empty() ? texts.erase(at) : std::next(at);
+  return texts;
+}
+
 class Chooser {
  public:
   Chooser(const sharding::ShardingModel& model, const sharding::Propagation& decided)
@@ -86,8 +93,7 @@ class Chooser {
         if (!added && at->second != text) at->second.clear();
       }
     }
-    for (auto at = out.begin(); at != out.end();) at = at->second.empty() ? out.erase(at) : std::next(at);
-    return out;
+    return without_differing(std::move(out));
   }
 
  private:
@@ -187,8 +193,7 @@ class Chooser {
       const auto [at, added] = out.emplace(id, text);
       if (!added && at->second != text) at->second.clear();
     }
-    for (auto at = out.begin(); at != out.end();) at = at->second.empty() ? out.erase(at) : std::next(at);
-    return out;
+    return without_differing(std::move(out));
   }
 
   const sharding::ShardingModel& model_;

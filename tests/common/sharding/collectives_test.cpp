@@ -16,6 +16,7 @@
 #include "common/graph/hlo_reader.h"
 #include "common/graph/hlo_text.h"
 #include "common/sharding/explain.h"
+#include "tests/common/sharding/decided_module.h"
 
 namespace automap::sharding {
 namespace {
@@ -37,24 +38,8 @@ max_f32 {
 }
 )";
 
-struct Module {
-  Graph graph;
-  ShardingModel model;
-  Propagation decided;
-  Module(Graph g, int shards)
-      : graph(std::move(g)), model(ShardingModel::build(graph, options(shards))), decided(model.linkage()) {}
-  static ModelOptions options(int shards) {
-    ModelOptions o;
-    o.shards = shards;
-    return o;
-  }
-  NodeId node(const std::string& name) const {
-    for (NodeId id = 0; id < model.flow().size(); ++id) {
-      if (graph.instruction(model.flow().node(id).instruction).name == name) return id;
-    }
-    ADD_FAILURE() << "no " << name;
-    return 0;
-  }
+struct Module : DecidedModule {
+  using DecidedModule::DecidedModule;
   std::string name(NodeId id) const { return std::string(graph.instruction(model.flow().node(id).instruction).name); }
   void split(const std::string& input, int dim) {
     const auto conflict = decided.split({node(input), dim});

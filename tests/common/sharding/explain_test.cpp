@@ -9,6 +9,7 @@
 
 #include "common/graph/hlo_reader.h"
 #include "common/graph/hlo_text.h"
+#include "tests/common/sharding/decided_module.h"
 
 namespace automap::sharding {
 namespace {
@@ -18,24 +19,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-struct Module {
-  graph::Graph graph;
-  ShardingModel model;
-  Propagation decided;
-  Module(graph::Graph g, int shards)
-      : graph(std::move(g)), model(ShardingModel::build(graph, options(shards))), decided(model.linkage()) {}
-  static ModelOptions options(int shards) {
-    ModelOptions o;
-    o.shards = shards;
-    return o;
-  }
-  NodeId node(const std::string& name) const {
-    for (NodeId id = 0; id < model.flow().size(); ++id) {
-      if (graph.instruction(model.flow().node(id).instruction).name == name) return id;
-    }
-    ADD_FAILURE() << "no " << name;
-    return 0;
-  }
+struct Module : DecidedModule {
+  using DecidedModule::DecidedModule;
   TensorDim at(const std::string& name, std::int32_t dim) const { return {node(name), dim}; }
   std::string refusal(TensorDim wanted) {
     const auto conflict = decided.split(wanted);
