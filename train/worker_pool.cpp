@@ -1,5 +1,6 @@
 #include "train/worker_pool.h"
 
+#include <system_error>
 #include <utility>
 
 #include "common/base/check.h"
@@ -7,7 +8,12 @@
 namespace automap::train {
 
 WorkerPool::WorkerPool(int background) {
-  for (int i = 0; i < background; ++i) threads_.emplace_back([this] { work(); });
+  threads_.reserve(static_cast<std::size_t>(background));
+  try {
+    for (int i = 0; i < background; ++i) threads_.emplace_back([this] { work(); });
+  } catch (const std::system_error&) {
+    // No more threads to be had: those there are, and the caller, do the work.
+  }
 }
 
 WorkerPool::~WorkerPool() {

@@ -9,12 +9,12 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <new>
 #include <nlohmann/json.hpp>
 
 #include "automap_version.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/memory.h"
 
 namespace automap {
 namespace {
@@ -106,6 +106,7 @@ int run_main(int argc, char** argv, const std::function<int(int, char**)>& body)
   occupy_standard_streams();
   install_signal_handlers();
   json_errors = false;
+  prepare_for_out_of_memory([] { return json_errors.load(); });
   for (int i = 1; i < argc && std::strcmp(argv[i], "--") != 0; ++i) {
     if (std::strcmp(argv[i], "--json") == 0) json_errors = true;
   }
@@ -120,9 +121,11 @@ int run_main(int argc, char** argv, const std::function<int(int, char**)>& body)
     return code;
   } catch (const Error& e) {
     return report(to_string(e.kind()), exit_code(e.kind()), e.what(), e.hint(), !flushing && !std::ferror(stdout));
-  } catch (const std::bad_alloc&) {
-    return report("internal", 1, "out of memory", "close other programs, or use a machine with more memory", true);
   } catch (const std::exception& e) {
+    if (is_out_of_memory(e)) {
+      return report(to_string(ErrorKind::kMemory), exit_code(ErrorKind::kMemory), kOutOfMemoryMessage, kOutOfMemoryHint,
+                    true);
+    }
     return report("internal", 1, std::string("unexpected failure: ") + e.what(),
                   "this is a bug in AutoMap; please report it with the command and its input", true);
   }

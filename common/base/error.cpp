@@ -8,6 +8,7 @@ const char* to_string(ErrorKind kind) {
     case ErrorKind::kConfig: return "config";
     case ErrorKind::kData: return "data";
     case ErrorKind::kIo: return "io";
+    case ErrorKind::kMemory: return "memory";
     case ErrorKind::kInfeasible: return "infeasible";
     case ErrorKind::kStopped: return "stopped";
     case ErrorKind::kInternal: return "internal";
@@ -20,7 +21,8 @@ int exit_code(ErrorKind kind) {
     case ErrorKind::kUsage:
     case ErrorKind::kConfig: return 2;
     case ErrorKind::kData:
-    case ErrorKind::kIo: return 3;
+    case ErrorKind::kIo:
+    case ErrorKind::kMemory: return 3;
     case ErrorKind::kInfeasible: return 4;
     case ErrorKind::kStopped: return 75;
     case ErrorKind::kInternal: return 1;

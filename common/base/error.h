@@ -15,12 +15,13 @@ enum class ErrorKind {
   kConfig,      // a config, cluster or options file is wrong    -> exit 2
   kData,        // an input file cannot be understood            -> exit 3
   kIo,          // a file cannot be read or written              -> exit 3
+  kMemory,      // memory ran out                             -> exit 3
   kInfeasible,  // the question has no feasible answer           -> exit 4
   kStopped,     // a signal came before there was a result       -> exit 75
   kInternal,    // a bug in AutoMap                              -> exit 1
 };
 
-// "usage", "config", "data", "io", "infeasible", "stopped", "internal": the `kind` of a JSON error document.
+// "usage", "config", "data", "io", "memory", "infeasible", "stopped", "internal": the `kind` of a JSON error document.
 const char* to_string(ErrorKind kind);
 
 // The exit code of a process that ends with an error of this kind (docs/exit-codes.md).
