@@ -334,22 +334,29 @@ int bench_main(int argc, char** argv) {
   table.example("bench-policy_gaps --policy a.policy --policy b.policy --threads 2 --cache optima.jsonl -o gaps.json",
                 "1000 problems of each of the classes A, B, C for two policies");
   table.group("What is measured");
-  table.add(&options.policies, "policy", "a policy file; several are measured beside each other").metavar("FILE");
-  table.add(&options.methods, "method", "only this planner (repeatable); default: all").metavar("NAME");
+  table.add(&options.policies, "policy", "a policy file; several are measured beside each other")
+      .reads_file()
+      .metavar("FILE");
+  table.add(&options.methods, "method", "only this planner (repeatable); default: all").no_file().metavar("NAME");
   table.group("Problems");
-  table.add(&options.config, "generator", "configuration of the row generator: a file or the name of a built-in one");
-  table.add(&options.families, "families", "only these families").metavar("A,B");
-  table.add(&options.without, "without", "all families but these").metavar("A,B");
-  table.add(&options.classes, "classes", "A: D <= 16, S <= 8; B: D 17-64, S <= 8; C: S 9-16, D <= 64; L: D 65-512");
+  table.add(&options.config, "generator", "configuration of the row generator: a file or the name of a built-in one")
+      .reads_file();
+  table.add(&options.families, "families", "only these families").no_file().metavar("A,B");
+  table.add(&options.without, "without", "all families but these").no_file().metavar("A,B");
+  table.add(&options.classes, "classes", "A: D <= 16, S <= 8; B: D 17-64, S <= 8; C: S 9-16, D <= 64; L: D 65-512")
+      .no_file();
   table.add(&options.problems, "problems", "problems per class, spread evenly over the families").range(1, 1e6);
   table.add(&options.seed, "seed", "of the problems; never one that a policy was trained with");
   table.group("Effort");
   table.add_seconds(&options.limit_s, "exact-limit", "per problem for its optimum").range(0.001, 1e6);
   table.add_seconds(&options.large_limit_s, "large-exact-limit", "the same in class L").range(0.001, 1e6);
   table.add(&options.threads, "threads", "problems solved at once").range(1, 1024);
-  table.add(&options.cache, "cache", "file that keeps the optima for the next run").metavar("FILE");
+  table.add(&options.cache, "cache", "file that keeps the optima for the next run").writes_file().metavar("FILE");
   table.group("Output");
-  table.add(&options.output, "output", "every problem's gaps and times as JSON").shorthand('o').metavar("FILE");
+  table.add(&options.output, "output", "every problem's gaps and times as JSON")
+      .writes_file()
+      .shorthand('o')
+      .metavar("FILE");
   table.add_common(nullptr);
   if (!table.parse(argc, argv)) return 0;
   return Gaps(std::move(options)).run();

@@ -402,11 +402,16 @@ int bench_main(int argc, char** argv) {
   table.example("bench-policy_objective --policy simulated.policy --value-policy value.policy -o objective.json",
                 "600 problems, each planner as it is, polished, and at equal time");
   table.group("What is measured");
-  table.add(&options.policies, "policy", "trained with --objective simulated (repeatable)").metavar("FILE");
-  table.add(&options.value_policies, "value-policy", "trained on V, for comparison (repeatable)").metavar("FILE");
+  table.add(&options.policies, "policy", "trained with --objective simulated (repeatable)")
+      .reads_file()
+      .metavar("FILE");
+  table.add(&options.value_policies, "value-policy", "trained on V, for comparison (repeatable)")
+      .reads_file()
+      .metavar("FILE");
   table.group("Problems");
-  table.add(&options.config, "generator", "configuration of the row generator: a file or the name of a built-in one");
-  table.add(&options.families, "families", "only these families").metavar("A,B");
+  table.add(&options.config, "generator", "configuration of the row generator: a file or the name of a built-in one")
+      .reads_file();
+  table.add(&options.families, "families", "only these families").no_file().metavar("A,B");
   table.add(&options.problems, "problems", "spread evenly over the families").range(1, 1e6);
   table.add(&options.min_devices, "min-devices", "smallest cluster").range(2, 1024);
   table.add(&options.max_devices, "max-devices", "largest cluster").range(2, 1024);
@@ -417,7 +422,7 @@ int bench_main(int argc, char** argv) {
   table.add_seconds(&options.limit_s, "exact-limit", "per problem for the exact solver").range(0.001, 1e6);
   table.add(&options.threads, "threads", "problems solved at once").range(1, 1024);
   table.group("Output");
-  table.add(&options.output, "output", "everything measured as JSON").shorthand('o').metavar("FILE");
+  table.add(&options.output, "output", "everything measured as JSON").writes_file().shorthand('o').metavar("FILE");
   table.add_common(nullptr);
   if (!table.parse(argc, argv)) return 0;
   if (options.min_devices > options.max_devices || options.min_stages > options.max_stages) {

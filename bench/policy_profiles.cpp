@@ -405,13 +405,15 @@ int bench_main(int argc, char** argv) {
   OptionTable table("bench-policy_profiles", "gaps of policies and of other planners to the optimum on real models");
   table.example("bench-policy_profiles fixtures/hlo/bert48.hlo.gz --policy a.policy -o profiles.json",
                 "one model on the paper's clusters and on 8 servers of 8 devices");
-  table.positional(&options.inputs, "INPUT", "models: HLO or profiles").required();
+  table.positional(&options.inputs, "INPUT", "models: HLO or profiles").reads_file().required();
   table.group("What is measured");
-  table.add(&options.policies, "policy", "a policy file; several are measured beside each other").metavar("FILE");
-  table.add(&options.methods, "method", "only this planner (repeatable); default: all").metavar("NAME");
-  table.add(&options.clusters, "clusters", "presets or files; 8x8: eight servers of eight as in config-c");
-  table.add(&options.micro_batches, "micro-batches", "micro-batches per step").metavar("M,M");
-  table.add(&options.stages, "stages", "stage counts to force").metavar("FROM-TO");
+  table.add(&options.policies, "policy", "a policy file; several are measured beside each other")
+      .reads_file()
+      .metavar("FILE");
+  table.add(&options.methods, "method", "only this planner (repeatable); default: all").no_file().metavar("NAME");
+  table.add(&options.clusters, "clusters", "presets or files; 8x8: eight servers of eight as in config-c").reads_file();
+  table.add(&options.micro_batches, "micro-batches", "micro-batches per step").no_file().metavar("M,M");
+  table.add(&options.stages, "stages", "stage counts to force").no_file().metavar("FROM-TO");
   table.add(&options.sample, "sample", "only so many of the combinations, drawn by chance; 0: all").range(0, 1e9);
   table.group("Effort");
   table.add_seconds(&options.limit_s, "exact-limit", "per combination for the optima of all stage counts")
@@ -419,9 +421,11 @@ int bench_main(int argc, char** argv) {
   table.add_seconds(&options.bound_limit_s, "bound-limit", "per combination for the bound over all instruction cuts")
       .range(0.001, 1e6);
   table.add(&options.threads, "threads", "combinations solved at once").range(1, 1024);
-  table.add(&options.cache, "cache", "file that keeps optima and bounds for the next run").metavar("FILE");
+  table.add(&options.cache, "cache", "file that keeps optima and bounds for the next run")
+      .writes_file()
+      .metavar("FILE");
   table.group("Output");
-  table.add(&options.output, "output", "everything measured as JSON").shorthand('o').metavar("FILE");
+  table.add(&options.output, "output", "everything measured as JSON").writes_file().shorthand('o').metavar("FILE");
   table.add_common(nullptr);
   if (!table.parse(argc, argv)) return 0;
   return Profiles(std::move(options)).run();

@@ -100,13 +100,16 @@ int bench_main(int argc, char** argv) {
   Options options;
   OptionTable table("bench-policy_table8", "the paper's one-shot plan beside the learned and the optimal one");
   table.example("bench-policy_table8 fixtures/hlo/bert48.hlo.gz --policy a.policy", "the paper's first model");
-  table.positional(&options.inputs, "INPUT", "models: HLO or profiles").required();
-  table.add(&options.policies, "policy", "a policy file (repeatable)").metavar("FILE");
-  table.add(&options.cluster, "cluster", "preset or file");
-  table.add(&options.micro_batches, "micro-batches", "micro-batches per step").metavar("M,M");
-  table.add(&options.cuts, "cuts", "grid points of the plan to compare with, of 128").metavar("K,K,K");
-  table.add(&options.device_cuts, "device-cuts", "its device cuts").metavar("D,D,D");
-  table.add(&options.output, "output", "the document; default: standard output").shorthand('o').metavar("FILE");
+  table.positional(&options.inputs, "INPUT", "models: HLO or profiles").reads_file().required();
+  table.add(&options.policies, "policy", "a policy file (repeatable)").reads_file().metavar("FILE");
+  table.add(&options.cluster, "cluster", "preset or file").reads_file();
+  table.add(&options.micro_batches, "micro-batches", "micro-batches per step").no_file().metavar("M,M");
+  table.add(&options.cuts, "cuts", "grid points of the plan to compare with, of 128").no_file().metavar("K,K,K");
+  table.add(&options.device_cuts, "device-cuts", "its device cuts").no_file().metavar("D,D,D");
+  table.add(&options.output, "output", "the document; default: standard output")
+      .writes_file()
+      .shorthand('o')
+      .metavar("FILE");
   table.add_common(nullptr);
   if (!table.parse(argc, argv)) return 0;
 

@@ -12,6 +12,7 @@
 
 #include "common/base/cli.h"
 #include "common/base/error.h"
+#include "common/base/inputs.h"
 #include "common/base/log.h"
 #include "common/base/options.h"
 #include "common/base/progress.h"
@@ -56,16 +57,20 @@ void declare(OptionTable& table, Options& o) {
                 return names;
               }() +
               "); docs/datagen.md lists every key")
+      .reads_file()
       .metavar("FILE");
   table.add(&o.seed, "seed", "another seed gives other rows").metavar("S");
   table.add_flag(&o.oracle, "oracle",
                  "label every row with its exact optimum (slow: about 70 rows per CPU-second of mixed)");
   table.group("Files");
   table.add(&o.output, "output", "the dataset's folder; made when it is not there, continued when it is")
+      .writes_folder()
       .shorthand('o')
       .metavar("DIR");
   table.add(&o.shard_rows, "shard-rows", "rows per file").range(1, static_cast<double>(kMostShardRows)).metavar("N");
-  table.add(&o.shard_range, "shard-range", "only shards A to B-1, for the jobs of an array: 0:16").metavar("A:B");
+  table.add(&o.shard_range, "shard-range", "only shards A to B-1, for the jobs of an array: 0:16")
+      .no_file()
+      .metavar("A:B");
   table.add_flag(&o.compress, "compress", "archive: a quarter smaller, much slower to write and to open");
   table.add(&o.threads, "threads", "worker threads, 0: one per processor; what is written does not depend on it")
       .range(0, 1024)
@@ -186,6 +191,7 @@ int datagen_main(int argc, char** argv) {
   options.compress = o.compress;
   options.threads = thread_count(o.threads);
   if (!o.shard_range.empty()) set_shard_range(o.shard_range, options);
+  check_folder(options.folder, {"dataset.json", "shard-*.h5"});
 
   RowSource source;
   source.row = [&](std::uint64_t index) { return generator.row(o.seed, index); };

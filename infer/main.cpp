@@ -60,16 +60,20 @@ void declare(OptionTable& table, Options& o) {
       .positional(&o.input.path, "INPUT",
                   "the model: HLO (text, proto, JSON; gzipped or not) or a profile (HDF5, CSV, graph.txt); - reads "
                   "standard input")
+      .reads_file()
       .required();
   table.add(&o.input.variables, "variables", "the trainable variables of an HLO input, one per line or JSON")
+      .reads_file()
       .metavar("FILE")
       .shown_default("found automatically");
   table.add(&o.input.device, "device", "reference device for the times of an HLO input: a name or a file")
+      .reads_file()
       .metavar("DEVICE")
       .shown_default("the cluster's first");
 
   table.group("Machines and step");
   table.add(&o.cluster, "cluster", "a preset (" + join(pipeline::cluster_preset_names()) + ") or a JSON file")
+      .reads_file()
       .metavar("CLUSTER")
       .required();
   table.add(&o.problem.micro_batches, "micro-batches", "micro-batches per step").range(1, 65536).metavar("M");
@@ -81,7 +85,7 @@ void declare(OptionTable& table, Options& o) {
       .advanced();
 
   table.group("Plan");
-  table.add(&o.stages, "stages", "pipeline stages, or auto: the planner chooses").metavar("auto|S");
+  table.add(&o.stages, "stages", "pipeline stages, or auto: the planner chooses").no_file().metavar("auto|S");
   table.add(&o.max_stages, "max-stages", "most stages that auto may choose").range(1, 16).metavar("S");
   table.add(&o.schedule, "schedule", "1f1b-overlap starts more micro-batches early: hides transfers, costs memory")
       .choices({"1f1b", "1f1b-overlap", "auto"});
@@ -96,7 +100,10 @@ void declare(OptionTable& table, Options& o) {
       .add(&o.planner, "planner",
            "auto runs them all and takes the best; policy is the trained network's answer, in milliseconds")
       .choices(planners);
-  table.add(&o.policy, "policy", "a trained policy to plan with").metavar("FILE").shown_default("the one compiled in");
+  table.add(&o.policy, "policy", "a trained policy to plan with")
+      .reads_file()
+      .metavar("FILE")
+      .shown_default("the one compiled in");
   table.add(&o.objective, "objective", "what the best plan is judged by: the closed form V, or the event simulation")
       .choices({"auto", "value", "simulated"})
       .shown_default("simulated for the planner auto, else value");
@@ -105,6 +112,7 @@ void declare(OptionTable& table, Options& o) {
   table.add_flag(&o.all_planners, "all-planners", "run every planner and list what each comes to");
   table.add_flag(&o.planner_table, "planner-table", "also run each planner alone: step, gap and milliseconds of each");
   table.add(&o.grid, "grid", "places to cut that policy, rollouts, exact and bound see; all: after every instruction")
+      .no_file()
       .metavar("128|all");
   table.add(&o.beam, "beam", "partial plans that policy, rollouts and bound keep; 1 is greedy, 0 each one's own")
       .range(0, 4096)
@@ -117,7 +125,10 @@ void declare(OptionTable& table, Options& o) {
       .advanced();
 
   table.group("Output");
-  table.add(&o.output, "output", "also write the plan (automap.plan/1 JSON) to FILE").shorthand('o').metavar("FILE");
+  table.add(&o.output, "output", "also write the plan (automap.plan/1 JSON) to FILE")
+      .writes_file()
+      .shorthand('o')
+      .metavar("FILE");
   table.epilog(
       "Exit codes: 0 a plan, 2 wrong usage or cluster file, 3 bad input or output, 4 nothing fits, 75 interrupted "
       "(what "
@@ -227,6 +238,9 @@ int infer_main(int argc, char** argv) {
   declare(table, options);
   if (!table.parse(argc, argv)) return 0;
   PlanRequest request_as_given = make_request(options);
+  // What cannot be written is refused before the work.
+  OutputSet outputs;
+  AtomicFile* const plan_file = options.output.empty() ? nullptr : &outputs.add(options.output);
   const pipeline::Cluster cluster = pipeline::load_cluster(options.cluster);
   // Before the input is read, so that a wrong policy is refused at once.
   if (!options.policy.empty()) {
@@ -267,7 +281,8 @@ int infer_main(int argc, char** argv) {
   }
   add_provenance(document, table, input, cluster);
   const std::string json = to_json_text(document);
-  if (!options.output.empty()) write_file_atomic(options.output, json);
+  if (plan_file) plan_file->write(json);
+  outputs.prepare();
   if (options.json && options.output != "-") {
     print(json);
   } else if (options.output != "-") {
@@ -276,6 +291,7 @@ int infer_main(int argc, char** argv) {
     report.micro_batch_size = input.profile.micro_batch_size;
     print(report_text(document, problem, report));
   }
+  outputs.commit();
   for (const std::string& warning : document.warnings) log_warning(warning);
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }

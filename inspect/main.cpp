@@ -29,10 +29,13 @@ int inspect_main(int argc, char** argv) {
       .positional(
           &input, "FILE",
           "HLO in any form, profile, cluster, device or plan, or the folder of a dataset; - reads standard input")
+      .reads_folder()
       .required();
   table.add_flag(&options.time, "time", "HLO: also say how long reading it into a graph takes");
   table.add_flag(&dataset.verify, "verify", "dataset: compare every byte with its checksums and look at every row");
-  table.add(&plot, "plot", "dataset: also draw rows and the distribution of scales (SVG)").metavar("FILE");
+  table.add(&plot, "plot", "dataset: also draw rows and the distribution of scales (SVG)")
+      .writes_file()
+      .metavar("FILE");
   table.add_common(&json);
   if (!table.parse(argc, argv)) return 0;
   struct stat info = {};
@@ -43,16 +46,21 @@ int inspect_main(int argc, char** argv) {
   }
   while (folder && input.size() > 1 && input.back() == '/') input.pop_back();
   bool intact = true;
+  OutputSet outputs;
   inspect::Description description;
   if (folder) {
     if (::access((input + "/dataset.json").c_str(), F_OK) != 0) {
       throw Error(ErrorKind::kIo, input + " is a directory and no dataset: dataset.json is missing",
                   "give a file, or the folder that automap-datagen wrote");
     }
+    AtomicFile* const picture = plot.empty() ? nullptr : &outputs.add(plot);
     inspect::DatasetDescription described = inspect::describe_dataset(input, dataset);
     intact = described.intact;
     description = std::move(described.description);
-    if (!plot.empty() && intact) write_file_atomic(plot, inspect::plot_dataset(input));
+    if (picture && intact) {
+      picture->write(inspect::plot_dataset(input));
+      outputs.prepare();
+    }
   } else {
     description = inspect::describe(input, options);
   }
@@ -61,6 +69,7 @@ int inspect_main(int argc, char** argv) {
   } else {
     print(description.text);
   }
+  if (intact) outputs.commit();
   return intact ? 0 : exit_code(ErrorKind::kData);
 }
 

@@ -1,4 +1,5 @@
 // automap-profile: what each forward instruction of a model costs. Parses, calls, prints.
+#include <optional>
 #include <string>
 
 #include "common/base/cli.h"
@@ -29,17 +30,21 @@ int profile_main(int argc, char** argv) {
   table
       .positional(&input, "MODEL",
                   "HLO in any form (text, binary or JSON protobuf), gzipped or not; - reads standard input")
+      .reads_file()
       .required();
   std::string devices;
   for (const std::string& name : profile::device_names()) devices += (devices.empty() ? "" : ", ") + name;
-  table.add(&request.device, "device", "reference device: " + devices + ", or a file").metavar("DEVICE");
+  table.add(&request.device, "device", "reference device: " + devices + ", or a file").reads_file().metavar("DEVICE");
   table
       .add(&request.variables, "variables", "the trained parameters, one per line or JSON; default: found by data flow")
+      .reads_file()
       .metavar("FILE");
   table.add(&request.model, "model-name", "the name to write into the profile; default: from the file's")
+      .no_file()
       .metavar("NAME")
       .advanced();
   table.add(&output, "output", "write the profile: .h5, .hdf5 or .csv (- for CSV on standard output)")
+      .writes_file()
       .shorthand('o')
       .metavar("FILE");
   table.add_common(&json);
@@ -48,16 +53,28 @@ int profile_main(int argc, char** argv) {
     throw Error(ErrorKind::kUsage, "--json and -o - both want standard output", "give one of them a file");
   }
 
+  // What cannot be written is refused before the work.
+  std::optional<AtomicFile> file;
+  if (!output.empty()) {
+    io::check_profile_name(output);
+    file.emplace(output);
+  }
   const std::string source = input_name(input);
   const graph::HloModule module = profile::load_model(input, "automap-inspect shows it, automap-infer plans it");
   const profile::ModelProfile result = profile::profile_module(module, source, request);
-  if (!output.empty()) io::save_profile(output, result.profile);
+  if (file) {
+    io::write_profile(*file, output, result.profile);
+    file->prepare();
+  }
   const std::string form = graph::form_for_people(module.form);
   if (json) {
     print(profile::report_json(result, form));
   } else if (output != "-") {
     print(profile::report_text(result, form));
-    if (!output.empty()) log_info("wrote " + output);
+  }
+  if (file) {
+    file->commit();
+    if (output != "-") log_info("wrote " + output);
   }
   for (const std::string& warning : result.warnings) log_warning(warning);
   return 0;

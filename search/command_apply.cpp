@@ -26,11 +26,14 @@ int apply_command(int argc, char** argv) {
   table
       .add(&plan_path, "plan",
            "the decision: automap.plan/1 JSON, of which schema, kind, shards and partition are enough")
+      .reads_file()
       .metavar("FILE")
       .required();
   table.group("Output");
-  table.add(&hlo, "emit-hlo", "write the module with sharding annotations, as XLA runs it").metavar("FILE");
-  table.add(&jax, "emit-jax", "write a Python file with a PartitionSpec per tensor").metavar("FILE");
+  table.add(&hlo, "emit-hlo", "write the module with sharding annotations, as XLA runs it")
+      .writes_file()
+      .metavar("FILE");
+  table.add(&jax, "emit-jax", "write a Python file with a PartitionSpec per tensor").writes_file().metavar("FILE");
   table.epilog("Exit codes: 0 done, 2 wrong usage, 3 bad input or output, 4 the decision contradicts itself.");
   table.add_common(&json);
   if (!table.parse(argc, argv)) return 0;
@@ -38,9 +41,6 @@ int apply_command(int argc, char** argv) {
     throw Error(ErrorKind::kUsage, "MODEL and --plan both want standard input", "give one of them a file");
   }
   OutputFiles files(json);
-  files.keep("MODEL", model.path);
-  files.keep("--variables", model.variables);
-  files.keep("--plan", plan_path);
   files.add("--emit-hlo", hlo);
   files.add("--emit-jax", jax);
   if (!files.any()) {
@@ -55,6 +55,7 @@ int apply_command(int argc, char** argv) {
   describe_decision(*loaded.model, decided, &plan);
   if (files.wanted("--emit-hlo")) files.write("--emit-hlo", emit_hlo(*loaded.model, decided));
   if (files.wanted("--emit-jax")) files.write("--emit-jax", emit_jax(*loaded.model, plan));
+  files.prepare();
   if (json) {
     nlohmann::ordered_json d = {{"schema", "automap.applied/1"},
                                 {"model", loaded.name},

@@ -62,8 +62,11 @@ int explain_command(int argc, char** argv) {
   table.example("automap-search explain fixtures/hlo/t5_6_6.hlo.gz --plan plan.json dot_general.404 --json",
                 "any instruction, for scripts");
   model.declare(&table);
-  table.positional(&tensor, "TENSOR", "an input, or an instruction's name; default: an overview of all");
-  table.add(&plan_path, "plan", "the decision to explain (automap.plan/1 JSON)").metavar("FILE").required();
+  table.positional(&tensor, "TENSOR", "an input, or an instruction's name; default: an overview of all").no_file();
+  table.add(&plan_path, "plan", "the decision to explain (automap.plan/1 JSON)")
+      .reads_file()
+      .metavar("FILE")
+      .required();
   table.epilog("Exit codes: 0 done, 2 wrong usage, 3 bad input, 4 the decision contradicts itself.");
   table.add_common(&json);
   if (!table.parse(argc, argv)) return 0;

@@ -57,13 +57,16 @@ void declare(OptionTable& table, Options& o, bool data) {
   table.group("Machines");
   table.add(&o.shards, "shards", "devices to split over").range(1, kMostShards).metavar("N");
   table.add(&o.cluster, "cluster", "a preset (" + join(pipeline::cluster_preset_names()) + ") or a JSON file")
+      .reads_file()
       .metavar("CLUSTER");
   table.add(&o.device, "device", "reference device for the times: a name or a file")
+      .reads_file()
       .metavar("DEVICE")
       .shown_default("the cluster's first");
   table
       .add(&o.memory, "memory",
            "on: only plans that fit into the smallest device; off: any; or a limit per device such as 12GiB")
+      .no_file()
       .metavar("on|off|SIZE")
       .shown_default("on for time, off for count");
 
@@ -83,13 +86,16 @@ void declare(OptionTable& table, Options& o, bool data) {
       .range(0.001, 86400);
   table.add(&o.search.limits.seed, "seed", "of what is random (rainbow, cost)").metavar("N");
   table.add(&o.search.policy, "policy", "rainbow: start from this policy instead of from scratch")
+      .reads_file()
       .metavar("FILE")
       .advanced();
 
   table.group("Output");
-  table.add(&o.output, "output", "write the plan (automap.plan/1 JSON)").shorthand('o').metavar("FILE");
-  table.add(&o.hlo, "emit-hlo", "write the module with sharding annotations, as XLA runs it").metavar("FILE");
-  table.add(&o.jax, "emit-jax", "write a Python file with a PartitionSpec per tensor").metavar("FILE");
+  table.add(&o.output, "output", "write the plan (automap.plan/1 JSON)").writes_file().shorthand('o').metavar("FILE");
+  table.add(&o.hlo, "emit-hlo", "write the module with sharding annotations, as XLA runs it")
+      .writes_file()
+      .metavar("FILE");
+  table.add(&o.jax, "emit-jax", "write a Python file with a PartitionSpec per tensor").writes_file().metavar("FILE");
   table.epilog(
       "Exit codes: 0 a plan, 2 wrong usage or cluster file, 3 bad input or output, 4 nothing fits into the memory.");
   table.add_common(&o.json);
@@ -105,8 +111,6 @@ int plan_command(int argc, char** argv, bool data) {
 
   // What is wrong without having seen the model comes first: outputs, cluster, device, limit.
   OutputFiles files(options.json);
-  files.keep("MODEL", options.model.path);
-  files.keep("--variables", options.model.variables);
   files.add("-o", options.output);
   files.add("--emit-hlo", options.hlo);
   files.add("--emit-jax", options.jax);
@@ -158,6 +162,7 @@ int plan_command(int argc, char** argv, bool data) {
   if (files.wanted("-o")) files.write("-o", json);
   if (files.wanted("--emit-hlo")) files.write("--emit-hlo", emit_hlo(*loaded.model, planned.decided));
   if (files.wanted("--emit-jax")) files.write("--emit-jax", emit_jax(*loaded.model, plan));
+  files.prepare();
   if (options.json) {
     print(json);
   } else if (!files.on_standard_output()) {

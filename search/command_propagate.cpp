@@ -81,6 +81,7 @@ int propagate_command(int argc, char** argv) {
       .add(&sets, "set",
            "split an input along a dimension (-1: keep it whole); by name, path or its end, HLO name or index; may be "
            "given several times")
+      .no_file()
       .metavar("TENSOR=DIM");
   table.epilog("Exit codes: 0 complete or stuck, 2 wrong usage, 3 bad input, 4 conflict.");
   table.add_common(&json);

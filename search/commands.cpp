@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 
 #include "common/base/cli.h"
 #include "common/base/error.h"
@@ -47,18 +46,6 @@ std::string help() {
          "or\nnot; - reads standard input.\n";
 }
 
-// Whether two paths mean one file, which need not be there yet. Devices may be read and written at once.
-bool same_file(const std::string& a, const std::string& b) {
-  if (a == "-" || b == "-") return false;
-  std::error_code failed;
-  if (std::filesystem::exists(a, failed) && !std::filesystem::is_regular_file(a, failed)) return false;
-  // Made absolute first: of a relative path no part of which is there, weakly_canonical makes nothing.
-  const std::filesystem::path one = std::filesystem::weakly_canonical(std::filesystem::absolute(a, failed), failed);
-  if (failed) return false;
-  const std::filesystem::path two = std::filesystem::weakly_canonical(std::filesystem::absolute(b, failed), failed);
-  return !failed && one == two;
-}
-
 }  // namespace
 
 int search_main(int argc, char** argv) {
@@ -95,8 +82,10 @@ void ModelOptions::declare(OptionTable* table) {
   table
       ->positional(&path, "MODEL",
                    "HLO in any form (text, binary or JSON protobuf), gzipped or not; - reads standard input")
+      .reads_file()
       .required();
   table->add(&variables, "variables", "the trained parameters, one per line or JSON")
+      .reads_file()
       .metavar("FILE")
       .shown_default("found by data flow");
 }
@@ -118,27 +107,14 @@ LoadedModel load_sharding_model(const ModelOptions& options, int shards) {
   return out;
 }
 
-void OutputFiles::keep(const std::string& input, const std::string& path) {
-  if (!path.empty()) inputs_.emplace_back(input, path);
-}
-
 void OutputFiles::add(const std::string& option, const std::string& path) {
   if (path.empty()) return;
   if (path == "-" && json_) {
     throw Error(ErrorKind::kUsage, "--json and " + option + " - both want standard output", "give one of them a file");
   }
-  for (const auto& [input, input_path] : inputs_) {
-    if (!same_file(path, input_path)) continue;
-    throw Error(ErrorKind::kUsage, option + " would replace " + input + " " + input_path, "write to another file");
-  }
-  for (const auto& [other, other_path] : paths_) {
-    if (path != other_path && !same_file(path, other_path)) continue;
-    throw Error(ErrorKind::kUsage, other + " and " + option + " both want " + (path == "-" ? "standard output" : path),
-                "give each its own file");
-  }
-  paths_.emplace_back(option, path);
   if (path == "-") on_standard_output_ = true;
-  files_[option] = std::make_unique<AtomicFile>(path);
+  paths_.push_back(path);
+  files_[option] = &outputs_.add(path);
 }
 
 void OutputFiles::write(const std::string& option, const std::string& bytes) {
@@ -146,8 +122,8 @@ void OutputFiles::write(const std::string& option, const std::string& bytes) {
 }
 
 void OutputFiles::commit() {
-  for (const auto& [option, path] : paths_) {
-    files_.at(option)->commit();
+  outputs_.commit();
+  for (const std::string& path : paths_) {
     if (path != "-") log_info("wrote " + path);
   }
 }

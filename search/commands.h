@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/base/files.h"
@@ -44,11 +43,8 @@ LoadedModel load_sharding_model(const ModelOptions& options, int shards);
 // is there before commit(), and then all of it.
 class OutputFiles {
  public:
-  // Throws Error(kUsage) when two of them (or --json) want standard output or the same file, Error(kIo) when a file
-  // cannot be made.
+  // Throws Error(kUsage) when one of them and --json want standard output, and what AtomicFile throws.
   explicit OutputFiles(bool json) : json_(json) {}
-  // What the command reads, named as in errors ("MODEL"): no output may replace it. Before add().
-  void keep(const std::string& input, const std::string& path);
   // `option` names it in errors ("--emit-hlo"); an empty path is no output.
   void add(const std::string& option, const std::string& path);
   bool wanted(const std::string& option) const { return files_.count(option) > 0; }
@@ -56,13 +52,15 @@ class OutputFiles {
   // Whether standard output belongs to a file: then no report is printed.
   bool on_standard_output() const { return on_standard_output_; }
   void write(const std::string& option, const std::string& bytes);
+  // What can fail, so that the report is printed when nothing has.
+  void prepare() { outputs_.prepare(); }
   void commit();
 
  private:
   bool json_ = false, on_standard_output_ = false;
-  std::map<std::string, std::unique_ptr<AtomicFile>> files_;
-  std::vector<std::pair<std::string, std::string>> inputs_;
-  std::vector<std::pair<std::string, std::string>> paths_;  // option, path, in the order given
+  OutputSet outputs_;
+  std::map<std::string, AtomicFile*> files_;
+  std::vector<std::string> paths_;  // in the order given
 };
 
 // "on", "off", or bytes: "16GiB", "12.5e9", "800MB" -> bytes. Throws Error(kUsage) naming `option`.

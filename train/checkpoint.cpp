@@ -91,7 +91,7 @@ void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
 }
 
 Checkpoint load_checkpoint(const std::string& path) {
-  const std::string bytes = read_file(path, kMostBytes);
+  const std::string bytes = read_own_file(path, kMostBytes);
   const auto damaged = [&](const std::string& what) {
     return Error(ErrorKind::kData, path + ": " + what,
                  "the run cannot go on from it: remove the folder, or start another run with --init policy.bin");

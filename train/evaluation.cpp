@@ -361,7 +361,7 @@ std::string Evaluation::fingerprint() const {
 bool Evaluation::read_cache(const std::string& path) {
   if (!std::filesystem::exists(path)) return false;
   try {
-    const auto document = nlohmann::json::parse(read_file(path));
+    const auto document = nlohmann::json::parse(read_own_file(path));
     if (document.at("made_for").get<std::string>() != fingerprint()) return false;
     std::vector<HeldOut> problems;
     for (const auto& p : document.at("problems")) {

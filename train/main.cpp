@@ -9,6 +9,7 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/inputs.h"
 #include "common/base/log.h"
 #include "common/base/text_table.h"
 #include "common/io/profile_file.h"
@@ -199,11 +200,15 @@ TrainerSettings settings_of(const TrainOptions& o, const OptionTable& table) {
 }
 
 void make_run_folder(const TrainOptions& o, bool resuming) {
-  std::error_code error;
-  std::filesystem::create_directories(o.out, error);
-  if (error) throw Error(ErrorKind::kIo, o.out + ": cannot be created: " + error.message());
-  if (resuming || !std::filesystem::exists(o.out + "/checkpoint")) return;
-  throw Error(ErrorKind::kUsage, o.out + " already holds a run", "go on with it by --resume, or choose another --out");
+  create_folders(o.out);
+  if (!resuming && std::filesystem::exists(o.out + "/checkpoint")) {
+    throw Error(ErrorKind::kUsage, o.out + " already holds a run",
+                "go on with it by --resume, or choose another --out");
+  }
+  // A run goes on with its own options, and writes them again.
+  if (o.resume) forget_input(o.out + "/config.ini");
+  check_folder(o.out, {"checkpoint", "config.ini", "run.json", "policy.bin", "report.md", "heldout.json", "curves.csv",
+                       "events.out.tfevents.*"});
 }
 
 int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& table, WorkerPool& pool) {

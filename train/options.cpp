@@ -154,18 +154,22 @@ void declare_options(OptionTable& table, TrainOptions& o) {
                 "is the first policy worse than the second?");
 
   table.group("Input and output");
-  table.positional(&o.policies, "POLICY", "policy files, with --evaluate and --compare");
+  table.positional(&o.policies, "POLICY", "policy files, with --evaluate and --compare").reads_file();
   table
       .add(&o.data, "data",
            "a dataset's folder; synth:CONFIG makes problems on the fly (CONFIG as for automap-datagen); with "
            "--finetune a "
            "profile")
+      .reads_folder()
       .metavar("DATA");
-  table.add(&o.only, "only", "only these families of synth: data").metavar("FAMILY");
-  table.add(&o.without, "without", "leave these families of synth: data out").metavar("FAMILY");
-  table.add(&o.out, "out", "folder of the run; everything is written here").shorthand('o').metavar("DIR");
+  table.add(&o.only, "only", "only these families of synth: data").no_file().metavar("FAMILY");
+  table.add(&o.without, "without", "leave these families of synth: data out").no_file().metavar("FAMILY");
+  table.add(&o.out, "out", "folder of the run; everything is written here")
+      .writes_folder()
+      .shorthand('o')
+      .metavar("DIR");
   table.add_flag(&o.resume, "resume", "go on with the run in --out, with its own options; begin it when there is none");
-  table.add(&o.init, "init", "start from the weights of this policy").metavar("POLICY");
+  table.add(&o.init, "init", "start from the weights of this policy").reads_file().metavar("POLICY");
   table.add_flag(&o.evaluate, "evaluate", "do not train: print how good the POLICY files are");
   table.add_flag(&o.compare, "compare", "do not train: is the first POLICY not worse than the second?");
 
@@ -182,7 +186,7 @@ void declare_options(OptionTable& table, TrainOptions& o) {
 
   table.group("One model (--finetune)");
   table.add_flag(&o.finetune, "finetune", "train on variations of one model: --data is its profile");
-  table.add(&o.cluster, "cluster", "the model's cluster: a preset or a JSON file").metavar("CLUSTER");
+  table.add(&o.cluster, "cluster", "the model's cluster: a preset or a JSON file").reads_file().metavar("CLUSTER");
   table.add(&o.micro_batches, "micro-batches", "its micro-batches per step").range(1, 65536).metavar("M");
 
   table.group("Playing");
@@ -232,7 +236,7 @@ void declare_options(OptionTable& table, TrainOptions& o) {
       .choices({"after-state", "flat"})
       .advanced();
   table.add(&o.flat_input, "flat-input", "what the flat network sees").choices({"raw", "features"}).advanced();
-  table.add(&o.hidden, "hidden", "widths of the hidden layers").metavar("N,N,...").advanced();
+  table.add(&o.hidden, "hidden", "widths of the hidden layers").no_file().metavar("N,N,...").advanced();
   table.add_on_off(&o.learner.bounded, "bounded", "with --residual: between the bound and the best rollout").advanced();
   table.add_on_off(&o.learner.residual, "residual", "predict what comes on top of the admissible bound").advanced();
   table.add_on_off(&o.learner.dueling, "dueling", "value and advantage streams (flat network)").advanced();
@@ -281,6 +285,7 @@ void declare_options(OptionTable& table, TrainOptions& o) {
            "held-out problems: synth:CONFIG or a dataset's folder; when not given the generator of --data with another "
            "seed, "
            "for a dataset synth:mixed")
+      .reads_folder()
       .metavar("DATA");
   table.add(&o.evaluate_seed, "evaluate-seed", "of the held-out problems").advanced();
   table.add(&o.evaluate_small, "evaluate-small", "problems of at most 16 devices and 8 stages").range(0, 1000000);

@@ -104,7 +104,7 @@ class Trainer {
   void restore_policy_file() const {
     if (best_policy_.empty()) return;
     const std::string path = settings_.folder + "/policy.bin";
-    if (std::filesystem::exists(path) && read_file(path) == best_policy_) return;
+    if (std::filesystem::exists(path) && read_own_file(path) == best_policy_) return;
     write_file_atomic(path, best_policy_);
   }
 

@@ -118,7 +118,7 @@ std::string fingerprint(const Problem& problem, const Profile& profile, const Cl
 
 AnswerCache::AnswerCache(std::string path) : path_(std::move(path)) {
   if (path_.empty() || !std::filesystem::exists(path_)) return;
-  const std::string text = read_file(path_);
+  const std::string text = read_own_file(path_);
   int line = 0;
   const auto refuse = [&](const std::string& found) {
     throw Error(ErrorKind::kData,

@@ -10,10 +10,12 @@
 #include <cstring>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "automap_version.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/inputs.h"
 #include "common/base/memory.h"
 
 namespace automap {
@@ -27,22 +29,50 @@ static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_alw
 
 extern "C" void on_stop_signal(int signal_number) {
   if (stop_tokens.load() > 0 && !stop_flag.exchange(true)) return;
+  if (internal::signal_must_wait(signal_number)) return;
   internal::unlink_temporary_files();
   _exit(128 + signal_number);
 }
 
+// The limit of CPU time, which would otherwise end the process without a word.
+extern "C" void on_time_signal(int signal_number) {
+  if (internal::signal_must_wait(signal_number)) return;
+  internal::unlink_temporary_files();
+  constexpr char kSays[] = "error: the limit of CPU time is used up (ulimit -t)\n";
+  const ssize_t ignored = ::write(STDERR_FILENO, kSays, sizeof kSays - 1);
+  static_cast<void>(ignored);
+  _exit(128 + signal_number);
+}
+
+// Whoever presses Ctrl-\ wants a core dump.
+extern "C" void on_quit_signal(int signal_number) {
+  if (internal::signal_must_wait(signal_number)) return;
+  internal::unlink_temporary_files();
+  struct sigaction action = {};
+  action.sa_handler = SIG_DFL;
+  sigaction(signal_number, &action, nullptr);
+  raise(signal_number);
+}
+
 void install_signal_handlers() {
   struct sigaction action = {};
-  action.sa_handler = on_stop_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  for (const int signal_number : {SIGINT, SIGTERM}) {
-    // A background job of a shell without job control ignores SIGINT; keep it so.
+  const std::pair<int, void (*)(int)> handlers[] = {{SIGINT, on_stop_signal},
+                                                    {SIGTERM, on_stop_signal},
+                                                    {SIGHUP, on_stop_signal},
+                                                    {SIGXCPU, on_time_signal},
+                                                    {SIGQUIT, on_quit_signal}};
+  for (const auto& [signal_number, handler] : handlers) {
+    // A background job of a shell without job control ignores SIGINT, one of nohup SIGHUP; keep it so.
     struct sigaction old = {};
     sigaction(signal_number, nullptr, &old);
+    action.sa_handler = handler;
     if (old.sa_handler != SIG_IGN) sigaction(signal_number, &action, nullptr);
   }
   std::signal(SIGPIPE, SIG_IGN);
+  // Beyond the limit of file sizes, write() then fails with a reason.
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 // A program started with a standard stream closed would hand its number to the next file it opens, and results or
@@ -56,23 +86,24 @@ void occupy_standard_streams() {
 }
 
 // Standard output's reader is gone: there is nobody to tell.
-struct ReaderGone {};
+std::atomic<bool> reader_gone{false};
 
-[[noreturn]] void throw_output_error(int error) {
-  if (error == EPIPE) throw ReaderGone();
+void output_failed(int error) {
+  reader_gone = error == EPIPE;
+  if (reader_gone) return;
   throw Error(ErrorKind::kIo, std::string("cannot write to standard output: ") + std::strerror(error),
-              error == ENOSPC ? "free some space or write to another disk" : "");
+              error == ENOSPC  ? "free some space or write to another disk"
+              : error == EFBIG ? "the file size limit of this shell (ulimit -f) is too low: raise it"
+                               : "");
 }
 
-void flush_output() {
-  errno = 0;
-  if (std::fflush(stdout) != 0 || std::ferror(stdout)) throw_output_error(errno ? errno : EIO);
-}
+// Part of a document on standard output is not followed by another.
+bool printed = false;
 
 // `output_works` is false when standard output is what failed.
 int report(const char* kind, int code, const std::string& message, const std::string& hint, bool output_works) {
   std::fputs(("error: " + message + "\n" + (hint.empty() ? "" : "  hint: " + hint + "\n")).c_str(), stderr);
-  if (json_errors && output_works) {
+  if (json_errors && output_works && !printed) {
     const nlohmann::ordered_json document = {{"error", {{"kind", kind}, {"message", message}, {"hint", hint}}}};
     const std::string text = document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
     std::fwrite(text.data(), 1, text.size(), stdout);
@@ -98,13 +129,22 @@ bool StopToken::stop_requested() noexcept {
 }
 
 void print(std::string_view text) {
+  if (reader_gone) return;
   errno = 0;
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) throw_output_error(errno ? errno : EIO);
+  printed = printed || !text.empty();
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) output_failed(errno ? errno : EIO);
+}
+
+void internal::flush_standard_output() {
+  if (reader_gone) return;
+  errno = 0;
+  if (std::fflush(stdout) != 0 || std::ferror(stdout)) output_failed(errno ? errno : EIO);
 }
 
 int run_main(int argc, char** argv, const std::function<int(int, char**)>& body) {
   occupy_standard_streams();
   install_signal_handlers();
+  internal::remember_inputs(true);
   json_errors = false;
   prepare_for_out_of_memory([] { return json_errors.load(); });
   for (int i = 1; i < argc && std::strcmp(argv[i], "--") != 0; ++i) {
@@ -115,9 +155,7 @@ int run_main(int argc, char** argv, const std::function<int(int, char**)>& body)
   try {
     code = body(argc, argv);
     flushing = true;
-    flush_output();
-    return code;
-  } catch (const ReaderGone&) {
+    internal::flush_standard_output();
     return code;
   } catch (const Error& e) {
     return report(to_string(e.kind()), exit_code(e.kind()), e.what(), e.hint(), !flushing && !std::ferror(stdout));

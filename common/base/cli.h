@@ -19,14 +19,22 @@ constexpr int kExitInterrupted = 130;
 // Error(kIo), a reader that went away (EPIPE) ends the program quietly with its own code.
 int run_main(int argc, char** argv, const std::function<int(int, char**)>& body);
 
-// Writes to standard output and throws Error(kIo) when that fails. The only way results are printed.
+// Writes to standard output and throws Error(kIo) when that fails. The only way results are printed. When the reader
+// went away, this and what follows is dropped: the files that the program writes do not depend on it.
 void print(std::string_view text);
+
+namespace internal {
+// What was printed is on its way; throws as print().
+void flush_standard_output();
+}  // namespace internal
 
 // Whether run_main prints errors as JSON too. True from the start when --json stands among the arguments.
 void set_json_errors(bool on);
 
-// SIGINT and SIGTERM. By default the first one ends the process at once (exit 128 + signal number, temporary files
-// removed). While a StopToken is alive the first one only raises the flag and the next one ends the process.
+// SIGINT, SIGTERM and SIGHUP. By default the first one ends the process at once (exit 128 + signal number, temporary
+// files removed). While a StopToken is alive the first one only raises the flag and the next one ends the process.
+// SIGXCPU and SIGQUIT always end it, temporary files removed. What was ignored when the program started (nohup) stays
+// so.
 class StopToken {
  public:
   StopToken();

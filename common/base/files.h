@@ -1,4 +1,4 @@
-// Whole files in and out: bounded reading (plain or gzipped), atomic writing, hashes.
+// Whole files in: bounded reading (plain or gzipped), hashes. Whole files out: common/base/atomic_file.h.
 #pragma once
 
 #include <array>
@@ -7,6 +7,9 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/atomic_file.h"
+#include "common/base/paths.h"
+
 namespace automap {
 
 // The largest input any reader accepts, before and after gunzip, unless it says otherwise.
@@ -14,7 +17,10 @@ constexpr std::uint64_t kMaxInputBytes = std::uint64_t{2} << 30;
 
 // The bytes of `path`, or of standard input for "-". Pipes and other streams are read to their end.
 // Throws Error(kIo) when it does not exist, is a directory or cannot be read; Error(kData) above `limit_bytes`.
+// From then on no output of the program may replace it (common/base/inputs.h).
 std::string read_file(const std::string& path, std::uint64_t limit_bytes = kMaxInputBytes);
+// The same for a file of the program's own, which it may write again: a checkpoint, the list of a dataset's shards.
+std::string read_own_file(const std::string& path, std::uint64_t limit_bytes = kMaxInputBytes);
 
 // What people call the input in messages: `path`, or "<stdin>" for "-".
 std::string input_name(const std::string& path);
@@ -23,44 +29,13 @@ std::string input_name(const std::string& path);
 bool is_gzip(std::string_view bytes);
 
 // Expands a gzip stream (several members allowed, zero padding after the last ignored).
-// Throws Error(kData) naming `source`: truncated, damaged, or more than `limit_bytes` when expanded.
+// Throws Error(kData) naming `source`: truncated, damaged, or more than `limit_bytes` when expanded. A bomb is refused
+// long before that: whatever expands more than 64 times may come to 64 MiB in all, and what expands to next to nothing
+// to 1 MiB of input. Text expands up to 51 times.
 std::string gunzip(std::string_view bytes, const std::string& source, std::uint64_t limit_bytes = kMaxInputBytes);
 
 // `bytes`, expanded when they are gzipped, else unchanged.
 std::string gunzip_if_gzip(std::string bytes, const std::string& source, std::uint64_t limit_bytes = kMaxInputBytes);
-
-// A file that appears complete or not at all: bytes go to a temporary file in the same folder, commit() syncs it and
-// renames it over `path`, then syncs the folder. Without commit(), and when the process is interrupted, the
-// temporary file is removed and `path` stays as it was. A symbolic link is followed; the mode of a replaced file is
-// kept. Where renaming makes no sense ("-" = standard output, pipes, devices) commit() copies the bytes instead.
-//
-// Every failure throws Error(kIo) that names the path and the reason (no such folder, not writable, a directory,
-// disk full).
-class AtomicFile {
- public:
-  explicit AtomicFile(std::string path);
-  ~AtomicFile();
-  AtomicFile(const AtomicFile&) = delete;
-  AtomicFile& operator=(const AtomicFile&) = delete;
-
-  void write(std::string_view bytes);
-  // For writers that want a path (HDF5): an existing empty file; close it before commit().
-  const std::string& temporary_path() const { return temporary_path_; }
-  void commit();
-
- private:
-  void discard();
-
-  std::string path_;         // as the user gave it
-  std::string target_path_;  // with links followed; empty when the bytes are copied instead
-  std::string temporary_path_;
-  int fd_ = -1;
-  int cleanup_slot_ = -1;
-  bool committed_ = false;
-};
-
-// AtomicFile(path).write(bytes).commit().
-void write_file_atomic(const std::string& path, std::string_view bytes);
 
 // Lower-case hex of SHA-256 (FIPS 180-4). sha256_hex("abc") starts with "ba7816bf".
 std::string sha256_hex(std::string_view bytes);
@@ -91,10 +66,5 @@ std::uint32_t crc32c(std::string_view bytes, std::uint32_t crc = 0);
 
 // The folder of the running program, links resolved; empty when the system does not tell.
 std::string executable_folder();
-
-namespace internal {
-// Removes the temporary files of every AtomicFile in flight. Async-signal-safe: for the interrupt handler only.
-void unlink_temporary_files() noexcept;
-}  // namespace internal
 
 }  // namespace automap

@@ -156,6 +156,10 @@ Option& Option::shown_default(std::string text) {
   shown_default_ = std::move(text);
   return *this;
 }
+Option& Option::role(FileRole role) {
+  role_ = role;
+  return *this;
+}
 
 OptionTable::OptionTable(std::string tool, std::string summary)
     : tool_(std::move(tool)), summary_(std::move(summary)) {}
@@ -239,7 +243,8 @@ void OptionTable::add_common(bool* json) {
   add_flag(&quiet_, "quiet", "nothing but results and errors").shorthand('q');
   add_flag(&verbose_, "verbose", "say more about what is done").shorthand('v');
   if (find("config") != nullptr) file_option_ = "options";
-  Option& config = add(&config_, file_option_, "read options from FILE: INI (key = value) or JSON").metavar("FILE");
+  Option& config = add(&config_, file_option_, "read options from FILE: INI (key = value) or JSON");
+  config.reads_file().metavar("FILE");
   config.builtin_ = true;
   flag(&dump_config_, "dump-config", "print the options in force as a file for --" + file_option_ + " and exit");
   flag(&help_, "help", "show the usual options and exit").shorthand('h');
@@ -578,7 +583,26 @@ bool OptionTable::parse(int argc, const char* const* argv) {
                 "missing " + (option.positional_ ? "" : std::string("--")) + option.name_ + ": " + option.help_,
                 "usage: " + usage_line());
   }
+  check_files(named_files());
   return true;
+}
+
+std::vector<NamedFile> OptionTable::named_files() const {
+  std::vector<NamedFile> files;
+  for (const Option& option : options_) {
+    const auto* text = std::get_if<std::string*>(&option.target_);
+    const auto* list = std::get_if<std::vector<std::string>*>(&option.target_);
+    if ((!text && !list) || !option.choices_.empty()) continue;
+    // A new option that does not say whether it names a file.
+    AM_CHECK(option.role_.has_value());
+    const std::string shown = option.positional_  ? option.name_
+                              : option.shorthand_ ? std::string("-") + option.shorthand_
+                                                  : "--" + option.name_;
+    for (const std::string& path : text ? std::vector<std::string>{**text} : **list) {
+      if (!path.empty()) files.push_back({shown, path, *option.role_});
+    }
+  }
+  return files;
 }
 
 std::string OptionTable::usage_line() const {

@@ -18,9 +18,12 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
+
+#include "common/base/inputs.h"
 
 namespace automap {
 
@@ -36,6 +39,17 @@ class Option {
   Option& advanced();                                 // only --help-all shows it
   Option& required();                                 // must be given, by whatever source
   Option& shown_default(std::string text);            // when the default is better said in words
+
+  // What the value names. Every option with a text of any form must say one of these: parse() refuses outputs that
+  // would replace inputs (common/base/inputs.h), and an input that it does not know of would be lost.
+  Option& reads_file() {
+    return role(FileRole::kReadsFile);
+  }  // when there is one of that name; presets and "-" need no other word
+  Option& reads_folder() { return role(FileRole::kReadsFolder); }    // or a file
+  Option& writes_file() { return role(FileRole::kWritesFile); }      // - is standard output
+  Option& writes_folder() { return role(FileRole::kWritesFolder); }  // whoever writes into it calls check_folder
+  Option& no_file() { return role(FileRole::kNoFile); }
+  Option& role(FileRole role);
 
  private:
   friend class OptionTable;
@@ -58,6 +72,7 @@ class Option {
   double largest_ = std::numeric_limits<double>::infinity();
   char shorthand_ = 0;
   bool advanced_ = false, positional_ = false, required_ = false, builtin_ = false;
+  std::optional<FileRole> role_;
   std::string default_;  // as text, taken when the option is added
   std::string source_ = "default";
 };
@@ -123,6 +138,7 @@ class OptionTable {
   std::string value_text(const Option& option) const;
   std::string environment_name(const std::string& option_name) const;
   std::string usage_line() const;
+  std::vector<NamedFile> named_files() const;
   void read_arguments(int argc, const char* const* argv);
   void read_environment();
   void read_config(const std::string& path);

@@ -15,6 +15,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/inputs.h"
 #include "common/io/dataset_format.h"
 #include "common/io/hdf5.h"
 
@@ -41,6 +42,7 @@ class Mapping {
       throw Error(ErrorKind::kIo, "cannot read " + path + ": " + std::strerror(error),
                   error == ENOENT ? kAgainHint : "");
     }
+    remember_input(fd, path);
     struct stat info = {};
     const bool known = ::fstat(fd, &info) == 0;
     const auto size = static_cast<std::uint64_t>(info.st_size);

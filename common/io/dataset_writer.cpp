@@ -314,14 +314,14 @@ class DatasetFolder::Lock {
 
 DatasetFolder::DatasetFolder(std::string folder, const DatasetManifest& wanted) : folder_(std::move(folder)) {
   AM_CHECK(wanted.rows > 0 && wanted.shard_rows > 0);
-  if (::mkdir(folder_.c_str(), 0777) != 0 && errno != EEXIST) throw_write_error(folder_, errno);
+  create_folders(folder_);
   const std::string path = folder_ + "/" + kManifestName;
   const Lock lock(folder_);
   remove_leftovers(folder_);
   manifest_ = wanted;
   manifest_.shards.clear();
   if (::access(path.c_str(), F_OK) == 0) {
-    const DatasetManifest found = parse_manifest(read_file(path), path);
+    const DatasetManifest found = parse_manifest(read_own_file(path), path);
     check_same(path, found, wanted);
     if (found.rows > wanted.rows) {
       throw Error(ErrorKind::kConfig,
@@ -346,7 +346,7 @@ bool DatasetFolder::is_complete(std::uint64_t shard) const {
 void DatasetFolder::add(const ShardEntry& entry) {
   const std::string path = folder_ + "/" + kManifestName;
   const Lock lock(folder_);
-  const DatasetManifest found = parse_manifest(read_file(path), path);
+  const DatasetManifest found = parse_manifest(read_own_file(path), path);
   check_same(path, found, manifest_);
   if (found.rows != manifest_.rows) {
     throw Error(ErrorKind::kConfig, path + ": was extended to " + std::to_string(found.rows) + " rows meanwhile",
@@ -387,6 +387,7 @@ std::string compress_chunk(const float* caw, std::uint64_t rows, std::uint64_t c
 // --- a shard ---
 
 struct ShardWriter::File {
+  std::optional<RemoveOnSignal> remove_on_signal;
   int fd = -1;
   int direct = -1;  // the same file without the page cache, where the file system knows that
   Skeleton hdf5;    // open while a compressed shard is written
@@ -421,7 +422,10 @@ ShardWriter::ShardWriter(const std::string& folder, const DatasetManifest& manif
     ::flock(file_->fd, LOCK_EX | LOCK_NB);
     // Between open and flock another run may have taken it for a leftover.
     struct stat here = {}, there = {};
-    if (::fstat(file_->fd, &here) == 0 && ::stat(path_.c_str(), &there) == 0 && here.st_ino == there.st_ino) break;
+    if (::fstat(file_->fd, &here) == 0 && ::stat(path_.c_str(), &there) == 0 && here.st_ino == there.st_ino) {
+      file_->remove_on_signal.emplace(path_);
+      break;
+    }
     ::close(std::exchange(file_->fd, -1));
   }
   try {

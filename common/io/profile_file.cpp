@@ -412,6 +412,10 @@ bool ends_with(const std::string& text, std::string_view end) {
   return text.size() >= end.size() && std::string_view(text).substr(text.size() - end.size()) == end;
 }
 
+bool is_hdf5_name(const std::string& path) {
+  return ends_with(path, ".h5") || ends_with(path, ".hdf5");
+}
+
 }  // namespace
 
 const char* to_string(ProfileForm form) {
@@ -481,20 +485,26 @@ std::string to_csv(const Profile& profile) {
   return text;
 }
 
-void save_profile(const std::string& path, const Profile& profile) {
-  const bool hdf5 = ends_with(path, ".h5") || ends_with(path, ".hdf5");
+void check_profile_name(const std::string& path) {
   // Devices such as /dev/stdout have no extension; they get text.
   const bool csv = ends_with(path, ".csv") || path == "-" || path.rfind("/dev/", 0) == 0;
-  if (!hdf5 && !csv) {
-    throw Error(ErrorKind::kUsage, "cannot tell the form of " + path + " from its name", "end the name in .h5 or .csv");
-  }
+  if (csv || is_hdf5_name(path)) return;
+  throw Error(ErrorKind::kUsage, "cannot tell the form of " + path + " from its name", "end the name in .h5 or .csv");
+}
+
+void write_profile(AtomicFile& file, const std::string& path, const Profile& profile) {
   check_attributes(profile, path);
-  if (csv) {
-    write_file_atomic(path, to_csv(profile));
-    return;
+  if (is_hdf5_name(path)) {
+    write_hdf5(file.temporary_path(), path, profile);
+  } else {
+    file.write(to_csv(profile));
   }
+}
+
+void save_profile(const std::string& path, const Profile& profile) {
+  check_profile_name(path);
   AtomicFile file(path);
-  write_hdf5(file.temporary_path(), path, profile);
+  write_profile(file, path, profile);
   file.commit();
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/atomic_file.h"
 #include "common/pipeline/profile.h"
 
 namespace automap::io {
@@ -33,5 +34,8 @@ std::string to_csv(const pipeline::Profile& profile);
 // whole new one. Throws Error(kData) when the profile does not pass check_profile, Error(kUsage) for another extension,
 // Error(kIo) when it cannot be written.
 void save_profile(const std::string& path, const pipeline::Profile& profile);
+// The steps of save_profile, for who opens the file before the work and commits it after the report.
+void check_profile_name(const std::string& path);
+void write_profile(AtomicFile& file, const std::string& path, const pipeline::Profile& profile);
 
 }  // namespace automap::io

@@ -8,9 +8,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
 
 #include "common/base/error.h"
+#include "common/base/inputs.h"
 #include "common/base/rng.h"
 
 namespace automap {
@@ -144,6 +146,54 @@ TEST_F(FilesTest, GunzipStopsAtTheLimit) {
   EXPECT_EQ(caught([&] { gunzip(bomb, "x", 19999999); }).kind(), ErrorKind::kData);
 }
 
+std::string repeated(const std::string& text, std::size_t times) {
+  std::string out;
+  out.reserve(text.size() * times);
+  for (std::size_t i = 0; i < times; ++i) out += text;
+  return out;
+}
+
+TEST_F(FilesTest, GunzipRefusesBombs) {
+  const std::string zeros = gzip(std::string(std::size_t{80} << 20, '\0'));
+  const std::string member = gzip(std::string(std::size_t{1} << 20, 'x'));
+  const std::string text = gzip(repeated("%add.1 = f32[8,128]{1,0} add(%a, %b)\n", 3000000));
+  // What is honest before does not pay for what is not.
+  const std::string behind_noise = gzip(noise(4 << 20)) + zeros;
+  for (const std::string& bomb : {zeros, text, behind_noise, repeated(member, 100)}) {
+    const Error error = caught([&] { gunzip(bomb, "x.gz"); });
+    EXPECT_EQ(error.kind(), ErrorKind::kData);
+    EXPECT_NE(std::string(error.what()).find("x.gz: refused while expanding it: much of it expands more than 64 times"),
+              std::string::npos)
+        << error.what();
+    EXPECT_NE(error.hint().find("gunzip"), std::string::npos);
+  }
+  for (const std::string& empty : {gzip(""), gzip("x")}) {
+    const Error error = caught([&] { gunzip(repeated(empty, 100000), "x.gz"); });
+    EXPECT_NE(std::string(error.what()).find("next to nothing"), std::string::npos) << error.what();
+  }
+  // Within a member: empty stored blocks, five bytes each.
+  const std::string header = gzip("").substr(0, 10);
+  const std::string blocks = header + repeated(std::string("\0\0\0\xff\xff", 5), 400000);
+  EXPECT_NE(std::string(caught([&] { gunzip(blocks, "x.gz"); }).what()).find("next to nothing"), std::string::npos);
+}
+
+// Far above what honest files reach (51), below 64 MiB of it; and any size of what expands usually.
+TEST_F(FilesTest, GunzipTakesWhatIsHonest) {
+  const std::string zeros(std::size_t{60} << 20, '0');
+  EXPECT_EQ(gunzip(gzip(zeros), "x").size(), zeros.size());
+  std::string lines;
+  Rng rng(3, 4, 5);
+  while (lines.size() < (std::size_t{200} << 20)) {
+    // Compresses about 40 times.
+    lines += "    \"instruction\": {\"opcode\": \"add\", \"shape\": \"f32[8,128,768]{2,1,0}\", \"operands\": [" +
+             std::to_string(rng.below(1000)) +
+             "], \"metadata\": {\"op_name\": \"jit(step)/transformer/layer/mlp\"}},\n";
+  }
+  const std::string packed = gzip(lines);
+  EXPECT_GT(lines.size() / packed.size(), 20u);
+  EXPECT_EQ(gunzip(packed, "x").size(), lines.size());
+}
+
 TEST_F(FilesTest, WithoutCommitTheOldFileStays) {
   put("x", "old");
   {
@@ -185,6 +235,49 @@ TEST_F(FilesTest, WriteErrorsNameThePathAndLeaveNothing) {
   EXPECT_TRUE(names().empty());
 }
 
+TEST_F(FilesTest, DanglingLinksAreWrittenThroughAndLoopsRefused) {
+  fs::create_directory(path("there"));
+  fs::create_symlink("there/new", path("dangling"));
+  fs::create_symlink("dangling", path("twice"));
+  write_file_atomic(path("twice"), "through");
+  EXPECT_TRUE(fs::is_symlink(path("twice")));
+  EXPECT_TRUE(fs::is_symlink(path("dangling")));
+  EXPECT_EQ(read_file(path("there/new")), "through");
+  fs::create_symlink("no/such/folder/x", path("nowhere"));
+  EXPECT_FALSE(caught([&] { write_file_atomic(path("nowhere"), "x"); }).hint().empty());
+  EXPECT_TRUE(fs::is_symlink(path("nowhere")));
+
+  fs::create_symlink("b", path("a"));
+  fs::create_symlink("a", path("b"));
+  for (const char* name : {"a", "b"}) {
+    const Error loop = caught([&] { write_file_atomic(path(name), "x"); });
+    EXPECT_EQ(loop.kind(), ErrorKind::kIo);
+    EXPECT_NE(std::string(loop.what()).find("Too many levels of symbolic links"), std::string::npos) << loop.what();
+    EXPECT_TRUE(fs::is_symlink(path(name)));
+    EXPECT_EQ(caught([&] { create_folders(path(name)); }).kind(), ErrorKind::kIo);
+    EXPECT_EQ(caught([&] { create_folders(path(name) + "/in/it"); }).kind(), ErrorKind::kIo);
+  }
+}
+
+TEST_F(FilesTest, FoldersAreMadeWithThoseAbove) {
+  create_folders(path("a/b/c/"));
+  create_folders(path("a/b/c"));
+  EXPECT_TRUE(fs::is_directory(path("a/b/c")));
+  fs::create_symlink("made/by/link", path("link"));
+  create_folders(path("link"));
+  EXPECT_TRUE(fs::is_symlink(path("link")));
+  EXPECT_TRUE(fs::is_directory(path("made/by/link")));
+  create_folders(path("link/deeper"));
+  EXPECT_TRUE(fs::is_directory(path("made/by/link/deeper")));
+  put("file", "x");
+  for (const char* name : {"file", "file/below"}) {
+    const Error error = caught([&] { create_folders(path(name)); });
+    EXPECT_NE(std::string(error.what()).find("Not a directory"), std::string::npos) << error.what();
+    EXPECT_FALSE(error.hint().empty());
+  }
+  EXPECT_EQ(read_file(path("file")), "x");
+}
+
 TEST_F(FilesTest, AnUnwritableFolderIsAnError) {
   if (::geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
   fs::permissions(folder_, fs::perms::owner_read | fs::perms::owner_exec);
@@ -210,10 +303,200 @@ TEST_F(FilesTest, PipesAreWrittenThrough) {
 }
 
 TEST_F(FilesTest, InterruptRemovesFilesInFlight) {
-  AtomicFile file(path("x"));
-  EXPECT_EQ(names().size(), 1u);
+  std::vector<std::unique_ptr<AtomicFile>> files;
+  // More than fit into any table of a fixed size that one would think of.
+  for (int i = 0; i < 100; ++i) files.push_back(std::make_unique<AtomicFile>(path("x" + std::to_string(i))));
+  EXPECT_EQ(names().size(), 100u);
   internal::unlink_temporary_files();
   EXPECT_TRUE(names().empty());
+}
+
+TEST_F(FilesTest, WhatAKilledRunLeftIsRemovedAndNothingElse) {
+  const std::vector<std::string> kept = {"x.1-0.tmp",          "x.automap-1-0.tmp.mine", "x.automap-1.tmp",
+                                         "y.automap-1-0.tmp",  "x.automap-1-0x.tmp",     "x.automap-notes.tmp",
+                                         "xx.automap-1-0.tmp", "my.x.automap-1-0.tmp"};
+  for (const std::string& name : kept) put(name, "keep");
+  put("x.automap-1-0.tmp", "left over");
+  AtomicFile in_use(path("x"));
+  {
+    AtomicFile file(path("x"));
+    EXPECT_EQ(names().size(), kept.size() + 2);
+    EXPECT_FALSE(fs::exists(path("x.automap-1-0.tmp")));
+    file.write("second");
+    file.commit();
+  }
+  in_use.write("first, but later");
+  in_use.commit();
+  EXPECT_EQ(read_file(path("x")), "first, but later");
+  EXPECT_EQ(names().size(), kept.size() + 1);
+}
+
+TEST_F(FilesTest, TheLongestNamesCanBeWritten) {
+  const std::string name(255, 'n');
+  write_file_atomic(path(name), "x");
+  EXPECT_EQ(names(), std::vector<std::string>{name});
+}
+
+TEST_F(FilesTest, SeveralOutputsAppearTogether) {
+  put("old", "old");
+  {
+    OutputSet set;
+    set.add(path("old")).write("new");
+    set.add(path("fresh")).write("fresh");
+    set.prepare();
+    EXPECT_EQ(read_file(path("old")), "old");
+    set.commit();
+  }
+  EXPECT_EQ(read_file(path("old")), "new");
+  EXPECT_EQ(names(), (std::vector<std::string>{"fresh", "old"}));
+}
+
+TEST_F(FilesTest, OfSeveralOutputsAllAppearOrNone) {
+  put("old", "old");
+  const auto unchanged = [&] {
+    EXPECT_EQ(read_file(path("old")), "old");
+    EXPECT_EQ(names(), (std::vector<std::string>{"old"}));
+  };
+  {
+    // A device that takes nothing.
+    OutputSet set;
+    set.add(path("old")).write("new");
+    set.add(path("fresh")).write("fresh");
+    set.add("/dev/full").write("x");
+    EXPECT_EQ(caught([&] { set.commit(); }).kind(), ErrorKind::kIo);
+  }
+  unchanged();
+  {
+    // A folder comes into the way of the last one when the others are in their places already.
+    OutputSet set;
+    set.add(path("old")).write("new");
+    set.add(path("fresh")).write("fresh");
+    set.add(path("blocked")).write("blocked");
+    set.prepare();
+    fs::create_directory(path("blocked"));
+    EXPECT_EQ(caught([&] { set.commit(); }).kind(), ErrorKind::kIo);
+    fs::remove(path("blocked"));
+  }
+  unchanged();
+}
+
+TEST_F(FilesTest, DevicesOfAWriterThatWantsAPath) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  const int reader = ::open(path("pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  {
+    AtomicFile file(path("pipe"));
+    std::ofstream(file.temporary_path(), std::ios::binary | std::ios::trunc) << "by somebody else";
+    file.commit();
+  }
+  char buffer[32] = {};
+  EXPECT_EQ(::read(reader, buffer, sizeof buffer), 16);
+  EXPECT_STREQ(buffer, "by somebody else");
+  ::close(reader);
+}
+
+// What is already in a file that standard output is appended to stays there.
+TEST_F(FilesTest, DescriptorsAreNotReplaced) {
+  put("log", "before\n");
+  const int log = ::open(path("log").c_str(), O_WRONLY | O_APPEND);
+  write_file_atomic("/dev/fd/" + std::to_string(log), "after\n");
+  ::close(log);
+  EXPECT_EQ(read_file(path("log")), "before\nafter\n");
+}
+
+class InputsTest : public FilesTest {
+ protected:
+  void SetUp() override {
+    FilesTest::SetUp();
+    internal::remember_inputs(true);
+  }
+  void TearDown() override {
+    internal::remember_inputs(false);
+    FilesTest::TearDown();
+  }
+};
+
+TEST_F(InputsTest, WhatWasReadIsNotReplaced) {
+  put("input", "mine");
+  fs::create_symlink("input", path("soft"));
+  fs::create_hard_link(path("input"), path("hard"));
+  AtomicFile before(path("input"));
+  before.write("new");
+  EXPECT_EQ(read_file(path("input")), "mine");
+  for (const std::string name : {"input", "./input", "soft", "hard"}) {
+    const Error error = caught([&] { write_file_atomic(path(name), "new"); });
+    EXPECT_EQ(error.kind(), ErrorKind::kUsage) << name;
+    EXPECT_NE(std::string(error.what()).find(path("input")), std::string::npos) << error.what();
+  }
+  // Opened before the input was read.
+  EXPECT_EQ(caught([&] { before.commit(); }).kind(), ErrorKind::kUsage);
+  EXPECT_EQ(read_own_file(path("hard")), "mine");
+  EXPECT_EQ(caught([&] { check_folder(folder_.string(), {"h*"}); }).kind(), ErrorKind::kUsage);
+  check_folder(folder_.string(), {"other*", "in"});
+  check_folder(path("missing"), {"*"});
+
+  forget_input(path("input"));
+  write_file_atomic(path("input"), "new");
+  EXPECT_EQ(read_own_file(path("input")), "new");
+  EXPECT_EQ(read_own_file(path("hard")), "mine");
+}
+
+// The number of a removed input may be that of a file which the program writes next, again and again.
+TEST_F(InputsTest, NumbersOfFilesAreUsedAgain) {
+  for (int i = 0; i < 20; ++i) {
+    put("input", "mine");
+    read_file(path("input"));
+    fs::remove(path("input"));
+    write_file_atomic(path("own"), "1");
+    write_file_atomic(path("own"), "2");
+  }
+}
+
+TEST_F(InputsTest, OwnFilesAreWrittenAgain) {
+  put("checkpoint", "1");
+  EXPECT_EQ(read_own_file(path("checkpoint")), "1");
+  write_file_atomic(path("checkpoint"), "2");
+}
+
+TEST_F(InputsTest, RolesTellWhatWouldBeLost) {
+  const auto refused = [&](const std::vector<NamedFile>& files) -> std::string {
+    try {
+      check_files(files);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::kUsage);
+      return e.what();
+    }
+    return "";
+  };
+  const auto in = FileRole::kReadsFile, folder = FileRole::kReadsFolder, out = FileRole::kWritesFile;
+  put("x", "x");
+  fs::create_directories(path("data/deep"));
+  put("data/shard", "x");
+  fs::create_symlink("x", path("soft"));
+  fs::create_hard_link(path("x"), path("hard"));
+  fs::create_symlink("not-there", path("dangling"));
+  for (const std::string name : {"x", "./x", "data/../x", "soft", "hard"}) {
+    EXPECT_NE(refused({{"MODEL", path("x"), in}, {"-o", path(name), out}}).find("-o would replace MODEL"),
+              std::string::npos)
+        << name;
+    EXPECT_NE(refused({{"-o", path(name), out}, {"--emit", path("x"), out}}).find("-o and --emit both want"),
+              std::string::npos)
+        << name;
+  }
+  for (const std::string name : {"data/shard", "data/new", "data/deep/new", "./data/deep/../new"}) {
+    EXPECT_NE(refused({{"FILE", path("data"), folder}, {"--plot", path(name), out}}).find("is inside FILE"),
+              std::string::npos)
+        << name;
+  }
+  EXPECT_NE(refused({{"-o", path("new"), out}, {"--emit", path("./new"), out}}).find("both want"), std::string::npos);
+  EXPECT_NE(refused({{"-o", path("not-there"), out}, {"--emit", path("dangling"), out}}).find("both want"),
+            std::string::npos);
+  EXPECT_NE(refused({{"-o", "-", out}, {"--emit", "-", out}}).find("standard output"), std::string::npos);
+  // A folder that happens to be called as a preset; what is not there; devices; the same input twice.
+  EXPECT_EQ(refused({{"--cluster", path("data"), in}, {"-o", path("data/new"), out}}), "");
+  EXPECT_EQ(refused({{"--cluster", "config-c", in}, {"-o", path("config-c"), out}}), "");
+  EXPECT_EQ(refused({{"-o", "/dev/null", out}, {"--emit", "/dev/null", out}, {"MODEL", "/dev/null", in}}), "");
+  EXPECT_EQ(refused({{"MODEL", path("x"), in}, {"--variables", path("x"), in}, {"-o", path("y"), out}}), "");
+  EXPECT_EQ(refused({{"FILE", path("data"), folder}, {"--plot", path("new"), out}}), "");
 }
 
 TEST(Hash, Sha256KnownAnswers) {

@@ -24,12 +24,12 @@ struct Tool {
   Tool() {
     table.example("automap-tool x", "the usual");
     table.group("Input");
-    table.positional(&input, "INPUT", "what to read").required();
+    table.positional(&input, "INPUT", "what to read").reads_file().required();
     table.group("Plan");
     table.add(&micro_batches, "micro-batches", "micro-batches per step").range(1, 1024).metavar("M");
     table.add(&planner, "planner", "which planner").choices({"auto", "exact", "local-search"});
-    table.add(&output, "output", "where to").shorthand('o').metavar("FILE");
-    table.add(&others, "also", "more of them");
+    table.add(&output, "output", "where to").writes_file().shorthand('o').metavar("FILE");
+    table.add(&others, "also", "more of them").no_file();
     table.add(&seed, "seed", "a seed").advanced();
     table.add(&bytes, "bytes", "a size");
     table.add(&scale, "scale", "a factor").range(0, 1);
@@ -280,6 +280,51 @@ TEST(Options, Durations) {
   EXPECT_TRUE(parse_duration("0.25", &seconds) && seconds == 0.25);
   for (const char* wrong : {"", "s", "2x", "s2", "1e", "--3s", "nan", "inf"})
     EXPECT_FALSE(parse_duration(wrong, &seconds)) << wrong;
+}
+
+// A new text option that does not say whether it names a file is found by the first run of its program.
+TEST(Options, EveryTextSaysWhetherItNamesAFile) {
+  const auto error_with = [](auto declare) {
+    std::string text;
+    std::vector<std::string> list;
+    OptionTable table("tool", "does things");
+    declare(table, text, list);
+    const char* const arguments[] = {"automap-tool"};
+    try {
+      table.parse(1, arguments);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(error_with([](OptionTable& t, std::string& s, auto&) { t.add(&s, "x", "x"); }).find("role_"),
+            std::string::npos);
+  EXPECT_NE(error_with([](OptionTable& t, auto&, auto& list) { t.add(&list, "x", "x"); }).find("role_"),
+            std::string::npos);
+  EXPECT_NE(error_with([](OptionTable& t, std::string& s, auto&) { t.positional(&s, "X", "x"); }).find("role_"),
+            std::string::npos);
+  EXPECT_EQ(error_with([](OptionTable& t, std::string& s, auto&) { t.add(&s, "x", "x").no_file(); }), "");
+  EXPECT_EQ(error_with([](OptionTable& t, std::string& s, auto&) { t.add(&s, "x", "x").choices({"a"}); }), "");
+}
+
+// Whatever the value came from.
+TEST(Options, NoOutputReplacesAnInput) {
+  const ConfigFile input("");
+  EXPECT_EQ(error_of({input.path(), "-o", input.path()}).kind(), ErrorKind::kUsage);
+  const std::string other = testing::TempDir() + "./automap-options-test.cfg";
+  const Error same = error_of({input.path(), "-o", other.c_str()});
+  EXPECT_NE(std::string(same.what()).find(std::string("-o would replace INPUT ") + input.path()), std::string::npos)
+      << same.what();
+  EXPECT_NE(std::string(same.what()).find(other), std::string::npos) << same.what();
+  {
+    const Environment environment("AUTOMAP_TOOL_OUTPUT", input.path());
+    EXPECT_NE(std::string(error_of({input.path()}).what()).find("-o would replace INPUT"), std::string::npos);
+  }
+  EXPECT_NE(std::string(error_of({"x", "--config", input.path(), "-o", input.path()}).what())
+                .find("-o would replace --config"),
+            std::string::npos);
+  Tool tool;
+  EXPECT_TRUE(tool.parse({input.path(), "--also", input.path(), "-o", "another"}));
 }
 
 }  // namespace
