@@ -269,7 +269,7 @@ int infer_main(int argc, char** argv) {
   const std::string json = to_json_text(document);
   if (!options.output.empty()) write_file_atomic(options.output, json);
   if (options.json && options.output != "-") {
-    print(json);
+    print_exact(json);
   } else if (options.output != "-") {
     ReportOptions report;
     report.all_planners = options.all_planners;

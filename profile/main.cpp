@@ -54,7 +54,7 @@ int profile_main(int argc, char** argv) {
   if (!output.empty()) io::save_profile(output, result.profile);
   const std::string form = graph::form_for_people(module.form);
   if (json) {
-    print(profile::report_json(result, form));
+    print_exact(profile::report_json(result, form));
   } else if (output != "-") {
     print(profile::report_text(result, form));
     if (!output.empty()) log_info("wrote " + output);

@@ -15,6 +15,8 @@
 #include "automap_version.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/json_text.h"
+#include "common/base/printable.h"
 
 namespace automap {
 namespace {
@@ -74,7 +76,7 @@ int report(const char* kind, int code, const std::string& message, const std::st
   std::fputs(("error: " + message + "\n" + (hint.empty() ? "" : "  hint: " + hint + "\n")).c_str(), stderr);
   if (json_errors && output_works) {
     const nlohmann::ordered_json document = {{"error", {{"kind", kind}, {"message", message}, {"hint", hint}}}};
-    const std::string text = document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    const std::string text = json_text(document);
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   }
@@ -98,8 +100,12 @@ bool StopToken::stop_requested() noexcept {
 }
 
 void print(std::string_view text) {
+  print_exact(printable_lines(text));
+}
+
+void print_exact(std::string_view bytes) {
   errno = 0;
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) throw_output_error(errno ? errno : EIO);
+  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size()) throw_output_error(errno ? errno : EIO);
 }
 
 int run_main(int argc, char** argv, const std::function<int(int, char**)>& body) {
@@ -123,7 +129,7 @@ int run_main(int argc, char** argv, const std::function<int(int, char**)>& body)
   } catch (const std::bad_alloc&) {
     return report("internal", 1, "out of memory", "close other programs, or use a machine with more memory", true);
   } catch (const std::exception& e) {
-    return report("internal", 1, std::string("unexpected failure: ") + e.what(),
+    return report("internal", 1, "unexpected failure: " + printable(e.what()),
                   "this is a bug in AutoMap; please report it with the command and its input", true);
   }
 }

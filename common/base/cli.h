@@ -19,8 +19,12 @@ constexpr int kExitInterrupted = 130;
 // Error(kIo), a reader that went away (EPIPE) ends the program quietly with its own code.
 int run_main(int argc, char** argv, const std::function<int(int, char**)>& body);
 
-// Writes to standard output and throws Error(kIo) when that fails. The only way results are printed.
+// Results are written to standard output by these two only; both throw Error(kIo) when that fails.
+//
+// Text for people: everything in it but line ends is made printable (common/base/printable.h).
 void print(std::string_view text);
+// Data for programs, byte by byte: JSON (json_text), INI, HLO.
+void print_exact(std::string_view bytes);
 
 // Whether run_main prints errors as JSON too. True from the start when --json stands among the arguments.
 void set_json_errors(bool on);
