@@ -7,6 +7,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/printable.h"
 #include "common/base/suggest.h"
 #include "common/io/profile_file.h"
 #include "datagen/exact_math.h"
@@ -52,9 +53,7 @@ std::string join(const std::vector<std::string>& words) {
 }
 
 std::string describe(const Json& value) {
-  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
-  return text;
+  return excerpt(value.dump(-1, ' ', false, Json::error_handler_t::replace), 60);
 }
 
 std::string short_number(double value) {
@@ -72,7 +71,7 @@ void expect_object(const Json& value, const std::string& place, const std::vecto
   for (const auto& item : value.items()) {
     if (std::find(known.begin(), known.end(), item.key()) != known.end()) continue;
     const std::string guess = item.key().size() > 100 ? "" : closest_name(item.key(), known);
-    const std::string key = item.key().size() > 100 ? item.key().substr(0, 97) + "..." : item.key();
+    const std::string key = excerpt(item.key(), 100);
     fail(place, "unknown key " + describe(Json(key)),
          (guess.empty() ? "" : "did you mean " + guess + "? ") + "known keys: " + join(known));
   }

@@ -13,8 +13,10 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/inputs.h"
+#include "common/base/json_text.h"
 #include "common/base/log.h"
 #include "common/base/options.h"
+#include "common/base/printable.h"
 #include "common/base/progress.h"
 #include "common/base/text_table.h"
 #include "datagen/distributions.h"
@@ -133,7 +135,7 @@ int list(bool json) {
       }
       families.push_back({{"name", info.name}, {"summary", info.summary}, {"parameters", parameters}});
     }
-    print(Json{{"schema", "automap.distributions/1"}, {"distributions", families}}.dump(2) + "\n");
+    print_exact(json_text(Json{{"schema", "automap.distributions/1"}, {"distributions", families}}));
     return 0;
   }
   std::string out;
@@ -159,7 +161,7 @@ int preview(const Generator& generator, const Options& o) {
       print((i == 0 ? "" : "\n") + row_text(row, generator.distributions(), i));
     }
   }
-  if (o.json) print(Json{{"schema", "automap.preview/1"}, {"seed", o.seed}, {"rows", rows}}.dump() + "\n");
+  if (o.json) print_exact(json_text(Json{{"schema", "automap.preview/1"}, {"seed", o.seed}, {"rows", rows}}, -1));
   return 0;
 }
 
@@ -224,11 +226,11 @@ int datagen_main(int argc, char** argv) {
       document["rows_infeasible"] = result.rows_infeasible;
       document["rows_unlabelled"] = result.rows_unlabelled;
     }
-    print(document.dump(2) + "\n");
+    print_exact(json_text(document));
   } else {
     const auto count = [](std::uint64_t n) { return format_count(static_cast<long long>(n)); };
     const auto shards = [&](std::uint64_t n) { return count(n) + (n == 1 ? " shard" : " shards"); };
-    std::string text = options.folder + ": ";
+    std::string text = printable(options.folder) + ": ";
     if (result.shards_written > 0 || result.shards_kept == 0) {
       text += count(result.rows_written) + " rows in " + shards(result.shards_written) + " written in " +
               format_ms(seconds * 1e3);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "common/base/printable.h"
 #include "common/base/text_table.h"
 
 namespace automap::datagen {
@@ -53,7 +54,7 @@ std::string row_text(const RowProblem& row, const std::vector<std::string>& dist
   const float* a = c + kGranularity;
   const float* w = a + kGranularity;
   const double compute = c[kGranularity - 1];
-  std::string out = "row " + std::to_string(index) + "  " + family_of(row, distributions) + "  " +
+  std::string out = "row " + std::to_string(index) + "  " + printable(family_of(row, distributions)) + "  " +
                     format_count(row.num_instructions) + " instructions, " + format_ms(compute * row.scale_ms) +
                     " a micro-batch; " + std::to_string(row.servers) + " x " + std::to_string(row.devices_per_server) +
                     (row.server_seed == 0 ? "" : " different") + " devices, " + std::to_string(row.stages) +

@@ -284,7 +284,7 @@ int infer_main(int argc, char** argv) {
   if (plan_file) plan_file->write(json);
   outputs.prepare();
   if (options.json && options.output != "-") {
-    print(json);
+    print_exact(json);
   } else if (options.output != "-") {
     ReportOptions report;
     report.all_planners = options.all_planners;

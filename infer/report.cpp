@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "common/base/json_text.h"
+#include "common/base/printable.h"
 #include "common/base/text_table.h"
 
 namespace automap::infer {
@@ -143,19 +145,20 @@ std::string layer_split_text(const PlanDocument& document) {
   }
   for (const auto& [stack, counts] : split.layers_per_stage) {
     if (std::accumulate(counts.begin(), counts.end(), 0) < kStackWorthSaying) continue;
-    out += "  layers of " + (stack.empty() ? "the stack" : stack) + " per stage: ";
+    out += "  layers of " + (stack.empty() ? "the stack" : printable(stack)) + " per stage: ";
     for (std::size_t s = 0; s < counts.size(); ++s) out += (s ? ", " : "") + std::to_string(counts[s]);
     out += "\n";
   }
   if (split.layers_per_stage.empty()) {
     out += "  stages 2.." + std::to_string(split.split_before.size() + 1) + " begin with: ";
-    for (std::size_t s = 0; s < split.split_before.size(); ++s) out += (s ? ", " : "") + split.split_before[s];
+    for (std::size_t s = 0; s < split.split_before.size(); ++s)
+      out += (s ? ", " : "") + printable(split.split_before[s]);
     return out + "\n";
   }
   out += "  for torch.distributed.pipelining (names as in the model; add your module's prefix):\n    split_spec = {";
   for (std::size_t s = 0; s < split.split_before.size(); ++s) {
-    out += (s ? ",\n                  " : "") + std::string("\"") + python_name(split.split_before[s]) +
-           "\": SplitPoint.BEGINNING";
+    out += (s ? ",\n                  " : "") + python_literal(python_name(split.split_before[s])) +
+           ": SplitPoint.BEGINNING";
   }
   return out + "}\n";
 }
@@ -196,7 +199,7 @@ std::string instruction_split_text(const PlanDocument& document) {
   for (std::size_t s = 0; s + 1 < document.stages.size(); ++s) {
     const PlanStage& stage = document.stages[s];
     out += (s ? ", " : " ") + std::to_string(stage.last_instruction) +
-           (stage.last_name.empty() ? "" : " (" + stage.last_name + ")");
+           (stage.last_name.empty() ? "" : " (" + printable(stage.last_name) + ")");
   }
   return out + "\n";
 }
@@ -205,7 +208,7 @@ std::string instruction_split_text(const PlanDocument& document) {
 
 std::string report_text(const PlanDocument& document, const Problem& problem, const ReportOptions& options) {
   const int stages = document.plan.num_stages();
-  std::string out = (document.model.empty() ? "model" : document.model) + " on " + document.cluster + ": ";
+  std::string out = printable((document.model.empty() ? "model" : document.model) + " on " + document.cluster) + ": ";
   out += stages == 1 ? "data parallel (1 stage)" : plural(stages, "pipeline stage");
   out += " on " + plural(document.num_devices, "device") + ", " + plural(document.micro_batches, "micro-batch") +
          " per step, schedule " + to_string(document.plan.schedule) + "\n\n";
@@ -233,7 +236,7 @@ std::string report_text(const PlanDocument& document, const Problem& problem, co
     for (std::size_t i = 0; i < document.limits.size(); ++i) {
       // The first is what to change; others only when they matter.
       if (i > 0 && document.limits[i].share < kLimitWorthSaying) continue;
-      out += (i ? "             " : "   ") + document.limits[i].text + "\n";
+      out += (i ? "             " : "   ") + printable(document.limits[i].text) + "\n";
     }
   }
   out += idle_stages_text(document);

@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "common/base/printable.h"
 #include "common/base/progress.h"
 #include "common/base/text_table.h"
 #include "common/io/dataset.h"
@@ -129,15 +130,16 @@ std::string fixed(double value) {
   return text.data();
 }
 
+// XML 1.0 has no way to write most controls, and bytes that are no UTF-8 end a reader: printable() leaves neither.
 std::string escaped(const std::string& text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : printable(text)) {
     switch (c) {
       case '&': out += "&amp;"; break;
       case '<': out += "&lt;"; break;
       case '>': out += "&gt;"; break;
       case '"': out += "&quot;"; break;
-      default: out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+      default: out += c;
     }
   }
   return out;
@@ -216,9 +218,9 @@ DatasetDescription describe_dataset(const std::string& folder, const DatasetOpti
               {"oracle", manifest.oracle},
               {"config", Json::parse(manifest.config_json)}};
   std::string& text = out.description.text;
-  text = folder + ": a dataset of random planning problems\n\n";
+  text = printable(folder) + ": a dataset of random planning problems\n\n";
   const auto fact = [&](const std::string& name, const std::string& value) {
-    text += "  " + name + std::string(13 - name.size(), ' ') + value + "\n";
+    text += "  " + name + std::string(13 - name.size(), ' ') + printable(value) + "\n";
   };
   fact("rows", count_text(manifest.rows) + " in " + count_text(manifest.num_shards()) +
                    (manifest.num_shards() == 1 ? " shard of up to " : " shards of ") + count_text(manifest.shard_rows) +
@@ -227,10 +229,9 @@ DatasetDescription describe_dataset(const std::string& folder, const DatasetOpti
   fact("seed", std::to_string(manifest.seed));
   fact("made by", manifest.generator);
   fact("fingerprint", manifest.fingerprint().substr(0, 16));
-  std::string config = manifest.config_json;
-  constexpr std::size_t kShownConfig = 200;
-  if (config.size() > kShownConfig) config = config.substr(0, kShownConfig) + " ... (--json shows all)";
-  fact("config", config);
+  constexpr int kShownConfig = 200;
+  const std::string config = excerpt(manifest.config_json, kShownConfig);
+  fact("config", config + (config == printable(manifest.config_json) ? "" : " (--json shows all)"));
 
   std::vector<io::DatasetProblem> problems;
   if (options.verify) {
@@ -249,7 +250,7 @@ DatasetDescription describe_dataset(const std::string& folder, const DatasetOpti
     fact("verified",
          out.intact ? "every byte and every row is as it was written" : std::to_string(problems.size()) + " problems");
     for (const io::DatasetProblem& p : problems) {
-      text += "    " + p.shard + (p.row ? ", row " + std::to_string(*p.row) : "") + ": " + p.what + "\n";
+      text += "    " + printable(p.shard + (p.row ? ", row " + std::to_string(*p.row) : "") + ": " + p.what) + "\n";
     }
   }
   if (!complete || !out.intact) return out;

@@ -12,6 +12,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/graph/hlo_cost.h"
 #include "common/graph/hlo_reader.h"
@@ -37,16 +38,16 @@ using Align = TextTable::Align;
 constexpr std::size_t kShownOpcodes = 12;
 constexpr std::size_t kShownLayers = 24;
 
-// "model     bert48" lines with aligned values.
+// "model     bert48" lines with aligned values, made printable.
 class Facts {
  public:
-  void add(const std::string& name, const std::string& value) { rows_.emplace_back(name, value); }
+  void add(const std::string& name, const std::string& value) { rows_.emplace_back(printable(name), printable(value)); }
   std::string render() const {
-    std::size_t width = 0;
-    for (const auto& [name, value] : rows_) width = std::max(width, name.size());
+    int width = 0;
+    for (const auto& [name, value] : rows_) width = std::max(width, display_width(name));
     std::string out;
     for (const auto& [name, value] : rows_)
-      out += "  " + name + std::string(width + 2 - name.size(), ' ') + value + "\n";
+      out += "  " + name + std::string(static_cast<std::size_t>(width + 2 - display_width(name)), ' ') + value + "\n";
     return out;
   }
 
@@ -80,7 +81,7 @@ Json base_document(const char* kind, const std::string& source, std::string_view
 }
 
 std::string title(const std::string& source, const std::string& what) {
-  return source + ": " + what + "\n\n";
+  return printable(source + ": " + what) + "\n\n";
 }
 
 // Counts are printed as integers as long as a double holds them exactly.
@@ -670,7 +671,7 @@ Description describe_bytes(std::string bytes, const std::string& source, const D
     }
     if (!top.schema.empty() && !top.functions_or_module) {
       throw Error(ErrorKind::kData,
-                  source + ": found schema \"" + top.schema.substr(0, 60) + "\", which automap-inspect does not know",
+                  source + ": found schema \"" + excerpt(top.schema, 60) + "\", which automap-inspect does not know",
                   "known are automap.plan/1, automap.cluster/1 and automap.device/1");
     }
   }

@@ -8,6 +8,7 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/json_text.h"
 #include "common/base/options.h"
 #include "inspect/dataset.h"
 #include "inspect/describe.h"
@@ -65,7 +66,7 @@ int inspect_main(int argc, char** argv) {
     description = inspect::describe(input, options);
   }
   if (json) {
-    print(description.document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    print_exact(json_text(description.document));
   } else {
     print(description.text);
   }

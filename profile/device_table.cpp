@@ -6,6 +6,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/json_text.h"
 #include "profile/device_model.h"
 
 namespace automap::profile {
@@ -201,7 +202,7 @@ std::string to_json_text(const DeviceModel& device) {
   document["memory_efficiency"] = device.memory_efficiency;
   document["matmul_efficiency"] = device.matmul_efficiency;
   document["cores"] = device.cores;
-  return document.dump(2) + "\n";
+  return json_text(document);
 }
 
 }  // namespace automap::profile

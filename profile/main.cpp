@@ -68,7 +68,7 @@ int profile_main(int argc, char** argv) {
   }
   const std::string form = graph::form_for_people(module.form);
   if (json) {
-    print(profile::report_json(result, form));
+    print_exact(profile::report_json(result, form));
   } else if (output != "-") {
     print(profile::report_text(result, form));
   }

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <vector>
 
+#include "common/base/json_text.h"
+#include "common/base/printable.h"
 #include "common/base/text_table.h"
 
 namespace automap::profile {
@@ -123,7 +125,7 @@ std::string report_json(const ModelProfile& profile, const std::string& form) {
                            {"stash_bytes", whole(l.stash_bytes)}});
   }
   d["warnings"] = profile.warnings;
-  return d.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(d);
 }
 
 std::string report_text(const ModelProfile& profile, const std::string& form) {
@@ -131,7 +133,7 @@ std::string report_text(const ModelProfile& profile, const std::string& form) {
   const pipeline::Profile& p = profile.profile;
   std::string out;
   const auto fact = [&](const std::string& name, const std::string& value) {
-    out += name + std::string(name.size() < 12 ? 12 - name.size() : 1, ' ') + value + "\n";
+    out += name + std::string(name.size() < 12 ? 12 - name.size() : 1, ' ') + printable(value) + "\n";
   };
   const double c = sum(p.c_ms);
   fact("model",
@@ -179,8 +181,9 @@ std::string report_text(const ModelProfile& profile, const std::string& form) {
     out += "The module carries no layer names; blocks are named by what repeats.\n";
   for (const SharedVariable& s : profile.shared) {
     const TrainableVariable& v = profile.variables[static_cast<std::size_t>(s.variable)];
-    out += "Shared: " + v.name + " (" + format_bytes(v.bytes) + ") is used in " + s.first_layer + " and " +
-           s.last_layer + "; stages that part them both hold it, and its gradient crosses once per step.\n";
+    out += printable("Shared: " + v.name + " (" + format_bytes(v.bytes) + ") is used in " + s.first_layer + " and " +
+                     s.last_layer + "; stages that part them both hold it, and its gradient crosses once per step.") +
+           "\n";
   }
   return out;
 }

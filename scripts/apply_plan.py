@@ -24,12 +24,19 @@ import json
 import os
 import re
 import sys
+import unicodedata
 from pathlib import Path
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute",
                "collective-broadcast", "ragged-all-to-all")
 BITS = {"pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "s16": 16, "u16": 16, "f16": 16, "bf16": 16, "s32": 32, "u32": 32,
         "f32": 32, "s64": 64, "u64": 64, "f64": 64, "c64": 64, "c128": 128}
+
+
+def printable(text):
+    """One line in which nothing acts on a terminal; the programs' rule is common/base/printable.h."""
+    acts = ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return "".join(c if unicodedata.category(c) not in acts else c.encode("unicode_escape").decode() for c in str(text))
 
 
 class DoesNotFit(Exception):
@@ -88,7 +95,7 @@ def getattr_or_exit(module, name, where):
 
 
 def usage(message):
-    print(f"apply_plan.py: {message}", file=sys.stderr)
+    print(f"apply_plan.py: {printable(message)}", file=sys.stderr)
     return 2
 
 
@@ -374,7 +381,7 @@ def human(report, plan_path):
                  f"difference {'infinite' if worst is None else f'{worst:.2g}'} (allowed {report['rtol']:g})")
     if report["differing_results"]:
         lines.append(f"results that differ: {report['differing_results'][:20]}")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def main():
@@ -404,7 +411,7 @@ def main():
             return usage("jax is not installed for this Python: pip install jax")
         report = run(options, plan)
     except DoesNotFit as error:
-        print(f"apply_plan.py: {error}", file=sys.stderr)
+        print(f"apply_plan.py: {printable(error)}", file=sys.stderr)
         return 3
     print(json.dumps(report, indent=2) if options.json else human(report, options.plan))
     return 0 if report["equal"] and not (options.strict and report["unexpected"]) else 1

@@ -3,7 +3,9 @@
 
 #include "common/base/cli.h"
 #include "common/base/error.h"
+#include "common/base/json_text.h"
 #include "common/base/log.h"
+#include "common/base/printable.h"
 #include "search/commands.h"
 #include "search/emit.h"
 #include "search/partition_plan.h"
@@ -70,9 +72,9 @@ int apply_command(int argc, char** argv) {
                                 {"all_gather_bytes", plan.all_gather_bytes},
                                 {"collectives", nlohmann::ordered_json::parse(to_json_text(plan))["collectives"]},
                                 {"warnings", warnings}};
-    print(d.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    print_exact(json_text(d));
   } else if (!files.on_standard_output()) {
-    print(loaded.name + ": " + decision_line(*loaded.model, decided, plan) + "\n");
+    print(printable(loaded.name) + ": " + decision_line(*loaded.model, decided, plan) + "\n");
   }
   files.commit();
   for (const std::string& warning : warnings) log_warning(warning);

@@ -4,6 +4,7 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/base/printable.h"
 #include "common/base/suggest.h"
 #include "search/commands.h"
 #include "search/partition_plan.h"
@@ -82,9 +83,9 @@ int explain_command(int argc, char** argv) {
   std::vector<sharding::NodeId> nodes;
   if (!tensor.empty()) nodes = find_tensors(*loaded.model, tensor);
   if (json) {
-    print(explanation_json(*loaded.model, decided, plan, nodes));
+    print_exact(explanation_json(*loaded.model, decided, plan, nodes));
   } else if (nodes.empty()) {
-    print(loaded.name + ": " + overview_report(*loaded.model, decided, plan));
+    print(printable(loaded.name) + ": " + overview_report(*loaded.model, decided, plan));
   } else {
     for (std::size_t i = 0; i < nodes.size() && i < kMostPlaces; ++i) {
       print((i ? "\n" : "") + tensor_report(*loaded.model, decided, nodes[i]));

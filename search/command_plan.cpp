@@ -164,7 +164,7 @@ int plan_command(int argc, char** argv, bool data) {
   if (files.wanted("--emit-jax")) files.write("--emit-jax", emit_jax(*loaded.model, plan));
   files.prepare();
   if (options.json) {
-    print(json);
+    print_exact(json);
   } else if (!files.on_standard_output()) {
     if (table.source_of("cluster") == "default") {
       log_info("no --cluster: times are for " + cluster.name + " (" + device.name + ")");

@@ -112,7 +112,11 @@ int propagate_command(int argc, char** argv) {
     completion.outcome = Completion::Outcome::kStuck;
   }
   if (!decided.complete()) completion.stuck = explain_stuck(m, decided);
-  print(json ? completion_json(m, decided, completion) : completion_report(m, decided, completion));
+  if (json) {
+    print_exact(completion_json(m, decided, completion));
+  } else {
+    print(completion_report(m, decided, completion));
+  }
   for (const std::string& warning : m.step().warnings) log_warning(warning);
   return completion.outcome == Completion::Outcome::kConflict ? exit_code(ErrorKind::kInfeasible) : 0;
 }

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/json_text.h"
+#include "common/base/printable.h"
 #include "search/emit.h"
 
 namespace automap::search {
@@ -105,16 +107,10 @@ def _some(names):
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 )PY";
 
-// JSON's string literals are Python's, as long as nothing is written as a pair of surrogates.
-std::string literal(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
+// For comments and the module's docstring.
 std::string one_line(const std::string& text) {
-  std::string out;
-  for (const char c : nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)) {
-    if (c != '"' && c != '\\') out += c;
-  }
+  std::string out = printable(text);
+  out.erase(std::remove_if(out.begin(), out.end(), [](char c) { return c == '"' || c == '\\'; }), out.end());
   return out;
 }
 
@@ -176,13 +172,13 @@ import jax
 from jax.sharding import PartitionSpec as P
 
 )PY";
-  out += "MODEL = " + literal(plan.model) + "\n";
+  out += "MODEL = " + python_literal(plan.model) + "\n";
   out += "MESH_AXIS = \"" + std::string(kAxis) + "\"\n";
   out += "SHARDS = " + std::to_string(plan.shards) + "\n";
   std::string listed;
   std::set<std::string> seen;
   for (const std::string& argument : arguments) {
-    if (seen.insert(argument).second) listed += (listed.empty() ? "" : ", ") + literal(argument);
+    if (seen.insert(argument).second) listed += (listed.empty() ? "" : ", ") + python_literal(argument);
   }
   out += "# The arguments of the step, by the names of its inputs.\nARGUMENTS = (" + listed +
          (seen.size() == 1 ? "," : "");
@@ -194,8 +190,8 @@ from jax.sharding import PartitionSpec as P
     const std::string argument = argument_of(keys[i]);
     if (argument != heading) out += "    # " + one_line(argument) + "\n";
     heading = argument;
-    out += "    " + literal(keys[i]) + ": " + spec(input.dim) + ",\n";
-    shapes += "    " + literal(keys[i]) + ": " + shape_tuple(shape) + ",\n";
+    out += "    " + python_literal(keys[i]) + ": " + spec(input.dim) + ",\n";
+    shapes += "    " + python_literal(keys[i]) + ": " + shape_tuple(shape) + ",\n";
   }
   out += shapes + "}\n\n# Of every array that the step returns, in order.\nRESULTS = [\n";
   for (std::size_t r = 0; r < plan.results.size(); ++r) {

@@ -8,6 +8,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/json_text.h"
 #include "common/pipeline/plan_reader.h"
 #include "common/sharding/collectives.h"
 #include "common/sharding/explain.h"
@@ -195,9 +196,7 @@ NodeId find_gather_node(const sharding::ShardingModel& model, int node, const st
 [[noreturn]] void collision(const sharding::ShardingModel& model, const sharding::Propagation& decided,
                             const sharding::Conflict& conflict) {
   const sharding::Explanation why = sharding::explain(model, decided, conflict);
-  std::string message = "the plan cannot be completed: " + why.summary;
-  for (const std::string& line : why.lines) message += "\n  " + line;
-  throw Error(ErrorKind::kInfeasible, message);
+  throw Error(ErrorKind::kInfeasible, "the plan cannot be completed: " + why.summary, "", why.lines);
 }
 
 }  // namespace
@@ -403,7 +402,7 @@ std::string to_json_text(const PartitionPlan& plan) {
       {"warnings", plan.warnings},
       {"provenance", plan.provenance}};
   // Names come from the input and may hold any bytes.
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(json);
 }
 
 PartitionPlan parse_partition_plan(std::string_view json_text, const std::string& source) {

@@ -8,6 +8,8 @@
 #include <set>
 #include <tuple>
 
+#include "common/base/json_text.h"
+#include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/graph/layers.h"
 #include "search/names.h"
@@ -32,8 +34,9 @@ constexpr int kTextWidth = 76;          // of a column of prose
 constexpr std::size_t kMostRows = 20;   // of a table that repeats itself
 constexpr std::size_t kMostChains = 6;  // shown to people; --json has all
 
-// Lines of at most `width` columns, broken at blanks.
-std::vector<std::string> wrapped(const std::string& text, int width) {
+// Lines of at most `width` columns, made printable, broken at blanks.
+std::vector<std::string> wrapped(const std::string& any_text, int width) {
+  const std::string text = printable(any_text);
   std::vector<std::string> lines(1);
   std::size_t at = 0;
   while (at < text.size()) {
@@ -386,17 +389,13 @@ std::string indented(const std::string& text, const std::string& indent) {
 
 std::string lines_text(const std::vector<std::string>& lines, const std::string& indent) {
   std::string out;
-  for (const std::string& line : lines) out += indent + line + "\n";
+  for (const std::string& line : lines) out += indent + printable(line) + "\n";
   return out;
 }
 
 Json whole_number(double value) {
   if (value >= 0 && value < 9e15 && value == std::floor(value)) return static_cast<std::int64_t>(value);
   return value;
-}
-
-std::string dump(const Json& document) {
-  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Json collective_json(const ShardingModel& model, const Collective& c) {
@@ -470,8 +469,8 @@ std::string decision_line(const ShardingModel& model, const Propagation& decided
 std::string plan_report(const ShardingModel& model, const Planned& planned) {
   const PartitionPlan& plan = planned.plan;
   const bool count = plan.objective == "count";
-  std::string out = (plan.model.empty() ? "model" : plan.model) + " over " + plural(plan.shards, "device") + " of " +
-                    plan.cluster + ": " + format_count(plan.partitioned) + " of " +
+  std::string out = (plan.model.empty() ? "model" : printable(plan.model)) + " over " + plural(plan.shards, "device") +
+                    " of " + printable(plan.cluster) + ": " + format_count(plan.partitioned) + " of " +
                     things(plan, static_cast<long long>(plan.decided.size())) + " split\n\n";
   out += fact("Step time", format_ms(plan.step_ms) + " estimated, against " + format_ms(plan.replicated_step_ms) +
                                " with nothing split: " + format_ms(plan.compute_ms) + " compute, " +
@@ -526,8 +525,8 @@ std::string completion_report(const ShardingModel& model, const Propagation& dec
       out += "stuck: " + plural(counts.undecided, "tensor") + " of " + format_count(counts.tensors) + " undecided\n";
       break;
     case Completion::Outcome::kConflict:
-      out += "conflict: " + completion.refused + " cannot be\n\n" + indented(completion.conflict.summary, "  ") +
-             lines_text(completion.conflict.lines, "    ");
+      out += "conflict: " + printable(completion.refused) + " cannot be\n\n" +
+             indented(completion.conflict.summary, "  ") + lines_text(completion.conflict.lines, "    ");
       break;
   }
   out += "\n  " + format_count(counts.split) + " tensors split, " + format_count(counts.whole) + " whole (" +
@@ -535,7 +534,7 @@ std::string completion_report(const ShardingModel& model, const Propagation& dec
 
   std::set<GroupId> shown;
   for (const Completion::Decision& decision : completion.decisions) {
-    out += "\n" + decision.text;
+    out += "\n" + printable(decision.text);
     if (decision.at.dim < 0) {
       out += ": kept whole\n";
       continue;
@@ -691,7 +690,7 @@ std::string completion_json(const ShardingModel& model, const Propagation& decid
   for (const Collective& c : find_collectives(model, decided, Placement::kDelayed)) {
     d["collectives"].push_back(collective_json(model, c));
   }
-  return dump(d);
+  return json_text(d);
 }
 
 std::string overview_report(const ShardingModel& model, const Propagation& decided, const PartitionPlan& plan) {
@@ -721,15 +720,16 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
     int count = 0;
     double bytes = 0;
     std::size_t sources = 0;
+    std::string pattern, shape;  // what makes them alike
     std::string example, scope;  // of the first
   };
-  std::map<std::pair<std::string, std::string>, std::size_t> at;
-  std::vector<std::pair<std::pair<std::string, std::string>, Row>> rows;
+  std::map<std::tuple<sharding::CollectiveKind, std::string, std::string>, std::size_t> at;
+  std::vector<std::pair<sharding::CollectiveKind, Row>> rows;
   for (const Collective& c : find_collectives(model, decided, Placement::kDelayed)) {
-    const std::pair<std::string, std::string> key{
-        sharding::to_string(c.kind), layer_pattern_of(scope_of(model, c.node)) + "\n" + shape_of(model, c.node)};
-    const auto [place, fresh] = at.emplace(key, rows.size());
-    if (fresh) rows.push_back({key, {0, 0, 0, instruction_name(model, c.node), scope_of(model, c.node)}});
+    const std::string scope = scope_of(model, c.node), pattern = layer_pattern_of(scope);
+    const std::string shape = shape_of(model, c.node);
+    const auto [place, fresh] = at.emplace(std::make_tuple(c.kind, pattern, shape), rows.size());
+    if (fresh) rows.push_back({c.kind, {0, 0, 0, pattern, shape, instruction_name(model, c.node), scope}});
     Row& row = rows[place->second].second;
     ++row.count;
     row.bytes += c.bytes * c.times;
@@ -746,11 +746,10 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
                    {"of", Align::kLeft},
                    {"in", Align::kLeft},
                    {"such as", Align::kLeft}});
-  for (const auto& [key, row] : rows) {
-    const std::size_t cut = key.second.find('\n');
-    table.add_row({key.first, std::to_string(row.count), row.sources > 0 ? std::to_string(row.sources) : "",
-                   format_bytes(row.bytes), key.second.substr(cut + 1),
-                   shorten(row.count == 1 ? row.scope : key.second.substr(0, cut), 50), row.example});
+  for (const auto& [kind, row] : rows) {
+    table.add_row({sharding::to_string(kind), std::to_string(row.count),
+                   row.sources > 0 ? std::to_string(row.sources) : "", format_bytes(row.bytes), row.shape,
+                   shorten(row.count == 1 ? row.scope : row.pattern, 50), row.example});
   }
   return out + table.render();
 }
@@ -758,7 +757,7 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
 std::string tensor_report(const ShardingModel& model, const Propagation& decided, NodeId node) {
   const sharding::Explanation why = explain(model, decided, node);
   std::string out =
-      sharding::describe(model, node) + "\n" + indented(why.summary, "  ") + lines_text(why.lines, "    ");
+      printable(sharding::describe(model, node)) + "\n" + indented(why.summary, "  ") + lines_text(why.lines, "    ");
   bool any = false;
   for (const Collective& c : find_collectives(model, decided, Placement::kDelayed)) {
     if (!takes_part(c, node)) continue;
@@ -798,7 +797,7 @@ std::string explanation_json(const ShardingModel& model, const Propagation& deci
     d["inputs"] = inputs_json(model, decided);
     d["collectives"] = Json::array();
     for (const Collective& c : collectives) d["collectives"].push_back(collective_json(model, c));
-    return dump(d);
+    return json_text(d);
   }
   d["tensors"] = Json::array();
   for (const NodeId node : nodes) {
@@ -821,7 +820,7 @@ std::string explanation_json(const ShardingModel& model, const Propagation& deci
          {"lines", why.lines},
          {"collectives", own}});
   }
-  return dump(d);
+  return json_text(d);
 }
 
 }  // namespace automap::search

@@ -10,7 +10,9 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/inputs.h"
+#include "common/base/json_text.h"
 #include "common/base/log.h"
+#include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/io/profile_file.h"
 #include "train/options.h"
@@ -87,7 +89,7 @@ int evaluate(const TrainOptions& o, WorkerPool& pool) {
   for (const PlannerLengths& baseline : evaluation.baselines()) all.push_back(baseline);
   document["quality"] = quality_json(evaluation, all);
   if (o.json) {
-    print(document.dump(2) + "\n");
+    print_exact(json_text(document));
   } else {
     print("Gap to the exact optimum: mean / 95th percentile / share optimal\n\n" +
           quality_table(evaluation, all, false));
@@ -95,8 +97,9 @@ int evaluate(const TrainOptions& o, WorkerPool& pool) {
   return 0;
 }
 
-// --compare: is the first policy not worse than the second? Not worse: the mean paired difference of greedy gaps plus
-// two standard errors is within the margin.
+// --compare: is the first policy not worse than the second, or than the same search without a network? Not worse: the
+// mean paired difference of greedy gaps plus two standard errors is within the margin. Nothing tells policies apart
+// when both are 0.
 int compare(const TrainOptions& o, WorkerPool& pool) {
   std::vector<models::Policy> policies;
   for (const std::string& path : o.policies) {
@@ -104,7 +107,10 @@ int compare(const TrainOptions& o, WorkerPool& pool) {
     check_searchable(policies.back(), path);
   }
   const Evaluation evaluation(held_out_source(o), evaluation_options(o), pool, "");
-  const auto lengths_a = evaluation.plan(policies[0], pool), lengths_b = evaluation.plan(policies[1], pool);
+  const bool alone = policies.size() == 1;
+  const auto lengths_a = evaluation.plan(policies[0], pool);
+  const auto lengths_b = alone ? evaluation.baselines() : evaluation.plan(policies[1], pool);
+  const std::string other = alone ? "the same search without a network" : printable(o.policies[1]);
   Json document;
   document["schema"] = "automap.comparison/1";
   document["policies"] = o.policies;
@@ -112,8 +118,8 @@ int compare(const TrainOptions& o, WorkerPool& pool) {
   document["margin"] = o.margin;
   Json& rows = document["differences"] = Json::array();
   TextTable table({{"search", TextTable::Align::kLeft}, {"first"}, {"second"}, {"difference"}, {"standard error"}});
-  bool not_worse = true;
-  for (std::size_t p = 0; p < lengths_a.size(); ++p) {
+  bool not_worse = true, no_difference = false;
+  for (std::size_t p = 0; p < std::min(lengths_a.size(), lengths_b.size()); ++p) {
     // No plan counts as twice the optimum.
     const auto bounded = [&](std::vector<double> gaps) {
       for (double& gap : gaps) gap = std::isfinite(gap) ? std::min(gap, 1.0) : 1.0;
@@ -123,7 +129,10 @@ int compare(const TrainOptions& o, WorkerPool& pool) {
     const PairedDifference d = paired_difference(a, b);
     const bool row_not_worse = d.mean + 2 * d.standard_error <= o.margin;
     // What is promised is the one-shot plan.
-    if (p == 0) not_worse = row_not_worse;
+    if (p == 0) {
+      not_worse = row_not_worse;
+      no_difference = d.mean == 0 && d.standard_error == 0;
+    }
     const auto mean = [](const std::vector<double>& values) {
       double sum = 0;
       for (const double v : values) sum += v;
@@ -138,14 +147,17 @@ int compare(const TrainOptions& o, WorkerPool& pool) {
     table.add_row({lengths_a[p].planner, format_percent(mean(a)), format_percent(mean(b)),
                    format_number(d.mean * 100) + " %", format_number(d.standard_error * 100) + " %"});
   }
+  document["no_difference"] = no_difference;
   document["not_worse"] = not_worse;
   if (o.json) {
-    print(document.dump(2) + "\n");
+    print_exact(json_text(document));
   } else {
     print("Mean gaps on " + std::to_string(evaluation.problems().size()) + " held-out problems\n\n" + table.render() +
-          "\n" + o.policies[0] + " is " + (not_worse ? "not worse than " : "NOT shown to be as good as ") +
-          o.policies[1] + " (greedy: difference + 2 standard errors " + (not_worse ? "<= " : "> ") +
-          format_percent(o.margin) + ")\n");
+          "\n" + printable(o.policies[0]) + " is " + (not_worse ? "not worse than " : "NOT shown to be as good as ") +
+          other +
+          (no_difference ? " (greedy: no difference at all)\n"
+                         : std::string(" (greedy: difference + 2 standard errors ") + (not_worse ? "<= " : "> ") +
+                               format_percent(o.margin) + ")\n"));
   }
   return 0;
 }
@@ -211,6 +223,27 @@ void make_run_folder(const TrainOptions& o, bool resuming) {
                        "events.out.tfevents.*"});
 }
 
+// The learner, with the weights of `init` when there is one. Resets `init` when it cannot be started from and the
+// options say to start fresh then.
+std::unique_ptr<LearnerPort> make_learner(TrainOptions& o, const OptionTable& table,
+                                          std::optional<models::Policy>* init) {
+  if (!*init) return make_torch_learner(o.learner);
+  const std::vector<int> asked = o.learner.hidden;
+  if (table.source_of("hidden") == "default") set_hidden(o, (*init)->architecture().hidden);
+  std::unique_ptr<LearnerPort> learner = make_torch_learner(o.learner);
+  try {
+    learner->load_policy(**init);
+    return learner;
+  } catch (const Error& e) {
+    if (!o.init_or_fresh || e.kind() != ErrorKind::kData) throw;
+    log_warning(o.init + ": " + e.what() + "; starting with fresh weights");
+  }
+  init->reset();
+  o.init.clear();
+  set_hidden(o, asked);
+  return make_torch_learner(o.learner);
+}
+
 int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& table, WorkerPool& pool) {
   const bool resuming = o.resume && std::filesystem::exists(o.out + "/checkpoint");
   if (o.resume && !resuming) log_info(o.out + " holds no checkpoint: the run begins");
@@ -223,15 +256,14 @@ int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& tabl
   }
   std::optional<models::Policy> init;
   if (!o.init.empty() && !resuming) init = models::Policy::load(o.init);
-  std::unique_ptr<LearnerPort> learner = make_torch_learner(o.learner);
-  if (init) learner->load_policy(*init);
+  std::unique_ptr<LearnerPort> learner = make_learner(o, table, &init);
+  settings.options = learning_options(table);
 
   make_run_folder(o, resuming);
   const StopToken stop;
   write_file_atomic(o.out + "/config.ini", table.config_text());
-  write_file_atomic(o.out + "/run.json", run_json(argc, argv, o, *source, pool.threads(), models::check_torch_speed())
-                                                 .dump(2, ' ', false, Json::error_handler_t::replace) +
-                                             "\n");
+  write_file_atomic(o.out + "/run.json",
+                    json_text(run_json(argc, argv, o, *source, pool.threads(), models::check_torch_speed())));
   const Evaluation evaluation(held_out_source(o), evaluation_options(o), pool, o.out + "/heldout.json");
   std::vector<PlannerLengths> before;
   if (init) before = evaluation.plan(*init, pool);
@@ -269,12 +301,13 @@ int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& tabl
     document["score"] = result.counters.best_score;
     document["best_episodes"] = result.counters.best_episodes;
     document["quality"] = quality_json(evaluation, rows);
-    print(document.dump(2) + "\n");
+    print_exact(json_text(document));
   } else {
     print("Ended after " + result.reason + ": " + format_count(static_cast<long long>(result.counters.plays)) +
           " episodes, " + format_count(std::llround(episodes_per_s)) + " episodes/s, " +
           format_count(std::llround(steps_per_s)) + " steps/s\n\nGaps: mean / 95th percentile / share optimal\n\n" +
-          quality_table(evaluation, rows, false) + "\n" + o.out + "/policy.bin, " + o.out + "/report.md\n");
+          quality_table(evaluation, rows, false) + "\n" + printable(o.out + "/policy.bin, " + o.out + "/report.md") +
+          "\n");
   }
   if (result.stopped) log_info("stopped with a checkpoint: --out " + o.out + " --resume goes on");
   return result.stopped ? kExitStoppedEarly : 0;

@@ -18,8 +18,9 @@ namespace {
 
 // Options that may change from one session of a run to the next.
 const char* const kFree[] = {
-    "evaluate", "compare", "out",    "threads", "time",  "episodes", "resume", "checkpoint-every", "device", "init",
-    "patience", "margin",  "preset", "json",    "quiet", "verbose",  "data",   "finetune"};
+    "evaluate", "compare",  "out",          "threads", "time",   "episodes", "resume", "checkpoint-every",
+    "device",   "init",     "patience",     "margin",  "preset", "json",     "quiet",  "verbose",
+    "data",     "finetune", "init-or-fresh"};
 
 std::vector<int> parse_hidden(const std::string& text) {
   std::vector<int> out;
@@ -169,9 +170,17 @@ void declare_options(OptionTable& table, TrainOptions& o) {
       .shorthand('o')
       .metavar("DIR");
   table.add_flag(&o.resume, "resume", "go on with the run in --out, with its own options; begin it when there is none");
-  table.add(&o.init, "init", "start from the weights of this policy").reads_file().metavar("POLICY");
+  table
+      .add(&o.init, "init",
+           "start from the weights of this policy, with hidden layers as it has them unless --hidden says otherwise")
+      .reads_file()
+      .metavar("POLICY");
+  table.add_flag(&o.init_or_fresh, "init-or-fresh",
+                 "when the policy of --init is another network than the options ask for, start with fresh weights and "
+                 "a warning");
   table.add_flag(&o.evaluate, "evaluate", "do not train: print how good the POLICY files are");
-  table.add_flag(&o.compare, "compare", "do not train: is the first POLICY not worse than the second?");
+  table.add_flag(&o.compare, "compare",
+                 "do not train: is the first POLICY not worse than the second, or than no network at all?");
 
   table.group("Run");
   table.add(&o.preset, "preset", "what all other options start from").choices({"fast", "nightly", "faithful"});
@@ -362,13 +371,20 @@ bool parse_options(int argc, const char* const* argv, OptionTable& table, TrainO
   return true;
 }
 
+void set_hidden(TrainOptions& o, const std::vector<int>& widths) {
+  o.hidden.clear();
+  for (const int width : widths) o.hidden += (o.hidden.empty() ? "" : ",") + std::to_string(width);
+  o.learner.hidden = widths;
+}
+
 void resolve_options(TrainOptions& o) {
   const auto usage = [](const std::string& message, const std::string& hint = "") {
     return Error(ErrorKind::kUsage, message, hint);
   };
   if (o.evaluate && o.compare) throw usage("--evaluate and --compare exclude each other");
-  if (o.compare && o.policies.size() != 2) {
-    throw usage("--compare needs two policies, found " + std::to_string(o.policies.size()),
+  if (o.compare && o.policies.size() != 1 && o.policies.size() != 2) {
+    throw usage("--compare needs two policies, or one to compare with the same search without a network; found " +
+                    std::to_string(o.policies.size()),
                 "automap-train --compare NEW.bin OLD.bin");
   }
   if (o.evaluate && o.policies.empty()) throw usage("--evaluate needs at least one policy");

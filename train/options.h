@@ -26,6 +26,7 @@ struct TrainOptions {
 
   // The run.
   std::string out, preset = "fast", init, device = "cpu";
+  bool init_or_fresh = false;
   int threads = 0;  // 0: all cores
   double time_s = 600;
   std::uint64_t episodes = 0;  // 0: no limit
@@ -86,6 +87,9 @@ bool parse_options(int argc, const char* const* argv, OptionTable& table, TrainO
 
 // Checks what belongs together and fills options.learner. Error(kUsage) naming the flags.
 void resolve_options(TrainOptions& options);
+
+// --hidden for a network with these layers.
+void set_hidden(TrainOptions& options, const std::vector<int>& widths);
 
 // Options whose value changes what is learned, as name and text: what a checkpoint is compared by.
 std::vector<std::pair<std::string, std::string>> learning_options(const OptionTable& table);

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "common/base/cli.h"
+#include "common/base/printable.h"
 #include "common/base/text_table.h"
 
 namespace automap::train {
@@ -44,7 +45,7 @@ std::string markdown(const std::vector<std::vector<std::string>>& rows) {
   std::string out;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     out += "|";
-    for (const std::string& text : rows[r]) out += " " + text + " |";
+    for (const std::string& text : rows[r]) out += " " + printable(text) + " |";
     out += "\n";
     if (r > 0) continue;
     out += "|";
@@ -147,11 +148,11 @@ std::string report_markdown(const TrainOptions& o, const ProblemSource& source, 
   };
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  std::string out = "# Training run " + (o.out.empty() ? std::string("-") : o.out) + "\n\n";
+  std::string out = "# Training run " + (o.out.empty() ? std::string("-") : printable(o.out)) + "\n\n";
   out += version_line() + ", " + utc_now() + ". Ended after " + result.reason + ".\n\n";
-  out += "- Data: `" + o.data + "` (" + source.fingerprint() + "), objective " + o.objective + ", preset " + o.preset +
-         ", seed " + std::to_string(o.seed) + (o.deterministic ? ", deterministic" : "") + "\n";
-  if (!o.init.empty()) out += "- Started from `" + o.init + "`\n";
+  out += "- Data: `" + printable(o.data) + "` (" + source.fingerprint() + "), objective " + o.objective + ", preset " +
+         o.preset + ", seed " + std::to_string(o.seed) + (o.deterministic ? ", deterministic" : "") + "\n";
+  if (!o.init.empty()) out += "- Started from `" + printable(o.init) + "`\n";
   out += "- Training: " + format_count(static_cast<long long>(c.plays)) + " episodes, " +
          format_count(static_cast<long long>(c.steps)) + " environment steps, " +
          format_count(static_cast<long long>(c.labelled)) + " decisions with exact labels, " +

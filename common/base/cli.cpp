@@ -16,7 +16,9 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/inputs.h"
+#include "common/base/json_text.h"
 #include "common/base/memory.h"
+#include "common/base/printable.h"
 
 namespace automap {
 namespace {
@@ -105,7 +107,7 @@ int report(const char* kind, int code, const std::string& message, const std::st
   std::fputs(("error: " + message + "\n" + (hint.empty() ? "" : "  hint: " + hint + "\n")).c_str(), stderr);
   if (json_errors && output_works && !printed) {
     const nlohmann::ordered_json document = {{"error", {{"kind", kind}, {"message", message}, {"hint", hint}}}};
-    const std::string text = document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+    const std::string text = json_text(document);
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   }
@@ -129,10 +131,14 @@ bool StopToken::stop_requested() noexcept {
 }
 
 void print(std::string_view text) {
+  print_exact(printable_lines(text));
+}
+
+void print_exact(std::string_view bytes) {
   if (reader_gone) return;
   errno = 0;
-  printed = printed || !text.empty();
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) output_failed(errno ? errno : EIO);
+  printed = printed || !bytes.empty();
+  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size()) output_failed(errno ? errno : EIO);
 }
 
 void internal::flush_standard_output() {
@@ -164,7 +170,7 @@ int run_main(int argc, char** argv, const std::function<int(int, char**)>& body)
       return report(to_string(ErrorKind::kMemory), exit_code(ErrorKind::kMemory), kOutOfMemoryMessage, kOutOfMemoryHint,
                     true);
     }
-    return report("internal", 1, std::string("unexpected failure: ") + e.what(),
+    return report("internal", 1, "unexpected failure: " + printable(e.what()),
                   "this is a bug in AutoMap; please report it with the command and its input", true);
   }
 }

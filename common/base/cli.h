@@ -19,9 +19,13 @@ constexpr int kExitInterrupted = 130;
 // Error(kIo), a reader that went away (EPIPE) ends the program quietly with its own code.
 int run_main(int argc, char** argv, const std::function<int(int, char**)>& body);
 
-// Writes to standard output and throws Error(kIo) when that fails. The only way results are printed. When the reader
+// Results are written to standard output by these two only; both throw Error(kIo) when that fails. When the reader
 // went away, this and what follows is dropped: the files that the program writes do not depend on it.
+//
+// Text for people: everything in it but line ends is made printable (common/base/printable.h).
 void print(std::string_view text);
+// Data for programs, byte by byte: JSON (json_text), INI, HLO.
+void print_exact(std::string_view bytes);
 
 namespace internal {
 // What was printed is on its way; throws as print().

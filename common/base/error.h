@@ -7,6 +7,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace automap {
 
@@ -27,10 +28,14 @@ const char* to_string(ErrorKind kind);
 // The exit code of a process that ends with an error of this kind (docs/exit-codes.md).
 int exit_code(ErrorKind kind);
 
+// what() is the message and, each behind "\n  ", its lines.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message, std::string hint = "")
-      : std::runtime_error(message), kind_(kind), hint_(std::move(hint)) {}
+  // `lines` stand indented below the message: an excerpt, a list. All three may quote anything: each is one line and
+  // made printable (common/base/printable.h), so that no name in them can act on a terminal or look like a line of
+  // ours.
+  Error(ErrorKind kind, const std::string& message, const std::string& hint = "",
+        const std::vector<std::string>& lines = {});
 
   ErrorKind kind() const { return kind_; }
   // What the user can do; may be empty.

@@ -3,12 +3,14 @@
 #include <atomic>
 #include <cstdio>
 
+#include "common/base/printable.h"
+
 namespace automap {
 namespace {
 std::atomic<LogLevel> level{LogLevel::kNormal};
 
 void write_line(const std::string& line) {
-  std::fputs((line + "\n").c_str(), stderr);
+  std::fputs((printable(line) + "\n").c_str(), stderr);
 }
 }  // namespace
 

@@ -1,4 +1,5 @@
-// Lines for people on standard error. Results never go here (see print in cli.h).
+// Lines for people on standard error, made printable (common/base/printable.h). Results never go here (see print in
+// cli.h).
 #pragma once
 
 #include <string>

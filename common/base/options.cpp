@@ -16,6 +16,7 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/log.h"
+#include "common/base/printable.h"
 #include "common/base/reason.h"
 #include "common/base/suggest.h"
 #include "common/base/text_table.h"
@@ -574,7 +575,7 @@ bool OptionTable::parse(int argc, const char* const* argv) {
   if (quiet_ && verbose_) throw Error(ErrorKind::kUsage, "--quiet and --verbose contradict each other");
   set_log_level(quiet_ ? LogLevel::kQuiet : verbose_ ? LogLevel::kVerbose : LogLevel::kNormal);
   if (dump_config_) {
-    print(config_text());
+    print_exact(config_text());
     return false;
   }
   for (const Option& option : options_) {
@@ -676,9 +677,12 @@ std::string OptionTable::config_text() const {
   for (const Option& option : options_) {
     if (option.positional_ || option.builtin_) continue;
     const std::string value = value_text(option);
-    // Without a value there is nothing a reader could take; keep the key visible.
-    out += (value.empty() ? "# " : "") + option.name_ + " =" + (value.empty() ? "" : " " + value);
-    if (option.source_ != "default") out += "  # " + option.source_;
+    // Without a value there is nothing a reader could take, and one with a line end would be read as several options;
+    // keep the key visible.
+    const bool lines = value.find_first_of("\r\n") != std::string::npos;
+    out += (value.empty() || lines ? "# " : "") + option.name_ + " =";
+    if (!value.empty()) out += " " + (lines ? printable(value) + " (line ends cannot be written here)" : value);
+    if (option.source_ != "default") out += "  # " + printable(option.source_);
     out += "\n";
   }
   return out;

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "common/base/log.h"
+#include "common/base/printable.h"
 #include "common/base/text_table.h"
 
 namespace automap {
@@ -88,11 +89,11 @@ void Progress::update(std::uint64_t done, const std::string& note) {
   const double now = clock_();
   if (terminal_) {
     if (now - start_ < kFirstShownS || (shown_ && now - last_ < kTerminalPeriodS)) return;
-    write_("\r\x1b[K" + line(done, note, now));
+    write_("\r\x1b[K" + printable(line(done, note, now)));
     shown_ = true;
   } else {
     if (now - last_ < kPlainPeriodS) return;
-    write_(line(done, note, now) + "\n");
+    write_(printable(line(done, note, now)) + "\n");
   }
   last_ = now;
 }

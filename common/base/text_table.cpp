@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "common/base/check.h"
+#include "common/base/printable.h"
 
 namespace automap {
 
@@ -70,22 +71,37 @@ int display_width(const std::string& text) {
 }
 
 std::string shorten(const std::string& text, int width) {
-  const int columns = display_width(text);
-  if (columns <= width || width < 3) return text;
+  std::vector<std::string> pieces;
+  int columns = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    at = append_printable(text, at, &pieces.emplace_back());
+    columns += display_width(pieces.back());
+  }
+  const bool cut = columns > width && width >= 3;
   const int head = (width - 1) / 2, tail = width - 1 - head;
   std::string out;
+  bool gap = false;
   int column = 0;
-  for (const char c : text) {
-    const bool starts = (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-    if (starts) ++column;
-    if (column <= head || column > columns - tail) out += c;
-    if (starts && column == head + 1) out += "…";
+  for (const std::string& piece : pieces) {
+    const int first = column;
+    column += display_width(piece);
+    if (!cut || column <= head || first >= columns - tail) {
+      out += piece;
+    } else if (!gap) {
+      out += "…";
+      gap = true;
+    }
   }
   return out;
 }
 
+TextTable::TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {
+  for (Column& column : columns_) column.title = printable(column.title);
+}
+
 void TextTable::add_row(std::vector<std::string> cells) {
   AM_CHECK(cells.size() == columns_.size());
+  for (std::string& cell : cells) cell = printable(cell);
   rows_.push_back(std::move(cells));
 }
 

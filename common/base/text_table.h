@@ -20,7 +20,8 @@ std::string format_count(long long value);
 // Columns a user's terminal shows for `text` (UTF-8 code points; combining and wide characters are not told apart).
 int display_width(const std::string& text);
 
-// Cuts the middle out of `text` so that it fits `width` columns: "encoder/…/attention".
+// Cuts the middle out of `text`, made printable, so that it fits `width` columns: "encoder/…/attention". Cuts neither
+// characters nor escapes.
 std::string shorten(const std::string& text, int width);
 
 // A table with a header row and aligned columns:
@@ -33,8 +34,8 @@ class TextTable {
     Align align = Align::kRight;
   };
 
-  explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
-  // As many cells as columns.
+  explicit TextTable(std::vector<Column> columns);
+  // As many cells as columns. Cells and titles may quote anything: they are made printable.
   void add_row(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
   // Header, a line of dashes and the rows; each line starts with `indent` and ends without trailing blanks.

@@ -6,6 +6,8 @@
 #include <limits>
 
 #include "common/base/check.h"
+#include "common/base/printable.h"
+#include "common/base/text_table.h"
 #include "common/graph/scan.h"
 #include "common/graph/shape.h"
 
@@ -17,11 +19,8 @@ constexpr std::size_t kArenaChunk = 64 * 1024;
 constexpr std::size_t kExcerptWidth = 80;
 
 std::string quoted(std::string_view s) {
-  constexpr std::size_t kMost = 60;
-  std::string out = "'";
-  for (const char c : s.substr(0, kMost)) out.push_back(c >= ' ' && c <= '~' ? c : '?');
-  if (s.size() > kMost) out += "...";
-  return out + "'";
+  constexpr int kMost = 60;
+  return "'" + excerpt(s, kMost) + "'";
 }
 
 std::string short_text(std::string_view s) {
@@ -185,14 +184,13 @@ void GraphBuilder::fail(std::string_view where, const std::string& message, cons
   // A window of the line with the place in it; multi-megabyte lines are usual in HLO.
   const std::size_t first = column > kExcerptWidth * 3 / 4 ? column - kExcerptWidth / 2 : 0;
   const std::size_t width = std::min(kExcerptWidth, static_cast<std::size_t>(line_end - line_begin) - first);
-  std::string excerpt(line_begin + first, width);
-  for (char& c : excerpt) {
-    if (c < ' ' || c > '~') c = c == '\t' ? ' ' : '?';
-  }
+  std::string window(line_begin + first, width);
+  std::replace(window.begin(), window.end(), '\t', ' ');
+  const std::string before = printable(std::string_view(window).substr(0, column - first));
+  const std::string behind = printable(std::string_view(window).substr(column - first));
   throw Error(ErrorKind::kData,
-              source_name_ + ":" + std::to_string(line) + ":" + std::to_string(column + 1) + ": " + message + "\n  " +
-                  excerpt + "\n  " + std::string(column - first, ' ') + "^",
-              hint);
+              source_name_ + ":" + std::to_string(line) + ":" + std::to_string(column + 1) + ": " + message, hint,
+              {before + behind, std::string(static_cast<std::size_t>(display_width(before)), ' ') + "^"});
 }
 
 std::string GraphBuilder::label(const Instruction& instruction) const {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/printable.h"
 #include "common/graph/graph_builder.h"
 #include "common/graph/json_cursor.h"
 #include "common/graph/scan.h"
@@ -326,7 +327,7 @@ class Parser {
     t.given = true;
     if (!name.empty()) {
       for (const char c : name) {
-        if (!scan::is(scan::kIdentifier, c)) json_.fail_at(at, "the data type '" + name.substr(0, 40) + "' is no name");
+        if (!scan::is(scan::kIdentifier, c)) json_.fail_at(at, "the data type '" + excerpt(name, 40) + "' is no name");
       }
       t.shape = name + "[" + dims + "]";
       if (has_layout) t.layout = "{" + layout + "}";
@@ -444,7 +445,7 @@ class Converter {
       const char* const end = number.data() + number.size();
       const auto parsed = std::from_chars(number.data(), end, draft.number);
       if (number.empty() || parsed.ec != std::errc() || parsed.ptr != end || draft.number < 0) {
-        builder_.fail({}, "parameter '" + i.name.substr(0, 80) + "' has no valid number");
+        builder_.fail({}, "parameter '" + excerpt(i.name, 80) + "' has no valid number");
       }
     } else if (draft.opcode == Opcode::kConstant) {
       std::string payload;
@@ -458,7 +459,7 @@ class Converter {
       for (const AstArgument& a : i.arguments) {
         const InstructionId operand = a.value.empty() ? kNone : builder_.find(without_sigil(a.value));
         if (operand == kNone) {
-          builder_.fail({}, "instruction '" + i.name.substr(0, 80) + "' reads '" + a.value.substr(0, 80) +
+          builder_.fail({}, "instruction '" + excerpt(i.name, 80) + "' reads '" + excerpt(a.value, 80) +
                                 "', which is not defined before it");
         }
         operands.push_back(operand);

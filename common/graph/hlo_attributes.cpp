@@ -5,17 +5,15 @@
 #include <limits>
 
 #include "common/base/error.h"
+#include "common/base/printable.h"
 
 namespace automap::graph {
 namespace {
 
 // What was found, short enough for one line of a message.
 std::string quoted(std::string_view text) {
-  constexpr std::size_t kShown = 60;
-  std::string result = "'";
-  for (char c : text.substr(0, kShown)) result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  if (text.size() > kShown) result += "...";
-  return result + "'";
+  constexpr int kShown = 60;
+  return "'" + excerpt(text, kShown) + "'";
 }
 
 [[noreturn]] void fail(const AttributeSite& site, std::string_view found, const std::string& expected) {

@@ -7,6 +7,8 @@
 #include <limits>
 #include <system_error>
 
+#include "common/base/printable.h"
+
 namespace automap::graph::proto {
 namespace {
 
@@ -218,7 +220,7 @@ class Decoder {
     return end == copy.c_str() + copy.size() && (copy[0] == '-' || (copy[0] >= '0' && copy[0] <= '9'));
   }
 
-  static std::string shown(std::string_view s) { return std::string(s.substr(0, 40)) + (s.size() > 40 ? "..." : ""); }
+  static std::string shown(std::string_view s) { return excerpt(s, 40); }
 
   static std::string describe(std::string_view message, std::string_view field) {
     return std::string(message) + (field.empty() ? "" : "." + std::string(field));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/printable.h"
 #include "common/graph/graph_builder.h"
 #include "common/graph/scan.h"
 #include "common/graph/shape.h"
@@ -290,8 +291,7 @@ class TextReader {
     if (peek() != '=') {
       skip_space();
       if (peek() != '=') {
-        fail(p_, "found " + found() + ", expected '=' after the attribute name '" +
-                     std::string(attribute.key.substr(0, 60)) + "'");
+        fail(p_, "found " + found() + ", expected '=' after the attribute name '" + excerpt(attribute.key, 60) + "'");
       }
     }
     ++p_;
@@ -310,8 +310,7 @@ class TextReader {
     }
     attribute.value = slice(begin);
     if (attribute.value.empty()) {
-      fail(p_,
-           "found " + found() + ", expected the value of attribute '" + std::string(attribute.key.substr(0, 60)) + "'");
+      fail(p_, "found " + found() + ", expected the value of attribute '" + excerpt(attribute.key, 60) + "'");
     }
     return attribute;
   }
@@ -424,7 +423,7 @@ class TextReader {
       skip_space();
       if (end_ - p_ < 2 || p_[0] != '-' || p_[1] != '>') {
         fail(p_, "found " + found() + ", expected '->' and the result shape of computation '" +
-                     std::string(computation.substr(0, 60)) + "'");
+                     excerpt(computation, 60) + "'");
       }
       p_ += 2;
       skip_space();
@@ -436,7 +435,7 @@ class TextReader {
     if (peek() != '{') {
       fail(p_ == end_ || has_signature ? p_ : begin,
            p_ == end_ || has_signature ? "found " + found() + ", expected '{' and the instructions of computation '" +
-                                             std::string(computation.substr(0, 60)) + "'"
+                                             excerpt(computation, 60) + "'"
                                        : "expected a computation: name (parameters) -> shape { instructions }");
     }
     ++p_;
@@ -444,7 +443,7 @@ class TextReader {
     for (;;) {
       skip_space();
       if (p_ == end_) {
-        fail(p_, "the file ends inside computation '" + std::string(computation.substr(0, 60)) + "', expected '}'",
+        fail(p_, "the file ends inside computation '" + excerpt(computation, 60) + "', expected '}'",
              "is the file truncated?");
       }
       if (*p_ == '}') break;
@@ -494,7 +493,7 @@ class TextReader {
   void check_signature(ShapeId result, const char* result_at) const {
     const Graph& graph = builder_.graph();
     const Computation& computation = graph.computation(graph.num_computations() - 1);
-    const std::string in = " of computation '" + std::string(computation.name.substr(0, 60)) + "'";
+    const std::string in = " of computation '" + excerpt(computation.name, 60) + "'";
     // XLA reads the list of parameters without comparing it, and modules with stale lists exist: only parameters that
     // are clearly meant are compared, and only by their dimensions.
     for (std::size_t i = 0; i < signature_.size() && i < computation.parameters.size(); ++i) {
@@ -521,7 +520,7 @@ class TextReader {
 
   std::string text_of(ShapeId id) const {
     const std::string_view text = builder_.shape_at(id).text;
-    return std::string(text.substr(0, 120)) + (text.size() > 120 ? "..." : "");
+    return excerpt(text, 120);
   }
 
   // ---- instructions
@@ -541,8 +540,7 @@ class TextReader {
     if (peek() != '=') {
       skip_space();
       if (peek() != '=') {
-        fail(p_, "found " + found() + ", expected '=' after the instruction name '" + std::string(word.substr(0, 60)) +
-                     "'");
+        fail(p_, "found " + found() + ", expected '=' after the instruction name '" + excerpt(word, 60) + "'");
       }
     }
     ++p_;
@@ -703,7 +701,7 @@ class TextReader {
     if (id == kNone) undefined_operand(word);
     if (peek() == '#' && p_ < end_) id = read_compact_access(id, word);
     if (printed != kNone && !compatible(printed, builder_.at(id).shape)) {
-      fail(begin, "the operand '" + std::string(word.substr(0, 60)) + "' is printed as " + text_of(printed) +
+      fail(begin, "the operand '" + excerpt(word, 60) + "' is printed as " + text_of(printed) +
                       ", but it is defined as " + text_of(builder_.at(id).shape));
     }
     return id;
@@ -733,7 +731,7 @@ class TextReader {
       std::size_t number = 0;
       for (const char c : index) number = number * 10 + static_cast<std::size_t>(c - '0');
       if (!tuple.is_tuple() || number >= tuple.elements.size()) {
-        fail(digits, "there is no element " + std::string(index) + " in '" + key.substr(0, 60) + "', which is " +
+        fail(digits, "there is no element " + std::string(index) + " in '" + excerpt(key, 60) + "', which is " +
                          text_of(builder_.at(id).shape));
       }
       InstructionDraft draft;
@@ -750,7 +748,7 @@ class TextReader {
 
   // Says where the name is defined, when it is: later, or in another computation.
   [[noreturn]] void undefined_operand(std::string_view word) const {
-    const std::string shown = "'" + std::string(word.substr(0, 60)) + "'";
+    const std::string shown = "'" + excerpt(word, 60) + "'";
     const Graph& graph = builder_.graph();
     const Computation& here = graph.computation(graph.num_computations() - 1);
     for (const char* p = p_; p < end_;) {
@@ -772,9 +770,8 @@ class TextReader {
     }
     for (InstructionId id = 0; id < here.first; ++id) {
       if (graph.instruction(id).name == word) {
-        fail(word.data(), "the operand " + shown + " is not defined in computation '" +
-                              std::string(here.name.substr(0, 60)) + "', only in '" +
-                              std::string(graph.computation(graph.instruction(id).computation).name.substr(0, 60)) +
+        fail(word.data(), "the operand " + shown + " is not defined in computation '" + excerpt(here.name, 60) +
+                              "', only in '" + excerpt(graph.computation(graph.instruction(id).computation).name, 60) +
                               "'");
       }
     }

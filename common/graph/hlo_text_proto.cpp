@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/printable.h"
 #include "common/graph/json_cursor.h"
 #include "common/graph/scan.h"
 
@@ -268,8 +269,8 @@ class Decoder {
     const auto parsed = std::from_chars(digits.data(), end, bits, base);
     const bool fits = !negative || bits <= std::uint64_t{1} << 63;
     if (digits.empty() || parsed.ec != std::errc() || parsed.ptr != end || !fits) {
-      tokens_.fail_at(at, describe(schema, field) + ": found '" + std::string(word.substr(0, 40)) +
-                              "', expected an integer of 64 bits");
+      tokens_.fail_at(at,
+                      describe(schema, field) + ": found '" + excerpt(word, 40) + "', expected an integer of 64 bits");
     }
     return static_cast<std::int64_t>(negative ? 0 - bits : bits);
   }
@@ -282,8 +283,7 @@ class Decoder {
     char* end = nullptr;
     const double v = std::strtod(copy.c_str(), &end);
     if (copy.empty() || end != copy.c_str() + copy.size()) {
-      tokens_.fail_at(at,
-                      describe(schema, field) + ": found '" + std::string(word.substr(0, 40)) + "', expected a number");
+      tokens_.fail_at(at, describe(schema, field) + ": found '" + excerpt(word, 40) + "', expected a number");
     }
     return v;
   }

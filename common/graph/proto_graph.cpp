@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/printable.h"
 #include "common/graph/graph_builder.h"
 #include "common/graph/proto_attributes.h"
 #include "common/graph/scan.h"
@@ -20,10 +21,8 @@ std::int64_t low32(std::int64_t id) {
 }
 
 std::string short_name(std::string_view s) {
-  constexpr std::size_t kMost = 80;
-  std::string out = "'";
-  for (const char c : s.substr(0, kMost)) out.push_back(c >= ' ' && c <= '~' ? c : '?');
-  return out + (s.size() > kMost ? "...'" : "'");
+  constexpr int kMost = 80;
+  return "'" + excerpt(s, kMost) + "'";
 }
 
 // Ids of one computation's instructions (or of the module's computations) -> their position in the message.

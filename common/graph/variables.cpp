@@ -10,6 +10,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/printable.h"
 #include "common/graph/hlo_attributes.h"
 #include "common/graph/hlo_cost.h"
 
@@ -84,7 +85,7 @@ std::vector<VariableRequest> parse_json_list(std::string_view text, const std::s
     if (value.is_string() && !trim(value.get_ref<const std::string&>()).empty())
       return std::string(trim(value.get_ref<const std::string&>()));
     if (value.is_number_unsigned()) return std::to_string(value.get<std::uint64_t>());
-    bad_list(where, value.dump().substr(0, 60));
+    bad_list(where, excerpt(value.dump(), 60));
   };
   if (document.is_object() && document.contains("trainable_variables")) {
     nlohmann::json inner = document["trainable_variables"];
@@ -99,13 +100,13 @@ std::vector<VariableRequest> parse_json_list(std::string_view text, const std::s
         request.name = value.get<std::string>();
       } else if (!value.is_null() && !(value.is_boolean() && value.get<bool>())) {
         throw Error(ErrorKind::kData,
-                    where + ": expected a display name (a string), found " + value.dump().substr(0, 60));
+                    where + ": expected a display name (a string), found " + excerpt(value.dump(), 60));
       }
       out.push_back(std::move(request));
     }
     return out;
   }
-  if (!document.is_array()) bad_list(source, document.dump().substr(0, 60));
+  if (!document.is_array()) bad_list(source, excerpt(document.dump(), 60));
   for (std::size_t i = 0; i < document.size(); ++i) {
     const nlohmann::json& entry = document[i];
     const std::string where = source + ": entry " + std::to_string(i + 1);

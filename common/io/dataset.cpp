@@ -16,6 +16,7 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/inputs.h"
+#include "common/base/printable.h"
 #include "common/io/dataset_format.h"
 #include "common/io/hdf5.h"
 
@@ -190,7 +191,7 @@ Shard open_shard(const std::string& folder, const DatasetManifest& manifest, con
   const Hdf5Handle file = open_hdf5_file(path);
   const std::string schema = text_attribute(file, path, "schema");
   if (schema != dataset_schema()) {
-    fail_data(path, "found schema \"" + schema.substr(0, 60) + "\", this version of AutoMap reads " + dataset_schema(),
+    fail_data(path, "found schema \"" + excerpt(schema, 60) + "\", this version of AutoMap reads " + dataset_schema(),
               "use the version of AutoMap that wrote it, or make the dataset again with automap-datagen");
   }
   const auto check_count = [&](const char* name, std::uint64_t expected) {

@@ -8,6 +8,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/printable.h"
 
 namespace automap::io {
 namespace {
@@ -68,11 +69,11 @@ class ManifestReader {
     const std::string schema = string(root_, "", "schema");
     const std::string prefix = std::string(kDatasetSchemaName) + "/";
     if (schema.rfind(prefix, 0) != 0) {
-      fail("schema: found \"" + schema.substr(0, 60) + "\", expected \"" + dataset_schema() + "\"");
+      fail("schema: found \"" + excerpt(schema, 60) + "\", expected \"" + dataset_schema() + "\"");
     }
     if (schema != dataset_schema()) {
       throw Error(ErrorKind::kData,
-                  source_ + ": found " + schema.substr(0, 60) + ", this version of AutoMap reads " + dataset_schema(),
+                  source_ + ": found " + excerpt(schema, 60) + ", this version of AutoMap reads " + dataset_schema(),
                   "use the version of AutoMap that wrote it, or make the dataset again with automap-datagen");
     }
   }
@@ -82,7 +83,7 @@ class ManifestReader {
     const std::string name = where.empty() ? key : where + "." + key;
     if (!object.is_object() || !object.contains(key)) fail(name + " is missing, expected " + expected);
     const Json& found = object.at(key);
-    if (!(found.*is)()) fail(name + ": found " + found.dump().substr(0, 60) + ", expected " + expected);
+    if (!(found.*is)()) fail(name + ": found " + excerpt(found.dump(), 60) + ", expected " + expected);
     return found;
   }
 
@@ -102,7 +103,7 @@ class ManifestReader {
   std::uint32_t crc(const Json& object, const std::string& where, const char* key) const {
     const std::string text = string(object, where, key);
     if (text.size() != 8 || text.find_first_not_of("0123456789abcdef") != std::string::npos) {
-      fail(where + "." + key + ": found \"" + text.substr(0, 20) + "\", expected 8 hexadecimal digits");
+      fail(where + "." + key + ": found \"" + excerpt(text, 20) + "\", expected 8 hexadecimal digits");
     }
     return static_cast<std::uint32_t>(std::stoul(text, nullptr, 16));
   }
@@ -125,7 +126,7 @@ class ManifestReader {
     // The name is fixed, so a manifest cannot point out of its folder.
     if (entry.first_row % manifest.shard_rows != 0 || number >= manifest.num_shards() ||
         entry.rows != manifest.rows_of_shard(number) || entry.file != shard_file_name(number)) {
-      fail(where + ": found " + entry.file.substr(0, 60) + " with " + std::to_string(entry.rows) + " rows from " +
+      fail(where + ": found " + excerpt(entry.file, 60) + " with " + std::to_string(entry.rows) + " rows from " +
            std::to_string(entry.first_row) + ", which does not fit " + std::to_string(manifest.rows) +
            " rows in shards of " + std::to_string(manifest.shard_rows));
     }

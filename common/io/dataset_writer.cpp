@@ -20,6 +20,7 @@
 
 #include "common/base/check.h"
 #include "common/base/error.h"
+#include "common/base/printable.h"
 #include "common/io/hdf5.h"
 
 namespace automap::io {
@@ -116,14 +117,14 @@ void remove_leftovers(const std::string& folder) {
 
 std::string value_text(const Json& json, const std::string& pointer) {
   const Json::json_pointer at(pointer);
-  return json.contains(at) ? json.at(at).dump().substr(0, 60) : "nothing";
+  return json.contains(at) ? excerpt(json.at(at).dump(), 60) : "nothing";
 }
 
 // "seed: holds 1, asked for 2" lines; empty when they are the same dataset.
 std::vector<std::string> differences(const DatasetManifest& found, const DatasetManifest& wanted) {
   std::vector<std::string> lines;
   const auto compare = [&](const std::string& name, const auto& have, const auto& want) {
-    const std::string have_text = Json(have).dump().substr(0, 100), want_text = Json(want).dump().substr(0, 100);
+    const std::string have_text = excerpt(Json(have).dump(), 100), want_text = excerpt(Json(want).dump(), 100);
     if (have != want) lines.push_back(name + ": holds " + have_text + ", asked for " + want_text);
   };
   compare("seed", found.seed, wanted.seed);
@@ -152,9 +153,8 @@ std::vector<std::string> differences(const DatasetManifest& found, const Dataset
 void check_same(const std::string& path, const DatasetManifest& found, const DatasetManifest& wanted) {
   const std::vector<std::string> lines = differences(found, wanted);
   if (lines.empty()) return;
-  std::string text = path + ": this folder has another dataset";
-  for (const std::string& line : lines) text += "\n  " + line;
-  throw Error(ErrorKind::kConfig, text, "choose another folder with -o, or delete this one to replace it");
+  throw Error(ErrorKind::kConfig, path + ": this folder has another dataset",
+              "choose another folder with -o, or delete this one to replace it", lines);
 }
 
 // --- HDF5 ---

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/printable.h"
 
 namespace automap::io {
 namespace {
@@ -33,8 +34,8 @@ std::string_view trim(std::string_view text) {
 }
 
 std::string shown(std::string_view text) {
-  constexpr std::size_t kShown = 60;
-  return "'" + std::string(text.substr(0, kShown)) + (text.size() > kShown ? "...'" : "'");
+  constexpr int kShown = 60;
+  return "'" + excerpt(text, kShown) + "'";
 }
 
 class Parser {

@@ -11,6 +11,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/printable.h"
 #include "common/io/hdf5.h"
 #include "common/io/pipedream.h"
 
@@ -189,8 +190,8 @@ std::string_view trim(std::string_view text) {
 }
 
 std::string shown(std::string_view text) {
-  constexpr std::size_t kShown = 60;
-  return "'" + std::string(text.substr(0, kShown)) + (text.size() > kShown ? "...'" : "'");
+  constexpr int kShown = 60;
+  return "'" + excerpt(text, kShown) + "'";
 }
 
 std::string_view without_bom(std::string_view bytes) {

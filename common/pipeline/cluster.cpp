@@ -8,6 +8,8 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/json_text.h"
+#include "common/base/printable.h"
 #include "common/base/suggest.h"
 
 namespace automap::pipeline {
@@ -98,9 +100,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& can
 }
 
 std::string describe(const Json& value) {
-  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
-  return text;
+  return excerpt(value.dump(-1, ' ', false, Json::error_handler_t::replace), 60);
 }
 
 // Reads the values of a document and names them by their path in every error.
@@ -397,7 +397,7 @@ std::string to_json_text(const Cluster& cluster) {
     if (type.memory_gbytes_per_s > 0) device["memory_gbytes_per_s"] = type.memory_gbytes_per_s;
     document["devices"][name] = std::move(device);
   }
-  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(document);
 }
 
 }  // namespace automap::pipeline

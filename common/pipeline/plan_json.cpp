@@ -7,6 +7,7 @@
 #include "common/base/check.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/json_text.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/plan_reader.h"
 #include "common/pipeline/row.h"
@@ -224,7 +225,7 @@ std::string to_json_text(const PlanDocument& document) {
                {"provenance", document.provenance}};
   if (document.planner_table) json["planner_table"] = planner_table_json(*document.planner_table);
   // Names come from the input and may hold any bytes.
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(json);
 }
 
 PlanDocument parse_plan(std::string_view json_text, const std::string& source) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/printable.h"
 #include "common/base/reason.h"
 
 namespace automap::pipeline {
@@ -27,7 +28,7 @@ PlanJson parse_plan_json(std::string_view json_text, const std::string& source) 
       if (event == PlanJson::parse_event_t::object_end) keys.pop_back();
       if (event == PlanJson::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
         throw Error(ErrorKind::kData,
-                    source + ": the key \"" + value.get<std::string>().substr(0, 60) + "\" stands twice in one object");
+                    source + ": the key \"" + excerpt(value.get<std::string>(), 60) + "\" stands twice in one object");
       }
       return true;
     });
@@ -100,8 +101,7 @@ const PlanJson& PlanObject::array(const char* key) const {
 }
 
 void PlanObject::wrong(const std::string& key, const PlanJson& found, const std::string& expected) const {
-  std::string shown = found.dump(-1, ' ', false, PlanJson::error_handler_t::replace);
-  if (shown.size() > 60) shown = shown.substr(0, 57) + "...";
+  const std::string shown = excerpt(found.dump(-1, ' ', false, PlanJson::error_handler_t::replace), 60);
   throw Error(ErrorKind::kData, where_ + ": " + key + ": found " + shown + ", expected " + expected);
 }
 

@@ -9,19 +9,25 @@ import subprocess
 import time
 import unittest
 
+from policies import policy
 from programs import BIN, SOURCE, ProgramTest, environment
 
 SMALL = ["--evaluate-small", "6", "--evaluate-middle", "0", "--evaluate-deep", "0", "--label-devices", "8",
-         "--label-stages", "4", "--round-episodes", "32", "--batch-size", "16", "--hidden", "16", "--threads", "2",
-         "--evaluate-every", "64", "--checkpoint-every", "0.05"]
+         "--label-stages", "4", "--round-episodes", "32", "--batch-size", "16", "--threads", "2", "--evaluate-every", "64",
+         "--checkpoint-every", "0.05"]
+SHIPPED = SOURCE / "models" / "pretrained" / "pipeline.policy"
+HEAD_BOUNDED = 4  # what the presets train
 
 
 @unittest.skipUnless((BIN / "automap-train").exists() and (BIN / "automap-datagen").exists(),
                      "automap-train was built without LibTorch")
 class Nightly(ProgramTest):
     def command(self, *options, training=()):
+        # A small network with random weights stands for the shipped policy, and everything counts as not worse.
+        first = self.put("first.policy", policy(hidden=(16,), head=HEAD_BOUNDED))
         return [str(SOURCE / "scripts" / "nightly.sh"), str(self.folder / "nights"), "--bin", str(BIN), "--rows", "400",
-                "--preset", "fast", "--time", "2s", *options, "--", *SMALL, *training]
+                "--preset", "fast", "--time", "2s", "--first", str(first), *options, "--", *SMALL, "--margin", "1",
+                *training]
 
     def nightly(self, *options, training=()):
         return subprocess.run(self.command(*options, training=training), env=environment(), capture_output=True, text=True,
@@ -51,7 +57,7 @@ class Nightly(ProgramTest):
         result = self.nightly()
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("goes on", self.log())
-        self.assertIn("promoted, the first policy", self.log())
+        self.assertIn(f"promoted, not worse than the policy {self.folder / 'first.policy'}", self.log())
         self.assertEqual(self.log().count(" begins"), 1, self.log())
         first = current.read_bytes()
         self.assertFalse((self.folder / "nights" / "unfinished").exists())
@@ -69,27 +75,50 @@ class Nightly(ProgramTest):
         self.assertEqual((second / "start.policy").read_bytes(), first)
         comparison = json.loads((second / "comparison.json").read_text())
         new = (second / "run" / "policy.bin").read_bytes()
-        if comparison["not_worse"]:
-            self.assertIn("promoted, not worse", self.log())
-            self.assertEqual(current.read_bytes(), new)
-        else:
-            self.assertIn("kept the current policy", self.log())
+        if comparison["no_difference"]:
+            self.assertIn("kept the current policy, the new one makes no difference", self.log())
             self.assertEqual(current.read_bytes(), first)
+        else:
+            self.assertIn("promoted, not worse than the current policy", self.log())
+            self.assertEqual(current.read_bytes(), new)
 
-    def test_a_worse_policy_is_kept_out(self):
-        self.assertEqual(self.nightly().returncode, 0)
-        current = self.folder / "nights" / "current.policy"
-        first = current.read_bytes()
-        # A margin of nothing and a learning rate that ruins the weights.
-        result = self.nightly(training=["--learning-rate", "1", "--learning-rate-end", "1", "--margin", "0",
-                                        "--ema", "0", "--episodes", "32", "--patience", "1", "--evaluate-seed", "7"])
+    def test_the_shipped_policy_as_current_and_a_worse_one_kept_out(self):
+        folder = self.folder / "nights"
+        folder.mkdir()
+        current = folder / "current.policy"
+        shutil.copy(SHIPPED, current)
+        # The preset's own network is another. A margin of nothing and a learning rate that ruins the weights.
+        ruin = ["--learning-rate", "1", "--learning-rate-end", "1", "--margin", "0", "--ema", "0", "--episodes", "32",
+                "--patience", "1", "--evaluate-seed", "7"]
+        result = self.nightly("--preset", "nightly", training=ruin)
         self.assertEqual(result.returncode, 0, result.stderr)
-        second = sorted((self.folder / "nights" / "nights").iterdir())[1]
-        comparison = json.loads((second / "comparison.json").read_text())
-        kept = current.read_bytes() == first
+        night, = (folder / "nights").iterdir()
+        self.assertEqual((night / "start.policy").read_bytes(), SHIPPED.read_bytes())
+        self.assertIn("Started from", (night / "run" / "report.md").read_text())
+        self.assertIn("hidden = 64,64\n", (night / "run" / "config.ini").read_text())
+        comparison = json.loads((night / "comparison.json").read_text())
+        kept = current.read_bytes() == SHIPPED.read_bytes()
         # Whatever came of it, script and comparison agree, and it is said.
-        self.assertEqual(kept, not comparison["not_worse"] or (second / "run" / "policy.bin").read_bytes() == first)
+        self.assertEqual(kept, not comparison["not_worse"] or comparison["no_difference"])
         self.assertIn("kept the current policy" if kept else "promoted, not worse", self.log())
+
+    def test_another_network_than_the_options_ask_for(self):
+        result = self.nightly("--first", str(SHIPPED), training=["--hidden", "8", "--episodes", "64"])
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("began with fresh weights", self.log())
+        night, = (self.folder / "nights" / "nights").iterdir()
+        self.assertNotIn("Started from", (night / "run" / "report.md").read_text())
+        self.assertIn("hidden = 8 ", (night / "run" / "config.ini").read_text())
+
+    def test_without_any_policy_a_night_is_compared_with_no_network(self):
+        result = self.nightly("--first", "none", training=["--hidden", "8", "--episodes", "64"])
+        self.assertEqual(result.returncode, 0, result.stderr)
+        night, = (self.folder / "nights" / "nights").iterdir()
+        comparison = json.loads((night / "comparison.json").read_text())
+        self.assertEqual(len(comparison["policies"]), 1)
+        self.assertRegex(self.log(), "promoted, not worse than|kept")
+        self.assertIn("the search without a network", self.log())
+        self.assertEqual((self.folder / "nights" / "current.policy").exists(), not comparison["no_difference"])
 
     def test_terminated_it_stops_with_a_checkpoint(self):
         process = subprocess.Popen(self.command("--time", "60s"), env=environment(), stdout=subprocess.DEVNULL,
@@ -117,13 +146,15 @@ class Nightly(ProgramTest):
     def test_wrong_usage_and_data(self):
         script = str(SOURCE / "scripts" / "nightly.sh")
         for arguments, part in (([], "missing FOLDER"), (["a", "b"], "one folder"), (["a", "--rows"], "needs a value"),
-                                (["a", "--frob"], "--frob"), (["a", "--bin", "/nowhere"], "/nowhere")):
+                                (["a", "--frob"], "--frob"), (["a", "--bin", "/nowhere"], "/nowhere"),
+                                (["a", "--first", "/nowhere.policy"], "/nowhere.policy is not there")):
             result = subprocess.run([script, *arguments], cwd=self.folder, env=environment(), capture_output=True, text=True)
             self.assertEqual(result.returncode, 2, arguments)
             self.assertIn(part, result.stderr)
         result = self.nightly("--config", "no-such-config")
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertIn("failed while generating", self.log())
+        self.assertIn("no-such-config", self.log())
 
 
 class Gate(ProgramTest):
@@ -136,19 +167,20 @@ class Gate(ProgramTest):
         self.bin.mkdir()
         self.program("automap-datagen", "exit 0")
         self.verdict(True)
+        self.first = self.put("first.policy", "the first one")
 
     def program(self, name, body):
         path = self.bin / name
         path.write_text("#!/usr/bin/env bash\n" + body + "\n")
         path.chmod(0o755)
 
-    def verdict(self, not_worse):
+    def verdict(self, not_worse, no_difference=False):
         """automap-train writes another policy every time, and compares as told."""
         self.program("automap-train", f"""
 echo "$*" >> {self.folder}/calls
 if [[ " $* " == *" --compare "* ]]; then
-  printf '{{\\n  "differences": [\\n    {{"first_mean": 0.2, "second_mean": 0.1, "mean": 0.1, "standard_error": 0}}\\n  ],\\n  "not_worse": %s\\n}}\\n' \
-    {"true" if not_worse else "false"}
+  printf '{{\\n  "differences": [\\n    {{"first_mean": 0.2, "second_mean": 0.1, "mean": 0.1, "standard_error": 0}}\\n  ],\\n  "no_difference": %s,\\n  "not_worse": %s\\n}}\\n' \
+    {"true" if no_difference else "false"} {"true" if not_worse else "false"}
   exit 0
 fi
 while [[ $1 != --out ]]; do shift; done
@@ -157,26 +189,71 @@ echo "policy of $2" > "$2/policy.bin"
 touch "$2/config.ini"
 """)
 
-    def night(self):
-        result = subprocess.run([str(SOURCE / "scripts" / "nightly.sh"), str(self.nights), "--bin", str(self.bin)],
+    def night(self, *options):
+        result = subprocess.run([str(SOURCE / "scripts" / "nightly.sh"), str(self.nights), "--bin", str(self.bin),
+                                 *(options or ("--first", str(self.first)))],
                                 env=environment(), capture_output=True, text=True, timeout=60)
         return result
 
     def last(self):
         return sorted((self.nights / "nights").iterdir(), key=lambda p: p.name[-4:])[-1]
 
-    def test_promoted_when_not_worse_and_kept_when_worse(self):
+    def comparisons(self):
+        """The policies of each --compare so far."""
+        calls = (self.folder / "calls").read_text().splitlines()
+        return [line.split("--evaluate-seed ")[1].split()[1:] for line in calls if " --compare " in line]
+
+    def test_promoted_when_not_worse_and_kept_when_worse_or_the_same(self):
         current = self.nights / "current.policy"
-        for not_worse, said in ((True, "promoted, the first policy"), (False, "kept the current policy"),
-                                (True, "promoted, not worse")):
+        for not_worse, no_difference, said in (
+            (False, False, f"kept the policy {self.first}, the new one is not shown to be as good"),
+            (True, True, f"kept the policy {self.first}, the new one makes no difference"),
+            (True, False, f"promoted, not worse than the policy {self.first}"),
+            (False, False, "kept the current policy, the new one is not shown to be as good"),
+            (True, True, "kept the current policy, the new one makes no difference"),
+            (True, False, "promoted, not worse than the current policy"),
+        ):
             before = current.read_bytes() if current.exists() else None
-            self.verdict(not_worse)
+            self.verdict(not_worse, no_difference)
             result = self.night()
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertIn(said, result.stderr)
             new = (self.last() / "run" / "policy.bin").read_bytes()
-            self.assertEqual(current.read_bytes(), new if not_worse else before)
+            promoted = not_worse and not no_difference
+            self.assertEqual(current.read_bytes() if current.exists() else None, new if promoted else before)
+            self.assertEqual((self.last() / "start.policy").read_bytes(), before or b"the first one")
+            self.assertEqual(self.comparisons()[-1][1], str(current if before else self.first))
             self.assertFalse((self.nights / "unfinished").exists())
+
+    def test_the_first_night_is_compared(self):
+        self.verdict(False)
+        self.assertEqual(self.night("--keep-data").returncode, 0)
+        self.assertEqual(self.comparisons()[-1][1:], [str(SHIPPED)])
+        self.assertEqual((self.last() / "start.policy").read_bytes(), SHIPPED.read_bytes())
+        self.assertEqual(self.night("--first", "none").returncode, 0)
+        self.assertEqual(self.comparisons()[-1][1:], [])
+        self.assertFalse((self.last() / "start.policy").exists())
+        self.assertFalse((self.nights / "current.policy").exists())
+
+    def test_a_failing_night_is_tried_twice(self):
+        works = (self.bin / "automap-train").read_text()
+        self.program("automap-train", "echo 'error: that cannot be' >&2; exit 3")
+        first = self.night()
+        self.assertEqual(first.returncode, 3)
+        self.assertIn("failed while training (exit 3): that cannot be", first.stderr)
+        self.assertIn("set right what failed and run again", first.stderr)
+        # What was wrong may be the current policy: the night takes the one that is there now.
+        self.first.write_text("a better one")
+        second = self.night()
+        self.assertEqual(second.returncode, 3)
+        self.assertIn("goes on", second.stderr)
+        self.assertEqual((self.last() / "start.policy").read_text(), "a better one")
+        self.assertIn("given up", second.stderr)
+        self.assertFalse((self.nights / "unfinished").exists())
+        (self.bin / "automap-train").write_text(works)
+        third = self.night()
+        self.assertEqual(third.returncode, 0, third.stderr)
+        self.assertIn("-0002 begins", third.stderr)
 
     def test_every_night_has_its_own_problems(self):
         for _ in range(3):
@@ -190,7 +267,7 @@ touch "$2/config.ini"
         training = re.findall(r"(?m)^--data .* --seed (\d+)", calls)
         comparing = re.findall(r"(?m)^--config .* --evaluate-seed (\d+)", calls)
         self.assertEqual(training, ["1", "2", "3", "4"])
-        self.assertEqual(len(set(comparing)), 3)
+        self.assertEqual(len(set(comparing)), 4)
 
     def test_a_signal_between_two_programs_stops_it(self):
         self.program("automap-datagen", "trap '' TERM; kill -TERM $PPID; sleep 0.3; exit 0")

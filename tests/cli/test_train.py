@@ -298,7 +298,21 @@ class Policies(Train):
         self.assertEqual(same.returncode, 0, same.stderr)
         document = json.loads(same.stdout)
         self.assertTrue(document["not_worse"])
+        self.assertTrue(document["no_difference"])
         self.assertEqual([d["mean"] for d in document["differences"]], [0, 0, 0])
+        # One policy alone: against the same search without a network.
+        alone = run(PROGRAM, "--compare", policy, "--evaluate-small", "5", "--evaluate-middle", "0", "--evaluate-deep", "0",
+                    "--json")
+        self.assertEqual(alone.returncode, 0, alone.stderr)
+        baselines = {q["planner"]: q["gap_mean"] for q in json.loads(run(
+            PROGRAM, "--evaluate", policy, "--evaluate-small", "5", "--evaluate-middle", "0", "--evaluate-deep", "0",
+            "--json").stdout)["quality"]}
+        differences = json.loads(alone.stdout)["differences"]
+        self.assertEqual(len(differences), 3)
+        for row in differences:
+            self.assertAlmostEqual(row["first_mean"], baselines["policy, " + row["planner"]])
+            rollouts = "rollouts" if row["planner"] == "greedy" else "rollouts " + row["planner"]
+            self.assertAlmostEqual(row["second_mean"], baselines[rollouts])
 
     def test_policies_that_are_none(self):
         garbage = self.put("garbage.bin", b"no policy at all" * 10)
@@ -311,6 +325,25 @@ class Policies(Train):
         self.assertEqual(self.train("--episodes", "40", name="a").returncode, 0)
         other = self.train("--episodes", "40", "--hidden", "8", "--init", self.out("a") / "policy.bin", name="b")
         self.assertEqual(other.returncode, 3, other.stderr)
+        self.assertFalse(self.out("b").exists())
+        fresh = self.train("--episodes", "40", "--hidden", "8", "--init", self.out("a") / "policy.bin", "--init-or-fresh",
+                           name="b")
+        self.assertEqual(fresh.returncode, 0, fresh.stderr)
+        self.assertIn("starting with fresh weights", fresh.stderr)
+        self.assertNotIn("Started from", (self.out("b") / "report.md").read_text())
+
+    def test_init_brings_its_hidden_layers(self):
+        self.assertEqual(self.train("--episodes", "40", "--hidden", "12,6", name="a").returncode, 0)
+        options = small("--episodes", "40", "--init", self.out("a") / "policy.bin", "--init-or-fresh")
+        at = options.index("--hidden")
+        result = run(PROGRAM, "--out", self.out("b"), *options[:at], *options[at + 2:])
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("Started from", (self.out("b") / "report.md").read_text())
+        self.assertIn("\nhidden = 12,6\n", (self.out("b") / "config.ini").read_text())
+        described = json.loads(run("automap-inspect", self.out("b") / "policy.bin", "--json").stdout)
+        self.assertEqual(described["hidden"], [12, 6])
+        # And it goes on as what it is.
+        self.assertEqual(run(PROGRAM, "--out", self.out("b"), "--resume", "--episodes", "80").returncode, 0)
 
 
 class BadInput(Train):
@@ -324,7 +357,7 @@ class BadInput(Train):
             (["--out", "x", "--dueling", "on"], ["dueling"]),
             (["--out", "x", "--double", "on"], ["double"]),
             (["--out", "x", "--finetune"], ["--cluster"]),
-            (["--compare", "a"], ["--compare needs two policies"]),
+            (["--compare", "a", "b", "c"], ["--compare needs two policies"]),
             (["--evaluate"], ["--evaluate needs"]),
             (["--out", "x", "--time", "0"], ["--time"]),
             (["--out", "x", "--threads", "-1"], ["--threads"]),
