@@ -380,7 +380,7 @@ GenerateResult generate_dataset(const RowSource& source, const GenerateOptions& 
                                        " rows in shards of " + std::to_string(options.shard_rows) + " make " +
                                        std::to_string(wanted.num_shards()));
   }
-  DatasetFolder folder(options.folder, wanted);
+  DatasetFolder folder(options.folder, wanted, options.first_shard, last_shard);
   const DatasetManifest& manifest = folder.manifest();
   GenerateResult result;
   std::deque<std::uint64_t> shards;

@@ -17,8 +17,11 @@
 #include "common/base/files.h"
 #include "common/base/inputs.h"
 #include "common/base/printable.h"
+#include "common/base/regular_file.h"
 #include "common/io/dataset_format.h"
+#include "common/io/dataset_lock.h"
 #include "common/io/hdf5.h"
+#include "common/io/shard_checks.h"
 
 namespace automap::io {
 namespace {
@@ -37,20 +40,12 @@ class Mapping {
  public:
   Mapping() = default;
   Mapping(const std::string& path, std::uint64_t expected_bytes) : size_(expected_bytes) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-      const int error = errno;
-      throw Error(ErrorKind::kIo, "cannot read " + path + ": " + std::strerror(error),
-                  error == ENOENT ? kAgainHint : "");
-    }
+    const auto [fd, size] = open_regular_file(path, kAgainHint);
     remember_input(fd, path);
-    struct stat info = {};
-    const bool known = ::fstat(fd, &info) == 0;
-    const auto size = static_cast<std::uint64_t>(info.st_size);
-    if (known && size == expected_bytes) data_ = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+    if (size == expected_bytes) data_ = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
     const int error = errno;
     ::close(fd);
-    if (known && size != expected_bytes) {
+    if (size != expected_bytes) {
       fail_data(path,
                 "found " + std::to_string(size) + " bytes, dataset.json says " + std::to_string(expected_bytes) +
                     (size < expected_bytes ? ": cut short" : ""),
@@ -189,6 +184,14 @@ Shard open_shard(const std::string& folder, const DatasetManifest& manifest, con
   }
   const std::lock_guard<std::mutex> guard(hdf5_mutex());
   const Hdf5Handle file = open_hdf5_file(path);
+  const auto check_text = [&](const char* name, const std::string& expected) {
+    const std::string found = text_attribute(file, path, name);
+    if (found != expected) {
+      fail_data(path,
+                std::string(name) + ": found " + excerpt(found, 64) + ", dataset.json says " + excerpt(expected, 64),
+                "this shard is from another dataset: run the automap-datagen command again, it writes the right one");
+    }
+  };
   const std::string schema = text_attribute(file, path, "schema");
   if (schema != dataset_schema()) {
     fail_data(path, "found schema \"" + excerpt(schema, 60) + "\", this version of AutoMap reads " + dataset_schema(),
@@ -206,6 +209,8 @@ Shard open_shard(const std::string& folder, const DatasetManifest& manifest, con
   check_count("first_row", entry.first_row);
   check_count("seed", manifest.seed);
   check_count("granularity", kGranularity);
+  check_text("generator", manifest.generator);
+  check_text("config_sha256", sha256_hex(manifest.config_json));
   shard.caw = open_values(file, path, shard.mapping, "caw", ColumnType::kF32, {entry.rows, 3, kGranularity});
   if (shard.caw.owned.empty() && shard.caw.data != shard.mapping.data() + entry.caw_offset) {
     fail_data(path, "/caw is not where dataset.json says");
@@ -239,6 +244,7 @@ struct DatasetReader::State {
   DatasetManifest manifest;
   std::string fingerprint;
   std::vector<Shard> shards;
+  std::unique_ptr<ShardChecks> checks;  // of what `shards` map: goes first
 
   const Shard& shard_of(std::uint64_t row) const { return shards[row / manifest.shard_rows]; }
   [[noreturn]] void bad_row(std::uint64_t i, const std::string& what) const {
@@ -260,19 +266,34 @@ DatasetManifest read_manifest(const std::string& folder) {
     fail_data(folder, std::string("no dataset here: ") + kManifestName + " is missing",
               "automap-datagen makes datasets");
   }
-  return parse_manifest(read_file(path), path);
+  return parse_manifest(read_regular_file(path), path);
 }
 
-DatasetReader::DatasetReader(const std::string& folder) : state_(std::make_unique<State>()) {
+DatasetReader::DatasetReader(const std::string& folder, RowChecks checks) : state_(std::make_unique<State>()) {
   state_->folder = folder;
   DatasetManifest& manifest = state_->manifest;
   manifest = read_manifest(folder);
   state_->fingerprint = manifest.fingerprint();
-  if (manifest.shards.size() != manifest.num_shards()) {
-    fail_data(folder, "not complete: " + missing_shards(manifest), kAgainHint);
+  try {
+    if (manifest.shards.size() != manifest.num_shards()) {
+      fail_data(folder, "not complete: " + missing_shards(manifest), kAgainHint);
+    }
+    state_->shards.reserve(manifest.shards.size());
+    for (const ShardEntry& entry : manifest.shards) state_->shards.push_back(open_shard(folder, manifest, entry));
+  } catch (const Error& e) {
+    const std::vector<DatasetWriter> writers = dataset_writers(folder);
+    if (writers.empty()) throw;
+    // dataset.json and the shards may have changed one after the other.
+    throw Error(e.kind(), e.what(), folder + " is being written by " + writers.front().owner + ": wait until it has ended");
   }
-  state_->shards.reserve(manifest.shards.size());
-  for (const ShardEntry& entry : manifest.shards) state_->shards.push_back(open_shard(folder, manifest, entry));
+  // Compressed shards were expanded, after all of the file was compared with its checksum.
+  if (checks == RowChecks::kNone || manifest.compressed) return;
+  std::vector<ShardChecks::Item> items;
+  for (std::size_t s = 0; s < state_->shards.size(); ++s) {
+    const Shard& shard = state_->shards[s];
+    items.push_back({shard.path, {shard.mapping.data(), shard.mapping.size()}, manifest.shards[s].crc32c});
+  }
+  state_->checks = std::make_unique<ShardChecks>(std::move(items), kAgainHint);
 }
 
 DatasetReader::~DatasetReader() = default;
@@ -300,6 +321,7 @@ RowProblem DatasetReader::State::read_row(std::uint64_t i) const {
     throw Error(ErrorKind::kUsage, folder + ": row " + std::to_string(i) + " of " + std::to_string(manifest.rows) +
                                        " asked for, rows count from 0");
   }
+  if (checks) checks->require(i / manifest.shard_rows);
   const Shard& shard = shard_of(i);
   const std::uint64_t at = i % manifest.shard_rows;
   RowProblem row;
@@ -363,6 +385,40 @@ std::optional<OracleLabel> DatasetReader::oracle(std::uint64_t i) const {
   return label;
 }
 
+namespace {
+
+// Reads all of a shard; `progress` gets the bytes done. What is wrong, or nothing.
+std::optional<std::string> compare_hashes(const std::string& path, const ShardEntry& entry, ShardHashes hashes,
+                                          const std::function<void(std::uint64_t)>& progress) {
+  const Mapping mapping(path, entry.bytes);
+  std::uint32_t crc = 0;
+  Sha256 sha;
+  constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
+  for (std::uint64_t at = 0; at < mapping.size(); at += kBlockBytes) {
+    const std::string_view block(mapping.data() + at, std::min(kBlockBytes, mapping.size() - at));
+    crc = crc32c(block, crc);
+    if (hashes == ShardHashes::kCrcAndSha) sha.update(block);
+    if (progress) progress(at);
+  }
+  if (crc != entry.crc32c) return "another CRC-32C than in dataset.json: its bytes were changed";
+  if (hashes == ShardHashes::kCrcAndSha && sha.hex() != entry.sha256) return "another SHA-256 than in dataset.json: its bytes were changed";
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> shard_problem(const std::string& folder, const DatasetManifest& manifest,
+                                         const ShardEntry& entry, ShardHashes hashes) {
+  try {
+    // The cheaper look first.
+    open_shard(folder, manifest, entry);
+    return compare_hashes(folder + "/" + entry.file, entry, hashes, {});
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::kData && e.kind() != ErrorKind::kIo) throw;
+    return e.what();
+  }
+}
+
 std::vector<DatasetProblem> verify_dataset(const std::string& folder,
                                            const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
   const DatasetManifest manifest = read_manifest(folder);
@@ -380,22 +436,10 @@ std::vector<DatasetProblem> verify_dataset(const std::string& folder,
       continue;
     }
     try {
-      std::uint32_t crc = 0;
-      Sha256 sha;
-      {
-        const Mapping mapping(folder + "/" + file, entry->bytes);
-        constexpr std::uint64_t kBlockBytes = std::uint64_t{4} << 20;
-        for (std::uint64_t at = 0; at < mapping.size(); at += kBlockBytes) {
-          const std::string_view block(mapping.data() + at, std::min(kBlockBytes, mapping.size() - at));
-          crc = crc32c(block, crc);
-          sha.update(block);
-          if (progress) progress(done_rows + entry->rows * at / mapping.size() / 2, manifest.rows);
-        }
-      }
-      if (crc != entry->crc32c) report(std::nullopt, "another CRC-32C than in dataset.json: its bytes were changed");
-      if (crc == entry->crc32c && sha.hex() != entry->sha256) {
-        report(std::nullopt, "another SHA-256 than in dataset.json: its bytes were changed");
-      }
+      const auto wrong = compare_hashes(folder + "/" + file, *entry, ShardHashes::kCrcAndSha, [&](std::uint64_t at) {
+        if (progress) progress(done_rows + entry->rows * at / entry->bytes / 2, manifest.rows);
+      });
+      if (wrong) report(std::nullopt, *wrong);
       // A dataset of this one shard.
       DatasetReader reader;
       reader.state_ = std::make_unique<DatasetReader::State>();

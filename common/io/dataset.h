@@ -16,6 +16,7 @@
 namespace automap::io {
 
 struct DatasetManifest;  // common/io/dataset_format.h
+struct ShardEntry;
 
 // The exact optimum of a row over its own pivots, under its schedule, stages and memory limit.
 struct OracleLabel {
@@ -36,20 +37,36 @@ struct DatasetProblem {
 std::vector<DatasetProblem> verify_dataset(const std::string& folder,
                                            const std::function<void(std::uint64_t, std::uint64_t)>& progress = {});
 
+// SHA-256 takes ten times as long as everything else on processors without instructions for it, and finds what the
+// others do not where the list itself cannot be relied on, or somebody meant it.
+enum class ShardHashes { kCrc, kCrcAndSha };
+// What is wrong with a shard that dataset.json lists: all that the manifest says of it, its attributes and its structure
+// are compared, its rows are not looked at. Nothing when all is as listed.
+std::optional<std::string> shard_problem(const std::string& folder, const DatasetManifest& manifest,
+                                         const ShardEntry& entry, ShardHashes hashes);
+
 // dataset.json of a folder, whether or not all shards are there. Throws Error(kIo) / Error(kData).
 DatasetManifest read_manifest(const std::string& folder);
+
+// When the bytes of /caw are compared with their checksums.
+enum class RowChecks {
+  kNone,       // never: verify_dataset does
+  kBeforeUse,  // those of a shard before its first row is given out, all others meanwhile, by a thread of low priority
+};
 
 class DatasetReader {
  public:
   // Throws Error(kIo) / Error(kData) naming the shard or key: missing, cut short, of a newer version, without rows, not
-  // complete. Opening costs about a millisecond per shard; the files must not be changed or cut while open.
-  explicit DatasetReader(const std::string& folder);
+  // complete, being written. Opening costs about a millisecond per shard. The files must not be changed in place while
+  // open; automap-datagen replaces them whole, and the reader keeps those that it opened.
+  explicit DatasetReader(const std::string& folder, RowChecks checks = RowChecks::kNone);
   ~DatasetReader();
   DatasetReader(DatasetReader&&) noexcept;
   DatasetReader& operator=(DatasetReader&&) noexcept;
 
   std::uint64_t size() const;
-  // Throws Error(kData) naming shard and row when the row holds NaN or nonsense.
+  // Throws Error(kData) naming shard and row when the row holds NaN or nonsense; with kBeforeUse also, naming the
+  // shard, once any shard was found to be damaged.
   pipeline::RowProblem row(std::uint64_t i) const;
   bool has_oracle() const;
   // Nothing when the row was not labelled (docs/formats/dataset.md says which are not).

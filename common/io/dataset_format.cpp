@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdio>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "common/base/error.h"
@@ -25,9 +26,18 @@ std::string crc_text(std::uint32_t crc) {
   return text.data();
 }
 
+constexpr const char* kChecksumKey = "manifest_crc32c";
+
+// The last lines: the checksum of what stands before them.
+std::string checksum_lines(std::string_view before) {
+  return "  \"" + std::string(kChecksumKey) + "\": \"" + crc_text(crc32c(before)) + "\"\n}\n";
+}
+
 class ManifestReader {
  public:
-  ManifestReader(std::string_view text, const std::string& source) : source_(source) {
+  // For single lines of the list.
+  explicit ManifestReader(const std::string& source) : source_(source) {}
+  ManifestReader(std::string_view text, const std::string& source) : source_(source), text_(text) {
     try {
       root_ = Json::parse(text);
     } catch (const Json::exception& e) {
@@ -39,6 +49,10 @@ class ManifestReader {
   DatasetManifest run() {
     check_schema();
     DatasetManifest manifest;
+    manifest.checksum = check_checksum();
+    check_keys(root_, "",
+               {"schema", "generator", "rows", "shard_rows", "seed", "oracle", "compressed", "distributions", "config",
+                "shards", kChecksumKey});
     manifest.generator = string(root_, "", "generator");
     manifest.rows = count(root_, "", "rows", 1);
     manifest.shard_rows = count(root_, "", "shard_rows", 1);
@@ -60,9 +74,62 @@ class ManifestReader {
     return manifest;
   }
 
+  ShardEntry shard(const Json& object, const std::string& where, const DatasetManifest& manifest) const {
+    check_keys(object, where,
+               {"file", "first_row", "rows", "bytes", "caw_offset", "crc32c", "rest_crc32c", "sha256"});
+    ShardEntry entry;
+    entry.file = string(object, where, "file");
+    entry.first_row = count(object, where, "first_row", 0);
+    entry.rows = count(object, where, "rows", 1);
+    entry.bytes = count(object, where, "bytes", 1);
+    entry.sha256 = string(object, where, "sha256");
+    entry.crc32c = crc(object, where, "crc32c");
+    entry.rest_crc32c = crc(object, where, "rest_crc32c");
+    entry.caw_offset = count(object, where, "caw_offset", 0);
+    if (entry.caw_offset > entry.bytes ||
+        (!manifest.compressed && entry.rows > (entry.bytes - entry.caw_offset) / kCawRowBytes)) {
+      fail(where + ": /caw does not fit into the file");
+    }
+    const std::uint64_t number = entry.first_row / manifest.shard_rows;
+    // The name is fixed, so a manifest cannot point out of its folder.
+    if (entry.first_row % manifest.shard_rows != 0 || number >= manifest.num_shards() ||
+        entry.rows != manifest.rows_of_shard(number) || entry.file != shard_file_name(number)) {
+      fail(where + ": found " + excerpt(entry.file, 60) + " with " + std::to_string(entry.rows) + " rows from " +
+           std::to_string(entry.first_row) + ", which does not fit " + std::to_string(manifest.rows) +
+           " rows in shards of " + std::to_string(manifest.shard_rows));
+    }
+    if (!manifest.shards.empty() && manifest.shards.back().first_row >= entry.first_row) {
+      fail(where + ": shards are not in order");
+    }
+    return entry;
+  }
+
  private:
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(ErrorKind::kData, source_ + ": " + what, "docs/formats/dataset.md describes the file");
+  }
+
+  // False when there is none. It is looked for in the text, so that a change of what JSON does not tell apart is one.
+  bool check_checksum() const {
+    if (!root_.contains(kChecksumKey)) return false;
+    const std::size_t size = checksum_lines("").size();
+    if (text_.size() > size &&
+        text_.substr(text_.size() - size) == checksum_lines(text_.substr(0, text_.size() - size))) {
+      return true;
+    }
+    throw Error(ErrorKind::kData,
+                source_ + ": damaged, or changed after it was written: its checksum " + kChecksumKey +
+                    " is another one",
+                "run the automap-datagen command again: it keeps the shards that are as they were and repairs this file");
+  }
+
+  void check_keys(const Json& object, const std::string& where, std::initializer_list<std::string_view> known) const {
+    if (!object.is_object()) return;  // said by whoever looks for the first key
+    for (const auto& [key, ignored] : object.items()) {
+      if (std::find(known.begin(), known.end(), key) == known.end()) {
+        fail((where.empty() ? "" : where + ".") + excerpt(key, 60) + ": unknown key");
+      }
+    }
   }
 
   void check_schema() const {
@@ -108,35 +175,8 @@ class ManifestReader {
     return static_cast<std::uint32_t>(std::stoul(text, nullptr, 16));
   }
 
-  ShardEntry shard(const Json& object, const std::string& where, const DatasetManifest& manifest) const {
-    ShardEntry entry;
-    entry.file = string(object, where, "file");
-    entry.first_row = count(object, where, "first_row", 0);
-    entry.rows = count(object, where, "rows", 1);
-    entry.bytes = count(object, where, "bytes", 1);
-    entry.sha256 = string(object, where, "sha256");
-    entry.crc32c = crc(object, where, "crc32c");
-    entry.rest_crc32c = crc(object, where, "rest_crc32c");
-    entry.caw_offset = count(object, where, "caw_offset", 0);
-    if (entry.caw_offset > entry.bytes ||
-        (!manifest.compressed && entry.rows > (entry.bytes - entry.caw_offset) / kCawRowBytes)) {
-      fail(where + ": /caw does not fit into the file");
-    }
-    const std::uint64_t number = entry.first_row / manifest.shard_rows;
-    // The name is fixed, so a manifest cannot point out of its folder.
-    if (entry.first_row % manifest.shard_rows != 0 || number >= manifest.num_shards() ||
-        entry.rows != manifest.rows_of_shard(number) || entry.file != shard_file_name(number)) {
-      fail(where + ": found " + excerpt(entry.file, 60) + " with " + std::to_string(entry.rows) + " rows from " +
-           std::to_string(entry.first_row) + ", which does not fit " + std::to_string(manifest.rows) +
-           " rows in shards of " + std::to_string(manifest.shard_rows));
-    }
-    if (!manifest.shards.empty() && manifest.shards.back().first_row >= entry.first_row) {
-      fail(where + ": shards are not in order");
-    }
-    return entry;
-  }
-
   const std::string& source_;
+  std::string_view text_;
   Json root_;
 };
 
@@ -256,11 +296,34 @@ std::string to_json_text(const DatasetManifest& manifest) {
     text += separator + std::string("    ") + line.dump();
     separator = ",\n";
   }
-  return text + (manifest.shards.empty() ? "" : "\n  ") + "]\n}\n";
+  text += (manifest.shards.empty() ? "" : "\n  ") + std::string("],\n");
+  return text + checksum_lines(text);
 }
 
 DatasetManifest parse_manifest(std::string_view text, const std::string& source) {
   return ManifestReader(text, source).run();
+}
+
+std::vector<ShardEntry> salvage_entries(std::string_view text, const DatasetManifest& manifest) {
+  const std::string source = "a line";
+  const ManifestReader reader(source);
+  DatasetManifest so_far = manifest;
+  so_far.shards.clear();
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    const std::size_t begin = line.find('{');
+    if (begin == std::string_view::npos || line.rfind('}') == std::string_view::npos || line.rfind('}') < begin) continue;
+    line = line.substr(begin, line.rfind('}') + 1 - begin);
+    try {
+      so_far.shards.push_back(reader.shard(Json::parse(line), source, so_far));
+    } catch (const Json::exception&) {
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kData) throw;
+    }
+  }
+  return std::move(so_far.shards);
 }
 
 }  // namespace automap::io

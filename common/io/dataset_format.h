@@ -59,6 +59,7 @@ struct DatasetManifest {
   std::vector<std::string> distributions;
   std::string config_json;         // canonical: compact, keys as given
   std::vector<ShardEntry> shards;  // finished ones, by first_row
+  bool checksum = true;            // as read: false when dataset.json has none of its own, as older versions wrote it
 
   std::uint64_t num_shards() const { return (rows + shard_rows - 1) / shard_rows; }
   std::uint64_t rows_of_shard(std::uint64_t shard) const;
@@ -77,9 +78,13 @@ int cut_of_grid_point(int point, std::uint32_t num_instructions);
 // JSON text parsed and written again without blanks, the order of keys kept. Throws Error(kConfig) naming `source`.
 std::string canonical_json(std::string_view text, const std::string& source);
 
+// Ends with a checksum of all before it, so that every change of the file is found.
 std::string to_json_text(const DatasetManifest& manifest);
-// Throws Error(kData) naming `source` and the key: not JSON, another schema, a newer version, missing, out of range,
-// shards that overlap.
+// Throws Error(kData) naming `source` and the key: not JSON, another schema, a newer version, another checksum, missing,
+// unknown, out of range, shards that overlap.
 DatasetManifest parse_manifest(std::string_view text, const std::string& source);
+// What is left of the list of shards in a damaged dataset.json: its lines that fit `manifest`. What they say of the
+// files is still to be compared with them.
+std::vector<ShardEntry> salvage_entries(std::string_view text, const DatasetManifest& manifest);
 
 }  // namespace automap::io

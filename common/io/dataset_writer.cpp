@@ -21,6 +21,8 @@
 #include "common/base/check.h"
 #include "common/base/error.h"
 #include "common/base/printable.h"
+#include "common/base/regular_file.h"
+#include "common/io/dataset_repair.h"
 #include "common/io/hdf5.h"
 
 namespace automap::io {
@@ -29,8 +31,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using pipeline::RowProblem;
 
-// The folder's lock; empty, and stays.
-constexpr const char* kLockName = ".lock";
 // Data starts at multiples of this, so that a reader can map it.
 constexpr hsize_t kAlignment = 65536;
 // Of HDF5's own structures in a shard, generously: for reserving space.
@@ -49,7 +49,7 @@ constexpr int kDeflateLevel = 1;
   }
   if (error == EFBIG) hint = "the file size limit (ulimit -f) is below a shard's size: raise it, or lower --shard-rows";
   if (error == EACCES || error == EPERM || error == EROFS) hint = "choose a folder that you may write to";
-  if (error == ENOENT) hint = "the folder or the temporary file went away while writing";
+  if (error == ENOENT) hint = "somebody removed the folder, or the file while it was written: run the same command again";
   throw Error(ErrorKind::kIo, "cannot write " + path + ": " + std::strerror(error), hint);
 }
 
@@ -70,24 +70,6 @@ class Descriptor {
  private:
   int fd_;
 };
-
-// The CRC-32C of a file, or nothing when it is not there or has another size.
-std::optional<std::uint32_t> file_crc(const std::string& path, std::uint64_t expected_bytes) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat info = {};
-  if (file.get() < 0 || ::fstat(file.get(), &info) != 0 || static_cast<std::uint64_t>(info.st_size) != expected_bytes) {
-    return std::nullopt;
-  }
-  std::vector<char> block(kHashBlockBytes);
-  std::uint32_t crc = 0;
-  while (true) {
-    const ssize_t got = ::read(file.get(), block.data(), block.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw Error(ErrorKind::kIo, "cannot read " + path + ": " + std::strerror(errno));
-    if (got == 0) return crc;
-    crc = crc32c(std::string_view(block.data(), static_cast<std::size_t>(got)), crc);
-  }
-}
 
 bool has_prefix(const std::string& text, std::string_view prefix) {
   return std::string_view(text).substr(0, prefix.size()) == prefix;
@@ -110,7 +92,7 @@ void remove_leftovers(const std::string& folder) {
     const std::string path = folder + "/" + name;
     if (has_prefix(name, std::string(kManifestName) + ".")) ::unlink(path.c_str());
     if (!has_prefix(name, "shard-")) continue;
-    const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
     if (file.get() >= 0 && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
   }
 }
@@ -298,30 +280,21 @@ Skeleton create_skeleton(const std::string& path, const std::string& shown, cons
 
 // --- the folder ---
 
-class DatasetFolder::Lock {
- public:
-  explicit Lock(const std::string& folder)
-      : file_(::open((folder + "/" + kLockName).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
-    if (file_.get() < 0) throw_write_error(folder, errno);
-    // A file system without locks is no error: one process at a time works there.
-    while (::flock(file_.get(), LOCK_EX) != 0 && errno == EINTR) {
-    }
-  }
-
- private:
-  Descriptor file_;
-};
-
-DatasetFolder::DatasetFolder(std::string folder, const DatasetManifest& wanted) : folder_(std::move(folder)) {
+DatasetFolder::DatasetFolder(std::string folder, const DatasetManifest& wanted, std::uint64_t first_shard,
+                             std::uint64_t last_shard)
+    : folder_(std::move(folder)) {
   AM_CHECK(wanted.rows > 0 && wanted.shard_rows > 0);
   create_folders(folder_);
   const std::string path = folder_ + "/" + kManifestName;
-  const Lock lock(folder_);
+  const LockFile lock = lock_dataset(folder_);
+  remove_stale_claims(folder_);
   remove_leftovers(folder_);
   manifest_ = wanted;
   manifest_.shards.clear();
+  std::string text;
   if (::access(path.c_str(), F_OK) == 0) {
-    const DatasetManifest found = parse_manifest(read_own_file(path), path);
+    text = read_regular_file(path);
+    const DatasetManifest found = understand_manifest(folder_, text, wanted);
     check_same(path, found, wanted);
     if (found.rows > wanted.rows) {
       throw Error(ErrorKind::kConfig,
@@ -329,24 +302,36 @@ DatasetFolder::DatasetFolder(std::string folder, const DatasetManifest& wanted) 
                   "a dataset can grow but not shrink: ask for at least as many rows, or choose another folder");
     }
     manifest_.shards = found.shards;
-    if (found.rows == wanted.rows) return;
-    // The last shard may have been short; full shards stay as they are.
-    if (!manifest_.shards.empty() && manifest_.shards.back().rows < manifest_.shard_rows) manifest_.shards.pop_back();
+    if (found.rows < wanted.rows) {
+      // The number of rows is everybody's.
+      if (const std::vector<DatasetWriter> others = dataset_writers(folder_); !others.empty()) {
+        throw Error(ErrorKind::kIo,
+                    folder_ + ": cannot be extended from " + std::to_string(found.rows) + " rows to " +
+                        std::to_string(wanted.rows) + " while shards of it are being made by " + others.front().owner,
+                    "wait until it has ended");
+      }
+      // The last shard may have been short; full shards stay as they are.
+      if (!manifest_.shards.empty() && manifest_.shards.back().rows < manifest_.shard_rows) manifest_.shards.pop_back();
+    }
   }
-  write_file_atomic(path, to_json_text(manifest_));
+  claim_.emplace(folder_, first_shard, std::min(last_shard, wanted.num_shards()));
+  // Also when only its form is another one: repaired, or of a version that wrote no checksum.
+  const std::string now = to_json_text(manifest_);
+  if (now != text) write_file_atomic(path, now);
 }
 
 DatasetFolder::~DatasetFolder() = default;
 
 bool DatasetFolder::is_complete(std::uint64_t shard) const {
   const ShardEntry* entry = manifest_.find(shard);
-  return entry != nullptr && file_crc(folder_ + "/" + entry->file, entry->bytes) == entry->crc32c;
+  return entry != nullptr && !shard_problem(folder_, manifest_, *entry, ShardHashes::kCrc);
 }
 
 void DatasetFolder::add(const ShardEntry& entry) {
   const std::string path = folder_ + "/" + kManifestName;
-  const Lock lock(folder_);
-  const DatasetManifest found = parse_manifest(read_own_file(path), path);
+  const LockFile lock = lock_dataset(folder_);
+  const DatasetManifest found = parse_manifest(
+      read_regular_file(path, "somebody removed it while the dataset was being made: run the same command again"), path);
   check_same(path, found, manifest_);
   if (found.rows != manifest_.rows) {
     throw Error(ErrorKind::kConfig, path + ": was extended to " + std::to_string(found.rows) + " rows meanwhile",

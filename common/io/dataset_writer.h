@@ -6,12 +6,13 @@
 //   folder.add(shard.commit());
 //
 // A shard appears whole or not at all, and is listed in dataset.json only once it is on disk. Several processes may
-// write different shards of one folder at the same time; should two write the same one, both write the same bytes.
+// write different shards of one folder at the same time.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,30 +20,36 @@
 #include "common/base/files.h"
 #include "common/io/dataset.h"
 #include "common/io/dataset_format.h"
+#include "common/io/dataset_lock.h"
 
 namespace automap::io {
 
 class DatasetFolder {
  public:
   // Creates the folder (not its parents) and dataset.json, or reads what is there. With more rows wanted than there
-  // are the manifest grows, and a last shard that was not full has to be written again. Removes temporary files that
-  // killed runs left.
-  // Throws Error(kConfig) when the folder holds something else, naming every difference; Error(kIo), Error(kData).
-  DatasetFolder(std::string folder, const DatasetManifest& wanted);
+  // are the manifest grows, and a last shard that was not full has to be written again. A damaged dataset.json is made
+  // again from what is wanted and from those of its lines that agree with their shards, once these or the rest of the
+  // file show that it is the same dataset. Removes temporary files that killed runs left. For as long as this object
+  // lives nobody else makes the shards first_shard .. last_shard - 1, nor changes the number of rows.
+  // Throws Error(kConfig) when the folder holds something else, naming every difference; Error(kIo) when somebody else
+  // is at these shards, naming him; Error(kIo), Error(kData).
+  DatasetFolder(std::string folder, const DatasetManifest& wanted, std::uint64_t first_shard = 0,
+                std::uint64_t last_shard = UINT64_MAX);
   ~DatasetFolder();
   DatasetFolder(const DatasetFolder&) = delete;
   DatasetFolder& operator=(const DatasetFolder&) = delete;
 
   const DatasetManifest& manifest() const { return manifest_; }
-  // True when the shard is listed and its file has the size and the CRC-32C that the list says.
+  // True when the shard is listed and its file is what the list says (shard_problem, without SHA-256: the list has a
+  // checksum of its own, and what is in it was compared with the files before it got one).
   bool is_complete(std::uint64_t shard) const;
   // Lists a finished shard: reads dataset.json again (others may have written), rewrites it atomically.
   void add(const ShardEntry& entry);
 
  private:
-  class Lock;
   std::string folder_;
   DatasetManifest manifest_;
+  std::optional<ShardClaim> claim_;
 };
 
 // What rows of a chunk of a compressed shard are stored as: shuffle and deflate as the HDF5 filters of these names do.
