@@ -8,6 +8,7 @@
 #include <set>
 
 #include "common/base/cli.h"
+#include "common/base/work.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"
@@ -30,7 +31,7 @@ constexpr int kStagesAround = 2;
 constexpr int kQuickStagesAround = 1;
 // More layers than that are no pivots of a plan space: the exact solver has a moment for them.
 constexpr std::size_t kMostQuickPivots = 1024;
-constexpr double kManyLayersSeconds = 0.05;
+constexpr std::int64_t kManyLayersUnits = 50'000'000;
 constexpr double kWorthALook = 1.02;  // candidates are judged by simulation, so V may be a little above
 
 bool is_digit(char c) {
@@ -80,7 +81,7 @@ std::optional<Plan> move_to_borders(const Problem& problem, const std::vector<Bo
 
 // What the exact solver, or the policy's search, finds between min_stages and max_stages stages on these pivots.
 std::vector<Plan> search(const Problem& problem, const std::vector<int>& pivots, pipeline::Schedule schedule,
-                         int min_stages, int max_stages, double upper_bound_ms, const LayerOptions& how) {
+                         int min_stages, int max_stages, double upper_bound_ms, const LayerOptions& how, Work& work) {
   std::vector<Plan> plans;
   if (!how.quick) {
     pipeline::ExactOptions options;
@@ -88,8 +89,7 @@ std::vector<Plan> search(const Problem& problem, const std::vector<int>& pivots,
     options.max_stages = max_stages;
     options.schedule = schedule;
     options.k_best = kCandidatesPerStageCount;
-    options.time_limit_s = how.time_limit_s;
-    options.cancelled = StopToken::stop_requested;
+    options.work = &work;
     options.pivots = pivots;
     options.upper_bound_ms = upper_bound_ms;
     for (const pipeline::ExactStageResult& result : solve_exact(problem, options).by_stages) {
@@ -131,7 +131,7 @@ std::optional<LayerNumber> layer_number(const std::string& layer) {
 }
 
 std::optional<LayerSplit> split_at_layers(const Problem& problem, const Profile& profile, const Plan& plan,
-                                          const LayerOptions& how) {
+                                          const LayerOptions& how, bool* cut_by_time) {
   if (profile.layer.empty()) return std::nullopt;
   std::map<std::string, std::map<long long, int>> members;
   for (const std::string& layer : profile.layer) {
@@ -159,8 +159,13 @@ std::optional<LayerSplit> split_at_layers(const Problem& problem, const Profile&
   LayerOptions options = how;
   if (options.quick && pivots.size() > kMostQuickPivots) {
     options.quick = false;
-    options.time_limit_s = kManyLayersSeconds;
+    options.units = kManyLayersUnits;
   }
+  WorkLimits limits;
+  limits.units = options.units;
+  limits.seconds = options.time_limit_s;
+  limits.cancelled = StopToken::stop_requested;
+  Work work(limits);
   std::vector<Plan> candidates;
   double upper_bound_ms = std::numeric_limits<double>::infinity();
   if (auto moved = move_to_borders(problem, borders, plan)) {
@@ -168,9 +173,10 @@ std::optional<LayerSplit> split_at_layers(const Problem& problem, const Profile&
     if (feasible(problem, *moved)) upper_bound_ms = kWorthALook * value_ms(problem, *moved);
     candidates.push_back(*std::move(moved));
   }
-  for (Plan& found : search(problem, pivots, plan.schedule, min_stages, max_stages, upper_bound_ms, options)) {
+  for (Plan& found : search(problem, pivots, plan.schedule, min_stages, max_stages, upper_bound_ms, options, work)) {
     candidates.push_back(std::move(found));
   }
+  if (cut_by_time != nullptr && work.stopped()) *cut_by_time = true;
 
   std::optional<LayerSplit> best;
   for (const Plan& candidate : candidates) {

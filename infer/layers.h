@@ -2,6 +2,8 @@
 // torch.distributed.pipelining and the like can express), and how many layers of each stack its stages hold.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,14 +28,18 @@ struct LayerOptions {
   // Search with the policy (null: with its rollouts alone) instead of the exact solver: about a millisecond.
   bool quick = false;
   const models::Policy* policy = nullptr;
-  double time_limit_s = 1;  // of the exact solver
+  // Of the exact solver; units of work, and when to stop before they are spent.
+  std::int64_t units = 1'000'000'000;
+  double time_limit_s = std::numeric_limits<double>::infinity();
 };
 
 // The plan of min_stages..max_stages stages and the schedule of `plan` that is shortest in simulation among the exact
 // solver's best over the starts of layers (the policy's, when `quick`), and `plan` itself with its cuts moved to the
 // nearest starts of layers. About as many stages as `plan` has are tried. Nothing when `plan` has one stage, when there
 // are no layer names, or when no such plan of two stages or more fits.
+// A time limit (or StopToken) that stopped the solver sets `cut_by_time`, when given, and leaves it alone otherwise.
 std::optional<pipeline::LayerSplit> split_at_layers(const pipeline::Problem& problem, const pipeline::Profile& profile,
-                                                    const pipeline::Plan& plan, const LayerOptions& options);
+                                                    const pipeline::Plan& plan, const LayerOptions& options,
+                                                    bool* cut_by_time = nullptr);
 
 }  // namespace automap::infer

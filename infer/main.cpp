@@ -1,7 +1,8 @@
 // automap-infer: a pipeline plan for a model on a cluster. Parses, calls, prints.
 #include <algorithm>
 #include <charconv>
-#include <chrono>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -12,6 +13,7 @@
 #include "common/base/options.h"
 #include "common/base/progress.h"
 #include "common/base/text_table.h"
+#include "common/base/work.h"
 #include "common/pipeline/cluster.h"
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/problem.h"
@@ -38,7 +40,8 @@ struct Options {
   std::string stages = "auto", schedule = "1f1b", planner = "auto", objective = "auto", grid = "128", value = "full";
   int max_stages = 16, beam = 0;
   bool refine = false, no_refine = false, all_planners = false, planner_table = false, json = false;
-  double time_limit_s = 2;
+  std::string effort = to_string(Effort::kNormal);
+  double time_limit_s = std::numeric_limits<double>::infinity();
 };
 
 std::string join(const std::vector<std::string>& names) {
@@ -107,7 +110,9 @@ void declare(OptionTable& table, Options& o) {
   table.add(&o.objective, "objective", "what the best plan is judged by: the closed form V, or the event simulation")
       .choices({"auto", "value", "simulated"})
       .shown_default("simulated for the planner auto, else value");
-  table.add_seconds(&o.time_limit_s, "time-limit", "stop planning after this time with the best so far")
+  table.add(&o.effort, "effort", "how much to search; counted, so that every machine finds the same plan")
+      .choices(effort_names());
+  table.add_seconds(&o.time_limit_s, "time-limit", "also stop planning after this time with the best so far")
       .range(0.001, 86400);
   table.add_flag(&o.all_planners, "all-planners", "run every planner and list what each comes to");
   table.add_flag(&o.planner_table, "planner-table", "also run each planner alone: step, gap and milliseconds of each");
@@ -165,6 +170,7 @@ PlanRequest make_request(const Options& o) {
   request.grid = number_or_word(o.grid, "grid", "all", 2, 1 << 20);
   if (o.refine && o.no_refine) throw Error(ErrorKind::kUsage, "--refine and --no-refine exclude each other");
   request.refine = !o.no_refine;
+  request.effort = plan_effort(*parse_effort(o.effort));
   request.time_limit_s = o.time_limit_s;
   request.all_planners = o.all_planners;
   return request;
@@ -195,10 +201,12 @@ PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& in
   layers.max_stages = request.stages > 0 ? request.stages : request.max_stages;
   layers.quick = request.planner == PlannerKind::kPolicy || request.planner == PlannerKind::kRollouts;
   if (request.planner == PlannerKind::kPolicy) layers.policy = request.policy.get();
-  document.layer_split = split_at_layers(problem, input.profile, *result.plan, layers);
+  layers.units = request.effort.layer_units;
+  layers.time_limit_s = std::max(0.0, request.time_limit_s - result.planning_ms / 1e3);
+  document.layer_split = split_at_layers(problem, input.profile, *result.plan, layers, &document.cut_by_time);
 
   document.warnings = input.notices;
-  if (result.cut_by_time) {
+  if (document.cut_by_time) {
     document.warnings.push_back(StopToken::stop_requested()
                                     ? "stopped by a signal: this is the best plan found so far"
                                     : "the time limit ended the search; a longer --time-limit may find a shorter step");
@@ -225,7 +233,7 @@ void add_provenance(PlanDocument& document, const OptionTable& table, const Plan
   provenance["cluster_sha256"] = sha256_hex(to_json_text(cluster));
   provenance["reference_device"] = input.profile.device;
   for (const char* option : {"stages", "max-stages", "schedule", "planner", "objective", "policy", "grid", "beam",
-                             "no-refine", "memory", "state-factor", "allow-empty-stages", "value", "time-limit"}) {
+                             "no-refine", "memory", "state-factor", "allow-empty-stages", "value", "effort", "time-limit"}) {
     std::string key = std::string("option_") + option;
     std::replace(key.begin(), key.end(), '-', '_');
     provenance[key] = table.value_of(option);
@@ -256,13 +264,9 @@ int infer_main(int argc, char** argv) {
   const StopToken stop;
   {
     PlanRequest request = request_as_given;
-    Progress progress("planning", static_cast<std::uint64_t>(options.time_limit_s * 1e3), "");
-    const auto start = std::chrono::steady_clock::now();
-    request.cancelled = [&] {
-      const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
-      progress.update(static_cast<std::uint64_t>(elapsed.count()));
-      return StopToken::stop_requested();
-    };
+    Progress progress("planning", static_cast<std::uint64_t>(request.effort.units), "");
+    request.progress = [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); };
+    request.cancelled = StopToken::stop_requested;
     result = make_plan(problem, request);
   }
   if (!result.plan) {

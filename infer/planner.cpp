@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <memory>
@@ -15,6 +15,7 @@
 #include "common/base/text_table.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"
+#include "infer/lightest.h"
 #include "infer/shipped_policy.h"
 #include "models/plan_space.h"
 #include "models/policy_search.h"
@@ -23,35 +24,27 @@ namespace automap::infer {
 
 using pipeline::BalanceBy;
 using pipeline::BoundOptions;
-using pipeline::Deadline;
-using pipeline::DeviceGroup;
 using pipeline::ExactOptions;
 using pipeline::ExactResult;
 using pipeline::ExactStageResult;
 using pipeline::LocalSearchOptions;
 using pipeline::LowerBound;
-using pipeline::PipelineTimes;
 using pipeline::Plan;
 using pipeline::Problem;
 using pipeline::Schedule;
-using pipeline::ValueForm;
 
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Effort of the local search per stage count and schedule, and of one polish; evaluated plans.
-constexpr int kLocalSearchEvaluations = 6000;
-constexpr int kPolishEvaluations = 4000;
 // How many of the best candidates are polished, besides the best of every planner, stage count and schedule; how many
-// of the plans that came of it are explored further, and with what effort.
+// of the plans that came of it are explored further.
 constexpr int kMostPolished = 12;
 constexpr std::size_t kMostExplored = 8;
-constexpr int kExploreEvaluations = 20000;
 // Candidates of a stage count whose V is this much above the best one's are not worth a corridor.
 constexpr double kRefineWithin = 1.15;
-// Who asks for a quick planner alone wants the answer at once, with the bound that a moment gives.
-constexpr double kQuickBoundSeconds = 0.03;
-constexpr double kPolicyBoundSeconds = 0.004;
+// Who asks for a quick planner alone wants the answer at once, with the bound that a moment gives; units of work.
+constexpr std::int64_t kQuickBoundUnits = 30'000'000;
+constexpr std::int64_t kPolicyBoundUnits = 4'000'000;
 // Widths of the beams when the request names none.
 constexpr int kBeam = 16;
 constexpr int kMostPolicyPivots = 1024;
@@ -68,8 +61,8 @@ constexpr double kWorseGreedy = 1.1;
 constexpr int kManyDevices = 64;
 // Plans of one stage count that get a corridor.
 constexpr int kMostRefined = 4;
-// The parts of the time limit after which `auto` goes on to the next planner, so that every one gets its turn. A
-// planner asked for alone has (with the polishing, if any) all of the time but what the bound needs.
+// The parts of the work after which `auto` goes on to the next planner, so that every one gets its turn. A planner
+// asked for alone has (with the polishing, if any) all of the work but what the bound needs.
 constexpr double kQuickUntil = 0.25;
 constexpr double kBeamUntil = 0.3;
 constexpr double kProofUntil = 0.35;  // over all cuts; ends `auto` early when the objective is V
@@ -78,8 +71,8 @@ constexpr double kLocalSearchUntil = 0.5;
 constexpr double kExactUntil = 0.7;
 constexpr double kPolishUntil = 0.8;
 constexpr double kAloneUntil = 0.8;
-// Time to look for what is missing when nothing fits, s.
-constexpr double kExplainSeconds = 0.5;
+// To look for the plan that needs least memory, when nothing fits; units of work.
+constexpr std::int64_t kLightestUnits = 500'000'000;
 
 // The order planners run in. In `auto` policy and rollouts come twice: greedy, and later with a beam.
 constexpr PlannerKind kCheapFirst[] = {PlannerKind::kDataParallel, PlannerKind::kUniform,  PlannerKind::kPolicy,
@@ -90,8 +83,10 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
-double ms_since(Deadline::Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Deadline::Clock::now() - start).count();
+using Clock = std::chrono::steady_clock;  // of what is measured; nothing is decided by it
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
 // About ten significant digits.
@@ -127,7 +122,11 @@ struct Candidate {
 class Planning {
  public:
   Planning(const Problem& problem, const PlanRequest& request)
-      : problem_(problem), request_(request), start_(Deadline::Clock::now()) {
+      : problem_(problem),
+        request_(request),
+        start_(Clock::now()),
+        work_(limits(request.effort.units, request.time_limit_s)),
+        patient_(limits(WorkLimits::kNoEnd, kInfinity)) {
     check();
     objective_ =
         request.objective.value_or(request.planner == PlannerKind::kAuto ? Objective::kSimulated : Objective::kValue);
@@ -144,7 +143,6 @@ class Planning {
       throw Error(ErrorKind::kConfig, "no policy: this build of AutoMap has none compiled in",
                   "name a trained one with --policy FILE (automap-train makes them), or use --planner rollouts");
     }
-    deadline_ = Deadline::after(request.time_limit_s, request.cancelled);
     for (Schedule schedule : request.schedules) {
       simple_bounds_ms_[schedule] = pipeline::simple_lower_bounds_ms(problem, schedule, last_stages_);
     }
@@ -175,13 +173,17 @@ class Planning {
       result.limits = plan_limits(problem_, winner->plan);
       if (request_.lower_bound) bound(result);
     } else {
-      explain(result);
+      Work part(limits(kLightestUnits, kInfinity));
+      NothingFits why = explain_nothing_fits(problem_, stage_choice(), part);
+      result.infeasible = std::move(why.text);
+      result.least_memory_bytes = why.least_memory_bytes;
+      result.available_memory_bytes = why.available_memory_bytes;
     }
     for (const auto& [planner, candidate] : best_of_) {
       result.alternatives.push_back({to_string(planner), candidate.plan.num_stages(), candidate.value_ms,
                                      candidate.simulated_ms, spent_ms_[planner], candidate.plan});
     }
-    result.cut_by_time = cut_;
+    result.cut_by_time = work_.stopped() || patient_.stopped();
     result.planning_ms = ms_since(start_);
     return result;
   }
@@ -223,17 +225,16 @@ class Planning {
     if (objective_ != Objective::kValue || !request_.lower_bound || request_.all_planners || best_of_.empty()) {
       return false;
     }
-    const Deadline::Clock::time_point begin = Deadline::Clock::now();
+    const Clock::time_point begin = Clock::now();
+    Work part(work_, units_until(kProofUntil));
     proof_ = pipeline::lower_bound_all_cuts(problem_, request_.schedules, first_stages_, last_stages_,
-                                            smallest_value_ms_, seconds_until(kProofUntil), request_.cancelled);
+                                            smallest_value_ms_, part);
     proof_ms_ = ms_since(start_);
     if (proof_->better) {
       add(proof_->better, PlannerKind::kExact);
       spent_ms_[PlannerKind::kExact] += ms_since(begin);
     }
-    if (is_proof(*proof_)) return true;
-    if (seconds_until(kProofUntil) <= 0) cut_ = true;
-    return false;
+    return is_proof(*proof_);
   }
 
   bool is_proof(const LowerBound& bound) const { return bound.ms >= smallest_value_ms_ * (1 - kProvenGap); }
@@ -273,8 +274,21 @@ class Planning {
     }
   }
 
-  // The end of a planner's turn.
-  Deadline turn_of(PlannerKind planner, int beam) const {
+  WorkLimits limits(std::int64_t units, double seconds) {
+    WorkLimits limits;
+    limits.units = units;
+    limits.seconds = seconds;
+    limits.cancelled = [this] {
+      if (request_.progress) request_.progress(work_.spent(), request_.effort.units);
+      return request_.cancelled && request_.cancelled();
+    };
+    return limits;
+  }
+
+  StageChoice stage_choice() const { return {first_stages_, last_stages_, request_.schedules}; }
+
+  // The work of a planner's turn.
+  std::int64_t turn_of(PlannerKind planner, int beam) const {
     double part = kAloneUntil;
     if (request_.planner == PlannerKind::kAuto || planner != request_.planner) {
       switch (planner) {
@@ -286,13 +300,14 @@ class Planning {
       // The others of --all-planners come after the one asked for.
       if (request_.planner != PlannerKind::kAuto) part = kAloneUntil;
     }
-    return Deadline::after(seconds_until(part), request_.cancelled);
+    return units_until(part);
   }
 
-  // Seconds until `part` of the time limit is over.
-  double seconds_until(double part) const {
-    const double left = deadline_.seconds_left();
-    return left == kInfinity ? left : std::max(0.0, left - (1 - part) * request_.time_limit_s);
+  // Units until `part` of the work is done.
+  std::int64_t units_until(double part) const {
+    const std::int64_t units = request_.effort.units;
+    if (units == WorkLimits::kNoEnd) return units;
+    return std::max<std::int64_t>(0, std::llround(part * static_cast<double>(units)) - work_.spent());
   }
 
   // Shorter under the objective; then V, stages, schedule, who was first decide. Rounding makes equal lengths differ in
@@ -344,14 +359,10 @@ class Planning {
   void propose(PlannerKind planner, int beam) {
     if (planner == PlannerKind::kPolicy && !policy_) return;
     if (beam == 0) beam = beam_of(planner);
-    const Deadline::Clock::time_point begin = Deadline::Clock::now();
-    const Deadline turn = turn_of(planner, beam);
-    // While there is no plan at all, one is looked for however short the time.
-    const auto over = [&] {
-      if (best_of_.empty() || !turn.reached()) return false;
-      cut_ = true;
-      return true;
-    };
+    const Clock::time_point begin = Clock::now();
+    Work turn(work_, turn_of(planner, beam));
+    // While there is no plan at all, one is looked for however little the work.
+    const auto over = [&] { return !best_of_.empty() && turn.over(); };
     const bool searches = planner == PlannerKind::kPolicy || planner == PlannerKind::kRollouts;
     const bool at_once = searches && beam == 1 && request_.planner == planner;
     Way way;
@@ -387,7 +398,7 @@ class Planning {
     spent_ms_[planner] += ms_since(begin);
   }
 
-  std::optional<Plan> search(PlannerKind planner, int stages, Schedule schedule, int beam, const Deadline& turn,
+  std::optional<Plan> search(PlannerKind planner, int stages, Schedule schedule, int beam, Work& turn,
                              std::vector<Plan>& runners_up) {
     if (stages < 2 || stages > models::kMaxStages) return std::nullopt;
     std::unique_ptr<models::PlanSpace>& space = spaces_[{stages, schedule}];
@@ -401,30 +412,36 @@ class Planning {
         options.pivots = pipeline::grid_pivots(n, kMostPolicyPivots);
       }
       space = std::make_unique<models::PlanSpace>(problem_, options);
+      turn.spend(space->units());
     }
     models::PolicySearchOptions options;
     options.beam = beam;
     options.objective = objective_;
     // The first plan of all is worth waiting for, unless nobody does any more.
-    options.deadline = best_of_.empty() ? Deadline::after(kInfinity, request_.cancelled) : turn;
+    const bool first = best_of_.empty();
+    options.work = first ? &patient_ : &turn;
     const models::Policy* policy = planner == PlannerKind::kPolicy ? policy_.get() : nullptr;
+    const std::int64_t before = patient_.spent();
     std::optional<models::FoundPlan> found = models::search_plan(*space, policy, options);
+    turn.spend(patient_.spent() - before);
     if (!found) return std::nullopt;
     runners_up = std::move(found->runners_up);
     return std::move(found->plan);
   }
 
-  std::optional<Plan> propose_one(PlannerKind planner, int stages, Schedule schedule, const Deadline& turn) {
+  std::optional<Plan> propose_one(PlannerKind planner, int stages, Schedule schedule, Work& turn) {
     switch (planner) {
-      case PlannerKind::kUniform: return pipeline::uniform_plan(problem_, stages, schedule);
-      case PlannerKind::kBalanced: return pipeline::balanced_plan(problem_, stages, schedule, objective_);
+      case PlannerKind::kUniform:
+        return pipeline::uniform_plan(problem_, stages, schedule, &turn);
+      case PlannerKind::kBalanced:
+        return pipeline::balanced_plan(problem_, stages, schedule, objective_, &turn);
       case PlannerKind::kBound: {
         BoundOptions options;
         options.stages = stages;
         options.schedule = schedule;
         options.beam_width = beam_of(planner);
         options.pivots = pivots_;
-        options.deadline = turn;
+        options.work = &turn;
         return pipeline::bound_plan(problem_, options);
       }
       case PlannerKind::kLocalSearch: {
@@ -432,8 +449,8 @@ class Planning {
         options.stages = stages;
         options.schedule = schedule;
         options.objective = objective_;
-        options.max_evaluations = kLocalSearchEvaluations;
-        options.deadline = turn;
+        options.max_evaluations = request_.effort.local_search_evaluations;
+        options.work = &turn;
         return pipeline::local_search_plan(problem_, options);
       }
       default: break;
@@ -442,20 +459,19 @@ class Planning {
     return std::nullopt;
   }
 
-  void propose_exact(Schedule schedule, const Deadline& turn) {
+  void propose_exact(Schedule schedule, Work& turn) {
     ExactOptions options;
     options.min_stages = first_stages_;
     options.max_stages = last_stages_;
     options.schedule = schedule;
     options.pivots = pivots_;
     options.k_best = request_.k_best;
-    options.cancelled = request_.cancelled;
     options.upper_bound_ms = hopeless_ms();
     // Each schedule its share of what is left.
     const auto position = std::find(request_.schedules.begin(), request_.schedules.end(), schedule);
-    options.time_limit_s = turn.seconds_left() / static_cast<double>(request_.schedules.end() - position);
+    Work share(turn, turn.left() / (request_.schedules.end() - position));
+    options.work = &share;
     const ExactResult solved = pipeline::solve_exact(problem_, options);
-    if (!solved.proven()) cut_ = true;
     std::vector<Plan> found;
     for (const ExactStageResult& stage : solved.by_stages) {
       for (const Plan& plan : stage.plans) add(plan, PlannerKind::kExact);
@@ -486,7 +502,7 @@ class Planning {
 
   // From the grid to instructions: the exact program in a corridor around every plan worth it, the best first; until
   // `most_in_vain` in a row brought nothing better.
-  void refine(const std::vector<Plan>& plans, PlannerKind planner, Way way, const Deadline& turn,
+  void refine(const std::vector<Plan>& plans, PlannerKind planner, Way way, Work& turn,
               int most_in_vain = std::numeric_limits<int>::max()) {
     way.refined = true;
     double best_ms = kInfinity;
@@ -502,11 +518,8 @@ class Planning {
     for (const auto& [value, plan] : order) {
       if (value > kRefineWithin * best_ms || value > hopeless_ms()) break;
       if (++of_stages[plan->num_stages()] > kMostRefined) continue;
-      if (turn.reached()) {
-        cut_ = true;
-        return;
-      }
-      add(pipeline::refine_in_corridor(problem_, *plan, 8, 2, turn.seconds_left(), request_.cancelled), planner, way);
+      if (turn.over()) return;
+      add(pipeline::refine_in_corridor(problem_, *plan, 8, 2, &turn), planner, way);
       in_vain = candidates_.back().value_ms < refined_ms * (1 - kProvenGap) ? 0 : in_vain + 1;
       if (in_vain == most_in_vain) return;
       refined_ms = std::min(refined_ms, candidates_.back().value_ms);
@@ -516,7 +529,7 @@ class Planning {
   // Moves judged by the objective from the best candidates and from the best of every planner, stage count and
   // schedule; then kicks of the best few plans that came of it.
   void polish_candidates() {
-    const Deadline deadline = Deadline::after(seconds_until(kPolishUntil), request_.cancelled);
+    Work turn(work_, units_until(kPolishUntil));
     std::vector<const Candidate*> order;
     for (const Candidate& candidate : candidates_) order.push_back(&candidate);
     std::stable_sort(order.begin(), order.end(),
@@ -544,13 +557,11 @@ class Planning {
       const bool near = length(*candidate) <= kRefineWithin * length(*order.front());
       if (!(taken < kMostPolished || (first_of_kind && near))) continue;
       if (std::find(started.begin(), started.end(), candidate->plan) != started.end()) continue;
-      if (deadline.reached()) {
-        cut_ = true;
-        return;
-      }
+      if (turn.over()) return;
       ++taken;
       started.push_back(candidate->plan);
-      take(*candidate, pipeline::polish(problem_, candidate->plan, objective_, deadline, kPolishEvaluations));
+      take(*candidate,
+           pipeline::polish(problem_, candidate->plan, objective_, turn, request_.effort.polish_evaluations));
     }
     std::stable_sort(found.begin(), found.end(), [&](const Candidate& a, const Candidate& b) { return better(a, b); });
     started.clear();
@@ -558,12 +569,10 @@ class Planning {
     for (const Candidate& candidate : starts) {
       if (started.size() == kMostExplored) break;
       if (std::find(started.begin(), started.end(), candidate.plan) != started.end()) continue;
-      if (deadline.reached()) {
-        cut_ = true;
-        return;
-      }
+      if (turn.over()) return;
       started.push_back(candidate.plan);
-      take(candidate, pipeline::explore(problem_, candidate.plan, objective_, deadline, kExploreEvaluations));
+      take(candidate,
+           pipeline::explore(problem_, candidate.plan, objective_, turn, request_.effort.explore_evaluations));
     }
   }
 
@@ -576,17 +585,18 @@ class Planning {
     if (proof_ && is_proof(*proof_)) {
       bound = *proof_;
     } else {
-      double seconds = seconds_until(1);
+      std::int64_t units = units_until(1);
       if (request_.planner == PlannerKind::kPolicy || request_.planner == PlannerKind::kRollouts) {
         // With many stage counts or devices it would not get further than sums.
         const bool small = first_stages_ == last_stages_ && problem_.num_devices() <= kManyDevices;
-        seconds = small ? std::min(kPolicyBoundSeconds, seconds) : 0;
+        units = small ? std::min(kPolicyBoundUnits, units) : 0;
       } else if (request_.planner != PlannerKind::kAuto && request_.planner != PlannerKind::kExact) {
-        seconds = std::min(kQuickBoundSeconds, seconds);
+        units = std::min(kQuickBoundUnits, units);
       }
-      if (seconds > 0) {
+      if (units > 0) {
+        Work part(work_, units);
         bound = pipeline::lower_bound_all_cuts(problem_, request_.schedules, first_stages_, last_stages_,
-                                               smallest_value_ms_, seconds, request_.cancelled);
+                                               smallest_value_ms_, part);
       } else {
         bound = simple_bound();
       }
@@ -611,121 +621,22 @@ class Planning {
     return bound;
   }
 
-  // A plan whose largest share of a device's memory is small, and that share; by stage count in `by_stages` when given.
-  // Balanced on several device shares for every stage count; device cuts of the best moved while that helps.
-  std::optional<Plan> lightest(double& least, std::map<int, double>* by_stages = nullptr) const {
-    const Deadline deadline = Deadline::after(kExplainSeconds, request_.cancelled);
-    std::optional<Plan> best;
-    least = kInfinity;
-    const auto consider = [&](const std::vector<int>& device_cuts, Schedule schedule) {
-      std::optional<Plan> plan = pipeline::balanced_on(problem_, device_cuts, schedule, BalanceBy::kMemory);
-      const double share = plan ? worst_stage(*plan).second : kInfinity;
-      if (plan && by_stages != nullptr) {
-        double& here = by_stages->emplace(plan->num_stages(), kInfinity).first->second;
-        here = std::min(here, share);
-      }
-      if (!(share < least)) return false;
-      least = share;
-      best = std::move(plan);
-      return true;
-    };
-    for (Schedule schedule : request_.schedules) {
-      for (int stages = first_stages_; stages <= last_stages_; ++stages) {
-        for (const std::vector<int>& cuts : pipeline::device_share_candidates(problem_, stages))
-          consider(cuts, schedule);
-      }
-    }
-    for (bool moved = best.has_value(); moved;) {
-      moved = false;
-      for (std::size_t b = 0; b < best->device_cuts.size(); ++b) {
-        for (int step : {1, -1, 2, -2, 4, -4, 8, -8}) {
-          if (deadline.reached()) return best;
-          Plan next = *best;
-          next.device_cuts[b] += step;
-          if (pipeline::valid_structure(problem_, next) && consider(next.device_cuts, next.schedule)) moved = true;
-        }
-      }
-    }
-    return best;
-  }
-
-  // The stage (from 1) that uses the largest share of its devices' memory, and that share.
-  std::pair<int, double> worst_stage(const Plan& plan) const {
-    std::pair<int, double> worst = {0, -1};
-    int p0 = 0, d0 = 0;
-    for (int s = 1; s <= plan.num_stages(); ++s) {
-      const bool last = s == plan.num_stages();
-      const int p1 = last ? problem_.num_instructions() : plan.cuts[at(s - 1)];
-      const int d1 = last ? problem_.num_devices() : plan.device_cuts[at(s - 1)];
-      const DeviceGroup& group = problem_.group(d0, d1);
-      const int k = pipeline::in_flight(plan.schedule, plan.num_stages(), s, problem_.micro_batches());
-      const double share = problem_.memory_bytes(p0, p1, group, k) / group.capacity_bytes;
-      if (share > worst.second) worst = {s, share};
-      p0 = p1;
-      d0 = d1;
-    }
-    return worst;
-  }
-
   // The last resort before giving up: the plan that uses as little memory as possible.
   void balance_memory() {
-    double least = kInfinity;
-    const std::optional<Plan> plan = lightest(least);
+    Work part(limits(kLightestUnits, kInfinity));
+    const std::optional<Plan> plan = lightest_plan(problem_, stage_choice(), part).plan;
     if (plan && pipeline::feasible(problem_, *plan)) add(plan, PlannerKind::kBalanced);
-  }
-
-  void explain(PlanResult& result) const {
-    double least = kInfinity;
-    std::map<int, double> shares;
-    const std::optional<Plan> best = lightest(least, &shares);
-    std::string by_stages;
-    for (const auto& [stages, share] : shares) {
-      char text[64];
-      std::snprintf(text, sizeof text, "%s%d: %.0f %%", by_stages.empty() ? "" : ", ", stages, 100 * share);
-      by_stages += text;
-    }
-    const std::string range = first_stages_ == last_stages_
-                                  ? std::to_string(first_stages_) + (first_stages_ == 1 ? " stage" : " stages")
-                                  : std::to_string(first_stages_) + " to " + std::to_string(last_stages_) + " stages";
-    if (!best) {
-      result.infeasible = "No plan of " + range +
-                          ": the trainable variables cannot be spread so that every stage holds one. "
-                          "--allow-empty-stages lifts that rule.";
-      return;
-    }
-    if (!problem_.options().memory || least <= 1) {
-      result.infeasible = "No feasible plan of " + range + " was found by the planners asked for. Try --planner auto.";
-      return;
-    }
-    const auto [stage, share] = worst_stage(*best);
-    const int d0 = stage == 1 ? 0 : best->device_cuts[at(stage - 2)];
-    const int d1 = stage == best->num_stages() ? problem_.num_devices() : best->device_cuts[at(stage - 1)];
-    const double available = problem_.group(d0, d1).capacity_bytes;
-    result.available_memory_bytes = available;
-    result.least_memory_bytes = share * available;
-    result.infeasible = "No plan of " + range + " fits in memory. The lightest found has " +
-                        std::to_string(best->num_stages()) + (best->num_stages() == 1 ? " stage" : " stages") + " (" +
-                        to_string(best->schedule) + "): stage " + std::to_string(stage) + " needs " +
-                        format_bytes(result.least_memory_bytes) + " of the " + format_bytes(available) +
-                        " on each of its devices.";
-    if (first_stages_ != last_stages_) {
-      result.infeasible +=
-          " Memory needed by stage count on even device shares, of what a device has: " + by_stages + ".";
-    }
-    result.infeasible +=
-        " Smaller micro-batches, more or larger devices, or a smaller --state-factor (sharded or lighter optimizer "
-        "state) would help; --memory off ignores the limit.";
   }
 
   const Problem& problem_;
   const PlanRequest& request_;
-  Deadline::Clock::time_point start_;
+  Clock::time_point start_;
+  Work work_;
+  Work patient_;  // of the search for the first plan, which ends when it is done
   Objective objective_ = Objective::kSimulated;
   int first_stages_ = 1, last_stages_ = 1;
   std::map<Schedule, std::vector<double>> simple_bounds_ms_;  // [stages - 1], every planner asks again
   std::vector<int> pivots_;
-  Deadline deadline_;
-  bool cut_ = false;  // some part of the work ran out of time
   std::vector<Candidate> candidates_;
   std::map<PlannerKind, Candidate> best_of_;
   std::map<PlannerKind, double> spent_ms_;
@@ -767,138 +678,8 @@ std::vector<PlannerKind> all_planners() {
           PlannerKind::kUniform, PlannerKind::kLocalSearch, PlannerKind::kDataParallel};
 }
 
-const char* to_string(PlanLimit::Kind kind) {
-  switch (kind) {
-    case PlanLimit::Kind::kStage: return "stage";
-    case PlanLimit::Kind::kTransfer: return "transfer";
-    case PlanLimit::Kind::kRoundTrip: return "round-trip";
-    case PlanLimit::Kind::kAllReduce: return "all-reduce";
-  }
-  return "";
-}
-
 PlanResult make_plan(const Problem& problem, const PlanRequest& request) {
   return Planning(problem, request).run();
-}
-
-std::vector<PlanLimit> plan_limits(const Problem& problem, const Plan& plan) {
-  const PipelineTimes times = pipeline::pipeline_times(problem, plan);
-  const int stages = times.num_stages();
-  const int m = problem.micro_batches();
-  const double steady = m - 1;
-  const double value = pipeline::value_ms(problem, plan);
-  double total = 0;
-  for (int s = 0; s < stages; ++s) {
-    total += times.forward_ms[at(s)] + times.backward_ms[at(s)] + (s + 1 < stages ? 2 * times.transfer_ms[at(s)] : 0);
-  }
-
-  // The path term that attains the maximum: what runs steadily in it, what one pass through the pipeline adds, and the
-  // stalls of a stage whose micro-batches in flight do not cover its round trip. The same terms as path_length_ms.
-  struct Term {
-    double length = -1, steady_ms = 0, pass_ms = 0, stall_ms = 0;
-    int stage = 0;
-    bool transfer = false;
-    int laps = 0;
-  };
-  Term longest;
-  const auto consider = [&](const Term& term) {
-    if (term.length > longest.length) longest = term;
-  };
-  double filled = 0;
-  for (int s = 0; s < stages; ++s) {
-    const double f = times.forward_ms[at(s)], b = times.backward_ms[at(s)], stage = f + b;
-    const double before = filled;
-    filled += stage;
-    Term term;
-    term.stage = s + 1;
-    term.steady_ms = steady * stage;
-    term.pass_ms = filled;
-    term.length = term.steady_ms + term.pass_ms;
-    consider(term);
-    if (problem.options().value == ValueForm::kFull) {
-      const int k = pipeline::in_flight(plan.schedule, stages, s + 1, m);
-      term.pass_ms = total - (k - 1) * std::min(f, b);
-      term.length = term.steady_ms + term.pass_ms;
-      consider(term);
-      if (m > k) {
-        const double stall = total - before - k * stage;
-        const int laps = (m - 1) / k;
-        term.pass_ms = total;
-        term.stall_ms = std::max(stall, laps * stall);
-        term.laps = laps;
-        term.length = term.steady_ms + term.pass_ms + term.stall_ms;
-        if (term.stall_ms < 0) {
-          // A stage that hides part of the pass: one number for both.
-          term.pass_ms += term.stall_ms;
-          term.stall_ms = 0;
-        }
-        consider(term);
-      }
-    }
-    if (s + 1 < stages) {
-      const double t = times.transfer_ms[at(s)];
-      filled += 2 * t;
-      Term link;
-      link.stage = s + 1;
-      link.transfer = true;
-      link.steady_ms = steady * t;
-      link.pass_ms = filled;
-      link.length = link.steady_ms + link.pass_ms;
-      consider(link);
-    }
-  }
-
-  std::vector<PlanLimit> limits;
-  const auto add = [&](PlanLimit::Kind kind, int stage, double ms, std::string text) {
-    if (!(ms > 0)) return;
-    PlanLimit limit;
-    limit.kind = kind;
-    limit.stage = stage;
-    limit.ms = ms;
-    limit.share = ms / value;
-    limit.text = std::move(text) + " (" + format_percent(limit.share) + " of the step)";
-    limits.push_back(std::move(limit));
-  };
-  const std::string stage_name = "stage " + std::to_string(longest.stage);
-  const std::string steps = std::to_string(m - 1) + (m == 2 ? " steady step" : " steady steps");
-  if (longest.transfer) {
-    add(PlanLimit::Kind::kTransfer, longest.stage, longest.steady_ms,
-        "the transfer from " + stage_name + " to stage " + std::to_string(longest.stage + 1) + " takes " +
-            format_ms(times.transfer_ms[at(longest.stage - 1)]) +
-            " per micro-batch each way: " + format_ms(longest.steady_ms) + " in " + steps);
-  } else {
-    const double stage_ms = times.forward_ms[at(longest.stage - 1)] + times.backward_ms[at(longest.stage - 1)];
-    add(PlanLimit::Kind::kStage, longest.stage, longest.steady_ms,
-        stage_name + " computes " + format_ms(stage_ms) + " per micro-batch: " + format_ms(longest.steady_ms) + " in " +
-            steps);
-  }
-  add(PlanLimit::Kind::kRoundTrip, longest.stage, longest.stall_ms,
-      stage_name + " keeps " + std::to_string(pipeline::in_flight(plan.schedule, stages, longest.stage, m)) +
-          " micro-batches in flight, too few for the round trip behind it: it waits " +
-          format_ms(longest.stall_ms / std::max(1, longest.laps)) +
-          (longest.laps == 1 ? " once" : " in each of " + std::to_string(longest.laps) + " rounds"));
-  add(PlanLimit::Kind::kRoundTrip, stages == 1 ? 1 : longest.stage, longest.pass_ms,
-      stages == 1 ? "one micro-batch takes " + format_ms(longest.pass_ms) + ", forward and backward"
-                  : "filling and draining the pipeline takes " + format_ms(longest.pass_ms));
-  int exposed_stage = 0;
-  double exposed = 0, drained = 0;
-  for (int s = 0; s < stages; ++s) {
-    if (times.allreduce_ms[at(s)] - drained > exposed) {
-      exposed = times.allreduce_ms[at(s)] - drained;
-      exposed_stage = s + 1;
-    }
-    drained += times.backward_ms[at(s)] + (s + 1 < stages ? times.transfer_ms[at(s)] : 0);
-  }
-  if (exposed_stage > 0) {
-    const double all = times.allreduce_ms[at(exposed_stage - 1)];
-    add(PlanLimit::Kind::kAllReduce, exposed_stage, exposed,
-        "the gradient all-reduce of stage " + std::to_string(exposed_stage) + " takes " + format_ms(all) +
-            (exposed < all * (1 - 1e-9) ? ", of which the backward passes hide all but " + format_ms(exposed)
-                                        : ", and nothing hides it"));
-  }
-  std::stable_sort(limits.begin(), limits.end(), [](const PlanLimit& a, const PlanLimit& b) { return a.ms > b.ms; });
-  AM_CHECK(!limits.empty());
-  return limits;
 }
 
 }  // namespace automap::infer

@@ -9,7 +9,7 @@
 //   first, adds the exact solver's k best, and polishes the best with moves judged by the objective. The shortest
 //   candidate under the objective wins; ties go to the smaller V, then to fewer stages, then to the schedule named
 //   first, then to what was found first.
-//   So with the same request, and enough time, `auto` is never longer than any single planner.
+//   So with the same request, and enough work allowed, `auto` is never longer than any single planner.
 //   `auto` stops before that when nothing can change the answer any more: the objective is V and a lower bound over all
 //   cuts equals V of the best plan; or no other stage count and schedule can come near the best plan (hopeless_ms in
 //   planner.cpp) and the stage count it has allows one plan only, S = 1.
@@ -22,13 +22,16 @@
 //   simulated step may be shorter than V (and, in principle, than lower_bound_ms), and mostly it is longer.
 //   With the objective `simulated` a plan of larger V but shorter simulation is preferred: its gap is honest, not 0.
 //
-// Time
-//   Anytime: cheap planners first, every later part stops at the deadline with what it has. At least one plan is
-//   always tried, however small the limit. Work is counted, not timed, so the same request gives the same plan on
-//   every machine, unless the deadline cut something short (`cut_by_time`).
+// Effort
+//   Anytime: cheap planners first, every later part stops with what it has when its share of the work is done. At least
+//   one plan is always tried, however little that is. Work is counted, not timed, so the same request gets the same
+//   result (but for how long things took) on every machine and under any load; unless a time limit or `cancelled`
+//   stopped it before the work was done, which is said (`cut_by_time`).
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,6 +42,7 @@
 #include "common/pipeline/cost.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
+#include "infer/effort.h"
 #include "models/policy.h"
 
 namespace automap::infer {
@@ -73,10 +77,14 @@ struct PlanRequest {
   int grid = 128;
   int k_best = 16;                  // plans per stage count and schedule taken from the exact solver
   bool refine = true;               // corridor refinement from the grid to instructions (and, in `auto`, polishing)
-  double time_limit_s = 2;          // of the whole call; infinity = none
+  PlanEffort effort = plan_effort(Effort::kNormal);
+  // Stops earlier, and differently from run to run; infinity = none.
+  double time_limit_s = std::numeric_limits<double>::infinity();
   bool lower_bound = true;          // also compute lower_bound_ms
   bool all_planners = false;        // with a single planner: run the others too and list them as alternatives
   std::function<bool()> cancelled;  // polled; true acts as if the time were over
+  // Told how much of the work is done, now and then; units. May be empty.
+  std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
 
 constexpr double kProvenGap = 1e-9;  // a gap below is rounding
@@ -109,7 +117,7 @@ struct PlanResult {
   Objective objective = Objective::kSimulated;
   double step_ms = 0;
   double simulated_step_ms = 0;
-  // Without the time or the wish to compute one: 0 and "".
+  // Without the wish to compute one: 0 and "".
   double lower_bound_ms = 0;
   std::string lower_bound_method;
   double gap = 0;  // step_ms / lower_bound_ms - 1; 0 when there is no bound
@@ -117,8 +125,8 @@ struct PlanResult {
   double found_ms = 0;  // when, since planning began, the plan was met
   double proven_ms =
       0;  // when V of the plan was known to be the least; 0: it is not (gap above kProvenGap), or unknown
-  // The deadline (or `cancelled`) cut a planner or the polishing short. Not the bound: lower_bound_method says how far
-  // that came.
+  // The time limit (or `cancelled`) stopped a planner, the polishing or the bound: another run may come further. False:
+  // all of the above but the *_ms that were measured is the same on every run.
   bool cut_by_time = false;
   // Best plan of every planner that ran and found one, in the order of all_planners(); data-parallel, when S = 1 was
   // allowed and fits, is among them. The winner's own planner is listed, too.

@@ -79,9 +79,13 @@ pipeline::PlannerTable compare_planners(const pipeline::Problem& problem, const 
   const int last_stages = request.stages > 0
                               ? request.stages
                               : std::min({request.max_stages, problem.num_devices(), problem.num_instructions()});
-  const pipeline::LowerBound bound =
-      pipeline::lower_bound_all_cuts(problem, request.schedules, std::max(1, request.stages), last_stages, smallest_ms,
-                                     request.time_limit_s, request.cancelled);
+  WorkLimits limits;
+  limits.units = request.effort.units;
+  limits.seconds = request.time_limit_s;
+  limits.cancelled = request.cancelled;
+  Work work(limits);
+  const pipeline::LowerBound bound = pipeline::lower_bound_all_cuts(
+      problem, request.schedules, std::max(1, request.stages), last_stages, smallest_ms, work);
   table.reference_ms = std::min(bound.ms, bound.better ? value_ms(problem, *bound.better) : smallest_ms);
   table.reference_method = bound.method;
   for (pipeline::PlannerTableRow& row : table.rows) {

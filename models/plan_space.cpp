@@ -26,6 +26,13 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kMostPivots = 1024;
 
+// Prices, units of work.
+constexpr std::int64_t kPerPoint = 20;    // of a table, for one stage
+constexpr std::int64_t kPerFit = 100;     // a pair of device cuts whose memory is looked at, for one stage
+constexpr std::int64_t kPerRow = 100;     // the pivots behind a device cut scanned together
+constexpr std::int64_t kPerScanned = 1;   // a pivot among them
+constexpr std::int64_t kPerChild = 150;   // one placed exactly
+
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
@@ -220,6 +227,8 @@ PlanSpace::PlanSpace(const Problem& problem, const PlanSpaceOptions& options)
     }
   }
   t.prepare_memory(problem, device_cuts_);
+  const auto pairs = static_cast<std::int64_t>(device_cuts_.size() * device_cuts_.size()) / 2;
+  units_ += stages_ * (kPerPoint * num_points() + (t.earliest.empty() ? 0 : kPerFit * pairs));
 
   possible_ = t.earliest_end(0, 0) == 0 && static_cast<int>(device_cuts_.size()) + 1 >= stages_ &&
               t.stages_behind[0] >= stages_ && end >= stages_;
@@ -632,6 +641,7 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
       rows.push_back({static_cast<std::int32_t>(i), static_cast<std::int16_t>(cut - device_cuts_.begin()),
                       static_cast<std::int16_t>(low), count, 0, used});
       used += at(padded);
+      units_ += kPerRow + kPerScanned * padded;
       if (used > kTogether) offer();
     }
   }
@@ -660,6 +670,7 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
     std::size_t index;
     bool reserved;
   };
+  units_ += kPerChild * static_cast<std::int64_t>(chosen.size());
   std::vector<Prefix> placed(chosen.size());
   std::vector<Child> order;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
@@ -797,6 +808,7 @@ void PlanSpace::last_boundaries(const Prefix& prefix, double incumbent_ms, const
     scan.behind_sum = t.behind_sum_f[0].data() + low;  // nothing
     scan.behind_largest = t.behind_largest_f[0].data() + low;
     scan_boundary(scan, t.work_f.data(), t.weight_f.data(), t.activation_f.data(), low, high, bounds.data());
+    units_ += kPerRow + 2 * kPerScanned * (high - low + 1);
     Pair best{limit, d, 0};
     for (int j = low; j <= high; ++j) {
       const float bound = bounds[at(j - low)];
@@ -810,6 +822,7 @@ void PlanSpace::last_boundaries(const Prefix& prefix, double incumbent_ms, const
   Prefix placed;
   double best_ms = incumbent_ms;
   const auto judge = [&](const Pair& pair) {
+    units_ += kPerChild;
     if (!append(prefix, pair.point, pair.d, placed)) return;
     const double value = close(placed);
     if (!(value < best_ms)) return;

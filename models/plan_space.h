@@ -76,6 +76,8 @@ class PlanSpace {
   int num_points() const { return static_cast<int>(cuts_.size()); }  // m + 1
   int cut_of_point(int point) const { return cuts_[static_cast<std::size_t>(point)]; }
   const std::vector<int>& device_cuts() const { return device_cuts_; }
+  // What making it, and all that was asked of it since, has cost in about; units of work (common/base/work.h).
+  std::int64_t units() const { return units_; }
   // False when S stages cannot be placed on the pivots and device cuts, whatever their times.
   bool possible() const { return possible_; }
 
@@ -136,6 +138,7 @@ class PlanSpace {
   int stages_;
   pipeline::Schedule schedule_;
   bool possible_ = false;
+  mutable std::int64_t units_ = 0;
   std::vector<int> cuts_;         // instruction cut of point 0..m
   std::vector<int> device_cuts_;  // usable device cuts, ascending, within 1..D-1
   std::shared_ptr<const Tables> tables_;

@@ -114,6 +114,33 @@ struct Ranked {
   }
 };
 
+// Prices, units of work: a child's features, and a weight of the network that it goes through.
+constexpr std::int64_t kPerFeatures = 1000;
+constexpr double kPerWeight = 0.1;
+
+std::int64_t scoring_units(const Policy& policy) {
+  double weights = 0;
+  int inputs = kFeatures;
+  for (const int width : policy.architecture().hidden) {
+    weights += static_cast<double>(inputs) * width;
+    inputs = width;
+  }
+  return kPerFeatures + static_cast<std::int64_t>(kPerWeight * weights);
+}
+
+// Pays for what is asked of a plan space.
+struct Bill {
+  const PlanSpace& space;
+  Work& work;
+  std::int64_t paid;
+
+  void pay() { work.spend(space.units() - std::exchange(paid, space.units())); }
+  bool over() {
+    pay();
+    return work.over();
+  }
+};
+
 double ms_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
@@ -138,7 +165,7 @@ void check_policy(const Policy& policy) {
 namespace {
 
 // One search, greedy or with a beam; everything complete that it meets is offered to `best`.
-void search(const PlanSpace& space, const Policy* policy, const PolicySearchOptions& options, Best& best) {
+void search(const PlanSpace& space, const Policy* policy, const PolicySearchOptions& options, Bill& bill, Best& best) {
   constexpr long long kMost = 1 << 20;  // of anything; keeps sums from overflowing
   const std::size_t beam = static_cast<std::size_t>(std::min<long long>(options.beam, kMost));
   const int most = options.most_children > 0 ? options.most_children
@@ -160,10 +187,11 @@ void search(const PlanSpace& space, const Policy* policy, const PolicySearchOpti
   double known_ms = of_root.best_ms;  // the best rollout met
   // Prefixes of one length have different decisions, so no two of them are the same.
   for (int s = 1; s + 1 < space.stages(); ++s) {
-    if (options.deadline.reached()) return;
+    if (bill.over()) return;
     space.promising(kept, most, children, parent_of, rollouts);
     ranked.clear();
     if (policy != nullptr) {
+      bill.work.spend(scoring_units(*policy) * static_cast<std::int64_t>(children.size()));
       score_children(space, *policy, options.objective, root_ms, std::max(kSecondLooks, options.beam), children,
                      rollouts, known_ms, scores);
     }
@@ -187,7 +215,7 @@ void search(const PlanSpace& space, const Policy* policy, const PolicySearchOpti
     for (std::size_t i = 0; i < keep; ++i) kept.push_back(children[ranked[i].child]);
   }
   for (const Prefix& prefix : kept) {
-    if (options.deadline.reached()) break;
+    if (bill.over()) break;
     // No completion is below the prefix's bound.
     if (prefix.bound_ms < best.incumbent_ms()) best.offer_completions(prefix);
   }
@@ -203,16 +231,20 @@ std::optional<FoundPlan> search_plan(const PlanSpace& space, const Policy* polic
   }
   if (policy != nullptr) check_policy(*policy);
   if (!space.possible()) return std::nullopt;
+  Work without_end;
+  Bill bill{space, options.work == nullptr ? without_end : *options.work, space.units()};
   Best best(space, options);
   if (options.beam > 1 && options.rollouts_count) {
     // A wider beam may lose what greedy finds; greedy costs a fraction of it.
     PolicySearchOptions greedy = options;
     greedy.beam = 1;
-    search(space, policy, greedy, best);
+    search(space, policy, greedy, bill, best);
     best.improve();
   }
-  search(space, policy, options, best);
-  return best.take();
+  search(space, policy, options, bill, best);
+  std::optional<FoundPlan> found = best.take();
+  bill.pay();
+  return found;
 }
 
 std::optional<OneShotPlan> plan_in_one_shot(const pipeline::Problem& problem, const Policy* policy,
@@ -220,6 +252,9 @@ std::optional<OneShotPlan> plan_in_one_shot(const pipeline::Problem& problem, co
   OneShotPlan result;
   auto start = std::chrono::steady_clock::now();
   const PlanSpace space(problem, options.space);
+  Work without_end;
+  Work& work = options.search.work == nullptr ? without_end : *options.search.work;
+  work.spend(space.units());
   result.prepare_took_ms = ms_since(start);
   start = std::chrono::steady_clock::now();
   std::optional<FoundPlan> found = search_plan(space, policy, options.search);
@@ -227,15 +262,14 @@ std::optional<OneShotPlan> plan_in_one_shot(const pipeline::Problem& problem, co
   if (!found) return std::nullopt;
   result.found = *std::move(found);
   result.searched_ms = result.found.length_ms;
-  if (options.refine && !options.search.deadline.reached()) {
+  if (options.refine && !work.over()) {
     start = std::chrono::steady_clock::now();
     std::vector<Plan> plans = {result.found.plan};
     plans.insert(plans.end(), result.found.runners_up.begin(), result.found.runners_up.end());
     for (const Plan& plan : plans) {
-      if (options.search.deadline.reached()) break;
+      if (work.over()) break;
       Plan refined =
-          pipeline::refine_in_corridor(problem, plan, options.pivot_radius, options.device_radius,
-                                       options.search.deadline.seconds_left(), options.search.deadline.cancelled);
+          pipeline::refine_in_corridor(problem, plan, options.pivot_radius, options.device_radius, &work);
       const double length = pipeline::length_ms(problem, refined, options.search.objective);
       if (length < result.found.length_ms) {
         result.found.plan = std::move(refined);

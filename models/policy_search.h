@@ -2,13 +2,14 @@
 // policy's prediction; the last boundary is chosen exactly, and the best rollout met on the way counts as well. Without
 // a policy the same search ranks children by their best rollout: the baseline every learned figure stands beside.
 //
-// Deterministic unless a deadline cuts it. A plan that is returned is feasible, and its length_ms is what
+// Deterministic: its work is counted. A plan that is returned is feasible, and its length_ms is what
 // pipeline::length_ms() says of it.
 #pragma once
 
 #include <optional>
 #include <vector>
 
+#include "common/base/work.h"
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/plan.h"
 #include "models/plan_space.h"
@@ -26,7 +27,7 @@ struct PolicySearchOptions {
   bool rollouts_count = true;
   // kSimulated: candidates of the last boundary and rollouts are compared by the event simulation.
   pipeline::Objective objective = pipeline::Objective::kValue;
-  pipeline::Deadline deadline;
+  Work* work = nullptr;  // null: without end
 };
 
 // Plans beside the best one that are worth a corridor of their own.
@@ -39,7 +40,7 @@ struct FoundPlan {
 };
 
 // Plan of `space` (its stages, schedule and pivots); nullopt when none was found feasible. `policy` may be null.
-// When the deadline comes first, the best so far. Throws Error(kData) when the policy is not of the after-state family
+// When the work is over first, the best so far. Throws Error(kData) when the policy is not of the after-state family
 // or made for other features than this program's, Error(kUsage) for a beam or most_children below 1 (0).
 std::optional<FoundPlan> search_plan(const PlanSpace& space, const Policy* policy, const PolicySearchOptions& options);
 
@@ -62,7 +63,7 @@ struct OneShotPlan {
   double prepare_took_ms = 0, search_took_ms = 0, refine_took_ms = 0;
 };
 
-// Plan space, search and refinement in one call, within the search's deadline.
+// Plan space, search and refinement in one call, within the search's work.
 std::optional<OneShotPlan> plan_in_one_shot(const pipeline::Problem& problem, const Policy* policy,
                                             const OneShotOptions& options);
 

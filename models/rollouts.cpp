@@ -22,6 +22,9 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
+// Prices of a stage, units of work: of a plan completed by a rule, and of one whose boundary has moved.
+constexpr std::int64_t kPerRolled = 30, kPerMoved = 20;
+
 // What a stage of one device at the end (or the front) of a rollout takes, against its fair share: in the best plans of
 // many stages such stages are nearly empty and only let the others have more micro-batches in flight.
 constexpr double kLittle = 0.35;
@@ -246,6 +249,7 @@ void PlanSpace::roll(const Prefix& prefix, unsigned rules, Rollouts& rollouts) c
     }
     const Tables::Way& way = share.ways[at(same_as)];
     if (!way.valid) continue;
+    units_ += kPerRolled * (stages_ - prefix.stages);
     value = tables_->roll(problem_, prefix, way, points);
     if (!(value < rollouts.best_ms)) continue;
     rollouts.best_ms = value;
@@ -325,6 +329,8 @@ class PlanSpace::Improvement {
     }
   }
 
+  std::int64_t units() const { return units_; }
+
   void store(Rollouts& rollouts) const {
     if (!(best_ms_ < rollouts.best_ms)) return;
     rollouts.best_ms = best_ms_;
@@ -345,6 +351,7 @@ class PlanSpace::Improvement {
   // below the best.
   double value_from(int b) {
     Running now = kept_[b - 1];
+    units_ += kPerMoved * (stages_ - b + 1);
     for (int s = b; s <= stages_; ++s) {
       const int p0 = points_[s - 1], p1 = points_[s], d0 = cuts_[s - 1], d1 = cuts_[s], k = t_.in_flight[at(s)];
       const DeviceGroup& group = problem_.group(d0, d1);
@@ -451,6 +458,7 @@ class PlanSpace::Improvement {
   double stall_from_[kMaxStages] = {}, stall_steady_[kMaxStages] = {};
   double trial_stall_from_[kMaxStages] = {}, trial_stall_steady_[kMaxStages] = {};
   double best_ms_ = kInfinity;
+  std::int64_t units_ = 0;
 };
 
 void PlanSpace::improve(const Prefix& prefix, Rollouts& rollouts) const {
@@ -458,6 +466,7 @@ void PlanSpace::improve(const Prefix& prefix, Rollouts& rollouts) const {
   if (!(rollouts.best_ms < kInfinity)) return;
   Improvement improvement(*this, prefix, rollouts);
   improvement.run();
+  units_ += improvement.units();
   improvement.store(rollouts);
 }
 

@@ -26,7 +26,7 @@ constexpr int kMostShards = 1000000;
 struct Options {
   ModelOptions model;
   int shards = 8;
-  std::string objective, cluster = kDefaultCluster, device, memory, output, hlo, jax;
+  std::string objective, cluster = kDefaultCluster, device, memory, output, hlo, jax, effort = to_string(Effort::kNormal);
   SearchRequest search;
   bool json = false;
 };
@@ -79,10 +79,12 @@ void declare(OptionTable& table, Options& o, bool data) {
       .choices({"time", "count"});
   table
       .add(&o.search.algorithm, "algorithm",
-           "auto runs greedy, enumerate and, where that is cut by time, cost; rainbow learns on the model (needs "
+           "auto runs greedy, enumerate and, where that is cut short, cost; rainbow learns on the model (needs "
            "LibTorch)")
       .choices({"auto", "rainbow", "greedy", "enumerate", "cost"});
-  table.add_seconds(&o.search.limits.budget_s, "budget", "stop searching after this time with the best so far")
+  table.add(&o.effort, "effort", "how much to search; counted, so that every machine finds the same plan")
+      .choices(effort_names());
+  table.add_seconds(&o.search.limits.budget_s, "budget", "also stop searching after this time with the best so far")
       .range(0.001, 86400);
   table.add(&o.search.limits.seed, "seed", "of what is random (rainbow, cost)").metavar("N");
   table.add(&o.search.policy, "policy", "rainbow: start from this policy instead of from scratch")
@@ -127,6 +129,7 @@ int plan_command(int argc, char** argv, bool data) {
     request.memory_limit_bytes = parse_bytes(options.memory, "--memory");
   }
   request.search = options.search;
+  request.search.limits.units = search_units(*parse_effort(options.effort));
   request.search.rainbow = find_rainbow();
 
   const auto start = std::chrono::steady_clock::now();
@@ -154,7 +157,7 @@ int plan_command(int argc, char** argv, bool data) {
   provenance["cluster_sha256"] = sha256_hex(to_json_text(cluster));
   provenance["reference_device"] = device.name;
   for (const char* option :
-       {"shards", "objective", "algorithm", "seed", "budget", "memory", "policy", "cluster", "device"}) {
+       {"shards", "objective", "algorithm", "seed", "effort", "budget", "memory", "policy", "cluster", "device"}) {
     provenance[std::string("option_") + option] = table.value_of(option);
   }
 

@@ -22,7 +22,15 @@ constexpr std::int32_t kSmallDegree = 24;
 // Points of one front, and of all fronts together.
 constexpr std::size_t kMaxFront = 500'000;
 constexpr std::size_t kMaxMade = 12'000'000;
-constexpr int kAskEvery = 16;
+
+// Prices, units of work: a vertex and an edge of a graph that is gone through a few times; two points of fronts put
+// together, and such a pair sorted.
+constexpr std::int64_t kPerVertex = 60, kPerEdge = 20;
+constexpr std::int64_t kPerPair = 3, kPerKeptPair = 60;
+
+std::int64_t units_of(const SetGraph& graph) {
+  return kPerVertex * (graph.size() + 1) + kPerEdge * static_cast<std::int64_t>(graph.neighbours.size());
+}
 
 std::size_t at(std::int32_t i) {
   return static_cast<std::size_t>(i);
@@ -189,22 +197,6 @@ SetGraph without(const SetGraph& graph, std::int32_t v, bool neighbours_too) {
 
 }  // namespace
 
-// --- Deadline ---
-
-Deadline::Deadline(double seconds) : start_(std::chrono::steady_clock::now()), seconds_(seconds) {}
-
-double Deadline::elapsed_s() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-}
-
-bool Deadline::passed() {
-  if (passed_) return true;
-  if (++skip_ < kAskEvery) return false;
-  skip_ = 0;
-  passed_ = elapsed_s() >= seconds_ || StopToken::stop_requested();
-  return passed_;
-}
-
 // --- SetGraph ---
 
 bool SetGraph::adjacent(std::int32_t a, std::int32_t b) const {
@@ -293,6 +285,7 @@ SetResult SetSolver::solve(const SetGraph& graph, std::int64_t at_least) {
 // A connected part, remembered.
 SetResult SetSolver::part(const SetGraph& graph, std::int64_t at_least) {
   if (graph.size() > kMemoSize) return branch(graph, at_least);
+  work_->spend(units_of(graph));
   const std::vector<std::int32_t> order = canonical_order(graph);
   const std::string key = key_of(graph, order);
   const auto found = known_.find(key);
@@ -335,8 +328,9 @@ SetResult SetSolver::branch(SetGraph graph, std::int64_t at_least) {
   // Left by a return: excluding the vertex branched on continues the loop.
   while (true) {
     ++statistics_->nodes;
-    while (reduce_once(&graph, &taken, &taken_weight)) {
-    }
+    do {
+      work_->spend(units_of(graph));
+    } while (reduce_once(&graph, &taken, &taken_weight));
     if (graph.size() == 0) {
       consider(taken_weight, {});
       bound = std::max(bound, taken_weight);
@@ -371,7 +365,7 @@ SetResult SetSolver::branch(SetGraph graph, std::int64_t at_least) {
       bound = std::max(bound, cover);
       break;
     }
-    if (deadline_->passed()) {
+    if (work_->over()) {
       // Heaviest first.
       std::vector<std::int32_t> order(at(graph.size())), chosen;
       std::iota(order.begin(), order.end(), 0);
@@ -403,13 +397,13 @@ SetResult SetSolver::branch(SetGraph graph, std::int64_t at_least) {
 
 // --- FrontSolver ---
 
-FrontSolver::FrontSolver(Deadline* deadline, SetStatistics* statistics, std::int64_t need, double price, double gap)
-    : deadline_(deadline),
+FrontSolver::FrontSolver(Work* work, SetStatistics* statistics, std::int64_t need, double price, double gap)
+    : work_(work),
       statistics_(statistics),
       need_(need),
       price_(price),
       gap_(gap),
-      priced_(deadline, statistics) {}
+      priced_(work, statistics) {}
 
 std::int32_t FrontSolver::add(Made made) {
   made_.push_back(made);
@@ -486,13 +480,15 @@ bool FrontSolver::merge(const Front& a, const Front& b, Front* out) {
   };
   std::vector<Pair> pairs;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    if (deadline_->passed()) return false;
+    if (work_->over()) return false;
+    work_->spend(kPerPair * static_cast<std::int64_t>(b.size()));
     for (std::size_t j = 0; j < b.size(); ++j) {
       if (best_a - lagrangian(a[i]) + best_b - lagrangian(b[j]) > gap_) continue;
       pairs.push_back({a[i].weight + b[j].weight, std::min(need_, a[i].second + b[j].second),
                        static_cast<std::int32_t>(i), static_cast<std::int32_t>(j)});
     }
   }
+  work_->spend(kPerKeptPair * static_cast<std::int64_t>(pairs.size()));
   std::sort(pairs.begin(), pairs.end(), [](const Pair& x, const Pair& y) {
     return x.weight != y.weight ? x.weight > y.weight : x.second > y.second;
   });
@@ -512,6 +508,7 @@ bool FrontSolver::merge(const Front& a, const Front& b, Front* out) {
 
 bool FrontSolver::part(const SetGraph& graph, Front* front) {
   if (graph.size() > kMemoSize) return branch(graph, front);
+  work_->spend(units_of(graph));
   const std::vector<std::int32_t> order = canonical_order(graph);
   const std::string key = key_of(graph, order);
   auto found = known_.find(key);
@@ -554,7 +551,8 @@ bool FrontSolver::branch(SetGraph graph, Front* front) {
   };
   while (true) {
     ++statistics_->nodes;
-    if (deadline_->passed()) return false;
+    work_->spend(units_of(graph));
+    if (work_->over()) return false;
     // Neither lighter nor smaller than a neighbour that excludes more: the neighbour goes.
     bool changed = true;
     while (changed) {

@@ -6,27 +6,14 @@
 // afterwards. Parts that look alike (repeated layers) are solved once. Bound: weighted clique cover.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "common/base/work.h"
+
 namespace automap::search {
-
-// Wall time and StopToken, cheap enough to ask in every node.
-class Deadline {
- public:
-  explicit Deadline(double seconds);
-  bool passed();
-  double elapsed_s() const;
-
- private:
-  std::chrono::steady_clock::time_point start_;
-  double seconds_;
-  int skip_ = 0;
-  bool passed_ = false;
-};
 
 struct SetStatistics {
   std::int64_t nodes = 0;      // of the search trees
@@ -66,8 +53,8 @@ struct SetResult {
 // Sums of weights must stay below 2^62.
 class SetSolver {
  public:
-  SetSolver(Deadline* deadline, SetStatistics* statistics) : deadline_(deadline), statistics_(statistics) {}
-  // The heaviest set. When the deadline passes: a set and a bound. Weights must be the same function of the outer names
+  SetSolver(Work* work, SetStatistics* statistics) : work_(work), statistics_(statistics) {}
+  // The heaviest set. When the work is over: a set and a bound. Weights must be the same function of the outer names
   // in all calls of one solver (parts are remembered by their shape and weights, so other graphs may be asked for).
   SetResult solve(const SetGraph& graph) { return solve(graph, -1); }
   // The same, but where nothing is heavier than `at_least` it may say only that (bound <= at_least).
@@ -81,7 +68,7 @@ class SetSolver {
     std::int64_t weight, bound;
     std::vector<std::int32_t> places;  // in canonical order
   };
-  Deadline* deadline_;
+  Work* work_;
   SetStatistics* statistics_;
   std::unordered_map<std::string, Known> known_;
   std::size_t known_bytes_ = 0;
@@ -92,7 +79,7 @@ class SetSolver {
 // weight + price * second against the best set of the part they are in.
 class FrontSolver {
  public:
-  FrontSolver(Deadline* deadline, SetStatistics* statistics, std::int64_t need, double price, double gap);
+  FrontSolver(Work* work, SetStatistics* statistics, std::int64_t need, double price, double gap);
 
   struct Point {
     std::int64_t weight, second;
@@ -100,7 +87,7 @@ class FrontSolver {
   };
   // Keeps about so many points of every front, spread evenly: good sets, but no longer all.
   void thin_out(std::size_t points) { thin_ = points; }
-  // False: the deadline passed, or there were too many points; `front` means nothing then.
+  // False: the work was over, or there were too many points; `front` means nothing then.
   bool solve(const SetGraph& graph, std::vector<Point>* front);
   // Outer names.
   std::vector<std::int32_t> vertices(const Point& point) const;
@@ -121,7 +108,7 @@ class FrontSolver {
   }
   std::int32_t add(Made made);
 
-  Deadline* deadline_;
+  Work* work_;
   SetStatistics* statistics_;
   std::int64_t need_;
   double price_, gap_;

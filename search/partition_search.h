@@ -3,17 +3,26 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "common/base/work.h"
 #include "models/partition_problem.h"
 
 namespace automap::search {
 
+// What --effort means to a search: units of work.
+std::int64_t search_units(Effort effort);
+
 struct SearchLimits {
-  double budget_s = 10;  // wall time
+  // Work, which is counted: a search that only this ends is the same on every run.
+  std::int64_t units = search_units(Effort::kNormal);
+  double budget_s = std::numeric_limits<double>::infinity();  // wall time, an additional stop
   std::uint64_t seed = 1;
 };
+// With StopToken as one more stop.
+WorkLimits work_limits(const SearchLimits& limits);
 
 struct PartitionAnswer {
   std::string algorithm;
@@ -22,7 +31,8 @@ struct PartitionAnswer {
   // No plan is worth more (PartitionScore::value; infinity when unknown). proven: value == bound.
   double bound = 0;
   bool proven = false;
-  bool cut_by_time = false;
+  // The search did not come to its end: for want of time (the budget or StopToken), or of counted work.
+  bool cut_by_time = false, cut_by_effort = false;
   double seconds = 0;
   // What the algorithm says of its own run, for the report: episodes, nodes, first_stage_variables, ...
   std::vector<std::pair<std::string, double>> statistics;
@@ -33,12 +43,12 @@ struct PartitionAnswer {
 PartitionAnswer search_greedy(const models::PartitionProblem& problem, const SearchLimits& limits);
 
 // Exact: branch and bound over connected parts of the exclusion graph; bound by weighted clique cover; the memory limit
-// by the same tree. Equal parts (repeated layers) are solved once. Stops at the budget with the best so far and a valid
+// by the same tree. Equal parts (repeated layers) are solved once. Stops at the limits with the best so far and a valid
 // bound.
 PartitionAnswer search_enumerate(const models::PartitionProblem& problem, const SearchLimits& limits);
 
-// Local search on value (add, swap 1-2, 2-1, restarts), memory as a penalty: the quick answer where enumerate runs out
-// of time.
+// Local search on value (add, swap 1-2, 2-1, restarts), memory as a penalty: the quick answer where enumerate does
+// not come to an end.
 PartitionAnswer search_cost(const models::PartitionProblem& problem, const SearchLimits& limits);
 
 // The Rainbow DQN on this problem's environment; in programs built with LibTorch (search/learned).

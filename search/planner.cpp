@@ -27,7 +27,7 @@ using sharding::ShardingModel;
 using sharding::TensorDim;
 
 // What other objectives and data parallelism would give is a side remark: it may not take long.
-constexpr double kComparisonBudget_s = 2;
+constexpr std::int64_t kComparisonUnits = 2'000'000'000;
 constexpr int kMostDevicesNamed = 64;
 
 const std::vector<std::int32_t>& decided_inputs(const ShardingModel& model, bool data) {
@@ -247,6 +247,10 @@ bool excludes(const Linkage& linkage, GroupId a, GroupId b) {
   return std::binary_search(neighbours.begin(), neighbours.end(), b);
 }
 
+bool any_cut_by_time(const std::vector<PartitionAnswer>& answers) {
+  return std::any_of(answers.begin(), answers.end(), [](const PartitionAnswer& answer) { return answer.cut_by_time; });
+}
+
 }  // namespace
 
 DataChoice choose_batch(ShardingModel* model) {
@@ -316,6 +320,7 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
   // again (operators, where data parallelism is only compared with).
   DataChoice batch;
   std::vector<PartitionAlternative> compared;
+  bool cut_by_time = false, cut_by_effort = false;
   if (request.data && shards > 1 && !model->variables().empty()) {
     std::vector<GroupId> variable_groups;
     const models::PartitionProblem variables =
@@ -323,9 +328,10 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
     if (!variables.groups.empty()) {
       SearchRequest quick;
       quick.limits = request.search.limits;
-      quick.limits.budget_s = std::min(quick.limits.budget_s, kComparisonBudget_s);
+      quick.limits.units = std::min(quick.limits.units, kComparisonUnits);
       std::vector<GroupId> best;
       const std::vector<PartitionAnswer> found = run_search(variables, quick);
+      cut_by_time = cut_by_time || any_cut_by_time(found);
       for (const std::int32_t g : found.empty() ? std::vector<std::int32_t>() : found.front().groups) {
         best.push_back(variable_groups[static_cast<std::size_t>(g)]);
       }
@@ -400,7 +406,8 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
     plan.value = best.score.value;
     plan.bound = best.bound;
     plan.proven = best.proven;
-    plan.cut_by_time = best.cut_by_time;
+    plan.cut_by_time = cut_by_time || any_cut_by_time(out.answers);
+    cut_by_effort = best.cut_by_effort;
   }
   plan.step_ms = out.estimate.step_ms;
   plan.compute_ms = out.estimate.compute_ms;
@@ -497,9 +504,10 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
     swapped.objective = time ? PartitionObjective::kCount : PartitionObjective::kTime;
     SearchRequest quick;
     quick.limits = request.search.limits;
-    quick.limits.budget_s = std::min(quick.limits.budget_s, kComparisonBudget_s);
+    quick.limits.units = std::min(quick.limits.units, kComparisonUnits);
     try {
       const std::vector<PartitionAnswer> others = run_search(swapped, quick);
+      plan.cut_by_time = plan.cut_by_time || any_cut_by_time(others);
       if (!others.empty()) {
         plan.alternatives.push_back(judge(*model, cost, inputs, linkage_groups(others.front().groups),
                                           time ? "objective count" : "objective time"));
@@ -513,7 +521,11 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
     warnings.push_back("needs " + format_bytes(plan.memory_bytes) + " per device, and the smallest has " +
                        format_bytes(plan.capacity_bytes) + "; --memory on looks for a plan that fits");
   }
-  if (plan.cut_by_time) warnings.push_back("the budget ended the search; a longer --budget may find a better plan");
+  if (plan.cut_by_time) {
+    warnings.push_back("the budget ended the search; a longer --budget may find a better plan");
+  } else if (cut_by_effort) {
+    warnings.push_back("the search ended with its effort; --effort thorough may find a better plan");
+  }
   plan.warnings = std::move(warnings);
   return out;
 }

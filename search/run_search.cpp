@@ -23,6 +23,38 @@ std::string exact_bytes(double bytes) {
 
 }  // namespace
 
+std::int64_t search_units(Effort effort) {
+  switch (effort) {
+    case Effort::kQuick: return 1'000'000'000;
+    case Effort::kNormal: return 10'000'000'000;
+    case Effort::kThorough: return 100'000'000'000;
+  }
+  return 0;
+}
+
+WorkLimits work_limits(const SearchLimits& limits) {
+  WorkLimits work;
+  work.units = limits.units;
+  work.seconds = limits.budget_s;
+  work.cancelled = StopToken::stop_requested;
+  return work;
+}
+
+PartitionAnswer search_greedy(const models::PartitionProblem& problem, const SearchLimits& limits) {
+  Work work(work_limits(limits));
+  return internal::greedy(problem, work);
+}
+
+PartitionAnswer search_enumerate(const models::PartitionProblem& problem, const SearchLimits& limits) {
+  Work work(work_limits(limits));
+  return internal::enumerate(problem, work);
+}
+
+PartitionAnswer search_cost(const models::PartitionProblem& problem, const SearchLimits& limits) {
+  Work work(work_limits(limits));
+  return internal::cost(problem, limits.seed, work);
+}
+
 std::vector<PartitionAnswer> run_search(const models::PartitionProblem& problem, const SearchRequest& request) {
   const std::string& name = request.algorithm;
   const SearchLimits& limits = request.limits;
@@ -40,17 +72,13 @@ std::vector<PartitionAnswer> run_search(const models::PartitionProblem& problem,
     }
     answers.push_back(request.rainbow(problem, limits, request.policy));
   } else if (name == "auto") {
-    Deadline whole(limits.budget_s);
-    answers.push_back(search_greedy(problem, limits));
-    SearchLimits rest = limits;
+    Work whole(work_limits(limits));
+    answers.push_back(internal::greedy(problem, whole));
     // Some of it is kept for the local search, which is what helps where this does not come to an end.
-    rest.budget_s = std::max(0.0, 0.7 * (limits.budget_s - whole.elapsed_s()));
-    answers.push_back(search_enumerate(problem, rest));
-    const bool done = answers.back().proven || !answers.back().cut_by_time;
-    if (!done && !StopToken::stop_requested()) {
-      rest.budget_s = std::max(0.0, limits.budget_s - whole.elapsed_s());
-      answers.push_back(search_cost(problem, rest));
-    }
+    Work part(whole, whole.left() / 10 * 7);
+    answers.push_back(internal::enumerate(problem, part));
+    const bool cut = answers.back().cut_by_time || answers.back().cut_by_effort;
+    if (cut && !whole.stopped()) answers.push_back(internal::cost(problem, limits.seed, whole));
   } else {
     throw Error(ErrorKind::kUsage,
                 "--algorithm " + name + " is unknown; there are auto, rainbow, greedy, enumerate and cost");

@@ -47,12 +47,13 @@ class LocalSearch {
     return value + price_ * (before - after);
   }
 
-  void climb(Deadline* deadline) {
+  void climb(Work* work) {
     bool changed = true;
-    while (changed && !deadline->passed()) {
+    while (changed && !work->over()) {
       changed = false;
-      for (std::int32_t g = 0; g < n_ && !deadline->passed(); ++g) {
+      for (std::int32_t g = 0; g < n_ && !work->over(); ++g) {
         ++steps_;
+        work->spend(internal::units_of(problem_.groups[at(g)]));
         if (choice_.has(g)) {
           if (worth_of(-problem_.value(g), -problem_.groups[at(g)].saved_bytes) > least_gain_) {
             choice_.remove(g);
@@ -66,19 +67,21 @@ class LocalSearch {
           changed = true;
         }
       }
-      if (!changed) changed = swap_one_for_two(deadline);
+      if (!changed) changed = swap_one_for_two(work);
     }
   }
 
   // One out, two of those that only it excluded in.
-  bool swap_one_for_two(Deadline* deadline) {
+  bool swap_one_for_two(Work* work) {
     constexpr std::size_t kMost = 200;
-    for (std::int32_t out = 0; out < n_ && !deadline->passed(); ++out) {
+    for (std::int32_t out = 0; out < n_ && !work->over(); ++out) {
       if (!choice_.has(out)) continue;
       freed_.clear();
       for (const std::int32_t g : problem_.groups[at(out)].excludes) {
         if (choice_.conflicts(g) == 1 && freed_.size() < kMost) freed_.push_back(g);
       }
+      work->spend(internal::units_of(problem_.groups[at(out)]) +
+                  internal::kPerGroup * static_cast<std::int64_t>(freed_.size() * freed_.size()));
       for (std::size_t i = 0; i < freed_.size(); ++i) {
         const auto& excludes = problem_.groups[at(freed_[i])].excludes;
         for (std::size_t j = i + 1; j < freed_.size(); ++j) {
@@ -135,16 +138,17 @@ class LocalSearch {
 
 }  // namespace
 
-PartitionAnswer search_cost(const models::PartitionProblem& problem, const SearchLimits& limits) {
+PartitionAnswer internal::cost(const models::PartitionProblem& problem, std::uint64_t seed, Work& work) {
   // The search ends when so many starts in a row bring nothing; small problems need no whole budget.
   constexpr int kIdleStarts = 12;
   constexpr int kIdleRounds = 60;
-  Deadline deadline(limits.budget_s);
-  PartitionAnswer best = internal::make_answer(problem, "cost", search_greedy(problem, limits).groups);
+  const Stopwatch watch;
+  PartitionAnswer best = internal::make_answer(problem, "cost", greedy(problem, work).groups);
   std::int64_t rounds = 0, starts = 0, steps = 0;
   if (!problem.groups.empty()) {
-    LocalSearch search(problem, limits.seed);
+    LocalSearch search(problem, seed);
     const auto keep = [&] {
+      work.spend(kPerGroup * static_cast<std::int64_t>(problem.groups.size()));
       const std::vector<std::int32_t> groups = search.choice().groups();
       PartitionAnswer answer = internal::make_answer(problem, "cost", groups);
       if (!answer.score.fits) {
@@ -157,16 +161,16 @@ PartitionAnswer search_cost(const models::PartitionProblem& problem, const Searc
       return true;
     };
     search.set(best.groups);
-    for (int idle_starts = 0; idle_starts < kIdleStarts && !deadline.passed(); ++idle_starts) {
+    for (int idle_starts = 0; idle_starts < kIdleStarts && !work.over(); ++idle_starts) {
       ++starts;
-      search.climb(&deadline);
+      search.climb(&work);
       if (keep()) idle_starts = 0;
       std::vector<std::int32_t> here = search.choice().groups();
       double worth = search.worth();
-      for (int idle = 0; idle < kIdleRounds && !deadline.passed(); ++idle) {
+      for (int idle = 0; idle < kIdleRounds && !work.over(); ++idle) {
         ++rounds;
         search.disturb();
-        search.climb(&deadline);
+        search.climb(&work);
         if (keep()) idle_starts = -1;
         if (search.worth() >= worth) {
           if (search.worth() > worth) idle = -1;
@@ -180,8 +184,9 @@ PartitionAnswer search_cost(const models::PartitionProblem& problem, const Searc
     }
     steps = search.steps();
   }
-  best.cut_by_time = deadline.passed();
-  best.seconds = deadline.elapsed_s();
+  best.cut_by_time = work.stopped();
+  best.cut_by_effort = work.over() && !work.stopped();
+  best.seconds = watch.seconds();
   best.statistics = {{"starts", static_cast<double>(starts)},
                      {"rounds", static_cast<double>(rounds)},
                      {"steps", static_cast<double>(steps)}};

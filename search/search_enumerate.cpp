@@ -30,24 +30,23 @@ double scale_for(double sum, double largest) {
 
 class Enumerate {
  public:
-  Enumerate(const PartitionProblem& problem, const SearchLimits& limits)
+  Enumerate(const PartitionProblem& problem, Work& work)
       : problem_(problem),
-        limits_(limits),
-        deadline_(limits.budget_s),
+        work_(work),
         n_(static_cast<std::int32_t>(problem.groups.size())) {}
 
   PartitionAnswer run() {
     make_weights();
     best_ = internal::make_answer(problem_, "enumerate", {});
     // An answer in any case, and something to prune with.
-    consider(search_greedy(problem_, limits_).groups);
+    consider(internal::greedy(problem_, work_).groups);
     const double need = internal::needed_bytes(problem_);
     bool proven = false;
     if (n_ == 0) {
       bound_ = 0;
       proven = best_.score.fits;
     } else {
-      SetSolver solver(&deadline_, &statistics_);
+      SetSolver solver(&work_, &statistics_);
       const SetResult free = solver.solve(make_set_graph(neighbours_, weight_));
       bound_ = free.bound;
       consider(free.vertices);
@@ -55,13 +54,15 @@ class Enumerate {
       if (!proven && need > 0) proven = with_memory(need, free);
     }
     PartitionAnswer answer = std::move(best_);
-    answer.seconds = deadline_.elapsed_s();
-    answer.cut_by_time = cut_ || (!proven && !infeasible_);
+    answer.seconds = watch_.seconds();
+    const bool cut = cut_ || (!proven && !infeasible_);
+    answer.cut_by_time = cut && work_.stopped();
+    answer.cut_by_effort = cut && !work_.stopped();
     answer.bound = value_of_bound();
     if (answer.score.fits && (proven || answer.score.value >= answer.bound)) {
       answer.bound = answer.score.value;
       answer.proven = true;
-      answer.cut_by_time = false;
+      answer.cut_by_time = answer.cut_by_effort = false;
     }
     answer.statistics = {{"nodes", static_cast<double>(statistics_.nodes)},
                          {"equal_parts", static_cast<double>(statistics_.memo_hits)},
@@ -121,7 +122,7 @@ class Enumerate {
   // The best within the memory. True: best_ is proven (or it is proven that nothing fits).
   bool with_memory(double need_bytes, const SetResult& free) {
     // The plan that saves most; of those, one of the most value.
-    SetSolver most_solver(&deadline_, &statistics_);
+    SetSolver most_solver(&work_, &statistics_);
     const SetResult most = most_solver.solve(make_set_graph(neighbours_, bytes_));
     consider(most.vertices);
     if (!models::score(problem_, most.vertices).fits) {
@@ -156,7 +157,7 @@ class Enumerate {
         const double w = static_cast<double>(weight_[at(g)]) + price * static_cast<double>(bytes_[at(g)]);
         priced.push_back(static_cast<std::int64_t>(std::ceil(w + std::abs(w) * 1e-15)));
       }
-      SetSolver solver(&deadline_, &statistics_);
+      SetSolver solver(&work_, &statistics_);
       const SetResult r = solver.solve(make_set_graph(neighbours_, priced));
       const double bound = static_cast<double>(r.bound) - price * need * (1 - 1e-15) + 1;
       if (bound < bound_) {
@@ -209,7 +210,7 @@ class Enumerate {
   // The best plan among those that stay less than `gap` below the bound, and its weight; -infinity: there is none.
   double fronts_within(const SetGraph& graph, std::int64_t need, double price, double gap, std::size_t thin,
                        bool* solved) {
-    FrontSolver solver(&deadline_, &statistics_, need, price, gap);
+    FrontSolver solver(&work_, &statistics_, need, price, gap);
     solver.thin_out(thin);
     std::vector<FrontSolver::Point> front;
     *solved = solver.solve(graph, &front);
@@ -225,8 +226,8 @@ class Enumerate {
   }
 
   const PartitionProblem& problem_;
-  const SearchLimits limits_;
-  Deadline deadline_;
+  Work& work_;
+  const internal::Stopwatch watch_;
   SetStatistics statistics_;
   std::int32_t n_;
   std::vector<std::vector<std::int32_t>> neighbours_;
@@ -239,8 +240,8 @@ class Enumerate {
 
 }  // namespace
 
-PartitionAnswer search_enumerate(const models::PartitionProblem& problem, const SearchLimits& limits) {
-  return Enumerate(problem, limits).run();
+PartitionAnswer internal::enumerate(const models::PartitionProblem& problem, Work& work) {
+  return Enumerate(problem, work).run();
 }
 
 }  // namespace automap::search

@@ -182,10 +182,8 @@ bool make_room(const models::PartitionProblem& problem, const std::vector<std::i
 
 }  // namespace internal
 
-using internal::Choice;
-
-PartitionAnswer search_greedy(const models::PartitionProblem& problem, const SearchLimits& limits) {
-  Deadline deadline(limits.budget_s);
+PartitionAnswer internal::greedy(const models::PartitionProblem& problem, Work& work) {
+  const Stopwatch watch;
   const auto n = static_cast<std::int32_t>(problem.groups.size());
   const bool count = problem.objective == models::PartitionObjective::kCount;
   // The paper's order: by the number of variables that a decision settles. Equal ones: the faster, then the first.
@@ -205,7 +203,7 @@ PartitionAnswer search_greedy(const models::PartitionProblem& problem, const Sea
   for (const std::int32_t g : order) {
     if (choice.conflicts(g) == 0 && (count || problem.value(g) > 0)) choice.add(g);
   }
-  const double first_seconds = deadline.elapsed_s();
+  const double first_seconds = watch.seconds();
   const models::PartitionScore first = models::score(problem, choice.groups());
 
   // Second stage: variables that are replicated are looked at again. A group that was turned down takes the place of
@@ -218,9 +216,10 @@ PartitionAnswer search_greedy(const models::PartitionProblem& problem, const Sea
   std::vector<std::int32_t> place(problem.groups.size());
   for (std::size_t i = 0; i < order.size(); ++i)
     place[static_cast<std::size_t>(order[i])] = static_cast<std::int32_t>(i);
-  for (bool changed = true; changed && !deadline.passed();) {
+  for (bool changed = true; changed && !work.over();) {
     changed = false;
-    for (std::int32_t g = 0; g < n && !deadline.passed(); ++g) {
+    for (std::int32_t g = 0; g < n && !work.over(); ++g) {
+      work.spend(units_of(problem.groups[static_cast<std::size_t>(g)]));
       if (choice.has(g)) {
         if (!internal::make_room(problem, place, g, least_gain, &choice)) continue;
       } else {
@@ -239,7 +238,7 @@ PartitionAnswer search_greedy(const models::PartitionProblem& problem, const Sea
   }
   internal::make_fit(problem, &choice);
   PartitionAnswer answer = internal::make_answer(problem, "greedy", choice.groups());
-  answer.seconds = deadline.elapsed_s();
+  answer.seconds = watch.seconds();
   answer.statistics = {
       {"first_stage_variables", first.variables}, {"first_stage_value", first.value},
       {"first_stage_seconds", first_seconds},     {"second_stage_variables", answer.score.variables},

@@ -1,8 +1,11 @@
 // What the searchers share.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <vector>
 
+#include "common/base/work.h"
 #include "models/partition_problem.h"
 #include "search/independent_set.h"
 #include "search/partition_search.h"
@@ -16,6 +19,26 @@ bool better(const models::PartitionScore& a, const models::PartitionScore& b);
 // An answer with `groups` sorted and scored; bound unknown.
 PartitionAnswer make_answer(const models::PartitionProblem& problem, std::string algorithm,
                             std::vector<std::int32_t> groups);
+
+// The searchers, on work that others share.
+PartitionAnswer greedy(const models::PartitionProblem& problem, Work& work);
+PartitionAnswer enumerate(const models::PartitionProblem& problem, Work& work);
+PartitionAnswer cost(const models::PartitionProblem& problem, std::uint64_t seed, Work& work);
+
+// Prices, units of work: a group that is looked at, and one that it excludes.
+constexpr std::int64_t kPerGroup = 20, kPerExcluded = 4;
+inline std::int64_t units_of(const models::PartitionGroup& group) {
+  return kPerGroup + kPerExcluded * static_cast<std::int64_t>(group.excludes.size());
+}
+
+// How long something took, for reports only.
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
 
 // A set of groups that changes one group at a time.
 class Choice {

@@ -6,6 +6,7 @@
 #include <boost/program_options.hpp>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -199,7 +200,7 @@ Option& OptionTable::add_on_off(bool* value, std::string name, std::string help)
   return append(Option::OnOff{value}, std::move(name), std::move(help));
 }
 Option& OptionTable::add_seconds(double* value, std::string name, std::string help) {
-  return append(Option::Seconds{value}, std::move(name), std::move(help));
+  return append(Option::Seconds{value, !std::isfinite(*value)}, std::move(name), std::move(help));
 }
 Option& OptionTable::add(int* value, std::string name, std::string help) {
   return append(value, std::move(name), std::move(help));
@@ -286,7 +287,7 @@ std::string OptionTable::value_text(const Option& option) const {
   return std::visit(
       Overloaded{[](Option::Flag f) { return std::string(*f.value ? "true" : "false"); },
                  [](Option::OnOff f) { return std::string(*f.value ? "on" : "off"); },
-                 [](Option::Seconds s) { return number_text(*s.value) + "s"; },
+                 [](Option::Seconds s) { return std::isfinite(*s.value) ? number_text(*s.value) + "s" : "none"; },
                  [](int* n) { return std::to_string(*n); }, [](std::int64_t* n) { return std::to_string(*n); },
                  [](std::uint64_t* n) { return std::to_string(*n); }, [](double* x) { return number_text(*x); },
                  [](std::string* s) { return *s; }, [](std::vector<std::string>* list) { return join(*list, ","); }},
@@ -334,6 +335,10 @@ void OptionTable::assign(Option& option, const std::vector<std::string>& values,
             if (!parse_bool(text, f.value)) fail(text, "on or off");
           },
           [&](Option::Seconds s) {
+            if (s.none && text == "none") {
+              *s.value = std::numeric_limits<double>::infinity();
+              return;
+            }
             double value = 0;
             if (!parse_duration(text, &value) || !in_range(value)) {
               fail(text, bounds("a time such as 2s or 500ms") +

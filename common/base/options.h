@@ -61,6 +61,7 @@ class Option {
   };
   struct Seconds {
     double* value;
+    bool none;  // may be infinite
   };
   using Target = std::variant<Flag, OnOff, Seconds, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
                               std::vector<std::string>*>;
@@ -95,7 +96,8 @@ class OptionTable {
   // The target keeps its value as the default. Names are words joined by '-'.
   Option& add_flag(bool* value, std::string name, std::string help);       // present or not; in files true/false
   Option& add_on_off(bool* value, std::string name, std::string help);     // on|off
-  Option& add_seconds(double* value, std::string name, std::string help);  // "2s", "500ms", "1.5m", "2"
+  // "2s", "500ms", "1.5m", "2"; where the default is infinite, "none" as well.
+  Option& add_seconds(double* value, std::string name, std::string help);
   Option& add(int* value, std::string name, std::string help);
   Option& add(std::int64_t* value, std::string name, std::string help);
   Option& add(std::uint64_t* value, std::string name, std::string help);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/pipeline/random_problem.h"
@@ -12,6 +13,16 @@ namespace automap::pipeline {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Prices, units of work.
+constexpr std::int64_t kPerStage = 25;       // of a plan that is judged by V
+constexpr std::int64_t kPerTask = 5;         // a stage and micro-batch simulated
+constexpr std::int64_t kPerPlaces = 400;     // places looked for around a boundary
+constexpr std::int64_t kPerChild = 45;       // a stage put behind a prefix
+constexpr std::int64_t kPerSkipped = 4;      // one that does not fit
+constexpr std::int64_t kPerCompleted = 200;  // a stage of a prefix that is completed by rules, all of them
+constexpr std::int64_t kPerSearch = 200;     // the end or the begin of a stage, by halves
+constexpr std::int64_t kPerPlace = 25;       // a place swept over for one stage
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
@@ -48,6 +59,11 @@ class Shares {
 
   int stages() const { return stages_; }
   const Problem& problem() const { return problem_; }
+  // What was asked of these shares, units of work.
+  void spend(std::int64_t units) const { units_ += units; }
+  void pay(Work* work) const {
+    if (work != nullptr) work->spend(std::exchange(units_, 0));
+  }
   bool needs_variable() const { return needs_variable_; }
 
   double cost(int s, int p0, int p1) const {
@@ -77,6 +93,7 @@ class Shares {
   std::vector<int> first_;  // [S+1]: devices before stage s; D at the end
   std::vector<const DeviceGroup*> groups_;
   std::vector<int> in_flight_;
+  mutable std::int64_t units_ = 0;
 };
 
 double largest_cost(const Shares& shares, const std::vector<int>& cuts) {
@@ -93,6 +110,7 @@ double largest_cost(const Shares& shares, const std::vector<int>& cuts) {
 // The furthest end of stage s when it begins at p0, and the earliest begin when it ends at p1; p0 and p1 when nothing
 // fits.
 int furthest_end(const Shares& shares, int s, int p0, double limit) {
+  shares.spend(kPerSearch);
   int reached = p0, beyond = shares.problem().num_instructions() + 1;
   while (beyond - reached > 1) {
     const int middle = reached + (beyond - reached) / 2;
@@ -101,6 +119,7 @@ int furthest_end(const Shares& shares, int s, int p0, double limit) {
   return reached;
 }
 int earliest_begin(const Shares& shares, int s, int p1, double limit) {
+  shares.spend(kPerSearch);
   int reached = p1, beyond = -1;
   while (reached - beyond > 1) {
     const int middle = beyond + (reached - beyond) / 2;
@@ -140,6 +159,7 @@ std::optional<std::vector<int>> narrowest_cuts(const Shares& shares, double limi
   std::vector<int> queue;
   for (int s = stages - 1; s >= 0; --s) {
     const int begin = first[at(s + 1)], end = last[at(s + 1)];
+    shares.spend(kPerPlace * (end - begin + last[at(s)] - first[at(s)] + 2));
     if (s + 1 < stages) {
       for (int p = begin; p <= end; ++p) {
         double& entry = behind[at(p - begin)];
@@ -224,32 +244,16 @@ double length_ms(const Problem& problem, const Plan& plan, Objective objective) 
   return objective == Objective::kValue ? value_ms(problem, plan) : simulate_step_ms(problem, plan);
 }
 
-Deadline Deadline::after(double seconds, std::function<bool()> cancelled) {
-  Deadline deadline;
-  deadline.cancelled = std::move(cancelled);
-  // Beyond a year it is no limit; the clock would overflow.
-  if (seconds < 3e7) {
-    deadline.at = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-  }
-  return deadline;
-}
-
-bool Deadline::reached() const {
-  if (cancelled && cancelled()) return true;
-  return at != Clock::time_point::max() && Clock::now() >= at;
-}
-
-double Deadline::seconds_left() const {
-  if (cancelled && cancelled()) return 0;
-  if (at == Clock::time_point::max()) return kInfinity;
-  return std::max(0.0, std::chrono::duration<double>(at - Clock::now()).count());
+std::int64_t judging_units(const Problem& problem, int stages, Objective objective) {
+  const std::int64_t simulated = objective == Objective::kSimulated ? problem.micro_batches() : 0;
+  return stages * (kPerStage + kPerTask * simulated);
 }
 
 std::optional<Plan> data_parallel_plan(const Problem& problem, Schedule schedule) {
   return if_feasible(problem, Plan{{}, {}, schedule});
 }
 
-std::optional<Plan> uniform_plan(const Problem& problem, int stages, Schedule schedule) {
+std::optional<Plan> uniform_plan(const Problem& problem, int stages, Schedule schedule, Work* work) {
   if (!fits_shape(problem, stages)) return std::nullopt;
   const int n = problem.num_instructions();
   Plan plan{equal_cuts(stages, n), equal_cuts(stages, problem.num_devices()), schedule};
@@ -270,6 +274,7 @@ std::optional<Plan> uniform_plan(const Problem& problem, int stages, Schedule sc
       const int k = in_flight(schedule, stages, s + 1, problem.micro_batches());
       const int low = last ? n : std::max(1, uniform[at(s)] - radius);
       const int high = last ? n : std::min(n - 1, uniform[at(s)] + radius);
+      if (work != nullptr) work->spend(kPerPlace * (high - low + 1));
       layers.push_back(reachable);
       std::vector<int> next;
       // A stage (p0, p1] that ends too late for p0 ends too late for every earlier begin, and one that is too short is
@@ -313,12 +318,14 @@ std::optional<Plan> uniform_plan(const Problem& problem, int stages, Schedule sc
 }
 
 std::optional<Plan> balanced_on(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule,
-                                BalanceBy by, double slack) {
+                                BalanceBy by, double slack, Work* work) {
   if (!fits_shape(problem, static_cast<int>(device_cuts.size()) + 1)) return std::nullopt;
   const Shares shares(problem, device_cuts, schedule, by);
   const double least = least_largest_cost(shares);
+  shares.pay(work);
   if (!(least < kInfinity)) return std::nullopt;
   std::optional<std::vector<int>> cuts = narrowest_cuts(shares, least * (1 + slack + 1e-12));
+  shares.pay(work);
   AM_CHECK(cuts.has_value());
   return Plan{std::move(*cuts), device_cuts, schedule};
 }
@@ -363,19 +370,23 @@ std::vector<std::vector<int>> device_share_candidates(const Problem& problem, in
   return candidates;
 }
 
-std::optional<Plan> balanced_plan(const Problem& problem, int stages, Schedule schedule, Objective objective) {
+std::optional<Plan> balanced_plan(const Problem& problem, int stages, Schedule schedule, Objective objective,
+                                  Work* work) {
   std::optional<Plan> best;
   double best_ms = kInfinity;
   for (const std::vector<int>& device_cuts : device_share_candidates(problem, stages)) {
     for (BalanceBy by : {BalanceBy::kCompute, BalanceBy::kParameters}) {
       const Shares shares(problem, device_cuts, schedule, by);
       const double least = least_largest_cost(shares);
+      shares.pay(work);
       if (!(least < kInfinity)) break;  // infeasible on these shares, whatever is balanced
       for (double slack : {0.0, 0.01, 0.03, 0.1, 0.3}) {
         std::optional<std::vector<int>> cuts = narrowest_cuts(shares, least * (1 + slack + 1e-12));
         AM_CHECK(cuts.has_value());
         Plan plan{std::move(*cuts), device_cuts, schedule};
         const double length = length_ms(problem, plan, objective);
+        shares.spend(judging_units(problem, stages, objective));
+        shares.pay(work);
         if (length < best_ms) {
           best_ms = length;
           best = std::move(plan);
@@ -410,8 +421,8 @@ struct Prefix {
 
 class BoundSearch {
  public:
-  BoundSearch(const Problem& problem, const BoundOptions& options)
-      : problem_(problem), options_(options), stages_(options.stages) {
+  BoundSearch(const Problem& problem, const BoundOptions& options, Work& work)
+      : problem_(problem), options_(options), work_(work), stages_(options.stages) {
     const int devices = problem.num_devices();
     needs_variable_ = problem.stages_need_variables(stages_);
     pivots_ = options.pivots;
@@ -509,7 +520,7 @@ class BoundSearch {
     std::vector<Child> children;
     std::vector<std::vector<const Prefix*>> stalls(parents.size());
     for (std::size_t i = 0; i < parents.size(); ++i) {
-      if (options_.deadline.reached()) return false;
+      if (work_.over()) return false;
       const Prefix& from = parents[i];
       const Prefix* stage = &from;
       for (int layer = s - 1; layer > 0; --layer) {
@@ -521,7 +532,10 @@ class BoundSearch {
         if (d <= from.d1) continue;
         const DeviceGroup& group = problem_.group(from.d1, d);
         const int k = in_flight(options_.schedule, stages_, s, problem_.micro_batches());
-        for (auto pivot = std::upper_bound(pivots_.begin(), pivots_.end(), from.p); pivot != pivots_.end(); ++pivot) {
+        const std::size_t before = children.size();
+        auto pivot = std::upper_bound(pivots_.begin(), pivots_.end(), from.p);
+        const auto first = pivot;
+        for (; pivot != pivots_.end(); ++pivot) {
           const int p = *pivot;
           if (stages_behind_[static_cast<std::size_t>(pivot - pivots_.begin())] < left) break;
           if (!problem_.stage_fits(from.p, p, group, k, needs_variable_)) {
@@ -534,6 +548,7 @@ class BoundSearch {
           }
           children.push_back({append(from, s, p, d, stalls[i]).bound, static_cast<int>(i), p, d});
         }
+        work_.spend(kPerSkipped * (pivot - first) + kPerChild * static_cast<std::int64_t>(children.size() - before));
       }
     }
     select(s, children);
@@ -571,6 +586,7 @@ class BoundSearch {
       if (!there) kept.push_back(child);
     }
     std::vector<std::pair<double, Child>> ranked;
+    work_.spend(kPerCompleted * stages_ * static_cast<std::int64_t>(kept.size()));
     for (const Child& child : kept) ranked.emplace_back(complete(s, child), child);
     std::sort(ranked.begin(), ranked.end());
     children.clear();
@@ -689,6 +705,7 @@ class BoundSearch {
 
   const Problem& problem_;
   const BoundOptions& options_;
+  Work& work_;
   int stages_;
   bool needs_variable_ = false;
   std::vector<int> pivots_, device_cuts_;
@@ -704,8 +721,8 @@ class BoundSearch {
 
 class LocalSearch {
  public:
-  LocalSearch(const Problem& problem, Objective objective, int max_evaluations, const Deadline& deadline)
-      : problem_(problem), objective_(objective), left_(max_evaluations), deadline_(deadline) {}
+  LocalSearch(const Problem& problem, Objective objective, int max_evaluations, Work& work)
+      : problem_(problem), objective_(objective), left_(max_evaluations), work_(work) {}
 
   bool exhausted() const { return left_ <= 0 || stopped_; }
   double best_ms() const { return best_ms_; }
@@ -714,6 +731,7 @@ class LocalSearch {
   // Judges a feasible plan; one evaluation.
   void start(const Plan& plan) {
     --left_;
+    work_.spend(judging_units(problem_, plan.num_stages(), objective_));
     best_ = plan;
     best_ms_ = length_ms(problem_, plan, objective_);
   }
@@ -739,8 +757,10 @@ class LocalSearch {
   // Takes `trial_` when it is feasible and shorter.
   bool accept() {
     if (exhausted()) return false;
+    work_.spend(judging_units(problem_, trial_.num_stages(), Objective::kValue));
+    if ((++tried_ & 63) == 0 && work_.over()) stopped_ = true;
     if (!feasible(problem_, trial_)) return false;
-    if ((--left_ & 63) == 0 && deadline_.reached()) stopped_ = true;
+    --left_;
     pipeline_times(problem_, trial_, times_);
     const double limit = best_ms_ * (1 - 1e-12);
     double length;
@@ -749,6 +769,7 @@ class LocalSearch {
     } else {
       // The path terms never exceed the simulation and cost a tenth of it.
       if (path_length_ms(times_, problem_.micro_batches(), trial_.schedule, ValueForm::kFull) >= limit) return false;
+      work_.spend(judging_units(problem_, trial_.num_stages(), Objective::kSimulated));
       length = simulate_step_ms(times_, problem_.micro_batches(), trial_.schedule);
     }
     if (!(length < limit)) return false;
@@ -782,6 +803,7 @@ class LocalSearch {
     out.clear();
     const int low = cut_before(b) + 1, high = cut_after(b) - 1;
     if (low > high) return;
+    work_.spend(kPerPlaces);
     center = std::clamp(center, low, high);
     for (int window : {8, 32, 128}) {
       out.push_back(narrowest(std::max(low, center - window), std::min(high, center + window), center));
@@ -901,8 +923,9 @@ class LocalSearch {
   const Problem& problem_;
   Objective objective_;
   int left_;
+  int tried_ = 0;
   bool stopped_ = false;
-  const Deadline& deadline_;
+  Work& work_;
   Plan best_, trial_;
   double best_ms_ = kInfinity;
   PipelineTimes times_;
@@ -929,16 +952,16 @@ Plan kicked(const Problem& problem, const Plan& plan, CounterRandom& random) {
 }
 
 // Kicks `best` and improves what comes of it until the search is exhausted.
-void kick_and_improve(const Problem& problem, LocalSearch& search, Plan& best, double& best_ms,
-                      const Deadline& deadline) {
+void kick_and_improve(const Problem& problem, LocalSearch& search, Plan& best, double& best_ms, Work& work) {
   if (best.num_stages() == 1) return;
   CounterRandom random(1, static_cast<std::uint32_t>(best.num_stages()));
   // Kicks onto infeasible ground cost no evaluation; their number is limited apart.
   int infeasible = 0;
   while (!search.exhausted() && infeasible < 1000) {
     const Plan plan = kicked(problem, best, random);
+    work.spend(judging_units(problem, plan.num_stages(), Objective::kValue));
     if (!feasible(problem, plan)) {
-      if ((++infeasible & 63) == 0 && deadline.reached()) return;
+      if ((++infeasible & 63) == 0 && work.over()) return;
       continue;
     }
     search.start(plan);
@@ -953,28 +976,31 @@ void kick_and_improve(const Problem& problem, LocalSearch& search, Plan& best, d
 }  // namespace
 
 std::optional<Plan> bound_plan(const Problem& problem, const BoundOptions& options) {
-  return BoundSearch(problem, options).run();
+  Work without_end;
+  return BoundSearch(problem, options, options.work == nullptr ? without_end : *options.work).run();
 }
 
 std::optional<Plan> local_search_plan(const Problem& problem, const LocalSearchOptions& options) {
   if (!fits_shape(problem, options.stages)) return std::nullopt;
   if (options.stages == 1) return data_parallel_plan(problem, options.schedule);
+  Work without_end;
+  Work& work = options.work == nullptr ? without_end : *options.work;
   std::vector<Plan> starts;
   const auto add = [&](std::optional<Plan> plan) {
     if (plan && std::find(starts.begin(), starts.end(), *plan) == starts.end()) starts.push_back(std::move(*plan));
   };
   for (const std::vector<int>& device_cuts : device_share_candidates(problem, options.stages)) {
     for (double slack : {0.0, 0.1}) {
-      if (options.deadline.reached() && !starts.empty()) break;
-      add(balanced_on(problem, device_cuts, options.schedule, BalanceBy::kCompute, slack));
+      if (work.over() && !starts.empty()) break;
+      add(balanced_on(problem, device_cuts, options.schedule, BalanceBy::kCompute, slack, &work));
     }
-    if (options.deadline.reached() && !starts.empty()) break;
-    add(balanced_on(problem, device_cuts, options.schedule, BalanceBy::kParameters));
+    if (work.over() && !starts.empty()) break;
+    add(balanced_on(problem, device_cuts, options.schedule, BalanceBy::kParameters, 0, &work));
   }
-  add(uniform_plan(problem, options.stages, options.schedule));
+  add(uniform_plan(problem, options.stages, options.schedule, &work));
   if (starts.empty()) return std::nullopt;
 
-  LocalSearch search(problem, Objective::kValue, options.max_evaluations, options.deadline);
+  LocalSearch search(problem, Objective::kValue, options.max_evaluations, work);
   Plan best = starts.front();
   double best_ms = kInfinity;
   for (const Plan& start : starts) {
@@ -985,38 +1011,36 @@ std::optional<Plan> local_search_plan(const Problem& problem, const LocalSearchO
       best = search.best();
     }
   }
-  kick_and_improve(problem, search, best, best_ms, options.deadline);
+  kick_and_improve(problem, search, best, best_ms, work);
   if (options.objective == Objective::kValue) return best;
   // Among the starts and the V-optimum the simulation decides, then moves go on under it.
   for (const Plan& start : starts) {
     if (simulate_step_ms(problem, start) < simulate_step_ms(problem, best)) best = start;
   }
-  return polish_simulated(problem, best, options.deadline);
+  return polish_simulated(problem, best, work);
 }
 
-Plan polish(const Problem& problem, const Plan& plan, Objective objective, const Deadline& deadline,
-            int max_evaluations) {
+Plan polish(const Problem& problem, const Plan& plan, Objective objective, Work& work, int max_evaluations) {
   if (!feasible(problem, plan)) return plan;
-  LocalSearch search(problem, objective, max_evaluations, deadline);
+  LocalSearch search(problem, objective, max_evaluations, work);
   search.start(plan);
   search.improve();
   return search.best();
 }
 
-Plan explore(const Problem& problem, const Plan& plan, Objective objective, const Deadline& deadline,
-             int max_evaluations) {
+Plan explore(const Problem& problem, const Plan& plan, Objective objective, Work& work, int max_evaluations) {
   if (!feasible(problem, plan)) return plan;
-  LocalSearch search(problem, objective, max_evaluations, deadline);
+  LocalSearch search(problem, objective, max_evaluations, work);
   search.start(plan);
   search.improve();
   Plan best = search.best();
   double best_ms = search.best_ms();
-  kick_and_improve(problem, search, best, best_ms, deadline);
+  kick_and_improve(problem, search, best, best_ms, work);
   return best;
 }
 
-Plan polish_simulated(const Problem& problem, const Plan& plan, const Deadline& deadline) {
-  return polish(problem, plan, Objective::kSimulated, deadline);
+Plan polish_simulated(const Problem& problem, const Plan& plan, Work& work) {
+  return polish(problem, plan, Objective::kSimulated, work);
 }
 
 }  // namespace automap::pipeline

@@ -2,14 +2,14 @@
 // their time allows. docs/cost-model.md, "Baselines".
 //
 // All of them respect memory and the variables constraint: the plan they return is feasible, or there is none
-// (nullopt: none found, which proves nothing unless said otherwise). All are deterministic unless a deadline cuts them.
+// (nullopt: none found, which proves nothing unless said otherwise). All are deterministic: their work is counted.
 #pragma once
 
-#include <chrono>
-#include <functional>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "common/base/work.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
@@ -21,16 +21,8 @@ enum class Objective { kValue, kSimulated };
 const char* to_string(Objective objective);  // "value", "simulated"
 double length_ms(const Problem& problem, const Plan& plan, Objective objective);
 
-struct Deadline {
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point at = Clock::time_point::max();
-  std::function<bool()> cancelled;  // may be empty; true acts as if the time were over
-
-  // `seconds` may be infinite.
-  static Deadline after(double seconds, std::function<bool()> cancelled = {});
-  bool reached() const;
-  double seconds_left() const;  // infinite without a limit, at least 0
-};
+// What judging a plan of so many stages costs, units of work.
+std::int64_t judging_units(const Problem& problem, int stages, Objective objective);
 
 // S = 1: data parallelism with gradient accumulation. nullopt when the whole model does not fit on one device.
 std::optional<Plan> data_parallel_plan(const Problem& problem, Schedule schedule);
@@ -38,7 +30,8 @@ std::optional<Plan> data_parallel_plan(const Problem& problem, Schedule schedule
 // Equal instruction counts, cuts floor(s n / S), on equal device shares, device cuts floor(s D / S). When that is
 // infeasible the cuts move as little as possible (the largest move is least) to make it feasible on those shares.
 // nullopt when no cuts are feasible on equal device shares (exact), or S exceeds n or D.
-std::optional<Plan> uniform_plan(const Problem& problem, int stages, Schedule schedule);
+// `work`, here and below, is told what this cost when given: what takes no time worth speaking of comes to its end.
+std::optional<Plan> uniform_plan(const Problem& problem, int stages, Schedule schedule, Work* work = nullptr);
 
 enum class BalanceBy {
   kCompute,     // the longest stage compute is least
@@ -50,7 +43,7 @@ enum class BalanceBy {
 // those within (1 + slack) of it, the ones with the least total transfer time. nullopt: none feasible (exact; with
 // kMemory only the variables constraint counts).
 std::optional<Plan> balanced_on(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule,
-                                BalanceBy by, double slack = 0);
+                                BalanceBy by, double slack = 0, Work* work = nullptr);
 
 // Device shares worth trying for S stages, different from one another: equal counts, equal total speed, and both moved
 // to the nearest server boundaries where that keeps S stages.
@@ -59,18 +52,18 @@ std::vector<std::vector<int>> device_share_candidates(const Problem& problem, in
 // The best by `objective` of balanced_on over all device_share_candidates, by compute and by parameters, with slacks of
 // 0, 1, 3, 10 and 30 % spent on narrower cuts.
 std::optional<Plan> balanced_plan(const Problem& problem, int stages, Schedule schedule,
-                                  Objective objective = Objective::kValue);
+                                  Objective objective = Objective::kValue, Work* work = nullptr);
 
 struct BoundOptions {
   int stages = 2;
   Schedule schedule = Schedule::k1f1b;
   int beam_width = 16;      // partial plans kept per boundary; 1 = greedy
   std::vector<int> pivots;  // instruction cuts that may be used, ascending; empty: every one
-  Deadline deadline;
+  Work* work = nullptr;     // null: without end
 };
 // Beam search from the first stage to the last over (device cut, pivot) pairs: the most promising continuations by an
 // admissible lower bound on V are completed by simple rules, and the beam holds those with the shortest completions.
-// The shortest complete plan met wins, so a deadline leaves the best so far. With a beam that holds everything it is
+// The shortest complete plan met wins: when the work is over, the best so far. With a beam that holds everything it is
 // exact over the pivots. Clusters of more than 64 devices are cut at server boundaries and on a grid of 64 device cuts.
 std::optional<Plan> bound_plan(const Problem& problem, const BoundOptions& options);
 
@@ -78,9 +71,8 @@ struct LocalSearchOptions {
   int stages = 2;
   Schedule schedule = Schedule::k1f1b;
   Objective objective = Objective::kValue;
-  // Evaluated plans in all, the measure of effort; the deadline can only end it earlier.
-  int max_evaluations = 20000;
-  Deadline deadline;
+  int max_evaluations = 20000;  // plans judged in all; the work can only end it earlier
+  Work* work = nullptr;         // null: without end
 };
 // Starts from the balanced and uniform plans, moves one cut, one device cut, a cut with its device cut, and
 // neighbouring cuts together, at instruction granularity, first improvement until none is left; then restarts from
@@ -90,11 +82,9 @@ std::optional<Plan> local_search_plan(const Problem& problem, const LocalSearchO
 
 // The same moves from `plan` on until none improves, judged by `objective`. Never longer, never infeasible when
 // `plan` is feasible; an infeasible plan comes back unchanged.
-Plan polish(const Problem& problem, const Plan& plan, Objective objective, const Deadline& deadline,
-            int max_evaluations = 4000);
+Plan polish(const Problem& problem, const Plan& plan, Objective objective, Work& work, int max_evaluations = 4000);
 // polish, then random kicks of the best and polishing again until the evaluations are spent. Never longer either.
-Plan explore(const Problem& problem, const Plan& plan, Objective objective, const Deadline& deadline,
-             int max_evaluations = 4000);
-Plan polish_simulated(const Problem& problem, const Plan& plan, const Deadline& deadline);
+Plan explore(const Problem& problem, const Plan& plan, Objective objective, Work& work, int max_evaluations = 4000);
+Plan polish_simulated(const Problem& problem, const Plan& plan, Work& work);
 
 }  // namespace automap::pipeline

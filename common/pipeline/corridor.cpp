@@ -28,11 +28,11 @@ class Pivots {
   int count_;
 };
 
-Plan refine(const Problem& problem, Plan plan, const Pivots& pivots, int pivot_radius, int device_radius, Stop& stop) {
+Plan refine(const Problem& problem, Plan plan, const Pivots& pivots, int pivot_radius, int device_radius, Work& work) {
   const int stages = plan.num_stages();
   if (stages == 1) return plan;
   double value = value_ms(problem, plan);
-  while (!stop.now()) {
+  while (!work.over()) {
     ProgramInput input;
     input.problem = &problem;
     input.schedule = plan.schedule;
@@ -64,7 +64,7 @@ Plan refine(const Problem& problem, Plan plan, const Pivots& pivots, int pivot_r
         input.boundary_device_cuts.back().push_back(i);
       }
     }
-    const ProgramOutput output = run_program(input, stop);
+    const ProgramOutput output = run_program(input, work);
     if (output.gave_up && pivot_radius > 1) {
       pivot_radius /= 2;
       device_radius = 1;
@@ -87,19 +87,18 @@ Plan refine(const Problem& problem, Plan plan, const Pivots& pivots, int pivot_r
 }  // namespace
 
 Plan refine_on_pivots(const Problem& problem, Plan plan, const std::vector<int>& pivots, int pivot_radius,
-                      int device_radius, Stop& stop) {
+                      int device_radius, Work& work) {
   return refine(problem, std::move(plan), Pivots(&pivots, static_cast<int>(pivots.size())), pivot_radius, device_radius,
-                stop);
+                work);
 }
 
 }  // namespace internal
 
-Plan refine_in_corridor(const Problem& problem, Plan plan, int pivot_radius, int device_radius, double time_limit_s,
-                        const std::function<bool()>& cancelled) {
+Plan refine_in_corridor(const Problem& problem, Plan plan, int pivot_radius, int device_radius, Work* work) {
   if (!feasible(problem, plan)) return plan;
-  internal::Stop stop(time_limit_s, cancelled);
+  Work without_end;
   return internal::refine(problem, std::move(plan), internal::Pivots(nullptr, problem.num_instructions() - 1),
-                          pivot_radius, device_radius, stop);
+                          pivot_radius, device_radius, work == nullptr ? without_end : *work);
 }
 
 }  // namespace automap::pipeline

@@ -75,14 +75,16 @@ namespace {
 class StageRange {
  public:
   StageRange(const Problem& problem, const ExactOptions& options, const std::vector<int>& pivots, int first, int last,
-             Stop& stop)
+             Work& work)
       : problem_(problem),
         options_(options),
         pivots_(pivots),
         first_(first),
         last_(last),
-        stop_(stop),
-        simple_(problem, options.schedule) {}
+        work_(work),
+        simple_(problem, options.schedule) {
+    work_.spend(simple_.units());
+  }
 
   void solve(ExactStageResult* results) {
     results_ = results;
@@ -98,7 +100,7 @@ class StageRange {
       result(stages).lower_bound_ms = simple_.ms(stages);
     }
     if (!corridor && last_ > 1) search(input);
-    if (stop_.now()) return;
+    if (work_.over()) return;
     if (!corridor && pivots_.size() > kDirectPivots) {
       close(input);
       return;
@@ -119,13 +121,13 @@ class StageRange {
     }
     set_limits(input);
     if (!corridor) input.most_labels = kManyLabels * (last_ - first_ + 1);
-    ProgramOutput output = run_program(input, stop_);
+    ProgramOutput output = run_program(input, work_);
     if (output.gave_up) {
       // The best plan known leaves too much room: look for a better one among all pivots and devices first.
       improve(input, pivots_, problem_.num_devices(), 6);
       set_limits(input);
       input.most_labels = 0;
-      output = run_program(input, stop_);
+      output = run_program(input, work_);
     }
     take(output, pivots_, nullptr);
     for (int stages = first_; stages <= last_; ++stages) {
@@ -187,7 +189,7 @@ class StageRange {
     gap.max_stages = last_;
     gap.cuts = &pivots_;
     for (int stages = first_; stages <= last_; ++stages) gap.limit_ms.push_back(limit(stages));
-    GapOutput output = std::move(close_gaps({gap}, false, stop_).front());
+    GapOutput output = std::move(close_gaps({gap}, false, work_).front());
     for (Plan& plan : output.plans) add(std::move(plan));
     for (int stages = first_; stages <= last_; ++stages) {
       ExactStageResult& into = result(stages);
@@ -235,13 +237,13 @@ class StageRange {
       }
       if (!wanted) return;
       std::vector<Plan> plans;
-      take(run_program(input, stop_), few, &plans);
+      take(run_program(input, work_), few, &plans);
       for (Plan& plan : plans) {
-        if (stop_.now()) return;
+        if (work_.over()) return;
         const std::size_t which = static_cast<std::size_t>(plan.num_stages() - first_);
         if (tried[which]) continue;
         tried[which] = true;
-        if (plan.num_stages() > 1) add(refine_on_pivots(problem_, std::move(plan), pivots_, 8, 2, stop_));
+        if (plan.num_stages() > 1) add(refine_on_pivots(problem_, std::move(plan), pivots_, 8, 2, work_));
       }
       for (int stages = first_; stages <= last_; ++stages) {
         if (!result(stages).plans.empty()) tried[static_cast<std::size_t>(stages - first_)] = true;
@@ -253,7 +255,7 @@ class StageRange {
   const ExactOptions& options_;
   const std::vector<int>& pivots_;
   int first_, last_;
-  Stop& stop_;
+  Work& work_;
   SimpleBounds simple_;
   ExactStageResult* results_ = nullptr;
 };
@@ -265,7 +267,8 @@ ExactResult solve_exact(const Problem& problem, const ExactOptions& options) {
   AM_CHECK(boundaries == options.boundary_device_cuts.size());
   AM_CHECK(boundaries == 0 ||
            (options.min_stages == options.max_stages && static_cast<int>(boundaries) + 1 == options.max_stages));
-  Stop stop(options.time_limit_s, options.cancelled);
+  Work without_end;
+  Work& work = options.work == nullptr ? without_end : *options.work;
   std::vector<int> pivots = options.pivots;
   if (boundaries > 0) {
     pivots.clear();
@@ -287,7 +290,7 @@ ExactResult solve_exact(const Problem& problem, const ExactOptions& options) {
     const bool needs = problem.stages_need_variables(first);
     int last = first;
     while (last < max_stages && problem.stages_need_variables(last + 1) == needs) ++last;
-    StageRange(problem, options, pivots, first, last, stop)
+    StageRange(problem, options, pivots, first, last, work)
         .solve(&result.by_stages[static_cast<std::size_t>(first - min_stages)]);
     first = last + 1;
   }

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <optional>
 #include <vector>
 
+#include "common/base/work.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
@@ -25,10 +25,9 @@ struct ExactOptions {
   std::vector<std::vector<int>> boundary_pivots;
   std::vector<std::vector<int>> boundary_device_cuts;
   int k_best = 1;  // plans to return per stage count, different from one another
-  double time_limit_s = std::numeric_limits<double>::infinity();
   // Only plans with V < upper_bound_ms are of interest (an incumbent from elsewhere).
   double upper_bound_ms = std::numeric_limits<double>::infinity();
-  std::function<bool()> cancelled;  // polled; true stops as if the time were over
+  Work* work = nullptr;  // null: without end
 };
 
 struct ExactStageResult {
@@ -53,10 +52,9 @@ ExactResult solve_exact(const Problem& problem, const ExactOptions& options);
 std::vector<int> grid_pivots(int num_instructions, int grid);
 
 // The exact program restricted to +-pivot_radius pivots and +-device_radius device cuts around `plan`, repeated
-// until it moves no more or the time is over. Never returns a longer or infeasible plan when `plan` is feasible.
+// until it moves no more or the work is over. Never returns a longer or infeasible plan when `plan` is feasible.
 Plan refine_in_corridor(const Problem& problem, Plan plan, int pivot_radius = 8, int device_radius = 2,
-                        double time_limit_s = std::numeric_limits<double>::infinity(),
-                        const std::function<bool()>& cancelled = {});
+                        Work* work = nullptr);
 
 // What V of no plan of 1..max_stages stages (entry stages - 1) is below, from sums and the largest instruction alone.
 std::vector<double> simple_lower_bounds_ms(const Problem& problem, Schedule schedule, int max_stages);
@@ -71,7 +69,6 @@ struct LowerBound {
   std::optional<Plan> better;
 };
 LowerBound lower_bound_all_cuts(const Problem& problem, const std::vector<Schedule>& schedules, int min_stages,
-                                int max_stages, double incumbent_ms, double time_limit_s,
-                                std::function<bool()> cancelled = nullptr);
+                                int max_stages, double incumbent_ms, Work& work);
 
 }  // namespace automap::pipeline

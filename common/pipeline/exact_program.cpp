@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 
 #include "common/base/check.h"
 
@@ -15,6 +16,21 @@ constexpr double kLikeLimits = 1.01;
 // since the first touch of that much memory may outlast the time limit.
 constexpr std::size_t kMostThresholds = std::size_t{1} << 25;
 constexpr std::size_t kThresholdsPerPoll = std::size_t{1} << 16;
+
+// Prices of the program's steps, units of work.
+constexpr std::int64_t kPerProgram = 14000;
+constexpr std::int64_t kPerFanEnd = 12;  // a group that may start at a device cut
+constexpr std::int64_t kPerThreshold = 8;  // made and touched for the first time
+constexpr std::int64_t kPerRowPoint = 4;  // a row of thresholds cleared
+constexpr std::int64_t kPerStart = 12;  // a point met by one group in front
+constexpr std::int64_t kPerTransition = 4;  // a stage in front of a prefix
+constexpr std::int64_t kPerOffer = 15;  // what came of it, for one kind of group behind
+constexpr std::int64_t kPerMerge = 8;  // a point of a row, for one length
+constexpr std::int64_t kPerAlive = 4;  // a point where stages may start, met by one list
+constexpr std::int64_t kPerShifted = 8;  // a label with the transfer in front of it
+constexpr std::int64_t kPerTried = 7;  // a stage in front of a label
+constexpr std::int64_t kPerCandidate = 65;  // a label sorted among those of its state
+constexpr std::int64_t kPerFinished = 20;  // a label completed
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
@@ -97,17 +113,19 @@ double strain(const Candidate& c, const Threshold& most) {
 
 class Program {
  public:
-  Program(const ProgramInput& input, Stop& stop)
+  Program(const ProgramInput& input, Work& work)
       : in_(input),
         problem_(*input.problem),
         points_(*input.points),
         coarse_(input.coarse == nullptr ? *input.points : *input.coarse),
-        stop_(stop),
+        budget_(work),
         terms_(*input.problem),
         devices_(input.problem->num_devices()),
         last_(static_cast<int>(input.points->size()) - 1) {}
 
   ProgramOutput run();
+  // For what was done since the last look.
+  void pay() { budget_.spend(std::exchange(units_, 0)); }
 
  private:
   struct StageCost {  // what a stage of one device group costs; work and weight are prefix sums at its known end
@@ -172,7 +190,7 @@ class Program {
   const Problem& problem_;
   const Points& points_;
   const Points& coarse_;
-  Stop& stop_;
+  Work& budget_;
   Terms terms_;
   int devices_;
   int last_;
@@ -192,10 +210,15 @@ class Program {
   std::vector<Step> steps_;
   std::int64_t tried_ = 0, transitions_ = 0;
   bool too_many() const { return in_.most_labels > 0 && static_cast<std::int64_t>(steps_.size()) > in_.most_labels; }
-  // One pair of groups may meet millions of labels: the clock is looked at once in so many.
+  bool over() {
+    pay();
+    return budget_.over();
+  }
+  // One pair of groups may meet millions of labels: the work left is looked at once in so many.
   static constexpr std::int64_t kTriedPerPoll = 1 << 18;
   static constexpr std::size_t kKeptPerPoll = 1 << 12;
   std::int64_t next_poll_ = kTriedPerPoll;
+  std::int64_t units_ = kPerProgram;  // not yet paid
   std::vector<char> reached_, used_, followed_;  // of points, points and steps
   std::vector<std::vector<Candidate>> buckets_;  // [point] while a list is made
   std::vector<std::pair<double, double>> stairs_;
@@ -296,7 +319,8 @@ void Program::make_fans() {
   for (int b = 1; b <= boundaries; ++b) {
     std::size_t row = 0;
     for (int d : device_cuts(b)) {
-      if (stop_.now()) return;
+      if (over()) return;
+      units_ += kPerFanEnd * devices_;
       Fan fan;
       fan.d = d;
       fan.kind_of_end.assign(at(devices_) + 1, -1);
@@ -369,9 +393,10 @@ void Program::thresholds_for(int first_stages, int stages) {
     const std::vector<Fan>& ends = fans(k);
     now.resize(ends.empty() ? 0 : ends.back().first_row + ends.back().kinds.size());
     for (const Fan& fan : ends) {
-      if (stop_.now()) return;
+      if (over()) return;
       const int d1 = fan.d;
       for (std::size_t c = 0; c < fan.kinds.size(); ++c) now[fan.first_row + c].clear(width);
+      units_ += kPerRowPoint * static_cast<std::int64_t>(fan.kinds.size() * width);
       const std::size_t starts = k == 1 ? 1 : fans(k - 1).size();
       for (std::size_t start = 0; start < starts; ++start) {
         int d0 = 0;
@@ -384,7 +409,8 @@ void Program::thresholds_for(int first_stages, int stages) {
         }
         const Row& from = *row_before;
         if (from.first == from.past) continue;
-        if (stop_.now()) return;
+        if (over()) return;
+        units_ += kPerStart * static_cast<std::int64_t>(points.size());
         const DeviceGroup& group = problem_.group(d0, d1);
         StageCost cost = stage_cost(group);
         const double per_work = cost.per_work;
@@ -417,9 +443,11 @@ void Program::thresholds_for(int first_stages, int stages) {
           cost.weight = coarse_.weight_low[at(i)];
           cost.same = at(i);
           transitions_ += static_cast<std::int64_t>(last - first);
+          units_ += kPerTransition * static_cast<std::int64_t>(last - first);
           const Best best = best_front(from, first, last, stage, cost);
           if (!(best.x > 0)) continue;
           const double bytes = coarse_.activation[at(i)];
+          units_ += kPerOffer * static_cast<std::int64_t>(fan.kinds.size());
           for (std::size_t c = 0; c < fan.kinds.size(); ++c) {
             const Link link = problem_.link(d0, d1, fan.end_of_kind[c]);
             const double t = bytes > 0 ? link.latency_ms + bytes / link.bytes_per_ms : 0;
@@ -451,6 +479,7 @@ void Program::thresholds_for(int first_stages, int stages) {
             row.xp[i] = std::min(row.xp[i], 2 * row.x[i] - row.bottleneck[i]);
           }
           bool alive = false;
+          units_ += kPerMerge * (stages - k - std::max(1, first_stages - k) + 1);
           for (int length = std::max(1, first_stages - k); length <= stages - k; ++length) {
             const double least = least_x(length, d1, rest) * (1 - 1e-12);
             if (row.x[i] < least || row.xy[i] < least) continue;
@@ -524,7 +553,7 @@ Program::Best Program::best_front(const Row& from, std::size_t first, std::size_
 
 void Program::make_thresholds() {
   make_fans();
-  if (stop_.now()) return;
+  if (over()) return;
   std::size_t total = 0;
   threshold_base_.assign(at(in_.max_stages), 0);
   for (int length = 1; length < in_.max_stages; ++length) {
@@ -537,8 +566,10 @@ void Program::make_thresholds() {
   thresholds_.clear();
   thresholds_.reserve(total);
   while (thresholds_.size() < total) {
-    if (stop_.now()) return;
-    thresholds_.resize(std::min(total, thresholds_.size() + kThresholdsPerPoll));
+    if (over()) return;
+    const std::size_t before = thresholds_.size();
+    thresholds_.resize(std::min(total, before + kThresholdsPerPoll));
+    units_ += kPerThreshold * static_cast<std::int64_t>(thresholds_.size() - before);
   }
   for (int first = std::max(2, in_.min_stages); first <= in_.max_stages;) {
     int last = first;
@@ -557,6 +588,7 @@ void Program::make_thresholds() {
 
 // Leaves only the labels that no other makes superfluous, sorted by x.
 void Program::keep_front(std::vector<Candidate>& candidates) {
+  units_ += kPerCandidate * static_cast<std::int64_t>(candidates.size());
   if (candidates.size() < 2) return;
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     return std::tie(a.x, a.p, a.y, a.next) < std::tie(b.x, b.p, b.y, b.next);
@@ -566,7 +598,7 @@ void Program::keep_front(std::vector<Candidate>& candidates) {
   kept_.clear();
   for (const Candidate& c : candidates) {
     // A front of very many stairs takes time, and what is stopped is thrown away.
-    if ((kept_.size() + 1) % kKeptPerPoll == 0 && stop_.now()) break;
+    if ((kept_.size() + 1) % kKeptPerPoll == 0 && over()) break;
     const auto after =
         std::upper_bound(stairs_.begin(), stairs_.end(), c.p,
                          [](double p, const std::pair<double, double>& stair) { return p < stair.first; });
@@ -678,7 +710,8 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
       std::size_t kept = 0, lists = 0;  // labels gathered from so many lists behind one group
       for (; g < groups.size() && groups[g].first == this_kind; ++g) {
         if (alive.empty()) continue;
-        if (stop_.now() || too_many()) return;
+        if (over() || too_many()) return;
+        units_ += kPerAlive * static_cast<std::int64_t>(alive.size());
         const LabelList& list = from.lists[at(groups[g].second)];
         d1 = list.d0;
         const DeviceGroup& group = problem_.group(d0, d1);
@@ -692,6 +725,7 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
         }
         if (point_.size() < size_before) point_.resize(size_before);
         if (id_.size() < size_before) id_.resize(size_before);
+        units_ += kPerShifted * static_cast<std::int64_t>(list.end - list.begin);
         const int* const all_points = from.point.data() + list.begin;
         StageCost cost = stage_cost(group);
         const double per_work = cost.per_work;
@@ -779,9 +813,10 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
           }
           if (shared > first) made_per_work = std::min(made_per_work, list.per_work);
           tried_ += static_cast<std::int64_t>(end - first);
+          units_ += kPerTried * static_cast<std::int64_t>(end - first);
           if (tried_ >= next_poll_) {
             next_poll_ = tried_ + kTriedPerPoll;
-            if (stop_.now()) return;
+            if (over()) return;
           }
           for (std::size_t begin = first; begin < end; begin += kBlock) {
             const std::size_t size = std::min(kBlock, end - begin);
@@ -851,6 +886,7 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
 void Program::finish(const Layer& from, int stages, std::vector<Completion>& out) {
   const StageTerms stage = terms_.stage(problem_, in_.schedule, stages - 1);
   std::vector<std::pair<double, int>> best;  // value, label
+  units_ += kPerFinished * static_cast<std::int64_t>(from.point.size());
   for (const LabelList& list : from.lists) {
     const DeviceGroup& group = problem_.group(0, list.d0);
     Link link;
@@ -928,7 +964,7 @@ ProgramOutput Program::run() {
   reached_.assign(points_.size(), 0);
   used_.assign(points_.size(), 0);
   make_thresholds();
-  if (stop_.now() || too_large_) return output;
+  if (over() || too_large_) return output;
   Layer layer;
   layer.lists.push_back({devices_, devices_, 0, 1, 0});
   layer.point = {last_};
@@ -940,7 +976,7 @@ ProgramOutput Program::run() {
     if (length == in_.max_stages) break;
     Layer next;
     extend(layer, next, length, in_.max_stages - length);
-    if (stop_.now()) return output;
+    if (over()) return output;
     output.gave_up = too_many();
     if (output.gave_up) return output;
     if (in_.keep_layers && length > 1) output.layers.push_back(std::move(layer));
@@ -996,9 +1032,12 @@ Points run_points(const Problem& problem, const std::vector<int>& cuts, const Ru
   return points;
 }
 
-ProgramOutput run_program(const ProgramInput& input, Stop& stop) {
+ProgramOutput run_program(const ProgramInput& input, Work& work) {
   AM_CHECK(input.limit_ms.size() == at(input.max_stages - input.min_stages + 1));
-  return Program(input, stop).run();
+  Program program(input, work);
+  ProgramOutput output = program.run();
+  program.pay();
+  return output;
 }
 
 }  // namespace automap::pipeline::internal

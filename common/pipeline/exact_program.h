@@ -3,39 +3,19 @@
 // (relaxed: every quantity takes its most favourable value, so values are lower bounds). docs/exact-solver.md.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
 
 #include "common/base/span.h"
+#include "common/base/work.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
 
 namespace automap::pipeline::internal {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-// Polled by the program; true once the time is over or the caller cancelled, and from then on.
-class Stop {
- public:
-  Stop(double time_limit_s, std::function<bool()> cancelled)
-      : time_limit_s_(time_limit_s), cancelled_(std::move(cancelled)), start_(std::chrono::steady_clock::now()) {}
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-  bool now() {
-    if (!stopped_) stopped_ = (cancelled_ && cancelled_()) || seconds() >= time_limit_s_;
-    return stopped_;
-  }
-  double time_limit_s() const { return time_limit_s_; }
-
- private:
-  double time_limit_s_;
-  std::function<bool()> cancelled_;
-  std::chrono::steady_clock::time_point start_;
-  bool stopped_ = false;
-};
 
 // Points 0..m in ascending order: 0 is the start of the model, m its end, the others are runs of cuts
 // first_cut..last_cut. *_low are prefix sums at the first cut, *_high at the last one.
@@ -98,7 +78,7 @@ struct Layer {
 };
 
 struct ProgramOutput {
-  // False: stopped, or too large for memory (very many devices); the completions are some good ones.
+  // False: the work was over, or too large for memory (very many devices); the completions are some good ones.
   bool finished = false;
   bool gave_up = false;                            // more than most_labels
   std::vector<std::vector<Completion>> by_stages;  // [S - min_stages], best first
@@ -109,12 +89,12 @@ struct ProgramOutput {
   std::vector<Layer> layers;  // [length - 1], length 1..S-1, when asked for
 };
 
-ProgramOutput run_program(const ProgramInput& input, Stop& stop);
+ProgramOutput run_program(const ProgramInput& input, Work& work);
 
 // Moves a feasible plan whose cuts are all among `pivots` (ascending) within +-pivot_radius places of that list and
 // +-device_radius device cuts, again and again while it gets shorter.
 Plan refine_on_pivots(const Problem& problem, Plan plan, const std::vector<int>& pivots, int pivot_radius,
-                      int device_radius, Stop& stop);
+                      int device_radius, Work& work);
 
 // What is known about all plans of one schedule with min_stages..max_stages stages over `cuts`.
 struct GapInput {
@@ -131,10 +111,10 @@ struct GapOutput {
   std::vector<char> closed;      // [S - min_stages]: the bound is the shortest plan's value, or the limit
   std::vector<Plan> plans;       // below their limits, found on the way
 };
-// Relaxed programs over runs of cuts, split where plans below the limit may cut, until none is left or the time is
+// Relaxed programs over runs of cuts, split where plans below the limit may cut, until none is left or the work is
 // over; always where the bound is lowest. With `only_best` a plan found lowers every limit: only the least of all
 // bounds counts then.
-std::vector<GapOutput> close_gaps(const std::vector<GapInput>& inputs, bool only_best, Stop& stop);
+std::vector<GapOutput> close_gaps(const std::vector<GapInput>& inputs, bool only_best, Work& work);
 
 // What no plan of so many stages can be shorter than, whatever its cuts: the larger of
 // - every device at work all the time, and the pipeline filled once;
@@ -144,6 +124,7 @@ class SimpleBounds {
  public:
   SimpleBounds(const Problem& problem, Schedule schedule);
   double ms(int stages) const;
+  std::int64_t units() const { return units_; }  // what making it costs
 
  private:
   double balance_ms(int stages) const;
@@ -151,6 +132,7 @@ class SimpleBounds {
   const Problem& problem_;
   Schedule schedule_;
   std::vector<double> largest_instruction_ms_;  // [most devices its stage may have]
+  std::int64_t units_ = 0;
 };
 
 }  // namespace automap::pipeline::internal

@@ -15,6 +15,9 @@ constexpr double kRounding = 1e-10;  // plans that differ by less are equally go
 // the labels they let pass take much longer than they do.
 constexpr std::size_t kCoarsePoints = 160;
 constexpr std::int64_t kLabelsPerThreshold = 3;
+// Prices, units of work.
+constexpr std::int64_t kPerInstruction = 20;  // sorted for a simple bound, or put into a run
+constexpr std::int64_t kPerGroup = 10;        // of devices, compared with those alike, or tried for an instruction
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
@@ -68,9 +71,9 @@ void split_run(const Problem& problem, const std::vector<int>& cuts, std::pair<i
 
 class Gap {
  public:
-  Gap(const GapInput& input, Stop& stop);
+  Gap(const GapInput& input, Work& work);
 
-  // Solves the relaxed program once and looks closer where it says so. False when stopped.
+  // Solves the relaxed program once and looks closer where it says so. False when the work was over.
   bool step();
   bool open() const { return std::find(out_.closed.begin(), out_.closed.end(), 0) != out_.closed.end(); }
   double least_open_bound() const;
@@ -89,7 +92,7 @@ class Gap {
   GapInput in_;
   const Problem& problem_;
   const std::vector<int>& cuts_;
-  Stop& stop_;
+  Work& work_;
   Runs runs_;
   std::size_t coarse_points_ = kCoarsePoints;
   std::vector<double> limit_;
@@ -145,10 +148,11 @@ void Gap::found(Plan plan) {
   out_.plans.push_back(std::move(plan));
 }
 
-Gap::Gap(const GapInput& input, Stop& stop)
-    : in_(input), problem_(*input.problem), cuts_(*input.cuts), stop_(stop), limit_(input.limit_ms) {
+Gap::Gap(const GapInput& input, Work& work)
+    : in_(input), problem_(*input.problem), cuts_(*input.cuts), work_(work), limit_(input.limit_ms) {
   out_.closed.assign(count(), 0);
   const SimpleBounds simple(problem_, in_.schedule);
+  work_.spend(simple.units() + kPerInstruction * static_cast<std::int64_t>(cuts_.size()));
   for (std::size_t s = 0; s < count(); ++s) out_.bound_ms.push_back(simple.ms(in_.min_stages + static_cast<int>(s)));
   if (!cuts_.empty()) split_evenly(problem_, cuts_, {0, static_cast<int>(cuts_.size()) - 1}, in_.first_runs, runs_);
   close_settled();
@@ -190,10 +194,11 @@ bool Gap::step() {
     --program.max_stages;
   }
   const Points points = run_points(problem_, cuts_, runs_);
+  work_.spend(kPerInstruction * static_cast<std::int64_t>(cuts_.size()));
   program.points = &points;
   Points coarse;
   coarsen(program, coarse);
-  const ProgramOutput output = run_program(program, stop_);
+  const ProgramOutput output = run_program(program, work_);
   if (!output.finished) return false;
   if (program.coarse != nullptr) {
     for (std::int64_t tried = output.tried; tried > kLabelsPerThreshold * output.transitions; tried /= 4) {
@@ -223,8 +228,8 @@ bool Gap::step() {
     }
   }
   for (Plan& plan : plans) {
-    if (stop_.now()) break;
-    found(refine_on_pivots(problem_, std::move(plan), cuts_, 8, 2, stop_));
+    if (work_.over()) break;
+    found(refine_on_pivots(problem_, std::move(plan), cuts_, 8, 2, work_));
   }
   close_settled();
   // Cuts that no plan below the limit can use are gone for good; where such plans cut, look closer.
@@ -274,13 +279,16 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
         return other->speed == group.speed && other->capacity_bytes == group.capacity_bytes &&
                other->ring_bytes_per_ms == group.ring_bytes_per_ms && other->ring_latency_ms == group.ring_latency_ms;
       };
+      units_ += kPerGroup;
       if (std::none_of(alike.begin(), alike.end(), same)) alike.push_back(&group);
     }
   }
+  units_ += kPerInstruction * problem.num_instructions();
   std::vector<double> least(largest_instruction_ms_.size());
   for (int i : by_work) {
     std::fill(least.begin(), least.end(), kInfinity);
     for (const std::vector<const DeviceGroup*>& alike : groups) {
+      units_ += kPerGroup * static_cast<std::int64_t>(alike.size());
       for (const DeviceGroup* group : alike) {
         if (!problem.stage_fits(i - 1, i, *group, 1, false)) continue;
         const double ms =
@@ -323,7 +331,7 @@ double SimpleBounds::balance_ms(int stages) const {
   return std::max(least, std::min(spread, concentrated)) * (1 - kRounding);
 }
 
-std::vector<GapOutput> close_gaps(const std::vector<GapInput>& inputs, bool only_best, Stop& stop) {
+std::vector<GapOutput> close_gaps(const std::vector<GapInput>& inputs, bool only_best, Work& work) {
   // Stage counts that differ much need different runs.
   std::vector<Gap> gaps;
   std::vector<std::size_t> input_of;
@@ -337,12 +345,12 @@ std::vector<GapOutput> close_gaps(const std::vector<GapInput>& inputs, bool only
       part.limit_ms.assign(input.limit_ms.begin() + (first - input.min_stages),
                            input.limit_ms.begin() + (part.max_stages - input.min_stages) + 1);
       first = part.max_stages + 1;
-      gaps.emplace_back(part, stop);
+      gaps.emplace_back(part, work);
       input_of.push_back(i);
     }
   }
   std::vector<std::size_t> plans_seen(gaps.size(), 0);
-  while (!stop.now()) {
+  while (!work.over()) {
     Gap* lowest = nullptr;
     for (Gap& gap : gaps) {
       if (gap.open() && (lowest == nullptr || gap.least_open_bound() < lowest->least_open_bound())) lowest = &gap;
@@ -376,10 +384,8 @@ std::vector<double> simple_lower_bounds_ms(const Problem& problem, Schedule sche
 }
 
 LowerBound lower_bound_all_cuts(const Problem& problem, const std::vector<Schedule>& schedules, int min_stages,
-                                int max_stages, double incumbent_ms, double time_limit_s,
-                                std::function<bool()> cancelled) {
+                                int max_stages, double incumbent_ms, Work& work) {
   using namespace internal;  // NOLINT(google-build-using-namespace): its own parts
-  Stop stop(time_limit_s, std::move(cancelled));
   std::vector<int> cuts;
   for (int i = 1; i < problem.num_instructions(); ++i) cuts.push_back(i);
   const int first_stages = std::max(1, min_stages);
@@ -404,7 +410,7 @@ LowerBound lower_bound_all_cuts(const Problem& problem, const std::vector<Schedu
   }
   double least = incumbent_ms;
   bool exact = true, relaxed = false;
-  const std::vector<GapOutput> outputs = close_gaps(inputs, true, stop);
+  const std::vector<GapOutput> outputs = close_gaps(inputs, true, work);
   LowerBound bound;
   for (const GapOutput& output : outputs) {
     for (const Plan& plan : output.plans) {
@@ -416,6 +422,7 @@ LowerBound lower_bound_all_cuts(const Problem& problem, const std::vector<Schedu
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const SimpleBounds simple(problem, inputs[i].schedule);
+    work.spend(simple.units());
     for (std::size_t s = 0; s < outputs[i].bound_ms.size(); ++s) {
       const double part = outputs[i].bound_ms[s];
       if (outputs[i].closed[s] || part >= least) continue;

@@ -166,12 +166,12 @@ void SuffixValues::State::solve() {
   input.device_cuts = options_.device_cuts;
   input.most_labels = options_.most_labels;
   input.keep_layers = true;
-  internal::Stop never(kInfinity, nullptr);
+  Work without_end;
   internal::ProgramOutput output;
   for (int round = 0; round < kMostRounds; ++round) {
     limit_ms_ = options_.limit_ms * (1 + kRounding);
     input.limit_ms = {limit_ms_};
-    output = internal::run_program(input, never);
+    output = internal::run_program(input, without_end);
     if (!output.gave_up || !(options_.optimum_ms < options_.limit_ms)) break;
     const double most = options_.limit_ms < kInfinity ? options_.limit_ms : 2 * options_.optimum_ms;
     options_.limit_ms = options_.optimum_ms + (most - options_.optimum_ms) / 2;

@@ -1,7 +1,6 @@
 #include "search/learned/rainbow.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -32,16 +31,17 @@ constexpr int kStepsBetweenLooks = 64;
 constexpr int kLeastSteps = 4, kStepsPerEpisode = 6;  // of n-step returns
 constexpr double kWithoutExploring = 0.25;            // share of episodes
 
-class Clock {
- public:
-  explicit Clock(double budget_s) : budget_s_(budget_s) {}
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-  bool over() const { return seconds() >= budget_s_; }
+// Prices, units of work: a decision with its features and the network's answer, and an update of the network.
+constexpr std::int64_t kPerDecision = 5'000;
+constexpr std::int64_t kPerUpdate = 1'000'000;
 
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  double budget_s_;
-};
+WorkLimits work_limits(const SearchLimits& limits, const RainbowOptions& options) {
+  WorkLimits work;
+  work.units = limits.units;
+  work.seconds = limits.budget_s;
+  work.cancelled = options.stop_requested;
+  return work;
+}
 
 LearnerOptions learner_options(const RainbowOptions& options, const SearchLimits& limits, int most_decisions,
                                models::PartitionObjective objective, const Policy* start) {
@@ -92,8 +92,8 @@ enum class Mode { kWorthwhile, kEverything, kPolicy };
 // One learner, and the episodes that it plays.
 class Rainbow {
  public:
-  Rainbow(const RainbowOptions& options, const LearnerOptions& learner, std::optional<Policy> start, const Clock& clock)
-      : options_(options), learner_(learner), seed_(learner.seed), policy_(std::move(start)), clock_(clock) {
+  Rainbow(const RainbowOptions& options, const LearnerOptions& learner, std::optional<Policy> start, Work& work)
+      : options_(options), learner_(learner), seed_(learner.seed), policy_(std::move(start)), work_(work) {
     if (policy_) learner_.load_policy(*policy_);
     started_ = policy_.has_value();
     exploring_ = std::max<std::uint64_t>(1, started_ ? options.exploring_episodes / 4 : options.exploring_episodes);
@@ -139,6 +139,7 @@ class Rainbow {
       env.step(decision.chosen);
       if (decision.chosen == 1 && stage == 1 && group >= 0 && !env.conflict()) first_stage_.push_back(group);
       ++steps_;
+      work_.spend(kPerDecision);
     }
     episode_.y = env.shortfall();
     episode_.feasible = !env.conflict() && env.fits();
@@ -158,6 +159,7 @@ class Rainbow {
     for (; debt_ >= options_.decisions_per_update; debt_ -= options_.decisions_per_update) {
       if (stopped()) return false;
       learner_.update();
+      work_.spend(kPerUpdate);
       if (learner_.updates() % std::max<std::uint64_t>(1, options_.policy_every) == 0 || !policy_) {
         policy_ = learner_.policy();
       }
@@ -165,7 +167,7 @@ class Rainbow {
     return true;
   }
 
-  bool stopped() const { return clock_.over() || (options_.stop_requested && options_.stop_requested()); }
+  bool stopped() { return work_.over(); }
   const std::vector<std::int32_t>& first_stage() const { return first_stage_; }
   std::uint64_t episodes() const { return episodes_; }
   std::uint64_t steps() const { return steps_; }
@@ -203,7 +205,7 @@ class Rainbow {
   Learner learner_;
   std::uint64_t seed_;
   std::optional<Policy> policy_;
-  const Clock& clock_;
+  Work& work_;
   bool started_ = false, explored_ = false;  // from a policy; an episode of its own was played
   std::uint64_t exploring_ = 1;
   Episode episode_;
@@ -237,16 +239,18 @@ models::LearnerOptions RainbowOptions::default_learner() {
 
 PartitionAnswer rainbow_search(const PartitionProblem& problem, const SearchLimits& limits,
                                const std::string& policy_path, const RainbowOptions& options) {
-  const Clock clock(limits.budget_s);
+  const internal::Stopwatch watch;
+  Work work(work_limits(limits, options));
   std::optional<Policy> start;
   if (!policy_path.empty()) start = load_policy(policy_path);
   PartitionEnv env(problem, options.env);
   const bool learns = env.most_decisions() <= kMostDecisions;
   const LearnerOptions learner =
       learner_options(options, limits, learns ? env.most_decisions() : 1, problem.objective, start ? &*start : nullptr);
-  Rainbow rainbow(options, learner, std::move(start), clock);
+  Rainbow rainbow(options, learner, std::move(start), work);
 
   PartitionAnswer answer;
+  const auto cut = [&] { (work.stopped() ? answer.cut_by_time : answer.cut_by_effort) = true; };
   answer.algorithm = "rainbow";
   answer.bound = env.bound();
   std::uint64_t best_episode = 0, first_stage_variables = 0;
@@ -260,12 +264,12 @@ PartitionAnswer rainbow_search(const PartitionProblem& problem, const SearchLimi
       if (options.patience_episodes > 0 && number >= best_episode + patience) break;
       if (!learns && mode == Mode::kPolicy) break;
       if (rainbow.stopped()) {
-        answer.cut_by_time = true;
+        cut();
         break;
       }
     }
     if (!rainbow.play(env, problem, mode, number)) {
-      answer.cut_by_time = true;
+      cut();
       break;
     }
     if (!env.conflict()) {
@@ -275,7 +279,7 @@ PartitionAnswer rainbow_search(const PartitionProblem& problem, const SearchLimi
         answer.groups = std::move(groups);
         answer.score = score;
         best_episode = number + 1;
-        best_seconds = clock.seconds();
+        best_seconds = watch.seconds();
         first_stage_variables = 0;
         for (const std::int32_t g : rainbow.first_stage()) {
           first_stage_variables += problem.groups[static_cast<std::size_t>(g)].members.size();
@@ -286,11 +290,11 @@ PartitionAnswer rainbow_search(const PartitionProblem& problem, const SearchLimi
     answer.proven = best_episode > 0 && answer.score.fits && answer.score.value >= answer.bound - slack;
     if (answer.proven || env.most_decisions() == 0) break;
     if (learns && !rainbow.learn()) {
-      answer.cut_by_time = true;
+      cut();
       break;
     }
   }
-  answer.seconds = clock.seconds();
+  answer.seconds = watch.seconds();
   const std::uint64_t first_episodes = problem.capacity_bytes > 0 ? 2 : 1;
   answer.statistics = {
       {"episodes", static_cast<double>(rainbow.episodes())},
@@ -308,7 +312,7 @@ PartitionAnswer rainbow_search(const PartitionProblem& problem, const SearchLimi
 models::Policy train_partition_policy(const std::vector<PartitionProblem>& problems, const SearchLimits& limits,
                                       const RainbowOptions& options) {
   if (problems.empty()) throw Error(ErrorKind::kUsage, "no partitioning problems to train on");
-  const Clock clock(limits.budget_s);
+  Work work(work_limits(limits, options));
   std::vector<PartitionEnv> envs;
   std::vector<std::size_t> usable;
   int most = 1;
@@ -321,7 +325,7 @@ models::Policy train_partition_policy(const std::vector<PartitionProblem>& probl
   }
   if (usable.empty()) throw Error(ErrorKind::kUsage, "no partitioning problem has a decision to make");
   Rainbow rainbow(options, learner_options(options, limits, most, problems[usable[0]].objective, nullptr), std::nullopt,
-                  clock);
+                  work);
   for (std::uint64_t number = 0; options.episodes == 0 || number < options.episodes; ++number) {
     if (rainbow.stopped()) break;
     const std::size_t i = usable[number % usable.size()];

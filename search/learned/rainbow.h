@@ -16,7 +16,7 @@ namespace automap::search {
 
 struct RainbowOptions {
   models::PartitionEnvOptions env;
-  // 0: as many as the budget allows. Searches that end by episodes are the same on every run with the same seed.
+  // 0: as many as the limits allow.
   std::uint64_t episodes = 0;
   // Ends after this many episodes, and twice as many as the best one took, without a better answer; 0: never.
   std::uint64_t patience_episodes = 400;
@@ -37,7 +37,7 @@ struct RainbowOptions {
 
 // The best answer that any episode came to, never worse than the first episode's, which splits every group at its turn
 // that is worth more than nothing; the second one also splits what only saves memory, when there is a limit. Stops at
-// the budget, after `patience_episodes`, and when the environment's bound is reached (then proven). `bound` is that
+// the limits, after `patience_episodes`, and when the environment's bound is reached (then proven). `bound` is that
 // bound. An answer that does not fit into the memory (score.fits) means that no episode did.
 //
 // statistics: episodes, steps, updates, first_stage_variables and second_stage_variables (split in that stage by the
@@ -48,7 +48,7 @@ struct RainbowOptions {
 PartitionAnswer rainbow_search(const models::PartitionProblem& problem, const SearchLimits& limits,
                                const std::string& policy_path, const RainbowOptions& options = {});
 
-// One policy for all these problems, which take turns; ends by episodes (of all problems together) or budget.
+// One policy for all these problems, which take turns; ends by episodes (of all problems together) or limits.
 models::Policy train_partition_policy(const std::vector<models::PartitionProblem>& problems, const SearchLimits& limits,
                                       const RainbowOptions& options = {});
 

@@ -1,0 +1,76 @@
+#include "common/base/work.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+namespace automap {
+namespace {
+
+// Longer is no limit, and the clock would overflow.
+constexpr double kYear = 3e7;
+constexpr Effort kEfforts[] = {Effort::kQuick, Effort::kNormal, Effort::kThorough};
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+const char* to_string(Effort effort) {
+  switch (effort) {
+    case Effort::kQuick: return "quick";
+    case Effort::kNormal: return "normal";
+    case Effort::kThorough: return "thorough";
+  }
+  return "";
+}
+
+std::optional<Effort> parse_effort(std::string_view name) {
+  for (const Effort effort : kEfforts) {
+    if (name == to_string(effort)) return effort;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> effort_names() {
+  std::vector<std::string> names;
+  for (const Effort effort : kEfforts) names.emplace_back(to_string(effort));
+  return names;
+}
+
+Work::Work(WorkLimits limits) : limits_(std::move(limits)) {
+  if (!(limits_.seconds < kYear)) {
+    limits_.seconds = std::numeric_limits<double>::infinity();
+    return;
+  }
+  if (!limits_.clock) limits_.clock = steady_seconds;
+  end_s_ = limits_.clock() + limits_.seconds;
+}
+
+Work::Work(Work& whole, std::int64_t units) : whole_(&whole) {
+  limits_.units = std::max<std::int64_t>(0, units);
+}
+
+bool Work::over() {
+  if (over_) return true;
+  // What is spent is over whatever the clock says: stopped() is true only where a clock or a signal made a difference.
+  if (spent_ >= limits_.units) return over_ = true;
+  if (whole_ != nullptr) {
+    over_ = whole_->over();
+    stopped_ = whole_->stopped();
+    return over_;
+  }
+  stopped_ = (limits_.cancelled && limits_.cancelled()) ||
+             (std::isfinite(limits_.seconds) && limits_.clock() >= end_s_);
+  return over_ = stopped_;
+}
+
+std::int64_t Work::left() const {
+  const std::int64_t own =
+      limits_.units == WorkLimits::kNoEnd ? WorkLimits::kNoEnd : std::max<std::int64_t>(0, limits_.units - spent_);
+  return whole_ == nullptr ? own : std::min(own, whole_->left());
+}
+
+}  // namespace automap

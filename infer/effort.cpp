@@ -1,0 +1,33 @@
+#include "infer/effort.h"
+
+namespace automap::infer {
+
+PlanEffort plan_effort(Effort effort) {
+  PlanEffort normal;
+  normal.units = 2'000'000'000;
+  normal.local_search_evaluations = 6000;
+  normal.polish_evaluations = 4000;
+  normal.explore_evaluations = 20000;
+  normal.layer_units = 1'000'000'000;
+  PlanEffort other = normal;
+  switch (effort) {
+    case Effort::kNormal: break;
+    case Effort::kQuick:
+      other.units /= 8;
+      other.local_search_evaluations /= 8;
+      other.polish_evaluations /= 4;
+      other.explore_evaluations /= 8;
+      other.layer_units /= 8;
+      break;
+    case Effort::kThorough:
+      other.units *= 10;
+      other.local_search_evaluations *= 10;
+      other.polish_evaluations *= 4;
+      other.explore_evaluations *= 10;
+      other.layer_units *= 10;
+      break;
+  }
+  return other;
+}
+
+}  // namespace automap::infer

@@ -1,0 +1,22 @@
+// What --effort means to the planner: how much work each part of it may do. Counted, so that the same question gets the
+// same plan on every machine and under any load (docs/planner.md, "Effort").
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/work.h"
+
+namespace automap::infer {
+
+struct PlanEffort {
+  // Of the whole call, in units of work; the planners take turns at parts of it. kNoEnd: everything to its end.
+  std::int64_t units = 0;
+  // Plans judged: by the local search of a stage count and schedule, by a polish, by an exploration.
+  int local_search_evaluations = 0, polish_evaluations = 0, explore_evaluations = 0;
+  // Of the exact solver on whole layers, which comes after the plan is chosen (layers.h).
+  std::int64_t layer_units = 0;
+};
+
+PlanEffort plan_effort(Effort effort);
+
+}  // namespace automap::infer

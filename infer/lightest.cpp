@@ -1,0 +1,121 @@
+#include "infer/lightest.h"
+
+#include <cstdio>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "common/base/text_table.h"
+#include "common/pipeline/baselines.h"
+#include "common/pipeline/schedule.h"
+
+namespace automap::infer {
+namespace {
+
+using pipeline::DeviceGroup;
+using pipeline::Plan;
+using pipeline::Problem;
+using pipeline::Schedule;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// The stage (from 1) that uses the largest share of its devices' memory, and that share.
+std::pair<int, double> worst_stage(const Problem& problem, const Plan& plan) {
+  std::pair<int, double> worst = {0, -1};
+  int p0 = 0, d0 = 0;
+  for (int s = 1; s <= plan.num_stages(); ++s) {
+    const bool last = s == plan.num_stages();
+    const int p1 = last ? problem.num_instructions() : plan.cuts[at(s - 1)];
+    const int d1 = last ? problem.num_devices() : plan.device_cuts[at(s - 1)];
+    const DeviceGroup& group = problem.group(d0, d1);
+    const int k = pipeline::in_flight(plan.schedule, plan.num_stages(), s, problem.micro_batches());
+    const double share = problem.memory_bytes(p0, p1, group, k) / group.capacity_bytes;
+    if (share > worst.second) worst = {s, share};
+    p0 = p1;
+    d0 = d1;
+  }
+  return worst;
+}
+
+}  // namespace
+
+LightestPlan lightest_plan(const Problem& problem, const StageChoice& choice, Work& work) {
+  LightestPlan lightest;
+  lightest.share = kInfinity;
+  const auto consider = [&](const std::vector<int>& device_cuts, Schedule schedule) {
+    std::optional<Plan> plan =
+        pipeline::balanced_on(problem, device_cuts, schedule, pipeline::BalanceBy::kMemory, 0, &work);
+    if (!plan) return false;
+    const double share = worst_stage(problem, *plan).second;
+    double& here = lightest.by_stages.emplace(plan->num_stages(), kInfinity).first->second;
+    here = std::min(here, share);
+    if (!(share < lightest.share)) return false;
+    lightest.share = share;
+    lightest.plan = std::move(plan);
+    return true;
+  };
+  for (Schedule schedule : choice.schedules) {
+    for (int stages = choice.first_stages; stages <= choice.last_stages; ++stages) {
+      for (const std::vector<int>& cuts : pipeline::device_share_candidates(problem, stages)) consider(cuts, schedule);
+    }
+  }
+  for (bool moved = lightest.plan.has_value(); moved;) {
+    moved = false;
+    for (std::size_t b = 0; b < lightest.plan->device_cuts.size() && !work.over(); ++b) {
+      for (int step : {1, -1, 2, -2, 4, -4, 8, -8}) {
+        if (work.over()) break;
+        Plan next = *lightest.plan;
+        next.device_cuts[b] += step;
+        if (pipeline::valid_structure(problem, next) && consider(next.device_cuts, next.schedule)) moved = true;
+      }
+    }
+  }
+  return lightest;
+}
+
+NothingFits explain_nothing_fits(const Problem& problem, const StageChoice& choice, Work& work) {
+  NothingFits why;
+  const LightestPlan lightest = lightest_plan(problem, choice, work);
+  const int first = choice.first_stages, last = choice.last_stages;
+  const std::string range = first == last ? std::to_string(first) + (first == 1 ? " stage" : " stages")
+                                          : std::to_string(first) + " to " + std::to_string(last) + " stages";
+  if (!lightest.plan) {
+    why.text = "No plan of " + range +
+               ": the trainable variables cannot be spread so that every stage holds one. "
+               "--allow-empty-stages lifts that rule.";
+    return why;
+  }
+  if (!problem.options().memory || lightest.share <= 1) {
+    why.text = "No feasible plan of " + range + " was found by the planners asked for. Try --planner auto.";
+    return why;
+  }
+  const Plan& best = *lightest.plan;
+  const auto [stage, share] = worst_stage(problem, best);
+  const int d0 = stage == 1 ? 0 : best.device_cuts[at(stage - 2)];
+  const int d1 = stage == best.num_stages() ? problem.num_devices() : best.device_cuts[at(stage - 1)];
+  why.available_memory_bytes = problem.group(d0, d1).capacity_bytes;
+  why.least_memory_bytes = share * why.available_memory_bytes;
+  why.text = "No plan of " + range + " fits in memory. The lightest found has " + std::to_string(best.num_stages()) +
+             (best.num_stages() == 1 ? " stage" : " stages") + " (" + to_string(best.schedule) + "): stage " +
+             std::to_string(stage) + " needs " + format_bytes(why.least_memory_bytes) + " of the " +
+             format_bytes(why.available_memory_bytes) + " on each of its devices.";
+  if (first != last) {
+    std::string by_stages;
+    for (const auto& [stages, of_stages] : lightest.by_stages) {
+      char text[64];
+      std::snprintf(text, sizeof text, "%s%d: %.0f %%", by_stages.empty() ? "" : ", ", stages, 100 * of_stages);
+      by_stages += text;
+    }
+    why.text += " Memory needed by stage count on even device shares, of what a device has: " + by_stages + ".";
+  }
+  why.text +=
+      " Smaller micro-batches, more or larger devices, or a smaller --state-factor (sharded or lighter optimizer "
+      "state) would help; --memory off ignores the limit.";
+  return why;
+}
+
+}  // namespace automap::infer

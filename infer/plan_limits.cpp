@@ -1,0 +1,157 @@
+// What limits a plan: V's own terms, in words.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/base/text_table.h"
+#include "common/pipeline/cost.h"
+#include "common/pipeline/schedule.h"
+#include "infer/planner.h"
+
+namespace automap::infer {
+
+using pipeline::PipelineTimes;
+using pipeline::Plan;
+using pipeline::Problem;
+using pipeline::ValueForm;
+
+namespace {
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+}  // namespace
+
+const char* to_string(PlanLimit::Kind kind) {
+  switch (kind) {
+    case PlanLimit::Kind::kStage: return "stage";
+    case PlanLimit::Kind::kTransfer: return "transfer";
+    case PlanLimit::Kind::kRoundTrip: return "round-trip";
+    case PlanLimit::Kind::kAllReduce: return "all-reduce";
+  }
+  return "";
+}
+
+std::vector<PlanLimit> plan_limits(const Problem& problem, const Plan& plan) {
+  const PipelineTimes times = pipeline::pipeline_times(problem, plan);
+  const int stages = times.num_stages();
+  const int m = problem.micro_batches();
+  const double steady = m - 1;
+  const double value = pipeline::value_ms(problem, plan);
+  double total = 0;
+  for (int s = 0; s < stages; ++s) {
+    total += times.forward_ms[at(s)] + times.backward_ms[at(s)] + (s + 1 < stages ? 2 * times.transfer_ms[at(s)] : 0);
+  }
+
+  // The path term that attains the maximum: what runs steadily in it, what one pass through the pipeline adds, and the
+  // stalls of a stage whose micro-batches in flight do not cover its round trip. The same terms as path_length_ms.
+  struct Term {
+    double length = -1, steady_ms = 0, pass_ms = 0, stall_ms = 0;
+    int stage = 0;
+    bool transfer = false;
+    int laps = 0;
+  };
+  Term longest;
+  const auto consider = [&](const Term& term) {
+    if (term.length > longest.length) longest = term;
+  };
+  double filled = 0;
+  for (int s = 0; s < stages; ++s) {
+    const double f = times.forward_ms[at(s)], b = times.backward_ms[at(s)], stage = f + b;
+    const double before = filled;
+    filled += stage;
+    Term term;
+    term.stage = s + 1;
+    term.steady_ms = steady * stage;
+    term.pass_ms = filled;
+    term.length = term.steady_ms + term.pass_ms;
+    consider(term);
+    if (problem.options().value == ValueForm::kFull) {
+      const int k = pipeline::in_flight(plan.schedule, stages, s + 1, m);
+      term.pass_ms = total - (k - 1) * std::min(f, b);
+      term.length = term.steady_ms + term.pass_ms;
+      consider(term);
+      if (m > k) {
+        const double stall = total - before - k * stage;
+        const int laps = (m - 1) / k;
+        term.pass_ms = total;
+        term.stall_ms = std::max(stall, laps * stall);
+        term.laps = laps;
+        term.length = term.steady_ms + term.pass_ms + term.stall_ms;
+        if (term.stall_ms < 0) {
+          // A stage that hides part of the pass: one number for both.
+          term.pass_ms += term.stall_ms;
+          term.stall_ms = 0;
+        }
+        consider(term);
+      }
+    }
+    if (s + 1 < stages) {
+      const double t = times.transfer_ms[at(s)];
+      filled += 2 * t;
+      Term link;
+      link.stage = s + 1;
+      link.transfer = true;
+      link.steady_ms = steady * t;
+      link.pass_ms = filled;
+      link.length = link.steady_ms + link.pass_ms;
+      consider(link);
+    }
+  }
+
+  std::vector<PlanLimit> limits;
+  const auto add = [&](PlanLimit::Kind kind, int stage, double ms, std::string text) {
+    if (!(ms > 0)) return;
+    PlanLimit limit;
+    limit.kind = kind;
+    limit.stage = stage;
+    limit.ms = ms;
+    limit.share = ms / value;
+    limit.text = std::move(text) + " (" + format_percent(limit.share) + " of the step)";
+    limits.push_back(std::move(limit));
+  };
+  const std::string stage_name = "stage " + std::to_string(longest.stage);
+  const std::string steps = std::to_string(m - 1) + (m == 2 ? " steady step" : " steady steps");
+  if (longest.transfer) {
+    add(PlanLimit::Kind::kTransfer, longest.stage, longest.steady_ms,
+        "the transfer from " + stage_name + " to stage " + std::to_string(longest.stage + 1) + " takes " +
+            format_ms(times.transfer_ms[at(longest.stage - 1)]) +
+            " per micro-batch each way: " + format_ms(longest.steady_ms) + " in " + steps);
+  } else {
+    const double stage_ms = times.forward_ms[at(longest.stage - 1)] + times.backward_ms[at(longest.stage - 1)];
+    add(PlanLimit::Kind::kStage, longest.stage, longest.steady_ms,
+        stage_name + " computes " + format_ms(stage_ms) + " per micro-batch: " + format_ms(longest.steady_ms) + " in " +
+            steps);
+  }
+  add(PlanLimit::Kind::kRoundTrip, longest.stage, longest.stall_ms,
+      stage_name + " keeps " + std::to_string(pipeline::in_flight(plan.schedule, stages, longest.stage, m)) +
+          " micro-batches in flight, too few for the round trip behind it: it waits " +
+          format_ms(longest.stall_ms / std::max(1, longest.laps)) +
+          (longest.laps == 1 ? " once" : " in each of " + std::to_string(longest.laps) + " rounds"));
+  add(PlanLimit::Kind::kRoundTrip, stages == 1 ? 1 : longest.stage, longest.pass_ms,
+      stages == 1 ? "one micro-batch takes " + format_ms(longest.pass_ms) + ", forward and backward"
+                  : "filling and draining the pipeline takes " + format_ms(longest.pass_ms));
+  int exposed_stage = 0;
+  double exposed = 0, drained = 0;
+  for (int s = 0; s < stages; ++s) {
+    if (times.allreduce_ms[at(s)] - drained > exposed) {
+      exposed = times.allreduce_ms[at(s)] - drained;
+      exposed_stage = s + 1;
+    }
+    drained += times.backward_ms[at(s)] + (s + 1 < stages ? times.transfer_ms[at(s)] : 0);
+  }
+  if (exposed_stage > 0) {
+    const double all = times.allreduce_ms[at(exposed_stage - 1)];
+    add(PlanLimit::Kind::kAllReduce, exposed_stage, exposed,
+        "the gradient all-reduce of stage " + std::to_string(exposed_stage) + " takes " + format_ms(all) +
+            (exposed < all * (1 - 1e-9) ? ", of which the backward passes hide all but " + format_ms(exposed)
+                                        : ", and nothing hides it"));
+  }
+  std::stable_sort(limits.begin(), limits.end(), [](const PlanLimit& a, const PlanLimit& b) { return a.ms > b.ms; });
+  AM_CHECK(!limits.empty());
+  return limits;
+}
+
+}  // namespace automap::infer
