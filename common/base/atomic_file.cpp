@@ -27,6 +27,7 @@ namespace automap {
 struct RemoveOnSignal::Slot {
   std::atomic<bool> used{true};
   std::atomic<bool> ready{false};
+  pid_t owner = 0;  // a forked child does not remove its parent's files
   char path[PATH_MAX];
   Slot* next = nullptr;
 };
@@ -141,6 +142,7 @@ RemoveOnSignal::RemoveOnSignal(const std::string& path) : slot_(nullptr) {
     while (!slots.compare_exchange_weak(slot_->next, slot_)) {
     }
   }
+  slot_->owner = ::getpid();
   std::memcpy(slot_->path, path.c_str(), path.size() + 1);
   slot_->ready = true;
 }
@@ -226,8 +228,9 @@ void AtomicFile::prepare() {
   if (prepared_) return;
   if (is_stream()) {
     write_stream();
-  } else if (::fsync(fd_) != 0) {
-    throw_write_error(path_, errno);
+  } else {
+    check_output(target_path_, path_);  // it may have been read since
+    if (::fsync(fd_) != 0) throw_write_error(path_, errno);
   }
   prepared_ = true;
 }
@@ -354,7 +357,7 @@ namespace internal {
 
 void unlink_temporary_files() noexcept {
   for (const RemoveOnSignal::Slot* slot = slots.load(); slot != nullptr; slot = slot->next) {
-    if (slot->ready) ::unlink(slot->path);
+    if (slot->ready && slot->owner == ::getpid()) ::unlink(slot->path);
   }
 }
 

@@ -183,7 +183,7 @@ TEST_F(FilesTest, GunzipTakesWhatIsHonest) {
   EXPECT_EQ(gunzip(gzip(zeros), "x").size(), zeros.size());
   std::string lines;
   Rng rng(3, 4, 5);
-  while (lines.size() < (std::size_t{200} << 20)) {
+  while (lines.size() < (std::size_t{100} << 20)) {
     // Compresses about 40 times.
     lines += "    \"instruction\": {\"opcode\": \"add\", \"shape\": \"f32[8,128,768]{2,1,0}\", \"operands\": [" +
              std::to_string(rng.below(1000)) +
