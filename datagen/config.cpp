@@ -71,8 +71,7 @@ void expect_object(const Json& value, const std::string& place, const std::vecto
   for (const auto& item : value.items()) {
     if (std::find(known.begin(), known.end(), item.key()) != known.end()) continue;
     const std::string guess = item.key().size() > 100 ? "" : closest_name(item.key(), known);
-    const std::string key = excerpt(item.key(), 100);
-    fail(place, "unknown key " + describe(Json(key)),
+    fail(place, "unknown key " + describe(Json(item.key())),
          (guess.empty() ? "" : "did you mean " + guess + "? ") + "known keys: " + join(known));
   }
 }
