@@ -43,6 +43,14 @@ class ProfileFile : public testing::Test {
     return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
   }
 
+  // An HDF5 file as others may make it: without a checksum.
+  std::string write_hdf5(const std::string& name, const std::function<void(Hdf5Writer&)>& make) const {
+    start_hdf5();
+    Hdf5Writer writer(name);
+    make(writer);
+    return write(name, writer.finish());
+  }
+
   std::filesystem::path folder_;
 };
 
@@ -198,7 +206,7 @@ TEST_F(ProfileFile, CsvErrorsNameTheLine) {
       {"c_ms,colour\n", ":1: ", "unknown column 'colour'"},
       {"name," + header + "\"open,1,2,3,4\n1,2,3,4\n", ":2: ", "never closed"},
       {"name," + header + "\"a\nb\",1,2,3,4\n\"c\" d,1,2,3,4\n", ":4: ", "expected a comma"},
-      {"# schema = automap.profile/2\n" + header, ":1: ", "newer"},
+      {"# schema = automap.profile/3\n" + header, ":1: ", "newer"},
       {"# forward_fraction = many\n" + header, ":1: ", "forward_fraction"},
       {"# schema = automap.profile/1\n", ":1: ", "no header"},
   };
@@ -230,14 +238,14 @@ TEST_F(ProfileFile, NanAndNegativeAreRefusedOnBothSides) {
     for (const char* name : {"p.h5", "p.csv"}) {
       EXPECT_EQ(error_of([&] { save_profile(path(name), profile); }).kind(), ErrorKind::kData);
     }
-    Hdf5Writer writer(path("raw.h5"), "raw.h5");
-    writer.write_attribute("schema", std::string("automap.profile/1"));
-    writer.write_doubles("c_ms", profile.c_ms);
-    writer.write_doubles("a_bytes", profile.a_bytes);
-    writer.write_doubles("w_bytes", profile.w_bytes);
-    writer.write_doubles("stash_bytes", profile.stash_bytes);
-    writer.close();
-    const Error error = error_of([&] { load_profile(path("raw.h5")); });
+    const std::string raw = write_hdf5("raw.h5", [&](Hdf5Writer& writer) {
+      writer.write_attribute("schema", std::string("automap.profile/1"));
+      writer.write_doubles("c_ms", profile.c_ms);
+      writer.write_doubles("a_bytes", profile.a_bytes);
+      writer.write_doubles("w_bytes", profile.w_bytes);
+      writer.write_doubles("stash_bytes", profile.stash_bytes);
+    });
+    const Error error = error_of([&] { load_profile(raw); });
     EXPECT_EQ(error.kind(), ErrorKind::kData);
     EXPECT_THAT(error.what(), HasSubstr("a_bytes"));
     EXPECT_THAT(error.what(), HasSubstr("instruction 3"));
@@ -257,15 +265,13 @@ TEST_F(ProfileFile, TruncatedAndDamagedHdf5) {
 TEST_F(ProfileFile, Hdf5OfAnotherMaking) {
   const std::vector<double> four = {1, 2, 3, 4};
   const auto made = [&](const std::function<void(Hdf5Writer&)>& make) {
-    Hdf5Writer writer(path("made.h5"), "made.h5");
-    make(writer);
-    writer.close();
-    return std::string(error_of([&] { load_profile(path("made.h5")); }).what());
+    const std::string file = write_hdf5("made.h5", make);
+    return std::string(error_of([&] { load_profile(file); }).what());
   };
   EXPECT_THAT(made([&](Hdf5Writer& w) { w.write_doubles("c_ms", four); }), HasSubstr("schema"));
   EXPECT_THAT(made([&](Hdf5Writer& w) { w.write_attribute("schema", std::string("automap.caw/1")); }),
               HasSubstr("automap.caw/1"));
-  EXPECT_THAT(made([&](Hdf5Writer& w) { w.write_attribute("schema", std::string("automap.profile/2")); }),
+  EXPECT_THAT(made([&](Hdf5Writer& w) { w.write_attribute("schema", std::string("automap.profile/3")); }),
               HasSubstr("newer"));
   EXPECT_THAT(made([&](Hdf5Writer& w) {
                 w.write_attribute("schema", std::string("automap.profile/1"));
