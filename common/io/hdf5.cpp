@@ -16,7 +16,7 @@ namespace {
 // Without this much to spare the library is not started: it does not check all of its own allocations.
 constexpr std::size_t kLibraryBytes = std::size_t{16} << 20;
 // What reading may take, well above what any honest file needs: 16 MB in a second, six times its size.
-constexpr unsigned kReadSeconds = 4;
+constexpr unsigned kReadSeconds = 2;
 constexpr std::uint64_t kBytesPerSecond = std::uint64_t{16} << 20;
 constexpr std::uint64_t kReadMemory = std::uint64_t{512} << 20, kReadMemoryFactor = 6;
 // Of a string: in an attribute it lies in an object header, which ends at 64 KiB.
@@ -55,6 +55,30 @@ std::string_view fixed_string(const char* data, std::size_t size) {
 void put_short_string(ByteWriter* out, std::string_view text) {
   out->put<std::uint32_t>(static_cast<std::uint32_t>(text.size()));
   out->bytes().append(text);
+}
+
+// The memory of a file being written is `image`. (H5Fget_file_image would do, but makes files that have a wrong
+// checksum in HDF5 1.10.)
+bool keep_in(std::string* image, hid_t access) {
+  H5FD_file_image_callbacks_t calls = {};
+  calls.image_malloc = [](std::size_t size, H5FD_file_image_op_t, void*) { return std::malloc(size); };
+  calls.image_memcpy = [](void* to, const void* from, std::size_t size, H5FD_file_image_op_t, void*) {
+    return std::memcpy(to, from, size);
+  };
+  calls.image_realloc = [](void*, std::size_t size, H5FD_file_image_op_t, void* data) -> void* {
+    auto* kept = static_cast<std::string*>(data);
+    try {
+      kept->resize(size);
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+    return kept->data();
+  };
+  calls.image_free = [](void*, H5FD_file_image_op_t, void*) -> herr_t { return 0; };
+  calls.udata_copy = [](void* data) { return data; };
+  calls.udata_free = [](void*) -> herr_t { return 0; };
+  calls.udata = image;
+  return H5Pset_file_image_callbacks(access, &calls) >= 0;
 }
 
 }  // namespace
@@ -296,7 +320,7 @@ Hdf5Writer::Hdf5Writer(std::string shown_path) : shown_path_(std::move(shown_pat
               H5Pset_attr_phase_change(creation.get(), kMaxCompact, kMinDense) >= 0 &&
               H5Pset_obj_track_times(creation.get(), false) >= 0 &&
               H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_V110) >= 0 &&
-              H5Pset_fapl_core(access.get(), kIncrement, false) >= 0,
+              H5Pset_fapl_core(access.get(), kIncrement, false) >= 0 && keep_in(&image_, access.get()),
           "the file");
   file_ = Hdf5Handle(H5Fcreate("/dev/null/memory", H5F_ACC_TRUNC, creation.get(), access.get()), H5Fclose);
   require(file_.valid(), "the file");
@@ -377,12 +401,9 @@ void Hdf5Writer::write_attribute(const std::string& name, std::int64_t value) {
 }
 
 std::string Hdf5Writer::finish() {
-  require(H5Fflush(file_.get(), H5F_SCOPE_GLOBAL) >= 0, "the file");
-  const ssize_t size = H5Fget_file_image(file_.get(), nullptr, 0);
-  require(size > 0, "the file");
-  std::string bytes(static_cast<std::size_t>(size), '\0');
-  require(H5Fget_file_image(file_.get(), bytes.data(), bytes.size()) == size && file_.reset(), "the file");
-  return bytes;
+  require(file_.reset(), "the file");
+  image_.resize(hdf5_data_end(image_, shown_path_));
+  return std::move(image_);
 }
 
 }  // namespace automap::io

@@ -103,6 +103,8 @@ std::vector<std::string> read_strings(ByteReader* in);
 class Hdf5Writer {
  public:
   explicit Hdf5Writer(std::string shown_path);
+  Hdf5Writer(const Hdf5Writer&) = delete;
+  Hdf5Writer& operator=(const Hdf5Writer&) = delete;
 
   void write_doubles(const std::string& name, const std::vector<double>& values);  // little-endian f64[n]
   // UTF-8 of the longest one's length, padded with NUL.
@@ -120,6 +122,7 @@ class Hdf5Writer {
   Hdf5Handle text_type(const std::string& what, std::size_t longest) const;
 
   std::string shown_path_;
+  std::string image_;  // of the file, once that is closed
   Hdf5Handle file_;
 };
 

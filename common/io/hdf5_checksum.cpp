@@ -29,8 +29,14 @@ void append_number(std::string* bytes, std::uint64_t value, std::size_t size) {
   throw Error(ErrorKind::kData, source + ": " + what, kAgainHint);
 }
 
-// Where the data end, by the superblock (HDF5 File Format Specification, II.A).
-std::uint64_t end_of_data(std::string_view bytes, const std::string& source) {
+}  // namespace
+
+bool is_hdf5(std::string_view bytes) {
+  return bytes.substr(0, kSignature.size()) == kSignature;
+}
+
+// HDF5 File Format Specification, II.A.
+std::uint64_t hdf5_data_end(std::string_view bytes, const std::string& source) {
   constexpr std::size_t kVersionByte = 8, kMostSuperblock = 96;
   const auto damaged = [&](const std::string& what) { fail(source, "not a whole HDF5 file: " + what); };
   if (!is_hdf5(bytes)) damaged("it does not start like one");
@@ -51,12 +57,6 @@ std::uint64_t end_of_data(std::string_view bytes, const std::string& source) {
   return end;
 }
 
-}  // namespace
-
-bool is_hdf5(std::string_view bytes) {
-  return bytes.substr(0, kSignature.size()) == kSignature;
-}
-
 Hdf5Bytes check_hdf5_bytes(std::string_view bytes, const std::string& source) {
   const std::size_t before = bytes.size() - std::min(bytes.size(), kChecksumBytes);
   const std::string_view last = bytes.substr(before);
@@ -71,7 +71,7 @@ Hdf5Bytes check_hdf5_bytes(std::string_view bytes, const std::string& source) {
     if (number_at(last, kLengthAt, 8) != before) fail(source, "damaged: its checksum is of a file of another length");
     return {bytes.substr(0, before), true, 0};
   }
-  const std::uint64_t end = end_of_data(bytes, source);
+  const std::uint64_t end = hdf5_data_end(bytes, source);
   const std::string_view behind = bytes.substr(end, kMark.size());
   if (!behind.empty() && kMark.substr(0, behind.size()) == behind) {
     fail(source, "damaged: its checksum is cut short, or other bytes follow it");

@@ -29,6 +29,10 @@ struct Hdf5Bytes {
 // than the file's.
 Hdf5Bytes check_hdf5_bytes(std::string_view bytes, const std::string& source);
 
+// Where the data end, as the superblock says. Throws Error(kData) naming `source` when it says nonsense, or more than
+// there is.
+std::uint64_t hdf5_data_end(std::string_view bytes, const std::string& source);
+
 // Appends the checksum.
 void add_hdf5_checksum(std::string* bytes);
 
