@@ -124,9 +124,8 @@ std::string in_hdf5_process(Hdf5Task task, const std::string& source, std::uint6
 
 std::string hdf5_answer(Hdf5Task task, const std::string& source, ChildResult result) {
   if (result.answer) return std::move(*result.answer);
-  const bool own_fault = task == Hdf5Task::kReadUnknown;
-  if (result.out_of_memory && !(own_fault && result.over_budget)) throw std::bad_alloc();
-  if (own_fault) {
+  if (result.out_of_memory && !result.over_budget) throw std::bad_alloc();
+  if (task == Hdf5Task::kReadUnknown) {
     throw Error(ErrorKind::kData, source + ": damaged: the HDF5 library cannot read it (" + result.failure + ")",
                 "copy it again from where it is whole, or make it again");
   }
