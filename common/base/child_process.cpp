@@ -164,8 +164,9 @@ class SignalsBlocked {
 
 [[noreturn]] void throw_no_process(int error) {
   if (error == ENOMEM) throw std::bad_alloc();
-  throw Error(ErrorKind::kIo, std::string("cannot start a process: ") + std::strerror(error),
-              error == EAGAIN ? "the limit of processes (ulimit -u) is reached: close other programs, or raise it" : "");
+  throw Error(
+      ErrorKind::kIo, std::string("cannot start a process: ") + std::strerror(error),
+      error == EAGAIN ? "the limit of processes (ulimit -u) is reached: close other programs, or raise it" : "");
 }
 
 }  // namespace
@@ -200,8 +201,7 @@ ChildProcess::ChildProcess(const Work& work, const ChildLimits& limits) : limits
   rlimit memory = {};
   // The child's own limit is the lower one unless ulimit leaves less than the budget.
   over_budget_possible_ = !kSanitized && limits.memory_bytes > 0 && ::getrlimit(RLIMIT_AS, &memory) == 0 &&
-                          (memory.rlim_cur == RLIM_INFINITY ||
-                           memory.rlim_cur > address_space() + limits.memory_bytes);
+                          (memory.rlim_cur == RLIM_INFINITY || memory.rlim_cur > address_space() + limits.memory_bytes);
 }
 
 ChildProcess::~ChildProcess() {

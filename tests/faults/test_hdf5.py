@@ -5,6 +5,7 @@ import os
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -263,6 +264,19 @@ class WholeHdf5(ProgramTest):
         self.assertEqual(result.returncode, 3, result.stderr)
         self.assertIn("full.h5: No space left on device", result.stderr)
         self.assertNotIn("0x", result.stderr)
+
+    def test_a_limit_of_file_size(self):
+        """The other way to have no room, which reaches whoever writes the temporary file."""
+        def little_room():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+        result = subprocess.run([BIN / "automap-profile", FIXTURES / "tiny_mlp.hlo", "-o", "p.h5", "-q"], cwd=self.folder,
+                                env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S, preexec_fn=little_room)
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertIn("cannot write p.h5", result.stderr)
+        self.assertNotIn("0x", result.stderr)
+        self.assertEqual(self.leftovers(), [])
 
 
 if __name__ == "__main__":

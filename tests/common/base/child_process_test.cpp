@@ -49,8 +49,8 @@ TEST(ChildProcess, TheAnswerComesBackWhole) {
 }
 
 TEST(ChildProcess, SharedMemoryIsSeenAndOtherMemoryIsNot) {
-  auto* shared = static_cast<int*>(
-      ::mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto* shared =
+      static_cast<int*>(::mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(shared, MAP_FAILED);
   int own = 1;
   EXPECT_EQ(result_of([&] {

@@ -131,10 +131,11 @@ TEST(Hdf5, ACrashOfTheLibraryIsAnError) {
 }
 
 TEST(Hdf5, ReasonsWithoutAddresses) {
-  EXPECT_EQ(internal::readable_hdf5_reason("file write failed: time = Thu Jan  1 00:00:00 1970\n, filename = 'x.h5', file "
-                                           "descriptor = 5, errno = 28, error message = 'No space left on device', buf = "
-                                           "0x55d0c0ffee, total write size = 96, offset = 0"),
-            "file write failed: No space left on device");
+  EXPECT_EQ(
+      internal::readable_hdf5_reason("file write failed: time = Thu Jan  1 00:00:00 1970\n, filename = 'x.h5', file "
+                                     "descriptor = 5, errno = 28, error message = 'No space left on device', buf = "
+                                     "0x55d0c0ffee, total write size = 96, offset = 0"),
+      "file write failed: No space left on device");
   EXPECT_EQ(internal::readable_hdf5_reason("truncated file: eof = 96, sblock->base_addr = 0, stored_eof = 2048"),
             "truncated file: eof = 96, sblock->base_addr = 0, stored_eof = 2048");
   EXPECT_EQ(internal::readable_hdf5_reason("bad heap, at 0x7f00, again"), "bad heap, again");
