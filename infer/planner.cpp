@@ -431,10 +431,8 @@ class Planning {
 
   std::optional<Plan> propose_one(PlannerKind planner, int stages, Schedule schedule, Work& turn) {
     switch (planner) {
-      case PlannerKind::kUniform:
-        return pipeline::uniform_plan(problem_, stages, schedule, &turn);
-      case PlannerKind::kBalanced:
-        return pipeline::balanced_plan(problem_, stages, schedule, objective_, &turn);
+      case PlannerKind::kUniform: return pipeline::uniform_plan(problem_, stages, schedule, &turn);
+      case PlannerKind::kBalanced: return pipeline::balanced_plan(problem_, stages, schedule, objective_, &turn);
       case PlannerKind::kBound: {
         BoundOptions options;
         options.stages = stages;

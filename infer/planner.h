@@ -75,8 +75,8 @@ struct PlanRequest {
   int beam = 0;
   // Pivots that `policy`, `rollouts`, `exact` and `bound` see; 0 = every instruction (the first two: at most 1024).
   int grid = 128;
-  int k_best = 16;                  // plans per stage count and schedule taken from the exact solver
-  bool refine = true;               // corridor refinement from the grid to instructions (and, in `auto`, polishing)
+  int k_best = 16;     // plans per stage count and schedule taken from the exact solver
+  bool refine = true;  // corridor refinement from the grid to instructions (and, in `auto`, polishing)
   PlanEffort effort = plan_effort(Effort::kNormal);
   // Stops earlier, and differently from run to run; infinity = none.
   double time_limit_s = std::numeric_limits<double>::infinity();

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/base/byte_stream.h"
 #include "common/base/rng.h"
-#include "models/byte_stream.h"
 #include "models/episode.h"
 
 namespace automap::models {

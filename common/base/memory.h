@@ -1,5 +1,6 @@
 // What happens when memory runs out, wherever that is noticed: in a destructor, in a thread, before main or while an
-// error is being reported. One clear message on standard error, the document of --json, temporary files removed, exit 3.
+// error is being reported. One clear message on standard error, the document of --json, temporary files removed,
+// exit 3.
 #pragma once
 
 #include <exception>

@@ -62,8 +62,8 @@ bool Work::over() {
     stopped_ = whole_->stopped();
     return over_;
   }
-  stopped_ = (limits_.cancelled && limits_.cancelled()) ||
-             (std::isfinite(limits_.seconds) && limits_.clock() >= end_s_);
+  stopped_ =
+      (limits_.cancelled && limits_.cancelled()) || (std::isfinite(limits_.seconds) && limits_.clock() >= end_s_);
   return over_ = stopped_;
 }
 

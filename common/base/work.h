@@ -29,7 +29,8 @@ struct WorkLimits {
   // Stop early, and differently from run to run:
   double seconds = std::numeric_limits<double>::infinity();  // from when the Work is made; above a year: no limit
   std::function<bool()> cancelled;                           // may be empty; asked at every look, true stops
-  std::function<double()> clock;  // seconds from any origin; empty: the steady clock. Only read where `seconds` is finite
+  std::function<double()>
+      clock;  // seconds from any origin; empty: the steady clock. Only read where `seconds` is finite
 };
 
 // What is left of it. Searchers spend() in their inner loops and look at over() there; both are cheap. How far spending

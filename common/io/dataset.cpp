@@ -1,7 +1,6 @@
 #include "common/io/dataset.h"
 
 #include <fcntl.h>
-#include <hdf5.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "common/base/error.h"
@@ -20,8 +20,8 @@
 #include "common/base/regular_file.h"
 #include "common/io/dataset_format.h"
 #include "common/io/dataset_lock.h"
-#include "common/io/hdf5.h"
 #include "common/io/shard_checks.h"
+#include "common/io/shard_hdf5.h"
 
 namespace automap::io {
 namespace {
@@ -55,6 +55,14 @@ class Mapping {
       throw Error(ErrorKind::kIo, "cannot map " + path + " into memory: " + std::strerror(error));
     }
   }
+  // Zeros, which child processes can fill.
+  static Mapping shared(std::uint64_t bytes) {
+    Mapping made;
+    made.size_ = bytes;
+    made.data_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (made.data_ == MAP_FAILED) throw std::bad_alloc();
+    return made;
+  }
   ~Mapping() {
     if (data_ != MAP_FAILED) ::munmap(data_, size_);
   }
@@ -66,6 +74,7 @@ class Mapping {
     return *this;
   }
   const char* data() const { return static_cast<const char*>(data_); }
+  char* writable_data() { return static_cast<char*>(data_); }
   std::uint64_t size() const { return size_; }
 
  private:
@@ -73,100 +82,16 @@ class Mapping {
   std::uint64_t size_ = 0;
 };
 
-hid_t memory_type(ColumnType type) {
-  switch (type) {
-    case ColumnType::kF32: return H5T_NATIVE_FLOAT;
-    case ColumnType::kU8: return H5T_NATIVE_UINT8;
-    case ColumnType::kU16: return H5T_NATIVE_UINT16;
-    case ColumnType::kU32: return H5T_NATIVE_UINT32;
-    case ColumnType::kI16: return H5T_NATIVE_INT16;
-  }
-  return -1;
-}
-
-// The values of one dataset of a shard: in the mapping, or expanded.
-struct Values {
-  const char* data = nullptr;
-  std::vector<char> owned;
-};
-
 struct Shard {
   std::string path;
   Mapping mapping;
-  Values caw;
-  std::vector<Values> columns;
+  Mapping expanded;           // /caw of a compressed shard
+  const char* caw = nullptr;  // in one of the two
+  std::vector<const char*> columns;
 };
 
-std::string shape_text(const std::vector<hsize_t>& shape) {
-  std::string text;
-  for (const hsize_t length : shape) text += (text.empty() ? "" : " x ") + std::to_string(length);
-  return text;
-}
-
-Values open_values(const Hdf5Handle& file, const std::string& path, const Mapping& mapping, const std::string& name,
-                   ColumnType type, const std::vector<hsize_t>& shape) {
-  const std::string shown = "dataset /" + name;
-  // A missing group on the way is an error of the library, not "no".
-  const Hdf5Handle dataset(H5Dopen2(file.get(), name.c_str(), H5P_DEFAULT), H5Dclose);
-  if (!dataset.valid()) fail_data(path, shown + " is missing or damaged" + hdf5_reason());
-  const Hdf5Handle space(H5Dget_space(dataset.get()), H5Sclose);
-  const int rank = space.valid() ? H5Sget_simple_extent_ndims(space.get()) : -1;
-  std::vector<hsize_t> found(static_cast<std::size_t>(std::max(rank, 0)));
-  if (rank < 0 || H5Sget_simple_extent_dims(space.get(), found.data(), nullptr) != rank || found != shape) {
-    fail_data(path, shown + ": found " + shape_text(found) + " values, expected " + shape_text(shape));
-  }
-  const Hdf5Handle stored(H5Dget_type(dataset.get()), H5Tclose);
-  const H5T_class_t expected_class = type == ColumnType::kF32 ? H5T_FLOAT : H5T_INTEGER;
-  if (!stored.valid() || H5Tget_class(stored.get()) != expected_class) {
-    fail_data(path, shown + ": found another type, expected " +
-                        (type == ColumnType::kF32 ? "floating-point numbers" : "whole numbers"));
-  }
-  std::uint64_t bytes = bytes_of(type);
-  for (const hsize_t length : shape) bytes *= length;
-  Values values;
-  const haddr_t offset = H5Dget_offset(dataset.get());
-  if (H5Tequal(stored.get(), memory_type(type)) > 0 && offset != HADDR_UNDEF) {
-    if (offset > mapping.size() || bytes > mapping.size() - offset) {
-      fail_data(path, shown + " ends behind the end of the file: cut short", kAgainHint);
-    }
-    values.data = mapping.data() + offset;
-    return values;
-  }
-  values.owned.resize(bytes);
-  if (H5Dread(dataset.get(), memory_type(type), H5S_ALL, H5S_ALL, H5P_DEFAULT, values.owned.data()) < 0) {
-    fail_data(path, shown + " cannot be expanded: damaged" + hdf5_reason(), kAgainHint);
-  }
-  values.data = values.owned.data();
-  return values;
-}
-
-std::string text_attribute(const Hdf5Handle& file, const std::string& path, const char* name) {
-  const Hdf5Handle attribute(H5Aexists(file.get(), name) > 0 ? H5Aopen(file.get(), name, H5P_DEFAULT) : -1, H5Aclose);
-  const Hdf5Handle type(attribute.valid() ? H5Aget_type(attribute.get()) : -1, H5Tclose);
-  if (!type.valid() || H5Tis_variable_str(type.get()) <= 0) {
-    fail_data(path, std::string("attribute ") + name + ": missing, expected a string");
-  }
-  char* pointer = nullptr;
-  if (H5Aread(attribute.get(), type.get(), &pointer) < 0) {
-    fail_data(path, std::string("attribute ") + name + " cannot be read" + hdf5_reason());
-  }
-  std::string value = pointer == nullptr ? "" : pointer;
-  H5free_memory(pointer);
-  return value;
-}
-
-std::uint64_t count_attribute(const Hdf5Handle& file, const std::string& path, const char* name) {
-  const Hdf5Handle attribute(H5Aexists(file.get(), name) > 0 ? H5Aopen(file.get(), name, H5P_DEFAULT) : -1, H5Aclose);
-  const Hdf5Handle space(attribute.valid() ? H5Aget_space(attribute.get()) : -1, H5Sclose);
-  std::uint64_t value = 0;
-  if (!space.valid() || H5Sget_simple_extent_npoints(space.get()) != 1 ||
-      H5Aread(attribute.get(), H5T_NATIVE_UINT64, &value) < 0) {
-    fail_data(path, std::string("attribute ") + name + ": missing, expected one whole number");
-  }
-  return value;
-}
-
-Shard open_shard(const std::string& folder, const DatasetManifest& manifest, const ShardEntry& entry) {
+// Maps and verifies a shard; its values are found afterwards.
+Shard map_shard(const std::string& folder, const DatasetManifest& manifest, const ShardEntry& entry) {
   Shard shard;
   shard.path = folder + "/" + entry.file;
   const std::string& path = shard.path;
@@ -182,46 +107,30 @@ Shard open_shard(const std::string& folder, const DatasetManifest& manifest, con
   if (crc != entry.rest_crc32c) {
     fail_data(path, "damaged, or changed after it was written: another CRC-32C than in dataset.json", kAgainHint);
   }
-  const std::lock_guard<std::mutex> guard(hdf5_mutex());
-  const Hdf5Handle file = open_hdf5_file(path);
-  const auto check_text = [&](const char* name, const std::string& expected) {
-    const std::string found = text_attribute(file, path, name);
-    if (found != expected) {
-      fail_data(path,
-                std::string(name) + ": found " + excerpt(found, 64) + ", dataset.json says " + excerpt(expected, 64),
-                "this shard is from another dataset: run the automap-datagen command again, it writes the right one");
-    }
-  };
-  const std::string schema = text_attribute(file, path, "schema");
-  if (schema != dataset_schema()) {
-    fail_data(path, "found schema \"" + excerpt(schema, 60) + "\", this version of AutoMap reads " + dataset_schema(),
-              "use the version of AutoMap that wrote it, or make the dataset again with automap-datagen");
-  }
-  const auto check_count = [&](const char* name, std::uint64_t expected) {
-    const std::uint64_t found = count_attribute(file, path, name);
-    if (found != expected) {
-      fail_data(
-          path,
-          std::string(name) + ": found " + std::to_string(found) + ", dataset.json says " + std::to_string(expected),
-          "is this shard from another dataset?");
-    }
-  };
-  check_count("first_row", entry.first_row);
-  check_count("seed", manifest.seed);
-  check_count("granularity", kGranularity);
-  check_text("generator", manifest.generator);
-  check_text("config_sha256", sha256_hex(manifest.config_json));
-  shard.caw = open_values(file, path, shard.mapping, "caw", ColumnType::kF32, {entry.rows, 3, kGranularity});
-  if (shard.caw.owned.empty() && shard.caw.data != shard.mapping.data() + entry.caw_offset) {
-    fail_data(path, "/caw is not where dataset.json says");
-  }
-  for (std::size_t c = 0; c < num_columns(manifest.oracle); ++c) {
-    const DatasetColumn& column = dataset_columns()[c];
-    std::vector<hsize_t> shape = {entry.rows};
-    if (column.width > 1) shape.push_back(static_cast<hsize_t>(column.width));
-    shard.columns.push_back(open_values(file, path, shard.mapping, column.name, column.type, shape));
-  }
+  if (manifest.compressed) shard.expanded = Mapping::shared(entry.rows * kCawRowBytes);
   return shard;
+}
+
+// Maps, verifies and looks into shards.
+std::vector<Shard> open_shards(const std::string& folder, const DatasetManifest& manifest,
+                               const std::vector<const ShardEntry*>& entries) {
+  std::vector<Shard> shards;
+  shards.reserve(entries.size());
+  std::vector<ShardBytes> bytes;
+  for (const ShardEntry* entry : entries) {
+    Shard& shard = shards.emplace_back(map_shard(folder, manifest, *entry));
+    bytes.push_back({shard.path,
+                     {shard.mapping.data(), shard.mapping.size()},
+                     entry,
+                     manifest.compressed ? shard.expanded.writable_data() : nullptr});
+  }
+  const std::vector<ShardPlaces> places = look_into_shards(bytes, manifest);
+  for (std::size_t s = 0; s < shards.size(); ++s) {
+    Shard& shard = shards[s];
+    shard.caw = manifest.compressed ? shard.expanded.data() : shard.mapping.data() + places[s].caw;
+    for (const std::uint64_t at : places[s].columns) shard.columns.push_back(shard.mapping.data() + at);
+  }
+  return shards;
 }
 
 std::string missing_shards(const DatasetManifest& manifest) {
@@ -278,13 +187,15 @@ DatasetReader::DatasetReader(const std::string& folder, RowChecks checks) : stat
     if (manifest.shards.size() != manifest.num_shards()) {
       fail_data(folder, "not complete: " + missing_shards(manifest), kAgainHint);
     }
-    state_->shards.reserve(manifest.shards.size());
-    for (const ShardEntry& entry : manifest.shards) state_->shards.push_back(open_shard(folder, manifest, entry));
+    std::vector<const ShardEntry*> entries;
+    for (const ShardEntry& entry : manifest.shards) entries.push_back(&entry);
+    state_->shards = open_shards(folder, manifest, entries);
   } catch (const Error& e) {
     const std::vector<DatasetWriter> writers = dataset_writers(folder);
     if (writers.empty()) throw;
     // dataset.json and the shards may have changed one after the other.
-    throw Error(e.kind(), e.what(), folder + " is being written by " + writers.front().owner + ": wait until it has ended");
+    throw Error(e.kind(), e.what(),
+                folder + " is being written by " + writers.front().owner + ": wait until it has ended");
   }
   // Compressed shards were expanded, after all of the file was compared with its checksum.
   if (checks == RowChecks::kNone || manifest.compressed) return;
@@ -325,11 +236,11 @@ RowProblem DatasetReader::State::read_row(std::uint64_t i) const {
   const Shard& shard = shard_of(i);
   const std::uint64_t at = i % manifest.shard_rows;
   RowProblem row;
-  std::memcpy(row.caw.data(), shard.caw.data + at * kCawRowBytes, kCawRowBytes);
+  std::memcpy(row.caw.data(), shard.caw + at * kCawRowBytes, kCawRowBytes);
   auto* bytes = reinterpret_cast<char*>(&row);
   for (std::size_t c = 0; c < num_columns(false); ++c) {
     const DatasetColumn& column = dataset_columns()[c];
-    std::memcpy(bytes + column.member_offset, shard.columns[c].data + at * column.row_bytes(), column.row_bytes());
+    std::memcpy(bytes + column.member_offset, shard.columns[c] + at * column.row_bytes(), column.row_bytes());
   }
   return row;
 }
@@ -362,9 +273,9 @@ std::optional<OracleLabel> DatasetReader::oracle(std::uint64_t i) const {
   const std::size_t first = num_columns(false);
   std::int16_t cuts[kOracleBoundaries], device_cuts[kOracleBoundaries];
   float length = 0;
-  std::memcpy(cuts, shard.columns[first].data + at * sizeof cuts, sizeof cuts);
-  std::memcpy(device_cuts, shard.columns[first + 1].data + at * sizeof device_cuts, sizeof device_cuts);
-  std::memcpy(&length, shard.columns[first + 2].data + at * sizeof length, sizeof length);
+  std::memcpy(cuts, shard.columns[first] + at * sizeof cuts, sizeof cuts);
+  std::memcpy(device_cuts, shard.columns[first + 1] + at * sizeof device_cuts, sizeof device_cuts);
+  std::memcpy(&length, shard.columns[first + 2] + at * sizeof length, sizeof length);
   if (std::isnan(length)) return std::nullopt;
   OracleLabel label;
   label.length_ms = static_cast<double>(length) * static_cast<double>(row.scale_ms);
@@ -401,7 +312,8 @@ std::optional<std::string> compare_hashes(const std::string& path, const ShardEn
     if (progress) progress(at);
   }
   if (crc != entry.crc32c) return "another CRC-32C than in dataset.json: its bytes were changed";
-  if (hashes == ShardHashes::kCrcAndSha && sha.hex() != entry.sha256) return "another SHA-256 than in dataset.json: its bytes were changed";
+  if (hashes == ShardHashes::kCrcAndSha && sha.hex() != entry.sha256)
+    return "another SHA-256 than in dataset.json: its bytes were changed";
   return std::nullopt;
 }
 
@@ -411,7 +323,7 @@ std::optional<std::string> shard_problem(const std::string& folder, const Datase
                                          const ShardEntry& entry, ShardHashes hashes) {
   try {
     // The cheaper look first.
-    open_shard(folder, manifest, entry);
+    open_shards(folder, manifest, {&entry});
     return compare_hashes(folder + "/" + entry.file, entry, hashes, {});
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::kData && e.kind() != ErrorKind::kIo) throw;
@@ -447,7 +359,7 @@ std::vector<DatasetProblem> verify_dataset(const std::string& folder,
       state.folder = folder;
       state.manifest = manifest;
       state.shards.resize(s + 1);
-      state.shards[s] = open_shard(folder, manifest, *entry);
+      state.shards[s] = std::move(open_shards(folder, manifest, {entry}).front());
       constexpr std::uint64_t kProgressRows = 4096;
       constexpr int kMostRowsNamed = 10;
       int named = 0;

@@ -75,8 +75,7 @@ class ManifestReader {
   }
 
   ShardEntry shard(const Json& object, const std::string& where, const DatasetManifest& manifest) const {
-    check_keys(object, where,
-               {"file", "first_row", "rows", "bytes", "caw_offset", "crc32c", "rest_crc32c", "sha256"});
+    check_keys(object, where, {"file", "first_row", "rows", "bytes", "caw_offset", "crc32c", "rest_crc32c", "sha256"});
     ShardEntry entry;
     entry.file = string(object, where, "file");
     entry.first_row = count(object, where, "first_row", 0);
@@ -117,10 +116,10 @@ class ManifestReader {
         text_.substr(text_.size() - size) == checksum_lines(text_.substr(0, text_.size() - size))) {
       return true;
     }
-    throw Error(ErrorKind::kData,
-                source_ + ": damaged, or changed after it was written: its checksum " + kChecksumKey +
-                    " is another one",
-                "run the automap-datagen command again: it keeps the shards that are as they were and repairs this file");
+    throw Error(
+        ErrorKind::kData,
+        source_ + ": damaged, or changed after it was written: its checksum " + kChecksumKey + " is another one",
+        "run the automap-datagen command again: it keeps the shards that are as they were and repairs this file");
   }
 
   void check_keys(const Json& object, const std::string& where, std::initializer_list<std::string_view> known) const {
@@ -314,7 +313,8 @@ std::vector<ShardEntry> salvage_entries(std::string_view text, const DatasetMani
     std::string_view line = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     const std::size_t begin = line.find('{');
-    if (begin == std::string_view::npos || line.rfind('}') == std::string_view::npos || line.rfind('}') < begin) continue;
+    if (begin == std::string_view::npos || line.rfind('}') == std::string_view::npos || line.rfind('}') < begin)
+      continue;
     line = line.substr(begin, line.rfind('}') + 1 - begin);
     try {
       so_far.shards.push_back(reader.shard(Json::parse(line), source, so_far));

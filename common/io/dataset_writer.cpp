@@ -2,8 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <hdf5.h>
-#include <hdf5_hl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,7 +21,7 @@
 #include "common/base/printable.h"
 #include "common/base/regular_file.h"
 #include "common/io/dataset_repair.h"
-#include "common/io/hdf5.h"
+#include "common/io/shard_hdf5.h"
 
 namespace automap::io {
 namespace {
@@ -32,14 +30,12 @@ using Json = nlohmann::ordered_json;
 using pipeline::RowProblem;
 
 // Data starts at multiples of this, so that a reader can map it.
-constexpr hsize_t kAlignment = 65536;
+constexpr std::uint64_t kAlignment = 65536;
 // Of HDF5's own structures in a shard, generously: for reserving space.
 constexpr std::uint64_t kOverheadBytes = std::uint64_t{1} << 20;
 // Started on its way to the disk while the next rows are made.
 constexpr std::uint64_t kWriteBackBytes = std::uint64_t{8} << 20;
 constexpr std::size_t kHashBlockBytes = std::size_t{1} << 20;
-// Attributes in an object header end at 64 KiB.
-constexpr std::size_t kMaxConfigAttribute = 48 << 10;
 constexpr int kDeflateLevel = 1;
 
 [[noreturn]] void throw_write_error(const std::string& path, int error) {
@@ -49,12 +45,9 @@ constexpr int kDeflateLevel = 1;
   }
   if (error == EFBIG) hint = "the file size limit (ulimit -f) is below a shard's size: raise it, or lower --shard-rows";
   if (error == EACCES || error == EPERM || error == EROFS) hint = "choose a folder that you may write to";
-  if (error == ENOENT) hint = "somebody removed the folder, or the file while it was written: run the same command again";
+  if (error == ENOENT)
+    hint = "somebody removed the folder, or the file while it was written: run the same command again";
   throw Error(ErrorKind::kIo, "cannot write " + path + ": " + std::strerror(error), hint);
-}
-
-[[noreturn]] void throw_hdf5_error(const std::string& path, const std::string& what) {
-  throw Error(ErrorKind::kIo, "cannot write " + path + ": " + what + hdf5_reason(), "is the disk full?");
 }
 
 class Descriptor {
@@ -139,143 +132,6 @@ void check_same(const std::string& path, const DatasetManifest& found, const Dat
               "choose another folder with -o, or delete this one to replace it", lines);
 }
 
-// --- HDF5 ---
-
-Hdf5Handle text_type() {
-  Hdf5Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
-  H5Tset_size(type.get(), H5T_VARIABLE);
-  H5Tset_cset(type.get(), H5T_CSET_UTF8);
-  return type;
-}
-
-bool put_text(hid_t object, const char* name, const std::string& value) {
-  const Hdf5Handle space(H5Screate(H5S_SCALAR), H5Sclose);
-  const Hdf5Handle type = text_type();
-  const Hdf5Handle attribute(H5Acreate2(object, name, type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
-  const char* pointer = value.c_str();
-  return attribute.valid() && H5Awrite(attribute.get(), type.get(), &pointer) >= 0;
-}
-
-bool put_texts(hid_t object, const char* name, const std::vector<std::string>& values) {
-  const hsize_t count = values.size();
-  const Hdf5Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose);
-  const Hdf5Handle type = text_type();
-  const Hdf5Handle attribute(H5Acreate2(object, name, type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
-  std::vector<const char*> pointers;
-  pointers.reserve(values.size());
-  for (const std::string& value : values) pointers.push_back(value.c_str());
-  return attribute.valid() && H5Awrite(attribute.get(), type.get(), pointers.data()) >= 0;
-}
-
-bool put_count(hid_t object, const char* name, std::uint64_t value) {
-  const Hdf5Handle space(H5Screate(H5S_SCALAR), H5Sclose);
-  const Hdf5Handle attribute(H5Acreate2(object, name, H5T_STD_U64LE, space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
-  return attribute.valid() && H5Awrite(attribute.get(), H5T_NATIVE_UINT64, &value) >= 0;
-}
-
-bool put_floats(hid_t object, const char* name, const std::vector<float>& values) {
-  const hsize_t count = values.size();
-  const Hdf5Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose);
-  const Hdf5Handle attribute(H5Acreate2(object, name, H5T_IEEE_F32LE, space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
-  return attribute.valid() && H5Awrite(attribute.get(), H5T_NATIVE_FLOAT, values.data()) >= 0;
-}
-
-hid_t file_type(ColumnType type) {
-  switch (type) {
-    case ColumnType::kF32: return H5T_IEEE_F32LE;
-    case ColumnType::kU8: return H5T_STD_U8LE;
-    case ColumnType::kU16: return H5T_STD_U16LE;
-    case ColumnType::kU32: return H5T_STD_U32LE;
-    case ColumnType::kI16: return H5T_STD_I16LE;
-  }
-  return -1;
-}
-
-struct Skeleton {
-  Hdf5Handle file, caw;
-  std::vector<Hdf5Handle> columns;
-};
-
-// All of a shard but its data, whose places are allocated. The bytes depend on the arguments only: no times are kept.
-Skeleton create_skeleton(const std::string& path, const std::string& shown, const DatasetManifest& manifest,
-                         std::uint64_t first_row, std::uint64_t rows, std::uint64_t chunk_rows) {
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-  const auto require = [&](bool ok, const std::string& what) {
-    if (!ok) throw_hdf5_error(shown, what);
-  };
-  const Hdf5Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
-  const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  // All attributes stay in the object's header, whose checksum covers them.
-  constexpr unsigned kMaxCompact = 64, kMinDense = 32;
-  require(H5Pset_attr_phase_change(creation.get(), kMaxCompact, kMinDense) >= 0 &&
-              H5Pset_obj_track_times(creation.get(), false) >= 0 &&
-              H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_V110) >= 0 &&
-              H5Pset_alignment(access.get(), kAlignment, kAlignment) >= 0 &&
-              H5Pset_file_locking(access.get(), false, true) >= 0,
-          "the file");
-  Skeleton made;
-  made.file = Hdf5Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), H5Fclose);
-  require(made.file.valid(), "the file");
-  const hid_t file = made.file.get();
-  require(
-      put_text(file, "schema", dataset_schema()) && put_text(file, "generator", manifest.generator) &&
-          put_count(file, "seed", manifest.seed) && put_count(file, "first_row", first_row) &&
-          put_count(file, "granularity", pipeline::kGranularity) &&
-          put_text(file, "config_sha256", sha256_hex(manifest.config_json)) &&
-          (manifest.config_json.size() > kMaxConfigAttribute || put_text(file, "config_json", manifest.config_json)),
-      "the attributes");
-
-  const auto dataset = [&](const char* name, hid_t type, const std::vector<hsize_t>& shape, bool chunked) {
-    const Hdf5Handle properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-    bool ok = H5Pset_obj_track_times(properties.get(), false) >= 0 &&
-              H5Pset_fill_time(properties.get(), H5D_FILL_TIME_NEVER) >= 0;
-    if (chunked) {
-      const hsize_t chunk[3] = {chunk_rows, 3, pipeline::kGranularity};
-      ok = ok && H5Pset_chunk(properties.get(), 3, chunk) >= 0 && H5Pset_shuffle(properties.get()) >= 0 &&
-           H5Pset_deflate(properties.get(), kDeflateLevel) >= 0;
-    } else {
-      ok = ok && H5Pset_layout(properties.get(), H5D_CONTIGUOUS) >= 0 &&
-           H5Pset_alloc_time(properties.get(), H5D_ALLOC_TIME_EARLY) >= 0;
-    }
-    const Hdf5Handle space(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), H5Sclose);
-    Hdf5Handle created(ok ? H5Dcreate2(file, name, type, space.get(), H5P_DEFAULT, properties.get(), H5P_DEFAULT) : -1,
-                       H5Dclose);
-    require(created.valid(), std::string("dataset /") + name);
-    return created;
-  };
-
-  const Hdf5Handle letter(H5Tcopy(H5T_C_S1), H5Tclose);  // one character
-  const Hdf5Handle channel = dataset("channel", letter.get(), {3}, false);
-  require(H5Dwrite(channel.get(), letter.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, "CAW") >= 0 &&
-              H5DSset_scale(channel.get(), "channel") >= 0,
-          "dataset /channel");
-  made.caw = dataset("caw", H5T_IEEE_F32LE, {rows, 3, pipeline::kGranularity}, manifest.compressed);
-  const hid_t caw = made.caw.get();
-  require(H5DSset_label(caw, 0, "env") >= 0 && H5DSset_label(caw, 1, "channel") >= 0 &&
-              H5DSset_label(caw, 2, "position") >= 0 && H5DSattach_scale(caw, channel.get(), 1) >= 0 &&
-              put_text(caw, "units", "1") && put_floats(caw, "range", {0, 1}) &&
-              put_text(caw, "paper", "arXiv 2007.04069, 4.5.1"),
-          "dataset /caw");
-  if (manifest.oracle) {
-    const Hdf5Handle properties(H5Pcreate(H5P_GROUP_CREATE), H5Pclose);
-    H5Pset_obj_track_times(properties.get(), false);
-    const Hdf5Handle group(H5Gcreate2(file, "oracle", H5P_DEFAULT, properties.get(), H5P_DEFAULT), H5Gclose);
-    require(group.valid(), "group /oracle");
-  }
-  for (std::size_t c = 0; c < num_columns(manifest.oracle); ++c) {
-    const DatasetColumn& column = dataset_columns()[c];
-    std::vector<hsize_t> shape = {rows};
-    if (column.width > 1) shape.push_back(static_cast<hsize_t>(column.width));
-    made.columns.push_back(dataset(column.name, file_type(column.type), shape, false));
-    const hid_t id = made.columns.back().get();
-    require(put_text(id, "units", column.units), std::string("dataset /") + column.name);
-    const std::string_view name = column.name;
-    if (name == "distribution") require(put_texts(id, "names", manifest.distributions), "dataset /distribution");
-    if (name == "schedule") require(put_texts(id, "names", {"1f1b", "1f1b-overlap"}), "dataset /schedule");
-  }
-  return made;
-}
-
 }  // namespace
 
 // --- the folder ---
@@ -331,7 +187,8 @@ void DatasetFolder::add(const ShardEntry& entry) {
   const std::string path = folder_ + "/" + kManifestName;
   const LockFile lock = lock_dataset(folder_);
   const DatasetManifest found = parse_manifest(
-      read_regular_file(path, "somebody removed it while the dataset was being made: run the same command again"), path);
+      read_regular_file(path, "somebody removed it while the dataset was being made: run the same command again"),
+      path);
   check_same(path, found, manifest_);
   if (found.rows != manifest_.rows) {
     throw Error(ErrorKind::kConfig, path + ": was extended to " + std::to_string(found.rows) + " rows meanwhile",
@@ -375,14 +232,8 @@ struct ShardWriter::File {
   std::optional<RemoveOnSignal> remove_on_signal;
   int fd = -1;
   int direct = -1;  // the same file without the page cache, where the file system knows that
-  Skeleton hdf5;    // open while a compressed shard is written
+  std::unique_ptr<CompressedShard> compressed;
   ~File() {
-    {
-      const std::lock_guard<std::mutex> guard(hdf5_mutex());
-      hdf5.columns.clear();
-      hdf5.caw.reset();
-      hdf5.file.reset();
-    }
     if (direct >= 0) ::close(direct);
     if (fd >= 0) ::close(fd);
   }
@@ -427,21 +278,15 @@ ShardWriter::ShardWriter(const std::string& folder, const DatasetManifest& manif
       }
     };
     reserve(0, expected_bytes);
-    const std::lock_guard<std::mutex> guard(hdf5_mutex());
-    file_->hdf5 = create_skeleton(path_, shown, manifest, first_row_, rows_, chunk_rows_);
-    for (std::size_t c = 0; c < num_columns(oracle_); ++c) {
-      const DatasetColumn& column = dataset_columns()[c];
-      columns_.emplace_back(rows_ * column.row_bytes());
-      column_offsets_.push_back(H5Dget_offset(file_->hdf5.columns[c].get()));
-      if (column_offsets_.back() == HADDR_UNDEF) throw_hdf5_error(shown, std::string("dataset /") + column.name);
-    }
+    for (std::size_t c = 0; c < num_columns(oracle_); ++c)
+      columns_.emplace_back(rows_ * dataset_columns()[c].row_bytes());
+    const ShardPlan plan = {path_, shown, &manifest, first_row_, rows_, chunk_rows_};
     if (compressed_) {
-      reserve(FALLOC_FL_KEEP_SIZE, expected_bytes);
+      file_->compressed = std::make_unique<CompressedShard>(plan, expected_bytes);
     } else {
-      caw_offset_ = H5Dget_offset(file_->hdf5.caw.get());
-      file_->hdf5.columns.clear();
-      const bool closed = file_->hdf5.caw.reset();
-      if (!file_->hdf5.file.reset() || !closed || caw_offset_ == HADDR_UNDEF) throw_hdf5_error(shown, "the file");
+      ShardPlaces places = make_shard(plan);
+      caw_offset_ = places.caw;
+      column_offsets_ = std::move(places.columns);
       struct stat info = {};
       if (::fstat(file_->fd, &info) != 0) throw_write_error(shown, errno);
       reserve(0, static_cast<std::uint64_t>(info.st_size));
@@ -566,25 +411,19 @@ void ShardWriter::append(const float* caw, std::uint64_t rows) {
 
 void ShardWriter::append_chunk(std::string_view bytes) {
   AM_CHECK(file_ && compressed_ && appended_ < rows_);
-  const std::lock_guard<std::mutex> guard(hdf5_mutex());
-  const hsize_t at[3] = {appended_, 0, 0};
-  if (H5Dwrite_chunk(file_->hdf5.caw.get(), H5P_DEFAULT, 0, at, bytes.size(), bytes.data()) < 0) {
-    throw_hdf5_error(folder_ + "/" + name_, "dataset /caw");
-  }
+  file_->compressed->append(bytes);
   appended_ = std::min(rows_, appended_ + chunk_rows_);
 }
 
 ShardEntry ShardWriter::commit() {
   AM_CHECK(file_ && appended_ == rows_);
   const std::string shown = folder_ + "/" + name_;
+  if (compressed_) {
+    column_offsets_ = file_->compressed->finish().columns;
+    file_->compressed.reset();
+  }
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     write_at(column_offsets_[c], std::string_view(columns_[c].data(), columns_[c].size()));
-  }
-  if (compressed_) {
-    const std::lock_guard<std::mutex> guard(hdf5_mutex());
-    file_->hdf5.columns.clear();
-    const bool closed = file_->hdf5.caw.reset();
-    if (!file_->hdf5.file.reset() || !closed) throw_hdf5_error(shown, "the file");
   }
   struct stat info = {};
   if (::fstat(file_->fd, &info) != 0) throw_write_error(shown, errno);

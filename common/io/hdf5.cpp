@@ -1,9 +1,12 @@
 #include "common/io/hdf5.h"
 
-#include <unistd.h>
+#include <hdf5_hl.h>
+#include <sys/mman.h>
 
-#include <cerrno>
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "common/base/error.h"
@@ -11,10 +14,16 @@
 namespace automap::io {
 namespace {
 
-void silence() {
-  // Per-thread state of the library; cheap enough to repeat.
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-}
+// Without this much to spare the library is not started: it does not check all of its own allocations.
+constexpr std::size_t kLibraryBytes = std::size_t{16} << 20;
+// What reading may take, well above what any honest file needs: 16 MB in a second, six times its size.
+constexpr unsigned kReadSeconds = 2;
+constexpr std::uint64_t kBytesPerSecond = std::uint64_t{16} << 20;
+constexpr std::uint64_t kReadMemory = std::uint64_t{512} << 20, kReadMemoryFactor = 6;
+// Of a string: in an attribute it lies in an object header, which ends at 64 KiB.
+constexpr std::size_t kMostStringBytes = 60000;
+// Of a column of strings, all padded to the longest.
+constexpr std::size_t kMostColumnBytes = std::size_t{1} << 30;
 
 [[noreturn]] void fail_data(const std::string& source, const std::string& what) {
   throw Error(ErrorKind::kData, source + ": " + what);
@@ -39,15 +48,38 @@ Hdf5Handle memory_string_type(const Hdf5Handle& file_type) {
   return Hdf5Handle(H5Tcopy(file_type.get()), H5Tclose);
 }
 
-Hdf5Handle utf8_type() {
-  Hdf5Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
-  H5Tset_size(type.get(), H5T_VARIABLE);
-  H5Tset_cset(type.get(), H5T_CSET_UTF8);
-  return type;
+std::string_view fixed_string(const char* data, std::size_t size) {
+  return {data, strnlen(data, size)};
 }
 
-std::string fixed_string(const char* data, std::size_t size) {
-  return std::string(data, strnlen(data, size));
+// How Hdf5Reader::strings puts one.
+void put_short_string(ByteWriter* out, std::string_view text) {
+  out->put<std::uint32_t>(static_cast<std::uint32_t>(text.size()));
+  out->bytes().append(text);
+}
+
+// The memory of a file being written is `image`. (H5Fget_file_image would do, but makes files that have a wrong
+// checksum in HDF5 1.10.)
+bool keep_in(std::string* image, hid_t access) {
+  H5FD_file_image_callbacks_t calls = {};
+  calls.image_malloc = [](std::size_t size, H5FD_file_image_op_t, void*) { return std::malloc(size); };
+  calls.image_memcpy = [](void* to, const void* from, std::size_t size, H5FD_file_image_op_t, void*) {
+    return std::memcpy(to, from, size);
+  };
+  calls.image_realloc = [](void*, std::size_t size, H5FD_file_image_op_t, void* data) -> void* {
+    auto* kept = static_cast<std::string*>(data);
+    try {
+      kept->resize(size);
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+    return kept->data();
+  };
+  calls.image_free = [](void*, H5FD_file_image_op_t, void*) -> herr_t { return 0; };
+  calls.udata_copy = [](void* data) { return data; };
+  calls.udata_free = [](void*) -> herr_t { return 0; };
+  calls.udata = image;
+  return H5Pset_file_image_callbacks(access, &calls) >= 0;
 }
 
 }  // namespace
@@ -66,6 +98,64 @@ bool Hdf5Handle::reset() {
   return id < 0 || close_(id) >= 0;
 }
 
+void start_hdf5() {
+  void* const probe = ::mmap(nullptr, kLibraryBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (probe == MAP_FAILED) throw std::bad_alloc();
+  ::munmap(probe, kLibraryBytes);
+  if (H5open() < 0 || H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) < 0) throw std::bad_alloc();
+}
+
+std::string in_hdf5_process(Hdf5Task task, const std::string& source, std::uint64_t bytes,
+                            const std::function<std::string()>& work) {
+  ChildLimits limits;
+  if (task == Hdf5Task::kWrite) {
+    limits.files = true;
+  } else {
+    limits.seconds = kReadSeconds + static_cast<unsigned>(bytes / kBytesPerSecond);
+    limits.memory_bytes = kReadMemory + kReadMemoryFactor * bytes;
+  }
+  const auto with_library = [&](ChildInput&) {
+    start_hdf5();
+    return work();
+  };
+  ChildProcess child(with_library, limits);
+  return hdf5_answer(task, source, child.finish());
+}
+
+std::string hdf5_answer(Hdf5Task task, const std::string& source, ChildResult result) {
+  if (result.answer) return std::move(*result.answer);
+  if (result.out_of_memory && !result.over_budget) throw std::bad_alloc();
+  if (task == Hdf5Task::kReadUnknown) {
+    throw Error(ErrorKind::kData, source + ": damaged: the HDF5 library cannot read it (" + result.failure + ")",
+                "copy it again from where it is whole, or make it again");
+  }
+  throw Error(ErrorKind::kIo,
+              task == Hdf5Task::kWrite ? "cannot write " + source + ": the HDF5 library failed (" + result.failure + ")"
+                                       : "cannot read " + source + ": the HDF5 library failed (" + result.failure +
+                                             "), although the checksum is right",
+              "most likely memory ran out: close other programs, or raise the limit (ulimit -v)");
+}
+
+namespace internal {
+std::string readable_hdf5_reason(std::string_view description) {
+  // "file write failed: time = ..., filename = 'x', errno = 28, error message = 'No space left on device', buf = 0x..."
+  constexpr std::string_view kMessage = "error message = '";
+  const std::size_t message = description.find(kMessage);
+  if (message != std::string_view::npos) {
+    const std::string_view text = description.substr(message + kMessage.size());
+    return std::string(description.substr(0, description.find(':'))) + ": " +
+           std::string(text.substr(0, text.find('\'')));
+  }
+  std::string kept;
+  while (!description.empty()) {
+    const std::string_view clause = description.substr(0, description.find(", "));
+    description.remove_prefix(std::min(description.size(), clause.size() + 2));
+    if (clause.find("0x") == std::string_view::npos) kept += (kept.empty() ? "" : ", ") + std::string(clause);
+  }
+  return kept;
+}
+}  // namespace internal
+
 std::string hdf5_reason() {
   std::string reason;
   const auto visit = [](unsigned n, const H5E_error2_t* error, void* out) -> herr_t {
@@ -73,51 +163,21 @@ std::string hdf5_reason() {
     return 0;
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, visit, &reason);
+  reason = internal::readable_hdf5_reason(reason);
   return reason.empty() ? "" : " (" + reason + ")";
 }
 
-std::mutex& hdf5_mutex() {
-  static std::mutex mutex;
-  return mutex;
-}
-
-Hdf5Handle open_hdf5_file(const std::string& path) {
-  silence();
-  if (::access(path.c_str(), R_OK) != 0) {
-    throw Error(ErrorKind::kIo, "cannot read " + path + ": " + std::strerror(errno));
-  }
-  const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  if (!access.valid() || H5Pset_file_locking(access.get(), false, true) < 0) {
-    throw Error(ErrorKind::kInternal, path + ": HDF5 refuses to go without file locks" + hdf5_reason());
-  }
-  Hdf5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
-  if (!file.valid()) {
-    fail_data(path, "not a whole HDF5 file: truncated or damaged" + hdf5_reason());
-  }
+Hdf5Handle open_hdf5_bytes(std::string_view bytes, const std::string& source) {
+  // Read-only, so that the library does not write where it may not.
+  Hdf5Handle file(H5LTopen_file_image(const_cast<char*>(bytes.data()), bytes.size(),
+                                      H5LT_FILE_IMAGE_DONT_COPY | H5LT_FILE_IMAGE_DONT_RELEASE),
+                  H5Fclose);
+  if (!file.valid()) fail_data(source, "not a whole HDF5 file: truncated or damaged" + hdf5_reason());
   return file;
 }
 
-bool is_hdf5(std::string_view bytes) {
-  return bytes.substr(0, 8) == std::string_view("\x89HDF\r\n\x1a\n", 8);
-}
-
-Hdf5Reader::Hdf5Reader(std::string_view bytes, std::string source) : source_(std::move(source)) {
-  silence();
-  Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  constexpr std::size_t kIncrement = 1 << 16;
-  // The library copies the image; it never touches the disk.
-  if (!access.valid() || H5Pset_fapl_core(access.get(), kIncrement, 0) < 0 ||
-      H5Pset_file_image(access.get(), const_cast<char*>(bytes.data()), bytes.size()) < 0) {
-    throw Error(ErrorKind::kInternal, source_ + ": HDF5 refuses a file image" + hdf5_reason());
-  }
-  // The library wants a name that no file has, and takes equal names for one file.
-  static int count = 0;
-  const std::string name = "/dev/null/image" + std::to_string(++count);
-  file_ = Hdf5Handle(H5Fopen(name.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
-  if (!file_.valid()) {
-    fail_data(source_, "not a whole HDF5 file: truncated or damaged" + hdf5_reason());
-  }
-}
+Hdf5Reader::Hdf5Reader(std::string_view bytes, std::string source)
+    : source_(std::move(source)), file_(open_hdf5_bytes(bytes, source_)) {}
 
 bool Hdf5Reader::has_dataset(const std::string& name) const {
   return H5Lexists(file_.get(), name.c_str(), H5P_DEFAULT) > 0;
@@ -150,23 +210,23 @@ std::uint64_t Hdf5Reader::checked_length(const Hdf5Handle& dataset, const std::s
   return length;
 }
 
-std::vector<double> Hdf5Reader::doubles(const std::string& name, std::uint64_t max_length) const {
-  silence();
+void Hdf5Reader::doubles(const std::string& name, std::uint64_t max_length, ByteWriter* out) const {
   const Hdf5Handle dataset = open_dataset(name);
   const Hdf5Handle type(H5Dget_type(dataset.get()), H5Tclose);
   const H5T_class_t type_class = type.valid() ? H5Tget_class(type.get()) : H5T_NO_CLASS;
   if (type_class != H5T_FLOAT && type_class != H5T_INTEGER) {
     fail_data(source_, "dataset /" + name + ": found " + class_name(type_class) + ", expected numbers");
   }
-  std::vector<double> values(checked_length(dataset, name, max_length));
-  if (!values.empty() && H5Dread(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0) {
+  const std::uint64_t length = checked_length(dataset, name, max_length);
+  out->put<std::uint64_t>(length);
+  if (length == 0) return;
+  char* values = out->put_space(length * sizeof(double));
+  if (H5Dread(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0) {
     fail_data(source_, "dataset /" + name + " cannot be read" + hdf5_reason());
   }
-  return values;
 }
 
-std::vector<std::string> Hdf5Reader::strings(const std::string& name, std::uint64_t max_length) const {
-  silence();
+void Hdf5Reader::strings(const std::string& name, std::uint64_t max_length, ByteWriter* out) const {
   const Hdf5Handle dataset = open_dataset(name);
   const Hdf5Handle type(H5Dget_type(dataset.get()), H5Tclose);
   const H5T_class_t type_class = type.valid() ? H5Tget_class(type.get()) : H5T_NO_CLASS;
@@ -174,21 +234,20 @@ std::vector<std::string> Hdf5Reader::strings(const std::string& name, std::uint6
     fail_data(source_, "dataset /" + name + ": found " + class_name(type_class) + ", expected strings");
   }
   const std::uint64_t length = checked_length(dataset, name, max_length);
-  std::vector<std::string> values;
-  if (length == 0) return values;
-  values.reserve(length);
+  out->put<std::uint64_t>(length);
+  if (length == 0) return;
   const Hdf5Handle memory_type = memory_string_type(type);
-  if (H5Tis_variable_str(type.get()) > 0) {
-    const Hdf5Handle space(H5Dget_space(dataset.get()), H5Sclose);
-    std::vector<char*> pointers(length, nullptr);
-    const bool ok = H5Dread(dataset.get(), memory_type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, pointers.data()) >= 0;
-    if (ok) {
-      for (const char* pointer : pointers) values.emplace_back(pointer == nullptr ? "" : pointer);
+  const auto read = [&](void* values) {
+    if (H5Dread(dataset.get(), memory_type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0) {
+      fail_data(source_, "dataset /" + name + " cannot be read" + hdf5_reason());
     }
-    const std::string why = ok ? "" : hdf5_reason();
-    H5Dvlen_reclaim(memory_type.get(), space.get(), H5P_DEFAULT, pointers.data());
-    if (!ok) fail_data(source_, "dataset /" + name + " cannot be read" + why);
-    return values;
+  };
+  if (H5Tis_variable_str(type.get()) > 0) {
+    // The process ends before anybody would want the memory back.
+    std::vector<char*> pointers(length, nullptr);
+    read(pointers.data());
+    for (const char* pointer : pointers) put_short_string(out, pointer == nullptr ? "" : pointer);
+    return;
   }
   const std::size_t size = H5Tget_size(type.get());
   constexpr std::size_t kMaxFixedSize = 1 << 16;
@@ -197,15 +256,20 @@ std::vector<std::string> Hdf5Reader::strings(const std::string& name, std::uint6
                            std::to_string(kMaxFixedSize));
   }
   std::vector<char> block(size * length);
-  if (H5Dread(dataset.get(), memory_type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, block.data()) < 0) {
-    fail_data(source_, "dataset /" + name + " cannot be read" + hdf5_reason());
-  }
-  for (std::uint64_t i = 0; i < length; ++i) values.push_back(fixed_string(block.data() + i * size, size));
+  read(block.data());
+  for (std::uint64_t i = 0; i < length; ++i) put_short_string(out, fixed_string(block.data() + i * size, size));
+}
+
+std::vector<std::string> read_strings(ByteReader* in) {
+  const auto length = in->get<std::uint64_t>();
+  std::vector<std::string> values;
+  if (length > in->left() / sizeof(std::uint32_t)) in->fail("a length beyond its end");
+  values.reserve(length);
+  for (std::uint64_t i = 0; i < length; ++i) values.emplace_back(in->get_bytes(in->get<std::uint32_t>()));
   return values;
 }
 
 std::optional<std::string> Hdf5Reader::string_attribute(const std::string& name) const {
-  silence();
   if (H5Aexists(file_.get(), name.c_str()) <= 0) return std::nullopt;
   const Hdf5Handle attribute(H5Aopen(file_.get(), name.c_str(), H5P_DEFAULT), H5Aclose);
   const Hdf5Handle type(attribute.valid() ? H5Aget_type(attribute.get()) : -1, H5Tclose);
@@ -220,20 +284,17 @@ std::optional<std::string> Hdf5Reader::string_attribute(const std::string& name)
     if (H5Aread(attribute.get(), memory_type.get(), &pointer) < 0) {
       fail_data(source_, "attribute " + name + " cannot be read" + hdf5_reason());
     }
-    std::string value = pointer == nullptr ? "" : pointer;
-    H5Dvlen_reclaim(memory_type.get(), space.get(), H5P_DEFAULT, &pointer);
-    return value;
+    return pointer == nullptr ? "" : pointer;
   }
   const std::size_t size = H5Tget_size(type.get());  // attributes are at most 64 KiB in a file
   std::vector<char> block(size);
   if (H5Aread(attribute.get(), memory_type.get(), block.data()) < 0) {
     fail_data(source_, "attribute " + name + " cannot be read" + hdf5_reason());
   }
-  return fixed_string(block.data(), size);
+  return std::string(fixed_string(block.data(), size));
 }
 
 std::optional<double> Hdf5Reader::number_attribute(const std::string& name) const {
-  silence();
   if (H5Aexists(file_.get(), name.c_str()) <= 0) return std::nullopt;
   const Hdf5Handle attribute(H5Aopen(file_.get(), name.c_str(), H5P_DEFAULT), H5Aclose);
   const Hdf5Handle type(attribute.valid() ? H5Aget_type(attribute.get()) : -1, H5Tclose);
@@ -247,52 +308,81 @@ std::optional<double> Hdf5Reader::number_attribute(const std::string& name) cons
   return value;
 }
 
-Hdf5Writer::Hdf5Writer(const std::string& path, std::string shown_path) : shown_path_(std::move(shown_path)) {
-  silence();
-  file_ = Hdf5Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
+Hdf5Writer::Hdf5Writer(std::string shown_path) : shown_path_(std::move(shown_path)) {
+  const Hdf5Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
+  const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  // In memory: the library wants a name that no file has. Links and attributes stay in object headers, which the newer
+  // format checksums.
+  constexpr std::size_t kIncrement = std::size_t{1} << 20;
+  constexpr unsigned kMaxCompact = 64, kMinDense = 32;
+  require(H5Pset_link_phase_change(creation.get(), kMaxCompact, kMinDense) >= 0 &&
+              H5Pset_attr_phase_change(creation.get(), kMaxCompact, kMinDense) >= 0 &&
+              H5Pset_obj_track_times(creation.get(), false) >= 0 &&
+              H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_V110) >= 0 &&
+              H5Pset_fapl_core(access.get(), kIncrement, false) >= 0 && keep_in(&image_, access.get()),
+          "the file");
+  file_ = Hdf5Handle(H5Fcreate("/dev/null/memory", H5F_ACC_TRUNC, creation.get(), access.get()), H5Fclose);
   require(file_.valid(), "the file");
 }
 
 void Hdf5Writer::require(bool ok, const std::string& what) const {
-  if (!ok) {
-    throw Error(ErrorKind::kIo, "cannot write " + shown_path_ + ": " + what + hdf5_reason(),
-                "is the disk full, or the folder not writable?");
+  if (!ok) throw Error(ErrorKind::kIo, "cannot write " + shown_path_ + ": " + what + hdf5_reason());
+}
+
+Hdf5Handle Hdf5Writer::text_type(const std::string& what, std::size_t longest) const {
+  if (longest > kMostStringBytes) {
+    throw Error(ErrorKind::kData,
+                "cannot write " + shown_path_ + ": " + what + ": found a string of " + std::to_string(longest) +
+                    " bytes, HDF5 has room for " + std::to_string(kMostStringBytes),
+                "write the profile as .csv, which has no such limit");
   }
+  Hdf5Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+  require(H5Tset_size(type.get(), std::max<std::size_t>(longest, 1)) >= 0 &&
+              H5Tset_strpad(type.get(), H5T_STR_NULLPAD) >= 0 && H5Tset_cset(type.get(), H5T_CSET_UTF8) >= 0,
+          what);
+  return type;
 }
 
-void Hdf5Writer::write_doubles(const std::string& name, const std::vector<double>& values) {
-  const hsize_t length = values.size();
+void Hdf5Writer::write_dataset(const std::string& name, hid_t file_type, std::size_t count, hid_t memory_type,
+                               const void* values) {
+  const hsize_t length = count;
   const Hdf5Handle space(H5Screate_simple(1, &length, nullptr), H5Sclose);
+  const Hdf5Handle properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  require(H5Pset_obj_track_times(properties.get(), false) >= 0, "dataset /" + name);
   const Hdf5Handle dataset(
-      H5Dcreate2(file_.get(), name.c_str(), H5T_IEEE_F64LE, space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+      H5Dcreate2(file_.get(), name.c_str(), file_type, space.get(), H5P_DEFAULT, properties.get(), H5P_DEFAULT),
       H5Dclose);
-  require(dataset.valid(), "dataset /" + name);
-  require(
-      values.empty() || H5Dwrite(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) >= 0,
-      "dataset /" + name);
-}
-
-void Hdf5Writer::write_strings(const std::string& name, const std::vector<std::string>& values) {
-  const hsize_t length = values.size();
-  const Hdf5Handle space(H5Screate_simple(1, &length, nullptr), H5Sclose);
-  const Hdf5Handle type = utf8_type();
-  const Hdf5Handle dataset(
-      H5Dcreate2(file_.get(), name.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
-  require(dataset.valid(), "dataset /" + name);
-  std::vector<const char*> pointers;
-  pointers.reserve(values.size());
-  for (const std::string& value : values) pointers.push_back(value.c_str());
-  require(values.empty() || H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, pointers.data()) >= 0,
+  require(dataset.valid() &&
+              (count == 0 || H5Dwrite(dataset.get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0),
           "dataset /" + name);
 }
 
+void Hdf5Writer::write_doubles(const std::string& name, const std::vector<double>& values) {
+  write_dataset(name, H5T_IEEE_F64LE, values.size(), H5T_NATIVE_DOUBLE, values.data());
+}
+
+void Hdf5Writer::write_strings(const std::string& name, const std::vector<std::string>& values) {
+  std::size_t longest = 1;
+  for (const std::string& value : values) longest = std::max(longest, value.size());
+  const Hdf5Handle type = text_type("dataset /" + name, longest);
+  if (longest * values.size() > kMostColumnBytes) {
+    throw Error(ErrorKind::kData,
+                "cannot write " + shown_path_ + ": dataset /" + name + ": " + std::to_string(values.size()) +
+                    " strings of the longest one's " + std::to_string(longest) + " bytes are more than 1 GiB",
+                "write the profile as .csv, which has no such limit");
+  }
+  std::string block(longest * values.size(), '\0');
+  for (std::size_t i = 0; i < values.size(); ++i) values[i].copy(block.data() + i * longest, longest);
+  write_dataset(name, type.get(), values.size(), type.get(), block.data());
+}
+
 void Hdf5Writer::write_attribute(const std::string& name, const std::string& value) {
+  const Hdf5Handle type = text_type("attribute " + name, value.size());
   const Hdf5Handle space(H5Screate(H5S_SCALAR), H5Sclose);
-  const Hdf5Handle type = utf8_type();
   const Hdf5Handle attribute(H5Acreate2(file_.get(), name.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT),
                              H5Aclose);
-  const char* pointer = value.c_str();
-  require(attribute.valid() && H5Awrite(attribute.get(), type.get(), &pointer) >= 0, "attribute " + name);
+  // An empty string is stored as one NUL, which c_str() ends with.
+  require(attribute.valid() && H5Awrite(attribute.get(), type.get(), value.c_str()) >= 0, "attribute " + name);
 }
 
 void Hdf5Writer::write_attribute(const std::string& name, double value) {
@@ -309,8 +399,10 @@ void Hdf5Writer::write_attribute(const std::string& name, std::int64_t value) {
   require(attribute.valid() && H5Awrite(attribute.get(), H5T_NATIVE_INT64, &value) >= 0, "attribute " + name);
 }
 
-void Hdf5Writer::close() {
-  require(H5Fflush(file_.get(), H5F_SCOPE_GLOBAL) >= 0 && file_.reset(), "the file");
+std::string Hdf5Writer::finish() {
+  require(file_.reset(), "the file");
+  image_.resize(hdf5_data_end(image_, shown_path_));
+  return std::move(image_);
 }
 
 }  // namespace automap::io

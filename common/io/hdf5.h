@@ -1,17 +1,41 @@
-// The HDF5 library behind C++: handles that close themselves, failures as Error with the file and the object named.
-// The library's own error printing is switched off. Not thread-safe (neither is Debian's serial HDF5).
+// The HDF5 library behind C++: a process of its own, handles that close themselves, failures as Error with the file and
+// the object named.
+//
+// The library crashes and hangs on damaged files and where memory is short, and recovers badly from failed writes. So
+// it is called in a child of this process only, from in_hdf5_process(), and what is written is made in memory.
 #pragma once
 
 #include <hdf5.h>
 
 #include <cstdint>
-#include <mutex>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/base/byte_stream.h"
+#include "common/base/child_process.h"
+#include "common/io/hdf5_checksum.h"
+
 namespace automap::io {
+
+// What the library is called for, which tells what its crash means.
+enum class Hdf5Task {
+  kReadUnknown,   // bytes from anywhere
+  kReadVerified,  // bytes that a checksum says are as they were written
+  kWrite,
+};
+
+// The answer of `work`, which runs in a child where it may call the library. `bytes` is how much it reads: what it may
+// take of time and memory depends on it. Throws what `work` throws; for its crash, or when it does not end,
+// Error(kData) or Error(kIo) naming `source`; std::bad_alloc. Any thread.
+std::string in_hdf5_process(Hdf5Task task, const std::string& source, std::uint64_t bytes,
+                            const std::function<std::string()>& work);
+// For children started otherwise: the first call of `work`, silences the library; throws std::bad_alloc.
+void start_hdf5();
+// And what became of it, as in_hdf5_process() has it.
+std::string hdf5_answer(Hdf5Task task, const std::string& source, ChildResult result);
 
 // Owns one HDF5 identifier.
 class Hdf5Handle {
@@ -36,18 +60,14 @@ class Hdf5Handle {
   Close close_ = nullptr;
 };
 
-// Whoever may call the library from several threads holds this meanwhile: not every build of it is thread-safe.
-std::mutex& hdf5_mutex();
+// Opens a file in memory, which must outlive the handle and is not copied. Throws Error(kData) naming `source`.
+Hdf5Handle open_hdf5_bytes(std::string_view bytes, const std::string& source);
 
-// Opens a file on disk to read, without the library's file locks (they fail on read-only and network file systems).
-// Throws Error(kIo) or Error(kData) naming `path`: cannot be opened; truncated or damaged.
-Hdf5Handle open_hdf5_file(const std::string& path);
-
-// What the library itself says went wrong last, " (like this)"; empty when it says nothing.
+// What the library itself says went wrong last, " (like this)"; empty when it says nothing. Without addresses.
 std::string hdf5_reason();
-
-// True for bytes that start like an HDF5 file.
-bool is_hdf5(std::string_view bytes);
+namespace internal {
+std::string readable_hdf5_reason(std::string_view description);  // for the tests
+}
 
 // Reads one HDF5 file. Datasets are one-dimensional; `name` has no leading slash. All failures are Error(kData) naming
 // `source` and the dataset or attribute: missing, another rank, another type, longer than the limit, damaged.
@@ -57,16 +77,14 @@ class Hdf5Reader {
   Hdf5Reader(std::string_view bytes, std::string source);
 
   bool has_dataset(const std::string& name) const;
-  // f64[n]; any integer or floating-point type in the file is converted.
-  std::vector<double> doubles(const std::string& name, std::uint64_t max_length) const;
-  // Fixed or variable-length strings, UTF-8.
-  std::vector<std::string> strings(const std::string& name, std::uint64_t max_length) const;
+  // f64[n] for ByteReader::get_vector<double>; any integer or floating-point type in the file is converted.
+  void doubles(const std::string& name, std::uint64_t max_length, ByteWriter* out) const;
+  // Fixed or variable-length strings, UTF-8, for read_strings().
+  void strings(const std::string& name, std::uint64_t max_length, ByteWriter* out) const;
 
   // Attributes of the root group; nothing when absent.
   std::optional<std::string> string_attribute(const std::string& name) const;
   std::optional<double> number_attribute(const std::string& name) const;
-
-  const std::string& source() const { return source_; }
 
  private:
   Hdf5Handle open_dataset(const std::string& name) const;
@@ -76,23 +94,35 @@ class Hdf5Reader {
   Hdf5Handle file_;
 };
 
-// Writes one HDF5 file at `path` (truncated). Failures are Error(kIo) naming `shown_path`, what users call the file.
-// The file is complete once close() has returned.
+// What Hdf5Reader::strings put.
+std::vector<std::string> read_strings(ByteReader* in);
+
+// Makes one HDF5 file in memory: the same calls make the same bytes. Nothing has a variable length, so there are no
+// heaps, and all structure carries the library's own checksums. Failures are Error(kIo) naming `shown_path`, what users
+// call the file; Error(kData) for a string too long.
 class Hdf5Writer {
  public:
-  Hdf5Writer(const std::string& path, std::string shown_path);
+  explicit Hdf5Writer(std::string shown_path);
+  Hdf5Writer(const Hdf5Writer&) = delete;
+  Hdf5Writer& operator=(const Hdf5Writer&) = delete;
 
-  void write_doubles(const std::string& name, const std::vector<double>& values);       // little-endian f64[n]
-  void write_strings(const std::string& name, const std::vector<std::string>& values);  // variable-length UTF-8
+  void write_doubles(const std::string& name, const std::vector<double>& values);  // little-endian f64[n]
+  // UTF-8 of the longest one's length, padded with NUL.
+  void write_strings(const std::string& name, const std::vector<std::string>& values);
   void write_attribute(const std::string& name, const std::string& value);
   void write_attribute(const std::string& name, double value);
   void write_attribute(const std::string& name, std::int64_t value);
-  void close();
+  // The file. No call may follow.
+  std::string finish();
 
  private:
   void require(bool ok, const std::string& what) const;
+  void write_dataset(const std::string& name, hid_t file_type, std::size_t count, hid_t memory_type,
+                     const void* values);
+  Hdf5Handle text_type(const std::string& what, std::size_t longest) const;
 
   std::string shown_path_;
+  std::string image_;  // of the file, once that is closed
   Hdf5Handle file_;
 };
 

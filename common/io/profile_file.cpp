@@ -21,7 +21,7 @@ namespace {
 using pipeline::Profile;
 
 constexpr std::string_view kSchemaName = "automap.profile/";
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kVersion = 2, kOldestVersion = 1;
 constexpr std::uint64_t kMaxInstructions = 10'000'000;
 constexpr const char* kFormatHint = "docs/formats/profile.md describes profile files";
 
@@ -57,8 +57,8 @@ std::string schema_text() {
   return std::string(kSchemaName) + std::to_string(kVersion);
 }
 
-void check_schema(std::string_view schema, const std::string& where) {
-  if (schema == schema_text()) return;
+// The version that a schema names.
+std::int64_t check_schema(std::string_view schema, const std::string& where) {
   if (schema.substr(0, kSchemaName.size()) != kSchemaName) {
     throw Error(ErrorKind::kData, where + ": schema is '" + std::string(schema) + "', expected '" + schema_text() + "'",
                 kFormatHint);
@@ -66,7 +66,9 @@ void check_schema(std::string_view schema, const std::string& where) {
   std::int64_t version = 0;
   const std::string_view digits = schema.substr(kSchemaName.size());
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), version);
-  const bool newer = error == std::errc() && end == digits.data() + digits.size() && version > kVersion;
+  const bool whole = error == std::errc() && end == digits.data() + digits.size();
+  if (whole && version >= kOldestVersion && version <= kVersion) return version;
+  const bool newer = whole && version > kVersion;
   throw Error(ErrorKind::kData,
               where + ": schema '" + std::string(schema) + "'" +
                   (newer ? " is newer than this program" : " is unknown") + ", which reads '" + schema_text() + "'",
@@ -84,47 +86,77 @@ void check_attributes(const Profile& profile, const std::string& source) {
 
 // --- HDF5 ---
 
-Profile read_hdf5(std::string_view bytes, const std::string& source, ProfileColumns columns) {
-  const Hdf5Reader reader(bytes, source);
+// In the library's process: everything that `columns` asks for, in the order in which read_hdf5 takes it.
+std::string hdf5_columns(const Hdf5Bytes& file, const std::string& source, ProfileColumns columns) {
+  const Hdf5Reader reader(file.data, source);
   const auto schema = reader.string_attribute("schema");
   if (!schema) {
     throw Error(ErrorKind::kData,
                 source + ": an HDF5 file without the attribute schema, expected '" + schema_text() + "'", kFormatHint);
   }
-  check_schema(*schema, source);
+  const std::int64_t found = check_schema(*schema, source);
   if (const auto version = reader.number_attribute("version"); version && *version > static_cast<double>(kVersion)) {
     check_schema(std::string(kSchemaName) + std::to_string(static_cast<std::int64_t>(std::min(*version, 1e9))), source);
   }
-  Profile profile;
+  if (found >= 2 && file.extra > 0) {
+    throw Error(ErrorKind::kData,
+                source + ": damaged: found " + std::to_string(file.extra) +
+                    " bytes behind the end of the HDF5 data, expected its checksum",
+                "copy it again from where it is whole, or make it again");
+  }
+  ByteWriter out;
+  const Profile none;
   for (const TextAttribute& attribute : kTextAttributes) {
-    if (auto value = reader.string_attribute(attribute.name)) profile.*attribute.value = std::move(*value);
+    out.put_string(reader.string_attribute(attribute.name).value_or(none.*attribute.value));
   }
   for (const NumberAttribute& attribute : kNumberAttributes) {
-    if (const auto value = reader.number_attribute(attribute.name)) profile.*attribute.value = *value;
+    out.put<double>(reader.number_attribute(attribute.name).value_or(none.*attribute.value));
   }
-  for (const NumberColumn& column : kNumbers) profile.*column.values = reader.doubles(column.name, kMaxInstructions);
+  for (const NumberColumn& column : kNumbers) reader.doubles(column.name, kMaxInstructions, &out);
   for (const TextColumn& column : kTexts) {
-    if (columns == ProfileColumns::kForPlanning && column.values == &Profile::op_name) continue;
-    if (reader.has_dataset(column.name)) profile.*column.values = reader.strings(column.name, kMaxInstructions);
+    const bool wanted = columns == ProfileColumns::kAll || column.values != &Profile::op_name;
+    const bool there = wanted && reader.has_dataset(column.name);
+    out.put<std::uint8_t>(there);
+    if (there) reader.strings(column.name, kMaxInstructions, &out);
+  }
+  return std::move(out.bytes());
+}
+
+Profile read_hdf5(std::string_view bytes, const std::string& source, ProfileColumns columns) {
+  const Hdf5Bytes file = check_hdf5_bytes(bytes, source);
+  const std::string answer = in_hdf5_process(file.verified ? Hdf5Task::kReadVerified : Hdf5Task::kReadUnknown, source,
+                                             bytes.size(), [&] { return hdf5_columns(file, source, columns); });
+  ByteReader in(answer, source);
+  Profile profile;
+  for (const TextAttribute& attribute : kTextAttributes) profile.*attribute.value = in.get_string();
+  for (const NumberAttribute& attribute : kNumberAttributes) profile.*attribute.value = in.get<double>();
+  for (const NumberColumn& column : kNumbers) profile.*column.values = in.get_vector<double>();
+  for (const TextColumn& column : kTexts) {
+    if (in.get<std::uint8_t>() != 0) profile.*column.values = read_strings(&in);
   }
   return profile;
 }
 
-void write_hdf5(const std::string& path, const std::string& shown_path, const Profile& profile) {
-  Hdf5Writer writer(path, shown_path);
-  writer.write_attribute("schema", schema_text());
-  writer.write_attribute("version", kVersion);
-  for (const TextAttribute& attribute : kTextAttributes) {
-    writer.write_attribute(attribute.name, profile.*attribute.value);
-  }
-  for (const NumberAttribute& attribute : kNumberAttributes) {
-    writer.write_attribute(attribute.name, profile.*attribute.value);
-  }
-  for (const NumberColumn& column : kNumbers) writer.write_doubles(column.name, profile.*column.values);
-  for (const TextColumn& column : kTexts) {
-    if (!(profile.*column.values).empty()) writer.write_strings(column.name, profile.*column.values);
-  }
-  writer.close();
+std::string hdf5_bytes(const std::string& shown_path, const Profile& profile) {
+  const auto made = [&] {
+    Hdf5Writer writer(shown_path);
+    writer.write_attribute("schema", schema_text());
+    writer.write_attribute("version", kVersion);
+    for (const TextAttribute& attribute : kTextAttributes) {
+      writer.write_attribute(attribute.name, profile.*attribute.value);
+    }
+    for (const NumberAttribute& attribute : kNumberAttributes) {
+      writer.write_attribute(attribute.name, profile.*attribute.value);
+    }
+    for (const NumberColumn& column : kNumbers) writer.write_doubles(column.name, profile.*column.values);
+    for (const TextColumn& column : kTexts) {
+      if (!(profile.*column.values).empty()) writer.write_strings(column.name, profile.*column.values);
+    }
+    return writer.finish();
+  };
+  std::string bytes = in_hdf5_process(Hdf5Task::kWrite, shown_path, 0, made);
+  add_hdf5_checksum(&bytes);
+  return bytes;
 }
 
 // --- CSV ---
@@ -495,11 +527,7 @@ void check_profile_name(const std::string& path) {
 
 void write_profile(AtomicFile& file, const std::string& path, const Profile& profile) {
   check_attributes(profile, path);
-  if (is_hdf5_name(path)) {
-    write_hdf5(file.temporary_path(), path, profile);
-  } else {
-    file.write(to_csv(profile));
-  }
+  file.write(is_hdf5_name(path) ? hdf5_bytes(path, profile) : to_csv(profile));
 }
 
 void save_profile(const std::string& path, const Profile& profile) {

@@ -1,4 +1,4 @@
-// Profiles on disk: schema automap.profile/1 as HDF5 or CSV, and PipeDream's graph.txt (read only).
+// Profiles on disk: schema automap.profile/2 (and /1, read only) as HDF5 or CSV, and PipeDream's graph.txt (read only).
 // docs/formats/profile.md describes all three.
 #pragma once
 
@@ -20,7 +20,7 @@ std::optional<ProfileForm> detect_profile(std::string_view bytes);
 // `bytes` may be gzipped. The result passes check_profile. Throws Error(kData) naming `source`, and the line, dataset
 // or column where there is one: not a profile, damaged, a column missing or of another type or length, a newer version.
 // Planning needs no op_name, the longest column by far: with kForPlanning it is left empty (and not looked at) where
-// that saves time, in HDF5.
+// that saves time, in HDF5. HDF5 is read in a process of its own (common/io/hdf5.h), its checksum before that.
 enum class ProfileColumns { kAll, kForPlanning };
 pipeline::Profile read_profile(std::string bytes, const std::string& source,
                                ProfileColumns columns = ProfileColumns::kAll);
@@ -31,8 +31,9 @@ pipeline::Profile load_profile(const std::string& path);
 std::string to_csv(const pipeline::Profile& profile);
 
 // By extension: .h5 or .hdf5, else .csv; "-" writes CSV to standard output. Atomic: a reader sees the old file or the
-// whole new one. Throws Error(kData) when the profile does not pass check_profile, Error(kUsage) for another extension,
-// Error(kIo) when it cannot be written.
+// whole new one; the same profile makes the same bytes. Throws Error(kData) when the profile does not pass
+// check_profile or has strings too long for HDF5, Error(kUsage) for another extension, Error(kIo) when it cannot be
+// written.
 void save_profile(const std::string& path, const pipeline::Profile& profile);
 // The steps of save_profile, for who opens the file before the work and commits it after the report.
 void check_profile_name(const std::string& path);

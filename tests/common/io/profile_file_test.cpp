@@ -43,6 +43,14 @@ class ProfileFile : public testing::Test {
     return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
   }
 
+  // An HDF5 file as others may make it: without a checksum.
+  std::string write_hdf5(const std::string& name, const std::function<void(Hdf5Writer&)>& make) const {
+    start_hdf5();
+    Hdf5Writer writer(name);
+    make(writer);
+    return write(name, writer.finish());
+  }
+
   std::filesystem::path folder_;
 };
 
@@ -198,7 +206,7 @@ TEST_F(ProfileFile, CsvErrorsNameTheLine) {
       {"c_ms,colour\n", ":1: ", "unknown column 'colour'"},
       {"name," + header + "\"open,1,2,3,4\n1,2,3,4\n", ":2: ", "never closed"},
       {"name," + header + "\"a\nb\",1,2,3,4\n\"c\" d,1,2,3,4\n", ":4: ", "expected a comma"},
-      {"# schema = automap.profile/2\n" + header, ":1: ", "newer"},
+      {"# schema = automap.profile/3\n" + header, ":1: ", "newer"},
       {"# forward_fraction = many\n" + header, ":1: ", "forward_fraction"},
       {"# schema = automap.profile/1\n", ":1: ", "no header"},
   };
@@ -230,14 +238,14 @@ TEST_F(ProfileFile, NanAndNegativeAreRefusedOnBothSides) {
     for (const char* name : {"p.h5", "p.csv"}) {
       EXPECT_EQ(error_of([&] { save_profile(path(name), profile); }).kind(), ErrorKind::kData);
     }
-    Hdf5Writer writer(path("raw.h5"), "raw.h5");
-    writer.write_attribute("schema", std::string("automap.profile/1"));
-    writer.write_doubles("c_ms", profile.c_ms);
-    writer.write_doubles("a_bytes", profile.a_bytes);
-    writer.write_doubles("w_bytes", profile.w_bytes);
-    writer.write_doubles("stash_bytes", profile.stash_bytes);
-    writer.close();
-    const Error error = error_of([&] { load_profile(path("raw.h5")); });
+    const std::string raw = write_hdf5("raw.h5", [&](Hdf5Writer& writer) {
+      writer.write_attribute("schema", std::string("automap.profile/1"));
+      writer.write_doubles("c_ms", profile.c_ms);
+      writer.write_doubles("a_bytes", profile.a_bytes);
+      writer.write_doubles("w_bytes", profile.w_bytes);
+      writer.write_doubles("stash_bytes", profile.stash_bytes);
+    });
+    const Error error = error_of([&] { load_profile(raw); });
     EXPECT_EQ(error.kind(), ErrorKind::kData);
     EXPECT_THAT(error.what(), HasSubstr("a_bytes"));
     EXPECT_THAT(error.what(), HasSubstr("instruction 3"));
@@ -254,18 +262,77 @@ TEST_F(ProfileFile, TruncatedAndDamagedHdf5) {
   }
 }
 
+TEST_F(ProfileFile, TheSameBytesEveryTime) {
+  save_profile(path("a.h5"), sample());
+  save_profile(path("b.h5"), sample());
+  const std::string a = read_file(path("a.h5"));
+  EXPECT_TRUE(a == read_file(path("b.h5")));
+  EXPECT_TRUE(check_hdf5_bytes(a, "a.h5").verified);
+  // Nothing of a variable length: no heap of any kind (HEAP: local, GCOL: global, FRHP: fractal).
+  for (const char* mark : {"HEAP", "GCOL", "FRHP", "TREE"}) EXPECT_EQ(a.find(mark), std::string::npos) << mark;
+}
+
+TEST_F(ProfileFile, DamageIsFoundByTheChecksum) {
+  save_profile(path("p.h5"), sample());
+  const std::string whole = read_file(path("p.h5"));
+  // Also where a double or a letter would be as good.
+  for (std::size_t at = 8; at < whole.size(); at += 37) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    const Error error = error_of([&] { read_profile(damaged, "flipped.h5"); });
+    EXPECT_EQ(error.kind(), ErrorKind::kData) << at;
+    EXPECT_THAT(error.what(), HasSubstr("flipped.h5: damaged")) << at;
+  }
+  const std::string without = whole.substr(0, whole.size() - 32);
+  expect_equal(read_profile(without, "without.h5"), sample());
+  EXPECT_THAT(error_of([&] { read_profile(without + "x", "more.h5"); }).what(),
+              HasSubstr("more.h5: damaged: found 1 bytes behind the end of the HDF5 data"));
+}
+
+TEST_F(ProfileFile, DamageBehindARightChecksumIsSurvived) {
+  save_profile(path("p.h5"), sample());
+  std::string whole = read_file(path("p.h5"));
+  whole.resize(whole.size() - 32);
+  std::mt19937_64 random(5);
+  int refused = 0;
+  for (int round = 0; round < 100; ++round) {
+    std::string damaged = whole;
+    // Structure is in front; a third of the bytes is numbers and text.
+    for (std::uint64_t i = 1 + random() % 12; i > 0; --i) {
+      damaged[8 + random() % (whole.size() / (round % 2 == 0 ? 1 : 4))] = static_cast<char>(random());
+    }
+    add_hdf5_checksum(&damaged);
+    try {
+      read_profile(damaged, "hostile.h5");
+    } catch (const Error& e) {
+      EXPECT_TRUE(e.kind() == ErrorKind::kData || e.kind() == ErrorKind::kIo) << e.what();
+      EXPECT_THAT(e.what(), HasSubstr("hostile.h5"));
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 10);
+}
+
+TEST_F(ProfileFile, UnknownParts) {
+  // Later versions may add some.
+  const std::string file = write_hdf5("more.h5", [&](Hdf5Writer& w) {
+    w.write_attribute("schema", std::string("automap.profile/2"));
+    w.write_attribute("more", 1.0);
+    for (const char* name : {"c_ms", "a_bytes", "w_bytes", "stash_bytes", "t_ms"}) w.write_doubles(name, {1, 2});
+  });
+  EXPECT_EQ(load_profile(file).c_ms, (std::vector<double>{1, 2}));
+}
+
 TEST_F(ProfileFile, Hdf5OfAnotherMaking) {
   const std::vector<double> four = {1, 2, 3, 4};
   const auto made = [&](const std::function<void(Hdf5Writer&)>& make) {
-    Hdf5Writer writer(path("made.h5"), "made.h5");
-    make(writer);
-    writer.close();
-    return std::string(error_of([&] { load_profile(path("made.h5")); }).what());
+    const std::string file = write_hdf5("made.h5", make);
+    return std::string(error_of([&] { load_profile(file); }).what());
   };
   EXPECT_THAT(made([&](Hdf5Writer& w) { w.write_doubles("c_ms", four); }), HasSubstr("schema"));
   EXPECT_THAT(made([&](Hdf5Writer& w) { w.write_attribute("schema", std::string("automap.caw/1")); }),
               HasSubstr("automap.caw/1"));
-  EXPECT_THAT(made([&](Hdf5Writer& w) { w.write_attribute("schema", std::string("automap.profile/2")); }),
+  EXPECT_THAT(made([&](Hdf5Writer& w) { w.write_attribute("schema", std::string("automap.profile/3")); }),
               HasSubstr("newer"));
   EXPECT_THAT(made([&](Hdf5Writer& w) {
                 w.write_attribute("schema", std::string("automap.profile/1"));
@@ -334,6 +401,8 @@ TEST_F(ProfileFile, FullDisk) {
     const Error error = error_of([&] { save_profile(path(name), sample()); });
     EXPECT_EQ(error.kind(), ErrorKind::kIo);
     EXPECT_THAT(error.what(), HasSubstr(name));
+    EXPECT_THAT(error.what(), HasSubstr("No space left on device"));
+    EXPECT_THAT(error.what(), testing::Not(HasSubstr("0x")));
   }
   EXPECT_EQ(files(), 2u);  // the two links
 }

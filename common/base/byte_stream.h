@@ -1,4 +1,5 @@
-// Plain bytes in and out for checkpoints: little-endian values one after the other, vectors with their length in front.
+// Plain bytes in and out, for checkpoints and between processes: little-endian values one after the other, vectors with
+// their length in front.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 #include "common/base/error.h"
 
-namespace automap::models {
+namespace automap {
 
 class ByteWriter {
  public:
@@ -28,6 +29,11 @@ class ByteWriter {
   void put_string(std::string_view text) {
     put<std::uint64_t>(text.size());
     bytes_.append(text);
+  }
+  // Room for `count` bytes, for the caller to fill before the next call.
+  char* put_space(std::size_t count) {
+    bytes_.resize(bytes_.size() + count);
+    return bytes_.data() + bytes_.size() - count;
   }
   std::string& bytes() { return bytes_; }
 
@@ -55,16 +61,18 @@ class ByteReader {
     if (count > 0) std::memcpy(values.data(), take(values.size() * sizeof(T)), values.size() * sizeof(T));
     return values;
   }
-  std::string get_string() {
-    const std::vector<char> text = get_vector<char>();
-    return std::string(text.begin(), text.end());
+  std::string get_string() { return std::string(get_bytes(get<std::uint64_t>())); }
+  std::string_view get_bytes(std::uint64_t count) {
+    if (count > left()) fail("a length beyond its end");
+    return {take(static_cast<std::size_t>(count)), static_cast<std::size_t>(count)};
   }
+  std::size_t left() const { return bytes_.size() - at_; }
   bool at_end() const { return at_ == bytes_.size(); }
   const std::string& source() const { return source_; }
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(ErrorKind::kData, source_ + ": damaged checkpoint: " + what + " at byte " + std::to_string(at_),
-                "use an earlier checkpoint, or start the run again");
+    throw Error(ErrorKind::kData, source_ + ": damaged: " + what + " at byte " + std::to_string(at_),
+                "use an earlier copy of it, or make it again");
   }
 
  private:
@@ -80,4 +88,4 @@ class ByteReader {
   std::size_t at_ = 0;
 };
 
-}  // namespace automap::models
+}  // namespace automap
