@@ -19,6 +19,7 @@
 #include "common/graph/json_cursor.h"
 #include "common/graph/layers.h"
 #include "common/graph/trip_count.h"
+#include "common/io/hdf5_checksum.h"
 #include "common/io/profile_file.h"
 #include "common/pipeline/cluster.h"
 #include "common/pipeline/plan_json.h"
@@ -339,6 +340,8 @@ Description describe_hlo(Description out, graph::HloForm form, std::string bytes
 }
 
 Description describe_profile(Description out, std::string bytes, io::ProfileForm form, const std::string& source) {
+  const bool hdf5 = form == io::ProfileForm::kHdf5;
+  const char* checksum = hdf5 && io::check_hdf5_bytes(bytes, source).verified ? "verified" : "none";
   const pipeline::Profile p = io::read_profile(std::move(bytes), source);
   const auto sum = [](const std::vector<double>& v) {
     double total = 0;
@@ -367,6 +370,7 @@ Description describe_profile(Description out, std::string bytes, io::ProfileForm
   d["stash_bytes"] = count_number(sum(p.stash_bytes));
   d["max_a_bytes"] = count_number(widest);
   d["model_sha256"] = p.source_sha256.empty() ? Json(nullptr) : Json(p.source_sha256);
+  if (hdf5) d["checksum"] = checksum;
   d["layers"] = Json::array();
   for (const LayerRow& row : layers) d["layers"].push_back({{"name", row.name}, {"instructions", row.instructions}});
 
@@ -380,6 +384,7 @@ Description describe_profile(Description out, std::string bytes, io::ProfileForm
   facts.add("stash", format_bytes(sum(p.stash_bytes)) + " per micro-batch");
   facts.add("widest cut", format_bytes(widest) + " one way");
   if (!layers.empty()) facts.add("layers", format_count(static_cast<std::int64_t>(layers.size())));
+  if (hdf5) facts.add("checksum", checksum);
   out.text = title(source, std::string("profile (") + io::to_string(form) + ")") + facts.render();
   return out;
 }

@@ -61,9 +61,7 @@ class ByteReader {
     if (count > 0) std::memcpy(values.data(), take(values.size() * sizeof(T)), values.size() * sizeof(T));
     return values;
   }
-  std::string get_string() {
-    return std::string(get_bytes(get<std::uint64_t>()));
-  }
+  std::string get_string() { return std::string(get_bytes(get<std::uint64_t>())); }
   std::string_view get_bytes(std::uint64_t count) {
     if (count > left()) fail("a length beyond its end");
     return {take(static_cast<std::size_t>(count)), static_cast<std::size_t>(count)};

@@ -92,8 +92,8 @@ class Mapping {
 struct Shard {
   std::string path;
   Mapping mapping;
-  Mapping expanded;             // /caw of a compressed shard
-  const char* caw = nullptr;    // in one of the two
+  Mapping expanded;           // /caw of a compressed shard
+  const char* caw = nullptr;  // in one of the two
   std::vector<const char*> columns;
 };
 
@@ -123,7 +123,9 @@ void find_values(std::vector<Shard*> shards, std::vector<const ShardEntry*> entr
   std::vector<ShardBytes> bytes;
   for (std::size_t s = 0; s < shards.size(); ++s) {
     Shard& shard = *shards[s];
-    bytes.push_back({shard.path, {shard.mapping.data(), shard.mapping.size()}, entries[s],
+    bytes.push_back({shard.path,
+                     {shard.mapping.data(), shard.mapping.size()},
+                     entries[s],
                      manifest.compressed ? shard.expanded.writable_data() : nullptr});
   }
   const std::vector<ShardPlaces> places = look_into_shards(bytes, manifest);

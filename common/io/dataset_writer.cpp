@@ -287,7 +287,8 @@ ShardWriter::ShardWriter(const std::string& folder, const DatasetManifest& manif
       }
     };
     reserve(0, expected_bytes);
-    for (std::size_t c = 0; c < num_columns(oracle_); ++c) columns_.emplace_back(rows_ * dataset_columns()[c].row_bytes());
+    for (std::size_t c = 0; c < num_columns(oracle_); ++c)
+      columns_.emplace_back(rows_ * dataset_columns()[c].row_bytes());
     const ShardPlan plan = {path_, shown, &manifest, first_row_, rows_, chunk_rows_};
     if (compressed_) {
       file_->compressed = std::make_unique<CompressedShard>(plan, expected_bytes);

@@ -1,6 +1,7 @@
 #include "common/io/hdf5.h"
 
 #include <hdf5_hl.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -98,10 +99,9 @@ bool Hdf5Handle::reset() {
 }
 
 void start_hdf5() {
-  // Kept from the compiler, which would leave out what nobody uses.
-  void* volatile probe = std::malloc(kLibraryBytes);
-  if (probe == nullptr) throw std::bad_alloc();
-  std::free(probe);
+  void* const probe = ::mmap(nullptr, kLibraryBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (probe == MAP_FAILED) throw std::bad_alloc();
+  ::munmap(probe, kLibraryBytes);
   if (H5open() < 0 || H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) < 0) throw std::bad_alloc();
 }
 
@@ -124,17 +124,15 @@ std::string in_hdf5_process(Hdf5Task task, const std::string& source, std::uint6
 
 std::string hdf5_answer(Hdf5Task task, const std::string& source, ChildResult result) {
   if (result.answer) return std::move(*result.answer);
-  const bool own_fault = task == Hdf5Task::kReadUnknown;
-  if (result.out_of_memory && !(own_fault && result.over_budget)) throw std::bad_alloc();
-  if (own_fault) {
+  if (result.out_of_memory && !result.over_budget) throw std::bad_alloc();
+  if (task == Hdf5Task::kReadUnknown) {
     throw Error(ErrorKind::kData, source + ": damaged: the HDF5 library cannot read it (" + result.failure + ")",
                 "copy it again from where it is whole, or make it again");
   }
   throw Error(ErrorKind::kIo,
-              task == Hdf5Task::kWrite
-                  ? "cannot write " + source + ": the HDF5 library failed (" + result.failure + ")"
-                  : "cannot read " + source + ": the HDF5 library failed (" + result.failure +
-                        "), although the checksum is right",
+              task == Hdf5Task::kWrite ? "cannot write " + source + ": the HDF5 library failed (" + result.failure + ")"
+                                       : "cannot read " + source + ": the HDF5 library failed (" + result.failure +
+                                             "), although the checksum is right",
               "most likely memory ran out: close other programs, or raise the limit (ulimit -v)");
 }
 
@@ -313,7 +311,8 @@ std::optional<double> Hdf5Reader::number_attribute(const std::string& name) cons
 Hdf5Writer::Hdf5Writer(std::string shown_path) : shown_path_(std::move(shown_path)) {
   const Hdf5Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
   const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  // In memory: the library wants a name that no file has. Links and attributes stay in object headers, which the newer format checksums.
+  // In memory: the library wants a name that no file has. Links and attributes stay in object headers, which the newer
+  // format checksums.
   constexpr std::size_t kIncrement = std::size_t{1} << 20;
   constexpr unsigned kMaxCompact = 64, kMinDense = 32;
   require(H5Pset_link_phase_change(creation.get(), kMaxCompact, kMinDense) >= 0 &&
@@ -350,11 +349,11 @@ void Hdf5Writer::write_dataset(const std::string& name, hid_t file_type, std::si
   const Hdf5Handle space(H5Screate_simple(1, &length, nullptr), H5Sclose);
   const Hdf5Handle properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   require(H5Pset_obj_track_times(properties.get(), false) >= 0, "dataset /" + name);
-  const Hdf5Handle dataset(H5Dcreate2(file_.get(), name.c_str(), file_type, space.get(), H5P_DEFAULT,
-                                      properties.get(), H5P_DEFAULT),
-                           H5Dclose);
-  require(dataset.valid() && (count == 0 || H5Dwrite(dataset.get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                                                     values) >= 0),
+  const Hdf5Handle dataset(
+      H5Dcreate2(file_.get(), name.c_str(), file_type, space.get(), H5P_DEFAULT, properties.get(), H5P_DEFAULT),
+      H5Dclose);
+  require(dataset.valid() &&
+              (count == 0 || H5Dwrite(dataset.get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0),
           "dataset /" + name);
 }
 

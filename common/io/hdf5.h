@@ -28,8 +28,8 @@ enum class Hdf5Task {
 };
 
 // The answer of `work`, which runs in a child where it may call the library. `bytes` is how much it reads: what it may
-// take of time and memory depends on it. Throws what `work` throws; for its crash, or when it does not end, Error(kData)
-// or Error(kIo) naming `source`; std::bad_alloc. Any thread.
+// take of time and memory depends on it. Throws what `work` throws; for its crash, or when it does not end,
+// Error(kData) or Error(kIo) naming `source`; std::bad_alloc. Any thread.
 std::string in_hdf5_process(Hdf5Task task, const std::string& source, std::uint64_t bytes,
                             const std::function<std::string()>& work);
 // For children started otherwise: the first call of `work`, silences the library; throws std::bad_alloc.

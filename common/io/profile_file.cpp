@@ -123,9 +123,8 @@ std::string hdf5_columns(const Hdf5Bytes& file, const std::string& source, Profi
 
 Profile read_hdf5(std::string_view bytes, const std::string& source, ProfileColumns columns) {
   const Hdf5Bytes file = check_hdf5_bytes(bytes, source);
-  const std::string answer =
-      in_hdf5_process(file.verified ? Hdf5Task::kReadVerified : Hdf5Task::kReadUnknown, source, bytes.size(),
-                      [&] { return hdf5_columns(file, source, columns); });
+  const std::string answer = in_hdf5_process(file.verified ? Hdf5Task::kReadVerified : Hdf5Task::kReadUnknown, source,
+                                             bytes.size(), [&] { return hdf5_columns(file, source, columns); });
   ByteReader in(answer, source);
   Profile profile;
   for (const TextAttribute& attribute : kTextAttributes) profile.*attribute.value = in.get_string();

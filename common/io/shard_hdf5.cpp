@@ -323,7 +323,8 @@ ShardPlaces look_into_shard(const ShardBytes& shard, const DatasetManifest& mani
 void check_places(const ShardPlaces& places, const ShardBytes& shard, const DatasetManifest& manifest) {
   const auto check = [&](const char* name, std::uint64_t at, std::uint64_t bytes) {
     if (at > shard.bytes.size() || bytes > shard.bytes.size() - at) {
-      fail_data(shard.path, std::string("dataset /") + name + " ends behind the end of the file: cut short", kAgainHint);
+      fail_data(shard.path, std::string("dataset /") + name + " ends behind the end of the file: cut short",
+                kAgainHint);
     }
   };
   if (shard.expanded_caw == nullptr) check("caw", places.caw, shard.entry->rows * kCawRowBytes);

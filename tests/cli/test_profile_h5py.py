@@ -39,9 +39,9 @@ class ProfileH5py(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         instructions = json.loads(result.stdout)["instructions"]
         with h5py.File(self.path) as f:
-            self.assertEqual(f.attrs["schema"], "automap.profile/1")
-            self.assertEqual(f.attrs["version"], 1)
-            self.assertEqual(f.attrs["device"], "v100-16gb")
+            self.assertEqual(f.attrs["schema"].decode(), "automap.profile/2")
+            self.assertEqual(f.attrs["version"], 2)
+            self.assertEqual(f.attrs["device"].decode(), "v100-16gb")
             self.assertTrue(0 < f.attrs["forward_fraction"] <= 1)
             self.assertEqual(len(f.attrs["source_sha256"]), 64)
             for name in ("c_ms", "a_bytes", "w_bytes", "stash_bytes"):
@@ -54,6 +54,8 @@ class ProfileH5py(unittest.TestCase):
                 values = f[name].asstr()[:]
                 self.assertEqual(len(values), instructions)
                 self.assertTrue(all(isinstance(value, str) for value in values))
+                self.assertIsNotNone(h5py.check_string_dtype(f[name].dtype).length, "of a fixed length")
+            self.assertIn("tiny_mlp", f.attrs["model"].decode())
 
     def test_csv_holds_the_same_numbers(self):
         table = Path(self.folder.name) / "model.profile.csv"

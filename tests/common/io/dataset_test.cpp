@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <cmath>
@@ -12,6 +13,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/rng.h"
 #include "common/io/dataset_format.h"
 #include "common/io/dataset_writer.h"
 #include "tests/common/io/dataset_rows.h"
@@ -312,6 +314,39 @@ TEST_F(DatasetTest, AFlippedByteIsFoundAtOpeningOrByVerify) {
     EXPECT_EQ(problems[0].shard, "shard-000000.h5");
   }
   EXPECT_GT(found_at_opening, 100);
+}
+
+TEST_F(DatasetTest, DamageBehindRightChecksumsIsSurvived) {
+  write(manifest(20, 20));
+  const std::string whole = bytes("shard-000000.h5");
+  Rng random(1, 2, 3);
+  int refused = 0;
+  for (int round = 0; round < 100; ++round) {
+    std::string damaged = whole;
+    // Structure is in front, and between the columns.
+    for (std::uint64_t i = 1 + random() % 12; i > 0; --i) {
+      damaged[8 + random() % (round % 2 == 0 ? 4096 : whole.size() - 8)] = static_cast<char>(random());
+    }
+    put("shard-000000.h5", damaged);
+    agree_with(damaged);
+    try {
+      const DatasetReader reader(folder_.string());
+      for (std::uint64_t i = 0; i < reader.size(); ++i) reader.row(i);
+    } catch (const Error& e) {
+      EXPECT_TRUE(e.kind() == ErrorKind::kData || e.kind() == ErrorKind::kIo) << e.what();
+      EXPECT_THAT(e.what(), HasSubstr("shard-000000.h5"));
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 10);
+}
+
+TEST_F(DatasetTest, APipeInPlaceOfAShardIsRefused) {
+  write(manifest(20, 20));
+  fs::remove(path("shard-000000.h5"));
+  ASSERT_EQ(::mkfifo(path("shard-000000.h5").c_str(), 0666), 0);
+  EXPECT_THAT(refusal(ErrorKind::kData), HasSubstr("shard-000000.h5: is no file"));
+  EXPECT_EQ(verify_dataset(folder_.string()).size(), 1u);
 }
 
 TEST_F(DatasetTest, OtherVersionsAndOtherFilesAreRefused) {
