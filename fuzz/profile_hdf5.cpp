@@ -8,6 +8,11 @@
 #include "common/io/hdf5.h"
 #include "common/io/profile_file.h"
 
+// What the limit of memory does in a build without sanitizers: damaged sizes are not taken at their word.
+extern "C" const char* __asan_default_options() {
+  return "max_allocation_size_mb=256:allocator_may_return_null=1";
+}
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace automap;
   // The children inherit it, which is three times as fast as one start each.

@@ -21,7 +21,8 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define AUTOMAP_SANITIZED 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer) || \
+    __has_feature(undefined_behavior_sanitizer)
 #define AUTOMAP_SANITIZED 1
 #endif
 #endif
@@ -30,7 +31,7 @@ namespace automap {
 namespace {
 
 #ifdef AUTOMAP_SANITIZED
-constexpr bool kSanitized = true;  // sanitizers reserve terabytes of address space
+constexpr bool kSanitized = true;  // sanitizers reserve terabytes of address space, and open pipes to look at memory
 #else
 constexpr bool kSanitized = false;
 #endif
@@ -138,7 +139,7 @@ void restrict_process(const ChildLimits& limits) {
   }
   if (limits.files) return;
   limit(RLIMIT_FSIZE, 0, 0);
-  limit(RLIMIT_NOFILE, 0, 0);
+  if (!kSanitized) limit(RLIMIT_NOFILE, 0, 0);
 }
 
 void say(int socket, Word word, std::string_view bytes, std::string_view hint = {}, std::uint32_t kind = 0) {
