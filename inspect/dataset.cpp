@@ -249,6 +249,10 @@ DatasetDescription describe_dataset(const std::string& folder, const DatasetOpti
     document["problems"] = std::move(list);
     fact("verified",
          out.intact ? "every byte and every row is as it was written" : std::to_string(problems.size()) + " problems");
+    if (!manifest.checksum) {
+      text += "    " + std::string(io::kManifestName) +
+              " has no checksum of its own, as older versions wrote it: the automap-datagen command adds it\n";
+    }
     for (const io::DatasetProblem& p : problems) {
       text += "    " + printable(p.shard + (p.row ? ", row " + std::to_string(*p.row) : "") + ": " + p.what) + "\n";
     }

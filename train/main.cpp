@@ -1,7 +1,6 @@
 // automap-train: trains policies, tells how good they are, compares two. Parses, calls, prints.
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +16,7 @@
 #include "common/io/profile_file.h"
 #include "train/options.h"
 #include "train/report.h"
+#include "train/run_folder.h"
 #include "train/torch_learner.h"
 #include "train/trainer.h"
 
@@ -33,22 +33,23 @@ std::uint64_t held_out_seed(const TrainOptions& o) {
 }
 
 std::unique_ptr<ProblemSource> training_source(const TrainOptions& o) {
-  if (!o.finetune) return open_source(o.data, o.seed, o.only, o.without);
+  if (!o.finetune) return open_source(o.data, o.seed, o.only, o.without, o.trust_data);
   pipeline::ProblemOptions problem;
   problem.micro_batches = o.micro_batches;
   return model_source(io::load_profile(o.data), pipeline::load_cluster(o.cluster), problem, o.seed, false);
 }
 
 std::shared_ptr<const ProblemSource> held_out_source(const TrainOptions& o) {
-  if (!o.evaluate_data.empty()) return open_source(o.evaluate_data, held_out_seed(o), {}, {});
+  if (!o.evaluate_data.empty()) return open_source(o.evaluate_data, held_out_seed(o), {}, {}, o.trust_data);
   if (o.finetune) {
     pipeline::ProblemOptions problem;
     problem.micro_batches = o.micro_batches;
     return model_source(io::load_profile(o.data), pipeline::load_cluster(o.cluster), problem, o.seed, true);
   }
   const bool synthetic = o.data.rfind("synth:", 0) == 0;
-  if (synthetic || o.evaluate || o.compare) return open_source(o.data, held_out_seed(o), o.only, o.without);
-  return open_source("synth:mixed", held_out_seed(o), {}, {});
+  if (synthetic || o.evaluate || o.compare)
+    return open_source(o.data, held_out_seed(o), o.only, o.without, o.trust_data);
+  return open_source("synth:mixed", held_out_seed(o), {}, {}, o.trust_data);
 }
 
 EvaluationOptions evaluation_options(const TrainOptions& o) {
@@ -211,18 +212,6 @@ TrainerSettings settings_of(const TrainOptions& o, const OptionTable& table) {
   return s;
 }
 
-void make_run_folder(const TrainOptions& o, bool resuming) {
-  create_folders(o.out);
-  if (!resuming && std::filesystem::exists(o.out + "/checkpoint")) {
-    throw Error(ErrorKind::kUsage, o.out + " already holds a run",
-                "go on with it by --resume, or choose another --out");
-  }
-  // A run goes on with its own options, and writes them again.
-  if (o.resume) forget_input(o.out + "/config.ini");
-  check_folder(o.out, {"checkpoint", "config.ini", "run.json", "policy.bin", "report.md", "heldout.json", "curves.csv",
-                       "events.out.tfevents.*"});
-}
-
 // The learner, with the weights of `init` when there is one. Resets `init` when it cannot be started from and the
 // options say to start fresh then.
 std::unique_ptr<LearnerPort> make_learner(TrainOptions& o, const OptionTable& table,
@@ -245,10 +234,12 @@ std::unique_ptr<LearnerPort> make_learner(TrainOptions& o, const OptionTable& ta
 }
 
 int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& table, WorkerPool& pool) {
-  const bool resuming = o.resume && std::filesystem::exists(o.out + "/checkpoint");
+  RunFolder folder(o.out, o.resume);
+  const bool resuming = folder.resuming();
   if (o.resume && !resuming) log_info(o.out + " holds no checkpoint: the run begins");
   const std::unique_ptr<ProblemSource> source = training_source(o);
   TrainerSettings settings = settings_of(o, table);
+  settings.before_writing = [&folder] { folder.check(); };
   std::optional<Checkpoint> checkpoint;
   if (resuming) {
     checkpoint = load_checkpoint(o.out + "/checkpoint");
@@ -259,7 +250,7 @@ int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& tabl
   std::unique_ptr<LearnerPort> learner = make_learner(o, table, &init);
   settings.options = learning_options(table);
 
-  make_run_folder(o, resuming);
+  folder.prepare();
   const StopToken stop;
   write_file_atomic(o.out + "/config.ini", table.config_text());
   write_file_atomic(o.out + "/run.json",
@@ -271,6 +262,7 @@ int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& tabl
   const TrainResult result =
       train::train(*learner, *source, evaluation, pool, settings, checkpoint ? &*checkpoint : nullptr);
   const std::vector<PlannerLengths> after = evaluation.plan(result.best, pool);
+  folder.check();
   write_file_atomic(o.out + "/report.md",
                     report_markdown(o, *source, evaluation, result, after, before, pool.threads()));
 

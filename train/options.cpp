@@ -18,9 +18,9 @@ namespace {
 
 // Options that may change from one session of a run to the next.
 const char* const kFree[] = {
-    "evaluate", "compare",  "out",          "threads", "time",   "episodes", "resume", "checkpoint-every",
-    "device",   "init",     "patience",     "margin",  "preset", "json",     "quiet",  "verbose",
-    "data",     "finetune", "init-or-fresh"};
+    "evaluate", "compare",  "out",           "threads",   "time",   "episodes", "resume", "checkpoint-every",
+    "device",   "init",     "patience",      "margin",    "preset", "json",     "quiet",  "verbose",
+    "data",     "finetune", "init-or-fresh", "trust-data"};
 
 std::vector<int> parse_hidden(const std::string& text) {
   std::vector<int> out;
@@ -163,6 +163,8 @@ void declare_options(OptionTable& table, TrainOptions& o) {
            "profile")
       .reads_folder()
       .metavar("DATA");
+  table.add_flag(&o.trust_data, "trust-data",
+                 "do not compare the rows of datasets with their checksums before they are used");
   table.add(&o.only, "only", "only these families of synth: data").no_file().metavar("FAMILY");
   table.add(&o.without, "without", "leave these families of synth: data out").no_file().metavar("FAMILY");
   table.add(&o.out, "out", "folder of the run; everything is written here")

@@ -19,6 +19,7 @@ struct TrainOptions {
 
   // Data.
   std::string data = "synth:mixed";  // a dataset folder, synth:CONFIG, or with --finetune a profile
+  bool trust_data = false;           // the bytes of datasets' rows are not compared with their checksums
   std::vector<std::string> only, without;
   bool finetune = false;
   std::string cluster;

@@ -43,7 +43,7 @@ class Synthetic : public ProblemSource {
 
 class Dataset : public ProblemSource {
  public:
-  explicit Dataset(const std::string& folder) : reader_(folder) {}
+  Dataset(const std::string& folder, io::RowChecks checks) : reader_(folder, checks) {}
   TrainingProblem problem(std::uint64_t i) const override {
     const std::uint64_t row = i % reader_.size();
     TrainingProblem problem = problem_of(reader_.row(row));
@@ -141,7 +141,7 @@ class Model : public ProblemSource {
 
 std::unique_ptr<ProblemSource> open_source(const std::string& data, std::uint64_t seed,
                                            const std::vector<std::string>& only,
-                                           const std::vector<std::string>& without) {
+                                           const std::vector<std::string>& without, bool trust_data) {
   constexpr const char* kPrefix = "synth:";
   if (data.rfind(kPrefix, 0) == 0) {
     datagen::Generator generator = datagen::Generator::load(data.substr(6));
@@ -154,7 +154,7 @@ std::unique_ptr<ProblemSource> open_source(const std::string& data, std::uint64_
                 "--only and --without choose among a generator's families, and --data is '" + data + "', a dataset",
                 "use --data synth:CONFIG, or generate a dataset of those families");
   }
-  return std::make_unique<Dataset>(data);
+  return std::make_unique<Dataset>(data, trust_data ? io::RowChecks::kNone : io::RowChecks::kBeforeUse);
 }
 
 std::unique_ptr<ProblemSource> model_source(const pipeline::Profile& profile, const pipeline::Cluster& cluster,

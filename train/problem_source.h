@@ -36,11 +36,12 @@ class ProblemSource {
 };
 
 // `data` is "synth:CONFIG" (a built-in configuration or a JSON file) or the folder of a dataset, whose rows are taken
-// in order and again from the start. `only` and `without` choose among the generator's families.
+// in order and again from the start. `only` and `without` choose among the generator's families. No row of a shard is
+// given out before all of the shard has been compared with its checksum, unless the data are trusted.
 // Error(kUsage/kConfig/kIo/kData) as the generator and the dataset reader throw them.
 std::unique_ptr<ProblemSource> open_source(const std::string& data, std::uint64_t seed,
                                            const std::vector<std::string>& only,
-                                           const std::vector<std::string>& without);
+                                           const std::vector<std::string>& without, bool trust_data = false);
 
 // One model on a cluster: micro-batches within a factor of 4, stages 2..16, links within a factor of 2, server count
 // and every instruction's costs varied a little; `exactly` gives the question itself, for stage counts 2, 3, ...

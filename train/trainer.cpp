@@ -103,9 +103,14 @@ class Trainer {
   // would then not speak of.
   void restore_policy_file() const {
     if (best_policy_.empty()) return;
+    before_writing();
     const std::string path = settings_.folder + "/policy.bin";
     if (std::filesystem::exists(path) && read_own_file(path) == best_policy_) return;
     write_file_atomic(path, best_policy_);
+  }
+
+  void before_writing() const {
+    if (settings_.before_writing) settings_.before_writing();
   }
 
   std::string provenance() const { return settings_.provenance ? settings_.provenance(counters_) : "{}"; }
@@ -201,6 +206,7 @@ class Trainer {
     const double score = evaluation_.score(lengths.front());
     last_score_ = score;
     ++counters_.evaluations;
+    before_writing();
     const bool better = best_policy_.empty() || score < counters_.best_score;
     if (better) {
       counters_.best_score = score;
@@ -257,6 +263,7 @@ class Trainer {
     out.learner_state = learner_.save_state();
     out.acting_policy = acting_->serialize();
     out.best_policy = best_policy_;
+    before_writing();
     save_checkpoint(settings_.folder + "/checkpoint", out);
   }
 

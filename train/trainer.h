@@ -36,6 +36,8 @@ struct TrainerSettings {
   std::vector<std::pair<std::string, std::string>> options;  // for the checkpoint
   // JSON for the policy file; empty: "{}".
   std::function<std::string(const TrainCounters& counters)> provenance;
+  // Called before a policy or a checkpoint is written; what it throws ends the run instead.
+  std::function<void()> before_writing;
   // Polled between rounds; true ends the session with a checkpoint.
   std::function<bool()> stop_requested;
 };

@@ -174,6 +174,8 @@ LockFile::~LockFile() {
     static_cast<void>(::ftruncate(fd_, 0) == 0);
   }
   forget(fd_);
+  // Not left to close(): a child that was forked this moment may not have closed its own yet.
+  lock_descriptor(fd_, LOCK_UN);
   ::close(fd_);
 }
 

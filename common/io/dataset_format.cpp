@@ -10,6 +10,7 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/printable.h"
+#include "common/base/reason.h"
 
 namespace automap::io {
 namespace {
@@ -41,7 +42,7 @@ class ManifestReader {
     try {
       root_ = Json::parse(text);
     } catch (const Json::exception& e) {
-      fail(std::string("not JSON: ") + e.what());
+      fail("not JSON: " + reason_of(e));
     }
     if (!root_.is_object()) fail("found no JSON object");
   }
@@ -50,9 +51,6 @@ class ManifestReader {
     check_schema();
     DatasetManifest manifest;
     manifest.checksum = check_checksum();
-    check_keys(root_, "",
-               {"schema", "generator", "rows", "shard_rows", "seed", "oracle", "compressed", "distributions", "config",
-                "shards", kChecksumKey});
     manifest.generator = string(root_, "", "generator");
     manifest.rows = count(root_, "", "rows", 1);
     manifest.shard_rows = count(root_, "", "shard_rows", 1);
@@ -71,11 +69,13 @@ class ManifestReader {
     for (std::size_t i = 0; i < shards.size(); ++i) {
       manifest.shards.push_back(shard(shards[i], "shards[" + std::to_string(i) + "]", manifest));
     }
+    check_keys(root_, "",
+               {"schema", "generator", "rows", "shard_rows", "seed", "oracle", "compressed", "distributions", "config",
+                "shards", kChecksumKey});
     return manifest;
   }
 
   ShardEntry shard(const Json& object, const std::string& where, const DatasetManifest& manifest) const {
-    check_keys(object, where, {"file", "first_row", "rows", "bytes", "caw_offset", "crc32c", "rest_crc32c", "sha256"});
     ShardEntry entry;
     entry.file = string(object, where, "file");
     entry.first_row = count(object, where, "first_row", 0);
@@ -85,6 +85,7 @@ class ManifestReader {
     entry.crc32c = crc(object, where, "crc32c");
     entry.rest_crc32c = crc(object, where, "rest_crc32c");
     entry.caw_offset = count(object, where, "caw_offset", 0);
+    check_keys(object, where, {"file", "first_row", "rows", "bytes", "caw_offset", "crc32c", "rest_crc32c", "sha256"});
     if (entry.caw_offset > entry.bytes ||
         (!manifest.compressed && entry.rows > (entry.bytes - entry.caw_offset) / kCawRowBytes)) {
       fail(where + ": /caw does not fit into the file");
@@ -123,7 +124,6 @@ class ManifestReader {
   }
 
   void check_keys(const Json& object, const std::string& where, std::initializer_list<std::string_view> known) const {
-    if (!object.is_object()) return;  // said by whoever looks for the first key
     for (const auto& [key, ignored] : object.items()) {
       if (std::find(known.begin(), known.end(), key) == known.end()) {
         fail((where.empty() ? "" : where + ".") + excerpt(key, 60) + ": unknown key");
@@ -308,20 +308,26 @@ std::vector<ShardEntry> salvage_entries(std::string_view text, const DatasetMani
   const ManifestReader reader(source);
   DatasetManifest so_far = manifest;
   so_far.shards.clear();
-  while (!text.empty()) {
-    const std::size_t end = text.find('\n');
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    const std::size_t begin = line.find('{');
-    if (begin == std::string_view::npos || line.rfind('}') == std::string_view::npos || line.rfind('}') < begin)
-      continue;
-    line = line.substr(begin, line.rfind('}') + 1 - begin);
+  const auto take = [&](const Json& line) {
     try {
-      so_far.shards.push_back(reader.shard(Json::parse(line), source, so_far));
-    } catch (const Json::exception&) {
+      so_far.shards.push_back(reader.shard(line, source, so_far));
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kData) throw;
     }
+  };
+  constexpr bool kThrow = false;
+  const Json whole = Json::parse(text, nullptr, kThrow);
+  if (whole.is_object() && whole.contains("shards") && whole.at("shards").is_array()) {
+    for (const Json& line : whole.at("shards")) take(line);
+    return std::move(so_far.shards);
+  }
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    const std::size_t first = line.find('{'), last = line.rfind('}');
+    if (first == std::string_view::npos || last == std::string_view::npos || last < first) continue;
+    take(Json::parse(line.substr(first, last + 1 - first), nullptr, kThrow));
   }
   return std::move(so_far.shards);
 }

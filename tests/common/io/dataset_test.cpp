@@ -3,18 +3,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <thread>
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/log.h"
 #include "common/base/rng.h"
 #include "common/io/dataset_format.h"
+#include "common/io/dataset_lock.h"
 #include "common/io/dataset_writer.h"
 #include "tests/common/io/dataset_rows.h"
 
@@ -79,8 +83,15 @@ class DatasetTest : public ::testing::Test {
   void put(const std::string& name, const std::string& content) const {
     std::ofstream(path(name), std::ios::binary) << content;
   }
+  // Without its checksum, as older versions wrote it.
+  static std::string unsealed(std::string text) {
+    const std::size_t at = text.find(",\n  \"manifest_crc32c\"");
+    EXPECT_NE(at, std::string::npos);
+    return text.replace(at, std::string::npos, "\n}\n");
+  }
+  // What stands behind the checksum is met.
   std::string manifest_with(const std::string& from, const std::string& to) const {
-    std::string text = bytes("dataset.json");
+    std::string text = unsealed(bytes("dataset.json"));
     const std::size_t at = text.find(from);
     EXPECT_NE(at, std::string::npos) << from;
     return text.replace(at, from.size(), to);
@@ -454,23 +465,205 @@ TEST_F(DatasetTest, AnotherDatasetInTheFolderIsAnErrorThatNamesTheDifference) {
 }
 
 TEST_F(DatasetTest, LeftoversGoUnlessSomebodyWritesThem) {
-  DatasetFolder folder(folder_.string(), manifest(20, 10));
+  DatasetFolder folder(folder_.string(), manifest(20, 10), 0, 1);
   ShardWriter at_work(folder_.string(), folder.manifest(), 0);
   const std::string in_use = "shard-000000.h5." + std::to_string(::getpid()) + "-0.tmp";
   ASSERT_TRUE(fs::exists(path(in_use)));
   put("shard-000001.h5.1-0.tmp", "half");
   put("dataset.json.1.tmp", "half");
   put("mine.tmp", "keep");
-  DatasetFolder again(folder_.string(), manifest(20, 10));
+  put(".shards-1-2.1-0.tmp", "AutoMap: automap-datagen, process 1\n");
+  DatasetFolder again(folder_.string(), manifest(20, 10), 1, 2);
   EXPECT_TRUE(fs::exists(path(in_use)));
+  EXPECT_FALSE(fs::exists(path(".shards-1-2.1-0.tmp")));
   EXPECT_TRUE(fs::exists(path("mine.tmp")));
   EXPECT_FALSE(fs::exists(path("shard-000001.h5.1-0.tmp")));
   EXPECT_FALSE(fs::exists(path("dataset.json.1.tmp")));
 }
 
-TEST_F(DatasetTest, AShardThatIsNotCommittedLeavesNothing) {
+TEST_F(DatasetTest, ShardsAreMadeByOneAtATime) {
+  std::optional<DatasetFolder> folder;
+  folder.emplace(folder_.string(), manifest(50, 10), 1, 3);
+  const auto refusal_of = [&](std::uint64_t rows, std::uint64_t first, std::uint64_t last) -> std::string {
+    try {
+      DatasetFolder other(folder_.string(), manifest(rows, 10), first, last);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::kIo);
+      return e.what();
+    }
+    return "";
+  };
+  const std::string owner = "process " + std::to_string(::getpid());
+  for (const auto& [first, last] : {std::pair<int, int>{0, 2}, {1, 2}, {2, 3}, {2, 99}, {0, 99}}) {
+    EXPECT_THAT(refusal_of(50, static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(last)),
+                testing::AllOf(HasSubstr("shards 1 to 2 are being made by"), HasSubstr(owner)));
+  }
+  EXPECT_EQ(refusal_of(50, 0, 1), "");
+  EXPECT_EQ(refusal_of(50, 3, 99), "");
+  // The number of rows is everybody's.
+  EXPECT_THAT(refusal_of(60, 3, 4),
+              testing::AllOf(HasSubstr("cannot be extended from 50 rows to 60"), HasSubstr(owner)));
+  ASSERT_EQ(dataset_writers(folder_.string()).size(), 1u);
+  EXPECT_EQ(dataset_writers(folder_.string())[0].last_shard, 3u);
+  folder.reset();
+  EXPECT_TRUE(dataset_writers(folder_.string()).empty());
+  EXPECT_EQ(refusal_of(60, 0, 99), "");
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename());
+  EXPECT_THAT(names, testing::UnorderedElementsAre("dataset.json", ".lock"));
+  EXPECT_EQ(bytes(".lock"), "");
+}
+
+TEST_F(DatasetTest, EveryFlippedBitOfTheManifestIsFoundAndMadeGood) {
+  const DatasetManifest wanted = manifest(20, 10);
+  write(wanted);
+  const std::string text = bytes("dataset.json");
+  int repaired = 0;
+  set_log_level(LogLevel::kQuiet);
+  for (std::size_t bit = 0; bit < 8 * text.size(); ++bit) {
+    std::string flipped = text;
+    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ 1 << bit % 8);
+    EXPECT_THROW(parse_manifest(flipped, "x"), Error) << bit;
+    if (bit % 37 != 0) continue;
+    put("dataset.json", flipped);
+    EXPECT_THROW(verify_dataset(folder_.string()), Error) << bit;
+    DatasetFolder folder(folder_.string(), wanted);
+    const std::size_t kept = folder.manifest().shards.size();
+    // One line at most is lost; the shard is then made again.
+    EXPECT_GE(kept, 1u) << bit;
+    if (kept < 2) continue;
+    EXPECT_EQ(bytes("dataset.json"), text) << bit;
+    ++repaired;
+  }
+  set_log_level(LogLevel::kNormal);
+  EXPECT_GT(repaired, 10);
+}
+
+TEST_F(DatasetTest, ADamagedManifestOfAnotherDatasetIsLeftAlone) {
+  write(manifest(20, 10));
+  const std::string text = bytes("dataset.json");
+  const std::string damaged = text.substr(0, 30) + "x" + text.substr(31);
+  put("dataset.json", damaged);
+  const auto refusal_of = [&](const DatasetManifest& wanted, ErrorKind kind) {
+    try {
+      DatasetFolder folder(folder_.string(), wanted);
+      ADD_FAILURE() << "not refused";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), kind);
+    }
+    EXPECT_EQ(bytes("dataset.json"), damaged);
+  };
+  DatasetManifest wanted = manifest(20, 10);
+  wanted.seed = 2;
+  refusal_of(wanted, ErrorKind::kData);
+  wanted = manifest(20, 10);
+  wanted.config_json = R"({"b":2,"a":[0.1,2]})";
+  refusal_of(wanted, ErrorKind::kData);
+  refusal_of(manifest(10, 10), ErrorKind::kConfig);
   DatasetFolder folder(folder_.string(), manifest(20, 10));
-  { ShardWriter dropped(folder_.string(), folder.manifest(), 0); }
+  EXPECT_EQ(bytes("dataset.json"), text);
+}
+
+TEST_F(DatasetTest, AManifestWithoutAChecksumIsReadAndGetsOne) {
+  write(manifest(20, 10));
+  const std::string text = bytes("dataset.json");
+  put("dataset.json", unsealed(text));
+  EXPECT_FALSE(read_manifest(folder_.string()).checksum);
+  EXPECT_EQ(DatasetReader(folder_.string()).size(), 20u);
+  { DatasetFolder folder(folder_.string(), manifest(20, 10)); }
+  EXPECT_EQ(bytes("dataset.json"), text);
+  // A line that is wrong is not sealed.
+  std::string wrong = unsealed(text);
+  char& digit = wrong[wrong.find("\"sha256\":\"") + 10];
+  digit = digit == '0' ? '1' : '0';
+  put("dataset.json", wrong);
+  EXPECT_EQ(verify_dataset(folder_.string()).size(), 1u);
+  const DatasetFolder folder(folder_.string(), manifest(20, 10));
+  EXPECT_FALSE(folder.is_complete(0));
+  EXPECT_TRUE(folder.is_complete(1));
+}
+
+TEST_F(DatasetTest, AShardOfAnotherConfigurationIsRefused) {
+  DatasetManifest other = manifest(20, 10);
+  other.config_json = R"({"b":2,"a":[0.1,2]})";
+  write(other);
+  const std::string shard = bytes("shard-000001.h5");
+  const ShardEntry entry = read_manifest(folder_.string()).shards[1];
+  fs::remove_all(folder_);
+  write(manifest(20, 10));
+  put("shard-000001.h5", shard);
+  DatasetManifest mixed = read_manifest(folder_.string());
+  mixed.shards[1] = entry;
+  put("dataset.json", to_json_text(mixed));
+  EXPECT_THAT(refusal(ErrorKind::kData), testing::AllOf(HasSubstr("shard-000001.h5"), HasSubstr("config_sha256")));
+  const auto problems = verify_dataset(folder_.string());
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_THAT(problems[0].what, HasSubstr("config_sha256"));
+  const DatasetFolder folder(folder_.string(), manifest(20, 10));
+  EXPECT_TRUE(folder.is_complete(0));
+  EXPECT_FALSE(folder.is_complete(1));
+}
+
+TEST_F(DatasetTest, NoRowOfADamagedShardIsGivenOut) {
+  write(manifest(40, 10));
+  std::string shard = bytes("shard-000002.h5");
+  const std::size_t at =
+      read_manifest(folder_.string()).shards[2].caw_offset + 8 * kCawRowBytes + 4 * (pipeline::kGranularity + 9);
+  shard.at(at) = static_cast<char>(shard.at(at) ^ 1);
+  put("shard-000002.h5", shard);
+  {
+    const DatasetReader trusting(folder_.string());
+    EXPECT_NO_THROW(trusting.row(28));
+  }
+  for (int i = 0; i < 20; ++i) {
+    const DatasetReader reader(folder_.string(), RowChecks::kBeforeUse);
+    std::string what;
+    try {
+      reader.row(static_cast<std::uint64_t>(20 + i % 10));
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::kData);
+      what = e.what();
+    }
+    EXPECT_THAT(what, testing::AllOf(HasSubstr("shard-000002.h5"), HasSubstr("CRC-32C")));
+    // From now on nothing is given out at all.
+    EXPECT_THROW(reader.row(0), Error);
+  }
+  // It is heard of without being asked for.
+  const DatasetReader reader(folder_.string(), RowChecks::kBeforeUse);
+  EXPECT_THROW(
+      for (;;) {
+        reader.row(0);
+        std::this_thread::yield();
+      },
+      Error);
+}
+
+TEST_F(DatasetTest, WhatIsNoFileIsRefusedAtOnce) {
+  write(manifest(20, 10));
+  const std::string shard = bytes("shard-000001.h5"), text = bytes("dataset.json");
+  for (const std::string name : {"shard-000001.h5", "dataset.json"}) {
+    const std::string content = bytes(name);
+    for (const bool fifo : {true, false}) {
+      fs::remove(path(name));
+      if (fifo) {
+        ASSERT_EQ(::mkfifo(path(name).c_str(), 0600), 0);
+      } else {
+        fs::create_directory(path(name));
+      }
+      EXPECT_THAT(refusal(ErrorKind::kData),
+                  testing::AllOf(HasSubstr(name), HasSubstr(fifo ? "a FIFO" : "a directory")));
+      fs::remove(path(name));
+    }
+    put(name, content);
+  }
+  EXPECT_TRUE(verify_dataset(folder_.string()).empty());
+}
+
+TEST_F(DatasetTest, AShardThatIsNotCommittedLeavesNothing) {
+  {
+    DatasetFolder folder(folder_.string(), manifest(20, 10));
+    ShardWriter dropped(folder_.string(), folder.manifest(), 0);
+  }
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename());
   EXPECT_THAT(names, testing::UnorderedElementsAre("dataset.json", ".lock"));
