@@ -8,7 +8,6 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
-#include "common/base/inputs.h"
 #include "common/base/json_text.h"
 #include "common/base/log.h"
 #include "common/base/printable.h"

@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "common/base/error.h"
-#include "common/base/text_table.h"
 
 namespace automap {
 namespace {
@@ -45,27 +44,8 @@ RegularFile open_regular_file(const std::string& path, const std::string& missin
   return {fd, static_cast<std::uint64_t>(info.st_size)};
 }
 
-std::string read_regular_file(const std::string& path, const std::string& missing_hint, std::uint64_t limit_bytes) {
-  const RegularFile file = open_regular_file(path, missing_hint);
-  struct Closer {
-    int fd;
-    ~Closer() { ::close(fd); }
-  } const closer{file.fd};
-  if (file.bytes > limit_bytes) {
-    throw Error(ErrorKind::kData, path + ": larger than " + format_bytes(static_cast<double>(limit_bytes)),
-                "is this the file you meant?");
-  }
-  std::string text(file.bytes, '\0');
-  std::size_t filled = 0;
-  while (filled < text.size()) {
-    const ssize_t got = ::read(file.fd, text.data() + filled, text.size() - filled);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw Error(ErrorKind::kIo, "cannot read " + path + ": " + std::strerror(errno));
-    if (got == 0) break;  // cut meanwhile: what is there is judged by the reader
-    filled += static_cast<std::size_t>(got);
-  }
-  text.resize(filled);
-  return text;
+void require_regular_file(const std::string& path, const std::string& missing_hint) {
+  ::close(open_regular_file(path, missing_hint).fd);
 }
 
 }  // namespace automap

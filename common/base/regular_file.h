@@ -15,8 +15,7 @@ struct RegularFile {
 };
 RegularFile open_regular_file(const std::string& path, const std::string& missing_hint = "");
 
-// All of it. Throws as open_regular_file does, and Error(kData) above `limit_bytes`.
-std::string read_regular_file(const std::string& path, const std::string& missing_hint = "",
-                              std::uint64_t limit_bytes = std::uint64_t{1} << 30);
+// Only throws as that does: for what is read as a whole afterwards.
+void require_regular_file(const std::string& path, const std::string& missing_hint = "");
 
 }  // namespace automap

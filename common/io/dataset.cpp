@@ -175,7 +175,8 @@ DatasetManifest read_manifest(const std::string& folder) {
     fail_data(folder, std::string("no dataset here: ") + kManifestName + " is missing",
               "automap-datagen makes datasets");
   }
-  return parse_manifest(read_regular_file(path), path);
+  require_regular_file(path);
+  return parse_manifest(read_file(path), path);
 }
 
 DatasetReader::DatasetReader(const std::string& folder, RowChecks checks) : state_(std::make_unique<State>()) {

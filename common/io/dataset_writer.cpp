@@ -149,7 +149,8 @@ DatasetFolder::DatasetFolder(std::string folder, const DatasetManifest& wanted, 
   manifest_.shards.clear();
   std::string text;
   if (::access(path.c_str(), F_OK) == 0) {
-    text = read_regular_file(path);
+    require_regular_file(path);
+    text = read_own_file(path);
     const DatasetManifest found = understand_manifest(folder_, text, wanted);
     check_same(path, found, wanted);
     if (found.rows > wanted.rows) {
@@ -186,9 +187,8 @@ bool DatasetFolder::is_complete(std::uint64_t shard) const {
 void DatasetFolder::add(const ShardEntry& entry) {
   const std::string path = folder_ + "/" + kManifestName;
   const LockFile lock = lock_dataset(folder_);
-  const DatasetManifest found = parse_manifest(
-      read_regular_file(path, "somebody removed it while the dataset was being made: run the same command again"),
-      path);
+  require_regular_file(path, "somebody removed it while the dataset was being made: run the same command again");
+  const DatasetManifest found = parse_manifest(read_own_file(path), path);
   check_same(path, found, manifest_);
   if (found.rows != manifest_.rows) {
     throw Error(ErrorKind::kConfig, path + ": was extended to " + std::to_string(found.rows) + " rows meanwhile",
