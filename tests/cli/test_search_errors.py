@@ -117,6 +117,7 @@ class SearchErrors(ProgramTest):
         self.fails(3, "opp", TINY, "--shards", "2", "-o", "good", "--emit-hlo", "no/folder", says=["no/folder"])
 
     def test_one_file_is_wanted_twice(self):
+        (self.folder / "folder").mkdir()
         for other in ("same", "./same", "folder/../same", self.folder / "same"):
             self.fails(2, "opp", TINY, "--shards", "2", "-o", "same", "--emit-hlo", other, says=["-o and --emit-hlo both want"])
 
