@@ -36,12 +36,12 @@ def with_checksum(body):
 
 
 def policy(hidden=(64, 64), features=FEATURES, feature_version=FEATURE_VERSION, family=0, head=1, actions=1, objective=0,
-           magic=MAGIC, provenance=b"{}", weight=None, seed=1):
-    """A policy file with small random weights (or all of them `weight`)."""
+           magic=MAGIC, provenance=b"{}", weight=None, seed=1, spread=0.1):
+    """A policy file with random weights of at most `spread` (or all of them `weight`)."""
     rng = random.Random(seed)
     sizes = [features, *hidden, actions]
     count = sum((a + 1) * b for a, b in zip(sizes, sizes[1:]))
-    weights = [rng.uniform(-0.1, 0.1) if weight is None else weight for _ in range(count)]
+    weights = [rng.uniform(-spread, spread) if weight is None else weight for _ in range(count)]
     body = magic + struct.pack("<5I2f5I", family, features, feature_version, head, 1, 0.0, 1.0, objective, actions, 0, 0,
                                len(hidden))
     body += struct.pack(f"<{len(hidden)}I", *hidden) + struct.pack("<I", len(provenance)) + provenance
