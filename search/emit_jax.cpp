@@ -1,5 +1,5 @@
+#include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
