@@ -44,7 +44,8 @@ std::shared_ptr<const ProblemSource> held_out_source(const TrainOptions& o) {
     return model_source(io::load_profile(o.data), pipeline::load_cluster(o.cluster), problem, o.seed, true);
   }
   const bool synthetic = o.data.rfind("synth:", 0) == 0;
-  if (synthetic || o.evaluate || o.compare) return open_source(o.data, held_out_seed(o), o.only, o.without, o.trust_data);
+  if (synthetic || o.evaluate || o.compare)
+    return open_source(o.data, held_out_seed(o), o.only, o.without, o.trust_data);
   return open_source("synth:mixed", held_out_seed(o), {}, {}, o.trust_data);
 }
 

@@ -18,8 +18,8 @@ namespace {
 
 // Options that may change from one session of a run to the next.
 const char* const kFree[] = {
-    "evaluate", "compare", "out",    "threads", "time",  "episodes", "resume", "checkpoint-every", "device", "init",
-    "patience", "margin",  "preset", "json",    "quiet", "verbose",  "data",   "finetune", "trust-data"};
+    "evaluate", "compare", "out",    "threads", "time",  "episodes", "resume", "checkpoint-every", "device",    "init",
+    "patience", "margin",  "preset", "json",    "quiet", "verbose",  "data",   "finetune",         "trust-data"};
 
 std::vector<int> parse_hidden(const std::string& text) {
   std::vector<int> out;

@@ -48,7 +48,8 @@ void RunFolder::prepare() {
   if (error) throw Error(ErrorKind::kIo, folder_ + ": cannot be created: " + error.message());
   if (!lock_) lock();
   if (!resuming_ && fs::exists(folder_ + "/checkpoint", error)) {
-    throw Error(ErrorKind::kUsage, folder_ + " already holds a run", "go on with it by --resume, or choose another --out");
+    throw Error(ErrorKind::kUsage, folder_ + " already holds a run",
+                "go on with it by --resume, or choose another --out");
   }
   remove_leftovers(folder_);
 }

@@ -281,7 +281,8 @@ DatasetReader::DatasetReader(const std::string& folder, RowChecks checks) : stat
     const std::vector<DatasetWriter> writers = dataset_writers(folder);
     if (writers.empty()) throw;
     // dataset.json and the shards may have changed one after the other.
-    throw Error(e.kind(), e.what(), folder + " is being written by " + writers.front().owner + ": wait until it has ended");
+    throw Error(e.kind(), e.what(),
+                folder + " is being written by " + writers.front().owner + ": wait until it has ended");
   }
   // Compressed shards were expanded, after all of the file was compared with its checksum.
   if (checks == RowChecks::kNone || manifest.compressed) return;
@@ -398,7 +399,8 @@ std::optional<std::string> compare_hashes(const std::string& path, const ShardEn
     if (progress) progress(at);
   }
   if (crc != entry.crc32c) return "another CRC-32C than in dataset.json: its bytes were changed";
-  if (hashes == ShardHashes::kCrcAndSha && sha.hex() != entry.sha256) return "another SHA-256 than in dataset.json: its bytes were changed";
+  if (hashes == ShardHashes::kCrcAndSha && sha.hex() != entry.sha256)
+    return "another SHA-256 than in dataset.json: its bytes were changed";
   return std::nullopt;
 }
 

@@ -40,8 +40,8 @@ std::vector<DatasetProblem> verify_dataset(const std::string& folder,
 // SHA-256 takes ten times as long as everything else on processors without instructions for it, and finds what the
 // others do not where the list itself cannot be relied on, or somebody meant it.
 enum class ShardHashes { kCrc, kCrcAndSha };
-// What is wrong with a shard that dataset.json lists: all that the manifest says of it, its attributes and its structure
-// are compared, its rows are not looked at. Nothing when all is as listed.
+// What is wrong with a shard that dataset.json lists: all that the manifest says of it, its attributes and its
+// structure are compared, its rows are not looked at. Nothing when all is as listed.
 std::optional<std::string> shard_problem(const std::string& folder, const DatasetManifest& manifest,
                                          const ShardEntry& entry, ShardHashes hashes);
 

@@ -84,8 +84,7 @@ class ManifestReader {
     entry.crc32c = crc(object, where, "crc32c");
     entry.rest_crc32c = crc(object, where, "rest_crc32c");
     entry.caw_offset = count(object, where, "caw_offset", 0);
-    check_keys(object, where,
-               {"file", "first_row", "rows", "bytes", "caw_offset", "crc32c", "rest_crc32c", "sha256"});
+    check_keys(object, where, {"file", "first_row", "rows", "bytes", "caw_offset", "crc32c", "rest_crc32c", "sha256"});
     if (entry.caw_offset > entry.bytes ||
         (!manifest.compressed && entry.rows > (entry.bytes - entry.caw_offset) / kCawRowBytes)) {
       fail(where + ": /caw does not fit into the file");
@@ -117,10 +116,10 @@ class ManifestReader {
         text_.substr(text_.size() - size) == checksum_lines(text_.substr(0, text_.size() - size))) {
       return true;
     }
-    throw Error(ErrorKind::kData,
-                source_ + ": damaged, or changed after it was written: its checksum " + kChecksumKey +
-                    " is another one",
-                "run the automap-datagen command again: it keeps the shards that are as they were and repairs this file");
+    throw Error(
+        ErrorKind::kData,
+        source_ + ": damaged, or changed after it was written: its checksum " + kChecksumKey + " is another one",
+        "run the automap-datagen command again: it keeps the shards that are as they were and repairs this file");
   }
 
   void check_keys(const Json& object, const std::string& where, std::initializer_list<std::string_view> known) const {

@@ -80,8 +80,8 @@ std::string canonical_json(std::string_view text, const std::string& source);
 
 // Ends with a checksum of all before it, so that every change of the file is found.
 std::string to_json_text(const DatasetManifest& manifest);
-// Throws Error(kData) naming `source` and the key: not JSON, another schema, a newer version, another checksum, missing,
-// unknown, out of range, shards that overlap.
+// Throws Error(kData) naming `source` and the key: not JSON, another schema, a newer version, another checksum,
+// missing, unknown, out of range, shards that overlap.
 DatasetManifest parse_manifest(std::string_view text, const std::string& source);
 // What is left of the list of shards in a damaged dataset.json: its lines that fit `manifest`. What they say of the
 // files is still to be compared with them.

@@ -36,8 +36,8 @@ void check_none_beyond(const std::string& folder, const DatasetManifest& wanted,
   struct stat info = {};
   if (::lstat((folder + "/" + beyond).c_str(), &info) != 0) return;
   throw Error(ErrorKind::kConfig,
-              std::string(damage.what()) + "; it cannot be repaired as " + std::to_string(wanted.rows) + " rows, because " +
-                  beyond + " is there",
+              std::string(damage.what()) + "; it cannot be repaired as " + std::to_string(wanted.rows) +
+                  " rows, because " + beyond + " is there",
               "ask for as many rows as the dataset had");
 }
 

@@ -9,11 +9,11 @@
 namespace automap::io {
 
 // What `text`, the folder's dataset.json, says; without the lines that do not agree with their shards when it has no
-// checksum of its own, as older versions wrote it. When it is damaged: `wanted`, with those of its lines that agree with
-// their shards to the byte; a warning says so. That takes evidence that the folder holds the wanted dataset: all that
-// stands before the list of shards, or one shard of the wanted dataset that is as listed. Without evidence the folder may
-// be another dataset, and Error(kData) says what is damaged, as it does for files of another schema or version;
-// Error(kConfig) when there are shards beyond the wanted rows.
+// checksum of its own, as older versions wrote it. When it is damaged: `wanted`, with those of its lines that agree
+// with their shards to the byte; a warning says so. That takes evidence that the folder holds the wanted dataset: all
+// that stands before the list of shards, or one shard of the wanted dataset that is as listed. Without evidence the
+// folder may be another dataset, and Error(kData) says what is damaged, as it does for files of another schema or
+// version; Error(kConfig) when there are shards beyond the wanted rows.
 DatasetManifest understand_manifest(const std::string& folder, std::string_view text, const DatasetManifest& wanted);
 
 }  // namespace automap::io

@@ -48,7 +48,8 @@ constexpr int kDeflateLevel = 1;
   }
   if (error == EFBIG) hint = "the file size limit (ulimit -f) is below a shard's size: raise it, or lower --shard-rows";
   if (error == EACCES || error == EPERM || error == EROFS) hint = "choose a folder that you may write to";
-  if (error == ENOENT) hint = "somebody removed the folder, or the file while it was written: run the same command again";
+  if (error == ENOENT)
+    hint = "somebody removed the folder, or the file while it was written: run the same command again";
   throw Error(ErrorKind::kIo, "cannot write " + path + ": " + std::strerror(error), hint);
 }
 
@@ -331,7 +332,8 @@ void DatasetFolder::add(const ShardEntry& entry) {
   const std::string path = folder_ + "/" + kManifestName;
   const LockFile lock = lock_dataset(folder_);
   const DatasetManifest found = parse_manifest(
-      read_regular_file(path, "somebody removed it while the dataset was being made: run the same command again"), path);
+      read_regular_file(path, "somebody removed it while the dataset was being made: run the same command again"),
+      path);
   check_same(path, found, manifest_);
   if (found.rows != manifest_.rows) {
     throw Error(ErrorKind::kConfig, path + ": was extended to " + std::to_string(found.rows) + " rows meanwhile",

@@ -467,7 +467,8 @@ TEST_F(DatasetTest, ShardsAreMadeByOneAtATime) {
   EXPECT_EQ(refusal_of(50, 0, 1), "");
   EXPECT_EQ(refusal_of(50, 3, 99), "");
   // The number of rows is everybody's.
-  EXPECT_THAT(refusal_of(60, 3, 4), testing::AllOf(HasSubstr("cannot be extended from 50 rows to 60"), HasSubstr(owner)));
+  EXPECT_THAT(refusal_of(60, 3, 4),
+              testing::AllOf(HasSubstr("cannot be extended from 50 rows to 60"), HasSubstr(owner)));
   ASSERT_EQ(dataset_writers(folder_.string()).size(), 1u);
   EXPECT_EQ(dataset_writers(folder_.string())[0].last_shard, 3u);
   folder.reset();
@@ -572,7 +573,8 @@ TEST_F(DatasetTest, AShardOfAnotherConfigurationIsRefused) {
 TEST_F(DatasetTest, NoRowOfADamagedShardIsGivenOut) {
   write(manifest(40, 10));
   std::string shard = bytes("shard-000002.h5");
-  const std::size_t at = read_manifest(folder_.string()).shards[2].caw_offset + 8 * kCawRowBytes + 4 * (pipeline::kGranularity + 9);
+  const std::size_t at =
+      read_manifest(folder_.string()).shards[2].caw_offset + 8 * kCawRowBytes + 4 * (pipeline::kGranularity + 9);
   shard.at(at) = static_cast<char>(shard.at(at) ^ 1);
   put("shard-000002.h5", shard);
   {
@@ -614,7 +616,8 @@ TEST_F(DatasetTest, WhatIsNoFileIsRefusedAtOnce) {
       } else {
         fs::create_directory(path(name));
       }
-      EXPECT_THAT(refusal(ErrorKind::kData), testing::AllOf(HasSubstr(name), HasSubstr(fifo ? "a FIFO" : "a directory")));
+      EXPECT_THAT(refusal(ErrorKind::kData),
+                  testing::AllOf(HasSubstr(name), HasSubstr(fifo ? "a FIFO" : "a directory")));
       fs::remove(path(name));
     }
     put(name, content);
