@@ -129,7 +129,7 @@ class Runs(Train):
         self.assertGreaterEqual(document["episodes"], 200)
         self.assertFalse(document["stopped"])
         files = sorted(p.name for p in self.out().iterdir())
-        self.assertEqual(files, ["checkpoint", "config.ini", "curves.csv", "events.out.tfevents.automap", "heldout.json",
+        self.assertEqual(files, [".lock", "checkpoint", "config.ini", "curves.csv", "events.out.tfevents.automap", "heldout.json",
                                  "policy.bin", "report.md", "run.json"])
         facts = json.loads((self.out() / "run.json").read_text())
         self.assertEqual(facts["seed"], 3)
