@@ -27,11 +27,11 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kMostPivots = 1024;
 
 // Prices, units of work.
-constexpr std::int64_t kPerPoint = 20;    // of a table, for one stage
-constexpr std::int64_t kPerFit = 100;     // a pair of device cuts whose memory is looked at, for one stage
-constexpr std::int64_t kPerRow = 100;     // the pivots behind a device cut scanned together
-constexpr std::int64_t kPerScanned = 1;   // a pivot among them
-constexpr std::int64_t kPerChild = 150;   // one placed exactly
+constexpr std::int64_t kPerPoint = 20;   // of a table, for one stage
+constexpr std::int64_t kPerFit = 100;    // a pair of device cuts whose memory is looked at, for one stage
+constexpr std::int64_t kPerRow = 100;    // the pivots behind a device cut scanned together
+constexpr std::int64_t kPerScanned = 1;  // a pivot among them
+constexpr std::int64_t kPerChild = 150;  // one placed exactly
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);

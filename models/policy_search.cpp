@@ -268,8 +268,7 @@ std::optional<OneShotPlan> plan_in_one_shot(const pipeline::Problem& problem, co
     plans.insert(plans.end(), result.found.runners_up.begin(), result.found.runners_up.end());
     for (const Plan& plan : plans) {
       if (work.over()) break;
-      Plan refined =
-          pipeline::refine_in_corridor(problem, plan, options.pivot_radius, options.device_radius, &work);
+      Plan refined = pipeline::refine_in_corridor(problem, plan, options.pivot_radius, options.device_radius, &work);
       const double length = pipeline::length_ms(problem, refined, options.search.objective);
       if (length < result.found.length_ms) {
         result.found.plan = std::move(refined);

@@ -26,7 +26,8 @@ constexpr int kMostShards = 1000000;
 struct Options {
   ModelOptions model;
   int shards = 8;
-  std::string objective, cluster = kDefaultCluster, device, memory, output, hlo, jax, effort = to_string(Effort::kNormal);
+  std::string objective, cluster = kDefaultCluster, device, memory, output, hlo, jax,
+                         effort = to_string(Effort::kNormal);
   SearchRequest search;
   bool json = false;
 };

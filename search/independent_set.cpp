@@ -398,12 +398,7 @@ SetResult SetSolver::branch(SetGraph graph, std::int64_t at_least) {
 // --- FrontSolver ---
 
 FrontSolver::FrontSolver(Work* work, SetStatistics* statistics, std::int64_t need, double price, double gap)
-    : work_(work),
-      statistics_(statistics),
-      need_(need),
-      price_(price),
-      gap_(gap),
-      priced_(work, statistics) {}
+    : work_(work), statistics_(statistics), need_(need), price_(price), gap_(gap), priced_(work, statistics) {}
 
 std::int32_t FrontSolver::add(Made made) {
   made_.push_back(made);

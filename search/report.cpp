@@ -191,7 +191,8 @@ std::string algorithms_table(const Planned& planned) {
                    {"took"},
                    {"", Align::kLeft}});
   for (const PartitionAnswer& answer : planned.answers) {
-    std::string says = answer.proven ? "proven best" : answer.cut_by_time   ? "cut by the budget"
+    std::string says = answer.proven          ? "proven best"
+                       : answer.cut_by_time   ? "cut by the budget"
                        : answer.cut_by_effort ? "ended with its effort"
                                               : "";
     for (const auto& [name, value] : answer.statistics) {

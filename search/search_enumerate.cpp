@@ -31,9 +31,7 @@ double scale_for(double sum, double largest) {
 class Enumerate {
  public:
   Enumerate(const PartitionProblem& problem, Work& work)
-      : problem_(problem),
-        work_(work),
-        n_(static_cast<std::int32_t>(problem.groups.size())) {}
+      : problem_(problem), work_(work), n_(static_cast<std::int32_t>(problem.groups.size())) {}
 
   PartitionAnswer run() {
     make_weights();

@@ -6,8 +6,8 @@
 #include <boost/program_options.hpp>
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <cstdlib>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>

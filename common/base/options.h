@@ -79,8 +79,8 @@ class OptionTable {
   void epilog(std::string text);
 
   // The target keeps its value as the default. Names are words joined by '-'.
-  Option& add_flag(bool* value, std::string name, std::string help);       // present or not; in files true/false
-  Option& add_on_off(bool* value, std::string name, std::string help);     // on|off
+  Option& add_flag(bool* value, std::string name, std::string help);    // present or not; in files true/false
+  Option& add_on_off(bool* value, std::string name, std::string help);  // on|off
   // "2s", "500ms", "1.5m", "2"; where the default is infinite, "none" as well.
   Option& add_seconds(double* value, std::string name, std::string help);
   Option& add(int* value, std::string name, std::string help);

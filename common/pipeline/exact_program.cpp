@@ -19,18 +19,18 @@ constexpr std::size_t kThresholdsPerPoll = std::size_t{1} << 16;
 
 // Prices of the program's steps, units of work.
 constexpr std::int64_t kPerProgram = 14000;
-constexpr std::int64_t kPerFanEnd = 12;  // a group that may start at a device cut
-constexpr std::int64_t kPerThreshold = 8;  // made and touched for the first time
-constexpr std::int64_t kPerRowPoint = 4;  // a row of thresholds cleared
-constexpr std::int64_t kPerStart = 12;  // a point met by one group in front
+constexpr std::int64_t kPerFanEnd = 12;     // a group that may start at a device cut
+constexpr std::int64_t kPerThreshold = 8;   // made and touched for the first time
+constexpr std::int64_t kPerRowPoint = 4;    // a row of thresholds cleared
+constexpr std::int64_t kPerStart = 12;      // a point met by one group in front
 constexpr std::int64_t kPerTransition = 4;  // a stage in front of a prefix
-constexpr std::int64_t kPerOffer = 15;  // what came of it, for one kind of group behind
-constexpr std::int64_t kPerMerge = 8;  // a point of a row, for one length
-constexpr std::int64_t kPerAlive = 4;  // a point where stages may start, met by one list
-constexpr std::int64_t kPerShifted = 8;  // a label with the transfer in front of it
-constexpr std::int64_t kPerTried = 7;  // a stage in front of a label
+constexpr std::int64_t kPerOffer = 15;      // what came of it, for one kind of group behind
+constexpr std::int64_t kPerMerge = 8;       // a point of a row, for one length
+constexpr std::int64_t kPerAlive = 4;       // a point where stages may start, met by one list
+constexpr std::int64_t kPerShifted = 8;     // a label with the transfer in front of it
+constexpr std::int64_t kPerTried = 7;       // a stage in front of a label
 constexpr std::int64_t kPerCandidate = 65;  // a label sorted among those of its state
-constexpr std::int64_t kPerFinished = 20;  // a label completed
+constexpr std::int64_t kPerFinished = 20;   // a label completed
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
@@ -218,7 +218,7 @@ class Program {
   static constexpr std::int64_t kTriedPerPoll = 1 << 18;
   static constexpr std::size_t kKeptPerPoll = 1 << 12;
   std::int64_t next_poll_ = kTriedPerPoll;
-  std::int64_t units_ = kPerProgram;  // not yet paid
+  std::int64_t units_ = kPerProgram;             // not yet paid
   std::vector<char> reached_, used_, followed_;  // of points, points and steps
   std::vector<std::vector<Candidate>> buckets_;  // [point] while a list is made
   std::vector<std::pair<double, double>> stairs_;
