@@ -34,7 +34,8 @@ void row(int devices, int first, int last, int instructions, int grid, int probl
     options.min_stages = first;
     options.max_stages = last;
     if (grid > 0) options.pivots = grid_pivots(instructions, grid);
-    options.time_limit_s = time_limit_s;
+    Work work(WorkLimits::of_seconds(time_limit_s));
+    options.work = &work;
     const std::clock_t start = std::clock();
     const ExactResult result = solve_exact(problem, options);
     ms.push_back(1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);

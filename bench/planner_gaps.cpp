@@ -1,5 +1,5 @@
 // How far every planner's plans are from the best: models x clusters x stage counts, forced and chosen by the planner.
-//   bench-planner_gaps [--clusters A,B] [--stages 2-8] [--micro-batches 16] [--auto-limit 2] [--forced-limit 0.5]
+//   bench-planner_gaps [--clusters A,B] [--stages 2-8] [--micro-batches 16] [--effort normal]
 //                      [--threads 2] INPUT...
 // INPUT is what automap-infer takes: HLO or a profile. Plans of stages "auto" by the planner `auto` are made one after
 // the other with nothing beside them, as automap-infer makes them, and timed; all others run on all threads, untimed.
@@ -54,7 +54,7 @@ struct Options {
   std::vector<std::string> clusters = {"config-a", "config-b", "config-c"};
   int first_stages = 2, last_stages = 8;
   int micro_batches = 16;
-  double auto_limit_s = 2, forced_limit_s = 0.5;
+  Effort effort = Effort::kNormal;  // of auto stages; forced ones have the quick one
   int threads = 2;
   std::vector<std::string> inputs;
 };
@@ -66,7 +66,7 @@ struct Model {
 
 struct Run {
   bool found = false;
-  bool cut = false;  // by the time limit
+  bool cut = false;  // by the effort
   int stages = 0;
   double value_ms = 0, simulated_ms = 0;
 };
@@ -94,8 +94,8 @@ struct Case {
 
 [[noreturn]] void usage() {
   std::fprintf(stderr,
-               "usage: bench-planner_gaps [--clusters A,B] [--stages 2-8] [--micro-batches 16] [--auto-limit 2] "
-               "[--forced-limit 0.5] [--threads 2] INPUT...\n");
+               "usage: bench-planner_gaps [--clusters A,B] [--stages 2-8] [--micro-batches 16] "
+               "[--effort normal] [--threads 2] INPUT...\n");
   std::exit(2);
 }
 
@@ -123,10 +123,10 @@ Options parse(int argc, char** argv) {
       }
     } else if (flag == "--micro-batches") {
       options.micro_batches = std::max(1, std::atoi(value.c_str()));
-    } else if (flag == "--auto-limit") {
-      options.auto_limit_s = std::max(0.01, std::atof(value.c_str()));
-    } else if (flag == "--forced-limit") {
-      options.forced_limit_s = std::max(0.01, std::atof(value.c_str()));
+    } else if (flag == "--effort") {
+      const auto effort = parse_effort(value);
+      if (!effort) usage();
+      options.effort = *effort;
     } else if (flag == "--threads") {
       options.threads = std::max(1, std::atoi(value.c_str()));
     } else {
@@ -177,7 +177,7 @@ const char* short_method(const std::string& method) {
 Run run_of(const PlanResult& result) {
   Run run;
   run.found = result.plan.has_value();
-  run.cut = result.cut_by_time;
+  run.cut = result.cut_by_effort;
   if (run.found) {
     run.stages = result.plan->num_stages();
     run.value_ms = result.step_ms;
@@ -212,10 +212,8 @@ class Gaps {
 
   int run() {
     const auto start = std::chrono::steady_clock::now();
-    std::printf(
-        "%zu models, %zu clusters, %d micro-batches; time limits: auto stages %g s, forced stages %g s per "
-        "planner\n",
-        models_.size(), clusters_.size(), options_.micro_batches, options_.auto_limit_s, options_.forced_limit_s);
+    std::printf("%zu models, %zu clusters, %d micro-batches; effort: auto stages %s, forced stages quick\n",
+                models_.size(), clusters_.size(), options_.micro_batches, to_string(options_.effort));
     print_load("at the start");
     for (Case& one : cases_) {
       if (one.stages == 0) guarded(one, [&] { run_timed(one); });
@@ -271,7 +269,7 @@ class Gaps {
   void run_timed(Case& one) const {
     const Problem problem = problem_of(one);
     PlanRequest request;
-    request.time_limit_s = options_.auto_limit_s;
+    request.effort = plan_effort(options_.effort);
     const PlanResult result = make_plan(problem, request);
     one.runs[kAutoIndex] = run_of(result);
     one.planning_ms = result.planning_ms;
@@ -294,7 +292,7 @@ class Gaps {
       PlanRequest request;
       request.planner = kPlanners[k];
       request.stages = one.stages;
-      request.time_limit_s = forced ? options_.forced_limit_s : options_.auto_limit_s;
+      request.effort = plan_effort(forced ? Effort::kQuick : options_.effort);
       request.lower_bound = false;
       const PlanResult result = make_plan(problem, request);
       one.runs[k] = run_of(result);
@@ -306,8 +304,9 @@ class Gaps {
       }
     }
     if (!forced || smallest == kInfinity) return;
-    const pipeline::LowerBound bound = pipeline::lower_bound_all_cuts(problem, {Schedule::k1f1b}, one.stages,
-                                                                      one.stages, smallest, options_.forced_limit_s);
+    Work work(WorkLimits::of_units(plan_effort(Effort::kQuick).units));
+    const pipeline::LowerBound bound =
+        pipeline::lower_bound_all_cuts(problem, {Schedule::k1f1b}, one.stages, one.stages, smallest, work);
     one.lower_bound_ms = std::min(bound.ms, smallest);
     one.method = bound.method;
   }
@@ -394,7 +393,7 @@ class Gaps {
                      short_method(one.method), percent(run.simulated_ms / best_simulated_ms(one) - 1),
                      ms_text(one.planning_ms), one.winner + (run.cut ? " *" : "")});
     }
-    std::printf("%s\n* the time limit cut a search, the polishing or the bound short\n", table.render().c_str());
+    std::printf("%s\n* the effort ended a search or the polishing before its end\n", table.render().c_str());
   }
 
   void infeasible(std::size_t cluster) const {
@@ -447,7 +446,7 @@ class Gaps {
         longer.emplace_back(worth, (best.found ? percent(worth) + " %" : std::string("no plan")) + " vs " +
                                        to_string(kPlanners[k]) + (best.cut ? ", cut" : "") + ": " + command(one));
       }
-      // What follows is about the time that automap-infer takes by itself; forced stage counts had less here.
+      // What follows is about the effort that automap-infer makes by itself; forced stage counts had less here.
       if (one.stages > 0) continue;
       if (best.found && best.value_ms > (1 + kLargeGap) * one.lower_bound_ms) {
         const double worth = one.lower_bound_ms > 0 ? best.value_ms / one.lower_bound_ms - 1 : kInfinity;
@@ -459,8 +458,8 @@ class Gaps {
     std::printf("\nCases worth a look, of %zu (at most %zu of each kind shown):\n", cases_.size(), kMostListed);
     list("auto simulates longer than another planner", longer);
     list("V of auto's plan is more than 15 % above the bound (stages auto)", far);
-    list("exact did not finish within its time (stages auto)", unproven);
-    list("auto was cut by the time limit (stages auto)", cut);
+    list("exact did not finish within its effort (stages auto)", unproven);
+    list("auto ended with its effort (stages auto)", cut);
     for (const std::string& line : unread_) std::printf("  not read: %s\n", line.c_str());
   }
 

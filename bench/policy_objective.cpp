@@ -184,8 +184,10 @@ class Comparison {
     pipeline::ExactOptions exact;
     exact.min_stages = exact.max_stages = row.stages;
     exact.schedule = row.schedule;
-    exact.time_limit_s = options_.limit_s;
-    exact.cancelled = [] { return StopToken::stop_requested(); };
+    WorkLimits limits = WorkLimits::until(StopToken::stop_requested);
+    limits.seconds = options_.limit_s;
+    Work work(std::move(limits));
+    exact.work = &work;
     const auto solved = [&](pipeline::ExactOptions options, Found& found) {
       const double start = thread_cpu_ms();
       const pipeline::ExactResult result = pipeline::solve_exact(problem, options);
@@ -256,8 +258,8 @@ class Comparison {
     starts.push_back(best);
     // The exact solver with no more time than the policy had; a balanced plan when that is too little for any.
     Found stopped;
-    const pipeline::Deadline deadline = cpu_deadline(policy_ms);
-    exact.cancelled = [&deadline] { return deadline.reached(); };
+    Work no_more(cpu_limit(policy_ms));
+    exact.work = &no_more;
     solved(exact, stopped);
     if (stopped.simulated_ms == kInfinity) {
       const double begin = thread_cpu_ms();
@@ -276,7 +278,8 @@ class Comparison {
       search.schedule = row.schedule;
       search.objective = Objective::kSimulated;
       search.max_evaluations = std::numeric_limits<int>::max();
-      search.deadline = cpu_deadline(policy_ms);
+      Work equal(cpu_limit(policy_ms));
+      search.work = &equal;
       const auto plan = pipeline::local_search_plan(problem, search);
       local.simulated_ms = simulated(problem, plan);
       if (plan) local.plan = *plan;
@@ -343,12 +346,13 @@ class Comparison {
     Found to = from;
     const double begin = thread_cpu_ms();
     if (variant == kPolished) {
-      to.plan = pipeline::polish_simulated(problem, from.plan, pipeline::Deadline());
+      Work without_end;
+      to.plan = pipeline::polish_simulated(problem, from.plan, without_end);
     } else {
       const double left = budget_ms - from.cpu_ms;
       if (left <= 0) return from;
-      to.plan = pipeline::explore(problem, from.plan, Objective::kSimulated, cpu_deadline(left),
-                                  std::numeric_limits<int>::max());
+      Work rest(cpu_limit(left));
+      to.plan = pipeline::explore(problem, from.plan, Objective::kSimulated, rest, std::numeric_limits<int>::max());
     }
     to.simulated_ms = pipeline::simulate_step_ms(problem, to.plan);
     to.cpu_ms += thread_cpu_ms() - begin;

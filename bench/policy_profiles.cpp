@@ -301,9 +301,11 @@ class Profiles {
       fine.method = known->at("method").get<std::string>();
       return;
     }
+    WorkLimits limits = WorkLimits::until(StopToken::stop_requested);
+    limits.seconds = options_.bound_limit_s;
+    Work work(std::move(limits));
     const pipeline::LowerBound bound =
-        pipeline::lower_bound_all_cuts(problem, {Schedule::k1f1b}, 1, most, fine.best_ms, options_.bound_limit_s,
-                                       [] { return StopToken::stop_requested(); });
+        pipeline::lower_bound_all_cuts(problem, {Schedule::k1f1b}, 1, most, fine.best_ms, work);
     fine.bound_ms = bound.ms;
     fine.method = bound.method;
     if (StopToken::stop_requested()) return;

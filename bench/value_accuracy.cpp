@@ -57,7 +57,8 @@ Row measure(int stages, Schedule schedule, ValueForm form, double with_allreduce
     for (int k = 0; k < 20; ++k) row.random.add(error(random_plan(problem, stages, schedule, random)));
     double best_ms = 1e300;
     const auto simulated = [&](const Plan& plan) {
-      const Plan polished = polish_simulated(problem, plan, Deadline());
+      Work without_end;
+      const Plan polished = polish_simulated(problem, plan, without_end);
       best_ms = std::min(best_ms, simulate_step_ms(problem, polished));
     };
     if (const auto plan = balanced_plan(problem, stages, schedule)) {
@@ -73,7 +74,8 @@ Row measure(int stages, Schedule schedule, ValueForm form, double with_allreduce
     exact.min_stages = exact.max_stages = stages;
     exact.schedule = schedule;
     exact.pivots = grid_pivots(problem.num_instructions(), 128);
-    exact.time_limit_s = 10;
+    Work work(WorkLimits::of_seconds(10));
+    exact.work = &work;
     const ExactResult solved = solve_exact(problem, exact);
     if (const ExactStageResult* best = solved.best()) {
       const Plan plan = refine_in_corridor(problem, best->plans.front());

@@ -49,7 +49,8 @@ std::optional<OracleLabel> label_row_until(const RowProblem& row, const std::fun
   options.min_stages = options.max_stages = row.stages;
   options.schedule = row.schedule;
   long long effort = 0;
-  options.cancelled = [&] { return ++effort > kMostLabelEffort || stop(); };
+  Work work(WorkLimits::until([&] { return ++effort > kMostLabelEffort || stop(); }));
+  options.work = &work;
   const pipeline::ExactResult result = pipeline::solve_exact(problem, options);
   const pipeline::ExactStageResult& answer = result.by_stages.front();
   if (!answer.proven) return std::nullopt;

@@ -205,7 +205,7 @@ void check_problem(const ShardingModel& model, Choices* choices) {
   while (!env.done()) env.step(static_cast<int>(choices->below(2)));
   AM_CHECK(!env.conflict());
   search::SearchLimits limits;
-  limits.budget_s = 0.01;
+  limits.units = 10'000'000;
   Propagation decided(model.linkage());
   const search::PartitionAnswer answer = search::search_greedy(problem, limits);
   for (const std::int32_t group : answer.groups) {

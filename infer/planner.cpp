@@ -184,6 +184,8 @@ class Planning {
                                      candidate.simulated_ms, spent_ms_[planner], candidate.plan});
     }
     result.cut_by_time = work_.stopped() || patient_.stopped();
+    result.cut_by_effort = cut_ && !result.cut_by_time;
+    result.work_units = work_.spent();
     result.planning_ms = ms_since(start_);
     return result;
   }
@@ -234,7 +236,9 @@ class Planning {
       add(proof_->better, PlannerKind::kExact);
       spent_ms_[PlannerKind::kExact] += ms_since(begin);
     }
-    return is_proof(*proof_);
+    if (is_proof(*proof_)) return true;
+    cut(part);
+    return false;
   }
 
   bool is_proof(const LowerBound& bound) const { return bound.ms >= smallest_value_ms_ * (1 - kProvenGap); }
@@ -283,6 +287,13 @@ class Planning {
       return request_.cancelled && request_.cancelled();
     };
     return limits;
+  }
+
+  // Whether a part of the work is over although there is more to do.
+  bool cut(Work& part) {
+    if (!part.over()) return false;
+    cut_ = true;
+    return true;
   }
 
   StageChoice stage_choice() const { return {first_stages_, last_stages_, request_.schedules}; }
@@ -362,7 +373,7 @@ class Planning {
     const Clock::time_point begin = Clock::now();
     Work turn(work_, turn_of(planner, beam));
     // While there is no plan at all, one is looked for however little the work.
-    const auto over = [&] { return !best_of_.empty() && turn.over(); };
+    const auto over = [&] { return !best_of_.empty() && cut(turn); };
     const bool searches = planner == PlannerKind::kPolicy || planner == PlannerKind::kRollouts;
     const bool at_once = searches && beam == 1 && request_.planner == planner;
     Way way;
@@ -470,6 +481,7 @@ class Planning {
     Work share(turn, turn.left() / (request_.schedules.end() - position));
     options.work = &share;
     const ExactResult solved = pipeline::solve_exact(problem_, options);
+    if (!solved.proven()) cut_ = true;
     std::vector<Plan> found;
     for (const ExactStageResult& stage : solved.by_stages) {
       for (const Plan& plan : stage.plans) add(plan, PlannerKind::kExact);
@@ -516,7 +528,7 @@ class Planning {
     for (const auto& [value, plan] : order) {
       if (value > kRefineWithin * best_ms || value > hopeless_ms()) break;
       if (++of_stages[plan->num_stages()] > kMostRefined) continue;
-      if (turn.over()) return;
+      if (cut(turn)) return;
       add(pipeline::refine_in_corridor(problem_, *plan, 8, 2, &turn), planner, way);
       in_vain = candidates_.back().value_ms < refined_ms * (1 - kProvenGap) ? 0 : in_vain + 1;
       if (in_vain == most_in_vain) return;
@@ -555,7 +567,7 @@ class Planning {
       const bool near = length(*candidate) <= kRefineWithin * length(*order.front());
       if (!(taken < kMostPolished || (first_of_kind && near))) continue;
       if (std::find(started.begin(), started.end(), candidate->plan) != started.end()) continue;
-      if (turn.over()) return;
+      if (cut(turn)) return;
       ++taken;
       started.push_back(candidate->plan);
       take(*candidate,
@@ -567,7 +579,7 @@ class Planning {
     for (const Candidate& candidate : starts) {
       if (started.size() == kMostExplored) break;
       if (std::find(started.begin(), started.end(), candidate.plan) != started.end()) continue;
-      if (turn.over()) return;
+      if (cut(turn)) return;
       started.push_back(candidate.plan);
       take(candidate,
            pipeline::explore(problem_, candidate.plan, objective_, turn, request_.effort.explore_evaluations));
@@ -631,6 +643,7 @@ class Planning {
   Clock::time_point start_;
   Work work_;
   Work patient_;  // of the search for the first plan, which ends when it is done
+  bool cut_ = false;
   Objective objective_ = Objective::kSimulated;
   int first_stages_ = 1, last_stages_ = 1;
   std::map<Schedule, std::vector<double>> simple_bounds_ms_;  // [stages - 1], every planner asks again

@@ -120,7 +120,8 @@ struct PlanResult {
   // Without the wish to compute one: 0 and "".
   double lower_bound_ms = 0;
   std::string lower_bound_method;
-  double gap = 0;  // step_ms / lower_bound_ms - 1; 0 when there is no bound
+  double gap = 0;               // step_ms / lower_bound_ms - 1; 0 when there is no bound
+  std::int64_t work_units = 0;  // done in all
   double planning_ms = 0;
   double found_ms = 0;  // when, since planning began, the plan was met
   double proven_ms =
@@ -128,6 +129,8 @@ struct PlanResult {
   // The time limit (or `cancelled`) stopped a planner, the polishing or the bound: another run may come further. False:
   // all of the above but the *_ms that were measured is the same on every run.
   bool cut_by_time = false;
+  // A planner or the polishing came to the end of its share of the work first: more effort may find a shorter plan.
+  bool cut_by_effort = false;
   // Best plan of every planner that ran and found one, in the order of all_planners(); data-parallel, when S = 1 was
   // allowed and fits, is among them. The winner's own planner is listed, too.
   std::vector<Alternative> alternatives;

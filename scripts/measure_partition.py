@@ -283,7 +283,7 @@ class Measure:
                 if first is not None:
                     rows.append([*head, "greedy, first stage", shown(first), gap(first), "", "", "", ""])
                 rows.append([*head, "greedy", shown(value), gap(value), significant(took), "", "", ""])
-                value, took, _, _ = answer("cost", "--budget", "1s")
+                value, took, _, _ = answer("cost", "--effort", "quick")
                 rows.append([*head, "cost", shown(value), gap(value), significant(took), "", "", ""])
                 rows.append([*head, "enumerate", shown(best) + (" proven" if proven else ""), "0" if proven else "-", significant(best_ms), "",
                              "", ""])

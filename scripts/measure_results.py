@@ -191,8 +191,8 @@ class Measure:
                 rows.append([shown, median_and_range(wall), significant(statistics.median(processor)),
                              significant(max(peak) / 1e6)])
         return [
-            f"Whole commands in fresh processes, from gzipped HLO ({MICRO_BATCHES} micro-batches on config-c, default time limit of "
-            f"2 s) and from the profile made of it; {runs} run{'s' if runs > 1 else ''}: median (shortest .. longest).",
+            f"Whole commands in fresh processes, from gzipped HLO ({MICRO_BATCHES} micro-batches on config-c, default "
+            f"effort) and from the profile made of it; {runs} run{'s' if runs > 1 else ''}: median (shortest .. longest).",
             table(["command", "wall ms", "processor ms", "peak MB"], rows)]
 
     def exact(self):
@@ -221,7 +221,7 @@ class Measure:
 
     def gaps(self):
         models = [self.fixtures[name] for name in self.training] + self.corpus_hlo() + self.corpus_profiles()
-        quick = ["--stages", "2-3", "--auto-limit", "0.3", "--forced-limit", "0.1"] if self.quick else []
+        quick = ["--stages", "2-3", "--effort", "quick"] if self.quick else []
         result = self.output([self.program("bench-planner_gaps"), "--clusters", ",".join(CLUSTERS), "--micro-batches", MICRO_BATCHES,
                               *quick, *models])
         text = [
@@ -229,7 +229,7 @@ class Measure:
             "V, `auto` by the simulation, so auto's V may be above the least V on purpose. *V over the lower bound*: the bound is of the "
             "same stage count, over all instruction cuts; *exact* counts the models where it is the proven least V, in the others it is "
             "a relaxation, and part of the gap is the bound's. *Simulated over the shortest known*: among all planners here. The time "
-            "per plan with chosen stages is measured one at a time; forced stage counts have a short time limit per planner."]
+            "per plan with chosen stages is measured one at a time; forced stage counts have the effort `quick`."]
         parts = re.split(r"^== (.*) ==$", self.anonymous(result.stdout), flags=re.M)
         text.append(block(parts[0]))
         for title, body in zip(parts[1::2], parts[2::2]):

@@ -286,7 +286,8 @@ std::optional<Plan> exact_plan(const PlanSpace& space, const PlayOptions& option
   exact.min_stages = exact.max_stages = space.stages();
   exact.schedule = space.schedule();
   exact.upper_bound_ms = incumbent_ms;
-  exact.cancelled = after_polls(options.label_work / 5);
+  Work work(WorkLimits::until(after_polls(options.label_work / 5)));
+  exact.work = &work;
   const pipeline::ExactResult result = pipeline::solve_exact(space.problem(), exact);
   if (result.by_stages.empty() || !result.by_stages.front().proven || result.by_stages.front().plans.empty()) {
     return std::nullopt;
@@ -376,7 +377,8 @@ void demonstrate(Tree& tree, const PlayOptions& options, Played& played) {
   exact.min_stages = exact.max_stages = space.stages();
   exact.schedule = space.schedule();
   exact.k_best = 16;
-  exact.cancelled = after_polls(options.label_work / 5);
+  Work work(WorkLimits::until(after_polls(options.label_work / 5)));
+  exact.work = &work;
   const pipeline::ExactResult result = pipeline::solve_exact(space.problem(), exact);
   if (result.by_stages.empty() || result.by_stages.front().plans.empty()) return;
   const std::vector<Plan>& plans = result.by_stages.front().plans;
@@ -390,7 +392,8 @@ void demonstrate(Tree& tree, const PlayOptions& options, Played& played) {
     }
   }
   if (!best) return;
-  const Plan polished = pipeline::polish(space.problem(), *best, Objective::kSimulated, {}, 1000);
+  Work without_end;
+  const Plan polished = pipeline::polish(space.problem(), *best, Objective::kSimulated, without_end, 1000);
   const Path path = path_of_plan(tree, polished);
   if (static_cast<int>(path.size()) + 2 != space.stages()) return;
   const float y = tree.y_of(std::min(best_ms, tree.simulated_ms(polished)));

@@ -218,11 +218,13 @@ void Evaluation::solve(WorkerPool& pool) {
       pipeline::ExactOptions exact;
       exact.min_stages = exact.max_stages = bound.stages;
       exact.schedule = bound.schedule;
-      if (options_.exact_looks == 0) exact.time_limit_s = options_.exact_s;
       long long looks = 0;
-      exact.cancelled = [this, &looks] {
+      WorkLimits limits = WorkLimits::until([this, &looks] {
         return (options_.exact_looks > 0 && ++looks > options_.exact_looks) || StopToken::stop_requested();
-      };
+      });
+      if (options_.exact_looks == 0) limits.seconds = options_.exact_s;
+      Work work(std::move(limits));
+      exact.work = &work;
       // What is known already makes the proof shorter. V, whatever the objective.
       if (!beam_plans.empty())
         exact.upper_bound_ms = pipeline::value_ms(ready.prepared, beam_plans.front()) * (1 + 1e-9);

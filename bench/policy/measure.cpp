@@ -25,7 +25,6 @@
 namespace automap::bench {
 
 using pipeline::Cluster;
-using pipeline::Deadline;
 using pipeline::ExactOptions;
 using pipeline::ExactResult;
 using pipeline::ExactStageResult;
@@ -60,9 +59,9 @@ double thread_cpu_ms() {
   return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
 }
 
-Deadline cpu_deadline(double ms) {
+WorkLimits cpu_limit(double ms) {
   const double end = thread_cpu_ms() + ms;
-  return Deadline::after(kInfinity, [end] { return thread_cpu_ms() >= end; });
+  return WorkLimits::until([end] { return thread_cpu_ms() >= end; });
 }
 
 double load_average() {
@@ -220,8 +219,10 @@ Solved solve(AnswerCache& cache, const std::string& key, const Problem& problem,
   options.max_stages = last;
   options.schedule = schedule;
   options.pivots = pivots;
-  options.time_limit_s = limit_s;
-  options.cancelled = [] { return StopToken::stop_requested(); };
+  WorkLimits limits = WorkLimits::until(StopToken::stop_requested);
+  limits.seconds = limit_s;
+  Work work(std::move(limits));
+  options.work = &work;
   const double start = thread_cpu_ms();
   const ExactResult result = pipeline::solve_exact(problem, options);
   Solved solved;
@@ -237,8 +238,9 @@ Solved solve(AnswerCache& cache, const std::string& key, const Problem& problem,
     one.bound_ms = stage.proven ? one.value_ms : stage.lower_bound_ms;
     const bool every_cut = pivots.size() + 1 == static_cast<std::size_t>(problem.num_instructions());
     if (!stage.proven && every_cut && stage.stages > 1 && !StopToken::stop_requested()) {
+      Work for_bound(WorkLimits::of_seconds(kBoundSeconds));
       const pipeline::LowerBound bound =
-          pipeline::lower_bound_all_cuts(problem, {schedule}, stage.stages, stage.stages, one.value_ms, kBoundSeconds);
+          pipeline::lower_bound_all_cuts(problem, {schedule}, stage.stages, stage.stages, one.value_ms, for_bound);
       one.bound_ms = std::max(one.bound_ms, bound.ms);
     }
     solved.by_stages.push_back(std::move(one));
@@ -421,7 +423,8 @@ class Contest {
         options.stages = subject_.stages;
         options.schedule = subject_.schedule;
         options.max_evaluations = std::numeric_limits<int>::max();
-        options.deadline = cpu_deadline(local_search_ms);
+        Work work(cpu_limit(local_search_ms));
+        options.work = &work;
         plan = pipeline::local_search_plan(problem_, options);
         break;
       }
@@ -477,7 +480,8 @@ class Contest {
         options.pivots.push_back(subject_.pivots[i]);
       }
       if (options.pivots.size() + 1 < static_cast<std::size_t>(subject_.stages)) continue;
-      options.time_limit_s = kCoarseLimitSeconds;
+      Work work(WorkLimits::of_seconds(kCoarseLimitSeconds));
+      options.work = &work;
       const ExactResult result = pipeline::solve_exact(problem_, options);
       if (const ExactStageResult* best = result.best()) return best->plans.front();
     }

@@ -30,7 +30,7 @@ constexpr double kRounding = 1e-9;
 // Processor time of the calling thread. Wall time says nothing on a machine that others use, too.
 double thread_cpu_ms();
 // Reached when the calling thread has used so much more processor time.
-pipeline::Deadline cpu_deadline(double ms);
+WorkLimits cpu_limit(double ms);
 // [load average, 1 minute].
 double load_average();
 

@@ -40,6 +40,24 @@ std::vector<std::string> effort_names() {
   return names;
 }
 
+WorkLimits WorkLimits::of_units(std::int64_t units) {
+  WorkLimits limits;
+  limits.units = units;
+  return limits;
+}
+
+WorkLimits WorkLimits::of_seconds(double seconds) {
+  WorkLimits limits;
+  limits.seconds = seconds;
+  return limits;
+}
+
+WorkLimits WorkLimits::until(std::function<bool()> cancelled) {
+  WorkLimits limits;
+  limits.cancelled = std::move(cancelled);
+  return limits;
+}
+
 Work::Work(WorkLimits limits) : limits_(std::move(limits)) {
   if (!(limits_.seconds < kYear)) {
     limits_.seconds = std::numeric_limits<double>::infinity();

@@ -29,8 +29,12 @@ struct WorkLimits {
   // Stop early, and differently from run to run:
   double seconds = std::numeric_limits<double>::infinity();  // from when the Work is made; above a year: no limit
   std::function<bool()> cancelled;                           // may be empty; asked at every look, true stops
-  std::function<double()>
-      clock;  // seconds from any origin; empty: the steady clock. Only read where `seconds` is finite
+  // Seconds from any origin; empty: the steady clock. Only read where `seconds` is finite.
+  std::function<double()> clock;
+
+  static WorkLimits of_units(std::int64_t units);
+  static WorkLimits of_seconds(double seconds);
+  static WorkLimits until(std::function<bool()> cancelled);
 };
 
 // What is left of it. Searchers spend() in their inner loops and look at over() there; both are cheap. How far spending

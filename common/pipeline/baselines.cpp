@@ -21,8 +21,8 @@ constexpr std::int64_t kPerPlaces = 400;     // places looked for around a bound
 constexpr std::int64_t kPerChild = 45;       // a stage put behind a prefix
 constexpr std::int64_t kPerSkipped = 4;      // one that does not fit
 constexpr std::int64_t kPerCompleted = 200;  // a stage of a prefix that is completed by rules, all of them
-constexpr std::int64_t kPerSearch = 200;     // the end or the begin of a stage, by halves
-constexpr std::int64_t kPerPlace = 25;       // a place swept over for one stage
+constexpr std::int64_t kPerSearch = 100;     // the end or the begin of a stage, by halves
+constexpr std::int64_t kPerPlace = 12;       // a place swept over for one stage
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);

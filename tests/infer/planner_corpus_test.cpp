@@ -36,7 +36,7 @@ TEST(PlannerCorpus, AutoIsNeverLongerInSimulationThanAnyPlannerOnRealProfiles) {
       SCOPED_TRACE(path + " on " + cluster);
       const pipeline::Problem problem(profile, pipeline::load_cluster(cluster), {});
       PlanRequest request;
-      request.time_limit_s = std::numeric_limits<double>::infinity();
+      request.effort.units = WorkLimits::kNoEnd;
       request.schedules = {pipeline::Schedule::k1f1b, pipeline::Schedule::k1f1bOverlap};
       request.lower_bound = false;
       request.policy = shipped_policy(Objective::kValue);

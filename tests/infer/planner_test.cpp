@@ -52,7 +52,7 @@ RandomProblemOptions small() {
 
 PlanRequest patient() {
   PlanRequest request;
-  request.time_limit_s = kInfinity;
+  request.effort.units = WorkLimits::kNoEnd;
   request.max_stages = 6;
   request.policy = random_policy();
   return request;
@@ -147,6 +147,7 @@ TEST(Planner, ResultIsConsistentAndCertified) {
     request.planner = planners[seed % planners.size()];
     const PlanResult result = make_plan(problem, request);
     EXPECT_FALSE(result.cut_by_time);
+    EXPECT_FALSE(result.cut_by_effort);
     if (!result.plan) continue;
     EXPECT_EQ(pipeline::infeasible_reason(problem, *result.plan), "");
     EXPECT_EQ(result.step_ms, value_ms(problem, *result.plan));
@@ -493,6 +494,7 @@ TEST(Planner, TheTimeLimitIsKeptAndThereIsStillAPlan) {
   const Problem problem = made.problem();
   for (double limit : {1e-6, 0.2}) {
     PlanRequest request;
+    request.effort.units = WorkLimits::kNoEnd;
     request.time_limit_s = limit;
     request.grid = 0;
     const PlanResult result = make_plan(problem, request);

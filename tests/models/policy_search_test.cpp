@@ -302,7 +302,7 @@ TEST(PolicySearch, SameFromEveryThread) {
   }
 }
 
-TEST(PolicySearch, DeadlineLeavesTheBestSoFar) {
+TEST(PolicySearch, WhatEndsTheWorkLeavesTheBestSoFar) {
   const RandomProblem made = problem_of(7, false);
   const Problem problem = made.problem();
   PlanSpaceOptions space_options;
@@ -315,7 +315,8 @@ TEST(PolicySearch, DeadlineLeavesTheBestSoFar) {
   double last = kInfinity;
   for (int allowed = 0; allowed < 80; ++allowed) {
     int asked = 0;
-    options.deadline = pipeline::Deadline::after(kInfinity, [&] { return asked++ >= allowed; });
+    Work work(WorkLimits::until([&] { return asked++ >= allowed; }));
+    options.work = &work;
     const std::optional<FoundPlan> found = search_plan(space, nullptr, options);
     ASSERT_TRUE(found) << allowed;  // the rollouts of the empty plan at least
     EXPECT_LE(found->length_ms, last);
@@ -323,8 +324,25 @@ TEST(PolicySearch, DeadlineLeavesTheBestSoFar) {
     last = found->length_ms;
   }
   EXPECT_EQ(last, whole->length_ms);
+  // The same by counted work: more of it is never worse, and it is not much more than was allowed.
+  Work all;
+  options.work = &all;
+  ASSERT_TRUE(search_plan(space, nullptr, options));
+  ASSERT_GT(all.spent(), 0);
+  last = kInfinity;
+  for (std::int64_t part = 0; part <= 40; ++part) {
+    Work work(WorkLimits::of_units(all.spent() * part / 40));
+    options.work = &work;
+    const std::optional<FoundPlan> found = search_plan(space, nullptr, options);
+    ASSERT_TRUE(found);
+    EXPECT_LE(found->length_ms, last);
+    EXPECT_LE(work.spent(), all.spent() * part / 40 + all.spent() / 3);
+    last = found->length_ms;
+  }
+  EXPECT_EQ(last, whole->length_ms);
   options.rollouts_count = false;
-  options.deadline = pipeline::Deadline::after(0);
+  Work none(WorkLimits::of_units(0));
+  options.work = &none;
   EXPECT_FALSE(search_plan(space, nullptr, options));
 }
 

@@ -10,6 +10,7 @@
 #include "common/base/error.h"
 #include "common/base/rng.h"
 #include "search/independent_set.h"
+#include "search/search_internal.h"
 
 namespace automap::search {
 namespace {
@@ -17,6 +18,12 @@ namespace {
 using models::PartitionGroup;
 using models::PartitionObjective;
 using models::PartitionProblem;
+
+SearchLimits limited(std::int64_t units) {
+  SearchLimits limits;
+  limits.units = units;
+  return limits;
+}
 
 void exclude(PartitionProblem* problem, std::int32_t a, std::int32_t b) {
   auto& x = problem->groups[static_cast<std::size_t>(a)].excludes;
@@ -139,7 +146,7 @@ void compare(const Kind& kind, std::uint64_t first_seed, int problems, std::int3
     ASSERT_TRUE(exact.proven);
     ASSERT_GE(exact.bound, brute.value - close);
     // Cut at once: whatever there is, with a bound that holds.
-    const PartitionAnswer cut = search_enumerate(problem, {0.0, 1});
+    const PartitionAnswer cut = search_enumerate(problem, limited(0));
     expect_sound(problem, cut);
     ASSERT_GE(cut.bound, brute.value - close);
     if (cut.proven) {
@@ -235,14 +242,14 @@ TEST(PartitionSearch, MemoryOverManyLayers) {
     const PartitionAnswer free = search_enumerate(problem, {});
     // So little memory that some layers must take the large group.
     problem.capacity_bytes = free.score.memory_bytes - 37'500'000;
-    const PartitionAnswer answer = search_enumerate(problem, {1.0, 1});
+    const PartitionAnswer answer = search_enumerate(problem, limited(1'000'000'000));
     // Layers that all differ a little, and cost nearly the same per byte: hard to prove, not to solve.
     EXPECT_TRUE(answer.proven || !same);
     EXPECT_GE(answer.score.value, answer.bound * 0.998);
     EXPECT_TRUE(answer.score.fits);
     EXPECT_LT(answer.score.value, free.score.value);
     const PartitionAnswer greedy = search_greedy(problem, {});
-    const PartitionAnswer cost = search_cost(problem, {1.0, 1});
+    const PartitionAnswer cost = search_cost(problem, limited(1'000'000'000));
     EXPECT_TRUE(greedy.score.fits);
     EXPECT_LE(greedy.score.value, answer.bound + 1e-9);
     EXPECT_TRUE(cost.score.fits);
@@ -326,15 +333,31 @@ TEST(PartitionSearch, BudgetIsKept) {
     for (const char* name : {"auto", "cost", "enumerate"}) {
       SearchRequest request;
       request.algorithm = name;
-      request.limits.budget_s = 0.5;
-      Deadline watch(1000);
+      request.limits.units = 500'000'000;
+      const internal::Stopwatch watch;
       const auto answers = run_search(problem, request);
-      EXPECT_LT(watch.elapsed_s(), 10) << name;
+      EXPECT_LT(watch.seconds(), 10) << name;
+      EXPECT_FALSE(answers[0].cut_by_time);
       EXPECT_TRUE(answers[0].score.fits);
       EXPECT_FALSE(answers[0].score.conflict);
       EXPECT_GE(answers[0].bound, answers[0].score.value);
       std::printf("%s: %s %.3f of at most %.3f, %.2f s\n", name, answers[0].algorithm.c_str(), answers[0].score.value,
-                  answers[0].bound, watch.elapsed_s());
+                  answers[0].bound, watch.seconds());
+      // The same again, and within what a slow clock allows: no clock is asked.
+      request.limits.budget_s = 1e6;
+      const auto again = run_search(problem, request);
+      ASSERT_EQ(again.size(), answers.size());
+      for (std::size_t i = 0; i < again.size(); ++i) {
+        EXPECT_EQ(again[i].algorithm, answers[i].algorithm);
+        EXPECT_EQ(again[i].groups, answers[i].groups);
+        EXPECT_EQ(again[i].bound, answers[i].bound);
+        EXPECT_EQ(again[i].cut_by_effort, answers[i].cut_by_effort);
+      }
+      // A budget that is over at once still leaves an answer, and is said to have struck.
+      request.limits.budget_s = 1e-9;
+      const auto hasty = run_search(problem, request);
+      EXPECT_TRUE(hasty[0].score.fits);
+      EXPECT_TRUE(hasty[0].cut_by_time || hasty[0].algorithm == "greedy");
     }
   }
 }

@@ -347,7 +347,8 @@ TEST(Baselines, PolishNeverWorsensAndMostlyImproves) {
     const int stages = random.integer(1, std::min(6, problem.num_devices()));
     const Plan plan = random_plan(problem, stages, Schedule::k1f1b, random);
     for (Objective objective : {Objective::kValue, Objective::kSimulated}) {
-      const Plan polished = polish(problem, plan, objective, Deadline());
+      Work without_end;
+      const Plan polished = polish(problem, plan, objective, without_end);
       if (!feasible(problem, plan)) {
         ASSERT_TRUE(polished == plan);
         continue;
@@ -356,37 +357,32 @@ TEST(Baselines, PolishNeverWorsensAndMostlyImproves) {
       ASSERT_TRUE(feasible(problem, polished));
       ASSERT_LE(length_ms(problem, polished, objective), length_ms(problem, plan, objective));
       if (!(polished == plan)) ++moved;
-      // No budget, no move.
-      ASSERT_TRUE(polish(problem, plan, objective, Deadline(), 0) == plan);
+      // No evaluations, no move; nor without work.
+      ASSERT_TRUE(polish(problem, plan, objective, without_end, 0) == plan);
     }
   }
   EXPECT_GT(judged, 30);
   EXPECT_GT(moved, judged / 2);
 }
 
-TEST(Baselines, ADeadlineEndsTheSearchWithAPlan) {
+TEST(Baselines, WhatEndsTheWorkEndsTheSearchWithAPlan) {
   const RandomProblem made = random_problem(7);
   const Problem problem = made.problem();
   LocalSearchOptions options;
   options.stages = 8;
   options.max_evaluations = std::numeric_limits<int>::max();
-  options.deadline = Deadline::after(0.05);
-  const auto start = Deadline::Clock::now();
-  const std::optional<Plan> plan = local_search_plan(problem, options);
-  const double seconds = std::chrono::duration<double>(Deadline::Clock::now() - start).count();
-  ASSERT_TRUE(plan);
-  EXPECT_TRUE(feasible(problem, *plan));
-  EXPECT_LT(seconds, 5);
-
+  WorkLimits by_time = WorkLimits::of_seconds(0.05);
   int polls = 0;
-  const Deadline cancelled = Deadline::after(1e9, [&] { return ++polls > 3; });
-  EXPECT_FALSE(cancelled.reached());
-  EXPECT_EQ(cancelled.seconds_left(), kInfinity);
-  EXPECT_FALSE(cancelled.reached());
-  EXPECT_TRUE(cancelled.reached());
-  EXPECT_EQ(cancelled.seconds_left(), 0);
-  EXPECT_TRUE(Deadline::after(0).reached());
-  EXPECT_FALSE(Deadline().reached());
+  const WorkLimits by_caller = WorkLimits::until([&] { return ++polls > 3; });
+  for (const WorkLimits& limits : {by_time, by_caller, WorkLimits::of_units(1000000)}) {
+    Work work(limits);
+    options.work = &work;
+    const std::optional<Plan> plan = local_search_plan(problem, options);
+    ASSERT_TRUE(plan);
+    EXPECT_TRUE(feasible(problem, *plan));
+    EXPECT_TRUE(work.over());
+    EXPECT_EQ(work.stopped(), limits.units == WorkLimits::kNoEnd);
+  }
 }
 
 }  // namespace

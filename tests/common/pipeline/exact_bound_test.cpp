@@ -33,7 +33,8 @@ TEST(LowerBound, IsBelowEveryPlanAndTightWithTime) {
     if (best == std::numeric_limits<double>::infinity()) continue;
     ++judged;
     const double incumbent = random.chance(0.5) ? best : best * random.real(1, 1.5);
-    const LowerBound patient = lower_bound_all_cuts(problem, schedules, min_stages, max_stages, incumbent, 10);
+    Work enough(WorkLimits::of_units(10'000'000'000)), none(WorkLimits::of_units(0));
+    const LowerBound patient = lower_bound_all_cuts(problem, schedules, min_stages, max_stages, incumbent, enough);
     ASSERT_NEAR(patient.ms, best, 1e-9 * best) << patient.method;
     ASSERT_STREQ(patient.method, "exact over all cuts");
     if (incumbent > best * (1 + 1e-6)) {
@@ -41,7 +42,7 @@ TEST(LowerBound, IsBelowEveryPlanAndTightWithTime) {
       ASSERT_TRUE(feasible(problem, *patient.better));
       ASSERT_NEAR(value_ms(problem, *patient.better), best, 1e-9 * best);
     }
-    const LowerBound hasty = lower_bound_all_cuts(problem, schedules, min_stages, max_stages, incumbent, 0);
+    const LowerBound hasty = lower_bound_all_cuts(problem, schedules, min_stages, max_stages, incumbent, none);
     ASSERT_LE(hasty.ms, best * (1 + 1e-9)) << hasty.method;
     ASSERT_GT(hasty.ms, 0);
   }
@@ -76,7 +77,7 @@ void close_from_few_runs(std::uint64_t first_seed, std::uint64_t last_seed) {
       input.limit_ms.push_back(values.empty() || random.chance(0.2) ? std::numeric_limits<double>::infinity()
                                                                     : values.front() * random.real(0.8, 1.6));
     }
-    internal::Stop never(internal::kInfinity, nullptr);
+    Work never;
     const internal::GapOutput patient = internal::close_gaps({input}, false, never).front();
     for (std::size_t s = 0; s < best.size(); ++s) {
       ASSERT_TRUE(patient.closed[s]);
@@ -87,7 +88,9 @@ void close_from_few_runs(std::uint64_t first_seed, std::uint64_t last_seed) {
     }
     for (const Plan& plan : patient.plans) ASSERT_TRUE(feasible(problem, plan));
     int polls = random.integer(1, 60);
-    internal::Stop early(internal::kInfinity, [&polls] { return --polls < 0; });
+    WorkLimits limits = WorkLimits::until([&polls] { return --polls < 0; });
+    if (seed % 2 == 0) limits = WorkLimits::of_units(polls * 20000);
+    Work early(limits);
     const internal::GapOutput hasty = internal::close_gaps({input}, false, early).front();
     for (std::size_t s = 0; s < best.size(); ++s) {
       ASSERT_LE(hasty.bound_ms[s], best[s] * (1 + 1e-9));

@@ -116,7 +116,8 @@ TEST(ExactSolver, StopsWhenTold) {
   const SmallProblem small = small_problem(7, 60, 60, 6);
   const Problem problem(small.profile, small.cluster, small.options);
   ExactOptions options;
-  options.cancelled = [] { return true; };
+  Work none(WorkLimits::until([] { return true; }));
+  options.work = &none;
   const ExactResult result = solve_exact(problem, options);
   const ExactResult finished = solve_exact(problem, ExactOptions());
   ASSERT_EQ(result.by_stages.size(), finished.by_stages.size());
@@ -138,7 +139,11 @@ TEST(ExactSolver, IsHonestWhereverItIsStopped) {
     options.max_stages = 4;
     const ExactResult full = solve_exact(problem, options);
     int polls = static_cast<int>(random.integer(1, 100) * random.real(0, 20));
-    options.cancelled = [&polls] { return --polls < 0; };
+    // By the caller at some poll, or by so much work.
+    WorkLimits limits = WorkLimits::until([&polls] { return --polls < 0; });
+    if (seed % 2 == 0) limits = WorkLimits::of_units(polls * random.integer(1, 20000));
+    Work work(limits);
+    options.work = &work;
     const ExactResult stopped = solve_exact(problem, options);
     ASSERT_EQ(stopped.by_stages.size(), full.by_stages.size());
     for (std::size_t s = 0; s < full.by_stages.size(); ++s) {
@@ -204,8 +209,9 @@ TEST(ExactSolver, RunsOfPivotsAndPivotsAgree) {
     for (const ExactStageResult& stage_result : direct.by_stages) {
       const double best =
           stage_result.plans.empty() ? std::numeric_limits<double>::infinity() : stage_result.value_ms.front();
+      Work work(WorkLimits::of_units(60'000'000'000));
       const LowerBound bound =
-          lower_bound_all_cuts(problem, {options.schedule}, stage_result.stages, stage_result.stages, best * 1.2, 60);
+          lower_bound_all_cuts(problem, {options.schedule}, stage_result.stages, stage_result.stages, best * 1.2, work);
       if (stage_result.plans.empty()) {
         ASSERT_EQ(bound.ms, best);
       } else {

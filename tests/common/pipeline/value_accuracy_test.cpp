@@ -46,6 +46,7 @@ Measured measure(int stages, Schedule schedule, ValueForm form, double with_allr
     const ExactResult solved = solve_exact(problem, exact);
     EXPECT_TRUE(solved.proven() && solved.best() != nullptr);
     const Plan plan = refine_in_corridor(problem, solved.best()->plans.front());
+    Work without_end;
     mean.optimal += judge(plan) / problems;
     LocalSearchOptions search;
     search.stages = stages;
@@ -53,7 +54,7 @@ Measured measure(int stages, Schedule schedule, ValueForm form, double with_allr
     search.objective = Objective::kSimulated;
     search.max_evaluations = 1000;
     const double best_ms =
-        std::min(simulate_step_ms(problem, polish(problem, plan, Objective::kSimulated, Deadline(), 1000)),
+        std::min(simulate_step_ms(problem, polish(problem, plan, Objective::kSimulated, without_end, 1000)),
                  simulate_step_ms(problem, *local_search_plan(problem, search)));
     mean.regret += (simulate_step_ms(problem, plan) / best_ms - 1) / problems;
   }

@@ -74,7 +74,7 @@ std::map<std::string, double> statistics(const PartitionAnswer& answer) {
 
 SearchLimits unlimited(std::uint64_t seed = 1) {
   SearchLimits limits;
-  limits.budget_s = 1e9;
+  limits.units = WorkLimits::kNoEnd;
   limits.seed = seed;
   return limits;
 }
