@@ -274,7 +274,10 @@ int infer_main(int argc, char** argv) {
     if (StopToken::stop_requested()) throw Error(ErrorKind::kStopped, "stopped by a signal before a plan was found");
     throw Error(
         ErrorKind::kInfeasible, result.infeasible,
-        result.least_memory_bytes > 0 ? "" : "allow other stage counts, every planner, or --allow-empty-stages");
+        result.least_memory_bytes > 0 ? ""
+        : result.cut_by_time || result.cut_by_effort
+            ? "the search came to no end: ask for --effort thorough, fewer stage counts (--stages), or every planner"
+            : "allow other stage counts, every planner, or --allow-empty-stages");
   }
 
   PlanDocument document = make_document(problem, input, cluster, request_as_given, result);

@@ -32,8 +32,8 @@ constexpr int kLeastSteps = 4, kStepsPerEpisode = 6;  // of n-step returns
 constexpr double kWithoutExploring = 0.25;            // share of episodes
 
 // Prices, units of work: a decision with its features and the network's answer, and an update of the network.
-constexpr std::int64_t kPerDecision = 5'000;
-constexpr std::int64_t kPerUpdate = 1'000'000;
+constexpr std::int64_t kPerDecision = 2'000;
+constexpr std::int64_t kPerUpdate = 400'000;
 
 WorkLimits work_limits(const SearchLimits& limits, const RainbowOptions& options) {
   WorkLimits work;

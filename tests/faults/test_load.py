@@ -21,7 +21,7 @@ BUSY_LOOPS = 4
 def without_times(value):
     if isinstance(value, dict):
         # Whether something was proven is no measurement; when it was, is.
-        return {k: (v > 0 if k == "proven_ms" else None) if TIMES.match(k) else without_times(v) for k, v in value.items()}
+        return {k: (v is not None if k == "proven_ms" else None) if TIMES.match(k) else without_times(v) for k, v in value.items()}
     return [without_times(v) for v in value] if isinstance(value, list) else value
 
 
@@ -30,14 +30,16 @@ INFER = [
     ("t5_6_6.hlo.gz", "config-c", "--effort", "quick"),
     ("gpt2.hlo.gz", "config-b", "--effort", "quick", "--schedule", "auto"),
     ("transformer_scan.hlo.gz", "h100-4x8", "--effort", "quick", "--objective", "value"),
-    ("t5_6_6.hlo.gz", "config-c", "--planner", "exact", "--effort", "quick"),
+    ("t5_6_6.hlo.gz", "config-c", "--planner", "exact", "--max-stages", "6", "--effort", "quick"),
     ("bert48.hlo.gz", "config-b", "--planner", "policy", "--beam", "16", "--stages", "4"),
     ("moe_small.hlo.gz", "config-a", "--planner", "local-search", "--stages", "3", "--all-planners", "--effort", "quick"),
 ]
 SEARCH = [
-    ("opp", "transformer_bf16.hlo.gz", "--memory", "80MiB", "--effort", "quick"),
+    ("opp", "moe_small.hlo.gz", "--memory", "190MiB", "--effort", "quick"),
     ("adp", "gpt2.hlo.gz", "--effort", "quick"),
 ]
+if (BIN / "libautomap_search_learned.so").exists():
+    SEARCH.insert(0, ("opp", "t5_6_6.hlo.gz", "--algorithm", "rainbow", "--effort", "quick"))
 if LONG:
     INFER += [(model, cluster, *more)
               for model in ("bert48.hlo.gz", "t5_24_24.hlo.gz", "resnet50.hlo.gz", "transformer_bf16.hlo.gz", "vgg19.hlo.gz")

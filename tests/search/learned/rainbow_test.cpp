@@ -248,12 +248,29 @@ TEST(Rainbow, NothingToDecideAndNoTime) {
   EXPECT_TRUE(answer.cut_by_time || answer.proven);
   check_answer(problem, answer);  // the first episode's
 
+  // Counted work ends it at the same place whatever the clock says.
+  SearchLimits counted;
+  counted.units = 60'000'000;
+  random.groups = 60;  // whose bound cannot be reached
+  random.variables = 150;
+  const PartitionProblem large = random_partition_problem(random, 4);
+  const PartitionAnswer first = rainbow_search(large, counted, "");
+  EXPECT_TRUE(first.cut_by_effort);
+  EXPECT_FALSE(first.cut_by_time);
+  check_answer(large, first);
+  counted.budget_s = 1e6;
+  const PartitionAnswer second = rainbow_search(large, counted, "");
+  EXPECT_EQ(second.groups, first.groups);
+  EXPECT_EQ(second.score.value, first.score.value);
+  for (const char* counter : {"episodes", "steps", "updates", "best_episode"}) {
+    EXPECT_EQ(statistics(second).at(counter), statistics(first).at(counter)) << counter;
+  }
+  std::printf("%.3f s for %lld million units\n", first.seconds, static_cast<long long>(counted.units / 1'000'000));
+
   int looks = 0;
   RainbowOptions stopped;
   stopped.stop_requested = [&looks] { return ++looks > 30; };
-  random.groups = 60;  // whose bound cannot be reached
-  random.variables = 150;
-  const PartitionAnswer early = rainbow_search(random_partition_problem(random, 4), unlimited(), "", stopped);
+  const PartitionAnswer early = rainbow_search(large, unlimited(), "", stopped);
   EXPECT_TRUE(early.cut_by_time);
   EXPECT_LT(statistics(early).at("episodes"), 31);
 }
