@@ -95,8 +95,15 @@ step() {
   run "$@" 2> "$here/errors.txt" || code=$?
   cat "$here/errors.txt" >&2
   [[ $code -ne 0 ]] || return 0
-  if [[ $code -eq 75 || $code -ge 128 ]]; then
-    say "stopped while $what (exit $code); run again to go on"
+  # Stopped with a checkpoint, or ended by SIGHUP, SIGINT, SIGTERM; a crash (other signals) is a failure.
+  case $code in
+    75 | 129 | 130 | 143)
+      say "stopped while $what (exit $code); run again to go on"
+      exit 75 ;;
+  esac
+  # A program of a night that was killed may be at work still.
+  if grep -qE '^error: .*(is in use by|are being made by)' "$here/errors.txt"; then
+    say "$what is under way in another process: $(grep -m1 '^error: ' "$here/errors.txt"); run again when it has ended"
     exit 75
   fi
   fail "$what" "$code"

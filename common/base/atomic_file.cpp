@@ -296,18 +296,20 @@ void AtomicFile::publish(bool undoable) {
                ::renameat2(AT_FDCWD, temporary_path_.c_str(), AT_FDCWD, target_path_.c_str(), RENAME_EXCHANGE) == 0;
   if (!exchanged_ && ::rename(temporary_path_.c_str(), target_path_.c_str()) != 0) throw_write_error(path_, errno);
   published_ = true;
+  // What has the temporary name now, if anything, is the user's old file.
+  cleanup_.reset();
 }
 
 void AtomicFile::withdraw() {
   if (!published_) return;
+  bool back = false;  // not on a file system that cannot exchange files
   if (exchanged_) {
-    ::renameat2(AT_FDCWD, temporary_path_.c_str(), AT_FDCWD, target_path_.c_str(), RENAME_EXCHANGE);
+    back = ::renameat2(AT_FDCWD, temporary_path_.c_str(), AT_FDCWD, target_path_.c_str(), RENAME_EXCHANGE) == 0;
   } else if (!replaces_) {
-    ::rename(target_path_.c_str(), temporary_path_.c_str());
-  } else {
-    return;  // a file system that cannot exchange files
+    back = ::rename(target_path_.c_str(), temporary_path_.c_str()) == 0;
   }
-  published_ = exchanged_ = false;
+  // Where it cannot be taken back, the old file stays under the temporary name rather than nowhere.
+  if (back) published_ = exchanged_ = false;
 }
 
 void AtomicFile::finish() {

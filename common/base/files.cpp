@@ -11,6 +11,7 @@
 
 #include "common/base/error.h"
 #include "common/base/inputs.h"
+#include "common/base/regular_file.h"
 #include "common/base/text_table.h"
 
 namespace automap {
@@ -43,6 +44,8 @@ class FileDescriptor {
 
 std::string read_whole(const std::string& path, std::uint64_t limit_bytes, bool is_input) {
   const std::string source = input_name(path);
+  // A FIFO in place of a file of the program's own would be waited for without end.
+  if (!is_input) require_regular_file(path);
   FileDescriptor file(path == "-" ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) {
     const int error = errno;

@@ -20,6 +20,7 @@ constexpr std::uint64_t kMaxInputBytes = std::uint64_t{2} << 30;
 // From then on no output of the program may replace it (common/base/inputs.h).
 std::string read_file(const std::string& path, std::uint64_t limit_bytes = kMaxInputBytes);
 // The same for a file of the program's own, which it may write again: a checkpoint, the list of a dataset's shards.
+// Error(kData) when it is no regular file.
 std::string read_own_file(const std::string& path, std::uint64_t limit_bytes = kMaxInputBytes);
 
 // What people call the input in messages: `path`, or "<stdin>" for "-".

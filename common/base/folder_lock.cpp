@@ -18,6 +18,7 @@
 
 #include "common/base/error.h"
 #include "common/base/log.h"
+#include "common/base/printable.h"
 
 namespace automap {
 namespace {
@@ -71,13 +72,13 @@ void warn_without_locks(const std::string& path, int error) {
               "): nothing keeps a second process from writing here at the same time");
 }
 
-// Text from a file or a command line, for one line of a message.
+// Text from a file or a command line, for one line of a message: arguments and lines become words.
 std::string one_line(std::string text) {
   for (char& c : text) {
-    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
+    if (c == '\0' || c == '\n') c = ' ';
   }
   while (!text.empty() && text.back() == ' ') text.pop_back();
-  return text;
+  return printable(text);
 }
 
 std::string read_start(int fd) {
@@ -159,12 +160,16 @@ bool same_file(int fd, const std::string& path) {
 }  // namespace
 
 LockFile::LockFile(std::string path, int fd, AtEnd at_end) : path_(std::move(path)), fd_(fd), at_end_(at_end) {
+  if (at_end_ == AtEnd::kRemove) remove_on_signal_ = std::make_unique<RemoveOnSignal>(path_);
   remember(fd_);
   write_owner(fd_);
 }
 
 LockFile::LockFile(LockFile&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), at_end_(other.at_end_) {}
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      at_end_(other.at_end_),
+      remove_on_signal_(std::move(other.remove_on_signal_)) {}
 
 LockFile::~LockFile() {
   if (fd_ < 0) return;
@@ -207,13 +212,23 @@ bool LockFile::in_place() const {
   return same_file(fd_, path_);
 }
 
-bool is_locked(const std::string& path) {
+namespace {
+// Nothing when the file cannot be opened. A shared lock, so that two who look do not see each other.
+std::optional<Locked> look_at_lock(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) return false;
-  // Shared, so that two who look do not see each other.
+  if (fd < 0) return std::nullopt;
   const Locked locked = lock_descriptor(fd, LOCK_SH | LOCK_NB);
   ::close(fd);
-  return locked == Locked::kBusy;
+  return locked;
+}
+}  // namespace
+
+bool is_locked(const std::string& path) {
+  return look_at_lock(path) == Locked::kBusy;
+}
+
+bool is_unlocked(const std::string& path) {
+  return look_at_lock(path) == Locked::kYes;
 }
 
 std::string lock_owner(const std::string& path) {

@@ -6,8 +6,11 @@
 // warning is given, once, and the lock is taken as had.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
+
+#include "common/base/atomic_file.h"
 
 namespace automap {
 
@@ -36,10 +39,13 @@ class LockFile {
   std::string path_;
   int fd_ = -1;
   AtEnd at_end_ = AtEnd::kEmpty;
+  std::unique_ptr<RemoveOnSignal> remove_on_signal_;
 };
 
-// Whether some process holds the lock of this file. False when there is no such file, and where there are no locks.
+// Whether some process holds the lock of this file. False when there is no such file.
 bool is_locked(const std::string& path);
+// Whether certainly nobody does: false also where the file system has no locks, or where the file cannot be opened.
+bool is_unlocked(const std::string& path);
 
 // Who wrote that it holds the lock: "automap-train, process 4711 on node7, since 2026-11-22 05:47:17 UTC
 // (automap-train --out runs/first)", or "another process" when the file says nothing. Without control characters.

@@ -105,6 +105,11 @@ void check_files(const std::vector<NamedFile>& files) {
     const Place place = place_of(output.path);
     check_against_inputs(output, place, files);
     const bool standard = descriptor_of_output(output.path) == STDOUT_FILENO;
+    if (!standard && place.file && place.file == regular_file_id(STDOUT_FILENO)) {
+      set_json_errors(false);  // they would go there, too
+      throw Error(ErrorKind::kUsage, "standard output goes to " + output.option + " " + output.path + ", too",
+                  "give each its own file, or " + output.option + " - for standard output");
+    }
     for (const auto& [other, other_place] : outputs) {
       const bool both_standard = standard && descriptor_of_output(other->path) == STDOUT_FILENO;
       if (!both_standard && !same_place(place, other_place)) continue;

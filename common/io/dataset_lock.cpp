@@ -80,7 +80,7 @@ ShardClaim::ShardClaim(const std::string& folder, std::uint64_t first_shard, std
 
 void remove_stale_claims(const std::string& folder) {
   for (const auto& [path, writer] : claim_files(folder)) {
-    if (!is_locked(path)) ::unlink(path.c_str());
+    if (is_unlocked(path)) ::unlink(path.c_str());
   }
 }
 

@@ -255,10 +255,10 @@ ShardWriter::ShardWriter(const std::string& folder, const DatasetManifest& manif
     file_->fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file_->fd < 0 && errno == EEXIST && attempt < 1000) continue;
     if (file_->fd < 0) throw_write_error(shown, errno);
-    ::flock(file_->fd, LOCK_EX | LOCK_NB);
-    // Between open and flock another run may have taken it for a leftover.
+    // Between open and flock another run may have taken it for a leftover, and be about to remove it.
+    const bool taken = ::flock(file_->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     struct stat here = {}, there = {};
-    if (::fstat(file_->fd, &here) == 0 && ::stat(path_.c_str(), &there) == 0 && here.st_ino == there.st_ino) {
+    if (!taken && ::fstat(file_->fd, &here) == 0 && ::stat(path_.c_str(), &there) == 0 && here.st_ino == there.st_ino) {
       file_->remove_on_signal.emplace(path_);
       break;
     }
@@ -300,6 +300,7 @@ ShardWriter::ShardWriter(const std::string& folder, const DatasetManifest& manif
       }
     }
   } catch (...) {
+    file_->compressed.reset();  // its process writes the file
     ::unlink(path_.c_str());
     throw;
   }
@@ -313,7 +314,9 @@ ShardWriter::ShardWriter(const std::string& folder, const DatasetManifest& manif
 }
 
 ShardWriter::~ShardWriter() {
-  if (file_) ::unlink(path_.c_str());
+  if (!file_) return;
+  file_->compressed.reset();
+  ::unlink(path_.c_str());
 }
 
 void ShardWriter::set_row(std::uint64_t i, const RowProblem& row) {

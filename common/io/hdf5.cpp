@@ -82,6 +82,21 @@ bool keep_in(std::string* image, hid_t access) {
   return H5Pset_file_image_callbacks(access, &calls) >= 0;
 }
 
+// Set in the child once the library has failed for want of memory; what it says of that later, and what is missing
+// because of it, looks like damage.
+bool out_of_memory = false;
+
+// The library calls it, instead of printing, when one of its functions fails.
+herr_t note_failure(hid_t stack, void*) {
+  const auto visit = [](unsigned, const H5E_error2_t* error, void*) -> herr_t {
+    if (error->maj_num == H5E_RESOURCE || error->min_num == H5E_NOSPACE || error->min_num == H5E_CANTALLOC) {
+      out_of_memory = true;
+    }
+    return 0;
+  };
+  return H5Ewalk2(stack, H5E_WALK_UPWARD, visit, nullptr);
+}
+
 }  // namespace
 
 Hdf5Handle& Hdf5Handle::operator=(Hdf5Handle&& other) noexcept {
@@ -102,7 +117,11 @@ void start_hdf5() {
   void* const probe = ::mmap(nullptr, kLibraryBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (probe == MAP_FAILED) throw std::bad_alloc();
   ::munmap(probe, kLibraryBytes);
-  if (H5open() < 0 || H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr) < 0) throw std::bad_alloc();
+  if (H5open() < 0 || H5Eset_auto2(H5E_DEFAULT, note_failure, nullptr) < 0) throw std::bad_alloc();
+}
+
+void throw_if_out_of_memory() {
+  if (out_of_memory) throw std::bad_alloc();
 }
 
 std::string in_hdf5_process(Hdf5Task task, const std::string& source, std::uint64_t bytes,
@@ -116,7 +135,12 @@ std::string in_hdf5_process(Hdf5Task task, const std::string& source, std::uint6
   }
   const auto with_library = [&](ChildInput&) {
     start_hdf5();
-    return work();
+    try {
+      return work();
+    } catch (const Error&) {
+      throw_if_out_of_memory();
+      throw;
+    }
   };
   ChildProcess child(with_library, limits);
   return hdf5_answer(task, source, child.finish());
@@ -129,11 +153,13 @@ std::string hdf5_answer(Hdf5Task task, const std::string& source, ChildResult re
     throw Error(ErrorKind::kData, source + ": damaged: the HDF5 library cannot read it (" + result.failure + ")",
                 "copy it again from where it is whole, or make it again");
   }
-  throw Error(ErrorKind::kIo,
-              task == Hdf5Task::kWrite ? "cannot write " + source + ": the HDF5 library failed (" + result.failure + ")"
-                                       : "cannot read " + source + ": the HDF5 library failed (" + result.failure +
-                                             "), although the checksum is right",
-              "most likely memory ran out: close other programs, or raise the limit (ulimit -v)");
+  const std::string failed = source + ": the HDF5 library failed (" + result.failure + ")";
+  const std::string hint = "close other programs, or raise the limit (ulimit -v)";
+  if (task == Hdf5Task::kWrite) {
+    throw Error(ErrorKind::kMemory, "cannot write " + failed + ": most likely memory ran out", hint);
+  }
+  throw Error(ErrorKind::kIo, "cannot read " + failed + ", although its checksum is right: most likely memory ran out",
+              hint);
 }
 
 namespace internal {

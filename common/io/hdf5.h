@@ -34,6 +34,8 @@ std::string in_hdf5_process(Hdf5Task task, const std::string& source, std::uint6
                             const std::function<std::string()>& work);
 // For children started otherwise: the first call of `work`, silences the library; throws std::bad_alloc.
 void start_hdf5();
+// And when `work` fails: throws std::bad_alloc when the library has failed for want of memory since it was started.
+void throw_if_out_of_memory();
 // And what became of it, as in_hdf5_process() has it.
 std::string hdf5_answer(Hdf5Task task, const std::string& source, ChildResult result);
 

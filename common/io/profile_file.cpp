@@ -53,8 +53,8 @@ struct NumberAttribute {
 constexpr std::array<NumberAttribute, 2> kNumberAttributes = {
     {{"micro_batch_size", &Profile::micro_batch_size}, {"forward_fraction", &Profile::forward_fraction}}};
 
-std::string schema_text() {
-  return std::string(kSchemaName) + std::to_string(kVersion);
+std::string schema_text(std::int64_t version = kVersion) {
+  return std::string(kSchemaName) + std::to_string(version);
 }
 
 // The version that a schema names.
@@ -491,7 +491,8 @@ Profile load_profile(const std::string& path) {
 }
 
 std::string to_csv(const Profile& profile) {
-  std::string text = "# schema = " + schema_text() + "\n";
+  // As text it is what it was in the first version, which other programs go on to read.
+  std::string text = "# schema = " + schema_text(kOldestVersion) + "\n";
   for (const TextAttribute& attribute : kTextAttributes) {
     text += std::string("# ") + attribute.name + " = " + attribute_text(profile.*attribute.value) + "\n";
   }

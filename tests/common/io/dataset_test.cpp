@@ -356,7 +356,7 @@ TEST_F(DatasetTest, APipeInPlaceOfAShardIsRefused) {
   write(manifest(20, 20));
   fs::remove(path("shard-000000.h5"));
   ASSERT_EQ(::mkfifo(path("shard-000000.h5").c_str(), 0666), 0);
-  EXPECT_THAT(refusal(ErrorKind::kData), HasSubstr("shard-000000.h5: is no file"));
+  EXPECT_THAT(refusal(ErrorKind::kData), HasSubstr("shard-000000.h5: is a FIFO"));
   EXPECT_EQ(verify_dataset(folder_.string()).size(), 1u);
 }
 
