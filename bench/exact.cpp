@@ -34,7 +34,7 @@ void row(int devices, int first, int last, int instructions, int grid, int probl
     options.min_stages = first;
     options.max_stages = last;
     if (grid > 0) options.pivots = grid_pivots(instructions, grid);
-    Work work(WorkLimits::of_seconds(time_limit_s));
+    automap::Work work(automap::WorkLimits::of_seconds(time_limit_s));
     options.work = &work;
     const std::clock_t start = std::clock();
     const ExactResult result = solve_exact(problem, options);

@@ -58,7 +58,7 @@ std::string whole(double count) {
 
 void add_row(automap::TextTable* table, const std::string& name, const PartitionProblem& problem) {
   SearchLimits limits;
-  limits.units = WorkLimits::kNoEnd;
+  limits.units = automap::WorkLimits::kNoEnd;
   limits.budget_s = kBudget_s;
   const Run greedy = run([&] { return automap::search::search_greedy(problem, limits); });
   const Run exact = run([&] { return automap::search::search_enumerate(problem, limits); });

@@ -103,7 +103,7 @@ struct Row {
 
 void judge(const PartitionProblem& problem, const std::string& policy, Row* row) {
   SearchLimits limits;
-  limits.units = WorkLimits::kNoEnd;
+  limits.units = automap::WorkLimits::kNoEnd;
   limits.budget_s = 20;
   const PartitionAnswer exact = automap::search::search_enumerate(problem, limits);
   if (!exact.proven || !(exact.score.value > 0)) return;
@@ -131,7 +131,7 @@ int main(int argc, char** argv) {
   }
   try {
     SearchLimits limits;
-    limits.units = WorkLimits::kNoEnd;
+    limits.units = automap::WorkLimits::kNoEnd;
     std::vector<PartitionProblem> problems;
     for (std::uint64_t n = 0; n < kTrained; ++n) problems.push_back(n % 3 == 2 ? stacks(n) : random_problem(n));
     for (int i = 3; i < argc; ++i) {

@@ -368,12 +368,12 @@ class Contest {
     Outcome outcome = search(method, candidate);
     if (!method.corridor || outcome.value_ms == kInfinity) return outcome;
     const double start = thread_cpu_ms();
-    pipeline::internal::Stop stop(kInfinity, {});
+    Work without_end;
     std::vector<Plan> plans = std::move(outcome.runners_up);
     plans.insert(plans.begin(), outcome.plan);
     for (Plan& plan : plans) {
       plan = pipeline::internal::refine_on_pivots(problem_, std::move(plan), subject_.pivots, kPivotRadius,
-                                                  kDeviceRadius, stop);
+                                                  kDeviceRadius, without_end);
       const double value_ms = pipeline::value_ms(problem_, plan);
       if (!(value_ms < outcome.value_ms)) continue;
       outcome.value_ms = value_ms;
