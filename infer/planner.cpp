@@ -337,6 +337,7 @@ class Planning {
   void add(const std::optional<Plan>& plan, PlannerKind planner, Way way = {}) {
     if (!plan) return;
     AM_CHECK(pipeline::feasible(problem_, *plan));
+    work_.spend(pipeline::judging_units(problem_, plan->num_stages(), Objective::kSimulated));
     Candidate candidate;
     candidate.plan = *plan;
     candidate.value_ms = pipeline::value_ms(problem_, *plan);

@@ -32,8 +32,11 @@ constexpr double kKeptWithin = 1.03;
 // Judges candidates and keeps the shortest few that differ. Of equals the first one stays.
 class Best {
  public:
-  Best(const PlanSpace& space, const PolicySearchOptions& options)
-      : space_(space), simulated_(options.objective == Objective::kSimulated), improves_(options.rollouts_count) {}
+  Best(const PlanSpace& space, const PolicySearchOptions& options, Work& work)
+      : space_(space),
+        work_(work),
+        simulated_(options.objective == Objective::kSimulated),
+        improves_(options.rollouts_count) {}
 
   // What V a plan has to be below to be of interest; by simulation every plan may be.
   double incumbent_ms() const {
@@ -88,6 +91,9 @@ class Best {
 
  private:
   void offer(Plan plan, double value_ms) {
+    if (simulated_) {
+      work_.spend(pipeline::judging_units(space_.problem(), plan.num_stages(), Objective::kSimulated));
+    }
     const double length = simulated_ ? pipeline::length_ms(space_.problem(), plan, Objective::kSimulated) : value_ms;
     if (kept_.size() == kMostKept && !(length < kept_.back().length_ms)) return;
     for (const FoundPlan& other : kept_) {
@@ -100,6 +106,7 @@ class Best {
   }
 
   const PlanSpace& space_;
+  Work& work_;
   bool simulated_, improves_;
   std::vector<FoundPlan> kept_;  // ascending
 };
@@ -233,7 +240,7 @@ std::optional<FoundPlan> search_plan(const PlanSpace& space, const Policy* polic
   if (!space.possible()) return std::nullopt;
   Work without_end;
   Bill bill{space, options.work == nullptr ? without_end : *options.work, space.units()};
-  Best best(space, options);
+  Best best(space, options, bill.work);
   if (options.beam > 1 && options.rollouts_count) {
     // A wider beam may lose what greedy finds; greedy costs a fraction of it.
     PolicySearchOptions greedy = options;

@@ -233,10 +233,15 @@ bool is_unlocked(const std::string& path) {
 
 std::string lock_owner(const std::string& path) {
   std::string text;
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd >= 0) {
+  // Whoever has just taken the lock writes his name a moment later.
+  constexpr int kLooks = 50;
+  for (int look = 0; look < kLooks && text.empty(); ++look) {
+    if (look > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) break;
     text = one_line(read_start(fd));
     ::close(fd);
+    if (text.empty() && !is_locked(path)) break;
   }
   if (text.compare(0, kMark.size(), kMark) != 0 || text.size() == kMark.size()) return "another process";
   return text.substr(kMark.size());

@@ -154,7 +154,7 @@ std::string hdf5_answer(Hdf5Task task, const std::string& source, ChildResult re
                 "copy it again from where it is whole, or make it again");
   }
   const std::string failed = source + ": the HDF5 library failed (" + result.failure + ")";
-  const std::string hint = "close other programs, or raise the limit (ulimit -v)";
+  const std::string hint = "where memory ran out: close other programs, or raise the limit (ulimit -v)";
   if (task == Hdf5Task::kWrite) {
     throw Error(ErrorKind::kMemory, "cannot write " + failed + ": most likely memory ran out", hint);
   }

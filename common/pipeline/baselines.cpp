@@ -16,7 +16,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Prices, units of work.
 constexpr std::int64_t kPerStage = 25;       // of a plan that is judged by V
-constexpr std::int64_t kPerTask = 5;         // a stage and micro-batch simulated
+constexpr std::int64_t kPerTask = 8;         // a stage and micro-batch simulated
 constexpr std::int64_t kPerPlaces = 400;     // places looked for around a boundary
 constexpr std::int64_t kPerChild = 45;       // a stage put behind a prefix
 constexpr std::int64_t kPerSkipped = 4;      // one that does not fit
@@ -769,7 +769,9 @@ class LocalSearch {
     } else {
       // The path terms never exceed the simulation and cost a tenth of it.
       if (path_length_ms(times_, problem_.micro_batches(), trial_.schedule, ValueForm::kFull) >= limit) return false;
+      // With many micro-batches each takes milliseconds.
       work_.spend(judging_units(problem_, trial_.num_stages(), Objective::kSimulated));
+      stopped_ = stopped_ || work_.over();
       length = simulate_step_ms(times_, problem_.micro_batches(), trial_.schedule);
     }
     if (!(length < limit)) return false;
@@ -1014,8 +1016,14 @@ std::optional<Plan> local_search_plan(const Problem& problem, const LocalSearchO
   kick_and_improve(problem, search, best, best_ms, work);
   if (options.objective == Objective::kValue) return best;
   // Among the starts and the V-optimum the simulation decides, then moves go on under it.
+  double simulated_ms = simulate_step_ms(problem, best);
   for (const Plan& start : starts) {
-    if (simulate_step_ms(problem, start) < simulate_step_ms(problem, best)) best = start;
+    work.spend(judging_units(problem, options.stages, Objective::kSimulated));
+    if (work.over()) break;
+    const double start_ms = simulate_step_ms(problem, start);
+    if (!(start_ms < simulated_ms)) continue;
+    simulated_ms = start_ms;
+    best = start;
   }
   return polish_simulated(problem, best, work);
 }

@@ -163,7 +163,7 @@ class Inputs(Faults):
                  "--round-episodes", 16, "--hidden", 8, "--threads", 1, "--label-fraction", 0]
         self.assert_fails(run(*train, "--config", options), 2, "would replace an input")
         self.assert_same(options, before)
-        self.assertEqual(os.listdir(out), ["config.ini"])
+        self.assertEqual(sorted(os.listdir(out)), [".lock", "config.ini"])
         # The run's own, which it reads and writes again, whoever names it.
         self.assertEqual(run(*train, "--resume").returncode, 0)
         for more in ([], ["--config", options]):

@@ -30,7 +30,6 @@ using pipeline::simulate_step_ms;
 using pipeline::value_ms;
 using ::testing::HasSubstr;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Lengths that differ by less are equal to the planner.
 constexpr double kRounding = 1 + 1e-9;
 

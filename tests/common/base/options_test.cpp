@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 
 #include "common/base/error.h"
 
@@ -43,6 +44,25 @@ struct Tool {
     return table.parse(static_cast<int>(arguments.size()), arguments.data());
   }
 };
+
+TEST(Options, ATimeMayBeNoneWhereThatIsTheDefault) {
+  double time = std::numeric_limits<double>::infinity(), other = 2;
+  OptionTable table("tool", "does it");
+  table.add_seconds(&time, "time-limit", "how long").range(0.001, 3600);
+  table.add_seconds(&other, "other", "how long").range(0.001, 3600);
+  EXPECT_EQ(table.value_of("time-limit"), "none");
+  const char* limited[] = {"automap-tool", "--time-limit", "2s"};
+  ASSERT_TRUE(table.parse(3, limited));
+  EXPECT_EQ(time, 2);
+  EXPECT_EQ(table.value_of("time-limit"), "2s");
+  const char* unlimited[] = {"automap-tool", "--time-limit", "none"};
+  ASSERT_TRUE(table.parse(3, unlimited));
+  EXPECT_EQ(time, std::numeric_limits<double>::infinity());
+  const char* wrong[] = {"automap-tool", "--other", "none"};
+  EXPECT_THROW(table.parse(3, wrong), Error);
+  const char* infinite[] = {"automap-tool", "--time-limit", "inf"};
+  EXPECT_THROW(table.parse(3, infinite), Error);
+}
 
 Error error_of(const std::vector<const char*>& arguments) {
   Tool tool;

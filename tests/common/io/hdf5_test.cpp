@@ -124,7 +124,7 @@ TEST(Hdf5, ACrashOfTheLibraryIsAnError) {
   EXPECT_THAT(verified.what(), AllOf(HasSubstr("cannot read f.h5"), HasSubstr("checksum is right")));
   EXPECT_THAT(verified.hint(), HasSubstr("memory"));
   const Error written = failure_of(Hdf5Task::kWrite, crash);
-  EXPECT_EQ(written.kind(), ErrorKind::kIo);
+  EXPECT_EQ(written.kind(), ErrorKind::kMemory);
   EXPECT_THAT(written.what(), HasSubstr("cannot write f.h5"));
   const auto no_memory = []() -> std::string { throw std::bad_alloc(); };
   EXPECT_THROW(in_hdf5_process(Hdf5Task::kWrite, "f.h5", 0, no_memory), std::bad_alloc);

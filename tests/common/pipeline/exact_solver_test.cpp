@@ -127,6 +127,41 @@ TEST(ExactSolver, StopsWhenTold) {
   }
 }
 
+// Counted work ends it at the same place, however it is handed down.
+TEST(ExactSolver, EndsAtTheSamePlaceWithTheSameWork) {
+  const SmallProblem small = small_problem(50, 410, 420, 6);
+  const Problem problem(small.profile, small.cluster, small.options);
+  ExactOptions options;
+  options.max_stages = 4;
+  Work all;
+  options.work = &all;
+  solve_exact(problem, options);
+  ASSERT_GT(all.spent(), 1'000'000);
+  int unproven = 0;
+  for (int part = 1; part <= 20; ++part) {
+    const std::int64_t units = all.spent() * part / 20;
+    Work alone(WorkLimits::of_units(units));
+    options.work = &alone;
+    const ExactResult first = solve_exact(problem, options);
+    Work whole, half(whole, 2 * units), share(half, units);
+    options.work = &share;
+    const ExactResult second = solve_exact(problem, options);
+    EXPECT_EQ(share.spent(), alone.spent());
+    EXPECT_EQ(whole.spent(), alone.spent());
+    EXPECT_LE(alone.spent(), units + all.spent() / 4);
+    ASSERT_EQ(first.by_stages.size(), second.by_stages.size());
+    for (std::size_t s = 0; s < first.by_stages.size(); ++s) {
+      const ExactStageResult &a = first.by_stages[s], &b = second.by_stages[s];
+      EXPECT_EQ(a.proven, b.proven);
+      EXPECT_EQ(a.lower_bound_ms, b.lower_bound_ms);
+      EXPECT_EQ(a.value_ms, b.value_ms);
+      EXPECT_TRUE(a.plans == b.plans);
+      unproven += a.proven ? 0 : 1;
+    }
+  }
+  EXPECT_GT(unproven, 10);
+}
+
 // At whatever poll it is stopped: bounds hold, plans are feasible, and what is called proven is optimal.
 TEST(ExactSolver, IsHonestWhereverItIsStopped) {
   int unproven = 0, proven = 0, with_plan = 0;
