@@ -82,10 +82,9 @@ std::string one_line(std::string text) {
 }
 
 std::string read_start(int fd) {
-  std::string text(kMostOwnerBytes, '\0');
+  std::array<char, kMostOwnerBytes> text;
   const ssize_t got = ::pread(fd, text.data(), text.size(), 0);
-  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
-  return text;
+  return std::string(text.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
 }
 
 std::string command_line() {
@@ -160,9 +159,14 @@ bool same_file(int fd, const std::string& path) {
 }  // namespace
 
 LockFile::LockFile(std::string path, int fd, AtEnd at_end) : path_(std::move(path)), fd_(fd), at_end_(at_end) {
-  if (at_end_ == AtEnd::kRemove) remove_on_signal_ = std::make_unique<RemoveOnSignal>(path_);
-  remember(fd_);
-  write_owner(fd_);
+  try {
+    if (at_end_ == AtEnd::kRemove) remove_on_signal_ = std::make_unique<RemoveOnSignal>(path_);
+    remember(fd_);
+    write_owner(fd_);
+  } catch (...) {
+    release();
+    throw;
+  }
 }
 
 LockFile::LockFile(LockFile&& other) noexcept
@@ -172,7 +176,10 @@ LockFile::LockFile(LockFile&& other) noexcept
       remove_on_signal_(std::move(other.remove_on_signal_)) {}
 
 LockFile::~LockFile() {
-  if (fd_ < 0) return;
+  if (fd_ >= 0) release();
+}
+
+void LockFile::release() noexcept {
   if (at_end_ == AtEnd::kRemove) {
     if (in_place()) ::unlink(path_.c_str());
   } else {
@@ -186,11 +193,12 @@ LockFile::~LockFile() {
 
 std::optional<LockFile> LockFile::try_take(const std::string& path, AtEnd at_end) {
   for (;;) {
+    std::string name = path;  // before there is a file that a lack of memory could leave behind
     const int fd = open_lock_file(path);
     const Locked locked = lock_descriptor(fd, LOCK_EX | LOCK_NB);
     if (locked == Locked::kUnsupported) warn_without_locks(path, errno);
     // Between open and flock the file may have been removed, and another one have taken its place.
-    if (locked != Locked::kBusy && same_file(fd, path)) return LockFile(path, fd, at_end);
+    if (locked != Locked::kBusy && same_file(fd, path)) return LockFile(std::move(name), fd, at_end);
     ::close(fd);
     if (locked == Locked::kBusy) return std::nullopt;
   }

@@ -36,6 +36,7 @@ class LockFile {
 
  private:
   LockFile(std::string path, int fd, AtEnd at_end);
+  void release() noexcept;
   std::string path_;
   int fd_ = -1;
   AtEnd at_end_ = AtEnd::kEmpty;
