@@ -99,8 +99,8 @@ class OutOfMemory(ProgramTest):
             whole = contents(out)
             total = int(counts.read_text())
             self.assertGreater(total, 100)
-            places = set(range(1, rounds(4, 400)))
-            places |= {self.random.randint(1, total) for _ in range(rounds(5, 400))}
+            places = set(range(1, rounds(15, 400)))
+            places |= {self.random.randint(1, total) for _ in range(rounds(12, 400))}
             failed = 0
             for n in sorted(p for p in places if p <= total):
                 for mode in ("once", "after"):
@@ -154,7 +154,7 @@ class OutOfMemory(ProgramTest):
             whole = contents(out)
             limit, answered = starts[program], False
             while not answered:
-                limit = int(limit * (1 + self.random.uniform(0, rounds(0.12, 0.01)))) + (1 << 16)
+                limit = int(limit * (1 + self.random.uniform(0, rounds(0.05, 0.01)))) + (1 << 16)
                 out = self.fresh()
                 with self.subTest(case=name, limit=limit):
                     result = self.start(case(out), limit=limit)
