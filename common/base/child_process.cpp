@@ -201,8 +201,11 @@ ChildProcess::ChildProcess(const Work& work, const ChildLimits& limits) : limits
   }
   rlimit memory = {};
   // The child's own limit is the lower one unless ulimit leaves less than the budget.
-  over_budget_possible_ = !kSanitized && limits.memory_bytes > 0 && ::getrlimit(RLIMIT_AS, &memory) == 0 &&
-                          (memory.rlim_cur == RLIM_INFINITY || memory.rlim_cur > address_space() + limits.memory_bytes);
+  over_budget_possible_ =
+      limits.memory_bytes > 0 &&
+      (kSanitized ||  // which have a limit of their own, of one allocation
+       (::getrlimit(RLIMIT_AS, &memory) == 0 &&
+        (memory.rlim_cur == RLIM_INFINITY || memory.rlim_cur > address_space() + limits.memory_bytes)));
 }
 
 ChildProcess::~ChildProcess() {

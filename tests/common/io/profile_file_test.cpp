@@ -299,7 +299,7 @@ TEST_F(ProfileFile, DamageBehindARightChecksumIsSurvived) {
     std::string damaged = whole;
     // Structure is in front; a third of the bytes is numbers and text.
     for (std::uint64_t i = 1 + random() % 12; i > 0; --i) {
-      damaged[8 + random() % (whole.size() / (round % 2 == 0 ? 1 : 4))] = static_cast<char>(random());
+      damaged[8 + random() % ((whole.size() - 8) / (round % 2 == 0 ? 1 : 4))] = static_cast<char>(random());
     }
     add_hdf5_checksum(&damaged);
     try {
