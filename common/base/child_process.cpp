@@ -28,6 +28,7 @@
 #endif
 
 namespace automap {
+
 namespace {
 
 #ifdef AUTOMAP_SANITIZED
@@ -35,6 +36,12 @@ constexpr bool kSanitized = true;  // sanitizers reserve terabytes of address sp
 #else
 constexpr bool kSanitized = false;
 #endif
+
+}  // namespace
+
+const bool kChildrenMayLock = kSanitized;
+
+namespace {
 
 // What the child says: a header, then `bytes` of it.
 enum class Word : std::uint32_t { kAnswer, kError, kNoMemory, kFailed };
@@ -264,7 +271,9 @@ std::string ChildProcess::end() {
 
 ChildResult ChildProcess::finish() {
   constexpr unsigned kClockFactor = 10, kClockSeconds = 20;
-  const unsigned patience_s = limits_.seconds > 0 ? kClockFactor * limits_.seconds + kClockSeconds : 0;
+  const unsigned patience_s = limits_.patience_s > 0 ? limits_.patience_s
+                              : limits_.seconds > 0  ? kClockFactor * limits_.seconds + kClockSeconds
+                                                     : 0;
   put(socket_, &kEnd, sizeof kEnd);
   ChildResult result;
   Header header = {};
@@ -284,7 +293,8 @@ ChildResult ChildProcess::finish() {
   }
   const std::string how = end();
   if (got != Got::kAll) {
-    result.failure = got == Got::kLate ? "not done in time" : how;
+    result.late = got == Got::kLate;
+    result.failure = result.late ? "not done in time" : how;
     return result;
   }
   switch (header.word) {
