@@ -82,20 +82,17 @@ class Renaming {
   Renaming& operator=(const Renaming&) = delete;
 };
 
-// A lock on the open file, which ends with it. Not flock: HDF5 takes that on what it writes.
-// False when somebody else has it; a file system without locks is no error.
-bool lock_file(int fd) {
-  struct flock whole = {};
-  whole.l_type = F_WRLCK;
-  whole.l_whence = SEEK_SET;
-  return ::fcntl(fd, F_OFD_SETLK, &whole) == 0 || (errno != EAGAIN && errno != EACCES);
-}
-
+// Takes a lock on the open file, which ends with it. False when somebody else has it, and without locks.
 bool can_lock(int fd) {
   struct flock whole = {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
   return ::fcntl(fd, F_OFD_SETLK, &whole) == 0;
+}
+
+// False only when somebody else has it: a file system without locks is no error.
+bool lock_file(int fd) {
+  return can_lock(fd) || (errno != EAGAIN && errno != EACCES);
 }
 
 bool is_at(int fd, const std::string& path) {

@@ -33,8 +33,6 @@ using pipeline::RowProblem;
   throw Error(ErrorKind::kData, path + ": " + what, hint);
 }
 
-constexpr const char* kAgainHint = "run the automap-datagen command again: it writes the missing and damaged shards";
-
 // A file in memory, read-only.
 class Mapping {
  public:

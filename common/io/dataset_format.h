@@ -15,6 +15,8 @@ namespace automap::io {
 constexpr std::string_view kDatasetSchemaName = "automap.caw";
 constexpr int kDatasetVersion = 1;
 constexpr const char* kManifestName = "dataset.json";
+// What to do about shards that are missing or damaged.
+constexpr const char* kAgainHint = "run the automap-datagen command again: it writes the missing and damaged shards";
 std::string dataset_schema();  // "automap.caw/1"
 
 // Bytes of one row of /caw, f32[3][128].

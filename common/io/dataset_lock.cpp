@@ -1,6 +1,5 @@
 #include "common/io/dataset_lock.h"
 
-#include <dirent.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/paths.h"
 
 namespace automap::io {
 namespace {
@@ -31,12 +31,9 @@ std::optional<DatasetWriter> parse_name(std::string_view name) {
 
 std::vector<std::pair<std::string, DatasetWriter>> claim_files(const std::string& folder) {
   std::vector<std::pair<std::string, DatasetWriter>> found;
-  DIR* directory = ::opendir(folder.c_str());
-  if (directory == nullptr) return found;
-  while (const dirent* entry = ::readdir(directory)) {
-    if (const auto writer = parse_name(entry->d_name)) found.emplace_back(folder + "/" + entry->d_name, *writer);
+  for (const std::string& name : names_in_folder(folder)) {
+    if (const auto writer = parse_name(name)) found.emplace_back(folder + "/" + name, *writer);
   }
-  ::closedir(directory);
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return found;
 }

@@ -149,7 +149,6 @@ DatasetFolder::DatasetFolder(std::string folder, const DatasetManifest& wanted, 
   manifest_.shards.clear();
   std::string text;
   if (::access(path.c_str(), F_OK) == 0) {
-    require_regular_file(path);
     text = read_own_file(path);
     const DatasetManifest found = understand_manifest(folder_, text, wanted);
     check_same(path, found, wanted);

@@ -22,7 +22,6 @@ constexpr hsize_t kAlignment = 65536;
 // Attributes in an object header end at 64 KiB.
 constexpr std::size_t kMaxConfigAttribute = 48 << 10;
 constexpr int kDeflateLevel = 1;
-constexpr const char* kAgainHint = "run the automap-datagen command again: it writes the missing and damaged shards";
 
 // --- between the processes ---
 
