@@ -8,6 +8,25 @@
 
 namespace automap::pipeline {
 
+// Times on one type of device at several numbers of samples.
+struct DeviceTimes {
+  std::string device;  // a name of the device table
+  // b, ascending and without repeats: samples that one replica computes of a micro-batch. Times between two points are
+  // linear in b; below the first they are those of the first; beyond the last there are none.
+  std::vector<double> samples;
+  // [points][n]: forward, and the backward that belongs to it, of one micro-batch of that many samples.
+  std::vector<std::vector<double>> forward_ms, backward_ms;
+  // [n]: the module's own update of the variables first used here, once per step, by one device.
+  std::vector<double> optimizer_ms;
+};
+
+// A variable that positions far apart use (a tied embedding): w_bytes charges it to its first use; a stage that holds
+// `position` but not `first` holds a copy of it, and the gradients of the copies are added up between the two stages.
+struct SharedWeight {
+  std::int32_t first = 0, position = 0;  // 1-based, first < position: first use, and the last one
+  double weight_bytes = 0, gradient_bytes = 0, slot_bytes = 0;
+};
+
 struct Profile {
   std::string model;            // a name for people
   std::string device;           // the reference device that c_ms is measured or estimated on
@@ -25,6 +44,18 @@ struct Profile {
   std::vector<std::string> name;     // HLO instruction name
   std::vector<std::string> op_name;  // framework name
   std::vector<std::string> layer;    // the layer a user knows, "encoder/layer/17"
+
+  // What is known when the profile comes from a module; each empty, or as said. docs/cost-model.md.
+  std::vector<DeviceTimes> times;       // one per type of device; empty: c_ms, linear in the samples
+  std::vector<double> gradient_bytes;   // [n]: of the variables first used here, in the type they are reduced in
+  std::vector<double> slot_bytes;       // [n]: optimizer state of those variables (moments, master copies)
+  std::vector<double> frozen_bytes;     // [n]: weights and state read first here that no gradient updates
+  std::vector<double> workspace_bytes;  // [n]: largest set of temporaries alive at once, forward or backward, at
+                                        // micro_batch_size samples, beside what a and k count
+  std::vector<SharedWeight> shared;
+  // Micro-batches that the module accumulates gradients over by itself (its loop is then the micro-batches, and all
+  // else is of one of them); 1: none.
+  std::int32_t accumulated_micro_batches = 1;
 
   std::int64_t size() const { return static_cast<std::int64_t>(c_ms.size()); }
 };
