@@ -162,7 +162,7 @@ void FlatEnv::raw_state(float* out) const {
   next += kMostDeviceCuts;
   double capacity = 0;
   for (int d = 0; d < devices; ++d) capacity += problem.group(d, d + 1).capacity_bytes;
-  const double states = problem.options().state_factor * problem.weight_bytes(0, problem.num_instructions());
+  const double states = problem.options().state_factor_or_default() * problem.weight_bytes(0, problem.num_instructions());
   *next++ = share(problem.micro_batches(), 64);
   *next++ = share(space_.stages(), kMaxStages);
   *next++ = share(space_.stages() - prefix_.stages, kMaxStages);

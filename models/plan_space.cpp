@@ -110,7 +110,7 @@ PlanSpace::PlanSpace(const Problem& problem, const PlanSpaceOptions& options)
   t.phi = problem.forward_fraction();
   t.full = problem.options().value == ValueForm::kFull;
   t.memory = problem.options().memory;
-  t.state_factor = problem.options().state_factor;
+  t.state_factor = problem.options().state_factor_or_default();
   t.needs_variable = problem.stages_need_variables(stages_);
   t.work.resize(points);
   t.weight.resize(points);
@@ -549,7 +549,7 @@ class Smallest {
 };
 
 float ms_per_ring_byte(const DeviceGroup& group) {
-  return group.size == 1 ? 0.0f : static_cast<float>(2.0 * (group.size - 1) / group.size / group.ring_bytes_per_ms);
+  return group.size == 1 ? 0.0f : static_cast<float>(group.sync.ms_per_byte);
 }
 
 }  // namespace

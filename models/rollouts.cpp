@@ -139,8 +139,8 @@ const PlanSpace::Tables::Share& PlanSpace::Tables::share(const Problem& problem,
       hop.group = &problem.group(before, cut);
       hop.per_work = 1 / (hop.group->size * hop.group->speed);
       hop.ring_ms_per_byte =
-          hop.group->size == 1 ? 0 : 2.0 * (hop.group->size - 1) / hop.group->size / hop.group->ring_bytes_per_ms;
-      hop.ring_ms = hop.group->size == 1 ? 0 : 2.0 * (hop.group->size - 1) * hop.group->ring_latency_ms;
+          hop.group->size == 1 ? 0 : hop.group->sync.ms_per_byte;
+      hop.ring_ms = hop.group->size == 1 ? 0 : hop.group->sync.latency_ms;
       if (before_that >= 0) {
         const Link link = problem.link(before_that, before, cut);
         hop.latency_ms = link.latency_ms;

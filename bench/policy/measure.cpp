@@ -108,7 +108,7 @@ std::string fingerprint(const Problem& problem, const Profile& profile, const Cl
   const pipeline::ProblemOptions& options = problem.options();
   const double numbers[] = {
       profile.forward_fraction, static_cast<double>(options.micro_batches), options.memory ? 1.0 : 0.0,
-      options.state_factor,     options.allow_empty_stages ? 1.0 : 0.0,     static_cast<double>(options.value)};
+      options.state_factor_or_default(),     options.allow_empty_stages ? 1.0 : 0.0,     static_cast<double>(options.value)};
   add(numbers, sizeof numbers);
   add(pivots.data(), pivots.size() * sizeof(int));
   add(what.data(), what.size());

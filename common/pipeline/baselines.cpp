@@ -542,8 +542,8 @@ class BoundSearch {
             if (problem_.variables(from.p, p) > 0 || !needs_variable_) break;  // too much memory: longer is worse
             continue;
           }
-          if (problem_.options().memory &&
-              problem_.options().state_factor * problem_.weight_bytes(p, n) > left * largest_capacity_ * (1 + 1e-12)) {
+          if (problem_.options().memory && problem_.options().state_factor_or_default() * problem_.weight_bytes(p, n) >
+                                               left * largest_capacity_ * (1 + 1e-12)) {
             continue;
           }
           children.push_back({append(from, s, p, d, stalls[i]).bound, static_cast<int>(i), p, d});

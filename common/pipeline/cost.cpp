@@ -5,6 +5,12 @@
 
 namespace automap::pipeline {
 
+double sync_left_ms(const std::vector<SyncBucket>& buckets, double backward_ms) {
+  double end = 0;
+  for (const SyncBucket& bucket : buckets) end = std::max(end, bucket.ready_share * backward_ms) + bucket.ms;
+  return std::max(0.0, end - backward_ms);
+}
+
 PipelineTimes pipeline_times(const Problem& problem, const Plan& plan) {
   PipelineTimes times;
   pipeline_times(problem, plan, times);
@@ -13,29 +19,41 @@ PipelineTimes pipeline_times(const Problem& problem, const Plan& plan) {
 
 void pipeline_times(const Problem& problem, const Plan& plan, PipelineTimes& times) {
   const int stages = plan.num_stages();
-  const double phi = problem.forward_fraction();
-  times.forward_ms.clear();
-  times.backward_ms.clear();
-  times.allreduce_ms.clear();
-  times.transfer_ms.clear();
-  int p0 = 0, d0 = 0;
-  for (int s = 0; s < stages; ++s) {
-    const std::size_t i = static_cast<std::size_t>(s);
-    const bool last = s == stages - 1;
-    const int p1 = last ? problem.num_instructions() : plan.cuts[i];
-    const int d1 = last ? problem.num_devices() : plan.device_cuts[i];
+  const bool overlap = problem.options().gradient_sync == GradientSync::kOverlap;
+  const bool adaptive = plan.schedule == Schedule::kAdaptive;
+  thread_local std::vector<SyncBucket> buckets;
+  for (std::vector<double>* values : {&times.forward_ms, &times.backward_ms, &times.allreduce_ms, &times.transfer_ms,
+                                      &times.sync_left_ms, &times.optimizer_ms}) {
+    values->clear();
+  }
+  times.in_flight = plan.warmup;
+  times.value_in_flight.clear();
+  for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
     const DeviceGroup& group = problem.group(d0, d1);
-    const double compute = problem.compute_ms(p0, p1, group);
-    times.forward_ms.push_back(phi * compute);
-    times.backward_ms.push_back((1 - phi) * compute);
-    times.allreduce_ms.push_back(problem.allreduce_ms(p0, p1, group));
-    if (!last) {
-      const int d2 = s + 2 == stages ? problem.num_devices() : plan.device_cuts[i + 1];
+    const int variant = plan.variant(s);
+    const double compute = problem.compute_ms(p0, p1, group, variant);
+    const double backward = problem.backward_ms(p0, p1, group, variant);
+    times.forward_ms.push_back(compute - backward);
+    times.backward_ms.push_back(backward);
+    times.allreduce_ms.push_back(problem.exposed_sync_ms(problem.gradient_bytes(p0, p1), backward, group));
+    times.optimizer_ms.push_back(problem.optimizer_ms(p0, p1, group, variant));
+    if (overlap) {
+      problem.sync_buckets(p0, p1, group, variant, buckets);
+      times.sync_left_ms.push_back(sync_left_ms(buckets, backward));
+    }
+    if (adaptive) {
+      const int most = std::max(1, problem.most_in_flight(p0, p1, group, variant));
+      times.value_in_flight.push_back(most);
+      if (plan.warmup.empty()) {
+        times.in_flight.push_back(times.in_flight.empty() ? most : std::min(most, times.in_flight.back()));
+      }
+    }
+    if (s < stages) {
+      const int d2 = s + 1 == stages ? problem.num_devices() : plan.device_cuts[static_cast<std::size_t>(s)];
       times.transfer_ms.push_back(problem.transfer_ms(p1, d0, d1, d2));
     }
-    p0 = p1;
-    d0 = d1;
-  }
+    return true;
+  });
 }
 
 double path_length_ms(const PipelineTimes& times, int micro_batches, Schedule schedule, ValueForm form) {
@@ -61,7 +79,8 @@ double path_length_ms(const PipelineTimes& times, int micro_batches, Schedule sc
     filled += stage;
     length = std::max(length, filled + steady * stage);
     if (form == ValueForm::kFull) {
-      const int k = in_flight(schedule, stages, s + 1, micro_batches);
+      const int k =
+          times.value_in_flight.empty() ? in_flight(schedule, stages, s + 1, micro_batches) : times.value_in_flight[i];
       length = std::max(length, total + steady * stage - (k - 1) * std::min(f, b));
       if (micro_batches > k) {
         const double stall = round_trips[i] - k * stage;
@@ -81,7 +100,8 @@ double path_length_ms(const PipelineTimes& times, int micro_batches, Schedule sc
 double exposed_allreduce_ms(const PipelineTimes& times) {
   double exposed = 0, drained = 0;
   for (std::size_t s = 0; s < times.allreduce_ms.size(); ++s) {
-    exposed = std::max(exposed, times.allreduce_ms[s] - drained);
+    const double optimizer = times.optimizer_ms.empty() ? 0 : times.optimizer_ms[s];
+    exposed = std::max(exposed, times.allreduce_ms[s] + optimizer - drained);
     drained += times.backward_ms[s];
     if (s < times.transfer_ms.size()) drained += times.transfer_ms[s];
   }
@@ -98,6 +118,20 @@ double value_ms(const Problem& problem, const Plan& plan) {
   return step_length_ms(times, problem.micro_batches(), plan.schedule, problem.options().value);
 }
 
+std::vector<int> in_flight_of(const Problem& problem, const Plan& plan) {
+  if (!plan.warmup.empty()) return plan.warmup;
+  std::vector<int> k;
+  for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
+    int most = in_flight(plan.schedule, plan.num_stages(), s, problem.micro_batches());
+    if (plan.schedule == Schedule::kAdaptive) {
+      most = std::max(1, problem.most_in_flight(p0, p1, problem.group(d0, d1), plan.variant(s)));
+    }
+    k.push_back(k.empty() ? most : std::min(most, k.back()));
+    return true;
+  });
+  return k;
+}
+
 bool valid_structure(const Problem& problem, const Plan& plan) {
   const auto increasing_within = [](const std::vector<int>& cuts, int end) {
     int previous = 0;
@@ -107,26 +141,59 @@ bool valid_structure(const Problem& problem, const Plan& plan) {
     }
     return true;
   };
+  const std::size_t stages = plan.cuts.size() + 1;
+  int most = problem.micro_batches();
+  for (const int k : plan.warmup) {
+    if (k < 1 || k > most) return false;
+    most = k;
+  }
   return plan.cuts.size() == plan.device_cuts.size() && increasing_within(plan.cuts, problem.num_instructions()) &&
-         increasing_within(plan.device_cuts, problem.num_devices());
+         increasing_within(plan.device_cuts, problem.num_devices()) &&
+         (plan.variants.empty() || plan.variants.size() == stages) &&
+         (plan.warmup.empty() || plan.warmup.size() == stages) &&
+         std::all_of(plan.variants.begin(), plan.variants.end(),
+                     [&](int variant) { return variant < problem.num_variants(); });
 }
 
 namespace {
 
-// Calls visit(stage from 1, p0, p1, group, in flight) for every stage until it returns false.
-template <typename Visit>
-void for_each_stage(const Problem& problem, const Plan& plan, const Visit& visit) {
-  const int stages = plan.num_stages();
-  int p0 = 0, d0 = 0;
-  for (int s = 1; s <= stages; ++s) {
-    const std::size_t i = static_cast<std::size_t>(s - 1);
-    const int p1 = s == stages ? problem.num_instructions() : plan.cuts[i];
-    const int d1 = s == stages ? problem.num_devices() : plan.device_cuts[i];
-    const int k = in_flight(plan.schedule, stages, s, problem.micro_batches());
-    if (!visit(s, p0, p1, problem.group(d0, d1), k)) return;
-    p0 = p1;
-    d0 = d1;
+// The first stage whose compute is below kIdleShare of the mean over stages; 0: none, or idle stages are allowed.
+int idle_stage(const Problem& problem, const Plan& plan) {
+  if (problem.options().allow_idle_stages) return 0;
+  double sum = 0;
+  for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
+    sum += problem.compute_ms(p0, p1, problem.group(d0, d1), plan.variant(s));
+    return true;
+  });
+  int idle = 0;
+  for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
+    const DeviceGroup& group = problem.group(d0, d1);
+    const bool idles = problem.idles(p0, p1, group) ||
+                       problem.compute_ms(p0, p1, group, plan.variant(s)) < kIdleShare * sum / plan.num_stages();
+    if (idles) idle = s;
+    return !idles;
+  });
+  return idle;
+}
+
+std::string reason_of_stage(const Problem& problem, const Plan& plan, bool needs_variable, int k, int stage, int p0,
+                            int p1, const DeviceGroup& group) {
+  char text[200];
+  const int variant = plan.variant(stage);
+  if (!group.valid) {
+    std::snprintf(text, sizeof text, "stage %d has %d devices, which do not divide the %g samples of a micro-batch",
+                  stage, group.size, problem.micro_batch_samples());
+    return text;
   }
+  if (needs_variable && problem.variables(p0, p1) == 0) {
+    return "stage " + std::to_string(stage) + " has no trainable variable";
+  }
+  if (problem.options().memory && problem.memory_bytes(p0, p1, group, k, variant) > group.capacity_bytes) {
+    std::snprintf(text, sizeof text, "stage %d needs %.2f GiB of the %.2f GiB on each of its devices", stage,
+                  problem.memory_bytes(p0, p1, group, k, variant) / (1 << 30), group.capacity_bytes / (1 << 30));
+    return text;
+  }
+  return "";
 }
 
 }  // namespace
@@ -135,17 +202,23 @@ std::string infeasible_reason(const Problem& problem, const Plan& plan) {
   if (!valid_structure(problem, plan)) return "cuts or device cuts are out of order or out of range";
   const bool needs_variable = problem.stages_need_variables(plan.num_stages());
   std::string reason;
-  for_each_stage(problem, plan, [&](int stage, int p0, int p1, const DeviceGroup& group, int k) {
-    if (needs_variable && problem.variables(p0, p1) == 0) {
-      reason = "stage " + std::to_string(stage) + " has no trainable variable";
-    } else if (!problem.stage_fits(p0, p1, group, k, needs_variable)) {
-      char text[160];
-      std::snprintf(text, sizeof text, "stage %d needs %.2f GiB of the %.2f GiB on each of its devices", stage,
-                    problem.memory_bytes(p0, p1, group, k) / (1 << 30), group.capacity_bytes / (1 << 30));
-      reason = text;
-    }
+  // An invalid group has no columns to ask.
+  for_each_stage(problem, plan, [&](int stage, int p0, int p1, int d0, int d1) {
+    const DeviceGroup& group = problem.group(d0, d1);
+    if (!group.valid) reason = reason_of_stage(problem, plan, needs_variable, 1, stage, p0, p1, group);
     return reason.empty();
   });
+  if (!reason.empty()) return reason;
+  const std::vector<int> k = in_flight_of(problem, plan);
+  for_each_stage(problem, plan, [&](int stage, int p0, int p1, int d0, int d1) {
+    reason = reason_of_stage(problem, plan, needs_variable, k[static_cast<std::size_t>(stage - 1)], stage, p0, p1,
+                             problem.group(d0, d1));
+    return reason.empty();
+  });
+  if (!reason.empty()) return reason;
+  if (const int idle = idle_stage(problem, plan); idle > 0) {
+    reason = "stage " + std::to_string(idle) + " has hardly anything to compute";
+  }
   return reason;
 }
 
@@ -153,10 +226,19 @@ bool feasible(const Problem& problem, const Plan& plan) {
   if (!valid_structure(problem, plan)) return false;
   const bool needs_variable = problem.stages_need_variables(plan.num_stages());
   bool fits = true;
-  for_each_stage(problem, plan, [&](int, int p0, int p1, const DeviceGroup& group, int k) {
-    return fits = problem.stage_fits(p0, p1, group, k, needs_variable);
+  int before = problem.micro_batches();
+  for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
+    const DeviceGroup& group = problem.group(d0, d1);
+    if (!group.valid) return fits = false;
+    const int variant = plan.variant(s);
+    int k = plan.warmup.empty() ? in_flight(plan.schedule, plan.num_stages(), s, problem.micro_batches())
+                                : plan.warmup[static_cast<std::size_t>(s - 1)];
+    if (plan.warmup.empty() && plan.schedule == Schedule::kAdaptive) {
+      before = k = std::min(before, std::max(1, problem.most_in_flight(p0, p1, group, variant)));
+    }
+    return fits = problem.stage_fits(p0, p1, group, k, needs_variable, variant);
   });
-  return fits;
+  return fits && idle_stage(problem, plan) == 0;
 }
 
 }  // namespace automap::pipeline

@@ -147,11 +147,10 @@ class Program {
     }
   };
   StageCost stage_cost(const DeviceGroup& group) const {
-    const double hops = group.size > 1 ? 2.0 * (group.size - 1) : 0;
     StageCost cost;
     cost.per_work = 1 / (group.size * group.speed);
-    cost.ring_latency = hops * group.ring_latency_ms;
-    cost.ring_per_byte = hops / group.size / group.ring_bytes_per_ms;
+    cost.ring_latency = group.sync.latency_ms;
+    cost.ring_per_byte = group.sync.ms_per_byte;
     return cost;
   }
   double limit(int stages) const { return in_.limit_ms[at(stages - in_.min_stages)]; }
@@ -372,7 +371,7 @@ void Program::thresholds_for(int first_stages, int stages) {
   for (int s = first_stages; s <= stages; ++s) most = std::max(most, limit(s));
   if (!(most > 0)) return;
   const double whole_work = problem_.work_ms(0, problem_.num_instructions());
-  const double state_factor = problem_.options().state_factor;
+  const double state_factor = problem_.options().state_factor_or_default();
   const bool memory = problem_.options().memory;
   std::vector<int> all_points;
   if (!corridor()) {
@@ -667,7 +666,7 @@ void Program::keep_best(std::vector<Candidate>& candidates, const Threshold& mos
 void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
   const StageTerms stage = terms_.stage(problem_, in_.schedule, length - 1);
   const double around = terms_.micro_batches + 1;
-  const double state_factor = problem_.options().state_factor;
+  const double state_factor = problem_.options().state_factor_or_default();
   const bool memory = problem_.options().memory;
   double longest = 0;
   for (int stages = std::max(in_.min_stages, length + 1); stages <= in_.max_stages; ++stages) {
@@ -896,7 +895,7 @@ void Program::finish(const Layer& from, int stages, std::vector<Completion>& out
     for (std::size_t q = list.begin; q < list.end; ++q) {
       const std::size_t j = at(from.point[q]);
       if (in_.needs_variable && points_.variables_high[j] == 0) continue;
-      if (problem_.options().memory && problem_.options().state_factor * points_.weight_low[j] +
+      if (problem_.options().memory && problem_.options().state_factor_or_default() * points_.weight_low[j] +
                                                points_.stash_low[j] * stage.in_flight / group.size >
                                            group.capacity_bytes) {
         continue;

@@ -277,7 +277,7 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
       std::vector<const DeviceGroup*>& alike = groups[at(group.size)];
       const auto same = [&](const DeviceGroup* other) {
         return other->speed == group.speed && other->capacity_bytes == group.capacity_bytes &&
-               other->ring_bytes_per_ms == group.ring_bytes_per_ms && other->ring_latency_ms == group.ring_latency_ms;
+               other->sync.ms_per_byte == group.sync.ms_per_byte && other->sync.latency_ms == group.sync.latency_ms;
       };
       units_ += kPerGroup;
       if (std::none_of(alike.begin(), alike.end(), same)) alike.push_back(&group);

@@ -1,85 +1,122 @@
 #include "common/pipeline/problem.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "common/base/error.h"
+#include "common/pipeline/problem_storage.h"
 
 namespace automap::pipeline {
-namespace {
 
-constexpr double kBytesPerGiB = 1024.0 * 1024.0 * 1024.0;
-constexpr double kBytesPerMsPerGByteS = 1e6;  // 1 GB/s = 1e9 B / 1e3 ms
+const char* to_string(ValueForm form) {
+  return form == ValueForm::kFull ? "full" : "paper";
+}
 
-}  // namespace
+const char* to_string(Replicas replicas) {
+  return replicas == Replicas::kWhole ? "whole" : "fractional";
+}
 
-Problem::Problem(const Profile& profile, const Cluster& cluster, const ProblemOptions& options)
-    : options_(options), n_(static_cast<int>(profile.size())), num_devices_(cluster.num_devices()) {
-  check_profile(profile, profile.model.empty() ? "profile" : profile.model);
-  check_cluster(cluster, cluster.name.empty() ? "cluster" : cluster.name);
-  if (options.micro_batches < 1) {
-    throw Error(ErrorKind::kUsage, "micro-batches must be at least 1, found " + std::to_string(options.micro_batches));
+const char* to_string(GradientSync sync) {
+  return sync == GradientSync::kOverlap ? "overlap" : "after";
+}
+
+RangeMax::RangeMax(const std::vector<double>& values) {
+  levels_.push_back(values);
+  for (std::size_t width = 2; width <= values.size(); width *= 2) {
+    const std::vector<double>& below = levels_.back();
+    std::vector<double> level(values.size() - width + 1);
+    for (std::size_t i = 0; i < level.size(); ++i) level[i] = std::max(below[i], below[i + width / 2]);
+    levels_.push_back(std::move(level));
   }
-  forward_fraction_ = profile.forward_fraction;
-  intra_latency_ms_ = cluster.intra_latency_us * 1e-3;
-  inter_latency_ms_ = cluster.inter_latency_us * 1e-3;
+}
 
-  const std::size_t points = idx(n_) + 1;
-  compute_.assign(points, 0);
-  weights_.assign(points, 0);
-  stash_.assign(points, 0);
-  activation_.assign(points, 0);
-  variables_.assign(points, 0);
-  for (std::size_t i = 1; i < points; ++i) {
-    compute_[i] = compute_[i - 1] + profile.c_ms[i - 1];
-    weights_[i] = weights_[i - 1] + profile.w_bytes[i - 1];
-    stash_[i] = stash_[i - 1] + profile.stash_bytes[i - 1];
-    activation_[i] = profile.a_bytes[i - 1];
-    variables_[i] = variables_[i - 1] + (profile.w_bytes[i - 1] > 0 ? 1 : 0);
-  }
+double RangeMax::most(int first, int last) const {
+  if (levels_.empty() || first >= last) return 0;
+  std::size_t level = 0;
+  while ((2 << level) <= last - first) ++level;
+  const std::vector<double>& of = levels_[level];
+  return std::max(of[static_cast<std::size_t>(first)], of[static_cast<std::size_t>(last - (1 << level))]);
+}
 
-  std::vector<double> speed, capacity, inter;
-  for (const ServerGroup& servers : cluster.servers) {
-    const DeviceType& device = cluster.devices.at(servers.device);
-    for (int s = 0; s < servers.count; ++s) {
-      for (int d = 0; d < servers.devices; ++d) {
-        server_of_device_.push_back(num_servers());
-        speed.push_back(device.relative_speed);
-        capacity.push_back(device.memory_gib * kBytesPerGiB);
-      }
-      intra_bytes_per_ms_.push_back(servers.intra_gbytes_per_s * kBytesPerMsPerGByteS);
-      inter.push_back(servers.inter_gbytes_per_s * kBytesPerMsPerGByteS);
-    }
+void Problem::sync_buckets(int p0, int p1, const DeviceGroup& g, int variant, std::vector<SyncBucket>& buckets) const {
+  buckets.clear();
+  const double all = gradient_bytes(p0, p1);
+  if (g.size == 1 || all <= 0) return;
+  if (options_.gradient_sync == GradientSync::kAfter) {
+    buckets.push_back({1, g.sync.ms(all)});
+    return;
   }
-  const std::size_t servers = intra_bytes_per_ms_.size();
-  inter_bytes_per_ms_.assign(servers * servers, 0);
-  for (std::size_t first = 0; first < servers; ++first) {
-    double smallest = inter[first];
-    for (std::size_t last = first; last < servers; ++last) {
-      smallest = std::min(smallest, inter[last]);
-      inter_bytes_per_ms_[first * servers + last] = smallest;
-    }
+  const StageColumns& c = columns(g, variant);
+  const double whole = c.backward[p1] - c.backward[p0];
+  const auto first = std::upper_bound(gradient_positions_.begin(), gradient_positions_.end(), p0);
+  const auto past = std::upper_bound(first, gradient_positions_.end(), p1);
+  for (auto lowest = first; lowest != past;) {
+    const double before = gradients_[idx(*lowest - 1)];
+    auto last =
+        std::partition_point(lowest, past, [&](int p) { return gradients_[idx(p)] - before < options_.bucket_bytes; });
+    if (last == past) --last;
+    // The last bucket is ready when the backward ends.
+    const double share =
+        lowest == first || !(whole > 0) ? 1 : std::min(1.0, (c.backward[p1] - c.backward[*lowest - 1]) / whole);
+    buckets.push_back({share, g.sync.ms(gradients_[idx(*last)] - before)});
+    lowest = last + 1;
   }
+  std::reverse(buckets.begin(), buckets.end());
+}
 
-  groups_.assign((idx(num_devices_) + 1) * (idx(num_devices_) + 1), DeviceGroup());
-  for (int d0 = 0; d0 < num_devices_; ++d0) {
-    DeviceGroup g;
-    g.first_server = server_of_device(d0);
-    g.speed = std::numeric_limits<double>::infinity();
-    g.capacity_bytes = std::numeric_limits<double>::infinity();
-    for (int d1 = d0 + 1; d1 <= num_devices_; ++d1) {
-      g.size = d1 - d0;
-      g.last_server = server_of_device(d1 - 1);
-      g.servers = g.last_server - g.first_server + 1;
-      g.speed = std::min(g.speed, speed[idx(d1 - 1)]);
-      g.capacity_bytes = std::min(g.capacity_bytes, capacity[idx(d1 - 1)]);
-      const bool inside = g.servers == 1;
-      g.ring_bytes_per_ms =
-          inside ? intra_bytes_per_ms_[idx(g.first_server)] : smallest_inter(g.first_server, g.last_server);
-      g.ring_latency_ms = inside ? intra_latency_ms_ : inter_latency_ms_;
-      groups_[group_index(d0, d1)] = g;
-    }
+double Problem::bucket_bytes(int p0, int p1, const DeviceGroup& g) const {
+  if (g.size == 1 || options_.gradient_sync == GradientSync::kAfter) return 0;
+  return std::min(options_.bucket_bytes, gradient_bytes(p0, p1));
+}
+
+double Problem::tied_bytes(int p0, int p1, const DeviceGroup& g, int variant) const {
+  double bytes = 0;
+  for (const SharedWeight& weight : shared_) {
+    if (weight.first > p0 || weight.position <= p0 || weight.position > p1) continue;
+    const StageVariant& how = options_.variants[idx(variant)];
+    bytes += weight.weight_bytes / (how.zero >= 3 ? g.size : 1) + weight.gradient_bytes / (how.zero >= 2 ? g.size : 1) +
+             weight.slot_bytes / (how.zero >= 1 ? g.size : 1);
   }
+  return bytes;
+}
+
+MemoryParts Problem::memory_parts(int p0, int p1, const DeviceGroup& g, int in_flight, int variant) const {
+  const StageVariant& how = options_.variants[idx(variant)];
+  MemoryParts parts;
+  parts.weights = weight_bytes(p0, p1);
+  parts.gradients = storage_->gradient_state[idx(p1)] - storage_->gradient_state[idx(p0)];
+  parts.slots = slots_[idx(p1)] - slots_[idx(p0)];
+  for (const SharedWeight& weight : shared_) {
+    if (weight.first > p0 || weight.position <= p0 || weight.position > p1) continue;
+    parts.weights += weight.weight_bytes;
+    parts.gradients += weight.gradient_bytes;
+    parts.slots += weight.slot_bytes;
+  }
+  if (how.zero >= 3) parts.weights /= g.size;
+  if (how.zero >= 2) parts.gradients /= g.size;
+  if (how.zero >= 1) parts.slots /= g.size;
+  parts.frozen = frozen_[idx(p1)] - frozen_[idx(p0)];
+  parts.stash = flight_bytes(p0, p1, g, variant) * in_flight;
+  parts.workspace = columns(g, variant).workspace->most(p0, p1) * g.stash_scale;
+  parts.buckets = bucket_bytes(p0, p1, g);
+  return parts;
+}
+
+int Problem::most_in_flight(int p0, int p1, const DeviceGroup& g, int variant) const {
+  if (!options_.memory) return options_.micro_batches;
+  const double room = g.capacity_bytes - fixed_bytes(p0, p1, g, variant);
+  if (room < 0) return 0;
+  const double each = flight_bytes(p0, p1, g, variant);
+  const double most = options_.micro_batches;
+  return each * most <= room ? options_.micro_batches : static_cast<int>(room / each);
+}
+
+int Problem::in_flight(Schedule schedule, int num_stages, int stage, int p0, int p1, const DeviceGroup& g,
+                       int variant) const {
+  if (schedule == Schedule::kAdaptive) return most_in_flight(p0, p1, g, variant);
+  const int k = pipeline::in_flight(schedule, num_stages, stage, options_.micro_batches);
+  return !options_.memory || memory_bytes(p0, p1, g, k, variant) <= g.capacity_bytes ? k : 0;
 }
 
 Link Problem::link(int d0, int d1, int d2) const {

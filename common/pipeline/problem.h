@@ -1,14 +1,19 @@
-// A planning problem: one profile on one cluster with M micro-batches, prepared so that every stage, transfer and
-// memory question is answered in O(1). Every planner and the value function read it; nobody else computes
-// stage times.
+// A planning problem: one profile on one cluster with M micro-batches, prepared so that every question about a stage, a
+// transfer, a gradient sync and memory is answered in O(1). The one cost of a stage: every planner and the value
+// function ask here; nobody else derives a rate. Formulas: docs/cost-model.md (design 2.1, 2.2).
 //
-// Instruction cuts p are 0..n, device cuts d are 0..D. A stage is (p0, p1] on devices (d0, d1].
+// Instruction cuts p are 0..n, device cuts d are 0..D. A stage is (p0, p1] on devices (d0, d1], as one of variants().
+// Times and bytes of a stage are differences of prefix sums (StageColumns) times factors of its device group, so
+// planners may also walk the columns themselves.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/base/span.h"
+#include "common/machine/collectives.h"
 #include "common/pipeline/cluster.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/profile.h"
@@ -16,25 +21,64 @@
 namespace automap::pipeline {
 
 enum class ValueForm : std::uint8_t { kFull, kPaper };
+const char* to_string(ValueForm form);  // "full", "paper"
+
+enum class Replicas : std::uint8_t {
+  kWhole,  // a replica computes mb / r samples of each micro-batch, a whole number; times from the profile's tables
+  kFractional,  // g devices take c / g of the module's own micro-batch (the papers, rows of datasets)
+};
+enum class GradientSync : std::uint8_t {
+  kOverlap,  // in buckets while the last micro-batch's backward proceeds; hierarchical rings
+  kAfter,    // all of it behind the last backward; one flat ring (the papers)
+};
+const char* to_string(Replicas replicas);  // "whole", "fractional"
+const char* to_string(GradientSync sync);  // "overlap", "after"
+
+// How a stage may run. ZeRO: 0 nothing sharded over the replicas, 1 the optimizer's state, 2 gradients too, 3 weights
+// too. recompute: only what enters each layer is kept, and the layer's forward runs again in the backward.
+struct StageVariant {
+  int zero = 0;
+  bool recompute = false;
+  bool operator==(const StageVariant& o) const { return zero == o.zero && recompute == o.recompute; }
+};
 
 struct ProblemOptions {
-  int micro_batches = 16;
-  bool memory = true;               // refuse plans that exceed a device's memory
-  double state_factor = 4;          // bytes of training state per weight byte: weight, gradient, two Adam moments
+  int micro_batches = 16;          // M
+  double micro_batch_samples = 0;  // mb; 0: the profile's own (1 when it does not say)
+  bool memory = true;              // refuse plans that exceed a device's memory
+  double memory_reserve = 0;       // share of a device's memory that is not for the plan, in [0, 1)
+  // Bytes of training state per weight byte: weight, gradient, two Adam moments. Without it the profile's own slots
+  // and gradients count, where it has them; this is 4 where it does not.
+  std::optional<double> state_factor;
+  double state_factor_or_default() const { return state_factor.value_or(4); }
   bool allow_empty_stages = false;  // allow stages without a trainable variable (paper 4.4)
+  bool allow_idle_stages = true;    // allow stages with hardly any compute (kIdleShare)
   ValueForm value = ValueForm::kFull;
+  Replicas replicas = Replicas::kFractional;
+  GradientSync gradient_sync = GradientSync::kAfter;
+  double bucket_bytes = 25.0 * 1024 * 1024;  // of gradients reduced at once; kOverlap
+  bool optimizer = false;                    // count the update of the variables
+  // What a stage may be; at least one. kFractional knows zero = 0 only.
+  std::vector<StageVariant> variants = {StageVariant()};
 };
+
+// A stage idles when its compute is below this share of the mean.
+constexpr double kIdleShare = 0.05;
 
 // What devices (d0, d1] are as a group of replicas.
 struct DeviceGroup {
-  int size = 0;          // g_s
+  int size = 0;          // g_s = r
   int servers = 0;       // v_s, servers touched
   int first_server = 0;  // 0-based
   int last_server = 0;
-  double speed = 0;              // slowest relative speed
-  double capacity_bytes = 0;     // smallest device memory
-  double ring_bytes_per_ms = 0;  // bandwidth of its all-reduce
-  double ring_latency_ms = 0;    // latency of one of its hops
+  bool valid = true;          // false: no stage can run on it (its replicas would share samples, or no time is known)
+  int columns = 0;            // of Problem::columns()
+  double speed = 0;           // kFractional: slowest relative speed
+  double scale = 0;           // ms per column ms
+  double stash_scale = 0;     // bytes per column byte of the stash and the workspace
+  double capacity_bytes = 0;  // of the smallest device, without the reserve
+  machine::CollectiveTime sync;  // of its gradients
+  double ring_bytes_per_ms = 0;  // bandwidth of its slowest ring
 };
 
 // The way between two neighbouring groups: t = latency + bytes / bandwidth, and 0 for nothing to move.
@@ -43,54 +87,142 @@ struct Link {
   double bytes_per_ms = 0;
 };
 
+// The largest value of a range, answered in O(1).
+class RangeMax {
+ public:
+  RangeMax() = default;
+  explicit RangeMax(const std::vector<double>& values);
+  // Largest of values[first .. last-1]; 0 for an empty range or no values.
+  double most(int first, int last) const;
+
+ private:
+  std::vector<std::vector<double>> levels_;
+};
+
+// What the sums over positions of a stage are differences of; [n+1] each, entry 0 is 0.
+struct StageColumns {
+  const double* both = nullptr;         // forward + backward of one micro-batch, at scale 1
+  const double* backward = nullptr;     // of which backward
+  const double* optimizer = nullptr;    // ms of one device, once per step
+  const double* state = nullptr;        // bytes on each device whatever is in flight: weights, gradients, slots, frozen
+  const double* stash = nullptr;        // bytes of one micro-batch at stash_scale 1, but for what enters the stage
+  const double* entry = nullptr;        // [p0]: bytes kept of what enters a stage that begins behind p0, likewise
+  const RangeMax* workspace = nullptr;  // at stash_scale 1
+};
+
+// Bytes on each device of a stage, by part.
+struct MemoryParts {
+  double weights = 0, gradients = 0, slots = 0, frozen = 0;
+  double stash = 0;  // of all micro-batches in flight
+  double workspace = 0, buckets = 0;
+  double total() const { return weights + gradients + slots + frozen + stash + workspace + buckets; }
+};
+
+// A bucket of gradients: reduced when the backward of the last micro-batch has gone this share of its time.
+struct SyncBucket {
+  double ready_share = 0;
+  double ms = 0;
+};
+
 class Problem {
  public:
-  // Throws Error(kData/kConfig) through check_profile / check_cluster, Error(kUsage) on M < 1.
+  // Throws Error(kData/kConfig) through check_profile / check_cluster, Error(kUsage) on options out of range.
   Problem(const Profile& profile, const Cluster& cluster, const ProblemOptions& options);
 
   int num_instructions() const { return n_; }
   int num_devices() const { return num_devices_; }
   int num_servers() const { return static_cast<int>(intra_bytes_per_ms_.size()); }
   int micro_batches() const { return options_.micro_batches; }
+  double micro_batch_samples() const { return micro_batch_samples_; }
+  double profile_samples() const { return profile_samples_; }  // of a_bytes and stash_bytes; 1 when unknown
   double forward_fraction() const { return forward_fraction_; }
   const ProblemOptions& options() const { return options_; }
   int server_of_device(int device) const { return server_of_device_[static_cast<std::size_t>(device)]; }  // 0-based
 
   const DeviceGroup& group(int d0, int d1) const { return groups_[group_index(d0, d1)]; }
+  // The group sizes that a stage may have, ascending.
+  const std::vector<int>& group_sizes() const { return group_sizes_; }
 
-  // comp_s = F + B of one micro-batch, ms.
-  double compute_ms(int p0, int p1, const DeviceGroup& g) const {
-    return (compute_[idx(p1)] - compute_[idx(p0)]) / (g.size * g.speed);
+  int num_variants() const { return static_cast<int>(options_.variants.size()); }
+  const StageVariant& variant(int v) const { return options_.variants[idx(v)]; }
+  const StageColumns& columns(const DeviceGroup& g, int variant = 0) const {
+    return columns_[idx(g.columns) + idx(variant)];
   }
-  // Reference-device compute of (p0, p1], ms.
-  double work_ms(int p0, int p1) const { return compute_[idx(p1)] - compute_[idx(p0)]; }
+
+  // --- Times of one micro-batch on a valid group, ms ---
+  double compute_ms(int p0, int p1, const DeviceGroup& g, int variant = 0) const {  // F + B
+    const StageColumns& c = columns(g, variant);
+    return (c.both[p1] - c.both[p0]) * g.scale;
+  }
+  double backward_ms(int p0, int p1, const DeviceGroup& g, int variant = 0) const {
+    const StageColumns& c = columns(g, variant);
+    return (c.backward[p1] - c.backward[p0]) * g.scale;
+  }
+  // For bounds: no group computes (p0, p1] in less than work_ms over the sum of its device_speed. kFractional: of the
+  // micro-batch on the reference device, and equal to that when all devices of the group are alike.
+  double work_ms(int p0, int p1) const { return work_[idx(p1)] - work_[idx(p0)]; }
+  double device_speed(int device) const { return device_speed_[idx(device)]; }  // 0-based
+
+  // --- Once per step ---
+  double gradient_bytes(int p0, int p1) const { return gradients_[idx(p1)] - gradients_[idx(p0)]; }
+  // The whole sync of the stage when nothing else goes on.
+  double allreduce_ms(double bytes, const DeviceGroup& g) const { return g.size > 1 ? g.sync.ms(bytes) : 0; }
+  double allreduce_ms(int p0, int p1, const DeviceGroup& g) const { return allreduce_ms(gradient_bytes(p0, p1), g); }
+  // What of the sync is left at the least when a backward of backward_ms ends; V counts this. kAfter: all of it.
+  double exposed_sync_ms(double gradient_bytes, double backward_ms, const DeviceGroup& g) const {
+    if (g.size == 1 || gradient_bytes <= 0) return 0;
+    if (options_.gradient_sync == GradientSync::kAfter) return g.sync.ms(gradient_bytes);
+    const double last_bucket =
+        g.sync.ms(gradient_bytes < options_.bucket_bytes ? gradient_bytes : options_.bucket_bytes);
+    const double left = g.sync.ms(gradient_bytes) - backward_ms;
+    return last_bucket < left ? left : last_bucket;
+  }
+  // The buckets in the order they are reduced; filled from the stage's first position on, so that only the one reduced
+  // first may be smaller. kAfter: one, ready at the end. Empty: nothing to reduce.
+  void sync_buckets(int p0, int p1, const DeviceGroup& g, int variant, std::vector<SyncBucket>& buckets) const;
+  double optimizer_ms(int p0, int p1, const DeviceGroup& g, int variant = 0) const {
+    const StageColumns& c = columns(g, variant);
+    return c.optimizer[p1] - c.optimizer[p0];
+  }
+
+  // --- Bytes ---
   double weight_bytes(int p0, int p1) const { return weights_[idx(p1)] - weights_[idx(p0)]; }
+  // Of one micro-batch at the profile's samples.
   double stash_bytes(int p0, int p1) const { return stash_[idx(p1)] - stash_[idx(p0)]; }
+  // Of one micro-batch of micro_batch_samples().
+  double activation_bytes(int p) const { return activation_[idx(p)]; }
   // Instructions with w > 0 in (p0, p1].
   int variables(int p0, int p1) const { return variables_[idx(p1)] - variables_[idx(p0)]; }
-  double activation_bytes(int p) const { return activation_[idx(p)]; }
-
-  double allreduce_ms(double bytes, const DeviceGroup& g) const {
-    if (g.size == 1 || bytes <= 0) return 0;
-    const double hops = 2.0 * (g.size - 1);
-    return hops * g.ring_latency_ms + hops / g.size * bytes / g.ring_bytes_per_ms;
+  // Bytes on one device of the stage that do not depend on what is in flight, and those of each micro-batch in flight.
+  double fixed_bytes(int p0, int p1, const DeviceGroup& g, int variant = 0) const {
+    const StageColumns& c = columns(g, variant);
+    return c.state[p1] - c.state[p0] + tied_bytes(p0, p1, g, variant) + c.workspace->most(p0, p1) * g.stash_scale +
+           bucket_bytes(p0, p1, g);
   }
-  double allreduce_ms(int p0, int p1, const DeviceGroup& g) const { return allreduce_ms(weight_bytes(p0, p1), g); }
-
-  // How bytes get from the group (d0, d1] to the group (d1, d2].
-  Link link(int d0, int d1, int d2) const;
-  // t_s of `bytes` from the group (d0, d1] to the group (d1, d2], ms one way.
-  double transfer_ms(double bytes, int d0, int d1, int d2) const;
-  double transfer_ms(int p, int d0, int d1, int d2) const { return transfer_ms(activation_[idx(p)], d0, d1, d2); }
-
-  // Bytes on one device of the stage with `in_flight` micro-batches kept.
-  double memory_bytes(int p0, int p1, const DeviceGroup& g, int in_flight) const {
-    return options_.state_factor * weight_bytes(p0, p1) + stash_bytes(p0, p1) * in_flight / g.size;
+  double flight_bytes(int p0, int p1, const DeviceGroup& g, int variant = 0) const {
+    const StageColumns& c = columns(g, variant);
+    return (c.stash[p1] - c.stash[p0] + c.entry[p0]) * g.stash_scale;
   }
-  // Memory and variable constraints of one stage. `needs_variable` as given by stages_need_variables(S).
-  bool stage_fits(int p0, int p1, const DeviceGroup& g, int in_flight, bool needs_variable) const {
-    return p1 > p0 && (!needs_variable || variables(p0, p1) > 0) &&
-           (!options_.memory || memory_bytes(p0, p1, g, in_flight) <= g.capacity_bytes);
+  double memory_bytes(int p0, int p1, const DeviceGroup& g, int in_flight, int variant = 0) const {
+    return fixed_bytes(p0, p1, g, variant) + flight_bytes(p0, p1, g, variant) * in_flight;
+  }
+  MemoryParts memory_parts(int p0, int p1, const DeviceGroup& g, int in_flight, int variant = 0) const;
+  // The most micro-batches that may be in flight, 0..M; 0: not even one fits. M without memory limits.
+  int most_in_flight(int p0, int p1, const DeviceGroup& g, int variant = 0) const;
+  // K_s of stage `stage` of num_stages under the schedule: what the schedule says, and for kAdaptive most_in_flight();
+  // 0 when it does not fit.
+  int in_flight(Schedule schedule, int num_stages, int stage, int p0, int p1, const DeviceGroup& g,
+                int variant = 0) const;
+
+  // --- What a stage must be ---
+  // Memory, variables, idleness. `needs_variable` as given by stages_need_variables(S).
+  bool stage_fits(int p0, int p1, const DeviceGroup& g, int in_flight, bool needs_variable, int variant = 0) const {
+    return p1 > p0 && g.valid && in_flight > 0 && (!needs_variable || variables(p0, p1) > 0) && !idles(p0, p1, g) &&
+           (!options_.memory || memory_bytes(p0, p1, g, in_flight, variant) <= g.capacity_bytes);
+  }
+  // Below kIdleShare of what every stage would compute if the work were spread evenly over all devices.
+  bool idles(int p0, int p1, const DeviceGroup& g) const {
+    return !options_.allow_idle_stages && compute_ms(p0, p1, g) < idle_below_ms_;
   }
   // True when a plan of S stages must hold a trainable variable in each (paper 4.4): the profile has at least S
   // instructions with w > 0 and --allow-empty-stages was not given.
@@ -98,25 +230,46 @@ class Problem {
     return !options_.allow_empty_stages && variables_.back() >= num_stages;
   }
 
+  // --- Between stages ---
+  // How bytes get from the group (d0, d1] to the group (d1, d2].
+  Link link(int d0, int d1, int d2) const;
+  // t_s of `bytes` from the group (d0, d1] to the group (d1, d2], ms one way.
+  double transfer_ms(double bytes, int d0, int d1, int d2) const;
+  double transfer_ms(int p, int d0, int d1, int d2) const { return transfer_ms(activation_[idx(p)], d0, d1, d2); }
+
  private:
   static std::size_t idx(int i) { return static_cast<std::size_t>(i); }
   std::size_t group_index(int d0, int d1) const { return idx(d0) * (idx(num_devices_) + 1) + idx(d1); }
   double smallest_inter(int first_server, int last_server) const {
     return inter_bytes_per_ms_[idx(first_server) * intra_bytes_per_ms_.size() + idx(last_server)];
   }
+  double bucket_bytes(int p0, int p1, const DeviceGroup& g) const;
+  double tied_bytes(int p0, int p1, const DeviceGroup& g, int variant) const;
+  class Builder;
 
   ProblemOptions options_;
   int n_ = 0;
   int num_devices_ = 0;
+  double micro_batch_samples_ = 0, profile_samples_ = 1;
   double forward_fraction_ = 0;
   double intra_latency_ms_ = 0;
   double inter_latency_ms_ = 0;
-  std::vector<double> compute_, weights_, stash_, activation_;  // [n+1]; prefix sums but for activation_
-  std::vector<int> variables_;                                  // [n+1], prefix counts of w > 0
+  double idle_below_ms_ = 0;
+  std::vector<double> work_, weights_, gradients_, slots_, frozen_, stash_;  // [n+1], prefix sums
+  std::vector<double> activation_;                                           // [n+1]
+  std::vector<int> variables_;                                               // [n+1], prefix counts of w > 0
+  std::vector<int> gradient_positions_;  // 1-based, ascending: those with gradients to reduce
+  std::vector<SharedWeight> shared_;
   std::vector<int> server_of_device_;
+  std::vector<double> device_speed_;
   std::vector<double> intra_bytes_per_ms_;  // per server
   std::vector<double> inter_bytes_per_ms_;  // [servers x servers], smallest over the range
-  std::vector<DeviceGroup> groups_;         // [(D+1) x (D+1)], d0 < d1
+  std::vector<int> group_sizes_;
+  std::vector<DeviceGroup> groups_;  // [(D+1) x (D+1)], d0 < d1
+  // What columns_ point into: shared, so that a copy of the problem points at something that lives.
+  struct Storage;
+  std::shared_ptr<Storage> storage_;
+  std::vector<StageColumns> columns_;  // [kinds x variants]
 };
 
 }  // namespace automap::pipeline

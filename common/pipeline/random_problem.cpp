@@ -149,7 +149,7 @@ RandomProblem random_problem(std::uint64_t seed, const RandomProblemOptions& opt
   }
   if (random.uniform() < options.with_memory_limit) {
     // Between what an even split over a few stages needs and what the whole model needs on every device.
-    const double needed = made.options.state_factor * weight_total + stash_total;
+    const double needed = made.options.state_factor_or_default() * weight_total + stash_total;
     for (auto& entry : made.cluster.devices) {
       entry.second.memory_gib = std::max(1e-9, needed * random.log_uniform(0.05, 1.2) / kBytesPerGiB);
     }

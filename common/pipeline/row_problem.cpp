@@ -272,7 +272,7 @@ RowProblem row_of_problem(const Profile& profile, const Cluster& cluster, const 
   row.schedule = schedule;
   row.forward_fraction = static_cast<float>(profile.forward_fraction);
   // factor W + stash K / g <= capacity is the same as 4 W + (4 / factor) (stash K / g) <= (4 / factor) capacity.
-  const double to_state_factor = kStateFactor / std::max(options.state_factor, 1e-3);
+  const double to_state_factor = kStateFactor / std::max(options.state_factor.value_or(kStateFactor), 1e-3);
   if (options.memory) {
     row.memory_limit = static_cast<float>(to_state_factor * capacity_gib * kBytesPerGiB / bytes_per_ms / made.scale_ms);
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/pipeline/warmup.h"
+
 namespace automap::pipeline {
 namespace {
 
@@ -30,7 +32,9 @@ double simulate(const PipelineTimes& times, int micro_batches, Schedule schedule
   states.assign(count, StageState());
   if (arrivals.size() < count * batches) arrivals.resize(count * batches);
   for (int s = 0; s < stages; ++s) {
-    states[static_cast<std::size_t>(s)].in_flight = in_flight(schedule, stages, s + 1, micro_batches);
+    states[static_cast<std::size_t>(s)].in_flight = times.in_flight.empty()
+                                                        ? in_flight(schedule, stages, s + 1, micro_batches)
+                                                        : times.in_flight[static_cast<std::size_t>(s)];
   }
 
   const int rounds = micro_batches + states[0].in_flight - 1;
@@ -63,7 +67,10 @@ double simulate(const PipelineTimes& times, int micro_batches, Schedule schedule
     }
   }
   double length = 0;
-  for (std::size_t s = 0; s < count; ++s) length = std::max(length, states[s].free_ms + times.allreduce_ms[s]);
+  for (std::size_t s = 0; s < count; ++s) {
+    const double sync = times.sync_left_ms.empty() ? times.allreduce_ms[s] : times.sync_left_ms[s];
+    length = std::max(length, states[s].free_ms + sync + (times.optimizer_ms.empty() ? 0 : times.optimizer_ms[s]));
+  }
   return length;
 }
 
@@ -76,6 +83,7 @@ double simulate_step_ms(const PipelineTimes& times, int micro_batches, Schedule 
 double simulate_step_ms(const Problem& problem, const Plan& plan) {
   thread_local PipelineTimes times;
   pipeline_times(problem, plan, times);
+  if (plan.schedule == Schedule::kAdaptive && plan.warmup.empty()) return quick_warmup(problem, plan, times);
   return simulate_step_ms(times, problem.micro_batches(), plan.schedule);
 }
 

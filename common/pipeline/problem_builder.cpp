@@ -1,0 +1,484 @@
+// How a Problem is prepared: prefix sums, device groups, and the columns of every kind of group.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <tuple>
+
+#include "common/base/error.h"
+#include "common/pipeline/problem.h"
+#include "common/pipeline/problem_storage.h"
+
+namespace automap::pipeline {
+namespace {
+
+constexpr double kBytesPerGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr double kBytesPerMsPerGByteS = 1e6;  // 1 GB/s = 1e9 B / 1e3 ms
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::vector<double> prefix_sums(const std::vector<double>& values, std::size_t n) {
+  std::vector<double> sums(n + 1, 0);
+  for (std::size_t i = 0; i < values.size(); ++i) sums[i + 1] = sums[i] + values[i];
+  return sums;
+}
+
+void check_options(const ProblemOptions& options, const Profile& profile) {
+  const auto refuse = [](const std::string& what, const std::string& hint = "") {
+    throw Error(ErrorKind::kUsage, what, hint);
+  };
+  if (options.micro_batches < 1) {
+    refuse("micro-batches must be at least 1, found " + std::to_string(options.micro_batches));
+  }
+  if (!(options.memory_reserve >= 0 && options.memory_reserve < 1)) {
+    refuse("the memory reserve must be at least 0 and below 1, found " + std::to_string(options.memory_reserve));
+  }
+  if (!(options.bucket_bytes > 0)) refuse("buckets of gradients must have a size");
+  if (options.variants.empty() || options.variants.size() > 255) refuse("a stage has 1 to 255 variants");
+  for (const StageVariant& variant : options.variants) {
+    if (variant.zero < 0 || variant.zero > 3) refuse("ZeRO is 0, 1, 2 or 3, found " + std::to_string(variant.zero));
+    if (variant.zero > 0 && options.replicas == Replicas::kFractional) {
+      refuse("ZeRO " + std::to_string(variant.zero) + " shards over whole replicas", "give --replicas whole");
+    }
+    if (variant.recompute && profile.layer.empty()) {
+      refuse("recomputation works by layers, and the profile names none", "give --recompute none");
+    }
+  }
+  const double samples = options.micro_batch_samples;
+  if (samples != 0 && !(samples > 0 && std::isfinite(samples))) refuse("a micro-batch must have a sample at least");
+  if (options.replicas == Replicas::kWhole && samples != std::floor(samples)) {
+    refuse("a micro-batch has whole samples, found " + std::to_string(samples));
+  }
+}
+
+}  // namespace
+
+// Fills in a Problem.
+class Problem::Builder {
+ public:
+  Builder(Problem& problem, const Profile& profile, const Cluster& cluster)
+      : p_(problem),
+        profile_(profile),
+        cluster_(cluster),
+        n_(static_cast<std::size_t>(problem.n_)),
+        whole_(problem.options_.replicas == Replicas::kWhole) {}
+
+  void build() {
+    check_options(p_.options_, profile_);
+    p_.profile_samples_ = profile_.micro_batch_size > 0 ? profile_.micro_batch_size : 1;
+    const double asked = p_.options_.micro_batch_samples;
+    p_.micro_batch_samples_ = asked > 0 ? asked : p_.profile_samples_;
+    if (whole_ && p_.micro_batch_samples_ != std::floor(p_.micro_batch_samples_)) {
+      throw Error(ErrorKind::kUsage,
+                  "a micro-batch has whole samples, the profile's has " + std::to_string(p_.micro_batch_samples_));
+    }
+    per_profile_ = p_.micro_batch_samples_ / p_.profile_samples_;
+    sum_bytes();
+    list_devices();
+    if (p_.options_.replicas == Replicas::kWhole) check_samples();
+    list_sizes();
+    find_speeds();
+    make_groups();
+    double speed = 0;
+    for (const double one : p_.device_speed_) speed += one;
+    p_.idle_below_ms_ = kIdleShare * p_.work_.back() / speed;
+  }
+
+ private:
+  // --- Sums over positions ---
+
+  void sum_bytes() {
+    const std::vector<double>& w = profile_.w_bytes;
+    p_.storage_ = std::make_shared<Storage>();
+    p_.weights_ = prefix_sums(w, n_);
+    p_.stash_ = prefix_sums(profile_.stash_bytes, n_);
+    p_.frozen_ = prefix_sums(profile_.frozen_bytes, n_);
+    const std::vector<double>& gradients = profile_.gradient_bytes.empty() ? w : profile_.gradient_bytes;
+    p_.gradients_ = prefix_sums(gradients, n_);
+    for (std::size_t i = 0; i < n_; ++i) {
+      if (gradients[i] > 0) p_.gradient_positions_.push_back(static_cast<int>(i) + 1);
+    }
+    p_.activation_.assign(n_ + 1, 0);
+    p_.variables_.assign(n_ + 1, 0);
+    for (std::size_t i = 1; i <= n_; ++i) {
+      p_.activation_[i] = profile_.a_bytes[i - 1] * per_profile_;
+      p_.variables_[i] = p_.variables_[i - 1] + (w[i - 1] > 0 ? 1 : 0);
+    }
+    sum_state(w, gradients);
+  }
+
+  // Gradients and slots as they take memory: the module's own, or the factor's: weight, gradient, and what is left.
+  void sum_state(const std::vector<double>& w, const std::vector<double>& gradients) {
+    const std::optional<double>& factor = p_.options_.state_factor;
+    const bool own = !factor && !profile_.slot_bytes.empty();
+    const double all = p_.options_.state_factor_or_default();
+    const double of_gradient = std::clamp(all - 1, 0.0, 1.0), of_slots = std::max(0.0, all - 2);
+    std::vector<double> gradient_state = own ? gradients : w, slots = own ? profile_.slot_bytes : w;
+    if (!own) {
+      for (double& bytes : gradient_state) bytes *= of_gradient;
+      for (double& bytes : slots) bytes *= of_slots;
+    }
+    weight_share_ = own ? 1 : std::min(1.0, all);
+    p_.storage_->gradient_state = prefix_sums(gradient_state, n_);
+    p_.slots_ = prefix_sums(slots, n_);
+    if (weight_share_ < 1) {
+      for (double& bytes : p_.weights_) bytes *= weight_share_;
+    }
+    p_.shared_ = profile_.shared;
+    for (SharedWeight& shared : p_.shared_) {
+      if (own) continue;
+      shared.gradient_bytes = shared.weight_bytes * of_gradient;
+      shared.slot_bytes = shared.weight_bytes * of_slots;
+      shared.weight_bytes *= weight_share_;
+    }
+  }
+
+  // --- Devices ---
+
+  void list_devices() {
+    std::vector<double> inter;
+    for (const ServerGroup& servers : cluster_.servers) {
+      const DeviceType& device = cluster_.devices.at(servers.device);
+      const int type = type_of(servers.device, device);
+      for (int s = 0; s < servers.count; ++s) {
+        for (int d = 0; d < servers.devices; ++d) {
+          p_.server_of_device_.push_back(p_.num_servers());
+          type_.push_back(type);
+          capacity_.push_back(device.memory_gib * kBytesPerGiB * (1 - p_.options_.memory_reserve));
+        }
+        p_.intra_bytes_per_ms_.push_back(servers.intra_gbytes_per_s * kBytesPerMsPerGByteS);
+        inter.push_back(servers.inter_gbytes_per_s * kBytesPerMsPerGByteS);
+      }
+    }
+    const std::size_t servers = p_.intra_bytes_per_ms_.size();
+    p_.inter_bytes_per_ms_.assign(servers * servers, 0);
+    for (std::size_t first = 0; first < servers; ++first) {
+      double smallest = inter[first];
+      for (std::size_t last = first; last < servers; ++last) {
+        smallest = std::min(smallest, inter[last]);
+        p_.inter_bytes_per_ms_[first * servers + last] = smallest;
+      }
+    }
+  }
+
+  // A type of device as times see it.
+  struct Type {
+    const DeviceTimes* times = nullptr;  // null: linear in c_ms
+    double speed = 1;                    // relative_speed, where the times are another device's
+    bool operator==(const Type& o) const { return times == o.times && speed == o.speed; }
+  };
+
+  int type_of(const std::string& name, const DeviceType& device) {
+    Type type;
+    type.speed = device.relative_speed;
+    if (whole_ && !profile_.times.empty()) {
+      type.times = &profile_.times.front();
+      for (const DeviceTimes& times : profile_.times) {
+        if (times.device != name || device.relative_speed != 1) continue;
+        type.times = &times;
+        type.speed = 1;
+      }
+    }
+    const auto known = std::find(types_.begin(), types_.end(), type);
+    if (known != types_.end()) return static_cast<int>(known - types_.begin());
+    types_.push_back(type);
+    return static_cast<int>(types_.size()) - 1;
+  }
+
+  // --- Samples ---
+
+  double most_samples() const {
+    double most = kInfinity;
+    for (const Type& type : types_) {
+      if (type.times != nullptr) most = std::min(most, type.times->samples.back());
+    }
+    return most;
+  }
+
+  void check_samples() const {
+    if (p_.micro_batch_samples_ / p_.num_devices_ > most_samples()) {
+      throw Error(ErrorKind::kUsage,
+                  "a micro-batch of " + std::to_string(static_cast<std::int64_t>(p_.micro_batch_samples_)) +
+                      " samples is more than the profile's times reach: " +
+                      std::to_string(static_cast<std::int64_t>(most_samples())) + " samples on each of " +
+                      std::to_string(p_.num_devices_) + " devices",
+                  "make the profile with more --samples, or give a smaller --micro-batch");
+    }
+  }
+
+  bool size_works(int size) const {
+    if (!whole_) return true;
+    const double each = p_.micro_batch_samples_ / size;
+    return each >= 1 && each == std::floor(each) && each <= most_samples();
+  }
+
+  void list_sizes() {
+    for (int size = 1; size <= p_.num_devices_; ++size) {
+      if (size_works(size)) p_.group_sizes_.push_back(size);
+    }
+  }
+
+  // Forward and backward of every position with `samples` on a device of the type, ms.
+  void times_at(const Type& type, double samples, std::vector<double>& forward, std::vector<double>& backward) const {
+    forward.resize(n_);
+    backward.resize(n_);
+    if (type.times == nullptr) {
+      const double factor = samples / p_.profile_samples_ / type.speed, phi = profile_.forward_fraction;
+      for (std::size_t i = 0; i < n_; ++i) {
+        forward[i] = phi * profile_.c_ms[i] * factor;
+        backward[i] = (1 - phi) * profile_.c_ms[i] * factor;
+      }
+      return;
+    }
+    const std::vector<double>& points = type.times->samples;
+    std::size_t right = 0;
+    while (right + 1 < points.size() && points[right] < samples) ++right;
+    const std::size_t left = points[right] > samples && right > 0 ? right - 1 : right;
+    const double part = left == right ? 0 : (samples - points[left]) / (points[right] - points[left]);
+    for (std::size_t i = 0; i < n_; ++i) {
+      const auto between = [&](const std::vector<std::vector<double>>& ms) {
+        return ((1 - part) * ms[left][i] + part * ms[right][i]) / type.speed;
+      };
+      forward[i] = between(type.times->forward_ms);
+      backward[i] = between(type.times->backward_ms);
+    }
+  }
+
+  // work_ and device_speed_: no group does a position in fewer device-ms than its work over the speeds of its devices.
+  void find_speeds() {
+    if (!whole_) {
+      p_.work_ = prefix_sums(profile_.c_ms, n_);
+      for (double& ms : p_.work_) ms *= per_profile_;
+      for (const int type : type_) p_.device_speed_.push_back(types_[static_cast<std::size_t>(type)].speed);
+      return;
+    }
+    std::vector<double> forward, backward, reference;
+    std::vector<double> speed;
+    for (const Type& type : types_) {
+      std::vector<double> least(n_, kInfinity);
+      for (const int size : p_.group_sizes_) {
+        times_at(type, p_.micro_batch_samples_ / size, forward, backward);
+        for (std::size_t i = 0; i < n_; ++i) least[i] = std::min(least[i], size * (forward[i] + backward[i]));
+      }
+      if (reference.empty()) reference = least;
+      double fastest = 0;
+      for (std::size_t i = 0; i < n_; ++i) {
+        if (reference[i] > 0) fastest = std::max(fastest, least[i] > 0 ? reference[i] / least[i] : kInfinity);
+      }
+      speed.push_back(std::isfinite(fastest) && fastest > 0 ? fastest : 1);
+      if (!std::isfinite(fastest)) {
+        // A position that takes no time here: the reference has none of it, either.
+        for (std::size_t i = 0; i < n_; ++i) {
+          if (least[i] == 0) reference[i] = 0;
+        }
+      }
+    }
+    p_.work_ = prefix_sums(reference, n_);
+    for (const int type : type_) p_.device_speed_.push_back(speed[static_cast<std::size_t>(type)]);
+  }
+
+  // --- Groups ---
+
+  void make_groups() {
+    const int devices = p_.num_devices_;
+    p_.groups_.assign((idx(devices) + 1) * (idx(devices) + 1), DeviceGroup());
+    for (int d0 = 0; d0 < devices; ++d0) {
+      DeviceGroup g;
+      machine::CollectiveGroup ring;
+      ring.intra_bytes_per_ms = kInfinity;
+      ring.intra_latency_ms = p_.intra_latency_ms_;
+      ring.inter_latency_ms = p_.inter_latency_ms_;
+      g.first_server = p_.server_of_device(d0);
+      g.capacity_bytes = kInfinity;
+      int slowest = d0, in_server = 0;  // device
+      for (int d1 = d0 + 1; d1 <= devices; ++d1) {
+        const int d = d1 - 1, server = p_.server_of_device(d);
+        if (p_.device_speed_[idx(d)] < p_.device_speed_[idx(slowest)]) slowest = d;
+        in_server = d > d0 && server == p_.server_of_device(d - 1) ? in_server + 1 : 1;
+        g.size = d1 - d0;
+        g.last_server = server;
+        g.servers = g.last_server - g.first_server + 1;
+        g.capacity_bytes = std::min(g.capacity_bytes, capacity_[idx(d)]);
+        ring.devices = g.size;
+        ring.servers = g.servers;
+        ring.devices_per_server = std::max(ring.devices_per_server, in_server);
+        ring.intra_bytes_per_ms = std::min(ring.intra_bytes_per_ms, p_.intra_bytes_per_ms_[idx(server)]);
+        ring.inter_bytes_per_ms = p_.smallest_inter(g.first_server, g.last_server);
+        set_rates(g, ring, type_[idx(slowest)]);
+        p_.groups_[p_.group_index(d0, d1)] = g;
+      }
+    }
+  }
+
+  void set_rates(DeviceGroup& g, const machine::CollectiveGroup& ring, int type) {
+    const bool after = p_.options_.gradient_sync == GradientSync::kAfter;
+    g.valid = size_works(g.size);
+    g.sync = machine::all_reduce(ring, after ? machine::Ring::kFlat : machine::Ring::kHierarchical);
+    g.ring_bytes_per_ms = g.servers == 1 ? ring.intra_bytes_per_ms : ring.inter_bytes_per_ms;
+    if (!g.valid) return;
+    const Type& of = types_[static_cast<std::size_t>(type)];
+    g.speed = of.speed;
+    g.scale = whole_ ? 1 : per_profile_ / (g.size * of.speed);
+    g.stash_scale = per_profile_ / g.size;
+    g.columns = columns_of(g, ring, type);
+  }
+
+  // --- Columns ---
+
+  // Groups of the same key share their columns.
+  using Key = std::tuple<int, int, double, double>;  // type, size, sync when the variants' times depend on it
+
+  int columns_of(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type) {
+    const bool gathers = std::any_of(p_.options_.variants.begin(), p_.options_.variants.end(),
+                                     [](const StageVariant& v) { return v.zero >= 2; });
+    const Key key = {type, whole_ ? g.size : 0, gathers ? g.sync.latency_ms : 0, gathers ? g.sync.ms_per_byte : 0};
+    const auto [found, added] = kinds_.emplace(key, static_cast<int>(p_.columns_.size()));
+    if (added) {
+      for (const StageVariant& variant : p_.options_.variants)
+        p_.columns_.push_back(make_columns(g, ring, type, variant));
+    }
+    return found->second;
+  }
+
+  StageColumns make_columns(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type,
+                            const StageVariant& variant) {
+    std::vector<double> forward, backward;
+    const Type& of = types_[static_cast<std::size_t>(type)];
+    if (whole_) {
+      times_at(of, p_.micro_batch_samples_ / g.size, forward, backward);
+    } else {
+      // The group's scale has the speed and the samples.
+      const Type linear;
+      times_at(linear, p_.profile_samples_, forward, backward);
+    }
+    if (variant.recompute) {
+      for (std::size_t i = 0; i < n_; ++i) backward[i] += forward[i];
+    }
+    if (variant.zero >= 2 && g.size > 1) add_sharding(g, ring, variant, forward, backward);
+    StageColumns columns;
+    columns.backward = keep(backward);
+    for (std::size_t i = 0; i < n_; ++i) forward[i] += backward[i];
+    columns.both = keep(forward);
+    columns.optimizer = optimizer_column(of, variant.zero >= 1 ? g.size : 1);
+    columns.state = state_column(variant, g.size);
+    set_stash(variant, columns);
+    return columns;
+  }
+
+  // What ZeRO 2 and 3 move per micro-batch, layer by layer, beyond what the compute beside it hides: gradients are
+  // scattered while the layer before it goes backward, weights gathered while the one before is computed.
+  void add_sharding(const DeviceGroup&, const machine::CollectiveGroup& ring, const StageVariant& variant,
+                    std::vector<double>& forward, std::vector<double>& backward) const {
+    const machine::CollectiveTime gather = machine::all_gather(ring, machine::Ring::kHierarchical);
+    const machine::CollectiveTime scatter = machine::reduce_scatter(ring, machine::Ring::kHierarchical);
+    double before_forward = 0;
+    for (std::size_t first = 0; first < n_;) {
+      std::size_t past = first + 1;
+      while (past < n_ && !starts_layer(past)) ++past;
+      double f = 0, b = 0;
+      for (std::size_t i = first; i < past; ++i) {
+        f += forward[i];
+        b += backward[i];
+      }
+      const double weights = p_.weights_[past] - p_.weights_[first];
+      const double gradients = p_.gradients_[past] - p_.gradients_[first];
+      const double fetch = variant.zero >= 3 ? gather.ms(weights) : 0;
+      forward[first] += std::max(0.0, fetch - before_forward);
+      backward[first] += std::max(0.0, fetch + scatter.ms(gradients) - b);
+      before_forward = f;
+      first = past;
+    }
+  }
+
+  bool starts_layer(std::size_t i) const {
+    return i == 0 || profile_.layer.empty() || profile_.layer[i] != profile_.layer[i - 1];
+  }
+
+  const double* keep(const std::vector<double>& values) {
+    p_.storage_->columns.push_back(prefix_sums(values, n_));
+    return p_.storage_->columns.back().data();
+  }
+
+  const double* optimizer_column(const Type& type, int shards) {
+    const bool known = p_.options_.optimizer && !profile_.times.empty();
+    const DeviceTimes* times = !known ? nullptr : type.times == nullptr ? &profile_.times.front() : type.times;
+    const auto [found, added] = optimizers_.emplace(std::make_tuple(times, type.speed, shards), nullptr);
+    if (!added) return found->second;
+    std::vector<double> values(n_, 0);
+    for (std::size_t i = 0; times != nullptr && i < times->optimizer_ms.size(); ++i) {
+      values[i] = times->optimizer_ms[i] / type.speed / shards;
+    }
+    return found->second = keep(values);
+  }
+
+  const double* state_column(const StageVariant& variant, int size) {
+    const int shards = variant.zero == 0 ? 1 : size;
+    const auto [found, added] = states_.emplace(std::make_pair(variant.zero, shards), nullptr);
+    if (!added) return found->second;
+    std::vector<double> sums(n_ + 1);
+    for (std::size_t i = 0; i <= n_; ++i) {
+      sums[i] = p_.weights_[i] / (variant.zero >= 3 ? shards : 1) +
+                p_.storage_->gradient_state[i] / (variant.zero >= 2 ? shards : 1) +
+                p_.slots_[i] / (variant.zero >= 1 ? shards : 1) + p_.frozen_[i];
+    }
+    p_.storage_->columns.push_back(std::move(sums));
+    return found->second = p_.storage_->columns.back().data();
+  }
+
+  // Stash, what enters, and the workspace; the same for all groups.
+  void set_stash(const StageVariant& variant, StageColumns& columns) {
+    const auto [found, added] = stashes_.emplace(variant.recompute, StageColumns());
+    if (added) {
+      std::vector<double> workspace = profile_.workspace_bytes, entry(n_ + 1, 0), kept = profile_.stash_bytes;
+      workspace.resize(n_, 0);
+      if (variant.recompute) {
+        double layer = 0;
+        for (std::size_t i = 0; i < n_; ++i) {
+          const double enters = i == 0 ? 0 : profile_.a_bytes[i - 1];
+          // A stage that begins here keeps what enters it, be it a layer's first position or not.
+          entry[i] = starts_layer(i) ? 0 : enters;
+          layer = starts_layer(i) ? profile_.stash_bytes[i] : layer + profile_.stash_bytes[i];
+          workspace[i] += layer;
+          kept[i] = starts_layer(i) ? enters : 0;
+        }
+      }
+      StageColumns made;
+      made.stash = keep(kept);
+      p_.storage_->columns.push_back(std::move(entry));
+      made.entry = p_.storage_->columns.back().data();
+      const bool none = std::all_of(workspace.begin(), workspace.end(), [](double bytes) { return bytes == 0; });
+      p_.storage_->workspaces.push_back(none ? RangeMax() : RangeMax(workspace));
+      made.workspace = &p_.storage_->workspaces.back();
+      found->second = made;
+    }
+    columns.stash = found->second.stash;
+    columns.entry = found->second.entry;
+    columns.workspace = found->second.workspace;
+  }
+
+  Problem& p_;
+  const Profile& profile_;
+  const Cluster& cluster_;
+  std::size_t n_;
+  bool whole_;
+  double per_profile_ = 1;   // micro-batch over the profile's samples
+  double weight_share_ = 1;  // below 1 for a state factor below 1
+  std::vector<Type> types_;
+  std::vector<int> type_;         // [D]
+  std::vector<double> capacity_;  // [D]
+  std::map<Key, int> kinds_;
+  std::map<std::tuple<const DeviceTimes*, double, int>, const double*> optimizers_;
+  std::map<std::pair<int, int>, const double*> states_;
+  std::map<bool, StageColumns> stashes_;
+};
+
+Problem::Problem(const Profile& profile, const Cluster& cluster, const ProblemOptions& options)
+    : options_(options), n_(static_cast<int>(profile.size())), num_devices_(cluster.num_devices()) {
+  check_profile(profile, profile.model.empty() ? "profile" : profile.model);
+  check_cluster(cluster, cluster.name.empty() ? "cluster" : cluster.name);
+  forward_fraction_ = profile.forward_fraction;
+  intra_latency_ms_ = cluster.intra_latency_us * 1e-3;
+  inter_latency_ms_ = cluster.inter_latency_us * 1e-3;
+  Builder(*this, profile, cluster).build();
+}
+
+}  // namespace automap::pipeline

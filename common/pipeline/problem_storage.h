@@ -1,0 +1,17 @@
+// What a Problem's columns point into. Seen by problem.cpp and problem_builder.cpp only.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "common/pipeline/problem.h"
+
+namespace automap::pipeline {
+
+struct Problem::Storage {
+  std::deque<std::vector<double>> columns;  // [n+1] each
+  std::deque<RangeMax> workspaces;
+  std::vector<double> gradient_state;  // [n+1]: bytes that gradients take in memory
+};
+
+}  // namespace automap::pipeline

@@ -1,0 +1,178 @@
+#include "common/pipeline/warmup.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/pipeline/baselines.h"
+#include "common/pipeline/schedule.h"
+
+namespace automap::pipeline {
+namespace {
+
+constexpr int kMostRounds = 8;  // of moves; three do nearly always
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// The most of every stage: memory, and what is in front.
+std::vector<int> limits_of(const PipelineTimes& times) {
+  std::vector<int> most = times.value_in_flight;
+  for (std::size_t s = 1; s < most.size(); ++s) most[s] = std::min(most[s], most[s - 1]);
+  return most;
+}
+
+// Groups of 1F1B*: elements (stages and transfers) packed from the end into groups of load up to the period; K_s is the
+// number of groups from s on.
+std::vector<int> groups_of(const PipelineTimes& times, double period) {
+  const int stages = times.num_stages();
+  std::vector<int> k(at(stages));
+  int groups = 1;
+  double load = 0;
+  const auto pack = [&](double ms) {
+    if (load > 0 && load + ms > period * (1 + 1e-9)) {
+      ++groups;
+      load = 0;
+    }
+    load += ms;
+  };
+  for (int s = stages - 1; s >= 0; --s) {
+    if (s + 1 < stages) pack(2 * times.transfer_ms[at(s)]);
+    pack(times.forward_ms[at(s)] + times.backward_ms[at(s)]);
+    k[at(s)] = groups;
+  }
+  return k;
+}
+
+double longest_ms(const PipelineTimes& times) {
+  double longest = 0;
+  for (int s = 0; s < times.num_stages(); ++s) {
+    longest = std::max(longest, times.forward_ms[at(s)] + times.backward_ms[at(s)]);
+    if (s + 1 < times.num_stages()) longest = std::max(longest, times.transfer_ms[at(s)]);
+  }
+  return longest;
+}
+
+// Cut to the limits, and never rising.
+void clip(std::vector<int>& k, const std::vector<int>& most) {
+  for (std::size_t s = 0; s < k.size(); ++s) {
+    k[s] = std::clamp(k[s], 1, most[s]);
+    if (s > 0) k[s] = std::min(k[s], k[s - 1]);
+  }
+}
+
+class Warmup {
+ public:
+  Warmup(const Problem& problem, const Plan& plan, PipelineTimes& times)
+      : problem_(problem), plan_(plan), times_(times), most_(limits_of(times)) {}
+
+  double start() {
+    const int stages = times_.num_stages();
+    best_ms_ = simulate(most_);
+    best_ = most_;
+    std::vector<std::vector<int>> starts = {groups_of(times_, longest_ms(times_))};
+    for (const Schedule schedule : {Schedule::k1f1bOverlap, Schedule::k1f1b}) {
+      starts.emplace_back();
+      for (int s = 1; s <= stages; ++s) {
+        starts.back().push_back(in_flight(schedule, stages, s, problem_.micro_batches()));
+      }
+    }
+    for (std::vector<int>& k : starts) {
+      clip(k, most_);
+      take(k, 0);
+    }
+    times_.in_flight = best_;
+    return best_ms_;
+  }
+
+  // Moves of one K, which takes those behind it down with it and those in front up with it.
+  void move(Work* work) {
+    for (int round = 0; round < kMostRounds; ++round) {
+      bool moved = false;
+      for (std::size_t s = 0; s < best_.size(); ++s) {
+        for (const int step : {1, -1, 2, -2, 4, -4}) {
+          if (work != nullptr && work->over()) return;
+          if (work != nullptr) work->spend(judging_units(problem_, plan_.num_stages(), Objective::kSimulated));
+          moved = take(moved_by(s, step), 1e-9) || moved;
+        }
+      }
+      if (!moved) return;
+    }
+  }
+
+  // Down to the least memory that a step within the slack needs: the stage whose micro-batches are the largest part of
+  // its device's memory first.
+  void trim(const std::vector<double>& bytes) {
+    const double most_ms = best_ms_ * (1 + kWarmupSlack);
+    std::vector<std::size_t> order(best_.size());
+    for (std::size_t s = 0; s < order.size(); ++s) order[s] = s;
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return bytes[a] > bytes[b]; });
+    for (const std::size_t s : order) {
+      // The least K that is still as short, by halving and then one by one: the length is nearly monotone in K.
+      for (int step = best_[s] / 2; step >= 1;) {
+        std::vector<int> k = moved_by(s, -step);
+        if (k != best_ && simulate(k) <= most_ms) {
+          best_ = std::move(k);
+        } else {
+          step /= 2;
+        }
+      }
+    }
+    best_ms_ = simulate(best_);
+    times_.in_flight = best_;
+  }
+
+ private:
+  double simulate(const std::vector<int>& k) {
+    times_.in_flight = k;
+    return simulate_step_ms(times_, problem_.micro_batches(), plan_.schedule);
+  }
+  bool take(const std::vector<int>& k, double margin) {
+    if (k == best_) return false;
+    const double ms = simulate(k);
+    const bool shorter = ms < best_ms_ * (1 - margin);
+    if (shorter) {
+      best_ms_ = ms;
+      best_ = k;
+    }
+    times_.in_flight = best_;
+    return shorter;
+  }
+  std::vector<int> moved_by(std::size_t s, int step) const {
+    std::vector<int> k = best_;
+    k[s] = std::clamp(k[s] + step, 1, most_[s]);
+    for (std::size_t before = s; before-- > 0;) k[before] = std::max(k[before], k[s]);
+    clip(k, most_);
+    return k;
+  }
+
+  const Problem& problem_;
+  const Plan& plan_;
+  PipelineTimes& times_;
+  std::vector<int> most_, best_;
+  double best_ms_ = 0;
+};
+
+}  // namespace
+
+double quick_warmup(const Problem& problem, const Plan& plan, PipelineTimes& times) {
+  return Warmup(problem, plan, times).start();
+}
+
+void choose_warmup(const Problem& problem, Plan& plan, Work* work) {
+  if (plan.schedule != Schedule::kAdaptive) return;
+  plan.warmup.clear();
+  PipelineTimes times = pipeline_times(problem, plan);
+  Warmup warmup(problem, plan, times);
+  warmup.start();
+  warmup.move(work);
+  std::vector<double> bytes;
+  for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
+    bytes.push_back(problem.flight_bytes(p0, p1, problem.group(d0, d1), plan.variant(s)) * times.in_flight[at(s - 1)]);
+    return true;
+  });
+  warmup.trim(bytes);
+  plan.warmup = times.in_flight;
+}
+
+}  // namespace automap::pipeline
