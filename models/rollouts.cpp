@@ -138,8 +138,7 @@ const PlanSpace::Tables::Share& PlanSpace::Tables::share(const Problem& problem,
       hop.device_cut = cut;
       hop.group = &problem.group(before, cut);
       hop.per_work = 1 / (hop.group->size * hop.group->speed);
-      hop.ring_ms_per_byte =
-          hop.group->size == 1 ? 0 : hop.group->sync.ms_per_byte;
+      hop.ring_ms_per_byte = hop.group->size == 1 ? 0 : hop.group->sync.ms_per_byte;
       hop.ring_ms = hop.group->size == 1 ? 0 : hop.group->sync.latency_ms;
       if (before_that >= 0) {
         const Link link = problem.link(before_that, before, cut);
