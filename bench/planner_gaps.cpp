@@ -39,9 +39,9 @@ using pipeline::Problem;
 using pipeline::Schedule;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr PlannerKind kPlanners[] = {PlannerKind::kUniform, PlannerKind::kBalanced, PlannerKind::kLocalSearch,
-                                     PlannerKind::kBound,   PlannerKind::kRollouts, PlannerKind::kPolicy,
-                                     PlannerKind::kExact,   PlannerKind::kAuto};
+constexpr PlannerKind kPlanners[] = {PlannerKind::kUniform,  PlannerKind::kBalanced, PlannerKind::kLocalSearch,
+                                     PlannerKind::kRollouts, PlannerKind::kPolicy,   PlannerKind::kExact,
+                                     PlannerKind::kAuto};
 constexpr std::size_t kNumPlanners = std::size(kPlanners);
 constexpr std::size_t kAutoIndex = kNumPlanners - 1;
 constexpr double kLargeGap = 0.15;  // gaps above are listed

@@ -116,12 +116,12 @@ void declare(OptionTable& table, Options& o) {
       .range(0.001, 86400);
   table.add_flag(&o.all_planners, "all-planners", "run every planner and list what each comes to");
   table.add_flag(&o.planner_table, "planner-table", "also run each planner alone: step, gap and milliseconds of each");
-  table.add(&o.grid, "grid", "places to cut that policy, rollouts, exact and bound see; all: after every instruction")
+  table.add(&o.grid, "grid", "places to cut that policy, rollouts and exact see; all: after every instruction")
       .no_file()
       .metavar("128|all");
-  table.add(&o.beam, "beam", "partial plans that policy, rollouts and bound keep; 1 is greedy, 0 each one's own")
+  table.add(&o.beam, "beam", "partial plans that policy and rollouts keep; 1 is greedy, 0 each one's own")
       .range(0, 4096)
-      .shown_default("1 for policy and rollouts, 16 for bound; auto: both");
+      .shown_default("1; auto: 1, then 16");
   table.add_flag(&o.refine, "refine", "move cuts off the grid by the exact program in a corridor (the default)")
       .advanced();
   table.add_flag(&o.no_refine, "no-refine", "keep cuts on the grid").advanced();

@@ -23,7 +23,6 @@
 namespace automap::infer {
 
 using pipeline::BalanceBy;
-using pipeline::BoundOptions;
 using pipeline::ExactOptions;
 using pipeline::ExactResult;
 using pipeline::ExactStageResult;
@@ -66,7 +65,6 @@ constexpr int kMostRefined = 4;
 constexpr double kQuickUntil = 0.25;
 constexpr double kBeamUntil = 0.3;
 constexpr double kProofUntil = 0.35;  // over all cuts; ends `auto` early when the objective is V
-constexpr double kBoundUntil = 0.4;
 constexpr double kLocalSearchUntil = 0.5;
 constexpr double kExactUntil = 0.7;
 constexpr double kPolishUntil = 0.8;
@@ -76,8 +74,8 @@ constexpr std::int64_t kLightestUnits = 500'000'000;
 
 // The order planners run in. In `auto` policy and rollouts come twice: greedy, and later with a beam.
 constexpr PlannerKind kCheapFirst[] = {PlannerKind::kDataParallel, PlannerKind::kUniform,  PlannerKind::kPolicy,
-                                       PlannerKind::kRollouts,     PlannerKind::kBalanced, PlannerKind::kBound,
-                                       PlannerKind::kLocalSearch,  PlannerKind::kExact};
+                                       PlannerKind::kRollouts,     PlannerKind::kBalanced, PlannerKind::kLocalSearch,
+                                       PlannerKind::kExact};
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
@@ -194,9 +192,9 @@ class Planning {
   // `auto`: the cheapest planners first, until nothing can change the answer.
   void run_all() {
     for (PlannerKind planner : kCheapFirst) {
-      if (planner == PlannerKind::kBound) {
+      if (planner == PlannerKind::kLocalSearch) {
         // The last of the planners that cost milliseconds.
-        propose(policy_ ? PlannerKind::kPolicy : PlannerKind::kRollouts, beam_of(PlannerKind::kBound));
+        propose(policy_ ? PlannerKind::kPolicy : PlannerKind::kRollouts, request_.beam > 0 ? request_.beam : kBeam);
         if (settled() || prove()) return;
       }
       const bool greedy = planner == PlannerKind::kPolicy || planner == PlannerKind::kRollouts;
@@ -242,11 +240,6 @@ class Planning {
   }
 
   bool is_proof(const LowerBound& bound) const { return bound.ms >= smallest_value_ms_ * (1 - kProvenGap); }
-
-  int beam_of(PlannerKind planner) const {
-    if (request_.beam > 0) return request_.beam;
-    return planner == PlannerKind::kBound ? kBeam : 1;
-  }
 
   void check() const {
     const auto refuse = [](const std::string& message, const std::string& hint = "") {
@@ -303,7 +296,6 @@ class Planning {
     double part = kAloneUntil;
     if (request_.planner == PlannerKind::kAuto || planner != request_.planner) {
       switch (planner) {
-        case PlannerKind::kBound: part = kBoundUntil; break;
         case PlannerKind::kLocalSearch: part = kLocalSearchUntil; break;
         case PlannerKind::kExact: part = kExactUntil; break;
         default: part = beam > 1 ? kBeamUntil : kQuickUntil;
@@ -370,7 +362,7 @@ class Planning {
   // Asks a planner for every stage count and schedule. `beam` 0: its usual width.
   void propose(PlannerKind planner, int beam) {
     if (planner == PlannerKind::kPolicy && !policy_) return;
-    if (beam == 0) beam = beam_of(planner);
+    if (beam == 0) beam = 1;
     const Clock::time_point begin = Clock::now();
     Work turn(work_, turn_of(planner, beam));
     // While there is no plan at all, one is looked for however little the work.
@@ -404,7 +396,7 @@ class Planning {
         const double most = (at_once ? kWorseGreedy : kWorse) * length(best_of_.at(planner));
         if (searches) worse = length(candidates_.back()) > most ? worse + 1 : 0;
       }
-      if (request_.refine && (searches || planner == PlannerKind::kBound))
+      if (request_.refine && searches)
         refine(found, planner, way, turn, at_once ? kInARow : std::numeric_limits<int>::max());
     }
     spent_ms_[planner] += ms_since(begin);
@@ -445,15 +437,6 @@ class Planning {
     switch (planner) {
       case PlannerKind::kUniform: return pipeline::uniform_plan(problem_, stages, schedule, &turn);
       case PlannerKind::kBalanced: return pipeline::balanced_plan(problem_, stages, schedule, objective_, &turn);
-      case PlannerKind::kBound: {
-        BoundOptions options;
-        options.stages = stages;
-        options.schedule = schedule;
-        options.beam_width = beam_of(planner);
-        options.pivots = pivots_;
-        options.work = &turn;
-        return pipeline::bound_plan(problem_, options);
-      }
       case PlannerKind::kLocalSearch: {
         LocalSearchOptions options;
         options.stages = stages;
@@ -668,7 +651,6 @@ const char* to_string(PlannerKind planner) {
     case PlannerKind::kPolicy: return "policy";
     case PlannerKind::kRollouts: return "rollouts";
     case PlannerKind::kExact: return "exact";
-    case PlannerKind::kBound: return "bound";
     case PlannerKind::kBalanced: return "balanced";
     case PlannerKind::kUniform: return "uniform";
     case PlannerKind::kLocalSearch: return "local-search";
@@ -685,9 +667,8 @@ std::optional<PlannerKind> parse_planner(std::string_view name) {
 }
 
 std::vector<PlannerKind> all_planners() {
-  return {PlannerKind::kAuto,    PlannerKind::kPolicy,      PlannerKind::kRollouts,
-          PlannerKind::kExact,   PlannerKind::kBound,       PlannerKind::kBalanced,
-          PlannerKind::kUniform, PlannerKind::kLocalSearch, PlannerKind::kDataParallel};
+  return {PlannerKind::kAuto,     PlannerKind::kPolicy,  PlannerKind::kRollouts,    PlannerKind::kExact,
+          PlannerKind::kBalanced, PlannerKind::kUniform, PlannerKind::kLocalSearch, PlannerKind::kDataParallel};
 }
 
 PlanResult make_plan(const Problem& problem, const PlanRequest& request) {

@@ -2,7 +2,7 @@
 // the best one is and what limits it. A library: it prints nothing and knows no files.
 //
 // How the plan is chosen
-//   Every planner proposes plans ("candidates"). `policy`, `rollouts`, `exact` and `bound` search the grid, then
+//   Every planner proposes plans ("candidates"). `policy`, `rollouts` and `exact` search the grid, then
 //   (refine) move to instruction granularity in a corridor; `balanced`, `uniform` and `local-search` work on
 //   instructions at once. `policy` ranks partial plans by a trained network, `rollouts` is the same search without it.
 //   `auto` runs all of them for every stage count and schedule allowed, data parallelism (S = 1) included, the cheapest
@@ -47,9 +47,9 @@
 
 namespace automap::infer {
 
-enum class PlannerKind { kAuto, kPolicy, kRollouts, kExact, kBound, kBalanced, kUniform, kLocalSearch, kDataParallel };
+enum class PlannerKind { kAuto, kPolicy, kRollouts, kExact, kBalanced, kUniform, kLocalSearch, kDataParallel };
 
-// "auto", "policy", "rollouts", "exact", "bound", "balanced", "uniform", "local-search", "data-parallel".
+// "auto", "policy", "rollouts", "exact", "balanced", "uniform", "local-search", "data-parallel".
 const char* to_string(PlannerKind planner);
 // The inverse; nullopt for any other text.
 std::optional<PlannerKind> parse_planner(std::string_view name);
@@ -70,10 +70,9 @@ struct PlanRequest {
   // The network of `policy` (and of `auto`). Null: the one compiled in for the objective (shipped_policy.h); when there
   // is none, `auto` plans without and `policy` is an error.
   std::shared_ptr<const models::Policy> policy;
-  // Width of `policy`, `rollouts` and `bound`; 1 = greedy. 0: 1 for the first two, 16 for `bound`, and in `auto` first
-  // 1 and then 16 for all.
+  // Width of `policy` and `rollouts`; 1 = greedy. 0: 1, and in `auto` first 1 and then 16.
   int beam = 0;
-  // Pivots that `policy`, `rollouts`, `exact` and `bound` see; 0 = every instruction (the first two: at most 1024).
+  // Pivots that `policy`, `rollouts` and `exact` see; 0 = every instruction (the first two: at most 1024).
   int grid = 128;
   int k_best = 16;     // plans per stage count and schedule taken from the exact solver
   bool refine = true;  // corridor refinement from the grid to instructions (and, in `auto`, polishing)

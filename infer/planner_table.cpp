@@ -33,8 +33,6 @@ std::vector<Contender> contenders(const PlanRequest& request, bool with_policy) 
     all.push_back({name + wide, planner, beam, false});
     all.push_back({name + wide + "+refine", planner, beam, true});
   }
-  all.push_back({"bound" + wide, PlannerKind::kBound, beam, false});
-  all.push_back({"bound" + wide + "+refine", PlannerKind::kBound, beam, true});
   for (PlannerKind planner : {PlannerKind::kLocalSearch, PlannerKind::kBalanced, PlannerKind::kUniform}) {
     all.push_back({to_string(planner), planner, 0, false});
   }

@@ -36,11 +36,11 @@ LARGE_MS = 50
 CHOSEN_GOAL = 0.5
 # Policy against whom: the same search without the network, then what others reach in about the same time.
 PAIRS = [
-    (GREEDY, ["rollouts greedy", "bound greedy", "balanced"]),
+    (GREEDY, ["rollouts greedy", "balanced"]),
     ("policy beam 4", ["rollouts beam 4"]),
-    (BEAM, ["rollouts beam 16", "rollouts beam 32", "bound beam 16", "bound beam 64", "local search equal time"]),
-    (CORRIDOR, ["rollouts beam 16 + corridor", "rollouts beam 32 + corridor", "coarse exact + corridor", "bound beam 16 + corridor",
-                "bound beam 64 + corridor", "local search equal time", "local search equal time + corridor", "local search 30 ms"]),
+    (BEAM, ["rollouts beam 16", "rollouts beam 32", "local search equal time"]),
+    (CORRIDOR, ["rollouts beam 16 + corridor", "rollouts beam 32 + corridor", "coarse exact + corridor",
+                "local search equal time", "local search equal time + corridor", "local search 30 ms"]),
 ]
 SHOWN = [GREEDY, BEAM, CORRIDOR, "rollouts greedy", "rollouts beam 16", "rollouts beam 16 + corridor", "coarse exact + corridor"]
 LEFT_OUT_FACTOR = 1.5

@@ -172,9 +172,8 @@ void Evaluation::choose() {
 
 void Evaluation::solve(WorkerPool& pool) {
   const std::string beam = std::to_string(options_.beam);
-  const std::vector<std::string> names = {
-      "rollouts", "rollouts beam " + beam, "rollouts beam " + beam + " + corridor", "bound beam " + beam,
-      "balanced", "local search"};
+  const std::vector<std::string> names = {"rollouts", "rollouts beam " + beam, "rollouts beam " + beam + " + corridor",
+                                          "balanced", "local search"};
   std::vector<Row> lengths(problems_.size()), times(problems_.size());
   std::vector<std::uint8_t> feasible(problems_.size(), 1);
   Progress progress("held-out problems", problems_.size(), "problems");
@@ -197,17 +196,13 @@ void Evaluation::solve(WorkerPool& pool) {
     add(searched_ms(ready, nullptr, options_.beam, options_, &beam_plans));
     add(corridor_ms(ready, beam_plans, options_));
     time.back() += time[time.size() - 2];
-    pipeline::BoundOptions bound;
-    bound.stages = ready.options.stages;
-    bound.schedule = ready.options.schedule;
-    bound.beam_width = options_.beam;
-    add(length_of(ready.prepared, pipeline::bound_plan(ready.prepared, bound), options_.objective));
-    add(length_of(ready.prepared,
-                  pipeline::balanced_plan(ready.prepared, bound.stages, bound.schedule, options_.objective),
+    const int stages = ready.options.stages;
+    const pipeline::Schedule schedule = ready.options.schedule;
+    add(length_of(ready.prepared, pipeline::balanced_plan(ready.prepared, stages, schedule, options_.objective),
                   options_.objective));
     pipeline::LocalSearchOptions local;
-    local.stages = bound.stages;
-    local.schedule = bound.schedule;
+    local.stages = stages;
+    local.schedule = schedule;
     local.objective = options_.objective;
     local.max_evaluations = kLocalSearchEvaluations;
     add(length_of(ready.prepared, pipeline::local_search_plan(ready.prepared, local), options_.objective));
@@ -216,8 +211,8 @@ void Evaluation::solve(WorkerPool& pool) {
     held.proven = optimum.has_value();
     if (!optimum) {
       pipeline::ExactOptions exact;
-      exact.min_stages = exact.max_stages = bound.stages;
-      exact.schedule = bound.schedule;
+      exact.min_stages = exact.max_stages = stages;
+      exact.schedule = schedule;
       long long looks = 0;
       WorkLimits limits = WorkLimits::until([this, &looks] {
         return (options_.exact_looks > 0 && ++looks > options_.exact_looks) || StopToken::stop_requested();

@@ -106,9 +106,12 @@ std::string fingerprint(const Problem& problem, const Profile& profile, const Cl
   const std::string machines = pipeline::to_json_text(nameless);
   add(machines.data(), machines.size());
   const pipeline::ProblemOptions& options = problem.options();
-  const double numbers[] = {
-      profile.forward_fraction, static_cast<double>(options.micro_batches), options.memory ? 1.0 : 0.0,
-      options.state_factor_or_default(),     options.allow_empty_stages ? 1.0 : 0.0,     static_cast<double>(options.value)};
+  const double numbers[] = {profile.forward_fraction,
+                            static_cast<double>(options.micro_batches),
+                            options.memory ? 1.0 : 0.0,
+                            options.state_factor_or_default(),
+                            options.allow_empty_stages ? 1.0 : 0.0,
+                            static_cast<double>(options.value)};
   add(numbers, sizeof numbers);
   add(pivots.data(), pivots.size() * sizeof(int));
   add(what.data(), what.size());
@@ -317,11 +320,6 @@ const std::vector<Method>& all_methods() {
       {"rollouts beam 32", Kind::kRollouts, 32, false, true},
       {"rollouts beam 16 + corridor", Kind::kRollouts, 16, true, true},
       {"rollouts beam 32 + corridor", Kind::kRollouts, 32, true, true},
-      {"bound greedy", Kind::kBound, 1, false, true},
-      {"bound beam 16", Kind::kBound, 16, false, true},
-      {"bound beam 64", Kind::kBound, 64, false, true},
-      {"bound beam 16 + corridor", Kind::kBound, 16, true, true},
-      {"bound beam 64 + corridor", Kind::kBound, 64, true, true},
       {"coarse exact + corridor", Kind::kCoarseExact, 0, true, true},
       {"local search equal time", Kind::kLocalSearch, 0, false, true},
       {"local search equal time + corridor", Kind::kLocalSearch, 0, true, true},
@@ -408,15 +406,6 @@ class Contest {
         plan = policy_plan(method, &candidates_[static_cast<std::size_t>(candidate)].policy, runners_up);
         break;
       case Kind::kRollouts: plan = policy_plan(method, nullptr, runners_up); break;
-      case Kind::kBound: {
-        pipeline::BoundOptions options;
-        options.stages = subject_.stages;
-        options.schedule = subject_.schedule;
-        options.beam_width = method.width;
-        options.pivots = subject_.pivots;
-        plan = pipeline::bound_plan(problem_, options);
-        break;
-      }
       case Kind::kCoarseExact: plan = coarse_plan(); break;
       case Kind::kLocalSearch: {
         pipeline::LocalSearchOptions options;

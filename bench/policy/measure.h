@@ -104,7 +104,7 @@ void refuse_seed(const std::vector<Candidate>& candidates, std::uint64_t seed);
 
 // A planner that is measured. Names are those of the tables.
 struct Method {
-  enum class Kind { kPolicy, kRollouts, kBound, kCoarseExact, kLocalSearch, kBalanced, kUniform };
+  enum class Kind { kPolicy, kRollouts, kCoarseExact, kLocalSearch, kBalanced, kUniform };
   const char* name;
   Kind kind;
   int width;            // beam; milliseconds for the local search, 0: the time of the policy's beam 16 + corridor

@@ -21,10 +21,14 @@ enum class Objective { kValue, kSimulated };
 const char* to_string(Objective objective);  // "value", "simulated"
 double length_ms(const Problem& problem, const Plan& plan, Objective objective);
 
+// Whether there are instructions and devices for so many stages.
+bool fits_shape(const Problem& problem, int stages);
+
 // What judging a plan of so many stages costs, units of work.
 std::int64_t judging_units(const Problem& problem, int stages, Objective objective);
 
-// S = 1: data parallelism with gradient accumulation. nullopt when the whole model does not fit on one device.
+// S = 1: data parallelism with gradient accumulation, of the variant with the least V. nullopt when the whole model
+// does not fit on one device.
 std::optional<Plan> data_parallel_plan(const Problem& problem, Schedule schedule);
 
 // Equal instruction counts, cuts floor(s n / S), on equal device shares, device cuts floor(s D / S). When that is
@@ -41,31 +45,19 @@ enum class BalanceBy {
 
 // Cuts for given device cuts such that the largest stage cost is least among feasible cuts (exact up to 1e-9), and, of
 // those within (1 + slack) of it, the ones with the least total transfer time. nullopt: none feasible (exact; with
-// kMemory only the variables constraint counts).
+// kMemory only the variables constraint counts; with an adaptive schedule one micro-batch in flight). All stages are
+// the same variant.
 std::optional<Plan> balanced_on(const Problem& problem, const std::vector<int>& device_cuts, Schedule schedule,
-                                BalanceBy by, double slack = 0, Work* work = nullptr);
+                                BalanceBy by, double slack = 0, Work* work = nullptr, int variant = 0);
 
 // Device shares worth trying for S stages, different from one another: equal counts, equal total speed, and both moved
-// to the nearest server boundaries where that keeps S stages.
+// to the nearest server boundaries where that keeps S stages; each as near as groups that can run allow.
 std::vector<std::vector<int>> device_share_candidates(const Problem& problem, int stages);
 
-// The best by `objective` of balanced_on over all device_share_candidates, by compute and by parameters, with slacks of
-// 0, 1, 3, 10 and 30 % spent on narrower cuts.
+// The best by `objective` of balanced_on over all device_share_candidates and variants, by compute and by parameters,
+// with slacks of 0, 1, 3, 10 and 30 % spent on narrower cuts.
 std::optional<Plan> balanced_plan(const Problem& problem, int stages, Schedule schedule,
                                   Objective objective = Objective::kValue, Work* work = nullptr);
-
-struct BoundOptions {
-  int stages = 2;
-  Schedule schedule = Schedule::k1f1b;
-  int beam_width = 16;      // partial plans kept per boundary; 1 = greedy
-  std::vector<int> pivots;  // instruction cuts that may be used, ascending; empty: every one
-  Work* work = nullptr;     // null: without end
-};
-// Beam search from the first stage to the last over (device cut, pivot) pairs: the most promising continuations by an
-// admissible lower bound on V are completed by simple rules, and the beam holds those with the shortest completions.
-// The shortest complete plan met wins: when the work is over, the best so far. With a beam that holds everything it is
-// exact over the pivots. Clusters of more than 64 devices are cut at server boundaries and on a grid of 64 device cuts.
-std::optional<Plan> bound_plan(const Problem& problem, const BoundOptions& options);
 
 struct LocalSearchOptions {
   int stages = 2;

@@ -84,7 +84,7 @@ class PolicyPlanner(ProgramTest):
         plan = self.plan("--planner", "policy", "--policy", self.file, "--stages", 3, "--planner-table", "--time-limit", "20s")
         table = plan["planner_table"]
         rows = {row["planner"]: row for row in table["rows"]}
-        for planner in ("policy", "policy+beam 16", "policy+beam 16+refine", "rollouts", "bound+beam 16", "bound+beam 16+refine",
+        for planner in ("policy", "policy+beam 16", "policy+beam 16+refine", "rollouts",
                         "local-search", "balanced", "uniform", "exact", "exact+refine"):
             self.assertIn(planner, rows)
             self.assertEqual(rows[planner]["stages"], 3)

@@ -44,7 +44,7 @@ if LONG:
     INFER += [(model, cluster, *more)
               for model in ("bert48.hlo.gz", "t5_24_24.hlo.gz", "resnet50.hlo.gz", "transformer_bf16.hlo.gz", "vgg19.hlo.gz")
               for cluster in ("config-a", "config-c", "h100-4x8")
-              for more in ((), ("--planner", "bound"), ("--schedule", "auto", "--objective", "value"))]
+              for more in ((), ("--planner", "rollouts"), ("--schedule", "auto", "--objective", "value"))]
     SEARCH += [(command, model) for command in ("opp", "adp") for model in ("t5_6_6.hlo.gz", "moe_small.hlo.gz", "bert48.hlo.gz")]
 
 

@@ -47,7 +47,7 @@ class OutOfMemory(ProgramTest):
             "profile-h5": lambda out: ("automap-profile", TINY, "-o", out / "p.h5"),
             "profile-csv": lambda out: ("automap-profile", TINY, "-o", out / "p.csv"),
             "infer": lambda out: ("automap-infer", self.profile, "--cluster", "config-a", "--planner", "policy", "-o", out / "plan.json"),
-            "infer-h5": lambda out: ("automap-infer", self.folder / "in.h5", "--cluster", "h100-1x8", "--planner", "bound", "--stages", "2", "-o", out / "plan.json"),
+            "infer-h5": lambda out: ("automap-infer", self.folder / "in.h5", "--cluster", "h100-1x8", "--planner", "rollouts", "--stages", "2", "-o", out / "plan.json"),
             "search": lambda out: ("automap-search", "opp", TINY, "--shards", "2", "-o", out / "plan.json", "--emit-hlo", out / "sharded.hlo"),
             "search-adp": lambda out: ("automap-search", "adp", TINY, "--shards", "2", "--json"),
             "datagen": lambda out: ("automap-datagen", "--rows", "300", "--shard-rows", "100", "--threads", "2", "-o", out / "d", "--quiet"),

@@ -49,7 +49,7 @@ TEST(PlannerTable, ListsEveryPlannerOnceWithGapsOverTheLeastV) {
     std::set<std::string> names;
     for (const PlannerTableRow& row : table.rows) EXPECT_TRUE(names.insert(row.planner).second) << row.planner;
     for (const char* name : {"policy", "policy+beam 16", "policy+beam 16+refine", "rollouts", "rollouts+beam 16",
-                             "rollouts+beam 16+refine", "bound+beam 16", "bound+beam 16+refine", "local-search",
+                             "rollouts+beam 16+refine", "local-search",
                              "balanced", "uniform", "data-parallel", "exact", "exact+refine"}) {
       EXPECT_EQ(names.count(name), 1u) << name;
     }
@@ -68,7 +68,7 @@ TEST(PlannerTable, ListsEveryPlannerOnceWithGapsOverTheLeastV) {
       EXPECT_GE(row.planning_ms, 0);
     }
     EXPECT_NEAR(find(table, "exact")->gap, 0, 1e-9);
-    for (const char* planner : {"policy", "rollouts", "bound"}) {
+    for (const char* planner : {"policy", "rollouts"}) {
       const std::string wide = std::string(planner) + "+beam 16";
       EXPECT_LE(find(table, wide + "+refine")->step_ms, find(table, wide)->step_ms * (1 + 1e-12));
     }

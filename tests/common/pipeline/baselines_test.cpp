@@ -45,10 +45,6 @@ TEST(Baselines, EveryPlanIsFeasibleAndComesBackTheSame) {
     for (int stages : {1, 2, 3, 6}) {
       if (stages > problem.num_devices()) continue;
       const Schedule schedule = seed % 2 == 0 ? Schedule::k1f1b : Schedule::k1f1bOverlap;
-      BoundOptions bound;
-      bound.stages = stages;
-      bound.schedule = schedule;
-      bound.beam_width = 4;
       LocalSearchOptions search;
       search.stages = stages;
       search.schedule = schedule;
@@ -58,11 +54,10 @@ TEST(Baselines, EveryPlanIsFeasibleAndComesBackTheSame) {
         switch (which) {
           case 0: return uniform_plan(problem, stages, schedule);
           case 1: return balanced_plan(problem, stages, schedule, search.objective);
-          case 2: return bound_plan(problem, bound);
           default: return local_search_plan(problem, search);
         }
       };
-      for (int which = 0; which < 4; ++which) {
+      for (int which = 0; which < 3; ++which) {
         const std::optional<Plan> plan = run(which);
         const std::optional<Plan> again = run(which);
         ASSERT_EQ(plan.has_value(), again.has_value());
@@ -78,8 +73,8 @@ TEST(Baselines, EveryPlanIsFeasibleAndComesBackTheSame) {
       }
     }
   }
-  EXPECT_GT(found, 300);
-  EXPECT_GT(none, 20);
+  EXPECT_GT(found, 225);
+  EXPECT_GT(none, 15);
 }
 
 TEST(Baselines, ImpossibleStageCountsGiveNoPlan) {
@@ -88,9 +83,6 @@ TEST(Baselines, ImpossibleStageCountsGiveNoPlan) {
   for (int stages : {-1, 0, problem.num_devices() + 1}) {
     EXPECT_FALSE(uniform_plan(problem, stages, Schedule::k1f1b));
     EXPECT_FALSE(balanced_plan(problem, stages, Schedule::k1f1b));
-    BoundOptions bound;
-    bound.stages = stages;
-    EXPECT_FALSE(bound_plan(problem, bound));
     LocalSearchOptions search;
     search.stages = stages;
     EXPECT_FALSE(local_search_plan(problem, search));
@@ -248,48 +240,6 @@ TEST(Baselines, SharesAreEqualBySpeedAndServerAligned) {
   cluster.devices["slow"].relative_speed = 0.25;
   const Problem uneven(made.profile, cluster, {});  // speeds sum to 18: half of it after 9 devices
   EXPECT_EQ(device_share_candidates(uneven, 2), (std::vector<std::vector<int>>{{12}, {9}, {8}}));
-}
-
-TEST(Baselines, BoundWithAHugeBeamIsExact) {
-  int judged = 0;
-  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
-    SCOPED_TRACE(seed);
-    const SmallProblem small = small_problem(seed);
-    const Problem problem(small.profile, small.cluster, small.options);
-    BoundOptions options;
-    options.stages = 1 + static_cast<int>(seed % 4);
-    options.schedule = seed % 8 < 4 ? Schedule::k1f1b : Schedule::k1f1bOverlap;
-    options.beam_width = 1000000;
-    if (options.stages > std::min(problem.num_devices(), problem.num_instructions())) continue;
-    std::vector<int> pivots = up_to(problem.num_instructions());
-    if (seed % 5 == 0 && pivots.size() > 4) {
-      pivots.erase(pivots.begin() + 1);
-      options.pivots = pivots;
-    }
-    const std::vector<double> values = all_values(problem, options.schedule, options.stages, pivots);
-    const std::optional<Plan> plan = bound_plan(problem, options);
-    ASSERT_EQ(plan.has_value(), !values.empty());
-    if (!plan) continue;
-    ++judged;
-    ASSERT_NEAR(value_ms(problem, *plan), values.front(), 1e-12 * values.front());
-  }
-  EXPECT_GT(judged, 900);
-}
-
-TEST(Baselines, AWiderBeamIsBetterOnAverageAndGreedyIsABeamOfOne) {
-  double narrow = 0, wide = 0;
-  for (std::uint64_t seed = 0; seed < 30; ++seed) {
-    const RandomProblem made = random_problem(seed);
-    const Problem problem = made.problem();
-    BoundOptions options;
-    options.stages = 4;
-    for (int p = 4; p < problem.num_instructions(); p += 4) options.pivots.push_back(p);
-    options.beam_width = 1;
-    narrow += std::log(value_ms(problem, *bound_plan(problem, options)));
-    options.beam_width = 64;
-    wide += std::log(value_ms(problem, *bound_plan(problem, options)));
-  }
-  EXPECT_LT(wide, narrow - 30 * 0.01);
 }
 
 TEST(Baselines, LocalSearchIsNeverLongerThanItsStarts) {
