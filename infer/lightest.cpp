@@ -32,8 +32,10 @@ std::pair<int, double> worst_stage(const Problem& problem, const Plan& plan) {
     const int p1 = last ? problem.num_instructions() : plan.cuts[at(s - 1)];
     const int d1 = last ? problem.num_devices() : plan.device_cuts[at(s - 1)];
     const DeviceGroup& group = problem.group(d0, d1);
-    const int k = pipeline::in_flight(plan.schedule, plan.num_stages(), s, problem.micro_batches());
-    const double share = problem.memory_bytes(p0, p1, group, k) / group.capacity_bytes;
+    const int k = plan.schedule == Schedule::kAdaptive
+                      ? 1
+                      : pipeline::in_flight(plan.schedule, plan.num_stages(), s, problem.micro_batches());
+    const double share = problem.memory_bytes(p0, p1, group, k, plan.variant(s)) / group.capacity_bytes;
     if (share > worst.second) worst = {s, share};
     p0 = p1;
     d0 = d1;
@@ -47,16 +49,20 @@ LightestPlan lightest_plan(const Problem& problem, const StageChoice& choice, Wo
   LightestPlan lightest;
   lightest.share = kInfinity;
   const auto consider = [&](const std::vector<int>& device_cuts, Schedule schedule) {
-    std::optional<Plan> plan =
-        pipeline::balanced_on(problem, device_cuts, schedule, pipeline::BalanceBy::kMemory, 0, &work);
-    if (!plan) return false;
-    const double share = worst_stage(problem, *plan).second;
-    double& here = lightest.by_stages.emplace(plan->num_stages(), kInfinity).first->second;
-    here = std::min(here, share);
-    if (!(share < lightest.share)) return false;
-    lightest.share = share;
-    lightest.plan = std::move(plan);
-    return true;
+    bool lighter = false;
+    for (int variant = 0; variant < problem.num_variants(); ++variant) {
+      std::optional<Plan> plan =
+          pipeline::balanced_on(problem, device_cuts, schedule, pipeline::BalanceBy::kMemory, 0, &work, variant);
+      if (!plan) continue;
+      const double share = worst_stage(problem, *plan).second;
+      double& here = lightest.by_stages.emplace(plan->num_stages(), kInfinity).first->second;
+      here = std::min(here, share);
+      if (!(share < lightest.share)) continue;
+      lightest.share = share;
+      lightest.plan = std::move(plan);
+      lighter = true;
+    }
+    return lighter;
   };
   for (Schedule schedule : choice.schedules) {
     for (int stages = choice.first_stages; stages <= choice.last_stages; ++stages) {

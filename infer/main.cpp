@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <string>
@@ -23,6 +24,7 @@
 #include "infer/planner_table.h"
 #include "infer/report.h"
 #include "infer/shipped_policy.h"
+#include "infer/step_choice.h"
 
 namespace {
 
@@ -37,7 +39,13 @@ struct Options {
   InputOptions input;
   std::string cluster, output, policy;
   pipeline::ProblemOptions problem;
-  std::string stages = "auto", schedule = "1f1b", planner = "auto", objective = "auto", grid = "128", value = "full";
+  std::int64_t batch = 0;
+  std::string micro_batch = "auto", micro_batches = "auto", replicas = "whole", gradient_sync = "overlap";
+  std::string zero = "auto", recompute = "auto", state_factor = "auto";
+  bool optimizer = true;
+  double bucket_mib = 25, memory_reserve = 10;
+  std::string stages = "auto", schedule = "adaptive", planner = "auto", objective = "auto", grid = "128",
+              value = "full";
   int max_stages = 16, beam = 0;
   bool refine = false, no_refine = false, all_planners = false, planner_table = false, json = false;
   std::string effort = to_string(Effort::kNormal);
@@ -51,12 +59,13 @@ std::string join(const std::vector<std::string>& names) {
 }
 
 void declare(OptionTable& table, Options& o) {
-  table.example("automap-infer fixtures/hlo/bert48.hlo.gz --cluster config-c --micro-batches 16",
+  table.example("automap-infer fixtures/hlo/bert48.hlo.gz --cluster config-c --batch 256",
                 "plan the training of BERT-48 on 4 servers of 8 V100");
   table.example("automap-infer fixtures/hlo/vgg19.hlo.gz --cluster config-a --stages 2 --json",
                 "exactly two stages, the plan as JSON on standard output");
-  table.example("automap-profile fixtures/hlo/gpt2.hlo.gz -o - | automap-infer - --cluster h100-1x8 --all-planners",
-                "from a profile, comparing all planners");
+  table.example(
+      "automap-profile fixtures/hlo/gpt2.hlo.gz --device h100 -o - | automap-infer - --cluster h100-1x8 --all-planners",
+      "from a profile, comparing all planners");
 
   table.group("Input");
   table
@@ -79,21 +88,57 @@ void declare(OptionTable& table, Options& o) {
       .reads_file()
       .metavar("CLUSTER")
       .required();
-  table.add(&o.problem.micro_batches, "micro-batches", "micro-batches per step").range(1, 65536).metavar("M");
-  table.add_on_off(&o.problem.memory, "memory", "refuse plans that do not fit in the devices' memory");
+  table.add(&o.batch, "batch", "samples per step")
+      .range(1, 1 << 30)
+      .metavar("B")
+      .shown_default("16 times the module's own batch");
+  table.add(&o.micro_batch, "micro-batch", "samples that travel through the pipeline together, over all replicas")
+      .no_file()
+      .metavar("auto|N");
+  table.add(&o.micro_batches, "micro-batches", "micro-batches per step: batch = micro-batch * micro-batches")
+      .no_file()
+      .metavar("auto|M");
   table
-      .add(&o.problem.state_factor, "state-factor",
-           "bytes of training state per byte of weights (4: weight, gradient, two Adam moments)")
-      .range(0, 100)
+      .add(&o.replicas, "replicas",
+           "whole: a replica computes whole samples; equal: every stage has as many, as a mesh needs it; fractional: g "
+           "devices take 1/g of any micro-batch (the papers)")
+      .choices({"whole", "equal", "fractional"});
+  table
+      .add(&o.gradient_sync, "gradient-sync",
+           "overlap: in buckets beside the last backward; after: all of it behind (the papers)")
+      .choices({"overlap", "after"});
+  table.add(&o.bucket_mib, "bucket-mib", "size of a bucket of gradients, MiB")
+      .range(0.001, 1e6)
+      .metavar("MIB")
+      .advanced();
+  table.add_on_off(&o.optimizer, "optimizer", "count the module's own update of the variables");
+  table.add(&o.zero, "zero", "sharding over replicas: 1 optimizer state, 2 gradients too, 3 weights too; auto: 0 and 1")
+      .choices({"auto", "0", "1", "2", "3"});
+  table.add(&o.recompute, "recompute", "layer: keep what enters each layer, run its forward again; auto: where it pays")
+      .choices({"auto", "none", "layer"});
+  table.add_on_off(&o.problem.memory, "memory", "refuse plans that do not fit in the devices' memory");
+  table.add(&o.memory_reserve, "memory-reserve", "percent of a device's memory that is left to the framework")
+      .range(0, 99)
+      .metavar("PERCENT");
+  table
+      .add(
+          &o.state_factor, "state-factor",
+          "bytes of training state per byte of weights (4: weight, gradient, two Adam moments); auto: the module's own")
+      .no_file()
+      .metavar("auto|N")
       .advanced();
 
   table.group("Plan");
   table.add(&o.stages, "stages", "pipeline stages, or auto: the planner chooses").no_file().metavar("auto|S");
   table.add(&o.max_stages, "max-stages", "most stages that auto may choose").range(1, 16).metavar("S");
-  table.add(&o.schedule, "schedule", "1f1b-overlap starts more micro-batches early: hides transfers, costs memory")
-      .choices({"1f1b", "1f1b-overlap", "auto"});
+  table
+      .add(&o.schedule, "schedule",
+           "adaptive chooses how many micro-batches each stage starts early, within memory; 1f1b, "
+           "1f1b-overlap and gpipe fix it; auto tries all")
+      .choices({"adaptive", "1f1b", "1f1b-overlap", "gpipe", "auto"});
   table.add_flag(&o.problem.allow_empty_stages, "allow-empty-stages", "allow stages without a trainable variable")
       .advanced();
+  table.add_flag(&o.problem.allow_idle_stages, "allow-idle-stages", "allow stages with hardly any compute").advanced();
 
   table.group("Search");
   std::vector<std::string> planners;
@@ -130,7 +175,7 @@ void declare(OptionTable& table, Options& o) {
       .advanced();
 
   table.group("Output");
-  table.add(&o.output, "output", "also write the plan (automap.plan/1 JSON) to FILE")
+  table.add(&o.output, "output", "also write the plan (automap.plan/2 JSON) to FILE")
       .writes_file()
       .shorthand('o')
       .metavar("FILE");
@@ -139,6 +184,17 @@ void declare(OptionTable& table, Options& o) {
       "(what "
       "was found by then is printed).");
   table.add_common(&o.json);
+}
+
+double number_of(const std::string& text, const char* option, double smallest, double largest) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(value >= smallest && value <= largest)) {
+    throw Error(ErrorKind::kUsage, std::string("--") + option + ": found '" + text +
+                                       "', expected auto or a number from " + format_number(smallest) + " to " +
+                                       format_number(largest));
+  }
+  return value;
 }
 
 // "auto" -> 0, else a whole number in [smallest, largest].
@@ -154,16 +210,55 @@ int number_or_word(const std::string& text, const char* option, const char* word
   return value;
 }
 
+StepRequest make_step(const Options& o) {
+  StepRequest step;
+  step.batch = o.batch;
+  step.micro_batch = number_or_word(o.micro_batch, "micro-batch", "auto", 1, 1 << 30);
+  step.micro_batches = number_or_word(o.micro_batches, "micro-batches", "auto", 1, 65536);
+  step.equal_replicas = o.replicas == "equal";
+  return step;
+}
+
+// What a stage may be: every ZeRO level asked for, with and without recomputation.
+std::vector<pipeline::StageVariant> make_variants(const Options& o, bool fractional, const pipeline::Profile& profile) {
+  std::vector<int> zeros = {0, 1};
+  if (o.zero != "auto") zeros = {o.zero[0] - '0'};
+  if (o.zero == "auto" && fractional) zeros = {0};
+  const bool layers = !profile.layer.empty() && profile.forward_fraction < 1;
+  std::vector<bool> recompute = {false};
+  if (o.recompute == "layer") recompute = {true};
+  if (o.recompute == "auto" && layers && !fractional) recompute = {false, true};
+  std::vector<pipeline::StageVariant> variants;
+  for (const bool again : recompute) {
+    for (const int zero : zeros) variants.push_back({zero, again});
+  }
+  return variants;
+}
+
+pipeline::ProblemOptions make_problem_options(const Options& o, const pipeline::Profile& profile) {
+  pipeline::ProblemOptions options = o.problem;
+  const bool fractional = o.replicas == "fractional";
+  options.replicas = fractional ? pipeline::Replicas::kFractional : pipeline::Replicas::kWhole;
+  options.gradient_sync =
+      o.gradient_sync == "after" ? pipeline::GradientSync::kAfter : pipeline::GradientSync::kOverlap;
+  options.bucket_bytes = o.bucket_mib * 1024 * 1024;
+  options.optimizer = o.optimizer;
+  options.memory_reserve = o.memory_reserve / 100;
+  options.value = o.value == "paper" ? pipeline::ValueForm::kPaper : pipeline::ValueForm::kFull;
+  if (o.state_factor != "auto") options.state_factor = number_of(o.state_factor, "state-factor", 0, 100);
+  // The papers' idle stages stay possible where the papers' replicas are.
+  options.allow_idle_stages = o.problem.allow_idle_stages || fractional;
+  options.variants = make_variants(o, fractional, profile);
+  return options;
+}
+
 PlanRequest make_request(const Options& o) {
   PlanRequest request;
   request.stages = number_or_word(o.stages, "stages", "auto", 1, 16);
   request.max_stages = o.max_stages;
   if (request.stages > 0) request.max_stages = std::max(request.max_stages, request.stages);
-  if (o.schedule == "auto") {
-    request.schedules = {Schedule::k1f1b, Schedule::k1f1bOverlap};
-  } else {
-    request.schedules = {o.schedule == "1f1b" ? Schedule::k1f1b : Schedule::k1f1bOverlap};
-  }
+  request.schedules = {Schedule::kAdaptive, Schedule::k1f1b, Schedule::k1f1bOverlap, Schedule::kGpipe};
+  if (o.schedule != "auto") request.schedules = {*pipeline::parse_schedule(o.schedule)};
   request.planner = *parse_planner(o.planner);
   if (o.objective != "auto") request.objective = o.objective == "value" ? Objective::kValue : Objective::kSimulated;
   request.beam = o.beam;
@@ -232,9 +327,32 @@ void add_provenance(PlanDocument& document, const OptionTable& table, const Plan
   provenance["input_sha256"] = input.sha256;
   provenance["cluster_sha256"] = sha256_hex(to_json_text(cluster));
   provenance["reference_device"] = input.profile.device;
-  for (const char* option :
-       {"stages", "max-stages", "schedule", "planner", "objective", "policy", "grid", "beam", "no-refine", "memory",
-        "state-factor", "allow-empty-stages", "value", "effort", "time-limit"}) {
+  for (const char* option : {"batch",
+                             "micro-batch",
+                             "micro-batches",
+                             "replicas",
+                             "gradient-sync",
+                             "bucket-mib",
+                             "optimizer",
+                             "zero",
+                             "recompute",
+                             "memory-reserve",
+                             "allow-idle-stages",
+                             "stages",
+                             "max-stages",
+                             "schedule",
+                             "planner",
+                             "objective",
+                             "policy",
+                             "grid",
+                             "beam",
+                             "no-refine",
+                             "memory",
+                             "state-factor",
+                             "allow-empty-stages",
+                             "value",
+                             "effort",
+                             "time-limit"}) {
     std::string key = std::string("option_") + option;
     std::replace(key.begin(), key.end(), '-', '_');
     provenance[key] = table.value_of(option);
@@ -258,18 +376,20 @@ int infer_main(int argc, char** argv) {
     request_as_given.policy = shipped_policy(request_as_given.objective.value_or(Objective::kValue));
   }
   const PlanInput input = read_input(options.input, cluster);
-  const pipeline::Problem problem(input.profile, cluster, options.problem);
   log_verbose(input.form + ": " + format_count(input.profile.size()) + " forward instructions");
 
-  PlanResult result;
+  StepPlan planned;
   const StopToken stop;
   {
     PlanRequest request = request_as_given;
     Progress progress("planning", static_cast<std::uint64_t>(request.effort.units), "");
     request.progress = [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); };
     request.cancelled = StopToken::stop_requested;
-    result = make_plan(problem, request);
+    planned =
+        plan_step(input.profile, cluster, make_problem_options(options, input.profile), make_step(options), request);
   }
+  const pipeline::Problem& problem = *planned.problem;
+  PlanResult& result = planned.result;
   if (!result.plan) {
     if (StopToken::stop_requested()) throw Error(ErrorKind::kStopped, "stopped by a signal before a plan was found");
     throw Error(
@@ -281,6 +401,7 @@ int infer_main(int argc, char** argv) {
   }
 
   PlanDocument document = make_document(problem, input, cluster, request_as_given, result);
+  document.simulated_bound_ms = planned.simulated_bound_ms;
   // Who asked to stop does not wait for every planner in turn.
   if (options.planner_table && !StopToken::stop_requested()) {
     PlanRequest request = request_as_given;
@@ -296,7 +417,8 @@ int infer_main(int argc, char** argv) {
   } else if (options.output != "-") {
     ReportOptions report;
     report.all_planners = options.all_planners;
-    report.micro_batch_size = input.profile.micro_batch_size;
+    report.model_batch = input.profile.micro_batch_size;
+    report.cluster_devices = cluster.num_devices();
     print(report_text(document, problem, report));
   }
   outputs.commit();

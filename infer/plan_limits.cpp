@@ -69,7 +69,8 @@ std::vector<PlanLimit> plan_limits(const Problem& problem, const Plan& plan) {
     term.length = term.steady_ms + term.pass_ms;
     consider(term);
     if (problem.options().value == ValueForm::kFull) {
-      const int k = pipeline::in_flight(plan.schedule, stages, s + 1, m);
+      const int k = times.value_in_flight.empty() ? pipeline::in_flight(plan.schedule, stages, s + 1, m)
+                                                  : times.value_in_flight[at(s)];
       term.pass_ms = total - (k - 1) * std::min(f, b);
       term.length = term.steady_ms + term.pass_ms;
       consider(term);
@@ -126,7 +127,9 @@ std::vector<PlanLimit> plan_limits(const Problem& problem, const Plan& plan) {
             steps);
   }
   add(PlanLimit::Kind::kRoundTrip, longest.stage, longest.stall_ms,
-      stage_name + " keeps " + std::to_string(pipeline::in_flight(plan.schedule, stages, longest.stage, m)) +
+      stage_name + " keeps " + std::to_string(times.value_in_flight.empty()
+                             ? pipeline::in_flight(plan.schedule, stages, longest.stage, m)
+                             : times.value_in_flight[at(longest.stage - 1)]) +
           " micro-batches in flight, too few for the round trip behind it: it waits " +
           format_ms(longest.stall_ms / std::max(1, longest.laps)) +
           (longest.laps == 1 ? " once" : " in each of " + std::to_string(longest.laps) + " rounds"));
@@ -136,18 +139,24 @@ std::vector<PlanLimit> plan_limits(const Problem& problem, const Plan& plan) {
   int exposed_stage = 0;
   double exposed = 0, drained = 0;
   for (int s = 0; s < stages; ++s) {
-    if (times.allreduce_ms[at(s)] - drained > exposed) {
-      exposed = times.allreduce_ms[at(s)] - drained;
+    const double behind = times.allreduce_ms[at(s)] + times.optimizer_ms[at(s)];
+    if (behind - drained > exposed) {
+      exposed = behind - drained;
       exposed_stage = s + 1;
     }
     drained += times.backward_ms[at(s)] + (s + 1 < stages ? times.transfer_ms[at(s)] : 0);
   }
   if (exposed_stage > 0) {
-    const double all = times.allreduce_ms[at(exposed_stage - 1)];
+    const double sync = times.allreduce_ms[at(exposed_stage - 1)], optimizer = times.optimizer_ms[at(exposed_stage - 1)];
+    const std::string what = sync > 0 && optimizer > 0 ? "the gradient all-reduce and the optimizer of stage "
+                             : sync > 0                ? "the gradient all-reduce of stage "
+                                                       : "the optimizer of stage ";
+    const double all = sync + optimizer;
     add(PlanLimit::Kind::kAllReduce, exposed_stage, exposed,
-        "the gradient all-reduce of stage " + std::to_string(exposed_stage) + " takes " + format_ms(all) +
-            (exposed < all * (1 - 1e-9) ? ", of which the backward passes hide all but " + format_ms(exposed)
-                                        : ", and nothing hides it"));
+        what + std::to_string(exposed_stage) + (sync > 0 && optimizer > 0 ? " take " : " takes ") + format_ms(all) +
+            (exposed < all * (1 - 1e-9) ? " behind its last backward, of which the backward passes in front hide all but " +
+                                              format_ms(exposed)
+                                        : " behind the last backward, and nothing hides it"));
   }
   std::stable_sort(limits.begin(), limits.end(), [](const PlanLimit& a, const PlanLimit& b) { return a.ms > b.ms; });
   AM_CHECK(!limits.empty());

@@ -15,6 +15,7 @@
 #include "common/base/text_table.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"
+#include "common/pipeline/warmup.h"
 #include "infer/lightest.h"
 #include "infer/shipped_policy.h"
 #include "models/plan_space.h"
@@ -164,11 +165,12 @@ class Planning {
     }
     if (winner) {
       result.plan = winner->plan;
+      pipeline::choose_warmup(problem_, *result.plan, &work_);
       result.planner = winner->name();
       result.step_ms = winner->value_ms;
-      result.simulated_step_ms = winner->simulated_ms;
+      result.simulated_step_ms = pipeline::simulate_step_ms(problem_, *result.plan);
       result.found_ms = winner->found_ms;
-      result.limits = plan_limits(problem_, winner->plan);
+      result.limits = plan_limits(problem_, *result.plan);
       if (request_.lower_bound) bound(result);
     } else {
       Work part(limits(kLightestUnits, kInfinity));
@@ -328,7 +330,11 @@ class Planning {
   // Takes a feasible plan into the comparison.
   void add(const std::optional<Plan>& plan, PlannerKind planner, Way way = {}) {
     if (!plan) return;
-    AM_CHECK(pipeline::feasible(problem_, *plan));
+    // What is short by its bounds may still hold a stage that hardly works.
+    if (!pipeline::feasible(problem_, *plan)) {
+      AM_CHECK(!problem_.options().allow_idle_stages);
+      return;
+    }
     work_.spend(pipeline::judging_units(problem_, plan->num_stages(), Objective::kSimulated));
     Candidate candidate;
     candidate.plan = *plan;
@@ -393,8 +399,9 @@ class Planning {
         if (!plan) continue;
         found.push_back(*plan);
         if (way.beam) found.insert(found.end(), runners_up.begin(), runners_up.end());
+        if (best_of_.count(planner) == 0) continue;
         const double most = (at_once ? kWorseGreedy : kWorse) * length(best_of_.at(planner));
-        if (searches) worse = length(candidates_.back()) > most ? worse + 1 : 0;
+        if (searches && !candidates_.empty()) worse = length(candidates_.back()) > most ? worse + 1 : 0;
       }
       if (request_.refine && searches)
         refine(found, planner, way, turn, at_once ? kInARow : std::numeric_limits<int>::max());
@@ -514,6 +521,7 @@ class Planning {
       if (++of_stages[plan->num_stages()] > kMostRefined) continue;
       if (cut(turn)) return;
       add(pipeline::refine_in_corridor(problem_, *plan, 8, 2, &turn), planner, way);
+      if (candidates_.empty()) continue;
       in_vain = candidates_.back().value_ms < refined_ms * (1 - kProvenGap) ? 0 : in_vain + 1;
       if (in_vain == most_in_vain) return;
       refined_ms = std::min(refined_ms, candidates_.back().value_ms);

@@ -22,7 +22,6 @@ using Align = TextTable::Align;
 
 constexpr int kLayerWidth = 26;
 constexpr std::size_t kRunnersUp = 3;
-constexpr double kIdle = 0.05;  // of the longest stage's compute
 constexpr double kLimitWorthSaying = 0.005;
 constexpr int kStackWorthSaying = 4;
 constexpr double kNoGap = 5e-7;
@@ -49,38 +48,95 @@ std::string layers_text(const PlanStage& stage) {
   return shorten(stage.first_layer, kLayerWidth) + " .. " + shorten(stage.last_layer, kLayerWidth);
 }
 
+bool alike(const PlanDocument& document) {
+  const double capacity = document.stages.front().capacity_bytes;
+  return std::all_of(document.stages.begin(), document.stages.end(),
+                     [&](const PlanStage& s) { return s.capacity_bytes == capacity; });
+}
+
+std::string devices_text(const PlanStage& stage, const Problem& problem) {
+  const int last_device = stage.first_device + stage.devices - 1;
+  const int first_server = problem.server_of_device(stage.first_device - 1) + 1;
+  const int last_server = problem.server_of_device(last_device - 1) + 1;
+  return std::to_string(stage.devices) + " (" + span_text(stage.first_device, last_device) + ", server" +
+         (first_server == last_server ? " " : "s ") + span_text(first_server, last_server) + ")";
+}
+
+std::string or_dash(double ms) {
+  return ms > 0 ? format_ms(ms) : "-";
+}
+
+// What each stage is and what it takes.
 std::string stage_table(const PlanDocument& document, const Problem& problem) {
   const bool layers = std::any_of(document.stages.begin(), document.stages.end(),
                                   [](const PlanStage& s) { return !s.first_layer.empty() || !s.first_name.empty(); });
   std::vector<TextTable::Column> columns = {{"stage"}};
   if (layers) columns.push_back({"layers", Align::kLeft});
   for (const char* title : {"instructions", "devices"}) columns.push_back({title, Align::kLeft});
-  for (const char* title : {"compute", "transfer", "all-reduce"}) columns.push_back({title});
-  const double capacity = document.stages.front().capacity_bytes;
-  const bool alike = std::all_of(document.stages.begin(), document.stages.end(),
-                                 [&](const PlanStage& s) { return s.capacity_bytes == capacity; });
-  columns.push_back({alike ? "memory of " + format_bytes(capacity) : "memory of available", Align::kLeft});
+  for (const char* title : {"samples", "in flight", "forward", "backward", "transfer", "all-reduce", "optimizer"}) {
+    columns.push_back({title});
+  }
   TextTable table(columns);
   int number = 0;
   for (const PlanStage& stage : document.stages) {
-    const int last_device = stage.first_device + stage.devices - 1;
-    const int first_server = problem.server_of_device(stage.first_device - 1) + 1;
-    const int last_server = problem.server_of_device(last_device - 1) + 1;
     std::vector<std::string> row = {std::to_string(++number)};
     if (layers) row.push_back(layers_text(stage));
     row.push_back(span_text(stage.first_instruction, stage.last_instruction));
-    row.push_back(std::to_string(stage.devices) + " (" + span_text(stage.first_device, last_device) + ", server" +
-                  (first_server == last_server ? " " : "s ") + span_text(first_server, last_server) + ")");
-    row.push_back(format_ms(stage.compute_ms));
-    row.push_back(stage.transfer_ms > 0 ? format_ms(stage.transfer_ms) : "-");
-    row.push_back(stage.allreduce_ms > 0 ? format_ms(stage.allreduce_ms) : "-");
-    row.push_back(format_bytes(stage.memory_bytes) + (alike ? "" : " of " + format_bytes(stage.capacity_bytes)) + ", " +
-                  format_percent(stage.memory_bytes / stage.capacity_bytes));
+    row.push_back(devices_text(stage, problem));
+    row.push_back(format_number(stage.samples));
+    row.push_back(std::to_string(stage.in_flight));
+    for (const double ms :
+         {stage.forward_ms, stage.backward_ms, stage.transfer_ms, stage.allreduce_ms, stage.optimizer_ms}) {
+      row.push_back(or_dash(ms));
+    }
     table.add_row(row);
   }
   return table.render("  ") +
-         "  compute and transfer per micro-batch (forward + backward; one way), all-reduce once per step; memory per "
-         "device\n";
+         "  samples on each device, forward, backward and transfer (one way) per micro-batch; all-reduce" +
+         (document.gradient_sync == "overlap" ? " (beside the last backward)" : "") + " and optimizer once per step\n";
+}
+
+// Bytes on each device of a stage, by part; parts that no stage has are left out.
+std::string memory_table(const PlanDocument& document) {
+  struct Part {
+    const char* title;
+    double pipeline::MemoryParts::*bytes;
+  };
+  constexpr Part kParts[] = {
+      {"weights", &pipeline::MemoryParts::weights},   {"gradients", &pipeline::MemoryParts::gradients},
+      {"optimizer", &pipeline::MemoryParts::slots},   {"frozen", &pipeline::MemoryParts::frozen},
+      {"activations", &pipeline::MemoryParts::stash}, {"workspace", &pipeline::MemoryParts::workspace},
+      {"buckets", &pipeline::MemoryParts::buckets}};
+  std::vector<Part> used;
+  for (const Part& part : kParts) {
+    if (std::any_of(document.stages.begin(), document.stages.end(),
+                    [&](const PlanStage& s) { return s.memory.*part.bytes > 0; })) {
+      used.push_back(part);
+    }
+  }
+  const bool same = alike(document);
+  const bool variants = std::any_of(document.stages.begin(), document.stages.end(),
+                                    [](const PlanStage& s) { return s.variant.zero > 0 || s.variant.recompute; });
+  std::vector<TextTable::Column> columns = {{"stage"}};
+  for (const Part& part : used) columns.push_back({part.title});
+  columns.push_back({same ? "of " + format_bytes(document.stages.front().capacity_bytes) : "of available"});
+  if (variants) columns.push_back({"how", Align::kLeft});
+  TextTable table(columns);
+  int number = 0;
+  for (const PlanStage& stage : document.stages) {
+    std::vector<std::string> row = {std::to_string(++number)};
+    for (const Part& part : used)
+      row.push_back(stage.memory.*part.bytes > 0 ? format_bytes(stage.memory.*part.bytes) : "-");
+    row.push_back(format_bytes(stage.memory_bytes) + (same ? "" : " of " + format_bytes(stage.capacity_bytes)) + ", " +
+                  format_percent(stage.memory_bytes / stage.capacity_bytes));
+    if (variants) {
+      std::string how = stage.variant.zero > 0 ? "ZeRO " + std::to_string(stage.variant.zero) : "";
+      if (stage.variant.recompute) how += std::string(how.empty() ? "" : ", ") + "recomputes layers";
+      row.push_back(how);
+    }
+    table.add_row(row);
+  }
+  return "Memory of each device\n" + table.render("  ");
 }
 
 std::string other_planners(const PlanDocument& document, bool all) {
@@ -105,20 +161,6 @@ std::string other_planners(const PlanDocument& document, bool all) {
   }
   return std::string(all ? "All planners, each at its best" : "Other planners at their best") + "\n" +
          table.render("  ");
-}
-
-// Stages that do next to nothing look like a mistake, so say what they are for.
-std::string idle_stages_text(const PlanDocument& document) {
-  double most = 0;
-  for (const PlanStage& stage : document.stages) most = std::max(most, stage.compute_ms);
-  std::string idle;
-  for (std::size_t s = 0; s < document.stages.size(); ++s) {
-    if (document.stages[s].compute_ms < kIdle * most) idle += (idle.empty() ? "" : ", ") + std::to_string(s + 1);
-  }
-  if (idle.empty() || document.plan.schedule != pipeline::Schedule::k1f1b) return "";
-  return "Idle stages  stage " + idle +
-         " computes next to nothing: under 1f1b every stage behind lets those in front keep one\n"
-         "             more micro-batch in flight, which hides transfers (--schedule 1f1b-overlap does so without)\n";
 }
 
 std::string python_name(std::string layer) {
@@ -204,31 +246,59 @@ std::string instruction_split_text(const PlanDocument& document) {
   return out + "\n";
 }
 
-}  // namespace
-
-std::string report_text(const PlanDocument& document, const Problem& problem, const ReportOptions& options) {
+std::string title_text(const PlanDocument& document, const ReportOptions& options) {
   const int stages = document.plan.num_stages();
   std::string out = printable((document.model.empty() ? "model" : document.model) + " on " + document.cluster) + ": ";
   out += stages == 1 ? "data parallel (1 stage)" : plural(stages, "pipeline stage");
-  out += " on " + plural(document.num_devices, "device") + ", " + plural(document.micro_batches, "micro-batch") +
-         " per step, schedule " + to_string(document.plan.schedule) + "\n\n";
-  out += stage_table(document, problem) + "\n";
+  out += " on " + plural(document.num_devices, "device");
+  if (options.cluster_devices > document.num_devices) {
+    out += " of " + std::to_string(options.cluster_devices) + " (more do not divide the samples as well)";
+  }
+  out += ", " + plural(document.micro_batches, "micro-batch") + " of " +
+         plural(std::llround(document.micro_batch_samples), "sample") + " per step, schedule " +
+         to_string(document.plan.schedule) + "\n";
+  const bool whole = document.replicas == "whole";
+  if (whole && options.model_batch > 0 && options.model_batch != document.micro_batch_samples) {
+    out += "Micro-batch  " + plural(std::llround(document.micro_batch_samples), "sample") + "; the model has " +
+           format_number(options.model_batch) + ": export it with a batch of " +
+           format_number(document.micro_batch_samples) + " to run this plan\n";
+  }
+  return out;
+}
 
-  out += "Step time    " + format_ms(document.simulated_step_ms) + " simulated event by event; V (closed form) " +
-         format_ms(document.step_ms) + "\n";
-  if (options.micro_batch_size > 0 && document.simulated_step_ms > 0) {
-    const double samples = options.micro_batch_size * document.micro_batches;
-    out += "             " + format_number(samples / document.simulated_step_ms * 1e3) + " samples/s in steps of " +
-           format_count(std::llround(samples)) + "\n";
+// How long a step takes, and how good that is.
+std::string step_text(const PlanDocument& document, const Problem& problem, const ReportOptions& options) {
+  std::string out = "Step time    " + format_ms(document.simulated_step_ms) +
+                    " simulated event by event; V (closed form) " + format_ms(document.step_ms) + "\n";
+  if (options.model_batch > 0 && document.simulated_step_ms > 0) {
+    out += "             " + format_number(document.batch() / document.simulated_step_ms * 1e3) +
+           " samples/s in steps of " + format_count(std::llround(document.batch())) + "\n";
   }
   if (document.lower_bound_ms > 0) {
     out += "Lower bound  " + format_ms(document.lower_bound_ms) +
            ": no plan allowed has a smaller V, wherever it is cut (" + document.lower_bound_method +
            "); V of this one is " +
            (document.gap < 5e-5 ? "optimal" : "at most " + format_percent(document.gap) + " above the best") + "\n";
+    if (document.simulated_bound_ms > 0) {
+      out += "             " + format_ms(document.simulated_bound_ms) +
+             ": no plan allowed is simulated shorter, whatever it keeps in flight; this one is at most " +
+             format_percent(document.simulated_step_ms / document.simulated_bound_ms - 1) + " longer\n";
+    }
   } else {
     out += "Lower bound  none was computed in the time\n";
   }
+  if (problem.options().replicas == pipeline::Replicas::kFractional) {
+    out += "Replicas     fractional: g devices take 1/g of a micro-batch, which only runs where g divides it\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string report_text(const PlanDocument& document, const Problem& problem, const ReportOptions& options) {
+  std::string out = title_text(document, options) + "\n";
+  out += stage_table(document, problem) + "\n" + memory_table(document) + "\n";
+  out += step_text(document, problem, options);
   out += planned_text(document);
 
   if (!document.limits.empty()) {
@@ -239,13 +309,12 @@ std::string report_text(const PlanDocument& document, const Problem& problem, co
       out += (i ? "             " : "   ") + printable(document.limits[i].text) + "\n";
     }
   }
-  out += idle_stages_text(document);
   const std::string others = document.planner_table ? planner_table_text(*document.planner_table)
                                                     : other_planners(document, options.all_planners);
   if (!others.empty()) out += "\n" + others;
   if (document.layer_split) {
     out += "\n" + layer_split_text(document);
-  } else if (stages > 1) {
+  } else if (document.plan.num_stages() > 1) {
     out += "\n" + instruction_split_text(document);
   }
   return out;

@@ -18,16 +18,24 @@ namespace {
 
 using Json = PlanJson;
 
-Schedule parse_schedule(const std::string& text, const std::string& where) {
-  for (const Schedule schedule : {Schedule::k1f1b, Schedule::k1f1bOverlap}) {
-    if (text == to_string(schedule)) return schedule;
-  }
-  throw Error(ErrorKind::kData, where + ": found \"" + text + "\", expected \"1f1b\" or \"1f1b-overlap\"");
+Schedule read_schedule(const std::string& text, const std::string& where) {
+  if (const std::optional<Schedule> schedule = parse_schedule(text)) return *schedule;
+  std::string names;
+  for (const Schedule schedule : all_schedules()) names += std::string(names.empty() ? "" : ", ") + to_string(schedule);
+  throw Error(ErrorKind::kData, where + ": found \"" + text + "\", expected one of " + names);
 }
 
 Json or_null(const std::string& text) {
   return text.empty() ? Json(nullptr) : Json(text);
 }
+
+constexpr const char* kRecomputeNone = "none";
+constexpr const char* kRecomputeLayer = "layer";
+
+constexpr std::pair<const char*, double MemoryParts::*> kMemoryParts[] = {
+    {"weights", &MemoryParts::weights}, {"gradients", &MemoryParts::gradients}, {"slots", &MemoryParts::slots},
+    {"frozen", &MemoryParts::frozen},   {"stash", &MemoryParts::stash},         {"workspace", &MemoryParts::workspace},
+    {"buckets", &MemoryParts::buckets}};
 
 // Byte counts are whole in files; rounded up, so that they never promise too much room.
 std::int64_t whole_bytes(double bytes) {
@@ -51,7 +59,74 @@ PlanStage read_stage(const Json& item, const std::string& where, int num_instruc
   stage.weight_bytes = reader.number_or_zero("weight_bytes");
   stage.memory_bytes = reader.number("memory_bytes");
   stage.capacity_bytes = reader.number_or_zero("capacity_bytes");
+  stage.replicas = reader.integer_or("replicas", 1, num_devices, stage.devices);
+  stage.width = reader.integer_or("width", 1, num_devices, 1);
+  stage.samples = reader.number_or_zero("samples");
+  stage.variant.zero = reader.integer_or("zero", 0, 3, 0);
+  stage.variant.recompute = reader.text_or_empty("recompute") == kRecomputeLayer;
+  stage.forward_ms = reader.number_or_zero("forward_ms");
+  stage.backward_ms = reader.number_or_zero("backward_ms");
+  stage.optimizer_ms = reader.number_or_zero("optimizer_ms");
+  if (reader.has("sync")) {
+    for (const Json& bucket : reader.array("sync")) {
+      const PlanObject sync(bucket, where + ": sync");
+      stage.sync.push_back({sync.number("ready_share"), sync.number("ms")});
+    }
+  }
+  if (reader.has("memory")) {
+    const PlanObject memory(reader.at("memory"), reader.where("memory"));
+    for (const auto& [key, part] : kMemoryParts) stage.memory.*part = memory.number(key);
+  }
   return stage;
+}
+
+Json stage_json(const PlanStage& stage) {
+  Json sync = Json::array(), memory = Json::object();
+  for (const SyncBucket& bucket : stage.sync) sync.push_back({{"ready_share", bucket.ready_share}, {"ms", bucket.ms}});
+  for (const auto& [key, part] : kMemoryParts) memory[key] = whole_bytes(stage.memory.*part);
+  return {{"first_instruction", stage.first_instruction},
+          {"last_instruction", stage.last_instruction},
+          {"first_name", or_null(stage.first_name)},
+          {"last_name", or_null(stage.last_name)},
+          {"first_layer", or_null(stage.first_layer)},
+          {"last_layer", or_null(stage.last_layer)},
+          {"first_device", stage.first_device},
+          {"devices", stage.devices},
+          {"replicas", stage.replicas},
+          {"width", stage.width},
+          {"samples", stage.samples},
+          {"zero", stage.variant.zero},
+          {"recompute", stage.variant.recompute ? kRecomputeLayer : kRecomputeNone},
+          {"in_flight", stage.in_flight},
+          {"compute_ms", stage.compute_ms},
+          {"forward_ms", stage.forward_ms},
+          {"backward_ms", stage.backward_ms},
+          {"transfer_ms", stage.transfer_ms},
+          {"allreduce_ms", stage.allreduce_ms},
+          {"sync", std::move(sync)},
+          {"optimizer_ms", stage.optimizer_ms},
+          {"weight_bytes", whole_bytes(stage.weight_bytes)},
+          {"memory_bytes", whole_bytes(stage.memory_bytes)},
+          {"memory", std::move(memory)},
+          {"capacity_bytes", whole_bytes(stage.capacity_bytes)}};
+}
+
+}  // namespace
+
+namespace {
+
+void name_stage(const Profile& profile, int p0, int p1, PlanStage& stage) {
+  if (!profile.name.empty()) {
+    stage.first_name = profile.name[static_cast<std::size_t>(p0)];
+    stage.last_name = profile.name[static_cast<std::size_t>(p1) - 1];
+  }
+  if (profile.layer.empty()) return;
+  for (int p = p0; p < p1 && stage.first_layer.empty(); ++p) {
+    stage.first_layer = profile.layer[static_cast<std::size_t>(p)];
+  }
+  for (int p = p1; p > p0 && stage.last_layer.empty(); --p) {
+    stage.last_layer = profile.layer[static_cast<std::size_t>(p) - 1];
+  }
 }
 
 }  // namespace
@@ -63,6 +138,9 @@ PlanDocument describe_plan(const Problem& problem, const Profile& profile, const
   PlanDocument document;
   document.model = profile.model;
   document.micro_batches = problem.micro_batches();
+  document.micro_batch_samples = problem.micro_batch_samples();
+  document.replicas = to_string(problem.options().replicas);
+  document.gradient_sync = to_string(problem.options().gradient_sync);
   document.num_instructions = n;
   document.num_devices = problem.num_devices();
   document.plan = plan;
@@ -75,38 +153,34 @@ PlanDocument describe_plan(const Problem& problem, const Profile& profile, const
     }
     document.grid_cuts.push_back(nearest);
   }
-  int p0 = 0, d0 = 0;
-  for (int s = 0; s < stages; ++s) {
-    const auto i = static_cast<std::size_t>(s);
-    const int p1 = s + 1 == stages ? n : plan.cuts[i];
-    const int d1 = s + 1 == stages ? problem.num_devices() : plan.device_cuts[i];
+  const std::vector<int> in_flight = in_flight_of(problem, plan);
+  for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
+    const auto i = static_cast<std::size_t>(s - 1);
     const DeviceGroup& group = problem.group(d0, d1);
+    const int variant = plan.variant(s);
     PlanStage stage;
     stage.first_instruction = p0 + 1;
     stage.last_instruction = p1;
-    if (!profile.name.empty()) {
-      stage.first_name = profile.name[static_cast<std::size_t>(p0)];
-      stage.last_name = profile.name[static_cast<std::size_t>(p1) - 1];
-    }
-    if (!profile.layer.empty()) {
-      for (int p = p0; p < p1 && stage.first_layer.empty(); ++p)
-        stage.first_layer = profile.layer[static_cast<std::size_t>(p)];
-      for (int p = p1; p > p0 && stage.last_layer.empty(); --p)
-        stage.last_layer = profile.layer[static_cast<std::size_t>(p) - 1];
-    }
+    name_stage(profile, p0, p1, stage);
     stage.first_device = d0 + 1;
-    stage.devices = d1 - d0;
+    stage.devices = stage.replicas = d1 - d0;
+    stage.samples = problem.micro_batch_samples() / stage.replicas;
+    stage.variant = problem.variant(variant);
+    stage.forward_ms = times.forward_ms[i];
+    stage.backward_ms = times.backward_ms[i];
+    problem.sync_buckets(p0, p1, group, variant, stage.sync);
+    stage.optimizer_ms = times.optimizer_ms[i];
     stage.compute_ms = times.forward_ms[i] + times.backward_ms[i];
-    stage.transfer_ms = s + 1 == stages ? 0 : times.transfer_ms[i];
-    stage.allreduce_ms = times.allreduce_ms[i];
+    stage.transfer_ms = s == stages ? 0 : times.transfer_ms[i];
+    stage.allreduce_ms = problem.allreduce_ms(p0, p1, group);
     stage.weight_bytes = problem.weight_bytes(p0, p1);
-    stage.in_flight = in_flight(plan.schedule, stages, s + 1, problem.micro_batches());
-    stage.memory_bytes = problem.memory_bytes(p0, p1, group, stage.in_flight);
+    stage.in_flight = in_flight[i];
+    stage.memory = problem.memory_parts(p0, p1, group, stage.in_flight, variant);
+    stage.memory_bytes = problem.memory_bytes(p0, p1, group, stage.in_flight, variant);
     stage.capacity_bytes = group.capacity_bytes;
     document.stages.push_back(stage);
-    p0 = p1;
-    d0 = d1;
-  }
+    return true;
+  });
   document.step_ms = value_ms(problem, plan);
   document.simulated_step_ms = simulate_step_ms(problem, plan);
   return document;
@@ -157,20 +231,7 @@ std::string to_json_text(const PlanDocument& document) {
   Json in_flight = Json::array(), stages = Json::array(), alternatives = Json::array(), limits = Json::array();
   for (const PlanStage& stage : document.stages) {
     in_flight.push_back(stage.in_flight);
-    stages.push_back({{"first_instruction", stage.first_instruction},
-                      {"last_instruction", stage.last_instruction},
-                      {"first_name", or_null(stage.first_name)},
-                      {"last_name", or_null(stage.last_name)},
-                      {"first_layer", or_null(stage.first_layer)},
-                      {"last_layer", or_null(stage.last_layer)},
-                      {"first_device", stage.first_device},
-                      {"devices", stage.devices},
-                      {"compute_ms", stage.compute_ms},
-                      {"transfer_ms", stage.transfer_ms},
-                      {"allreduce_ms", stage.allreduce_ms},
-                      {"weight_bytes", whole_bytes(stage.weight_bytes)},
-                      {"memory_bytes", whole_bytes(stage.memory_bytes)},
-                      {"capacity_bytes", whole_bytes(stage.capacity_bytes)}});
+    stages.push_back(stage_json(stage));
   }
   for (const PlanAlternative& other : document.alternatives) {
     alternatives.push_back({{"planner", other.planner},
@@ -194,11 +255,15 @@ std::string to_json_text(const PlanDocument& document) {
                    {"simulated_step_ms", split.simulated_step_ms}};
   }
   const bool bounded = document.lower_bound_ms > 0;
-  Json json = {{"schema", kPlanSchema},
+  Json json = {{"schema", kPipelinePlanSchema},
                {"kind", "pipeline"},
                {"model", document.model},
                {"cluster", document.cluster},
+               {"batch", document.batch()},
+               {"micro_batch_samples", document.micro_batch_samples},
                {"micro_batches", document.micro_batches},
+               {"replicas", or_null(document.replicas)},
+               {"gradient_sync", or_null(document.gradient_sync)},
                {"instructions", document.num_instructions},
                {"devices", document.num_devices},
                {"schedule", to_string(document.plan.schedule)},
@@ -212,6 +277,9 @@ std::string to_json_text(const PlanDocument& document) {
                {"lower_bound_ms", bounded ? Json(document.lower_bound_ms) : Json(nullptr)},
                {"lower_bound_method", or_null(document.lower_bound_method)},
                {"gap", bounded ? Json(document.gap) : Json(nullptr)},
+               {"bounds",
+                {{"value", bounded ? Json(document.lower_bound_ms) : Json(nullptr)},
+                 {"simulated", document.simulated_bound_ms > 0 ? Json(document.simulated_bound_ms) : Json(nullptr)}}},
                {"limits", limits},
                {"planner", document.planner},
                {"objective", document.objective},
@@ -242,10 +310,14 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
   PlanDocument document;
   document.model = reader.text("model");
   document.cluster = reader.text("cluster");
+  document.version = reader.text("schema") == kPipelinePlanSchema ? 2 : 1;
   document.micro_batches = reader.integer("micro_batches", 1, kMany);
+  document.micro_batch_samples = reader.number_or_zero("micro_batch_samples");
+  document.replicas = reader.text_or_empty("replicas");
+  document.gradient_sync = reader.text_or_empty("gradient_sync");
   document.num_instructions = reader.integer("instructions", 1, kMany);
   document.num_devices = reader.integer("devices", 1, kMany);
-  document.plan.schedule = parse_schedule(reader.text("schedule"), reader.where("schedule"));
+  document.plan.schedule = read_schedule(reader.text("schedule"), reader.where("schedule"));
   document.plan.cuts = reader.integers("cuts", 1, document.num_instructions - 1);
   document.plan.device_cuts = reader.integers("device_cuts", 1, document.num_devices - 1);
   document.grid_cuts = reader.integers("grid_cuts", 1, kGranularity - 1);
@@ -260,6 +332,9 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
   document.lower_bound_ms = reader.number_or_zero("lower_bound_ms");
   document.lower_bound_method = reader.text_or_empty("lower_bound_method");
   if (document.lower_bound_ms > 0) document.gap = document.step_ms / document.lower_bound_ms - 1;
+  if (reader.has("bounds")) {
+    document.simulated_bound_ms = PlanObject(reader.at("bounds"), reader.where("bounds")).number_or_zero("simulated");
+  }
   document.planner = reader.text("planner");
   document.objective = reader.text_or_empty("objective");
   document.planning_ms = reader.number("planning_ms");

@@ -1,4 +1,4 @@
-// The plan as a file: `automap.plan/1` JSON. docs/formats/plan.md describes every key, plan.schema.json checks it.
+// The plan as a file: `automap.plan/2` JSON; version 1 is read, too. docs/formats/plan.md describes every key, plan.schema.json checks it.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,21 @@ struct PlanStage {
   std::string first_name, last_name;    // HLO names of these instructions; empty when the profile has none
   std::string first_layer, last_layer;  // first and last layer that the stage computes; empty when unknown
   int first_device = 0, devices = 0;
-  double compute_ms = 0;      // forward + backward of one micro-batch
-  double transfer_ms = 0;     // one way to the next stage; 0 for the last
-  double allreduce_ms = 0;    // once per step
-  double weight_bytes = 0;    // trainable variables of the stage
-  double memory_bytes = 0;    // on each of its devices
-  double capacity_bytes = 0;  // of its smallest device
-  int in_flight = 0;          // K_s
+  // Version 2. replicas * width = devices; a replica computes `samples` of every micro-batch.
+  int replicas = 0, width = 1;
+  double samples = 0;
+  StageVariant variant;
+  double forward_ms = 0, backward_ms = 0;  // of one micro-batch, the recomputed forward in the backward
+  std::vector<SyncBucket> sync;            // gradients, in the order they are reduced
+  double optimizer_ms = 0;                 // once per step
+  MemoryParts memory;                      // on each of its devices
+  double compute_ms = 0;                   // forward + backward of one micro-batch
+  double transfer_ms = 0;                  // one way to the next stage; 0 for the last
+  double allreduce_ms = 0;                 // once per step, when nothing hides it
+  double weight_bytes = 0;                 // trainable variables of the stage
+  double memory_bytes = 0;                 // on each of its devices
+  double capacity_bytes = 0;               // of its smallest device, without the reserve
+  int in_flight = 0;                       // K_s
 };
 
 struct PlanAlternative {
@@ -68,7 +76,11 @@ struct PlannerTable {
 
 struct PlanDocument {
   std::string model, cluster;
+  int version = 2;  // of the file
   int micro_batches = 0;
+  double micro_batch_samples = 0;  // mb; 0: unknown (version 1)
+  double batch() const { return micro_batches * micro_batch_samples; }
+  std::string replicas, gradient_sync;  // "whole", "overlap" and so on; empty in version 1
   int num_instructions = 0, num_devices = 0;
   Plan plan;
   std::vector<int> grid_cuts;  // the point k of the 128-point grid (i_k = floor(k n / 128)) nearest to each cut
@@ -76,7 +88,8 @@ struct PlanDocument {
   double step_ms = 0, simulated_step_ms = 0;
   double lower_bound_ms = 0;  // 0: none was computed (null in the file, gap too)
   std::string lower_bound_method;
-  double gap = 0;  // step_ms / lower_bound_ms - 1
+  double simulated_bound_ms = 0;  // no plan's simulated step is shorter, whatever its warm-up; 0: not known
+  double gap = 0;                 // step_ms / lower_bound_ms - 1
   std::string planner;
   std::string objective;  // "value" or "simulated"
   double planning_ms = 0;

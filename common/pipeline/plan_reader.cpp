@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMaxJsonDepth = 16;
 constexpr const char* kSchemaPrefix = "automap.plan/";
-constexpr const char* kVersion = "1";
+constexpr const char* kVersions[] = {"1", "2"};
 
 }  // namespace
 
@@ -42,11 +42,11 @@ PlanJson parse_plan_json(std::string_view json_text, const std::string& source) 
     throw Error(ErrorKind::kData, source + ": schema: found \"" + schema + "\", expected \"" + kPlanSchema + "\"");
   }
   const std::string version = schema.substr(prefix.size());
-  if (version != kVersion) {
+  if (std::find(std::begin(kVersions), std::end(kVersions), version) == std::end(kVersions)) {
     const bool number =
         !version.empty() && version.find_first_not_of("0123456789") == std::string::npos && version != "0";
     throw Error(ErrorKind::kData,
-                source + ": schema: found \"" + schema + "\", this version reads up to " + kPlanSchema,
+                source + ": schema: found \"" + schema + "\", this version reads up to " + kPipelinePlanSchema,
                 number ? "update AutoMap to read this plan" : "");
   }
   return json;

@@ -11,7 +11,9 @@ namespace automap::pipeline {
 
 using PlanJson = nlohmann::ordered_json;
 
+// Pipeline plans are of version 2 (version 1 is read, too), plans of the kinds operator and data of version 1.
 constexpr const char* kPlanSchema = "automap.plan/1";
+constexpr const char* kPipelinePlanSchema = "automap.plan/2";
 constexpr std::uint64_t kMaxPlanBytes = 64 << 20;
 
 // Throws Error(kData) naming `source`: not JSON, nested too deeply, a key given twice in one object, no object, another

@@ -206,6 +206,7 @@ class Problem::Builder {
   }
 
   bool size_works(int size) const {
+    if (p_.options_.group_size > 0 && size != p_.options_.group_size) return false;
     if (!whole_) return true;
     const double each = p_.micro_batch_samples_ / size;
     return each >= 1 && each == std::floor(each) && each <= most_samples();

@@ -1,0 +1,367 @@
+#include "infer/step_choice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/pipeline/cost.h"
+#include "common/pipeline/exact.h"
+
+namespace automap::infer {
+namespace {
+
+using pipeline::Cluster;
+using pipeline::Problem;
+using pipeline::ProblemOptions;
+using pipeline::Profile;
+using pipeline::Replicas;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// A look at every split takes this share of the effort in all.
+constexpr int kLookShare = 4;
+// For the bounds of one split.
+constexpr std::int64_t kBoundUnits = 100'000'000;
+
+std::vector<std::int64_t> divisors(std::int64_t number) {
+  std::vector<std::int64_t> low, high;
+  for (std::int64_t d = 1; d * d <= number; ++d) {
+    if (number % d != 0) continue;
+    low.push_back(d);
+    if (d * d != number) high.push_back(number / d);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+[[noreturn]] void refuse(const std::string& what, const std::string& hint) {
+  throw Error(ErrorKind::kUsage, what, hint);
+}
+
+// "16 or 32": the divisors next to a number that is none.
+std::string nearest_divisors(std::int64_t number, std::int64_t wanted) {
+  const std::vector<std::int64_t> all = divisors(number);
+  const auto above = std::upper_bound(all.begin(), all.end(), wanted);
+  std::string text;
+  if (above != all.begin()) text = std::to_string(*(above - 1));
+  if (above != all.end()) text += (text.empty() ? "" : " or ") + std::to_string(*above);
+  return text;
+}
+
+StepSize size_of(std::int64_t samples, std::int64_t micro_batches) {
+  return {static_cast<double>(samples), static_cast<int>(micro_batches)};
+}
+
+// B, mb and M are given or follow from one another.
+std::vector<StepSize> whole_sizes(const StepRequest& r, std::int64_t own) {
+  const auto text = [](std::int64_t n) { return std::to_string(n); };
+  if (r.batch == 0) {
+    if (r.micro_batch > 0 || r.micro_batches > 0) {
+      return {size_of(r.micro_batch > 0 ? r.micro_batch : own,
+                      r.micro_batches > 0 ? r.micro_batches : kDefaultMicroBatches)};
+    }
+    StepRequest asked = r;
+    asked.batch = own * kDefaultMicroBatches;
+    return whole_sizes(asked, own);
+  }
+  if (r.micro_batch > 0 && r.micro_batches > 0) {
+    if (r.micro_batch * r.micro_batches != r.batch) {
+      refuse(text(r.micro_batches) + " micro-batches of " + text(r.micro_batch) + " samples are " +
+                 text(r.micro_batch * r.micro_batches) + " samples, not the batch of " + text(r.batch),
+             "leave one of --batch, --micro-batch and --micro-batches out");
+    }
+    return {size_of(r.micro_batch, r.micro_batches)};
+  }
+  if (r.micro_batch > 0 || r.micro_batches > 0) {
+    const std::int64_t given = r.micro_batch > 0 ? r.micro_batch : r.micro_batches;
+    if (r.batch % given != 0) {
+      refuse("a batch of " + text(r.batch) + " samples does not split into " +
+                 (r.micro_batch > 0 ? "micro-batches of " + text(given) : text(given) + " micro-batches"),
+             std::string(r.micro_batch > 0 ? "--micro-batch " : "--micro-batches ") + nearest_divisors(r.batch, given) +
+                 " would do");
+    }
+    return {r.micro_batch > 0 ? size_of(given, r.batch / given) : size_of(r.batch / given, given)};
+  }
+  std::vector<StepSize> sizes;
+  for (const std::int64_t samples : divisors(r.batch)) {
+    if (r.batch / samples <= kMostMicroBatches) sizes.push_back(size_of(samples, r.batch / samples));
+  }
+  const double wanted = std::log(static_cast<double>(own));
+  std::stable_sort(sizes.begin(), sizes.end(), [&](const StepSize& a, const StepSize& b) {
+    return std::fabs(std::log(a.samples) - wanted) < std::fabs(std::log(b.samples) - wanted);
+  });
+  return sizes;
+}
+
+// Plans split after split.
+class StepPlanner {
+ public:
+  StepPlanner(const Profile& profile, const Cluster& cluster, const ProblemOptions& options, const PlanRequest& request,
+              bool equal_replicas)
+      : profile_(profile), cluster_(cluster), options_(options), request_(request), equal_replicas_(equal_replicas) {}
+
+  StepPlan run(std::vector<StepSize> sizes) {
+    leave_some_free(sizes);
+    if (equal_replicas_) make_equal(sizes);
+    if (sizes.size() == 1) {
+      StepPlan plan = at_full_effort(sizes.front());
+      plan.considered = sizes;
+      if (request_.lower_bound && plan.result.plan && simulated_bound_wanted()) bound_all(plan);
+      return plan;
+    }
+    look(sizes);
+    const auto best = std::min_element(looks_.begin(), looks_.end(), [&](const Look& a, const Look& b) {
+      return length(a.result) < length(b.result);
+    });
+    if (best == looks_.end()) refuse_all(sizes);
+    StepPlan plan = at_full_effort(best->size);
+    if (length(best->result) < length(plan.result)) {
+      // The look had a luckier hand: its plan, with the bounds of the longer search.
+      best->result.lower_bound_ms = plan.result.lower_bound_ms;
+      best->result.lower_bound_method = plan.result.lower_bound_method;
+      plan.result = std::move(best->result);
+    }
+    plan.considered = sizes;
+    if (request_.lower_bound && plan.result.plan && simulated_bound_wanted()) bound_all(plan);
+    return plan;
+  }
+
+ private:
+  // Where no stage can take all devices: the most that one can, too.
+  void leave_some_free(std::vector<StepSize>& sizes) const {
+    const int devices = cluster_.num_devices();
+    if (options_.replicas == Replicas::kFractional) return;
+    std::vector<StepSize> fewer;
+    for (const StepSize& size : sizes) {
+      const auto samples = static_cast<std::int64_t>(size.samples);
+      if (samples % devices == 0 || samples < devices / 2) continue;
+      int most = devices;
+      while (samples % most != 0) --most;
+      fewer.push_back(size);
+      fewer.back().devices = most;
+    }
+    sizes.insert(sizes.end(), fewer.begin(), fewer.end());
+  }
+
+  // Every split with every number of devices per stage that divides the devices and the samples.
+  void make_equal(std::vector<StepSize>& sizes) const {
+    std::vector<StepSize> equal;
+    for (const StepSize& size : sizes) {
+      const int devices = size.devices > 0 ? size.devices : cluster_.num_devices();
+      for (int group = devices; group >= 1; --group) {
+        const int stages = devices / group;
+        if (devices % group != 0 || std::fmod(size.samples, group) != 0) continue;
+        if (request_.stages > 0 ? stages != request_.stages : stages > request_.max_stages) continue;
+        equal.push_back(size);
+        equal.back().group_size = group;
+      }
+    }
+    if (equal.empty()) {
+      refuse("no number of devices per stage divides both the " + std::to_string(cluster_.num_devices()) +
+                 " devices and the samples of a micro-batch",
+             "give another --batch or --micro-batch, or --replicas whole");
+    }
+    sizes = std::move(equal);
+  }
+
+  // With equal groups the number of stages follows.
+  PlanRequest request_for(const StepSize& size, PlanRequest request) const {
+    if (size.group_size > 0) {
+      request.stages = (size.devices > 0 ? size.devices : cluster_.num_devices()) / size.group_size;
+    }
+    return request;
+  }
+
+  // The quick planners answer at once, with the bound that a moment gives.
+  bool simulated_bound_wanted() const {
+    return request_.planner == PlannerKind::kAuto || request_.planner == PlannerKind::kExact;
+  }
+
+  struct Look {
+    StepSize size;
+    PlanResult result;
+  };
+
+  std::unique_ptr<Problem> problem_of(const StepSize& size) const { return make_problem(profile_, size, options_); }
+
+  // Null where the profile's times do not reach so many samples.
+  std::unique_ptr<Problem> possible_problem(const Profile& profile, const StepSize& size) const {
+    return possible_problem(profile, size, options_);
+  }
+  std::unique_ptr<Problem> possible_problem(const Profile& profile, const StepSize& size,
+                                            const ProblemOptions& options) const {
+    try {
+      return make_problem(profile, size, options);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kUsage) throw;
+      return nullptr;
+    }
+  }
+
+  std::unique_ptr<Problem> make_problem(const Profile& profile, const StepSize& size, ProblemOptions options) const {
+    options.micro_batches = size.micro_batches;
+    options.micro_batch_samples = size.samples;
+    options.group_size = size.group_size;
+    return std::make_unique<Problem>(profile, size.devices > 0 ? first_devices(cluster_, size.devices) : cluster_,
+                                     options);
+  }
+
+  double length(const PlanResult& result) const {
+    if (!result.plan) return kInfinity;
+    return result.objective == Objective::kValue ? result.step_ms : result.simulated_step_ms;
+  }
+
+  StepPlan at_full_effort(const StepSize& size) const {
+    StepPlan plan;
+    plan.size = size;
+    plan.problem = problem_of(size);
+    plan.result = make_plan(*plan.problem, request_for(size, request_));
+    return plan;
+  }
+
+  // Every split with a share of the effort, as far as its simplest bound leaves hope.
+  void look(const std::vector<StepSize>& sizes) {
+    PlanRequest request = request_;
+    request.lower_bound = false;
+    request.all_planners = false;
+    const auto share = static_cast<std::int64_t>(kLookShare * sizes.size());
+    if (request.effort.units != WorkLimits::kNoEnd) request.effort.units /= share;
+    for (int* evaluations : {&request.effort.local_search_evaluations, &request.effort.polish_evaluations,
+                             &request.effort.explore_evaluations}) {
+      *evaluations = std::max<int>(1, static_cast<int>(*evaluations / static_cast<int>(share)));
+    }
+    double best_ms = kInfinity;
+    for (const StepSize& size : sizes) {
+      const std::unique_ptr<Problem> problem = possible_problem(profile_, size);
+      if (!problem) continue;
+      if (size.devices > 0 && request_.stages > size.devices) continue;
+      if (simple_bound_ms(*problem, size) > best_ms) continue;
+      Look one{size, make_plan(*problem, request_for(size, request))};
+      best_ms = std::min(best_ms, length(one.result));
+      if (one.result.plan || looks_.empty()) looks_.push_back(std::move(one));
+    }
+  }
+
+  int most_stages(const Problem& problem) const {
+    const int most = request_.stages > 0 ? request_.stages : request_.max_stages;
+    return std::min({most, problem.num_devices(), problem.num_instructions()});
+  }
+
+  double simple_bound_ms(const Problem& problem, const StepSize& size) const {
+    const PlanRequest request = request_for(size, request_);
+    const int most = request.stages > 0 ? request.stages : most_stages(problem);
+    double least = kInfinity;
+    for (const pipeline::Schedule schedule : request.schedules) {
+      const std::vector<double> bounds = pipeline::simple_lower_bounds_ms(problem, schedule, most);
+      for (int stages = std::max(1, request.stages); stages <= most; ++stages) {
+        least = std::min(least, bounds[static_cast<std::size_t>(stages - 1)]);
+      }
+    }
+    return least;
+  }
+
+  // What no plan of the split can be below, at most `most_ms`.
+  pipeline::LowerBound bound_of(const Problem& problem, const StepSize& size, double most_ms) const {
+    const PlanRequest request = request_for(size, request_);
+    Work work(WorkLimits::of_units(std::min(kBoundUnits, request.effort.units)));
+    return pipeline::lower_bound_all_cuts(problem, request.schedules, std::max(1, request.stages),
+                                          request.stages > 0 ? request.stages : most_stages(problem), most_ms, work);
+  }
+
+  // The bounds over every split: what the others cannot be below, either. Of the simulated step: that of the problem
+  // without gradients and optimizer, whose V is never above a simulation (cost.h).
+  void bound_all(StepPlan& plan) const {
+    PlanResult& result = plan.result;
+    Profile paths = profile_;
+    paths.gradient_bytes.assign(static_cast<std::size_t>(paths.size()), 0);
+    double simulated = result.simulated_step_ms;
+    for (const StepSize& size : plan.considered) {
+      if (size.devices > 0 && request_.stages > size.devices) continue;
+      const bool own = size.samples == plan.size.samples && size.devices == plan.size.devices &&
+                       size.group_size == plan.size.group_size;
+      const std::unique_ptr<Problem> problem = possible_problem(profile_, size);
+      if (!problem) continue;
+      if (!own && simple_bound_ms(*problem, size) < result.lower_bound_ms) {
+        const pipeline::LowerBound bound = bound_of(*problem, size, result.lower_bound_ms);
+        if (bound.ms < result.lower_bound_ms) {
+          result.lower_bound_ms = bound.ms;
+          result.lower_bound_method = bound.method;
+        }
+      }
+      ProblemOptions options = options_;
+      options.optimizer = false;
+      const std::unique_ptr<Problem> path = possible_problem(paths, size, options);
+      if (simple_bound_ms(*path, size) < simulated) simulated = bound_of(*path, size, simulated).ms;
+    }
+    plan.simulated_bound_ms = simulated;
+    result.gap = result.lower_bound_ms > 0 ? result.step_ms / result.lower_bound_ms - 1 : 0;
+    if (result.gap > kProvenGap) result.proven_ms = 0;
+  }
+
+  [[noreturn]] void refuse_all(const std::vector<StepSize>& sizes) const {
+    problem_of(sizes.front());  // says why
+    refuse("no split of the batch can be planned", "give --micro-batch");
+  }
+
+  const Profile& profile_;
+  const Cluster& cluster_;
+  const ProblemOptions& options_;
+  const PlanRequest& request_;
+  bool equal_replicas_;
+  std::vector<Look> looks_;
+};
+
+}  // namespace
+
+std::vector<StepSize> step_sizes(const StepRequest& request, const Profile& profile, Replicas replicas) {
+  const double own = profile.micro_batch_size > 0 ? profile.micro_batch_size : 1;
+  if (replicas == Replicas::kFractional) {
+    const double samples = request.micro_batch > 0 ? static_cast<double>(request.micro_batch) : own;
+    if (request.batch == 0) {
+      return {{samples, request.micro_batches > 0 ? request.micro_batches : kDefaultMicroBatches}};
+    }
+    const double count = static_cast<double>(request.batch) / samples;
+    if (count < 1 || count != std::floor(count) || (request.micro_batches > 0 && count != request.micro_batches)) {
+      refuse("a batch of " + std::to_string(request.batch) + " samples is no whole number of micro-batches of " +
+                 std::to_string(static_cast<std::int64_t>(samples)),
+             "give --micro-batch as well, or --replicas whole, which chooses it");
+    }
+    return {{samples, static_cast<int>(count)}};
+  }
+  std::vector<StepSize> sizes = whole_sizes(request, std::max<std::int64_t>(1, std::llround(own)));
+  if (sizes.empty()) {
+    refuse("a batch of " + std::to_string(request.batch) + " samples splits into more than " +
+               std::to_string(kMostMicroBatches) + " micro-batches however it is done",
+           "give --micro-batch, or another --batch");
+  }
+  return sizes;
+}
+
+Cluster first_devices(const Cluster& cluster, int devices) {
+  Cluster some = cluster;
+  some.servers.clear();
+  for (const pipeline::ServerGroup& servers : cluster.servers) {
+    pipeline::ServerGroup whole = servers;
+    whole.count = std::min(servers.count, devices / servers.devices);
+    if (whole.count > 0) some.servers.push_back(whole);
+    devices -= whole.count * servers.devices;
+    if (whole.count < servers.count && devices > 0) {
+      pipeline::ServerGroup part = servers;
+      part.count = 1;
+      part.devices = devices;
+      some.servers.push_back(part);
+      devices = 0;
+    }
+    if (devices == 0) break;
+  }
+  return some;
+}
+
+StepPlan plan_step(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
+                   const StepRequest& step, const PlanRequest& request) {
+  return StepPlanner(profile, cluster, options, request, step.equal_replicas)
+      .run(step_sizes(step, profile, options.replicas));
+}
+
+}  // namespace automap::infer

@@ -1,0 +1,60 @@
+// How a step's samples are split into micro-batches, and the plan for the best split: mb samples travel through the
+// pipeline together, M times per step, mb * M = B (design 2.1). Each split is a planning problem of its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/pipeline/cluster.h"
+#include "common/pipeline/problem.h"
+#include "common/pipeline/profile.h"
+#include "infer/planner.h"
+
+namespace automap::infer {
+
+struct StepRequest {
+  std::int64_t batch = 0;        // B, samples per step; 0: kDefaultMicroBatches times the profile's micro-batch
+  std::int64_t micro_batch = 0;  // mb; 0: chosen
+  int micro_batches = 0;         // M; 0: chosen
+  bool equal_replicas = false;   // every stage on equally many devices, as a mesh needs it
+};
+
+constexpr int kDefaultMicroBatches = 16;
+constexpr int kMostMicroBatches = 128;  // that are chosen; more have to be asked for
+
+struct StepSize {
+  double samples = 0;  // mb
+  int micro_batches = 0;
+  int devices = 0;     // used, the first of the cluster; 0: all
+  int group_size = 0;  // devices of every stage; 0: any
+  double batch() const { return samples * micro_batches; }
+};
+
+// The splits that the request leaves, the profile's own micro-batch first, then those nearest to it. With fractional
+// replicas the micro-batch is the profile's unless it is given. Throws Error(kUsage) naming what would do when the
+// numbers given do not fit together.
+std::vector<StepSize> step_sizes(const StepRequest& request, const pipeline::Profile& profile,
+                                 pipeline::Replicas replicas);
+
+struct StepPlan {
+  StepSize size;
+  std::unique_ptr<pipeline::Problem> problem;  // the one that `result` is a plan for
+  PlanResult result;
+  std::vector<StepSize> considered;
+  // No plan of any split is simulated shorter, whatever it keeps in flight; 0: not known.
+  double simulated_bound_ms = 0;
+};
+
+// The first `devices` devices of a cluster.
+pipeline::Cluster first_devices(const pipeline::Cluster& cluster, int devices);
+
+// The best plan over all splits, on all devices or, where they divide no micro-batch, on the most that do, judged by
+// the request's objective. Every split is planned with a share of the effort, the best with the rest; the lower bounds
+// hold for all splits. `options.micro_batches` and `micro_batch_samples` are not looked at. result.plan is empty when
+// no split has a plan (as make_plan says of the first).
+StepPlan plan_step(const pipeline::Profile& profile, const pipeline::Cluster& cluster,
+                   const pipeline::ProblemOptions& options, const StepRequest& step, const PlanRequest& request);
+
+}  // namespace automap::infer
