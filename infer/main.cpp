@@ -23,6 +23,7 @@
 #include "infer/planner.h"
 #include "infer/planner_table.h"
 #include "infer/report.h"
+#include "infer/score.h"
 #include "infer/shipped_policy.h"
 #include "infer/step_choice.h"
 
@@ -37,7 +38,8 @@ constexpr double kMemoryTight = 0.95;
 
 struct Options {
   InputOptions input;
-  std::string cluster, output, policy;
+  std::string cluster, output, policy, plan, layout;
+  bool sweep = false;
   pipeline::ProblemOptions problem;
   std::int64_t batch = 0;
   std::string micro_batch = "auto", micro_batches = "auto", replicas = "whole", gradient_sync = "overlap";
@@ -139,6 +141,18 @@ void declare(OptionTable& table, Options& o) {
   table.add_flag(&o.problem.allow_empty_stages, "allow-empty-stages", "allow stages without a trainable variable")
       .advanced();
   table.add_flag(&o.problem.allow_idle_stages, "allow-idle-stages", "allow stages with hardly any compute").advanced();
+
+  table.group("Instead of planning");
+  table.add(&o.plan, "plan", "say what this plan takes: a plan file, or JSON with cuts and device_cuts")
+      .reads_file()
+      .metavar("FILE");
+  table
+      .add(&o.layout, "layout",
+           "say what this layout takes, whole layers spread evenly: dp=8,pp=4,micro-batch-size=2[,zero=1,"
+           "recompute=layer,schedule=1f1b]; micro-batch-size counts the samples of one replica")
+      .no_file()
+      .metavar("LAYOUT");
+  table.add_flag(&o.sweep, "sweep", "list every uniform layout, the best first");
 
   table.group("Search");
   std::vector<std::string> planners;
@@ -317,6 +331,25 @@ PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& in
   return document;
 }
 
+// The document of a plan that was not searched for.
+PlanDocument scored_document(const ScoredPlan& scored, const PlanInput& input, const pipeline::Cluster& cluster) {
+  PlanDocument document = describe_plan(*scored.problem, input.profile, scored.plan);
+  document.cluster = cluster.name;
+  document.planner = "given";
+  document.objective = to_string(Objective::kSimulated);
+  for (const PlanLimit& limit : plan_limits(*scored.problem, scored.plan)) {
+    document.limits.push_back({to_string(limit.kind), limit.stage, limit.ms, limit.share, limit.text});
+  }
+  document.warnings = input.notices;
+  if (scored.missing_bytes > 0) {
+    document.warnings.push_back("the plan does not fit: stage " + std::to_string(scored.missing_stage) + " lacks " +
+                                format_bytes(scored.missing_bytes) + " on each of its devices");
+  } else if (!scored.infeasible.empty()) {
+    document.warnings.push_back(scored.infeasible);
+  }
+  return document;
+}
+
 void add_provenance(PlanDocument& document, const OptionTable& table, const PlanInput& input,
                     const pipeline::Cluster& cluster) {
   auto& provenance = document.provenance;
@@ -359,12 +392,51 @@ void add_provenance(PlanDocument& document, const OptionTable& table, const Plan
   }
 }
 
+void print_document(const PlanDocument& document, const pipeline::Problem& problem, const Options& options,
+                    const PlanInput& input, const pipeline::Cluster& cluster, AtomicFile* plan_file,
+                    OutputSet& outputs) {
+  const std::string json = to_json_text(document);
+  if (plan_file) plan_file->write(json);
+  outputs.prepare();
+  if (options.json && options.output != "-") {
+    print_exact(json);
+  } else if (options.output != "-") {
+    ReportOptions report;
+    report.all_planners = options.all_planners;
+    report.model_batch = input.profile.micro_batch_size;
+    report.cluster_devices = cluster.num_devices();
+    print(report_text(document, problem, report));
+  }
+  outputs.commit();
+  for (const std::string& warning : document.warnings) log_warning(warning);
+}
+
+void print_sweep(const Options& options, const PlanInput& input, const pipeline::Cluster& cluster,
+                 const pipeline::ProblemOptions& problem_options, Schedule schedule) {
+  const StepRequest step = make_step(options);
+  const std::vector<SweptLayout> layouts = sweep_layouts(input.profile, cluster, problem_options, step, schedule);
+  const double own = input.profile.micro_batch_size > 0 ? input.profile.micro_batch_size : 1;
+  const double batch = step.batch > 0 ? static_cast<double>(step.batch) : own * kDefaultMicroBatches;
+  if (options.json) {
+    print_exact(sweep_json(layouts, batch));
+  } else {
+    print(sweep_text(layouts, batch));
+  }
+  for (const std::string& warning : input.notices) log_warning(warning);
+}
+
 int infer_main(int argc, char** argv) {
   Options options;
   OptionTable table("infer", "find a pipeline plan for training a model on a cluster, and how good it is");
   declare(table, options);
   if (!table.parse(argc, argv)) return 0;
   PlanRequest request_as_given = make_request(options);
+  const int given = (options.plan.empty() ? 0 : 1) + (options.layout.empty() ? 0 : 1) + (options.sweep ? 1 : 0);
+  if (given > 1) throw Error(ErrorKind::kUsage, "--plan, --layout and --sweep exclude one another");
+  if (options.sweep && !options.output.empty()) {
+    throw Error(ErrorKind::kUsage, "--sweep finds no single plan to write",
+                "--json prints the layouts; --layout with -o writes one");
+  }
   // What cannot be written is refused before the work.
   OutputSet outputs;
   AtomicFile* const plan_file = options.output.empty() ? nullptr : &outputs.add(options.output);
@@ -378,6 +450,23 @@ int infer_main(int argc, char** argv) {
   const PlanInput input = read_input(options.input, cluster);
   log_verbose(input.form + ": " + format_count(input.profile.size()) + " forward instructions");
 
+  const pipeline::ProblemOptions problem_options = make_problem_options(options, input.profile);
+  const Schedule schedule = request_as_given.schedules.front();
+  if (options.sweep) {
+    print_sweep(options, input, cluster, problem_options, schedule);
+    return 0;
+  }
+  if (given > 0) {
+    const ScoredPlan scored = options.plan.empty() ? score_layout(parse_layout(options.layout, schedule), input.profile,
+                                                                  cluster, problem_options, make_step(options))
+                                                   : score_file(options.plan, input.profile, cluster, problem_options,
+                                                                make_step(options), schedule);
+    PlanDocument document = scored_document(scored, input, cluster);
+    add_provenance(document, table, input, cluster);
+    print_document(document, *scored.problem, options, input, cluster, plan_file, outputs);
+    return scored.infeasible.empty() ? 0 : exit_code(ErrorKind::kInfeasible);
+  }
+
   StepPlan planned;
   const StopToken stop;
   {
@@ -385,8 +474,7 @@ int infer_main(int argc, char** argv) {
     Progress progress("planning", static_cast<std::uint64_t>(request.effort.units), "");
     request.progress = [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); };
     request.cancelled = StopToken::stop_requested;
-    planned =
-        plan_step(input.profile, cluster, make_problem_options(options, input.profile), make_step(options), request);
+    planned = plan_step(input.profile, cluster, problem_options, make_step(options), request);
   }
   const pipeline::Problem& problem = *planned.problem;
   PlanResult& result = planned.result;
@@ -409,20 +497,7 @@ int infer_main(int argc, char** argv) {
     document.planner_table = compare_planners(problem, request);
   }
   add_provenance(document, table, input, cluster);
-  const std::string json = to_json_text(document);
-  if (plan_file) plan_file->write(json);
-  outputs.prepare();
-  if (options.json && options.output != "-") {
-    print_exact(json);
-  } else if (options.output != "-") {
-    ReportOptions report;
-    report.all_planners = options.all_planners;
-    report.model_batch = input.profile.micro_batch_size;
-    report.cluster_devices = cluster.num_devices();
-    print(report_text(document, problem, report));
-  }
-  outputs.commit();
-  for (const std::string& warning : document.warnings) log_warning(warning);
+  print_document(document, problem, options, input, cluster, plan_file, outputs);
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }
 

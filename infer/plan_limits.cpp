@@ -127,9 +127,9 @@ std::vector<PlanLimit> plan_limits(const Problem& problem, const Plan& plan) {
             steps);
   }
   add(PlanLimit::Kind::kRoundTrip, longest.stage, longest.stall_ms,
-      stage_name + " keeps " + std::to_string(times.value_in_flight.empty()
-                             ? pipeline::in_flight(plan.schedule, stages, longest.stage, m)
-                             : times.value_in_flight[at(longest.stage - 1)]) +
+      stage_name + " keeps " +
+          std::to_string(times.value_in_flight.empty() ? pipeline::in_flight(plan.schedule, stages, longest.stage, m)
+                                                       : times.value_in_flight[at(longest.stage - 1)]) +
           " micro-batches in flight, too few for the round trip behind it: it waits " +
           format_ms(longest.stall_ms / std::max(1, longest.laps)) +
           (longest.laps == 1 ? " once" : " in each of " + std::to_string(longest.laps) + " rounds"));
@@ -147,16 +147,17 @@ std::vector<PlanLimit> plan_limits(const Problem& problem, const Plan& plan) {
     drained += times.backward_ms[at(s)] + (s + 1 < stages ? times.transfer_ms[at(s)] : 0);
   }
   if (exposed_stage > 0) {
-    const double sync = times.allreduce_ms[at(exposed_stage - 1)], optimizer = times.optimizer_ms[at(exposed_stage - 1)];
+    const double sync = times.allreduce_ms[at(exposed_stage - 1)],
+                 optimizer = times.optimizer_ms[at(exposed_stage - 1)];
     const std::string what = sync > 0 && optimizer > 0 ? "the gradient all-reduce and the optimizer of stage "
                              : sync > 0                ? "the gradient all-reduce of stage "
                                                        : "the optimizer of stage ";
     const double all = sync + optimizer;
     add(PlanLimit::Kind::kAllReduce, exposed_stage, exposed,
         what + std::to_string(exposed_stage) + (sync > 0 && optimizer > 0 ? " take " : " takes ") + format_ms(all) +
-            (exposed < all * (1 - 1e-9) ? " behind its last backward, of which the backward passes in front hide all but " +
-                                              format_ms(exposed)
-                                        : " behind the last backward, and nothing hides it"));
+            (exposed < all * (1 - 1e-9)
+                 ? " behind its last backward, of which the backward passes in front hide all but " + format_ms(exposed)
+                 : " behind the last backward, and nothing hides it"));
   }
   std::stable_sort(limits.begin(), limits.end(), [](const PlanLimit& a, const PlanLimit& b) { return a.ms > b.ms; });
   AM_CHECK(!limits.empty());

@@ -284,7 +284,7 @@ std::string step_text(const PlanDocument& document, const Problem& problem, cons
              ": no plan allowed is simulated shorter, whatever it keeps in flight; this one is at most " +
              format_percent(document.simulated_step_ms / document.simulated_bound_ms - 1) + " longer\n";
     }
-  } else {
+  } else if (document.planner != "given") {
     out += "Lower bound  none was computed in the time\n";
   }
   if (problem.options().replicas == pipeline::Replicas::kFractional) {
@@ -299,7 +299,7 @@ std::string report_text(const PlanDocument& document, const Problem& problem, co
   std::string out = title_text(document, options) + "\n";
   out += stage_table(document, problem) + "\n" + memory_table(document) + "\n";
   out += step_text(document, problem, options);
-  out += planned_text(document);
+  if (document.planner != "given") out += planned_text(document);
 
   if (!document.limits.empty()) {
     out += "Limited by";

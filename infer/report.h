@@ -9,10 +9,10 @@
 namespace automap::infer {
 
 struct ReportOptions {
-  bool all_planners = false;    // a line for every planner instead of the runners-up
-  int max_stages = 16;          // what the lower bound speaks about
-  double model_batch = 0;       // samples of the module's own batch; 0: unknown
-  int cluster_devices = 0;      // of the whole cluster, used or not
+  bool all_planners = false;  // a line for every planner instead of the runners-up
+  int max_stages = 16;        // what the lower bound speaks about
+  double model_batch = 0;     // samples of the module's own batch; 0: unknown
+  int cluster_devices = 0;    // of the whole cluster, used or not
 };
 
 // Ends with a newline. `problem` is the one the document was made from.

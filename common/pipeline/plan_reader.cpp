@@ -18,7 +18,7 @@ constexpr const char* kVersions[] = {"1", "2"};
 
 }  // namespace
 
-PlanJson parse_plan_json(std::string_view json_text, const std::string& source) {
+PlanJson parse_strict_json(std::string_view json_text, const std::string& source) {
   PlanJson json;
   std::vector<std::set<std::string>> keys;  // of the objects around
   try {
@@ -36,6 +36,11 @@ PlanJson parse_plan_json(std::string_view json_text, const std::string& source) 
     throw Error(ErrorKind::kData, source + ": not valid JSON: " + reason_of(e),
                 std::string("expected an ") + kPlanSchema + " document");
   }
+  return json;
+}
+
+PlanJson parse_plan_json(std::string_view json_text, const std::string& source) {
+  PlanJson json = parse_strict_json(json_text, source);
   const std::string schema = PlanObject(json, source).text("schema");
   const std::string prefix = kSchemaPrefix;
   if (schema.compare(0, prefix.size(), prefix) != 0) {

@@ -16,8 +16,9 @@ constexpr const char* kPlanSchema = "automap.plan/1";
 constexpr const char* kPipelinePlanSchema = "automap.plan/2";
 constexpr std::uint64_t kMaxPlanBytes = 64 << 20;
 
-// Throws Error(kData) naming `source`: not JSON, nested too deeply, a key given twice in one object, no object, another
-// schema, a newer version (says so by name).
+// Throws Error(kData) naming `source`: not JSON, nested too deeply, a key given twice in one object.
+PlanJson parse_strict_json(std::string_view json_text, const std::string& source);
+// The same, and: no object, another schema, a newer version (says so by name).
 PlanJson parse_plan_json(std::string_view json_text, const std::string& source);
 
 // The values of one JSON object.

@@ -1,0 +1,337 @@
+#include "infer/score.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/pipeline/cost.h"
+#include "common/pipeline/plan_json.h"
+#include "common/pipeline/plan_reader.h"
+#include "common/pipeline/schedule.h"
+#include "common/pipeline/warmup.h"
+
+namespace automap::infer {
+namespace {
+
+using pipeline::Cluster;
+using pipeline::Plan;
+using pipeline::PlanObject;
+using pipeline::Problem;
+using pipeline::ProblemOptions;
+using pipeline::Profile;
+using pipeline::Schedule;
+using pipeline::StageVariant;
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// The variants that the stages of a plan are, each once, and which of them each stage is.
+void take_variants(const std::vector<StageVariant>& of_stages, ProblemOptions& options, Plan& plan) {
+  if (of_stages.empty()) return;
+  options.variants.clear();
+  plan.variants.clear();
+  for (const StageVariant& variant : of_stages) {
+    auto found = std::find(options.variants.begin(), options.variants.end(), variant);
+    if (found == options.variants.end()) found = options.variants.insert(found, variant);
+    plan.variants.push_back(static_cast<std::uint8_t>(found - options.variants.begin()));
+  }
+}
+
+void measure(ScoredPlan& scored) {
+  const Problem& problem = *scored.problem;
+  const Plan& plan = scored.plan;
+  scored.step_ms = pipeline::value_ms(problem, plan);
+  scored.simulated_step_ms = pipeline::simulate_step_ms(problem, plan);
+  scored.infeasible = pipeline::infeasible_reason(problem, plan);
+  const std::vector<int> in_flight = pipeline::in_flight_of(problem, plan);
+  pipeline::for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
+    const pipeline::DeviceGroup& group = problem.group(d0, d1);
+    const double bytes = problem.memory_bytes(p0, p1, group, in_flight[at(s - 1)], plan.variant(s));
+    scored.fullest_share = std::max(scored.fullest_share, bytes / group.capacity_bytes);
+    if (problem.options().memory && bytes - group.capacity_bytes > scored.missing_bytes) {
+      scored.missing_bytes = bytes - group.capacity_bytes;
+      scored.missing_stage = s;
+    }
+    return true;
+  });
+}
+
+// What a plan file says; 0 and empty: nothing.
+struct PlanFile {
+  Plan plan;
+  std::vector<StageVariant> variants;
+  double micro_batch_samples = 0;
+  int micro_batches = 0;
+  int num_devices = 0;
+};
+
+PlanFile read_minimal(const pipeline::PlanJson& json, const std::string& source, const Profile& profile,
+                      const Cluster& cluster, Schedule schedule) {
+  const PlanObject reader(json, source);
+  constexpr int kMany = 1 << 30;
+  PlanFile file;
+  file.plan.schedule = schedule;
+  if (reader.has("schedule")) {
+    const auto named = pipeline::parse_schedule(reader.text("schedule"));
+    if (!named) reader.wrong("schedule", reader.at("schedule"), "adaptive, 1f1b, 1f1b-overlap or gpipe");
+    file.plan.schedule = *named;
+  }
+  file.plan.cuts = reader.integers("cuts", 1, static_cast<int>(profile.size()) - 1);
+  file.plan.device_cuts = reader.integers("device_cuts", 1, cluster.num_devices() - 1);
+  if (reader.has("in_flight")) file.plan.warmup = reader.integers("in_flight", 1, kMany);
+  file.micro_batch_samples = reader.number_or_zero("micro_batch_samples");
+  file.micro_batches = reader.integer_or("micro_batches", 1, kMany, 0);
+  file.num_devices = reader.integer_or("devices", 1, cluster.num_devices(), cluster.num_devices());
+  const std::size_t stages = file.plan.cuts.size() + 1;
+  if (reader.has("zero") || reader.has("recompute")) {
+    file.variants.resize(stages);
+    if (reader.has("zero")) {
+      const std::vector<int> zero = reader.integers("zero", 0, 3);
+      if (zero.size() != stages)
+        reader.fail("zero: expected one entry for each of " + std::to_string(stages) + " stages");
+      for (std::size_t s = 0; s < stages; ++s) file.variants[s].zero = zero[s];
+    }
+    if (reader.has("recompute")) {
+      const std::vector<std::string> recompute = reader.texts("recompute");
+      if (recompute.size() != stages) {
+        reader.fail("recompute: expected one entry for each of " + std::to_string(stages) + " stages");
+      }
+      for (std::size_t s = 0; s < stages; ++s) file.variants[s].recompute = recompute[s] == "layer";
+    }
+  }
+  return file;
+}
+
+PlanFile read_document(const pipeline::PlanDocument& document, const std::string& source, const Profile& profile,
+                       const Cluster& cluster) {
+  if (document.num_instructions != profile.size()) {
+    throw Error(ErrorKind::kData,
+                source + " is a plan for a model of " + std::to_string(document.num_instructions) +
+                    " forward instructions" + (document.model.empty() ? "" : " (" + document.model + ")") +
+                    ", this has " + std::to_string(profile.size()),
+                "give the model that the plan was made for");
+  }
+  if (document.num_devices > cluster.num_devices()) {
+    throw Error(ErrorKind::kData,
+                source + " is a plan for " + std::to_string(document.num_devices) + " devices, " + cluster.name +
+                    " has " + std::to_string(cluster.num_devices()),
+                "give the cluster that the plan was made for");
+  }
+  PlanFile file;
+  file.plan = document.plan;
+  file.micro_batch_samples = document.micro_batch_samples;
+  file.micro_batches = document.micro_batches;
+  file.num_devices = document.num_devices;
+  if (document.version >= 2) {
+    for (const pipeline::PlanStage& stage : document.stages) {
+      file.plan.warmup.push_back(stage.in_flight);
+      file.variants.push_back(stage.variant);
+    }
+  }
+  return file;
+}
+
+// Position (0-based) where each whole layer of the model's stacks begins; where layers are not numbered, where any
+// layer begins.
+std::vector<int> layer_starts(const Profile& profile) {
+  std::vector<int> numbered, named;
+  std::string last_numbered;
+  for (std::size_t i = 0; i < profile.layer.size(); ++i) {
+    if (i == 0 || profile.layer[i] != profile.layer[i - 1]) named.push_back(static_cast<int>(i));
+    const std::optional<LayerNumber> number = layer_number(profile.layer[i]);
+    if (!number) continue;
+    const std::string key = number->stack + "\n" + std::to_string(number->index);
+    if (key == last_numbered) continue;
+    numbered.push_back(static_cast<int>(i));
+    last_numbered = key;
+  }
+  return numbered.size() > 1 ? numbered : named;
+}
+
+[[noreturn]] void refuse(const std::string& what, const std::string& hint) {
+  throw Error(ErrorKind::kUsage, what, hint);
+}
+
+int whole_number(std::string_view value, const std::string& key, int least) {
+  int number = 0;
+  const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (status != std::errc() || end != value.data() + value.size() || number < least) {
+    refuse("--layout: " + key + " is '" + std::string(value) + "', expected a whole number from " +
+               std::to_string(least) + " on",
+           "");
+  }
+  return number;
+}
+
+// Options and cuts of a layout; nothing is judged.
+Plan plan_of(const Layout& layout, const Profile& profile) {
+  const std::vector<int> starts = layer_starts(profile);
+  const int layers = static_cast<int>(starts.size());
+  if (layout.pp > 1 && layers < layout.pp) {
+    refuse("--layout: pp=" + std::to_string(layout.pp) + " stages, and the model has " + std::to_string(layers) +
+               " whole layers",
+           layers > 1 ? "at most pp=" + std::to_string(layers)
+                      : "the profile names no layers to spread: give a plan with --plan instead");
+  }
+  Plan plan;
+  plan.schedule = layout.schedule;
+  int begun = 0;
+  for (int s = 1; s < layout.pp; ++s) {
+    begun += layers / layout.pp + (s <= layers % layout.pp ? 1 : 0);
+    plan.cuts.push_back(starts[at(begun)]);
+    plan.device_cuts.push_back(s * layout.dp);
+  }
+  return plan;
+}
+
+}  // namespace
+
+std::string Layout::text() const {
+  std::string out = "dp=" + std::to_string(dp) + ",pp=" + std::to_string(pp);
+  out += ",micro-batch-size=" + std::to_string(micro_batch_size);
+  if (variant.zero > 0) out += ",zero=" + std::to_string(variant.zero);
+  if (variant.recompute) out += ",recompute=layer";
+  return out;
+}
+
+Layout parse_layout(std::string_view text, Schedule schedule) {
+  constexpr const char* kExample =
+      "for example --layout dp=8,pp=4,micro-batch-size=2,zero=1,recompute=layer,schedule=1f1b";
+  Layout layout;
+  layout.schedule = schedule;
+  std::vector<std::string> seen;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    const std::string_view part = text.substr(0, comma);
+    text.remove_prefix(std::min(text.size(), comma + 1));
+    const std::size_t equals = part.find('=');
+    if (equals == std::string_view::npos) {
+      refuse("--layout: '" + std::string(part) + "' is no KEY=VALUE", kExample);
+    }
+    const std::string key(part.substr(0, equals));
+    const std::string_view value = part.substr(equals + 1);
+    if (std::find(seen.begin(), seen.end(), key) != seen.end()) refuse("--layout: " + key + " stands twice", kExample);
+    seen.push_back(key);
+    if (key == "dp") {
+      layout.dp = whole_number(value, key, 1);
+    } else if (key == "pp") {
+      layout.pp = whole_number(value, key, 1);
+    } else if (key == "tp") {
+      layout.tp = whole_number(value, key, 1);
+    } else if (key == "micro-batch-size") {
+      layout.micro_batch_size = whole_number(value, key, 1);
+    } else if (key == "zero") {
+      layout.variant.zero = whole_number(value, key, 0);
+      if (layout.variant.zero > 3) refuse("--layout: zero is 0, 1, 2 or 3", kExample);
+    } else if (key == "recompute") {
+      if (value != "layer" && value != "none") refuse("--layout: recompute is none or layer", kExample);
+      layout.variant.recompute = value == "layer";
+    } else if (key == "schedule") {
+      const auto named = pipeline::parse_schedule(value);
+      if (!named) refuse("--layout: schedule is adaptive, 1f1b, 1f1b-overlap or gpipe", kExample);
+      layout.schedule = *named;
+    } else {
+      refuse("--layout: unknown key '" + key + "', known: dp, pp, tp, micro-batch-size, zero, recompute, schedule",
+             kExample);
+    }
+  }
+  if (layout.tp > 1) {
+    refuse("--layout: tp=" + std::to_string(layout.tp) + " is not known yet: stages are not split by tensors",
+           "leave tp out; automap-search opp MODEL --shards " + std::to_string(layout.tp) +
+               " shows what splitting comes to");
+  }
+  return layout;
+}
+
+ScoredPlan score_plan(const Profile& profile, const Cluster& cluster, const ProblemOptions& options, Plan plan,
+                      const std::string& source) {
+  ScoredPlan scored;
+  scored.problem = std::make_unique<Problem>(profile, cluster, options);
+  scored.plan = std::move(plan);
+  const Problem& problem = *scored.problem;
+  if (!pipeline::valid_structure(problem, scored.plan)) {
+    throw Error(
+        ErrorKind::kData,
+        source + ": cuts, device cuts or in_flight are no plan for " + std::to_string(problem.num_instructions()) +
+            " instructions on " + std::to_string(problem.num_devices()) + " devices and " +
+            std::to_string(problem.micro_batches()) + " micro-batches",
+        "cuts and device_cuts rise strictly within the model and the cluster, one less than stages each; in_flight "
+        "does not rise and is at most the micro-batches");
+  }
+  pipeline::for_each_stage(problem, scored.plan, [&](int s, int, int, int d0, int d1) {
+    if (problem.group(d0, d1).valid) return true;
+    throw Error(ErrorKind::kData,
+                source + ": stage " + std::to_string(s) + " has " + std::to_string(d1 - d0) +
+                    " devices, which do not divide the " +
+                    std::to_string(static_cast<std::int64_t>(problem.micro_batch_samples())) +
+                    " samples of a micro-batch",
+                "give another --micro-batch, or --replicas fractional to count parts of samples");
+  });
+  if (scored.plan.warmup.empty()) pipeline::choose_warmup(problem, scored.plan);
+  measure(scored);
+  return scored;
+}
+
+ScoredPlan score_file(const std::string& path, const Profile& profile, const Cluster& cluster, ProblemOptions options,
+                      const StepRequest& step, Schedule schedule) {
+  const std::string source = input_name(path);
+  const std::string text = gunzip_if_gzip(read_file(path, pipeline::kMaxPlanBytes), source, pipeline::kMaxPlanBytes);
+  PlanFile file = pipeline::looks_like_plan(text)
+                      ? read_document(pipeline::parse_plan(text, source), source, profile, cluster)
+                      : read_minimal(pipeline::parse_strict_json(text, source), source, profile, cluster, schedule);
+  StepRequest asked = step;
+  if (asked.batch == 0 && asked.micro_batch == 0 && asked.micro_batches == 0) {
+    asked.micro_batch = static_cast<std::int64_t>(file.micro_batch_samples);
+    asked.micro_batches = file.micro_batches;
+  } else if (asked.batch > 0 && asked.micro_batch == 0 && asked.micro_batches == 0 && file.micro_batch_samples > 0) {
+    asked.micro_batch = static_cast<std::int64_t>(file.micro_batch_samples);
+  }
+  const StepSize size = step_sizes(asked, profile, options.replicas).front();
+  options.micro_batches = size.micro_batches;
+  options.micro_batch_samples = size.samples;
+  take_variants(file.variants, options, file.plan);
+  return score_plan(profile, first_devices(cluster, file.num_devices), options, std::move(file.plan), source);
+}
+
+ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Cluster& cluster, ProblemOptions options,
+                        const StepRequest& step) {
+  const int devices = layout.dp * layout.pp;
+  if (devices > cluster.num_devices()) {
+    refuse("--layout: dp=" + std::to_string(layout.dp) + " times pp=" + std::to_string(layout.pp) + " are " +
+               std::to_string(devices) + " devices, " + cluster.name + " has " + std::to_string(cluster.num_devices()),
+           "dp=" + std::to_string(std::max(1, cluster.num_devices() / layout.pp)) + " would do");
+  }
+  StepRequest asked = step;
+  if (layout.micro_batch_size > 0) {
+    const std::int64_t samples = layout.micro_batch_size * layout.dp;
+    if (asked.micro_batch > 0 && asked.micro_batch != samples) {
+      refuse("--micro-batch " + std::to_string(asked.micro_batch) + " contradicts the layout's " +
+                 std::to_string(samples) + " samples (" + std::to_string(layout.dp) + " replicas of " +
+                 std::to_string(layout.micro_batch_size) + ")",
+             "leave --micro-batch out");
+    }
+    asked.micro_batch = samples;
+  } else if (asked.micro_batch == 0) {
+    asked.micro_batch = layout.dp * std::max<std::int64_t>(1, std::llround(profile.micro_batch_size));
+  }
+  const StepSize size = step_sizes(asked, profile, pipeline::Replicas::kWhole).front();
+  if (std::fmod(size.samples, layout.dp) != 0) {
+    refuse("--layout: dp=" + std::to_string(layout.dp) + " replicas do not divide the " +
+               std::to_string(static_cast<std::int64_t>(size.samples)) + " samples of a micro-batch",
+           "name micro-batch-size, the samples of each replica");
+  }
+  options.replicas = pipeline::Replicas::kWhole;
+  options.micro_batches = size.micro_batches;
+  options.micro_batch_samples = size.samples;
+  options.variants = {layout.variant};
+  options.allow_idle_stages = true;
+  return score_plan(profile, first_devices(cluster, devices), options, plan_of(layout, profile),
+                    "--layout " + layout.text());
+}
+
+}  // namespace automap::infer

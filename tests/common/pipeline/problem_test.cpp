@@ -1,0 +1,242 @@
+// A stage's cost against direct formulas over positions.
+#include "common/pipeline/problem.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "common/base/error.h"
+#include "common/pipeline/cost.h"
+#include "common/pipeline/random_problem.h"
+
+namespace automap::pipeline {
+namespace {
+
+RandomProblemOptions whole_kinds() {
+  RandomProblemOptions options;
+  options.min_instructions = 6;
+  options.max_instructions = 40;
+  options.min_servers = 1;
+  options.max_servers = 3;
+  options.min_devices = 1;
+  options.max_devices = 4;
+  options.whole = 1;
+  options.heterogeneous = 0.5;
+  options.with_memory_limit = 0.5;
+  options.with_latency = 0.5;
+  return options;
+}
+
+TEST(Problem, GroupsOfWholeSamplesDivideTheMicroBatch) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    const RandomProblem made = random_problem(seed, whole_kinds());
+    const Problem problem = made.problem();
+    const double samples = problem.micro_batch_samples();
+    for (int d0 = 0; d0 < problem.num_devices(); ++d0) {
+      for (int d1 = d0 + 1; d1 <= problem.num_devices(); ++d1) {
+        const DeviceGroup& group = problem.group(d0, d1);
+        const bool listed = std::count(problem.group_sizes().begin(), problem.group_sizes().end(), group.size) == 1;
+        ASSERT_EQ(group.valid, listed);
+        if (group.valid) ASSERT_EQ(std::fmod(samples, group.size), 0);
+      }
+    }
+  }
+}
+
+// Ring of n at so much per hop, and the hierarchical one by hand.
+double ring_ms(int n, double bytes, double bytes_per_ms, double latency_ms) {
+  return n <= 1 ? 0 : 2 * (n - 1) * latency_ms + 2.0 * (n - 1) / n * bytes / bytes_per_ms;
+}
+
+TEST(Problem, GradientSyncIsARingInsideServersAndOneBetweenThem) {
+  Profile profile;
+  profile.c_ms = {1, 1};
+  profile.a_bytes = {0, 0};
+  profile.w_bytes = {6e6, 2e6};
+  profile.stash_bytes = {0, 0};
+  Cluster cluster;
+  cluster.servers = {{2, 4, 100, 10, "gpu"}};  // 1e8 and 1e7 bytes per ms
+  cluster.devices["gpu"].memory_gib = 16;
+  cluster.intra_latency_us = 2;
+  cluster.inter_latency_us = 20;
+  ProblemOptions options;
+  options.gradient_sync = GradientSync::kOverlap;
+  const Problem problem(profile, cluster, options);
+  EXPECT_NEAR(problem.allreduce_ms(8e6, problem.group(0, 4)), ring_ms(4, 8e6, 1e8, 0.002), 1e-12);
+  EXPECT_NEAR(problem.allreduce_ms(8e6, problem.group(0, 8)), ring_ms(4, 8e6, 1e8, 0.002) + ring_ms(2, 8e6, 1e7, 0.02),
+              1e-12);
+  EXPECT_EQ(problem.allreduce_ms(8e6, problem.group(0, 1)), 0);
+  options.gradient_sync = GradientSync::kAfter;
+  const Problem after(profile, cluster, options);
+  EXPECT_NEAR(after.allreduce_ms(8e6, after.group(0, 8)), ring_ms(8, 8e6, 1e7, 0.02), 1e-12);
+}
+
+// Every position's gradients, from the last on, until a bucket is full; the first to be reduced may be smaller.
+TEST(Problem, BucketsHoldAllGradientsInOrder) {
+  int several = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblem made = random_problem(seed, whole_kinds());
+    made.options.gradient_sync = GradientSync::kOverlap;
+    double all = 0;
+    for (const double bytes : made.profile.w_bytes) all += bytes;
+    made.options.bucket_bytes = std::max(1.0, all / 7);
+    const Problem problem = made.problem();
+    const int n = problem.num_instructions();
+    for (const int size : problem.group_sizes()) {
+      const DeviceGroup& group = problem.group(0, size);
+      std::vector<SyncBucket> buckets;
+      problem.sync_buckets(0, n, group, 0, buckets);
+      const double bytes = problem.gradient_bytes(0, n);
+      if (size == 1 || bytes == 0) {
+        ASSERT_TRUE(buckets.empty());
+        continue;
+      }
+      if (buckets.size() > 1) ++several;
+      ASSERT_EQ(buckets.back().ready_share, 1);
+      double ms = 0;
+      for (std::size_t i = 0; i < buckets.size(); ++i) {
+        ms += buckets[i].ms;
+        ASSERT_GT(buckets[i].ready_share, 0);
+        if (i > 0) {
+          ASSERT_GE(buckets[i].ready_share, buckets[i - 1].ready_share);
+          ASSERT_GE(buckets[i].ms, group.sync.ms(std::min(bytes, made.options.bucket_bytes)) * (1 - 1e-12));
+        }
+      }
+      const double latencies = static_cast<double>(buckets.size() - 1) * group.sync.latency_ms;
+      ASSERT_NEAR(ms, problem.allreduce_ms(0, n, group) + latencies, 1e-9 * ms);
+      // What V counts is never more than what the replay leaves.
+      const double backward = problem.backward_ms(0, n, group);
+      ASSERT_LE(problem.exposed_sync_ms(bytes, backward, group), sync_left_ms(buckets, backward) * (1 + 1e-12) + 1e-12);
+    }
+  }
+  EXPECT_GT(several, 50);
+}
+
+TEST(Problem, MemoryPartsSumToTheWholeAndShrinkWithZero) {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblem made = random_problem(seed, whole_kinds());
+    made.options.variants = {{0, false}, {1, false}, {2, false}, {3, false}};
+    const Problem problem = made.problem();
+    CounterRandom random(seed, 3);
+    const int p0 = random.integer(0, problem.num_instructions() - 1);
+    const int p1 = random.integer(p0 + 1, problem.num_instructions());
+    for (const int size : problem.group_sizes()) {
+      const DeviceGroup& group = problem.group(0, size);
+      double before = 0;
+      for (int variant = 0; variant < 4; ++variant) {
+        const MemoryParts parts = problem.memory_parts(p0, p1, group, 2, variant);
+        const double total = problem.memory_bytes(p0, p1, group, 2, variant);
+        ASSERT_NEAR(parts.total(), total, 1e-9 * total + 1e-6);
+        if (variant > 0) ASSERT_LE(total, before * (1 + 1e-12));
+        before = total;
+      }
+    }
+  }
+}
+
+TEST(Problem, RecomputationKeepsWhatEntersLayersAndRunsThemAgain) {
+  Profile profile;
+  profile.micro_batch_size = 4;
+  profile.c_ms = {3, 3, 3, 3, 3, 3};
+  profile.forward_fraction = 1.0 / 3;
+  profile.a_bytes = {1, 2, 3, 4, 5, 0};
+  profile.w_bytes = {0, 0, 0, 0, 0, 0};
+  profile.stash_bytes = {10, 20, 30, 40, 50, 60};
+  profile.layer = {"a", "a", "b", "b", "c", "c"};
+  Cluster cluster;
+  cluster.servers = {{1, 2, 100, 10, "gpu"}};
+  cluster.devices["gpu"].memory_gib = 16;
+  ProblemOptions options;
+  options.replicas = Replicas::kWhole;
+  options.variants = {{0, false}, {0, true}};
+  const Problem problem(profile, cluster, options);
+  const DeviceGroup& one = problem.group(0, 1);
+  EXPECT_DOUBLE_EQ(problem.compute_ms(0, 6, one, 0), 18);
+  EXPECT_DOUBLE_EQ(problem.compute_ms(0, 6, one, 1), 18 + 6);
+  EXPECT_DOUBLE_EQ(problem.backward_ms(0, 6, one, 1), 12 + 6);
+  EXPECT_DOUBLE_EQ(problem.flight_bytes(0, 6, one, 0), 210);
+  EXPECT_DOUBLE_EQ(problem.flight_bytes(0, 6, one, 1), 2 + 4);  // what enters b and c
+  EXPECT_DOUBLE_EQ(problem.flight_bytes(3, 6, one, 1), 3 + 4);  // what enters the stage, in the middle of b, and c
+  EXPECT_DOUBLE_EQ(problem.memory_parts(0, 6, one, 1, 1).workspace, 50 + 60);
+  // Half of the samples on each of two.
+  EXPECT_DOUBLE_EQ(problem.flight_bytes(0, 6, problem.group(0, 2), 1), 3);
+  EXPECT_DOUBLE_EQ(problem.compute_ms(0, 6, problem.group(0, 2), 0), 9);
+}
+
+TEST(Problem, ACopyOfASharedWeightCountsWhereItsFirstUseIsNot) {
+  Profile profile;
+  profile.c_ms = {1, 1, 1, 1};
+  profile.a_bytes = {0, 0, 0, 0};
+  profile.w_bytes = {100, 0, 0, 10};
+  profile.gradient_bytes = {50, 0, 0, 5};
+  profile.slot_bytes = {200, 0, 0, 20};
+  profile.stash_bytes = {0, 0, 0, 0};
+  profile.shared = {{1, 4, 100, 50, 200}};
+  Cluster cluster;
+  cluster.servers = {{1, 2, 100, 10, "gpu"}};
+  cluster.devices["gpu"].memory_gib = 16;
+  const Problem problem(profile, cluster, {});
+  const DeviceGroup& one = problem.group(0, 1);
+  EXPECT_DOUBLE_EQ(problem.fixed_bytes(0, 4, one), 385);
+  EXPECT_DOUBLE_EQ(problem.fixed_bytes(0, 2, one), 350);
+  EXPECT_DOUBLE_EQ(problem.fixed_bytes(2, 4, one), 35 + 350);
+  EXPECT_DOUBLE_EQ(problem.fixed_bytes(2, 3, one), 0);
+}
+
+TEST(Problem, TimesAreLinearBetweenPointsAndEndWithThem) {
+  Profile profile;
+  profile.micro_batch_size = 2;
+  profile.device = "gpu";
+  profile.c_ms = {3, 3};
+  profile.a_bytes = {8, 0};
+  profile.w_bytes = {0, 0};
+  profile.stash_bytes = {0, 0};
+  DeviceTimes times;
+  times.device = "gpu";
+  times.samples = {1, 2, 8};
+  times.forward_ms = {{1, 1}, {1.5, 1}, {4.5, 4}};
+  times.backward_ms = {{2, 2}, {2, 2}, {8, 8}};
+  times.optimizer_ms = {0, 0};
+  profile.times = {times};
+  Cluster cluster;
+  cluster.servers = {{1, 8, 100, 10, "gpu"}};
+  cluster.devices["gpu"].memory_gib = 16;
+  ProblemOptions options;
+  options.replicas = Replicas::kWhole;
+  options.micro_batch_samples = 16;
+  const Problem problem(profile, cluster, options);
+  EXPECT_EQ(problem.group_sizes(), (std::vector<int>{2, 4, 8}));  // 16 samples on one device: no time is known
+  EXPECT_DOUBLE_EQ(problem.compute_ms(0, 2, problem.group(0, 8)), 1.5 + 1 + 4);
+  EXPECT_DOUBLE_EQ(problem.compute_ms(0, 1, problem.group(0, 4)), 2.5 + 4);  // a third of the way from 2 to 8
+  EXPECT_DOUBLE_EQ(problem.backward_ms(0, 2, problem.group(0, 2)), 16);
+  EXPECT_DOUBLE_EQ(problem.activation_bytes(1), 64);  // of 16 samples
+  options.micro_batch_samples = 128;
+  EXPECT_THROW(Problem(profile, cluster, options), Error);
+}
+
+TEST(Problem, RefusesOptionsThatMeanNothing) {
+  const RandomProblem made = random_problem(1);
+  const auto refused = [&](const std::function<void(ProblemOptions&)>& change) {
+    ProblemOptions options = made.options;
+    change(options);
+    EXPECT_THROW(Problem(made.profile, made.cluster, options), Error);
+  };
+  refused([](ProblemOptions& o) { o.micro_batches = 0; });
+  refused([](ProblemOptions& o) { o.memory_reserve = 1; });
+  refused([](ProblemOptions& o) { o.bucket_bytes = 0; });
+  refused([](ProblemOptions& o) { o.variants.clear(); });
+  refused([](ProblemOptions& o) { o.variants = {{4, false}}; });
+  refused([](ProblemOptions& o) { o.variants = {{1, false}}; });  // shards nothing with fractional replicas
+  refused([](ProblemOptions& o) { o.micro_batch_samples = -1; });
+  refused([](ProblemOptions& o) {
+    o.replicas = Replicas::kWhole;
+    o.micro_batch_samples = 1.5;
+  });
+}
+
+}  // namespace
+}  // namespace automap::pipeline
