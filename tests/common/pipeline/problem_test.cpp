@@ -39,7 +39,9 @@ TEST(Problem, GroupsOfWholeSamplesDivideTheMicroBatch) {
         const DeviceGroup& group = problem.group(d0, d1);
         const bool listed = std::count(problem.group_sizes().begin(), problem.group_sizes().end(), group.size) == 1;
         ASSERT_EQ(group.valid, listed);
-        if (group.valid) ASSERT_EQ(std::fmod(samples, group.size), 0);
+        if (group.valid) {
+          ASSERT_EQ(std::fmod(samples, group.size), 0);
+        }
       }
     }
   }
@@ -131,7 +133,9 @@ TEST(Problem, MemoryPartsSumToTheWholeAndShrinkWithZero) {
         const MemoryParts parts = problem.memory_parts(p0, p1, group, 2, variant);
         const double total = problem.memory_bytes(p0, p1, group, 2, variant);
         ASSERT_NEAR(parts.total(), total, 1e-9 * total + 1e-6);
-        if (variant > 0) ASSERT_LE(total, before * (1 + 1e-12));
+        if (variant > 0) {
+          ASSERT_LE(total, before * (1 + 1e-12));
+        }
         before = total;
       }
     }
