@@ -164,10 +164,10 @@ class Planning {
       }
     }
     if (winner) {
-      result.plan = winner->plan;
+      result.plan = plain(winner->plan);
       pipeline::choose_warmup(problem_, *result.plan, &work_);
       result.planner = winner->name();
-      result.step_ms = winner->value_ms;
+      result.step_ms = pipeline::value_ms(problem_, *result.plan);
       result.simulated_step_ms = pipeline::simulate_step_ms(problem_, *result.plan);
       result.found_ms = winner->found_ms;
       result.limits = plan_limits(problem_, *result.plan);
@@ -191,6 +191,19 @@ class Planning {
   }
 
  private:
+  // The same plan with stages as plain as they may be (the first variants are) without a longer step.
+  Plan plain(Plan plan) const {
+    if (plan.variants.empty()) return plan;
+    const double most_ms = pipeline::length_ms(problem_, plan, objective_) * (1 + pipeline::kWarmupSlack);
+    for (std::uint8_t& variant : plan.variants) {
+      const std::uint8_t chosen = variant;
+      for (variant = 0; variant < chosen; ++variant) {
+        if (pipeline::feasible(problem_, plan) && pipeline::length_ms(problem_, plan, objective_) <= most_ms) break;
+      }
+    }
+    return plan;
+  }
+
   // `auto`: the cheapest planners first, until nothing can change the answer.
   void run_all() {
     for (PlannerKind planner : kCheapFirst) {

@@ -31,6 +31,10 @@ std::string plural(long long count, const std::string& noun) {
   return format_count(count) + " " + noun + (count == 1 ? "" : noun.back() == 'h' ? "es" : "s");
 }
 
+std::string samples_text(double samples) {
+  return samples == std::floor(samples) ? format_count(std::llround(samples)) : format_number(samples);
+}
+
 std::string span_text(int first, int last) {
   return first == last ? std::to_string(first) : std::to_string(first) + "-" + std::to_string(last);
 }
@@ -83,7 +87,7 @@ std::string stage_table(const PlanDocument& document, const Problem& problem) {
     if (layers) row.push_back(layers_text(stage));
     row.push_back(span_text(stage.first_instruction, stage.last_instruction));
     row.push_back(devices_text(stage, problem));
-    row.push_back(format_number(stage.samples));
+    row.push_back(samples_text(stage.samples));
     row.push_back(std::to_string(stage.in_flight));
     for (const double ms :
          {stage.forward_ms, stage.backward_ms, stage.transfer_ms, stage.allreduce_ms, stage.optimizer_ms}) {
@@ -260,8 +264,8 @@ std::string title_text(const PlanDocument& document, const ReportOptions& option
   const bool whole = document.replicas == "whole";
   if (whole && options.model_batch > 0 && options.model_batch != document.micro_batch_samples) {
     out += "Micro-batch  " + plural(std::llround(document.micro_batch_samples), "sample") + "; the model has " +
-           format_number(options.model_batch) + ": export it with a batch of " +
-           format_number(document.micro_batch_samples) + " to run this plan\n";
+           samples_text(options.model_batch) + ": export it with a batch of " +
+           samples_text(document.micro_batch_samples) + " to run this plan\n";
   }
   return out;
 }
@@ -286,6 +290,10 @@ std::string step_text(const PlanDocument& document, const Problem& problem, cons
     }
   } else if (document.planner != "given") {
     out += "Lower bound  none was computed in the time\n";
+  }
+  if (options.free_plan_ms > 0) {
+    out += "Equal shares " + change(options.free_plan_ms, document.simulated_step_ms) +
+           " is what stages of different sizes come to: " + format_ms(options.free_plan_ms) + " simulated\n";
   }
   if (problem.options().replicas == pipeline::Replicas::kFractional) {
     out += "Replicas     fractional: g devices take 1/g of a micro-batch, which only runs where g divides it\n";

@@ -360,8 +360,15 @@ Cluster first_devices(const Cluster& cluster, int devices) {
 
 StepPlan plan_step(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
                    const StepRequest& step, const PlanRequest& request) {
-  return StepPlanner(profile, cluster, options, request, step.equal_replicas)
-      .run(step_sizes(step, profile, options.replicas));
+  const std::vector<StepSize> sizes = step_sizes(step, profile, options.replicas);
+  StepPlan plan = StepPlanner(profile, cluster, options, request, step.equal_replicas).run(sizes);
+  if (!step.equal_replicas) return plan;
+  PlanRequest free = request;
+  free.lower_bound = false;
+  if (free.effort.units != WorkLimits::kNoEnd) free.effort.units /= kLookShare;
+  const StepPlan other = StepPlanner(profile, cluster, options, free, false).run(sizes);
+  if (other.result.plan) plan.free_plan_ms = other.result.simulated_step_ms;
+  return plan;
 }
 
 }  // namespace automap::infer

@@ -45,6 +45,7 @@ struct StepPlan {
   std::vector<StepSize> considered;
   // No plan of any split is simulated shorter, whatever it keeps in flight; 0: not known.
   double simulated_bound_ms = 0;
+  double free_plan_ms = 0;  // with equal replicas: the simulated step of the best plan found without; 0: none
 };
 
 // The first `devices` devices of a cluster.

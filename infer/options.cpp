@@ -1,0 +1,251 @@
+#include "infer/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <vector>
+
+#include "common/base/error.h"
+#include "common/base/text_table.h"
+#include "common/pipeline/cluster.h"
+
+namespace automap::infer {
+namespace {
+
+using pipeline::Schedule;
+
+std::string join(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+double number_of(const std::string& text, const char* option, double smallest, double largest) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(value >= smallest && value <= largest)) {
+    throw Error(ErrorKind::kUsage, std::string("--") + option + ": found '" + text +
+                                       "', expected auto or a number from " + format_number(smallest) + " to " +
+                                       format_number(largest));
+  }
+  return value;
+}
+
+// "auto" -> 0, else a whole number in [smallest, largest].
+int number_or_word(const std::string& text, const char* option, const char* word, int smallest, int largest) {
+  if (text == word) return 0;
+  int value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc() || end != text.data() + text.size() || value < smallest || value > largest) {
+    throw Error(ErrorKind::kUsage, std::string("--") + option + ": found '" + text + "', expected " + word +
+                                       " or a whole number from " + std::to_string(smallest) + " to " +
+                                       std::to_string(largest));
+  }
+  return value;
+}
+
+// What a stage may be: every ZeRO level asked for, with and without recomputation.
+std::vector<pipeline::StageVariant> make_variants(const InferOptions& o, bool fractional,
+                                                  const pipeline::Profile& profile) {
+  std::vector<int> zeros = {0, 1};
+  if (o.zero != "auto") zeros = {o.zero[0] - '0'};
+  if (o.zero == "auto" && fractional) zeros = {0};
+  const bool layers = !profile.layer.empty() && profile.forward_fraction < 1;
+  std::vector<bool> recompute = {false};
+  if (o.recompute == "layer") recompute = {true};
+  if (o.recompute == "auto" && layers && !fractional) recompute = {false, true};
+  std::vector<pipeline::StageVariant> variants;
+  for (const bool again : recompute) {
+    for (const int zero : zeros) variants.push_back({zero, again});
+  }
+  return variants;
+}
+
+}  // namespace
+
+void declare_options(OptionTable& table, InferOptions& o) {
+  table.example("automap-infer fixtures/hlo/bert48.hlo.gz --cluster config-c --batch 256",
+                "plan the training of BERT-48 on 4 servers of 8 V100");
+  table.example("automap-infer fixtures/hlo/vgg19.hlo.gz --cluster config-a --stages 2 --json",
+                "exactly two stages, the plan as JSON on standard output");
+  table.example(
+      "automap-profile fixtures/hlo/gpt2.hlo.gz --device h100 -o - | automap-infer - --cluster h100-1x8 --all-planners",
+      "from a profile, comparing all planners");
+
+  table.group("Input");
+  table
+      .positional(&o.input.path, "INPUT",
+                  "the model: HLO (text, proto, JSON; gzipped or not) or a profile (HDF5, CSV, graph.txt); - reads "
+                  "standard input")
+      .reads_file()
+      .required();
+  table.add(&o.input.variables, "variables", "the trainable variables of an HLO input, one per line or JSON")
+      .reads_file()
+      .metavar("FILE")
+      .shown_default("found automatically");
+  table.add(&o.input.device, "device", "reference device for the times of an HLO input: a name or a file")
+      .reads_file()
+      .metavar("DEVICE")
+      .shown_default("the cluster's first");
+
+  table.group("Machines and step");
+  table.add(&o.cluster, "cluster", "a preset (" + join(pipeline::cluster_preset_names()) + ") or a JSON file")
+      .reads_file()
+      .metavar("CLUSTER")
+      .required();
+  table.add(&o.batch, "batch", "samples per step")
+      .range(1, 1 << 30)
+      .metavar("B")
+      .shown_default("16 times the module's own batch");
+  table.add(&o.micro_batch, "micro-batch", "samples that travel through the pipeline together, over all replicas")
+      .no_file()
+      .metavar("auto|N");
+  table.add(&o.micro_batches, "micro-batches", "micro-batches per step: batch = micro-batch * micro-batches")
+      .no_file()
+      .metavar("auto|M");
+  table
+      .add(&o.replicas, "replicas",
+           "whole: a replica computes whole samples; equal: every stage has as many, as a mesh needs it; fractional: g "
+           "devices take 1/g of any micro-batch (the papers)")
+      .choices({"whole", "equal", "fractional"});
+  table
+      .add(&o.gradient_sync, "gradient-sync",
+           "overlap: in buckets beside the last backward; after: all of it behind (the papers)")
+      .choices({"overlap", "after"});
+  table.add(&o.bucket_mib, "bucket-mib", "size of a bucket of gradients, MiB")
+      .range(0.001, 1e6)
+      .metavar("MIB")
+      .advanced();
+  table.add_on_off(&o.optimizer, "optimizer", "count the module's own update of the variables");
+  table.add(&o.zero, "zero", "sharding over replicas: 1 optimizer state, 2 gradients too, 3 weights too; auto: 0 and 1")
+      .choices({"auto", "0", "1", "2", "3"});
+  table.add(&o.recompute, "recompute", "layer: keep what enters each layer, run its forward again; auto: where it pays")
+      .choices({"auto", "none", "layer"});
+  table.add_on_off(&o.problem.memory, "memory", "refuse plans that do not fit in the devices' memory");
+  table.add(&o.memory_reserve, "memory-reserve", "percent of a device's memory that is left to the framework")
+      .range(0, 99)
+      .metavar("PERCENT");
+  table
+      .add(
+          &o.state_factor, "state-factor",
+          "bytes of training state per byte of weights (4: weight, gradient, two Adam moments); auto: the module's own")
+      .no_file()
+      .metavar("auto|N")
+      .advanced();
+
+  table.group("Plan");
+  table.add(&o.stages, "stages", "pipeline stages, or auto: the planner chooses").no_file().metavar("auto|S");
+  table.add(&o.max_stages, "max-stages", "most stages that auto may choose").range(1, 16).metavar("S");
+  table
+      .add(&o.schedule, "schedule",
+           "adaptive chooses how many micro-batches each stage starts early, within memory; 1f1b, "
+           "1f1b-overlap and gpipe fix it; auto tries all")
+      .choices({"adaptive", "1f1b", "1f1b-overlap", "gpipe", "auto"});
+  table.add_flag(&o.problem.allow_empty_stages, "allow-empty-stages", "allow stages without a trainable variable")
+      .advanced();
+  table.add_flag(&o.problem.allow_idle_stages, "allow-idle-stages", "allow stages with hardly any compute").advanced();
+
+  table.group("Instead of planning");
+  table.add(&o.plan, "plan", "say what this plan takes: a plan file, or JSON with cuts and device_cuts")
+      .reads_file()
+      .metavar("FILE");
+  table
+      .add(&o.layout, "layout",
+           "say what this layout takes, whole layers spread evenly: dp=8,pp=4,micro-batch-size=2[,zero=1,"
+           "recompute=layer,schedule=1f1b]; micro-batch-size counts the samples of one replica")
+      .no_file()
+      .metavar("LAYOUT");
+  table.add_flag(&o.sweep, "sweep", "list every uniform layout, the best first");
+
+  table.group("Search");
+  std::vector<std::string> planners;
+  for (const PlannerKind planner : all_planners()) planners.push_back(to_string(planner));
+  if (std::find(planners.begin(), planners.end(), "auto") == planners.end()) planners.insert(planners.begin(), "auto");
+  table
+      .add(&o.planner, "planner",
+           "auto runs them all and takes the best; policy is the trained network's answer, in milliseconds")
+      .choices(planners);
+  table.add(&o.policy, "policy", "a trained policy to plan with")
+      .reads_file()
+      .metavar("FILE")
+      .shown_default("the one compiled in");
+  table.add(&o.objective, "objective", "what the best plan is judged by: the closed form V, or the event simulation")
+      .choices({"auto", "value", "simulated"})
+      .shown_default("simulated for the planner auto, else value");
+  table.add(&o.effort, "effort", "how much to search; counted, so that every machine finds the same plan")
+      .choices(effort_names());
+  table.add_seconds(&o.time_limit_s, "time-limit", "also stop planning after this time with the best so far")
+      .range(0.001, 86400);
+  table.add_flag(&o.all_planners, "all-planners", "run every planner and list what each comes to");
+  table.add_flag(&o.planner_table, "planner-table", "also run each planner alone: step, gap and milliseconds of each");
+  table.add(&o.grid, "grid", "places to cut that policy, rollouts and exact see; all: after every instruction")
+      .no_file()
+      .metavar("128|all");
+  table.add(&o.beam, "beam", "partial plans that policy and rollouts keep; 1 is greedy, 0 each one's own")
+      .range(0, 4096)
+      .shown_default("1; auto: 1, then 16");
+  table.add_flag(&o.refine, "refine", "move cuts off the grid by the exact program in a corridor (the default)")
+      .advanced();
+  table.add_flag(&o.no_refine, "no-refine", "keep cuts on the grid").advanced();
+  table.add(&o.value, "value", "paper: the simpler closed form, without what drains behind the bottleneck")
+      .choices({"full", "paper"})
+      .advanced();
+
+  table.group("Output");
+  table.add(&o.output, "output", "also write the plan (automap.plan/2 JSON) to FILE")
+      .writes_file()
+      .shorthand('o')
+      .metavar("FILE");
+  table.epilog(
+      "Exit codes: 0 a plan, 2 wrong usage or cluster file, 3 bad input or output, 4 nothing fits, 75 interrupted "
+      "(what "
+      "was found by then is printed).");
+  table.add_common(&o.json);
+}
+
+StepRequest make_step(const InferOptions& o) {
+  StepRequest step;
+  step.batch = o.batch;
+  step.micro_batch = number_or_word(o.micro_batch, "micro-batch", "auto", 1, 1 << 30);
+  step.micro_batches = number_or_word(o.micro_batches, "micro-batches", "auto", 1, 65536);
+  step.equal_replicas = o.replicas == "equal";
+  return step;
+}
+
+pipeline::ProblemOptions make_problem_options(const InferOptions& o, const pipeline::Profile& profile) {
+  pipeline::ProblemOptions options = o.problem;
+  const bool fractional = o.replicas == "fractional";
+  options.replicas = fractional ? pipeline::Replicas::kFractional : pipeline::Replicas::kWhole;
+  options.gradient_sync =
+      o.gradient_sync == "after" ? pipeline::GradientSync::kAfter : pipeline::GradientSync::kOverlap;
+  options.bucket_bytes = o.bucket_mib * 1024 * 1024;
+  options.optimizer = o.optimizer;
+  options.memory_reserve = o.memory_reserve / 100;
+  options.value = o.value == "paper" ? pipeline::ValueForm::kPaper : pipeline::ValueForm::kFull;
+  if (o.state_factor != "auto") options.state_factor = number_of(o.state_factor, "state-factor", 0, 100);
+  // The papers' idle stages stay possible where the papers' replicas are.
+  options.allow_idle_stages = o.problem.allow_idle_stages || fractional;
+  options.variants = make_variants(o, fractional, profile);
+  return options;
+}
+
+PlanRequest make_request(const InferOptions& o) {
+  PlanRequest request;
+  request.stages = number_or_word(o.stages, "stages", "auto", 1, 16);
+  request.max_stages = o.max_stages;
+  if (request.stages > 0) request.max_stages = std::max(request.max_stages, request.stages);
+  request.schedules = {Schedule::kAdaptive, Schedule::k1f1b, Schedule::k1f1bOverlap, Schedule::kGpipe};
+  if (o.schedule != "auto") request.schedules = {*pipeline::parse_schedule(o.schedule)};
+  request.planner = *parse_planner(o.planner);
+  if (o.objective != "auto") request.objective = o.objective == "value" ? Objective::kValue : Objective::kSimulated;
+  request.beam = o.beam;
+  request.grid = number_or_word(o.grid, "grid", "all", 2, 1 << 20);
+  if (o.refine && o.no_refine) throw Error(ErrorKind::kUsage, "--refine and --no-refine exclude each other");
+  request.refine = !o.no_refine;
+  request.effort = plan_effort(*parse_effort(o.effort));
+  request.time_limit_s = o.time_limit_s;
+  request.all_planners = o.all_planners;
+  return request;
+}
+
+}  // namespace automap::infer
