@@ -59,6 +59,106 @@ Cluster random_cluster(CounterRandom& random, const RandomProblemOptions& option
   return cluster;
 }
 
+// Tables over the samples of one replica for one type of device: a part of each position's time does not shrink with
+// the samples, and the rest a little less than in proportion.
+DeviceTimes random_device_times(const Profile& profile, const std::string& device, CounterRandom& random) {
+  DeviceTimes times;
+  times.device = device;
+  const double speed = random.log_uniform(0.5, 2), fixed = random.uniform(0, 0.4), bend = random.uniform(0.7, 1);
+  std::vector<double> share, own;  // of each position: forward of all, this type's speed
+  for (std::size_t i = 0; i < profile.c_ms.size(); ++i) {
+    share.push_back(std::min(0.98, profile.forward_fraction * random.uniform(0.5, 1.5)));
+    own.push_back(speed * random.log_uniform(0.7, 1.4));
+    times.optimizer_ms.push_back(0);
+  }
+  for (double samples = 1; samples <= 64; samples *= 2) {
+    times.samples.push_back(samples);
+    times.forward_ms.emplace_back();
+    times.backward_ms.emplace_back();
+    const double scale = fixed + (1 - fixed) * std::pow(samples / profile.micro_batch_size, bend);
+    for (std::size_t i = 0; i < profile.c_ms.size(); ++i) {
+      times.forward_ms.back().push_back(share[i] * profile.c_ms[i] * scale / own[i]);
+      times.backward_ms.back().push_back((1 - share[i]) * profile.c_ms[i] * scale / own[i]);
+    }
+  }
+  return times;
+}
+
+// Turns a problem of fractional replicas into one of whole samples.
+void make_whole(RandomProblem& made, const RandomProblemOptions& options, CounterRandom& random) {
+  Profile& profile = made.profile;
+  ProblemOptions& asked = made.options;
+  const std::size_t n = profile.c_ms.size();
+  asked.replicas = Replicas::kWhole;
+  profile.micro_batch_size = static_cast<double>(random.integer(1, 8));
+  constexpr int kSamples[] = {4, 6, 8, 12, 16, 24, 32};
+  asked.micro_batch_samples = kSamples[random.integer(0, 6)];
+  double of_step = 0;
+  for (const double c : profile.c_ms) of_step += asked.micro_batches * c;
+  double weights = 0;
+  for (const double w : profile.w_bytes) weights += w;
+  bool first = true;
+  const bool optimizer = random.uniform() < options.with_optimizer;
+  const double update = random.log_uniform(0.005, 0.2);
+  for (auto& [name, type] : made.cluster.devices) {
+    if (!first && random.uniform() < 0.4) continue;  // another's times, scaled
+    type.relative_speed = 1;
+    profile.times.push_back(random_device_times(profile, name, random));
+    for (std::size_t i = 0; optimizer && weights > 0 && i < n; ++i) {
+      profile.times.back().optimizer_ms[i] = update * of_step * profile.w_bytes[i] / weights;
+    }
+    if (first) profile.device = name;
+    first = false;
+  }
+  asked.optimizer = optimizer;
+  const bool halved = random.uniform() < 0.5;
+  for (const double w : profile.w_bytes) {
+    profile.gradient_bytes.push_back(halved ? w / 2 : w);
+    profile.slot_bytes.push_back(2 * w);
+  }
+  asked.gradient_sync = random.uniform() < options.with_overlap ? GradientSync::kOverlap : GradientSync::kAfter;
+  asked.bucket_bytes = std::max(1.0, weights * random.log_uniform(0.01, 1));
+  if (random.uniform() < options.with_workspace) {
+    const double most = random.log_uniform(0.5, 20);
+    for (std::size_t i = 0; i < n; ++i) {
+      profile.workspace_bytes.push_back(most * profile.stash_bytes[i] * random.uniform());
+    }
+  }
+  int layer = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (random.uniform() < 0.3) ++layer;
+    profile.layer.push_back("layer" + std::to_string(layer));
+  }
+  if (random.uniform() < options.with_shared) {
+    std::vector<std::int32_t> variables;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (profile.w_bytes[i] > 0) variables.push_back(static_cast<std::int32_t>(i) + 1);
+    }
+    if (!variables.empty() && variables.front() < static_cast<std::int32_t>(n)) {
+      SharedWeight shared;
+      shared.first = variables.front();
+      shared.position = random.integer(shared.first + 1, static_cast<int>(n));
+      const std::size_t at = static_cast<std::size_t>(shared.first - 1);
+      shared.weight_bytes = profile.w_bytes[at];
+      shared.gradient_bytes = profile.gradient_bytes[at];
+      shared.slot_bytes = profile.slot_bytes[at];
+      profile.shared.push_back(shared);
+    }
+  }
+  const bool zero = random.uniform() < options.with_zero, recompute = random.uniform() < options.with_recompute;
+  const int most_zero = !zero ? 0 : random.uniform() < 0.25 ? 3 : 1;
+  asked.variants.clear();
+  for (int level = 0; level <= most_zero; ++level) {
+    asked.variants.push_back({level, false});
+    if (recompute) asked.variants.push_back({level, true});
+  }
+  asked.allow_idle_stages = !(random.uniform() < options.without_idle);
+  // Stash grows with the samples; capacities were drawn for the profile's own.
+  for (auto& entry : made.cluster.devices) {
+    entry.second.memory_gib *= std::max(1.0, asked.micro_batch_samples / profile.micro_batch_size);
+  }
+}
+
 }  // namespace
 
 double CounterRandom::log_uniform(double low, double high) {
@@ -154,6 +254,8 @@ RandomProblem random_problem(std::uint64_t seed, const RandomProblemOptions& opt
       entry.second.memory_gib = std::max(1e-9, needed * random.log_uniform(0.05, 1.2) / kBytesPerGiB);
     }
   }
+  CounterRandom own(seed, 1);
+  if (own.uniform() < options.whole) make_whole(made, options, own);
   return made;
 }
 
