@@ -11,6 +11,8 @@ namespace {
 constexpr double kRounding = 1e-12;  // a step of rounding size is no step
 // A corridor with more labels than this is tried again half as wide.
 constexpr std::int64_t kMostLabels = 60000;
+// Where plans may be refused for what no stage alone decides (stages that idle beside the others), more are looked at.
+constexpr int kKept = 8;
 
 // Cuts that may be used, ascending: a list, or every one of 1..count.
 class Pivots {
@@ -40,6 +42,7 @@ Plan refine(const Problem& problem, Plan plan, const Pivots& pivots, int pivot_r
     input.min_stages = input.max_stages = stages;
     input.limit_ms = {value * (1 - kRounding)};
     input.most_labels = kMostLabels;
+    if (!problem.options().allow_idle_stages) input.keep = kKept;
     std::vector<int> cuts;  // all that any boundary may use
     for (int cut : plan.cuts) {
       const int place = pivots.place(cut);
@@ -70,16 +73,22 @@ Plan refine(const Problem& problem, Plan plan, const Pivots& pivots, int pivot_r
       device_radius = 1;
       continue;
     }
-    if (output.by_stages.front().empty()) return plan;
-    Plan better;
-    better.schedule = plan.schedule;
-    for (int point : output.by_stages.front().front().points)
-      better.cuts.push_back(cuts[static_cast<std::size_t>(point - 1)]);
-    better.device_cuts = output.by_stages.front().front().device_cuts;
-    const double better_value = value_ms(problem, better);
-    if (!(better_value < value * (1 - kRounding))) return plan;
-    plan = std::move(better);
-    value = better_value;
+    bool moved = false;
+    for (const Completion& completion : output.by_stages.front()) {
+      Plan better;
+      better.schedule = plan.schedule;
+      for (int point : completion.points) better.cuts.push_back(cuts[static_cast<std::size_t>(point - 1)]);
+      better.device_cuts = completion.device_cuts;
+      better.variants = completion.variants;
+      const double better_value = value_ms(problem, better);
+      if (!(better_value < value * (1 - kRounding))) break;
+      if (!feasible(problem, better)) continue;
+      plan = std::move(better);
+      value = better_value;
+      moved = true;
+      break;
+    }
+    if (!moved) return plan;
   }
   return plan;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "common/pipeline/value_terms.h"
+
 namespace automap::pipeline {
 
 double sync_left_ms(const std::vector<SyncBucket>& buckets, double backward_ms) {
@@ -58,54 +60,30 @@ void pipeline_times(const Problem& problem, const Plan& plan, PipelineTimes& tim
 
 double path_length_ms(const PipelineTimes& times, int micro_batches, Schedule schedule, ValueForm form) {
   const int stages = times.num_stages();
-  const double steady = micro_batches - 1;
-  // Round trips R_s and P from the back, so that sums are formed the same way in every solver.
-  double round_trip = 0;
-  // Reused between calls: local searches evaluate millions of plans.
-  thread_local std::vector<double> round_trips;
-  round_trips.resize(static_cast<std::size_t>(stages));
-  for (int s = stages - 1; s >= 0; --s) {
+  double x = 0, p = 0;
+  for (int s = stages; s-- > 0;) {
     const std::size_t i = static_cast<std::size_t>(s);
-    if (s + 1 < stages) round_trip += 2 * times.transfer_ms[i];
-    round_trip += times.forward_ms[i] + times.backward_ms[i];
-    round_trips[i] = round_trip;
-  }
-  const double total = round_trip;
-
-  double length = 0, filled = 0;
-  for (int s = 0; s < stages; ++s) {
-    const std::size_t i = static_cast<std::size_t>(s);
-    const double f = times.forward_ms[i], b = times.backward_ms[i], stage = f + b;
-    filled += stage;
-    length = std::max(length, filled + steady * stage);
-    if (form == ValueForm::kFull) {
-      const int k =
-          times.value_in_flight.empty() ? in_flight(schedule, stages, s + 1, micro_batches) : times.value_in_flight[i];
-      length = std::max(length, total + steady * stage - (k - 1) * std::min(f, b));
-      if (micro_batches > k) {
-        const double stall = round_trips[i] - k * stage;
-        const int laps = (micro_batches - 1) / k;
-        length = std::max(length, total + steady * stage + std::max(stall, laps * stall));
-      }
-    }
     if (s + 1 < stages) {
-      const double t = times.transfer_ms[i];
-      filled += 2 * t;
-      length = std::max(length, filled + steady * t);
+      x = terms::x_behind_transfer(x, times.transfer_ms[i], micro_batches);
+      p += 2 * times.transfer_ms[i];
     }
+    const double f = times.forward_ms[i], b = times.backward_ms[i];
+    const int k =
+        times.value_in_flight.empty() ? in_flight(schedule, stages, s + 1, micro_batches) : times.value_in_flight[i];
+    x = terms::x_behind_stage(x, p, f + b, std::min(f, b), terms::InFlight(micro_batches, k), form == ValueForm::kFull);
+    p += f + b;
   }
-  return length;
+  return x;
 }
 
 double exposed_allreduce_ms(const PipelineTimes& times) {
-  double exposed = 0, drained = 0;
-  for (std::size_t s = 0; s < times.allreduce_ms.size(); ++s) {
+  double y = 0;
+  for (std::size_t s = times.allreduce_ms.size(); s-- > 0;) {
+    if (s < times.transfer_ms.size()) y -= times.transfer_ms[s];
     const double optimizer = times.optimizer_ms.empty() ? 0 : times.optimizer_ms[s];
-    exposed = std::max(exposed, times.allreduce_ms[s] + optimizer - drained);
-    drained += times.backward_ms[s];
-    if (s < times.transfer_ms.size()) drained += times.transfer_ms[s];
+    y = terms::y_behind_stage(y, times.allreduce_ms[s] + optimizer, times.backward_ms[s]);
   }
-  return exposed;
+  return std::max(0.0, y);
 }
 
 double step_length_ms(const PipelineTimes& times, int micro_batches, Schedule schedule, ValueForm form) {

@@ -17,6 +17,9 @@ constexpr double kRounding = 1e-10;
 // With more labels per stage count than this a better incumbent pays.
 constexpr std::int64_t kManyLabels = 100000;
 
+// Plans looked at beyond those wanted, where some may be refused for what no stage alone decides.
+constexpr int kMoreWhereSomeIdle = 7;
+
 // With more pivots than this, runs of pivots come first.
 constexpr std::size_t kDirectPivots = 400;
 
@@ -41,7 +44,15 @@ std::vector<int> narrow_pivots(const Problem& problem, const std::vector<int>& p
 // About `count` device cuts, evenly spread.
 std::vector<int> spread_device_cuts(const Problem& problem, int count) {
   std::vector<int> cuts;
-  const int step = std::max(1, problem.num_devices() / count);
+  int step = std::max(1, problem.num_devices() / count);
+  if (problem.options().replicas == Replicas::kWhole) {
+    // A size that groups may have, so that cuts so far apart leave groups that can run.
+    int size = 1;
+    for (const int possible : problem.group_sizes()) {
+      if (possible <= step) size = possible;
+    }
+    step = size;
+  }
   for (int d = step; d < problem.num_devices(); d += step) cuts.push_back(d);
   return cuts;
 }
@@ -88,6 +99,7 @@ class StageRange {
 
   void solve(ExactStageResult* results) {
     results_ = results;
+    refused_ms_.assign(static_cast<std::size_t>(last_ - first_ + 1), kInfinity);
     ProgramInput input;
     input.problem = &problem_;
     input.schedule = options_.schedule;
@@ -95,6 +107,7 @@ class StageRange {
     input.min_stages = first_;
     input.max_stages = last_;
     input.keep = options_.k_best;
+    if (!problem_.options().allow_idle_stages) input.keep += kMoreWhereSomeIdle;
     const bool corridor = !options_.boundary_pivots.empty();
     for (int stages = first_; stages <= last_; ++stages) {
       result(stages).lower_bound_ms = simple_.ms(stages);
@@ -129,15 +142,34 @@ class StageRange {
       input.most_labels = 0;
       output = run_program(input, work_);
     }
+    refused_ms_.assign(input.limit_ms.size(), kInfinity);
     take(output, pivots_, nullptr);
     for (int stages = first_; stages <= last_; ++stages) {
-      result(stages).proven = output.finished;
-      if (output.finished) result(stages).lower_bound_ms = options_.upper_bound_ms;
+      ExactStageResult& into = result(stages);
+      into.proven = output.finished;
+      if (!output.finished) continue;
+      const double refused = refused_ms_[static_cast<std::size_t>(stages - first_)];
+      into.lower_bound_ms = options_.upper_bound_ms;
+      if (refused < limit(stages)) {
+        into.proven = list_all(input, stages);
+        if (!into.proven) into.lower_bound_ms = std::max(simple_.ms(stages), std::min(refused, into.lower_bound_ms));
+      }
     }
   }
 
  private:
   ExactStageResult& result(int stages) { return results_[stages - first_]; }
+  // The shortest plan of the program is refused because a stage idles beside the others, and a plan that it made
+  // superfluous need not be: all plans below the limit are listed. False when there are too many.
+  bool list_all(ProgramInput input, int stages) {
+    input.min_stages = input.max_stages = stages;
+    input.limit_ms = {limit(stages)};
+    input.all_plans = true;
+    input.most_labels = kManyLabels;
+    const ProgramOutput output = run_program(input, work_);
+    take(output, pivots_, nullptr);
+    return output.finished;
+  }
   double limit(int stages) {
     const ExactStageResult& known = result(stages);
     const double best = known.plans.empty() ? kInfinity : known.value_ms.front() * (1 - kRounding);
@@ -172,8 +204,14 @@ class StageRange {
         plan.schedule = options_.schedule;
         for (int point : completion.points) plan.cuts.push_back(cuts[static_cast<std::size_t>(point - 1)]);
         plan.device_cuts = completion.device_cuts;
+        plan.variants = completion.variants;
         const double value = value_ms(problem_, plan);
         AM_CHECK(std::abs(value - completion.value_ms) <= 1e-9 * std::max(value, completion.value_ms));
+        if (!feasible(problem_, plan)) {
+          double& refused = refused_ms_[static_cast<std::size_t>(plan.num_stages() - first_)];
+          refused = std::min(refused, value);
+          continue;
+        }
         if (plans != nullptr) plans->push_back(plan);
         add(std::move(plan));
       }
@@ -257,6 +295,7 @@ class StageRange {
   int first_, last_;
   Work& work_;
   SimpleBounds simple_;
+  std::vector<double> refused_ms_;  // [stages - first]: shortest plan met that feasible() refuses
   ExactStageResult* results_ = nullptr;
 };
 

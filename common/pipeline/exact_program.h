@@ -21,7 +21,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // first_cut..last_cut. *_low are prefix sums at the first cut, *_high at the last one.
 struct Points {
   std::vector<int> first_cut, last_cut;
-  std::vector<double> work_low, work_high, weight_low, weight_high, stash_low, stash_high;
+  std::vector<double> work_low, work_high, gradient_low, gradient_high;
   std::vector<double> activation, activation_high;  // least and most among the cuts
   std::vector<int> variables_low, variables_high;
   std::size_t size() const { return first_cut.size(); }
@@ -51,6 +51,7 @@ struct ProgramInput {
   std::int64_t most_labels = 0;  // give up when there are more; 0: never
   bool mark = false;             // fill ProgramOutput::reached and used
   bool keep_layers = false;      // fill ProgramOutput::layers
+  bool all_plans = false;        // no label makes another superfluous: every plan within the limit is a completion
   // Points on which the thresholds are computed, and where each of `points` lies on them; null: `points`.
   const Points* coarse = nullptr;
   std::vector<int> coarse_of;
@@ -58,8 +59,9 @@ struct ProgramInput {
 
 struct Completion {
   double value_ms = 0;
-  std::vector<int> points;       // of boundary 1..S-1
-  std::vector<int> device_cuts;  // of boundary 1..S-1
+  std::vector<int> points;             // of boundary 1..S-1
+  std::vector<int> device_cuts;        // of boundary 1..S-1
+  std::vector<std::uint8_t> variants;  // of stage 1..S; empty where the problem has one
 };
 
 // Labels that share how a transfer reaches them: the same first device d0 and the same kind of first group.
@@ -67,7 +69,7 @@ struct LabelList {
   int d0 = 0;
   int d1 = 0;  // of one member: stands for all
   std::size_t begin = 0, end = 0;
-  double per_work = 0;  // least of the members' first groups, ms per unit of work
+  double ms_per_work = 0;  // least of the members' first groups, of a relaxed program
 };
 
 // The suffixes of one length, list by list, ascending by point within a list and by x within a point.
@@ -118,7 +120,8 @@ std::vector<GapOutput> close_gaps(const std::vector<GapInput>& inputs, bool only
 
 // What no plan of so many stages can be shorter than, whatever its cuts: the larger of
 // - every device at work all the time, and the pipeline filled once;
-// - for every instruction, the stage that holds it: M times its compute plus the all-reduce of its weights on the best
+// - for every instruction, the stage that holds it: M times its compute plus the sync of its gradients and its update
+// on the best
 //   group of devices (the backward passes that hide an all-reduce stand in front of the stage in V's first term, too).
 class SimpleBounds {
  public:
@@ -131,6 +134,7 @@ class SimpleBounds {
 
   const Problem& problem_;
   Schedule schedule_;
+  double small_share_ = 0.5;                    // as of StageTables
   std::vector<double> largest_instruction_ms_;  // [most devices its stage may have]
   std::int64_t units_ = 0;
 };

@@ -4,7 +4,8 @@
 
 #include "common/base/check.h"
 #include "common/pipeline/exact.h"
-#include "common/pipeline/exact_program.h"
+#include "common/pipeline/exact_tables.h"
+#include "common/pipeline/value_terms.h"
 
 namespace automap::pipeline {
 namespace internal {
@@ -75,7 +76,12 @@ class Gap {
 
   // Solves the relaxed program once and looks closer where it says so. False when the work was over.
   bool step();
-  bool open() const { return std::find(out_.closed.begin(), out_.closed.end(), 0) != out_.closed.end(); }
+  bool open() const {
+    for (std::size_t s = 0; s < count(); ++s) {
+      if (!out_.closed[s] && !stuck_[s]) return true;
+    }
+    return false;
+  }
   double least_open_bound() const;
   // Plans of this length or more are of no interest any more.
   void lower_limits(double value);
@@ -87,6 +93,7 @@ class Gap {
   void close_settled();
   void coarsen(ProgramInput& program, Points& coarse) const;
   bool concrete(const Completion& completion, Plan& plan) const;
+  bool single_cuts(const Completion& completion) const;
   void found(Plan plan);
 
   GapInput in_;
@@ -96,6 +103,9 @@ class Gap {
   Runs runs_;
   std::size_t coarse_points_ = kCoarsePoints;
   std::vector<double> limit_;
+  // Stage counts whose best plan is refused by what no stage alone decides (stages that idle beside the others): their
+  // bound holds, and nothing closer comes of looking again.
+  std::vector<char> stuck_;
   GapOutput out_;
 };
 
@@ -125,6 +135,7 @@ bool Gap::concrete(const Completion& completion, Plan& plan) const {
   plan = Plan();
   plan.schedule = in_.schedule;
   plan.device_cuts = completion.device_cuts;
+  plan.variants = completion.variants;
   int before = -1;
   for (int point : completion.points) {
     const auto& run = runs_[at(point - 1)];
@@ -140,6 +151,13 @@ bool Gap::concrete(const Completion& completion, Plan& plan) const {
   return feasible(problem_, plan);
 }
 
+bool Gap::single_cuts(const Completion& completion) const {
+  return std::all_of(completion.points.begin(), completion.points.end(), [&](int point) {
+    const auto& run = runs_[at(point - 1)];
+    return run.first == run.second;
+  });
+}
+
 void Gap::found(Plan plan) {
   const std::size_t s = at(plan.num_stages() - in_.min_stages);
   const double value = value_ms(problem_, plan);
@@ -151,6 +169,7 @@ void Gap::found(Plan plan) {
 Gap::Gap(const GapInput& input, Work& work)
     : in_(input), problem_(*input.problem), cuts_(*input.cuts), work_(work), limit_(input.limit_ms) {
   out_.closed.assign(count(), 0);
+  stuck_.assign(count(), 0);
   const SimpleBounds simple(problem_, in_.schedule);
   work_.spend(simple.units() + kPerInstruction * static_cast<std::int64_t>(cuts_.size()));
   for (std::size_t s = 0; s < count(); ++s) out_.bound_ms.push_back(simple.ms(in_.min_stages + static_cast<int>(s)));
@@ -174,7 +193,7 @@ void Gap::lower_limits(double value) {
 double Gap::least_open_bound() const {
   double least = kInfinity;
   for (std::size_t s = 0; s < count(); ++s) {
-    if (!out_.closed[s]) least = std::min(least, out_.bound_ms[s]);
+    if (!out_.closed[s] && !stuck_[s]) least = std::min(least, out_.bound_ms[s]);
   }
   return least;
 }
@@ -188,8 +207,9 @@ bool Gap::step() {
   program.max_stages = in_.max_stages;
   for (int d = 1; d < problem_.num_devices(); ++d) program.device_cuts.push_back(d);
   program.mark = true;
-  for (std::size_t s = 0; s < count(); ++s) program.limit_ms.push_back(out_.closed[s] ? 0 : limit_[s]);
-  while (program.max_stages > program.min_stages && out_.closed[at(program.max_stages - in_.min_stages)]) {
+  const auto settled = [&](std::size_t s) { return out_.closed[s] || stuck_[s]; };
+  for (std::size_t s = 0; s < count(); ++s) program.limit_ms.push_back(settled(s) ? 0 : limit_[s]);
+  while (program.max_stages > program.min_stages && settled(at(program.max_stages - in_.min_stages))) {
     program.limit_ms.pop_back();
     --program.max_stages;
   }
@@ -207,7 +227,7 @@ bool Gap::step() {
   }
   std::vector<Plan> plans;
   for (std::size_t s = 0; s < output.by_stages.size(); ++s) {
-    if (out_.closed[s]) continue;
+    if (settled(s)) continue;
     if (output.by_stages[s].empty()) {
       out_.bound_ms[s] = std::max(out_.bound_ms[s], limit_[s]);
       out_.closed[s] = 1;
@@ -216,7 +236,10 @@ bool Gap::step() {
     const Completion& best = output.by_stages[s].front();
     out_.bound_ms[s] = std::max(out_.bound_ms[s], best.value_ms);
     Plan plan;
-    if (!concrete(best, plan)) continue;
+    if (!concrete(best, plan)) {
+      stuck_[s] = single_cuts(best);
+      continue;
+    }
     const double value = value_ms(problem_, plan);
     if (value <= best.value_ms * (1 + kRounding)) {
       // The best there could be, and it exists.
@@ -234,7 +257,9 @@ bool Gap::step() {
   close_settled();
   // Cuts that no plan below the limit can use are gone for good; where such plans cut, look closer.
   const int devices = problem_.num_devices();
-  const double ms_per_work = in_.max_stages / (devices * problem_.group(0, devices).speed);
+  double speed = 0;
+  for (int d = 0; d < devices; ++d) speed += problem_.device_speed(d);
+  const double ms_per_work = in_.max_stages / speed;
   const double ms_per_byte = devices > 1 ? 1 / problem_.link(0, devices / 2, devices).bytes_per_ms : 0;
   Runs next;
   for (std::size_t r = 0; r < runs_.size(); ++r) {
@@ -253,11 +278,19 @@ bool Gap::step() {
 
 SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
     : problem_(problem), schedule_(schedule), largest_instruction_ms_(at(problem.num_devices()) + 1, 0) {
-  // The instructions that take longest and those with the most weights: the others say less.
+  // All cuts in one run, of which nothing else is known.
+  std::vector<int> cuts;
+  for (int i = 1; i < problem.num_instructions(); ++i) cuts.push_back(i);
+  const Points points = run_points(problem, cuts, {{0, static_cast<int>(cuts.size()) - 1}});
+  StageTables tables(problem, points);
+  tables.find_shares(true);
+  small_share_ = tables.small_share();
+  units_ += tables.take_units();
+  // The instructions that take longest and those with the most gradients: the others say less.
   constexpr std::size_t kTried = 8;
-  std::vector<int> by_work, by_weight;
+  std::vector<int> by_work, by_gradient;
   for (int i = 1; i <= problem.num_instructions(); ++i) by_work.push_back(i);
-  by_weight = by_work;
+  by_gradient = by_work;
   const std::size_t tried = std::min(kTried, by_work.size());
   const auto largest_first = [&](std::vector<int>& order, auto size_of) {
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(tried), order.end(),
@@ -265,8 +298,8 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
     order.resize(tried);
   };
   largest_first(by_work, [&](int i) { return problem.work_ms(i - 1, i); });
-  largest_first(by_weight, [&](int i) { return problem.weight_bytes(i - 1, i); });
-  by_work.insert(by_work.end(), by_weight.begin(), by_weight.end());
+  largest_first(by_gradient, [&](int i) { return problem.gradient_bytes(i - 1, i); });
+  by_work.insert(by_work.end(), by_gradient.begin(), by_gradient.end());
 
   // Groups of one size that no single instruction can tell apart count once: on alike servers there are few others.
   const int devices = problem.num_devices();
@@ -274,10 +307,12 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
   for (int d0 = 0; d0 < devices; ++d0) {
     for (int d1 = d0 + 1; d1 <= devices; ++d1) {
       const DeviceGroup& group = problem.group(d0, d1);
+      if (!group.valid) continue;
       std::vector<const DeviceGroup*>& alike = groups[at(group.size)];
       const auto same = [&](const DeviceGroup* other) {
-        return other->speed == group.speed && other->capacity_bytes == group.capacity_bytes &&
-               other->sync.ms_per_byte == group.sync.ms_per_byte && other->sync.latency_ms == group.sync.latency_ms;
+        return other->columns == group.columns && other->scale == group.scale &&
+               other->capacity_bytes == group.capacity_bytes && other->sync.ms_per_byte == group.sync.ms_per_byte &&
+               other->sync.latency_ms == group.sync.latency_ms;
       };
       units_ += kPerGroup;
       if (std::none_of(alike.begin(), alike.end(), same)) alike.push_back(&group);
@@ -290,10 +325,15 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
     for (const std::vector<const DeviceGroup*>& alike : groups) {
       units_ += kPerGroup * static_cast<std::int64_t>(alike.size());
       for (const DeviceGroup* group : alike) {
-        if (!problem.stage_fits(i - 1, i, *group, 1, false)) continue;
-        const double ms =
-            problem.micro_batches() * problem.compute_ms(i - 1, i, *group) + problem.allreduce_ms(i - 1, i, *group);
-        least[at(group->size)] = std::min(least[at(group->size)], ms);
+        for (int v = 0; v < problem.num_variants(); ++v) {
+          if (!tables.may_fit_cuts(i - 1, i, *group, v, 1)) continue;
+          // More in the stage makes each of these larger, and their sum.
+          const double ms = problem.micro_batches() * problem.compute_ms(i - 1, i, *group, v) +
+                            problem.exposed_sync_ms(problem.gradient_bytes(i - 1, i),
+                                                    problem.backward_ms(i - 1, i, *group, v), *group) +
+                            problem.optimizer_ms(i - 1, i, *group, v);
+          least[at(group->size)] = std::min(least[at(group->size)], ms);
+        }
       }
     }
     for (std::size_t size = 1; size < least.size(); ++size) {
@@ -315,7 +355,7 @@ double SimpleBounds::balance_ms(int stages) const {
   const Problem& problem = problem_;
   double speed = 0, slowest = kInfinity;
   for (int d = 0; d < problem.num_devices(); ++d) {
-    const double one = problem.group(d, d + 1).speed;
+    const double one = problem.device_speed(d);
     speed += one;
     slowest = std::min(slowest, one);
   }
@@ -323,9 +363,8 @@ double SimpleBounds::balance_ms(int stages) const {
   const double least = problem.micro_batches() * balanced;
   if (problem.options().value == ValueForm::kPaper || stages == 1) return least * (1 - kRounding);
   // With tau the longest stage: its own term counts it 1 + c times, and the other stages take what it leaves over.
-  const double phi = problem.forward_fraction();
-  const double c = problem.micro_batches() - 1 -
-                   (in_flight(schedule_, stages, 1, problem.micro_batches()) - 1) * std::min(phi, 1 - phi);
+  const terms::InFlight k(problem.micro_batches(), in_flight(schedule_, stages, 1, problem.micro_batches()));
+  const double c = k.steady - k.ahead * small_share_;
   const double spread = balanced * (c + stages);
   const double concentrated = work / std::max(speed - (stages - 1) * slowest, slowest) * (c + 1);
   return std::max(least, std::min(spread, concentrated)) * (1 - kRounding);

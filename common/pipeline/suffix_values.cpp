@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/error.h"
 #include "common/pipeline/exact_program.h"
+#include "common/pipeline/value_terms.h"
 
 namespace automap::pipeline {
 namespace {
@@ -29,25 +30,36 @@ std::size_t at(int i) {
 // A stall term is linear in p with 1 + laps as its weight, so a row of S stages has at most S + 2 lines.
 class Front {
  public:
-  // Puts a stage of compute T behind the row, `transfer` ms one way behind the row's last stage (0 for the first one).
-  // K micro-batches are in flight on it; `small` is min(phi, 1 - phi).
-  void append(double transfer, double compute, double backward, double allreduce, int in_flight, int micro_batches,
-              double small, bool full) {
-    const double steady = micro_batches - 1;
-    const double pass = compute + 2 * transfer;
-    least = std::max({least, (micro_batches + 1) * transfer + add, steady * compute + pass + add});
+  // Puts a stage of compute F + B, of which `small` = min(F, B), behind the row, `transfer` ms one way behind the row's
+  // last stage (0 for the first one). `own` is its exposed sync and its optimizer.
+  void append(double transfer, double compute, double backward, double own, const terms::InFlight& k, int micro_batches,
+              bool full) {
+    const double pass = compute + 2 * transfer, small = std::min(compute - backward, backward);
+    least = std::max({least, (micro_batches + 1) * transfer + add, k.steady * compute + pass + add});
     add += pass;
     if (full) {
       for (int i = 0; i < lines; ++i) constant[at(i)] += weight[at(i)] * pass;
-      line(1, (steady - (in_flight - 1) * small) * compute + add);
-      if (micro_batches > in_flight) {
-        const int laps = (micro_batches - 1) / in_flight;
-        line(2, (steady - (in_flight - 1)) * compute + add);
-        line(1 + laps, (steady - static_cast<double>(laps) * (in_flight - 1)) * compute + add);
+      line(terms::first_round_line(compute, small, k));
+      if (k.stalls) {
+        line(terms::one_stall_line(compute, k));
+        line(terms::all_stalls_line(compute, k));
       }
     }
-    residue = std::max(residue, allreduce - transfer - drained);
+    residue = std::max(residue, own - transfer - drained);
     drained += backward + transfer;
+  }
+
+  // No suffix makes of this row a longer plan than of the other.
+  bool as_good_as(const Front& other) const {
+    if (add > other.add || least > other.least || residue > other.residue || drained < other.drained) return false;
+    for (int i = 0; i < lines; ++i) {
+      bool below = false;
+      for (int j = 0; j < other.lines && !below; ++j) {
+        below = weight[at(i)] <= other.weight[at(j)] && constant[at(i)] <= other.constant[at(j)];
+      }
+      if (!below) return false;
+    }
+    return true;
   }
 
   // V over the labels first..last-1 (x ascending) behind a transfer, unless it is not below `best`.
@@ -73,7 +85,9 @@ class Front {
 
  private:
   static constexpr int kMostLines = kMostStages + 2;
-  void line(double slope, double value) {
+  // Of the stage just added.
+  void line(const terms::PathLine& of_stage) {
+    const double slope = of_stage.slope, value = of_stage.constant + add;
     for (int i = 0; i < lines; ++i) {
       if (weight[at(i)] == slope) {
         constant[at(i)] = std::max(constant[at(i)], value);
@@ -102,7 +116,7 @@ struct SuffixValues::State {
   };
   // A row of stages that ends at instruction `cut`, its last group being (d_before, d].
   struct Row {
-    Front front;
+    std::vector<Front> fronts = {Front()};  // by variants of the stages; none makes another superfluous
     int cut = 0, d_before = 0, d = 0;
     int stages = 0;
   };
@@ -202,14 +216,33 @@ bool SuffixValues::State::append(Row& row, int cut, int d) const {
   if (cut <= row.cut || cut >= problem_.num_instructions() || point_of_cut_[at(cut)] == 0) return false;
   if (d <= row.d || d >= problem_.num_devices() || usable_device_cut_[at(d)] == 0) return false;
   const DeviceGroup& group = problem_.group(row.d, d);
-  const int micro_batches = problem_.micro_batches();
-  const int in_flight = pipeline::in_flight(options_.schedule, options_.stages, row.stages + 1, micro_batches);
-  if (!problem_.stage_fits(row.cut, cut, group, in_flight, needs_variable_)) return false;
-  const double phi = problem_.forward_fraction();
-  const double compute = problem_.compute_ms(row.cut, cut, group);
+  if (!group.valid || problem_.idles(row.cut, cut, group)) return false;
+  if (needs_variable_ && problem_.variables(row.cut, cut) == 0) return false;
   const double transfer = row.stages == 0 ? 0 : problem_.transfer_ms(row.cut, row.d_before, row.d, d);
-  row.front.append(transfer, compute, (1 - phi) * compute, problem_.allreduce_ms(row.cut, cut, group), in_flight,
-                   micro_batches, std::min(phi, 1 - phi), problem_.options().value == ValueForm::kFull);
+  const bool full = problem_.options().value == ValueForm::kFull;
+  const double gradient = problem_.gradient_bytes(row.cut, cut);
+  std::vector<Front> fronts;
+  for (int v = 0; v < problem_.num_variants(); ++v) {
+    const int in_flight =
+        problem_.in_flight(options_.schedule, options_.stages, row.stages + 1, row.cut, cut, group, v);
+    if (in_flight == 0) continue;
+    const terms::InFlight k(problem_.micro_batches(), in_flight);
+    const double compute = problem_.compute_ms(row.cut, cut, group, v);
+    const double backward = problem_.backward_ms(row.cut, cut, group, v);
+    const double own =
+        problem_.exposed_sync_ms(gradient, backward, group) + problem_.optimizer_ms(row.cut, cut, group, v);
+    for (Front front : row.fronts) {
+      front.append(transfer, compute, backward, own, k, problem_.micro_batches(), full);
+      const auto better = [&](const Front& other) { return other.as_good_as(front); };
+      if (std::any_of(fronts.begin(), fronts.end(), better)) continue;
+      fronts.erase(
+          std::remove_if(fronts.begin(), fronts.end(), [&](const Front& other) { return front.as_good_as(other); }),
+          fronts.end());
+      fronts.push_back(front);
+    }
+  }
+  if (fronts.empty()) return false;
+  row.fronts = std::move(fronts);
   row.cut = cut;
   row.d_before = row.d;
   row.d = d;
@@ -235,8 +268,10 @@ double SuffixValues::State::completion_ms(const Row& row) const {
     const std::size_t first = behind.starts[l * points_ + point], last = behind.starts[l * points_ + point + 1];
     if (first == last) continue;
     const double transfer = problem_.transfer_ms(row.cut, row.d_before, row.d, layer.lists[l].d1);
-    best = row.front.value(transfer, problem_.micro_batches(), layer.x.data(), layer.p.data(), layer.y.data(), first,
-                           last, best);
+    for (const Front& front : row.fronts) {
+      best = front.value(transfer, problem_.micro_batches(), layer.x.data(), layer.p.data(), layer.y.data(), first,
+                         last, best);
+    }
   }
   return best <= limit_ms_ ? best : kInfinity;
 }

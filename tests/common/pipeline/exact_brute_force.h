@@ -1,5 +1,5 @@
-// The slow twin of the exact solver: every plan is listed and judged by value_ms. And small random problems that
-// reach every corner of the model.
+// The slow twin of the exact solver: every plan, its stages as every variant, is listed and judged by value_ms. And
+// small random problems that reach every corner of the model, of fractional replicas and of whole ones.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/pipeline/cost.h"
+#include "common/pipeline/random_problem.h"
 
 namespace automap::pipeline::testing {
 
@@ -87,6 +88,39 @@ inline SmallProblem small_problem(std::uint64_t seed, int min_n = 3, int max_n =
   return small;
 }
 
+// Whole samples, tables, variants, optimizer, workspace, shared weights; memory is tight in half of them.
+inline SmallProblem small_whole_problem(std::uint64_t seed, int min_n = 3, int max_n = 8, int max_devices = 6) {
+  SmallRandom random(seed ^ 0x77BEEF);
+  RandomProblemOptions kinds;
+  kinds.min_instructions = min_n;
+  kinds.max_instructions = max_n;
+  kinds.min_servers = random.integer(1, 2);
+  kinds.max_servers = random.integer(kinds.min_servers, 3);
+  kinds.min_devices = 1;
+  kinds.max_devices = std::max(1, max_devices / kinds.max_servers);
+  kinds.min_micro_batches = 1;
+  kinds.max_micro_batches = 12;
+  kinds.with_allreduce = 0.8;
+  kinds.heterogeneous = 0.5;
+  kinds.with_latency = 0.3;
+  kinds.with_memory_limit = 0.6;
+  kinds.forward_heavy = 0.2;
+  kinds.with_zeros = 0.2;
+  kinds.whole = 1;
+  const RandomProblem made = random_problem(seed, kinds);
+  SmallProblem small;
+  small.profile = made.profile;
+  small.cluster = made.cluster;
+  small.options = made.options;
+  small.options.allow_empty_stages = random.chance(0.5);
+  small.options.value = random.chance(0.2) ? ValueForm::kPaper : ValueForm::kFull;
+  if (random.chance(0.3)) {
+    // What memory leaves between one micro-batch in flight and all of them.
+    for (auto& device : small.cluster.devices) device.second.memory_gib *= random.real(1, 6);
+  }
+  return small;
+}
+
 // Calls visit(values) for every strictly increasing choice of `count` entries of `from`.
 template <typename Visit>
 void for_each_choice(const std::vector<int>& from, int count, const Visit& visit) {
@@ -112,6 +146,21 @@ inline std::vector<int> up_to(int end) {
   return values;
 }
 
+// Calls visit(plan) for the plan with its stages as every choice of variants.
+template <typename Visit>
+void for_each_variants(const Problem& problem, Plan plan, const Visit& visit) {
+  const int count = problem.num_variants();
+  plan.variants.clear();
+  if (count == 1) return visit(plan);
+  plan.variants.assign(static_cast<std::size_t>(plan.num_stages()), 0);
+  while (true) {
+    visit(plan);
+    std::size_t s = 0;
+    while (s < plan.variants.size() && ++plan.variants[s] == count) plan.variants[s++] = 0;
+    if (s == plan.variants.size()) return;
+  }
+}
+
 // Values of all feasible plans of `stages` stages, ascending.
 inline std::vector<double> all_values(const Problem& problem, Schedule schedule, int stages,
                                       const std::vector<int>& pivots) {
@@ -122,7 +171,9 @@ inline std::vector<double> all_values(const Problem& problem, Schedule schedule,
     plan.cuts = cuts;
     for_each_choice(up_to(problem.num_devices()), stages - 1, [&](const std::vector<int>& device_cuts) {
       plan.device_cuts = device_cuts;
-      if (feasible(problem, plan)) values.push_back(value_ms(problem, plan));
+      for_each_variants(problem, plan, [&](const Plan& one) {
+        if (feasible(problem, one)) values.push_back(value_ms(problem, one));
+      });
     });
   });
   std::sort(values.begin(), values.end());

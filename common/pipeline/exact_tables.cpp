@@ -1,0 +1,236 @@
+#include "common/pipeline/exact_tables.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace automap::pipeline::internal {
+namespace {
+
+constexpr double kRounding = 1e-12;
+constexpr std::int64_t kPerEntry = 2;  // units of work: an entry of a column
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+void append(Points& points, const Problem& problem, int first, int last) {
+  points.first_cut.push_back(first);
+  points.last_cut.push_back(last);
+  points.work_low.push_back(problem.work_ms(0, first));
+  points.work_high.push_back(problem.work_ms(0, last));
+  points.gradient_low.push_back(problem.gradient_bytes(0, first));
+  points.gradient_high.push_back(problem.gradient_bytes(0, last));
+  points.activation.push_back(problem.activation_bytes(first));
+  points.activation_high.push_back(problem.activation_bytes(first));
+  points.variables_low.push_back(problem.variables(0, first));
+  points.variables_high.push_back(problem.variables(0, last));
+}
+
+}  // namespace
+
+Points exact_points(const Problem& problem, const std::vector<int>& cuts) {
+  Points points;
+  append(points, problem, 0, 0);
+  for (int cut : cuts) append(points, problem, cut, cut);
+  append(points, problem, problem.num_instructions(), problem.num_instructions());
+  return points;
+}
+
+Points run_points(const Problem& problem, const std::vector<int>& cuts, const Runs& runs) {
+  Points points;
+  append(points, problem, 0, 0);
+  for (const auto& run : runs) {
+    append(points, problem, cuts[at(run.first)], cuts[at(run.second)]);
+    for (int i = run.first + 1; i <= run.second; ++i) {
+      const double bytes = problem.activation_bytes(cuts[at(i)]);
+      points.activation.back() = std::min(points.activation.back(), bytes);
+      points.activation_high.back() = std::max(points.activation_high.back(), bytes);
+    }
+  }
+  append(points, problem, problem.num_instructions(), problem.num_instructions());
+  return points;
+}
+
+StageTables::StageTables(const Problem& problem, const Points& points) : problem_(problem), points_(points) {
+  for (std::size_t i = 0; i < points.size(); ++i) relaxed_ = relaxed_ || points.several(i);
+  const ProblemOptions& options = problem.options();
+  const int n = problem.num_instructions();
+  const StageColumns& columns = problem.columns(problem.group(0, 1), 0);
+  plain_ = options.replicas == Replicas::kFractional && options.gradient_sync == GradientSync::kAfter &&
+           problem.num_variants() == 1 && columns.optimizer[n] == 0;
+  if (plain_) backward_share_ = columns.backward[n] / columns.both[n];
+}
+
+std::size_t StageTables::place(const DeviceGroup& group, int variant) const {
+  return at(group.columns + variant);
+}
+
+const PointColumns& StageTables::columns(const DeviceGroup& group, int variant) {
+  const std::size_t which = place(group, variant);
+  if (which >= columns_.size()) columns_.resize(which + 1);
+  if (columns_[which] != nullptr) return *columns_[which];
+  columns_[which] = std::make_unique<PointColumns>();
+  PointColumns& made = *columns_[which];
+  const StageColumns& from = problem_.columns(group, variant);
+  const auto gather = [&](const double* column, const std::vector<int>& cuts, std::vector<double>& into) {
+    into.reserve(cuts.size());
+    for (const int cut : cuts) into.push_back(column[cut]);
+    units_ += kPerEntry * static_cast<std::int64_t>(cuts.size());
+  };
+  gather(from.both, points_.first_cut, made.both_low);
+  gather(from.both, points_.last_cut, made.both_high);
+  gather(from.backward, points_.first_cut, made.backward_low);
+  gather(from.backward, points_.last_cut, made.backward_high);
+  gather(from.optimizer, points_.first_cut, made.optimizer_low);
+  gather(from.optimizer, points_.last_cut, made.optimizer_high);
+  return made;
+}
+
+// Calls visit(p0, p1) for neighbouring cuts that stages may have until it returns false: what holds for all of these
+// holds for every stage.
+template <typename Visit>
+bool StageTables::for_each_cut(const Visit& visit) const {
+  if (relaxed_) {
+    for (int p = 1; p <= problem_.num_instructions(); ++p) {
+      if (!visit(p - 1, p)) return false;
+    }
+  } else {
+    for (std::size_t i = 1; i < points_.size(); ++i) {
+      if (!visit(points_.first_cut[i - 1], points_.first_cut[i])) return false;
+    }
+  }
+  return true;
+}
+
+bool StageTables::makes_superfluous(const StageColumns& one, const StageColumns& other) const {
+  if (one.workspace != other.workspace) return false;
+  return for_each_cut([&](int p0, int p1) {
+    return one.both[p1] == other.both[p1] && one.backward[p1] == other.backward[p1] &&
+           one.optimizer[p1] - one.optimizer[p0] <= other.optimizer[p1] - other.optimizer[p0] &&
+           one.state[p1] - one.state[p0] <= other.state[p1] - other.state[p0] &&
+           one.stash[p1] - one.stash[p0] <= other.stash[p1] - other.stash[p0] && one.entry[p0] <= other.entry[p0];
+  });
+}
+
+const std::vector<int>& StageTables::variants(const DeviceGroup& group) {
+  const std::size_t which = at(group.columns);
+  if (which >= variants_.size()) variants_.resize(which + 1);
+  std::vector<int>& kept = variants_[which];
+  if (!kept.empty()) return kept;
+  const int count = problem_.num_variants();
+  for (int v = 0; v < count; ++v) {
+    bool superfluous = false;
+    for (int u = 0; u < count && !superfluous; ++u) {
+      if (u == v) continue;
+      units_ += kPerEntry * static_cast<std::int64_t>(points_.size());
+      superfluous = makes_superfluous(problem_.columns(group, u), problem_.columns(group, v)) &&
+                    (u < v || !makes_superfluous(problem_.columns(group, v), problem_.columns(group, u)));
+    }
+    if (!superfluous) kept.push_back(v);
+  }
+  return kept;
+}
+
+bool StageTables::may_fit_cuts(int p0, int p1, const DeviceGroup& group, int variant, int in_flight) const {
+  if (!problem_.options().memory || p0 >= p1) return true;
+  const StageColumns& c = problem_.columns(group, variant);
+  return c.state[p1] - c.state[p0] + c.workspace->most(p0, p1) * group.stash_scale +
+             (c.stash[p1] - c.stash[p0]) * group.stash_scale * in_flight <=
+         group.capacity_bytes;
+}
+
+int StageTables::may_be_in_flight(std::size_t i, std::size_t j, const DeviceGroup& group, int variant) const {
+  const int p0 = points_.last_cut[i], p1 = points_.first_cut[j], most = problem_.micro_batches();
+  if (!problem_.options().memory || p0 >= p1) return most;
+  const StageColumns& c = problem_.columns(group, variant);
+  const double room =
+      group.capacity_bytes - (c.state[p1] - c.state[p0]) - c.workspace->most(p0, p1) * group.stash_scale;
+  if (room < 0) return 0;
+  // A little more than room / each, so that rounding does not take one away.
+  const double each = (c.stash[p1] - c.stash[p0]) * group.stash_scale * (1 - kRounding);
+  return each * most <= room ? most : static_cast<int>(room / each);
+}
+
+bool StageTables::fits(std::size_t i, std::size_t j, const DeviceGroup& group, int variant, int in_flight) const {
+  if (points_.several(i)) return may_fit(i, j, group, variant, in_flight);
+  return !problem_.options().memory || problem_.memory_bytes(points_.first_cut[i], points_.first_cut[j], group,
+                                                             in_flight, variant) <= group.capacity_bytes;
+}
+
+int StageTables::most_in_flight(std::size_t i, std::size_t j, const DeviceGroup& group, int variant) const {
+  if (points_.several(i)) return may_be_in_flight(i, j, group, variant);
+  return problem_.most_in_flight(points_.first_cut[i], points_.first_cut[j], group, variant);
+}
+
+bool StageTables::memory_binds(const DeviceGroup& group, int variant) const {
+  if (!problem_.options().memory) return false;
+  const int n = problem_.num_instructions();
+  const StageColumns& c = problem_.columns(group, variant);
+  // Twice what is fixed, for copies of shared weights; twice the stash, for what enters.
+  const double fixed = 2 * problem_.fixed_bytes(0, n, group, variant);
+  double entry = 0;
+  for (const int cut : points_.last_cut) entry = std::max(entry, c.entry[cut]);
+  if (relaxed_ && entry > 0) return true;
+  return fixed + (c.stash[n] + entry) * group.stash_scale * problem_.micro_batches() > group.capacity_bytes;
+}
+
+void StageTables::find_shares(bool closely) {
+  const int n = problem_.num_instructions();
+  double most_forward = 0, most_backward = 0;
+  const auto look = [&](const StageColumns& c, int p0, int p1) {
+    const double both = c.both[p1] - c.both[p0], backward = c.backward[p1] - c.backward[p0];
+    if (both > 0) {
+      most_forward = std::max(most_forward, (both - backward) / both);
+      most_backward = std::max(most_backward, backward / both);
+    }
+    return true;
+  };
+  if (problem_.options().replicas == Replicas::kFractional) {
+    for (int v = 0; v < problem_.num_variants(); ++v) look(problem_.columns(problem_.group(0, 1), v), 0, n);
+  } else if (closely) {
+    std::vector<char> seen;
+    for (int d0 = 0; d0 < problem_.num_devices(); ++d0) {
+      for (const int size : problem_.group_sizes()) {
+        if (d0 + size > problem_.num_devices()) break;
+        const DeviceGroup& group = problem_.group(d0, d0 + size);
+        if (at(group.columns) >= seen.size()) seen.resize(at(group.columns) + 1, 0);
+        if (!group.valid || std::exchange(seen[at(group.columns)], 1) != 0) continue;
+        for (const int v : variants(group)) {
+          const StageColumns& c = problem_.columns(group, v);
+          for_each_cut([&](int p0, int p1) { return look(c, p0, p1); });
+          units_ += kPerEntry * (relaxed_ ? n : static_cast<std::int64_t>(points_.size()));
+        }
+      }
+    }
+  } else {
+    return;
+  }
+  small_share_ = std::min({0.5, most_forward * (1 + kRounding), most_backward * (1 + kRounding)});
+  forward_share_ = std::max(0.0, (1 - most_backward) * (1 - kRounding));
+}
+
+double StageTables::ms_per_work(const DeviceGroup& group) {
+  const int n = problem_.num_instructions();
+  if (problem_.options().replicas == Replicas::kFractional) {
+    double both = kInfinity;
+    for (int v = 0; v < problem_.num_variants(); ++v) both = std::min(both, problem_.columns(group, v).both[n]);
+    return both * group.scale / problem_.work_ms(0, n) * (1 - kRounding);
+  }
+  const std::size_t which = at(group.columns);
+  if (which >= ms_per_work_.size()) ms_per_work_.resize(which + 1, -1);
+  double& least = ms_per_work_[which];
+  if (least >= 0) return least;
+  least = kInfinity;
+  for (const int v : variants(group)) {
+    const StageColumns& c = problem_.columns(group, v);
+    units_ += kPerEntry * n;
+    for_each_cut([&](int p0, int p1) {
+      const double work = problem_.work_ms(p0, p1);
+      if (work > 0) least = std::min(least, (c.both[p1] - c.both[p0]) * group.scale / work);
+      return true;
+    });
+  }
+  return least = least < kInfinity ? least * (1 - kRounding) : 0;
+}
+
+}  // namespace automap::pipeline::internal

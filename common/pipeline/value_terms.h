@@ -1,0 +1,91 @@
+// The terms of V (docs/cost-model.md), in the one place that has them: what a stage or a transfer in front of a suffix
+// makes of the suffix's
+//   x, the longest path term of its stages and transfers, measured from where the suffix starts,
+//   p, one micro-batch through it, forward and backward,
+//   y, the sync and optimizer that its own backward drain leaves unhidden.
+// V = x + max(0, y) of the whole pipeline. Written for loops that are vectorized: no branches, no calls.
+#pragma once
+
+namespace automap::pipeline::terms {
+
+inline double larger(double a, double b) {
+  return a < b ? b : a;
+}
+inline double smaller(double a, double b) {
+  return b < a ? b : a;
+}
+
+// What the terms of a stage with K of M micro-batches in flight need.
+struct InFlight {
+  int k = 1;
+  bool stalls = false;  // M > K
+  double steady = 0;    // M - 1
+  double ahead = 0;     // K - 1
+  double laps = 0;      // (M - 1) / K, rounded down
+  InFlight(int micro_batches, int in_flight)
+      : k(in_flight),
+        stalls(micro_batches > in_flight),
+        steady(micro_batches - 1),
+        ahead(in_flight - 1),
+        laps((micro_batches - 1) / in_flight) {}
+};
+
+// x of a suffix with a transfer of t one way in front of it; p grows by 2 t, y falls by t.
+inline double x_behind_transfer(double x, double t, double micro_batches) {
+  return larger(x + 2 * t, (micro_batches + 1) * t);
+}
+
+// x of a suffix with a stage in front of it: compute F + B, of which `small` = min(F, B). kFull: all terms, else the
+// papers' (p is not needed then); kStalls: k.stalls. p grows by compute.
+template <bool kFull, bool kStalls>
+inline double x_behind_stage(double x, double p, double compute, double small, const InFlight& k) {
+  double longest = larger(x, k.steady * compute);
+  if (kFull) {
+    longest = larger(longest, p + (k.steady * compute - k.ahead * small));
+    if (kStalls) {
+      const double stall = p - k.ahead * compute;
+      longest = larger(longest, p + k.steady * compute + larger(stall, k.laps * stall));
+    }
+  }
+  return longest + compute;
+}
+// The same chosen when it runs.
+inline double x_behind_stage(double x, double p, double compute, double small, const InFlight& k, bool full) {
+  if (!full) return x_behind_stage<false, false>(x, p, compute, small, k);
+  return k.stalls ? x_behind_stage<true, true>(x, p, compute, small, k)
+                  : x_behind_stage<true, false>(x, p, compute, small, k);
+}
+
+// The terms of kFull that hold p, as lines over it: slope * p + constant, compute not yet added.
+struct PathLine {
+  double slope = 0, constant = 0;
+};
+inline PathLine first_round_line(double compute, double small, const InFlight& k) {
+  return {1, k.steady * compute - k.ahead * small};
+}
+inline PathLine one_stall_line(double compute, const InFlight& k) {
+  return {2, (k.steady - k.ahead) * compute};
+}
+inline PathLine all_stalls_line(double compute, const InFlight& k) {
+  return {1 + k.laps, (k.steady - k.laps * k.ahead) * compute};
+}
+
+// y of a suffix with a stage in front of it: own = its exposed sync and its optimizer.
+inline double y_behind_stage(double y, double own, double backward) {
+  return larger(y - backward, own);
+}
+
+// Problem::exposed_sync_ms of one group for loops.
+struct Sync {
+  double latency_ms = 0, ms_per_byte = 0;
+  double bucket_bytes = 0;  // infinite when all is reduced behind the last backward
+  double exposed_ms(double bytes, double backward) const {
+    const double last = latency_ms + smaller(bytes, bucket_bytes) * ms_per_byte;
+    const double left = latency_ms + bytes * ms_per_byte - backward;
+    return bytes > 0 ? larger(last, left) : 0.0;
+  }
+  // Of one that is not overlapped.
+  double whole_ms(double bytes) const { return bytes > 0 ? latency_ms + bytes * ms_per_byte : 0.0; }
+};
+
+}  // namespace automap::pipeline::terms
