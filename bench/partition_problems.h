@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/base/files.h"
-#include "common/graph/hlo_reader.h"
+#include "common/hlo/hlo_reader.h"
 #include "common/sharding/model.h"
 #include "profile/device_model.h"
 #include "search/partition_cost.h"
@@ -20,7 +20,7 @@ struct NamedProblem {
 
 // By count, then by time.
 inline std::vector<NamedProblem> partition_problems(const std::string& path, int shards = 8) {
-  const graph::HloModule module = graph::read_hlo(read_file(path), path);
+  const hlo::HloModule module = hlo::read_hlo(read_file(path), path);
   sharding::ModelOptions options;
   options.shards = shards;
   const sharding::ShardingModel model = sharding::ShardingModel::build(module.graph, options);

@@ -9,13 +9,14 @@
 
 #include "common/base/check.h"
 #include "common/base/error.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_text.h"
 #include "common/sharding/model.h"
 #include "search/emit.h"
 
 using automap::Error;
 using automap::ErrorKind;
 namespace graph = automap::graph;
+namespace hlo = automap::hlo;
 namespace search = automap::search;
 namespace sharding = automap::sharding;
 
@@ -50,7 +51,7 @@ ENTRY e {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const graph::Graph module = graph::read_hlo_text(kModule, "small");
+  static const graph::Graph module = hlo::read_hlo_text(kModule, "small");
   try {
     const std::string_view bytes(reinterpret_cast<const char*>(data), size);
     search::PartitionPlan plan = search::parse_partition_plan(bytes, "fuzz");
@@ -61,7 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const sharding::Propagation decided = search::apply_plan(&model, plan);
     search::describe_decision(model, decided, &plan);
     search::emit_jax(model, plan);
-    graph::read_hlo_text(search::emit_hlo(model, decided), "emitted");
+    hlo::read_hlo_text(search::emit_hlo(model, decided), "emitted");
     sharding::ShardingModel other = sharding::ShardingModel::build(module, {});
     search::apply_plan(&other, search::parse_partition_plan(search::to_json_text(plan), "described"));
   } catch (const Error& e) {

@@ -18,7 +18,7 @@
 #include "common/base/files.h"
 #include "common/base/rng.h"
 #include "common/graph/dependence.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_text.h"
 #include "common/pipeline/cluster.h"
 #include "common/sharding/collectives.h"
 #include "common/sharding/explain.h"
@@ -37,6 +37,7 @@ using automap::ErrorKind;
 using automap::Rng;
 using namespace automap::sharding;
 namespace graph = automap::graph;
+namespace hlo = automap::hlo;
 namespace models = automap::models;
 namespace search = automap::search;
 
@@ -177,7 +178,7 @@ void check_emitted(const ShardingModel& model, const Propagation& decided) {
     throw;
   }
   try {
-    const graph::Graph again = graph::read_hlo_text(text, "emitted");
+    const graph::Graph again = hlo::read_hlo_text(text, "emitted");
     // Nothing is lost, and nothing but annotations is added.
     std::int32_t annotations = 0;
     for (graph::InstructionId id = 0; id < again.num_instructions(); ++id) {
@@ -233,7 +234,7 @@ void check_repair(ShardingModel* model, Choices* choices) {
 }
 
 void run(const std::string& text, Choices* choices) {
-  const graph::Graph g = graph::read_hlo_text(text, "fuzz");
+  const graph::Graph g = hlo::read_hlo_text(text, "fuzz");
   static const int kShards[] = {1, 2, 4, 8, 3, 7, 64, 1000000};
   ModelOptions options;
   options.shards = kShards[choices->below(8)];

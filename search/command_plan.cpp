@@ -153,7 +153,7 @@ int plan_command(int argc, char** argv, bool data) {
   auto& provenance = plan.provenance;
   provenance["version"] = version();
   provenance["git"] = git_revision();
-  provenance["model_form"] = std::string("HLO ") + graph::to_string(loaded.module->form);
+  provenance["model_form"] = std::string("HLO ") + hlo::to_string(loaded.module->form);
   provenance["model_sha256"] = loaded.module->sha256;
   provenance["cluster_sha256"] = sha256_hex(to_json_text(cluster));
   provenance["reference_device"] = device.name;

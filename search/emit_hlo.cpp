@@ -6,7 +6,7 @@
 
 #include "common/base/error.h"
 #include "common/graph/hlo_attributes.h"
-#include "common/graph/hlo_writer.h"
+#include "common/hlo/hlo_writer.h"
 #include "search/emit.h"
 #include "search/inner_shardings.h"
 
@@ -103,7 +103,7 @@ class Emitter {
       if (id != graph_.entry().root) of_instruction_.emplace_back(id, text);
     }
     std::sort(of_instruction_.begin(), of_instruction_.end());
-    graph::WriteOptions options;
+    hlo::WriteOptions options;
     options.num_partitions = shards_;
     options.sharding = [&](InstructionId id) { return sharding_of(id); };
     options.attribute = [&](InstructionId id, const Attribute& a) { return attribute(id, a); };
@@ -114,7 +114,7 @@ class Emitter {
       const auto found = of_operand.find({id, operand});
       return found == of_operand.end() ? std::nullopt : std::optional<std::string>(found->second);
     };
-    return graph::edit_hlo_text(graph_, options);
+    return hlo::edit_hlo_text(graph_, options);
   }
 
  private:
@@ -227,14 +227,14 @@ class Emitter {
   }
 
   // Annotations inside the module: XLA shall follow ours alone.
-  std::optional<graph::OpcodeEdit> opcode(InstructionId id) const {
+  std::optional<hlo::OpcodeEdit> opcode(InstructionId id) const {
     const Instruction& i = graph_.instruction(id);
-    if (i.opcode == Opcode::kDomain && i.num_operands == 1) return graph::OpcodeEdit{"copy", true};
+    if (i.opcode == Opcode::kDomain && i.num_operands == 1) return hlo::OpcodeEdit{"copy", true};
     const std::string called = target(id);
     if (called != "Sharding" && !starts_with(called, "xla.sdy.")) return std::nullopt;
     const Shape& shape = graph_.shape_of(id);
-    if (shape.is_tuple() && shape.elements.empty()) return graph::OpcodeEdit{"tuple", false};
-    if (i.num_operands == 1) return graph::OpcodeEdit{"copy", true};
+    if (shape.is_tuple() && shape.elements.empty()) return hlo::OpcodeEdit{"tuple", false};
+    if (i.num_operands == 1) return hlo::OpcodeEdit{"copy", true};
     return std::nullopt;
   }
 

@@ -30,7 +30,7 @@ namespace automap::search {
 std::map<graph::InstructionId, std::string> inner_shardings(const sharding::ShardingModel& model,
                                                             const sharding::Propagation& decided);
 
-// (instruction, number of the operand) -> the sharding it is read with (graph::WriteOptions::operand_sharding).
+// (instruction, number of the operand) -> the sharding it is read with (hlo::WriteOptions::operand_sharding).
 std::map<std::pair<graph::InstructionId, std::size_t>, std::string> operand_shardings(
     const sharding::ShardingModel& model, const sharding::Propagation& decided);
 

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "common/base/rng.h"
-#include "common/graph/hlo_reader.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_reader.h"
+#include "common/hlo/hlo_text.h"
 
 namespace automap::search {
 namespace {
@@ -25,7 +25,7 @@ using sharding::ShardingModel;
 using sharding::TensorDim;
 
 struct Module {
-  explicit Module(const std::string& text, int shards = 4) : graph(graph::read_hlo_text(text, "test")) {
+  explicit Module(const std::string& text, int shards = 4) : graph(hlo::read_hlo_text(text, "test")) {
     ModelOptions options;
     options.shards = shards;
     model = std::make_unique<ShardingModel>(ShardingModel::build(graph, options));
@@ -429,7 +429,7 @@ TEST(Repair, NoSetOfGathersIsCheaperAndKeepsAsMuch) {
 // --- Batches ---
 
 TEST(FindBatch, DimensionsOfTheBatchSize) {
-  const Graph graph = graph::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/transformer_bf16.hlo.gz").graph;
+  const Graph graph = hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/transformer_bf16.hlo.gz").graph;
   const ShardingModel model = ShardingModel::build(graph, {});
   const std::vector<TensorDim> batch = find_batch(model);
   ASSERT_EQ(batch.size(), 1u);  // not the random key
@@ -483,16 +483,16 @@ TEST(FindBatch, OfEveryFixtureIsPossible) {
                                                                                      {"vgg19", 2},
                                                                                      {"vit_forward", 1}}) {
     const std::string path = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + file + ".hlo.gz";
-    expect_batch(graph::load_hlo(path).graph, file, inputs, 0, 0);
+    expect_batch(hlo::load_hlo(path).graph, file, inputs, 0, 0);
   }
 }
 
 TEST(FindBatch, SimilaritiesAndRoutingNeedGathers) {
   const std::string folder = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/";
   // Text embeddings f32[128,16], read forward and backward.
-  expect_batch(graph::load_hlo(folder + "lit_small.hlo.gz").graph, "lit_small", 2, 2, 128 * 16 * 4);
+  expect_batch(hlo::load_hlo(folder + "lit_small.hlo.gz").graph, "lit_small", 2, 2, 128 * 16 * 4);
   // What the topk of four layers reads, f32[512,8]; its two results are cut again.
-  expect_batch(graph::load_hlo(folder + "moe_small.hlo.gz").graph, "moe_small", 1, 20, 4 * 512 * 8 * 4);
+  expect_batch(hlo::load_hlo(folder + "moe_small.hlo.gz").graph, "moe_small", 1, 20, 4 * 512 * 8 * 4);
 }
 
 TEST(FindBatchCorpus, EveryTrainingModulesBatchIsPossible) {
@@ -500,7 +500,7 @@ TEST(FindBatchCorpus, EveryTrainingModulesBatchIsPossible) {
   if (root == nullptr) GTEST_SKIP() << "AUTOMAP_CORPUS is not set: no real models to split";
   for (const char* folder : {"train_1dev", "train_spmd"}) {
     for (const auto& file : std::filesystem::directory_iterator(std::filesystem::path(root) / "hlo" / folder)) {
-      const Graph graph = graph::load_hlo(file.path().string()).graph;
+      const Graph graph = hlo::load_hlo(file.path().string()).graph;
       double whole_poolings_bytes = 0;  // gradients of poolings in f16 are gathered as well: operand and source
       for (graph::InstructionId id = 0; id < graph.num_instructions(); ++id) {
         const graph::Opcode opcode = graph.instruction(id).opcode;

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/graph/hlo_reader.h"
+#include "common/hlo/hlo_reader.h"
 #include "search/data_parallel.h"
 #include "search/emit.h"
 
@@ -18,7 +18,7 @@ TEST(EmitGathers, WhatIsReadWholeIsAnnotated) {
       "HloModule m\n\nENTRY e {\n  x = f32[8,32]{1,0} parameter(0)\n  h = f32[8,32]{1,0} tanh(x)\n"
       "  a = f32[1,32]{1,0} slice(h), slice={[7:8], [0:32]}\n  b = f32[7,32]{1,0} slice(h), slice={[0:7], [0:32]}\n"
       "  c = f32[8,32]{1,0} concatenate(a, b), dimensions={0}\n  ROOT s = f32[8,32]{1,0} add(c, h)\n}\n";
-  const graph::Graph graph = graph::read_hlo(text, "t.hlo").graph;
+  const graph::Graph graph = hlo::read_hlo(text, "t.hlo").graph;
   sharding::ModelOptions options;
   options.shards = 8;
   sharding::ShardingModel model = sharding::ShardingModel::build(graph, options);

@@ -9,8 +9,8 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
-#include "common/graph/hlo_reader.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_reader.h"
+#include "common/hlo/hlo_text.h"
 
 namespace automap::search {
 namespace {
@@ -25,7 +25,7 @@ struct Loaded {
   sharding::ShardingModel model;
 };
 std::unique_ptr<Loaded> from_text(const std::string& text, int shards = 8) {
-  auto loaded = std::make_unique<Loaded>(Loaded{graph::read_hlo(text, "t.hlo").graph, {}});
+  auto loaded = std::make_unique<Loaded>(Loaded{hlo::read_hlo(text, "t.hlo").graph, {}});
   sharding::ModelOptions options;
   options.shards = shards;
   loaded->model = sharding::ShardingModel::build(loaded->graph, options);
@@ -80,7 +80,7 @@ TEST(EmitHlo, ChangesOnlyWhatItMust) {
     }
     EXPECT_EQ(changed, loaded->graph.entry().parameters.size() + 2) << name;
     // Nothing but shardings and the number of partitions was added.
-    const graph::Graph again = graph::read_hlo_text(emitted(loaded.get(), {}), name);
+    const graph::Graph again = hlo::read_hlo_text(emitted(loaded.get(), {}), name);
     EXPECT_EQ(again.num_instructions(), loaded->graph.num_instructions());
     EXPECT_EQ(again.header_attribute("num_partitions"), std::string_view("8"));
   }
@@ -141,13 +141,13 @@ TEST(EmitHlo, SharedCallsInDifferentStates) {
 }
 
 TEST(EmitHlo, OtherFormsAreWrittenAsText) {
-  const auto binary = std::make_unique<Loaded>(Loaded{graph::load_hlo(kFolder + "tiny_mlp.pb.gz").graph, {}});
+  const auto binary = std::make_unique<Loaded>(Loaded{hlo::load_hlo(kFolder + "tiny_mlp.pb.gz").graph, {}});
   binary->model = sharding::ShardingModel::build(binary->graph, {});
   const std::string text = emitted(binary.get(), {{"params__dense_1____kernel__.1", 1}});
   EXPECT_THAT(text, HasSubstr("num_partitions=8"));
   EXPECT_THAT(text, HasSubstr("parameter(1), "));
   EXPECT_THAT(text, HasSubstr("sharding={devices=[1,8]<=[8]}"));
-  EXPECT_EQ(graph::read_hlo_text(text, "t").num_instructions(), binary->graph.num_instructions());
+  EXPECT_EQ(hlo::read_hlo_text(text, "t").num_instructions(), binary->graph.num_instructions());
 }
 
 TEST(EmitHlo, SingleResultsAndTupleParameters) {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/base/files.h"
-#include "common/graph/hlo_reader.h"
+#include "common/hlo/hlo_reader.h"
 #include "common/sharding/collectives.h"
 #include "common/sharding/explain.h"
 #include "common/sharding/propagation.h"
@@ -31,12 +31,12 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 struct Loaded {
-  graph::HloModule module;
+  hlo::HloModule module;
   sharding::ShardingModel model;
 };
 
 std::unique_ptr<Loaded> load(const std::filesystem::path& path) {
-  auto loaded = std::make_unique<Loaded>(Loaded{graph::load_hlo(path.string()), {}});
+  auto loaded = std::make_unique<Loaded>(Loaded{hlo::load_hlo(path.string()), {}});
   loaded->model = sharding::ShardingModel::build(loaded->module.graph, {});
   return loaded;
 }

@@ -9,7 +9,7 @@
 
 #include "common/base/error.h"
 #include "common/base/rng.h"
-#include "common/graph/hlo_reader.h"
+#include "common/hlo/hlo_reader.h"
 #include "profile/profiler.h"
 #include "search/partition_search.h"
 
@@ -19,14 +19,14 @@ namespace {
 const std::string kFolder = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/";
 
 struct Loaded {
-  graph::HloModule module;
+  hlo::HloModule module;
   sharding::ShardingModel model;
   profile::DeviceModel device;
   pipeline::Cluster cluster;
 };
 std::unique_ptr<Loaded> load(const std::string& name, int shards = 8, const std::string& cluster = "h100-1x8",
                              const std::string& device = "h100") {
-  auto module = graph::load_hlo(kFolder + name);
+  auto module = hlo::load_hlo(kFolder + name);
   auto loaded = std::make_unique<Loaded>(
       Loaded{std::move(module), {}, profile::load_device(device), pipeline::load_cluster(cluster)});
   sharding::ModelOptions options;

@@ -10,7 +10,7 @@
 
 #include "common/base/error.h"
 #include "common/base/rng.h"
-#include "common/graph/hlo_reader.h"
+#include "common/hlo/hlo_reader.h"
 
 namespace automap::search {
 namespace {
@@ -21,11 +21,11 @@ using ::testing::HasSubstr;
 const std::string kFolder = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/";
 
 struct Loaded {
-  graph::HloModule module;
+  hlo::HloModule module;
   sharding::ShardingModel model;
 };
 std::unique_ptr<Loaded> load(const std::string& name, int shards = 8) {
-  auto loaded = std::make_unique<Loaded>(Loaded{graph::load_hlo(kFolder + name), {}});
+  auto loaded = std::make_unique<Loaded>(Loaded{hlo::load_hlo(kFolder + name), {}});
   sharding::ModelOptions options;
   options.shards = shards;
   loaded->model = sharding::ShardingModel::build(loaded->module.graph, options);

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "common/base/error.h"
-#include "common/graph/hlo_reader.h"
+#include "common/hlo/hlo_reader.h"
 #include "search/partition_cost.h"
 #include "search/partition_search.h"
 
@@ -17,7 +17,7 @@ namespace {
 using models::PartitionObjective;
 
 struct Case {
-  graph::HloModule module;
+  hlo::HloModule module;
   sharding::ShardingModel model;
   std::unique_ptr<PartitionCost> cost;
   models::PartitionProblem problem;
@@ -43,7 +43,7 @@ struct Case {
 std::unique_ptr<Case> load(const std::string& name, PartitionObjective objective, const std::string& cluster,
                            const std::string& device, bool data = false, int shards = 8) {
   auto c = std::make_unique<Case>();
-  c->module = graph::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name);
+  c->module = hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name);
   sharding::ModelOptions options;
   options.shards = shards;
   c->model = sharding::ShardingModel::build(c->module.graph, options);

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "common/base/error.h"
-#include "common/graph/hlo_reader.h"
+#include "common/hlo/hlo_reader.h"
 #include "common/sharding/model.h"
 #include "profile/profile_hlo.h"
 
@@ -17,17 +17,17 @@ using models::PartitionObjective;
 using sharding::TensorStateKind;
 
 struct Case {
-  graph::HloModule module;
+  hlo::HloModule module;
   std::unique_ptr<sharding::ShardingModel> model;
   pipeline::Cluster cluster = pipeline::load_cluster("config-a");
 
-  Case(graph::HloModule read, int shards) : module(std::move(read)) {
+  Case(hlo::HloModule read, int shards) : module(std::move(read)) {
     sharding::ModelOptions options;
     options.shards = shards;
     model = std::make_unique<sharding::ShardingModel>(sharding::ShardingModel::build(module.graph, options));
   }
   static Case fixture(const std::string& name, int shards = 8) {
-    return Case(graph::load_hlo(AUTOMAP_SOURCE_DIR "/fixtures/hlo/" + name), shards);
+    return Case(hlo::load_hlo(AUTOMAP_SOURCE_DIR "/fixtures/hlo/" + name), shards);
   }
   Planned plan(bool data, PartitionObjective objective = PartitionObjective::kTime) {
     PlanningRequest request;
@@ -136,7 +136,7 @@ TEST(Planner, OneDevice) {
 TEST(Planner, NothingToDecide) {
   const std::string text =
       "HloModule m\nENTRY e {\n  c = f32[8] constant({1,2,3,4,5,6,7,8})\n  ROOT r = f32[8] negate(c)\n}\n";
-  Case c(graph::read_hlo(text, "m.hlo"), 8);
+  Case c(hlo::read_hlo(text, "m.hlo"), 8);
   for (const bool data : {false, true}) {
     try {
       c.plan(data);
