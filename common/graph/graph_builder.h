@@ -116,8 +116,6 @@ class GraphBuilder {
                     Span<const Attribute> attributes) const;
   void check_calls() const;
   void check_acyclic() const;
-  std::string label(const Instruction& instruction) const;
-  [[noreturn]] void shape_error(const Instruction& instruction, const std::string& what) const;
 
   std::string source_name_;
   Graph graph_;
