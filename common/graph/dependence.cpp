@@ -630,19 +630,9 @@ bool is_annotation(const Graph& graph, InstructionId id) {
 }
 
 bool is_movement(const FlowGraph& flow, NodeId id) {
-  switch (flow.node(id).opcode) {
-    case Opcode::kReshape:
-    case Opcode::kBitcast:
-    case Opcode::kTranspose:
-    case Opcode::kCopy:
-    case Opcode::kConvert:
-    case Opcode::kBroadcast:
-    case Opcode::kReverse:
-    case Opcode::kOptBarrier:
-    case Opcode::kReducePrecision: return flow.node(id).num_operands == 1;
-    case Opcode::kCustomCall: return is_annotation(flow.graph(), flow.node(id).instruction);
-    default: return false;
-  }
+  const FlowNode& node = flow.node(id);
+  if (node.opcode == Opcode::kCustomCall) return is_annotation(flow.graph(), node.instruction);
+  return has_trait(node.opcode, trait::kMovement) && node.num_operands == 1;
 }
 
 NodeId skip_movement(const FlowGraph& flow, NodeId id) {
@@ -653,18 +643,7 @@ NodeId skip_movement(const FlowGraph& flow, NodeId id) {
 std::vector<bool> find_free(const FlowGraph& flow) {
   std::vector<bool> free(static_cast<std::size_t>(flow.size()), false);
   for (NodeId id = 0; id < flow.size(); ++id) {
-    switch (flow.node(id).opcode) {
-      case Opcode::kParameter:
-      case Opcode::kRng:
-      case Opcode::kRngBitGenerator:
-      case Opcode::kRngGetAndUpdateState:
-      case Opcode::kInfeed:
-      case Opcode::kRecv:
-      case Opcode::kRecvDone:
-      case Opcode::kCustomCall:
-      case Opcode::kWhile: continue;
-      default: break;
-    }
+    if (has_trait(flow.node(id).opcode, trait::kNeverFree)) continue;
     bool all = true;
     for (const NodeId operand : flow.operands(id)) all = all && free[static_cast<std::size_t>(operand)];
     free[static_cast<std::size_t>(id)] = all;

@@ -180,14 +180,8 @@ class CostAnalysis {
       cost.bytes = all_bytes(id);
       return cost;
     }
+    if (has_trait(instruction.opcode, trait::kNoCost)) return cost;
     switch (instruction.opcode) {
-      case Opcode::kParameter:
-      case Opcode::kConstant:
-      case Opcode::kGetTupleElement:
-      case Opcode::kBitcast:
-      case Opcode::kDomain:
-      case Opcode::kAfterAll:
-      case Opcode::kAddDependency: return cost;
       case Opcode::kTuple: cost.bytes = operand_bytes(id); return cost;
       case Opcode::kInfeed: cost.bytes = leaf_bytes(shape, instruction.layout); return cost;
       case Opcode::kOutfeed:
@@ -464,76 +458,6 @@ class CostAnalysis {
 };
 
 }  // namespace
-
-bool is_transcendental(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::kAcos:
-    case Opcode::kAcosh:
-    case Opcode::kAsin:
-    case Opcode::kAsinh:
-    case Opcode::kAtan2:
-    case Opcode::kAtanh:
-    case Opcode::kCbrt:
-    case Opcode::kCosh:
-    case Opcode::kCosine:
-    case Opcode::kErf:
-    case Opcode::kExponential:
-    case Opcode::kExponentialMinusOne:
-    case Opcode::kLog:
-    case Opcode::kLogPlusOne:
-    case Opcode::kLogistic:
-    case Opcode::kPower:
-    case Opcode::kRsqrt:
-    case Opcode::kSine:
-    case Opcode::kSinh:
-    case Opcode::kSqrt:
-    case Opcode::kTan:
-    case Opcode::kTanh: return true;
-    default: return false;
-  }
-}
-
-bool is_elementwise(Opcode opcode) {
-  if (is_transcendental(opcode)) return true;
-  switch (opcode) {
-    case Opcode::kAbs:
-    case Opcode::kAdd:
-    case Opcode::kAnd:
-    case Opcode::kBitcastConvert:
-    case Opcode::kCeil:
-    case Opcode::kClamp:
-    case Opcode::kCompare:
-    case Opcode::kComplex:
-    case Opcode::kConvert:
-    case Opcode::kCountLeadingZeros:
-    case Opcode::kDivide:
-    case Opcode::kFloor:
-    case Opcode::kImag:
-    case Opcode::kIsFinite:
-    case Opcode::kMaximum:
-    case Opcode::kMinimum:
-    case Opcode::kMulhi:
-    case Opcode::kMultiply:
-    case Opcode::kNegate:
-    case Opcode::kNot:
-    case Opcode::kOr:
-    case Opcode::kPopcnt:
-    case Opcode::kReal:
-    case Opcode::kReducePrecision:
-    case Opcode::kRemainder:
-    case Opcode::kRoundNearestAfz:
-    case Opcode::kRoundNearestEven:
-    case Opcode::kSelect:
-    case Opcode::kShiftLeft:
-    case Opcode::kShiftRightArithmetic:
-    case Opcode::kShiftRightLogical:
-    case Opcode::kSign:
-    case Opcode::kStochasticConvert:
-    case Opcode::kSubtract:
-    case Opcode::kXor: return true;
-    default: return false;
-  }
-}
 
 double valid_positions(std::int64_t input, std::int64_t kernel, std::int64_t output, const WindowDimension& window) {
   // Pairs (k, o) with position o * stride - pad_low + k * dilation on a real input element. Walk the shorter of the two

@@ -305,24 +305,6 @@ std::string frontend_attributes_text(const FrontendAttributes& attributes) {
   return out + "}";
 }
 
-bool has_dimensions_attribute(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::kBroadcast:
-    case Opcode::kTranspose:
-    case Opcode::kConcatenate:
-    case Opcode::kReduce:
-    case Opcode::kReverse:
-    case Opcode::kSort:
-    case Opcode::kMap:
-    case Opcode::kGetDimensionSize:
-    case Opcode::kSetDimensionSize:
-    case Opcode::kAllGather:
-    case Opcode::kAllGatherStart:
-    case Opcode::kReduceScatter: return true;
-    default: return false;
-  }
-}
-
 // A permutation names pairs of devices instead of groups.
 bool has_replica_groups(Opcode opcode) {
   return is_collective(opcode) && opcode != Opcode::kCollectivePermute && opcode != Opcode::kCollectivePermuteStart;
@@ -364,7 +346,7 @@ class Printer {
       if (!i_.dimensions.empty()) put("iota_dimension", i_.dimensions[0]);
     } else if (opcode_ == Opcode::kReshape) {
       if (!i_.dimensions.empty()) put("inferred_dimension", i_.dimensions[0]);
-    } else if (!i_.dimensions.empty() || has_dimensions_attribute(opcode_)) {
+    } else if (!i_.dimensions.empty() || has_trait(opcode_, trait::kListsDimensions)) {
       put("dimensions", braced(i_.dimensions));
     }
     if (opcode_ == Opcode::kGetTupleElement) put("index", i_.tuple_index);
@@ -643,20 +625,14 @@ class Printer {
           put("called_computations", references(", "));
         }
         return;
-      case Opcode::kMap:
-      case Opcode::kReduce:
-      case Opcode::kReduceWindow:
-      case Opcode::kScatter:
-      case Opcode::kSort:
-      case Opcode::kScan:
-      case Opcode::kAllReduce:
-      case Opcode::kAllReduceStart:
-      case Opcode::kReduceScatter:
+      default:
         // One that all share, printed once although some opcodes repeat it per operand.
-        if (std::any_of(ids.begin(), ids.end(), [&](std::int64_t id) { return id != ids[0]; })) break;
+        if (!has_trait(opcode_, trait::kApplies) ||
+            std::any_of(ids.begin(), ids.end(), [&](std::int64_t id) { return id != ids[0]; })) {
+          break;
+        }
         put("to_apply", reference(ids[0]));
         return;
-      default: break;
     }
     put("called_computations", references(", "));
   }
