@@ -8,8 +8,8 @@
 #include "common/base/files.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/sharding/model.h"
+#include "plan/partition/partition_cost.h"
 #include "profile/device_model.h"
-#include "search/partition_cost.h"
 
 namespace automap::bench {
 
@@ -24,7 +24,7 @@ inline std::vector<NamedProblem> partition_problems(const std::string& path, int
   sharding::ModelOptions options;
   options.shards = shards;
   const sharding::ShardingModel model = sharding::ShardingModel::build(module.graph, options);
-  const search::PartitionCost cost(model, profile::load_device("v100-16gb"), pipeline::load_cluster("config-a"));
+  const partition::PartitionCost cost(model, profile::load_device("v100-16gb"), pipeline::load_cluster("config-a"));
   std::string name = path.substr(path.rfind('/') + 1);
   name = name.substr(0, name.find('.'));
   std::vector<NamedProblem> out;
@@ -32,7 +32,7 @@ inline std::vector<NamedProblem> partition_problems(const std::string& path, int
     std::vector<sharding::GroupId> groups_of;
     const bool time = objective == models::PartitionObjective::kTime;
     out.push_back({name + (time ? " time" : " count"),
-                   search::make_problem(model, cost, model.variables(), objective, 0, &groups_of)});
+                   partition::make_problem(model, cost, model.variables(), objective, 0, &groups_of)});
   }
   return out;
 }

@@ -26,8 +26,8 @@
 #include "common/pipeline/plan_json.h"
 #include "models/partition_env.h"
 #include "models/policy.h"
+#include "plan/partition/partition_plan.h"
 #include "profile/device_model.h"
-#include "search/partition_plan.h"
 
 namespace automap::inspect {
 namespace {
@@ -537,9 +537,9 @@ Description describe_plan(Description out, const std::string& text, const std::s
 
 // Plans of the kinds operator and data.
 Description describe_partition_plan(Description out, const std::string& text, const std::string& source) {
-  const search::PartitionPlan p = search::parse_partition_plan(text, source);
+  const partition::PartitionPlan p = partition::parse_partition_plan(text, source);
   Json partition = Json::object();
-  for (const search::PlanTensor& tensor : search::decided_tensors(p)) partition[tensor.name] = tensor.dim;
+  for (const partition::PlanTensor& tensor : partition::decided_tensors(p)) partition[tensor.name] = tensor.dim;
   Json& d = out.document;
   d["plan_kind"] = p.kind;
   d["model"] = p.model;
@@ -585,7 +585,7 @@ Description describe_partition_plan(Description out, const std::string& text, co
   }
   TextTable table({{"tensor", Align::kLeft}, {"shape", Align::kLeft}, {"split along"}});
   std::size_t shown = 0, more = 0;
-  for (const search::PlanTensor& tensor : search::decided_tensors(p)) {
+  for (const partition::PlanTensor& tensor : partition::decided_tensors(p)) {
     if (tensor.dim < 0) continue;
     if (++shown > kShownLayers) {
       ++more;

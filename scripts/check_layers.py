@@ -24,9 +24,13 @@ ROOMS = {
     "datagen": ["common/base", "common/pipeline", "common/io"],
     "train": ["common/base", "common/pipeline", "common/io", "models", "models/learner", "datagen"],
     "infer": ["common/base", "common/graph", "common/hlo", "common/pipeline", "common/io", "profile", "models"],
-    "inspect": ["common/base", "common/graph", "common/hlo", "common/pipeline", "common/io", "profile", "models", "search"],
-    "search": ["common/base", "common/graph", "common/hlo", "common/sharding", "common/pipeline", "common/io", "profile", "models"],
-    "search/learned": ["common/base", "common/pipeline", "models", "models/learner", "search"],
+    "plan/partition": ["common/base", "common/graph", "common/sharding", "common/pipeline", "profile", "models"],
+    "plan/partition/learned": ["common/base", "common/pipeline", "models", "models/learner", "plan/partition"],
+    "plan/emit": ["common/base", "common/graph", "common/hlo", "common/sharding", "plan/partition"],
+    "inspect": ["common/base", "common/graph", "common/hlo", "common/pipeline", "common/io", "profile", "models",
+                "plan/partition"],
+    "search": ["common/base", "common/graph", "common/hlo", "common/sharding", "common/pipeline", "profile",
+               "plan/partition", "plan/emit"],
     "front": ["common/base"],
 }
 FREE = ["tests", "bench", "fuzz"]

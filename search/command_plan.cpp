@@ -9,14 +9,18 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/pipeline/cluster.h"
+#include "plan/emit/emit.h"
+#include "plan/partition/planner.h"
+#include "plan/partition/rainbow.h"
 #include "profile/profile_hlo.h"
 #include "search/commands.h"
-#include "search/emit.h"
-#include "search/planner.h"
-#include "search/rainbow.h"
 #include "search/report.h"
 
 namespace automap::search {
+
+using namespace partition;
+using namespace emit;
+
 namespace {
 
 // What a plan is judged on when nobody says: the paper's servers of 8 V100.

@@ -12,9 +12,12 @@
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/graph/layers.h"
-#include "search/names.h"
+#include "plan/partition/names.h"
 
 namespace automap::search {
+
+using namespace partition;
+
 namespace {
 
 using Align = TextTable::Align;
