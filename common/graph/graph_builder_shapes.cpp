@@ -168,6 +168,17 @@ ShapeId GraphBuilder::array_shape(std::string_view type_name, Span<const std::in
   return array_from_text(type_name, text, std::string(type_name) + "[" + text + "]");
 }
 
+ShapeId GraphBuilder::buffer_shape(ShapeId element) {
+  const Shape& inner = graph_.shape(element);
+  Shape buffer;
+  buffer.type = ElementType::kOpaque;
+  buffer.type_name = "b";
+  buffer.elements = {element};
+  buffer.dynamic = inner.dynamic;
+  buffer.bytes = inner.bytes;
+  return intern(std::move(buffer), "b(" + std::string(inner.text) + ")");
+}
+
 // shape := '(' [shape {',' shape}] ')' | 'b(' shape ')' | type '[' dims ']' [layout], on an explicit stack.
 ShapeId GraphBuilder::parse_shape(std::string_view text) {
   struct Frame {
@@ -253,19 +264,7 @@ ShapeId GraphBuilder::parse_shape(std::string_view text) {
       const Frame frame = frames.back();
       frames.pop_back();
       const Span<const ShapeId> elements(items.data() + frame.first, items.size() - frame.first);
-      ShapeId id = kNone;
-      if (frame.buffer) {
-        const Shape& inner = graph_.shape(elements[0]);
-        Shape buffer;
-        buffer.type = ElementType::kOpaque;
-        buffer.type_name = "b";
-        buffer.elements = {elements[0]};
-        buffer.dynamic = inner.dynamic;
-        buffer.bytes = inner.bytes;
-        id = intern(std::move(buffer), "b(" + std::string(inner.text) + ")");
-      } else {
-        id = tuple_shape(elements);
-      }
+      const ShapeId id = frame.buffer ? buffer_shape(elements[0]) : tuple_shape(elements);
       items.resize(frame.first);
       items.push_back(id);
       layout();

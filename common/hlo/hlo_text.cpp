@@ -5,9 +5,8 @@
 
 #include "common/base/error.h"
 #include "common/base/printable.h"
-#include "common/graph/graph_builder.h"
-#include "common/graph/scan.h"
 #include "common/graph/shape.h"
+#include "common/hlo/text_cursor.h"
 
 namespace automap::hlo {
 
@@ -16,70 +15,10 @@ using namespace graph;
 namespace {
 
 constexpr int kMaxExpressionNesting = 64;
-constexpr std::size_t kMaxGlogProbeLines = 64;
 
-// ------------------------------------------------------------------------------------------------ line preparation
-
-// The length of "I0101 12:00:00.123456   4242 file.cc:186] " at the start of a line, 0 when it has none.
-std::size_t glog_prefix(std::string_view line) {
-  const char* p = line.data();
-  const char* const end = p + line.size();
-  const auto digits = [&](int least) {
-    const char* const begin = p;
-    p = scan::skip_class(scan::kDigit, p, end);
-    return p - begin >= least;
-  };
-  const auto one = [&](char c) { return p < end && *p++ == c; };
-  if (p == end || std::memchr("IWEF", *p, 4) == nullptr) return 0;
-  ++p;
-  if (!digits(4) || !one(' ') || !digits(2) || !one(':') || !digits(2) || !one(':') || !digits(2) || !one('.') ||
-      !digits(1) || !one(' ')) {
-    return 0;
-  }
-  p = scan::skip_class(scan::kSpace, p, end);
-  if (!digits(1) || !one(' ')) return 0;
-  while (p < end && *p != ':' && *p != ' ' && *p != ']') ++p;
-  if (!one(':') || !digits(1) || !one(']')) return 0;
-  if (p < end && *p == ' ') ++p;
-  return static_cast<std::size_t>(p - line.data());
-}
-
-std::string_view line_at(std::string_view text, std::size_t begin) {
-  const std::size_t end = text.find('\n', begin);
-  return text.substr(begin, end == std::string_view::npos ? text.size() - begin : end - begin);
-}
-
-// Blanks glog prefixes, so that columns in errors stay true, and log lines before the module.
-void blank_glog_prefixes(std::string* text) {
-  std::size_t probe = 0;
-  bool found = false;
-  for (std::size_t lines = 0; probe < text->size() && lines < kMaxGlogProbeLines && !found; ++lines) {
-    const std::string_view line = line_at(*text, probe);
-    found = glog_prefix(line) != 0;
-    probe += line.size() + 1;
-  }
-  if (!found) return;
-  bool in_module = false;
-  const bool has_header = text->find("HloModule") != std::string::npos;
-  for (std::size_t begin = 0; begin < text->size();) {
-    const std::string_view line = line_at(*text, begin);
-    const std::size_t prefix = glog_prefix(line);
-    in_module = in_module || !has_header || line.substr(prefix, 9) == "HloModule";
-    std::memset(text->data() + begin, ' ', in_module ? prefix : line.size());
-    begin += line.size() + 1;
-  }
-}
-
-// ---------------------------------------------------------------------------------------------------------- reader
-
-class TextReader {
+class TextReader : private TextCursor {
  public:
-  TextReader(std::string text, const std::string& source) : builder_(source) {
-    blank_glog_prefixes(&text);
-    text_ = builder_.adopt(std::move(text));
-    p_ = text_.data();
-    end_ = p_ + text_.size();
-  }
+  TextReader(std::string text, const std::string& source) : TextCursor(std::move(text), source) {}
 
   Graph read() {
     if (text_.substr(0, 3) == "\xef\xbb\xbf") p_ += 3;  // byte order mark
@@ -113,114 +52,7 @@ class TextReader {
   }
 
  private:
-  static constexpr const char* kExportHint =
-      "HLO text starts with 'HloModule'; from JAX: jax.jit(step).lower(*args).as_text('hlo', debug_info=True)";
-
-  // ---- characters and words
-
-  char peek() const { return p_ < end_ ? *p_ : '\0'; }
-
-  void skip_space() {
-    for (;;) {
-      p_ = scan::skip_class(scan::kSpace, p_, end_);
-      if (p_ == end_ || *p_ != '/') return;
-      const char* const next = scan::skip_comment(p_, end_);
-      if (next == nullptr) fail(p_, "a comment starts here and is not closed: expected '*/'");
-      if (next == p_) return;
-      p_ = next;
-    }
-  }
-
-  std::string_view identifier() {
-    const char* const begin = p_;
-    p_ = scan::skip_class(scan::kIdentifier, p_, end_);
-    return {begin, static_cast<std::size_t>(p_ - begin)};
-  }
-
-  // A name without its sigil.
-  std::string_view name(const char* expected) {
-    if (peek() == '%') ++p_;
-    const std::string_view word = identifier();
-    if (word.empty()) fail(p_, std::string("found ") + found() + ", expected " + expected);
-    return word;
-  }
-
-  // Looks past space and comments without moving.
-  bool next_is(char c) const {
-    const char* p = past_space(p_);
-    return p < end_ && *p == c;
-  }
-  bool next_is_name() const {
-    const char* p = past_space(p_);
-    return p < end_ && (*p == '%' || scan::is(scan::kIdentifier, *p));
-  }
-  const char* past_space(const char* p) const {
-    for (;;) {
-      p = scan::skip_class(scan::kSpace, p, end_);
-      if (p == end_ || *p != '/') return p;
-      const char* const next = scan::skip_comment(p, end_);
-      if (next == nullptr || next == p) return p;
-      p = next;
-    }
-  }
-
-  void expect(char c, const char* where) {
-    skip_space();
-    if (peek() != c || p_ == end_) fail(p_, std::string("found ") + found() + ", expected '" + c + "' " + where);
-    ++p_;
-  }
-
-  // What stands at p_, for errors.
-  std::string found() const {
-    if (p_ == end_) return "the end of the file";
-    std::size_t length = 1;
-    if (scan::is(scan::kIdentifier, *p_)) {
-      length = static_cast<std::size_t>(scan::skip_class(scan::kIdentifier, p_, end_) - p_);
-    }
-    const std::size_t shown = length > 40 ? 40 : length;
-    std::string out = "'";
-    for (std::size_t i = 0; i < shown; ++i) {
-      const char c = p_[i];
-      if (c >= ' ' && c <= '~') {
-        out.push_back(c);
-      } else {
-        constexpr char kHex[] = "0123456789abcdef";
-        out += "\\x";
-        out.push_back(kHex[(static_cast<unsigned char>(c) >> 4) & 15]);
-        out.push_back(kHex[static_cast<unsigned char>(c) & 15]);
-      }
-    }
-    return out + (shown < length ? "...'" : "'");
-  }
-
-  [[noreturn]] void fail(const char* at, const std::string& message, const std::string& hint = "") const {
-    builder_.fail({at, 0}, message, hint);
-  }
-
-  std::string_view slice(const char* begin) const { return {begin, static_cast<std::size_t>(p_ - begin)}; }
-
   // ---- module
-
-  void refuse_other_formats() const {
-    const std::string_view rest(p_, static_cast<std::size_t>(end_ - p_));
-    const auto starts = [&](std::string_view s) { return rest.substr(0, s.size()) == s; };
-    if (starts("module @") || starts("module attributes") || starts("module {") || starts("#loc") ||
-        starts("builtin.module") || starts("func.func")) {
-      fail(p_, "this is MLIR (StableHLO), expected HLO text", kExportHint);
-    }
-    const char* p = scan::skip_class(scan::kIdentifier, p_, end_);
-    const std::string_view word(p_, static_cast<std::size_t>(p - p_));
-    p = scan::skip_class(scan::kSpace, p, end_);
-    const char next = p < end_ ? *p : '\0';
-    if (*p_ == '#' || ((word == "hlo_module" || word == "computations") && (next == '{' || next == ':')) ||
-        ((word == "name" || word == "hlo") && next == ':')) {
-      fail(p_, "this looks like the text form of a protobuf, expected HLO text", kExportHint);
-    }
-    if (*p_ == '{') fail(p_, "found '{': this looks like JSON, expected HLO text", kExportHint);
-    if (*p_ != '%' && !scan::is(scan::kIdentifier, *p_)) {
-      fail(p_, "found " + found() + ", expected 'HloModule' or a computation", kExportHint);
-    }
-  }
 
   static bool is_section(std::string_view word) {
     return word == "FileNames" || word == "FunctionNames" || word == "FileLocations" || word == "StackFrames";
@@ -265,89 +97,6 @@ class TextReader {
       p_ = entry;
       builder_.set_stack_tables({begin, static_cast<std::size_t>(last - begin)});
       return;
-    }
-  }
-
-  void skip_string() {
-    const char* const next = scan::skip_string(p_, end_);
-    if (next == nullptr) fail(p_, "the string that starts here is not closed", "is the file truncated?");
-    p_ = next;
-  }
-
-  template <char Open, char Close>
-  void skip_balanced() {
-    const char* const next = scan::skip_balanced<Open, Close>(p_, end_);
-    if (next == nullptr) {
-      fail(p_,
-           std::string("the '") + Open + "' here is not closed: expected '" + Close + "' before the end of the file",
-           "is the file truncated?");
-    }
-    p_ = next;
-  }
-
-  // key=value; p_ stands after the comma. The value is one balanced piece of text, kept raw.
-  Attribute read_attribute() {
-    skip_space();
-    Attribute attribute;
-    attribute.key = identifier();
-    if (attribute.key.empty()) fail(p_, "found " + found() + ", expected the name of an attribute after ','");
-    if (peek() != '=') {
-      skip_space();
-      if (peek() != '=') {
-        fail(p_, "found " + found() + ", expected '=' after the attribute name '" + excerpt(attribute.key, 60) + "'");
-      }
-    }
-    ++p_;
-    if (p_ < end_ && scan::is(scan::kSpace, *p_)) skip_space();
-    const char* const begin = p_;
-    if (peek() == '{') {
-      skip_balanced<'{', '}'>();
-    } else if (peek() == '"') {
-      skip_string();
-    } else {
-      skip_bare_value();
-      if (attribute.key == "literal" && peek() == ' ') {  // "literal=s32[] 1": a shape, then its value
-        skip_space();
-        if (p_ < end_ && *p_ != ',' && *p_ != '}') skip_bare_value();
-      }
-    }
-    attribute.value = slice(begin);
-    if (attribute.value.empty()) {
-      fail(p_, "found " + found() + ", expected the value of attribute '" + excerpt(attribute.key, 60) + "'");
-    }
-    return attribute;
-  }
-
-  // LT, %add, b01f_01io->b01f, [2,4]<=[8]T(1,0), mesh['a'=2]{'a'}, (f32[2], s32[]) ...
-  void skip_bare_value() {
-    while (p_ < end_) {
-      switch (*p_) {
-        case ' ':
-        case '\n':
-        case '\t':
-        case '\r':
-        case '\v':
-        case '\f':
-          // "mesh['a'=2] {'a'}": nothing else that may follow a value starts with a brace.
-          if (!next_is('{')) return;
-          skip_space();
-          break;
-        case ',':
-        case '\0':
-        case '}':
-        case ')':
-        case ']': return;
-        case '{': skip_balanced<'{', '}'>(); break;
-        case '[': skip_balanced<'[', ']'>(); break;
-        case '(': skip_balanced<'(', ')'>(); break;
-        case '"':
-        case '\'': skip_string(); break;
-        case '/':
-          if (scan::skip_comment(p_, end_) != p_) return;
-          ++p_;
-          break;
-        default: ++p_;
-      }
     }
   }
 
@@ -781,10 +530,6 @@ class TextReader {
     fail(word.data(), "the operand " + shown + " is not defined");
   }
 
-  GraphBuilder builder_;
-  std::string_view text_;
-  const char* p_ = nullptr;
-  const char* end_ = nullptr;
   std::vector<SignatureParameter> signature_;
   std::vector<InstructionId> operand_stack_;  // operands of the expressions being read, innermost last
   std::vector<Attribute> attributes_;
