@@ -199,6 +199,85 @@ NodeId find_gather_node(const sharding::ShardingModel& model, int node, const st
   throw Error(ErrorKind::kInfeasible, "the plan cannot be completed: " + why.summary, "", why.lines);
 }
 
+Json collectives_json(const PartitionPlan& plan) {
+  Json collectives = Json::array();
+  for (const PlanCollective& c : plan.collectives) {
+    Json sources = Json::array();
+    for (const PlanSource& source : c.sources) {
+      sources.push_back({{"instruction", source.instruction},
+                         {"layer", or_null(source.layer)},
+                         {"bytes", whole_bytes(source.bytes)},
+                         {"node", source.node}});
+    }
+    collectives.push_back({{"kind", c.kind},
+                           {"reduction", or_null(c.reduction)},
+                           {"instruction", c.instruction},
+                           {"layer", or_null(c.layer)},
+                           {"bytes", whole_bytes(c.bytes)},
+                           {"times", c.times},
+                           {"partial_sums", c.partial_sums},
+                           {"sources", sources}});
+  }
+  return collectives;
+}
+
+Json alternatives_json(const PartitionPlan& plan) {
+  Json alternatives = Json::array();
+  for (const PartitionAlternative& other : plan.alternatives) {
+    alternatives.push_back({{"planner", other.planner},
+                            {"partitioned", other.partitioned},
+                            {"step_ms", other.step_ms},
+                            {"memory_bytes", whole_bytes(other.memory_bytes)},
+                            {"collective_bytes", whole_bytes(other.collective_bytes)},
+                            {"planning_ms", other.planning_ms},
+                            {"bound", std::isfinite(other.bound) ? Json(other.bound) : Json(nullptr)},
+                            {"proven", other.proven}});
+    for (const auto& [name, value] : other.statistics) {
+      const bool whole = value == std::floor(value) && std::fabs(value) < 9e15;
+      alternatives.back()["statistics"][name] = whole ? Json(static_cast<std::int64_t>(value)) : Json(value);
+    }
+  }
+  return alternatives;
+}
+
+void read_collectives(const PlanObject& reader, const std::string& source, PartitionPlan* plan) {
+  for (const Json& item : reader.array("collectives")) {
+    const PlanObject c(item, source + ": collectives");
+    std::vector<PlanSource> sources;
+    if (c.has("sources")) {
+      for (const Json& one : c.array("sources")) {
+        const PlanObject s(one, c.where("sources"));
+        sources.push_back(
+            {s.text("instruction"), s.text_or_empty("layer"), s.number("bytes"), s.integer_or("node", -1, kMany, -1)});
+      }
+    }
+    plan->collectives.push_back({c.text("kind"), c.text_or_empty("reduction"), c.text_or_empty("instruction"),
+                                 c.text_or_empty("layer"), c.number("bytes"), c.has("times") ? c.number("times") : 1,
+                                 c.integer_or("partial_sums", 0, kMany, 1), std::move(sources)});
+  }
+}
+
+void read_alternatives(const PlanObject& reader, const std::string& source, PartitionPlan* plan) {
+  for (const Json& item : reader.array("alternatives")) {
+    const PlanObject other(item, source + ": alternatives");
+    plan->alternatives.push_back({other.text("planner"),
+                                  other.integer_or("partitioned", 0, kMany, 0),
+                                  other.number_or_zero("step_ms"),
+                                  other.number_or_zero("memory_bytes"),
+                                  other.number_or_zero("collective_bytes"),
+                                  other.number_or_zero("planning_ms"),
+                                  other.has("bound") ? other.number("bound") : HUGE_VAL,
+                                  other.flag("proven"),
+                                  {}});
+    if (!other.has("statistics")) continue;
+    const Json& statistics = item.at("statistics");
+    const PlanObject values(statistics, source + ": alternatives: statistics");
+    for (const auto& [name, value] : statistics.items()) {
+      plan->alternatives.back().statistics[name] = values.number(name.c_str());
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<sharding::TensorState> result_states(const sharding::ShardingModel& model,
@@ -299,8 +378,8 @@ std::vector<PlanTensor> decided_tensors(const PartitionPlan& plan) {
 std::string to_json_text(const PartitionPlan& plan) {
   const std::vector<std::string> keys = partition_keys(plan);
   const std::vector<bool> decided = decided_inputs(plan);
-  Json partition = Json::object(), inputs = Json::array(), results = Json::array(), collectives = Json::array(),
-       gathers = Json::array(), groups = Json::array(), alternatives = Json::array();
+  Json partition = Json::object(), inputs = Json::array(), results = Json::array(), gathers = Json::array(),
+       groups = Json::array();
   int partitioned = 0;
   for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
     const PlanTensor& input = plan.inputs[i];
@@ -317,23 +396,6 @@ std::string to_json_text(const PartitionPlan& plan) {
   for (const PlanResult& result : plan.results) {
     results.push_back({{"shape", result.shape}, {"input", or_null(result.input)}, {"dim", result.dim}});
   }
-  for (const PlanCollective& c : plan.collectives) {
-    Json sources = Json::array();
-    for (const PlanSource& source : c.sources) {
-      sources.push_back({{"instruction", source.instruction},
-                         {"layer", or_null(source.layer)},
-                         {"bytes", whole_bytes(source.bytes)},
-                         {"node", source.node}});
-    }
-    collectives.push_back({{"kind", c.kind},
-                           {"reduction", or_null(c.reduction)},
-                           {"instruction", c.instruction},
-                           {"layer", or_null(c.layer)},
-                           {"bytes", whole_bytes(c.bytes)},
-                           {"times", c.times},
-                           {"partial_sums", c.partial_sums},
-                           {"sources", sources}});
-  }
   for (const PlanGather& g : plan.gathers) {
     gathers.push_back({{"instruction", g.instruction},
                        {"tensor", g.tensor},
@@ -349,20 +411,6 @@ std::string to_json_text(const PartitionPlan& plan) {
                       {"saved_ms", group.saved_ms},
                       {"collective_ms", group.collective_ms},
                       {"saved_bytes", whole_bytes(group.saved_bytes)}});
-  }
-  for (const PartitionAlternative& other : plan.alternatives) {
-    alternatives.push_back({{"planner", other.planner},
-                            {"partitioned", other.partitioned},
-                            {"step_ms", other.step_ms},
-                            {"memory_bytes", whole_bytes(other.memory_bytes)},
-                            {"collective_bytes", whole_bytes(other.collective_bytes)},
-                            {"planning_ms", other.planning_ms},
-                            {"bound", std::isfinite(other.bound) ? Json(other.bound) : Json(nullptr)},
-                            {"proven", other.proven}});
-    for (const auto& [name, value] : other.statistics) {
-      const bool whole = value == std::floor(value) && std::fabs(value) < 9e15;
-      alternatives.back()["statistics"][name] = whole ? Json(static_cast<std::int64_t>(value)) : Json(value);
-    }
   }
   const double bound_ms = lower_bound_ms(plan);
   const Json json = {
@@ -393,12 +441,12 @@ std::string to_json_text(const PartitionPlan& plan) {
       {"all_gathers", plan.all_gathers},
       {"all_reduce_bytes", whole_bytes(plan.all_reduce_bytes)},
       {"all_gather_bytes", whole_bytes(plan.all_gather_bytes)},
-      {"collectives", collectives},
+      {"collectives", collectives_json(plan)},
       {"gathers", gathers},
       {"inputs", inputs},
       {"results", results},
       {"groups", groups},
-      {"alternatives", alternatives},
+      {"alternatives", alternatives_json(plan)},
       {"warnings", plan.warnings},
       {"provenance", plan.provenance}};
   // Names come from the input and may hold any bytes.
@@ -459,22 +507,7 @@ PartitionPlan parse_partition_plan(std::string_view json_text, const std::string
   plan.all_gathers = reader.integer_or("all_gathers", 0, kMany, 0);
   plan.all_reduce_bytes = reader.number_or_zero("all_reduce_bytes");
   plan.all_gather_bytes = reader.number_or_zero("all_gather_bytes");
-  if (reader.has("collectives")) {
-    for (const Json& item : reader.array("collectives")) {
-      const PlanObject c(item, source + ": collectives");
-      std::vector<PlanSource> sources;
-      if (c.has("sources")) {
-        for (const Json& one : c.array("sources")) {
-          const PlanObject s(one, c.where("sources"));
-          sources.push_back({s.text("instruction"), s.text_or_empty("layer"), s.number("bytes"),
-                             s.integer_or("node", -1, kMany, -1)});
-        }
-      }
-      plan.collectives.push_back({c.text("kind"), c.text_or_empty("reduction"), c.text_or_empty("instruction"),
-                                  c.text_or_empty("layer"), c.number("bytes"), c.has("times") ? c.number("times") : 1,
-                                  c.integer_or("partial_sums", 0, kMany, 1), std::move(sources)});
-    }
-  }
+  if (reader.has("collectives")) read_collectives(reader, source, &plan);
   if (reader.has("gathers")) {
     for (const Json& item : reader.array("gathers")) {
       const PlanObject g(item, source + ": gathers");
@@ -494,26 +527,7 @@ PartitionPlan parse_partition_plan(std::string_view json_text, const std::string
       plan.groups.push_back(std::move(out));
     }
   }
-  if (reader.has("alternatives")) {
-    for (const Json& item : reader.array("alternatives")) {
-      const PlanObject other(item, source + ": alternatives");
-      plan.alternatives.push_back({other.text("planner"),
-                                   other.integer_or("partitioned", 0, kMany, 0),
-                                   other.number_or_zero("step_ms"),
-                                   other.number_or_zero("memory_bytes"),
-                                   other.number_or_zero("collective_bytes"),
-                                   other.number_or_zero("planning_ms"),
-                                   other.has("bound") ? other.number("bound") : HUGE_VAL,
-                                   other.flag("proven"),
-                                   {}});
-      if (!other.has("statistics")) continue;
-      const Json& statistics = item.at("statistics");
-      const PlanObject values(statistics, source + ": alternatives: statistics");
-      for (const auto& [name, value] : statistics.items()) {
-        plan.alternatives.back().statistics[name] = values.number(name.c_str());
-      }
-    }
-  }
+  if (reader.has("alternatives")) read_alternatives(reader, source, &plan);
   if (reader.has("warnings")) plan.warnings = reader.texts("warnings");
   if (reader.has("provenance")) {
     for (auto& [key, value] : pipeline::read_provenance(reader)) plan.provenance[key] = value;

@@ -295,10 +295,283 @@ DataChoice choose_batch(ShardingModel* model) {
   return choice;
 }
 
+namespace {
+
+// One plan in the making.
+class Planning {
+ public:
+  Planning(ShardingModel* model, const profile::DeviceModel& device, const pipeline::Cluster& cluster,
+           const PlanningRequest& request)
+      : model_(*model),
+        request_(request),
+        inputs_(decided_inputs(*model, request.data)),
+        shards_(model->linkage().shards()),
+        warnings_(model->step().warnings),
+        cost_(*model, device, cluster),
+        limit_bytes_(request.memory_limit_bytes > 0 ? request.memory_limit_bytes
+                     : request.fit_device           ? cost_.capacity_bytes()
+                                                    : 0) {}
+
+  Planned run() {
+    find_batch_groups();
+    problem_ = make_problem(model_, cost_, request_.data ? batched_inputs(model_) : inputs_, request_.objective,
+                            limit_bytes_, &groups_of_);
+    choose();
+    Planned out{{}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.link()};
+    warn_of_batch_norms(model_, out.decided, &warnings_);
+    out.estimate = cost_.estimate(out.decided);
+    out.unsplit = cost_.estimate(decide(model_, inputs_, {}));
+    fill(&out);
+    list_groups(&out.plan);
+    collate_split(&out);
+    collate_whole(&out);
+    compare(out.answers, &out.plan);
+    last_warnings(&out.plan);
+    return out;
+  }
+
+ private:
+  const ModelInput& input(std::int32_t index) const { return model_.inputs()[static_cast<std::size_t>(index)]; }
+
+  std::vector<GroupId> linkage_groups(const std::vector<std::int32_t>& chosen,
+                                      const std::vector<GroupId>& groups_of) const {
+    std::vector<GroupId> out;
+    for (const std::int32_t g : chosen) out.push_back(groups_of[static_cast<std::size_t>(g)]);
+    return out;
+  }
+
+  // For what is only compared with.
+  SearchRequest quick_search() const {
+    SearchRequest quick;
+    quick.limits = request_.search.limits;
+    quick.limits.units = std::min(quick.limits.units, kComparisonUnits);
+    return quick;
+  }
+
+  // The batch may need gathers, which make another linkage: all that follows is on that one (data), or on the first
+  // again (operators, where data parallelism is only compared with).
+  void find_batch_groups() {
+    if (request_.data && shards_ > 1 && !model_.variables().empty()) {
+      std::vector<GroupId> variable_groups;
+      const models::PartitionProblem variables =
+          make_problem(model_, cost_, model_.variables(), PartitionObjective::kTime, 0, &variable_groups);
+      if (!variables.groups.empty()) {
+        const std::vector<PartitionAnswer> found = run_search(variables, quick_search());
+        cut_by_time_ = cut_by_time_ || any_cut_by_time(found);
+        const std::vector<GroupId> best =
+            found.empty() ? std::vector<GroupId>() : linkage_groups(found.front().groups, variable_groups);
+        compared_.push_back(judge(model_, cost_, model_.variables(), best, "operators"));
+      }
+    }
+    if (shards_ > 1 && !model_.data().empty()) {
+      batch_ = choose_batch(&model_);
+      if (!request_.data && !batch_.groups.empty()) {
+        compared_.push_back(judge(model_, cost_, model_.data(), batch_.groups, "data parallel"));
+      }
+      if (!request_.data && !batch_.gathers.empty()) model_.relink(shards_, {});
+    }
+    if (request_.data && !batch_.note.empty()) warnings_.push_back(batch_.note);
+  }
+
+  void choose() {
+    if (shards_ == 1) {
+      warnings_.push_back("one device: there is nothing to split over");
+      return;
+    }
+    try {
+      answers_ = run_search(problem_, request_.search);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kInfeasible) throw;
+      throw Error(ErrorKind::kInfeasible, e.what(),
+                  "take a cluster with larger devices or more --shards; --memory off plans without a limit");
+    }
+    if (answers_.empty()) return;
+    chosen_ = linkage_groups(answers_.front().groups, groups_of_);
+    planner_ = answers_.front().algorithm;
+    if (request_.data && request_.objective == PartitionObjective::kCount && !batch_.groups.empty()) prefer_batch();
+  }
+
+  // As many tensors as the batch splits can often be split along something else (a sequence); data parallelism means
+  // the batch.
+  void prefer_batch() {
+    std::vector<std::int32_t> own;
+    for (std::size_t g = 0; g < groups_of_.size(); ++g) {
+      if (std::find(batch_.groups.begin(), batch_.groups.end(), groups_of_[g]) != batch_.groups.end()) {
+        own.push_back(static_cast<std::int32_t>(g));
+      }
+    }
+    const models::PartitionScore of_batch = models::score(problem_, own), found = answers_.front().score;
+    if (!of_batch.conflict && (of_batch.fits || !found.fits) && of_batch.value >= found.value &&
+        linkage_groups(own, groups_of_) != chosen_) {
+      chosen_ = linkage_groups(own, groups_of_);
+      planner_ = "batch";
+    }
+  }
+
+  void fill(Planned* out) {
+    PartitionPlan& plan = out->plan;
+    plan.kind = request_.data ? "data" : "operator";
+    plan.planner = planner_;
+    plan.objective = request_.objective == PartitionObjective::kTime ? "time" : "count";
+    for (const std::int32_t index : inputs_) plan.decided.push_back(input(index).name);
+    describe_decision(model_, out->decided, &plan);
+    if (!out->answers.empty()) {
+      const PartitionAnswer& best = out->answers.front();
+      plan.value = best.score.value;
+      plan.bound = best.bound;
+      plan.proven = best.proven;
+      plan.cut_by_time = cut_by_time_ || any_cut_by_time(out->answers);
+      cut_by_effort_ = best.cut_by_effort;
+    }
+    plan.step_ms = out->estimate.step_ms;
+    plan.compute_ms = out->estimate.compute_ms;
+    plan.collective_ms = out->estimate.collective_ms;
+    plan.memory_bytes = out->estimate.memory_bytes;
+    plan.capacity_bytes = cost_.capacity_bytes();
+    plan.replicated_step_ms = out->unsplit.step_ms;
+  }
+
+  void list_groups(PartitionPlan* plan) {
+    split_.insert(chosen_.begin(), chosen_.end());
+    for (std::size_t g = 0; g < problem_.groups.size(); ++g) {
+      const models::PartitionGroup& group = problem_.groups[g];
+      effects_[groups_of_[g]] = {group.saved_ms, group.collective_ms, group.saved_bytes, group.collective_bytes,
+                                 group.collectives};
+      PlanLinkageGroup listed;
+      for (const auto& [variable, dim] : group.members) {
+        listed.members.emplace_back(problem_.variables[static_cast<std::size_t>(variable)].name, dim);
+      }
+      listed.split = split_.count(groups_of_[g]) > 0;
+      listed.saved_ms = group.saved_ms;
+      listed.collective_ms = group.collective_ms;
+      listed.saved_bytes = group.saved_bytes;
+      plan->groups.push_back(std::move(listed));
+    }
+  }
+
+  // Split groups, collated over repeated layers.
+  void collate_split(Planned* out) const {
+    std::map<GroupId, std::vector<std::pair<std::string, int>>> members;
+    for (const std::int32_t index : inputs_) {
+      const sharding::TensorState state = out->decided.state(input(index).node);
+      if (state.kind != sharding::TensorStateKind::kSplit) continue;
+      members[model_.linkage().group_of(input(index).node, state.dim)].emplace_back(
+          sharding::path_of(input(index).name), state.dim);
+    }
+    std::map<std::string, std::size_t> seen;
+    for (const GroupId group : split_) {
+      const auto at = members.find(group);
+      if (at == members.end()) continue;
+      std::vector<std::pair<std::string, int>> pattern;
+      for (const auto& [path, dim] : at->second) pattern.emplace_back(pattern_of(path), dim);
+      std::sort(pattern.begin(), pattern.end());
+      std::string signature;
+      for (const auto& [path, dim] : pattern) signature += path + "=" + std::to_string(dim) + ";";
+      const auto [place, fresh] = seen.emplace(signature, out->split.size());
+      if (fresh) out->split.emplace_back();
+      SplitGroups& alike = out->split[place->second];
+      alike.groups.push_back(group);
+      alike.members.insert(alike.members.end(), at->second.begin(), at->second.end());
+      const PartitionCost::GroupEffect& effect = effects_.at(group);
+      alike.effect.saved_ms += effect.saved_ms;
+      alike.effect.collective_ms += effect.collective_ms;
+      alike.effect.saved_bytes += effect.saved_bytes;
+      alike.effect.collective_bytes += effect.collective_bytes;
+      alike.effect.collectives += effect.collectives;
+    }
+    std::stable_sort(out->split.begin(), out->split.end(),
+                     [](const SplitGroups& a, const SplitGroups& b) { return a.members.size() > b.members.size(); });
+  }
+
+  // Whole tensors by reason.
+  void collate_whole(Planned* out) const {
+    std::map<std::string, std::size_t> reasons;
+    std::map<GroupId, std::string> impossible;
+    for (const std::int32_t index : inputs_) {
+      if (out->decided.state(input(index).node).kind == sharding::TensorStateKind::kSplit) continue;
+      const std::string reason =
+          shards_ == 1 ? "one device"
+                       : why_whole(model_, out->decided, effects_, index, request_.objective, &impossible);
+      const std::string rest = reason.substr(own_dimension(reason).size());
+      const auto [place, fresh] = reasons.emplace(pattern_of(rest), out->whole.size());
+      if (fresh) out->whole.push_back({{}, reason});
+      WholeTensors& alike = out->whole[place->second];
+      if (own_dimension(alike.reason) != own_dimension(reason)) alike.reason = rest;
+      alike.inputs.push_back(index);
+    }
+  }
+
+  void compare(const std::vector<PartitionAnswer>& answers, PartitionPlan* plan) {
+    for (const PartitionAnswer& answer : answers) {
+      PartitionAlternative other =
+          judge(model_, cost_, inputs_, linkage_groups(answer.groups, groups_of_), answer.algorithm);
+      other.planning_ms = answer.seconds * 1e3;
+      other.bound = answer.bound;
+      other.proven = answer.proven;
+      other.statistics = {answer.statistics.begin(), answer.statistics.end()};
+      plan->alternatives.push_back(std::move(other));
+    }
+    if (shards_ == 1) return;
+    plan->alternatives.push_back(judge(model_, cost_, inputs_, {}, "replicate"));
+    for (PartitionAlternative& other : compared_) {
+      other.partitioned = 0;  // of what this plan decides
+      plan->alternatives.push_back(std::move(other));
+    }
+    // What the other objective would choose.
+    const bool time = request_.objective == PartitionObjective::kTime;
+    models::PartitionProblem swapped = problem_;
+    swapped.objective = time ? PartitionObjective::kCount : PartitionObjective::kTime;
+    try {
+      const std::vector<PartitionAnswer> others = run_search(swapped, quick_search());
+      plan->cut_by_time = plan->cut_by_time || any_cut_by_time(others);
+      if (!others.empty()) {
+        plan->alternatives.push_back(judge(model_, cost_, inputs_, linkage_groups(others.front().groups, groups_of_),
+                                           time ? "objective count" : "objective time"));
+        plan->alternatives.back().planning_ms = others.front().seconds * 1e3;
+      }
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kInfeasible) throw;  // nothing fits: there is nothing to compare with
+    }
+  }
+
+  void last_warnings(PartitionPlan* plan) {
+    if (limit_bytes_ <= 0 && plan->memory_bytes > plan->capacity_bytes && plan->capacity_bytes > 0) {
+      warnings_.push_back("needs " + format_bytes(plan->memory_bytes) + " per device, and the smallest has " +
+                          format_bytes(plan->capacity_bytes) + "; --memory on looks for a plan that fits");
+    }
+    if (plan->cut_by_time) {
+      warnings_.push_back("the budget ended the search; a longer --budget may find a better plan");
+    } else if (cut_by_effort_) {
+      warnings_.push_back("the search ended with its effort; --effort thorough may find a better plan");
+    }
+    plan->warnings = std::move(warnings_);
+  }
+
+  ShardingModel& model_;
+  const PlanningRequest& request_;
+  const std::vector<std::int32_t>& inputs_;
+  const int shards_;
+  std::vector<std::string> warnings_;
+  const PartitionCost cost_;
+  const double limit_bytes_;
+
+  DataChoice batch_;
+  std::vector<PartitionAlternative> compared_;
+  bool cut_by_time_ = false, cut_by_effort_ = false;
+  models::PartitionProblem problem_;
+  std::vector<GroupId> groups_of_;  // of the problem's groups
+  std::vector<PartitionAnswer> answers_;
+  std::vector<GroupId> chosen_;
+  std::string planner_ = "none";
+  std::map<GroupId, PartitionCost::GroupEffect> effects_;
+  std::set<GroupId> split_;
+};
+
+}  // namespace
+
 Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, const pipeline::Cluster& cluster,
                   const PlanningRequest& request) {
-  const std::vector<std::int32_t>& inputs = decided_inputs(*model, request.data);
-  if (inputs.empty()) {
+  if (decided_inputs(*model, request.data).empty()) {
     const std::string module = "module '" + std::string(model->graph().name()) + "'";
     throw Error(ErrorKind::kData,
                 module + (request.data ? " has no data inputs: all it reads are variables, state and constants"
@@ -308,226 +581,7 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
                 : model->data().empty() ? "name them with --variables"
                                         : "name them with --variables, or split its data with automap-search adp");
   }
-  const int shards = model->linkage().shards();
-  std::vector<std::string> warnings = model->step().warnings;
-  const PartitionCost cost(*model, device, cluster);
-
-  const double limit_bytes = request.memory_limit_bytes > 0 ? request.memory_limit_bytes
-                             : request.fit_device           ? cost.capacity_bytes()
-                                                            : 0;
-
-  // The batch may need gathers, which make another linkage: all that follows is on that one (data), or on the first
-  // again (operators, where data parallelism is only compared with).
-  DataChoice batch;
-  std::vector<PartitionAlternative> compared;
-  bool cut_by_time = false, cut_by_effort = false;
-  if (request.data && shards > 1 && !model->variables().empty()) {
-    std::vector<GroupId> variable_groups;
-    const models::PartitionProblem variables =
-        make_problem(*model, cost, model->variables(), PartitionObjective::kTime, 0, &variable_groups);
-    if (!variables.groups.empty()) {
-      SearchRequest quick;
-      quick.limits = request.search.limits;
-      quick.limits.units = std::min(quick.limits.units, kComparisonUnits);
-      std::vector<GroupId> best;
-      const std::vector<PartitionAnswer> found = run_search(variables, quick);
-      cut_by_time = cut_by_time || any_cut_by_time(found);
-      for (const std::int32_t g : found.empty() ? std::vector<std::int32_t>() : found.front().groups) {
-        best.push_back(variable_groups[static_cast<std::size_t>(g)]);
-      }
-      compared.push_back(judge(*model, cost, model->variables(), best, "operators"));
-    }
-  }
-  if (shards > 1 && !model->data().empty()) {
-    batch = choose_batch(model);
-    if (!request.data && !batch.groups.empty()) {
-      compared.push_back(judge(*model, cost, model->data(), batch.groups, "data parallel"));
-    }
-    if (!request.data && !batch.gathers.empty()) model->relink(shards, {});
-  }
-  if (request.data && !batch.note.empty()) warnings.push_back(batch.note);
-
-  std::vector<GroupId> groups_of;
-  const models::PartitionProblem problem = make_problem(*model, cost, request.data ? batched_inputs(*model) : inputs,
-                                                        request.objective, limit_bytes, &groups_of);
-  const auto linkage_groups = [&](const std::vector<std::int32_t>& chosen) {
-    std::vector<GroupId> out;
-    for (const std::int32_t g : chosen) out.push_back(groups_of[static_cast<std::size_t>(g)]);
-    return out;
-  };
-
-  std::vector<PartitionAnswer> answers;
-  std::vector<GroupId> chosen;
-  if (shards == 1) {
-    warnings.push_back("one device: there is nothing to split over");
-  } else {
-    try {
-      answers = run_search(problem, request.search);
-    } catch (const Error& e) {
-      if (e.kind() != ErrorKind::kInfeasible) throw;
-      throw Error(ErrorKind::kInfeasible, e.what(),
-                  "take a cluster with larger devices or more --shards; --memory off plans without a limit");
-    }
-    if (!answers.empty()) chosen = linkage_groups(answers.front().groups);
-  }
-  // As many tensors as the batch splits can often be split along something else (a sequence); data parallelism means
-  // the batch.
-  std::string planner = answers.empty() ? "none" : answers.front().algorithm;
-  if (request.data && request.objective == PartitionObjective::kCount && !batch.groups.empty() && !answers.empty()) {
-    std::vector<std::int32_t> own;
-    for (std::size_t g = 0; g < groups_of.size(); ++g) {
-      if (std::find(batch.groups.begin(), batch.groups.end(), groups_of[g]) != batch.groups.end()) {
-        own.push_back(static_cast<std::int32_t>(g));
-      }
-    }
-    const models::PartitionScore of_batch = models::score(problem, own), found = answers.front().score;
-    if (!of_batch.conflict && (of_batch.fits || !found.fits) && of_batch.value >= found.value &&
-        linkage_groups(own) != chosen) {
-      chosen = linkage_groups(own);
-      planner = "batch";
-    }
-  }
-
-  Planned out{{}, {}, {}, decide(*model, inputs, chosen), {}, {}, std::move(answers), cost.link()};
-  warn_of_batch_norms(*model, out.decided, &warnings);
-  out.estimate = cost.estimate(out.decided);
-  out.unsplit = cost.estimate(decide(*model, inputs, {}));
-
-  PartitionPlan& plan = out.plan;
-  plan.kind = request.data ? "data" : "operator";
-  plan.planner = planner;
-  plan.objective = request.objective == PartitionObjective::kTime ? "time" : "count";
-  for (const std::int32_t index : inputs) {
-    plan.decided.push_back(model->inputs()[static_cast<std::size_t>(index)].name);
-  }
-  describe_decision(*model, out.decided, &plan);
-  if (!out.answers.empty()) {
-    const PartitionAnswer& best = out.answers.front();
-    plan.value = best.score.value;
-    plan.bound = best.bound;
-    plan.proven = best.proven;
-    plan.cut_by_time = cut_by_time || any_cut_by_time(out.answers);
-    cut_by_effort = best.cut_by_effort;
-  }
-  plan.step_ms = out.estimate.step_ms;
-  plan.compute_ms = out.estimate.compute_ms;
-  plan.collective_ms = out.estimate.collective_ms;
-  plan.memory_bytes = out.estimate.memory_bytes;
-  plan.capacity_bytes = cost.capacity_bytes();
-  plan.replicated_step_ms = out.unsplit.step_ms;
-
-  std::map<GroupId, PartitionCost::GroupEffect> effects;
-  for (std::size_t g = 0; g < problem.groups.size(); ++g) {
-    const models::PartitionGroup& group = problem.groups[g];
-    effects[groups_of[g]] = {group.saved_ms, group.collective_ms, group.saved_bytes, group.collective_bytes,
-                             group.collectives};
-  }
-  const std::set<GroupId> split(chosen.begin(), chosen.end());
-  for (std::size_t g = 0; g < problem.groups.size(); ++g) {
-    const models::PartitionGroup& group = problem.groups[g];
-    PlanLinkageGroup listed;
-    for (const auto& [variable, dim] : group.members) {
-      listed.members.emplace_back(problem.variables[static_cast<std::size_t>(variable)].name, dim);
-    }
-    listed.split = split.count(groups_of[g]) > 0;
-    listed.saved_ms = group.saved_ms;
-    listed.collective_ms = group.collective_ms;
-    listed.saved_bytes = group.saved_bytes;
-    plan.groups.push_back(std::move(listed));
-  }
-
-  // Split groups, collated over repeated layers.
-  std::map<GroupId, std::vector<std::pair<std::string, int>>> members;
-  for (const std::int32_t index : inputs) {
-    const ModelInput& input = model->inputs()[static_cast<std::size_t>(index)];
-    const sharding::TensorState state = out.decided.state(input.node);
-    if (state.kind != sharding::TensorStateKind::kSplit) continue;
-    members[model->linkage().group_of(input.node, state.dim)].emplace_back(sharding::path_of(input.name), state.dim);
-  }
-  std::map<std::string, std::size_t> seen;
-  for (const GroupId group : split) {
-    const auto at = members.find(group);
-    if (at == members.end()) continue;
-    std::vector<std::pair<std::string, int>> pattern;
-    for (const auto& [path, dim] : at->second) pattern.emplace_back(pattern_of(path), dim);
-    std::sort(pattern.begin(), pattern.end());
-    std::string signature;
-    for (const auto& [path, dim] : pattern) signature += path + "=" + std::to_string(dim) + ";";
-    const auto [place, fresh] = seen.emplace(signature, out.split.size());
-    if (fresh) out.split.emplace_back();
-    SplitGroups& alike = out.split[place->second];
-    alike.groups.push_back(group);
-    alike.members.insert(alike.members.end(), at->second.begin(), at->second.end());
-    const PartitionCost::GroupEffect& effect = effects.at(group);
-    alike.effect.saved_ms += effect.saved_ms;
-    alike.effect.collective_ms += effect.collective_ms;
-    alike.effect.saved_bytes += effect.saved_bytes;
-    alike.effect.collective_bytes += effect.collective_bytes;
-    alike.effect.collectives += effect.collectives;
-  }
-  std::stable_sort(out.split.begin(), out.split.end(),
-                   [](const SplitGroups& a, const SplitGroups& b) { return a.members.size() > b.members.size(); });
-
-  // Whole tensors by reason.
-  std::map<std::string, std::size_t> reasons;
-  std::map<GroupId, std::string> impossible;
-  for (const std::int32_t index : inputs) {
-    const ModelInput& input = model->inputs()[static_cast<std::size_t>(index)];
-    if (out.decided.state(input.node).kind == sharding::TensorStateKind::kSplit) continue;
-    const std::string reason =
-        shards == 1 ? "one device" : why_whole(*model, out.decided, effects, index, request.objective, &impossible);
-    const std::string rest = reason.substr(own_dimension(reason).size());
-    const auto [place, fresh] = reasons.emplace(pattern_of(rest), out.whole.size());
-    if (fresh) out.whole.push_back({{}, reason});
-    WholeTensors& alike = out.whole[place->second];
-    if (own_dimension(alike.reason) != own_dimension(reason)) alike.reason = rest;
-    alike.inputs.push_back(index);
-  }
-
-  for (const PartitionAnswer& answer : out.answers) {
-    PartitionAlternative other = judge(*model, cost, inputs, linkage_groups(answer.groups), answer.algorithm);
-    other.planning_ms = answer.seconds * 1e3;
-    other.bound = answer.bound;
-    other.proven = answer.proven;
-    other.statistics = {answer.statistics.begin(), answer.statistics.end()};
-    plan.alternatives.push_back(std::move(other));
-  }
-  if (shards > 1) {
-    plan.alternatives.push_back(judge(*model, cost, inputs, {}, "replicate"));
-    for (PartitionAlternative& other : compared) {
-      other.partitioned = 0;  // of what this plan decides
-      plan.alternatives.push_back(std::move(other));
-    }
-    // What the other objective would choose.
-    const bool time = request.objective == PartitionObjective::kTime;
-    models::PartitionProblem swapped = problem;
-    swapped.objective = time ? PartitionObjective::kCount : PartitionObjective::kTime;
-    SearchRequest quick;
-    quick.limits = request.search.limits;
-    quick.limits.units = std::min(quick.limits.units, kComparisonUnits);
-    try {
-      const std::vector<PartitionAnswer> others = run_search(swapped, quick);
-      plan.cut_by_time = plan.cut_by_time || any_cut_by_time(others);
-      if (!others.empty()) {
-        plan.alternatives.push_back(judge(*model, cost, inputs, linkage_groups(others.front().groups),
-                                          time ? "objective count" : "objective time"));
-        plan.alternatives.back().planning_ms = others.front().seconds * 1e3;
-      }
-    } catch (const Error& e) {
-      if (e.kind() != ErrorKind::kInfeasible) throw;  // nothing fits: there is nothing to compare with
-    }
-  }
-  if (limit_bytes <= 0 && plan.memory_bytes > plan.capacity_bytes && plan.capacity_bytes > 0) {
-    warnings.push_back("needs " + format_bytes(plan.memory_bytes) + " per device, and the smallest has " +
-                       format_bytes(plan.capacity_bytes) + "; --memory on looks for a plan that fits");
-  }
-  if (plan.cut_by_time) {
-    warnings.push_back("the budget ended the search; a longer --budget may find a better plan");
-  } else if (cut_by_effort) {
-    warnings.push_back("the search ended with its effort; --effort thorough may find a better plan");
-  }
-  plan.warnings = std::move(warnings);
-  return out;
+  return Planning(model, device, cluster, request).run();
 }
 
 }  // namespace automap::partition
