@@ -188,7 +188,7 @@ constexpr std::array<const Row*, kNumOpcodes> kTable = [] {
   return table;
 }();
 
-// The compiler's complaint says which one has none: "with opcode = Opcode::k...".
+// The compiler's complaint says which one has none: "HasRow<...Opcode::k...>".
 template <Opcode opcode>
 struct HasRow {
   static_assert(kTable[static_cast<std::size_t>(opcode)] != nullptr, "give this opcode a row in own_row()");
