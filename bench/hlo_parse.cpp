@@ -19,7 +19,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_text.h"
 
 namespace {
 
@@ -27,7 +27,7 @@ using automap::graph::Graph;
 
 double parse_ms(std::string text, const std::string& path, int* instructions) {
   const auto begin = std::chrono::steady_clock::now();
-  const Graph graph = automap::graph::read_hlo_text(std::move(text), path);
+  const Graph graph = automap::hlo::read_hlo_text(std::move(text), path);
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   *instructions = graph.num_instructions();
   return ms;
@@ -57,7 +57,7 @@ int measure(const std::string& path, int repeat, bool tsv) {
     const double before = resident_bytes();
     std::string text = automap::gunzip_if_gzip(automap::read_file(path), path);
     const auto size = static_cast<double>(text.size());
-    if (automap::graph::split_modules(text).size() != 1) {
+    if (automap::hlo::split_modules(text).size() != 1) {
       std::fprintf(stderr, "skipped %s: it does not hold exactly one module\n", path.c_str());
       return 0;
     }

@@ -7,8 +7,8 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
-#include "common/graph/hlo_text.h"
-#include "common/graph/hlo_writer.h"
+#include "common/hlo/hlo_text.h"
+#include "common/hlo/hlo_writer.h"
 
 int main(int argc, char** argv) {
   if (argc != 3) {
@@ -18,17 +18,17 @@ int main(int argc, char** argv) {
   try {
     const std::string text = automap::gunzip_if_gzip(automap::read_file(argv[1]), argv[1]);
     int k = 0;
-    for (const std::string_view piece : automap::graph::split_modules(text)) {
-      const automap::graph::Graph graph = automap::graph::read_hlo_text(std::string(piece), argv[1]);
+    for (const std::string_view piece : automap::hlo::split_modules(text)) {
+      const automap::graph::Graph graph = automap::hlo::read_hlo_text(std::string(piece), argv[1]);
       const std::string stem = std::string(argv[2]) + "/" + std::to_string(k++);
       automap::write_file_atomic(stem + ".original.hlo", piece);
-      automap::graph::WriteOptions options;
-      automap::write_file_atomic(stem + ".hlo", automap::graph::write_hlo_text(graph, options));
+      automap::hlo::WriteOptions options;
+      automap::write_file_atomic(stem + ".hlo", automap::hlo::write_hlo_text(graph, options));
       options.operand_shapes = true;
-      automap::write_file_atomic(stem + ".shapes.hlo", automap::graph::write_hlo_text(graph, options));
+      automap::write_file_atomic(stem + ".shapes.hlo", automap::hlo::write_hlo_text(graph, options));
       options = {};
       options.metadata = false;
-      automap::write_file_atomic(stem + ".plain.hlo", automap::graph::write_hlo_text(graph, options));
+      automap::write_file_atomic(stem + ".plain.hlo", automap::hlo::write_hlo_text(graph, options));
     }
     return 0;
   } catch (const automap::Error& e) {

@@ -15,7 +15,7 @@
 #include "bench/partition_problems.h"
 #include "common/base/error.h"
 #include "common/base/text_table.h"
-#include "search/learned/rainbow.h"
+#include "plan/partition/learned/rainbow.h"
 #include "tests/models/random_partition_problem.h"
 
 namespace {
@@ -23,8 +23,8 @@ namespace {
 using automap::format_ms;
 using automap::format_number;
 using automap::models::PartitionProblem;
-using automap::search::PartitionAnswer;
-using automap::search::SearchLimits;
+using automap::partition::PartitionAnswer;
+using automap::partition::SearchLimits;
 
 constexpr double kBudget_s = 20;
 
@@ -60,11 +60,11 @@ void add_row(automap::TextTable* table, const std::string& name, const Partition
   SearchLimits limits;
   limits.units = automap::WorkLimits::kNoEnd;
   limits.budget_s = kBudget_s;
-  const Run greedy = run([&] { return automap::search::search_greedy(problem, limits); });
-  const Run exact = run([&] { return automap::search::search_enumerate(problem, limits); });
+  const Run greedy = run([&] { return automap::partition::search_greedy(problem, limits); });
+  const Run exact = run([&] { return automap::partition::search_enumerate(problem, limits); });
   std::vector<Run> learned;
   for (limits.seed = 1; limits.seed <= 3; ++limits.seed) {
-    learned.push_back(run([&] { return automap::search::rainbow_search(problem, limits, ""); }));
+    learned.push_back(run([&] { return automap::partition::rainbow_search(problem, limits, ""); }));
   }
   std::sort(learned.begin(), learned.end(), [](const Run& a, const Run& b) { return a.ms < b.ms; });
   double worst = learned[0].answer.score.value, best = worst;

@@ -13,7 +13,7 @@
 #include "bench/partition_problems.h"
 #include "common/base/error.h"
 #include "common/base/text_table.h"
-#include "search/learned/rainbow.h"
+#include "plan/partition/learned/rainbow.h"
 #include "tests/models/random_partition_problem.h"
 
 namespace {
@@ -21,9 +21,9 @@ namespace {
 using automap::bench::NamedProblem;
 using automap::models::PartitionObjective;
 using automap::models::PartitionProblem;
-using automap::search::PartitionAnswer;
-using automap::search::RainbowOptions;
-using automap::search::SearchLimits;
+using automap::partition::PartitionAnswer;
+using automap::partition::RainbowOptions;
+using automap::partition::SearchLimits;
 
 constexpr int kTrained = 120, kHeldOut = 20;
 
@@ -105,16 +105,16 @@ void judge(const PartitionProblem& problem, const std::string& policy, Row* row)
   SearchLimits limits;
   limits.units = automap::WorkLimits::kNoEnd;
   limits.budget_s = 20;
-  const PartitionAnswer exact = automap::search::search_enumerate(problem, limits);
+  const PartitionAnswer exact = automap::partition::search_enumerate(problem, limits);
   if (!exact.proven || !(exact.score.value > 0)) return;
   RainbowOptions one, two;
   one.episodes = 1;
   two.episodes = 2;
   const double best = exact.score.value;
-  row->greedy += automap::search::rainbow_search(problem, limits, "", one).score.value / best;
-  row->first += automap::search::rainbow_search(problem, limits, policy, two).score.value / best;
-  const PartitionAnswer scratch = automap::search::rainbow_search(problem, limits, "");
-  const PartitionAnswer from = automap::search::rainbow_search(problem, limits, policy);
+  row->greedy += automap::partition::rainbow_search(problem, limits, "", one).score.value / best;
+  row->first += automap::partition::rainbow_search(problem, limits, policy, two).score.value / best;
+  const PartitionAnswer scratch = automap::partition::rainbow_search(problem, limits, "");
+  const PartitionAnswer from = automap::partition::rainbow_search(problem, limits, policy);
   row->scratch += scratch.score.value / best;
   row->policy += from.score.value / best;
   row->scratch_episode += best_episode(scratch);

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "common/base/files.h"
-#include "common/graph/hlo_reader.h"
+#include "common/hlo/hlo_reader.h"
 #include "common/sharding/model.h"
+#include "plan/partition/partition_cost.h"
 #include "profile/device_model.h"
-#include "search/partition_cost.h"
 
 namespace automap::bench {
 
@@ -20,11 +20,11 @@ struct NamedProblem {
 
 // By count, then by time.
 inline std::vector<NamedProblem> partition_problems(const std::string& path, int shards = 8) {
-  const graph::HloModule module = graph::read_hlo(read_file(path), path);
+  const hlo::HloModule module = hlo::read_hlo(read_file(path), path);
   sharding::ModelOptions options;
   options.shards = shards;
   const sharding::ShardingModel model = sharding::ShardingModel::build(module.graph, options);
-  const search::PartitionCost cost(model, profile::load_device("v100-16gb"), pipeline::load_cluster("config-a"));
+  const partition::PartitionCost cost(model, profile::load_device("v100-16gb"), pipeline::load_cluster("config-a"));
   std::string name = path.substr(path.rfind('/') + 1);
   name = name.substr(0, name.find('.'));
   std::vector<NamedProblem> out;
@@ -32,7 +32,7 @@ inline std::vector<NamedProblem> partition_problems(const std::string& path, int
     std::vector<sharding::GroupId> groups_of;
     const bool time = objective == models::PartitionObjective::kTime;
     out.push_back({name + (time ? " time" : " count"),
-                   search::make_problem(model, cost, model.variables(), objective, 0, &groups_of)});
+                   partition::make_problem(model, cost, model.variables(), objective, 0, &groups_of)});
   }
   return out;
 }

@@ -18,7 +18,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text_table.h"
-#include "common/graph/hlo_reader.h"
+#include "common/hlo/hlo_reader.h"
 #include "common/sharding/model.h"
 
 namespace {
@@ -293,15 +293,15 @@ int main(int argc, char** argv) {
   try {
     automap::TextTable depths = new_table();
     for (const int layers : {6, 12, 24, 48, 96}) {
-      const automap::graph::HloModule module =
-          automap::graph::read_hlo(DeepModule(layers).text(), std::to_string(layers) + " layers");
+      const automap::hlo::HloModule module =
+          automap::hlo::read_hlo(DeepModule(layers).text(), std::to_string(layers) + " layers");
       add_row(&depths, std::to_string(layers) + " layers", module.graph);
     }
     std::cout << "By depth: a transformer's training step, one layer repeated, 8 shards.\n" << depths.render();
     std::cout << "peak memory: " << ms(peak_mib()) << " MiB\n\nModules, 8 shards.\n";
     automap::TextTable modules = new_table();
     for (const std::string& path : paths) {
-      const automap::graph::HloModule module = automap::graph::load_hlo(path);
+      const automap::hlo::HloModule module = automap::hlo::load_hlo(path);
       add_row(&modules, path.substr(path.rfind('/') + 1), module.graph);
     }
     std::cout << modules.render() << "peak memory: " << ms(peak_mib()) << " MiB\n";

@@ -9,14 +9,14 @@ endif()
 
 # Beside the other libraries; the programs know the way from their folder to it (search/rainbow.cpp).
 file(RELATIVE_PATH plugin_folder ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR}/automap)
-target_compile_definitions(automap_search PRIVATE AUTOMAP_PLUGIN_FOLDER="${plugin_folder}")
-if(TARGET automap_search_plugin)
-  install(TARGETS automap_search_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/automap)
+target_compile_definitions(automap_partition PRIVATE AUTOMAP_PLUGIN_FOLDER="${plugin_folder}")
+if(TARGET automap_partition_plugin)
+  install(TARGETS automap_partition_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/automap)
 endif()
 
 # find_package(automap) gives automap::base, automap::graph, ... as listed in docs/house.md.
 install(TARGETS automap_flags EXPORT automap-targets)
-foreach(room base graph sharding machine pipeline io profile models datagen infer inspect search)
+foreach(room base graph hlo sharding machine pipeline io profile models datagen partition emit infer inspect search)
   set_target_properties(automap_${room} PROPERTIES EXPORT_NAME ${room})
   install(TARGETS automap_${room} EXPORT automap-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endforeach()
@@ -30,7 +30,7 @@ install(FILES ${PROJECT_BINARY_DIR}/generated/automap-config.cmake
               ${PROJECT_BINARY_DIR}/generated/automap-config-version.cmake DESTINATION ${package})
 
 # Headers keep their repository paths under include/automap: #include "common/pipeline/cost.h".
-foreach(folder common profile models datagen infer inspect search)
+foreach(folder common profile models datagen plan infer inspect search)
   if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${folder})
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/automap
             FILES_MATCHING PATTERN "*.h" PATTERN learner EXCLUDE PATTERN learned EXCLUDE PATTERN pretrained EXCLUDE)

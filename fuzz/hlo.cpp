@@ -6,13 +6,14 @@
 #include <string>
 
 #include "common/base/error.h"
-#include "common/graph/hlo_reader.h"
-#include "common/graph/hlo_text.h"
-#include "common/graph/hlo_writer.h"
+#include "common/hlo/hlo_reader.h"
+#include "common/hlo/hlo_text.h"
+#include "common/hlo/hlo_writer.h"
 
 using automap::Error;
 using automap::ErrorKind;
 namespace graph = automap::graph;
+namespace hlo = automap::hlo;
 
 namespace {
 
@@ -37,11 +38,11 @@ std::size_t walk(const graph::Graph& g) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::string bytes(reinterpret_cast<const char*>(data), size);
   try {
-    const graph::HloModule module = graph::read_hlo(std::move(bytes), "fuzz");
+    const hlo::HloModule module = hlo::read_hlo(std::move(bytes), "fuzz");
     const std::size_t operands = walk(module.graph);
-    const std::string text = graph::write_hlo_text(module.graph);
+    const std::string text = hlo::write_hlo_text(module.graph);
     try {
-      const graph::Graph again = graph::read_hlo_text(text, "written");
+      const graph::Graph again = hlo::read_hlo_text(text, "written");
       if (walk(again) != operands || again.num_instructions() != module.graph.num_instructions() ||
           again.num_computations() != module.graph.num_computations()) {
         std::abort();

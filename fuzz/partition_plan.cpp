@@ -1,6 +1,6 @@
 // libFuzzer target over plans of partitions: any bytes give a plan that writes the same text again, or an Error(kData);
 // applied to a small module it gives a decision that can be written, or an Error that says why not.
-#include "search/partition_plan.h"
+#include "plan/partition/partition_plan.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -9,14 +9,16 @@
 
 #include "common/base/check.h"
 #include "common/base/error.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_text.h"
 #include "common/sharding/model.h"
-#include "search/emit.h"
+#include "plan/emit/emit.h"
 
 using automap::Error;
 using automap::ErrorKind;
 namespace graph = automap::graph;
-namespace search = automap::search;
+namespace hlo = automap::hlo;
+namespace emit = automap::emit;
+namespace partition = automap::partition;
 namespace sharding = automap::sharding;
 
 namespace {
@@ -50,20 +52,20 @@ ENTRY e {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const graph::Graph module = graph::read_hlo_text(kModule, "small");
+  static const graph::Graph module = hlo::read_hlo_text(kModule, "small");
   try {
     const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-    search::PartitionPlan plan = search::parse_partition_plan(bytes, "fuzz");
-    const std::string text = search::to_json_text(plan);
-    AM_CHECK(search::to_json_text(search::parse_partition_plan(text, "again")) == text);
-    search::decided_tensors(plan);
+    partition::PartitionPlan plan = partition::parse_partition_plan(bytes, "fuzz");
+    const std::string text = partition::to_json_text(plan);
+    AM_CHECK(partition::to_json_text(partition::parse_partition_plan(text, "again")) == text);
+    partition::decided_tensors(plan);
     sharding::ShardingModel model = sharding::ShardingModel::build(module, {});
-    const sharding::Propagation decided = search::apply_plan(&model, plan);
-    search::describe_decision(model, decided, &plan);
-    search::emit_jax(model, plan);
-    graph::read_hlo_text(search::emit_hlo(model, decided), "emitted");
+    const sharding::Propagation decided = partition::apply_plan(&model, plan);
+    partition::describe_decision(model, decided, &plan);
+    emit::emit_jax(model, plan);
+    hlo::read_hlo_text(emit::emit_hlo(model, decided), "emitted");
     sharding::ShardingModel other = sharding::ShardingModel::build(module, {});
-    search::apply_plan(&other, search::parse_partition_plan(search::to_json_text(plan), "described"));
+    partition::apply_plan(&other, partition::parse_partition_plan(partition::to_json_text(plan), "described"));
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::kData && e.kind() != ErrorKind::kInfeasible) throw;
   }

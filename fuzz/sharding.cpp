@@ -18,27 +18,29 @@
 #include "common/base/files.h"
 #include "common/base/rng.h"
 #include "common/graph/dependence.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_text.h"
 #include "common/pipeline/cluster.h"
 #include "common/sharding/collectives.h"
 #include "common/sharding/explain.h"
 #include "common/sharding/model.h"
 #include "common/sharding/propagation.h"
 #include "models/partition_env.h"
+#include "plan/emit/emit.h"
+#include "plan/partition/data_parallel.h"
+#include "plan/partition/partition_cost.h"
+#include "plan/partition/partition_plan.h"
+#include "plan/partition/partition_search.h"
 #include "profile/device_model.h"
-#include "search/data_parallel.h"
-#include "search/emit.h"
-#include "search/partition_cost.h"
-#include "search/partition_plan.h"
-#include "search/partition_search.h"
 
 using automap::Error;
 using automap::ErrorKind;
 using automap::Rng;
 using namespace automap::sharding;
 namespace graph = automap::graph;
+namespace hlo = automap::hlo;
 namespace models = automap::models;
-namespace search = automap::search;
+namespace emit = automap::emit;
+namespace partition = automap::partition;
 
 namespace {
 
@@ -143,25 +145,25 @@ void check_explanations(const ShardingModel& model, const Propagation& decided, 
   explain_stuck(model, decided);
 }
 
-search::PartitionPlan plan_of(const ShardingModel& model, const Propagation& decided) {
-  search::PartitionPlan plan;
+partition::PartitionPlan plan_of(const ShardingModel& model, const Propagation& decided) {
+  partition::PartitionPlan plan;
   plan.kind = "operator";
   for (const std::int32_t i : model.variables()) {
     plan.decided.push_back(model.inputs()[static_cast<std::size_t>(i)].name);
   }
   for (const std::int32_t i : model.data()) plan.decided.push_back(model.inputs()[static_cast<std::size_t>(i)].name);
-  search::describe_decision(model, decided, &plan);
+  partition::describe_decision(model, decided, &plan);
   return plan;
 }
 
 void check_plan(ShardingModel* model, const Propagation& decided) {
-  const search::PartitionPlan plan = plan_of(*model, decided);
-  search::emit_jax(*model, plan);
-  const std::string text = search::to_json_text(plan);
+  const partition::PartitionPlan plan = plan_of(*model, decided);
+  emit::emit_jax(*model, plan);
+  const std::string text = partition::to_json_text(plan);
   try {
-    const search::PartitionPlan again = search::parse_partition_plan(text, "plan");
-    AM_CHECK(search::to_json_text(again) == text);
-    search::apply_plan(model, again);
+    const partition::PartitionPlan again = partition::parse_partition_plan(text, "plan");
+    AM_CHECK(partition::to_json_text(again) == text);
+    partition::apply_plan(model, again);
   } catch (const Error& e) {
     // Names that are no UTF-8 or that several inputs share are not found again.
     AM_CHECK(e.kind() == ErrorKind::kData || e.kind() == ErrorKind::kInfeasible);
@@ -171,13 +173,13 @@ void check_plan(ShardingModel* model, const Propagation& decided) {
 void check_emitted(const ShardingModel& model, const Propagation& decided) {
   std::string text;
   try {
-    text = search::emit_hlo(model, decided);
+    text = emit::emit_hlo(model, decided);
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::kData) return;  // manual shardings, elided constants
     throw;
   }
   try {
-    const graph::Graph again = graph::read_hlo_text(text, "emitted");
+    const graph::Graph again = hlo::read_hlo_text(text, "emitted");
     // Nothing is lost, and nothing but annotations is added.
     std::int32_t annotations = 0;
     for (graph::InstructionId id = 0; id < again.num_instructions(); ++id) {
@@ -194,24 +196,24 @@ void check_problem(const ShardingModel& model, Choices* choices) {
   static const automap::profile::DeviceModel device = automap::profile::load_device("v100-16gb");
   static const automap::pipeline::Cluster cluster = automap::pipeline::load_cluster("a100-4x8");
   if (model.linkage().shards() > cluster.num_devices()) return;
-  const search::PartitionCost cost(model, device, cluster);
+  const partition::PartitionCost cost(model, device, cluster);
   std::vector<GroupId> groups_of;
   const auto objective =
       choices->below(2) == 0 ? models::PartitionObjective::kCount : models::PartitionObjective::kTime;
-  const models::PartitionProblem problem = search::make_problem(
+  const models::PartitionProblem problem = partition::make_problem(
       model, cost, choices->below(2) == 0 ? model.variables() : model.data(), objective, 0, &groups_of);
   models::check_partition_problem(problem);
   models::PartitionEnv env(problem);
   while (!env.done()) env.step(static_cast<int>(choices->below(2)));
   AM_CHECK(!env.conflict());
-  search::SearchLimits limits;
+  partition::SearchLimits limits;
   limits.units = 10'000'000;
   Propagation decided(model.linkage());
-  const search::PartitionAnswer answer = search::search_greedy(problem, limits);
+  const partition::PartitionAnswer answer = partition::search_greedy(problem, limits);
   for (const std::int32_t group : answer.groups) {
     AM_CHECK(!decided.split_group(groups_of[static_cast<std::size_t>(group)]));
   }
-  const double exact = search::search_enumerate(problem, limits).bound;
+  const double exact = partition::search_enumerate(problem, limits).bound;
   AM_CHECK(exact >= answer.score.value - 1e-9 * (1 + std::abs(exact)));
   cost.estimate(decided);
 }
@@ -219,7 +221,7 @@ void check_problem(const ShardingModel& model, Choices* choices) {
 void check_repair(ShardingModel* model, Choices* choices) {
   const TensorDim at = choose(*model, choices);
   const int most = static_cast<int>(choices->below(8));
-  const search::RepairResult repaired = search::repair(model, at, most);
+  const partition::RepairResult repaired = partition::repair(model, at, most);
   if (!repaired.possible) {
     AM_CHECK(!repaired.why_not.empty());
     return;
@@ -233,7 +235,7 @@ void check_repair(ShardingModel* model, Choices* choices) {
 }
 
 void run(const std::string& text, Choices* choices) {
-  const graph::Graph g = graph::read_hlo_text(text, "fuzz");
+  const graph::Graph g = hlo::read_hlo_text(text, "fuzz");
   static const int kShards[] = {1, 2, 4, 8, 3, 7, 64, 1000000};
   ModelOptions options;
   options.shards = kShards[choices->below(8)];
@@ -250,7 +252,7 @@ void run(const std::string& text, Choices* choices) {
     check_explanations(model, decided, choices);
     check_emitted(model, decided);
     check_problem(model, choices);
-    search::find_batch(model);
+    partition::find_batch(model);
     check_plan(&model, once);  // relinks the model: what was decided before is gone
   }
   check_repair(&model, choices);

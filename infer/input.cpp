@@ -2,7 +2,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
-#include "common/graph/hlo_reader.h"
+#include "common/hlo/hlo_reader.h"
 #include "common/io/profile_file.h"
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/plan_reader.h"
@@ -37,12 +37,12 @@ PlanInput read_input(const InputOptions& options, const pipeline::Cluster& clust
                     ? "automap-search apply MODEL --plan " + source + " sets it on a model"
                     : "automap-inspect describes it");
   }
-  graph::HloModule module;
-  module.form = graph::detect_hlo_form(bytes, source);
+  hlo::HloModule module;
+  module.form = hlo::detect_hlo_form(bytes, source);
   if (!packed) input.sha256 = sha256_hex(bytes);
   module.sha256 = input.sha256;
-  module.graph = graph::read_hlo_as(module.form, std::move(bytes), source);
-  input.form = std::string("HLO ") + graph::to_string(module.form);
+  module.graph = hlo::read_hlo_as(module.form, std::move(bytes), source);
+  input.form = std::string("HLO ") + hlo::to_string(module.form);
   profile::ProfileRequest request;
   request.variables = options.variables;
   profile::ModelProfile model =

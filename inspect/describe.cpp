@@ -15,19 +15,19 @@
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/graph/hlo_cost.h"
-#include "common/graph/hlo_reader.h"
-#include "common/graph/hlo_text.h"
-#include "common/graph/json_cursor.h"
 #include "common/graph/layers.h"
 #include "common/graph/trip_count.h"
+#include "common/hlo/hlo_reader.h"
+#include "common/hlo/hlo_text.h"
+#include "common/hlo/json_cursor.h"
 #include "common/io/hdf5_checksum.h"
 #include "common/io/profile_file.h"
 #include "common/pipeline/cluster.h"
 #include "common/pipeline/plan_json.h"
 #include "models/partition_env.h"
 #include "models/policy.h"
+#include "plan/partition/partition_plan.h"
 #include "profile/device_model.h"
-#include "search/partition_plan.h"
 
 namespace automap::inspect {
 namespace {
@@ -202,16 +202,16 @@ void add_to(HloFacts* sum, const HloFacts& f) {
 }
 
 // One of several modules in a text, which starts at `line`. Errors name the line in the whole text.
-graph::Graph read_piece(graph::HloForm form, std::string_view piece, std::int64_t line, const std::string& source) {
+graph::Graph read_piece(hlo::HloForm form, std::string_view piece, std::int64_t line, const std::string& source) {
   try {
-    return graph::read_hlo_as(form, std::string(piece), source);
+    return hlo::read_hlo_as(form, std::string(piece), source);
   } catch (const Error& e) {
     if (e.kind() == ErrorKind::kInternal) throw;
   }
-  return graph::read_hlo_as(form, std::string(static_cast<std::size_t>(line - 1), '\n') + std::string(piece), source);
+  return hlo::read_hlo_as(form, std::string(static_cast<std::size_t>(line - 1), '\n') + std::string(piece), source);
 }
 
-Description describe_hlo(Description out, graph::HloForm form, std::string bytes, const std::string& source,
+Description describe_hlo(Description out, hlo::HloForm form, std::string bytes, const std::string& source,
                          const DescribeOptions& options) {
   double parse_ms = 0;
   const auto timed = [&](const auto& read) {
@@ -221,11 +221,11 @@ Description describe_hlo(Description out, graph::HloForm form, std::string bytes
     return g;
   };
   std::vector<std::string_view> pieces;
-  if (form == graph::HloForm::kText || form == graph::HloForm::kProtoText) pieces = graph::split_modules(bytes);
+  if (form == hlo::HloForm::kText || form == hlo::HloForm::kProtoText) pieces = hlo::split_modules(bytes);
   if (pieces.size() > 1) {
     // "// -----" may as well be a comment in a single module: then the text as a whole is readable.
     try {
-      graph::read_hlo_as(form, bytes, source);
+      hlo::read_hlo_as(form, bytes, source);
       pieces.clear();
     } catch (const Error& e) {
       if (e.kind() == ErrorKind::kInternal) throw;
@@ -256,11 +256,11 @@ Description describe_hlo(Description out, graph::HloForm form, std::string bytes
     }
     f.understood = f.why_not.empty();
   } else {
-    f = facts_of(timed([&] { return graph::read_hlo_as(form, std::move(bytes), source); }));
+    f = facts_of(timed([&] { return hlo::read_hlo_as(form, std::move(bytes), source); }));
   }
 
   Json& d = out.document;
-  d["form"] = graph::to_string(form);
+  d["form"] = hlo::to_string(form);
   d["module"] = f.module;
   d["instructions"] = f.instructions;
   d["computations"] = f.computations;
@@ -325,7 +325,7 @@ Description describe_hlo(Description out, graph::HloForm form, std::string bytes
   if (others > 0) {
     opcode_table.add_row({std::to_string(sorted.size() - kShownOpcodes) + " others", format_count(others)});
   }
-  out.text = title(source, graph::form_for_people(form)) + facts.render() + "\n" + opcode_table.render("  ");
+  out.text = title(source, hlo::form_for_people(form)) + facts.render() + "\n" + opcode_table.render("  ");
   if (f.layers.size() > 1) {
     TextTable layer_table({{"layer", Align::kLeft}, {"forward instructions"}});
     for (std::size_t k = 0; k < std::min(f.layers.size(), kShownLayers); ++k) {
@@ -537,9 +537,9 @@ Description describe_plan(Description out, const std::string& text, const std::s
 
 // Plans of the kinds operator and data.
 Description describe_partition_plan(Description out, const std::string& text, const std::string& source) {
-  const search::PartitionPlan p = search::parse_partition_plan(text, source);
+  const partition::PartitionPlan p = partition::parse_partition_plan(text, source);
   Json partition = Json::object();
-  for (const search::PlanTensor& tensor : search::decided_tensors(p)) partition[tensor.name] = tensor.dim;
+  for (const partition::PlanTensor& tensor : partition::decided_tensors(p)) partition[tensor.name] = tensor.dim;
   Json& d = out.document;
   d["plan_kind"] = p.kind;
   d["model"] = p.model;
@@ -585,7 +585,7 @@ Description describe_partition_plan(Description out, const std::string& text, co
   }
   TextTable table({{"tensor", Align::kLeft}, {"shape", Align::kLeft}, {"split along"}});
   std::size_t shown = 0, more = 0;
-  for (const search::PlanTensor& tensor : search::decided_tensors(p)) {
+  for (const partition::PlanTensor& tensor : partition::decided_tensors(p)) {
     if (tensor.dim < 0) continue;
     if (++shown > kShownLayers) {
       ++more;
@@ -608,14 +608,14 @@ struct TopLevel {
 TopLevel top_level_of(std::string_view text, const std::string& source) {
   TopLevel top;
   std::deque<std::string> arena;
-  graph::JsonCursor json(text, source, &arena);
+  hlo::JsonCursor json(text, source, &arena);
   std::string_view key;
   for (json.enter_object(); json.next_key(&key);) {
-    if (key == "schema" && json.peek() == graph::JsonCursor::Kind::kString) {
+    if (key == "schema" && json.peek() == hlo::JsonCursor::Kind::kString) {
       top.schema = std::string(json.string());
       continue;
     }
-    if (key == "kind" && json.peek() == graph::JsonCursor::Kind::kString) {
+    if (key == "kind" && json.peek() == hlo::JsonCursor::Kind::kString) {
       top.kind = std::string(json.string());
       continue;
     }
@@ -680,7 +680,7 @@ Description describe_bytes(std::string bytes, const std::string& source, const D
                   "known are automap.plan/1, automap.cluster/1 and automap.device/1");
     }
   }
-  const graph::HloForm form = graph::detect_hlo_form(bytes, source);
+  const hlo::HloForm form = hlo::detect_hlo_form(bytes, source);
   begin("hlo");
   return describe_hlo(std::move(out), form, std::move(bytes), source, options);
 }

@@ -7,7 +7,7 @@
 #include "common/base/files.h"
 #include "common/base/log.h"
 #include "common/base/options.h"
-#include "common/graph/hlo_reader.h"
+#include "common/hlo/hlo_reader.h"
 #include "common/io/profile_file.h"
 #include "profile/device_model.h"
 #include "profile/profile_hlo.h"
@@ -60,13 +60,13 @@ int profile_main(int argc, char** argv) {
     file.emplace(output);
   }
   const std::string source = input_name(input);
-  const graph::HloModule module = profile::load_model(input, "automap-inspect shows it, automap-infer plans it");
+  const hlo::HloModule module = profile::load_model(input, "automap-inspect shows it, automap-infer plans it");
   const profile::ModelProfile result = profile::profile_module(module, source, request);
   if (file) {
     io::write_profile(*file, output, result.profile);
     file->prepare();
   }
-  const std::string form = graph::form_for_people(module.form);
+  const std::string form = hlo::form_for_people(module.form);
   if (json) {
     print_exact(profile::report_json(result, form));
   } else if (output != "-") {

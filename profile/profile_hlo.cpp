@@ -25,17 +25,17 @@ std::string model_name(const std::string& source, const std::string& fallback) {
   return name;
 }
 
-graph::HloModule load_model(const std::string& path, const std::string& hint) {
+hlo::HloModule load_model(const std::string& path, const std::string& hint) {
   const std::string source = input_name(path);
   std::string bytes = read_file(path);
-  graph::HloModule module;
+  hlo::HloModule module;
   const bool packed = is_gzip(bytes);
   if (packed) module.sha256 = sha256_hex(bytes);
   bytes = gunzip_if_gzip(std::move(bytes), source);
   if (io::detect_profile(bytes)) throw Error(ErrorKind::kData, source + ": this is a profile already", hint);
-  module.form = graph::detect_hlo_form(bytes, source);
+  module.form = hlo::detect_hlo_form(bytes, source);
   if (!packed) module.sha256 = sha256_hex(bytes);
-  module.graph = graph::read_hlo_as(module.form, std::move(bytes), source);
+  module.graph = hlo::read_hlo_as(module.form, std::move(bytes), source);
   return module;
 }
 
@@ -62,11 +62,11 @@ DeviceModel reference_device(const std::string& asked, const pipeline::Cluster& 
               "name the device that the times are for: --device");
 }
 
-ModelProfile profile_module(const graph::HloModule& module, const std::string& source, const ProfileRequest& request) {
+ModelProfile profile_module(const hlo::HloModule& module, const std::string& source, const ProfileRequest& request) {
   return profile_module(module, source, request, load_device(request.device));
 }
 
-ModelProfile profile_module(const graph::HloModule& module, const std::string& source, const ProfileRequest& request,
+ModelProfile profile_module(const hlo::HloModule& module, const std::string& source, const ProfileRequest& request,
                             const DeviceModel& device) {
   std::vector<graph::VariableRequest> variables;
   if (!request.variables.empty()) variables = graph::load_variable_list(request.variables);

@@ -3,17 +3,17 @@
 
 #include <string>
 
-#include "common/graph/hlo_reader.h"
+#include "common/hlo/hlo_reader.h"
 #include "common/pipeline/cluster.h"
 #include "profile/device_model.h"
 #include "profile/profiler.h"
 
 namespace automap::profile {
 
-// The model at `path` ("-" = standard input) in any form. Throws as graph::load_hlo, and Error(kData) with `hint` for a
+// The model at `path` ("-" = standard input) in any form. Throws as hlo::load_hlo, and Error(kData) with `hint` for a
 // profile, which is told from a model. The hash is of the file as given; what is no model is refused before it is
 // hashed.
-graph::HloModule load_model(const std::string& path, const std::string& hint);
+hlo::HloModule load_model(const std::string& path, const std::string& hint);
 
 // The device that the times of a model on `cluster` are for: what the user names, else the cluster's first device of
 // relative speed 1, by the figures of the cluster when the table does not know it.
@@ -27,9 +27,9 @@ struct ProfileRequest {
 
 // `module` as load_hlo or read_hlo returned it; `source` names it in errors.
 // Throws Error(kData, kConfig, kIo) as the reader, the device table and build_profile do.
-ModelProfile profile_module(const graph::HloModule& module, const std::string& source, const ProfileRequest& request);
+ModelProfile profile_module(const hlo::HloModule& module, const std::string& source, const ProfileRequest& request);
 // The same on a device that stands in no table: request.device is not looked at.
-ModelProfile profile_module(const graph::HloModule& module, const std::string& source, const ProfileRequest& request,
+ModelProfile profile_module(const hlo::HloModule& module, const std::string& source, const ProfileRequest& request,
                             const DeviceModel& device);
 
 // "models/bert48.hlo.gz" -> "bert48"; "<stdin>" -> the fallback.

@@ -6,12 +6,15 @@
 #include "common/base/json_text.h"
 #include "common/base/log.h"
 #include "common/base/printable.h"
+#include "plan/emit/emit.h"
+#include "plan/partition/partition_plan.h"
 #include "search/commands.h"
-#include "search/emit.h"
-#include "search/partition_plan.h"
 #include "search/report.h"
 
 namespace automap::search {
+
+using namespace partition;
+using namespace emit;
 
 int apply_command(int argc, char** argv) {
   ModelOptions model;

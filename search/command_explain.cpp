@@ -6,11 +6,14 @@
 #include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/suggest.h"
+#include "plan/partition/partition_plan.h"
 #include "search/commands.h"
-#include "search/partition_plan.h"
 #include "search/report.h"
 
 namespace automap::search {
+
+using namespace partition;
+
 namespace {
 
 // An instruction that is called from many places has a node per place; more than these tell nothing new.

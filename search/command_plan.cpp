@@ -9,14 +9,18 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/pipeline/cluster.h"
+#include "plan/emit/emit.h"
+#include "plan/partition/planner.h"
+#include "plan/partition/rainbow.h"
 #include "profile/profile_hlo.h"
 #include "search/commands.h"
-#include "search/emit.h"
-#include "search/planner.h"
-#include "search/rainbow.h"
 #include "search/report.h"
 
 namespace automap::search {
+
+using namespace partition;
+using namespace emit;
+
 namespace {
 
 // What a plan is judged on when nobody says: the paper's servers of 8 V100.
@@ -153,7 +157,7 @@ int plan_command(int argc, char** argv, bool data) {
   auto& provenance = plan.provenance;
   provenance["version"] = version();
   provenance["git"] = git_revision();
-  provenance["model_form"] = std::string("HLO ") + graph::to_string(loaded.module->form);
+  provenance["model_form"] = std::string("HLO ") + hlo::to_string(loaded.module->form);
   provenance["model_sha256"] = loaded.module->sha256;
   provenance["cluster_sha256"] = sha256_hex(to_json_text(cluster));
   provenance["reference_device"] = device.name;

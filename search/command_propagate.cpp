@@ -6,11 +6,14 @@
 #include "common/base/error.h"
 #include "common/base/log.h"
 #include "common/sharding/explain.h"
+#include "plan/partition/names.h"
 #include "search/commands.h"
-#include "search/names.h"
 #include "search/report.h"
 
 namespace automap::search {
+
+using namespace partition;
+
 namespace {
 
 using sharding::ShardingModel;

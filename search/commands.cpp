@@ -100,7 +100,7 @@ LoadedModel load_sharding_model(const ModelOptions& options, int shards) {
     out.variables = std::make_unique<std::vector<graph::VariableRequest>>(graph::load_variable_list(options.variables));
     model.variables = out.variables.get();
   }
-  out.module = std::make_unique<graph::HloModule>(
+  out.module = std::make_unique<hlo::HloModule>(
       profile::load_model(options.path, "automap-search needs the model itself, as HLO"));
   out.name = profile::model_name(out.source, std::string(out.module->graph.name()));
   out.model = std::make_unique<sharding::ShardingModel>(sharding::ShardingModel::build(out.module->graph, model));

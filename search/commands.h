@@ -8,7 +8,7 @@
 
 #include "common/base/files.h"
 #include "common/base/options.h"
-#include "common/graph/hlo_reader.h"
+#include "common/hlo/hlo_reader.h"
 #include "common/sharding/model.h"
 
 namespace automap::search {
@@ -32,7 +32,7 @@ struct ModelOptions {
 // What was read. The graph stays in place when the struct moves.
 struct LoadedModel {
   std::string source, name;  // for errors; for people
-  std::unique_ptr<graph::HloModule> module;
+  std::unique_ptr<hlo::HloModule> module;
   std::unique_ptr<std::vector<graph::VariableRequest>> variables;
   std::unique_ptr<sharding::ShardingModel> model;
 };

@@ -7,17 +7,17 @@
 #include "common/sharding/explain.h"
 #include "common/sharding/model.h"
 #include "common/sharding/propagation.h"
-#include "search/partition_plan.h"
-#include "search/planner.h"
+#include "plan/partition/partition_plan.h"
+#include "plan/partition/planner.h"
 
 namespace automap::search {
 
 // opp and adp: the plan, what is split and why the rest is not, and what others come to.
-std::string plan_report(const sharding::ShardingModel& model, const Planned& planned);
+std::string plan_report(const sharding::ShardingModel& model, const partition::Planned& planned);
 
 // One line for a decision that somebody else made: "111 of 188 variables split over 8 devices; ...".
 std::string decision_line(const sharding::ShardingModel& model, const sharding::Propagation& decided,
-                          const PartitionPlan& plan);
+                          const partition::PartitionPlan& plan);
 
 // What a partial decision leads to.
 struct Completion {
@@ -43,12 +43,12 @@ std::string completion_json(const sharding::ShardingModel& model, const sharding
 
 // explain without a tensor: what is split, grouped, and every collective.
 std::string overview_report(const sharding::ShardingModel& model, const sharding::Propagation& decided,
-                            const PartitionPlan& plan);
+                            const partition::PartitionPlan& plan);
 // One tensor: why it is split, whole or reduced, and the collectives it takes part in.
 std::string tensor_report(const sharding::ShardingModel& model, const sharding::Propagation& decided,
                           sharding::NodeId node);
 // Schema automap.explanation/1; without nodes the overview alone.
 std::string explanation_json(const sharding::ShardingModel& model, const sharding::Propagation& decided,
-                             const PartitionPlan& plan, const std::vector<sharding::NodeId>& nodes);
+                             const partition::PartitionPlan& plan, const std::vector<sharding::NodeId>& nodes);
 
 }  // namespace automap::search

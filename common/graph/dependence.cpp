@@ -295,6 +295,58 @@ class FlowBuilder {
     return value;
   }
 
+  // An argument of the call; in the entry itself, inputs.
+  Value parameter(const Frame& frame, InstructionId id) {
+    const Instruction& instruction = graph_.instruction(id);
+    if (frames_.size() > 1) {
+      AM_CHECK(static_cast<std::size_t>(instruction.number) < frame.arguments.size());
+      return frame.arguments[static_cast<std::size_t>(instruction.number)];
+    }
+    leaves_of(instruction.shape);
+    std::vector<ShapeId> shapes;
+    leaf_shapes(instruction.shape, &shapes);
+    const bool tuple = graph_.shape(instruction.shape).is_tuple();
+    const std::int64_t first = begin_value();
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      const std::int32_t number = tuple ? static_cast<std::int32_t>(i) : kNone;
+      const NodeId node = add_node(id, kNone, number, Opcode::kParameter, shapes[i], {});
+      flow_.inputs_.push_back({static_cast<std::int32_t>(instruction.number), number, node});
+      leaves_.push_back(node);
+    }
+    return end_value(first);
+  }
+
+  Value element_of(const Frame& frame, InstructionId id) {
+    const InstructionId operand = graph_.operands(id)[0];
+    const Value whole = value_of(frame, operand);
+    const std::vector<std::int32_t>& offsets = offsets_of(graph_.instruction(operand).shape);
+    const auto index = static_cast<std::size_t>(graph_.instruction(id).number);
+    if (index + 1 >= offsets.size() || whole.count != offsets.back()) {
+      return generic(frame, id);
+    }
+    const Value value = {whole.first + offsets[index], offsets[index + 1] - offsets[index]};
+    if (value.count == 1) {
+      FlowNode& node = flow_.nodes_[static_cast<std::size_t>(leaf(value, 0))];
+      // A projection takes the name of the first get-tuple-element that reads it.
+      if (node.opcode == Opcode::kGetTupleElement && node.site == frame.site &&
+          graph_.instruction(node.instruction).opcode != Opcode::kGetTupleElement)
+        node.instruction = id;
+    }
+    return value;
+  }
+
+  // One node per leaf.
+  Value barrier(const Frame& frame, InstructionId id) {
+    gather(frame, id, &scratch_);
+    const std::vector<NodeId> inputs = scratch_;
+    const std::int64_t first = begin_value();
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      leaves_.push_back(add_node(id, frame.site, static_cast<std::int32_t>(i), Opcode::kOptBarrier,
+                                 flow_.node(inputs[i]).shape, {inputs[i]}));
+    }
+    return end_value(first);
+  }
+
   // One instruction of the innermost frame, or its end.
   void step() {
     Frame& frame = frames_.back();
@@ -316,26 +368,7 @@ class FlowBuilder {
     const Instruction& instruction = graph_.instruction(id);
     Value value;
     switch (instruction.opcode) {
-      case Opcode::kParameter: {
-        if (frames_.size() > 1) {
-          AM_CHECK(static_cast<std::size_t>(instruction.number) < frame.arguments.size());
-          value = frame.arguments[static_cast<std::size_t>(instruction.number)];
-          break;
-        }
-        leaves_of(instruction.shape);
-        std::vector<ShapeId> shapes;
-        leaf_shapes(instruction.shape, &shapes);
-        const bool tuple = graph_.shape(instruction.shape).is_tuple();
-        const std::int64_t first = begin_value();
-        for (std::size_t i = 0; i < shapes.size(); ++i) {
-          const std::int32_t number = tuple ? static_cast<std::int32_t>(i) : kNone;
-          const NodeId node = add_node(id, kNone, number, Opcode::kParameter, shapes[i], {});
-          flow_.inputs_.push_back({static_cast<std::int32_t>(instruction.number), number, node});
-          leaves_.push_back(node);
-        }
-        value = end_value(first);
-        break;
-      }
+      case Opcode::kParameter: value = parameter(frame, id); break;
       case Opcode::kTuple: {
         gather(frame, id, &scratch_);
         const std::int64_t first = begin_value();
@@ -351,36 +384,8 @@ class FlowBuilder {
         value = started.count == leaves_of(instruction.shape) ? started : generic(frame, id);
         break;
       }
-      case Opcode::kGetTupleElement: {
-        const InstructionId operand = graph_.operands(id)[0];
-        const Value whole = value_of(frame, operand);
-        const std::vector<std::int32_t>& offsets = offsets_of(graph_.instruction(operand).shape);
-        const auto index = static_cast<std::size_t>(instruction.number);
-        if (index + 1 >= offsets.size() || whole.count != offsets.back()) {
-          value = generic(frame, id);
-          break;
-        }
-        value = {whole.first + offsets[index], offsets[index + 1] - offsets[index]};
-        if (value.count == 1) {
-          FlowNode& node = flow_.nodes_[static_cast<std::size_t>(leaf(value, 0))];
-          // A projection takes the name of the first get-tuple-element that reads it.
-          if (node.opcode == Opcode::kGetTupleElement && node.site == frame.site &&
-              graph_.instruction(node.instruction).opcode != Opcode::kGetTupleElement)
-            node.instruction = id;
-        }
-        break;
-      }
-      case Opcode::kOptBarrier: {
-        gather(frame, id, &scratch_);
-        const std::vector<NodeId> inputs = scratch_;
-        const std::int64_t first = begin_value();
-        for (std::size_t i = 0; i < inputs.size(); ++i) {
-          leaves_.push_back(add_node(id, frame.site, static_cast<std::int32_t>(i), Opcode::kOptBarrier,
-                                     flow_.node(inputs[i]).shape, {inputs[i]}));
-        }
-        value = end_value(first);
-        break;
-      }
+      case Opcode::kGetTupleElement: value = element_of(frame, id); break;
+      case Opcode::kOptBarrier: value = barrier(frame, id); break;
       case Opcode::kCall:
       case Opcode::kAsyncStart:
       case Opcode::kConditional:
@@ -630,19 +635,9 @@ bool is_annotation(const Graph& graph, InstructionId id) {
 }
 
 bool is_movement(const FlowGraph& flow, NodeId id) {
-  switch (flow.node(id).opcode) {
-    case Opcode::kReshape:
-    case Opcode::kBitcast:
-    case Opcode::kTranspose:
-    case Opcode::kCopy:
-    case Opcode::kConvert:
-    case Opcode::kBroadcast:
-    case Opcode::kReverse:
-    case Opcode::kOptBarrier:
-    case Opcode::kReducePrecision: return flow.node(id).num_operands == 1;
-    case Opcode::kCustomCall: return is_annotation(flow.graph(), flow.node(id).instruction);
-    default: return false;
-  }
+  const FlowNode& node = flow.node(id);
+  if (node.opcode == Opcode::kCustomCall) return is_annotation(flow.graph(), node.instruction);
+  return has_trait(node.opcode, trait::kMovement) && node.num_operands == 1;
 }
 
 NodeId skip_movement(const FlowGraph& flow, NodeId id) {
@@ -653,18 +648,7 @@ NodeId skip_movement(const FlowGraph& flow, NodeId id) {
 std::vector<bool> find_free(const FlowGraph& flow) {
   std::vector<bool> free(static_cast<std::size_t>(flow.size()), false);
   for (NodeId id = 0; id < flow.size(); ++id) {
-    switch (flow.node(id).opcode) {
-      case Opcode::kParameter:
-      case Opcode::kRng:
-      case Opcode::kRngBitGenerator:
-      case Opcode::kRngGetAndUpdateState:
-      case Opcode::kInfeed:
-      case Opcode::kRecv:
-      case Opcode::kRecvDone:
-      case Opcode::kCustomCall:
-      case Opcode::kWhile: continue;
-      default: break;
-    }
+    if (has_trait(flow.node(id).opcode, trait::kNeverFree)) continue;
     bool all = true;
     for (const NodeId operand : flow.operands(id)) all = all && free[static_cast<std::size_t>(operand)];
     free[static_cast<std::size_t>(id)] = all;

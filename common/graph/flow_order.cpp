@@ -8,44 +8,10 @@
 namespace automap::graph {
 
 bool is_cheap(const FlowGraph& flow, NodeId id) {
-  switch (flow.node(id).opcode) {
-    case Opcode::kUnknown:
-    case Opcode::kDot:
-    case Opcode::kRaggedDot:
-    case Opcode::kScaledDot:
-    case Opcode::kConvolution:
-    case Opcode::kWhile:
-    case Opcode::kScan:
-    case Opcode::kFusion:
-    case Opcode::kCall:
-    case Opcode::kSort:
-    case Opcode::kTopk:
-    case Opcode::kFft:
-    case Opcode::kCholesky:
-    case Opcode::kTriangularSolve:
-    case Opcode::kScatter:
-    case Opcode::kReduceWindow:
-    case Opcode::kSelectAndScatter:
-    case Opcode::kAllGather:
-    case Opcode::kAllGatherStart:
-    case Opcode::kAllReduce:
-    case Opcode::kAllReduceStart:
-    case Opcode::kAllToAll:
-    case Opcode::kRaggedAllToAll:
-    case Opcode::kReduceScatter:
-    case Opcode::kCollectivePermute:
-    case Opcode::kCollectivePermuteStart:
-    case Opcode::kCollectiveBroadcast:
-    case Opcode::kInfeed:
-    case Opcode::kRecv:
-    case Opcode::kRecvDone:
-    case Opcode::kBatchNormTraining:
-    case Opcode::kBatchNormGrad:
-    case Opcode::kRngGetAndUpdateState: return false;
-    case Opcode::kConditional: return flow.node(id).leaf != kNone;
-    case Opcode::kCustomCall: return is_annotation(flow.graph(), flow.node(id).instruction);
-    default: return true;
-  }
+  const FlowNode& node = flow.node(id);
+  if (node.opcode == Opcode::kConditional) return node.leaf != kNone;
+  if (node.opcode == Opcode::kCustomCall) return is_annotation(flow.graph(), node.instruction);
+  return !has_trait(node.opcode, trait::kHeavy | trait::kCollective);
 }
 
 namespace {

@@ -99,6 +99,7 @@ class GraphBuilder {
   };
 
   ShapeId parse_shape(std::string_view text);
+  ShapeId buffer_shape(ShapeId element);  // "b(f32[2])"
   ShapeId array_from_text(std::string_view type_name, std::string_view dims, std::string_view where);
   ShapeId intern(Shape shape, const std::string& text);
   ShapeSlot& shape_slot(std::string_view text, std::uint64_t hash);
@@ -116,8 +117,6 @@ class GraphBuilder {
                     Span<const Attribute> attributes) const;
   void check_calls() const;
   void check_acyclic() const;
-  std::string label(const Instruction& instruction) const;
-  [[noreturn]] void shape_error(const Instruction& instruction, const std::string& what) const;
 
   std::string source_name_;
   Graph graph_;

@@ -171,6 +171,75 @@ class CostAnalysis {
     cost.transcendentals += function.transcendentals * std::max(0.0, times);
   }
 
+  Cost scatter_cost(InstructionId id) const {
+    Cost cost;
+    // Operands: n arrays, the indices, n updates.
+    const std::size_t n = graph_.operands(id).size() / 2;
+    for (std::size_t i = 0; i < n; ++i) cost.bytes += 3 * operand_bytes_at(id, n + 1 + i);
+    cost.bytes += operand_bytes_at(id, n);
+    apply(cost, called_cost(id, 0), operand_elements_at(id, n + 1));
+    return cost;
+  }
+
+  Cost ragged_dot_cost(InstructionId id) const {
+    const Shape& shape = shape_of(id);
+    Cost cost;
+    // XLA drops as many leading dimensions of the result as there are group dimensions.
+    cost.flops = dot_flops(graph_, id);
+    const std::size_t groups = int_list_attribute(graph_, id, "rhs_group_dims").size();
+    for (std::size_t i = 0; i < groups && i < shape.dims.size(); ++i) {
+      if (shape.dims[i] > 0) cost.flops /= static_cast<double>(shape.dims[i]);
+    }
+    cost.bytes = all_bytes(id);
+    return cost;
+  }
+
+  Cost select_and_scatter_cost(InstructionId id) const {
+    Cost cost;
+    cost.bytes = all_bytes(id);
+    double window = 1;
+    for (const WindowDimension& dimension : window_attribute(graph_, id)) {
+      window *= static_cast<double>(dimension.size);
+    }
+    apply(cost, called_cost(id, 0), operand_elements_at(id, 1) * (window - 1));
+    apply(cost, called_cost(id, 1), operand_elements_at(id, 1));
+    return cost;
+  }
+
+  Cost fft_cost(InstructionId id) const {
+    Cost cost;
+    cost.bytes = all_bytes(id);
+    double factors = 1;
+    for (std::int64_t length : int_list_attribute(graph_, id, "fft_length")) {
+      factors *= floor_log2(static_cast<double>(length));
+    }
+    cost.flops = 8 * factors * operand_elements_at(id, 0);  // 4 multiply-adds per complex product
+    return cost;
+  }
+
+  Cost while_cost(InstructionId id) const {
+    Cost cost = called_cost(id, 0);
+    cost += called_cost(id, 1);
+    if (counting_ == WhileCounting::kTripCount) {
+      const auto trips = static_cast<double>(trip_counts_[static_cast<std::size_t>(id)].value_or(1));
+      cost.flops *= trips;
+      cost.transcendentals *= trips;
+      cost.bytes *= trips;
+    }
+    return cost;
+  }
+
+  Cost conditional_cost(InstructionId id) const {
+    Cost cost;
+    for (std::size_t i = 0; i < graph_.called(id).size(); ++i) {
+      const Cost branch = called_cost(id, i);
+      cost.flops = std::max(cost.flops, branch.flops);
+      cost.transcendentals = std::max(cost.transcendentals, branch.transcendentals);
+      cost.bytes = std::max(cost.bytes, branch.bytes);
+    }
+    return cost;
+  }
+
   Cost cost_of(InstructionId id) {
     const Instruction& instruction = graph_.instruction(id);
     Cost cost;
@@ -180,14 +249,8 @@ class CostAnalysis {
       cost.bytes = all_bytes(id);
       return cost;
     }
+    if (has_trait(instruction.opcode, trait::kNoCost)) return cost;
     switch (instruction.opcode) {
-      case Opcode::kParameter:
-      case Opcode::kConstant:
-      case Opcode::kGetTupleElement:
-      case Opcode::kBitcast:
-      case Opcode::kDomain:
-      case Opcode::kAfterAll:
-      case Opcode::kAddDependency: return cost;
       case Opcode::kTuple: cost.bytes = operand_bytes(id); return cost;
       case Opcode::kInfeed: cost.bytes = leaf_bytes(shape, instruction.layout); return cost;
       case Opcode::kOutfeed:
@@ -203,29 +266,13 @@ class CostAnalysis {
       case Opcode::kDynamicSlice: cost.bytes = 2 * output_bytes(id) + operand_bytes_at(id, 1); return cost;
       case Opcode::kDynamicUpdateSlice: cost.bytes = 2 * operand_bytes_at(id, 1) + operand_bytes_at(id, 2); return cost;
       case Opcode::kGather: cost.bytes = 2 * output_bytes(id) + operand_bytes_at(id, 1); return cost;
-      case Opcode::kScatter: {
-        // Operands: n arrays, the indices, n updates.
-        const std::size_t n = graph_.operands(id).size() / 2;
-        for (std::size_t i = 0; i < n; ++i) cost.bytes += 3 * operand_bytes_at(id, n + 1 + i);
-        cost.bytes += operand_bytes_at(id, n);
-        apply(cost, called_cost(id, 0), operand_elements_at(id, n + 1));
-        return cost;
-      }
+      case Opcode::kScatter: return scatter_cost(id);
       case Opcode::kDot:
       case Opcode::kScaledDot:
         cost.flops = dot_flops(graph_, id);
         cost.bytes = all_bytes(id);
         return cost;
-      case Opcode::kRaggedDot: {
-        // XLA drops as many leading dimensions of the result as there are group dimensions.
-        cost.flops = dot_flops(graph_, id);
-        const std::size_t groups = int_list_attribute(graph_, id, "rhs_group_dims").size();
-        for (std::size_t i = 0; i < groups && i < shape.dims.size(); ++i) {
-          if (shape.dims[i] > 0) cost.flops /= static_cast<double>(shape.dims[i]);
-        }
-        cost.bytes = all_bytes(id);
-        return cost;
-      }
+      case Opcode::kRaggedDot: return ragged_dot_cost(id);
       case Opcode::kConvolution:
         cost.flops = convolution_flops(graph_, id);
         cost.bytes = all_bytes(id);
@@ -242,31 +289,14 @@ class CostAnalysis {
         cost.bytes = all_bytes(id);
         apply(cost, called_cost(id, 0), reduce_window_steps(id));
         return cost;
-      case Opcode::kSelectAndScatter: {
-        cost.bytes = all_bytes(id);
-        double window = 1;
-        for (const WindowDimension& dimension : window_attribute(graph_, id)) {
-          window *= static_cast<double>(dimension.size);
-        }
-        apply(cost, called_cost(id, 0), operand_elements_at(id, 1) * (window - 1));
-        apply(cost, called_cost(id, 1), operand_elements_at(id, 1));
-        return cost;
-      }
+      case Opcode::kSelectAndScatter: return select_and_scatter_cost(id);
       case Opcode::kSort: {
         cost.bytes = all_bytes(id);
         const double n = operand_elements_at(id, 0);
         cost.flops = n * ceil_log2(n);
         return cost;
       }
-      case Opcode::kFft: {
-        cost.bytes = all_bytes(id);
-        double factors = 1;
-        for (std::int64_t length : int_list_attribute(graph_, id, "fft_length")) {
-          factors *= floor_log2(static_cast<double>(length));
-        }
-        cost.flops = 8 * factors * operand_elements_at(id, 0);  // 4 multiply-adds per complex product
-        return cost;
-      }
+      case Opcode::kFft: return fft_cost(id);
       case Opcode::kTriangularSolve: {
         cost.bytes = all_bytes(id) - operand_bytes_at(id, 0) / 2;
         cost.flops = 2 * last_dimension(id) * operand_elements_at(id, 1);
@@ -292,26 +322,8 @@ class CostAnalysis {
       case Opcode::kCall:
       case Opcode::kAsyncStart: return called_cost(id, 0);
       case Opcode::kFusion: return fusion_cost(id);
-      case Opcode::kWhile: {
-        cost = called_cost(id, 0);
-        cost += called_cost(id, 1);
-        if (counting_ == WhileCounting::kTripCount) {
-          const auto trips = static_cast<double>(trip_counts_[static_cast<std::size_t>(id)].value_or(1));
-          cost.flops *= trips;
-          cost.transcendentals *= trips;
-          cost.bytes *= trips;
-        }
-        return cost;
-      }
-      case Opcode::kConditional: {
-        for (std::size_t i = 0; i < graph_.called(id).size(); ++i) {
-          const Cost branch = called_cost(id, i);
-          cost.flops = std::max(cost.flops, branch.flops);
-          cost.transcendentals = std::max(cost.transcendentals, branch.transcendentals);
-          cost.bytes = std::max(cost.bytes, branch.bytes);
-        }
-        return cost;
-      }
+      case Opcode::kWhile: return while_cost(id);
+      case Opcode::kConditional: return conditional_cost(id);
       default: cost.bytes = all_bytes(id); return cost;
     }
   }
@@ -464,76 +476,6 @@ class CostAnalysis {
 };
 
 }  // namespace
-
-bool is_transcendental(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::kAcos:
-    case Opcode::kAcosh:
-    case Opcode::kAsin:
-    case Opcode::kAsinh:
-    case Opcode::kAtan2:
-    case Opcode::kAtanh:
-    case Opcode::kCbrt:
-    case Opcode::kCosh:
-    case Opcode::kCosine:
-    case Opcode::kErf:
-    case Opcode::kExponential:
-    case Opcode::kExponentialMinusOne:
-    case Opcode::kLog:
-    case Opcode::kLogPlusOne:
-    case Opcode::kLogistic:
-    case Opcode::kPower:
-    case Opcode::kRsqrt:
-    case Opcode::kSine:
-    case Opcode::kSinh:
-    case Opcode::kSqrt:
-    case Opcode::kTan:
-    case Opcode::kTanh: return true;
-    default: return false;
-  }
-}
-
-bool is_elementwise(Opcode opcode) {
-  if (is_transcendental(opcode)) return true;
-  switch (opcode) {
-    case Opcode::kAbs:
-    case Opcode::kAdd:
-    case Opcode::kAnd:
-    case Opcode::kBitcastConvert:
-    case Opcode::kCeil:
-    case Opcode::kClamp:
-    case Opcode::kCompare:
-    case Opcode::kComplex:
-    case Opcode::kConvert:
-    case Opcode::kCountLeadingZeros:
-    case Opcode::kDivide:
-    case Opcode::kFloor:
-    case Opcode::kImag:
-    case Opcode::kIsFinite:
-    case Opcode::kMaximum:
-    case Opcode::kMinimum:
-    case Opcode::kMulhi:
-    case Opcode::kMultiply:
-    case Opcode::kNegate:
-    case Opcode::kNot:
-    case Opcode::kOr:
-    case Opcode::kPopcnt:
-    case Opcode::kReal:
-    case Opcode::kReducePrecision:
-    case Opcode::kRemainder:
-    case Opcode::kRoundNearestAfz:
-    case Opcode::kRoundNearestEven:
-    case Opcode::kSelect:
-    case Opcode::kShiftLeft:
-    case Opcode::kShiftRightArithmetic:
-    case Opcode::kShiftRightLogical:
-    case Opcode::kSign:
-    case Opcode::kStochasticConvert:
-    case Opcode::kSubtract:
-    case Opcode::kXor: return true;
-    default: return false;
-  }
-}
 
 double valid_positions(std::int64_t input, std::int64_t kernel, std::int64_t output, const WindowDimension& window) {
   // Pairs (k, o) with position o * stride - pad_low + k * dilation on a real input element. Walk the shorter of the two

@@ -59,10 +59,4 @@ double convolution_flops(const Graph& graph, InstructionId id);
 // Worked case: input 4, kernel 3, output 4, padding 1: 10 of 12.
 double valid_positions(std::int64_t input, std::int64_t kernel, std::int64_t output, const WindowDimension& window);
 
-// Of an element-wise instruction: |out| transcendentals instead of |out| FLOPs.
-bool is_transcendental(Opcode opcode);
-// Element i of the result depends on element i of the operands only (convert, select, compare and clamp included;
-// copy, broadcast and reshape not).
-bool is_elementwise(Opcode opcode);
-
 }  // namespace automap::graph

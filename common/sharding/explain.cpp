@@ -372,6 +372,70 @@ std::string describe(const ShardingModel& model, TensorDim at) {
   return dimension(model, at) + " (" + std::to_string(extent_of(model, at)) + ")";
 }
 
+namespace {
+
+void explain_split(const ShardingModel& model, const Propagation& decided, NodeId node, Explanation* out) {
+  const Linkage& linkage = model.linkage();
+  const TensorState state = decided.state(node);
+  const std::string name = place(model, node);
+  out->kind = Explanation::Kind::kSplit;
+  const TensorDim at{node, state.dim};
+  const GroupId group = linkage.group_of(at);
+  TensorDim by = decided.decided_by(group);
+  if (by.node == kNone) by = first_input(linkage, group);
+  out->summary = name + " is split along dimension " + std::to_string(state.dim) + " (" +
+                 std::to_string(extent_of(model, at)) + ")";
+  if (by == at) {
+    out->summary += ": decided so";
+    const std::size_t others = linkage.inputs(group).size() - 1;
+    if (others > 0) {
+      std::vector<std::string> names;
+      for (const TensorDim input : linkage.inputs(group)) {
+        if (!(input == at)) names.push_back(dimension(model, input));
+      }
+      out->lines.push_back("together with " + list_text(names));
+    }
+  } else {
+    out->summary += " because " + dimension(model, by) + " is";
+    out->links = chain(model, by, at);
+    add_story(model, by, at, out->links, &out->lines);
+  }
+}
+
+void explain_partial(const ShardingModel& model, const Propagation& decided, NodeId node, Explanation* out) {
+  const Linkage& linkage = model.linkage();
+  const TensorState state = decided.state(node);
+  const std::string name = place(model, node);
+  out->kind = Explanation::Kind::kPartial;
+  const NodeId op = model.flow().producer(node);
+  TensorDim inner, by;
+  for (const OpFactor& factor : linkage.factors(op)) {
+    if (factor.group == kNone || decided.group_state(factor.group) != GroupState::kSplit) continue;
+    if (std::find(factor.partial.begin(), factor.partial.end(), node) == factor.partial.end()) continue;
+    inner = factor.members[0];
+    by = decided.decided_by(factor.group);
+    if (by.node == kNone) by = first_input(linkage, factor.group);
+  }
+  out->summary = name + " holds partial results on every device (" + std::string(to_string(state.partial)) + ")";
+  if (inner.node != kNone) {
+    out->summary += ", because " + dimension(model, inner) + " is split and " +
+                    (state.partial == Reduction::kAdd ? "summed over" : "reduced") + " there";
+    out->links = chain(model, by, inner);
+    add_story(model, by, inner, out->links, &out->lines);
+  }
+  for (const Collective& c : find_collectives(model, decided, Placement::kDelayed)) {
+    if (c.kind != CollectiveKind::kAllReduce || std::find(c.sources.begin(), c.sources.end(), op) == c.sources.end())
+      continue;
+    std::string line = std::string("reduced by an all-reduce of ") + format_bytes(c.bytes) + " at " +
+                       (c.node == node ? "once" : place(model, c.node));
+    if (c.sources.size() > 1) line += ", together with " + std::to_string(c.sources.size() - 1) + " more";
+    if (c.times > 1) line += ", " + std::to_string(static_cast<std::int64_t>(c.times)) + " times a step";
+    out->lines.push_back(std::move(line));
+  }
+}
+
+}  // namespace
+
 Explanation explain(const ShardingModel& model, const Propagation& decided, NodeId node) {
   Explanation out;
   out.at = node;
@@ -381,61 +445,15 @@ Explanation explain(const ShardingModel& model, const Propagation& decided, Node
   }
   const Linkage& linkage = model.linkage();
   const TensorState state = decided.state(node);
-  const std::string name = place(model, node);
   if (state.kind == TensorStateKind::kSplit) {
-    out.kind = Explanation::Kind::kSplit;
-    const TensorDim at{node, state.dim};
-    const GroupId group = linkage.group_of(at);
-    TensorDim by = decided.decided_by(group);
-    if (by.node == kNone) by = first_input(linkage, group);
-    out.summary = name + " is split along dimension " + std::to_string(state.dim) + " (" +
-                  std::to_string(extent_of(model, at)) + ")";
-    if (by == at) {
-      out.summary += ": decided so";
-      const std::size_t others = linkage.inputs(group).size() - 1;
-      if (others > 0) {
-        std::vector<std::string> names;
-        for (const TensorDim input : linkage.inputs(group)) {
-          if (!(input == at)) names.push_back(dimension(model, input));
-        }
-        out.lines.push_back("together with " + list_text(names));
-      }
-    } else {
-      out.summary += " because " + dimension(model, by) + " is";
-      out.links = chain(model, by, at);
-      add_story(model, by, at, out.links, &out.lines);
-    }
+    explain_split(model, decided, node, &out);
     return out;
   }
   if (state.partial != Reduction::kNone) {
-    out.kind = Explanation::Kind::kPartial;
-    const NodeId op = model.flow().producer(node);
-    TensorDim inner, by;
-    for (const OpFactor& factor : linkage.factors(op)) {
-      if (factor.group == kNone || decided.group_state(factor.group) != GroupState::kSplit) continue;
-      if (std::find(factor.partial.begin(), factor.partial.end(), node) == factor.partial.end()) continue;
-      inner = factor.members[0];
-      by = decided.decided_by(factor.group);
-      if (by.node == kNone) by = first_input(linkage, factor.group);
-    }
-    out.summary = name + " holds partial results on every device (" + std::string(to_string(state.partial)) + ")";
-    if (inner.node != kNone) {
-      out.summary += ", because " + dimension(model, inner) + " is split and " +
-                     (state.partial == Reduction::kAdd ? "summed over" : "reduced") + " there";
-      out.links = chain(model, by, inner);
-      add_story(model, by, inner, out.links, &out.lines);
-    }
-    for (const Collective& c : find_collectives(model, decided, Placement::kDelayed)) {
-      if (c.kind != CollectiveKind::kAllReduce || std::find(c.sources.begin(), c.sources.end(), op) == c.sources.end())
-        continue;
-      std::string line = std::string("reduced by an all-reduce of ") + format_bytes(c.bytes) + " at " +
-                         (c.node == node ? "once" : place(model, c.node));
-      if (c.sources.size() > 1) line += ", together with " + std::to_string(c.sources.size() - 1) + " more";
-      if (c.times > 1) line += ", " + std::to_string(static_cast<std::int64_t>(c.times)) + " times a step";
-      out.lines.push_back(std::move(line));
-    }
+    explain_partial(model, decided, node, &out);
     return out;
   }
+  const std::string name = place(model, node);
   const Span<const GroupId> groups = linkage.groups_of(node);
   std::vector<GroupId> open;
   for (const GroupId group : groups) {

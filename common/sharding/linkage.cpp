@@ -141,19 +141,8 @@ class LinkageBuilder {
         is_free[index(node)] = true;
         continue;
       }
-      switch (n.opcode) {
-        case Opcode::kParameter:
-        case Opcode::kRng:
-        case Opcode::kRngBitGenerator:
-        case Opcode::kRngGetAndUpdateState:
-        case Opcode::kInfeed:
-        case Opcode::kRecv:
-        case Opcode::kRecvDone:
-        case Opcode::kWhile: continue;
-        case Opcode::kCustomCall:
-          if (!graph::is_annotation(flow_.graph(), n.instruction)) continue;
-          break;
-        default: break;
+      if (graph::has_trait(n.opcode, graph::trait::kNeverFree) && !graph::is_annotation(flow_.graph(), n.instruction)) {
+        continue;
       }
       bool all = true;
       for (const NodeId operand : flow_.operands(node)) all = all && is_free[index(operand)];

@@ -95,113 +95,58 @@ constexpr Row kStructural{
     {"structural", "only hands values on or runs a computation; what is in it has rules of its own", false, true},
     opaque_rule};
 
-// --- The table. A switch without default: the compiler asks for the row of a new opcode. ---
+// --- The table. What is not element-wise arithmetic has its row here, or this file does not compile. ---
 
-constexpr const Row& row_of(Opcode opcode) {
+constexpr const Row* own_row(Opcode opcode) {
   switch (opcode) {
-    case Opcode::kAbs:
-    case Opcode::kAcos:
-    case Opcode::kAcosh:
-    case Opcode::kAdd:
-    case Opcode::kAnd:
-    case Opcode::kAsin:
-    case Opcode::kAsinh:
-    case Opcode::kAtan2:
-    case Opcode::kAtanh:
-    case Opcode::kCbrt:
-    case Opcode::kCeil:
     case Opcode::kClamp:
-    case Opcode::kCompare:
-    case Opcode::kComplex:
-    case Opcode::kConvert:
-    case Opcode::kCopy:
-    case Opcode::kCosh:
-    case Opcode::kCosine:
-    case Opcode::kCountLeadingZeros:
-    case Opcode::kDivide:
-    case Opcode::kErf:
-    case Opcode::kExponential:
-    case Opcode::kExponentialMinusOne:
-    case Opcode::kFloor:
-    case Opcode::kImag:
-    case Opcode::kIsFinite:
-    case Opcode::kLog:
-    case Opcode::kLogPlusOne:
-    case Opcode::kLogistic:
     case Opcode::kMap:
-    case Opcode::kMaximum:
-    case Opcode::kMinimum:
-    case Opcode::kMulhi:
-    case Opcode::kMultiply:
-    case Opcode::kNegate:
-    case Opcode::kNot:
-    case Opcode::kOr:
-    case Opcode::kPopcnt:
-    case Opcode::kPower:
-    case Opcode::kReal:
-    case Opcode::kReducePrecision:
-    case Opcode::kRemainder:
-    case Opcode::kRoundNearestAfz:
-    case Opcode::kRoundNearestEven:
-    case Opcode::kRsqrt:
-    case Opcode::kSelect:
-    case Opcode::kShiftLeft:
-    case Opcode::kShiftRightArithmetic:
-    case Opcode::kShiftRightLogical:
-    case Opcode::kSign:
-    case Opcode::kSine:
-    case Opcode::kSinh:
-    case Opcode::kSqrt:
-    case Opcode::kStochasticConvert:
-    case Opcode::kSubtract:
-    case Opcode::kTan:
-    case Opcode::kTanh:
-    case Opcode::kXor: return kElementwise;
+    case Opcode::kSelect: return &kElementwise;
     case Opcode::kConstant:
     case Opcode::kIota:
     case Opcode::kParameter:
     case Opcode::kPartitionId:
     case Opcode::kReplicaId:
-    case Opcode::kRng: return kFree;
-    case Opcode::kRngBitGenerator: return kRngBits;
-    case Opcode::kBroadcast: return kBroadcast;
-    case Opcode::kReshape: return kReshape;
-    case Opcode::kBitcast: return kBitcast;
-    case Opcode::kBitcastConvert: return kBitcastConvert;
-    case Opcode::kTranspose: return kTranspose;
-    case Opcode::kSlice: return kSlice;
-    case Opcode::kPad: return kPad;
-    case Opcode::kConcatenate: return kConcatenate;
-    case Opcode::kReverse: return kReverse;
-    case Opcode::kDot: return kDot;
-    case Opcode::kRaggedDot: return kRaggedDot;
-    case Opcode::kScaledDot: return kScaledDot;
-    case Opcode::kConvolution: return kConvolution;
-    case Opcode::kReduce: return kReduce;
-    case Opcode::kReduceWindow: return kReduceWindow;
-    case Opcode::kSelectAndScatter: return kSelectAndScatter;
-    case Opcode::kSort: return kSort;
-    case Opcode::kCholesky: return kCholesky;
-    case Opcode::kTriangularSolve: return kTriangularSolve;
-    case Opcode::kGather: return kGather;
-    case Opcode::kScatter: return kScatter;
-    case Opcode::kDynamicSlice: return kDynamicSlice;
-    case Opcode::kDynamicUpdateSlice: return kDynamicUpdateSlice;
+    case Opcode::kRng: return &kFree;
+    case Opcode::kRngBitGenerator: return &kRngBits;
+    case Opcode::kBroadcast: return &kBroadcast;
+    case Opcode::kReshape: return &kReshape;
+    case Opcode::kBitcast: return &kBitcast;
+    case Opcode::kBitcastConvert: return &kBitcastConvert;
+    case Opcode::kTranspose: return &kTranspose;
+    case Opcode::kSlice: return &kSlice;
+    case Opcode::kPad: return &kPad;
+    case Opcode::kConcatenate: return &kConcatenate;
+    case Opcode::kReverse: return &kReverse;
+    case Opcode::kDot: return &kDot;
+    case Opcode::kRaggedDot: return &kRaggedDot;
+    case Opcode::kScaledDot: return &kScaledDot;
+    case Opcode::kConvolution: return &kConvolution;
+    case Opcode::kReduce: return &kReduce;
+    case Opcode::kReduceWindow: return &kReduceWindow;
+    case Opcode::kSelectAndScatter: return &kSelectAndScatter;
+    case Opcode::kSort: return &kSort;
+    case Opcode::kCholesky: return &kCholesky;
+    case Opcode::kTriangularSolve: return &kTriangularSolve;
+    case Opcode::kGather: return &kGather;
+    case Opcode::kScatter: return &kScatter;
+    case Opcode::kDynamicSlice: return &kDynamicSlice;
+    case Opcode::kDynamicUpdateSlice: return &kDynamicUpdateSlice;
     case Opcode::kAllReduce:
     case Opcode::kAllReduceDone:
     case Opcode::kAllReduceStart:
     case Opcode::kCollectiveBroadcast:
-    case Opcode::kCollectivePermute: return kCollective;
+    case Opcode::kCollectivePermute: return &kCollective;
     case Opcode::kAllGather:
     case Opcode::kAllToAll:
-    case Opcode::kReduceScatter: return kMovingCollective;
-    case Opcode::kCustomCall: return kCustomCall;
-    case Opcode::kGetDimensionSize: return kDimensionSize;
-    case Opcode::kBatchNormGrad: return kBatchNormGrad;
-    case Opcode::kBatchNormInference: return kBatchNormInference;
-    case Opcode::kBatchNormTraining: return kBatchNormTraining;
+    case Opcode::kReduceScatter: return &kMovingCollective;
+    case Opcode::kCustomCall: return &kCustomCall;
+    case Opcode::kGetDimensionSize: return &kDimensionSize;
+    case Opcode::kBatchNormGrad: return &kBatchNormGrad;
+    case Opcode::kBatchNormInference: return &kBatchNormInference;
+    case Opcode::kBatchNormTraining: return &kBatchNormTraining;
     case Opcode::kFft:
-    case Opcode::kTopk: return kWhole;
+    case Opcode::kTopk: return &kWhole;
     case Opcode::kAddDependency:
     case Opcode::kAsyncDone:
     case Opcode::kAsyncStart:
@@ -215,7 +160,7 @@ constexpr const Row& row_of(Opcode opcode) {
     case Opcode::kGetTupleElement:
     case Opcode::kOptBarrier:
     case Opcode::kTuple:
-    case Opcode::kWhile: return kStructural;
+    case Opcode::kWhile: return &kStructural;
     case Opcode::kUnknown:
     case Opcode::kAfterAll:
     case Opcode::kAllGatherDone:
@@ -232,9 +177,28 @@ constexpr const Row& row_of(Opcode opcode) {
     case Opcode::kScan:
     case Opcode::kSend:
     case Opcode::kSendDone:
-    case Opcode::kSetDimensionSize: return kOpaque;
+    case Opcode::kSetDimensionSize: return &kOpaque;
+    default: return graph::has_trait(opcode, graph::trait::kSameDims) ? &kElementwise : nullptr;
   }
-  return kOpaque;
+}
+
+constexpr std::array<const Row*, kNumOpcodes> kTable = [] {
+  std::array<const Row*, kNumOpcodes> table{};
+  for (int i = 0; i < kNumOpcodes; ++i) table[static_cast<std::size_t>(i)] = own_row(static_cast<Opcode>(i));
+  return table;
+}();
+
+// The compiler's complaint says which one has none: "HasRow<...Opcode::k...>".
+template <Opcode opcode>
+struct HasRow {
+  static_assert(kTable[static_cast<std::size_t>(opcode)] != nullptr, "give this opcode a row in own_row()");
+};
+#define AUTOMAP_CHECK_ROW(enumerator, spelling, fewest, most, traits) template struct HasRow<Opcode::enumerator>;
+AUTOMAP_OPCODES(AUTOMAP_CHECK_ROW)
+#undef AUTOMAP_CHECK_ROW
+
+const Row& row_of(Opcode opcode) {
+  return *kTable[static_cast<std::size_t>(opcode)];
 }
 
 // Leaves (and tuples) of a tuple that anybody can mean; the flow graph refuses more (graph::kMaxFlowNodes).

@@ -18,7 +18,7 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/graph/hlo_cost.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_text.h"
 
 namespace automap::profile {
 namespace {
@@ -29,7 +29,7 @@ using graph::InstructionId;
 using testing::HasSubstr;
 
 Graph parse(const std::string& text) {
-  return graph::read_hlo_text(text, "test");
+  return hlo::read_hlo_text(text, "test");
 }
 
 double entry_ms(const Graph& graph, const InstructionTimes& times) {
@@ -435,7 +435,7 @@ TEST(DeviceModel, FixturesOnEveryDevice) {
   const auto manifest = nlohmann::json::parse(manifest_file);
   for (const auto& model : manifest.at("models")) {
     const std::string path = folder + model["forms"]["text"]["file"].get<std::string>();
-    const Graph graph = graph::read_hlo_text(gunzip_if_gzip(read_file(path), path), path);
+    const Graph graph = hlo::read_hlo_text(gunzip_if_gzip(read_file(path), path), path);
     std::map<std::string, double> total;
     for (const std::string& name : device_names()) {
       const DeviceModel device = load_device(name);
@@ -462,7 +462,7 @@ TEST(DeviceModel, MetadataPlaysNoPart) {
     int i = 0;
     for (const char* form : {".hlo.gz", ".stripped.hlo.gz"}) {
       const std::string path = folder + name + form;
-      const Graph graph = graph::read_hlo_text(gunzip_if_gzip(read_file(path), path), path);
+      const Graph graph = hlo::read_hlo_text(gunzip_if_gzip(read_file(path), path), path);
       ms[i++] = entry_ms(graph, estimate_times(graph, load_device("v100-16gb")));
     }
     EXPECT_NEAR(ms[0], ms[1], 1e-9 * ms[0]) << name;
@@ -521,7 +521,7 @@ TEST(DeviceModel, CorpusModulesRankAsMeasured) {
         continue;
       }
       const std::string path = (hlo / file).string();
-      const Graph graph = graph::read_hlo_text(read_file(path), path);
+      const Graph graph = hlo::read_hlo_text(read_file(path), path);
       const double ms = entry_ms(graph, estimate_times(graph, device));
       std::cout << "  " << file << ": measured " << columns[3] << ", estimated " << ms << " ms\n";
       measured.push_back(std::stod(columns[3]));
@@ -543,7 +543,7 @@ TEST(DeviceModel, CorpusModulesAreSound) {
   for (const char* folder : {"train_1dev", "train_spmd", "infer_1dev", "infer_pairs", "spmd_partitioned"}) {
     for (const auto& item : std::filesystem::directory_iterator(std::filesystem::path(corpus) / "hlo" / folder)) {
       const std::string path = item.path().string();
-      const Graph graph = graph::read_hlo_text(read_file(path), path);
+      const Graph graph = hlo::read_hlo_text(read_file(path), path);
       expect_sound(graph, estimate_times(graph, device), device, path);
       ++modules;
     }

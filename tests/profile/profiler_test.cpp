@@ -18,7 +18,7 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/graph/hlo_cost.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_text.h"
 #include "profile/device_model.h"
 #include "profile/profile_hlo.h"
 #include "profile/report.h"
@@ -37,7 +37,7 @@ double sum(const std::vector<double>& values) {
 }
 
 ModelProfile profile_text(const std::string& text, bool ignore_loss = false) {
-  const Graph graph = graph::read_hlo_text(text, "test");
+  const Graph graph = hlo::read_hlo_text(text, "test");
   static const DeviceModel device = load_device("v100-16gb");
   ProfilerOptions options;
   options.ignore_loss = ignore_loss;
@@ -50,7 +50,7 @@ std::string text_of(const std::string& path) {
 
 // Every instruction takes as long as its result is large: times that cannot depend on the text.
 ModelProfile profile_by_size(const std::string& text) {
-  const Graph graph = graph::read_hlo_text(text, "test");
+  const Graph graph = hlo::read_hlo_text(text, "test");
   InstructionTimes times;
   for (graph::InstructionId id = 0; id < graph.num_instructions(); ++id)
     times.ms.push_back(static_cast<double>(graph.shape_of(id).bytes));
@@ -174,7 +174,7 @@ TEST(Profiler, TwoLayersByHand) {
 
 // gw1 and the way to it belong to the first layer, gw2, gb2 and dh to the second.
 TEST(Profiler, BackwardBelongsToTheLayerWhoseGradientItIs) {
-  const Graph graph = graph::read_hlo_text(graph::plain_descent(kResults), "test");
+  const Graph graph = hlo::read_hlo_text(graph::plain_descent(kResults), "test");
   InstructionTimes times;
   times.ms.assign(static_cast<std::size_t>(graph.num_instructions()), 0);
   const std::map<std::string, double> ms = {{"gw1", 1}, {"gb1", 2}, {"dh1", 4}, {"dh", 8}, {"gw2", 16}, {"gb2", 32}};
@@ -269,7 +269,7 @@ TEST(Profiler, TheOrderOfTheTextChangesNothing) {
 // a by its definition: behind every instruction, every activation with a form made up to there and read behind it.
 TEST(Profiler, ActivationsAgreeWithTheDefinition) {
   for (const char* name : {"hlo/transformer_bf16.hlo.gz", "hlo/moe_small.hlo.gz", "hlo/transformer_scan.hlo.gz"}) {
-    const Graph graph = graph::read_hlo_text(text_of(kFixtures + name), name);
+    const Graph graph = hlo::read_hlo_text(text_of(kFixtures + name), name);
     InstructionTimes times;
     times.ms.assign(static_cast<std::size_t>(graph.num_instructions()), 1);
     const ModelProfile m = build_profile(graph, times, {});
@@ -452,7 +452,7 @@ TEST(ProfilerCorpus, EveryModuleProfilesAndMetadataIsNotNeeded) {
       EXPECT_EQ(bare.variables.size(), m.variables.size()) << name;
       // Names of the parameters tell the truth where frameworks write them.
       std::size_t named = 0;
-      const Graph graph = graph::read_hlo_text(text, name);
+      const Graph graph = hlo::read_hlo_text(text, name);
       for (const graph::InstructionId id : graph.entry().parameters) {
         const std::string op_name = graph.op_name(id);
         if (op_name.rfind("params[", 0) == 0 || op_name.rfind("state.params[", 0) == 0) ++named;

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_text.h"
 
 namespace automap::graph {
 namespace {
@@ -31,7 +31,7 @@ std::string expression(const FlowGraph& flow, NodeId id) {
 }
 
 std::vector<std::string> results_of(const std::string& text, const std::vector<std::string>& expand = {}) {
-  const Graph graph = read_hlo_text(text, "test");
+  const Graph graph = hlo::read_hlo_text(text, "test");
   FlowOptions options;
   for (InstructionId id = 0; id < graph.num_instructions(); ++id) {
     for (const std::string& name : expand) {
@@ -110,7 +110,7 @@ TEST(FlowGraph, AnExpandedWhileRunsItsBodyOnce) {
 
 // The results, then the loops: "loop.1: initial -> next".
 std::vector<std::string> everything_of(const std::string& text) {
-  const Graph graph = read_hlo_text(text, "test");
+  const Graph graph = hlo::read_hlo_text(text, "test");
   FlowOptions options;
   options.loops = options.fusions = true;
   const FlowGraph flow = FlowGraph::build(graph, options);
@@ -254,7 +254,7 @@ ENTRY e {
 }
 
 TEST(FlowGraph, UsersAreTheInverseOfOperands) {
-  const Graph graph = read_hlo_text(kLoop, "test");
+  const Graph graph = hlo::read_hlo_text(kLoop, "test");
   const FlowGraph flow = FlowGraph::build(graph);
   std::map<NodeId, std::set<NodeId>> users;
   for (NodeId id = 0; id < flow.size(); ++id) {
@@ -279,7 +279,7 @@ TEST(FlowGraph, DoublingCallsStayUnitsBeyondTheBudget) {
   }
   text +=
       "ENTRY e { p = f32[4] parameter(0)  q = f32[4] call(p), to_apply=f4  ROOT r = f32[4] call(q), to_apply=f60 }\n";
-  const Graph graph = read_hlo_text(text, "test");
+  const Graph graph = hlo::read_hlo_text(text, "test");
   const FlowGraph flow = FlowGraph::build(graph);
   EXPECT_EQ(flow.size(), 1 + 16 + 1);
   EXPECT_EQ(flow.node(flow.size() - 1).opcode, Opcode::kCall);
@@ -299,7 +299,7 @@ f0 { a = f32[4] parameter(0)  ROOT n = f32[4] negate(a) }
   text +=
       "ENTRY e { p = f32[4] parameter(0)  q = f32[4] while(p), condition=cond, body=f4\n"
       "  ROOT r = f32[4] while(q), condition=cond, body=f60 }\n";
-  const Graph graph = read_hlo_text(text, "test");
+  const Graph graph = hlo::read_hlo_text(text, "test");
   FlowOptions options;
   options.loops = true;
   const FlowGraph flow = FlowGraph::build(graph, options);
@@ -309,7 +309,7 @@ f0 { a = f32[4] parameter(0)  ROOT n = f32[4] negate(a) }
 }
 
 TEST(FlowGraph, FreeIsWhatFollowsFromConstantsAndIota) {
-  const Graph graph = read_hlo_text(R"(HloModule m
+  const Graph graph = hlo::read_hlo_text(R"(HloModule m
 ENTRY e {
   p = f32[4] parameter(0)
   c = f32[] constant(2)
@@ -319,7 +319,7 @@ ENTRY e {
   s = f32[4] add(b, f)
   ROOT r = f32[4] multiply(s, p)
 })",
-                                    "test");
+                                         "test");
   const FlowGraph flow = FlowGraph::build(graph);
   const std::vector<bool> free = find_free(flow);
   std::string names;

@@ -6,13 +6,13 @@
 #include <random>
 #include <string>
 
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_text.h"
 
 namespace automap::graph {
 namespace {
 
 std::string order_of(const std::string& text) {
-  const Graph graph = read_hlo_text(text, "test");
+  const Graph graph = hlo::read_hlo_text(text, "test");
   const TrainingStep step = analyze_training_step(graph);
   std::string out;
   for (const NodeId id : order_forward(step).order)
@@ -180,7 +180,7 @@ TEST(FlowOrder, RandomGraphs) {
     }
     text +=
         "  ROOT r = (f32[8,8], f32[8,8]) tuple(n" + std::to_string(n - 1) + ", n" + std::to_string(n / 2) + ")\n}\n";
-    const Graph graph = read_hlo_text(text, "test");
+    const Graph graph = hlo::read_hlo_text(text, "test");
     const TrainingStep step = analyze_training_step(graph);
     const FlowOrder flow_order = order_forward(step);
     std::vector<bool> seen(static_cast<std::size_t>(step.flow.size()), false);

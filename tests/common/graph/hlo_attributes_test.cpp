@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "common/base/error.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_text.h"
 
 namespace automap::graph {
 namespace {
@@ -159,13 +159,13 @@ TEST(HloAttributes, MalformedTextNamesInstructionAttributeAndExpectation) {
 }
 
 TEST(HloAttributes, OfInstructions) {
-  const Graph graph = read_hlo_text(R"(HloModule m
+  const Graph graph = hlo::read_hlo_text(R"(HloModule m
 ENTRY e {
   a = f32[4,8,16] parameter(0)
   b = f32[4,16,32] parameter(1)
   ROOT d = f32[4,8,32] dot(a, b), lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={1}
 })",
-                                    "test");
+                                         "test");
   const InstructionId dot = graph.entry().root;
   const DotDimensions dims = dot_dimensions(graph, dot);
   EXPECT_THAT(dims.lhs_contracting, ElementsAre(2));
@@ -178,12 +178,12 @@ ENTRY e {
 }
 
 TEST(HloAttributes, PositionsOutsideTheRankAreErrors) {
-  const Graph graph = read_hlo_text(R"(HloModule m
+  const Graph graph = hlo::read_hlo_text(R"(HloModule m
 ENTRY e {
   a = f32[4,8] parameter(0)
   ROOT t = f32[8,4] transpose(a), dimensions={1,0}
 })",
-                                    "test");
+                                         "test");
   const InstructionId transpose = graph.entry().root;
   EXPECT_THAT(dimension_list_attribute(graph, transpose, "dimensions", 2), ElementsAre(1, 0));
   EXPECT_THAT(data_error([&] { dimension_list_attribute(graph, transpose, "dimensions", 1); }), HasSubstr("rank 1"));

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "common/base/error.h"
-#include "common/graph/hlo_reader.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_reader.h"
+#include "common/hlo/hlo_text.h"
 
 namespace automap::graph {
 namespace {
@@ -102,7 +102,7 @@ constexpr Case kCases[] = {
 };
 
 Graph module_of(const std::string& instructions) {
-  return read_hlo_text(R"(HloModule m
+  return hlo::read_hlo_text(R"(HloModule m
 add { a = f32[] parameter(0)
  b = f32[] parameter(1)
  ROOT c = f32[] add(a, b) }
@@ -113,7 +113,7 @@ ENTRY e { p = f32[10,10] parameter(0)
  z = f32[] constant(0)
  i = s32[] constant(0)
  )" + instructions + "\n}",
-                       "test");
+                            "test");
 }
 
 TEST(HloCost, EachOpcodeAsXlaCountsIt) {
@@ -127,13 +127,13 @@ TEST(HloCost, EachOpcodeAsXlaCountsIt) {
 }
 
 TEST(HloCost, DotCountsMultiplyAddsAsTwo) {
-  const Graph graph = read_hlo_text(R"(HloModule m
+  const Graph graph = hlo::read_hlo_text(R"(HloModule m
 ENTRY e {
   a = f32[4,8,16] parameter(0)
   b = f32[4,16,32] parameter(1)
   ROOT d = f32[4,8,32] dot(a, b), lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={1}
 })",
-                                    "test");
+                                         "test");
   EXPECT_EQ(analyze_cost(graph).total.flops, 2.0 * 4 * 8 * 32 * 16);
 }
 
@@ -182,21 +182,21 @@ TEST(HloCost, ValidPositionsOfHugeDimensions) {
 
 TEST(HloCost, ConvolutionsAsXlaCountsThem) {
   // Forward 3x3 with padding; XLA: 2 * 3 in * 8 out * 2 batch * (10 * 10 valid of 12 * 12).
-  const Graph graph = read_hlo_text(R"(HloModule m
+  const Graph graph = hlo::read_hlo_text(R"(HloModule m
 ENTRY e {
   x = f32[2,4,4,3] parameter(0)
   k = f32[3,3,3,8] parameter(1)
   ROOT c = f32[2,4,4,8] convolution(x, k), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f
 })",
-                                    "test");
+                                         "test");
   EXPECT_EQ(analyze_cost(graph).total.flops, 2.0 * 3 * 8 * 2 * 100);
-  const Graph grouped = read_hlo_text(R"(HloModule m
+  const Graph grouped = hlo::read_hlo_text(R"(HloModule m
 ENTRY e {
   x = f32[2,4,4,6] parameter(0)
   k = f32[1,1,3,8] parameter(1)
   ROOT c = f32[2,4,4,8] convolution(x, k), window={size=1x1}, dim_labels=b01f_01io->b01f, feature_group_count=2
 })",
-                                      "test");
+                                           "test");
   EXPECT_EQ(analyze_cost(grouped).total.flops, 2.0 * 3 * 8 * 2 * 16);
 }
 
@@ -230,7 +230,7 @@ ENTRY e { x = f32[10] parameter(0)
  ROOT r = f32[10] fusion(k), kind=kLoop, calls=g })";
 
 TEST(HloCost, CallsLoopsBranchesAndFusions) {
-  const Graph graph = read_hlo_text(kNested, "test");
+  const Graph graph = hlo::read_hlo_text(kNested, "test");
   const ModuleCost once = analyze_cost(graph);
   // while: 20 + 1 (counter) + 1 (compare); conditional: max(0, 20); fusion: 20.
   EXPECT_EQ(once.total.flops, 22 + 20 + 20);
@@ -267,7 +267,7 @@ TEST(HloCost, SharedCalleesAreCountedOncePerComputation) {
             "\n ROOT r = f32[8] call(a), to_apply=" + callee + " }\n";
   }
   text += "ENTRY e { x = f32[8] parameter(0)\n ROOT r = f32[8] call(x), to_apply=f64 }\n";
-  EXPECT_EQ(analyze_cost(read_hlo_text(text, "test")).total.flops, std::ldexp(8.0, 64));
+  EXPECT_EQ(analyze_cost(hlo::read_hlo_text(text, "test")).total.flops, std::ldexp(8.0, 64));
 }
 
 TEST(HloCost, FixturesAgreeWithXla) {
@@ -279,7 +279,7 @@ TEST(HloCost, FixturesAgreeWithXla) {
   for (const auto& model : manifest.at("models")) {
     for (const auto& form : model.at("forms")) {  // text, without metadata, binary and JSON protobuf
       const std::string path = folder + form["file"].get<std::string>();
-      const ModuleCost cost = analyze_cost(load_hlo(path).graph);
+      const ModuleCost cost = analyze_cost(hlo::load_hlo(path).graph);
       // XLA adds in single precision, so its own totals carry an error of this order.
       const auto agrees = [&](double ours, const char* key) {
         const auto theirs = model.at(key).get<double>();

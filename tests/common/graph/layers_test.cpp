@@ -5,7 +5,7 @@
 #include <random>
 #include <string>
 
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_text.h"
 
 namespace automap::graph {
 namespace {
@@ -91,7 +91,7 @@ std::string named(bool metadata) {
 }
 
 std::vector<std::string> names_of(const std::string& text, bool* from_metadata) {
-  const Graph graph = read_hlo_text(text, "test");
+  const Graph graph = hlo::read_hlo_text(text, "test");
   const TrainingStep step = analyze_training_step(graph);
   const LayerNames names = name_layers(step, order_forward(step));
   *from_metadata = names.from_metadata;

@@ -66,5 +66,32 @@ TEST(Opcode, Arity) {
   }
 }
 
+TEST(Opcode, TraitsOfARowFitEachOther) {
+  for (int i = 0; i < kNumOpcodes; ++i) {
+    const auto opcode = static_cast<Opcode>(i);
+    const std::string name(opcode_name(opcode));
+    const Arity arity = opcode_arity(opcode);
+    if (is_transcendental(opcode)) {
+      EXPECT_TRUE(is_elementwise(opcode)) << name;
+    }
+    // Whose dimensions the result has is clear for one or two operands only.
+    EXPECT_EQ(has_trait(opcode, trait::kSameDims), is_elementwise_unary(opcode) || is_elementwise_binary(opcode))
+        << name;
+    if (is_elementwise_binary(opcode)) {
+      EXPECT_EQ(arity.min, 2) << name;
+    }
+    // One FLOP per element, or none and no bytes, or much work: one of them.
+    const int kinds = is_elementwise(opcode) + has_trait(opcode, trait::kNoCost) +
+                      has_trait(opcode, trait::kHeavy | trait::kCollective);
+    EXPECT_LE(kinds, 1) << name;
+    if (has_trait(opcode, trait::kMovement)) {
+      EXPECT_TRUE(arity.min == 1 || opcode == Opcode::kOptBarrier) << name;
+    }
+  }
+  EXPECT_TRUE(is_transcendental(Opcode::kTanh) && !is_transcendental(Opcode::kAdd));
+  EXPECT_TRUE(is_elementwise(Opcode::kSelect) && !is_elementwise(Opcode::kCopy));
+  EXPECT_TRUE(is_collective(Opcode::kAllGatherStart) && !is_collective(Opcode::kAllGatherDone));
+}
+
 }  // namespace
 }  // namespace automap::graph

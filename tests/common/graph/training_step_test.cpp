@@ -8,7 +8,7 @@
 #include <string>
 
 #include "common/base/error.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_text.h"
 #include "tests/common/graph/training_modules.h"
 
 namespace automap::graph {
@@ -19,7 +19,7 @@ using testing::HasSubstr;
 // The analysis with the graph it points into.
 struct Analyzed {
   explicit Analyzed(const std::string& text, const TrainingStepOptions& options = {})
-      : graph(read_hlo_text(text, "test")), step(analyze_training_step(graph, options)) {}
+      : graph(hlo::read_hlo_text(text, "test")), step(analyze_training_step(graph, options)) {}
   Graph graph;
   TrainingStep step;
 

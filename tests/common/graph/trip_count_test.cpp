@@ -6,13 +6,13 @@
 #include <random>
 #include <string>
 
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_text.h"
 
 namespace automap::graph {
 namespace {
 
 std::optional<std::int64_t> count_of(const std::string& text) {
-  const Graph graph = read_hlo_text(text, "test");
+  const Graph graph = hlo::read_hlo_text(text, "test");
   const auto counts = trip_counts(graph);
   std::optional<std::int64_t> found;
   for (InstructionId id = 0; id < graph.num_instructions(); ++id) {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/base/error.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_text.h"
 
 namespace automap::graph {
 namespace {
@@ -79,7 +79,7 @@ ENTRY e {
 })";
 
 TEST(VariableRequests, AreMatchedByNumberNameOrPath) {
-  const Graph graph = read_hlo_text(kTwo, "test");
+  const Graph graph = hlo::read_hlo_text(kTwo, "test");
   const FlowGraph flow = FlowGraph::build(graph);
   const std::vector<EntryInput> inputs = list_inputs(flow);
   const auto match = [&](const std::string& text) { return match_requests(inputs, parse_variable_list(text, "vars")); };
@@ -97,7 +97,7 @@ TEST(VariableRequests, AreMatchedByNumberNameOrPath) {
 
 // An update as a string: pair, sources, gradient.
 std::string updates(const std::string& text) {
-  const Graph graph = read_hlo_text(text, "test");
+  const Graph graph = hlo::read_hlo_text(text, "test");
   const FlowGraph flow = FlowGraph::build(graph);
   const std::vector<EntryInput> inputs = list_inputs(flow);
   std::string out;
@@ -180,7 +180,7 @@ ENTRY e {
 }
 
 TEST(Aliases, ResultToInput) {
-  const Graph graph = read_hlo_text(
+  const Graph graph = hlo::read_hlo_text(
       R"(HloModule m, input_output_alias={ {0}: (1, {}, may-alias), {2}: (0, {}, must-alias), {9}: (0, {}) }
 ENTRY e {
   a = f32[4] parameter(0)
@@ -193,7 +193,7 @@ ENTRY e {
 }
 
 TEST(Aliases, LeavesOfInnerTuplesAreNoResultsOfTheOuterOne) {
-  const Graph graph = read_hlo_text(
+  const Graph graph = hlo::read_hlo_text(
       R"(HloModule m, input_output_alias={ {0,1}: (0, {}, may-alias), {1}: (1, {}) }
 ENTRY e {
   a = f32[4] parameter(0)

@@ -13,8 +13,8 @@
 
 #include "common/base/rng.h"
 #include "common/graph/hlo_attributes.h"
-#include "common/graph/hlo_reader.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_reader.h"
+#include "common/hlo/hlo_text.h"
 #include "common/sharding/explain.h"
 #include "tests/common/sharding/decided_module.h"
 
@@ -60,7 +60,7 @@ struct Module : DecidedModule {
 };
 
 Module text_module(const std::string& entry, int shards = 2) {
-  return Module(graph::read_hlo_text(kHead + "ENTRY e {\n" + entry + "}\n", "test"), shards);
+  return Module(hlo::read_hlo_text(kHead + "ENTRY e {\n" + entry + "}\n", "test"), shards);
 }
 
 // x [8,8] split along dimension 1 makes p and q partial sums.
@@ -650,7 +650,7 @@ TEST(Collectives, LoopsReduceEveryTurn) {
       o = f32[8,8] get-tuple-element(l), index=1
       ROOT r = f32[8,8] negate(o)
     })";
-  Module m(graph::read_hlo_text(text, "test"), 2);
+  Module m(hlo::read_hlo_text(text, "test"), 2);
   m.split("u", 1);
   EXPECT_EQ(m.found(Placement::kAtOnce), "add:d{d} add:e{e}");
   // What goes from turn to turn is whole: reduced at the end of the body at the latest.
@@ -663,14 +663,14 @@ TEST(Collectives, LoopsReduceEveryTurn) {
 }
 
 TEST(Collectives, GathersOncePerTensor) {
-  const Graph graph = graph::read_hlo_text(kHead + R"(ENTRY e {
+  const Graph graph = hlo::read_hlo_text(kHead + R"(ENTRY e {
       x = f32[8,8] parameter(0)
       y = f32[8,8] tanh(x)
       a = f32[8,8] exponential(y)
       b = f32[8,8] negate(y)
       ROOT r = (f32[8,8], f32[8,8], f32[8,8]) tuple(a, b, y)
     })",
-                                           "test");
+                                         "test");
   ModelOptions options;
   options.shards = 2;
   // Nodes: x y a b.
@@ -704,7 +704,7 @@ void split_named(Module* m, const std::string& name, int dim) {
 // The numbers are what XLA's SPMD partitioner inserts into the annotated module before it combines any: 102 (622.9 MB)
 // and 257 (1472.5 MB), and nothing but all-reduces.
 TEST(Collectives, T5MegatronAndModelDimension) {
-  Module megatron(graph::load_hlo(fixture("t5_6_6")).graph, 8);
+  Module megatron(hlo::load_hlo(fixture("t5_6_6")).graph, 8);
   for (int layer = 0; layer < 6; ++layer) {
     const std::string at = "['layer'][" + std::to_string(layer) + "]";
     for (const std::string& part : {"params['encoder']" + at + "['self_attention']['q']['kernel']",
@@ -733,7 +733,7 @@ TEST(Collectives, T5MegatronAndModelDimension) {
   EXPECT_EQ(most, 12U);
   EXPECT_EQ(sources.size(), 102U);
 
-  Module along_model(graph::load_hlo(fixture("t5_6_6")).graph, 8);
+  Module along_model(hlo::load_hlo(fixture("t5_6_6")).graph, 8);
   split_named(&along_model, "params['encoder']['embedding']", 1);
   split_named(&along_model, "params['decoder']['embedding']", 1);
   EXPECT_EQ(
@@ -758,7 +758,7 @@ TEST(Collectives, TheWorkedExampleOfTheDocs) {
         Case{"batch['x']", 1, 1, 4096, {"params['dense_1']['kernel']"}},
         Case{"batch['y']", 1, 2, 4100, {"params['dense_2']['kernel']", "params['dense_2']['bias']"}}}) {
     SCOPED_TRACE(c.input);
-    Module m(graph::load_hlo(path).graph, 2);
+    Module m(hlo::load_hlo(path).graph, 2);
     split_named(&m, c.input, c.dim);
     for (const char* other : c.with) {
       const auto index = static_cast<std::size_t>(m.model.find_input(other));
@@ -787,7 +787,7 @@ TEST(Collectives, AtOnceIsTheUnionOverGroupsAndLateIsNeverDearer) {
                                  ? std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/tiny_mlp.hlo"
                                  : fixture(name);
     for (std::uint64_t seed = 0; seed < 4; ++seed) {
-      Module m(graph::load_hlo(path).graph, 2);
+      Module m(hlo::load_hlo(path).graph, 2);
       Rng rng(seed, 3, 0);
       for (;;) {
         const std::vector<GroupId> open = m.decided.undecided();

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "common/graph/hlo_reader.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_reader.h"
+#include "common/hlo/hlo_text.h"
 #include "tests/common/sharding/decided_module.h"
 
 namespace automap::sharding {
@@ -30,7 +30,7 @@ struct Module : DecidedModule {
 };
 
 Module text_module(const std::string& text, int shards = 4) {
-  return Module(graph::read_hlo_text("HloModule m\n" + text, "test"), shards);
+  return Module(hlo::read_hlo_text("HloModule m\n" + text, "test"), shards);
 }
 
 // Two layers with a bias and a norm-like scale.
@@ -385,7 +385,7 @@ std::size_t slow_distance(const ShardingModel& model, TensorDim from, TensorDim 
 TEST(Explain, RealModules) {
   for (const char* name : {"tiny_mlp.hlo", "transformer_scan.hlo.gz", "moe_small.hlo.gz"}) {
     SCOPED_TRACE(name);
-    Module m(graph::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name).graph, 8);
+    Module m(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name).graph, 8);
     const Linkage& linkage = m.model.linkage();
     int measured = 0;
     for (GroupId group = 0; group < linkage.num_groups(); ++group) {

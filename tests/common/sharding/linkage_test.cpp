@@ -12,8 +12,8 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
-#include "common/graph/hlo_reader.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_reader.h"
+#include "common/hlo/hlo_text.h"
 
 namespace automap::sharding {
 namespace {
@@ -30,7 +30,7 @@ graph::FlowOptions with_everything() {
 
 struct Module {
   explicit Module(const std::string& text, const LinkageOptions& options = {})
-      : graph(graph::read_hlo_text(text, "test")),
+      : graph(hlo::read_hlo_text(text, "test")),
         flow(FlowGraph::build(graph, with_everything())),
         linkage(Linkage::build(flow, options)) {}
 
@@ -128,7 +128,7 @@ TEST(Linkage, MeetingInAnInstructionOnly) {
     }
     return rule;
   };
-  const Graph graph = graph::read_hlo_text(
+  const Graph graph = hlo::read_hlo_text(
       "HloModule m\nENTRY e { x = f32[16] parameter(0)  y = f32[8] parameter(1)  ROOT op = f32[] mystery(x, y) }",
       "test");
   const FlowGraph flow = FlowGraph::build(graph);
@@ -377,7 +377,7 @@ ENTRY e {
 }
 
 TEST(Linkage, WhatWasNotExpandedIsOpaque) {
-  const Graph graph = graph::read_hlo_text(R"(HloModule m
+  const Graph graph = hlo::read_hlo_text(R"(HloModule m
 cond { s = (f32[16,8], f32[8]) parameter(0)  ROOT c = pred[] constant(true) }
 body { s = (f32[16,8], f32[8]) parameter(0)  a = f32[16,8] get-tuple-element(s), index=0  n = f32[16,8] negate(a)  b = f32[8] get-tuple-element(s), index=1  k = f32[8] negate(b)  ROOT t = (f32[16,8], f32[8]) tuple(n, k) }
 ENTRY e {
@@ -388,7 +388,7 @@ ENTRY e {
   out = f32[16,8] get-tuple-element(loop), index=0
   ROOT r = f32[16,8] negate(out)
 })",
-                                           "test");
+                                         "test");
   const FlowGraph flow = FlowGraph::build(graph);
   const Linkage linkage = Linkage::build(flow, {});
   for (GroupId group = 0; group < linkage.num_groups(); ++group) {
@@ -419,7 +419,7 @@ ENTRY e {
 }
 
 TEST(Linkage, BadOptionsAreRefused) {
-  const Graph graph = graph::read_hlo_text("HloModule m\nENTRY e { ROOT x = f32[16,8] parameter(0) }", "test");
+  const Graph graph = hlo::read_hlo_text("HloModule m\nENTRY e { ROOT x = f32[16,8] parameter(0) }", "test");
   const FlowGraph flow = FlowGraph::build(graph);
   LinkageOptions options;
   options.shards = 0;
@@ -611,8 +611,7 @@ void check_promises(const Linkage& linkage) {
 
 TEST(Linkage, KeepsItsPromisesOnModels) {
   for (const char* name : {"moe_small", "transformer_scan", "vgg19", "lit_small"}) {
-    const graph::HloModule module =
-        graph::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name + ".hlo.gz");
+    const hlo::HloModule module = hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name + ".hlo.gz");
     const FlowGraph flow = FlowGraph::build(module.graph, with_everything());
     check_promises(Linkage::build(flow, {}));
     if (HasFatalFailure()) FAIL() << name;
@@ -627,9 +626,9 @@ TEST(LinkageCorpus, KeepsItsPromises) {
     const std::string path = entry.path().string();
     if (entry.path().extension() != ".hlo" && path.find(".hlo.gz") == std::string::npos) continue;
     const std::string bytes = gunzip_if_gzip(read_file(path), path);
-    if (graph::detect_hlo_form(bytes, path) != graph::HloForm::kText) continue;
-    for (const std::string_view piece : graph::split_modules(bytes)) {
-      const Graph graph = graph::read_hlo_text(std::string(piece), path);
+    if (hlo::detect_hlo_form(bytes, path) != hlo::HloForm::kText) continue;
+    for (const std::string_view piece : hlo::split_modules(bytes)) {
+      const Graph graph = hlo::read_hlo_text(std::string(piece), path);
       const FlowGraph flow = FlowGraph::build(graph, with_everything());
       for (const int shards : {2, 8}) {
         LinkageOptions options;

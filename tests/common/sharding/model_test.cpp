@@ -10,8 +10,8 @@
 #include <string>
 
 #include "common/base/error.h"
-#include "common/graph/hlo_reader.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_reader.h"
+#include "common/hlo/hlo_text.h"
 
 namespace automap::sharding {
 namespace {
@@ -20,7 +20,7 @@ using graph::Graph;
 using graph::InputRole;
 
 Graph fixture(const std::string& name) {
-  return graph::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name).graph;
+  return hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name).graph;
 }
 
 std::map<std::string, int> count_roles(const ShardingModel& model) {
@@ -115,7 +115,7 @@ ENTRY e {
 })";
 
 TEST(ShardingModel, NestedLoopsMultiply) {
-  const Graph graph = graph::read_hlo_text(kNested, "test");
+  const Graph graph = hlo::read_hlo_text(kNested, "test");
   const ShardingModel model = ShardingModel::build(graph, {});
   std::map<std::string, double> times;
   for (NodeId node = 0; node < model.flow().size(); ++node)
@@ -146,7 +146,7 @@ TEST(ShardingModel, ModulesOfNothingAreFine) {
         "HloModule m\nENTRY e { p = f32[] parameter(0)  ROOT n = f32[] negate(p) }",
         "HloModule m\nENTRY e { p = f32[0,1] parameter(0)  ROOT n = f32[0,1] negate(p) }",
         "HloModule m\nENTRY e { ROOT p = (f32[8], (s32[], token[])) parameter(0) }"}) {
-    const Graph graph = graph::read_hlo_text(text, "test");
+    const Graph graph = hlo::read_hlo_text(text, "test");
     const ShardingModel model = ShardingModel::build(graph, {});
     EXPECT_TRUE(model.data().size() <= 1) << text;
     EXPECT_THROW(model.find_input("7"), Error);
@@ -228,7 +228,7 @@ TEST(ShardingModelCorpus, WeightsAndDataAreToldApart) {
   if (root == nullptr) GTEST_SKIP() << "AUTOMAP_CORPUS is not set: no real models to look at";
   for (const char* folder : {"train_1dev", "train_spmd", "infer_pairs"}) {
     for (const auto& file : std::filesystem::directory_iterator(std::filesystem::path(root) / "hlo" / folder)) {
-      const Graph graph = graph::load_hlo(file.path().string()).graph;
+      const Graph graph = hlo::load_hlo(file.path().string()).graph;
       const ShardingModel model = ShardingModel::build(graph, {});
       EXPECT_EQ(model.step().training, std::string(folder) != "infer_pairs") << file.path();
       EXPECT_GT(model.variables().size(), 3u) << file.path();

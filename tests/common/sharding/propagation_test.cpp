@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "common/base/rng.h"
-#include "common/graph/hlo_reader.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_reader.h"
+#include "common/hlo/hlo_text.h"
 #include "tests/common/sharding/linkage_twin.h"
 
 namespace automap::sharding {
@@ -267,7 +267,7 @@ struct Tally {
 };
 
 void compare_with_twin(const std::string& text, const RuleFunction& rules, bool with_extras, Rng* rng, Tally* tally) {
-  const Graph graph = graph::read_hlo_text(text, "random");
+  const Graph graph = hlo::read_hlo_text(text, "random");
   graph::FlowOptions flow_options;
   flow_options.loops = true;
   const FlowGraph flow = FlowGraph::build(graph, flow_options);
@@ -378,13 +378,13 @@ TEST(Propagation, IsAsEveryAssignmentOfRandomHloSays) {
 // ---- real modules ----
 
 struct Loaded {
-  graph::HloModule module;
+  hlo::HloModule module;
   FlowGraph flow;
   std::unique_ptr<Linkage> linkage;
 };
 
 std::unique_ptr<Loaded> load_fixture(const std::string& name) {
-  graph::HloModule module = graph::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name + ".hlo.gz");
+  hlo::HloModule module = hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name + ".hlo.gz");
   auto out = std::make_unique<Loaded>();
   out->module = std::move(module);
   graph::FlowOptions options;
@@ -535,7 +535,7 @@ enum TwoLayers : NodeId { kX, kW, kV, kH, kR, kY, kZero, kLoss };
 
 struct Module {
   explicit Module(const std::string& text, LinkageOptions options = {})
-      : graph(graph::read_hlo_text(text, "test")),
+      : graph(hlo::read_hlo_text(text, "test")),
         flow(FlowGraph::build(graph)),
         linkage(Linkage::build(flow, options)) {}
   Graph graph;

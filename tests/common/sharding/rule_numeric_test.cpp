@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/rng.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_text.h"
 #include "common/sharding/rule.h"
 #include "tests/common/sharding/emulator.h"
 
@@ -784,7 +784,7 @@ Case make_case(const Family& family, std::uint64_t item) {
   family.draw(drawer);
   Case c;
   c.text = "HloModule m\n" + drawer.out.header + "ENTRY e {\n" + drawer.out.body + "}\n";
-  c.graph = graph::read_hlo_text(c.text, "drawn.hlo");
+  c.graph = hlo::read_hlo_text(c.text, "drawn.hlo");
   const graph::Computation& entry = c.graph.entry();
   c.root = entry.root;
   std::map<graph::InstructionId, Value> values;

@@ -18,8 +18,8 @@
 #include "common/base/error.h"
 #include "common/base/rng.h"
 #include "common/graph/graph_builder.h"
-#include "common/graph/hlo_reader.h"
-#include "common/graph/hlo_text.h"
+#include "common/hlo/hlo_reader.h"
+#include "common/hlo/hlo_text.h"
 
 namespace automap::sharding {
 namespace {
@@ -490,7 +490,7 @@ const std::vector<Case>& cases() {
 TEST(RuleTest, WorkedCases) {
   for (const Case& c : cases()) {
     const std::string module = module_text(c.operands, c.root, c.before);
-    const Graph graph = graph::read_hlo_text(module, "case.hlo");
+    const Graph graph = hlo::read_hlo_text(module, "case.hlo");
     const InstructionId root = graph.entry().root;
     EXPECT_EQ(rule_family(graph.instruction(root).opcode).name, c.family) << c.root;
     EXPECT_EQ(text(rule_of(graph, root)), in_order(c.expected)) << c.root;
@@ -522,7 +522,7 @@ TEST(RuleTest, Names) {
 }
 
 TEST(RuleTest, SlotsAreOperandsThenLeavesOfTheResult) {
-  const Graph graph = graph::read_hlo_text(
+  const Graph graph = hlo::read_hlo_text(
       module_text({"f32[2]", "token[]", "(f32[3], f32[4])"},
                   "((f32[5], token[]), f32[6]) custom-call(p0, p1, p2), custom_call_target=\"mine\""),
       "case.hlo");
@@ -638,7 +638,7 @@ TEST(RuleTest, AttributesThatContradictTheShapesMakeItOpaque) {
   for (const Bad& b : bad) {
     Graph graph;
     try {
-      graph = graph::read_hlo_text(module_text(b.operands, b.root), "case.hlo");
+      graph = hlo::read_hlo_text(module_text(b.operands, b.root), "case.hlo");
     } catch (const Error&) {
       continue;  // the reader's business
     }
@@ -700,7 +700,7 @@ TEST(RuleTest, EveryDimensionOfTheFixturesIsSpokenForOnce) {
   std::int64_t instructions = 0;
   for (const auto& file : fs::directory_iterator(AUTOMAP_SOURCE_DIR "/fixtures/hlo")) {
     if (!file.is_regular_file()) continue;
-    const graph::HloModule module = graph::load_hlo(file.path().string());
+    const hlo::HloModule module = hlo::load_hlo(file.path().string());
     for (InstructionId id = 0; id < module.graph.num_instructions(); ++id) {
       check_rule(module.graph, id);
       if (testing::Test::HasFatalFailure()) FAIL() << file.path();
@@ -725,9 +725,9 @@ TEST(RuleTest, EveryDimensionOfTheCorpusIsSpokenForOnce) {
   std::int64_t instructions = 0;
   for (const auto& file : fs::recursive_directory_iterator(fs::path(corpus) / "hlo")) {
     if (!file.is_regular_file()) continue;
-    graph::HloModule module;
+    hlo::HloModule module;
     try {
-      module = graph::load_hlo(file.path().string());
+      module = hlo::load_hlo(file.path().string());
     } catch (const Error&) {
       continue;  // not a module
     }
@@ -769,7 +769,7 @@ TEST(RuleTest, MangledAttributes) {
       }
       Graph graph;
       try {
-        graph = graph::read_hlo_text(module_text(c.operands, root, c.before), "case.hlo");
+        graph = hlo::read_hlo_text(module_text(c.operands, root, c.before), "case.hlo");
       } catch (const Error&) {
         continue;
       }
@@ -783,7 +783,7 @@ TEST(RuleTest, MangledAttributes) {
 
 // A module of 37 000 instructions is a matter of milliseconds; a limit that only catches another order of growth.
 TEST(RuleTest, IsFast) {
-  const graph::HloModule module = graph::load_hlo(AUTOMAP_SOURCE_DIR "/fixtures/hlo/bert48.hlo.gz");
+  const hlo::HloModule module = hlo::load_hlo(AUTOMAP_SOURCE_DIR "/fixtures/hlo/bert48.hlo.gz");
   const std::clock_t begin = std::clock();
   std::size_t factors = 0;
   for (InstructionId id = 0; id < module.graph.num_instructions(); ++id) {

@@ -1,0 +1,22 @@
+// HLO text -> Graph, every dialect we have met: with and without '%', operand shapes printed or omitted, comments, glog
+// prefixes, no header, no ENTRY, no ROOT, stack-frame tables, raw JSON attributes, nested operand expressions
+// ("add(f32[] constant(1), x)"), compact tuple access ("%x#1.0"). One pass, no recursion on the input's depth.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/graph/graph.h"
+
+namespace automap::hlo {
+
+// `source` names the input in errors.
+// Throws Error(kData) with source:line:column, what was found, what was expected and the place in the line.
+graph::Graph read_hlo_text(std::string text, const std::string& source);
+
+// The modules of a text that holds several of them: separated by lines "// -----" (as in compiler tests), or simply one
+// HloModule after the other. Pieces without any HLO (only comments) are left out; one module gives one piece.
+std::vector<std::string_view> split_modules(std::string_view text);
+
+}  // namespace automap::hlo

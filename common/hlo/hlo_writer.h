@@ -1,0 +1,45 @@
+// Graph -> HLO text that XLA's own parser accepts, and that read_hlo_text reads back to the same graph: opcodes,
+// shapes, layouts, operands, attributes, parameters, roots, header. Callees are printed before their callers.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "common/graph/graph.h"
+
+namespace automap::hlo {
+
+// Another opcode in an instruction's place: all its attributes but metadata go, sharding() is not asked.
+struct OpcodeEdit {
+  std::string opcode;
+  bool keep_operands = true;
+};
+
+struct WriteOptions {
+  bool metadata = true;         // metadata={...} and the stack-frame tables it refers to (write_hlo_text only)
+  bool operand_shapes = false;  // "add(f32[2] %a, f32[2] %b)": the older spelling (write_hlo_text only)
+  // The sharding to print for an instruction, raw ("{devices=[2,1]<=[2]}"), in place of the one it has. nullopt keeps
+  // what it has, "" drops it. Empty function: nothing changes.
+  std::function<std::optional<std::string>(graph::InstructionId)> sharding;
+  // Printed as num_partitions=N in place of what the header says; 0 keeps the header.
+  int num_partitions = 0;
+  // The value to print for any other attribute of an instruction, or of the header (kNone): nullopt keeps what it is,
+  // "" drops it. Empty function: nothing changes.
+  std::function<std::optional<std::string>(graph::InstructionId, const graph::Attribute&)> attribute;
+  std::function<std::optional<OpcodeEdit>(graph::InstructionId)> opcode;
+  // The sharding that an instruction reads its operand number i with: that operand then goes through an annotation, a
+  // line of its own before the instruction (custom-call "Sharding"; what XLA's partitioner makes a copy of). nullopt:
+  // it is read as it is. Not for instructions with an OpcodeEdit.
+  std::function<std::optional<std::string>(graph::InstructionId, std::size_t)> operand_sharding;
+};
+
+std::string write_hlo_text(const graph::Graph& graph, const WriteOptions& options = {});
+
+// The text that the module was read from with nothing but these changes made to it, so that a line-by-line comparison
+// shows them and nothing else. Modules read from other forms, and texts in a spelling that XLA's parser does not take
+// (callees behind their callers, no ENTRY, nested operand expressions, compact tuple access), are written anew.
+std::string edit_hlo_text(const graph::Graph& graph, const WriteOptions& options);
+
+}  // namespace automap::hlo

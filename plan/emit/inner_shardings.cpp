@@ -1,0 +1,223 @@
+#include "plan/emit/inner_shardings.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "common/sharding/rule.h"
+#include "plan/emit/emit.h"
+
+namespace automap::emit {
+
+using namespace partition;
+
+namespace {
+
+using graph::InstructionId;
+using graph::kNone;
+using graph::Opcode;
+using sharding::NodeId;
+
+// An empty text stands for uses in different states.
+template <typename Key>
+std::map<Key, std::string> without_differing(std::map<Key, std::string> texts) {
+  for (auto at = texts.begin(); at != texts.end();) at = at->second.empty() ? texts.erase(at) : std::next(at);
+  return texts;
+}
+
+class Chooser {
+ public:
+  Chooser(const sharding::ShardingModel& model, const sharding::Propagation& decided)
+      : model_(model),
+        flow_(model.flow()),
+        graph_(model.graph()),
+        linkage_(model.linkage()),
+        decided_(decided),
+        chosen_(static_cast<std::size_t>(graph_.num_instructions()), false) {}
+
+  std::map<InstructionId, std::string> run() {
+    if (decided_.split_groups().empty()) return {};
+    for (const sharding::GroupId group : decided_.split_groups()) {
+      for (const std::int32_t index : linkage_.factors_of_group(group)) {
+        for (const NodeId node : linkage_.factor(index).partial) choose(node);
+      }
+    }
+    find_shared();
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      if (linkage_.is_free(node)) {
+        if (cannot_be_split(flow_.node(node).instruction)) choose(node);
+      } else if (linkage_.is_tensor(node) && (reads_shared(node) || in_loop(node))) {
+        choose(node);
+      }
+    }
+    for (const graph::FlowLoop& loop : flow_.loops()) {
+      for (const auto* nodes : {&loop.initial, &loop.next}) {
+        for (const NodeId node : *nodes) {
+          if (!linkage_.is_tensor(node)) continue;
+          choose(node);
+          for (const NodeId user : flow_.users(node)) {
+            if (linkage_.is_tensor(user)) choose(user);
+          }
+        }
+      }
+    }
+    choose_around_calls();
+    for (const sharding::Gather& gather : model_.gathers()) {
+      choose(gather.op);
+      for (const NodeId operand : flow_.operands(gather.op)) {
+        if (linkage_.is_tensor(operand)) choose(operand);
+      }
+    }
+    return texts();
+  }
+
+  std::map<std::pair<InstructionId, std::size_t>, std::string> run_operands() {
+    std::map<std::pair<InstructionId, std::size_t>, std::string> out;
+    if (decided_.split_groups().empty()) return out;
+    find_shared();
+    for (const graph::FlowLoop& loop : flow_.loops()) {
+      const InstructionId state = graph_.operands(loop.instruction)[0];
+      if (graph_.instruction(state).opcode != Opcode::kTuple) continue;
+      const Span<const InstructionId> elements = graph_.operands(state);
+      // Leaves are elements.
+      if (!std::all_of(elements.begin(), elements.end(),
+                       [&](InstructionId element) { return !graph_.shape_of(element).is_tuple(); })) {
+        continue;
+      }
+      for (std::size_t i = 0; i < loop.initial.size(); ++i) {
+        const NodeId initial = loop.initial[i];
+        if (!is_free_array(initial) || !linkage_.is_tensor(loop.parameter[i])) continue;
+        if (shared_.count(flow_.node(initial).shape) == 0) continue;
+        const auto leaf = static_cast<std::size_t>(flow_.node(loop.parameter[i]).leaf);
+        const std::string text = text_of(loop.parameter[i]);
+        const auto [at, added] = out.emplace(std::make_pair(state, leaf), text);
+        if (!added && at->second != text) at->second.clear();
+      }
+    }
+    return without_differing(std::move(out));
+  }
+
+ private:
+  void choose(NodeId node) { chosen_[static_cast<std::size_t>(flow_.node(node).instruction)] = true; }
+
+  // What several calls share and run in different states cannot be annotated; what it reads and what reads it can.
+  void choose_around_calls() {
+    std::vector<NodeId> first(static_cast<std::size_t>(graph_.num_instructions()), kNone);
+    std::vector<bool> differs(first.size(), false);
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      if (!linkage_.is_tensor(node)) continue;
+      const auto id = static_cast<std::size_t>(flow_.node(node).instruction);
+      if (first[id] == kNone) {
+        first[id] = node;
+      } else if (!differs[id]) {
+        differs[id] = text_of(first[id]) != text_of(node);
+      }
+    }
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      if (!linkage_.is_tensor(node)) continue;
+      for (const NodeId operand : flow_.operands(node)) {
+        const bool one = differs[static_cast<std::size_t>(flow_.node(operand).instruction)];
+        const bool other = differs[static_cast<std::size_t>(flow_.node(node).instruction)];
+        if (one == other || !linkage_.is_tensor(operand)) continue;
+        choose(one ? node : operand);
+      }
+    }
+  }
+
+  // XLA makes one of equal constants, so a free tensor may be any other of its shape. A shape is shared when it is read
+  // in different states.
+  void find_shared() {
+    std::map<graph::ShapeId, std::string> states;
+    const auto read = [&](NodeId free, const std::string& state) {
+      const auto [at, added] = states.emplace(flow_.node(free).shape, state);
+      if (!added && at->second != state) shared_.insert(flow_.node(free).shape);
+    };
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      if (!linkage_.is_tensor(node)) continue;
+      const std::string state = text_of(node);
+      for (const NodeId operand : flow_.operands(node)) {
+        if (is_free_array(operand)) read(operand, state);
+      }
+    }
+    for (const graph::FlowLoop& loop : flow_.loops()) {
+      for (std::size_t i = 0; i < loop.initial.size(); ++i) {
+        if (is_free_array(loop.initial[i]) && linkage_.is_tensor(loop.parameter[i])) {
+          read(loop.initial[i], text_of(loop.parameter[i]));
+        }
+      }
+    }
+  }
+
+  bool is_free_array(NodeId node) const {
+    const graph::Shape& shape = flow_.shape(node);
+    return linkage_.is_free(node) && shape.is_array() && !shape.dims.empty();
+  }
+
+  bool reads_shared(NodeId node) const {
+    const Span<const NodeId> operands = flow_.operands(node);
+    return std::any_of(operands.begin(), operands.end(), [&](NodeId operand) {
+      return is_free_array(operand) && shared_.count(flow_.node(operand).shape) != 0;
+    });
+  }
+
+  bool in_loop(NodeId node) const {
+    for (std::int32_t site = flow_.node(node).site; site != kNone;) {
+      const graph::CallSite& call = flow_.sites()[static_cast<std::size_t>(site)];
+      if (graph_.instruction(call.caller).opcode == Opcode::kWhile) return true;
+      site = call.parent;
+    }
+    return false;
+  }
+
+  // Some dimension of the result of an instruction that computes something.
+  bool cannot_be_split(InstructionId id) const {
+    const auto result = static_cast<int>(graph_.operands(id).size());
+    if (result == 0 || !graph_.shape_of(id).is_array()) return false;
+    const std::vector<sharding::BlockedDim> blocked = sharding::rule_of(graph_, id).blocked;
+    return std::any_of(blocked.begin(), blocked.end(),
+                       [&](const sharding::BlockedDim& one) { return static_cast<int>(one.at.slot) == result; });
+  }
+
+  std::string text_of(NodeId node) const {
+    const graph::Shape& shape = flow_.shape(node);
+    return sharding_text(decided_.state(node), shape.is_array() ? shape.dims.size() : 0, linkage_.shards());
+  }
+
+  std::map<InstructionId, std::string> texts() const {
+    std::map<InstructionId, std::string> out;
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      const InstructionId id = flow_.node(node).instruction;
+      const graph::Shape& shape = graph_.shape_of(id);
+      if (!chosen_[static_cast<std::size_t>(id)] || !shape.is_array()) continue;
+      if (graph_.instruction(id).opcode == Opcode::kParameter) continue;
+      const std::string text = text_of(node);
+      const auto [at, added] = out.emplace(id, text);
+      if (!added && at->second != text) at->second.clear();
+    }
+    return without_differing(std::move(out));
+  }
+
+  const sharding::ShardingModel& model_;
+  const graph::FlowGraph& flow_;
+  const graph::Graph& graph_;
+  const sharding::Linkage& linkage_;
+  const sharding::Propagation& decided_;
+  std::set<graph::ShapeId> shared_;  // of free tensors that are read in different states
+  std::vector<bool> chosen_;
+};
+
+}  // namespace
+
+std::map<InstructionId, std::string> inner_shardings(const sharding::ShardingModel& model,
+                                                     const sharding::Propagation& decided) {
+  return Chooser(model, decided).run();
+}
+
+std::map<std::pair<InstructionId, std::size_t>, std::string> operand_shardings(const sharding::ShardingModel& model,
+                                                                               const sharding::Propagation& decided) {
+  return Chooser(model, decided).run_operands();
+}
+
+}  // namespace automap::emit

@@ -1,0 +1,37 @@
+// Where, inside a module, XLA has to be told how a tensor is split.
+//
+// XLA's own propagation fills in what nobody annotated, and differs from ours in one way: it carries a splitting on
+// where our plan holds a tensor whole, through constants that several layers share, through the state of loops, and
+// into tensors made of iota. It then gathers what it split too far. So these instructions are annotated besides the
+// module's parameters and results:
+// - what leaves partial sums: there a splitting ends;
+// - what reads a free tensor (linkage.h) of a shape that is read in different states: XLA makes one tensor of equal
+//   constants, where we see one per use;
+// - free tensors made by an instruction that cannot be split (a concatenation of sines and cosines): held whole;
+// - everything in the bodies of loops, and what makes and reads their state;
+// - at a gather, what reads or makes the tensor, and what that one reads;
+// - what reads and makes the arguments and results of calls that share an instruction and run it in different states;
+//   the instruction itself is left to XLA.
+// A free tensor that several states of loops begin with cannot be annotated itself when they are split in different
+// ways: it is read through annotations.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "common/sharding/model.h"
+#include "common/sharding/propagation.h"
+
+namespace automap::emit {
+
+// Instruction -> its sharding as HLO text; array results only, not the entry's parameters.
+std::map<graph::InstructionId, std::string> inner_shardings(const sharding::ShardingModel& model,
+                                                            const sharding::Propagation& decided);
+
+// (instruction, number of the operand) -> the sharding it is read with (hlo::WriteOptions::operand_sharding).
+std::map<std::pair<graph::InstructionId, std::size_t>, std::string> operand_shardings(
+    const sharding::ShardingModel& model, const sharding::Propagation& decided);
+
+}  // namespace automap::emit

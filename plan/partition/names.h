@@ -1,0 +1,35 @@
+// Names of many tensors in few words: repeated layers become one line.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/sharding/model.h"
+
+namespace automap::partition {
+
+// Numbers become stars: "layer_3/conv1" -> "layer_*/conv*": what is equal but for numbers.
+std::string pattern_of(const std::string& path);
+// Only the first number does, which tells layers apart: "layer_3/conv1" -> "layer_*/conv1".
+std::string layer_pattern_of(const std::string& path);
+
+// "encoder/layer_*/ffn: wi 1, wo 0" for (path, dimension) pairs, collated over layers, and over other numbers that take
+// many values; a dimension below 0 is not shown. How many share a pattern is said, unless it is `usual`, the number of
+// groups that one line speaks for: "layer_*/attn: q 1, k 1 (6 of each)", "a 1 (2x), b 0".
+std::string members_text(const std::vector<std::pair<std::string, int>>& members, int usual = 1);
+
+// The scopes that the instruction behind a node was traced in, as a path ("encoder/layer_3/ffn"); empty when the
+// module has no names.
+std::string scope_of(const sharding::ShardingModel& model, sharding::NodeId node);
+
+// "f32[512,2048]", without layout.
+std::string shape_of(const sharding::ShardingModel& model, sharding::NodeId node);
+
+// "1 variable", "2 variables", "3 boxes".
+std::string plural(long long count, const std::string& noun);
+
+// The numbers of devices, up to `most`, that divide an extent: "2, 3, 4, 6 or 12"; empty when only 1 does.
+std::string divisors_text(std::int64_t extent, int most);
+
+}  // namespace automap::partition

@@ -1,0 +1,508 @@
+#include "plan/partition/partition_cost.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/error.h"
+
+namespace automap::partition {
+
+namespace {
+
+using graph::FlowGraph;
+using graph::FlowNode;
+using graph::InstructionId;
+using graph::kNone;
+using graph::NodeId;
+using graph::Opcode;
+using graph::Part;
+using sharding::GroupId;
+
+constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+
+std::size_t at(std::int32_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+// What has a time of its own: not the elements of what has several results, nor the joined results of a conditional.
+bool has_time(const FlowNode& node) {
+  return node.opcode != Opcode::kGetTupleElement && node.opcode != Opcode::kParameter &&
+         !(node.opcode == Opcode::kConditional && node.leaf != kNone) &&
+         !(node.opcode == Opcode::kOptBarrier && node.leaf > 0);
+}
+
+// 1 for every site that runs, 0 for those in branches of a conditional that take less time than another one.
+std::vector<double> sites_that_run(const FlowGraph& flow, const std::vector<double>& node_ms) {
+  const auto& sites = flow.sites();
+  std::vector<double> total(sites.size(), 0), runs(sites.size(), 1);
+  for (NodeId id = 0; id < flow.size(); ++id) {
+    if (flow.node(id).site != kNone) total[at(flow.node(id).site)] += node_ms[at(id)];
+  }
+  // Inside out: a site is numbered after its caller's. All branches but the longest are taken out of their callers; the
+  // branches of one conditional are children of one site.
+  std::map<std::pair<std::int32_t, InstructionId>, std::vector<std::size_t>> conditionals;
+  for (std::size_t s = sites.size(); s-- > 0;) {
+    if (sites[s].branch == kNone) {
+      if (sites[s].parent != kNone) total[at(sites[s].parent)] += total[s];
+      continue;
+    }
+    auto& branches = conditionals[{sites[s].parent, sites[s].caller}];
+    branches.push_back(s);
+    if (sites[s].branch != 0) continue;
+    std::size_t longest = branches.back();
+    for (const std::size_t b : branches) {
+      if (total[b] > total[longest]) longest = b;
+    }
+    for (const std::size_t b : branches) runs[b] = b == longest ? 1 : 0;
+    if (sites[s].parent != kNone) total[at(sites[s].parent)] += total[longest];
+  }
+  for (std::size_t s = 0; s < sites.size(); ++s) {
+    if (sites[s].parent != kNone) runs[s] *= runs[at(sites[s].parent)];
+  }
+  return runs;
+}
+
+std::vector<double> node_times(const sharding::ShardingModel& model, const std::vector<double>& instruction_ms) {
+  const FlowGraph& flow = model.flow();
+  std::vector<double> ms(at(flow.size()), 0);
+  for (NodeId id = 0; id < flow.size(); ++id) {
+    const FlowNode& node = flow.node(id);
+    if (has_time(node)) ms[at(id)] = model.times(id) * instruction_ms[at(node.instruction)];
+  }
+  const std::vector<double> runs = sites_that_run(flow, ms);
+  for (NodeId id = 0; id < flow.size(); ++id) {
+    if (flow.node(id).site != kNone) ms[at(id)] *= runs[at(flow.node(id).site)];
+  }
+  return ms;
+}
+
+// Part of every node of the model's flow. The training step knows the parts of a flow in which fusions and loops are
+// units: a node in there has the part of its unit.
+std::vector<Part> parts_of(const sharding::ShardingModel& model) {
+  const FlowGraph& coarse = model.step().flow;
+  const FlowGraph& fine = model.flow();
+  // Call paths of both flows, numbered alike; 0 is the entry.
+  std::map<std::tuple<std::int32_t, InstructionId, std::int32_t>, std::int32_t> paths;
+  std::vector<std::pair<std::int32_t, InstructionId>> up{
+      {kNone, kNone}};  // of a path: its caller's path and the caller
+  const auto number = [&](const FlowGraph& flow) {
+    std::vector<std::int32_t> of_site;
+    for (const graph::CallSite& site : flow.sites()) {
+      const std::int32_t parent = site.parent == kNone ? 0 : of_site[at(site.parent)];
+      const auto [found, added] =
+          paths.try_emplace({parent, site.caller, site.branch}, static_cast<std::int32_t>(up.size()));
+      if (added) up.push_back({parent, site.caller});
+      of_site.push_back(found->second);
+    }
+    return of_site;
+  };
+  const std::vector<std::int32_t> coarse_path = number(coarse), fine_path = number(fine);
+  std::unordered_map<std::uint64_t, Part> known;
+  const auto key = [](std::int32_t path, InstructionId instruction) {
+    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(path)) << 32 | static_cast<std::uint32_t>(instruction);
+  };
+  const auto path_of = [](const FlowGraph& flow, const std::vector<std::int32_t>& paths_of, NodeId id) {
+    return flow.node(id).site == kNone ? 0 : paths_of[at(flow.node(id).site)];
+  };
+  for (NodeId id = 0; id < coarse.size(); ++id)
+    known.try_emplace(key(path_of(coarse, coarse_path, id), coarse.node(id).instruction), model.step().part[at(id)]);
+  std::vector<Part> parts(at(fine.size()), Part::kGlue);
+  for (NodeId id = 0; id < fine.size(); ++id) {
+    std::int32_t path = path_of(fine, fine_path, id);
+    InstructionId instruction = fine.node(id).instruction;
+    while (true) {
+      const auto found = known.find(key(path, instruction));
+      if (found != known.end()) {
+        parts[at(id)] = found->second;
+        break;
+      }
+      if (path == 0) break;
+      std::tie(path, instruction) = up[at(path)];
+    }
+  }
+  for (const graph::FlowInput& input : fine.inputs()) parts[at(input.node)] = Part::kInput;
+  return parts;
+}
+
+// Bytes kept from the forward to the backward pass, at the tensor that all forms of a value come from.
+std::vector<double> stash_of(const sharding::ShardingModel& model) {
+  const FlowGraph& flow = model.flow();
+  std::vector<double> stash(at(flow.size()), 0);
+  if (!model.step().training) return stash;
+  const std::vector<Part> parts = parts_of(model);
+  struct Kept {
+    double forms = 0;
+    bool whole = false;
+  };
+  std::map<NodeId, Kept> kept;
+  std::vector<char> seen(at(flow.size()), 0);
+  for (NodeId id = 0; id < flow.size(); ++id) {
+    if (parts[at(id)] != Part::kBackward) continue;
+    for (const NodeId operand : flow.operands(id)) {
+      if (seen[at(operand)] != 0 || parts[at(operand)] != Part::kForward || !model.linkage().is_tensor(operand))
+        continue;
+      seen[at(operand)] = 1;
+      NodeId base = operand;
+      while (graph::is_movement(flow, base) && flow.operands(base).size() > 0 &&
+             parts[at(flow.operands(base)[0])] == Part::kForward && model.linkage().is_tensor(flow.operands(base)[0]))
+        base = flow.operands(base)[0];
+      // Another form of a parameter, or of what is free.
+      if (graph::is_movement(flow, base)) continue;
+      Kept& entry = kept[base];
+      entry.forms += static_cast<double>(flow.shape(operand).bytes);
+      entry.whole = entry.whole || operand == base;
+    }
+  }
+  for (const auto& [base, entry] : kept) {
+    const auto bytes = static_cast<double>(flow.shape(base).bytes);
+    stash[at(base)] = entry.whole ? bytes : std::min(bytes, entry.forms);
+  }
+  return stash;
+}
+
+// Servers of the first `devices` devices in the cluster's order.
+std::vector<const pipeline::ServerGroup*> servers_in_use(const pipeline::Cluster& cluster, int devices) {
+  std::vector<const pipeline::ServerGroup*> used;
+  int seen = 0;
+  for (const pipeline::ServerGroup& group : cluster.servers) {
+    if (seen >= devices) break;
+    used.push_back(&group);
+    seen += group.count * group.devices;
+  }
+  return used;
+}
+
+// The first server that holds so many devices; null: none does.
+const pipeline::ServerGroup* server_for(const pipeline::Cluster& cluster, int devices) {
+  for (const pipeline::ServerGroup& group : cluster.servers) {
+    if (group.devices >= devices && group.count > 0) return &group;
+  }
+  return nullptr;
+}
+
+double transfer_ms(const Link& link, double bytes) {
+  return link.gbytes_per_s > 0 ? bytes / link.gbytes_per_s * 1e-6 : 0;
+}
+
+// Equal parts of a model have equal sums whatever the order of their instructions.
+double sum_in_order(std::vector<double>* values) {
+  std::sort(values->begin(), values->end());
+  double sum = 0;
+  for (const double v : *values) sum += v;
+  return sum;
+}
+
+}  // namespace
+
+Link link_of(const pipeline::Cluster& cluster, int shards) {
+  if (shards < 1) throw Error(ErrorKind::kUsage, "shards must be at least 1, not " + std::to_string(shards));
+  if (cluster.num_devices() < shards) {
+    throw Error(ErrorKind::kUsage,
+                std::to_string(shards) + " shards need as many devices; cluster '" + cluster.name + "' has " +
+                    std::to_string(cluster.num_devices()),
+                "give fewer shards or a larger cluster");
+  }
+  Link link;
+  if (const pipeline::ServerGroup* server = server_for(cluster, shards)) {
+    link.gbytes_per_s = server->intra_gbytes_per_s;
+    link.latency_us = cluster.intra_latency_us;
+    return link;
+  }
+  // A ring through all servers enters and leaves each of them once.
+  link.inside_server = false;
+  link.latency_us = cluster.inter_latency_us;
+  link.gbytes_per_s = std::numeric_limits<double>::infinity();
+  for (const pipeline::ServerGroup* server : servers_in_use(cluster, shards)) {
+    link.gbytes_per_s = std::min(link.gbytes_per_s, server->inter_gbytes_per_s);
+    if (server->devices > 1) link.gbytes_per_s = std::min(link.gbytes_per_s, server->intra_gbytes_per_s);
+  }
+  return link;
+}
+
+double allreduce_ms(const Link& link, int shards, double bytes) {
+  if (shards <= 1) return 0;
+  return 2.0 * (shards - 1) / shards * transfer_ms(link, bytes) + 2.0 * (shards - 1) * link.latency_us * 1e-3;
+}
+
+double allgather_ms(const Link& link, int shards, double bytes) {
+  return allreduce_ms(link, shards, bytes) / 2;
+}
+
+PartitionCost::PartitionCost(const sharding::ShardingModel& model, const profile::DeviceModel& device,
+                             const pipeline::Cluster& cluster)
+    : model_(model), link_(link_of(cluster, model.linkage().shards())) {
+  const int shards = model.linkage().shards();
+  std::vector<const pipeline::ServerGroup*> servers = servers_in_use(cluster, shards);
+  if (const pipeline::ServerGroup* server = server_for(cluster, shards)) servers = {server};
+  capacity_bytes_ = std::numeric_limits<double>::infinity();
+  double slowest = std::numeric_limits<double>::infinity();
+  for (const pipeline::ServerGroup* server : servers) {
+    const auto found = cluster.devices.find(server->device);
+    AM_CHECK(found != cluster.devices.end());
+    capacity_bytes_ = std::min(capacity_bytes_, found->second.memory_gib * kGib);
+    slowest = std::min(slowest, found->second.relative_speed);
+  }
+  const profile::InstructionTimes times = profile::estimate_times(model.graph(), device);
+  profile::DeviceModel without_launch = device;
+  without_launch.launch_us = 0;
+  const profile::InstructionTimes divisible = profile::estimate_times(model.graph(), without_launch);
+  node_ms_ = node_times(model, times.ms);
+  divisible_ms_ = node_times(model, divisible.ms);
+  for (std::size_t i = 0; i < node_ms_.size(); ++i) {
+    node_ms_[i] /= slowest;
+    divisible_ms_[i] = std::min(node_ms_[i], divisible_ms_[i] / slowest);
+  }
+  parameter_bytes_.assign(node_ms_.size(), 0);
+  for (const sharding::ModelInput& input : model.inputs())
+    parameter_bytes_[at(input.node)] = static_cast<double>(model.flow().shape(input.node).bytes);
+  stash_bytes_ = stash_of(model);
+}
+
+double PartitionCost::shared_saving(double whole) const {
+  return whole - whole / model_.linkage().shards();
+}
+
+double PartitionCost::capacity_bytes() const {
+  return capacity_bytes_;
+}
+
+bool PartitionCost::is_split(const sharding::Propagation& decided, NodeId tensor) const {
+  for (const GroupId group : model_.linkage().groups_of(tensor)) {
+    if (group != kNone && decided.group_state(group) == sharding::GroupState::kSplit) return true;
+  }
+  return false;
+}
+
+// How often a group's collectives pay their latency. Level of a collective: how many of its group wait for each other
+// up to it; those of one level go out together. A turn of a loop does not wait for itself. Levels of all groups are
+// found in passes over the nodes, each for kLanes groups at once: one pass per group would be quadratic in a model's
+// depth.
+class PartitionCost::Waits {
+ public:
+  struct Together {
+    double reduce = 0, gather = 0;  // how often
+  };
+
+  Waits(const FlowGraph& flow, const std::vector<CollectiveList>& groups) : flow_(flow), levels_(groups.size()) {
+    std::vector<std::size_t> several;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      if (groups[g].size() == 1) count(*groups[g][0], 0, g);
+      if (groups[g].size() > 1) several.push_back(g);
+    }
+    for (std::size_t begin = 0; begin < several.size(); begin += kLanes) {
+      const std::size_t end = std::min(several.size(), begin + kLanes);
+      std::vector<Event> events;
+      for (std::size_t i = begin; i < end; ++i) {
+        for (const sharding::Collective* c : groups[several[i]]) events.push_back({c, i - begin, several[i]});
+      }
+      pass(std::move(events));
+    }
+  }
+
+  const std::vector<Together>& of(std::size_t group) const { return levels_[group]; }
+
+ private:
+  static constexpr std::size_t kLanes = 32;
+  static constexpr std::int16_t kMostLevels = std::numeric_limits<std::int16_t>::max();
+  using Row = std::array<std::int16_t, kLanes>;
+  struct Event {
+    const sharding::Collective* collective = nullptr;
+    std::size_t lane = 0, group = 0;
+  };
+
+  void count(const sharding::Collective& c, std::size_t level, std::size_t group) {
+    std::vector<Together>& levels = levels_[group];
+    if (level >= levels.size()) levels.resize(level + 1);
+    double& times = c.kind == sharding::CollectiveKind::kAllReduce ? levels[level].reduce : levels[level].gather;
+    times = std::max(times, c.times);
+  }
+
+  // Only the nodes between the first and the last collective matter.
+  void pass(std::vector<Event> events) {
+    std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
+      return std::make_pair(a.collective->node, a.lane) < std::make_pair(b.collective->node, b.lane);
+    });
+    const NodeId first = events.front().collective->node, last = events.back().collective->node;
+    rows_.resize(std::max(rows_.size(), at(last - first) + 1));
+    std::size_t next = 0;
+    for (NodeId id = first; id <= last; ++id) {
+      Row& here = rows_[at(id - first)];
+      here.fill(0);
+      for (const NodeId operand : flow_.operands(id)) {
+        if (operand < first || operand >= id) continue;
+        const Row& before = rows_[at(operand - first)];
+        for (std::size_t lane = 0; lane < kLanes; ++lane) here[lane] = std::max(here[lane], before[lane]);
+      }
+      while (next < events.size() && events[next].collective->node == id) {
+        const std::size_t lane = events[next].lane;
+        for (; next < events.size() && events[next].collective->node == id && events[next].lane == lane; ++next)
+          count(*events[next].collective, static_cast<std::size_t>(here[lane]), events[next].group);
+        if (here[lane] < kMostLevels) ++here[lane];
+      }
+    }
+  }
+
+  const FlowGraph& flow_;
+  std::vector<std::vector<Together>> levels_;
+  std::vector<Row> rows_;
+};
+
+std::vector<double> PartitionCost::collectives_ms(const std::vector<CollectiveList>& groups) const {
+  const int shards = model_.linkage().shards();
+  const double reduce_wait = allreduce_ms(link_, shards, 0), gather_wait = allgather_ms(link_, shards, 0);
+  std::optional<Waits> waits;
+  if (reduce_wait > 0) waits.emplace(model_.flow(), groups);
+  std::vector<double> out;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    std::vector<double> parts;
+    for (const sharding::Collective* c : groups[g]) {
+      parts.push_back(c->times * (c->kind == sharding::CollectiveKind::kAllReduce
+                                      ? allreduce_ms(link_, shards, c->bytes) - reduce_wait
+                                      : allgather_ms(link_, shards, c->bytes) - gather_wait));
+    }
+    if (waits) {
+      for (const Waits::Together& together : waits->of(g)) {
+        parts.push_back(together.reduce * reduce_wait);
+        parts.push_back(together.gather * gather_wait);
+      }
+    }
+    out.push_back(sum_in_order(&parts));
+  }
+  return out;
+}
+
+PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const {
+  const sharding::Linkage& linkage = model_.linkage();
+  AM_CHECK(&decided.linkage() == &linkage);
+  PlanEstimate out;
+  for (NodeId id = 0; id < model_.flow().size(); ++id) {
+    bool split = false;
+    for (const sharding::OpFactor& factor : linkage.factors(id))
+      split = split || decided.group_state(factor.group) == sharding::GroupState::kSplit;
+    out.compute_ms += node_ms_[at(id)] - (split ? shared_saving(divisible_ms_[at(id)]) : 0);
+    const double parameter = parameter_bytes_[at(id)], stash = stash_bytes_[at(id)];
+    if (parameter <= 0 && stash <= 0) continue;
+    const bool divided = is_split(decided, id);
+    out.parameter_bytes += parameter - (divided ? shared_saving(parameter) : 0);
+    out.stash_bytes += stash - (divided ? shared_saving(stash) : 0);
+  }
+  const auto at_once = find_collectives(model_, decided, sharding::Placement::kAtOnce);
+  const auto delayed = find_collectives(model_, decided, sharding::Placement::kDelayed);
+  std::map<GroupId, CollectiveList> by_group;
+  for (const sharding::Collective& c : at_once) by_group[c.group].push_back(&c);
+  std::vector<CollectiveList> lists;
+  for (auto& [group, collectives] : by_group) lists.push_back(std::move(collectives));
+  for (const double ms : collectives_ms(lists)) out.collective_ms += ms;
+  out.all_reduce_at_once = total(at_once, sharding::CollectiveKind::kAllReduce);
+  out.all_reduce_delayed = total(delayed, sharding::CollectiveKind::kAllReduce);
+  out.all_gather = total(at_once, sharding::CollectiveKind::kAllGather);
+  out.memory_bytes = out.parameter_bytes + out.stash_bytes;
+  out.step_ms = out.compute_ms + out.collective_ms;
+  return out;
+}
+
+PartitionCost::GroupEffect PartitionCost::effect(GroupId group) const {
+  return effects({group})[0];
+}
+
+std::vector<PartitionCost::GroupEffect> PartitionCost::effects(const std::vector<GroupId>& groups) const {
+  const sharding::Linkage& linkage = model_.linkage();
+  std::vector<GroupEffect> out;
+  std::vector<std::vector<sharding::Collective>> collectives;
+  for (const GroupId group : groups) {
+    std::vector<double> ms, bytes, moved;
+    NodeId last = kNone;
+    for (const std::int32_t f : linkage.factors_of_group(group)) {
+      const NodeId op = linkage.factor(f).op;
+      if (op != last) ms.push_back(shared_saving(divisible_ms_[at(op)]));
+      last = op;
+    }
+    last = kNone;
+    for (const sharding::TensorDim& member : linkage.members(group)) {
+      if (member.node != last) {
+        bytes.push_back(shared_saving(parameter_bytes_[at(member.node)]));
+        bytes.push_back(shared_saving(stash_bytes_[at(member.node)]));
+      }
+      last = member.node;
+    }
+    collectives.push_back(collectives_of_group(model_, group, sharding::Placement::kAtOnce));
+    for (const sharding::Collective& c : collectives.back()) moved.push_back(c.times * c.bytes);
+    GroupEffect effect;
+    effect.collectives = static_cast<std::int32_t>(moved.size());
+    effect.saved_ms = sum_in_order(&ms);
+    effect.saved_bytes = sum_in_order(&bytes);
+    effect.collective_bytes = sum_in_order(&moved);
+    out.push_back(effect);
+  }
+  std::vector<CollectiveList> lists(groups.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (const sharding::Collective& c : collectives[g]) lists[g].push_back(&c);
+  }
+  const std::vector<double> ms = collectives_ms(lists);
+  for (std::size_t g = 0; g < groups.size(); ++g) out[g].collective_ms = ms[g];
+  return out;
+}
+
+models::PartitionProblem make_problem(const sharding::ShardingModel& model, const PartitionCost& cost,
+                                      const std::vector<std::int32_t>& inputs, models::PartitionObjective objective,
+                                      double memory_limit_bytes, std::vector<sharding::GroupId>* groups_of) {
+  const sharding::Linkage& linkage = model.linkage();
+  models::PartitionProblem problem;
+  problem.objective = objective;
+  problem.capacity_bytes = memory_limit_bytes;
+  groups_of->clear();
+  std::unordered_map<GroupId, std::int32_t> number;
+  for (std::size_t v = 0; v < inputs.size(); ++v) {
+    const sharding::ModelInput& input = model.inputs()[at(inputs[v])];
+    const graph::Shape& shape = model.flow().shape(input.node);
+    models::PartitionVariable variable;
+    variable.name = input.name;
+    variable.bytes = static_cast<double>(shape.bytes);
+    if (shape.is_array()) variable.dims.assign(shape.dims.begin(), shape.dims.end());
+    for (std::size_t d = 0; d < variable.dims.size(); ++d) {
+      const auto member = std::make_pair(static_cast<std::int32_t>(v), static_cast<std::int32_t>(d));
+      const GroupId group = linkage.group_of(input.node, member.second);
+      if (group == kNone || !linkage.decidable(group)) {
+        problem.impossible.push_back(member);
+        continue;
+      }
+      const auto [found, added] = number.try_emplace(group, static_cast<std::int32_t>(groups_of->size()));
+      if (added) {
+        groups_of->push_back(group);
+        problem.groups.emplace_back();
+      }
+      problem.groups[at(found->second)].members.push_back(member);
+    }
+    problem.variables.push_back(std::move(variable));
+  }
+  const std::vector<PartitionCost::GroupEffect> effects = cost.effects(*groups_of);
+  for (std::size_t g = 0; g < groups_of->size(); ++g) {
+    models::PartitionGroup& group = problem.groups[g];
+    const PartitionCost::GroupEffect& effect = effects[g];
+    group.saved_ms = effect.saved_ms;
+    group.collective_ms = effect.collective_ms;
+    group.saved_bytes = effect.saved_bytes;
+    group.collective_bytes = effect.collective_bytes;
+    group.collectives = effect.collectives;
+    for (const GroupId other : linkage.neighbours((*groups_of)[g])) {
+      const auto found = number.find(other);
+      if (found != number.end()) group.excludes.push_back(found->second);
+    }
+    std::sort(group.excludes.begin(), group.excludes.end());
+  }
+  const PlanEstimate whole = cost.estimate(sharding::Propagation(linkage));
+  problem.compute_ms = whole.compute_ms;
+  problem.collective_ms = whole.collective_ms;
+  problem.memory_bytes = whole.memory_bytes;
+  models::check_partition_problem(problem);
+  return problem;
+}
+
+}  // namespace automap::partition

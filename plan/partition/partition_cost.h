@@ -1,0 +1,91 @@
+// What splitting costs and saves: the estimate behind --objective time, and the figures every plan reports.
+//
+// Compute: each instruction's time on the reference device (profile/device_model.h), times its loops' trip counts, of a
+// conditional the longest branch only. Where one of its factors is split, all of it but the kernel's launch is divided
+// by the shards. Free tensors (linkage.h) take their whole time on every device, although XLA makes only the part that
+// is read where that is split (masks of dropouts count too much for it); what only names values (tuple elements,
+// parameters) takes none; the optimizer's instructions count like all others. Collectives: ring formulas on the
+// cluster's link, all-reduce 2(n-1)/n B/bw + 2(n-1) latency, all-gather half of that, added without overlap. Those of
+// one group that do not wait for each other (the gradients of all variables, say) go out together, as XLA combines
+// them: their bytes are added, the latency is paid once. The link is a server's inner one when the shards fit into one
+// server, else the network. Memory per device: parameters (variables, slots, frozen weights, state, data) over their
+// splittings, new values in the place of the old ones, plus the activations kept for the backward pass: what the
+// forward pass makes and the backward pass reads, once in the form it was made in; another form of a parameter is made
+// again. Gradients and buffers within an instruction are not counted. Collectives in a conditional count in all of its
+// branches.
+//
+// Everything is a sum over instructions, tensors and collectives, each of which one group at most changes: the effect
+// of a plan is the sum of its groups' effects.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/pipeline/cluster.h"
+#include "common/sharding/collectives.h"
+#include "common/sharding/model.h"
+#include "common/sharding/propagation.h"
+#include "models/partition_problem.h"
+#include "profile/device_model.h"
+
+namespace automap::partition {
+
+struct Link {
+  double gbytes_per_s = 0;
+  double latency_us = 0;
+  bool inside_server = true;
+};
+// Throws Error(kUsage) when the cluster has fewer devices than shards.
+Link link_of(const pipeline::Cluster& cluster, int shards);
+
+double allreduce_ms(const Link& link, int shards, double bytes);
+double allgather_ms(const Link& link, int shards, double bytes);
+
+struct PlanEstimate {
+  double step_ms = 0, compute_ms = 0, collective_ms = 0;
+  double memory_bytes = 0, parameter_bytes = 0, stash_bytes = 0;  // per device
+  sharding::CollectiveTotals all_reduce_at_once, all_reduce_delayed, all_gather;
+};
+
+class PartitionCost {
+ public:
+  PartitionCost(const sharding::ShardingModel& model, const profile::DeviceModel& device,
+                const pipeline::Cluster& cluster);
+  // Undecided groups count as whole. collective_ms by Placement::kAtOnce (additive over groups); gathers included.
+  PlanEstimate estimate(const sharding::Propagation& decided) const;
+  // What one group changes, additive.
+  struct GroupEffect {
+    double saved_ms = 0, collective_ms = 0, saved_bytes = 0, collective_bytes = 0;
+    std::int32_t collectives = 0;
+  };
+  GroupEffect effect(sharding::GroupId group) const;
+  // Of many, which takes much less time than one by one.
+  std::vector<GroupEffect> effects(const std::vector<sharding::GroupId>& groups) const;
+  double capacity_bytes() const;  // of the smallest device in use
+  const Link& link() const { return link_; }
+
+ private:
+  class Waits;
+  using CollectiveList = std::vector<const sharding::Collective*>;  // of one group
+
+  const sharding::ShardingModel& model_;
+  Link link_;
+  double capacity_bytes_ = 0;
+  std::vector<double> collectives_ms(const std::vector<CollectiveList>& groups) const;  // per group
+  double shared_saving(double whole) const;  // what splitting takes away of it
+  bool is_split(const sharding::Propagation& decided, sharding::NodeId tensor) const;
+
+  std::vector<double> node_ms_;          // per flow node, loops counted
+  std::vector<double> divisible_ms_;     // of that, what splitting divides
+  std::vector<double> parameter_bytes_;  // per flow node
+  std::vector<double> stash_bytes_;      // per flow node
+};
+
+// The problem of a set of inputs (indices into model.inputs()): variables for OPP, data for ADP. `groups_of` gets the
+// linkage group behind each problem group. memory_limit_bytes 0: no limit. Groups that decide other inputs only are
+// left whole.
+models::PartitionProblem make_problem(const sharding::ShardingModel& model, const PartitionCost& cost,
+                                      const std::vector<std::int32_t>& inputs, models::PartitionObjective objective,
+                                      double memory_limit_bytes, std::vector<sharding::GroupId>* groups_of);
+
+}  // namespace automap::partition

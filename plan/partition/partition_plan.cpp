@@ -1,0 +1,634 @@
+#include "plan/partition/partition_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/base/json_text.h"
+#include "common/pipeline/plan_reader.h"
+#include "common/sharding/collectives.h"
+#include "common/sharding/explain.h"
+#include "plan/partition/names.h"
+
+namespace automap::partition {
+namespace {
+
+using Json = pipeline::PlanJson;
+using pipeline::PlanObject;
+using sharding::ModelInput;
+using sharding::NodeId;
+
+constexpr int kMostShards = 1 << 30;
+constexpr int kMostDims = 1 << 20;
+constexpr int kMany = 1 << 30;
+
+std::string instruction_name(const sharding::ShardingModel& model, NodeId node) {
+  return std::string(model.graph().instruction(model.flow().node(node).instruction).name);
+}
+
+// Byte counts are whole in files.
+std::int64_t whole_bytes(double bytes) {
+  return static_cast<std::int64_t>(std::ceil(std::min(bytes, 9e18)));
+}
+
+Json or_null(const std::string& text) {
+  return text.empty() ? Json(nullptr) : Json(text);
+}
+
+// The length of a step that no plan goes below, in the planner's estimate; 0 when unknown.
+double lower_bound_ms(const PartitionPlan& plan) {
+  if (plan.objective != "time" || !std::isfinite(plan.bound)) return 0;
+  return std::max(0.0, plan.replicated_step_ms - plan.bound);
+}
+
+// What each input is called in `partition`: its name when no other has it.
+std::vector<std::string> partition_keys(const PartitionPlan& plan) {
+  std::unordered_map<std::string, int> names;
+  for (const PlanTensor& input : plan.inputs) {
+    ++names[input.name];
+    if (input.parameter != input.name && !input.parameter.empty()) ++names[input.parameter];
+  }
+  std::vector<std::string> keys;
+  for (const PlanTensor& input : plan.inputs) {
+    keys.push_back(names[input.name] == 1 || input.parameter.empty() ? input.name : input.parameter);
+  }
+  return keys;
+}
+
+// Per input: is it one that the search decided?
+std::vector<bool> decided_inputs(const PartitionPlan& plan) {
+  const std::set<std::string> names(plan.decided.begin(), plan.decided.end());
+  std::vector<bool> out;
+  for (const PlanTensor& input : plan.inputs) {
+    out.push_back(names.count(input.name) != 0 || (!input.parameter.empty() && names.count(input.parameter) != 0));
+  }
+  return out;
+}
+
+std::vector<std::pair<std::string, int>> read_members(const PlanObject& group) {
+  std::vector<std::pair<std::string, int>> out;
+  for (const Json& item : group.array("members")) {
+    if (!item.is_array() || item.size() != 2 || !item[0].is_string()) {
+      group.wrong("members", item, "[tensor, dimension]");
+    }
+    out.emplace_back(item[0].get<std::string>(), group.integer_of(item[1], "members", 0, kMostDims));
+  }
+  return out;
+}
+
+// The tensors of `partition`, matched with those of `inputs` when the file has them.
+void read_partition(const PlanObject& reader, PartitionPlan* plan) {
+  const Json& partition = reader.at("partition");
+  const std::string where = reader.where("partition");
+  PlanObject(partition, where);
+  const bool listed = reader.has("inputs");
+  std::unordered_map<std::string, std::size_t> place;
+  if (listed) {
+    const std::vector<std::string> keys = partition_keys(*plan);
+    for (std::size_t i = 0; i < keys.size(); ++i) place.emplace(keys[i], i);
+    // Editors may use the other name; what is ambiguous keeps its first meaning.
+    for (std::size_t i = 0; i < keys.size(); ++i) place.emplace(plan->inputs[i].parameter, i);
+  }
+  std::set<std::size_t> seen;
+  for (const auto& [name, value] : partition.items()) {
+    const int dim = PlanObject(partition, where).integer_of(value, name.c_str(), -1, kMostDims);
+    plan->partitioned += dim >= 0 ? 1 : 0;
+    if (!listed) {
+      plan->inputs.push_back({name, "", "", "", dim});
+      plan->decided.push_back(name);
+      continue;
+    }
+    const auto found = place.find(name);
+    if (found == place.end()) reader.fail("partition: \"" + name + "\" is not among the inputs");
+    const PlanTensor& input = plan->inputs[found->second];
+    if (!seen.insert(found->second).second) reader.fail("partition: \"" + name + "\" stands there under two names");
+    if (input.dim != dim) {
+      reader.fail("partition: \"" + name + "\" is " + std::to_string(dim) + ", but " + std::to_string(input.dim) +
+                      " among the inputs",
+                  "of a plan edited by hand keep only schema, kind, shards and partition: the rest followed from it");
+    }
+    plan->decided.push_back(name);
+  }
+}
+
+// "4, 5, 10": what would divide it.
+std::string divisors_of(std::int64_t extent) {
+  std::string out;
+  int shown = 0;
+  for (std::int64_t d = 2; d <= std::min<std::int64_t>(extent, 4096) && shown < 8; ++d) {
+    if (extent % d != 0) continue;
+    out += (shown++ == 0 ? "" : ", ") + std::to_string(d);
+  }
+  return out;
+}
+
+// Plan tensors -> indices of the model's inputs.
+class Matcher {
+ public:
+  explicit Matcher(const sharding::ShardingModel& model) : model_(model) {
+    for (std::size_t i = 0; i < model.inputs().size(); ++i) {
+      const ModelInput& input = model.inputs()[i];
+      by_name_[input.name].push_back(static_cast<std::int32_t>(i));
+      by_parameter_[input.parameter_name].push_back(static_cast<std::int32_t>(i));
+    }
+  }
+
+  // Throws Error(kData).
+  std::int32_t find(const PlanTensor& tensor) const {
+    if (const auto found = by_name_.find(tensor.name); found != by_name_.end()) {
+      if (found->second.size() == 1) return found->second[0];
+      for (const std::int32_t i : found->second) {
+        if (model_.inputs()[static_cast<std::size_t>(i)].parameter_name == tensor.parameter) return i;
+      }
+      throw Error(ErrorKind::kData,
+                  "the plan's tensor " + tensor.name + " means " + std::to_string(found->second.size()) +
+                      " inputs of this model",
+                  "name it by its HLO parameter");
+    }
+    for (const std::string& parameter : {tensor.parameter, tensor.name}) {
+      const auto found = by_parameter_.find(parameter);
+      if (found != by_parameter_.end() && found->second.size() == 1) return found->second[0];
+    }
+    try {
+      return model_.find_input(tensor.name);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kUsage && e.kind() != ErrorKind::kData) throw;
+      throw Error(ErrorKind::kData, "the plan is not for this model: " + std::string(e.what()), e.hint());
+    }
+  }
+
+ private:
+  const sharding::ShardingModel& model_;
+  std::unordered_map<std::string, std::vector<std::int32_t>> by_name_, by_parameter_;
+};
+
+// Do both have the same inputs by name? (Their shapes may differ: another batch size.)
+bool same_inputs(const sharding::ShardingModel& model, const PartitionPlan& plan) {
+  if (plan.inputs.size() != model.inputs().size()) return false;
+  std::vector<std::string> a, b;
+  for (const PlanTensor& input : plan.inputs) a.push_back(input.name);
+  for (const ModelInput& input : model.inputs()) b.push_back(input.name);
+  std::sort(a.begin(), a.end());
+  std::sort(b.begin(), b.end());
+  return a == b;
+}
+
+NodeId find_gather_node(const sharding::ShardingModel& model, int node, const std::string& name) {
+  if (node >= 0 && node < model.flow().size() && instruction_name(model, node) == name) return node;
+  NodeId found = graph::kNone;
+  for (NodeId id = 0; id < model.flow().size(); ++id) {
+    if (instruction_name(model, id) != name) continue;
+    if (found != graph::kNone) {
+      throw Error(ErrorKind::kData, "the plan gathers at " + name + ", which this model has more than once");
+    }
+    found = id;
+  }
+  if (found == graph::kNone) {
+    throw Error(ErrorKind::kData, "the plan is not for this model: it gathers at " + name + ", which is not there");
+  }
+  return found;
+}
+
+[[noreturn]] void collision(const sharding::ShardingModel& model, const sharding::Propagation& decided,
+                            const sharding::Conflict& conflict) {
+  const sharding::Explanation why = sharding::explain(model, decided, conflict);
+  throw Error(ErrorKind::kInfeasible, "the plan cannot be completed: " + why.summary, "", why.lines);
+}
+
+Json collectives_json(const PartitionPlan& plan) {
+  Json collectives = Json::array();
+  for (const PlanCollective& c : plan.collectives) {
+    Json sources = Json::array();
+    for (const PlanSource& source : c.sources) {
+      sources.push_back({{"instruction", source.instruction},
+                         {"layer", or_null(source.layer)},
+                         {"bytes", whole_bytes(source.bytes)},
+                         {"node", source.node}});
+    }
+    collectives.push_back({{"kind", c.kind},
+                           {"reduction", or_null(c.reduction)},
+                           {"instruction", c.instruction},
+                           {"layer", or_null(c.layer)},
+                           {"bytes", whole_bytes(c.bytes)},
+                           {"times", c.times},
+                           {"partial_sums", c.partial_sums},
+                           {"sources", sources}});
+  }
+  return collectives;
+}
+
+Json alternatives_json(const PartitionPlan& plan) {
+  Json alternatives = Json::array();
+  for (const PartitionAlternative& other : plan.alternatives) {
+    alternatives.push_back({{"planner", other.planner},
+                            {"partitioned", other.partitioned},
+                            {"step_ms", other.step_ms},
+                            {"memory_bytes", whole_bytes(other.memory_bytes)},
+                            {"collective_bytes", whole_bytes(other.collective_bytes)},
+                            {"planning_ms", other.planning_ms},
+                            {"bound", std::isfinite(other.bound) ? Json(other.bound) : Json(nullptr)},
+                            {"proven", other.proven}});
+    for (const auto& [name, value] : other.statistics) {
+      const bool whole = value == std::floor(value) && std::fabs(value) < 9e15;
+      alternatives.back()["statistics"][name] = whole ? Json(static_cast<std::int64_t>(value)) : Json(value);
+    }
+  }
+  return alternatives;
+}
+
+void read_collectives(const PlanObject& reader, const std::string& source, PartitionPlan* plan) {
+  for (const Json& item : reader.array("collectives")) {
+    const PlanObject c(item, source + ": collectives");
+    std::vector<PlanSource> sources;
+    if (c.has("sources")) {
+      for (const Json& one : c.array("sources")) {
+        const PlanObject s(one, c.where("sources"));
+        sources.push_back(
+            {s.text("instruction"), s.text_or_empty("layer"), s.number("bytes"), s.integer_or("node", -1, kMany, -1)});
+      }
+    }
+    plan->collectives.push_back({c.text("kind"), c.text_or_empty("reduction"), c.text_or_empty("instruction"),
+                                 c.text_or_empty("layer"), c.number("bytes"), c.has("times") ? c.number("times") : 1,
+                                 c.integer_or("partial_sums", 0, kMany, 1), std::move(sources)});
+  }
+}
+
+void read_alternatives(const PlanObject& reader, const std::string& source, PartitionPlan* plan) {
+  for (const Json& item : reader.array("alternatives")) {
+    const PlanObject other(item, source + ": alternatives");
+    plan->alternatives.push_back({other.text("planner"),
+                                  other.integer_or("partitioned", 0, kMany, 0),
+                                  other.number_or_zero("step_ms"),
+                                  other.number_or_zero("memory_bytes"),
+                                  other.number_or_zero("collective_bytes"),
+                                  other.number_or_zero("planning_ms"),
+                                  other.has("bound") ? other.number("bound") : HUGE_VAL,
+                                  other.flag("proven"),
+                                  {}});
+    if (!other.has("statistics")) continue;
+    const Json& statistics = item.at("statistics");
+    const PlanObject values(statistics, source + ": alternatives: statistics");
+    for (const auto& [name, value] : statistics.items()) {
+      plan->alternatives.back().statistics[name] = values.number(name.c_str());
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<sharding::TensorState> result_states(const sharding::ShardingModel& model,
+                                                 const sharding::Propagation& decided) {
+  const std::vector<NodeId>& results = model.flow().results();
+  std::vector<std::int32_t> input_of = graph::read_aliases(model.flow());
+  for (std::size_t i = 0; i < model.inputs().size(); ++i) {
+    const std::int32_t result = model.inputs()[i].result;
+    if (result != graph::kNone) input_of[static_cast<std::size_t>(result)] = static_cast<std::int32_t>(i);
+  }
+  std::vector<sharding::TensorState> out;
+  for (std::size_t r = 0; r < results.size(); ++r) {
+    out.push_back(decided.state(results[r]));
+    const graph::Shape& shape = model.flow().shape(results[r]);
+    if (input_of[r] == graph::kNone || !model.linkage().is_free(results[r]) || !shape.is_array()) continue;
+    const NodeId input = model.inputs()[static_cast<std::size_t>(input_of[r])].node;
+    const graph::Shape& own = model.flow().shape(input);
+    if (own.is_array() && own.dims == shape.dims) out.back() = decided.state(input);
+  }
+  return out;
+}
+
+void describe_decision(const sharding::ShardingModel& model, const sharding::Propagation& decided,
+                       PartitionPlan* plan) {
+  plan->shards = model.linkage().shards();
+  plan->inputs.clear();
+  for (const ModelInput& input : model.inputs()) {
+    const sharding::TensorState state = decided.state(input.node);
+    plan->inputs.push_back({input.name, input.parameter_name, graph::to_string(input.role),
+                            std::string(model.flow().shape(input.node).text),
+                            state.kind == sharding::TensorStateKind::kSplit ? state.dim : -1});
+  }
+  plan->results.clear();
+  const std::vector<sharding::TensorState> states = result_states(model, decided);
+  for (std::size_t r = 0; r < states.size(); ++r) {
+    const sharding::TensorState& state = states[r];
+    plan->results.push_back({std::string(model.flow().shape(model.flow().results()[r]).text), "",
+                             state.kind == sharding::TensorStateKind::kSplit ? state.dim : -1});
+  }
+  for (const ModelInput& input : model.inputs()) {
+    if (input.result != graph::kNone) plan->results[static_cast<std::size_t>(input.result)].input = input.name;
+  }
+  // A plan made elsewhere may use paths and numbers.
+  const Matcher matcher(model);
+  const std::vector<std::string> keys = partition_keys(*plan);
+  std::set<std::string> known;
+  for (const PlanTensor& input : plan->inputs) known.insert({input.name, input.parameter});
+  for (std::string& name : plan->decided) {
+    if (known.count(name) != 0) continue;
+    name = keys[static_cast<std::size_t>(matcher.find({name, "", "", "", -1}))];
+  }
+  const std::vector<bool> asked = decided_inputs(*plan);
+  plan->partitioned = 0;
+  for (std::size_t i = 0; i < plan->inputs.size(); ++i) plan->partitioned += asked[i] && plan->inputs[i].dim >= 0;
+  plan->collectives.clear();
+  const std::vector<sharding::Collective> delayed =
+      sharding::find_collectives(model, decided, sharding::Placement::kDelayed);
+  const std::vector<sharding::Collective> at_once =
+      sharding::find_collectives(model, decided, sharding::Placement::kAtOnce);
+  std::unordered_map<NodeId, double> partial_bytes;  // of instructions, whose results may be several
+  for (const sharding::Collective& c : at_once) {
+    if (c.kind == sharding::CollectiveKind::kAllReduce) partial_bytes[c.sources.at(0)] += c.bytes;
+  }
+  for (const sharding::Collective& c : delayed) {
+    std::vector<PlanSource> sources;
+    if (c.kind == sharding::CollectiveKind::kAllReduce) {
+      for (const NodeId op : c.sources) {
+        sources.push_back({instruction_name(model, op), scope_of(model, op), partial_bytes[op], op});
+      }
+    }
+    const auto partial_sums = static_cast<int>(sources.size());
+    plan->collectives.push_back(
+        {sharding::to_string(c.kind), c.reduction == sharding::Reduction::kNone ? "" : sharding::to_string(c.reduction),
+         instruction_name(model, c.node), scope_of(model, c.node), c.bytes, c.times, partial_sums, std::move(sources)});
+  }
+  const sharding::CollectiveTotals reduced = sharding::total(delayed, sharding::CollectiveKind::kAllReduce);
+  const sharding::CollectiveTotals gathered = sharding::total(delayed, sharding::CollectiveKind::kAllGather);
+  plan->all_reduces = static_cast<int>(reduced.count);
+  plan->all_reduce_bytes = reduced.bytes;
+  plan->all_gathers = static_cast<int>(gathered.count);
+  plan->all_gather_bytes = gathered.bytes;
+  plan->partial_sums = static_cast<int>(sharding::total(at_once, sharding::CollectiveKind::kAllReduce).count);
+  plan->gathers.clear();
+  for (const sharding::Gather& g : model.gathers()) {
+    plan->gathers.push_back({instruction_name(model, g.op), instruction_name(model, g.tensor), g.op, g.tensor, g.dim});
+  }
+}
+
+std::vector<PlanTensor> decided_tensors(const PartitionPlan& plan) {
+  const std::vector<bool> decided = decided_inputs(plan);
+  std::vector<PlanTensor> out;
+  for (std::size_t i = 0; i < decided.size(); ++i) {
+    if (decided[i]) out.push_back(plan.inputs[i]);
+  }
+  return out;
+}
+
+std::string to_json_text(const PartitionPlan& plan) {
+  const std::vector<std::string> keys = partition_keys(plan);
+  const std::vector<bool> decided = decided_inputs(plan);
+  Json partition = Json::object(), inputs = Json::array(), results = Json::array(), gathers = Json::array(),
+       groups = Json::array();
+  int partitioned = 0;
+  for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
+    const PlanTensor& input = plan.inputs[i];
+    if (decided[i]) {
+      partition[keys[i]] = input.dim;
+      partitioned += input.dim >= 0 ? 1 : 0;
+    }
+    inputs.push_back({{"name", input.name},
+                      {"parameter", or_null(input.parameter)},
+                      {"role", or_null(input.role)},
+                      {"shape", or_null(input.shape)},
+                      {"dim", input.dim}});
+  }
+  for (const PlanResult& result : plan.results) {
+    results.push_back({{"shape", result.shape}, {"input", or_null(result.input)}, {"dim", result.dim}});
+  }
+  for (const PlanGather& g : plan.gathers) {
+    gathers.push_back({{"instruction", g.instruction},
+                       {"tensor", g.tensor},
+                       {"dim", g.dim},
+                       {"node", g.node},
+                       {"tensor_node", g.tensor_node}});
+  }
+  for (const PlanLinkageGroup& group : plan.groups) {
+    Json members = Json::array();
+    for (const auto& [name, dim] : group.members) members.push_back({name, dim});
+    groups.push_back({{"split", group.split},
+                      {"members", members},
+                      {"saved_ms", group.saved_ms},
+                      {"collective_ms", group.collective_ms},
+                      {"saved_bytes", whole_bytes(group.saved_bytes)}});
+  }
+  const double bound_ms = lower_bound_ms(plan);
+  const Json json = {
+      {"schema", pipeline::kPlanSchema},
+      {"kind", plan.kind},
+      {"model", plan.model},
+      {"cluster", plan.cluster},
+      {"shards", plan.shards},
+      {"partition", partition},
+      {"partitioned", partitioned},
+      {"planner", plan.planner},
+      {"objective", plan.objective},
+      {"value", plan.value},
+      {"bound", std::isfinite(plan.bound) ? Json(plan.bound) : Json(nullptr)},
+      {"proven", plan.proven},
+      {"step_ms", plan.step_ms},
+      {"compute_ms", plan.compute_ms},
+      {"collective_ms", plan.collective_ms},
+      {"replicated_step_ms", plan.replicated_step_ms},
+      {"lower_bound_ms", bound_ms > 0 ? Json(bound_ms) : Json(nullptr)},
+      {"gap", bound_ms > 0 ? Json(std::max(0.0, plan.step_ms / bound_ms - 1)) : Json(nullptr)},
+      {"memory_bytes", whole_bytes(plan.memory_bytes)},
+      {"capacity_bytes", plan.capacity_bytes > 0 ? Json(whole_bytes(plan.capacity_bytes)) : Json(nullptr)},
+      {"planning_ms", plan.planning_ms},
+      {"cut_by_time", plan.cut_by_time},
+      {"all_reduces", plan.all_reduces},
+      {"partial_sums", plan.partial_sums},
+      {"all_gathers", plan.all_gathers},
+      {"all_reduce_bytes", whole_bytes(plan.all_reduce_bytes)},
+      {"all_gather_bytes", whole_bytes(plan.all_gather_bytes)},
+      {"collectives", collectives_json(plan)},
+      {"gathers", gathers},
+      {"inputs", inputs},
+      {"results", results},
+      {"groups", groups},
+      {"alternatives", alternatives_json(plan)},
+      {"warnings", plan.warnings},
+      {"provenance", plan.provenance}};
+  // Names come from the input and may hold any bytes.
+  return json_text(json);
+}
+
+PartitionPlan parse_partition_plan(std::string_view json_text, const std::string& source) {
+  const Json json = pipeline::parse_plan_json(json_text, source);
+  const PlanObject reader(json, source);
+  PartitionPlan plan;
+  plan.kind = reader.text("kind");
+  if (plan.kind != "operator" && plan.kind != "data") {
+    reader.fail(
+        "kind: found \"" + plan.kind + "\", expected \"operator\" or \"data\"",
+        plan.kind == "pipeline" ? "a pipeline plan cuts the model into stages; automap-inspect describes it" : "");
+  }
+  plan.shards = reader.integer("shards", 1, kMostShards);
+  plan.model = reader.text_or_empty("model");
+  plan.cluster = reader.text_or_empty("cluster");
+  plan.planner = reader.text_or_empty("planner");
+  plan.objective = reader.text_or_empty("objective");
+  if (!plan.objective.empty() && plan.objective != "count" && plan.objective != "time") {
+    reader.fail("objective: found \"" + plan.objective + "\", expected \"count\" or \"time\"");
+  }
+  if (reader.has("inputs")) {
+    int number = 0;
+    for (const Json& item : reader.array("inputs")) {
+      const PlanObject input(item, source + ": input " + std::to_string(number++));
+      plan.inputs.push_back({input.text("name"), input.text_or_empty("parameter"), input.text_or_empty("role"),
+                             input.text_or_empty("shape"), input.integer("dim", -1, kMostDims)});
+    }
+  }
+  if (reader.has("results")) {
+    for (const Json& item : reader.array("results")) {
+      const PlanObject result(item, source + ": results");
+      plan.results.push_back(
+          {result.text("shape"), result.text_or_empty("input"), result.integer("dim", -1, kMostDims)});
+    }
+  }
+  read_partition(reader, &plan);
+  if (reader.has("partitioned") && reader.integer("partitioned", 0, kMany) != plan.partitioned) {
+    reader.fail("partitioned: found " + std::to_string(reader.integer("partitioned", 0, kMany)) +
+                ", but partition has " + std::to_string(plan.partitioned));
+  }
+  plan.value = reader.number_or_zero("value");
+  plan.bound = reader.has("bound") ? reader.number("bound") : HUGE_VAL;
+  plan.proven = reader.flag("proven");
+  plan.cut_by_time = reader.flag("cut_by_time");
+  plan.step_ms = reader.number_or_zero("step_ms");
+  plan.compute_ms = reader.number_or_zero("compute_ms");
+  plan.collective_ms = reader.number_or_zero("collective_ms");
+  plan.replicated_step_ms = reader.number_or_zero("replicated_step_ms");
+  plan.memory_bytes = reader.number_or_zero("memory_bytes");
+  plan.capacity_bytes = reader.number_or_zero("capacity_bytes");
+  plan.planning_ms = reader.number_or_zero("planning_ms");
+  plan.all_reduces = reader.integer_or("all_reduces", 0, kMany, 0);
+  plan.partial_sums = reader.integer_or("partial_sums", 0, kMany, 0);
+  plan.all_gathers = reader.integer_or("all_gathers", 0, kMany, 0);
+  plan.all_reduce_bytes = reader.number_or_zero("all_reduce_bytes");
+  plan.all_gather_bytes = reader.number_or_zero("all_gather_bytes");
+  if (reader.has("collectives")) read_collectives(reader, source, &plan);
+  if (reader.has("gathers")) {
+    for (const Json& item : reader.array("gathers")) {
+      const PlanObject g(item, source + ": gathers");
+      plan.gathers.push_back({g.text("instruction"), g.text("tensor"), g.integer_or("node", -1, kMany, -1),
+                              g.integer_or("tensor_node", -1, kMany, -1), g.integer("dim", 0, kMostDims)});
+    }
+  }
+  if (reader.has("groups")) {
+    for (const Json& item : reader.array("groups")) {
+      const PlanObject group(item, source + ": groups");
+      PlanLinkageGroup out;
+      out.members = read_members(group);
+      out.split = group.flag("split");
+      out.saved_ms = group.number_or_zero("saved_ms");
+      out.collective_ms = group.number_or_zero("collective_ms");
+      out.saved_bytes = group.number_or_zero("saved_bytes");
+      plan.groups.push_back(std::move(out));
+    }
+  }
+  if (reader.has("alternatives")) read_alternatives(reader, source, &plan);
+  if (reader.has("warnings")) plan.warnings = reader.texts("warnings");
+  if (reader.has("provenance")) {
+    for (auto& [key, value] : pipeline::read_provenance(reader)) plan.provenance[key] = value;
+  }
+  return plan;
+}
+
+PartitionPlan load_partition_plan(const std::string& path) {
+  const std::string source = input_name(path);
+  return parse_partition_plan(gunzip_if_gzip(read_file(path, pipeline::kMaxPlanBytes), source, pipeline::kMaxPlanBytes),
+                              source);
+}
+
+sharding::Propagation apply_plan(sharding::ShardingModel* model, const PartitionPlan& plan,
+                                 const std::string& model_sha256, std::vector<std::string>* warnings) {
+  // Which input each decided tensor is, and whether it can be split as the plan says.
+  struct Decision {
+    std::int32_t input;
+    int dim;
+  };
+  const auto found_hash = plan.provenance.find("model_sha256");
+  const std::string plan_sha256 = found_hash == plan.provenance.end() ? "" : found_hash->second;
+  const bool another = !model_sha256.empty() && !plan_sha256.empty() && model_sha256 != plan_sha256;
+  const std::string hashes = "its model_sha256 is " + plan_sha256.substr(0, 64) + ", this model's is " + model_sha256;
+  if (another && !same_inputs(*model, plan)) {
+    throw Error(ErrorKind::kData, "the plan is of another model: " + hashes + ", and their inputs differ",
+                "plan this model, or keep only schema, kind, shards and partition of the plan to try it anyway");
+  }
+
+  std::vector<Decision> decisions;
+  const Matcher matcher(*model);
+  const std::vector<bool> asked = decided_inputs(plan);
+  std::unordered_map<std::int32_t, int> dim_of;
+  for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
+    const PlanTensor& tensor = plan.inputs[i];
+    if (!asked[i]) continue;
+    const std::int32_t index = matcher.find(tensor);
+    const ModelInput& input = model->inputs()[static_cast<std::size_t>(index)];
+    const graph::Shape& shape = model->flow().shape(input.node);
+    if (!tensor.shape.empty() && tensor.shape != shape.text) {
+      throw Error(ErrorKind::kData, "the plan is of another model: " + input.name + " is " + tensor.shape +
+                                        " in the plan, but " + std::string(shape.text) + " here" +
+                                        (another ? "; " + hashes : ""));
+    }
+    const auto rank = static_cast<int>(shape.is_array() ? shape.dims.size() : 0);
+    if (tensor.dim >= rank) {
+      throw Error(ErrorKind::kData,
+                  "the plan splits " + input.name + " along dimension " + std::to_string(tensor.dim) + ", but it is " +
+                      std::string(shape.text),
+                  rank == 0 ? "a tensor without dimensions can only be replicated (-1)"
+                            : "dimensions are 0 to " + std::to_string(rank - 1) + ", or -1: replicated");
+    }
+    if (tensor.dim >= 0) {
+      const std::int64_t extent = shape.dims[static_cast<std::size_t>(tensor.dim)];
+      if (extent % plan.shards != 0 || (extent == 0 && plan.shards > 1)) {
+        const std::string divisors = divisors_of(extent);
+        throw Error(ErrorKind::kData,
+                    "the plan splits dimension " + std::to_string(tensor.dim) + " of " + input.name + ", " +
+                        std::string(shape.text) + ", into " + std::to_string(plan.shards) +
+                        " shards, which do not divide " + std::to_string(extent),
+                    divisors.empty() ? "" : "shards that would: " + divisors);
+      }
+    }
+    const auto [at, added] = dim_of.emplace(index, tensor.dim);
+    if (!added && at->second != tensor.dim) {
+      throw Error(ErrorKind::kData, "the plan names " + input.name + " twice, with dimensions " +
+                                        std::to_string(at->second) + " and " + std::to_string(tensor.dim));
+    }
+    if (added) decisions.push_back({index, tensor.dim});
+  }
+
+  std::vector<sharding::Gather> gathers;
+  for (const PlanGather& g : plan.gathers) {
+    gathers.push_back(
+        {find_gather_node(*model, g.node, g.instruction), find_gather_node(*model, g.tensor_node, g.tensor), g.dim});
+    const graph::Shape& shape = model->flow().shape(gathers.back().tensor);
+    if (static_cast<std::size_t>(g.dim) < shape.dims.size()) continue;
+    throw Error(ErrorKind::kData, "the plan gathers " + g.tensor + " along dimension " + std::to_string(g.dim) +
+                                      ", but it is " + std::string(shape.text));
+  }
+  if (model->linkage().shards() != plan.shards || !(model->gathers() == gathers)) {
+    model->relink(plan.shards, std::move(gathers));
+  }
+  sharding::Propagation decided(model->linkage());
+  if (plan.shards > 1) {
+    // All splittings before any replication: what stays whole is then told with the decision that forbids it.
+    for (const bool split : {true, false}) {
+      for (const Decision& decision : decisions) {
+        if ((decision.dim >= 0) != split) continue;
+        const ModelInput& input = model->inputs()[static_cast<std::size_t>(decision.input)];
+        if (!split && !model->linkage().is_tensor(input.node)) continue;
+        const auto conflict = split ? decided.split({input.node, decision.dim}) : decided.keep_whole(input.node);
+        if (conflict) collision(*model, decided, *conflict);
+      }
+    }
+  }
+  if (another && warnings != nullptr) {
+    warnings->push_back("the plan was made from another file: " + hashes +
+                        "; the inputs have the same names, and what the plan decides has the same shapes");
+  }
+  return decided;
+}
+
+}  // namespace automap::partition

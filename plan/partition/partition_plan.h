@@ -1,0 +1,122 @@
+// Plans of the kinds `operator` and `data` (`automap.plan/1`, docs/formats/plan.md): which input tensor is split along
+// which dimension, what follows from it, and what it is estimated to cost.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/sharding/model.h"
+#include "common/sharding/propagation.h"
+
+namespace automap::partition {
+
+struct PlanTensor {
+  std::string name, parameter;  // for people; HLO name
+  std::string role;             // graph::to_string(InputRole)
+  std::string shape;            // "f32[512,2048]"
+  int dim = -1;                 // split along; -1: replicated
+};
+
+struct PlanResult {
+  std::string shape;
+  std::string input;  // name of the input whose new value it is; empty: of none
+  int dim = -1;       // split along; -1: replicated
+};
+
+// A partial sum: what XLA's partitioner, which reduces at once, makes one all-reduce of.
+struct PlanSource {
+  std::string instruction, layer;
+  double bytes = 0;  // of the whole tensor in its own type, which may differ from what the collective moves
+  int node = -1;     // of ShardingModel::flow: tells apart what several calls share
+};
+
+// After carrying partial sums through linear instructions (sharding::Placement::kDelayed).
+struct PlanCollective {
+  std::string kind, reduction, instruction, layer;
+  double bytes = 0, times = 1;      // of the whole tensor, each time; per step
+  int partial_sums = 1;             // that it reduces
+  std::vector<PlanSource> sources;  // those; one may be in several collectives
+};
+
+// A tensor that `instruction` reads whole although it is split elsewhere (sharding::Gather).
+struct PlanGather {
+  std::string instruction, tensor;  // HLO names
+  int node = -1, tensor_node = -1;  // of ShardingModel::flow: tells apart what several calls share
+  int dim = 0;
+};
+
+struct PlanLinkageGroup {
+  std::vector<std::pair<std::string, int>> members;  // (tensor name, dimension)
+  bool split = false;
+  double saved_ms = 0, collective_ms = 0, saved_bytes = 0;
+};
+
+struct PartitionAlternative {
+  std::string planner;  // "greedy", "enumerate", "replicate", "data parallel"
+  int partitioned = 0;
+  double step_ms = 0, memory_bytes = 0, collective_bytes = 0, planning_ms = 0;
+  double bound = HUGE_VAL;  // of the objective; infinite: none is known
+  bool proven = false;
+  std::map<std::string, double> statistics = {};  // PartitionAnswer::statistics
+};
+
+struct PartitionPlan {
+  std::string kind;  // "operator" or "data"
+  std::string model, cluster, planner, objective;
+  int shards = 0;
+  // Every entry input, in parameter order; `partition` in the file is {name: dim} of the decided ones (variables or
+  // data), `inputs` lists all.
+  std::vector<PlanTensor> inputs;
+  std::vector<PlanResult> results;   // every leaf of the entry's result, in order
+  std::vector<std::string> decided;  // names of the tensors that the search decided
+  int partitioned = 0;               // of those, how many are split
+  double value = 0, bound = 0;       // of the objective; bound: nothing is better
+  bool proven = false, cut_by_time = false;
+  double step_ms = 0, compute_ms = 0, collective_ms = 0, memory_bytes = 0, capacity_bytes = 0, planning_ms = 0;
+  double replicated_step_ms = 0;                           // nothing split
+  int all_reduces = 0, partial_sums = 0, all_gathers = 0;  // after / before carrying through linear instructions
+  double all_reduce_bytes = 0, all_gather_bytes = 0;       // per step
+  std::vector<PlanCollective> collectives;
+  std::vector<PlanGather> gathers;
+  std::vector<PlanLinkageGroup> groups;
+  std::vector<PartitionAlternative> alternatives;
+  std::vector<std::string> warnings;
+  std::map<std::string, std::string> provenance;  // model_sha256, version, git, option_*
+};
+
+// How the leaves of the entry's result are handed back: as they are split, and free ones (gradient buffers set to zero
+// again) like the input whose new value or whose buffer (input_output_alias) they are, so that the next step finds them
+// as this one did.
+std::vector<sharding::TensorState> result_states(const sharding::ShardingModel& model,
+                                                 const sharding::Propagation& decided);
+
+// What follows from a decision: shards, inputs, results, partitioned (of `decided`, whose entries become names of
+// inputs), collectives with their counts and bytes, gathers. `plan->decided` must be filled in; everything else is left
+// alone.
+void describe_decision(const sharding::ShardingModel& model, const sharding::Propagation& decided, PartitionPlan* plan);
+
+// The tensors of `partition`, in the order of `inputs`.
+std::vector<PlanTensor> decided_tensors(const PartitionPlan& plan);
+
+// A tensor stands in `partition` under its name, or under its HLO name when several inputs share the name.
+std::string to_json_text(const PartitionPlan& plan);
+// Throws Error(kData) naming source, key, found and expected. Files of other makers need only "schema", "kind",
+// "shards" and "partition"; what they leave out is empty, and `inputs` holds the tensors of `partition`.
+PartitionPlan parse_partition_plan(std::string_view json_text, const std::string& source);
+// Reads `path` ("-" = standard input), gzipped or not.
+PartitionPlan load_partition_plan(const std::string& path);
+
+// Sets the plan's splittings on a model. Throws Error(kData) naming the tensor when the plan is of another model
+// (names, shapes, source hash), when a dimension is out of range or shards do not divide it; Error(kInfeasible) with
+// the explanation when two splittings collide. `model` is relinked to the plan's shards and gathers.
+// With `model_sha256` (of the module's bytes) a plan whose provenance names another one is refused, too, unless names
+// and shapes of all inputs agree: then `warnings` says so.
+sharding::Propagation apply_plan(sharding::ShardingModel* model, const PartitionPlan& plan,
+                                 const std::string& model_sha256 = "", std::vector<std::string>* warnings = nullptr);
+
+}  // namespace automap::partition

@@ -1,0 +1,587 @@
+#include "plan/partition/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "common/base/error.h"
+#include "common/base/text_table.h"
+#include "common/sharding/explain.h"
+#include "plan/partition/data_parallel.h"
+#include "plan/partition/names.h"
+
+namespace automap::partition {
+namespace {
+
+using models::PartitionObjective;
+using sharding::GroupId;
+using sharding::GroupState;
+using sharding::Linkage;
+using sharding::ModelInput;
+using sharding::Obstacle;
+using sharding::Propagation;
+using sharding::ShardingModel;
+using sharding::TensorDim;
+
+// What other objectives and data parallelism would give is a side remark: it may not take long.
+constexpr std::int64_t kComparisonUnits = 2'000'000'000;
+constexpr int kMostDevicesNamed = 64;
+
+const std::vector<std::int32_t>& decided_inputs(const ShardingModel& model, bool data) {
+  return data ? model.data() : model.variables();
+}
+
+// The data inputs that hold the batch: what else the step reads (a random key, weights that nothing updates) is not
+// split by data parallelism. All of them when no batch is found.
+std::vector<std::int32_t> batched_inputs(const ShardingModel& model) {
+  const std::vector<TensorDim> batch = find_batch(model);
+  std::vector<std::int32_t> out;
+  for (const std::int32_t index : model.data()) {
+    const sharding::NodeId node = model.inputs()[static_cast<std::size_t>(index)].node;
+    const auto holds = [node](const TensorDim& at) { return at.node == node; };
+    if (batch.empty() || std::any_of(batch.begin(), batch.end(), holds)) out.push_back(index);
+  }
+  return out;
+}
+
+// XLA's partitioner gathers what a batch-norm instruction reads when its batch is split.
+void warn_of_batch_norms(const ShardingModel& model, const sharding::Propagation& decided,
+                         std::vector<std::string>* warnings) {
+  const Linkage& linkage = model.linkage();
+  std::set<graph::InstructionId> split;
+  for (const GroupId group : decided.split_groups()) {
+    for (const std::int32_t index : linkage.factors_of_group(group)) {
+      const sharding::OpFactor& factor = linkage.factor(index);
+      const graph::Opcode opcode = model.flow().node(factor.op).opcode;
+      if (opcode == graph::Opcode::kBatchNormTraining || opcode == graph::Opcode::kBatchNormInference ||
+          opcode == graph::Opcode::kBatchNormGrad)
+        split.insert(model.flow().node(factor.op).instruction);
+    }
+  }
+  if (split.empty()) return;
+  warnings->push_back(plural(static_cast<std::int64_t>(split.size()), "batch-norm instruction") +
+                      (split.size() == 1 ? " is" : " are") +
+                      " split as the sums they come apart into; XLA's partitioner gathers what they read, unless its "
+                      "batchnorm_expander pass ran before, or the framework writes batch norms as plain arithmetic");
+}
+
+std::size_t rank_of(const ShardingModel& model, std::int32_t input) {
+  return model.flow().shape(model.inputs()[static_cast<std::size_t>(input)].node).dims.size();
+}
+
+// The decisions behind the chosen groups; everything else is kept whole.
+Propagation decide(const ShardingModel& model, const std::vector<std::int32_t>& inputs,
+                   const std::vector<GroupId>& chosen) {
+  const Linkage& linkage = model.linkage();
+  std::map<GroupId, TensorDim> decider;
+  for (const std::int32_t index : inputs) {
+    const sharding::NodeId node = model.inputs()[static_cast<std::size_t>(index)].node;
+    for (std::size_t d = 0; d < rank_of(model, index); ++d) {
+      const TensorDim at{node, static_cast<std::int32_t>(d)};
+      if (const GroupId group = linkage.group_of(at); group != graph::kNone) decider.emplace(group, at);
+    }
+  }
+  Propagation decided(linkage);
+  for (const GroupId group : chosen) {
+    const auto at = decider.find(group);
+    if (const auto conflict = decided.split_group(group, at == decider.end() ? TensorDim{} : at->second)) {
+      throw Error(ErrorKind::kInternal,
+                  "a search chose groups that exclude each other: " + explain(model, decided, *conflict).summary);
+    }
+  }
+  for (const GroupId group : decided.undecided()) decided.keep_whole(linkage.inputs(group)[0]);
+  return decided;
+}
+
+// The splitting of a choice judged: for alternatives, which only need figures.
+PartitionAlternative judge(const ShardingModel& model, const PartitionCost& cost,
+                           const std::vector<std::int32_t>& inputs, const std::vector<GroupId>& chosen,
+                           const std::string& planner) {
+  const Propagation decided = decide(model, inputs, chosen);
+  const PlanEstimate estimate = cost.estimate(decided);
+  PartitionAlternative out;
+  out.planner = planner;
+  for (const std::int32_t index : inputs) {
+    const auto state = decided.state(model.inputs()[static_cast<std::size_t>(index)].node);
+    if (state.kind == sharding::TensorStateKind::kSplit) ++out.partitioned;
+  }
+  out.step_ms = estimate.step_ms;
+  out.memory_bytes = estimate.memory_bytes;
+  out.collective_bytes = estimate.all_reduce_at_once.bytes + estimate.all_gather.bytes;
+  return out;
+}
+
+// Extents that the devices have to divide for the group to be split: their greatest common divisor; 0 when all do.
+std::int64_t indivisible_extent(const Linkage& linkage, GroupId group) {
+  std::int64_t extent = 0;
+  for (const Obstacle& obstacle : linkage.obstacles(group)) {
+    if (obstacle.kind == Obstacle::Kind::kIndivisible) extent = std::gcd(extent, obstacle.extent);
+  }
+  return extent;
+}
+
+bool only_indivisible(const Linkage& linkage, GroupId group) {
+  const auto obstacles = linkage.obstacles(group);
+  return std::all_of(obstacles.begin(), obstacles.end(),
+                     [](const Obstacle& o) { return o.kind == Obstacle::Kind::kIndivisible; });
+}
+
+std::string indivisible_text(const Linkage& linkage, GroupId group) {
+  const std::int64_t extent = indivisible_extent(linkage, group);
+  const std::string others = divisors_text(extent, kMostDevicesNamed);
+  return std::to_string(linkage.shards()) + " devices do not divide " + std::to_string(extent) +
+         (others.empty() ? "" : "; " + others + " would");
+}
+
+std::string ms_text(double ms) {
+  return ms > 0 ? format_ms(ms) : "nothing";
+}
+
+// Why a group cannot be split, without the name of who asks: it is the same for all of its tensors.
+std::string why_impossible(const ShardingModel& model, GroupId group) {
+  if (only_indivisible(model.linkage(), group)) return indivisible_text(model.linkage(), group);
+  const std::string summary = sharding::explain_obstacle(model, group).summary;
+  static constexpr std::string_view kVerdict = "cannot be split: ";
+  const std::size_t at = summary.find(kVerdict);
+  return at == std::string::npos ? summary : summary.substr(at + kVerdict.size());
+}
+
+// Why a decided tensor is whole, the most telling of its dimensions' reasons.
+std::string why_whole(const ShardingModel& model, const Propagation& decided,
+                      const std::map<GroupId, PartitionCost::GroupEffect>& effects, std::int32_t input,
+                      PartitionObjective objective, std::map<GroupId, std::string>* impossible) {
+  const Linkage& linkage = model.linkage();
+  const sharding::NodeId node = model.inputs()[static_cast<std::size_t>(input)].node;
+  const std::size_t rank = rank_of(model, input);
+  if (rank == 0) return "it is a scalar";
+  // Per dimension: how telling, and what.
+  std::pair<int, std::string> best{-1, "its dimensions have extent 1"};
+  const auto offer = [&](int telling, const std::string& text) {
+    if (telling > best.first) best = {telling, text};
+  };
+  for (std::size_t d = 0; d < rank; ++d) {
+    const TensorDim at{node, static_cast<std::int32_t>(d)};
+    const GroupId group = linkage.group_of(at);
+    if (group == graph::kNone) continue;
+    const std::string dimension = rank > 1 ? "dimension " + std::to_string(d) + ": " : "";
+    switch (decided.group_state(group)) {
+      case GroupState::kWhole: {
+        const PartitionCost::GroupEffect& effect = effects.at(group);
+        offer(3, objective == PartitionObjective::kTime
+                     ? "splitting its group costs " + ms_text(effect.collective_ms) + " of collectives and saves " +
+                           ms_text(effect.saved_ms) + " of compute"
+                     : "nothing chose it");
+        break;
+      }
+      case GroupState::kExcluded: {
+        for (const GroupId other : linkage.neighbours(group)) {
+          if (decided.group_state(other) != GroupState::kSplit) continue;
+          const TensorDim by = decided.decided_by(other);
+          const Obstacle meeting = linkage.meeting(group, other);
+          const std::string where = scope_of(model, meeting.op != graph::kNone ? meeting.op : meeting.a.node);
+          offer(2, dimension + "excluded by " + sharding::describe(model, by) +
+                       (where.empty() ? "" : ", which it meets in " + where));
+          break;
+        }
+        break;
+      }
+      default: {
+        if (linkage.possible(group)) break;
+        auto known = impossible->find(group);
+        if (known == impossible->end()) known = impossible->emplace(group, why_impossible(model, group)).first;
+        offer(only_indivisible(linkage, group) ? 1 : 0, dimension + known->second);
+      }
+    }
+  }
+  return best.second;
+}
+
+// The "dimension 1: " that a reason begins with, or nothing. Tensors with one reason share a row also where it is about
+// different dimensions of theirs; the row then names none.
+std::string own_dimension(const std::string& reason) {
+  const std::size_t colon = reason.find(": ");
+  return reason.rfind("dimension ", 0) == 0 && colon != std::string::npos ? reason.substr(0, colon + 2) : "";
+}
+
+struct Ranked {
+  GroupId group = graph::kNone;
+  int inputs = 0, leading = 0;  // data tensors it splits; those along dimension 0
+  bool batch = false;           // its extent is what the step's data begin with
+  double bytes = 0;             // of those tensors
+  TensorDim at;
+};
+
+// The groups of the data, the one that is most likely the batch first.
+std::vector<Ranked> rank_data_groups(const ShardingModel& model) {
+  std::map<GroupId, Ranked> groups;
+  for (const std::int32_t index : batched_inputs(model)) {
+    const sharding::NodeId node = model.inputs()[static_cast<std::size_t>(index)].node;
+    const graph::Shape& shape = model.flow().shape(node);
+    for (std::size_t d = 0; d < shape.dims.size(); ++d) {
+      const TensorDim at{node, static_cast<std::int32_t>(d)};
+      const GroupId group = model.linkage().group_of(at);
+      if (group == graph::kNone) continue;
+      Ranked& ranked = groups[group];
+      if (ranked.group == graph::kNone) ranked.at = at;
+      ranked.group = group;
+      ++ranked.inputs;
+      if (d == 0) ++ranked.leading;
+      ranked.bytes += static_cast<double>(shape.bytes);
+      ranked.batch = ranked.batch || (d == 0 && shape.dims[d] == model.step().batch);
+    }
+  }
+  std::vector<Ranked> out;
+  for (const auto& [group, ranked] : groups) out.push_back(ranked);
+  std::stable_sort(out.begin(), out.end(), [](const Ranked& a, const Ranked& b) {
+    return std::make_tuple(a.batch, a.leading, a.inputs, a.bytes) >
+           std::make_tuple(b.batch, b.leading, b.inputs, b.bytes);
+  });
+  return out;
+}
+
+bool excludes(const Linkage& linkage, GroupId a, GroupId b) {
+  const auto neighbours = linkage.neighbours(a);
+  return std::binary_search(neighbours.begin(), neighbours.end(), b);
+}
+
+bool any_cut_by_time(const std::vector<PartitionAnswer>& answers) {
+  return std::any_of(answers.begin(), answers.end(), [](const PartitionAnswer& answer) { return answer.cut_by_time; });
+}
+
+}  // namespace
+
+DataChoice choose_batch(ShardingModel* model) {
+  DataChoice choice;
+  std::vector<Ranked> ranked = rank_data_groups(*model);
+  if (ranked.empty()) return choice;
+  const Ranked batch = ranked.front();
+  const auto note_gathers = [&](const RepairResult& repaired) {
+    choice.gathers = repaired.gathers;
+    choice.note = sharding::describe(*model, batch.at) + " can be split when " +
+                  plural(repaired.gathered_tensors, "tensor") + " of its batch " +
+                  (repaired.gathered_tensors == 1 ? "is" : "are") + " gathered again (" +
+                  format_bytes(repaired.gathered_bytes) + " per step)";
+    ranked = rank_data_groups(*model);
+  };
+  // All of the batch at once where that can be: images and texts that meet in a similarity exclude each other else.
+  const std::vector<TensorDim> together = find_batch(*model);
+  RepairResult whole;
+  if (together.size() > 1) whole = repair(model, together);
+  if (whole.possible) {
+    if (!whole.gathers.empty()) note_gathers(whole);
+  } else if (!model->linkage().possible(batch.group)) {
+    const std::string name = sharding::describe(*model, batch.at);
+    if (indivisible_extent(model->linkage(), batch.group) > 0) {
+      choice.note = name + " cannot be split: " + indivisible_text(model->linkage(), batch.group);
+    } else {
+      const RepairResult repaired = repair(model, batch.at);
+      if (repaired.possible) {
+        note_gathers(repaired);
+      } else {
+        choice.note = "the batch is not split: " + repaired.why_not;
+      }
+    }
+  }
+  for (const Ranked& group : ranked) {
+    if (!model->linkage().possible(group.group)) continue;
+    if (std::none_of(choice.groups.begin(), choice.groups.end(),
+                     [&](GroupId other) { return excludes(model->linkage(), group.group, other); })) {
+      choice.groups.push_back(group.group);
+    }
+  }
+  return choice;
+}
+
+namespace {
+
+// One plan in the making.
+class Planning {
+ public:
+  Planning(ShardingModel* model, const profile::DeviceModel& device, const pipeline::Cluster& cluster,
+           const PlanningRequest& request)
+      : model_(*model),
+        request_(request),
+        inputs_(decided_inputs(*model, request.data)),
+        shards_(model->linkage().shards()),
+        warnings_(model->step().warnings),
+        cost_(*model, device, cluster),
+        limit_bytes_(request.memory_limit_bytes > 0 ? request.memory_limit_bytes
+                     : request.fit_device           ? cost_.capacity_bytes()
+                                                    : 0) {}
+
+  Planned run() {
+    find_batch_groups();
+    problem_ = make_problem(model_, cost_, request_.data ? batched_inputs(model_) : inputs_, request_.objective,
+                            limit_bytes_, &groups_of_);
+    choose();
+    Planned out{{}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.link()};
+    warn_of_batch_norms(model_, out.decided, &warnings_);
+    out.estimate = cost_.estimate(out.decided);
+    out.unsplit = cost_.estimate(decide(model_, inputs_, {}));
+    fill(&out);
+    list_groups(&out.plan);
+    collate_split(&out);
+    collate_whole(&out);
+    compare(out.answers, &out.plan);
+    last_warnings(&out.plan);
+    return out;
+  }
+
+ private:
+  const ModelInput& input(std::int32_t index) const { return model_.inputs()[static_cast<std::size_t>(index)]; }
+
+  std::vector<GroupId> linkage_groups(const std::vector<std::int32_t>& chosen,
+                                      const std::vector<GroupId>& groups_of) const {
+    std::vector<GroupId> out;
+    for (const std::int32_t g : chosen) out.push_back(groups_of[static_cast<std::size_t>(g)]);
+    return out;
+  }
+
+  // For what is only compared with.
+  SearchRequest quick_search() const {
+    SearchRequest quick;
+    quick.limits = request_.search.limits;
+    quick.limits.units = std::min(quick.limits.units, kComparisonUnits);
+    return quick;
+  }
+
+  // The batch may need gathers, which make another linkage: all that follows is on that one (data), or on the first
+  // again (operators, where data parallelism is only compared with).
+  void find_batch_groups() {
+    if (request_.data && shards_ > 1 && !model_.variables().empty()) {
+      std::vector<GroupId> variable_groups;
+      const models::PartitionProblem variables =
+          make_problem(model_, cost_, model_.variables(), PartitionObjective::kTime, 0, &variable_groups);
+      if (!variables.groups.empty()) {
+        const std::vector<PartitionAnswer> found = run_search(variables, quick_search());
+        cut_by_time_ = cut_by_time_ || any_cut_by_time(found);
+        const std::vector<GroupId> best =
+            found.empty() ? std::vector<GroupId>() : linkage_groups(found.front().groups, variable_groups);
+        compared_.push_back(judge(model_, cost_, model_.variables(), best, "operators"));
+      }
+    }
+    if (shards_ > 1 && !model_.data().empty()) {
+      batch_ = choose_batch(&model_);
+      if (!request_.data && !batch_.groups.empty()) {
+        compared_.push_back(judge(model_, cost_, model_.data(), batch_.groups, "data parallel"));
+      }
+      if (!request_.data && !batch_.gathers.empty()) model_.relink(shards_, {});
+    }
+    if (request_.data && !batch_.note.empty()) warnings_.push_back(batch_.note);
+  }
+
+  void choose() {
+    if (shards_ == 1) {
+      warnings_.push_back("one device: there is nothing to split over");
+      return;
+    }
+    try {
+      answers_ = run_search(problem_, request_.search);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kInfeasible) throw;
+      throw Error(ErrorKind::kInfeasible, e.what(),
+                  "take a cluster with larger devices or more --shards; --memory off plans without a limit");
+    }
+    if (answers_.empty()) return;
+    chosen_ = linkage_groups(answers_.front().groups, groups_of_);
+    planner_ = answers_.front().algorithm;
+    if (request_.data && request_.objective == PartitionObjective::kCount && !batch_.groups.empty()) prefer_batch();
+  }
+
+  // As many tensors as the batch splits can often be split along something else (a sequence); data parallelism means
+  // the batch.
+  void prefer_batch() {
+    std::vector<std::int32_t> own;
+    for (std::size_t g = 0; g < groups_of_.size(); ++g) {
+      if (std::find(batch_.groups.begin(), batch_.groups.end(), groups_of_[g]) != batch_.groups.end()) {
+        own.push_back(static_cast<std::int32_t>(g));
+      }
+    }
+    const models::PartitionScore of_batch = models::score(problem_, own), found = answers_.front().score;
+    if (!of_batch.conflict && (of_batch.fits || !found.fits) && of_batch.value >= found.value &&
+        linkage_groups(own, groups_of_) != chosen_) {
+      chosen_ = linkage_groups(own, groups_of_);
+      planner_ = "batch";
+    }
+  }
+
+  void fill(Planned* out) {
+    PartitionPlan& plan = out->plan;
+    plan.kind = request_.data ? "data" : "operator";
+    plan.planner = planner_;
+    plan.objective = request_.objective == PartitionObjective::kTime ? "time" : "count";
+    for (const std::int32_t index : inputs_) plan.decided.push_back(input(index).name);
+    describe_decision(model_, out->decided, &plan);
+    if (!out->answers.empty()) {
+      const PartitionAnswer& best = out->answers.front();
+      plan.value = best.score.value;
+      plan.bound = best.bound;
+      plan.proven = best.proven;
+      plan.cut_by_time = cut_by_time_ || any_cut_by_time(out->answers);
+      cut_by_effort_ = best.cut_by_effort;
+    }
+    plan.step_ms = out->estimate.step_ms;
+    plan.compute_ms = out->estimate.compute_ms;
+    plan.collective_ms = out->estimate.collective_ms;
+    plan.memory_bytes = out->estimate.memory_bytes;
+    plan.capacity_bytes = cost_.capacity_bytes();
+    plan.replicated_step_ms = out->unsplit.step_ms;
+  }
+
+  void list_groups(PartitionPlan* plan) {
+    split_.insert(chosen_.begin(), chosen_.end());
+    for (std::size_t g = 0; g < problem_.groups.size(); ++g) {
+      const models::PartitionGroup& group = problem_.groups[g];
+      effects_[groups_of_[g]] = {group.saved_ms, group.collective_ms, group.saved_bytes, group.collective_bytes,
+                                 group.collectives};
+      PlanLinkageGroup listed;
+      for (const auto& [variable, dim] : group.members) {
+        listed.members.emplace_back(problem_.variables[static_cast<std::size_t>(variable)].name, dim);
+      }
+      listed.split = split_.count(groups_of_[g]) > 0;
+      listed.saved_ms = group.saved_ms;
+      listed.collective_ms = group.collective_ms;
+      listed.saved_bytes = group.saved_bytes;
+      plan->groups.push_back(std::move(listed));
+    }
+  }
+
+  // Split groups, collated over repeated layers.
+  void collate_split(Planned* out) const {
+    std::map<GroupId, std::vector<std::pair<std::string, int>>> members;
+    for (const std::int32_t index : inputs_) {
+      const sharding::TensorState state = out->decided.state(input(index).node);
+      if (state.kind != sharding::TensorStateKind::kSplit) continue;
+      members[model_.linkage().group_of(input(index).node, state.dim)].emplace_back(
+          sharding::path_of(input(index).name), state.dim);
+    }
+    std::map<std::string, std::size_t> seen;
+    for (const GroupId group : split_) {
+      const auto at = members.find(group);
+      if (at == members.end()) continue;
+      std::vector<std::pair<std::string, int>> pattern;
+      for (const auto& [path, dim] : at->second) pattern.emplace_back(pattern_of(path), dim);
+      std::sort(pattern.begin(), pattern.end());
+      std::string signature;
+      for (const auto& [path, dim] : pattern) signature += path + "=" + std::to_string(dim) + ";";
+      const auto [place, fresh] = seen.emplace(signature, out->split.size());
+      if (fresh) out->split.emplace_back();
+      SplitGroups& alike = out->split[place->second];
+      alike.groups.push_back(group);
+      alike.members.insert(alike.members.end(), at->second.begin(), at->second.end());
+      const PartitionCost::GroupEffect& effect = effects_.at(group);
+      alike.effect.saved_ms += effect.saved_ms;
+      alike.effect.collective_ms += effect.collective_ms;
+      alike.effect.saved_bytes += effect.saved_bytes;
+      alike.effect.collective_bytes += effect.collective_bytes;
+      alike.effect.collectives += effect.collectives;
+    }
+    std::stable_sort(out->split.begin(), out->split.end(),
+                     [](const SplitGroups& a, const SplitGroups& b) { return a.members.size() > b.members.size(); });
+  }
+
+  // Whole tensors by reason.
+  void collate_whole(Planned* out) const {
+    std::map<std::string, std::size_t> reasons;
+    std::map<GroupId, std::string> impossible;
+    for (const std::int32_t index : inputs_) {
+      if (out->decided.state(input(index).node).kind == sharding::TensorStateKind::kSplit) continue;
+      const std::string reason =
+          shards_ == 1 ? "one device"
+                       : why_whole(model_, out->decided, effects_, index, request_.objective, &impossible);
+      const std::string rest = reason.substr(own_dimension(reason).size());
+      const auto [place, fresh] = reasons.emplace(pattern_of(rest), out->whole.size());
+      if (fresh) out->whole.push_back({{}, reason});
+      WholeTensors& alike = out->whole[place->second];
+      if (own_dimension(alike.reason) != own_dimension(reason)) alike.reason = rest;
+      alike.inputs.push_back(index);
+    }
+  }
+
+  void compare(const std::vector<PartitionAnswer>& answers, PartitionPlan* plan) {
+    for (const PartitionAnswer& answer : answers) {
+      PartitionAlternative other =
+          judge(model_, cost_, inputs_, linkage_groups(answer.groups, groups_of_), answer.algorithm);
+      other.planning_ms = answer.seconds * 1e3;
+      other.bound = answer.bound;
+      other.proven = answer.proven;
+      other.statistics = {answer.statistics.begin(), answer.statistics.end()};
+      plan->alternatives.push_back(std::move(other));
+    }
+    if (shards_ == 1) return;
+    plan->alternatives.push_back(judge(model_, cost_, inputs_, {}, "replicate"));
+    for (PartitionAlternative& other : compared_) {
+      other.partitioned = 0;  // of what this plan decides
+      plan->alternatives.push_back(std::move(other));
+    }
+    // What the other objective would choose.
+    const bool time = request_.objective == PartitionObjective::kTime;
+    models::PartitionProblem swapped = problem_;
+    swapped.objective = time ? PartitionObjective::kCount : PartitionObjective::kTime;
+    try {
+      const std::vector<PartitionAnswer> others = run_search(swapped, quick_search());
+      plan->cut_by_time = plan->cut_by_time || any_cut_by_time(others);
+      if (!others.empty()) {
+        plan->alternatives.push_back(judge(model_, cost_, inputs_, linkage_groups(others.front().groups, groups_of_),
+                                           time ? "objective count" : "objective time"));
+        plan->alternatives.back().planning_ms = others.front().seconds * 1e3;
+      }
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kInfeasible) throw;  // nothing fits: there is nothing to compare with
+    }
+  }
+
+  void last_warnings(PartitionPlan* plan) {
+    if (limit_bytes_ <= 0 && plan->memory_bytes > plan->capacity_bytes && plan->capacity_bytes > 0) {
+      warnings_.push_back("needs " + format_bytes(plan->memory_bytes) + " per device, and the smallest has " +
+                          format_bytes(plan->capacity_bytes) + "; --memory on looks for a plan that fits");
+    }
+    if (plan->cut_by_time) {
+      warnings_.push_back("the budget ended the search; a longer --budget may find a better plan");
+    } else if (cut_by_effort_) {
+      warnings_.push_back("the search ended with its effort; --effort thorough may find a better plan");
+    }
+    plan->warnings = std::move(warnings_);
+  }
+
+  ShardingModel& model_;
+  const PlanningRequest& request_;
+  const std::vector<std::int32_t>& inputs_;
+  const int shards_;
+  std::vector<std::string> warnings_;
+  const PartitionCost cost_;
+  const double limit_bytes_;
+
+  DataChoice batch_;
+  std::vector<PartitionAlternative> compared_;
+  bool cut_by_time_ = false, cut_by_effort_ = false;
+  models::PartitionProblem problem_;
+  std::vector<GroupId> groups_of_;  // of the problem's groups
+  std::vector<PartitionAnswer> answers_;
+  std::vector<GroupId> chosen_;
+  std::string planner_ = "none";
+  std::map<GroupId, PartitionCost::GroupEffect> effects_;
+  std::set<GroupId> split_;
+};
+
+}  // namespace
+
+Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, const pipeline::Cluster& cluster,
+                  const PlanningRequest& request) {
+  if (decided_inputs(*model, request.data).empty()) {
+    const std::string module = "module '" + std::string(model->graph().name()) + "'";
+    throw Error(ErrorKind::kData,
+                module + (request.data ? " has no data inputs: all it reads are variables, state and constants"
+                                       : " has no variables: nothing it reads is a weight"),
+                // The other command where it has something to split.
+                request.data            ? (model->variables().empty() ? "" : "automap-search opp splits its variables")
+                : model->data().empty() ? "name them with --variables"
+                                        : "name them with --variables, or split its data with automap-search adp");
+  }
+  return Planning(model, device, cluster, request).run();
+}
+
+}  // namespace automap::partition

@@ -1,0 +1,64 @@
+// From a model to a plan: what `automap-search opp` and `automap-search adp` do between reading and printing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/pipeline/cluster.h"
+#include "common/sharding/model.h"
+#include "common/sharding/propagation.h"
+#include "plan/partition/partition_cost.h"
+#include "plan/partition/partition_plan.h"
+#include "plan/partition/partition_search.h"
+#include "profile/device_model.h"
+
+namespace automap::partition {
+
+struct PlanningRequest {
+  bool data = false;  // false: split variables (OPP); true: split the data of the step (ADP)
+  models::PartitionObjective objective = models::PartitionObjective::kTime;
+  bool fit_device = false;        // memory is limited to what the smallest device has
+  double memory_limit_bytes = 0;  // per device, instead of that; 0: none
+  SearchRequest search;
+};
+
+// Decided tensors that stay whole for the same reason.
+struct WholeTensors {
+  std::vector<std::int32_t> inputs;  // of the model
+  std::string reason;                // for people
+};
+
+// Split linkage groups that are equal up to the numbers in names: repeated layers.
+struct SplitGroups {
+  std::vector<sharding::GroupId> groups;
+  std::vector<std::pair<std::string, int>> members;  // (path, dimension) of their decided tensors
+  PartitionCost::GroupEffect effect;                 // of all of them
+};
+
+struct Planned {
+  PartitionPlan plan;
+  PlanEstimate estimate, unsplit;
+  sharding::Propagation decided;
+  std::vector<SplitGroups> split;
+  std::vector<WholeTensors> whole;
+  std::vector<PartitionAnswer> answers;  // of the algorithms that ran, best first
+  Link link;
+};
+
+// The plan without what only its caller knows: model, cluster, planning_ms, provenance. `model` keeps the gathers of a
+// data plan (ShardingModel::relink).
+// Throws as run_search does, Error(kData) when there is nothing to decide (no variables, no data), Error(kUsage) when
+// the cluster is too small.
+Planned make_plan(sharding::ShardingModel* model, const profile::DeviceModel& device, const pipeline::Cluster& cluster,
+                  const PlanningRequest& request);
+
+// Which linkage groups of the data make a data-parallel step, the one of the batch first.
+struct DataChoice {
+  std::vector<sharding::GroupId> groups;
+  std::vector<sharding::Gather> gathers;  // for ShardingModel::relink
+  std::string note;                       // why the batch is not split, or what its splitting needs; may be empty
+};
+// `model` is relinked to the gathers of the choice.
+DataChoice choose_batch(sharding::ShardingModel* model);
+
+}  // namespace automap::partition

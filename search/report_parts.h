@@ -1,0 +1,60 @@
+// What the reports share (report.h): texts, names of tensors and layers, JSON of what several documents hold.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "common/base/text_table.h"
+#include "common/sharding/collectives.h"
+#include "common/sharding/explain.h"
+#include "common/sharding/model.h"
+#include "common/sharding/propagation.h"
+
+namespace automap::search::internal {
+
+using Align = TextTable::Align;
+using Json = nlohmann::ordered_json;
+using sharding::Collective;
+using sharding::GroupId;
+using sharding::ModelInput;
+using sharding::NodeId;
+using sharding::Placement;
+using sharding::Propagation;
+using sharding::ShardingModel;
+using sharding::TensorDim;
+using sharding::TensorState;
+using sharding::TensorStateKind;
+
+constexpr int kTextWidth = 76;         // of a column of prose
+constexpr std::size_t kMostRows = 20;  // of a table that repeats itself
+
+// Of all tensors of the module.
+struct Counts {
+  int tensors = 0, split = 0, whole = 0, undecided = 0, partial = 0;
+};
+
+// Lines of at most `width` columns, made printable, broken at blanks.
+std::vector<std::string> wrapped(const std::string& any_text, int width);
+
+// A row whose last cell may take several lines.
+void add_wrapped_row(TextTable* table, std::vector<std::string> cells);
+
+// As lines behind `indent`: one text broken at blanks; lines as they are.
+std::string indented(const std::string& text, const std::string& indent);
+std::string lines_text(const std::vector<std::string>& lines, const std::string& indent);
+
+// "encoder/layer_3": the scope of a node cut behind the layer's name.
+std::string layer_of(const ShardingModel& model, NodeId node);
+std::string instruction_name(const ShardingModel& model, NodeId node);
+// nullptr when the node is no input.
+const ModelInput* input_at(const ShardingModel& model, NodeId node);
+// An input's own name, else its instruction's.
+std::string tensor_name(const ShardingModel& model, NodeId node);
+Counts count_tensors(const ShardingModel& model, const Propagation& decided);
+const char* state_word(const TensorState& state);
+Json collective_json(const ShardingModel& model, const Collective& c);
+Json inputs_json(const ShardingModel& model, const Propagation& decided);
+Json explanation_value(const ShardingModel& model, const sharding::Explanation& e);
+
+}  // namespace automap::search::internal

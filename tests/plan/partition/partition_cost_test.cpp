@@ -1,0 +1,214 @@
+#include "plan/partition/partition_cost.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <numeric>
+
+#include "common/base/error.h"
+#include "common/base/rng.h"
+#include "common/hlo/hlo_reader.h"
+#include "plan/partition/partition_search.h"
+#include "profile/profiler.h"
+
+namespace automap::partition {
+namespace {
+
+const std::string kFolder = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/";
+
+struct Loaded {
+  hlo::HloModule module;
+  sharding::ShardingModel model;
+  profile::DeviceModel device;
+  pipeline::Cluster cluster;
+};
+std::unique_ptr<Loaded> load(const std::string& name, int shards = 8, const std::string& cluster = "h100-1x8",
+                             const std::string& device = "h100") {
+  auto module = hlo::load_hlo(kFolder + name);
+  auto loaded = std::make_unique<Loaded>(
+      Loaded{std::move(module), {}, profile::load_device(device), pipeline::load_cluster(cluster)});
+  sharding::ModelOptions options;
+  options.shards = shards;
+  loaded->model = sharding::ShardingModel::build(loaded->module.graph, options);
+  return loaded;
+}
+
+std::vector<std::int32_t> all_inputs(const sharding::ShardingModel& model) {
+  std::vector<std::int32_t> all(model.inputs().size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+TEST(PartitionCost, Collectives) {
+  const Link link{100, 5, true};
+  EXPECT_DOUBLE_EQ(allreduce_ms(link, 8, 1e9), 2 * 7.0 / 8 * 10 + 14 * 5e-3);
+  EXPECT_DOUBLE_EQ(allgather_ms(link, 8, 1e9), 7.0 / 8 * 10 + 7 * 5e-3);
+  EXPECT_EQ(allreduce_ms(link, 1, 1e9), 0);
+  EXPECT_DOUBLE_EQ(allreduce_ms(link, 2, 0), 2 * 5e-3);
+}
+
+TEST(PartitionCost, Links) {
+  const pipeline::Cluster config_a = pipeline::load_cluster("config-a");
+  EXPECT_EQ(link_of(config_a, 8).gbytes_per_s, 130);
+  EXPECT_TRUE(link_of(config_a, 8).inside_server);
+  EXPECT_EQ(link_of(config_a, 16).gbytes_per_s, 3.125);
+  EXPECT_FALSE(link_of(config_a, 16).inside_server);
+  EXPECT_EQ(link_of(config_a, 1).gbytes_per_s, 130);
+  EXPECT_THROW(link_of(config_a, 17), Error);
+  EXPECT_THROW(link_of(config_a, 0), Error);
+}
+
+// One latency for all that do not wait for each other: the query's, key's and value's in the backward pass; the
+// gradients of all variables.
+TEST(PartitionCost, CollectivesGoTogether) {
+  const auto loaded = load("t5_6_6.hlo.gz");
+  const PartitionCost cost(loaded->model, loaded->device, loaded->cluster);
+  const double wait = allreduce_ms(cost.link(), 8, 0);
+  EXPECT_DOUBLE_EQ(wait, 14 * 3e-3);
+  const auto waits = [&](sharding::GroupId group) {
+    double moved = 0;
+    for (const sharding::Collective& c : collectives_of_group(loaded->model, group, sharding::Placement::kAtOnce))
+      moved += allreduce_ms(cost.link(), 8, c.bytes) - wait;
+    return (cost.effect(group).collective_ms - moved) / wait;
+  };
+  for (const sharding::ModelInput& input : loaded->model.inputs()) {
+    if (input.role != graph::InputRole::kVariable && input.role != graph::InputRole::kStepInput) continue;
+    const bool data = input.role == graph::InputRole::kStepInput;
+    const bool query = sharding::path_of(input.name) == "params/encoder/layer/3/self_attention/q/kernel";
+    if (!data && !query) continue;
+    const sharding::GroupId group = loaded->model.linkage().group_of(input.node, query ? 1 : 0);
+    ASSERT_TRUE(loaded->model.linkage().decidable(group)) << input.name;
+    EXPECT_EQ(cost.effect(group).collectives, query ? 4 : cost.effect(group).collectives);
+    if (query) {
+      EXPECT_NEAR(waits(group), 2, 1e-6);
+    } else {
+      EXPECT_GT(cost.effect(group).collectives, 188);
+      EXPECT_LT(waits(group), 10);
+    }
+  }
+}
+
+class Fixtures : public testing::TestWithParam<const char*> {};
+
+// The waiting of one group by itself, a pass over all nodes.
+double slow_collectives_ms(const Loaded& loaded, const PartitionCost& cost, sharding::GroupId group) {
+  const int shards = loaded.model.linkage().shards();
+  const auto collectives = collectives_of_group(loaded.model, group, sharding::Placement::kAtOnce);
+  const graph::FlowGraph& flow = loaded.model.flow();
+  std::vector<int> behind(static_cast<std::size_t>(flow.size()), 0);  // collectives one after the other
+  std::map<std::pair<int, sharding::CollectiveKind>, double> together;
+  double out = 0;
+  for (graph::NodeId id = 0; id < flow.size(); ++id) {
+    int& here = behind[static_cast<std::size_t>(id)];
+    for (const graph::NodeId operand : flow.operands(id))
+      if (operand < id) here = std::max(here, behind[static_cast<std::size_t>(operand)]);
+    bool any = false;
+    for (const sharding::Collective& c : collectives) {
+      if (c.node != id) continue;
+      any = true;
+      double& times = together[{here, c.kind}];
+      times = std::max(times, c.times);
+      const auto ms = c.kind == sharding::CollectiveKind::kAllReduce ? allreduce_ms : allgather_ms;
+      out += c.times * (ms(cost.link(), shards, c.bytes) - ms(cost.link(), shards, 0));
+    }
+    if (any) ++here;
+  }
+  for (const auto& [level, times] : together)
+    out += times *
+           (level.second == sharding::CollectiveKind::kAllReduce ? allreduce_ms : allgather_ms)(cost.link(), shards, 0);
+  return out;
+}
+
+TEST_P(Fixtures, GroupsAtOnceAreGroupsOneByOne) {
+  const auto loaded = load(GetParam());
+  const PartitionCost cost(loaded->model, loaded->device, loaded->cluster);
+  std::vector<sharding::GroupId> groups;
+  for (sharding::GroupId group = 0; group < loaded->model.linkage().num_groups(); ++group) {
+    if (loaded->model.linkage().decidable(group)) groups.push_back(group);
+  }
+  const std::vector<PartitionCost::GroupEffect> effects = cost.effects(groups);
+  ASSERT_EQ(effects.size(), groups.size());
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const PartitionCost::GroupEffect alone = cost.effect(groups[i]);
+    EXPECT_EQ(effects[i].collective_ms, alone.collective_ms);
+    EXPECT_EQ(effects[i].saved_ms, alone.saved_ms);
+    EXPECT_EQ(effects[i].collectives, alone.collectives);
+    const double slow = slow_collectives_ms(*loaded, cost, groups[i]);
+    EXPECT_NEAR(alone.collective_ms, slow, 1e-9 * (1 + slow));
+  }
+  EXPECT_TRUE(cost.effects({}).empty());
+}
+
+// The flow's nodes take as long as the module's instructions.
+TEST_P(Fixtures, NothingSplit) {
+  const auto loaded = load(GetParam());
+  const PartitionCost cost(loaded->model, loaded->device, loaded->cluster);
+  const profile::InstructionTimes times = profile::estimate_times(loaded->module.graph, loaded->device);
+  double entry = 0;
+  const graph::Computation& computation = loaded->module.graph.entry();
+  for (std::int32_t i = 0; i < computation.count; ++i)
+    entry += times.ms[static_cast<std::size_t>(computation.first + i)];
+  const PlanEstimate whole = cost.estimate(sharding::Propagation(loaded->model.linkage()));
+  EXPECT_NEAR(whole.compute_ms, entry, 0.03 * entry);
+  EXPECT_EQ(whole.collective_ms, 0);
+  EXPECT_EQ(whole.all_reduce_at_once.count, 0);
+  double parameters = 0;
+  for (const sharding::ModelInput& input : loaded->model.inputs())
+    parameters += static_cast<double>(loaded->model.flow().shape(input.node).bytes);
+  EXPECT_EQ(whole.parameter_bytes, parameters);
+  EXPECT_EQ(whole.memory_bytes, whole.parameter_bytes + whole.stash_bytes);
+  profile::ProfilerOptions options;
+  const profile::ModelProfile profile = profile::build_profile(loaded->module.graph, times, options);
+  std::printf("%s: compute %.3f ms of %.3f, stash %.1f MB, profile's %.1f MB\n", GetParam(), whole.compute_ms, entry,
+              whole.stash_bytes / 1e6, profile.memory.stash_bytes / 1e6);
+}
+
+// Effects add up, whatever is chosen.
+TEST_P(Fixtures, EffectsAreAdditive) {
+  const auto loaded = load(GetParam());
+  const sharding::Linkage& linkage = loaded->model.linkage();
+  const PartitionCost cost(loaded->model, loaded->device, loaded->cluster);
+  std::vector<sharding::GroupId> groups;
+  const models::PartitionProblem problem =
+      make_problem(loaded->model, cost, all_inputs(loaded->model), models::PartitionObjective::kTime, 0, &groups);
+  Rng rng(11, 3, 0);
+  std::vector<std::int32_t> order(groups.size());
+  std::iota(order.begin(), order.end(), 0);
+  for (int round = 0; round < 4; ++round) {
+    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng.below(i)]);
+    sharding::Propagation decided(linkage);
+    std::vector<std::int32_t> chosen;
+    for (const std::int32_t g : order) {
+      if (round > 0 && rng.uniform() < 0.3) continue;
+      if (!decided.split_group(groups[static_cast<std::size_t>(g)])) chosen.push_back(g);
+    }
+    const PlanEstimate plan = cost.estimate(decided);
+    const models::PartitionScore score = models::score(problem, chosen);
+    EXPECT_FALSE(score.conflict);
+    EXPECT_NEAR(plan.compute_ms, score.compute_ms, 1e-9 * problem.compute_ms);
+    EXPECT_NEAR(plan.collective_ms, score.collective_ms, 1e-9 * (1 + score.collective_ms));
+    EXPECT_NEAR(plan.memory_bytes, score.memory_bytes, 1e-9 * problem.memory_bytes);
+    EXPECT_NEAR(plan.all_reduce_at_once.bytes + plan.all_gather.bytes, score.collective_bytes,
+                1e-9 * (1 + score.collective_bytes));
+    double count = 0;
+    for (const std::int32_t g : chosen) count += problem.groups[static_cast<std::size_t>(g)].collectives;
+    EXPECT_EQ(static_cast<double>(plan.all_reduce_at_once.count + plan.all_gather.count), count);
+    EXPECT_GE(plan.compute_ms, problem.compute_ms / linkage.shards() * (1 - 1e-9));
+    EXPECT_GE(plan.all_reduce_at_once.count, plan.all_reduce_delayed.count);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, Fixtures,
+                         testing::Values("tiny_mlp.hlo", "t5_6_6.hlo.gz", "vgg19.hlo.gz", "gpt2.hlo.gz",
+                                         "moe_small.hlo.gz", "transformer_scan.hlo.gz", "transformer_remat.hlo.gz",
+                                         "lit_small.hlo.gz"),
+                         [](const auto& fixture) {
+                           std::string name = fixture.param;
+                           name = name.substr(0, name.find('.'));
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace automap::partition

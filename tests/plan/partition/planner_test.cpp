@@ -1,0 +1,176 @@
+#include "plan/partition/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "common/base/error.h"
+#include "common/hlo/hlo_reader.h"
+#include "common/sharding/model.h"
+#include "profile/profile_hlo.h"
+
+namespace automap::partition {
+namespace {
+
+using models::PartitionObjective;
+using sharding::TensorStateKind;
+
+struct Case {
+  hlo::HloModule module;
+  std::unique_ptr<sharding::ShardingModel> model;
+  pipeline::Cluster cluster = pipeline::load_cluster("config-a");
+
+  Case(hlo::HloModule read, int shards) : module(std::move(read)) {
+    sharding::ModelOptions options;
+    options.shards = shards;
+    model = std::make_unique<sharding::ShardingModel>(sharding::ShardingModel::build(module.graph, options));
+  }
+  static Case fixture(const std::string& name, int shards = 8) {
+    return Case(hlo::load_hlo(AUTOMAP_SOURCE_DIR "/fixtures/hlo/" + name), shards);
+  }
+  Planned plan(bool data, PartitionObjective objective = PartitionObjective::kTime) {
+    PlanningRequest request;
+    request.data = data;
+    request.objective = objective;
+    return make_plan(model.get(), profile::reference_device("", cluster), cluster, request);
+  }
+};
+
+const PartitionAlternative* alternative(const PartitionPlan& plan, const std::string& planner) {
+  const auto at = std::find_if(plan.alternatives.begin(), plan.alternatives.end(),
+                               [&](const PartitionAlternative& a) { return a.planner == planner; });
+  return at == plan.alternatives.end() ? nullptr : &*at;
+}
+
+TEST(Planner, EveryTensorIsDecidedAndCountedOnce) {
+  for (const char* name : {"tiny_mlp.hlo", "t5_6_6.hlo.gz", "vgg19.hlo.gz", "transformer_scan.hlo.gz"}) {
+    for (const bool data : {false, true}) {
+      SCOPED_TRACE(std::string(name) + (data ? " data" : " operators"));
+      Case c = Case::fixture(name, 2);
+      const Planned planned = c.plan(data, PartitionObjective::kCount);
+      EXPECT_TRUE(planned.decided.complete());
+      const auto& inputs = data ? c.model->data() : c.model->variables();
+      std::size_t split = 0, whole = 0;
+      for (const SplitGroups& groups : planned.split) split += groups.members.size();
+      for (const WholeTensors& tensors : planned.whole) {
+        EXPECT_FALSE(tensors.reason.empty());
+        whole += tensors.inputs.size();
+      }
+      EXPECT_EQ(split, static_cast<std::size_t>(planned.plan.partitioned));
+      EXPECT_EQ(split + whole, inputs.size());
+      EXPECT_EQ(planned.plan.decided.size(), inputs.size());
+      // The answer is what the searcher promised, and estimates add up.
+      ASSERT_FALSE(planned.answers.empty());
+      EXPECT_GE(planned.plan.partitioned, planned.answers.front().score.variables);
+      EXPECT_NEAR(planned.plan.step_ms, planned.plan.compute_ms + planned.plan.collective_ms, 1e-9);
+    }
+  }
+}
+
+TEST(Planner, ComparesWithWhatElseCouldBeDone) {
+  Case c = Case::fixture("t5_6_6.hlo.gz");
+  const Planned time = c.plan(false);
+  for (const char* other : {"replicate", "data parallel", "objective count"}) {
+    ASSERT_NE(alternative(time.plan, other), nullptr) << other;
+  }
+  EXPECT_DOUBLE_EQ(alternative(time.plan, "replicate")->step_ms, time.plan.replicated_step_ms);
+  const Planned count = c.plan(false, PartitionObjective::kCount);
+  EXPECT_DOUBLE_EQ(alternative(time.plan, "objective count")->step_ms, count.plan.step_ms);
+  EXPECT_DOUBLE_EQ(alternative(count.plan, "objective time")->step_ms, time.plan.step_ms);
+  EXPECT_GT(count.plan.partitioned, time.plan.partitioned);
+  const Planned data = c.plan(true, PartitionObjective::kCount);
+  EXPECT_DOUBLE_EQ(alternative(time.plan, "data parallel")->step_ms, data.plan.step_ms);
+  EXPECT_DOUBLE_EQ(alternative(data.plan, "operators")->step_ms, time.plan.step_ms);
+}
+
+TEST(Planner, ComparingLeavesTheModelAsItWas) {
+  // Its batch needs a gather, which a plan of its variables must not contain.
+  Case c = Case::fixture("lit_small.hlo.gz");
+  const Planned operators = c.plan(false, PartitionObjective::kCount);
+  EXPECT_TRUE(c.model->gathers().empty());
+  EXPECT_TRUE(operators.plan.gathers.empty());
+  EXPECT_EQ(operators.plan.all_gathers, 0);
+  const Planned data = c.plan(true, PartitionObjective::kCount);
+  EXPECT_FALSE(c.model->gathers().empty());
+  EXPECT_GT(data.plan.all_gathers, 0);
+  EXPECT_EQ(data.plan.partitioned, 2);
+  EXPECT_FALSE(data.plan.warnings.empty());
+}
+
+TEST(Planner, DataParallelismMeansTheBatch) {
+  for (const char* name : {"t5_6_6.hlo.gz", "vgg19.hlo.gz", "resnet50.hlo.gz", "vit_forward.hlo.gz"}) {
+    SCOPED_TRACE(name);
+    Case c = Case::fixture(name);
+    const Planned planned = c.plan(true, PartitionObjective::kCount);
+    EXPECT_GT(planned.plan.partitioned, 0);
+    for (const std::int32_t index : c.model->data()) {
+      const sharding::ModelInput& input = c.model->inputs()[static_cast<std::size_t>(index)];
+      const sharding::TensorState state = planned.decided.state(input.node);
+      ASSERT_EQ(state.kind, TensorStateKind::kSplit) << input.name;
+      EXPECT_EQ(state.dim, 0) << input.name;
+    }
+  }
+}
+
+TEST(Planner, ABatchThatDoesNotDivideStaysWholeAndSaysWhatWould) {
+  Case c = Case::fixture("tiny_mlp.hlo", 7);
+  const Planned planned = c.plan(true, PartitionObjective::kCount);
+  EXPECT_EQ(planned.plan.partitioned, 0);
+  ASSERT_FALSE(planned.plan.warnings.empty());
+  EXPECT_NE(planned.plan.warnings.front().find("7 devices do not divide 16; 2, 4, 8 or 16 would"), std::string::npos)
+      << planned.plan.warnings.front();
+}
+
+TEST(Planner, OneDevice) {
+  Case c = Case::fixture("tiny_mlp.hlo", 1);
+  for (const bool data : {false, true}) {
+    const Planned planned = c.plan(data);
+    EXPECT_EQ(planned.plan.partitioned, 0);
+    EXPECT_TRUE(planned.plan.collectives.empty());
+    EXPECT_DOUBLE_EQ(planned.plan.step_ms, planned.plan.replicated_step_ms);
+    EXPECT_FALSE(planned.plan.warnings.empty());
+  }
+}
+
+TEST(Planner, NothingToDecide) {
+  const std::string text =
+      "HloModule m\nENTRY e {\n  c = f32[8] constant({1,2,3,4,5,6,7,8})\n  ROOT r = f32[8] negate(c)\n}\n";
+  Case c(hlo::read_hlo(text, "m.hlo"), 8);
+  for (const bool data : {false, true}) {
+    try {
+      c.plan(data);
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::kData);
+      EXPECT_NE(std::string(e.what()).find("module 'm' has no "), std::string::npos);
+    }
+  }
+}
+
+TEST(Planner, MemoryLimits) {
+  Case c = Case::fixture("vgg19.hlo.gz");
+  PlanningRequest request;
+  request.memory_limit_bytes = 1000;
+  const profile::DeviceModel device = profile::reference_device("", c.cluster);
+  try {
+    make_plan(c.model.get(), device, c.cluster, request);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::kInfeasible);
+    EXPECT_NE(e.hint().find("--memory off"), std::string::npos);
+  }
+  // A limit between the fastest plan and the leanest.
+  const Planned free = c.plan(false);
+  request.memory_limit_bytes = 0.99 * free.plan.memory_bytes;
+  try {
+    const Planned tight = make_plan(c.model.get(), device, c.cluster, request);
+    EXPECT_LE(tight.plan.memory_bytes, request.memory_limit_bytes);
+    EXPECT_GE(tight.plan.step_ms, free.plan.step_ms);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::kInfeasible);  // the fastest is the leanest
+  }
+}
+
+}  // namespace
+}  // namespace automap::partition
