@@ -17,7 +17,7 @@ ROOMS = {
     "common/sharding": ["common/base", "common/graph"],
     "common/pipeline": ["common/base"],
     "common/io": ["common/base", "common/graph", "common/pipeline"],
-    "profile": ["common/base", "common/graph", "common/pipeline", "common/io"],
+    "profile": ["common/base", "common/graph", "common/sharding", "common/pipeline", "common/io"],
     "models": ["common/base", "common/pipeline"],
     "models/learner": ["common/base", "common/pipeline", "models"],
     "datagen": ["common/base", "common/pipeline", "common/io"],
