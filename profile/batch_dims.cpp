@@ -177,7 +177,8 @@ class BatchFinder {
     for (const sharding::Factor& factor : rule.factors) {
       if (!std::any_of(factor.dims.begin(), factor.dims.end(), [&](auto at) { return is_source(at); })) continue;
       for (const sharding::SlotDim at : factor.dims) {
-        if (static_cast<std::size_t>(at.slot) < slots_.size()) mark(slots_[static_cast<std::size_t>(at.slot)], bit(at.dim));
+        if (static_cast<std::size_t>(at.slot) < slots_.size())
+          mark(slots_[static_cast<std::size_t>(at.slot)], bit(at.dim));
       }
     }
     const bool blocked =

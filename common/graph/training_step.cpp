@@ -867,9 +867,8 @@ class Analysis {
         continue;
       }
       const bool as_batch = all_data || (batch > 0 && !shape.dims.empty() && shape.dims[0] == batch) ||
-                            std::any_of(step->batch_inputs.begin(), step->batch_inputs.end(), [&](BatchInput b) {
-                              return b.input == static_cast<std::int32_t>(k);
-                            });
+                            std::any_of(step->batch_inputs.begin(), step->batch_inputs.end(),
+                                        [&](BatchInput b) { return b.input == static_cast<std::int32_t>(k); });
       const bool named_weight = is_weight_name(input.name);
       input.role = handed_on || named_weight || !as_batch ? InputRole::kFrozen : InputRole::kStepInput;
     }
@@ -971,8 +970,9 @@ class Analysis {
       const EntryInput& input = step->inputs[static_cast<std::size_t>(k)];
       const Shape& shape = flow_->shape(input.node);
       if (!shape.is_array() || shape.dims.empty()) {
-        throw Error(ErrorKind::kData, "input '" + input.name + "' is " + std::string(shape.text) +
-                                          ": it has no leading dimension that could be the batch",
+        throw Error(ErrorKind::kData,
+                    "input '" + input.name + "' is " + std::string(shape.text) +
+                        ": it has no leading dimension that could be the batch",
                     "name an input that leads with the samples");
       }
       TurnSlice here{k, 0, shape.dims[0]};

@@ -43,7 +43,7 @@ struct TrainingStep {
   std::vector<InstructionId> expanded_whiles;
   InstructionId micro_batch_loop = kNone;  // the one of them that adds gradients up
   std::int64_t micro_batches = 1;          // its turns; 1 when there is none, or nobody knows
-  std::vector<Part> part;                      // per node
+  std::vector<Part> part;                  // per node
   std::vector<EntryInput> inputs;
   std::vector<std::int32_t> variables;  // indices into inputs, in parameter order (or the order asked for)
   bool training = false;                // false: an inference module
