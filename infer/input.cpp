@@ -46,7 +46,7 @@ PlanInput read_input(const InputOptions& options, const pipeline::Cluster& clust
   profile::ProfileRequest request;
   request.variables = options.variables;
   profile::ModelProfile model =
-      profile::profile_module(module, source, request, profile::reference_device(options.device, cluster));
+      profile::profile_module(module, source, request, {profile::reference_device(options.device, cluster)});
   input.profile = std::move(model.profile);
   input.notices = std::move(model.warnings);
   return input;

@@ -63,19 +63,38 @@ DeviceModel reference_device(const std::string& asked, const pipeline::Cluster& 
 }
 
 ModelProfile profile_module(const graph::HloModule& module, const std::string& source, const ProfileRequest& request) {
-  return profile_module(module, source, request, load_device(request.device));
+  std::vector<DeviceModel> devices{load_device(request.device)};
+  for (const std::string& name : request.more_devices) {
+    DeviceModel device = load_device(name);
+    const bool known = std::any_of(devices.begin(), devices.end(),
+                                   [&](const DeviceModel& other) { return other.name == device.name; });
+    if (!known) devices.push_back(std::move(device));
+  }
+  return profile_module(module, source, request, std::move(devices));
 }
 
 ModelProfile profile_module(const graph::HloModule& module, const std::string& source, const ProfileRequest& request,
-                            const DeviceModel& device) {
-  std::vector<graph::VariableRequest> variables;
+                            std::vector<DeviceModel> devices) {
+  std::vector<graph::VariableRequest> variables, batch_inputs;
   if (!request.variables.empty()) variables = graph::load_variable_list(request.variables);
-  const InstructionTimes times = estimate_times(module.graph, device);
+  for (std::size_t begin = 0; begin < request.batch_inputs.size();) {
+    const std::size_t end = std::min(request.batch_inputs.find(',', begin), request.batch_inputs.size());
+    if (end > begin) batch_inputs.push_back({request.batch_inputs.substr(begin, end - begin), "", "--batch-input"});
+    begin = end + 1;
+  }
+  const ModuleStructure structure(module.graph);
+  TimeEstimator estimator(module.graph, structure);
+  estimator.measure();
+  const InstructionTimes times = estimator.estimate(devices.front());
   ProfilerOptions options;
   options.model = request.model.empty() ? model_name(source, std::string(module.graph.name())) : request.model;
-  options.device = device.name;
+  options.device = devices.front().name;
   options.source_sha256 = module.sha256;
   if (!request.variables.empty()) options.variables = &variables;
+  if (!request.batch_inputs.empty()) options.batch_inputs = &batch_inputs;
+  options.estimator = &estimator;
+  options.devices = std::move(devices);
+  options.samples = request.samples;
   ModelProfile profile = build_profile(module.graph, times, options);
   pipeline::check_profile(profile.profile, source);
   return profile;

@@ -60,9 +60,7 @@ std::int32_t find_kernel(std::vector<std::int32_t>& parent, std::int32_t i) {
 }  // namespace
 
 TimeEstimator::TimeEstimator(const Graph& graph, const ModuleStructure& structure)
-    : graph_(graph), structure_(structure) {
-  measure();
-}
+    : graph_(graph), structure_(structure) {}
 
 void TimeEstimator::measure() {
   cost_ = graph::analyze_cost(graph_);
@@ -90,6 +88,15 @@ double TimeEstimator::vector_operations(InstructionId id) const {
   if (graph::is_transcendental(op)) return n * kTranscendentalOperations;
   if (op == Opcode::kDivide || op == Opcode::kRemainder) return n * kDivideOperations;
   return graph::is_elementwise(op) ? n : n / 2;  // moving data costs address arithmetic
+}
+
+bool TimeEstimator::is_stored(InstructionId id) const {
+  const auto c = static_cast<std::size_t>(graph_.instruction(id).computation);
+  const Region& region = structure_.region[c];
+  const std::size_t slot = region.local(id);
+  if (structure_.role[c] != Role::kRegion || region.constant[slot] != 0) return false;
+  const Kind kind = region.kind[slot];
+  return kind != Kind::kFree && kind != Kind::kAlias && sizes_[c].stored[slot] != 0;
 }
 
 void TimeEstimator::summarize(ComputationId c) {
@@ -254,15 +261,13 @@ class DeviceEstimate {
         device_(device),
         kernels_(graph_, sizes.cost_, device) {}
 
-  InstructionTimes run(bool share) {
+  InstructionTimes run() {
     times_.ms.assign(static_cast<std::size_t>(graph_.num_instructions()), 0.0);
     times_.whiles = structure_.whiles;
     total_ms_.assign(static_cast<std::size_t>(graph_.num_computations()), 0.0);
     for (ComputationId c = 0; c < graph_.num_computations(); ++c) estimate(c);
-    if (share) {
-      share_out();
-      add_notices();
-    }
+    share_out();
+    add_notices();
     return std::move(times_);
   }
 
@@ -447,13 +452,15 @@ class DeviceEstimate {
   std::vector<double> writers_;
 };
 
-InstructionTimes TimeEstimator::estimate(const DeviceModel& device, bool share) const {
-  return DeviceEstimate(*this, device).run(share);
+InstructionTimes TimeEstimator::estimate(const DeviceModel& device) const {
+  return DeviceEstimate(*this, device).run();
 }
 
 InstructionTimes estimate_times(const Graph& graph, const DeviceModel& device) {
   const ModuleStructure structure(graph);
-  return TimeEstimator(graph, structure).estimate(device);
+  TimeEstimator estimator(graph, structure);
+  estimator.measure();
+  return estimator.estimate(device);
 }
 
 }  // namespace automap::profile

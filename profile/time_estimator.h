@@ -17,17 +17,19 @@ namespace automap::profile {
 
 class TimeEstimator {
  public:
-  // `structure` is that of `graph` or of the same module with other extents. Both must stay alive. Throws as
-  // graph::analyze_cost.
+  // `structure` is that of `graph` or of the same module with other extents. Both must stay alive; measure() comes
+  // before all else.
   TimeEstimator(const graph::Graph& graph, const ModuleStructure& structure);
 
-  // The extents of `graph` have changed.
+  // The extents of `graph` are new, or have changed. Throws as graph::analyze_cost.
   void measure();
   const graph::ModuleCost& cost() const { return cost_; }
+  const ModuleStructure& structure() const { return structure_; }
+  // The instruction writes an array of its own to memory, at these extents.
+  bool is_stored(graph::InstructionId id) const;
 
-  // Throws Error(kData) when an attribute that the estimate needs is malformed. `share`: also what instructions inside
-  // of fused calls take (InstructionTimes::ms); without it they are 0.
-  InstructionTimes estimate(const DeviceModel& device, bool share = true) const;
+  // Throws Error(kData) when an attribute that the estimate needs is malformed.
+  InstructionTimes estimate(const DeviceModel& device) const;
 
  private:
   friend class DeviceEstimate;

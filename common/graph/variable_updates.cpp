@@ -55,9 +55,7 @@ class Finder {
   }
 
  private:
-  const EntryInput& variable(std::size_t v) const {
-    return step_.inputs[static_cast<std::size_t>(step_.variables[v])];
-  }
+  const EntryInput& variable(std::size_t v) const { return step_.inputs[static_cast<std::size_t>(step_.variables[v])]; }
   bool is_optimizer(NodeId id) const { return step_.part[static_cast<std::size_t>(id)] == Part::kOptimizer; }
   // Numbers (norms, rates) couple variables; they belong to none.
   bool is_number(NodeId id) const { return flow_.shape(id).is_array() && flow_.shape(id).num_elements <= 1; }
