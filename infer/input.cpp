@@ -19,7 +19,8 @@ PlanInput read_input(const InputOptions& options, const pipeline::Cluster& clust
   if (packed) input.sha256 = sha256_hex(bytes);
   bytes = gunzip_if_gzip(std::move(bytes), source);
   if (const auto form = io::detect_profile(bytes)) {
-    for (const auto& [name, value] : {std::pair("variables", options.variables), std::pair("device", options.device)}) {
+    for (const auto& [name, value] : {std::pair("variables", options.variables), std::pair("device", options.device),
+                                      std::pair("batch-input", options.batch_inputs)}) {
       if (value.empty()) continue;
       throw Error(ErrorKind::kUsage, std::string("--") + name + " is for HLO; " + source + " is a profile already",
                   "give it to automap-profile, which makes profiles");
@@ -45,8 +46,9 @@ PlanInput read_input(const InputOptions& options, const pipeline::Cluster& clust
   input.form = std::string("HLO ") + graph::to_string(module.form);
   profile::ProfileRequest request;
   request.variables = options.variables;
+  request.batch_inputs = options.batch_inputs;
   profile::ModelProfile model =
-      profile::profile_module(module, source, request, {profile::reference_device(options.device, cluster)});
+      profile::profile_module(module, source, request, profile::cluster_devices(options.device, cluster));
   input.profile = std::move(model.profile);
   input.notices = std::move(model.warnings);
   return input;

@@ -75,6 +75,20 @@ class BatchFinder {
 
   DimSet marks(NodeId node) const { return marks_[static_cast<std::size_t>(node)]; }
 
+  // The dimensions of a product's operands that its result keeps, where the result has nothing of the batch although
+  // the product sums over it: (operand, dimension).
+  std::vector<std::pair<NodeId, std::int32_t>> kept_of_sum(NodeId op) {
+    std::vector<std::pair<NodeId, std::int32_t>> kept;
+    if (flow_.node(op).opcode != Opcode::kDot || marks(op) != 0) return kept;
+    const Span<const NodeId> operands = flow_.operands(op);
+    if (operands.size() != 2 || (marks(operands[0]) | marks(operands[1])) == 0) return kept;
+    for (const sharding::Factor& factor : rule_of(op).factors) {
+      if (factor.dims.size() != 2 || factor.dims[0].slot > 1 || factor.dims[1].slot != 2) continue;
+      kept.emplace_back(operands[static_cast<std::size_t>(factor.dims[0].slot)], factor.dims[0].dim);
+    }
+    return kept;
+  }
+
  private:
   // As the linkage has it: what follows from constants, iota and scalars alone.
   void find_free() {
@@ -173,6 +187,12 @@ class BatchFinder {
   }
 
   void follow_rule(NodeId op) {
+    switch (flow_.node(op).opcode) {
+      case Opcode::kReshape:
+      case Opcode::kBitcast:
+      case Opcode::kDynamicReshape: return cross_reshape();
+      default: break;
+    }
     const sharding::OpRule& rule = rule_of(op);
     for (const sharding::Factor& factor : rule.factors) {
       if (!std::any_of(factor.dims.begin(), factor.dims.end(), [&](auto at) { return is_source(at); })) continue;
@@ -185,9 +205,6 @@ class BatchFinder {
         std::any_of(rule.blocked.begin(), rule.blocked.end(), [&](const auto& b) { return is_source(b.at); });
     if (!blocked) return;
     switch (flow_.node(op).opcode) {
-      case Opcode::kReshape:
-      case Opcode::kBitcast:
-      case Opcode::kDynamicReshape: return cross_reshape();
       case Opcode::kGather:
       case Opcode::kScatter:
       case Opcode::kDot:
@@ -209,8 +226,8 @@ class BatchFinder {
   }
 
   // Reshapes keep runs of dimensions together: [128,8,64] -> [1024,64] is {128,8} -> {1024} and {64} -> {64}. In a run
-  // that holds the batch on one side, the other side has it where an extent is the batch's, else where one is a
-  // multiple of it.
+  // that holds the batch on one side, the other side has it where an extent is the batch's, else in the first that is a
+  // multiple of it. (A propagation rule takes the first part whatever it is: only that can be split.)
   void cross_reshape() {
     const std::vector<std::int64_t>& from = flow_.shape(slots_.front()).dims;
     const std::vector<std::int64_t>& to = flow_.shape(slots_.back()).dims;
@@ -258,6 +275,35 @@ class BatchFinder {
   std::vector<DimSet> sources_;
 };
 
+// Where the forward pass sums products over the batch and keeps nothing of it, it has sorted the samples into places of
+// its own making: the capacity of experts. Such a dimension is no input's; it is as long as the framework made it for
+// this batch, so it grows as the batch does. One sample after the other, as marks make more of them.
+bool mark_made_up_dims(const graph::TrainingStep& step, const FlowGraph& flow, std::int64_t batch,
+                       const std::vector<NodeId>& inputs, BatchFinder* finder) {
+  std::vector<bool> forward(static_cast<std::size_t>(flow.graph().num_instructions()), false);
+  for (NodeId id = 0; id < step.flow.size(); ++id) {
+    if (step.part[static_cast<std::size_t>(id)] == graph::Part::kForward)
+      forward[static_cast<std::size_t>(step.flow.node(id).instruction)] = true;
+  }
+  bool any = false;
+  constexpr int kMost = 1000;
+  int tries = 0;
+  for (NodeId op = 0; op < flow.size() && tries < kMost; ++op) {
+    if (!forward[static_cast<std::size_t>(flow.node(op).instruction)]) continue;
+    for (const auto& [operand, dim] : finder->kept_of_sum(op)) {
+      ++tries;
+      BatchFinder other(flow, batch);
+      other.mark(operand, bit(dim));
+      other.close();
+      if (std::any_of(inputs.begin(), inputs.end(), [&](NodeId input) { return other.marks(input) != 0; })) continue;
+      finder->mark(operand, bit(dim));
+      finder->close();
+      any = true;
+    }
+  }
+  return any;
+}
+
 // The step's data by name, the largest first.
 std::vector<std::string> data_names(const graph::TrainingStep& step) {
   std::vector<const EntryInput*> data;
@@ -276,7 +322,7 @@ std::vector<std::string> data_names(const graph::TrainingStep& step) {
 }  // namespace
 
 BatchDims find_batch_dims(const graph::Graph& graph, const graph::TrainingStep& step) {
-  BatchDims out{step.batch, graph::DimMarks(graph), {}, data_names(step)};
+  BatchDims out{step.batch, graph::DimMarks(graph), false, {}, data_names(step)};
   if (step.batch_inputs.empty() || step.batch <= 0) {
     out.problem = "no input of the module is known to hold the batch";
     return out;
@@ -300,6 +346,9 @@ BatchDims find_batch_dims(const graph::Graph& graph, const graph::TrainingStep& 
   for (const graph::BatchInput& input : step.batch_inputs)
     finder.mark(node(step.inputs[static_cast<std::size_t>(input.input)]), bit(input.dim));
   finder.close();
+  std::vector<NodeId> inputs;
+  for (const EntryInput& input : step.inputs) inputs.push_back(node(input));
+  out.made_up = mark_made_up_dims(step, flow, step.batch, inputs, &finder);
 
   for (const EntryInput& input : step.inputs) {
     if ((input.role == InputRole::kVariable || input.role == InputRole::kSlot) && finder.marks(node(input)) != 0) {

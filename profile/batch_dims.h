@@ -20,6 +20,7 @@ namespace automap::profile {
 struct BatchDims {
   std::int64_t batch = 0;  // samples that the module's shapes are for
   graph::DimMarks marks;   // the dimensions that hold them
+  bool made_up = false;    // some are no input's, but places that the module sorts samples into (capacity of experts)
   // Why nobody can say how the module grows; empty when the marks are good. Then `inputs` could be named
   // (--batch-input): the step's data, the largest first.
   std::string problem;

@@ -21,6 +21,13 @@ graph::HloModule load_model(const std::string& path, const std::string& hint);
 // relative speed 1, by the figures of the cluster when the table does not know it.
 DeviceModel reference_device(const std::string& asked, const pipeline::Cluster& cluster);
 
+// The same first, then the cluster's other devices that a table knows: what times are estimated on for it.
+std::vector<DeviceModel> cluster_devices(const std::string& asked, const pipeline::Cluster& cluster);
+
+// "1,2,4" -> 1 2 4, ascending and without repeats. Throws Error(kUsage) naming `option` for anything but whole numbers
+// from 1 to 1 048 576, or more than 64 of them.
+std::vector<std::int64_t> parse_samples(const std::string& text, const std::string& option);
+
 struct ProfileRequest {
   std::string device = "v100-16gb";   // a known name or a file (device_model.h)
   std::string variables;              // path of a variable list (graph/variables.h); empty: find them

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "common/base/check.h"
+#include "common/graph/hlo_attributes.h"
 
 namespace automap::graph {
 
@@ -172,6 +173,27 @@ ResizedGraph::ResizedGraph(const Graph& module, const DimMarks& marks, std::int6
     }
     instruction.shape = it->second;
   }
+  find_windows(marks);
+}
+
+void ResizedGraph::find_windows(const DimMarks& marks) {
+  for (InstructionId id = 0; id < module_.num_instructions(); ++id) {
+    const Instruction& instruction = module_.instruction(id);
+    if (instruction.opcode != Opcode::kReduceWindow || instruction.num_operands == 0) continue;
+    const InstructionId operand = module_.operands(id)[0];
+    if (!marks.any(operand) || !module_.shape_of(operand).is_array()) continue;
+    const std::vector<std::int64_t>& dims = module_.shape_of(operand).dims;
+    const std::vector<WindowDimension> window = window_attribute(module_, id);
+    DimSet whole = 0;
+    for (std::size_t d = 0; d < window.size() && d < dims.size() && d < 64; ++d) {
+      if (window[d].size == dims[d] && dims[d] > 1) whole |= DimSet{1} << d;
+    }
+    whole &= marks.of(operand)[0];
+    for (std::int32_t i = 0; whole != 0 && i < instruction.num_attributes; ++i) {
+      const auto at = static_cast<std::size_t>(instruction.first_attribute + i);
+      if (module_.attributes_[at].key == "window") windows_.push_back({at, id, operand, whole, {}});
+    }
+  }
 }
 
 ShapeId ResizedGraph::shape_with(ShapeId from, Span<const DimSet> sets, std::size_t* next) {
@@ -209,6 +231,30 @@ void ResizedGraph::resize(std::int64_t samples) {
     shape.num_elements = static_cast<std::int64_t>(std::min(kLargest, elements));
     const double bytes = std::min(kLargest, elements * shape.bits / 8 + 0.875);
     shape.bytes = static_cast<std::int64_t>(bytes);
+  }
+  for (Window& window : windows_) {
+    std::vector<WindowDimension> dims = window_attribute(module_, window.id);
+    const std::vector<std::int64_t>& now = graph_.shape_of(window.operand).dims;
+    std::string size, stride, pad, base, dilation;
+    const auto add = [](std::string* list, const std::string& item) { *list += (list->empty() ? "" : "x") + item; };
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+      WindowDimension& dim = dims[d];
+      if (d < 64 && ((window.dims >> d) & 1) != 0) {
+        // All of it and what was padded for it.
+        const std::int64_t more = now[d] - dim.size;
+        if (dim.pad_low == dim.size - 1) dim.pad_low += more;
+        if (dim.pad_high == dim.size - 1) dim.pad_high += more;
+        dim.size += more;
+      }
+      add(&size, std::to_string(dim.size));
+      add(&stride, std::to_string(dim.stride));
+      add(&pad, std::to_string(dim.pad_low) + "_" + std::to_string(dim.pad_high));
+      add(&base, std::to_string(dim.base_dilation));
+      add(&dilation, std::to_string(dim.window_dilation));
+    }
+    window.text =
+        "{size=" + size + " stride=" + stride + " pad=" + pad + " lhs_dilate=" + base + " rhs_dilate=" + dilation + "}";
+    graph_.attributes_[window.attribute].value = window.text;
   }
   for (const ShapeId id : tuples_) {
     Shape& shape = graph_.shapes_[static_cast<std::size_t>(id)];

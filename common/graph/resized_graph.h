@@ -1,8 +1,10 @@
 // The same module at another batch: some dimensions of some shapes grow and shrink with the number of samples, all else
-// stays. For estimates that read shapes: names, attributes and texts stay those of the module.
+// stays. For estimates that read shapes: names, texts and attributes stay those of the module, but for windows that
+// reach over all of a dimension (running sums), which grow with it.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -66,6 +68,13 @@ class ResizedGraph {
     ShapeId shape = kNone, from = kNone;
     DimSet dims = 0;
   };
+  struct Window {
+    std::size_t attribute = 0;
+    InstructionId id = kNone, operand = kNone;
+    DimSet dims = 0;
+    std::string text;
+  };
+  void find_windows(const DimMarks& marks);
   ShapeId shape_with(ShapeId shape, Span<const DimSet> sets, std::size_t* next);
 
   const Graph& module_;
@@ -73,6 +82,7 @@ class ResizedGraph {
   Graph graph_;
   std::vector<Resized> arrays_;
   std::vector<ShapeId> tuples_;  // elements first
+  std::vector<Window> windows_;
 };
 
 }  // namespace automap::graph
