@@ -126,8 +126,9 @@ class BatchFinder {
     ties_.emplace(b, a);
   }
 
+  // What a visit marks itself is no news to it.
   void visit_later(NodeId op) {
-    if (flow_.node(op).opcode == Opcode::kParameter || pending_[static_cast<std::size_t>(op)]) return;
+    if (op == visited_ || flow_.node(op).opcode == Opcode::kParameter || pending_[static_cast<std::size_t>(op)]) return;
     pending_[static_cast<std::size_t>(op)] = true;
     ++waiting_;
   }
@@ -136,10 +137,14 @@ class BatchFinder {
     if (!pending_[static_cast<std::size_t>(op)]) return;
     pending_[static_cast<std::size_t>(op)] = false;
     --waiting_;
-    visit(op);
+    visited_ = op;
+    const bool again = visit(op);
+    visited_ = kNone;
+    if (again) visit_later(op);
   }
 
-  void visit(NodeId op) {
+  // true: dimensions without a factor were marked, which may be in other factors of it.
+  bool visit(NodeId op) {
     const Span<const NodeId> operands = flow_.operands(op);
     slots_.assign(operands.begin(), operands.end());
     const std::size_t first_result = slots_.size();
@@ -155,16 +160,21 @@ class BatchFinder {
       if (s >= first_result || !free_[static_cast<std::size_t>(slots_[s])]) sources_[s] = marks(slots_[s]);
       any = any || sources_[s] != 0;
     }
-    if (!any) return;
+    if (!any) return false;
     const FlowNode& node = flow_.node(op);
     if (graph::is_elementwise(node.opcode)) return same_dims(0, op);
     if (node.opcode == Opcode::kConditional && node.leaf != kNone) return same_dims(1, op);
     if (node.opcode == Opcode::kOptBarrier && node.leaf != kNone) return same_dims(0, op);
-    if (node.num_operands != flow_.graph().instruction(node.instruction).num_operands) return;
-    follow_rule(op);
+    if (node.num_operands != flow_.graph().instruction(node.instruction).num_operands) return false;
+    switch (node.opcode) {
+      case Opcode::kReshape:
+      case Opcode::kBitcast:
+      case Opcode::kDynamicReshape: cross_reshape(); return false;
+      default: return follow_rule(op);
+    }
   }
 
-  void same_dims(std::size_t first, NodeId op) {
+  bool same_dims(std::size_t first, NodeId op) {
     const std::vector<std::int64_t>& dims = flow_.shape(op).dims;
     DimSet all = 0;
     for (std::size_t s = first; s < slots_.size(); ++s) {
@@ -173,11 +183,19 @@ class BatchFinder {
     for (std::size_t s = first; s < slots_.size(); ++s) {
       if (flow_.shape(slots_[s]).dims == dims) mark(slots_[s], all);
     }
+    return false;
   }
 
+  // Valid until the next call.
   const sharding::OpRule& rule_of(NodeId op) {
-    const auto [it, added] = rules_.try_emplace(flow_.node(op).instruction);
-    if (added) it->second = sharding::rule_of(flow_.graph(), flow_.node(op).instruction);
+    const FlowNode& node = flow_.node(op);
+    if (node.site == kNone) {
+      rule_ = sharding::rule_of(flow_.graph(), node.instruction);
+      return rule_;
+    }
+    // Another call of the same computation may come.
+    const auto [it, added] = rules_.try_emplace(node.instruction);
+    if (added) it->second = sharding::rule_of(flow_.graph(), node.instruction);
     return it->second;
   }
 
@@ -186,13 +204,7 @@ class BatchFinder {
     return slot < sources_.size() && (sources_[slot] & bit(at.dim)) != 0;
   }
 
-  void follow_rule(NodeId op) {
-    switch (flow_.node(op).opcode) {
-      case Opcode::kReshape:
-      case Opcode::kBitcast:
-      case Opcode::kDynamicReshape: return cross_reshape();
-      default: break;
-    }
+  bool follow_rule(NodeId op) {
     const sharding::OpRule& rule = rule_of(op);
     for (const sharding::Factor& factor : rule.factors) {
       if (!std::any_of(factor.dims.begin(), factor.dims.end(), [&](auto at) { return is_source(at); })) continue;
@@ -203,7 +215,7 @@ class BatchFinder {
     }
     const bool blocked =
         std::any_of(rule.blocked.begin(), rule.blocked.end(), [&](const auto& b) { return is_source(b.at); });
-    if (!blocked) return;
+    if (!blocked) return false;
     switch (flow_.node(op).opcode) {
       case Opcode::kGather:
       case Opcode::kScatter:
@@ -213,9 +225,11 @@ class BatchFinder {
       case Opcode::kConvolution:
       case Opcode::kWhile:
       case Opcode::kCall:
-      case Opcode::kFusion: return;
+      case Opcode::kFusion: return false;
       default: break;
     }
+    std::vector<DimSet> before;
+    for (const NodeId slot : slots_) before.push_back(marks(slot));
     for (const sharding::BlockedDim& b : rule.blocked) {
       if (!is_source(b.at)) continue;
       const std::size_t rank = flow_.shape(slots_[static_cast<std::size_t>(b.at.slot)]).dims.size();
@@ -223,6 +237,10 @@ class BatchFinder {
         if (flow_.shape(slot).dims.size() == rank) mark(slot, bit(b.at.dim));
       }
     }
+    for (std::size_t s = 0; s < slots_.size(); ++s) {
+      if (marks(slots_[s]) != before[s]) return true;
+    }
+    return false;
   }
 
   // Reshapes keep runs of dimensions together: [128,8,64] -> [1024,64] is {128,8} -> {1024} and {64} -> {64}. In a run
@@ -270,7 +288,9 @@ class BatchFinder {
   std::vector<bool> free_, pending_;
   std::int64_t waiting_ = 0;
   std::multimap<NodeId, NodeId> ties_;
+  NodeId visited_ = kNone;
   std::unordered_map<InstructionId, sharding::OpRule> rules_;
+  sharding::OpRule rule_;
   std::vector<NodeId> slots_;
   std::vector<DimSet> sources_;
 };

@@ -56,8 +56,7 @@ std::string_view matmul_type(const Shape& shape) {
 
 double KernelModel::vector_ms(double operations, const Shape& shape) const {
   const bool wide = shape.type == graph::ElementType::kF64 || shape.type == graph::ElementType::kC128;
-  const double peak = device_.matmul_tflops(wide ? "f64" : "f32");
-  return operations / (peak * kVectorEfficiency) * 1e-9;
+  return operations / ((wide ? wide_tflops_ : vector_tflops_) * kVectorEfficiency) * 1e-9;
 }
 
 double KernelModel::operand_bytes(InstructionId id) const {

@@ -32,7 +32,11 @@ class KernelModel {
  public:
   // `cost` is of `graph`; all must stay alive.
   KernelModel(const graph::Graph& graph, const graph::ModuleCost& cost, const DeviceModel& device)
-      : graph_(graph), cost_(cost), device_(device) {}
+      : graph_(graph),
+        cost_(cost),
+        device_(device),
+        vector_tflops_(device.matmul_tflops("f32")),
+        wide_tflops_(device.matmul_tflops("f64")) {}
 
   double memory_ms(double moved_bytes) const {
     return moved_bytes / (device_.memory_gbytes_per_s * device_.memory_efficiency) * 1e-6;
@@ -63,6 +67,7 @@ class KernelModel {
   const graph::Graph& graph_;
   const graph::ModuleCost& cost_;
   const DeviceModel& device_;
+  double vector_tflops_, wide_tflops_;
 };
 
 }  // namespace automap::profile

@@ -271,13 +271,16 @@ class StructureFinder {
   void find_levels(Region& region) const {
     const std::size_t n = region.kind.size();
     region.level.assign(n, 0);
+    region.first_read.assign(n + 1, 0);
     for (std::size_t i = 0; i < n; ++i) {
+      region.first_read[i] = static_cast<std::int32_t>(region.reads.size());
       const Kind kind = region.kind[i];
       if (kind == Kind::kAlias || region.constant[i] != 0) continue;
       std::int32_t level = 0;
       for (InstructionId operand : graph_.operands(region.first + static_cast<InstructionId>(i))) {
         const auto from = static_cast<std::size_t>(region.source[region.local(operand)]);
         if (region.constant[from] != 0) continue;
+        region.reads.push_back(static_cast<std::int32_t>(from));
         const Kind made_by = region.kind[from];
         const bool later = made_by == Kind::kReduce || made_by == Kind::kKernel ||
                            (made_by == Kind::kLoop && kind != Kind::kLoop && kind != Kind::kReduce);
@@ -285,6 +288,7 @@ class StructureFinder {
       }
       region.level[i] = level;
     }
+    region.first_read[n] = static_cast<std::int32_t>(region.reads.size());
   }
 
   const Graph& graph_;

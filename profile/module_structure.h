@@ -31,6 +31,10 @@ struct Region {
   std::vector<std::vector<std::int32_t>> readers;  // by source, ascending
   std::vector<std::int32_t> level;                 // how many finished kernels it has to wait for; of regions only
 
+  // What instruction i reads, by source and in the order of its operands, without constants:
+  // reads[first_read[i] .. first_read[i + 1]). Of regions only.
+  std::vector<std::int32_t> first_read, reads;
+
   std::size_t local(graph::InstructionId id) const { return static_cast<std::size_t>(id - first); }
 };
 

@@ -145,17 +145,17 @@ std::vector<pipeline::DeviceTimes> times_at(const StepTimes& step, const TimeEst
   TimeEstimator other(resized.graph(), estimator.structure());
   for (const std::int64_t b : samples) {
     if (b == batch.batch) {
-      for (std::size_t d = 0; d < devices.size(); ++d) add(d, d == 0 ? times.ms : estimator.estimate(devices[d]).ms);
+      for (std::size_t d = 0; d < devices.size(); ++d) add(d, d == 0 ? times.ms : estimator.estimate_ms(devices[d]));
       continue;
     }
     resized.resize(b);
     other.measure();
-    for (std::size_t d = 0; d < devices.size(); ++d) add(d, other.estimate(devices[d]).ms);
+    for (std::size_t d = 0; d < devices.size(); ++d) add(d, other.estimate_ms(devices[d]));
   }
   for (std::size_t d = 0; d < devices.size(); ++d) {
     out[d].device = devices[d].name;
     out[d].samples.assign(samples.begin(), samples.end());
-    out[d].optimizer_ms = step.optimizer(d == 0 ? times.ms : estimator.estimate(devices[d]).ms);
+    out[d].optimizer_ms = step.optimizer(d == 0 ? times.ms : estimator.estimate_ms(devices[d]));
   }
   return out;
 }

@@ -64,6 +64,9 @@ TimeEstimator::TimeEstimator(const Graph& graph, const ModuleStructure& structur
 
 void TimeEstimator::measure() {
   cost_ = graph::analyze_cost(graph_);
+  bytes_.resize(static_cast<std::size_t>(graph_.num_instructions()));
+  for (InstructionId id = 0; id < graph_.num_instructions(); ++id)
+    bytes_[at(id)] = static_cast<double>(graph_.shape_of(id).bytes);
   const auto n = static_cast<std::size_t>(graph_.num_computations());
   sizes_.resize(n);
   summaries_.resize(n);
@@ -171,9 +174,8 @@ void TimeEstimator::decide_stores(ComputationId c) {
     }
     const InstructionId id = region.first + static_cast<InstructionId>(i);
     double source_bytes = 0;
-    for (InstructionId operand : graph_.operands(id)) {
-      const auto from = static_cast<std::size_t>(region.source[region.local(operand)]);
-      if (region.constant[from] != 0) continue;
+    for (std::int32_t r = region.first_read[i]; r < region.first_read[i + 1]; ++r) {
+      const auto from = static_cast<std::size_t>(region.reads[static_cast<std::size_t>(r)]);
       const InstructionId value = region.first + static_cast<InstructionId>(from);
       source_bytes += sizes.stored[from] != 0 ? read_bytes(id, value) : sizes.recompute_bytes[from];
     }
@@ -192,6 +194,7 @@ bool TimeEstimator::is_stored(const Region& region, const Sizes& sizes, std::siz
     if (region.level[static_cast<std::size_t>(reader)] != region.level[i])
       levels_.push_back(region.level[static_cast<std::size_t>(reader)]);
   }
+  if (levels_.empty()) return false;
   std::sort(levels_.begin(), levels_.end());
   levels_.erase(std::unique(levels_.begin(), levels_.end()), levels_.end());
   const auto later = static_cast<double>(levels_.size());
@@ -226,17 +229,14 @@ bool TimeEstimator::is_fused(const Region& region, const Sizes& sizes, std::size
 // Each kernel reads a stored value once and writes what is stored.
 void TimeEstimator::find_moves(const Region& region, Sizes& sizes) {
   const std::size_t n = region.kind.size();
-  std::size_t operands = 0;
-  for (std::size_t i = 0; i < n; ++i) operands += graph_.operands(region.first + static_cast<InstructionId>(i)).size();
-  PairSet seen(operands);
+  PairSet seen(region.reads.size());
   for (std::size_t i = 0; i < n; ++i) {
     if (!is_fused(region, sizes, i)) continue;
     const InstructionId id = region.first + static_cast<InstructionId>(i);
     const auto cluster = static_cast<std::size_t>(sizes.cluster[i]);
     double moved = sizes.stored[i] != 0 ? bytes(id) : 0;
-    for (InstructionId operand : graph_.operands(id)) {
-      const auto from = static_cast<std::size_t>(region.source[region.local(operand)]);
-      if (region.constant[from] != 0) continue;
+    for (std::int32_t r = region.first_read[i]; r < region.first_read[i + 1]; ++r) {
+      const auto from = static_cast<std::size_t>(region.reads[static_cast<std::size_t>(r)]);
       const InstructionId value = region.first + static_cast<InstructionId>(from);
       const bool here = region.kind[from] == Kind::kLoop && region.level[from] == region.level[i];
       if (here && static_cast<std::size_t>(sizes.cluster[from]) == cluster) continue;
@@ -262,16 +262,25 @@ class DeviceEstimate {
         kernels_(graph_, sizes.cost_, device) {}
 
   InstructionTimes run() {
-    times_.ms.assign(static_cast<std::size_t>(graph_.num_instructions()), 0.0);
+    find_times();
     times_.whiles = structure_.whiles;
-    total_ms_.assign(static_cast<std::size_t>(graph_.num_computations()), 0.0);
-    for (ComputationId c = 0; c < graph_.num_computations(); ++c) estimate(c);
-    share_out();
     add_notices();
     return std::move(times_);
   }
 
+  std::vector<double> run_ms() {
+    find_times();
+    return std::move(times_.ms);
+  }
+
  private:
+  void find_times() {
+    times_.ms.assign(static_cast<std::size_t>(graph_.num_instructions()), 0.0);
+    total_ms_.assign(static_cast<std::size_t>(graph_.num_computations()), 0.0);
+    for (ComputationId c = 0; c < graph_.num_computations(); ++c) estimate(c);
+    share_out();
+  }
+
   std::size_t at(InstructionId id) const { return static_cast<std::size_t>(id); }
   Opcode opcode(InstructionId id) const { return graph_.instruction(id).opcode; }
 
@@ -360,7 +369,7 @@ class DeviceEstimate {
                kernels_.launch_ms();
       case Opcode::kWhile: {
         const auto loop =
-            std::lower_bound(times_.whiles.begin(), times_.whiles.end(), id,
+            std::lower_bound(structure_.whiles.begin(), structure_.whiles.end(), id,
                              [](const InstructionTimes::While& w, InstructionId i) { return w.instruction < i; });
         double body = 0;
         for (std::size_t i = 0; i < called.size(); ++i) body += total(i);
@@ -454,6 +463,10 @@ class DeviceEstimate {
 
 InstructionTimes TimeEstimator::estimate(const DeviceModel& device) const {
   return DeviceEstimate(*this, device).run();
+}
+
+std::vector<double> TimeEstimator::estimate_ms(const DeviceModel& device) const {
+  return DeviceEstimate(*this, device).run_ms();
 }
 
 InstructionTimes estimate_times(const Graph& graph, const DeviceModel& device) {

@@ -30,6 +30,8 @@ class TimeEstimator {
 
   // Throws Error(kData) when an attribute that the estimate needs is malformed.
   InstructionTimes estimate(const DeviceModel& device) const;
+  // The times alone: InstructionTimes::ms.
+  std::vector<double> estimate_ms(const DeviceModel& device) const;
 
  private:
   friend class DeviceEstimate;
@@ -50,7 +52,7 @@ class TimeEstimator {
 
   std::size_t at(graph::InstructionId id) const { return static_cast<std::size_t>(id); }
   graph::Opcode opcode(graph::InstructionId id) const { return graph_.instruction(id).opcode; }
-  double bytes(graph::InstructionId id) const { return static_cast<double>(graph_.shape_of(id).bytes); }
+  double bytes(graph::InstructionId id) const { return bytes_[at(id)]; }
   double vector_operations(graph::InstructionId id) const;
   double read_bytes(graph::InstructionId reader, graph::InstructionId value) const;
   bool is_fused(const Region& region, const Sizes& sizes, std::size_t i) const;
@@ -66,6 +68,7 @@ class TimeEstimator {
   std::vector<Sizes> sizes_;        // by computation; of regions
   std::vector<Summary> summaries_;  // by computation
   std::vector<std::int32_t> levels_;
+  std::vector<double> bytes_;  // by instruction: of its shape
 };
 
 }  // namespace automap::profile
