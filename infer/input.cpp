@@ -6,6 +6,7 @@
 #include "common/io/profile_file.h"
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/plan_reader.h"
+#include "infer/device_match.h"
 #include "profile/profile_hlo.h"
 
 namespace automap::infer {
@@ -19,7 +20,8 @@ PlanInput read_input(const InputOptions& options, const pipeline::Cluster& clust
   if (packed) input.sha256 = sha256_hex(bytes);
   bytes = gunzip_if_gzip(std::move(bytes), source);
   if (const auto form = io::detect_profile(bytes)) {
-    for (const auto& [name, value] : {std::pair("variables", options.variables), std::pair("device", options.device)}) {
+    for (const auto& [name, value] : {std::pair("variables", options.variables), std::pair("device", options.device),
+                                      std::pair("batch-input", options.batch_inputs)}) {
       if (value.empty()) continue;
       throw Error(ErrorKind::kUsage, std::string("--") + name + " is for HLO; " + source + " is a profile already",
                   "give it to automap-profile, which makes profiles");
@@ -27,6 +29,7 @@ PlanInput read_input(const InputOptions& options, const pipeline::Cluster& clust
     if (!packed) input.sha256 = sha256_hex(bytes);
     input.form = std::string(io::to_string(*form)) + " profile";
     input.profile = io::read_profile(std::move(bytes), source, io::ProfileColumns::kForPlanning);
+    match_devices(input.profile, cluster, source);
     return input;
   }
   if (pipeline::looks_like_plan(bytes)) {
@@ -45,9 +48,11 @@ PlanInput read_input(const InputOptions& options, const pipeline::Cluster& clust
   input.form = std::string("HLO ") + hlo::to_string(module.form);
   profile::ProfileRequest request;
   request.variables = options.variables;
+  request.batch_inputs = options.batch_inputs;
   profile::ModelProfile model =
-      profile::profile_module(module, source, request, profile::reference_device(options.device, cluster));
+      profile::profile_module(module, source, request, profile::cluster_devices(options.device, cluster));
   input.profile = std::move(model.profile);
+  match_devices(input.profile, cluster, source);
   input.notices = std::move(model.warnings);
   return input;
 }

@@ -21,10 +21,11 @@ struct InputOptions {
   std::string variables;  // --variables FILE; empty: found automatically. HLO only
   // Reference device of an HLO input: a name or a file. Empty: the first device of the cluster.
   std::string device;
+  std::string batch_inputs;  // --batch-input NAME[,NAME...]; empty: found automatically. HLO only
 };
 
 // Throws Error(kIo) when it cannot be read, Error(kData) when it is neither HLO nor a profile, Error(kUsage) when
-// --variables or --device is given for a profile.
+// --variables, --device or --batch-input is given for a profile.
 PlanInput read_input(const InputOptions& options, const pipeline::Cluster& cluster);
 
 }  // namespace automap::infer

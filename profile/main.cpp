@@ -18,7 +18,7 @@ namespace {
 using namespace automap;
 
 int profile_main(int argc, char** argv) {
-  std::string input, output;
+  std::string input, output, samples;
   profile::ProfileRequest request;
   bool json = false;
   OptionTable table("profile",
@@ -26,6 +26,8 @@ int profile_main(int argc, char** argv) {
   table.example("automap-profile fixtures/hlo/bert48.hlo.gz", "layer by layer, on a V100");
   table.example("automap-profile fixtures/hlo/gpt2.hlo.gz --device h100 -o gpt2.profile.h5",
                 "write the profile that automap-infer plans");
+  table.example("automap-profile fixtures/hlo/gpt2.hlo.gz --device h100 --also-device v100-32gb --samples 1,2,4,8,16",
+                "times at other micro-batches, on two devices");
   table.example("automap-profile fixtures/hlo/tiny_mlp.stripped.hlo --json", "the same facts for scripts");
   table
       .positional(&input, "MODEL",
@@ -35,6 +37,20 @@ int profile_main(int argc, char** argv) {
   std::string devices;
   for (const std::string& name : profile::device_names()) devices += (devices.empty() ? "" : ", ") + name;
   table.add(&request.device, "device", "reference device: " + devices + ", or a file").reads_file().metavar("DEVICE");
+  table.add(&request.more_devices, "also-device", "more devices to estimate times on; may be repeated")
+      .reads_file()
+      .metavar("DEVICE");
+  table
+      .add(&samples, "samples",
+           "numbers of samples of a micro-batch to estimate times at; default: powers of two to 4 times the module's "
+           "batch")
+      .no_file()
+      .metavar("B[,B...]");
+  table
+      .add(&request.batch_inputs, "batch-input",
+           "the inputs that lead with the samples, by name, HLO name or number; default: found")
+      .no_file()
+      .metavar("NAME[,NAME...]");
   table
       .add(&request.variables, "variables", "the trained parameters, one per line or JSON; default: found by data flow")
       .reads_file()
@@ -52,6 +68,8 @@ int profile_main(int argc, char** argv) {
   if (output == "-" && json) {
     throw Error(ErrorKind::kUsage, "--json and -o - both want standard output", "give one of them a file");
   }
+
+  if (!samples.empty()) request.samples = profile::parse_samples(samples, "--samples");
 
   // What cannot be written is refused before the work.
   std::optional<AtomicFile> file;

@@ -1,10 +1,12 @@
 #include "profile/profile_hlo.h"
 
 #include <algorithm>
+#include <charconv>
 #include <vector>
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/printable.h"
 #include "common/io/profile_file.h"
 
 namespace automap::profile {
@@ -62,20 +64,78 @@ DeviceModel reference_device(const std::string& asked, const pipeline::Cluster& 
               "name the device that the times are for: --device");
 }
 
+namespace {
+
+void add_device(std::vector<DeviceModel>* devices, DeviceModel device) {
+  const bool known = std::any_of(devices->begin(), devices->end(),
+                                 [&](const DeviceModel& other) { return other.name == device.name; });
+  if (!known) devices->push_back(std::move(device));
+}
+
+}  // namespace
+
+std::vector<DeviceModel> cluster_devices(const std::string& asked, const pipeline::Cluster& cluster) {
+  std::vector<DeviceModel> devices{reference_device(asked, cluster)};
+  for (const pipeline::ServerGroup& servers : cluster.servers) {
+    if (auto known = find_device(servers.device)) add_device(&devices, *std::move(known));
+  }
+  return devices;
+}
+
+std::vector<std::int64_t> parse_samples(const std::string& text, const std::string& option) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 20;
+  constexpr std::size_t kMostPoints = 64;
+  std::vector<std::int64_t> samples;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    std::int64_t value = 0;
+    const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, value);
+    if (error != std::errc() || stop != text.data() + end || value < 1 || value > kMost) {
+      throw Error(ErrorKind::kUsage,
+                  option + ": found '" + excerpt(text.substr(begin, end - begin), 40) +
+                      "', expected whole numbers from 1 to " + std::to_string(kMost),
+                  "write them with commas between: " + option + " 1,2,4,8");
+    }
+    samples.push_back(value);
+    begin = end + 1;
+  }
+  std::sort(samples.begin(), samples.end());
+  samples.erase(std::unique(samples.begin(), samples.end()), samples.end());
+  if (samples.size() > kMostPoints) {
+    throw Error(ErrorKind::kUsage, option + ": " + std::to_string(samples.size()) + " numbers, at most " +
+                                       std::to_string(kMostPoints) + " are looked at");
+  }
+  return samples;
+}
+
 ModelProfile profile_module(const hlo::HloModule& module, const std::string& source, const ProfileRequest& request) {
-  return profile_module(module, source, request, load_device(request.device));
+  std::vector<DeviceModel> devices{load_device(request.device)};
+  for (const std::string& name : request.more_devices) add_device(&devices, load_device(name));
+  return profile_module(module, source, request, std::move(devices));
 }
 
 ModelProfile profile_module(const hlo::HloModule& module, const std::string& source, const ProfileRequest& request,
-                            const DeviceModel& device) {
-  std::vector<graph::VariableRequest> variables;
+                            std::vector<DeviceModel> devices) {
+  std::vector<graph::VariableRequest> variables, batch_inputs;
   if (!request.variables.empty()) variables = graph::load_variable_list(request.variables);
-  const InstructionTimes times = estimate_times(module.graph, device);
+  for (std::size_t begin = 0; begin < request.batch_inputs.size();) {
+    const std::size_t end = std::min(request.batch_inputs.find(',', begin), request.batch_inputs.size());
+    if (end > begin) batch_inputs.push_back({request.batch_inputs.substr(begin, end - begin), "", "--batch-input"});
+    begin = end + 1;
+  }
+  const ModuleStructure structure(module.graph);
+  TimeEstimator estimator(module.graph, structure);
+  estimator.measure();
+  const InstructionTimes times = estimator.estimate(devices.front());
   ProfilerOptions options;
   options.model = request.model.empty() ? model_name(source, std::string(module.graph.name())) : request.model;
-  options.device = device.name;
+  options.device = devices.front().name;
   options.source_sha256 = module.sha256;
   if (!request.variables.empty()) options.variables = &variables;
+  if (!request.batch_inputs.empty()) options.batch_inputs = &batch_inputs;
+  options.estimator = &estimator;
+  options.devices = std::move(devices);
+  options.samples = request.samples;
   ModelProfile profile = build_profile(module.graph, times, options);
   pipeline::check_profile(profile.profile, source);
   return profile;

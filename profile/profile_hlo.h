@@ -1,7 +1,9 @@
 // HLO bytes in, profile out: what automap-profile and automap-infer do with a model.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "common/hlo/hlo_reader.h"
 #include "common/pipeline/cluster.h"
@@ -19,18 +21,30 @@ hlo::HloModule load_model(const std::string& path, const std::string& hint);
 // relative speed 1, by the figures of the cluster when the table does not know it.
 DeviceModel reference_device(const std::string& asked, const pipeline::Cluster& cluster);
 
+// The same first, then the cluster's other devices that a table knows: what times are estimated on for it.
+std::vector<DeviceModel> cluster_devices(const std::string& asked, const pipeline::Cluster& cluster);
+
+// "1,2,4" -> 1 2 4, ascending and without repeats. Throws Error(kUsage) naming `option` for anything but whole numbers
+// from 1 to 1 048 576, or more than 64 of them.
+std::vector<std::int64_t> parse_samples(const std::string& text, const std::string& option);
+
 struct ProfileRequest {
-  std::string device = "v100-16gb";  // a known name or a file (device_model.h)
-  std::string variables;             // path of a variable list (graph/variables.h); empty: find them
-  std::string model;                 // name for people; empty: from the source's name
+  std::string device = "v100-16gb";   // a known name or a file (device_model.h)
+  std::string variables;              // path of a variable list (graph/variables.h); empty: find them
+  std::string model;                  // name for people; empty: from the source's name
+  std::string batch_inputs;           // names of the inputs that lead with the samples, commas between; empty: found
+  std::vector<std::int64_t> samples;  // where to estimate times; empty: default_samples (profiler.h)
+  // Other devices to estimate times on, as `device`; the same one again counts once.
+  std::vector<std::string> more_devices;
 };
 
 // `module` as load_hlo or read_hlo returned it; `source` names it in errors.
 // Throws Error(kData, kConfig, kIo) as the reader, the device table and build_profile do.
 ModelProfile profile_module(const hlo::HloModule& module, const std::string& source, const ProfileRequest& request);
-// The same on a device that stands in no table: request.device is not looked at.
+// The same on devices that need stand in no table, the first the one of c_ms: request.device and more_devices are not
+// looked at. `devices` is not empty.
 ModelProfile profile_module(const hlo::HloModule& module, const std::string& source, const ProfileRequest& request,
-                            const DeviceModel& device);
+                            std::vector<DeviceModel> devices);
 
 // "models/bert48.hlo.gz" -> "bert48"; "<stdin>" -> the fallback.
 std::string model_name(const std::string& source, const std::string& fallback);

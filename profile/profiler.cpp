@@ -1,13 +1,20 @@
 #include "profile/profiler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
 #include <unordered_map>
 
 #include "common/base/check.h"
 #include "common/base/error.h"
 #include "common/graph/hlo_cost.h"
+#include "common/graph/variable_updates.h"
+#include "profile/batch_dims.h"
+#include "profile/step_positions.h"
+#include "profile/step_times.h"
+#include "profile/workspace.h"
 
 namespace automap::profile {
 
@@ -17,12 +24,14 @@ using graph::EntryInput;
 using graph::FlowGraph;
 using graph::FlowNode;
 using graph::InputRole;
-using graph::InstructionId;
 using graph::kNone;
 using graph::NodeId;
 using graph::Opcode;
-using graph::Origin;
 using graph::Part;
+
+std::string percent(double share) {
+  return std::to_string(static_cast<int>(std::lround(share * 100))) + " %";
+}
 
 class Profiler {
  public:
@@ -34,12 +43,11 @@ class Profiler {
   ModelProfile run() {
     graph::TrainingStepOptions step_options;
     step_options.variables = options_.variables;
+    step_options.batch_inputs = options_.batch_inputs;
     step_options.weight = times_.ms;
     step_options.ignore_loss = options_.ignore_loss;
     step_ = graph::analyze_training_step(graph_, step_options);
     flow_ = &step_.flow;
-    n_ = static_cast<std::size_t>(flow_->size());
-    find_node_times();
     order_ = graph::order_forward(step_);
     size_ = order_.order.size();
     if (size_ < 2) {
@@ -49,403 +57,174 @@ class Profiler {
                   "everything else follows from constants; is this the right module?");
     }
     names_ = graph::name_layers(step_, order_);
-    out_.profile.c_ms.assign(size_, 0);
-    out_.profile.a_bytes.assign(size_, 0);
-    out_.profile.w_bytes.assign(size_, 0);
-    out_.profile.stash_bytes.assign(size_, 0);
-    find_uses();
+    at_ = std::make_unique<StepPositions>(step_, order_);
+    updates_ = graph::find_variable_updates(step_);
     charge_variables();
+    charge_state();
     charge_compute();
-    charge_activations();
-    charge_stash();
+    out_.profile.a_bytes = crossing_bytes(*at_);
+    std::vector<bool> kept;
+    out_.profile.stash_bytes = stash_bytes(*at_, &kept);
+    for (const double bytes : out_.profile.stash_bytes) out_.memory.stash_bytes += bytes;
+    out_.profile.workspace_bytes = workspace_bytes(*at_, backward_, kept, options_.estimator);
     describe();
+    find_uncut_loops();
+    check_optimized();
+    add_times();
     return std::move(out_);
   }
 
  private:
-  std::int32_t position(NodeId id) const { return order_.position[static_cast<std::size_t>(id)]; }
-  Part part(NodeId id) const { return step_.part[static_cast<std::size_t>(id)]; }
-  Origin origin(NodeId id) const { return order_.origin[static_cast<std::size_t>(id)]; }
-  double bytes(NodeId id) const { return static_cast<double>(flow_->shape(id).bytes); }
-  bool is_projection(NodeId id) const { return flow_->producer(id) != id; }
+  std::size_t index(std::int32_t i) const { return static_cast<std::size_t>(i); }
+  double bytes(NodeId id) const { return at_->bytes(id); }
 
-  // Of one execution of the step: the instruction's time, times the trips of the expanded loops around it, nothing in
-  // the branches of a conditional that are not the most expensive one.
-  void find_node_times() {
-    const auto& sites = flow_->sites();
-    const std::size_t s = sites.size();
-    std::vector<double> own(s, 0), factor(s, 1);
-    const auto counts = [&](NodeId id) {
-      const FlowNode& node = flow_->node(id);
-      return node.opcode != Opcode::kGetTupleElement && node.opcode != Opcode::kParameter &&
-             !(node.opcode == Opcode::kConditional && node.leaf != kNone) &&
-             !(node.opcode == Opcode::kOptBarrier && node.leaf > 0);
-    };
-    for (NodeId id = 0; id < flow_->size(); ++id) {
-      const std::int32_t site = flow_->node(id).site;
-      if (site != kNone && counts(id))
-        own[static_cast<std::size_t>(site)] += times_.ms[static_cast<std::size_t>(flow_->node(id).instruction)];
-    }
-    std::unordered_map<InstructionId, double> trips;
-    for (const InstructionTimes::While& loop : times_.whiles)
-      trips[loop.instruction] = static_cast<double>(std::max<std::int64_t>(0, loop.trip_count));
-    const auto repeat = [&](const graph::CallSite& site) {
-      if (graph_.instruction(site.caller).opcode != Opcode::kWhile) return 1.0;
-      const auto found = trips.find(site.caller);
-      return found == trips.end() ? 1.0 : found->second;
-    };
-    // Inside out (a site is numbered after its caller's), then outside in. The branches of one conditional are children
-    // of one site and follow each other's subtrees.
-    std::map<std::pair<std::int32_t, InstructionId>, std::vector<std::size_t>> conditionals;
-    std::vector<double> total = own;
-    for (std::size_t i = s; i-- > 0;) {
-      total[i] *= repeat(sites[i]);
-      if (sites[i].branch != kNone) {
-        auto& branches = conditionals[{sites[i].parent, sites[i].caller}];
-        branches.push_back(i);
-        if (sites[i].branch != 0) continue;
-        // Branch 0 comes last in this direction: all are known.
-        const double most = total[*std::max_element(branches.begin(), branches.end(),
-                                                    [&](std::size_t a, std::size_t b) { return total[a] < total[b]; })];
-        if (sites[i].parent != kNone) total[static_cast<std::size_t>(sites[i].parent)] += most;
-        continue;
-      }
-      if (sites[i].parent != kNone) total[static_cast<std::size_t>(sites[i].parent)] += total[i];
-    }
-    std::vector<bool> dropped(s, false);
-    for (const auto& [key, branches] : conditionals) {
-      // Highest site number first; the first of equals wins so that ties do not depend on anything else.
-      std::size_t best = branches.back();
-      for (const std::size_t b : branches) {
-        if (total[b] > total[best] || (total[b] == total[best] && b < best)) best = b;
-      }
-      for (const std::size_t b : branches) dropped[b] = b != best;
-    }
-    for (std::size_t i = 0; i < s; ++i) {
-      factor[i] = dropped[i] ? 0.0 : repeat(sites[i]);
-      if (sites[i].parent != kNone) factor[i] *= factor[static_cast<std::size_t>(sites[i].parent)];
-    }
-    node_ms_.assign(n_, 0);
-    once_.assign(n_, 0);
-    for (NodeId id = 0; id < flow_->size(); ++id) {
-      if (!counts(id)) continue;
-      const FlowNode& node = flow_->node(id);
-      const double f = node.site == kNone ? 1.0 : factor[static_cast<std::size_t>(node.site)];
-      node_ms_[static_cast<std::size_t>(id)] = f * times_.ms[static_cast<std::size_t>(node.instruction)];
-      once_[static_cast<std::size_t>(id)] = f > 0 ? 1 : 0;
-    }
-  }
-
-  // uses_: per input or preparation node, the positions of the main forward instructions that read it, ascending.
-  void find_uses() {
-    uses_.assign(n_, {});
-    for (NodeId id = flow_->size(); id-- > 0;) {
-      if (origin(id) == Origin::kFlow || origin(id) == Origin::kNothing) continue;
-      if (part(id) != Part::kForward && part(id) != Part::kInput) continue;
-      auto& mine = uses_[static_cast<std::size_t>(id)];
-      for (const NodeId user : flow_->users(id)) {
-        if (part(user) != Part::kForward) continue;
-        // A penalty on the weight: computed where the weight is, only a number travels.
-        if (origin(user) == Origin::kWeights && flow_->shape(user).num_elements <= 1 &&
-            flow_->shape(id).num_elements > 1)
-          continue;
-        if (origin(user) == Origin::kFlow) {
-          if (position(user) != kNone) mine.push_back(position(user));
-        } else {
-          const auto& theirs = uses_[static_cast<std::size_t>(user)];
-          mine.insert(mine.end(), theirs.begin(), theirs.end());
-          // A preparation that is a result of its own.
-          if (theirs.empty() && position(user) != kNone) mine.push_back(position(user));
-        }
-      }
-      std::sort(mine.begin(), mine.end());
-      mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
-    }
-  }
-
-  // --- w ---
+  // --- w, gradients, slots, frozen weights ---
 
   void charge_variables() {
+    pipeline::Profile& p = out_.profile;
+    for (std::vector<double>* column : {&p.w_bytes, &p.gradient_bytes, &p.slot_bytes, &p.frozen_bytes})
+      column->assign(size_, 0.0);
     const auto n = static_cast<std::int32_t>(size_);
-    std::vector<std::int32_t> firsts;
-    for (const std::int32_t v : step_.variables) {
-      const EntryInput& input = step_.inputs[static_cast<std::size_t>(v)];
+    for (std::size_t v = 0; v < step_.variables.size(); ++v) {
+      const EntryInput& input = step_.inputs[index(step_.variables[v])];
       TrainableVariable variable;
       variable.parameter = input.parameter_name;
       variable.number = input.parameter;
       variable.name = input.name;
       variable.shape = std::string(flow_->shape(input.node).text);
       variable.bytes = bytes(input.node);
+      variable.gradient_bytes = updates_.gradient_bytes[v];
       variable.has_gradient = input.gradient != kNone;
-      std::int32_t first = n, last = -1;
-      for (const NodeId user : flow_->users(input.node)) {
-        if (part(user) == Part::kForward && position(user) != kNone) first = std::min(first, position(user));
-      }
-      const auto& uses = uses_[static_cast<std::size_t>(input.node)];
-      if (!uses.empty()) {
-        first = std::min(first, uses.front());
-        last = uses.back();
-      }
-      if (first == n) {
+      std::int32_t first = at_->first_use(input.node), last = at_->last_use(input.node);
+      if (first == kNone) {
         // Nothing in the forward pass reads it: it lives in the last stage.
         out_.warnings.push_back("variable " + variable.name + " is not used by the forward pass");
-        first = n - 1;
+        first = last = n - 1;
       }
       variable.first_use = first + 1;
-      variable.last_use = std::max(first, last) + 1;
-      variable.uses = static_cast<std::int32_t>(uses.size());
-      out_.profile.w_bytes[static_cast<std::size_t>(first)] += variable.bytes;
-      firsts.push_back(first);
+      variable.last_use = last + 1;
+      variable.uses = static_cast<std::int32_t>(at_->uses(input.node).size());
+      p.w_bytes[index(first)] += variable.bytes;
+      p.gradient_bytes[index(first)] += variable.gradient_bytes;
       out_.variables.push_back(std::move(variable));
     }
-    // Used in places with another variable's first use between them.
+    charge_slots();
+    find_shared();
+  }
+
+  // A slot stands with its variable; what belongs to no one variable is spread as the weights are.
+  void charge_slots() {
+    pipeline::Profile& p = out_.profile;
+    double spread = 0, weights = 0;
+    for (const double w : p.w_bytes) weights += w;
+    for (std::size_t k = 0; k < step_.inputs.size(); ++k) {
+      if (step_.inputs[k].role != InputRole::kSlot) continue;
+      const double size = bytes(step_.inputs[k].node);
+      const std::int32_t v = updates_.slot_of[k];
+      if (v == kNone) {
+        spread += size;
+      } else {
+        TrainableVariable& variable = out_.variables[index(v)];
+        variable.slot_bytes += size;
+        p.slot_bytes[index(variable.first_use - 1)] += size;
+      }
+    }
+    if (spread == 0) return;
+    if (weights == 0) {
+      p.slot_bytes.back() += spread;
+      return;
+    }
+    for (std::size_t i = 0; i < size_; ++i) p.slot_bytes[i] += spread * (p.w_bytes[i] / weights);
+  }
+
+  // Used in places with another variable's first use between them.
+  void find_shared() {
+    std::vector<std::int32_t> firsts;
+    for (const TrainableVariable& variable : out_.variables) firsts.push_back(variable.first_use - 1);
     std::sort(firsts.begin(), firsts.end());
     for (std::size_t v = 0; v < out_.variables.size(); ++v) {
-      const auto& uses =
-          uses_[static_cast<std::size_t>(step_.inputs[static_cast<std::size_t>(step_.variables[v])].node)];
+      const TrainableVariable& variable = out_.variables[v];
+      const auto& uses = at_->uses(step_.inputs[index(step_.variables[v])].node);
       if (uses.size() < 2) continue;
       const auto between = std::upper_bound(firsts.begin(), firsts.end(), uses.front());
       if (between == firsts.end() || *between >= uses.back()) continue;
-      graph::NodeId first_node = order_.order[static_cast<std::size_t>(uses.front())];
-      graph::NodeId last_node = order_.order[static_cast<std::size_t>(uses.back())];
       out_.shared.push_back(
-          {static_cast<std::int32_t>(v), layer_at(position(first_node)), layer_at(position(last_node))});
+          {static_cast<std::int32_t>(v), names_.name[index(uses.front())], names_.name[index(uses.back())]});
+      out_.profile.shared.push_back(
+          {variable.first_use, variable.last_use, variable.bytes, variable.gradient_bytes, variable.slot_bytes});
     }
   }
 
-  const std::string& layer_at(std::int32_t p) const { return names_.name[static_cast<std::size_t>(p)]; }
+  // Frozen weights and state: at their first use, else beside what their update reads, else in the last position.
+  void charge_state() {
+    for (const EntryInput& input : step_.inputs) {
+      if (input.role != InputRole::kFrozen && input.role != InputRole::kState) continue;
+      std::int32_t place = at_->first_use(input.node);
+      for (const NodeId user : flow_->users(input.node)) {
+        if (place != kNone) break;
+        for (const NodeId operand : flow_->operands(user)) {
+          if (at_->part(operand) == Part::kForward) place = std::max(place, at_->made_at(operand));
+        }
+      }
+      if (place == kNone) place = static_cast<std::int32_t>(size_) - 1;
+      out_.profile.frozen_bytes[index(place)] += bytes(input.node);
+    }
+  }
 
   // --- c ---
 
   void charge_compute() {
-    auto& c = out_.profile.c_ms;
-    std::vector<std::int32_t> belongs(n_, kNone);
-    assign_backward(&belongs);
-    for (NodeId id = 0; id < flow_->size(); ++id) {
-      const auto i = static_cast<std::size_t>(id);
-      const double ms = node_ms_[i];
-      switch (part(id)) {
-        case Part::kForward:
-          out_.forward_ms += ms;
-          if (position(id) != kNone) {
-            c[static_cast<std::size_t>(position(id))] += ms;
-          } else {
-            AM_CHECK(ms == 0);
-          }
-          break;
-        case Part::kBackward:
-          out_.backward_ms += ms;
-          c[static_cast<std::size_t>(belongs[i])] += ms;
-          break;
-        case Part::kOptimizer: out_.optimizer_ms += ms; break;
-        case Part::kGlue: out_.other_ms += ms; break;
-        case Part::kFree:
-        case Part::kInput: break;
-      }
-    }
+    std::int32_t border = 0;
+    for (const TrainableVariable& variable : out_.variables) border = std::max(border, variable.last_use - 1);
+    backward_ = place_backward(*at_, border);
+    charges_ = std::make_unique<StepTimes>(*at_, times_, backward_, update_places(), out_.profile.w_bytes);
+    const StepTimes::Sum sum = charges_->sum(times_.ms);
+    out_.forward_ms = sum.forward;
+    out_.backward_ms = sum.backward;
+    out_.optimizer_ms = sum.optimizer;
+    out_.other_ms = sum.other;
+    out_.profile.c_ms = charges_->compute(times_.ms);
     const double both = out_.forward_ms + out_.backward_ms;
     out_.profile.forward_fraction = out_.backward_ms > 0 && both > 0 ? out_.forward_ms / both : 1.0;
     if (out_.profile.forward_fraction <= 0) out_.profile.forward_fraction = 1.0 / 3.0;
   }
 
-  // The position each backward node belongs to.
-  //
-  // A gradient comes from the loss and moves towards the first instruction: what reads a gradient that has reached
-  // position p belongs to p or before (else values would travel forward between stages during the backward pass).
-  // Within that bound, a node that reads a forward value, or a weight, belongs to the latest reader of that value: it
-  // is the gradient of one of them. Nodes that read forward values only (masks, recomputed activations) have no bound
-  // and stand with what they read.
-  void assign_backward(std::vector<std::int32_t>* belongs) {
-    const auto last = static_cast<std::int32_t>(size_) - 1;
-    std::int32_t border = 0;
-    for (const TrainableVariable& variable : out_.variables) border = std::max(border, variable.last_use - 1);
-    // Readers of forward activations.
-    std::vector<std::vector<std::int32_t>> readers(n_);
-    for (const NodeId id : order_.order) {
-      if (origin(id) != Origin::kFlow) continue;
-      for (const NodeId operand : flow_->operands(id)) {
-        auto& list = readers[static_cast<std::size_t>(operand)];
-        if (!is_projection(id) && (list.empty() || list.back() != position(id))) list.push_back(position(id));
-      }
+  // Per node of the optimizer: the position of the variable that it works for.
+  std::vector<std::int32_t> update_places() const {
+    std::vector<std::int32_t> places(updates_.worker_of.size(), kNone);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const std::int32_t v = updates_.worker_of[i];
+      if (v != kNone) places[i] = out_.variables[index(v)].first_use - 1;
     }
-    std::vector<std::int32_t> latest(n_, kNone);  // of the forward values a node depends on
-    for (NodeId id = 0; id < flow_->size(); ++id) {
-      const auto i = static_cast<std::size_t>(id);
-      if (part(id) != Part::kBackward) continue;
-      std::int32_t bound = last, local = kNone;
-      bool has_gradient = false;
-      for (const NodeId operand : flow_->operands(id)) {
-        const auto o = static_cast<std::size_t>(operand);
-        if (part(operand) == Part::kForward && origin(operand) == Origin::kFlow)
-          latest[i] = std::max(latest[i], forward_position(operand));
-        if (part(operand) != Part::kBackward) continue;
-        latest[i] = std::max(latest[i], latest[o]);
-        if (latest[o] >= border) {
-          has_gradient = true;
-          bound = std::min(bound, (*belongs)[o]);
-        }
-      }
-      for (const NodeId operand : flow_->operands(id)) {
-        const auto o = static_cast<std::size_t>(operand);
-        std::int32_t at = kNone;
-        if (part(operand) == Part::kBackward) {
-          if (latest[o] < border) at = (*belongs)[o];
-          // A weight in another form, made for the backward pass.
-          const NodeId root = graph::skip_movement(*flow_, operand);
-          if (latest[o] == kNone && root != operand && part(root) == Part::kInput)
-            at = latest_use(uses_[static_cast<std::size_t>(root)], bound, !has_gradient);
-        } else if (part(operand) == Part::kInput ||
-                   (part(operand) == Part::kForward && origin(operand) != Origin::kFlow)) {
-          at = latest_use(uses_[o], bound, !has_gradient);
-        } else if (part(operand) == Part::kForward) {
-          at = has_gradient ? latest_use(readers[o], bound, false) : kNone;
-          if (at == kNone) at = forward_position(operand);
-        }
-        local = std::max(local, at);
-      }
-      std::int32_t result = local == kNone ? bound : std::min(bound, local);
-      // A node that reads nothing but constants and inputs: with the node that reads it; the last instruction will do.
-      if (local == kNone && !has_gradient) result = kUnplaced;
-      (*belongs)[i] = result;
-    }
-    // Preparations without a place: where their first reader is.
-    for (NodeId id = flow_->size(); id-- > 0;) {
-      const auto i = static_cast<std::size_t>(id);
-      if (part(id) != Part::kBackward || (*belongs)[i] != kUnplaced) continue;
-      std::int32_t best = kNone;
-      for (const NodeId user : flow_->users(id)) {
-        if (part(user) == Part::kBackward) best = std::max(best, (*belongs)[static_cast<std::size_t>(user)]);
-      }
-      (*belongs)[i] = best < 0 ? last : best;
-    }
+    return places;
   }
 
-  // Results of a unit are made where the unit is.
-  std::int32_t forward_position(NodeId id) const { return position(flow_->producer(id)); }
+  // --- Times at other numbers of samples ---
 
-  // The latest of `uses` up to `bound`; kNone when there is none. Without a gradient there is no bound to go by: the
-  // first use.
-  static std::int32_t latest_use(const std::vector<std::int32_t>& uses, std::int32_t bound, bool first) {
-    if (uses.empty()) return kNone;
-    if (first) return uses.front();
-    const auto above = std::upper_bound(uses.begin(), uses.end(), bound);
-    return above == uses.begin() ? kNone : *(above - 1);
-  }
-
-  // --- a and k ---
-
-  // The activation that a forward node only holds in another form.
-  NodeId base_of(NodeId id) const {
-    while (graph::is_movement(*flow_, id)) {
-      const NodeId before = flow_->operands(id)[0];
-      if (part(before) != Part::kForward || origin(before) != Origin::kFlow) break;
-      id = before;
-    }
-    return id;
-  }
-
-  struct Form {
-    NodeId node;
-    std::int32_t made, last;  // alive in the cuts made .. last-1
-    double bytes;
-  };
-
-  void charge_activations() {
-    std::vector<double> change(size_ + 1, 0);
-    std::unordered_map<NodeId, std::vector<Form>> groups;
-    std::vector<NodeId> bases;
-    for (const NodeId id : order_.order) {
-      if (origin(id) != Origin::kFlow || !flow_->shape(id).is_array()) continue;
-      const std::int32_t made = forward_position(id);
-      std::int32_t last = made;
-      for (const NodeId user : flow_->users(id)) {
-        if (part(user) == Part::kForward && !is_projection(user)) last = std::max(last, position(user));
-      }
-      if (last == made) continue;
-      const NodeId base = base_of(id);
-      auto& group = groups[base];
-      if (group.empty()) bases.push_back(base);
-      group.push_back({id, made, last, bytes(id)});
-    }
-    for (const NodeId base : bases) {
-      const std::vector<Form>& forms = groups[base];
-      if (forms.size() == 1) {
-        const Form& form = forms[0];
-        const double smallest = std::min(form.bytes, bytes(base));
-        change[static_cast<std::size_t>(form.made)] += smallest;
-        change[static_cast<std::size_t>(form.last)] -= smallest;
-        continue;
-      }
-      charge_forms(base, forms, &change);
-    }
-    double alive = 0;
-    for (std::size_t p = 0; p < size_; ++p) {
-      alive += change[p];
-      // Sums of integers below 2^53: exact, but for the last bit of very large ones.
-      out_.profile.a_bytes[p] = std::max(0.0, alive);
-    }
-    // Nothing crosses the end.
-    out_.profile.a_bytes[size_ - 1] = 0;
-  }
-
-  // Several forms of one activation: whoever is alive can be made from the base, which goes over once; if the base
-  // itself is not wanted any more, the forms may be smaller together.
-  void charge_forms(NodeId base, const std::vector<Form>& forms, std::vector<double>* change) const {
-    const double whole = bytes(base);
-    constexpr std::size_t kMany = 1000;
-    std::vector<std::int32_t> points;
-    for (const Form& form : forms) {
-      points.push_back(form.made);
-      points.push_back(form.last);
-    }
-    std::sort(points.begin(), points.end());
-    points.erase(std::unique(points.begin(), points.end()), points.end());
-    if (forms.size() > kMany) {
-      (*change)[static_cast<std::size_t>(points.front())] += whole;
-      (*change)[static_cast<std::size_t>(points.back())] -= whole;
+  void add_times() {
+    out_.profile.accumulated_micro_batches = static_cast<std::int32_t>(
+        std::min<std::int64_t>(step_.micro_batches, std::numeric_limits<std::int32_t>::max()));
+    if (options_.estimator == nullptr || options_.devices.empty()) return;
+    const BatchDims batch = find_batch_dims(graph_, step_);
+    if (!batch.problem.empty()) {
+      out_.times_problem = batch.problem;
+      std::string names;
+      constexpr std::size_t kNamed = 4;
+      for (std::size_t i = 0; i < batch.inputs.size() && i < kNamed; ++i)
+        names += (i == 0 ? "" : ", ") + batch.inputs[i];
+      if (batch.inputs.size() > kNamed) names += ", ...";
+      out_.warnings.push_back("times at other numbers of samples are proportional: " + batch.problem +
+                              (step_.batch == 1 ? "; export it with 2 samples or more"
+                               : names.empty()  ? ""
+                                                : "; name its inputs that lead with the samples, --batch-input " +
+                                                     std::string("NAME[,NAME]: ") + names));
       return;
     }
-    for (std::size_t k = 0; k + 1 < points.size(); ++k) {
-      double together = 0;
-      bool any = false, base_alive = false;
-      for (const Form& form : forms) {
-        if (form.made > points[k] || form.last <= points[k]) continue;
-        any = true;
-        together += form.bytes;
-        base_alive = base_alive || form.node == base;
-      }
-      if (!any) continue;
-      const double cost = base_alive ? whole : std::min(whole, together);
-      (*change)[static_cast<std::size_t>(points[k])] += cost;
-      (*change)[static_cast<std::size_t>(points[k + 1])] -= cost;
-    }
-  }
-
-  void charge_stash() {
-    struct Kept {
-      double forms = 0;
-      bool base = false;
-    };
-    std::map<NodeId, Kept> kept;  // by base
-    std::vector<bool> seen(n_, false);
-    for (NodeId id = 0; id < flow_->size(); ++id) {
-      if (part(id) != Part::kBackward) continue;
-      for (const NodeId operand : flow_->operands(id)) {
-        const auto o = static_cast<std::size_t>(operand);
-        if (seen[o] || part(operand) != Part::kForward || origin(operand) != Origin::kFlow) continue;
-        if (!flow_->shape(operand).is_array() || forward_position(operand) == kNone) continue;
-        seen[o] = true;
-        const NodeId base = base_of(operand);
-        Kept& entry = kept[base];
-        entry.forms += bytes(operand);
-        entry.base = entry.base || operand == base;
-      }
-    }
-    for (const auto& [base, entry] : kept) {
-      const double stash = entry.base ? bytes(base) : std::min(bytes(base), entry.forms);
-      out_.profile.stash_bytes[static_cast<std::size_t>(forward_position(base))] += stash;
-      out_.memory.stash_bytes += stash;
-    }
+    std::vector<std::int64_t> samples = options_.samples.empty() ? default_samples(step_.batch) : options_.samples;
+    samples.push_back(step_.batch);
+    std::sort(samples.begin(), samples.end());
+    samples.erase(std::unique(samples.begin(), samples.end()), samples.end());
+    out_.profile.times = times_at(*charges_, *options_.estimator, graph_, times_, batch, options_.devices, samples);
   }
 
   // --- The rest ---
@@ -493,13 +272,14 @@ class Profiler {
         case InputRole::kUnused: break;
       }
     }
-    const graph::ModuleCost once = graph::analyze_cost(graph_, graph::WhileCounting::kOnce);
+    const graph::ModuleCost once = options_.estimator != nullptr
+                                       ? options_.estimator->cost()
+                                       : graph::analyze_cost(graph_, graph::WhileCounting::kOnce);
     const graph::ModuleCost trips = graph::analyze_cost(graph_, graph::WhileCounting::kTripCount);
     out_.total_flops = once.total.flops;
     out_.executed_flops = trips.total.flops;
     for (NodeId id = 0; id < flow_->size(); ++id) {
-      const auto i = static_cast<std::size_t>(id);
-      if (part(id) == Part::kForward && once_[i] != 0)
+      if (at_->part(id) == Part::kForward && charges_->runs(id))
         out_.forward_flops += once.instructions[static_cast<std::size_t>(flow_->node(id).instruction)].flops;
     }
     out_.warnings.insert(out_.warnings.end(), step_.warnings.begin(), step_.warnings.end());
@@ -508,7 +288,69 @@ class Profiler {
       out_.warnings.push_back(std::to_string(once.custom_calls) + " custom calls whose FLOPs nobody knows count as 0");
   }
 
-  static constexpr std::int32_t kUnplaced = -2;
+  // A `while` that is one position, when such loops hold most of the compute or of the weights.
+  void find_uncut_loops() {
+    const pipeline::Profile& p = out_.profile;
+    double compute = 0, weights = 0, all_compute = 0, all_weights = 0;
+    for (const double c : p.c_ms) compute += c;
+    std::map<std::int32_t, UncutLoop> found;
+    for (const NodeId id : order_.order) {
+      if (flow_->node(id).opcode != Opcode::kWhile) continue;
+      UncutLoop loop;
+      loop.position = at_->position(id) + 1;
+      for (const InstructionTimes::While& known : times_.whiles) {
+        if (known.instruction == flow_->node(id).instruction && known.inferred) loop.turns = known.trip_count;
+      }
+      loop.compute_share = compute > 0 ? p.c_ms[index(loop.position - 1)] / compute : 0;
+      found.emplace(loop.position - 1, loop);
+    }
+    if (found.empty()) return;
+    for (const EntryInput& input : step_.inputs) {
+      const bool frozen = input.role == InputRole::kFrozen && !step_.training;
+      if (input.role != InputRole::kVariable && !frozen) continue;
+      weights += bytes(input.node);
+      const auto loop = found.find(at_->last_use(input.node));
+      if (loop == found.end()) continue;
+      loop->second.weight_share += bytes(input.node);
+      const graph::Shape& shape = flow_->shape(input.node);
+      if (!shape.dims.empty() && shape.dims[0] == loop->second.turns && loop->second.turns > 1)
+        loop->second.layers = true;
+    }
+    for (auto& [position, loop] : found) {
+      loop.weight_share = weights > 0 ? loop.weight_share / weights : 0;
+      all_compute += loop.compute_share;
+      all_weights += loop.weight_share;
+    }
+    if (all_compute < 0.5 && all_weights < 0.5) return;
+    for (const auto& [position, loop] : found) {
+      if (loop.compute_share < 0.1 && loop.weight_share < 0.1) continue;
+      out_.uncut_loops.push_back(loop);
+      const std::string turns = loop.turns > 0 ? std::to_string(loop.turns) : "an unknown number of";
+      out_.warnings.push_back(turns + (loop.layers ? " layers run in one loop (" : " turns of one loop (") +
+                              p.name[index(position)] + "): one position with " + percent(loop.compute_share) +
+                              " of the compute and " + percent(loop.weight_share) +
+                              " of the weights, cannot be cut; unroll it in the framework to cut between " +
+                              (loop.layers ? "layers" : "turns") + ", e.g. jax.lax.scan(..., unroll=True)");
+    }
+  }
+
+  // Fusions and schedules are made by the compiler: no framework writes them.
+  void check_optimized() {
+    std::int64_t fusions = 0;
+    for (graph::InstructionId id = 0; id < graph_.num_instructions(); ++id) {
+      if (graph_.instruction(id).opcode == Opcode::kFusion && graph_.attribute(id, "kind")) ++fusions;
+    }
+    const auto scheduled = graph_.header_attribute("is_scheduled");
+    const bool is_scheduled = scheduled && *scheduled == "true";
+    if (fusions == 0 && !is_scheduled) return;
+    out_.optimized = true;
+    out_.warnings.insert(
+        out_.warnings.begin(),
+        "this is HLO after optimization (" +
+            (fusions > 0 ? std::to_string(fusions) + (fusions == 1 ? " fusion" : " fusions") : "it is scheduled") +
+            "): variables, layers and times are not reliable; give the module from before, "
+            "*.before_optimizations.txt in the folder of --xla_dump_to (docs/getting-hlo.md)");
+  }
 
   const graph::Graph& graph_;
   const InstructionTimes& times_;
@@ -517,14 +359,25 @@ class Profiler {
   const FlowGraph* flow_ = nullptr;
   graph::FlowOrder order_;
   graph::LayerNames names_;
-  std::size_t n_ = 0, size_ = 0;
-  std::vector<double> node_ms_;
-  std::vector<std::uint8_t> once_;
-  std::vector<std::vector<std::int32_t>> uses_;
+  graph::VariableUpdates updates_;
+  std::unique_ptr<StepPositions> at_;
+  std::unique_ptr<StepTimes> charges_;
+  std::vector<std::int32_t> backward_;  // per node: the position that a backward node belongs to
+  std::size_t size_ = 0;
   ModelProfile out_;
 };
 
 }  // namespace
+
+std::vector<std::int64_t> default_samples(std::int64_t batch) {
+  constexpr std::int64_t kTimes = 4;
+  std::vector<std::int64_t> samples;
+  for (std::int64_t b = 1; b <= kTimes * batch && samples.size() < 40; b *= 2) samples.push_back(b);
+  samples.push_back(batch);
+  std::sort(samples.begin(), samples.end());
+  samples.erase(std::unique(samples.begin(), samples.end()), samples.end());
+  return samples;
+}
 
 ModelProfile build_profile(const graph::Graph& graph, const InstructionTimes& times, const ProfilerOptions& options) {
   return Profiler(graph, times, options).run();

@@ -9,6 +9,7 @@
 //   travel, nor does what is cheaply computed from constants and step inputs.
 // - w: bytes of the variables that the instruction is the first to use.
 // - k (stash): bytes of the activations that the backward pass reads, at the instruction that makes them.
+// - The module at other numbers of samples: its batch dimensions (batch_dims.h) resized, its times estimated anew.
 // docs/profile.md explains the choices.
 #pragma once
 
@@ -23,6 +24,7 @@
 #include "common/graph/variables.h"
 #include "common/pipeline/profile.h"
 #include "profile/instruction_times.h"
+#include "profile/time_estimator.h"
 
 namespace automap::profile {
 
@@ -36,6 +38,8 @@ struct TrainableVariable {
   std::int32_t last_use = 0;   // the last forward instruction that reads it
   std::int32_t uses = 0;       // forward instructions that read it
   bool has_gradient = true;
+  double gradient_bytes = 0;  // in the type that it is reduced in
+  double slot_bytes = 0;      // of the slots that are known to be its own
 };
 
 // A variable that is used in places that a cut can part (a tied embedding): both stages hold it, and its gradient has
@@ -43,6 +47,14 @@ struct TrainableVariable {
 struct SharedVariable {
   std::int32_t variable = 0;  // index into variables
   std::string first_layer, last_layer;
+};
+
+// A loop that is one position and holds so much that it decides what a pipeline can do.
+struct UncutLoop {
+  std::int32_t position = 0;                   // 1-based
+  std::int64_t turns = 0;                      // 0: not known
+  bool layers = false;                         // it works on weights that are stacked, one layer per turn
+  double compute_share = 0, weight_share = 0;  // of the whole module
 };
 
 struct LayerSummary {
@@ -73,6 +85,11 @@ struct ModelProfile {
   double forward_flops = 0, total_flops = 0;
   // Loops as often as they run.
   double executed_flops = 0;
+  // Loops that hold most of the compute or of the weights and cannot be cut. `warnings` says it too.
+  std::vector<UncutLoop> uncut_loops;
+  bool optimized = false;  // HLO after optimization, whose variables nobody can find; `warnings` says it too
+  // Why profile.times is empty although times were asked for; `warnings` says it too.
+  std::string times_problem;
   std::vector<std::string> warnings;
 };
 
@@ -80,12 +97,20 @@ struct ProfilerOptions {
   std::string model;   // name for people
   std::string device;  // name of the reference device
   std::string source_sha256;
-  const std::vector<graph::VariableRequest>* variables = nullptr;  // null: find them
-  bool ignore_loss = false;                                        // tests: as if the loss were not returned
+  const std::vector<graph::VariableRequest>* variables = nullptr;     // null: find them
+  const std::vector<graph::VariableRequest>* batch_inputs = nullptr;  // null: find them
+  bool ignore_loss = false;                                           // tests: as if the loss were not returned
+  // What the times were estimated with, to estimate them at other numbers of samples; null: none are.
+  const TimeEstimator* estimator = nullptr;
+  std::vector<DeviceModel> devices;   // whose times to estimate; the first one's are `times`
+  std::vector<std::int64_t> samples;  // how many a replica computes of a micro-batch; empty: default_samples
 };
 
+// Powers of two from 1 to four times the module's batch, and the batch itself; ascending.
+std::vector<std::int64_t> default_samples(std::int64_t batch);
+
 // Throws Error(kData) when the module has nothing to plan (fewer than two forward instructions), when a requested
-// variable does not exist, or when an attribute that costs are made from is malformed.
+// variable or batch input does not exist, or when an attribute that costs are made from is malformed.
 ModelProfile build_profile(const graph::Graph& graph, const InstructionTimes& times, const ProfilerOptions& options);
 
 }  // namespace automap::profile

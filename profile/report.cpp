@@ -20,6 +20,10 @@ double sum(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
+double largest(const std::vector<double>& values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
 // Byte counts and FLOPs are whole numbers; JSON should not print them with an exponent while they fit.
 Json whole(double value) {
   if (value >= 0 && value < 9e15 && value == std::floor(value)) return static_cast<std::int64_t>(value);
@@ -92,9 +96,14 @@ std::string report_json(const ModelProfile& profile, const std::string& form) {
                    {"optimizer", profile.optimizer_ms},
                    {"other", profile.other_ms}};
   const MemorySummary& m = profile.memory;
-  d["memory_bytes"] = {{"variables", whole(m.variable_bytes)}, {"slots", whole(m.slot_bytes)},
-                       {"frozen", whole(m.frozen_bytes)},      {"state", whole(m.state_bytes)},
-                       {"inputs", whole(m.input_bytes)},       {"stash", whole(m.stash_bytes)}};
+  d["memory_bytes"] = {{"variables", whole(m.variable_bytes)},
+                       {"slots", whole(m.slot_bytes)},
+                       {"frozen", whole(m.frozen_bytes)},
+                       {"state", whole(m.state_bytes)},
+                       {"inputs", whole(m.input_bytes)},
+                       {"stash", whole(m.stash_bytes)},
+                       {"gradients", whole(sum(p.gradient_bytes))},
+                       {"workspace", whole(largest(p.workspace_bytes))}};
   d["trainable_variables"] = Json::array();
   for (const TrainableVariable& v : profile.variables) {
     d["trainable_variables"].push_back({{"parameter", v.parameter},
@@ -102,6 +111,8 @@ std::string report_json(const ModelProfile& profile, const std::string& form) {
                                         {"name", v.name},
                                         {"shape", v.shape},
                                         {"bytes", whole(v.bytes)},
+                                        {"gradient_bytes", whole(v.gradient_bytes)},
+                                        {"slot_bytes", whole(v.slot_bytes)},
                                         {"first_instruction", v.first_use},
                                         {"last_instruction", v.last_use}});
   }
@@ -124,6 +135,28 @@ std::string report_json(const ModelProfile& profile, const std::string& form) {
                            {"w_bytes", whole(l.w_bytes)},
                            {"stash_bytes", whole(l.stash_bytes)}});
   }
+  d["accumulated_micro_batches"] = p.accumulated_micro_batches;
+  // Totals; per instruction they are in the profile file.
+  d["times"] = Json::array();
+  for (const pipeline::DeviceTimes& times : p.times) {
+    Json points = Json::array();
+    for (std::size_t i = 0; i < times.samples.size(); ++i) {
+      points.push_back({{"samples", whole(times.samples[i])},
+                        {"forward_ms", sum(times.forward_ms[i])},
+                        {"backward_ms", sum(times.backward_ms[i])}});
+    }
+    d["times"].push_back({{"device", times.device}, {"optimizer_ms", sum(times.optimizer_ms)}, {"points", points}});
+  }
+  d["times_problem"] = profile.times_problem.empty() ? Json(nullptr) : Json(profile.times_problem);
+  d["uncut_loops"] = Json::array();
+  for (const UncutLoop& loop : profile.uncut_loops) {
+    d["uncut_loops"].push_back({{"instruction", loop.position},
+                                {"turns", loop.turns},
+                                {"layers", loop.layers},
+                                {"compute_share", loop.compute_share},
+                                {"weight_share", loop.weight_share}});
+  }
+  d["optimized_hlo"] = profile.optimized;
   d["warnings"] = profile.warnings;
   return json_text(d);
 }
@@ -161,7 +194,17 @@ std::string report_text(const ModelProfile& profile, const std::string& form) {
   const MemorySummary& m = profile.memory;
   fact("memory", "optimizer state " + format_bytes(m.slot_bytes) + ", frozen weights " + format_bytes(m.frozen_bytes) +
                      ", other state " + format_bytes(m.state_bytes) + ", inputs " + format_bytes(m.input_bytes) +
-                     ", activations kept for backward " + format_bytes(m.stash_bytes));
+                     ", activations kept for backward " + format_bytes(m.stash_bytes) + ", gradients " +
+                     format_bytes(sum(p.gradient_bytes)) + ", largest workspace " +
+                     format_bytes(largest(p.workspace_bytes)));
+  for (const pipeline::DeviceTimes& times : p.times) {
+    std::string points;
+    for (std::size_t i = 0; i < times.samples.size(); ++i) {
+      points += (i == 0 ? "" : ", ") + format_count(static_cast<long long>(times.samples[i])) + ": " +
+                format_ms(sum(times.forward_ms[i]) + sum(times.backward_ms[i]));
+    }
+    fact("samples", points + (p.times.size() > 1 ? " (" + times.device + ")" : ""));
+  }
   out += "\n";
   TextTable table(
       {{"layer", Align::kLeft}, {"instructions"}, {"compute"}, {"share"}, {"parameters"}, {"cut behind"}, {"stash"}});

@@ -19,7 +19,7 @@ ROOMS = {
     "common/machine": ["common/base"],
     "common/pipeline": ["common/base", "common/machine"],
     "common/io": ["common/base", "common/graph", "common/pipeline"],
-    "profile": ["common/base", "common/graph", "common/hlo", "common/pipeline", "common/io"],
+    "profile": ["common/base", "common/graph", "common/hlo", "common/sharding", "common/pipeline", "common/io"],
     "models": ["common/base", "common/pipeline"],
     "models/learner": ["common/base", "common/pipeline", "models"],
     "datagen": ["common/base", "common/pipeline", "common/io"],

@@ -141,6 +141,7 @@ class Graph {
 
  private:
   friend class GraphBuilder;  // graph_builder.h: the readers' side
+  friend class ResizedGraph;  // resized_graph.h
 
   std::string_view name_;
   std::string_view stack_tables_;

@@ -7,7 +7,9 @@
 #include <unordered_set>
 
 #include "common/base/check.h"
+#include "common/base/error.h"
 #include "common/graph/hlo_cost.h"
+#include "common/graph/trip_count.h"
 
 namespace automap::graph {
 
@@ -48,6 +50,7 @@ class Analysis {
       const InstructionId loop = none ? find_state_loop() : find_whole_step_loop(step);
       if (loop == kNone) break;
       step.expanded_whiles.push_back(loop);
+      if (!none) step.micro_batch_loop = loop;
       analyze(&step);
       if (!none || !step.variables.empty()) continue;
       // Not a loop of training steps after all.
@@ -55,11 +58,7 @@ class Analysis {
       analyze(&step);
       break;
     }
-    for (const InstructionId loop : step.expanded_whiles) {
-      step.warnings.push_back("loop " + std::string(graph_.instruction(loop).name) +
-                              " runs forward and backward pass (gradient accumulation, or several steps): planned as "
-                              "one pass that takes all its iterations' time");
-    }
+    describe_loops(&step);
     find_loss(&step);
     assign_parts(&step);
     assign_roles(&step);
@@ -821,7 +820,7 @@ class Analysis {
     for (std::size_t r = 0; r < updates_.size(); ++r) {
       if (updates_[r].input != kNone) result_of.emplace(updates_[r].input, static_cast<std::int32_t>(r));
     }
-    const std::int64_t batch = guess_batch(*step, result_of, reads);
+    const std::int64_t batch = find_batch(step, result_of, reads);
     // A training step that reads few arrays it does not update reads data, not frozen weights.
     int unpaired = 0;
     std::int64_t leading = 0;
@@ -867,9 +866,23 @@ class Analysis {
         input.role = handed_on ? InputRole::kState : InputRole::kStepInput;
         continue;
       }
-      const bool as_batch = all_data || (batch > 0 && !shape.dims.empty() && shape.dims[0] == batch);
+      const bool as_batch = all_data || (batch > 0 && !shape.dims.empty() && shape.dims[0] == batch) ||
+                            std::any_of(step->batch_inputs.begin(), step->batch_inputs.end(),
+                                        [&](BatchInput b) { return b.input == static_cast<std::int32_t>(k); });
       const bool named_weight = is_weight_name(input.name);
       input.role = handed_on || named_weight || !as_batch ? InputRole::kFrozen : InputRole::kStepInput;
+    }
+    list_batch_inputs(step);
+  }
+
+  // Where the samples come in, when nobody has named it.
+  void list_batch_inputs(TrainingStep* step) const {
+    if (!step->batch_inputs.empty() || step->batch <= 0) return;
+    for (std::size_t k = 0; k < step->inputs.size(); ++k) {
+      const Shape& shape = flow_->shape(step->inputs[k].node);
+      if (step->inputs[k].role == InputRole::kStepInput && shape.is_array() && !shape.dims.empty() &&
+          shape.dims[0] == step->batch)
+        step->batch_inputs.push_back({static_cast<std::int32_t>(k), 0});
     }
   }
 
@@ -878,10 +891,111 @@ class Analysis {
            name.find("batch_stats") != std::string::npos;
   }
 
+  void describe_loops(TrainingStep* step) const {
+    for (const InstructionId loop : step->expanded_whiles) {
+      const std::int64_t turns = trip_count(graph_, loop).value_or(0);
+      const std::string name = "loop " + std::string(graph_.instruction(loop).name);
+      const std::string count = turns > 0 ? std::to_string(turns) : "an unknown number of";
+      if (loop == step->micro_batch_loop) {
+        if (turns > 0) step->micro_batches = turns;
+        step->warnings.push_back(name + " adds up the gradients of " + count +
+                                 " micro-batches: everything is of one of them");
+      } else {
+        step->warnings.push_back(name + " runs " + count + " whole steps: everything is of one of them");
+      }
+    }
+  }
+
+  // How the data of a loop's turn is cut out of an input: [turns, samples, ...] by index, or [turns * samples, ...] by
+  // ranges.
+  struct TurnSlice {
+    std::int32_t input = kNone, dim = 0;
+    std::int64_t samples = 0;
+  };
+  std::vector<TurnSlice> find_turn_slices(const TrainingStep& step) const {
+    std::vector<TurnSlice> found;
+    std::vector<std::int64_t> turns;
+    for (const InstructionId loop : step.expanded_whiles) turns.push_back(trip_count(graph_, loop).value_or(0));
+    for (std::size_t k = 0; k < step.inputs.size() && !turns.empty(); ++k) {
+      const NodeId input = step.inputs[k].node;
+      const Shape& whole = flow_->shape(input);
+      if (!whole.is_array() || whole.dims.empty()) continue;
+      for (const NodeId user : flow_->users(input)) {
+        const Shape& part = flow_->shape(user);
+        if (flow_->node(user).opcode != Opcode::kDynamicSlice || flow_->operands(user)[0] != input ||
+            part.dims.size() != whole.dims.size() || part.dims[0] == whole.dims[0])
+          continue;
+        const bool one = part.dims[0] == 1;
+        if (std::none_of(turns.begin(), turns.end(),
+                         [&](std::int64_t t) { return t > 0 && part.dims[0] * t == whole.dims[0]; }))
+          continue;
+        // A turn of one sample keeps the dimension, an index loses it.
+        const Span<const NodeId> readers = flow_->users(user);
+        const bool loses = std::any_of(readers.begin(), readers.end(), [&](NodeId reader) {
+          return is_movement(*flow_, reader) && flow_->shape(reader).dims.size() < part.dims.size();
+        });
+        if (one && loses && whole.dims.size() < 2) continue;
+        const std::int32_t dim = one && loses ? 1 : 0;
+        found.push_back({static_cast<std::int32_t>(k), dim, part.dims[static_cast<std::size_t>(dim)]});
+        break;
+      }
+    }
+    return found;
+  }
+
+  // Samples of one pass, and where they come in: as named; in a loop over micro-batches what its turns cut out of
+  // integer data, else of any; else what guess_batch says.
+  std::int64_t find_batch(TrainingStep* step, const std::unordered_map<std::int32_t, std::int32_t>& result_of,
+                          const Marks& reads) const {
+    const std::vector<TurnSlice> slices = find_turn_slices(*step);
+    if (options_.batch_inputs != nullptr) return named_batch(step, slices);
+    std::int64_t batch = 0;
+    for (const bool integers : {true, false}) {
+      for (const TurnSlice& slice : slices) {
+        const Shape& shape = flow_->shape(step->inputs[static_cast<std::size_t>(slice.input)].node);
+        if (batch == 0 && is_float(shape) != integers && result_of.count(slice.input) == 0) batch = slice.samples;
+      }
+    }
+    if (batch == 0) return guess_batch(*step, result_of, reads, &step->batch_ambiguous);
+    for (const TurnSlice& slice : slices) {
+      if (slice.samples == batch && result_of.count(slice.input) == 0)
+        step->batch_inputs.push_back({slice.input, slice.dim});
+    }
+    return batch;
+  }
+
+  std::int64_t named_batch(TrainingStep* step, const std::vector<TurnSlice>& slices) const {
+    std::int64_t batch = 0;
+    for (const std::int32_t k : match_requests(step->inputs, *options_.batch_inputs)) {
+      const EntryInput& input = step->inputs[static_cast<std::size_t>(k)];
+      const Shape& shape = flow_->shape(input.node);
+      if (!shape.is_array() || shape.dims.empty()) {
+        throw Error(ErrorKind::kData,
+                    "input '" + input.name + "' is " + std::string(shape.text) +
+                        ": it has no leading dimension that could be the batch",
+                    "name an input that leads with the samples");
+      }
+      TurnSlice here{k, 0, shape.dims[0]};
+      for (const TurnSlice& slice : slices) {
+        if (slice.input == k) here = slice;
+      }
+      if (batch != 0 && here.samples != batch) {
+        throw Error(ErrorKind::kData,
+                    "the batch inputs disagree: '" +
+                        step->inputs[static_cast<std::size_t>(step->batch_inputs[0].input)].name + "' holds " +
+                        std::to_string(batch) + " samples, '" + input.name + "' " + std::to_string(here.samples),
+                    "name inputs that lead with the same number of samples");
+      }
+      batch = here.samples;
+      step->batch_inputs.push_back({k, here.dim});
+    }
+    return batch;
+  }
+
   // The leading dimension of the step's data: what the integer inputs (token ids, labels) agree on; else, of an
   // inference module, what its results do. 0: unknown.
   std::int64_t guess_batch(const TrainingStep& step, const std::unordered_map<std::int32_t, std::int32_t>& result_of,
-                           const Marks& reads) const {
+                           const Marks& reads, bool* ambiguous) const {
     std::unordered_map<std::int64_t, int> votes;
     for (std::size_t k = 0; k < step.inputs.size(); ++k) {
       const NodeId node = step.inputs[k].node;
@@ -901,6 +1015,8 @@ class Analysis {
     std::int64_t batch = 0;
     int most = 0;
     for (const auto& [dimension, count] : votes) {
+      if (count == most) *ambiguous = true;
+      if (count > most) *ambiguous = false;
       if (count > most || (count == most && dimension > batch)) {
         most = count;
         batch = dimension;

@@ -30,16 +30,28 @@ enum class Part : std::uint8_t {
 };
 const char* to_string(Part part);
 
+// An input dimension that holds the samples of a step.
+struct BatchInput {
+  std::int32_t input = 0;  // index into TrainingStep::inputs
+  std::int32_t dim = 0;
+};
+
 struct TrainingStep {
   FlowGraph flow;
-  std::vector<InstructionId> expanded_whiles;  // loops that are training steps themselves (gradient accumulation)
-  std::vector<Part> part;                      // per node
+  // Loops that run the whole pass themselves, the outermost first: micro-batches whose gradients they add up, or
+  // several steps. Everything here is of one of their turns.
+  std::vector<InstructionId> expanded_whiles;
+  InstructionId micro_batch_loop = kNone;  // the one of them that adds gradients up
+  std::int64_t micro_batches = 1;          // its turns; 1 when there is none, or nobody knows
+  std::vector<Part> part;                  // per node
   std::vector<EntryInput> inputs;
   std::vector<std::int32_t> variables;  // indices into inputs, in parameter order (or the order asked for)
   bool training = false;                // false: an inference module
   std::int32_t loss_result = kNone;     // the result leaf that is the loss; kNone when it is not returned
   NodeId loss_node = kNone;
-  std::int64_t batch = 0;  // leading dimension of the step's data; 0 when unknown
+  std::int64_t batch = 0;  // samples of one pass: the leading dimension of the step's data; 0 when unknown
+  std::vector<BatchInput> batch_inputs;  // where they come in; those asked for, or the data that leads with `batch`
+  bool batch_ambiguous = false;          // as many inputs lead with another dimension
   // "metadata" when op_names decided or confirmed the variables, else "dataflow".
   std::string split;
   // How each thing was found, one sentence each, for people.
@@ -55,9 +67,11 @@ struct TrainingStepOptions {
   // Empty: every instruction counts its result's bytes.
   std::vector<double> weight;
   bool ignore_loss = false;  // as if the loss were not returned (tests)
+  // The inputs whose leading dimension is the batch; null: found.
+  const std::vector<VariableRequest>* batch_inputs = nullptr;
 };
 
-// Throws Error(kData) when a requested variable does not exist.
+// Throws Error(kData) when a requested variable or input does not exist, or when the batch inputs disagree.
 TrainingStep analyze_training_step(const Graph& graph, const TrainingStepOptions& options = {});
 
 }  // namespace automap::graph

@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -22,8 +24,6 @@ constexpr std::uint64_t kBytesPerSecond = std::uint64_t{16} << 20;
 constexpr std::uint64_t kReadMemory = std::uint64_t{512} << 20, kReadMemoryFactor = 6;
 // Of a string: in an attribute it lies in an object header, which ends at 64 KiB.
 constexpr std::size_t kMostStringBytes = 60000;
-// Of a column of strings, all padded to the longest.
-constexpr std::size_t kMostColumnBytes = std::size_t{1} << 30;
 
 [[noreturn]] void fail_data(const std::string& source, const std::string& what) {
   throw Error(ErrorKind::kData, source + ": " + what);
@@ -242,13 +242,18 @@ std::uint64_t Hdf5Reader::checked_length(const Hdf5Handle& dataset, const std::s
   return length;
 }
 
-void Hdf5Reader::doubles(const std::string& name, std::uint64_t max_length, ByteWriter* out) const {
-  const Hdf5Handle dataset = open_dataset(name);
+Hdf5Handle Hdf5Reader::open_numbers(const std::string& name) const {
+  Hdf5Handle dataset = open_dataset(name);
   const Hdf5Handle type(H5Dget_type(dataset.get()), H5Tclose);
   const H5T_class_t type_class = type.valid() ? H5Tget_class(type.get()) : H5T_NO_CLASS;
   if (type_class != H5T_FLOAT && type_class != H5T_INTEGER) {
     fail_data(source_, "dataset /" + name + ": found " + class_name(type_class) + ", expected numbers");
   }
+  return dataset;
+}
+
+void Hdf5Reader::doubles(const std::string& name, std::uint64_t max_length, ByteWriter* out) const {
+  const Hdf5Handle dataset = open_numbers(name);
   const std::uint64_t length = checked_length(dataset, name, max_length);
   out->put<std::uint64_t>(length);
   if (length == 0) return;
@@ -258,7 +263,72 @@ void Hdf5Reader::doubles(const std::string& name, std::uint64_t max_length, Byte
   }
 }
 
+void Hdf5Reader::table(const std::string& name, std::uint64_t max_values, ByteWriter* out) const {
+  const Hdf5Handle dataset = open_numbers(name);
+  const Hdf5Handle space(H5Dget_space(dataset.get()), H5Sclose);
+  const int rank = space.valid() ? H5Sget_simple_extent_ndims(space.get()) : -1;
+  if (rank != 2) {
+    fail_data(source_, "dataset /" + name + ": found " +
+                           (rank < 0 ? "no dataspace" : std::to_string(rank) + " dimensions") +
+                           ", expected 2 dimensions");
+  }
+  std::array<hsize_t, 2> extents{};
+  if (H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr) != 2) {
+    fail_data(source_, "dataset /" + name + ": no extents" + hdf5_reason());
+  }
+  if (extents[0] > max_values || extents[1] > max_values || (extents[1] > 0 && extents[0] > max_values / extents[1])) {
+    fail_data(source_, "dataset /" + name + ": found " + std::to_string(extents[0]) + " x " +
+                           std::to_string(extents[1]) + " values, expected at most " + std::to_string(max_values));
+  }
+  out->put<std::uint64_t>(extents[0]);
+  out->put<std::uint64_t>(extents[1]);
+  const std::uint64_t count = extents[0] * extents[1];
+  out->put<std::uint64_t>(count);
+  if (count == 0) return;
+  char* values = out->put_space(count * sizeof(float));
+  if (H5Dread(dataset.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0) {
+    fail_data(source_, "dataset /" + name + " cannot be read" + hdf5_reason());
+  }
+}
+
+Hdf5Table read_table(ByteReader* in) {
+  Hdf5Table table;
+  table.rows = in->get<std::uint64_t>();
+  table.columns = in->get<std::uint64_t>();
+  table.values = in->get_vector<float>();
+  return table;
+}
+
+bool Hdf5Reader::has_strings(const std::string& name) const {
+  return has_dataset(name) || has_dataset(name + "_text");
+}
+
+void Hdf5Reader::joined_strings(const std::string& name, std::uint64_t max_length, ByteWriter* out) const {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
+  const Hdf5Handle texts = open_numbers(name + "_text"), ends = open_numbers(name + "_end");
+  const std::uint64_t bytes = checked_length(texts, name + "_text", kMostBytes);
+  const std::uint64_t length = checked_length(ends, name + "_end", max_length);
+  std::string text(bytes, '\0');
+  std::vector<double> end(length, 0.0);
+  if ((bytes > 0 && H5Dread(texts.get(), H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()) < 0) ||
+      (length > 0 && H5Dread(ends.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, end.data()) < 0)) {
+    fail_data(source_, "dataset /" + name + "_text cannot be read" + hdf5_reason());
+  }
+  out->put<std::uint64_t>(length);
+  double begin = 0;
+  for (const double stop : end) {
+    if (!(stop >= begin && stop <= static_cast<double>(bytes)) || stop != std::floor(stop)) {
+      fail_data(source_, "dataset /" + name + "_end: found " + std::to_string(stop) + ", expected ends from " +
+                             std::to_string(begin) + " to " + std::to_string(bytes) + ", ascending");
+    }
+    const auto from = static_cast<std::size_t>(begin);
+    put_short_string(out, std::string_view(text).substr(from, static_cast<std::size_t>(stop) - from));
+    begin = stop;
+  }
+}
+
 void Hdf5Reader::strings(const std::string& name, std::uint64_t max_length, ByteWriter* out) const {
+  if (!has_dataset(name) && has_dataset(name + "_text")) return joined_strings(name, max_length, out);
   const Hdf5Handle dataset = open_dataset(name);
   const Hdf5Handle type(H5Dget_type(dataset.get()), H5Tclose);
   const H5T_class_t type_class = type.valid() ? H5Tget_class(type.get()) : H5T_NO_CLASS;
@@ -375,37 +445,61 @@ Hdf5Handle Hdf5Writer::text_type(const std::string& what, std::size_t longest) c
   return type;
 }
 
-void Hdf5Writer::write_dataset(const std::string& name, hid_t file_type, std::size_t count, hid_t memory_type,
-                               const void* values) {
-  const hsize_t length = count;
-  const Hdf5Handle space(H5Screate_simple(1, &length, nullptr), H5Sclose);
+void Hdf5Writer::write_dataset(const std::string& name, hid_t file_type, const std::vector<std::uint64_t>& extents,
+                               hid_t memory_type, const void* values) {
+  const std::vector<hsize_t> dims(extents.begin(), extents.end());
+  const Hdf5Handle space(H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose);
   const Hdf5Handle properties(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   require(H5Pset_obj_track_times(properties.get(), false) >= 0, "dataset /" + name);
   const Hdf5Handle dataset(
       H5Dcreate2(file_.get(), name.c_str(), file_type, space.get(), H5P_DEFAULT, properties.get(), H5P_DEFAULT),
       H5Dclose);
-  require(dataset.valid() &&
-              (count == 0 || H5Dwrite(dataset.get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0),
-          "dataset /" + name);
+  const bool empty = std::find(extents.begin(), extents.end(), std::uint64_t{0}) != extents.end();
+  require(
+      dataset.valid() && (empty || H5Dwrite(dataset.get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0),
+      "dataset /" + name);
+}
+
+void Hdf5Writer::write_group(const std::string& name) {
+  constexpr unsigned kMaxCompact = 64, kMinDense = 32;
+  const Hdf5Handle properties(H5Pcreate(H5P_GROUP_CREATE), H5Pclose);
+  require(H5Pset_link_phase_change(properties.get(), kMaxCompact, kMinDense) >= 0 &&
+              H5Pset_obj_track_times(properties.get(), false) >= 0,
+          "group /" + name);
+  const Hdf5Handle group(H5Gcreate2(file_.get(), name.c_str(), H5P_DEFAULT, properties.get(), H5P_DEFAULT), H5Gclose);
+  require(group.valid(), "group /" + name);
 }
 
 void Hdf5Writer::write_doubles(const std::string& name, const std::vector<double>& values) {
-  write_dataset(name, H5T_IEEE_F64LE, values.size(), H5T_NATIVE_DOUBLE, values.data());
+  write_dataset(name, H5T_IEEE_F64LE, {values.size()}, H5T_NATIVE_DOUBLE, values.data());
+}
+
+void Hdf5Writer::write_table(const std::string& name, std::uint64_t columns, const std::vector<float>& values) {
+  write_dataset(name, H5T_IEEE_F32LE, {columns == 0 ? 0 : values.size() / columns, columns}, H5T_NATIVE_FLOAT,
+                values.data());
 }
 
 void Hdf5Writer::write_strings(const std::string& name, const std::vector<std::string>& values) {
-  std::size_t longest = 1;
-  for (const std::string& value : values) longest = std::max(longest, value.size());
-  const Hdf5Handle type = text_type("dataset /" + name, longest);
-  if (longest * values.size() > kMostColumnBytes) {
-    throw Error(ErrorKind::kData,
-                "cannot write " + shown_path_ + ": dataset /" + name + ": " + std::to_string(values.size()) +
-                    " strings of the longest one's " + std::to_string(longest) + " bytes are more than 1 GiB",
-                "write the profile as .csv, which has no such limit");
+  std::size_t longest = 1, text = 0;
+  for (const std::string& value : values) {
+    longest = std::max(longest, value.size());
+    text += value.size();
   }
+  constexpr std::size_t kLittle = 1 << 16;
+  if (longest > kMostStringBytes || longest * values.size() > 2 * text + kLittle) {
+    std::string all;
+    all.reserve(text);
+    std::vector<double> end;
+    end.reserve(values.size());
+    for (const std::string& value : values) end.push_back(static_cast<double>((all += value).size()));
+    write_dataset(name + "_text", H5T_STD_U8LE, {all.size()}, H5T_NATIVE_UINT8, all.data());
+    write_doubles(name + "_end", end);
+    return;
+  }
+  const Hdf5Handle type = text_type("dataset /" + name, longest);
   std::string block(longest * values.size(), '\0');
   for (std::size_t i = 0; i < values.size(); ++i) values[i].copy(block.data() + i * longest, longest);
-  write_dataset(name, type.get(), values.size(), type.get(), block.data());
+  write_dataset(name, type.get(), {values.size()}, type.get(), block.data());
 }
 
 void Hdf5Writer::write_attribute(const std::string& name, const std::string& value) {

@@ -71,8 +71,9 @@ namespace internal {
 std::string readable_hdf5_reason(std::string_view description);  // for the tests
 }
 
-// Reads one HDF5 file. Datasets are one-dimensional; `name` has no leading slash. All failures are Error(kData) naming
-// `source` and the dataset or attribute: missing, another rank, another type, longer than the limit, damaged.
+// Reads one HDF5 file. Datasets are one-dimensional unless said; `name` has no leading slash. All failures are
+// Error(kData) naming `source` and the dataset or attribute: missing, another rank, another type, longer than the
+// limit, damaged.
 class Hdf5Reader {
  public:
   // `bytes` is the whole file (it may come from a pipe or a gzip stream) and must outlive the reader.
@@ -81,7 +82,10 @@ class Hdf5Reader {
   bool has_dataset(const std::string& name) const;
   // f64[n] for ByteReader::get_vector<double>; any integer or floating-point type in the file is converted.
   void doubles(const std::string& name, std::uint64_t max_length, ByteWriter* out) const;
-  // Fixed or variable-length strings, UTF-8, for read_strings().
+  // f32[rows, columns], for read_table(); any number type is converted. At most `max_values` in all.
+  void table(const std::string& name, std::uint64_t max_values, ByteWriter* out) const;
+  // Strings as write_strings() has them, or of variable length; UTF-8, for read_strings().
+  bool has_strings(const std::string& name) const;
   void strings(const std::string& name, std::uint64_t max_length, ByteWriter* out) const;
 
   // Attributes of the root group; nothing when absent.
@@ -90,6 +94,8 @@ class Hdf5Reader {
 
  private:
   Hdf5Handle open_dataset(const std::string& name) const;
+  Hdf5Handle open_numbers(const std::string& name) const;
+  void joined_strings(const std::string& name, std::uint64_t max_length, ByteWriter* out) const;
   std::uint64_t checked_length(const Hdf5Handle& dataset, const std::string& name, std::uint64_t max_length) const;
 
   std::string source_;
@@ -98,6 +104,13 @@ class Hdf5Reader {
 
 // What Hdf5Reader::strings put.
 std::vector<std::string> read_strings(ByteReader* in);
+
+// What Hdf5Reader::table put: rows of `columns` values.
+struct Hdf5Table {
+  std::uint64_t rows = 0, columns = 0;
+  std::vector<float> values;
+};
+Hdf5Table read_table(ByteReader* in);
 
 // Makes one HDF5 file in memory: the same calls make the same bytes. Nothing has a variable length, so there are no
 // heaps, and all structure carries the library's own checksums. Failures are Error(kIo) naming `shown_path`, what users
@@ -109,7 +122,13 @@ class Hdf5Writer {
   Hdf5Writer& operator=(const Hdf5Writer&) = delete;
 
   void write_doubles(const std::string& name, const std::vector<double>& values);  // little-endian f64[n]
-  // UTF-8 of the longest one's length, padded with NUL.
+  // Little-endian f32[rows, columns], one row after the other.
+  void write_table(const std::string& name, std::uint64_t columns, const std::vector<float>& values);
+  // For names "group/name" to come.
+  void write_group(const std::string& name);
+  // UTF-8 of the longest one's length, padded with NUL. Where that would take much more room than the strings (some are
+  // long, most are short): NAME_text u8[bytes], all strings without anything between, and NAME_end f64[n], where each
+  // ends.
   void write_strings(const std::string& name, const std::vector<std::string>& values);
   void write_attribute(const std::string& name, const std::string& value);
   void write_attribute(const std::string& name, double value);
@@ -119,8 +138,8 @@ class Hdf5Writer {
 
  private:
   void require(bool ok, const std::string& what) const;
-  void write_dataset(const std::string& name, hid_t file_type, std::size_t count, hid_t memory_type,
-                     const void* values);
+  void write_dataset(const std::string& name, hid_t file_type, const std::vector<std::uint64_t>& extents,
+                     hid_t memory_type, const void* values);
   Hdf5Handle text_type(const std::string& what, std::size_t longest) const;
 
   std::string shown_path_;

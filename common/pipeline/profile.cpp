@@ -6,6 +6,49 @@
 
 namespace automap::pipeline {
 
+namespace {
+
+void check_values(const std::vector<double>& column, const std::string& name, std::size_t n,
+                  const std::string& source) {
+  if (column.size() != n) {
+    throw Error(ErrorKind::kData, source + ": column " + name + " has " + std::to_string(column.size()) +
+                                      " values where c_ms has " + std::to_string(n));
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!std::isfinite(column[i]) || column[i] < 0) {
+      throw Error(ErrorKind::kData, source + ": column " + name + ", instruction " + std::to_string(i + 1) +
+                                        ": found " + std::to_string(column[i]) +
+                                        ", expected a finite value of at least 0");
+    }
+  }
+}
+
+void check_times(const DeviceTimes& times, std::size_t n, const std::string& source) {
+  const std::string where = source + ": times on '" + times.device + "'";
+  if (times.samples.empty() || times.forward_ms.size() != times.samples.size() ||
+      times.backward_ms.size() != times.samples.size()) {
+    throw Error(ErrorKind::kData, where + ": " + std::to_string(times.samples.size()) + " numbers of samples, " +
+                                      std::to_string(times.forward_ms.size()) + " forward and " +
+                                      std::to_string(times.backward_ms.size()) +
+                                      " backward times, expected as many of each, and at least one");
+  }
+  double before = 0;
+  for (const double samples : times.samples) {
+    if (!std::isfinite(samples) || samples <= before) {
+      throw Error(ErrorKind::kData, where + ": samples " + std::to_string(samples) + " after " +
+                                        std::to_string(before) + ", expected ascending numbers above 0");
+    }
+    before = samples;
+  }
+  for (std::size_t i = 0; i < times.samples.size(); ++i) {
+    check_values(times.forward_ms[i], "c_forward_ms", n, where);
+    check_values(times.backward_ms[i], "c_backward_ms", n, where);
+  }
+  check_values(times.optimizer_ms, "optimizer_ms", n, where);
+}
+
+}  // namespace
+
 void check_profile(const Profile& profile, const std::string& source) {
   const std::size_t n = profile.c_ms.size();
   if (n < 2) {
@@ -14,22 +57,37 @@ void check_profile(const Profile& profile, const std::string& source) {
                 "a model of one instruction cannot be cut into stages");
   }
   const auto check_column = [&](const std::vector<double>& column, const char* name) {
-    if (column.size() != n) {
-      throw Error(ErrorKind::kData, source + ": column " + name + " has " + std::to_string(column.size()) +
-                                        " values where c_ms has " + std::to_string(n));
-    }
-    for (std::size_t i = 0; i < n; ++i) {
-      if (!std::isfinite(column[i]) || column[i] < 0) {
-        throw Error(ErrorKind::kData, source + ": column " + name + ", instruction " + std::to_string(i + 1) +
-                                          ": found " + std::to_string(column[i]) +
-                                          ", expected a finite value of at least 0");
-      }
-    }
+    check_values(column, name, n, source);
+  };
+  const auto check_optional = [&](const std::vector<double>& column, const char* name) {
+    if (!column.empty()) check_values(column, name, n, source);
   };
   check_column(profile.c_ms, "c_ms");
   check_column(profile.a_bytes, "a_bytes");
   check_column(profile.w_bytes, "w_bytes");
   check_column(profile.stash_bytes, "stash_bytes");
+  check_optional(profile.gradient_bytes, "gradient_bytes");
+  check_optional(profile.slot_bytes, "slot_bytes");
+  check_optional(profile.frozen_bytes, "frozen_bytes");
+  check_optional(profile.workspace_bytes, "workspace_bytes");
+  for (const DeviceTimes& times : profile.times) check_times(times, n, source);
+  for (const SharedWeight& weight : profile.shared) {
+    if (weight.first < 1 || weight.first >= weight.position || weight.position > static_cast<std::int64_t>(n)) {
+      throw Error(ErrorKind::kData, source + ": a shared weight of the instructions " + std::to_string(weight.first) +
+                                        " and " + std::to_string(weight.position) + ", expected two of " +
+                                        std::to_string(n) + ", the first use first");
+    }
+    for (const double bytes : {weight.weight_bytes, weight.gradient_bytes, weight.slot_bytes}) {
+      if (!std::isfinite(bytes) || bytes < 0) {
+        throw Error(ErrorKind::kData, source + ": a shared weight of " + std::to_string(bytes) +
+                                          " bytes, expected a finite value of at least 0");
+      }
+    }
+  }
+  if (profile.accumulated_micro_batches < 1) {
+    throw Error(ErrorKind::kData, source + ": accumulated_micro_batches is " +
+                                      std::to_string(profile.accumulated_micro_batches) + ", expected at least 1");
+  }
   const auto check_names = [&](const std::vector<std::string>& column, const char* name) {
     if (!column.empty() && column.size() != n) {
       throw Error(ErrorKind::kData, source + ": column " + name + " has " + std::to_string(column.size()) +

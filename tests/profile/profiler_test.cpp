@@ -18,6 +18,7 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/graph/hlo_cost.h"
+#include "common/hlo/hlo_reader.h"
 #include "common/hlo/hlo_text.h"
 #include "profile/device_model.h"
 #include "profile/profile_hlo.h"
@@ -466,6 +467,119 @@ TEST(ProfilerCorpus, EveryModuleProfilesAndMetadataIsNotNeeded) {
     }
   }
   EXPECT_GT(modules, 10);
+}
+
+// --- What a stage costs beside c, a, w, k ---
+
+TEST(Profiler, SlotsGradientsAndOptimizerStandWithTheirVariable) {
+  const std::string text = graph::two_layers("  m2 = f32[8,2] parameter(6)\n  m1 = f32[4,8] parameter(7)", R"(
+  nm1 = f32[4,8] add(m1, gw1)
+  nm2 = f32[8,2] add(m2, gw2)
+  nw1 = f32[4,8] subtract(w1, nm1)
+  nw2 = f32[8,2] subtract(w2, nm2)
+  nb1 = f32[8] subtract(b1, gb1)
+  nb2 = f32[2] subtract(b2, gb2)
+  ROOT r = (f32[4,8], f32[8], f32[8,2], f32[2], f32[], f32[8,2], f32[4,8]) tuple(nw1, nb1, nw2, nb2, loss, nm2, nm1))");
+  hlo::HloModule module;
+  module.graph = hlo::read_hlo_text(text, "test");
+  const ModelProfile m = profile_module(module, "test", {});
+  const pipeline::Profile& p = m.profile;
+  double slots = 0;
+  for (const TrainableVariable& v : m.variables) {
+    const auto at = static_cast<std::size_t>(v.first_use - 1);
+    EXPECT_EQ(v.gradient_bytes, v.bytes);
+    EXPECT_GE(p.gradient_bytes[at], v.gradient_bytes);
+    EXPECT_GE(p.slot_bytes[at], v.slot_bytes);
+    EXPECT_GT(p.times.at(0).optimizer_ms[at], 0) << v.name;
+    slots += v.slot_bytes;
+  }
+  EXPECT_EQ(slots, 4 * 8 * 4 + 8 * 2 * 4);
+  EXPECT_EQ(sum(p.slot_bytes), m.memory.slot_bytes);
+  EXPECT_EQ(sum(p.gradient_bytes), sum(p.w_bytes));
+  EXPECT_NEAR(sum(p.times[0].optimizer_ms), m.optimizer_ms, 1e-15);
+}
+
+TEST(Profiler, FrozenWeightsStandAtTheirFirstUse) {
+  const Graph graph = hlo::read_hlo_text(R"(HloModule m
+ENTRY e {
+  w1 = f32[64,64] parameter(0)
+  w2 = f32[64,128] parameter(1)
+  ids = s32[8] parameter(2)
+  x = f32[8,64] gather(w1, ids), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1,
+    slice_sizes={1,64}
+  y = f32[8,64] tanh(x)
+  ROOT z = f32[8,128] dot(y, w2), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+})",
+                                           "test");
+  const ModelProfile m = build_profile(graph, estimate_times(graph, load_device("v100-16gb")), {});
+  EXPECT_THAT(m.profile.frozen_bytes, testing::ElementsAre(64 * 64 * 4, 0, 64 * 128 * 4));
+  EXPECT_EQ(sum(m.profile.w_bytes) + sum(m.profile.gradient_bytes) + sum(m.profile.slot_bytes), 0);
+  // x and y cross one cut each, which is what a counts; the last result crosses none, and y ends there.
+  EXPECT_THAT(m.profile.workspace_bytes, testing::ElementsAre(0, 8 * 64 * 4, 8 * 128 * 4 + 8 * 64 * 4));
+}
+
+// Largest sum of what is alive at once, by brute force over all pairs.
+TEST(Profiler, WorkspaceOfABackwardPass) {
+  const ModelProfile m = profile_text(
+      graph::plain_descent("ROOT r = (f32[4,8], f32[8], f32[8,2], f32[2], f32[]) tuple(nw1, nb1, nw2, nb2, loss)"));
+  const pipeline::Profile& p = m.profile;
+  ASSERT_EQ(p.workspace_bytes.size(), p.c_ms.size());
+  // The gradient of h [16,8] and what is made of it on the way: at least one such array, at most the whole module's.
+  const double largest = *std::max_element(p.workspace_bytes.begin(), p.workspace_bytes.end());
+  EXPECT_GE(largest, 16 * 8 * 4);
+  EXPECT_LE(largest, 8 * 16 * 8 * 4);
+}
+
+TEST(Profiler, SharedWeightsAreInTheProfile) {
+  hlo::HloModule module = hlo::load_hlo(kFixtures + "hlo/gpt2.hlo.gz");
+  const ModelProfile m = profile_module(module, "gpt2", {});
+  ASSERT_EQ(m.profile.shared.size(), m.shared.size());
+  ASSERT_EQ(m.profile.shared.size(), 1u);
+  const pipeline::SharedWeight& tied = m.profile.shared[0];
+  const TrainableVariable& table = m.variables[static_cast<std::size_t>(m.shared[0].variable)];
+  EXPECT_EQ(tied.first, table.first_use);
+  EXPECT_EQ(tied.position, table.last_use);
+  EXPECT_EQ(tied.weight_bytes, table.bytes);
+  EXPECT_EQ(tied.gradient_bytes, table.bytes);
+  EXPECT_EQ(tied.slot_bytes, 2 * table.bytes);
+  EXPECT_EQ(sum(m.profile.slot_bytes), m.memory.slot_bytes);
+  EXPECT_NEAR(sum(m.profile.times.at(0).optimizer_ms), m.optimizer_ms, 1e-9);
+}
+
+TEST(Profiler, MixedPrecisionGradientsAreNarrow) {
+  const ModelProfile m = profile_module(hlo::load_hlo(kFixtures + "hlo/transformer_bf16.hlo.gz"), "bf16", {});
+  // f32 weights that bf16 products read.
+  EXPECT_LT(sum(m.profile.gradient_bytes), 0.75 * sum(m.profile.w_bytes));
+  EXPECT_GE(sum(m.profile.gradient_bytes), 0.5 * sum(m.profile.w_bytes));
+}
+
+TEST(Profiler, ALoopOverLayersSaysThatItCannotBeCut) {
+  const ModelProfile m = profile_module(hlo::load_hlo(kFixtures + "hlo/transformer_scan.hlo.gz"), "scan", {});
+  ASSERT_EQ(m.uncut_loops.size(), 1u);
+  EXPECT_TRUE(m.uncut_loops[0].layers);
+  EXPECT_EQ(m.uncut_loops[0].turns, 24);
+  EXPECT_GT(m.uncut_loops[0].compute_share, 0.5);
+  EXPECT_THAT(m.warnings, testing::Contains(testing::AllOf(HasSubstr("24 layers run in one loop"),
+                                                           HasSubstr("cannot be cut"), HasSubstr("unroll=True"))));
+  EXPECT_TRUE(profile_module(hlo::load_hlo(kFixtures + "hlo/gpt2.hlo.gz"), "gpt2", {}).uncut_loops.empty());
+}
+
+TEST(Profiler, OptimizedModulesAreRecognized) {
+  const std::string body = R"(
+ENTRY e {
+  w = f32[64,64] parameter(0)
+  x = f32[8,64] parameter(1)
+  y = f32[8,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT z = f32[8,64] fusion(y), kind=kLoop, calls=f
+})";
+  const std::string f = "f { p = f32[8,64] parameter(0)  ROOT t = f32[8,64] tanh(p) }";
+  const ModelProfile fused = profile_text("HloModule m\n" + f + body);
+  EXPECT_TRUE(fused.optimized);
+  EXPECT_THAT(fused.warnings.at(0), testing::AllOf(HasSubstr("after optimization"), HasSubstr("1 fusion"),
+                                                   HasSubstr("before_optimizations")));
+  const std::string called = body.substr(0, body.find("fusion")) + "call(y), to_apply=f\n}";
+  EXPECT_FALSE(profile_text("HloModule m\n" + f + called).optimized);
+  EXPECT_TRUE(profile_text("HloModule m, is_scheduled=true\n" + f + called).optimized);
 }
 
 }  // namespace

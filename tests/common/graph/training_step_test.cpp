@@ -260,7 +260,9 @@ ENTRY e {
   EXPECT_EQ(a.inputs(InputRole::kVariable), "w0");
   EXPECT_EQ(a.names(Part::kForward), "o s l ln");
   EXPECT_EQ(a.names(Part::kBackward), "c g");
-  EXPECT_THAT(a.step.warnings.at(0), HasSubstr("loop loop runs forward and backward"));
+  EXPECT_EQ(a.step.micro_batches, 4);
+  EXPECT_EQ(a.step.micro_batch_loop, a.step.expanded_whiles[0]);
+  EXPECT_THAT(a.step.warnings.at(0), HasSubstr("loop loop adds up the gradients of 4 micro-batches"));
 }
 
 TEST(TrainingStep, TupleParameterAsOnTpu) {

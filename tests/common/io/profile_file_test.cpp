@@ -417,5 +417,141 @@ TEST_F(ProfileFile, StandardInput) {
   close(saved);
 }
 
+// --- Version 2 ---
+
+// All that a module's profile has. Times are stored in single precision: these are exact in it.
+Profile whole() {
+  Profile profile = sample();
+  profile.w_bytes[3] = 7;
+  profile.gradient_bytes = {0, 1.5, 0, 7};
+  profile.slot_bytes = {0, 6, 0, 14};
+  profile.frozen_bytes = {1, 2, 3, 4};
+  profile.workspace_bytes = {8, 0, 8, 0};
+  profile.shared = {{2, 4, 3, 1.5, 6}, {1, 3, 0, 0, 0}};
+  profile.accumulated_micro_batches = 12;
+  profile.times = {
+      {"v100-16gb",
+       {1, 2, 16},
+       {{1, 2, 3, 0.5}, {2, 4, 6, 1}, {16, 32, 48, 8}},
+       {{0, 0, 0, 0.25}, {0, 0, 0, 0.5}, {1, 1, 1, 1}},
+       {0, 0.1, 0, 0.3}},
+      {"h100", {1, 16}, {{1, 2, 3, 0.5}, {2, 4, 6, 1}}, {{0, 0, 0, 0.25}, {0, 0, 0, 0.5}}, {0, 0.01, 0, 0.03}}};
+  return profile;
+}
+
+void expect_equal_whole(const Profile& a, const Profile& b) {
+  EXPECT_EQ(a.c_ms, b.c_ms);
+  EXPECT_EQ(a.gradient_bytes, b.gradient_bytes);
+  EXPECT_EQ(a.slot_bytes, b.slot_bytes);
+  EXPECT_EQ(a.frozen_bytes, b.frozen_bytes);
+  EXPECT_EQ(a.workspace_bytes, b.workspace_bytes);
+  EXPECT_EQ(a.accumulated_micro_batches, b.accumulated_micro_batches);
+}
+
+TEST_F(ProfileFile, Hdf5HoldsAllOfAModulesProfile) {
+  const Profile profile = whole();
+  save_profile(path("a.h5"), profile);
+  for (const ProfileColumns columns : {ProfileColumns::kAll, ProfileColumns::kForPlanning}) {
+    const Profile back = read_profile(read_file(path("a.h5")), "a.h5", columns);
+    expect_equal_whole(profile, back);
+    ASSERT_EQ(back.shared.size(), 2u);
+    EXPECT_EQ(back.shared[0].first, 2);
+    EXPECT_EQ(back.shared[0].position, 4);
+    EXPECT_EQ(back.shared[0].weight_bytes, 3);
+    EXPECT_EQ(back.shared[0].gradient_bytes, 1.5);
+    EXPECT_EQ(back.shared[0].slot_bytes, 6);
+    ASSERT_EQ(back.times.size(), 2u);
+    for (std::size_t d = 0; d < 2; ++d) {
+      EXPECT_EQ(back.times[d].device, profile.times[d].device);
+      EXPECT_EQ(back.times[d].samples, profile.times[d].samples);
+      EXPECT_EQ(back.times[d].forward_ms, profile.times[d].forward_ms);
+      EXPECT_EQ(back.times[d].backward_ms, profile.times[d].backward_ms);
+      EXPECT_EQ(back.times[d].optimizer_ms, profile.times[d].optimizer_ms);
+    }
+  }
+  save_profile(path("b.h5"), profile);
+  EXPECT_EQ(read_file(path("a.h5")), read_file(path("b.h5")));
+}
+
+TEST_F(ProfileFile, CsvHoldsTheColumns) {
+  const std::string text = to_csv(whole());
+  EXPECT_THAT(text, HasSubstr("# schema = automap.profile/2\n"));
+  EXPECT_THAT(text, HasSubstr("# accumulated_micro_batches = 12\n"));
+  const Profile back = read_profile(text, "a.csv");
+  expect_equal_whole(whole(), back);
+  EXPECT_TRUE(back.times.empty());
+  EXPECT_TRUE(back.shared.empty());
+  EXPECT_EQ(to_csv(back), text);
+  // Without anything new it stays the first version.
+  EXPECT_THAT(to_csv(sample()), HasSubstr("# schema = automap.profile/1\n"));
+  EXPECT_THROW(
+      read_profile("# accumulated_micro_batches = 0.5\nc_ms,a_bytes,w_bytes,stash_bytes\n1,1,1,1\n1,1,1,1\n", "a.csv"),
+      Error);
+}
+
+TEST_F(ProfileFile, OneLongNameTakesNoRoomFromTheOthers) {
+  Profile profile;
+  profile.c_ms.assign(12000, 1);
+  profile.a_bytes = profile.w_bytes = profile.stash_bytes = std::vector<double>(12000, 0);
+  profile.op_name.assign(12000, "short");
+  profile.op_name[77] = std::string(9000, 'x');
+  profile.name.assign(12000, "");
+  profile.name[3] = std::string(100000, 'y');  // longer than a string of HDF5 may be
+  save_profile(path("a.h5"), profile);
+  EXPECT_LT(std::filesystem::file_size(path("a.h5")), 1u << 20);
+  const Profile back = load_profile(path("a.h5"));
+  EXPECT_EQ(back.op_name, profile.op_name);
+  EXPECT_EQ(back.name, profile.name);
+}
+
+TEST_F(ProfileFile, TablesThatDoNotFitAreRefusedByName) {
+  const auto failure = [&](const std::function<void(Hdf5Writer&)>& more) {
+    const std::string file = write_hdf5("x.h5", [&](Hdf5Writer& w) {
+      w.write_attribute("schema", std::string("automap.profile/2"));
+      for (const char* name : {"c_ms", "a_bytes", "w_bytes", "stash_bytes"}) w.write_doubles(name, {1, 2});
+      more(w);
+    });
+    try {
+      load_profile(file);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::kData);
+      return std::string(e.what());
+    }
+    return std::string("read");
+  };
+  const auto times = [](Hdf5Writer& w, const std::vector<float>& points, std::uint64_t columns,
+                        const std::vector<float>& values) {
+    w.write_strings("devices", {"v100-16gb"});
+    w.write_table("points", columns, points);
+    w.write_table("c_forward_ms", 2, values);
+    w.write_table("c_backward_ms", 2, values);
+    w.write_doubles("optimizer_ms", {0, 0});
+  };
+  EXPECT_EQ(failure([&](Hdf5Writer& w) { times(w, {1, 1, 4, 1}, 2, {1, 2, 3, 4}); }), "read");
+  // Of another width: for later versions.
+  EXPECT_EQ(failure([&](Hdf5Writer& w) { times(w, {1, 1, 4, 2}, 2, {1, 2, 3, 4}); }), "read");
+  EXPECT_THAT(failure([&](Hdf5Writer& w) { times(w, {1, 1, 4, 1}, 2, {1, 2}); }), HasSubstr("/c_forward_ms"));
+  EXPECT_THAT(failure([&](Hdf5Writer& w) { times(w, {1, 4}, 1, {1, 2, 3, 4}); }), HasSubstr("/points"));
+  EXPECT_THAT(failure([&](Hdf5Writer& w) { times(w, {4, 1, 1, 1}, 2, {1, 2, 3, 4}); }), HasSubstr("ascending"));
+  EXPECT_THAT(failure([&](Hdf5Writer& w) { times(w, {1, 1, 4, 1}, 2, {1, 2, 3, -4}); }), HasSubstr("c_forward_ms"));
+  EXPECT_THAT(failure([&](Hdf5Writer& w) { w.write_strings("devices", {"v100-16gb"}); }), HasSubstr("/points"));
+  EXPECT_THAT(failure([&](Hdf5Writer& w) { w.write_doubles("slot_bytes", {1}); }), HasSubstr("slot_bytes"));
+  EXPECT_THAT(failure([&](Hdf5Writer& w) { w.write_attribute("accumulated_micro_batches", std::int64_t{0}); }),
+              HasSubstr("accumulated_micro_batches"));
+  EXPECT_THAT(failure([&](Hdf5Writer& w) {
+                w.write_doubles("shared_first", {2});
+                w.write_doubles("shared_position", {1});
+                for (const char* name : {"shared_weight_bytes", "shared_gradient_bytes", "shared_slot_bytes"})
+                  w.write_doubles(name, {1});
+              }),
+              HasSubstr("shared weight"));
+  EXPECT_THAT(failure([&](Hdf5Writer& w) { w.write_doubles("shared_first", {2}); }), HasSubstr("/shared_position"));
+  EXPECT_THAT(failure([&](Hdf5Writer& w) {
+                w.write_doubles("name_text", {65, 66});
+                w.write_doubles("name_end", {2, 1});
+              }),
+              HasSubstr("/name_end"));
+}
+
 }  // namespace
 }  // namespace automap::io

@@ -1,0 +1,229 @@
+#include "profile/kernel_model.h"
+
+#include <cmath>
+#include <vector>
+
+namespace automap::profile {
+namespace {
+
+using graph::Instruction;
+using graph::InstructionId;
+using graph::Opcode;
+using graph::Shape;
+
+// Vector work per random number, in units of one FP32 operation.
+constexpr double kRandomOperations = 20;
+// Vector units issue one operation where a multiply-add counts two, and reach this share of that.
+constexpr double kVectorEfficiency = 0.7 / 2;
+// A matrix product works on output tiles of this many elements; a quarter of the cores' worth of tiles, or a contracted
+// length of 128, halves its efficiency. Longer than kSplitLength, the contraction is split to make more tiles.
+constexpr double kTile = 128.0 * 128.0;
+constexpr double kHalfLength = 128;
+constexpr double kSplitLength = 4096;
+// Convolutions against matrix products of the same size: on matrix units, on vector units, and there for 3x3 windows
+// that move by one, which are computed with fewer multiplications (Winograd's F(2x2, 3x3) saves 2.25, not all of it is
+// gained).
+constexpr double kConvolutionEfficiency = 0.7;
+constexpr double kVectorConvolutionEfficiency = 0.9;
+constexpr double kWinogradGain = 2;
+// A grouped convolution with fewer features per group than this leaves matrix units idle.
+constexpr double kFullGroup = 32;
+// Passes over memory.
+constexpr double kSortPasses = 4;
+constexpr double kBatchNormPasses = 1.5;
+
+std::string_view matmul_type(const Shape& shape) {
+  using graph::ElementType;
+  switch (shape.type) {
+    case ElementType::kF64:
+    case ElementType::kC128: return "f64";
+    case ElementType::kF16: return "f16";
+    case ElementType::kBf16: return "bf16";
+    case ElementType::kF8:
+    case ElementType::kF6:
+    case ElementType::kF4: return "f8";
+    case ElementType::kF32:
+    case ElementType::kC64: return "tf32";
+    case ElementType::kS8:
+    case ElementType::kU8:
+    case ElementType::kS4:
+    case ElementType::kU4: return "i8";
+    default: return "f32";
+  }
+}
+
+}  // namespace
+
+double KernelModel::vector_ms(double operations, const Shape& shape) const {
+  const bool wide = shape.type == graph::ElementType::kF64 || shape.type == graph::ElementType::kC128;
+  return operations / ((wide ? wide_tflops_ : vector_tflops_) * kVectorEfficiency) * 1e-9;
+}
+
+double KernelModel::operand_bytes(InstructionId id) const {
+  double sum = 0;
+  for (InstructionId operand : graph_.operands(id)) sum += bytes(operand);
+  return sum;
+}
+
+Work KernelModel::reduce_work(InstructionId id) const {
+  const graph::Cost& cost = cost_.instructions[at(id)];
+  const auto operands = graph_.operands(id);
+  const Shape& shape = operands.empty() ? graph_.shape_of(id) : graph_.shape_of(operands[0]);
+  return {vector_ms(cost.flops + cost.transcendentals * kTranscendentalOperations, shape), 0};
+}
+
+Work KernelModel::kernel_work(InstructionId id, bool first_is_constant) const {
+  const graph::Cost& cost = cost_.instructions[at(id)];
+  const Shape& shape = graph_.shape_of(id);
+  const double all_bytes = operand_bytes(id) + bytes(id);
+  const double vector_operations = cost.flops + cost.transcendentals * kTranscendentalOperations;
+  Work work{vector_ms(vector_operations, shape), memory_ms(all_bytes)};
+  switch (graph_.instruction(id).opcode) {
+    case Opcode::kDot:
+    case Opcode::kScaledDot:
+    case Opcode::kRaggedDot: work.compute_ms = dot_ms(id); break;
+    case Opcode::kConvolution: work.compute_ms = convolution_ms(id); break;
+    case Opcode::kGather: work.memory_ms = memory_ms(cost.bytes); break;
+    case Opcode::kDynamicUpdateSlice:
+    case Opcode::kScatter: {
+      // In place, except that an operand made from constants has to be written first.
+      work.memory_ms = memory_ms(cost.bytes);
+      const auto operands = graph_.operands(id);
+      if (!operands.empty() && first_is_constant) {
+        work.memory_ms += memory_ms(bytes(operands[0]));
+      }
+      break;
+    }
+    case Opcode::kSort: work.memory_ms = memory_ms(all_bytes * kSortPasses); break;
+    case Opcode::kRng:
+    case Opcode::kRngBitGenerator: work.compute_ms = vector_ms(cost.transcendentals * kRandomOperations, shape); break;
+    case Opcode::kBatchNormTraining:
+    case Opcode::kBatchNormInference:
+    case Opcode::kBatchNormGrad: work.memory_ms = memory_ms(all_bytes * kBatchNormPasses); break;
+    case Opcode::kReduceWindow:
+    case Opcode::kSelectAndScatter: {
+      // A window over a whole dimension is a running sum, done in a logarithmic number of steps.
+      double window = 1;
+      for (const graph::WindowDimension& dimension : graph::window_attribute(graph_, id)) {
+        window *= static_cast<double>(dimension.size);
+      }
+      constexpr double kDirect = 64;
+      if (window > kDirect) {
+        work.compute_ms = vector_ms(vector_operations / window * 2 * std::log2(window), shape);
+      }
+      break;
+    }
+    default: break;
+  }
+  return work;
+}
+
+double KernelModel::tensor_ms(double flops, std::string_view type, double share) const {
+  return flops / (device_.matmul_tflops(type) * share) * 1e-9;
+}
+
+double KernelModel::dot_ms(InstructionId id) const {
+  const graph::DotDimensions dims = graph::dot_dimensions(graph_, id);
+  const InstructionId lhs = graph_.operands(id)[0];
+  const InstructionId rhs = graph_.operands(id)[1];
+  const auto product = [&](InstructionId of, const std::vector<std::int64_t>& which) {
+    double result = 1;
+    for (std::int64_t dim : which) {
+      result *= static_cast<double>(graph_.shape_of(of).dims[static_cast<std::size_t>(dim)]);
+    }
+    return result;
+  };
+  const double k = product(lhs, dims.lhs_contracting);
+  const double batch = product(lhs, dims.lhs_batch);
+  const double lhs_rest = std::max(1.0, elements(lhs) / std::max(1.0, k * batch));
+  const double n = std::max(1.0, elements(id) / std::max(1.0, lhs_rest * batch));
+  double flops = 2 * elements(id) * k;
+  const Shape& lhs_shape = graph_.shape_of(lhs);
+  const Shape& rhs_shape = graph_.shape_of(rhs);
+  if (lhs_shape.type == graph::ElementType::kC64 || lhs_shape.type == graph::ElementType::kC128) flops *= 4;
+  // The wider operand decides; integers wider than a byte have no matrix units.
+  std::string_view type = matmul_type(lhs_shape.bits >= rhs_shape.bits ? lhs_shape : rhs_shape);
+  if (type == "tf32" && wants_full_precision(id)) type = "f32";
+  const double share = matmul_share_of_peak(device_, batch, lhs_rest, n, k);
+  return std::min(tensor_ms(flops, type, share), vector_ms(flops, lhs_shape));
+}
+
+bool KernelModel::wants_full_precision(InstructionId id) const {
+  const auto precision = graph_.attribute(id, "operand_precision");
+  return precision && precision->find("highest") != std::string_view::npos;
+}
+
+double KernelModel::convolution_ms(InstructionId id) const {
+  const double flops = cost_.instructions[at(id)].flops;
+  const double outputs = std::max(1.0, elements(id));
+  const double k = std::max(1.0, flops / (2 * outputs));
+  const graph::ConvolutionDimensions dims = graph::convolution_dimensions(graph_, id);
+  const auto features = static_cast<double>(graph_.shape_of(id).dims[static_cast<std::size_t>(dims.output_feature)]);
+  const auto feature_groups = static_cast<double>(graph::int_attribute(graph_, id, "feature_group_count", 1));
+  const auto batch_groups = static_cast<double>(graph::int_attribute(graph_, id, "batch_group_count", 1));
+  const double groups = std::max(1.0, std::max(feature_groups, batch_groups));
+  const double n = std::max(1.0, features / groups);
+  const InstructionId lhs = graph_.operands(id)[0];
+  std::string_view type = matmul_type(graph_.shape_of(lhs));
+  if (type == "tf32" && wants_full_precision(id)) type = "f32";
+  double share = matmul_share_of_peak(device_, groups, outputs / (n * groups), n, k);
+  if (device_.matmul_tflops(type) > device_.matmul_tflops("f32")) {
+    share *= kConvolutionEfficiency;
+  } else {
+    share *= kVectorConvolutionEfficiency * (groups == 1 && slides_3x3(id, dims) ? kWinogradGain : 1);
+  }
+  if (groups > 1) share *= std::min(1.0, n / kFullGroup);
+  return std::min(tensor_ms(flops, type, share), vector_ms(flops, graph_.shape_of(lhs)));
+}
+
+// A 3x3 window that moves by one, or the gradient of such a kernel: there the 3x3 positions are the result.
+bool KernelModel::slides_3x3(InstructionId id, const graph::ConvolutionDimensions& dims) const {
+  const std::vector<graph::WindowDimension> window = graph::window_attribute(graph_, id);
+  if (window.size() != 2 || dims.output_spatial.size() != 2) return false;
+  bool forward = true, gradient = true;
+  for (std::size_t i = 0; i < window.size(); ++i) {
+    const graph::WindowDimension& dimension = window[i];
+    if (dimension.stride != 1 || dimension.window_dilation != 1 || dimension.base_dilation != 1) return false;
+    forward = forward && dimension.size == 3;
+    gradient = gradient && graph_.shape_of(id).dims[static_cast<std::size_t>(dims.output_spatial[i])] == 3;
+  }
+  return forward || gradient;
+}
+
+double KernelModel::collective_ms(InstructionId id) const {
+  const Instruction& instruction = graph_.instruction(id);
+  double devices = 0;
+  if (const auto raw = graph_.attribute(id, "replica_groups")) {
+    devices = static_cast<double>(graph::decode_replica_groups(*raw, {instruction.name, "replica_groups"}).group_size);
+  }
+  if (devices == 0) devices = std::max(header_count("num_partitions"), header_count("replica_count"));
+  const Opcode op = instruction.opcode;
+  double share = 0, moved = operand_bytes(id);
+  if (op == Opcode::kCollectivePermute || op == Opcode::kCollectivePermuteStart) {
+    share = 1;
+  } else if (op == Opcode::kCollectiveBroadcast) {
+    share = devices > 1 ? 1 : 0;
+  } else {
+    share = devices > 1 ? (devices - 1) / devices : 0;
+    if (op == Opcode::kAllReduce || op == Opcode::kAllReduceStart) share *= 2;
+    if (op == Opcode::kAllGather || op == Opcode::kAllGatherStart) moved *= devices;
+  }
+  if (device_.link_gbytes_per_s <= 0 || share == 0) return 0;
+  const double ms = moved * share / device_.link_gbytes_per_s * 1e-6 + launch_ms();
+  return ms;
+}
+
+double KernelModel::header_count(std::string_view key) const {
+  const auto raw = graph_.header_attribute(key);
+  return raw ? static_cast<double>(graph::decode_int(*raw, {"HloModule", key})) : 1.0;
+}
+
+double matmul_share_of_peak(const DeviceModel& device, double batch, double m, double n, double k) {
+  const double tiles = batch * m * n / kTile * std::max(1.0, k / kSplitLength);
+  const double half_tiles = static_cast<double>(device.cores) / 4;
+  // An empty product takes no time whatever its efficiency; keep the ratio finite.
+  const double share = device.matmul_efficiency * (tiles / (tiles + half_tiles)) * (k / (k + kHalfLength));
+  return std::max(share, 1e-9);
+}
+
+}  // namespace automap::profile

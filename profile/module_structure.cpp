@@ -1,0 +1,305 @@
+#include "profile/module_structure.h"
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_set>
+
+#include "common/graph/hlo_attributes.h"
+#include "common/graph/hlo_cost.h"
+#include "common/graph/trip_count.h"
+
+namespace automap::profile {
+namespace {
+
+using graph::Computation;
+using graph::ComputationId;
+using graph::Graph;
+using graph::Instruction;
+using graph::InstructionId;
+using graph::kNone;
+using graph::Opcode;
+using graph::Shape;
+using Kind = KernelKind;
+using Role = ComputationRole;
+
+bool is_free(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kParameter:
+    case Opcode::kConstant:
+    case Opcode::kTuple:
+    case Opcode::kGetTupleElement:
+    case Opcode::kAfterAll:
+    case Opcode::kPartitionId:
+    case Opcode::kReplicaId:
+    case Opcode::kGetDimensionSize:
+    case Opcode::kIota:
+    case Opcode::kAllGatherDone:
+    case Opcode::kAllReduceDone:
+    case Opcode::kCollectivePermuteDone:
+    case Opcode::kCopyDone:
+    case Opcode::kAsyncDone:
+    case Opcode::kAsyncUpdate:
+    case Opcode::kRecv:
+    case Opcode::kRecvDone:
+    case Opcode::kSend:
+    case Opcode::kSendDone:
+    case Opcode::kInfeed:
+    case Opcode::kOutfeed: return true;
+    default: return false;
+  }
+}
+
+bool is_matmul(Opcode opcode) {
+  return opcode == Opcode::kDot || opcode == Opcode::kScaledDot || opcode == Opcode::kRaggedDot ||
+         opcode == Opcode::kConvolution;
+}
+
+// Its result is the same whenever its operands are: what follows from constants alone can be made anywhere for free.
+bool is_pure(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kUnknown:
+    case Opcode::kCustomCall:
+    case Opcode::kRng:
+    case Opcode::kRngBitGenerator:
+    case Opcode::kRngGetAndUpdateState:
+    case Opcode::kInfeed:
+    case Opcode::kOutfeed:
+    case Opcode::kSend:
+    case Opcode::kSendDone:
+    case Opcode::kRecv:
+    case Opcode::kRecvDone:
+    case Opcode::kPartitionId:
+    case Opcode::kReplicaId:
+    case Opcode::kParameter:
+    case Opcode::kAfterAll:
+    case Opcode::kWhile: return false;
+    default: return !is_collective(opcode);
+  }
+}
+
+// Custom calls that only mark a value.
+bool is_annotation(std::string_view target) {
+  return target == "Sharding" || target == "SPMDFullToShardShape" || target == "SPMDShardToFullShape" ||
+         target == "annotate_device_placement" || target == "xla.sdy.FuncResultSharding" ||
+         target == "LayoutConstraint" || target == "MoveToHost" || target == "MoveToDevice" || target == "PinToHost";
+}
+
+class StructureFinder {
+ public:
+  StructureFinder(const Graph& graph, ModuleStructure* out) : graph_(graph), out_(*out) {}
+
+  void run() {
+    const auto n = static_cast<std::size_t>(graph_.num_computations());
+    find_roles();
+    out_.region.resize(n);
+    out_.loop.assign(n, 0);
+    out_.pure.assign(n, 0);
+    for (ComputationId c = 0; c < graph_.num_computations(); ++c) {
+      const Computation& computation = graph_.computation(c);
+      if (computation.count == 0) continue;
+      Region& region = out_.region[static_cast<std::size_t>(c)];
+      region = prepare(computation);
+      summarize(c, computation, region);
+      if (out_.role[static_cast<std::size_t>(c)] == Role::kRegion) find_levels(region);
+    }
+    const auto trips = graph::trip_counts(graph_);
+    for (InstructionId id = 0; id < graph_.num_instructions(); ++id) {
+      if (opcode(id) != Opcode::kWhile) continue;
+      const auto count = trips[static_cast<std::size_t>(id)];
+      out_.whiles.push_back({id, count.value_or(1), count.has_value()});
+    }
+  }
+
+ private:
+  Opcode opcode(InstructionId id) const { return graph_.instruction(id).opcode; }
+
+  void find_roles() {
+    out_.role.assign(static_cast<std::size_t>(graph_.num_computations()), Role::kRegion);
+    for (InstructionId id = 0; id < graph_.num_instructions(); ++id) {
+      for (ComputationId callee : graph_.called(id)) {
+        Role role = Role::kRegion;
+        switch (opcode(id)) {
+          case Opcode::kCall:
+          case Opcode::kWhile:
+          case Opcode::kConditional:
+          case Opcode::kAsyncStart: break;
+          case Opcode::kFusion: role = Role::kFusion; break;
+          default: role = Role::kPerElement;
+        }
+        Role& known = out_.role[static_cast<std::size_t>(callee)];
+        // A computation that is used in two ways keeps the one with the larger cost.
+        known = first_use_.insert(callee).second ? role : std::min(known, role);
+      }
+    }
+  }
+
+  bool is_loop(InstructionId id) const {
+    const Opcode op = opcode(id);
+    if (graph::is_elementwise(op)) return true;
+    switch (op) {
+      case Opcode::kBroadcast:
+      case Opcode::kConcatenate:
+      case Opcode::kCopy:
+      case Opcode::kDynamicReshape:
+      case Opcode::kDynamicSlice:
+      case Opcode::kMap:
+      case Opcode::kPad:
+      case Opcode::kReverse:
+      case Opcode::kSetDimensionSize:
+      case Opcode::kSlice:
+      case Opcode::kTranspose: return true;
+      case Opcode::kCall: {
+        const auto called = graph_.called(id);
+        return called.size() == 1 && out_.loop[static_cast<std::size_t>(called[0])] != 0;
+      }
+      default: return false;
+    }
+  }
+
+  Kind kind_of(InstructionId id) const {
+    const Opcode op = opcode(id);
+    if (is_free(op)) return Kind::kFree;
+    switch (op) {
+      case Opcode::kBitcast:
+      case Opcode::kReshape:
+      case Opcode::kAddDependency:
+      case Opcode::kDomain: return Kind::kAlias;
+      case Opcode::kOptBarrier: return graph_.shape_of(id).is_tuple() ? Kind::kFree : Kind::kAlias;
+      case Opcode::kCustomCall:
+        if (graph_.operands(id).size() == 1 &&
+            is_annotation(graph::string_attribute(graph_, id, "custom_call_target"))) {
+          return graph_.shape_of(id).is_tuple() ? Kind::kFree : Kind::kAlias;
+        }
+        return Kind::kKernel;
+      case Opcode::kReduce: return Kind::kReduce;
+      default: return is_loop(id) ? Kind::kLoop : Kind::kKernel;
+    }
+  }
+
+  Region prepare(const Computation& computation) const {
+    Region region;
+    region.first = computation.first;
+    const auto n = static_cast<std::size_t>(computation.count);
+    region.kind.resize(n);
+    region.constant.assign(n, 0);
+    region.source.resize(n);
+    region.readers.resize(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      const InstructionId id = region.first + static_cast<InstructionId>(i);
+      const Opcode op = opcode(id);
+      const auto operands = graph_.operands(id);
+      Kind kind = kind_of(id);
+      if (kind == Kind::kAlias && operands.size() == 0) kind = Kind::kFree;
+      region.kind[i] = kind;
+      bool constant = op == Opcode::kConstant || op == Opcode::kIota;
+      if (!constant && is_pure(op)) {
+        constant = true;
+        for (InstructionId operand : operands) constant &= region.constant[region.local(operand)] != 0;
+        for (ComputationId callee : graph_.called(id)) {
+          constant &= out_.pure[static_cast<std::size_t>(callee)] != 0;
+        }
+        if (operands.empty() && graph_.called(id).empty()) constant = false;
+      }
+      region.constant[i] = constant ? 1 : 0;
+      region.source[i] = kind == Kind::kAlias ? region.source[region.local(operands[0])] : static_cast<std::int32_t>(i);
+      if (kind == Kind::kAlias) continue;
+      for (InstructionId operand : operands) {
+        auto& readers = region.readers[static_cast<std::size_t>(region.source[region.local(operand)])];
+        if (readers.empty() || readers.back() != static_cast<std::int32_t>(i)) {
+          readers.push_back(static_cast<std::int32_t>(i));
+        }
+      }
+    }
+    skip_matmul_transposes(computation, region);
+    return region;
+  }
+
+  // A transpose that only matrix products read is a flag of theirs, not a copy: it becomes an alias.
+  void skip_matmul_transposes(const Computation& computation, Region& region) const {
+    constexpr std::size_t kManyReaders = 64;  // keeps chains of transposes from copying long lists
+    const std::size_t n = region.kind.size();
+    std::vector<std::int32_t> moved(n, kNone);
+    const std::int32_t output = computation.root == kNone ? kNone : region.source[region.local(computation.root)];
+    bool any = false;
+    for (std::size_t i = n; i-- > 0;) {
+      const InstructionId id = region.first + static_cast<InstructionId>(i);
+      if (opcode(id) != Opcode::kTranspose || graph_.operands(id).size() != 1) continue;
+      auto& readers = region.readers[i];
+      if (readers.empty() || readers.size() > kManyReaders || output == static_cast<std::int32_t>(i)) continue;
+      const bool only_matmul = std::all_of(readers.begin(), readers.end(), [&](std::int32_t reader) {
+        return is_matmul(opcode(region.first + reader)) || moved[static_cast<std::size_t>(reader)] != kNone;
+      });
+      if (!only_matmul) continue;
+      moved[i] = region.source[region.local(graph_.operands(id)[0])];
+      auto& up = region.readers[static_cast<std::size_t>(moved[i])];
+      up.insert(up.end(), readers.begin(), readers.end());
+      region.kind[i] = Kind::kAlias;
+      any = true;
+    }
+    if (!any) return;
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::int32_t target = moved[static_cast<std::size_t>(region.source[i])];
+      if (target != kNone) region.source[i] = region.source[static_cast<std::size_t>(target)];
+      auto& readers = region.readers[i];
+      readers.erase(
+          std::remove_if(readers.begin(), readers.end(),
+                         [&](std::int32_t reader) { return moved[static_cast<std::size_t>(reader)] != kNone; }),
+          readers.end());
+      std::sort(readers.begin(), readers.end());
+      readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
+    }
+  }
+
+  void summarize(ComputationId c, const Computation& computation, const Region& region) {
+    bool loop = computation.root != kNone && graph_.shape_of(computation.root).is_array();
+    bool pure = true;
+    for (std::int32_t i = 0; i < computation.count; ++i) {
+      const InstructionId id = region.first + i;
+      const auto slot = static_cast<std::size_t>(i);
+      const Kind kind = region.kind[slot];
+      if (kind == Kind::kReduce || kind == Kind::kKernel) loop = loop && region.constant[slot] != 0;
+      const Opcode op = opcode(id);
+      if (op != Opcode::kParameter && op != Opcode::kConstant && op != Opcode::kIota && !is_pure(op)) pure = false;
+      for (ComputationId callee : graph_.called(id)) pure = pure && out_.pure[static_cast<std::size_t>(callee)] != 0;
+    }
+    out_.loop[static_cast<std::size_t>(c)] = loop ? 1 : 0;
+    out_.pure[static_cast<std::size_t>(c)] = pure ? 1 : 0;
+  }
+
+  // A value that a loop makes is ready in the loop's own kernel; what a reduction or any other kernel makes is ready
+  // one kernel later.
+  void find_levels(Region& region) const {
+    const std::size_t n = region.kind.size();
+    region.level.assign(n, 0);
+    region.first_read.assign(n + 1, 0);
+    for (std::size_t i = 0; i < n; ++i) {
+      region.first_read[i] = static_cast<std::int32_t>(region.reads.size());
+      const Kind kind = region.kind[i];
+      if (kind == Kind::kAlias || region.constant[i] != 0) continue;
+      std::int32_t level = 0;
+      for (InstructionId operand : graph_.operands(region.first + static_cast<InstructionId>(i))) {
+        const auto from = static_cast<std::size_t>(region.source[region.local(operand)]);
+        if (region.constant[from] != 0) continue;
+        region.reads.push_back(static_cast<std::int32_t>(from));
+        const Kind made_by = region.kind[from];
+        const bool later = made_by == Kind::kReduce || made_by == Kind::kKernel ||
+                           (made_by == Kind::kLoop && kind != Kind::kLoop && kind != Kind::kReduce);
+        level = std::max(level, region.level[from] + (later ? 1 : 0));
+      }
+      region.level[i] = level;
+    }
+    region.first_read[n] = static_cast<std::int32_t>(region.reads.size());
+  }
+
+  const Graph& graph_;
+  ModuleStructure& out_;
+  std::unordered_set<ComputationId> first_use_;
+};
+
+}  // namespace
+
+ModuleStructure::ModuleStructure(const Graph& graph) {
+  StructureFinder(graph, this).run();
+}
+
+}  // namespace automap::profile

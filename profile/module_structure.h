@@ -1,0 +1,52 @@
+// What the estimate of times needs to know of a module whatever its extents: which instructions fuse, who reads whom,
+// which kernels have to wait for which. Found once and used for every batch and device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/graph/graph.h"
+#include "profile/instruction_times.h"
+
+namespace automap::profile {
+
+enum class KernelKind : std::uint8_t {
+  kFree,    // names a value: parameter, tuple element, ...
+  kAlias,   // the same memory as its operand
+  kLoop,    // element-wise or data movement that a fused loop can do on the fly
+  kReduce,  // ends a fused loop
+  kKernel,  // a kernel of its own
+};
+
+// How a computation is used: on its own (entry, call, loop bodies, branches), as one kernel (fusion), or per element.
+enum class ComputationRole : std::uint8_t { kRegion, kFusion, kPerElement };
+
+// The instructions of one computation, indexed from its first one.
+struct Region {
+  graph::InstructionId first = 0;
+  std::vector<KernelKind> kind;
+  std::vector<char> constant;                      // follows from constants and iota alone
+  std::vector<std::int32_t> source;                // whose memory it shares; itself when it is no alias
+  std::vector<std::vector<std::int32_t>> readers;  // by source, ascending
+  std::vector<std::int32_t> level;                 // how many finished kernels it has to wait for; of regions only
+
+  // What instruction i reads, by source and in the order of its operands, without constants:
+  // reads[first_read[i] .. first_read[i + 1]). Of regions only.
+  std::vector<std::int32_t> first_read, reads;
+
+  std::size_t local(graph::InstructionId id) const { return static_cast<std::size_t>(id - first); }
+};
+
+struct ModuleStructure {
+  std::vector<ComputationRole> role;  // by computation, as all here
+  std::vector<Region> region;
+  // Nothing but one fused loop: calls of it fuse with their neighbours.
+  std::vector<char> loop;
+  std::vector<char> pure;  // the same result whenever the operands are
+  std::vector<InstructionTimes::While> whiles;
+
+  explicit ModuleStructure(const graph::Graph& graph);
+};
+
+}  // namespace automap::profile

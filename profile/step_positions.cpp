@@ -1,0 +1,304 @@
+#include "profile/step_positions.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "common/graph/dependence.h"
+
+namespace automap::profile {
+
+namespace {
+
+using graph::FlowGraph;
+using graph::kNone;
+using graph::NodeId;
+using graph::Origin;
+using graph::Part;
+
+}  // namespace
+
+StepPositions::StepPositions(const graph::TrainingStep& step, const graph::FlowOrder& order)
+    : step_(step), flow_(step.flow), order_(order) {
+  find_uses();
+}
+
+NodeId StepPositions::base_of(NodeId id) const {
+  while (graph::is_movement(flow_, id)) {
+    const NodeId before = flow_.operands(id)[0];
+    if (!is_activation(before)) break;
+    id = before;
+  }
+  return id;
+}
+
+std::int32_t StepPositions::first_use(NodeId input) const {
+  std::int32_t first = uses(input).empty() ? kNone : uses(input).front();
+  for (const NodeId user : flow_.users(input)) {
+    if (part(user) != Part::kForward || position(user) == kNone) continue;
+    first = first == kNone ? position(user) : std::min(first, position(user));
+  }
+  return first;
+}
+
+std::int32_t StepPositions::last_use(NodeId input) const {
+  const std::int32_t first = first_use(input);
+  return uses(input).empty() ? first : std::max(first, uses(input).back());
+}
+
+void StepPositions::find_uses() {
+  uses_.assign(static_cast<std::size_t>(flow_.size()), {});
+  for (NodeId id = flow_.size(); id-- > 0;) {
+    if (origin(id) == Origin::kFlow || origin(id) == Origin::kNothing) continue;
+    if (part(id) != Part::kForward && part(id) != Part::kInput) continue;
+    auto& mine = uses_[static_cast<std::size_t>(id)];
+    for (const NodeId user : flow_.users(id)) {
+      if (part(user) != Part::kForward) continue;
+      // A penalty on the weight: computed where the weight is, only a number travels.
+      if (origin(user) == Origin::kWeights && flow_.shape(user).num_elements <= 1 && flow_.shape(id).num_elements > 1)
+        continue;
+      if (origin(user) == Origin::kFlow) {
+        if (position(user) != kNone) mine.push_back(position(user));
+      } else {
+        const auto& theirs = uses_[static_cast<std::size_t>(user)];
+        mine.insert(mine.end(), theirs.begin(), theirs.end());
+        // A preparation that is a result of its own.
+        if (theirs.empty() && position(user) != kNone) mine.push_back(position(user));
+      }
+    }
+    std::sort(mine.begin(), mine.end());
+    mine.erase(std::unique(mine.begin(), mine.end()), mine.end());
+  }
+}
+
+namespace {
+
+class BackwardPlacer {
+ public:
+  explicit BackwardPlacer(const StepPositions& at) : at_(at), flow_(at.flow()) {}
+
+  // A gradient comes from the loss and moves towards the first instruction: what reads a gradient that has reached
+  // position p belongs to p or before (else values would travel forward between stages during the backward pass).
+  // Within that bound, a node that reads a forward value, or a weight, belongs to the latest reader of that value: it
+  // is the gradient of one of them. Nodes that read forward values only (masks, recomputed activations) have no bound
+  // and stand with what they read.
+  std::vector<std::int32_t> run(std::int32_t border) {
+    border_ = border;
+    const auto n = static_cast<std::size_t>(flow_.size());
+    belongs_.assign(n, kNone);
+    latest_.assign(n, kNone);
+    find_readers();
+    for (NodeId id = 0; id < flow_.size(); ++id) {
+      if (at_.part(id) == Part::kBackward) place(id);
+    }
+    // Preparations without a place: where their first reader is.
+    for (NodeId id = flow_.size(); id-- > 0;) {
+      const auto i = static_cast<std::size_t>(id);
+      if (at_.part(id) != Part::kBackward || belongs_[i] != kUnplaced) continue;
+      std::int32_t best = kNone;
+      for (const NodeId user : flow_.users(id)) {
+        if (at_.part(user) == Part::kBackward) best = std::max(best, belongs_[static_cast<std::size_t>(user)]);
+      }
+      belongs_[i] = best < 0 ? at_.size() - 1 : best;
+    }
+    return std::move(belongs_);
+  }
+
+ private:
+  static constexpr std::int32_t kUnplaced = -2;
+
+  void find_readers() {
+    readers_.assign(static_cast<std::size_t>(flow_.size()), {});
+    for (const NodeId id : at_.order().order) {
+      if (at_.origin(id) != Origin::kFlow || at_.is_projection(id)) continue;
+      for (const NodeId operand : flow_.operands(id)) {
+        auto& list = readers_[static_cast<std::size_t>(operand)];
+        if (list.empty() || list.back() != at_.position(id)) list.push_back(at_.position(id));
+      }
+    }
+  }
+
+  void place(NodeId id) {
+    const auto i = static_cast<std::size_t>(id);
+    std::int32_t bound = at_.size() - 1, local = kNone;
+    bool has_gradient = false;
+    for (const NodeId operand : flow_.operands(id)) {
+      const auto o = static_cast<std::size_t>(operand);
+      if (at_.is_activation(operand)) latest_[i] = std::max(latest_[i], at_.made_at(operand));
+      if (at_.part(operand) != Part::kBackward) continue;
+      latest_[i] = std::max(latest_[i], latest_[o]);
+      if (latest_[o] >= border_) {
+        has_gradient = true;
+        bound = std::min(bound, belongs_[o]);
+      }
+    }
+    for (const NodeId operand : flow_.operands(id)) local = std::max(local, place_of(operand, bound, has_gradient));
+    // A node that reads nothing but constants and inputs: with the node that reads it; the last instruction will do.
+    belongs_[i] = local == kNone ? (has_gradient ? bound : kUnplaced) : std::min(bound, local);
+  }
+
+  // Where an operand says that its reader belongs; kNone: nowhere.
+  std::int32_t place_of(NodeId operand, std::int32_t bound, bool has_gradient) const {
+    const auto o = static_cast<std::size_t>(operand);
+    if (at_.part(operand) == Part::kBackward) {
+      // A weight in another form, made for the backward pass.
+      const NodeId root = graph::skip_movement(flow_, operand);
+      if (latest_[o] == kNone && root != operand && at_.part(root) == Part::kInput)
+        return latest_use(at_.uses(root), bound, !has_gradient);
+      return latest_[o] < border_ ? belongs_[o] : kNone;
+    }
+    if (at_.part(operand) == Part::kInput || (at_.part(operand) == Part::kForward && !at_.is_activation(operand)))
+      return latest_use(at_.uses(operand), bound, !has_gradient);
+    if (at_.part(operand) != Part::kForward) return kNone;
+    const std::int32_t at = has_gradient ? latest_use(readers_[o], bound, false) : kNone;
+    return at == kNone ? at_.made_at(operand) : at;
+  }
+
+  // The latest of `uses` up to `bound`; kNone when there is none. Without a gradient there is no bound to go by: the
+  // first use.
+  static std::int32_t latest_use(const std::vector<std::int32_t>& uses, std::int32_t bound, bool first) {
+    if (uses.empty()) return kNone;
+    if (first) return uses.front();
+    const auto above = std::upper_bound(uses.begin(), uses.end(), bound);
+    return above == uses.begin() ? kNone : *(above - 1);
+  }
+
+  const StepPositions& at_;
+  const FlowGraph& flow_;
+  std::int32_t border_ = 0;
+  std::vector<std::int32_t> belongs_;
+  std::vector<std::vector<std::int32_t>> readers_;  // of forward activations
+  std::vector<std::int32_t> latest_;                // of the forward values a node depends on
+};
+
+class Crossings {
+ public:
+  explicit Crossings(const StepPositions& at) : at_(at), flow_(at.flow()) {}
+
+  std::vector<double> run() {
+    const auto size = static_cast<std::size_t>(at_.size());
+    std::vector<double> change(size + 1, 0);
+    std::unordered_map<NodeId, std::vector<Form>> groups;
+    std::vector<NodeId> bases;
+    for (const NodeId id : at_.order().order) {
+      if (at_.origin(id) != Origin::kFlow || !flow_.shape(id).is_array()) continue;
+      const std::int32_t made = at_.made_at(id);
+      std::int32_t last = made;
+      for (const NodeId user : flow_.users(id)) {
+        if (at_.part(user) == Part::kForward && !at_.is_projection(user)) last = std::max(last, at_.position(user));
+      }
+      if (last == made) continue;
+      const NodeId base = at_.base_of(id);
+      auto& group = groups[base];
+      if (group.empty()) bases.push_back(base);
+      group.push_back({id, made, last, at_.bytes(id)});
+    }
+    for (const NodeId base : bases) {
+      const std::vector<Form>& forms = groups[base];
+      if (forms.size() == 1) {
+        const Form& form = forms[0];
+        const double smallest = std::min(form.bytes, at_.bytes(base));
+        change[static_cast<std::size_t>(form.made)] += smallest;
+        change[static_cast<std::size_t>(form.last)] -= smallest;
+        continue;
+      }
+      charge_forms(base, forms, &change);
+    }
+    std::vector<double> a(size, 0.0);
+    double alive = 0;
+    for (std::size_t p = 0; p < size; ++p) {
+      alive += change[p];
+      // Sums of integers below 2^53: exact, but for the last bit of very large ones.
+      a[p] = std::max(0.0, alive);
+    }
+    // Nothing crosses the end.
+    a[size - 1] = 0;
+    return a;
+  }
+
+ private:
+  struct Form {
+    NodeId node;
+    std::int32_t made, last;  // alive in the cuts made .. last-1
+    double bytes;
+  };
+
+  // Several forms of one activation: whoever is alive can be made from the base, which goes over once; if the base
+  // itself is not wanted any more, the forms may be smaller together.
+  void charge_forms(NodeId base, const std::vector<Form>& forms, std::vector<double>* change) const {
+    const double whole = at_.bytes(base);
+    constexpr std::size_t kMany = 1000;
+    std::vector<std::int32_t> points;
+    for (const Form& form : forms) {
+      points.push_back(form.made);
+      points.push_back(form.last);
+    }
+    std::sort(points.begin(), points.end());
+    points.erase(std::unique(points.begin(), points.end()), points.end());
+    if (forms.size() > kMany) {
+      (*change)[static_cast<std::size_t>(points.front())] += whole;
+      (*change)[static_cast<std::size_t>(points.back())] -= whole;
+      return;
+    }
+    for (std::size_t k = 0; k + 1 < points.size(); ++k) {
+      double together = 0;
+      bool any = false, base_alive = false;
+      for (const Form& form : forms) {
+        if (form.made > points[k] || form.last <= points[k]) continue;
+        any = true;
+        together += form.bytes;
+        base_alive = base_alive || form.node == base;
+      }
+      if (!any) continue;
+      const double cost = base_alive ? whole : std::min(whole, together);
+      (*change)[static_cast<std::size_t>(points[k])] += cost;
+      (*change)[static_cast<std::size_t>(points[k + 1])] -= cost;
+    }
+  }
+
+  const StepPositions& at_;
+  const FlowGraph& flow_;
+};
+
+}  // namespace
+
+std::vector<std::int32_t> place_backward(const StepPositions& at, std::int32_t last_variable_use) {
+  return BackwardPlacer(at).run(last_variable_use);
+}
+
+std::vector<double> crossing_bytes(const StepPositions& at) {
+  return Crossings(at).run();
+}
+
+std::vector<double> stash_bytes(const StepPositions& at, std::vector<bool>* kept_nodes) {
+  const FlowGraph& flow = at.flow();
+  std::vector<double> out(static_cast<std::size_t>(at.size()), 0.0);
+  if (kept_nodes != nullptr) kept_nodes->assign(static_cast<std::size_t>(flow.size()), false);
+  struct Kept {
+    double forms = 0;
+    bool base = false;
+  };
+  std::map<NodeId, Kept> kept;  // by base
+  std::vector<bool> seen(static_cast<std::size_t>(flow.size()), false);
+  for (NodeId id = 0; id < flow.size(); ++id) {
+    if (at.part(id) != Part::kBackward) continue;
+    for (const NodeId operand : flow.operands(id)) {
+      const auto o = static_cast<std::size_t>(operand);
+      if (seen[o] || at.part(operand) != Part::kForward || at.origin(operand) != Origin::kFlow) continue;
+      if (!flow.shape(operand).is_array() || at.made_at(operand) == kNone) continue;
+      seen[o] = true;
+      const NodeId base = at.base_of(operand);
+      Kept& entry = kept[base];
+      entry.forms += at.bytes(operand);
+      entry.base = entry.base || operand == base;
+    }
+  }
+  for (const auto& [base, entry] : kept) {
+    const double stash = entry.base ? at.bytes(base) : std::min(at.bytes(base), entry.forms);
+    out[static_cast<std::size_t>(at.made_at(base))] += stash;
+    if (kept_nodes != nullptr) (*kept_nodes)[static_cast<std::size_t>(base)] = true;
+  }
+  return out;
+}
+
+}  // namespace automap::profile

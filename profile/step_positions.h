@@ -1,0 +1,61 @@
+// A training step seen from its forward positions: which node stands where, and what crosses, is kept, belongs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/graph/flow_order.h"
+#include "common/graph/training_step.h"
+
+namespace automap::profile {
+
+// What the profile's parts ask about a step. All must stay alive.
+class StepPositions {
+ public:
+  StepPositions(const graph::TrainingStep& step, const graph::FlowOrder& order);
+
+  const graph::TrainingStep& step() const { return step_; }
+  const graph::FlowGraph& flow() const { return flow_; }
+  const graph::FlowOrder& order() const { return order_; }
+  std::int32_t size() const { return static_cast<std::int32_t>(order_.order.size()); }  // positions
+
+  // 0-based; graph::kNone for nodes that have none.
+  std::int32_t position(graph::NodeId id) const { return order_.position[static_cast<std::size_t>(id)]; }
+  graph::Part part(graph::NodeId id) const { return step_.part[static_cast<std::size_t>(id)]; }
+  graph::Origin origin(graph::NodeId id) const { return order_.origin[static_cast<std::size_t>(id)]; }
+  double bytes(graph::NodeId id) const { return static_cast<double>(flow_.shape(id).bytes); }
+  bool is_projection(graph::NodeId id) const { return flow_.producer(id) != id; }
+  // An activation: not made of weights or step inputs alone.
+  bool is_activation(graph::NodeId id) const {
+    return part(id) == graph::Part::kForward && origin(id) == graph::Origin::kFlow;
+  }
+  // Results of a unit are made where the unit is.
+  std::int32_t made_at(graph::NodeId id) const { return position(flow_.producer(id)); }
+  // The activation that a forward node only holds in another form.
+  graph::NodeId base_of(graph::NodeId id) const;
+  // Of an input or a preparation: the positions of the main forward instructions that read it, ascending.
+  const std::vector<std::int32_t>& uses(graph::NodeId id) const { return uses_[static_cast<std::size_t>(id)]; }
+  // The first position that reads an input, preparations included, and the last; kNone when the forward pass does not.
+  std::int32_t first_use(graph::NodeId input) const;
+  std::int32_t last_use(graph::NodeId input) const;
+
+ private:
+  void find_uses();
+
+  const graph::TrainingStep& step_;
+  const graph::FlowGraph& flow_;
+  const graph::FlowOrder& order_;
+  std::vector<std::vector<std::int32_t>> uses_;
+};
+
+// Per node: the position that a backward node belongs to; kNone for all others. `last_variable_use`: the last position
+// that reads a variable.
+std::vector<std::int32_t> place_backward(const StepPositions& at, std::int32_t last_variable_use);
+
+// Bytes by position: a and k as profiler.h says.
+std::vector<double> crossing_bytes(const StepPositions& at);
+// `kept`, when given, says per node whether it is counted.
+std::vector<double> stash_bytes(const StepPositions& at, std::vector<bool>* kept = nullptr);
+
+}  // namespace automap::profile

@@ -1,0 +1,163 @@
+#include "profile/step_times.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/graph/resized_graph.h"
+
+namespace automap::profile {
+
+using graph::FlowGraph;
+using graph::FlowNode;
+using graph::InstructionId;
+using graph::kNone;
+using graph::NodeId;
+using graph::Opcode;
+using graph::Part;
+
+StepTimes::StepTimes(const StepPositions& at, const InstructionTimes& times, const std::vector<std::int32_t>& backward,
+                     const std::vector<std::int32_t>& update, const std::vector<double>& weights)
+    : size_(static_cast<std::size_t>(at.size())) {
+  find_running(at, times);
+  for (NodeId id = 0; id < at.flow().size(); ++id) {
+    const auto i = static_cast<std::size_t>(id);
+    if (!runs_[i]) continue;
+    const InstructionId instruction = at.flow().node(id).instruction;
+    switch (at.part(id)) {
+      case Part::kForward:
+        if (at.position(id) == kNone) break;
+        forward_.push_back({instruction, at.position(id)});
+        both_.push_back(forward_.back());
+        break;
+      case Part::kBackward:
+        backward_.push_back({instruction, backward[i]});
+        both_.push_back(backward_.back());
+        break;
+      case Part::kOptimizer:
+        if (update[i] == kNone) {
+          spread_.push_back(instruction);
+        } else {
+          optimizer_.push_back({instruction, update[i]});
+        }
+        break;
+      case Part::kGlue: other_.push_back(instruction); break;
+      case Part::kFree:
+      case Part::kInput: break;
+    }
+  }
+  double all = 0;
+  for (const double w : weights) all += w;
+  spread_share_.assign(size_, 0.0);
+  for (std::size_t p = 0; p < size_ && all > 0; ++p) spread_share_[p] = weights[p] / all;
+  if (all == 0) spread_share_.back() = 1;
+}
+
+// Of one turn of a loop that is expanded, and of one branch of a conditional.
+void StepTimes::find_running(const StepPositions& at, const InstructionTimes& times) {
+  const FlowGraph& flow = at.flow();
+  const auto& sites = flow.sites();
+  const auto counts = [&](NodeId id) {
+    const FlowNode& node = flow.node(id);
+    return node.opcode != Opcode::kGetTupleElement && node.opcode != Opcode::kParameter &&
+           !(node.opcode == Opcode::kConditional && node.leaf != kNone) &&
+           !(node.opcode == Opcode::kOptBarrier && node.leaf > 0);
+  };
+  std::vector<double> total(sites.size(), 0);
+  for (NodeId id = 0; id < flow.size(); ++id) {
+    const std::int32_t site = flow.node(id).site;
+    if (site != kNone && counts(id))
+      total[static_cast<std::size_t>(site)] += times.ms[static_cast<std::size_t>(flow.node(id).instruction)];
+  }
+  // Inside out (a site is numbered after its caller's), then outside in. The branches of one conditional are children
+  // of one site and follow each other's subtrees.
+  std::map<std::pair<std::int32_t, InstructionId>, std::vector<std::size_t>> conditionals;
+  for (std::size_t i = sites.size(); i-- > 0;) {
+    double up = total[i];
+    if (sites[i].branch != kNone) {
+      auto& branches = conditionals[{sites[i].parent, sites[i].caller}];
+      branches.push_back(i);
+      if (sites[i].branch != 0) continue;
+      // Branch 0 comes last in this direction: all are known.
+      for (const std::size_t b : branches) up = std::max(up, total[b]);
+    }
+    if (sites[i].parent != kNone) total[static_cast<std::size_t>(sites[i].parent)] += up;
+  }
+  std::vector<bool> hidden(sites.size(), false);
+  for (const auto& [key, branches] : conditionals) {
+    // Highest site number first; the first of equals wins so that ties do not depend on anything else.
+    std::size_t best = branches.back();
+    for (const std::size_t b : branches) {
+      if (total[b] > total[best] || (total[b] == total[best] && b < best)) best = b;
+    }
+    for (const std::size_t b : branches) hidden[b] = b != best;
+  }
+  for (std::size_t i = 0; i < sites.size(); ++i) {
+    if (sites[i].parent != kNone && hidden[static_cast<std::size_t>(sites[i].parent)]) hidden[i] = true;
+  }
+  runs_.assign(static_cast<std::size_t>(flow.size()), false);
+  for (NodeId id = 0; id < flow.size(); ++id) {
+    const std::int32_t site = flow.node(id).site;
+    runs_[static_cast<std::size_t>(id)] = counts(id) && (site == kNone || !hidden[static_cast<std::size_t>(site)]);
+  }
+}
+
+StepTimes::Sum StepTimes::sum(const std::vector<double>& ms) const {
+  Sum out;
+  for (const Charge& charge : forward_) out.forward += ms[static_cast<std::size_t>(charge.instruction)];
+  for (const Charge& charge : backward_) out.backward += ms[static_cast<std::size_t>(charge.instruction)];
+  for (const Charge& charge : optimizer_) out.optimizer += ms[static_cast<std::size_t>(charge.instruction)];
+  for (const InstructionId id : spread_) out.optimizer += ms[static_cast<std::size_t>(id)];
+  for (const InstructionId id : other_) out.other += ms[static_cast<std::size_t>(id)];
+  return out;
+}
+
+std::vector<double> StepTimes::add_up(const std::vector<Charge>& charges, const std::vector<double>& ms) const {
+  std::vector<double> out(size_, 0.0);
+  for (const Charge& charge : charges)
+    out[static_cast<std::size_t>(charge.position)] += ms[static_cast<std::size_t>(charge.instruction)];
+  return out;
+}
+
+std::vector<double> StepTimes::compute(const std::vector<double>& ms) const {
+  return add_up(both_, ms);
+}
+
+std::vector<double> StepTimes::optimizer(const std::vector<double>& ms) const {
+  std::vector<double> out = add_up(optimizer_, ms);
+  double spread = 0;
+  for (const InstructionId id : spread_) spread += ms[static_cast<std::size_t>(id)];
+  for (std::size_t p = 0; p < size_; ++p) out[p] += spread * spread_share_[p];
+  return out;
+}
+
+std::vector<pipeline::DeviceTimes> times_at(const StepTimes& step, const TimeEstimator& estimator,
+                                            const graph::Graph& graph, const InstructionTimes& times,
+                                            const BatchDims& batch, const std::vector<DeviceModel>& devices,
+                                            const std::vector<std::int64_t>& samples) {
+  std::vector<pipeline::DeviceTimes> out(devices.size());
+  const auto add = [&](std::size_t d, const std::vector<double>& ms) {
+    out[d].forward_ms.push_back(step.forward(ms));
+    out[d].backward_ms.push_back(step.backward(ms));
+  };
+  graph::ResizedGraph resized(graph, batch.marks, batch.batch);
+  TimeEstimator other(resized.graph(), estimator.structure());
+  for (const std::int64_t b : samples) {
+    if (b == batch.batch) {
+      for (std::size_t d = 0; d < devices.size(); ++d) add(d, d == 0 ? times.ms : estimator.estimate_ms(devices[d]));
+      continue;
+    }
+    resized.resize(b);
+    other.measure();
+    for (std::size_t d = 0; d < devices.size(); ++d) add(d, other.estimate_ms(devices[d]));
+  }
+  for (std::size_t d = 0; d < devices.size(); ++d) {
+    out[d].device = devices[d].name;
+    out[d].samples.assign(samples.begin(), samples.end());
+    out[d].optimizer_ms = step.optimizer(d == 0 ? times.ms : estimator.estimate_ms(devices[d]));
+  }
+  return out;
+}
+
+}  // namespace automap::profile

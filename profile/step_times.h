@@ -1,0 +1,59 @@
+// How the times of instructions become times of a step and its positions, at any extents and on any device.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/pipeline/profile.h"
+#include "profile/batch_dims.h"
+#include "profile/device_model.h"
+#include "profile/instruction_times.h"
+#include "profile/step_positions.h"
+#include "profile/time_estimator.h"
+
+namespace automap::profile {
+
+class StepTimes {
+ public:
+  // `backward`: the position that each backward node belongs to; `update`: that of the variable that an optimizer node
+  // works for, kNone for several: these are spread over the positions as `weights` are. Of the branches of a
+  // conditional the one that takes longest by `times` counts, for all times to come.
+  StepTimes(const StepPositions& at, const InstructionTimes& times, const std::vector<std::int32_t>& backward,
+            const std::vector<std::int32_t>& update, const std::vector<double>& weights);
+
+  // `ms` by instruction, here and below. In ms.
+  struct Sum {
+    double forward = 0, backward = 0, optimizer = 0, other = 0;
+  };
+  Sum sum(const std::vector<double>& ms) const;
+  // By position: forward and backward together, each by itself, the optimizer.
+  std::vector<double> compute(const std::vector<double>& ms) const;
+  std::vector<double> forward(const std::vector<double>& ms) const { return add_up(forward_, ms); }
+  std::vector<double> backward(const std::vector<double>& ms) const { return add_up(backward_, ms); }
+  std::vector<double> optimizer(const std::vector<double>& ms) const;
+  // The node is in no branch that another one hides.
+  bool runs(graph::NodeId id) const { return runs_[static_cast<std::size_t>(id)]; }
+
+ private:
+  struct Charge {
+    graph::InstructionId instruction = graph::kNone;
+    std::int32_t position = 0;
+  };
+  void find_running(const StepPositions& at, const InstructionTimes& times);
+  std::vector<double> add_up(const std::vector<Charge>& charges, const std::vector<double>& ms) const;
+
+  std::size_t size_ = 0;
+  std::vector<bool> runs_;
+  std::vector<Charge> both_, forward_, backward_, optimizer_;  // both_: in the order of the nodes
+  std::vector<graph::InstructionId> spread_, other_;
+  std::vector<double> spread_share_;  // by position
+};
+
+// The times at each of `samples` (ascending) on each of `devices`, from the module's own (`times`, on the first
+// device). `estimator` is of `graph`.
+std::vector<pipeline::DeviceTimes> times_at(const StepTimes& step, const TimeEstimator& estimator,
+                                            const graph::Graph& graph, const InstructionTimes& times,
+                                            const BatchDims& batch, const std::vector<DeviceModel>& devices,
+                                            const std::vector<std::int64_t>& samples);
+
+}  // namespace automap::profile
