@@ -83,6 +83,12 @@ void declare_options(OptionTable& table, InferOptions& o) {
       .reads_file()
       .metavar("FILE")
       .shown_default("found automatically");
+  table
+      .add(&o.input.batch_inputs, "batch-input",
+           "the inputs of an HLO input whose leading dimension is the samples, commas between")
+      .no_file()
+      .metavar("NAME[,NAME...]")
+      .shown_default("found automatically");
   table.add(&o.input.device, "device", "reference device for the times of an HLO input: a name or a file")
       .reads_file()
       .metavar("DEVICE")
