@@ -444,6 +444,11 @@ class Problem::Builder {
       }
       StageColumns made;
       made.stash = keep(kept);
+      // A cut inside of a layer may be fatter than the layer's input, so that a longer stage would need less: rounded
+      // up until it does not, since solvers rely on memory that grows with the stage.
+      for (std::size_t i = n_; i-- > 0;) {
+        entry[i] = std::max(entry[i], entry[i + 1] - (made.stash[i + 1] - made.stash[i]));
+      }
       p_.storage_->columns.push_back(std::move(entry));
       made.entry = p_.storage_->columns.back().data();
       const bool none = std::all_of(workspace.begin(), workspace.end(), [](double bytes) { return bytes == 0; });

@@ -142,6 +142,34 @@ TEST(Problem, MemoryPartsSumToTheWholeAndShrinkWithZero) {
   }
 }
 
+// Solvers rely on it: a stage never needs less than a part of it.
+TEST(Problem, MemoryGrowsWithTheStage) {
+  RandomProblemOptions kinds = whole_kinds();
+  kinds.max_instructions = 16;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblem made = random_problem(seed, kinds);
+    const Problem problem = made.problem();
+    const DeviceGroup& group = problem.group(0, problem.group_sizes().back());
+    const int n = problem.num_instructions();
+    for (int variant = 0; variant < problem.num_variants(); ++variant) {
+      for (int p0 = 0; p0 < n; ++p0) {
+        for (int p1 = p0 + 1; p1 <= n; ++p1) {
+          for (const int k : {1, problem.micro_batches()}) {
+            const double bytes = problem.memory_bytes(p0, p1, group, k, variant) * (1 + 1e-12);
+            if (p0 > 0) {
+              ASSERT_LE(bytes, problem.memory_bytes(p0 - 1, p1, group, k, variant) * (1 + 1e-11) + 1e-6);
+            }
+            if (p1 < n) {
+              ASSERT_LE(bytes, problem.memory_bytes(p0, p1 + 1, group, k, variant) * (1 + 1e-11) + 1e-6);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Problem, RecomputationKeepsWhatEntersLayersAndRunsThemAgain) {
   Profile profile;
   profile.micro_batch_size = 4;
