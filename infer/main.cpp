@@ -71,7 +71,7 @@ PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& in
   for (std::size_t s = 0; s < document.stages.size(); ++s) {
     const pipeline::PlanStage& stage = document.stages[s];
     const double share = stage.memory_bytes / stage.capacity_bytes;
-    if (share <= kMemoryTight) continue;
+    if (share <= 1 && (share <= kMemoryTight || problem.options().memory_reserve >= 1 - kMemoryTight)) continue;
     document.warnings.push_back(
         "stage " + std::to_string(s + 1) + " needs " + format_percent(share) + " of its devices' memory" +
         (share > 1 ? "; it does not fit (--memory off)" : ", which leaves little for what a framework adds"));

@@ -149,7 +149,7 @@ void declare_options(OptionTable& table, InferOptions& o) {
       .choices({"adaptive", "1f1b", "1f1b-overlap", "gpipe", "auto"});
   table.add_flag(&o.problem.allow_empty_stages, "allow-empty-stages", "allow stages without a trainable variable")
       .advanced();
-  table.add_flag(&o.problem.allow_idle_stages, "allow-idle-stages", "allow stages with hardly any compute").advanced();
+  table.add_flag(&o.allow_idle_stages, "allow-idle-stages", "allow stages with hardly any compute").advanced();
 
   table.group("Instead of planning");
   table.add(&o.plan, "plan", "say what this plan takes: a plan file, or JSON with cuts and device_cuts")
@@ -230,7 +230,7 @@ pipeline::ProblemOptions make_problem_options(const InferOptions& o, const pipel
   options.value = o.value == "paper" ? pipeline::ValueForm::kPaper : pipeline::ValueForm::kFull;
   if (o.state_factor != "auto") options.state_factor = number_of(o.state_factor, "state-factor", 0, 100);
   // The papers' idle stages stay possible where the papers' replicas are.
-  options.allow_idle_stages = o.problem.allow_idle_stages || fractional;
+  options.allow_idle_stages = o.allow_idle_stages || fractional;
   options.variants = make_variants(o, fractional, profile);
   return options;
 }

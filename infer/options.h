@@ -23,7 +23,7 @@ struct InferOptions {
   std::int64_t batch = 0;
   std::string micro_batch = "auto", micro_batches = "auto", replicas = "whole", gradient_sync = "overlap";
   std::string zero = "auto", recompute = "auto", state_factor = "auto";
-  bool optimizer = true;
+  bool optimizer = true, allow_idle_stages = false;
   double bucket_mib = 25, memory_reserve = 10;
   std::string stages = "auto", schedule = "adaptive", planner = "auto", objective = "auto", grid = "128",
               value = "full";

@@ -102,12 +102,13 @@ class RangeMax {
 
 // What the sums over positions of a stage are differences of; [n+1] each, entry 0 is 0.
 struct StageColumns {
-  const double* both = nullptr;         // forward + backward of one micro-batch, at scale 1
-  const double* backward = nullptr;     // of which backward
-  const double* optimizer = nullptr;    // ms of one device, once per step
-  const double* state = nullptr;        // bytes on each device whatever is in flight: weights, gradients, slots, frozen
-  const double* stash = nullptr;        // bytes of one micro-batch at stash_scale 1, but for what enters the stage
-  const double* entry = nullptr;        // [p0]: bytes kept of what enters a stage that begins behind p0, likewise
+  const double* both = nullptr;       // forward + backward of one micro-batch, at scale 1
+  const double* backward = nullptr;   // of which backward
+  const double* optimizer = nullptr;  // ms of one device, once per step
+  const double* state = nullptr;      // bytes on each device whatever is in flight: weights, gradients, slots, frozen
+  const double* stash = nullptr;      // bytes of one micro-batch at stash_scale 1, but for what enters the stage
+  const double* entry = nullptr;  // [p0]: bytes kept of what enters a stage that begins behind p0, likewise; rounded up
+                                  // so that no stage keeps less than a part of it
   const RangeMax* workspace = nullptr;  // at stash_scale 1
 };
 

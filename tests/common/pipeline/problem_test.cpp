@@ -191,11 +191,13 @@ TEST(Problem, RecomputationKeepsWhatEntersLayersAndRunsThemAgain) {
   EXPECT_DOUBLE_EQ(problem.compute_ms(0, 6, one, 1), 18 + 6);
   EXPECT_DOUBLE_EQ(problem.backward_ms(0, 6, one, 1), 12 + 6);
   EXPECT_DOUBLE_EQ(problem.flight_bytes(0, 6, one, 0), 210);
-  EXPECT_DOUBLE_EQ(problem.flight_bytes(0, 6, one, 1), 2 + 4);  // what enters b and c
   EXPECT_DOUBLE_EQ(problem.flight_bytes(3, 6, one, 1), 3 + 4);  // what enters the stage, in the middle of b, and c
+  // What enters b and c, 2 + 4, and not less than the part above.
+  EXPECT_DOUBLE_EQ(problem.flight_bytes(0, 6, one, 1), 3 + 4);
+  EXPECT_DOUBLE_EQ(problem.flight_bytes(4, 6, one, 1), 5);  // nothing, and not less than (5, 6]
   EXPECT_DOUBLE_EQ(problem.memory_parts(0, 6, one, 1, 1).workspace, 50 + 60);
   // Half of the samples on each of two.
-  EXPECT_DOUBLE_EQ(problem.flight_bytes(0, 6, problem.group(0, 2), 1), 3);
+  EXPECT_DOUBLE_EQ(problem.flight_bytes(0, 6, problem.group(0, 2), 1), 3.5);
   EXPECT_DOUBLE_EQ(problem.compute_ms(0, 6, problem.group(0, 2), 0), 9);
 }
 
