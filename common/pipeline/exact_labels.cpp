@@ -333,7 +333,7 @@ void Program::put_in_front(Front& front, const DeviceGroup& group, int variant, 
     lanes_.optimizer[q] = columns.optimizer_low[j];
   }
   const terms::InFlight scheduled = in_flight_before(front.length - 1);
-  const bool binds = tables_.memory_binds(group, variant);
+  const bool binds = tables_.memory_binds(group, variant, scheduled.k);
   const bool idle_rule = !problem_.options().allow_idle_stages;
   std::size_t first = 0, past = 0;
   for (std::size_t a = 0; a < front.alive.size(); ++a) {

@@ -46,7 +46,7 @@ void Program::complete(const Layer& from, const LabelList& list, int stages, int
   const double either = relaxed_ && behind ? std::min(tables_.ms_per_work(group), list.ms_per_work) : 0;
   const double balanced = relaxed_ ? whole_work_ / speed_behind_[0] * (1 - 1e-12) : 0;
   const terms::InFlight scheduled = in_flight_before(stages - 1);
-  const bool binds = tables_.memory_binds(group, variant);
+  const bool binds = tables_.memory_binds(group, variant, scheduled.k);
   for (std::size_t q = list.begin; q < list.end; ++q) {
     const std::size_t j = at(from.point[q]);
     if (in_.needs_variable && points_.variables_high[j] == 0) continue;

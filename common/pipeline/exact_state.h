@@ -128,6 +128,8 @@ class Program {
     double most = 0;   // the highest limit
     int boundary = 0;  // at the end of the prefixes
     std::vector<Row> rows;
+    std::vector<Link> links;             // to each kind of a fan
+    std::vector<double> least_per_work;  // least_x_per_work of a fan, by length
   };
   GroupKind kind(int d0, int d1) const;
   // Where a point's thresholds lie among those of its boundary.
@@ -144,16 +146,18 @@ class Program {
     return corridor() ? in_.boundary_points[at(boundary - 1)] : coarse_points_;
   }
   void make_fans();
-  // No suffix of `length` stages after `point` on the devices after d0 has a smaller x.
-  double least_x(int length, int d0, double work) const;
+  // No suffix of `length` stages on the devices after d0 has a smaller x for each unit of its work.
+  double least_x_per_work(int length, int d0) const;
   void make_thresholds();
   void thresholds_for(int first_stages, int stages);
+  template <bool kPlain>
   void put_behind(Sweep& sweep, const Row& from, const Fan& fan, int d0, int variant);
   template <bool kPlain>
   void best_front(const Row& from, std::size_t first, std::size_t last, const terms::InFlight& k, const StageCost& cost,
-                  const PointColumns& columns, Best& best) const;
-  void best_front(const Row& from, std::size_t first, std::size_t last, int i, const DeviceGroup& group, int variant,
-                  bool binds, const terms::InFlight& k, const StageCost& cost, Best& best);
+                  const PointColumns& columns, Best& result) const;
+  template <bool kPlain>
+  void best_front_within_memory(const Row& from, std::size_t first, std::size_t last, int i, const DeviceGroup& group,
+                                int variant, const StageCost& cost, Best& best);
   void merge_rows(Sweep& sweep, const Fan& fan);
 
   // --- Labels (exact_labels.cpp) ---

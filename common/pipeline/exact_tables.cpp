@@ -162,16 +162,18 @@ int StageTables::most_in_flight(std::size_t i, std::size_t j, const DeviceGroup&
   return problem_.most_in_flight(points_.first_cut[i], points_.first_cut[j], group, variant);
 }
 
-bool StageTables::memory_binds(const DeviceGroup& group, int variant) const {
+bool StageTables::memory_binds(const DeviceGroup& group, int variant, int in_flight) const {
   if (!problem_.options().memory) return false;
   const int n = problem_.num_instructions();
   const StageColumns& c = problem_.columns(group, variant);
   // Twice what is fixed, for copies of shared weights; twice the stash, for what enters.
   const double fixed = 2 * problem_.fixed_bytes(0, n, group, variant);
   double entry = 0;
-  for (const int cut : points_.last_cut) entry = std::max(entry, c.entry[cut]);
-  if (relaxed_ && entry > 0) return true;
-  return fixed + (c.stash[n] + entry) * group.stash_scale * problem_.micro_batches() > group.capacity_bytes;
+  if (problem_.variant(variant).recompute) {
+    if (relaxed_) return true;
+    for (const int cut : points_.last_cut) entry = std::max(entry, c.entry[cut]);
+  }
+  return fixed + (c.stash[n] + entry) * group.stash_scale * in_flight > group.capacity_bytes;
 }
 
 void StageTables::find_shares(bool closely) {

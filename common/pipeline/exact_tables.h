@@ -41,8 +41,8 @@ class StageTables {
   }
   int may_be_in_flight(std::size_t i, std::size_t j, const DeviceGroup& group, int variant) const;
   bool may_fit_cuts(int p0, int p1, const DeviceGroup& group, int variant, int in_flight) const;
-  // False: no stage of the group has trouble with memory, whatever is in flight up to M.
-  bool memory_binds(const DeviceGroup& group, int variant) const;
+  // False: no stage of the group has trouble with memory with so many in flight.
+  bool memory_binds(const DeviceGroup& group, int variant, int in_flight) const;
 
   // min(F, B) of no stage is more than this share of its F + B.
   double small_share() const { return small_share_; }

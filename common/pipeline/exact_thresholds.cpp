@@ -12,6 +12,8 @@ constexpr double kLikeLimits = 1.01;
 // since the first touch of that much memory may outlast the time limit.
 constexpr std::size_t kMostThresholds = std::size_t{1} << 25;
 constexpr std::size_t kThresholdsPerPoll = std::size_t{1} << 16;
+// Starts that are taken with the K of the nearest of them, to begin with.
+constexpr std::size_t kFirstRun = 4;
 
 }  // namespace
 
@@ -64,14 +66,13 @@ void Program::make_fans() {
 
 // With tau the longest stage: every term of a stage of length tau counts it 1 + c times, and the other stages take
 // what tau leaves over on the devices that the longest one does not need, at worst on the slowest device each.
-double Program::least_x(int length, int d0, double work) const {
+double Program::least_x_per_work(int length, int d0) const {
   const double speed = speed_behind_[at(d0)];
-  const double balanced = work / speed;
-  const double least = micro_batches_ * balanced;
+  const double least = micro_batches_ / speed;
   if (!full_ || length == 1) return least;
   const double c = least_weight(in_flight_before(length - 1));
-  const double spread = balanced * (c + length);
-  const double concentrated = work / std::max(speed - (length - 1) * slowest_, slowest_) * (c + 1);
+  const double spread = (c + length) / speed;
+  const double concentrated = (c + 1) / std::max(speed - (length - 1) * slowest_, slowest_);
   return std::max(least, std::min(spread, concentrated));
 }
 
@@ -113,7 +114,9 @@ void Program::thresholds_for(int first_stages, int stages) {
         const DeviceGroup& group = problem_.group(d0, fan.d);
         if (!group.valid || from->first == from->past) continue;
         if (over()) return;
-        for (const int variant : coarse_tables_.variants(group)) put_behind(sweep, *from, fan, d0, variant);
+        for (const int variant : coarse_tables_.variants(group)) {
+          plain_ ? put_behind<true>(sweep, *from, fan, d0, variant) : put_behind<false>(sweep, *from, fan, d0, variant);
+        }
       }
       merge_rows(sweep, fan);
     }
@@ -121,114 +124,14 @@ void Program::thresholds_for(int first_stages, int stages) {
   }
 }
 
-// One more stage, on devices (d0, fan.d], behind the prefixes of `from`.
-void Program::put_behind(Sweep& sweep, const Row& from, const Fan& fan, int d0, int variant) {
-  const int k = sweep.boundary, d1 = fan.d;
-  const DeviceGroup& group = problem_.group(d0, d1);
-  const PointColumns& columns = coarse_tables_.columns(group, variant);
-  const terms::InFlight scheduled = in_flight_before(sweep.stages - k);
-  const int least_in_flight = adaptive() ? 1 : in_flight_before(std::max(sweep.first_stages - k, 1)).k;
-  const bool binds = coarse_tables_.memory_binds(group, variant);
-  const bool idle_rule = !problem_.options().allow_idle_stages;
-  const std::vector<int>& points = points_of(k);
-  units_ += kPerStart * static_cast<std::int64_t>(points.size());
-  StageCost cost = stage_cost(group);
-  // The stage in front has at most the devices before d0 that k - 2 others leave.
-  if (k > 1 && coarse_tables_.relaxed()) {
-    const double in_front = speed_behind_[0] - speed_behind_[at(d0)];
-    cost.either = std::min(coarse_tables_.ms_per_work(group), 1 / std::max(in_front - (k - 2) * slowest_, slowest_));
-  }
-  const double longest_both = sweep.most / (micro_batches_ * cost.scale) * (1 + 1e-12);
-  std::size_t first = from.first, past = from.first;  // the points in front that may start the stage
-  std::size_t wanted = from.first;                    // those that leave it a variable and enough to do
-  for (int i : points) {
-    const std::size_t at_i = at(i);
-    cost.both = columns.both_low[at_i];
-    while (past < from.past && (past < at_i || (past == at_i && coarse_.several(at_i)))) ++past;
-    std::size_t last = past;
-    if (in_.needs_variable || idle_rule) {
-      while (wanted < past && (!in_.needs_variable || coarse_.variables_low[wanted] < coarse_.variables_high[at_i]) &&
-             !coarse_tables_.idles(wanted, at_i, group)) {
-        ++wanted;
-      }
-      last = wanted;
-    }
-    while (first < last && (cost.both - columns.both_high[first] > longest_both ||
-                            (binds && !coarse_tables_.may_fit(first, at_i, group, variant, least_in_flight)))) {
-      ++first;
-    }
-    if (first >= last) continue;
-    cost.backward = columns.backward_low[at_i];
-    cost.other_backward = columns.backward_high[at_i];
-    cost.optimizer = columns.optimizer_low[at_i];
-    cost.gradient = coarse_.gradient_low[at_i];
-    cost.same = at_i;
-    transitions_ += static_cast<std::int64_t>(last - first);
-    units_ += kPerTransition * static_cast<std::int64_t>(last - first);
-    Best best;
-    best_front(from, first, last, i, group, variant, binds && adaptive(), scheduled, cost, best);
-    if (!(best.x > 0)) continue;
-    const double bytes = coarse_.activation[at_i];
-    units_ += kPerOffer * static_cast<std::int64_t>(fan.kinds.size());
-    for (std::size_t c = 0; c < fan.kinds.size(); ++c) {
-      const Link link = problem_.link(d0, d1, fan.end_of_kind[c]);
-      const double t = bytes > 0 ? link.latency_ms + bytes / link.bytes_per_ms : 0;
-      if ((micro_batches_ + 1) * t > best.x) continue;
-      Row& row = sweep.rows[fan.first_row + c];
-      row.x[at_i] = std::max(row.x[at_i], best.x - 2 * t);
-      row.xy[at_i] = std::max(row.xy[at_i], best.xy - t);
-      row.p[at_i] = std::max(row.p[at_i], best.p - 2 * t);
-      row.py[at_i] = std::max(row.py[at_i], best.py - t);
-      row.xp[at_i] = std::max(row.xp[at_i], best.xp - 4 * t);
-      row.bottleneck[at_i] = std::min(row.bottleneck[at_i], best.bottleneck);
-      row.hidden[at_i] = std::min(row.hidden[at_i], best.hidden + t);
-    }
-  }
-}
-
-// Over the starts first..last-1 of a stage that ends at point i. With memory that binds an adaptive stage: by runs of
-// starts that leave it the same K, which falls as the stage grows.
-void Program::best_front(const Row& from, std::size_t first, std::size_t last, int i, const DeviceGroup& group,
-                         int variant, bool binds, const terms::InFlight& k, const StageCost& cost, Best& best) {
-  const PointColumns& columns = coarse_tables_.columns(group, variant);
-  const auto among = [&](std::size_t begin, std::size_t end, const terms::InFlight& held) {
-    plain_ ? best_front<true>(from, begin, end, held, cost, columns, best)
-           : best_front<false>(from, begin, end, held, cost, columns, best);
-  };
-  if (!binds) return among(first, last, k);
-  const auto most = [&](std::size_t start) {
-    units_ += kPerInFlight;
-    return coarse_tables_.may_be_in_flight(start, at(i), group, variant);
-  };
-  const int of_all = most(first);
-  while (first < last) {
-    const int held = most(last - 1);
-    if (held == 0) {
-      --last;
-      continue;
-    }
-    std::size_t low = first, high = last - 1;  // the first start with as many in flight lies in low..high
-    if (of_all == held) high = first;
-    while (low < high) {
-      const std::size_t middle = low + (high - low) / 2;
-      if (most(middle) == held) {
-        high = middle;
-      } else {
-        low = middle + 1;
-      }
-    }
-    among(high, last, terms::InFlight(micro_batches_, held));
-    last = high;
-  }
-}
-
 // Over the starts first..last-1 of a stage whose end is in `cost`: the most that may follow. The sync of the stage is
 // hidden by what drains in front of it only, so U - (pass in front) - (its rest) is xy - its sync.
 template <bool kPlain>
-void Program::best_front(const Row& from, std::size_t first, std::size_t last, const terms::InFlight& k,
-                         const StageCost& cost, const PointColumns& columns, Best& result) const {
+[[gnu::always_inline]] inline void Program::best_front(const Row& from, std::size_t first, std::size_t last,
+                                                       const terms::InFlight& k, const StageCost& cost,
+                                                       const PointColumns& columns, Best& result) const {
   const double micro_batches = micro_batches_, back = coarse_tables_.backward_share();
-  const double steady = k.steady, ahead = k.ahead, share = std::min(back, 1 - back);
+  const double steady = k.steady, ahead = k.ahead, of_t = steady - ahead * std::min(back, 1 - back);
   const double forward_share = kPlain ? 1 - back : tables_.forward_share();
   // Without stalls these make the term one that never binds: room - T.
   const bool stalls = full_ && k.stalls;
@@ -258,7 +161,6 @@ void Program::best_front(const Row& from, std::size_t first, std::size_t last, c
     const double t = larger(0.0, both - both_high[j]) * scale;
     if (!(micro_batches * t <= x[j])) continue;
     const double b = kPlain ? back * t : larger(0.0, backward - backward_high[j]) * scale;
-    const double small = kPlain ? share * t : smaller(t - b, b);
     const double bytes = gradient - gradient_high[j];
     double own = 0;
     if (kPlain) {
@@ -271,8 +173,8 @@ void Program::best_front(const Row& from, std::size_t first, std::size_t last, c
     const double before = j == cost.same ? 0 : (work_high[j] - work_low[j]) * either;
     const double pass = t + before;
     const double next = room - pass;
-    const double forward = (t - b) + forward_share * before;
-    const double first_round = steady * t - ahead * small;
+    const double forward = kPlain ? forward_share * pass : (t - b) + forward_share * before;
+    const double first_round = kPlain ? of_t * t : steady * t - ahead * smaller(t - b, b);
     // `before` is no part of the round trip.
     const double stall = (x[j] - before) * stall_weight - stall_work * t - t;
     const double long_stage = smaller(next - first_round, stall);
@@ -288,11 +190,109 @@ void Program::best_front(const Row& from, std::size_t first, std::size_t last, c
   result = best;
 }
 
+// The same where memory binds an adaptive stage. K falls as the stage grows: starts are taken from the nearest on in
+// runs of growing length, each with the K of its nearest start, which is the most.
+template <bool kPlain>
+void Program::best_front_within_memory(const Row& from, std::size_t first, std::size_t last, int i,
+                                       const DeviceGroup& group, int variant, const StageCost& cost, Best& best) {
+  const PointColumns& columns = coarse_tables_.columns(group, variant);
+  const auto most = [&](std::size_t start) {
+    units_ += kPerInFlight;
+    return coarse_tables_.may_be_in_flight(start, at(i), group, variant);
+  };
+  const int least = most(first);
+  for (std::size_t run = kFirstRun; first < last; run += run / 2) {
+    const int held = most(last - 1);
+    const std::size_t begin = held <= least || last - first <= run ? first : last - run;
+    if (held > 0) best_front<kPlain>(from, begin, last, terms::InFlight(micro_batches_, held), cost, columns, best);
+    last = begin;
+  }
+}
+
+// One more stage, on devices (d0, fan.d], behind the prefixes of `from`.
+template <bool kPlain>
+void Program::put_behind(Sweep& sweep, const Row& from, const Fan& fan, int d0, int variant) {
+  const int k = sweep.boundary, d1 = fan.d;
+  const DeviceGroup& group = problem_.group(d0, d1);
+  const PointColumns& columns = coarse_tables_.columns(group, variant);
+  const terms::InFlight scheduled = in_flight_before(sweep.stages - k);
+  const int least_in_flight = adaptive() ? 1 : in_flight_before(std::max(sweep.first_stages - k, 1)).k;
+  const bool binds = coarse_tables_.memory_binds(group, variant, adaptive() ? micro_batches_ : least_in_flight);
+  const bool idle_rule = !problem_.options().allow_idle_stages;
+  const std::vector<int>& points = points_of(k);
+  units_ += kPerStart * static_cast<std::int64_t>(points.size());
+  StageCost cost = stage_cost(group);
+  // The stage in front has at most the devices before d0 that k - 2 others leave.
+  if (k > 1 && coarse_tables_.relaxed()) {
+    const double in_front = speed_behind_[0] - speed_behind_[at(d0)];
+    cost.either = std::min(coarse_tables_.ms_per_work(group), 1 / std::max(in_front - (k - 2) * slowest_, slowest_));
+  }
+  sweep.links.clear();
+  for (const int end : fan.end_of_kind) sweep.links.push_back(problem_.link(d0, d1, end));
+  const double longest_both = sweep.most / (micro_batches_ * cost.scale) * (1 + 1e-12);
+  std::size_t first = from.first, past = from.first;  // the points in front that may start the stage
+  std::size_t wanted = from.first;                    // those that leave it a variable and enough to do
+  for (int i : points) {
+    const std::size_t at_i = at(i);
+    cost.both = columns.both_low[at_i];
+    while (past < from.past && (past < at_i || (past == at_i && coarse_.several(at_i)))) ++past;
+    std::size_t last = past;
+    if (in_.needs_variable || idle_rule) {
+      while (wanted < past && (!in_.needs_variable || coarse_.variables_low[wanted] < coarse_.variables_high[at_i]) &&
+             !coarse_tables_.idles(wanted, at_i, group)) {
+        ++wanted;
+      }
+      last = wanted;
+    }
+    while (first < last && (cost.both - columns.both_high[first] > longest_both ||
+                            (binds && !coarse_tables_.may_fit(first, at_i, group, variant, least_in_flight)))) {
+      ++first;
+    }
+    if (first >= last) continue;
+    cost.backward = columns.backward_low[at_i];
+    cost.other_backward = columns.backward_high[at_i];
+    cost.optimizer = columns.optimizer_low[at_i];
+    cost.gradient = coarse_.gradient_low[at_i];
+    cost.same = at_i;
+    transitions_ += static_cast<std::int64_t>(last - first);
+    units_ += kPerTransition * static_cast<std::int64_t>(last - first);
+    Best best;
+    if (binds && adaptive()) {
+      best_front_within_memory<kPlain>(from, first, last, i, group, variant, cost, best);
+    } else {
+      best_front<kPlain>(from, first, last, scheduled, cost, columns, best);
+    }
+    if (!(best.x > 0)) continue;
+    const double bytes = coarse_.activation[at_i];
+    units_ += kPerOffer * static_cast<std::int64_t>(fan.kinds.size());
+    for (std::size_t c = 0; c < fan.kinds.size(); ++c) {
+      const Link& link = sweep.links[c];
+      const double t = bytes > 0 ? link.latency_ms + bytes / link.bytes_per_ms : 0;
+      if ((micro_batches_ + 1) * t > best.x) continue;
+      Row& row = sweep.rows[fan.first_row + c];
+      row.x[at_i] = std::max(row.x[at_i], best.x - 2 * t);
+      row.xy[at_i] = std::max(row.xy[at_i], best.xy - t);
+      row.p[at_i] = std::max(row.p[at_i], best.p - 2 * t);
+      row.py[at_i] = std::max(row.py[at_i], best.py - t);
+      row.xp[at_i] = std::max(row.xp[at_i], best.xp - 4 * t);
+      row.bottleneck[at_i] = std::min(row.bottleneck[at_i], best.bottleneck);
+      row.hidden[at_i] = std::min(row.hidden[at_i], best.hidden + t);
+    }
+  }
+}
+
 // The rows of a fan that are of use go into the thresholds of every stage count.
 void Program::merge_rows(Sweep& sweep, const Fan& fan) {
   const int k = sweep.boundary, first_stages = sweep.first_stages, stages = sweep.stages;
   const std::vector<int>& points = points_of(k);
   const double least_weight_in_front = least_weight(in_flight_before(stages - 1));
+  const int shortest = std::max(1, first_stages - k);
+  std::vector<double>& least_per_work = sweep.least_per_work;
+  least_per_work.clear();
+  for (int length = shortest; length <= stages - k; ++length) {
+    least_per_work.push_back(least_x_per_work(length, fan.d) * (1 - 1e-12));
+  }
+  const double speed_in_front = speed_behind_[0] - speed_behind_[at(fan.d)];
   for (std::size_t c = 0; c < fan.kinds.size(); ++c) {
     Row& row = sweep.rows[fan.first_row + c];
     for (std::size_t place = 0; place < points.size(); ++place) {
@@ -301,16 +301,16 @@ void Program::merge_rows(Sweep& sweep, const Fan& fan) {
       const double rest = whole_work_ - coarse_.work_high[i];
       if (full_) {
         // The prefix as a whole has its work to do, whatever the runs leave open between its stages.
-        const double balanced = coarse_.work_low[i] / (speed_behind_[0] - speed_behind_[at(fan.d)]) * (1 - 1e-12);
+        const double balanced = coarse_.work_low[i] / speed_in_front * (1 - 1e-12);
         row.bottleneck[i] = std::max(row.bottleneck[i], least_weight_in_front * balanced);
         row.p[i] = std::min(row.p[i], row.x[i] - row.bottleneck[i]);
         row.py[i] = std::min(row.py[i], row.xy[i] - row.bottleneck[i]);
         row.xp[i] = std::min(row.xp[i], 2 * row.x[i] - row.bottleneck[i]);
       }
       bool alive = false;
-      units_ += kPerMerge * (stages - k - std::max(1, first_stages - k) + 1);
-      for (int length = std::max(1, first_stages - k); length <= stages - k; ++length) {
-        const double least = least_x(length, fan.d, rest) * (1 - 1e-12);
+      units_ += kPerMerge * (stages - k - shortest + 1);
+      for (int length = shortest; length <= stages - k; ++length) {
+        const double least = rest * least_per_work[at(length - shortest)];
         if (row.x[i] < least || row.xy[i] < least) continue;
         alive = true;
         Threshold& merged = thresholds(length, fan, static_cast<int>(c))[place];

@@ -7,6 +7,7 @@
 #include "common/pipeline/exact.h"
 #include "common/pipeline/exact_program.h"
 #include "common/pipeline/suffix_values.h"
+#include "common/pipeline/value_terms.h"
 #include "tests/common/pipeline/exact_brute_force.h"
 
 namespace automap::pipeline {
@@ -72,14 +73,14 @@ void compare(const Problem& problem, Schedule schedule, int max_stages, Counts& 
 
 TEST(ExactWhole, EqualsBruteForceOverPlansAndVariants) {
   Counts counts;
-  for (std::uint64_t seed = 0; seed < 1500; ++seed) {
+  for (std::uint64_t seed = 0; seed < 5000; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     const SmallProblem small = small_whole_problem(seed);
     const Problem problem(small.profile, small.cluster, small.options);
     SmallRandom random(seed ^ 0xABC);
     ASSERT_NO_FATAL_FAILURE(compare(problem, any_schedule(random), listed_stages(problem, 4), counts));
   }
-  EXPECT_GT(counts.feasible, 1500);
+  EXPECT_GT(counts.feasible, 4000);
   EXPECT_GT(counts.infeasible, 300);
   EXPECT_LT(counts.unproven, counts.feasible / 100);
 }
@@ -87,7 +88,7 @@ TEST(ExactWhole, EqualsBruteForceOverPlansAndVariants) {
 // Fractional replicas under the schedules that the papers do not have, with recomputation and without idle stages.
 TEST(ExactWhole, EqualsBruteForceOfFractionalReplicasUnderEverySchedule) {
   Counts counts;
-  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+  for (std::uint64_t seed = 0; seed < 5000; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     SmallProblem small = small_problem(seed, 3, 8, 6);
     SmallRandom random(seed ^ 0xFED);
@@ -103,7 +104,7 @@ TEST(ExactWhole, EqualsBruteForceOfFractionalReplicasUnderEverySchedule) {
     const Problem problem(small.profile, small.cluster, small.options);
     ASSERT_NO_FATAL_FAILURE(compare(problem, any_schedule(random), listed_stages(problem, 4), counts));
   }
-  EXPECT_GT(counts.feasible, 1500);
+  EXPECT_GT(counts.feasible, 4000);
   EXPECT_GT(counts.infeasible, 50);
   EXPECT_LT(counts.unproven, counts.feasible / 100);
 }
@@ -159,6 +160,128 @@ TEST(ExactWhole, NoChoiceOfWarmUpIsShorter) {
   EXPECT_GT(tight, 1000);
 }
 
+// One pass serves every stage count.
+TEST(ExactWhole, StageCountsTogetherAreAsAlone) {
+  int judged = 0;
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    SmallProblem small = small_whole_problem(seed, 12, 40, 9);
+    small.options.allow_idle_stages = true;
+    const Problem problem(small.profile, small.cluster, small.options);
+    SmallRandom random(seed);
+    ExactOptions options;
+    options.schedule = any_schedule(random);
+    options.max_stages = 6;
+    const ExactResult together = solve_exact(problem, options);
+    for (const ExactStageResult& found : together.by_stages) {
+      options.min_stages = options.max_stages = found.stages;
+      const ExactResult alone = solve_exact(problem, options);
+      ASSERT_TRUE(found.proven && alone.proven());
+      ASSERT_EQ(found.plans.empty(), alone.best() == nullptr);
+      if (found.plans.empty()) continue;
+      ++judged;
+      ASSERT_NEAR(found.value_ms.front(), alone.best()->value_ms.front(), 1e-9 * found.value_ms.front());
+    }
+  }
+  EXPECT_GT(judged, 300);
+}
+
+// More pivots than are solved directly: runs of pivots first.
+TEST(ExactWhole, EqualsBruteForceOnManyInstructions) {
+  int judged = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    SmallProblem small = small_whole_problem(seed, 410, 430, 4);
+    small.options.allow_idle_stages = true;
+    const Problem problem(small.profile, small.cluster, small.options);
+    if (problem.num_devices() < 2 || problem.num_variants() > 4) continue;
+    SmallRandom random(seed);
+    ExactOptions options;
+    options.schedule = any_schedule(random);
+    options.min_stages = options.max_stages = 2;
+    const ExactResult result = solve_exact(problem, options);
+    ASSERT_TRUE(result.proven());
+    const std::vector<double> expected = all_values(problem, options.schedule, 2, up_to(problem.num_instructions()));
+    ASSERT_EQ(result.best() == nullptr, expected.empty());
+    if (expected.empty()) continue;
+    ++judged;
+    ASSERT_NEAR(result.best()->value_ms.front(), expected.front(), 1e-9 * expected.front());
+    ASSERT_TRUE(feasible(problem, result.best()->plans.front()));
+  }
+  EXPECT_GT(judged, 15);
+}
+
+// At whatever poll it is stopped: bounds hold, plans are feasible, and what is called proven is optimal.
+TEST(ExactWhole, IsHonestWhereverItIsStopped) {
+  int unproven = 0, proven = 0, with_plan = 0;
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    SmallProblem small = seed % 40 == 0 ? small_whole_problem(seed, 410, 420, 6) : small_whole_problem(seed, 10, 40, 8);
+    small.options.allow_idle_stages = true;
+    const Problem problem(small.profile, small.cluster, small.options);
+    SmallRandom random(seed);
+    ExactOptions options;
+    options.max_stages = 4;
+    options.k_best = random.integer(1, 3);
+    options.schedule = any_schedule(random);
+    const ExactResult full = solve_exact(problem, options);
+    int polls = static_cast<int>(random.integer(1, 100) * random.real(0, 20));
+    WorkLimits limits = WorkLimits::until([&polls] { return --polls < 0; });
+    if (seed % 2 == 0) limits = WorkLimits::of_units(polls * random.integer(1, 20000));
+    Work work(limits);
+    options.work = &work;
+    const ExactResult stopped = solve_exact(problem, options);
+    ASSERT_EQ(stopped.by_stages.size(), full.by_stages.size());
+    for (std::size_t s = 0; s < full.by_stages.size(); ++s) {
+      const ExactStageResult &result = stopped.by_stages[s], &truth = full.by_stages[s];
+      ASSERT_TRUE(truth.proven);
+      ++(result.proven ? proven : unproven);
+      if (truth.plans.empty()) {
+        ASSERT_TRUE(result.plans.empty());
+        continue;
+      }
+      const double best = truth.value_ms.front();
+      ASSERT_LE(result.lower_bound_ms, best * (1 + 1e-9));
+      if (result.proven) {
+        ASSERT_FALSE(result.plans.empty());
+        ASSERT_NEAR(result.value_ms.front(), best, 1e-9 * best);
+      }
+      for (std::size_t k = 0; k < result.plans.size(); ++k) {
+        ++with_plan;
+        ASSERT_TRUE(feasible(problem, result.plans[k]));
+        ASSERT_DOUBLE_EQ(value_ms(problem, result.plans[k]), result.value_ms[k]);
+        ASSERT_GE(result.value_ms[k], best * (1 - 1e-9));
+        for (std::size_t j = 0; j < k; ++j) {
+          ASSERT_FALSE(result.plans[j] == result.plans[k]);
+        }
+      }
+    }
+  }
+  EXPECT_GT(unproven, 100);
+  EXPECT_GT(proven, 100);
+  EXPECT_GT(with_plan, 100);
+}
+
+// What loops use for a sync is the problem's own.
+TEST(ExactWhole, SyncTermsAreTheProblems) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    const SmallProblem small = small_whole_problem(seed);
+    const Problem problem(small.profile, small.cluster, small.options);
+    SmallRandom random(seed);
+    const bool after = small.options.gradient_sync == GradientSync::kAfter;
+    const DeviceGroup& group = problem.group(0, problem.num_devices());
+    if (group.size == 1) continue;
+    const terms::Sync sync = {group.sync.latency_ms, group.sync.ms_per_byte,
+                              after ? kInfinity : small.options.bucket_bytes};
+    for (int round = 0; round < 20; ++round) {
+      const double bytes =
+          random.chance(0.2) ? 0 : problem.gradient_bytes(0, problem.num_instructions()) * random.real(0, 2);
+      const double backward = random.real(0, 100);
+      EXPECT_DOUBLE_EQ(sync.exposed_ms(bytes, backward), problem.exposed_sync_ms(bytes, backward, group));
+    }
+  }
+}
+
 TEST(ExactWhole, CorridorsReachTheOptimumWhenTheyCoverEverything) {
   int judged = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
@@ -185,7 +308,7 @@ TEST(ExactWhole, CorridorsReachTheOptimumWhenTheyCoverEverything) {
 
 TEST(ExactWhole, LowerBoundsAreBelowEveryPlanAndTightWithTime) {
   int judged = 0;
-  for (std::uint64_t seed = 0; seed < 700; ++seed) {
+  for (std::uint64_t seed = 0; seed < 1500; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     SmallProblem small = small_whole_problem(seed);
     const Problem problem(small.profile, small.cluster, small.options);
@@ -221,7 +344,7 @@ TEST(ExactWhole, LowerBoundsAreBelowEveryPlanAndTightWithTime) {
 // From a single run of all cuts on: at whatever poll it is stopped the bounds hold, and left alone it closes the gap.
 TEST(ExactWhole, GapsCloseFromFewRuns) {
   int closed = 0;
-  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     SmallProblem small = seed % 2 == 0 ? small_whole_problem(seed, 4, 10, 6) : small_problem(seed, 4, 10, 6);
     small.options.allow_idle_stages = true;
@@ -258,7 +381,7 @@ using Prefix = std::pair<std::vector<int>, std::vector<int>>;
 
 TEST(ExactWhole, CompletionValuesEqualBruteForce) {
   int finite = 0, infeasible = 0, beyond = 0;
-  for (std::uint64_t seed = 0; seed < 1200; ++seed) {
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
     SmallProblem small = seed % 3 == 0 ? small_problem(seed, 3, 7, 6) : small_whole_problem(seed, 3, 7, 6);
     small.options.allow_idle_stages = true;
     const Problem problem(small.profile, small.cluster, small.options);
