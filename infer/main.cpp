@@ -257,6 +257,9 @@ int infer_main(int argc, char** argv) {
   } else if (request_as_given.planner == PlannerKind::kPolicy) {
     request_as_given.policy = shipped_policy(request_as_given.objective.value_or(Objective::kValue));
   }
+  // The report on a terminal names no hashes.
+  const bool documented = options.json || !options.output.empty();
+  options.input.sha256 = documented;
   const PlanInput input = read_input(options.input, cluster);
   const pipeline::Problem problem(input.profile, cluster, options.problem);
   log_verbose(input.form + ": " + format_count(input.profile.size()) + " forward instructions");
@@ -287,8 +290,11 @@ int infer_main(int argc, char** argv) {
     request.cancelled = StopToken::stop_requested;
     document.planner_table = compare_planners(problem, request);
   }
-  add_provenance(document, table, input, cluster);
-  const std::string json = to_json_text(document);
+  std::string json;
+  if (documented) {
+    add_provenance(document, table, input, cluster);
+    json = to_json_text(document);
+  }
   if (plan_file) plan_file->write(json);
   outputs.prepare();
   if (options.json && options.output != "-") {

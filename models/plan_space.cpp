@@ -215,8 +215,8 @@ PlanSpace::PlanSpace(const Problem& problem, const PlanSpaceOptions& options)
   for (int s = 0; s < stages_; ++s) {
     t.steady_behind[at(s)] = t.steady - (t.in_flight[at(s + 1)] - 1) * std::min(t.phi, 1 - t.phi);
   }
-  t.shares.resize((at(devices) + 1) * at(kMaxStages + 1));
-  t.taper = 1 - 1.0 / (t.micro_batches + 1);
+  t.shares.resize((at(devices) + 1) * at(stages_ + 1));
+  t.taper = powers(1 - 1.0 / (t.micro_batches + 1));
 
   for (int s = 0; s < stages_; ++s) {
     std::vector<double>& of_cut = t.behind_ms_per_byte[at(s)];
@@ -596,7 +596,9 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
   // So many bounds are looked at together; they stay in the cache.
   constexpr std::size_t kTogether = 32768;
   const std::size_t row_size = cuts_.size() + Smallest::kLanes;
-  std::vector<float> bounds(std::min(kTogether, parents.size() * device_cuts_.size() * row_size) + row_size);
+  thread_local std::vector<float> bounds;  // kept between calls: fresh memory costs more than the scan
+  bounds.resize(
+      std::max(bounds.size(), std::min(kTogether, parents.size() * device_cuts_.size() * row_size) + row_size));
   std::size_t used = 0, offered = 0;
   const auto offer = [&] {
     smallest.offer(rows, offered, bounds.data());
@@ -671,7 +673,8 @@ void PlanSpace::expand(const std::vector<Prefix>& parents, int most, std::vector
     bool reserved;
   };
   units_ += kPerChild * static_cast<std::int64_t>(chosen.size());
-  std::vector<Prefix> placed(chosen.size());
+  thread_local std::vector<Prefix> placed;
+  placed.resize(std::max(placed.size(), chosen.size()));
   std::vector<Child> order;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     const Prefix& from = parents[at(rows[chosen[i].row].parent)];

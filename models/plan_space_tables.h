@@ -17,6 +17,28 @@ namespace automap::models {
 constexpr unsigned kQuickRules = 1u << 1 | 1u << 4;
 constexpr unsigned kEveryRule = (1u << kRolloutRules) - 1;
 
+// Powers 0, 1, ... of a factor.
+std::array<double, kMaxStages> powers(double factor);
+
+// The device cuts of a rollout's stages: a vector that asks for no memory, since thousands are made.
+class DeviceCuts {
+ public:
+  void push_back(int cut) { cuts_[size_++] = cut; }
+  int& back() { return cuts_[size_ - 1]; }
+  std::size_t size() const { return size_; }
+  int operator[](std::size_t i) const { return cuts_[i]; }
+  int* begin() { return cuts_.data(); }
+  int* end() { return cuts_.data() + size_; }
+  bool operator==(const DeviceCuts& other) const {
+    return std::equal(cuts_.begin(), cuts_.begin() + static_cast<std::ptrdiff_t>(size_), other.cuts_.begin(),
+                      other.cuts_.begin() + static_cast<std::ptrdiff_t>(other.size_));
+  }
+
+ private:
+  std::array<int, kMaxStages> cuts_{};
+  std::size_t size_ = 0;
+};
+
 struct PlanSpace::Tables {
   // The cheapest ways out of a group; ms per byte infinity where there is none.
   struct WayOut {
@@ -58,8 +80,8 @@ struct PlanSpace::Tables {
   double length_bound(const Reached& reached, int stages_placed, int point, int device_cut, double* total_ms) const;
   StageScan scan_of(const Prefix& from, const pipeline::DeviceGroup& group, double transfer_ms) const;
   const Share& share(const pipeline::Problem& problem, int d, int left) const;
-  std::vector<int> park_cuts(int d, int left, bool last) const;
-  std::vector<int> share_cuts(int d, int left, int large, bool last, bool whole_servers) const;
+  DeviceCuts park_cuts(int d, int left, bool last) const;
+  DeviceCuts share_cuts(int d, int left, int large, bool last, bool whole_servers) const;
   // V of the completion by one rule, infinity when it is infeasible; `points`, when given, receives the pivots it takes
   // at [boundary].
   double roll(const pipeline::Problem& problem, const Prefix& prefix, const Way& way, int* points) const;
@@ -104,7 +126,8 @@ struct PlanSpace::Tables {
   int stages = 2;
   int micro_batches = 1;
   double steady = 0;  // M - 1
-  double phi = 0, state_factor = 0, taper = 1;
+  double phi = 0, state_factor = 0;
+  std::array<double, kMaxStages> taper{};  // powers of what a stage takes against the one before
   bool full = true, memory = true, needs_variable = false;
   std::vector<double> work, weight, stash, activation;    // by point; prefix sums but for activation
   std::vector<float> work_f, weight_f, activation_f;      // the same, for scanning

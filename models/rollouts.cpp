@@ -64,11 +64,17 @@ constexpr Rule kRules[kRolloutRules] = {{kEqual, kGrowing},
 
 }  // namespace
 
+std::array<double, kMaxStages> powers(double factor) {
+  std::array<double, kMaxStages> result;
+  for (std::size_t i = 0; i < result.size(); ++i) result[i] = std::pow(factor, static_cast<double>(i));
+  return result;
+}
+
 // Device cuts of `left` stages on the devices behind d: `large` stages of about equal size, the others one device each.
-std::vector<int> PlanSpace::Tables::share_cuts(int d, int left, int large, bool last, bool whole_servers) const {
+DeviceCuts PlanSpace::Tables::share_cuts(int d, int left, int large, bool last, bool whole_servers) const {
   const int devices = static_cast<int>(server_end.size());
   const int small = left - large, room = devices - d - small;
-  std::vector<int> cuts;
+  DeviceCuts cuts;
   int begin = d;
   if (last) {
     for (int j = 0; j < small; ++j) cuts.push_back(++begin);
@@ -90,9 +96,9 @@ std::vector<int> PlanSpace::Tables::share_cuts(int d, int left, int large, bool 
 // Device cuts of `left` stages behind d: a server (or what is left of it) each, but one stage that takes all the
 // others, the last or the next one. Where all-reduces are dear, the best plans park devices on a stage with hardly a
 // weight.
-std::vector<int> PlanSpace::Tables::park_cuts(int d, int left, bool last) const {
+DeviceCuts PlanSpace::Tables::park_cuts(int d, int left, bool last) const {
   const int devices = static_cast<int>(server_end.size());
-  std::vector<int> cuts;
+  DeviceCuts cuts;
   if (last) {
     for (int j = 1, cut = d; j < left && cut < devices; ++j) cuts.push_back(cut = server_end[at(cut)]);
     cuts.push_back(devices);
@@ -105,11 +111,12 @@ std::vector<int> PlanSpace::Tables::park_cuts(int d, int left, bool last) const 
 }
 
 const PlanSpace::Tables::Share& PlanSpace::Tables::share(const Problem& problem, int d, int left) const {
-  Share& entry = shares[at(d) * at(kMaxStages + 1) + at(left)];
+  Share& entry = shares[at(d) * at(stages + 1) + at(left)];
   if (entry.made) return entry;
   entry.made = true;
+  static const std::array<double, kMaxStages> growth = powers(kGrowth);
   const int devices = problem.num_devices();
-  std::vector<int> cuts[kShareKinds];
+  DeviceCuts cuts[kShareKinds];
   cuts[kEqual] = share_cuts(d, left, left, false, false);
   cuts[kWholeServers] = share_cuts(d, left, left, false, true);
   cuts[kOneLarge] = share_cuts(d, left, 1, false, true);
@@ -125,7 +132,7 @@ const PlanSpace::Tables::Share& PlanSpace::Tables::share(const Problem& problem,
     entry.same_as[at(rule)] = static_cast<int>(std::find_if(kRules, kRules + rule, same) - kRules);
     Way& way = entry.ways[at(rule)];
     if (entry.same_as[at(rule)] < rule) continue;
-    const std::vector<int>& of_rule = cuts[kRules[rule].share];
+    const DeviceCuts& of_rule = cuts[kRules[rule].share];
     int before = d, before_that = -1;
     way.valid = true;
     for (std::size_t i = 0; i < of_rule.size(); ++i) {
@@ -145,6 +152,7 @@ const PlanSpace::Tables::Share& PlanSpace::Tables::share(const Problem& problem,
         hop.latency_ms = link.latency_ms;
         hop.ms_per_byte = 1 / link.bytes_per_ms;
       }
+      if (way.hops.empty()) way.hops.reserve(of_rule.size());
       way.hops.push_back(hop);
       before_that = before;
       before = cut;
@@ -156,11 +164,9 @@ const PlanSpace::Tables::Share& PlanSpace::Tables::share(const Problem& problem,
       const Hop& hop = way.hops[i];
       double load = 1 / hop.per_work;
       switch (kRules[rule].load) {
-        case kGrowing: load *= std::pow(kGrowth, static_cast<double>(i)); break;
-        case kLittleOnSingles:
-          load *= std::pow(taper, static_cast<double>(i)) * (hop.group->size == 1 ? kLittle : 1);
-          break;
-        case kTapered: load *= std::pow(taper, static_cast<double>(i)); break;
+        case kGrowing: load *= growth[i]; break;
+        case kLittleOnSingles: load *= taper[i] * (hop.group->size == 1 ? kLittle : 1); break;
+        case kTapered: load *= taper[i]; break;
         case kAllReduce: load = 1 / (micro_batches * hop.per_work + hop.ring_ms_per_byte * bytes_per_ms); break;
       }
       sum += load;
@@ -290,8 +296,9 @@ Plan PlanSpace::plan_of(const Rollouts& rollouts) const {
   return plan;
 }
 
-// Boundaries 0..S, boundary b ending stage b, with V's running terms after every stage, so that moving boundary b costs
-// the stages from b on.
+// Boundaries 0..S, boundary b ending stage b, with V's running terms after every stage, so that moving boundaries b..e
+// costs the stages b..e+2: what the stages behind add is known (Behind), and most moves end there. Those that may be
+// better are gone through to the end, so that sums are formed in one order.
 class PlanSpace::Improvement {
  public:
   Improvement(const PlanSpace& space, const Prefix& prefix, const Rollouts& rollouts)
@@ -309,22 +316,36 @@ class PlanSpace::Improvement {
       stall_from_[i] = trial_stall_from_[i] = prefix.stall_from_ms[at(i)];
       stall_steady_[i] = trial_stall_steady_[i] = prefix.stall_steady_ms[at(i)];
     }
-    accept(first_ + 1, value_from(first_ + 1));
+    accept(first_ + 1, value_from(first_ + 1, stages_));
   }
 
   void run() {
-    for (int round = 0; round < kRounds; ++round) {
+    const int free = stages_ - 1 - first_;
+    const int all_steps = 2 * free + free * (free - 1) / 2;
+    // What brought nothing brings nothing again until something else has moved.
+    int in_vain = 0;
+    const auto step = [&](const auto& moves) {
+      if (in_vain == all_steps) return;
       const double before = best_ms_;
-      for (int b = first_ + 1; b < stages_; ++b) move(b);
+      moves();
+      in_vain = best_ms_ < before ? 0 : in_vain + 1;
+    };
+    for (int round = 0; round < kRounds && in_vain < all_steps; ++round) {
+      for (int b = first_ + 1; b < stages_; ++b) {
+        step([&] { move(b); });
+      }
       for (int b = first_ + 1; b < stages_; ++b) {
         for (int e = b + 1; e < stages_; ++e) {
-          if (!shift(b, e, 0, 1)) shift(b, e, 0, -1);
+          step([&] {
+            if (!shift(b, e, 0, 1)) shift(b, e, 0, -1);
+          });
         }
-        for (const int step : {1, 3}) {
-          if (b + 1 < stages_ && !shift(b, b + 1, step, 0)) shift(b, b + 1, -step, 0);
-        }
+        step([&] {
+          for (const int by : {1, 3}) {
+            if (b + 1 < stages_ && !shift(b, b + 1, by, 0)) shift(b, b + 1, -by, 0);
+          }
+        });
       }
-      if (!(best_ms_ < before)) break;
     }
   }
 
@@ -341,49 +362,112 @@ class PlanSpace::Improvement {
 
  private:
   static constexpr int kRounds = 4;
+  // Sums formed in another order differ by less.
+  static constexpr double kRounding = 1e-9;
 
   struct Running {
     double filled = 0, drained = 0, path = 0, steady = 0, residue = 0;
   };
+  struct KnownLink {
+    int d0 = -1, d1 = -1, d2 = -1;
+    Link link;
+  };
 
-  // V with the boundaries as they are, of which those before `b` are as kept; infinity when it is infeasible or not
-  // below the best.
-  double value_from(int b) {
+  // What the stages behind stage x add to V, relative to where it ends.
+  struct Behind {
+    double filled = 0;  // their round trips
+    double path = 0, steady = 0, residue = 0;
+  };
+
+  // One more stage in front of a suffix: its terms relative to the end of the stage before.
+  void prepend(int s) {
+    const Running& before = kept_[s - 1];
+    const Running& now = kept_[s];
+    Behind& behind = behind_[s - 1];
+    const Behind& next = behind_[s];
+    const double filled = now.filled - before.filled, drained = now.drained - before.drained;
+    behind.filled = filled + next.filled;
+    behind.steady = std::max(next.steady, own_steady_[s - 1]);
+    behind.path = std::max(next.path + filled, own_path_[s - 1] - before.filled);
+    if (t_.full && t_.laps[at(s)] > 0) {
+      const double total = kept_[stages_].filled, delta = total - stall_from_[s - 1], laps = t_.laps[at(s)];
+      behind.path = std::max(behind.path, total + stall_steady_[s - 1] + std::max(delta, laps * delta) - before.filled);
+    }
+    behind.residue = std::max(next.residue - drained, own_residue_[s - 1] + before.drained);
+  }
+
+  // About V when the stages behind stage x are as kept.
+  double about(int b, int x) const {
+    const Running& now = trial_[x];
+    const Behind& behind = behind_[x];
+    const double total = now.filled + behind.filled;
+    double length = std::max(now.path, now.filled + behind.path);
+    if (t_.full) {
+      length = std::max(length, total + std::max(now.steady, behind.steady));
+      length = with_stalls(b, x, total, length);
+    }
+    return length + std::max(now.residue, behind.residue - now.drained);
+  }
+
+  // The stall lines of the first x stages, of which those before `b` are as kept.
+  double with_stalls(int b, int x, double total, double length) const {
+    for (int i = 0; i < x; ++i) {
+      const double laps = t_.laps[at(i + 1)];
+      if (laps == 0) continue;
+      const bool kept = i < b - 1;
+      const double delta = total - (kept ? stall_from_[i] : trial_stall_from_[i]);
+      const double steady_ms = kept ? stall_steady_[i] : trial_stall_steady_[i];
+      length = std::max(length, total + steady_ms + std::max(delta, laps * delta));
+    }
+    return length;
+  }
+
+  double transfer_into(int s) {
+    const int d0 = cuts_[s - 2], d1 = cuts_[s - 1], d2 = cuts_[s];
+    const double bytes = t_.activation[at(points_[s - 1])];
+    if (bytes <= 0) return 0;
+    KnownLink& known = links_[s - 1];
+    if (known.d0 != d0 || known.d1 != d1 || known.d2 != d2) known = {d0, d1, d2, problem_.link(d0, d1, d2)};
+    return known.link.latency_ms + bytes / known.link.bytes_per_ms;
+  }
+
+  // V with the boundaries as they are, of which those before `b` and behind `e` are as kept; infinity when it is
+  // infeasible or not below the best.
+  double value_from(int b, int e) {
     Running now = kept_[b - 1];
-    units_ += kPerMoved * (stages_ - b + 1);
+    units_ += kPerMoved * (std::min(e + 2, stages_) - b + 1);
     for (int s = b; s <= stages_; ++s) {
       const int p0 = points_[s - 1], p1 = points_[s], d0 = cuts_[s - 1], d1 = cuts_[s], k = t_.in_flight[at(s)];
       const DeviceGroup& group = problem_.group(d0, d1);
-      if (t_.needs_variable && t_.variables[at(p0)] == t_.variables[at(p1)]) return kInfinity;
-      if (t_.memory && !t_.fits(p0, p1, group, k)) return kInfinity;
-      const double transfer = s > 1 ? problem_.transfer_ms(t_.activation[at(p0)], cuts_[s - 2], d0, d1) : 0;
+      if (s <= e + 1) {
+        if (t_.needs_variable && t_.variables[at(p0)] == t_.variables[at(p1)]) return kInfinity;
+        if (t_.memory && !t_.fits(p0, p1, group, k)) return kInfinity;
+      }
+      const double transfer = s > 1 ? transfer_into(s) : 0;
       const double stage_ms = (t_.work[at(p1)] - t_.work[at(p0)]) / (group.size * group.speed);
       const double f = t_.phi * stage_ms, b_ms = stage_ms - f;
       const double arrived = now.filled + 2 * transfer;
       now.filled = arrived + stage_ms;
-      now.path = std::max({now.path, arrived + t_.steady * transfer, now.filled + t_.steady * stage_ms});
+      trial_own_path_[s - 1] = std::max(arrived + t_.steady * transfer, now.filled + t_.steady * stage_ms);
+      now.path = std::max(now.path, trial_own_path_[s - 1]);
       const double bytes = t_.weight[at(p1)] - t_.weight[at(p0)];
-      now.residue = std::max(now.residue, problem_.allreduce_ms(bytes, group) - now.drained - transfer);
+      trial_own_residue_[s - 1] = problem_.allreduce_ms(bytes, group) - now.drained - transfer;
+      now.residue = std::max(now.residue, trial_own_residue_[s - 1]);
       now.drained += transfer + b_ms;
-      now.steady = std::max(now.steady, t_.steady * stage_ms - (k - 1) * std::min(f, b_ms));
+      trial_own_steady_[s - 1] = t_.steady * stage_ms - (k - 1) * std::min(f, b_ms);
+      now.steady = std::max(now.steady, trial_own_steady_[s - 1]);
       trial_stall_from_[s - 1] = arrived + k * stage_ms;
       trial_stall_steady_[s - 1] = t_.steady * stage_ms;
       trial_[s] = now;
       const double least = t_.full ? std::max(now.path, now.filled + now.steady) : now.path;
       if (!(least + now.residue < best_ms_)) return kInfinity;
-    }
-    double length = now.path;
-    if (t_.full) {
-      length = std::max(length, now.filled + now.steady);
-      for (int i = 0; i < stages_; ++i) {
-        const double laps = t_.laps[at(i + 1)];
-        if (laps == 0) continue;
-        const bool kept = i < b - 1;
-        const double delta = now.filled - (kept ? stall_from_[i] : trial_stall_from_[i]);
-        const double steady_ms = kept ? stall_steady_[i] : trial_stall_steady_[i];
-        length = std::max(length, now.filled + steady_ms + std::max(delta, laps * delta));
+      if (s == e + 2) {
+        if (about(b, s) > best_ms_ * (1 + kRounding)) return kInfinity;
+        units_ += kPerMoved * (stages_ - s);
       }
     }
+    const double length =
+        t_.full ? with_stalls(b, stages_, now.filled, std::max(now.path, now.filled + now.steady)) : now.path;
     return length + now.residue;
   }
 
@@ -394,7 +478,13 @@ class PlanSpace::Improvement {
       kept_[s] = trial_[s];
       stall_from_[s - 1] = trial_stall_from_[s - 1];
       stall_steady_[s - 1] = trial_stall_steady_[s - 1];
+      own_path_[s - 1] = trial_own_path_[s - 1];
+      own_steady_[s - 1] = trial_own_steady_[s - 1];
+      own_residue_[s - 1] = trial_own_residue_[s - 1];
     }
+    behind_[stages_] = {};
+    behind_[stages_].steady = behind_[stages_].residue = -kInfinity;
+    for (int s = stages_; s > first_ + 2; --s) prepend(s);
     return true;
   }
 
@@ -404,7 +494,7 @@ class PlanSpace::Improvement {
     if (point == old_point && cut == old_cut) return false;
     points_[b] = point;
     cuts_[b] = cut;
-    if (accept(b, value_from(b))) return true;
+    if (accept(b, value_from(b, b))) return true;
     points_[b] = old_point;
     cuts_[b] = old_cut;
     return false;
@@ -430,7 +520,7 @@ class PlanSpace::Improvement {
       points_[i] += points;
       cuts_[i] += devices;
     }
-    if (accept(b, value_from(b))) return true;
+    if (accept(b, value_from(b, e))) return true;
     for (int i = b; i <= e; ++i) {
       points_[i] -= points;
       cuts_[i] -= devices;
@@ -454,8 +544,13 @@ class PlanSpace::Improvement {
   int first_, stages_;
   int points_[kMaxStages + 1], cuts_[kMaxStages + 1];
   Running kept_[kMaxStages + 1], trial_[kMaxStages + 1];
+  Behind behind_[kMaxStages + 1];
+  KnownLink links_[kMaxStages];
   double stall_from_[kMaxStages] = {}, stall_steady_[kMaxStages] = {};
   double trial_stall_from_[kMaxStages] = {}, trial_stall_steady_[kMaxStages] = {};
+  // Of each stage alone: its path term, steady term and what of its all-reduce is exposed.
+  double own_path_[kMaxStages], own_steady_[kMaxStages], own_residue_[kMaxStages];
+  double trial_own_path_[kMaxStages], trial_own_steady_[kMaxStages], trial_own_residue_[kMaxStages];
   double best_ms_ = kInfinity;
   std::int64_t units_ = 0;
 };
