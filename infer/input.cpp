@@ -26,7 +26,7 @@ PlanInput read_input(const InputOptions& options, const pipeline::Cluster& clust
       throw Error(ErrorKind::kUsage, std::string("--") + name + " is for HLO; " + source + " is a profile already",
                   "give it to automap-profile, which makes profiles");
     }
-    if (!packed) input.sha256 = sha256_hex(bytes);
+    if (!packed && options.sha256) input.sha256 = sha256_hex(bytes);
     input.form = std::string(io::to_string(*form)) + " profile";
     input.profile = io::read_profile(std::move(bytes), source, io::ProfileColumns::kForPlanning);
     match_devices(input.profile, cluster, source);

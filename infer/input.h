@@ -12,7 +12,7 @@ namespace automap::infer {
 struct PlanInput {
   pipeline::Profile profile;
   std::string form;                  // "HLO text", "HDF5 profile", ... for people
-  std::string sha256;                // of the bytes as given
+  std::string sha256;                // of the bytes as given; empty when not asked for
   std::vector<std::string> notices;  // what was assumed, one sentence each
 };
 
@@ -22,6 +22,8 @@ struct InputOptions {
   // Reference device of an HLO input: a name or a file. Empty: the first device of the cluster.
   std::string device;
   std::string batch_inputs;  // --batch-input NAME[,NAME...]; empty: found automatically. HLO only
+  // Whether the hash of a profile's bytes is wanted (of a model's it is always there). A tenth of a one-shot plan.
+  bool sha256 = true;
 };
 
 // Throws Error(kIo) when it cannot be read, Error(kData) when it is neither HLO nor a profile, Error(kUsage) when

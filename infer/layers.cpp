@@ -44,13 +44,18 @@ struct Border {
   std::string layer;
 };
 
+// Whether instruction i has a layer, and another one than the instruction before: runs are looked at once.
+bool new_layer(const Profile& profile, std::size_t i) {
+  return !profile.layer[i].empty() && (i == 0 || profile.layer[i] != profile.layer[i - 1]);
+}
+
 // Where each layer starts, ascending; "h/5/attn" and "h/5/mlp" are one layer when h is a stack.
 std::vector<Border> layer_borders(const Profile& profile, const std::map<std::string, int>& stack_sizes) {
   std::vector<Border> borders;
   std::set<std::string> seen;
   for (std::size_t i = 0; i < profile.layer.size(); ++i) {
+    if (!new_layer(profile, i)) continue;
     std::string layer = profile.layer[i];
-    if (layer.empty()) continue;
     if (const auto number = layer_number(layer); number && stack_sizes.count(number->stack)) {
       const std::size_t digits = layer.find(std::to_string(number->index), number->stack.size());
       if (digits != std::string::npos) layer.resize(std::min(layer.find('/', digits), layer.size()));
@@ -134,8 +139,13 @@ std::optional<LayerSplit> split_at_layers(const Problem& problem, const Profile&
                                           const LayerOptions& how, bool* cut_by_time) {
   if (profile.layer.empty()) return std::nullopt;
   std::map<std::string, std::map<long long, int>> members;
-  for (const std::string& layer : profile.layer) {
-    if (const auto number = layer_number(layer)) ++members[number->stack][number->index];
+  int* members_of_run = nullptr;
+  for (std::size_t i = 0; i < profile.layer.size(); ++i) {
+    if (i == 0 || profile.layer[i] != profile.layer[i - 1]) {
+      const auto number = layer_number(profile.layer[i]);
+      members_of_run = number ? &members[number->stack][number->index] : nullptr;
+    }
+    if (members_of_run != nullptr) ++*members_of_run;
   }
   std::map<std::string, int> stack_sizes;
   for (const auto& [stack, layers] : members) {
@@ -197,6 +207,7 @@ std::optional<LayerSplit> split_at_layers(const Problem& problem, const Profile&
   // A layer belongs to the stage that its first instruction is in.
   std::map<std::string, std::map<long long, std::size_t>> stage_of;
   for (std::size_t i = 0; i < profile.layer.size(); ++i) {
+    if (!new_layer(profile, i)) continue;
     const auto number = layer_number(profile.layer[i]);
     if (!number || !stack_sizes.count(number->stack)) continue;
     const auto stage = std::upper_bound(best->cuts.begin(), best->cuts.end(), static_cast<int>(i)) - best->cuts.begin();

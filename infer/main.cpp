@@ -142,11 +142,10 @@ void add_provenance(PlanDocument& document, const OptionTable& table, const Plan
 
 void print_document(const PlanDocument& document, const pipeline::Problem& problem, const InferOptions& options,
                     const ReportOptions& report, AtomicFile* plan_file, OutputSet& outputs) {
-  const std::string json = to_json_text(document);
-  if (plan_file) plan_file->write(json);
+  if (plan_file) plan_file->write(to_json_text(document));
   outputs.prepare();
   if (options.json && options.output != "-") {
-    print_exact(json);
+    print_exact(to_json_text(document));
   } else if (options.output != "-") {
     print(report_text(document, problem, report));
   }
@@ -190,6 +189,9 @@ int infer_main(int argc, char** argv) {
   } else if (request_as_given.planner == PlannerKind::kPolicy) {
     request_as_given.policy = shipped_policy(request_as_given.objective.value_or(Objective::kValue));
   }
+  // The report on a terminal names no hashes.
+  const bool documented = options.json || !options.output.empty();
+  options.input.sha256 = documented;
   const PlanInput input = read_input(options.input, cluster);
   log_verbose(input.form + ": " + format_count(input.profile.size()) + " forward instructions");
 
@@ -209,7 +211,7 @@ int infer_main(int argc, char** argv) {
                                                    : score_file(options.plan, input.profile, cluster, problem_options,
                                                                 make_step(options), schedule);
     PlanDocument document = scored_document(scored, input, cluster);
-    add_provenance(document, table, input, cluster);
+    if (documented) add_provenance(document, table, input, cluster);
     print_document(document, *scored.problem, options, report, plan_file, outputs);
     return scored.infeasible.empty() ? 0 : exit_code(ErrorKind::kInfeasible);
   }
@@ -243,7 +245,7 @@ int infer_main(int argc, char** argv) {
     request.cancelled = StopToken::stop_requested;
     document.planner_table = compare_planners(problem, request);
   }
-  add_provenance(document, table, input, cluster);
+  if (documented) add_provenance(document, table, input, cluster);
   report.free_plan_ms = planned.free_plan_ms;
   print_document(document, problem, options, report, plan_file, outputs);
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;

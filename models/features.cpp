@@ -108,7 +108,7 @@ void after_state_features(const PlanSpace& space, const Prefix& prefix, const Ro
   const double rest_ms = (t.work.back() - t.work[j]) / t.rate_behind[d];
   const double total = prefix.filled_ms + rest_ms;
   const double share = static_cast<double>(devices_left) / stages_left;  // devices per stage left
-  const PlanSpace::Tables::WayOut way = t.way_out(problem, prefix.d0, prefix.d1);
+  const PlanSpace::Tables::WayOut way = t.way_out(prefix.d0, prefix.d1);
   const double activation = t.activation[j];
   const bool near = std::isfinite(way.near_ms_per_byte), far = std::isfinite(way.far_ms_per_byte);
   const double slow_per_byte = far ? way.far_ms_per_byte : near ? way.near_ms_per_byte : 0;
@@ -122,8 +122,8 @@ void after_state_features(const PlanSpace& space, const Prefix& prefix, const Ro
   put(std::isfinite(incumbent_ms) ? log_ratio(incumbent_ms, prefix.bound_ms) : 2);
   put(stages_left / 8.0);
   put(prefix.stages / 8.0);
-  put(t.phi);
-  put(space.schedule() == Schedule::k1f1bOverlap ? 1 : 0);
+  put(t.forward_share);
+  put(space.schedule() == Schedule::k1f1b ? 0 : 1);
   put(std::log(devices_left) * log2 / 4);
   put(std::log(rest_group.servers) * log2 / 4);
   put(std::log(share) * log2 / 4);
@@ -135,10 +135,9 @@ void after_state_features(const PlanSpace& space, const Prefix& prefix, const Ro
   put_ms(std::max(0.0, prefix.residue_ms));
   double stall = 0;
   for (int s = 0; s < prefix.stages; ++s) {
-    const double laps = t.laps[at(s + 1)];
+    const int laps = prefix.laps[at(s)];
     if (laps == 0) continue;
-    const double delta = total - prefix.stall_from_ms[at(s)];
-    stall = std::max(stall, total + prefix.stall_steady_ms[at(s)] + std::max(delta, laps * delta));
+    stall = std::max(stall, stall_line(total, prefix.stall_from_ms[at(s)], prefix.stall_steady_ms[at(s)], laps));
   }
   put_ms(stall);
   put_ms(rest_ms);
@@ -161,21 +160,21 @@ void after_state_features(const PlanSpace& space, const Prefix& prefix, const Ro
   put_ms((2 + steady) * t.least_activation[j] * behind_per_byte);
 
   if (t.memory) {
-    const int k = t.in_flight[at(prefix.stages)];
     const int before = prefix.stages > 1 ? prefix.points[at(prefix.stages - 2)] : 0;
-    const double bytes =
-        t.state_factor * (t.weight[j] - t.weight[at(before)]) + (t.stash[j] - t.stash[at(before)]) * k / group.size;
+    const double bytes = problem.memory_bytes(space.cut_of_point(before), space.cut_of_point(prefix.point), group,
+                                              prefix.in_flight, prefix.variant);
     put(bytes / group.capacity_bytes);
     // Each stage keeps its training state once per device: on equal shares the rest needs this much of what is there.
-    put(t.state_factor * (t.weight.back() - t.weight[j]) * share / t.capacity_behind[d]);
-    put(t.state_factor * t.largest_weight[j] / rest_group.capacity_bytes);
-    const double all = t.state_factor * t.weight.back() + t.stash.back() / devices;
+    put((t.state.back() - t.state[j]) * share / t.capacity_behind[d]);
+    put(t.largest_state[j] / rest_group.capacity_bytes);
+    const double all = t.state.back() + t.stash.back() / devices;
     put(all > 0.25 * t.largest_capacity ? 1 : 0);
   } else {
     for (int zero = 0; zero < 4; ++zero) put(0);
   }
   // All-reduces of what is left on a group of the average size, over the slowest link it would meet.
-  const double ring = share <= 1 ? 0 : 2 * (share - 1) / share / rest_group.ring_bytes_per_ms;
+  const double hops = rest_group.size > 1 ? rest_group.size / (rest_group.size - 1.0) : 0;
+  const double ring = share <= 1 ? 0 : (share - 1) / share * hops * rest_group.sync.ms_per_byte;
   put_ms(t.largest_weight[j] * ring);
   put(static_cast<double>(t.largest_weight_at[j] - prefix.point) / std::max(1, t.end - prefix.point));
   put_ms((t.weight.back() - t.weight[j]) / stages_left * ring);
@@ -188,7 +187,9 @@ void after_state_features(const PlanSpace& space, const Prefix& prefix, const Ro
   const bool rolled = std::isfinite(rollouts.best_ms);
   put(!rolled ? 2 : std::isfinite(incumbent_ms) ? log_ratio(rollouts.best_ms, incumbent_ms) : 0);
   put((server_end - prefix.d1) / share);
-  put(std::log(group.speed * devices_left / t.rate_behind[d]));
+  // Of one of its devices; where groups differ by more than speed, as much as the whole model shows.
+  const double speed = t.plain ? group.speed : 1 / (t.per_work(group) * group.size);
+  put(std::log(speed * devices_left / t.rate_behind[d]));
   put(t.work.back() > 0 ? t.work[j] / t.work.back() : 1);
   put(t.weight.back() > 0 ? t.weight[j] / t.weight.back() : 1);
   put(static_cast<double>(prefix.d1) / devices);

@@ -45,7 +45,10 @@ FlatEnv::FlatEnv(const PlanSpace& space, FlatInput input) : space_(space), input
                                        std::to_string(kActions) + " and " + std::to_string(kMostDeviceCuts));
   }
   speed_behind_.assign(at(devices) + 1, 0);
-  for (int d = devices; d-- > 0;) speed_behind_[at(d)] = speed_behind_[at(d) + 1] + problem.group(d, d + 1).speed;
+  for (int d = devices; d-- > 0;) speed_behind_[at(d)] = speed_behind_[at(d) + 1] + problem.device_speed(d);
+  if (!problem.group_sizes().empty()) {
+    state_bytes_ = problem.columns(problem.group(0, problem.group_sizes().front())).state[problem.num_instructions()];
+  }
   if (input_ == FlatInput::kRaw) {
     // Every link between neighbours: the slowest one of all, as in row.h.
     double slowest = devices == 1 ? bytes_per_ms(problem, 0, 0) : kInfinity;
@@ -162,7 +165,7 @@ void FlatEnv::raw_state(float* out) const {
   next += kMostDeviceCuts;
   double capacity = 0;
   for (int d = 0; d < devices; ++d) capacity += problem.group(d, d + 1).capacity_bytes;
-  const double states = problem.options().state_factor_or_default() * problem.weight_bytes(0, problem.num_instructions());
+  const double states = state_bytes_;
   *next++ = share(problem.micro_batches(), 64);
   *next++ = share(space_.stages(), kMaxStages);
   *next++ = share(space_.stages() - prefix_.stages, kMaxStages);
@@ -181,7 +184,6 @@ void FlatEnv::action_features(const Prefix& child, float* out) const {
   const int cut = space_.cut_of_point(child.point), n = problem.num_instructions();
   const int start = child.stages > 1 ? space_.cut_of_point(child.points[at(child.stages - 2)]) : 0;
   const DeviceGroup& group = problem.group(child.d0, child.d1);
-  const int in_flight = pipeline::in_flight(space_.schedule(), space_.stages(), child.stages, problem.micro_batches());
   const Rollouts rollouts = space_.rollouts(child);
   out[0] = 1;
   out[1] = 1 - share(root_.bound_ms, bound);
@@ -189,8 +191,8 @@ void FlatEnv::action_features(const Prefix& child, float* out) const {
   out[3] = share((micro_batches + 1) * child.transfer_ms, bound);
   out[4] = share(micro_batches * problem.work_ms(cut, n) / speed_behind_[at(child.d1)], bound);
   out[5] = share(child.residue_ms, bound);
-  out[6] =
-      problem.options().memory ? share(problem.memory_bytes(start, cut, group, in_flight), group.capacity_bytes) : 0.0f;
+  const double bytes = problem.memory_bytes(start, cut, group, child.in_flight, child.variant);
+  out[6] = problem.options().memory ? share(bytes, group.capacity_bytes) : 0.0f;
   out[7] = rollouts.best_ms == kInfinity ? 1.0f : 1 - share(bound, rollouts.best_ms);
 }
 

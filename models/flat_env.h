@@ -66,6 +66,7 @@ class FlatEnv {
   bool any_legal_ = false;
   std::vector<float> row_;            // what of the raw state never changes: C', A', W', matrix
   std::vector<double> speed_behind_;  // [device cut]: sum over the devices behind it
+  double state_bytes_ = 0;            // of training state when it exists once
 };
 
 // Q of all actions: the flat network's native forward pass, minus Policy::predict_actions(). `policy` as

@@ -28,6 +28,8 @@ constexpr int kRolloutRules = 9;
 // Children kept per decision when one prefix is expanded: a perfect value function loses 0.1 % with 48 and 1 % with 8.
 constexpr int kMostChildren = 48;
 
+struct StageCost;
+
 struct PlanSpaceOptions {
   int stages = 2;  // 2..kMaxStages
   pipeline::Schedule schedule = pipeline::Schedule::k1f1b;
@@ -36,22 +38,32 @@ struct PlanSpaceOptions {
   int server_radius = -1;    // device cuts at most this far from a server boundary (paper 4.4); -1: anywhere
 };
 
-struct Prefix {
+// V's terms of the stages placed so far, extended stage by stage.
+struct PathTerms {
+  double filled_ms = 0;    // round trips of everything placed, without the transfer out of it
+  double drained_ms = 0;   // the same, backward only
+  double path_ms = 0;      // longest path term that ends inside
+  double steady_ms = 0;    // max over placed stages of (M-1) T - (K-1) min(F, B)
+  double residue_ms = 0;   // sync and optimizer that the backward of what stands in front of it does not hide
+  double computed_ms = 0;  // sum of the stages' compute
+  double least_ms = std::numeric_limits<double>::infinity();  // of a stage's compute
+};
+
+struct Prefix : PathTerms {
   int stages = 0;           // s, placed
   int point = 0;            // where the last placed stage ends
   int d0 = 0, d1 = 0;       // its devices (d0, d1]
-  double filled_ms = 0;     // round trips of everything placed, without the transfer out of it
-  double drained_ms = 0;    // the same, backward only
-  double path_ms = 0;       // longest path term that ends inside
-  double steady_ms = 0;     // max over placed stages of (M-1) T - (K-1) min(F, B)
-  double residue_ms = 0;    // all-reduce that the backward of what stands in front of it does not hide
+  int variant = 0;          // what it is
+  int in_flight = 1;        // K of it
   double stage_ms = 0;      // T of the last stage
   double transfer_ms = 0;   // one way, into the last stage
-  double allreduce_ms = 0;  // of the last stage
+  double allreduce_ms = 0;  // of the last stage: its sync as far as exposed, and its optimizer
   double bound_ms = 0;      // admissible: V of no feasible completion is below it
   double parent_bound_ms = 0;
-  std::array<double, kMaxStages> stall_from_ms{}, stall_steady_ms{};  // per placed stage, see cost.h's last path term
-  std::array<std::int16_t, kMaxStages> points{}, device_cuts{};       // decisions: boundary i at [i]
+  // Per placed stage, see cost.h's last path term; laps as in StageCost.
+  std::array<double, kMaxStages> stall_from_ms{}, stall_steady_ms{};
+  std::array<std::int32_t, kMaxStages> laps{};
+  std::array<std::int16_t, kMaxStages> points{}, device_cuts{};  // decisions: boundary i at [i]
 };
 
 // Plans completed by rule from a prefix: V of each (infinity: infeasible), and the best of them.
@@ -129,7 +141,21 @@ class PlanSpace {
   // Called with a plan's V and its S-1 boundaries; returns what V the next one has to be below.
   using KeepPlan = std::function<double(double value_ms, const Prefix& placed)>;
 
-  void place(const Prefix& from, int point, int device_cut, const pipeline::DeviceGroup& group, Prefix& next) const;
+  struct ScannedRow;
+  struct Scanned;
+  class Smallest;
+  struct LastBoundary;
+
+  void place(const Prefix& from, int point, int device_cut, const StageCost& cost, Prefix& next) const;
+  void set_variants(pipeline::Plan& plan) const;
+  void scan_row(const Prefix& from, int device_cut, int low, int high, float* bounds) const;
+  void weigh_row(const Prefix& from, int device_cut, int low, int high, float* bounds) const;
+  void take_children(const std::vector<Prefix>& parents, std::size_t wanted, const std::vector<ScannedRow>& rows,
+                     const std::vector<Scanned>& of_device, std::vector<Scanned>& scanned,
+                     std::vector<Prefix>& children, std::vector<int>& parent_of) const;
+  void scan_last(const Prefix& prefix, int d, int low, int high, double incumbent_ms, float* bounds) const;
+  void judge_last(const Prefix& prefix, double incumbent_ms, std::vector<LastBoundary>& all,
+                  std::vector<LastBoundary>& of_device, const KeepPlan& keep) const;
   double close(const Prefix& prefix) const;
   void roll(const Prefix& prefix, unsigned rules, Rollouts& rollouts) const;
   void last_boundaries(const Prefix& prefix, double incumbent_ms, const KeepPlan& keep) const;

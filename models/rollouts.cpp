@@ -1,6 +1,7 @@
-// Rollouts of the plan space: plans completed by rule from a prefix, and improved.
+// Rollouts of the plan space: plans completed by rule from a prefix.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "common/base/check.h"
@@ -9,10 +10,8 @@
 
 namespace automap::models {
 
-using pipeline::DeviceGroup;
 using pipeline::Link;
 using pipeline::Plan;
-using pipeline::Problem;
 
 namespace {
 
@@ -22,8 +21,8 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
-// Prices of a stage, units of work: of a plan completed by a rule, and of one whose boundary has moved.
-constexpr std::int64_t kPerRolled = 30, kPerMoved = 20;
+// A stage of a plan completed by a rule, units of work; more where its variants are weighed.
+constexpr std::int64_t kPerRolled = 30, kPerWeighed = 60;
 
 // What a stage of one device at the end (or the front) of a rollout takes, against its fair share: in the best plans of
 // many stages such stages are nearly empty and only let the others have more micro-batches in flight.
@@ -64,11 +63,17 @@ constexpr Rule kRules[kRolloutRules] = {{kEqual, kGrowing},
 
 }  // namespace
 
+std::array<double, kMaxStages> powers(double factor) {
+  std::array<double, kMaxStages> result;
+  for (std::size_t i = 0; i < result.size(); ++i) result[i] = std::pow(factor, static_cast<double>(i));
+  return result;
+}
+
 // Device cuts of `left` stages on the devices behind d: `large` stages of about equal size, the others one device each.
-std::vector<int> PlanSpace::Tables::share_cuts(int d, int left, int large, bool last, bool whole_servers) const {
+DeviceCuts PlanSpace::Tables::share_cuts(int d, int left, int large, bool last, bool whole_servers) const {
   const int devices = static_cast<int>(server_end.size());
   const int small = left - large, room = devices - d - small;
-  std::vector<int> cuts;
+  DeviceCuts cuts;
   int begin = d;
   if (last) {
     for (int j = 0; j < small; ++j) cuts.push_back(++begin);
@@ -90,9 +95,9 @@ std::vector<int> PlanSpace::Tables::share_cuts(int d, int left, int large, bool 
 // Device cuts of `left` stages behind d: a server (or what is left of it) each, but one stage that takes all the
 // others, the last or the next one. Where all-reduces are dear, the best plans park devices on a stage with hardly a
 // weight.
-std::vector<int> PlanSpace::Tables::park_cuts(int d, int left, bool last) const {
+DeviceCuts PlanSpace::Tables::park_cuts(int d, int left, bool last) const {
   const int devices = static_cast<int>(server_end.size());
-  std::vector<int> cuts;
+  DeviceCuts cuts;
   if (last) {
     for (int j = 1, cut = d; j < left && cut < devices; ++j) cuts.push_back(cut = server_end[at(cut)]);
     cuts.push_back(devices);
@@ -104,83 +109,97 @@ std::vector<int> PlanSpace::Tables::park_cuts(int d, int left, bool last) const 
   return cuts;
 }
 
-const PlanSpace::Tables::Share& PlanSpace::Tables::share(const Problem& problem, int d, int left) const {
-  Share& entry = shares[at(d) * at(kMaxStages + 1) + at(left)];
+int PlanSpace::Tables::possible_cut(int s, int before, int target) const {
+  int best = 0;
+  for (auto cut = std::upper_bound(cuts_of_devices.begin(), cuts_of_devices.end(), before);
+       cut != cuts_of_devices.end(); ++cut) {
+    if (!problem.group(before, *cut).valid || !leaves_a_way(s, *cut)) continue;
+    if (best == 0 || std::abs(*cut - target) < std::abs(best - target)) best = *cut;
+  }
+  return best;
+}
+
+const PlanSpace::Tables::Share& PlanSpace::Tables::share(int d, int left) const {
+  Share& entry = shares[at(d) * at(stages + 1) + at(left)];
   if (entry.made) return entry;
   entry.made = true;
-  const int devices = problem.num_devices();
-  std::vector<int> cuts[kShareKinds];
-  cuts[kEqual] = share_cuts(d, left, left, false, false);
-  cuts[kWholeServers] = share_cuts(d, left, left, false, true);
-  cuts[kOneLarge] = share_cuts(d, left, 1, false, true);
-  cuts[kTwoLarge] = share_cuts(d, left, std::min(left, 2), false, true);
-  cuts[kParkNext] = park_cuts(d, left, false);
-  cuts[kParkLast] = park_cuts(d, left, true);
-  cuts[kHalfLarge] = share_cuts(d, left, (left + 1) / 2, false, true);
-  cuts[kLastLarge] = share_cuts(d, left, 1, true, false);
+  DeviceCuts of[kShareKinds];
+  of[kEqual] = share_cuts(d, left, left, false, false);
+  of[kWholeServers] = share_cuts(d, left, left, false, true);
+  of[kOneLarge] = share_cuts(d, left, 1, false, true);
+  of[kTwoLarge] = share_cuts(d, left, std::min(left, 2), false, true);
+  of[kParkNext] = park_cuts(d, left, false);
+  of[kParkLast] = park_cuts(d, left, true);
+  of[kHalfLarge] = share_cuts(d, left, (left + 1) / 2, false, true);
+  of[kLastLarge] = share_cuts(d, left, 1, true, false);
   for (int rule = 0; rule < kRolloutRules; ++rule) {
     const auto same = [&](const Rule& other) {
-      return other.load == kRules[rule].load && cuts[other.share] == cuts[kRules[rule].share];
+      return other.load == kRules[rule].load && of[other.share] == of[kRules[rule].share];
     };
     entry.same_as[at(rule)] = static_cast<int>(std::find_if(kRules, kRules + rule, same) - kRules);
-    Way& way = entry.ways[at(rule)];
-    if (entry.same_as[at(rule)] < rule) continue;
-    const std::vector<int>& of_rule = cuts[kRules[rule].share];
-    int before = d, before_that = -1;
-    way.valid = true;
-    for (std::size_t i = 0; i < of_rule.size(); ++i) {
-      const int cut = of_rule[i];
-      if (cut <= before || (cut >= devices && i + 1 < of_rule.size())) {
-        way.valid = false;
-        break;
-      }
-      Hop hop;
-      hop.device_cut = cut;
-      hop.group = &problem.group(before, cut);
-      hop.per_work = 1 / (hop.group->size * hop.group->speed);
-      hop.ring_ms_per_byte = hop.group->size == 1 ? 0 : hop.group->sync.ms_per_byte;
-      hop.ring_ms = hop.group->size == 1 ? 0 : hop.group->sync.latency_ms;
-      if (before_that >= 0) {
-        const Link link = problem.link(before_that, before, cut);
-        hop.latency_ms = link.latency_ms;
-        hop.ms_per_byte = 1 / link.bytes_per_ms;
-      }
-      way.hops.push_back(hop);
-      before_that = before;
-      before = cut;
-    }
-    // Of the work that is left each stage takes its share.
-    const double bytes_per_ms = work.back() > 0 ? weight.back() / work.back() : 0;
-    double sum = 0;
-    for (std::size_t i = way.hops.size(); i-- > 0;) {
-      const Hop& hop = way.hops[i];
-      double load = 1 / hop.per_work;
-      switch (kRules[rule].load) {
-        case kGrowing: load *= std::pow(kGrowth, static_cast<double>(i)); break;
-        case kLittleOnSingles:
-          load *= std::pow(taper, static_cast<double>(i)) * (hop.group->size == 1 ? kLittle : 1);
-          break;
-        case kTapered: load *= std::pow(taper, static_cast<double>(i)); break;
-        case kAllReduce: load = 1 / (micro_batches * hop.per_work + hop.ring_ms_per_byte * bytes_per_ms); break;
-      }
-      sum += load;
-      way.hops[i].share = load / sum;
-    }
+    if (entry.same_as[at(rule)] == rule) make_way(of[kRules[rule].share], d, left, rule, entry.ways[at(rule)]);
   }
   return entry;
 }
 
+void PlanSpace::Tables::make_way(const DeviceCuts& of_rule, int d, int left, int rule, Way& way) const {
+  static const std::array<double, kMaxStages> growth = powers(kGrowth);
+  const int devices = problem.num_devices();
+  int before = d, before_that = -1;
+  way.valid = of_rule.size() == at(left);
+  way.hops.reserve(of_rule.size());
+  for (std::size_t i = 0; way.valid && i < of_rule.size(); ++i) {
+    const bool last = i + 1 == of_rule.size();
+    int cut = of_rule[i];
+    // Where not every group can be, the nearest one that can.
+    if (some_groups_only && !last) cut = possible_cut(stages - left + static_cast<int>(i) + 1, before, cut);
+    if (cut <= before || (cut >= devices && !last) || !problem.group(before, cut).valid) {
+      way.valid = false;
+      break;
+    }
+    Hop hop;
+    hop.device_cut = cut;
+    hop.group = &problem.group(before, cut);
+    hop.per_work = per_work(*hop.group);
+    hop.ring_ms_per_byte = hop.group->size == 1 ? 0 : hop.group->sync.ms_per_byte;
+    if (before_that >= 0) {
+      const Link link = problem.link(before_that, before, cut);
+      hop.latency_ms = link.latency_ms;
+      hop.ms_per_byte = 1 / link.bytes_per_ms;
+    }
+    way.hops.push_back(hop);
+    before_that = before;
+    before = cut;
+  }
+  // Of the work that is left each stage takes its share.
+  const double bytes_per_ms = work.back() > 0 ? weight.back() / work.back() : 0;
+  double sum = 0;
+  for (std::size_t i = way.hops.size(); i-- > 0;) {
+    const Hop& hop = way.hops[i];
+    double load = 1 / hop.per_work;
+    switch (kRules[rule].load) {
+      case kGrowing: load *= growth[i]; break;
+      case kLittleOnSingles: load *= taper[i] * (hop.group->size == 1 ? kLittle : 1); break;
+      case kTapered: load *= taper[i]; break;
+      case kAllReduce: load = 1 / (micro_batches * hop.per_work + hop.ring_ms_per_byte * bytes_per_ms); break;
+    }
+    sum += load;
+    way.hops[i].share = load / sum;
+  }
+}
+
 // V of the completion by one rule; `points` (stages - 1 entries when given) receives the pivots it takes.
-double PlanSpace::Tables::roll(const Problem& problem, const Prefix& prefix, const Way& way, int* points) const {
-  double filled = prefix.filled_ms, drained = prefix.drained_ms, path = prefix.path_ms,
-         longest_steady = prefix.steady_ms;
-  double residue = std::max(0.0, prefix.residue_ms);
+double PlanSpace::Tables::roll(const Prefix& prefix, const Way& way, int* points) const {
+  PathTerms terms = prefix;
+  terms.residue_ms = std::max(0.0, terms.residue_ms);
   double stall_from[kMaxStages], stall_steady[kMaxStages];
+  int all_laps[kMaxStages];
+  StageCost cost;
   int p0 = prefix.point, s = prefix.stages;
   for (std::size_t i = 0; i < way.hops.size(); ++i) {
     const Hop& hop = way.hops[i];
     ++s;
-    const int left = stages - s, k = in_flight[at(s)];
+    const int left = stages - s;
     int p1 = end;
     if (left > 0) {
       const int first = needs_variable ? next_variable[at(p0)] : p0 + 1;
@@ -190,14 +209,14 @@ double PlanSpace::Tables::roll(const Problem& problem, const Prefix& prefix, con
       p1 = nearest(target);
       p1 = narrow[at(p1)];
       p1 = std::clamp(std::max(p1, earliest_end(s, hop.device_cut)), first, last);
-      if (memory && !fits(p0, p1, *hop.group, k)) {
-        p1 = last_fitting(p0, first, p1, *hop.group, k);
+      if (memory && !fits(s, p0, p1, *hop.group)) {
+        p1 = last_fitting(s, p0, first, p1, *hop.group);
         if (p1 < first) return kInfinity;
       }
       if (points != nullptr) points[s - 1] = p1;
     } else {
       if (p0 >= end || (needs_variable && variables[at(p0)] == variables.back())) return kInfinity;
-      if (memory && !fits(p0, p1, *hop.group, k)) return kInfinity;
+      if (memory && !fits(s, p0, p1, *hop.group)) return kInfinity;
     }
     double transfer = 0;
     if (s > 1 && activation[at(p0)] > 0) {
@@ -207,36 +226,33 @@ double PlanSpace::Tables::roll(const Problem& problem, const Prefix& prefix, con
         transfer = problem.transfer_ms(activation[at(p0)], prefix.d0, prefix.d1, hop.device_cut);
       }
     }
-    const double stage_ms = (work[at(p1)] - work[at(p0)]) * hop.per_work;
-    const double f = phi * stage_ms, b = stage_ms - f;
-    const double arrived = filled + 2 * transfer;
-    filled = arrived + stage_ms;
-    path = std::max({path, arrived + steady * transfer, filled + steady * stage_ms});
-    const double bytes = weight[at(p1)] - weight[at(p0)];
-    if (bytes > 0) residue = std::max(residue, hop.ring_ms + bytes * hop.ring_ms_per_byte - drained - transfer);
-    drained += transfer + b;
-    longest_steady = std::max(longest_steady, steady * stage_ms - (k - 1) * std::min(f, b));
-    stall_from[s - 1] = arrived + k * stage_ms;
-    stall_steady[s - 1] = steady * stage_ms;
+    if (plain) {
+      plain_stage(s, p0, p1, *hop.group, cost);
+    } else if (!weigh_variants(s, p0, p1, *hop.group, cost)) {
+      return kInfinity;
+    }
+    extend(terms, transfer, cost, &stall_from[s - 1], &stall_steady[s - 1]);
+    all_laps[s - 1] = cost.laps;
     p0 = p1;
   }
-  double length = path;
+  if (idles(terms.least_ms, terms.computed_ms)) return kInfinity;
+  double length = terms.path_ms;
   if (full) {
-    length = std::max(length, filled + longest_steady);
+    const double total = terms.filled_ms;
+    length = std::max(length, total + terms.steady_ms);
     for (int i = 0; i < stages; ++i) {
-      const double all_laps = laps[at(i + 1)];
-      if (all_laps == 0) continue;
       const bool placed = i < prefix.stages;
-      const double delta = filled - (placed ? prefix.stall_from_ms[at(i)] : stall_from[i]);
-      const double steady_ms = placed ? prefix.stall_steady_ms[at(i)] : stall_steady[i];
-      length = std::max(length, filled + steady_ms + std::max(delta, all_laps * delta));
+      const int of_stage = placed ? prefix.laps[at(i)] : all_laps[i];
+      if (of_stage == 0) continue;
+      length = std::max(length, stall_line(total, placed ? prefix.stall_from_ms[at(i)] : stall_from[i],
+                                           placed ? prefix.stall_steady_ms[at(i)] : stall_steady[i], of_stage));
     }
   }
-  return length + residue;
+  return length + terms.residue_ms;
 }
 
 void PlanSpace::roll(const Prefix& prefix, unsigned rules, Rollouts& rollouts) const {
-  const Tables::Share& share = tables_->share(problem_, prefix.d1, stages_ - prefix.stages);
+  const Tables::Share& share = tables_->share(prefix.d1, stages_ - prefix.stages);
   int points[kMaxStages];
   for (int rule = 0; rule < kRolloutRules; ++rule) {
     if ((rules >> rule & 1u) == 0) continue;
@@ -248,8 +264,8 @@ void PlanSpace::roll(const Prefix& prefix, unsigned rules, Rollouts& rollouts) c
     }
     const Tables::Way& way = share.ways[at(same_as)];
     if (!way.valid) continue;
-    units_ += kPerRolled * (stages_ - prefix.stages);
-    value = tables_->roll(problem_, prefix, way, points);
+    units_ += (tables_->plain ? kPerRolled : kPerWeighed) * (stages_ - prefix.stages);
+    value = tables_->roll(prefix, way, points);
     if (!(value < rollouts.best_ms)) continue;
     rollouts.best_ms = value;
     for (int i = prefix.stages; i + 1 < stages_; ++i) {
@@ -287,186 +303,8 @@ Plan PlanSpace::plan_of(const Rollouts& rollouts) const {
     plan.cuts.push_back(cuts_[at(rollouts.points[at(i)])]);
     plan.device_cuts.push_back(rollouts.device_cuts[at(i)]);
   }
+  set_variants(plan);
   return plan;
-}
-
-// Boundaries 0..S, boundary b ending stage b, with V's running terms after every stage, so that moving boundary b costs
-// the stages from b on.
-class PlanSpace::Improvement {
- public:
-  Improvement(const PlanSpace& space, const Prefix& prefix, const Rollouts& rollouts)
-      : problem_(space.problem_), t_(*space.tables_), first_(prefix.stages), stages_(space.stages_) {
-    points_[0] = cuts_[0] = 0;
-    for (int b = 1; b < stages_; ++b) {
-      points_[b] = rollouts.points[at(b - 1)];
-      cuts_[b] = rollouts.device_cuts[at(b - 1)];
-    }
-    points_[stages_] = t_.end;
-    cuts_[stages_] = problem_.num_devices();
-    kept_[first_] = {prefix.filled_ms, prefix.drained_ms, prefix.path_ms, prefix.steady_ms,
-                     std::max(0.0, prefix.residue_ms)};
-    for (int i = 0; i < first_; ++i) {
-      stall_from_[i] = trial_stall_from_[i] = prefix.stall_from_ms[at(i)];
-      stall_steady_[i] = trial_stall_steady_[i] = prefix.stall_steady_ms[at(i)];
-    }
-    accept(first_ + 1, value_from(first_ + 1));
-  }
-
-  void run() {
-    for (int round = 0; round < kRounds; ++round) {
-      const double before = best_ms_;
-      for (int b = first_ + 1; b < stages_; ++b) move(b);
-      for (int b = first_ + 1; b < stages_; ++b) {
-        for (int e = b + 1; e < stages_; ++e) {
-          if (!shift(b, e, 0, 1)) shift(b, e, 0, -1);
-        }
-        for (const int step : {1, 3}) {
-          if (b + 1 < stages_ && !shift(b, b + 1, step, 0)) shift(b, b + 1, -step, 0);
-        }
-      }
-      if (!(best_ms_ < before)) break;
-    }
-  }
-
-  std::int64_t units() const { return units_; }
-
-  void store(Rollouts& rollouts) const {
-    if (!(best_ms_ < rollouts.best_ms)) return;
-    rollouts.best_ms = best_ms_;
-    for (int b = first_ + 1; b < stages_; ++b) {
-      rollouts.points[at(b - 1)] = static_cast<std::int16_t>(points_[b]);
-      rollouts.device_cuts[at(b - 1)] = static_cast<std::int16_t>(cuts_[b]);
-    }
-  }
-
- private:
-  static constexpr int kRounds = 4;
-
-  struct Running {
-    double filled = 0, drained = 0, path = 0, steady = 0, residue = 0;
-  };
-
-  // V with the boundaries as they are, of which those before `b` are as kept; infinity when it is infeasible or not
-  // below the best.
-  double value_from(int b) {
-    Running now = kept_[b - 1];
-    units_ += kPerMoved * (stages_ - b + 1);
-    for (int s = b; s <= stages_; ++s) {
-      const int p0 = points_[s - 1], p1 = points_[s], d0 = cuts_[s - 1], d1 = cuts_[s], k = t_.in_flight[at(s)];
-      const DeviceGroup& group = problem_.group(d0, d1);
-      if (t_.needs_variable && t_.variables[at(p0)] == t_.variables[at(p1)]) return kInfinity;
-      if (t_.memory && !t_.fits(p0, p1, group, k)) return kInfinity;
-      const double transfer = s > 1 ? problem_.transfer_ms(t_.activation[at(p0)], cuts_[s - 2], d0, d1) : 0;
-      const double stage_ms = (t_.work[at(p1)] - t_.work[at(p0)]) / (group.size * group.speed);
-      const double f = t_.phi * stage_ms, b_ms = stage_ms - f;
-      const double arrived = now.filled + 2 * transfer;
-      now.filled = arrived + stage_ms;
-      now.path = std::max({now.path, arrived + t_.steady * transfer, now.filled + t_.steady * stage_ms});
-      const double bytes = t_.weight[at(p1)] - t_.weight[at(p0)];
-      now.residue = std::max(now.residue, problem_.allreduce_ms(bytes, group) - now.drained - transfer);
-      now.drained += transfer + b_ms;
-      now.steady = std::max(now.steady, t_.steady * stage_ms - (k - 1) * std::min(f, b_ms));
-      trial_stall_from_[s - 1] = arrived + k * stage_ms;
-      trial_stall_steady_[s - 1] = t_.steady * stage_ms;
-      trial_[s] = now;
-      const double least = t_.full ? std::max(now.path, now.filled + now.steady) : now.path;
-      if (!(least + now.residue < best_ms_)) return kInfinity;
-    }
-    double length = now.path;
-    if (t_.full) {
-      length = std::max(length, now.filled + now.steady);
-      for (int i = 0; i < stages_; ++i) {
-        const double laps = t_.laps[at(i + 1)];
-        if (laps == 0) continue;
-        const bool kept = i < b - 1;
-        const double delta = now.filled - (kept ? stall_from_[i] : trial_stall_from_[i]);
-        const double steady_ms = kept ? stall_steady_[i] : trial_stall_steady_[i];
-        length = std::max(length, now.filled + steady_ms + std::max(delta, laps * delta));
-      }
-    }
-    return length + now.residue;
-  }
-
-  bool accept(int b, double value) {
-    if (!(value < best_ms_ * (1 - 1e-12))) return false;
-    best_ms_ = value;
-    for (int s = b; s <= stages_; ++s) {
-      kept_[s] = trial_[s];
-      stall_from_[s - 1] = trial_stall_from_[s - 1];
-      stall_steady_[s - 1] = trial_stall_steady_[s - 1];
-    }
-    return true;
-  }
-
-  bool attempt(int b, int point, int cut) {
-    const int old_point = points_[b], old_cut = cuts_[b];
-    if (point <= points_[b - 1] || point >= points_[b + 1] || cut <= cuts_[b - 1] || cut >= cuts_[b + 1]) return false;
-    if (point == old_point && cut == old_cut) return false;
-    points_[b] = point;
-    cuts_[b] = cut;
-    if (accept(b, value_from(b))) return true;
-    points_[b] = old_point;
-    cuts_[b] = old_cut;
-    return false;
-  }
-
-  // Where both stages beside boundary b take equally long when its device cut is `cut`.
-  int balanced_point(int b, int cut) const {
-    if (cut <= cuts_[b - 1] || cut >= cuts_[b + 1]) return -1;
-    const DeviceGroup& left = problem_.group(cuts_[b - 1], cut);
-    const DeviceGroup& right = problem_.group(cut, cuts_[b + 1]);
-    const double rate = left.size * left.speed, other = right.size * right.speed;
-    const double from = t_.work[at(points_[b - 1])], to = t_.work[at(points_[b + 1])];
-    return t_.nearest(from + (to - from) * rate / (rate + other));
-  }
-
-  // Boundaries b..e by so many points and devices, so that only the stages at both ends change their sizes.
-  bool shift(int b, int e, int points, int devices) {
-    if (points_[b] + points <= points_[b - 1] || points_[e] + points >= points_[e + 1] ||
-        cuts_[b] + devices <= cuts_[b - 1] || cuts_[e] + devices >= cuts_[e + 1]) {
-      return false;
-    }
-    for (int i = b; i <= e; ++i) {
-      points_[i] += points;
-      cuts_[i] += devices;
-    }
-    if (accept(b, value_from(b))) return true;
-    for (int i = b; i <= e; ++i) {
-      points_[i] -= points;
-      cuts_[i] -= devices;
-    }
-    return false;
-  }
-
-  void move(int b) {
-    for (const int step : {1, 2, 4, 8}) {
-      if (!attempt(b, points_[b] + step, cuts_[b])) attempt(b, points_[b] - step, cuts_[b]);
-    }
-    const int cut = cuts_[b];
-    for (const int to : {cut + 1, cut - 1, t_.server_end[at(cut - 1)], t_.server_begin[at(cut - 1)]}) {
-      if (to == cut || to < 1) continue;
-      if (!attempt(b, points_[b], to)) attempt(b, balanced_point(b, to), to);
-    }
-  }
-
-  const Problem& problem_;
-  const Tables& t_;
-  int first_, stages_;
-  int points_[kMaxStages + 1], cuts_[kMaxStages + 1];
-  Running kept_[kMaxStages + 1], trial_[kMaxStages + 1];
-  double stall_from_[kMaxStages] = {}, stall_steady_[kMaxStages] = {};
-  double trial_stall_from_[kMaxStages] = {}, trial_stall_steady_[kMaxStages] = {};
-  double best_ms_ = kInfinity;
-  std::int64_t units_ = 0;
-};
-
-void PlanSpace::improve(const Prefix& prefix, Rollouts& rollouts) const {
-  rollouts.improved = true;
-  if (!(rollouts.best_ms < kInfinity)) return;
-  Improvement improvement(*this, prefix, rollouts);
-  improvement.run();
-  units_ += improvement.units();
-  improvement.store(rollouts);
 }
 
 }  // namespace automap::models

@@ -43,12 +43,23 @@ void sha256_block(const unsigned char* block, std::array<std::uint32_t, 8>& stat
     w[i] = w[i - 16] + s0 + w[i - 7] + s1;
   }
   auto [a, b, c, d, e, f, g, h] = state;
-  for (int i = 0; i < 64; ++i) {
-    const std::uint32_t s1 = rotate_right(e, 6) ^ rotate_right(e, 11) ^ rotate_right(e, 25);
-    const std::uint32_t t1 = h + s1 + ((e & f) ^ (~e & g)) + kRoundConstants[static_cast<std::size_t>(i)] + w[i];
-    const std::uint32_t s0 = rotate_right(a, 2) ^ rotate_right(a, 13) ^ rotate_right(a, 22);
-    const std::uint32_t t2 = s0 + ((a & b) ^ (a & c) ^ (b & c));
-    h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
+  // The words change their names instead of their places.
+  const auto round = [&](int i, auto a1, auto b1, auto c1, auto& d1, auto e1, auto f1, auto g1, auto& h1) {
+    const std::uint32_t s1 = rotate_right(e1, 6) ^ rotate_right(e1, 11) ^ rotate_right(e1, 25);
+    h1 += s1 + (g1 ^ (e1 & (f1 ^ g1))) + kRoundConstants[static_cast<std::size_t>(i)] + w[i];
+    d1 += h1;
+    const std::uint32_t s0 = rotate_right(a1, 2) ^ rotate_right(a1, 13) ^ rotate_right(a1, 22);
+    h1 += s0 + ((a1 & b1) | (c1 & (a1 | b1)));
+  };
+  for (int i = 0; i < 64; i += 8) {
+    round(i, a, b, c, d, e, f, g, h);
+    round(i + 1, h, a, b, c, d, e, f, g);
+    round(i + 2, g, h, a, b, c, d, e, f);
+    round(i + 3, f, g, h, a, b, c, d, e);
+    round(i + 4, e, f, g, h, a, b, c, d);
+    round(i + 5, d, e, f, g, h, a, b, c);
+    round(i + 6, c, d, e, f, g, h, a, b);
+    round(i + 7, b, c, d, e, f, g, h, a);
   }
   const std::uint32_t words[8] = {a, b, c, d, e, f, g, h};
   for (std::size_t i = 0; i < 8; ++i) state[i] += words[i];
