@@ -34,6 +34,13 @@ class StepAnalysis {
   struct Border {
     Marks forward;
   };
+  // The result that is the loss, and what it needs.
+  struct LossChoice {
+    std::int32_t result = kNone;
+    std::int64_t covered = 0, size = 0;  // instructions it needs: of the forward pass by the border, and in all
+    Marks marks;
+    int candidates = 0;
+  };
 
   std::size_t n() const { return static_cast<std::size_t>(flow_->size()); }
   void analyze(TrainingStep* step);
@@ -44,6 +51,7 @@ class StepAnalysis {
 
   // --- Variables ---
   void find_variables(TrainingStep* step);
+  void take_requested(TrainingStep* step, const std::vector<std::int32_t>& aliases) const;
   std::vector<std::pair<std::int32_t, std::int32_t>> pair_by_depth(const std::vector<EntryInput>& inputs,
                                                                    const Marks& core,
                                                                    const std::vector<bool>& paired) const;
@@ -67,6 +75,10 @@ class StepAnalysis {
 
   // --- Loss ---
   void find_loss(TrainingStep* step);
+  LossChoice choose_loss(const Border& border, const Marks& is_gradient,
+                         const std::vector<NodeId>& variable_nodes) const;
+  void count_sets(const Marks& needed, const std::vector<NodeId>& gradients, const std::vector<NodeId>& variable_nodes,
+                  std::vector<std::int32_t>* d_count, std::vector<std::int32_t>* g_count, Marks* outside) const;
   void deepen_gradients(TrainingStep* step, std::vector<NodeId>* gradients) const;
   bool looks_trained(const TrainingStep& step) const;
   Border find_border(const Marks& needed, const std::vector<NodeId>& gradients,

@@ -5,25 +5,9 @@
 
 namespace automap::graph {
 
-void StepAnalysis::find_loss(TrainingStep* step) {
-  std::vector<NodeId> gradients;
-  std::vector<NodeId> variable_nodes;
-  for (const std::int32_t v : step->variables) {
-    const EntryInput& input = step->inputs[static_cast<std::size_t>(v)];
-    if (input.gradient == kNone) continue;
-    gradients.push_back(input.gradient);
-    variable_nodes.push_back(input.node);
-  }
-  forward_.assign(n(), false);
-  backward_.assign(n(), false);
-  if (gradients.empty()) return;
-  const Marks needed = ancestors_of(gradients);
-  Marks is_gradient(n(), false);
-  for (const NodeId id : gradients) is_gradient[static_cast<std::size_t>(id)] = true;
-
-  const Border border = find_border(needed, gradients, variable_nodes);
+StepAnalysis::LossChoice StepAnalysis::choose_loss(const Border& border, const Marks& is_gradient,
+                                                   const std::vector<NodeId>& variable_nodes) const {
   const double border_weight = weight_of(border.forward);
-
   // A candidate is a floating-point number that depends on variables by a way a gradient can flow, needs no
   // gradient, and needs (nearly) all of the forward pass.
   Marks differentiable(n(), false);
@@ -49,13 +33,8 @@ void StepAnalysis::find_loss(TrainingStep* step) {
       }
     }
   }
-  struct Best {
-    std::int32_t result = kNone;
-    std::int64_t covered = 0, size = 0;
-    Marks marks;
-  } best;
+  LossChoice best;
   std::set<NodeId> seen;
-  int scalars = 0;
   if (!options_.ignore_loss) {
     for (std::size_t r = 0; r < flow_->results().size(); ++r) {
       const NodeId leaf = flow_->results()[r];
@@ -63,7 +42,7 @@ void StepAnalysis::find_loss(TrainingStep* step) {
       const auto i = static_cast<std::size_t>(leaf);
       if (!shape.is_array() || !is_float(shape) || shape.num_elements != 1) continue;
       if (!differentiable[i] || after_gradient[i] || flow_->node(leaf).opcode == Opcode::kParameter) continue;
-      if (!seen.insert(leaf).second || ++scalars > 64) continue;
+      if (!seen.insert(leaf).second || ++best.candidates > 64) continue;
       Marks marks = ancestors_of({leaf});
       // Nearly all of the forward pass; or, where the border is not clear (an optimizer that works on one long vector
       // of all variables), nearly all variables.
@@ -86,13 +65,36 @@ void StepAnalysis::find_loss(TrainingStep* step) {
       }
     }
   }
+  return best;
+}
+
+void StepAnalysis::find_loss(TrainingStep* step) {
+  std::vector<NodeId> gradients;
+  std::vector<NodeId> variable_nodes;
+  for (const std::int32_t v : step->variables) {
+    const EntryInput& input = step->inputs[static_cast<std::size_t>(v)];
+    if (input.gradient == kNone) continue;
+    gradients.push_back(input.gradient);
+    variable_nodes.push_back(input.node);
+  }
+  forward_.assign(n(), false);
+  backward_.assign(n(), false);
+  if (gradients.empty()) return;
+  const Marks needed = ancestors_of(gradients);
+  Marks is_gradient(n(), false);
+  for (const NodeId id : gradients) is_gradient[static_cast<std::size_t>(id)] = true;
+
+  const Border border = find_border(needed, gradients, variable_nodes);
+  const double border_weight = weight_of(border.forward);
+
+  LossChoice best = choose_loss(border, is_gradient, variable_nodes);
   if (best.result != kNone) {
     step->loss_result = best.result;
     step->loss_node = flow_->results()[static_cast<std::size_t>(best.result)];
     forward_ = std::move(best.marks);
     step->loss_found_by = "result " + std::to_string(best.result) +
                           ": a number that needs the whole forward pass and no gradient" +
-                          (scalars > 1 ? " (" + std::to_string(scalars) + " candidates)" : "");
+                          (best.candidates > 1 ? " (" + std::to_string(best.candidates) + " candidates)" : "");
   } else if (border_weight > 0) {
     forward_ = border.forward;
     step->loss_found_by = "not among the results; the border is where the gradients start";
@@ -164,13 +166,12 @@ bool StepAnalysis::looks_trained(const TrainingStep& step) const {
   return step.variables.size() > 2 && step.variables.size() * 2 > others;
 }
 
-// See the header: D within G is forward, D = G is the region around the loss, where the gradient of the last
-// variables' users starts the backward pass.
-StepAnalysis::Border StepAnalysis::find_border(const Marks& needed, const std::vector<NodeId>& gradients,
-                                               const std::vector<NodeId>& variable_nodes) const {
+// How many variables every needed node depends on (D), how many gradients depend on it (G), and whether D is not within
+// G.
+void StepAnalysis::count_sets(const Marks& needed, const std::vector<NodeId>& gradients,
+                              const std::vector<NodeId>& variable_nodes, std::vector<std::int32_t>* d_count,
+                              std::vector<std::int32_t>* g_count, Marks* outside) const {
   const std::size_t size = n();
-  std::vector<std::int32_t> d_count(size, 0), g_count(size, 0);
-  Marks outside(size, false);  // D is not within G
   std::vector<std::uint64_t> d(size), g(size);
   for (std::size_t begin = 0; begin < gradients.size(); begin += 64) {
     const std::size_t end = std::min(begin + 64, gradients.size());
@@ -188,11 +189,21 @@ StepAnalysis::Border StepAnalysis::find_border(const Marks& needed, const std::v
     }
     for (std::size_t i = 0; i < size; ++i) {
       if (!needed[i]) continue;
-      d_count[i] += __builtin_popcountll(d[i]);
-      g_count[i] += __builtin_popcountll(g[i]);
-      if ((d[i] & ~g[i]) != 0) outside[i] = true;
+      (*d_count)[i] += __builtin_popcountll(d[i]);
+      (*g_count)[i] += __builtin_popcountll(g[i]);
+      if ((d[i] & ~g[i]) != 0) (*outside)[i] = true;
     }
   }
+}
+
+// See the header: D within G is forward, D = G is the region around the loss, where the gradient of the last
+// variables' users starts the backward pass.
+StepAnalysis::Border StepAnalysis::find_border(const Marks& needed, const std::vector<NodeId>& gradients,
+                                               const std::vector<NodeId>& variable_nodes) const {
+  const std::size_t size = n();
+  std::vector<std::int32_t> d_count(size, 0), g_count(size, 0);
+  Marks outside(size, false);  // D is not within G
+  count_sets(needed, gradients, variable_nodes, &d_count, &g_count, &outside);
   // Helpers that only the backward pass reads also have D = G, but stem from a node of the same D and a larger G.
   std::vector<std::int32_t> g_largest = g_count;
   Marks region(size, false);

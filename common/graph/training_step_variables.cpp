@@ -7,6 +7,25 @@
 
 namespace automap::graph {
 
+void StepAnalysis::take_requested(TrainingStep* step, const std::vector<std::int32_t>& aliases) const {
+  auto& inputs = step->inputs;
+  std::vector<std::int32_t> of_request;
+  step->variables = match_requests(inputs, *options_.variables, &of_request);
+  std::unordered_map<std::int32_t, std::int32_t> result_of = pair_results(inputs, aliases, step->variables);
+  for (std::size_t v = 0; v < step->variables.size(); ++v) {
+    EntryInput& input = inputs[static_cast<std::size_t>(step->variables[v])];
+    const auto found = result_of.find(step->variables[v]);
+    if (found == result_of.end()) continue;
+    input.result = found->second;
+    input.gradient = updates_[static_cast<std::size_t>(found->second)].gradient;
+  }
+  for (std::size_t r = 0; r < of_request.size(); ++r) {
+    const std::string& name = (*options_.variables)[r].name;
+    if (!name.empty()) inputs[static_cast<std::size_t>(of_request[r])].name = name;
+  }
+  step->variables_found_by = "as listed by the user";
+}
+
 void StepAnalysis::find_variables(TrainingStep* step) {
   auto& inputs = step->inputs;
   const std::vector<std::int32_t> aliases = read_aliases(*flow_);
@@ -18,24 +37,7 @@ void StepAnalysis::find_variables(TrainingStep* step) {
   close_over_ancestors(&core);
   const auto is_core = [&](std::size_t input) { return core[static_cast<std::size_t>(inputs[input].node)]; };
 
-  if (options_.variables != nullptr) {
-    std::vector<std::int32_t> of_request;
-    step->variables = match_requests(inputs, *options_.variables, &of_request);
-    std::unordered_map<std::int32_t, std::int32_t> result_of = pair_results(inputs, aliases, step->variables);
-    for (std::size_t v = 0; v < step->variables.size(); ++v) {
-      EntryInput& input = inputs[static_cast<std::size_t>(step->variables[v])];
-      const auto found = result_of.find(step->variables[v]);
-      if (found == result_of.end()) continue;
-      input.result = found->second;
-      input.gradient = updates_[static_cast<std::size_t>(found->second)].gradient;
-    }
-    for (std::size_t r = 0; r < of_request.size(); ++r) {
-      const std::string& name = (*options_.variables)[r].name;
-      if (!name.empty()) inputs[static_cast<std::size_t>(of_request[r])].name = name;
-    }
-    step->variables_found_by = "as listed by the user";
-    return;
-  }
+  if (options_.variables != nullptr) return take_requested(step, aliases);
 
   // Pairs by data flow, then the inputs whose new value does not contain the old one (a low-precision copy of a
   // master weight): by alias, then by order among equal shapes.
