@@ -327,9 +327,13 @@ bool mark_made_up_dims(const graph::TrainingStep& step, const FlowGraph& flow, s
 // The step's data by name, the largest first.
 std::vector<std::string> data_names(const graph::TrainingStep& step) {
   std::vector<const EntryInput*> data;
-  for (const EntryInput& input : step.inputs) {
-    const Shape& shape = step.flow.shape(input.node);
-    if (input.role == InputRole::kStepInput && shape.is_array() && !shape.dims.empty()) data.push_back(&input);
+  // Where none is known for data, all that the step reads and does not update.
+  for (const InputRole role : {InputRole::kStepInput, InputRole::kFrozen}) {
+    for (const EntryInput& input : step.inputs) {
+      const Shape& shape = step.flow.shape(input.node);
+      if (input.role == role && shape.is_array() && !shape.dims.empty()) data.push_back(&input);
+    }
+    if (!data.empty()) break;
   }
   std::stable_sort(data.begin(), data.end(), [&](const EntryInput* a, const EntryInput* b) {
     return step.flow.shape(a->node).num_elements > step.flow.shape(b->node).num_elements;

@@ -220,6 +220,11 @@ class Profiler {
                                                      std::string("NAME[,NAME]: ") + names));
       return;
     }
+    if (batch.made_up) {
+      out_.warnings.push_back(
+          "places that the forward pass sorts samples into (the capacity of experts) are taken to grow with the "
+          "samples");
+    }
     std::vector<std::int64_t> samples = options_.samples.empty() ? default_samples(step_.batch) : options_.samples;
     samples.push_back(step_.batch);
     std::sort(samples.begin(), samples.end());

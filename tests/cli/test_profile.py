@@ -151,6 +151,34 @@ class Profile(unittest.TestCase):
         self.assertEqual(fast["totals"]["w_bytes"], slow["totals"]["w_bytes"])
         self.assertIn("v100-16gb", self.error(FIXTURES / "tiny_mlp.hlo", "--device", "v1000", code=2))
 
+    def test_samples(self):
+        module = FIXTURES / "tiny_mlp.hlo"
+        document = self.document(module)
+        points = document["times"][0]["points"]
+        self.assertEqual([point["samples"] for point in points], [1, 2, 4, 8, 16, 32, 64])
+        own = next(point for point in points if point["samples"] == document["micro_batch_size"])
+        self.assertAlmostEqual(own["forward_ms"] + own["backward_ms"], document["totals"]["c_ms"], 9)
+        # Never proportional: launches do not shrink.
+        self.assertGreater(points[0]["forward_ms"], own["forward_ms"] / 16)
+        several = self.document(module, "--samples", "8,2", "--also-device", "h100", "--also-device", "h200")
+        self.assertEqual([times["device"] for times in several["times"]], ["v100-16gb", "h100", "h200"])
+        for times in several["times"]:
+            self.assertEqual([point["samples"] for point in times["points"]], [2, 8, 16])
+        self.assertIn("--samples", self.error(module, "--samples", "2,x", code=2))
+        self.assertIn("no-such", self.error(module, "--also-device", "no-such", code=2))
+
+    def test_batch_inputs(self):
+        module = FIXTURES / "tiny_mlp.hlo"
+        name = "batch['x']"
+        self.assertEqual(self.document(module, "--batch-input", name)["times"], self.document(module)["times"])
+        near = self.error(module, "--batch-input", "batch['z']", code=3)
+        self.assertIn("--batch-input", near)
+        self.assertIn(name, near)
+        weights = self.document(module, "--batch-input", "0")
+        self.assertEqual(weights["times"], [])
+        self.assertIn("would grow", weights["times_problem"])
+        self.assertTrue(any("--batch-input" in warning for warning in weights["warnings"]))
+
     def test_errors(self):
         self.error(code=2)
         self.error(self.folder / "none.hlo", code=3)

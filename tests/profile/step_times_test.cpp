@@ -190,7 +190,10 @@ sum { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] add(a, b) }
 ENTRY e {
   w = f32[4,64,64] parameter(0)
   router = f32[64,4] parameter(1)
-  tokens = f32[B,64] parameter(2)
+  table = f32[100,64] parameter(2)
+  ids = s32[B] parameter(3)
+  tokens = f32[B,64] gather(table, ids), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0},
+    index_vector_dim=1, slice_sizes={1,64}
   zero = f32[] constant(0)
   gate = f32[B,4] dot(tokens, router), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   place = f32[B,4] reduce-window(gate, zero), window={size=Bx1 pad=P_0x0_0}, to_apply=sum
@@ -221,12 +224,12 @@ TEST(StepTimes, ABatchThatNobodyKnowsMakesNoTimes) {
 ENTRY e {
   table = f32[100,16] parameter(0)
   first = s32[6] parameter(1)
-  second = s32[10] parameter(2)
+  second = s32[40] parameter(2)
   a = f32[6,16] gather(table, first), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0},
     index_vector_dim=1, slice_sizes={1,16}
-  b = f32[10,16] gather(table, second), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0},
+  b = f32[40,16] gather(table, second), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0},
     index_vector_dim=1, slice_sizes={1,16}
-  ROOT out = f32[6,10] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  ROOT out = f32[6,40] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={1}
 })";
   const ModelProfile m = profile_at(text);
   EXPECT_TRUE(m.profile.times.empty());
@@ -235,8 +238,8 @@ ENTRY e {
   const ModelProfile named = profile_at(text, {12}, "first");
   EXPECT_EQ(named.profile.micro_batch_size, 6);
   expect_same(named, profile_at(replaced(text, "[6", "[12"), {}, "first"), 12);
-  EXPECT_EQ(profile_at(text, {}, "%second").profile.micro_batch_size, 10);
-  EXPECT_EQ(profile_at(text, {}, "2").profile.micro_batch_size, 10);
+  EXPECT_EQ(profile_at(text, {}, "%second").profile.micro_batch_size, 40);
+  EXPECT_EQ(profile_at(text, {}, "2").profile.micro_batch_size, 40);
 
   const auto failure = [&](const std::string& names) {
     try {
@@ -249,7 +252,7 @@ ENTRY e {
   EXPECT_EQ(failure("secnd").kind(), ErrorKind::kData);
   EXPECT_THAT(failure("secnd").what(), testing::AllOf(HasSubstr("--batch-input"), HasSubstr("secnd")));
   EXPECT_THAT(failure("secnd").hint(), HasSubstr("second"));
-  EXPECT_THAT(failure("first,second").what(), testing::AllOf(HasSubstr("6 samples"), HasSubstr("10")));
+  EXPECT_THAT(failure("first,second").what(), testing::AllOf(HasSubstr("6 samples"), HasSubstr("40")));
   // A weight named as data grows: said, not done.
   EXPECT_THAT(profile_at(two_layers_of(16), {}, "w2").times_problem, HasSubstr("would grow with the batch"));
 }
