@@ -93,8 +93,9 @@ class ExportLine(unittest.TestCase):
 
     def test_profile_finds_the_three_variables(self):
         ours = self.run_program("automap-profile", str(self.hlo), "--json")
-        found = [(v["parameter"], v["bytes"]) for v in ours["trainable_variables"]]
-        self.assertEqual(found, [(0, 256), (1, 8192), (2, 2048)])
+        found = [(v["name"], v["bytes"]) for v in ours["trainable_variables"]]
+        self.assertEqual(found, [("params['hidden']['bias']", 256), ("params['hidden']['kernel']", 8192),
+                                 ("params['output']['kernel']", 2048)])
 
 
 @unittest.skipUnless(JAX, NO_JAX)
