@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Runs a JAX step under an operator or data plan on host devices, and compares with the step on one device.
 
+Installed it is `automap-apply-plan` (`automap apply-plan`), in a checkout `scripts/apply_plan.py`. It runs with the python3
+of the PATH; where that has no jax, give the script to one that has: `~/venv/bin/python3 $(which automap-apply-plan) ...`.
+
 Examples:
-  scripts/apply_plan.py --plan plan.json --step train.py:make_step
-  scripts/apply_plan.py --plan plan.json --step mypackage.train:make_step --specs specs.py --json
+  automap-apply-plan --plan plan.json --step train.py:make_step
+  automap-apply-plan --plan plan.json --step mypackage.train:make_step --specs specs.py --json
 
 make_step() returns (step, arguments): a function, jitted or not, and the tuple of its arguments. Leaves may be arrays or
 jax.ShapeDtypeStruct, which are filled: floating-point numbers from a normal distribution (its absolute values for
@@ -29,6 +32,7 @@ import sys
 import unicodedata
 from pathlib import Path
 
+PROGRAM = Path(sys.argv[0]).name  # automap-apply-plan where AutoMap is installed
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute",
                "collective-broadcast", "ragged-all-to-all")
 BITS = {"pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "s16": 16, "u16": 16, "f16": 16, "bf16": 16, "s32": 32, "u32": 32,
@@ -68,7 +72,7 @@ def load_object(text):
     """module.py:name or package.module:name -> the object."""
     module, _, name = text.rpartition(":")
     if not module:
-        raise SystemExit(f"apply_plan.py: --step {text}: expected FILE.py:FUNCTION or MODULE:FUNCTION")
+        sys.exit(usage(f"--step {text}: expected FILE.py:FUNCTION or MODULE:FUNCTION"))
     if module.endswith(".py"):
         return getattr_or_exit(load_file(module), name, module)
     sys.path.insert(0, os.getcwd())
@@ -97,7 +101,7 @@ def getattr_or_exit(module, name, where):
 
 
 def usage(message):
-    print(f"apply_plan.py: {printable(message)}", file=sys.stderr)
+    print(f"{PROGRAM}: {printable(message)}", file=sys.stderr)
     return 2
 
 
@@ -534,10 +538,11 @@ def main():
         try:
             import jax  # noqa: F401
         except ImportError:
-            return usage("jax is not installed for this Python: pip install jax")
+            return usage(f"jax is not installed for this Python, {sys.executable}: pip install jax, or run this script with "
+                         f"one that has it: PYTHON {sys.argv[0]} ...")
         report = run(options, plan)
     except DoesNotFit as error:
-        print(f"apply_plan.py: {printable(error)}", file=sys.stderr)
+        print(f"{PROGRAM}: {printable(error)}", file=sys.stderr)
         return 3
     print(json.dumps(report, indent=2) if options.json else human(report, options.plan))
     return 0 if report["equal"] and not (options.strict and report["unexpected"]) else 1
