@@ -12,6 +12,7 @@
 #include "common/sharding/explain.h"
 #include "search/data_parallel.h"
 #include "search/names.h"
+#include "search/nothing_split.h"
 
 namespace automap::search {
 namespace {
@@ -388,7 +389,7 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
     }
   }
 
-  Planned out{{}, {}, {}, decide(*model, inputs, chosen), {}, {}, std::move(answers), cost.link()};
+  Planned out{{}, {}, {}, decide(*model, inputs, chosen), {}, {}, std::move(answers), cost.link(), {}};
   warn_of_batch_norms(*model, out.decided, &warnings);
   out.estimate = cost.estimate(out.decided);
   out.unsplit = cost.estimate(decide(*model, inputs, {}));
@@ -525,6 +526,11 @@ Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, cons
     warnings.push_back("the budget ended the search; a longer --budget may find a better plan");
   } else if (cut_by_effort) {
     warnings.push_back("the search ended with its effort; --effort thorough may find a better plan");
+  }
+  if (plan.partitioned == 0 && shards > 1) {
+    out.nothing_split = why_nothing_is_split(*model, inputs, request.data ? "data input" : "variable",
+                                             request.objective == PartitionObjective::kTime);
+    warnings.push_back("nothing is split: " + out.nothing_split);
   }
   plan.warnings = std::move(warnings);
   return out;
