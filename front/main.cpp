@@ -16,6 +16,7 @@ namespace {
 struct Command {
   const char* name;
   const char* says;
+  const char* when_missing = nullptr;  // what to do when there is no such program
 };
 constexpr Command kCommands[] = {
     {"profile", "compute, activation, weight and stash per instruction of a model's HLO"},
@@ -23,7 +24,10 @@ constexpr Command kCommands[] = {
     {"search", "which tensors to split over the devices, explained, and written for XLA and JAX"},
     {"inspect", "what a file is and what is in it: HLO, profile, cluster, plan, policy, dataset"},
     {"datagen", "a dataset of random planning problems to train planners on"},
-    {"train", "a planner's policy, trained on random problems (built when LibTorch is there)"},
+    {"train", "a planner's policy, trained on random problems (built when LibTorch is there)",
+     "it is built where LibTorch is found: apt-get install libtorch-dev libopenblas0-openmp (in a checkout "
+     "scripts/install_dependencies.sh --train), then configure, build and install AutoMap again"},
+    {"apply-plan", "run a JAX step as an operator or data plan says, and compare with one device (Python with jax)"},
 };
 
 std::string help() {
@@ -39,7 +43,7 @@ std::string help() {
       "Usage: automap COMMAND [arguments]\n\nCommands:\n";
   for (const Command& command : kCommands) {
     const std::string name = command.name;
-    out += "  " + name + std::string(10 - name.size(), ' ') + command.says + "\n";
+    out += "  " + name + std::string(12 - name.size(), ' ') + command.says + "\n";
   }
   return out + "\nautomap COMMAND --help says more; `automap infer ...` is the same as `automap-infer ...`.\n";
 }
@@ -64,13 +68,13 @@ int front_main(int argc, char** argv) {
   }
   std::vector<std::string> names;
   std::string known_names;
-  bool known = false;
+  const Command* known = nullptr;
   for (const Command& c : kCommands) {
     names.push_back(c.name);
     known_names += (known_names.empty() ? "" : ", ") + names.back();
-    known = known || command == c.name;
+    if (command == c.name) known = &c;
   }
-  if (!known) {
+  if (known == nullptr) {
     const std::string near = automap::closest_name(command, names);
     throw Error(
         ErrorKind::kUsage,
@@ -83,8 +87,9 @@ int front_main(int argc, char** argv) {
   arguments.push_back(nullptr);
   if (!folder.empty()) ::execv((folder + "/" + program).c_str(), arguments.data());
   ::execvp(program.c_str(), arguments.data());
+  const std::string beside = "it belongs beside " + (folder.empty() ? "automap" : folder + "/automap");
   throw Error(ErrorKind::kIo, "cannot run " + program + ": " + std::strerror(errno),
-              "it belongs beside " + (folder.empty() ? "automap" : folder + "/automap"));
+              known->when_missing != nullptr ? known->when_missing : beside);
 }
 
 }  // namespace

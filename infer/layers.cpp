@@ -49,25 +49,95 @@ bool new_layer(const Profile& profile, std::size_t i) {
   return !profile.layer[i].empty() && (i == 0 || profile.layer[i] != profile.layer[i - 1]);
 }
 
-// Where each layer starts, ascending; "h/5/attn" and "h/5/mlp" are one layer when h is a stack.
+// The stacks of numbered layers, and how many layers each has.
+std::map<std::string, int> sizes_of_stacks(const Profile& profile) {
+  std::map<std::string, std::map<long long, int>> members;
+  int* members_of_run = nullptr;
+  for (std::size_t i = 0; i < profile.layer.size(); ++i) {
+    if (i == 0 || profile.layer[i] != profile.layer[i - 1]) {
+      const auto number = layer_number(profile.layer[i]);
+      members_of_run = number ? &members[number->stack][number->index] : nullptr;
+    }
+    if (members_of_run != nullptr) ++*members_of_run;
+  }
+  std::map<std::string, int> stack_sizes;
+  for (const auto& [stack, layers] : members) {
+    int instructions = 0;
+    for (const auto& [index, count] : layers) instructions += count;
+    const int size = static_cast<int>(layers.size());
+    // "Conv2d 3", "Conv2d 7": numbered instructions, not layers.
+    if (size > 1 && instructions >= 2 * size) stack_sizes[stack] = size;
+  }
+  return stack_sizes;
+}
+
+// "h/5/attn" and "h/5/mlp" are one layer when h is a stack.
+std::string whole_layer(std::string layer, const std::map<std::string, int>& stack_sizes) {
+  if (const auto number = layer_number(layer); number && stack_sizes.count(number->stack)) {
+    const std::size_t digits = layer.find(std::to_string(number->index), number->stack.size());
+    if (digits != std::string::npos) layer.resize(std::min(layer.find('/', digits), layer.size()));
+  }
+  return layer;
+}
+
+// Where each layer starts, ascending.
 std::vector<Border> layer_borders(const Profile& profile, const std::map<std::string, int>& stack_sizes) {
   std::vector<Border> borders;
   std::set<std::string> seen;
   for (std::size_t i = 0; i < profile.layer.size(); ++i) {
     if (!new_layer(profile, i)) continue;
-    std::string layer = profile.layer[i];
-    if (const auto number = layer_number(layer); number && stack_sizes.count(number->stack)) {
-      const std::size_t digits = layer.find(std::to_string(number->index), number->stack.size());
-      if (digits != std::string::npos) layer.resize(std::min(layer.find('/', digits), layer.size()));
-    }
+    const std::string layer = whole_layer(profile.layer[i], stack_sizes);
     if (seen.insert(layer).second && i > 0) borders.push_back({static_cast<int>(i) + 1, layer});
   }
   return borders;
 }
 
+// "h/5" -> "h.5"; empty when a part of it is neither an identifier nor a number ("block 3 of 48", "wte.attend").
+std::string dotted_path(const std::string& layer) {
+  std::string path;
+  for (std::size_t at = 0; at <= layer.size();) {
+    const std::size_t end = std::min(layer.find('/', at), layer.size());
+    const std::string part = layer.substr(at, end - at);
+    const bool word = std::all_of(part.begin(), part.end(),
+                                  [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; });
+    if (part.empty() || !word || (is_digit(part[0]) && !std::all_of(part.begin(), part.end(), is_digit))) return "";
+    path += (path.empty() ? "" : ".") + part;
+    at = end + 1;
+  }
+  return path;
+}
+
+// Fills in split_spec, or why there is none: what a scope is named after may be a function, and only what holds
+// variables is known to be a module. Of a stack one layer that does is enough: layers that share variables hold them
+// once.
+void name_modules(const Profile& profile, const std::map<std::string, int>& stack_sizes, LayerSplit& split) {
+  const auto holder = [&](const std::string& layer) {
+    const auto number = layer_number(layer);
+    return number && stack_sizes.count(number->stack) ? number->stack : layer;
+  };
+  std::set<std::string> holders;
+  for (std::size_t i = 0; i < profile.layer.size(); ++i) {
+    if (profile.w_bytes[i] > 0) holders.insert(holder(whole_layer(profile.layer[i], stack_sizes)));
+  }
+  std::vector<std::string> paths;
+  for (const std::string& layer : split.split_before) {
+    paths.push_back(dotted_path(layer));
+    if (paths.back().empty()) {
+      split.no_split_spec = "\"" + layer + "\" is no module's path";
+    } else if (holders.empty()) {
+      split.no_split_spec = "the profile says of no layer that it holds variables, so names may be those of functions";
+    } else if (holders.count(holder(layer)) == 0) {
+      split.no_split_spec = "\"" + layer + "\" holds no variables, so it may be a function and no module";
+    }
+    if (!split.no_split_spec.empty()) return;
+  }
+  split.split_spec = std::move(paths);
+}
+
 // `plan` with each cut at the nearest (by compute) border, later cuts behind earlier ones. Nothing with too few
 // borders.
 std::optional<Plan> move_to_borders(const Problem& problem, const std::vector<Border>& borders, Plan plan) {
+  plan.warmup.clear();  // of other stages
   std::size_t from = 0;
   for (std::size_t s = 0; s < plan.cuts.size(); ++s) {
     const std::size_t room = plan.cuts.size() - s - 1;
@@ -113,6 +183,22 @@ std::vector<Plan> search(const Problem& problem, const std::vector<int>& pivots,
   return plans;
 }
 
+// The feasible candidate that is shortest in simulation; its names are not filled in.
+std::optional<LayerSplit> shortest(const Problem& problem, const std::vector<Plan>& candidates) {
+  std::optional<LayerSplit> best;
+  for (const Plan& candidate : candidates) {
+    if (!feasible(problem, candidate)) continue;
+    const double simulated = simulate_step_ms(problem, candidate);
+    if (best && simulated >= best->simulated_step_ms) continue;
+    best.emplace();
+    best->cuts = candidate.cuts;
+    best->device_cuts = candidate.device_cuts;
+    best->step_ms = value_ms(problem, candidate);
+    best->simulated_step_ms = simulated;
+  }
+  return best;
+}
+
 }  // namespace
 
 std::optional<LayerNumber> layer_number(const std::string& layer) {
@@ -135,34 +221,24 @@ std::optional<LayerNumber> layer_number(const std::string& layer) {
   return std::nullopt;
 }
 
-std::optional<LayerSplit> split_at_layers(const Problem& problem, const Profile& profile, const Plan& plan,
-                                          const LayerOptions& how, bool* cut_by_time) {
-  if (profile.layer.empty()) return std::nullopt;
-  std::map<std::string, std::map<long long, int>> members;
-  int* members_of_run = nullptr;
-  for (std::size_t i = 0; i < profile.layer.size(); ++i) {
-    if (i == 0 || profile.layer[i] != profile.layer[i - 1]) {
-      const auto number = layer_number(profile.layer[i]);
-      members_of_run = number ? &members[number->stack][number->index] : nullptr;
-    }
-    if (members_of_run != nullptr) ++*members_of_run;
-  }
-  std::map<std::string, int> stack_sizes;
-  for (const auto& [stack, layers] : members) {
-    int instructions = 0;
-    for (const auto& [index, count] : layers) instructions += count;
-    const int size = static_cast<int>(layers.size());
-    // "Conv2d 3", "Conv2d 7": numbered instructions, not layers.
-    if (size > 1 && instructions >= 2 * size) stack_sizes[stack] = size;
-  }
-  const std::vector<Border> borders = layer_borders(profile, stack_sizes);
-  // Data parallelism cuts nothing, and whole layers ask for about as many stages as instructions do.
+LayerResult split_at_layers(const Problem& problem, const Profile& profile, const Plan& plan, const LayerOptions& how) {
+  LayerResult result;
+  // Data parallelism cuts nothing.
   const int stages = plan.num_stages();
-  if (stages == 1) return std::nullopt;
-  const int min_stages = std::max({how.min_stages, 2, stages - (how.quick ? kQuickStagesAround : kStagesAround)});
-  const int max_stages = std::min({how.max_stages, how.quick ? stages : stages + kStagesAround, problem.num_devices(),
-                                   static_cast<int>(borders.size()) + 1});
-  if (min_stages > max_stages) return std::nullopt;
+  if (profile.layer.empty() || stages == 1) return result;
+  const std::map<std::string, int> stack_sizes = sizes_of_stacks(profile);
+  const std::vector<Border> borders = layer_borders(profile, stack_sizes);
+  const int most = static_cast<int>(borders.size()) + 1;
+  if (most < std::max(2, how.min_stages)) {
+    result.why_not = "the model has " + std::to_string(most) + (most == 1 ? " layer" : " layers") + ", too few for " +
+                     std::to_string(std::max(2, how.min_stages)) + " stages";
+    return result;
+  }
+  // Whole layers ask for about as many stages as instructions do, as far as there are as many layers.
+  const int max_stages =
+      std::min({how.max_stages, how.quick ? stages : stages + kStagesAround, problem.num_devices(), most});
+  const int min_stages =
+      std::min(max_stages, std::max({how.min_stages, 2, stages - (how.quick ? kQuickStagesAround : kStagesAround)}));
 
   std::vector<int> pivots;
   for (const Border& border : borders) pivots.push_back(border.first - 1);
@@ -178,28 +254,43 @@ std::optional<LayerSplit> split_at_layers(const Problem& problem, const Profile&
   Work work(limits);
   std::vector<Plan> candidates;
   double upper_bound_ms = std::numeric_limits<double>::infinity();
+  std::string moved_why_not;
   if (auto moved = move_to_borders(problem, borders, plan)) {
+    moved_why_not = infeasible_reason(problem, *moved);
     // What V puts far behind the plan at hand need not be looked for.
-    if (feasible(problem, *moved)) upper_bound_ms = kWorthALook * value_ms(problem, *moved);
+    if (moved_why_not.empty()) upper_bound_ms = kWorthALook * value_ms(problem, *moved);
     candidates.push_back(*std::move(moved));
   }
-  for (Plan& found : search(problem, pivots, plan.schedule, min_stages, max_stages, upper_bound_ms, options, work)) {
-    candidates.push_back(std::move(found));
+  // Layers without variables make no stage of their own, so that fewer stages than layers may be all there is.
+  const int least = std::max(2, how.min_stages);
+  std::optional<LayerSplit>& best = result.split;
+  for (int high = max_stages, low = min_stages;; high = low - 1, low = std::max(least, high - kStagesAround)) {
+    for (Plan& found : search(problem, pivots, plan.schedule, low, high, upper_bound_ms, options, work)) {
+      candidates.push_back(std::move(found));
+    }
+    // Hundreds of devices may cost the solver all it may do, before it has a plan.
+    if (!options.quick && work.over() && pivots.size() <= kMostQuickPivots) {
+      LayerOptions quick = options;
+      quick.quick = true;
+      for (Plan& found : search(problem, pivots, plan.schedule, low, high, upper_bound_ms, quick, work)) {
+        candidates.push_back(std::move(found));
+      }
+    }
+    best = shortest(problem, candidates);
+    if (best || low <= least) break;
+    candidates.clear();
   }
-  if (cut_by_time != nullptr && work.stopped()) *cut_by_time = true;
-
-  std::optional<LayerSplit> best;
-  for (const Plan& candidate : candidates) {
-    if (!feasible(problem, candidate)) continue;
-    const double simulated = simulate_step_ms(problem, candidate);
-    if (best && simulated >= best->simulated_step_ms) continue;
-    best.emplace();
-    best->cuts = candidate.cuts;
-    best->device_cuts = candidate.device_cuts;
-    best->step_ms = value_ms(problem, candidate);
-    best->simulated_step_ms = simulated;
+  result.cut_by_time = work.stopped();
+  if (!best) {
+    if (work.over()) {
+      result.why_not = "the search for one came to no end: ask for --effort thorough or more time";
+    } else {
+      result.why_not = "none of " + std::to_string(least) + " to " + std::to_string(max_stages) +
+                       " stages is possible" +
+                       (moved_why_not.empty() ? "" : ", nearest to this plan: " + moved_why_not);
+    }
+    return result;
   }
-  if (!best) return std::nullopt;
   for (const int cut : best->cuts) {
     const auto at = std::find_if(borders.begin(), borders.end(), [&](const Border& b) { return b.first == cut + 1; });
     best->split_before.push_back(at->layer);
@@ -218,7 +309,8 @@ std::optional<LayerSplit> split_at_layers(const Problem& problem, const Profile&
     counts.assign(best->cuts.size() + 1, 0);
     for (const auto& [index, stage] : layers) ++counts[stage];
   }
-  return best;
+  name_modules(profile, stack_sizes, *best);
+  return result;
 }
 
 }  // namespace automap::infer

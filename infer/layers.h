@@ -33,13 +33,17 @@ struct LayerOptions {
   double time_limit_s = std::numeric_limits<double>::infinity();
 };
 
+struct LayerResult {
+  std::optional<pipeline::LayerSplit> split;
+  std::string why_not;       // without a split of a plan of several stages whose model has layer names, else empty
+  bool cut_by_time = false;  // a time limit or StopToken stopped the solver
+};
+
 // The plan of min_stages..max_stages stages and the schedule of `plan` that is shortest in simulation among the exact
 // solver's best over the starts of layers (the policy's, when `quick`), and `plan` itself with its cuts moved to the
-// nearest starts of layers. About as many stages as `plan` has are tried. Nothing when `plan` has one stage, when there
-// are no layer names, or when no such plan of two stages or more fits.
-// A time limit (or StopToken) that stopped the solver sets `cut_by_time`, when given, and leaves it alone otherwise.
-std::optional<pipeline::LayerSplit> split_at_layers(const pipeline::Problem& problem, const pipeline::Profile& profile,
-                                                    const pipeline::Plan& plan, const LayerOptions& options,
-                                                    bool* cut_by_time = nullptr);
+// nearest starts of layers. About as many stages as `plan` has are tried, fewer when there are too few layers. No split
+// when `plan` has one stage, when there are no layer names, or when no such plan of two stages or more fits.
+LayerResult split_at_layers(const pipeline::Problem& problem, const pipeline::Profile& profile,
+                            const pipeline::Plan& plan, const LayerOptions& options);
 
 }  // namespace automap::infer

@@ -60,9 +60,12 @@ PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& in
   if (request.planner == PlannerKind::kPolicy) layers.policy = request.policy.get();
   layers.units = request.effort.layer_units;
   layers.time_limit_s = std::max(0.0, request.time_limit_s - result.planning_ms / 1e3);
-  document.layer_split = split_at_layers(problem, input.profile, *result.plan, layers, &document.cut_by_time);
+  LayerResult at_layers = split_at_layers(problem, input.profile, *result.plan, layers);
+  document.layer_split = std::move(at_layers.split);
+  document.cut_by_time = document.cut_by_time || at_layers.cut_by_time;
 
   document.warnings = input.notices;
+  if (!at_layers.why_not.empty()) document.warnings.push_back("no cut at whole layers: " + at_layers.why_not);
   if (document.cut_by_time) {
     document.warnings.push_back(StopToken::stop_requested()
                                     ? "stopped by a signal: this is the best plan found so far"

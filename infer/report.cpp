@@ -167,11 +167,6 @@ std::string other_planners(const PlanDocument& document, bool all) {
          table.render("  ");
 }
 
-std::string python_name(std::string layer) {
-  std::replace(layer.begin(), layer.end(), '/', '.');
-  return layer;
-}
-
 std::string layer_split_text(const PlanDocument& document) {
   const LayerSplit& split = *document.layer_split;
   std::string out = "Cut at whole layers ";
@@ -195,16 +190,17 @@ std::string layer_split_text(const PlanDocument& document) {
     for (std::size_t s = 0; s < counts.size(); ++s) out += (s ? ", " : "") + std::to_string(counts[s]);
     out += "\n";
   }
-  if (split.layers_per_stage.empty()) {
-    out += "  stages 2.." + std::to_string(split.split_before.size() + 1) + " begin with: ";
+  if (split.split_spec.empty()) {
+    const std::size_t last = split.split_before.size() + 1;
+    out += last == 2 ? "  stage 2 begins with: " : "  stages 2.." + std::to_string(last) + " begin with: ";
     for (std::size_t s = 0; s < split.split_before.size(); ++s)
       out += (s ? ", " : "") + printable(split.split_before[s]);
-    return out + "\n";
+    return out + "\n" +
+           (split.no_split_spec.empty() ? "" : "  no split_spec: " + printable(split.no_split_spec) + "\n");
   }
   out += "  for torch.distributed.pipelining (names as in the model; add your module's prefix):\n    split_spec = {";
-  for (std::size_t s = 0; s < split.split_before.size(); ++s) {
-    out += (s ? ",\n                  " : "") + python_literal(python_name(split.split_before[s])) +
-           ": SplitPoint.BEGINNING";
+  for (std::size_t s = 0; s < split.split_spec.size(); ++s) {
+    out += (s ? ",\n                  " : "") + python_literal(split.split_spec[s]) + ": SplitPoint.BEGINNING";
   }
   return out + "}\n";
 }

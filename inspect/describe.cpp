@@ -68,7 +68,7 @@ std::string format_flops(double flops) {
 }
 
 std::string count_of(std::int64_t n, const std::string& thing) {
-  return format_count(n) + " " + thing + (n == 1 ? "" : "s");
+  return format_count(n) + " " + thing + (n == 1 ? "" : thing.back() == 'h' ? "es" : "s");  // micro-batches
 }
 
 Json base_document(const char* kind, const std::string& source, std::string_view bytes) {

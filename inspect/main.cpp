@@ -21,7 +21,7 @@ int inspect_main(int argc, char** argv) {
   bool json = false;
   inspect::DatasetOptions dataset;
   inspect::DescribeOptions options;
-  OptionTable table("inspect", "say what a file is and what is in it: HLO, profile, cluster, plan, dataset");
+  OptionTable table("inspect", "say what a file is and what is in it: HLO, profile, cluster, plan, policy, dataset");
   table.example("automap-inspect fixtures/hlo/bert48.hlo.gz", "a model: instructions, compute, parameters, layers");
   table.example("automap-inspect config-c", "a cluster, by preset or file");
   table.example("automap-inspect fixtures/hlo/tiny_mlp.pb.gz --json",

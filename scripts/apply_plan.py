@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
 """Runs a JAX step under an operator or data plan on host devices, and compares with the step on one device.
 
+Installed it is `automap-apply-plan` (`automap apply-plan`), in a checkout `scripts/apply_plan.py`. It runs with the python3
+of the PATH; where that has no jax, give the script to one that has: `~/venv/bin/python3 $(which automap-apply-plan) ...`.
+
 Examples:
-  scripts/apply_plan.py --plan plan.json --step train.py:make_step
-  scripts/apply_plan.py --plan plan.json --step mypackage.train:make_step --specs specs.py --json
+  automap-apply-plan --plan plan.json --step train.py:make_step
+  automap-apply-plan --plan plan.json --step mypackage.train:make_step --specs specs.py --json
 
 make_step() returns (step, arguments): a function, jitted or not, and the tuple of its arguments. Leaves may be arrays or
-jax.ShapeDtypeStruct, which are filled: floating-point numbers from a normal distribution (zeros for optimizer state),
-integers from 0 to 7, scalars 0. The plan is `automap-search ... -o plan.json`, or any file with "schema", "kind",
+jax.ShapeDtypeStruct, which are filled: floating-point numbers from a normal distribution (its absolute values for
+optimizer state), integers from 0 to 7, scalars 0. The plan is `automap-search ... -o plan.json`, or any file with "schema", "kind",
 "shards" and "partition" (docs/formats/plan.md). With --specs the shardings come from the file that --emit-jax wrote.
 
 Printed: the collectives of the compiled step by kind with what the plan expects beside them, and the largest difference
-of any result. Exit code 0: all results are equal within --rtol or --atol; 1: they are not (or, with --strict, XLA
-needed kinds of collectives that the plan does not expect); 2: wrong usage; 3: the plan does not fit the step.
+of any result. Entries that rounding alone decides are found by running the step on one device again with inputs changed in
+their last digits, and are left out; NaN equals nothing. Exit code 0: all results are equal within --rtol or --atol; 1: they
+are not (or, with --strict, XLA needed kinds of collectives that the plan does not expect); 2: wrong usage; 3: the plan does
+not fit the step.
 """
 
 import argparse
@@ -27,6 +32,7 @@ import sys
 import unicodedata
 from pathlib import Path
 
+PROGRAM = Path(sys.argv[0]).name  # automap-apply-plan where AutoMap is installed
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute",
                "collective-broadcast", "ragged-all-to-all")
 BITS = {"pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "s16": 16, "u16": 16, "f16": 16, "bf16": 16, "s32": 32, "u32": 32,
@@ -66,7 +72,7 @@ def load_object(text):
     """module.py:name or package.module:name -> the object."""
     module, _, name = text.rpartition(":")
     if not module:
-        raise SystemExit(f"apply_plan.py: --step {text}: expected FILE.py:FUNCTION or MODULE:FUNCTION")
+        sys.exit(usage(f"--step {text}: expected FILE.py:FUNCTION or MODULE:FUNCTION"))
     if module.endswith(".py"):
         return getattr_or_exit(load_file(module), name, module)
     sys.path.insert(0, os.getcwd())
@@ -95,7 +101,7 @@ def getattr_or_exit(module, name, where):
 
 
 def usage(message):
-    print(f"apply_plan.py: {printable(message)}", file=sys.stderr)
+    print(f"{PROGRAM}: {printable(message)}", file=sys.stderr)
     return 2
 
 
@@ -192,11 +198,15 @@ def dims_of_leaves(plan, leaves):
     return dims, roles
 
 
+# Of a leaf whose role the plan does not say: opt_state[0].nu['w'], state['batch_stats'].
+STATE_NAME = re.compile(r"(?i)opt|state|stats|moment|slot|\b(mu|nu)\b")
+
+
 def fill(jax, np, leaves, roles, seed):
     """Arrays for the leaves that are only shapes."""
     rng = np.random.default_rng(seed)
     out = []
-    for leaf, role in zip(leaves, roles):
+    for leaf, role, names in zip(leaves.leaves, roles, leaves.names):
         if not isinstance(leaf, jax.ShapeDtypeStruct):
             out.append(leaf)
         elif jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -207,7 +217,10 @@ def fill(jax, np, leaves, roles, seed):
             values = rng.integers(0, 8, leaf.shape) if leaf.shape else 0
             out.append(np.asarray(values).astype(leaf.dtype))
         else:
-            values = np.zeros(leaf.shape) if role in ("slot", "state") else rng.standard_normal(leaf.shape) * 0.05
+            values = rng.standard_normal(leaf.shape) * 0.05
+            # Moments and statistics are above zero: a gradient divided by its own size alone would be all rounding.
+            if role in ("slot", "state") or role is None and STATE_NAME.search(names[0]):
+                values = abs(values)
             out.append(np.asarray(values).astype(leaf.dtype))
     return out
 
@@ -252,19 +265,109 @@ def expected_of(plan):
     return expected
 
 
-def difference(np, alone, sharded, rtol, atol):
-    """The largest difference over the largest value; infinity where only one is finite."""
-    a, b = (np.asarray(x).astype(np.complex128 if np.iscomplexobj(x) else np.float64) for x in (alone, sharded))
-    if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
-        return float("inf")
-    finite = np.isfinite(a)
-    if not finite.any():
-        return 0.0
-    largest = float(np.max(np.abs(a[finite])))
-    apart = float(np.max(np.abs(a[finite] - b[finite])))
-    relative = apart / largest if largest > 0 else apart
-    # A gradient that is zero but for rounding (of a bias before a batch norm) has no meaningful relative difference.
-    return relative if relative <= rtol or apart > atol else 0.0
+# Entries of a result may differ between one device and many because rounding decides them: Adam divides a gradient by
+# its own size, so one that is zero but for rounding (of a bias in front of a normalisation, of the keys' bias of an
+# attention) becomes a full update of random sign. Such entries change as much when all that happens is another rounding,
+# so the step on one device runs again, every number of its inputs multiplied by 1 + u * kick, u uniform in [-1, 1]. The
+# first time kick is 0: what changes then is random by itself, and excuses nothing.
+MOST_RERUNS = 40
+RERUNS_WITHOUT_PROGRESS = 10  # an entry of random sign is found with probability 1/2 each time
+RERUN_FACTOR = 2              # an entry that moves by half of its difference is decided by rounding
+KICK_SHARE = 1 / 64           # of --rtol; what is computed soundly moves by far less than is allowed
+
+
+class Comparison:
+    """A result on one device (alone) and on many (sharded): arrays of the host."""
+
+    def __init__(self, np, name, alone, sharded, rtol, atol):
+        self.np, self.name, self.rtol, self.atol = np, name, rtol, atol
+        kind = np.complex128 if np.iscomplexobj(alone) else np.float64
+        self.alone, self.sharded = np.asarray(alone).astype(kind), np.asarray(sharded).astype(kind)
+        self.largest = float(np.max(np.abs(self.alone[np.isfinite(self.alone)]), initial=0.0))
+        self.apart = self.distance(self.sharded)
+        # A gradient that is zero but for rounding has no meaningful relative difference: --atol.
+        self.differ = self.apart > max(rtol * self.largest, atol)
+        self.rounding = np.zeros(self.alone.shape, bool)
+        self.random = np.zeros(self.alone.shape, bool)
+
+    def distance(self, other):
+        """Of each entry from the one computed alone. NaN is infinitely far from everything, itself included."""
+        np = self.np
+        if other.shape != self.alone.shape:
+            return np.full(self.alone.shape, np.inf)
+        with np.errstate(invalid="ignore", over="ignore"):
+            apart = np.where(other == self.alone, 0.0, np.abs(other - self.alone))
+        return np.where(np.isnan(apart), np.inf, apart)
+
+    def open(self):
+        """Entries that differ and are not known to be decided by rounding."""
+        return self.differ & ~self.rounding
+
+    def rerun(self, result, kicked):
+        """Takes the same result of another run on one device."""
+        moved = self.distance(self.np.asarray(result).astype(self.alone.dtype))
+        if kicked:
+            sound = self.np.isfinite(self.apart) & self.np.isfinite(moved) & ~self.random
+            self.rounding |= self.differ & sound & (RERUN_FACTOR * moved >= self.apart)
+        else:
+            self.random |= moved > 0
+
+    def worst(self):
+        """The largest difference over the largest entry, of what rounding does not decide; None: infinite."""
+        apart = float(self.np.max(self.apart[~self.rounding], initial=0.0))
+        relative = apart / self.largest if self.largest > 0 else apart
+        if relative > self.rtol and apart <= self.atol:
+            return 0.0
+        return relative if relative != float("inf") else None
+
+    def why(self):
+        np = self.np
+        if self.alone.shape != self.sharded.shape:
+            return f"shape {self.sharded.shape}, on one device {self.alone.shape}"
+        if alone := int(np.isnan(self.alone).sum()):
+            return f"{alone} NaN on one device already: give values in make_step() that the step can compute with"
+        if sharded := int(np.isnan(self.sharded).sum()):
+            return f"{sharded} NaN, none on one device"
+        if np.isinf(self.apart).any():
+            return "infinite on one side only"
+        if (self.random & self.open()).any():
+            return "not the same in two runs on one device either"
+        return f"by up to {self.worst():.2g} of the largest entry"
+
+
+def find_rounding(comparisons, run_again):
+    """run_again(kicked): the results of the step on one device once more. As often as it is of use."""
+    def left():
+        return sum(int((c.open() & c.np.isfinite(c.apart)).sum()) for c in comparisons)
+
+    before, idle = left(), 0
+    for number in range(MOST_RERUNS):
+        if not before or idle > RERUNS_WITHOUT_PROGRESS:
+            return
+        for comparison, result in zip(comparisons, run_again(number > 0)):
+            comparison.rerun(result, number > 0)
+        now = left()
+        idle = 0 if now < before else idle + 1
+        before = now
+
+
+def kicked(np, jax, leaf, rtol, rng):
+    """`leaf` with every number changed by up to its `kick`; integers and keys stay."""
+    if not jax.dtypes.issubdtype(leaf.dtype, np.inexact):
+        return leaf
+    epsilon = float(jax.numpy.finfo(leaf.dtype).eps)
+    kick = max(KICK_SHARE * rtol, epsilon if epsilon < rtol else 0.0)
+    value = np.asarray(leaf)
+    wide = value.astype(np.complex128 if np.iscomplexobj(value) else np.float64)
+    return (wide * (1 + kick * rng.uniform(-1, 1, value.shape))).astype(value.dtype)
+
+
+def result_names(jax, tree, plan):
+    """[0]['hidden']['kernel'] -> result[0]['hidden']['kernel'], and whose new value it is when the plan says so."""
+    names = ["result" + jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+    listed = plan.get("results") or []
+    inputs = [entry.get("input") for entry in listed] if len(listed) == len(names) else [None] * len(names)
+    return [f"{name} (new {of})" if of else name for name, of in zip(names, inputs)]
 
 
 def host(jax, np, leaf):
@@ -287,7 +390,8 @@ def run(options, plan):
     leaves = Leaves(jax, names, arguments)
     dims, roles = dims_of_leaves(plan, leaves)
     unknown = [leaves.names[k][0] for k, dim in enumerate(dims) if dim is None]
-    results, tree = jax.tree_util.tree_flatten(jax.eval_shape(step, *arguments))
+    shapes = jax.eval_shape(step, *arguments)
+    results, tree = jax.tree_util.tree_flatten(shapes)
 
     spec = jax.sharding.PartitionSpec
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:plan["shards"]]), ("devices",))
@@ -311,7 +415,7 @@ def run(options, plan):
         if [shape_text(r.get("shape")) for r in listed] == [tuple(r.shape) for r in results] and listed:
             how["out_shardings"] = jax.tree_util.tree_unflatten(tree, [sharding(r["dim"]) for r in listed])
 
-    values = leaves.trees(jax, fill(jax, np, leaves.leaves, roles, options.seed))
+    values = leaves.trees(jax, fill(jax, np, leaves, roles, options.seed))
     lowered = jax.jit(step, **how).lower(*values)
     try:  # every collective by itself, so that they can be counted
         compiled = lowered.compile(compiler_options={"xla_disable_hlo_passes": "cpu-all-reduce-combiner"})
@@ -320,16 +424,26 @@ def run(options, plan):
     placed = jax.device_put(values, compiled.input_shardings[0])
     sharded = jax.tree_util.tree_leaves(compiled(*placed))
     one = jax.devices()[0]
-    alone = jax.tree_util.tree_leaves(jax.jit(step)(*jax.device_put(values, one)))
+    again = jax.jit(step)
+    alone = jax.tree_util.tree_leaves(again(*jax.device_put(values, one)))
     half = re.search(r"[x<]b?f16>", lowered.as_text()) is not None
     rtol = options.rtol if options.rtol is not None else 3e-2 if half else 1e-4
-    differences = [difference(np, host(jax, np, a), host(jax, np, b), rtol, options.atol) for a, b in zip(alone, sharded)]
+    comparisons = [Comparison(np, name, host(jax, np, a), host(jax, np, b), rtol, options.atol)
+                   for name, a, b in zip(result_names(jax, shapes, plan), alone, sharded)]
+    rng = np.random.default_rng(options.seed + 1)
+
+    def run_again(kick):
+        inputs = jax.tree_util.tree_map(lambda leaf: kicked(np, jax, leaf, rtol, rng) if kick else leaf, values)
+        return [host(jax, np, leaf) for leaf in jax.tree_util.tree_leaves(again(*jax.device_put(inputs, one)))]
+
+    find_rounding(comparisons, run_again)
+    differing = [c for c in comparisons if c.open().any()]
+    worst = [c.worst() for c in comparisons]
 
     found, expected = collectives_of(compiled.as_text()), expected_of(plan)
     memory = compiled.memory_analysis()
-    worst = max(differences, default=0.0)
     return {
-        "schema": "automap.apply/1",
+        "schema": "automap.apply/2",
         "shards": plan["shards"],
         "devices": plan["shards"],
         "platform": jax.devices()[0].platform,
@@ -341,14 +455,20 @@ def run(options, plan):
         "unexpected": sorted(set(found) - set(expected)) if expected or plan.get("inputs") else [],
         "argument_bytes_per_device": getattr(memory, "argument_size_in_bytes", None),
         "temporary_bytes_per_device": getattr(memory, "temp_size_in_bytes", None),
-        "results": len(differences),
-        "worst_relative_difference": worst if worst != float("inf") else None,
-        "differing_results": [k for k, apart in enumerate(differences) if not apart <= rtol],
+        "results": len(comparisons),
+        "worst_relative_difference": None if None in worst else max(worst, default=0.0),
+        "differing_results": [{"result": c.name, "entries": int(c.open().sum()), "of": int(c.alone.size),
+                               "worst_relative_difference": c.worst(), "why": c.why()} for c in differing],
+        "decided_by_rounding": [{"result": c.name, "entries": int(c.rounding.sum()), "of": int(c.alone.size)}
+                                for c in comparisons if c.rounding.any()],
         "rtol": rtol,
         "half_precision": half,
         "atol": options.atol,
-        "equal": len(alone) == len(sharded) and all(apart <= rtol for apart in differences),
+        "equal": not differing,
     }
+
+
+MOST_NAMED = 10
 
 
 def human(report, plan_path):
@@ -379,8 +499,18 @@ def human(report, plan_path):
     worst = report["worst_relative_difference"]
     lines.append(("equal: " if report["equal"] else "DIFFERENT: ") + f"{report['results']} results, largest relative "
                  f"difference {'infinite' if worst is None else f'{worst:.2g}'} (allowed {report['rtol']:g})")
-    if report["differing_results"]:
-        lines.append(f"results that differ: {report['differing_results'][:20]}")
+    for result in report["differing_results"][:MOST_NAMED]:
+        lines.append(f"  {result['result']}: {result['entries']:,} of {result['of']:,} entries, {result['why']}")
+    if len(report["differing_results"]) > MOST_NAMED:
+        lines.append(f"  and {len(report['differing_results']) - MOST_NAMED} more results")
+    rounding = report["decided_by_rounding"]
+    if rounding:
+        lines.append("left out, since nothing but rounding decides them (a gradient of zero that the optimizer divides by "
+                     "its own size):")
+    for result in rounding[:MOST_NAMED]:
+        lines.append(f"  {result['result']}: {result['entries']:,} of {result['of']:,} entries")
+    if len(rounding) > MOST_NAMED:
+        lines.append(f"  and {len(rounding) - MOST_NAMED} more results")
     return "\n".join(map(printable, lines))
 
 
@@ -408,10 +538,11 @@ def main():
         try:
             import jax  # noqa: F401
         except ImportError:
-            return usage("jax is not installed for this Python: pip install jax")
+            return usage(f"jax is not installed for this Python, {sys.executable}: pip install jax, or run this script with "
+                         f"one that has it: PYTHON {sys.argv[0]} ...")
         report = run(options, plan)
     except DoesNotFit as error:
-        print(f"apply_plan.py: {printable(error)}", file=sys.stderr)
+        print(f"{PROGRAM}: {printable(error)}", file=sys.stderr)
         return 3
     print(json.dumps(report, indent=2) if options.json else human(report, options.plan))
     return 0 if report["equal"] and not (options.strict and report["unexpected"]) else 1

@@ -180,7 +180,10 @@ int plan_command(int argc, char** argv, bool data) {
     print(plan_report(*loaded.model, planned));
   }
   files.commit();
-  for (const std::string& warning : plan.warnings) log_warning(warning);
+  const bool told = !options.json && !files.on_standard_output() && !planned.nothing_split.empty();  // in the report
+  for (const std::string& warning : plan.warnings) {
+    if (!told || warning.find(planned.nothing_split) == std::string::npos) log_warning(warning);
+  }
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }
 

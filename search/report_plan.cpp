@@ -225,6 +225,7 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
   std::string out = (plan.model.empty() ? "model" : printable(plan.model)) + " over " + plural(plan.shards, "device") +
                     " of " + printable(plan.cluster) + ": " + format_count(plan.partitioned) + " of " +
                     things(plan, static_cast<long long>(plan.decided.size())) + " split\n\n";
+  if (!planned.nothing_split.empty()) out += fact("None split", planned.nothing_split);
   out += fact("Step time", format_ms(plan.step_ms) + " estimated, against " + format_ms(plan.replicated_step_ms) +
                                " with nothing split: " + format_ms(plan.compute_ms) + " compute, " +
                                format_ms(plan.collective_ms) + " collectives at " +

@@ -32,7 +32,10 @@ std::uint64_t held_out_seed(const TrainOptions& o) {
 }
 
 std::unique_ptr<ProblemSource> training_source(const TrainOptions& o) {
-  if (!o.finetune) return open_source(o.data, o.seed, o.only, o.without, o.trust_data);
+  if (!o.finetune) {
+    return open_source(o.data, o.seed, o.only, o.without, o.trust_data,
+                       o.evaluate_data.empty() ? Rows::kLearned : Rows::kAll);
+  }
   pipeline::ProblemOptions problem;
   problem.micro_batches = o.micro_batches;
   return model_source(io::load_profile(o.data), pipeline::load_cluster(o.cluster), problem, o.seed, false);
@@ -45,10 +48,8 @@ std::shared_ptr<const ProblemSource> held_out_source(const TrainOptions& o) {
     problem.micro_batches = o.micro_batches;
     return model_source(io::load_profile(o.data), pipeline::load_cluster(o.cluster), problem, o.seed, true);
   }
-  const bool synthetic = o.data.rfind("synth:", 0) == 0;
-  if (synthetic || o.evaluate || o.compare)
-    return open_source(o.data, held_out_seed(o), o.only, o.without, o.trust_data);
-  return open_source("synth:mixed", held_out_seed(o), {}, {}, o.trust_data);
+  return open_source(o.data, held_out_seed(o), o.only, o.without, o.trust_data,
+                     o.evaluate || o.compare ? Rows::kJudgedBy : Rows::kChosenBy);
 }
 
 EvaluationOptions evaluation_options(const TrainOptions& o) {
@@ -237,6 +238,13 @@ int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& tabl
   const bool resuming = folder.resuming();
   if (o.resume && !resuming) log_info(o.out + " holds no checkpoint: the run begins");
   const std::unique_ptr<ProblemSource> source = training_source(o);
+  const std::shared_ptr<const ProblemSource> held_out = held_out_source(o);
+  if (!o.finetune && o.evaluate_data.empty() && source->size() > 0) {
+    log_info(o.data + ": " + format_count(static_cast<long long>(source->size())) + " rows are learned from, " +
+             format_count(static_cast<long long>(held_out->size())) +
+             " others choose the best policy, and as many are kept for --evaluate and --compare (--evaluate-data takes "
+             "the held-out problems from elsewhere)");
+  }
   TrainerSettings settings = settings_of(o, table);
   settings.before_writing = [&folder] { folder.check(); };
   std::optional<Checkpoint> checkpoint;
@@ -254,7 +262,7 @@ int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& tabl
   write_file_atomic(o.out + "/config.ini", table.config_text());
   write_file_atomic(o.out + "/run.json",
                     json_text(run_json(argc, argv, o, *source, pool.threads(), models::check_torch_speed())));
-  const Evaluation evaluation(held_out_source(o), evaluation_options(o), pool, o.out + "/heldout.json");
+  const Evaluation evaluation(held_out, evaluation_options(o), pool, o.out + "/heldout.json");
   std::vector<PlannerLengths> before;
   if (init) before = evaluation.plan(*init, pool);
 

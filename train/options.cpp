@@ -295,7 +295,7 @@ void declare_options(OptionTable& table, TrainOptions& o) {
       .add(&o.evaluate_data, "evaluate-data",
            "held-out problems: synth:CONFIG or a dataset's folder; when not given the generator of --data with another "
            "seed, "
-           "for a dataset synth:mixed")
+           "for a dataset one row in 16 of it, never learned from")
       .reads_folder()
       .metavar("DATA");
   table.add(&o.evaluate_seed, "evaluate-seed", "of the held-out problems").advanced();

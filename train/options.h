@@ -57,7 +57,7 @@ struct TrainOptions {
   double value_min = 0, value_max = 1;
 
   // Evaluation.
-  std::string evaluate_data;  // empty: the generator of --data, or `mixed`
+  std::string evaluate_data;  // empty: the generator of --data, or rows of it that are held out
   std::uint64_t evaluate_seed = 20070404;
   int evaluate_small = 128, evaluate_middle = 48, evaluate_deep = 16;
   std::uint64_t evaluate_every = 50000;  // episodes

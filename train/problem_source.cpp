@@ -16,7 +16,7 @@ namespace {
 
 using pipeline::RowProblem;
 
-constexpr std::uint32_t kModelStream = 0x66696e65;
+constexpr std::uint32_t kModelStream = 0x66696e65, kHeldOutStream = 0x68656c64;
 
 TrainingProblem problem_of(const RowProblem& row) {
   TrainingProblem problem;
@@ -43,9 +43,16 @@ class Synthetic : public ProblemSource {
 
 class Dataset : public ProblemSource {
  public:
-  Dataset(const std::string& folder, io::RowChecks checks) : reader_(folder, checks) {}
+  Dataset(const std::string& folder, io::RowChecks checks, Rows rows) : reader_(folder, checks), rows_(rows) {
+    if (rows_ == Rows::kAll || reader_.size() >= 2 * kRowsPerHeldOut) return;
+    throw Error(ErrorKind::kData,
+                folder + " has " + std::to_string(reader_.size()) + " rows, too few to hold one in " +
+                    std::to_string(kRowsPerHeldOut) + " out",
+                "generate at least " + std::to_string(2 * kRowsPerHeldOut) +
+                    " rows, or give --evaluate-data, of which all rows are held out");
+  }
   TrainingProblem problem(std::uint64_t i) const override {
-    const std::uint64_t row = i % reader_.size();
+    const std::uint64_t row = row_of(i % size());
     TrainingProblem problem = problem_of(reader_.row(row));
     if (!reader_.has_oracle()) return problem;
     if (const auto label = reader_.oracle(row); label && !label->cuts.empty()) {
@@ -54,12 +61,40 @@ class Dataset : public ProblemSource {
     }
     return problem;
   }
-  std::uint64_t size() const override { return reader_.size(); }
+  std::uint64_t size() const override {
+    const std::uint64_t blocks = reader_.size() / kRowsPerHeldOut;
+    switch (rows_) {
+      case Rows::kLearned: return reader_.size() - blocks;
+      case Rows::kChosenBy: return (blocks + 1) / 2;
+      case Rows::kJudgedBy: return blocks / 2;
+      default: return reader_.size();
+    }
+  }
   const std::vector<std::string>& families() const override { return reader_.distributions(); }
-  std::string fingerprint() const override { return "dataset " + reader_.fingerprint(); }
+  std::string fingerprint() const override {
+    const char* part = rows_ == Rows::kAll       ? ""
+                       : rows_ == Rows::kLearned ? ", one row in 16 held out"
+                                                 : ", rows held out of it";
+    return "dataset " + reader_.fingerprint() + part + (rows_ == Rows::kJudgedBy ? " to judge by" : "");
+  }
 
  private:
+  // The row that block `block` holds out.
+  static std::uint64_t held_out(std::uint64_t block) {
+    return block * kRowsPerHeldOut + Rng(0, kHeldOutStream, block).below(kRowsPerHeldOut);
+  }
+  std::uint64_t row_of(std::uint64_t i) const {
+    if (rows_ == Rows::kAll) return i;
+    if (rows_ == Rows::kChosenBy) return held_out(2 * i);
+    if (rows_ == Rows::kJudgedBy) return held_out(2 * i + 1);
+    const std::uint64_t block = i / (kRowsPerHeldOut - 1), blocks = reader_.size() / kRowsPerHeldOut;
+    if (block >= blocks) return i + blocks;  // the rest that makes no block
+    const std::uint64_t row = i + block;     // were the block's last row the one held out
+    return row >= held_out(block) ? row + 1 : row;
+  }
+
   io::DatasetReader reader_;
+  Rows rows_;
 };
 
 class Model : public ProblemSource {
@@ -141,7 +176,7 @@ class Model : public ProblemSource {
 
 std::unique_ptr<ProblemSource> open_source(const std::string& data, std::uint64_t seed,
                                            const std::vector<std::string>& only,
-                                           const std::vector<std::string>& without, bool trust_data) {
+                                           const std::vector<std::string>& without, bool trust_data, Rows rows) {
   constexpr const char* kPrefix = "synth:";
   if (data.rfind(kPrefix, 0) == 0) {
     datagen::Generator generator = datagen::Generator::load(data.substr(6));
@@ -154,7 +189,7 @@ std::unique_ptr<ProblemSource> open_source(const std::string& data, std::uint64_
                 "--only and --without choose among a generator's families, and --data is '" + data + "', a dataset",
                 "use --data synth:CONFIG, or generate a dataset of those families");
   }
-  return std::make_unique<Dataset>(data, trust_data ? io::RowChecks::kNone : io::RowChecks::kBeforeUse);
+  return std::make_unique<Dataset>(data, trust_data ? io::RowChecks::kNone : io::RowChecks::kBeforeUse, rows);
 }
 
 std::unique_ptr<ProblemSource> model_source(const pipeline::Profile& profile, const pipeline::Cluster& cluster,

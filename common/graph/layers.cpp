@@ -123,7 +123,8 @@ std::string join(const std::vector<std::string>& scopes, std::size_t begin, std:
 
 std::vector<std::string> scopes_of(std::string_view op_name) {
   std::vector<std::string> out;
-  const std::vector<std::string_view> parts = split_path(op_name);
+  // Of instructions that were merged the names stand one behind the other: "jit(f)/h/5/mul;jit(f)/h/5/add".
+  const std::vector<std::string_view> parts = split_path(op_name.substr(0, op_name.find(';')));
   for (std::size_t i = 0; i + 1 < parts.size(); ++i) add_scopes(parts[i], &out);
   return out;
 }

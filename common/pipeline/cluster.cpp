@@ -279,7 +279,9 @@ void check_cluster(const Cluster& cluster, const std::string& source) {
     positive(group.intra_gbytes_per_s, path + ".intra_gbytes_per_s", "GB/s");
     positive(group.inter_gbytes_per_s, path + ".inter_gbytes_per_s", "GB/s");
     if (cluster.devices.count(group.device) == 0) {
-      const std::vector<std::string> names = device_names(cluster.devices);
+      std::map<std::string, DeviceType> known = cluster.devices;
+      known.insert(known_devices().begin(), known_devices().end());
+      const std::vector<std::string> names = device_names(known);
       const std::string guess = nearest(group.device, names);
       reader.fail(path + ".device", "no device type \"" + group.device + "\" under devices",
                   (guess.empty() ? "" : guess + " ") + "known: " + join(names));

@@ -248,6 +248,8 @@ std::string to_json_text(const PlanDocument& document) {
   if (document.layer_split) {
     const LayerSplit& split = *document.layer_split;
     layer_split = {{"split_before", split.split_before},
+                   {"split_spec", split.split_spec.empty() ? Json(nullptr) : Json(split.split_spec)},
+                   {"no_split_spec", or_null(split.no_split_spec)},
                    {"layers_per_stage", split.layers_per_stage},
                    {"cuts", split.cuts},
                    {"device_cuts", split.device_cuts},
@@ -357,6 +359,8 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
     const PlanObject split(reader.at("layer_split"), reader.where("layer_split"));
     LayerSplit& out = document.layer_split.emplace();
     out.split_before = split.texts("split_before");
+    if (split.has("split_spec")) out.split_spec = split.texts("split_spec");
+    out.no_split_spec = split.text_or_empty("no_split_spec");
     out.cuts = split.integers("cuts", 1, document.num_instructions - 1);
     out.step_ms = split.number("step_ms");
     out.simulated_step_ms = split.number("simulated_step_ms");

@@ -252,7 +252,7 @@ std::int32_t ShardingModel::find_input(const std::string& text) const {
   std::string near = closest_name(text, known);
   if (near.empty()) near = closest_name(join(wanted, 0), known);
   throw Error(ErrorKind::kUsage, "module '" + std::string(graph_->name()) + "' has no input '" + text + "'",
-              near.empty() ? "give a name, the end of one, or a number; automap inspect lists the inputs"
+              near.empty() ? "give a name, the end of one, or a number; automap-inspect --json lists them"
                            : "did you mean " + inputs_[owner[near]].name + "?");
 }
 

@@ -12,6 +12,7 @@
 #include "common/sharding/explain.h"
 #include "plan/partition/data_parallel.h"
 #include "plan/partition/names.h"
+#include "plan/partition/nothing_split.h"
 
 namespace automap::partition {
 namespace {
@@ -317,7 +318,7 @@ class Planning {
     problem_ = make_problem(model_, cost_, request_.data ? batched_inputs(model_) : inputs_, request_.objective,
                             limit_bytes_, &groups_of_);
     choose();
-    Planned out{{}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.link()};
+    Planned out{{}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.link(), {}};
     warn_of_batch_norms(model_, out.decided, &warnings_);
     out.estimate = cost_.estimate(out.decided);
     out.unsplit = cost_.estimate(decide(model_, inputs_, {}));
@@ -326,6 +327,11 @@ class Planning {
     collate_split(&out);
     collate_whole(&out);
     compare(out.answers, &out.plan);
+    if (out.plan.partitioned == 0 && shards_ > 1) {
+      out.nothing_split = why_nothing_is_split(model_, inputs_, request_.data ? "data input" : "variable",
+                                               request_.objective == PartitionObjective::kTime);
+      warnings_.push_back("nothing is split: " + out.nothing_split);
+    }
     last_warnings(&out.plan);
     return out;
   }

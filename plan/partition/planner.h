@@ -43,6 +43,7 @@ struct Planned {
   std::vector<WholeTensors> whole;
   std::vector<PartitionAnswer> answers;  // of the algorithms that ran, best first
   Link link;
+  std::string nothing_split;  // why, when several devices split nothing; also among the plan's warnings
 };
 
 // The plan without what only its caller knows: model, cluster, planning_ms, provenance. `model` keeps the gathers of a

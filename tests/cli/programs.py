@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -12,6 +13,17 @@ BIN = Path(os.environ.get("AUTOMAP_BIN", SOURCE / "build" / "release"))
 FIXTURES = SOURCE / "fixtures" / "hlo"
 # Sanitized builds on busy machines are slow; nothing here should take this long.
 TIMEOUT_S = 300
+
+
+def python_with_jax():
+    """The Python named by AUTOMAP_JAX_PYTHON, or the python3 of the path, whichever has jax; None: neither."""
+    for candidate in (os.environ.get("AUTOMAP_JAX_PYTHON"), shutil.which("python3")):
+        if candidate and subprocess.run([candidate, "-c", "import jax"], capture_output=True).returncode == 0:
+            return candidate
+    return None
+
+
+NO_JAX = "no Python with jax; AUTOMAP_JAX_PYTHON=$(scripts/jax_python.sh) makes one"
 
 
 def environment(**extra):

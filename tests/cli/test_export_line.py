@@ -8,11 +8,12 @@ exported again too and compared.
 import json
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 import unittest
 from pathlib import Path
+
+from programs import NO_JAX, python_with_jax
 
 SOURCE = Path(os.environ.get("AUTOMAP_SOURCE", Path(__file__).resolve().parent.parent.parent))
 BIN = os.environ.get("AUTOMAP_BIN")
@@ -40,13 +41,6 @@ batch = {"x": array(16, 32), "y": array(16, 8)}
 '''
 
 
-def python_with_jax():
-    for candidate in (os.environ.get("AUTOMAP_JAX_PYTHON"), shutil.which("python3")):
-        if candidate and subprocess.run([candidate, "-c", "import jax"], capture_output=True).returncode == 0:
-            return candidate
-    return None
-
-
 JAX = python_with_jax()
 
 
@@ -66,8 +60,7 @@ class Documentation(unittest.TestCase):
             self.assertIn(documented_line(section), readme)
 
 
-@unittest.skipUnless(JAX, "no Python with jax; set AUTOMAP_JAX_PYTHON to one "
-                          "(python3 -m venv V && V/bin/pip install -r scripts/export_requirements.txt)")
+@unittest.skipUnless(JAX, NO_JAX)
 class ExportLine(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -100,11 +93,12 @@ class ExportLine(unittest.TestCase):
 
     def test_profile_finds_the_three_variables(self):
         ours = self.run_program("automap-profile", str(self.hlo), "--json")
-        found = [(v["parameter"], v["bytes"]) for v in ours["trainable_variables"]]
-        self.assertEqual(found, [(0, 256), (1, 8192), (2, 2048)])
+        found = [(v["name"], v["bytes"]) for v in ours["trainable_variables"]]
+        self.assertEqual(found, [("params['hidden']['bias']", 256), ("params['hidden']['kernel']", 8192),
+                                 ("params['output']['kernel']", 2048)])
 
 
-@unittest.skipUnless(JAX, "no Python with jax; set AUTOMAP_JAX_PYTHON")
+@unittest.skipUnless(JAX, NO_JAX)
 class Exporter(unittest.TestCase):
     def test_stored_fixtures_are_what_would_be_exported(self):
         stored = json.loads((SOURCE / "fixtures" / "MANIFEST.json").read_text())

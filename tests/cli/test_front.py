@@ -23,7 +23,7 @@ class Front(ProgramTest):
         for arguments in (["--help"], ["-h"], ["help"]):
             result = run("automap", *arguments)
             self.assertEqual(result.returncode, 0)
-            for command in ("profile", "infer", "search", "inspect", "datagen", "train"):
+            for command in ("profile", "infer", "search", "inspect", "datagen", "train", "apply-plan"):
                 self.assertRegex(result.stdout, rf"(?m)^  {command} ")
         self.assertEqual(run("automap", "help", "infer").stdout, run("automap-infer", "--help").stdout)
 
@@ -44,6 +44,18 @@ class Front(ProgramTest):
         result = subprocess.run([alone, "infer", "--version"], env=env, capture_output=True, text=True)
         self.assertEqual(result.returncode, 3)
         self.assertIn("cannot run automap-infer", result.stderr)
+        self.assertIn(f"it belongs beside {alone}", result.stderr)
+        # The one that is left out of a build without LibTorch.
+        result = subprocess.run([alone, "train", "--version"], env=env, capture_output=True, text=True)
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("cannot run automap-train", result.stderr)
+        self.assertIn("apt-get install libtorch-dev libopenblas0-openmp", result.stderr)
+
+    def test_apply_plan_is_a_script(self):
+        result = run("automap", "apply-plan", "--plan", self.folder / "none.json", "--step", "x.py:y")
+        self.assertEqual((result.returncode, result.stdout), (3, ""))
+        self.assertRegex(result.stderr, r"^automap-apply-plan: .*none.json")
+        self.assertTrue(run("automap", "help", "apply-plan").stdout.startswith("usage: automap-apply-plan "))
 
 
 class EveryProgram(ProgramTest):

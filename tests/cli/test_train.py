@@ -204,6 +204,17 @@ class Runs(Train):
         self.assertEqual(made.returncode, 0, made.stderr)
         result = self.train("--data", data, "--episodes", "100")
         self.assertEqual(result.returncode, 0, result.stderr)
+        # One row in 16 is held out, and half of those judge afterwards; the report names where they come from.
+        report = (self.out() / "report.md").read_text()
+        self.assertRegex(report, r"\(dataset \S+, one row in 16 held out\)")
+        self.assertRegex(report, r"Problems: `dataset \S+, rows held out of it`")
+        self.assertNotIn("synth:", report.split("## ")[1])
+        judged = run("automap-train", "--evaluate", "--data", data, "--json", self.out() / "policy.bin")
+        self.assertEqual(judged.returncode, 0, judged.stderr)
+        self.assertRegex(json.loads(judged.stdout)["data"], "rows held out of it to judge by$")
+        few = self.folder / "few"
+        self.assertEqual(run("automap-datagen", "--rows", "20", "-o", few).returncode, 0)
+        self.assert_fails(self.train("--data", few, name="few"), 3, "20 rows", "--evaluate-data")
         shard = next(p for p in data.iterdir() if p.suffix in (".h5", ".hdf5"))
         shard.write_bytes(shard.read_bytes()[:1000])
         self.assert_fails(self.train("--data", data, "--episodes", "100", name="damaged"), 3, shard.name)

@@ -16,17 +16,10 @@ import unittest
 from pathlib import Path
 from types import SimpleNamespace
 
-from programs import BIN, FIXTURES, SOURCE
+from programs import BIN, FIXTURES, NO_JAX, SOURCE, python_with_jax
 
 DEVICES = 8
 TIMEOUT_S = 600
-
-
-def python_with_jax():
-    for candidate in (os.environ.get("AUTOMAP_JAX_PYTHON"), shutil.which("python3")):
-        if candidate and subprocess.run([candidate, "-c", "import jax"], capture_output=True).returncode == 0:
-            return candidate
-    return None
 
 
 JAX = python_with_jax()
@@ -95,8 +88,7 @@ ENTRY %e (x: f32[4,2]) -> f32[4,2] {
         self.assertTrue(check.compare(plan, {"before": {"all-reduce": [4, 16, 64]}})["legal"])
 
 
-@unittest.skipUnless(JAX, "no Python with jax; set AUTOMAP_JAX_PYTHON to one "
-                          "(python3 -m venv V && V/bin/pip install -r scripts/export_requirements.txt)")
+@unittest.skipUnless(JAX, NO_JAX)
 class Agreement(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

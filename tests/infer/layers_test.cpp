@@ -64,7 +64,7 @@ TEST(Layers, TheBestPlanAtWholeLayersIsFound) {
   Plan plan;
   plan.cuts = {9, 17};  // inside h/1 and h/3
   plan.device_cuts = {4, 8};
-  const auto split = split_at_layers(problem, profile, plan, stages(3, 3));
+  const auto split = split_at_layers(problem, profile, plan, stages(3, 3)).split;
   ASSERT_TRUE(split);
   // Every plan of three stages that cuts where a layer starts: 3, 7, 11, ... and the head at 27.
   double best = 1e300;
@@ -102,10 +102,100 @@ TEST(Layers, StageCountsAreKept) {
   Plan plan;
   plan.cuts = {24, 25, 26};  // late: fewer borders there than cuts
   plan.device_cuts = {4, 8, 12};
-  EXPECT_EQ(split_at_layers(problem, profile, plan, stages(4, 4))->cuts.size(), 3u);
-  EXPECT_FALSE(split_at_layers(problem, profile, Plan(), stages(1, 2)));  // data parallelism cuts nothing
-  EXPECT_FALSE(split_at_layers(problem, profile, Plan(), stages(1, 1)));
-  EXPECT_FALSE(split_at_layers(problem, profile, plan, stages(9, 16)));  // 7 borders
+  EXPECT_EQ(split_at_layers(problem, profile, plan, stages(4, 4)).split->cuts.size(), 3u);
+  for (const int most : {1, 2}) {  // data parallelism cuts nothing
+    const LayerResult none = split_at_layers(problem, profile, Plan(), stages(1, most));
+    EXPECT_FALSE(none.split);
+    EXPECT_EQ(none.why_not, "");
+  }
+  const LayerResult none = split_at_layers(problem, profile, plan, stages(9, 16));  // 7 borders
+  EXPECT_FALSE(none.split);
+  EXPECT_EQ(none.why_not, "the model has 8 layers, too few for 9 stages");
+}
+
+TEST(Layers, APlanOfMoreStagesThanLayersIsCutAtEachOfThem) {
+  const Profile profile = stacked(2);  // embeddings, h/0, h/1, head
+  const Problem problem(profile, pipeline::load_cluster("a100-8x8"), {});
+  Plan plan;
+  for (int s = 1; s < 12; ++s) {
+    plan.cuts.push_back(s);
+    plan.device_cuts.push_back(5 * s);
+  }
+  for (const bool quick : {false, true}) {
+    LayerOptions options = stages(1, 16);
+    options.quick = quick;
+    const LayerResult result = split_at_layers(problem, profile, plan, options);
+    ASSERT_TRUE(result.split) << result.why_not;
+    EXPECT_EQ(result.split->split_before, (std::vector<std::string>{"h/0", "h/1", "head"}));
+    EXPECT_EQ(result.why_not, "");
+  }
+}
+
+TEST(Layers, LayersWithoutVariablesAreNoStages) {
+  Profile profile = stacked(6);  // 8 layers, of which embeddings, h/0 and head hold the 8 variables
+  for (std::size_t i = 6; i < 26; ++i) profile.w_bytes[i] = 0;
+  const Problem problem(profile, pipeline::load_cluster("config-a"), {});
+  Plan plan;
+  for (int s = 1; s < 10; ++s) {
+    plan.cuts.push_back(2 * s);
+    plan.device_cuts.push_back(s);
+  }
+  const LayerResult result = split_at_layers(problem, profile, plan, stages(1, 16));
+  ASSERT_TRUE(result.split) << result.why_not;
+  EXPECT_LE(result.split->cuts.size(), 2u);
+}
+
+TEST(Layers, WhatDoesNotFitIsSaid) {
+  Profile profile = stacked(2);
+  for (double& w : profile.w_bytes) w = 1e12;
+  const Problem problem(profile, pipeline::load_cluster("config-a"), {});
+  Plan plan;
+  plan.cuts = {4};
+  plan.device_cuts = {8};
+  const LayerResult result = split_at_layers(problem, profile, plan, stages(1, 16));
+  EXPECT_FALSE(result.split);
+  EXPECT_EQ(result.why_not.find("none of 2 to 4 stages is possible, nearest to this plan: stage 1"), 0u)
+      << result.why_not;
+}
+
+// split_spec, or why there is none, of the plan that cuts `profile` before instruction 7.
+std::string spec(const Profile& profile) {
+  pipeline::ProblemOptions options;
+  options.allow_empty_stages = true;
+  const Problem problem(profile, pipeline::load_cluster("config-a"), options);
+  Plan plan;
+  plan.cuts = {6};
+  plan.device_cuts = {8};
+  const LayerResult result = split_at_layers(problem, profile, plan, stages(2, 2));
+  const auto& split = result.split;
+  if (!split) return "no split: " + result.why_not;
+  EXPECT_NE(split->split_spec.empty(), split->no_split_spec.empty());
+  std::string out = split->no_split_spec;
+  for (const std::string& path : split->split_spec) out += (out.empty() ? "" : ", ") + path;
+  return out;
+}
+
+TEST(Layers, OnlyModulesAreNamed) {
+  const auto halves = [](const std::string& first, const std::string& second, double bytes) {
+    Profile profile = stacked(2);
+    for (std::size_t i = 0; i < profile.layer.size(); ++i) {
+      profile.layer[i] = i < 6 ? first : second;
+      if (i >= 6) profile.w_bytes[i] = bytes;
+    }
+    return profile;
+  };
+  EXPECT_EQ(spec(halves("start", "encoder/layer_1/attention", 1e5)), "encoder.layer_1.attention");
+  EXPECT_EQ(spec(halves("start", "h/5", 1e5)), "h.5");
+  EXPECT_EQ(spec(halves("start", "flatten", 0)),
+            "\"flatten\" holds no variables, so it may be a function and no module");
+  for (const char* name : {"block 3 of 48", "wte.attend", "a//b", "5x", "jit(f)"}) {
+    EXPECT_EQ(spec(halves("start", name, 1e5)), "\"" + std::string(name) + "\" is no module's path");
+  }
+  Profile nothing = halves("start", "h/5", 0);
+  for (double& w : nothing.w_bytes) w = 0;
+  EXPECT_EQ(spec(nothing), "the profile says of no layer that it holds variables, so names may be those of functions");
+  // Layers of a stack that share the first one's variables.
+  EXPECT_EQ(spec(halves("h/0", "h/1", 0)), "h.1");
 }
 
 TEST(Layers, NothingToSayWithoutNames) {
@@ -115,7 +205,7 @@ TEST(Layers, NothingToSayWithoutNames) {
   Plan plan;
   plan.cuts = {3};
   plan.device_cuts = {8};
-  EXPECT_FALSE(split_at_layers(problem, profile, plan, stages(1, 16)));
+  EXPECT_FALSE(split_at_layers(problem, profile, plan, stages(1, 16)).split);
 }
 
 TEST(Layers, NumberedInstructionsAreNoStack) {
@@ -125,7 +215,7 @@ TEST(Layers, NumberedInstructionsAreNoStack) {
   Plan plan;
   plan.cuts = {7};
   plan.device_cuts = {8};
-  const auto split = split_at_layers(problem, profile, plan, stages(2, 2));
+  const auto split = split_at_layers(problem, profile, plan, stages(2, 2)).split;
   ASSERT_TRUE(split);
   EXPECT_LE(split->simulated_step_ms, simulate_step_ms(problem, plan) * (1 + 1e-12));
   EXPECT_TRUE(split->layers_per_stage.empty());
@@ -145,7 +235,7 @@ TEST(Report, SaysWhatThePlanIs) {
   document.lower_bound_method = "exact over all cuts";
   document.alternatives = {{"uniform", 4, document.step_ms * 2, document.simulated_step_ms * 2, 0.1}};
   document.limits = {{"stage", 2, 1, 0.5, "stage 2 computes"}, {"all-reduce", 1, 0, 0.001, "a trifle"}};
-  document.layer_split = split_at_layers(problem, profile, plan, stages(2, 2));
+  document.layer_split = split_at_layers(problem, profile, plan, stages(2, 2)).split;
   ReportOptions options;
   options.micro_batch_size = 2;
   const std::string text = report_text(document, problem, options);
@@ -160,6 +250,12 @@ TEST(Report, SaysWhatThePlanIs) {
   EXPECT_EQ(text.find("Idle stages"), std::string::npos);
   document.stages[0].compute_ms = document.stages[1].compute_ms / 100;
   EXPECT_NE(report_text(document, problem, options).find("Idle stages  stage 1 computes"), std::string::npos);
+  document.layer_split->split_spec.clear();
+  document.layer_split->no_split_spec = "\"x\" holds no variables";
+  const std::string unnamed = report_text(document, problem, options);
+  EXPECT_EQ(unnamed.find("SplitPoint"), std::string::npos);
+  EXPECT_NE(unnamed.find("  stage 2 begins with: h/"), std::string::npos) << unnamed;
+  EXPECT_NE(unnamed.find("  no split_spec: \"x\" holds no variables\n"), std::string::npos) << unnamed;
   document.plan.schedule = pipeline::Schedule::k1f1bOverlap;  // has the micro-batches in flight anyway
   EXPECT_EQ(report_text(document, problem, options).find("Idle stages"), std::string::npos);
 }

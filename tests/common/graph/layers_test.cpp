@@ -30,6 +30,8 @@ TEST(Layers, WorkedCases) {
   EXPECT_EQ(layer("jit(f)/jvp(M)/stages/2/layers/0/conv/add"), "M/stages/2/layers/0");
   EXPECT_EQ(layer("jit(f)/checkpoint/rematted_computation/h_5/add"), "h_5");
   EXPECT_EQ(layer("jit(f)/jvp(M/h/5)/add"), "M/h/5");
+  EXPECT_EQ(layer("jit(train_step)/jvp(M)/GroupNorm_0/mul;jit(train_step)/jvp(M)/GroupNorm_0/reshape"),
+            "M/GroupNorm_0");
   EXPECT_EQ(layer("add"), "");
   EXPECT_EQ(layer(""), "");
   EXPECT_EQ(layer("jit(f)/lm_head/bth,vh->btv/dot_general"), "lm_head");

@@ -49,6 +49,7 @@ PlanDocument small_document() {
   document.limits = {{"stage", 2, 3.5, 0.5, "stage 2 is slow"}};
   document.layer_split.emplace();
   document.layer_split->split_before = {"h/1", "h/2"};
+  document.layer_split->split_spec = {"h.1", "h.2"};
   document.layer_split->layers_per_stage = {{"h", {1, 1, 0}}};
   document.layer_split->cuts = {3, 4};
   document.layer_split->device_cuts = {5, 8};

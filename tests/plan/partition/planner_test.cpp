@@ -43,6 +43,28 @@ const PartitionAlternative* alternative(const PartitionPlan& plan, const std::st
   return at == plan.alternatives.end() ? nullptr : &*at;
 }
 
+TEST(Planner, WhenNothingIsSplitItSaysWhy) {
+  const auto why = [](const char* name, int shards, bool data, PartitionObjective objective) {
+    Case c = Case::fixture(name, shards);
+    const Planned planned = c.plan(data, objective);
+    EXPECT_EQ(planned.plan.partitioned == 0 && shards > 1, !planned.nothing_split.empty());
+    const bool warned = std::any_of(planned.plan.warnings.begin(), planned.plan.warnings.end(),
+                                    [&](const auto& w) { return w == "nothing is split: " + planned.nothing_split; });
+    EXPECT_EQ(warned, !planned.nothing_split.empty());
+    return planned.nothing_split;
+  };
+  EXPECT_EQ(why("t5_6_6.hlo.gz", 7, false, PartitionObjective::kTime),
+            "7 devices divide no dimension of any of the 188 variables; 2, 4 or 8 divide one of each");
+  EXPECT_EQ(why("t5_6_6.hlo.gz", 7, true, PartitionObjective::kCount),
+            "7 devices divide no dimension of any of the 3 data inputs; 2, 4 or 8 divide one of each");
+  EXPECT_EQ(why("tiny_mlp.hlo", 13, false, PartitionObjective::kCount).find("13 devices divide no dimension"), 0u);
+  // 7 * 7 * 512 = 25088 is what 7 devices divide.
+  EXPECT_EQ(why("vgg19.hlo.gz", 7, false, PartitionObjective::kCount),
+            "no dimension that 7 devices divide can be split; automap-search explain says why");
+  EXPECT_EQ(why("t5_6_6.hlo.gz", 8, false, PartitionObjective::kTime), "");
+  EXPECT_EQ(why("t5_6_6.hlo.gz", 1, false, PartitionObjective::kTime), "");
+}
+
 TEST(Planner, EveryTensorIsDecidedAndCountedOnce) {
   for (const char* name : {"tiny_mlp.hlo", "t5_6_6.hlo.gz", "vgg19.hlo.gz", "transformer_scan.hlo.gz"}) {
     for (const bool data : {false, true}) {

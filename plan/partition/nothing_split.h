@@ -1,0 +1,18 @@
+// Why a plan splits nothing, in one sentence: it is an answer that looks like a failure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/sharding/model.h"
+
+namespace automap::partition {
+
+// `inputs`: those that the plan decides, places in model.inputs(). Says whether the devices divide none of their
+// dimensions ("7 devices divide no dimension of any of the 188 variables; 2, 4 or 8 divide one of 188"), whether what
+// they divide cannot be split, or whether splitting was possible and not chosen. `what`: "variable" or "data input".
+std::string why_nothing_is_split(const sharding::ShardingModel& model, const std::vector<std::int32_t>& inputs,
+                                 const std::string& what, bool by_time);
+
+}  // namespace automap::partition

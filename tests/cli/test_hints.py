@@ -1,0 +1,135 @@
+"""What hints, messages and documents tell people to type exists: programs, commands of `automap` and `automap-search`,
+and every --option, by a scan of string literals and documents against --help-all."""
+
+import re
+import unittest
+from pathlib import Path
+
+from programs import BIN, SOURCE, ProgramTest, run
+
+ROOMS = ["common", "infer", "search", "plan", "inspect", "profile", "datagen", "train", "models", "front"]
+PROGRAMS = ["automap-profile", "automap-infer", "automap-search", "automap-inspect", "automap-datagen", "automap-train"]
+SEARCH_COMMANDS = ["opp", "adp", "apply", "propagate", "explain"]
+SCRIPT = "automap-apply-plan"
+# Named like programs, and are none: CMake's package, names of files.
+OTHER_NAMES = {"automap-config", "automap-targets", "automap-output", "automap-cli", "automap-plan"}
+# Options of XLA and TensorBoard that messages and documents name.
+FOREIGN = re.compile(r"--(xla_\w+|use_spmd_partitioning|num_partitions|logdir)\b")
+LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9_-]*[a-z0-9])")
+# Also other scripts, whose options are theirs.
+COMMAND = re.compile(r"\bautomap(?:-|[ ](?=[a-z]))([a-z]+(?:-[a-z]+)*)|[\w/]+\.(?:sh|py)\b|\b(?:cmake|ctest|git|pip)\b")
+
+
+def literals(text):
+    """String literals of C++, adjacent ones joined; comments and raw strings are left out."""
+    text = re.sub(r"(?m)^\s*(//|#include).*$|\s//\s.*$", "", text)
+    text = re.sub(r'R"(\w*)\(.*?\)\1"', '""', text, flags=re.DOTALL)
+    out, end = [], None
+    for match in LITERAL.finditer(text):
+        if end is not None and not text[end:match.start()].strip():
+            out[-1] += match.group(1)
+        else:
+            out.append(match.group(1))
+        end = match.end()
+    return [re.sub(r"\\(.)", lambda m: {"n": "\n"}.get(m.group(1), m.group(1)), literal) for literal in out]
+
+
+def code_of(markdown):
+    """Spans in backquotes and lines of code."""
+    spans, text = [], []
+    fenced = False
+    for line in markdown.splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif fenced or line.startswith("    "):
+            spans.append(line)
+        else:
+            text.append(line)
+    return spans + [re.sub(r"\s+", " ", span) for span in re.findall(r"`([^`]+)`", "\n".join(text))]
+
+
+class Hints(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.built = [p for p in PROGRAMS if (BIN / p).exists()]
+        cls.options = {}
+        for program in cls.built:
+            calls = [(program, c) for c in SEARCH_COMMANDS] if program == "automap-search" else [(program,)]
+            for call in calls:
+                listed = set(OPTION.findall(run(*call, "--help-all").stdout))
+                cls.options[call] = listed
+                cls.options[(program,)] = cls.options.get((program,), set()) | listed
+        script = (SOURCE / "scripts" / "apply_plan.py").read_text()
+        cls.options[(SCRIPT,)] = set(re.findall(r'add_argument\("--([a-z-]+)"', script)) | {"help"}
+        cls.every = set().union(*cls.options.values()) | {"version", "help"}
+
+    def test_the_scan_finds_what_there_is(self):
+        self.assertEqual(literals('f("a \\"b\\""\n  " c", "d");  // "e"'), ['a "b" c', "d"])
+        self.assertEqual(code_of("x `a\nb` y\n\n    c\n```\nd\n```\n"), ["    c", "d", "a b"])
+        self.assertEqual(self.wrong("run automap-infer MODEL --cluster C --clutser D"), ["--clutser of automap-infer"])
+        self.assertEqual(self.wrong("automap-search opp M --shards 8 --set a=1"), ["--set of automap-search opp"])
+        self.assertEqual(self.wrong("automap profile M --json | automap infer - --stages 2 --rows 3"), ["--rows of automap-infer"])
+        self.assertEqual(self.wrong("automap-frob x; automap frob y"), ["automap-frob", "automap-frob"])
+        self.assertEqual(self.wrong("no such --frobnicate"), ["--frobnicate"])
+        self.assertEqual(self.wrong("scripts/install_dependencies.sh --train and automap-infer (--json) or --version"), [])
+
+    def wrong(self, text, lone=True):
+        """What `text` names that does not exist. An option belongs to the program before it, up to the end of a command;
+        one without a program (looked at when `lone`) is of any."""
+        found = []
+        for part in re.split(r"[|;&)\n]|\.\s", text):
+            at, call = 0, None
+            for match in [*COMMAND.finditer(part), None]:
+                until = match.start() if match else len(part)
+                for option in OPTION.findall(FOREIGN.sub("", part[at:until])):
+                    if call == ():
+                        continue
+                    if call is None:
+                        if lone and option not in self.every:
+                            found.append(f"--{option}")
+                    elif call[0] in [*self.built, SCRIPT] and option not in self.options[call]:
+                        found.append(f"--{option} of {' '.join(call)}")
+                if match is None:
+                    break
+                name = f"automap-{match.group(1)}"
+                at, call = match.end(), (name,)
+                if match.group(1) is None:
+                    call = ()
+                elif name not in [*PROGRAMS, SCRIPT, *OTHER_NAMES]:
+                    found.append(name)
+                    call = None
+                elif name in OTHER_NAMES:
+                    call = None
+                elif name == "automap-search":
+                    command = re.match(r"\s+([a-z]+)\b", part[at:])
+                    if command and command.group(1) in SEARCH_COMMANDS:
+                        call = (name, command.group(1))
+        return found
+
+    def check(self, texts, lone):
+        for where, text in texts:
+            with self.subTest(where=where, text=text):
+                self.assertEqual(self.wrong(text, lone), [])
+
+    def test_messages(self):
+        texts = []
+        for room in ROOMS:
+            for path in sorted((SOURCE / room).rglob("*")):
+                if path.suffix in (".cpp", ".h"):
+                    texts += [(str(path.relative_to(SOURCE)), literal) for literal in literals(path.read_text())]
+        texts = [(where, text) for where, text in texts if "automap" in text or "--" in text]
+        self.assertGreater(len(texts), 100)
+        self.check(texts, lone=True)
+
+    def test_documents(self):
+        texts = []
+        for path in [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", *sorted((SOURCE / "docs").rglob("*.md"))]:
+            texts += [(str(path.relative_to(SOURCE)), code) for code in code_of(path.read_text())]
+        texts = [(where, text) for where, text in texts if "automap" in text]
+        self.assertGreater(len(texts), 100)
+        self.check(texts, lone=False)
+
+
+if __name__ == "__main__":
+    unittest.main()
