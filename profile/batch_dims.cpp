@@ -384,9 +384,12 @@ BatchDims find_batch_dims(const graph::Graph& graph, const graph::TrainingStep& 
     const FlowNode& n = flow.node(id);
     const DimSet dims = finder.marks(id);
     if (dims == 0) continue;
-    const bool tuple = graph.shape_of(n.instruction).is_tuple();
-    if (tuple && n.leaf == kNone) continue;
-    out.marks.add(n.instruction, tuple ? static_cast<std::size_t>(n.leaf) : 0, dims);
+    // A projection may stand for the get-tuple-element that reads it: the unit's own result has it too.
+    for (const InstructionId instruction : {n.instruction, flow.node(flow.producer(id)).instruction}) {
+      const bool tuple = graph.shape_of(instruction).is_tuple();
+      if (tuple && n.leaf == kNone) continue;
+      out.marks.add(instruction, tuple ? static_cast<std::size_t>(n.leaf) : 0, dims);
+    }
   }
   out.marks.hand_on();
   return out;
