@@ -359,9 +359,19 @@ BatchDims find_batch_dims(const graph::Graph& graph, const graph::TrainingStep& 
     out.problem = "the module is for 1 sample, where the batch cannot be told from other dimensions of 1";
     return out;
   }
-  graph::FlowOptions options;
-  options.loops = options.fusions = true;
-  const FlowGraph flow = FlowGraph::build(graph, options);
+  // With loops and fusions expanded; where there are none, the step's own flow.
+  bool units = false;
+  for (InstructionId id = 0; id < graph.num_instructions() && !units; ++id) {
+    const Opcode opcode = graph.instruction(id).opcode;
+    units = opcode == Opcode::kWhile || opcode == Opcode::kFusion;
+  }
+  FlowGraph expanded;
+  if (units) {
+    graph::FlowOptions options;
+    options.loops = options.fusions = true;
+    expanded = FlowGraph::build(graph, options);
+  }
+  const FlowGraph& flow = units ? expanded : step.flow;
   std::map<std::pair<std::int32_t, std::int32_t>, NodeId> node_of;
   for (const graph::FlowInput& input : flow.inputs()) node_of[{input.parameter, input.leaf}] = input.node;
   const auto node = [&](const EntryInput& input) { return node_of.at({input.parameter, input.leaf}); };
@@ -384,9 +394,12 @@ BatchDims find_batch_dims(const graph::Graph& graph, const graph::TrainingStep& 
     const FlowNode& n = flow.node(id);
     const DimSet dims = finder.marks(id);
     if (dims == 0) continue;
-    const bool tuple = graph.shape_of(n.instruction).is_tuple();
-    if (tuple && n.leaf == kNone) continue;
-    out.marks.add(n.instruction, tuple ? static_cast<std::size_t>(n.leaf) : 0, dims);
+    // A projection may stand for the get-tuple-element that reads it: the unit's own result has it too.
+    for (const InstructionId instruction : {n.instruction, flow.node(flow.producer(id)).instruction}) {
+      const bool tuple = graph.shape_of(instruction).is_tuple();
+      if (tuple && n.leaf == kNone) continue;
+      out.marks.add(instruction, tuple ? static_cast<std::size_t>(n.leaf) : 0, dims);
+    }
   }
   out.marks.hand_on();
   return out;

@@ -277,12 +277,13 @@ class Profiler {
         case InputRole::kUnused: break;
       }
     }
-    const graph::ModuleCost once = options_.estimator != nullptr
-                                       ? options_.estimator->cost()
-                                       : graph::analyze_cost(graph_, graph::WhileCounting::kOnce);
-    const graph::ModuleCost trips = graph::analyze_cost(graph_, graph::WhileCounting::kTripCount);
+    graph::ModuleCost own;
+    if (options_.estimator == nullptr) own = graph::analyze_cost(graph_, graph::WhileCounting::kOnce);
+    const graph::ModuleCost& once = options_.estimator == nullptr ? own : options_.estimator->cost();
     out_.total_flops = once.total.flops;
-    out_.executed_flops = trips.total.flops;
+    out_.executed_flops = times_.whiles.empty()
+                              ? once.total.flops
+                              : graph::analyze_cost(graph_, graph::WhileCounting::kTripCount).total.flops;
     for (NodeId id = 0; id < flow_->size(); ++id) {
       if (at_->part(id) == Part::kForward && charges_->runs(id))
         out_.forward_flops += once.instructions[static_cast<std::size_t>(flow_->node(id).instruction)].flops;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "common/graph/dependence.h"
+
 namespace automap::profile {
 
 namespace {
@@ -28,8 +30,14 @@ class Workspace {
     out_.assign(size, 0.0);
     is_gradient_.assign(static_cast<std::size_t>(flow_.size()), false);
     for (const std::int32_t v : at_.step().variables) {
-      const NodeId gradient = at_.step().inputs[static_cast<std::size_t>(v)].gradient;
-      if (gradient != kNone) is_gradient_[static_cast<std::size_t>(gradient)] = true;
+      NodeId id = at_.step().inputs[static_cast<std::size_t>(v)].gradient;
+      if (id == kNone) continue;
+      // In whatever form it is between where it is made and the optimizer.
+      is_gradient_[static_cast<std::size_t>(id)] = true;
+      while (graph::is_movement(flow_, id)) {
+        id = flow_.operands(id)[0];
+        is_gradient_[static_cast<std::size_t>(id)] = true;
+      }
     }
     for (const NodeId id : at_.order().order) add_forward(id);
     std::vector<std::vector<NodeId>> work(size);
@@ -47,11 +55,14 @@ class Workspace {
   bool takes_room(NodeId id) const {
     const graph::FlowNode& node = flow_.node(id);
     if (!flow_.shape(id).is_array() || at_.part(id) == Part::kFree || at_.part(id) == Part::kInput) return false;
-    if (node.opcode == Opcode::kGetTupleElement || node.leaf != kNone) return true;
+    // A loop's results that nobody reads are what it was given.
+    if (node.opcode == Opcode::kGetTupleElement || node.leaf != kNone) return !flow_.users(id).empty();
     return is_stored(node.instruction);
   }
 
   bool is_stored(InstructionId id) const {
+    // Written into what is there already: the stacks that a loop's turns fill.
+    if (graph_.instruction(id).opcode == Opcode::kDynamicUpdateSlice) return false;
     if (estimator_ != nullptr) return estimator_->is_stored(id);
     switch (graph_.instruction(id).opcode) {
       case Opcode::kReshape:
@@ -140,6 +151,16 @@ class Workspace {
     return most;
   }
 
+  // What an instruction's result takes, when it is no part of what was there before.
+  double room(InstructionId id) const {
+    const double bytes = graph_.shape_of(id).is_array() ? static_cast<double>(graph_.shape_of(id).bytes) : 0.0;
+    // A call hands on what its callee's last instruction has made.
+    while (graph_.instruction(id).opcode == Opcode::kCall && graph_.called(id).size() == 1 &&
+           graph_.computation(graph_.called(id)[0]).root != kNone)
+      id = graph_.computation(graph_.called(id)[0]).root;
+    return is_stored(id) ? bytes : 0.0;
+  }
+
   // Of a computation: values that its instructions store, from where they are made to their last reader.
   double peak(ComputationId c) {
     const auto known = peaks_.find(c);
@@ -151,9 +172,6 @@ class Workspace {
       for (const InstructionId operand : graph_.operands(id)) last[local(operand)] = id;
     }
     double alive = 0, most = 0;
-    const auto room = [&](InstructionId id) {
-      return graph_.shape_of(id).is_array() && is_stored(id) ? static_cast<double>(graph_.shape_of(id).bytes) : 0.0;
-    };
     for (InstructionId id = computation.first; id < computation.first + computation.count; ++id) {
       double inner = 0;
       const Opcode opcode = graph_.instruction(id).opcode;

@@ -207,7 +207,7 @@ class Inspect(unittest.TestCase):
         self.assertEqual((d["step_ms"], d["simulated_step_ms"], d["lower_bound_ms"]), (11, 11.5, 10))
         self.assertAlmostEqual(d["gap"], 0.1)
         out = run(path).stdout.decode()
-        for word in ("pipeline plan with 2 stages", "h/0", "7-10", "5-8", "10.0 %"):
+        for word in ("pipeline plan with 2 stages", f"{PLAN['micro_batches']} micro-batches", "h/0", "7-10", "5-8", "10.0 %"):
             self.assertIn(word, out)
         self.assertIn("contradicts", self.error(self.file("bad.json", json.dumps({**PLAN, "cuts": [5]}))))
 

@@ -160,6 +160,9 @@ TEST(Cluster, ErrorsNameTheKeyAndWhatWasExpected) {
   EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": 1e300")), HasSubstr("servers[0].devices"));
   EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": \"4\"")), HasSubstr("found \"4\", expected a number"));
   EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": 1000")), HasSubstr("2002 devices in all"));
+  // The built-in types are known, too, when the file describes none.
+  EXPECT_THAT(complaint(with("\"device\": \"v100-16gb\"", "\"device\": \"tpu\"")),
+              HasSubstr("known: a100-40gb, a100-80gb, fast, h100-80gb"));
   EXPECT_THAT(complaint(with("\"count\": 2", "\"count\": 2000000000")), HasSubstr("servers[0].count"));
   EXPECT_THAT(complaint(with("\"intra_gbytes_per_s\": 130", "\"intra_gbytes_per_s\": -130")),
               HasSubstr("servers[0].intra_gbytes_per_s: found -130"));
