@@ -1,5 +1,7 @@
-// Exact pipeline planning: the plan that minimizes V over given pivots and device cuts, with a proof.
-// Suffix labels (X, P, Y) from the last stage backward; docs/exact-solver.md explains dominance and bounds.
+// Exact pipeline planning: the plan that minimizes V over given pivots and device cuts and the variants of its stages,
+// with a proof. Suffix labels (X, P, Y) from the last stage backward; docs/exact-solver.md explains dominance and
+// bounds. V of an adaptive plan is value_ms: as many micro-batches in flight as memory allows; plans come without a
+// warm-up.
 #pragma once
 
 #include <cstdint>

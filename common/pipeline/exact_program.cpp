@@ -19,8 +19,6 @@ Program::Program(const ProgramInput& input, Work& work)
       full_(problem_.options().value == ValueForm::kFull),
       plain_(tables_.plain()),
       relaxed_(tables_.relaxed()),
-      bucket_bytes_(problem_.options().gradient_sync == GradientSync::kAfter ? kInfinity
-                                                                             : problem_.options().bucket_bytes),
       whole_work_(problem_.work_ms(0, problem_.num_instructions())),
       devices_(problem_.num_devices()),
       last_(static_cast<int>(points_.size()) - 1) {
@@ -31,7 +29,7 @@ Program::Program(const ProgramInput& input, Work& work)
 Program::StageCost Program::stage_cost(const DeviceGroup& group) const {
   StageCost cost;
   cost.scale = group.scale;
-  if (group.size > 1) cost.sync = {group.sync.latency_ms, group.sync.ms_per_byte, bucket_bytes_};
+  cost.sync = problem_.sync_terms(group);
   return cost;
 }
 

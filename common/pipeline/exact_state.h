@@ -219,7 +219,6 @@ class Program {
   StageTables tables_, coarse_tables_;
   int micro_batches_ = 1;
   bool full_ = true, plain_ = false, relaxed_ = false;
-  double bucket_bytes_ = 0;  // infinite when nothing is reduced in buckets
   double whole_work_ = 0;
   int devices_ = 0;
   int last_ = 0;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "common/pipeline/cluster.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/profile.h"
+#include "common/pipeline/value_terms.h"
 
 namespace automap::pipeline {
 
@@ -172,12 +174,14 @@ class Problem {
   double allreduce_ms(int p0, int p1, const DeviceGroup& g) const { return allreduce_ms(gradient_bytes(p0, p1), g); }
   // What of the sync is left at the least when a backward of backward_ms ends; V counts this. kAfter: all of it.
   double exposed_sync_ms(double gradient_bytes, double backward_ms, const DeviceGroup& g) const {
-    if (g.size == 1 || gradient_bytes <= 0) return 0;
-    if (options_.gradient_sync == GradientSync::kAfter) return g.sync.ms(gradient_bytes);
-    const double last_bucket =
-        g.sync.ms(gradient_bytes < options_.bucket_bytes ? gradient_bytes : options_.bucket_bytes);
-    const double left = g.sync.ms(gradient_bytes) - backward_ms;
-    return last_bucket < left ? left : last_bucket;
+    return sync_terms(g).exposed_ms(gradient_bytes, backward_ms);
+  }
+  // The same for loops over stages of one group.
+  terms::Sync sync_terms(const DeviceGroup& g) const {
+    if (g.size == 1) return {};
+    return {g.sync.latency_ms, g.sync.ms_per_byte,
+            options_.gradient_sync == GradientSync::kAfter ? std::numeric_limits<double>::infinity()
+                                                           : options_.bucket_bytes};
   }
   // The buckets in the order they are reduced; filled from the stage's first position on, so that only the one reduced
   // first may be smaller. kAfter: one, ready at the end. Empty: nothing to reduce.

@@ -42,8 +42,9 @@ class SuffixValues {
   double limit_ms() const;
   // The smallest V of a feasible plan that starts with these stages: boundary i at instruction cuts[i], device_cuts[i];
   // 0..S-1 boundaries given, every stage as whichever variant. Stages may idle beside the others: only what a stage
-  // alone must be is looked at (Problem::idles). Infinity: none (or none within limit_ms), also when a boundary is not among the pivots and
-  // device cuts. Finite values are value_ms() of the best plan up to rounding (1e-9 relative), and at most limit_ms.
+  // alone must be is looked at (Problem::idles). Infinity: none (or none within limit_ms), also when a boundary is not
+  // among the pivots and device cuts. Finite values are value_ms() of the best plan up to rounding (1e-9 relative), and
+  // at most limit_ms.
   double completion_ms(const std::vector<int>& cuts, const std::vector<int>& device_cuts) const;
   // The same for many prefixes that differ in their last boundary only: values[i] is that of (cuts, device_cuts)
   // followed by the boundary children[i] = (cut, device cut). About a microsecond each.

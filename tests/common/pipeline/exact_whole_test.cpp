@@ -7,7 +7,6 @@
 #include "common/pipeline/exact.h"
 #include "common/pipeline/exact_program.h"
 #include "common/pipeline/suffix_values.h"
-#include "common/pipeline/value_terms.h"
 #include "tests/common/pipeline/exact_brute_force.h"
 
 namespace automap::pipeline {
@@ -262,24 +261,28 @@ TEST(ExactWhole, IsHonestWhereverItIsStopped) {
   EXPECT_GT(with_plan, 100);
 }
 
-// What loops use for a sync is the problem's own.
-TEST(ExactWhole, SyncTermsAreTheProblems) {
+// The sync that loops count is the ring's time of the last bucket, or of what the backward leaves over.
+TEST(ExactWhole, SyncTermsAreTheRings) {
+  int overlapped = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const SmallProblem small = small_whole_problem(seed);
     const Problem problem(small.profile, small.cluster, small.options);
     SmallRandom random(seed);
-    const bool after = small.options.gradient_sync == GradientSync::kAfter;
-    const DeviceGroup& group = problem.group(0, problem.num_devices());
-    if (group.size == 1) continue;
-    const terms::Sync sync = {group.sync.latency_ms, group.sync.ms_per_byte,
-                              after ? kInfinity : small.options.bucket_bytes};
+    const DeviceGroup& group = problem.group(0, random.integer(1, problem.num_devices()));
     for (int round = 0; round < 20; ++round) {
-      const double bytes =
-          random.chance(0.2) ? 0 : problem.gradient_bytes(0, problem.num_instructions()) * random.real(0, 2);
-      const double backward = random.real(0, 100);
-      EXPECT_DOUBLE_EQ(sync.exposed_ms(bytes, backward), problem.exposed_sync_ms(bytes, backward, group));
+      const double all = problem.gradient_bytes(0, problem.num_instructions());
+      const double bytes = random.chance(0.2) ? 0 : all * random.real(0, 2), backward = random.real(0, 100);
+      double expected = problem.allreduce_ms(bytes, group);
+      if (small.options.gradient_sync == GradientSync::kOverlap) {
+        const double last = problem.allreduce_ms(std::min(bytes, small.options.bucket_bytes), group);
+        overlapped += last > expected - backward ? 1 : 0;
+        expected = std::max(last, expected - backward);
+      }
+      EXPECT_DOUBLE_EQ(problem.sync_terms(group).exposed_ms(bytes, backward), expected);
+      EXPECT_DOUBLE_EQ(problem.exposed_sync_ms(bytes, backward, group), expected);
     }
   }
+  EXPECT_GT(overlapped, 100);
 }
 
 TEST(ExactWhole, CorridorsReachTheOptimumWhenTheyCoverEverything) {
