@@ -1,6 +1,7 @@
 #include "models/features.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "models/plan_space_tables.h"
@@ -17,7 +18,7 @@ const char* const kFeatureNames[kFeatures] = {
     "stages left / 8",
     "stages placed / 8",
     "forward fraction",
-    "schedule is 1f1b-overlap",
+    "schedule is not 1f1b",
     "log2 devices left / 4",
     "log2 servers left / 4",
     "devices left / stages left, log2 / 4",
@@ -91,6 +92,25 @@ double log_ratio(double a, double b) {
   return std::log(a / b);
 }
 
+// Memory taken and left; all 0 without memory limits. (A template because PlanSpace::Tables is the feature function's.)
+template <typename Tables>
+std::array<double, 4> memory_features(const Tables& t, const PlanSpace& space, const Prefix& prefix) {
+  if (!t.memory) return {};
+  const pipeline::Problem& problem = space.problem();
+  const int devices = problem.num_devices();
+  const std::size_t j = at(prefix.point), d = at(prefix.d1);
+  const DeviceGroup& group = problem.group(prefix.d0, prefix.d1);
+  const DeviceGroup& rest_group = problem.group(prefix.d1, devices);
+  const double share = static_cast<double>(devices - prefix.d1) / (space.stages() - prefix.stages);
+  const int before = prefix.stages > 1 ? prefix.points[at(prefix.stages - 2)] : 0;
+  const double bytes = problem.memory_bytes(space.cut_of_point(before), space.cut_of_point(prefix.point), group,
+                                            prefix.in_flight, prefix.variant);
+  const double all = t.state.back() + t.stash.back() / devices;
+  // Each stage keeps its training state once per device: on equal shares the rest needs the second of what is there.
+  return {bytes / group.capacity_bytes, (t.state.back() - t.state[j]) * share / t.capacity_behind[d],
+          t.largest_state[j] / rest_group.capacity_bytes, all > 0.25 * t.largest_capacity ? 1.0 : 0.0};
+}
+
 }  // namespace
 
 void after_state_features(const PlanSpace& space, const Prefix& prefix, const Rollouts& rollouts, double incumbent_ms,
@@ -159,19 +179,7 @@ void after_state_features(const PlanSpace& space, const Prefix& prefix, const Ro
   put_ms((2 + steady) * t.mean_activation[j] * behind_per_byte);
   put_ms((2 + steady) * t.least_activation[j] * behind_per_byte);
 
-  if (t.memory) {
-    const int before = prefix.stages > 1 ? prefix.points[at(prefix.stages - 2)] : 0;
-    const double bytes = problem.memory_bytes(space.cut_of_point(before), space.cut_of_point(prefix.point), group,
-                                              prefix.in_flight, prefix.variant);
-    put(bytes / group.capacity_bytes);
-    // Each stage keeps its training state once per device: on equal shares the rest needs this much of what is there.
-    put((t.state.back() - t.state[j]) * share / t.capacity_behind[d]);
-    put(t.largest_state[j] / rest_group.capacity_bytes);
-    const double all = t.state.back() + t.stash.back() / devices;
-    put(all > 0.25 * t.largest_capacity ? 1 : 0);
-  } else {
-    for (int zero = 0; zero < 4; ++zero) put(0);
-  }
+  for (const double value : memory_features(t, space, prefix)) put(value);
   // All-reduces of what is left on a group of the average size, over the slowest link it would meet.
   const double hops = rest_group.size > 1 ? rest_group.size / (rest_group.size - 1.0) : 0;
   const double ring = share <= 1 ? 0 : (share - 1) / share * hops * rest_group.sync.ms_per_byte;

@@ -19,6 +19,8 @@ using pipeline::StageColumns;
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Sums formed in another order differ by less.
+constexpr double kRounding = 1e-9;
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
@@ -313,7 +315,7 @@ void PlanSpace::Tables::prepare_memory(const std::vector<int>& device_cuts) {
     int low = -1, high = to;
     while (high - low > 1) {
       const int middle = (low + high) / 2;
-      (fits(s, middle, to, group) ? high : low) = middle;
+      (may_fit(s, middle, to, group) ? high : low) = middle;
     }
     return high;
   };
@@ -333,7 +335,7 @@ void PlanSpace::Tables::prepare_memory(const std::vector<int>& device_cuts) {
         if (row[d] == 0) break;
         // The stage may end farther behind, where the step before `to` is too large for this group.
         for (int to = std::max(next[*cut], 1); to < end; ++to) {
-          if (row[d] <= end && !fits(s + 1, row[d] - 1, to, group)) break;
+          if (row[d] <= end && !may_fit(s + 1, row[d] - 1, to, group)) break;
           const int from = smallest_begin(s + 1, to, group);
           if (from == to) continue;
           row[d] = std::min(row[d], from);
@@ -443,6 +445,22 @@ bool PlanSpace::Tables::fits_as_any(int s, int from, int to, const DeviceGroup& 
   if (!group.valid) return false;
   for (int v = 0; v < problem.num_variants(); ++v) {
     if (problem.in_flight(schedule, stages, s, cuts[at(from)], cuts[at(to)], group, v) > 0) return true;
+  }
+  return false;
+}
+
+// Without what a longer stage may need less of: what enters it, and copies of tied weights.
+bool PlanSpace::Tables::may_fit(int s, int from, int to, const DeviceGroup& group) const {
+  if (plain) return fits(s, from, to, group);
+  const int p0 = cuts[at(from)], p1 = cuts[at(to)];
+  const int k = adaptive ? 1 : in_flight[at(s)];
+  for (int v = 0; group.valid && v < problem.num_variants(); ++v) {
+    const StageColumns& columns = problem.columns(group, v);
+    const double flight = (columns.stash[p1] - columns.stash[p0]) * k + columns.workspace->most(p0, p1);
+    if ((columns.state[p1] - columns.state[p0]) + flight * group.stash_scale <=
+        group.capacity_bytes * (1 + kRounding)) {
+      return true;
+    }
   }
   return false;
 }

@@ -194,6 +194,8 @@ struct PlanSpace::Tables {
            group.capacity_bytes;
   }
   bool fits_as_any(int s, int from, int to, const pipeline::DeviceGroup& group) const;
+  // False only where neither it nor a longer stage fits.
+  bool may_fit(int s, int from, int to, const pipeline::DeviceGroup& group) const;
   // The last of first..last where stage s from `from` on fits; first - 1: none.
   int last_fitting(int s, int from, int first, int last, const pipeline::DeviceGroup& group) const {
     if (!memory || first > last || fits(s, from, last, group)) return last;
