@@ -1,4 +1,5 @@
-// The plan as a file: `automap.plan/2` JSON; version 1 is read, too. docs/formats/plan.md describes every key, plan.schema.json checks it.
+// The plan as a file: `automap.plan/2` JSON; version 1 is read, too. docs/formats/plan.md describes every key,
+// plan.schema.json checks it.
 #pragma once
 
 #include <cstdint>

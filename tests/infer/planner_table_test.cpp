@@ -48,9 +48,9 @@ TEST(PlannerTable, ListsEveryPlannerOnceWithGapsOverTheLeastV) {
     const PlannerTable table = compare_planners(problem, request());
     std::set<std::string> names;
     for (const PlannerTableRow& row : table.rows) EXPECT_TRUE(names.insert(row.planner).second) << row.planner;
-    for (const char* name : {"policy", "policy+beam 16", "policy+beam 16+refine", "rollouts", "rollouts+beam 16",
-                             "rollouts+beam 16+refine", "local-search",
-                             "balanced", "uniform", "data-parallel", "exact", "exact+refine"}) {
+    for (const char* name :
+         {"policy", "policy+beam 16", "policy+beam 16+refine", "rollouts", "rollouts+beam 16",
+          "rollouts+beam 16+refine", "local-search", "balanced", "uniform", "data-parallel", "exact", "exact+refine"}) {
       EXPECT_EQ(names.count(name), 1u) << name;
     }
     EXPECT_EQ(names.size(), 14u);

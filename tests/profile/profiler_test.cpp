@@ -510,7 +510,7 @@ ENTRY e {
   y = f32[8,64] tanh(x)
   ROOT z = f32[8,128] dot(y, w2), lhs_contracting_dims={1}, rhs_contracting_dims={0}
 })",
-                                           "test");
+                                         "test");
   const ModelProfile m = build_profile(graph, estimate_times(graph, load_device("v100-16gb")), {});
   EXPECT_THAT(m.profile.frozen_bytes, testing::ElementsAre(64 * 64 * 4, 0, 64 * 128 * 4));
   EXPECT_EQ(sum(m.profile.w_bytes) + sum(m.profile.gradient_bytes) + sum(m.profile.slot_bytes), 0);
