@@ -51,9 +51,9 @@ const DeviceGroup* some_group(const Problem& problem) {
 
 // ---- Points ---------------------------------------------------------------------------------------------------------
 
-void PlanSpace::Tables::prepare_points(const std::vector<int>& cuts_of_points) {
-  cuts = cuts_of_points;
-  const std::size_t points = cuts.size();
+void PlanSpace::Tables::prepare_points(const std::vector<int>& cuts) {
+  cuts_of_points = cuts;
+  const std::size_t points = cuts_of_points.size();
   const int n = problem.num_instructions();
   end = static_cast<int>(points) - 1;
   plain = !adaptive && is_plain(problem, cuts);
@@ -92,7 +92,7 @@ void PlanSpace::Tables::prepare_points(const std::vector<int>& cuts_of_points) {
 
 // How many stages and variables lie behind each point, and the narrowest cuts around it.
 void PlanSpace::Tables::prepare_order() {
-  const std::size_t points = cuts.size();
+  const std::size_t points = cuts_of_points.size();
   stages_behind.assign(points, 0);
   next_variable.assign(points, end + 1);
   for (int j = end; j-- > 0;) {
@@ -120,7 +120,7 @@ void PlanSpace::Tables::prepare_order() {
 
 // What still lies behind each point.
 void PlanSpace::Tables::prepare_rest() {
-  const std::size_t points = cuts.size();
+  const std::size_t points = cuts_of_points.size();
   least_activation.assign(points, 0);
   mean_activation.assign(points, 0);
   largest_weight.assign(points, 0);
@@ -178,7 +178,7 @@ void PlanSpace::Tables::prepare_behind() {
 }
 
 void PlanSpace::Tables::prepare_buckets() {
-  const std::size_t buckets = 512, points = cuts.size();
+  const std::size_t buckets = 512, points = cuts_of_points.size();
   bucket.assign(buckets + 1, 0);
   buckets_per_ms = work.back() > 0 ? static_cast<double>(buckets) / work.back() : 0;
   for (std::size_t b = 0, j = 0; b <= buckets; ++b) {
@@ -420,7 +420,7 @@ const PlanSpace::Tables::Kind& PlanSpace::Tables::kind_of(const DeviceGroup& gro
 }
 
 bool PlanSpace::Tables::weigh_variants(int s, int from, int to, const DeviceGroup& group, StageCost& cost) const {
-  const int p0 = cuts[at(from)], p1 = cuts[at(to)];
+  const int p0 = cuts_of_points[at(from)], p1 = cuts_of_points[at(to)];
   if (!group.valid || problem.idles(p0, p1, group)) return false;
   int best = -1, most = 0;
   for (const int v : kind_of(group).by_compute) {
@@ -444,7 +444,8 @@ bool PlanSpace::Tables::weigh_variants(int s, int from, int to, const DeviceGrou
 bool PlanSpace::Tables::fits_as_any(int s, int from, int to, const DeviceGroup& group) const {
   if (!group.valid) return false;
   for (int v = 0; v < problem.num_variants(); ++v) {
-    if (problem.in_flight(schedule, stages, s, cuts[at(from)], cuts[at(to)], group, v) > 0) return true;
+    if (problem.in_flight(schedule, stages, s, cuts_of_points[at(from)], cuts_of_points[at(to)], group, v) > 0)
+      return true;
   }
   return false;
 }
@@ -452,7 +453,7 @@ bool PlanSpace::Tables::fits_as_any(int s, int from, int to, const DeviceGroup& 
 // Without what a longer stage may need less of: what enters it, and copies of tied weights.
 bool PlanSpace::Tables::may_fit(int s, int from, int to, const DeviceGroup& group) const {
   if (plain) return fits(s, from, to, group);
-  const int p0 = cuts[at(from)], p1 = cuts[at(to)];
+  const int p0 = cuts_of_points[at(from)], p1 = cuts_of_points[at(to)];
   const int k = adaptive ? 1 : in_flight[at(s)];
   for (int v = 0; group.valid && v < problem.num_variants(); ++v) {
     const StageColumns& columns = problem.columns(group, v);

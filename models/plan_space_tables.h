@@ -234,7 +234,7 @@ struct PlanSpace::Tables {
   double idle_share = 0;                   // 0: stages may idle
   std::array<double, kMaxStages> taper{};  // powers of what a stage takes against the one before
   bool full = true, memory = true, needs_variable = false;
-  std::vector<int> cuts, cuts_of_devices;
+  std::vector<int> cuts_of_points, cuts_of_devices;
   // By point; prefix sums but for activation. weight: gradient bytes. work: for bounds, see Problem::work_ms().
   std::vector<double> work, both, backward, weight, state, stash, activation;
   std::vector<float> work_f, weight_f, activation_f;      // the same, for scanning
