@@ -44,7 +44,7 @@ void for_small_problems(const Visit& visit) {
     const int most = std::min({4, problem.num_devices(), problem.num_instructions()});
     if (most < 2) continue;
     SCOPED_TRACE(i);
-    visit(i, problem, 2 + i % (most - 1), whole.schedule);
+    visit(i, problem, 2 + (kFirst + i) % (most - 1), whole.schedule);
   }
 }
 
