@@ -237,13 +237,13 @@ TEST(Report, SaysWhatThePlanIs) {
   document.limits = {{"stage", 2, 1, 0.5, "stage 2 computes"}, {"all-reduce", 1, 0, 0.001, "a trifle"}};
   document.layer_split = split_at_layers(problem, profile, plan, stages(2, 2)).split;
   ReportOptions options;
-  options.micro_batch_size = 2;
+  options.model_batch = 2;
   const std::string text = report_text(document, problem, options);
   for (const char* expected :
-       {"stacked on config-a: 2 pipeline stages on 16 devices, 16 micro-batches per step, schedule 1f1b",
+       {"stacked on config-a: 2 pipeline stages on 16 devices, 16 micro-batches of ",
         "embeddings .. h/1/mlp", "1-9", "8 (9-16, server 2)", "samples/s in steps of 32", "optimal",
         "Limited by   stage 2 computes\n", "+100", "Cut at whole layers (2 stages): ", "layers of h per stage: ",
-        ": SplitPoint.BEGINNING", "memory of 16.0 GiB"}) {
+        ": SplitPoint.BEGINNING", "of 16.0 GiB"}) {
     EXPECT_NE(text.find(expected), std::string::npos) << expected << "\nin\n" << text;
   }
   EXPECT_EQ(text.find("a trifle"), std::string::npos);

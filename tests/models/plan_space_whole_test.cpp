@@ -212,7 +212,9 @@ TEST(PlanSpaceWhole, SearchesFindFeasiblePlansAndAWideBeamTheBest) {
       ASSERT_EQ(pipeline::infeasible_reason(problem, found->plan), "");
       ASSERT_EQ(found->length_ms, pipeline::length_ms(problem, found->plan, objective));
       ASSERT_GE(found->length_ms, best * (1 - 1e-9));
-      if (objective == Objective::kValue && beam > 4) ASSERT_NEAR(found->length_ms, best, 1e-9 * best);
+      if (objective == Objective::kValue && beam > 4) {
+        ASSERT_NEAR(found->length_ms, best, 1e-9 * best);
+      }
       best_by_greedy += beam == 1 && found->length_ms <= best * (1 + 1e-9) ? 1 : 0;
     }
   });

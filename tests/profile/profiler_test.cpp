@@ -531,7 +531,7 @@ TEST(Profiler, WorkspaceOfABackwardPass) {
 
 TEST(Profiler, WorkspaceOfALoopIsWhatOneTurnNeeds) {
   // The stacks that the loop fills are kept or handed on, not its workspace.
-  const ModelProfile scanned = profile_module(graph::load_hlo(kFixtures + "hlo/transformer_scan.hlo.gz"), "scan", {});
+  const ModelProfile scanned = profile_module(hlo::load_hlo(kFixtures + "hlo/transformer_scan.hlo.gz"), "scan", {});
   const auto largest = [](const ModelProfile& m) {
     return *std::max_element(m.profile.workspace_bytes.begin(), m.profile.workspace_bytes.end());
   };

@@ -19,7 +19,7 @@ struct Found {
   TrainingStep step;
   VariableUpdates updates;
 
-  explicit Found(const std::string& text) : graph hlo::read_hlo_text(text, "test")) {
+  explicit Found(const std::string& text) : graph(hlo::read_hlo_text(text, "test")) {
     step = analyze_training_step(graph);
     updates = find_variable_updates(step);
   }
