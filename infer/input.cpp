@@ -52,6 +52,14 @@ PlanInput read_input(const InputOptions& options, const pipeline::Cluster& clust
   profile::ModelProfile model =
       profile::profile_module(module, source, request, profile::cluster_devices(options.device, cluster));
   input.profile = std::move(model.profile);
+  // As a profile file keeps them, so that the model and its profile give the same plan.
+  for (pipeline::DeviceTimes& times : input.profile.times) {
+    for (auto* table : {&times.forward_ms, &times.backward_ms}) {
+      for (std::vector<double>& row : *table) {
+        for (double& ms : row) ms = static_cast<float>(ms);
+      }
+    }
+  }
   match_devices(input.profile, cluster, source);
   input.notices = std::move(model.warnings);
   return input;

@@ -89,6 +89,21 @@ NothingFits explain_nothing_fits(const Problem& problem, const StageChoice& choi
   const int first = choice.first_stages, last = choice.last_stages;
   const std::string range = first == last ? std::to_string(first) + (first == 1 ? " stage" : " stages")
                                           : std::to_string(first) + " to " + std::to_string(last) + " stages";
+  const auto shares = [&] {
+    for (int stages = first; stages <= last; ++stages) {
+      if (!pipeline::device_share_candidates(problem, stages).empty()) return true;
+    }
+    return false;
+  };
+  if (!shares()) {
+    const std::string samples = format_number(problem.micro_batch_samples());
+    why.text =
+        "No plan of " + range + " on " + std::to_string(problem.num_devices()) + " devices: a micro-batch has " +
+        samples + (problem.micro_batch_samples() == 1 ? " sample" : " samples") +
+        ", and the devices of every stage have to divide them. A larger --batch or --micro-batch, or other stage "
+        "counts would do; --replicas fractional plans with parts of samples.";
+    return why;
+  }
   if (!lightest.plan) {
     why.text = "No plan of " + range +
                ": the trainable variables cannot be spread so that every stage holds one. "

@@ -68,9 +68,8 @@ void declare_options(OptionTable& table, InferOptions& o) {
                 "plan the training of BERT-48 on 4 servers of 8 V100");
   table.example("automap-infer fixtures/hlo/vgg19.hlo.gz --cluster config-a --stages 2 --json",
                 "exactly two stages, the plan as JSON on standard output");
-  table.example(
-      "automap-profile fixtures/hlo/gpt2.hlo.gz --device h100 -o - | automap-infer - --cluster h100-1x8 --all-planners",
-      "from a profile, comparing all planners");
+  table.example("automap-infer fixtures/hlo/gpt2.hlo.gz --cluster a100-4x8 --batch 512 --sweep",
+                "every uniform layout of the cluster, the best first");
 
   table.group("Input");
   table
@@ -99,10 +98,7 @@ void declare_options(OptionTable& table, InferOptions& o) {
       .reads_file()
       .metavar("CLUSTER")
       .required();
-  table.add(&o.batch, "batch", "samples per step")
-      .range(1, 1 << 30)
-      .metavar("B")
-      .shown_default("16 times the module's own batch");
+  table.add(&o.batch, "batch", "samples per step; auto: 16 times the module's own batch").no_file().metavar("auto|B");
   table.add(&o.micro_batch, "micro-batch", "samples that travel through the pipeline together, over all replicas")
       .no_file()
       .metavar("auto|N");
@@ -211,7 +207,7 @@ void declare_options(OptionTable& table, InferOptions& o) {
 
 StepRequest make_step(const InferOptions& o) {
   StepRequest step;
-  step.batch = o.batch;
+  step.batch = number_or_word(o.batch, "batch", "auto", 1, 1 << 30);
   step.micro_batch = number_or_word(o.micro_batch, "micro-batch", "auto", 1, 1 << 30);
   step.micro_batches = number_or_word(o.micro_batches, "micro-batches", "auto", 1, 65536);
   step.equal_replicas = o.replicas == "equal";

@@ -20,8 +20,8 @@ struct InferOptions {
   std::string cluster, output, policy, plan, layout;
   bool sweep = false;
   pipeline::ProblemOptions problem;
-  std::int64_t batch = 0;
-  std::string micro_batch = "auto", micro_batches = "auto", replicas = "whole", gradient_sync = "overlap";
+  std::string batch = "auto", micro_batch = "auto", micro_batches = "auto", replicas = "whole",
+              gradient_sync = "overlap";
   std::string zero = "auto", recompute = "auto", state_factor = "auto";
   bool optimizer = true, allow_idle_stages = false;
   double bucket_mib = 25, memory_reserve = 10;

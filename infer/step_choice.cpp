@@ -115,7 +115,17 @@ class StepPlanner {
       return length(a.result) < length(b.result);
     });
     if (best == looks_.end()) refuse_all(sizes);
-    StepPlan plan = at_full_effort(best->size);
+    StepPlan plan;
+    if (best->result.plan && !wants_effort()) {
+      // The quick planners do no more with more effort.
+      plan.size = best->size;
+      plan.problem = problem_of(best->size);
+      plan.result = std::move(best->result);
+      plan.considered = sizes;
+      if (request_.lower_bound) bound_simply(plan);
+      return plan;
+    }
+    plan = at_full_effort(best->size);
     if (length(best->result) < length(plan.result)) {
       // The look had a luckier hand: its plan, with the bounds of the longer search.
       best->result.lower_bound_ms = plan.result.lower_bound_ms;
@@ -171,6 +181,23 @@ class StepPlanner {
       request.stages = (size.devices > 0 ? size.devices : cluster_.num_devices()) / size.group_size;
     }
     return request;
+  }
+
+  bool wants_effort() const {
+    return request_.planner != PlannerKind::kPolicy && request_.planner != PlannerKind::kRollouts;
+  }
+
+  // The bound that sums give, over every split.
+  void bound_simply(StepPlan& plan) const {
+    PlanResult& result = plan.result;
+    result.lower_bound_ms = result.step_ms;
+    for (const StepSize& size : plan.considered) {
+      if (const auto problem = possible_problem(profile_, size)) {
+        result.lower_bound_ms = std::min(result.lower_bound_ms, simple_bound_ms(*problem, size));
+      }
+    }
+    result.lower_bound_method = "balance of work";
+    result.gap = result.lower_bound_ms > 0 ? result.step_ms / result.lower_bound_ms - 1 : 0;
   }
 
   // The quick planners answer at once, with the bound that a moment gives.
@@ -231,13 +258,26 @@ class StepPlanner {
                              &request.effort.explore_evaluations}) {
       *evaluations = std::max<int>(1, static_cast<int>(*evaluations / static_cast<int>(share)));
     }
-    double best_ms = kInfinity;
+    // The most promising first, so that most of the others need no look.
+    struct Split {
+      double bound_ms = 0;
+      StepSize size;
+      std::unique_ptr<Problem> problem;
+    };
+    std::vector<Split> splits;
     for (const StepSize& size : sizes) {
-      const std::unique_ptr<Problem> problem = possible_problem(profile_, size);
-      if (!problem) continue;
       if (size.devices > 0 && request_.stages > size.devices) continue;
-      if (simple_bound_ms(*problem, size) > best_ms) continue;
-      Look one{size, make_plan(*problem, request_for(size, request))};
+      std::unique_ptr<Problem> problem = possible_problem(profile_, size);
+      if (!problem) continue;
+      const double bound_ms = simple_bound_ms(*problem, size);
+      splits.push_back({bound_ms, size, std::move(problem)});
+    }
+    std::stable_sort(splits.begin(), splits.end(),
+                     [](const Split& a, const Split& b) { return a.bound_ms < b.bound_ms; });
+    double best_ms = kInfinity;
+    for (const Split& split : splits) {
+      if (split.bound_ms > best_ms) break;
+      Look one{split.size, make_plan(*split.problem, request_for(split.size, request))};
       best_ms = std::min(best_ms, length(one.result));
       if (one.result.plan || looks_.empty()) looks_.push_back(std::move(one));
     }

@@ -177,7 +177,7 @@ class Measure:
             profile = Path(folder) / f"{model}.profile.h5"
             cases = [(f"automap-profile {model}.hlo.gz", [self.program("automap-profile"), path, "-o", profile])]
             for source, shown in ((path, f"{model}.hlo.gz"), (profile, f"{model}.profile.h5")):
-                for options in ("--planner auto", "--planner exact", "--planner bound", "--planner bound --stages 4"):
+                for options in ("--planner auto", "--planner exact", "--planner policy", "--planner policy --stages 4"):
                     cases.append((f"automap-infer {shown} {options}", [infer, source, *rest, *options.split()]))
             for shown, command in cases:
                 if command[-2:] == ["-o", profile]:

@@ -14,7 +14,6 @@ namespace {
 
 constexpr int kMaxJsonDepth = 16;
 constexpr const char* kSchemaPrefix = "automap.plan/";
-constexpr const char* kVersions[] = {"1", "2"};
 
 }  // namespace
 
@@ -47,11 +46,12 @@ PlanJson parse_plan_json(std::string_view json_text, const std::string& source) 
     throw Error(ErrorKind::kData, source + ": schema: found \"" + schema + "\", expected \"" + kPlanSchema + "\"");
   }
   const std::string version = schema.substr(prefix.size());
-  if (std::find(std::begin(kVersions), std::end(kVersions), version) == std::end(kVersions)) {
+  const bool pipeline = !json.contains("kind") || json.at("kind") == "pipeline";
+  const std::string newest = pipeline ? kPipelinePlanSchema : kPlanSchema;
+  if (schema != newest && schema != kPlanSchema) {
     const bool number =
         !version.empty() && version.find_first_not_of("0123456789") == std::string::npos && version != "0";
-    throw Error(ErrorKind::kData,
-                source + ": schema: found \"" + schema + "\", this version reads up to " + kPipelinePlanSchema,
+    throw Error(ErrorKind::kData, source + ": schema: found \"" + schema + "\", this version reads up to " + newest,
                 number ? "update AutoMap to read this plan" : "");
   }
   return json;

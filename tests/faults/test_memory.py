@@ -36,7 +36,7 @@ class OutOfMemory(ProgramTest):
         self.profile = self.put("in.csv", profile_csv(20))
         self.data = self.folder / "dataset"
         self.assertEqual(run("automap-datagen", "--rows", "64", "--seed", "1", "-o", self.data, "--quiet").returncode, 0)
-        self.assertEqual(run("automap-profile", TINY, "-o", self.folder / "in.h5").returncode, 0)
+        self.assertEqual(run("automap-profile", TINY, "--device", "h100", "-o", self.folder / "in.h5").returncode, 0)
         self.random = random.Random(1)
 
     def cases(self):

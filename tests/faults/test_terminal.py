@@ -307,12 +307,9 @@ class Profiles(Terminal):
         layers = [f'"{name.replace(chr(34), chr(34) * 2)}/{i // 2}"' for i in range(16)]
         path = self.put("p.csv", profile_csv(16, layer=layers))
         out, _ = self.check("", "automap-infer", path, "--cluster", "config-a", "--stages", "2", "--time-limit", "0.1")
-        found = re.search(r"split_spec = (\{.*?BEGINNING\})", out, re.DOTALL)
-        self.assertIsNotNone(found, out)
-        spec = ast.parse(found.group(1), mode="eval").body
-        self.assertIsInstance(spec, ast.Dict)
-        for key in spec.keys:
-            self.assertTrue(key.value.startswith(name.replace("/", ".")), key.value)
+        # Nothing to paste where a name is no path of a module.
+        self.assertNotIn("split_spec = ", out)
+        self.assertIn("is no module's path", out)
 
     def test_clusters_and_devices(self):
         profile = self.put("p.csv", profile_csv(8))

@@ -53,7 +53,7 @@ TEST(PlannerTable, ListsEveryPlannerOnceWithGapsOverTheLeastV) {
           "rollouts+beam 16+refine", "local-search", "balanced", "uniform", "data-parallel", "exact", "exact+refine"}) {
       EXPECT_EQ(names.count(name), 1u) << name;
     }
-    EXPECT_EQ(names.size(), 14u);
+    EXPECT_EQ(names.size(), 12u);
     // So few instructions that the grid is every one of them, and the exact solver the reference itself.
     EXPECT_EQ(table.reference_method, "exact over all cuts");
     pipeline::ExactOptions options;

@@ -147,7 +147,7 @@ TEST(PlanJson, EveryKeyIsMissed) {
 
 TEST(PlanJson, WrongValuesAreNamed) {
   using J = nlohmann::json;
-  EXPECT_NE(complaint([](J& j) { j["schema"] = "automap.plan/2"; }).find("automap.plan/2"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["schema"] = "automap.plan/3"; }).find("automap.plan/3"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["schema"] = "automap.cluster/1"; }).find("expected \"automap.plan/1\""),
             std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["kind"] = "operator"; }).find("operator"), std::string::npos);
@@ -159,7 +159,7 @@ TEST(PlanJson, WrongValuesAreNamed) {
   EXPECT_NE(complaint([](J& j) { j["stages"][1]["compute_ms"] = -1; }).find("stage 2: compute_ms"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["step_ms"] = "fast"; }).find("step_ms"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["micro_batches"] = 1e20; }).find("micro_batches"), std::string::npos);
-  EXPECT_NE(complaint([](J& j) { j["schedule"] = "gpipe"; }).find("gpipe"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["schedule"] = "2f2b"; }).find("2f2b"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["stages"] = J::array(); }).find("stages"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j = J::array(); }).find("expected an object"), std::string::npos);
 }
