@@ -1,5 +1,6 @@
 #include "infer/lightest.h"
 
+#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <string>
@@ -96,7 +97,7 @@ NothingFits explain_nothing_fits(const Problem& problem, const StageChoice& choi
     return false;
   };
   if (!shares()) {
-    const std::string samples = format_number(problem.micro_batch_samples());
+    const std::string samples = format_count(std::llround(problem.micro_batch_samples()));
     why.text =
         "No plan of " + range + " on " + std::to_string(problem.num_devices()) + " devices: a micro-batch has " +
         samples + (problem.micro_batch_samples() == 1 ? " sample" : " samples") +

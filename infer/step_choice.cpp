@@ -111,9 +111,13 @@ class StepPlanner {
       return plan;
     }
     look(sizes);
-    const auto best = std::min_element(looks_.begin(), looks_.end(), [&](const Look& a, const Look& b) {
-      return length(a.result) < length(b.result);
-    });
+    // Where nothing fits: the split that lacks least says why.
+    const auto key = [&](const Look& look) {
+      const double lacks = look.result.least_memory_bytes;
+      return std::make_pair(length(look.result), lacks > 0 ? lacks : kInfinity);
+    };
+    const auto best =
+        std::min_element(looks_.begin(), looks_.end(), [&](const Look& a, const Look& b) { return key(a) < key(b); });
     if (best == looks_.end()) refuse_all(sizes);
     StepPlan plan;
     if (best->result.plan && !wants_effort()) {
@@ -133,6 +137,7 @@ class StepPlanner {
       plan.result = std::move(best->result);
     }
     plan.considered = sizes;
+    collect_alternatives(plan.result);
     if (request_.lower_bound && plan.result.plan && simulated_bound_wanted()) bound_all(plan);
     return plan;
   }
@@ -181,6 +186,23 @@ class StepPlanner {
       request.stages = (size.devices > 0 ? size.devices : cluster_.num_devices()) / size.group_size;
     }
     return request;
+  }
+
+  // What the planners came to on the other splits, where that is better or all they came to.
+  void collect_alternatives(PlanResult& result) const {
+    const bool by_value = result.objective == Objective::kValue;
+    const auto step = [&](const Alternative& a) { return by_value ? a.step_ms : a.simulated_step_ms; };
+    for (const Look& look : looks_) {
+      for (const Alternative& other : look.result.alternatives) {
+        const auto same = std::find_if(result.alternatives.begin(), result.alternatives.end(),
+                                       [&](const Alternative& a) { return a.planner == other.planner; });
+        if (same == result.alternatives.end()) {
+          result.alternatives.push_back(other);
+        } else if (step(other) < step(*same)) {
+          *same = other;
+        }
+      }
+    }
   }
 
   bool wants_effort() const {
@@ -279,7 +301,7 @@ class StepPlanner {
       if (split.bound_ms > best_ms) break;
       Look one{split.size, make_plan(*split.problem, request_for(split.size, request))};
       best_ms = std::min(best_ms, length(one.result));
-      if (one.result.plan || looks_.empty()) looks_.push_back(std::move(one));
+      looks_.push_back(std::move(one));
     }
   }
 

@@ -199,7 +199,7 @@ class Measure:
         result = self.output([self.program("bench-exact"), *((1, 8) if self.quick else (20, 64))])
         return [
             "The exact solver on random problems (`common/pipeline/random_problem.h`): 2 000 instructions, servers of 8 devices, "
-            "16 micro-batches, one core, schedule `1f1b`. *pivots* 128 is the grid, 2000 every instruction; `2..16` all stage counts "
+            "16 micro-batches, one core; *fractional* replicas with the schedule `1f1b`, *whole* ones with `adaptive` and four variants of every stage. *pivots* 128 is the grid, 2000 every instruction; `2..16` all stage counts "
             "in one call. *proven*: how many were solved to the end (limit 60 s each).", block(result.stdout)]
 
     def accuracy(self):

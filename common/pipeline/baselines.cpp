@@ -243,6 +243,7 @@ std::optional<std::vector<int>> nearest_valid_cuts(const Problem& problem, const
   const int devices = problem.num_devices(), stages = static_cast<int>(wanted.size()) + 1;
   const std::vector<int>& sizes = problem.group_sizes();
   if (static_cast<int>(sizes.size()) == devices) return wanted;  // every group can run
+  if (stages == 1 && !std::binary_search(sizes.begin(), sizes.end(), devices)) return std::nullopt;
   // behind[k][d]: whether k stages can take the devices after d.
   std::vector<std::vector<char>> behind(at(stages), std::vector<char>(at(devices) + 1, 0));
   behind[0][at(devices)] = 1;

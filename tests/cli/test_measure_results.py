@@ -33,7 +33,7 @@ class MeasureResults(ProgramTest):
         self.assertIn("SKIPPED", result.stderr)
         self.assertIn("*Not measured: no Python with jaxlib", text)
         # The solver and every planner did something.
-        self.assertRegex(text, r"(?m)^ +8 +4 +128 +[\d.]+ +[\d.]+ +1 of 1$")
+        self.assertRegex(text, r"(?m)^ *fractional +8 +4 +128 +[\d.]+ +[\d.]+ +1 of 1$")
         for cluster in ("config-a", "config-b", "config-c"):
             self.assertIn(f"### {cluster}: ", text)
             self.assertRegex(text, rf"(?m)^tiny_mlp on {cluster}: .* ms simulated, \d+ stages?, devices ")

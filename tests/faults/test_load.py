@@ -87,7 +87,7 @@ class Load(ProgramTest):
 
     def commands(self):
         for model, cluster, *more in INFER:
-            yield ["automap-infer", FIXTURES / model, "--cluster", cluster, "--micro-batches", 16, "--json", *more]
+            yield ["automap-infer", FIXTURES / model, "--cluster", cluster, "--json", *more]
         for command, model, *more in SEARCH:
             yield ["automap-search", command, FIXTURES / model, "--json", *more]
 
@@ -119,7 +119,7 @@ class Load(ProgramTest):
 
     def test_a_time_limit_that_strikes_is_reported(self):
         model = FIXTURES / "t5_6_6.hlo.gz"
-        result = run("automap-infer", model, "--cluster", "config-c", "--micro-batches", 16, "--time-limit", "1ms", "--json")
+        result = run("automap-infer", model, "--cluster", "config-c", "--time-limit", "1ms", "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         plan = json.loads(result.stdout)
         self.assertTrue(plan["cut_by_time"])
