@@ -96,7 +96,8 @@ NothingFits explain_nothing_fits(const Problem& problem, const StageChoice& choi
     }
     return false;
   };
-  if (!shares()) {
+  why.devices_divide = shares();
+  if (!why.devices_divide) {
     const std::string samples = format_count(std::llround(problem.micro_batch_samples()));
     why.text =
         "No plan of " + range + " on " + std::to_string(problem.num_devices()) + " devices: a micro-batch has " +

@@ -30,6 +30,7 @@ LightestPlan lightest_plan(const pipeline::Problem& problem, const StageChoice& 
 struct NothingFits {
   std::string text;
   double least_memory_bytes = 0, available_memory_bytes = 0;
+  bool devices_divide = true;  // false: no devices of so many stages divide the micro-batch
 };
 NothingFits explain_nothing_fits(const pipeline::Problem& problem, const StageChoice& choice, Work& work);
 

@@ -180,6 +180,7 @@ class Planning {
       result.infeasible = std::move(why.text);
       result.least_memory_bytes = why.least_memory_bytes;
       result.available_memory_bytes = why.available_memory_bytes;
+      result.devices_divide = why.devices_divide;
     }
     for (const auto& [planner, candidate] : best_of_) {
       result.alternatives.push_back({to_string(planner), candidate.plan.num_stages(), candidate.value_ms,

@@ -140,6 +140,7 @@ struct PlanResult {
   // when memory is not the reason.
   double least_memory_bytes = 0;
   double available_memory_bytes = 0;
+  bool devices_divide = true;  // false: nothing fits because no devices of so many stages divide the micro-batch
 };
 
 // Throws Error(kUsage) on a request that asks for the impossible whatever the numbers are: more stages than devices or

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "common/base/error.h"
@@ -114,7 +115,7 @@ class StepPlanner {
     // Where nothing fits: the split that lacks least says why.
     const auto key = [&](const Look& look) {
       const double lacks = look.result.least_memory_bytes;
-      return std::make_pair(length(look.result), lacks > 0 ? lacks : kInfinity);
+      return std::make_tuple(length(look.result), lacks > 0 ? lacks : kInfinity, !look.result.devices_divide);
     };
     const auto best =
         std::min_element(looks_.begin(), looks_.end(), [&](const Look& a, const Look& b) { return key(a) < key(b); });
