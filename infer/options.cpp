@@ -20,6 +20,13 @@ std::string join(const std::vector<std::string>& names) {
   return out;
 }
 
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> names;
+  for (const Schedule schedule : pipeline::all_schedules()) names.push_back(to_string(schedule));
+  names.push_back("auto");
+  return names;
+}
+
 double number_of(const std::string& text, const char* option, double smallest, double largest) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
@@ -142,7 +149,7 @@ void declare_options(OptionTable& table, InferOptions& o) {
       .add(&o.schedule, "schedule",
            "adaptive chooses how many micro-batches each stage starts early, within memory; 1f1b, "
            "1f1b-overlap and gpipe fix it; auto tries all")
-      .choices({"adaptive", "1f1b", "1f1b-overlap", "gpipe", "auto"});
+      .choices(schedule_names());
   table.add_flag(&o.problem.allow_empty_stages, "allow-empty-stages", "allow stages without a trainable variable")
       .advanced();
   table.add_flag(&o.allow_idle_stages, "allow-idle-stages", "allow stages with hardly any compute").advanced();
@@ -236,7 +243,10 @@ PlanRequest make_request(const InferOptions& o) {
   request.stages = number_or_word(o.stages, "stages", "auto", 1, 16);
   request.max_stages = o.max_stages;
   if (request.stages > 0) request.max_stages = std::max(request.max_stages, request.stages);
-  request.schedules = {Schedule::kAdaptive, Schedule::k1f1b, Schedule::k1f1bOverlap, Schedule::kGpipe};
+  request.schedules = pipeline::all_schedules();
+  // Ties go to the one that runs with the least memory.
+  std::stable_partition(request.schedules.begin(), request.schedules.end(),
+                        [](Schedule schedule) { return schedule == Schedule::kAdaptive; });
   if (o.schedule != "auto") request.schedules = {*pipeline::parse_schedule(o.schedule)};
   request.planner = *parse_planner(o.planner);
   if (o.objective != "auto") request.objective = o.objective == "value" ? Objective::kValue : Objective::kSimulated;
