@@ -33,6 +33,15 @@ using pipeline::Schedule;
 
 constexpr double kMemoryTight = 0.95;
 
+// What a profile without times at other numbers of samples leaves out.
+void warn_of_linear_times(const pipeline::Problem& problem, const pipeline::Profile& profile, PlanDocument& document) {
+  if (problem.options().replicas != pipeline::Replicas::kWhole || !profile.times.empty()) return;
+  document.warnings.push_back(
+      "the profile has no times at other numbers of samples: they are taken as linear, and the optimizer is not "
+      "counted "
+      "(plan the model itself, or an .h5 profile)");
+}
+
 PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& input, const pipeline::Cluster& cluster,
                            const PlanRequest& request, const PlanResult& result) {
   PlanDocument document = describe_plan(problem, input.profile, *result.plan);
@@ -65,6 +74,7 @@ PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& in
   document.cut_by_time = document.cut_by_time || at_layers.cut_by_time;
 
   document.warnings = input.notices;
+  warn_of_linear_times(problem, input.profile, document);
   if (!at_layers.why_not.empty()) document.warnings.push_back("no cut at whole layers: " + at_layers.why_not);
   if (document.cut_by_time) {
     document.warnings.push_back(StopToken::stop_requested()
@@ -92,6 +102,7 @@ PlanDocument scored_document(const ScoredPlan& scored, const PlanInput& input, c
     document.limits.push_back({to_string(limit.kind), limit.stage, limit.ms, limit.share, limit.text});
   }
   document.warnings = input.notices;
+  warn_of_linear_times(*scored.problem, input.profile, document);
   if (scored.missing_bytes > 0) {
     document.warnings.push_back("the plan does not fit: stage " + std::to_string(scored.missing_stage) + " lacks " +
                                 format_bytes(scored.missing_bytes) + " on each of its devices");

@@ -58,6 +58,10 @@ std::vector<pipeline::StageVariant> make_variants(const InferOptions& o, bool fr
   if (o.zero != "auto") zeros = {o.zero[0] - '0'};
   if (o.zero == "auto" && fractional) zeros = {0};
   const bool layers = !profile.layer.empty() && profile.forward_fraction < 1;
+  if (o.recompute == "layer" && profile.forward_fraction >= 1) {
+    throw Error(ErrorKind::kUsage, "--recompute layer: there is nothing to recompute, the model has no backward pass",
+                "give --recompute none");
+  }
   std::vector<bool> recompute = {false};
   if (o.recompute == "layer") recompute = {true};
   if (o.recompute == "auto" && layers && !fractional) recompute = {false, true};

@@ -254,6 +254,13 @@ ScoredPlan score_plan(const Profile& profile, const Cluster& cluster, const Prob
   scored.problem = std::make_unique<Problem>(profile, cluster, options);
   scored.plan = std::move(plan);
   const Problem& problem = *scored.problem;
+  for (std::size_t s = 0; s < scored.plan.warmup.size(); ++s) {
+    if (scored.plan.warmup[s] <= problem.micro_batches()) continue;
+    throw Error(ErrorKind::kData,
+                source + ": stage " + std::to_string(s + 1) + " has " + std::to_string(scored.plan.warmup[s]) +
+                    " micro-batches in flight, and the step has " + std::to_string(problem.micro_batches()),
+                "give at most that many, or more --micro-batches");
+  }
   if (!pipeline::valid_structure(problem, scored.plan)) {
     throw Error(
         ErrorKind::kData,
@@ -285,12 +292,9 @@ ScoredPlan score_file(const std::string& path, const Profile& profile, const Clu
                       ? read_document(pipeline::parse_plan(text, source), source, profile, cluster)
                       : read_minimal(pipeline::parse_strict_json(text, source), source, profile, cluster, schedule);
   StepRequest asked = step;
-  if (asked.batch == 0 && asked.micro_batch == 0 && asked.micro_batches == 0) {
-    asked.micro_batch = static_cast<std::int64_t>(file.micro_batch_samples);
-    asked.micro_batches = file.micro_batches;
-  } else if (asked.batch > 0 && asked.micro_batch == 0 && asked.micro_batches == 0 && file.micro_batch_samples > 0) {
-    asked.micro_batch = static_cast<std::int64_t>(file.micro_batch_samples);
-  }
+  const auto samples = static_cast<std::int64_t>(std::min(file.micro_batch_samples, 1e15));
+  if (asked.batch == 0 && asked.micro_batches == 0 && asked.micro_batch == 0) asked.micro_batches = file.micro_batches;
+  if (asked.micro_batch == 0 && (asked.batch == 0 || asked.micro_batches == 0)) asked.micro_batch = samples;
   const StepSize size = step_sizes(asked, profile, options.replicas).front();
   options.micro_batches = size.micro_batches;
   options.micro_batch_samples = size.samples;
@@ -324,6 +328,9 @@ ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Clus
     refuse("--layout: dp=" + std::to_string(layout.dp) + " replicas do not divide the " +
                std::to_string(static_cast<std::int64_t>(size.samples)) + " samples of a micro-batch",
            "name micro-batch-size, the samples of each replica");
+  }
+  if (layout.variant.recompute && profile.forward_fraction >= 1) {
+    refuse("--layout: there is nothing to recompute, the model has no backward pass", "give recompute=none");
   }
   options.replicas = pipeline::Replicas::kWhole;
   options.micro_batches = size.micro_batches;

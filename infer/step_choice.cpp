@@ -22,6 +22,7 @@ using pipeline::Replicas;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // A look at every split takes this share of the effort in all.
 constexpr int kLookShare = 4;
+constexpr std::int64_t kMostLoneMicroBatches = 4096;
 // For the bounds of one split.
 constexpr std::int64_t kBoundUnits = 100'000'000;
 
@@ -86,7 +87,9 @@ std::vector<StepSize> whole_sizes(const StepRequest& r, std::int64_t own) {
   }
   std::vector<StepSize> sizes;
   for (const std::int64_t samples : divisors(r.batch)) {
-    if (r.batch / samples <= kMostMicroBatches) sizes.push_back(size_of(samples, r.batch / samples));
+    // A batch with few divisors may have to go sample by sample.
+    const bool lone = samples == 1 && divisors(r.batch).size() <= 2 && r.batch <= kMostLoneMicroBatches;
+    if (lone || r.batch / samples <= kMostMicroBatches) sizes.push_back(size_of(samples, r.batch / samples));
   }
   const double wanted = std::log(static_cast<double>(own));
   std::stable_sort(sizes.begin(), sizes.end(), [&](const StepSize& a, const StepSize& b) {
@@ -144,11 +147,20 @@ class StepPlanner {
   }
 
  private:
-  // Where no stage can take all devices: the most that one can, too.
+  // Where no stage can take all devices: the most that one can, too; and the first types of devices without the others.
   void leave_some_free(std::vector<StepSize>& sizes) const {
     const int devices = cluster_.num_devices();
     if (options_.replicas == Replicas::kFractional) return;
     std::vector<StepSize> fewer;
+    int before = 0;
+    for (std::size_t g = 0; g + 1 < cluster_.servers.size(); ++g) {
+      before += cluster_.servers[g].count * cluster_.servers[g].devices;
+      if (cluster_.servers[g].device == cluster_.servers[g + 1].device) continue;
+      for (const StepSize& size : sizes) {
+        fewer.push_back(size);
+        fewer.back().devices = before;
+      }
+    }
     for (const StepSize& size : sizes) {
       const auto samples = static_cast<std::int64_t>(size.samples);
       if (samples % devices == 0 || samples < devices / 2) continue;
@@ -364,7 +376,7 @@ class StepPlanner {
 
   [[noreturn]] void refuse_all(const std::vector<StepSize>& sizes) const {
     problem_of(sizes.front());  // says why
-    refuse("no split of the batch can be planned", "give --micro-batch");
+    refuse("no split of the batch can be planned", "give --micro-batch, or a batch with more divisors");
   }
 
   const Profile& profile_;
@@ -430,7 +442,10 @@ StepPlan plan_step(const Profile& profile, const Cluster& cluster, const Problem
   free.lower_bound = false;
   if (free.effort.units != WorkLimits::kNoEnd) free.effort.units /= kLookShare;
   const StepPlan other = StepPlanner(profile, cluster, options, free, false).run(sizes);
-  if (other.result.plan) plan.free_plan_ms = other.result.simulated_step_ms;
+  // What equal stages can do, free ones can, too.
+  if (other.result.plan && plan.result.plan) {
+    plan.free_plan_ms = std::min(other.result.simulated_step_ms, plan.result.simulated_step_ms);
+  }
   return plan;
 }
 

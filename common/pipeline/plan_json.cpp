@@ -63,7 +63,12 @@ PlanStage read_stage(const Json& item, const std::string& where, int num_instruc
   stage.width = reader.integer_or("width", 1, num_devices, 1);
   stage.samples = reader.number_or_zero("samples");
   stage.variant.zero = reader.integer_or("zero", 0, 3, 0);
-  stage.variant.recompute = reader.text_or_empty("recompute") == kRecomputeLayer;
+  const std::string recompute = reader.has("recompute") ? reader.text("recompute") : kRecomputeNone;
+  if (recompute != kRecomputeNone && recompute != kRecomputeLayer) {
+    reader.wrong("recompute", reader.at("recompute"), "\"none\" or \"layer\"");
+  }
+  stage.variant.recompute = recompute == kRecomputeLayer;
+  stage.in_flight = reader.integer_or("in_flight", 1, 1 << 30, 0);
   stage.forward_ms = reader.number_or_zero("forward_ms");
   stage.backward_ms = reader.number_or_zero("backward_ms");
   stage.optimizer_ms = reader.number_or_zero("optimizer_ms");
@@ -316,6 +321,9 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
   document.micro_batches = reader.integer("micro_batches", 1, kMany);
   document.micro_batch_samples = reader.number_or_zero("micro_batch_samples");
   document.replicas = reader.text_or_empty("replicas");
+  if (reader.has("batch") && std::abs(reader.number("batch") - document.batch()) > 1e-9 * document.batch()) {
+    reader.fail("batch is not micro_batches times micro_batch_samples");
+  }
   document.gradient_sync = reader.text_or_empty("gradient_sync");
   document.num_instructions = reader.integer("instructions", 1, kMany);
   document.num_devices = reader.integer("devices", 1, kMany);
@@ -391,6 +399,9 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
   }
   for (std::size_t s = 0; s < stages; ++s) {
     PlanStage& stage = document.stages[s];
+    if (stage.in_flight > 0 && stage.in_flight != in_flight[s]) {
+      reader.fail("stage " + std::to_string(s + 1) + " contradicts in_flight");
+    }
     stage.in_flight = in_flight[s];
     const bool last = s + 1 == stages;
     const int p0 = s == 0 ? 0 : document.plan.cuts[s - 1], d0 = s == 0 ? 0 : document.plan.device_cuts[s - 1];
@@ -399,6 +410,10 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
     if (stage.first_instruction != p0 + 1 || stage.last_instruction != p1 || stage.first_device != d0 + 1 ||
         stage.devices != d1 - d0) {
       reader.fail("stage " + std::to_string(s + 1) + " contradicts cuts and device_cuts");
+    }
+    if (stage.width != 1 || stage.replicas != stage.devices) {
+      reader.fail("stage " + std::to_string(s + 1) +
+                  ": replicas times width are not its devices, or the width is not 1");
     }
   }
   return document;

@@ -330,7 +330,7 @@ class Problem::Builder {
 
   int columns_of(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type) {
     const bool gathers = std::any_of(p_.options_.variants.begin(), p_.options_.variants.end(),
-                                     [](const StageVariant& v) { return v.zero >= 2; });
+                                     [](const StageVariant& v) { return v.zero >= 1; });
     const Key key = {type, whole_ ? g.size : 0, gathers ? g.sync.latency_ms : 0, gathers ? g.sync.ms_per_byte : 0};
     const auto [found, added] = kinds_.emplace(key, static_cast<int>(p_.columns_.size()));
     if (added) {
@@ -359,7 +359,7 @@ class Problem::Builder {
     columns.backward = keep(backward);
     for (std::size_t i = 0; i < n_; ++i) forward[i] += backward[i];
     columns.both = keep(forward);
-    columns.optimizer = optimizer_column(of, variant.zero >= 1 ? g.size : 1);
+    columns.optimizer = optimizer_column(of, variant, g, ring);
     columns.state = state_column(variant, g.size);
     set_stash(variant, columns);
     return columns;
@@ -371,6 +371,8 @@ class Problem::Builder {
                     std::vector<double>& forward, std::vector<double>& backward) const {
     const machine::CollectiveTime gather = machine::all_gather(ring, machine::Ring::kHierarchical);
     const machine::CollectiveTime scatter = machine::reduce_scatter(ring, machine::Ring::kHierarchical);
+    // The last micro-batch's is the sync that V and the simulation count anyway.
+    const double scatter_share = (p_.options_.micro_batches - 1.0) / p_.options_.micro_batches;
     double before_forward = 0;
     for (std::size_t first = 0; first < n_;) {
       std::size_t past = first + 1;
@@ -384,7 +386,7 @@ class Problem::Builder {
       const double gradients = p_.gradients_[past] - p_.gradients_[first];
       const double fetch = variant.zero >= 3 ? gather.ms(weights) : 0;
       forward[first] += std::max(0.0, fetch - before_forward);
-      backward[first] += std::max(0.0, fetch + scatter.ms(gradients) - b);
+      backward[first] += std::max(0.0, fetch + scatter_share * scatter.ms(gradients) - b);
       before_forward = f;
       first = past;
     }
@@ -399,15 +401,26 @@ class Problem::Builder {
     return p_.storage_->columns.back().data();
   }
 
-  const double* optimizer_column(const Type& type, int shards) {
+  // With ZeRO 1 and 2 the updated weights are gathered behind it, which nothing hides. (The sync in front is counted as
+  // for ZeRO 0, though it only has to scatter: its last bucket is up to twice too long.)
+  const double* optimizer_column(const Type& type, const StageVariant& variant, const DeviceGroup& g,
+                                 const machine::CollectiveGroup& ring) {
+    const int shards = variant.zero >= 1 ? g.size : 1;
+    const bool gathers = (variant.zero == 1 || variant.zero == 2) && g.size > 1;
+    const bool after = p_.options_.gradient_sync == GradientSync::kAfter;
+    const double gather_ms_per_byte =
+        gathers ? machine::all_gather(ring, after ? machine::Ring::kFlat : machine::Ring::kHierarchical).ms_per_byte
+                : 0;
     const bool known = p_.options_.optimizer && !profile_.times.empty();
     const DeviceTimes* times = !known ? nullptr : type.times == nullptr ? &profile_.times.front() : type.times;
-    const auto [found, added] = optimizers_.emplace(std::make_tuple(times, type.speed, shards), nullptr);
+    const auto [found, added] =
+        optimizers_.emplace(std::make_tuple(times, type.speed, shards, gather_ms_per_byte), nullptr);
     if (!added) return found->second;
     std::vector<double> values(n_, 0);
     for (std::size_t i = 0; times != nullptr && i < times->optimizer_ms.size(); ++i) {
       values[i] = times->optimizer_ms[i] / type.speed / shards;
     }
+    for (std::size_t i = 0; i < n_; ++i) values[i] += gather_ms_per_byte * profile_.w_bytes[i];
     return found->second = keep(values);
   }
 
@@ -472,7 +485,7 @@ class Problem::Builder {
   std::vector<int> type_;         // [D]
   std::vector<double> capacity_;  // [D]
   std::map<Key, int> kinds_;
-  std::map<std::tuple<const DeviceTimes*, double, int>, const double*> optimizers_;
+  std::map<std::tuple<const DeviceTimes*, double, int, double>, const double*> optimizers_;
   std::map<std::pair<int, int>, const double*> states_;
   std::map<bool, StageColumns> stashes_;
 };

@@ -91,7 +91,8 @@ class Runnable(ProgramTest):
                 (("--layout", "dp=two"), ("dp", "two")),
                 (("--layout", "dq=2"), ("dq", "known")),
                 (("--layout", "dp=2,dp=4"), ("twice",)),
-                (("--layout", "dp=4,pp=1", "--sweep"), ("exclude",))):
+                (("--layout", "dp=4,pp=1", "--sweep"), ("exclude",)),
+                (("--batch", 16, "--layout", "dp=4,pp=4,micro-batch-size=3"), ("16", "12"))):
             with self.subTest(arguments=arguments):
                 self.assert_fails(run("automap-infer", model, "--cluster", "config-a", *arguments), 2, *parts)
 
@@ -118,11 +119,40 @@ class Runnable(ProgramTest):
             with self.subTest(text=text):
                 path.write_text(text)
                 self.assert_fails(run("automap-infer", *common, "--plan", path, "--micro-batch", 16), 3, "plan.json", *parts)
+        # Files that contradict themselves.
+        for change in ({"batch": 65}, {"in_flight": [k + 1 for k in plan["in_flight"]]},
+                       {"stages": [{**plan["stages"][0], "recompute": "x"}, *plan["stages"][1:]]},
+                       {"stages": [{**plan["stages"][0], "width": 2}, *plan["stages"][1:]]}):
+            with self.subTest(change=list(change)):
+                path.write_text(json.dumps({**plan, **change}))
+                self.assert_fails(run("automap-infer", model, "--cluster", "config-b", "--plan", path), 3, "plan.json")
         # A plan for another model, or for more devices.
         path.write_text(json.dumps(plan))
         other = self.put("other.csv", profile_csv(20))
         self.assert_fails(run("automap-infer", other, "--cluster", "config-b", "--plan", path), 3, "60", "20")
         self.assert_fails(run("automap-infer", model, "--cluster", "h100-1x8", "--plan", path), 3, "devices")
+
+    def test_zero_is_not_free(self):
+        """The updated weights are gathered behind the optimizer: sharding it saves memory, not time, where it is small."""
+        model = FIXTURES / "gpt2.hlo.gz"
+        steps, memory = [], []
+        for zero in (0, 1):
+            plan = self.plan(model, "--cluster", "config-a", "--batch", 64, "--layout", f"dp=16,pp=1,micro-batch-size=4,zero={zero}")
+            self.check(plan, 64)
+            steps.append(plan["simulated_step_ms"])
+            memory.append(plan["stages"][0]["memory"]["slots"])
+        self.assertGreater(steps[1], steps[0])
+        self.assertLess(memory[1], memory[0] / 8)
+
+    def test_faster_devices_alone_where_the_others_only_slow_them_down(self):
+        servers = [{"count": 1, "devices": 8, "intra_gbytes_per_s": 300, "inter_gbytes_per_s": 50, "device": device}
+                   for device in ("h100-80gb", "v100-16gb")]
+        mixed = self.put("mixed.json", json.dumps({"schema": "automap.cluster/1", "name": "mixed", "servers": servers}))
+        fast = self.put("fast.json", json.dumps({"schema": "automap.cluster/1", "name": "fast", "servers": servers[:1]}))
+        model = FIXTURES / "gpt2.hlo.gz"
+        both, alone = (self.plan(model, "--cluster", cluster, "--batch", 128, "--effort", "quick") for cluster in (mixed, fast))
+        self.assertLessEqual(both["simulated_step_ms"], alone["simulated_step_ms"] * 1.005)
+        self.assertLessEqual(both["bounds"]["simulated"], both["simulated_step_ms"])
 
     def test_layouts_and_sweep(self):
         model = self.put("model.csv", profile_csv(64, layer=[f"h/{i // 4}" for i in range(64)]))
