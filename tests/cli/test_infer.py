@@ -174,7 +174,7 @@ class Interrupts(ProgramTest):
         # A search that would take minutes: many devices, every instruction a place to cut.
         path = self.put("long.csv", profile_csv(3000, c_ms=[1 + (i * 7919) % 13 for i in range(3000)]))
         process = subprocess.Popen([BIN / "automap-infer", path, "--cluster", "h100-8x8", "--grid", "all", "--planner", "exact",
-                                    "--effort", "thorough", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                    "--micro-batch", "64", "--micro-batches", "16", "--effort", "thorough", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    env=environment(), preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
         self.addCleanup(process.kill)
         return process
