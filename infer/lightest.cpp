@@ -27,20 +27,15 @@ std::size_t at(int i) {
 // The stage (from 1) that uses the largest share of its devices' memory, and that share.
 std::pair<int, double> worst_stage(const Problem& problem, const Plan& plan) {
   std::pair<int, double> worst = {0, -1};
-  int p0 = 0, d0 = 0;
-  for (int s = 1; s <= plan.num_stages(); ++s) {
-    const bool last = s == plan.num_stages();
-    const int p1 = last ? problem.num_instructions() : plan.cuts[at(s - 1)];
-    const int d1 = last ? problem.num_devices() : plan.device_cuts[at(s - 1)];
+  pipeline::for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
     const DeviceGroup& group = problem.group(d0, d1);
     const int k = plan.schedule == Schedule::kAdaptive
                       ? 1
                       : pipeline::in_flight(plan.schedule, plan.num_stages(), s, problem.micro_batches());
     const double share = problem.memory_bytes(p0, p1, group, k, plan.variant(s)) / group.capacity_bytes;
     if (share > worst.second) worst = {s, share};
-    p0 = p1;
-    d0 = d1;
-  }
+    return true;
+  });
   return worst;
 }
 

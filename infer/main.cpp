@@ -171,12 +171,10 @@ void print_sweep(const InferOptions& options, const PlanInput& input, const pipe
                  const pipeline::ProblemOptions& problem_options, Schedule schedule) {
   const StepRequest step = make_step(options);
   const std::vector<SweptLayout> layouts = sweep_layouts(input.profile, cluster, problem_options, step, schedule);
-  const double own = input.profile.micro_batch_size > 0 ? input.profile.micro_batch_size : 1;
-  const double batch = step.batch > 0 ? static_cast<double>(step.batch) : own * kDefaultMicroBatches;
   if (options.json) {
-    print_exact(sweep_json(layouts, batch));
+    print_exact(sweep_json(layouts));
   } else {
-    print(sweep_text(layouts, batch));
+    print(sweep_text(layouts));
   }
   for (const std::string& warning : input.notices) log_warning(warning);
 }

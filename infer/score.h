@@ -66,13 +66,15 @@ struct SweptLayout {
   double missing_bytes = 0;  // above 0: does not fit
   int missing_stage = 0;
   double fullest_share = 0;
+  double batch() const { return static_cast<double>(layout.micro_batch_size * layout.dp) * micro_batches; }
 };
 // Every uniform layout that uses all devices, the shortest step first, then those that do not fit, the least missing
 // first. Throws Error(kUsage) when no layout divides the batch.
 std::vector<SweptLayout> sweep_layouts(const pipeline::Profile& profile, const pipeline::Cluster& cluster,
                                        const pipeline::ProblemOptions& options, const StepRequest& step,
                                        pipeline::Schedule schedule);
-std::string sweep_text(const std::vector<SweptLayout>& layouts, double batch);
-std::string sweep_json(const std::vector<SweptLayout>& layouts, double batch);
+// Of layouts of one batch, at least one.
+std::string sweep_text(const std::vector<SweptLayout>& layouts);
+std::string sweep_json(const std::vector<SweptLayout>& layouts);
 
 }  // namespace automap::infer

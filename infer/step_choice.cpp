@@ -86,9 +86,10 @@ std::vector<StepSize> whole_sizes(const StepRequest& r, std::int64_t own) {
     return {r.micro_batch > 0 ? size_of(given, r.batch / given) : size_of(r.batch / given, given)};
   }
   std::vector<StepSize> sizes;
-  for (const std::int64_t samples : divisors(r.batch)) {
+  const std::vector<std::int64_t> of_batch = divisors(r.batch);
+  for (const std::int64_t samples : of_batch) {
     // A batch with few divisors may have to go sample by sample.
-    const bool lone = samples == 1 && divisors(r.batch).size() <= 2 && r.batch <= kMostLoneMicroBatches;
+    const bool lone = samples == 1 && of_batch.size() <= 2 && r.batch <= kMostLoneMicroBatches;
     if (lone || r.batch / samples <= kMostMicroBatches) sizes.push_back(size_of(samples, r.batch / samples));
   }
   const double wanted = std::log(static_cast<double>(own));
@@ -109,7 +110,7 @@ class StepPlanner {
     leave_some_free(sizes);
     if (equal_replicas_) make_equal(sizes);
     if (sizes.size() == 1) {
-      StepPlan plan = at_full_effort(sizes.front());
+      StepPlan plan = at_full_effort(sizes.front(), problem_of(sizes.front()));
       plan.considered = sizes;
       if (request_.lower_bound && plan.result.plan && simulated_bound_wanted()) bound_all(plan);
       return plan;
@@ -127,13 +128,13 @@ class StepPlanner {
     if (best->result.plan && !wants_effort()) {
       // The quick planners do no more with more effort.
       plan.size = best->size;
-      plan.problem = problem_of(best->size);
+      plan.problem = std::move(best->problem);
       plan.result = std::move(best->result);
       plan.considered = sizes;
       if (request_.lower_bound) bound_simply(plan);
       return plan;
     }
-    plan = at_full_effort(best->size);
+    plan = at_full_effort(best->size, std::move(best->problem));
     if (length(best->result) < length(plan.result)) {
       // The look had a luckier hand: its plan, with the bounds of the longer search.
       best->result.lower_bound_ms = plan.result.lower_bound_ms;
@@ -242,6 +243,7 @@ class StepPlanner {
 
   struct Look {
     StepSize size;
+    std::unique_ptr<Problem> problem;
     PlanResult result;
   };
 
@@ -274,10 +276,10 @@ class StepPlanner {
     return result.objective == Objective::kValue ? result.step_ms : result.simulated_step_ms;
   }
 
-  StepPlan at_full_effort(const StepSize& size) const {
+  StepPlan at_full_effort(const StepSize& size, std::unique_ptr<Problem> problem) const {
     StepPlan plan;
     plan.size = size;
-    plan.problem = problem_of(size);
+    plan.problem = std::move(problem);
     plan.result = make_plan(*plan.problem, request_for(size, request_));
     return plan;
   }
@@ -310,22 +312,23 @@ class StepPlanner {
     std::stable_sort(splits.begin(), splits.end(),
                      [](const Split& a, const Split& b) { return a.bound_ms < b.bound_ms; });
     double best_ms = kInfinity;
-    for (const Split& split : splits) {
+    for (Split& split : splits) {
       if (split.bound_ms > best_ms) break;
-      Look one{split.size, make_plan(*split.problem, request_for(split.size, request))};
+      PlanResult result = make_plan(*split.problem, request_for(split.size, request));
+      Look one{split.size, std::move(split.problem), std::move(result)};
       best_ms = std::min(best_ms, length(one.result));
       looks_.push_back(std::move(one));
     }
   }
 
-  int most_stages(const Problem& problem) const {
-    const int most = request_.stages > 0 ? request_.stages : request_.max_stages;
-    return std::min({most, problem.num_devices(), problem.num_instructions()});
+  static int most_stages(const Problem& problem, const PlanRequest& request) {
+    if (request.stages > 0) return request.stages;
+    return std::min({request.max_stages, problem.num_devices(), problem.num_instructions()});
   }
 
   double simple_bound_ms(const Problem& problem, const StepSize& size) const {
     const PlanRequest request = request_for(size, request_);
-    const int most = request.stages > 0 ? request.stages : most_stages(problem);
+    const int most = most_stages(problem, request);
     double least = kInfinity;
     for (const pipeline::Schedule schedule : request.schedules) {
       const std::vector<double> bounds = pipeline::simple_lower_bounds_ms(problem, schedule, most);
@@ -341,7 +344,7 @@ class StepPlanner {
     const PlanRequest request = request_for(size, request_);
     Work work(WorkLimits::of_units(std::min(kBoundUnits, request.effort.units)));
     return pipeline::lower_bound_all_cuts(problem, request.schedules, std::max(1, request.stages),
-                                          request.stages > 0 ? request.stages : most_stages(problem), most_ms, work);
+                                          most_stages(problem, request), most_ms, work);
   }
 
   // The bounds over every split: what the others cannot be below, either. Of the simulated step: that of the problem
@@ -353,11 +356,9 @@ class StepPlanner {
     double simulated = result.simulated_step_ms;
     for (const StepSize& size : plan.considered) {
       if (size.devices > 0 && request_.stages > size.devices) continue;
-      const bool own = size.samples == plan.size.samples && size.devices == plan.size.devices &&
-                       size.group_size == plan.size.group_size;
       const std::unique_ptr<Problem> problem = possible_problem(profile_, size);
       if (!problem) continue;
-      if (!own && simple_bound_ms(*problem, size) < result.lower_bound_ms) {
+      if (!(size == plan.size) && simple_bound_ms(*problem, size) < result.lower_bound_ms) {
         const pipeline::LowerBound bound = bound_of(*problem, size, result.lower_bound_ms);
         if (bound.ms < result.lower_bound_ms) {
           result.lower_bound_ms = bound.ms;

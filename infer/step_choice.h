@@ -30,6 +30,10 @@ struct StepSize {
   int devices = 0;     // used, the first of the cluster; 0: all
   int group_size = 0;  // devices of every stage; 0: any
   double batch() const { return samples * micro_batches; }
+  bool operator==(const StepSize& o) const {
+    return samples == o.samples && micro_batches == o.micro_batches && devices == o.devices &&
+           group_size == o.group_size;
+  }
 };
 
 // The splits that the request leaves, the profile's own micro-batch first, then those nearest to it. With fractional

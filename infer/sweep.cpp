@@ -87,7 +87,8 @@ std::vector<SweptLayout> sweep_layouts(const pipeline::Profile& profile, const p
   return swept;
 }
 
-std::string sweep_text(const std::vector<SweptLayout>& layouts, double batch) {
+std::string sweep_text(const std::vector<SweptLayout>& layouts) {
+  const double batch = layouts.front().batch();
   using Align = TextTable::Align;
   TextTable table({{"layout", Align::kLeft}, {"micro-batches"}, {"step"}, {"samples/s"}, {"memory", Align::kLeft}});
   for (const SweptLayout& one : layouts) {
@@ -102,7 +103,7 @@ std::string sweep_text(const std::vector<SweptLayout>& layouts, double batch) {
          table.render("  ");
 }
 
-std::string sweep_json(const std::vector<SweptLayout>& layouts, double batch) {
+std::string sweep_json(const std::vector<SweptLayout>& layouts) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const SweptLayout& one : layouts) {
     rows.push_back({{"layout", one.layout.text()},
@@ -119,7 +120,8 @@ std::string sweep_json(const std::vector<SweptLayout>& layouts, double batch) {
                     {"missing_stage", one.missing_stage},
                     {"memory_share", one.fullest_share}});
   }
-  const nlohmann::ordered_json document = {{"schema", "automap.sweep/1"}, {"batch", batch}, {"layouts", rows}};
+  const nlohmann::ordered_json document = {
+      {"schema", "automap.sweep/1"}, {"batch", layouts.front().batch()}, {"layouts", rows}};
   return json_text(document);
 }
 
