@@ -33,9 +33,10 @@ def methods(names):
 
 @unittest.skipUnless((BENCHES / "bench-policy_gaps").exists(), "the benchmarks are not built (AUTOMAP_BUILD_BENCH)")
 class Benchmarks(ProgramTest):
-    def gaps(self, output, *options, classes="A,C", problems=15):
+    def gaps(self, output, *options, classes="A,C", problems=8):
+        # No optimum is given up for the clock: a busy machine would leave out other problems from run to run.
         result = bench("bench-policy_gaps", "--policy", "untrained:1", "--policy", "untrained:2", "--classes", classes, "--problems",
-                       problems, "-o", output, *methods(TIMELESS), *options)
+                       problems, "--exact-limit", 100000, "-o", output, *methods(TIMELESS), *options)
         self.assertEqual(result.returncode, 0, result.stderr)
         return json.loads(output.read_text()), result.stdout
 
@@ -54,16 +55,16 @@ class Benchmarks(ProgramTest):
         self.assertEqual([m["name"] for m in first["methods"]],
                          ["policy greedy"] * 2 + ["policy beam 16 + corridor"] * 2 + TIMELESS[2:])
         self.assertEqual({p["class"] for p in first["problems"]}, {"A", "C"})
-        self.assertEqual(len(first["problems"]), 30)
+        self.assertEqual(len(first["problems"]), 16)
         for problem in first["problems"]:
             self.assertTrue(problem["proven"])
             self.assertTrue(all(gap is None or gap >= 0 for gap in problem["gaps"]), problem)
             self.assertTrue(problem["devices"] <= (16 if problem["class"] == "A" else 64))
             self.assertTrue((2 if problem["class"] == "A" else 9) <= problem["stages"] <= (8 if problem["class"] == "A" else 16))
-        # Every family of the generator takes part, as evenly as 15 can be shared.
+        # Every family of the generator takes part, as evenly as 8 can be shared.
         families = [p["family"] for p in first["problems"] if p["class"] == "A"]
         self.assertLessEqual(max(map(families.count, families)) - min(map(families.count, families)), 1)
-        self.assertIn("A: D 2-16, S 2-8: 15 problems; left out: ", printed)
+        self.assertIn("A: D 2-16, S 2-8: 8 problems; left out: ", printed)
         self.assertRegex(printed, r"(?m)^policy greedy \[2\]( +[\d.]+){7}$")
 
     def test_other_seeds_are_other_problems(self):
