@@ -31,6 +31,7 @@ CLUSTERS = ("config-a", "config-b", "config-c")
 END_TO_END_MODEL = "bert48"
 SHOWN_MODELS = ("bert48", "bert_large", "t5_6_6", "t5_24_24", "vgg19", "resnet50", "gpt2")
 MICRO_BATCHES = 16
+SCHEDULES = ("adaptive", "1f1b", "1f1b-overlap")
 
 
 class Failed(Exception):
@@ -239,6 +240,53 @@ class Measure:
                 text += ["### Cases worth a look", block(rest[0])]
         return text
 
+    def schedules(self):
+        """The chosen warm-up beside the fixed ones: the same question under each schedule."""
+        models = [self.fixtures[name] for name in self.training] + self.corpus_hlo() + self.corpus_profiles()
+        text = [
+            f"The plan of `automap-infer --effort quick` under each schedule, on {self.models_sentence()}, with the batch that it takes by "
+            "itself. *1f1b*, *1f1b-overlap*: how much longer their best plans simulate than that of `adaptive`. *V*: V over the simulated "
+            "step − 1 of the adaptive plan. *ΣK*: micro-batches in flight over all stages; *GiB*: memory of the fullest device. Models "
+            "whose plans have one stage under every schedule are in the means and not in the list."]
+        for stages in ("auto", "4"):
+            rows, longer, accuracy, alike, none = [], {name: [] for name in SCHEDULES[1:]}, [], 0, 0
+            for model in models:
+                for cluster in CLUSTERS[:1] if self.quick else CLUSTERS:
+                    found = {name: self.plan_under(model, cluster, name, stages) for name in SCHEDULES}
+                    if not all(found.values()):
+                        none += 1
+                        continue
+                    steps = {name: plan["simulated_step_ms"] for name, plan in found.items()}
+                    for name in longer:
+                        longer[name].append(steps[name] / steps["adaptive"] - 1)
+                    best = found["adaptive"]
+                    accuracy.append(best["step_ms"] / best["simulated_step_ms"] - 1)
+                    if all(len(plan["stages"]) == 1 for plan in found.values()):
+                        alike += 1
+                        continue
+                    rows.append([short(model), cluster, f"{steps['adaptive']:.4g}", *(f"{100 * longer[name][-1]:+.1f}" for name in longer),
+                                 f"{100 * accuracy[-1]:+.1f}",
+                                 *("/".join(str(sum(found[name]["in_flight"])) for name in SCHEDULES),
+                                   "/".join(f"{max(s['memory_bytes'] for s in found[name]['stages']) / 2 ** 30:.1f}" for name in SCHEDULES),
+                                   "/".join(str(len(found[name]["stages"])) for name in SCHEDULES))])
+            text.append(f"### {'Chosen stages' if stages == 'auto' else f'{stages} stages'}")
+            if accuracy:
+                means = "; ".join(f"`{name}` {100 * statistics.mean(values):+.1f} % on average ({100 * min(values):+.1f} .. "
+                                  f"{100 * max(values):+.1f})" for name, values in longer.items())
+                distance = [abs(value) for value in accuracy]
+                text.append(f"{len(accuracy)} plans, {alike} of them with one stage under every schedule; {none} more have no plan under at "
+                            f"least one schedule. Longer than `adaptive`: {means}. V from the simulation: {100 * statistics.mean(distance):.2f} % "
+                            f"on average, {100 * max(distance):.1f} % at most.")
+            text.append(table(["model", "cluster", "adaptive ms", "1f1b %", "overlap %", "V %", "ΣK a/1/o", "GiB a/1/o", "stages a/1/o"], rows,
+                              left=2))
+        return text
+
+    def plan_under(self, model, cluster, schedule, stages):
+        command = [self.program("automap-infer"), model, "--cluster", cluster, "--schedule", schedule, "--stages", stages, "--effort",
+                   "quick", "--json"]
+        result = subprocess.run([str(c) for c in command], cwd=SOURCE, capture_output=True, text=True)
+        return json.loads(result.stdout) if result.returncode == 0 else None
+
     def plans(self):
         lines = []
         for model in self.training if self.quick else SHOWN_MODELS:
@@ -288,7 +336,7 @@ class Measure:
 
     SECTIONS = (("parsing", "HLO text to graph"), ("end-to-end", "From the command line to the plan"),
                 ("exact", "The exact solver"), ("accuracy", "V and the simulation"), ("gaps", "How good the planners are"),
-                ("plans", "Plans of the paper's models"))
+                ("schedules", "Schedules"), ("plans", "Plans of the paper's models"))
 
     def page(self, only):
         version = self.output([self.program("automap-infer"), "--version"]).stdout.splitlines()[0]

@@ -9,7 +9,7 @@ from programs import BIN, SOURCE, TIMEOUT_S, ProgramTest, environment
 
 SCRIPT = SOURCE / "scripts" / "measure_results.py"
 SECTIONS = ["HLO text to graph", "From the command line to the plan", "The exact solver", "V and the simulation",
-            "How good the planners are", "Plans of the paper's models"]
+            "How good the planners are", "Schedules", "Plans of the paper's models"]
 
 
 def measure(*options, cwd=None):
