@@ -7,9 +7,9 @@
 
 #include "common/base/files.h"
 #include "common/hlo/hlo_reader.h"
+#include "common/machine/device.h"
 #include "common/sharding/model.h"
 #include "plan/partition/partition_cost.h"
-#include "profile/device_model.h"
 
 namespace automap::bench {
 
@@ -24,7 +24,7 @@ inline std::vector<NamedProblem> partition_problems(const std::string& path, int
   sharding::ModelOptions options;
   options.shards = shards;
   const sharding::ShardingModel model = sharding::ShardingModel::build(module.graph, options);
-  const partition::PartitionCost cost(model, profile::load_device("v100-16gb"), pipeline::load_cluster("config-a"));
+  const partition::PartitionCost cost(model, machine::load_device("v100-16gb"), machine::load_cluster("config-a"));
   std::string name = path.substr(path.rfind('/') + 1);
   name = name.substr(0, name.find('.'));
   std::vector<NamedProblem> out;

@@ -34,7 +34,7 @@
 namespace automap::infer {
 namespace {
 
-using pipeline::Cluster;
+using machine::Cluster;
 using pipeline::Problem;
 using pipeline::Schedule;
 
@@ -189,7 +189,7 @@ Run run_of(const PlanResult& result) {
 class Gaps {
  public:
   explicit Gaps(Options options) : options_(std::move(options)) {
-    for (const std::string& name : options_.clusters) clusters_.push_back(pipeline::load_cluster(name));
+    for (const std::string& name : options_.clusters) clusters_.push_back(machine::load_cluster(name));
     for (const std::string& path : options_.inputs) {
       try {
         InputOptions input;

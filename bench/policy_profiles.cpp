@@ -34,7 +34,7 @@
 namespace automap::bench {
 namespace {
 
-using pipeline::Cluster;
+using machine::Cluster;
 using pipeline::Plan;
 using pipeline::Problem;
 using pipeline::Schedule;
@@ -53,8 +53,8 @@ struct Options {
 
 // A preset or file; "8x8": eight servers of eight devices with the links and devices of config-c.
 Cluster cluster_of(const std::string& name) {
-  if (name != "8x8") return pipeline::load_cluster(name);
-  Cluster cluster = pipeline::load_cluster("config-c");
+  if (name != "8x8") return machine::load_cluster(name);
+  Cluster cluster = machine::load_cluster("config-c");
   cluster.name = name;
   cluster.servers.resize(1);
   cluster.servers.front().count = 8;

@@ -118,7 +118,7 @@ int bench_main(int argc, char** argv) {
     throw Error(ErrorKind::kUsage, "as many --cuts as --device-cuts are needed, at least one");
   }
   const std::vector<Candidate> candidates = load_policies(options.policies);
-  const pipeline::Cluster cluster = pipeline::load_cluster(options.cluster);
+  const machine::Cluster cluster = machine::load_cluster(options.cluster);
   Json head = describe(candidates, {});
   head.erase("methods");
   head["schema"] = "automap.bench.policy-table8/1";

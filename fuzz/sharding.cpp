@@ -19,7 +19,8 @@
 #include "common/base/rng.h"
 #include "common/graph/dependence.h"
 #include "common/hlo/hlo_text.h"
-#include "common/pipeline/cluster.h"
+#include "common/machine/cluster.h"
+#include "common/machine/device.h"
 #include "common/sharding/collectives.h"
 #include "common/sharding/explain.h"
 #include "common/sharding/model.h"
@@ -30,7 +31,6 @@
 #include "plan/partition/partition_cost.h"
 #include "plan/partition/partition_plan.h"
 #include "plan/partition/partition_search.h"
-#include "profile/device_model.h"
 
 using automap::Error;
 using automap::ErrorKind;
@@ -193,8 +193,8 @@ void check_emitted(const ShardingModel& model, const Propagation& decided) {
 }
 
 void check_problem(const ShardingModel& model, Choices* choices) {
-  static const automap::profile::DeviceModel device = automap::profile::load_device("v100-16gb");
-  static const automap::pipeline::Cluster cluster = automap::pipeline::load_cluster("a100-4x8");
+  static const automap::machine::DeviceModel device = automap::machine::load_device("v100-16gb");
+  static const automap::machine::Cluster cluster = automap::machine::load_cluster("a100-4x8");
   if (model.linkage().shards() > cluster.num_devices()) return;
   const partition::PartitionCost cost(model, device, cluster);
   std::vector<GroupId> groups_of;

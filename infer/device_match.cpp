@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/base/error.h"
-#include "profile/device_model.h"
+#include "common/machine/device.h"
 
 namespace automap::infer {
 namespace {
@@ -16,7 +16,7 @@ using pipeline::DeviceTimes;
 // Whether what is known of the two says that they compute equally fast; nothing when one is in no table.
 std::optional<bool> equally_fast(const std::string& a, const std::string& b) {
   if (a == b) return true;
-  const std::optional<profile::DeviceModel> first = profile::find_device(a), second = profile::find_device(b);
+  const std::optional<machine::DeviceModel> first = machine::find_device(a), second = machine::find_device(b);
   if (!first || !second) return std::nullopt;
   return first->peak_tflops == second->peak_tflops && first->memory_gbytes_per_s == second->memory_gbytes_per_s;
 }
@@ -30,10 +30,10 @@ std::string devices_of(const pipeline::Profile& profile) {
 
 }  // namespace
 
-void match_devices(pipeline::Profile& profile, const pipeline::Cluster& cluster, const std::string& source) {
+void match_devices(pipeline::Profile& profile, const machine::Cluster& cluster, const std::string& source) {
   std::vector<DeviceTimes> named;
   std::set<std::string> seen;
-  for (const pipeline::ServerGroup& servers : cluster.servers) {
+  for (const machine::ServerGroup& servers : cluster.servers) {
     const std::string& name = servers.device;
     if (!seen.insert(name).second || cluster.devices.at(name).relative_speed != 1) continue;
     const auto same = std::find_if(profile.times.begin(), profile.times.end(), [&](const DeviceTimes& times) {

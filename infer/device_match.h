@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "common/pipeline/cluster.h"
+#include "common/machine/cluster.h"
 #include "common/pipeline/profile.h"
 
 namespace automap::infer {
@@ -11,6 +11,6 @@ namespace automap::infer {
 // Names the times of the profile as the cluster names its devices, where they mean the same ("h100" and "h100-80gb";
 // devices that differ in memory only are equally fast). A device of relative speed 1 that the profile is not for is an
 // error, Error(kData), that names both: its times would be another device's. What no table knows is taken at its word.
-void match_devices(pipeline::Profile& profile, const pipeline::Cluster& cluster, const std::string& source);
+void match_devices(pipeline::Profile& profile, const machine::Cluster& cluster, const std::string& source);
 
 }  // namespace automap::infer

@@ -11,7 +11,7 @@
 
 namespace automap::infer {
 
-PlanInput read_input(const InputOptions& options, const pipeline::Cluster& cluster) {
+PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster) {
   const std::string source = input_name(options.path);
   std::string bytes = read_file(options.path);
   PlanInput input;

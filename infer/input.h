@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/pipeline/cluster.h"
+#include "common/machine/cluster.h"
 #include "common/pipeline/profile.h"
 
 namespace automap::infer {
@@ -28,6 +28,6 @@ struct InputOptions {
 
 // Throws Error(kIo) when it cannot be read, Error(kData) when it is neither HLO nor a profile, Error(kUsage) when
 // --variables, --device or --batch-input is given for a profile.
-PlanInput read_input(const InputOptions& options, const pipeline::Cluster& cluster);
+PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster);
 
 }  // namespace automap::infer

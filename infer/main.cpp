@@ -11,7 +11,7 @@
 #include "common/base/progress.h"
 #include "common/base/text_table.h"
 #include "common/base/work.h"
-#include "common/pipeline/cluster.h"
+#include "common/machine/cluster.h"
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/problem.h"
 #include "infer/input.h"
@@ -42,7 +42,7 @@ void warn_of_linear_times(const pipeline::Problem& problem, const pipeline::Prof
       "(plan the model itself, or an .h5 profile)");
 }
 
-PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& input, const pipeline::Cluster& cluster,
+PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& input, const machine::Cluster& cluster,
                            const PlanRequest& request, const PlanResult& result) {
   PlanDocument document = describe_plan(problem, input.profile, *result.plan);
   document.cluster = cluster.name;
@@ -93,7 +93,7 @@ PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& in
 }
 
 // The document of a plan that was not searched for.
-PlanDocument scored_document(const ScoredPlan& scored, const PlanInput& input, const pipeline::Cluster& cluster) {
+PlanDocument scored_document(const ScoredPlan& scored, const PlanInput& input, const machine::Cluster& cluster) {
   PlanDocument document = describe_plan(*scored.problem, input.profile, scored.plan);
   document.cluster = cluster.name;
   document.planner = "given";
@@ -113,7 +113,7 @@ PlanDocument scored_document(const ScoredPlan& scored, const PlanInput& input, c
 }
 
 void add_provenance(PlanDocument& document, const OptionTable& table, const PlanInput& input,
-                    const pipeline::Cluster& cluster) {
+                    const machine::Cluster& cluster) {
   auto& provenance = document.provenance;
   provenance["version"] = version();
   provenance["git"] = git_revision();
@@ -167,7 +167,7 @@ void print_document(const PlanDocument& document, const pipeline::Problem& probl
   for (const std::string& warning : document.warnings) log_warning(warning);
 }
 
-void print_sweep(const InferOptions& options, const PlanInput& input, const pipeline::Cluster& cluster,
+void print_sweep(const InferOptions& options, const PlanInput& input, const machine::Cluster& cluster,
                  const pipeline::ProblemOptions& problem_options, Schedule schedule) {
   const StepRequest step = make_step(options);
   const std::vector<SweptLayout> layouts = sweep_layouts(input.profile, cluster, problem_options, step, schedule);
@@ -194,7 +194,7 @@ int infer_main(int argc, char** argv) {
   // What cannot be written is refused before the work.
   OutputSet outputs;
   AtomicFile* const plan_file = options.output.empty() ? nullptr : &outputs.add(options.output);
-  const pipeline::Cluster cluster = pipeline::load_cluster(options.cluster);
+  const machine::Cluster cluster = machine::load_cluster(options.cluster);
   // Before the input is read, so that a wrong policy is refused at once.
   if (!options.policy.empty()) {
     request_as_given.policy = load_policy(options.policy);

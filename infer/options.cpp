@@ -7,7 +7,7 @@
 
 #include "common/base/error.h"
 #include "common/base/text_table.h"
-#include "common/pipeline/cluster.h"
+#include "common/machine/cluster.h"
 
 namespace automap::infer {
 namespace {
@@ -105,7 +105,7 @@ void declare_options(OptionTable& table, InferOptions& o) {
       .shown_default("the cluster's first");
 
   table.group("Machines and step");
-  table.add(&o.cluster, "cluster", "a preset (" + join(pipeline::cluster_preset_names()) + ") or a JSON file")
+  table.add(&o.cluster, "cluster", "a preset (" + join(machine::cluster_preset_names()) + ") or a JSON file")
       .reads_file()
       .metavar("CLUSTER")
       .required();

@@ -269,8 +269,8 @@ class Planning {
                std::to_string(high));
       }
     };
-    whole(request_.stages, 0, pipeline::kMaxDevices, "stages");
-    whole(request_.max_stages, 1, pipeline::kMaxDevices, "max-stages");
+    whole(request_.stages, 0, machine::kMaxDevices, "stages");
+    whole(request_.max_stages, 1, machine::kMaxDevices, "max-stages");
     whole(request_.beam, 0, 1 << 20, "beam");
     whole(request_.grid, 0, 1 << 30, "grid");
     whole(request_.k_best, 1, 1000, "k-best");

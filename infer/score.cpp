@@ -17,7 +17,7 @@
 namespace automap::infer {
 namespace {
 
-using pipeline::Cluster;
+using machine::Cluster;
 using pipeline::Plan;
 using pipeline::PlanObject;
 using pipeline::Problem;

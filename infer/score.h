@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/pipeline/cluster.h"
+#include "common/machine/cluster.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
@@ -44,19 +44,19 @@ struct ScoredPlan {
 // `plan` on a problem of these options; K is chosen where the plan is adaptive and says none. Throws Error(kData)
 // naming `source` when the cuts are none of this model and cluster, or the devices of a stage do not divide its
 // samples.
-ScoredPlan score_plan(const pipeline::Profile& profile, const pipeline::Cluster& cluster,
+ScoredPlan score_plan(const pipeline::Profile& profile, const machine::Cluster& cluster,
                       const pipeline::ProblemOptions& options, pipeline::Plan plan, const std::string& source);
 
 // A plan file: automap.plan/2, /1, or a JSON object with cuts and device_cuts (and, if it likes, schedule, in_flight,
 // zero, recompute, micro_batch_samples, micro_batches). What the step request names goes before what the file says.
 // Throws Error(kData) naming the file: another model, more devices than the cluster has, contradictions.
-ScoredPlan score_file(const std::string& path, const pipeline::Profile& profile, const pipeline::Cluster& cluster,
+ScoredPlan score_file(const std::string& path, const pipeline::Profile& profile, const machine::Cluster& cluster,
                       pipeline::ProblemOptions options, const StepRequest& step, pipeline::Schedule schedule);
 
 // Whole layers spread evenly over the stages, the first stages taking one more where they do not divide; what stands in
 // front of the first layer goes to the first stage, what stands behind to the last. Throws Error(kUsage) when the
 // layout asks for more devices or stages than there are, or does not divide the batch.
-ScoredPlan score_layout(const Layout& layout, const pipeline::Profile& profile, const pipeline::Cluster& cluster,
+ScoredPlan score_layout(const Layout& layout, const pipeline::Profile& profile, const machine::Cluster& cluster,
                         pipeline::ProblemOptions options, const StepRequest& step);
 
 struct SweptLayout {
@@ -70,7 +70,7 @@ struct SweptLayout {
 };
 // Every uniform layout that uses all devices, the shortest step first, then those that do not fit, the least missing
 // first. Throws Error(kUsage) when no layout divides the batch.
-std::vector<SweptLayout> sweep_layouts(const pipeline::Profile& profile, const pipeline::Cluster& cluster,
+std::vector<SweptLayout> sweep_layouts(const pipeline::Profile& profile, const machine::Cluster& cluster,
                                        const pipeline::ProblemOptions& options, const StepRequest& step,
                                        pipeline::Schedule schedule);
 // Of layouts of one batch, at least one.

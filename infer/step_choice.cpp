@@ -13,7 +13,7 @@
 namespace automap::infer {
 namespace {
 
-using pipeline::Cluster;
+using machine::Cluster;
 using pipeline::Problem;
 using pipeline::ProblemOptions;
 using pipeline::Profile;
@@ -417,13 +417,13 @@ std::vector<StepSize> step_sizes(const StepRequest& request, const Profile& prof
 Cluster first_devices(const Cluster& cluster, int devices) {
   Cluster some = cluster;
   some.servers.clear();
-  for (const pipeline::ServerGroup& servers : cluster.servers) {
-    pipeline::ServerGroup whole = servers;
+  for (const machine::ServerGroup& servers : cluster.servers) {
+    machine::ServerGroup whole = servers;
     whole.count = std::min(servers.count, devices / servers.devices);
     if (whole.count > 0) some.servers.push_back(whole);
     devices -= whole.count * servers.devices;
     if (whole.count < servers.count && devices > 0) {
-      pipeline::ServerGroup part = servers;
+      machine::ServerGroup part = servers;
       part.count = 1;
       part.devices = devices;
       some.servers.push_back(part);

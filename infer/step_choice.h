@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/pipeline/cluster.h"
+#include "common/machine/cluster.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
 #include "infer/planner.h"
@@ -53,13 +53,13 @@ struct StepPlan {
 };
 
 // The first `devices` devices of a cluster.
-pipeline::Cluster first_devices(const pipeline::Cluster& cluster, int devices);
+machine::Cluster first_devices(const machine::Cluster& cluster, int devices);
 
 // The best plan over all splits, on all devices or, where they divide no micro-batch, on the most that do, judged by
 // the request's objective. Every split is planned with a share of the effort, the best with the rest; the lower bounds
 // hold for all splits. `options.micro_batches` and `micro_batch_samples` are not looked at. result.plan is empty when
 // no split has a plan (as make_plan says of the first).
-StepPlan plan_step(const pipeline::Profile& profile, const pipeline::Cluster& cluster,
+StepPlan plan_step(const pipeline::Profile& profile, const machine::Cluster& cluster,
                    const pipeline::ProblemOptions& options, const StepRequest& step, const PlanRequest& request);
 
 }  // namespace automap::infer

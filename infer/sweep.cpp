@@ -14,7 +14,7 @@ namespace {
 constexpr int kMostStages = 64;
 
 // The layouts that use all devices and divide the batch. Samples per replica go up to what the profile's times reach.
-std::vector<Layout> uniform_layouts(const pipeline::Profile& profile, const pipeline::Cluster& cluster,
+std::vector<Layout> uniform_layouts(const pipeline::Profile& profile, const machine::Cluster& cluster,
                                     const pipeline::ProblemOptions& options, std::int64_t batch, int micro_batches,
                                     pipeline::Schedule schedule) {
   const int devices = cluster.num_devices();
@@ -48,7 +48,7 @@ std::vector<Layout> uniform_layouts(const pipeline::Profile& profile, const pipe
 
 }  // namespace
 
-std::vector<SweptLayout> sweep_layouts(const pipeline::Profile& profile, const pipeline::Cluster& cluster,
+std::vector<SweptLayout> sweep_layouts(const pipeline::Profile& profile, const machine::Cluster& cluster,
                                        const pipeline::ProblemOptions& options, const StepRequest& step,
                                        pipeline::Schedule schedule) {
   const double own = profile.micro_batch_size > 0 ? profile.micro_batch_size : 1;

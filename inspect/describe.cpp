@@ -22,12 +22,12 @@
 #include "common/hlo/json_cursor.h"
 #include "common/io/hdf5_checksum.h"
 #include "common/io/profile_file.h"
-#include "common/pipeline/cluster.h"
+#include "common/machine/cluster.h"
+#include "common/machine/device.h"
 #include "common/pipeline/plan_json.h"
 #include "models/partition_env.h"
 #include "models/policy.h"
 #include "plan/partition/partition_plan.h"
-#include "profile/device_model.h"
 
 namespace automap::inspect {
 namespace {
@@ -390,7 +390,7 @@ Description describe_profile(Description out, std::string bytes, io::ProfileForm
   return out;
 }
 
-Description describe_cluster(Description out, const pipeline::Cluster& c, const std::string& source) {
+Description describe_cluster(Description out, const machine::Cluster& c, const std::string& source) {
   Json& d = out.document;
   d["name"] = c.name;
   d["servers"] = c.num_servers();
@@ -406,7 +406,7 @@ Description describe_cluster(Description out, const pipeline::Cluster& c, const 
                    {"speed"},
                    {"within GB/s"},
                    {"between GB/s"}});
-  for (const pipeline::ServerGroup& g : c.servers) {
+  for (const machine::ServerGroup& g : c.servers) {
     const auto type = c.devices.find(g.device);
     const double gib = type == c.devices.end() ? 0 : type->second.memory_gib;
     const double speed = type == c.devices.end() ? 1 : type->second.relative_speed;
@@ -428,7 +428,7 @@ Description describe_cluster(Description out, const pipeline::Cluster& c, const 
   return out;
 }
 
-Description describe_device(Description out, const profile::DeviceModel& device, const std::string& source) {
+Description describe_device(Description out, const machine::DeviceModel& device, const std::string& source) {
   Json& d = out.document;
   d["name"] = device.name;
   d["peak_tflops"] = device.peak_tflops;
@@ -668,11 +668,11 @@ Description describe_bytes(std::string bytes, const std::string& source, const D
     }
     if (starts_with(top.schema, "automap.device/")) {
       begin("device");
-      return describe_device(std::move(out), profile::parse_device(bytes, source), source);
+      return describe_device(std::move(out), machine::parse_device(bytes, source), source);
     }
     if (starts_with(top.schema, "automap.cluster/") || (top.servers && !top.functions_or_module)) {
       begin("cluster");
-      return describe_cluster(std::move(out), pipeline::parse_cluster(bytes, source), source);
+      return describe_cluster(std::move(out), machine::parse_cluster(bytes, source), source);
     }
     if (!top.schema.empty() && !top.functions_or_module) {
       throw Error(ErrorKind::kData,
@@ -688,11 +688,11 @@ Description describe_bytes(std::string bytes, const std::string& source, const D
 Description describe(const std::string& path, const DescribeOptions& options) {
   struct stat info = {};
   if (path != "-" && ::stat(path.c_str(), &info) != 0) {
-    const std::vector<std::string> presets = pipeline::cluster_preset_names();
+    const std::vector<std::string> presets = machine::cluster_preset_names();
     if (std::find(presets.begin(), presets.end(), path) != presets.end()) {
       Description out;
-      const pipeline::Cluster cluster = pipeline::load_cluster(path);
-      out.document = base_document("cluster", path, pipeline::to_json_text(cluster));
+      const machine::Cluster cluster = machine::load_cluster(path);
+      out.document = base_document("cluster", path, machine::to_json_text(cluster));
       out.document["file_bytes"] = nullptr;
       return describe_cluster(std::move(out), cluster, path);
     }

@@ -218,7 +218,7 @@ double KernelModel::header_count(std::string_view key) const {
   return raw ? static_cast<double>(graph::decode_int(*raw, {"HloModule", key})) : 1.0;
 }
 
-double matmul_share_of_peak(const DeviceModel& device, double batch, double m, double n, double k) {
+double matmul_share_of_peak(const machine::DeviceModel& device, double batch, double m, double n, double k) {
   const double tiles = batch * m * n / kTile * std::max(1.0, k / kSplitLength);
   const double half_tiles = static_cast<double>(device.cores) / 4;
   // An empty product takes no time whatever its efficiency; keep the ratio finite.

@@ -9,7 +9,7 @@
 #include "common/graph/graph.h"
 #include "common/graph/hlo_attributes.h"
 #include "common/graph/hlo_cost.h"
-#include "profile/device_model.h"
+#include "common/machine/device.h"
 
 namespace automap::profile {
 
@@ -31,7 +31,7 @@ struct Work {
 class KernelModel {
  public:
   // `cost` is of `graph`; all must stay alive.
-  KernelModel(const graph::Graph& graph, const graph::ModuleCost& cost, const DeviceModel& device)
+  KernelModel(const graph::Graph& graph, const graph::ModuleCost& cost, const machine::DeviceModel& device)
       : graph_(graph),
         cost_(cost),
         device_(device),
@@ -66,8 +66,11 @@ class KernelModel {
 
   const graph::Graph& graph_;
   const graph::ModuleCost& cost_;
-  const DeviceModel& device_;
+  const machine::DeviceModel& device_;
   double vector_tflops_, wide_tflops_;
 };
+
+// The share of the peak that one matrix product of `batch` [m, k] x [k, n] reaches, in (0, matmul_efficiency).
+double matmul_share_of_peak(const machine::DeviceModel& device, double batch, double m, double n, double k);
 
 }  // namespace automap::profile

@@ -9,7 +9,7 @@
 #include "common/base/options.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/io/profile_file.h"
-#include "profile/device_model.h"
+#include "common/machine/device.h"
 #include "profile/profile_hlo.h"
 #include "profile/report.h"
 
@@ -35,7 +35,7 @@ int profile_main(int argc, char** argv) {
       .reads_file()
       .required();
   std::string devices;
-  for (const std::string& name : profile::device_names()) devices += (devices.empty() ? "" : ", ") + name;
+  for (const std::string& name : machine::device_names()) devices += (devices.empty() ? "" : ", ") + name;
   table.add(&request.device, "device", "reference device: " + devices + ", or a file").reads_file().metavar("DEVICE");
   table.add(&request.more_devices, "also-device", "more devices to estimate times on; may be repeated")
       .reads_file()

@@ -41,19 +41,19 @@ hlo::HloModule load_model(const std::string& path, const std::string& hint) {
   return module;
 }
 
-DeviceModel reference_device(const std::string& asked, const pipeline::Cluster& cluster) {
-  if (!asked.empty()) return load_device(asked);
-  for (const pipeline::ServerGroup& servers : cluster.servers) {
-    const pipeline::DeviceType& type = cluster.devices.at(servers.device);
+machine::DeviceModel reference_device(const std::string& asked, const machine::Cluster& cluster) {
+  if (!asked.empty()) return machine::load_device(asked);
+  for (const machine::ServerGroup& servers : cluster.servers) {
+    const machine::DeviceType& type = cluster.devices.at(servers.device);
     if (type.relative_speed != 1) continue;
-    if (auto known = find_device(servers.device)) return *std::move(known);
+    if (auto known = machine::find_device(servers.device)) return *std::move(known);
     if (type.peak_tflops.count("f32") == 0 || type.memory_gbytes_per_s <= 0) {
       throw Error(
           ErrorKind::kConfig,
           cluster.name + ": device '" + servers.device + "' is in no table, and the cluster gives no figures for it",
           "give peak_tflops (with f32) and memory_gbytes_per_s in the cluster file, or --device");
     }
-    DeviceModel model;
+    machine::DeviceModel model;
     model.name = servers.device;
     model.peak_tflops = type.peak_tflops;
     model.memory_gbytes_per_s = type.memory_gbytes_per_s;
@@ -66,18 +66,18 @@ DeviceModel reference_device(const std::string& asked, const pipeline::Cluster& 
 
 namespace {
 
-void add_device(std::vector<DeviceModel>* devices, DeviceModel device) {
+void add_device(std::vector<machine::DeviceModel>* devices, machine::DeviceModel device) {
   const bool known = std::any_of(devices->begin(), devices->end(),
-                                 [&](const DeviceModel& other) { return other.name == device.name; });
+                                 [&](const machine::DeviceModel& other) { return other.name == device.name; });
   if (!known) devices->push_back(std::move(device));
 }
 
 }  // namespace
 
-std::vector<DeviceModel> cluster_devices(const std::string& asked, const pipeline::Cluster& cluster) {
-  std::vector<DeviceModel> devices{reference_device(asked, cluster)};
-  for (const pipeline::ServerGroup& servers : cluster.servers) {
-    if (auto known = find_device(servers.device)) add_device(&devices, *std::move(known));
+std::vector<machine::DeviceModel> cluster_devices(const std::string& asked, const machine::Cluster& cluster) {
+  std::vector<machine::DeviceModel> devices{reference_device(asked, cluster)};
+  for (const machine::ServerGroup& servers : cluster.servers) {
+    if (auto known = machine::find_device(servers.device)) add_device(&devices, *std::move(known));
   }
   return devices;
 }
@@ -109,13 +109,13 @@ std::vector<std::int64_t> parse_samples(const std::string& text, const std::stri
 }
 
 ModelProfile profile_module(const hlo::HloModule& module, const std::string& source, const ProfileRequest& request) {
-  std::vector<DeviceModel> devices{load_device(request.device)};
-  for (const std::string& name : request.more_devices) add_device(&devices, load_device(name));
+  std::vector<machine::DeviceModel> devices{machine::load_device(request.device)};
+  for (const std::string& name : request.more_devices) add_device(&devices, machine::load_device(name));
   return profile_module(module, source, request, std::move(devices));
 }
 
 ModelProfile profile_module(const hlo::HloModule& module, const std::string& source, const ProfileRequest& request,
-                            std::vector<DeviceModel> devices) {
+                            std::vector<machine::DeviceModel> devices) {
   std::vector<graph::VariableRequest> variables, batch_inputs;
   if (!request.variables.empty()) variables = graph::load_variable_list(request.variables);
   for (std::size_t begin = 0; begin < request.batch_inputs.size();) {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "common/hlo/hlo_reader.h"
-#include "common/pipeline/cluster.h"
-#include "profile/device_model.h"
+#include "common/machine/cluster.h"
+#include "common/machine/device.h"
 #include "profile/profiler.h"
 
 namespace automap::profile {
@@ -19,10 +19,10 @@ hlo::HloModule load_model(const std::string& path, const std::string& hint);
 
 // The device that the times of a model on `cluster` are for: what the user names, else the cluster's first device of
 // relative speed 1, by the figures of the cluster when the table does not know it.
-DeviceModel reference_device(const std::string& asked, const pipeline::Cluster& cluster);
+machine::DeviceModel reference_device(const std::string& asked, const machine::Cluster& cluster);
 
 // The same first, then the cluster's other devices that a table knows: what times are estimated on for it.
-std::vector<DeviceModel> cluster_devices(const std::string& asked, const pipeline::Cluster& cluster);
+std::vector<machine::DeviceModel> cluster_devices(const std::string& asked, const machine::Cluster& cluster);
 
 // "1,2,4" -> 1 2 4, ascending and without repeats. Throws Error(kUsage) naming `option` for anything but whole numbers
 // from 1 to 1 048 576, or more than 64 of them.
@@ -44,7 +44,7 @@ ModelProfile profile_module(const hlo::HloModule& module, const std::string& sou
 // The same on devices that need stand in no table, the first the one of c_ms: request.device and more_devices are not
 // looked at. `devices` is not empty.
 ModelProfile profile_module(const hlo::HloModule& module, const std::string& source, const ProfileRequest& request,
-                            std::vector<DeviceModel> devices);
+                            std::vector<machine::DeviceModel> devices);
 
 // "models/bert48.hlo.gz" -> "bert48"; "<stdin>" -> the fallback.
 std::string model_name(const std::string& source, const std::string& fallback);

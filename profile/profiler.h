@@ -102,8 +102,8 @@ struct ProfilerOptions {
   bool ignore_loss = false;                                           // tests: as if the loss were not returned
   // What the times were estimated with, to estimate them at other numbers of samples; null: none are.
   const TimeEstimator* estimator = nullptr;
-  std::vector<DeviceModel> devices;   // whose times to estimate; the first one's are `times`
-  std::vector<std::int64_t> samples;  // how many a replica computes of a micro-batch; empty: default_samples
+  std::vector<machine::DeviceModel> devices;  // whose times to estimate; the first one's are `times`
+  std::vector<std::int64_t> samples;          // how many a replica computes of a micro-batch; empty: default_samples
 };
 
 // Powers of two from 1 to four times the module's batch, and the batch itself; ascending.

@@ -134,7 +134,7 @@ std::vector<double> StepTimes::optimizer(const std::vector<double>& ms) const {
 
 std::vector<pipeline::DeviceTimes> times_at(const StepTimes& step, const TimeEstimator& estimator,
                                             const graph::Graph& graph, const InstructionTimes& times,
-                                            const BatchDims& batch, const std::vector<DeviceModel>& devices,
+                                            const BatchDims& batch, const std::vector<machine::DeviceModel>& devices,
                                             const std::vector<std::int64_t>& samples) {
   std::vector<pipeline::DeviceTimes> out(devices.size());
   const auto add = [&](std::size_t d, const std::vector<double>& ms) {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/machine/device.h"
 #include "common/pipeline/profile.h"
 #include "profile/batch_dims.h"
-#include "profile/device_model.h"
 #include "profile/instruction_times.h"
 #include "profile/step_positions.h"
 #include "profile/time_estimator.h"
@@ -53,7 +53,7 @@ class StepTimes {
 // device). `estimator` is of `graph`.
 std::vector<pipeline::DeviceTimes> times_at(const StepTimes& step, const TimeEstimator& estimator,
                                             const graph::Graph& graph, const InstructionTimes& times,
-                                            const BatchDims& batch, const std::vector<DeviceModel>& devices,
+                                            const BatchDims& batch, const std::vector<machine::DeviceModel>& devices,
                                             const std::vector<std::int64_t>& samples);
 
 }  // namespace automap::profile

@@ -254,7 +254,7 @@ void TimeEstimator::find_moves(const Region& region, Sizes& sizes) {
 // One estimate: the extents as measured, on one device.
 class DeviceEstimate {
  public:
-  DeviceEstimate(const TimeEstimator& sizes, const DeviceModel& device)
+  DeviceEstimate(const TimeEstimator& sizes, const machine::DeviceModel& device)
       : graph_(sizes.graph_),
         structure_(sizes.structure_),
         from_(sizes),
@@ -453,7 +453,7 @@ class DeviceEstimate {
   const Graph& graph_;
   const ModuleStructure& structure_;
   const TimeEstimator& from_;
-  const DeviceModel& device_;
+  const machine::DeviceModel& device_;
   KernelModel kernels_;
   InstructionTimes times_;
   std::vector<double> total_ms_;
@@ -461,15 +461,15 @@ class DeviceEstimate {
   std::vector<double> writers_;
 };
 
-InstructionTimes TimeEstimator::estimate(const DeviceModel& device) const {
+InstructionTimes TimeEstimator::estimate(const machine::DeviceModel& device) const {
   return DeviceEstimate(*this, device).run();
 }
 
-std::vector<double> TimeEstimator::estimate_ms(const DeviceModel& device) const {
+std::vector<double> TimeEstimator::estimate_ms(const machine::DeviceModel& device) const {
   return DeviceEstimate(*this, device).run_ms();
 }
 
-InstructionTimes estimate_times(const Graph& graph, const DeviceModel& device) {
+InstructionTimes estimate_times(const Graph& graph, const machine::DeviceModel& device) {
   const ModuleStructure structure(graph);
   TimeEstimator estimator(graph, structure);
   estimator.measure();

@@ -8,7 +8,7 @@
 
 #include "common/graph/graph.h"
 #include "common/graph/hlo_cost.h"
-#include "profile/device_model.h"
+#include "common/machine/device.h"
 #include "profile/instruction_times.h"
 #include "profile/kernel_model.h"
 #include "profile/module_structure.h"
@@ -29,9 +29,9 @@ class TimeEstimator {
   bool is_stored(graph::InstructionId id) const;
 
   // Throws Error(kData) when an attribute that the estimate needs is malformed.
-  InstructionTimes estimate(const DeviceModel& device) const;
+  InstructionTimes estimate(const machine::DeviceModel& device) const;
   // The times alone: InstructionTimes::ms.
-  std::vector<double> estimate_ms(const DeviceModel& device) const;
+  std::vector<double> estimate_ms(const machine::DeviceModel& device) const;
 
  private:
   friend class DeviceEstimate;
@@ -70,5 +70,9 @@ class TimeEstimator {
   std::vector<std::int32_t> levels_;
   std::vector<double> bytes_;  // by instruction: of its shape
 };
+
+// Time of every instruction of the module. Throws Error(kData) when an attribute that the estimate needs is malformed
+// (hlo_attributes.h).
+InstructionTimes estimate_times(const graph::Graph& graph, const machine::DeviceModel& device);
 
 }  // namespace automap::profile

@@ -8,7 +8,7 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/log.h"
-#include "common/pipeline/cluster.h"
+#include "common/machine/cluster.h"
 #include "plan/emit/emit.h"
 #include "plan/partition/planner.h"
 #include "plan/partition/rainbow.h"
@@ -61,7 +61,7 @@ void declare(OptionTable& table, Options& o, bool data) {
 
   table.group("Machines");
   table.add(&o.shards, "shards", "devices to split over").range(1, kMostShards).metavar("N");
-  table.add(&o.cluster, "cluster", "a preset (" + join(pipeline::cluster_preset_names()) + ") or a JSON file")
+  table.add(&o.cluster, "cluster", "a preset (" + join(machine::cluster_preset_names()) + ") or a JSON file")
       .reads_file()
       .metavar("CLUSTER");
   table.add(&o.device, "device", "reference device for the times: a name or a file")
@@ -121,9 +121,9 @@ int plan_command(int argc, char** argv, bool data) {
   files.add("-o", options.output);
   files.add("--emit-hlo", options.hlo);
   files.add("--emit-jax", options.jax);
-  const pipeline::Cluster cluster = pipeline::load_cluster(options.cluster);
+  const machine::Cluster cluster = machine::load_cluster(options.cluster);
   link_of(cluster, options.shards);
-  const profile::DeviceModel device = profile::reference_device(options.device, cluster);
+  const machine::DeviceModel device = profile::reference_device(options.device, cluster);
   PlanningRequest request;
   request.data = data;
   request.objective =

@@ -38,7 +38,7 @@ std::unique_ptr<ProblemSource> training_source(const TrainOptions& o) {
   }
   pipeline::ProblemOptions problem;
   problem.micro_batches = o.micro_batches;
-  return model_source(io::load_profile(o.data), pipeline::load_cluster(o.cluster), problem, o.seed, false);
+  return model_source(io::load_profile(o.data), machine::load_cluster(o.cluster), problem, o.seed, false);
 }
 
 std::shared_ptr<const ProblemSource> held_out_source(const TrainOptions& o) {
@@ -46,7 +46,7 @@ std::shared_ptr<const ProblemSource> held_out_source(const TrainOptions& o) {
   if (o.finetune) {
     pipeline::ProblemOptions problem;
     problem.micro_batches = o.micro_batches;
-    return model_source(io::load_profile(o.data), pipeline::load_cluster(o.cluster), problem, o.seed, true);
+    return model_source(io::load_profile(o.data), machine::load_cluster(o.cluster), problem, o.seed, true);
   }
   return open_source(o.data, held_out_seed(o), o.only, o.without, o.trust_data,
                      o.evaluate || o.compare ? Rows::kJudgedBy : Rows::kChosenBy);

@@ -99,7 +99,7 @@ class Dataset : public ProblemSource {
 
 class Model : public ProblemSource {
  public:
-  Model(const pipeline::Profile& profile, pipeline::Cluster cluster, const pipeline::ProblemOptions& options,
+  Model(const pipeline::Profile& profile, machine::Cluster cluster, const pipeline::ProblemOptions& options,
         std::uint64_t seed, bool exactly)
       : profile_(coarse_profile(profile)),
         cluster_(std::move(cluster)),
@@ -108,7 +108,7 @@ class Model : public ProblemSource {
         exactly_(exactly),
         families_{profile.model.empty() ? "model" : profile.model} {
     std::string all = profile.source_sha256 + profile.model + " " + std::to_string(profile.size()) + " " +
-                      std::to_string(options.micro_batches) + " " + pipeline::to_json_text(cluster_);
+                      std::to_string(options.micro_batches) + " " + machine::to_json_text(cluster_);
     all.append(reinterpret_cast<const char*>(&profile.forward_fraction), sizeof profile.forward_fraction);
     for (const std::vector<double>* values :
          {&profile.c_ms, &profile.a_bytes, &profile.w_bytes, &profile.stash_bytes}) {
@@ -138,15 +138,15 @@ class Model : public ProblemSource {
         p.w_bytes[k] *= weight * std::exp(noise * rng.uniform(-1, 1));
       }
     }
-    pipeline::Cluster& c = problem.parts.cluster;
+    machine::Cluster& c = problem.parts.cluster;
     if (rng.uniform() > 1.0 / 3) {
       const double intra = factor(2), inter = factor(2);
-      for (pipeline::ServerGroup& group : c.servers) {
+      for (machine::ServerGroup& group : c.servers) {
         group.intra_gbytes_per_s *= intra;
         group.inter_gbytes_per_s *= inter;
         if (rng.uniform() < 0.3) group.count = std::max(1, group.count + (rng.uniform() < 0.5 ? -1 : 1));
       }
-      if (c.num_devices() < 2 || c.num_devices() > pipeline::kMaxDevices) c = cluster_;
+      if (c.num_devices() < 2 || c.num_devices() > machine::kMaxDevices) c = cluster_;
     }
     problem.parts.options.micro_batches =
         std::clamp(static_cast<int>(std::lround(options_.micro_batches * factor(4))), 1, 65536);
@@ -159,12 +159,12 @@ class Model : public ProblemSource {
   std::string fingerprint() const override { return fingerprint_; }
 
  private:
-  int most_stages(const pipeline::Cluster& cluster) const {
+  int most_stages(const machine::Cluster& cluster) const {
     return std::min({16, cluster.num_devices(), static_cast<int>(profile_.size())});
   }
 
   pipeline::Profile profile_;
-  pipeline::Cluster cluster_;
+  machine::Cluster cluster_;
   pipeline::ProblemOptions options_;
   std::uint64_t seed_;
   bool exactly_;
@@ -192,7 +192,7 @@ std::unique_ptr<ProblemSource> open_source(const std::string& data, std::uint64_
   return std::make_unique<Dataset>(data, trust_data ? io::RowChecks::kNone : io::RowChecks::kBeforeUse, rows);
 }
 
-std::unique_ptr<ProblemSource> model_source(const pipeline::Profile& profile, const pipeline::Cluster& cluster,
+std::unique_ptr<ProblemSource> model_source(const pipeline::Profile& profile, const machine::Cluster& cluster,
                                             const pipeline::ProblemOptions& options, std::uint64_t seed, bool exactly) {
   if (cluster.num_devices() < 2) {
     throw Error(ErrorKind::kConfig, "cluster " + cluster.name + " has one device, fine-tuning needs at least two");

@@ -54,7 +54,7 @@ std::unique_ptr<ProblemSource> open_source(const std::string& data, std::uint64_
 // One model on a cluster: micro-batches within a factor of 4, stages 2..16, links within a factor of 2, server count
 // and every instruction's costs varied a little; `exactly` gives the question itself, for stage counts 2, 3, ...
 // Error(kConfig) for a cluster of one device, Error(kData) for a profile of one instruction.
-std::unique_ptr<ProblemSource> model_source(const pipeline::Profile& profile, const pipeline::Cluster& cluster,
+std::unique_ptr<ProblemSource> model_source(const pipeline::Profile& profile, const machine::Cluster& cluster,
                                             const pipeline::ProblemOptions& options, std::uint64_t seed, bool exactly);
 
 // The profile with everything between two pivots of the 128-point grid made one instruction: plans over the grid keep

@@ -24,7 +24,7 @@
 
 namespace automap::bench {
 
-using pipeline::Cluster;
+using machine::Cluster;
 using pipeline::ExactOptions;
 using pipeline::ExactResult;
 using pipeline::ExactStageResult;
@@ -103,7 +103,7 @@ std::string fingerprint(const Problem& problem, const Profile& profile, const Cl
   }
   Cluster nameless = cluster;
   nameless.name = "cluster";
-  const std::string machines = pipeline::to_json_text(nameless);
+  const std::string machines = machine::to_json_text(nameless);
   add(machines.data(), machines.size());
   const pipeline::ProblemOptions& options = problem.options();
   const double numbers[] = {profile.forward_fraction,

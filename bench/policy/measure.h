@@ -48,7 +48,7 @@ struct Subject {
 
 // 32 hex digits that stand for everything V depends on, the pivots, and `what` (the question).
 std::string fingerprint(const pipeline::Problem& problem, const pipeline::Profile& profile,
-                        const pipeline::Cluster& cluster, const std::vector<int>& pivots, const std::string& what);
+                        const machine::Cluster& cluster, const std::vector<int>& pivots, const std::string& what);
 
 // Answers that take long, by fingerprint: a file of JSON lines, so that several policies, runs and scripts share them.
 // Thread-safe.

@@ -14,13 +14,17 @@
 #include <vector>
 
 #include "common/base/span.h"
+#include "common/machine/cluster.h"
 #include "common/machine/collectives.h"
-#include "common/pipeline/cluster.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/profile.h"
 #include "common/pipeline/value_terms.h"
 
 namespace automap::pipeline {
+
+using machine::Cluster;
+using machine::DeviceType;
+using machine::ServerGroup;
 
 enum class ValueForm : std::uint8_t { kFull, kPaper };
 const char* to_string(ValueForm form);  // "full", "paper"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/base/rng.h"
-#include "common/pipeline/cluster.h"
+#include "common/machine/cluster.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"

@@ -13,10 +13,14 @@
 #include <array>
 #include <cstddef>
 
-#include "common/pipeline/cluster.h"
+#include "common/machine/cluster.h"
 #include "common/pipeline/profile.h"
 
 namespace automap::pipeline {
+
+using machine::Cluster;
+using machine::DeviceType;
+using machine::ServerGroup;
 
 // Points of a row = the grid of pivots a one-shot planner sees.
 constexpr int kGranularity = 128;

@@ -38,9 +38,10 @@ void check_numbers(const RowProblem& row) {
     fail("num_instructions is " + std::to_string(row.num_instructions) + ", expected at least 2");
   }
   const std::int64_t most = std::int64_t{row.servers} * row.devices_per_server;
-  if (row.servers < 1 || row.devices_per_server < 1 || most > kMaxDevices) {
+  if (row.servers < 1 || row.devices_per_server < 1 || most > machine::kMaxDevices) {
     fail(std::to_string(row.servers) + " servers of " + std::to_string(row.devices_per_server) +
-         " devices, expected at least 1 of each and at most " + std::to_string(kMaxDevices) + " devices in all");
+         " devices, expected at least 1 of each and at most " + std::to_string(machine::kMaxDevices) +
+         " devices in all");
   }
   if (!(std::isfinite(row.intra_over_inter) && row.intra_over_inter > 0)) {
     fail("intra_over_inter is " + text(row.intra_over_inter) + ", expected a finite number above 0");

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "common/pipeline/cluster.h"
+#include "common/machine/cluster.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"

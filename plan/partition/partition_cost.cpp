@@ -11,6 +11,7 @@
 
 #include "common/base/check.h"
 #include "common/base/error.h"
+#include "profile/time_estimator.h"
 
 namespace automap::partition {
 
@@ -168,10 +169,10 @@ std::vector<double> stash_of(const sharding::ShardingModel& model) {
 }
 
 // Servers of the first `devices` devices in the cluster's order.
-std::vector<const pipeline::ServerGroup*> servers_in_use(const pipeline::Cluster& cluster, int devices) {
-  std::vector<const pipeline::ServerGroup*> used;
+std::vector<const machine::ServerGroup*> servers_in_use(const machine::Cluster& cluster, int devices) {
+  std::vector<const machine::ServerGroup*> used;
   int seen = 0;
-  for (const pipeline::ServerGroup& group : cluster.servers) {
+  for (const machine::ServerGroup& group : cluster.servers) {
     if (seen >= devices) break;
     used.push_back(&group);
     seen += group.count * group.devices;
@@ -180,8 +181,8 @@ std::vector<const pipeline::ServerGroup*> servers_in_use(const pipeline::Cluster
 }
 
 // The first server that holds so many devices; null: none does.
-const pipeline::ServerGroup* server_for(const pipeline::Cluster& cluster, int devices) {
-  for (const pipeline::ServerGroup& group : cluster.servers) {
+const machine::ServerGroup* server_for(const machine::Cluster& cluster, int devices) {
+  for (const machine::ServerGroup& group : cluster.servers) {
     if (group.devices >= devices && group.count > 0) return &group;
   }
   return nullptr;
@@ -201,7 +202,7 @@ double sum_in_order(std::vector<double>* values) {
 
 }  // namespace
 
-Link link_of(const pipeline::Cluster& cluster, int shards) {
+Link link_of(const machine::Cluster& cluster, int shards) {
   if (shards < 1) throw Error(ErrorKind::kUsage, "shards must be at least 1, not " + std::to_string(shards));
   if (cluster.num_devices() < shards) {
     throw Error(ErrorKind::kUsage,
@@ -210,7 +211,7 @@ Link link_of(const pipeline::Cluster& cluster, int shards) {
                 "give fewer shards or a larger cluster");
   }
   Link link;
-  if (const pipeline::ServerGroup* server = server_for(cluster, shards)) {
+  if (const machine::ServerGroup* server = server_for(cluster, shards)) {
     link.gbytes_per_s = server->intra_gbytes_per_s;
     link.latency_us = cluster.intra_latency_us;
     return link;
@@ -219,7 +220,7 @@ Link link_of(const pipeline::Cluster& cluster, int shards) {
   link.inside_server = false;
   link.latency_us = cluster.inter_latency_us;
   link.gbytes_per_s = std::numeric_limits<double>::infinity();
-  for (const pipeline::ServerGroup* server : servers_in_use(cluster, shards)) {
+  for (const machine::ServerGroup* server : servers_in_use(cluster, shards)) {
     link.gbytes_per_s = std::min(link.gbytes_per_s, server->inter_gbytes_per_s);
     if (server->devices > 1) link.gbytes_per_s = std::min(link.gbytes_per_s, server->intra_gbytes_per_s);
   }
@@ -235,22 +236,22 @@ double allgather_ms(const Link& link, int shards, double bytes) {
   return allreduce_ms(link, shards, bytes) / 2;
 }
 
-PartitionCost::PartitionCost(const sharding::ShardingModel& model, const profile::DeviceModel& device,
-                             const pipeline::Cluster& cluster)
+PartitionCost::PartitionCost(const sharding::ShardingModel& model, const machine::DeviceModel& device,
+                             const machine::Cluster& cluster)
     : model_(model), link_(link_of(cluster, model.linkage().shards())) {
   const int shards = model.linkage().shards();
-  std::vector<const pipeline::ServerGroup*> servers = servers_in_use(cluster, shards);
-  if (const pipeline::ServerGroup* server = server_for(cluster, shards)) servers = {server};
+  std::vector<const machine::ServerGroup*> servers = servers_in_use(cluster, shards);
+  if (const machine::ServerGroup* server = server_for(cluster, shards)) servers = {server};
   capacity_bytes_ = std::numeric_limits<double>::infinity();
   double slowest = std::numeric_limits<double>::infinity();
-  for (const pipeline::ServerGroup* server : servers) {
+  for (const machine::ServerGroup* server : servers) {
     const auto found = cluster.devices.find(server->device);
     AM_CHECK(found != cluster.devices.end());
     capacity_bytes_ = std::min(capacity_bytes_, found->second.memory_gib * kGib);
     slowest = std::min(slowest, found->second.relative_speed);
   }
   const profile::InstructionTimes times = profile::estimate_times(model.graph(), device);
-  profile::DeviceModel without_launch = device;
+  machine::DeviceModel without_launch = device;
   without_launch.launch_us = 0;
   const profile::InstructionTimes divisible = profile::estimate_times(model.graph(), without_launch);
   node_ms_ = node_times(model, times.ms);

@@ -1,12 +1,12 @@
 // What splitting costs and saves: the estimate behind --objective time, and the figures every plan reports.
 //
-// Compute: each instruction's time on the reference device (profile/device_model.h), times its loops' trip counts, of a
-// conditional the longest branch only. Where one of its factors is split, all of it but the kernel's launch is divided
-// by the shards. Free tensors (linkage.h) take their whole time on every device, although XLA makes only the part that
-// is read where that is split (masks of dropouts count too much for it); what only names values (tuple elements,
-// parameters) takes none; the optimizer's instructions count like all others. Collectives: ring formulas on the
-// cluster's link, all-reduce 2(n-1)/n B/bw + 2(n-1) latency, all-gather half of that, added without overlap. Those of
-// one group that do not wait for each other (the gradients of all variables, say) go out together, as XLA combines
+// Compute: each instruction's time on the reference device (common/machine/device.h), times its loops' trip counts, of
+// a conditional the longest branch only. Where one of its factors is split, all of it but the kernel's launch is
+// divided by the shards. Free tensors (linkage.h) take their whole time on every device, although XLA makes only the
+// part that is read where that is split (masks of dropouts count too much for it); what only names values (tuple
+// elements, parameters) takes none; the optimizer's instructions count like all others. Collectives: ring formulas on
+// the cluster's link, all-reduce 2(n-1)/n B/bw + 2(n-1) latency, all-gather half of that, added without overlap. Those
+// of one group that do not wait for each other (the gradients of all variables, say) go out together, as XLA combines
 // them: their bytes are added, the latency is paid once. The link is a server's inner one when the shards fit into one
 // server, else the network. Memory per device: parameters (variables, slots, frozen weights, state, data) over their
 // splittings, new values in the place of the old ones, plus the activations kept for the backward pass: what the
@@ -21,12 +21,12 @@
 #include <string>
 #include <vector>
 
-#include "common/pipeline/cluster.h"
+#include "common/machine/cluster.h"
+#include "common/machine/device.h"
 #include "common/sharding/collectives.h"
 #include "common/sharding/model.h"
 #include "common/sharding/propagation.h"
 #include "models/partition_problem.h"
-#include "profile/device_model.h"
 
 namespace automap::partition {
 
@@ -36,7 +36,7 @@ struct Link {
   bool inside_server = true;
 };
 // Throws Error(kUsage) when the cluster has fewer devices than shards.
-Link link_of(const pipeline::Cluster& cluster, int shards);
+Link link_of(const machine::Cluster& cluster, int shards);
 
 double allreduce_ms(const Link& link, int shards, double bytes);
 double allgather_ms(const Link& link, int shards, double bytes);
@@ -49,8 +49,8 @@ struct PlanEstimate {
 
 class PartitionCost {
  public:
-  PartitionCost(const sharding::ShardingModel& model, const profile::DeviceModel& device,
-                const pipeline::Cluster& cluster);
+  PartitionCost(const sharding::ShardingModel& model, const machine::DeviceModel& device,
+                const machine::Cluster& cluster);
   // Undecided groups count as whole. collective_ms by Placement::kAtOnce (additive over groups); gathers included.
   PlanEstimate estimate(const sharding::Propagation& decided) const;
   // What one group changes, additive.

@@ -301,7 +301,7 @@ namespace {
 // One plan in the making.
 class Planning {
  public:
-  Planning(ShardingModel* model, const profile::DeviceModel& device, const pipeline::Cluster& cluster,
+  Planning(ShardingModel* model, const machine::DeviceModel& device, const machine::Cluster& cluster,
            const PlanningRequest& request)
       : model_(*model),
         request_(request),
@@ -575,7 +575,7 @@ class Planning {
 
 }  // namespace
 
-Planned make_plan(ShardingModel* model, const profile::DeviceModel& device, const pipeline::Cluster& cluster,
+Planned make_plan(ShardingModel* model, const machine::DeviceModel& device, const machine::Cluster& cluster,
                   const PlanningRequest& request) {
   if (decided_inputs(*model, request.data).empty()) {
     const std::string module = "module '" + std::string(model->graph().name()) + "'";

@@ -4,13 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "common/pipeline/cluster.h"
+#include "common/machine/cluster.h"
+#include "common/machine/device.h"
 #include "common/sharding/model.h"
 #include "common/sharding/propagation.h"
 #include "plan/partition/partition_cost.h"
 #include "plan/partition/partition_plan.h"
 #include "plan/partition/partition_search.h"
-#include "profile/device_model.h"
 
 namespace automap::partition {
 
@@ -50,7 +50,7 @@ struct Planned {
 // data plan (ShardingModel::relink).
 // Throws as run_search does, Error(kData) when there is nothing to decide (no variables, no data), Error(kUsage) when
 // the cluster is too small.
-Planned make_plan(sharding::ShardingModel* model, const profile::DeviceModel& device, const pipeline::Cluster& cluster,
+Planned make_plan(sharding::ShardingModel* model, const machine::DeviceModel& device, const machine::Cluster& cluster,
                   const PlanningRequest& request);
 
 // Which linkage groups of the data make a data-parallel step, the one of the batch first.

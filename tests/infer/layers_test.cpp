@@ -60,7 +60,7 @@ Profile stacked(int layers) {
 
 TEST(Layers, TheBestPlanAtWholeLayersIsFound) {
   const Profile profile = stacked(6);
-  const Problem problem(profile, pipeline::load_cluster("config-a"), {});
+  const Problem problem(profile, machine::load_cluster("config-a"), {});
   Plan plan;
   plan.cuts = {9, 17};  // inside h/1 and h/3
   plan.device_cuts = {4, 8};
@@ -98,7 +98,7 @@ TEST(Layers, TheBestPlanAtWholeLayersIsFound) {
 
 TEST(Layers, StageCountsAreKept) {
   const Profile profile = stacked(6);
-  const Problem problem(profile, pipeline::load_cluster("config-a"), {});
+  const Problem problem(profile, machine::load_cluster("config-a"), {});
   Plan plan;
   plan.cuts = {24, 25, 26};  // late: fewer borders there than cuts
   plan.device_cuts = {4, 8, 12};
@@ -115,7 +115,7 @@ TEST(Layers, StageCountsAreKept) {
 
 TEST(Layers, APlanOfMoreStagesThanLayersIsCutAtEachOfThem) {
   const Profile profile = stacked(2);  // embeddings, h/0, h/1, head
-  const Problem problem(profile, pipeline::load_cluster("a100-8x8"), {});
+  const Problem problem(profile, machine::load_cluster("a100-8x8"), {});
   Plan plan;
   for (int s = 1; s < 12; ++s) {
     plan.cuts.push_back(s);
@@ -134,7 +134,7 @@ TEST(Layers, APlanOfMoreStagesThanLayersIsCutAtEachOfThem) {
 TEST(Layers, LayersWithoutVariablesAreNoStages) {
   Profile profile = stacked(6);  // 8 layers, of which embeddings, h/0 and head hold the 8 variables
   for (std::size_t i = 6; i < 26; ++i) profile.w_bytes[i] = 0;
-  const Problem problem(profile, pipeline::load_cluster("config-a"), {});
+  const Problem problem(profile, machine::load_cluster("config-a"), {});
   Plan plan;
   for (int s = 1; s < 10; ++s) {
     plan.cuts.push_back(2 * s);
@@ -148,7 +148,7 @@ TEST(Layers, LayersWithoutVariablesAreNoStages) {
 TEST(Layers, WhatDoesNotFitIsSaid) {
   Profile profile = stacked(2);
   for (double& w : profile.w_bytes) w = 1e12;
-  const Problem problem(profile, pipeline::load_cluster("config-a"), {});
+  const Problem problem(profile, machine::load_cluster("config-a"), {});
   Plan plan;
   plan.cuts = {4};
   plan.device_cuts = {8};
@@ -162,7 +162,7 @@ TEST(Layers, WhatDoesNotFitIsSaid) {
 std::string spec(const Profile& profile) {
   pipeline::ProblemOptions options;
   options.allow_empty_stages = true;
-  const Problem problem(profile, pipeline::load_cluster("config-a"), options);
+  const Problem problem(profile, machine::load_cluster("config-a"), options);
   Plan plan;
   plan.cuts = {6};
   plan.device_cuts = {8};
@@ -201,7 +201,7 @@ TEST(Layers, OnlyModulesAreNamed) {
 TEST(Layers, NothingToSayWithoutNames) {
   Profile profile = stacked(2);
   profile.layer.clear();
-  const Problem problem(profile, pipeline::load_cluster("config-a"), {});
+  const Problem problem(profile, machine::load_cluster("config-a"), {});
   Plan plan;
   plan.cuts = {3};
   plan.device_cuts = {8};
@@ -211,7 +211,7 @@ TEST(Layers, NothingToSayWithoutNames) {
 TEST(Layers, NumberedInstructionsAreNoStack) {
   Profile profile = stacked(4);
   for (std::size_t i = 0; i < profile.layer.size(); ++i) profile.layer[i] = "Conv2d " + std::to_string(i);
-  const Problem problem(profile, pipeline::load_cluster("config-a"), {});
+  const Problem problem(profile, machine::load_cluster("config-a"), {});
   Plan plan;
   plan.cuts = {7};
   plan.device_cuts = {8};
@@ -223,7 +223,7 @@ TEST(Layers, NumberedInstructionsAreNoStack) {
 
 TEST(Report, SaysWhatThePlanIs) {
   const Profile profile = stacked(6);
-  const Problem problem(profile, pipeline::load_cluster("config-a"), {});
+  const Problem problem(profile, machine::load_cluster("config-a"), {});
   Plan plan;
   plan.cuts = {9};
   plan.device_cuts = {8};

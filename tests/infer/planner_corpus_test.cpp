@@ -42,7 +42,7 @@ TEST_P(PlannerCorpusOn, AutoIsNeverLongerInSimulationThanAnyPlannerOnRealProfile
     const std::string& path = paths[p];
     const pipeline::Profile profile = io::load_profile(path);
     SCOPED_TRACE(path + " on " + kClusters[GetParam()]);
-    const pipeline::Problem problem(profile, pipeline::load_cluster(kClusters[GetParam()]), {});
+    const pipeline::Problem problem(profile, machine::load_cluster(kClusters[GetParam()]), {});
     PlanRequest request;
     request.effort.units = WorkLimits::kNoEnd;
     request.schedules = {pipeline::Schedule::k1f1b, pipeline::Schedule::k1f1bOverlap};
@@ -86,7 +86,7 @@ TEST(PlannerCorpus, DefaultRequestsAnswerInTimeWithACertificate) {
     SCOPED_TRACE(cluster);
     // Time of this process, so that others on the machine do not count.
     const std::clock_t begin = std::clock();
-    const PlanResult result = make_plan(pipeline::Problem(profile, pipeline::load_cluster(cluster), {}), PlanRequest());
+    const PlanResult result = make_plan(pipeline::Problem(profile, machine::load_cluster(cluster), {}), PlanRequest());
     EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 4);
     ASSERT_TRUE(result.plan);
     EXPECT_GT(result.lower_bound_ms, 0);

@@ -17,8 +17,8 @@
 namespace automap::infer {
 namespace {
 
-using pipeline::Cluster;
-using pipeline::load_cluster;
+using machine::Cluster;
+using machine::load_cluster;
 using pipeline::Plan;
 using pipeline::Problem;
 using pipeline::ProblemOptions;
@@ -129,7 +129,8 @@ TEST(Planner, TiesGoToFewerStagesWhateverTheLastDigits) {
     profile.a_bytes = {8e6, 8.4e6, 4, 4, 4, 0};
     profile.w_bytes = {131e6, 1.2e9, 1e6, 1e4, 1e4, 1e4};
     profile.stash_bytes.assign(profile.c_ms.size(), 0);
-    const PlanResult result = make_plan(Problem(profile, load_cluster("config-a"), ProblemOptions()), patient());
+    const PlanResult result =
+        make_plan(Problem(profile, machine::load_cluster("config-a"), ProblemOptions()), patient());
     ASSERT_TRUE(result.plan);
     EXPECT_EQ(result.plan->num_stages(), 2);
     EXPECT_EQ(result.plan->device_cuts, std::vector<int>{8});
@@ -371,7 +372,7 @@ TEST(Planner, AutoStopsWhenOnlyOneStageCanWin) {
   profile.a_bytes.assign(64, 1);
   profile.w_bytes.assign(64, 1);
   profile.stash_bytes.assign(64, 0);
-  const Problem problem(profile, load_cluster("config-a"), ProblemOptions());
+  const Problem problem(profile, machine::load_cluster("config-a"), ProblemOptions());
   PlanRequest request = patient();
   request.objective = Objective::kValue;
   const PlanResult result = make_plan(problem, request);
@@ -547,7 +548,7 @@ TEST(PlanLimits, WorkedCases) {
   options.micro_batches = 8;
   const Plan plan{{1}, {8}, Schedule::k1f1b};
   const auto first = [&](const pipeline::Profile& changed) {
-    return plan_limits(Problem(changed, load_cluster("config-a"), options), plan).front();
+    return plan_limits(Problem(changed, machine::load_cluster("config-a"), options), plan).front();
   };
   PlanLimit limit = first(profile);
   EXPECT_EQ(limit.kind, PlanLimit::Kind::kStage);

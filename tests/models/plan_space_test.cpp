@@ -255,7 +255,7 @@ TEST(PlanSpace, FeaturesDoNotDependOnTheUnitOfTimeAndBytes) {
   RandomProblem made = pipeline::random_problem(4);
   RandomProblem scaled = made;
   for (double& c : scaled.profile.c_ms) c *= 1024;
-  for (pipeline::ServerGroup& group : scaled.cluster.servers) {
+  for (machine::ServerGroup& group : scaled.cluster.servers) {
     group.intra_gbytes_per_s /= 1024;
     group.inter_gbytes_per_s /= 1024;
   }
@@ -296,7 +296,7 @@ TEST(PlanSpace, ManyDevicesAreCutOnAGridWithServerBoundaries) {
 }
 
 Problem problem_of(std::vector<double> compute, std::vector<double> activation, std::vector<double> weight,
-                   const pipeline::Cluster& cluster, int micro_batches, pipeline::ValueForm value) {
+                   const machine::Cluster& cluster, int micro_batches, pipeline::ValueForm value) {
   pipeline::Profile profile;
   profile.model = "small";
   profile.forward_fraction = 1.0 / 3;
@@ -314,9 +314,9 @@ TEST(PlanSpace, ABlockThatFitsOnlyInFrontIsNoReasonToGiveUp) {
   // Memory large, small, large. The rest only fits on the last device from point 2 on, block 2 not on the second one:
   // its stage ends farther behind.
   const double gib = 1024.0 * 1024.0 * 1024.0;
-  pipeline::Cluster cluster;
+  machine::Cluster cluster;
   cluster.name = "unlike";
-  pipeline::DeviceType large, small;
+  machine::DeviceType large, small;
   large.memory_gib = 10;
   small.memory_gib = 1;
   cluster.devices = {{"large", large}, {"small", small}};
@@ -339,9 +339,9 @@ TEST(PlanSpace, ABlockThatFitsOnlyInFrontIsNoReasonToGiveUp) {
 
 TEST(PlanSpace, ALongStageInFrontOfDearCutsIsNotBoundedTooHigh) {
   // Nearly all work on the fast device, the cut behind it: the cut hides behind that stage's last rounds.
-  pipeline::Cluster cluster;
+  machine::Cluster cluster;
   cluster.name = "unlike";
-  pipeline::DeviceType fast, slow;
+  machine::DeviceType fast, slow;
   fast.memory_gib = slow.memory_gib = 16;
   slow.relative_speed = 0.01;
   cluster.devices = {{"fast", fast}, {"slow", slow}};
@@ -378,14 +378,14 @@ TEST(PlanSpace, NoFeasiblePlanIsMaskedOutNorBoundedTooHigh) {
       profile.stash_bytes.push_back(random.uniform() < 0.4 ? 0 : activation * between(0.01, 10));
     }
     profile.c_ms[0] += 0.01;
-    pipeline::Cluster cluster;
+    machine::Cluster cluster;
     cluster.name = "wild";
     const int servers = random.integer(1, 5);
     const bool alike = random.uniform() < 0.3;
     cluster.inter_latency_us = random.uniform() < 0.5 ? 0 : between(1, 1e4);
     cluster.intra_latency_us = cluster.inter_latency_us * random.uniform();
     for (int s = 0; s < servers; ++s) {
-      pipeline::DeviceType type;
+      machine::DeviceType type;
       type.memory_gib = between(1e-3, 40);
       type.relative_speed = alike ? 1 : between(0.02, 20);
       const std::string name = "d" + std::to_string(s);

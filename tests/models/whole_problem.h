@@ -47,7 +47,7 @@ inline WholeProblem whole_problem(int seed, int most_instructions, int most_serv
     shared.weight_bytes = shared.gradient_bytes = shared.slot_bytes = 5e7;
     profile.shared.push_back(shared);
   }
-  pipeline::Cluster& cluster = whole.made.cluster;
+  machine::Cluster& cluster = whole.made.cluster;
   cluster.name = "whole";
   cluster.intra_latency_us = random.uniform() < 0.5 ? 0 : 10;
   cluster.inter_latency_us = cluster.intra_latency_us * 3;

@@ -1,5 +1,3 @@
-#include "profile/device_model.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,6 +17,8 @@
 #include "common/base/files.h"
 #include "common/graph/hlo_cost.h"
 #include "common/hlo/hlo_text.h"
+#include "common/machine/device.h"
+#include "profile/time_estimator.h"
 
 namespace automap::profile {
 namespace {
@@ -43,7 +43,7 @@ double entry_ms(const Graph& graph, const InstructionTimes& times) {
 
 double entry_ms(const std::string& text, const char* device = "h100") {
   const Graph graph = parse(text);
-  return entry_ms(graph, estimate_times(graph, load_device(device)));
+  return entry_ms(graph, estimate_times(graph, machine::load_device(device)));
 }
 
 // Of the last instruction of that name.
@@ -55,88 +55,10 @@ double ms_of(const Graph& graph, const InstructionTimes& times, const std::strin
   return 0;
 }
 
-std::string config_error(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kConfig);
-    return std::string(error.what()) + " | " + error.hint();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
-
-TEST(DeviceTable, NamesAndAliases) {
-  EXPECT_THAT(device_names(),
-              testing::ElementsAre("v100-16gb", "v100-32gb", "a100-40gb", "a100-80gb", "h100", "h200", "b200"));
-  for (const std::string& name : device_names()) {
-    const DeviceModel device = load_device(name);
-    EXPECT_EQ(device.name, name);
-    EXPECT_GT(device.matmul_tflops("f32"), 1);
-    EXPECT_GE(device.matmul_tflops("f16"), device.matmul_tflops("f32"));
-    EXPECT_GT(device.memory_gib, 1);
-    EXPECT_GT(device.cores, 10);
-  }
-  EXPECT_EQ(load_device("h100-80gb").name, "h100");
-  const std::string message = config_error([] { load_device("tpu-v9"); });
-  EXPECT_THAT(message, HasSubstr("tpu-v9"));
-  EXPECT_THAT(message, HasSubstr("v100-16gb, v100-32gb"));
-}
-
-TEST(DeviceTable, TypesFallBackToWiderOnes) {
-  const DeviceModel volta = load_device("v100-16gb");
-  EXPECT_EQ(volta.matmul_tflops("bf16"), 15.7);  // no bfloat16 units
-  EXPECT_EQ(volta.matmul_tflops("tf32"), 15.7);
-  EXPECT_EQ(volta.matmul_tflops("f8"), 125);
-  DeviceModel plain;
-  plain.peak_tflops = {{"f32", 32}};
-  EXPECT_EQ(plain.matmul_tflops("f64"), 1);
-  EXPECT_EQ(plain.matmul_tflops("f8"), 32);
-}
-
-TEST(DeviceTable, FileRoundTrip) {
-  for (const std::string& name : device_names()) {
-    const DeviceModel device = load_device(name);
-    const DeviceModel again = parse_device(to_json_text(device), "device.json");
-    EXPECT_EQ(to_json_text(again), to_json_text(device));
-    EXPECT_EQ(again.peak_tflops, device.peak_tflops);
-    EXPECT_EQ(again.cores, device.cores);
-  }
-  const DeviceModel small = parse_device(
-      R"({"name": "mine", "peak_tflops": {"f32": 10}, "memory_gbytes_per_s": 500, "memory_gib": 8, "launch_us": 0})",
-      "x");
-  EXPECT_EQ(small.launch_us, 0);
-  EXPECT_EQ(small.link_gbytes_per_s, 0);
-}
-
-TEST(DeviceTable, WrongFilesNameTheKey) {
-  const std::string rest = R"("peak_tflops": {"f32": 10}, "memory_gbytes_per_s": 500, "memory_gib": 8})";
-  const std::pair<std::string, const char*> cases[] = {
-      {"", "not JSON"},
-      {"[1]", "expected a JSON object"},
-      {R"({"name": "a"})", "peak_tflops is missing"},
-      {R"({"name": 3, )" + rest, "key name"},
-      {R"({"name": "a", "colour": 1, )" + rest, "unknown key colour"},
-      {R"({"name": "a", "launch_us": -1, )" + rest, "launch_us: found -1"},
-      {R"({"name": "a", "matmul_efficiency": 1.5, )" + rest, "matmul_efficiency: found 1.5"},
-      {R"({"name": "a", "cores": 1.5, )" + rest, "cores"},
-      {R"({"name": "a", "schema": "automap.device/2", )" + rest, "newer"},
-      {R"({"name": "a", "peak_tflops": {"f16": 3}, "memory_gbytes_per_s": 5, "memory_gib": 8})", "at least f32"},
-      {R"({"name": "a", "peak_tflops": {"f32": "fast"}, "memory_gbytes_per_s": 5, "memory_gib": 8})",
-       "peak_tflops.f32"},
-      {R"({"name": "a", "peak_tflops": {"f32": 1, "f31": 1}, "memory_gbytes_per_s": 5, "memory_gib": 8})", "f31"},
-      {std::string(100000, '['), "deep"},
-  };
-  for (const auto& c : cases) {
-    EXPECT_THAT(config_error([&] { parse_device(c.first, "d.json"); }),
-                testing::AllOf(HasSubstr("d.json"), HasSubstr(c.second)));
-  }
-}
-
 // Measured on an H100 (XLA's table of matrix products, bfloat16): 780, 253 and 6.7 TFLOP/s for cubes of 4096, 1024 and
 // 256. Each of those measurements includes 5 us of a launch that nothing hides.
 TEST(DeviceModel, MatmulCurveMeetsMeasurements) {
-  const DeviceModel device = load_device("h100");
+  const machine::DeviceModel device = machine::load_device("h100");
   const std::pair<double, double> measured[] = {{4096, 780}, {1024, 252.8}, {512, 43.6}, {256, 6.7}};
   for (const auto& [size, tflops] : measured) {
     const double flops = 2 * size * size * size;
@@ -146,7 +68,7 @@ TEST(DeviceModel, MatmulCurveMeetsMeasurements) {
 }
 
 TEST(DeviceModel, MatmulShareGrowsWithEveryDimension) {
-  const DeviceModel device = load_device("v100-16gb");
+  const machine::DeviceModel device = machine::load_device("v100-16gb");
   for (double size = 1; size < 10000; size *= 2) {
     const double share = matmul_share_of_peak(device, 1, size, 512, 512);
     EXPECT_GT(share, 0);
@@ -296,7 +218,7 @@ std::string loop_module(const std::string& counter) {
 
 TEST(DeviceModel, LoopsTakeTheirBodyTimesTheTripCount) {
   const Graph graph = parse(loop_module("add"));
-  const InstructionTimes times = estimate_times(graph, load_device("h100"));
+  const InstructionTimes times = estimate_times(graph, machine::load_device("h100"));
   ASSERT_EQ(times.whiles.size(), 1u);
   EXPECT_EQ(times.whiles[0].trip_count, 24);
   EXPECT_TRUE(times.whiles[0].inferred);
@@ -315,7 +237,7 @@ TEST(DeviceModel, LoopsTakeTheirBodyTimesTheTripCount) {
   EXPECT_NEAR(ms_of(graph, times, "w"), 24 * once, 1e-9);
 
   const Graph unknown = parse(loop_module("multiply"));
-  const InstructionTimes guess = estimate_times(unknown, load_device("h100"));
+  const InstructionTimes guess = estimate_times(unknown, machine::load_device("h100"));
   EXPECT_FALSE(guess.whiles[0].inferred);
   EXPECT_EQ(guess.whiles[0].trip_count, 1);
   ASSERT_EQ(guess.notices.size(), 1u);
@@ -330,7 +252,7 @@ TEST(DeviceModel, ConditionalsTakeTheLongerBranchAndCallsTheirBody) {
       "parameter(1)\n a "
       "= BIG call(x), to_apply=cheap\n b = BIG call(x), to_apply=dear\n ROOT k = BIG conditional(p, a, b), "
       "true_computation=cheap, false_computation=dear }"));
-  const InstructionTimes times = estimate_times(graph, load_device("h100"));
+  const InstructionTimes times = estimate_times(graph, machine::load_device("h100"));
   const double cheap = ms_of(graph, times, "a"), dear = ms_of(graph, times, "b");
   EXPECT_GT(dear, cheap);
   EXPECT_EQ(ms_of(graph, times, "k"), dear);
@@ -340,7 +262,7 @@ TEST(DeviceModel, FusionsMeetMemoryAtTheirEdges) {
   const Graph graph = parse(entry(
       "f { x = BIG parameter(0)\n a = BIG negate(x)\n b = BIG exponential(a)\n ROOT r = BIG add(b, x) }\nENTRY e { x "
       "= BIG parameter(0)\n ROOT k = BIG fusion(x), kind=kLoop, calls=f }"));
-  const InstructionTimes times = estimate_times(graph, load_device("h100"));
+  const InstructionTimes times = estimate_times(graph, machine::load_device("h100"));
   const double pass = 67.108864 / (3350 * 0.85);
   EXPECT_GT(ms_of(graph, times, "k"), 2 * pass);
   EXPECT_LT(ms_of(graph, times, "k"), 2.3 * pass + 0.01);
@@ -353,7 +275,7 @@ TEST(DeviceModel, CollectivesByRingFormulas) {
   const char* text =
       "ENTRY e { x = BIG parameter(0)\n ROOT r = BIG all-reduce(x), replica_groups={{0,1,2,3,4,5,6,7}}, to_apply=add }";
   const Graph graph = parse(entry(text));
-  DeviceModel device = load_device("h100");
+  machine::DeviceModel device = machine::load_device("h100");
   const InstructionTimes times = estimate_times(graph, device);
   EXPECT_NEAR(entry_ms(graph, times), 2.0 * 7 / 8 * 67.108864 / 390 + 0.0025, 1e-9);
   ASSERT_EQ(times.notices.size(), 1u);
@@ -366,7 +288,7 @@ TEST(DeviceModel, CustomCallsAreBoundedByTheirData) {
   const Graph graph = parse(
       entry("ENTRY e { x = BIG parameter(0)\n s = BIG custom-call(x), custom_call_target=\"Sharding\"\n ROOT r = BIG "
             "custom-call(s), custom_call_target=\"fancy\" }"));
-  const InstructionTimes times = estimate_times(graph, load_device("h100"));
+  const InstructionTimes times = estimate_times(graph, machine::load_device("h100"));
   EXPECT_EQ(ms_of(graph, times, "s"), 0);
   EXPECT_GT(ms_of(graph, times, "r"), 0.04);
   ASSERT_EQ(times.notices.size(), 1u);
@@ -386,7 +308,7 @@ TEST(DeviceModel, EndlessWorkStaysFinite) {
     text +=
         "ENTRY e { x = f32[8] parameter(0)\n ROOT r = f32[8] call(x), to_apply=f" + std::to_string(kLevels) + " }\n";
     const Graph graph = parse(text);
-    const InstructionTimes times = estimate_times(graph, load_device("h100"));
+    const InstructionTimes times = estimate_times(graph, machine::load_device("h100"));
     for (double ms : times.ms) ASSERT_TRUE(std::isfinite(ms) && ms >= 0);
     EXPECT_GT(entry_ms(graph, times), 1e50);
     EXPECT_TRUE(std::isfinite(graph::analyze_cost(graph).total.flops));
@@ -408,7 +330,7 @@ TEST(DeviceModel, LongChainsAndManyReadersTakeLinearTime) {
   EXPECT_GT(entry_ms(text), 0);
 }
 
-void expect_sound(const Graph& graph, const InstructionTimes& times, const DeviceModel& device,
+void expect_sound(const Graph& graph, const InstructionTimes& times, const machine::DeviceModel& device,
                   const std::string& path) {
   ASSERT_EQ(times.ms.size(), static_cast<std::size_t>(graph.num_instructions()));
   for (InstructionId id = 0; id < graph.num_instructions(); ++id) {
@@ -418,7 +340,7 @@ void expect_sound(const Graph& graph, const InstructionTimes& times, const Devic
   EXPECT_GT(entry_ms(graph, times), 0) << path;
   // Fusing never costs more than a kernel per instruction, launches and links aside: every byte XLA counts moved (four
   // times for sorts), every operation on the vector units.
-  DeviceModel bare = device;
+  machine::DeviceModel bare = device;
   bare.launch_us = 0;
   bare.link_gbytes_per_s = 0;
   const graph::ModuleCost cost = graph::analyze_cost(graph, graph::WhileCounting::kTripCount);
@@ -437,8 +359,8 @@ TEST(DeviceModel, FixturesOnEveryDevice) {
     const std::string path = folder + model["forms"]["text"]["file"].get<std::string>();
     const Graph graph = hlo::read_hlo_text(gunzip_if_gzip(read_file(path), path), path);
     std::map<std::string, double> total;
-    for (const std::string& name : device_names()) {
-      const DeviceModel device = load_device(name);
+    for (const std::string& name : machine::device_names()) {
+      const machine::DeviceModel device = machine::load_device(name);
       const InstructionTimes times = estimate_times(graph, device);
       expect_sound(graph, times, device, path + " on " + name);
       total[name] = entry_ms(graph, times);
@@ -463,7 +385,7 @@ TEST(DeviceModel, MetadataPlaysNoPart) {
     for (const char* form : {".hlo.gz", ".stripped.hlo.gz"}) {
       const std::string path = folder + name + form;
       const Graph graph = hlo::read_hlo_text(gunzip_if_gzip(read_file(path), path), path);
-      ms[i++] = entry_ms(graph, estimate_times(graph, load_device("v100-16gb")));
+      ms[i++] = entry_ms(graph, estimate_times(graph, machine::load_device("v100-16gb")));
     }
     EXPECT_NEAR(ms[0], ms[1], 1e-9 * ms[0]) << name;
   }
@@ -493,7 +415,7 @@ TEST(DeviceModel, CorpusModulesRankAsMeasured) {
   const char* corpus = std::getenv("AUTOMAP_CORPUS");
   if (corpus == nullptr) GTEST_SKIP() << "AUTOMAP_CORPUS is not set: estimated and measured times were not compared";
   const std::filesystem::path hlo = std::filesystem::path(corpus) / "hlo";
-  const DeviceModel device = parse_device(
+  const machine::DeviceModel device = machine::parse_device(
       R"({"name": "mi350", "peak_tflops": {"f32": 157, "f16": 2300, "bf16": 2300, "f8": 4600, "f64": 78},
           "memory_gbytes_per_s": 8000, "memory_gib": 288, "cores": 256, "link_gbytes_per_s": 300})",
       "mi350");
@@ -539,7 +461,7 @@ TEST(DeviceModel, CorpusModulesAreSound) {
   const char* corpus = std::getenv("AUTOMAP_CORPUS");
   if (corpus == nullptr) GTEST_SKIP() << "AUTOMAP_CORPUS is not set: its modules were not estimated";
   int modules = 0;
-  const DeviceModel device = load_device("h100");
+  const machine::DeviceModel device = machine::load_device("h100");
   for (const char* folder : {"train_1dev", "train_spmd", "infer_1dev", "infer_pairs", "spmd_partitioned"}) {
     for (const auto& item : std::filesystem::directory_iterator(std::filesystem::path(corpus) / "hlo" / folder)) {
       const std::string path = item.path().string();

@@ -20,9 +20,10 @@
 #include "common/graph/hlo_cost.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/hlo/hlo_text.h"
-#include "profile/device_model.h"
+#include "common/machine/device.h"
 #include "profile/profile_hlo.h"
 #include "profile/report.h"
+#include "profile/time_estimator.h"
 #include "tests/common/graph/training_modules.h"
 
 namespace automap::profile {
@@ -39,7 +40,7 @@ double sum(const std::vector<double>& values) {
 
 ModelProfile profile_text(const std::string& text, bool ignore_loss = false) {
   const Graph graph = hlo::read_hlo_text(text, "test");
-  static const DeviceModel device = load_device("v100-16gb");
+  static const machine::DeviceModel device = machine::load_device("v100-16gb");
   ProfilerOptions options;
   options.ignore_loss = ignore_loss;
   return build_profile(graph, estimate_times(graph, device), options);
@@ -511,7 +512,7 @@ ENTRY e {
   ROOT z = f32[8,128] dot(y, w2), lhs_contracting_dims={1}, rhs_contracting_dims={0}
 })",
                                          "test");
-  const ModelProfile m = build_profile(graph, estimate_times(graph, load_device("v100-16gb")), {});
+  const ModelProfile m = build_profile(graph, estimate_times(graph, machine::load_device("v100-16gb")), {});
   EXPECT_THAT(m.profile.frozen_bytes, testing::ElementsAre(64 * 64 * 4, 0, 64 * 128 * 4));
   EXPECT_EQ(sum(m.profile.w_bytes) + sum(m.profile.gradient_bytes) + sum(m.profile.slot_bytes), 0);
   // x and y cross one cut each, which is what a counts; the last result crosses none, and y ends there.

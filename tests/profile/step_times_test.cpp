@@ -18,6 +18,7 @@
 #include "profile/batch_dims.h"
 #include "profile/profile_hlo.h"
 #include "profile/profiler.h"
+#include "profile/time_estimator.h"
 #include "tests/common/graph/training_modules.h"
 
 namespace automap::profile {
@@ -173,7 +174,7 @@ TEST(StepTimes, TheModulesOwnBatchIsWhatCSays) {
     EXPECT_NEAR(sum(m.profile.times[0].optimizer_ms), m.optimizer_ms, 1e-15);
     // Another device is what the module takes there.
     const Graph graph = hlo::read_hlo_text(text, "test");
-    const InstructionTimes h100 = estimate_times(graph, load_device("h100"));
+    const InstructionTimes h100 = estimate_times(graph, machine::load_device("h100"));
     ProfilerOptions options;
     const ModelProfile there = build_profile(graph, h100, options);
     EXPECT_NEAR(sum(m.profile.times[1].forward_ms[1]), there.forward_ms, 1e-15);

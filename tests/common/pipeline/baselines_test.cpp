@@ -225,7 +225,7 @@ TEST(Baselines, BalancedIsTheLeastLargestCostAndThenTheNarrowest) {
 }
 
 TEST(Baselines, SharesAreEqualBySpeedAndServerAligned) {
-  Cluster cluster = load_cluster("config-b");  // 3 x 8
+  Cluster cluster = machine::load_cluster("config-b");  // 3 x 8
   RandomProblem made = random_problem(1);
   const Problem even(made.profile, cluster, {});
   const std::vector<std::vector<int>> two = device_share_candidates(even, 2);

@@ -28,7 +28,7 @@ PlanDocument small_document() {
   const Profile profile = small_profile();
   ProblemOptions options;
   options.micro_batches = 4;
-  const Problem problem(profile, load_cluster("config-a"), options);
+  const Problem problem(profile, machine::load_cluster("config-a"), options);
   Plan plan;
   plan.cuts = {2, 4};
   plan.device_cuts = {4, 9};

@@ -18,7 +18,7 @@ TEST(Row, WorkedCaseOfTheHeader) {
   profile.a_bytes = {1e6, 0};
   profile.w_bytes = {0, 2e6};
   profile.stash_bytes = {0, 0};
-  Cluster cluster = load_cluster("config-a");
+  Cluster cluster = machine::load_cluster("config-a");
   cluster.servers[0].inter_gbytes_per_s = 1;
   const Row row = make_row(profile, cluster);
   EXPECT_EQ(row.scale_ms, 4);
@@ -99,7 +99,7 @@ TEST(Row, IsTheSameWhenTimeRunsFaster) {
 }
 
 TEST(Row, SlowestLinkCountsOnlyLinksThatAreThere) {
-  Cluster cluster = load_cluster("config-a");
+  Cluster cluster = machine::load_cluster("config-a");
   EXPECT_EQ(slowest_link_bytes_per_ms(cluster), 3.125e6);
   cluster.servers[0].count = 1;
   EXPECT_EQ(slowest_link_bytes_per_ms(cluster), 130e6);

@@ -112,7 +112,7 @@ TEST(RandomProblem, DependsOnTheSeedOnlyAndCoversWhatItPromises) {
     ASSERT_EQ(made.profile.w_bytes, again.profile.w_bytes);
     ASSERT_EQ(to_json_text(made.cluster), to_json_text(again.cluster));
     ASSERT_NO_THROW(check_profile(made.profile, "made"));
-    ASSERT_NO_THROW(check_cluster(made.cluster, "made"));
+    ASSERT_NO_THROW(machine::check_cluster(made.cluster, "made"));
     ASSERT_GE(made.profile.size(), options.min_instructions);
     ASSERT_LE(made.profile.size(), options.max_instructions);
     const Problem problem = made.problem();

@@ -12,6 +12,7 @@
 #include "common/hlo/hlo_reader.h"
 #include "plan/partition/partition_search.h"
 #include "profile/profiler.h"
+#include "profile/time_estimator.h"
 
 namespace automap::partition {
 namespace {
@@ -21,14 +22,14 @@ const std::string kFolder = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/";
 struct Loaded {
   hlo::HloModule module;
   sharding::ShardingModel model;
-  profile::DeviceModel device;
-  pipeline::Cluster cluster;
+  machine::DeviceModel device;
+  machine::Cluster cluster;
 };
 std::unique_ptr<Loaded> load(const std::string& name, int shards = 8, const std::string& cluster = "h100-1x8",
                              const std::string& device = "h100") {
   auto module = hlo::load_hlo(kFolder + name);
   auto loaded = std::make_unique<Loaded>(
-      Loaded{std::move(module), {}, profile::load_device(device), pipeline::load_cluster(cluster)});
+      Loaded{std::move(module), {}, machine::load_device(device), machine::load_cluster(cluster)});
   sharding::ModelOptions options;
   options.shards = shards;
   loaded->model = sharding::ShardingModel::build(loaded->module.graph, options);
@@ -50,7 +51,7 @@ TEST(PartitionCost, Collectives) {
 }
 
 TEST(PartitionCost, Links) {
-  const pipeline::Cluster config_a = pipeline::load_cluster("config-a");
+  const machine::Cluster config_a = machine::load_cluster("config-a");
   EXPECT_EQ(link_of(config_a, 8).gbytes_per_s, 130);
   EXPECT_TRUE(link_of(config_a, 8).inside_server);
   EXPECT_EQ(link_of(config_a, 16).gbytes_per_s, 3.125);

@@ -47,7 +47,7 @@ std::unique_ptr<Case> load(const std::string& name, PartitionObjective objective
   sharding::ModelOptions options;
   options.shards = shards;
   c->model = sharding::ShardingModel::build(c->module.graph, options);
-  c->cost = std::make_unique<PartitionCost>(c->model, profile::load_device(device), pipeline::load_cluster(cluster));
+  c->cost = std::make_unique<PartitionCost>(c->model, machine::load_device(device), machine::load_cluster(cluster));
   c->problem = make_problem(c->model, *c->cost, data ? c->model.data() : c->model.variables(), objective,
                             c->cost->capacity_bytes(), &c->groups);
   return c;

@@ -19,7 +19,7 @@ using sharding::TensorStateKind;
 struct Case {
   hlo::HloModule module;
   std::unique_ptr<sharding::ShardingModel> model;
-  pipeline::Cluster cluster = pipeline::load_cluster("config-a");
+  machine::Cluster cluster = machine::load_cluster("config-a");
 
   Case(hlo::HloModule read, int shards) : module(std::move(read)) {
     sharding::ModelOptions options;
@@ -174,7 +174,7 @@ TEST(Planner, MemoryLimits) {
   Case c = Case::fixture("vgg19.hlo.gz");
   PlanningRequest request;
   request.memory_limit_bytes = 1000;
-  const profile::DeviceModel device = profile::reference_device("", c.cluster);
+  const machine::DeviceModel device = profile::reference_device("", c.cluster);
   try {
     make_plan(c.model.get(), device, c.cluster, request);
     ADD_FAILURE();

@@ -1,4 +1,4 @@
-#include "common/pipeline/cluster.h"
+#include "common/machine/cluster.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,9 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/error.h"
+#include "common/machine/device.h"
 
-namespace automap::pipeline {
+namespace automap::machine {
 namespace {
 
 using ::testing::HasSubstr;
@@ -119,6 +120,17 @@ TEST(Cluster, EveryPresetPassesItsOwnCheck) {
   for (const std::string& name : names) EXPECT_NO_THROW(check_cluster(load_cluster(name), name));
 }
 
+// Profiles and clusters know the same devices by the same names.
+TEST(ClusterDevices, EveryNameOfTheTable) {
+  for (const std::string& name : device_names_and_aliases()) {
+    const Cluster cluster = parse_cluster(
+        R"({"servers": [{"devices": 2, "intra_gbytes_per_s": 1, "inter_gbytes_per_s": 1, "device": ")" + name + "\"}]}",
+        "c.json");
+    EXPECT_EQ(cluster.devices.at(name).memory_gib, find_device(name)->memory_gib) << name;
+    EXPECT_EQ(cluster.devices.at(name).peak_tflops, find_device(name)->peak_tflops) << name;
+  }
+}
+
 TEST(Cluster, UnknownPresetListsThemAndGuesses) {
   try {
     load_cluster("config-d");
@@ -158,11 +170,12 @@ TEST(Cluster, ErrorsNameTheKeyAndWhatWasExpected) {
   EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": -3")), HasSubstr("servers[0].devices: found -3"));
   EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": 1.5")), HasSubstr("expected a whole number"));
   EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": 1e300")), HasSubstr("servers[0].devices"));
-  EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": \"4\"")), HasSubstr("found \"4\", expected a number"));
+  EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": \"4\"")),
+              HasSubstr("found \"4\", expected a whole number from 1"));
   EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": 1000")), HasSubstr("2002 devices in all"));
   // The built-in types are known, too, when the file describes none.
   EXPECT_THAT(complaint(with("\"device\": \"v100-16gb\"", "\"device\": \"tpu\"")),
-              HasSubstr("known: a100-40gb, a100-80gb, fast, h100-80gb"));
+              HasSubstr("known: v100-16gb, v100-32gb, a100-40gb"));
   EXPECT_THAT(complaint(with("\"count\": 2", "\"count\": 2000000000")), HasSubstr("servers[0].count"));
   EXPECT_THAT(complaint(with("\"intra_gbytes_per_s\": 130", "\"intra_gbytes_per_s\": -130")),
               HasSubstr("servers[0].intra_gbytes_per_s: found -130"));
@@ -184,7 +197,7 @@ TEST(Cluster, ErrorsNameTheKeyAndWhatWasExpected) {
   EXPECT_THAT(complaint(with("\"intra_latency_us\": 2", "\"intra_latency_us\": 2, \"intra_latency_us\": 3")),
               HasSubstr("given twice"));
   EXPECT_THAT(complaint(with("cluster/1", "cluster/2")),
-              ::testing::AllOf(HasSubstr("automap.cluster/2"), HasSubstr("another version")));
+              ::testing::AllOf(HasSubstr("automap.cluster/2"), HasSubstr("newer version")));
   EXPECT_THAT(complaint(with("automap.cluster/1", "automap.plan/1")), HasSubstr("not a cluster file"));
   EXPECT_THAT(complaint(R"({"servers": []})"), HasSubstr("servers: empty"));
   EXPECT_THAT(complaint(R"({"servers": {}})"), HasSubstr("expected an array"));
@@ -221,4 +234,4 @@ TEST(Cluster, CheckSeesWhatOnlyCodeCanWrite) {
 }
 
 }  // namespace
-}  // namespace automap::pipeline
+}  // namespace automap::machine

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace automap::pipeline {
+namespace automap::machine {
 
 // The most devices a cluster may have; what a planner prepares grows with their square.
 constexpr int kMaxDevices = 1024;
@@ -40,8 +40,8 @@ struct Cluster {
 };
 
 // Reads a cluster from JSON text. Throws Error(kConfig) naming `source`, the key and what was expected; unknown keys
-// and keys given twice are errors. Device types in use that the text does not describe are taken from a built-in table
-// (v100-16gb, v100-32gb, a100-40gb, a100-80gb, h100-80gb, h200-141gb).
+// and keys given twice are errors. Devices in use that the text does not describe are taken from the table of
+// common/machine/device.h.
 Cluster parse_cluster(std::string_view json_text, const std::string& source);
 // A preset name ("config-a", "config-b", "config-c", "a100-4x8", ...), else a path ("./config-a" is a file). Unknown
 // names list the presets. Throws Error(kConfig), or Error(kIo) when the file cannot be read.
@@ -52,4 +52,4 @@ std::string to_json_text(const Cluster& cluster);
 // Throws Error(kConfig) naming `source` on anything out of range (zero devices, negative bandwidth, ...).
 void check_cluster(const Cluster& cluster, const std::string& source);
 
-}  // namespace automap::pipeline
+}  // namespace automap::machine

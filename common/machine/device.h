@@ -1,6 +1,5 @@
-// An analytic estimate of how long HLO instructions take on one accelerator: a roofline with overlap, matmul
-// efficiency that depends on the shape, and element-wise chains assumed fused. docs/device-model.md has the formulas,
-// the figures they rest on and the file form (schema automap.device/1).
+// The devices that models are trained on: what their data sheets say, and the file form of others (schema
+// automap.device/1, docs/device-model.md). How long kernels take on them: profile/time_estimator.h.
 #pragma once
 
 #include <map>
@@ -9,10 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/graph/graph.h"
-#include "profile/instruction_times.h"
-
-namespace automap::profile {
+namespace automap::machine {
 
 struct DeviceModel {
   std::string name;
@@ -32,24 +28,18 @@ struct DeviceModel {
   double matmul_tflops(std::string_view type) const;
 };
 
-// "v100-16gb", "v100-32gb", "a100-40gb", "a100-80gb", "h100", "h200", "b200".
+// "v100-16gb", "v100-32gb", "a100-40gb", "a100-80gb", "h100", "h200", "b200": the names in profiles.
 std::vector<std::string> device_names();
-// A device of the table by name, cluster files' names included.
+// The same and the names that mean one of them ("h100-80gb", "h200-141gb", "b200-180gb").
+std::vector<std::string> device_names_and_aliases();
+// A device of the table by name or alias.
 std::optional<DeviceModel> find_device(const std::string& name);
-// A name of the table ("h100-80gb", "h200-141gb" and "b200-180gb", as cluster files call them, mean the same), or a
-// path to a JSON file. Throws Error(kConfig) that lists the known names when it is neither, or names the key and what
-// was expected when the file is wrong.
+// A name or alias of the table, or a path to a JSON file. Throws Error(kConfig) that lists the known names when it is
+// neither, or names the key and what was expected when the file is wrong.
 DeviceModel load_device(const std::string& name_or_path);
 // The file form. Throws Error(kConfig) naming `source`.
 DeviceModel parse_device(std::string_view json_text, const std::string& source);
 // parse_device(to_json_text(d)) == d.
 std::string to_json_text(const DeviceModel& device);
 
-// The share of the peak that one matrix product of `batch` [m, k] x [k, n] reaches, in (0, matmul_efficiency).
-double matmul_share_of_peak(const DeviceModel& device, double batch, double m, double n, double k);
-
-// Time of every instruction of the module. Throws Error(kData) when an attribute that the estimate needs is malformed
-// (hlo_attributes.h).
-InstructionTimes estimate_times(const graph::Graph& graph, const DeviceModel& device);
-
-}  // namespace automap::profile
+}  // namespace automap::machine

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "common/base/files.h"
-#include "common/pipeline/cluster.h"
+#include "common/machine/cluster.h"
 
-namespace automap::pipeline {
+namespace automap::machine {
 namespace {
 
 std::string plain(double value) {
@@ -59,4 +59,4 @@ TEST(ClusterDocs, ListEveryPreset) {
 }
 
 }  // namespace
-}  // namespace automap::pipeline
+}  // namespace automap::machine

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "common/base/files.h"
-#include "profile/device_model.h"
+#include "common/machine/device.h"
 
-namespace automap::profile {
+namespace automap::machine {
 namespace {
 
 std::string plain(double value) {
@@ -38,4 +38,4 @@ TEST(DeviceDocs, ListEveryDevice) {
 }
 
 }  // namespace
-}  // namespace automap::profile
+}  // namespace automap::machine

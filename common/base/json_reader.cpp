@@ -1,0 +1,175 @@
+#include "common/base/json_reader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "common/base/printable.h"
+#include "common/base/suggest.h"
+
+namespace automap {
+namespace {
+
+using Json = JsonValue::Json;
+
+constexpr int kMaxDepth = 16;
+constexpr int kMostShown = 60;                // columns of a value in an error
+constexpr std::size_t kLongestGuessed = 100;  // a longer key is no misspelling of ours
+
+std::string describe(const Json& value) {
+  return excerpt(value.dump(-1, ' ', false, Json::error_handler_t::replace), kMostShown);
+}
+
+// "3:14": line and column of a byte offset, both from 1.
+std::string line_and_column(std::string_view text, std::size_t offset) {
+  std::size_t line = 1, column = 1;
+  for (std::size_t i = 0; i < std::min(offset, text.size()); ++i) {
+    if (text[i] == '\n') {
+      ++line;
+      column = 1;
+    } else {
+      ++column;
+    }
+  }
+  return std::to_string(line) + ":" + std::to_string(column);
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, const JsonSource& source) {
+  if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
+  // A key given twice is a mistake that a JSON library silently accepts; nested keys are told apart by depth.
+  std::vector<std::set<std::string>> keys;
+  const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
+    const bool opens = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+    if (opens && depth >= kMaxDepth) {
+      throw Error(source.kind, source.name + ": nested deeper than " + std::to_string(kMaxDepth) + " levels",
+                  source.hint);
+    }
+    if (event == Json::parse_event_t::object_start) {
+      keys.emplace_back();
+    } else if (event == Json::parse_event_t::object_end) {
+      keys.pop_back();
+    } else if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
+      throw Error(source.kind, source.name + ": key " + describe(value) + " is given twice in one object");
+    }
+    return true;
+  };
+  try {
+    return Json::parse(text.begin(), text.end(), check);
+  } catch (const Json::parse_error& error) {
+    // The library's "[json.exception...] parse error at line 1, column 2: reason": keep the reason, count ourselves.
+    std::string reason = error.what();
+    const std::size_t colon = reason.find(": ");
+    if (colon != std::string::npos) reason = reason.substr(colon + 2);
+    throw Error(
+        source.kind,
+        source.name + ":" + line_and_column(text, error.byte == 0 ? 0 : error.byte - 1) + ": not JSON: " + reason,
+        source.hint);
+  } catch (const Json::exception& error) {
+    throw Error(source.kind, source.name + ": not JSON that can be read: " + error.what(), source.hint);
+  }
+}
+
+bool JsonValue::has(const char* key) const {
+  if (!value_->is_object()) wrong("an object");
+  const auto found = value_->find(key);
+  return found != value_->end() && !found->is_null();
+}
+
+JsonValue JsonValue::at(const char* key) const {
+  if (!value_->is_object()) wrong("an object");
+  const auto found = value_->find(key);
+  if (found == value_->end()) JsonValue(*value_, *source_, child(key)).fail("missing");
+  return JsonValue(*found, *source_, child(key));
+}
+
+std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
+  if (!value_->is_object()) wrong("an object");
+  std::vector<std::pair<std::string, JsonValue>> out;
+  for (const auto& item : value_->items()) {
+    out.emplace_back(item.key(), JsonValue(item.value(), *source_, child(item.key())));
+  }
+  return out;
+}
+
+void JsonValue::only_keys(const std::vector<std::string>& known) const {
+  for (const auto& [key, value] : members()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string guess = key.size() > kLongestGuessed ? "" : closest_name(key, known);
+    std::string names;
+    for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;
+    value.fail("unknown key", (guess.empty() ? "" : "did you mean " + guess + "? ") + "known keys: " + names);
+  }
+}
+
+int JsonValue::schema(const std::string& prefix, int newest, const std::string& what, int absent) const {
+  if (absent > 0 && value_->is_object() && !value_->contains("schema")) return absent;
+  const JsonValue schema = at("schema");
+  const std::string found = schema.text();
+  const std::string expected = "\"" + prefix + std::to_string(newest) + "\"";
+  if (found.rfind(prefix, 0) != 0) schema.wrong(expected, "this is not " + what);
+  const std::string version = found.substr(prefix.size());
+  for (int number = 1; number <= newest; ++number) {
+    if (version == std::to_string(number)) return number;
+  }
+  const bool newer = !version.empty() && version.find_first_not_of("0123456789") == std::string::npos && version != "0";
+  schema.wrong("at most " + expected, newer ? "it was written for a newer version of AutoMap" : "");
+}
+
+std::vector<JsonValue> JsonValue::items() const {
+  if (!value_->is_array()) wrong("an array");
+  std::vector<JsonValue> out;
+  for (std::size_t i = 0; i < value_->size(); ++i) {
+    out.emplace_back((*value_)[i], *source_, path_ + "[" + std::to_string(i) + "]");
+  }
+  return out;
+}
+
+double JsonValue::number(double smallest, double largest, const std::string& what) const {
+  const double value = value_->is_number() ? value_->get<double>() : std::nan("");
+  if (!std::isfinite(value) || !(value >= smallest && value <= largest)) wrong(what);
+  return value;
+}
+
+double JsonValue::positive(const std::string& unit) const {
+  const double value = value_->is_number() ? value_->get<double>() : std::nan("");
+  if (!(std::isfinite(value) && value > 0)) wrong("a number of " + unit + " above 0");
+  return value;
+}
+
+double JsonValue::not_negative(const std::string& unit) const {
+  const double value = value_->is_number() ? value_->get<double>() : std::nan("");
+  if (!(std::isfinite(value) && value >= 0)) wrong("a number of " + unit + " of at least 0");
+  return value;
+}
+
+std::int64_t JsonValue::integer(std::int64_t smallest, std::int64_t largest) const {
+  const double value = value_->is_number() ? value_->get<double>() : std::nan("");
+  // 4.0 is as good as 4: some writers know one kind of number.
+  if (!(value == std::floor(value) && value >= static_cast<double>(smallest) &&
+        value <= static_cast<double>(largest))) {
+    wrong("a whole number from " + std::to_string(smallest) + " to " + std::to_string(largest));
+  }
+  return static_cast<std::int64_t>(value);
+}
+
+bool JsonValue::boolean() const {
+  if (!value_->is_boolean()) wrong("true or false");
+  return value_->get<bool>();
+}
+
+std::string JsonValue::text() const {
+  if (!value_->is_string()) wrong("a string");
+  return value_->get<std::string>();
+}
+
+void JsonValue::wrong(const std::string& expected, const std::string& hint) const {
+  fail("found " + describe(*value_) + ", expected " + expected, hint);
+}
+
+void JsonValue::fail(const std::string& what, const std::string& hint) const {
+  throw Error(source_->kind, source_->name + ": " + (path_.empty() ? "" : path_ + ": ") + what, hint);
+}
+
+}  // namespace automap

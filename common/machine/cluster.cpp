@@ -1,0 +1,280 @@
+#include "common/machine/cluster.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/base/json_reader.h"
+#include "common/base/json_text.h"
+#include "common/base/suggest.h"
+#include "common/machine/device.h"
+
+namespace automap::machine {
+namespace {
+
+constexpr const char* kSchemaPrefix = "automap.cluster/";
+constexpr int kSchemaVersion = 1;
+constexpr std::uint64_t kMaxFileBytes = 16 << 20;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// A device that is known without an entry under "devices".
+std::optional<DeviceType> known_device(const std::string& name) {
+  const std::optional<DeviceModel> model = find_device(name);
+  if (!model) return std::nullopt;
+  DeviceType type;
+  type.memory_gib = model->memory_gib;
+  type.peak_tflops = model->peak_tflops;
+  type.memory_gbytes_per_s = model->memory_gbytes_per_s;
+  return type;
+}
+
+struct Preset {
+  const char* name;
+  int servers;
+  const char* device;
+  double intra_gbytes_per_s;
+  double inter_gbytes_per_s;
+  double intra_latency_us;
+  double inter_latency_us;
+};
+
+// All presets have 8 devices per server; bandwidths are per direction.
+constexpr Preset kPresets[] = {
+    // Auto-MAP (arXiv 2007.04069), Table 2: V100-16GB, NVLink 130 GB/s, Ethernet 25 Gbit/s; no latencies given there.
+    {"config-a", 2, "v100-16gb", 130, 3.125, 0, 0},
+    {"config-b", 3, "v100-16gb", 130, 3.125, 0, 0},
+    {"config-c", 4, "v100-16gb", 130, 3.125, 0, 0},
+    // NVIDIA DGX A100: NVLink 3, 600 GB/s per device both ways = 300; 8 x HDR InfiniBand of 200 Gbit/s = 200 GB/s per
+    // server. Latencies here and below: a small message between two devices, as NCCL tests show them, rounded.
+    {"a100-40gb-2x8", 2, "a100-40gb", 300, 200, 3, 6},
+    {"a100-2x8", 2, "a100-80gb", 300, 200, 3, 6},
+    {"a100-4x8", 4, "a100-80gb", 300, 200, 3, 6},
+    {"a100-8x8", 8, "a100-80gb", 300, 200, 3, 6},
+    // The same servers in a cloud with 400 Gbit/s of network in all (AWS p4de.24xlarge).
+    {"a100-cloud-4x8", 4, "a100-80gb", 300, 50, 3, 20},
+    // NVIDIA DGX H100 / H200: NVLink 4, 900 GB/s both ways = 450; 8 x NDR InfiniBand of 400 Gbit/s = 400 GB/s.
+    {"h100-1x8", 1, "h100-80gb", 450, 400, 3, 5},
+    {"h100-2x8", 2, "h100-80gb", 450, 400, 3, 5},
+    {"h100-4x8", 4, "h100-80gb", 450, 400, 3, 5},
+    {"h100-8x8", 8, "h100-80gb", 450, 400, 3, 5},
+    {"h200-1x8", 1, "h200-141gb", 450, 400, 3, 5},
+    {"h200-2x8", 2, "h200-141gb", 450, 400, 3, 5},
+    {"h200-4x8", 4, "h200-141gb", 450, 400, 3, 5},
+};
+
+Cluster make_preset(const Preset& preset) {
+  Cluster cluster;
+  cluster.name = preset.name;
+  ServerGroup servers;
+  servers.count = preset.servers;
+  servers.devices = 8;
+  servers.intra_gbytes_per_s = preset.intra_gbytes_per_s;
+  servers.inter_gbytes_per_s = preset.inter_gbytes_per_s;
+  servers.device = preset.device;
+  cluster.servers.push_back(servers);
+  cluster.intra_latency_us = preset.intra_latency_us;
+  cluster.inter_latency_us = preset.inter_latency_us;
+  cluster.devices[preset.device] = *known_device(preset.device);
+  return cluster;
+}
+
+std::string join(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+// "did you mean X? " when some candidate is near, else "".
+std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
+  if (word.size() > 100) return "";
+  const std::string name = closest_name(word, candidates);
+  return name.empty() ? "" : "did you mean " + name + "? ";
+}
+
+// Ranges are check_cluster's.
+double any_number(const JsonValue& value) {
+  return value.number(-kInfinity, kInfinity, "a number");
+}
+
+DeviceType read_device(const JsonValue& value) {
+  value.only_keys({"memory_gib", "relative_speed", "peak_tflops", "memory_gbytes_per_s"});
+  DeviceType device;
+  device.memory_gib = any_number(value.at("memory_gib"));
+  if (const char* key = "relative_speed"; value.json().contains(key)) {
+    device.relative_speed = any_number(value.at(key));
+  }
+  if (const char* key = "memory_gbytes_per_s"; value.json().contains(key)) {
+    device.memory_gbytes_per_s = any_number(value.at(key));
+  }
+  if (value.json().contains("peak_tflops")) {
+    for (const auto& [type, peak] : value.at("peak_tflops").members()) {
+      device.peak_tflops[type] = any_number(peak);
+    }
+  }
+  return device;
+}
+
+ServerGroup read_servers(const JsonValue& value) {
+  value.only_keys({"count", "devices", "intra_gbytes_per_s", "inter_gbytes_per_s", "device"});
+  ServerGroup servers;
+  if (value.json().contains("count")) servers.count = static_cast<int>(value.at("count").integer(1, kMaxDevices));
+  servers.devices = static_cast<int>(value.at("devices").integer(1, kMaxDevices));
+  servers.intra_gbytes_per_s = any_number(value.at("intra_gbytes_per_s"));
+  servers.inter_gbytes_per_s = any_number(value.at("inter_gbytes_per_s"));
+  servers.device = value.at("device").text();
+  return servers;
+}
+
+}  // namespace
+
+int Cluster::num_devices() const {
+  std::int64_t total = 0;
+  for (const ServerGroup& group : servers) total += static_cast<std::int64_t>(group.count) * group.devices;
+  return static_cast<int>(std::clamp<std::int64_t>(total, 0, 1 << 30));
+}
+
+int Cluster::num_servers() const {
+  std::int64_t total = 0;
+  for (const ServerGroup& group : servers) total += group.count;
+  return static_cast<int>(std::clamp<std::int64_t>(total, 0, 1 << 30));
+}
+
+void check_cluster(const Cluster& cluster, const std::string& source) {
+  const auto fail = [&](const std::string& path, const std::string& what, const std::string& hint = "") {
+    throw Error(ErrorKind::kConfig, source + ": " + path + ": " + what, hint);
+  };
+  const auto found = [](double value) { return "found " + nlohmann::json(value).dump(); };
+  const auto positive = [&](double value, const std::string& path, const char* unit) {
+    if (std::isfinite(value) && value > 0) return;
+    fail(path, found(value) + ", expected a number of " + unit + " above 0");
+  };
+  const auto not_negative = [&](double value, const std::string& path, const char* unit) {
+    if (std::isfinite(value) && value >= 0) return;
+    fail(path, found(value) + ", expected a number of " + unit + " of at least 0");
+  };
+  if (cluster.servers.empty()) fail("servers", "empty, expected at least one group of servers");
+  for (std::size_t i = 0; i < cluster.servers.size(); ++i) {
+    const ServerGroup& group = cluster.servers[i];
+    const std::string path = "servers[" + std::to_string(i) + "]";
+    const auto count = [&](int value, const char* key) {
+      if (value >= 1 && value <= kMaxDevices) return;
+      fail(path + "." + key,
+           "found " + std::to_string(value) + ", expected a whole number from 1 to " + std::to_string(kMaxDevices));
+    };
+    count(group.count, "count");
+    count(group.devices, "devices");
+    positive(group.intra_gbytes_per_s, path + ".intra_gbytes_per_s", "GB/s");
+    positive(group.inter_gbytes_per_s, path + ".inter_gbytes_per_s", "GB/s");
+    if (cluster.devices.count(group.device) == 0) {
+      std::vector<std::string> names = device_names_and_aliases();
+      for (const auto& entry : cluster.devices) names.push_back(entry.first);
+      fail(path + ".device", "no device type \"" + group.device + "\" under devices",
+           nearest(group.device, names) + "known: " + join(names));
+    }
+  }
+  if (cluster.num_devices() > kMaxDevices) {
+    fail("servers",
+         std::to_string(cluster.num_devices()) + " devices in all, expected at most " + std::to_string(kMaxDevices));
+  }
+  not_negative(cluster.intra_latency_us, "intra_latency_us", "microseconds");
+  not_negative(cluster.inter_latency_us, "inter_latency_us", "microseconds");
+  for (const auto& [name, device] : cluster.devices) {
+    const std::string path = "devices." + name;
+    positive(device.memory_gib, path + ".memory_gib", "GiB");
+    positive(device.relative_speed, path + ".relative_speed", "times the profiled device's speed");
+    not_negative(device.memory_gbytes_per_s, path + ".memory_gbytes_per_s", "GB/s");
+    for (const auto& [type, tflops] : device.peak_tflops) positive(tflops, path + ".peak_tflops." + type, "TFLOP/s");
+  }
+}
+
+Cluster parse_cluster(std::string_view json_text, const std::string& source) {
+  const JsonSource from{
+      source, ErrorKind::kConfig,
+      "a cluster file is JSON, see docs/formats/cluster.md; presets: " + join(cluster_preset_names())};
+  const nlohmann::ordered_json document = parse_json(json_text, from);
+  const JsonValue root(document, from);
+  // Before anything else, so that a file of another kind or of a newer version is called what it is.
+  root.schema(kSchemaPrefix, kSchemaVersion, "a cluster file", kSchemaVersion);
+  root.only_keys({"schema", "name", "servers", "intra_latency_us", "inter_latency_us", "devices"});
+  Cluster cluster;
+  cluster.name = document.contains("name") ? root.at("name").text() : std::filesystem::path(source).stem().string();
+  for (const JsonValue& servers : root.at("servers").items()) cluster.servers.push_back(read_servers(servers));
+  for (auto [key, value] : {std::pair("intra_latency_us", &cluster.intra_latency_us),
+                            std::pair("inter_latency_us", &cluster.inter_latency_us)}) {
+    if (document.contains(key)) *value = any_number(root.at(key));
+  }
+  if (document.contains("devices")) {
+    for (const auto& [name, device] : root.at("devices").members()) cluster.devices[name] = read_device(device);
+  }
+  // Devices that the file uses without describing them come from the table.
+  for (const ServerGroup& group : cluster.servers) {
+    if (cluster.devices.count(group.device) > 0) continue;
+    if (auto known = known_device(group.device)) cluster.devices[group.device] = *std::move(known);
+  }
+  check_cluster(cluster, source);
+  return cluster;
+}
+
+std::vector<std::string> cluster_preset_names() {
+  std::vector<std::string> names;
+  for (const Preset& preset : kPresets) names.emplace_back(preset.name);
+  return names;
+}
+
+Cluster load_cluster(const std::string& name_or_path) {
+  for (const Preset& preset : kPresets) {
+    if (name_or_path == preset.name) return make_preset(preset);
+  }
+  std::error_code ignored;
+  const bool looks_like_path = name_or_path.find('/') != std::string::npos ||
+                               name_or_path.find(".json") != std::string::npos ||
+                               std::filesystem::exists(name_or_path, ignored);
+  if (!looks_like_path) {
+    const std::vector<std::string> names = cluster_preset_names();
+    const std::string guess = nearest(name_or_path, names);
+    throw Error(ErrorKind::kConfig, "no cluster preset or file named \"" + name_or_path + "\"",
+                guess + "presets: " + join(names) + "; or a JSON file, see docs/formats/cluster.md");
+  }
+  try {
+    return parse_cluster(read_file(name_or_path, kMaxFileBytes), name_or_path);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kIo) throw;
+    throw Error(ErrorKind::kIo, error.what(), "give a JSON file or a preset: " + join(cluster_preset_names()));
+  }
+}
+
+std::string to_json_text(const Cluster& cluster) {
+  nlohmann::ordered_json document;
+  document["schema"] = kSchemaPrefix + std::to_string(kSchemaVersion);
+  document["name"] = cluster.name;
+  document["servers"] = nlohmann::ordered_json::array();
+  for (const ServerGroup& group : cluster.servers) {
+    nlohmann::ordered_json servers;
+    servers["count"] = group.count;
+    servers["devices"] = group.devices;
+    servers["intra_gbytes_per_s"] = group.intra_gbytes_per_s;
+    servers["inter_gbytes_per_s"] = group.inter_gbytes_per_s;
+    servers["device"] = group.device;
+    document["servers"].push_back(std::move(servers));
+  }
+  document["intra_latency_us"] = cluster.intra_latency_us;
+  document["inter_latency_us"] = cluster.inter_latency_us;
+  document["devices"] = nlohmann::ordered_json::object();
+  for (const auto& [name, type] : cluster.devices) {
+    nlohmann::ordered_json device;
+    device["memory_gib"] = type.memory_gib;
+    device["relative_speed"] = type.relative_speed;
+    if (!type.peak_tflops.empty()) device["peak_tflops"] = type.peak_tflops;
+    if (type.memory_gbytes_per_s > 0) device["memory_gbytes_per_s"] = type.memory_gbytes_per_s;
+    document["devices"][name] = std::move(device);
+  }
+  return json_text(document);
+}
+
+}  // namespace automap::machine
