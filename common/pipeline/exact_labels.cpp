@@ -47,6 +47,7 @@ void Program::evaluate(std::size_t begin, std::size_t size, const terms::InFligh
   const double back = tables_.backward_share(), share = terms::smaller(back, 1 - back), scale = cost.scale;
   const double from_both = cost.both, from_backward = cost.backward, from_other_backward = cost.other_backward;
   const double from_optimizer = cost.optimizer, from_gradient = cost.gradient;
+  const double last_bucket = cost.last_bucket;
   const double most_x = most.x, most_p = most.p, most_xy = most.xy, most_py = most.py, most_xp = most.xp;
   using terms::larger;
   for (std::size_t q = 0; q < size; ++q) {
@@ -62,7 +63,7 @@ void Program::evaluate(std::size_t begin, std::size_t size, const terms::InFligh
     if (kPlain) {
       own = sync.whole_ms(bytes);
     } else {
-      own = sync.exposed_ms(bytes, drain) + larger(optimizer[q] - from_optimizer, 0.0);
+      own = sync.exposed_ms(bytes, last_bucket, drain) + larger(optimizer[q] - from_optimizer, 0.0);
     }
     const double y = terms::y_behind_stage(sy[q], own, drain);
     double left = larger(x - most_x, x + y - most_xy);
@@ -353,6 +354,7 @@ void Program::put_in_front(Front& front, const DeviceGroup& group, int variant, 
     cost.other_backward = columns.backward_low[at_i];
     cost.optimizer = columns.optimizer_high[at_i];
     cost.gradient = points_.gradient_high[at_i];
+    cost.last_bucket = points_.last_bucket[at_i];
     const Threshold& most = *front.most_at[a];
     // No stage may take more than the room: the tail is of no use.
     std::size_t end = past;

@@ -65,7 +65,8 @@ void Program::complete(const Layer& from, const LabelList& list, int stages, int
       if (full_) x = std::max(x, p + t + least_weight(scheduled) * balanced);
     }
     const double drain = relaxed_ ? columns.backward_high[j] * cost.scale : b;
-    const double own = cost.sync.exposed_ms(points_.gradient_low[j], drain) + columns.optimizer_low[j];
+    const double own =
+        cost.sync.exposed_ms(points_.gradient_low[j], points_.last_bucket[0], drain) + columns.optimizer_low[j];
     const double y = from.y[q] - (relaxed_ && behind ? slowest_transfer(link, j) : transfer);
     const double value = x + std::max(0.0, terms::y_behind_stage(y, own, drain));
     if (value <= limit(stages)) best.push_back({value, from.id[q], variant});

@@ -22,6 +22,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 struct Points {
   std::vector<int> first_cut, last_cut;
   std::vector<double> work_low, work_high, gradient_low, gradient_high;
+  std::vector<double> last_bucket;                  // of a stage that begins there, least among the cuts
   std::vector<double> activation, activation_high;  // least and most among the cuts
   std::vector<int> variables_low, variables_high;
   std::size_t size() const { return first_cut.size(); }

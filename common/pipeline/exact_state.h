@@ -83,6 +83,7 @@ class Program {
   // What a stage of one group as one variant costs: columns at its known end, and rates.
   struct StageCost {
     double both = 0, backward = 0, optimizer = 0, gradient = 0;
+    double last_bucket = 0;     // at its known start
     double other_backward = 0;  // backward where it makes the drain longest (relaxed)
     double scale = 0;
     terms::Sync sync;

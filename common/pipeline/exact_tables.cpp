@@ -20,6 +20,7 @@ void append(Points& points, const Problem& problem, int first, int last) {
   points.work_high.push_back(problem.work_ms(0, last));
   points.gradient_low.push_back(problem.gradient_bytes(0, first));
   points.gradient_high.push_back(problem.gradient_bytes(0, last));
+  points.last_bucket.push_back(problem.last_bucket_bytes(first));
   points.activation.push_back(problem.activation_bytes(first));
   points.activation_high.push_back(problem.activation_bytes(first));
   points.variables_low.push_back(problem.variables(0, first));
@@ -43,6 +44,7 @@ Points run_points(const Problem& problem, const std::vector<int>& cuts, const Ru
     append(points, problem, cuts[at(run.first)], cuts[at(run.second)]);
     for (int i = run.first + 1; i <= run.second; ++i) {
       const double bytes = problem.activation_bytes(cuts[at(i)]);
+      points.last_bucket.back() = std::min(points.last_bucket.back(), problem.last_bucket_bytes(cuts[at(i)]));
       points.activation.back() = std::min(points.activation.back(), bytes);
       points.activation_high.back() = std::max(points.activation_high.back(), bytes);
     }

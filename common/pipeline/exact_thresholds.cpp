@@ -151,6 +151,7 @@ template <bool kPlain>
   const double* const __restrict backward_low = columns.backward_low.data();
   const double* const __restrict optimizer_high = columns.optimizer_high.data();
   const double* const __restrict gradient_high = coarse_.gradient_high.data();
+  const double* const __restrict last_bucket = coarse_.last_bucket.data();
   const double scale = cost.scale, both = cost.both, backward = cost.backward, optimizer = cost.optimizer;
   const double other_backward = cost.other_backward, gradient = cost.gradient, either = cost.either;
   const terms::Sync sync = cost.sync;
@@ -166,7 +167,7 @@ template <bool kPlain>
     if (kPlain) {
       own = sync.whole_ms(bytes);
     } else {
-      own = sync.exposed_ms(bytes, (other_backward - backward_low[j]) * scale) +
+      own = sync.exposed_ms(bytes, last_bucket[j], (other_backward - backward_low[j]) * scale) +
             larger(0.0, optimizer - optimizer_high[j]);
     }
     const double room = smaller(x[j], xy[j] - own);

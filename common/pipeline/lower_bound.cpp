@@ -329,8 +329,8 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
           if (!tables.may_fit_cuts(i - 1, i, *group, v, 1)) continue;
           // More in the stage makes each of these larger, and their sum.
           const double ms = problem.micro_batches() * problem.compute_ms(i - 1, i, *group, v) +
-                            problem.exposed_sync_ms(problem.gradient_bytes(i - 1, i),
-                                                    problem.backward_ms(i - 1, i, *group, v), *group) +
+                            problem.least_exposed_sync_ms(problem.gradient_bytes(i - 1, i),
+                                                          problem.backward_ms(i - 1, i, *group, v), *group) +
                             problem.optimizer_ms(i - 1, i, *group, v);
           least[at(group->size)] = std::min(least[at(group->size)], ms);
         }

@@ -172,16 +172,24 @@ class Problem {
   // The whole sync of the stage when nothing else goes on.
   double allreduce_ms(double bytes, const DeviceGroup& g) const { return g.size > 1 ? g.sync.ms(bytes) : 0; }
   double allreduce_ms(int p0, int p1, const DeviceGroup& g) const { return allreduce_ms(gradient_bytes(p0, p1), g); }
-  // What of the sync is left at the least when a backward of backward_ms ends; V counts this. kAfter: all of it.
-  double exposed_sync_ms(double gradient_bytes, double backward_ms, const DeviceGroup& g) const {
-    return sync_terms(g).exposed_ms(gradient_bytes, backward_ms);
+  // Of the bucket that a stage behind p0 reduces last, when its backward has ended: it holds the stage's first
+  // positions until it is full, so that a variable larger than a bucket is one. Infinite: all gradients behind p0 are
+  // one bucket, or kAfter.
+  double last_bucket_bytes(int p0) const { return last_bucket_[idx(p0)]; }
+  // What of the sync is left at the least when a backward of backward_ms ends; V counts this. kAfter: all of it. Never
+  // more than what the replay of sync_buckets leaves.
+  double exposed_sync_ms(int p0, int p1, double backward_ms, const DeviceGroup& g) const {
+    return sync_terms(g).exposed_ms(gradient_bytes(p0, p1), last_bucket_bytes(p0), backward_ms);
   }
-  // The same for loops over stages of one group.
+  // Of no stage with at least so many bytes, and at most such a backward, it is less.
+  double least_exposed_sync_ms(double gradient_bytes, double backward_ms, const DeviceGroup& g) const {
+    const bool after = options_.gradient_sync == GradientSync::kAfter;
+    return sync_terms(g).exposed_ms(gradient_bytes, after ? gradient_bytes : options_.bucket_bytes, backward_ms);
+  }
+  // For loops over stages of one group.
   terms::Sync sync_terms(const DeviceGroup& g) const {
     if (g.size == 1) return {};
-    return {g.sync.latency_ms, g.sync.ms_per_byte,
-            options_.gradient_sync == GradientSync::kAfter ? std::numeric_limits<double>::infinity()
-                                                           : options_.bucket_bytes};
+    return {g.sync.latency_ms, g.sync.ms_per_byte};
   }
   // The buckets in the order they are reduced; filled from the stage's first position on, so that only the one reduced
   // first may be smaller. kAfter: one, ready at the end. Empty: nothing to reduce.
@@ -265,6 +273,7 @@ class Problem {
   std::vector<double> activation_;                                           // [n+1]
   std::vector<int> variables_;                                               // [n+1], prefix counts of w > 0
   std::vector<int> gradient_positions_;  // 1-based, ascending: those with gradients to reduce
+  std::vector<double> last_bucket_;      // [n+1]
   std::vector<SharedWeight> shared_;
   std::vector<int> server_of_device_;
   std::vector<double> device_speed_;

@@ -103,7 +103,21 @@ class Problem::Builder {
       p_.activation_[i] = profile_.a_bytes[i - 1] * per_profile_;
       p_.variables_[i] = p_.variables_[i - 1] + (w[i - 1] > 0 ? 1 : 0);
     }
+    fill_last_buckets();
     sum_state(w, gradients);
+  }
+
+  // As Problem::sync_buckets fills the bucket that it reduces last.
+  void fill_last_buckets() {
+    p_.last_bucket_.assign(n_ + 1, kInfinity);
+    if (p_.options_.gradient_sync == GradientSync::kAfter) return;
+    std::size_t full = 0;
+    for (std::size_t p0 = 0; p0 < n_; ++p0) {
+      full = std::max(full, p0 + 1);
+      while (full <= n_ && p_.gradients_[full] - p_.gradients_[p0] < p_.options_.bucket_bytes) ++full;
+      if (full > n_) return;
+      p_.last_bucket_[p0] = p_.gradients_[full] - p_.gradients_[p0];
+    }
   }
 
   // Gradients and slots as they take memory: the module's own, or the factor's: weight, gradient, and what is left.

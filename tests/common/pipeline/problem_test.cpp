@@ -111,10 +111,43 @@ TEST(Problem, BucketsHoldAllGradientsInOrder) {
       ASSERT_NEAR(ms, problem.allreduce_ms(0, n, group) + latencies, 1e-9 * ms);
       // What V counts is never more than what the replay leaves.
       const double backward = problem.backward_ms(0, n, group);
-      ASSERT_LE(problem.exposed_sync_ms(bytes, backward, group), sync_left_ms(buckets, backward) * (1 + 1e-12) + 1e-12);
+      ASSERT_LE(problem.exposed_sync_ms(0, n, backward, group), sync_left_ms(buckets, backward) * (1 + 1e-12) + 1e-12);
     }
   }
   EXPECT_GT(several, 50);
+}
+
+// Wherever a stage begins and ends: the bucket reduced last is the one V counts, a large variable whole, and V's part
+// is no more than what the replay leaves and no less than what any stage with these gradients has.
+TEST(Problem, TheLastBucketIsTheOneThatIsReducedLast) {
+  int larger = 0, several = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblem made = random_problem(seed, whole_kinds());
+    made.options.gradient_sync = seed % 4 == 0 ? GradientSync::kAfter : GradientSync::kOverlap;
+    const Problem problem = made.problem();
+    CounterRandom random(seed, 4);
+    for (int round = 0; round < 20; ++round) {
+      const int p0 = random.integer(0, problem.num_instructions() - 1);
+      const int p1 = random.integer(p0 + 1, problem.num_instructions());
+      const int size = problem.group_sizes()[static_cast<std::size_t>(
+          random.integer(0, static_cast<int>(problem.group_sizes().size()) - 1))];
+      const DeviceGroup& group = problem.group(0, size);
+      const double bytes = problem.gradient_bytes(p0, p1), backward = problem.backward_ms(p0, p1, group);
+      std::vector<SyncBucket> buckets;
+      problem.sync_buckets(p0, p1, group, 0, buckets);
+      if (buckets.empty()) continue;
+      several += buckets.size() > 1 ? 1 : 0;
+      larger +=
+          problem.last_bucket_bytes(p0) < bytes && problem.last_bucket_bytes(p0) > 1.5 * made.options.bucket_bytes;
+      ASSERT_DOUBLE_EQ(buckets.back().ms, group.sync.ms(std::min(bytes, problem.last_bucket_bytes(p0))));
+      const double counted = problem.exposed_sync_ms(p0, p1, backward, group);
+      ASSERT_LE(counted, sync_left_ms(buckets, backward) * (1 + 1e-12) + 1e-12);
+      ASSERT_GE(counted, problem.least_exposed_sync_ms(bytes, backward, group));
+    }
+  }
+  EXPECT_GT(larger, 50);
+  EXPECT_GT(several, 200);
 }
 
 TEST(Problem, MemoryPartsSumToTheWholeAndShrinkWithZero) {
