@@ -37,7 +37,7 @@ void pipeline_times(const Problem& problem, const Plan& plan, PipelineTimes& tim
     const double backward = problem.backward_ms(p0, p1, group, variant);
     times.forward_ms.push_back(compute - backward);
     times.backward_ms.push_back(backward);
-    times.allreduce_ms.push_back(problem.exposed_sync_ms(p0, p1, backward, group));
+    times.allreduce_ms.push_back(problem.exposed_sync_ms(p0, p1, backward, group, variant));
     times.optimizer_ms.push_back(problem.optimizer_ms(p0, p1, group, variant));
     if (overlap) {
       problem.sync_buckets(p0, p1, group, variant, buckets);

@@ -322,7 +322,7 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
 // Stages of one group as one variant in front of lanes 0..count-1.
 void Program::put_in_front(Front& front, const DeviceGroup& group, int variant, std::size_t count, double list_rate) {
   const PointColumns& columns = tables_.columns(group, variant);
-  StageCost cost = stage_cost(group);
+  StageCost cost = stage_cost(group, variant);
   const int* const point = lanes_.point.data();
   for (std::size_t q = 0; q < count; ++q) {
     const std::size_t j = at(point[q]);

@@ -90,7 +90,7 @@ class Program {
     double either = 0;     // least ms per unit of work of this stage and the one in front of it
     std::size_t same = 0;  // the point where the stage ends
   };
-  StageCost stage_cost(const DeviceGroup& group) const;
+  StageCost stage_cost(const DeviceGroup& group, int variant) const;
   double limit(int stages) const { return in_.limit_ms[at(stages - in_.min_stages)]; }
   bool corridor() const { return !in_.boundary_device_cuts.empty(); }
   const std::vector<int>& device_cuts(int boundary) const {

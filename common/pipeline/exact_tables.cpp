@@ -105,8 +105,12 @@ bool StageTables::for_each_cut(const Visit& visit) const {
   return true;
 }
 
-bool StageTables::makes_superfluous(const StageColumns& one, const StageColumns& other) const {
-  if (one.workspace != other.workspace) return false;
+bool StageTables::makes_superfluous(const DeviceGroup& group, int one_variant, int other_variant) const {
+  const StageColumns &one = problem_.columns(group, one_variant), &other = problem_.columns(group, other_variant);
+  const terms::Sync sync = problem_.sync_terms(group, one_variant), than = problem_.sync_terms(group, other_variant);
+  if (one.workspace != other.workspace || sync.latency_ms > than.latency_ms || sync.ms_per_byte > than.ms_per_byte) {
+    return false;
+  }
   return for_each_cut([&](int p0, int p1) {
     return one.both[p1] == other.both[p1] && one.backward[p1] == other.backward[p1] &&
            one.optimizer[p1] - one.optimizer[p0] <= other.optimizer[p1] - other.optimizer[p0] &&
@@ -126,8 +130,7 @@ const std::vector<int>& StageTables::variants(const DeviceGroup& group) {
     for (int u = 0; u < count && !superfluous; ++u) {
       if (u == v) continue;
       units_ += kPerEntry * static_cast<std::int64_t>(points_.size());
-      superfluous = makes_superfluous(problem_.columns(group, u), problem_.columns(group, v)) &&
-                    (u < v || !makes_superfluous(problem_.columns(group, v), problem_.columns(group, u)));
+      superfluous = makes_superfluous(group, u, v) && (u < v || !makes_superfluous(group, v, u));
     }
     if (!superfluous) kept.push_back(v);
   }

@@ -26,7 +26,8 @@ class StageTables {
   // behind the step.
   bool plain() const { return plain_; }
   const PointColumns& columns(const DeviceGroup& group, int variant);
-  // The variants that no other makes superfluous: with the same times, no more memory and no longer an update.
+  // The variants that no other makes superfluous: with the same times, no more memory, and no longer a sync
+  // or an update.
   const std::vector<int>& variants(const DeviceGroup& group);
 
   // The stage from point i to a point j behind it. For one i all of these are monotone in j.
@@ -57,7 +58,7 @@ class StageTables {
 
  private:
   std::size_t place(const DeviceGroup& group, int variant) const;
-  bool makes_superfluous(const StageColumns& one, const StageColumns& other) const;
+  bool makes_superfluous(const DeviceGroup& group, int one, int other) const;
   template <typename Visit>
   bool for_each_cut(const Visit& visit) const;
 

@@ -222,7 +222,7 @@ void Program::put_behind(Sweep& sweep, const Row& from, const Fan& fan, int d0, 
   const bool idle_rule = !problem_.options().allow_idle_stages;
   const std::vector<int>& points = points_of(k);
   units_ += kPerStart * static_cast<std::int64_t>(points.size());
-  StageCost cost = stage_cost(group);
+  StageCost cost = stage_cost(group, variant);
   // The stage in front has at most the devices before d0 that k - 2 others leave.
   if (k > 1 && coarse_tables_.relaxed()) {
     const double in_front = speed_behind_[0] - speed_behind_[at(d0)];

@@ -311,8 +311,9 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
       std::vector<const DeviceGroup*>& alike = groups[at(group.size)];
       const auto same = [&](const DeviceGroup* other) {
         return other->columns == group.columns && other->scale == group.scale &&
-               other->capacity_bytes == group.capacity_bytes && other->sync.ms_per_byte == group.sync.ms_per_byte &&
-               other->sync.latency_ms == group.sync.latency_ms;
+               other->capacity_bytes == group.capacity_bytes &&
+               other->all_reduce.ms_per_byte == group.all_reduce.ms_per_byte &&
+               other->all_reduce.latency_ms == group.all_reduce.latency_ms;
       };
       units_ += kPerGroup;
       if (std::none_of(alike.begin(), alike.end(), same)) alike.push_back(&group);
@@ -330,7 +331,7 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
           // More in the stage makes each of these larger, and their sum.
           const double ms = problem.micro_batches() * problem.compute_ms(i - 1, i, *group, v) +
                             problem.least_exposed_sync_ms(problem.gradient_bytes(i - 1, i),
-                                                          problem.backward_ms(i - 1, i, *group, v), *group) +
+                                                          problem.backward_ms(i - 1, i, *group, v), *group, v) +
                             problem.optimizer_ms(i - 1, i, *group, v);
           least[at(group->size)] = std::min(least[at(group->size)], ms);
         }

@@ -177,7 +177,7 @@ PlanDocument describe_plan(const Problem& problem, const Profile& profile, const
     stage.optimizer_ms = times.optimizer_ms[i];
     stage.compute_ms = times.forward_ms[i] + times.backward_ms[i];
     stage.transfer_ms = s == stages ? 0 : times.transfer_ms[i];
-    stage.allreduce_ms = problem.allreduce_ms(p0, p1, group);
+    stage.allreduce_ms = problem.sync_ms(p0, p1, group, variant);
     stage.weight_bytes = problem.weight_bytes(p0, p1);
     stage.in_flight = in_flight[i];
     stage.memory = problem.memory_parts(p0, p1, group, stage.in_flight, variant);

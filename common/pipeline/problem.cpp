@@ -44,7 +44,7 @@ void Problem::sync_buckets(int p0, int p1, const DeviceGroup& g, int variant, st
   const double all = gradient_bytes(p0, p1);
   if (g.size == 1 || all <= 0) return;
   if (options_.gradient_sync == GradientSync::kAfter) {
-    buckets.push_back({1, g.sync.ms(all)});
+    buckets.push_back({1, sync(g, variant).ms(all)});
     return;
   }
   const StageColumns& c = columns(g, variant);
@@ -59,7 +59,7 @@ void Problem::sync_buckets(int p0, int p1, const DeviceGroup& g, int variant, st
     // The last bucket is ready when the backward ends.
     const double share =
         lowest == first || !(whole > 0) ? 1 : std::min(1.0, (c.backward[p1] - c.backward[*lowest - 1]) / whole);
-    buckets.push_back({share, g.sync.ms(gradients_[idx(*last)] - before)});
+    buckets.push_back({share, sync(g, variant).ms(gradients_[idx(*last)] - before)});
     lowest = last + 1;
   }
   std::reverse(buckets.begin(), buckets.end());

@@ -36,8 +36,17 @@ enum class GradientSync : std::uint8_t {
 const char* to_string(Replicas replicas);  // "whole", "fractional"
 const char* to_string(GradientSync sync);  // "overlap", "after"
 
-// How a stage may run. ZeRO: 0 nothing sharded over the replicas, 1 the optimizer's state, 2 gradients too, 3 weights
-// too. recompute: only what enters each layer is kept, and the layer's forward runs again in the backward.
+// How a stage of r replicas may run. recompute: only what enters each layer is kept, and the layer's forward runs again
+// in the backward. What ZeRO shards over the replicas, and what moves for it:
+//   0  nothing. Gradients are all-reduced once per step (the sync).
+//   1  the optimizer's state. The sync scatters the sums of the gradients (half an all-reduce), each replica updates
+//   its
+//      part, and the updated weights are gathered behind the optimizer, which nothing hides.
+//   2  gradients too: they are scattered after every micro-batch, layer by layer, while the layer in front goes
+//      backward; what that does not hide is added to B. The last micro-batch's scatter is the sync. Weights as in 1.
+//   3  weights too: each layer's are gathered before its forward and again before its backward, while the layer before
+//      it in that order computes; what that does not hide is added to F and B. Two layers are whole at once, the one in
+//      use and the one being gathered (workspace). Gradients as in 2; nothing is gathered behind the optimizer.
 struct StageVariant {
   int zero = 0;
   bool recompute = false;
@@ -80,8 +89,8 @@ struct DeviceGroup {
   double scale = 0;           // ms per column ms
   double stash_scale = 0;     // bytes per column byte of the stash and the workspace
   double capacity_bytes = 0;  // of the smallest device, without the reserve
-  machine::CollectiveTime sync;  // of its gradients
-  double ring_bytes_per_ms = 0;  // bandwidth of its slowest ring
+  machine::CollectiveTime all_reduce, scatter;  // of its gradients: ZeRO 0, ZeRO 1 and more
+  double ring_bytes_per_ms = 0;                 // bandwidth of its slowest ring
 };
 
 // The way between two neighbouring groups: t = latency + bytes / bandwidth, and 0 for nothing to move.
@@ -169,27 +178,37 @@ class Problem {
 
   // --- Once per step ---
   double gradient_bytes(int p0, int p1) const { return gradients_[idx(p1)] - gradients_[idx(p0)]; }
+  // How the gradients of a stage are summed over its replicas: all-reduced, or scattered from ZeRO 1 on.
+  const machine::CollectiveTime& sync(const DeviceGroup& g, int variant = 0) const {
+    return options_.variants[idx(variant)].zero >= 1 ? g.scatter : g.all_reduce;
+  }
   // The whole sync of the stage when nothing else goes on.
-  double allreduce_ms(double bytes, const DeviceGroup& g) const { return g.size > 1 ? g.sync.ms(bytes) : 0; }
-  double allreduce_ms(int p0, int p1, const DeviceGroup& g) const { return allreduce_ms(gradient_bytes(p0, p1), g); }
+  double sync_ms(double bytes, const DeviceGroup& g, int variant = 0) const {
+    return g.size > 1 ? sync(g, variant).ms(bytes) : 0;
+  }
+  double sync_ms(int p0, int p1, const DeviceGroup& g, int variant = 0) const {
+    return sync_ms(gradient_bytes(p0, p1), g, variant);
+  }
   // Of the bucket that a stage behind p0 reduces last, when its backward has ended: it holds the stage's first
   // positions until it is full, so that a variable larger than a bucket is one. Infinite: all gradients behind p0 are
   // one bucket, or kAfter.
   double last_bucket_bytes(int p0) const { return last_bucket_[idx(p0)]; }
   // What of the sync is left at the least when a backward of backward_ms ends; V counts this. kAfter: all of it. Never
   // more than what the replay of sync_buckets leaves.
-  double exposed_sync_ms(int p0, int p1, double backward_ms, const DeviceGroup& g) const {
-    return sync_terms(g).exposed_ms(gradient_bytes(p0, p1), last_bucket_bytes(p0), backward_ms);
+  double exposed_sync_ms(int p0, int p1, double backward_ms, const DeviceGroup& g, int variant = 0) const {
+    return sync_terms(g, variant).exposed_ms(gradient_bytes(p0, p1), last_bucket_bytes(p0), backward_ms);
   }
   // Of no stage with at least so many bytes, and at most such a backward, it is less.
-  double least_exposed_sync_ms(double gradient_bytes, double backward_ms, const DeviceGroup& g) const {
+  double least_exposed_sync_ms(double gradient_bytes, double backward_ms, const DeviceGroup& g, int variant = 0) const {
     const bool after = options_.gradient_sync == GradientSync::kAfter;
-    return sync_terms(g).exposed_ms(gradient_bytes, after ? gradient_bytes : options_.bucket_bytes, backward_ms);
+    return sync_terms(g, variant)
+        .exposed_ms(gradient_bytes, after ? gradient_bytes : options_.bucket_bytes, backward_ms);
   }
   // For loops over stages of one group.
-  terms::Sync sync_terms(const DeviceGroup& g) const {
+  terms::Sync sync_terms(const DeviceGroup& g, int variant = 0) const {
     if (g.size == 1) return {};
-    return {g.sync.latency_ms, g.sync.ms_per_byte};
+    const machine::CollectiveTime& time = sync(g, variant);
+    return {time.latency_ms, time.ms_per_byte};
   }
   // The buckets in the order they are reduced; filled from the stage's first position on, so that only the one reduced
   // first may be smaller. kAfter: one, ready at the end. Empty: nothing to reduce.

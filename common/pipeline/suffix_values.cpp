@@ -229,7 +229,7 @@ bool SuffixValues::State::append(Row& row, int cut, int d) const {
     const double compute = problem_.compute_ms(row.cut, cut, group, v);
     const double backward = problem_.backward_ms(row.cut, cut, group, v);
     const double own =
-        problem_.exposed_sync_ms(row.cut, cut, backward, group) + problem_.optimizer_ms(row.cut, cut, group, v);
+        problem_.exposed_sync_ms(row.cut, cut, backward, group, v) + problem_.optimizer_ms(row.cut, cut, group, v);
     for (Front front : row.fronts) {
       front.append(transfer, compute, backward, own, k, problem_.micro_batches(), full);
       const auto better = [&](const Front& other) { return other.as_good_as(front); };

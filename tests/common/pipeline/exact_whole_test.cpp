@@ -295,16 +295,16 @@ TEST(ExactWhole, SyncTermsAreTheRings) {
     for (int round = 0; round < 20; ++round) {
       const double all = problem.gradient_bytes(0, problem.num_instructions());
       const double bytes = random.chance(0.2) ? 0 : all * random.real(0, 2), backward = random.real(0, 100);
-      const double whole = problem.allreduce_ms(bytes, group);
+      const double whole = problem.sync_ms(bytes, group);
       const double bucket = random.chance(0.2) ? kInfinity : all * random.real(0, 1);
-      const double last = problem.allreduce_ms(std::min(bytes, bucket), group);
+      const double last = problem.sync_ms(std::min(bytes, bucket), group);
       overlapped += last > whole - backward ? 1 : 0;
       EXPECT_DOUBLE_EQ(problem.sync_terms(group).exposed_ms(bytes, bucket, backward), std::max(last, whole - backward));
       const bool after = small.options.gradient_sync == GradientSync::kAfter;
       EXPECT_DOUBLE_EQ(
           problem.least_exposed_sync_ms(bytes, backward, group),
           after ? whole
-                : std::max(problem.allreduce_ms(std::min(bytes, small.options.bucket_bytes), group), whole - backward));
+                : std::max(problem.sync_ms(std::min(bytes, small.options.bucket_bytes), group), whole - backward));
     }
   }
   EXPECT_GT(overlapped, 100);
