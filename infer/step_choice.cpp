@@ -353,6 +353,7 @@ class StepPlanner {
     PlanResult& result = plan.result;
     Profile paths = profile_;
     paths.gradient_bytes.assign(static_cast<std::size_t>(paths.size()), 0);
+    for (pipeline::SharedWeight& shared : paths.shared) shared.gradient_bytes = 0;
     double simulated = result.simulated_step_ms;
     for (const StepSize& size : plan.considered) {
       if (size.devices > 0 && request_.stages > size.devices) continue;

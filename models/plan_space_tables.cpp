@@ -436,8 +436,7 @@ bool PlanSpace::Tables::weigh_variants(int s, int from, int to, const DeviceGrou
   cost.laps = micro_batches > most ? (micro_batches - 1) / most : 0;
   cost.stage_ms = problem.compute_ms(p0, p1, group, best);
   cost.backward_ms = problem.backward_ms(p0, p1, group, best);
-  cost.sync_ms =
-      problem.exposed_sync_ms(p0, p1, cost.backward_ms, group, best) + problem.optimizer_ms(p0, p1, group, best);
+  cost.sync_ms = problem.behind_backward_ms(p0, p1, cost.backward_ms, group, best);
   return true;
 }
 

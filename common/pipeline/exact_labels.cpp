@@ -319,6 +319,18 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
   }
 }
 
+// What stages from point i share with others: copies to be summed like their own gradients, and the exchange, which
+// takes its time where the optimizer does.
+void Program::add_shared(std::size_t i, const DeviceGroup& group, const PointColumns& columns, std::size_t count) {
+  units_ += kPerInFlight * static_cast<std::int64_t>(count);
+  for (std::size_t q = 0; q < count; ++q) {
+    const std::size_t j = at(lanes_.point[q]);
+    const SharedGradients shared = tables_.shared_gradients(i, j);
+    lanes_.gradient[q] = points_.gradient_low[j] + shared.copies;
+    lanes_.optimizer[q] = columns.optimizer_low[j] + problem_.exchange_ms(shared, group);
+  }
+}
+
 // Stages of one group as one variant in front of lanes 0..count-1.
 void Program::put_in_front(Front& front, const DeviceGroup& group, int variant, std::size_t count, double list_rate) {
   const PointColumns& columns = tables_.columns(group, variant);
@@ -336,6 +348,7 @@ void Program::put_in_front(Front& front, const DeviceGroup& group, int variant, 
   const terms::InFlight scheduled = in_flight_before(front.length - 1);
   const bool binds = tables_.memory_binds(group, variant, scheduled.k);
   const bool idle_rule = !problem_.options().allow_idle_stages;
+  std::pair<int, int> sharing = {-1, -1};
   std::size_t first = 0, past = 0;
   for (std::size_t a = 0; a < front.alive.size(); ++a) {
     const int i = front.alive[a];
@@ -355,6 +368,10 @@ void Program::put_in_front(Front& front, const DeviceGroup& group, int variant, 
     cost.optimizer = columns.optimizer_high[at_i];
     cost.gradient = points_.gradient_high[at_i];
     cost.last_bucket = points_.last_bucket[at_i];
+    if (problem_.shares_gradients() && tables_.sharing_class(at_i) != sharing) {
+      sharing = tables_.sharing_class(at_i);
+      add_shared(at_i, group, columns, count);
+    }
     const Threshold& most = *front.most_at[a];
     // No stage may take more than the room: the tail is of no use.
     std::size_t end = past;

@@ -65,8 +65,9 @@ void Program::complete(const Layer& from, const LabelList& list, int stages, int
       if (full_) x = std::max(x, p + t + least_weight(scheduled) * balanced);
     }
     const double drain = relaxed_ ? columns.backward_high[j] * cost.scale : b;
-    const double own =
+    double own =
         cost.sync.exposed_ms(points_.gradient_low[j], points_.last_bucket[0], drain) + columns.optimizer_low[j];
+    if (problem_.shares_gradients()) own += problem_.exchange_ms(tables_.shared_gradients(0, j), group);
     const double y = from.y[q] - (relaxed_ && behind ? slowest_transfer(link, j) : transfer);
     const double value = x + std::max(0.0, terms::y_behind_stage(y, own, drain));
     if (value <= limit(stages)) best.push_back({value, from.id[q], variant});

@@ -74,6 +74,9 @@ struct ProblemOptions {
   std::vector<StageVariant> variants = {StageVariant()};
 };
 
+// Pairs of uses whose shared gradients count, those with the most bytes.
+constexpr int kMostExchanged = 64;
+
 // A stage idles when its compute is below this share of the mean.
 constexpr double kIdleShare = 0.05;
 
@@ -90,7 +93,17 @@ struct DeviceGroup {
   double stash_scale = 0;     // bytes per column byte of the stash and the workspace
   double capacity_bytes = 0;  // of the smallest device, without the reserve
   machine::CollectiveTime all_reduce, scatter;  // of its gradients: ZeRO 0, ZeRO 1 and more
-  double ring_bytes_per_ms = 0;                 // bandwidth of its slowest ring
+  // Of gradients with a stage in front of it and one behind it (SharedGradients): inside a server where this group and
+  // all devices of the order in that direction stand in one.
+  machine::CollectiveTime exchange_in_front, exchange_behind;
+  double ring_bytes_per_ms = 0;  // bandwidth of its slowest ring
+};
+
+// Gradient bytes of a stage for variables that other stages hold, too (SharedWeight).
+struct SharedGradients {
+  double copies = 0;   // first used in front of the stage, last used in it: summed over its replicas like its own
+                       // gradients, then exchanged with the stage in front
+  double onwards = 0;  // first used in the stage, last used behind it: exchanged with that stage
 };
 
 // The way between two neighbouring groups: t = latency + bytes / bandwidth, and 0 for nothing to move.
@@ -187,7 +200,38 @@ class Problem {
     return g.size > 1 ? sync(g, variant).ms(bytes) : 0;
   }
   double sync_ms(int p0, int p1, const DeviceGroup& g, int variant = 0) const {
-    return sync_ms(gradient_bytes(p0, p1), g, variant);
+    return sync_ms(summed_bytes(p0, p1), g, variant);
+  }
+  // Variables that two stages hold: each sums the gradients of its own uses over its replicas, then both exchange their
+  // sums, full duplex, and each updates its copy. A stage's part is its own ports' time, whatever the partner is, so
+  // that it is known from the stage alone; that the partner may be later is left out. Only between a variable's first
+  // and last use; kFractional (the papers) does not count it.
+  SharedGradients shared_gradients(int p0, int p1) const { return shared_gradients(p0, p0, p1, p1); }
+  // Of no stage that begins behind p0_first..p0_last and ends at p1_first..p1_last it is less.
+  SharedGradients shared_gradients(int p0_first, int p0_last, int p1_first, int p1_last) const {
+    SharedGradients bytes;
+    for (const Exchanged& shared : exchanged_) {
+      if (shared.first <= p0_first && p0_last < shared.position && shared.position <= p1_first) {
+        bytes.copies += shared.bytes;
+      }
+      if (p0_last < shared.first && shared.first <= p1_first && p1_last < shared.position) {
+        bytes.onwards += shared.bytes;
+      }
+    }
+    return bytes;
+  }
+  double exchange_ms(const SharedGradients& bytes, const DeviceGroup& g) const {
+    return g.exchange_in_front.ms(bytes.copies) + g.exchange_behind.ms(bytes.onwards);
+  }
+  double exchange_ms(int p0, int p1, const DeviceGroup& g) const {
+    return exchanged_.empty() ? 0 : exchange_ms(shared_gradients(p0, p1), g);
+  }
+  // No shared gradients tell cuts of one class apart.
+  int sharing_class(int p) const { return exchanged_.empty() ? 0 : sharing_class_[idx(p)]; }
+  bool shares_gradients() const { return !exchanged_.empty(); }
+  // All gradients that the stage sums over its replicas.
+  double summed_bytes(int p0, int p1) const {
+    return gradient_bytes(p0, p1) + (exchanged_.empty() ? 0 : shared_gradients(p0, p1).copies);
   }
   // Of the bucket that a stage behind p0 reduces last, when its backward has ended: it holds the stage's first
   // positions until it is full, so that a variable larger than a bucket is one. Infinite: all gradients behind p0 are
@@ -196,7 +240,7 @@ class Problem {
   // What of the sync is left at the least when a backward of backward_ms ends; V counts this. kAfter: all of it. Never
   // more than what the replay of sync_buckets leaves.
   double exposed_sync_ms(int p0, int p1, double backward_ms, const DeviceGroup& g, int variant = 0) const {
-    return sync_terms(g, variant).exposed_ms(gradient_bytes(p0, p1), last_bucket_bytes(p0), backward_ms);
+    return sync_terms(g, variant).exposed_ms(summed_bytes(p0, p1), last_bucket_bytes(p0), backward_ms);
   }
   // Of no stage with at least so many bytes, and at most such a backward, it is less.
   double least_exposed_sync_ms(double gradient_bytes, double backward_ms, const DeviceGroup& g, int variant = 0) const {
@@ -216,6 +260,10 @@ class Problem {
   double optimizer_ms(int p0, int p1, const DeviceGroup& g, int variant = 0) const {
     const StageColumns& c = columns(g, variant);
     return c.optimizer[p1] - c.optimizer[p0];
+  }
+  // All that V counts behind a last backward of backward_ms: exposed sync, exchange and optimizer.
+  double behind_backward_ms(int p0, int p1, double backward_ms, const DeviceGroup& g, int variant = 0) const {
+    return exposed_sync_ms(p0, p1, backward_ms, g, variant) + exchange_ms(p0, p1, g) + optimizer_ms(p0, p1, g, variant);
   }
 
   // --- Bytes ---
@@ -276,6 +324,16 @@ class Problem {
   double smallest_inter(int first_server, int last_server) const {
     return inter_bytes_per_ms_[idx(first_server) * intra_bytes_per_ms_.size() + idx(last_server)];
   }
+  // Gradients of a stage behind p0 up to p, to be compared with those up to another p.
+  double summed_until(int p0, int p) const {
+    double bytes = gradients_[idx(p)];
+    for (const Exchanged& shared : exchanged_) {
+      if (shared.first <= p0 && p0 < shared.position && shared.position <= p) bytes += shared.bytes;
+    }
+    return bytes;
+  }
+  // The end of the bucket that begins behind p in a stage (p0, p1]; p1 when that does not fill one.
+  int bucket_end(int p0, int p, int p1) const;
   double bucket_bytes(int p0, int p1, const DeviceGroup& g) const;
   double tied_bytes(int p0, int p1, const DeviceGroup& g, int variant) const;
   class Builder;
@@ -291,9 +349,14 @@ class Problem {
   std::vector<double> work_, weights_, gradients_, slots_, frozen_, stash_;  // [n+1], prefix sums
   std::vector<double> activation_;                                           // [n+1]
   std::vector<int> variables_;                                               // [n+1], prefix counts of w > 0
-  std::vector<int> gradient_positions_;  // 1-based, ascending: those with gradients to reduce
-  std::vector<double> last_bucket_;      // [n+1]
+  std::vector<double> last_bucket_;                                          // [n+1]
   std::vector<SharedWeight> shared_;
+  struct Exchanged {  // all shared weights with the same uses
+    int first = 0, position = 0;
+    double bytes = 0;
+  };
+  std::vector<Exchanged> exchanged_;  // the kMostExchanged largest
+  std::vector<int> sharing_class_;    // [n+1]
   std::vector<int> server_of_device_;
   std::vector<double> device_speed_;
   std::vector<double> intra_bytes_per_ms_;  // per server

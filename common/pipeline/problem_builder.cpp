@@ -94,15 +94,13 @@ class Problem::Builder {
     p_.frozen_ = prefix_sums(profile_.frozen_bytes, n_);
     const std::vector<double>& gradients = profile_.gradient_bytes.empty() ? w : profile_.gradient_bytes;
     p_.gradients_ = prefix_sums(gradients, n_);
-    for (std::size_t i = 0; i < n_; ++i) {
-      if (gradients[i] > 0) p_.gradient_positions_.push_back(static_cast<int>(i) + 1);
-    }
     p_.activation_.assign(n_ + 1, 0);
     p_.variables_.assign(n_ + 1, 0);
     for (std::size_t i = 1; i <= n_; ++i) {
       p_.activation_[i] = profile_.a_bytes[i - 1] * per_profile_;
       p_.variables_[i] = p_.variables_[i - 1] + (w[i - 1] > 0 ? 1 : 0);
     }
+    list_exchanged();
     fill_last_buckets();
     sum_state(w, gradients);
   }
@@ -111,13 +109,30 @@ class Problem::Builder {
   void fill_last_buckets() {
     p_.last_bucket_.assign(n_ + 1, kInfinity);
     if (p_.options_.gradient_sync == GradientSync::kAfter) return;
-    std::size_t full = 0;
-    for (std::size_t p0 = 0; p0 < n_; ++p0) {
-      full = std::max(full, p0 + 1);
-      while (full <= n_ && p_.gradients_[full] - p_.gradients_[p0] < p_.options_.bucket_bytes) ++full;
-      if (full > n_) return;
-      p_.last_bucket_[p0] = p_.gradients_[full] - p_.gradients_[p0];
+    for (int p0 = 0; p0 < p_.n_; ++p0) {
+      const int end = p_.bucket_end(p0, p0, p_.n_);
+      const double bytes = p_.summed_until(p0, end) - p_.summed_until(p0, p0);
+      if (bytes >= p_.options_.bucket_bytes) p_.last_bucket_[idx(p0)] = bytes;
     }
+  }
+
+  void list_exchanged() {
+    if (!whole_) return;
+    std::map<std::pair<int, int>, double> bytes;
+    for (const SharedWeight& shared : profile_.shared) {
+      if (shared.gradient_bytes > 0) bytes[{shared.first, shared.position}] += shared.gradient_bytes;
+    }
+    for (const auto& [uses, of_uses] : bytes) p_.exchanged_.push_back({uses.first, uses.second, of_uses});
+    if (p_.exchanged_.size() > kMostExchanged) {
+      std::stable_sort(p_.exchanged_.begin(), p_.exchanged_.end(),
+                       [](const Exchanged& a, const Exchanged& b) { return a.bytes > b.bytes; });
+      p_.exchanged_.resize(kMostExchanged);
+    }
+    if (p_.exchanged_.empty()) return;
+    std::vector<int> changes(n_ + 1, 0);
+    for (const Exchanged& shared : p_.exchanged_) changes[idx(shared.first)] = changes[idx(shared.position)] = 1;
+    p_.sharing_class_.assign(n_ + 1, 0);
+    for (std::size_t p = 1; p <= n_; ++p) p_.sharing_class_[p] = p_.sharing_class_[p - 1] + changes[p];
   }
 
   // Gradients and slots as they take memory: the module's own, or the factor's: weight, gradient, and what is left.
@@ -330,6 +345,8 @@ class Problem::Builder {
     const machine::Ring kind = after ? machine::Ring::kFlat : machine::Ring::kHierarchical;
     g.all_reduce = machine::all_reduce(ring, kind);
     g.scatter = machine::reduce_scatter(ring, kind);
+    g.exchange_in_front = machine::exchange(ring, g.last_server == 0);
+    g.exchange_behind = machine::exchange(ring, g.first_server == p_.num_servers() - 1);
     g.ring_bytes_per_ms = g.servers == 1 ? ring.intra_bytes_per_ms : ring.inter_bytes_per_ms;
     if (!g.valid) return;
     const Type& of = types_[static_cast<std::size_t>(type)];

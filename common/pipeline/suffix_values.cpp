@@ -228,8 +228,7 @@ bool SuffixValues::State::append(Row& row, int cut, int d) const {
     const terms::InFlight k(problem_.micro_batches(), in_flight);
     const double compute = problem_.compute_ms(row.cut, cut, group, v);
     const double backward = problem_.backward_ms(row.cut, cut, group, v);
-    const double own =
-        problem_.exposed_sync_ms(row.cut, cut, backward, group, v) + problem_.optimizer_ms(row.cut, cut, group, v);
+    const double own = problem_.behind_backward_ms(row.cut, cut, backward, group, v);
     for (Front front : row.fronts) {
       front.append(transfer, compute, backward, own, k, problem_.micro_batches(), full);
       const auto better = [&](const Front& other) { return other.as_good_as(front); };

@@ -133,10 +133,14 @@ TEST(Problem, TheLastBucketIsTheOneThatIsReducedLast) {
       const int size = problem.group_sizes()[static_cast<std::size_t>(
           random.integer(0, static_cast<int>(problem.group_sizes().size()) - 1))];
       const DeviceGroup& group = problem.group(0, size);
-      const double bytes = problem.gradient_bytes(p0, p1), backward = problem.backward_ms(p0, p1, group);
+      const double bytes = problem.summed_bytes(p0, p1), backward = problem.backward_ms(p0, p1, group);
       std::vector<SyncBucket> buckets;
       problem.sync_buckets(p0, p1, group, 0, buckets);
+      ASSERT_EQ(buckets.empty(), size == 1 || bytes == 0);
       if (buckets.empty()) continue;
+      double reduced = 0;
+      for (const SyncBucket& bucket : buckets) reduced += bucket.ms - group.all_reduce.latency_ms;
+      ASSERT_NEAR(reduced, bytes * group.all_reduce.ms_per_byte, 1e-9 * reduced + 1e-12);
       several += buckets.size() > 1 ? 1 : 0;
       larger +=
           problem.last_bucket_bytes(p0) < bytes && problem.last_bucket_bytes(p0) > 1.5 * made.options.bucket_bytes;
@@ -177,6 +181,132 @@ TEST(Problem, MemoryPartsSumToTheWholeAndShrinkWithZero) {
       }
     }
   }
+}
+
+// Bucket by bucket, position by position, as the format says: copies of tied weights at their last use.
+TEST(Problem, BucketsWithCopiesEqualAWalkOverThePositions) {
+  int with_copies = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblemOptions kinds = whole_kinds();
+    kinds.with_shared = 1;
+    RandomProblem made = random_problem(seed, kinds);
+    made.options.gradient_sync = GradientSync::kOverlap;
+    const Problem problem = made.problem();
+    const DeviceGroup& group = problem.group(0, problem.group_sizes().back());
+    if (group.size == 1) continue;
+    CounterRandom random(seed, 5);
+    for (int round = 0; round < 10; ++round) {
+      const int p0 = random.integer(0, problem.num_instructions() - 1);
+      const int p1 = random.integer(p0 + 1, problem.num_instructions());
+      struct Walked {
+        double bytes = 0;
+        int lowest = 0;
+      };
+      std::vector<Walked> walked;  // from the stage's first position on
+      bool full = true;
+      for (int p = p0 + 1; p <= p1; ++p) {
+        double bytes = made.profile.gradient_bytes[static_cast<std::size_t>(p - 1)];
+        for (const SharedWeight& shared : made.profile.shared) {
+          if (shared.position != p || shared.first > p0) continue;
+          bytes += shared.gradient_bytes;
+          with_copies += shared.gradient_bytes > 0 ? 1 : 0;
+        }
+        if (bytes == 0) continue;
+        if (full) walked.push_back({0, p});
+        walked.back().bytes += bytes;
+        full = walked.back().bytes >= made.options.bucket_bytes * (1 - 1e-12);
+      }
+      std::vector<SyncBucket> buckets;
+      problem.sync_buckets(p0, p1, group, 0, buckets);
+      ASSERT_EQ(buckets.size(), walked.size());
+      const double backward = problem.backward_ms(p0, p1, group);
+      for (std::size_t i = 0; i < walked.size(); ++i) {
+        const SyncBucket& bucket = buckets[buckets.size() - 1 - i];
+        ASSERT_NEAR(bucket.ms, group.all_reduce.ms(walked[i].bytes), 1e-9 * bucket.ms);
+        const double passed = problem.backward_ms(walked[i].lowest - 1, p1, group);
+        ASSERT_NEAR(bucket.ready_share * backward, i == 0 ? backward : passed, 1e-9 * backward);
+      }
+    }
+  }
+  EXPECT_GT(with_copies, 200);
+}
+
+// By hand: an embedding used first in position 1 and last in position 4, 2 servers of 4 devices.
+TEST(Problem, TiedGradientsAreSummedByBothHoldersAndExchanged) {
+  Profile profile;
+  profile.c_ms = {1, 1, 1, 1};
+  profile.a_bytes = {0, 0, 0, 0};
+  profile.w_bytes = {20e6, 0, 2e6, 4e6};
+  profile.gradient_bytes = {10e6, 0, 1e6, 2e6};
+  profile.stash_bytes = {0, 0, 0, 0};
+  profile.shared = {{1, 4, 20e6, 10e6, 0}};
+  profile.micro_batch_size = 8;
+  Cluster cluster;
+  cluster.servers = {{2, 4, 100, 10, "gpu"}};  // 1e8 and 1e7 bytes per ms
+  cluster.devices["gpu"].memory_gib = 16;
+  cluster.intra_latency_us = 2;
+  cluster.inter_latency_us = 20;
+  ProblemOptions options;
+  options.replicas = Replicas::kWhole;
+  options.gradient_sync = GradientSync::kOverlap;
+  const Problem problem(profile, cluster, options);
+  const DeviceGroup &first = problem.group(0, 4), &second = problem.group(4, 8), &all = problem.group(0, 8);
+  // One stage holds both uses.
+  EXPECT_EQ(problem.exchange_ms(0, 4, all), 0);
+  EXPECT_EQ(problem.summed_bytes(0, 4), 13e6);
+  // Across the two servers, each with one port.
+  EXPECT_NEAR(problem.exchange_ms(0, 2, first), 0.02 + 10e6 / 1e7, 1e-12);
+  EXPECT_NEAR(problem.exchange_ms(2, 4, second), 0.02 + 10e6 / 1e7, 1e-12);
+  EXPECT_EQ(problem.summed_bytes(0, 2), 10e6);
+  EXPECT_EQ(problem.summed_bytes(2, 4), 13e6);
+  EXPECT_EQ(problem.gradient_bytes(2, 4), 3e6);
+  EXPECT_NEAR(problem.sync_ms(2, 4, second), ring_ms(4, 13e6, 1e8, 0.002), 1e-12);
+  // A stage between the uses has nothing to do with it.
+  EXPECT_EQ(problem.exchange_ms(1, 3, first), 0);
+  // Two ports; and inside the last server, where both holders stand in it.
+  EXPECT_NEAR(problem.exchange_ms(0, 2, problem.group(2, 6)), 0.02 + 10e6 / 2e7, 1e-12);
+  EXPECT_NEAR(problem.exchange_ms(0, 2, problem.group(4, 6)), 0.002 + 10e6 / 2e8, 1e-12);
+  EXPECT_NEAR(problem.exchange_ms(2, 4, problem.group(2, 4)), 0.002 + 10e6 / 2e8, 1e-12);
+  // A device alone sums nothing, but exchanges.
+  EXPECT_EQ(problem.sync_ms(2, 4, problem.group(7, 8)), 0);
+  EXPECT_NEAR(problem.exchange_ms(2, 4, problem.group(7, 8)), 0.02 + 10e6 / 1e7, 1e-12);
+  // The papers' form does not know of it.
+  options.replicas = Replicas::kFractional;
+  EXPECT_EQ(Problem(profile, cluster, options).exchange_ms(0, 2, first), 0);
+}
+
+TEST(Problem, SharedGradientsOfRangesAreThoseOfAllStagesInThem) {
+  int some = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblemOptions kinds = whole_kinds();
+    kinds.with_shared = 1;
+    const Problem problem = random_problem(seed, kinds).problem();
+    CounterRandom random(seed, 6);
+    const int n = problem.num_instructions();
+    const int a0 = random.integer(0, n - 1), a1 = random.integer(a0, n - 1);
+    const int b0 = random.integer(a0, n), b1 = random.integer(b0, n);
+    double copies = -1, onwards = -1;
+    for (int p0 = a0; p0 <= a1; ++p0) {
+      for (int p1 = std::max(b0, p0 + 1); p1 <= b1; ++p1) {
+        const SharedGradients bytes = problem.shared_gradients(p0, p1);
+        copies = copies < 0 ? bytes.copies : std::min(copies, bytes.copies);
+        onwards = onwards < 0 ? bytes.onwards : std::min(onwards, bytes.onwards);
+        // One class for cuts that nothing tells apart.
+        if (p0 > a0 && problem.sharing_class(p0) == problem.sharing_class(p0 - 1)) {
+          ASSERT_EQ(problem.shared_gradients(p0 - 1, p1).copies, bytes.copies);
+          ASSERT_EQ(problem.shared_gradients(p0 - 1, p1).onwards, bytes.onwards);
+        }
+      }
+    }
+    if (copies < 0) continue;
+    const SharedGradients range = problem.shared_gradients(a0, a1, b0, b1);
+    ASSERT_LE(range.copies, copies * (1 + 1e-12));
+    ASSERT_LE(range.onwards, onwards * (1 + 1e-12));
+    some += range.copies > 0 || range.onwards > 0 ? 1 : 0;
+  }
+  EXPECT_GT(some, 20);
 }
 
 // By hand: 4 replicas of one server, two layers of two positions each, gradients half as large as weights.
