@@ -144,7 +144,8 @@ TEST(Problem, TheLastBucketIsTheOneThatIsReducedLast) {
       several += buckets.size() > 1 ? 1 : 0;
       larger +=
           problem.last_bucket_bytes(p0) < bytes && problem.last_bucket_bytes(p0) > 1.5 * made.options.bucket_bytes;
-      ASSERT_DOUBLE_EQ(buckets.back().ms, group.all_reduce.ms(std::min(bytes, problem.last_bucket_bytes(p0))));
+      const double last = group.all_reduce.ms(std::min(bytes, problem.last_bucket_bytes(p0)));
+      ASSERT_NEAR(buckets.back().ms, last, 1e-12 * last);
       const double counted = problem.exposed_sync_ms(p0, p1, backward, group);
       ASSERT_LE(counted, sync_left_ms(buckets, backward) * (1 + 1e-12) + 1e-12);
       ASSERT_GE(counted, problem.least_exposed_sync_ms(bytes, backward, group));
@@ -175,7 +176,7 @@ TEST(Problem, MemoryPartsSumToTheWholeAndShrinkWithZero) {
           ASSERT_LE(total, before * (1 + 1e-12));
         }
         if (variant == 3) {
-          ASSERT_LE(total - parts.workspace, before);
+          ASSERT_LE(total - parts.workspace, before * (1 + 1e-12));
         }
         before = total;
       }
@@ -285,28 +286,30 @@ TEST(Problem, SharedGradientsOfRangesAreThoseOfAllStagesInThem) {
     const Problem problem = random_problem(seed, kinds).problem();
     CounterRandom random(seed, 6);
     const int n = problem.num_instructions();
-    const int a0 = random.integer(0, n - 1), a1 = random.integer(a0, n - 1);
-    const int b0 = random.integer(a0, n), b1 = random.integer(b0, n);
-    double copies = -1, onwards = -1;
-    for (int p0 = a0; p0 <= a1; ++p0) {
-      for (int p1 = std::max(b0, p0 + 1); p1 <= b1; ++p1) {
-        const SharedGradients bytes = problem.shared_gradients(p0, p1);
-        copies = copies < 0 ? bytes.copies : std::min(copies, bytes.copies);
-        onwards = onwards < 0 ? bytes.onwards : std::min(onwards, bytes.onwards);
-        // One class for cuts that nothing tells apart.
-        if (p0 > a0 && problem.sharing_class(p0) == problem.sharing_class(p0 - 1)) {
-          ASSERT_EQ(problem.shared_gradients(p0 - 1, p1).copies, bytes.copies);
-          ASSERT_EQ(problem.shared_gradients(p0 - 1, p1).onwards, bytes.onwards);
+    for (int round = 0; round < 10; ++round) {
+      const int a0 = random.integer(0, n - 1), a1 = random.integer(a0, n - 1);
+      const int b0 = random.integer(a0, n), b1 = random.integer(b0, n);
+      double copies = -1, onwards = -1;
+      for (int p0 = a0; p0 <= a1; ++p0) {
+        for (int p1 = std::max(b0, p0 + 1); p1 <= b1; ++p1) {
+          const SharedGradients bytes = problem.shared_gradients(p0, p1);
+          copies = copies < 0 ? bytes.copies : std::min(copies, bytes.copies);
+          onwards = onwards < 0 ? bytes.onwards : std::min(onwards, bytes.onwards);
+          // One class for cuts that nothing tells apart.
+          if (p0 > a0 && problem.sharing_class(p0) == problem.sharing_class(p0 - 1)) {
+            ASSERT_EQ(problem.shared_gradients(p0 - 1, p1).copies, bytes.copies);
+            ASSERT_EQ(problem.shared_gradients(p0 - 1, p1).onwards, bytes.onwards);
+          }
         }
       }
+      if (copies < 0) continue;
+      const SharedGradients range = problem.shared_gradients(a0, a1, b0, b1);
+      ASSERT_LE(range.copies, copies * (1 + 1e-12));
+      ASSERT_LE(range.onwards, onwards * (1 + 1e-12));
+      some += range.copies > 0 || range.onwards > 0 ? 1 : 0;
     }
-    if (copies < 0) continue;
-    const SharedGradients range = problem.shared_gradients(a0, a1, b0, b1);
-    ASSERT_LE(range.copies, copies * (1 + 1e-12));
-    ASSERT_LE(range.onwards, onwards * (1 + 1e-12));
-    some += range.copies > 0 || range.onwards > 0 ? 1 : 0;
   }
-  EXPECT_GT(some, 20);
+  EXPECT_GT(some, 100);
 }
 
 // By hand: 4 replicas of one server, two layers of two positions each, gradients half as large as weights.
