@@ -286,6 +286,15 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
   tables.find_shares(true);
   small_share_ = tables.small_share();
   units_ += tables.take_units();
+  if (problem.group(0, problem.num_devices()).valid) {
+    one_stage_ms_ = kInfinity;
+    Plan plan;
+    plan.schedule = schedule;
+    for (int v = 0; v < problem.num_variants(); ++v) {
+      plan.variants = {static_cast<std::uint8_t>(v)};
+      one_stage_ms_ = std::min(one_stage_ms_, value_ms(problem, plan));
+    }
+  }
   // The instructions that take longest and those with the most gradients: the others say less.
   constexpr std::size_t kTried = 8;
   std::vector<int> by_work, by_gradient;
@@ -347,6 +356,7 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
 }
 
 double SimpleBounds::ms(int stages) const {
+  if (stages == 1 && one_stage_ms_ > 0) return one_stage_ms_ * (1 - kRounding);
   // Every other stage has a device, too.
   const double instruction = largest_instruction_ms_[at(problem_.num_devices() - stages + 1)];
   return std::max(balance_ms(stages), instruction * (1 - kRounding));

@@ -69,7 +69,10 @@ struct ProblemOptions {
   GradientSync gradient_sync = GradientSync::kAfter;
   double bucket_bytes = 25.0 * 1024 * 1024;  // of gradients reduced at once; kOverlap
   bool optimizer = false;                    // count the update of the variables
-  int group_size = 0;                        // every stage has so many devices; 0: any
+  // False, for bounds: sync, exchange and optimizer take no time, so that V is never above a simulated step of the same
+  // problem; memory stays as it is.
+  bool behind_backward = true;
+  int group_size = 0;  // every stage has so many devices; 0: any
   // What a stage may be; at least one. kFractional knows zero = 0 only.
   std::vector<StageVariant> variants = {StageVariant()};
 };

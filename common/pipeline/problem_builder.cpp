@@ -343,10 +343,12 @@ class Problem::Builder {
     const bool after = p_.options_.gradient_sync == GradientSync::kAfter;
     g.valid = size_works(g.size);
     const machine::Ring kind = after ? machine::Ring::kFlat : machine::Ring::kHierarchical;
-    g.all_reduce = machine::all_reduce(ring, kind);
-    g.scatter = machine::reduce_scatter(ring, kind);
-    g.exchange_in_front = machine::exchange(ring, g.last_server == 0);
-    g.exchange_behind = machine::exchange(ring, g.first_server == p_.num_servers() - 1);
+    if (p_.options_.behind_backward) {
+      g.all_reduce = machine::all_reduce(ring, kind);
+      g.scatter = machine::reduce_scatter(ring, kind);
+      g.exchange_in_front = machine::exchange(ring, g.last_server == 0);
+      g.exchange_behind = machine::exchange(ring, g.first_server == p_.num_servers() - 1);
+    }
     g.ring_bytes_per_ms = g.servers == 1 ? ring.intra_bytes_per_ms : ring.inter_bytes_per_ms;
     if (!g.valid) return;
     const Type& of = types_[static_cast<std::size_t>(type)];
@@ -364,8 +366,9 @@ class Problem::Builder {
   int columns_of(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type) {
     const bool gathers = std::any_of(p_.options_.variants.begin(), p_.options_.variants.end(),
                                      [](const StageVariant& v) { return v.zero >= 1; });
-    const Key key = {type, whole_ ? g.size : 0, gathers ? g.all_reduce.latency_ms : 0,
-                     gathers ? g.all_reduce.ms_per_byte : 0};
+    const machine::CollectiveTime gather =
+        gathers ? machine::all_gather(ring, machine::Ring::kHierarchical) : machine::CollectiveTime();
+    const Key key = {type, whole_ ? g.size : 0, gather.latency_ms, gather.ms_per_byte};
     const auto [found, added] = kinds_.emplace(key, static_cast<int>(p_.columns_.size()));
     if (added) {
       for (const StageVariant& variant : p_.options_.variants)
@@ -440,12 +443,13 @@ class Problem::Builder {
   const double* optimizer_column(const Type& type, const StageVariant& variant, const DeviceGroup& g,
                                  const machine::CollectiveGroup& ring) {
     const int shards = variant.zero >= 1 ? g.size : 1;
-    const bool gathers = (variant.zero == 1 || variant.zero == 2) && g.size > 1;
+    const bool counts = p_.options_.behind_backward;
+    const bool gathers = counts && (variant.zero == 1 || variant.zero == 2) && g.size > 1;
     const bool after = p_.options_.gradient_sync == GradientSync::kAfter;
     const double gather_ms_per_byte =
         gathers ? machine::all_gather(ring, after ? machine::Ring::kFlat : machine::Ring::kHierarchical).ms_per_byte
                 : 0;
-    const bool known = p_.options_.optimizer && !profile_.times.empty();
+    const bool known = counts && p_.options_.optimizer && !profile_.times.empty();
     const DeviceTimes* times = !known ? nullptr : type.times == nullptr ? &profile_.times.front() : type.times;
     const auto [found, added] =
         optimizers_.emplace(std::make_tuple(times, type.speed, shards, gather_ms_per_byte), nullptr);

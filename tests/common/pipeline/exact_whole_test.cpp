@@ -6,6 +6,7 @@
 
 #include "common/pipeline/exact.h"
 #include "common/pipeline/exact_program.h"
+#include "common/pipeline/schedule.h"
 #include "common/pipeline/suffix_values.h"
 #include "tests/common/pipeline/exact_brute_force.h"
 
@@ -308,6 +309,61 @@ TEST(ExactWhole, SyncTermsAreTheRings) {
     }
   }
   EXPECT_GT(overlapped, 100);
+}
+
+// Without what stands behind the last backward, V bounds the simulated step of the same plan whatever its warm-up, and
+// memory is what it was.
+TEST(ExactWhole, ValuesWithoutWhatStandsBehindTheBackwardBoundTheSimulation) {
+  int judged = 0, above = 0;
+  for (std::uint64_t seed = 0; seed < 600; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    SmallProblem small = small_whole_problem(seed);
+    small.options.variants.push_back({2, false});
+    small.options.variants.push_back({3, false});
+    const Problem problem(small.profile, small.cluster, small.options);
+    small.options.behind_backward = false;
+    const Problem paths(small.profile, small.cluster, small.options);
+    SmallRandom random(seed + 31);
+    CounterRandom draw(seed, 10);
+    for (int round = 0; round < 5; ++round) {
+      Plan plan = random_plan(problem, listed_stages(problem, 4), any_schedule(random), draw);
+      for (int s = 0; s < plan.num_stages(); ++s) {
+        plan.variants.resize(static_cast<std::size_t>(plan.num_stages()));
+        plan.variants[static_cast<std::size_t>(s)] =
+            static_cast<std::uint8_t>(random.integer(0, problem.num_variants() - 1));
+      }
+      ASSERT_EQ(feasible(problem, plan), feasible(paths, plan));
+      if (!feasible(problem, plan)) continue;
+      ++judged;
+      const double simulated = simulate_step_ms(problem, plan);
+      ASSERT_LE(value_ms(paths, plan), simulated * (1 + 1e-9));
+      ASSERT_LE(value_ms(paths, plan), value_ms(problem, plan));
+      above += value_ms(problem, plan) > simulated * (1 + 1e-9) ? 1 : 0;
+      if (plan.num_stages() == 1) {
+        ASSERT_LE(value_ms(problem, plan), simulated * (1 + 1e-9));
+      }
+    }
+  }
+  EXPECT_GT(judged, 300);
+  EXPECT_GT(above, 0);  // else the other bound would do
+}
+
+TEST(ExactWhole, TheSimpleBoundOfOneStageIsItsValue) {
+  int judged = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const SmallProblem small = small_whole_problem(seed);
+    const Problem problem(small.profile, small.cluster, small.options);
+    SmallRandom random(seed);
+    const Schedule schedule = any_schedule(random);
+    const std::vector<double> values = all_values(problem, schedule, 1, {});
+    if (values.empty()) continue;
+    const double bound = simple_lower_bounds_ms(problem, schedule, 1).front();
+    ASSERT_LE(bound, values.front());
+    if (small.options.memory && values.size() < static_cast<std::size_t>(problem.num_variants())) continue;
+    ++judged;
+    ASSERT_NEAR(bound, values.front(), 1e-9 * values.front());
+  }
+  EXPECT_GT(judged, 50);
 }
 
 TEST(ExactWhole, CorridorsReachTheOptimumWhenTheyCoverEverything) {
