@@ -149,8 +149,16 @@ std::vector<PlanLimit> plan_limits(const Problem& problem, const Plan& plan) {
   if (exposed_stage > 0) {
     const double sync = times.allreduce_ms[at(exposed_stage - 1)],
                  optimizer = times.optimizer_ms[at(exposed_stage - 1)];
-    const std::string what = sync > 0 && optimizer > 0 ? "the gradient all-reduce and the optimizer of stage "
-                             : sync > 0                ? "the gradient all-reduce of stage "
+    double exchange = 0;
+    pipeline::for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
+      if (s == exposed_stage) exchange = problem.exchange_ms(p0, p1, problem.group(d0, d1));
+      return s < exposed_stage;
+    });
+    const std::string reduced = exchange > 0 ? "the gradient all-reduce (of which " + format_ms(exchange) +
+                                                   " exchange those of variables shared with another stage)"
+                                             : "the gradient all-reduce";
+    const std::string what = sync > 0 && optimizer > 0 ? reduced + " and the optimizer of stage "
+                             : sync > 0                ? reduced + " of stage "
                                                        : "the optimizer of stage ";
     const double all = sync + optimizer;
     add(PlanLimit::Kind::kAllReduce, exposed_stage, exposed,

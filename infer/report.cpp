@@ -95,7 +95,22 @@ std::string stage_table(const PlanDocument& document, const Problem& problem) {
     }
     table.add_row(row);
   }
-  return table.render("  ") +
+  std::vector<std::string> sharing;
+  double longest = 0;
+  for (std::size_t s = 0; s < document.stages.size(); ++s) {
+    if (document.stages[s].shared_gradients_ms <= 0) continue;
+    sharing.push_back(std::to_string(s + 1));
+    longest = std::max(longest, document.stages[s].shared_gradients_ms);
+  }
+  std::string shared;
+  for (std::size_t i = 0; i < sharing.size(); ++i) {
+    shared += (i == 0 ? "  stages " : i + 1 == sharing.size() ? " and " : ", ") + sharing[i];
+  }
+  if (!shared.empty()) {
+    shared += " exchange the gradients of variables they share, behind their all-reduce: " + format_ms(longest) +
+              " once per step\n";
+  }
+  return table.render("  ") + shared +
          "  samples on each device, forward, backward and transfer (one way) per micro-batch; all-reduce" +
          (document.gradient_sync == "overlap" ? " (beside the last backward)" : "") + " and optimizer once per step\n";
 }

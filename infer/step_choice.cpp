@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/exact.h"
+#include "common/pipeline/schedule.h"
 
 namespace automap::infer {
 namespace {
@@ -326,33 +327,57 @@ class StepPlanner {
     return std::min({request.max_stages, problem.num_devices(), problem.num_instructions()});
   }
 
-  double simple_bound_ms(const Problem& problem, const StepSize& size) const {
+  // Of plans of at least `first` stages.
+  double simple_bound_ms(const Problem& problem, const StepSize& size, int first = 1) const {
     const PlanRequest request = request_for(size, request_);
     const int most = most_stages(problem, request);
     double least = kInfinity;
     for (const pipeline::Schedule schedule : request.schedules) {
       const std::vector<double> bounds = pipeline::simple_lower_bounds_ms(problem, schedule, most);
-      for (int stages = std::max(1, request.stages); stages <= most; ++stages) {
+      for (int stages = std::max(first, request.stages); stages <= most; ++stages) {
         least = std::min(least, bounds[static_cast<std::size_t>(stages - 1)]);
       }
     }
     return least;
   }
 
-  // What no plan of the split can be below, at most `most_ms`.
-  pipeline::LowerBound bound_of(const Problem& problem, const StepSize& size, double most_ms) const {
+  // What no plan of the split with at least `first` stages can be below, at most `most_ms`.
+  pipeline::LowerBound bound_of(const Problem& problem, const StepSize& size, double most_ms, int first = 1) const {
     const PlanRequest request = request_for(size, request_);
     Work work(WorkLimits::of_units(std::min(kBoundUnits, request.effort.units)));
-    return pipeline::lower_bound_all_cuts(problem, request.schedules, std::max(1, request.stages),
+    return pipeline::lower_bound_all_cuts(problem, request.schedules, std::max(first, request.stages),
                                           most_stages(problem, request), most_ms, work);
   }
 
-  // The bounds over every split: what the others cannot be below, either. Of the simulated step: that of the problem
-  // without gradients and optimizer, whose V is never above a simulation (cost.h).
+  // The least simulated step of the plans of one stage; infinite where none fits.
+  double one_stage_ms(const Problem& problem, const PlanRequest& request) const {
+    double least = kInfinity;
+    for (const pipeline::Schedule schedule : request.schedules) {
+      pipeline::Plan plan;
+      plan.schedule = schedule;
+      for (int v = 0; v < problem.num_variants(); ++v) {
+        plan.variants = {static_cast<std::uint8_t>(v)};
+        if (feasible(problem, plan)) least = std::min(least, simulate_step_ms(problem, plan));
+      }
+    }
+    return least;
+  }
+
+  // No plan of the split simulates shorter, at most `most_ms`: one stage is what it is, and more have V without what
+  // stands behind the last backward, which is never above a simulation (cost.h).
+  double simulated_bound_ms(const Problem& problem, const StepSize& size, double most_ms) const {
+    const PlanRequest request = request_for(size, request_);
+    if (request.stages <= 1) most_ms = std::min(most_ms, one_stage_ms(problem, request));
+    if (most_stages(problem, request) < 2) return most_ms;
+    ProblemOptions options = options_;
+    options.behind_backward = false;
+    const std::unique_ptr<Problem> path = possible_problem(profile_, size, options);
+    return simple_bound_ms(*path, size, 2) < most_ms ? bound_of(*path, size, most_ms, 2).ms : most_ms;
+  }
+
+  // The bounds over every split: what the others cannot be below, either.
   void bound_all(StepPlan& plan) const {
     PlanResult& result = plan.result;
-    Profile paths = profile_;
-    paths.gradient_bytes.assign(static_cast<std::size_t>(paths.size()), 0);
     double simulated = result.simulated_step_ms;
     for (const StepSize& size : plan.considered) {
       if (size.devices > 0 && request_.stages > size.devices) continue;
@@ -365,10 +390,7 @@ class StepPlanner {
           result.lower_bound_method = bound.method;
         }
       }
-      ProblemOptions options = options_;
-      options.optimizer = false;
-      const std::unique_ptr<Problem> path = possible_problem(paths, size, options);
-      if (simple_bound_ms(*path, size) < simulated) simulated = bound_of(*path, size, simulated).ms;
+      simulated = simulated_bound_ms(*problem, size, simulated);
     }
     plan.simulated_bound_ms = simulated;
     result.gap = result.lower_bound_ms > 0 ? result.step_ms / result.lower_bound_ms - 1 : 0;

@@ -387,7 +387,7 @@ StageScan PlanSpace::Tables::scan_of(const Prefix& from, const DeviceGroup& grou
   scan.path = static_cast<float>(std::max(from.path_ms, s > 1 ? arrived_ms + steady * transfer_ms : 0));
   scan.arrived = static_cast<float>(arrived_ms);
   scan.per_work = static_cast<float>(group.scale);
-  scan.ring = group.size == 1 ? 0.0f : static_cast<float>(group.sync.ms_per_byte);
+  scan.ring = group.size == 1 ? 0.0f : static_cast<float>(group.all_reduce.ms_per_byte);
   scan.drained = static_cast<float>(from.drained_ms + transfer_ms);
   scan.steady = static_cast<float>(steady);
   scan.own_steady = scan.steady - static_cast<float>(k - 1) * static_cast<float>(hidden_share);
@@ -436,8 +436,7 @@ bool PlanSpace::Tables::weigh_variants(int s, int from, int to, const DeviceGrou
   cost.laps = micro_batches > most ? (micro_batches - 1) / most : 0;
   cost.stage_ms = problem.compute_ms(p0, p1, group, best);
   cost.backward_ms = problem.backward_ms(p0, p1, group, best);
-  cost.sync_ms = problem.exposed_sync_ms(problem.gradient_bytes(p0, p1), cost.backward_ms, group) +
-                 problem.optimizer_ms(p0, p1, group, best);
+  cost.sync_ms = problem.behind_backward_ms(p0, p1, cost.backward_ms, group, best);
   return true;
 }
 

@@ -147,7 +147,7 @@ struct PlanSpace::Tables {
     const std::size_t i = static_cast<std::size_t>(from), j = static_cast<std::size_t>(to);
     cost.stage_ms = (both[j] - both[i]) * group.scale;
     cost.backward_ms = (backward[j] - backward[i]) * group.scale;
-    cost.sync_ms = problem.allreduce_ms(weight[j] - weight[i], group);
+    cost.sync_ms = problem.sync_ms(weight[j] - weight[i], group);
     cost.in_flight = in_flight[static_cast<std::size_t>(s)];
     cost.laps = laps[static_cast<std::size_t>(s)];
   }

@@ -35,4 +35,9 @@ CollectiveTime all_reduce(const CollectiveGroup& group, Ring ring) {
   return times(2, reduce_scatter(group, ring));
 }
 
+CollectiveTime exchange(const CollectiveGroup& group, bool inside) {
+  if (inside) return {group.intra_latency_ms, 1 / (group.devices * group.intra_bytes_per_ms)};
+  return {group.inter_latency_ms, 1 / (group.servers * group.inter_bytes_per_ms)};
+}
+
 }  // namespace automap::machine

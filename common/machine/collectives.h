@@ -35,4 +35,9 @@ CollectiveTime all_reduce(const CollectiveGroup& group, Ring ring);
 CollectiveTime reduce_scatter(const CollectiveGroup& group, Ring ring);
 CollectiveTime all_gather(const CollectiveGroup& group, Ring ring);
 
+// Of `bytes` that this group and another one hold whole on every device, each its own, both ways at once: afterwards
+// both hold the sum. Each device swaps its share, so that all ports of the group work; between two all-reduces' halves,
+// which gather what was swapped. `inside`: both groups stand in one server.
+CollectiveTime exchange(const CollectiveGroup& group, bool inside);
+
 }  // namespace automap::machine

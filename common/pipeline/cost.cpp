@@ -37,11 +37,12 @@ void pipeline_times(const Problem& problem, const Plan& plan, PipelineTimes& tim
     const double backward = problem.backward_ms(p0, p1, group, variant);
     times.forward_ms.push_back(compute - backward);
     times.backward_ms.push_back(backward);
-    times.allreduce_ms.push_back(problem.exposed_sync_ms(problem.gradient_bytes(p0, p1), backward, group));
+    const double exchange = problem.exchange_ms(p0, p1, group);
+    times.allreduce_ms.push_back(problem.exposed_sync_ms(p0, p1, backward, group, variant) + exchange);
     times.optimizer_ms.push_back(problem.optimizer_ms(p0, p1, group, variant));
     if (overlap) {
       problem.sync_buckets(p0, p1, group, variant, buckets);
-      times.sync_left_ms.push_back(sync_left_ms(buckets, backward));
+      times.sync_left_ms.push_back(sync_left_ms(buckets, backward) + exchange);
     }
     if (adaptive) {
       const int most = std::max(1, problem.most_in_flight(p0, p1, group, variant));

@@ -16,9 +16,11 @@ namespace automap::pipeline {
 // One micro-batch through the pipeline. forward/backward: [S] ms; transfer: [S-1] ms one way.
 struct PipelineTimes {
   std::vector<double> forward_ms, backward_ms;
-  std::vector<double> allreduce_ms;  // [S] what of the gradient sync is exposed behind the last backward, as V has it
+  // [S] what of the gradient sync is exposed behind the last backward, as V has it, and the exchange of shared
+  // gradients.
+  std::vector<double> allreduce_ms;
   std::vector<double> transfer_ms;
-  // Each [S] or empty. What of the sync is left when the last backward ends, bucket by bucket (empty: allreduce_ms);
+  // Each [S] or empty. The same with what of the sync is left bucket by bucket (empty: allreduce_ms);
   // the optimizer, once per step (empty: none).
   std::vector<double> sync_left_ms = {}, optimizer_ms = {};
   // K_s of the simulation and of V, [S]; empty: what the schedule says.

@@ -47,6 +47,7 @@ void Program::evaluate(std::size_t begin, std::size_t size, const terms::InFligh
   const double back = tables_.backward_share(), share = terms::smaller(back, 1 - back), scale = cost.scale;
   const double from_both = cost.both, from_backward = cost.backward, from_other_backward = cost.other_backward;
   const double from_optimizer = cost.optimizer, from_gradient = cost.gradient;
+  const double last_bucket = cost.last_bucket;
   const double most_x = most.x, most_p = most.p, most_xy = most.xy, most_py = most.py, most_xp = most.xp;
   using terms::larger;
   for (std::size_t q = 0; q < size; ++q) {
@@ -62,7 +63,7 @@ void Program::evaluate(std::size_t begin, std::size_t size, const terms::InFligh
     if (kPlain) {
       own = sync.whole_ms(bytes);
     } else {
-      own = sync.exposed_ms(bytes, drain) + larger(optimizer[q] - from_optimizer, 0.0);
+      own = sync.exposed_ms(bytes, last_bucket, drain) + larger(optimizer[q] - from_optimizer, 0.0);
     }
     const double y = terms::y_behind_stage(sy[q], own, drain);
     double left = larger(x - most_x, x + y - most_xy);
@@ -318,10 +319,22 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
   }
 }
 
+// What stages from point i share with others: copies to be summed like their own gradients, and the exchange, which
+// takes its time where the optimizer does.
+void Program::add_shared(std::size_t i, const DeviceGroup& group, const PointColumns& columns, std::size_t count) {
+  units_ += kPerInFlight * static_cast<std::int64_t>(count);
+  for (std::size_t q = 0; q < count; ++q) {
+    const std::size_t j = at(lanes_.point[q]);
+    const SharedGradients shared = tables_.shared_gradients(i, j);
+    lanes_.gradient[q] = points_.gradient_low[j] + shared.copies;
+    lanes_.optimizer[q] = columns.optimizer_low[j] + problem_.exchange_ms(shared, group);
+  }
+}
+
 // Stages of one group as one variant in front of lanes 0..count-1.
 void Program::put_in_front(Front& front, const DeviceGroup& group, int variant, std::size_t count, double list_rate) {
   const PointColumns& columns = tables_.columns(group, variant);
-  StageCost cost = stage_cost(group);
+  StageCost cost = stage_cost(group, variant);
   const int* const point = lanes_.point.data();
   for (std::size_t q = 0; q < count; ++q) {
     const std::size_t j = at(point[q]);
@@ -335,6 +348,7 @@ void Program::put_in_front(Front& front, const DeviceGroup& group, int variant, 
   const terms::InFlight scheduled = in_flight_before(front.length - 1);
   const bool binds = tables_.memory_binds(group, variant, scheduled.k);
   const bool idle_rule = !problem_.options().allow_idle_stages;
+  std::pair<int, int> sharing = {-1, -1};
   std::size_t first = 0, past = 0;
   for (std::size_t a = 0; a < front.alive.size(); ++a) {
     const int i = front.alive[a];
@@ -353,6 +367,11 @@ void Program::put_in_front(Front& front, const DeviceGroup& group, int variant, 
     cost.other_backward = columns.backward_low[at_i];
     cost.optimizer = columns.optimizer_high[at_i];
     cost.gradient = points_.gradient_high[at_i];
+    cost.last_bucket = points_.last_bucket[at_i];
+    if (problem_.shares_gradients() && tables_.sharing_class(at_i) != sharing) {
+      sharing = tables_.sharing_class(at_i);
+      add_shared(at_i, group, columns, count);
+    }
     const Threshold& most = *front.most_at[a];
     // No stage may take more than the room: the tail is of no use.
     std::size_t end = past;

@@ -26,10 +26,10 @@ Program::Program(const ProgramInput& input, Work& work)
   for (int i = 1; i + 1 < static_cast<int>(coarse_.size()); ++i) coarse_points_.push_back(i);
 }
 
-Program::StageCost Program::stage_cost(const DeviceGroup& group) const {
+Program::StageCost Program::stage_cost(const DeviceGroup& group, int variant) const {
   StageCost cost;
   cost.scale = group.scale;
-  cost.sync = problem_.sync_terms(group);
+  cost.sync = problem_.sync_terms(group, variant);
   return cost;
 }
 
@@ -37,7 +37,7 @@ Program::StageCost Program::stage_cost(const DeviceGroup& group) const {
 void Program::complete(const Layer& from, const LabelList& list, int stages, int variant, std::vector<Complete>& best) {
   const DeviceGroup& group = problem_.group(0, list.d0);
   const PointColumns& columns = tables_.columns(group, variant);
-  const StageCost cost = stage_cost(group);
+  const StageCost cost = stage_cost(group, variant);
   const bool behind = list.d0 < devices_;
   Link link;
   if (behind) link = problem_.link(0, list.d0, list.d1);
@@ -65,7 +65,9 @@ void Program::complete(const Layer& from, const LabelList& list, int stages, int
       if (full_) x = std::max(x, p + t + least_weight(scheduled) * balanced);
     }
     const double drain = relaxed_ ? columns.backward_high[j] * cost.scale : b;
-    const double own = cost.sync.exposed_ms(points_.gradient_low[j], drain) + columns.optimizer_low[j];
+    double own =
+        cost.sync.exposed_ms(points_.gradient_low[j], points_.last_bucket[0], drain) + columns.optimizer_low[j];
+    if (problem_.shares_gradients()) own += problem_.exchange_ms(tables_.shared_gradients(0, j), group);
     const double y = from.y[q] - (relaxed_ && behind ? slowest_transfer(link, j) : transfer);
     const double value = x + std::max(0.0, terms::y_behind_stage(y, own, drain));
     if (value <= limit(stages)) best.push_back({value, from.id[q], variant});

@@ -22,6 +22,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 struct Points {
   std::vector<int> first_cut, last_cut;
   std::vector<double> work_low, work_high, gradient_low, gradient_high;
+  std::vector<double> last_bucket;                  // of a stage that begins there, least among the cuts
   std::vector<double> activation, activation_high;  // least and most among the cuts
   std::vector<int> variables_low, variables_high;
   std::size_t size() const { return first_cut.size(); }
@@ -123,6 +124,7 @@ std::vector<GapOutput> close_gaps(const std::vector<GapInput>& inputs, bool only
 // - for every instruction, the stage that holds it: M times its compute plus the sync of its gradients and its update
 // on the best
 //   group of devices (the backward passes that hide an all-reduce stand in front of the stage in V's first term, too).
+// Of one stage: its V, whether it fits or not.
 class SimpleBounds {
  public:
   SimpleBounds(const Problem& problem, Schedule schedule);
@@ -135,6 +137,7 @@ class SimpleBounds {
   const Problem& problem_;
   Schedule schedule_;
   double small_share_ = 0.5;                    // as of StageTables
+  double one_stage_ms_ = 0;                     // 0: all devices cannot be one stage
   std::vector<double> largest_instruction_ms_;  // [most devices its stage may have]
   std::int64_t units_ = 0;
 };

@@ -83,13 +83,16 @@ class Program {
   // What a stage of one group as one variant costs: columns at its known end, and rates.
   struct StageCost {
     double both = 0, backward = 0, optimizer = 0, gradient = 0;
+    double last_bucket = 0;     // at its known start
     double other_backward = 0;  // backward where it makes the drain longest (relaxed)
     double scale = 0;
     terms::Sync sync;
     double either = 0;     // least ms per unit of work of this stage and the one in front of it
     std::size_t same = 0;  // the point where the stage ends
+    // [point] at its starts, less what it shares with others when it ends where it does.
+    const double *gradient_from = nullptr, *optimizer_from = nullptr;
   };
-  StageCost stage_cost(const DeviceGroup& group) const;
+  StageCost stage_cost(const DeviceGroup& group, int variant) const;
   double limit(int stages) const { return in_.limit_ms[at(stages - in_.min_stages)]; }
   bool corridor() const { return !in_.boundary_device_cuts.empty(); }
   const std::vector<int>& device_cuts(int boundary) const {
@@ -152,6 +155,8 @@ class Program {
   void thresholds_for(int first_stages, int stages);
   template <bool kPlain>
   void put_behind(Sweep& sweep, const Row& from, const Fan& fan, int d0, int variant);
+  void subtract_shared(std::size_t i, std::size_t first, std::size_t past, const DeviceGroup& group,
+                       const PointColumns& columns, StageCost& cost);
   template <bool kPlain>
   void best_front(const Row& from, std::size_t first, std::size_t last, const terms::InFlight& k, const StageCost& cost,
                   const PointColumns& columns, Best& result) const;
@@ -171,7 +176,8 @@ class Program {
   struct Lanes {  // labels with the transfer in front of them added, ascending by point
     std::vector<double> x, p, y, either;
     std::vector<int> point, id;
-    std::vector<double> both, backward, optimizer, gradient, other_backward;  // at the point
+    // At the point; gradient and optimizer with what a stage from a known start shares with others.
+    std::vector<double> both, backward, optimizer, gradient, other_backward;
     void reserve(std::size_t size);
   };
   using Evaluate = void (Program::*)(std::size_t, std::size_t, const terms::InFlight&, const StageCost&,
@@ -180,6 +186,7 @@ class Program {
   void find_alive(Front& front, const Fan& fan, int kind, int boundary);
   void gather(const Layer& from, const LabelList& list, const Front& front, const DeviceGroup& group,
               std::size_t& kept);
+  void add_shared(std::size_t i, const DeviceGroup& group, const PointColumns& columns, std::size_t count);
   void put_in_front(Front& front, const DeviceGroup& group, int variant, std::size_t count, double list_rate);
   std::size_t past_fitting(std::size_t past, std::size_t first, std::size_t count, int i, const Front& front,
                            const DeviceGroup& group, int variant, bool binds, const StageCost& cost, int in_flight);
@@ -241,6 +248,7 @@ class Program {
   std::vector<std::pair<double, double>> stairs_;
   std::vector<Candidate> kept_, merged_, bucket_;
   std::vector<std::size_t> place_;
+  std::vector<double> shared_gradient_, shared_optimizer_;
   Lanes lanes_;
   static constexpr std::size_t kBlock = 64;
   double block_x_[kBlock], block_p_[kBlock], block_y_[kBlock], block_room_[kBlock];

@@ -20,6 +20,7 @@ void append(Points& points, const Problem& problem, int first, int last) {
   points.work_high.push_back(problem.work_ms(0, last));
   points.gradient_low.push_back(problem.gradient_bytes(0, first));
   points.gradient_high.push_back(problem.gradient_bytes(0, last));
+  points.last_bucket.push_back(problem.last_bucket_bytes(first));
   points.activation.push_back(problem.activation_bytes(first));
   points.activation_high.push_back(problem.activation_bytes(first));
   points.variables_low.push_back(problem.variables(0, first));
@@ -43,6 +44,7 @@ Points run_points(const Problem& problem, const std::vector<int>& cuts, const Ru
     append(points, problem, cuts[at(run.first)], cuts[at(run.second)]);
     for (int i = run.first + 1; i <= run.second; ++i) {
       const double bytes = problem.activation_bytes(cuts[at(i)]);
+      points.last_bucket.back() = std::min(points.last_bucket.back(), problem.last_bucket_bytes(cuts[at(i)]));
       points.activation.back() = std::min(points.activation.back(), bytes);
       points.activation_high.back() = std::max(points.activation_high.back(), bytes);
     }
@@ -103,8 +105,12 @@ bool StageTables::for_each_cut(const Visit& visit) const {
   return true;
 }
 
-bool StageTables::makes_superfluous(const StageColumns& one, const StageColumns& other) const {
-  if (one.workspace != other.workspace) return false;
+bool StageTables::makes_superfluous(const DeviceGroup& group, int one_variant, int other_variant) const {
+  const StageColumns &one = problem_.columns(group, one_variant), &other = problem_.columns(group, other_variant);
+  const terms::Sync sync = problem_.sync_terms(group, one_variant), than = problem_.sync_terms(group, other_variant);
+  if (one.workspace != other.workspace || sync.latency_ms > than.latency_ms || sync.ms_per_byte > than.ms_per_byte) {
+    return false;
+  }
   return for_each_cut([&](int p0, int p1) {
     return one.both[p1] == other.both[p1] && one.backward[p1] == other.backward[p1] &&
            one.optimizer[p1] - one.optimizer[p0] <= other.optimizer[p1] - other.optimizer[p0] &&
@@ -124,8 +130,7 @@ const std::vector<int>& StageTables::variants(const DeviceGroup& group) {
     for (int u = 0; u < count && !superfluous; ++u) {
       if (u == v) continue;
       units_ += kPerEntry * static_cast<std::int64_t>(points_.size());
-      superfluous = makes_superfluous(problem_.columns(group, u), problem_.columns(group, v)) &&
-                    (u < v || !makes_superfluous(problem_.columns(group, v), problem_.columns(group, u)));
+      superfluous = makes_superfluous(group, u, v) && (u < v || !makes_superfluous(group, v, u));
     }
     if (!superfluous) kept.push_back(v);
   }

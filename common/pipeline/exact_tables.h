@@ -26,7 +26,8 @@ class StageTables {
   // behind the step.
   bool plain() const { return plain_; }
   const PointColumns& columns(const DeviceGroup& group, int variant);
-  // The variants that no other makes superfluous: with the same times, no more memory and no longer an update.
+  // The variants that no other makes superfluous: with the same times, no more memory, and no longer a sync
+  // or an update.
   const std::vector<int>& variants(const DeviceGroup& group);
 
   // The stage from point i to a point j behind it. For one i all of these are monotone in j.
@@ -34,6 +35,15 @@ class StageTables {
   int most_in_flight(std::size_t i, std::size_t j, const DeviceGroup& group, int variant) const;
   bool idles(std::size_t i, std::size_t j, const DeviceGroup& group) const {
     return problem_.idles(points_.first_cut[i], points_.last_cut[j], group);
+  }
+  // Shared gradients and what their exchange takes.
+  SharedGradients shared_gradients(std::size_t i, std::size_t j) const {
+    return problem_.shared_gradients(points_.first_cut[i], points_.last_cut[i], points_.first_cut[j],
+                                     points_.last_cut[j]);
+  }
+  // Those of points of one class are alike, beside any other point.
+  std::pair<int, int> sharing_class(std::size_t i) const {
+    return {problem_.sharing_class(points_.first_cut[i]), problem_.sharing_class(points_.last_cut[i])};
   }
   // The same from below (above) for any stage that holds what lies between the two points, monotone in both.
   bool may_fit(std::size_t i, std::size_t j, const DeviceGroup& group, int variant, int in_flight) const {
@@ -57,7 +67,7 @@ class StageTables {
 
  private:
   std::size_t place(const DeviceGroup& group, int variant) const;
-  bool makes_superfluous(const StageColumns& one, const StageColumns& other) const;
+  bool makes_superfluous(const DeviceGroup& group, int one, int other) const;
   template <typename Visit>
   bool for_each_cut(const Visit& visit) const;
 

@@ -149,8 +149,9 @@ template <bool kPlain>
   const double* const __restrict both_high = columns.both_high.data();
   const double* const __restrict backward_high = columns.backward_high.data();
   const double* const __restrict backward_low = columns.backward_low.data();
-  const double* const __restrict optimizer_high = columns.optimizer_high.data();
-  const double* const __restrict gradient_high = coarse_.gradient_high.data();
+  const double* const __restrict optimizer_high = cost.optimizer_from;
+  const double* const __restrict gradient_high = cost.gradient_from;
+  const double* const __restrict last_bucket = coarse_.last_bucket.data();
   const double scale = cost.scale, both = cost.both, backward = cost.backward, optimizer = cost.optimizer;
   const double other_backward = cost.other_backward, gradient = cost.gradient, either = cost.either;
   const terms::Sync sync = cost.sync;
@@ -166,7 +167,7 @@ template <bool kPlain>
     if (kPlain) {
       own = sync.whole_ms(bytes);
     } else {
-      own = sync.exposed_ms(bytes, (other_backward - backward_low[j]) * scale) +
+      own = sync.exposed_ms(bytes, last_bucket[j], (other_backward - backward_low[j]) * scale) +
             larger(0.0, optimizer - optimizer_high[j]);
     }
     const double room = smaller(x[j], xy[j] - own);
@@ -188,6 +189,21 @@ template <bool kPlain>
     best.hidden = smaller(best.hidden, larger(hidden[j], own) + b);
   }
   result = best;
+}
+
+// As Program::add_shared, of stages that end at point i, for their starts first..past-1.
+void Program::subtract_shared(std::size_t i, std::size_t first, std::size_t past, const DeviceGroup& group,
+                              const PointColumns& columns, StageCost& cost) {
+  units_ += kPerInFlight * static_cast<std::int64_t>(past - first);
+  shared_gradient_ = coarse_.gradient_high;
+  shared_optimizer_ = columns.optimizer_high;
+  for (std::size_t j = first; j < past; ++j) {
+    const SharedGradients shared = coarse_tables_.shared_gradients(j, i);
+    shared_gradient_[j] -= shared.copies;
+    shared_optimizer_[j] -= problem_.exchange_ms(shared, group);
+  }
+  cost.gradient_from = shared_gradient_.data();
+  cost.optimizer_from = shared_optimizer_.data();
 }
 
 // The same where memory binds an adaptive stage. K falls as the stage grows: starts are taken from the nearest on in
@@ -221,7 +237,7 @@ void Program::put_behind(Sweep& sweep, const Row& from, const Fan& fan, int d0, 
   const bool idle_rule = !problem_.options().allow_idle_stages;
   const std::vector<int>& points = points_of(k);
   units_ += kPerStart * static_cast<std::int64_t>(points.size());
-  StageCost cost = stage_cost(group);
+  StageCost cost = stage_cost(group, variant);
   // The stage in front has at most the devices before d0 that k - 2 others leave.
   if (k > 1 && coarse_tables_.relaxed()) {
     const double in_front = speed_behind_[0] - speed_behind_[at(d0)];
@@ -229,6 +245,9 @@ void Program::put_behind(Sweep& sweep, const Row& from, const Fan& fan, int d0, 
   }
   sweep.links.clear();
   for (const int end : fan.end_of_kind) sweep.links.push_back(problem_.link(d0, d1, end));
+  cost.gradient_from = coarse_.gradient_high.data();
+  cost.optimizer_from = columns.optimizer_high.data();
+  std::pair<int, int> sharing = {-1, -1};
   const double longest_both = sweep.most / (micro_batches_ * cost.scale) * (1 + 1e-12);
   std::size_t first = from.first, past = from.first;  // the points in front that may start the stage
   std::size_t wanted = from.first;                    // those that leave it a variable and enough to do
@@ -253,6 +272,10 @@ void Program::put_behind(Sweep& sweep, const Row& from, const Fan& fan, int d0, 
     cost.other_backward = columns.backward_high[at_i];
     cost.optimizer = columns.optimizer_low[at_i];
     cost.gradient = coarse_.gradient_low[at_i];
+    if (problem_.shares_gradients() && coarse_tables_.sharing_class(at_i) != sharing) {
+      sharing = coarse_tables_.sharing_class(at_i);
+      subtract_shared(at_i, from.first, from.past, group, columns, cost);
+    }
     cost.same = at_i;
     transitions_ += static_cast<std::int64_t>(last - first);
     units_ += kPerTransition * static_cast<std::int64_t>(last - first);

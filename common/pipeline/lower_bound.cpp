@@ -286,6 +286,15 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
   tables.find_shares(true);
   small_share_ = tables.small_share();
   units_ += tables.take_units();
+  if (problem.group(0, problem.num_devices()).valid) {
+    one_stage_ms_ = kInfinity;
+    Plan plan;
+    plan.schedule = schedule;
+    for (int v = 0; v < problem.num_variants(); ++v) {
+      plan.variants = {static_cast<std::uint8_t>(v)};
+      one_stage_ms_ = std::min(one_stage_ms_, value_ms(problem, plan));
+    }
+  }
   // The instructions that take longest and those with the most gradients: the others say less.
   constexpr std::size_t kTried = 8;
   std::vector<int> by_work, by_gradient;
@@ -311,8 +320,9 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
       std::vector<const DeviceGroup*>& alike = groups[at(group.size)];
       const auto same = [&](const DeviceGroup* other) {
         return other->columns == group.columns && other->scale == group.scale &&
-               other->capacity_bytes == group.capacity_bytes && other->sync.ms_per_byte == group.sync.ms_per_byte &&
-               other->sync.latency_ms == group.sync.latency_ms;
+               other->capacity_bytes == group.capacity_bytes &&
+               other->all_reduce.ms_per_byte == group.all_reduce.ms_per_byte &&
+               other->all_reduce.latency_ms == group.all_reduce.latency_ms;
       };
       units_ += kPerGroup;
       if (std::none_of(alike.begin(), alike.end(), same)) alike.push_back(&group);
@@ -329,8 +339,8 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
           if (!tables.may_fit_cuts(i - 1, i, *group, v, 1)) continue;
           // More in the stage makes each of these larger, and their sum.
           const double ms = problem.micro_batches() * problem.compute_ms(i - 1, i, *group, v) +
-                            problem.exposed_sync_ms(problem.gradient_bytes(i - 1, i),
-                                                    problem.backward_ms(i - 1, i, *group, v), *group) +
+                            problem.least_exposed_sync_ms(problem.gradient_bytes(i - 1, i),
+                                                          problem.backward_ms(i - 1, i, *group, v), *group, v) +
                             problem.optimizer_ms(i - 1, i, *group, v);
           least[at(group->size)] = std::min(least[at(group->size)], ms);
         }
@@ -346,6 +356,7 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
 }
 
 double SimpleBounds::ms(int stages) const {
+  if (stages == 1 && one_stage_ms_ > 0) return one_stage_ms_ * (1 - kRounding);
   // Every other stage has a device, too.
   const double instruction = largest_instruction_ms_[at(problem_.num_devices() - stages + 1)];
   return std::max(balance_ms(stages), instruction * (1 - kRounding));

@@ -71,6 +71,7 @@ PlanStage read_stage(const Json& item, const std::string& where, int num_instruc
   stage.in_flight = reader.integer_or("in_flight", 1, 1 << 30, 0);
   stage.forward_ms = reader.number_or_zero("forward_ms");
   stage.backward_ms = reader.number_or_zero("backward_ms");
+  stage.shared_gradients_ms = reader.number_or_zero("shared_gradients_ms");
   stage.optimizer_ms = reader.number_or_zero("optimizer_ms");
   if (reader.has("sync")) {
     for (const Json& bucket : reader.array("sync")) {
@@ -109,6 +110,7 @@ Json stage_json(const PlanStage& stage) {
           {"transfer_ms", stage.transfer_ms},
           {"allreduce_ms", stage.allreduce_ms},
           {"sync", std::move(sync)},
+          {"shared_gradients_ms", stage.shared_gradients_ms},
           {"optimizer_ms", stage.optimizer_ms},
           {"weight_bytes", whole_bytes(stage.weight_bytes)},
           {"memory_bytes", whole_bytes(stage.memory_bytes)},
@@ -174,10 +176,11 @@ PlanDocument describe_plan(const Problem& problem, const Profile& profile, const
     stage.forward_ms = times.forward_ms[i];
     stage.backward_ms = times.backward_ms[i];
     problem.sync_buckets(p0, p1, group, variant, stage.sync);
+    stage.shared_gradients_ms = problem.exchange_ms(p0, p1, group);
     stage.optimizer_ms = times.optimizer_ms[i];
     stage.compute_ms = times.forward_ms[i] + times.backward_ms[i];
     stage.transfer_ms = s == stages ? 0 : times.transfer_ms[i];
-    stage.allreduce_ms = problem.allreduce_ms(p0, p1, group);
+    stage.allreduce_ms = problem.sync_ms(p0, p1, group, variant);
     stage.weight_bytes = problem.weight_bytes(p0, p1);
     stage.in_flight = in_flight[i];
     stage.memory = problem.memory_parts(p0, p1, group, stage.in_flight, variant);

@@ -27,7 +27,8 @@ struct PlanStage {
   StageVariant variant;
   double forward_ms = 0, backward_ms = 0;  // of one micro-batch, the recomputed forward in the backward
   std::vector<SyncBucket> sync;            // gradients, in the order they are reduced
-  double optimizer_ms = 0;                 // once per step
+  double shared_gradients_ms = 0;          // their exchange with other stages, behind the sync, once per step
+  double optimizer_ms = 0;                 // once per step, behind that
   MemoryParts memory;                      // on each of its devices
   double compute_ms = 0;                   // forward + backward of one micro-batch
   double transfer_ms = 0;                  // one way to the next stage; 0 for the last

@@ -41,28 +41,49 @@ double RangeMax::most(int first, int last) const {
 
 void Problem::sync_buckets(int p0, int p1, const DeviceGroup& g, int variant, std::vector<SyncBucket>& buckets) const {
   buckets.clear();
-  const double all = gradient_bytes(p0, p1);
+  const double all = summed_bytes(p0, p1);
   if (g.size == 1 || all <= 0) return;
   if (options_.gradient_sync == GradientSync::kAfter) {
-    buckets.push_back({1, g.sync.ms(all)});
+    buckets.push_back({1, sync(g, variant).ms(all)});
     return;
   }
   const StageColumns& c = columns(g, variant);
   const double whole = c.backward[p1] - c.backward[p0];
-  const auto first = std::upper_bound(gradient_positions_.begin(), gradient_positions_.end(), p0);
-  const auto past = std::upper_bound(first, gradient_positions_.end(), p1);
-  for (auto lowest = first; lowest != past;) {
-    const double before = gradients_[idx(*lowest - 1)];
-    auto last =
-        std::partition_point(lowest, past, [&](int p) { return gradients_[idx(p)] - before < options_.bucket_bytes; });
-    if (last == past) --last;
-    // The last bucket is ready when the backward ends.
+  for (int begin = p0; begin < p1;) {
+    const double before = summed_until(p0, begin);
+    const int end = bucket_end(p0, begin, p1);
+    const double bytes = summed_until(p0, end) - before;
+    if (!(bytes > 0)) break;
+    // The first position that has gradients is the last to be ready; the last bucket is when the backward ends.
+    int low = begin + 1, high = end;
+    while (low < high) {
+      const int middle = low + (high - low) / 2;
+      if (summed_until(p0, middle) > before) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
     const double share =
-        lowest == first || !(whole > 0) ? 1 : std::min(1.0, (c.backward[p1] - c.backward[*lowest - 1]) / whole);
-    buckets.push_back({share, g.sync.ms(gradients_[idx(*last)] - before)});
-    lowest = last + 1;
+        begin == p0 || !(whole > 0) ? 1 : std::min(1.0, (c.backward[p1] - c.backward[low - 1]) / whole);
+    buckets.push_back({share, sync(g, variant).ms(bytes)});
+    begin = end;
   }
   std::reverse(buckets.begin(), buckets.end());
+}
+
+int Problem::bucket_end(int p0, int p, int p1) const {
+  const double before = summed_until(p0, p);
+  int low = p + 1, high = p1;
+  while (low < high) {
+    const int middle = low + (high - low) / 2;
+    if (summed_until(p0, middle) - before < options_.bucket_bytes) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
 }
 
 double Problem::bucket_bytes(int p0, int p1, const DeviceGroup& g) const {

@@ -40,8 +40,17 @@ enum class GradientSync : std::uint8_t {
 const char* to_string(Replicas replicas);  // "whole", "fractional"
 const char* to_string(GradientSync sync);  // "overlap", "after"
 
-// How a stage may run. ZeRO: 0 nothing sharded over the replicas, 1 the optimizer's state, 2 gradients too, 3 weights
-// too. recompute: only what enters each layer is kept, and the layer's forward runs again in the backward.
+// How a stage of r replicas may run. recompute: only what enters each layer is kept, and the layer's forward runs again
+// in the backward. What ZeRO shards over the replicas, and what moves for it:
+//   0  nothing. Gradients are all-reduced once per step (the sync).
+//   1  the optimizer's state. The sync scatters the sums of the gradients (half an all-reduce), each replica updates
+//   its
+//      part, and the updated weights are gathered behind the optimizer, which nothing hides.
+//   2  gradients too: they are scattered after every micro-batch, layer by layer, while the layer in front goes
+//      backward; what that does not hide is added to B. The last micro-batch's scatter is the sync. Weights as in 1.
+//   3  weights too: each layer's are gathered before its forward and again before its backward, while the layer before
+//      it in that order computes; what that does not hide is added to F and B. Two layers are whole at once, the one in
+//      use and the one being gathered (workspace). Gradients as in 2; nothing is gathered behind the optimizer.
 struct StageVariant {
   int zero = 0;
   bool recompute = false;
@@ -64,10 +73,16 @@ struct ProblemOptions {
   GradientSync gradient_sync = GradientSync::kAfter;
   double bucket_bytes = 25.0 * 1024 * 1024;  // of gradients reduced at once; kOverlap
   bool optimizer = false;                    // count the update of the variables
-  int group_size = 0;                        // every stage has so many devices; 0: any
+  // False, for bounds: sync, exchange and optimizer take no time, so that V is never above a simulated step of the same
+  // problem; memory stays as it is.
+  bool behind_backward = true;
+  int group_size = 0;  // every stage has so many devices; 0: any
   // What a stage may be; at least one. kFractional knows zero = 0 only.
   std::vector<StageVariant> variants = {StageVariant()};
 };
+
+// Pairs of uses whose shared gradients count, those with the most bytes.
+constexpr int kMostExchanged = 64;
 
 // A stage idles when its compute is below this share of the mean.
 constexpr double kIdleShare = 0.05;
@@ -84,8 +99,18 @@ struct DeviceGroup {
   double scale = 0;           // ms per column ms
   double stash_scale = 0;     // bytes per column byte of the stash and the workspace
   double capacity_bytes = 0;  // of the smallest device, without the reserve
-  machine::CollectiveTime sync;  // of its gradients
+  machine::CollectiveTime all_reduce, scatter;  // of its gradients: ZeRO 0, ZeRO 1 and more
+  // Of gradients with a stage in front of it and one behind it (SharedGradients): inside a server where this group and
+  // all devices of the order in that direction stand in one.
+  machine::CollectiveTime exchange_in_front, exchange_behind;
   double ring_bytes_per_ms = 0;  // bandwidth of its slowest ring
+};
+
+// Gradient bytes of a stage for variables that other stages hold, too (SharedWeight).
+struct SharedGradients {
+  double copies = 0;   // first used in front of the stage, last used in it: summed over its replicas like its own
+                       // gradients, then exchanged with the stage in front
+  double onwards = 0;  // first used in the stage, last used behind it: exchanged with that stage
 };
 
 // The way between two neighbouring groups: t = latency + bytes / bandwidth, and 0 for nothing to move.
@@ -173,19 +198,68 @@ class Problem {
 
   // --- Once per step ---
   double gradient_bytes(int p0, int p1) const { return gradients_[idx(p1)] - gradients_[idx(p0)]; }
-  // The whole sync of the stage when nothing else goes on.
-  double allreduce_ms(double bytes, const DeviceGroup& g) const { return g.size > 1 ? g.sync.ms(bytes) : 0; }
-  double allreduce_ms(int p0, int p1, const DeviceGroup& g) const { return allreduce_ms(gradient_bytes(p0, p1), g); }
-  // What of the sync is left at the least when a backward of backward_ms ends; V counts this. kAfter: all of it.
-  double exposed_sync_ms(double gradient_bytes, double backward_ms, const DeviceGroup& g) const {
-    return sync_terms(g).exposed_ms(gradient_bytes, backward_ms);
+  // How the gradients of a stage are summed over its replicas: all-reduced, or scattered from ZeRO 1 on.
+  const machine::CollectiveTime& sync(const DeviceGroup& g, int variant = 0) const {
+    return options_.variants[idx(variant)].zero >= 1 ? g.scatter : g.all_reduce;
   }
-  // The same for loops over stages of one group.
-  terms::Sync sync_terms(const DeviceGroup& g) const {
+  // The whole sync of the stage when nothing else goes on.
+  double sync_ms(double bytes, const DeviceGroup& g, int variant = 0) const {
+    return g.size > 1 ? sync(g, variant).ms(bytes) : 0;
+  }
+  double sync_ms(int p0, int p1, const DeviceGroup& g, int variant = 0) const {
+    return sync_ms(summed_bytes(p0, p1), g, variant);
+  }
+  // Variables that two stages hold: each sums the gradients of its own uses over its replicas, then both exchange their
+  // sums, full duplex, and each updates its copy. A stage's part is its own ports' time, whatever the partner is, so
+  // that it is known from the stage alone; that the partner may be later is left out. Only between a variable's first
+  // and last use; kFractional (the papers) does not count it.
+  SharedGradients shared_gradients(int p0, int p1) const { return shared_gradients(p0, p0, p1, p1); }
+  // Of no stage that begins behind p0_first..p0_last and ends at p1_first..p1_last it is less.
+  SharedGradients shared_gradients(int p0_first, int p0_last, int p1_first, int p1_last) const {
+    SharedGradients bytes;
+    for (const Exchanged& shared : exchanged_) {
+      if (shared.first <= p0_first && p0_last < shared.position && shared.position <= p1_first) {
+        bytes.copies += shared.bytes;
+      }
+      if (p0_last < shared.first && shared.first <= p1_first && p1_last < shared.position) {
+        bytes.onwards += shared.bytes;
+      }
+    }
+    return bytes;
+  }
+  double exchange_ms(const SharedGradients& bytes, const DeviceGroup& g) const {
+    return g.exchange_in_front.ms(bytes.copies) + g.exchange_behind.ms(bytes.onwards);
+  }
+  double exchange_ms(int p0, int p1, const DeviceGroup& g) const {
+    return exchanged_.empty() ? 0 : exchange_ms(shared_gradients(p0, p1), g);
+  }
+  // No shared gradients tell cuts of one class apart.
+  int sharing_class(int p) const { return exchanged_.empty() ? 0 : sharing_class_[idx(p)]; }
+  bool shares_gradients() const { return !exchanged_.empty(); }
+  // All gradients that the stage sums over its replicas.
+  double summed_bytes(int p0, int p1) const {
+    return gradient_bytes(p0, p1) + (exchanged_.empty() ? 0 : shared_gradients(p0, p1).copies);
+  }
+  // Of the bucket that a stage behind p0 reduces last, when its backward has ended: it holds the stage's first
+  // positions until it is full, so that a variable larger than a bucket is one. Infinite: all gradients behind p0 are
+  // one bucket, or kAfter.
+  double last_bucket_bytes(int p0) const { return last_bucket_[idx(p0)]; }
+  // What of the sync is left at the least when a backward of backward_ms ends; V counts this. kAfter: all of it. Never
+  // more than what the replay of sync_buckets leaves.
+  double exposed_sync_ms(int p0, int p1, double backward_ms, const DeviceGroup& g, int variant = 0) const {
+    return sync_terms(g, variant).exposed_ms(summed_bytes(p0, p1), last_bucket_bytes(p0), backward_ms);
+  }
+  // Of no stage with at least so many bytes, and at most such a backward, it is less.
+  double least_exposed_sync_ms(double gradient_bytes, double backward_ms, const DeviceGroup& g, int variant = 0) const {
+    const bool after = options_.gradient_sync == GradientSync::kAfter;
+    return sync_terms(g, variant)
+        .exposed_ms(gradient_bytes, after ? gradient_bytes : options_.bucket_bytes, backward_ms);
+  }
+  // For loops over stages of one group.
+  terms::Sync sync_terms(const DeviceGroup& g, int variant = 0) const {
     if (g.size == 1) return {};
-    return {g.sync.latency_ms, g.sync.ms_per_byte,
-            options_.gradient_sync == GradientSync::kAfter ? std::numeric_limits<double>::infinity()
-                                                           : options_.bucket_bytes};
+    const machine::CollectiveTime& time = sync(g, variant);
+    return {time.latency_ms, time.ms_per_byte};
   }
   // The buckets in the order they are reduced; filled from the stage's first position on, so that only the one reduced
   // first may be smaller. kAfter: one, ready at the end. Empty: nothing to reduce.
@@ -193,6 +267,10 @@ class Problem {
   double optimizer_ms(int p0, int p1, const DeviceGroup& g, int variant = 0) const {
     const StageColumns& c = columns(g, variant);
     return c.optimizer[p1] - c.optimizer[p0];
+  }
+  // All that V counts behind a last backward of backward_ms: exposed sync, exchange and optimizer.
+  double behind_backward_ms(int p0, int p1, double backward_ms, const DeviceGroup& g, int variant = 0) const {
+    return exposed_sync_ms(p0, p1, backward_ms, g, variant) + exchange_ms(p0, p1, g) + optimizer_ms(p0, p1, g, variant);
   }
 
   // --- Bytes ---
@@ -253,6 +331,16 @@ class Problem {
   double smallest_inter(int first_server, int last_server) const {
     return inter_bytes_per_ms_[idx(first_server) * intra_bytes_per_ms_.size() + idx(last_server)];
   }
+  // Gradients of a stage behind p0 up to p, to be compared with those up to another p.
+  double summed_until(int p0, int p) const {
+    double bytes = gradients_[idx(p)];
+    for (const Exchanged& shared : exchanged_) {
+      if (shared.first <= p0 && p0 < shared.position && shared.position <= p) bytes += shared.bytes;
+    }
+    return bytes;
+  }
+  // The end of the bucket that begins behind p in a stage (p0, p1]; p1 when that does not fill one.
+  int bucket_end(int p0, int p, int p1) const;
   double bucket_bytes(int p0, int p1, const DeviceGroup& g) const;
   double tied_bytes(int p0, int p1, const DeviceGroup& g, int variant) const;
   class Builder;
@@ -268,8 +356,14 @@ class Problem {
   std::vector<double> work_, weights_, gradients_, slots_, frozen_, stash_;  // [n+1], prefix sums
   std::vector<double> activation_;                                           // [n+1]
   std::vector<int> variables_;                                               // [n+1], prefix counts of w > 0
-  std::vector<int> gradient_positions_;  // 1-based, ascending: those with gradients to reduce
+  std::vector<double> last_bucket_;                                          // [n+1]
   std::vector<SharedWeight> shared_;
+  struct Exchanged {  // all shared weights with the same uses
+    int first = 0, position = 0;
+    double bytes = 0;
+  };
+  std::vector<Exchanged> exchanged_;  // the kMostExchanged largest
+  std::vector<int> sharing_class_;    // [n+1]
   std::vector<int> server_of_device_;
   std::vector<double> device_speed_;
   std::vector<double> intra_bytes_per_ms_;  // per server

@@ -94,16 +94,45 @@ class Problem::Builder {
     p_.frozen_ = prefix_sums(profile_.frozen_bytes, n_);
     const std::vector<double>& gradients = profile_.gradient_bytes.empty() ? w : profile_.gradient_bytes;
     p_.gradients_ = prefix_sums(gradients, n_);
-    for (std::size_t i = 0; i < n_; ++i) {
-      if (gradients[i] > 0) p_.gradient_positions_.push_back(static_cast<int>(i) + 1);
-    }
     p_.activation_.assign(n_ + 1, 0);
     p_.variables_.assign(n_ + 1, 0);
     for (std::size_t i = 1; i <= n_; ++i) {
       p_.activation_[i] = profile_.a_bytes[i - 1] * per_profile_;
       p_.variables_[i] = p_.variables_[i - 1] + (w[i - 1] > 0 ? 1 : 0);
     }
+    list_exchanged();
+    fill_last_buckets();
     sum_state(w, gradients);
+  }
+
+  // As Problem::sync_buckets fills the bucket that it reduces last.
+  void fill_last_buckets() {
+    p_.last_bucket_.assign(n_ + 1, kInfinity);
+    if (p_.options_.gradient_sync == GradientSync::kAfter) return;
+    for (int p0 = 0; p0 < p_.n_; ++p0) {
+      const int end = p_.bucket_end(p0, p0, p_.n_);
+      const double bytes = p_.summed_until(p0, end) - p_.summed_until(p0, p0);
+      if (bytes >= p_.options_.bucket_bytes) p_.last_bucket_[idx(p0)] = bytes;
+    }
+  }
+
+  void list_exchanged() {
+    if (!whole_) return;
+    std::map<std::pair<int, int>, double> bytes;
+    for (const SharedWeight& shared : profile_.shared) {
+      if (shared.gradient_bytes > 0) bytes[{shared.first, shared.position}] += shared.gradient_bytes;
+    }
+    for (const auto& [uses, of_uses] : bytes) p_.exchanged_.push_back({uses.first, uses.second, of_uses});
+    if (p_.exchanged_.size() > kMostExchanged) {
+      std::stable_sort(p_.exchanged_.begin(), p_.exchanged_.end(),
+                       [](const Exchanged& a, const Exchanged& b) { return a.bytes > b.bytes; });
+      p_.exchanged_.resize(kMostExchanged);
+    }
+    if (p_.exchanged_.empty()) return;
+    std::vector<int> changes(n_ + 1, 0);
+    for (const Exchanged& shared : p_.exchanged_) changes[idx(shared.first)] = changes[idx(shared.position)] = 1;
+    p_.sharing_class_.assign(n_ + 1, 0);
+    for (std::size_t p = 1; p <= n_; ++p) p_.sharing_class_[p] = p_.sharing_class_[p - 1] + changes[p];
   }
 
   // Gradients and slots as they take memory: the module's own, or the factor's: weight, gradient, and what is left.
@@ -313,7 +342,13 @@ class Problem::Builder {
   void set_rates(DeviceGroup& g, const machine::CollectiveGroup& ring, int type) {
     const bool after = p_.options_.gradient_sync == GradientSync::kAfter;
     g.valid = size_works(g.size);
-    g.sync = machine::all_reduce(ring, after ? machine::Ring::kFlat : machine::Ring::kHierarchical);
+    const machine::Ring kind = after ? machine::Ring::kFlat : machine::Ring::kHierarchical;
+    if (p_.options_.behind_backward) {
+      g.all_reduce = machine::all_reduce(ring, kind);
+      g.scatter = machine::reduce_scatter(ring, kind);
+      g.exchange_in_front = machine::exchange(ring, g.last_server == 0);
+      g.exchange_behind = machine::exchange(ring, g.first_server == p_.num_servers() - 1);
+    }
     g.ring_bytes_per_ms = g.servers == 1 ? ring.intra_bytes_per_ms : ring.inter_bytes_per_ms;
     if (!g.valid) return;
     const Type& of = types_[static_cast<std::size_t>(type)];
@@ -331,7 +366,9 @@ class Problem::Builder {
   int columns_of(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type) {
     const bool gathers = std::any_of(p_.options_.variants.begin(), p_.options_.variants.end(),
                                      [](const StageVariant& v) { return v.zero >= 1; });
-    const Key key = {type, whole_ ? g.size : 0, gathers ? g.sync.latency_ms : 0, gathers ? g.sync.ms_per_byte : 0};
+    const machine::CollectiveTime gather =
+        gathers ? machine::all_gather(ring, machine::Ring::kHierarchical) : machine::CollectiveTime();
+    const Key key = {type, whole_ ? g.size : 0, gather.latency_ms, gather.ms_per_byte};
     const auto [found, added] = kinds_.emplace(key, static_cast<int>(p_.columns_.size()));
     if (added) {
       for (const StageVariant& variant : p_.options_.variants)
@@ -354,25 +391,25 @@ class Problem::Builder {
     if (variant.recompute) {
       for (std::size_t i = 0; i < n_; ++i) backward[i] += forward[i];
     }
-    if (variant.zero >= 2 && g.size > 1) add_sharding(g, ring, variant, forward, backward);
+    if (variant.zero >= 2 && g.size > 1) add_sharding(ring, variant, forward, backward);
     StageColumns columns;
     columns.backward = keep(backward);
     for (std::size_t i = 0; i < n_; ++i) forward[i] += backward[i];
     columns.both = keep(forward);
     columns.optimizer = optimizer_column(of, variant, g, ring);
     columns.state = state_column(variant, g.size);
-    set_stash(variant, columns);
+    set_stash(variant, g, columns);
     return columns;
   }
 
   // What ZeRO 2 and 3 move per micro-batch, layer by layer, beyond what the compute beside it hides: gradients are
   // scattered while the layer before it goes backward, weights gathered while the one before is computed.
-  void add_sharding(const DeviceGroup&, const machine::CollectiveGroup& ring, const StageVariant& variant,
-                    std::vector<double>& forward, std::vector<double>& backward) const {
+  void add_sharding(const machine::CollectiveGroup& ring, const StageVariant& variant, std::vector<double>& forward,
+                    std::vector<double>& backward) const {
     const machine::CollectiveTime gather = machine::all_gather(ring, machine::Ring::kHierarchical);
     const machine::CollectiveTime scatter = machine::reduce_scatter(ring, machine::Ring::kHierarchical);
-    // The last micro-batch's is the sync that V and the simulation count anyway.
-    const double scatter_share = (p_.options_.micro_batches - 1.0) / p_.options_.micro_batches;
+    // The last micro-batch's is the sync that V and the simulation count anyway; B is the mean over micro-batches.
+    const double last_share = 1.0 / p_.options_.micro_batches;
     double before_forward = 0;
     for (std::size_t first = 0; first < n_;) {
       std::size_t past = first + 1;
@@ -386,7 +423,8 @@ class Problem::Builder {
       const double gradients = p_.gradients_[past] - p_.gradients_[first];
       const double fetch = variant.zero >= 3 ? gather.ms(weights) : 0;
       forward[first] += std::max(0.0, fetch - before_forward);
-      backward[first] += std::max(0.0, fetch + scatter_share * scatter.ms(gradients) - b);
+      backward[first] +=
+          (1 - last_share) * std::max(0.0, fetch + scatter.ms(gradients) - b) + last_share * std::max(0.0, fetch - b);
       before_forward = f;
       first = past;
     }
@@ -401,17 +439,17 @@ class Problem::Builder {
     return p_.storage_->columns.back().data();
   }
 
-  // With ZeRO 1 and 2 the updated weights are gathered behind it, which nothing hides. (The sync in front is counted as
-  // for ZeRO 0, though it only has to scatter: its last bucket is up to twice too long.)
+  // With ZeRO 1 and 2 the updated weights are gathered behind it, which nothing hides.
   const double* optimizer_column(const Type& type, const StageVariant& variant, const DeviceGroup& g,
                                  const machine::CollectiveGroup& ring) {
     const int shards = variant.zero >= 1 ? g.size : 1;
-    const bool gathers = (variant.zero == 1 || variant.zero == 2) && g.size > 1;
+    const bool counts = p_.options_.behind_backward;
+    const bool gathers = counts && (variant.zero == 1 || variant.zero == 2) && g.size > 1;
     const bool after = p_.options_.gradient_sync == GradientSync::kAfter;
     const double gather_ms_per_byte =
         gathers ? machine::all_gather(ring, after ? machine::Ring::kFlat : machine::Ring::kHierarchical).ms_per_byte
                 : 0;
-    const bool known = p_.options_.optimizer && !profile_.times.empty();
+    const bool known = counts && p_.options_.optimizer && !profile_.times.empty();
     const DeviceTimes* times = !known ? nullptr : type.times == nullptr ? &profile_.times.front() : type.times;
     const auto [found, added] =
         optimizers_.emplace(std::make_tuple(times, type.speed, shards, gather_ms_per_byte), nullptr);
@@ -438,9 +476,27 @@ class Problem::Builder {
     return found->second = p_.storage_->columns.back().data();
   }
 
-  // Stash, what enters, and the workspace; the same for all groups.
-  void set_stash(const StageVariant& variant, StageColumns& columns) {
-    const auto [found, added] = stashes_.emplace(variant.recompute, StageColumns());
+  // [n]: weights that ZeRO 3 has whole while a position is computed: its layer's, and those of the layer in front,
+  // which are gathered or freed meanwhile.
+  std::vector<double> gathered_bytes() const {
+    std::vector<double> bytes(n_, 0);
+    double in_front = 0;
+    for (std::size_t first = 0; first < n_;) {
+      std::size_t past = first + 1;
+      while (past < n_ && !starts_layer(past)) ++past;
+      const double own = p_.weights_[past] - p_.weights_[first];
+      for (std::size_t i = first; i < past; ++i) bytes[i] = own + in_front;
+      in_front = own;
+      first = past;
+    }
+    return bytes;
+  }
+
+  // Stash, what enters, and the workspace; the same for all groups but for what ZeRO 3 gathers, which does not shrink
+  // with the samples.
+  void set_stash(const StageVariant& variant, const DeviceGroup& g, StageColumns& columns) {
+    const int gathered_by = variant.zero >= 3 && g.size > 1 ? g.size : 0;
+    const auto [found, added] = stashes_.emplace(std::make_pair(variant.recompute, gathered_by), StageColumns());
     if (added) {
       std::vector<double> workspace = profile_.workspace_bytes, entry(n_ + 1, 0), kept = profile_.stash_bytes;
       workspace.resize(n_, 0);
@@ -454,6 +510,10 @@ class Problem::Builder {
           workspace[i] += layer;
           kept[i] = starts_layer(i) ? enters : 0;
         }
+      }
+      if (gathered_by > 0) {
+        const std::vector<double> gathered = gathered_bytes();
+        for (std::size_t i = 0; i < n_; ++i) workspace[i] += gathered[i] / g.stash_scale;
       }
       StageColumns made;
       made.stash = keep(kept);
@@ -487,7 +547,7 @@ class Problem::Builder {
   std::map<Key, int> kinds_;
   std::map<std::tuple<const DeviceTimes*, double, int, double>, const double*> optimizers_;
   std::map<std::pair<int, int>, const double*> states_;
-  std::map<bool, StageColumns> stashes_;
+  std::map<std::pair<bool, int>, StageColumns> stashes_;
 };
 
 Problem::Problem(const Profile& profile, const Cluster& cluster, const ProblemOptions& options)

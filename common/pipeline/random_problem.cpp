@@ -134,9 +134,14 @@ void make_whole(RandomProblem& made, const RandomProblemOptions& options, Counte
     for (std::size_t i = 0; i < n; ++i) {
       if (profile.w_bytes[i] > 0) variables.push_back(static_cast<std::int32_t>(i) + 1);
     }
-    if (!variables.empty() && variables.front() < static_cast<std::int32_t>(n)) {
+    const int wanted = random.integer(1, 3);
+    for (int k = 0; k < wanted && !variables.empty(); ++k) {
+      // The first variable as often as all others.
+      const int which = random.uniform() < 0.5 ? 0 : random.integer(0, static_cast<int>(variables.size()) - 1);
       SharedWeight shared;
-      shared.first = variables.front();
+      shared.first = variables[static_cast<std::size_t>(which)];
+      variables.erase(variables.begin() + which);
+      if (shared.first >= static_cast<std::int32_t>(n)) continue;
       shared.position = random.integer(shared.first + 1, static_cast<int>(n));
       const std::size_t at = static_cast<std::size_t>(shared.first - 1);
       shared.weight_bytes = profile.w_bytes[at];

@@ -48,13 +48,13 @@ struct RandomProblemOptions {
   double with_zeros = 0;
   // Share of problems of whole samples: tables of times that are not linear in the samples and differ by type of device
   // (some types have none and scale another's), forward shares that differ by position; and of those the shares with
-  // gradients reduced in buckets, an optimizer, workspace, a weight that two positions share, ZeRO 0 and 1 (1 in 4: 0
-  // to 3), recomputation by layers, and no idle stages. All else is drawn as without it.
+  // gradients reduced in buckets, an optimizer, workspace, up to three weights that two positions each share, ZeRO 0
+  // and 1 (1 in 4: 0 to 3), recomputation by layers, and no idle stages. All else is drawn as without it.
   double whole = 0;
   double with_overlap = 0.5;
   double with_optimizer = 0.5;
   double with_workspace = 0.5;
-  double with_shared = 0.3;
+  double with_shared = 0.5;
   double with_zero = 0.5;
   double with_recompute = 0.5;
   double without_idle = 0.3;

@@ -220,7 +220,6 @@ bool SuffixValues::State::append(Row& row, int cut, int d) const {
   if (needs_variable_ && problem_.variables(row.cut, cut) == 0) return false;
   const double transfer = row.stages == 0 ? 0 : problem_.transfer_ms(row.cut, row.d_before, row.d, d);
   const bool full = problem_.options().value == ValueForm::kFull;
-  const double gradient = problem_.gradient_bytes(row.cut, cut);
   std::vector<Front> fronts;
   for (int v = 0; v < problem_.num_variants(); ++v) {
     const int in_flight =
@@ -229,8 +228,7 @@ bool SuffixValues::State::append(Row& row, int cut, int d) const {
     const terms::InFlight k(problem_.micro_batches(), in_flight);
     const double compute = problem_.compute_ms(row.cut, cut, group, v);
     const double backward = problem_.backward_ms(row.cut, cut, group, v);
-    const double own =
-        problem_.exposed_sync_ms(gradient, backward, group) + problem_.optimizer_ms(row.cut, cut, group, v);
+    const double own = problem_.behind_backward_ms(row.cut, cut, backward, group, v);
     for (Front front : row.fronts) {
       front.append(transfer, compute, backward, own, k, problem_.micro_batches(), full);
       const auto better = [&](const Front& other) { return other.as_good_as(front); };

@@ -78,10 +78,10 @@ inline double y_behind_stage(double y, double own, double backward) {
 // The gradient sync of the stages of one group (Problem::sync_terms).
 struct Sync {
   double latency_ms = 0, ms_per_byte = 0;
-  double bucket_bytes = 0;  // infinite when all is reduced behind the last backward
-  // What is left at the least when a backward ends: the last bucket, or what did not fit beside the backward.
-  double exposed_ms(double bytes, double backward) const {
-    const double last = latency_ms + smaller(bytes, bucket_bytes) * ms_per_byte;
+  // What is left at the least when a backward ends: the last bucket (Problem::last_bucket_bytes), or what did not fit
+  // beside the backward.
+  double exposed_ms(double bytes, double last_bucket, double backward) const {
+    const double last = latency_ms + smaller(bytes, last_bucket) * ms_per_byte;
     const double left = latency_ms + bytes * ms_per_byte - backward;
     return bytes > 0 ? larger(last, left) : 0.0;
   }

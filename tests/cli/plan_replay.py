@@ -3,7 +3,8 @@
 Stage s starts in_flight[s] forwards, then one backward and one forward in turn, then the rest. A forward needs the
 activations of the stage in front, a backward the gradients of the stage behind; messages of one direction between two
 stages go one after the other. The buckets of gradients are reduced one at a time on the stage's own channel, bucket j
-from when the last backward has gone ready_share of its time; then the optimizer runs. The step ends with the last stage.
+from when the last backward has gone ready_share of its time; then gradients of shared variables are exchanged, then the
+optimizer runs. The step ends with the last stage.
 """
 
 
@@ -59,5 +60,5 @@ def replay_ms(plan):
         channel = start
         for bucket in stage["sync"]:
             channel = max(channel, start + bucket["ready_share"] * (end - start)) + bucket["ms"]
-        length = max(length, max(channel, end) + stage["optimizer_ms"])
+        length = max(length, max(channel, end) + stage["shared_gradients_ms"] + stage["optimizer_ms"])
     return length

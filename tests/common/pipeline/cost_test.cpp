@@ -85,14 +85,14 @@ TEST(Problem, TransferTakesTheLinkBetweenTheGroups) {
 
 TEST(Problem, RingAllReduce) {
   const Problem problem(four_instructions(), mixed_cluster(), {});
-  EXPECT_EQ(problem.allreduce_ms(0, 4, problem.group(0, 1)), 0);  // one device
+  EXPECT_EQ(problem.sync_ms(0, 4, problem.group(0, 1)), 0);  // one device
   // Two devices inside: 2 hops of 1 ms, 2 (1/2) 4e6 / 2e6.
-  EXPECT_DOUBLE_EQ(problem.allreduce_ms(0, 1, problem.group(0, 2)), 2 * 1 + 2.0);
+  EXPECT_DOUBLE_EQ(problem.sync_ms(0, 1, problem.group(0, 2)), 2 * 1 + 2.0);
   // Three devices over two servers: 4 hops of 3 ms, 2 (2/3) 12e6 bytes at 0.5e6 per ms.
-  EXPECT_DOUBLE_EQ(problem.allreduce_ms(0, 3, problem.group(0, 3)), 4 * 3 + 2 * (2.0 / 3) * 12e6 / 0.5e6);
+  EXPECT_DOUBLE_EQ(problem.sync_ms(0, 3, problem.group(0, 3)), 4 * 3 + 2 * (2.0 / 3) * 12e6 / 0.5e6);
   // All three servers: the slowest port.
-  EXPECT_DOUBLE_EQ(problem.allreduce_ms(0, 1, problem.group(0, 7)), 12 * 3 + 2 * (6.0 / 7) * 4e6 / 0.25e6);
-  EXPECT_EQ(problem.allreduce_ms(1, 2, problem.group(0, 7)), 0);  // no variables: no latency either
+  EXPECT_DOUBLE_EQ(problem.sync_ms(0, 1, problem.group(0, 7)), 12 * 3 + 2 * (6.0 / 7) * 4e6 / 0.25e6);
+  EXPECT_EQ(problem.sync_ms(1, 2, problem.group(0, 7)), 0);  // no variables: no latency either
 }
 
 TEST(Problem, MemoryAndVariables) {

@@ -129,7 +129,7 @@ TEST(ExactSolver, StopsWhenTold) {
 
 // Counted work ends it at the same place, however it is handed down.
 TEST(ExactSolver, EndsAtTheSamePlaceWithTheSameWork) {
-  const SmallProblem small = small_problem(50, 410, 420, 6);
+  const SmallProblem small = small_problem(50, 440, 450, 6);
   const Problem problem(small.profile, small.cluster, small.options);
   ExactOptions options;
   options.max_stages = 4;

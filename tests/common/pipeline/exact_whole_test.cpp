@@ -6,6 +6,7 @@
 
 #include "common/pipeline/exact.h"
 #include "common/pipeline/exact_program.h"
+#include "common/pipeline/schedule.h"
 #include "common/pipeline/suffix_values.h"
 #include "tests/common/pipeline/exact_brute_force.h"
 
@@ -295,17 +296,74 @@ TEST(ExactWhole, SyncTermsAreTheRings) {
     for (int round = 0; round < 20; ++round) {
       const double all = problem.gradient_bytes(0, problem.num_instructions());
       const double bytes = random.chance(0.2) ? 0 : all * random.real(0, 2), backward = random.real(0, 100);
-      double expected = problem.allreduce_ms(bytes, group);
-      if (small.options.gradient_sync == GradientSync::kOverlap) {
-        const double last = problem.allreduce_ms(std::min(bytes, small.options.bucket_bytes), group);
-        overlapped += last > expected - backward ? 1 : 0;
-        expected = std::max(last, expected - backward);
-      }
-      EXPECT_DOUBLE_EQ(problem.sync_terms(group).exposed_ms(bytes, backward), expected);
-      EXPECT_DOUBLE_EQ(problem.exposed_sync_ms(bytes, backward, group), expected);
+      const double whole = problem.sync_ms(bytes, group);
+      const double bucket = random.chance(0.2) ? kInfinity : all * random.real(0, 1);
+      const double last = problem.sync_ms(std::min(bytes, bucket), group);
+      overlapped += last > whole - backward ? 1 : 0;
+      EXPECT_DOUBLE_EQ(problem.sync_terms(group).exposed_ms(bytes, bucket, backward), std::max(last, whole - backward));
+      const bool after = small.options.gradient_sync == GradientSync::kAfter;
+      EXPECT_DOUBLE_EQ(
+          problem.least_exposed_sync_ms(bytes, backward, group),
+          after ? whole
+                : std::max(problem.sync_ms(std::min(bytes, small.options.bucket_bytes), group), whole - backward));
     }
   }
   EXPECT_GT(overlapped, 100);
+}
+
+// Without what stands behind the last backward, V bounds the simulated step of the same plan whatever its warm-up, and
+// memory is what it was.
+TEST(ExactWhole, ValuesWithoutWhatStandsBehindTheBackwardBoundTheSimulation) {
+  int judged = 0, above = 0;
+  for (std::uint64_t seed = 0; seed < 600; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    SmallProblem small = small_whole_problem(seed);
+    small.options.variants.push_back({2, false});
+    small.options.variants.push_back({3, false});
+    const Problem problem(small.profile, small.cluster, small.options);
+    small.options.behind_backward = false;
+    const Problem paths(small.profile, small.cluster, small.options);
+    SmallRandom random(seed + 31);
+    CounterRandom draw(seed, 10);
+    for (int round = 0; round < 5; ++round) {
+      Plan plan = random_plan(problem, listed_stages(problem, 4), any_schedule(random), draw);
+      for (int s = 0; s < plan.num_stages(); ++s) {
+        plan.variants.resize(static_cast<std::size_t>(plan.num_stages()));
+        plan.variants[static_cast<std::size_t>(s)] =
+            static_cast<std::uint8_t>(random.integer(0, problem.num_variants() - 1));
+      }
+      ASSERT_EQ(feasible(problem, plan), feasible(paths, plan));
+      if (!feasible(problem, plan)) continue;
+      ++judged;
+      const double simulated = simulate_step_ms(problem, plan);
+      ASSERT_LE(value_ms(paths, plan), simulated * (1 + 1e-9));
+      ASSERT_LE(value_ms(paths, plan), value_ms(problem, plan));
+      above += value_ms(problem, plan) > simulated * (1 + 1e-9) ? 1 : 0;
+      if (plan.num_stages() == 1) {
+        ASSERT_LE(value_ms(problem, plan), simulated * (1 + 1e-9));
+      }
+    }
+  }
+  EXPECT_GT(judged, 300);
+  EXPECT_GT(above, 0);  // else the other bound would do
+}
+
+TEST(ExactWhole, TheSimpleBoundOfOneStageIsItsValue) {
+  int judged = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const SmallProblem small = small_whole_problem(seed);
+    const Problem problem(small.profile, small.cluster, small.options);
+    SmallRandom random(seed);
+    const Schedule schedule = any_schedule(random);
+    const std::vector<double> values = all_values(problem, schedule, 1, {});
+    if (values.empty()) continue;
+    const double bound = simple_lower_bounds_ms(problem, schedule, 1).front();
+    ASSERT_LE(bound, values.front());
+    if (small.options.memory && values.size() < static_cast<std::size_t>(problem.num_variants())) continue;
+    ++judged;
+    ASSERT_NEAR(bound, values.front(), 1e-9 * values.front());
+  }
+  EXPECT_GT(judged, 50);
 }
 
 TEST(ExactWhole, CorridorsReachTheOptimumWhenTheyCoverEverything) {
