@@ -56,7 +56,7 @@ class Dataset : public ProblemSource {
     TrainingProblem problem = problem_of(reader_.row(row));
     if (!reader_.has_oracle()) return problem;
     if (const auto label = reader_.oracle(row); label && !label->cuts.empty()) {
-      problem.optimum = pipeline::Plan{label->cuts, label->device_cuts, problem.schedule};
+      problem.optimum = pipeline::Plan{label->cuts, label->device_cuts, problem.schedule, label->variants};
       problem.optimum_ms = label->length_ms;
     }
     return problem;
