@@ -279,20 +279,22 @@ int variants_of_row(const RowProblem& row) {
   return row.samples == 0 ? 1 : (row.zero + 1) * (row.layers > 0 ? 2 : 1);
 }
 
-bool groups_of_row_exist(const RowProblem& row) {
-  if (row.samples == 0) return true;
-  const auto devices = static_cast<std::size_t>(devices_of_row(row));
+bool groups_exist(int devices, int stages, int samples) {
   // How many devices so many groups can have.
   std::bitset<kMaxDevices + 1> now, next;
   now.set(0);
-  for (int stage = 0; stage < row.stages; ++stage) {
+  for (int stage = 0; stage < stages; ++stage) {
     next.reset();
-    for (std::size_t size = 1; size <= std::min<std::size_t>(devices, row.samples); ++size) {
-      if (row.samples % size == 0) next |= now << size;
+    for (int size = 1; size <= std::min(devices, samples); ++size) {
+      if (samples % size == 0) next |= now << static_cast<std::size_t>(size);
     }
     now = next;
   }
-  return now.test(devices);
+  return now.test(static_cast<std::size_t>(devices));
+}
+
+bool groups_of_row_exist(const RowProblem& row) {
+  return row.samples == 0 || groups_exist(devices_of_row(row), row.stages, row.samples);
 }
 
 void check_row(const RowProblem& row) {

@@ -85,7 +85,9 @@ ProblemParts problem_of_row(const RowProblem& row);
 
 // How many variants problem_of_row(row) offers a stage: ZeRO 0 .. zero without recomputation, then with it.
 int variants_of_row(const RowProblem& row);
-// Can D devices be shared by the row's stages in groups whose replicas compute whole samples? True without `samples`.
+// Can `devices` be shared by the stages in groups whose sizes divide `samples`, so that replicas compute whole ones?
+bool groups_exist(int devices, int stages, int samples);
+// The same of a row; true without `samples`.
 bool groups_of_row_exist(const RowProblem& row);
 
 // The row of a real problem of fractional replicas: make_row() plus the cluster's numbers. V of a plan on grid cuts
