@@ -8,7 +8,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-episodes=70000 threads=0 build=$root/build/release out=""
+episodes=140000 threads=0 build=$root/build/release out=""
 while [[ $# -gt 0 ]]; do
   [[ $# -ge 2 || $1 == -h || $1 == --help ]] || { echo "train_pretrained.sh: $1 needs a value" >&2; exit 2; }
   case $1 in
@@ -21,7 +21,8 @@ while [[ $# -gt 0 ]]; do
   esac
   shift 2
 done
-[[ -n $out ]] || out=$root/runs/pretrained
+build=$(realpath "$build")
+[[ -n $out ]] || { cd "$root" && out=runs/pretrained; }  # relative, because the report names it
 
 if [[ -e $out/checkpoint ]]; then
   "$build/automap-train" --out "$out" --resume --threads "$threads"

@@ -136,7 +136,8 @@ class Model : public ProblemSource {
   TrainingProblem problem(std::uint64_t i) const override {
     TrainingProblem problem;
     problem.parts = {profile_, cluster_, options_};
-    problem.schedule = options_.replicas == Replicas::kWhole ? pipeline::Schedule::kAdaptive : pipeline::Schedule::k1f1b;
+    problem.schedule =
+        options_.replicas == Replicas::kWhole ? pipeline::Schedule::kAdaptive : pipeline::Schedule::k1f1b;
     if (exactly_) {
       problem.stages = 2 + static_cast<int>(i % size());
       choose_samples(1, problem);

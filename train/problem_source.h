@@ -51,10 +51,10 @@ std::unique_ptr<ProblemSource> open_source(const std::string& data, std::uint64_
                                            const std::vector<std::string>& without, bool trust_data = false,
                                            Rows rows = Rows::kAll);
 
-// One model on a cluster: micro-batches within a factor of 4, of the profile's samples up to 8 times (and as many as the
-// stages need to share the devices), stages 2..16, links within a factor of 2, server count and every instruction's costs
-// varied a little; `exactly` gives the question itself, for stage counts 2, 3, ...
-// Error(kConfig) for a cluster of one device, Error(kData) for a profile of one instruction.
+// One model on a cluster: micro-batches within a factor of 4, of the profile's samples up to 8 times (and as many as
+// the stages need to share the devices), stages 2..16, links within a factor of 2, server count and every instruction's
+// costs varied a little; `exactly` gives the question itself, for stage counts 2, 3, ... Error(kConfig) for a cluster
+// of one device, Error(kData) for a profile of one instruction.
 std::unique_ptr<ProblemSource> model_source(const pipeline::Profile& profile, const pipeline::Cluster& cluster,
                                             const pipeline::ProblemOptions& options, std::uint64_t seed, bool exactly);
 

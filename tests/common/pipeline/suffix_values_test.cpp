@@ -234,7 +234,8 @@ TEST(SuffixValues, SlackCostsLittle) {
     const double most = 3 * options.stages * options.slack * options.limit_ms;
     for (std::size_t a = 0; a < options.pivots.size(); ++a) {
       for (std::size_t b = a + 1; b + 2 < options.pivots.size(); ++b) {
-        const std::vector<int> cuts = {options.pivots[a], options.pivots[b], options.pivots[(b + options.pivots.size()) / 2]};
+        const std::vector<int> cuts = {options.pivots[a], options.pivots[b],
+                                       options.pivots[(b + options.pivots.size()) / 2]};
         const double exact = all.completion_ms(cuts, {1, 2, 3}), found = some.completion_ms(cuts, {1, 2, 3});
         if (found == kInfinity) {
           EXPECT_GT(exact + most, options.limit_ms);
