@@ -1,5 +1,6 @@
 // How far every planner's plans are from the proven optimum on real models: inputs x clusters x micro-batches, with the
-// stage count given (2..8) and chosen by the planner (1..16, data parallelism included).
+// stage count given (2..8) and chosen by the planner (1..16, data parallelism included). The question is
+// automap-infer's: a step of 16 times the model's batch in so many micro-batches, whole samples, the adaptive schedule.
 //
 // Plans are cut on the grid of 128 pivots that the policy sees, and so is the optimum that they are measured against.
 // For the chosen stage count the best plan is also refined at instruction granularity and set against a lower bound
@@ -29,6 +30,7 @@
 #include "common/pipeline/exact.h"
 #include "common/pipeline/row.h"
 #include "infer/input.h"
+#include "infer/options.h"
 #include "profile/profile_hlo.h"
 
 namespace automap::bench {
@@ -41,12 +43,13 @@ using pipeline::Schedule;
 using Json = nlohmann::json;
 
 constexpr double kNoPlanGap = 1;
+constexpr Schedule kSchedule = Schedule::kAdaptive;
 constexpr int kMostStages = models::kMaxStages;
 constexpr std::uint32_t kSampleStream = 0x70726f66;
 
 struct Options {
   std::vector<std::string> inputs, policies, methods;
-  std::string clusters = "config-a,config-b,config-c,8x8", micro_batches = "8,16,32,64", stages = "2-8", cache, output;
+  std::string clusters = "config-a,config-b,config-c,8x8", micro_batches = "2,4,8,16", stages = "2-8", cache, output;
   int sample = 0, threads = 1;
   double limit_s = 60, bound_limit_s = 2;
 };
@@ -188,17 +191,20 @@ class Profiles {
   Measured measure(const Case& one) {
     const Model& model = models_[one.model];
     const Cluster& cluster = clusters_[one.cluster];
-    pipeline::ProblemOptions problem_options;
+    pipeline::ProblemOptions problem_options = infer::make_problem_options(infer::InferOptions(), model.profile);
     problem_options.micro_batches = one.micro_batches;
+    constexpr double kBatches = 16;
+    problem_options.micro_batch_samples =
+        std::max(1.0, std::floor(kBatches * model.profile.micro_batch_size / one.micro_batches));
     const Problem problem(model.profile, cluster, problem_options);
-    const Schedule schedule = Schedule::k1f1b;
+    const Schedule schedule = kSchedule;
     const std::vector<int> pivots = pipeline::grid_pivots(problem.num_instructions(), pipeline::kGranularity);
     const int most = std::min({kMostStages, problem.num_devices(), static_cast<int>(pivots.size()) + 1});
     const auto key = [&](const std::string& what) {
       return fingerprint(problem, model.profile, cluster, pivots, what);
     };
-    const Solved solved = solve(cache_, key("exact 1f1b 1-" + std::to_string(most)), problem, pivots, schedule, 1, most,
-                                options_.limit_s);
+    const Solved solved = solve(cache_, key("exact adaptive 1-" + std::to_string(most)), problem, pivots, schedule, 1,
+                                most, options_.limit_s);
     const std::vector<double> simple_ms = pipeline::simple_lower_bounds_ms(problem, schedule, most);
 
     Measured measured;
@@ -254,7 +260,7 @@ class Profiles {
     }
     if (optimum_ms < kInfinity) {
       const bool proven = bound_ms >= optimum_ms * (1 - kRounding);
-      refine(measured.fine, problem, key("all cuts 1f1b 1-" + std::to_string(most)), best, optimal, most);
+      refine(measured.fine, problem, key("all cuts adaptive 1-" + std::to_string(most)), best, optimal, most);
       // A bound over all cuts holds on the grid, too.
       Row row = row_of(best, proven ? optimum_ms : std::max(bound_ms, measured.fine.bound_ms), proven, optimum_stages);
       row.chosen = true;
@@ -305,7 +311,7 @@ class Profiles {
     limits.seconds = options_.bound_limit_s;
     Work work(std::move(limits));
     const pipeline::LowerBound bound =
-        pipeline::lower_bound_all_cuts(problem, {Schedule::k1f1b}, 1, most, fine.best_ms, work);
+        pipeline::lower_bound_all_cuts(problem, {kSchedule}, 1, most, fine.best_ms, work);
     fine.bound_ms = bound.ms;
     fine.method = bound.method;
     if (StopToken::stop_requested()) return;

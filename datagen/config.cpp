@@ -29,6 +29,12 @@ struct BuiltIn {
 };
 constexpr BuiltIn kBuiltIns[] = {
     {"mixed", R"({"name": "mixed"})"},
+    {"plain", R"({
+  "name": "plain",
+  "cluster": {"memory_limited": 0.35},
+  "training": {"micro_batches": {"low": 1, "high": 128, "usual": [8, 64], "usual_share": 0.85}},
+  "samples": {"whole": 0}
+})"},
     {"paper", R"({
   "name": "paper",
   "families": {"uniform": {}, "normal": {}, "binomial": {}},
@@ -36,7 +42,8 @@ constexpr BuiltIn kBuiltIns[] = {
   "scales": {"as_drawn": true, "stash_factor": 0},
   "cluster": {"devices": {"values": [16, 24, 32]}, "devices_per_server": 8, "intra_over_inter": 41.6,
               "memory_limited": 0, "with_latency": 0, "different": 0},
-  "training": {"micro_batches": [8, 64], "stages": [2, 8], "overlap": 0, "forward_fraction": 0.3333333333333333}
+  "training": {"micro_batches": [8, 64], "stages": [2, 8], "overlap": 0, "forward_fraction": 0.3333333333333333},
+  "samples": {"whole": 0}
 })"},
     {"small", R"({"name": "small", "cluster": {"devices": [4, 16]}, "training": {"stages": [2, 8]}})"},
     {"medium", R"({"name": "medium", "cluster": {"devices": [17, 64]}, "training": {"stages": [2, 8]}})"},
@@ -415,7 +422,7 @@ const std::vector<NumberSpec>& cluster_specs() {
       with_values(with_whole(spec("devices_per_server", "devices of one server", 1, 16, 1, 64)), {1, 2, 4, 8, 16},
                   {0.1, 0.15, 0.25, 0.45, 0.05}),
       with_log(spec("intra_over_inter", "bandwidth inside a server over that between servers", 1, 100, 1e-3, 1e6)),
-      spec("memory_limited", "share of rows whose devices have a memory limit", 0.35, 0.35, 0, 1),
+      spec("memory_limited", "share of rows whose devices have a memory limit", 0.6, 0.6, 0, 1),
       with_log(spec("memory_over_least", "that limit over the least that equal shares of the devices need", 1.02, 4, 1,
                     1e6)),
       spec("with_latency", "share of rows whose links have a latency", 0.3, 0.3, 0, 1),
@@ -429,11 +436,58 @@ const std::vector<NumberSpec>& cluster_specs() {
 
 const std::vector<NumberSpec>& training_specs() {
   static const std::vector<NumberSpec> specs = {
-      with_log(with_whole(with_usual(spec("micro_batches", "micro-batches of a step", 1, 128, 1, 65535), 8, 64, 0.85))),
+      with_log(with_whole(with_usual(spec("micro_batches", "micro-batches of a step", 1, 128, 1, 65535), 2, 32, 0.85))),
       with_whole(with_usual(
           spec("stages", "pipeline stages; fewer where devices or instructions are fewer", 2, 16, 2, 16), 2, 8, 0.8)),
       spec("overlap", "share of rows with the 1f1b-overlap schedule", 0.3, 0.3, 0, 1),
       with_usual(spec("forward_fraction", "share of the forward in the compute", 0.1, 0.95, 1e-3, 1), 0.25, 0.45, 0.75),
+  };
+  return specs;
+}
+
+const std::vector<NumberSpec>& sample_specs() {
+  static const std::vector<NumberSpec> specs = {
+      spec("whole", "share of rows of whole samples; the others are the papers' problem of fractional replicas", 1, 1,
+           0, 1),
+      with_values(
+          with_whole(spec("micro_batch", "samples of a micro-batch; doubled until the stages can share the devices", 4,
+                          256, 1, 65535)),
+          {4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256},
+          {0.08, 0.03, 0.15, 0.04, 0.18, 0.04, 0.18, 0.04, 0.12, 0.03, 0.07, 0.04}),
+      spec("adaptive", "share of them with the adaptive schedule", 0.85, 0.85, 0, 1),
+      with_usual(spec("launch_share", "share of one sample's time that more samples do not repeat", 0, 0.98, 0, 0.999),
+                 0.1, 0.6, 0.8),
+      spec("launch_even", "of that, the share that is the same for every instruction; the rest goes with its compute",
+           0, 1, 0, 1),
+  };
+  return specs;
+}
+
+const std::vector<NumberSpec>& update_specs() {
+  static const std::vector<NumberSpec> specs = {
+      spec("overlap_sync", "share of rows whose gradients are reduced in buckets beside the backward", 0.85, 0.85, 0,
+           1),
+      with_log(
+          with_usual(spec("bucket_over_weights", "bytes of a bucket over those of all weights", 0.001, 2, 1e-6, 1e6),
+                     0.005, 0.3, 0.8)),
+      with_values(spec("gradients", "bytes of gradients over those of weights", 0.5, 1, 0, 1e3), {0.5, 1}, {0.4, 0.6}),
+      with_values(spec("slots", "bytes of optimizer state over those of weights", 0, 6, 0, 1e3), {0, 1, 2, 6},
+                  {0.05, 0.15, 0.65, 0.15}),
+      spec("with_optimizer", "share of rows that count the update of the variables", 0.9, 0.9, 0, 1),
+      with_log(spec("optimizer_over_link", "time of a variable's update over that of its bytes at the slowest link",
+                    0.005, 1.5, 0, 1e6)),
+  };
+  return specs;
+}
+
+const std::vector<NumberSpec>& variant_specs() {
+  static const std::vector<NumberSpec> specs = {
+      with_values(with_whole(spec("zero", "highest ZeRO level that a stage may have", 0, 3, 0, 3)), {0, 1, 3},
+                  {0.2, 0.75, 0.05}),
+      spec("recompute", "share of rows whose stages may recompute layers", 0.8, 0.8, 0, 1),
+      with_log(with_whole(spec("layers", "layers, where the family does not say", 4, 64, 1, 1000))),
+      with_log(
+          spec("workspace_factor", "largest temporaries of an instruction over the activation there", 0.2, 40, 0, 1e6)),
   };
   return specs;
 }
@@ -461,6 +515,9 @@ OrderedJson Config::to_json() const {
   document["scales"]["as_drawn"] = scales_as_drawn;
   document["cluster"] = write_section(cluster, cluster_specs());
   document["training"] = write_section(training, training_specs());
+  document["samples"] = write_section(samples, sample_specs());
+  document["update"] = write_section(update, update_specs());
+  document["variants"] = write_section(variants, variant_specs());
   return document;
 }
 
@@ -474,7 +531,9 @@ Config parse_config(std::string_view json_text, const std::string& source) {
     fail(source + ": schema", "found " + describe(schema) + ", expected \"" + kSchema + "\"",
          newer ? "the file was written for another version of AutoMap" : "this is no configuration of rows");
   }
-  expect_object(document, source, {"schema", "name", "families", "rows", "scales", "cluster", "training"});
+  expect_object(
+      document, source,
+      {"schema", "name", "families", "rows", "scales", "cluster", "training", "samples", "update", "variants"});
   Config config;
   config.name = std::filesystem::path(source).stem().string();
   if (document.contains("name")) {
@@ -535,6 +594,9 @@ Config parse_config(std::string_view json_text, const std::string& source) {
   }
   config.cluster = read_section(document, "cluster", cluster_specs(), source);
   config.training = read_section(document, "training", training_specs(), source);
+  config.samples = read_section(document, "samples", sample_specs(), source);
+  config.update = read_section(document, "update", update_specs(), source);
+  config.variants = read_section(document, "variants", variant_specs(), source);
   return config;
 }
 

@@ -61,7 +61,7 @@ class Config {
   std::string name;              // "mixed", "paper", the file's own name
   std::vector<Family> families;  // in the order of list_distributions()
   bool scales_as_drawn = false;  // paper: c, a and w keep the sizes they are drawn with
-  Section rows, scales, cluster, training;
+  Section rows, scales, cluster, training, samples, update, variants;
   std::vector<std::string> profile_files, profile_hashes;
   std::vector<pipeline::Profile> profiles;  // of the empirical family
 
@@ -91,10 +91,24 @@ enum {
 namespace training {
 enum { kMicroBatches, kStages, kOverlap, kForwardFraction, kCount };
 }
+// What only rows of whole samples have. Each section is drawn from a stream of its own, so that what one of them draws
+// does not change the others, nor anything else.
+namespace samples {
+enum { kWhole, kMicroBatch, kAdaptive, kLaunchShare, kLaunchEven, kCount };
+}
+namespace update {
+enum { kOverlapSync, kBucket, kGradients, kSlots, kWithOptimizer, kOptimizer, kCount };
+}
+namespace variants {
+enum { kZero, kRecompute, kLayers, kWorkspace, kCount };
+}
 const std::vector<NumberSpec>& row_specs();
 const std::vector<NumberSpec>& scale_specs();
 const std::vector<NumberSpec>& cluster_specs();
 const std::vector<NumberSpec>& training_specs();
+const std::vector<NumberSpec>& sample_specs();
+const std::vector<NumberSpec>& update_specs();
+const std::vector<NumberSpec>& variant_specs();
 
 // Empty text: the built-in `mixed`. Relative profile paths start at the folder of `source`.
 Config parse_config(std::string_view json_text, const std::string& source);

@@ -19,6 +19,7 @@ using pipeline::kGranularity;
 using pipeline::RowProblem;
 
 constexpr std::uint32_t kRowStream = 0x524f5753;  // "ROWS"
+constexpr std::uint32_t kSampleStream = 0x53414d50, kUpdateStream = 0x55504454, kVariantStream = 0x56415249;
 constexpr std::uint64_t kMaxConfigBytes = 16 << 20;
 constexpr std::size_t kPoints = kGranularity;
 constexpr int kMostServers = 64;
@@ -59,6 +60,45 @@ void draw_cluster(const Config& config, Rng& rng, RowProblem& row) {
   row.schedule =
       happens(config.training[training::kOverlap], rng) ? pipeline::Schedule::k1f1bOverlap : pipeline::Schedule::k1f1b;
   row.forward_fraction = static_cast<float>(config.training[training::kForwardFraction].draw(rng));
+}
+
+// Samples of a micro-batch such that the stages can share the devices.
+std::uint16_t possible_samples(int drawn, RowProblem row) {
+  for (int samples = drawn; samples <= 65535; samples *= 2) {
+    row.samples = static_cast<std::uint16_t>(samples);
+    if (pipeline::groups_of_row_exist(row)) return row.samples;
+  }
+  // One stage takes all devices but one for each other.
+  return static_cast<std::uint16_t>(pipeline::devices_of_row(row) - row.stages + 1);
+}
+
+// What only rows of whole samples have. `layers`: of the family, 0 when it has none.
+void draw_whole(const Config& config, std::uint64_t seed, std::uint64_t index, int layers, RowProblem& row) {
+  Rng rng(seed, kSampleStream, index);
+  if (!happens(config.samples[samples::kWhole], rng)) return;
+  row.samples = possible_samples(config.samples[samples::kMicroBatch].draw_whole(rng), row);
+  if (happens(config.samples[samples::kAdaptive], rng)) row.schedule = pipeline::Schedule::kAdaptive;
+  row.launch_share = static_cast<float>(config.samples[samples::kLaunchShare].draw(rng));
+  row.launch_even = static_cast<float>(config.samples[samples::kLaunchEven].draw(rng));
+
+  rng = Rng(seed, kUpdateStream, index);
+  row.gradient_sync = happens(config.update[update::kOverlapSync], rng) ? 1 : 0;
+  const double weight = row.caw[3 * kPoints - 1];
+  const double bucket = config.update[update::kBucket].draw(rng);
+  if (weight > 0) row.bucket = static_cast<float>(bucket * weight);
+  row.gradient_share = static_cast<float>(config.update[update::kGradients].draw(rng));
+  row.slot_factor = static_cast<float>(config.update[update::kSlots].draw(rng));
+  const bool optimizer = happens(config.update[update::kWithOptimizer], rng);
+  const double optimizer_factor = config.update[update::kOptimizer].draw(rng);
+  if (optimizer) row.optimizer_factor = static_cast<float>(optimizer_factor);
+
+  rng = Rng(seed, kVariantStream, index);
+  row.zero = static_cast<std::uint8_t>(config.variants[variants::kZero].draw_whole(rng));
+  const bool recompute = happens(config.variants[variants::kRecompute], rng);
+  const int drawn_layers = config.variants[variants::kLayers].draw_whole(rng);
+  const int most = pipeline::instructions_of_row(row);
+  if (recompute) row.layers = static_cast<std::uint16_t>(std::min(layers > 0 ? layers : drawn_layers, most));
+  row.workspace_factor = static_cast<float>(config.variants[variants::kWorkspace].draw(rng));
 }
 
 // Sums at the 128 points (paper 4.5.1), in the levels the family drew.
@@ -112,10 +152,14 @@ struct Units {
   double c = 1, a = 1, w = 1;
 };
 
-// The least that a device must hold, in W units, when every stage has an equal share of the devices: the smallest
-// largest stage over all cuts, by bisection with a greedy check.
+// The least that a device must hold, in W units, when every stage has an equal share of the devices and no stage is a
+// variant: the smallest largest stage over all cuts, by bisection with a greedy check. The adaptive schedule is taken
+// for 1f1b, so that it has more and fewer micro-batches in flight to choose from.
 double least_memory(const RowProblem& row) {
   std::array<double, kPoints + 1> state{}, stash{};
+  const bool whole = row.samples > 0;
+  const double state_factor = whole ? 1.0 + row.gradient_share + row.slot_factor : 4.0;
+  double largest = 0;  // activation
   std::size_t n = 0;
   std::int64_t before = 0;
   for (std::size_t k = 0; k < kPoints; ++k) {
@@ -123,15 +167,18 @@ double least_memory(const RowProblem& row) {
     if (at == before) continue;
     before = at;
     ++n;
-    state[n] = 4.0 * row.caw[2 * kPoints + k];
+    state[n] = state_factor * row.caw[2 * kPoints + k];
+    largest = std::max<double>(largest, row.caw[kPoints + k]);
     stash[n] = stash[n - 1] + static_cast<double>(row.stash_factor) * row.caw[kPoints + k];
   }
   const int stages = row.stages;
   const int devices = std::max(1, pipeline::devices_of_row(row) / stages);
+  const pipeline::Schedule schedule =
+      row.schedule == pipeline::Schedule::kAdaptive ? pipeline::Schedule::k1f1b : row.schedule;
   std::array<double, 65> kept{};  // micro-batches in flight per device, of stage s
   for (int s = 1; s <= stages; ++s) {
     kept[static_cast<std::size_t>(s)] =
-        static_cast<double>(pipeline::in_flight(row.schedule, stages, s, row.micro_batches)) / devices;
+        static_cast<double>(pipeline::in_flight(schedule, stages, s, row.micro_batches)) / devices;
   }
   const auto fits = [&](double limit) {
     std::size_t p = 0;
@@ -149,7 +196,9 @@ double least_memory(const RowProblem& row) {
     const double middle = 0.5 * (low + high);
     (fits(middle) ? high : low) = middle;
   }
-  return high;
+  if (!whole) return high;
+  const double buckets = row.gradient_sync == 1 ? std::min<double>(row.bucket, row.caw[3 * kPoints - 1]) : 0;
+  return high + static_cast<double>(row.workspace_factor) * largest / devices + buckets;
 }
 
 }  // namespace
@@ -260,6 +309,7 @@ RowProblem Generator::Prepared::make(std::uint64_t seed, std::uint64_t index, Wo
   if (happens(config.cluster[cluster::kWithLatency], rng)) {
     row.hop_latency = static_cast<float>(config.cluster[cluster::kLatency].draw(rng) * compute_ms / devices / largest);
   }
+  draw_whole(config, seed, index, work.layers, row);
   if (happens(config.cluster[cluster::kMemoryLimited], rng)) {
     const double least = least_memory(row);
     if (least > 0) {

@@ -269,7 +269,8 @@ int end_of(const Workspace& work) {
 
 void make_transformer(const double* p, Workspace& work) {
   const Block block = draw_block(static_cast<int>(p[1]), p[2], p[3], *work.rng);
-  repeat_block(block, static_cast<int>(p[0]), 0, work.m, work);
+  work.layers = static_cast<int>(p[0]);
+  repeat_block(block, work.layers, 0, work.m, work);
   jitter_all(p[4], work);
   give_share(work.w, 0, 1, p[5], work);
   const int end = end_of(work);
@@ -301,7 +302,7 @@ void make_cnn(const double* p, Workspace& work) {
 
 void make_encoder_decoder(const double* p, Workspace& work) {
   const int split = std::clamp(static_cast<int>(p[1] * work.m), 1, work.m - 1);
-  const int layers = static_cast<int>(p[0]);
+  const int layers = work.layers = static_cast<int>(p[0]);
   const int encoder_layers = std::max(1, static_cast<int>(layers * p[1] + 0.5));
   const Block encoder = draw_block(static_cast<int>(p[2]), p[3], p[4], *work.rng);
   Block decoder = draw_block(static_cast<int>(p[2] * 1.5), p[3], p[4], *work.rng);
@@ -364,7 +365,7 @@ void make_unet(const double* p, Workspace& work) {
 void make_moe(const double* p, Workspace& work) {
   // Every p[2]-th layer's last third of slots holds experts: many parameters, a little more compute, and the tokens
   // leave for their experts in top_k copies.
-  const int layers = static_cast<int>(p[0]);
+  const int layers = work.layers = static_cast<int>(p[0]);
   const int every = static_cast<int>(p[2]);
   const Block dense = draw_block(static_cast<int>(p[1]), p[6], p[7], *work.rng);
   Block experts = dense;
@@ -554,6 +555,7 @@ void Workspace::begin(std::uint64_t seed, std::uint64_t index, int instructions)
   index_ = index;
   used_ = 0;
   keep_bytes_ratio = 0;
+  layers = 0;
   const std::size_t need = size(m);
   if (arrays_.size() < 3 * need) arrays_.resize(3 * need);
   c = arrays_.data();

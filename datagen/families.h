@@ -25,6 +25,7 @@ class Workspace {
   float *c = nullptr, *a = nullptr, *w = nullptr;  // [m]
   Rng* rng = nullptr;                              // for single numbers
   const std::vector<pipeline::Profile>* profiles = nullptr;
+  int layers = 0;               // set by families that repeat layers
   double keep_bytes_ratio = 0;  // set by `empirical`: a and w keep their ratio to each other when above 0
 
  private:

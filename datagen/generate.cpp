@@ -61,6 +61,7 @@ std::optional<OracleLabel> label_row_until(const RowProblem& row, const std::fun
   }
   label.cuts = answer.plans.front().cuts;
   label.device_cuts = answer.plans.front().device_cuts;
+  label.variants = answer.plans.front().variants;
   label.length_ms = answer.value_ms.front();
   return label;
 }

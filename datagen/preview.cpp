@@ -47,6 +47,16 @@ const std::string& family_of(const RowProblem& row, const std::vector<std::strin
   return row.distribution < distributions.size() ? distributions[row.distribution] : unknown;
 }
 
+// The line that only rows of whole samples have.
+std::string step_text(const RowProblem& row) {
+  return "  " + std::to_string(row.samples) + " samples a micro-batch, " + format_number(100 * row.launch_share) +
+         " % of one sample's time fixed; gradients " + format_number(row.gradient_share) + "x, optimizer state " +
+         format_number(row.slot_factor) + "x all weights, " +
+         (row.gradient_sync == 1 ? "reduced beside the backward" : "reduced behind the backward") +
+         (row.optimizer_factor > 0 ? "" : ", no optimizer") + "; ZeRO up to " + std::to_string(row.zero) +
+         (row.layers > 0 ? ", recomputation of " + std::to_string(row.layers) + " layers" : "") + "\n";
+}
+
 }  // namespace
 
 std::string row_text(const RowProblem& row, const std::vector<std::string>& distributions, std::uint64_t index) {
@@ -67,6 +77,7 @@ std::string row_text(const RowProblem& row, const std::vector<std::string>& dist
               : format_number(row.memory_limit / std::max(1e-30f, w[kGranularity - 1])) + "x all weights") +
          "; all-reduce of all weights " + format_number(2 * w[kGranularity - 1] / compute) + "x, largest transfer " +
          format_number(*std::max_element(a, a + kGranularity) / compute) + "x the compute time\n";
+  if (row.samples > 0) out += step_text(row);
   out += "  compute     " + bars(parts(c, true)) + "\n";
   out += "  activations " + bars(parts(a, false)) + "\n";
   out += "  weights     " + bars(parts(w, true)) + "\n";
@@ -89,8 +100,21 @@ nlohmann::ordered_json row_json(const RowProblem& row, const std::vector<std::st
                                      {"forward_fraction", row.forward_fraction},
                                      {"stash_factor", row.stash_factor},
                                      {"hop_latency", row.hop_latency},
-                                     {"server_seed", row.server_seed}};
+                                     {"server_seed", row.server_seed},
+                                     {"samples", row.samples}};
   if (std::isfinite(row.memory_limit)) document["memory_limit"] = row.memory_limit;
+  if (row.samples > 0) {
+    document["launch_share"] = row.launch_share;
+    document["launch_even"] = row.launch_even;
+    document["gradient_share"] = row.gradient_share;
+    document["slot_factor"] = row.slot_factor;
+    document["gradient_sync"] = row.gradient_sync == 1 ? "overlap" : "after";
+    document["bucket"] = row.bucket;
+    document["optimizer_factor"] = row.optimizer_factor;
+    document["workspace_factor"] = row.workspace_factor;
+    document["zero"] = row.zero;
+    document["layers"] = row.layers;
+  }
   const auto array = [&](int which) {
     const auto first = row.caw.begin() + which * kGranularity;
     return std::vector<float>(first, first + kGranularity);

@@ -34,7 +34,8 @@ std::string count_text(std::uint64_t n) {
 // What a row is like in a few numbers.
 struct RowFacts {
   std::uint8_t family = 0;
-  double instructions = 0, devices = 0, stages = 0;
+  double instructions = 0, devices = 0, stages = 0, samples = 0;
+  pipeline::Schedule schedule = pipeline::Schedule::k1f1b;
   double transfer = 0, allreduce = 0;  // the largest activation, all weights: ms at the slowest link over compute ms
 };
 
@@ -44,6 +45,8 @@ RowFacts facts_of(const RowProblem& row) {
   f.instructions = row.num_instructions;
   f.devices = pipeline::devices_of_row(row);
   f.stages = row.stages;
+  f.samples = row.samples;
+  f.schedule = row.schedule;
   const double compute = row.caw[kPoints - 1];
   f.transfer = *std::max_element(row.caw.begin() + kPoints, row.caw.begin() + 2 * kPoints) / compute;
   f.allreduce = row.caw[3 * kPoints - 1] / compute;
@@ -264,6 +267,17 @@ DatasetDescription describe_dataset(const std::string& folder, const DatasetOpti
   const auto of_rows = [&](std::uint64_t n) {
     return format_percent(static_cast<double>(n) / static_cast<double>(sample.rows.size()));
   };
+  std::map<std::string, std::uint64_t> schedules;
+  std::uint64_t whole = 0;
+  for (const RowFacts& f : sample.rows) {
+    ++schedules[pipeline::to_string(f.schedule)];
+    whole += f.samples > 0 ? 1 : 0;
+  }
+  std::string shares;
+  for (const auto& [name, rows] : schedules) shares += (shares.empty() ? "" : ", ") + of_rows(rows) + " " + name;
+  fact("questions", of_rows(whole) + " of whole samples; " + shares);
+  document["whole_samples"] = whole;
+  document["schedules"] = schedules;
   if (manifest.oracle) {
     const std::uint64_t none = sample.rows.size() - sample.labelled - sample.infeasible;
     document["labels"] = {{"optimal", sample.labelled}, {"infeasible", sample.infeasible}, {"none", none}};

@@ -195,8 +195,9 @@ class Measure:
         text = [
             f"{document['models']} models ({'fixtures and a corpus that does not ship with the project' if self.corpus else 'fixtures'})"
             f" on {', '.join(document['clusters'])} (8x8: eight servers of eight devices with config-c's links) with "
-            f"{', '.join(map(str, document['micro_batches']))} micro-batches: {which} combinations. Cuts on the grid of 128 pivots, "
-            f"schedule `1f1b`. Stage counts left out: {document['infeasible']} without a feasible plan, {document['unproven']} whose "
+            f"{', '.join(map(str, document['micro_batches']))} micro-batches: {which} combinations. What `automap-infer` asks: steps of 16 "
+            "times the model's batch, whole samples, the adaptive schedule, overlapped sync, optimizer, ZeRO 0 or 1, recomputation, 10 % "
+            f"of memory kept free. Cuts on the grid of 128 pivots. Stage counts left out: {document['infeasible']} without a feasible plan, {document['unproven']} whose "
             "optimum was not proven within the limit."]
         if given:
             text += [f"### Stages given, {document['stages']}: {len(given)} problems",

@@ -28,6 +28,8 @@ using pipeline::Plan;
 
 constexpr std::uint32_t kPlayStream = 0x706c6179, kLabelStream = 0x6c61626c;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// What labels may be off by, where stages have variants: far below what the network tells apart.
+constexpr double kLabelSlack = 1e-3;
 // Plans of the last boundary that the simulation compares.
 constexpr int kSimulatedFinishes = 8;
 
@@ -107,10 +109,7 @@ class Tree {
     }
     return y_of(best);
   }
-  double simulated_ms(const Plan& plan) {
-    pipeline::pipeline_times(space_.problem(), plan, times_);
-    return pipeline::simulate_step_ms(times_, space_.problem().micro_batches(), space_.schedule());
-  }
+  double simulated_ms(const Plan& plan) const { return pipeline::simulate_step_ms(space_.problem(), plan); }
 
   const PlanSpace& space() const { return space_; }
 
@@ -162,7 +161,6 @@ class Tree {
   Prefix root_;
   std::vector<Node> nodes_;
   std::vector<Prefix> parents_;
-  pipeline::PipelineTimes times_;
 };
 
 using Path = std::vector<std::pair<int, int>>;  // (node, child)
@@ -349,6 +347,7 @@ void label_problem(Tree& tree, const TrainingProblem& problem, const PlayOptions
   suffix.limit_ms = options.label_limit * optimum_ms;
   suffix.most_labels = options.label_work;
   suffix.optimum_ms = optimum_ms;  // too many labels lower the limit
+  suffix.slack = kLabelSlack;
   const pipeline::SuffixValues values(space.problem(), suffix);
   if (!values.valid()) return;
 

@@ -31,23 +31,23 @@ std::uint64_t held_out_seed(const TrainOptions& o) {
   return o.evaluate_seed * 0x9e3779b97f4a7c15u + (o.evaluate || o.compare ? 0x6a756467u : 0x68656c64u);
 }
 
+std::unique_ptr<ProblemSource> one_model(const TrainOptions& o, bool exactly) {
+  const pipeline::Profile profile = io::load_profile(o.data);
+  return model_source(profile, machine::load_cluster(o.cluster), options_of_model(profile, o.micro_batches), o.seed,
+                      exactly);
+}
+
 std::unique_ptr<ProblemSource> training_source(const TrainOptions& o) {
   if (!o.finetune) {
     return open_source(o.data, o.seed, o.only, o.without, o.trust_data,
                        o.evaluate_data.empty() ? Rows::kLearned : Rows::kAll);
   }
-  pipeline::ProblemOptions problem;
-  problem.micro_batches = o.micro_batches;
-  return model_source(io::load_profile(o.data), machine::load_cluster(o.cluster), problem, o.seed, false);
+  return one_model(o, false);
 }
 
 std::shared_ptr<const ProblemSource> held_out_source(const TrainOptions& o) {
   if (!o.evaluate_data.empty()) return open_source(o.evaluate_data, held_out_seed(o), {}, {}, o.trust_data);
-  if (o.finetune) {
-    pipeline::ProblemOptions problem;
-    problem.micro_batches = o.micro_batches;
-    return model_source(io::load_profile(o.data), machine::load_cluster(o.cluster), problem, o.seed, true);
-  }
+  if (o.finetune) return one_model(o, true);
   return open_source(o.data, held_out_seed(o), o.only, o.without, o.trust_data,
                      o.evaluate || o.compare ? Rows::kJudgedBy : Rows::kChosenBy);
 }

@@ -14,6 +14,7 @@
 namespace automap::train {
 namespace {
 
+using pipeline::Replicas;
 using pipeline::RowProblem;
 
 constexpr std::uint32_t kModelStream = 0x66696e65, kHeldOutStream = 0x68656c64;
@@ -56,7 +57,7 @@ class Dataset : public ProblemSource {
     TrainingProblem problem = problem_of(reader_.row(row));
     if (!reader_.has_oracle()) return problem;
     if (const auto label = reader_.oracle(row); label && !label->cuts.empty()) {
-      problem.optimum = pipeline::Plan{label->cuts, label->device_cuts, problem.schedule};
+      problem.optimum = pipeline::Plan{label->cuts, label->device_cuts, problem.schedule, label->variants};
       problem.optimum_ms = label->length_ms;
     }
     return problem;
@@ -108,11 +109,24 @@ class Model : public ProblemSource {
         exactly_(exactly),
         families_{profile.model.empty() ? "model" : profile.model} {
     std::string all = profile.source_sha256 + profile.model + " " + std::to_string(profile.size()) + " " +
-                      std::to_string(options.micro_batches) + " " + machine::to_json_text(cluster_);
-    all.append(reinterpret_cast<const char*>(&profile.forward_fraction), sizeof profile.forward_fraction);
+                      std::to_string(options.micro_batches) + " " + to_string(options.replicas) + " " +
+                      std::to_string(options.variants.size()) + " " + machine::to_json_text(cluster_);
+    const auto add = [&all](const std::vector<double>& values) {
+      all.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double));
+    };
+    add({profile.forward_fraction, profile.micro_batch_size});
     for (const std::vector<double>* values :
-         {&profile.c_ms, &profile.a_bytes, &profile.w_bytes, &profile.stash_bytes}) {
-      all.append(reinterpret_cast<const char*>(values->data()), values->size() * sizeof(double));
+         {&profile.c_ms, &profile.a_bytes, &profile.w_bytes, &profile.stash_bytes, &profile.gradient_bytes,
+          &profile.slot_bytes, &profile.frozen_bytes, &profile.workspace_bytes}) {
+      add(*values);
+    }
+    for (const pipeline::DeviceTimes& times : profile.times) {
+      all += times.device;
+      for (const auto* table : {&times.forward_ms, &times.backward_ms}) {
+        for (const std::vector<double>& values : *table) add(values);
+      }
+      add(times.samples);
+      add(times.optimizer_ms);
     }
     fingerprint_ = "model " + sha256_hex(all).substr(0, 16) + " seed " + std::to_string(seed);
   }
@@ -122,21 +136,19 @@ class Model : public ProblemSource {
   TrainingProblem problem(std::uint64_t i) const override {
     TrainingProblem problem;
     problem.parts = {profile_, cluster_, options_};
+    problem.schedule =
+        options_.replicas == Replicas::kWhole ? pipeline::Schedule::kAdaptive : pipeline::Schedule::k1f1b;
     if (exactly_) {
       problem.stages = 2 + static_cast<int>(i % size());
+      choose_samples(1, problem);
       return problem;
     }
     Rng rng(seed_, kModelStream, i);
     const auto factor = [&](double most) { return std::exp(rng.uniform(-1, 1) * std::log(most)); };
-    pipeline::Profile& p = problem.parts.profile;
     // A third of the problems keeps the model as it is.
     if (rng.uniform() > 1.0 / 3) {
       const double compute = factor(1.5), activation = factor(1.5), weight = factor(1.5), noise = rng.uniform(0, 0.3);
-      for (std::size_t k = 0; k < p.c_ms.size(); ++k) {
-        p.c_ms[k] *= compute * std::exp(noise * rng.uniform(-1, 1));
-        p.a_bytes[k] *= activation * std::exp(noise * rng.uniform(-1, 1));
-        p.w_bytes[k] *= weight * std::exp(noise * rng.uniform(-1, 1));
-      }
+      vary(compute, activation, weight, noise, rng, problem.parts.profile);
     }
     machine::Cluster& c = problem.parts.cluster;
     if (rng.uniform() > 1.0 / 3) {
@@ -152,6 +164,7 @@ class Model : public ProblemSource {
         std::clamp(static_cast<int>(std::lround(options_.micro_batches * factor(4))), 1, 65536);
     problem.stages = 2 + static_cast<int>(rng.below(static_cast<std::uint64_t>(most_stages(c) - 1)));
     if (rng.uniform() < 0.2) problem.schedule = pipeline::Schedule::k1f1bOverlap;
+    choose_samples(1 << rng.below(4), problem);
     return problem;
   }
 
@@ -159,6 +172,36 @@ class Model : public ProblemSource {
   std::string fingerprint() const override { return fingerprint_; }
 
  private:
+  // Whole samples: `times` the profile's micro-batch, and more where the stages could not share the devices; the step
+  // keeps its samples as far as it can.
+  static void choose_samples(int times, TrainingProblem& problem) {
+    pipeline::ProblemOptions& options = problem.parts.options;
+    if (options.replicas != Replicas::kWhole) return;
+    const int batch = std::max(1, static_cast<int>(problem.parts.profile.micro_batch_size)), most = 1 << 20;
+    const int devices = problem.parts.cluster.num_devices();
+    while (batch * times < most && !pipeline::groups_exist(devices, problem.stages, batch * times)) times *= 2;
+    options.micro_batch_samples = batch * times;
+    options.micro_batches = std::max(1, options.micro_batches / times);
+  }
+
+  static void vary(double compute, double activation, double weight, double noise, Rng& rng, pipeline::Profile& p) {
+    for (std::size_t k = 0; k < p.c_ms.size(); ++k) {
+      const double c = compute * std::exp(noise * rng.uniform(-1, 1));
+      const double a = activation * std::exp(noise * rng.uniform(-1, 1));
+      const double w = weight * std::exp(noise * rng.uniform(-1, 1));
+      p.c_ms[k] *= c;
+      p.a_bytes[k] *= a;
+      p.w_bytes[k] *= w;
+      if (!p.gradient_bytes.empty()) p.gradient_bytes[k] *= w;
+      if (!p.slot_bytes.empty()) p.slot_bytes[k] *= w;
+      for (pipeline::DeviceTimes& times : p.times) {
+        for (std::vector<double>& row : times.forward_ms) row[k] *= c;
+        for (std::vector<double>& row : times.backward_ms) row[k] *= c;
+        times.optimizer_ms[k] *= w;
+      }
+    }
+  }
+
   int most_stages(const machine::Cluster& cluster) const {
     return std::min({16, cluster.num_devices(), static_cast<int>(profile_.size())});
   }
@@ -205,6 +248,24 @@ std::unique_ptr<ProblemSource> model_source(const pipeline::Profile& profile, co
   return std::make_unique<Model>(profile, cluster, options, seed, exactly);
 }
 
+namespace {
+
+// Per position between two pivots: the sum, or the largest.
+std::vector<double> coarse(const std::vector<double>& values, const std::vector<int>& ends, bool largest) {
+  std::vector<double> out;
+  std::size_t i = 0;
+  for (const int end : ends) {
+    double all = 0;
+    for (; i < static_cast<std::size_t>(end) && i < values.size(); ++i) {
+      all = largest ? std::max(all, values[i]) : all + values[i];
+    }
+    out.push_back(all);
+  }
+  return values.empty() ? values : out;
+}
+
+}  // namespace
+
 pipeline::Profile coarse_profile(const pipeline::Profile& profile) {
   const int n = static_cast<int>(profile.size());
   std::vector<int> ends = pipeline::grid_pivots(n, pipeline::kGranularity);
@@ -215,22 +276,54 @@ pipeline::Profile coarse_profile(const pipeline::Profile& profile) {
   out.micro_batch_size = profile.micro_batch_size;
   out.forward_fraction = profile.forward_fraction;
   out.source_sha256 = profile.source_sha256;
+  constexpr bool kLargest = true;
+  const auto sums = [&](const std::vector<double>& values) { return coarse(values, ends, !kLargest); };
+  out.c_ms = sums(profile.c_ms);
+  out.w_bytes = sums(profile.w_bytes);
+  out.stash_bytes = sums(profile.stash_bytes);
+  out.gradient_bytes = sums(profile.gradient_bytes);
+  out.slot_bytes = sums(profile.slot_bytes);
+  out.frozen_bytes = sums(profile.frozen_bytes);
+  out.workspace_bytes = coarse(profile.workspace_bytes, ends, kLargest);
+  for (const pipeline::DeviceTimes& times : profile.times) {
+    pipeline::DeviceTimes& made = out.times.emplace_back();
+    made.device = times.device;
+    made.samples = times.samples;
+    for (const std::vector<double>& row : times.forward_ms) made.forward_ms.push_back(sums(row));
+    for (const std::vector<double>& row : times.backward_ms) made.backward_ms.push_back(sums(row));
+    made.optimizer_ms = sums(times.optimizer_ms);
+  }
   int begin = 0;
   for (const int end : ends) {
-    double compute = 0, weight = 0, stash = 0;
-    for (int i = begin; i < end; ++i) {
-      const auto k = static_cast<std::size_t>(i);
-      compute += profile.c_ms[k];
-      weight += profile.w_bytes[k];
-      stash += profile.stash_bytes[k];
-    }
-    out.c_ms.push_back(compute);
     out.a_bytes.push_back(profile.a_bytes[static_cast<std::size_t>(end - 1)]);
-    out.w_bytes.push_back(weight);
-    out.stash_bytes.push_back(stash);
+    if (!profile.layer.empty()) out.layer.push_back(profile.layer[static_cast<std::size_t>(begin)]);
     begin = end;
   }
+  const auto place = [&](std::int32_t position) {
+    return static_cast<std::int32_t>(std::lower_bound(ends.begin(), ends.end(), position) - ends.begin()) + 1;
+  };
+  for (pipeline::SharedWeight shared : profile.shared) {
+    shared.first = place(shared.first);
+    shared.position = place(shared.position);
+    if (shared.first < shared.position) out.shared.push_back(shared);
+  }
   return out;
+}
+
+pipeline::ProblemOptions options_of_model(const pipeline::Profile& profile, int micro_batches) {
+  pipeline::ProblemOptions options;
+  options.micro_batches = micro_batches;
+  options.replicas = Replicas::kWhole;
+  options.gradient_sync = pipeline::GradientSync::kOverlap;
+  options.optimizer = true;
+  options.allow_idle_stages = false;
+  options.memory_reserve = 0.1;
+  options.variants = {{0, false}, {1, false}};
+  if (!profile.layer.empty() && profile.forward_fraction < 1) {
+    options.variants.push_back({0, true});
+    options.variants.push_back({1, true});
+  }
+  return options;
 }
 
 }  // namespace automap::train

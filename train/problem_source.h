@@ -51,14 +51,18 @@ std::unique_ptr<ProblemSource> open_source(const std::string& data, std::uint64_
                                            const std::vector<std::string>& without, bool trust_data = false,
                                            Rows rows = Rows::kAll);
 
-// One model on a cluster: micro-batches within a factor of 4, stages 2..16, links within a factor of 2, server count
-// and every instruction's costs varied a little; `exactly` gives the question itself, for stage counts 2, 3, ...
-// Error(kConfig) for a cluster of one device, Error(kData) for a profile of one instruction.
+// One model on a cluster: micro-batches within a factor of 4, of the profile's samples up to 8 times (and as many as
+// the stages need to share the devices), stages 2..16, links within a factor of 2, server count and every instruction's
+// costs varied a little; `exactly` gives the question itself, for stage counts 2, 3, ... Error(kConfig) for a cluster
+// of one device, Error(kData) for a profile of one instruction.
 std::unique_ptr<ProblemSource> model_source(const pipeline::Profile& profile, const machine::Cluster& cluster,
                                             const pipeline::ProblemOptions& options, std::uint64_t seed, bool exactly);
 
+// What automap-infer asks about a model when it is told nothing else.
+pipeline::ProblemOptions options_of_model(const pipeline::Profile& profile, int micro_batches);
+
 // The profile with everything between two pivots of the 128-point grid made one instruction: plans over the grid keep
-// their V.
+// their V, but that layers for recomputation begin at pivots.
 pipeline::Profile coarse_profile(const pipeline::Profile& profile);
 
 }  // namespace automap::train

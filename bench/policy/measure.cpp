@@ -36,7 +36,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-constexpr const char* kCacheSchema = "automap.bench.answers/1";
+constexpr const char* kCacheSchema = "automap.bench.answers/2";
 constexpr double kSaveEverySeconds = 60;
 constexpr std::string_view kUntrained = "untrained:";
 constexpr std::uint32_t kUntrainedStream = 0x756e7472;
@@ -98,9 +98,22 @@ std::string fingerprint(const Problem& problem, const Profile& profile, const Cl
     bytes.append(reinterpret_cast<const char*>(&size), sizeof size);
     bytes.append(static_cast<const char*>(data), size);
   };
-  for (const std::vector<double>* column : {&profile.c_ms, &profile.a_bytes, &profile.w_bytes, &profile.stash_bytes}) {
-    add(column->data(), column->size() * sizeof(double));
+  const auto add_column = [&add](const std::vector<double>& column) {
+    add(column.data(), column.size() * sizeof(double));
+  };
+  for (const std::vector<double>* column :
+       {&profile.c_ms, &profile.a_bytes, &profile.w_bytes, &profile.stash_bytes, &profile.gradient_bytes,
+        &profile.slot_bytes, &profile.frozen_bytes, &profile.workspace_bytes}) {
+    add_column(*column);
   }
+  for (const pipeline::DeviceTimes& times : profile.times) {
+    add(times.device.data(), times.device.size());
+    add_column(times.samples);
+    for (const std::vector<double>& column : times.forward_ms) add_column(column);
+    for (const std::vector<double>& column : times.backward_ms) add_column(column);
+    add_column(times.optimizer_ms);
+  }
+  for (const std::string& layer : profile.layer) add(layer.data(), layer.size());
   Cluster nameless = cluster;
   nameless.name = "cluster";
   const std::string machines = machine::to_json_text(nameless);
@@ -111,8 +124,21 @@ std::string fingerprint(const Problem& problem, const Profile& profile, const Cl
                             options.memory ? 1.0 : 0.0,
                             options.state_factor_or_default(),
                             options.allow_empty_stages ? 1.0 : 0.0,
-                            static_cast<double>(options.value)};
+                            static_cast<double>(options.value),
+                            static_cast<double>(options.replicas),
+                            problem.micro_batch_samples(),
+                            problem.profile_samples(),
+                            options.memory_reserve,
+                            options.state_factor ? 1.0 : 0.0,
+                            options.allow_idle_stages ? 1.0 : 0.0,
+                            static_cast<double>(options.gradient_sync),
+                            options.bucket_bytes,
+                            options.optimizer ? 1.0 : 0.0};
   add(numbers, sizeof numbers);
+  for (const pipeline::StageVariant& variant : options.variants) {
+    add(&variant.zero, sizeof variant.zero);
+    add(&variant.recompute, sizeof variant.recompute);
+  }
   add(pivots.data(), pivots.size() * sizeof(int));
   add(what.data(), what.size());
   return sha256_hex(bytes).substr(0, 32);
@@ -177,8 +203,8 @@ namespace {
 Json to_json(const Solved& solved, double limit_s) {
   Json stages = Json::array();
   for (const Optimum& one : solved.by_stages) {
-    stages.push_back(
-        {one.stages, one.proven, number(one.value_ms), number(one.bound_ms), one.plan.cuts, one.plan.device_cuts});
+    stages.push_back({one.stages, one.proven, number(one.value_ms), number(one.bound_ms), one.plan.cuts,
+                      one.plan.device_cuts, one.plan.variants});
   }
   return {{"stages", std::move(stages)}, {"cpu_ms", solved.cpu_ms}, {"limit_s", number(limit_s)}};
 }
@@ -194,6 +220,7 @@ Solved from_json(const Json& answer, Schedule schedule) {
     one.bound_ms = row.at(3).is_null() ? kInfinity : row.at(3).get<double>();
     row.at(4).get_to(one.plan.cuts);
     row.at(5).get_to(one.plan.device_cuts);
+    row.at(6).get_to(one.plan.variants);
     one.plan.schedule = schedule;
     solved.by_stages.push_back(std::move(one));
   }

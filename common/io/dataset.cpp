@@ -237,8 +237,9 @@ RowProblem DatasetReader::State::read_row(std::uint64_t i) const {
   RowProblem row;
   std::memcpy(row.caw.data(), shard.caw + at * kCawRowBytes, kCawRowBytes);
   auto* bytes = reinterpret_cast<char*>(&row);
-  for (std::size_t c = 0; c < num_columns(false); ++c) {
-    const DatasetColumn& column = dataset_columns()[c];
+  const std::vector<DatasetColumn>& columns = dataset_columns(false, manifest.version);
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    const DatasetColumn& column = columns[c];
     std::memcpy(bytes + column.member_offset, shard.columns[c] + at * column.row_bytes(), column.row_bytes());
   }
   return row;
@@ -246,9 +247,10 @@ RowProblem DatasetReader::State::read_row(std::uint64_t i) const {
 
 RowProblem DatasetReader::row(std::uint64_t i) const {
   const RowProblem row = state_->read_row(i);
-  const auto schedule = static_cast<unsigned>(row.schedule);
-  if (schedule > static_cast<unsigned>(pipeline::Schedule::k1f1bOverlap)) {
-    state_->bad_row(i, "schedule is " + std::to_string(schedule) + ", expected 0 or 1");
+  // An enumeration that no row of the version has; check_row() sees what is none at all.
+  if (state_->manifest.version == 1 && row.schedule > pipeline::Schedule::k1f1bOverlap) {
+    state_->bad_row(
+        i, "schedule is " + std::to_string(static_cast<unsigned>(row.schedule)) + ", expected 0 or 1 in version 1");
   }
   if (row.distribution >= state_->manifest.distributions.size()) {
     state_->bad_row(i, "distribution is " + std::to_string(row.distribution) + ", but there are " +
@@ -269,12 +271,15 @@ std::optional<OracleLabel> DatasetReader::oracle(std::uint64_t i) const {
   const int instructions = pipeline::instructions_of_row(row), devices = pipeline::devices_of_row(row);
   const Shard& shard = state_->shard_of(i);
   const std::uint64_t at = i % state_->manifest.shard_rows;
-  const std::size_t first = num_columns(false);
+  const std::size_t first = dataset_columns(false, state_->manifest.version).size();
   std::int16_t cuts[kOracleBoundaries], device_cuts[kOracleBoundaries];
   float length = 0;
   std::memcpy(cuts, shard.columns[first] + at * sizeof cuts, sizeof cuts);
   std::memcpy(device_cuts, shard.columns[first + 1] + at * sizeof device_cuts, sizeof device_cuts);
-  std::memcpy(&length, shard.columns[first + 2] + at * sizeof length, sizeof length);
+  std::uint8_t variants[kOracleBoundaries + 1] = {};
+  const bool has_variants = state_->manifest.version >= 2;
+  if (has_variants) std::memcpy(variants, shard.columns[first + 2] + at * sizeof variants, sizeof variants);
+  std::memcpy(&length, shard.columns[first + (has_variants ? 3 : 2)] + at * sizeof length, sizeof length);
   if (std::isnan(length)) return std::nullopt;
   OracleLabel label;
   label.length_ms = static_cast<double>(length) * static_cast<double>(row.scale_ms);
@@ -291,6 +296,14 @@ std::optional<OracleLabel> DatasetReader::oracle(std::uint64_t i) const {
     }
     label.cuts.push_back(cut);
     label.device_cuts.push_back(device_cuts[s]);
+  }
+  const int most_variants = pipeline::variants_of_row(row);
+  for (std::size_t s = 0; row.samples > 0 && s < row.stages; ++s) {
+    if (variants[s] >= most_variants) {
+      state_->bad_row(i, "oracle/variants of stage " + std::to_string(s + 1) + " is " + std::to_string(variants[s]) +
+                             ", expected less than " + std::to_string(most_variants));
+    }
+    label.variants.push_back(variants[s]);
   }
   return label;
 }

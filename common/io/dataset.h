@@ -1,4 +1,4 @@
-// Datasets of rows: `automap.caw/1`, a folder of HDF5 shards and dataset.json (docs/formats/dataset.md).
+// Datasets of rows: `automap.caw/2`, a folder of HDF5 shards and dataset.json (docs/formats/dataset.md).
 // The reader maps uncompressed shards into memory and never calls the HDF5 library after opening, so row() is safe and
 // fast from any thread; compressed shards are expanded once into memory when opened.
 #pragma once
@@ -23,6 +23,7 @@ struct OracleLabel {
   std::vector<int> cuts;         // instruction cuts of problem_of_row(row); empty with length_ms = infinity: infeasible
   std::vector<int> device_cuts;  // 1 .. D-1
   double length_ms = 0;          // V, in the units of problem_of_row; stored as f32: right to 1e-7
+  std::vector<std::uint8_t> variants = {};  // [S], of those that problem_of_row(row) has; empty: the first
 };
 
 // What verify_dataset found wrong with a shard, or with one of its rows (counted in the shard, from 0).

@@ -48,8 +48,8 @@ class ManifestReader {
   }
 
   DatasetManifest run() {
-    check_schema();
     DatasetManifest manifest;
+    manifest.version = check_schema();
     manifest.checksum = check_checksum();
     manifest.generator = string(root_, "", "generator");
     manifest.rows = count(root_, "", "rows", 1);
@@ -131,17 +131,18 @@ class ManifestReader {
     }
   }
 
-  void check_schema() const {
+  int check_schema() const {
     const std::string schema = string(root_, "", "schema");
+    for (int version = 1; version <= kDatasetVersion; ++version) {
+      if (schema == dataset_schema(version)) return version;
+    }
     const std::string prefix = std::string(kDatasetSchemaName) + "/";
     if (schema.rfind(prefix, 0) != 0) {
       fail("schema: found \"" + excerpt(schema, 60) + "\", expected \"" + dataset_schema() + "\"");
     }
-    if (schema != dataset_schema()) {
-      throw Error(ErrorKind::kData,
-                  source_ + ": found " + excerpt(schema, 60) + ", this version of AutoMap reads " + dataset_schema(),
-                  "use the version of AutoMap that wrote it, or make the dataset again with automap-datagen");
-    }
+    throw Error(ErrorKind::kData,
+                source_ + ": found " + excerpt(schema, 60) + ", this version of AutoMap reads " + dataset_schema(),
+                "use the version of AutoMap that wrote it, or make the dataset again with automap-datagen");
   }
 
   const Json& value(const Json& object, const std::string& where, const char* key, bool (Json::*is)() const noexcept,
@@ -181,8 +182,8 @@ class ManifestReader {
 
 }  // namespace
 
-std::string dataset_schema() {
-  return std::string(kDatasetSchemaName) + "/" + std::to_string(kDatasetVersion);
+std::string dataset_schema(int version) {
+  return std::string(kDatasetSchemaName) + "/" + std::to_string(version);
 }
 
 std::size_t bytes_of(ColumnType type) {
@@ -196,32 +197,61 @@ std::size_t bytes_of(ColumnType type) {
   return 0;
 }
 
-const std::vector<DatasetColumn>& dataset_columns() {
-  static const std::vector<DatasetColumn> columns = {
-      {"scale_ms", "ms", ColumnType::kF32, 1, false, offsetof(RowProblem, scale_ms)},
-      {"num_instructions", "1", ColumnType::kU32, 1, false, offsetof(RowProblem, num_instructions)},
-      {"distribution", "1", ColumnType::kU8, 1, false, offsetof(RowProblem, distribution)},
-      {"servers", "1", ColumnType::kU16, 1, false, offsetof(RowProblem, servers)},
-      {"devices_per_server", "1", ColumnType::kU16, 1, false, offsetof(RowProblem, devices_per_server)},
-      {"intra_over_inter", "1", ColumnType::kF32, 1, false, offsetof(RowProblem, intra_over_inter)},
-      {"micro_batches", "1", ColumnType::kU16, 1, false, offsetof(RowProblem, micro_batches)},
-      {"stages", "1", ColumnType::kU16, 1, false, offsetof(RowProblem, stages)},
-      {"memory_limit", "scale_ms at the slowest link", ColumnType::kF32, 1, false, offsetof(RowProblem, memory_limit)},
-      {"schedule", "1", ColumnType::kU8, 1, false, offsetof(RowProblem, schedule)},
-      {"forward_fraction", "1", ColumnType::kF32, 1, false, offsetof(RowProblem, forward_fraction)},
-      {"stash_factor", "1", ColumnType::kF32, 1, false, offsetof(RowProblem, stash_factor)},
-      {"hop_latency", "scale_ms", ColumnType::kF32, 1, false, offsetof(RowProblem, hop_latency)},
-      {"server_seed", "1", ColumnType::kU32, 1, false, offsetof(RowProblem, server_seed)},
-      {"oracle/cuts", "grid point", ColumnType::kI16, kOracleBoundaries, true, 0},
-      {"oracle/device_cuts", "device", ColumnType::kI16, kOracleBoundaries, true, 0},
-      {"oracle/length", "scale_ms", ColumnType::kF32, 1, true, 0},
+namespace {
+
+std::vector<DatasetColumn> all_columns() {
+  // A member of RowProblem.
+  const auto of_row = [](const char* name, const char* units, ColumnType type, std::size_t offset, int since) {
+    return DatasetColumn{name, units, type, 1, false, since, offset};
   };
-  return columns;
+  constexpr const char* kAtLink = "scale_ms at the slowest link";
+  return {
+      of_row("scale_ms", "ms", ColumnType::kF32, offsetof(RowProblem, scale_ms), 1),
+      of_row("num_instructions", "1", ColumnType::kU32, offsetof(RowProblem, num_instructions), 1),
+      of_row("distribution", "1", ColumnType::kU8, offsetof(RowProblem, distribution), 1),
+      of_row("servers", "1", ColumnType::kU16, offsetof(RowProblem, servers), 1),
+      of_row("devices_per_server", "1", ColumnType::kU16, offsetof(RowProblem, devices_per_server), 1),
+      of_row("intra_over_inter", "1", ColumnType::kF32, offsetof(RowProblem, intra_over_inter), 1),
+      of_row("micro_batches", "1", ColumnType::kU16, offsetof(RowProblem, micro_batches), 1),
+      of_row("stages", "1", ColumnType::kU16, offsetof(RowProblem, stages), 1),
+      of_row("memory_limit", kAtLink, ColumnType::kF32, offsetof(RowProblem, memory_limit), 1),
+      of_row("schedule", "1", ColumnType::kU8, offsetof(RowProblem, schedule), 1),
+      of_row("forward_fraction", "1", ColumnType::kF32, offsetof(RowProblem, forward_fraction), 1),
+      of_row("stash_factor", "1", ColumnType::kF32, offsetof(RowProblem, stash_factor), 1),
+      of_row("hop_latency", "scale_ms", ColumnType::kF32, offsetof(RowProblem, hop_latency), 1),
+      of_row("server_seed", "1", ColumnType::kU32, offsetof(RowProblem, server_seed), 1),
+      of_row("samples", "1", ColumnType::kU16, offsetof(RowProblem, samples), 2),
+      of_row("launch_share", "1", ColumnType::kF32, offsetof(RowProblem, launch_share), 2),
+      of_row("launch_even", "1", ColumnType::kF32, offsetof(RowProblem, launch_even), 2),
+      of_row("gradient_share", "1", ColumnType::kF32, offsetof(RowProblem, gradient_share), 2),
+      of_row("slot_factor", "1", ColumnType::kF32, offsetof(RowProblem, slot_factor), 2),
+      of_row("gradient_sync", "1", ColumnType::kU8, offsetof(RowProblem, gradient_sync), 2),
+      of_row("bucket", kAtLink, ColumnType::kF32, offsetof(RowProblem, bucket), 2),
+      of_row("optimizer_factor", "1", ColumnType::kF32, offsetof(RowProblem, optimizer_factor), 2),
+      of_row("workspace_factor", "1", ColumnType::kF32, offsetof(RowProblem, workspace_factor), 2),
+      of_row("zero", "1", ColumnType::kU8, offsetof(RowProblem, zero), 2),
+      of_row("layers", "1", ColumnType::kU16, offsetof(RowProblem, layers), 2),
+      {"oracle/cuts", "grid point", ColumnType::kI16, kOracleBoundaries, true, 1, 0},
+      {"oracle/device_cuts", "device", ColumnType::kI16, kOracleBoundaries, true, 1, 0},
+      {"oracle/variants", "1", ColumnType::kU8, kOracleBoundaries + 1, true, 2, 0},
+      {"oracle/length", "scale_ms", ColumnType::kF32, 1, true, 1, 0},
+  };
 }
 
-std::size_t num_columns(bool oracle) {
-  constexpr std::size_t kOracleColumns = 3;
-  return dataset_columns().size() - (oracle ? 0 : kOracleColumns);
+}  // namespace
+
+const std::vector<DatasetColumn>& dataset_columns(bool oracle, int version) {
+  static const std::array<std::array<std::vector<DatasetColumn>, 2>, kDatasetVersion> lists = [] {
+    std::array<std::array<std::vector<DatasetColumn>, 2>, kDatasetVersion> made;
+    for (const DatasetColumn& column : all_columns()) {
+      for (int v = column.since; v <= kDatasetVersion; ++v) {
+        made[static_cast<std::size_t>(v) - 1][1].push_back(column);
+        if (!column.oracle) made[static_cast<std::size_t>(v) - 1][0].push_back(column);
+      }
+    }
+    return made;
+  }();
+  return lists[static_cast<std::size_t>(version) - 1][oracle ? 1 : 0];
 }
 
 std::uint64_t DatasetManifest::rows_of_shard(std::uint64_t shard) const {
@@ -236,8 +266,8 @@ const ShardEntry* DatasetManifest::find(std::uint64_t shard) const {
 }
 
 std::string DatasetManifest::fingerprint() const {
-  return sha256_hex(dataset_schema() + "\n" + generator + "\n" + std::to_string(seed) + "\n" + std::to_string(rows) +
-                    "\n" + (oracle ? "oracle" : "") + "\n" + config_json + "\n");
+  return sha256_hex(dataset_schema(version) + "\n" + generator + "\n" + std::to_string(seed) + "\n" +
+                    std::to_string(rows) + "\n" + (oracle ? "oracle" : "") + "\n" + config_json + "\n");
 }
 
 std::string shard_file_name(std::uint64_t shard) {
@@ -267,7 +297,7 @@ std::string canonical_json(std::string_view text, const std::string& source) {
 
 std::string to_json_text(const DatasetManifest& manifest) {
   Json root;
-  root["schema"] = dataset_schema();
+  root["schema"] = dataset_schema(manifest.version);
   root["generator"] = manifest.generator;
   root["rows"] = manifest.rows;
   root["shard_rows"] = manifest.shard_rows;

@@ -13,16 +13,18 @@
 namespace automap::io {
 
 constexpr std::string_view kDatasetSchemaName = "automap.caw";
-constexpr int kDatasetVersion = 1;
+// Version 1 has no rows of whole samples; it is read, and not written any more.
+constexpr int kDatasetVersion = 2;
 constexpr const char* kManifestName = "dataset.json";
 // What to do about shards that are missing or damaged.
 constexpr const char* kAgainHint = "run the automap-datagen command again: it writes the missing and damaged shards";
-std::string dataset_schema();  // "automap.caw/1"
+std::string dataset_schema(int version = kDatasetVersion);  // "automap.caw/2"
 
 // Bytes of one row of /caw, f32[3][128].
 constexpr std::size_t kCawRowBytes = 3 * pipeline::kGranularity * sizeof(float);
 // Boundaries that the columns of labels have room for: 16 stages.
 constexpr int kOracleBoundaries = 15;
+constexpr std::uint8_t kNoVariant = 255;  // behind the last stage of a label
 
 enum class ColumnType : std::uint8_t { kF32, kU8, kU16, kU32, kI16 };
 std::size_t bytes_of(ColumnType type);
@@ -34,13 +36,13 @@ struct DatasetColumn {
   ColumnType type;
   int width;
   bool oracle;                // only with labels
+  int since;                  // version of the format
   std::size_t member_offset;  // where in RowProblem; not used by columns of labels
   std::size_t row_bytes() const { return bytes_of(type) * static_cast<std::size_t>(width); }
 };
-// In the order they stand in a shard; the columns of labels are the last three: cuts, device_cuts, length.
-const std::vector<DatasetColumn>& dataset_columns();
-// How many of dataset_columns() a dataset has.
-std::size_t num_columns(bool oracle);
+// Of a version, with or without labels, in the order they stand in a shard; those of labels are the last: cuts,
+// device_cuts, variants (from version 2 on), length.
+const std::vector<DatasetColumn>& dataset_columns(bool oracle, int version = kDatasetVersion);
 
 // One finished shard.
 struct ShardEntry {
@@ -55,6 +57,7 @@ struct ShardEntry {
 };
 
 struct DatasetManifest {
+  int version = kDatasetVersion;
   std::string generator;  // "AutoMap 0.1.0": what made the rows
   std::uint64_t rows = 0, shard_rows = 0, seed = 0;
   bool oracle = false, compressed = false;

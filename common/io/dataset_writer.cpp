@@ -102,6 +102,7 @@ std::vector<std::string> differences(const DatasetManifest& found, const Dataset
     const std::string have_text = excerpt(Json(have).dump(), 100), want_text = excerpt(Json(want).dump(), 100);
     if (have != want) lines.push_back(name + ": holds " + have_text + ", asked for " + want_text);
   };
+  compare("schema", dataset_schema(found.version), dataset_schema(wanted.version));
   compare("seed", found.seed, wanted.seed);
   compare("shard-rows", found.shard_rows, wanted.shard_rows);
   compare("oracle", found.oracle, wanted.oracle);
@@ -265,8 +266,8 @@ ShardWriter::ShardWriter(const std::string& folder, const DatasetManifest& manif
   }
   try {
     std::uint64_t expected_bytes = rows_ * kCawRowBytes + kOverheadBytes;
-    for (std::size_t c = 0; c < num_columns(oracle_); ++c) {
-      expected_bytes += rows_ * dataset_columns()[c].row_bytes() + kAlignment;
+    for (const DatasetColumn& column : dataset_columns(oracle_)) {
+      expected_bytes += rows_ * column.row_bytes() + kAlignment;
     }
     // A full disk, or a file size limit, is found now and not by the HDF5 library, which recovers badly. File systems
     // that cannot reserve space are written without.
@@ -277,8 +278,7 @@ ShardWriter::ShardWriter(const std::string& folder, const DatasetManifest& manif
       }
     };
     reserve(0, expected_bytes);
-    for (std::size_t c = 0; c < num_columns(oracle_); ++c)
-      columns_.emplace_back(rows_ * dataset_columns()[c].row_bytes());
+    for (const DatasetColumn& column : dataset_columns(oracle_)) columns_.emplace_back(rows_ * column.row_bytes());
     const ShardPlan plan = {path_, shown, &manifest, first_row_, rows_, chunk_rows_};
     if (compressed_) {
       file_->compressed = std::make_unique<CompressedShard>(plan, expected_bytes);
@@ -304,10 +304,10 @@ ShardWriter::ShardWriter(const std::string& folder, const DatasetManifest& manif
     throw;
   }
   if (oracle_) {
-    const std::size_t first = num_columns(false);
-    for (std::size_t c = first; c < first + 2; ++c) std::memset(columns_[c].data(), 0xff, columns_[c].size());  // -1
+    const std::size_t first = dataset_columns(false).size();
+    for (std::size_t c = first; c < first + 3; ++c) std::memset(columns_[c].data(), 0xff, columns_[c].size());  // -1
     const float none = std::numeric_limits<float>::quiet_NaN();
-    std::vector<char>& length = columns_[first + 2];
+    std::vector<char>& length = columns_[first + 3];
     for (std::size_t at = 0; at < length.size(); at += sizeof none) std::memcpy(length.data() + at, &none, sizeof none);
   }
 }
@@ -322,16 +322,18 @@ void ShardWriter::set_row(std::uint64_t i, const RowProblem& row) {
   AM_DCHECK(i < rows_);
   static_assert(sizeof row.schedule == 1 && std::is_standard_layout_v<RowProblem>, "columns are copied by place");
   const auto* bytes = reinterpret_cast<const char*>(&row);
-  for (std::size_t c = 0; c < num_columns(false); ++c) {
-    const DatasetColumn& column = dataset_columns()[c];
+  const std::vector<DatasetColumn>& columns = dataset_columns(false);
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    const DatasetColumn& column = columns[c];
     std::memcpy(columns_[c].data() + i * column.row_bytes(), bytes + column.member_offset, column.row_bytes());
   }
 }
 
 void ShardWriter::set_label(std::uint64_t i, const OracleLabel& label, const RowProblem& row) {
   AM_CHECK(oracle_ && i < rows_ && label.cuts.size() <= kOracleBoundaries &&
-           label.device_cuts.size() == label.cuts.size());
-  const std::size_t first = num_columns(false);
+           label.device_cuts.size() == label.cuts.size() &&
+           (label.variants.empty() || label.variants.size() == label.cuts.size() + 1));
+  const std::size_t first = dataset_columns(false).size();
   std::int16_t cuts[kOracleBoundaries], device_cuts[kOracleBoundaries];
   std::fill(std::begin(cuts), std::end(cuts), std::int16_t{-1});
   std::fill(std::begin(device_cuts), std::end(device_cuts), std::int16_t{-1});
@@ -339,10 +341,16 @@ void ShardWriter::set_label(std::uint64_t i, const OracleLabel& label, const Row
     cuts[s] = static_cast<std::int16_t>(grid_point(label.cuts[s], row.num_instructions));
     device_cuts[s] = static_cast<std::int16_t>(label.device_cuts[s]);
   }
+  std::uint8_t variants[kOracleBoundaries + 1];
+  std::fill(std::begin(variants), std::end(variants), kNoVariant);
+  for (std::size_t s = 0; s <= label.cuts.size() && std::isfinite(label.length_ms); ++s) {
+    variants[s] = label.variants.empty() ? std::uint8_t{0} : label.variants[s];
+  }
   const auto length = static_cast<float>(label.length_ms / static_cast<double>(row.scale_ms));
   std::memcpy(columns_[first].data() + i * sizeof cuts, cuts, sizeof cuts);
   std::memcpy(columns_[first + 1].data() + i * sizeof device_cuts, device_cuts, sizeof device_cuts);
-  std::memcpy(columns_[first + 2].data() + i * sizeof length, &length, sizeof length);
+  std::memcpy(columns_[first + 2].data() + i * sizeof variants, variants, sizeof variants);
+  std::memcpy(columns_[first + 3].data() + i * sizeof length, &length, sizeof length);
 }
 
 void ShardWriter::write_at(std::uint64_t offset, std::string_view bytes) {

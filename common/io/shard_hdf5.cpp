@@ -133,7 +133,7 @@ Skeleton& create_skeleton(const ShardPlan& plan) {
   require(made.file.valid(), "the file");
   const hid_t file = made.file.get();
   require(
-      put_text(file, "schema", dataset_schema()) && put_text(file, "generator", manifest.generator) &&
+      put_text(file, "schema", dataset_schema(manifest.version)) && put_text(file, "generator", manifest.generator) &&
           put_count(file, "seed", manifest.seed) && put_count(file, "first_row", plan.first_row) &&
           put_count(file, "granularity", pipeline::kGranularity) &&
           put_text(file, "config_sha256", sha256_hex(manifest.config_json)) &&
@@ -177,8 +177,7 @@ Skeleton& create_skeleton(const ShardPlan& plan) {
     const Hdf5Handle group(H5Gcreate2(file, "oracle", H5P_DEFAULT, properties.get(), H5P_DEFAULT), H5Gclose);
     require(group.valid(), "group /oracle");
   }
-  for (std::size_t c = 0; c < num_columns(manifest.oracle); ++c) {
-    const DatasetColumn& column = dataset_columns()[c];
+  for (const DatasetColumn& column : dataset_columns(manifest.oracle, manifest.version)) {
     std::vector<hsize_t> shape = {plan.rows};
     if (column.width > 1) shape.push_back(static_cast<hsize_t>(column.width));
     made.columns.push_back(dataset(column.name, file_type(column.type), shape, false));
@@ -186,7 +185,7 @@ Skeleton& create_skeleton(const ShardPlan& plan) {
     require(put_text(id, "units", column.units), std::string("dataset /") + column.name);
     const std::string_view name = column.name;
     if (name == "distribution") require(put_texts(id, "names", manifest.distributions), "dataset /distribution");
-    if (name == "schedule") require(put_texts(id, "names", {"1f1b", "1f1b-overlap"}), "dataset /schedule");
+    if (name == "schedule") require(put_texts(id, "names", {"1f1b", "1f1b-overlap", "adaptive"}), "dataset /schedule");
   }
   return made;
 }
@@ -198,7 +197,9 @@ std::string complete(const ShardPlan& plan, Skeleton* made) {
   for (std::size_t c = 0; c < made->columns.size(); ++c) {
     places.columns.push_back(H5Dget_offset(made->columns[c].get()));
     if (places.columns.back() == HADDR_UNDEF) {
-      throw_hdf5_error(plan.shown, std::string("dataset /") + dataset_columns()[c].name);
+      const DatasetManifest& manifest = *plan.manifest;
+      throw_hdf5_error(plan.shown,
+                       std::string("dataset /") + dataset_columns(manifest.oracle, manifest.version)[c].name);
     }
   }
   made->columns.clear();
@@ -295,8 +296,9 @@ ShardPlaces look_into_shard(const ShardBytes& shard, const DatasetManifest& mani
   const ShardEntry& entry = *shard.entry;
   const Hdf5Handle file = open_hdf5_bytes(shard.bytes, path);
   const std::string schema = text_attribute(file, path, "schema");
-  if (schema != dataset_schema()) {
-    fail_data(path, "found schema \"" + excerpt(schema, 60) + "\", this version of AutoMap reads " + dataset_schema(),
+  if (schema != dataset_schema(manifest.version)) {
+    fail_data(path,
+              "found schema \"" + excerpt(schema, 60) + "\", dataset.json says " + dataset_schema(manifest.version),
               "use the version of AutoMap that wrote it, or make the dataset again with automap-datagen");
   }
   const auto check_count = [&](const char* name, std::uint64_t expected) {
@@ -324,8 +326,7 @@ ShardPlaces look_into_shard(const ShardBytes& shard, const DatasetManifest& mani
   places.caw = look_into_dataset(file, shard, {"caw", ColumnType::kF32, {entry.rows, 3, pipeline::kGranularity}},
                                  shard.expanded_caw);
   if (places.caw != entry.caw_offset) fail_data(path, "/caw is not where dataset.json says");
-  for (std::size_t c = 0; c < num_columns(manifest.oracle); ++c) {
-    const DatasetColumn& column = dataset_columns()[c];
+  for (const DatasetColumn& column : dataset_columns(manifest.oracle, manifest.version)) {
     std::vector<hsize_t> shape = {entry.rows};
     if (column.width > 1) shape.push_back(static_cast<hsize_t>(column.width));
     places.columns.push_back(look_into_dataset(file, shard, {column.name, column.type, shape}, nullptr));
@@ -342,9 +343,10 @@ void check_places(const ShardPlaces& places, const ShardBytes& shard, const Data
     }
   };
   if (shard.expanded_caw == nullptr) check("caw", places.caw, shard.entry->rows * kCawRowBytes);
-  if (places.columns.size() != num_columns(manifest.oracle)) fail_data(shard.path, "damaged", kAgainHint);
+  const std::vector<DatasetColumn>& columns = dataset_columns(manifest.oracle, manifest.version);
+  if (places.columns.size() != columns.size()) fail_data(shard.path, "damaged", kAgainHint);
   for (std::size_t c = 0; c < places.columns.size(); ++c) {
-    const DatasetColumn& column = dataset_columns()[c];
+    const DatasetColumn& column = columns[c];
     check(column.name, places.columns[c], shard.entry->rows * column.row_bytes());
   }
 }

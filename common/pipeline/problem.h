@@ -31,7 +31,7 @@ const char* to_string(ValueForm form);  // "full", "paper"
 
 enum class Replicas : std::uint8_t {
   kWhole,  // a replica computes mb / r samples of each micro-batch, a whole number; times from the profile's tables
-  kFractional,  // g devices take c / g of the module's own micro-batch (the papers, rows of datasets)
+  kFractional,  // g devices take c / g of the module's own micro-batch (the papers)
 };
 enum class GradientSync : std::uint8_t {
   kOverlap,  // in buckets while the last micro-batch's backward proceeds; hierarchical rings

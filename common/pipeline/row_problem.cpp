@@ -1,6 +1,7 @@
 #include "common/pipeline/row_problem.h"
 
 #include <algorithm>
+#include <bitset>
 #include <cmath>
 #include <string>
 
@@ -47,8 +48,9 @@ void check_numbers(const RowProblem& row) {
     fail("intra_over_inter is " + text(row.intra_over_inter) + ", expected a finite number above 0");
   }
   if (row.micro_batches < 1) fail("micro_batches is 0, expected at least 1");
-  if (row.schedule != Schedule::k1f1b && row.schedule != Schedule::k1f1bOverlap) {
-    fail("schedule is " + std::to_string(static_cast<int>(row.schedule)) + ", expected 0 (1f1b) or 1 (1f1b-overlap)");
+  if (row.schedule > Schedule::kAdaptive) {
+    fail("schedule is " + std::to_string(static_cast<int>(row.schedule)) +
+         ", expected 0 (1f1b), 1 (1f1b-overlap) or 2 (adaptive)");
   }
   if (!(row.memory_limit > 0))
     fail("memory_limit is " + text(row.memory_limit) + ", expected a number above 0 or none");
@@ -61,6 +63,29 @@ void check_numbers(const RowProblem& row) {
   if (!(std::isfinite(row.hop_latency) && row.hop_latency >= 0)) {
     fail("hop_latency is " + text(row.hop_latency) + ", expected a finite number of at least 0");
   }
+}
+
+// What only rows of whole samples have.
+void check_step(const RowProblem& row) {
+  const auto check = [](const char* name, float value, float least, float most) {
+    if (value >= least && value <= most) return;
+    fail(std::string(name) + " is " + text(value) + ", expected " + text(least) + " to " + text(most));
+  };
+  constexpr float kMost = 1e6f;
+  check("launch_share", row.launch_share, 0, 0.999f);
+  check("launch_even", row.launch_even, 0, 1);
+  check("gradient_share", row.gradient_share, 0, kMost);
+  check("slot_factor", row.slot_factor, 0, kMost);
+  check("optimizer_factor", row.optimizer_factor, 0, kMost);
+  check("workspace_factor", row.workspace_factor, 0, kMost);
+  if (!(std::isfinite(row.bucket) && row.bucket > 0)) {
+    fail("bucket is " + text(row.bucket) + ", expected a finite number above 0");
+  }
+  if (row.gradient_sync > 1) {
+    fail("gradient_sync is " + std::to_string(row.gradient_sync) + ", expected 0 (after) or 1 (overlap)");
+  }
+  if (row.zero > kMostZero)
+    fail("zero is " + std::to_string(row.zero) + ", expected 0 to " + std::to_string(kMostZero));
 }
 
 [[noreturn]] void fail_at(const char* array, std::size_t k, const std::string& found, const std::string& expected) {
@@ -179,6 +204,65 @@ Cluster cluster_of_row(const RowProblem& row) {
   return cluster;
 }
 
+// Times at 1 and at all samples, linear between; c_ms is of all of them.
+DeviceTimes times_of_row(const RowProblem& row, const std::vector<double>& instructions, const Profile& profile) {
+  constexpr double kMostFixed = 0.98;  // of a position's time at all samples
+  const double samples = row.samples, phi = row.forward_fraction;
+  double all_ms = 0, all_instructions = 0;
+  for (std::size_t i = 0; i < profile.c_ms.size(); ++i) {
+    all_ms += profile.c_ms[i];
+    all_instructions += instructions[i];
+  }
+  // c(1) = fixed + linear and c(mb) = fixed + linear mb, fixed = u c(1).
+  const double u = row.launch_share, even = row.launch_even;
+  const double fixed_ms = all_ms * u / (u + (1 - u) * samples);
+  DeviceTimes times;
+  times.device = profile.device;
+  times.samples = samples > 1 ? std::vector<double>{1, samples} : std::vector<double>{1};
+  for (const double b : times.samples) {
+    std::vector<double> forward, backward;
+    for (std::size_t i = 0; i < profile.c_ms.size(); ++i) {
+      const double spread = even * instructions[i] / all_instructions + (1 - even) * profile.c_ms[i] / all_ms;
+      const double fixed = std::min(fixed_ms * spread, kMostFixed * profile.c_ms[i]);
+      const double c = b == samples ? profile.c_ms[i] : fixed + (profile.c_ms[i] - fixed) * (b / samples);
+      forward.push_back(phi * c);
+      backward.push_back((1 - phi) * c);
+    }
+    times.forward_ms.push_back(std::move(forward));
+    times.backward_ms.push_back(std::move(backward));
+  }
+  for (const double bytes : profile.w_bytes) {
+    times.optimizer_ms.push_back(row.optimizer_factor * bytes / kBytesPerMs);
+  }
+  return times;
+}
+
+// Turns a problem of fractional replicas into one of whole samples.
+void make_whole(const RowProblem& row, const std::vector<double>& instructions, ProblemParts& parts) {
+  Profile& profile = parts.profile;
+  ProblemOptions& options = parts.options;
+  options.replicas = Replicas::kWhole;
+  options.micro_batch_samples = row.samples;
+  options.state_factor.reset();
+  options.allow_idle_stages = false;
+  options.gradient_sync = row.gradient_sync == 1 ? GradientSync::kOverlap : GradientSync::kAfter;
+  options.bucket_bytes = static_cast<double>(row.bucket) * row.scale_ms * kBytesPerMs;
+  options.optimizer = row.optimizer_factor > 0;
+  profile.device = parts.cluster.servers.front().device;
+  profile.micro_batch_size = row.samples;
+  profile.times.push_back(times_of_row(row, instructions, profile));
+  const std::size_t count = profile.c_ms.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    profile.gradient_bytes.push_back(row.gradient_share * profile.w_bytes[i]);
+    profile.slot_bytes.push_back(row.slot_factor * profile.w_bytes[i]);
+    if (row.workspace_factor > 0) profile.workspace_bytes.push_back(row.workspace_factor * profile.a_bytes[i]);
+    if (row.layers > 0) profile.layer.push_back(std::to_string(i * row.layers / count));
+  }
+  const int levels = row.zero + 1;
+  options.variants.clear();
+  for (int v = 0; v < variants_of_row(row); ++v) options.variants.push_back({v % levels, v >= levels});
+}
+
 }  // namespace
 
 int devices_of_row(const RowProblem& row) {
@@ -192,8 +276,31 @@ int instructions_of_row(const RowProblem& row) {
   return static_cast<int>(std::min<std::uint32_t>(row.num_instructions, kGranularity));
 }
 
+int variants_of_row(const RowProblem& row) {
+  return row.samples == 0 ? 1 : (row.zero + 1) * (row.layers > 0 ? 2 : 1);
+}
+
+bool groups_exist(int devices, int stages, int samples) {
+  // How many devices so many groups can have.
+  std::bitset<kMaxDevices + 1> now, next;
+  now.set(0);
+  for (int stage = 0; stage < stages; ++stage) {
+    next.reset();
+    for (int size = 1; size <= std::min(devices, samples); ++size) {
+      if (samples % size == 0) next |= now << static_cast<std::size_t>(size);
+    }
+    now = next;
+  }
+  return now.test(static_cast<std::size_t>(devices));
+}
+
+bool groups_of_row_exist(const RowProblem& row) {
+  return row.samples == 0 || groups_exist(devices_of_row(row), row.stages, row.samples);
+}
+
 void check_row(const RowProblem& row) {
   check_numbers(row);
+  if (row.samples > 0) check_step(row);
   const float* values = row.caw.data();
   check_array(values, "C'", row.num_instructions, true);
   check_array(values + kGranularity, "A'", row.num_instructions, false);
@@ -221,6 +328,9 @@ ProblemParts problem_of_row(const RowProblem& row) {
   profile.a_bytes.reserve(count);
   profile.w_bytes.reserve(count);
   profile.stash_bytes.reserve(count);
+  std::vector<double> instructions;  // of each position
+  instructions.reserve(count);
+  std::int64_t instructions_before = 0;
   const double scale_ms = row.scale_ms;
   const float* compute = row.caw.data();
   const float* activation = compute + kGranularity;
@@ -238,7 +348,11 @@ ProblemParts problem_of_row(const RowProblem& row) {
     profile.stash_bytes.push_back(row.stash_factor * profile.a_bytes.back());
     compute_before = compute[k];
     weight_before = weight[k];
+    const std::int64_t until = instruction_of_point(k + 1, row.num_instructions);
+    instructions.push_back(static_cast<double>(until - instructions_before));
+    instructions_before = until;
   }
+  if (row.samples > 0) make_whole(row, instructions, parts);
   return parts;
 }
 

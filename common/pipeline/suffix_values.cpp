@@ -49,18 +49,27 @@ class Front {
     drained += backward + transfer;
   }
 
-  // No suffix makes of this row a longer plan than of the other.
-  bool as_good_as(const Front& other) const {
-    if (add > other.add || least > other.least || residue > other.residue || drained < other.drained) return false;
+  // No suffix of one micro-batch within `most_p` makes of this row a plan that is longer than of the other by more than
+  // a few times `slack`.
+  bool as_good_as(const Front& other, double most_p, double slack) const {
+    if (add > other.add + slack || least > other.least + slack || residue > other.residue + slack ||
+        drained < other.drained - slack) {
+      return false;
+    }
     for (int i = 0; i < lines; ++i) {
       bool below = false;
       for (int j = 0; j < other.lines && !below; ++j) {
-        below = weight[at(i)] <= other.weight[at(j)] && constant[at(i)] <= other.constant[at(j)];
+        // Lines are below one another when they are at both ends.
+        const double steeper = weight[at(i)] - other.weight[at(j)], higher = constant[at(i)] - other.constant[at(j)];
+        below = higher <= slack && (steeper <= 0 || steeper * most_p + higher <= slack);
       }
       if (!below) return false;
     }
     return true;
   }
+
+  // No plan that starts with this row is shorter.
+  double bound() const { return least + residue; }
 
   // V over the labels first..last-1 (x ascending) behind a transfer, unless it is not below `best`.
   double value(double transfer, int micro_batches, const double* x, const double* p, const double* y, std::size_t first,
@@ -131,7 +140,7 @@ struct SuffixValues::State {
 
   const Problem& problem_;
   SuffixValuesOptions options_;
-  double limit_ms_ = 0;
+  double limit_ms_ = 0, slack_ms_ = 0;
   bool needs_variable_ = false, valid_ = true;
   double optimum_ms_ = kInfinity;
   long long labels_ = 0;
@@ -193,6 +202,7 @@ void SuffixValues::State::solve() {
   valid_ = output.finished;
   if (!valid_) return;
   labels_ = output.labels;
+  if (limit_ms_ < kInfinity) slack_ms_ = options_.slack * limit_ms_;
   if (!output.by_stages.front().empty()) optimum_ms_ = output.by_stages.front().front().value_ms;
   for (internal::Layer& layer : output.layers) {
     Indexed indexed;
@@ -231,11 +241,12 @@ bool SuffixValues::State::append(Row& row, int cut, int d) const {
     const double own = problem_.behind_backward_ms(row.cut, cut, backward, group, v);
     for (Front front : row.fronts) {
       front.append(transfer, compute, backward, own, k, problem_.micro_batches(), full);
-      const auto better = [&](const Front& other) { return other.as_good_as(front); };
+      if (front.bound() > limit_ms_) continue;
+      const auto better = [&](const Front& other) { return other.as_good_as(front, limit_ms_, slack_ms_); };
       if (std::any_of(fronts.begin(), fronts.end(), better)) continue;
-      fronts.erase(
-          std::remove_if(fronts.begin(), fronts.end(), [&](const Front& other) { return front.as_good_as(other); }),
-          fronts.end());
+      fronts.erase(std::remove_if(fronts.begin(), fronts.end(),
+                                  [&](const Front& other) { return front.as_good_as(other, limit_ms_, 0); }),
+                   fronts.end());
       fronts.push_back(front);
     }
   }

@@ -37,10 +37,18 @@ class InspectDataset(ProgramTest):
         self.assertEqual((document["kind"], document["rows"], document["shards"], document["seed"]), ("dataset", 3000, 3, 1))
         self.assertEqual(sum(f["rows"] for f in document["families"]), 3000)
         self.assertEqual(document["config"], json.loads((folder / "dataset.json").read_text())["config"])
+        self.assertEqual((document["whole_samples"], sum(document["schedules"].values())), (3000, 3000))
+        self.assertGreater(document["schedules"]["adaptive"], 2400)
         result = run("automap-inspect", f"{folder}/")
         self.assertIn("in 3 shards of", result.stdout)
         for family in document["families"]:
             self.assertRegex(result.stdout, rf"(?m)^  {family['name']} ")
+
+    def test_version_1(self):
+        old = SOURCE / "tests" / "data" / "dataset_v1"
+        document = self.document(old, "--verify")
+        self.assertEqual((document["rows"], document["whole_samples"], document["schedules"]), (3, 0, {"1f1b": 3}))
+        self.assertEqual(document["labels"]["optimal"], 3)
 
     def test_labels(self):
         document = self.document(self.make("--oracle", "--compress", rows=50), "--verify")
@@ -100,8 +108,8 @@ class InspectDataset(ProgramTest):
         self.assert_fails(run(*cluster, "--plot", "x.svg"), 2, "--plot is for datasets")
         folder = self.make(rows=20)
         text = (folder / "dataset.json").read_text()
-        (folder / "dataset.json").write_text(text.replace("automap.caw/1", "automap.caw/9"))
-        self.assert_fails(run("automap-inspect", folder), 3, "found automap.caw/9", "reads automap.caw/1")
+        (folder / "dataset.json").write_text(text.replace("automap.caw/2", "automap.caw/9"))
+        self.assert_fails(run("automap-inspect", folder), 3, "found automap.caw/9", "reads automap.caw/2")
 
 
 if __name__ == "__main__":

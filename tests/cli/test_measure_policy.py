@@ -102,7 +102,7 @@ class Benchmarks(ProgramTest):
         self.assertGreater(len(cache.read_text().splitlines()), 1)
 
     def test_what_is_wrong_is_said(self):
-        damaged = self.put("damaged.jsonl", "{\"schema\": \"automap.bench.answers/1\"}\nnonsense\n")
+        damaged = self.put("damaged.jsonl", "{\"schema\": \"automap.bench.answers/2\"}\nnonsense\n")
         foreign = self.put("foreign.jsonl", "name,value\n")
         policy = self.put("broken.bin", b"nonsense" * 20)
         for code, part, options in ((2, "no class is called 'Z'", ["--classes", "Z"]),

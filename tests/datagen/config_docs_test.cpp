@@ -49,7 +49,8 @@ std::string section(const std::vector<NumberSpec>& specs) {
 TEST(ConfigDocs, ListEveryNumber) {
   const std::string docs = read_file(std::string(AUTOMAP_SOURCE_DIR) + "/docs/datagen.md");
   std::vector<std::string> expected;
-  for (const auto* specs : {&row_specs(), &scale_specs(), &cluster_specs(), &training_specs()}) {
+  for (const auto* specs : {&row_specs(), &scale_specs(), &cluster_specs(), &training_specs(), &sample_specs(),
+                            &update_specs(), &variant_specs()}) {
     expected.push_back(section(*specs));
   }
   for (const FamilySpec& family : families()) {
@@ -80,6 +81,9 @@ TEST(ConfigDocs, DefaultsAreInsideTheirLimits) {
   check(scale_specs());
   check(cluster_specs());
   check(training_specs());
+  check(sample_specs());
+  check(update_specs());
+  check(variant_specs());
   for (const FamilySpec& family : families()) {
     check(family.parameters);
     EXPECT_LE(family.parameters.size(), static_cast<std::size_t>(kMostParameters));

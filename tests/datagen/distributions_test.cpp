@@ -244,7 +244,7 @@ TEST(Families, TheOthersHaveTheirShape) {
 
 // A slow twin of Generator::row(): the model behind it through make_row().
 TEST(Generator, RowsAreMakeRowOfTheirProfiles) {
-  for (const char* name : {"mixed", "paper"}) {
+  for (const char* name : {"mixed", "plain", "paper"}) {
     const Generator generator = Generator::load(name);
     for (std::uint64_t i = 0; i < 500; ++i) {
       const RowProblem row = generator.row(7, i);
@@ -260,8 +260,8 @@ TEST(Generator, RowsAreMakeRowOfTheirProfiles) {
   }
 }
 
-TEST(Generator, TenThousandRowsOfMixedAreProblems) {
-  const Generator generator = Generator::load("mixed");
+TEST(Generator, TenThousandPlainRowsAreProblems) {
+  const Generator generator = Generator::load("plain");
   std::vector<int> seen(generator.distributions().size(), 0);
   int limited = 0, different = 0, overlap = 0, feasible_limited = 0;
   for (std::uint64_t i = 0; i < 10000; ++i) {
@@ -326,8 +326,76 @@ TEST(Generator, TenThousandRowsOfMixedAreProblems) {
   EXPECT_GT(different, 700);
 }
 
+TEST(Generator, RowsOfWholeSamplesAreProblems) {
+  const Generator generator = Generator::load("mixed");
+  constexpr int kRows = 10000;
+  std::vector<int> schedules(3, 0), zeros(4, 0);
+  int whole_groups = 0, overlap = 0, optimizer = 0, recompute = 0, halved = 0;
+  for (std::uint64_t i = 0; i < kRows; ++i) {
+    const RowProblem row = generator.row(11, i);
+    ASSERT_NO_THROW(check_row(row)) << i;
+    ASSERT_GE(row.samples, 1) << i;
+    whole_groups += groups_of_row_exist(row);
+    ++schedules[static_cast<std::size_t>(row.schedule)];
+    ++zeros[row.zero];
+    overlap += row.gradient_sync;
+    optimizer += row.optimizer_factor > 0;
+    recompute += row.layers > 0;
+    halved += row.gradient_share < 1;
+    ASSERT_LE(row.layers, instructions_of_row(row));
+    if (i < 300 && devices_of_row(row) <= 64) {
+      ASSERT_NO_THROW(problem_of_row(row).problem());
+    }
+  }
+  EXPECT_EQ(whole_groups, kRows);
+  EXPECT_NEAR(schedules[2], 0.85 * kRows, 200);
+  EXPECT_NEAR(zeros[0], 0.2 * kRows, 200);
+  EXPECT_NEAR(zeros[1], 0.75 * kRows, 200);
+  EXPECT_EQ(zeros[2], 0);
+  EXPECT_NEAR(overlap, 0.85 * kRows, 200);
+  EXPECT_NEAR(optimizer, 0.9 * kRows, 200);
+  EXPECT_NEAR(recompute, 0.8 * kRows, 200);
+  EXPECT_NEAR(halved, 0.4 * kRows, 200);
+}
+
+TEST(Generator, TransformersSayHowManyLayersTheyHave) {
+  const Generator generator(R"({"families": {"transformer": {"layers": 24}, "moe": {"layers": 24}},
+                               "rows": {"instructions": 1000}, "variants": {"recompute": 1, "layers": 5}})",
+                            "x");
+  const Generator other(R"({"families": {"cnn": {}}, "variants": {"recompute": 1, "layers": 5}})", "x");
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    EXPECT_EQ(generator.row(1, i).layers, 24);
+    EXPECT_EQ(other.row(1, i).layers, 5);
+  }
+}
+
+// What one section draws changes nothing else: a comparison of two configurations is one of the same models.
+TEST(Generator, SectionsOfWholeSamplesAreDrawnApart) {
+  const Generator all = Generator::load("mixed");
+  const Generator plain(R"({"samples": {"whole": 0}})", "plain");
+  const Generator update(R"({"update": {"overlap_sync": 0, "slots": 3}})", "update");
+  const Generator variants(R"({"variants": {"zero": 0, "recompute": 0}})", "variants");
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    const RowProblem row = all.row(3, i), none = plain.row(3, i), u = update.row(3, i), v = variants.row(3, i);
+    EXPECT_EQ(none.samples, 0);
+    EXPECT_EQ(variants_of_row(none), 1);
+    for (const RowProblem* other : {&none, &u, &v}) {
+      EXPECT_EQ(other->caw, row.caw);
+      EXPECT_EQ(other->stages, row.stages);
+      EXPECT_EQ(other->server_seed, row.server_seed);
+    }
+    EXPECT_EQ(u.slot_factor, 3);
+    EXPECT_EQ(v.slot_factor, row.slot_factor);
+    EXPECT_EQ(u.launch_share, row.launch_share);
+    EXPECT_EQ(u.zero, row.zero);
+    EXPECT_EQ(v.optimizer_factor, row.optimizer_factor);
+  }
+}
+
 TEST(Generator, MemoryLimitsBiteAndLeaveAPlan) {
-  const Generator generator = Generator::load("small");
+  const Generator generator(R"({"cluster": {"devices": [4, 16]}, "training": {"stages": [2, 8]},
+                               "samples": {"whole": 0}})",
+                            "small and plain");
   int limited = 0, none = 0, bites = 0;
   for (std::uint64_t i = 0; i < 200; ++i) {
     const RowProblem row = generator.row(4, i);
@@ -375,17 +443,35 @@ TEST(Generator, RowsDependOnSeedConfigurationAndIndexOnly) {
   EXPECT_EQ(unlike.size(), 200u);
 }
 
-// Written down, so that another compiler, processor or version that makes other rows is noticed.
+// Written down, so that another compiler, processor or version that makes other rows is noticed. Whatever a section
+// draws has a signature of its own; `plain` has that of version 0.1's only rows.
 TEST(Generator, TheSameRowsOnEveryMachine) {
-  const Generator generator = Generator::load("mixed");
-  std::string bytes;
+  const auto add = [](std::string& bytes, auto... values) {
+    (bytes.append(reinterpret_cast<const char*>(&values), sizeof values), ...);
+  };
+  const auto rows = [&](const char* name) {
+    std::string bytes;
+    const Generator generator = Generator::load(name);
+    for (std::uint64_t i = 0; i < 256; ++i) {
+      const RowProblem row = generator.row(1, i);
+      bytes.append(reinterpret_cast<const char*>(row.caw.data()), sizeof row.caw);
+      add(bytes, row.scale_ms, row.memory_limit);
+    }
+    return sha256_hex(bytes);
+  };
+  EXPECT_EQ(rows("plain"), "d49795d29e40f2e1278fa8de61d497a2318f487ab4d3d39e95dd1bbb5bb8c181");
+  EXPECT_EQ(rows("mixed"), "3dee82e7e42a958958cbd5c9b69e9c06509263114ecfd9b44d5e8e153be490ce");
+  std::string samples, update, variants;
+  const Generator mixed = Generator::load("mixed");
   for (std::uint64_t i = 0; i < 256; ++i) {
-    const RowProblem row = generator.row(1, i);
-    bytes.append(reinterpret_cast<const char*>(row.caw.data()), sizeof row.caw);
-    bytes.append(reinterpret_cast<const char*>(&row.scale_ms), sizeof row.scale_ms);
-    bytes.append(reinterpret_cast<const char*>(&row.memory_limit), sizeof row.memory_limit);
+    const RowProblem row = mixed.row(1, i);
+    add(samples, row.samples, row.schedule, row.launch_share, row.launch_even);
+    add(update, row.gradient_sync, row.bucket, row.gradient_share, row.slot_factor, row.optimizer_factor);
+    add(variants, row.zero, row.layers, row.workspace_factor);
   }
-  EXPECT_EQ(sha256_hex(bytes), "d49795d29e40f2e1278fa8de61d497a2318f487ab4d3d39e95dd1bbb5bb8c181");
+  EXPECT_EQ(sha256_hex(samples), "bd7c3c4944f1f7644b01ab4b3aecd013c10431c8bfb995fa55b70b0df494efa4");
+  EXPECT_EQ(sha256_hex(update), "fe1b4aac5edfe9a931727d989d14963872fe66c9e44bcd405dabb46195547569");
+  EXPECT_EQ(sha256_hex(variants), "3dc388373d0eb78a9448e77dc994a92944cb93c033322bfaf06dcbbab6997d9b");
 }
 
 TEST(Generator, OnlyAndWithout) {
@@ -499,6 +585,10 @@ TEST(Config, MistakesAreNamed) {
   has(R"({"cluster": {"devices": {"values": [4, 8], "weights": [0, 0]}}})", "all are 0");
   has(R"({"cluster": {"devices": {"values": [4, 8], "weights": [1]}}})", "one number per value");
   has(R"({"training": {"stages": [2, 17]}})", "expected 2 to 16");
+  has(R"({"samples": {"whole": 2}})", "samples.whole: found 2");
+  has(R"({"samples": {"micro_batch": 2.5}})", "whole number");
+  has(R"({"update": {"slot": 1}})", "did you mean slots?");
+  has(R"({"variants": {"zero": 4}})", "expected 0 to 3");
   has(R"({"families": {"empirical": {}}})", "no profiles");
   has(R"({"families": {"empirical": {"files": "a.h5"}}})", "array of strings");
   has(R"({"schema": "automap.datagen/2"})", "another version");

@@ -235,6 +235,63 @@ TEST(Sources, AModelKeepsItsValueOnTheGrid) {
   }
 }
 
+TEST(Sources, AWholeModelKeepsItsValueOnTheGrid) {
+  pipeline::RandomProblemOptions options;
+  options.min_instructions = options.max_instructions = 300;
+  options.with_memory_limit = 0.5;
+  options.heterogeneous = 0.5;
+  options.whole = 1;
+  options.with_recompute = 0;  // layers begin at pivots then
+  int feasible_plans = 0, refused = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const pipeline::RandomProblem random = pipeline::random_problem(seed, options);
+    const std::vector<int> pivots = pipeline::grid_pivots(300, 128);
+    const pipeline::Problem fine = random.problem(),
+                            small(coarse_profile(random.profile), random.cluster, random.options);
+    pipeline::CounterRandom draw(seed, 7);
+    for (int i = 0; i < 2000; ++i) {
+      pipeline::Plan plan = random_plan(small, 3, pipeline::Schedule::kAdaptive, draw);
+      plan.variants.assign(3, static_cast<std::uint8_t>(draw.integer(0, small.num_variants() - 1)));
+      pipeline::Plan original = plan;
+      for (int& cut : original.cuts) cut = pivots[static_cast<std::size_t>(cut - 1)];
+      ASSERT_EQ(pipeline::feasible(small, plan), pipeline::feasible(fine, original)) << seed;
+      if (!pipeline::feasible(small, plan)) {
+        ++refused;
+        continue;
+      }
+      ++feasible_plans;
+      EXPECT_NEAR(pipeline::value_ms(small, plan) / pipeline::value_ms(fine, original), 1, 1e-9);
+    }
+  }
+  EXPECT_GT(feasible_plans, 30);
+  EXPECT_GT(refused, 30);
+}
+
+// What automap-infer asks by default, for every stage count that devices can be shared by.
+TEST(Sources, AModelIsAskedAboutAsInferAsks) {
+  pipeline::RandomProblemOptions kinds;
+  kinds.whole = kinds.with_recompute = 1;
+  pipeline::RandomProblem random = pipeline::random_problem(5, kinds);
+  random.profile.micro_batch_size = 4;
+  for (pipeline::DeviceTimes& times : random.profile.times) times.samples.back() = 1024;
+  const pipeline::ProblemOptions asked = options_of_model(random.profile, 16);
+  EXPECT_EQ(asked.variants.size(), 4u);
+  const auto exactly = model_source(random.profile, random.cluster, asked, 3, true);
+  const auto varied = model_source(random.profile, random.cluster, asked, 3, false);
+  std::set<double> samples;
+  for (std::uint64_t i = 0; i < exactly->size(); ++i) {
+    const TrainingProblem problem = exactly->problem(i);
+    const pipeline::ProblemOptions& options = problem.parts.options;
+    EXPECT_EQ(problem.schedule, pipeline::Schedule::kAdaptive);
+    EXPECT_TRUE(pipeline::groups_exist(random.cluster.num_devices(), problem.stages,
+                                       static_cast<int>(options.micro_batch_samples)));
+    EXPECT_EQ(options.micro_batch_samples * options.micro_batches, 64);
+    samples.insert(options.micro_batch_samples);
+  }
+  EXPECT_GT(samples.size(), 1u);
+  for (std::uint64_t i = 0; i < 30; ++i) EXPECT_NO_THROW(varied->problem(i).parts.problem());
+}
+
 TEST(Sources, VariationsOfAModelAreProblemsAndTheQuestionItselfComesExactly) {
   const pipeline::RandomProblem random = pipeline::random_problem(5, {});
   const auto varied = model_source(random.profile, random.cluster, random.options, 3, false);

@@ -40,6 +40,20 @@ inline pipeline::RowProblem hand_made_row(std::uint64_t index) {
   row.stash_factor = 1.5f;
   row.hop_latency = 0.001f;
   if (index % 5 == 4) row.memory_limit = 4;
+  if (index % 4 == 3) {
+    row.samples = 8;
+    row.schedule = pipeline::Schedule::kAdaptive;
+    row.launch_share = 0.25f;
+    row.launch_even = 0.75f;
+    row.gradient_share = 0.5f;
+    row.slot_factor = static_cast<float>(index % 3);
+    row.gradient_sync = 1;
+    row.bucket = 0.01f;
+    row.optimizer_factor = 0.125f;
+    row.workspace_factor = 3;
+    row.zero = static_cast<std::uint8_t>(index % 2);
+    row.layers = static_cast<std::uint16_t>(index % 7);
+  }
   return row;
 }
 
@@ -48,7 +62,11 @@ inline bool same_row(const pipeline::RowProblem& a, const pipeline::RowProblem& 
          a.distribution == b.distribution && a.servers == b.servers && a.devices_per_server == b.devices_per_server &&
          a.intra_over_inter == b.intra_over_inter && a.micro_batches == b.micro_batches && a.stages == b.stages &&
          a.memory_limit == b.memory_limit && a.schedule == b.schedule && a.forward_fraction == b.forward_fraction &&
-         a.stash_factor == b.stash_factor && a.hop_latency == b.hop_latency && a.server_seed == b.server_seed;
+         a.stash_factor == b.stash_factor && a.hop_latency == b.hop_latency && a.server_seed == b.server_seed &&
+         a.samples == b.samples && a.launch_share == b.launch_share && a.launch_even == b.launch_even &&
+         a.gradient_share == b.gradient_share && a.slot_factor == b.slot_factor && a.gradient_sync == b.gradient_sync &&
+         a.bucket == b.bucket && a.optimizer_factor == b.optimizer_factor && a.workspace_factor == b.workspace_factor &&
+         a.zero == b.zero && a.layers == b.layers;
 }
 
 }  // namespace automap::io

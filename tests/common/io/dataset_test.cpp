@@ -200,9 +200,12 @@ TEST_F(DatasetTest, LabelsComeBack) {
   rows[0].stages = 3;
   rows[0].num_instructions = 20;
   rows[1].stages = 2;
+  rows[1].samples = 8;
+  rows[1].zero = 1;
+  rows[1].layers = 5;
   append(writer, wanted, rows);
   writer.set_label(0, {{3, 19}, {1, 3}, 12.5}, rows[0]);
-  writer.set_label(1, {{127}, {4}, 0.125}, rows[1]);
+  writer.set_label(1, {{127}, {4}, 0.125, {0, 3}}, rows[1]);
   writer.set_label(2, {{}, {}, std::numeric_limits<double>::infinity()}, rows[2]);
   folder.add(writer.commit());
 
@@ -214,27 +217,30 @@ TEST_F(DatasetTest, LabelsComeBack) {
   EXPECT_EQ(short_model->device_cuts, (std::vector<int>{1, 3}));
   EXPECT_NEAR(short_model->length_ms, 12.5, 12.5e-6);
   EXPECT_EQ(long_model->cuts, std::vector<int>{127});
+  EXPECT_TRUE(short_model->variants.empty());
+  EXPECT_EQ(long_model->variants, (std::vector<std::uint8_t>{0, 3}));
   EXPECT_TRUE(infeasible->cuts.empty());
   EXPECT_TRUE(std::isinf(infeasible->length_ms));
   EXPECT_FALSE(reader.oracle(3));
 }
 
 TEST_F(DatasetTest, LabelsThatAreNoPlanAreNamed) {
-  DatasetManifest wanted = manifest(4, 4);
+  DatasetManifest wanted = manifest(5, 5);
   wanted.oracle = true;
   DatasetFolder folder(folder_.string(), wanted);
   ShardWriter writer(folder_.string(), folder.manifest(), 0);
   std::vector<RowProblem> rows;
-  for (std::uint64_t i = 0; i < 4; ++i) rows.push_back(hand_made_row(3));  // 23 instructions, one server of 4, 2 stages
+  for (std::uint64_t i = 0; i < 5; ++i) rows.push_back(hand_made_row(3));  // 23 instructions, one server of 4, 2 stages
   append(writer, wanted, rows);
   writer.set_label(0, {{22}, {3}, 1}, rows[0]);
   writer.set_label(1, {{23}, {3}, 1}, rows[1]);  // nothing left for the last stage
   writer.set_label(2, {{22}, {4}, 1}, rows[2]);  // no device left
   writer.set_label(3, {{22}, {0}, 1}, rows[3]);
+  writer.set_label(4, {{22}, {3}, 1, {0, 4}}, rows[4]);  // four variants
   folder.add(writer.commit());
   const DatasetReader reader(folder_.string());
   EXPECT_TRUE(reader.oracle(0));
-  for (std::uint64_t i = 1; i < 4; ++i) EXPECT_THROW(reader.oracle(i), Error) << i;
+  for (std::uint64_t i = 1; i < 5; ++i) EXPECT_THROW(reader.oracle(i), Error) << i;
 }
 
 TEST(DatasetFormat, GridPointsOfShortModels) {
@@ -368,8 +374,10 @@ TEST_F(DatasetTest, OtherVersionsAndOtherFilesAreRefused) {
     put("dataset.json", manifest_with(from, to));
     return refusal(ErrorKind::kData);
   };
-  EXPECT_THAT(with("automap.caw/1", "automap.caw/2"), HasSubstr("found automap.caw/2"));
-  EXPECT_THAT(with("automap.caw/1", "automap.plan/1"), HasSubstr("expected \"automap.caw/1\""));
+  EXPECT_THAT(with("automap.caw/2", "automap.caw/3"), HasSubstr("found automap.caw/3"));
+  EXPECT_THAT(with("automap.caw/2", "automap.caw/0"), HasSubstr("found automap.caw/0"));
+  EXPECT_THAT(with("automap.caw/2", "automap.plan/1"), HasSubstr("expected \"automap.caw/2\""));
+  EXPECT_THAT(with("automap.caw/2", "automap.caw/1"), HasSubstr("dataset.json says automap.caw/1"));
   EXPECT_THAT(with("\"rows\": 20", "\"rows\": 0"), HasSubstr("rows: found 0"));
   EXPECT_THAT(with("\"rows\": 20", "\"rows\": -1"), HasSubstr("rows: found -1"));
   EXPECT_THAT(with("\"rows\": 20", "\"rows\": 21"), HasSubstr("1 of 2 shards are missing"));
@@ -387,17 +395,52 @@ TEST_F(DatasetTest, OtherVersionsAndOtherFilesAreRefused) {
   put("dataset.json", text);
   // A shard of another version: its schema is a string in the file. And a file of garbage.
   std::string shard = bytes("shard-000000.h5");
-  const std::size_t at = shard.find("automap.caw/1");
+  const std::size_t at = shard.find("automap.caw/2");
   ASSERT_NE(at, std::string::npos);
-  shard[at + 12] = '2';
+  shard[at + 12] = '3';
   put("shard-000000.h5", shard);
   EXPECT_THAT(refusal(ErrorKind::kData), HasSubstr("another CRC-32C"));
   agree_with(shard);
-  EXPECT_THAT(refusal(ErrorKind::kData), HasSubstr("automap.caw/2"));
+  EXPECT_THAT(refusal(ErrorKind::kData), HasSubstr("automap.caw/3"));
   shard.assign(shard.size(), 'x');
   put("shard-000000.h5", shard);
   agree_with(shard);
   EXPECT_THAT(refusal(ErrorKind::kData), HasSubstr("not a whole HDF5 file"));
+}
+
+// Written by the version of AutoMap that knew nothing else.
+TEST_F(DatasetTest, VersionOneIsRead) {
+  const std::string folder = std::string(AUTOMAP_SOURCE_DIR) + "/tests/data/dataset_v1";
+  const DatasetReader reader(folder, RowChecks::kBeforeUse);
+  ASSERT_EQ(reader.size(), 3u);
+  EXPECT_EQ(reader.manifest().version, 1);
+  const RowProblem row = reader.row(2);
+  EXPECT_EQ(row.stages, 3);
+  EXPECT_EQ(row.micro_batches, 9);
+  EXPECT_EQ(row.num_instructions, 129u);
+  EXPECT_FLOAT_EQ(row.memory_limit, 44.007126f);
+  EXPECT_FLOAT_EQ(row.caw[383], 0.18885568f);
+  EXPECT_EQ(row.samples, 0);
+  const auto label = reader.oracle(2);
+  ASSERT_TRUE(label);
+  EXPECT_EQ(label->cuts, (std::vector<int>{25, 98}));
+  EXPECT_EQ(label->device_cuts, (std::vector<int>{2, 5}));
+  EXPECT_TRUE(label->variants.empty());
+  EXPECT_NEAR(label->length_ms / row.scale_ms, 2.2737901, 1e-6);
+  EXPECT_TRUE(verify_dataset(folder).empty());
+  // What grows is of one version.
+  fs::create_directories(folder_);
+  for (const char* file : {"dataset.json", "shard-000000.h5"}) fs::copy(folder + "/" + file, folder_ / file);
+  DatasetManifest wanted = reader.manifest();
+  wanted.version = kDatasetVersion;
+  wanted.rows = 5;
+  try {
+    const DatasetFolder more(folder_.string(), wanted);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::kConfig);
+    EXPECT_THAT(e.what(), HasSubstr("schema: holds \"automap.caw/1\""));
+  }
 }
 
 TEST_F(DatasetTest, RowsThatAreNoneAreNamed) {

@@ -58,6 +58,86 @@ TEST(RowProblem, TheWayBackByHand) {
   EXPECT_FALSE(problem_of_row(row).options.memory);
 }
 
+TEST(RowProblem, WholeSamplesByHand) {
+  RowProblem row = small_row();
+  row.samples = 4;
+  row.schedule = Schedule::kAdaptive;
+  row.forward_fraction = 0.25f;
+  row.launch_share = 0.5f;
+  row.gradient_share = 0.5f;
+  row.slot_factor = 6;
+  row.gradient_sync = 1;
+  row.bucket = 0.125f;
+  row.optimizer_factor = 0.5f;
+  row.workspace_factor = 2;
+  row.zero = 1;
+  row.layers = 2;
+  ASSERT_NO_THROW(check_row(row));
+  const ProblemParts parts = problem_of_row(row);
+  const Problem problem = parts.problem();
+  EXPECT_EQ(problem.group_sizes(), (std::vector<int>{1, 2, 4}));
+  EXPECT_FALSE(problem.group(0, 3).valid);
+  // c(4) = 2 ms each; fixed = 0.5 c(1), so c(1) = 0.8, c(2) = 1.2: 0.4 and 0.4 a sample.
+  EXPECT_NEAR(problem.compute_ms(0, 1, problem.group(0, 1)), 2, 1e-9);
+  EXPECT_NEAR(problem.compute_ms(0, 1, problem.group(0, 2)), 1.2, 1e-9);
+  EXPECT_NEAR(problem.compute_ms(0, 1, problem.group(0, 4)), 0.8, 1e-9);
+  EXPECT_NEAR(problem.backward_ms(0, 1, problem.group(0, 4)), 0.6, 1e-9);
+  EXPECT_NEAR(problem.gradient_bytes(0, 4), 2e6, 1e-6);                   // half of 4 x 1e6
+  EXPECT_NEAR(parts.options.bucket_bytes, 1e6, 1e-6);                     // 0.125 * 8 ms
+  EXPECT_NEAR(problem.optimizer_ms(0, 4, problem.group(0, 1)), 2, 1e-9);  // half of 4 ms
+  EXPECT_EQ(problem.options().variants, (std::vector<StageVariant>{{0, false}, {1, false}, {0, true}, {1, true}}));
+  EXPECT_EQ(variants_of_row(row), 4);
+  const MemoryParts memory = problem.memory_parts(0, 4, problem.group(0, 2), 1, 1);
+  EXPECT_NEAR(memory.weights, 4e6, 1e-3);
+  EXPECT_NEAR(memory.gradients, 2e6, 1e-3);
+  EXPECT_NEAR(memory.slots, 12e6, 1e-3);     // 6 x 4e6, sharded over two
+  EXPECT_NEAR(memory.workspace, 4e6, 1e-3);  // twice the activation, two of four samples
+  // Recomputation runs the forward again.
+  EXPECT_NEAR(problem.backward_ms(0, 4, problem.group(0, 1), 2), 8, 1e-9);
+  EXPECT_FALSE(parts.options.allow_idle_stages);
+}
+
+// The slow twin of groups_of_row_exist().
+bool can_share(int devices, int stages, int samples) {
+  if (stages == 0) return devices == 0;
+  for (int size = 1; size <= devices; ++size) {
+    if (samples % size == 0 && can_share(devices - size, stages - 1, samples)) return true;
+  }
+  return false;
+}
+
+TEST(RowProblem, GroupsOfWholeSamples) {
+  RowProblem row = small_row();
+  EXPECT_TRUE(groups_of_row_exist(row));
+  int none = 0;
+  for (row.devices_per_server = 1; row.devices_per_server <= 7; ++row.devices_per_server) {
+    for (row.stages = 1; row.stages <= 6; ++row.stages) {
+      for (row.samples = 1; row.samples <= 13; ++row.samples) {
+        const bool expected = can_share(devices_of_row(row), row.stages, row.samples);
+        EXPECT_EQ(groups_of_row_exist(row), expected) << devices_of_row(row) << " " << row.stages << " " << row.samples;
+        none += expected ? 0 : 1;
+      }
+    }
+  }
+  EXPECT_GT(none, 50);
+}
+
+// The time of one position may be mostly launches, and never shrinks to nothing.
+TEST(RowProblem, FixedTimesStayBelowTheWhole) {
+  RowProblem row = small_row();
+  row.samples = 8;
+  row.launch_share = 0.999f;
+  row.launch_even = 1;
+  for (std::size_t k = 0; k < 128; ++k) row.caw[k] = k < 63 ? 0.0f : row.caw[k];
+  const Problem problem = problem_of_row(row).problem();
+  for (int p = 0; p < 4; ++p) {
+    const double all = problem.compute_ms(p, p + 1, problem.group(0, 1));
+    const double one = problem.compute_ms(p, p + 1, problem.group(0, 8));
+    EXPECT_LE(one, all);
+    EXPECT_GE(one, all / 8);
+  }
+}
+
 // Plans of a problem whose cuts stand on the grid, as plans of its row.
 void check_values(const RandomProblem& random, Schedule schedule, std::uint64_t seed, int* compared) {
   const Problem problem = random.problem();

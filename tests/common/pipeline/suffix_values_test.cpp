@@ -137,6 +137,8 @@ TEST(SuffixValues, EqualTheExactSolverWithAFixedPrefix) {
     kinds.with_memory_limit = 0.4;
     kinds.forward_heavy = 0.3;
     kinds.with_zeros = 0.3;
+    kinds.whole = seed % 2 == 0 ? 0 : 1;  // stages as any of their variants
+    kinds.without_idle = 0;               // completions may idle beside one another
     const RandomProblem made = random_problem(seed, kinds);
     const Problem problem = made.problem();
     SmallRandom random(seed + 5);
@@ -203,6 +205,53 @@ TEST(SuffixValues, EqualTheExactSolverWithAFixedPrefix) {
   }
   EXPECT_GT(finite, 150);
   EXPECT_GT(none, 30);
+}
+
+// Never below the exact value, and above it by little.
+TEST(SuffixValues, SlackCostsLittle) {
+  int compared = 0, shorter = 0, beyond = 0;
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    RandomProblemOptions kinds;
+    kinds.max_instructions = 100;
+    kinds.min_servers = kinds.max_servers = 2;
+    kinds.min_devices = 3;
+    kinds.max_devices = 4;
+    kinds.with_memory_limit = 1;
+    kinds.whole = kinds.with_zero = kinds.with_recompute = 1;
+    kinds.without_idle = 0;
+    const RandomProblem made = random_problem(seed, kinds);
+    const Problem problem = made.problem();
+    SuffixValuesOptions options;
+    options.schedule = Schedule::kAdaptive;
+    options.stages = 5;
+    options.pivots = grid_pivots(problem.num_instructions(), 16);
+    const SuffixValues all(problem, options);
+    if (!all.valid() || all.optimum_ms() == kInfinity) continue;
+    options.limit_ms = 3 * all.optimum_ms();
+    options.slack = 0.03;
+    const SuffixValues some(problem, options);
+    ASSERT_TRUE(some.valid());
+    const double most = 3 * options.stages * options.slack * options.limit_ms;
+    for (std::size_t a = 0; a < options.pivots.size(); ++a) {
+      for (std::size_t b = a + 1; b + 2 < options.pivots.size(); ++b) {
+        const std::vector<int> cuts = {options.pivots[a], options.pivots[b],
+                                       options.pivots[(b + options.pivots.size()) / 2]};
+        const double exact = all.completion_ms(cuts, {1, 2, 3}), found = some.completion_ms(cuts, {1, 2, 3});
+        if (found == kInfinity) {
+          EXPECT_GT(exact + most, options.limit_ms);
+          ++beyond;
+          continue;
+        }
+        ++compared;
+        ASSERT_GE(found, exact * (1 - 1e-9));
+        ASSERT_LE(found, exact + most);
+        shorter += exact < found * (1 - 1e-9);
+      }
+    }
+  }
+  EXPECT_GT(compared, 500);
+  EXPECT_GT(beyond, 100);
+  EXPECT_GT(shorter, 0);
 }
 
 TEST(SuffixValues, SayWhenThereAreTooManyLabels) {
