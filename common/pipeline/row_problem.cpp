@@ -282,7 +282,7 @@ int variants_of_row(const RowProblem& row) {
 
 bool groups_exist(int devices, int stages, int samples) {
   // How many devices so many groups can have.
-  std::bitset<kMaxDevices + 1> now, next;
+  std::bitset<machine::kMaxDevices + 1> now, next;
   now.set(0);
   for (int stage = 0; stage < stages; ++stage) {
     next.reset();

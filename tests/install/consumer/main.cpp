@@ -34,7 +34,7 @@ bool plans_with_a_policy() {
   profile.a_bytes.assign(40, 1e6);
   profile.w_bytes.assign(40, 1e6);
   profile.stash_bytes.assign(40, 0);
-  const Problem problem(profile, load_cluster("config-b"), ProblemOptions());
+  const Problem problem(profile, machine::load_cluster("config-b"), ProblemOptions());
   automap::infer::PlanRequest request;
   request.planner = automap::infer::PlannerKind::kPolicy;
   request.policy = some_policy();
@@ -56,7 +56,7 @@ int main() {
   profile.stash_bytes = {0, 0};
   ProblemOptions options;
   options.micro_batches = 2;
-  const Problem problem(profile, load_cluster("config-a"), options);
+  const Problem problem(profile, machine::load_cluster("config-a"), options);
   Plan plan;
   plan.cuts = {1};
   plan.device_cuts = {8};
