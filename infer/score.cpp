@@ -275,18 +275,17 @@ ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Clus
                         const StepRequest& step) {
   const std::int64_t wanted = std::int64_t{layout.dp} * layout.pp;
   const int there = cluster.num_devices();
+  const int stages = std::min({layout.pp, there, pipeline::kMaxPlanStages, most_layout_stages(profile)});
   if (wanted > there) {
     refuse("--layout: dp=" + std::to_string(layout.dp) + " times pp=" + std::to_string(layout.pp) + " are " +
                std::to_string(wanted) + " devices, " + cluster.name + " has " + std::to_string(there),
-           (layout.pp <= there ? "dp=" + std::to_string(there / layout.pp) + ",pp=" + std::to_string(layout.pp)
-                               : "dp=1,pp=" + std::to_string(std::min(there, pipeline::kMaxPlanStages))) +
-               " would do");
+           "dp=" + std::to_string(std::min(layout.dp, there / stages)) + ",pp=" + std::to_string(stages) + " would do");
   }
   const int devices = static_cast<int>(wanted);
   if (layout.pp > pipeline::kMaxPlanStages) {
     refuse("--layout: pp=" + std::to_string(layout.pp) + " stages, at most " +
                std::to_string(pipeline::kMaxPlanStages) + " are planned",
-           "pp=" + std::to_string(pipeline::kMaxPlanStages) + " would do");
+           "pp=" + std::to_string(stages) + " would do");
   }
   StepRequest asked = step;
   if (layout.micro_batch_size > 0) {

@@ -87,8 +87,8 @@ class Runnable(ProgramTest):
                 (("--batch", 48, "--micro-batch", 8, "--micro-batches", 7), ("56", "48")),
                 (("--batch", 0), ("batch",)),
                 (("--micro-batch", "x"), ("micro-batch", "auto")),
-                (("--layout", "dp=8,pp=4"), ("32 devices", "16", "dp=4,pp=4 would do")),
-                (("--layout", "dp=1,pp=30"), ("30 devices", "dp=1,pp=16 would do")),
+                (("--layout", "dp=8,pp=4"), ("32 devices", "16", "dp=8,pp=1 would do")),
+                (("--layout", "dp=1,pp=30"), ("30 devices", "dp=1,pp=1 would do")),
                 (("--layout", "dp=2,pp=2,tp=2"), ("tp=2",)),
                 (("--layout", "dp=two"), ("dp", "two")),
                 (("--layout", "dq=2"), ("dq", "known")),
@@ -305,6 +305,9 @@ class Runnable(ProgramTest):
         for row in sweep["layouts"]:
             self.assertEqual(row["dp"] * row["pp"], 16)
             self.assertEqual(row["dp"] * row["micro_batch_size"] * row["micro_batches"], 64)
+        for layout, would_do in (("dp=8,pp=4", "dp=4,pp=4"), ("dp=2,pp=40", "dp=1,pp=16"), ("dp=16,pp=2", "dp=8,pp=2")):
+            self.assert_fails(run("automap-infer", *common, "--layout", layout), 2, f"{would_do} would do")
+            self.plan(*common, "--layout", would_do)
         # Too large for the devices: said, and by how much.
         large = self.put("large.csv", profile_csv(64, layer=[f"h/{i // 4}" for i in range(64)], w_bytes=[4e8] * 64))
         result = run("automap-infer", large, "--cluster", "config-a", "--batch", 64, "--layout", "dp=16,pp=1,micro-batch-size=1")
