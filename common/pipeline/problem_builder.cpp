@@ -74,9 +74,9 @@ class Problem::Builder {
     per_profile_ = p_.micro_batch_samples_ / p_.profile_samples_;
     sum_bytes();
     list_devices();
-    if (!whole_ && p_.num_devices_ > kMostFractionalDevices) {
+    if (!whole_ && p_.num_devices_ > kMostDenseDevices) {
       throw Error(ErrorKind::kUsage,
-                  "fractional replicas are planned on at most " + std::to_string(kMostFractionalDevices) +
+                  "fractional replicas are planned on at most " + std::to_string(kMostDenseDevices) +
                       " devices, found " + std::to_string(p_.num_devices_),
                   "give --replicas whole");
     }
@@ -218,13 +218,16 @@ class Problem::Builder {
     return each >= 1 && each == std::floor(each) && each <= most_samples();
   }
 
+  bool dense() const { return p_.num_devices_ <= kMostDenseDevices; }
+
   void list_sizes() {
     p_.place_of_size_.assign(idx(p_.num_devices_) + 1, 0);
     for (int size = 1; size <= p_.num_devices_; ++size) {
-      if (!size_works(size)) continue;
-      p_.group_sizes_.push_back(size);
-      p_.place_of_size_[idx(size)] = static_cast<int>(p_.group_sizes_.size());
+      const bool works = size_works(size);
+      if (works) p_.group_sizes_.push_back(size);
+      if (works || dense() || size == 1) p_.place_of_size_[idx(size)] = static_cast<int>(++p_.places_);
     }
+    ++p_.places_;
     if (p_.group_sizes_.empty()) refuse_samples();
   }
 
@@ -314,10 +317,10 @@ class Problem::Builder {
   // --- Groups ---
 
   void make_groups() {
-    const int devices = p_.num_devices_, largest = p_.group_sizes_.back();
+    const int devices = p_.num_devices_, largest = dense() ? devices : p_.group_sizes_.back();
     DeviceGroup none;
     none.valid = false;
-    p_.groups_.assign(idx(devices) * (p_.group_sizes_.size() + 1), none);
+    p_.groups_.assign(idx(devices) * p_.places_, none);
     for (int d0 = 0; d0 < devices; ++d0) {
       DeviceGroup g;
       machine::CollectiveGroup ring;
@@ -349,8 +352,10 @@ class Problem::Builder {
 
   void set_rates(DeviceGroup& g, const machine::CollectiveGroup& ring, int type) {
     const bool after = p_.options_.gradient_sync == GradientSync::kAfter;
+    g.valid = size_works(g.size);
     g.sync = machine::all_reduce(ring, after ? machine::Ring::kFlat : machine::Ring::kHierarchical);
     g.ring_bytes_per_ms = g.servers == 1 ? ring.intra_bytes_per_ms : ring.inter_bytes_per_ms;
+    if (!g.valid) return;
     const Type& of = types_[static_cast<std::size_t>(type)];
     g.speed = of.speed;
     g.scale = whole_ ? 1 : per_profile_ / (g.size * of.speed);
