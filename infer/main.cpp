@@ -1,7 +1,10 @@
 // automap-infer: a pipeline plan for a model on a cluster. Parses, calls, prints.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/base/cli.h"
 #include "common/base/error.h"
@@ -29,7 +32,6 @@ namespace {
 using namespace automap;
 using namespace automap::infer;
 using pipeline::PlanDocument;
-using pipeline::Schedule;
 
 constexpr double kMemoryTight = 0.95;
 
@@ -103,6 +105,7 @@ PlanDocument scored_document(const ScoredPlan& scored, const PlanInput& input, c
   }
   document.warnings = input.notices;
   warn_of_linear_times(*scored.problem, input.profile, document);
+  document.warnings.insert(document.warnings.end(), scored.departures.begin(), scored.departures.end());
   if (scored.missing_bytes > 0) {
     document.warnings.push_back("the plan does not fit: stage " + std::to_string(scored.missing_stage) + " lacks " +
                                 format_bytes(scored.missing_bytes) + " on each of its devices");
@@ -168,15 +171,19 @@ void print_document(const PlanDocument& document, const pipeline::Problem& probl
 }
 
 void print_sweep(const InferOptions& options, const PlanInput& input, const machine::Cluster& cluster,
-                 const pipeline::ProblemOptions& problem_options, Schedule schedule) {
-  const StepRequest step = make_step(options);
-  const std::vector<SweptLayout> layouts = sweep_layouts(input.profile, cluster, problem_options, step, schedule);
+                 const pipeline::ProblemOptions& problem_options, SweepRequest request) {
+  const StopToken stop;
+  request.limits.cancelled = StopToken::stop_requested;
+  const Sweep sweep = sweep_layouts(input.profile, cluster, problem_options, make_step(options), request);
   if (options.json) {
-    print_exact(sweep_json(layouts));
+    print_exact(sweep_json(sweep));
   } else {
-    print(sweep_text(layouts));
+    print(sweep_text(sweep.layouts));
   }
   for (const std::string& warning : input.notices) log_warning(warning);
+  if (sweep.left_out > 0) {
+    log_warning(std::to_string(sweep.left_out) + " more layouts were not looked at: the time was over");
+  }
 }
 
 int infer_main(int argc, char** argv) {
@@ -185,12 +192,17 @@ int infer_main(int argc, char** argv) {
   declare_options(table, options);
   if (!table.parse(argc, argv)) return 0;
   PlanRequest request_as_given = make_request(options);
-  const int given = (options.plan.empty() ? 0 : 1) + (options.layout.empty() ? 0 : 1) + (options.sweep ? 1 : 0);
-  if (given > 1) throw Error(ErrorKind::kUsage, "--plan, --layout and --sweep exclude one another");
-  if (options.sweep && !options.output.empty()) {
-    throw Error(ErrorKind::kUsage, "--sweep finds no single plan to write",
-                "--json prints the layouts; --layout with -o writes one");
+  check_mode(table, options);
+  // Before the input is read, so that a wrong plan is refused at once.
+  std::optional<GivenPlan> given;
+  std::vector<std::string> departures;
+  if (!options.plan.empty()) {
+    given = read_plan_file(options.plan);
+    departures = take_settings(*given, table);
   }
+  const StageOverrides overrides = make_overrides(table, options);
+  std::optional<Layout> layout;
+  if (!options.layout.empty()) layout = parse_layout(options.layout, overrides);
   // What cannot be written is refused before the work.
   OutputSet outputs;
   AtomicFile* const plan_file = options.output.empty() ? nullptr : &outputs.add(options.output);
@@ -203,26 +215,27 @@ int infer_main(int argc, char** argv) {
   }
   // The report on a terminal names no hashes.
   const bool documented = options.json || !options.output.empty();
-  options.input.sha256 = documented;
+  options.input.sha256 = documented || given;
   const PlanInput input = read_input(options.input, cluster);
+  if (given) check_model(*given, input);
   log_verbose(input.form + ": " + format_count(input.profile.size()) + " forward instructions");
 
   const pipeline::ProblemOptions problem_options = make_problem_options(options, input.profile);
-  const Schedule schedule = request_as_given.schedules.front();
   if (options.sweep) {
-    print_sweep(options, input, cluster, problem_options, schedule);
-    return 0;
+    print_sweep(options, input, cluster, problem_options, make_sweep(table, options));
+    return StopToken::stop_requested() ? kExitStoppedEarly : 0;
   }
   ReportOptions report;
   report.all_planners = options.all_planners;
   report.model_batch = input.profile.micro_batch_size;
   report.cluster_devices = cluster.num_devices();
-  if (given > 0) {
-    const ScoredPlan scored = options.plan.empty() ? score_layout(parse_layout(options.layout, schedule), input.profile,
-                                                                  cluster, problem_options, make_step(options))
-                                                   : score_file(options.plan, input.profile, cluster, problem_options,
-                                                                make_step(options), schedule);
+  if (given || layout) {
+    const StepRequest step = make_step(options);
+    const ScoredPlan scored =
+        layout ? score_layout(*layout, input.profile, cluster, problem_options, step)
+               : score_given(std::move(*given), input.profile, cluster, problem_options, step, overrides);
     PlanDocument document = scored_document(scored, input, cluster);
+    document.warnings.insert(document.warnings.end(), departures.begin(), departures.end());
     if (documented) add_provenance(document, table, input, cluster);
     print_document(document, *scored.problem, options, report, plan_file, outputs);
     return scored.infeasible.empty() ? 0 : exit_code(ErrorKind::kInfeasible);
@@ -243,7 +256,7 @@ int infer_main(int argc, char** argv) {
     if (StopToken::stop_requested()) throw Error(ErrorKind::kStopped, "stopped by a signal before a plan was found");
     throw Error(
         ErrorKind::kInfeasible, result.infeasible,
-        result.least_memory_bytes > 0 ? ""
+        result.least_memory_bytes > 0 || !result.devices_divide ? ""
         : result.cut_by_time || result.cut_by_effort
             ? "the search came to no end: ask for --effort thorough, fewer stage counts (--stages), or every planner"
             : "allow other stage counts, every planner, or --allow-empty-stages");
@@ -251,6 +264,10 @@ int infer_main(int argc, char** argv) {
 
   PlanDocument document = make_document(problem, input, cluster, request_as_given, result);
   document.simulated_bound_ms = planned.simulated_bound_ms;
+  if (!planned.why_fewer.empty()) {
+    document.warnings.push_back("uses " + std::to_string(document.num_devices) + " of " +
+                                std::to_string(cluster.num_devices()) + " devices: " + planned.why_fewer);
+  }
   // Who asked to stop does not wait for every planner in turn.
   if (options.planner_table && !StopToken::stop_requested()) {
     PlanRequest request = request_as_given;

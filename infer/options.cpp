@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <initializer_list>
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/machine/cluster.h"
 
@@ -20,7 +22,7 @@ std::string join(const std::vector<std::string>& names) {
   return out;
 }
 
-std::vector<std::string> schedule_names() {
+std::vector<std::string> schedule_choices() {
   std::vector<std::string> names;
   for (const Schedule schedule : pipeline::all_schedules()) names.push_back(to_string(schedule));
   names.push_back("auto");
@@ -148,12 +150,14 @@ void declare_options(OptionTable& table, InferOptions& o) {
 
   table.group("Plan");
   table.add(&o.stages, "stages", "pipeline stages, or auto: the planner chooses").no_file().metavar("auto|S");
-  table.add(&o.max_stages, "max-stages", "most stages that auto may choose").range(1, 16).metavar("S");
+  table.add(&o.max_stages, "max-stages", "most stages that auto may choose")
+      .range(1, pipeline::kMaxPlanStages)
+      .metavar("S");
   table
       .add(&o.schedule, "schedule",
            "adaptive chooses how many micro-batches each stage starts early, within memory; 1f1b, "
            "1f1b-overlap and gpipe fix it; auto tries all")
-      .choices(schedule_names());
+      .choices(schedule_choices());
   table.add_flag(&o.problem.allow_empty_stages, "allow-empty-stages", "allow stages without a trainable variable")
       .advanced();
   table.add_flag(&o.allow_idle_stages, "allow-idle-stages", "allow stages with hardly any compute").advanced();
@@ -216,6 +220,80 @@ void declare_options(OptionTable& table, InferOptions& o) {
   table.add_common(&o.json);
 }
 
+void check_mode(const OptionTable& table, const InferOptions& o) {
+  const int given = (o.plan.empty() ? 0 : 1) + (o.layout.empty() ? 0 : 1) + (o.sweep ? 1 : 0);
+  if (given > 1) throw Error(ErrorKind::kUsage, "--plan, --layout and --sweep exclude one another");
+  if (given == 0) return;
+  const std::string mode = !o.plan.empty() ? "--plan" : !o.layout.empty() ? "--layout" : "--sweep";
+  if (o.sweep && !o.output.empty()) {
+    throw Error(ErrorKind::kUsage, "--sweep finds no single plan to write",
+                "--json prints the layouts; --layout with -o writes one");
+  }
+  // Files of options and the environment may be meant for other calls; who types an option expects it to count.
+  const auto typed = [&](const char* option) { return table.source_of(option) == "flag"; };
+  std::vector<std::string> unused;
+  const auto no_use = [&](std::initializer_list<const char*> options) {
+    for (const char* option : options) {
+      if (typed(option)) unused.push_back(std::string("--") + option);
+    }
+  };
+  no_use({"planner", "policy", "objective", "effort", "all-planners", "planner-table", "grid", "beam", "refine",
+          "no-refine"});
+  if (!o.sweep) no_use({"stages", "max-stages", "time-limit"});
+  if (!unused.empty()) {
+    throw Error(ErrorKind::kUsage, mode + " searches for no plan: " + join(unused) + " would change nothing",
+                "drop " + join(unused));
+  }
+  if (!o.sweep && typed("schedule") && o.schedule == "auto") {
+    throw Error(ErrorKind::kUsage, mode + " counts one schedule, not --schedule auto",
+                "name one of " + pipeline::schedule_names());
+  }
+  if (typed("replicas") && o.replicas == (o.plan.empty() ? "fractional" : "equal")) {
+    throw Error(ErrorKind::kUsage,
+                o.plan.empty() ? mode + " has whole replicas, not --replicas fractional"
+                               : "--replicas equal is for searching: a given plan has its devices",
+                "drop --replicas");
+  }
+}
+
+std::vector<std::string> take_settings(const GivenPlan& given, OptionTable& table) {
+  std::vector<std::string> departures;
+  for (const auto& [option, value] : given.settings) {
+    if (table.source_of(option) == "default") {
+      try {
+        table.set_unless_given(option, value, given.source);
+      } catch (const Error& e) {
+        throw Error(ErrorKind::kData, e.what(), "");
+      }
+    } else if (table.value_of(option) != value) {
+      departures.push_back("counted with --" + option + " " + table.value_of(option) + "; the plan was made with " +
+                           printable(value));
+    }
+  }
+  return departures;
+}
+
+StageOverrides make_overrides(const OptionTable& table, const InferOptions& o) {
+  StageOverrides overrides;
+  if (o.zero != "auto") overrides.zero = o.zero[0] - '0';
+  if (o.recompute != "auto") overrides.recompute = o.recompute == "layer";
+  if (table.source_of("schedule") != "default") overrides.schedule = pipeline::parse_schedule(o.schedule);
+  return overrides;
+}
+
+SweepRequest make_sweep(const OptionTable& table, const InferOptions& o) {
+  const PlanRequest request = make_request(o);
+  SweepRequest sweep;
+  if (request.stages > 0) {
+    sweep.min_stages = sweep.max_stages = request.stages;
+  } else if (table.source_of("max-stages") != "default") {
+    sweep.max_stages = request.max_stages;
+  }
+  sweep.schedules = request.schedules;
+  sweep.limits.seconds = request.time_limit_s;
+  return sweep;
+}
+
 StepRequest make_step(const InferOptions& o) {
   StepRequest step;
   step.batch = number_or_word(o.batch, "batch", "auto", 1, 1 << 30);
@@ -244,7 +322,7 @@ pipeline::ProblemOptions make_problem_options(const InferOptions& o, const pipel
 
 PlanRequest make_request(const InferOptions& o) {
   PlanRequest request;
-  request.stages = number_or_word(o.stages, "stages", "auto", 1, 16);
+  request.stages = number_or_word(o.stages, "stages", "auto", 1, pipeline::kMaxPlanStages);
   request.max_stages = o.max_stages;
   if (request.stages > 0) request.max_stages = std::max(request.max_stages, request.stages);
   request.schedules = pipeline::all_schedules();

@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "common/base/options.h"
 #include "common/base/work.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
 #include "infer/input.h"
+#include "infer/plan_file.h"
 #include "infer/planner.h"
+#include "infer/score.h"
 #include "infer/step_choice.h"
 
 namespace automap::infer {
@@ -37,6 +40,13 @@ struct InferOptions {
 void declare_options(OptionTable& table, InferOptions& options);
 
 // What was asked for. Throw Error(kUsage) naming the option and what was expected.
+// First: refuses options that --plan, --layout or --sweep have no use for, so that none is ignored.
+void check_mode(const OptionTable& table, const InferOptions& options);
+// Sets what the command line leaves open to what a given plan was made with; returns where the command line departs
+// from that, one sentence each. Throws Error(kData) naming the file when it says what no option may be.
+std::vector<std::string> take_settings(const GivenPlan& given, OptionTable& table);
+StageOverrides make_overrides(const OptionTable& table, const InferOptions& options);
+SweepRequest make_sweep(const OptionTable& table, const InferOptions& options);
 StepRequest make_step(const InferOptions& options);
 pipeline::ProblemOptions make_problem_options(const InferOptions& options, const pipeline::Profile& profile);
 PlanRequest make_request(const InferOptions& options);

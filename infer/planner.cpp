@@ -269,13 +269,19 @@ class Planning {
                std::to_string(high));
       }
     };
-    whole(request_.stages, 0, machine::kMaxDevices, "stages");
-    whole(request_.max_stages, 1, machine::kMaxDevices, "max-stages");
+    whole(request_.stages, 0, pipeline::kMaxPlanStages, "stages");
+    whole(request_.max_stages, 1, pipeline::kMaxPlanStages, "max-stages");
     whole(request_.beam, 0, 1 << 20, "beam");
     whole(request_.grid, 0, 1 << 30, "grid");
     whole(request_.k_best, 1, 1000, "k-best");
     if (!(request_.time_limit_s > 0)) {
       refuse("time-limit is " + format_number(request_.time_limit_s) + " s, expected a number above 0");
+    }
+    const bool searches = request_.planner == PlannerKind::kPolicy || request_.planner == PlannerKind::kRollouts;
+    if (searches && request_.stages > models::kMaxStages) {
+      refuse(std::string("the planner ") + to_string(request_.planner) + " plans at most " +
+                 std::to_string(models::kMaxStages) + " stages, asked for " + std::to_string(request_.stages),
+             "ask for fewer --stages, or another --planner");
     }
     if (request_.schedules.empty()) refuse("no schedule to plan for");
     if (request_.stages > problem_.num_devices()) {
@@ -624,7 +630,7 @@ class Planning {
     }
     result.lower_bound_ms = std::min(bound.ms, smallest_value_ms_);
     result.lower_bound_method = bound.method;
-    result.gap = result.lower_bound_ms > 0 ? result.step_ms / result.lower_bound_ms - 1 : 0;
+    result.set_gap();
     if (result.lower_bound_ms > 0 && result.gap <= kProvenGap) result.proven_ms = proof_ms_;
   }
 
@@ -669,32 +675,6 @@ class Planning {
 };
 
 }  // namespace
-
-const char* to_string(PlannerKind planner) {
-  switch (planner) {
-    case PlannerKind::kAuto: return "auto";
-    case PlannerKind::kPolicy: return "policy";
-    case PlannerKind::kRollouts: return "rollouts";
-    case PlannerKind::kExact: return "exact";
-    case PlannerKind::kBalanced: return "balanced";
-    case PlannerKind::kUniform: return "uniform";
-    case PlannerKind::kLocalSearch: return "local-search";
-    case PlannerKind::kDataParallel: return "data-parallel";
-  }
-  return "";
-}
-
-std::optional<PlannerKind> parse_planner(std::string_view name) {
-  for (PlannerKind planner : all_planners()) {
-    if (name == to_string(planner)) return planner;
-  }
-  return std::nullopt;
-}
-
-std::vector<PlannerKind> all_planners() {
-  return {PlannerKind::kAuto,     PlannerKind::kPolicy,  PlannerKind::kRollouts,    PlannerKind::kExact,
-          PlannerKind::kBalanced, PlannerKind::kUniform, PlannerKind::kLocalSearch, PlannerKind::kDataParallel};
-}
 
 PlanResult make_plan(const Problem& problem, const PlanRequest& request) {
   return Planning(problem, request).run();

@@ -119,7 +119,8 @@ struct PlanResult {
   // Without the wish to compute one: 0 and "".
   double lower_bound_ms = 0;
   std::string lower_bound_method;
-  double gap = 0;               // step_ms / lower_bound_ms - 1; 0 when there is no bound
+  double gap = 0;  // step_ms / lower_bound_ms - 1; 0 when there is no bound
+  void set_gap() { gap = lower_bound_ms > 0 ? step_ms / lower_bound_ms - 1 : 0; }
   std::int64_t work_units = 0;  // done in all
   double planning_ms = 0;
   double found_ms = 0;  // when, since planning began, the plan was met

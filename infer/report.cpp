@@ -267,8 +267,7 @@ std::string title_text(const PlanDocument& document, const ReportOptions& option
   out += stages == 1 ? "data parallel (1 stage)" : plural(stages, "pipeline stage");
   out += " on " + plural(document.num_devices, "device");
   if (options.cluster_devices > document.num_devices) {
-    out += " of " + std::to_string(options.cluster_devices) +
-           (document.planner == "given" ? "" : " (the others would not make it shorter)");
+    out += " of " + std::to_string(options.cluster_devices);
   }
   out += ", " + plural(document.micro_batches, "micro-batch") + " of " +
          plural(std::llround(document.micro_batch_samples), "sample") + " per step, schedule " +

@@ -6,11 +6,10 @@
 #include <optional>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/error.h"
-#include "common/base/files.h"
+#include "common/base/text_table.h"
 #include "common/pipeline/cost.h"
-#include "common/pipeline/plan_json.h"
-#include "common/pipeline/plan_reader.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
 
@@ -19,7 +18,6 @@ namespace {
 
 using machine::Cluster;
 using pipeline::Plan;
-using pipeline::PlanObject;
 using pipeline::Problem;
 using pipeline::ProblemOptions;
 using pipeline::Profile;
@@ -32,7 +30,6 @@ std::size_t at(int i) {
 
 // The variants that the stages of a plan are, each once, and which of them each stage is.
 void take_variants(const std::vector<StageVariant>& of_stages, ProblemOptions& options, Plan& plan) {
-  if (of_stages.empty()) return;
   options.variants.clear();
   plan.variants.clear();
   for (const StageVariant& variant : of_stages) {
@@ -59,81 +56,6 @@ void measure(ScoredPlan& scored) {
     }
     return true;
   });
-}
-
-// What a plan file says; 0 and empty: nothing.
-struct PlanFile {
-  Plan plan;
-  std::vector<StageVariant> variants;
-  double micro_batch_samples = 0;
-  int micro_batches = 0;
-  int num_devices = 0;
-};
-
-PlanFile read_minimal(const pipeline::PlanJson& json, const std::string& source, const Profile& profile,
-                      const Cluster& cluster, Schedule schedule) {
-  const PlanObject reader(json, source);
-  constexpr int kMany = 1 << 30;
-  PlanFile file;
-  file.plan.schedule = schedule;
-  if (reader.has("schedule")) {
-    const auto named = pipeline::parse_schedule(reader.text("schedule"));
-    if (!named) reader.wrong("schedule", reader.at("schedule"), "adaptive, 1f1b, 1f1b-overlap or gpipe");
-    file.plan.schedule = *named;
-  }
-  file.plan.cuts = reader.integers("cuts", 1, static_cast<int>(profile.size()) - 1);
-  file.plan.device_cuts = reader.integers("device_cuts", 1, cluster.num_devices() - 1);
-  if (reader.has("in_flight")) file.plan.warmup = reader.integers("in_flight", 1, kMany);
-  file.micro_batch_samples = reader.number_or_zero("micro_batch_samples");
-  file.micro_batches = reader.integer_or("micro_batches", 1, kMany, 0);
-  file.num_devices = reader.integer_or("devices", 1, cluster.num_devices(), cluster.num_devices());
-  const std::size_t stages = file.plan.cuts.size() + 1;
-  if (reader.has("zero") || reader.has("recompute")) {
-    file.variants.resize(stages);
-    if (reader.has("zero")) {
-      const std::vector<int> zero = reader.integers("zero", 0, 3);
-      if (zero.size() != stages)
-        reader.fail("zero: expected one entry for each of " + std::to_string(stages) + " stages");
-      for (std::size_t s = 0; s < stages; ++s) file.variants[s].zero = zero[s];
-    }
-    if (reader.has("recompute")) {
-      const std::vector<std::string> recompute = reader.texts("recompute");
-      if (recompute.size() != stages) {
-        reader.fail("recompute: expected one entry for each of " + std::to_string(stages) + " stages");
-      }
-      for (std::size_t s = 0; s < stages; ++s) file.variants[s].recompute = recompute[s] == "layer";
-    }
-  }
-  return file;
-}
-
-PlanFile read_document(const pipeline::PlanDocument& document, const std::string& source, const Profile& profile,
-                       const Cluster& cluster) {
-  if (document.num_instructions != profile.size()) {
-    throw Error(ErrorKind::kData,
-                source + " is a plan for a model of " + std::to_string(document.num_instructions) +
-                    " forward instructions" + (document.model.empty() ? "" : " (" + document.model + ")") +
-                    ", this has " + std::to_string(profile.size()),
-                "give the model that the plan was made for");
-  }
-  if (document.num_devices > cluster.num_devices()) {
-    throw Error(ErrorKind::kData,
-                source + " is a plan for " + std::to_string(document.num_devices) + " devices, " + cluster.name +
-                    " has " + std::to_string(cluster.num_devices()),
-                "give the cluster that the plan was made for");
-  }
-  PlanFile file;
-  file.plan = document.plan;
-  file.micro_batch_samples = document.micro_batch_samples;
-  file.micro_batches = document.micro_batches;
-  file.num_devices = document.num_devices;
-  if (document.version >= 2) {
-    for (const pipeline::PlanStage& stage : document.stages) {
-      file.plan.warmup.push_back(stage.in_flight);
-      file.variants.push_back(stage.variant);
-    }
-  }
-  return file;
 }
 
 // Position (0-based) where each whole layer of the model's stacks begins; where layers are not numbered, where any
@@ -191,19 +113,23 @@ Plan plan_of(const Layout& layout, const Profile& profile) {
 
 }  // namespace
 
+int most_layout_stages(const Profile& profile) {
+  return std::max(1, static_cast<int>(layer_starts(profile).size()));
+}
+
 std::string Layout::text() const {
   std::string out = "dp=" + std::to_string(dp) + ",pp=" + std::to_string(pp);
   out += ",micro-batch-size=" + std::to_string(micro_batch_size);
   if (variant.zero > 0) out += ",zero=" + std::to_string(variant.zero);
   if (variant.recompute) out += ",recompute=layer";
+  if (schedule != Schedule::kAdaptive) out += std::string(",schedule=") + to_string(schedule);
   return out;
 }
 
-Layout parse_layout(std::string_view text, Schedule schedule) {
+Layout parse_layout(std::string_view text, const StageOverrides& overrides) {
   constexpr const char* kExample =
       "for example --layout dp=8,pp=4,micro-batch-size=2,zero=1,recompute=layer,schedule=1f1b";
   Layout layout;
-  layout.schedule = schedule;
   std::vector<std::string> seen;
   while (!text.empty()) {
     const std::size_t comma = std::min(text.find(','), text.size());
@@ -233,7 +159,7 @@ Layout parse_layout(std::string_view text, Schedule schedule) {
       layout.variant.recompute = value == "layer";
     } else if (key == "schedule") {
       const auto named = pipeline::parse_schedule(value);
-      if (!named) refuse("--layout: schedule is adaptive, 1f1b, 1f1b-overlap or gpipe", kExample);
+      if (!named) refuse("--layout: schedule is one of " + pipeline::schedule_names(), kExample);
       layout.schedule = *named;
     } else {
       refuse("--layout: unknown key '" + key + "', known: dp, pp, tp, micro-batch-size, zero, recompute, schedule",
@@ -245,6 +171,17 @@ Layout parse_layout(std::string_view text, Schedule schedule) {
            "leave tp out; automap-search opp MODEL --shards " + std::to_string(layout.tp) +
                " shows what splitting comes to");
   }
+  // Options say what the layout leaves open.
+  const auto asked = [&](const char* key, const auto& option, auto& value) {
+    if (!option) return;
+    if (std::find(seen.begin(), seen.end(), key) != seen.end() && !(*option == value)) {
+      refuse(std::string("--") + key + " contradicts the layout's " + key, std::string("leave --") + key + " out");
+    }
+    value = *option;
+  };
+  asked("zero", overrides.zero, layout.variant.zero);
+  asked("recompute", overrides.recompute, layout.variant.recompute);
+  asked("schedule", overrides.schedule, layout.schedule);
   return layout;
 }
 
@@ -254,61 +191,101 @@ ScoredPlan score_plan(const Profile& profile, const Cluster& cluster, const Prob
   scored.problem = std::make_unique<Problem>(profile, cluster, options);
   scored.plan = std::move(plan);
   const Problem& problem = *scored.problem;
+  const auto within = [&](const char* key, const std::vector<int>& cuts, int end, const char* what) {
+    if (cuts.empty() || (cuts.front() >= 1 && cuts.back() < end)) return;
+    throw Error(ErrorKind::kData, source + ": " + key + ": found " + std::to_string(cuts.back()) +
+                                      ", expected cuts from 1 to " + std::to_string(end - 1) + " of the " +
+                                      std::to_string(end) + " " + what);
+  };
+  within("cuts", scored.plan.cuts, problem.num_instructions(), "forward instructions");
+  within("device_cuts", scored.plan.device_cuts, problem.num_devices(), "devices");
   for (std::size_t s = 0; s < scored.plan.warmup.size(); ++s) {
     if (scored.plan.warmup[s] <= problem.micro_batches()) continue;
     throw Error(ErrorKind::kData,
-                source + ": stage " + std::to_string(s + 1) + " has " + std::to_string(scored.plan.warmup[s]) +
-                    " micro-batches in flight, and the step has " + std::to_string(problem.micro_batches()),
-                "give at most that many, or more --micro-batches");
+                source + ": in_flight: found " + std::to_string(scored.plan.warmup[s]) + " at stage " +
+                    std::to_string(s + 1) + ", expected at most the " + std::to_string(problem.micro_batches()) +
+                    " micro-batches of the step",
+                "give more --micro-batches, or leave in_flight out: it is chosen then");
   }
-  if (!pipeline::valid_structure(problem, scored.plan)) {
-    throw Error(
-        ErrorKind::kData,
-        source + ": cuts, device cuts or in_flight are no plan for " + std::to_string(problem.num_instructions()) +
-            " instructions on " + std::to_string(problem.num_devices()) + " devices and " +
-            std::to_string(problem.micro_batches()) + " micro-batches",
-        "cuts and device_cuts rise strictly within the model and the cluster, one less than stages each; in_flight "
-        "does not rise and is at most the micro-batches");
-  }
+  AM_CHECK(pipeline::valid_structure(problem, scored.plan));
   pipeline::for_each_stage(problem, scored.plan, [&](int s, int, int, int d0, int d1) {
     if (problem.group(d0, d1).valid) return true;
     throw Error(ErrorKind::kData,
                 source + ": stage " + std::to_string(s) + " has " + std::to_string(d1 - d0) +
-                    " devices, which do not divide the " +
+                    (d1 - d0 == 1 ? " device" : " devices") + ", which cannot share the " +
                     std::to_string(static_cast<std::int64_t>(problem.micro_batch_samples())) +
                     " samples of a micro-batch",
-                "give another --micro-batch, or --replicas fractional to count parts of samples");
+                "the devices of every stage divide them: give another --micro-batch, or --replicas fractional to count "
+                "parts of samples");
   });
   if (scored.plan.warmup.empty()) pipeline::choose_warmup(problem, scored.plan);
   measure(scored);
   return scored;
 }
 
-ScoredPlan score_file(const std::string& path, const Profile& profile, const Cluster& cluster, ProblemOptions options,
-                      const StepRequest& step, Schedule schedule) {
-  const std::string source = input_name(path);
-  const std::string text = gunzip_if_gzip(read_file(path, pipeline::kMaxPlanBytes), source, pipeline::kMaxPlanBytes);
-  PlanFile file = pipeline::looks_like_plan(text)
-                      ? read_document(pipeline::parse_plan(text, source), source, profile, cluster)
-                      : read_minimal(pipeline::parse_strict_json(text, source), source, profile, cluster, schedule);
+ScoredPlan score_given(GivenPlan given, const Profile& profile, const Cluster& cluster, ProblemOptions options,
+                       const StepRequest& step, const StageOverrides& overrides) {
+  const std::string& source = given.source;
+  const int devices = given.num_devices > 0 ? given.num_devices : cluster.num_devices();
+  if (devices > cluster.num_devices()) {
+    throw Error(ErrorKind::kData,
+                source + " is a plan for " + std::to_string(devices) + " devices, " + cluster.name + " has " +
+                    std::to_string(cluster.num_devices()),
+                "give the cluster that the plan was made for");
+  }
   StepRequest asked = step;
-  const auto samples = static_cast<std::int64_t>(std::min(file.micro_batch_samples, 1e15));
-  if (asked.batch == 0 && asked.micro_batches == 0 && asked.micro_batch == 0) asked.micro_batches = file.micro_batches;
+  const auto samples = static_cast<std::int64_t>(std::min(given.micro_batch_samples, 1e9));
+  if (asked.batch == 0 && asked.micro_batches == 0 && asked.micro_batch == 0) asked.micro_batches = given.micro_batches;
   if (asked.micro_batch == 0 && (asked.batch == 0 || asked.micro_batches == 0)) asked.micro_batch = samples;
   const StepSize size = step_sizes(asked, profile, options.replicas).front();
   options.micro_batches = size.micro_batches;
   options.micro_batch_samples = size.samples;
-  take_variants(file.variants, options, file.plan);
-  return score_plan(profile, first_devices(cluster, file.num_devices), options, std::move(file.plan), source);
+  std::vector<std::string> departures;
+  const bool other_count = given.micro_batches > 0 && size.micro_batches != given.micro_batches;
+  if (other_count || (samples > 0 && size.samples != static_cast<double>(samples))) {
+    departures.push_back("counted with " + std::to_string(size.micro_batches) + " micro-batches of " +
+                         format_number(size.samples) + "; the plan was made for " +
+                         (given.micro_batches > 0 ? std::to_string(given.micro_batches) : "any number") + " of " +
+                         (samples > 0 ? format_number(given.micro_batch_samples) : "any size"));
+  }
+  if (overrides.schedule && *overrides.schedule != given.plan.schedule) {
+    // The option itself is named where it departs from the file's.
+    given.plan.schedule = *overrides.schedule;
+    given.plan.warmup.clear();
+  } else if (other_count && !given.plan.warmup.empty()) {
+    const bool adaptive = given.plan.schedule == Schedule::kAdaptive;
+    if (!adaptive || given.plan.warmup.front() > size.micro_batches) {
+      given.plan.warmup.clear();
+      departures.push_back("in_flight is that of the other number of micro-batches");
+    }
+  }
+  const std::vector<StageVariant> own = given.variants;
+  for (StageVariant& variant : given.variants) {
+    variant.zero = overrides.zero.value_or(variant.zero);
+    variant.recompute = overrides.recompute.value_or(variant.recompute);
+  }
+  if (!(own == given.variants)) departures.push_back("counted with the --zero and --recompute given for every stage");
+  take_variants(given.variants, options, given.plan);
+  ScoredPlan scored = score_plan(profile, first_devices(cluster, devices), options, std::move(given.plan), source);
+  scored.departures = std::move(departures);
+  return scored;
 }
 
 ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Cluster& cluster, ProblemOptions options,
                         const StepRequest& step) {
-  const int devices = layout.dp * layout.pp;
-  if (devices > cluster.num_devices()) {
+  const std::int64_t wanted = std::int64_t{layout.dp} * layout.pp;
+  const int there = cluster.num_devices();
+  const int stages = std::min({layout.pp, there, pipeline::kMaxPlanStages, most_layout_stages(profile)});
+  if (wanted > there) {
     refuse("--layout: dp=" + std::to_string(layout.dp) + " times pp=" + std::to_string(layout.pp) + " are " +
-               std::to_string(devices) + " devices, " + cluster.name + " has " + std::to_string(cluster.num_devices()),
-           "dp=" + std::to_string(std::max(1, cluster.num_devices() / layout.pp)) + " would do");
+               std::to_string(wanted) + " devices, " + cluster.name + " has " + std::to_string(there),
+           "dp=" + std::to_string(std::min(layout.dp, there / stages)) + ",pp=" + std::to_string(stages) + " would do");
+  }
+  const int devices = static_cast<int>(wanted);
+  if (layout.pp > pipeline::kMaxPlanStages) {
+    refuse("--layout: pp=" + std::to_string(layout.pp) + " stages, at most " +
+               std::to_string(pipeline::kMaxPlanStages) + " are planned",
+           "pp=" + std::to_string(stages) + " would do");
   }
   StepRequest asked = step;
   if (layout.micro_batch_size > 0) {
@@ -336,6 +313,7 @@ ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Clus
   options.micro_batches = size.micro_batches;
   options.micro_batch_samples = size.samples;
   options.variants = {layout.variant};
+  options.group_size = layout.dp;
   options.allow_idle_stages = true;
   return score_plan(profile, first_devices(cluster, devices), options, plan_of(layout, profile),
                     "--layout " + layout.text());

@@ -2,17 +2,21 @@
 // it (dp=8,pp=4,micro-batch-size=2); and the sweep over every uniform layout.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/base/work.h"
 #include "common/machine/cluster.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
 #include "infer/layers.h"
+#include "infer/plan_file.h"
 #include "infer/step_choice.h"
 
 namespace automap::infer {
@@ -27,31 +31,42 @@ struct Layout {
   std::string text() const;  // "dp=8,pp=4,micro-batch-size=2,zero=1"
 };
 
-// Throws Error(kUsage) naming the key or value that is wrong and what was expected; `schedule` is that of a layout that
-// names none.
-Layout parse_layout(std::string_view text, pipeline::Schedule schedule);
+// What the command line says of every stage; empty: nothing.
+struct StageOverrides {
+  std::optional<int> zero;
+  std::optional<bool> recompute;
+  std::optional<pipeline::Schedule> schedule;
+};
+
+// Throws Error(kUsage) naming the key or value that is wrong and what was expected, and where a key contradicts the
+// overrides.
+Layout parse_layout(std::string_view text, const StageOverrides& overrides);
+
+// The most stages a layout can have: whole layers of the model's stacks, or layers of any kind where none is numbered;
+// 1 where the profile names none.
+int most_layout_stages(const pipeline::Profile& profile);
 
 struct ScoredPlan {
   std::unique_ptr<pipeline::Problem> problem;
   pipeline::Plan plan;
   double step_ms = 0, simulated_step_ms = 0;
-  std::string infeasible;    // why it cannot run; empty: it can
-  double missing_bytes = 0;  // on each device of the stage that lacks the most memory; 0: it fits
-  int missing_stage = 0;     // from 1
-  double fullest_share = 0;  // the largest share of a device's memory that a stage uses
+  std::string infeasible;               // why it cannot run; empty: it can
+  double missing_bytes = 0;             // on each device of the stage that lacks the most memory; 0: it fits
+  int missing_stage = 0;                // from 1
+  double fullest_share = 0;             // the largest share of a device's memory that a stage uses
+  std::vector<std::string> departures;  // where it was not counted as the file says, one sentence each
 };
 
 // `plan` on a problem of these options; K is chosen where the plan is adaptive and says none. Throws Error(kData)
-// naming `source` when the cuts are none of this model and cluster, or the devices of a stage do not divide its
-// samples.
+// naming `source` when the cuts are none of this model and cluster, K exceeds the micro-batches, or the devices of a
+// stage do not divide its samples.
 ScoredPlan score_plan(const pipeline::Profile& profile, const machine::Cluster& cluster,
                       const pipeline::ProblemOptions& options, pipeline::Plan plan, const std::string& source);
 
-// A plan file: automap.plan/2, /1, or a JSON object with cuts and device_cuts (and, if it likes, schedule, in_flight,
-// zero, recompute, micro_batch_samples, micro_batches). What the step request names goes before what the file says.
-// Throws Error(kData) naming the file: another model, more devices than the cluster has, contradictions.
-ScoredPlan score_file(const std::string& path, const pipeline::Profile& profile, const machine::Cluster& cluster,
-                      pipeline::ProblemOptions options, const StepRequest& step, pipeline::Schedule schedule);
+// A plan file's plan. What the step request and the overrides name goes before what the file says, and is told in
+// `departures`. Throws Error(kData) naming the file: more devices than the cluster has, and as score_plan().
+ScoredPlan score_given(GivenPlan given, const pipeline::Profile& profile, const machine::Cluster& cluster,
+                       pipeline::ProblemOptions options, const StepRequest& step, const StageOverrides& overrides);
 
 // Whole layers spread evenly over the stages, the first stages taking one more where they do not divide; what stands in
 // front of the first layer goes to the first stage, what stands behind to the last. Throws Error(kUsage) when the
@@ -68,13 +83,22 @@ struct SweptLayout {
   double fullest_share = 0;
   double batch() const { return static_cast<double>(layout.micro_batch_size * layout.dp) * micro_batches; }
 };
-// Every uniform layout that uses all devices, the shortest step first, then those that do not fit, the least missing
-// first. Throws Error(kUsage) when no layout divides the batch.
-std::vector<SweptLayout> sweep_layouts(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                                       const pipeline::ProblemOptions& options, const StepRequest& step,
-                                       pipeline::Schedule schedule);
+// What the sweep looks at.
+struct SweepRequest {
+  int min_stages = 1, max_stages = pipeline::kMaxPlanStages;
+  std::vector<pipeline::Schedule> schedules = {pipeline::Schedule::kAdaptive};
+  WorkLimits limits;  // one layout is always looked at
+};
+struct Sweep {
+  std::vector<SweptLayout> layouts;
+  std::size_t left_out = 0;  // for want of time
+};
+// Every uniform layout that uses all devices, of the options' variants, the shortest step first, then those that do not
+// fit, the least missing first. Throws Error(kUsage) when no layout divides the batch or is within the stages allowed.
+Sweep sweep_layouts(const pipeline::Profile& profile, const machine::Cluster& cluster,
+                    const pipeline::ProblemOptions& options, const StepRequest& step, const SweepRequest& request);
 // Of layouts of one batch, at least one.
 std::string sweep_text(const std::vector<SweptLayout>& layouts);
-std::string sweep_json(const std::vector<SweptLayout>& layouts);
+std::string sweep_json(const Sweep& sweep);
 
 }  // namespace automap::infer

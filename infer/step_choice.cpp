@@ -1,6 +1,7 @@
 #include "infer/step_choice.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <tuple>
@@ -24,19 +25,11 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // A look at every split takes this share of the effort in all.
 constexpr int kLookShare = 4;
 constexpr std::int64_t kMostLoneMicroBatches = 4096;
+// Numbers of devices that are tried where nothing else has a plan: so many next to the most, and next to one.
+constexpr int kFewerTried = 32;
+constexpr double kLeastTime = 1e-3;  // seconds, for a planner that comes when the time is over
 // For the bounds of one split.
 constexpr std::int64_t kBoundUnits = 100'000'000;
-
-std::vector<std::int64_t> divisors(std::int64_t number) {
-  std::vector<std::int64_t> low, high;
-  for (std::int64_t d = 1; d * d <= number; ++d) {
-    if (number % d != 0) continue;
-    low.push_back(d);
-    if (d * d != number) high.push_back(number / d);
-  }
-  low.insert(low.end(), high.rbegin(), high.rend());
-  return low;
-}
 
 [[noreturn]] void refuse(const std::string& what, const std::string& hint) {
   throw Error(ErrorKind::kUsage, what, hint);
@@ -105,7 +98,12 @@ class StepPlanner {
  public:
   StepPlanner(const Profile& profile, const Cluster& cluster, const ProblemOptions& options, const PlanRequest& request,
               bool equal_replicas)
-      : profile_(profile), cluster_(cluster), options_(options), request_(request), equal_replicas_(equal_replicas) {}
+      : profile_(profile),
+        cluster_(cluster),
+        options_(options),
+        request_(request),
+        equal_replicas_(equal_replicas),
+        clock_(time_of(request)) {}
 
   StepPlan run(std::vector<StepSize> sizes) {
     leave_some_free(sizes);
@@ -114,9 +112,12 @@ class StepPlanner {
       StepPlan plan = at_full_effort(sizes.front(), problem_of(sizes.front()));
       plan.considered = sizes;
       if (request_.lower_bound && plan.result.plan && simulated_bound_wanted()) bound_all(plan);
-      return plan;
+      if (plan.result.plan) return plan;
+      looks_.push_back({plan.size, std::move(plan.problem), std::move(plan.result)});
+    } else {
+      look(sizes, sizes.size());
     }
-    look(sizes);
+    look_at_fewer(sizes);
     // Where nothing fits: the split that lacks least says why.
     const auto key = [&](const Look& look) {
       const double lacks = look.result.least_memory_bytes;
@@ -126,52 +127,142 @@ class StepPlanner {
         std::min_element(looks_.begin(), looks_.end(), [&](const Look& a, const Look& b) { return key(a) < key(b); });
     if (best == looks_.end()) refuse_all(sizes);
     StepPlan plan;
+    const std::string fewer = why_fewer(best->size);
     if (best->result.plan && !wants_effort()) {
       // The quick planners do no more with more effort.
       plan.size = best->size;
       plan.problem = std::move(best->problem);
       plan.result = std::move(best->result);
+      plan.result.cut_by_time = plan.result.cut_by_time || cut_by_time_;
       plan.considered = sizes;
+      plan.why_fewer = fewer;
       if (request_.lower_bound) bound_simply(plan);
       return plan;
     }
     plan = at_full_effort(best->size, std::move(best->problem));
+    plan.result.cut_by_time = plan.result.cut_by_time || cut_by_time_;
     if (length(best->result) < length(plan.result)) {
       // The look had a luckier hand: its plan, with the bounds of the longer search.
       best->result.lower_bound_ms = plan.result.lower_bound_ms;
       best->result.lower_bound_method = plan.result.lower_bound_method;
+      best->result.set_gap();
+      best->result.cut_by_time = plan.result.cut_by_time;
       plan.result = std::move(best->result);
     }
     plan.considered = sizes;
+    plan.why_fewer = fewer;
     collect_alternatives(plan.result);
     if (request_.lower_bound && plan.result.plan && simulated_bound_wanted()) bound_all(plan);
     return plan;
   }
 
  private:
-  // Where no stage can take all devices: the most that one can, too; and the first types of devices without the others.
+  // Fewer devices than there are: the first types of devices without the others; where no stage can take all, the most
+  // that one can; and where no split has samples for half of the devices, halves of the servers and of the first one.
   void leave_some_free(std::vector<StepSize>& sizes) const {
     const int devices = cluster_.num_devices();
     if (options_.replicas == Replicas::kFractional) return;
-    std::vector<StepSize> fewer;
+    const std::vector<StepSize> all = sizes;
+    const auto add = [&](StepSize size, std::int64_t fewer) {
+      size.devices = static_cast<int>(fewer);
+      if (fewer >= 1 && fewer < devices && std::find(sizes.begin(), sizes.end(), size) == sizes.end()) {
+        sizes.push_back(size);
+      }
+    };
     int before = 0;
     for (std::size_t g = 0; g + 1 < cluster_.servers.size(); ++g) {
       before += cluster_.servers[g].count * cluster_.servers[g].devices;
       if (cluster_.servers[g].device == cluster_.servers[g + 1].device) continue;
-      for (const StepSize& size : sizes) {
-        fewer.push_back(size);
-        fewer.back().devices = before;
+      for (const StepSize& size : all) add(size, before);
+    }
+    const bool few_samples =
+        std::all_of(all.begin(), all.end(), [&](const StepSize& size) { return size.samples < devices / 2; });
+    for (const StepSize& size : all) {
+      const auto samples = static_cast<std::int64_t>(size.samples);
+      if (few_samples) {
+        add(size, samples);
+        for (const int fewer : halves()) {
+          if (fewer <= most_busy(size)) add(size, fewer);
+        }
+      } else if (samples % devices != 0 && samples >= devices / 2) {
+        int most = devices;
+        while (samples % most != 0) --most;
+        add(size, most);
       }
     }
-    for (const StepSize& size : sizes) {
-      const auto samples = static_cast<std::int64_t>(size.samples);
-      if (samples % devices == 0 || samples < devices / 2) continue;
-      int most = devices;
-      while (samples % most != 0) --most;
-      fewer.push_back(size);
-      fewer.back().devices = most;
+  }
+
+  // Devices of half of the servers, of a quarter, ..., of half of the first server, ...
+  std::vector<int> halves() const {
+    std::vector<int> of_servers;  // [number of servers - 1]: devices of the first so many
+    for (const machine::ServerGroup& servers : cluster_.servers) {
+      for (int s = 0; s < servers.count; ++s) {
+        of_servers.push_back((of_servers.empty() ? 0 : of_servers.back()) + servers.devices);
+      }
     }
-    sizes.insert(sizes.end(), fewer.begin(), fewer.end());
+    std::vector<int> counts;
+    for (std::size_t n = of_servers.size() / 2; n >= 1; n /= 2) counts.push_back(of_servers[n - 1]);
+    for (int n = of_servers.front() / 2; n >= 1; n /= 2) counts.push_back(n);
+    return counts;
+  }
+
+  // No more devices than these can share the samples of a split.
+  std::int64_t most_busy(const StepSize& size) const {
+    const std::int64_t stages = request_.stages > 0 ? request_.stages : request_.max_stages;
+    return stages * static_cast<std::int64_t>(size.samples);
+  }
+
+  // When no split has a plan: of those that do not want for memory ever fewer devices until one has, which joins the
+  // splits.
+  void look_at_fewer(std::vector<StepSize>& sizes) {
+    if (options_.replicas == Replicas::kFractional || equal_replicas_) return;
+    const auto settled = [&] {
+      return std::any_of(looks_.begin(), looks_.end(),
+                         [](const Look& look) { return look.result.plan || look.result.cut_by_time; });
+    };
+    // What does not fit on more devices does not on fewer.
+    const auto too_large = [&](const StepSize& size) {
+      return std::any_of(looks_.begin(), looks_.end(), [&](const Look& look) {
+        return look.size.samples == size.samples && look.size.micro_batches == size.micro_batches &&
+               (look.size.devices == 0 || look.size.devices >= size.devices) && look.result.least_memory_bytes > 0;
+      });
+    };
+    if (settled()) return;
+    std::vector<StepSize> tries;
+    const std::vector<int> whole_servers = halves();
+    for (const StepSize& size : sizes) {
+      if (size.devices > 0) continue;
+      const auto most = static_cast<int>(std::min<std::int64_t>(most_busy(size), cluster_.num_devices() - 1));
+      for (int fewer = most; fewer >= std::max(1, request_.stages); --fewer) {
+        const bool near = fewer > most - kFewerTried || fewer <= kFewerTried;
+        if (!near && std::find(whole_servers.begin(), whole_servers.end(), fewer) == whole_servers.end()) continue;
+        StepSize one = size;
+        one.devices = fewer;
+        if (std::find(sizes.begin(), sizes.end(), one) == sizes.end() && !too_large(one)) tries.push_back(one);
+      }
+    }
+    std::stable_sort(tries.begin(), tries.end(),
+                     [](const StepSize& a, const StepSize& b) { return a.devices > b.devices; });
+    // All splits of one number of devices together.
+    for (auto begin = tries.begin(); begin != tries.end() && !settled() && !out_of_time();) {
+      const auto end = std::find_if(begin, tries.end(), [&](const StepSize& s) { return s.devices != begin->devices; });
+      const std::vector<StepSize> alike(begin, end);
+      look(alike, tries.size());
+      if (settled()) sizes.insert(sizes.end(), begin, end);
+      begin = end;
+    }
+  }
+
+  // Why devices are left free; empty: they are not.
+  std::string why_fewer(const StepSize& chosen) const {
+    if (chosen.devices == 0) return "";
+    const bool all_tried = std::any_of(looks_.begin(), looks_.end(), [](const Look& l) { return l.size.devices == 0; });
+    const bool all_found =
+        std::any_of(looks_.begin(), looks_.end(), [](const Look& l) { return l.size.devices == 0 && l.result.plan; });
+    return all_tried && !all_found
+               ? "no plan was found for all of them: the devices of every stage have to divide the samples of a "
+                 "micro-batch, and no stage may idle"
+               : "the others would not make the step shorter";
   }
 
   // Every split with every number of devices per stage that divides the devices and the samples.
@@ -234,7 +325,7 @@ class StepPlanner {
       }
     }
     result.lower_bound_method = "balance of work";
-    result.gap = result.lower_bound_ms > 0 ? result.step_ms / result.lower_bound_ms - 1 : 0;
+    result.set_gap();
   }
 
   // The quick planners answer at once, with the bound that a moment gives.
@@ -281,16 +372,33 @@ class StepPlanner {
     StepPlan plan;
     plan.size = size;
     plan.problem = std::move(problem);
-    plan.result = make_plan(*plan.problem, request_for(size, request_));
+    plan.result = make_plan(*plan.problem, request_for(size, in_time(request_)));
     return plan;
   }
 
-  // Every split with a share of the effort, as far as its simplest bound leaves hope.
-  void look(const std::vector<StepSize>& sizes) {
+  // The time limit is for all splits together.
+  bool out_of_time() {
+    if (clock_.over()) cut_by_time_ = true;
+    return cut_by_time_;
+  }
+  PlanRequest in_time(PlanRequest request) const {
+    const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start_;
+    request.time_limit_s = std::max(kLeastTime, request_.time_limit_s - gone.count());
+    return request;
+  }
+  static WorkLimits time_of(const PlanRequest& request) {
+    WorkLimits limits;
+    limits.seconds = request.time_limit_s;
+    limits.cancelled = request.cancelled;
+    return limits;
+  }
+
+  // Every split with a share of the effort, of `among` that share it, as far as its simplest bound leaves hope.
+  void look(const std::vector<StepSize>& sizes, std::size_t among) {
     PlanRequest request = request_;
     request.lower_bound = false;
     request.all_planners = false;
-    const auto share = static_cast<std::int64_t>(kLookShare * sizes.size());
+    const auto share = static_cast<std::int64_t>(kLookShare * among);
     if (request.effort.units != WorkLimits::kNoEnd) request.effort.units /= share;
     for (int* evaluations : {&request.effort.local_search_evaluations, &request.effort.polish_evaluations,
                              &request.effort.explore_evaluations}) {
@@ -305,6 +413,7 @@ class StepPlanner {
     std::vector<Split> splits;
     for (const StepSize& size : sizes) {
       if (size.devices > 0 && request_.stages > size.devices) continue;
+      if (!splits.empty() && out_of_time()) break;
       std::unique_ptr<Problem> problem = possible_problem(profile_, size);
       if (!problem) continue;
       const double bound_ms = simple_bound_ms(*problem, size);
@@ -314,8 +423,8 @@ class StepPlanner {
                      [](const Split& a, const Split& b) { return a.bound_ms < b.bound_ms; });
     double best_ms = kInfinity;
     for (Split& split : splits) {
-      if (split.bound_ms > best_ms) break;
-      PlanResult result = make_plan(*split.problem, request_for(split.size, request));
+      if (split.bound_ms > best_ms || (best_ms < kInfinity && out_of_time())) break;
+      PlanResult result = make_plan(*split.problem, request_for(split.size, in_time(request)));
       Look one{split.size, std::move(split.problem), std::move(result)};
       best_ms = std::min(best_ms, length(one.result));
       looks_.push_back(std::move(one));
@@ -344,7 +453,9 @@ class StepPlanner {
   // What no plan of the split with at least `first` stages can be below, at most `most_ms`.
   pipeline::LowerBound bound_of(const Problem& problem, const StepSize& size, double most_ms, int first = 1) const {
     const PlanRequest request = request_for(size, request_);
-    Work work(WorkLimits::of_units(std::min(kBoundUnits, request.effort.units)));
+    WorkLimits limits = time_of(in_time(request));
+    limits.units = std::min(kBoundUnits, request.effort.units);
+    Work work(limits);
     return pipeline::lower_bound_all_cuts(problem, request.schedules, std::max(first, request.stages),
                                           most_stages(problem, request), most_ms, work);
   }
@@ -393,7 +504,7 @@ class StepPlanner {
       simulated = simulated_bound_ms(*problem, size, simulated);
     }
     plan.simulated_bound_ms = simulated;
-    result.gap = result.lower_bound_ms > 0 ? result.step_ms / result.lower_bound_ms - 1 : 0;
+    result.set_gap();
     if (result.gap > kProvenGap) result.proven_ms = 0;
   }
 
@@ -407,10 +518,24 @@ class StepPlanner {
   const ProblemOptions& options_;
   const PlanRequest& request_;
   bool equal_replicas_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  Work clock_;
+  bool cut_by_time_ = false;
   std::vector<Look> looks_;
 };
 
 }  // namespace
+
+std::vector<std::int64_t> divisors(std::int64_t number) {
+  std::vector<std::int64_t> low, high;
+  for (std::int64_t d = 1; d * d <= number; ++d) {
+    if (number % d != 0) continue;
+    low.push_back(d);
+    if (d * d != number) high.push_back(number / d);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
 
 std::vector<StepSize> step_sizes(const StepRequest& request, const Profile& profile, Replicas replicas) {
   const double own = profile.micro_batch_size > 0 ? profile.micro_batch_size : 1;

@@ -24,6 +24,9 @@ struct StepRequest {
 constexpr int kDefaultMicroBatches = 16;
 constexpr int kMostMicroBatches = 128;  // that are chosen; more have to be asked for
 
+// Ascending.
+std::vector<std::int64_t> divisors(std::int64_t number);
+
 struct StepSize {
   double samples = 0;  // mb
   int micro_batches = 0;
@@ -49,16 +52,18 @@ struct StepPlan {
   std::vector<StepSize> considered;
   // No plan of any split is simulated shorter, whatever it keeps in flight; 0: not known.
   double simulated_bound_ms = 0;
+  std::string why_fewer;    // why it leaves devices of the cluster free; empty: it does not
   double free_plan_ms = 0;  // with equal replicas: the simulated step of the best plan found without; 0: none
 };
 
 // The first `devices` devices of a cluster.
 machine::Cluster first_devices(const machine::Cluster& cluster, int devices);
 
-// The best plan over all splits, on all devices or, where they divide no micro-batch, on the most that do, judged by
-// the request's objective. Every split is planned with a share of the effort, the best with the rest; the lower bounds
-// hold for all splits. `options.micro_batches` and `micro_batch_samples` are not looked at. result.plan is empty when
-// no split has a plan (as make_plan says of the first).
+// The best plan over all splits, judged by the request's objective: on all devices or, where no micro-batch has samples
+// for them, on fewer: the most that divide it, whole servers less, devices less of the first server. Every split is
+// planned with a share of the effort, the best with the rest; the lower bounds hold for all splits.
+// `options.micro_batches` and `micro_batch_samples` are not looked at. result.plan is empty when no split has a plan
+// (as make_plan says of the first).
 StepPlan plan_step(const pipeline::Profile& profile, const machine::Cluster& cluster,
                    const pipeline::ProblemOptions& options, const StepRequest& step, const PlanRequest& request);
 

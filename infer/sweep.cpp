@@ -6,85 +6,94 @@
 #include "common/base/error.h"
 #include "common/base/json_text.h"
 #include "common/base/text_table.h"
+#include "common/base/work.h"
 #include "infer/score.h"
 
 namespace automap::infer {
 namespace {
 
-constexpr int kMostStages = 64;
-
 // The layouts that use all devices and divide the batch. Samples per replica go up to what the profile's times reach.
 std::vector<Layout> uniform_layouts(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                                    const pipeline::ProblemOptions& options, std::int64_t batch, int micro_batches,
-                                    pipeline::Schedule schedule) {
+                                    const std::vector<pipeline::StageVariant>& variants, std::int64_t batch,
+                                    const StepRequest& step, const SweepRequest& request) {
   const int devices = cluster.num_devices();
   std::int64_t most_samples = batch;
   for (const pipeline::DeviceTimes& times : profile.times) {
     most_samples = std::min<std::int64_t>(most_samples, std::llround(times.samples.back()));
   }
   std::vector<Layout> layouts;
-  for (int pp = 1; pp <= std::min(devices, kMostStages); ++pp) {
-    if (devices % pp != 0) continue;
+  const int most_stages = std::min({devices, request.max_stages, most_layout_stages(profile)});
+  for (int pp = request.min_stages; pp <= most_stages; ++pp) {
     const int dp = devices / pp;
-    for (std::int64_t size = 1; size <= most_samples && size * dp <= batch; ++size) {
-      const std::int64_t count = batch / (size * dp);
-      if (batch % (size * dp) != 0 || (micro_batches > 0 ? count != micro_batches : count > kMostMicroBatches))
-        continue;
-      for (const pipeline::StageVariant& variant : options.variants) {
+    if (devices % pp != 0 || batch % dp != 0) continue;
+    for (const std::int64_t size : divisors(batch / dp)) {
+      const std::int64_t count = batch / dp / size;
+      if (size > most_samples || (step.micro_batch > 0 && step.micro_batch != size * dp)) continue;
+      if (step.micro_batches > 0 ? count != step.micro_batches : count > kMostMicroBatches) continue;
+      for (const pipeline::StageVariant& variant : variants) {
         // With one replica there is nothing to shard.
         if (dp == 1 && variant.zero > 0) continue;
-        Layout layout;
-        layout.dp = dp;
-        layout.pp = pp;
-        layout.micro_batch_size = size;
-        layout.variant = variant;
-        layout.schedule = schedule;
-        layouts.push_back(layout);
+        // One stage is the same under every schedule.
+        for (const pipeline::Schedule schedule : request.schedules) {
+          if (pp == 1 && schedule != request.schedules.front()) continue;
+          layouts.push_back({dp, pp, 1, size, variant, schedule});
+        }
       }
     }
   }
   return layouts;
 }
 
+// Where no layout is left: what would leave one.
+[[noreturn]] void refuse_none(const pipeline::Profile& profile, const machine::Cluster& cluster, std::int64_t batch,
+                              const SweepRequest& request) {
+  const int devices = cluster.num_devices(), layers = most_layout_stages(profile);
+  std::string stages;
+  for (int pp = 1; pp <= std::min({devices, pipeline::kMaxPlanStages, layers}); ++pp) {
+    if (devices % pp == 0 && batch % (devices / pp) == 0) stages += (stages.empty() ? "" : ", ") + std::to_string(pp);
+  }
+  const std::string range = request.min_stages == request.max_stages ? std::to_string(request.min_stages)
+                                                                     : "up to " + std::to_string(request.max_stages);
+  throw Error(ErrorKind::kUsage,
+              "no uniform layout of " + range + " stages on " + std::to_string(devices) + " devices takes a batch of " +
+                  std::to_string(batch) + " samples" +
+                  (layers == 1 ? " (the profile names no layers to spread)"
+                               : " and whole layers (the model has " + std::to_string(layers) + ")"),
+              stages.empty() ? "give a --batch that the devices divide"
+                             : "the devices, the batch and the layers allow " + stages + " stages; beyond that " +
+                                   "--micro-batch, --micro-batches and the profile's samples decide");
+}
+
 }  // namespace
 
-std::vector<SweptLayout> sweep_layouts(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                                       const pipeline::ProblemOptions& options, const StepRequest& step,
-                                       pipeline::Schedule schedule) {
+Sweep sweep_layouts(const pipeline::Profile& profile, const machine::Cluster& cluster,
+                    const pipeline::ProblemOptions& options, const StepRequest& step, const SweepRequest& request) {
   const double own = profile.micro_batch_size > 0 ? profile.micro_batch_size : 1;
-  const std::int64_t batch = step.batch > 0 ? step.batch : std::llround(own * kDefaultMicroBatches);
-  std::vector<SweptLayout> swept;
-  for (const Layout& layout : uniform_layouts(profile, cluster, options, batch, step.micro_batches, schedule)) {
+  const std::int64_t batch = step.batch > 0 ? step.batch
+                                            : (step.micro_batch > 0 ? step.micro_batch : std::llround(own)) *
+                                                  (step.micro_batches > 0 ? step.micro_batches : kDefaultMicroBatches);
+  const std::vector<Layout> layouts = uniform_layouts(profile, cluster, options.variants, batch, step, request);
+  Work work(request.limits);
+  Sweep sweep;
+  std::vector<SweptLayout>& swept = sweep.layouts;
+  for (const Layout& layout : layouts) {
+    if (!swept.empty() && work.over()) {
+      sweep.left_out = static_cast<std::size_t>(layouts.data() + layouts.size() - &layout);
+      break;
+    }
     StepRequest asked = step;
     asked.batch = batch;
-    if (step.micro_batch > 0 && step.micro_batch != layout.micro_batch_size * layout.dp) continue;
-    SweptLayout one;
-    try {
-      const ScoredPlan scored = score_layout(layout, profile, cluster, options, asked);
-      one.micro_batches = scored.problem->micro_batches();
-      one.simulated_step_ms = scored.simulated_step_ms;
-      one.missing_bytes = scored.missing_bytes;
-      one.missing_stage = scored.missing_stage;
-      one.fullest_share = scored.fullest_share;
-    } catch (const Error& e) {
-      if (e.kind() != ErrorKind::kUsage) throw;
-      continue;  // more stages than whole layers
-    }
-    one.layout = layout;
-    swept.push_back(one);
+    const ScoredPlan scored = score_layout(layout, profile, cluster, options, asked);
+    swept.push_back({layout, scored.problem->micro_batches(), scored.simulated_step_ms, scored.missing_bytes,
+                     scored.missing_stage, scored.fullest_share});
   }
-  if (swept.empty()) {
-    throw Error(ErrorKind::kUsage,
-                "no uniform layout of " + std::to_string(cluster.num_devices()) + " devices divides a batch of " +
-                    std::to_string(batch) + " samples",
-                "give another --batch");
-  }
+  if (swept.empty()) refuse_none(profile, cluster, batch, request);
   std::stable_sort(swept.begin(), swept.end(), [](const SweptLayout& a, const SweptLayout& b) {
     const bool a_fits = a.missing_bytes <= 0, b_fits = b.missing_bytes <= 0;
     if (a_fits != b_fits) return a_fits;
     return a_fits ? a.simulated_step_ms < b.simulated_step_ms : a.missing_bytes < b.missing_bytes;
   });
-  return swept;
+  return sweep;
 }
 
 std::string sweep_text(const std::vector<SweptLayout>& layouts) {
@@ -103,7 +112,8 @@ std::string sweep_text(const std::vector<SweptLayout>& layouts) {
          table.render("  ");
 }
 
-std::string sweep_json(const std::vector<SweptLayout>& layouts) {
+std::string sweep_json(const Sweep& sweep) {
+  const std::vector<SweptLayout>& layouts = sweep.layouts;
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const SweptLayout& one : layouts) {
     rows.push_back({{"layout", one.layout.text()},
@@ -120,8 +130,10 @@ std::string sweep_json(const std::vector<SweptLayout>& layouts) {
                     {"missing_stage", one.missing_stage},
                     {"memory_share", one.fullest_share}});
   }
-  const nlohmann::ordered_json document = {
-      {"schema", "automap.sweep/1"}, {"batch", layouts.front().batch()}, {"layouts", rows}};
+  const nlohmann::ordered_json document = {{"schema", "automap.sweep/1"},
+                                           {"batch", layouts.front().batch()},
+                                           {"left_out", sweep.left_out},
+                                           {"layouts", rows}};
   return json_text(document);
 }
 

@@ -117,6 +117,12 @@ class OptionTable {
   // Returns false when the answer (help, version, resolved configuration) has been printed and the tool is done.
   bool parse(int argc, const char* const* argv);
 
+  // After parse(): what another input of the tool says of an option that nothing else has set; `source` names it in
+  // complaints, which are of kConfig.
+  void set_unless_given(const std::string& name, const std::string& value, const std::string& source) {
+    assign_from_config(name, {value}, source);
+  }
+
   // Where the value of an option came from: "default", "flag", "AUTOMAP_INFER_GRID", "run.ini:3".
   const std::string& source_of(const std::string& name) const;
   // The value in force, as text that --config would accept.

@@ -10,8 +10,8 @@
 
 namespace automap::machine {
 
-// The most devices a cluster may have; what a planner prepares grows with their square.
-constexpr int kMaxDevices = 1024;
+// The most devices a cluster may have.
+constexpr int kMaxDevices = 4096;
 
 struct DeviceType {
   double memory_gib = 0;

@@ -314,9 +314,9 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
   const int devices = problem.num_devices();
   std::vector<std::vector<const DeviceGroup*>> groups(largest_instruction_ms_.size());
   for (int d0 = 0; d0 < devices; ++d0) {
-    for (int d1 = d0 + 1; d1 <= devices; ++d1) {
-      const DeviceGroup& group = problem.group(d0, d1);
-      if (!group.valid) continue;
+    for (const int size : problem.group_sizes()) {
+      if (d0 + size > devices) break;
+      const DeviceGroup& group = problem.group(d0, d0 + size);
       std::vector<const DeviceGroup*>& alike = groups[at(group.size)];
       const auto same = [&](const DeviceGroup* other) {
         return other->columns == group.columns && other->scale == group.scale &&

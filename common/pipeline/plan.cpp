@@ -44,6 +44,12 @@ std::vector<Schedule> all_schedules() {
   return all;
 }
 
+std::string schedule_names() {
+  std::string names;
+  for (const ScheduleRow& row : kSchedules) names += std::string(names.empty() ? "" : ", ") + row.name;
+  return names;
+}
+
 int in_flight(Schedule schedule, int num_stages, int stage, int micro_batches) {
   return std::min(micro_batches, row_of(schedule).in_flight(num_stages - stage, micro_batches));
 }

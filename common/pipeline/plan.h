@@ -18,6 +18,7 @@ enum class Schedule : std::uint8_t { k1f1b = 0, k1f1bOverlap = 1, kAdaptive = 2,
 const char* to_string(Schedule schedule);  // "1f1b", "1f1b-overlap", "adaptive", "gpipe"
 std::optional<Schedule> parse_schedule(std::string_view name);
 std::vector<Schedule> all_schedules();
+std::string schedule_names();  // "1f1b, 1f1b-overlap, adaptive, gpipe", for messages
 
 // The most micro-batches that stage s = 1..S may have in flight under the schedule, whatever memory says: K_s of the
 // schedules that fix it, M for kAdaptive. Problem::in_flight() has K_s of a stage.

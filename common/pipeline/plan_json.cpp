@@ -20,13 +20,7 @@ using Json = PlanJson;
 
 Schedule read_schedule(const std::string& text, const std::string& where) {
   if (const std::optional<Schedule> schedule = parse_schedule(text)) return *schedule;
-  std::string names;
-  for (const Schedule schedule : all_schedules()) names += std::string(names.empty() ? "" : ", ") + to_string(schedule);
-  throw Error(ErrorKind::kData, where + ": found \"" + text + "\", expected one of " + names);
-}
-
-Json or_null(const std::string& text) {
-  return text.empty() ? Json(nullptr) : Json(text);
+  throw Error(ErrorKind::kData, where + ": found \"" + text + "\", expected one of " + schedule_names());
 }
 
 constexpr const char* kRecomputeNone = "none";
@@ -36,11 +30,6 @@ constexpr std::pair<const char*, double MemoryParts::*> kMemoryParts[] = {
     {"weights", &MemoryParts::weights}, {"gradients", &MemoryParts::gradients}, {"slots", &MemoryParts::slots},
     {"frozen", &MemoryParts::frozen},   {"stash", &MemoryParts::stash},         {"workspace", &MemoryParts::workspace},
     {"buckets", &MemoryParts::buckets}};
-
-// Byte counts are whole in files; rounded up, so that they never promise too much room.
-std::int64_t whole_bytes(double bytes) {
-  return static_cast<std::int64_t>(std::ceil(bytes));
-}
 
 PlanStage read_stage(const Json& item, const std::string& where, int num_instructions, int num_devices) {
   const PlanObject reader(item, where);
@@ -77,6 +66,11 @@ PlanStage read_stage(const Json& item, const std::string& where, int num_instruc
     for (const Json& bucket : reader.array("sync")) {
       const PlanObject sync(bucket, where + ": sync");
       stage.sync.push_back({sync.number("ready_share"), sync.number("ms")});
+    }
+    double sum = 0;
+    for (const SyncBucket& bucket : stage.sync) sum += bucket.ms;
+    if (std::abs(sum - stage.allreduce_ms) > 1e-9 * sum) {
+      reader.wrong("allreduce_ms", reader.at("allreduce_ms"), "the sum of sync, " + Json(sum).dump());
     }
   }
   if (reader.has("memory")) {
@@ -180,7 +174,7 @@ PlanDocument describe_plan(const Problem& problem, const Profile& profile, const
     stage.optimizer_ms = times.optimizer_ms[i];
     stage.compute_ms = times.forward_ms[i] + times.backward_ms[i];
     stage.transfer_ms = s == stages ? 0 : times.transfer_ms[i];
-    stage.allreduce_ms = problem.sync_ms(p0, p1, group, variant);
+    for (const SyncBucket& bucket : stage.sync) stage.allreduce_ms += bucket.ms;
     stage.weight_bytes = problem.weight_bytes(p0, p1);
     stage.in_flight = in_flight[i];
     stage.memory = problem.memory_parts(p0, p1, group, stage.in_flight, variant);

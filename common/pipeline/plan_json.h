@@ -32,7 +32,7 @@ struct PlanStage {
   MemoryParts memory;                      // on each of its devices
   double compute_ms = 0;                   // forward + backward of one micro-batch
   double transfer_ms = 0;                  // one way to the next stage; 0 for the last
-  double allreduce_ms = 0;                 // once per step, when nothing hides it
+  double allreduce_ms = 0;                 // the sum of `sync`
   double weight_bytes = 0;                 // trainable variables of the stage
   double memory_bytes = 0;                 // on each of its devices
   double capacity_bytes = 0;               // of its smallest device, without the reserve

@@ -83,6 +83,11 @@ struct ProblemOptions {
 
 // Pairs of uses whose shared gradients count, those with the most bytes.
 constexpr int kMostExchanged = 64;
+// The most stages that are planned for.
+constexpr int kMaxPlanStages = 64;
+// Up to so many devices every number of them is kept as a group, which grows with their square; above, only those that
+// a stage may have. With fractional replicas that is every number.
+constexpr int kMostDenseDevices = 1024;
 
 // A stage idles when its compute is below this share of the mean.
 constexpr double kIdleShare = 0.05;
@@ -172,6 +177,7 @@ class Problem {
   const ProblemOptions& options() const { return options_; }
   int server_of_device(int device) const { return server_of_device_[static_cast<std::size_t>(device)]; }  // 0-based
 
+  // Of a size that no stage may have: !valid; above kMostDenseDevices nothing else is said then, but of one device.
   const DeviceGroup& group(int d0, int d1) const { return groups_[group_index(d0, d1)]; }
   // The group sizes that a stage may have, ascending.
   const std::vector<int>& group_sizes() const { return group_sizes_; }
@@ -327,7 +333,7 @@ class Problem {
 
  private:
   static std::size_t idx(int i) { return static_cast<std::size_t>(i); }
-  std::size_t group_index(int d0, int d1) const { return idx(d0) * (idx(num_devices_) + 1) + idx(d1); }
+  std::size_t group_index(int d0, int d1) const { return idx(d0) * places_ + idx(place_of_size_[idx(d1 - d0)]); }
   double smallest_inter(int first_server, int last_server) const {
     return inter_bytes_per_ms_[idx(first_server) * intra_bytes_per_ms_.size() + idx(last_server)];
   }
@@ -369,7 +375,9 @@ class Problem {
   std::vector<double> intra_bytes_per_ms_;  // per server
   std::vector<double> inter_bytes_per_ms_;  // [servers x servers], smallest over the range
   std::vector<int> group_sizes_;
-  std::vector<DeviceGroup> groups_;  // [(D+1) x (D+1)], d0 < d1
+  std::size_t places_ = 0;           // in groups_ for each device
+  std::vector<int> place_of_size_;   // [D+1]; 0: no stage may have it, and nothing is kept
+  std::vector<DeviceGroup> groups_;  // [D x places_]
   // What columns_ point into: shared, so that a copy of the problem points at something that lives.
   struct Storage;
   std::shared_ptr<Storage> storage_;

@@ -74,6 +74,12 @@ class Problem::Builder {
     per_profile_ = p_.micro_batch_samples_ / p_.profile_samples_;
     sum_bytes();
     list_devices();
+    if (!whole_ && p_.num_devices_ > kMostDenseDevices) {
+      throw Error(ErrorKind::kUsage,
+                  "fractional replicas are planned on at most " + std::to_string(kMostDenseDevices) +
+                      " devices, found " + std::to_string(p_.num_devices_),
+                  "give --replicas whole");
+    }
     if (p_.options_.replicas == Replicas::kWhole) check_samples();
     list_sizes();
     find_speeds();
@@ -241,10 +247,41 @@ class Problem::Builder {
     return each >= 1 && each == std::floor(each) && each <= most_samples();
   }
 
+  bool dense() const { return p_.num_devices_ <= kMostDenseDevices; }
+
   void list_sizes() {
+    p_.place_of_size_.assign(idx(p_.num_devices_) + 1, 0);
     for (int size = 1; size <= p_.num_devices_; ++size) {
-      if (size_works(size)) p_.group_sizes_.push_back(size);
+      const bool works = size_works(size);
+      if (works) p_.group_sizes_.push_back(size);
+      if (works || dense() || size == 1) p_.place_of_size_[idx(size)] = static_cast<int>(++p_.places_);
     }
+    ++p_.places_;
+    if (p_.group_sizes_.empty()) refuse_samples();
+  }
+
+  // No number of devices can share the micro-batch: they do not divide it, or each would get more than times are known
+  // for.
+  [[noreturn]] void refuse_samples() const {
+    const auto samples = static_cast<std::int64_t>(p_.micro_batch_samples_);
+    const int asked = p_.options_.group_size, devices = p_.num_devices_;
+    const double most = most_samples();
+    if (asked > 0 && (asked > devices || samples % asked != 0)) {
+      throw Error(ErrorKind::kUsage,
+                  "stages of " + std::to_string(asked) + " devices do not divide the " + std::to_string(samples) +
+                      " samples of a micro-batch on " + std::to_string(devices) + " devices",
+                  asked > devices ? "give at most " + std::to_string(devices) + " devices to a stage"
+                                  : "give a --micro-batch that " + std::to_string(asked) + " divides");
+    }
+    std::int64_t would_do = 1;
+    for (int size = asked > 0 ? asked : 1; size <= (asked > 0 ? asked : devices); ++size) {
+      would_do = std::max(would_do, size * std::min(samples / size, static_cast<std::int64_t>(most)));
+    }
+    throw Error(ErrorKind::kUsage,
+                "no number of devices up to " + std::to_string(devices) + " divides a micro-batch of " +
+                    std::to_string(samples) + " samples into parts of at most " +
+                    std::to_string(static_cast<std::int64_t>(most)) + ", as far as the profile's times reach",
+                "--micro-batch " + std::to_string(would_do) + " would do, or a profile made with more --samples");
   }
 
   // Forward and backward of every position with `samples` on a device of the type, ms.
@@ -309,8 +346,10 @@ class Problem::Builder {
   // --- Groups ---
 
   void make_groups() {
-    const int devices = p_.num_devices_;
-    p_.groups_.assign((idx(devices) + 1) * (idx(devices) + 1), DeviceGroup());
+    const int devices = p_.num_devices_, largest = dense() ? devices : p_.group_sizes_.back();
+    DeviceGroup none;
+    none.valid = false;
+    p_.groups_.assign(idx(devices) * p_.places_, none);
     for (int d0 = 0; d0 < devices; ++d0) {
       DeviceGroup g;
       machine::CollectiveGroup ring;
@@ -320,7 +359,7 @@ class Problem::Builder {
       g.first_server = p_.server_of_device(d0);
       g.capacity_bytes = kInfinity;
       int slowest = d0, in_server = 0;  // device
-      for (int d1 = d0 + 1; d1 <= devices; ++d1) {
+      for (int d1 = d0 + 1; d1 <= std::min(devices, d0 + largest); ++d1) {
         const int d = d1 - 1, server = p_.server_of_device(d);
         if (p_.device_speed_[idx(d)] < p_.device_speed_[idx(slowest)]) slowest = d;
         in_server = d > d0 && server == p_.server_of_device(d - 1) ? in_server + 1 : 1;
@@ -333,6 +372,7 @@ class Problem::Builder {
         ring.devices_per_server = std::max(ring.devices_per_server, in_server);
         ring.intra_bytes_per_ms = std::min(ring.intra_bytes_per_ms, p_.intra_bytes_per_ms_[idx(server)]);
         ring.inter_bytes_per_ms = p_.smallest_inter(g.first_server, g.last_server);
+        if (p_.place_of_size_[idx(g.size)] == 0) continue;
         set_rates(g, ring, type_[idx(slowest)]);
         p_.groups_[p_.group_index(d0, d1)] = g;
       }

@@ -8,6 +8,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/json_object.h"
 #include "common/base/json_text.h"
 #include "common/pipeline/plan_reader.h"
 #include "common/sharding/collectives.h"
@@ -17,8 +18,8 @@
 namespace automap::partition {
 namespace {
 
-using Json = pipeline::PlanJson;
-using pipeline::PlanObject;
+using Json = OrderedJson;
+using PlanObject = JsonObject;
 using sharding::ModelInput;
 using sharding::NodeId;
 
@@ -28,15 +29,6 @@ constexpr int kMany = 1 << 30;
 
 std::string instruction_name(const sharding::ShardingModel& model, NodeId node) {
   return std::string(model.graph().instruction(model.flow().node(node).instruction).name);
-}
-
-// Byte counts are whole in files.
-std::int64_t whole_bytes(double bytes) {
-  return static_cast<std::int64_t>(std::ceil(std::min(bytes, 9e18)));
-}
-
-Json or_null(const std::string& text) {
-  return text.empty() ? Json(nullptr) : Json(text);
 }
 
 // The length of a step that no plan goes below, in the planner's estimate; 0 when unknown.

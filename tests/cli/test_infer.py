@@ -62,6 +62,23 @@ class Infer(ProgramTest):
             with self.assertRaises(jsonschema.ValidationError):
                 jsonschema.validate(broken, SCHEMA)
 
+    @unittest.skipUnless(jsonschema, "needs python3-jsonschema")
+    def test_schema_of_minimal_plans(self):
+        minimal = {"cuts": [10], "device_cuts": [8]}
+        model = self.small(layer=[f"h/{i // 4}" for i in range(40)])
+        documented = re.findall(r"`(\w+)`", (SOURCE / "docs" / "formats" / "plan.md").read_text())
+        for key in PLANS["oneOf"][2]["properties"]:
+            self.assertIn(key, documented)
+        for good in ({}, {"schedule": "gpipe"}, {"zero": [0, 3], "recompute": ["none", "layer"], "in_flight": [2, 1]},
+                     {"micro_batch_samples": 16, "micro_batches": 4, "devices": 16, "replicas": "whole", "gradient_sync": "after"}):
+            jsonschema.validate({**minimal, **good}, PLANS)
+            path = self.put("plan.json", json.dumps({**minimal, **good}))
+            self.assertEqual(run("automap-infer", model, "--cluster", "config-a", "--plan", path, "--micro-batch", 16).returncode, 0)
+        for bad in ({"schedule": "2f2b"}, {"zero": [4]}, {"recompute": ["layr"]}, {"micro_batch_samples": 2.5}, {"in_flight": [0]},
+                    {"schema": "mine/1"}):
+            with self.assertRaises(jsonschema.ValidationError):
+                jsonschema.validate({**minimal, **bad}, PLANS)
+
     def test_every_planner_plans_and_auto_is_never_longer(self):
         path = self.small(c_ms=[1 + i % 7 for i in range(40)])
         lengths = {}

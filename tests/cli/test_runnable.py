@@ -1,5 +1,6 @@
 """Every plan can be run as it is printed: whole samples, no idle stage, and the step that the file itself comes to."""
 
+import hashlib
 import json
 import os
 import unittest
@@ -86,7 +87,8 @@ class Runnable(ProgramTest):
                 (("--batch", 48, "--micro-batch", 8, "--micro-batches", 7), ("56", "48")),
                 (("--batch", 0), ("batch",)),
                 (("--micro-batch", "x"), ("micro-batch", "auto")),
-                (("--layout", "dp=8,pp=4"), ("32 devices", "16")),
+                (("--layout", "dp=8,pp=4"), ("32 devices", "16", "dp=8,pp=1 would do")),
+                (("--layout", "dp=1,pp=30"), ("30 devices", "dp=1,pp=1 would do")),
                 (("--layout", "dp=2,pp=2,tp=2"), ("tp=2",)),
                 (("--layout", "dp=two"), ("dp", "two")),
                 (("--layout", "dq=2"), ("dq", "known")),
@@ -111,10 +113,26 @@ class Runnable(ProgramTest):
         path.write_text(json.dumps({"cuts": [30], "device_cuts": [8]}))
         minimal = self.plan(*common, "--plan", path, "--micro-batch", 16)
         self.check(minimal, 64)
-        for text, parts in ((json.dumps({"cuts": [30]}), ("device_cuts",)), ("{", ("JSON",)),
+        def minimal(**more):
+            return json.dumps({"cuts": [30], "device_cuts": [8], **more})
+        for text, parts in ((json.dumps({"cuts": [30]}), ("device_cuts",)), ("{", ("JSON", "cuts and device_cuts")),
                             (json.dumps({"cuts": [60], "device_cuts": [8]}), ("cuts",)),
-                            (json.dumps({"cuts": [30, 20], "device_cuts": [8, 16]}), ("rise",)),
-                            (json.dumps({"cuts": [30], "device_cuts": [8], "in_flight": [1, 2]}), ("in_flight",)),
+                            (json.dumps({"cuts": [30, 20], "device_cuts": [8, 16]}), ("cuts: found 20 behind 30", "rise")),
+                            (json.dumps({"cuts": [30], "device_cuts": [8, 9]}), ("device_cuts: found 2", "expected 1")),
+                            (json.dumps({"schema": "mine/1", "cuts": [30], "device_cuts": [8]}), ("mine/1", "automap.plan/2")),
+                            (minimal(in_flight=[1, 2]), ("in_flight: found 2 at stage 2",)),
+                            (minimal(in_flight=[1]), ("in_flight: found 1 entry, expected 2",)),
+                            (minimal(in_flight=[9, 1], micro_batches=8), ("in_flight: found 9", "at most the 8 micro_batches")),
+                            (minimal(in_flight=[9, 1]), ("in_flight: found 9", "at most the 4 micro-batches")),
+                            (minimal(in_flight=[3, 1], schedule="1f1b", micro_batches=4), ("in_flight", "[3, 1]", "[2, 1]")),
+                            (minimal(schedule="2f2b"), ("schedule: found", "2f2b", "1f1b, 1f1b-overlap, adaptive, gpipe")),
+                            (minimal(recompute=["none", "layr"]), ("recompute: found", "layr", "layer")),
+                            (minimal(recompute=["none"]), ("recompute: found 1 entry, expected 2",)),
+                            (minimal(zero=[0, 4]), ("zero: found 4", "0 to 3")),
+                            (minimal(micro_batch_samples=2.5), ("micro_batch_samples: found 2.5", "whole number")),
+                            (minimal(gradient_sync="never"), ("gradient_sync: found", "never", "overlap")),
+                            (minimal(provenance={"option_optimizer": "perhaps"}), ("optimizer", "perhaps", "on or off")),
+                            (minimal(devices=100), ("100 devices", "24")),
                             (json.dumps({"cuts": [30], "device_cuts": [7]}), ("7 devices", "samples"))):
             with self.subTest(text=text):
                 path.write_text(text)
@@ -131,6 +149,120 @@ class Runnable(ProgramTest):
         other = self.put("other.csv", profile_csv(20))
         self.assert_fails(run("automap-infer", other, "--cluster", "config-b", "--plan", path), 3, "60", "20")
         self.assert_fails(run("automap-infer", model, "--cluster", "h100-1x8", "--plan", path), 3, "devices")
+        alike = self.put("alike.csv", profile_csv(60, c_ms=2.0))
+        result = run("automap-infer", alike, "--cluster", "config-b", "--plan", path)
+        self.assert_fails(result, 3, "another model", hashlib.sha256(model.read_bytes()).hexdigest()[:12],
+                          hashlib.sha256(alike.read_bytes()).hexdigest()[:12])
+        del plan["provenance"]["model_sha256"]
+        path.write_text(json.dumps(plan))
+        self.plan(alike, "--cluster", "config-b", "--plan", path)
+
+    def test_a_given_plan_is_counted_as_it_was_made(self):
+        model = self.put("model.csv", profile_csv(60, c_ms=[1 + (i * 7919) % 13 for i in range(60)]))
+        common = (model, "--cluster", "config-b")
+        path = self.folder / "plan.json"
+        for made in (("--gradient-sync", "after"), ("--replicas", "fractional", "--micro-batch", 3), ("--optimizer", "off"),
+                     ("--replicas", "equal"), ("--bucket-mib", 1), ("--memory-reserve", 0), ("--state-factor", 8),
+                     ("--value", "paper"), ("--schedule", "gpipe"), ("--zero", 1, "--stages", 2)):
+            with self.subTest(made=made):
+                plan = self.plan(*common, "--micro-batches", 8, "--effort", "quick", *made)
+                path.write_text(json.dumps(plan))
+                again = self.plan(*common, "--plan", path)
+                for key in ("simulated_step_ms", "step_ms"):
+                    self.assertAlmostEqual(again[key], plan[key], delta=1e-9 * plan[key])
+                for key in ("cuts", "device_cuts", "in_flight", "schedule", "replicas", "gradient_sync", "batch"):
+                    self.assertEqual(again[key], plan[key])
+                self.assertEqual([s["memory_bytes"] for s in again["stages"]], [s["memory_bytes"] for s in plan["stages"]])
+                self.assertFalse([w for w in again["warnings"] if "counted with" in w])
+        # The command line goes first, and that is said.
+        plan = self.plan(*common, "--batch", 64, "--stages", 2)
+        path.write_text(json.dumps(plan))
+        for asked, key, value in ((("--gradient-sync", "after"), "gradient_sync", "after"), (("--schedule", "gpipe"), "schedule", "gpipe"),
+                                  (("--batch", 128), "batch", 128), (("--micro-batches", 2), "micro_batches", 2)):
+            with self.subTest(asked=asked):
+                other = self.plan(*common, "--plan", path, *asked)
+                self.assertEqual(other[key], value)
+                self.assertTrue([w for w in other["warnings"] if "counted with" in w], other["warnings"])
+        other = self.plan(*common, "--plan", path, "--zero", 3)
+        self.assertEqual([s["zero"] for s in other["stages"]], [3, 3])
+        self.assertTrue([w for w in other["warnings"] if "--zero" in w], other["warnings"])
+        # A file of version 1 was made with the papers' assumptions.
+        papers = self.plan(*common, "--batch", 64, "--stages", 2, "--replicas", "fractional", "--gradient-sync", "after", "--optimizer",
+                           "off", "--memory-reserve", 0, "--schedule", "1f1b", "--zero", 0, "--recompute", "none")
+        old = {k: v for k, v in papers.items() if k not in ("batch", "micro_batch_samples", "replicas", "gradient_sync", "bounds")}
+        new = ("replicas", "width", "samples", "zero", "recompute", "in_flight", "forward_ms", "backward_ms", "sync", "optimizer_ms",
+               "memory")
+        old.update(schema="automap.plan/1", provenance={}, stages=[{k: v for k, v in s.items() if k not in new} for s in papers["stages"]])
+        path.write_text(json.dumps(old))
+        again = self.plan(*common, "--plan", path)
+        self.assertAlmostEqual(again["simulated_step_ms"], papers["simulated_step_ms"], delta=1e-9 * papers["simulated_step_ms"])
+
+    def test_no_option_is_ignored(self):
+        model = self.put("model.csv", profile_csv(64, layer=[f"h/{i // 4}" for i in range(64)]))
+        plan = self.put("plan.json", json.dumps({"cuts": [30], "device_cuts": [8]}))
+        common = ("automap-infer", model, "--cluster", "config-a", "--batch", 64)
+        modes = {"--plan": ("--plan", plan), "--layout": ("--layout", "dp=4,pp=4"), "--sweep": ("--sweep",)}
+        for arguments in (("--planner", "exact"), ("--objective", "value"), ("--effort", "quick"), ("--beam", 4), ("--grid", 64),
+                          ("--all-planners",), ("--planner-table",), ("--no-refine",)):
+            for mode in modes.values():
+                self.assert_fails(run(*common, *mode, *arguments), 2, mode[0], f"drop {arguments[0]}")
+        for mode in ("--plan", "--layout"):
+            for arguments in (("--stages", 2), ("--max-stages", 4), ("--time-limit", "1s")):
+                self.assert_fails(run(*common, *modes[mode], *arguments), 2, mode, f"drop {arguments[0]}")
+            self.assert_fails(run(*common, *modes[mode], "--schedule", "auto"), 2, "1f1b-overlap")
+        self.assert_fails(run(*common, *modes["--plan"], "--replicas", "equal"), 2, "drop --replicas")
+        self.assert_fails(run(*common, *modes["--layout"], "--replicas", "fractional"), 2, "drop --replicas")
+        self.assert_fails(run(*common, "--layout", "dp=4,pp=4,zero=1", "--zero", 2), 2, "contradicts", "--zero")
+        layout = self.plan(model, "--cluster", "config-a", "--batch", 64, "--layout", "dp=4,pp=4", "--zero", 2, "--schedule", "gpipe")
+        self.assertEqual((layout["stages"][0]["zero"], layout["schedule"]), (2, "gpipe"))
+
+        def sweep(*arguments):
+            result = run(*common, "--sweep", "--json", *arguments)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return json.loads(result.stdout)["layouts"]
+        every = sweep()
+        for arguments, kept in ((("--stages", 4), lambda row: row["pp"] == 4), (("--max-stages", 4), lambda row: row["pp"] <= 4),
+                                (("--zero", 1), lambda row: row["zero"] == 1), (("--recompute", "layer"), lambda row: row["recompute"] == "layer"),
+                                (("--micro-batch", 16), lambda row: row["dp"] * row["micro_batch_size"] == 16),
+                                (("--micro-batches", 8), lambda row: row["micro_batches"] == 8)):
+            with self.subTest(arguments=arguments):
+                rows = sweep(*arguments)
+                self.assertTrue(rows)
+                self.assertCountEqual([row["layout"] for row in rows], [row["layout"] for row in every if kept(row)])
+        self.assertEqual({row["schedule"] for row in sweep("--schedule", "auto")}, {"adaptive", "1f1b", "1f1b-overlap", "gpipe"})
+        self.assert_fails(run(*common, "--sweep", "--stages", 3), 2, "3 stages", "1, 2, 4, 8, 16")
+
+    def test_a_sweep_of_a_large_batch_looks_at_divisors_and_at_the_clock(self):
+        model = self.put("model.csv", profile_csv(64, layer=[f"h/{i // 4}" for i in range(64)]))
+        common = ("automap-infer", model, "--cluster", "config-a", "--batch", 1 << 30, "--micro-batches", 1 << 14, "--sweep", "--json")
+        sizes = {row["micro_batch_size"] * row["dp"] for row in json.loads(run(*common, "--schedule", "1f1b").stdout)["layouts"]}
+        self.assertEqual(sizes, {1 << 16})
+        result = run(*common, "--time-limit", "1ms")
+        sweep = json.loads(result.stdout)
+        self.assertEqual(result.returncode, 0)
+        self.assertGreaterEqual(len(sweep["layouts"]), 1)
+        self.assertIn("the time was over", result.stderr)
+        self.assertGreater(sweep["left_out"], 0)
+
+    def test_few_samples_use_few_devices(self):
+        model = self.put("model.csv", profile_csv(60, c_ms=[1 + (i * 7919) % 13 for i in range(60)]))
+        for cluster, devices in (("config-a", 16), ("config-b", 24)):
+            for batch in (1, 2, 3, 5, 7):
+                for stages in ((), ("--stages", 3)):
+                    with self.subTest(cluster=cluster, batch=batch, stages=stages):
+                        plan = self.plan(model, "--cluster", cluster, "--batch", batch, "--effort", "quick", *stages)
+                        self.check(plan, batch)
+                        if plan["devices"] < devices:
+                            self.assertTrue([w for w in plan["warnings"] if f"uses {plan['devices']} of {devices} devices" in w])
+        plan = self.plan(model, "--cluster", "config-a", "--batch", 256, "--micro-batch", 1, "--effort", "quick")
+        self.check(plan, 256)
+        # A stage too short for a pipeline of all devices: work in few instructions.
+        lump = self.put("lump.csv", profile_csv(20, c_ms=[100.0 if i == 10 else 0.01 for i in range(20)]))
+        for batch in (1, 2, 3):
+            plan = self.plan(lump, "--cluster", "config-b", "--batch", batch)
+            self.check(plan, batch)
+        equal = self.plan(model, "--cluster", "config-b", "--batch", 2, "--replicas", "equal")
+        self.check(equal, 2)
 
     def test_zero_is_not_free(self):
         """The sync is half as long and the updated weights are gathered behind the optimizer, which nothing hides: sharding it
@@ -190,6 +322,9 @@ class Runnable(ProgramTest):
         for row in sweep["layouts"]:
             self.assertEqual(row["dp"] * row["pp"], 16)
             self.assertEqual(row["dp"] * row["micro_batch_size"] * row["micro_batches"], 64)
+        for layout, would_do in (("dp=8,pp=4", "dp=4,pp=4"), ("dp=2,pp=40", "dp=1,pp=16"), ("dp=16,pp=2", "dp=8,pp=2")):
+            self.assert_fails(run("automap-infer", *common, "--layout", layout), 2, f"{would_do} would do")
+            self.plan(*common, "--layout", would_do)
         # Too large for the devices: said, and by how much.
         large = self.put("large.csv", profile_csv(64, layer=[f"h/{i // 4}" for i in range(64)], w_bytes=[4e8] * 64))
         result = run("automap-infer", large, "--cluster", "config-a", "--batch", 64, "--layout", "dp=16,pp=1,micro-batch-size=1")

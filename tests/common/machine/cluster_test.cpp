@@ -172,7 +172,7 @@ TEST(Cluster, ErrorsNameTheKeyAndWhatWasExpected) {
   EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": 1e300")), HasSubstr("servers[0].devices"));
   EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": \"4\"")),
               HasSubstr("found \"4\", expected a whole number from 1"));
-  EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": 1000")), HasSubstr("2002 devices in all"));
+  EXPECT_THAT(complaint(with("\"devices\": 4", "\"devices\": 4000")), HasSubstr("8002 devices in all"));
   // The built-in types are known, too, when the file describes none.
   EXPECT_THAT(complaint(with("\"device\": \"v100-16gb\"", "\"device\": \"tpu\"")),
               HasSubstr("known: v100-16gb, v100-32gb, a100-40gb"));

@@ -160,29 +160,6 @@ TEST(ExactWhole, NoChoiceOfWarmUpIsShorter) {
   EXPECT_GT(tight, 1000);
 }
 
-// 7 samples over 4 devices with times up to 2 samples each: no group of any size can run.
-TEST(ExactWhole, NoGroupThatRunsMeansNoPlan) {
-  SmallProblem small = small_whole_problem(1, 8, 8, 4);
-  small.cluster.servers.resize(1);
-  small.cluster.servers.front().devices = 4;
-  small.options.micro_batch_samples = 7;
-  for (DeviceTimes& times : small.profile.times) {
-    times.samples = {1, 2};
-    times.forward_ms.resize(2);
-    times.backward_ms.resize(2);
-  }
-  const Problem problem(small.profile, small.cluster, small.options);
-  ASSERT_TRUE(problem.group_sizes().empty());
-  ExactOptions options;
-  options.schedule = Schedule::kAdaptive;
-  const ExactResult result = solve_exact(problem, options);
-  EXPECT_EQ(result.by_stages.size(), 4U);
-  EXPECT_EQ(result.best(), nullptr);
-  EXPECT_TRUE(result.proven());
-  Work work;
-  EXPECT_EQ(lower_bound_all_cuts(problem, {Schedule::kAdaptive}, 1, 3, 1e9, work).ms, 1e9);
-}
-
 // One pass serves every stage count.
 TEST(ExactWhole, StageCountsTogetherAreAsAlone) {
   int judged = 0;

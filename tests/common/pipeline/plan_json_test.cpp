@@ -148,7 +148,7 @@ TEST(PlanJson, EveryKeyIsMissed) {
 TEST(PlanJson, WrongValuesAreNamed) {
   using J = nlohmann::json;
   EXPECT_NE(complaint([](J& j) { j["schema"] = "automap.plan/3"; }).find("automap.plan/3"), std::string::npos);
-  EXPECT_NE(complaint([](J& j) { j["schema"] = "automap.cluster/1"; }).find("expected \"automap.plan/1\""),
+  EXPECT_NE(complaint([](J& j) { j["schema"] = "automap.cluster/1"; }).find("expected that of an automap.plan/2"),
             std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["kind"] = "operator"; }).find("reads up to automap.plan/1"), std::string::npos);
   EXPECT_NE(complaint([](J& j) {
@@ -162,6 +162,7 @@ TEST(PlanJson, WrongValuesAreNamed) {
   EXPECT_NE(complaint([](J& j) { j["cuts"] = {2, 3.5}; }).find("3.5"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["stages"][1]["devices"] = 6; }).find("stage 2 contradicts"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["stages"][1]["compute_ms"] = -1; }).find("stage 2: compute_ms"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["stages"][1]["allreduce_ms"] = 1e6; }).find("the sum of sync"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["step_ms"] = "fast"; }).find("step_ms"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["micro_batches"] = 1e20; }).find("micro_batches"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["schedule"] = "2f2b"; }).find("2f2b"), std::string::npos);
@@ -186,7 +187,7 @@ TEST(PlanJson, OtherKindsAndRepeatedKeys) {
     parse_plan(text, "x");
     ADD_FAILURE();
   } catch (const Error& e) {
-    EXPECT_EQ(std::string(e.what()), "x: the key \"model\" stands twice in one object");
+    EXPECT_EQ(std::string(e.what()), "x: key \"model\" is given twice in one object");
   }
 }
 

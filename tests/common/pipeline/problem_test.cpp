@@ -47,6 +47,63 @@ TEST(Problem, GroupsOfWholeSamplesDivideTheMicroBatch) {
   }
 }
 
+// What would do is named, and does.
+TEST(Problem, NoDevicesThatCanShareTheSamplesIsAUsageError) {
+  Profile profile;
+  profile.c_ms = {1, 1};
+  profile.a_bytes = profile.w_bytes = profile.stash_bytes = {0, 0};
+  profile.micro_batch_size = 1;
+  DeviceTimes times;
+  times.device = "v100-16gb";
+  times.samples = {1, 4};
+  times.forward_ms = times.backward_ms = {{1, 1}, {2, 2}};
+  times.optimizer_ms = {0, 0};
+  profile.times = {times};
+  ProblemOptions options;
+  options.replicas = Replicas::kWhole;
+  const Cluster cluster = machine::load_cluster("config-a");  // 16 devices
+  const auto complaint = [&] {
+    try {
+      Problem(profile, cluster, options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+      return std::string(error.what()) + " | " + error.hint();
+    }
+    return std::string("accepted");
+  };
+  options.micro_batch_samples = 17;  // prime, more than one device knows and more than there are devices
+  EXPECT_NE(complaint().find("--micro-batch 16 would do"), std::string::npos) << complaint();
+  options.micro_batch_samples = 59;
+  EXPECT_NE(complaint().find("--micro-batch 56 would do"), std::string::npos) << complaint();  // 14 devices of 4
+  for (const double samples : {16.0, 56.0}) {
+    options.micro_batch_samples = samples;
+    EXPECT_EQ(complaint(), "accepted");
+  }
+  options.group_size = 3;
+  EXPECT_NE(complaint().find("stages of 3 devices do not divide the 56 samples"), std::string::npos) << complaint();
+}
+
+TEST(Problem, FourThousandDevicesOfWholeReplicasAndNotOfFractionalOnes) {
+  Profile profile;
+  profile.c_ms = {1, 1};
+  profile.a_bytes = profile.w_bytes = profile.stash_bytes = {0, 0};
+  Cluster cluster = machine::load_cluster("config-a");
+  cluster.servers.resize(1);
+  cluster.servers[0].count = 512;
+  cluster.servers[0].devices = 8;
+  ProblemOptions options;
+  options.replicas = Replicas::kWhole;
+  options.micro_batch_samples = 4096;
+  const Problem problem(profile, cluster, options);
+  EXPECT_EQ(problem.group_sizes().size(), 13u);
+  EXPECT_EQ(problem.group(0, 4096).servers, 512);
+  EXPECT_TRUE(problem.group(4088, 4096).valid);
+  EXPECT_EQ(problem.group(4088, 4096).first_server, 511);
+  EXPECT_FALSE(problem.group(4000, 4096).valid);
+  options.replicas = Replicas::kFractional;
+  EXPECT_THROW(Problem(profile, cluster, options), Error);
+}
+
 // Ring of n at so much per hop, and the hierarchical one by hand.
 double ring_ms(int n, double bytes, double bytes_per_ms, double latency_ms) {
   return n <= 1 ? 0 : 2 * (n - 1) * latency_ms + 2.0 * (n - 1) / n * bytes / bytes_per_ms;

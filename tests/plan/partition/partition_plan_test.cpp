@@ -209,7 +209,7 @@ TEST(PartitionPlan, ContradictionsInOneObjectAreErrors) {
         R"({"schema": "automap.plan/1", "kind": "operator", "shards": 2, "partition": {"w": 0, "w": 1}})", "x.json");
     ADD_FAILURE();
   } catch (const Error& e) {
-    EXPECT_STREQ(e.what(), "x.json: the key \"w\" stands twice in one object");
+    EXPECT_STREQ(e.what(), "x.json: key \"w\" is given twice in one object");
   }
 }
 

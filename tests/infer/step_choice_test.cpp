@@ -1,0 +1,115 @@
+#include "infer/step_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "common/base/error.h"
+#include "common/pipeline/exact.h"
+#include "common/pipeline/random_problem.h"
+#include "tests/infer/random_policy.h"
+
+namespace automap::infer {
+namespace {
+
+using machine::Cluster;
+using pipeline::Problem;
+using pipeline::ProblemOptions;
+using pipeline::random_problem;
+using pipeline::RandomProblem;
+using pipeline::RandomProblemOptions;
+using pipeline::Schedule;
+
+RandomProblemOptions small_whole() {
+  RandomProblemOptions options;
+  options.min_instructions = 3;
+  options.max_instructions = 12;
+  options.min_servers = 1;
+  options.max_servers = 3;
+  options.min_devices = 1;
+  options.max_devices = 4;
+  options.whole = 1;
+  options.with_memory_limit = 0.3;
+  return options;
+}
+
+PlanRequest request_of(int stages) {
+  PlanRequest request;
+  request.effort = plan_effort(Effort::kQuick);
+  request.schedules = {Schedule::kAdaptive};
+  request.stages = stages;
+  request.max_stages = 6;
+  request.lower_bound = false;
+  request.policy = random_policy();
+  return request;
+}
+
+// Whether any split of the batch has a plan on the first devices of any number.
+bool any_plan(const RandomProblem& made, std::int64_t batch, const PlanRequest& request) {
+  for (std::int64_t samples = 1; samples <= batch; ++samples) {
+    if (batch % samples != 0) continue;
+    for (int devices = std::max(1, request.stages); devices <= made.cluster.num_devices(); ++devices) {
+      ProblemOptions options = made.options;
+      options.micro_batch_samples = static_cast<double>(samples);
+      options.micro_batches = static_cast<int>(batch / samples);
+      try {
+        const Problem problem(made.profile, first_devices(made.cluster, devices), options);
+        pipeline::ExactOptions exact;
+        exact.schedule = Schedule::kAdaptive;
+        exact.min_stages = std::max(1, request.stages);
+        exact.max_stages =
+            std::min({request.stages > 0 ? request.stages : request.max_stages, devices, problem.num_instructions()});
+        if (exact.min_stages > exact.max_stages) continue;
+        if (pipeline::solve_exact(problem, exact).best() != nullptr) return true;
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::kUsage) throw;  // more samples than times are known for
+      }
+    }
+  }
+  return false;
+}
+
+TEST(StepChoice, AnyBatchHasAPlanWhereThereIsOne) {
+  int found = 0, on_fewer = 0, none = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    RandomProblem made = random_problem(seed, small_whole());
+    made.options.allow_idle_stages = seed % 2 == 0;
+    for (const std::int64_t batch : {1, 2, 3, 5}) {
+      const int stages = static_cast<int>(seed % 4);  // 0: any
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << " batch " << batch << " stages " << stages);
+      if (stages > std::min(made.cluster.num_devices(), static_cast<int>(made.profile.size()))) continue;
+      const PlanRequest request = request_of(stages);
+      const bool expected = any_plan(made, batch, request);
+      StepRequest step;
+      step.batch = batch;
+      bool planned = false;
+      try {
+        const StepPlan plan = plan_step(made.profile, made.cluster, made.options, step, request);
+        planned = plan.result.plan.has_value();
+        if (planned) {
+          EXPECT_EQ(plan.problem->micro_batches() * plan.problem->micro_batch_samples(), static_cast<double>(batch));
+          EXPECT_TRUE(pipeline::feasible(*plan.problem, *plan.result.plan));
+          const bool fewer = plan.problem->num_devices() < made.cluster.num_devices();
+          EXPECT_EQ(fewer, !plan.why_fewer.empty());
+          on_fewer += fewer;
+        }
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+      }
+      EXPECT_EQ(planned, expected);
+      found += planned;
+      none += !planned;
+    }
+  }
+  EXPECT_GT(found, 100);
+  EXPECT_GT(on_fewer, 20);
+  EXPECT_GT(none, 0);
+}
+
+TEST(StepChoice, DivisorsAscend) {
+  EXPECT_EQ(divisors(1), (std::vector<std::int64_t>{1}));
+  EXPECT_EQ(divisors(36), (std::vector<std::int64_t>{1, 2, 3, 4, 6, 9, 12, 18, 36}));
+}
+
+}  // namespace
+}  // namespace automap::infer
