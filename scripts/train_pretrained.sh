@@ -39,6 +39,7 @@ fi
     --evaluate-small 900 --evaluate-middle 450 --evaluate-deep 180 --threads "$threads"
   printf '```\n'
 } >"$out/shipped.md"
+grep -q "is not worse than" "$out/shipped.md" || { echo "train_pretrained.sh: not shipped, see $out/shipped.md" >&2; exit 1; }
 mkdir -p "$root/models/pretrained"
 for pair in "policy.bin:pipeline.policy" "shipped.md:pipeline.md"; do
   target=$root/models/pretrained/${pair#*:}
