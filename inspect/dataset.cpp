@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -192,6 +193,66 @@ void draw_histogram(Svg& svg, double x, double y, double w, double h, const std:
   }
 }
 
+// What a sample of the rows shows.
+void describe_rows(const DatasetReader& reader, const std::function<void(const std::string&, const std::string&)>& fact,
+                   Json& document, std::string& text) {
+  const DatasetManifest& manifest = reader.manifest();
+  const Sample sample = sample_of(reader);
+  const auto of_rows = [&](std::uint64_t n) {
+    return format_percent(static_cast<double>(n) / static_cast<double>(sample.rows.size()));
+  };
+  std::map<std::string, std::uint64_t> schedules;
+  std::uint64_t whole = 0;
+  for (const RowFacts& f : sample.rows) {
+    ++schedules[pipeline::to_string(f.schedule)];
+    whole += f.samples > 0 ? 1 : 0;
+  }
+  std::string shares;
+  for (const auto& [name, rows] : schedules) shares += (shares.empty() ? "" : ", ") + of_rows(rows) + " " + name;
+  fact("questions", of_rows(whole) + " of whole samples; " + shares);
+  document["whole_samples"] = whole;
+  document["schedules"] = schedules;
+  if (manifest.oracle) {
+    const std::uint64_t none = sample.rows.size() - sample.labelled - sample.infeasible;
+    document["labels"] = {{"optimal", sample.labelled}, {"infeasible", sample.infeasible}, {"none", none}};
+    fact("labels", of_rows(sample.labelled) + " optimal, " + of_rows(sample.infeasible) + " without a feasible plan, " +
+                       of_rows(none) + " not labelled");
+  }
+  text +=
+      "\n  " +
+      (sample.rows.size() == reader.size() ? std::string("all") : "of a sample of " + count_text(sample.rows.size())) +
+      " rows:\n\n";
+  TextTable table({{"family", Align::kLeft},
+                   {"rows"},
+                   {"instructions"},
+                   {"devices"},
+                   {"stages"},
+                   {"largest transfer"},
+                   {"weights' transfer"}});
+  Json families = Json::array();
+  for (std::size_t family = 0; family < manifest.distributions.size(); ++family) {
+    const int id = static_cast<int>(family);
+    const std::vector<double> transfer = values_of(sample, &RowFacts::transfer, id);
+    if (transfer.empty()) continue;
+    const std::vector<double> allreduce = values_of(sample, &RowFacts::allreduce, id);
+    table.add_row({manifest.distributions[family], of_rows(transfer.size()),
+                   range_text(values_of(sample, &RowFacts::instructions, id)),
+                   range_text(values_of(sample, &RowFacts::devices, id)),
+                   range_text(values_of(sample, &RowFacts::stages, id)), format_number(quantile(transfer, 0.5)),
+                   format_number(quantile(allreduce, 0.5))});
+    families.push_back({{"name", manifest.distributions[family]},
+                        {"rows", transfer.size()},
+                        {"transfer_over_compute", range_json(transfer)},
+                        {"weights_over_compute", range_json(allreduce)}});
+  }
+  document["sampled_rows"] = sample.rows.size();
+  document["families"] = std::move(families);
+  text += table.render("  ");
+  text += "\n  transfers: medians, ms at the slowest link over all compute ms. Their distribution:\n\n";
+  text += histogram_text("largest activation over compute", values_of(sample, &RowFacts::transfer));
+  text += histogram_text("all weights over compute", values_of(sample, &RowFacts::allreduce));
+}
+
 }  // namespace
 
 DatasetDescription describe_dataset(const std::string& folder, const DatasetOptions& options) {
@@ -262,61 +323,7 @@ DatasetDescription describe_dataset(const std::string& folder, const DatasetOpti
   }
   if (!complete || !out.intact) return out;
 
-  const DatasetReader reader(folder);
-  const Sample sample = sample_of(reader);
-  const auto of_rows = [&](std::uint64_t n) {
-    return format_percent(static_cast<double>(n) / static_cast<double>(sample.rows.size()));
-  };
-  std::map<std::string, std::uint64_t> schedules;
-  std::uint64_t whole = 0;
-  for (const RowFacts& f : sample.rows) {
-    ++schedules[pipeline::to_string(f.schedule)];
-    whole += f.samples > 0 ? 1 : 0;
-  }
-  std::string shares;
-  for (const auto& [name, rows] : schedules) shares += (shares.empty() ? "" : ", ") + of_rows(rows) + " " + name;
-  fact("questions", of_rows(whole) + " of whole samples; " + shares);
-  document["whole_samples"] = whole;
-  document["schedules"] = schedules;
-  if (manifest.oracle) {
-    const std::uint64_t none = sample.rows.size() - sample.labelled - sample.infeasible;
-    document["labels"] = {{"optimal", sample.labelled}, {"infeasible", sample.infeasible}, {"none", none}};
-    fact("labels", of_rows(sample.labelled) + " optimal, " + of_rows(sample.infeasible) + " without a feasible plan, " +
-                       of_rows(none) + " not labelled");
-  }
-  text +=
-      "\n  " +
-      (sample.rows.size() == reader.size() ? std::string("all") : "of a sample of " + count_text(sample.rows.size())) +
-      " rows:\n\n";
-  TextTable table({{"family", Align::kLeft},
-                   {"rows"},
-                   {"instructions"},
-                   {"devices"},
-                   {"stages"},
-                   {"largest transfer"},
-                   {"weights' transfer"}});
-  Json families = Json::array();
-  for (std::size_t family = 0; family < manifest.distributions.size(); ++family) {
-    const int id = static_cast<int>(family);
-    const std::vector<double> transfer = values_of(sample, &RowFacts::transfer, id);
-    if (transfer.empty()) continue;
-    const std::vector<double> allreduce = values_of(sample, &RowFacts::allreduce, id);
-    table.add_row({manifest.distributions[family], of_rows(transfer.size()),
-                   range_text(values_of(sample, &RowFacts::instructions, id)),
-                   range_text(values_of(sample, &RowFacts::devices, id)),
-                   range_text(values_of(sample, &RowFacts::stages, id)), format_number(quantile(transfer, 0.5)),
-                   format_number(quantile(allreduce, 0.5))});
-    families.push_back({{"name", manifest.distributions[family]},
-                        {"rows", transfer.size()},
-                        {"transfer_over_compute", range_json(transfer)},
-                        {"weights_over_compute", range_json(allreduce)}});
-  }
-  document["sampled_rows"] = sample.rows.size();
-  document["families"] = std::move(families);
-  text += table.render("  ");
-  text += "\n  transfers: medians, ms at the slowest link over all compute ms. Their distribution:\n\n";
-  text += histogram_text("largest activation over compute", values_of(sample, &RowFacts::transfer));
-  text += histogram_text("all weights over compute", values_of(sample, &RowFacts::allreduce));
+  describe_rows(DatasetReader(folder), fact, document, text);
   return out;
 }
 

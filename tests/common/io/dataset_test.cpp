@@ -408,41 +408,6 @@ TEST_F(DatasetTest, OtherVersionsAndOtherFilesAreRefused) {
   EXPECT_THAT(refusal(ErrorKind::kData), HasSubstr("not a whole HDF5 file"));
 }
 
-// Written by the version of AutoMap that knew nothing else.
-TEST_F(DatasetTest, VersionOneIsRead) {
-  const std::string folder = std::string(AUTOMAP_SOURCE_DIR) + "/tests/data/dataset_v1";
-  const DatasetReader reader(folder, RowChecks::kBeforeUse);
-  ASSERT_EQ(reader.size(), 3u);
-  EXPECT_EQ(reader.manifest().version, 1);
-  const RowProblem row = reader.row(2);
-  EXPECT_EQ(row.stages, 3);
-  EXPECT_EQ(row.micro_batches, 9);
-  EXPECT_EQ(row.num_instructions, 129u);
-  EXPECT_FLOAT_EQ(row.memory_limit, 44.007126f);
-  EXPECT_FLOAT_EQ(row.caw[383], 0.18885568f);
-  EXPECT_EQ(row.samples, 0);
-  const auto label = reader.oracle(2);
-  ASSERT_TRUE(label);
-  EXPECT_EQ(label->cuts, (std::vector<int>{25, 98}));
-  EXPECT_EQ(label->device_cuts, (std::vector<int>{2, 5}));
-  EXPECT_TRUE(label->variants.empty());
-  EXPECT_NEAR(label->length_ms / row.scale_ms, 2.2737901, 1e-6);
-  EXPECT_TRUE(verify_dataset(folder).empty());
-  // What grows is of one version.
-  fs::create_directories(folder_);
-  for (const char* file : {"dataset.json", "shard-000000.h5"}) fs::copy(folder + "/" + file, folder_ / file);
-  DatasetManifest wanted = reader.manifest();
-  wanted.version = kDatasetVersion;
-  wanted.rows = 5;
-  try {
-    const DatasetFolder more(folder_.string(), wanted);
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), ErrorKind::kConfig);
-    EXPECT_THAT(e.what(), HasSubstr("schema: holds \"automap.caw/1\""));
-  }
-}
-
 TEST_F(DatasetTest, RowsThatAreNoneAreNamed) {
   DatasetManifest wanted = manifest(20, 10);
   DatasetFolder folder(folder_.string(), wanted);
