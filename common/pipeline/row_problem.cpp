@@ -279,13 +279,9 @@ int variants_of_row(const RowProblem& row) {
   return row.samples == 0 ? 1 : (row.zero + 1) * (row.layers > 0 ? 2 : 1);
 }
 
-namespace {
-
-// kBits > devices.
-template <std::size_t kBits>
-bool groups_exist_among(int devices, int stages, int samples) {
+bool groups_exist(int devices, int stages, int samples) {
   // How many devices so many groups can have.
-  std::bitset<kBits> now, next;
+  std::bitset<kMaxDevices + 1> now, next;
   now.set(0);
   for (int stage = 0; stage < stages; ++stage) {
     next.reset();
@@ -295,14 +291,6 @@ bool groups_exist_among(int devices, int stages, int samples) {
     now = next;
   }
   return now.test(static_cast<std::size_t>(devices));
-}
-
-}  // namespace
-
-bool groups_exist(int devices, int stages, int samples) {
-  constexpr int kFew = 128;
-  return devices < kFew ? groups_exist_among<kFew>(devices, stages, samples)
-                        : groups_exist_among<kMaxDevices + 1>(devices, stages, samples);
 }
 
 bool groups_of_row_exist(const RowProblem& row) {
