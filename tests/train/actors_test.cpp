@@ -21,17 +21,20 @@ std::unique_ptr<ProblemSource> mixed(std::uint64_t seed = 1) {
 // Problems small enough for the exact solver, one after the other.
 class SmallProblems : public ProblemSource {
  public:
-  explicit SmallProblems(int stages) : stages_(stages) {}
+  explicit SmallProblems(int stages, bool whole = false) : stages_(stages), whole_(whole) {}
   TrainingProblem problem(std::uint64_t i) const override {
     pipeline::RandomProblemOptions options;
     options.min_instructions = options.max_instructions = 24;
     options.min_servers = options.max_servers = 2;
     options.min_devices = options.max_devices = 4;
-    options.with_memory_limit = 0.3;
+    options.with_memory_limit = whole_ ? 0.8 : 0.3;
+    options.whole = whole_ ? 1 : 0;
+    options.without_idle = 0;
     const pipeline::RandomProblem random = pipeline::random_problem(i, options);
     TrainingProblem problem;
     problem.parts = {random.profile, random.cluster, random.options};
     problem.stages = stages_;
+    if (whole_) problem.schedule = pipeline::Schedule::kAdaptive;
     return problem;
   }
   const std::vector<std::string>& families() const override { return families_; }
@@ -39,12 +42,14 @@ class SmallProblems : public ProblemSource {
 
  private:
   int stages_;
+  bool whole_;
   std::vector<std::string> families_{"random"};
 };
 
 double exact_ms(const TrainingProblem& problem) {
   pipeline::ExactOptions options;
   options.min_stages = options.max_stages = problem.stages;
+  options.schedule = problem.schedule;
   const auto result = pipeline::solve_exact(problem.parts.problem(), options);
   return result.by_stages.front().value_ms.empty() ? INFINITY : result.by_stages.front().value_ms.front();
 }
@@ -53,6 +58,7 @@ double root_ms(const TrainingProblem& problem) {
   const pipeline::Problem prepared = problem.parts.problem();
   models::PlanSpaceOptions options;
   options.stages = problem.stages;
+  options.schedule = problem.schedule;
   return models::PlanSpace(prepared, options).root().bound_ms;
 }
 
@@ -96,11 +102,12 @@ TEST(Actors, APlayDependsOnSeedNumberAndWeightsOnly) {
 }
 
 // No return is below the optimum, and the exact values of a problem's root have the optimum as their least.
-TEST(Actors, ReturnsAndLabelsAgainstTheExactSolver) {
+// `off`: by how much, where stages have variants.
+void check_returns_and_labels(bool whole, double off) {
   const SimpleLearner learner;
   int labelled = 0, with_optimum = 0;
   for (const int stages : {3, 4, 5}) {
-    const SmallProblems source(stages);
+    const SmallProblems source(stages, whole);
     PlayOptions options;
     options.label_fraction = 1;
     options.label_limit = 1.3;
@@ -125,15 +132,25 @@ TEST(Actors, ReturnsAndLabelsAgainstTheExactSolver) {
         ++labelled;
         for (std::size_t a = 0; a < d.exact_y.size(); ++a) {
           EXPECT_GE(d.exact_y[a], d.exact_y[static_cast<std::size_t>(d.chosen)]);
-          EXPECT_GE(d.exact_y[a], d.log_bound[a] - 1e-5f) << "below its admissible bound";
+          // The plan space has chosen the variants of the stages that stand; exact labels have not.
+          if (!whole) EXPECT_GE(d.exact_y[a], d.log_bound[a] - 1e-5f) << "below its admissible bound";
         }
         const double best = static_cast<double>(d.exact_y[static_cast<std::size_t>(d.chosen)]);
-        if (std::abs(best - optimal_y) < 1e-5) ++with_optimum;
+        EXPECT_GE(best, optimal_y - 1e-5);
+        if (best < optimal_y + off) ++with_optimum;
       }
     }
   }
   EXPECT_GT(labelled, 100);
   EXPECT_GT(with_optimum, 60);
+}
+
+TEST(Actors, ReturnsAndLabelsAgainstTheExactSolver) {
+  check_returns_and_labels(false, 1e-5);
+}
+
+TEST(Actors, ReturnsAndLabelsOfWholeSamplesAgainstTheExactSolver) {
+  check_returns_and_labels(true, 5e-3);
 }
 
 TEST(Actors, BestReturnsAreAtMostThePlaysOwn) {

@@ -120,6 +120,9 @@ TEST(RowProblem, GroupsOfWholeSamples) {
     }
   }
   EXPECT_GT(none, 50);
+  EXPECT_TRUE(groups_exist(130, 3, 64));  // 64 + 64 + 2
+  EXPECT_FALSE(groups_exist(130, 2, 64));
+  EXPECT_TRUE(groups_exist(1024, 16, 64));
 }
 
 // The time of one position may be mostly launches, and never shrinks to nothing.
