@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/cli.h"
+#include "common/machine/cluster.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/schedule.h"
 #include "infer/planner.h"
@@ -34,7 +35,7 @@ bool plans_with_a_policy() {
   profile.a_bytes.assign(40, 1e6);
   profile.w_bytes.assign(40, 1e6);
   profile.stash_bytes.assign(40, 0);
-  const Problem problem(profile, machine::load_cluster("config-b"), ProblemOptions());
+  const Problem problem(profile, automap::machine::load_cluster("config-b"), ProblemOptions());
   automap::infer::PlanRequest request;
   request.planner = automap::infer::PlannerKind::kPolicy;
   request.policy = some_policy();
@@ -56,7 +57,7 @@ int main() {
   profile.stash_bytes = {0, 0};
   ProblemOptions options;
   options.micro_batches = 2;
-  const Problem problem(profile, machine::load_cluster("config-a"), options);
+  const Problem problem(profile, automap::machine::load_cluster("config-a"), options);
   Plan plan;
   plan.cuts = {1};
   plan.device_cuts = {8};
