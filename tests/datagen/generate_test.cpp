@@ -197,7 +197,8 @@ TEST_F(GenerateTest, LabelsAreExactOptima) {
     if (!label || label->cuts.empty()) continue;
     const pipeline::RowProblem row = reader.row(i);
     const pipeline::Problem problem = pipeline::problem_of_row(row).problem();
-    const pipeline::Plan plan{label->cuts, label->device_cuts, row.schedule};
+    pipeline::Plan plan{label->cuts, label->device_cuts, row.schedule};
+    plan.variants = label->variants;
     EXPECT_EQ(plan.num_stages(), row.stages);
     EXPECT_NEAR(pipeline::value_ms(problem, plan), label->length_ms, 1e-6 * label->length_ms) << i;
     pipeline::ExactOptions exact;
