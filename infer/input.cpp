@@ -4,12 +4,24 @@
 #include "common/base/files.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/io/profile_file.h"
+#include "common/pipeline/device_match.h"
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/plan_reader.h"
-#include "infer/device_match.h"
 #include "profile/profile_hlo.h"
 
 namespace automap::infer {
+namespace {
+
+void note_what_is_unusual(PlanInput& input, const machine::Cluster& cluster) {
+  if (input.profile.forward_fraction >= 1) {
+    input.notices.push_back("the model has no backward pass: what is planned is a forward pass, no training step");
+  }
+  if (std::string order = pipeline::slower_in_front(input.profile, cluster); !order.empty()) {
+    input.notices.push_back(std::move(order));
+  }
+}
+
+}  // namespace
 
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster) {
   const std::string source = input_name(options.path);
@@ -29,7 +41,8 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
     if (!packed && options.sha256) input.sha256 = sha256_hex(bytes);
     input.form = std::string(io::to_string(*form)) + " profile";
     input.profile = io::read_profile(std::move(bytes), source, io::ProfileColumns::kForPlanning);
-    match_devices(input.profile, cluster, source);
+    pipeline::match_devices(input.profile, cluster, source);
+    note_what_is_unusual(input, cluster);
     return input;
   }
   if (pipeline::looks_like_plan(bytes)) {
@@ -60,8 +73,9 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
       }
     }
   }
-  match_devices(input.profile, cluster, source);
+  pipeline::match_devices(input.profile, cluster, source);
   input.notices = std::move(model.warnings);
+  note_what_is_unusual(input, cluster);
   return input;
 }
 

@@ -298,7 +298,7 @@ StepRequest make_step(const InferOptions& o) {
   StepRequest step;
   step.batch = number_or_word(o.batch, "batch", "auto", 1, 1 << 30);
   step.micro_batch = number_or_word(o.micro_batch, "micro-batch", "auto", 1, 1 << 30);
-  step.micro_batches = number_or_word(o.micro_batches, "micro-batches", "auto", 1, 65536);
+  step.micro_batches = number_or_word(o.micro_batches, "micro-batches", "auto", 1, kMostGivenMicroBatches);
   step.equal_replicas = o.replicas == "equal";
   return step;
 }

@@ -81,6 +81,10 @@ std::string word(const JsonObject& reader, const char* key, const std::vector<st
 
 GivenPlan of_minimal(const OrderedJson& json, const std::string& source) {
   const JsonObject reader(json, source);
+  const JsonSource from{source, ErrorKind::kData, ""};
+  JsonValue(json, from)
+      .only_keys({"cuts", "device_cuts", "schedule", "in_flight", "zero", "recompute", "micro_batch_samples",
+                  "micro_batches", "devices", "replicas", "gradient_sync", "model", "provenance"});
   GivenPlan given;
   given.plan.schedule = Schedule::kAdaptive;
   given.plan.cuts = reader.integers("cuts", 1, kMany);

@@ -290,13 +290,20 @@ std::string step_text(const PlanDocument& document, const Problem& problem, cons
            " samples/s in steps of " + format_count(std::llround(document.batch())) + "\n";
   }
   if (document.lower_bound_ms > 0) {
-    out += "Lower bound  " + format_ms(document.lower_bound_ms) +
-           ": no plan allowed has a smaller V, wherever it is cut (" + document.lower_bound_method +
-           "); V of this one is " +
+    std::string devices = document.bound_devices.size() > 1 ? "" : format_count(document.num_devices);
+    for (std::size_t i = 0; document.bound_devices.size() > 1 && i < document.bound_devices.size(); ++i) {
+      devices += (i == 0                                  ? ""
+                  : i + 1 < document.bound_devices.size() ? ", "
+                                                          : " or ") +
+                 format_count(document.bound_devices[i]);
+    }
+    const std::string no_plan = ": no plan on " + devices + (devices == "1" ? " device" : " devices");
+    out += "Lower bound  " + format_ms(document.lower_bound_ms) + no_plan + " has a smaller V, wherever it is cut (" +
+           document.lower_bound_method + "); V of this one is " +
            (document.gap < 5e-5 ? "optimal" : "at most " + format_percent(document.gap) + " above the best") + "\n";
     if (document.simulated_bound_ms > 0) {
-      out += "             " + format_ms(document.simulated_bound_ms) +
-             ": no plan allowed is simulated shorter, whatever it keeps in flight; this one is at most " +
+      out += "             " + format_ms(document.simulated_bound_ms) + no_plan +
+             " is simulated shorter, whatever it keeps in flight; this one is at most " +
              format_percent(document.simulated_step_ms / document.simulated_bound_ms - 1) + " longer\n";
     }
   } else if (document.planner != "given") {

@@ -244,7 +244,7 @@ ScoredPlan score_given(GivenPlan given, const Profile& profile, const Cluster& c
   const bool other_count = given.micro_batches > 0 && size.micro_batches != given.micro_batches;
   if (other_count || (samples > 0 && size.samples != static_cast<double>(samples))) {
     departures.push_back("counted with " + std::to_string(size.micro_batches) + " micro-batches of " +
-                         format_number(size.samples) + "; the plan was made for " +
+                         format_count(std::llround(size.samples)) + "; the plan was made for " +
                          (given.micro_batches > 0 ? std::to_string(given.micro_batches) : "any number") + " of " +
                          (samples > 0 ? format_number(given.micro_batch_samples) : "any size"));
   }
@@ -270,6 +270,19 @@ ScoredPlan score_given(GivenPlan given, const Profile& profile, const Cluster& c
   scored.departures = std::move(departures);
   return scored;
 }
+
+namespace {
+
+// Every replica has as many samples of the batch.
+void check_replicas(const Layout& layout, std::int64_t batch) {
+  if (batch % layout.dp == 0) return;
+  const std::int64_t below = batch / layout.dp * layout.dp, above = below + layout.dp;
+  refuse("--layout: dp=" + std::to_string(layout.dp) + " replicas do not divide a batch of " + std::to_string(batch) +
+             " samples",
+         "--batch " + (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(above) + " would do");
+}
+
+}  // namespace
 
 ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Cluster& cluster, ProblemOptions options,
                         const StepRequest& step) {
@@ -298,8 +311,20 @@ ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Clus
     }
     asked.micro_batch = samples;
   } else if (asked.micro_batch == 0) {
-    asked.micro_batch = layout.dp * std::max<std::int64_t>(1, std::llround(profile.micro_batch_size));
+    // The module's samples in every replica, or the most below that divide the batch.
+    std::int64_t own = std::max<std::int64_t>(1, std::llround(profile.micro_batch_size));
+    if (asked.batch > 0 && asked.micro_batches == 0) {
+      check_replicas(layout, asked.batch);
+      while (asked.batch % (layout.dp * own) != 0) --own;
+    }
+    asked.micro_batch = layout.dp * own;
   }
+  if (asked.batch == 0 && asked.micro_batches == 0) {
+    // The batch of every other question, where the layout divides it.
+    const std::int64_t usual = kDefaultMicroBatches * std::max<std::int64_t>(1, std::llround(profile.micro_batch_size));
+    if (usual % asked.micro_batch == 0) asked.batch = usual;
+  }
+  if (asked.batch > 0) check_replicas(layout, asked.batch);
   const StepSize size = step_sizes(asked, profile, pipeline::Replicas::kWhole).front();
   if (std::fmod(size.samples, layout.dp) != 0) {
     refuse("--layout: dp=" + std::to_string(layout.dp) + " replicas do not divide the " +

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <tuple>
 #include <utility>
@@ -46,11 +47,18 @@ std::string nearest_divisors(std::int64_t number, std::int64_t wanted) {
 }
 
 StepSize size_of(std::int64_t samples, std::int64_t micro_batches) {
+  if (micro_batches > kMostGivenMicroBatches) {
+    const std::int64_t larger = (micro_batches * samples + kMostGivenMicroBatches - 1) / kMostGivenMicroBatches;
+    refuse(std::to_string(micro_batches) + " micro-batches per step, at most " +
+               std::to_string(kMostGivenMicroBatches) + " are planned",
+           "give a --micro-batch of " + std::to_string(larger) + " samples or more");
+  }
   return {static_cast<double>(samples), static_cast<int>(micro_batches)};
 }
 
 // B, mb and M are given or follow from one another.
-std::vector<StepSize> whole_sizes(const StepRequest& r, std::int64_t own) {
+// `reach`: the most samples that a replica has times for.
+std::vector<StepSize> whole_sizes(const StepRequest& r, std::int64_t own, double reach) {
   const auto text = [](std::int64_t n) { return std::to_string(n); };
   if (r.batch == 0) {
     if (r.micro_batch > 0 || r.micro_batches > 0) {
@@ -59,7 +67,7 @@ std::vector<StepSize> whole_sizes(const StepRequest& r, std::int64_t own) {
     }
     StepRequest asked = r;
     asked.batch = own * kDefaultMicroBatches;
-    return whole_sizes(asked, own);
+    return whole_sizes(asked, own, reach);
   }
   if (r.micro_batch > 0 && r.micro_batches > 0) {
     if (r.micro_batch * r.micro_batches != r.batch) {
@@ -81,11 +89,21 @@ std::vector<StepSize> whole_sizes(const StepRequest& r, std::int64_t own) {
   }
   std::vector<StepSize> sizes;
   const std::vector<std::int64_t> of_batch = divisors(r.batch);
+  std::int64_t spare = 0;  // the largest micro-batch of too many that the times reach
+  bool reached = false;
   for (const std::int64_t samples : of_batch) {
+    const std::int64_t count = r.batch / samples;
     // A batch with few divisors may have to go sample by sample.
-    const bool lone = samples == 1 && of_batch.size() <= 2 && r.batch <= kMostLoneMicroBatches;
-    if (lone || r.batch / samples <= kMostMicroBatches) sizes.push_back(size_of(samples, r.batch / samples));
+    const bool lone = samples == 1 && of_batch.size() <= 2 && count <= kMostLoneMicroBatches;
+    const bool in_reach = static_cast<double>(samples) <= reach;
+    if (lone || count <= kMostMicroBatches) {
+      sizes.push_back(size_of(samples, count));
+      reached = reached || in_reach;
+    } else if (in_reach && count <= kMostLoneMicroBatches) {
+      spare = samples;
+    }
   }
+  if (!reached && spare > 0) sizes.push_back(size_of(spare, r.batch / spare));
   const double wanted = std::log(static_cast<double>(own));
   std::stable_sort(sizes.begin(), sizes.end(), [&](const StepSize& a, const StepSize& b) {
     return std::fabs(std::log(a.samples) - wanted) < std::fabs(std::log(b.samples) - wanted);
@@ -158,7 +176,8 @@ class StepPlanner {
 
  private:
   // Fewer devices than there are: the first types of devices without the others; where no stage can take all, the most
-  // that one can; and where no split has samples for half of the devices, halves of the servers and of the first one.
+  // that one can, and a few more; and where no split shares half of the devices evenly, what stages of one device each
+  // can take, halves of the servers and of the first one.
   void leave_some_free(std::vector<StepSize>& sizes) const {
     const int devices = cluster_.num_devices();
     if (options_.replicas == Replicas::kFractional) return;
@@ -175,19 +194,24 @@ class StepPlanner {
       if (cluster_.servers[g].device == cluster_.servers[g + 1].device) continue;
       for (const StepSize& size : all) add(size, before);
     }
-    const bool few_samples =
-        std::all_of(all.begin(), all.end(), [&](const StepSize& size) { return size.samples < devices / 2; });
+    // Whether some split can share at least half of the devices evenly.
+    const auto most_shared = [devices](const StepSize& size) {
+      int most = devices;
+      while (std::fmod(size.samples, most) != 0) --most;
+      return most;
+    };
+    const bool shared =
+        std::any_of(all.begin(), all.end(), [&](const StepSize& size) { return most_shared(size) >= devices / 2; });
     for (const StepSize& size : all) {
-      const auto samples = static_cast<std::int64_t>(size.samples);
-      if (few_samples) {
-        add(size, samples);
+      if (!shared) {
+        add(size, std::min<std::int64_t>(most_busy(size), devices - 1));
+        add(size, static_cast<std::int64_t>(size.samples));
         for (const int fewer : halves()) {
           if (fewer <= most_busy(size)) add(size, fewer);
         }
-      } else if (samples % devices != 0 && samples >= devices / 2) {
-        int most = devices;
-        while (samples % most != 0) --most;
-        add(size, most);
+      } else if (const int most = most_shared(size); most < devices && most >= devices / 2) {
+        // And as many as a stage of one or two devices needs beside such a one.
+        for (const int beside : {0, 1, 2}) add(size, most + beside);
       }
     }
   }
@@ -526,6 +550,14 @@ class StepPlanner {
 
 }  // namespace
 
+std::vector<int> StepPlan::bound_devices(int all) const {
+  std::vector<int> counts;
+  for (const StepSize& one : considered) counts.push_back(one.devices > 0 ? one.devices : all);
+  std::sort(counts.begin(), counts.end(), std::greater<>());
+  counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+  return counts;
+}
+
 std::vector<std::int64_t> divisors(std::int64_t number) {
   std::vector<std::int64_t> low, high;
   for (std::int64_t d = 1; d * d <= number; ++d) {
@@ -550,9 +582,11 @@ std::vector<StepSize> step_sizes(const StepRequest& request, const Profile& prof
                  std::to_string(static_cast<std::int64_t>(samples)),
              "give --micro-batch as well, or --replicas whole, which chooses it");
     }
-    return {{samples, static_cast<int>(count)}};
+    return {size_of(static_cast<std::int64_t>(samples), static_cast<std::int64_t>(count))};
   }
-  std::vector<StepSize> sizes = whole_sizes(request, std::max<std::int64_t>(1, std::llround(own)));
+  double reach = kInfinity;
+  for (const pipeline::DeviceTimes& times : profile.times) reach = std::min(reach, times.samples.back());
+  std::vector<StepSize> sizes = whole_sizes(request, std::max<std::int64_t>(1, std::llround(own)), reach);
   if (sizes.empty()) {
     refuse("a batch of " + std::to_string(request.batch) + " samples splits into more than " +
                std::to_string(kMostMicroBatches) + " micro-batches however it is done",

@@ -22,6 +22,7 @@ struct StepRequest {
 };
 
 constexpr int kDefaultMicroBatches = 16;
+constexpr int kMostGivenMicroBatches = 65536;
 constexpr int kMostMicroBatches = 128;  // that are chosen; more have to be asked for
 
 // Ascending.
@@ -50,6 +51,8 @@ struct StepPlan {
   std::unique_ptr<pipeline::Problem> problem;  // the one that `result` is a plan for
   PlanResult result;
   std::vector<StepSize> considered;
+  // The numbers of devices that were considered, all of `all` first.
+  std::vector<int> bound_devices(int all) const;
   // No plan of any split is simulated shorter, whatever it keeps in flight; 0: not known.
   double simulated_bound_ms = 0;
   std::string why_fewer;    // why it leaves devices of the cluster free; empty: it does not

@@ -108,8 +108,8 @@ std::string sweep_text(const std::vector<SweptLayout>& layouts) {
                         : "lacks " + format_bytes(one.missing_bytes) + " on each device of stage " +
                               std::to_string(one.missing_stage)});
   }
-  return "Every uniform layout, whole layers spread evenly; steps of " + format_number(batch) + " samples\n" +
-         table.render("  ");
+  return "Every uniform layout, whole layers spread evenly; steps of " + format_count(std::llround(batch)) +
+         " samples\n" + table.render("  ");
 }
 
 std::string sweep_json(const Sweep& sweep) {

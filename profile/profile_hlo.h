@@ -29,7 +29,7 @@ std::vector<machine::DeviceModel> cluster_devices(const std::string& asked, cons
 std::vector<std::int64_t> parse_samples(const std::string& text, const std::string& option);
 
 struct ProfileRequest {
-  std::string device = "v100-16gb";   // a known name or a file (device_model.h)
+  std::string device = "v100-16gb";   // a known name or a file (common/machine/device.h)
   std::string variables;              // path of a variable list (graph/variables.h); empty: find them
   std::string model;                  // name for people; empty: from the source's name
   std::string batch_inputs;           // names of the inputs that lead with the samples, commas between; empty: found

@@ -13,6 +13,7 @@
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/io/profile_file.h"
+#include "common/pipeline/device_match.h"
 #include "train/options.h"
 #include "train/report.h"
 #include "train/run_folder.h"
@@ -32,9 +33,10 @@ std::uint64_t held_out_seed(const TrainOptions& o) {
 }
 
 std::unique_ptr<ProblemSource> one_model(const TrainOptions& o, bool exactly) {
-  const pipeline::Profile profile = io::load_profile(o.data);
-  return model_source(profile, machine::load_cluster(o.cluster), options_of_model(profile, o.micro_batches), o.seed,
-                      exactly);
+  pipeline::Profile profile = io::load_profile(o.data);
+  const machine::Cluster cluster = machine::load_cluster(o.cluster);
+  pipeline::match_devices(profile, cluster, o.data);
+  return model_source(profile, cluster, options_of_model(profile, o.micro_batches), o.seed, exactly);
 }
 
 std::unique_ptr<ProblemSource> training_source(const TrainOptions& o) {

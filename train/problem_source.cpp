@@ -120,6 +120,10 @@ class Model : public ProblemSource {
           &profile.slot_bytes, &profile.frozen_bytes, &profile.workspace_bytes}) {
       add(*values);
     }
+    for (const pipeline::SharedWeight& shared : profile.shared) {
+      add({static_cast<double>(shared.first), static_cast<double>(shared.position), shared.weight_bytes,
+           shared.gradient_bytes, shared.slot_bytes});
+    }
     for (const pipeline::DeviceTimes& times : profile.times) {
       all += times.device;
       for (const auto* table : {&times.forward_ms, &times.backward_ms}) {
@@ -177,14 +181,28 @@ class Model : public ProblemSource {
   static void choose_samples(int times, TrainingProblem& problem) {
     pipeline::ProblemOptions& options = problem.parts.options;
     if (options.replicas != Replicas::kWhole) return;
-    const int batch = std::max(1, static_cast<int>(problem.parts.profile.micro_batch_size)), most = 1 << 20;
-    const int devices = problem.parts.cluster.num_devices();
-    while (batch * times < most && !pipeline::groups_exist(devices, problem.stages, batch * times)) times *= 2;
-    options.micro_batch_samples = batch * times;
-    options.micro_batches = std::max(1, options.micro_batches / times);
+    const pipeline::Profile& profile = problem.parts.profile;
+    const int batch = std::max(1, static_cast<int>(profile.micro_batch_size)),
+              devices = problem.parts.cluster.num_devices();
+    double reach = 1 << 20;  // of the times of one replica
+    for (const pipeline::DeviceTimes& of : profile.times) reach = std::min(reach, of.samples.back());
+    const auto works = [&](int by) {
+      return batch * static_cast<double>(by) <= reach * devices &&
+             pipeline::groups_exist(devices, problem.stages, batch * by);
+    };
+    constexpr int kMostTimes = 64;
+    int chosen = times;
+    while (chosen <= kMostTimes && !works(chosen)) chosen *= 2;
+    // As many samples as devices can be shared by any number of stages.
+    if (chosen > kMostTimes) chosen = devices;
+    options.micro_batch_samples = batch * chosen;
+    options.micro_batches = std::max(1, options.micro_batches / chosen);
   }
 
   static void vary(double compute, double activation, double weight, double noise, Rng& rng, pipeline::Profile& p) {
+    for (pipeline::SharedWeight& shared : p.shared) {
+      for (double* bytes : {&shared.weight_bytes, &shared.gradient_bytes, &shared.slot_bytes}) *bytes *= weight;
+    }
     for (std::size_t k = 0; k < p.c_ms.size(); ++k) {
       const double c = compute * std::exp(noise * rng.uniform(-1, 1));
       const double a = activation * std::exp(noise * rng.uniform(-1, 1));

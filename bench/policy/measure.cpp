@@ -113,6 +113,11 @@ std::string fingerprint(const Problem& problem, const Profile& profile, const Cl
     for (const std::vector<double>& column : times.backward_ms) add_column(column);
     add_column(times.optimizer_ms);
   }
+  for (const pipeline::SharedWeight& shared : profile.shared) {
+    const double parts[] = {static_cast<double>(shared.first), static_cast<double>(shared.position),
+                            shared.weight_bytes, shared.gradient_bytes, shared.slot_bytes};
+    add(parts, sizeof parts);
+  }
   for (const std::string& layer : profile.layer) add(layer.data(), layer.size());
   Cluster nameless = cluster;
   nameless.name = "cluster";
@@ -133,7 +138,9 @@ std::string fingerprint(const Problem& problem, const Profile& profile, const Cl
                             options.allow_idle_stages ? 1.0 : 0.0,
                             static_cast<double>(options.gradient_sync),
                             options.bucket_bytes,
-                            options.optimizer ? 1.0 : 0.0};
+                            options.optimizer ? 1.0 : 0.0,
+                            static_cast<double>(options.group_size),
+                            options.behind_backward ? 1.0 : 0.0};
   add(numbers, sizeof numbers);
   for (const pipeline::StageVariant& variant : options.variants) {
     add(&variant.zero, sizeof variant.zero);

@@ -329,15 +329,11 @@ class Problem::Builder {
       if (reference.empty()) reference = least;
       double fastest = 0;
       for (std::size_t i = 0; i < n_; ++i) {
-        if (reference[i] > 0) fastest = std::max(fastest, least[i] > 0 ? reference[i] / least[i] : kInfinity);
-      }
-      speed.push_back(std::isfinite(fastest) && fastest > 0 ? fastest : 1);
-      if (!std::isfinite(fastest)) {
         // A position that takes no time here: the reference has none of it, either.
-        for (std::size_t i = 0; i < n_; ++i) {
-          if (least[i] == 0) reference[i] = 0;
-        }
+        if (least[i] == 0) reference[i] = 0;
+        if (reference[i] > 0) fastest = std::max(fastest, reference[i] / least[i]);
       }
+      speed.push_back(fastest > 0 ? fastest : 1);
     }
     p_.work_ = prefix_sums(reference, n_);
     for (const int type : type_) p_.device_speed_.push_back(speed[static_cast<std::size_t>(type)]);

@@ -228,10 +228,10 @@ TEST(SuffixValues, SlackCostsLittle) {
     const SuffixValues all(problem, options);
     if (!all.valid() || all.optimum_ms() == kInfinity) continue;
     options.limit_ms = 3 * all.optimum_ms();
-    options.slack = 0.03;
+    options.slack = 0.01;
     const SuffixValues some(problem, options);
     ASSERT_TRUE(some.valid());
-    const double most = 3 * options.stages * options.slack * options.limit_ms;
+    const double most = 2 * options.stages * options.slack * options.limit_ms;
     for (std::size_t a = 0; a < options.pivots.size(); ++a) {
       for (std::size_t b = a + 1; b + 2 < options.pivots.size(); ++b) {
         const std::vector<int> cuts = {options.pivots[a], options.pivots[b],

@@ -1,6 +1,7 @@
-#include "infer/device_match.h"
+#include "common/pipeline/device_match.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <vector>
@@ -8,10 +9,8 @@
 #include "common/base/error.h"
 #include "common/machine/device.h"
 
-namespace automap::infer {
+namespace automap::pipeline {
 namespace {
-
-using pipeline::DeviceTimes;
 
 // Whether what is known of the two says that they compute equally fast; nothing when one is in no table.
 std::optional<bool> equally_fast(const std::string& a, const std::string& b) {
@@ -22,7 +21,7 @@ std::optional<bool> equally_fast(const std::string& a, const std::string& b) {
 }
 
 // The devices that the profile has times of, for people.
-std::string devices_of(const pipeline::Profile& profile) {
+std::string devices_of(const Profile& profile) {
   std::string names;
   for (const DeviceTimes& times : profile.times) names += (names.empty() ? "" : ", ") + times.device;
   return names.empty() ? profile.device : names;
@@ -30,7 +29,7 @@ std::string devices_of(const pipeline::Profile& profile) {
 
 }  // namespace
 
-void match_devices(pipeline::Profile& profile, const machine::Cluster& cluster, const std::string& source) {
+void match_devices(Profile& profile, const machine::Cluster& cluster, const std::string& source) {
   std::vector<DeviceTimes> named;
   std::set<std::string> seen;
   for (const machine::ServerGroup& servers : cluster.servers) {
@@ -63,4 +62,31 @@ void match_devices(pipeline::Profile& profile, const machine::Cluster& cluster, 
   }
 }
 
-}  // namespace automap::infer
+std::string slower_in_front(const Profile& profile, const machine::Cluster& cluster) {
+  // The module's time on a device, at the fewest samples.
+  const auto whole_ms = [&](const std::string& device) {
+    const auto times = std::find_if(profile.times.begin(), profile.times.end(),
+                                    [&](const DeviceTimes& of) { return of.device == device; });
+    const DeviceTimes* of = times != profile.times.end() ? &*times
+                            : profile.times.empty()      ? nullptr
+                                                         : &profile.times[0];
+    double ms = 1;
+    if (of != nullptr) {
+      ms = std::accumulate(of->forward_ms[0].begin(), of->forward_ms[0].end(), 0.0) +
+           std::accumulate(of->backward_ms[0].begin(), of->backward_ms[0].end(), 0.0);
+    }
+    return ms / cluster.devices.at(device).relative_speed;
+  };
+  constexpr double kFaster = 1.05;
+  for (std::size_t g = 1; g < cluster.servers.size(); ++g) {
+    const std::string &front = cluster.servers[g - 1].device, &behind = cluster.servers[g].device;
+    if (whole_ms(front) > kFaster * whole_ms(behind)) {
+      return cluster.name + " names " + front + " in front of " + behind +
+             ", which is faster here: plans keep that order and leave devices free at its end only; try the cluster "
+             "file with the faster servers first, too";
+    }
+  }
+  return "";
+}
+
+}  // namespace automap::pipeline

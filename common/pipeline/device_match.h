@@ -6,11 +6,15 @@
 #include "common/machine/cluster.h"
 #include "common/pipeline/profile.h"
 
-namespace automap::infer {
+namespace automap::pipeline {
 
 // Names the times of the profile as the cluster names its devices, where they mean the same ("h100" and "h100-80gb";
 // devices that differ in memory only are equally fast). A device of relative speed 1 that the profile is not for is an
 // error, Error(kData), that names both: its times would be another device's. What no table knows is taken at its word.
-void match_devices(pipeline::Profile& profile, const machine::Cluster& cluster, const std::string& source);
+void match_devices(Profile& profile, const machine::Cluster& cluster, const std::string& source);
 
-}  // namespace automap::infer
+// A warning when the cluster names slower devices in front of faster ones: plans keep the order of the file and leave
+// devices free at its end only. Empty when it does not, or when that is not known. After match_devices().
+std::string slower_in_front(const Profile& profile, const machine::Cluster& cluster);
+
+}  // namespace automap::pipeline
