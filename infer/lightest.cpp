@@ -62,10 +62,13 @@ LightestPlan lightest_plan(const Problem& problem, const StageChoice& choice, Wo
   };
   for (Schedule schedule : choice.schedules) {
     for (int stages = choice.first_stages; stages <= choice.last_stages; ++stages) {
-      for (const std::vector<int>& cuts : pipeline::device_share_candidates(problem, stages)) consider(cuts, schedule);
+      for (const std::vector<int>& cuts : pipeline::device_share_candidates(problem, stages)) {
+        if (lightest.plan && (lightest.share <= 1 || work.over())) return lightest;
+        consider(cuts, schedule);
+      }
     }
   }
-  for (bool moved = lightest.plan.has_value(); moved;) {
+  for (bool moved = lightest.plan.has_value(); moved && lightest.share > 1;) {
     moved = false;
     for (std::size_t b = 0; b < lightest.plan->device_cuts.size() && !work.over(); ++b) {
       for (int step : {1, -1, 2, -2, 4, -4, 8, -8}) {
