@@ -264,7 +264,9 @@ int infer_main(int argc, char** argv) {
 
   PlanDocument document = make_document(problem, input, cluster, request_as_given, result);
   document.simulated_bound_ms = planned.simulated_bound_ms;
-  document.bound_devices = planned.bound_devices(cluster.num_devices());
+  const BoundScope scope = planned.bound_scope(cluster.num_devices());
+  document.bound_devices = scope.devices;
+  document.bound_devices_in_part = scope.devices_in_part;
   if (!planned.why_fewer.empty()) {
     document.warnings.push_back("uses " + std::to_string(document.num_devices) + " of " +
                                 std::to_string(cluster.num_devices()) + " devices: " + planned.why_fewer);

@@ -281,6 +281,27 @@ std::string title_text(const PlanDocument& document, const ReportOptions& option
   return out;
 }
 
+// "16, 8 or 4".
+std::string alternatives_text(const std::vector<int>& counts) {
+  std::string out;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    out += (i == 0 ? "" : i + 1 < counts.size() ? ", " : " or ") + format_count(counts[i]);
+  }
+  return out;
+}
+
+// What the bounds are about.
+std::string bounded_devices(const PlanDocument& document) {
+  std::vector<int> whole = document.bound_devices;
+  const std::vector<int>& in_part = document.bound_devices_in_part;
+  if (whole.empty() && in_part.empty()) whole = {document.num_devices};
+  std::string out =
+      whole.empty() ? "" : alternatives_text(whole) + (whole == std::vector<int>{1} ? " device" : " devices");
+  if (in_part.empty()) return out;
+  return out + (whole.empty() ? "" : ", nor any looked at on ") + alternatives_text(in_part) +
+         (whole.empty() ? " devices," : ",");
+}
+
 // How long a step takes, and how good that is.
 std::string step_text(const PlanDocument& document, const Problem& problem, const ReportOptions& options) {
   std::string out = "Step time    " + format_ms(document.simulated_step_ms) +
@@ -290,14 +311,7 @@ std::string step_text(const PlanDocument& document, const Problem& problem, cons
            " samples/s in steps of " + format_count(std::llround(document.batch())) + "\n";
   }
   if (document.lower_bound_ms > 0) {
-    std::string devices = document.bound_devices.size() > 1 ? "" : format_count(document.num_devices);
-    for (std::size_t i = 0; document.bound_devices.size() > 1 && i < document.bound_devices.size(); ++i) {
-      devices += (i == 0                                  ? ""
-                  : i + 1 < document.bound_devices.size() ? ", "
-                                                          : " or ") +
-                 format_count(document.bound_devices[i]);
-    }
-    const std::string no_plan = ": no plan on " + devices + (devices == "1" ? " device" : " devices");
+    const std::string no_plan = ": no plan on " + bounded_devices(document);
     out += "Lower bound  " + format_ms(document.lower_bound_ms) + no_plan + " has a smaller V, wherever it is cut (" +
            document.lower_bound_method + "); V of this one is " +
            (document.gap < 5e-5 ? "optimal" : "at most " + format_percent(document.gap) + " above the best") + "\n";

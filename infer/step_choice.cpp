@@ -5,6 +5,8 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -550,12 +552,18 @@ class StepPlanner {
 
 }  // namespace
 
-std::vector<int> StepPlan::bound_devices(int all) const {
-  std::vector<int> counts;
-  for (const StepSize& one : considered) counts.push_back(one.devices > 0 ? one.devices : all);
-  std::sort(counts.begin(), counts.end(), std::greater<>());
-  counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
-  return counts;
+BoundScope StepPlan::bound_scope(int all_devices) const {
+  std::map<int, std::set<double>, std::greater<>> splits;  // of each number of devices, by their micro-batch
+  std::set<double> all;
+  for (const StepSize& one : considered) {
+    splits[one.devices > 0 ? one.devices : all_devices].insert(one.samples);
+    all.insert(one.samples);
+  }
+  BoundScope scope;
+  for (const auto& [devices, of_devices] : splits) {
+    (of_devices == all ? scope.devices : scope.devices_in_part).push_back(devices);
+  }
+  return scope;
 }
 
 std::vector<std::int64_t> divisors(std::int64_t number) {

@@ -46,13 +46,17 @@ struct StepSize {
 std::vector<StepSize> step_sizes(const StepRequest& request, const pipeline::Profile& profile,
                                  pipeline::Replicas replicas);
 
+// Numbers of devices, falling: with every split of the batch considered, and with some of them only.
+struct BoundScope {
+  std::vector<int> devices, devices_in_part;
+};
+
 struct StepPlan {
   StepSize size;
   std::unique_ptr<pipeline::Problem> problem;  // the one that `result` is a plan for
   PlanResult result;
   std::vector<StepSize> considered;
-  // The numbers of devices that were considered, all of `all` first.
-  std::vector<int> bound_devices(int all) const;
+  BoundScope bound_scope(int all_devices) const;
   // No plan of any split is simulated shorter, whatever it keeps in flight; 0: not known.
   double simulated_bound_ms = 0;
   std::string why_fewer;    // why it leaves devices of the cluster free; empty: it does not

@@ -259,44 +259,46 @@ std::string to_json_text(const PlanDocument& document) {
                    {"simulated_step_ms", split.simulated_step_ms}};
   }
   const bool bounded = document.lower_bound_ms > 0;
-  Json json = {
-      {"schema", kPipelinePlanSchema},
-      {"kind", "pipeline"},
-      {"model", document.model},
-      {"cluster", document.cluster},
-      {"batch", document.batch()},
-      {"micro_batch_samples", document.micro_batch_samples},
-      {"micro_batches", document.micro_batches},
-      {"replicas", or_null(document.replicas)},
-      {"gradient_sync", or_null(document.gradient_sync)},
-      {"instructions", document.num_instructions},
-      {"devices", document.num_devices},
-      {"schedule", to_string(document.plan.schedule)},
-      {"in_flight", in_flight},
-      {"cuts", document.plan.cuts},
-      {"grid_cuts", document.grid_cuts},
-      {"device_cuts", document.plan.device_cuts},
-      {"stages", stages},
-      {"step_ms", document.step_ms},
-      {"simulated_step_ms", document.simulated_step_ms},
-      {"lower_bound_ms", bounded ? Json(document.lower_bound_ms) : Json(nullptr)},
-      {"lower_bound_method", or_null(document.lower_bound_method)},
-      {"gap", bounded ? Json(document.gap) : Json(nullptr)},
-      {"bounds",
-       {{"value", bounded ? Json(document.lower_bound_ms) : Json(nullptr)},
-        {"simulated", document.simulated_bound_ms > 0 ? Json(document.simulated_bound_ms) : Json(nullptr)},
-        {"devices", document.bound_devices.empty() ? std::vector<int>{document.num_devices} : document.bound_devices}}},
-      {"limits", limits},
-      {"planner", document.planner},
-      {"objective", document.objective},
-      {"planning_ms", document.planning_ms},
-      {"found_ms", document.found_ms > 0 ? Json(document.found_ms) : Json(nullptr)},
-      {"proven_ms", document.proven_ms > 0 ? Json(document.proven_ms) : Json(nullptr)},
-      {"cut_by_time", document.cut_by_time},
-      {"alternatives", alternatives},
-      {"layer_split", layer_split},
-      {"warnings", document.warnings},
-      {"provenance", document.provenance}};
+  Json json = {{"schema", kPipelinePlanSchema},
+               {"kind", "pipeline"},
+               {"model", document.model},
+               {"cluster", document.cluster},
+               {"batch", document.batch()},
+               {"micro_batch_samples", document.micro_batch_samples},
+               {"micro_batches", document.micro_batches},
+               {"replicas", or_null(document.replicas)},
+               {"gradient_sync", or_null(document.gradient_sync)},
+               {"instructions", document.num_instructions},
+               {"devices", document.num_devices},
+               {"schedule", to_string(document.plan.schedule)},
+               {"in_flight", in_flight},
+               {"cuts", document.plan.cuts},
+               {"grid_cuts", document.grid_cuts},
+               {"device_cuts", document.plan.device_cuts},
+               {"stages", stages},
+               {"step_ms", document.step_ms},
+               {"simulated_step_ms", document.simulated_step_ms},
+               {"lower_bound_ms", bounded ? Json(document.lower_bound_ms) : Json(nullptr)},
+               {"lower_bound_method", or_null(document.lower_bound_method)},
+               {"gap", bounded ? Json(document.gap) : Json(nullptr)},
+               {"bounds",
+                {{"value", bounded ? Json(document.lower_bound_ms) : Json(nullptr)},
+                 {"simulated", document.simulated_bound_ms > 0 ? Json(document.simulated_bound_ms) : Json(nullptr)},
+                 {"devices", document.bound_devices.empty() && document.bound_devices_in_part.empty()
+                                 ? std::vector<int>{document.num_devices}
+                                 : document.bound_devices},
+                 {"devices_in_part", document.bound_devices_in_part}}},
+               {"limits", limits},
+               {"planner", document.planner},
+               {"objective", document.objective},
+               {"planning_ms", document.planning_ms},
+               {"found_ms", document.found_ms > 0 ? Json(document.found_ms) : Json(nullptr)},
+               {"proven_ms", document.proven_ms > 0 ? Json(document.proven_ms) : Json(nullptr)},
+               {"cut_by_time", document.cut_by_time},
+               {"alternatives", alternatives},
+               {"layer_split", layer_split},
+               {"warnings", document.warnings},
+               {"provenance", document.provenance}};
   if (document.planner_table) json["planner_table"] = planner_table_json(*document.planner_table);
   // Names come from the input and may hold any bytes.
   return json_text(json);
@@ -345,6 +347,9 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
     const PlanObject bounds(reader.at("bounds"), reader.where("bounds"));
     document.simulated_bound_ms = bounds.number_or_zero("simulated");
     if (bounds.has("devices")) document.bound_devices = bounds.integers("devices", 1, machine::kMaxDevices);
+    if (bounds.has("devices_in_part")) {
+      document.bound_devices_in_part = bounds.integers("devices_in_part", 1, machine::kMaxDevices);
+    }
   }
   document.planner = reader.text("planner");
   document.objective = reader.text_or_empty("objective");

@@ -92,9 +92,11 @@ struct PlanDocument {
   double step_ms = 0, simulated_step_ms = 0;
   double lower_bound_ms = 0;  // 0: none was computed (null in the file, gap too)
   std::string lower_bound_method;
-  double simulated_bound_ms = 0;   // no plan's simulated step is shorter, whatever its warm-up; 0: not known
-  std::vector<int> bound_devices;  // numbers of devices whose plans the bounds are about; empty: num_devices
-  double gap = 0;                  // step_ms / lower_bound_ms - 1
+  double simulated_bound_ms = 0;  // no plan's simulated step is shorter, whatever its warm-up; 0: not known
+  // Numbers of devices whose plans the bounds are about (empty: num_devices), and those of which only some splits of
+  // the batch were looked at, which the bounds hold for.
+  std::vector<int> bound_devices, bound_devices_in_part;
+  double gap = 0;  // step_ms / lower_bound_ms - 1
   std::string planner;
   std::string objective;  // "value" or "simulated"
   double planning_ms = 0;
