@@ -93,6 +93,8 @@ class Runnable(ProgramTest):
                 (("--layout", "dp=two"), ("dp", "two")),
                 (("--layout", "dq=2"), ("dq", "known")),
                 (("--layout", "dp=2,dp=4"), ("twice",)),
+                (("--layout", "dp=3,pp=1", "--batch", 32), ("3 replicas do not divide a batch of 32", "30 or 33")),
+                (("--batch", 1000000, "--micro-batch", 1), ("1000000 micro-batches", "65536", "--micro-batch of 16")),
                 (("--layout", "dp=4,pp=1", "--sweep"), ("exclude",)),
                 (("--batch", 16, "--layout", "dp=4,pp=4,micro-batch-size=3"), ("16", "12"))):
             with self.subTest(arguments=arguments):
@@ -132,6 +134,7 @@ class Runnable(ProgramTest):
                             (minimal(micro_batch_samples=2.5), ("micro_batch_samples: found 2.5", "whole number")),
                             (minimal(gradient_sync="never"), ("gradient_sync: found", "never", "overlap")),
                             (minimal(provenance={"option_optimizer": "perhaps"}), ("optimizer", "perhaps", "on or off")),
+                            (minimal(micro_batchs=2), ("micro_batchs: unknown key", "did you mean micro_batches?")),
                             (minimal(devices=100), ("100 devices", "24")),
                             (json.dumps({"cuts": [30], "device_cuts": [7]}), ("7 devices", "samples"))):
             with self.subTest(text=text):
@@ -263,6 +266,42 @@ class Runnable(ProgramTest):
             self.check(plan, batch)
         equal = self.plan(model, "--cluster", "config-b", "--batch", 2, "--replicas", "equal")
         self.check(equal, 2)
+
+    def test_bounds_say_which_numbers_of_devices_they_are_about(self):
+        """A batch that no number near all devices divides: fewer are looked at, and the certificate covers no others."""
+        model = self.put("model.csv", profile_csv(60, c_ms=[1 + (i * 7919) % 13 for i in range(60)]))
+        plan = self.plan(model, "--cluster", "config-c", "--batch", 37, "--effort", "quick")
+        self.check(plan, 37)
+        bounds = plan["bounds"]
+        looked_at = bounds["devices"] + bounds["devices_in_part"]
+        self.assertIn(plan["devices"], looked_at)
+        self.assertIn(16, looked_at)  # sixteen stages of one device
+        for stages in (2, 8, 16):
+            narrow = run("automap-infer", model, "--cluster", "config-c", "--batch", 37, "--stages", stages, "--json", "--effort", "quick")
+            if narrow.returncode == 4:
+                continue
+            narrow = json.loads(narrow.stdout)
+            if narrow["devices"] in bounds["devices"]:
+                self.assertGreaterEqual(narrow["step_ms"], bounds["value"] * (1 - 1e-9))
+                self.assertGreaterEqual(narrow["simulated_step_ms"], bounds["simulated"] * (1 - 1e-9))
+        report = run("automap-infer", model, "--cluster", "config-c", "--batch", 37, "--effort", "quick").stdout
+        self.assertRegex(report, r"Lower bound .*: no plan on [\d, or]+ devices?,? .*has a smaller V")
+        # All devices share the micro-batches of the usual batch.
+        self.assertEqual(self.plan(model, "--cluster", "config-a", "--batch", 256, "--micro-batch", 16)["bounds"]["devices"], [16])
+
+    def test_slower_servers_in_front_are_said(self):
+        servers = [{"devices": 4, "intra_gbytes_per_s": 100, "inter_gbytes_per_s": 10, "device": name} for name in ("v100-16gb", "h100")]
+        model = FIXTURES / "vgg19.hlo.gz"
+        for order, said in ((servers, True), (servers[::-1], False)):
+            cluster = self.put("mixed.json", json.dumps({"name": "mixed", "servers": order}))
+            result = run("automap-infer", model, "--cluster", cluster, "--effort", "quick")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual("v100-16gb in front of h100" in result.stderr, said, result.stderr)
+
+    def test_a_forward_pass_is_called_one(self):
+        result = run("automap-infer", FIXTURES / "vit_forward.hlo.gz", "--cluster", "config-a", "--effort", "quick")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("no backward pass", result.stderr)
 
     def test_zero_is_not_free(self):
         """The sync is half as long and the updated weights are gathered behind the optimizer, which nothing hides: sharding it
