@@ -204,6 +204,8 @@ class StepPlanner {
     };
     const bool shared =
         std::any_of(all.begin(), all.end(), [&](const StepSize& size) { return most_shared(size) >= devices / 2; });
+    const bool all_shared =
+        std::any_of(all.begin(), all.end(), [&](const StepSize& size) { return most_shared(size) == devices; });
     for (const StepSize& size : all) {
       if (!shared) {
         add(size, std::min<std::int64_t>(most_busy(size), devices - 1));
@@ -212,8 +214,9 @@ class StepPlanner {
           if (fewer <= most_busy(size)) add(size, fewer);
         }
       } else if (const int most = most_shared(size); most < devices && most >= devices / 2) {
-        // And as many as a stage of one or two devices needs beside such a one.
-        for (const int beside : {0, 1, 2}) add(size, most + beside);
+        add(size, most);
+        // Where no split shares all devices, also a stage of one or two beside such a one.
+        for (int beside = 1; beside <= 2 && !all_shared; ++beside) add(size, most + beside);
       }
     }
   }
