@@ -12,7 +12,7 @@ SOURCE = Path(os.environ.get("AUTOMAP_SOURCE", Path(__file__).resolve().parent.p
 BIN = Path(os.environ.get("AUTOMAP_BIN", SOURCE / "build" / "release"))
 FIXTURES = SOURCE / "fixtures" / "hlo"
 # Sanitized builds on busy machines are slow; nothing here should take this long.
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 
 
 def python_with_jax():
