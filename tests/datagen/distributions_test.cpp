@@ -21,6 +21,7 @@
 #include "common/pipeline/row.h"
 #include "datagen/exact_math.h"
 #include "datagen/random_block.h"
+#include "tests/temporary_folder.h"
 
 namespace automap::datagen {
 namespace {
@@ -519,7 +520,7 @@ TEST(Generator, BuiltInConfigurations) {
 }
 
 TEST(Generator, EmpiricalResamplesProfiles) {
-  const std::string folder = ::testing::TempDir();
+  const TemporaryFolder folder;
   Profile profile;
   profile.model = "ramp";
   for (int i = 0; i < 100; ++i) {
@@ -528,8 +529,8 @@ TEST(Generator, EmpiricalResamplesProfiles) {
     profile.w_bytes.push_back(i % 10 == 0 ? 5e6 : 0);
     profile.stash_bytes.push_back(0);
   }
-  io::save_profile(folder + "/ramp.csv", profile);
-  const std::string path = folder + "/empirical.json";
+  io::save_profile(folder.file("ramp.csv"), profile);
+  const std::string path = folder.file("empirical.json");
   write_file_atomic(path,
                     R"({"families": {"empirical": {"files": ["ramp.csv"], "window": 1, "jitter": 0, "keep_ratio": 1}},
  "rows": {"instructions": {"values": [50, 100, 300]}}})");
@@ -548,7 +549,7 @@ TEST(Generator, EmpiricalResamplesProfiles) {
   // The resolved form finds the file from anywhere, and notices that it has changed.
   EXPECT_EQ(Generator(generator.config_json(), "elsewhere/x.json").row(1, 3).caw, generator.row(1, 3).caw);
   profile.c_ms[0] = 2;
-  io::save_profile(folder + "/ramp.csv", profile);
+  io::save_profile(folder.file("ramp.csv"), profile);
   EXPECT_NE(error_of([&] { Generator(generator.config_json(), "x"); }, ErrorKind::kConfig).find("has changed"),
             std::string::npos);
   error_of([] { Generator(R"({"families": {"empirical": {"files": ["none.csv"]}}})", "x"); }, ErrorKind::kIo);

@@ -12,6 +12,7 @@
 #include "common/base/rng.h"
 #include "models/features.h"
 #include "models/partition_env.h"
+#include "tests/temporary_folder.h"
 
 namespace automap::models {
 namespace {
@@ -174,7 +175,8 @@ TEST(Policy, FileRoundTrip) {
     EXPECT_EQ(again.provenance(), R"({"seed": 1})");
     EXPECT_EQ(again.serialize(), policy.serialize());
   }
-  const std::string path = testing::TempDir() + "/policy_test.policy";
+  const TemporaryFolder folder;
+  const std::string path = folder.file("test.policy");
   write_file_atomic(path, random_policy(small()).serialize());
   EXPECT_EQ(Policy::load(path).weights(), random_policy(small()).weights());
   std::filesystem::remove(path);

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "common/base/error.h"
+#include "tests/temporary_folder.h"
 
 namespace automap {
 namespace {
@@ -86,14 +87,13 @@ class Environment {
 
 class ConfigFile {
  public:
-  explicit ConfigFile(const std::string& text) : path_(testing::TempDir() + "automap-options-test.cfg") {
-    std::ofstream(path_) << text;
-  }
-  ~ConfigFile() { std::remove(path_.c_str()); }
+  explicit ConfigFile(const std::string& text) { std::ofstream(path_) << text; }
   const char* path() const { return path_.c_str(); }
+  std::string folder() const { return folder_.path(); }
 
  private:
-  std::string path_;
+  TemporaryFolder folder_;
+  std::string path_ = folder_.file("test.cfg");
 };
 
 TEST(Options, ReadsEveryType) {
@@ -331,7 +331,7 @@ TEST(Options, EveryTextSaysWhetherItNamesAFile) {
 TEST(Options, NoOutputReplacesAnInput) {
   const ConfigFile input("");
   EXPECT_EQ(error_of({input.path(), "-o", input.path()}).kind(), ErrorKind::kUsage);
-  const std::string other = testing::TempDir() + "./automap-options-test.cfg";
+  const std::string other = input.folder() + "/./test.cfg";
   const Error same = error_of({input.path(), "-o", other.c_str()});
   EXPECT_NE(std::string(same.what()).find(std::string("-o would replace INPUT ") + input.path()), std::string::npos)
       << same.what();
