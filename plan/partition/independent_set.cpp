@@ -25,7 +25,7 @@ constexpr std::size_t kMaxMade = 12'000'000;
 
 // Prices, units of work: a vertex and an edge of a graph that is gone through a few times; two points of fronts put
 // together, and such a pair sorted.
-constexpr std::int64_t kPerVertex = 60, kPerEdge = 20;
+constexpr std::int64_t kPerVertex = 90, kPerEdge = 30;
 constexpr std::int64_t kPerPair = 3, kPerKeptPair = 60;
 
 std::int64_t units_of(const SetGraph& graph) {
@@ -57,7 +57,7 @@ std::vector<std::int32_t> canonical_order(const SetGraph& graph) {
     for (std::size_t v = 0; v < n; ++v) {
       const auto id = static_cast<std::int32_t>(v);
       around.clear();
-      for (const std::int32_t* u = graph.begin(id); u != graph.end(id); ++u) around.push_back(color[at(*u)]);
+      for (const std::int32_t u : graph.around(id)) around.push_back(color[at(u)]);
       std::sort(around.begin(), around.end());
       std::uint64_t h = color[v];
       for (const std::uint64_t c : around) h = mix(h, c);
@@ -77,12 +77,13 @@ std::string key_of(const SetGraph& graph, const std::vector<std::int32_t>& order
   const auto put = [&](std::int64_t x) { key.append(reinterpret_cast<const char*>(&x), sizeof x); };
   std::vector<std::int32_t> place(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) place[at(order[i])] = static_cast<std::int32_t>(i);
+  key.reserve(3 * sizeof(std::int64_t) * order.size() + sizeof(std::int32_t) * graph.neighbours.size());
   std::vector<std::int32_t> around;
   for (const std::int32_t v : order) {
     put(graph.weight[at(v)]);
     if (!graph.second.empty()) put(graph.second[at(v)]);
     around.clear();
-    for (const std::int32_t* u = graph.begin(v); u != graph.end(v); ++u) around.push_back(place[at(*u)]);
+    for (const std::int32_t u : graph.around(v)) around.push_back(place[at(u)]);
     std::sort(around.begin(), around.end());
     put(static_cast<std::int64_t>(around.size()));
     for (const std::int32_t p : around) key.append(reinterpret_cast<const char*>(&p), sizeof p);
@@ -101,8 +102,8 @@ std::int64_t clique_cover(const SetGraph& graph) {
   std::int64_t sum = 0;
   for (const std::int32_t v : order) {
     touched.clear();
-    for (const std::int32_t* u = graph.begin(v); u != graph.end(v); ++u) {
-      const std::int32_t c = clique[at(*u)];
+    for (const std::int32_t u : graph.around(v)) {
+      const std::int32_t c = clique[at(u)];
       if (c < 0) continue;
       if (count[at(c)]++ == 0) touched.push_back(c);
     }
@@ -125,8 +126,9 @@ std::int64_t clique_cover(const SetGraph& graph) {
 
 // Whether every neighbour of `small` (and small itself) is a neighbour of, or is, `big`.
 bool covers(const SetGraph& graph, std::int32_t big, std::int32_t small) {
-  for (const std::int32_t* u = graph.begin(small); u != graph.end(small); ++u) {
-    if (*u != big && !graph.adjacent(big, *u)) return false;
+  if (graph.degree(big) < graph.degree(small)) return false;
+  for (const std::int32_t u : graph.around(small)) {
+    if (u != big && !graph.adjacent(big, u)) return false;
   }
   return true;
 }
@@ -154,20 +156,20 @@ bool reduce_once(SetGraph* graph, std::vector<std::int32_t>* taken, std::int64_t
     }
     // Worth all its neighbours together.
     std::int64_t around = 0;
-    for (const std::int32_t* u = graph->begin(v); u != graph->end(v); ++u) {
-      if (keep[at(*u)] != 0) around += graph->weight[at(*u)];
+    for (const std::int32_t u : graph->around(v)) {
+      if (keep[at(u)] != 0) around += graph->weight[at(u)];
     }
     if (graph->weight[at(v)] >= around) {
       taken->push_back(graph->vertex[at(v)]);
       *taken_weight += graph->weight[at(v)];
       keep[at(v)] = 0;
-      for (const std::int32_t* u = graph->begin(v); u != graph->end(v); ++u) keep[at(*u)] = 0;
+      for (const std::int32_t u : graph->around(v)) keep[at(u)] = 0;
       changed = true;
       continue;
     }
-    for (const std::int32_t* u = graph->begin(v); u != graph->end(v); ++u) {
-      if (keep[at(*u)] == 0 || graph->weight[at(*u)] > graph->weight[at(v)] || !covers(*graph, *u, v)) continue;
-      keep[at(*u)] = 0;
+    for (const std::int32_t u : graph->around(v)) {
+      if (keep[at(u)] == 0 || graph->weight[at(u)] > graph->weight[at(v)] || !covers(*graph, u, v)) continue;
+      keep[at(u)] = 0;
       changed = true;
     }
   }
@@ -190,7 +192,7 @@ SetGraph without(const SetGraph& graph, std::int32_t v, bool neighbours_too) {
   std::vector<char> keep(at(graph.size()), 1);
   keep[at(v)] = 0;
   if (neighbours_too) {
-    for (const std::int32_t* u = graph.begin(v); u != graph.end(v); ++u) keep[at(*u)] = 0;
+    for (const std::int32_t u : graph.around(v)) keep[at(u)] = 0;
   }
   return graph.induced(keep);
 }
@@ -200,12 +202,22 @@ SetGraph without(const SetGraph& graph, std::int32_t v, bool neighbours_too) {
 // --- SetGraph ---
 
 bool SetGraph::adjacent(std::int32_t a, std::int32_t b) const {
-  return std::binary_search(begin(a), end(a), b);
+  const Span<const std::int32_t> list = around(a);
+  return std::binary_search(list.begin(), list.end(), b);
+}
+
+void SetGraph::reserve(std::size_t vertices, std::size_t edges, bool two_weights) {
+  vertex.reserve(vertices);
+  weight.reserve(vertices);
+  if (two_weights) second.reserve(vertices);
+  first.reserve(vertices + 1);
+  neighbours.reserve(edges);
 }
 
 SetGraph SetGraph::induced(const std::vector<char>& keep) const {
   SetGraph out;
   std::vector<std::int32_t> place(vertex.size(), -1);
+  out.reserve(vertex.size(), neighbours.size(), !second.empty());
   for (std::size_t v = 0; v < vertex.size(); ++v) {
     if (keep[v] == 0) continue;
     place[v] = out.size();
@@ -216,33 +228,42 @@ SetGraph SetGraph::induced(const std::vector<char>& keep) const {
   out.first.push_back(0);
   for (std::int32_t v = 0; v < size(); ++v) {
     if (keep[at(v)] == 0) continue;
-    for (const std::int32_t* u = begin(v); u != end(v); ++u) {
-      if (keep[at(*u)] != 0) out.neighbours.push_back(place[at(*u)]);
+    for (const std::int32_t u : around(v)) {
+      if (keep[at(u)] != 0) out.neighbours.push_back(place[at(u)]);
     }
     out.first.push_back(static_cast<std::int32_t>(out.neighbours.size()));
   }
   return out;
 }
 
-std::vector<SetGraph> SetGraph::components() const {
+std::vector<SetGraph> SetGraph::parts() const {
+  struct Size {
+    std::size_t vertices = 0, edges = 0;
+  };
   std::vector<std::int32_t> part(vertex.size(), -1), place(vertex.size(), -1), stack;
-  std::vector<SetGraph> out;
+  std::vector<Size> sizes;
+  stack.reserve(vertex.size());
   for (std::int32_t start = 0; start < size(); ++start) {
     if (part[at(start)] >= 0) continue;
-    const auto c = static_cast<std::int32_t>(out.size());
-    out.emplace_back();
+    const auto c = static_cast<std::int32_t>(sizes.size());
+    sizes.emplace_back();
     part[at(start)] = c;
     stack.push_back(start);
     while (!stack.empty()) {
       const std::int32_t v = stack.back();
       stack.pop_back();
-      for (const std::int32_t* u = begin(v); u != end(v); ++u) {
-        if (part[at(*u)] >= 0) continue;
-        part[at(*u)] = c;
-        stack.push_back(*u);
+      ++sizes.back().vertices;
+      sizes.back().edges += at(degree(v));
+      for (const std::int32_t u : around(v)) {
+        if (part[at(u)] >= 0) continue;
+        part[at(u)] = c;
+        stack.push_back(u);
       }
     }
   }
+  if (sizes.size() == 1) return {};
+  std::vector<SetGraph> out(sizes.size());
+  for (std::size_t c = 0; c < out.size(); ++c) out[c].reserve(sizes[c].vertices, sizes[c].edges, !second.empty());
   for (std::int32_t v = 0; v < size(); ++v) {
     SetGraph& g = out[at(part[at(v)])];
     place[at(v)] = g.size();
@@ -253,7 +274,7 @@ std::vector<SetGraph> SetGraph::components() const {
   for (SetGraph& g : out) g.first.push_back(0);
   for (std::int32_t v = 0; v < size(); ++v) {
     SetGraph& g = out[at(part[at(v)])];
-    for (const std::int32_t* u = begin(v); u != end(v); ++u) g.neighbours.push_back(place[at(*u)]);
+    for (const std::int32_t u : around(v)) g.neighbours.push_back(place[at(u)]);
     g.first.push_back(static_cast<std::int32_t>(g.neighbours.size()));
   }
   return out;
@@ -283,8 +304,8 @@ SetResult SetSolver::solve(const SetGraph& graph, std::int64_t at_least) {
 }
 
 // A connected part, remembered.
-SetResult SetSolver::part(const SetGraph& graph, std::int64_t at_least) {
-  if (graph.size() > kMemoSize) return branch(graph, at_least);
+SetResult SetSolver::part(SetGraph graph, std::int64_t at_least) {
+  if (graph.size() > kMemoSize) return branch(std::move(graph), at_least);
   work_->spend(units_of(graph));
   const std::vector<std::int32_t> order = canonical_order(graph);
   const std::string key = key_of(graph, order);
@@ -297,15 +318,15 @@ SetResult SetSolver::part(const SetGraph& graph, std::int64_t at_least) {
     for (const std::int32_t p : found->second.places) result.vertices.push_back(graph.vertex[at(order[at(p)])]);
     return result;
   }
-  SetGraph inner = graph;
-  std::iota(inner.vertex.begin(), inner.vertex.end(), 0);
-  SetResult result = branch(std::move(inner), at_least);
+  const std::vector<std::int32_t> outer = graph.vertex;
+  std::iota(graph.vertex.begin(), graph.vertex.end(), 0);
+  SetResult result = branch(std::move(graph), at_least);
   std::vector<std::int32_t> place(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) place[at(order[i])] = static_cast<std::int32_t>(i);
   Known known{result.weight, result.bound, {}};
   for (std::int32_t& v : result.vertices) {
     known.places.push_back(place[at(v)]);
-    v = graph.vertex[at(v)];
+    v = outer[at(v)];
   }
   if (known_bytes_ + key.size() <= kMemoBytes) {
     known_bytes_ += key.size();
@@ -336,8 +357,8 @@ SetResult SetSolver::branch(SetGraph graph, std::int64_t at_least) {
       bound = std::max(bound, taken_weight);
       break;
     }
-    std::vector<SetGraph> parts = graph.components();
-    if (parts.size() > 1) {
+    std::vector<SetGraph> parts = graph.parts();
+    if (!parts.empty()) {
       std::stable_sort(parts.begin(), parts.end(),
                        [](const SetGraph& a, const SetGraph& b) { return a.size() < b.size(); });
       std::vector<std::int64_t> cover;
@@ -351,7 +372,7 @@ SetResult SetSolver::branch(SetGraph graph, std::int64_t at_least) {
       const std::int64_t floor = std::max(at_least, best.weight);
       for (std::size_t i = 0; i < parts.size() && upper > floor; ++i) {
         // What this part must beat, should the others reach their bounds.
-        const SetResult r = part(parts[i], floor - (upper - cover[i]));
+        const SetResult r = part(std::move(parts[i]), floor - (upper - cover[i]));
         weight += r.weight;
         upper += r.bound - cover[i];
         chosen.insert(chosen.end(), r.vertices.begin(), r.vertices.end());
@@ -377,7 +398,7 @@ SetResult SetSolver::branch(SetGraph graph, std::int64_t at_least) {
         if (open[at(v)] == 0) continue;
         weight += graph.weight[at(v)];
         chosen.push_back(graph.vertex[at(v)]);
-        for (const std::int32_t* u = graph.begin(v); u != graph.end(v); ++u) open[at(*u)] = 0;
+        for (const std::int32_t u : graph.around(v)) open[at(u)] = 0;
       }
       consider(weight, chosen);
       bound = std::max(bound, cover);
@@ -559,11 +580,11 @@ bool FrontSolver::branch(SetGraph graph, Front* front) {
           changed = true;
         }
         if (keep[at(v)] == 0 || graph.degree(v) > kSmallDegree) continue;
-        for (const std::int32_t* u = graph.begin(v); u != graph.end(v); ++u) {
-          if (keep[at(*u)] == 0 || graph.weight[at(*u)] > graph.weight[at(v)] ||
-              graph.second[at(*u)] > graph.second[at(v)] || !covers(graph, *u, v))
+        for (const std::int32_t u : graph.around(v)) {
+          if (keep[at(u)] == 0 || graph.weight[at(u)] > graph.weight[at(v)] ||
+              graph.second[at(u)] > graph.second[at(v)] || !covers(graph, u, v))
             continue;
-          keep[at(*u)] = 0;
+          keep[at(u)] = 0;
           changed = true;
         }
       }
@@ -578,8 +599,8 @@ bool FrontSolver::branch(SetGraph graph, Front* front) {
       all.push_back({graph.weight[0], std::min(need_, graph.second[0]), add({graph.vertex[0], -1, -1, -1})});
       return finish();
     }
-    const std::vector<SetGraph> parts = graph.components();
-    if (parts.size() > 1) {
+    const std::vector<SetGraph> parts = graph.parts();
+    if (!parts.empty()) {
       Front sum{{0, 0, -1}}, mine, merged;
       for (const SetGraph& p : parts) {
         if (!part(p, &mine) || !merge(sum, mine, &merged)) return false;

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/base/span.h"
 #include "common/base/work.h"
 
 namespace automap::partition {
@@ -32,12 +33,17 @@ struct SetGraph {
   std::int32_t degree(std::int32_t v) const {
     return first[static_cast<std::size_t>(v) + 1] - first[static_cast<std::size_t>(v)];
   }
-  const std::int32_t* begin(std::int32_t v) const { return neighbours.data() + first[static_cast<std::size_t>(v)]; }
-  const std::int32_t* end(std::int32_t v) const { return neighbours.data() + first[static_cast<std::size_t>(v) + 1]; }
+  // The neighbours of v.
+  Span<const std::int32_t> around(std::int32_t v) const {
+    return {neighbours.data() + first[static_cast<std::size_t>(v)], static_cast<std::size_t>(degree(v))};
+  }
   bool adjacent(std::int32_t a, std::int32_t b) const;
+  // Room for so much: graphs are made at every node of a search, and growing costs more than filling.
+  void reserve(std::size_t vertices, std::size_t edges, bool two_weights);
   // The part that `keep` (one flag per vertex) leaves.
   SetGraph induced(const std::vector<char>& keep) const;
-  std::vector<SetGraph> components() const;
+  // The connected parts; none where the whole is one.
+  std::vector<SetGraph> parts() const;
 };
 // `neighbours` symmetric and ascending.
 SetGraph make_set_graph(const std::vector<std::vector<std::int32_t>>& neighbours, std::vector<std::int64_t> weight,
@@ -62,7 +68,7 @@ class SetSolver {
 
  private:
   SetResult branch(SetGraph graph, std::int64_t at_least);
-  SetResult part(const SetGraph& graph, std::int64_t at_least);
+  SetResult part(SetGraph graph, std::int64_t at_least);
 
   struct Known {
     std::int64_t weight, bound;
