@@ -368,6 +368,9 @@ std::string report_text(const PlanDocument& document, const Problem& problem, co
       out += (i ? "             " : "   ") + printable(document.limits[i].text) + "\n";
     }
   }
+  for (std::size_t i = 0; i < document.estimates.size(); ++i) {
+    out += (i == 0 ? "Estimates    " : "             ") + printable(document.estimates[i]) + "\n";
+  }
   const std::string others = document.planner_table ? planner_table_text(*document.planner_table)
                                                     : other_planners(document, options.all_planners);
   if (!others.empty()) out += "\n" + others;

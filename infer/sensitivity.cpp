@@ -48,8 +48,16 @@ std::size_t half_of_compute(const Profile& profile) {
   return i;
 }
 
-void scale_links(Cluster& cluster, double machine::ServerGroup::*bandwidth, double factor) {
-  for (machine::ServerGroup& servers : cluster.servers) servers.*bandwidth *= factor;
+enum class Links { kInside, kBetween };
+
+// Bandwidths times `factor`.
+void scale_links(Cluster& cluster, Links which, double factor) {
+  for (machine::ServerGroup& servers : cluster.servers) {
+    (which == Links::kInside ? servers.intra_gbytes_per_s : servers.inter_gbytes_per_s) *= factor;
+    for (machine::MeasuredCollective& row : servers.links.rows) {
+      if ((row.servers == 1) == (which == Links::kInside)) row.time = row.time.times(1, 1 / factor);
+    }
+  }
 }
 
 void scale_memory(Profile& profile, double factor) {
@@ -78,15 +86,14 @@ std::vector<Change> changes_of(const Profile& profile, const Cluster& cluster, c
   if (errors.links > 0) {
     const std::string by = whole_percent(errors.links);
     const double up = 1 + errors.links;
-    const auto links = [&](const std::string& which, double machine::ServerGroup::*bandwidth) {
-      changes.push_back(
-          {which + " " + by + " slower", [=](Question& q) { scale_links(q.cluster, bandwidth, 1 / up); }});
-      changes.push_back({which + " " + by + " faster", [=](Question& q) { scale_links(q.cluster, bandwidth, up); }});
+    const auto links = [&](const std::string& name, Links which) {
+      changes.push_back({name + " " + by + " slower", [=](Question& q) { scale_links(q.cluster, which, 1 / up); }});
+      changes.push_back({name + " " + by + " faster", [=](Question& q) { scale_links(q.cluster, which, up); }});
     };
     const bool inside = std::any_of(cluster.servers.begin(), cluster.servers.end(),
                                     [](const machine::ServerGroup& servers) { return servers.devices > 1; });
-    if (inside) links("links inside servers", &machine::ServerGroup::intra_gbytes_per_s);
-    if (cluster.num_servers() > 1) links("links between servers", &machine::ServerGroup::inter_gbytes_per_s);
+    if (inside) links("links inside servers", Links::kInside);
+    if (cluster.num_servers() > 1) links("links between servers", Links::kBetween);
   }
   if (errors.memory > 0) {
     const std::string by = whole_percent(errors.memory);

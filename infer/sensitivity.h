@@ -11,17 +11,11 @@
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
+#include "infer/believable.h"
 #include "infer/planner.h"
 #include "infer/step_choice.h"
 
 namespace automap::infer {
-
-// Shares of the value: 0.1 stands for values from 1 / 1.1 to 1.1 times as large. 0: not asked about.
-struct ExpectedErrors {
-  double compute = 0;  // times of kernels
-  double links = 0;    // bandwidth, inside servers and between them
-  double memory = 0;   // activations and workspace
-};
 
 // One row for each thing that is changed, in a fixed order: compute; compute of the model's two halves against each
 // other; links inside servers and between them, where the cluster has such; memory. `planned` has a plan; `options`,

@@ -320,6 +320,7 @@ std::string to_json_text(const PlanDocument& document) {
                {"cut_by_time", document.cut_by_time},
                {"alternatives", alternatives},
                {"layer_split", layer_split},
+               {"estimates", document.estimates},
                {"warnings", document.warnings},
                {"provenance", document.provenance}};
   if (document.planner_table) json["planner_table"] = planner_table_json(*document.planner_table);
@@ -414,6 +415,7 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
         read_planner_table(PlanObject(reader.at("planner_table"), reader.where("planner_table")), kMany);
   }
   if (reader.has("sensitivity")) document.sensitivity = read_sensitivity(reader);
+  if (reader.has("estimates")) document.estimates = reader.texts("estimates");
   if (reader.has("warnings")) document.warnings = reader.texts("warnings");
   for (auto& [key, value] : read_provenance(reader)) document.provenance[key] = value;
 

@@ -117,6 +117,7 @@ struct PlanDocument {
   std::optional<LayerSplit> layer_split;
   std::optional<PlannerTable> planner_table;  // only when asked for
   std::vector<PlanSensitivity> sensitivity;   // only when asked for
+  std::vector<std::string> estimates;  // how far the numbers under the plan are expected to be off (infer/believable.h)
   std::vector<std::string> warnings;
   // What the plan was made from: version, git, model_sha256, options, ... as text.
   std::map<std::string, std::string> provenance;

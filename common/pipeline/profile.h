@@ -33,6 +33,7 @@ struct Profile {
   double micro_batch_size = 0;  // samples per micro-batch; 0 when unknown
   // φ: the forward share of c, in (0, 1). 1 for an inference module (no backward).
   double forward_fraction = 1.0 / 3.0;
+  std::string work;           // what most of its compute is, "matmul bf16", "convolution f32"; empty: unknown
   std::string source_sha256;  // of the bytes the profile was made from; empty when unknown
 
   // One entry per forward instruction 1..n (index i-1), in data-flow order.
