@@ -12,8 +12,6 @@ AUTOMAP_CORPUS names a folder with measured/aceso-v100 (operators on one V100). 
 """
 
 import argparse
-import concurrent.futures
-import json
 import os
 import statistics
 import subprocess
@@ -74,28 +72,23 @@ def ensure_modules(specs, arguments):
 # --- estimates -------------------------------------------------------------------------------------------------------
 
 
-def profile(binary, module, device):
-    done = subprocess.run([binary, module, "--device", device, "--json", "--quiet"], capture_output=True, text=True)
+def estimate(paths, devices, build):
+    """[[ms on every device]] of modules, in the order of the paths; devices: names or files."""
+    binary = Path(build) / "bench/bench-module_times"
+    if not binary.exists():
+        raise Failed(f"{binary} is not there: build the target bench-module_times, or give --build")
+    lines = "".join(f"{path}\n" for path in paths)
+    done = subprocess.run([binary, *devices], input=lines, capture_output=True, text=True)
     if done.returncode != 0:
-        raise Failed(f"{module}: {done.stderr.strip()}")
-    return json.loads(done.stdout)
+        raise Failed(done.stderr.strip())
+    return [[float(ms) for ms in line.split("\t")[1:]] for line in done.stdout.splitlines()]
 
 
 def predict(specs, folder, arguments):
-    """{spec: (forward ms, backward ms)}"""
-    binary = Path(arguments.build) / "automap-profile"
-    if not binary.exists():
-        raise Failed(f"{binary} is not there: build the target automap-profile, or give --build")
-    jobs = [(spec, part) for spec in specs for part in PARTS]
-
-    def run(job):
-        spec, part = job
-        times = profile(binary, folder / f"{spec.name}.{part}.hlo", arguments.device)["times_ms"]
-        return sum(times.values())
-
-    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        ms = dict(zip(jobs, pool.map(run, jobs)))
-    return {spec: (ms[spec, "forward"], ms[spec, "step"] - ms[spec, "forward"]) for spec in specs}
+    """{spec: (forward us, backward us)}"""
+    paths = [folder / f"{spec.name}.{part}.hlo" for spec in specs for part in PARTS]
+    us = [1e3 * ms for (ms,) in estimate(paths, [arguments.device], arguments.build)]
+    return {spec: (forward, step - forward) for spec, forward, step in zip(specs, us[::2], us[1::2])}
 
 
 # --- comparison ------------------------------------------------------------------------------------------------------
@@ -128,7 +121,7 @@ def block_ratios(rows, predicted):
             continue
         total = sums.setdefault((row.family, row.size, row.micro_batch, row.width, row.algo, row.block), [0.0] * 4)
         forward, backward = predicted[row.spec]
-        for place, value in enumerate((forward * 1e3, backward * 1e3, row.forward_us, row.backward_us)):
+        for place, value in enumerate((forward, backward, row.forward_us, row.backward_us)):
             total[place] += value
     return {key: (s[0] / s[2], s[1] / s[3], (s[0] + s[1]) / (s[2] + s[3])) for key, s in sums.items()}
 
@@ -141,13 +134,13 @@ def compare(arguments):
     kinds = {}
     for row in rows:
         forward, backward = predicted[row.spec]
-        ratios = (forward * 1e3 / row.forward_us, backward * 1e3 / row.backward_us)
+        ratios = (forward / row.forward_us, backward / row.backward_us)
         for name, ratio in zip((f"{row.spec.kind} forward", f"{row.spec.kind} backward"), ratios):
             kinds.setdefault(name, []).append(ratio)
         if arguments.rows:
             print(f"{row.family}_{row.size} mbs{row.micro_batch} tp{row.width} algo{row.algo} {row.operator:28s} "
-                  f"{row.forward_us:10.1f} {forward * 1e3:10.1f} {ratios[0]:5.2f}  "
-                  f"{row.backward_us:10.1f} {backward * 1e3:10.1f} {ratios[1]:5.2f}")
+                  f"{row.forward_us:10.1f} {forward:10.1f} {ratios[0]:5.2f}  "
+                  f"{row.backward_us:10.1f} {backward:10.1f} {ratios[1]:5.2f}")
     print(head)
     for name in sorted(kinds):
         print(line(name, kinds[name]))
@@ -175,7 +168,6 @@ def main():
             command.add_argument("--only", default="", metavar="TEXT", help="files whose name has this in it")
             command.add_argument("--half", choices=("fitted", "other", "both"), default="both")
             command.add_argument("--rows", action="store_true", help="every row, in microseconds")
-            command.add_argument("--jobs", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
     try:
         if not arguments.corpus:

@@ -196,8 +196,8 @@ def resnet_specs(table, b):
     rows, extent, features = {}, IMAGE, 3
     elements = lambda operator, column: table[operator][column] * MIB / 4
 
-    def features_of(operator, pixels):
-        return round(elements(operator, "activations") / (b * pixels**2))
+    def features_of(operator, pixels):  # the allocator rounds up to 2 MiB; features are multiples of 32
+        return 32 * round(elements(operator, "activations") / (b * pixels**2) / 32)
 
     for operator in table:
         if operator == "conv1":
