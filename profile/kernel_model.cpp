@@ -172,11 +172,13 @@ Work KernelModel::convolution_work(InstructionId id, double moved_ms) const {
   const InstructionId lhs = graph_.operands(id)[0];
   std::string_view type = matmul_type(graph_.shape_of(lhs));
   if (type == "tf32" && wants_full_precision(id)) type = "f32";
-  double share = matmul_share_of_peak(device_, type, groups, outputs / (n * groups), n, k);
   const bool on_vector_units = device_.matmul_tflops(type) <= device_.matmul_tflops("f32");
-  share *= on_vector_units ? device_.vector_convolution_efficiency : device_.convolution_efficiency;
+  const double against_product =
+      on_vector_units ? device_.vector_convolution_efficiency : device_.convolution_efficiency;
+  double share = matmul_share_of_peak(device_, type, groups, outputs / (n * groups), n, k);
   if (groups > 1) share *= std::min(1.0, n / kFullGroup);
-  const Work direct{std::min(tensor_ms(flops, type, share), vector_ms(flops, graph_.shape_of(lhs))), moved_ms};
+  const double product_ms = std::min(tensor_ms(flops, type, share), vector_ms(flops, graph_.shape_of(lhs)));
+  const Work direct{product_ms / against_product, moved_ms};
   if (!on_vector_units || groups > 1) return direct;
   const std::optional<Work> winograd = winograd_work(id, dims, direct.compute_ms, moved_ms);
   return winograd && winograd->overlapped() < direct.overlapped() ? *winograd : direct;

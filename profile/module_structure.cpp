@@ -214,7 +214,8 @@ class StructureFinder {
     return region;
   }
 
-  // A transpose that only matrix products read is a flag of theirs, not a copy: it becomes an alias.
+  // A transpose that only matrix products read is a flag of theirs, and one that alone reads a product's result is how
+  // the product writes it; neither is a copy: it becomes an alias.
   void skip_matmul_transposes(const Computation& computation, Region& region) const {
     constexpr std::size_t kManyReaders = 64;  // keeps chains of transposes from copying long lists
     const std::size_t n = region.kind.size();
@@ -225,13 +226,17 @@ class StructureFinder {
       const InstructionId id = region.first + static_cast<InstructionId>(i);
       if (opcode(id) != Opcode::kTranspose || graph_.operands(id).size() != 1) continue;
       auto& readers = region.readers[i];
-      if (readers.empty() || readers.size() > kManyReaders || output == static_cast<std::int32_t>(i)) continue;
-      const bool only_matmul = std::all_of(readers.begin(), readers.end(), [&](std::int32_t reader) {
-        return is_matmul(opcode(region.first + reader)) || moved[static_cast<std::size_t>(reader)] != kNone;
-      });
-      if (!only_matmul) continue;
-      moved[i] = region.source[region.local(graph_.operands(id)[0])];
-      auto& up = region.readers[static_cast<std::size_t>(moved[i])];
+      if (readers.size() > kManyReaders) continue;
+      const std::int32_t from = region.source[region.local(graph_.operands(id)[0])];
+      auto& up = region.readers[static_cast<std::size_t>(from)];
+      const bool only_matmul =
+          !readers.empty() && output != static_cast<std::int32_t>(i) &&
+          std::all_of(readers.begin(), readers.end(), [&](std::int32_t reader) {
+            return is_matmul(opcode(region.first + reader)) || moved[static_cast<std::size_t>(reader)] != kNone;
+          });
+      const bool of_product = is_matmul(opcode(region.first + from)) && up.size() == 1 && output != from;
+      if (!only_matmul && !of_product) continue;
+      moved[i] = from;
       up.insert(up.end(), readers.begin(), readers.end());
       region.kind[i] = Kind::kAlias;
       any = true;
