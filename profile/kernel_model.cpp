@@ -1,7 +1,10 @@
 #include "profile/kernel_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
+
+#include "common/machine/links.h"
 
 namespace automap::profile {
 namespace {
@@ -33,6 +36,22 @@ constexpr double kFullGroup = 32;
 // Passes over memory.
 constexpr double kSortPasses = 4;
 constexpr double kBatchNormPasses = 1.5;
+
+constexpr double kBytesPerMsPerGByteS = 1e6;
+
+// A broadcast goes around the ring in pieces, as a gather does.
+machine::Operation operation_of(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kAllReduce:
+    case Opcode::kAllReduceStart: return machine::Operation::kAllReduce;
+    case Opcode::kReduceScatter: return machine::Operation::kReduceScatter;
+    case Opcode::kAllToAll:
+    case Opcode::kRaggedAllToAll: return machine::Operation::kAllToAll;
+    case Opcode::kCollectivePermute:
+    case Opcode::kCollectivePermuteStart: return machine::Operation::kSend;
+    default: return machine::Operation::kAllGather;
+  }
+}
 
 std::string_view matmul_type(const Shape& shape) {
   using graph::ElementType;
@@ -217,20 +236,18 @@ double KernelModel::collective_ms(InstructionId id) const {
     devices = static_cast<double>(graph::decode_replica_groups(*raw, {instruction.name, "replica_groups"}).group_size);
   }
   if (devices == 0) devices = std::max(header_count("num_partitions"), header_count("replica_count"));
-  const Opcode op = instruction.opcode;
-  double share = 0, moved = operand_bytes(id);
-  if (op == Opcode::kCollectivePermute || op == Opcode::kCollectivePermuteStart) {
-    share = 1;
-  } else if (op == Opcode::kCollectiveBroadcast) {
-    share = devices > 1 ? 1 : 0;
-  } else {
-    share = devices > 1 ? (devices - 1) / devices : 0;
-    if (op == Opcode::kAllReduce || op == Opcode::kAllReduceStart) share *= 2;
-    if (op == Opcode::kAllGather || op == Opcode::kAllGatherStart) moved *= devices;
+  machine::CollectiveGroup group;
+  group.devices = group.devices_per_server = static_cast<int>(std::clamp(devices, 1.0, 1e6));
+  group.intra_bytes_per_ms = device_.link_gbytes_per_s * kBytesPerMsPerGByteS;
+  if (const machine::MeasuredLinks& known = machine::known_links(device_); !known.empty()) group.measured = &known;
+  if (group.measured == nullptr && device_.link_gbytes_per_s <= 0) return 0;
+  const machine::Operation operation = operation_of(instruction.opcode);
+  double moved = operand_bytes(id);
+  if (operation == machine::Operation::kAllGather && instruction.opcode != Opcode::kCollectiveBroadcast) {
+    moved *= devices;
   }
-  if (device_.link_gbytes_per_s <= 0 || share == 0) return 0;
-  const double ms = moved * share / device_.link_gbytes_per_s * 1e-6 + launch_ms();
-  return ms;
+  const double ms = machine::collective(operation, group, machine::Ring::kHierarchical).ms(moved);
+  return ms > 0 && group.measured == nullptr ? ms + launch_ms() : ms;
 }
 
 double KernelModel::header_count(std::string_view key) const {

@@ -53,7 +53,8 @@ class KernelModel {
   // Of an instruction that is a kernel of its own and calls nothing that takes time. `first_is_constant`: its first
   // operand is made of constants, and has to be written before it is updated in place.
   Work kernel_work(graph::InstructionId id, bool first_is_constant) const;
-  // Of a collective that the module contains: ring formulas at the device's link.
+  // Of a collective that the module contains, in one server: as measured where the device's links are known, else ring
+  // formulas at its link (common/machine/collectives.h).
   double collective_ms(graph::InstructionId id) const;
 
  private:

@@ -56,8 +56,9 @@ struct GroupKind {
   int inside = 0;  // its size when it shares a server with the device in front of it and lies inside that server
   int servers = 0;
   double bytes_per_ms = 0;
+  int devices = 0;  // Problem::devices_that_count
   bool operator<(const GroupKind& o) const {
-    return std::tie(inside, servers, bytes_per_ms) < std::tie(o.inside, o.servers, o.bytes_per_ms);
+    return std::tie(inside, servers, bytes_per_ms, devices) < std::tie(o.inside, o.servers, o.bytes_per_ms, o.devices);
   }
 };
 

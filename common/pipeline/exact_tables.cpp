@@ -108,9 +108,7 @@ bool StageTables::for_each_cut(const Visit& visit) const {
 bool StageTables::makes_superfluous(const DeviceGroup& group, int one_variant, int other_variant) const {
   const StageColumns &one = problem_.columns(group, one_variant), &other = problem_.columns(group, other_variant);
   const terms::Sync sync = problem_.sync_terms(group, one_variant), than = problem_.sync_terms(group, other_variant);
-  if (one.workspace != other.workspace || sync.latency_ms > than.latency_ms || sync.ms_per_byte > than.ms_per_byte) {
-    return false;
-  }
+  if (one.workspace != other.workspace || !sync.never_longer(than)) return false;
   return for_each_cut([&](int p0, int p1) {
     return one.both[p1] == other.both[p1] && one.backward[p1] == other.backward[p1] &&
            one.optimizer[p1] - one.optimizer[p0] <= other.optimizer[p1] - other.optimizer[p0] &&

@@ -264,8 +264,13 @@ class Problem {
   // For loops over stages of one group.
   terms::Sync sync_terms(const DeviceGroup& g, int variant = 0) const {
     if (g.size == 1) return {};
-    const machine::CollectiveTime& time = sync(g, variant);
-    return {time.latency_ms, time.ms_per_byte};
+    terms::Sync terms;
+    const machine::CollectiveTime::Lines& lines = sync(g, variant).lines();
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      terms.latency_ms[i] = lines[i].latency_ms;
+      terms.ms_per_byte[i] = lines[i].ms_per_byte;
+    }
+    return terms;
   }
   // The buckets in the order they are reduced; filled from the stage's first position on, so that only the one reduced
   // first may be smaller. kAfter: one, ready at the end. Empty: nothing to reduce.
@@ -325,8 +330,16 @@ class Problem {
   }
 
   // --- Between stages ---
-  // How bytes get from the group (d0, d1] to the group (d1, d2].
+  // How bytes get from the group (d0, d1] to the group (d1, d2]. No other pair of groups that touch the same servers is
+  // faster than the larger groups of devices and servers; for bounds: inside one server each pair of devices has
+  // pair_bytes_per_ms(server), and between servers first..last, whatever the groups are, port_bytes_per_ms for each
+  // server of the one with fewer.
   Link link(int d0, int d1, int d2) const;
+  double pair_bytes_per_ms(int server) const { return messages_[idx(server)].inside_bytes_per_ms; }
+  double port_bytes_per_ms(int first_server, int last_server) const { return smallest_inter(first_server, last_server); }
+  // Of a group that another sends to from another server: more devices on as many servers make no difference. 0: none
+  // does, the ports alone count.
+  int devices_that_count(const DeviceGroup& g) const;
   // t_s of `bytes` from the group (d0, d1] to the group (d1, d2], ms one way.
   double transfer_ms(double bytes, int d0, int d1, int d2) const;
   double transfer_ms(int p, int d0, int d1, int d2) const { return transfer_ms(activation_[idx(p)], d0, d1, d2); }
@@ -356,8 +369,6 @@ class Problem {
   int num_devices_ = 0;
   double micro_batch_samples_ = 0, profile_samples_ = 1;
   double forward_fraction_ = 0;
-  double intra_latency_ms_ = 0;
-  double inter_latency_ms_ = 0;
   double idle_below_ms_ = 0;
   std::vector<double> work_, weights_, gradients_, slots_, frozen_, stash_;  // [n+1], prefix sums
   std::vector<double> activation_;                                           // [n+1]
@@ -373,6 +384,7 @@ class Problem {
   std::vector<int> server_of_device_;
   std::vector<double> device_speed_;
   std::vector<double> intra_bytes_per_ms_;  // per server
+  std::vector<machine::MessageLinks> messages_;  // per server; between servers what the slowest server of all has
   std::vector<double> inter_bytes_per_ms_;  // [servers x servers], smallest over the range
   std::vector<int> group_sizes_;
   std::size_t places_ = 0;           // in groups_ for each device

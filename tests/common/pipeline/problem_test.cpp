@@ -164,7 +164,7 @@ TEST(Problem, BucketsHoldAllGradientsInOrder) {
           ASSERT_GE(buckets[i].ms, group.all_reduce.ms(std::min(bytes, made.options.bucket_bytes)) * (1 - 1e-12));
         }
       }
-      const double latencies = static_cast<double>(buckets.size() - 1) * group.all_reduce.latency_ms;
+      const double latencies = static_cast<double>(buckets.size() - 1) * group.all_reduce.latency_ms();
       ASSERT_NEAR(ms, problem.sync_ms(0, n, group) + latencies, 1e-9 * ms);
       // What V counts is never more than what the replay leaves.
       const double backward = problem.backward_ms(0, n, group);
@@ -196,8 +196,8 @@ TEST(Problem, TheLastBucketIsTheOneThatIsReducedLast) {
       ASSERT_EQ(buckets.empty(), size == 1 || bytes == 0);
       if (buckets.empty()) continue;
       double reduced = 0;
-      for (const SyncBucket& bucket : buckets) reduced += bucket.ms - group.all_reduce.latency_ms;
-      ASSERT_NEAR(reduced, bytes * group.all_reduce.ms_per_byte, 1e-9 * reduced + 1e-12);
+      for (const SyncBucket& bucket : buckets) reduced += bucket.ms - group.all_reduce.latency_ms();
+      ASSERT_NEAR(reduced, bytes * group.all_reduce.ms_per_byte(), 1e-9 * reduced + 1e-12);
       several += buckets.size() > 1 ? 1 : 0;
       larger +=
           problem.last_bucket_bytes(p0) < bytes && problem.last_bucket_bytes(p0) > 1.5 * made.options.bucket_bytes;
