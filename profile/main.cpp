@@ -18,7 +18,7 @@ namespace {
 using namespace automap;
 
 int profile_main(int argc, char** argv) {
-  std::string input, output, samples;
+  std::string input, output, samples, attention = "auto";
   profile::ProfileRequest request;
   bool json = false;
   OptionTable table("profile",
@@ -40,6 +40,11 @@ int profile_main(int argc, char** argv) {
   table.add(&request.more_devices, "also-device", "more devices to estimate times on; may be repeated")
       .reads_file()
       .metavar("DEVICE");
+  table
+      .add(&attention, "attention",
+           "attention and cross-entropy as kernels of libraries (fused), as the module says (as-written), or fused for "
+           "f16 and bf16 on devices from A100 on (auto)")
+      .choices(profile::attention_modes());
   table
       .add(&samples, "samples",
            "numbers of samples of a micro-batch to estimate times at; default: powers of two to 4 times the module's "
@@ -69,6 +74,7 @@ int profile_main(int argc, char** argv) {
     throw Error(ErrorKind::kUsage, "--json and -o - both want standard output", "give one of them a file");
   }
 
+  request.attention = profile::parse_attention_mode(attention);
   if (!samples.empty()) request.samples = profile::parse_samples(samples, "--samples");
 
   // What cannot be written is refused before the work.

@@ -26,6 +26,8 @@ struct DeviceModel {
   // TFLOP/s of a matrix product in `type`; an absent type falls back: f8, i8 -> bf16 -> f16 -> f32; bf16, f16, tf32 ->
   // f32; f64 -> f32 / 32.
   double matmul_tflops(std::string_view type) const;
+  // Libraries have attention as one kernel for f16 and bf16 on devices with matrix units for bf16 (A100 and later).
+  bool has_fused_attention() const { return peak_tflops.count("bf16") != 0; }
 };
 
 // "v100-16gb", "v100-32gb", "a100-40gb", "a100-80gb", "h100", "h200", "b200": the names in profiles.
