@@ -56,7 +56,7 @@ class AttentionFinder::Search {
     sum_ = sum->node;
     if (!find_scores(sum->dim) || !trace_path()) return std::nullopt;
     const bool closed = grow();
-    *scores = std::any_of(exits_.begin(), exits_.end(), [](const Exit& exit) { return exit.over_keys; });
+    *scores = !takes_log_ && std::any_of(exits_.begin(), exits_.end(), [](const Exit& exit) { return exit.over_keys; });
     if (!closed || !has_member_sum_) return std::nullopt;
     absorb();
     if (rule.only_16bit && !is_16bit()) return std::nullopt;
@@ -77,7 +77,7 @@ class AttentionFinder::Search {
     exits_.clear();
     statistic_.clear();
     gradient_ = kNone;
-    has_member_sum_ = false;
+    has_member_sum_ = takes_log_ = false;
   }
 
   bool inside(NodeId id) const { return member_[static_cast<std::size_t>(id)] == kInside; }
@@ -170,6 +170,7 @@ class AttentionFinder::Search {
     if (c_.opcode(user) == Opcode::kDot && tracker_.is_tile(id)) return add_exit(user, id);
     if (!known(user) && tracker_.derive(user, id)) {
       mark(user, kInside);
+      takes_log_ = takes_log_ || c_.opcode(user) == Opcode::kLog;
       note_statistic(user, id);
       return true;
     }
@@ -408,7 +409,7 @@ class AttentionFinder::Search {
   NodeId exponential_ = kNone, sum_ = kNone, scores_ = kNone, gradient_ = kNone;
   std::int32_t scores_key_ = 0;
   std::int64_t head_ = 0;
-  bool has_member_sum_ = false;
+  bool has_member_sum_ = false, takes_log_ = false;
 };
 
 AttentionFinder::AttentionFinder(const ChainFlow& flow) : flow_(flow), search_(std::make_unique<Search>(flow)) {}

@@ -95,7 +95,6 @@ bool ChainFlow::compares_places(NodeId id, bool equal, bool both) const {
       const bool is_equal = direction && (*direction == "EQ" || *direction == "NE");
       const bool left = counts_places(operands[0]), right = counts_places(operands[1]);
       if (is_equal == equal && (both ? left && right : left || right)) return true;
-      continue;
     }
     if (!graph::is_elementwise(opcode(at)) && !graph::is_movement(flow, at)) continue;
     for (const NodeId operand : operands) open.push_back(operand);

@@ -167,8 +167,9 @@ class StashFinder {
   }
 
   void add_loop(NodeId value) {
-    const InstructionId loop = flow_.node(value).instruction;
-    if (!statistics_.insert(flow_.producer(value)).second) return;
+    const NodeId unit = flow_.producer(value);
+    const InstructionId loop = flow_.node(unit).instruction;
+    if (!statistics_.insert(unit).second) return;
     double turns = 1;
     for (const InstructionTimes::While& known : whiles_) {
       if (known.instruction == loop) turns = static_cast<double>(known.trip_count);

@@ -167,11 +167,18 @@ class ChainCollector {
   void absorb_shared() {
     std::vector<std::vector<NodeId>> all(static_cast<std::size_t>(graph_.num_instructions()));
     const auto inside = [&](NodeId id) { return place(id).role == Role::kInner && !place(id).small; };
+    std::vector<bool> logits(places_.size(), false);
+    for (const Chain& chain : chains_) {
+      for (const Chain::Kernel& kernel : chain.kernels) {
+        if (kernel.kind != FusedKernelKind::kLoss) continue;
+        for (const NodeId id : kernel.reads) logits[static_cast<std::size_t>(id)] = true;
+      }
+    }
     std::vector<NodeId> found;
     for (NodeId id = c_.flow.size(); id-- > 0;) {
       if (place(id).role != Role::kNone || c_.has(c_.free, id) || c_.has(c_.escapes, id)) continue;
       const auto users = c_.flow.users(id);
-      if (users.empty() || !graph::is_movement(c_.flow, id)) continue;
+      if (users.empty() || !graph::is_movement(c_.flow, id) || c_.has(logits, id)) continue;
       const bool same = std::all_of(users.begin(), users.end(), [&](NodeId user) {
         return inside(user) && graph::is_elementwise(c_.opcode(user)) && c_.elements(user) == c_.elements(id);
       });
@@ -231,14 +238,16 @@ class ChainCollector {
     out.anchor = instruction(kernel.anchor);
     for (const NodeId id : kernel.products) out.products.push_back(instruction(id));
     for (const NodeId id : kernel.reads) {
-      // What a loop or an inner value hands over is read where it lies; tuples have no size of their own.
-      if (place_of(id).role != Role::kInner && c_.flow.node(id).leaf == kNone) out.reads.push_back(instruction(id));
+      // A leaf of a tuple has no instruction of its size.
+      if (place_of(id).role != Role::kInner && graph_.shape_of(instruction(id)).is_array())
+        out.reads.push_back(instruction(id));
     }
     out.writes.push_back(out.anchor);
     for (const NodeId id : kernel.results) out.writes.push_back(instruction(id));
     out.tile = instruction(kernel.tile);
     out.key = kernel.key;
-    if (kernel.query != kNone) out.query = c_.flow.node(kernel.query).leaf == kNone ? instruction(kernel.query) : kNone;
+    if (kernel.query != kNone && graph_.shape_of(instruction(kernel.query)).is_array())
+      out.query = instruction(kernel.query);
     out.head = kernel.head;
     out.causal = kernel.causal;
     return out;

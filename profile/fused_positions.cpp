@@ -22,8 +22,9 @@ bool FusedPositions::is_inner(NodeId id) const {
 bool FusedPositions::is_dropped(NodeId id) const {
   if (!any()) return false;
   if (is_inner(id)) return true;
-  const graph::FlowNode& node = at_.flow().node(id);
-  return at_.is_projection(id) && fused_->dropped_leaves.count({node.instruction, node.leaf}) != 0;
+  const FlowGraph& flow = at_.flow();
+  return at_.is_projection(id) &&
+         fused_->dropped_leaves.count({flow.node(flow.producer(id)).instruction, flow.node(id).leaf}) != 0;
 }
 
 // Users first.

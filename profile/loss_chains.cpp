@@ -220,7 +220,11 @@ class LossFinder::Search {
                c_.opcode(user) == Opcode::kGather;
       });
     };
-    while (is_read_through(c_.opcode(logits_)) && only_here(logits_)) {
+    const auto hands_on = [&](NodeId id) {
+      return is_read_through(c_.opcode(id)) ||
+             (c_.opcode(id) == Opcode::kCustomCall && graph::is_annotation(flow_.graph(), flow_.node(id).instruction));
+    };
+    while (hands_on(logits_) && only_here(logits_)) {
       mark(logits_);
       logits_ = flow_.operands(logits_)[0];
     }
