@@ -344,8 +344,11 @@ class DeviceEstimate {
     for (std::size_t i = 0; i < n; ++i) {
       if (!from_.is_fused(region, sizes, i)) continue;
       const auto cluster = static_cast<std::size_t>(sizes.cluster[i]);
-      double ms = sum_[cluster].sum() > 0 ? own_[i].sum() * (sum_[cluster].overlapped() / sum_[cluster].sum()) : 0;
-      if (sizes.stored[i] != 0 && writers_[cluster] > 0) ms += kernels_.launch_ms() / writers_[cluster];
+      const double work_ms = sum_[cluster].overlapped();
+      double ms = sum_[cluster].sum() > 0 ? own_[i].sum() * (work_ms / sum_[cluster].sum()) : 0;
+      if (sizes.stored[i] != 0 && writers_[cluster] > 0) {
+        ms += (kernels_.kernel_ms(work_ms) - work_ms) / writers_[cluster];
+      }
       times_.ms[at(region.first + static_cast<InstructionId>(i))] = ms;
     }
   }
@@ -366,8 +369,8 @@ class DeviceEstimate {
     const auto total = [&](std::size_t i) { return total_ms_[static_cast<std::size_t>(called[i])]; };
     switch (opcode(id)) {
       case Opcode::kFusion:
-        return Work{total(0), kernels_.memory_ms(from_.cost_.instructions[at(id)].bytes)}.overlapped() +
-               kernels_.launch_ms();
+        return kernels_.kernel_ms(
+            Work{total(0), kernels_.memory_ms(from_.cost_.instructions[at(id)].bytes)}.overlapped());
       case Opcode::kWhile: {
         const auto loop =
             std::lower_bound(structure_.whiles.begin(), structure_.whiles.end(), id,
@@ -388,13 +391,13 @@ class DeviceEstimate {
   double kernel_ms(InstructionId id, const Region& region) const {
     switch (structure_.fused.role_of(id)) {
       case FusedChains::Role::kAnchor:
-        return fused_work(kernels_, graph_, *structure_.fused.kernel_of(id)).overlapped() + kernels_.launch_ms();
+        return kernels_.kernel_ms(fused_work(kernels_, graph_, *structure_.fused.kernel_of(id)).overlapped());
       case FusedChains::Role::kResult: return 0;
       default: break;
     }
     if (has_own_total(id)) return called_ms(id);
     if (is_collective(opcode(id))) return kernels_.collective_ms(id);
-    return kernels_.kernel_work(id, first_is_constant(id, region)).overlapped() + kernels_.launch_ms();
+    return kernels_.kernel_ms(kernels_.kernel_work(id, first_is_constant(id, region)).overlapped());
   }
 
   // Bodies of fusions and of calls that fuse with their neighbours: their instructions share what the calls of them

@@ -1,0 +1,50 @@
+// Estimated time of one execution of whole modules, for comparisons with measured times
+// (scripts/measure_device_model.py).
+//   bench-module_times DEVICE [DEVICE...] < files
+// DEVICE: a known name or a device file. files: one path of a module per line. Prints, tab-separated, the path and the
+// milliseconds on every device, in the order of the files.
+#include <cstdio>
+#include <iostream>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "common/base/error.h"
+#include "common/hlo/hlo_reader.h"
+#include "common/machine/device.h"
+#include "profile/time_estimator.h"
+
+namespace {
+
+using namespace automap;
+
+double entry_ms(const graph::Graph& graph, const std::vector<double>& ms) {
+  const graph::Computation& entry = graph.entry();
+  return std::accumulate(ms.begin() + entry.first, ms.begin() + entry.first + entry.count, 0.0);
+}
+
+void print_times(const std::string& path, const std::vector<machine::DeviceModel>& devices) {
+  const hlo::HloModule module = hlo::load_hlo(path);
+  const profile::ModuleStructure structure(module.graph);
+  profile::TimeEstimator estimator(module.graph, structure);
+  estimator.measure();
+  std::printf("%s", path.c_str());
+  for (const machine::DeviceModel& device : devices) {
+    std::printf("\t%.9g", entry_ms(module.graph, estimator.estimate_ms(device)));
+  }
+  std::printf("\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    std::vector<machine::DeviceModel> devices;
+    for (int i = 1; i < argc; ++i) devices.push_back(machine::load_device(argv[i]));
+    for (std::string path; std::getline(std::cin, path);) print_times(path, devices);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "bench-module_times: %s\n", error.what());
+    return exit_code(error.kind());
+  }
+  return 0;
+}
