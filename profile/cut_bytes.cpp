@@ -1,12 +1,12 @@
 #include "profile/cut_bytes.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <unordered_map>
 
 #include "common/graph/dependence.h"
 #include "profile/fused_kernel_model.h"
+#include "profile/kept_values.h"
 
 namespace automap::profile {
 
@@ -106,51 +106,56 @@ class Crossings {
   const FlowGraph& flow_;
 };
 
-// What the backward pass reads, once each.
+// What is kept so that the backward pass can read, or make again, what it reads.
 class StashFinder {
  public:
   StashFinder(const StepPositions& at, const FusedPositions& fused, const std::vector<InstructionTimes::While>& whiles)
-      : at_(at), fused_(fused), whiles_(whiles), flow_(at.flow()), seen_(static_cast<std::size_t>(flow_.size()), false) {}
+      : at_(at), fused_(fused), whiles_(whiles), flow_(at.flow()), seen_(static_cast<std::size_t>(flow_.size()), 0) {}
 
   Stash run() {
     out_.bytes.assign(static_cast<std::size_t>(at_.size()), 0.0);
     out_.kept.assign(seen_.size(), false);
+    find_loops();
     for (NodeId id = 0; id < flow_.size(); ++id) {
       if (at_.part(id) != Part::kBackward) continue;
-      for (const NodeId operand : flow_.operands(id)) add(operand);
+      for (const NodeId operand : flow_.operands(id)) add(operand, !in_loop_[static_cast<std::size_t>(id)]);
     }
-    for (const auto& [base, entry] : kept_) {
-      const double stash = entry.base ? at_.bytes(base) : std::min(at_.bytes(base), entry.forms);
-      out_.bytes[static_cast<std::size_t>(at_.made_at(base))] += stash;
-      out_.kept[static_cast<std::size_t>(base)] = true;
+    for (const NodeId id : cheapest_kept(at_, whole_, in_loops_)) {
+      out_.bytes[static_cast<std::size_t>(at_.made_at(id))] += at_.bytes(id);
+      out_.kept[static_cast<std::size_t>(at_.base_of(id))] = true;
     }
     return std::move(out_);
   }
 
  private:
-  struct Kept {
-    double forms = 0;
-    bool base = false;
-  };
 
-  void add(NodeId value) {
+  // Backward nodes that read while they compute: loops, reductions, and movement that only such nodes read.
+  void find_loops() {
+    in_loop_.assign(seen_.size(), false);
+    for (NodeId id = flow_.size(); id-- > 0;) {
+      if (at_.part(id) != Part::kBackward) continue;
+      const auto i = static_cast<std::size_t>(id);
+      in_loop_[i] = is_made_again(flow_, id) || flow_.node(id).opcode == graph::Opcode::kReduce;
+      if (!graph::is_movement(flow_, id)) continue;
+      for (const NodeId user : flow_.users(id)) {
+        const bool other = at_.part(user) != Part::kBackward;
+        in_loop_[i] = in_loop_[i] && (other || in_loop_[static_cast<std::size_t>(user)]);
+      }
+    }
+  }
+
+  void add(NodeId value, bool whole) {
     if (at_.part(value) != Part::kForward || at_.origin(value) != Origin::kFlow) return;
     if (!flow_.shape(value).is_array() || at_.made_at(value) == kNone) return;
-    if (seen_[static_cast<std::size_t>(value)]) return;
-    seen_[static_cast<std::size_t>(value)] = true;
+    auto& seen = seen_[static_cast<std::size_t>(value)];
+    const char bit = whole ? 1 : 2;
+    if ((seen & bit) != 0) return;
+    seen = static_cast<char>(seen | bit);
     if (fused_.is_dropped(value)) {
       add_needs(value);
       return;
     }
-    const NodeId base = at_.base_of(value);
-    // Of a value in another form that is inside a chain, the chain keeps what it is made of.
-    if (fused_.is_dropped(base)) {
-      add(base);
-      return;
-    }
-    Kept& entry = kept_[base];
-    entry.forms += at_.bytes(value);
-    entry.base = entry.base || value == base;
+    (whole ? whole_ : in_loops_).push_back(value);
   }
 
   // In place of what a fused kernel does not write.
@@ -160,7 +165,7 @@ class StashFinder {
       return;
     }
     const FusedPositions::Needs needs = fused_.needs_of(value);
-    for (const NodeId id : needs.values) add(id);
+    for (const NodeId id : needs.values) add(id, true);
     for (const NodeId id : needs.kernels) {
       if (statistics_.insert(id).second) charge(id, *fused_.chains()->kernel_of(flow_.node(id).instruction), 1);
     }
@@ -188,8 +193,9 @@ class StashFinder {
   const FusedPositions& fused_;
   const std::vector<InstructionTimes::While>& whiles_;
   const FlowGraph& flow_;
-  std::vector<bool> seen_;
-  std::map<NodeId, Kept> kept_;    // by base
+  std::vector<char> seen_;      // by node: 1 in whole_, 2 in in_loops_
+  std::vector<bool> in_loop_;   // by backward node
+  std::vector<NodeId> whole_, in_loops_;
   std::set<NodeId> statistics_;    // kernels and loops whose statistics are counted
   Stash out_;
 };

@@ -13,9 +13,9 @@ std::vector<double> crossing_bytes(const StepPositions& at, const FusedPositions
 
 struct Stash {
   std::vector<double> bytes;  // by position
-  std::vector<bool> kept;     // by node: it is counted
+  std::vector<bool> kept;     // by node: it, or another form of it, is counted
 };
-// What the backward pass reads. `whiles`: how often loops turn that keep what a fused kernel needs.
+// What is kept for what the backward pass reads (kept_values.h). `whiles`: how often loops turn that keep what a fused kernel needs.
 Stash stash_bytes(const StepPositions& at, const FusedPositions& fused,
                   const std::vector<InstructionTimes::While>& whiles);
 
