@@ -235,6 +235,7 @@ class AttentionFinder::Search {
   }
 
   bool can_absorb(NodeId id) {
+    if (c_.opcode(id) == Opcode::kRngBitGenerator) return is_own_generator(id);
     if (!flow_.shape(id).is_array()) return false;
     const auto users = flow_.users(id);
     if (!std::all_of(users.begin(), users.end(), [&](NodeId user) { return known(user); })) return false;
@@ -249,11 +250,19 @@ class AttentionFinder::Search {
       head_ = head;
       if (!fits) return false;
       gradient_ = id;
-    } else if (!is_absorbed_tile(c_.opcode(id))) {
+    } else if (!is_absorbed_tile(c_.opcode(id)) && c_.opcode(flow_.producer(id)) != Opcode::kRngBitGenerator) {
       return false;
     }
     tracker_.set_tile(id, *key);
     return true;
+  }
+
+  // Nobody else reads its numbers, or its state: kernels draw their own.
+  bool is_own_generator(NodeId id) const {
+    const auto results = flow_.users(id);
+    return std::all_of(results.begin(), results.end(), [&](NodeId result) {
+      return known(result) || (flow_.users(result).empty() && !c_.has(c_.escapes, result));
+    });
   }
 
   // Heads of keys and values that several heads of queries share, repeated for each: kernels read them where they are.

@@ -110,7 +110,7 @@ class Crossings {
 class StashFinder {
  public:
   StashFinder(const StepPositions& at, const FusedPositions& fused, const std::vector<InstructionTimes::While>& whiles)
-      : at_(at), fused_(fused), whiles_(whiles), flow_(at.flow()), seen_(static_cast<std::size_t>(flow_.size()), 0) {}
+      : at_(at), fused_(fused), whiles_(whiles), flow_(at.flow()), keepable_(find_keepable(at)), seen_(keepable_.size(), 0) {}
 
   Stash run() {
     out_.bytes.assign(static_cast<std::size_t>(at_.size()), 0.0);
@@ -120,7 +120,7 @@ class StashFinder {
       if (at_.part(id) != Part::kBackward) continue;
       for (const NodeId operand : flow_.operands(id)) add(operand, !in_loop_[static_cast<std::size_t>(id)]);
     }
-    for (const NodeId id : cheapest_kept(at_, whole_, in_loops_)) {
+    for (const NodeId id : cheapest_kept(at_, keepable_, whole_, in_loops_)) {
       out_.bytes[static_cast<std::size_t>(at_.made_at(id))] += at_.bytes(id);
       out_.kept[static_cast<std::size_t>(at_.base_of(id))] = true;
     }
@@ -145,8 +145,7 @@ class StashFinder {
   }
 
   void add(NodeId value, bool whole) {
-    if (at_.part(value) != Part::kForward || at_.origin(value) != Origin::kFlow) return;
-    if (!flow_.shape(value).is_array() || at_.made_at(value) == kNone) return;
+    if (!keepable_[static_cast<std::size_t>(value)]) return;
     auto& seen = seen_[static_cast<std::size_t>(value)];
     const char bit = whole ? 1 : 2;
     if ((seen & bit) != 0) return;
@@ -193,6 +192,7 @@ class StashFinder {
   const FusedPositions& fused_;
   const std::vector<InstructionTimes::While>& whiles_;
   const FlowGraph& flow_;
+  const std::vector<bool> keepable_;
   std::vector<char> seen_;      // by node: 1 in whole_, 2 in in_loops_
   std::vector<bool> in_loop_;   // by backward node
   std::vector<NodeId> whole_, in_loops_;

@@ -89,6 +89,10 @@ class ChainCollector {
   };
 
   InstructionId instruction(NodeId id) const { return c_.flow.node(id).instruction; }
+  // Results of a unit and leaves of a parameter may have none; those that stand in the module as elements do.
+  bool has_own_instruction(NodeId id) const {
+    return c_.flow.node(id).leaf == kNone || graph_.instruction(instruction(id)).opcode == Opcode::kGetTupleElement;
+  }
   Place& place(NodeId id) { return places_[static_cast<std::size_t>(id)]; }
 
   void find() {
@@ -137,8 +141,7 @@ class ChainCollector {
     std::vector<Role> role(static_cast<std::size_t>(graph_.num_instructions()), Role::kNone);
     std::vector<char> known(role.size(), 0), mixed(role.size(), 0);
     for (NodeId id = 0; id < c_.flow.size(); ++id) {
-      // Results of a unit and leaves of a parameter are no places of their own.
-      if (c_.flow.node(id).leaf != kNone) continue;
+      if (!has_own_instruction(id)) continue;
       const auto i = static_cast<std::size_t>(instruction(id));
       if (known[i] != 0 && role[i] != place(id).role) mixed[i] = 1;
       known[i] = 1;
@@ -201,7 +204,7 @@ class ChainCollector {
     out_.role.assign(static_cast<std::size_t>(graph_.num_instructions()), Role::kNone);
     out_.kernel.assign(out_.role.size(), kNone);
     for (NodeId id = 0; id < c_.flow.size(); ++id) {
-      if (place(id).role != Role::kNone && c_.flow.node(id).leaf == kNone)
+      if (place(id).role != Role::kNone && has_own_instruction(id))
         out_.role[static_cast<std::size_t>(instruction(id))] = place(id).role;
     }
   }

@@ -15,8 +15,12 @@ FusedPositions::FusedPositions(const StepPositions& at, const FusedChains* fused
 }
 
 bool FusedPositions::is_inner(NodeId id) const {
-  const graph::FlowNode& node = at_.flow().node(id);
-  return any() && node.leaf == kNone && fused_->is_inner(node.instruction);
+  if (!any()) return false;
+  const FlowGraph& flow = at_.flow();
+  const graph::FlowNode& node = flow.node(id);
+  const bool own = node.leaf == kNone ||
+                   flow.graph().instruction(node.instruction).opcode == graph::Opcode::kGetTupleElement;
+  return own && fused_->is_inner(node.instruction);
 }
 
 bool FusedPositions::is_dropped(NodeId id) const {

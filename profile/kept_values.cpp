@@ -130,20 +130,21 @@ class Cut {
 };
 
 // The smallest form that a value has been in by movement alone; of equal ones the first.
-NodeId smallest_form(const StepPositions& at, NodeId id) {
+NodeId smallest_form(const StepPositions& at, const std::vector<bool>& keepable, NodeId id) {
   NodeId best = id;
   while (graph::is_movement(at.flow(), id)) {
     id = at.flow().operands(id)[0];
-    if (!at.is_activation(id) || !at.flow().shape(id).is_array()) break;
+    if (!keepable[static_cast<std::size_t>(id)]) break;
     if (at.bytes(id) <= at.bytes(best)) best = id;
   }
   return best;
 }
 
 // What kernels of their own read: one form of each value, and none that is another form of one that is kept.
-std::vector<NodeId> keep_whole(const StepPositions& at, const std::vector<NodeId>& whole) {
+std::vector<NodeId> keep_whole(const StepPositions& at, const std::vector<bool>& keepable,
+                               const std::vector<NodeId>& whole) {
   std::vector<NodeId> forms;
-  for (const NodeId id : whole) forms.push_back(smallest_form(at, id));
+  for (const NodeId id : whole) forms.push_back(smallest_form(at, keepable, id));
   std::sort(forms.begin(), forms.end());
   forms.erase(std::unique(forms.begin(), forms.end()), forms.end());
   std::vector<NodeId> kept;
@@ -181,10 +182,25 @@ NodeId sum_behind(const StepPositions& at, NodeId id, const std::vector<NodeId>&
 
 }  // namespace
 
-std::vector<NodeId> cheapest_kept(const StepPositions& at, const std::vector<NodeId>& whole,
-                                  const std::vector<NodeId>& in_loops) {
+std::vector<bool> find_keepable(const StepPositions& at) {
   const FlowGraph& flow = at.flow();
-  std::vector<NodeId> kept = keep_whole(at, whole);
+  std::vector<bool> random(static_cast<std::size_t>(flow.size()), false), keepable(random.size(), false);
+  for (NodeId id = 0; id < flow.size(); ++id) {
+    const auto i = static_cast<std::size_t>(id);
+    if (at.part(id) != graph::Part::kForward) continue;
+    const Opcode opcode = flow.node(id).opcode;
+    random[i] = opcode == Opcode::kRng || opcode == Opcode::kRngBitGenerator;
+    for (const NodeId operand : flow.operands(id)) random[i] = random[i] || random[static_cast<std::size_t>(operand)];
+    const bool counts = at.is_activation(id) || (random[i] && at.origin(id) == graph::Origin::kInputs);
+    keepable[i] = counts && flow.shape(id).is_array() && at.made_at(id) != kNone;
+  }
+  return keepable;
+}
+
+std::vector<NodeId> cheapest_kept(const StepPositions& at, const std::vector<bool>& keepable,
+                                  const std::vector<NodeId>& whole, const std::vector<NodeId>& in_loops) {
+  const FlowGraph& flow = at.flow();
+  std::vector<NodeId> kept = keep_whole(at, keepable, whole);
   const auto is_kept = [&, size = kept.size()](NodeId id) {
     return std::binary_search(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(size), id);
   };
@@ -203,7 +219,7 @@ std::vector<NodeId> cheapest_kept(const StepPositions& at, const std::vector<Nod
   };
   for (NodeId id : in_loops) {
     if (const NodeId sum = sum_behind(at, id, kept); sum != kNone) id = sum;
-    if (!is_kept(id) && at.is_activation(id)) cut.add_edge(visit(id) + 1, sink, Cut::kEndless);
+    if (!is_kept(id) && keepable[static_cast<std::size_t>(id)]) cut.add_edge(visit(id) + 1, sink, Cut::kEndless);
   }
   for (std::size_t next = 0; next < seen.size(); ++next) {
     const NodeId id = seen[next];
@@ -213,7 +229,7 @@ std::vector<NodeId> cheapest_kept(const StepPositions& at, const std::vector<Nod
       continue;
     }
     for (const NodeId operand : flow.operands(id)) {
-      if (!at.is_activation(operand) || !flow.shape(operand).is_array() || is_kept(operand)) continue;
+      if (!keepable[static_cast<std::size_t>(operand)] || is_kept(operand)) continue;
       cut.add_edge(visit(operand) + 1, in, Cut::kEndless);
     }
   }
