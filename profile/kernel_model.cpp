@@ -11,7 +11,7 @@ using graph::InstructionId;
 using graph::Opcode;
 using graph::Shape;
 
-// Vector work per random number, in units of one FP32 operation.
+// Vector work per random number of 32 bits, in units of one FP32 operation.
 constexpr double kRandomOperations = 20;
 // A vector unit issues one operation where a multiply-add counts two.
 constexpr double kIssuedPerPeak = 0.5;
@@ -101,8 +101,8 @@ Work KernelModel::kernel_work(InstructionId id, bool first_is_constant) const {
       break;
     }
     case Opcode::kSort: work.memory_ms = memory_ms(all_bytes * kSortPasses); break;
-    case Opcode::kRng:
-    case Opcode::kRngBitGenerator: work.compute_ms = vector_ms(cost.transcendentals * kRandomOperations, shape); break;
+    case Opcode::kRng: work.compute_ms = vector_ms(cost.transcendentals * kRandomOperations, shape); break;
+    case Opcode::kRngBitGenerator: work.compute_ms = vector_ms(bytes(id) / 4 * kRandomOperations, shape); break;
     case Opcode::kBatchNormTraining:
     case Opcode::kBatchNormInference:
     case Opcode::kBatchNormGrad: work.memory_ms = memory_ms(all_bytes * kBatchNormPasses); break;
@@ -180,11 +180,13 @@ Work KernelModel::convolution_work(InstructionId id, double moved_ms) const {
   const InstructionId lhs = graph_.operands(id)[0];
   std::string_view type = matmul_type(graph_.shape_of(lhs));
   if (type == "tf32" && wants_full_precision(id)) type = "f32";
-  double share = matmul_share_of_peak(device_, type, groups, outputs / (n * groups), n, k);
   const bool on_vector_units = device_.matmul_tflops(type) <= device_.matmul_tflops("f32");
-  share *= on_vector_units ? device_.vector_convolution_efficiency : device_.convolution_efficiency;
+  const double against_product =
+      on_vector_units ? device_.vector_convolution_efficiency : device_.convolution_efficiency;
+  double share = matmul_share_of_peak(device_, type, groups, outputs / (n * groups), n, k);
   if (groups > 1) share *= std::min(1.0, n / kFullGroup);
-  const Work direct{std::min(tensor_ms(flops, type, share), vector_ms(flops, graph_.shape_of(lhs))), moved_ms};
+  const double product_ms = std::min(tensor_ms(flops, type, share), vector_ms(flops, graph_.shape_of(lhs)));
+  const Work direct{product_ms / against_product, moved_ms};
   if (!on_vector_units || groups > 1) return direct;
   const std::optional<Work> winograd = winograd_work(id, dims, direct.compute_ms, moved_ms);
   return winograd && winograd->overlapped() < direct.overlapped() ? *winograd : direct;

@@ -30,7 +30,10 @@ struct Region {
   std::vector<char> constant;                      // follows from constants and iota alone
   std::vector<std::int32_t> source;                // whose memory it shares; itself when it is no alias
   std::vector<std::vector<std::int32_t>> readers;  // by source, ascending
-  std::vector<std::int32_t> level;                 // how many finished kernels it has to wait for; of regions only
+  // Reductions over the trailing dimensions whose row stays on the chip: what reads their results goes on in the same
+  // kernel (softmax, layer norm).
+  std::vector<char> row;
+  std::vector<std::int32_t> level;  // how many finished kernels it has to wait for; of regions only
 
   // What instruction i reads, by source and in the order of its operands, without constants:
   // reads[first_read[i] .. first_read[i + 1]). Of regions only.

@@ -219,7 +219,35 @@ void TimeEstimator::join_kernels(const Region& region, Sizes& sizes) {
           find_kernel(sizes.cluster, static_cast<std::int32_t>(i));
     }
   }
+  join_siblings(region, sizes);
   for (std::size_t i = 0; i < n; ++i) sizes.cluster[i] = find_kernel(sizes.cluster, static_cast<std::int32_t>(i));
+}
+
+// Loops and reductions of one level that go over all of the same value read it once, in one kernel.
+void TimeEstimator::join_siblings(const Region& region, Sizes& sizes) {
+  const std::size_t n = region.kind.size();
+  const auto goes_over = [&](std::size_t reader, InstructionId value) {
+    if (region.constant[reader] != 0) return false;
+    const InstructionId id = region.first + static_cast<InstructionId>(reader);
+    if (region.kind[reader] == Kind::kReduce) return true;
+    return region.kind[reader] == Kind::kLoop && opcode(id) != Opcode::kTranspose &&
+           graph_.shape_of(id).num_elements == graph_.shape_of(value).num_elements;
+  };
+  for (std::size_t i = 0; i < n; ++i) {
+    if (region.constant[i] != 0 || region.readers[i].size() < 2) continue;
+    const InstructionId value = region.first + static_cast<InstructionId>(i);
+    if (!graph_.shape_of(value).is_array()) continue;
+    sibling_of_level_.clear();
+    for (std::int32_t reader : region.readers[i]) {
+      const auto r = static_cast<std::size_t>(reader);
+      if (!goes_over(r, value)) continue;
+      const auto [sibling, first] = sibling_of_level_.try_emplace(region.level[r], reader);
+      if (!first) {
+        sizes.cluster[static_cast<std::size_t>(find_kernel(sizes.cluster, reader))] =
+            find_kernel(sizes.cluster, sibling->second);
+      }
+    }
+  }
 }
 
 bool TimeEstimator::is_fused(const Region& region, const Sizes& sizes, std::size_t i) const {

@@ -150,6 +150,11 @@ def compare(arguments):
     for place, part in enumerate(("forward", "backward", "both")):
         if blocks:
             print(line(f"blocks, {part}", [ratios[place] for ratios in blocks.values()]))
+    groups = {}
+    for (family, _, b, t, _, block), ratios in blocks.items():
+        groups.setdefault((family, block, b, t), []).append(ratios[2])
+    for (family, block, b, t), ratios in sorted(groups.items()):
+        print(line(f"{family} {block} layer, mb {b}, width {t}", ratios))
 
 
 def main():

@@ -20,6 +20,8 @@ constexpr const char* kSchemaName = "automap.device/";
 constexpr int kSchemaVersion = 1;
 constexpr std::uint64_t kMaxFileBytes = 16 << 20;
 constexpr const char* kOwnFile = "the device file";
+constexpr double kVectorHalfTiles = 0.1;
+constexpr double kVectorHalfLength = 64;
 constexpr const char* kTypes[] = {"f64", "f32", "tf32", "f16", "bf16", "f8", "i8"};
 
 // Other names of devices in the table, as clusters and data sheets call them.
@@ -132,10 +134,15 @@ double DeviceModel::matmul_tflops(std::string_view type) const {
 }
 
 MatmulEfficiency DeviceModel::matmul_efficiency_of(std::string_view type) const {
-  const auto found = matmul.find(units_of(type));
+  const std::string units = units_of(type);
+  const auto found = matmul.find(units);
   if (found != matmul.end()) return found->second;
   MatmulEfficiency efficiency;
   efficiency.share = matmul_efficiency;
+  if (units == "f32" || units == "f64") {  // slower units are kept busy by less
+    efficiency.half_tiles = kVectorHalfTiles;
+    efficiency.half_length = kVectorHalfLength;
+  }
   return efficiency;
 }
 

@@ -32,16 +32,17 @@ struct DeviceModel {
 
   // The constants: what measurements say beyond the data sheet. Their defaults are assumptions.
   double launch_us = 2.5;           // what one kernel adds in a stream of kernels
-  double host_us = 0;               // between two launches by the host: no kernel takes less
+  double host_us = 3;               // between two launches by the host: no kernel takes less
   double memory_efficiency = 0.85;  // share of the peak bandwidth that a streaming kernel reaches, in (0, 1] as below
   double gather_efficiency = 0.5;   // the same of rows read (gather) or added to (scatter) at indices
   double scatter_efficiency = 0.3;
   double vector_efficiency = 0.7;  // of the operations that vector units can issue
-  double matmul_efficiency = 0.9;  // the share of types without a row in `matmul`
+  double matmul_efficiency = 0.9;  // the share of types without a row in `matmul`; half_tiles and half_length
+                                   // are then those of MatmulEfficiency, or 0.1 and 64 for f32 and f64
   double matmul_overlap = 0.95;    // of the shorter of computing and moving data, in matrix products; in [0, 1]
   // Convolutions against products of the same size, on matrix units and on vector units.
-  double convolution_efficiency = 0.7;
-  double vector_convolution_efficiency = 0.9;
+  double convolution_efficiency = 0.6;
+  double vector_convolution_efficiency = 0.35;
   std::map<std::string, MatmulEfficiency> matmul;  // by type, as peak_tflops
 
   // Where a constant is from, by its name in device_constants(); one that is not in here is an assumption.

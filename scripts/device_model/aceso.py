@@ -246,7 +246,8 @@ def resnet_specs(table, b):
 
 
 def read(folder):
-    """Every measured row that can be written as HLO, in the order of the files. `folder`: aceso-v100 of the corpus."""
+    """Every measured row that can be written as HLO, in the order of the files; what stands in several files, or several
+    times in one, was measured once and is one row, but for each block of its own. `folder`: aceso-v100 of the corpus."""
     folder = Path(folder)
     rows = []
     for path in sorted(folder.glob("*_mbs*.csv")):

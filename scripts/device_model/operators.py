@@ -4,7 +4,6 @@ Kinds are functions below. What PyTorch ran as one kernel is written as the oper
 softmax compute in f32 between f16 ends, dropout draws a byte per element (its mask) and keeps it.
 """
 
-import math
 import os
 
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -35,7 +34,7 @@ KEY = jax.ShapeDtypeStruct((4,), jnp.uint32)
 
 def drop(key, x):
     _, bits = lax.rng_bit_generator(key, x.shape, dtype=jnp.uint8)
-    return jnp.where(bits < int(256 * KEEP), x * jnp.array(1 / KEEP, x.dtype), jnp.array(0, x.dtype))
+    return lax.select(bits < int(256 * KEEP), x * jnp.array(1 / KEEP, x.dtype), jnp.zeros_like(x))
 
 
 def softmax_f32(scores):
@@ -72,8 +71,8 @@ def cross_qkv(b, queries, keys, hidden, inner):
 
 
 def score(b, heads, queries, keys, per_head):
-    def run(query, key):
-        return jnp.einsum("bqhd,bkhd->bhqk", query, key) * jnp.array(1 / math.sqrt(per_head), HALF)
+    def run(query, key):  # the scale is a factor of the product (baddbmm)
+        return jnp.einsum("bqhd,bkhd->bhqk", query, key)
 
     return run, (half(b, queries, heads, per_head), half(b, keys, heads, per_head)), ()
 
@@ -82,14 +81,15 @@ def causal_softmax(b, heads, queries, keys):
     def run(scores):
         row = lax.broadcasted_iota(jnp.int32, (queries, keys), 0)
         column = lax.broadcasted_iota(jnp.int32, (queries, keys), 1)
-        return softmax_f32(jnp.where(column <= row, scores, jnp.array(-1e4, HALF)))
+        below = jnp.broadcast_to(column <= row, scores.shape)
+        return softmax_f32(lax.select(below, scores, jnp.full_like(scores, -1e4)))
 
     return run, (half(b, heads, queries, keys),), ()
 
 
 def masked_softmax(b, heads, queries, keys):
     def run(scores, mask):
-        return softmax_f32(jnp.where(mask, jnp.array(-1e4, HALF), scores))
+        return softmax_f32(lax.select(jnp.broadcast_to(mask, scores.shape), jnp.full_like(scores, -1e4), scores))
 
     return run, (half(b, heads, queries, keys),), (jax.ShapeDtypeStruct((b, 1, queries, keys), jnp.bool_),)
 
@@ -113,7 +113,10 @@ def bias_dropout_add(b, length, hidden):
 
 
 def bias_gelu(b, length, hidden):
-    return (lambda x, bias: jax.nn.gelu(x + bias, approximate=True)), (half(b, length, hidden), half(hidden)), ()
+    def run(x, bias):  # keeps its inputs, and computes again from them
+        return jax.checkpoint(lambda x, bias: jax.nn.gelu(x + bias, approximate=True))(x, bias)
+
+    return run, (half(b, length, hidden), half(hidden)), ()
 
 
 def embedding(b, length, hidden, vocabulary):
@@ -186,34 +189,16 @@ def classifier(b, inputs, outputs):
     return (lambda x, w, bias: x @ w + bias), (single(b, inputs), single(inputs, outputs), single(outputs)), ()
 
 
-def gpt_block(b, length, hidden, inner, heads, per_head, feed):
-    """One layer: hidden features, `inner` of them per projection of attention (local), `feed` in the MLP (local)."""
-
-    def run(x, norm1, qkv, qkv_bias, dense, dense_bias, norm2, up, up_bias, down, down_bias, keys):
-        normed = layer_norm(b, length, hidden)[0](x, norm1[0], norm1[1])
-        mixed = (normed @ qkv + qkv_bias).reshape(b, length, heads, 3 * per_head)
-        query, key, value = jnp.split(mixed, 3, axis=-1)
-        scores = score(b, heads, length, length, per_head)[0](query, key)
-        weights = drop(keys[0], causal_softmax(b, heads, length, length)[0](scores))
-        attended = context(b, heads, length, length, per_head)[0](weights, value).reshape(b, length, inner)
-        x = bias_dropout_add(b, length, hidden)[0](attended @ dense, dense_bias, x, keys[1])
-        normed = layer_norm(b, length, hidden)[0](x, norm2[0], norm2[1])
-        grown = bias_gelu(b, length, feed)[0](normed @ up, up_bias)
-        return bias_dropout_add(b, length, hidden)[0](grown @ down, down_bias, x, keys[2])
-
-    return run, (half(b, length, hidden), half(2, hidden), half(hidden, 3 * inner), half(3 * inner), half(inner, hidden),
-                 half(hidden), half(2, hidden), half(hidden, feed), half(feed), half(feed, hidden), half(hidden)), (
-                     jax.ShapeDtypeStruct((3, 4), jnp.uint32),)
-
-
 def modules(spec):
     """-> {"forward": HLO text, "step": HLO text}. The step returns the result and the gradients of what is trained or
-    passed back; the result's own gradient is an input."""
+    passed back; the result's own gradient is an input, and there only when the result is (so that nothing of the backward
+    fuses with the forward)."""
     function, passed, others = globals()[spec.kind](**dict(spec.extents))
     result = jax.eval_shape(function, *passed, *others)
 
     def step(passed, others, gradient):
         value, backward = jax.vjp(lambda *arguments: function(*arguments, *others), *passed)
+        value, gradient = lax.optimization_barrier((value, gradient))
         return value, backward(gradient)
 
     forward = jax.jit(lambda passed, others: function(*passed, *others)).lower(passed, others)
