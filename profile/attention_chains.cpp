@@ -309,7 +309,7 @@ class AttentionFinder::Search {
         over_queries = exit.node;
       }
     }
-    if (forward.anchor == kNone && backward.results.empty()) return std::nullopt;
+    if (forward.anchor == kNone ? gradient_ == kNone : values_follow_from_exits(forward.anchor)) return std::nullopt;
     if (backward.anchor == kNone) backward.anchor = over_queries;
     // A product into the tile that leads nowhere is no gradient.
     if (gradient_ != kNone && std::none_of(exits_.begin(), exits_.end(), [&](const Exit& e) { return is_late(e.tile); }))
@@ -339,6 +339,26 @@ class AttentionFinder::Search {
       (small ? chain.small : chain.inner).push_back(id);
     }
     return chain;
+  }
+
+  // What is summed is itself made of another product with the probabilities: they are normalized over queries, and this
+  // is the gradient of the values.
+  bool values_follow_from_exits(NodeId anchor) const {
+    NodeId first = anchor;
+    std::vector<NodeId> open, seen;
+    for (const Exit& exit : exits_) {
+      first = std::min(first, exit.node);
+      if (exit.node == anchor) open.push_back(exit.other);
+    }
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      if (id < first || std::find(seen.begin(), seen.end(), id) != seen.end()) continue;
+      if (member_[static_cast<std::size_t>(id)] == kExit || seen.size() > kMostParts) return true;
+      seen.push_back(id);
+      for (const NodeId operand : flow_.operands(id)) open.push_back(operand);
+    }
+    return false;
   }
 
   std::int64_t head_of(const Exit& exit) const {

@@ -203,6 +203,13 @@ class ChainCollector {
     if (std::all_of(dropped_.begin(), dropped_.end(), [](bool dropped) { return dropped; })) return;
     out_.role.assign(static_cast<std::size_t>(graph_.num_instructions()), Role::kNone);
     out_.kernel.assign(out_.role.size(), kNone);
+    // A statistic that others read is a result.
+    for (NodeId id = 0; id < c_.flow.size(); ++id) {
+      if (!place(id).small) continue;
+      const auto users = c_.flow.users(id);
+      const bool read = std::any_of(users.begin(), users.end(), [&](NodeId user) { return place(user).role == Role::kNone; });
+      if (read || c_.has(c_.results, id)) place(id).role = Role::kResult;
+    }
     for (NodeId id = 0; id < c_.flow.size(); ++id) {
       if (place(id).role != Role::kNone && has_own_instruction(id))
         out_.role[static_cast<std::size_t>(instruction(id))] = place(id).role;
