@@ -11,6 +11,7 @@
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/machine/cluster.h"
+#include "profile/fused_chains.h"
 
 namespace automap::infer {
 namespace {
@@ -96,6 +97,11 @@ void declare_options(OptionTable& table, InferOptions& o) {
       .no_file()
       .metavar("NAME[,NAME...]")
       .shown_default("found automatically");
+  table
+      .add(&o.input.attention, "attention",
+           "of an HLO input: attention and cross-entropy as kernels of libraries (fused), as it says (as-written), or "
+           "fused for f16 and bf16 on devices from A100 on (auto)")
+      .choices(profile::attention_modes());
   table.add(&o.input.device, "device", "reference device for the times of an HLO input: a name or a file")
       .reads_file()
       .metavar("DEVICE")

@@ -173,6 +173,14 @@ double KernelModel::dot_ms(InstructionId id) const {
   return std::min(tensor_ms(flops, type, share), vector_ms(flops, lhs_shape));
 }
 
+double KernelModel::product_ms(InstructionId id, double flops, double share) const {
+  const Shape& lhs = graph_.shape_of(graph_.operands(id)[0]);
+  const Shape& rhs = graph_.shape_of(graph_.operands(id)[1]);
+  std::string_view type = matmul_type(lhs.bits >= rhs.bits ? lhs : rhs);
+  if (type == "tf32" && wants_full_precision(id)) type = "f32";
+  return tensor_ms(flops, type, share);
+}
+
 bool KernelModel::wants_full_precision(InstructionId id) const {
   const auto precision = graph_.attribute(id, "operand_precision");
   return precision && precision->find("highest") != std::string_view::npos;

@@ -53,6 +53,8 @@ class KernelModel {
   // Of an instruction that is a kernel of its own and calls nothing that takes time. `first_is_constant`: its first
   // operand is made of constants, and has to be written before it is updated in place.
   Work kernel_work(graph::InstructionId id, bool first_is_constant) const;
+  // `flops` in the type that the matrix product `id` computes in, at `share` of the peak.
+  double product_ms(graph::InstructionId id, double flops, double share) const;
   // Of a collective that the module contains, in one server: as measured where the device's links are known, else ring
   // formulas at its link (common/machine/collectives.h).
   double collective_ms(graph::InstructionId id) const;

@@ -42,7 +42,7 @@ void calibrate(const std::string& measurements, const std::string& base, const s
 }
 
 int profile_main(int argc, char** argv) {
-  std::string input, output, samples, measurements;
+  std::string input, output, samples, measurements, attention = "auto";
   profile::ProfileRequest request;
   bool json = false;
   OptionTable table("profile",
@@ -65,6 +65,11 @@ int profile_main(int argc, char** argv) {
   table.add(&request.more_devices, "also-device", "more devices to estimate times on; may be repeated")
       .reads_file()
       .metavar("DEVICE");
+  table
+      .add(&attention, "attention",
+           "attention and cross-entropy as kernels of libraries (fused), as the module says (as-written), or fused for "
+           "f16 and bf16 on devices from A100 on (auto)")
+      .choices(profile::attention_modes());
   table
       .add(&samples, "samples",
            "numbers of samples of a micro-batch to estimate times at; default: powers of two to 4 times the module's "
@@ -114,6 +119,7 @@ int profile_main(int argc, char** argv) {
                 "usage: automap-profile MODEL [OPTIONS], or automap-profile --calibrate FILE");
   }
 
+  request.attention = profile::parse_attention_mode(attention);
   if (!samples.empty()) request.samples = profile::parse_samples(samples, "--samples");
 
   // What cannot be written is refused before the work.

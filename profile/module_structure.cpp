@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 
 #include "common/graph/hlo_attributes.h"
 #include "common/graph/hlo_cost.h"
@@ -94,6 +95,7 @@ class StructureFinder {
     out_.region.resize(n);
     out_.loop.assign(n, 0);
     out_.pure.assign(n, 0);
+    inside_.assign(n, 0);
     for (ComputationId c = 0; c < graph_.num_computations(); ++c) {
       const Computation& computation = graph_.computation(c);
       if (computation.count == 0) continue;
@@ -159,6 +161,12 @@ class StructureFinder {
   Kind kind_of(InstructionId id) const {
     const Opcode op = opcode(id);
     if (is_free(op)) return Kind::kFree;
+    switch (out_.fused.role_of(id)) {
+      case FusedChains::Role::kNone: break;
+      case FusedChains::Role::kInner: return op == Opcode::kReshape || op == Opcode::kBitcast ? Kind::kAlias : Kind::kFree;
+      case FusedChains::Role::kResult:
+      case FusedChains::Role::kAnchor: return Kind::kKernel;
+    }
     switch (op) {
       case Opcode::kBitcast:
       case Opcode::kReshape:
@@ -172,8 +180,17 @@ class StructureFinder {
         }
         return Kind::kKernel;
       case Opcode::kReduce: return Kind::kReduce;
+      case Opcode::kCall:
+        if (is_inside(id)) return Kind::kFree;
+        [[fallthrough]];
       default: return is_loop(id) ? Kind::kLoop : Kind::kKernel;
     }
+  }
+
+  // A call of a function that a chain holds all of.
+  bool is_inside(InstructionId id) const {
+    const auto called = graph_.called(id);
+    return called.size() == 1 && inside_[static_cast<std::size_t>(called[0])] != 0;
   }
 
   Region prepare(const Computation& computation) const {
@@ -267,8 +284,20 @@ class StructureFinder {
       if (op != Opcode::kParameter && op != Opcode::kConstant && op != Opcode::kIota && !is_pure(op)) pure = false;
       for (ComputationId callee : graph_.called(id)) pure = pure && out_.pure[static_cast<std::size_t>(callee)] != 0;
     }
+    inside_[static_cast<std::size_t>(c)] = holds_inner(computation, region) ? 1 : 0;
     out_.loop[static_cast<std::size_t>(c)] = loop ? 1 : 0;
     out_.pure[static_cast<std::size_t>(c)] = pure ? 1 : 0;
+  }
+
+  bool holds_inner(const Computation& computation, const Region& region) const {
+    bool any = false;
+    for (std::int32_t i = 0; i < computation.count; ++i) {
+      const auto slot = static_cast<std::size_t>(i);
+      const InstructionId id = region.first + i;
+      any = any || out_.fused.is_inner(id) || (opcode(id) == Opcode::kCall && is_inside(id));
+      if (region.kind[slot] != Kind::kFree && region.kind[slot] != Kind::kAlias && region.constant[slot] == 0) return false;
+    }
+    return any;
   }
 
   // Rows of a longer extent do not stay on the chip (a vocabulary).
@@ -304,7 +333,7 @@ class StructureFinder {
       const Kind kind = region.kind[i];
       if (kind == Kind::kAlias || region.constant[i] != 0) continue;
       const InstructionId id = region.first + static_cast<InstructionId>(i);
-      region.row[i] = reduces_rows(id) ? 1 : 0;
+      region.row[i] = kind == Kind::kReduce && reduces_rows(id) ? 1 : 0;
       const bool fuses = kind == Kind::kLoop || kind == Kind::kReduce;
       const bool across = kind == Kind::kReduce && region.row[i] == 0;
       std::int32_t level = 0;
@@ -331,11 +360,12 @@ class StructureFinder {
   const Graph& graph_;
   ModuleStructure& out_;
   std::unordered_set<ComputationId> first_use_;
+  std::vector<char> inside_;  // by computation: all of it is inside chains
 };
 
 }  // namespace
 
-ModuleStructure::ModuleStructure(const Graph& graph) {
+ModuleStructure::ModuleStructure(const Graph& graph, FusedChains chains) : fused(std::move(chains)) {
   StructureFinder(graph, this).run();
 }
 

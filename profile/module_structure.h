@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "common/graph/graph.h"
+#include "profile/fused_chains.h"
 #include "profile/instruction_times.h"
 
 namespace automap::profile {
 
 enum class KernelKind : std::uint8_t {
-  kFree,    // names a value: parameter, tuple element, ...
+  kFree,    // names a value: parameter, tuple element, ...; or inside a library's kernel
   kAlias,   // the same memory as its operand
   kLoop,    // element-wise or data movement that a fused loop can do on the fly
   kReduce,  // ends a fused loop
@@ -49,7 +50,10 @@ struct ModuleStructure {
   std::vector<char> pure;  // the same result whenever the operands are
   std::vector<InstructionTimes::While> whiles;
 
-  explicit ModuleStructure(const graph::Graph& graph);
+  FusedChains fused;
+
+  // `fused` (of the same module): what is inside a chain is free, and its kernels are kernels of their own.
+  explicit ModuleStructure(const graph::Graph& graph, FusedChains fused = {});
 };
 
 }  // namespace automap::profile

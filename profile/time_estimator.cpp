@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/graph/hlo_attributes.h"
+#include "profile/fused_kernel_model.h"
 
 namespace automap::profile {
 namespace {
@@ -416,6 +417,12 @@ class DeviceEstimate {
   }
 
   double kernel_ms(InstructionId id, const Region& region) const {
+    switch (structure_.fused.role_of(id)) {
+      case FusedChains::Role::kAnchor:
+        return kernels_.kernel_ms(fused_work(kernels_, graph_, *structure_.fused.kernel_of(id)).overlapped());
+      case FusedChains::Role::kResult: return 0;
+      default: break;
+    }
     if (has_own_total(id)) return called_ms(id);
     if (is_collective(opcode(id))) return kernels_.collective_ms(id);
     return kernels_.kernel_ms(kernels_.kernel_work(id, first_is_constant(id, region)).overlapped());

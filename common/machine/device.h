@@ -53,6 +53,8 @@ struct DeviceModel {
   std::string units_of(std::string_view type) const;
   // TFLOP/s of a matrix product in `type`, on units_of(type); f64 on f32 units is 32 times slower.
   double matmul_tflops(std::string_view type) const;
+  // Libraries have attention as one kernel for f16 and bf16 on devices with matrix units for bf16 (A100 and later).
+  bool has_fused_attention() const { return peak_tflops.count("bf16") != 0; }
   // On units_of(type).
   MatmulEfficiency matmul_efficiency_of(std::string_view type) const;
 };
