@@ -158,9 +158,10 @@ std::vector<Knob> knobs_of(const Measurements& measured, const DeviceModel& base
     knobs.push_back(scalar("vector_efficiency", &DeviceModel::vector_efficiency, 0.005, 1));
   }
   if (of_kind.count("convolution") > 0) {
-    knobs.push_back(matrix_convolutions
-                        ? scalar("convolution_efficiency", &DeviceModel::convolution_efficiency, 0.01, 1)
-                        : scalar("vector_convolution_efficiency", &DeviceModel::vector_convolution_efficiency, 0.01, 1));
+    knobs.push_back(
+        matrix_convolutions
+            ? scalar("convolution_efficiency", &DeviceModel::convolution_efficiency, 0.01, 1)
+            : scalar("vector_convolution_efficiency", &DeviceModel::vector_convolution_efficiency, 0.01, 1));
   }
   for (const std::string& unit : units) {
     const auto of = [&](double machine::MatmulEfficiency::*member, double smallest, double largest) {
@@ -306,8 +307,7 @@ Calibration calibrate(const Measurements& measured, const std::string& base, con
   if (!measured.all_reduce.empty()) {
     const auto& [devices, times] = *measured.all_reduce.rbegin();
     if (times.size() >= 2) {
-      device.link_gbytes_per_s =
-          2.0 * (devices - 1) / devices / machine::fit_lines(times).ms_per_byte() * 1e-6;
+      device.link_gbytes_per_s = 2.0 * (devices - 1) / devices / machine::fit_lines(times).ms_per_byte() * 1e-6;
     }
   }
   return calibration;

@@ -53,7 +53,7 @@ machine::Operation operation_of(Opcode opcode) {
   }
 }
 
-std::string_view matmul_type(const Shape& shape) {
+std::string_view units_for(const Shape& shape) {
   using graph::ElementType;
   switch (shape.type) {
     case ElementType::kF64:
@@ -74,6 +74,16 @@ std::string_view matmul_type(const Shape& shape) {
 }
 
 }  // namespace
+
+std::string_view matmul_type(const graph::Graph& graph, InstructionId id) {
+  const Shape& lhs = graph.shape_of(graph.operands(id)[0]);
+  const Shape& rhs = graph.shape_of(graph.operands(id)[1]);
+  // Integers wider than a byte have no matrix units.
+  const std::string_view type = units_for(lhs.bits >= rhs.bits ? lhs : rhs);
+  if (type != "tf32") return type;
+  const auto precision = graph.attribute(id, "operand_precision");
+  return precision && precision->find("highest") != std::string_view::npos ? "f32" : "tf32";
+}
 
 double KernelModel::vector_ms(double operations, const Shape& shape) const {
   const bool wide = shape.type == graph::ElementType::kF64 || shape.type == graph::ElementType::kC128;
@@ -150,7 +160,6 @@ double KernelModel::tensor_ms(double flops, std::string_view type, double share)
 double KernelModel::dot_ms(InstructionId id) const {
   const graph::DotDimensions dims = graph::dot_dimensions(graph_, id);
   const InstructionId lhs = graph_.operands(id)[0];
-  const InstructionId rhs = graph_.operands(id)[1];
   const auto product = [&](InstructionId of, const std::vector<std::int64_t>& which) {
     double result = 1;
     for (std::int64_t dim : which) {
@@ -164,26 +173,14 @@ double KernelModel::dot_ms(InstructionId id) const {
   const double n = std::max(1.0, elements(id) / std::max(1.0, lhs_rest * batch));
   double flops = 2 * elements(id) * k;
   const Shape& lhs_shape = graph_.shape_of(lhs);
-  const Shape& rhs_shape = graph_.shape_of(rhs);
   if (lhs_shape.type == graph::ElementType::kC64 || lhs_shape.type == graph::ElementType::kC128) flops *= 4;
-  // The wider operand decides; integers wider than a byte have no matrix units.
-  std::string_view type = matmul_type(lhs_shape.bits >= rhs_shape.bits ? lhs_shape : rhs_shape);
-  if (type == "tf32" && wants_full_precision(id)) type = "f32";
+  const std::string_view type = matmul_type(graph_, id);
   const double share = matmul_share_of_peak(device_, type, batch, lhs_rest, n, k);
   return std::min(tensor_ms(flops, type, share), vector_ms(flops, lhs_shape));
 }
 
 double KernelModel::product_ms(InstructionId id, double flops, double share) const {
-  const Shape& lhs = graph_.shape_of(graph_.operands(id)[0]);
-  const Shape& rhs = graph_.shape_of(graph_.operands(id)[1]);
-  std::string_view type = matmul_type(lhs.bits >= rhs.bits ? lhs : rhs);
-  if (type == "tf32" && wants_full_precision(id)) type = "f32";
-  return tensor_ms(flops, type, share);
-}
-
-bool KernelModel::wants_full_precision(InstructionId id) const {
-  const auto precision = graph_.attribute(id, "operand_precision");
-  return precision && precision->find("highest") != std::string_view::npos;
+  return tensor_ms(flops, matmul_type(graph_, id), share);
 }
 
 Work KernelModel::convolution_work(InstructionId id, double moved_ms) const {
@@ -197,8 +194,7 @@ Work KernelModel::convolution_work(InstructionId id, double moved_ms) const {
   const double groups = std::max(1.0, std::max(feature_groups, batch_groups));
   const double n = std::max(1.0, features / groups);
   const InstructionId lhs = graph_.operands(id)[0];
-  std::string_view type = matmul_type(graph_.shape_of(lhs));
-  if (type == "tf32" && wants_full_precision(id)) type = "f32";
+  const std::string_view type = matmul_type(graph_, id);
   const bool on_vector_units = device_.matmul_tflops(type) <= device_.matmul_tflops("f32");
   const double against_product =
       on_vector_units ? device_.vector_convolution_efficiency : device_.convolution_efficiency;

@@ -69,7 +69,6 @@ class KernelModel {
   }
   double tensor_ms(double flops, std::string_view type, double share) const;
   double dot_ms(graph::InstructionId id) const;
-  bool wants_full_precision(graph::InstructionId id) const;
   Work convolution_work(graph::InstructionId id, double moved_ms) const;
   // The same by Winograd's algorithm, which only 3x3 windows that move by one have; nullopt: not one of them.
   std::optional<Work> winograd_work(graph::InstructionId id, const graph::ConvolutionDimensions& dims,
@@ -81,6 +80,10 @@ class KernelModel {
   const machine::DeviceModel& device_;
   double vector_tflops_, wide_tflops_;
 };
+
+// The type of DeviceModel::peak_tflops in which a matrix product or convolution is computed: the wider operand decides,
+// f32 is "tf32" unless operand_precision asks for more.
+std::string_view matmul_type(const graph::Graph& graph, graph::InstructionId id);
 
 // The share of the peak of its units that one matrix product of `batch` [m, k] x [k, n] in `type` reaches, in
 // (0, MatmulEfficiency::share).

@@ -13,6 +13,7 @@
 #include "common/graph/variable_updates.h"
 #include "profile/batch_dims.h"
 #include "profile/cut_bytes.h"
+#include "profile/main_work.h"
 #include "profile/step_positions.h"
 #include "profile/step_times.h"
 #include "profile/workspace.h"
@@ -289,6 +290,7 @@ class Profiler {
     graph::ModuleCost own;
     if (options_.estimator == nullptr) own = graph::analyze_cost(graph_, graph::WhileCounting::kOnce);
     const graph::ModuleCost& once = options_.estimator == nullptr ? own : options_.estimator->cost();
+    out_.profile.work = main_work(graph_, once);
     out_.total_flops = once.total.flops;
     out_.executed_flops = times_.whiles.empty()
                               ? once.total.flops

@@ -12,8 +12,8 @@ struct ExpectedError {
 };
 
 // Of the compute of a stage, estimated for `device` (a name or alias of the device table, or another one), in a module
-// whose compute is mostly `work`: an operation and the type it is computed in, "matmul f16", "convolution f32" (f32 means tf32 where
-// there are units for it). Empty: not known, the largest of the device's.
+// whose compute is mostly `work`: an operation and the type it is computed in, "matmul f16", "convolution f32" (f32
+// means tf32 where there are units for it). Empty: not known, the largest of the device's.
 ExpectedError compute_error(const std::string& device, const std::string& work);
 // Of a transfer or a collective: as measured on such links, or by ring formulas.
 ExpectedError link_error(bool measured);
