@@ -159,8 +159,7 @@ class AttentionFinder::Search {
   // It is no result, and what a loop keeps of it is read by slices of it alone.
   bool may_stay(NodeId id) const {
     const Extent extent = tracker_.extent(id);
-    if (extent != Extent::kTileStack && extent != Extent::kRowStack)
-      return !c_.has(c_.escapes, id) || is_statistic(id);
+    if (extent != Extent::kTileStack && extent != Extent::kRowStack) return !c_.has(c_.escapes, id) || is_statistic(id);
     const NodeId before = flow_.operands(id)[0];
     return !c_.has(c_.results, id) && c_.opcode(before) == Opcode::kParameter && flow_.users(before).size() == 1;
   }
@@ -312,7 +311,8 @@ class AttentionFinder::Search {
     if (forward.anchor == kNone ? gradient_ == kNone : values_follow_from_exits(forward.anchor)) return std::nullopt;
     if (backward.anchor == kNone) backward.anchor = over_queries;
     // A product into the tile that leads nowhere is no gradient.
-    if (gradient_ != kNone && std::none_of(exits_.begin(), exits_.end(), [&](const Exit& e) { return is_late(e.tile); }))
+    if (gradient_ != kNone &&
+        std::none_of(exits_.begin(), exits_.end(), [&](const Exit& e) { return is_late(e.tile); }))
       return std::nullopt;
     forward.kind = FusedKernelKind::kAttention;
     backward.kind = FusedKernelKind::kAttentionGradient;
@@ -390,8 +390,8 @@ class AttentionFinder::Search {
   // The factor of the scores that has no keys.
   NodeId query() const {
     const graph::DotDimensions dims = graph::dot_dimensions(flow_.graph(), flow_.node(scores_).instruction);
-    const std::size_t left_free = flow_.shape(flow_.operands(scores_)[0]).dims.size() - dims.lhs_batch.size() -
-                                  dims.lhs_contracting.size();
+    const std::size_t left_free =
+        flow_.shape(flow_.operands(scores_)[0]).dims.size() - dims.lhs_batch.size() - dims.lhs_contracting.size();
     const bool keys_left = scores_key_ < static_cast<std::int32_t>(dims.lhs_batch.size() + left_free);
     return flow_.operands(scores_)[keys_left ? 1 : 0];
   }

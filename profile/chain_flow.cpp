@@ -22,9 +22,7 @@ FlowGraph build_flow(const graph::Graph& graph) {
 }  // namespace
 
 ChainFlow::ChainFlow(const graph::Graph& graph)
-    : flow(build_flow(graph)),
-      free(graph::find_free(flow)),
-      results(static_cast<std::size_t>(flow.size()), false) {
+    : flow(build_flow(graph)), free(graph::find_free(flow)), results(static_cast<std::size_t>(flow.size()), false) {
   for (const NodeId id : flow.results()) {
     if (id != kNone) results[static_cast<std::size_t>(id)] = true;
   }

@@ -21,9 +21,7 @@ struct ChainFlow {
   std::vector<bool> escapes;  // a result, or handed from one turn of a loop to the next
 
   graph::Opcode opcode(graph::NodeId id) const { return flow.node(id).opcode; }
-  std::int64_t elements(graph::NodeId id) const {
-    return flow.shape(id).is_array() ? flow.shape(id).num_elements : 0;
-  }
+  std::int64_t elements(graph::NodeId id) const { return flow.shape(id).is_array() ? flow.shape(id).num_elements : 0; }
   bool has(const std::vector<bool>& flags, graph::NodeId id) const { return flags[static_cast<std::size_t>(id)]; }
   // The node is a reduction with the reducer `opcode`.
   bool reduces_by(graph::NodeId id, graph::Opcode opcode) const;

@@ -110,7 +110,12 @@ class Crossings {
 class StashFinder {
  public:
   StashFinder(const StepPositions& at, const FusedPositions& fused, const std::vector<InstructionTimes::While>& whiles)
-      : at_(at), fused_(fused), whiles_(whiles), flow_(at.flow()), keepable_(find_keepable(at)), seen_(keepable_.size(), 0) {}
+      : at_(at),
+        fused_(fused),
+        whiles_(whiles),
+        flow_(at.flow()),
+        keepable_(find_keepable(at)),
+        seen_(keepable_.size(), 0) {}
 
   Stash run() {
     out_.bytes.assign(static_cast<std::size_t>(at_.size()), 0.0);
@@ -128,7 +133,6 @@ class StashFinder {
   }
 
  private:
-
   // Backward nodes that read while they compute: loops, reductions, and movement that only such nodes read.
   void find_loops() {
     in_loop_.assign(seen_.size(), false);
@@ -193,10 +197,10 @@ class StashFinder {
   const std::vector<InstructionTimes::While>& whiles_;
   const FlowGraph& flow_;
   const std::vector<bool> keepable_;
-  std::vector<char> seen_;      // by node: 1 in whole_, 2 in in_loops_
-  std::vector<bool> in_loop_;   // by backward node
+  std::vector<char> seen_;     // by node: 1 in whole_, 2 in in_loops_
+  std::vector<bool> in_loop_;  // by backward node
   std::vector<NodeId> whole_, in_loops_;
-  std::set<NodeId> statistics_;    // kernels and loops whose statistics are counted
+  std::set<NodeId> statistics_;  // kernels and loops whose statistics are counted
   Stash out_;
 };
 

@@ -15,7 +15,8 @@ struct Stash {
   std::vector<double> bytes;  // by position
   std::vector<bool> kept;     // by node: it, or another form of it, is counted
 };
-// What is kept for what the backward pass reads (kept_values.h). `whiles`: how often loops turn that keep what a fused kernel needs.
+// What is kept for what the backward pass reads (kept_values.h). `whiles`: how often loops turn that keep what a fused
+// kernel needs.
 Stash stash_bytes(const StepPositions& at, const FusedPositions& fused,
                   const std::vector<InstructionTimes::While>& whiles);
 

@@ -34,7 +34,8 @@ AttentionMode parse_attention_mode(const std::string& name) {
   const std::vector<std::string> names = attention_modes();
   const auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end()) {
-    throw Error(ErrorKind::kUsage, "--attention: found '" + excerpt(name, 40) + "', expected auto, fused or as-written");
+    throw Error(ErrorKind::kUsage,
+                "--attention: found '" + excerpt(name, 40) + "', expected auto, fused or as-written");
   }
   return static_cast<AttentionMode>(found - names.begin());
 }
@@ -73,7 +74,8 @@ class ChainCollector {
 
   FusedChains run() {
     find();
-    while (drop_conflicting()) {}
+    while (drop_conflicting()) {
+    }
     absorb_shared();
     write_roles();
     write_kernels();
@@ -207,7 +209,8 @@ class ChainCollector {
     for (NodeId id = 0; id < c_.flow.size(); ++id) {
       if (!place(id).small) continue;
       const auto users = c_.flow.users(id);
-      const bool read = std::any_of(users.begin(), users.end(), [&](NodeId user) { return place(user).role == Role::kNone; });
+      const bool read =
+          std::any_of(users.begin(), users.end(), [&](NodeId user) { return place(user).role == Role::kNone; });
       if (read || c_.has(c_.results, id)) place(id).role = Role::kResult;
     }
     for (NodeId id = 0; id < c_.flow.size(); ++id) {

@@ -57,9 +57,9 @@ struct FusedChains {
     kResult,  // written by a kernel whose time another one has
     kAnchor,  // written by the kernel whose time it has
   };
-  std::vector<Role> role;              // by instruction; empty: nothing is fused
-  std::vector<std::int32_t> kernel;    // by instruction: of an anchor, index into kernels; else kNone
-  std::vector<FusedKernel> kernels;    // by anchor, ascending
+  std::vector<Role> role;            // by instruction; empty: nothing is fused
+  std::vector<std::int32_t> kernel;  // by instruction: of an anchor, index into kernels; else kNone
+  std::vector<FusedKernel> kernels;  // by anchor, ascending
   // Results of a `while` that hold what is inside a chain, one layer per turn: (while, leaf). They are not kept.
   std::set<std::pair<graph::InstructionId, std::int32_t>> dropped_leaves;
   // Anchors of attention in the body of a `while` whose gradient is in another one: per `while`, what is kept instead.

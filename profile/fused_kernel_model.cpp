@@ -15,9 +15,9 @@ namespace {
 // 235); the others are met within 1.5 %.
 constexpr double kEndless = 0.637;
 constexpr double kHalfKeys = 235;
-// Assumed, with no table to fit: shorter heads leave matrix units idle (the papers' plots show 64 at about 0.78 of 128),
-// a causal kernel's tiles on the diagonal are half empty, and a gradient's products (five, and two of them added up
-// across tiles) reach 0.86 of a forward's share.
+// Assumed, with no table to fit: shorter heads leave matrix units idle (the papers' plots show 64 at about 0.78 of
+// 128), a causal kernel's tiles on the diagonal are half empty, and a gradient's products (five, and two of them added
+// up across tiles) reach 0.86 of a forward's share.
 constexpr double kHalfHead = 50, kFittedHead = 128;
 constexpr double kDiagonalKeys = 250;
 constexpr double kGradientShare = 0.86;

@@ -18,8 +18,8 @@ bool FusedPositions::is_inner(NodeId id) const {
   if (!any()) return false;
   const FlowGraph& flow = at_.flow();
   const graph::FlowNode& node = flow.node(id);
-  const bool own = node.leaf == kNone ||
-                   flow.graph().instruction(node.instruction).opcode == graph::Opcode::kGetTupleElement;
+  const bool own =
+      node.leaf == kNone || flow.graph().instruction(node.instruction).opcode == graph::Opcode::kGetTupleElement;
   return own && fused_->is_inner(node.instruction);
 }
 

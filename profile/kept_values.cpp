@@ -44,7 +44,8 @@ class Cut {
     sink_ = sink;
     while (find_levels(source)) {
       next_ = head_;
-      while (augment(source)) {}
+      while (augment(source)) {
+      }
     }
     find_sink_side();
   }
@@ -82,8 +83,8 @@ class Cut {
     path_.clear();
     for (std::int32_t at = source; at != sink_;) {
       auto& e = next_[static_cast<std::size_t>(at)];
-      while (e != kNone && (edge(e).left <= 0 || level_[static_cast<std::size_t>(edge(e).to)] !=
-                                                     level_[static_cast<std::size_t>(at)] + 1))
+      while (e != kNone && (edge(e).left <= 0 ||
+                            level_[static_cast<std::size_t>(edge(e).to)] != level_[static_cast<std::size_t>(at)] + 1))
         e = edge(e).next;
       if (e != kNone) {
         path_.push_back(e);

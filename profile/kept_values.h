@@ -1,7 +1,7 @@
 // Which values a step keeps for its backward pass. What a kernel of its own reads there (an operand of a product) is
-// kept as it is; of what only fused loops read, the fewest bytes from which they can make it again. Kernels of frameworks
-// are written like that (a softmax keeps its result, a GELU its input, a layer norm its input and two numbers per row),
-// and compilers cut between forward and backward so.
+// kept as it is; of what only fused loops read, the fewest bytes from which they can make it again. Kernels of
+// frameworks are written like that (a softmax keeps its result, a GELU its input, a layer norm its input and two
+// numbers per row), and compilers cut between forward and backward so.
 #pragma once
 
 #include <cstdint>

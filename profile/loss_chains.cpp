@@ -95,7 +95,8 @@ class LossFinder::Search {
     NodeId id = flow_.operands(exponential_)[0];
     if (c_.opcode(id) == Opcode::kSubtract) {
       const NodeId right = flow_.operands(id)[1];
-      const bool row = c_.opcode(right) == Opcode::kBroadcast && c_.elements(flow_.operands(right)[0]) < c_.elements(id);
+      const bool row =
+          c_.opcode(right) == Opcode::kBroadcast && c_.elements(flow_.operands(right)[0]) < c_.elements(id);
       if (row) id = flow_.operands(id)[0];
     }
     logits_ = id;

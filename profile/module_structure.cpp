@@ -163,7 +163,8 @@ class StructureFinder {
     if (is_free(op)) return Kind::kFree;
     switch (out_.fused.role_of(id)) {
       case FusedChains::Role::kNone: break;
-      case FusedChains::Role::kInner: return op == Opcode::kReshape || op == Opcode::kBitcast ? Kind::kAlias : Kind::kFree;
+      case FusedChains::Role::kInner:
+        return op == Opcode::kReshape || op == Opcode::kBitcast ? Kind::kAlias : Kind::kFree;
       case FusedChains::Role::kResult:
       case FusedChains::Role::kAnchor: return Kind::kKernel;
     }
@@ -295,7 +296,8 @@ class StructureFinder {
       const auto slot = static_cast<std::size_t>(i);
       const InstructionId id = region.first + i;
       any = any || out_.fused.is_inner(id) || (opcode(id) == Opcode::kCall && is_inside(id));
-      if (region.kind[slot] != Kind::kFree && region.kind[slot] != Kind::kAlias && region.constant[slot] == 0) return false;
+      if (region.kind[slot] != Kind::kFree && region.kind[slot] != Kind::kAlias && region.constant[slot] == 0)
+        return false;
     }
     return any;
   }

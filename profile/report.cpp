@@ -138,7 +138,9 @@ std::string report_json(const ModelProfile& profile, const std::string& form) {
   d["accumulated_micro_batches"] = p.accumulated_micro_batches;
   // Totals; per instruction they are in the profile file.
   const FusionSummary& fusion = profile.fusion;
-  d["fused_kernels"] = {{"looked_for", !fusion.looked_for ? "none" : fusion.only_16bit ? "16-bit" : "all"},
+  d["fused_kernels"] = {{"looked_for", !fusion.looked_for  ? "none"
+                                       : fusion.only_16bit ? "16-bit"
+                                                           : "all"},
                         {"found", fusion.found},
                         {"softmaxes_as_written", fusion.missed}};
   d["times"] = Json::array();
@@ -204,7 +206,8 @@ std::string report_text(const ModelProfile& profile, const std::string& form) {
   if (profile.fusion.looked_for) {
     const FusionSummary& fusion = profile.fusion;
     const std::string missed =
-        fusion.missed > 0 ? format_count(fusion.missed) + " of scores as written, since others read what is inside" : "";
+        fusion.missed > 0 ? format_count(fusion.missed) + " of scores as written, since others read what is inside"
+                          : "";
     if (!fusion.found.empty()) {
       fact("fused", fusion.found + ", each one kernel of a library (--attention as-written: as the module says)" +
                         (missed.empty() ? "" : "; " + missed));

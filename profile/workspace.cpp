@@ -99,9 +99,7 @@ class Workspace {
 
   bool is_kept(NodeId id) const { return kept_[static_cast<std::size_t>(at_.base_of(id))]; }
 
-  std::int32_t last_use(NodeId id) const {
-    return std::max(at_.position(id), fused_.last_use(id));
-  }
+  std::int32_t last_use(NodeId id) const { return std::max(at_.position(id), fused_.last_use(id)); }
 
   // In the order of the data flow: a value lives from the node that makes it to its last reader here; what others read
   // too, or have made, lives all along or from there on.

@@ -121,7 +121,8 @@ TEST(FusedChains, ForwardByHand) {
   EXPECT_EQ(f.names(kernel.reads), (Names{"q", "k", "v"}));
   EXPECT_EQ(kernel.head, 8);
   EXPECT_FALSE(kernel.causal);
-  for (const char* inner : {"s", "sc", "w", "d", "x", "p", "pc", "m", "z"}) EXPECT_EQ(f.role(inner), Role::kInner) << inner;
+  for (const char* inner : {"s", "sc", "w", "d", "x", "p", "pc", "m", "z"})
+    EXPECT_EQ(f.role(inner), Role::kInner) << inner;
   for (const char* outer : {"q", "k", "v"}) EXPECT_EQ(f.role(outer), Role::kNone) << outer;
   // A statistic of four bytes per row: 2 * 4 * 16.
   EXPECT_DOUBLE_EQ(kept_bytes(f.graph, kernel), 512);
@@ -150,14 +151,16 @@ TEST(FusedChains, CausalMasksAreSeenThroughConstantsAndCalls) {
   masked = bf16[2,4,16,16] select(lowers, sc, never)
   w = f32[2,4,16,16] convert(masked)
 )";
-  const std::string text =
-      replaced(replaced(kStep, "  w = f32[2,4,16,16] convert(sc)\n", mask), "  c = ", "  never0 = bf16[] constant(-1e4)\n  c = ");
+  const std::string text = replaced(replaced(kStep, "  w = f32[2,4,16,16] convert(sc)\n", mask),
+                                    "  c = ", "  never0 = bf16[] constant(-1e4)\n  c = ");
   const Found f(text);
   EXPECT_EQ(f.chains.summary(), "1 attention (1 causal), 1 attention gradient");
   EXPECT_TRUE(f.kernel("o").causal);
   // A mask that compares with a length, not with another place, is none.
-  const Found padded(replaced(text, "compare(j, i), direction=LE", "compare(j, five), direction=LE"
-                              ).replace(0, 0, "").insert(text.find("  i = s32"), "  five0 = s32[] constant(5)\n  five = s32[16,16] broadcast(five0), dimensions={}\n"));
+  const Found padded(replaced(text, "compare(j, i), direction=LE", "compare(j, five), direction=LE")
+                         .replace(0, 0, "")
+                         .insert(text.find("  i = s32"),
+                                 "  five0 = s32[] constant(5)\n  five = s32[16,16] broadcast(five0), dimensions={}\n"));
   EXPECT_EQ(padded.chains.causal, 0);
   EXPECT_EQ(padded.chains.attention, 1);
 }
@@ -187,7 +190,8 @@ TEST(FusedChains, MergedHeadsAndDropout) {
   EXPECT_EQ(f.chains.summary(), "1 attention, 1 attention gradient");
   for (const char* inner : {"kept", "bits", "draw", "dropped", "dpk"}) EXPECT_EQ(f.role(inner), Role::kInner) << inner;
   // Bits that somebody else reads, too, are the kernel's input.
-  const Found shared(replaced(replaced(text, "ROOT out = (", "ROOT out = (u8[8,16,16], "), "tuple(o,", "tuple(bits, o,"));
+  const Found shared(
+      replaced(replaced(text, "ROOT out = (", "ROOT out = (u8[8,16,16], "), "tuple(o,", "tuple(bits, o,"));
   EXPECT_EQ(shared.chains.summary(), f.chains.summary());
   EXPECT_EQ(shared.role("kept"), Role::kInner);
   EXPECT_EQ(shared.role("bits"), Role::kNone);
@@ -200,8 +204,9 @@ TEST(FusedChains, GroupedHeads) {
   for (const char* name : {"k", "v"}) {
     const std::string n = name;
     text = replaced(text, "  " + n + " = bf16[2,4,16,8] parameter(", "  " + n + "0 = bf16[2,2,16,8] parameter(");
-    text = replaced(text, "  s = ", "  " + n + "1 = bf16[2,2,2,16,8] broadcast(" + n + "0), dimensions={0,1,3,4}\n  " + n +
-                                        " = bf16[2,4,16,8] reshape(" + n + "1)\n  s = ");
+    text = replaced(text, "  s = ",
+                    "  " + n + "1 = bf16[2,2,2,16,8] broadcast(" + n + "0), dimensions={0,1,3,4}\n  " + n +
+                        " = bf16[2,4,16,8] reshape(" + n + "1)\n  s = ");
   }
   const Found f(text);
   EXPECT_EQ(f.chains.summary(), "1 attention");
@@ -231,15 +236,17 @@ TEST(FusedChains, NearMisses) {
   };
   // Over queries: what is summed is not what the second product contracts.
   std::string queries = kInference;
-  for (const char* name : {"m = f32[2,4,16] reduce(w, low), dimensions={", "z = f32[2,4,16] reduce(x, zero), dimensions={"})
+  for (const char* name :
+       {"m = f32[2,4,16] reduce(w, low), dimensions={", "z = f32[2,4,16] reduce(x, zero), dimensions={"})
     queries = replaced(queries, std::string(name) + "3}", std::string(name) + "2}");
   for (const char* name : {"broadcast(m), dimensions={", "broadcast(z), dimensions={"})
     queries = replaced(queries, std::string(name) + "0,1,2}", std::string(name) + "0,1,3}");
   EXPECT_EQ(none(queries), 0);
   // With its gradient it is the mirror image of attention, but for what follows from what.
   std::string trained = kStep;
-  for (const char* name : {"m = f32[2,4,16] reduce(w, low), dimensions={", "z = f32[2,4,16] reduce(x, zero), dimensions={",
-                           "r = f32[2,4,16] reduce(t, zero), dimensions={"})
+  for (const char* name :
+       {"m = f32[2,4,16] reduce(w, low), dimensions={", "z = f32[2,4,16] reduce(x, zero), dimensions={",
+        "r = f32[2,4,16] reduce(t, zero), dimensions={"})
     trained = replaced(trained, std::string(name) + "3}", std::string(name) + "2}");
   for (const char* name : {"broadcast(m), dimensions={", "broadcast(z), dimensions={", "broadcast(r), dimensions={"})
     trained = replaced(trained, std::string(name) + "0,1,2}", std::string(name) + "0,1,3}");
@@ -247,22 +254,26 @@ TEST(FusedChains, NearMisses) {
   // Probabilities that are returned, averaged over heads, or read in another step; scores that are.
   const std::string out = "  ROOT out = (bf16[2,4,16,8]) tuple(o)\n";
   EXPECT_EQ(none(replaced(kInference, out, "  ROOT out = (bf16[2,4,16,8], f32[2,4,16,16]) tuple(o, p)\n")), 1);
-  EXPECT_EQ(none(replaced(kInference, out, "  h = f32[2,16,16] reduce(p, zero), dimensions={1}, to_apply=add\n"
-                                           "  ROOT out = (bf16[2,4,16,8], f32[2,16,16]) tuple(o, h)\n")),
+  EXPECT_EQ(none(replaced(kInference, out,
+                          "  h = f32[2,16,16] reduce(p, zero), dimensions={1}, to_apply=add\n"
+                          "  ROOT out = (bf16[2,4,16,8], f32[2,16,16]) tuple(o, h)\n")),
             1);
   EXPECT_EQ(none(replaced(kInference, out, "  ROOT out = (bf16[2,4,16,8], bf16[2,4,16,16]) tuple(o, s)\n")), 1);
   // Their entropy is no statistic that kernels have.
-  EXPECT_EQ(none(replaced(kInference, out, "  l = f32[2,4,16,16] multiply(p, d)\n"
-                                           "  h = f32[2,4,16] reduce(l, zero), dimensions={3}, to_apply=add\n"
-                                           "  ROOT out = (bf16[2,4,16,8], f32[2,4,16]) tuple(o, h)\n")),
+  EXPECT_EQ(none(replaced(kInference, out,
+                          "  l = f32[2,4,16,16] multiply(p, d)\n"
+                          "  h = f32[2,4,16] reduce(l, zero), dimensions={3}, to_apply=add\n"
+                          "  ROOT out = (bf16[2,4,16,8], f32[2,4,16]) tuple(o, h)\n")),
             1);
   // The gradient of the scores is wanted, too (a bias that is trained).
-  EXPECT_EQ(none(replaced(replaced(kStep, "ROOT out = (", "ROOT out = (f32[2,4,16,16], "), "tuple(o,", "tuple(ds, o,")), 1);
+  EXPECT_EQ(none(replaced(replaced(kStep, "ROOT out = (", "ROOT out = (f32[2,4,16,16], "), "tuple(o,", "tuple(ds, o,")),
+            1);
   // Two things are summed with the same weights; the scores are a sum of two products.
-  EXPECT_EQ(none(replaced(replaced(kInference, out, "  o2 = bf16[2,4,16,8] dot(pc, q), lhs_batch_dims={0,1}, "
-                                                    "lhs_contracting_dims={3}, rhs_batch_dims={0,1}, "
-                                                    "rhs_contracting_dims={2}\n  ROOT out = (bf16[2,4,16,8], "
-                                                    "bf16[2,4,16,8]) tuple(o, o2)\n"),
+  EXPECT_EQ(none(replaced(replaced(kInference, out,
+                                   "  o2 = bf16[2,4,16,8] dot(pc, q), lhs_batch_dims={0,1}, "
+                                   "lhs_contracting_dims={3}, rhs_batch_dims={0,1}, "
+                                   "rhs_contracting_dims={2}\n  ROOT out = (bf16[2,4,16,8], "
+                                   "bf16[2,4,16,8]) tuple(o, o2)\n"),
                           "HloModule m", "HloModule m")),
             1);
   EXPECT_EQ(none(replaced(kInference, "  sc = bf16[2,4,16,16] multiply(s, cb)\n",
@@ -360,11 +371,13 @@ TEST(FusedChains, CrossEntropyNearMisses) {
   const std::string out = "  ROOT out = (f32[2,8], bf16[4,32]) tuple(loss, dw)\n";
   // Probabilities or their logarithms that are wanted, too.
   EXPECT_EQ(summary(replaced(kLoss, out, "  ROOT out = (f32[2,8], bf16[4,32], f32[2,8,32]) tuple(loss, dw, p)\n")), "");
-  EXPECT_EQ(summary(replaced(kLoss, out, "  ROOT out = (f32[2,8], bf16[4,32], f32[2,8,32]) tuple(loss, dw, logp)\n")), "");
+  EXPECT_EQ(summary(replaced(kLoss, out, "  ROOT out = (f32[2,8], bf16[4,32], f32[2,8,32]) tuple(loss, dw, logp)\n")),
+            "");
   // Soft labels (distillation): nobody picks one class.
   EXPECT_EQ(summary(replaced(kLoss, "  hotf = f32[2,8,32] convert(hot)\n", "  hotf = f32[2,8,32] parameter(3)\n")), "");
   // A softmax alone.
-  EXPECT_EQ(summary(replaced(replaced(kLoss, "  lz = f32[2,8] log(z)\n", "  lz = f32[2,8] negate(z)\n"), "m", "m")), "");
+  EXPECT_EQ(summary(replaced(replaced(kLoss, "  lz = f32[2,8] log(z)\n", "  lz = f32[2,8] negate(z)\n"), "m", "m")),
+            "");
   // Logits that are returned are stored anyway.
   EXPECT_EQ(summary(replaced(kLoss, out, "  ROOT out = (f32[2,8], bf16[4,32], bf16[2,8,32]) tuple(loss, dw, l)\n")),
             "1 cross-entropy, 1 cross-entropy gradient");
@@ -380,7 +393,8 @@ TEST(FusedChains, ReshapedDimensions) {
 
 TEST(FusedChains, ShareOfThePeakIsWhatWasMeasured) {
   // TFLOP/s of 989 on an H100, heads of 128: pytorch/benchmark #2391.
-  const std::pair<int, double> measured[] = {{512, 430.3}, {1024, 517.1}, {2048, 565.5}, {4096, 590.2}, {8192, 614.2}, {16384, 620.7}};
+  const std::pair<int, double> measured[] = {{512, 430.3},  {1024, 517.1}, {2048, 565.5},
+                                             {4096, 590.2}, {8192, 614.2}, {16384, 620.7}};
   for (const auto& [keys, tflops] : measured)
     EXPECT_NEAR(attention_share_of_peak(128, keys, false, false) * 989 / tflops, 1, 0.02) << keys;
   EXPECT_LT(attention_share_of_peak(64, 2048, false, false), attention_share_of_peak(128, 2048, false, false));
@@ -403,7 +417,8 @@ void expect_closed(const Graph& graph, const FusedChains& chains, const std::str
     EXPECT_EQ(results.count(id), 0u) << what;
     if (!flow.shape(id).is_array() || tiles.count(flow.shape(id).num_elements) == 0) continue;
     for (const graph::NodeId user : flow.users(id)) {
-      EXPECT_TRUE(chains.role_of(flow.node(user).instruction) != Role::kNone || flow.node(user).opcode == graph::Opcode::kGather)
+      EXPECT_TRUE(chains.role_of(flow.node(user).instruction) != Role::kNone ||
+                  flow.node(user).opcode == graph::Opcode::kGather)
           << what << ": " << graph.instruction(flow.node(user).instruction).name << " reads "
           << graph.instruction(node.instruction).name;
     }
@@ -420,7 +435,8 @@ TEST(FusedChains, FixturesHaveWhatTheirModelsHave) {
       {"t5_6_6", "18 attentions (6 causal), 18 attention gradients, 1 cross-entropy, 1 cross-entropy gradient"},
       {"tiny_mlp", ""},
       {"transformer_bf16", "6 attentions (6 causal), 6 attention gradients, 1 cross-entropy, 1 cross-entropy gradient"},
-      {"transformer_remat", "12 attentions (12 causal), 6 attention gradients, 1 cross-entropy, 1 cross-entropy gradient"},
+      {"transformer_remat",
+       "12 attentions (12 causal), 6 attention gradients, 1 cross-entropy, 1 cross-entropy gradient"},
       {"transformer_scan", "1 attention (1 causal), 1 attention gradient, 1 cross-entropy, 1 cross-entropy gradient"},
       {"vit_forward", "12 attentions"},
   };
@@ -471,9 +487,9 @@ TEST(FusedChains, CorpusModulesAreClosed) {
   if (corpus == nullptr) GTEST_SKIP() << "AUTOMAP_CORPUS is not set: its modules were not searched for chains";
   const std::pair<const char*, std::pair<int, int>> expected[] = {
       // forward and backward of 12 layers; a loop over layers once, and once more where it is recomputed
-      {"train_1dev/vit_train_1dev", {12, 12}},       {"train_1dev/clip_train_1dev", {24, 24}},
-      {"train_1dev/paligemma_train_1dev", {14, 13}}, {"train_1dev/nv_maxtext_1n1g_train", {2, 1}},
-      {"train_spmd/llama3_8b_train_fsdp8", {2, 1}},  {"infer_pairs/flan_t5_large_fwd_1dev", {72, 0}},
+      {"train_1dev/vit_train_1dev", {12, 12}},        {"train_1dev/clip_train_1dev", {24, 24}},
+      {"train_1dev/paligemma_train_1dev", {14, 13}},  {"train_1dev/nv_maxtext_1n1g_train", {2, 1}},
+      {"train_spmd/llama3_8b_train_fsdp8", {2, 1}},   {"infer_pairs/flan_t5_large_fwd_1dev", {72, 0}},
       {"infer_pairs/llama3_8b_prefill_1dev", {1, 0}}, {"train_1dev/mlp_mixer_train_1dev", {0, 0}},
       {"infer_1dev/alphafold3_fwd_1dev", {30, 0}},
   };

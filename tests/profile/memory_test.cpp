@@ -100,14 +100,16 @@ TEST(Kept, FewestBytesOfAllSets) {
     std::vector<NodeId> values;
     for (NodeId id = 0; id < s.at.flow().size(); ++id) {
       // Exponentials have a rule of their own; below.
-      if (keepable[static_cast<std::size_t>(id)] && s.at.flow().node(id).opcode != Opcode::kExponential) values.push_back(id);
+      if (keepable[static_cast<std::size_t>(id)] && s.at.flow().node(id).opcode != Opcode::kExponential)
+        values.push_back(id);
     }
     std::mt19937 random(7);
     for (int round = 0; round < 150; ++round) {
       // Neighbours, so that they share what they are made of.
       std::vector<NodeId> needed;
       const std::size_t first = random() % values.size();
-      for (std::size_t i = 0; i < 1 + random() % 4; ++i) needed.push_back(values[std::min(values.size() - 1, first + random() % 6)]);
+      for (std::size_t i = 0; i < 1 + random() % 4; ++i)
+        needed.push_back(values[std::min(values.size() - 1, first + random() % 6)]);
       std::sort(needed.begin(), needed.end());
       needed.erase(std::unique(needed.begin(), needed.end()), needed.end());
       if (twin.closure(needed).empty()) continue;
