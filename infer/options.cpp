@@ -244,8 +244,8 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
       if (typed(option)) unused.push_back(std::string("--") + option);
     }
   };
-  no_use({"planner", "policy", "objective", "effort", "all-planners", "planner-table", "sensitivity", "grid", "beam", "refine",
-          "no-refine"});
+  no_use({"planner", "policy", "objective", "effort", "all-planners", "planner-table", "sensitivity", "grid", "beam",
+          "refine", "no-refine"});
   if (!o.sweep) no_use({"stages", "max-stages", "time-limit"});
   if (!unused.empty()) {
     throw Error(ErrorKind::kUsage, mode + " searches for no plan: " + join(unused) + " would change nothing",

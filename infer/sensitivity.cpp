@@ -102,8 +102,8 @@ std::string plan_text(const StepPlan& planned) {
   std::string devices;
   int before = 0;
   for (int s = 1; s <= plan.num_stages(); ++s) {
-    const int until = s == plan.num_stages() ? planned.problem->num_devices()
-                                             : plan.device_cuts[static_cast<std::size_t>(s) - 1];
+    const int until =
+        s == plan.num_stages() ? planned.problem->num_devices() : plan.device_cuts[static_cast<std::size_t>(s) - 1];
     devices += (s == 1 ? "" : ", ") + std::to_string(until - before);
     before = until;
   }
@@ -127,8 +127,9 @@ std::vector<PlanSensitivity> plan_sensitivity(const Profile& profile, const Clus
     if (request.cancelled && request.cancelled()) break;
     Question question{profile, cluster};
     change.apply(question);
-    const ScoredPlan scored = score_plan(question.profile, first_devices(question.cluster, planned.problem->num_devices()),
-                                         own, *planned.result.plan, "the plan");
+    const ScoredPlan scored =
+        score_plan(question.profile, first_devices(question.cluster, planned.problem->num_devices()), own,
+                   *planned.result.plan, "the plan");
     const StepPlan best = plan_step(question.profile, question.cluster, options, step, request);
     PlanSensitivity row;
     row.changed = change.what;
