@@ -458,7 +458,7 @@ bool PlanSpace::Tables::may_fit(int s, int from, int to, const DeviceGroup& grou
   const int k = adaptive ? 1 : in_flight[at(s)];
   for (int v = 0; group.valid && v < problem.num_variants(); ++v) {
     const StageColumns& columns = problem.columns(group, v);
-    const double flight = (columns.stash[p1] - columns.stash[p0]) * k + columns.workspace->most(p0, p1);
+    const double flight = (columns.stash[p1] - columns.stash[p0]) * k + columns.workspace(p0, p1);
     if ((columns.state[p1] - columns.state[p0]) + flight * group.stash_scale <=
         group.capacity_bytes * (1 + kRounding)) {
       return true;

@@ -205,9 +205,11 @@ std::string report_text(const ModelProfile& profile, const std::string& form) {
                      format_bytes(largest(p.workspace_bytes)));
   if (profile.fusion.looked_for) {
     const FusionSummary& fusion = profile.fusion;
-    const std::string missed =
-        fusion.missed > 0 ? format_count(fusion.missed) + " of scores as written, since others read what is inside"
-                          : "";
+    const std::string missed = fusion.missed == 0
+                                   ? ""
+                                   : format_count(fusion.missed) + " softmaxes of scores as written, since " +
+                                         (fusion.only_16bit ? "their products are no 16-bit ones or " : "") +
+                                         "others read what is inside";
     if (!fusion.found.empty()) {
       fact("fused", fusion.found + ", each one kernel of a library (--attention as-written: as the module says)" +
                         (missed.empty() ? "" : "; " + missed));

@@ -119,7 +119,7 @@ MemoryParts Problem::memory_parts(int p0, int p1, const DeviceGroup& g, int in_f
   if (how.zero >= 1) parts.slots /= g.size;
   parts.frozen = frozen_[idx(p1)] - frozen_[idx(p0)];
   parts.stash = flight_bytes(p0, p1, g, variant) * in_flight;
-  parts.workspace = columns(g, variant).workspace->most(p0, p1) * g.stash_scale;
+  parts.workspace = columns(g, variant).workspace(p0, p1) * g.stash_scale;
   parts.buckets = bucket_bytes(p0, p1, g);
   return parts;
 }

@@ -145,7 +145,11 @@ struct StageColumns {
   const double* stash = nullptr;      // bytes of one micro-batch at stash_scale 1, but for what enters the stage
   const double* entry = nullptr;  // [p0]: bytes kept of what enters a stage that begins behind p0, likewise; rounded up
                                   // so that no stage keeps less than a part of it
-  const RangeMax* workspace = nullptr;  // at stash_scale 1
+  const RangeMax* peak = nullptr;  // of stash up to and with a position + its temporaries, at stash_scale 1
+
+  // Most bytes alive at once beside the whole stash of all micro-batches in flight, at stash_scale 1: where the
+  // backward pass of one has come to a position, what it kept behind it is gone.
+  double workspace(int p0, int p1) const { return std::max(0.0, peak->most(p0, p1) - stash[p1]); }
 };
 
 // Bytes on each device of a stage, by part.
@@ -295,7 +299,7 @@ class Problem {
   // Bytes on one device of the stage that do not depend on what is in flight, and those of each micro-batch in flight.
   double fixed_bytes(int p0, int p1, const DeviceGroup& g, int variant = 0) const {
     const StageColumns& c = columns(g, variant);
-    return c.state[p1] - c.state[p0] + tied_bytes(p0, p1, g, variant) + c.workspace->most(p0, p1) * g.stash_scale +
+    return c.state[p1] - c.state[p0] + tied_bytes(p0, p1, g, variant) + c.workspace(p0, p1) * g.stash_scale +
            bucket_bytes(p0, p1, g);
   }
   double flight_bytes(int p0, int p1, const DeviceGroup& g, int variant = 0) const {

@@ -605,13 +605,14 @@ class Problem::Builder {
       p_.storage_->columns.push_back(std::move(entry));
       made.entry = p_.storage_->columns.back().data();
       const bool none = std::all_of(workspace.begin(), workspace.end(), [](double bytes) { return bytes == 0; });
-      p_.storage_->workspaces.push_back(none ? RangeMax() : RangeMax(workspace));
-      made.workspace = &p_.storage_->workspaces.back();
+      for (std::size_t i = 0; i < n_; ++i) workspace[i] += made.stash[i + 1];
+      p_.storage_->peaks.push_back(none ? RangeMax() : RangeMax(workspace));
+      made.peak = &p_.storage_->peaks.back();
       found->second = made;
     }
     columns.stash = found->second.stash;
     columns.entry = found->second.entry;
-    columns.workspace = found->second.workspace;
+    columns.peak = found->second.peak;
   }
 
   Problem& p_;

@@ -241,6 +241,40 @@ TEST(Problem, MemoryPartsSumToTheWholeAndShrinkWithZero) {
   }
 }
 
+// Value by value: the last of the micro-batches in flight goes forward and back, keeping and freeing at each position.
+TEST(Problem, MemoryIsThePeakOfAReplay) {
+  int below = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblem made = random_problem(seed, whole_kinds());
+    made.options.variants = {{0, false}};
+    const Problem problem = made.problem();
+    CounterRandom random(seed, 5);
+    const int p0 = random.integer(0, problem.num_instructions() - 1);
+    const int p1 = random.integer(p0 + 1, problem.num_instructions());
+    const int in_flight = random.integer(1, problem.micro_batches());
+    const DeviceGroup& group = problem.group(0, problem.group_sizes().front());
+    const auto at = [](const std::vector<double>& values, int i) {
+      return values.empty() ? 0.0 : values[static_cast<std::size_t>(i)];
+    };
+    double alive = (in_flight - 1) * problem.stash_bytes(p0, p1), most = alive, largest = 0;
+    for (int i = p0; i < p1; ++i) {
+      alive += at(made.profile.stash_bytes, i);
+      most = std::max(most, alive + at(made.profile.workspace_bytes, i));
+      largest = std::max(largest, at(made.profile.workspace_bytes, i));
+    }
+    for (int i = p1; i-- > p0;) {
+      most = std::max(most, alive + at(made.profile.workspace_bytes, i));
+      alive -= at(made.profile.stash_bytes, i);
+    }
+    const MemoryParts parts = problem.memory_parts(p0, p1, group, in_flight);
+    EXPECT_NEAR(parts.stash + parts.workspace, most * group.stash_scale, 1e-6 * most * group.stash_scale + 1e-6);
+    EXPECT_LE(parts.workspace, largest * group.stash_scale * (1 + 1e-9) + 1e-6);
+    below += parts.workspace < 0.9 * largest * group.stash_scale ? 1 : 0;
+  }
+  EXPECT_GT(below, 5);
+}
+
 // Bucket by bucket, position by position, as the format says: copies of tied weights at their last use.
 TEST(Problem, BucketsWithCopiesEqualAWalkOverThePositions) {
   int with_copies = 0;
