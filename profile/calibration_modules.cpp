@@ -22,10 +22,11 @@ std::string matmul(const std::string& type, std::int64_t batch, std::int64_t m, 
 // As large behind as in front: padded by half a window.
 std::string convolution(const std::string& type, std::map<std::string, std::int64_t> s) {
   const std::string window = std::to_string(s["window"]), pad = std::to_string(s["window"] / 2);
-  return "  x = " + shape(type, {s["batch"], s["side"], s["side"], s["inputs"]}) + " parameter(0)\n  w = " +
-         shape(type, {s["window"], s["window"], s["inputs"], s["outputs"]}) + " parameter(1)\n  ROOT c = " +
-         shape(type, {s["batch"], s["side"], s["side"], s["outputs"]}) + " convolution(x, w), window={size=" + window +
-         "x" + window + " pad=" + pad + "_" + pad + "x" + pad + "_" + pad + "}, dim_labels=b01f_01io->b01f\n";
+  return "  x = " + shape(type, {s["batch"], s["side"], s["side"], s["inputs"]}) +
+         " parameter(0)\n  w = " + shape(type, {s["window"], s["window"], s["inputs"], s["outputs"]}) +
+         " parameter(1)\n  ROOT c = " + shape(type, {s["batch"], s["side"], s["side"], s["outputs"]}) +
+         " convolution(x, w), window={size=" + window + "x" + window + " pad=" + pad + "_" + pad + "x" + pad + "_" +
+         pad + "}, dim_labels=b01f_01io->b01f\n";
 }
 
 std::string softmax(const std::string& type, std::int64_t rows, std::int64_t columns) {
@@ -38,8 +39,8 @@ std::string softmax(const std::string& type, std::int64_t rows, std::int64_t col
 }
 
 std::string applied(const std::string& type, const char* name, const char* operation) {
-  return std::string(name) + " {\n  p = " + type + "[] parameter(0)\n  q = " + type + "[] parameter(1)\n  ROOT r = " +
-         type + "[] " + operation + "(p, q)\n}\n\n";
+  return std::string(name) + " {\n  p = " + type + "[] parameter(0)\n  q = " + type +
+         "[] parameter(1)\n  ROOT r = " + type + "[] " + operation + "(p, q)\n}\n\n";
 }
 
 std::string copy(const std::string& type, std::int64_t elements) {
@@ -88,8 +89,8 @@ std::string calibration_text(const Calibration& calibration) {
                      " GB/s, launch " + format_number(device.launch_us) + " us\n";
   TextTable table({{"kernels", TextTable::Align::kLeft}, {"sizes"}, {"median error"}, {"largest"}});
   for (const Calibration::Errors& of_kind : calibration.errors) {
-    table.add_row({of_kind.kind, std::to_string(of_kind.sizes), format_percent(of_kind.median),
-                   format_percent(of_kind.largest)});
+    table.add_row(
+        {of_kind.kind, std::to_string(of_kind.sizes), format_percent(of_kind.median), format_percent(of_kind.largest)});
   }
   text += table.render("  ");
   const std::vector<std::string> assumed = machine::assumed_constants(device);

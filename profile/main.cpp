@@ -101,8 +101,8 @@ int profile_main(int argc, char** argv) {
 
   if (!measurements.empty()) {
     if (!input.empty() || json) {
-      throw Error(ErrorKind::kUsage, std::string("--calibrate makes a device file and takes no ") +
-                                         (json ? "--json" : "MODEL"),
+      throw Error(ErrorKind::kUsage,
+                  std::string("--calibrate makes a device file and takes no ") + (json ? "--json" : "MODEL"),
                   "calibrate first, then profile the model with --device FILE");
     }
     calibrate(measurements, table.source_of("device") == "default" ? "" : request.device, output);

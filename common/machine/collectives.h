@@ -24,9 +24,7 @@ const char* to_string(Operation operation);  // "all-reduce", ...
 struct CollectiveLine {
   double latency_ms = 0;
   double ms_per_byte = 0;
-  bool operator==(const CollectiveLine& o) const {
-    return latency_ms == o.latency_ms && ms_per_byte == o.ms_per_byte;
-  }
+  bool operator==(const CollectiveLine& o) const { return latency_ms == o.latency_ms && ms_per_byte == o.ms_per_byte; }
 };
 
 // ms of bytes: the least of its lines, as libraries choose the protocol that is fastest for a message; nothing for 0

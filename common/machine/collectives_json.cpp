@@ -110,8 +110,8 @@ MeasuredCollective from_log(const JsonValue& row, const std::string& folder) {
 
 MeasuredCollective read_row(const JsonValue& row, const std::string& folder) {
   row.only_keys({"operation", "devices", "servers", "bytes", "ms", "lines", "nccl_tests"});
-  const int sources = (row.has("bytes") || row.has("ms") ? 1 : 0) + (row.has("lines") ? 1 : 0) +
-                      (row.has("nccl_tests") ? 1 : 0);
+  const int sources =
+      (row.has("bytes") || row.has("ms") ? 1 : 0) + (row.has("lines") ? 1 : 0) + (row.has("nccl_tests") ? 1 : 0);
   if (sources != 1) row.fail("expected one of bytes and ms, lines, or nccl_tests");
   if (row.has("nccl_tests")) return from_log(row, folder);
   MeasuredCollective found;
@@ -158,8 +158,8 @@ nlohmann::ordered_json collectives_json(const MeasuredLinks& links) {
     const CollectiveTime::Lines& lines = row.time.lines();
     for (std::size_t i = 0; i < lines.size(); ++i) {
       if (i > 0 && lines[i] == lines[i - 1]) break;
-      out["lines"].push_back({{"latency_us", rounded(lines[i].latency_ms * 1e3)},
-                              {"gbytes_per_s", rounded(1e-6 / lines[i].ms_per_byte)}});
+      out["lines"].push_back(
+          {{"latency_us", rounded(lines[i].latency_ms * 1e3)}, {"gbytes_per_s", rounded(1e-6 / lines[i].ms_per_byte)}});
     }
     rows.push_back(std::move(out));
   }

@@ -106,10 +106,14 @@ MeasuredLinks a100_links() {
 // By device of common/machine/device.h.
 const std::map<std::string, MeasuredLinks>& table() {
   static const std::map<std::string, MeasuredLinks> links = {
-      {"v100-16gb", links_of(v100_rows())}, {"v100-32gb", links_of(v100_rows())}, {"a100-40gb", a100_links()},
-      {"a100-80gb", a100_links()},          {"h100", links_of(h100_rows())},
+      {"v100-16gb", links_of(v100_rows())},
+      {"v100-32gb", links_of(v100_rows())},
+      {"a100-40gb", a100_links()},
+      {"a100-80gb", a100_links()},
+      {"h100", links_of(h100_rows())},
       // Assumption: the NVLink of an H100.
-      {"h200", links_of(h100_rows())},      {"b200", links_of(b200_rows())},
+      {"h200", links_of(h100_rows())},
+      {"b200", links_of(b200_rows())},
   };
   return links;
 }
@@ -146,7 +150,8 @@ std::optional<CollectiveTime> MeasuredLinks::inside(Operation operation, int dev
   if (devices <= 1) return CollectiveTime();
   if (const MeasuredCollective* row = nearest(rows, operation, devices)) return scaled(*row, devices, 1);
   if (operation != Operation::kAllReduce) {
-    if (const MeasuredCollective* row = nearest(rows, Operation::kAllReduce, devices)) return scaled(*row, devices, 0.5);
+    if (const MeasuredCollective* row = nearest(rows, Operation::kAllReduce, devices))
+      return scaled(*row, devices, 0.5);
     if (operation == Operation::kAllToAll) return std::nullopt;
   }
   for (const Operation half : {Operation::kReduceScatter, Operation::kAllGather}) {

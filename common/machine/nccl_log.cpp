@@ -69,8 +69,8 @@ class Reader {
 
  private:
   [[noreturn]] void fail(std::size_t column, const std::string& what, const std::string& hint = kHint) const {
-    throw Error(ErrorKind::kConfig,
-                source_ + ":" + std::to_string(line_) + ":" + std::to_string(column) + ": " + what, hint);
+    throw Error(ErrorKind::kConfig, source_ + ":" + std::to_string(line_) + ":" + std::to_string(column) + ": " + what,
+                hint);
   }
 
   void take(std::string_view line) {

@@ -13,8 +13,8 @@ namespace automap::machine {
 
 struct NcclLog {
   Operation operation = Operation::kAllReduce;
-  int devices = 0;  // ranks
-  int servers = 0;  // host names among them
+  int devices = 0;                  // ranks
+  int servers = 0;                  // host names among them
   std::vector<MeasuredTime> times;  // sizes of 0 bytes left out; of two times of a size the shorter one
 };
 

@@ -269,6 +269,7 @@ class Problem {
     for (std::size_t i = 0; i < lines.size(); ++i) {
       terms.latency_ms[i] = lines[i].latency_ms;
       terms.ms_per_byte[i] = lines[i].ms_per_byte;
+      terms.one_line = terms.one_line && lines[i] == lines[0];
     }
     return terms;
   }
@@ -336,7 +337,9 @@ class Problem {
   // server of the one with fewer.
   Link link(int d0, int d1, int d2) const;
   double pair_bytes_per_ms(int server) const { return messages_[idx(server)].inside_bytes_per_ms; }
-  double port_bytes_per_ms(int first_server, int last_server) const { return smallest_inter(first_server, last_server); }
+  double port_bytes_per_ms(int first_server, int last_server) const {
+    return smallest_inter(first_server, last_server);
+  }
   // Of a group that another sends to from another server: more devices on as many servers make no difference. 0: none
   // does, the ports alone count.
   int devices_that_count(const DeviceGroup& g) const;
@@ -383,9 +386,9 @@ class Problem {
   std::vector<int> sharing_class_;    // [n+1]
   std::vector<int> server_of_device_;
   std::vector<double> device_speed_;
-  std::vector<double> intra_bytes_per_ms_;  // per server
+  std::vector<double> intra_bytes_per_ms_;       // per server
   std::vector<machine::MessageLinks> messages_;  // per server; between servers what the slowest server of all has
-  std::vector<double> inter_bytes_per_ms_;  // [servers x servers], smallest over the range
+  std::vector<double> inter_bytes_per_ms_;       // [servers x servers], smallest over the range
   std::vector<int> group_sizes_;
   std::size_t places_ = 0;           // in groups_ for each device
   std::vector<int> place_of_size_;   // [D+1]; 0: no stage may have it, and nothing is kept

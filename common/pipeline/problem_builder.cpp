@@ -622,8 +622,8 @@ class Problem::Builder {
   double per_profile_ = 1;   // micro-batch over the profile's samples
   double weight_share_ = 1;  // below 1 for a state factor below 1
   std::vector<Type> types_;
-  std::vector<int> type_;         // [D]
-  std::vector<double> capacity_;  // [D]
+  std::vector<int> type_;                             // [D]
+  std::vector<double> capacity_;                      // [D]
   std::vector<const machine::MeasuredLinks*> links_;  // per server; null: not measured
   std::map<Key, int> kinds_;
   std::map<std::tuple<const DeviceTimes*, double, int, double>, const double*> optimizers_;

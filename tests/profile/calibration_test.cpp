@@ -52,7 +52,10 @@ std::vector<Json> rows() {
 }
 
 std::string file_of(const std::vector<Json>& measured, const std::string& device = "my cpu") {
-  Json document = {{"schema", "automap.measurements/1"}, {"device", device}, {"framework", "test"}, {"cores", 2},
+  Json document = {{"schema", "automap.measurements/1"},
+                   {"device", device},
+                   {"framework", "test"},
+                   {"cores", 2},
                    {"memory_gib", 16}};
   document["measured"] = measured;
   return document.dump();
@@ -112,7 +115,8 @@ TEST(Calibration, AKnownDeviceKeepsItsPeaks) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kConfig);
-    EXPECT_THAT(error.what(), HasSubstr("m.json: device: the measurements are of 'NVIDIA A100-SXM4-40GB', not of h100"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("m.json: device: the measurements are of 'NVIDIA A100-SXM4-40GB', not of h100"));
   }
 }
 

@@ -102,7 +102,8 @@ TEST(ClusterLinks, WrongTablesNameTheElement) {
               HasSubstr("collectives[0].bytes: found 2 sizes, expected at least 3"));
   EXPECT_THAT(wrong("[" + row + R"("bytes": [1e3, 1e4, 1e5], "ms": [0.1, 0.4, 0.5]}])"),
               HasSubstr("collectives[0].bytes: the largest size is 100000 bytes, expected at least 1048576"));
-  EXPECT_THAT(wrong("[" + row + R"("lines": []}])"), HasSubstr("collectives[0].lines: found [], expected 1 to 3 lines"));
+  EXPECT_THAT(wrong("[" + row + R"("lines": []}])"),
+              HasSubstr("collectives[0].lines: found [], expected 1 to 3 lines"));
   EXPECT_THAT(wrong("[" + row + R"("lines": [{"latency_us": 1, "gbytes_per_s": 0}]}])"),
               HasSubstr("collectives[0].lines[0].gbytes_per_s: found 0, expected a number of GB/s above 0"));
   EXPECT_THAT(wrong("[" + row + R"("lines": [{"latency_us": 1, "gbytes_per_s": 9}], "ms": [1]}])"),
@@ -128,7 +129,8 @@ std::string log_of(const std::string& rows = "") {
       "#\n# Using devices\n"
       "#  Rank  0 Group  0 Pid   8424 on     node1 device  0 [0x07] NVIDIA A100\n"
       "#  Rank  1 Group  0 Pid   8424 on     node1 device  1 [0x0f] NVIDIA A100\n#\n"
-      "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
+      "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw "
+      "#wrong\n"
       "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)\n";
   text += !rows.empty() ? rows
                         : "           65536         16384     float     sum      -1    40.00    1.64    1.64      0    "
@@ -176,7 +178,8 @@ TEST(NcclLog, WhatIsCutOrWrongIsNamedByLineAndColumn) {
   EXPECT_THAT(wrong_log(whole.substr(0, whole.find("           65536         16384"))), HasSubstr("no row of times"));
   EXPECT_THAT(wrong_log(""), HasSubstr("no row of times"));
   std::string text = whole;
-  text.erase(text.find("         1048576"), text.find("        16777216       4194304") - text.find("         1048576"));
+  text.erase(text.find("         1048576"),
+             text.find("        16777216       4194304") - text.find("         1048576"));
   EXPECT_THAT(wrong_log(text), ::testing::AllOf(HasSubstr("a.log:11:9"), HasSubstr("a size is missing")));
   text = whole;
   text.replace(text.find("60.00"), 5, "-60.0");

@@ -141,7 +141,7 @@ TEST(Collectives, WhatWasNotMeasuredComesFromWhatWas) {
 TEST(Collectives, DevicesOfAServerShareItsPort) {
   MeasuredLinks links;
   links.rows.push_back({Operation::kAllReduce, 8, 1, {0.1, 1e-8}});
-  links.rows.push_back({Operation::kSend, 2, 1, {0.05, 1e-7}});   // 1e7 bytes per ms and pair
+  links.rows.push_back({Operation::kSend, 2, 1, {0.05, 1e-7}});    // 1e7 bytes per ms and pair
   links.rows.push_back({Operation::kSend, 2, 2, {0.08, 2.5e-7}});  // 4e6 bytes per ms and pair, 1e7 the port
   const CollectiveGroup group = group_of(links, 2, 8);
   const MessageLinks messages = message_links(group);
