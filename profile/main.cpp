@@ -5,6 +5,7 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/join.h"
 #include "common/base/log.h"
 #include "common/base/options.h"
 #include "common/hlo/hlo_reader.h"
@@ -58,9 +59,9 @@ int profile_main(int argc, char** argv) {
       .positional(&input, "MODEL",
                   "HLO in any form (text, binary or JSON protobuf), gzipped or not; - reads standard input")
       .reads_file();
-  std::string devices;
-  for (const std::string& name : machine::device_names()) devices += (devices.empty() ? "" : ", ") + name;
-  table.add(&request.device, "device", "reference device: " + devices + ", or a file").reads_file().metavar("DEVICE");
+  table.add(&request.device, "device", "reference device: " + join(machine::device_names()) + ", or a file")
+      .reads_file()
+      .metavar("DEVICE");
   table.add(&request.more_devices, "also-device", "more devices to estimate times on; may be repeated")
       .reads_file()
       .metavar("DEVICE");

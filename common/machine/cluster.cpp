@@ -10,6 +10,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/join.h"
 #include "common/base/json_reader.h"
 #include "common/base/json_text.h"
 #include "common/base/suggest.h"
@@ -98,12 +99,6 @@ Cluster make_preset(const Preset& preset) {
   cluster.inter_latency_us = preset.inter_latency_us;
   cluster.devices[preset.device] = *known_device(preset.device);
   return cluster;
-}
-
-std::string join(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
 }
 
 // "did you mean X? " when some candidate is near, else "".

@@ -8,6 +8,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/join.h"
 #include "common/base/json_reader.h"
 #include "common/base/json_text.h"
 #include "common/base/text_table.h"
@@ -198,10 +199,8 @@ DeviceModel load_device(const std::string& name_or_path) {
   if (auto device = find_device(name_or_path)) return *std::move(device);
   std::error_code ignored;
   if (!std::filesystem::exists(name_or_path, ignored)) {
-    std::string names;
-    for (const std::string& name : device_names()) names += (names.empty() ? "" : ", ") + name;
     throw Error(ErrorKind::kConfig, "unknown device '" + name_or_path + "', and no file of that name",
-                "known devices: " + names + "; or give a device file (docs/device-model.md)");
+                "known devices: " + join(device_names()) + "; or give a device file (docs/device-model.md)");
   }
   return parse_device(read_file(name_or_path, kMaxFileBytes), name_or_path);
 }

@@ -60,6 +60,11 @@ struct Profile {
   std::int64_t size() const { return static_cast<std::int64_t>(c_ms.size()); }
 };
 
+// Samples of the module's own micro-batch, at least 1.
+std::int64_t own_samples(const Profile& profile);
+// The most samples of one replica that there are times for, on any of its devices; infinite without `times`.
+double most_samples(const Profile& profile);
+
 // Throws Error(kData) naming `source`, the column and the row when the profile cannot be planned: fewer than two
 // instructions, columns of different length, a value that is negative or not finite, all compute zero,
 // φ outside (0, 1].
