@@ -43,9 +43,16 @@ class Row:
     backward_us: float
     memory_mib: dict  # SIZES
     spec: Spec
-    block: str = ""  # rows of equal block, size, micro-batch and width add up to one layer
-    forward_reduced_mib: float = 0  # all-reduced inside the measured time, and taken out of it
-    backward_reduced_mib: float = 0
+    block: str = ""  # rows of equal block, size, micro-batch, width and algo add up to one layer
+    repeated: bool = False  # the same measurement as an earlier row's
+    # What the all-reduces inside the measured operator took, by the tables of collectives; taken out of the times.
+    forward_reduced_us: float = 0
+    backward_reduced_us: float = 0
+
+    @property
+    def usable(self):
+        """Whether the operator's own times are known: not when most of the measured time went into a collective."""
+        return self.forward_us > self.forward_reduced_us and self.backward_us > self.backward_reduced_us
 
     @property
     def fitted(self):
@@ -99,17 +106,29 @@ def all_reduce_us(folder, width, mib):
 # --- transformers ----------------------------------------------------------------------------------------------------
 
 
+@dataclasses.dataclass(frozen=True)
 class Transformer:
-    """The extents of one size, from its file at micro-batch 1 and width 1."""
+    """The extents of one size."""
 
-    def __init__(self, table):
+    hidden: int
+    inner: int  # features of queries, of keys and of values
+    heads: int
+    feed: int
+    vocabulary: int
+    length: int = LENGTH
+
+    @classmethod
+    def of_table(cls, table):
+        """From its file at micro-batch 1 and width 1."""
         elements = lambda operator, column: table[operator][column] * MIB / 2
-        self.hidden = round(elements("enc-MLP-GEMM-2", "activations") / LENGTH)
-        self.inner = round(elements("enc-attention-context", "activations") / LENGTH)
-        self.heads = round(elements("enc-attention-score", "activations") / LENGTH**2)
-        self.feed = round(elements("enc-MLP-GEMM-1", "activations") / LENGTH)
+        hidden = round(elements("enc-MLP-GEMM-2", "activations") / LENGTH)
         head = next(operator for operator in table if operator.endswith("post-process"))
-        self.vocabulary = round(elements(head, "weights") / self.hidden)
+        return cls(
+            hidden=hidden,
+            inner=round(elements("enc-attention-context", "activations") / LENGTH),
+            heads=round(elements("enc-attention-score", "activations") / LENGTH**2),
+            feed=round(elements("enc-MLP-GEMM-1", "activations") / LENGTH),
+            vocabulary=round(elements(head, "weights") / hidden))
 
 
 def attention_specs(size, b, t, queries, keys, masked):
@@ -150,14 +169,14 @@ def transformer_specs(family, size, b, t, algo):
         rows[f"{prefix}-post-MLP-dropout"] = spec("bias_dropout_add", b=b, length=length, hidden=size.hidden)
 
     head = dict(b=b, hidden=size.hidden, vocabulary=size.vocabulary // t)
-    rows["encoder-embedding"] = spec("embedding", b=b, length=LENGTH, hidden=size.hidden, vocabulary=size.vocabulary // t)
-    layer("enc", LENGTH, [("", LENGTH, family == "gpt")])
+    rows["encoder-embedding"] = spec("embedding", b=b, length=size.length, hidden=size.hidden, vocabulary=size.vocabulary // t)
+    layer("enc", size.length, [("", size.length, family == "gpt")])
     if family == "gpt":
-        rows["final-layernorm"] = spec("layer_norm", b=b, length=LENGTH, hidden=size.hidden)
-        rows["gpt-post-process"] = spec("head", length=LENGTH, **head)
+        rows["final-layernorm"] = spec("layer_norm", b=b, length=size.length, hidden=size.hidden)
+        rows["gpt-post-process"] = spec("head", length=size.length, **head)
     else:
-        layer("dec", DECODER_LENGTH, [("-1", DECODER_LENGTH, True), ("-2", LENGTH, False)])
-        rows["enc-final-layernorm"] = spec("layer_norm", b=b, length=LENGTH, hidden=size.hidden)
+        layer("dec", DECODER_LENGTH, [("-1", DECODER_LENGTH, True), ("-2", size.length, False)])
+        rows["enc-final-layernorm"] = spec("layer_norm", b=b, length=size.length, hidden=size.hidden)
         rows["dec-final-layernorm"] = spec("layer_norm", b=b, length=DECODER_LENGTH, hidden=size.hidden)
         rows["t5-post-process"] = spec("head", length=DECODER_LENGTH, **head)
     return rows
@@ -246,10 +265,9 @@ def resnet_specs(table, b):
 
 
 def read(folder):
-    """Every measured row that can be written as HLO, in the order of the files; what stands in several files, or several
-    times in one, was measured once and is one row, but for each block of its own. `folder`: aceso-v100 of the corpus."""
+    """Every measured row that can be written as HLO, in the order of the files. `folder`: aceso-v100 of the corpus."""
     folder = Path(folder)
-    rows = []
+    rows, seen = [], set()
     for path in sorted(folder.glob("*_mbs*.csv")):
         family, size_name, b, t, algo = NAME.match(path.name).groups()
         b, t, algo = int(b), int(t), int(algo)
@@ -259,15 +277,17 @@ def read(folder):
                 continue
             size, specs = None, resnet_specs(table, b)
         else:
-            size = Transformer(read_table(folder / f"{family}_{size_name}_mbs1_tp1_algo0.csv"))
+            size = Transformer.of_table(read_table(folder / f"{family}_{size_name}_mbs1_tp1_algo0.csv"))
             specs = transformer_specs(family, size, b, t, algo)
         for operator, columns in table.items():
             if operator not in specs:
                 continue
-            forward_mib, backward_mib = reduced_mib(family, operator, size, b, t, algo)
+            measured = (family, size_name, b, t, specs[operator], columns["forward-compute"], columns["backward-compute"])
+            repeated = measured in seen
+            seen.add(measured)
+            reduced = [all_reduce_us(folder, t, mib) for mib in reduced_mib(family, operator, size, b, t, algo)]
             rows.append(Row(
-                family, size_name, b, t, algo, operator,
-                columns["forward-compute"] - all_reduce_us(folder, t, forward_mib),
-                columns["backward-compute"] - all_reduce_us(folder, t, backward_mib),
-                {key: columns[key] for key in SIZES}, specs[operator], block_of(operator), forward_mib, backward_mib))
+                family, size_name, b, t, algo, operator, columns["forward-compute"] - reduced[0],
+                columns["backward-compute"] - reduced[1], {key: columns[key] for key in SIZES}, specs[operator],
+                block_of(operator), repeated, *reduced))
     return rows

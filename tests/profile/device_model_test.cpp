@@ -424,7 +424,7 @@ void expect_sound(const Graph& graph, const InstructionTimes& times, const machi
   // Fusing never costs more than a kernel per instruction, launches and links aside: every byte XLA counts moved (four
   // times for sorts), every operation on the vector units.
   machine::DeviceModel bare = device;
-  bare.launch_us = 0;
+  bare.launch_us = bare.host_us = 0;
   bare.link_gbytes_per_s = 0;
   const graph::ModuleCost cost = graph::analyze_cost(graph, graph::WhileCounting::kTripCount);
   const double unfused = 4 * cost.total.bytes / (device.memory_gbytes_per_s * device.memory_efficiency) * 1e-6 +
