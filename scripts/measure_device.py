@@ -44,8 +44,9 @@ def softmaxes(large):
     return [(256, 1024), (4096, 256), (4096, 1024)] + ([(65536, 1024)] if large else [])
 
 
-def copies(large):
-    return [1 << power for power in range(14, 29 if large else 24, 2)]
+def copies(large, quick):
+    """Beyond the caches, which whole steps do not live in."""
+    return [1 << power for power in (range(22, 29, 2) if large else range(16, 21, 2) if quick else range(20, 25))]
 
 
 class Jax:
@@ -264,7 +265,7 @@ def measure(backend, clock, quick):
                 backend.array((window, window, inputs, outputs), type_name))
     for row, columns in softmaxes(large)[: 2 if quick else None]:
         add("softmax", "float32", {"rows": row, "columns": columns}, backend.array((row, columns), "float32"))
-    for elements in copies(large)[: 4 if quick else None]:
+    for elements in copies(large, quick):
         add("copy", "float32", {"elements": elements}, backend.array((elements,), "float32"))
     add("launch", "float32", {"count": 200}, backend.array((16, 16), "float32") * 0.1, count=200)
     if isinstance(backend, Jax):
