@@ -22,6 +22,8 @@ using machine::DeviceModel;
 constexpr const char* kSchemaName = "automap.measurements/";
 constexpr int kSchemaVersion = 1;
 constexpr std::size_t kMostKernels = 1000;
+// Pieces of training steps are what is to be predicted: they count as so many kinds of single kernels.
+constexpr double kModuleWeight = 3;
 constexpr const char* kHint = "scripts/measure_device.py writes such files; docs/device-model.md describes them";
 
 struct Kind {
@@ -35,6 +37,7 @@ const std::vector<Kind>& kinds() {
       {"softmax", {"rows", "columns"}},
       {"copy", {"elements"}},
       {"launch", {"count"}},
+      {"module", {}},
   };
   return all;
 }
@@ -42,6 +45,13 @@ const std::vector<Kind>& kinds() {
 MeasuredKernel read_kernel(const JsonValue& row, const Kind& kind) {
   MeasuredKernel kernel;
   kernel.kind = kind.name;
+  if (kernel.kind == "module") {
+    row.only_keys({"kind", "name", "hlo", "us"});
+    kernel.type = "f32";
+    kernel.hlo = row.at("hlo").text();
+    kernel.ms = row.at("us").positive("microseconds") * 1e-3;
+    return kernel;
+  }
   std::vector<std::string> keys = {"kind", "type", "us"};
   keys.insert(keys.end(), kind.sizes.begin(), kind.sizes.end());
   row.only_keys(keys);
@@ -204,7 +214,8 @@ class Sample {
   std::unique_ptr<TimeEstimator> estimator_;
 };
 
-// Mean over kinds of the mean squared logarithm of the ratios: no kind counts for more because it has more sizes.
+// Weighted mean over kinds of the mean squared logarithm of the ratios: no kind counts for more because it has more
+// sizes.
 double loss(const std::vector<Sample>& samples, const DeviceModel& device) {
   std::map<std::string, std::pair<double, int>> kinds_seen;
   for (const Sample& sample : samples) {
@@ -212,9 +223,13 @@ double loss(const std::vector<Sample>& samples, const DeviceModel& device) {
     sum += std::pow(std::log(sample.ratio(device)), 2);
     ++count;
   }
-  double total = 0;
-  for (const auto& [kind, of_kind] : kinds_seen) total += of_kind.first / of_kind.second;
-  return total / static_cast<double>(kinds_seen.size());
+  double total = 0, weights = 0;
+  for (const auto& [kind, of_kind] : kinds_seen) {
+    const double weight = kind == "module" ? kModuleWeight : 1;
+    total += weight * of_kind.first / of_kind.second;
+    weights += weight;
+  }
+  return total / weights;
 }
 
 // One constant after the other by smaller and smaller factors, as long as the loss falls.
@@ -278,7 +293,8 @@ Measurements parse_measurements(std::string_view json_text, const std::string& s
     }
     const auto kind =
         std::find_if(kinds().begin(), kinds().end(), [&](const Kind& known) { return name == known.name; });
-    if (kind == kinds().end()) row.at("kind").wrong("one of matmul, convolution, softmax, copy, launch, all-reduce");
+    if (kind == kinds().end())
+      row.at("kind").wrong("one of matmul, convolution, softmax, copy, launch, module, all-reduce");
     measured.kernels.push_back(read_kernel(row, *kind));
   }
   check_sizes(measured, root.at("measured"));
@@ -301,6 +317,11 @@ Calibration calibrate(const Measurements& measured, const std::string& base, con
     if (!unit.empty()) device.matmul.emplace(unit, device.matmul_efficiency_of(unit));
     knob.value(device) = std::clamp(knob.value(device), knob.smallest, knob.largest);
     device.sources[knob.name] = "fitted to " + source + " (" + measured.framework + ")";
+  }
+  if (device.sources.count("launch_us") > 0) {
+    // The launches were timed in a row: what the host takes for them is in there.
+    device.host_us = 0;
+    device.sources["host_us"] = device.sources["launch_us"];
   }
   descend(samples, knobs, &device);
   calibration.errors = errors_of(samples, device);

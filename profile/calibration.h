@@ -16,9 +16,10 @@ namespace automap::profile {
 
 // One kernel that was timed.
 struct MeasuredKernel {
-  std::string kind;                           // "matmul", "convolution", "softmax", "copy", "launch"
+  std::string kind;                           // "matmul", "convolution", "softmax", "copy", "launch", "module"
   std::string type;                           // "f32", "bf16", "f16"
   std::map<std::string, std::int64_t> sizes;  // by name, as the kind has them
+  std::string hlo;                            // of a "module"
   double ms = 0;
 };
 

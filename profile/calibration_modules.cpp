@@ -63,6 +63,7 @@ std::string launches(const std::string& type, std::int64_t count) {
 }  // namespace
 
 std::string kernel_module(const MeasuredKernel& kernel) {
+  if (kernel.kind == "module") return kernel.hlo;
   const std::string& type = kernel.type;
   const auto size = [&](const char* name) { return kernel.sizes.at(name); };
   std::string functions, entry;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Times a few kernels on the device at hand, for automap-profile --calibrate: matrix products by type, convolutions,
-softmax, copies, launches, and all-reduces where there are several devices.
+softmax, copies, launches, under JAX pieces of training steps, and all-reduces where there are several devices.
 
     scripts/measure_device.py -o measured.json            # JAX's default device, else torch's
     scripts/measure_device.py --framework torch -o measured.json
@@ -44,8 +44,9 @@ def softmaxes(large):
     return [(256, 1024), (4096, 256), (4096, 1024)] + ([(65536, 1024)] if large else [])
 
 
-def copies(large):
-    return [1 << power for power in range(14, 29 if large else 24, 2)]
+def copies(large, quick):
+    """Beyond the caches, which whole steps do not live in."""
+    return [1 << power for power in (range(22, 29, 2) if large else range(16, 21, 2) if quick else range(20, 25))]
 
 
 class Jax:
@@ -86,7 +87,48 @@ class Jax:
         }[kind])
 
     def wait(self, value):
-        value.block_until_ready()
+        self.jax.block_until_ready(value)
+
+    def blocks(self, large):
+        """Pieces of training steps, (name, function, arguments): a step of gradient descent with momentum each."""
+        jax, jnp = self.jax, self.jnp
+        batch, length, width = (8, 1024, 1024) if large else (2, 192, 320)
+        norm = lambda x: (x - x.mean(-1, keepdims=True)) * self.lax.rsqrt(x.var(-1, keepdims=True) + 1e-6)
+        weight = lambda *shape: 0.02 * self.array(shape, "float32")
+
+        def feed_forward(p, x):
+            return x + jax.nn.gelu(norm(x) @ p["up"]) @ p["down"]
+
+        def attention(p, x):
+            heads = lambda w: (norm(x) @ w).reshape(batch, length, width // 64, 64)
+            scores = jnp.einsum("bqhd,bkhd->bhqk", heads(p["q"]), heads(p["k"])) / 8
+            mixed = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), heads(p["v"]))
+            return x + mixed.reshape(x.shape) @ p["o"]
+
+        def convolution(p, x):
+            y = self.function("convolution")(x, p["w"])
+            scale = self.lax.rsqrt(y.var((0, 1, 2)) + 1e-5)
+            return jax.nn.relu((y - y.mean((0, 1, 2))) * scale * p["scale"])
+
+        def step(block):
+            def loss(p, x):
+                y = block(p, block(p, x)) if block is not convolution else block(p, x)
+                return jnp.mean(jnp.square(y))
+
+            def train(p, moments, x):
+                gradients = jax.grad(loss)(p, x)
+                moments = jax.tree.map(lambda m, g: 0.9 * m + g, moments, gradients)
+                return jax.tree.map(lambda w, m: w - 0.1 * m, p, moments), moments
+            return jax.jit(train)
+
+        tokens, images = weight(batch, length, width), weight(batch, 56, 56, 64)
+        found = []
+        for name, block, p, x in (
+                ("feed forward", feed_forward, {"up": weight(width, 4 * width), "down": weight(4 * width, width)}, tokens),
+                ("attention", attention, {key: weight(width, width) for key in "qkvo"}, tokens),
+                ("convolution", convolution, {"w": weight(3, 3, 64, 64), "scale": weight(64)}, images)):
+            found.append((name, step(block), (p, p, x)))
+        return found
 
     def all_reduce(self, size):
         devices = self.jax.local_devices()
@@ -223,9 +265,15 @@ def measure(backend, clock, quick):
                 backend.array((window, window, inputs, outputs), type_name))
     for row, columns in softmaxes(large)[: 2 if quick else None]:
         add("softmax", "float32", {"rows": row, "columns": columns}, backend.array((row, columns), "float32"))
-    for elements in copies(large)[: 4 if quick else None]:
+    for elements in copies(large, quick):
         add("copy", "float32", {"elements": elements}, backend.array((elements,), "float32"))
     add("launch", "float32", {"count": 200}, backend.array((16, 16), "float32") * 0.1, count=200)
+    if isinstance(backend, Jax):
+        for name, function, arguments in backend.blocks(large):
+            seconds = clock.time(function, *arguments)
+            text = function.lower(*arguments).compiler_ir(dialect="hlo").as_hlo_text()
+            rows.append({"kind": "module", "name": name, "hlo": text, "us": round(seconds * 1e6, 3)})
+            print("%-12s %-66s %12.1f us" % ("module", name, seconds * 1e6), file=sys.stderr)
     for power in range(16, 29, 2):
         devices, run = backend.all_reduce(1 << power)
         if devices is None:

@@ -158,7 +158,7 @@ class Program {
   void put_behind(Sweep& sweep, const Row& from, const Fan& fan, int d0, int variant);
   void subtract_shared(std::size_t i, std::size_t first, std::size_t past, const DeviceGroup& group,
                        const PointColumns& columns, StageCost& cost);
-  template <bool kPlain>
+  template <bool kPlain, bool kOneLine>
   void best_front(const Row& from, std::size_t first, std::size_t last, const terms::InFlight& k, const StageCost& cost,
                   const PointColumns& columns, Best& result) const;
   template <bool kPlain>

@@ -273,6 +273,7 @@ class Problem {
     for (std::size_t i = 0; i < lines.size(); ++i) {
       terms.latency_ms[i] = lines[i].latency_ms;
       terms.ms_per_byte[i] = lines[i].ms_per_byte;
+      terms.one_line = terms.one_line && lines[i] == lines[0];
     }
     return terms;
   }

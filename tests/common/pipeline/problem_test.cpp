@@ -587,5 +587,75 @@ TEST(Problem, RefusesOptionsThatMeanNothing) {
   });
 }
 
+// Links as measured: pairs inside a server, pairs that share ports between servers, collectives by number of devices.
+TEST(Problem, MeasuredLinksCountInPlaceOfTheFigures) {
+  using machine::Operation;
+  Profile profile;
+  profile.c_ms = {1, 1, 1, 1};
+  profile.a_bytes = {8e6, 8e6, 8e6, 0};
+  profile.w_bytes = {4e6, 4e6, 4e6, 4e6};
+  profile.stash_bytes = {0, 0, 0, 0};
+  profile.forward_fraction = 0.4;
+  Cluster cluster;
+  cluster.servers = {{2, 4, 100, 10, "gpu"}};  // 1e8 and 1e7 bytes per ms
+  cluster.devices["gpu"].memory_gib = 64;
+  ProblemOptions options;
+  options.gradient_sync = GradientSync::kOverlap;
+  const Problem by_figures(profile, cluster, options);
+  machine::MeasuredLinks& links = cluster.servers[0].links;
+  links.rows.push_back({Operation::kAllReduce, 2, 1, {0.1, 4e-8}});
+  links.rows.push_back({Operation::kAllReduce, 4, 1, {0.2, 3e-8}});
+  links.rows.push_back({Operation::kSend, 2, 1, {0.03, 2.5e-8}});  // 4e7 bytes per ms
+  links.rows.push_back({Operation::kSend, 2, 2, {0.05, 4e-7}});    // 2.5e6 bytes per ms
+  const Problem problem(profile, cluster, options);
+  // One pair, two pairs; one pair between servers, three, and four, which are more than the port.
+  EXPECT_DOUBLE_EQ(problem.transfer_ms(8e6, 0, 1, 2), 0.03 + 0.2);
+  EXPECT_DOUBLE_EQ(problem.transfer_ms(8e6, 0, 2, 4), 0.03 + 0.1);
+  EXPECT_DOUBLE_EQ(problem.transfer_ms(8e6, 3, 4, 5), 0.05 + 3.2);
+  EXPECT_DOUBLE_EQ(problem.transfer_ms(8e6, 1, 4, 8), 0.05 + 8e6 / 7.5e6);
+  EXPECT_DOUBLE_EQ(problem.transfer_ms(8e6, 0, 4, 8), 0.05 + 0.8);
+  EXPECT_DOUBLE_EQ(by_figures.transfer_ms(8e6, 3, 4, 5), 0.8);
+  EXPECT_DOUBLE_EQ(problem.sync_ms(4e6, problem.group(0, 2)), 0.1 + 0.16);
+  EXPECT_DOUBLE_EQ(problem.sync_ms(4e6, problem.group(0, 4)), 0.2 + 0.12);
+  // Over both servers: 2 (v-1) latencies more, at the pace of the ports.
+  EXPECT_DOUBLE_EQ(problem.sync_ms(4e6, problem.group(0, 8)), 0.2 + 2 * 0.05 + 2 * 0.5 * 4e6 / 1e7);
+  EXPECT_EQ(problem.devices_that_count(problem.group(0, 2)), 2);
+  EXPECT_EQ(problem.devices_that_count(problem.group(0, 4)), 4);
+  EXPECT_EQ(by_figures.devices_that_count(by_figures.group(0, 4)), 0);
+  // The papers' ring has the figures.
+  options.gradient_sync = GradientSync::kAfter;
+  const Problem after(profile, cluster, options);
+  EXPECT_DOUBLE_EQ(after.sync_ms(4e6, after.group(0, 4)), 2 * 0.75 * 4e6 / 1e8);
+}
+
+// The buckets of a stage together never take less than its gradients at once, whatever the links are.
+TEST(Problem, MeasuredSyncIsNoLongerThanItsBuckets) {
+  RandomProblemOptions kinds = whole_kinds();
+  kinds.measured = 1;
+  std::vector<SyncBucket> buckets;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    const RandomProblem made = random_problem(seed, kinds);
+    const Problem problem = made.problem();
+    const int n = problem.num_instructions();
+    CounterRandom random(seed, 5);
+    for (int i = 0; i < 20; ++i) {
+      const int p0 = random.integer(0, n - 1), p1 = random.integer(p0 + 1, n);
+      const int d0 = random.integer(0, problem.num_devices() - 1), d1 = random.integer(d0 + 1, problem.num_devices());
+      const DeviceGroup& group = problem.group(d0, d1);
+      if (!group.valid) continue;
+      problem.sync_buckets(p0, p1, group, 0, buckets);
+      double sum = 0;
+      for (const SyncBucket& bucket : buckets) sum += bucket.ms;
+      const double at_once = problem.sync_ms(p0, p1, group);
+      ASSERT_GE(sum, at_once * (1 - 1e-9)) << seed;
+      // What V counts is no more than what the replay leaves, begun as late as can be.
+      const double backward = problem.backward_ms(p0, p1, group);
+      double end = 0;
+      for (const SyncBucket& bucket : buckets) end = std::max(end, bucket.ready_share * backward) + bucket.ms;
+      ASSERT_LE(problem.exposed_sync_ms(p0, p1, backward, group), std::max(0.0, end - backward) * (1 + 1e-9) + 1e-12);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace automap::pipeline
