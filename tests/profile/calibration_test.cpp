@@ -89,7 +89,7 @@ TEST(Calibration, FindsADeviceThatTheModelMade) {
     EXPECT_LT(of_kind.largest, 0.25) << of_kind.kind;
   }
   // A kernel that it has not seen.
-  const MeasuredKernel other = {"matmul", "f32", {{"batch", 1}, {"m", 384}, {"n", 700}, {"k", 300}}, 0};
+  const MeasuredKernel other = {"matmul", "f32", {{"batch", 1}, {"m", 384}, {"n", 700}, {"k", 300}}, "", 0};
   EXPECT_NEAR(module_ms(other, made.device) / module_ms(other, device), 1, 0.15);
   // What was fitted says so; the rest is assumed. The file form keeps it.
   EXPECT_THAT(made.device.sources.at("launch_us"), HasSubstr("m.json"));
