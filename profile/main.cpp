@@ -53,8 +53,6 @@ int profile_main(int argc, char** argv) {
   table.example("automap-profile fixtures/hlo/gpt2.hlo.gz --device h100 --also-device v100-32gb --samples 1,2,4,8,16",
                 "times at other micro-batches, on two devices");
   table.example("automap-profile fixtures/hlo/tiny_mlp.stripped.hlo --json", "the same facts for scripts");
-  table.example("automap-profile --calibrate measured.json -o mine.json",
-                "a device file from what scripts/measure_device.py measured; then --device mine.json");
   table
       .positional(&input, "MODEL",
                   "HLO in any form (text, binary or JSON protobuf), gzipped or not; - reads standard input")
