@@ -441,7 +441,7 @@ class AttentionFinder::Search {
   bool has_member_sum_ = false, takes_log_ = false;
 };
 
-AttentionFinder::AttentionFinder(const ChainFlow& flow) : flow_(flow), search_(std::make_unique<Search>(flow)) {}
+AttentionFinder::AttentionFinder(const ChainFlow& flow) : search_(std::make_unique<Search>(flow)) {}
 AttentionFinder::~AttentionFinder() = default;
 
 std::optional<Chain> AttentionFinder::find(NodeId id, const FusionRule& rule, bool* scores) {

@@ -68,7 +68,6 @@ class AttentionFinder {
 
  private:
   class Search;
-  const ChainFlow& flow_;
   std::unique_ptr<Search> search_;
 };
 
@@ -80,7 +79,6 @@ class LossFinder {
 
  private:
   class Search;
-  const ChainFlow& flow_;
   std::unique_ptr<Search> search_;
 };
 

@@ -269,7 +269,7 @@ class LossFinder::Search {
   bool takes_log_ = false, picked_ = false;
 };
 
-LossFinder::LossFinder(const ChainFlow& flow) : flow_(flow), search_(std::make_unique<Search>(flow)) {}
+LossFinder::LossFinder(const ChainFlow& flow) : search_(std::make_unique<Search>(flow)) {}
 LossFinder::~LossFinder() = default;
 
 std::optional<Chain> LossFinder::find(NodeId id, const FusionRule& rule) {
