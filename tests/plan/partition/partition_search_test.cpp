@@ -336,7 +336,7 @@ TEST(PartitionSearch, BudgetIsKept) {
       request.limits.units = 500'000'000;
       const internal::Stopwatch watch;
       const auto answers = run_search(problem, request);
-      EXPECT_LT(watch.seconds(), 10) << name;
+      EXPECT_LT(watch.seconds(), 60) << name;  // 2 s alone; sanitized and beside other programs, 11 s were seen
       EXPECT_FALSE(answers[0].cut_by_time);
       EXPECT_TRUE(answers[0].score.fits);
       EXPECT_FALSE(answers[0].score.conflict);
