@@ -7,6 +7,8 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/join.h"
+#include "common/base/json_reader.h"
 #include "common/base/printable.h"
 #include "common/base/suggest.h"
 #include "common/io/profile_file.h"
@@ -20,7 +22,6 @@ using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kSchema = "automap.datagen/1";
-constexpr int kMaxJsonDepth = 16;
 
 // The measured ranges behind these defaults: docs/datagen.md.
 struct BuiltIn {
@@ -52,12 +53,6 @@ constexpr BuiltIn kBuiltIns[] = {
     {"large", R"({"name": "large", "rows": {"instructions": [64, 2000]}, "cluster": {"devices": [65, 512]},
  "training": {"stages": [2, 16]}})"},
 };
-
-std::string join(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
 
 std::string describe(const Json& value) {
   return excerpt(value.dump(-1, ' ', false, Json::error_handler_t::replace), 60);
@@ -117,34 +112,8 @@ NumberSpec with_usual(NumberSpec made, double low, double high, double share) {
 }
 
 Json parse_document(std::string_view text, const std::string& source) {
-  if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
-  std::vector<std::set<std::string>> keys;
-  const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kMaxJsonDepth) {
-      throw Error(ErrorKind::kConfig, source + ": nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
-    }
-    if (event == Json::parse_event_t::object_start) {
-      keys.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      keys.pop_back();
-    } else if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-      throw Error(ErrorKind::kConfig, source + ": key " + describe(value) + " is given twice in one object");
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text.begin(), text.end(), check);
-  } catch (const Json::parse_error& error) {
-    std::string reason = error.what();
-    const std::size_t colon = reason.find(": ");
-    if (colon != std::string::npos) reason = reason.substr(colon + 2);
-    std::size_t line = 1;
-    for (std::size_t i = 0; i + 1 < error.byte && i < text.size(); ++i) line += text[i] == '\n' ? 1 : 0;
-    throw Error(ErrorKind::kConfig, source + ":" + std::to_string(line) + ": not JSON: " + reason,
-                "a configuration is JSON, see docs/datagen.md; built in: " + join(built_in_config_names()));
-  } catch (const Json::exception& error) {
-    throw Error(ErrorKind::kConfig, source + ": not JSON that can be read: " + error.what());
-  }
+  return parse_json(text, {source, ErrorKind::kConfig,
+                           "a configuration is JSON, see docs/datagen.md; built in: " + join(built_in_config_names())});
 }
 
 Config::Section read_section(const Json& document, const char* section, const std::vector<NumberSpec>& specs,

@@ -7,6 +7,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/join.h"
 #include "common/base/suggest.h"
 #include "datagen/config.h"
 #include "datagen/exact_math.h"
@@ -23,12 +24,6 @@ constexpr std::uint32_t kSampleStream = 0x53414d50, kUpdateStream = 0x55504454, 
 constexpr std::uint64_t kMaxConfigBytes = 16 << 20;
 constexpr std::size_t kPoints = kGranularity;
 constexpr int kMostServers = 64;
-
-std::string join(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
 
 bool happens(const Range& share, Rng& rng) {
   const double limit = share.draw(rng);

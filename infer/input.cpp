@@ -33,7 +33,8 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   bytes = gunzip_if_gzip(std::move(bytes), source);
   if (const auto form = io::detect_profile(bytes)) {
     for (const auto& [name, value] : {std::pair("variables", options.variables), std::pair("device", options.device),
-                                      std::pair("batch-input", options.batch_inputs)}) {
+                                      std::pair("batch-input", options.batch_inputs),
+                                      std::pair("attention", options.attention == "auto" ? "" : options.attention)}) {
       if (value.empty()) continue;
       throw Error(ErrorKind::kUsage, std::string("--") + name + " is for HLO; " + source + " is a profile already",
                   "give it to automap-profile, which makes profiles");
@@ -62,6 +63,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   profile::ProfileRequest request;
   request.variables = options.variables;
   request.batch_inputs = options.batch_inputs;
+  request.attention = profile::parse_attention_mode(options.attention);
   profile::ModelProfile model =
       profile::profile_module(module, source, request, profile::cluster_devices(options.device, cluster));
   input.profile = std::move(model.profile);

@@ -21,13 +21,14 @@ struct InputOptions {
   std::string variables;  // --variables FILE; empty: found automatically. HLO only
   // Reference device of an HLO input: a name or a file. Empty: the first device of the cluster.
   std::string device;
-  std::string batch_inputs;  // --batch-input NAME[,NAME...]; empty: found automatically. HLO only
+  std::string batch_inputs;        // --batch-input NAME[,NAME...]; empty: found automatically. HLO only
+  std::string attention = "auto";  // --attention (profile/fused_chains.h). HLO only
   // Whether the hash of a profile's bytes is wanted (of a model's it is always there). A tenth of a one-shot plan.
   bool sha256 = true;
 };
 
 // Throws Error(kIo) when it cannot be read, Error(kData) when it is neither HLO nor a profile, Error(kUsage) when
-// --variables, --device or --batch-input is given for a profile.
+// --variables, --device, --batch-input or --attention is given for a profile.
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster);
 
 }  // namespace automap::infer

@@ -17,6 +17,7 @@
 #include "common/machine/cluster.h"
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/problem.h"
+#include "infer/believable.h"
 #include "infer/input.h"
 #include "infer/layers.h"
 #include "infer/options.h"
@@ -24,6 +25,7 @@
 #include "infer/planner_table.h"
 #include "infer/report.h"
 #include "infer/score.h"
+#include "infer/sensitivity.h"
 #include "infer/shipped_policy.h"
 #include "infer/step_choice.h"
 
@@ -75,6 +77,7 @@ PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& in
   document.layer_split = std::move(at_layers.split);
   document.cut_by_time = document.cut_by_time || at_layers.cut_by_time;
 
+  document.estimates = expected_errors_text(input.profile, cluster);
   document.warnings = input.notices;
   warn_of_linear_times(problem, input.profile, document);
   if (!at_layers.why_not.empty()) document.warnings.push_back("no cut at whole layers: " + at_layers.why_not);
@@ -103,6 +106,7 @@ PlanDocument scored_document(const ScoredPlan& scored, const PlanInput& input, c
   for (const PlanLimit& limit : plan_limits(*scored.problem, scored.plan)) {
     document.limits.push_back({to_string(limit.kind), limit.stage, limit.ms, limit.share, limit.text});
   }
+  document.estimates = expected_errors_text(input.profile, cluster);
   document.warnings = input.notices;
   warn_of_linear_times(*scored.problem, input.profile, document);
   document.warnings.insert(document.warnings.end(), scored.departures.begin(), scored.departures.end());
@@ -270,6 +274,13 @@ int infer_main(int argc, char** argv) {
   if (!planned.why_fewer.empty()) {
     document.warnings.push_back("uses " + std::to_string(document.num_devices) + " of " +
                                 std::to_string(cluster.num_devices()) + " devices: " + planned.why_fewer);
+  }
+  if (options.sensitivity && !StopToken::stop_requested()) {
+    PlanRequest request = request_as_given;
+    request.cancelled = StopToken::stop_requested;
+    request.lower_bound = false;
+    document.sensitivity = plan_sensitivity(input.profile, cluster, problem_options, make_step(options), request,
+                                            planned, expected_errors(input.profile, cluster));
   }
   // Who asked to stop does not wait for every planner in turn.
   if (options.planner_table && !StopToken::stop_requested()) {

@@ -7,20 +7,16 @@
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/join.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/machine/cluster.h"
+#include "profile/fused_chains.h"
 
 namespace automap::infer {
 namespace {
 
 using pipeline::Schedule;
-
-std::string join(const std::vector<std::string>& names) {
-  std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
-  return out;
-}
 
 std::vector<std::string> schedule_choices() {
   std::vector<std::string> names;
@@ -101,6 +97,11 @@ void declare_options(OptionTable& table, InferOptions& o) {
       .no_file()
       .metavar("NAME[,NAME...]")
       .shown_default("found automatically");
+  table
+      .add(&o.input.attention, "attention",
+           "of an HLO input: attention and cross-entropy as kernels of libraries (fused), as it says (as-written), or "
+           "fused for f16 and bf16 on devices from A100 on (auto)")
+      .choices(profile::attention_modes());
   table.add(&o.input.device, "device", "reference device for the times of an HLO input: a name or a file")
       .reads_file()
       .metavar("DEVICE")
@@ -195,6 +196,8 @@ void declare_options(OptionTable& table, InferOptions& o) {
       .range(0.001, 86400);
   table.add_flag(&o.all_planners, "all-planners", "run every planner and list what each comes to");
   table.add_flag(&o.planner_table, "planner-table", "also run each planner alone: step, gap and milliseconds of each");
+  table.add_flag(&o.sensitivity, "sensitivity",
+                 "also plan with every estimate off by its expected error, and say whether the plan stays the best");
   table.add(&o.grid, "grid", "places to cut that policy, rollouts and exact see; all: after every instruction")
       .no_file()
       .metavar("128|all");
@@ -221,6 +224,10 @@ void declare_options(OptionTable& table, InferOptions& o) {
 }
 
 void check_mode(const OptionTable& table, const InferOptions& o) {
+  if (o.stages != "auto" && table.source_of("max-stages") != "default" && make_request(o).stages > o.max_stages) {
+    throw Error(ErrorKind::kUsage, "--stages " + o.stages + " is above --max-stages " + std::to_string(o.max_stages),
+                "--max-stages is for --stages auto: drop one of them");
+  }
   const int given = (o.plan.empty() ? 0 : 1) + (o.layout.empty() ? 0 : 1) + (o.sweep ? 1 : 0);
   if (given > 1) throw Error(ErrorKind::kUsage, "--plan, --layout and --sweep exclude one another");
   if (given == 0) return;
@@ -237,8 +244,8 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
       if (typed(option)) unused.push_back(std::string("--") + option);
     }
   };
-  no_use({"planner", "policy", "objective", "effort", "all-planners", "planner-table", "grid", "beam", "refine",
-          "no-refine"});
+  no_use({"planner", "policy", "objective", "effort", "all-planners", "planner-table", "sensitivity", "grid", "beam",
+          "refine", "no-refine"});
   if (!o.sweep) no_use({"stages", "max-stages", "time-limit"});
   if (!unused.empty()) {
     throw Error(ErrorKind::kUsage, mode + " searches for no plan: " + join(unused) + " would change nothing",

@@ -31,7 +31,8 @@ struct InferOptions {
   std::string stages = "auto", schedule = "adaptive", planner = "auto", objective = "auto", grid = "128",
               value = "full";
   int max_stages = 16, beam = 0;
-  bool refine = false, no_refine = false, all_planners = false, planner_table = false, json = false;
+  bool refine = false, no_refine = false, all_planners = false, planner_table = false, sensitivity = false,
+       json = false;
   std::string effort = to_string(Effort::kNormal);
   double time_limit_s = std::numeric_limits<double>::infinity();
 };

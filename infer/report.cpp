@@ -292,9 +292,7 @@ std::string alternatives_text(const std::vector<int>& counts) {
 
 // What the bounds are about.
 std::string bounded_devices(const PlanDocument& document) {
-  std::vector<int> whole = document.bound_devices;
-  const std::vector<int>& in_part = document.bound_devices_in_part;
-  if (whole.empty() && in_part.empty()) whole = {document.num_devices};
+  const std::vector<int>&whole = document.bound_devices, &in_part = document.bound_devices_in_part;
   std::string out =
       whole.empty() ? "" : alternatives_text(whole) + (whole == std::vector<int>{1} ? " device" : " devices");
   if (in_part.empty()) return out;
@@ -333,6 +331,27 @@ std::string step_text(const PlanDocument& document, const Problem& problem, cons
   return out;
 }
 
+// What becomes of the plan when the numbers under it are a little wrong.
+std::string sensitivity_text(const std::vector<pipeline::PlanSensitivity>& rows) {
+  constexpr double kStays = 0.01;
+  TextTable table({{"if", Align::kLeft}, {"this plan"}, {"best plan then"}, {"lost"}, {"which is", Align::kLeft}});
+  std::size_t stays = 0;
+  double worst = 0;
+  for (const pipeline::PlanSensitivity& row : rows) {
+    const bool fits = row.simulated_step_ms > 0;
+    stays += fits && row.loss() <= kStays ? 1 : 0;
+    worst = std::max(worst, row.loss());
+    table.add_row({row.changed, fits ? format_ms(row.simulated_step_ms) : "does not fit", or_dash(row.best_ms),
+                   fits ? format_percent(row.loss()) : "-", row.best.empty() ? "this one" : row.best});
+  }
+  return "If the numbers are wrong, each alone by its expected error\n" + table.render("  ") +
+         "  the plan stays within " + format_percent(kStays) + " of the best in " + std::to_string(stays) + " of " +
+         std::to_string(rows.size()) + " cases; it loses " + format_percent(worst) + " at most" +
+         (std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.simulated_step_ms == 0; })
+              ? ", where it fits\n"
+              : "\n");
+}
+
 }  // namespace
 
 std::string report_text(const PlanDocument& document, const Problem& problem, const ReportOptions& options) {
@@ -349,9 +368,13 @@ std::string report_text(const PlanDocument& document, const Problem& problem, co
       out += (i ? "             " : "   ") + printable(document.limits[i].text) + "\n";
     }
   }
+  for (std::size_t i = 0; i < document.estimates.size(); ++i) {
+    out += (i == 0 ? "Estimates    " : "             ") + printable(document.estimates[i]) + "\n";
+  }
   const std::string others = document.planner_table ? planner_table_text(*document.planner_table)
                                                     : other_planners(document, options.all_planners);
   if (!others.empty()) out += "\n" + others;
+  if (!document.sensitivity.empty()) out += "\n" + sensitivity_text(document.sensitivity);
   if (document.layer_split) {
     out += "\n" + layer_split_text(document);
   } else if (document.plan.num_stages() > 1) {

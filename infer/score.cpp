@@ -131,10 +131,11 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides) {
       "for example --layout dp=8,pp=4,micro-batch-size=2,zero=1,recompute=layer,schedule=1f1b";
   Layout layout;
   std::vector<std::string> seen;
-  while (!text.empty()) {
+  for (bool more = true; more;) {
     const std::size_t comma = std::min(text.find(','), text.size());
     const std::string_view part = text.substr(0, comma);
-    text.remove_prefix(std::min(text.size(), comma + 1));
+    more = comma < text.size();
+    text.remove_prefix(more ? comma + 1 : comma);
     const std::size_t equals = part.find('=');
     if (equals == std::string_view::npos) {
       refuse("--layout: '" + std::string(part) + "' is no KEY=VALUE", kExample);
@@ -312,7 +313,7 @@ ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Clus
     asked.micro_batch = samples;
   } else if (asked.micro_batch == 0) {
     // The module's samples in every replica, or the most below that divide the batch.
-    std::int64_t own = std::max<std::int64_t>(1, std::llround(profile.micro_batch_size));
+    std::int64_t own = pipeline::own_samples(profile);
     if (asked.batch > 0 && asked.micro_batches == 0) {
       check_replicas(layout, asked.batch);
       while (asked.batch % (layout.dp * own) != 0) --own;
@@ -321,7 +322,7 @@ ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Clus
   }
   if (asked.batch == 0 && asked.micro_batches == 0) {
     // The batch of every other question, where the layout divides it.
-    const std::int64_t usual = kDefaultMicroBatches * std::max<std::int64_t>(1, std::llround(profile.micro_batch_size));
+    const std::int64_t usual = kDefaultMicroBatches * pipeline::own_samples(profile);
     if (usual % asked.micro_batch == 0) asked.batch = usual;
   }
   if (asked.batch > 0) check_replicas(layout, asked.batch);

@@ -196,18 +196,16 @@ class StepPlanner {
       if (cluster_.servers[g].device == cluster_.servers[g + 1].device) continue;
       for (const StepSize& size : all) add(size, before);
     }
-    // Whether some split can share at least half of the devices evenly.
+    // How many devices can share a split evenly, and the most over all of them.
     const auto most_shared = [devices](const StepSize& size) {
       int most = devices;
       while (std::fmod(size.samples, most) != 0) --most;
       return most;
     };
-    const bool shared =
-        std::any_of(all.begin(), all.end(), [&](const StepSize& size) { return most_shared(size) >= devices / 2; });
-    const bool all_shared =
-        std::any_of(all.begin(), all.end(), [&](const StepSize& size) { return most_shared(size) == devices; });
+    int best_shared = 0;
+    for (const StepSize& size : all) best_shared = std::max(best_shared, most_shared(size));
     for (const StepSize& size : all) {
-      if (!shared) {
+      if (best_shared < devices / 2) {
         add(size, std::min<std::int64_t>(most_busy(size), devices - 1));
         add(size, static_cast<std::int64_t>(size.samples));
         for (const int fewer : halves()) {
@@ -216,7 +214,7 @@ class StepPlanner {
       } else if (const int most = most_shared(size); most < devices && most >= devices / 2) {
         add(size, most);
         // Where no split shares all devices, also a stage of one or two beside such a one.
-        for (int beside = 1; beside <= 2 && !all_shared; ++beside) add(size, most + beside);
+        for (int beside = 1; beside <= 2 && best_shared < devices; ++beside) add(size, most + beside);
       }
     }
   }
@@ -581,8 +579,8 @@ std::vector<std::int64_t> divisors(std::int64_t number) {
 }
 
 std::vector<StepSize> step_sizes(const StepRequest& request, const Profile& profile, Replicas replicas) {
-  const double own = profile.micro_batch_size > 0 ? profile.micro_batch_size : 1;
   if (replicas == Replicas::kFractional) {
+    const double own = profile.micro_batch_size > 0 ? profile.micro_batch_size : 1;
     const double samples = request.micro_batch > 0 ? static_cast<double>(request.micro_batch) : own;
     if (request.batch == 0) {
       return {{samples, request.micro_batches > 0 ? request.micro_batches : kDefaultMicroBatches}};
@@ -595,9 +593,7 @@ std::vector<StepSize> step_sizes(const StepRequest& request, const Profile& prof
     }
     return {size_of(static_cast<std::int64_t>(samples), static_cast<std::int64_t>(count))};
   }
-  double reach = kInfinity;
-  for (const pipeline::DeviceTimes& times : profile.times) reach = std::min(reach, times.samples.back());
-  std::vector<StepSize> sizes = whole_sizes(request, std::max<std::int64_t>(1, std::llround(own)), reach);
+  std::vector<StepSize> sizes = whole_sizes(request, pipeline::own_samples(profile), pipeline::most_samples(profile));
   if (sizes.empty()) {
     refuse("a batch of " + std::to_string(request.batch) + " samples splits into more than " +
                std::to_string(kMostMicroBatches) + " micro-batches however it is done",

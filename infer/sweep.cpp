@@ -17,10 +17,7 @@ std::vector<Layout> uniform_layouts(const pipeline::Profile& profile, const mach
                                     const std::vector<pipeline::StageVariant>& variants, std::int64_t batch,
                                     const StepRequest& step, const SweepRequest& request) {
   const int devices = cluster.num_devices();
-  std::int64_t most_samples = batch;
-  for (const pipeline::DeviceTimes& times : profile.times) {
-    most_samples = std::min<std::int64_t>(most_samples, std::llround(times.samples.back()));
-  }
+  const double most_samples = std::min(static_cast<double>(batch), pipeline::most_samples(profile));
   std::vector<Layout> layouts;
   const int most_stages = std::min({devices, request.max_stages, most_layout_stages(profile)});
   for (int pp = request.min_stages; pp <= most_stages; ++pp) {
@@ -28,7 +25,7 @@ std::vector<Layout> uniform_layouts(const pipeline::Profile& profile, const mach
     if (devices % pp != 0 || batch % dp != 0) continue;
     for (const std::int64_t size : divisors(batch / dp)) {
       const std::int64_t count = batch / dp / size;
-      if (size > most_samples || (step.micro_batch > 0 && step.micro_batch != size * dp)) continue;
+      if (static_cast<double>(size) > most_samples || (step.micro_batch > 0 && step.micro_batch != size * dp)) continue;
       if (step.micro_batches > 0 ? count != step.micro_batches : count > kMostMicroBatches) continue;
       for (const pipeline::StageVariant& variant : variants) {
         // With one replica there is nothing to shard.
@@ -68,10 +65,11 @@ std::vector<Layout> uniform_layouts(const pipeline::Profile& profile, const mach
 
 Sweep sweep_layouts(const pipeline::Profile& profile, const machine::Cluster& cluster,
                     const pipeline::ProblemOptions& options, const StepRequest& step, const SweepRequest& request) {
-  const double own = profile.micro_batch_size > 0 ? profile.micro_batch_size : 1;
-  const std::int64_t batch = step.batch > 0 ? step.batch
-                                            : (step.micro_batch > 0 ? step.micro_batch : std::llround(own)) *
-                                                  (step.micro_batches > 0 ? step.micro_batches : kDefaultMicroBatches);
+  std::int64_t batch = step.batch;
+  if (batch == 0) {
+    batch = (step.micro_batch > 0 ? step.micro_batch : pipeline::own_samples(profile)) *
+            (step.micro_batches > 0 ? step.micro_batches : kDefaultMicroBatches);
+  }
   const std::vector<Layout> layouts = uniform_layouts(profile, cluster, options.variants, batch, step, request);
   Work work(request.limits);
   Sweep sweep;

@@ -438,6 +438,13 @@ Description describe_device(Description out, const machine::DeviceModel& device,
   for (const auto& [type, tflops] : device.peak_tflops) facts.add(type, format_number(tflops) + " TFLOP/s");
   facts.add("memory",
             format_number(device.memory_gib) + " GiB at " + format_number(device.memory_gbytes_per_s) + " GB/s");
+  d["constants"] = Json::array();
+  for (const machine::DeviceConstant& constant : machine::device_constants(device)) {
+    facts.add(constant.name, constant.value + (constant.source.empty() ? ", assumed" : ", from " + constant.source));
+    d["constants"].push_back({{"name", constant.name},
+                              {"value", constant.value},
+                              {"source", constant.source.empty() ? Json(nullptr) : Json(constant.source)}});
+  }
   out.text = title(source, "device " + device.name) + facts.render();
   return out;
 }

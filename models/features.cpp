@@ -182,7 +182,7 @@ void after_state_features(const PlanSpace& space, const Prefix& prefix, const Ro
   for (const double value : memory_features(t, space, prefix)) put(value);
   // All-reduces of what is left on a group of the average size, over the slowest link it would meet.
   const double hops = rest_group.size > 1 ? rest_group.size / (rest_group.size - 1.0) : 0;
-  const double ring = share <= 1 ? 0 : (share - 1) / share * hops * rest_group.all_reduce.ms_per_byte;
+  const double ring = share <= 1 ? 0 : (share - 1) / share * hops * rest_group.all_reduce.ms_per_byte();
   put_ms(t.largest_weight[j] * ring);
   put(static_cast<double>(t.largest_weight_at[j] - prefix.point) / std::max(1, t.end - prefix.point));
   put_ms((t.weight.back() - t.weight[j]) / stages_left * ring);

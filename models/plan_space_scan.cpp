@@ -331,7 +331,7 @@ void PlanSpace::scan_last(const Prefix& prefix, int d, int low, int high, double
   StageScan scan = t.scan_of(prefix, group, transfer_ms);
   scan.per_rest = static_cast<float>(rest_group.scale);
   scan.per_byte = static_cast<float>(1 / link.bytes_per_ms);
-  scan.ring_rest = rest_group.size == 1 ? 0.0f : static_cast<float>(rest_group.all_reduce.ms_per_byte);
+  scan.ring_rest = rest_group.size == 1 ? 0.0f : static_cast<float>(rest_group.all_reduce.ms_per_byte());
   scan.backward = static_cast<float>(t.backward_share);
   scan.steady_behind = scan.steady;  // the rest is one stage
   scan.weight_end = t.weight_f.back();

@@ -269,11 +269,12 @@ double PlanSpace::Tables::least_ms_per_byte_behind(int device_cut, int stages_le
   for (int d = device_cut; d < devices; d = server_end[at(d)], ++servers) {
     const int begin = server_begin[at(d)], finish = server_end[at(d)], size = finish - std::max(begin, device_cut);
     if (size >= 2) {
-      const double intra = problem.group(begin, finish).ring_bytes_per_ms;
-      most = std::max(most, intra * std::min(pair, size / 2));
+      const double each = problem.pair_bytes_per_ms(problem.server_of_device(begin));
+      most = std::max(most, each * std::min(pair, size / 2));
     }
     if (finish < devices) {
-      across = std::max(across, problem.link(finish - 1, finish, finish + 1).bytes_per_ms);
+      const int server = problem.server_of_device(begin);
+      across = std::max(across, problem.port_bytes_per_ms(server, server + 1));
     }
   }
   // A server may be touched by both.
@@ -361,8 +362,9 @@ PlanSpace::Tables::WayOut PlanSpace::Tables::way_out(int d0, int d1) const {
     out.near_latency_ms = link.latency_ms;
     out.near_ms_per_byte = 1 / link.bytes_per_ms;
   }
-  const int most = problem.group(d0, d1).servers;
-  for (int d = d1, servers = 0; d < devices && servers < most; ++servers) {
+  const DeviceGroup& from = problem.group(d0, d1);
+  // More servers and devices than the group has make the way no wider.
+  for (int d = d1, servers = 0; d < devices && (servers < from.servers || d - d1 < from.size); ++servers) {
     d = server_end[at(d)];
     const Link link = problem.link(d0, d1, d);
     // Ends inside the own server are the near way.
@@ -387,7 +389,7 @@ StageScan PlanSpace::Tables::scan_of(const Prefix& from, const DeviceGroup& grou
   scan.path = static_cast<float>(std::max(from.path_ms, s > 1 ? arrived_ms + steady * transfer_ms : 0));
   scan.arrived = static_cast<float>(arrived_ms);
   scan.per_work = static_cast<float>(group.scale);
-  scan.ring = group.size == 1 ? 0.0f : static_cast<float>(group.all_reduce.ms_per_byte);
+  scan.ring = group.size == 1 ? 0.0f : static_cast<float>(group.all_reduce.ms_per_byte());
   scan.drained = static_cast<float>(from.drained_ms + transfer_ms);
   scan.steady = static_cast<float>(steady);
   scan.own_steady = scan.steady - static_cast<float>(k - 1) * static_cast<float>(hidden_share);
@@ -456,7 +458,7 @@ bool PlanSpace::Tables::may_fit(int s, int from, int to, const DeviceGroup& grou
   const int k = adaptive ? 1 : in_flight[at(s)];
   for (int v = 0; group.valid && v < problem.num_variants(); ++v) {
     const StageColumns& columns = problem.columns(group, v);
-    const double flight = (columns.stash[p1] - columns.stash[p0]) * k + columns.workspace->most(p0, p1);
+    const double flight = (columns.stash[p1] - columns.stash[p0]) * k + columns.workspace(p0, p1);
     if ((columns.state[p1] - columns.state[p0]) + flight * group.stash_scale <=
         group.capacity_bytes * (1 + kRounding)) {
       return true;

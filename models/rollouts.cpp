@@ -161,7 +161,7 @@ void PlanSpace::Tables::make_way(const DeviceCuts& of_rule, int d, int left, int
     hop.device_cut = cut;
     hop.group = &problem.group(before, cut);
     hop.per_work = per_work(*hop.group);
-    hop.ring_ms_per_byte = hop.group->size == 1 ? 0 : hop.group->all_reduce.ms_per_byte;
+    hop.ring_ms_per_byte = hop.group->size == 1 ? 0 : hop.group->all_reduce.ms_per_byte();
     if (before_that >= 0) {
       const Link link = problem.link(before_that, before, cut);
       hop.latency_ms = link.latency_ms;

@@ -1,7 +1,10 @@
 #include "profile/kernel_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
+
+#include "common/machine/links.h"
 
 namespace automap::profile {
 namespace {
@@ -11,28 +14,46 @@ using graph::InstructionId;
 using graph::Opcode;
 using graph::Shape;
 
-// Vector work per random number, in units of one FP32 operation.
+// Vector work per random number of 32 bits, in units of one FP32 operation.
 constexpr double kRandomOperations = 20;
-// Vector units issue one operation where a multiply-add counts two, and reach this share of that.
-constexpr double kVectorEfficiency = 0.7 / 2;
-// A matrix product works on output tiles of this many elements; a quarter of the cores' worth of tiles, or a contracted
-// length of 128, halves its efficiency. Longer than kSplitLength, the contraction is split to make more tiles.
-constexpr double kTile = 128.0 * 128.0;
-constexpr double kHalfLength = 128;
+// A vector unit issues one operation where a multiply-add counts two.
+constexpr double kIssuedPerPeak = 0.5;
+// A matrix product works on output tiles of this many elements, by a side of kTileSide; a narrower result leaves part
+// of the tile idle. Longer than kSplitLength, the contraction is split to make more tiles.
+constexpr double kTileSide = 128;
+constexpr double kTile = kTileSide * kTileSide;
+constexpr double kNarrowest = 0.5;
+constexpr double kNarrowPower = 0.8;  // fitted on Aceso's attention operators, 64 to 128 wide
 constexpr double kSplitLength = 4096;
-// Convolutions against matrix products of the same size: on matrix units, on vector units, and there for 3x3 windows
-// that move by one, which are computed with fewer multiplications (Winograd's F(2x2, 3x3) saves 2.25, not all of it is
-// gained).
-constexpr double kConvolutionEfficiency = 0.7;
-constexpr double kVectorConvolutionEfficiency = 0.9;
-constexpr double kWinogradGain = 2;
+// Winograd's F(4x4, 3x3): blocks of 4x4 results from 6x6 inputs take 36 multiplications instead of 144. Inputs and
+// results are transformed in passes of their own: written and read 36/16 times as large, weights 36/9 times.
+constexpr double kWinogradBlock = 4;
+constexpr double kWinogradSaving = 144.0 / 36;
+constexpr double kWinogradPasses = 2 * 36.0 / 16;
+constexpr double kWinogradWeightPasses = 2 * 36.0 / 9;
 // A grouped convolution with fewer features per group than this leaves matrix units idle.
 constexpr double kFullGroup = 32;
 // Passes over memory.
 constexpr double kSortPasses = 4;
 constexpr double kBatchNormPasses = 1.5;
 
-std::string_view matmul_type(const Shape& shape) {
+constexpr double kBytesPerMsPerGByteS = 1e6;
+
+// A broadcast goes around the ring in pieces, as a gather does.
+machine::Operation operation_of(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kAllReduce:
+    case Opcode::kAllReduceStart: return machine::Operation::kAllReduce;
+    case Opcode::kReduceScatter: return machine::Operation::kReduceScatter;
+    case Opcode::kAllToAll:
+    case Opcode::kRaggedAllToAll: return machine::Operation::kAllToAll;
+    case Opcode::kCollectivePermute:
+    case Opcode::kCollectivePermuteStart: return machine::Operation::kSend;
+    default: return machine::Operation::kAllGather;
+  }
+}
+
+std::string_view units_for(const Shape& shape) {
   using graph::ElementType;
   switch (shape.type) {
     case ElementType::kF64:
@@ -54,9 +75,19 @@ std::string_view matmul_type(const Shape& shape) {
 
 }  // namespace
 
+std::string_view matmul_type(const graph::Graph& graph, InstructionId id) {
+  const Shape& lhs = graph.shape_of(graph.operands(id)[0]);
+  const Shape& rhs = graph.shape_of(graph.operands(id)[1]);
+  // Integers wider than a byte have no matrix units.
+  const std::string_view type = units_for(lhs.bits >= rhs.bits ? lhs : rhs);
+  if (type != "tf32") return type;
+  const auto precision = graph.attribute(id, "operand_precision");
+  return precision && precision->find("highest") != std::string_view::npos ? "f32" : "tf32";
+}
+
 double KernelModel::vector_ms(double operations, const Shape& shape) const {
   const bool wide = shape.type == graph::ElementType::kF64 || shape.type == graph::ElementType::kC128;
-  return operations / ((wide ? wide_tflops_ : vector_tflops_) * kVectorEfficiency) * 1e-9;
+  return operations / ((wide ? wide_tflops_ : vector_tflops_) * device_.vector_efficiency * kIssuedPerPeak) * 1e-9;
 }
 
 double KernelModel::operand_bytes(InstructionId id) const {
@@ -81,13 +112,17 @@ Work KernelModel::kernel_work(InstructionId id, bool first_is_constant) const {
   switch (graph_.instruction(id).opcode) {
     case Opcode::kDot:
     case Opcode::kScaledDot:
-    case Opcode::kRaggedDot: work.compute_ms = dot_ms(id); break;
-    case Opcode::kConvolution: work.compute_ms = convolution_ms(id); break;
-    case Opcode::kGather: work.memory_ms = memory_ms(cost.bytes); break;
+    case Opcode::kRaggedDot:
+      work.compute_ms = dot_ms(id);
+      work.overlap = device_.matmul_overlap;
+      break;
+    case Opcode::kConvolution: work = convolution_work(id, work.memory_ms); break;
+    case Opcode::kGather: work.memory_ms = memory_ms(cost.bytes, device_.gather_efficiency); break;
     case Opcode::kDynamicUpdateSlice:
     case Opcode::kScatter: {
       // In place, except that an operand made from constants has to be written first.
-      work.memory_ms = memory_ms(cost.bytes);
+      const bool rows = graph_.instruction(id).opcode == Opcode::kScatter;
+      work.memory_ms = memory_ms(cost.bytes, rows ? device_.scatter_efficiency : device_.memory_efficiency);
       const auto operands = graph_.operands(id);
       if (!operands.empty() && first_is_constant) {
         work.memory_ms += memory_ms(bytes(operands[0]));
@@ -95,8 +130,8 @@ Work KernelModel::kernel_work(InstructionId id, bool first_is_constant) const {
       break;
     }
     case Opcode::kSort: work.memory_ms = memory_ms(all_bytes * kSortPasses); break;
-    case Opcode::kRng:
-    case Opcode::kRngBitGenerator: work.compute_ms = vector_ms(cost.transcendentals * kRandomOperations, shape); break;
+    case Opcode::kRng: work.compute_ms = vector_ms(cost.transcendentals * kRandomOperations, shape); break;
+    case Opcode::kRngBitGenerator: work.compute_ms = vector_ms(bytes(id) / 4 * kRandomOperations, shape); break;
     case Opcode::kBatchNormTraining:
     case Opcode::kBatchNormInference:
     case Opcode::kBatchNormGrad: work.memory_ms = memory_ms(all_bytes * kBatchNormPasses); break;
@@ -125,7 +160,6 @@ double KernelModel::tensor_ms(double flops, std::string_view type, double share)
 double KernelModel::dot_ms(InstructionId id) const {
   const graph::DotDimensions dims = graph::dot_dimensions(graph_, id);
   const InstructionId lhs = graph_.operands(id)[0];
-  const InstructionId rhs = graph_.operands(id)[1];
   const auto product = [&](InstructionId of, const std::vector<std::int64_t>& which) {
     double result = 1;
     for (std::int64_t dim : which) {
@@ -139,21 +173,17 @@ double KernelModel::dot_ms(InstructionId id) const {
   const double n = std::max(1.0, elements(id) / std::max(1.0, lhs_rest * batch));
   double flops = 2 * elements(id) * k;
   const Shape& lhs_shape = graph_.shape_of(lhs);
-  const Shape& rhs_shape = graph_.shape_of(rhs);
   if (lhs_shape.type == graph::ElementType::kC64 || lhs_shape.type == graph::ElementType::kC128) flops *= 4;
-  // The wider operand decides; integers wider than a byte have no matrix units.
-  std::string_view type = matmul_type(lhs_shape.bits >= rhs_shape.bits ? lhs_shape : rhs_shape);
-  if (type == "tf32" && wants_full_precision(id)) type = "f32";
-  const double share = matmul_share_of_peak(device_, batch, lhs_rest, n, k);
+  const std::string_view type = matmul_type(graph_, id);
+  const double share = matmul_share_of_peak(device_, type, batch, lhs_rest, n, k);
   return std::min(tensor_ms(flops, type, share), vector_ms(flops, lhs_shape));
 }
 
-bool KernelModel::wants_full_precision(InstructionId id) const {
-  const auto precision = graph_.attribute(id, "operand_precision");
-  return precision && precision->find("highest") != std::string_view::npos;
+double KernelModel::product_ms(InstructionId id, double flops, double share) const {
+  return tensor_ms(flops, matmul_type(graph_, id), share);
 }
 
-double KernelModel::convolution_ms(InstructionId id) const {
+Work KernelModel::convolution_work(InstructionId id, double moved_ms) const {
   const double flops = cost_.instructions[at(id)].flops;
   const double outputs = std::max(1.0, elements(id));
   const double k = std::max(1.0, flops / (2 * outputs));
@@ -164,30 +194,43 @@ double KernelModel::convolution_ms(InstructionId id) const {
   const double groups = std::max(1.0, std::max(feature_groups, batch_groups));
   const double n = std::max(1.0, features / groups);
   const InstructionId lhs = graph_.operands(id)[0];
-  std::string_view type = matmul_type(graph_.shape_of(lhs));
-  if (type == "tf32" && wants_full_precision(id)) type = "f32";
-  double share = matmul_share_of_peak(device_, groups, outputs / (n * groups), n, k);
-  if (device_.matmul_tflops(type) > device_.matmul_tflops("f32")) {
-    share *= kConvolutionEfficiency;
-  } else {
-    share *= kVectorConvolutionEfficiency * (groups == 1 && slides_3x3(id, dims) ? kWinogradGain : 1);
-  }
+  const std::string_view type = matmul_type(graph_, id);
+  const bool on_vector_units = device_.matmul_tflops(type) <= device_.matmul_tflops("f32");
+  const double against_product =
+      on_vector_units ? device_.vector_convolution_efficiency : device_.convolution_efficiency;
+  double share = matmul_share_of_peak(device_, type, groups, outputs / (n * groups), n, k);
   if (groups > 1) share *= std::min(1.0, n / kFullGroup);
-  return std::min(tensor_ms(flops, type, share), vector_ms(flops, graph_.shape_of(lhs)));
+  const double product_ms = std::min(tensor_ms(flops, type, share), vector_ms(flops, graph_.shape_of(lhs)));
+  const Work direct{product_ms / against_product, moved_ms};
+  if (!on_vector_units || groups > 1) return direct;
+  const std::optional<Work> winograd = winograd_work(id, dims, direct.compute_ms, moved_ms);
+  return winograd && winograd->overlapped() < direct.overlapped() ? *winograd : direct;
 }
 
 // A 3x3 window that moves by one, or the gradient of such a kernel: there the 3x3 positions are the result.
-bool KernelModel::slides_3x3(InstructionId id, const graph::ConvolutionDimensions& dims) const {
+std::optional<Work> KernelModel::winograd_work(InstructionId id, const graph::ConvolutionDimensions& dims,
+                                               double direct_compute_ms, double moved_ms) const {
   const std::vector<graph::WindowDimension> window = graph::window_attribute(graph_, id);
-  if (window.size() != 2 || dims.output_spatial.size() != 2) return false;
+  if (window.size() != 2 || dims.output_spatial.size() != 2) return std::nullopt;
   bool forward = true, gradient = true;
+  double filled = 1;  // of the blocks that cover the image
   for (std::size_t i = 0; i < window.size(); ++i) {
     const graph::WindowDimension& dimension = window[i];
-    if (dimension.stride != 1 || dimension.window_dilation != 1 || dimension.base_dilation != 1) return false;
+    if (dimension.stride != 1 || dimension.window_dilation != 1 || dimension.base_dilation != 1) return std::nullopt;
+    const std::int64_t positions = graph_.shape_of(id).dims[static_cast<std::size_t>(dims.output_spatial[i])];
     forward = forward && dimension.size == 3;
-    gradient = gradient && graph_.shape_of(id).dims[static_cast<std::size_t>(dims.output_spatial[i])] == 3;
+    gradient = gradient && positions == 3;
+    const auto side = static_cast<double>(dimension.size == 3 ? positions : dimension.size);
+    filled *= side / (kWinogradBlock * std::ceil(side / kWinogradBlock));
   }
-  return forward || gradient;
+  if ((!forward && !gradient) || filled <= 0) return std::nullopt;
+  const double weights = forward ? bytes(graph_.operands(id)[1]) : bytes(id);
+  const double images = std::max(0.0, operand_bytes(id) + bytes(id) - weights);
+  // The transforms are kernels of their own: nothing hides them.
+  Work work{direct_compute_ms / (kWinogradSaving * filled), moved_ms};
+  work.memory_ms += memory_ms(kWinogradPasses * images + kWinogradWeightPasses * weights);
+  work.overlap = 0;
+  return work;
 }
 
 double KernelModel::collective_ms(InstructionId id) const {
@@ -197,20 +240,18 @@ double KernelModel::collective_ms(InstructionId id) const {
     devices = static_cast<double>(graph::decode_replica_groups(*raw, {instruction.name, "replica_groups"}).group_size);
   }
   if (devices == 0) devices = std::max(header_count("num_partitions"), header_count("replica_count"));
-  const Opcode op = instruction.opcode;
-  double share = 0, moved = operand_bytes(id);
-  if (op == Opcode::kCollectivePermute || op == Opcode::kCollectivePermuteStart) {
-    share = 1;
-  } else if (op == Opcode::kCollectiveBroadcast) {
-    share = devices > 1 ? 1 : 0;
-  } else {
-    share = devices > 1 ? (devices - 1) / devices : 0;
-    if (op == Opcode::kAllReduce || op == Opcode::kAllReduceStart) share *= 2;
-    if (op == Opcode::kAllGather || op == Opcode::kAllGatherStart) moved *= devices;
+  machine::CollectiveGroup group;
+  group.devices = group.devices_per_server = static_cast<int>(std::clamp(devices, 1.0, 1e6));
+  group.intra_bytes_per_ms = device_.link_gbytes_per_s * kBytesPerMsPerGByteS;
+  if (const machine::MeasuredLinks& known = machine::known_links(device_); !known.empty()) group.measured = &known;
+  if (group.measured == nullptr && device_.link_gbytes_per_s <= 0) return 0;
+  const machine::Operation operation = operation_of(instruction.opcode);
+  double moved = operand_bytes(id);
+  if (operation == machine::Operation::kAllGather && instruction.opcode != Opcode::kCollectiveBroadcast) {
+    moved *= devices;
   }
-  if (device_.link_gbytes_per_s <= 0 || share == 0) return 0;
-  const double ms = moved * share / device_.link_gbytes_per_s * 1e-6 + launch_ms();
-  return ms;
+  const double ms = machine::collective(operation, group, machine::Ring::kHierarchical).ms(moved);
+  return ms > 0 && group.measured == nullptr ? ms + launch_ms() : ms;
 }
 
 double KernelModel::header_count(std::string_view key) const {
@@ -218,11 +259,15 @@ double KernelModel::header_count(std::string_view key) const {
   return raw ? static_cast<double>(graph::decode_int(*raw, {"HloModule", key})) : 1.0;
 }
 
-double matmul_share_of_peak(const machine::DeviceModel& device, double batch, double m, double n, double k) {
+double matmul_share_of_peak(const machine::DeviceModel& device, std::string_view type, double batch, double m, double n,
+                            double k) {
+  const machine::MatmulEfficiency efficiency = device.matmul_efficiency_of(type);
   const double tiles = batch * m * n / kTile * std::max(1.0, k / kSplitLength);
-  const double half_tiles = static_cast<double>(device.cores) / 4;
+  const double half_tiles = efficiency.half_tiles * static_cast<double>(device.cores);
+  const double narrow = std::clamp(std::min(m, n) / kTileSide, kNarrowest, 1.0);
   // An empty product takes no time whatever its efficiency; keep the ratio finite.
-  const double share = device.matmul_efficiency * (tiles / (tiles + half_tiles)) * (k / (k + kHalfLength));
+  const double share = efficiency.share * (tiles / (tiles + half_tiles)) * (k / (k + efficiency.half_length)) *
+                       std::pow(narrow, kNarrowPower);
   return std::max(share, 1e-9);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <string_view>
 
 #include "common/graph/graph.h"
@@ -16,7 +17,8 @@ namespace automap::profile {
 // Vector work per element, in units of one FP32 operation.
 constexpr double kTranscendentalOperations = 8;
 constexpr double kDivideOperations = 4;
-// How much of the shorter of computing and moving data hides behind the longer.
+// How much of the shorter of computing and moving data hides behind the longer, except in matrix products
+// (DeviceModel::matmul_overlap).
 constexpr double kOverlap = 0.95;
 
 // Milliseconds a kernel computes and moves data.
@@ -24,8 +26,10 @@ struct Work {
   double compute_ms = 0;
   double memory_ms = 0;
 
+  double overlap = kOverlap;
+
   double sum() const { return compute_ms + memory_ms; }
-  double overlapped() const { return sum() - kOverlap * std::min(compute_ms, memory_ms); }
+  double overlapped() const { return sum() - overlap * std::min(compute_ms, memory_ms); }
 };
 
 class KernelModel {
@@ -38,18 +42,21 @@ class KernelModel {
         vector_tflops_(device.matmul_tflops("f32")),
         wide_tflops_(device.matmul_tflops("f64")) {}
 
-  double memory_ms(double moved_bytes) const {
-    return moved_bytes / (device_.memory_gbytes_per_s * device_.memory_efficiency) * 1e-6;
-  }
+  double memory_ms(double moved_bytes) const { return memory_ms(moved_bytes, device_.memory_efficiency); }
   // FP32 operations on the vector units; those of f64 shapes are slower.
   double vector_ms(double operations, const graph::Shape& shape) const;
   double launch_ms() const { return device_.launch_us * 1e-3; }
+  // Of a kernel that works for `work_ms`: with its launch, and not less than the host needs to the next one.
+  double kernel_ms(double work_ms) const { return std::max(work_ms + launch_ms(), device_.host_us * 1e-3); }
 
   Work reduce_work(graph::InstructionId id) const;
   // Of an instruction that is a kernel of its own and calls nothing that takes time. `first_is_constant`: its first
   // operand is made of constants, and has to be written before it is updated in place.
   Work kernel_work(graph::InstructionId id, bool first_is_constant) const;
-  // Of a collective that the module contains: ring formulas at the device's link.
+  // `flops` in the type that the matrix product `id` computes in, at `share` of the peak.
+  double product_ms(graph::InstructionId id, double flops, double share) const;
+  // Of a collective that the module contains, in one server: as measured where the device's links are known, else ring
+  // formulas at its link (common/machine/collectives.h).
   double collective_ms(graph::InstructionId id) const;
 
  private:
@@ -57,11 +64,15 @@ class KernelModel {
   double elements(graph::InstructionId id) const { return static_cast<double>(graph_.shape_of(id).num_elements); }
   double bytes(graph::InstructionId id) const { return static_cast<double>(graph_.shape_of(id).bytes); }
   double operand_bytes(graph::InstructionId id) const;
+  double memory_ms(double moved_bytes, double efficiency) const {
+    return moved_bytes / (device_.memory_gbytes_per_s * efficiency) * 1e-6;
+  }
   double tensor_ms(double flops, std::string_view type, double share) const;
   double dot_ms(graph::InstructionId id) const;
-  bool wants_full_precision(graph::InstructionId id) const;
-  double convolution_ms(graph::InstructionId id) const;
-  bool slides_3x3(graph::InstructionId id, const graph::ConvolutionDimensions& dims) const;
+  Work convolution_work(graph::InstructionId id, double moved_ms) const;
+  // The same by Winograd's algorithm, which only 3x3 windows that move by one have; nullopt: not one of them.
+  std::optional<Work> winograd_work(graph::InstructionId id, const graph::ConvolutionDimensions& dims,
+                                    double direct_compute_ms, double moved_ms) const;
   double header_count(std::string_view key) const;
 
   const graph::Graph& graph_;
@@ -70,7 +81,13 @@ class KernelModel {
   double vector_tflops_, wide_tflops_;
 };
 
-// The share of the peak that one matrix product of `batch` [m, k] x [k, n] reaches, in (0, matmul_efficiency).
-double matmul_share_of_peak(const machine::DeviceModel& device, double batch, double m, double n, double k);
+// The type of DeviceModel::peak_tflops in which a matrix product or convolution is computed: the wider operand decides,
+// f32 is "tf32" unless operand_precision asks for more.
+std::string_view matmul_type(const graph::Graph& graph, graph::InstructionId id);
+
+// The share of the peak of its units that one matrix product of `batch` [m, k] x [k, n] in `type` reaches, in
+// (0, MatmulEfficiency::share).
+double matmul_share_of_peak(const machine::DeviceModel& device, std::string_view type, double batch, double m, double n,
+                            double k);
 
 }  // namespace automap::profile

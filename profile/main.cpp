@@ -5,11 +5,13 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/join.h"
 #include "common/base/log.h"
 #include "common/base/options.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/io/profile_file.h"
 #include "common/machine/device.h"
+#include "profile/calibration.h"
 #include "profile/profile_hlo.h"
 #include "profile/report.h"
 
@@ -17,8 +19,30 @@ namespace {
 
 using namespace automap;
 
+constexpr std::uint64_t kMaxMeasurementBytes = 16 << 20;
+
+// --calibrate: a device file from measured times, to `output` or standard output, and how well it fits.
+void calibrate(const std::string& measurements, const std::string& base, const std::string& output) {
+  std::optional<AtomicFile> file;
+  if (!output.empty() && output != "-") file.emplace(output);
+  const std::string source = input_name(measurements);
+  const profile::Measurements measured =
+      profile::parse_measurements(read_file(measurements, kMaxMeasurementBytes), source);
+  const profile::Calibration made = profile::calibrate(measured, base, source);
+  const std::string text = machine::to_json_text(made.device);
+  if (file) {
+    file->write(text);
+    file->prepare();
+    print(profile::calibration_text(made));
+    file->commit();
+    log_info("wrote " + output + "; use it with --device " + output);
+  } else {
+    print_exact(text);
+  }
+}
+
 int profile_main(int argc, char** argv) {
-  std::string input, output, samples;
+  std::string input, output, samples, measurements, attention = "auto";
   profile::ProfileRequest request;
   bool json = false;
   OptionTable table("profile",
@@ -32,14 +56,18 @@ int profile_main(int argc, char** argv) {
   table
       .positional(&input, "MODEL",
                   "HLO in any form (text, binary or JSON protobuf), gzipped or not; - reads standard input")
+      .reads_file();
+  table.add(&request.device, "device", "reference device: " + join(machine::device_names()) + ", or a file")
       .reads_file()
-      .required();
-  std::string devices;
-  for (const std::string& name : machine::device_names()) devices += (devices.empty() ? "" : ", ") + name;
-  table.add(&request.device, "device", "reference device: " + devices + ", or a file").reads_file().metavar("DEVICE");
+      .metavar("DEVICE");
   table.add(&request.more_devices, "also-device", "more devices to estimate times on; may be repeated")
       .reads_file()
       .metavar("DEVICE");
+  table
+      .add(&attention, "attention",
+           "attention and cross-entropy as kernels of libraries (fused), as the module says (as-written), or fused for "
+           "f16 and bf16 on devices from A100 on (auto)")
+      .choices(profile::attention_modes());
   table
       .add(&samples, "samples",
            "numbers of samples of a micro-batch to estimate times at; default: powers of two to 4 times the module's "
@@ -59,6 +87,12 @@ int profile_main(int argc, char** argv) {
       .no_file()
       .metavar("NAME")
       .advanced();
+  table
+      .add(&measurements, "calibrate",
+           "no MODEL: fit a device to the kernels timed in FILE and write it as a device file; with --device NAME on "
+           "that device's peaks")
+      .reads_file()
+      .metavar("FILE");
   table.add(&output, "output", "write the profile: .h5, .hdf5 or .csv (- for CSV on standard output)")
       .writes_file()
       .shorthand('o')
@@ -69,6 +103,21 @@ int profile_main(int argc, char** argv) {
     throw Error(ErrorKind::kUsage, "--json and -o - both want standard output", "give one of them a file");
   }
 
+  if (!measurements.empty()) {
+    if (!input.empty() || json) {
+      throw Error(ErrorKind::kUsage,
+                  std::string("--calibrate makes a device file and takes no ") + (json ? "--json" : "MODEL"),
+                  "calibrate first, then profile the model with --device FILE");
+    }
+    calibrate(measurements, table.source_of("device") == "default" ? "" : request.device, output);
+    return 0;
+  }
+  if (input.empty()) {
+    throw Error(ErrorKind::kUsage, "missing MODEL: HLO in any form",
+                "usage: automap-profile MODEL [OPTIONS], or automap-profile --calibrate FILE");
+  }
+
+  request.attention = profile::parse_attention_mode(attention);
   if (!samples.empty()) request.samples = profile::parse_samples(samples, "--samples");
 
   // What cannot be written is refused before the work.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 
 #include "common/graph/hlo_attributes.h"
 #include "common/graph/hlo_cost.h"
@@ -94,6 +95,7 @@ class StructureFinder {
     out_.region.resize(n);
     out_.loop.assign(n, 0);
     out_.pure.assign(n, 0);
+    inside_.assign(n, 0);
     for (ComputationId c = 0; c < graph_.num_computations(); ++c) {
       const Computation& computation = graph_.computation(c);
       if (computation.count == 0) continue;
@@ -159,6 +161,13 @@ class StructureFinder {
   Kind kind_of(InstructionId id) const {
     const Opcode op = opcode(id);
     if (is_free(op)) return Kind::kFree;
+    switch (out_.fused.role_of(id)) {
+      case FusedChains::Role::kNone: break;
+      case FusedChains::Role::kInner:
+        return op == Opcode::kReshape || op == Opcode::kBitcast ? Kind::kAlias : Kind::kFree;
+      case FusedChains::Role::kResult:
+      case FusedChains::Role::kAnchor: return Kind::kKernel;
+    }
     switch (op) {
       case Opcode::kBitcast:
       case Opcode::kReshape:
@@ -172,8 +181,17 @@ class StructureFinder {
         }
         return Kind::kKernel;
       case Opcode::kReduce: return Kind::kReduce;
+      case Opcode::kCall:
+        if (is_inside(id)) return Kind::kFree;
+        [[fallthrough]];
       default: return is_loop(id) ? Kind::kLoop : Kind::kKernel;
     }
+  }
+
+  // A call of a function that a chain holds all of.
+  bool is_inside(InstructionId id) const {
+    const auto called = graph_.called(id);
+    return called.size() == 1 && inside_[static_cast<std::size_t>(called[0])] != 0;
   }
 
   Region prepare(const Computation& computation) const {
@@ -214,7 +232,8 @@ class StructureFinder {
     return region;
   }
 
-  // A transpose that only matrix products read is a flag of theirs, not a copy: it becomes an alias.
+  // A transpose that only matrix products read is a flag of theirs, and one that alone reads a product's result is how
+  // the product writes it; neither is a copy: it becomes an alias.
   void skip_matmul_transposes(const Computation& computation, Region& region) const {
     constexpr std::size_t kManyReaders = 64;  // keeps chains of transposes from copying long lists
     const std::size_t n = region.kind.size();
@@ -225,13 +244,17 @@ class StructureFinder {
       const InstructionId id = region.first + static_cast<InstructionId>(i);
       if (opcode(id) != Opcode::kTranspose || graph_.operands(id).size() != 1) continue;
       auto& readers = region.readers[i];
-      if (readers.empty() || readers.size() > kManyReaders || output == static_cast<std::int32_t>(i)) continue;
-      const bool only_matmul = std::all_of(readers.begin(), readers.end(), [&](std::int32_t reader) {
-        return is_matmul(opcode(region.first + reader)) || moved[static_cast<std::size_t>(reader)] != kNone;
-      });
-      if (!only_matmul) continue;
-      moved[i] = region.source[region.local(graph_.operands(id)[0])];
-      auto& up = region.readers[static_cast<std::size_t>(moved[i])];
+      if (readers.size() > kManyReaders) continue;
+      const std::int32_t from = region.source[region.local(graph_.operands(id)[0])];
+      auto& up = region.readers[static_cast<std::size_t>(from)];
+      const bool only_matmul =
+          !readers.empty() && output != static_cast<std::int32_t>(i) &&
+          std::all_of(readers.begin(), readers.end(), [&](std::int32_t reader) {
+            return is_matmul(opcode(region.first + reader)) || moved[static_cast<std::size_t>(reader)] != kNone;
+          });
+      const bool of_product = is_matmul(opcode(region.first + from)) && up.size() == 1 && output != from;
+      if (!only_matmul && !of_product) continue;
+      moved[i] = from;
       up.insert(up.end(), readers.begin(), readers.end());
       region.kind[i] = Kind::kAlias;
       any = true;
@@ -262,31 +285,76 @@ class StructureFinder {
       if (op != Opcode::kParameter && op != Opcode::kConstant && op != Opcode::kIota && !is_pure(op)) pure = false;
       for (ComputationId callee : graph_.called(id)) pure = pure && out_.pure[static_cast<std::size_t>(callee)] != 0;
     }
+    inside_[static_cast<std::size_t>(c)] = holds_inner(computation, region) ? 1 : 0;
     out_.loop[static_cast<std::size_t>(c)] = loop ? 1 : 0;
     out_.pure[static_cast<std::size_t>(c)] = pure ? 1 : 0;
   }
 
-  // A value that a loop makes is ready in the loop's own kernel; what a reduction or any other kernel makes is ready
-  // one kernel later.
+  bool holds_inner(const Computation& computation, const Region& region) const {
+    bool any = false;
+    for (std::int32_t i = 0; i < computation.count; ++i) {
+      const auto slot = static_cast<std::size_t>(i);
+      const InstructionId id = region.first + i;
+      any = any || out_.fused.is_inner(id) || (opcode(id) == Opcode::kCall && is_inside(id));
+      if (region.kind[slot] != Kind::kFree && region.kind[slot] != Kind::kAlias && region.constant[slot] == 0)
+        return false;
+    }
+    return any;
+  }
+
+  // Rows of a longer extent do not stay on the chip (a vocabulary).
+  static constexpr std::int64_t kLongestRow = 16384;
+
+  bool reduces_rows(InstructionId id) const {
+    if (opcode(id) != Opcode::kReduce || graph_.operands(id).size() != 2) return false;
+    const graph::Shape& in = graph_.shape_of(graph_.operands(id)[0]);
+    if (graph_.shape_of(id).dims.empty()) return false;
+    std::vector<char> reduced(in.dims.size(), 0);
+    for (const std::int64_t dim : graph::int_list_attribute(graph_, id, "dimensions")) {
+      if (dim >= 0 && dim < static_cast<std::int64_t>(reduced.size())) reduced[static_cast<std::size_t>(dim)] = 1;
+    }
+    std::int64_t row = 1;
+    for (std::size_t dim = 0; dim < reduced.size(); ++dim) {
+      if (in.dims[dim] == 1) continue;
+      if (reduced[dim] == 0 && row > 1) return false;  // kept behind a reduced one
+      if (reduced[dim] != 0) row *= in.dims[dim];
+    }
+    return row <= kLongestRow;
+  }
+
+  // A value that a loop makes is ready in the loop's own kernel, and so is a row's reduction, except for a reduction
+  // across rows; what another reduction or any other kernel makes is ready one kernel later.
   void find_levels(Region& region) const {
     const std::size_t n = region.kind.size();
     region.level.assign(n, 0);
+    region.row.assign(n, 0);
     region.first_read.assign(n + 1, 0);
+    std::vector<char> after_row(n, 0);  // needs a row's reduction of its own level
     for (std::size_t i = 0; i < n; ++i) {
       region.first_read[i] = static_cast<std::int32_t>(region.reads.size());
       const Kind kind = region.kind[i];
       if (kind == Kind::kAlias || region.constant[i] != 0) continue;
+      const InstructionId id = region.first + static_cast<InstructionId>(i);
+      region.row[i] = kind == Kind::kReduce && reduces_rows(id) ? 1 : 0;
+      const bool fuses = kind == Kind::kLoop || kind == Kind::kReduce;
+      const bool across = kind == Kind::kReduce && region.row[i] == 0;
       std::int32_t level = 0;
-      for (InstructionId operand : graph_.operands(region.first + static_cast<InstructionId>(i))) {
+      const auto first = region.reads.size();
+      for (InstructionId operand : graph_.operands(id)) {
         const auto from = static_cast<std::size_t>(region.source[region.local(operand)]);
         if (region.constant[from] != 0) continue;
         region.reads.push_back(static_cast<std::int32_t>(from));
         const Kind made_by = region.kind[from];
-        const bool later = made_by == Kind::kReduce || made_by == Kind::kKernel ||
-                           (made_by == Kind::kLoop && kind != Kind::kLoop && kind != Kind::kReduce);
+        const bool rows = region.row[from] != 0 || after_row[from] != 0;
+        const bool later = made_by == Kind::kKernel || (made_by == Kind::kReduce && region.row[from] == 0) ||
+                           ((made_by == Kind::kLoop || made_by == Kind::kReduce) && (!fuses || (across && rows)));
         level = std::max(level, region.level[from] + (later ? 1 : 0));
       }
       region.level[i] = level;
+      for (std::size_t r = first; r < region.reads.size(); ++r) {
+        const auto from = static_cast<std::size_t>(region.reads[r]);
+        if (region.level[from] == level && (region.row[from] != 0 || after_row[from] != 0)) after_row[i] = 1;
+      }
     }
     region.first_read[n] = static_cast<std::int32_t>(region.reads.size());
   }
@@ -294,11 +362,12 @@ class StructureFinder {
   const Graph& graph_;
   ModuleStructure& out_;
   std::unordered_set<ComputationId> first_use_;
+  std::vector<char> inside_;  // by computation: all of it is inside chains
 };
 
 }  // namespace
 
-ModuleStructure::ModuleStructure(const Graph& graph) {
+ModuleStructure::ModuleStructure(const Graph& graph, FusedChains chains) : fused(std::move(chains)) {
   StructureFinder(graph, this).run();
 }
 

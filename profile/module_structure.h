@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "common/graph/graph.h"
+#include "profile/fused_chains.h"
 #include "profile/instruction_times.h"
 
 namespace automap::profile {
 
 enum class KernelKind : std::uint8_t {
-  kFree,    // names a value: parameter, tuple element, ...
+  kFree,    // names a value: parameter, tuple element, ...; or inside a library's kernel
   kAlias,   // the same memory as its operand
   kLoop,    // element-wise or data movement that a fused loop can do on the fly
   kReduce,  // ends a fused loop
@@ -29,7 +30,10 @@ struct Region {
   std::vector<char> constant;                      // follows from constants and iota alone
   std::vector<std::int32_t> source;                // whose memory it shares; itself when it is no alias
   std::vector<std::vector<std::int32_t>> readers;  // by source, ascending
-  std::vector<std::int32_t> level;                 // how many finished kernels it has to wait for; of regions only
+  // Reductions over the trailing dimensions whose row stays on the chip: what reads their results goes on in the same
+  // kernel (softmax, layer norm).
+  std::vector<char> row;
+  std::vector<std::int32_t> level;  // how many finished kernels it has to wait for; of regions only
 
   // What instruction i reads, by source and in the order of its operands, without constants:
   // reads[first_read[i] .. first_read[i + 1]). Of regions only.
@@ -46,7 +50,10 @@ struct ModuleStructure {
   std::vector<char> pure;  // the same result whenever the operands are
   std::vector<InstructionTimes::While> whiles;
 
-  explicit ModuleStructure(const graph::Graph& graph);
+  FusedChains fused;
+
+  // `fused` (of the same module): what is inside a chain is free, and its kernels are kernels of their own.
+  explicit ModuleStructure(const graph::Graph& graph, FusedChains fused = {});
 };
 
 }  // namespace automap::profile

@@ -123,7 +123,8 @@ ModelProfile profile_module(const hlo::HloModule& module, const std::string& sou
     if (end > begin) batch_inputs.push_back({request.batch_inputs.substr(begin, end - begin), "", "--batch-input"});
     begin = end + 1;
   }
-  const ModuleStructure structure(module.graph);
+  const FusionRule rule = fusion_rule(request.attention, devices);
+  const ModuleStructure structure(module.graph, find_fused_chains(module.graph, rule));
   TimeEstimator estimator(module.graph, structure);
   estimator.measure();
   const InstructionTimes times = estimator.estimate(devices.front());
@@ -137,6 +138,7 @@ ModelProfile profile_module(const hlo::HloModule& module, const std::string& sou
   options.devices = std::move(devices);
   options.samples = request.samples;
   ModelProfile profile = build_profile(module.graph, times, options);
+  profile.fusion = {rule.attention, rule.only_16bit, structure.fused.summary(), structure.fused.missed};
   pipeline::check_profile(profile.profile, source);
   return profile;
 }

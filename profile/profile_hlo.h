@@ -34,6 +34,7 @@ struct ProfileRequest {
   std::string model;                  // name for people; empty: from the source's name
   std::string batch_inputs;           // names of the inputs that lead with the samples, commas between; empty: found
   std::vector<std::int64_t> samples;  // where to estimate times; empty: default_samples (profiler.h)
+  AttentionMode attention = AttentionMode::kAuto;
   // Other devices to estimate times on, as `device`; the same one again counts once.
   std::vector<std::string> more_devices;
 };

@@ -12,6 +12,8 @@
 #include "common/graph/hlo_cost.h"
 #include "common/graph/variable_updates.h"
 #include "profile/batch_dims.h"
+#include "profile/cut_bytes.h"
+#include "profile/main_work.h"
 #include "profile/step_positions.h"
 #include "profile/step_times.h"
 #include "profile/workspace.h"
@@ -62,11 +64,7 @@ class Profiler {
     charge_variables();
     charge_state();
     charge_compute();
-    out_.profile.a_bytes = crossing_bytes(*at_);
-    std::vector<bool> kept;
-    out_.profile.stash_bytes = stash_bytes(*at_, &kept);
-    for (const double bytes : out_.profile.stash_bytes) out_.memory.stash_bytes += bytes;
-    out_.profile.workspace_bytes = workspace_bytes(*at_, backward_, kept, options_.estimator);
+    charge_memory();
     describe();
     find_uncut_loops();
     check_optimized();
@@ -199,6 +197,18 @@ class Profiler {
     return places;
   }
 
+  // --- a, k, workspace ---
+
+  void charge_memory() {
+    const FusedChains* chains = options_.estimator == nullptr ? nullptr : &options_.estimator->structure().fused;
+    const FusedPositions fused(*at_, chains);
+    out_.profile.a_bytes = crossing_bytes(*at_, fused);
+    const Stash stash = stash_bytes(*at_, fused, times_.whiles);
+    out_.profile.stash_bytes = stash.bytes;
+    for (const double bytes : stash.bytes) out_.memory.stash_bytes += bytes;
+    out_.profile.workspace_bytes = workspace_bytes(*at_, fused, backward_, stash.kept, options_.estimator);
+  }
+
   // --- Times at other numbers of samples ---
 
   void add_times() {
@@ -280,6 +290,7 @@ class Profiler {
     graph::ModuleCost own;
     if (options_.estimator == nullptr) own = graph::analyze_cost(graph_, graph::WhileCounting::kOnce);
     const graph::ModuleCost& once = options_.estimator == nullptr ? own : options_.estimator->cost();
+    out_.profile.work = main_work(graph_, once);
     out_.total_flops = once.total.flops;
     out_.executed_flops = times_.whiles.empty()
                               ? once.total.flops

@@ -68,6 +68,13 @@ struct MemorySummary {
   double variable_bytes = 0, slot_bytes = 0, frozen_bytes = 0, state_bytes = 0, input_bytes = 0, stash_bytes = 0;
 };
 
+// Chains that are estimated as kernels of libraries (fused_chains.h).
+struct FusionSummary {
+  bool looked_for = false, only_16bit = true;
+  std::string found;        // FusedChains::summary
+  std::int64_t missed = 0;  // softmaxes of scores that were not taken
+};
+
 struct ModelProfile {
   pipeline::Profile profile;
   std::vector<TrainableVariable> variables;
@@ -75,6 +82,7 @@ struct ModelProfile {
   std::vector<LayerSummary> layers;
   MemorySummary memory;
   bool training = false;
+  FusionSummary fusion;
   std::string split;  // "metadata" or "dataflow"
   std::string variables_found_by, loss_found_by;
   std::int32_t loss_result = -1;  // result leaf; -1: not returned, or inference

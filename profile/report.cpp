@@ -137,6 +137,12 @@ std::string report_json(const ModelProfile& profile, const std::string& form) {
   }
   d["accumulated_micro_batches"] = p.accumulated_micro_batches;
   // Totals; per instruction they are in the profile file.
+  const FusionSummary& fusion = profile.fusion;
+  d["fused_kernels"] = {{"looked_for", !fusion.looked_for  ? "none"
+                                       : fusion.only_16bit ? "16-bit"
+                                                           : "all"},
+                        {"found", fusion.found},
+                        {"softmaxes_as_written", fusion.missed}};
   d["times"] = Json::array();
   for (const pipeline::DeviceTimes& times : p.times) {
     Json points = Json::array();
@@ -197,6 +203,20 @@ std::string report_text(const ModelProfile& profile, const std::string& form) {
                      ", activations kept for backward " + format_bytes(m.stash_bytes) + ", gradients " +
                      format_bytes(sum(p.gradient_bytes)) + ", largest workspace " +
                      format_bytes(largest(p.workspace_bytes)));
+  if (profile.fusion.looked_for) {
+    const FusionSummary& fusion = profile.fusion;
+    const std::string missed = fusion.missed == 0
+                                   ? ""
+                                   : format_count(fusion.missed) + " softmaxes of scores as written, since " +
+                                         (fusion.only_16bit ? "their products are no 16-bit ones or " : "") +
+                                         "others read what is inside";
+    if (!fusion.found.empty()) {
+      fact("fused", fusion.found + ", each one kernel of a library (--attention as-written: as the module says)" +
+                        (missed.empty() ? "" : "; " + missed));
+    } else if (!missed.empty()) {
+      fact("fused", "none; " + missed);
+    }
+  }
   for (const pipeline::DeviceTimes& times : p.times) {
     std::string points;
     for (std::size_t i = 0; i < times.samples.size(); ++i) {

@@ -1,8 +1,6 @@
 #include "profile/step_positions.h"
 
 #include <algorithm>
-#include <map>
-#include <unordered_map>
 
 #include "common/graph/dependence.h"
 
@@ -171,134 +169,10 @@ class BackwardPlacer {
   std::vector<std::int32_t> latest_;                // of the forward values a node depends on
 };
 
-class Crossings {
- public:
-  explicit Crossings(const StepPositions& at) : at_(at), flow_(at.flow()) {}
-
-  std::vector<double> run() {
-    const auto size = static_cast<std::size_t>(at_.size());
-    std::vector<double> change(size + 1, 0);
-    std::unordered_map<NodeId, std::vector<Form>> groups;
-    std::vector<NodeId> bases;
-    for (const NodeId id : at_.order().order) {
-      if (at_.origin(id) != Origin::kFlow || !flow_.shape(id).is_array()) continue;
-      const std::int32_t made = at_.made_at(id);
-      std::int32_t last = made;
-      for (const NodeId user : flow_.users(id)) {
-        if (at_.part(user) == Part::kForward && !at_.is_projection(user)) last = std::max(last, at_.position(user));
-      }
-      if (last == made) continue;
-      const NodeId base = at_.base_of(id);
-      auto& group = groups[base];
-      if (group.empty()) bases.push_back(base);
-      group.push_back({id, made, last, at_.bytes(id)});
-    }
-    for (const NodeId base : bases) {
-      const std::vector<Form>& forms = groups[base];
-      if (forms.size() == 1) {
-        const Form& form = forms[0];
-        const double smallest = std::min(form.bytes, at_.bytes(base));
-        change[static_cast<std::size_t>(form.made)] += smallest;
-        change[static_cast<std::size_t>(form.last)] -= smallest;
-        continue;
-      }
-      charge_forms(base, forms, &change);
-    }
-    std::vector<double> a(size, 0.0);
-    double alive = 0;
-    for (std::size_t p = 0; p < size; ++p) {
-      alive += change[p];
-      // Sums of integers below 2^53: exact, but for the last bit of very large ones.
-      a[p] = std::max(0.0, alive);
-    }
-    // Nothing crosses the end.
-    a[size - 1] = 0;
-    return a;
-  }
-
- private:
-  struct Form {
-    NodeId node;
-    std::int32_t made, last;  // alive in the cuts made .. last-1
-    double bytes;
-  };
-
-  // Several forms of one activation: whoever is alive can be made from the base, which goes over once; if the base
-  // itself is not wanted any more, the forms may be smaller together.
-  void charge_forms(NodeId base, const std::vector<Form>& forms, std::vector<double>* change) const {
-    const double whole = at_.bytes(base);
-    constexpr std::size_t kMany = 1000;
-    std::vector<std::int32_t> points;
-    for (const Form& form : forms) {
-      points.push_back(form.made);
-      points.push_back(form.last);
-    }
-    std::sort(points.begin(), points.end());
-    points.erase(std::unique(points.begin(), points.end()), points.end());
-    if (forms.size() > kMany) {
-      (*change)[static_cast<std::size_t>(points.front())] += whole;
-      (*change)[static_cast<std::size_t>(points.back())] -= whole;
-      return;
-    }
-    for (std::size_t k = 0; k + 1 < points.size(); ++k) {
-      double together = 0;
-      bool any = false, base_alive = false;
-      for (const Form& form : forms) {
-        if (form.made > points[k] || form.last <= points[k]) continue;
-        any = true;
-        together += form.bytes;
-        base_alive = base_alive || form.node == base;
-      }
-      if (!any) continue;
-      const double cost = base_alive ? whole : std::min(whole, together);
-      (*change)[static_cast<std::size_t>(points[k])] += cost;
-      (*change)[static_cast<std::size_t>(points[k + 1])] -= cost;
-    }
-  }
-
-  const StepPositions& at_;
-  const FlowGraph& flow_;
-};
-
 }  // namespace
 
 std::vector<std::int32_t> place_backward(const StepPositions& at, std::int32_t last_variable_use) {
   return BackwardPlacer(at).run(last_variable_use);
-}
-
-std::vector<double> crossing_bytes(const StepPositions& at) {
-  return Crossings(at).run();
-}
-
-std::vector<double> stash_bytes(const StepPositions& at, std::vector<bool>* kept_nodes) {
-  const FlowGraph& flow = at.flow();
-  std::vector<double> out(static_cast<std::size_t>(at.size()), 0.0);
-  if (kept_nodes != nullptr) kept_nodes->assign(static_cast<std::size_t>(flow.size()), false);
-  struct Kept {
-    double forms = 0;
-    bool base = false;
-  };
-  std::map<NodeId, Kept> kept;  // by base
-  std::vector<bool> seen(static_cast<std::size_t>(flow.size()), false);
-  for (NodeId id = 0; id < flow.size(); ++id) {
-    if (at.part(id) != Part::kBackward) continue;
-    for (const NodeId operand : flow.operands(id)) {
-      const auto o = static_cast<std::size_t>(operand);
-      if (seen[o] || at.part(operand) != Part::kForward || at.origin(operand) != Origin::kFlow) continue;
-      if (!flow.shape(operand).is_array() || at.made_at(operand) == kNone) continue;
-      seen[o] = true;
-      const NodeId base = at.base_of(operand);
-      Kept& entry = kept[base];
-      entry.forms += at.bytes(operand);
-      entry.base = entry.base || operand == base;
-    }
-  }
-  for (const auto& [base, entry] : kept) {
-    const double stash = entry.base ? at.bytes(base) : std::min(at.bytes(base), entry.forms);
-    out[static_cast<std::size_t>(at.made_at(base))] += stash;
-    if (kept_nodes != nullptr) (*kept_nodes)[static_cast<std::size_t>(base)] = true;
-  }
-  return out;
 }
 
 }  // namespace automap::profile

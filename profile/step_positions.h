@@ -53,9 +53,4 @@ class StepPositions {
 // that reads a variable.
 std::vector<std::int32_t> place_backward(const StepPositions& at, std::int32_t last_variable_use);
 
-// Bytes by position: a and k as profiler.h says.
-std::vector<double> crossing_bytes(const StepPositions& at);
-// `kept`, when given, says per node whether it is counted.
-std::vector<double> stash_bytes(const StepPositions& at, std::vector<bool>* kept = nullptr);
-
 }  // namespace automap::profile

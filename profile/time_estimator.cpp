@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/graph/hlo_attributes.h"
+#include "profile/fused_kernel_model.h"
 
 namespace automap::profile {
 namespace {
@@ -218,7 +219,35 @@ void TimeEstimator::join_kernels(const Region& region, Sizes& sizes) {
           find_kernel(sizes.cluster, static_cast<std::int32_t>(i));
     }
   }
+  join_siblings(region, sizes);
   for (std::size_t i = 0; i < n; ++i) sizes.cluster[i] = find_kernel(sizes.cluster, static_cast<std::int32_t>(i));
+}
+
+// Loops and reductions of one level that go over all of the same value read it once, in one kernel.
+void TimeEstimator::join_siblings(const Region& region, Sizes& sizes) {
+  const std::size_t n = region.kind.size();
+  const auto goes_over = [&](std::size_t reader, InstructionId value) {
+    if (region.constant[reader] != 0) return false;
+    const InstructionId id = region.first + static_cast<InstructionId>(reader);
+    if (region.kind[reader] == Kind::kReduce) return true;
+    return region.kind[reader] == Kind::kLoop && opcode(id) != Opcode::kTranspose &&
+           graph_.shape_of(id).num_elements == graph_.shape_of(value).num_elements;
+  };
+  for (std::size_t i = 0; i < n; ++i) {
+    if (region.constant[i] != 0 || region.readers[i].size() < 2) continue;
+    const InstructionId value = region.first + static_cast<InstructionId>(i);
+    if (!graph_.shape_of(value).is_array()) continue;
+    sibling_of_level_.clear();
+    for (std::int32_t reader : region.readers[i]) {
+      const auto r = static_cast<std::size_t>(reader);
+      if (!goes_over(r, value)) continue;
+      const auto [sibling, first] = sibling_of_level_.try_emplace(region.level[r], reader);
+      if (!first) {
+        sizes.cluster[static_cast<std::size_t>(find_kernel(sizes.cluster, reader))] =
+            find_kernel(sizes.cluster, sibling->second);
+      }
+    }
+  }
 }
 
 bool TimeEstimator::is_fused(const Region& region, const Sizes& sizes, std::size_t i) const {
@@ -343,8 +372,11 @@ class DeviceEstimate {
     for (std::size_t i = 0; i < n; ++i) {
       if (!from_.is_fused(region, sizes, i)) continue;
       const auto cluster = static_cast<std::size_t>(sizes.cluster[i]);
-      double ms = sum_[cluster].sum() > 0 ? own_[i].sum() * (sum_[cluster].overlapped() / sum_[cluster].sum()) : 0;
-      if (sizes.stored[i] != 0 && writers_[cluster] > 0) ms += kernels_.launch_ms() / writers_[cluster];
+      const double work_ms = sum_[cluster].overlapped();
+      double ms = sum_[cluster].sum() > 0 ? own_[i].sum() * (work_ms / sum_[cluster].sum()) : 0;
+      if (sizes.stored[i] != 0 && writers_[cluster] > 0) {
+        ms += (kernels_.kernel_ms(work_ms) - work_ms) / writers_[cluster];
+      }
       times_.ms[at(region.first + static_cast<InstructionId>(i))] = ms;
     }
   }
@@ -365,8 +397,8 @@ class DeviceEstimate {
     const auto total = [&](std::size_t i) { return total_ms_[static_cast<std::size_t>(called[i])]; };
     switch (opcode(id)) {
       case Opcode::kFusion:
-        return Work{total(0), kernels_.memory_ms(from_.cost_.instructions[at(id)].bytes)}.overlapped() +
-               kernels_.launch_ms();
+        return kernels_.kernel_ms(
+            Work{total(0), kernels_.memory_ms(from_.cost_.instructions[at(id)].bytes)}.overlapped());
       case Opcode::kWhile: {
         const auto loop =
             std::lower_bound(structure_.whiles.begin(), structure_.whiles.end(), id,
@@ -385,9 +417,15 @@ class DeviceEstimate {
   }
 
   double kernel_ms(InstructionId id, const Region& region) const {
+    switch (structure_.fused.role_of(id)) {
+      case FusedChains::Role::kAnchor:
+        return kernels_.kernel_ms(fused_work(kernels_, graph_, *structure_.fused.kernel_of(id)).overlapped());
+      case FusedChains::Role::kResult: return 0;
+      default: break;
+    }
     if (has_own_total(id)) return called_ms(id);
     if (is_collective(opcode(id))) return kernels_.collective_ms(id);
-    return kernels_.kernel_work(id, first_is_constant(id, region)).overlapped() + kernels_.launch_ms();
+    return kernels_.kernel_ms(kernels_.kernel_work(id, first_is_constant(id, region)).overlapped());
   }
 
   // Bodies of fusions and of calls that fuse with their neighbours: their instructions share what the calls of them

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "common/graph/graph.h"
@@ -60,6 +61,7 @@ class TimeEstimator {
   void decide_stores(graph::ComputationId c);
   bool is_stored(const Region& region, const Sizes& sizes, std::size_t i);
   void join_kernels(const Region& region, Sizes& sizes);
+  void join_siblings(const Region& region, Sizes& sizes);
   void find_moves(const Region& region, Sizes& sizes);
 
   const graph::Graph& graph_;
@@ -68,6 +70,7 @@ class TimeEstimator {
   std::vector<Sizes> sizes_;        // by computation; of regions
   std::vector<Summary> summaries_;  // by computation
   std::vector<std::int32_t> levels_;
+  std::unordered_map<std::int32_t, std::int32_t> sibling_of_level_;
   std::vector<double> bytes_;  // by instruction: of its shape
 };
 

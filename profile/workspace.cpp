@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "common/graph/dependence.h"
+#include "profile/fused_kernel_model.h"
 
 namespace automap::profile {
 
@@ -21,9 +22,15 @@ using graph::Part;
 
 class Workspace {
  public:
-  Workspace(const StepPositions& at, const std::vector<std::int32_t>& backward, const std::vector<bool>& kept,
-            const TimeEstimator* estimator)
-      : at_(at), flow_(at.flow()), graph_(flow_.graph()), backward_(backward), kept_(kept), estimator_(estimator) {}
+  Workspace(const StepPositions& at, const FusedPositions& fused, const std::vector<std::int32_t>& backward,
+            const std::vector<bool>& kept, const TimeEstimator* estimator)
+      : at_(at),
+        fused_(fused),
+        flow_(at.flow()),
+        graph_(flow_.graph()),
+        backward_(backward),
+        kept_(kept),
+        estimator_(estimator) {}
 
   std::vector<double> run() {
     const auto size = static_cast<std::size_t>(at_.size());
@@ -55,6 +62,7 @@ class Workspace {
   bool takes_room(NodeId id) const {
     const graph::FlowNode& node = flow_.node(id);
     if (!flow_.shape(id).is_array() || at_.part(id) == Part::kFree || at_.part(id) == Part::kInput) return false;
+    if (fused_.is_dropped(id)) return false;
     // A loop's results that nobody reads are what it was given.
     if (node.opcode == Opcode::kGetTupleElement || node.leaf != kNone) return !flow_.users(id).empty();
     return is_stored(node.instruction);
@@ -91,13 +99,7 @@ class Workspace {
 
   bool is_kept(NodeId id) const { return kept_[static_cast<std::size_t>(at_.base_of(id))]; }
 
-  std::int32_t last_use(NodeId id) const {
-    std::int32_t last = at_.position(id);
-    for (const NodeId user : flow_.users(id)) {
-      if (at_.part(user) == Part::kForward && !at_.is_projection(user)) last = std::max(last, at_.position(user));
-    }
-    return last;
-  }
+  std::int32_t last_use(NodeId id) const { return std::max(at_.position(id), fused_.last_use(id)); }
 
   // In the order of the data flow: a value lives from the node that makes it to its last reader here; what others read
   // too, or have made, lives all along or from there on.
@@ -139,6 +141,10 @@ class Workspace {
 
   // What a unit needs inside, beside operands and results.
   double inner_bytes(NodeId id) {
+    if (flow_.node(id).leaf == kNone && fused_.any()) {
+      const FusedKernel* kernel = fused_.chains()->kernel_of(flow_.node(id).instruction);
+      if (kernel != nullptr) return fused_workspace_bytes(graph_, *kernel);
+    }
     switch (flow_.node(id).opcode) {
       case Opcode::kWhile:
       case Opcode::kCall:
@@ -191,6 +197,7 @@ class Workspace {
   }
 
   const StepPositions& at_;
+  const FusedPositions& fused_;
   const FlowGraph& flow_;
   const Graph& graph_;
   const std::vector<std::int32_t>& backward_;
@@ -204,9 +211,10 @@ class Workspace {
 
 }  // namespace
 
-std::vector<double> workspace_bytes(const StepPositions& at, const std::vector<std::int32_t>& backward,
-                                    const std::vector<bool>& kept, const TimeEstimator* estimator) {
-  return Workspace(at, backward, kept, estimator).run();
+std::vector<double> workspace_bytes(const StepPositions& at, const FusedPositions& fused,
+                                    const std::vector<std::int32_t>& backward, const std::vector<bool>& kept,
+                                    const TimeEstimator* estimator) {
+  return Workspace(at, fused, backward, kept, estimator).run();
 }
 
 }  // namespace automap::profile

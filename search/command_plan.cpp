@@ -7,6 +7,7 @@
 
 #include "common/base/cli.h"
 #include "common/base/error.h"
+#include "common/base/join.h"
 #include "common/base/log.h"
 #include "common/machine/cluster.h"
 #include "plan/emit/emit.h"
@@ -35,12 +36,6 @@ struct Options {
   SearchRequest search;
   bool json = false;
 };
-
-std::string join(const std::vector<std::string>& names) {
-  std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
-  return out;
-}
 
 void declare(OptionTable& table, Options& o, bool data) {
   const std::string command = std::string("automap-search ") + (data ? "adp" : "opp");

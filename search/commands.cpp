@@ -5,6 +5,7 @@
 
 #include "common/base/cli.h"
 #include "common/base/error.h"
+#include "common/base/join.h"
 #include "common/base/log.h"
 #include "common/base/suggest.h"
 #include "common/graph/variables.h"
@@ -65,16 +66,14 @@ int search_main(int argc, char** argv) {
     arguments = {argv[2], help_flag.data()};
   }
   std::vector<std::string> names;
-  std::string known;
   for (const Command& command : kCommands) {
     if (name == command.name) return command.run(static_cast<int>(arguments.size()), arguments.data());
     names.push_back(command.name);
-    known += (known.empty() ? "" : ", ") + names.back();
   }
   const std::string near = closest_name(name, names);
   throw Error(ErrorKind::kUsage,
               name.empty() ? "missing command" : (name[0] == '-' ? "unknown option " : "unknown command ") + name,
-              near.empty() ? "one of " + known + "; see automap-search --help" : "did you mean " + near + "?");
+              near.empty() ? "one of " + join(names) + "; see automap-search --help" : "did you mean " + near + "?");
 }
 
 void ModelOptions::declare(OptionTable* table) {

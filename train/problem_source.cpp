@@ -184,8 +184,7 @@ class Model : public ProblemSource {
     const pipeline::Profile& profile = problem.parts.profile;
     const int batch = std::max(1, static_cast<int>(profile.micro_batch_size)),
               devices = problem.parts.cluster.num_devices();
-    double reach = 1 << 20;  // of the times of one replica
-    for (const pipeline::DeviceTimes& of : profile.times) reach = std::min(reach, of.samples.back());
+    const double reach = pipeline::most_samples(profile);
     const auto works = [&](int by) {
       return batch * static_cast<double>(by) <= reach * devices &&
              pipeline::groups_exist(devices, problem.stages, batch * by);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "common/base/join.h"
 #include "common/base/printable.h"
 #include "common/base/suggest.h"
 
@@ -97,9 +98,7 @@ void JsonValue::only_keys(const std::vector<std::string>& known) const {
   for (const auto& [key, value] : members()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     const std::string guess = key.size() > kLongestGuessed ? "" : closest_name(key, known);
-    std::string names;
-    for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;
-    value.fail("unknown key", (guess.empty() ? "" : "did you mean " + guess + "? ") + "known keys: " + names);
+    value.fail("unknown key", (guess.empty() ? "" : "did you mean " + guess + "? ") + "known keys: " + join(known));
   }
 }
 

@@ -16,6 +16,7 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/join.h"
 #include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/reason.h"
@@ -35,12 +36,6 @@ std::string trim(const std::string& text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) return "";
   return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
-}
-
-std::string join(const std::vector<std::string>& parts, const std::string& between) {
-  std::string out;
-  for (const std::string& part : parts) out += (out.empty() ? "" : between) + part;
-  return out;
 }
 
 std::string dashes(std::string name) {

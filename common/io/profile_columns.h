@@ -42,8 +42,9 @@ struct TextAttribute {
   const char* name;
   std::string pipeline::Profile::*value;
 };
-constexpr std::array<TextAttribute, 3> kTextAttributes = {{{"model", &pipeline::Profile::model},
+constexpr std::array<TextAttribute, 4> kTextAttributes = {{{"model", &pipeline::Profile::model},
                                                            {"device", &pipeline::Profile::device},
+                                                           {"work", &pipeline::Profile::work},
                                                            {"source_sha256", &pipeline::Profile::source_sha256}}};
 struct NumberAttribute {
   const char* name;

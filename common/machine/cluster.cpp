@@ -10,9 +10,11 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/join.h"
 #include "common/base/json_reader.h"
 #include "common/base/json_text.h"
 #include "common/base/suggest.h"
+#include "common/machine/collectives_json.h"
 #include "common/machine/device.h"
 
 namespace automap::machine {
@@ -34,6 +36,8 @@ std::optional<DeviceType> known_device(const std::string& name) {
   return type;
 }
 
+constexpr double kBytesPerMsPerGByteS = 1e6;
+
 struct Preset {
   const char* name;
   int servers;
@@ -42,14 +46,18 @@ struct Preset {
   double inter_gbytes_per_s;
   double intra_latency_us;
   double inter_latency_us;
+  bool measured = true;  // the device's known links count, else ring formulas of the figures
 };
 
 // All presets have 8 devices per server; bandwidths are per direction.
 constexpr Preset kPresets[] = {
     // Auto-MAP (arXiv 2007.04069), Table 2: V100-16GB, NVLink 130 GB/s, Ethernet 25 Gbit/s; no latencies given there.
-    {"config-a", 2, "v100-16gb", 130, 3.125, 0, 0},
-    {"config-b", 3, "v100-16gb", 130, 3.125, 0, 0},
-    {"config-c", 4, "v100-16gb", 130, 3.125, 0, 0},
+    {"config-a", 2, "v100-16gb", 130, 3.125, 0, 0, false},
+    {"config-b", 3, "v100-16gb", 130, 3.125, 0, 0, false},
+    {"config-c", 4, "v100-16gb", 130, 3.125, 0, 0, false},
+    // NVIDIA DGX-1 as measured for Aceso: NVLink 2, 150 GB/s per device and way, 100 Gbit/s InfiniBand per server.
+    {"v100-2x8", 2, "v100-32gb", 150, 12.5, 36, 80},
+    {"v100-4x8", 4, "v100-32gb", 150, 12.5, 36, 80},
     // NVIDIA DGX A100: NVLink 3, 600 GB/s per device both ways = 300; 8 x HDR InfiniBand of 200 Gbit/s = 200 GB/s per
     // server. Latencies here and below: a small message between two devices, as NCCL tests show them, rounded.
     {"a100-40gb-2x8", 2, "a100-40gb", 300, 200, 3, 6},
@@ -77,17 +85,20 @@ Cluster make_preset(const Preset& preset) {
   servers.intra_gbytes_per_s = preset.intra_gbytes_per_s;
   servers.inter_gbytes_per_s = preset.inter_gbytes_per_s;
   servers.device = preset.device;
+  if (preset.measured) {
+    servers.links = known_links(preset.device);
+    // Where nothing was measured: a device has its own network port, one of as many as there are devices.
+    if (!servers.links.send(false)) {
+      const double port = servers.inter_gbytes_per_s / servers.devices * kBytesPerMsPerGByteS;
+      const CollectiveTime own_port(preset.inter_latency_us * 1e-3, 1 / port);
+      servers.links.rows.push_back({Operation::kSend, 2, 2, own_port});
+    }
+  }
   cluster.servers.push_back(servers);
   cluster.intra_latency_us = preset.intra_latency_us;
   cluster.inter_latency_us = preset.inter_latency_us;
   cluster.devices[preset.device] = *known_device(preset.device);
   return cluster;
-}
-
-std::string join(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
 }
 
 // "did you mean X? " when some candidate is near, else "".
@@ -120,14 +131,29 @@ DeviceType read_device(const JsonValue& value) {
   return device;
 }
 
-ServerGroup read_servers(const JsonValue& value) {
-  value.only_keys({"count", "devices", "intra_gbytes_per_s", "inter_gbytes_per_s", "device"});
+// The figure for `intra` of servers that were measured: what their largest all-reduce shows.
+double measured_intra(const JsonValue& value, const ServerGroup& servers) {
+  const double bus = bus_bytes_per_ms(servers.links) / kBytesPerMsPerGByteS;
+  if (bus > 0) return bus;
+  value.fail("expected intra_gbytes_per_s, or an all-reduce inside a server among collectives",
+             "without either, device has to be one whose links are known: " + join(device_names_and_aliases()));
+}
+
+// `links`: the file's for all servers; may be empty.
+ServerGroup read_servers(const JsonValue& value, const MeasuredLinks& links, const std::string& folder) {
+  value.only_keys({"count", "devices", "intra_gbytes_per_s", "inter_gbytes_per_s", "device", "collectives"});
   ServerGroup servers;
   if (value.json().contains("count")) servers.count = static_cast<int>(value.at("count").integer(1, kMaxDevices));
   servers.devices = static_cast<int>(value.at("devices").integer(1, kMaxDevices));
-  servers.intra_gbytes_per_s = any_number(value.at("intra_gbytes_per_s"));
-  servers.inter_gbytes_per_s = any_number(value.at("inter_gbytes_per_s"));
   servers.device = value.at("device").text();
+  servers.links = value.has("collectives") ? read_collectives(value.at("collectives"), folder) : links;
+  if (const char* key = "intra_gbytes_per_s"; value.json().contains(key)) {
+    servers.intra_gbytes_per_s = any_number(value.at(key));
+  } else {
+    if (servers.links.empty()) servers.links = known_links(servers.device);
+    servers.intra_gbytes_per_s = measured_intra(value, servers);
+  }
+  servers.inter_gbytes_per_s = any_number(value.at("inter_gbytes_per_s"));
   return servers;
 }
 
@@ -201,10 +227,15 @@ Cluster parse_cluster(std::string_view json_text, const std::string& source) {
   const JsonValue root(document, from);
   // Before anything else, so that a file of another kind or of a newer version is called what it is.
   root.schema(kSchemaPrefix, kSchemaVersion, "a cluster file", kSchemaVersion);
-  root.only_keys({"schema", "name", "servers", "intra_latency_us", "inter_latency_us", "devices"});
+  root.only_keys({"schema", "name", "servers", "intra_latency_us", "inter_latency_us", "devices", "collectives"});
   Cluster cluster;
   cluster.name = document.contains("name") ? root.at("name").text() : std::filesystem::path(source).stem().string();
-  for (const JsonValue& servers : root.at("servers").items()) cluster.servers.push_back(read_servers(servers));
+  const std::string folder = std::filesystem::path(source).parent_path().string();
+  MeasuredLinks links;
+  if (document.contains("collectives")) links = read_collectives(root.at("collectives"), folder);
+  for (const JsonValue& servers : root.at("servers").items()) {
+    cluster.servers.push_back(read_servers(servers, links, folder));
+  }
   for (auto [key, value] : {std::pair("intra_latency_us", &cluster.intra_latency_us),
                             std::pair("inter_latency_us", &cluster.inter_latency_us)}) {
     if (document.contains(key)) *value = any_number(root.at(key));
@@ -261,6 +292,7 @@ std::string to_json_text(const Cluster& cluster) {
     servers["intra_gbytes_per_s"] = group.intra_gbytes_per_s;
     servers["inter_gbytes_per_s"] = group.inter_gbytes_per_s;
     servers["device"] = group.device;
+    if (!group.links.empty()) servers["collectives"] = collectives_json(group.links);
     document["servers"].push_back(std::move(servers));
   }
   document["intra_latency_us"] = cluster.intra_latency_us;

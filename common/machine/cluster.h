@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/machine/links.h"
+
 namespace automap::machine {
 
 // The most devices a cluster may have.
@@ -26,6 +28,8 @@ struct ServerGroup {
   double intra_gbytes_per_s = 0;  // between two devices of one server
   double inter_gbytes_per_s = 0;  // of the server's network port; a link between two servers has the smaller one
   std::string device;             // key into Cluster::devices
+  // What was measured of its links, which counts then in place of the figures above; empty: ring formulas.
+  MeasuredLinks links = {};
 };
 
 struct Cluster {
@@ -41,7 +45,8 @@ struct Cluster {
 
 // Reads a cluster from JSON text. Throws Error(kConfig) naming `source`, the key and what was expected; unknown keys
 // and keys given twice are errors. Devices in use that the text does not describe are taken from the table of
-// common/machine/device.h.
+// common/machine/device.h, and links inside servers whose speed it does not say from common/machine/links.h. Logs that
+// `collectives` names are looked for beside `source`.
 Cluster parse_cluster(std::string_view json_text, const std::string& source);
 // A preset name ("config-a", "config-b", "config-c", "a100-4x8", ...), else a path ("./config-a" is a file). Unknown
 // names list the presets. Throws Error(kConfig), or Error(kIo) when the file cannot be read.

@@ -1,5 +1,11 @@
 #include "common/machine/collectives.h"
 
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "common/machine/links.h"
+
 namespace automap::machine {
 namespace {
 
@@ -10,34 +16,121 @@ CollectiveTime once_around(int n, double bytes_per_ms, double latency_ms) {
   return {hops * latency_ms, hops / n / bytes_per_ms};
 }
 
-CollectiveTime times(double factor, const CollectiveTime& time) {
-  return {factor * time.latency_ms, factor * time.ms_per_byte};
+CollectiveTime sum(const CollectiveTime& a, const CollectiveTime& b) {
+  CollectiveTime::Lines lines = a.lines();
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    lines[i].latency_ms += b.lines()[i].latency_ms;
+    lines[i].ms_per_byte += b.lines()[i].ms_per_byte;
+  }
+  return CollectiveTime(lines);
+}
+
+// Ways around the rings.
+double rounds(Operation operation) {
+  return operation == Operation::kAllReduce ? 2 : 1;
+}
+
+CollectiveTime by_rings(Operation operation, const CollectiveGroup& group) {
+  const double times = rounds(operation);
+  const CollectiveTime in = once_around(group.devices_per_server, group.intra_bytes_per_ms, group.intra_latency_ms);
+  const CollectiveTime between = once_around(group.servers, group.inter_bytes_per_ms, group.inter_latency_ms);
+  return sum(in, between).times(times, times);
+}
+
+// Null when the inside of a server was not measured.
+std::optional<CollectiveTime> as_measured(Operation operation, const CollectiveGroup& group) {
+  if (group.measured == nullptr) return std::nullopt;
+  if (group.servers > 1) {
+    if (const auto whole = group.measured->across(operation, group.devices, group.servers)) return whole;
+  }
+  const std::optional<CollectiveTime> in = group.measured->inside(operation, group.devices_per_server);
+  if (!in || group.servers == 1) return in;
+  // The devices of a server send and receive at once.
+  const MessageLinks links = message_links(group);
+  const double port = bytes_per_ms(links, {group.devices_per_server, 1, false}), times = rounds(operation);
+  const CollectiveTime between = once_around(group.servers, port, links.between_latency_ms).times(times, times);
+  CollectiveTime::Lines lines = in->lines();
+  for (CollectiveLine& line : lines) {
+    line.latency_ms += between.latency_ms();
+    line.ms_per_byte = std::max(line.ms_per_byte, between.ms_per_byte());
+  }
+  return CollectiveTime(lines);
 }
 
 }  // namespace
 
-CollectiveTime reduce_scatter(const CollectiveGroup& group, Ring ring) {
-  const bool inside = group.servers == 1;
-  if (ring == Ring::kFlat) {
-    return once_around(group.devices, inside ? group.intra_bytes_per_ms : group.inter_bytes_per_ms,
-                       inside ? group.intra_latency_ms : group.inter_latency_ms);
+const char* to_string(Operation operation) {
+  switch (operation) {
+    case Operation::kAllReduce: return "all-reduce";
+    case Operation::kReduceScatter: return "reduce-scatter";
+    case Operation::kAllGather: return "all-gather";
+    case Operation::kAllToAll: return "all-to-all";
+    case Operation::kSend: return "send";
   }
-  const CollectiveTime in = once_around(group.devices_per_server, group.intra_bytes_per_ms, group.intra_latency_ms);
-  const CollectiveTime between = once_around(group.servers, group.inter_bytes_per_ms, group.inter_latency_ms);
-  return {in.latency_ms + between.latency_ms, in.ms_per_byte + between.ms_per_byte};
+  return "";
 }
 
-CollectiveTime all_gather(const CollectiveGroup& group, Ring ring) {
-  return reduce_scatter(group, ring);
+double CollectiveTime::ms_per_byte() const {
+  double least = lines_[0].ms_per_byte;
+  for (const CollectiveLine& line : lines_) least = std::min(least, line.ms_per_byte);
+  return least;
 }
 
-CollectiveTime all_reduce(const CollectiveGroup& group, Ring ring) {
-  return times(2, reduce_scatter(group, ring));
+double CollectiveTime::latency_ms() const {
+  double least = lines_[0].latency_ms;
+  for (const CollectiveLine& line : lines_) least = std::min(least, line.latency_ms);
+  return least;
+}
+
+CollectiveTime CollectiveTime::times(double latency_factor, double pace_factor) const {
+  CollectiveTime out = *this;
+  for (CollectiveLine& line : out.lines_) {
+    line.latency_ms *= latency_factor;
+    line.ms_per_byte *= pace_factor;
+  }
+  return out;
+}
+
+CollectiveTime collective(Operation operation, const CollectiveGroup& group, Ring ring) {
+  if (operation == Operation::kSend) {
+    const MessageLinks links = message_links(group);
+    const bool inside = group.servers == 1;
+    return {inside ? links.inside_latency_ms : links.between_latency_ms, 1 / bytes_per_ms(links, {1, 1, inside})};
+  }
+  if (ring == Ring::kFlat) {
+    const bool inside = group.servers == 1;
+    const double times = rounds(operation);
+    return once_around(group.devices, inside ? group.intra_bytes_per_ms : group.inter_bytes_per_ms,
+                       inside ? group.intra_latency_ms : group.inter_latency_ms)
+        .times(times, times);
+  }
+  if (const auto measured = as_measured(operation, group)) return *measured;
+  return by_rings(operation, group);
+}
+
+MessageLinks message_links(const CollectiveGroup& group) {
+  MessageLinks links;
+  links.inside_latency_ms = group.intra_latency_ms;
+  links.inside_bytes_per_ms = group.intra_bytes_per_ms;
+  links.between_latency_ms = group.inter_latency_ms;
+  links.between_bytes_per_ms = std::numeric_limits<double>::infinity();
+  links.port_bytes_per_ms = group.inter_bytes_per_ms;
+  if (group.measured == nullptr) return links;
+  if (const auto pair = group.measured->send(true)) {
+    links.inside_latency_ms = pair->latency_ms;
+    links.inside_bytes_per_ms = 1 / pair->ms_per_byte;
+  }
+  if (const auto pair = group.measured->send(false)) {
+    links.between_latency_ms = pair->latency_ms;
+    links.between_bytes_per_ms = 1 / pair->ms_per_byte;
+  }
+  return links;
 }
 
 CollectiveTime exchange(const CollectiveGroup& group, bool inside) {
-  if (inside) return {group.intra_latency_ms, 1 / (group.devices * group.intra_bytes_per_ms)};
-  return {group.inter_latency_ms, 1 / (group.servers * group.inter_bytes_per_ms)};
+  const MessageLinks links = message_links(group);
+  return {inside ? links.inside_latency_ms : links.between_latency_ms,
+          1 / bytes_per_ms(links, {group.devices, group.servers, inside})};
 }
 
 }  // namespace automap::machine

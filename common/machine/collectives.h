@@ -1,9 +1,67 @@
-// How long collectives take: (operation, bytes, group) -> ms by ring formulas. The one place that knows them; planners,
-// the propagation's costs and the profiles ask here. Sources: the ring all-reduce of Baidu and NCCL (2 (n-1) hops of
-// bytes / n each), hierarchical rings as NCCL builds them between servers.
+// How long collectives and messages take: (operation, bytes, group) -> ms. The one place that knows; planners and
+// profiles ask here. Two sources: what was measured on the group's links
+// (common/machine/links.h), else ring formulas: the ring all-reduce of Baidu and NCCL (2 (n-1) hops of bytes / n each),
+// hierarchical rings as NCCL builds them between servers.
 #pragma once
 
+#include <array>
+#include <cstddef>
+
 namespace automap::machine {
+
+struct MeasuredLinks;
+
+enum class Operation {
+  kAllReduce,      // of `bytes` that every device holds: afterwards each holds the sum
+  kReduceScatter,  // of `bytes` that every device holds: afterwards each holds its part of the sum
+  kAllGather,      // each begins with its part of `bytes`, and ends with all of them
+  kAllToAll,       // each sends its part of `bytes` to every device
+  kSend,           // of `bytes` from one device to another
+};
+const char* to_string(Operation operation);  // "all-reduce", ...
+
+// A straight line of bytes: a protocol or algorithm that moves a message at one pace once it has begun.
+struct CollectiveLine {
+  double latency_ms = 0;
+  double ms_per_byte = 0;
+  bool operator==(const CollectiveLine& o) const { return latency_ms == o.latency_ms && ms_per_byte == o.ms_per_byte; }
+};
+
+// ms of bytes: the least of its lines, as libraries choose the protocol that is fastest for a message; nothing for 0
+// bytes. Concave, so that time grows with the bytes and falls per byte, and that no message gets faster by being cut
+// into several (what bounds and the exact solver stand on).
+class CollectiveTime {
+ public:
+  static constexpr std::size_t kLines = 3;
+  using Lines = std::array<CollectiveLine, kLines>;
+
+  CollectiveTime() = default;
+  CollectiveTime(double latency_ms, double ms_per_byte) { lines_.fill({latency_ms, ms_per_byte}); }
+  // Of fewer lines the last is repeated.
+  explicit CollectiveTime(const Lines& lines) : lines_(lines) {}
+
+  double ms(double bytes) const {
+    if (!(bytes > 0)) return 0;
+    double least = lines_[0].latency_ms + bytes * lines_[0].ms_per_byte;
+    for (std::size_t i = 1; i < kLines; ++i) {
+      const double other = lines_[i].latency_ms + bytes * lines_[i].ms_per_byte;
+      least = other < least ? other : least;
+    }
+    return least;
+  }
+  const Lines& lines() const { return lines_; }
+  // Of a message without end: ms(bytes) >= latency_ms() + bytes * ms_per_byte().
+  double ms_per_byte() const;
+  // Of the shortest message.
+  double latency_ms() const;
+  // Every line's latency and pace times a factor.
+  CollectiveTime times(double latency_factor, double pace_factor) const;
+  bool operator==(const CollectiveTime& o) const { return lines_ == o.lines_; }
+  bool operator!=(const CollectiveTime& o) const { return !(*this == o); }
+
+ private:
+  Lines lines_{};
+};
 
 // A group of devices that work together, as far as a collective sees it.
 struct CollectiveGroup {
@@ -12,28 +70,50 @@ struct CollectiveGroup {
   int devices_per_server = 1;                           // the most of them in one server
   double intra_bytes_per_ms = 0, intra_latency_ms = 0;  // inside a server; the slowest of the group's
   double inter_bytes_per_ms = 0, inter_latency_ms = 0;  // of a server's network port; the slowest of the group's
-};
-
-// ms = latency_ms + bytes * ms_per_byte; nothing for 0 bytes.
-struct CollectiveTime {
-  double latency_ms = 0;
-  double ms_per_byte = 0;
-  double ms(double bytes) const { return bytes > 0 ? latency_ms + bytes * ms_per_byte : 0; }
+  // Where the links of the group's servers were measured; the slowest of them. Null: the figures above.
+  const MeasuredLinks* measured = nullptr;
 };
 
 enum class Ring {
-  // One ring through all devices, every hop as slow as the slowest link (the papers).
+  // One ring through all devices, every hop as slow as the slowest link (the papers); from the figures alone.
   kFlat,
-  // A ring inside each server and one between the servers, which has the whole port of each.
+  // A ring inside each server and one between the servers, which has the whole port of each. As measured, where that is
+  // known: a collective over several servers of which only the inside was measured begins both at once, as NCCL sends
+  // chunks around both, and goes on at the pace of the slower one.
   kHierarchical,
 };
 
-// Of `bytes` that every device holds: afterwards each holds the sum. Worked case (flat, 4 devices of one server at 100
-// bytes/ms, no latency): 2 * 3 / 4 * bytes / 100.
-CollectiveTime all_reduce(const CollectiveGroup& group, Ring ring);
-// Half of it: each device ends with its part of the sum, or begins with its part of `bytes`.
-CollectiveTime reduce_scatter(const CollectiveGroup& group, Ring ring);
-CollectiveTime all_gather(const CollectiveGroup& group, Ring ring);
+// Worked case (all-reduce, flat, 4 devices of one server at 100 bytes/ms, no latency): 2 * 3 / 4 * bytes / 100.
+CollectiveTime collective(Operation operation, const CollectiveGroup& group, Ring ring);
+inline CollectiveTime all_reduce(const CollectiveGroup& group, Ring ring) {
+  return collective(Operation::kAllReduce, group, ring);
+}
+inline CollectiveTime reduce_scatter(const CollectiveGroup& group, Ring ring) {
+  return collective(Operation::kReduceScatter, group, ring);
+}
+inline CollectiveTime all_gather(const CollectiveGroup& group, Ring ring) {
+  return collective(Operation::kAllGather, group, ring);
+}
+
+// What messages between devices have: each pair its own link inside a server; between servers each pair no more than
+// its own way to the port, and all together the ports.
+struct MessageLinks {
+  double inside_latency_ms = 0, inside_bytes_per_ms = 0;    // a pair
+  double between_latency_ms = 0, between_bytes_per_ms = 0;  // a pair; infinity: what the ports have
+  double port_bytes_per_ms = 0;                             // of a server
+};
+MessageLinks message_links(const CollectiveGroup& group);
+
+// Between two groups, all pairs at once.
+struct MessageGroups {
+  int devices = 1, servers = 1;  // of the smaller group, each
+  bool inside = false;           // both in one server
+};
+inline double bytes_per_ms(const MessageLinks& links, const MessageGroups& groups) {
+  if (groups.inside) return links.inside_bytes_per_ms * groups.devices;
+  const double ports = links.port_bytes_per_ms * groups.servers, pairs = links.between_bytes_per_ms * groups.devices;
+  return ports < pairs ? ports : pairs;
+}
 
 // Of `bytes` that this group and another one hold whole on every device, each its own, both ways at once: afterwards
 // both hold the sum. Each device swaps its share, so that all ports of the group work; between two all-reduces' halves,

@@ -1,14 +1,18 @@
-// The devices known by name, and the file form of others.
+// What a device model says, and the file form of devices that no table knows.
 #include "common/machine/device.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/join.h"
 #include "common/base/json_reader.h"
 #include "common/base/json_text.h"
+#include "common/base/text_table.h"
+#include "common/machine/device_table.h"
 
 namespace automap::machine {
 namespace {
@@ -16,66 +20,161 @@ namespace {
 constexpr const char* kSchemaName = "automap.device/";
 constexpr int kSchemaVersion = 1;
 constexpr std::uint64_t kMaxFileBytes = 16 << 20;
-
-// Dense peaks and memory: NVIDIA data sheets of the SXM parts (V100 2017, A100 2020/21, H100 2022, H200 2023, B200
-// 2024). Cores: streaming multiprocessors. Links: the bus bandwidth a ring of eight reaches; V100 as in Auto-MAP's
-// Table 2, A100 and later about 80-90 % of the one-way NVLink rate (300, 450, 450, 900 GB/s), as public NCCL tests
-// show.
-const std::vector<DeviceModel>& table() {
-  static const std::vector<DeviceModel> devices = [] {
-    const auto make = [](const char* name, std::map<std::string, double> peaks, double gbytes_per_s, double gib,
-                         double link, int cores) {
-      DeviceModel device;
-      device.name = name;
-      device.peak_tflops = std::move(peaks);
-      device.memory_gbytes_per_s = gbytes_per_s;
-      device.memory_gib = gib;
-      device.link_gbytes_per_s = link;
-      device.cores = cores;
-      return device;
-    };
-    const std::map<std::string, double> volta = {{"f64", 7.8}, {"f32", 15.7}, {"f16", 125}};
-    const std::map<std::string, double> ampere = {{"f64", 19.5}, {"f32", 19.5}, {"tf32", 156},
-                                                  {"f16", 312},  {"bf16", 312}, {"i8", 624}};
-    const std::map<std::string, double> hopper = {{"f64", 67},   {"f32", 67},  {"tf32", 494.5}, {"f16", 989},
-                                                  {"bf16", 989}, {"f8", 1979}, {"i8", 1979}};
-    const std::map<std::string, double> blackwell = {{"f64", 37},    {"f32", 75},  {"tf32", 1125}, {"f16", 2250},
-                                                     {"bf16", 2250}, {"f8", 4500}, {"i8", 4500}};
-    return std::vector<DeviceModel>{
-        make("v100-16gb", volta, 900, 16, 130, 80),    make("v100-32gb", volta, 900, 32, 130, 80),
-        make("a100-40gb", ampere, 1555, 40, 240, 108), make("a100-80gb", ampere, 2039, 80, 240, 108),
-        make("h100", hopper, 3350, 80, 390, 132),      make("h200", hopper, 4800, 140, 390, 132),
-        make("b200", blackwell, 7700, 178, 780, 148),
-    };
-  }();
-  return devices;
-}
+constexpr const char* kOwnFile = "the device file";
+constexpr double kVectorHalfTiles = 0.1;
+constexpr double kVectorHalfLength = 64;
+constexpr const char* kTypes[] = {"f64", "f32", "tf32", "f16", "bf16", "f8", "i8"};
 
 // Other names of devices in the table, as clusters and data sheets call them.
 constexpr std::pair<const char*, const char*> kAliases[] = {
     {"h100-80gb", "h100"}, {"h200-141gb", "h200"}, {"b200-180gb", "b200"}};
 
-}  // namespace
+// The constants that are one number: their key in files, and what it may be.
+struct Scalar {
+  const char* name;
+  double DeviceModel::*member;
+  enum class Range { kMicroseconds, kShare, kShareOrNone } range;
+};
+using Range = Scalar::Range;
+constexpr Scalar kScalars[] = {
+    {"launch_us", &DeviceModel::launch_us, Range::kMicroseconds},
+    {"host_us", &DeviceModel::host_us, Range::kMicroseconds},
+    {"memory_efficiency", &DeviceModel::memory_efficiency, Range::kShare},
+    {"gather_efficiency", &DeviceModel::gather_efficiency, Range::kShare},
+    {"scatter_efficiency", &DeviceModel::scatter_efficiency, Range::kShare},
+    {"vector_efficiency", &DeviceModel::vector_efficiency, Range::kShare},
+    {"matmul_efficiency", &DeviceModel::matmul_efficiency, Range::kShare},
+    {"matmul_overlap", &DeviceModel::matmul_overlap, Range::kShareOrNone},
+    {"convolution_efficiency", &DeviceModel::convolution_efficiency, Range::kShare},
+    {"vector_convolution_efficiency", &DeviceModel::vector_convolution_efficiency, Range::kShare},
+};
 
-double DeviceModel::matmul_tflops(std::string_view type) const {
-  const auto at = [&](std::string_view key) {
-    const auto found = peak_tflops.find(std::string(key));
-    return found == peak_tflops.end() ? 0.0 : found->second;
-  };
-  if (const double peak = at(type); peak > 0) return peak;
-  const double f32 = at("f32");
-  if (type == "f64") return f32 / 32;
-  if (type == "f8" || type == "i8") {
-    for (const char* wider : {"bf16", "f16"}) {
-      if (const double peak = at(wider); peak > 0) return peak;
+double read_share(const JsonValue& value) {
+  const double share = value.number(0, 1, "a share above 0, of at most 1");
+  if (share == 0) value.wrong("a share above 0, of at most 1");
+  return share;
+}
+
+double read_scalar(const JsonValue& value, Range range) {
+  switch (range) {
+    case Range::kMicroseconds: return value.number(0, 1e9, "a number of microseconds from 0 to 1e9");
+    case Range::kShare: return read_share(value);
+    case Range::kShareOrNone: break;
+  }
+  return value.number(0, 1, "a share from 0 to 1");
+}
+
+MatmulEfficiency read_matmul(const JsonValue& value) {
+  value.only_keys({"share", "half_tiles", "half_length"});
+  MatmulEfficiency efficiency;
+  efficiency.share = read_share(value.at("share"));
+  if (value.has("half_tiles")) {
+    efficiency.half_tiles = value.at("half_tiles").number(0, 1e6, "a number of tiles per core from 0 to 1e6");
+  }
+  if (value.has("half_length")) {
+    efficiency.half_length = value.at("half_length").number(0, 1e6, "a contracted length from 0 to 1e6");
+  }
+  return efficiency;
+}
+
+// Every constant that the file gives is measured, unless it says otherwise.
+void read_constants(const JsonValue& root, DeviceModel* device) {
+  for (const Scalar& scalar : kScalars) {
+    if (!root.has(scalar.name)) continue;
+    device->*scalar.member = read_scalar(root.at(scalar.name), scalar.range);
+    device->sources[scalar.name] = kOwnFile;
+  }
+  if (root.has("matmul")) {
+    const JsonValue matmul = root.at("matmul");
+    for (const auto& [type, efficiency] : matmul.members()) {
+      if (device->peak_tflops.count(type) == 0) matmul.wrong("types of peak_tflops; it has no '" + type + "'");
+      device->matmul[type] = read_matmul(efficiency);
+      device->sources["matmul." + type] = kOwnFile;
     }
   }
-  return f32;
+  const auto known = [&](const std::string& name) {
+    const std::vector<DeviceConstant> all = device_constants(*device);
+    return std::any_of(all.begin(), all.end(), [&](const DeviceConstant& c) { return c.name == name; });
+  };
+  if (root.has("sources")) {
+    const JsonValue sources = root.at("sources");
+    for (const auto& [name, text] : sources.members()) {
+      if (!known(name)) sources.wrong("names of constants; '" + name + "' is none");
+      device->sources[name] = text.text();
+    }
+  }
+  if (root.has("assumptions")) {
+    for (const JsonValue& name : root.at("assumptions").items()) {
+      if (!known(name.text())) name.wrong("the name of a constant");
+      device->sources.erase(name.text());
+    }
+  }
+}
+
+}  // namespace
+
+std::string DeviceModel::units_of(std::string_view type) const {
+  const auto has = [&](std::string_view key) {
+    const auto found = peak_tflops.find(std::string(key));
+    return found != peak_tflops.end() && found->second > 0;
+  };
+  if (has(type)) return std::string(type);
+  if (type == "f8" || type == "i8") {
+    for (const char* wider : {"bf16", "f16"}) {
+      if (has(wider)) return wider;
+    }
+  }
+  return "f32";
+}
+
+double DeviceModel::matmul_tflops(std::string_view type) const {
+  const std::string units = units_of(type);
+  const auto peak = peak_tflops.find(units);
+  const double tflops = peak == peak_tflops.end() ? 0.0 : peak->second;
+  return type == "f64" && units != "f64" ? tflops / 32 : tflops;
+}
+
+MatmulEfficiency DeviceModel::matmul_efficiency_of(std::string_view type) const {
+  const std::string units = units_of(type);
+  const auto found = matmul.find(units);
+  if (found != matmul.end()) return found->second;
+  MatmulEfficiency efficiency;
+  efficiency.share = matmul_efficiency;
+  if (units == "f32" || units == "f64") {  // slower units are kept busy by less
+    efficiency.half_tiles = kVectorHalfTiles;
+    efficiency.half_length = kVectorHalfLength;
+  }
+  return efficiency;
+}
+
+std::vector<DeviceConstant> device_constants(const DeviceModel& device) {
+  std::vector<DeviceConstant> constants;
+  const auto add = [&](const std::string& name, std::string value) {
+    const auto source = device.sources.find(name);
+    constants.push_back({name, std::move(value), source == device.sources.end() ? "" : source->second});
+  };
+  for (const Scalar& scalar : kScalars) add(scalar.name, format_number(device.*scalar.member));
+  for (const char* type : kTypes) {
+    if (device.peak_tflops.count(type) == 0) continue;
+    const MatmulEfficiency efficiency = device.matmul_efficiency_of(type);
+    add("matmul." + std::string(type), format_number(efficiency.share) + " (half of it at " +
+                                           format_number(efficiency.half_tiles) + " tiles per core, length " +
+                                           format_number(efficiency.half_length) + ")");
+  }
+  return constants;
+}
+
+std::vector<std::string> assumed_constants(const DeviceModel& device) {
+  std::vector<std::string> names;
+  for (const DeviceConstant& constant : device_constants(device)) {
+    if (constant.source.empty()) names.push_back(constant.name);
+  }
+  return names;
 }
 
 std::vector<std::string> device_names() {
   std::vector<std::string> names;
-  for (const DeviceModel& device : table()) names.push_back(device.name);
+  for (const DeviceModel& device : device_table()) names.push_back(device.name);
   return names;
 }
 
@@ -90,7 +189,7 @@ std::optional<DeviceModel> find_device(const std::string& name) {
   for (const auto& [alias, meant] : kAliases) {
     if (name == alias) known = meant;
   }
-  for (const DeviceModel& device : table()) {
+  for (const DeviceModel& device : device_table()) {
     if (device.name == known) return device;
   }
   return std::nullopt;
@@ -100,10 +199,8 @@ DeviceModel load_device(const std::string& name_or_path) {
   if (auto device = find_device(name_or_path)) return *std::move(device);
   std::error_code ignored;
   if (!std::filesystem::exists(name_or_path, ignored)) {
-    std::string names;
-    for (const std::string& name : device_names()) names += (names.empty() ? "" : ", ") + name;
     throw Error(ErrorKind::kConfig, "unknown device '" + name_or_path + "', and no file of that name",
-                "known devices: " + names + "; or give a device file (docs/device-model.md)");
+                "known devices: " + join(device_names()) + "; or give a device file (docs/device-model.md)");
   }
   return parse_device(read_file(name_or_path, kMaxFileBytes), name_or_path);
 }
@@ -113,8 +210,11 @@ DeviceModel parse_device(std::string_view json_text, const std::string& source) 
   const nlohmann::ordered_json document = parse_json(json_text, from);
   const JsonValue root(document, from);
   root.schema(kSchemaName, kSchemaVersion, "a device file", kSchemaVersion);
-  root.only_keys({"schema", "name", "peak_tflops", "memory_gbytes_per_s", "memory_gib", "launch_us",
-                  "link_gbytes_per_s", "memory_efficiency", "matmul_efficiency", "cores"});
+  std::vector<std::string> keys = {
+      "schema", "name",   "peak_tflops", "memory_gbytes_per_s", "memory_gib", "link_gbytes_per_s",
+      "cores",  "matmul", "sources",     "assumptions"};
+  for (const Scalar& scalar : kScalars) keys.emplace_back(scalar.name);
+  root.only_keys(keys);
   constexpr double kHuge = 1e12;
   const auto below_huge = [&](const JsonValue& value, const std::string& unit) {
     if (value.positive(unit) > kHuge) value.wrong("a number of " + unit + " of at most 1e12");
@@ -124,25 +224,16 @@ DeviceModel parse_device(std::string_view json_text, const std::string& source) 
   device.name = root.at("name").text();
   if (device.name.empty()) root.at("name").wrong("a name");
   const JsonValue peaks = root.at("peak_tflops");
-  peaks.only_keys({"f64", "f32", "tf32", "f16", "bf16", "f8", "i8"});
+  peaks.only_keys({std::begin(kTypes), std::end(kTypes)});
   peaks.at("f32");
   for (const auto& [type, peak] : peaks.members()) device.peak_tflops[type] = below_huge(peak, "TFLOP/s");
   device.memory_gbytes_per_s = below_huge(root.at("memory_gbytes_per_s"), "GB/s");
   device.memory_gib = below_huge(root.at("memory_gib"), "GiB");
-  if (root.has("launch_us")) {
-    device.launch_us = root.at("launch_us").number(0, 1e9, "a number of microseconds from 0 to 1e9");
-  }
   if (root.has("link_gbytes_per_s")) {
     device.link_gbytes_per_s = root.at("link_gbytes_per_s").number(0, kHuge, "a number of GB/s from 0 to 1e12");
   }
-  const auto share = [&](const char* key, double* value) {
-    if (!root.has(key)) return;
-    *value = root.at(key).number(0, 1, "a share above 0, of at most 1");
-    if (*value == 0) root.at(key).wrong("a share above 0, of at most 1");
-  };
-  share("memory_efficiency", &device.memory_efficiency);
-  share("matmul_efficiency", &device.matmul_efficiency);
   if (root.has("cores")) device.cores = static_cast<int>(root.at("cores").integer(1, 1000000));
+  read_constants(root, &device);
   return device;
 }
 
@@ -153,11 +244,15 @@ std::string to_json_text(const DeviceModel& device) {
   document["peak_tflops"] = device.peak_tflops;
   document["memory_gbytes_per_s"] = device.memory_gbytes_per_s;
   document["memory_gib"] = device.memory_gib;
-  document["launch_us"] = device.launch_us;
   document["link_gbytes_per_s"] = device.link_gbytes_per_s;
-  document["memory_efficiency"] = device.memory_efficiency;
-  document["matmul_efficiency"] = device.matmul_efficiency;
   document["cores"] = device.cores;
+  for (const Scalar& scalar : kScalars) document[scalar.name] = device.*scalar.member;
+  for (const auto& [type, efficiency] : device.matmul) {
+    document["matmul"][type] = {
+        {"share", efficiency.share}, {"half_tiles", efficiency.half_tiles}, {"half_length", efficiency.half_length}};
+  }
+  if (!device.sources.empty()) document["sources"] = device.sources;
+  document["assumptions"] = assumed_constants(device);
   return json_text(document);
 }
 

@@ -1,5 +1,5 @@
-// The devices that models are trained on: what their data sheets say, and the file form of others (schema
-// automap.device/1, docs/device-model.md). How long kernels take on them: profile/time_estimator.h.
+// The devices that models are trained on: what their data sheets say, what share of it kernels reach, and the file form
+// of others (schema automap.device/1, docs/device-model.md). How long kernels take on them: profile/time_estimator.h.
 #pragma once
 
 #include <map>
@@ -10,23 +10,65 @@
 
 namespace automap::machine {
 
+// What of a type's peak matrix products reach:
+//   share · tiles / (tiles + half_tiles · cores) · k / (k + half_length),
+// tiles = results / 128², times k / 4096 for longer contractions, which are split. So half_tiles tiles per core, or a
+// contracted length of half_length, reach half of what endless ones do.
+struct MatmulEfficiency {
+  double share = 0.9;  // of an endless product, in (0, 1]
+  double half_tiles = 0.25;
+  double half_length = 128;
+};
+
 struct DeviceModel {
   std::string name;
   // Peak dense throughput in TFLOP/s (1e12) by type: "f32" (vector units, required), "tf32", "f16", "bf16", "f8", "i8"
   // (matrix units), "f64".
   std::map<std::string, double> peak_tflops;
-  double memory_gbytes_per_s = 0;   // peak, GB = 1e9 bytes
-  double memory_gib = 0;            // capacity, GiB = 2^30 bytes
-  double launch_us = 2.5;           // what one kernel adds in a stream of kernels
-  double link_gbytes_per_s = 0;     // bus bandwidth of one device to its peers; 0: collectives count as free
-  double memory_efficiency = 0.85;  // share of the peak that a streaming kernel reaches, in (0, 1]
-  double matmul_efficiency = 0.9;   // share of the peak that an endless matrix product reaches, in (0, 1]
-  int cores = 1;                    // SMs: a quarter as many output tiles of 128x128 halve the efficiency
+  double memory_gbytes_per_s = 0;  // peak, GB = 1e9 bytes
+  double memory_gib = 0;           // capacity, GiB = 2^30 bytes
+  double link_gbytes_per_s = 0;    // bus bandwidth of one device to its peers; 0: collectives count as free
+  int cores = 1;                   // SMs
 
-  // TFLOP/s of a matrix product in `type`; an absent type falls back: f8, i8 -> bf16 -> f16 -> f32; bf16, f16, tf32 ->
-  // f32; f64 -> f32 / 32.
+  // The constants: what measurements say beyond the data sheet. Their defaults are assumptions.
+  double launch_us = 2.5;           // what one kernel adds in a stream of kernels
+  double host_us = 3;               // between two launches by the host: no kernel takes less
+  double memory_efficiency = 0.85;  // share of the peak bandwidth that a streaming kernel reaches, in (0, 1] as below
+  double gather_efficiency = 0.5;   // the same of rows read (gather) or added to (scatter) at indices
+  double scatter_efficiency = 0.3;
+  double vector_efficiency = 0.7;  // of the operations that vector units can issue
+  double matmul_efficiency = 0.9;  // the share of types without a row in `matmul`; half_tiles and half_length
+                                   // are then those of MatmulEfficiency, or 0.1 and 64 for f32 and f64
+  double matmul_overlap = 0.95;    // of the shorter of computing and moving data, in matrix products; in [0, 1]
+  // Convolutions against products of the same size, on matrix units and on vector units.
+  double convolution_efficiency = 0.6;
+  double vector_convolution_efficiency = 0.35;
+  std::map<std::string, MatmulEfficiency> matmul;  // by type, as peak_tflops
+
+  // Where a constant is from, by its name in device_constants(); one that is not in here is an assumption.
+  std::map<std::string, std::string> sources;
+
+  // The type on whose units products in `type` run; an absent type falls back: f8, i8 -> bf16 -> f16 -> f32; bf16, f16,
+  // tf32 -> f32; f64 -> f32.
+  std::string units_of(std::string_view type) const;
+  // TFLOP/s of a matrix product in `type`, on units_of(type); f64 on f32 units is 32 times slower.
   double matmul_tflops(std::string_view type) const;
+  // Libraries have attention as one kernel for f16 and bf16 on devices with matrix units for bf16 (A100 and later).
+  bool has_fused_attention() const { return peak_tflops.count("bf16") != 0; }
+  // On units_of(type).
+  MatmulEfficiency matmul_efficiency_of(std::string_view type) const;
 };
+
+// One constant of a device, for people.
+struct DeviceConstant {
+  std::string name;    // "memory_efficiency", "matmul.f16"
+  std::string value;   // "0.85", "0.69 (half at 0.14 tiles per core, length 100)"
+  std::string source;  // empty: an assumption
+};
+// All of a device, in a fixed order; matmul.TYPE for every type of its peaks.
+std::vector<DeviceConstant> device_constants(const DeviceModel& device);
+// The names of those that nobody measured.
+std::vector<std::string> assumed_constants(const DeviceModel& device);
 
 // "v100-16gb", "v100-32gb", "a100-40gb", "a100-80gb", "h100", "h200", "b200": the names in profiles.
 std::vector<std::string> device_names();

@@ -56,8 +56,9 @@ struct GroupKind {
   int inside = 0;  // its size when it shares a server with the device in front of it and lies inside that server
   int servers = 0;
   double bytes_per_ms = 0;
+  int devices = 0;  // Problem::devices_that_count
   bool operator<(const GroupKind& o) const {
-    return std::tie(inside, servers, bytes_per_ms) < std::tie(o.inside, o.servers, o.bytes_per_ms);
+    return std::tie(inside, servers, bytes_per_ms, devices) < std::tie(o.inside, o.servers, o.bytes_per_ms, o.devices);
   }
 };
 
@@ -157,7 +158,7 @@ class Program {
   void put_behind(Sweep& sweep, const Row& from, const Fan& fan, int d0, int variant);
   void subtract_shared(std::size_t i, std::size_t first, std::size_t past, const DeviceGroup& group,
                        const PointColumns& columns, StageCost& cost);
-  template <bool kPlain>
+  template <bool kPlain, bool kOneLine>
   void best_front(const Row& from, std::size_t first, std::size_t last, const terms::InFlight& k, const StageCost& cost,
                   const PointColumns& columns, Best& result) const;
   template <bool kPlain>

@@ -108,9 +108,7 @@ bool StageTables::for_each_cut(const Visit& visit) const {
 bool StageTables::makes_superfluous(const DeviceGroup& group, int one_variant, int other_variant) const {
   const StageColumns &one = problem_.columns(group, one_variant), &other = problem_.columns(group, other_variant);
   const terms::Sync sync = problem_.sync_terms(group, one_variant), than = problem_.sync_terms(group, other_variant);
-  if (one.workspace != other.workspace || sync.latency_ms > than.latency_ms || sync.ms_per_byte > than.ms_per_byte) {
-    return false;
-  }
+  if (one.peak != other.peak || !sync.never_longer(than)) return false;
   return for_each_cut([&](int p0, int p1) {
     return one.both[p1] == other.both[p1] && one.backward[p1] == other.backward[p1] &&
            one.optimizer[p1] - one.optimizer[p0] <= other.optimizer[p1] - other.optimizer[p0] &&
@@ -140,7 +138,7 @@ const std::vector<int>& StageTables::variants(const DeviceGroup& group) {
 bool StageTables::may_fit_cuts(int p0, int p1, const DeviceGroup& group, int variant, int in_flight) const {
   if (!problem_.options().memory || p0 >= p1) return true;
   const StageColumns& c = problem_.columns(group, variant);
-  return c.state[p1] - c.state[p0] + c.workspace->most(p0, p1) * group.stash_scale +
+  return c.state[p1] - c.state[p0] + c.workspace(p0, p1) * group.stash_scale +
              (c.stash[p1] - c.stash[p0]) * group.stash_scale * in_flight <=
          group.capacity_bytes;
 }
@@ -149,8 +147,7 @@ int StageTables::may_be_in_flight(std::size_t i, std::size_t j, const DeviceGrou
   const int p0 = points_.last_cut[i], p1 = points_.first_cut[j], most = problem_.micro_batches();
   if (!problem_.options().memory || p0 >= p1) return most;
   const StageColumns& c = problem_.columns(group, variant);
-  const double room =
-      group.capacity_bytes - (c.state[p1] - c.state[p0]) - c.workspace->most(p0, p1) * group.stash_scale;
+  const double room = group.capacity_bytes - (c.state[p1] - c.state[p0]) - c.workspace(p0, p1) * group.stash_scale;
   if (room < 0) return 0;
   // A little more than room / each, so that rounding does not take one away.
   const double each = (c.stash[p1] - c.stash[p0]) * group.stash_scale * (1 - kRounding);

@@ -21,6 +21,7 @@ GroupKind Program::kind(int d0, int d1) const {
   const DeviceGroup& group = problem_.group(d0, d1);
   GroupKind kind;
   kind.servers = group.servers;
+  kind.devices = problem_.devices_that_count(group);
   if (group.servers > 1) {
     kind.bytes_per_ms = group.ring_bytes_per_ms;
   } else if (d0 > 0 && problem_.server_of_device(d0 - 1) == group.first_server) {
@@ -126,7 +127,7 @@ void Program::thresholds_for(int first_stages, int stages) {
 
 // Over the starts first..last-1 of a stage whose end is in `cost`: the most that may follow. The sync of the stage is
 // hidden by what drains in front of it only, so U - (pass in front) - (its rest) is xy - its sync.
-template <bool kPlain>
+template <bool kPlain, bool kOneLine>
 [[gnu::always_inline]] inline void Program::best_front(const Row& from, std::size_t first, std::size_t last,
                                                        const terms::InFlight& k, const StageCost& cost,
                                                        const PointColumns& columns, Best& result) const {
@@ -165,9 +166,9 @@ template <bool kPlain>
     const double bytes = gradient - gradient_high[j];
     double own = 0;
     if (kPlain) {
-      own = sync.whole_ms(bytes);
+      own = sync.whole_ms<kOneLine>(bytes);
     } else {
-      own = sync.exposed_ms(bytes, last_bucket[j], (other_backward - backward_low[j]) * scale) +
+      own = sync.exposed_ms<kOneLine>(bytes, last_bucket[j], (other_backward - backward_low[j]) * scale) +
             larger(0.0, optimizer - optimizer_high[j]);
     }
     const double room = smaller(x[j], xy[j] - own);
@@ -220,7 +221,11 @@ void Program::best_front_within_memory(const Row& from, std::size_t first, std::
   for (std::size_t run = kFirstRun; first < last; run += run / 2) {
     const int held = most(last - 1);
     const std::size_t begin = held <= least || last - first <= run ? first : last - run;
-    if (held > 0) best_front<kPlain>(from, begin, last, terms::InFlight(micro_batches_, held), cost, columns, best);
+    if (held > 0) {
+      const terms::InFlight in_flight(micro_batches_, held);
+      cost.sync.one_line ? best_front<kPlain, true>(from, begin, last, in_flight, cost, columns, best)
+                         : best_front<kPlain, false>(from, begin, last, in_flight, cost, columns, best);
+    }
     last = begin;
   }
 }
@@ -283,7 +288,8 @@ void Program::put_behind(Sweep& sweep, const Row& from, const Fan& fan, int d0, 
     if (binds && adaptive()) {
       best_front_within_memory<kPlain>(from, first, last, i, group, variant, cost, best);
     } else {
-      best_front<kPlain>(from, first, last, scheduled, cost, columns, best);
+      cost.sync.one_line ? best_front<kPlain, true>(from, first, last, scheduled, cost, columns, best)
+                         : best_front<kPlain, false>(from, first, last, scheduled, cost, columns, best);
     }
     if (!(best.x > 0)) continue;
     const double bytes = coarse_.activation[at_i];

@@ -320,9 +320,8 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
       std::vector<const DeviceGroup*>& alike = groups[at(group.size)];
       const auto same = [&](const DeviceGroup* other) {
         return other->columns == group.columns && other->scale == group.scale &&
-               other->capacity_bytes == group.capacity_bytes &&
-               other->all_reduce.ms_per_byte == group.all_reduce.ms_per_byte &&
-               other->all_reduce.latency_ms == group.all_reduce.latency_ms;
+               other->capacity_bytes == group.capacity_bytes && other->all_reduce == group.all_reduce &&
+               other->scatter == group.scatter;
       };
       units_ += kPerGroup;
       if (std::none_of(alike.begin(), alike.end(), same)) alike.push_back(&group);

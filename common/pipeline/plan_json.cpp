@@ -144,6 +144,7 @@ PlanDocument describe_plan(const Problem& problem, const Profile& profile, const
   document.gradient_sync = to_string(problem.options().gradient_sync);
   document.num_instructions = n;
   document.num_devices = problem.num_devices();
+  document.bound_devices = {document.num_devices};
   document.plan = plan;
   for (const int cut : plan.cuts) {
     // i_k <= cut < i_(k+1) for k = floor: the nearer of the two, within the points that are real cuts.
@@ -227,6 +228,30 @@ PlannerTable read_planner_table(const PlanObject& table, int most_stages) {
   return out;
 }
 
+Json sensitivity_json(const std::vector<PlanSensitivity>& rows) {
+  Json out = Json::array();
+  for (const PlanSensitivity& row : rows) {
+    const bool fits = row.simulated_step_ms > 0;
+    out.push_back({{"changed", row.changed},
+                   {"simulated_step_ms", fits ? Json(row.simulated_step_ms) : Json(nullptr)},
+                   {"best_ms", row.best_ms > 0 ? Json(row.best_ms) : Json(nullptr)},
+                   {"loss", fits ? Json(row.loss()) : Json(nullptr)},
+                   {"best", or_null(row.best)}});
+  }
+  return out;
+}
+
+std::vector<PlanSensitivity> read_sensitivity(const PlanObject& plan) {
+  std::vector<PlanSensitivity> rows;
+  for (const Json& item : plan.array("sensitivity")) {
+    const PlanObject reader(item, plan.where("sensitivity"));
+    rows.push_back({reader.text("changed"), reader.number_or_zero("simulated_step_ms"),
+                    reader.number_or_zero("best_ms"), reader.text_or_empty("best")});
+    if (rows.back().simulated_step_ms > 0 && rows.back().best_ms == 0) reader.fail("best_ms: missing");
+  }
+  return rows;
+}
+
 }  // namespace
 
 std::string to_json_text(const PlanDocument& document) {
@@ -284,9 +309,7 @@ std::string to_json_text(const PlanDocument& document) {
                {"bounds",
                 {{"value", bounded ? Json(document.lower_bound_ms) : Json(nullptr)},
                  {"simulated", document.simulated_bound_ms > 0 ? Json(document.simulated_bound_ms) : Json(nullptr)},
-                 {"devices", document.bound_devices.empty() && document.bound_devices_in_part.empty()
-                                 ? std::vector<int>{document.num_devices}
-                                 : document.bound_devices},
+                 {"devices", document.bound_devices},
                  {"devices_in_part", document.bound_devices_in_part}}},
                {"limits", limits},
                {"planner", document.planner},
@@ -297,9 +320,11 @@ std::string to_json_text(const PlanDocument& document) {
                {"cut_by_time", document.cut_by_time},
                {"alternatives", alternatives},
                {"layer_split", layer_split},
+               {"estimates", document.estimates},
                {"warnings", document.warnings},
                {"provenance", document.provenance}};
   if (document.planner_table) json["planner_table"] = planner_table_json(*document.planner_table);
+  if (!document.sensitivity.empty()) json["sensitivity"] = sensitivity_json(document.sensitivity);
   // Names come from the input and may hold any bytes.
   return json_text(json);
 }
@@ -328,6 +353,7 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
   document.gradient_sync = reader.text_or_empty("gradient_sync");
   document.num_instructions = reader.integer("instructions", 1, kMany);
   document.num_devices = reader.integer("devices", 1, kMany);
+  document.bound_devices = {document.num_devices};
   document.plan.schedule = read_schedule(reader.text("schedule"), reader.where("schedule"));
   document.plan.cuts = reader.integers("cuts", 1, document.num_instructions - 1);
   document.plan.device_cuts = reader.integers("device_cuts", 1, document.num_devices - 1);
@@ -388,6 +414,8 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
     document.planner_table =
         read_planner_table(PlanObject(reader.at("planner_table"), reader.where("planner_table")), kMany);
   }
+  if (reader.has("sensitivity")) document.sensitivity = read_sensitivity(reader);
+  if (reader.has("estimates")) document.estimates = reader.texts("estimates");
   if (reader.has("warnings")) document.warnings = reader.texts("warnings");
   for (auto& [key, value] : read_provenance(reader)) document.provenance[key] = value;
 

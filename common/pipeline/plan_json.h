@@ -78,6 +78,15 @@ struct PlannerTable {
   std::vector<PlannerTableRow> rows;
 };
 
+// What becomes of the plan when one thing it was made from is a little wrong (infer/sensitivity.h).
+struct PlanSensitivity {
+  std::string changed;           // "compute 10 % slower"
+  double simulated_step_ms = 0;  // of this plan then; 0: it no longer fits
+  double best_ms = 0;            // of the best plan found then, this one among them; 0: nothing fits
+  std::string best;              // that plan in words; empty: this one
+  double loss() const { return simulated_step_ms > 0 ? simulated_step_ms / best_ms - 1 : 0; }
+};
+
 struct PlanDocument {
   std::string model, cluster;
   int version = 2;  // of the file
@@ -93,8 +102,8 @@ struct PlanDocument {
   double lower_bound_ms = 0;  // 0: none was computed (null in the file, gap too)
   std::string lower_bound_method;
   double simulated_bound_ms = 0;  // no plan's simulated step is shorter, whatever its warm-up; 0: not known
-  // Numbers of devices whose plans the bounds are about (empty: num_devices), and those of which only some splits of
-  // the batch were looked at, which the bounds hold for.
+  // Numbers of devices whose plans the bounds are about (describe_plan: its own), and those of which only some splits
+  // of the batch were looked at, which the bounds hold for.
   std::vector<int> bound_devices, bound_devices_in_part;
   double gap = 0;  // step_ms / lower_bound_ms - 1
   std::string planner;
@@ -107,6 +116,8 @@ struct PlanDocument {
   std::vector<PlanLimitText> limits;
   std::optional<LayerSplit> layer_split;
   std::optional<PlannerTable> planner_table;  // only when asked for
+  std::vector<PlanSensitivity> sensitivity;   // only when asked for
+  std::vector<std::string> estimates;  // how far the numbers under the plan are expected to be off (infer/believable.h)
   std::vector<std::string> warnings;
   // What the plan was made from: version, git, model_sha256, options, ... as text.
   std::map<std::string, std::string> provenance;

@@ -119,7 +119,7 @@ MemoryParts Problem::memory_parts(int p0, int p1, const DeviceGroup& g, int in_f
   if (how.zero >= 1) parts.slots /= g.size;
   parts.frozen = frozen_[idx(p1)] - frozen_[idx(p0)];
   parts.stash = flight_bytes(p0, p1, g, variant) * in_flight;
-  parts.workspace = columns(g, variant).workspace->most(p0, p1) * g.stash_scale;
+  parts.workspace = columns(g, variant).workspace(p0, p1) * g.stash_scale;
   parts.buckets = bucket_bytes(p0, p1, g);
   return parts;
 }
@@ -143,10 +143,18 @@ int Problem::in_flight(Schedule schedule, int num_stages, int stage, int p0, int
 Link Problem::link(int d0, int d1, int d2) const {
   const DeviceGroup& from = group(d0, d1);
   const DeviceGroup& to = group(d1, d2);
-  if (from.first_server == to.last_server) {
-    return {intra_latency_ms_, intra_bytes_per_ms_[idx(from.first_server)] * std::min(from.size, to.size)};
-  }
-  return {inter_latency_ms_, smallest_inter(from.first_server, to.last_server) * std::min(from.servers, to.servers)};
+  machine::MessageLinks links = messages_[idx(from.first_server)];
+  links.port_bytes_per_ms = smallest_inter(from.first_server, to.last_server);
+  const machine::MessageGroups groups = {std::min(from.size, to.size), std::min(from.servers, to.servers),
+                                         from.first_server == to.last_server};
+  return {groups.inside ? links.inside_latency_ms : links.between_latency_ms, machine::bytes_per_ms(links, groups)};
+}
+
+int Problem::devices_that_count(const DeviceGroup& g) const {
+  const machine::MessageLinks& links = messages_.front();
+  if (!std::isfinite(links.between_bytes_per_ms)) return 0;
+  const double port = smallest_inter(g.first_server, g.last_server);
+  return static_cast<int>(std::min<double>(g.size, std::ceil(port * g.servers / links.between_bytes_per_ms)));
 }
 
 double Problem::transfer_ms(double bytes, int d0, int d1, int d2) const {

@@ -145,7 +145,11 @@ struct StageColumns {
   const double* stash = nullptr;      // bytes of one micro-batch at stash_scale 1, but for what enters the stage
   const double* entry = nullptr;  // [p0]: bytes kept of what enters a stage that begins behind p0, likewise; rounded up
                                   // so that no stage keeps less than a part of it
-  const RangeMax* workspace = nullptr;  // at stash_scale 1
+  const RangeMax* peak = nullptr;  // of stash up to and with a position + its temporaries, at stash_scale 1
+
+  // Most bytes alive at once beside the whole stash of all micro-batches in flight, at stash_scale 1: where the
+  // backward pass of one has come to a position, what it kept behind it is gone.
+  double workspace(int p0, int p1) const { return std::max(0.0, peak->most(p0, p1) - stash[p1]); }
 };
 
 // Bytes on each device of a stage, by part.
@@ -264,8 +268,14 @@ class Problem {
   // For loops over stages of one group.
   terms::Sync sync_terms(const DeviceGroup& g, int variant = 0) const {
     if (g.size == 1) return {};
-    const machine::CollectiveTime& time = sync(g, variant);
-    return {time.latency_ms, time.ms_per_byte};
+    terms::Sync terms;
+    const machine::CollectiveTime::Lines& lines = sync(g, variant).lines();
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      terms.latency_ms[i] = lines[i].latency_ms;
+      terms.ms_per_byte[i] = lines[i].ms_per_byte;
+      terms.one_line = terms.one_line && lines[i] == lines[0];
+    }
+    return terms;
   }
   // The buckets in the order they are reduced; filled from the stage's first position on, so that only the one reduced
   // first may be smaller. kAfter: one, ready at the end. Empty: nothing to reduce.
@@ -290,7 +300,7 @@ class Problem {
   // Bytes on one device of the stage that do not depend on what is in flight, and those of each micro-batch in flight.
   double fixed_bytes(int p0, int p1, const DeviceGroup& g, int variant = 0) const {
     const StageColumns& c = columns(g, variant);
-    return c.state[p1] - c.state[p0] + tied_bytes(p0, p1, g, variant) + c.workspace->most(p0, p1) * g.stash_scale +
+    return c.state[p1] - c.state[p0] + tied_bytes(p0, p1, g, variant) + c.workspace(p0, p1) * g.stash_scale +
            bucket_bytes(p0, p1, g);
   }
   double flight_bytes(int p0, int p1, const DeviceGroup& g, int variant = 0) const {
@@ -325,8 +335,18 @@ class Problem {
   }
 
   // --- Between stages ---
-  // How bytes get from the group (d0, d1] to the group (d1, d2].
+  // How bytes get from the group (d0, d1] to the group (d1, d2]. No other pair of groups that touch the same servers is
+  // faster than the larger groups of devices and servers; for bounds: inside one server each pair of devices has
+  // pair_bytes_per_ms(server), and between servers first..last, whatever the groups are, port_bytes_per_ms for each
+  // server of the one with fewer.
   Link link(int d0, int d1, int d2) const;
+  double pair_bytes_per_ms(int server) const { return messages_[idx(server)].inside_bytes_per_ms; }
+  double port_bytes_per_ms(int first_server, int last_server) const {
+    return smallest_inter(first_server, last_server);
+  }
+  // Of a group that another sends to from another server: more devices on as many servers make no difference. 0: none
+  // does, the ports alone count.
+  int devices_that_count(const DeviceGroup& g) const;
   // t_s of `bytes` from the group (d0, d1] to the group (d1, d2], ms one way.
   double transfer_ms(double bytes, int d0, int d1, int d2) const;
   double transfer_ms(int p, int d0, int d1, int d2) const { return transfer_ms(activation_[idx(p)], d0, d1, d2); }
@@ -356,8 +376,6 @@ class Problem {
   int num_devices_ = 0;
   double micro_batch_samples_ = 0, profile_samples_ = 1;
   double forward_fraction_ = 0;
-  double intra_latency_ms_ = 0;
-  double inter_latency_ms_ = 0;
   double idle_below_ms_ = 0;
   std::vector<double> work_, weights_, gradients_, slots_, frozen_, stash_;  // [n+1], prefix sums
   std::vector<double> activation_;                                           // [n+1]
@@ -372,8 +390,9 @@ class Problem {
   std::vector<int> sharing_class_;    // [n+1]
   std::vector<int> server_of_device_;
   std::vector<double> device_speed_;
-  std::vector<double> intra_bytes_per_ms_;  // per server
-  std::vector<double> inter_bytes_per_ms_;  // [servers x servers], smallest over the range
+  std::vector<double> intra_bytes_per_ms_;       // per server
+  std::vector<machine::MessageLinks> messages_;  // per server; between servers what the slowest server of all has
+  std::vector<double> inter_bytes_per_ms_;       // [servers x servers], smallest over the range
   std::vector<int> group_sizes_;
   std::size_t places_ = 0;           // in groups_ for each device
   std::vector<int> place_of_size_;   // [D+1]; 0: no stage may have it, and nothing is kept

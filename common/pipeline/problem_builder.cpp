@@ -1,5 +1,6 @@
 // How a Problem is prepared: prefix sums, device groups, and the columns of every kind of group.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -181,6 +182,7 @@ class Problem::Builder {
           capacity_.push_back(device.memory_gib * kBytesPerGiB * (1 - p_.options_.memory_reserve));
         }
         p_.intra_bytes_per_ms_.push_back(servers.intra_gbytes_per_s * kBytesPerMsPerGByteS);
+        links_.push_back(servers.links.empty() ? nullptr : &servers.links);
         inter.push_back(servers.inter_gbytes_per_s * kBytesPerMsPerGByteS);
       }
     }
@@ -193,6 +195,39 @@ class Problem::Builder {
         p_.inter_bytes_per_ms_[first * servers + last] = smallest;
       }
     }
+    list_messages();
+  }
+
+  void list_messages() {
+    machine::MessageLinks slowest;
+    slowest.between_bytes_per_ms = kInfinity;
+    for (int server = 0; server < p_.num_servers(); ++server) {
+      machine::CollectiveGroup one = no_group();
+      one.intra_bytes_per_ms = p_.intra_bytes_per_ms_[idx(server)];
+      one.measured = links_[idx(server)];
+      p_.messages_.push_back(machine::message_links(one));
+      const machine::MessageLinks& links = p_.messages_.back();
+      slowest.between_bytes_per_ms = std::min(slowest.between_bytes_per_ms, links.between_bytes_per_ms);
+      slowest.between_latency_ms = std::max(slowest.between_latency_ms, links.between_latency_ms);
+    }
+    for (machine::MessageLinks& links : p_.messages_) {
+      links.between_bytes_per_ms = slowest.between_bytes_per_ms;
+      links.between_latency_ms = slowest.between_latency_ms;
+    }
+  }
+
+  // Latencies as the cluster file says.
+  machine::CollectiveGroup no_group() const {
+    machine::CollectiveGroup group;
+    group.intra_latency_ms = cluster_.intra_latency_us * 1e-3;
+    group.inter_latency_ms = cluster_.inter_latency_us * 1e-3;
+    return group;
+  }
+
+  // Of two servers' links those that count for both: of the slower one; null, where one of them was not measured.
+  static const machine::MeasuredLinks* slower(const machine::MeasuredLinks* a, const machine::MeasuredLinks* b) {
+    if (a == b || a == nullptr || b == nullptr) return a == b ? a : nullptr;
+    return machine::bus_bytes_per_ms(*b) < machine::bus_bytes_per_ms(*a) ? b : a;
   }
 
   // A type of device as times see it.
@@ -348,10 +383,9 @@ class Problem::Builder {
     p_.groups_.assign(idx(devices) * p_.places_, none);
     for (int d0 = 0; d0 < devices; ++d0) {
       DeviceGroup g;
-      machine::CollectiveGroup ring;
+      machine::CollectiveGroup ring = no_group();
       ring.intra_bytes_per_ms = kInfinity;
-      ring.intra_latency_ms = p_.intra_latency_ms_;
-      ring.inter_latency_ms = p_.inter_latency_ms_;
+      ring.measured = links_[idx(p_.server_of_device(d0))];
       g.first_server = p_.server_of_device(d0);
       g.capacity_bytes = kInfinity;
       int slowest = d0, in_server = 0;  // device
@@ -366,6 +400,7 @@ class Problem::Builder {
         ring.devices = g.size;
         ring.servers = g.servers;
         ring.devices_per_server = std::max(ring.devices_per_server, in_server);
+        ring.measured = slower(ring.measured, links_[idx(server)]);
         ring.intra_bytes_per_ms = std::min(ring.intra_bytes_per_ms, p_.intra_bytes_per_ms_[idx(server)]);
         ring.inter_bytes_per_ms = p_.smallest_inter(g.first_server, g.last_server);
         if (p_.place_of_size_[idx(g.size)] == 0) continue;
@@ -397,14 +432,23 @@ class Problem::Builder {
   // --- Columns ---
 
   // Groups of the same key share their columns.
-  using Key = std::tuple<int, int, double, double>;  // type, size, sync when the variants' times depend on it
+  // Type, size, and how weights are gathered and gradients scattered, when the variants' times depend on it.
+  using Key = std::tuple<int, int, std::array<double, 4 * machine::CollectiveTime::kLines>>;
 
   int columns_of(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type) {
     const bool gathers = std::any_of(p_.options_.variants.begin(), p_.options_.variants.end(),
                                      [](const StageVariant& v) { return v.zero >= 1; });
-    const machine::CollectiveTime gather =
-        gathers ? machine::all_gather(ring, machine::Ring::kHierarchical) : machine::CollectiveTime();
-    const Key key = {type, whole_ ? g.size : 0, gather.latency_ms, gather.ms_per_byte};
+    Key key = {type, whole_ ? g.size : 0, {}};
+    if (gathers) {
+      double* value = std::get<2>(key).data();
+      for (const machine::CollectiveTime& time : {machine::all_gather(ring, machine::Ring::kHierarchical),
+                                                  machine::reduce_scatter(ring, machine::Ring::kHierarchical)}) {
+        for (const machine::CollectiveLine& line : time.lines()) {
+          *value++ = line.latency_ms;
+          *value++ = line.ms_per_byte;
+        }
+      }
+    }
     const auto [found, added] = kinds_.emplace(key, static_cast<int>(p_.columns_.size()));
     if (added) {
       for (const StageVariant& variant : p_.options_.variants)
@@ -483,7 +527,7 @@ class Problem::Builder {
     const bool gathers = counts && (variant.zero == 1 || variant.zero == 2) && g.size > 1;
     const bool after = p_.options_.gradient_sync == GradientSync::kAfter;
     const double gather_ms_per_byte =
-        gathers ? machine::all_gather(ring, after ? machine::Ring::kFlat : machine::Ring::kHierarchical).ms_per_byte
+        gathers ? machine::all_gather(ring, after ? machine::Ring::kFlat : machine::Ring::kHierarchical).ms_per_byte()
                 : 0;
     const bool known = counts && p_.options_.optimizer && !profile_.times.empty();
     const DeviceTimes* times = !known ? nullptr : type.times == nullptr ? &profile_.times.front() : type.times;
@@ -561,13 +605,14 @@ class Problem::Builder {
       p_.storage_->columns.push_back(std::move(entry));
       made.entry = p_.storage_->columns.back().data();
       const bool none = std::all_of(workspace.begin(), workspace.end(), [](double bytes) { return bytes == 0; });
-      p_.storage_->workspaces.push_back(none ? RangeMax() : RangeMax(workspace));
-      made.workspace = &p_.storage_->workspaces.back();
+      for (std::size_t i = 0; i < n_; ++i) workspace[i] += made.stash[i + 1];
+      p_.storage_->peaks.push_back(none ? RangeMax() : RangeMax(workspace));
+      made.peak = &p_.storage_->peaks.back();
       found->second = made;
     }
     columns.stash = found->second.stash;
     columns.entry = found->second.entry;
-    columns.workspace = found->second.workspace;
+    columns.peak = found->second.peak;
   }
 
   Problem& p_;
@@ -578,8 +623,9 @@ class Problem::Builder {
   double per_profile_ = 1;   // micro-batch over the profile's samples
   double weight_share_ = 1;  // below 1 for a state factor below 1
   std::vector<Type> types_;
-  std::vector<int> type_;         // [D]
-  std::vector<double> capacity_;  // [D]
+  std::vector<int> type_;                             // [D]
+  std::vector<double> capacity_;                      // [D]
+  std::vector<const machine::MeasuredLinks*> links_;  // per server; null: not measured
   std::map<Key, int> kinds_;
   std::map<std::tuple<const DeviceTimes*, double, int, double>, const double*> optimizers_;
   std::map<std::pair<int, int>, const double*> states_;
@@ -591,8 +637,6 @@ Problem::Problem(const Profile& profile, const Cluster& cluster, const ProblemOp
   check_profile(profile, profile.model.empty() ? "profile" : profile.model);
   check_cluster(cluster, cluster.name.empty() ? "cluster" : cluster.name);
   forward_fraction_ = profile.forward_fraction;
-  intra_latency_ms_ = cluster.intra_latency_us * 1e-3;
-  inter_latency_ms_ = cluster.inter_latency_us * 1e-3;
   Builder(*this, profile, cluster).build();
 }
 

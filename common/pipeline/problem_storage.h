@@ -10,7 +10,7 @@ namespace automap::pipeline {
 
 struct Problem::Storage {
   std::deque<std::vector<double>> columns;  // [n+1] each
-  std::deque<RangeMax> workspaces;
+  std::deque<RangeMax> peaks;
   std::vector<double> gradient_state;  // [n+1]: bytes that gradients take in memory
 };
 

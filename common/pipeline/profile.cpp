@@ -1,6 +1,8 @@
 #include "common/pipeline/profile.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "common/base/error.h"
 
@@ -48,6 +50,16 @@ void check_times(const DeviceTimes& times, std::size_t n, const std::string& sou
 }
 
 }  // namespace
+
+std::int64_t own_samples(const Profile& profile) {
+  return std::max<std::int64_t>(1, std::llround(profile.micro_batch_size));
+}
+
+double most_samples(const Profile& profile) {
+  double most = std::numeric_limits<double>::infinity();
+  for (const DeviceTimes& times : profile.times) most = std::min(most, times.samples.back());
+  return most;
+}
 
 void check_profile(const Profile& profile, const std::string& source) {
   const std::size_t n = profile.c_ms.size();

@@ -33,6 +33,7 @@ struct Profile {
   double micro_batch_size = 0;  // samples per micro-batch; 0 when unknown
   // φ: the forward share of c, in (0, 1). 1 for an inference module (no backward).
   double forward_fraction = 1.0 / 3.0;
+  std::string work;           // what most of its compute is, "matmul bf16", "convolution f32"; empty: unknown
   std::string source_sha256;  // of the bytes the profile was made from; empty when unknown
 
   // One entry per forward instruction 1..n (index i-1), in data-flow order.
@@ -59,6 +60,11 @@ struct Profile {
 
   std::int64_t size() const { return static_cast<std::int64_t>(c_ms.size()); }
 };
+
+// Samples of the module's own micro-batch, at least 1.
+std::int64_t own_samples(const Profile& profile);
+// The most samples of one replica that there are times for, on any of its devices; infinite without `times`.
+double most_samples(const Profile& profile);
 
 // Throws Error(kData) naming `source`, the column and the row when the profile cannot be planned: fewer than two
 // instructions, columns of different length, a value that is negative or not finite, all compute zero,

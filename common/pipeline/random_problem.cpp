@@ -84,6 +84,43 @@ DeviceTimes random_device_times(const Profile& profile, const std::string& devic
   return times;
 }
 
+// Up to three lines around one of so many ms per byte: slower ones begin earlier.
+machine::CollectiveTime random_time(double ms_per_byte, double latency_ms, CounterRandom& random) {
+  machine::CollectiveTime::Lines lines{};
+  lines.back() = {latency_ms, ms_per_byte * random.log_uniform(0.5, 2)};
+  for (std::size_t i = lines.size() - 1; i-- > 0;) {
+    lines[i] = {lines[i + 1].latency_ms * random.uniform(), lines[i + 1].ms_per_byte * random.log_uniform(1, 4)};
+    if (random.uniform() < 0.3) lines[i] = lines[i + 1];
+  }
+  return machine::CollectiveTime(lines);
+}
+
+// `bytes`: of a message whose latency is felt.
+void add_measured_links(Cluster& cluster, double bytes, CounterRandom& random) {
+  using machine::Operation;
+  for (ServerGroup& servers : cluster.servers) {
+    const double ms_per_byte = 1 / (servers.intra_gbytes_per_s * kBytesPerMsPerGByteS);
+    const double latency_ms = bytes * ms_per_byte * random.log_uniform(0.1, 10);
+    const auto add = [&](Operation operation, int devices, int in_servers, const machine::CollectiveTime& time) {
+      servers.links.rows.push_back({operation, devices, in_servers, time});
+    };
+    add(Operation::kAllReduce, 2, 1, random_time(2 * ms_per_byte, latency_ms, random));
+    if (servers.devices > 2) {
+      add(Operation::kAllReduce, servers.devices, 1, random_time(2 * ms_per_byte, latency_ms, random));
+    }
+    if (random.uniform() < 0.5) add(Operation::kAllGather, 2, 1, random_time(ms_per_byte, latency_ms, random));
+    if (random.uniform() < 0.5) {
+      const int devices = 2 * servers.devices;
+      add(Operation::kAllReduce, devices, 2, random_time(2 * ms_per_byte, latency_ms, random));
+    }
+    if (random.uniform() < 0.7) add(Operation::kSend, 2, 1, {latency_ms, ms_per_byte * random.log_uniform(1, 3)});
+    if (random.uniform() < 0.7) {
+      const double port = 1 / (servers.inter_gbytes_per_s * kBytesPerMsPerGByteS);
+      add(Operation::kSend, 2, 2, {latency_ms, port * random.log_uniform(0.5, 4)});
+    }
+  }
+}
+
 // Turns a problem of fractional replicas into one of whole samples.
 void make_whole(RandomProblem& made, const RandomProblemOptions& options, CounterRandom& random) {
   Profile& profile = made.profile;
@@ -261,6 +298,10 @@ RandomProblem random_problem(std::uint64_t seed, const RandomProblemOptions& opt
   }
   CounterRandom own(seed, 1);
   if (own.uniform() < options.whole) make_whole(made, options, own);
+  if (options.measured > 0) {
+    CounterRandom of_links(seed, 1);
+    if (of_links.uniform() < options.measured) add_measured_links(made.cluster, typical_bytes, of_links);
+  }
   return made;
 }
 

@@ -58,6 +58,9 @@ struct RandomProblemOptions {
   double with_zero = 0.5;
   double with_recompute = 0.5;
   double without_idle = 0.3;
+  // Share of problems whose servers' links were measured: collectives of up to three lines around the ring's, and sends
+  // inside a server and from device to device between servers. All else is drawn as without it.
+  double measured = 0;
 };
 
 // Everything a Problem is made of.

@@ -75,18 +75,41 @@ inline double y_behind_stage(double y, double own, double backward) {
   return larger(y - backward, own);
 }
 
-// The gradient sync of the stages of one group (Problem::sync_terms).
+// The gradient sync of the stages of one group (Problem::sync_terms): the lines of a machine::CollectiveTime. Concave
+// in bytes and 0 for none, so that the sync of all bytes at once is never longer than that of its buckets together,
+// and grows with the bytes: what is least of a stage's bytes and last bucket is least of its exposed sync.
 struct Sync {
-  double latency_ms = 0, ms_per_byte = 0;
+  double latency_ms[3] = {0, 0, 0}, ms_per_byte[3] = {0, 0, 0};
+  bool one_line = true;  // all are the same
+  // Of some bytes. kOneLine: one_line, for loops that most problems go through.
+  template <bool kOneLine = false>
+  double line_ms(double bytes) const {
+    if (kOneLine) return latency_ms[0] + bytes * ms_per_byte[0];
+    const double first = latency_ms[0] + bytes * ms_per_byte[0];
+    const double second = latency_ms[1] + bytes * ms_per_byte[1];
+    const double third = latency_ms[2] + bytes * ms_per_byte[2];
+    return smaller(first, smaller(second, third));
+  }
   // What is left at the least when a backward ends: the last bucket (Problem::last_bucket_bytes), or what did not fit
   // beside the backward.
+  template <bool kOneLine = false>
   double exposed_ms(double bytes, double last_bucket, double backward) const {
-    const double last = latency_ms + smaller(bytes, last_bucket) * ms_per_byte;
-    const double left = latency_ms + bytes * ms_per_byte - backward;
+    const double last = line_ms<kOneLine>(smaller(bytes, last_bucket));
+    const double left = line_ms<kOneLine>(bytes) - backward;
     return bytes > 0 ? larger(last, left) : 0.0;
   }
   // Of one that is not overlapped.
-  double whole_ms(double bytes) const { return bytes > 0 ? latency_ms + bytes * ms_per_byte : 0.0; }
+  template <bool kOneLine = false>
+  double whole_ms(double bytes) const {
+    return bytes > 0 ? line_ms<kOneLine>(bytes) : 0.0;
+  }
+  // No bytes take longer than with the other.
+  bool never_longer(const Sync& other) const {
+    for (int i = 0; i < 3; ++i) {
+      if (latency_ms[i] > other.latency_ms[i] || ms_per_byte[i] > other.ms_per_byte[i]) return false;
+    }
+    return true;
+  }
 };
 
 }  // namespace automap::pipeline::terms

@@ -252,7 +252,7 @@ PartitionCost::PartitionCost(const sharding::ShardingModel& model, const machine
   }
   const profile::InstructionTimes times = profile::estimate_times(model.graph(), device);
   machine::DeviceModel without_launch = device;
-  without_launch.launch_us = 0;
+  without_launch.launch_us = without_launch.host_us = 0;
   const profile::InstructionTimes divisible = profile::estimate_times(model.graph(), without_launch);
   node_ms_ = node_times(model, times.ms);
   divisible_ms_ = node_times(model, divisible.ms);

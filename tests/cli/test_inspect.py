@@ -216,6 +216,13 @@ class Inspect(unittest.TestCase):
             "schema": "automap.device/1", "name": "mine", "peak_tflops": {"f32": 10}, "memory_gbytes_per_s": 500,
             "memory_gib": 8})))
         self.assertEqual((d["kind"], d["name"], d["peak_tflops"]), ("device", "mine", {"f32": 10}))
+        constants = {constant["name"]: constant["source"] for constant in d["constants"]}
+        self.assertIsNone(constants["matmul.f32"])
+        measured = self.document(self.file("m.json", json.dumps({
+            "schema": "automap.device/1", "name": "mine", "peak_tflops": {"f32": 10}, "memory_gbytes_per_s": 500,
+            "memory_gib": 8, "memory_efficiency": 0.5})))
+        constants = {constant["name"]: constant["source"] for constant in measured["constants"]}
+        self.assertEqual(constants["memory_efficiency"], "the device file")
 
     def test_errors(self):
         self.assertIn("No such file", self.error("no/such/file"))

@@ -167,6 +167,25 @@ class Profile(unittest.TestCase):
         self.assertIn("--samples", self.error(module, "--samples", "2,x", code=2))
         self.assertIn("no-such", self.error(module, "--also-device", "no-such", code=2))
 
+    def test_attention(self):
+        module = FIXTURES / "transformer_bf16.hlo.gz"
+        found = "6 attentions (6 causal), 6 attention gradients, 1 cross-entropy, 1 cross-entropy gradient"
+        fused = self.document(module, "--device", "a100-80gb")
+        self.assertEqual(fused["fused_kernels"], {"looked_for": "16-bit", "found": found, "softmaxes_as_written": 0})
+        written = self.document(module, "--device", "a100-80gb", "--attention", "as-written")
+        self.assertEqual(written["fused_kernels"]["looked_for"], "none")
+        self.assertLess(fused["totals"]["c_ms"], written["totals"]["c_ms"])
+        self.assertLess(fused["totals"]["stash_bytes"], written["totals"]["stash_bytes"])
+        self.assertEqual(fused["forward_flops"], written["forward_flops"])
+        # A V100 has no such kernels, nor has a pair with one.
+        for devices in (["--device", "v100-16gb"], ["--device", "h100", "--also-device", "v100-16gb"]):
+            self.assertEqual(self.document(module, *devices)["fused_kernels"]["looked_for"], "none")
+        single = self.document(FIXTURES / "gpt2.hlo.gz", "--device", "a100-80gb")["fused_kernels"]
+        self.assertEqual((single["found"], single["softmaxes_as_written"]), ("", 12))
+        text = run("automap-profile", module, "--device", "a100-80gb").stdout
+        self.assertIn(found, text)
+        self.assertIn("as-written", self.error(module, "--attention", "flash", code=2))
+
     def test_batch_inputs(self):
         module = FIXTURES / "tiny_mlp.hlo"
         name = "batch['x']"

@@ -93,6 +93,8 @@ class Runnable(ProgramTest):
                 (("--layout", "dp=two"), ("dp", "two")),
                 (("--layout", "dq=2"), ("dq", "known")),
                 (("--layout", "dp=2,dp=4"), ("twice",)),
+                (("--layout", "dp=2,"), ("'' is no KEY=VALUE",)),
+                (("--stages", 3, "--max-stages", 2), ("--stages 3 is above --max-stages 2", "drop one")),
                 (("--layout", "dp=3,pp=1", "--batch", 32), ("3 replicas do not divide a batch of 32", "30 or 33")),
                 (("--batch", 1000000, "--micro-batch", 1), ("1000000 micro-batches", "65536", "--micro-batch of 16")),
                 (("--layout", "dp=4,pp=1", "--sweep"), ("exclude",)),

@@ -595,7 +595,7 @@ TEST(Config, MistakesAreNamed) {
   has(R"({"schema": "automap.datagen/2"})", "another version");
   has(R"({"schema": "automap.cluster/1"})", "no configuration of rows");
   has(R"({"rows": {}, "rows": {}})", "given twice");
-  has("{\"rows\": \n nonsense}", "my.json:2: not JSON");
+  has("{\"rows\": \n nonsense}", "my.json:2:3: not JSON");
   has("[]", "expected an object");
   has(std::string(100000, '['), "nested deeper");
 }

@@ -48,6 +48,7 @@ Case random_case(int i) {
   options.with_memory_limit = 0.4;
   options.forward_heavy = 0.3;
   options.with_zeros = 0.3;
+  options.measured = 0.4;
   CounterRandom random(77, static_cast<std::uint32_t>(i));
   for (std::uint64_t seed = static_cast<std::uint64_t>(i) * 100;; ++seed) {
     Case made{pipeline::random_problem(seed, options), 0, Schedule::k1f1b};

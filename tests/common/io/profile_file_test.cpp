@@ -60,6 +60,7 @@ Profile sample() {
   profile.device = "v100-16gb";
   profile.micro_batch_size = 16;
   profile.forward_fraction = 1.0 / 3.0;
+  profile.work = "matmul bf16";
   profile.source_sha256 = "00ff";
   profile.c_ms = {0.1, 1e-300, 123456.789012345678, 0};
   profile.a_bytes = {4096, 1e18, 0, 0};
@@ -76,6 +77,7 @@ void expect_equal(const Profile& a, const Profile& b) {
   EXPECT_EQ(a.device, b.device);
   EXPECT_EQ(a.micro_batch_size, b.micro_batch_size);
   EXPECT_EQ(a.forward_fraction, b.forward_fraction);
+  EXPECT_EQ(a.work, b.work);
   EXPECT_EQ(a.source_sha256, b.source_sha256);
   EXPECT_EQ(a.c_ms, b.c_ms);
   EXPECT_EQ(a.a_bytes, b.a_bytes);

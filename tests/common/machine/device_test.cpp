@@ -54,6 +54,68 @@ TEST(DeviceTable, TypesFallBackToWiderOnes) {
   EXPECT_EQ(plain.matmul_tflops("f8"), 32);
 }
 
+TEST(DeviceTable, EfficienciesAreSharesAndFollowTheUnits) {
+  for (const std::string& name : device_names()) {
+    const DeviceModel device = load_device(name);
+    for (const double share :
+         {device.memory_efficiency, device.gather_efficiency, device.scatter_efficiency, device.vector_efficiency,
+          device.matmul_efficiency, device.convolution_efficiency, device.vector_convolution_efficiency}) {
+      EXPECT_GT(share, 0) << name;
+      EXPECT_LE(share, 1) << name;
+    }
+    for (const char* type : {"f64", "f32", "tf32", "f16", "bf16", "f8", "i8"}) {
+      const MatmulEfficiency efficiency = device.matmul_efficiency_of(type);
+      EXPECT_GT(efficiency.share, 0) << name << " " << type;
+      EXPECT_LE(efficiency.share, 1) << name << " " << type;
+      EXPECT_EQ(efficiency.share, device.matmul_efficiency_of(device.units_of(type)).share) << name << " " << type;
+    }
+  }
+  const DeviceModel volta = load_device("v100-16gb");
+  EXPECT_EQ(volta.units_of("bf16"), "f32");
+  EXPECT_EQ(volta.units_of("f8"), "f16");
+  EXPECT_EQ(volta.matmul_efficiency_of("bf16").share, volta.matmul.at("f32").share);
+  EXPECT_EQ(volta.matmul_efficiency_of("f8").share, volta.matmul.at("f16").share);
+}
+
+TEST(DeviceTable, ConstantsNameTheirSourceOrAreAssumptions) {
+  for (const std::string& name : device_names()) {
+    const DeviceModel device = load_device(name);
+    std::vector<std::string> constants, without_source;
+    for (const DeviceConstant& constant : device_constants(device)) {
+      constants.push_back(constant.name);
+      EXPECT_FALSE(constant.value.empty());
+      if (constant.source.empty()) without_source.push_back(constant.name);
+    }
+    EXPECT_EQ(assumed_constants(device), without_source) << name;
+    // A source for something that is no constant would never be shown.
+    for (const auto& [constant, source] : device.sources) EXPECT_THAT(constants, testing::Contains(constant)) << name;
+  }
+  EXPECT_THAT(
+      assumed_constants(load_device("v100-16gb")),
+      testing::ElementsAre("launch_us", "host_us", "matmul_efficiency", "convolution_efficiency", "matmul.f64"));
+  EXPECT_THAT(assumed_constants(load_device("h100")), testing::Not(testing::Contains("matmul.bf16")));
+}
+
+TEST(DeviceTable, FilesGiveConstantsAndWhichOfThemAreAssumptions) {
+  const DeviceModel device = parse_device(
+      R"({"name": "mine", "peak_tflops": {"f32": 10, "f16": 80}, "memory_gbytes_per_s": 500, "memory_gib": 8,
+          "memory_efficiency": 0.7, "host_us": 9, "scatter_efficiency": 0.05, "matmul_overlap": 0,
+          "matmul": {"f16": {"share": 0.5, "half_length": 30}},
+          "sources": {"host_us": "a guess by eye"}, "assumptions": ["scatter_efficiency"]})",
+      "x");
+  EXPECT_EQ(device.matmul_efficiency_of("f16").share, 0.5);
+  EXPECT_EQ(device.matmul_efficiency_of("bf16").share, 0.9);  // runs on f32 units
+  EXPECT_EQ(device.matmul_efficiency_of("f16").half_length, 30);
+  EXPECT_EQ(device.matmul_efficiency_of("f16").half_tiles, MatmulEfficiency().half_tiles);
+  EXPECT_EQ(device.matmul_overlap, 0);
+  EXPECT_EQ(device.sources.at("host_us"), "a guess by eye");
+  EXPECT_EQ(device.sources.at("matmul.f16"), "the device file");
+  const std::vector<std::string> assumed = assumed_constants(device);
+  EXPECT_THAT(assumed, testing::IsSupersetOf({"scatter_efficiency", "launch_us", "matmul.f32"}));
+  EXPECT_THAT(assumed, testing::Not(testing::Contains("memory_efficiency")));
+  EXPECT_EQ(assumed_constants(parse_device(to_json_text(device), "y")), assumed);
+}
+
 TEST(DeviceTable, FileRoundTrip) {
   for (const std::string& name : device_names()) {
     const DeviceModel device = load_device(name);
@@ -80,6 +142,15 @@ TEST(DeviceTable, WrongFilesNameTheKey) {
       {R"({"name": "a", "launch_us": -1, )" + rest, "launch_us: found -1"},
       {R"({"name": "a", "matmul_efficiency": 1.5, )" + rest, "matmul_efficiency: found 1.5"},
       {R"({"name": "a", "cores": 1.5, )" + rest, "cores"},
+      {R"({"name": "a", "host_us": "fast", )" + rest, "host_us: found"},
+      {R"({"name": "a", "gather_efficiency": 0, )" + rest, "gather_efficiency: found 0"},
+      {R"({"name": "a", "matmul_overlap": 2, )" + rest, "matmul_overlap: found 2"},
+      {R"({"name": "a", "matmul": {"f16": {"share": 0.5}}, )" + rest, "it has no 'f16'"},
+      {R"({"name": "a", "matmul": {"f32": {}}, )" + rest, "matmul.f32.share: missing"},
+      {R"({"name": "a", "matmul": {"f32": {"share": 1.1}}, )" + rest, "matmul.f32.share: found 1.1"},
+      {R"({"name": "a", "matmul": {"f32": {"share": 1, "half": 2}}, )" + rest, "half: unknown key"},
+      {R"({"name": "a", "sources": {"colour": "me"}, )" + rest, "'colour' is none"},
+      {R"({"name": "a", "assumptions": ["colour"], )" + rest, "expected the name of a constant"},
       {R"({"name": "a", "schema": "automap.device/2", )" + rest, "newer"},
       {R"({"name": "a", "peak_tflops": {"f16": 3}, "memory_gbytes_per_s": 5, "memory_gib": 8})",
        "peak_tflops.f32: missing"},

@@ -107,6 +107,7 @@ inline SmallProblem small_whole_problem(std::uint64_t seed, int min_n = 3, int m
   kinds.forward_heavy = 0.2;
   kinds.with_zeros = 0.2;
   kinds.whole = 1;
+  kinds.measured = 0.4;
   const RandomProblem made = random_problem(seed, kinds);
   SmallProblem small;
   small.profile = made.profile;

@@ -73,15 +73,18 @@ void compare(const Problem& problem, Schedule schedule, int max_stages, Counts& 
 
 TEST(ExactWhole, EqualsBruteForceOverPlansAndVariants) {
   Counts counts;
+  int measured = 0;
   for (std::uint64_t seed = 0; seed < 5000; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     const SmallProblem small = small_whole_problem(seed);
+    measured += small.cluster.servers.front().links.empty() ? 0 : 1;
     const Problem problem(small.profile, small.cluster, small.options);
     SmallRandom random(seed ^ 0xABC);
     ASSERT_NO_FATAL_FAILURE(compare(problem, any_schedule(random), listed_stages(problem, 4), counts));
   }
   EXPECT_GT(counts.feasible, 4000);
   EXPECT_GT(counts.infeasible, 300);
+  EXPECT_GT(measured, 1500);
   EXPECT_LT(counts.unproven, counts.feasible / 100);
 }
 

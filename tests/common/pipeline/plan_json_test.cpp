@@ -57,6 +57,10 @@ PlanDocument small_document() {
   document.planner_table->reference_ms = 8;
   document.planner_table->reference_method = "bucket relaxation";
   document.planner_table->rows = {{"policy", 3, 10, 11, 0.25, 0.5, false}, {"uniform", 0, 0, 0, 0, 0.125, true}};
+  document.sensitivity = {{"compute 10 % slower", 12, 11.5, "1 stage on 16 devices"},
+                          {"activations 10 % larger", 0, 20, "2 stages"},
+                          {"activations 10 % smaller", 0, 0, ""}};
+  document.estimates = {"matmul f16: ±10 %"};
   document.warnings = {"a warning"};
   document.provenance = {{"version", "0.1.0"}, {"model_sha256", "00"}};
   return document;
@@ -95,6 +99,11 @@ TEST(PlanJson, ReadsBackWhatItWrote) {
   EXPECT_EQ(again.planner_table->rows[0].gap, 0.25);
   EXPECT_EQ(again.planner_table->rows[1].stages, 0);
   EXPECT_TRUE(again.planner_table->rows[1].cut_by_time);
+  EXPECT_EQ(again.estimates, document.estimates);
+  ASSERT_EQ(again.sensitivity.size(), 3u);
+  EXPECT_DOUBLE_EQ(again.sensitivity[0].loss(), 12 / 11.5 - 1);
+  EXPECT_EQ(again.sensitivity[1].simulated_step_ms, 0);
+  EXPECT_EQ(again.sensitivity[1].best, "2 stages");
   EXPECT_EQ(to_json_text(again), text);
 }
 

@@ -164,7 +164,7 @@ TEST(Problem, BucketsHoldAllGradientsInOrder) {
           ASSERT_GE(buckets[i].ms, group.all_reduce.ms(std::min(bytes, made.options.bucket_bytes)) * (1 - 1e-12));
         }
       }
-      const double latencies = static_cast<double>(buckets.size() - 1) * group.all_reduce.latency_ms;
+      const double latencies = static_cast<double>(buckets.size() - 1) * group.all_reduce.latency_ms();
       ASSERT_NEAR(ms, problem.sync_ms(0, n, group) + latencies, 1e-9 * ms);
       // What V counts is never more than what the replay leaves.
       const double backward = problem.backward_ms(0, n, group);
@@ -196,8 +196,8 @@ TEST(Problem, TheLastBucketIsTheOneThatIsReducedLast) {
       ASSERT_EQ(buckets.empty(), size == 1 || bytes == 0);
       if (buckets.empty()) continue;
       double reduced = 0;
-      for (const SyncBucket& bucket : buckets) reduced += bucket.ms - group.all_reduce.latency_ms;
-      ASSERT_NEAR(reduced, bytes * group.all_reduce.ms_per_byte, 1e-9 * reduced + 1e-12);
+      for (const SyncBucket& bucket : buckets) reduced += bucket.ms - group.all_reduce.latency_ms();
+      ASSERT_NEAR(reduced, bytes * group.all_reduce.ms_per_byte(), 1e-9 * reduced + 1e-12);
       several += buckets.size() > 1 ? 1 : 0;
       larger +=
           problem.last_bucket_bytes(p0) < bytes && problem.last_bucket_bytes(p0) > 1.5 * made.options.bucket_bytes;
@@ -239,6 +239,40 @@ TEST(Problem, MemoryPartsSumToTheWholeAndShrinkWithZero) {
       }
     }
   }
+}
+
+// Value by value: the last of the micro-batches in flight goes forward and back, keeping and freeing at each position.
+TEST(Problem, MemoryIsThePeakOfAReplay) {
+  int below = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblem made = random_problem(seed, whole_kinds());
+    made.options.variants = {{0, false}};
+    const Problem problem = made.problem();
+    CounterRandom random(seed, 5);
+    const int p0 = random.integer(0, problem.num_instructions() - 1);
+    const int p1 = random.integer(p0 + 1, problem.num_instructions());
+    const int in_flight = random.integer(1, problem.micro_batches());
+    const DeviceGroup& group = problem.group(0, problem.group_sizes().front());
+    const auto at = [](const std::vector<double>& values, int i) {
+      return values.empty() ? 0.0 : values[static_cast<std::size_t>(i)];
+    };
+    double alive = (in_flight - 1) * problem.stash_bytes(p0, p1), most = alive, largest = 0;
+    for (int i = p0; i < p1; ++i) {
+      alive += at(made.profile.stash_bytes, i);
+      most = std::max(most, alive + at(made.profile.workspace_bytes, i));
+      largest = std::max(largest, at(made.profile.workspace_bytes, i));
+    }
+    for (int i = p1; i-- > p0;) {
+      most = std::max(most, alive + at(made.profile.workspace_bytes, i));
+      alive -= at(made.profile.stash_bytes, i);
+    }
+    const MemoryParts parts = problem.memory_parts(p0, p1, group, in_flight);
+    EXPECT_NEAR(parts.stash + parts.workspace, most * group.stash_scale, 1e-6 * most * group.stash_scale + 1e-6);
+    EXPECT_LE(parts.workspace, largest * group.stash_scale * (1 + 1e-9) + 1e-6);
+    below += parts.workspace < 0.9 * largest * group.stash_scale ? 1 : 0;
+  }
+  EXPECT_GT(below, 5);
 }
 
 // Bucket by bucket, position by position, as the format says: copies of tied weights at their last use.
@@ -551,6 +585,76 @@ TEST(Problem, RefusesOptionsThatMeanNothing) {
     o.replicas = Replicas::kWhole;
     o.micro_batch_samples = 1.5;
   });
+}
+
+// Links as measured: pairs inside a server, pairs that share ports between servers, collectives by number of devices.
+TEST(Problem, MeasuredLinksCountInPlaceOfTheFigures) {
+  using machine::Operation;
+  Profile profile;
+  profile.c_ms = {1, 1, 1, 1};
+  profile.a_bytes = {8e6, 8e6, 8e6, 0};
+  profile.w_bytes = {4e6, 4e6, 4e6, 4e6};
+  profile.stash_bytes = {0, 0, 0, 0};
+  profile.forward_fraction = 0.4;
+  Cluster cluster;
+  cluster.servers = {{2, 4, 100, 10, "gpu"}};  // 1e8 and 1e7 bytes per ms
+  cluster.devices["gpu"].memory_gib = 64;
+  ProblemOptions options;
+  options.gradient_sync = GradientSync::kOverlap;
+  const Problem by_figures(profile, cluster, options);
+  machine::MeasuredLinks& links = cluster.servers[0].links;
+  links.rows.push_back({Operation::kAllReduce, 2, 1, {0.1, 4e-8}});
+  links.rows.push_back({Operation::kAllReduce, 4, 1, {0.2, 3e-8}});
+  links.rows.push_back({Operation::kSend, 2, 1, {0.03, 2.5e-8}});  // 4e7 bytes per ms
+  links.rows.push_back({Operation::kSend, 2, 2, {0.05, 4e-7}});    // 2.5e6 bytes per ms
+  const Problem problem(profile, cluster, options);
+  // One pair, two pairs; one pair between servers, three, and four, which are more than the port.
+  EXPECT_DOUBLE_EQ(problem.transfer_ms(8e6, 0, 1, 2), 0.03 + 0.2);
+  EXPECT_DOUBLE_EQ(problem.transfer_ms(8e6, 0, 2, 4), 0.03 + 0.1);
+  EXPECT_DOUBLE_EQ(problem.transfer_ms(8e6, 3, 4, 5), 0.05 + 3.2);
+  EXPECT_DOUBLE_EQ(problem.transfer_ms(8e6, 1, 4, 8), 0.05 + 8e6 / 7.5e6);
+  EXPECT_DOUBLE_EQ(problem.transfer_ms(8e6, 0, 4, 8), 0.05 + 0.8);
+  EXPECT_DOUBLE_EQ(by_figures.transfer_ms(8e6, 3, 4, 5), 0.8);
+  EXPECT_DOUBLE_EQ(problem.sync_ms(4e6, problem.group(0, 2)), 0.1 + 0.16);
+  EXPECT_DOUBLE_EQ(problem.sync_ms(4e6, problem.group(0, 4)), 0.2 + 0.12);
+  // Over both servers: 2 (v-1) latencies more, at the pace of the ports.
+  EXPECT_DOUBLE_EQ(problem.sync_ms(4e6, problem.group(0, 8)), 0.2 + 2 * 0.05 + 2 * 0.5 * 4e6 / 1e7);
+  EXPECT_EQ(problem.devices_that_count(problem.group(0, 2)), 2);
+  EXPECT_EQ(problem.devices_that_count(problem.group(0, 4)), 4);
+  EXPECT_EQ(by_figures.devices_that_count(by_figures.group(0, 4)), 0);
+  // The papers' ring has the figures.
+  options.gradient_sync = GradientSync::kAfter;
+  const Problem after(profile, cluster, options);
+  EXPECT_DOUBLE_EQ(after.sync_ms(4e6, after.group(0, 4)), 2 * 0.75 * 4e6 / 1e8);
+}
+
+// The buckets of a stage together never take less than its gradients at once, whatever the links are.
+TEST(Problem, MeasuredSyncIsNoLongerThanItsBuckets) {
+  RandomProblemOptions kinds = whole_kinds();
+  kinds.measured = 1;
+  std::vector<SyncBucket> buckets;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    const RandomProblem made = random_problem(seed, kinds);
+    const Problem problem = made.problem();
+    const int n = problem.num_instructions();
+    CounterRandom random(seed, 5);
+    for (int i = 0; i < 20; ++i) {
+      const int p0 = random.integer(0, n - 1), p1 = random.integer(p0 + 1, n);
+      const int d0 = random.integer(0, problem.num_devices() - 1), d1 = random.integer(d0 + 1, problem.num_devices());
+      const DeviceGroup& group = problem.group(d0, d1);
+      if (!group.valid) continue;
+      problem.sync_buckets(p0, p1, group, 0, buckets);
+      double sum = 0;
+      for (const SyncBucket& bucket : buckets) sum += bucket.ms;
+      const double at_once = problem.sync_ms(p0, p1, group);
+      ASSERT_GE(sum, at_once * (1 - 1e-9)) << seed;
+      // What V counts is no more than what the replay leaves, begun as late as can be.
+      const double backward = problem.backward_ms(p0, p1, group);
+      double end = 0;
+      for (const SyncBucket& bucket : buckets) end = std::max(end, bucket.ready_share * backward) + bucket.ms;
+      ASSERT_LE(problem.exposed_sync_ms(p0, p1, backward, group), std::max(0.0, end - backward) * (1 + 1e-9) + 1e-12);
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,169 @@
+#include "common/machine/collectives_json.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/machine/link_fit.h"
+#include "common/machine/nccl_log.h"
+
+namespace automap::machine {
+namespace {
+
+constexpr std::uint64_t kMaxLogBytes = 16 << 20;
+constexpr int kMostDevices = 4096;
+// Gradients are larger; what takes them is not told by smaller messages.
+constexpr double kLeastLargest = 1 << 20;
+constexpr std::size_t kLeastSizes = 3, kMostSizes = 1000;
+constexpr Operation kOperations[] = {Operation::kAllReduce, Operation::kReduceScatter, Operation::kAllGather,
+                                     Operation::kAllToAll, Operation::kSend};
+
+Operation operation_of(const JsonValue& value) {
+  const std::string name = value.text();
+  std::string known;
+  for (const Operation operation : kOperations) {
+    if (name == to_string(operation)) return operation;
+    known += (known.empty() ? "" : ", ") + std::string(to_string(operation));
+  }
+  value.wrong("one of " + known);
+}
+
+int lines_for(Operation operation) {
+  return operation == Operation::kSend ? 1 : static_cast<int>(CollectiveTime::kLines);
+}
+
+void check_reach(const JsonValue& value, const std::vector<MeasuredTime>& times) {
+  if (times.size() < kLeastSizes) {
+    value.fail("found " + std::to_string(times.size()) + " sizes, expected at least " + std::to_string(kLeastSizes));
+  }
+  if (times.back().bytes < kLeastLargest) {
+    value.fail("the largest size is " + std::to_string(static_cast<std::int64_t>(times.back().bytes)) +
+                   " bytes, expected at least " + std::to_string(static_cast<std::int64_t>(kLeastLargest)),
+               "measure up to the size of all gradients of a stage");
+  }
+}
+
+// "bytes" and "ms", as long as each other, both growing.
+CollectiveTime from_table(const JsonValue& row, Operation operation) {
+  const std::vector<JsonValue> bytes = row.at("bytes").items(), ms = row.at("ms").items();
+  if (bytes.size() != ms.size()) {
+    row.at("ms").fail("found " + std::to_string(ms.size()) + " times for " + std::to_string(bytes.size()) +
+                      " sizes, expected one for each");
+  }
+  if (bytes.size() > kMostSizes) row.at("bytes").fail("more than " + std::to_string(kMostSizes) + " sizes");
+  std::vector<MeasuredTime> times;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const MeasuredTime time{bytes[i].positive("bytes"), ms[i].positive("ms")};
+    if (!times.empty() && time.bytes <= times.back().bytes) bytes[i].wrong("a size above the one before");
+    if (!times.empty() && time.ms < times.back().ms) {
+      ms[i].wrong("a time not below the one before: larger messages take longer");
+    }
+    times.push_back(time);
+  }
+  check_reach(row.at("bytes"), times);
+  return fit_lines(times, lines_for(operation));
+}
+
+// Nine digits, so that what is read and written again is the same text.
+double rounded(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", value);
+  return std::strtod(text, nullptr);
+}
+
+CollectiveTime from_lines(const JsonValue& value, Operation operation) {
+  const std::vector<JsonValue> items = value.items();
+  const auto most = static_cast<std::size_t>(lines_for(operation));
+  if (items.empty() || items.size() > most) value.wrong("1 to " + std::to_string(most) + " lines");
+  CollectiveTime::Lines lines{};
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const JsonValue& item = items[std::min(i, items.size() - 1)];
+    item.only_keys({"latency_us", "gbytes_per_s"});
+    lines[i].latency_ms = item.at("latency_us").not_negative("microseconds") * 1e-3;
+    lines[i].ms_per_byte = 1e-6 / item.at("gbytes_per_s").positive("GB/s");
+  }
+  return CollectiveTime(lines);
+}
+
+MeasuredCollective from_log(const JsonValue& row, const std::string& folder) {
+  const std::string name = row.at("nccl_tests").text();
+  const std::string path = (std::filesystem::path(folder) / name).string();
+  const NcclLog log = parse_nccl_log(read_file(path, kMaxLogBytes), path);
+  const bool send = log.operation == Operation::kSend;
+  MeasuredCollective found{log.operation, send ? 2 : log.devices, send ? std::min(log.servers, 2) : log.servers, {}};
+  if (row.has("operation") && operation_of(row.at("operation")) != found.operation) {
+    row.at("operation").wrong(std::string("the log's, ") + to_string(found.operation));
+  }
+  for (const auto& [key, value] : {std::pair("devices", found.devices), std::pair("servers", found.servers)}) {
+    if (row.has(key) && row.at(key).integer(1, kMostDevices) != value) {
+      row.at(key).wrong("the log's, " + std::to_string(value));
+    }
+  }
+  check_reach(row.at("nccl_tests"), log.times);
+  found.time = fit_lines(log.times, lines_for(found.operation));
+  return found;
+}
+
+MeasuredCollective read_row(const JsonValue& row, const std::string& folder) {
+  row.only_keys({"operation", "devices", "servers", "bytes", "ms", "lines", "nccl_tests"});
+  const int sources =
+      (row.has("bytes") || row.has("ms") ? 1 : 0) + (row.has("lines") ? 1 : 0) + (row.has("nccl_tests") ? 1 : 0);
+  if (sources != 1) row.fail("expected one of bytes and ms, lines, or nccl_tests");
+  if (row.has("nccl_tests")) return from_log(row, folder);
+  MeasuredCollective found;
+  found.operation = operation_of(row.at("operation"));
+  const bool send = found.operation == Operation::kSend;
+  if (!send || row.has("devices")) {
+    found.devices = static_cast<int>(row.at("devices").integer(2, send ? 2 : kMostDevices));
+  }
+  if (row.has("servers")) {
+    found.servers = static_cast<int>(row.at("servers").integer(1, send ? 2 : kMostDevices));
+    if (found.devices % found.servers != 0) row.at("servers").wrong("a number that divides the devices");
+  }
+  found.time = row.has("lines") ? from_lines(row.at("lines"), found.operation) : from_table(row, found.operation);
+  return found;
+}
+
+}  // namespace
+
+MeasuredLinks read_collectives(const JsonValue& value, const std::string& folder) {
+  MeasuredLinks links;
+  for (const JsonValue& row : value.items()) {
+    const MeasuredCollective found = read_row(row, folder);
+    for (const MeasuredCollective& other : links.rows) {
+      if (other.operation != found.operation || other.devices != found.devices || other.servers != found.servers) {
+        continue;
+      }
+      row.fail(std::string(to_string(found.operation)) + " of " + std::to_string(found.devices) + " devices on " +
+               std::to_string(found.servers) + " servers is given twice");
+    }
+    links.rows.push_back(found);
+  }
+  if (links.empty()) value.wrong("at least one measured operation");
+  return links;
+}
+
+nlohmann::ordered_json collectives_json(const MeasuredLinks& links) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const MeasuredCollective& row : links.rows) {
+    nlohmann::ordered_json out;
+    out["operation"] = to_string(row.operation);
+    out["devices"] = row.devices;
+    out["servers"] = row.servers;
+    out["lines"] = nlohmann::ordered_json::array();
+    const CollectiveTime::Lines& lines = row.time.lines();
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      if (i > 0 && lines[i] == lines[i - 1]) break;
+      out["lines"].push_back(
+          {{"latency_us", rounded(lines[i].latency_ms * 1e3)}, {"gbytes_per_s", rounded(1e-6 / lines[i].ms_per_byte)}});
+    }
+    rows.push_back(std::move(out));
+  }
+  return rows;
+}
+
+}  // namespace automap::machine

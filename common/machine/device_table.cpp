@@ -1,0 +1,118 @@
+// Dense peaks and memory: NVIDIA data sheets of the SXM parts (V100 2017, A100 2020/21, H100 2022, H200 2023, B200
+// 2024). Cores: streaming multiprocessors. Links: the bus bandwidth a ring of eight reaches; V100 as in Auto-MAP's
+// Table 2, A100 and later about 80-90 % of the one-way NVLink rate (300, 450, 450, 900 GB/s), as public NCCL tests
+// show. What kernels reach of the peaks: one function per generation, with the source of every constant and what it is
+// off by on the half of the measurements that it was not fitted on (docs/device-model.md). A constant without a source
+// is an assumption, and device_constants() says so.
+#include "common/machine/device_table.h"
+
+#include <utility>
+
+namespace automap::machine {
+namespace {
+
+// Measured operators of transformers (f16) and wide ResNets (f32) on one V100-SXM2-32GB under PyTorch 1.12 (Aceso,
+// microsoft/SuperScaler); fitted on the half of the rows that scripts/device_model/aceso.py names.
+constexpr const char* kAceso = "operators measured on a V100 (Aceso), fitted on half";
+constexpr const char* kWideResNets =
+    "wide ResNets measured on a V100 (Aceso), fitted on half, and published f32 step times, all used";
+// 375 products per device and type, 256^3 to 4x4096^3, that XLA ships; fitted on every other one.
+constexpr const char* kProducts = "matrix products measured for XLA, fitted on half";
+// Measured steps of GPT models under Megatron (vTrain), fitted on those of 12 layers; the ones of 20 are the other
+// half.
+constexpr const char* kSteps = "training steps measured on A100s (vTrain), fitted on half";
+// What is left to choose on an A100 between the throughputs that NVIDIA published of BERT-Large and ResNet-50 (TF32);
+// all of them were used, none kept back.
+constexpr const char* kPublished = "published step times of BERT-Large and ResNet-50";
+
+// cuDNN's convolutions on vector units, measured on Volta and assumed for its successors.
+constexpr double kLikeVolta = 0.9;
+
+void set(DeviceModel* device, const char* name, double DeviceModel::*member, double value, const char* source) {
+  device->*member = value;
+  device->sources[name] = source;
+}
+
+void set_matmul(DeviceModel* device, const std::string& type, MatmulEfficiency efficiency, const char* source) {
+  device->matmul[type] = efficiency;
+  device->sources["matmul." + type] = source;
+}
+
+DeviceModel volta() {
+  DeviceModel device;
+  device.peak_tflops = {{"f64", 7.8}, {"f32", 15.7}, {"f16", 125}};
+  device.memory_gbytes_per_s = 900;
+  device.link_gbytes_per_s = 130;
+  device.cores = 80;
+  set(&device, "memory_efficiency", &DeviceModel::memory_efficiency, 0.905, kAceso);
+  set(&device, "gather_efficiency", &DeviceModel::gather_efficiency, 0.2, kAceso);
+  set(&device, "scatter_efficiency", &DeviceModel::scatter_efficiency, 0.1, kAceso);
+  set(&device, "vector_efficiency", &DeviceModel::vector_efficiency, 0.65, kAceso);
+  set(&device, "matmul_overlap", &DeviceModel::matmul_overlap, 0.36, kAceso);
+  set(&device, "vector_convolution_efficiency", &DeviceModel::vector_convolution_efficiency, kLikeVolta, kAceso);
+  set_matmul(&device, "f16", {0.78, 0.1, 45}, kAceso);
+  // The wide layers measured say little about half_tiles: among equal fits, what published f32 steps are nearest to.
+  set_matmul(&device, "f32", {0.92, 0.25, 64}, kWideResNets);
+  return device;
+}
+
+DeviceModel ampere(double gbytes_per_s) {
+  DeviceModel device;
+  device.peak_tflops = {{"f64", 19.5}, {"f32", 19.5}, {"tf32", 156}, {"f16", 312}, {"bf16", 312}, {"i8", 624}};
+  device.memory_gbytes_per_s = gbytes_per_s;
+  device.link_gbytes_per_s = 240;
+  device.cores = 108;
+  set(&device, "convolution_efficiency", &DeviceModel::convolution_efficiency, 0.6, kPublished);
+  set_matmul(&device, "tf32", {0.5, 0.2, 128}, kPublished);
+  for (const char* type : {"bf16", "f16"}) set_matmul(&device, type, {0.75, 0.2, 128}, kSteps);
+  device.vector_convolution_efficiency = kLikeVolta;
+  return device;
+}
+
+DeviceModel hopper(double gbytes_per_s) {
+  DeviceModel device;
+  device.peak_tflops = {{"f64", 67},   {"f32", 67},  {"tf32", 494.5}, {"f16", 989},
+                        {"bf16", 989}, {"f8", 1979}, {"i8", 1979}};
+  device.memory_gbytes_per_s = gbytes_per_s;
+  device.link_gbytes_per_s = 390;
+  device.cores = 132;
+  // Median error on the other half 2.7 % and 10.5 %. The f8 rows of the table lie above the peak and are not used.
+  for (const char* type : {"bf16", "f16"}) set_matmul(&device, type, {0.95, 0.193, 185}, kProducts);
+  set_matmul(&device, "tf32", {0.76, 0.336, 237}, kProducts);
+  device.vector_convolution_efficiency = kLikeVolta;
+  return device;
+}
+
+DeviceModel blackwell() {
+  DeviceModel device;
+  device.peak_tflops = {{"f64", 37},    {"f32", 75},  {"tf32", 1125}, {"f16", 2250},
+                        {"bf16", 2250}, {"f8", 4500}, {"i8", 4500}};
+  device.memory_gbytes_per_s = 7700;
+  device.link_gbytes_per_s = 780;
+  device.cores = 148;
+  // Median error on the other half 3.3 %, 5.3 % and 3.5 %.
+  for (const char* type : {"bf16", "f16"}) set_matmul(&device, type, {0.805, 0.282, 293}, kProducts);
+  set_matmul(&device, "tf32", {0.905, 0.387, 391}, kProducts);
+  set_matmul(&device, "f8", {0.89, 0.42, 593}, kProducts);
+  device.vector_convolution_efficiency = kLikeVolta;
+  return device;
+}
+
+DeviceModel named(const char* name, double memory_gib, DeviceModel device) {
+  device.name = name;
+  device.memory_gib = memory_gib;
+  return device;
+}
+
+}  // namespace
+
+const std::vector<DeviceModel>& device_table() {
+  static const std::vector<DeviceModel> devices = {
+      named("v100-16gb", 16, volta()),      named("v100-32gb", 32, volta()), named("a100-40gb", 40, ampere(1555)),
+      named("a100-80gb", 80, ampere(2039)), named("h100", 80, hopper(3350)), named("h200", 140, hopper(4800)),
+      named("b200", 178, blackwell()),
+  };
+  return devices;
+}
+
+}  // namespace automap::machine

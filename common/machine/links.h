@@ -1,0 +1,52 @@
+// What links were measured to do: times of collectives and messages by operation and number of devices, of the devices
+// whose links are known, and of a user's own (the `collectives` of a cluster file, docs/formats/cluster.md).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/machine/collectives.h"
+
+namespace automap::machine {
+
+struct DeviceModel;
+
+// What was measured of one operation on one group.
+struct MeasuredCollective {
+  Operation operation = Operation::kAllReduce;
+  int devices = 2;  // kSend: 2
+  int servers = 1;  // that they stand in, equally many in each; kSend: 1 inside a server, 2 between two
+  CollectiveTime time;
+  bool operator==(const MeasuredCollective& o) const {
+    return operation == o.operation && devices == o.devices && servers == o.servers && time == o.time;
+  }
+};
+
+// Of one kind of server.
+struct MeasuredLinks {
+  std::vector<MeasuredCollective> rows;
+
+  bool empty() const { return rows.empty(); }
+  // Of so many devices of one server. A number that was not measured has the bandwidth of the next smaller one that was
+  // (of the smallest, when all are larger), by the ring's share (n-1)/n of the bytes, and its latency by log2 n; an
+  // operation that was not measured is half an all-reduce, as in a ring (an all-reduce: twice what was). Nothing: none
+  // of them was measured.
+  std::optional<CollectiveTime> inside(Operation operation, int devices) const;
+  // Over several servers: only what was measured itself.
+  std::optional<CollectiveTime> across(Operation operation, int devices, int servers) const;
+  // From one device to another: its endless line, which sizes of a few MB and more keep to.
+  std::optional<CollectiveLine> send(bool inside) const;
+  bool operator==(const MeasuredLinks& o) const { return rows == o.rows; }
+};
+
+// Of a device of common/machine/device.h, by name or alias, eight in a server: inside the server, and from one of its
+// devices to one of another server where that was measured. Empty: not known.
+const MeasuredLinks& known_links(const std::string& device);
+// Of a device: the known ones, but for a file that gives a known device another link_gbytes_per_s.
+const MeasuredLinks& known_links(const DeviceModel& device);
+// Bytes per ms and device of an endless all-reduce of the largest measured group inside a server; 0: not measured. The
+// figure that ring formulas have for `intra`.
+double bus_bytes_per_ms(const MeasuredLinks& links);
+
+}  // namespace automap::machine

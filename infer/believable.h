@@ -1,0 +1,26 @@
+// How far the numbers under a plan are expected to be off, and by what that is known.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/machine/cluster.h"
+#include "common/pipeline/profile.h"
+
+namespace automap::infer {
+
+// Shares of the value: 0.1 stands for values from 1 / 1.1 to 1.1 times as large. 0: not asked about.
+struct ExpectedErrors {
+  double compute = 0;  // times of kernels
+  double links = 0;    // bandwidth, inside servers and between them
+  double memory = 0;   // activations and workspace
+};
+
+// The largest over the devices and links of the cluster.
+ExpectedErrors expected_errors(const pipeline::Profile& profile, const machine::Cluster& cluster);
+
+// The same in sentences: the error of each kind of device with what it was measured on, which of its constants are
+// assumptions, and the links.
+std::vector<std::string> expected_errors_text(const pipeline::Profile& profile, const machine::Cluster& cluster);
+
+}  // namespace automap::infer

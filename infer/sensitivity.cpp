@@ -1,0 +1,153 @@
+#include "infer/sensitivity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+#include "common/base/text_table.h"
+#include "infer/score.h"
+
+namespace automap::infer {
+namespace {
+
+using machine::Cluster;
+using pipeline::PlanSensitivity;
+using pipeline::Profile;
+
+// What a plan is made from, to be changed.
+struct Question {
+  Profile profile;
+  Cluster cluster;
+};
+
+struct Change {
+  std::string what;
+  std::function<void(Question&)> apply;
+};
+
+// All times of the positions (first, last] take `factor` times as long.
+void scale_times(Profile& profile, std::size_t first, std::size_t last, double factor) {
+  const auto scale = [&](std::vector<double>& column) {
+    for (std::size_t i = first; i < std::min(last, column.size()); ++i) column[i] *= factor;
+  };
+  scale(profile.c_ms);
+  for (pipeline::DeviceTimes& times : profile.times) {
+    for (std::vector<double>& point : times.forward_ms) scale(point);
+    for (std::vector<double>& point : times.backward_ms) scale(point);
+    scale(times.optimizer_ms);
+  }
+}
+
+// The positions that do half of the compute.
+std::size_t half_of_compute(const Profile& profile) {
+  const double all = std::accumulate(profile.c_ms.begin(), profile.c_ms.end(), 0.0);
+  double sum = 0;
+  std::size_t i = 0;
+  while (i < profile.c_ms.size() && sum < all / 2) sum += profile.c_ms[i++];
+  return i;
+}
+
+enum class Links { kInside, kBetween };
+
+// Bandwidths times `factor`.
+void scale_links(Cluster& cluster, Links which, double factor) {
+  for (machine::ServerGroup& servers : cluster.servers) {
+    (which == Links::kInside ? servers.intra_gbytes_per_s : servers.inter_gbytes_per_s) *= factor;
+    for (machine::MeasuredCollective& row : servers.links.rows) {
+      if ((row.servers == 1) == (which == Links::kInside)) row.time = row.time.times(1, 1 / factor);
+    }
+  }
+}
+
+void scale_memory(Profile& profile, double factor) {
+  for (std::vector<double>* column : {&profile.stash_bytes, &profile.workspace_bytes}) {
+    for (double& bytes : *column) bytes *= factor;
+  }
+}
+
+std::string whole_percent(double share) {
+  return std::to_string(std::lround(100 * share)) + " %";
+}
+
+std::vector<Change> changes_of(const Profile& profile, const Cluster& cluster, const ExpectedErrors& errors) {
+  std::vector<Change> changes;
+  if (errors.compute > 0) {
+    const std::string by = whole_percent(errors.compute);
+    const double up = 1 + errors.compute;
+    const std::size_t half = half_of_compute(profile), all = profile.c_ms.size();
+    changes.push_back({"compute " + by + " slower", [=](Question& q) { scale_times(q.profile, 0, all, up); }});
+    changes.push_back({"compute " + by + " faster", [=](Question& q) { scale_times(q.profile, 0, all, 1 / up); }});
+    changes.push_back(
+        {"the front half's compute " + by + " slower", [=](Question& q) { scale_times(q.profile, 0, half, up); }});
+    changes.push_back(
+        {"the back half's compute " + by + " slower", [=](Question& q) { scale_times(q.profile, half, all, up); }});
+  }
+  if (errors.links > 0) {
+    const std::string by = whole_percent(errors.links);
+    const double up = 1 + errors.links;
+    const auto links = [&](const std::string& name, Links which) {
+      changes.push_back({name + " " + by + " slower", [=](Question& q) { scale_links(q.cluster, which, 1 / up); }});
+      changes.push_back({name + " " + by + " faster", [=](Question& q) { scale_links(q.cluster, which, up); }});
+    };
+    const bool inside = std::any_of(cluster.servers.begin(), cluster.servers.end(),
+                                    [](const machine::ServerGroup& servers) { return servers.devices > 1; });
+    if (inside) links("links inside servers", Links::kInside);
+    if (cluster.num_servers() > 1) links("links between servers", Links::kBetween);
+  }
+  if (errors.memory > 0) {
+    const std::string by = whole_percent(errors.memory);
+    const double up = 1 + errors.memory;
+    changes.push_back({"activations " + by + " larger", [=](Question& q) { scale_memory(q.profile, up); }});
+    changes.push_back({"activations " + by + " smaller", [=](Question& q) { scale_memory(q.profile, 1 / up); }});
+  }
+  return changes;
+}
+
+std::string plan_text(const StepPlan& planned) {
+  const pipeline::Plan& plan = *planned.result.plan;
+  std::string devices;
+  int before = 0;
+  for (int s = 1; s <= plan.num_stages(); ++s) {
+    const int until =
+        s == plan.num_stages() ? planned.problem->num_devices() : plan.device_cuts[static_cast<std::size_t>(s) - 1];
+    devices += (s == 1 ? "" : ", ") + std::to_string(until - before);
+    before = until;
+  }
+  return std::to_string(plan.num_stages()) + (plan.num_stages() == 1 ? " stage" : " stages") + " on " + devices +
+         " devices, micro-batches of " + format_number(planned.size.samples);
+}
+
+}  // namespace
+
+std::vector<PlanSensitivity> plan_sensitivity(const Profile& profile, const Cluster& cluster,
+                                              const pipeline::ProblemOptions& options, const StepRequest& step,
+                                              const PlanRequest& request, const StepPlan& planned,
+                                              const ExpectedErrors& errors) {
+  std::vector<PlanSensitivity> rows;
+  // The plan as it stands: its own split of the batch, on its own devices.
+  pipeline::ProblemOptions own = options;
+  own.micro_batches = planned.size.micro_batches;
+  own.micro_batch_samples = planned.size.samples;
+  own.allow_idle_stages = true;  // a stage that is short of work then still runs
+  for (const Change& change : changes_of(profile, cluster, errors)) {
+    if (request.cancelled && request.cancelled()) break;
+    Question question{profile, cluster};
+    change.apply(question);
+    const ScoredPlan scored =
+        score_plan(question.profile, first_devices(question.cluster, planned.problem->num_devices()), own,
+                   *planned.result.plan, "the plan");
+    const StepPlan best = plan_step(question.profile, question.cluster, options, step, request);
+    PlanSensitivity row;
+    row.changed = change.what;
+    if (scored.infeasible.empty()) row.simulated_step_ms = row.best_ms = scored.simulated_step_ms;
+    if (best.result.plan && (row.best_ms == 0 || best.result.simulated_step_ms < row.best_ms)) {
+      row.best_ms = best.result.simulated_step_ms;
+      if (!(*best.result.plan == *planned.result.plan && best.size == planned.size)) row.best = plan_text(best);
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace automap::infer

@@ -1,0 +1,61 @@
+// A device's constants from times that its owner measured: scripts/measure_device.py writes them (schema
+// automap.measurements/1), calibrate() fits a machine::DeviceModel to them, automap-profile --calibrate writes that as
+// a device file (docs/device-model.md, "Your own device").
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/machine/device.h"
+#include "common/machine/link_fit.h"
+
+namespace automap::profile {
+
+// One kernel that was timed.
+struct MeasuredKernel {
+  std::string kind;                           // "matmul", "convolution", "softmax", "copy", "launch", "module"
+  std::string type;                           // "f32", "bf16", "f16"
+  std::map<std::string, std::int64_t> sizes;  // by name, as the kind has them
+  std::string hlo;                            // of a "module"
+  double ms = 0;
+};
+
+struct Measurements {
+  std::string device;  // what the framework calls it
+  std::string framework;
+  int cores = 1;
+  double memory_gib = 0;
+  std::vector<MeasuredKernel> kernels;
+  std::map<int, std::vector<machine::MeasuredTime>> all_reduce;  // by number of devices, sizes ascending
+};
+
+// Throws Error(kConfig) naming the element: no measurements, an unknown kind or size, times that are not above 0, fewer
+// than kLeastSizes different sizes of matrix products in f32 or of copies.
+constexpr int kLeastSizes = 3;
+Measurements parse_measurements(std::string_view json_text, const std::string& source);
+
+// HLO of a kernel, as the device model sees it.
+std::string kernel_module(const MeasuredKernel& kernel);
+
+struct Calibration {
+  machine::DeviceModel device;
+  struct Errors {  // of one kind, |predicted / measured - 1|
+    std::string kind;
+    int sizes = 0;
+    double median = 0, largest = 0;
+  };
+  std::vector<Errors> errors;
+};
+
+// `base`: a known name whose peaks are the device's, or "": those of the known device that the measurements name, else
+// the best that was measured counts as the peak. Of what was not measured the constants stay `base`'s, or assumptions.
+// Throws Error(kConfig) when the measurements name another device than `base`.
+Calibration calibrate(const Measurements& measured, const std::string& base, const std::string& source);
+
+// For people: the device, and how far the fit is off by kind.
+std::string calibration_text(const Calibration& calibration);
+
+}  // namespace automap::profile

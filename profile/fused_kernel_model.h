@@ -1,0 +1,24 @@
+// How long a fused kernel of a library takes on a device, and what it keeps and needs beside what it reads and writes
+// (docs/profile.md, "Fused kernels").
+#pragma once
+
+#include "common/graph/graph.h"
+#include "common/machine/device.h"
+#include "profile/fused_chains.h"
+#include "profile/kernel_model.h"
+
+namespace automap::profile {
+
+// The share of the peak that an attention kernel reaches, in (0, 1): heads of `head` values, `keys` keys per query.
+double attention_share_of_peak(std::int64_t head, std::int64_t keys, bool causal, bool gradient);
+
+// What it computes and moves: products at that share (half of them where it is causal), every array once.
+Work fused_work(const KernelModel& kernels, const graph::Graph& graph, const FusedKernel& kernel);
+
+// What a gradient needs of its forward kernel beside its operands and result: a 32-bit statistic per row.
+double kept_bytes(const graph::Graph& graph, const FusedKernel& kernel);
+
+// What it needs while it works: a gradient of Q adds up in 32 bits, with a sum per row.
+double fused_workspace_bytes(const graph::Graph& graph, const FusedKernel& kernel);
+
+}  // namespace automap::profile

@@ -1,0 +1,30 @@
+// Which values a step keeps for its backward pass. What a kernel of its own reads there (an operand of a product) is
+// kept as it is; of what only fused loops read, the fewest bytes from which they can make it again. Kernels of
+// frameworks are written like that (a softmax keeps its result, a GELU its input, a layer norm its input and two
+// numbers per row), and compilers cut between forward and backward so.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "profile/step_positions.h"
+
+namespace automap::profile {
+
+// A loop can make the node's value again from its operands: element-wise work and movement.
+bool is_made_again(const graph::FlowGraph& flow, graph::NodeId id);
+
+// Forward values that cost something to have again, by node: activations, and random numbers with what is made of them
+// (masks of dropout). Weights, step inputs and what is cheaply made of them are at hand.
+std::vector<bool> find_keepable(const StepPositions& at);
+
+// Of such values, arrays all: `whole` are read by kernels of their own, `in_loops` by fused loops.
+// -> those to keep, ascending: all others follow from kept values, weights and step inputs, what is in `whole` through
+// movement alone. Of the sets of fewest bytes the one next to what is read, so that least is made again.
+//
+// h = dot(..), t = tanh(h) in f32, y = t * h, all f16 but t; y is read by a product, t by a loop: keeps y and h.
+std::vector<graph::NodeId> cheapest_kept(const StepPositions& at, const std::vector<bool>& keepable,
+                                         const std::vector<graph::NodeId>& whole,
+                                         const std::vector<graph::NodeId>& in_loops);
+
+}  // namespace automap::profile

@@ -1,0 +1,244 @@
+// Measured links in cluster files: tables, lines, logs of nccl-tests, known devices; and what is wrong with them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "common/base/error.h"
+#include "common/machine/cluster.h"
+#include "common/machine/nccl_log.h"
+
+namespace automap::machine {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A cluster of one kind of server with `collectives`; `intra` a member of the server, or "".
+std::string text_of(const std::string& collectives, const std::string& intra = "") {
+  return R"({"schema": "automap.cluster/1", "servers": [{"count": 2, "devices": 4, )" + intra +
+         R"("inter_gbytes_per_s": 12.5, "device": "mine"}], "devices": {"mine": {"memory_gib": 8}})" +
+         (collectives.empty() ? "" : ", \"collectives\": " + collectives) + "}";
+}
+
+template <typename Read>
+std::string complaint(const Read& read) {
+  try {
+    read();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kConfig) << error.what();
+    return std::string(error.what()) + " | " + error.hint();
+  }
+  return "";
+}
+
+std::string wrong(const std::string& collectives) {
+  return complaint([&] { parse_cluster(text_of(collectives), "c.json"); });
+}
+
+TEST(ClusterLinks, ATableBecomesLines) {
+  const Cluster cluster = parse_cluster(
+      text_of(R"([{"operation": "all-reduce", "devices": 4, "bytes": [65536, 1048576, 16777216, 268435456],
+                   "ms": [0.1, 0.2, 1.8, 27.4]}, {"operation": "send", "lines": [{"latency_us": 20, "gbytes_per_s": 40}]}])"),
+      "c.json");
+  const MeasuredLinks& links = cluster.servers[0].links;
+  ASSERT_EQ(links.rows.size(), 2u);
+  const CollectiveTime four = *links.inside(Operation::kAllReduce, 4);
+  for (const auto& [bytes, ms] : {std::pair(65536.0, 0.1), {1048576.0, 0.2}, {16777216.0, 1.8}, {268435456.0, 27.4}}) {
+    EXPECT_NEAR(four.ms(bytes), ms, 0.1 * ms);
+  }
+  // No figure for the inside: bus bandwidth of the table's own largest row, within 10 %.
+  EXPECT_NEAR(cluster.servers[0].intra_gbytes_per_s, 1.5 * 268435456 / 27.4e6, 1.5);
+  EXPECT_DOUBLE_EQ(links.send(true)->latency_ms, 0.02);
+  EXPECT_DOUBLE_EQ(links.send(true)->ms_per_byte, 1 / 40e6);
+  // Written and read again.
+  const Cluster again = parse_cluster(to_json_text(cluster), "again.json");
+  EXPECT_EQ(to_json_text(again), to_json_text(cluster));
+  EXPECT_NEAR(again.servers[0].links.inside(Operation::kAllReduce, 4)->ms(1e7), four.ms(1e7), 1e-6);
+}
+
+TEST(ClusterLinks, KnownDevicesNeedNoSpeedInside) {
+  std::string text = text_of("");
+  text.replace(text.find("\"mine\""), 6, "\"h100-80gb\"");
+  const Cluster cluster = parse_cluster(text, "c.json");
+  EXPECT_EQ(cluster.servers[0].links, known_links("h100"));
+  EXPECT_NEAR(cluster.servers[0].intra_gbytes_per_s, 402, 40);
+  // What the file says counts.
+  text.replace(text.find("\"inter"), 0, "\"intra_gbytes_per_s\": 300, ");
+  EXPECT_TRUE(parse_cluster(text, "c.json").servers[0].links.empty());
+  EXPECT_THAT(complaint([] { parse_cluster(text_of(""), "c.json"); }),
+              HasSubstr("servers[0]: expected intra_gbytes_per_s, or an all-reduce inside a server among collectives"));
+}
+
+TEST(ClusterLinks, PresetsAreMeasuredButThePapers) {
+  for (const std::string& name : cluster_preset_names()) {
+    const bool paper = name.rfind("config-", 0) == 0;
+    for (const ServerGroup& servers : load_cluster(name).servers) {
+      EXPECT_EQ(servers.links.empty(), paper) << name;
+      EXPECT_EQ(servers.links.send(false).has_value(), !paper) << name;
+    }
+  }
+}
+
+TEST(ClusterLinks, WrongTablesNameTheElement) {
+  const std::string row = R"({"operation": "all-reduce", "devices": 4, )";
+  EXPECT_THAT(wrong(R"([{"operation": "all-reduse", "devices": 4, "bytes": [1], "ms": [1]}])"),
+              HasSubstr("collectives[0].operation: found \"all-reduse\", expected one of all-reduce, reduce-scatter"));
+  EXPECT_THAT(wrong("[" + row + R"("bytes": [1e5, 1e6, 1e7], "ms": [0.1, 0.2]}])"),
+              HasSubstr("collectives[0].ms: found 2 times for 3 sizes, expected one for each"));
+  EXPECT_THAT(wrong("[" + row + R"("bytes": [1e5, 1e6, 1e7], "ms": [0.1, null, 1]}])"),
+              HasSubstr("collectives[0].ms[1]: found null, expected a number of ms above 0"));
+  EXPECT_THAT(wrong("[" + row + R"("bytes": [1e5, 1e6, 1e7], "ms": [0.1, -0.2, 1]}])"),
+              HasSubstr("collectives[0].ms[1]: found -0.2, expected a number of ms above 0"));
+  EXPECT_THAT(wrong("[" + row + R"("bytes": [1e5, 1e6, 1e7], "ms": [0.1, 0.4, 0.3]}])"),
+              HasSubstr("collectives[0].ms[2]: found 0.3, expected a time not below the one before"));
+  EXPECT_THAT(wrong("[" + row + R"("bytes": [1e5, 1e7, 1e6], "ms": [0.1, 0.4, 0.5]}])"),
+              HasSubstr("collectives[0].bytes[2]: found 1000000.0, expected a size above the one before"));
+  EXPECT_THAT(wrong("[" + row + R"("bytes": [1e5, 1e6], "ms": [0.1, 0.4]}])"),
+              HasSubstr("collectives[0].bytes: found 2 sizes, expected at least 3"));
+  EXPECT_THAT(wrong("[" + row + R"("bytes": [1e3, 1e4, 1e5], "ms": [0.1, 0.4, 0.5]}])"),
+              HasSubstr("collectives[0].bytes: the largest size is 100000 bytes, expected at least 1048576"));
+  EXPECT_THAT(wrong("[" + row + R"("lines": []}])"),
+              HasSubstr("collectives[0].lines: found [], expected 1 to 3 lines"));
+  EXPECT_THAT(wrong("[" + row + R"("lines": [{"latency_us": 1, "gbytes_per_s": 0}]}])"),
+              HasSubstr("collectives[0].lines[0].gbytes_per_s: found 0, expected a number of GB/s above 0"));
+  EXPECT_THAT(wrong("[" + row + R"("lines": [{"latency_us": 1, "gbytes_per_s": 9}], "ms": [1]}])"),
+              HasSubstr("collectives[0]: expected one of bytes and ms, lines, or nccl_tests"));
+  EXPECT_THAT(wrong(R"([{"operation": "all-reduce", "devices": 1, "lines": [{"latency_us": 1, "gbytes_per_s": 9}]}])"),
+              HasSubstr("collectives[0].devices: found 1, expected a whole number from 2"));
+  EXPECT_THAT(wrong(R"([{"operation": "all-reduce", "devices": 4, "servers": 3,
+                         "lines": [{"latency_us": 1, "gbytes_per_s": 9}]}])"),
+              HasSubstr("collectives[0].servers: found 3, expected a number that divides the devices"));
+  const std::string good = row + R"("lines": [{"latency_us": 1, "gbytes_per_s": 9}]})";
+  EXPECT_THAT(wrong("[" + good + ", " + good + "]"),
+              HasSubstr("collectives[1]: all-reduce of 4 devices on 1 servers is given twice"));
+  EXPECT_THAT(wrong("[]"), HasSubstr("collectives: found [], expected at least one measured operation"));
+}
+
+// --- Logs ---
+
+// As all_reduce_perf prints it: sizes 65536..16777216, `rows` in place of the rows when given.
+std::string log_of(const std::string& rows = "") {
+  std::string text =
+      "# Collective test starting: all_reduce_perf\n"
+      "# nThread 1 nGpus 2 minBytes 65536 maxBytes 16777216 step: 16(factor) warmup iters: 5 iters: 20 validation: 1\n"
+      "#\n# Using devices\n"
+      "#  Rank  0 Group  0 Pid   8424 on     node1 device  0 [0x07] NVIDIA A100\n"
+      "#  Rank  1 Group  0 Pid   8424 on     node1 device  1 [0x0f] NVIDIA A100\n#\n"
+      "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw "
+      "#wrong\n"
+      "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)\n";
+  text += !rows.empty() ? rows
+                        : "           65536         16384     float     sum      -1    40.00    1.64    1.64      0    "
+                          "39.00    1.68    1.68      0\n"
+                          "         1048576        262144     float     sum      -1    60.00   17.48   17.48      0    "
+                          "61.00   17.19   17.19      0\n"
+                          "        16777216       4194304     float     sum      -1   200.00   83.89   83.89      0    "
+                          "210.0   79.89   79.89      0\n";
+  return text + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 33.3\n";
+}
+
+std::string wrong_log(const std::string& text) {
+  return complaint([&] { parse_nccl_log(text, "a.log"); });
+}
+
+TEST(NcclLog, ReadsRanksHostsAndTheShorterTime) {
+  const NcclLog log = parse_nccl_log(log_of(), "a.log");
+  EXPECT_EQ(log.operation, Operation::kAllReduce);
+  EXPECT_EQ(log.devices, 2);
+  EXPECT_EQ(log.servers, 1);
+  ASSERT_EQ(log.times.size(), 3u);
+  EXPECT_EQ(log.times[2].bytes, 16777216);
+  EXPECT_DOUBLE_EQ(log.times[0].ms, 0.039);
+  EXPECT_DOUBLE_EQ(log.times[2].ms, 0.2);
+}
+
+TEST(NcclLog, OtherTestsAndHosts) {
+  std::string text = log_of();
+  text.replace(text.find("all_reduce_perf"), 15, "all_gather_perf");
+  text.replace(text.find("node1"), 5, "node2");
+  for (std::size_t at; (at = text.find("     sum  ")) != std::string::npos;) text.replace(at, 10, "    none  ");
+  const NcclLog log = parse_nccl_log(text, "a.log");
+  EXPECT_EQ(log.operation, Operation::kAllGather);
+  EXPECT_EQ(log.servers, 2);
+  EXPECT_EQ(log.times.size(), 3u);
+}
+
+TEST(NcclLog, WhatIsCutOrWrongIsNamedByLineAndColumn) {
+  const std::string whole = log_of();
+  // Cut within a row, and behind one.
+  EXPECT_THAT(wrong_log(whole.substr(0, whole.find("60.00") + 20)),
+              HasSubstr("a.log:11:81: the row ends here, expected two times"));
+  EXPECT_THAT(wrong_log(whole.substr(0, whole.find("        16777216       4194304"))),
+              HasSubstr("the log was cut: it ends at 1048576 bytes, its first line says up to 16777216"));
+  EXPECT_THAT(wrong_log(whole.substr(0, whole.find("           65536         16384"))), HasSubstr("no row of times"));
+  EXPECT_THAT(wrong_log(""), HasSubstr("no row of times"));
+  std::string text = whole;
+  text.erase(text.find("         1048576"),
+             text.find("        16777216       4194304") - text.find("         1048576"));
+  EXPECT_THAT(wrong_log(text), ::testing::AllOf(HasSubstr("a.log:11:9"), HasSubstr("a size is missing")));
+  text = whole;
+  text.replace(text.find("60.00"), 5, "-60.0");
+  EXPECT_THAT(wrong_log(text), HasSubstr("a.log:11:61: found a time of -60.0 us, expected one above 0"));
+  text = whole;
+  text.replace(text.find("200.00"), 6, " 20.00");
+  text.replace(text.find("210.0"), 5, " 20.0");
+  EXPECT_THAT(wrong_log(text), HasSubstr("the time falls to less than half although the size grows"));
+  text = whole;
+  text.replace(text.find("all_reduce_perf"), 15, "unknown_program");
+  EXPECT_THAT(wrong_log(text), HasSubstr("no line names the test"));
+  text = whole;
+  text.erase(text.find("#  Rank  0"), text.find("#  Rank  1") - text.find("#  Rank  0"));
+  EXPECT_THAT(wrong_log(text), HasSubstr("found 1 lines of ranks"));
+}
+
+TEST(NcclLog, EveryCutOfItIsALogOrAnError) {
+  const std::string whole = log_of();
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    try {
+      EXPECT_GE(parse_nccl_log(whole.substr(0, size), "a.log").times.size(), 3u) << size;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kConfig) << size;
+    }
+  }
+}
+
+class ClusterLog : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("automap-links-" + std::to_string(getpid()));
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void write(const std::string& name, const std::string& text) { std::ofstream(folder_ / name) << text; }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(ClusterLog, IsReadBesideTheClusterFile) {
+  write("ar.log", log_of());
+  write("c.json", text_of(R"([{"nccl_tests": "ar.log"}])"));
+  const Cluster cluster = load_cluster((folder_ / "c.json").string());
+  EXPECT_NEAR(cluster.servers[0].links.inside(Operation::kAllReduce, 2)->ms(16777216), 0.2, 0.01);
+  write("c.json", text_of(R"([{"nccl_tests": "ar.log", "devices": 8}])"));
+  EXPECT_THAT(complaint([&] { load_cluster((folder_ / "c.json").string()); }),
+              HasSubstr("collectives[0].devices: found 8, expected the log's, 2"));
+  write("ar.log", log_of().substr(0, 700));
+  write("c.json", text_of(R"([{"nccl_tests": "ar.log"}])"));
+  EXPECT_THAT(complaint([&] { load_cluster((folder_ / "c.json").string()); }), HasSubstr("ar.log:"));
+  std::filesystem::remove(folder_ / "ar.log");
+  try {
+    load_cluster((folder_ / "c.json").string());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kIo);
+    EXPECT_THAT(error.what(), HasSubstr("ar.log"));
+  }
+}
+
+}  // namespace
+}  // namespace automap::machine
