@@ -37,8 +37,6 @@ constexpr double kFullGroup = 32;
 constexpr double kSortPasses = 4;
 constexpr double kBatchNormPasses = 1.5;
 
-constexpr double kBytesPerMsPerGByteS = 1e6;
-
 // A broadcast goes around the ring in pieces, as a gather does.
 machine::Operation operation_of(Opcode opcode) {
   switch (opcode) {
@@ -242,7 +240,7 @@ double KernelModel::collective_ms(InstructionId id) const {
   if (devices == 0) devices = std::max(header_count("num_partitions"), header_count("replica_count"));
   machine::CollectiveGroup group;
   group.devices = group.devices_per_server = static_cast<int>(std::clamp(devices, 1.0, 1e6));
-  group.intra_bytes_per_ms = device_.link_gbytes_per_s * kBytesPerMsPerGByteS;
+  group.intra_bytes_per_ms = device_.link_gbytes_per_s * machine::kBytesPerMsPerGByteS;
   if (const machine::MeasuredLinks& known = machine::known_links(device_); !known.empty()) group.measured = &known;
   if (group.measured == nullptr && device_.link_gbytes_per_s <= 0) return 0;
   const machine::Operation operation = operation_of(instruction.opcode);

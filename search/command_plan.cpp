@@ -117,7 +117,7 @@ int plan_command(int argc, char** argv, bool data) {
   files.add("--emit-hlo", options.hlo);
   files.add("--emit-jax", options.jax);
   const machine::Cluster cluster = machine::load_cluster(options.cluster);
-  link_of(cluster, options.shards);
+  partition::shard_links(cluster, options.shards);
   const machine::DeviceModel device = profile::reference_device(options.device, cluster);
   PlanningRequest request;
   request.data = data;

@@ -229,8 +229,8 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
   out += fact("Step time", format_ms(plan.step_ms) + " estimated, against " + format_ms(plan.replicated_step_ms) +
                                " with nothing split: " + format_ms(plan.compute_ms) + " compute, " +
                                format_ms(plan.collective_ms) + " collectives at " +
-                               format_number(planned.link.gbytes_per_s) + " GB/s " +
-                               (planned.link.inside_server ? "inside one server" : "between servers"));
+                               format_number(planned.links.gbytes_per_s) + " GB/s " +
+                               (planned.links.inside_server ? "inside one server" : "between servers"));
   out += fact("Collectives", collectives_text(model, planned.decided));
   if (plan.kind == "data" && plan.all_reduces >= static_cast<int>(model.variables().size()) && model.step().training) {
     out += fact("", "gradients: one all-reduce per variable (" +

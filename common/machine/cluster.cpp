@@ -36,8 +36,6 @@ std::optional<DeviceType> known_device(const std::string& name) {
   return type;
 }
 
-constexpr double kBytesPerMsPerGByteS = 1e6;
-
 struct Preset {
   const char* name;
   int servers;

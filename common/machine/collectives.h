@@ -11,6 +11,8 @@ namespace automap::machine {
 
 struct MeasuredLinks;
 
+constexpr double kBytesPerMsPerGByteS = 1e6;  // 1 GB/s = 1e9 B / 1e3 ms
+
 enum class Operation {
   kAllReduce,      // of `bytes` that every device holds: afterwards each holds the sum
   kReduceScatter,  // of `bytes` that every device holds: afterwards each holds its part of the sum

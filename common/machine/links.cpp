@@ -16,8 +16,6 @@ struct FittedRow {
   std::vector<std::pair<double, double>> lines;
 };
 
-constexpr double kBytesPerMsPerGByteS = 1e6;
-
 MeasuredLinks links_of(const std::vector<FittedRow>& fitted, double faster = 1) {
   MeasuredLinks links;
   for (const FittedRow& row : fitted) {
@@ -189,6 +187,11 @@ double bus_bytes_per_ms(const MeasuredLinks& links) {
   const MeasuredCollective* row = nearest(links.rows, Operation::kAllReduce, 1 << 30);
   if (row == nullptr || !(row->time.ms_per_byte() > 0)) return 0;
   return 2 * ring_share(row->devices) / row->time.ms_per_byte();
+}
+
+const MeasuredLinks* slower(const MeasuredLinks* a, const MeasuredLinks* b) {
+  if (a == b || a == nullptr || b == nullptr) return a == b ? a : nullptr;
+  return bus_bytes_per_ms(*b) < bus_bytes_per_ms(*a) ? b : a;
 }
 
 }  // namespace automap::machine

@@ -48,5 +48,7 @@ const MeasuredLinks& known_links(const DeviceModel& device);
 // Bytes per ms and device of an endless all-reduce of the largest measured group inside a server; 0: not measured. The
 // figure that ring formulas have for `intra`.
 double bus_bytes_per_ms(const MeasuredLinks& links);
+// Of two servers' links those that count for both: of the slower one; null, where one of them was not measured.
+const MeasuredLinks* slower(const MeasuredLinks* a, const MeasuredLinks* b);
 
 }  // namespace automap::machine

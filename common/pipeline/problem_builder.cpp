@@ -14,7 +14,6 @@ namespace automap::pipeline {
 namespace {
 
 constexpr double kBytesPerGiB = 1024.0 * 1024.0 * 1024.0;
-constexpr double kBytesPerMsPerGByteS = 1e6;  // 1 GB/s = 1e9 B / 1e3 ms
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::vector<double> prefix_sums(const std::vector<double>& values, std::size_t n) {
@@ -181,9 +180,9 @@ class Problem::Builder {
           type_.push_back(type);
           capacity_.push_back(device.memory_gib * kBytesPerGiB * (1 - p_.options_.memory_reserve));
         }
-        p_.intra_bytes_per_ms_.push_back(servers.intra_gbytes_per_s * kBytesPerMsPerGByteS);
+        p_.intra_bytes_per_ms_.push_back(servers.intra_gbytes_per_s * machine::kBytesPerMsPerGByteS);
         links_.push_back(servers.links.empty() ? nullptr : &servers.links);
-        inter.push_back(servers.inter_gbytes_per_s * kBytesPerMsPerGByteS);
+        inter.push_back(servers.inter_gbytes_per_s * machine::kBytesPerMsPerGByteS);
       }
     }
     const std::size_t servers = p_.intra_bytes_per_ms_.size();
@@ -222,12 +221,6 @@ class Problem::Builder {
     group.intra_latency_ms = cluster_.intra_latency_us * 1e-3;
     group.inter_latency_ms = cluster_.inter_latency_us * 1e-3;
     return group;
-  }
-
-  // Of two servers' links those that count for both: of the slower one; null, where one of them was not measured.
-  static const machine::MeasuredLinks* slower(const machine::MeasuredLinks* a, const machine::MeasuredLinks* b) {
-    if (a == b || a == nullptr || b == nullptr) return a == b ? a : nullptr;
-    return machine::bus_bytes_per_ms(*b) < machine::bus_bytes_per_ms(*a) ? b : a;
   }
 
   // A type of device as times see it.
@@ -400,7 +393,7 @@ class Problem::Builder {
         ring.devices = g.size;
         ring.servers = g.servers;
         ring.devices_per_server = std::max(ring.devices_per_server, in_server);
-        ring.measured = slower(ring.measured, links_[idx(server)]);
+        ring.measured = machine::slower(ring.measured, links_[idx(server)]);
         ring.intra_bytes_per_ms = std::min(ring.intra_bytes_per_ms, p_.intra_bytes_per_ms_[idx(server)]);
         ring.inter_bytes_per_ms = p_.smallest_inter(g.first_server, g.last_server);
         if (p_.place_of_size_[idx(g.size)] == 0) continue;

@@ -9,7 +9,6 @@
 namespace automap::pipeline {
 namespace {
 
-constexpr double kBytesPerMsPerGByteS = 1e6;
 constexpr double kBytesPerGiB = 1024.0 * 1024.0 * 1024.0;
 
 // `count` different numbers of 1..end-1, ascending: a uniformly drawn set of cuts (Floyd's algorithm).
@@ -99,7 +98,7 @@ machine::CollectiveTime random_time(double ms_per_byte, double latency_ms, Count
 void add_measured_links(Cluster& cluster, double bytes, CounterRandom& random) {
   using machine::Operation;
   for (ServerGroup& servers : cluster.servers) {
-    const double ms_per_byte = 1 / (servers.intra_gbytes_per_s * kBytesPerMsPerGByteS);
+    const double ms_per_byte = 1 / (servers.intra_gbytes_per_s * machine::kBytesPerMsPerGByteS);
     const double latency_ms = bytes * ms_per_byte * random.log_uniform(0.1, 10);
     const auto add = [&](Operation operation, int devices, int in_servers, const machine::CollectiveTime& time) {
       servers.links.rows.push_back({operation, devices, in_servers, time});
@@ -115,7 +114,7 @@ void add_measured_links(Cluster& cluster, double bytes, CounterRandom& random) {
     }
     if (random.uniform() < 0.7) add(Operation::kSend, 2, 1, {latency_ms, ms_per_byte * random.log_uniform(1, 3)});
     if (random.uniform() < 0.7) {
-      const double port = 1 / (servers.inter_gbytes_per_s * kBytesPerMsPerGByteS);
+      const double port = 1 / (servers.inter_gbytes_per_s * machine::kBytesPerMsPerGByteS);
       add(Operation::kSend, 2, 2, {latency_ms, port * random.log_uniform(0.5, 4)});
     }
   }
@@ -251,7 +250,7 @@ RandomProblem random_problem(std::uint64_t seed, const RandomProblemOptions& opt
     slowest_inter = std::min(slowest_inter, group.inter_gbytes_per_s);
   const int devices = made.cluster.num_devices();
   const double share = random.log_uniform(0.01, 0.6);
-  const double typical_bytes = share * total_ms / devices * slowest_inter * kBytesPerMsPerGByteS;
+  const double typical_bytes = share * total_ms / devices * slowest_inter * machine::kBytesPerMsPerGByteS;
   const double activation_spread = random.uniform(0, 1);
   const bool narrow = random.uniform() < 0.25;
   for (int i = 0; i < n; ++i) {
@@ -278,7 +277,7 @@ RandomProblem random_problem(std::uint64_t seed, const RandomProblemOptions& opt
   }
   if (weight_total > 0) {
     const double step_ms = made.options.micro_batches * total_ms / devices;
-    const double bytes = ratio * step_ms * slowest_inter * kBytesPerMsPerGByteS / 2;
+    const double bytes = ratio * step_ms * slowest_inter * machine::kBytesPerMsPerGByteS / 2;
     for (double& w : profile.w_bytes) w *= bytes / weight_total;
     weight_total = bytes;
   }

@@ -6,14 +6,13 @@
 namespace automap::pipeline {
 
 double slowest_link_bytes_per_ms(const Cluster& cluster) {
-  constexpr double kBytesPerMsPerGByteS = 1e6;
   double slowest = std::numeric_limits<double>::infinity();
   const bool single_device = cluster.num_devices() == 1;
   for (const ServerGroup& group : cluster.servers) {
     if (cluster.num_servers() > 1) slowest = std::min(slowest, group.inter_gbytes_per_s);
     if (group.devices > 1 || single_device) slowest = std::min(slowest, group.intra_gbytes_per_s);
   }
-  return slowest * kBytesPerMsPerGByteS;
+  return slowest * machine::kBytesPerMsPerGByteS;
 }
 
 Row make_row(const Profile& profile, const Cluster& cluster) {

@@ -11,6 +11,7 @@
 
 #include "common/base/check.h"
 #include "common/base/error.h"
+#include "common/machine/collectives.h"
 #include "profile/time_estimator.h"
 
 namespace automap::partition {
@@ -188,8 +189,9 @@ const machine::ServerGroup* server_for(const machine::Cluster& cluster, int devi
   return nullptr;
 }
 
-double transfer_ms(const Link& link, double bytes) {
-  return link.gbytes_per_s > 0 ? bytes / link.gbytes_per_s * 1e-6 : 0;
+// What a message takes after its first byte; nothing for 0 bytes.
+double beyond_wait(const machine::CollectiveTime& time, double bytes) {
+  return std::max(0.0, time.ms(bytes) - time.latency_ms());
 }
 
 // Equal parts of a model have equal sums whatever the order of their instructions.
@@ -202,7 +204,7 @@ double sum_in_order(std::vector<double>* values) {
 
 }  // namespace
 
-Link link_of(const machine::Cluster& cluster, int shards) {
+ShardLinks shard_links(const machine::Cluster& cluster, int shards) {
   if (shards < 1) throw Error(ErrorKind::kUsage, "shards must be at least 1, not " + std::to_string(shards));
   if (cluster.num_devices() < shards) {
     throw Error(ErrorKind::kUsage,
@@ -210,35 +212,50 @@ Link link_of(const machine::Cluster& cluster, int shards) {
                     std::to_string(cluster.num_devices()),
                 "give fewer shards or a larger cluster");
   }
-  Link link;
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  const auto measured = [](const machine::ServerGroup& server) {
+    return server.links.empty() ? nullptr : &server.links;
+  };
+  machine::CollectiveGroup group;
+  group.devices = shards;
+  group.intra_latency_ms = cluster.intra_latency_us * 1e-3;
+  group.inter_latency_ms = cluster.inter_latency_us * 1e-3;
+  ShardLinks out;
   if (const machine::ServerGroup* server = server_for(cluster, shards)) {
-    link.gbytes_per_s = server->intra_gbytes_per_s;
-    link.latency_us = cluster.intra_latency_us;
-    return link;
+    group.devices_per_server = shards;
+    group.intra_bytes_per_ms = server->intra_gbytes_per_s * machine::kBytesPerMsPerGByteS;
+    group.measured = measured(*server);
+    out.gbytes_per_s = server->intra_gbytes_per_s;
+  } else {
+    group.intra_bytes_per_ms = group.inter_bytes_per_ms = kNone;
+    group.servers = 0;
+    int left = shards;
+    const std::vector<const machine::ServerGroup*> used = servers_in_use(cluster, shards);
+    group.measured = measured(*used.front());
+    for (const machine::ServerGroup* servers : used) {
+      const int count = std::min(servers->count, (left + servers->devices - 1) / servers->devices);
+      group.servers += count;
+      left -= count * servers->devices;
+      group.devices_per_server = std::max(group.devices_per_server, servers->devices);
+      group.inter_bytes_per_ms =
+          std::min(group.inter_bytes_per_ms, servers->inter_gbytes_per_s * machine::kBytesPerMsPerGByteS);
+      if (servers->devices > 1) {
+        group.intra_bytes_per_ms =
+            std::min(group.intra_bytes_per_ms, servers->intra_gbytes_per_s * machine::kBytesPerMsPerGByteS);
+      }
+      group.measured = machine::slower(group.measured, measured(*servers));
+    }
+    out.inside_server = false;
+    out.gbytes_per_s = std::min(group.intra_bytes_per_ms, group.inter_bytes_per_ms) / machine::kBytesPerMsPerGByteS;
   }
-  // A ring through all servers enters and leaves each of them once.
-  link.inside_server = false;
-  link.latency_us = cluster.inter_latency_us;
-  link.gbytes_per_s = std::numeric_limits<double>::infinity();
-  for (const machine::ServerGroup* server : servers_in_use(cluster, shards)) {
-    link.gbytes_per_s = std::min(link.gbytes_per_s, server->inter_gbytes_per_s);
-    if (server->devices > 1) link.gbytes_per_s = std::min(link.gbytes_per_s, server->intra_gbytes_per_s);
-  }
-  return link;
-}
-
-double allreduce_ms(const Link& link, int shards, double bytes) {
-  if (shards <= 1) return 0;
-  return 2.0 * (shards - 1) / shards * transfer_ms(link, bytes) + 2.0 * (shards - 1) * link.latency_us * 1e-3;
-}
-
-double allgather_ms(const Link& link, int shards, double bytes) {
-  return allreduce_ms(link, shards, bytes) / 2;
+  out.all_reduce = machine::all_reduce(group, machine::Ring::kHierarchical);
+  out.all_gather = machine::all_gather(group, machine::Ring::kHierarchical);
+  return out;
 }
 
 PartitionCost::PartitionCost(const sharding::ShardingModel& model, const machine::DeviceModel& device,
                              const machine::Cluster& cluster)
-    : model_(model), link_(link_of(cluster, model.linkage().shards())) {
+    : model_(model), links_(shard_links(cluster, model.linkage().shards())) {
   const int shards = model.linkage().shards();
   std::vector<const machine::ServerGroup*> servers = servers_in_use(cluster, shards);
   if (const machine::ServerGroup* server = server_for(cluster, shards)) servers = {server};
@@ -356,8 +373,8 @@ class PartitionCost::Waits {
 };
 
 std::vector<double> PartitionCost::collectives_ms(const std::vector<CollectiveList>& groups) const {
-  const int shards = model_.linkage().shards();
-  const double reduce_wait = allreduce_ms(link_, shards, 0), gather_wait = allgather_ms(link_, shards, 0);
+  // A first byte's wait is paid once for all that go together, the rest of each message by itself.
+  const double reduce_wait = links_.all_reduce.latency_ms(), gather_wait = links_.all_gather.latency_ms();
   std::optional<Waits> waits;
   if (reduce_wait > 0) waits.emplace(model_.flow(), groups);
   std::vector<double> out;
@@ -365,8 +382,8 @@ std::vector<double> PartitionCost::collectives_ms(const std::vector<CollectiveLi
     std::vector<double> parts;
     for (const sharding::Collective* c : groups[g]) {
       parts.push_back(c->times * (c->kind == sharding::CollectiveKind::kAllReduce
-                                      ? allreduce_ms(link_, shards, c->bytes) - reduce_wait
-                                      : allgather_ms(link_, shards, c->bytes) - gather_wait));
+                                      ? beyond_wait(links_.all_reduce, c->bytes)
+                                      : beyond_wait(links_.all_gather, c->bytes)));
     }
     if (waits) {
       for (const Waits::Together& together : waits->of(g)) {

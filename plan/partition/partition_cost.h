@@ -4,8 +4,8 @@
 // a conditional the longest branch only. Where one of its factors is split, all of it but the kernel's launch is
 // divided by the shards. Free tensors (linkage.h) take their whole time on every device, although XLA makes only the
 // part that is read where that is split (masks of dropouts count too much for it); what only names values (tuple
-// elements, parameters) takes none; the optimizer's instructions count like all others. Collectives: ring formulas on
-// the cluster's link, all-reduce 2(n-1)/n B/bw + 2(n-1) latency, all-gather half of that, added without overlap. Those
+// elements, parameters) takes none; the optimizer's instructions count like all others. Collectives: as
+// common/machine/collectives.h has them (measured links, else ring formulas), added without overlap. Those
 // of one group that do not wait for each other (the gradients of all variables, say) go out together, as XLA combines
 // them: their bytes are added, the latency is paid once. The link is a server's inner one when the shards fit into one
 // server, else the network. Memory per device: parameters (variables, slots, frozen weights, state, data) over their
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "common/machine/cluster.h"
+#include "common/machine/collectives.h"
 #include "common/machine/device.h"
 #include "common/sharding/collectives.h"
 #include "common/sharding/model.h"
@@ -30,16 +31,15 @@
 
 namespace automap::partition {
 
-struct Link {
-  double gbytes_per_s = 0;
-  double latency_us = 0;
+// How the devices that hold the shards speak with each other: those of the first server that has enough of them, else
+// the first of the cluster.
+struct ShardLinks {
+  machine::CollectiveTime all_reduce, all_gather;
+  double gbytes_per_s = 0;  // of the slowest link in use
   bool inside_server = true;
 };
 // Throws Error(kUsage) when the cluster has fewer devices than shards.
-Link link_of(const machine::Cluster& cluster, int shards);
-
-double allreduce_ms(const Link& link, int shards, double bytes);
-double allgather_ms(const Link& link, int shards, double bytes);
+ShardLinks shard_links(const machine::Cluster& cluster, int shards);
 
 struct PlanEstimate {
   double step_ms = 0, compute_ms = 0, collective_ms = 0;
@@ -62,14 +62,14 @@ class PartitionCost {
   // Of many, which takes much less time than one by one.
   std::vector<GroupEffect> effects(const std::vector<sharding::GroupId>& groups) const;
   double capacity_bytes() const;  // of the smallest device in use
-  const Link& link() const { return link_; }
+  const ShardLinks& links() const { return links_; }
 
  private:
   class Waits;
   using CollectiveList = std::vector<const sharding::Collective*>;  // of one group
 
   const sharding::ShardingModel& model_;
-  Link link_;
+  ShardLinks links_;
   double capacity_bytes_ = 0;
   std::vector<double> collectives_ms(const std::vector<CollectiveList>& groups) const;  // per group
   double shared_saving(double whole) const;  // what splitting takes away of it

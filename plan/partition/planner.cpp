@@ -318,7 +318,7 @@ class Planning {
     problem_ = make_problem(model_, cost_, request_.data ? batched_inputs(model_) : inputs_, request_.objective,
                             limit_bytes_, &groups_of_);
     choose();
-    Planned out{{}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.link(), {}};
+    Planned out{{}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.links(), {}};
     warn_of_batch_norms(model_, out.decided, &warnings_);
     out.estimate = cost_.estimate(out.decided);
     out.unsplit = cost_.estimate(decide(model_, inputs_, {}));

@@ -42,7 +42,7 @@ struct Planned {
   std::vector<SplitGroups> split;
   std::vector<WholeTensors> whole;
   std::vector<PartitionAnswer> answers;  // of the algorithms that ran, best first
-  Link link;
+  ShardLinks links;
   std::string nothing_split;  // why, when several devices split nothing; also among the plan's warnings
 };
 

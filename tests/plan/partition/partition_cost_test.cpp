@@ -43,22 +43,42 @@ std::vector<std::int32_t> all_inputs(const sharding::ShardingModel& model) {
 }
 
 TEST(PartitionCost, Collectives) {
-  const Link link{100, 5, true};
-  EXPECT_DOUBLE_EQ(allreduce_ms(link, 8, 1e9), 2 * 7.0 / 8 * 10 + 14 * 5e-3);
-  EXPECT_DOUBLE_EQ(allgather_ms(link, 8, 1e9), 7.0 / 8 * 10 + 7 * 5e-3);
-  EXPECT_EQ(allreduce_ms(link, 1, 1e9), 0);
-  EXPECT_DOUBLE_EQ(allreduce_ms(link, 2, 0), 2 * 5e-3);
+  machine::Cluster cluster = machine::load_cluster("config-a");
+  cluster.servers[0].intra_gbytes_per_s = 100;
+  cluster.intra_latency_us = 5;
+  const ShardLinks eight = shard_links(cluster, 8), one = shard_links(cluster, 1);
+  EXPECT_DOUBLE_EQ(eight.all_reduce.ms(1e9), 2 * 7.0 / 8 * 10 + 14 * 5e-3);
+  EXPECT_DOUBLE_EQ(eight.all_gather.ms(1e9), 7.0 / 8 * 10 + 7 * 5e-3);
+  EXPECT_EQ(one.all_reduce.ms(1e9), 0);
+  // Over two servers: a ring inside each and one between them.
+  const ShardLinks sixteen = shard_links(cluster, 16);
+  EXPECT_DOUBLE_EQ(sixteen.all_reduce.ms(1e9),
+                   eight.all_reduce.ms(1e9) + 2 * (0.5 * 320 + cluster.inter_latency_us * 1e-3));
 }
 
 TEST(PartitionCost, Links) {
   const machine::Cluster config_a = machine::load_cluster("config-a");
-  EXPECT_EQ(link_of(config_a, 8).gbytes_per_s, 130);
-  EXPECT_TRUE(link_of(config_a, 8).inside_server);
-  EXPECT_EQ(link_of(config_a, 16).gbytes_per_s, 3.125);
-  EXPECT_FALSE(link_of(config_a, 16).inside_server);
-  EXPECT_EQ(link_of(config_a, 1).gbytes_per_s, 130);
-  EXPECT_THROW(link_of(config_a, 17), Error);
-  EXPECT_THROW(link_of(config_a, 0), Error);
+  EXPECT_EQ(shard_links(config_a, 8).gbytes_per_s, 130);
+  EXPECT_TRUE(shard_links(config_a, 8).inside_server);
+  EXPECT_EQ(shard_links(config_a, 16).gbytes_per_s, 3.125);
+  EXPECT_FALSE(shard_links(config_a, 16).inside_server);
+  EXPECT_EQ(shard_links(config_a, 1).gbytes_per_s, 130);
+  EXPECT_THROW(shard_links(config_a, 17), Error);
+  EXPECT_THROW(shard_links(config_a, 0), Error);
+}
+
+// Where a server's links were measured, that counts, as it does for pipelines.
+TEST(PartitionCost, MeasuredLinksCount) {
+  const machine::Cluster cluster = machine::load_cluster("v100-2x8");
+  const machine::MeasuredLinks& measured = machine::known_links("v100-32gb");
+  ASSERT_FALSE(measured.empty());
+  for (const int shards : {2, 4, 8}) {
+    const auto time = measured.inside(machine::Operation::kAllReduce, shards);
+    ASSERT_TRUE(time);
+    EXPECT_EQ(shard_links(cluster, shards).all_reduce, *time) << shards;
+  }
+  // Over servers no faster than inside one.
+  EXPECT_GE(shard_links(cluster, 16).all_reduce.ms(1e9), shard_links(cluster, 8).all_reduce.ms(1e9));
 }
 
 // One latency for all that do not wait for each other: the query's, key's and value's in the backward pass; the
@@ -66,12 +86,12 @@ TEST(PartitionCost, Links) {
 TEST(PartitionCost, CollectivesGoTogether) {
   const auto loaded = load("t5_6_6.hlo.gz");
   const PartitionCost cost(loaded->model, loaded->device, loaded->cluster);
-  const double wait = allreduce_ms(cost.link(), 8, 0);
-  EXPECT_DOUBLE_EQ(wait, 14 * 3e-3);
+  const double wait = cost.links().all_reduce.latency_ms();
+  ASSERT_GT(wait, 0);
   const auto waits = [&](sharding::GroupId group) {
     double moved = 0;
     for (const sharding::Collective& c : collectives_of_group(loaded->model, group, sharding::Placement::kAtOnce))
-      moved += allreduce_ms(cost.link(), 8, c.bytes) - wait;
+      moved += cost.links().all_reduce.ms(c.bytes) - wait;
     return (cost.effect(group).collective_ms - moved) / wait;
   };
   for (const sharding::ModelInput& input : loaded->model.inputs()) {
@@ -93,9 +113,12 @@ TEST(PartitionCost, CollectivesGoTogether) {
 
 class Fixtures : public testing::TestWithParam<const char*> {};
 
+const machine::CollectiveTime& time_of(const ShardLinks& links, sharding::CollectiveKind kind) {
+  return kind == sharding::CollectiveKind::kAllReduce ? links.all_reduce : links.all_gather;
+}
+
 // The waiting of one group by itself, a pass over all nodes.
 double slow_collectives_ms(const Loaded& loaded, const PartitionCost& cost, sharding::GroupId group) {
-  const int shards = loaded.model.linkage().shards();
   const auto collectives = collectives_of_group(loaded.model, group, sharding::Placement::kAtOnce);
   const graph::FlowGraph& flow = loaded.model.flow();
   std::vector<int> behind(static_cast<std::size_t>(flow.size()), 0);  // collectives one after the other
@@ -111,14 +134,12 @@ double slow_collectives_ms(const Loaded& loaded, const PartitionCost& cost, shar
       any = true;
       double& times = together[{here, c.kind}];
       times = std::max(times, c.times);
-      const auto ms = c.kind == sharding::CollectiveKind::kAllReduce ? allreduce_ms : allgather_ms;
-      out += c.times * (ms(cost.link(), shards, c.bytes) - ms(cost.link(), shards, 0));
+      const machine::CollectiveTime& time = time_of(cost.links(), c.kind);
+      out += c.times * (time.ms(c.bytes) - time.latency_ms());
     }
     if (any) ++here;
   }
-  for (const auto& [level, times] : together)
-    out += times *
-           (level.second == sharding::CollectiveKind::kAllReduce ? allreduce_ms : allgather_ms)(cost.link(), shards, 0);
+  for (const auto& [level, times] : together) out += times * time_of(cost.links(), level.second).latency_ms();
   return out;
 }
 
