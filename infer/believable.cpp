@@ -34,33 +34,87 @@ std::string text_of(const ExpectedError& error) {
          (error.basis.empty() ? "assumed" : "expected, from " + error.basis);
 }
 
+// Whose times count for devices of a type: a profile that has none of the type is taken at its word.
+std::string timed_as(const pipeline::Profile& profile, const std::string& type) {
+  const bool own = std::any_of(profile.times.begin(), profile.times.end(),
+                               [&](const pipeline::DeviceTimes& times) { return times.device == type; });
+  return own || profile.device.empty() ? type : profile.device;
+}
+
+// "matmul bf16" -> {"matmul", "bf16"}.
+struct Work {
+  std::string operation, type;
+};
+Work split(const std::string& work) {
+  const std::size_t space = work.find(' ');
+  return space == std::string::npos ? Work{work, ""} : Work{work.substr(0, space), work.substr(space + 1)};
+}
+
+// The units that the work runs on; f32 products on those of tf32 where a device has them.
+std::string units_of(const machine::DeviceModel& device, const std::string& type) {
+  if (type == "f32" && device.peak_tflops.count("tf32") != 0) return "tf32";
+  return device.units_of(type);
+}
+
+// Assumed constants that do not matter for the work are left out.
+std::vector<std::string> assumptions_of(const machine::DeviceModel& device, const std::string& of) {
+  const Work work = split(of);
+  const std::string units = units_of(device, work.type);
+  std::vector<std::string> matter;
+  for (const std::string& name : machine::assumed_constants(device)) {
+    const bool other_type = name.rfind("matmul.", 0) == 0 && name != "matmul." + units;
+    // The share of types without a row of their own.
+    const bool no_row = name == "matmul_efficiency" && device.matmul.count(units) != 0;
+    const bool convolution = name.find("convolution") != std::string::npos && work.operation != "convolution";
+    if (of.empty() || (!other_type && !no_row && !convolution)) matter.push_back(name);
+  }
+  return matter;
+}
+
+std::string device_text(const pipeline::Profile& profile, const std::string& type,
+                        const std::optional<machine::DeviceModel>& own) {
+  const std::string timed = timed_as(profile, type);
+  const std::optional<machine::DeviceModel> device = own && own->name == timed ? own : machine::find_device(timed);
+  std::string line = type;
+  if (timed != type) line += ", counted as " + timed;
+  if (profile.work.empty()) {
+    line += ", work unknown";
+  } else {
+    const std::string as = split(profile.work).type;
+    const std::string units = device ? units_of(*device, as) : as;
+    line += ", mostly " + profile.work + (units != as ? " on units for " + units : "");
+  }
+  line += ": " + text_of(machine::compute_error(timed, profile.work));
+  if (device) {
+    const std::vector<std::string> assumed = assumptions_of(*device, profile.work);
+    if (!assumed.empty()) line += "; assumptions: " + join(assumed);
+  }
+  return line;
+}
+
 }  // namespace
 
 ExpectedErrors expected_errors(const pipeline::Profile& profile, const Cluster& cluster) {
   ExpectedErrors errors;
   for (const std::string& type : device_types(cluster)) {
-    errors.compute = std::max(errors.compute, machine::compute_error(type, profile.work).share);
+    errors.compute = std::max(errors.compute, machine::compute_error(timed_as(profile, type), profile.work).share);
   }
   errors.links = machine::link_error(links_measured(cluster)).share;
   errors.memory = machine::memory_error().share;
   return errors;
 }
 
-std::vector<std::string> expected_errors_text(const pipeline::Profile& profile, const Cluster& cluster) {
+std::vector<std::string> expected_errors_text(const pipeline::Profile& profile, const Cluster& cluster,
+                                              const std::optional<machine::DeviceModel>& own) {
   std::vector<std::string> lines;
-  for (const std::string& type : device_types(cluster)) {
-    std::string line = type + ", " + (profile.work.empty() ? "work unknown" : "mostly " + profile.work) + ": " +
-                       text_of(machine::compute_error(type, profile.work));
-    if (const auto device = machine::find_device(type)) {
-      const std::vector<std::string> assumed = machine::assumed_constants(*device);
-      if (!assumed.empty()) line += "; assumptions: " + join(assumed);
-    }
-    lines.push_back(std::move(line));
-  }
+  for (const std::string& type : device_types(cluster)) lines.push_back(device_text(profile, type, own));
   if (cluster.num_devices() > 1) {
     const bool measured = links_measured(cluster);
     lines.push_back(std::string("links ") + (measured ? "as measured" : "by ring formulas") + ": " +
                     text_of(machine::link_error(measured)));
+  }
+  if (!profile.stash_bytes.empty()) {
+    lines.push_back("memory of activations and workspace: " + text_of(machine::memory_error()));
   }
   return lines;
 }

@@ -1,10 +1,12 @@
 // How far the numbers under a plan are expected to be off, and by what that is known.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/machine/cluster.h"
+#include "common/machine/device.h"
 #include "common/pipeline/profile.h"
 
 namespace automap::infer {
@@ -19,8 +21,9 @@ struct ExpectedErrors {
 // The largest over the devices and links of the cluster.
 ExpectedErrors expected_errors(const pipeline::Profile& profile, const machine::Cluster& cluster);
 
-// The same in sentences: the error of each kind of device with what it was measured on, which of its constants are
-// assumptions, and the links.
-std::vector<std::string> expected_errors_text(const pipeline::Profile& profile, const machine::Cluster& cluster);
+// The same in sentences: the error of each kind of device with what it was measured on, and which of the constants that
+// matter for the profile's work are assumptions; the links; memory. `own`: the device of a file, where one was given.
+std::vector<std::string> expected_errors_text(const pipeline::Profile& profile, const machine::Cluster& cluster,
+                                              const std::optional<machine::DeviceModel>& own = {});
 
 }  // namespace automap::infer

@@ -32,9 +32,11 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   if (packed) input.sha256 = sha256_hex(bytes);
   bytes = gunzip_if_gzip(std::move(bytes), source);
   if (const auto form = io::detect_profile(bytes)) {
-    for (const auto& [name, value] : {std::pair("variables", options.variables), std::pair("device", options.device),
-                                      std::pair("batch-input", options.batch_inputs),
-                                      std::pair("attention", options.attention == "auto" ? "" : options.attention)}) {
+    for (const auto& [name, value] :
+         {std::pair("variables", options.variables), std::pair("device", options.device ? options.device->name : ""),
+          std::pair("batch-input", options.batch_inputs),
+          std::pair("attention",
+                    options.attention == "auto" || !options.attention_asked ? std::string() : options.attention)}) {
       if (value.empty()) continue;
       throw Error(ErrorKind::kUsage, std::string("--") + name + " is for HLO; " + source + " is a profile already",
                   "give it to automap-profile, which makes profiles");
@@ -77,6 +79,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   }
   pipeline::match_devices(input.profile, cluster, source);
   input.notices = std::move(model.warnings);
+  input.fused = std::move(model.fusion.found);
   note_what_is_unusual(input, cluster);
   return input;
 }

@@ -1,10 +1,12 @@
 // What automap-infer plans: a profile file as it is, or the profile of a model's HLO.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/machine/cluster.h"
+#include "common/machine/device.h"
 #include "common/pipeline/profile.h"
 
 namespace automap::infer {
@@ -14,15 +16,18 @@ struct PlanInput {
   std::string form;                  // "HLO text", "HDF5 profile", ... for people
   std::string sha256;                // of the bytes as given; empty when not asked for
   std::vector<std::string> notices;  // what was assumed, one sentence each
+  // Chains that are counted as kernels of libraries: "12 attentions (12 causal), ..."; empty: none. HLO only
+  std::string fused;
 };
 
 struct InputOptions {
   std::string path;       // "-" = standard input
   std::string variables;  // --variables FILE; empty: found automatically. HLO only
-  // Reference device of an HLO input: a name or a file. Empty: the first device of the cluster.
-  std::string device;
+  // Reference device of an HLO input. Empty: the first device of the cluster.
+  std::optional<machine::DeviceModel> device;
   std::string batch_inputs;        // --batch-input NAME[,NAME...]; empty: found automatically. HLO only
   std::string attention = "auto";  // --attention (profile/fused_chains.h). HLO only
+  bool attention_asked = true;     // else it is what a given plan was made with, which a profile has behind it
   // Whether the hash of a profile's bytes is wanted (of a model's it is always there). A tenth of a one-shot plan.
   bool sha256 = true;
 };

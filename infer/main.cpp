@@ -21,6 +21,7 @@
 #include "infer/input.h"
 #include "infer/layers.h"
 #include "infer/options.h"
+#include "infer/own_device.h"
 #include "infer/planner.h"
 #include "infer/planner_table.h"
 #include "infer/report.h"
@@ -34,6 +35,7 @@ namespace {
 using namespace automap;
 using namespace automap::infer;
 using pipeline::PlanDocument;
+using OwnDevice = std::optional<machine::DeviceModel>;  // of --device
 
 constexpr double kMemoryTight = 0.95;
 
@@ -46,8 +48,17 @@ void warn_of_linear_times(const pipeline::Problem& problem, const pipeline::Prof
       "(plan the model itself, or an .h5 profile)");
 }
 
+std::vector<std::string> estimates_of(const PlanInput& input, const machine::Cluster& cluster, const OwnDevice& own) {
+  std::vector<std::string> lines = expected_errors_text(input.profile, cluster, own);
+  if (!input.fused.empty()) {
+    lines.push_back("counted as kernels of a library (--attention as-written: as the module says): " + input.fused +
+                    "; measured are forward passes with heads of 128 on an H100, the rest is assumed");
+  }
+  return lines;
+}
+
 PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& input, const machine::Cluster& cluster,
-                           const PlanRequest& request, const PlanResult& result) {
+                           const OwnDevice& own, const PlanRequest& request, const PlanResult& result) {
   PlanDocument document = describe_plan(problem, input.profile, *result.plan);
   document.cluster = cluster.name;
   document.planner = result.planner;
@@ -77,7 +88,7 @@ PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& in
   document.layer_split = std::move(at_layers.split);
   document.cut_by_time = document.cut_by_time || at_layers.cut_by_time;
 
-  document.estimates = expected_errors_text(input.profile, cluster);
+  document.estimates = estimates_of(input, cluster, own);
   document.warnings = input.notices;
   warn_of_linear_times(problem, input.profile, document);
   if (!at_layers.why_not.empty()) document.warnings.push_back("no cut at whole layers: " + at_layers.why_not);
@@ -98,7 +109,8 @@ PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& in
 }
 
 // The document of a plan that was not searched for.
-PlanDocument scored_document(const ScoredPlan& scored, const PlanInput& input, const machine::Cluster& cluster) {
+PlanDocument scored_document(const ScoredPlan& scored, const PlanInput& input, const machine::Cluster& cluster,
+                             const OwnDevice& own) {
   PlanDocument document = describe_plan(*scored.problem, input.profile, scored.plan);
   document.cluster = cluster.name;
   document.planner = "given";
@@ -106,7 +118,7 @@ PlanDocument scored_document(const ScoredPlan& scored, const PlanInput& input, c
   for (const PlanLimit& limit : plan_limits(*scored.problem, scored.plan)) {
     document.limits.push_back({to_string(limit.kind), limit.stage, limit.ms, limit.share, limit.text});
   }
-  document.estimates = expected_errors_text(input.profile, cluster);
+  document.estimates = estimates_of(input, cluster, own);
   document.warnings = input.notices;
   warn_of_linear_times(*scored.problem, input.profile, document);
   document.warnings.insert(document.warnings.end(), scored.departures.begin(), scored.departures.end());
@@ -153,6 +165,8 @@ void add_provenance(PlanDocument& document, const OptionTable& table, const Plan
                              "state-factor",
                              "allow-empty-stages",
                              "value",
+                             "attention",
+                             "device",
                              "effort",
                              "time-limit"}) {
     std::string key = std::string("option_") + option;
@@ -203,6 +217,7 @@ int infer_main(int argc, char** argv) {
   if (!options.plan.empty()) {
     given = read_plan_file(options.plan);
     departures = take_settings(*given, table);
+    options.input.attention_asked = table.source_of("attention") != given->source;
   }
   const StageOverrides overrides = make_overrides(table, options);
   std::optional<Layout> layout;
@@ -210,7 +225,11 @@ int infer_main(int argc, char** argv) {
   // What cannot be written is refused before the work.
   OutputSet outputs;
   AtomicFile* const plan_file = options.output.empty() ? nullptr : &outputs.add(options.output);
-  const machine::Cluster cluster = machine::load_cluster(options.cluster);
+  machine::Cluster cluster = machine::load_cluster(options.cluster);
+  if (!options.device.empty()) {
+    options.input.device = machine::load_device(options.device);
+    set_device(*options.input.device, &cluster);
+  }
   // Before the input is read, so that a wrong policy is refused at once.
   if (!options.policy.empty()) {
     request_as_given.policy = load_policy(options.policy);
@@ -238,7 +257,7 @@ int infer_main(int argc, char** argv) {
     const ScoredPlan scored =
         layout ? score_layout(*layout, input.profile, cluster, problem_options, step)
                : score_given(std::move(*given), input.profile, cluster, problem_options, step, overrides);
-    PlanDocument document = scored_document(scored, input, cluster);
+    PlanDocument document = scored_document(scored, input, cluster, options.input.device);
     document.warnings.insert(document.warnings.end(), departures.begin(), departures.end());
     if (documented) add_provenance(document, table, input, cluster);
     print_document(document, *scored.problem, options, report, plan_file, outputs);
@@ -266,7 +285,7 @@ int infer_main(int argc, char** argv) {
             : "allow other stage counts, every planner, or --allow-empty-stages");
   }
 
-  PlanDocument document = make_document(problem, input, cluster, request_as_given, result);
+  PlanDocument document = make_document(problem, input, cluster, options.input.device, request_as_given, result);
   document.simulated_bound_ms = planned.simulated_bound_ms;
   const BoundScope scope = planned.bound_scope(cluster.num_devices());
   document.bound_devices = scope.devices;
@@ -281,6 +300,10 @@ int infer_main(int argc, char** argv) {
     request.lower_bound = false;
     document.sensitivity = plan_sensitivity(input.profile, cluster, problem_options, make_step(options), request,
                                             planned, expected_errors(input.profile, cluster));
+    if (StopToken::stop_requested()) {
+      document.warnings.push_back("--sensitivity was stopped by a signal after " +
+                                  std::to_string(document.sensitivity.size()) + " of its cases");
+    }
   }
   // Who asked to stop does not wait for every planner in turn.
   if (options.planner_table && !StopToken::stop_requested()) {

@@ -102,7 +102,11 @@ void declare_options(OptionTable& table, InferOptions& o) {
            "of an HLO input: attention and cross-entropy as kernels of libraries (fused), as it says (as-written), or "
            "fused for f16 and bf16 on devices from A100 on (auto)")
       .choices(profile::attention_modes());
-  table.add(&o.input.device, "device", "reference device for the times of an HLO input: a name or a file")
+  table
+      .add(&o.device, "device",
+           "for the times of an HLO input: a device file, which then stands for the cluster's devices, or the device "
+           "that "
+           "relative speeds in the cluster file refer to")
       .reads_file()
       .metavar("DEVICE")
       .shown_default("the cluster's first");
@@ -196,8 +200,10 @@ void declare_options(OptionTable& table, InferOptions& o) {
       .range(0.001, 86400);
   table.add_flag(&o.all_planners, "all-planners", "run every planner and list what each comes to");
   table.add_flag(&o.planner_table, "planner-table", "also run each planner alone: step, gap and milliseconds of each");
-  table.add_flag(&o.sensitivity, "sensitivity",
-                 "also plan with every estimate off by its expected error, and say whether the plan stays the best");
+  table.add_flag(
+      &o.sensitivity, "sensitivity",
+      "also plan with every estimate off by its expected error, and say whether the plan stays the best; takes about "
+      "ten times as long");
   table.add(&o.grid, "grid", "places to cut that policy, rollouts and exact see; all: after every instruction")
       .no_file()
       .metavar("128|all");

@@ -20,7 +20,7 @@ namespace automap::infer {
 
 struct InferOptions {
   InputOptions input;
-  std::string cluster, output, policy, plan, layout;
+  std::string cluster, device, output, policy, plan, layout;
   bool sweep = false;
   pipeline::ProblemOptions problem;
   std::string batch = "auto", micro_batch = "auto", micro_batches = "auto", replicas = "whole",

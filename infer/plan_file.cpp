@@ -21,9 +21,9 @@ constexpr int kMany = 1 << 30;
 
 // What changes what a given plan takes, as options and as "option_<name>" of a file's provenance. Whether memory is
 // looked at is not among them: that a plan fits is what is asked.
-constexpr const char* kSettings[] = {"replicas",          "gradient-sync",      "bucket-mib",
-                                     "optimizer",         "memory-reserve",     "state-factor",
-                                     "allow-idle-stages", "allow-empty-stages", "value"};
+constexpr const char* kSettings[] = {"replicas",       "gradient-sync", "bucket-mib",        "optimizer",
+                                     "memory-reserve", "state-factor",  "allow-idle-stages", "allow-empty-stages",
+                                     "value",          "attention"};
 // What was always so when files of version 1 were made.
 constexpr std::pair<const char*, const char*> kVersion1[] = {{"replicas", "fractional"},
                                                              {"gradient-sync", "after"},

@@ -31,10 +31,6 @@ std::string plural(long long count, const std::string& noun) {
   return format_count(count) + " " + noun + (count == 1 ? "" : noun.back() == 'h' ? "es" : "s");
 }
 
-std::string samples_text(double samples) {
-  return samples == std::floor(samples) ? format_count(std::llround(samples)) : format_number(samples);
-}
-
 std::string span_text(int first, int last) {
   return first == last ? std::to_string(first) : std::to_string(first) + "-" + std::to_string(last);
 }
@@ -353,6 +349,10 @@ std::string sensitivity_text(const std::vector<pipeline::PlanSensitivity>& rows)
 }
 
 }  // namespace
+
+std::string samples_text(double samples) {
+  return samples == std::floor(samples) ? format_count(std::llround(samples)) : format_number(samples);
+}
 
 std::string report_text(const PlanDocument& document, const Problem& problem, const ReportOptions& options) {
   std::string out = title_text(document, options) + "\n";

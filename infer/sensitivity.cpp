@@ -1,11 +1,13 @@
 #include "infer/sensitivity.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <numeric>
 
 #include "common/base/text_table.h"
+#include "infer/report.h"
 #include "infer/score.h"
 
 namespace automap::infer {
@@ -66,6 +68,8 @@ void scale_memory(Profile& profile, double factor) {
   }
 }
 
+constexpr double kShorter = 0.999;  // less is rounding
+
 std::string whole_percent(double share) {
   return std::to_string(std::lround(100 * share)) + " %";
 }
@@ -115,7 +119,7 @@ std::string plan_text(const StepPlan& planned) {
     before = until;
   }
   return std::to_string(plan.num_stages()) + (plan.num_stages() == 1 ? " stage" : " stages") + " on " + devices +
-         " devices, micro-batches of " + format_number(planned.size.samples);
+         " devices, micro-batches of " + samples_text(planned.size.samples);
 }
 
 }  // namespace
@@ -127,23 +131,39 @@ std::vector<PlanSensitivity> plan_sensitivity(const Profile& profile, const Clus
   std::vector<PlanSensitivity> rows;
   // The plan as it stands: its own split of the batch, on its own devices.
   pipeline::ProblemOptions own = options;
-  own.micro_batches = planned.size.micro_batches;
-  own.micro_batch_samples = planned.size.samples;
   own.allow_idle_stages = true;  // a stage that is short of work then still runs
-  for (const Change& change : changes_of(profile, cluster, errors)) {
+  const auto score = [&](const Profile& of, const Cluster& on, const StepPlan& plan) {
+    own.micro_batches = plan.size.micro_batches;
+    own.micro_batch_samples = plan.size.samples;
+    return score_plan(of, first_devices(on, plan.problem->num_devices()), own, *plan.result.plan, "the plan");
+  };
+  const double as_they_are_ms = score(profile, cluster, planned).simulated_step_ms;
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<Change> changes = changes_of(profile, cluster, errors);
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    const Change& change = changes[i];
     if (request.cancelled && request.cancelled()) break;
     Question question{profile, cluster};
     change.apply(question);
-    const ScoredPlan scored =
-        score_plan(question.profile, first_devices(question.cluster, planned.problem->num_devices()), own,
-                   *planned.result.plan, "the plan");
-    const StepPlan best = plan_step(question.profile, question.cluster, options, step, request);
+    const ScoredPlan scored = score(question.profile, question.cluster, planned);
+    PlanRequest share = request;
+    const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start;
+    share.time_limit_s = std::max(0.0, request.time_limit_s - gone.count()) / static_cast<double>(changes.size() - i);
+    const StepPlan best = plan_step(question.profile, question.cluster, options, step, share);
+    // Half a row is none: what was stopped says nothing about the plan.
+    if (request.cancelled && request.cancelled()) break;
     PlanSensitivity row;
     row.changed = change.what;
     if (scored.infeasible.empty()) row.simulated_step_ms = row.best_ms = scored.simulated_step_ms;
     if (best.result.plan && (row.best_ms == 0 || best.result.simulated_step_ms < row.best_ms)) {
       row.best_ms = best.result.simulated_step_ms;
-      if (!(*best.result.plan == *planned.result.plan && best.size == planned.size)) row.best = plan_text(best);
+      if (!(*best.result.plan == *planned.result.plan && best.size == planned.size)) {
+        row.best = plan_text(best);
+        const ScoredPlan unchanged = score(profile, cluster, best);
+        if (unchanged.infeasible.empty() && unchanged.simulated_step_ms < kShorter * as_they_are_ms) {
+          row.best += "; shorter as things are, too: more --effort may find it";
+        }
+      }
     }
     rows.push_back(std::move(row));
   }

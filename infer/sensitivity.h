@@ -19,8 +19,8 @@ namespace automap::infer {
 
 // One row for each thing that is changed, in a fixed order: compute; compute of the model's two halves against each
 // other; links inside servers and between them, where the cluster has such; memory. `planned` has a plan; `options`,
-// `step` and `request` are those it was made with, and each row is planned with the same effort (and time limit).
-// Stops early when the request is cancelled: fewer rows.
+// `step` and `request` are those it was made with; each row is planned with the same effort, all together within the
+// time limit. Stops early when the request is cancelled: fewer rows.
 std::vector<pipeline::PlanSensitivity> plan_sensitivity(const pipeline::Profile& profile,
                                                         const machine::Cluster& cluster,
                                                         const pipeline::ProblemOptions& options,

@@ -74,8 +74,9 @@ void add_device(std::vector<machine::DeviceModel>* devices, machine::DeviceModel
 
 }  // namespace
 
-std::vector<machine::DeviceModel> cluster_devices(const std::string& asked, const machine::Cluster& cluster) {
-  std::vector<machine::DeviceModel> devices{reference_device(asked, cluster)};
+std::vector<machine::DeviceModel> cluster_devices(const std::optional<machine::DeviceModel>& asked,
+                                                  const machine::Cluster& cluster) {
+  std::vector<machine::DeviceModel> devices{asked ? *asked : reference_device("", cluster)};
   for (const machine::ServerGroup& servers : cluster.servers) {
     if (auto known = machine::find_device(servers.device)) add_device(&devices, *std::move(known));
   }

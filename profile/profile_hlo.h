@@ -22,7 +22,8 @@ hlo::HloModule load_model(const std::string& path, const std::string& hint);
 machine::DeviceModel reference_device(const std::string& asked, const machine::Cluster& cluster);
 
 // The same first, then the cluster's other devices that a table knows: what times are estimated on for it.
-std::vector<machine::DeviceModel> cluster_devices(const std::string& asked, const machine::Cluster& cluster);
+std::vector<machine::DeviceModel> cluster_devices(const std::optional<machine::DeviceModel>& asked,
+                                                  const machine::Cluster& cluster);
 
 // "1,2,4" -> 1 2 4, ascending and without repeats. Throws Error(kUsage) naming `option` for anything but whole numbers
 // from 1 to 1 048 576, or more than 64 of them.

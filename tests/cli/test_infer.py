@@ -79,6 +79,37 @@ class Infer(ProgramTest):
             with self.assertRaises(jsonschema.ValidationError):
                 jsonschema.validate({**minimal, **bad}, PLANS)
 
+    def test_a_device_file_stands_for_the_clusters_devices(self):
+        model = FIXTURES / "transformer_bf16.hlo.gz"
+        device = {"schema": "automap.device/1", "name": "mine", "peak_tflops": {"f32": 10, "bf16": 60}, "memory_gbytes_per_s": 1000, "memory_gib": 30}
+        path = self.put("mine.json", json.dumps(device))
+        common = (model, "--cluster", "a100-2x8", "--effort", "quick")
+        known, mine = self.plan(*common), self.plan(*common, "--device", path)
+        self.assertGreater(mine["simulated_step_ms"], 1.5 * known["simulated_step_ms"])
+        self.assertEqual(mine["provenance"]["reference_device"], "mine")
+        self.assertTrue(any(line.startswith("mine, mostly matmul bf16") for line in mine["estimates"]), mine["estimates"])
+        other = run("automap-infer", *common, "--device", "h100")
+        self.assertEqual(other.returncode, 2)
+        for part in ("h100", "a100-80gb", "leave --device out"):
+            self.assertIn(part, other.stderr)
+
+    def test_attention_is_said_and_a_plan_is_counted_as_it_was_made(self):
+        model = FIXTURES / "transformer_bf16.hlo.gz"
+        common = (model, "--cluster", "a100-2x8", "--effort", "quick")
+        fused, written = self.plan(*common), self.plan(*common, "--attention", "as-written")
+        self.assertLess(fused["simulated_step_ms"], written["simulated_step_ms"])
+        self.assertTrue(any("6 attentions" in line for line in fused["estimates"]), fused["estimates"])
+        self.assertFalse(any("attention" in line for line in written["estimates"]), written["estimates"])
+        def given(source):
+            return json.loads(run("automap-infer", source, "--cluster", "a100-2x8", "--plan", self.put("written.json", json.dumps(written)), "--json").stdout)
+        again = given(model)
+        self.assertEqual(again["simulated_step_ms"], written["simulated_step_ms"])
+        # A profile has the choice behind it.
+        profile = self.put("written.h5", "")
+        self.assertEqual(run("automap-profile", model, "--device", "a100-80gb", "--attention", "as-written", "-o", profile).returncode, 0)
+        through = given(profile)
+        self.assertAlmostEqual(through["simulated_step_ms"], written["simulated_step_ms"], delta=1e-6 * written["simulated_step_ms"])
+
     def test_every_planner_plans_and_auto_is_never_longer(self):
         path = self.small(c_ms=[1 + i % 7 for i in range(40)])
         lengths = {}

@@ -1,0 +1,74 @@
+#include "infer/believable.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "infer/own_device.h"
+
+namespace automap::infer {
+namespace {
+
+std::string lines(const pipeline::Profile& profile, const machine::Cluster& cluster,
+                  const std::optional<machine::DeviceModel>& own = {}) {
+  std::string out;
+  for (const std::string& line : expected_errors_text(profile, cluster, own)) out += line + "\n";
+  return out;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Believable, OnlyConstantsThatMatterForTheWork) {
+  pipeline::Profile profile;
+  const machine::Cluster cluster = machine::load_cluster("a100-2x8");
+  const std::string unknown = lines(profile, cluster);
+  EXPECT_TRUE(has(unknown, "matmul.f64") && has(unknown, "work unknown")) << unknown;
+  profile.work = "matmul f32";
+  const std::string products = lines(profile, cluster);
+  EXPECT_TRUE(has(products, "mostly matmul f32 on units for tf32")) << products;
+  for (const char* other : {"matmul.f64", "matmul.i8", "matmul.f32", "convolution_efficiency"})
+    EXPECT_FALSE(has(products, other)) << other << " in " << products;
+  EXPECT_TRUE(has(products, "launch_us")) << products;
+}
+
+TEST(Believable, EveryDeviceOfTheClusterAndMemoryWhereItIsKnown) {
+  pipeline::Profile profile;
+  machine::Cluster cluster = machine::load_cluster("a100-2x8");
+  cluster.servers.push_back(cluster.servers[0]);
+  cluster.servers.back().device = "mine";
+  cluster.devices["mine"].memory_gib = 40;
+  const std::string both = lines(profile, cluster);
+  EXPECT_TRUE(has(both, "a100-80gb") && has(both, "\nmine")) << both;
+  EXPECT_FALSE(has(both, "memory of"));
+  profile.stash_bytes = {1};
+  EXPECT_TRUE(has(lines(profile, cluster), "memory of activations"));
+}
+
+// A profile of a device in no table is not credited with what was measured of the cluster's.
+TEST(Believable, TimesOfAnotherDeviceAreNotTheClustersOwn) {
+  pipeline::Profile profile;
+  profile.work = "matmul bf16";
+  const machine::Cluster cluster = machine::load_cluster("a100-2x8");
+  const double known = expected_errors(profile, cluster).compute;
+  profile.device = "mine";
+  EXPECT_GT(expected_errors(profile, cluster).compute, known);
+  EXPECT_TRUE(has(lines(profile, cluster), "counted as mine")) << lines(profile, cluster);
+}
+
+TEST(Believable, AnOwnDeviceSaysWhatItAssumes) {
+  machine::DeviceModel device = *machine::find_device("a100-40gb");
+  device.name = "mine";
+  device.sources = {{"launch_us", "fitted"}};
+  machine::Cluster cluster = machine::load_cluster("a100-2x8");
+  set_device(device, &cluster);
+  pipeline::Profile profile;
+  profile.work = "matmul bf16";
+  const std::string text = lines(profile, cluster, device);
+  EXPECT_TRUE(has(text, "assumptions: ") && has(text, "gather_efficiency")) << text;
+  EXPECT_FALSE(has(text, "launch_us")) << text;
+}
+
+}  // namespace
+}  // namespace automap::infer
