@@ -89,7 +89,7 @@ Cluster make_preset(const Preset& preset) {
     if (!servers.links.send(false)) {
       const double port = servers.inter_gbytes_per_s / servers.devices * kBytesPerMsPerGByteS;
       const CollectiveTime own_port(preset.inter_latency_us * 1e-3, 1 / port);
-      servers.links.rows.push_back({Operation::kSend, 2, 2, own_port});
+      servers.links.rows.push_back({Operation::kSend, 2, 2, own_port, true});
     }
   }
   cluster.servers.push_back(servers);
@@ -148,7 +148,10 @@ ServerGroup read_servers(const JsonValue& value, const MeasuredLinks& links, con
   if (const char* key = "intra_gbytes_per_s"; value.json().contains(key)) {
     servers.intra_gbytes_per_s = any_number(value.at(key));
   } else {
-    if (servers.links.empty()) servers.links = known_links(servers.device);
+    // An own all-reduce inside a server says what the links do; anything else adds to what is known of the device's.
+    if (!(bus_bytes_per_ms(servers.links) > 0)) {
+      servers.links = with_known(servers.links, known_links(servers.device));
+    }
     servers.intra_gbytes_per_s = measured_intra(value, servers);
   }
   servers.inter_gbytes_per_s = any_number(value.at("inter_gbytes_per_s"));

@@ -94,7 +94,7 @@ MeasuredCollective from_log(const JsonValue& row, const std::string& folder) {
   const std::string path = (std::filesystem::path(folder) / name).string();
   const NcclLog log = parse_nccl_log(read_file(path, kMaxLogBytes), path);
   const bool send = log.operation == Operation::kSend;
-  MeasuredCollective found{log.operation, send ? 2 : log.devices, send ? std::min(log.servers, 2) : log.servers, {}};
+  MeasuredCollective found{log.operation, send ? 2 : log.devices, send ? std::min(log.servers, 2) : log.servers, {}, false};
   if (row.has("operation") && operation_of(row.at("operation")) != found.operation) {
     row.at("operation").wrong(std::string("the log's, ") + to_string(found.operation));
   }
@@ -109,7 +109,7 @@ MeasuredCollective from_log(const JsonValue& row, const std::string& folder) {
 }
 
 MeasuredCollective read_row(const JsonValue& row, const std::string& folder) {
-  row.only_keys({"operation", "devices", "servers", "bytes", "ms", "lines", "nccl_tests"});
+  row.only_keys({"operation", "devices", "servers", "bytes", "ms", "lines", "nccl_tests", "assumed"});
   const int sources =
       (row.has("bytes") || row.has("ms") ? 1 : 0) + (row.has("lines") ? 1 : 0) + (row.has("nccl_tests") ? 1 : 0);
   if (sources != 1) row.fail("expected one of bytes and ms, lines, or nccl_tests");
@@ -124,6 +124,7 @@ MeasuredCollective read_row(const JsonValue& row, const std::string& folder) {
     found.servers = static_cast<int>(row.at("servers").integer(1, send ? 2 : kMostDevices));
     if (found.devices % found.servers != 0) row.at("servers").wrong("a number that divides the devices");
   }
+  if (row.has("assumed")) found.assumed = row.at("assumed").boolean();
   found.time = row.has("lines") ? from_lines(row.at("lines"), found.operation) : from_table(row, found.operation);
   return found;
 }
@@ -154,6 +155,7 @@ nlohmann::ordered_json collectives_json(const MeasuredLinks& links) {
     out["operation"] = to_string(row.operation);
     out["devices"] = row.devices;
     out["servers"] = row.servers;
+    if (row.assumed) out["assumed"] = true;
     out["lines"] = nlohmann::ordered_json::array();
     const CollectiveTime::Lines& lines = row.time.lines();
     for (std::size_t i = 0; i < lines.size(); ++i) {

@@ -16,7 +16,9 @@ struct FittedRow {
   std::vector<std::pair<double, double>> lines;
 };
 
-MeasuredLinks links_of(const std::vector<FittedRow>& fitted, double faster = 1) {
+enum class Basis { kMeasured, kAssumed };
+
+MeasuredLinks links_of(const std::vector<FittedRow>& fitted, Basis basis = Basis::kMeasured, double faster = 1) {
   MeasuredLinks links;
   for (const FittedRow& row : fitted) {
     CollectiveTime::Lines lines{};
@@ -24,7 +26,7 @@ MeasuredLinks links_of(const std::vector<FittedRow>& fitted, double faster = 1) 
       const auto& [latency_us, gbytes_per_s] = row.lines[std::min(i, row.lines.size() - 1)];
       lines[i] = {latency_us * 1e-3, 1 / (gbytes_per_s * faster * kBytesPerMsPerGByteS)};
     }
-    links.rows.push_back({row.operation, row.devices, row.servers, CollectiveTime(lines)});
+    links.rows.push_back({row.operation, row.devices, row.servers, CollectiveTime(lines), basis == Basis::kAssumed});
   }
   return links;
 }
@@ -88,14 +90,18 @@ const std::vector<FittedRow>& b200_rows() {
   return rows;
 }
 
-// Assumption: the lines of an H100, slower by the one figure known of eight A100, an endless all-reduce at 229 GB/s of
-// bus bandwidth (H100: 403.5); scatters and gathers half an all-reduce; sends by the data sheets' links (300 / 450).
+// Bus bandwidths of an endless all-reduce of eight, GB/s: the one figure known of A100, and what the lines of an H100
+// have. Two others are near it and not it: a device's link_gbytes_per_s (240 in device_table.cpp) is a data sheet's link
+// as ring formulas reach it, and scripts/device_model/comparisons.py divides vTrain's bytes by a rounded 230.
+constexpr double kA100Bus = 229, kH100Bus = 403.5;
+
+// Assumption: the lines of an H100, slower by the one figure known of eight A100; scatters and gathers half an all-reduce; sends by the data sheets' links (300 / 450).
 MeasuredLinks a100_links() {
-  MeasuredLinks all = links_of(h100_rows(), 229 / 403.5), links;
+  MeasuredLinks all = links_of(h100_rows(), Basis::kAssumed, kA100Bus / kH100Bus), links;
   for (const MeasuredCollective& row : all.rows) {
     if (row.operation == Operation::kAllReduce) links.rows.push_back(row);
   }
-  for (const MeasuredCollective& row : links_of(h100_rows(), 300.0 / 450).rows) {
+  for (const MeasuredCollective& row : links_of(h100_rows(), Basis::kAssumed, 300.0 / 450).rows) {
     if (row.operation == Operation::kSend) links.rows.push_back(row);
   }
   return links;
@@ -110,7 +116,7 @@ const std::map<std::string, MeasuredLinks>& table() {
       {"a100-80gb", a100_links()},
       {"h100", links_of(h100_rows())},
       // Assumption: the NVLink of an H100.
-      {"h200", links_of(h100_rows())},
+      {"h200", links_of(h100_rows(), Basis::kAssumed)},
       {"b200", links_of(b200_rows())},
   };
   return links;
@@ -166,6 +172,14 @@ std::optional<CollectiveTime> MeasuredLinks::across(Operation operation, int dev
   return std::nullopt;
 }
 
+std::optional<bool> MeasuredLinks::assumed(bool inside) const {
+  std::optional<bool> any;
+  for (const MeasuredCollective& row : rows) {
+    if ((row.servers == 1) == inside) any = any.value_or(false) || row.assumed;
+  }
+  return any;
+}
+
 std::optional<CollectiveLine> MeasuredLinks::send(bool inside) const {
   const auto time = across(Operation::kSend, 2, inside ? 1 : 2);
   return time ? time->lines().back() : std::optional<CollectiveLine>();
@@ -181,6 +195,17 @@ const MeasuredLinks& known_links(const std::string& device) {
 const MeasuredLinks& known_links(const DeviceModel& device) {
   const std::optional<DeviceModel> known = find_device(device.name);
   return known_links(known && known->link_gbytes_per_s == device.link_gbytes_per_s ? device.name : std::string());
+}
+
+MeasuredLinks with_known(const MeasuredLinks& rows, const MeasuredLinks& known) {
+  MeasuredLinks all = rows;
+  for (const MeasuredCollective& row : known.rows) {
+    const bool given = std::any_of(rows.rows.begin(), rows.rows.end(), [&](const MeasuredCollective& own) {
+      return own.operation == row.operation && (own.servers == 1) == (row.servers == 1);
+    });
+    if (!given) all.rows.push_back(row);
+  }
+  return all;
 }
 
 double bus_bytes_per_ms(const MeasuredLinks& links) {

@@ -18,8 +18,10 @@ struct MeasuredCollective {
   int devices = 2;  // kSend: 2
   int servers = 1;  // that they stand in, equally many in each; kSend: 1 inside a server, 2 between two
   CollectiveTime time;
+  bool assumed = false;  // taken over from other links or figures, without a measurement of these
   bool operator==(const MeasuredCollective& o) const {
-    return operation == o.operation && devices == o.devices && servers == o.servers && time == o.time;
+    return operation == o.operation && devices == o.devices && servers == o.servers && time == o.time &&
+           assumed == o.assumed;
   }
 };
 
@@ -28,6 +30,9 @@ struct MeasuredLinks {
   std::vector<MeasuredCollective> rows;
 
   bool empty() const { return rows.empty(); }
+  // Whether what is known of the links inside a server (of those between servers) has a row without a measurement.
+  // Nothing: no row says anything of them, so that the cluster's figures count.
+  std::optional<bool> assumed(bool inside) const;
   // Of so many devices of one server. A number that was not measured has the bandwidth of the next smaller one that was
   // (of the smallest, when all are larger), by the ring's share (n-1)/n of the bytes, and its latency by log2 n; an
   // operation that was not measured is half an all-reduce, as in a ring (an all-reduce: twice what was). Nothing: none
@@ -45,6 +50,8 @@ struct MeasuredLinks {
 const MeasuredLinks& known_links(const std::string& device);
 // Of a device: the known ones, but for a file that gives a known device another link_gbytes_per_s.
 const MeasuredLinks& known_links(const DeviceModel& device);
+// `rows`, and of `known` those operations inside servers (between them) of which `rows` has none there.
+MeasuredLinks with_known(const MeasuredLinks& rows, const MeasuredLinks& known);
 // Bytes per ms and device of an endless all-reduce of the largest measured group inside a server; 0: not measured. The
 // figure that ring formulas have for `intra`.
 double bus_bytes_per_ms(const MeasuredLinks& links);

@@ -84,6 +84,46 @@ TEST(ClusterLinks, PresetsAreMeasuredButThePapers) {
   }
 }
 
+TEST(ClusterLinks, WhatIsAssumedIsSaid) {
+  const auto of = [](const char* preset) { return load_cluster(preset).servers[0].links; };
+  EXPECT_EQ(of("v100-2x8").assumed(true), false);
+  EXPECT_EQ(of("v100-2x8").assumed(false), false);
+  EXPECT_EQ(of("h100-2x8").assumed(true), false);
+  EXPECT_EQ(of("h100-2x8").assumed(false), true);  // an eighth of the port
+  EXPECT_EQ(of("a100-2x8").assumed(true), true);   // an H100's lines
+  EXPECT_EQ(of("h200-2x8").assumed(true), true);
+  EXPECT_EQ(of("config-a").assumed(true), std::nullopt);
+  EXPECT_EQ(known_links("h100").assumed(false), std::nullopt);
+  // Written and read again.
+  const Cluster cluster = load_cluster("a100-2x8");
+  EXPECT_EQ(parse_cluster(to_json_text(cluster), "again.json").servers[0].links.assumed(true), true);
+  // A user's own rows are measured.
+  const Cluster own = parse_cluster(
+      text_of(R"([{"operation": "all-reduce", "devices": 4, "lines": [{"latency_us": 20, "gbytes_per_s": 40}]}])"),
+      "c.json");
+  EXPECT_EQ(own.servers[0].links.assumed(true), false);
+  EXPECT_EQ(own.servers[0].links.assumed(false), std::nullopt);
+}
+
+TEST(ClusterLinks, OwnMeasurementsAddToKnownLinks) {
+  const auto links_with = [](const std::string& row) {
+    std::string text = text_of("[" + row + "]");
+    text.replace(text.find("\"mine\""), 6, "\"h100-80gb\"");
+    return parse_cluster(text, "c.json").servers[0];
+  };
+  const std::string line = R"("lines": [{"latency_us": 20, "gbytes_per_s": 40}]})";
+  const ServerGroup send = links_with(R"({"operation": "send", )" + line);
+  EXPECT_DOUBLE_EQ(send.links.send(true)->ms_per_byte, 1 / 40e6);
+  EXPECT_EQ(send.links.inside(Operation::kAllReduce, 8), known_links("h100").inside(Operation::kAllReduce, 8));
+  EXPECT_NEAR(send.intra_gbytes_per_s, 402, 40);
+  const ServerGroup two = links_with(R"({"operation": "all-reduce", "devices": 8, "servers": 2, )" + line);
+  EXPECT_DOUBLE_EQ(two.links.across(Operation::kAllReduce, 8, 2)->ms_per_byte(), 1 / 40e6);
+  EXPECT_EQ(two.links.send(true), known_links("h100").send(true));
+  // An own all-reduce inside a server says what all others do.
+  const ServerGroup inside = links_with(R"({"operation": "all-reduce", "devices": 4, )" + line);
+  EXPECT_EQ(inside.links.rows.size(), 1u);
+}
+
 TEST(ClusterLinks, WrongTablesNameTheElement) {
   const std::string row = R"({"operation": "all-reduce", "devices": 4, )";
   EXPECT_THAT(wrong(R"([{"operation": "all-reduse", "devices": 4, "bytes": [1], "ms": [1]}])"),
