@@ -1,17 +1,15 @@
 #include "profile/calibration.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <set>
 #include <utility>
 
-#include "common/base/error.h"
-#include "common/base/json_reader.h"
+#include "common/base/text_table.h"
 #include "common/hlo/hlo_text.h"
+#include "profile/calibration_base.h"
 #include "profile/time_estimator.h"
 
 namespace automap::profile {
@@ -19,179 +17,72 @@ namespace {
 
 using machine::DeviceModel;
 
-constexpr const char* kSchemaName = "automap.measurements/";
-constexpr int kSchemaVersion = 1;
-constexpr std::size_t kMostKernels = 1000;
 // Pieces of training steps are what is to be predicted: they count as so many kinds of single kernels.
 constexpr double kModuleWeight = 3;
-constexpr const char* kHint = "scripts/measure_device.py writes such files; docs/device-model.md describes them";
-
-struct Kind {
-  const char* name;
-  std::vector<std::string> sizes;
-};
-const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> all = {
-      {"matmul", {"batch", "m", "n", "k"}},
-      {"convolution", {"batch", "side", "inputs", "outputs", "window"}},
-      {"softmax", {"rows", "columns"}},
-      {"copy", {"elements"}},
-      {"launch", {"count"}},
-      {"module", {}},
-  };
-  return all;
-}
-
-MeasuredKernel read_kernel(const JsonValue& row, const Kind& kind) {
-  MeasuredKernel kernel;
-  kernel.kind = kind.name;
-  if (kernel.kind == "module") {
-    row.only_keys({"kind", "name", "hlo", "us"});
-    kernel.type = "f32";
-    kernel.hlo = row.at("hlo").text();
-    kernel.ms = row.at("us").positive("microseconds") * 1e-3;
-    return kernel;
-  }
-  std::vector<std::string> keys = {"kind", "type", "us"};
-  keys.insert(keys.end(), kind.sizes.begin(), kind.sizes.end());
-  row.only_keys(keys);
-  kernel.type = row.at("type").text();
-  if (kernel.type != "f32" && kernel.type != "bf16" && kernel.type != "f16") {
-    row.at("type").wrong("one of f32, bf16, f16");
-  }
-  double elements = 1;
-  for (const std::string& size : kind.sizes) {
-    kernel.sizes[size] = row.at(size.c_str()).integer(1, 1 << 30);
-    elements *= static_cast<double>(kernel.sizes[size]);
-  }
-  if (elements > 1e15) row.fail("sizes whose product is above 1e15");
-  if (kernel.kind == "launch" && kernel.sizes["count"] > 10000) row.at("count").wrong("at most 10000");
-  if (kernel.kind == "convolution" && kernel.sizes["window"] % 2 == 0) row.at("window").wrong("an odd number");
-  kernel.ms = row.at("us").positive("microseconds") * 1e-3;
-  return kernel;
-}
-
-void read_all_reduce(const JsonValue& row, Measurements* measured) {
-  row.only_keys({"kind", "devices", "bytes", "us"});
-  const auto devices = static_cast<int>(row.at("devices").integer(2, 4096));
-  std::vector<machine::MeasuredTime>& times = measured->all_reduce[devices];
-  const machine::MeasuredTime time{row.at("bytes").positive("bytes"), row.at("us").positive("microseconds") * 1e-3};
-  if (!times.empty() && time.bytes <= times.back().bytes) row.at("bytes").wrong("a size above the one before");
-  times.push_back(time);
-}
-
-void check_sizes(const Measurements& measured, const JsonValue& rows) {
-  for (const char* kind : {"matmul", "copy"}) {
-    std::set<std::map<std::string, std::int64_t>> sizes;
-    for (const MeasuredKernel& kernel : measured.kernels) {
-      if (kernel.kind == kind && kernel.type == "f32") sizes.insert(kernel.sizes);
-    }
-    if (static_cast<int>(sizes.size()) >= kLeastSizes) continue;
-    rows.fail("found " + std::to_string(sizes.size()) + " different sizes of " + kind + " in f32, expected at least " +
-                  std::to_string(kLeastSizes) + ": fewer do not tell latency from pace",
-              kHint);
-  }
-}
-
-// --- What is fitted ---
-
-double flops_of(const MeasuredKernel& kernel) {
-  double flops = 2;
-  for (const auto& size : kernel.sizes) flops *= static_cast<double>(size.second);
-  return flops;
-}
-
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
-// "a100" of "a100-80gb": what a framework's name for the device has in it, too.
-std::string generation(const std::string& name) {
-  return lower(name.substr(0, name.find('-')));
-}
-
-DeviceModel base_of(const Measurements& measured, const std::string& base, const std::string& source) {
-  const std::string named = lower(measured.device);
-  if (!base.empty()) {
-    const DeviceModel device = machine::load_device(base);
-    if (named.find(generation(device.name)) == std::string::npos && named != lower(device.name)) {
-      throw Error(ErrorKind::kConfig,
-                  source + ": device: the measurements are of '" + measured.device + "', not of " + device.name,
-                  "leave out --device, or give the measurements of that device");
-    }
-    return device;
-  }
-  for (const std::string& name : machine::device_names()) {
-    const DeviceModel device = *machine::find_device(name);
-    const bool holds = measured.memory_gib <= 0 || std::abs(device.memory_gib / measured.memory_gib - 1) < 0.15;
-    if (holds && named.find(generation(name)) != std::string::npos) return device;
-  }
-  DeviceModel device;
-  device.memory_gbytes_per_s = 0;
-  for (const MeasuredKernel& kernel : measured.kernels) {
-    if (kernel.kind == "matmul") {
-      double& peak = device.peak_tflops[kernel.type];
-      peak = std::max(peak, flops_of(kernel) / kernel.ms * 1e-9);
-    } else if (kernel.kind == "copy") {
-      const double bytes = 2 * (kernel.type == "f32" ? 4 : 2) * static_cast<double>(kernel.sizes.at("elements"));
-      device.memory_gbytes_per_s = std::max(device.memory_gbytes_per_s, bytes / kernel.ms * 1e-6);
-    }
-  }
-  device.memory_gib = measured.memory_gib > 0 ? measured.memory_gib : 1;
-  device.cores = measured.cores;
-  return device;
-}
+// Launches in a row are all the same: so many of them stand for all.
+constexpr std::int64_t kLaunches = 4;
 
 // A constant that is fitted: where it is, and between what.
 struct Knob {
   std::string name;  // as in device_constants()
   std::function<double&(DeviceModel&)> value;
   double smallest, largest;
+  const char* part = "";  // of the constant
+  // Whether it may end at the largest: all of a peak that is itself the best that was measured.
+  bool all_is_measured = false;
 };
 
-std::vector<Knob> knobs_of(const Measurements& measured, const DeviceModel& base) {
+std::vector<Knob> knobs_of(const Measurements& measured, const Base& base) {
   std::set<std::string> of_kind, units;
-  bool matrix_convolutions = false;
   for (const MeasuredKernel& kernel : measured.kernels) {
-    of_kind.insert(kernel.kind);
-    const std::string unit = base.units_of(kernel.type == "f32" ? "tf32" : kernel.type);
+    const std::string unit = base.device.units_of(kernel.type == "f32" ? "tf32" : kernel.type);
     if (kernel.kind == "matmul") units.insert(unit);
-    if (kernel.kind == "convolution") matrix_convolutions = base.matmul_tflops(unit) > base.matmul_tflops("f32");
+    const bool matrix = base.device.matmul_tflops(unit) > base.device.matmul_tflops("f32");
+    of_kind.insert(kernel.kind == "convolution" && matrix ? "matrix convolution" : kernel.kind);
   }
-  const auto scalar = [](const char* name, double DeviceModel::*member, double smallest, double largest) {
-    return Knob{name, [member](DeviceModel& device) -> double& { return device.*member; }, smallest, largest};
+  std::vector<Knob> knobs;
+  const auto scalar = [&](const char* kind, const char* name, double DeviceModel::*member, double smallest,
+                          double largest) {
+    if (of_kind.count(kind) == 0) return;
+    const auto value = [member](DeviceModel& device) -> double& { return device.*member; };
+    knobs.push_back({name, value, smallest, largest, "", !base.known && member == &DeviceModel::memory_efficiency});
   };
-  std::vector<Knob> knobs = {scalar("memory_efficiency", &DeviceModel::memory_efficiency, 0.02, 1)};
-  if (of_kind.count("launch") > 0) knobs.push_back(scalar("launch_us", &DeviceModel::launch_us, 0.01, 1000));
-  if (of_kind.count("softmax") > 0) {
-    knobs.push_back(scalar("vector_efficiency", &DeviceModel::vector_efficiency, 0.005, 1));
-  }
-  if (of_kind.count("convolution") > 0) {
-    knobs.push_back(
-        matrix_convolutions
-            ? scalar("convolution_efficiency", &DeviceModel::convolution_efficiency, 0.01, 1)
-            : scalar("vector_convolution_efficiency", &DeviceModel::vector_convolution_efficiency, 0.01, 1));
-  }
+  scalar("copy", "memory_efficiency", &DeviceModel::memory_efficiency, 0.02, 1);
+  scalar("launch", "launch_us", &DeviceModel::launch_us, 0.01, 1000);
+  scalar("softmax", "vector_efficiency", &DeviceModel::vector_efficiency, 0.005, 1);
+  scalar("matrix convolution", "convolution_efficiency", &DeviceModel::convolution_efficiency, 0.01, 1);
+  scalar("convolution", "vector_convolution_efficiency", &DeviceModel::vector_convolution_efficiency, 0.01, 1);
   for (const std::string& unit : units) {
-    const auto of = [&](double machine::MatmulEfficiency::*member, double smallest, double largest) {
-      knobs.push_back({"matmul." + unit,
-                       [unit, member](DeviceModel& device) -> double& { return device.matmul[unit].*member; }, smallest,
-                       largest});
+    const auto of = [&](const char* part, double machine::MatmulEfficiency::*member, double smallest, double largest) {
+      const auto value = [unit, member](DeviceModel& device) -> double& { return device.matmul[unit].*member; };
+      const bool share = member == &machine::MatmulEfficiency::share;
+      knobs.push_back({"matmul." + unit, value, smallest, largest, part, !base.known && share});
     };
-    of(&machine::MatmulEfficiency::share, 0.02, 1);
-    of(&machine::MatmulEfficiency::half_tiles, 1e-4, 10);
-    of(&machine::MatmulEfficiency::half_length, 1, 4096);
+    of(" share", &machine::MatmulEfficiency::share, 0.02, 1);
+    of(" half_tiles", &machine::MatmulEfficiency::half_tiles, 1e-4, 10);
+    of(" half_length", &machine::MatmulEfficiency::half_length, 1, 4096);
   }
   return knobs;
+}
+
+std::vector<std::string> at_bounds(const std::vector<Knob>& knobs, DeviceModel device) {
+  constexpr double kSame = 1e-9;
+  std::vector<std::string> names;
+  for (const Knob& knob : knobs) {
+    const double value = knob.value(device);
+    const bool least = value <= knob.smallest * (1 + kSame);
+    const bool most = value >= knob.largest * (1 - kSame) && !knob.all_is_measured;
+    if (least || most) names.push_back(knob.name + knob.part + " = " + format_number(value));
+  }
+  return names;
 }
 
 // A measured kernel and what the model says of it.
 class Sample {
  public:
-  explicit Sample(const MeasuredKernel& kernel)
+  Sample(const MeasuredKernel& kernel, const std::string& source)
       : kernel_(kernel),
-        graph_(std::make_unique<graph::Graph>(hlo::read_hlo_text(kernel_module(kernel), "calibration"))),
+        graph_(std::make_unique<graph::Graph>(hlo::read_hlo_text(kernel_module(shortened(kernel, &times_)), source))),
         structure_(std::make_unique<ModuleStructure>(*graph_)),
         estimator_(std::make_unique<TimeEstimator>(*graph_, *structure_)) {
     estimator_->measure();
@@ -204,11 +95,20 @@ class Sample {
     const auto& entry = graph_->entry();
     double sum = 0;
     for (auto id = entry.first; id < entry.first + entry.count; ++id) sum += ms[static_cast<std::size_t>(id)];
-    return std::max(sum, 1e-12) / kernel_.ms;
+    return std::max(sum * times_, 1e-12) / kernel_.ms;
   }
 
  private:
+  static MeasuredKernel shortened(MeasuredKernel kernel, double* times) {
+    if (kernel.kind != "launch") return kernel;
+    std::int64_t& count = kernel.sizes.at("count");
+    *times = static_cast<double>(count) / static_cast<double>(std::min(count, kLaunches));
+    count = std::min(count, kLaunches);
+    return kernel;
+  }
+
   const MeasuredKernel& kernel_;
+  double times_ = 1;  // what is in the graph
   std::unique_ptr<graph::Graph> graph_;
   std::unique_ptr<ModuleStructure> structure_;
   std::unique_ptr<TimeEstimator> estimator_;
@@ -255,82 +155,75 @@ void descend(const std::vector<Sample>& samples, const std::vector<Knob>& knobs,
   }
 }
 
+// By kind, in the order of the file.
 std::vector<Calibration::Errors> errors_of(const std::vector<Sample>& samples, const DeviceModel& device) {
+  std::vector<std::pair<std::string, std::vector<double>>> by_kind;
+  for (const Sample& sample : samples) {
+    const std::string& kind = sample.kernel().kind;
+    auto found = std::find_if(by_kind.begin(), by_kind.end(), [&](const auto& one) { return one.first == kind; });
+    if (found == by_kind.end()) found = by_kind.insert(found, {kind, {}});
+    found->second.push_back(std::abs(sample.ratio(device) - 1));
+  }
   std::vector<Calibration::Errors> out;
-  for (const Kind& kind : kinds()) {
-    std::vector<double> errors;
-    for (const Sample& sample : samples) {
-      if (sample.kernel().kind == kind.name) errors.push_back(std::abs(sample.ratio(device) - 1));
-    }
-    if (errors.empty()) continue;
+  for (auto& [kind, errors] : by_kind) {
     std::sort(errors.begin(), errors.end());
-    out.push_back({kind.name, static_cast<int>(errors.size()), errors[errors.size() / 2], errors.back()});
+    out.push_back({kind, static_cast<int>(errors.size()), errors[errors.size() / 2], errors.back()});
   }
   return out;
 }
 
-}  // namespace
-
-Measurements parse_measurements(std::string_view json_text, const std::string& source) {
-  const JsonSource from{source, ErrorKind::kConfig, kHint};
-  const nlohmann::ordered_json document = parse_json(json_text, from);
-  const JsonValue root(document, from);
-  root.schema(kSchemaName, kSchemaVersion, "a file of measurements");
-  root.only_keys({"schema", "device", "framework", "cores", "memory_gib", "measured"});
-  Measurements measured;
-  measured.device = root.at("device").text();
-  if (measured.device.empty()) root.at("device").wrong("the device's name");
-  if (root.has("framework")) measured.framework = root.at("framework").text();
-  if (root.has("cores")) measured.cores = static_cast<int>(root.at("cores").integer(1, 1000000));
-  if (root.has("memory_gib")) measured.memory_gib = root.at("memory_gib").positive("GiB");
-  const std::vector<JsonValue> rows = root.at("measured").items();
-  if (rows.size() > kMostKernels) root.at("measured").fail("more than " + std::to_string(kMostKernels) + " rows");
-  for (const JsonValue& row : rows) {
-    const std::string name = row.at("kind").text();
-    if (name == "all-reduce") {
-      read_all_reduce(row, &measured);
-      continue;
-    }
-    const auto kind =
-        std::find_if(kinds().begin(), kinds().end(), [&](const Kind& known) { return name == known.name; });
-    if (kind == kinds().end())
-      row.at("kind").wrong("one of matmul, convolution, softmax, copy, launch, module, all-reduce");
-    measured.kernels.push_back(read_kernel(row, *kind));
-  }
-  check_sizes(measured, root.at("measured"));
-  return measured;
+void fit_link(const Measurements& measured, Calibration* calibration) {
+  if (measured.all_reduce.empty()) return;
+  const auto& [devices, times] = *measured.all_reduce.rbegin();
+  const machine::CollectiveTime fitted = machine::fit_lines(times);
+  calibration->device.link_gbytes_per_s = 2.0 * (devices - 1) / devices / fitted.ms_per_byte() * 1e-6;
+  calibration->link_devices = devices;
+  calibration->link_sizes = static_cast<int>(times.size());
+  calibration->link_error = machine::largest_error(times, fitted);
 }
 
-Calibration calibrate(const Measurements& measured, const std::string& base, const std::string& source) {
+bool has_matrix_units(const DeviceModel& device) {
+  return std::any_of(device.peak_tflops.begin(), device.peak_tflops.end(), [&](const auto& peak) {
+    return peak.first != "f64" && peak.second > device.matmul_tflops("f32");
+  });
+}
+
+}  // namespace
+
+Calibration calibrate(const Measurements& measured, const std::string& given, const std::string& source) {
+  const Base base = base_of(measured, given, source);
+  check_times(measured, base, source);
   Calibration calibration;
   DeviceModel& device = calibration.device;
-  device = base_of(measured, base, source);
+  device = base.device;
   if (machine::find_device(device.name) || device.name.empty()) {
     device.name = device.name.empty() ? measured.device : device.name + " (calibrated)";
   }
   std::vector<Sample> samples;
   samples.reserve(measured.kernels.size());
-  for (const MeasuredKernel& kernel : measured.kernels) samples.emplace_back(kernel);
-  const std::vector<Knob> knobs = knobs_of(measured, device);
+  for (const MeasuredKernel& kernel : measured.kernels) {
+    const std::string row = source + ": measured[" + std::to_string(kernel.row) + "]";
+    samples.emplace_back(kernel, kernel.kind == "module" ? row + ".hlo" : row);
+  }
+  const std::vector<Knob> knobs = knobs_of(measured, base);
+  const std::string fitted =
+      "fitted to " + source + (measured.framework.empty() ? "" : " (" + measured.framework + ")");
   for (const Knob& knob : knobs) {
     const std::string unit = knob.name.rfind("matmul.", 0) == 0 ? knob.name.substr(7) : "";
     if (!unit.empty()) device.matmul.emplace(unit, device.matmul_efficiency_of(unit));
     knob.value(device) = std::clamp(knob.value(device), knob.smallest, knob.largest);
-    device.sources[knob.name] = "fitted to " + source + " (" + measured.framework + ")";
-  }
-  if (device.sources.count("launch_us") > 0) {
-    // The launches were timed in a row: what the host takes for them is in there.
+    device.sources[knob.name] = fitted;
+    if (knob.name != "launch_us") continue;
     device.host_us = 0;
-    device.sources["host_us"] = device.sources["launch_us"];
+    device.sources["host_us"] = "in launch_us: the launches were timed with what the host takes for them";
+  }
+  if (!has_matrix_units(device)) {
+    device.sources["convolution_efficiency"] = "plays no part: this device has no matrix units";
   }
   descend(samples, knobs, &device);
   calibration.errors = errors_of(samples, device);
-  if (!measured.all_reduce.empty()) {
-    const auto& [devices, times] = *measured.all_reduce.rbegin();
-    if (times.size() >= 2) {
-      device.link_gbytes_per_s = 2.0 * (devices - 1) / devices / machine::fit_lines(times).ms_per_byte() * 1e-6;
-    }
-  }
+  calibration.at_bound = at_bounds(knobs, device);
+  fit_link(measured, &calibration);
   return calibration;
 }
 

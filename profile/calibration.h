@@ -21,6 +21,7 @@ struct MeasuredKernel {
   std::map<std::string, std::int64_t> sizes;  // by name, as the kind has them
   std::string hlo;                            // of a "module"
   double ms = 0;
+  int row = 0;  // its place in the file: measured[row]
 };
 
 struct Measurements {
@@ -33,7 +34,8 @@ struct Measurements {
 };
 
 // Throws Error(kConfig) naming the element: no measurements, an unknown kind or size, times that are not above 0, fewer
-// than kLeastSizes different sizes of matrix products in f32 or of copies.
+// than kLeastSizes different sizes of matrix products in f32 or of copies, all-reduces that break the rules of cluster
+// files (common/machine/collectives_json.h).
 constexpr int kLeastSizes = 3;
 Measurements parse_measurements(std::string_view json_text, const std::string& source);
 
@@ -48,14 +50,24 @@ struct Calibration {
     double median = 0, largest = 0;
   };
   std::vector<Errors> errors;
+  // The all-reduces that link_gbytes_per_s is fitted to; none: it is `base`'s, or 0.
+  int link_devices = 0, link_sizes = 0;
+  double link_error = 0;  // the largest
+  // Constants that the fit would have moved further than it may, as "memory_efficiency = 0.02".
+  std::vector<std::string> at_bound;
 };
 
-// `base`: a known name whose peaks are the device's, or "": those of the known device that the measurements name, else
-// the best that was measured counts as the peak. Of what was not measured the constants stay `base`'s, or assumptions.
-// Throws Error(kConfig) when the measurements name another device than `base`.
+// `base`: a known name or file whose peaks are the device's, or "": those of the known device that the measurements
+// name, else the best that was measured counts as the peak. Of what was not measured the constants stay `base`'s, or
+// assumptions. Throws Error(kConfig) when the measurements are of another device than `base`, by name or memory, or
+// leave open which one, and Error(kData), naming measured[i], when times contradict each other or the device's peaks,
+// or a module cannot be read.
 Calibration calibrate(const Measurements& measured, const std::string& base, const std::string& source);
 
-// For people: the device, and how far the fit is off by kind.
+// What is doubtful about the fit, a line each: kinds that it misses by kDoubtful in the median, constants at a bound.
+constexpr double kDoubtful = 0.3;
+std::vector<std::string> calibration_warnings(const Calibration& calibration);
+// For people: the device, its link, how far the fit is off by kind, and the warnings.
 std::string calibration_text(const Calibration& calibration);
 
 }  // namespace automap::profile

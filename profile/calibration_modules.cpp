@@ -1,6 +1,8 @@
 // HLO of the kernels that calibration files hold times of, and what a calibration says to people.
 #include <string>
+#include <vector>
 
+#include "common/base/join.h"
 #include "common/base/text_table.h"
 #include "profile/calibration.h"
 
@@ -82,21 +84,48 @@ std::string kernel_module(const MeasuredKernel& kernel) {
   return "HloModule calibration\n\n" + functions + "ENTRY main {\n" + entry + "}\n";
 }
 
+namespace {
+
+std::string link_text(const Calibration& calibration) {
+  const double speed = calibration.device.link_gbytes_per_s;
+  if (calibration.link_sizes > 0) {
+    return "link " + format_number(speed) + " GB/s, fitted to " + std::to_string(calibration.link_sizes) +
+           " all-reduces of " + std::to_string(calibration.link_devices) + " devices, largest error " +
+           format_percent(calibration.link_error) + "\n";
+  }
+  return speed > 0 ? "link " + format_number(speed) + " GB/s, not measured\n"
+                   : "link not measured: collectives in modules count as free\n";
+}
+
+}  // namespace
+
+std::vector<std::string> calibration_warnings(const Calibration& calibration) {
+  std::vector<std::string> lines;
+  for (const Calibration::Errors& of_kind : calibration.errors) {
+    if (of_kind.median <= kDoubtful) continue;
+    lines.push_back("the fit misses half of the times of " + of_kind.kind + " by more than " +
+                    format_percent(of_kind.median) + ": what it says of such kernels is doubtful");
+  }
+  if (!calibration.at_bound.empty()) {
+    lines.push_back("the measurements ask for more than these constants may be: " + join(calibration.at_bound));
+  }
+  return lines;
+}
+
 std::string calibration_text(const Calibration& calibration) {
   const machine::DeviceModel& device = calibration.device;
   std::string text = "device " + device.name + ": f32 " + format_number(device.peak_tflops.at("f32")) +
                      " TFLOP/s, memory " + format_number(device.memory_gbytes_per_s * device.memory_efficiency) +
-                     " GB/s, launch " + format_number(device.launch_us) + " us\n";
+                     " GB/s, launch " + format_number(device.launch_us) + " us\n" + link_text(calibration);
   TextTable table({{"kernels", TextTable::Align::kLeft}, {"sizes"}, {"median error"}, {"largest"}});
   for (const Calibration::Errors& of_kind : calibration.errors) {
     table.add_row(
         {of_kind.kind, std::to_string(of_kind.sizes), format_percent(of_kind.median), format_percent(of_kind.largest)});
   }
   text += table.render("  ");
+  for (const std::string& line : calibration_warnings(calibration)) text += "warning: " + line + "\n";
   const std::vector<std::string> assumed = machine::assumed_constants(device);
-  std::string names;
-  for (const std::string& name : assumed) names += (names.empty() ? "" : ", ") + name;
-  return text + (names.empty() ? "" : "not measured, assumed: " + names + "\n");
+  return text + (assumed.empty() ? "" : "not measured, assumed: " + join(assumed) + "\n");
 }
 
 }  // namespace automap::profile

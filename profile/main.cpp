@@ -37,6 +37,7 @@ void calibrate(const std::string& measurements, const std::string& base, const s
     file->commit();
     log_info("wrote " + output + "; use it with --device " + output);
   } else {
+    for (const std::string& line : profile::calibration_warnings(made)) log_warning(line);
     print_exact(text);
   }
 }

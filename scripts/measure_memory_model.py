@@ -39,7 +39,7 @@ def layers_of(folder):
     found = {}
     for path in sorted(folder.glob("gpt_*_algo0.csv")):
         _, name, b, t, _ = aceso.NAME.match(path.name).groups()
-        size = aceso.Transformer(aceso.read_table(folder / f"gpt_{name}_mbs1_tp1_algo0.csv"))
+        size = aceso.Transformer.of_table(aceso.read_table(folder / f"gpt_{name}_mbs1_tp1_algo0.csv"))
         table = aceso.read_table(path)
         if size.heads % int(t) != 0:
             continue

@@ -36,17 +36,6 @@ int lines_for(Operation operation) {
   return operation == Operation::kSend ? 1 : static_cast<int>(CollectiveTime::kLines);
 }
 
-void check_reach(const JsonValue& value, const std::vector<MeasuredTime>& times) {
-  if (times.size() < kLeastSizes) {
-    value.fail("found " + std::to_string(times.size()) + " sizes, expected at least " + std::to_string(kLeastSizes));
-  }
-  if (times.back().bytes < kLeastLargest) {
-    value.fail("the largest size is " + std::to_string(static_cast<std::int64_t>(times.back().bytes)) +
-                   " bytes, expected at least " + std::to_string(static_cast<std::int64_t>(kLeastLargest)),
-               "measure up to the size of all gradients of a stage");
-  }
-}
-
 // "bytes" and "ms", as long as each other, both growing.
 CollectiveTime from_table(const JsonValue& row, Operation operation) {
   const std::vector<JsonValue> bytes = row.at("bytes").items(), ms = row.at("ms").items();
@@ -56,14 +45,7 @@ CollectiveTime from_table(const JsonValue& row, Operation operation) {
   }
   if (bytes.size() > kMostSizes) row.at("bytes").fail("more than " + std::to_string(kMostSizes) + " sizes");
   std::vector<MeasuredTime> times;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    const MeasuredTime time{bytes[i].positive("bytes"), ms[i].positive("ms")};
-    if (!times.empty() && time.bytes <= times.back().bytes) bytes[i].wrong("a size above the one before");
-    if (!times.empty() && time.ms < times.back().ms) {
-      ms[i].wrong("a time not below the one before: larger messages take longer");
-    }
-    times.push_back(time);
-  }
+  for (std::size_t i = 0; i < bytes.size(); ++i) add_measured_time(bytes[i], ms[i], "ms", 1, &times);
   check_reach(row.at("bytes"), times);
   return fit_lines(times, lines_for(operation));
 }
@@ -130,6 +112,27 @@ MeasuredCollective read_row(const JsonValue& row, const std::string& folder) {
 }
 
 }  // namespace
+
+void add_measured_time(const JsonValue& bytes, const JsonValue& time, const std::string& unit, double ms_each,
+                       std::vector<MeasuredTime>* times) {
+  const MeasuredTime added{bytes.positive("bytes"), time.positive(unit) * ms_each};
+  if (!times->empty() && added.bytes <= times->back().bytes) bytes.wrong("a size above the one before");
+  if (!times->empty() && added.ms < times->back().ms) {
+    time.wrong("a time not below the one before: larger messages take longer");
+  }
+  times->push_back(added);
+}
+
+void check_reach(const JsonValue& value, const std::vector<MeasuredTime>& times) {
+  if (times.size() < kLeastSizes) {
+    value.fail("found " + std::to_string(times.size()) + " sizes, expected at least " + std::to_string(kLeastSizes));
+  }
+  if (times.back().bytes < kLeastLargest) {
+    value.fail("the largest size is " + std::to_string(static_cast<std::int64_t>(times.back().bytes)) +
+                   " bytes, expected at least " + std::to_string(static_cast<std::int64_t>(kLeastLargest)),
+               "measure up to the size of all gradients of a stage");
+  }
+}
 
 MeasuredLinks read_collectives(const JsonValue& value, const std::string& folder) {
   MeasuredLinks links;

@@ -3,8 +3,10 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "common/base/json_reader.h"
+#include "common/machine/link_fit.h"
 #include "common/machine/links.h"
 
 namespace automap::machine {
@@ -14,5 +16,12 @@ namespace automap::machine {
 MeasuredLinks read_collectives(const JsonValue& value, const std::string& folder);
 // Its lines: read_collectives of it gives the same.
 nlohmann::ordered_json collectives_json(const MeasuredLinks& links);
+
+// The rules of measured times of one operation, for other files that hold such: one more size and its time ("ms", or
+// what `ms_each` of the unit is), both above 0, the size above the one before, the time not below it ...
+void add_measured_time(const JsonValue& bytes, const JsonValue& time, const std::string& unit, double ms_each,
+                       std::vector<MeasuredTime>* times);
+// ... and, of all of them, enough sizes, up to those of gradients. Throw the kind of error of the value's source.
+void check_reach(const JsonValue& value, const std::vector<MeasuredTime>& times);
 
 }  // namespace automap::machine

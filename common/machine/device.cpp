@@ -23,6 +23,7 @@ constexpr std::uint64_t kMaxFileBytes = 16 << 20;
 constexpr const char* kOwnFile = "the device file";
 constexpr double kVectorHalfTiles = 0.1;
 constexpr double kVectorHalfLength = 64;
+constexpr double kMatrixUnitsGain = 1.5;
 constexpr const char* kTypes[] = {"f64", "f32", "tf32", "f16", "bf16", "f8", "i8"};
 
 // Other names of devices in the table, as clusters and data sheets call them.
@@ -132,6 +133,10 @@ double DeviceModel::matmul_tflops(std::string_view type) const {
   const auto peak = peak_tflops.find(units);
   const double tflops = peak == peak_tflops.end() ? 0.0 : peak->second;
   return type == "f64" && units != "f64" ? tflops / 32 : tflops;
+}
+
+bool DeviceModel::has_fused_attention() const {
+  return units_of("bf16") == "bf16" && matmul_tflops("bf16") >= kMatrixUnitsGain * matmul_tflops("tf32");
 }
 
 MatmulEfficiency DeviceModel::matmul_efficiency_of(std::string_view type) const {

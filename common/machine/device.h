@@ -53,8 +53,10 @@ struct DeviceModel {
   std::string units_of(std::string_view type) const;
   // TFLOP/s of a matrix product in `type`, on units_of(type); f64 on f32 units is 32 times slower.
   double matmul_tflops(std::string_view type) const;
-  // Libraries have attention as one kernel for f16 and bf16 on devices with matrix units for bf16 (A100 and later).
-  bool has_fused_attention() const { return peak_tflops.count("bf16") != 0; }
+  // Libraries have attention as one kernel for f16 and bf16 on devices with matrix units for bf16 (A100 and later):
+  // where products in bf16 are at least 1.5 times as fast as those in f32 or tf32. In the table it is twice, and where
+  // bf16 is emulated (measured on a CPU, on a V100) at most once.
+  bool has_fused_attention() const;
   // On units_of(type).
   MatmulEfficiency matmul_efficiency_of(std::string_view type) const;
 };

@@ -1,12 +1,21 @@
 """automap-profile --calibrate and scripts/measure_device.py: what is written, what is refused, and, where there is a
 Python with jax, the loop on this machine's CPU: measure, calibrate, predict whole steps, run them."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
+import sys
+import types
 import unittest
+from unittest import mock
 
 from programs import BIN, FIXTURES, NO_JAX, SOURCE, ProgramTest, environment, python_with_jax, run
+
+sys.path.insert(0, str(SOURCE / "scripts"))
+
+import measure_device  # noqa: E402
 
 PYTHON = python_with_jax()
 
@@ -57,18 +66,67 @@ class Calibrate(ProgramTest):
         self.refused(2, "measured.json:1:", "--calibrate", self.write(json.dumps(measured())[:200]))
         self.refused(2, "automap.cluster/1", "--calibrate", self.write(measured(schema="automap.cluster/1")))
 
-    @unittest.skipUnless(PYTHON, NO_JAX)
-    def test_the_script_runs_on_a_cpu(self):
+    def quickly_measured(self, **extra):
         path = os.path.join(self._folder.name, "measured.json")
         done = subprocess.run(
             [PYTHON, SOURCE / "scripts/measure_device.py", "--quick", "--repeats", "2", "--seconds", "0.02", "-o", path],
-            env=environment(JAX_PLATFORMS="cpu"), capture_output=True, text=True, timeout=600)
+            env=environment(JAX_PLATFORMS="cpu", **extra), capture_output=True, text=True, timeout=600)
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(path, encoding="utf-8") as file:
-            document = json.load(file)
-        kinds = {row["kind"] for row in document["measured"]}
-        self.assertLessEqual({"matmul", "convolution", "softmax", "copy", "launch", "module"}, kinds)
+            return path, json.load(file)["measured"]
+
+    @unittest.skipUnless(PYTHON, NO_JAX)
+    def test_the_script_runs_on_a_cpu(self):
+        path, rows = self.quickly_measured()
+        self.assertEqual({row["kind"] for row in rows}, {"matmul", "convolution", "softmax", "copy", "launch", "module"})
         self.assertEqual(run("automap-profile", "--calibrate", path).returncode, 0)
+
+    @unittest.skipUnless(PYTHON, NO_JAX)
+    def test_the_script_runs_on_two_devices(self):
+        path, rows = self.quickly_measured(XLA_FLAGS="--xla_force_host_platform_device_count=2")
+        reduced = [row for row in rows if row["kind"] == "all-reduce"]
+        self.assertEqual([row["bytes"] for row in reduced], [1 << power for power in range(16, 29, 2)])
+        self.assertEqual({row["devices"] for row in reduced}, {2})
+        device = os.path.join(self._folder.name, "device.json")
+        done = run("automap-profile", "--calibrate", path, "-o", device)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("GB/s, fitted to 7 all-reduces of 2 devices", done.stdout)
+
+    def test_a_failing_all_reduce_is_left_out(self):
+        class Backend:
+            def all_reduce(self, size):
+                if size > 1 << 20:
+                    raise RuntimeError("no room\nstack")
+                return 2, (None, ())
+
+        clock = types.SimpleNamespace(time=lambda function: 1.0)
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual(measure_device.all_reduces(Backend(), clock), [])
+        self.assertIn("warning: all-reduces are left out: RuntimeError: no room\n", said.getvalue())
+
+    def test_a_disturbed_all_reduce_is_timed_again(self):
+        backend = types.SimpleNamespace(all_reduce=lambda size: (4, (size, ())))
+        times = {1 << power: [float(power)] for power in range(16, 29, 2)}
+        times[1 << 20] = [99.0, 50.0, 20.0]
+        clock = types.SimpleNamespace(time=lambda size: times[size].pop(0) if len(times[size]) > 1 else times[size][0])
+        rows = measure_device.all_reduces(backend, clock)
+        self.assertEqual([row["us"] for row in rows], [power * 1e6 for power in range(16, 29, 2)])
+
+    def test_jax_s_pool_is_not_the_memory(self):
+        def memory(limit, platform="gpu", **variables):
+            device = types.SimpleNamespace(platform=platform, memory_stats=lambda: {"bytes_limit": limit} if limit else None)
+            with mock.patch.dict(os.environ, variables):
+                for name in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"):
+                    if name not in variables:
+                        os.environ.pop(name, None)
+                return measure_device.memory_of(device).get("memory_gib")
+
+        gib = 1 << 30
+        self.assertEqual(memory(60 * gib), 80)
+        self.assertEqual(memory(20 * gib, XLA_PYTHON_CLIENT_MEM_FRACTION=".5"), 40)
+        self.assertEqual(memory(72 * gib, XLA_CLIENT_MEM_FRACTION="0.9"), 80)
+        self.assertEqual(memory(16 * gib, platform="tpu"), 16)
+        self.assertIsNone(memory(None))
 
     # Minutes long; on a machine that others use the bounds are loose.
     @unittest.skipUnless(PYTHON and os.environ.get("AUTOMAP_CORPUS"), "AUTOMAP_CORPUS is not set, or " + NO_JAX)

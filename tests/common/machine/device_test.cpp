@@ -54,6 +54,25 @@ TEST(DeviceTable, TypesFallBackToWiderOnes) {
   EXPECT_EQ(plain.matmul_tflops("f8"), 32);
 }
 
+TEST(DeviceTable, FusedAttentionWhereBf16HasUnitsOfItsOwn) {
+  for (const std::string& name : device_names()) {
+    EXPECT_EQ(load_device(name).has_fused_attention(), name.rfind("v100", 0) != 0) << name;
+  }
+  DeviceModel measured;
+  measured.peak_tflops = {{"f32", 10}};
+  EXPECT_FALSE(measured.has_fused_attention());
+  measured.peak_tflops["f16"] = 90;
+  EXPECT_FALSE(measured.has_fused_attention());
+  for (const double emulated : {2.0, 10.0, 14.0}) {
+    measured.peak_tflops["bf16"] = emulated;
+    EXPECT_FALSE(measured.has_fused_attention()) << emulated;
+  }
+  measured.peak_tflops["bf16"] = 90;
+  EXPECT_TRUE(measured.has_fused_attention());
+  measured.peak_tflops["tf32"] = 80;
+  EXPECT_FALSE(measured.has_fused_attention());
+}
+
 TEST(DeviceTable, EfficienciesAreSharesAndFollowTheUnits) {
   for (const std::string& name : device_names()) {
     const DeviceModel device = load_device(name);
