@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <optional>
 
 #include "common/base/join.h"
 #include "common/machine/device.h"
@@ -24,9 +24,28 @@ std::vector<std::string> device_types(const Cluster& cluster) {
   return types;
 }
 
-bool links_measured(const Cluster& cluster) {
-  return std::none_of(cluster.servers.begin(), cluster.servers.end(),
-                      [](const ServerGroup& servers) { return servers.links.empty(); });
+// Whether links inside servers (between servers) were measured themselves, in all servers; nothing: there are none.
+struct LinkBasis {
+  bool measured = false;
+  std::string text;
+};
+std::optional<LinkBasis> link_basis(const Cluster& cluster, bool inside) {
+  const auto uses = [&](const ServerGroup& servers) {
+    return inside ? servers.devices > 1 : cluster.num_servers() > 1;
+  };
+  bool any = false, figures = false, taken_over = false;
+  for (const ServerGroup& servers : cluster.servers) {
+    if (!uses(servers)) continue;
+    any = true;
+    const std::optional<bool> assumed = servers.links.assumed(inside);
+    figures = figures || !assumed;
+    taken_over = taken_over || assumed.value_or(false);
+  }
+  if (!any) return std::nullopt;
+  const std::string where = inside ? "links inside servers" : "links between servers";
+  if (figures) return LinkBasis{false, where + " by the cluster's figures"};
+  if (taken_over) return LinkBasis{false, where + " as other ones were measured"};
+  return LinkBasis{true, where + " as measured"};
 }
 
 std::string text_of(const ExpectedError& error) {
@@ -99,7 +118,12 @@ ExpectedErrors expected_errors(const pipeline::Profile& profile, const Cluster& 
   for (const std::string& type : device_types(cluster)) {
     errors.compute = std::max(errors.compute, machine::compute_error(timed_as(profile, type), profile.work).share);
   }
-  errors.links = machine::link_error(links_measured(cluster)).share;
+  const auto links = [&](bool inside) {
+    const std::optional<LinkBasis> basis = link_basis(cluster, inside);
+    return basis ? machine::link_error(basis->measured).share : 0;
+  };
+  errors.links_inside = links(true);
+  errors.links_between = links(false);
   errors.memory = machine::memory_error().share;
   return errors;
 }
@@ -108,10 +132,9 @@ std::vector<std::string> expected_errors_text(const pipeline::Profile& profile, 
                                               const std::optional<machine::DeviceModel>& own) {
   std::vector<std::string> lines;
   for (const std::string& type : device_types(cluster)) lines.push_back(device_text(profile, type, own));
-  if (cluster.num_devices() > 1) {
-    const bool measured = links_measured(cluster);
-    lines.push_back(std::string("links ") + (measured ? "as measured" : "by ring formulas") + ": " +
-                    text_of(machine::link_error(measured)));
+  for (const bool inside : {true, false}) {
+    if (const std::optional<LinkBasis> basis = link_basis(cluster, inside))
+      lines.push_back(basis->text + ": " + text_of(machine::link_error(basis->measured)));
   }
   if (!profile.stash_bytes.empty()) {
     lines.push_back("memory of activations and workspace: " + text_of(machine::memory_error()));

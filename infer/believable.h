@@ -13,9 +13,9 @@ namespace automap::infer {
 
 // Shares of the value: 0.1 stands for values from 1 / 1.1 to 1.1 times as large. 0: not asked about.
 struct ExpectedErrors {
-  double compute = 0;  // times of kernels
-  double links = 0;    // bandwidth, inside servers and between them
-  double memory = 0;   // activations and workspace
+  double compute = 0;                          // times of kernels
+  double links_inside = 0, links_between = 0;  // bandwidth, of servers; 0 where the cluster has no such links
+  double memory = 0;                           // activations and workspace
 };
 
 // The largest over the devices and links of the cluster.

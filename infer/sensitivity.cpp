@@ -87,18 +87,15 @@ std::vector<Change> changes_of(const Profile& profile, const Cluster& cluster, c
     changes.push_back(
         {"the back half's compute " + by + " slower", [=](Question& q) { scale_times(q.profile, half, all, up); }});
   }
-  if (errors.links > 0) {
-    const std::string by = whole_percent(errors.links);
-    const double up = 1 + errors.links;
-    const auto links = [&](const std::string& name, Links which) {
-      changes.push_back({name + " " + by + " slower", [=](Question& q) { scale_links(q.cluster, which, 1 / up); }});
-      changes.push_back({name + " " + by + " faster", [=](Question& q) { scale_links(q.cluster, which, up); }});
-    };
-    const bool inside = std::any_of(cluster.servers.begin(), cluster.servers.end(),
-                                    [](const machine::ServerGroup& servers) { return servers.devices > 1; });
-    if (inside) links("links inside servers", Links::kInside);
-    if (cluster.num_servers() > 1) links("links between servers", Links::kBetween);
-  }
+  const auto links = [&](const std::string& name, Links which, double error) {
+    if (error <= 0) return;
+    const std::string by = whole_percent(error);
+    const double up = 1 + error;
+    changes.push_back({name + " " + by + " slower", [=](Question& q) { scale_links(q.cluster, which, 1 / up); }});
+    changes.push_back({name + " " + by + " faster", [=](Question& q) { scale_links(q.cluster, which, up); }});
+  };
+  links("links inside servers", Links::kInside, errors.links_inside);
+  if (cluster.num_servers() > 1) links("links between servers", Links::kBetween, errors.links_between);
   if (errors.memory > 0) {
     const std::string by = whole_percent(errors.memory);
     const double up = 1 + errors.memory;

@@ -46,6 +46,18 @@ TEST(Believable, EveryDeviceOfTheClusterAndMemoryWhereItIsKnown) {
   EXPECT_TRUE(has(lines(profile, cluster), "memory of activations"));
 }
 
+// What was taken over from another device, or made up from figures, is no measurement.
+TEST(Believable, LinksInsideAndBetweenApart) {
+  const auto errors = [](const char* cluster) { return expected_errors({}, machine::load_cluster(cluster)); };
+  const auto text = [](const char* cluster) { return lines({}, machine::load_cluster(cluster)); };
+  EXPECT_TRUE(has(text("h100-2x8"), "links inside servers as measured: ±20 %")) << text("h100-2x8");
+  EXPECT_TRUE(has(text("a100-cloud-4x8"), "links inside servers as other ones were measured: ±50 %"));
+  EXPECT_LT(errors("h100-2x8").links_inside, errors("a100-2x8").links_inside);
+  EXPECT_TRUE(has(text("config-a"), "links between servers by the cluster's figures: ±50 %")) << text("config-a");
+  EXPECT_EQ(errors("h100-1x8").links_between, 0);
+  EXPECT_EQ(text("h100-1x8").find("between"), std::string::npos);
+}
+
 // A profile of a device in no table is not credited with what was measured of the cluster's.
 TEST(Believable, TimesOfAnotherDeviceAreNotTheClustersOwn) {
   pipeline::Profile profile;

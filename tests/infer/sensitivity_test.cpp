@@ -84,7 +84,7 @@ TEST(Sensitivity, CountsThePlanUnderTheChangedNumbersBesideTheBest) {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(seed);
     const RandomProblem made = small(seed, 0);
-    const Asked asked = ask(made, {0.5, 1, 0});
+    const Asked asked = ask(made, {0.5, 1, 1, 0});
     if (!asked.planned.result.plan) continue;
     ++asked_about;
     const double now = asked.planned.result.simulated_step_ms;
@@ -111,7 +111,7 @@ TEST(Sensitivity, SaysWhereThePlanNoLongerFits) {
   int fits = 0, not_any_more = 0;
   for (std::uint64_t seed = 0; seed < 16; ++seed) {
     SCOPED_TRACE(seed);
-    const Asked asked = ask(small(seed, 1), {0, 0, 1});
+    const Asked asked = ask(small(seed, 1), {0, 0, 0, 1});
     if (!asked.planned.result.plan) continue;
     ASSERT_EQ(asked.rows.size(), 2u);
     const PlanSensitivity& larger = row(asked.rows, "activations 100 % larger");
@@ -128,14 +128,14 @@ TEST(Sensitivity, AsksOnlyAboutWhatIsThereAndStopsWhenToldTo) {
   RandomProblem made = small(1, 0);
   made.cluster.servers = {made.cluster.servers.front()};
   made.cluster.servers[0].count = 1;
-  const Asked asked = ask(made, {0, 0.1, 0});
+  const Asked asked = ask(made, {0, 0.1, 0.1, 0});
   ASSERT_TRUE(asked.planned.result.plan);
   EXPECT_EQ(asked.rows.size(), 2u);  // one server: nothing between servers
   EXPECT_TRUE(ask(made, {}).rows.empty());
   PlanRequest stopped = request();
   stopped.cancelled = [] { return true; };
   EXPECT_TRUE(plan_sensitivity(made.profile, made.cluster, made.options, {8, 0, 0, false}, stopped, asked.planned,
-                               {0.1, 0.1, 0.1})
+                               {0.1, 0.1, 0.1, 0.1})
                   .empty());
 }
 
