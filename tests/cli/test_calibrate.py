@@ -56,13 +56,19 @@ class Calibrate(ProgramTest):
 
     def test_what_is_wrong_is_named(self):
         path = self.write(measured())
-        self.refused(2, "the measurements are of 'a cpu', not of h100", "--calibrate", path, "--device", "h100")
+        self.refused(2, "the measurements are of 'a cpu' with 8.00 GiB of memory, not of h100 with 80.0 GiB", "--calibrate",
+                     path, "--device", "h100")
         self.refused(2, "--calibrate makes a device file and takes no MODEL", FIXTURES / "tiny_mlp.stripped.hlo",
                      "--calibrate", path)
         self.refused(2, "missing MODEL")
         few = measured()
         few["measured"] = few["measured"][:2] + few["measured"][4:]
         self.refused(2, "found 2 different sizes of matmul in f32, expected at least 3", "--calibrate", self.write(few))
+        small = measured()
+        for row in small["measured"]:
+            row["us"] *= 1e-6
+        self.refused(3, "measured[0]: 0.00000524 us are less than any kernel takes (0.01 us)\n  hint: are these microseconds?",
+                     "--calibrate", self.write(small))
         self.refused(2, "measured.json:1:", "--calibrate", self.write(json.dumps(measured())[:200]))
         self.refused(2, "automap.cluster/1", "--calibrate", self.write(measured(schema="automap.cluster/1")))
 

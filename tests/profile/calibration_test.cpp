@@ -184,9 +184,14 @@ TEST(Calibration, TimesThatTheDeviceCannotReach) {
   std::vector<Json> made = rows_on(a100);
   const auto on_a100 = [&] { return refused(ErrorKind::kData, file_of(made, "NVIDIA A100-SXM4-40GB", 40)); };
   EXPECT_EQ(on_a100(), "");
-  made[4]["us"] = 5.0;  // 2 · 1024³ operations
+  // Of a small one most may be missing. 2 · 4096³ operations cannot take 724 us.
+  made[0]["us"] = 0.1;
+  made.push_back(
+      {{"kind", "matmul"}, {"type", "f32"}, {"batch", 1}, {"m", 4096}, {"n", 4096}, {"k", 4096}, {"us", 726.0}});
+  EXPECT_EQ(on_a100(), "");
+  made.back()["us"] = 722.0;
   EXPECT_THAT(on_a100(),
-              HasSubstr("m.json: measured[4]: 5.00 us are 429 TFLOP/s, more than a100-40gb reaches (187) | are "
+              HasSubstr("m.json: measured[16]: 722 us are 190 TFLOP/s, more than a100-40gb reaches (187) | are "
                         "these microseconds?"));
   made = rows_on(a100);
   made[14]["us"] = 100.0;  // 512 MiB
