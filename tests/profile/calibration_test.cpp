@@ -260,7 +260,7 @@ TEST(Calibration, WhatLaunchesDoNotSay) {
   EXPECT_EQ(on_file.device.sources.at("host_us"), "by hand");
   const Calibration with = calibrated(measured_on(small_device(), "my cpu"), path);
   EXPECT_EQ(with.device.host_us, 0);
-  EXPECT_THAT(with.device.sources.at("host_us"), HasSubstr("in launch_us"));
+  EXPECT_THAT(with.device.sources.at("host_us"), HasSubstr("launch_us: the launches were timed"));
 }
 
 TEST(Calibration, ConvolutionsFitTheEfficiencyOfTheirUnits) {
@@ -269,7 +269,7 @@ TEST(Calibration, ConvolutionsFitTheEfficiencyOfTheirUnits) {
     return source == calibration.device.sources.end() ? "" : source->second;
   };
   const Calibration vector = calibrated(measured_on(small_device(), "my cpu"));
-  EXPECT_THAT(fitted(vector, "vector_convolution_efficiency"), HasSubstr("fitted to m.json"));
+  EXPECT_THAT(fitted(vector, "vector_convolution_efficiency"), HasSubstr("a fit to m.json (test)"));
   EXPECT_THAT(fitted(vector, "convolution_efficiency"), HasSubstr("plays no part"));
   EXPECT_THAT(machine::assumed_constants(vector.device), Not(Contains("convolution_efficiency")));
   EXPECT_NEAR(vector.device.vector_convolution_efficiency, 0.3, 0.06);
@@ -284,8 +284,8 @@ TEST(Calibration, ConvolutionsFitTheEfficiencyOfTheirUnits) {
     made.insert(made.begin(), row);
   }
   const Calibration mixed = calibrated(file_of(rows_on(both, made)));
-  EXPECT_THAT(fitted(mixed, "vector_convolution_efficiency"), HasSubstr("fitted to m.json"));
-  EXPECT_THAT(fitted(mixed, "convolution_efficiency"), HasSubstr("fitted to m.json"));
+  EXPECT_THAT(fitted(mixed, "vector_convolution_efficiency"), HasSubstr("a fit to m.json (test)"));
+  EXPECT_THAT(fitted(mixed, "convolution_efficiency"), HasSubstr("a fit to m.json (test)"));
 }
 
 // Many launches are fitted by a few of them: what the whole chain says is the twin.
