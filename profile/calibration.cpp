@@ -206,8 +206,7 @@ Calibration calibrate(const Measurements& measured, const std::string& given, co
     samples.emplace_back(kernel, kernel.kind == "module" ? row + ".hlo" : row);
   }
   const std::vector<Knob> knobs = knobs_of(measured, base);
-  const std::string fitted =
-      "fitted to " + source + (measured.framework.empty() ? "" : " (" + measured.framework + ")");
+  const std::string fitted = "a fit to " + source + (measured.framework.empty() ? "" : " (" + measured.framework + ")");
   for (const Knob& knob : knobs) {
     const std::string unit = knob.name.rfind("matmul.", 0) == 0 ? knob.name.substr(7) : "";
     if (!unit.empty()) device.matmul.emplace(unit, device.matmul_efficiency_of(unit));
@@ -215,10 +214,10 @@ Calibration calibrate(const Measurements& measured, const std::string& given, co
     device.sources[knob.name] = fitted;
     if (knob.name != "launch_us") continue;
     device.host_us = 0;
-    device.sources["host_us"] = "in launch_us: the launches were timed with what the host takes for them";
+    device.sources["host_us"] = "launch_us: the launches were timed with what the host takes for them";
   }
   if (!has_matrix_units(device)) {
-    device.sources["convolution_efficiency"] = "plays no part: this device has no matrix units";
+    device.sources["convolution_efficiency"] = "its peaks: it has no matrix units, so this plays no part";
   }
   descend(samples, knobs, &device);
   calibration.errors = errors_of(samples, device);

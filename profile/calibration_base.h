@@ -22,7 +22,8 @@ struct Base {
 Base base_of(const Measurements& measured, const std::string& base, const std::string& source);
 
 // Throws Error(kData) naming measured[i]: times that no device, or not this one, can reach; two of the same kernel that
-// differ kTwiceApart times; a larger kernel that takes less than half of a smaller one's time.
+// differ kTwiceApart times; a larger kernel that takes less than half of a smaller one's time. A few microseconds are
+// left to the clock: scripts/measure_device.py subtracts an empty call.
 constexpr double kTwiceApart = 3;
 void check_times(const Measurements& measured, const Base& base, const std::string& source);
 

@@ -56,13 +56,19 @@ class Calibrate(ProgramTest):
 
     def test_what_is_wrong_is_named(self):
         path = self.write(measured())
-        self.refused(2, "the measurements are of 'a cpu', not of h100", "--calibrate", path, "--device", "h100")
+        self.refused(2, "the measurements are of 'a cpu' with 8.00 GiB of memory, not of h100 with 80.0 GiB", "--calibrate",
+                     path, "--device", "h100")
         self.refused(2, "--calibrate makes a device file and takes no MODEL", FIXTURES / "tiny_mlp.stripped.hlo",
                      "--calibrate", path)
         self.refused(2, "missing MODEL")
         few = measured()
         few["measured"] = few["measured"][:2] + few["measured"][4:]
         self.refused(2, "found 2 different sizes of matmul in f32, expected at least 3", "--calibrate", self.write(few))
+        small = measured()
+        for row in small["measured"]:
+            row["us"] *= 1e-6
+        self.refused(3, "measured[0]: 0.00000524 us are less than any kernel takes (0.01 us)\n  hint: are these microseconds?",
+                     "--calibrate", self.write(small))
         self.refused(2, "measured.json:1:", "--calibrate", self.write(json.dumps(measured())[:200]))
         self.refused(2, "automap.cluster/1", "--calibrate", self.write(measured(schema="automap.cluster/1")))
 
@@ -128,19 +134,20 @@ class Calibrate(ProgramTest):
         self.assertEqual(memory(16 * gib, platform="tpu"), 16)
         self.assertIsNone(memory(None))
 
-    # Minutes long; on a machine that others use the bounds are loose.
+    # Minutes long, on one core and its own time: on machines that others use, 0.09 to 0.19 and 1 were measured.
     @unittest.skipUnless(PYTHON and os.environ.get("AUTOMAP_CORPUS"), "AUTOMAP_CORPUS is not set, or " + NO_JAX)
     def test_the_loop_is_closed(self):
         path = os.path.join(self._folder.name, "loop.json")
         done = subprocess.run([PYTHON, SOURCE / "scripts/closed_loop.py", "--bin", BIN, "--seconds", "1.5", "--cpu-time",
                                "--json", path],
-                              env=environment(JAX_PLATFORMS="cpu"), capture_output=True, text=True, timeout=1700)
+                              env=environment(JAX_PLATFORMS="cpu"), capture_output=True, text=True, timeout=1700,
+                              preexec_fn=lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))}))
         self.assertEqual(done.returncode, 0, done.stderr)
         with open(path, encoding="utf-8") as file:
             summary = json.load(file)
         self.assertEqual(len(summary["models"]), 10)
-        self.assertGreater(summary["rank_correlation"], 0.85, done.stdout)
-        self.assertLess(summary["median_error"], 0.5, done.stdout)
+        self.assertGreater(summary["rank_correlation"], 0.9, done.stdout)
+        self.assertLess(summary["median_error"], 0.35, done.stdout)
 
 
 if __name__ == "__main__":
