@@ -25,6 +25,7 @@
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
 #include "common/pipeline/plan_json.h"
+#include "inspect/links.h"
 #include "models/partition_env.h"
 #include "models/policy.h"
 #include "plan/partition/partition_plan.h"
@@ -390,7 +391,9 @@ Description describe_profile(Description out, std::string bytes, io::ProfileForm
   return out;
 }
 
-Description describe_cluster(Description out, const machine::Cluster& c, const std::string& source) {
+// `text`: of the file; empty for a preset.
+Description describe_cluster(Description out, const machine::Cluster& c, const std::string& source,
+                             std::string_view text) {
   Json& d = out.document;
   d["name"] = c.name;
   d["servers"] = c.num_servers();
@@ -424,7 +427,7 @@ Description describe_cluster(Description out, const machine::Cluster& c, const s
   d["memory_gib"] = memory_gib;
   out.text = title(source, "cluster " + c.name + ": " + count_of(c.num_devices(), "device") + " in " +
                                count_of(c.num_servers(), "server") + ", " + format_number(memory_gib) + " GiB in all") +
-             table.render("  ");
+             table.render("  ") + describe_links(c, source, text, &d);
   return out;
 }
 
@@ -679,7 +682,7 @@ Description describe_bytes(std::string bytes, const std::string& source, const D
     }
     if (starts_with(top.schema, "automap.cluster/") || (top.servers && !top.functions_or_module)) {
       begin("cluster");
-      return describe_cluster(std::move(out), machine::parse_cluster(bytes, source), source);
+      return describe_cluster(std::move(out), machine::parse_cluster(bytes, source), source, bytes);
     }
     if (!top.schema.empty() && !top.functions_or_module) {
       throw Error(ErrorKind::kData,
@@ -701,7 +704,7 @@ Description describe(const std::string& path, const DescribeOptions& options) {
       const machine::Cluster cluster = machine::load_cluster(path);
       out.document = base_document("cluster", path, machine::to_json_text(cluster));
       out.document["file_bytes"] = nullptr;
-      return describe_cluster(std::move(out), cluster, path);
+      return describe_cluster(std::move(out), cluster, path, "");
     }
   }
   return describe_bytes(read_file(path), input_name(path), options);

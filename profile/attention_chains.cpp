@@ -10,6 +10,7 @@
 #include "common/graph/hlo_attributes.h"
 #include "profile/chain_flow.h"
 #include "profile/chain_tracker.h"
+#include "profile/score_mask.h"
 
 namespace automap::profile {
 
@@ -47,20 +48,30 @@ class AttentionFinder::Search {
   explicit Search(const ChainFlow& flow)
       : c_(flow), flow_(flow.flow), tracker_(flow.flow), member_(static_cast<std::size_t>(flow_.size()), 0) {}
 
-  std::optional<Chain> run(NodeId exponential, const FusionRule& rule, bool* scores) {
+  std::optional<Chain> run(NodeId exponential, const FusionRule& rule, MissedChain* missed) {
     reset();
-    *scores = false;
+    *missed = MissedChain::kNone;
     exponential_ = exponential;
     const auto sum = c_.sum_of(exponential);
     if (!sum) return std::nullopt;
     sum_ = sum->node;
     if (!find_scores(sum->dim) || !trace_path()) return std::nullopt;
     const bool closed = grow();
-    *scores = !takes_log_ && std::any_of(exits_.begin(), exits_.end(), [](const Exit& exit) { return exit.over_keys; });
-    if (!closed || !has_member_sum_) return std::nullopt;
+    const bool scores =
+        !takes_log_ && std::any_of(exits_.begin(), exits_.end(), [](const Exit& exit) { return exit.over_keys; });
+    const auto miss = [&](MissedChain why) -> std::optional<Chain> {
+      *missed = scores ? why : MissedChain::kNone;
+      return std::nullopt;
+    };
+    // Experts' routers contract more than heads have, and their probabilities are read by others.
+    const bool normal = closed && has_member_sum_;
+    if (is_long()) return miss(normal ? MissedChain::kHead : MissedChain::kNone);
+    if (!normal) return miss(MissedChain::kRead);
     absorb();
-    if (rule.only_16bit && !is_16bit()) return std::nullopt;
-    return make_chain();
+    auto chain = make_chain();
+    if (!chain) return miss(MissedChain::kRead);
+    if (rule.only_16bit && !is_16bit()) return miss(MissedChain::kType);
+    return chain;
   }
 
  private:
@@ -118,14 +129,21 @@ class AttentionFinder::Search {
     return scores_ != kNone && makes_tile(scores_, scores_key_);
   }
 
-  // The keys are a free dimension of one factor, and no longer than what a kernel holds is contracted.
+  // The keys are a free dimension of one factor; head_: what is contracted.
   bool makes_tile(NodeId product, std::int32_t key) {
     const graph::DotDimensions dims = graph::dot_dimensions(flow_.graph(), flow_.node(product).instruction);
     if (key < static_cast<std::int32_t>(dims.lhs_batch.size())) return false;
     head_ = 1;
     for (const std::int64_t dim : dims.lhs_contracting)
       head_ *= flow_.shape(flow_.operands(product)[0]).dims[static_cast<std::size_t>(dim)];
-    return !dims.lhs_contracting.empty() && head_ <= kLongestHead;
+    return !dims.lhs_contracting.empty();
+  }
+
+  // A head of queries or of values is longer than what a kernel holds.
+  bool is_long() const {
+    return head_ > kLongestHead || std::any_of(exits_.begin(), exits_.end(), [&](const Exit& exit) {
+             return exit.over_keys && head_of(exit) > kLongestHead;
+           });
   }
 
   // What stands between the product and the exponential: statistics of rows may be taken of it.
@@ -245,7 +263,7 @@ class AttentionFinder::Search {
     if (!key) return false;
     if (c_.opcode(id) == Opcode::kDot) {
       const std::int64_t head = head_;
-      const bool fits = gradient_ == kNone && makes_tile(id, *key);
+      const bool fits = gradient_ == kNone && makes_tile(id, *key) && head_ <= kLongestHead;
       head_ = head;
       if (!fits) return false;
       gradient_ = id;
@@ -299,7 +317,7 @@ class AttentionFinder::Search {
     for (const Exit& exit : exits_) {
       const bool gradient = is_late(exit.tile);
       if (exit.over_keys && !gradient) {
-        if (forward.anchor != kNone || head_of(exit) > kLongestHead) return std::nullopt;
+        if (forward.anchor != kNone) return std::nullopt;
         forward.anchor = exit.node;
         forward.products = {scores_, exit.node};
       } else {
@@ -323,14 +341,14 @@ class AttentionFinder::Search {
       if (gradient_ != kNone) backward.products.push_back(gradient_);
       backward.results.erase(std::find(backward.results.begin(), backward.results.end(), backward.anchor));
     }
-    const bool causal = is_causal();
+    const ScoreBand left = band();
     for (Chain::Kernel* kernel : {&forward, &backward}) {
       if (kernel->anchor == kNone) continue;
       kernel->tile = scores_;
       kernel->key = scores_key_;
       kernel->query = query();
       kernel->head = head_;
-      kernel->causal = causal;
+      kernel->band = left;
       kernel->reads = reads_of(*kernel, kernel == &forward ? &late : nullptr);
       chain.kernels.push_back(std::move(*kernel));
     }
@@ -415,18 +433,18 @@ class AttentionFinder::Search {
     return reads;
   }
 
-  // A mask on the way to the exponential that compares places of queries with places of keys.
-  bool is_causal() const {
+  // Of the masks on the way to the exponential the one that leaves the least.
+  ScoreBand band() const {
+    ScoreBand least;
     for (const NodeId id : on_path_) {
-      if (c_.opcode(id) != Opcode::kSelect && c_.opcode(id) != Opcode::kAdd && c_.opcode(id) != Opcode::kMultiply &&
-          c_.opcode(id) != Opcode::kSubtract)
-        continue;
+      if (id == scores_ || !tracker_.is_tile(id)) continue;
       for (const NodeId operand : flow_.operands(id)) {
-        const bool path = std::find(on_path_.begin(), on_path_.end(), operand) != on_path_.end();
-        if (!path && c_.compares_places(operand, false, true)) return true;
+        if (std::find(on_path_.begin(), on_path_.end(), operand) == on_path_.end()) continue;
+        const auto found = band_of(flow_, id, operand, tracker_.key(id));
+        if (found && found->kept < least.kept) least = *found;
       }
     }
-    return false;
+    return least;
   }
 
   const ChainFlow& c_;
@@ -444,8 +462,8 @@ class AttentionFinder::Search {
 AttentionFinder::AttentionFinder(const ChainFlow& flow) : search_(std::make_unique<Search>(flow)) {}
 AttentionFinder::~AttentionFinder() = default;
 
-std::optional<Chain> AttentionFinder::find(NodeId id, const FusionRule& rule, bool* scores) {
-  return search_->run(id, rule, scores);
+std::optional<Chain> AttentionFinder::find(NodeId id, const FusionRule& rule, MissedChain* missed) {
+  return search_->run(id, rule, missed);
 }
 
 }  // namespace automap::profile

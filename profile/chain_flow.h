@@ -50,7 +50,7 @@ struct Chain {
     graph::NodeId tile = graph::kNone, query = graph::kNone;
     std::int32_t key = 0;
     std::int64_t head = 0;
-    bool causal = false;
+    ScoreBand band;
   };
   // Never written. Small values (statistics of rows) stand in `small`: they are inside where all places of their
   // instruction agree, and of no account elsewhere.
@@ -62,9 +62,10 @@ class AttentionFinder {
  public:
   explicit AttentionFinder(const ChainFlow& flow);
   ~AttentionFinder();
-  // The chain whose softmax's exponential is `id`. `*scores` says whether it is one of scores at all: a matrix product
-  // in front, summed over a dimension, and a matrix product over that dimension behind it.
-  std::optional<Chain> find(graph::NodeId id, const FusionRule& rule, bool* scores);
+  // The chain whose softmax's exponential is `id`. Without one, `*missed` says why it is none although it is a softmax
+  // of scores (a matrix product in front, summed over a dimension, and a matrix product over that dimension behind it);
+  // kNone when it is not.
+  std::optional<Chain> find(graph::NodeId id, const FusionRule& rule, MissedChain* missed);
 
  private:
   class Search;

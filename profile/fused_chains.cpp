@@ -58,7 +58,8 @@ std::string FusedChains::summary() const {
     if (count > 0) out += (out.empty() ? "" : joint) + std::to_string(count) + " " + (count == 1 ? one : many);
   };
   add(attention, "attention", "attentions", "");
-  if (causal > 0) out += " (" + std::to_string(causal) + " causal)";
+  if (causal > 0) out += " (" + std::to_string(causal) + " causal" + (banded > 0 ? ", " : ")");
+  if (banded > 0) out += (causal > 0 ? "" : " (") + std::to_string(banded) + " banded)";
   add(attention_gradients, "attention gradient", "attention gradients", ", ");
   add(losses, "cross-entropy", "cross-entropies", ", ");
   add(loss_gradients, "cross-entropy gradient", "cross-entropy gradients", ", ");
@@ -104,11 +105,13 @@ class ChainCollector {
     for (NodeId id = 0; id < c_.flow.size(); ++id) {
       if (c_.opcode(id) != Opcode::kExponential || c_.has(c_.free, id)) continue;
       std::optional<Chain> chain;
-      bool scores = false;
-      if (rule_.attention) chain = attention.find(id, rule_, &scores);
+      MissedChain missed = MissedChain::kNone;
+      if (rule_.attention) chain = attention.find(id, rule_, &missed);
       if (!chain && rule_.loss) chain = loss.find(id, rule_);
       if (!chain) {
-        out_.missed += scores ? 1 : 0;
+        out_.missed += missed != MissedChain::kNone ? 1 : 0;
+        out_.missed_type += missed == MissedChain::kType ? 1 : 0;
+        out_.missed_head += missed == MissedChain::kHead ? 1 : 0;
       } else if (!add(*chain)) {
         ++out_.missed;
       }
@@ -237,7 +240,8 @@ class ChainCollector {
     switch (kernel.kind) {
       case FusedKernelKind::kAttention:
         ++out_.attention;
-        out_.causal += kernel.causal ? 1 : 0;
+        out_.causal += kernel.band.causal ? 1 : 0;
+        out_.banded += kernel.band.edges > 0 && !kernel.band.causal ? 1 : 0;
         break;
       case FusedKernelKind::kAttentionGradient: ++out_.attention_gradients; break;
       case FusedKernelKind::kLoss: ++out_.losses; break;
@@ -262,7 +266,7 @@ class ChainCollector {
     if (kernel.query != kNone && graph_.shape_of(instruction(kernel.query)).is_array())
       out.query = instruction(kernel.query);
     out.head = kernel.head;
-    out.causal = kernel.causal;
+    out.band = kernel.band;
     return out;
   }
   const Place& place_of(NodeId id) const { return places_[static_cast<std::size_t>(id)]; }

@@ -16,6 +16,7 @@
 
 #include "common/graph/graph.h"
 #include "common/machine/device.h"
+#include "profile/score_mask.h"
 
 namespace automap::profile {
 
@@ -33,7 +34,7 @@ struct FusedKernel {
   std::int32_t key = 0;                             // the dimension of `tile` that softmax runs over
   graph::InstructionId query = graph::kNone;        // of attention: Q, what an accumulator of dQ is as large as
   std::int64_t head = 0;                            // of attention: the length that Q K^T contracts
-  bool causal = false;                              // half of the scores are masked by position
+  ScoreBand band;                                   // of attention: the scores that are computed
 };
 
 // Which chains are looked for.
@@ -49,6 +50,14 @@ std::vector<std::string> attention_modes();  // "auto", "fused", "as-written"
 AttentionMode parse_attention_mode(const std::string& name);
 // kAuto: 16-bit products where all of `devices` have kernels for them.
 FusionRule fusion_rule(AttentionMode mode, const std::vector<machine::DeviceModel>& devices);
+
+// Why a softmax of scores is taken as written.
+enum class MissedChain : std::uint8_t {
+  kNone,
+  kType,  // its products are no 16-bit ones, which FusionRule::only_16bit asks for
+  kHead,  // heads longer than kernels hold
+  kRead,  // others read what is inside, or it is not the same at all places of its instructions
+};
 
 struct FusedChains {
   enum class Role : std::uint8_t {
@@ -66,9 +75,10 @@ struct FusedChains {
   std::map<graph::InstructionId, std::vector<std::int32_t>> kept_by_loop;  // indices into kernels
 
   // For people, per place that a chain stands at.
-  std::int64_t attention = 0, attention_gradients = 0, causal = 0, losses = 0, loss_gradients = 0;
+  std::int64_t attention = 0, attention_gradients = 0, causal = 0, banded = 0, losses = 0, loss_gradients = 0;
   // Softmaxes of scores (of a matrix product over which a matrix product is taken) that were not taken.
   std::int64_t missed = 0;
+  std::int64_t missed_type = 0, missed_head = 0;  // of them for these reasons; the others: MissedChain::kRead
 
   Role role_of(graph::InstructionId id) const {
     return role.empty() ? Role::kNone : role[static_cast<std::size_t>(id)];

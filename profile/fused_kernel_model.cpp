@@ -19,11 +19,12 @@ constexpr double kHalfKeys = 235;
 // 128), a causal kernel's tiles on the diagonal are half empty, and a gradient's products (five, and two of them added
 // up across tiles) reach 0.86 of a forward's share.
 constexpr double kHalfHead = 50, kFittedHead = 128;
-constexpr double kDiagonalKeys = 250;
+constexpr double kEdgeKeys = 125;  // computed in vain by every query, about a tile's length
 constexpr double kGradientShare = 0.86;
 // Vector work per logit, forward or backward: an exponential, and what is around it.
 constexpr double kLossOperations = kTranscendentalOperations + 4;
 constexpr double kStatisticBytes = 4;
+constexpr double kScorePasses = 2;
 
 double bytes(const Graph& graph, InstructionId id) {
   return graph.shape_of(id).is_array() ? static_cast<double>(graph.shape_of(id).bytes) : 0.0;
@@ -56,9 +57,10 @@ bool is_loss(FusedKernelKind kind) {
 
 }  // namespace
 
-double attention_share_of_peak(std::int64_t head, std::int64_t keys, bool causal, bool gradient) {
+double attention_share_of_peak(std::int64_t head, std::int64_t keys, const ScoreBand& band, bool gradient) {
   const auto d = static_cast<double>(head), k = static_cast<double>(keys);
-  const double length = k / (k + kHalfKeys + (causal ? kDiagonalKeys : 0));
+  const double paid = std::min(k + kHalfKeys, band.kept * (k + kHalfKeys) + band.edges * kEdgeKeys);
+  const double length = band.kept * k / paid;
   const double width = std::min(1.0, d / (d + kHalfHead) * ((kFittedHead + kHalfHead) / kFittedHead));
   return kEndless * length * width * (gradient ? kGradientShare : 1);
 }
@@ -77,10 +79,30 @@ Work fused_work(const KernelModel& kernels, const Graph& graph, const FusedKerne
     return work;
   }
   const bool gradient = kernel.kind == FusedKernelKind::kAttentionGradient;
-  const double share = attention_share_of_peak(kernel.head, keys_of(graph, kernel), kernel.causal, gradient);
-  const double flops = product_flops(graph, kernel) * (kernel.causal ? 0.5 : 1);
+  const double share = attention_share_of_peak(kernel.head, keys_of(graph, kernel), kernel.band, gradient);
+  const double flops = product_flops(graph, kernel) * kernel.band.kept;
   work.compute_ms = kernels.product_ms(kernel.products[0], flops, share);
   return work;
+}
+
+namespace {
+
+// Not more than what its instructions take one by one: their products, none of them computed again, and the passes over
+// the scores that no fused loop saves (forward: read for the sum, read and written for the probabilities).
+double least_parts_ms(const KernelModel& kernels, const Graph& graph, const FusedKernel& kernel) {
+  double ms = 0;
+  for (const InstructionId id : kernel.products) {
+    const bool again = kernel.kind == FusedKernelKind::kAttentionGradient && id == kernel.tile;
+    if (!again) ms += kernels.kernel_ms(kernels.kernel_work(id, false).overlapped());
+  }
+  return ms + kernels.memory_ms(kScorePasses * bytes(graph, kernel.tile));
+}
+
+}  // namespace
+
+double fused_kernel_ms(const KernelModel& kernels, const Graph& graph, const FusedKernel& kernel) {
+  const double ms = kernels.kernel_ms(fused_work(kernels, graph, kernel).overlapped());
+  return is_loss(kernel.kind) ? ms : std::min(ms, least_parts_ms(kernels, graph, kernel));
 }
 
 double kept_bytes(const Graph& graph, const FusedKernel& kernel) {

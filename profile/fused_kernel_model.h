@@ -9,11 +9,18 @@
 
 namespace automap::profile {
 
-// The share of the peak that an attention kernel reaches, in (0, 1): heads of `head` values, `keys` keys per query.
-double attention_share_of_peak(std::int64_t head, std::int64_t keys, bool causal, bool gradient);
+// The share of the peak that an attention kernel reaches with the products of the scores that `band` leaves, in (0, 1):
+// heads of `head` values, `keys` keys per query. Never so little that skipping the others were slower than to compute
+// all.
+double attention_share_of_peak(std::int64_t head, std::int64_t keys, const ScoreBand& band, bool gradient);
 
-// What it computes and moves: products at that share (half of them where it is causal), every array once.
+// What it computes and moves: products at that share (of the scores in its band), every array once.
 Work fused_work(const KernelModel& kernels, const graph::Graph& graph, const FusedKernel& kernel);
+
+// As one kernel, and never more than its parts would take as kernels of their own: whoever has the choice takes those
+// (in f32 on vector units a kernel that computes the scores again, at a share of the peak that tensor units reach, is
+// slower than the products).
+double fused_kernel_ms(const KernelModel& kernels, const graph::Graph& graph, const FusedKernel& kernel);
 
 // What a gradient needs of its forward kernel beside its operands and result: a 32-bit statistic per row.
 double kept_bytes(const graph::Graph& graph, const FusedKernel& kernel);

@@ -67,7 +67,8 @@ class LossFinder::Search {
     tracker_.start(exponential, sum->dim);
     find_logits();
     if (!grow() || !takes_log_ || !picks_label()) return std::nullopt;
-    if (!find_gradient()) return std::nullopt;
+    find_exponentials();
+    if (outputs_.empty() ? !picks_below_the_sum() : !find_gradient()) return std::nullopt;
     absorb();
     rise();
     if (rule.only_16bit && !is_16bit()) return std::nullopt;
@@ -79,6 +80,8 @@ class LossFinder::Search {
     for (const NodeId id : members_) member_[static_cast<std::size_t>(id)] = false;
     members_.clear();
     rows_.clear();
+    gathered_.clear();
+    exponentials_.clear();
     outputs_.clear();
     logits_ = gradient_ = kNone;
     takes_log_ = picked_ = false;
@@ -122,8 +125,11 @@ class LossFinder::Search {
       for (const NodeId user : flow_.users(id)) {
         if (inside(user) || std::find(rows_.begin(), rows_.end(), user) != rows_.end()) continue;
         const bool picks = tracker_.is_tile(id) && c_.opcode(user) == Opcode::kGather && flow_.operands(user)[0] == id;
-        picked_ = picked_ || picks;
-        if (picks) continue;
+        if (picks) {
+          picked_ = true;
+          gathered_.push_back(id);
+          continue;
+        }
         if (flow_.node(user).opcode != Opcode::kDynamicUpdateSlice && tracker_.derive(user, id)) {
           add(user);
         } else {
@@ -147,11 +153,59 @@ class LossFinder::Search {
     return false;
   }
 
+  // Members that are made, place by place, of an exponential.
+  void find_exponentials() {
+    std::sort(members_.begin(), members_.end());
+    for (const NodeId id : members_) {
+      const auto operands = flow_.operands(id);
+      if (c_.opcode(id) == Opcode::kExponential ||
+          std::any_of(operands.begin(), operands.end(), [&](NodeId operand) { return is_exponential(operand); }))
+        exponentials_.push_back(id);
+    }
+  }
+  bool is_exponential(NodeId id) const { return std::binary_search(exponentials_.begin(), exponentials_.end(), id); }
+
+  // What is picked is a logit or its logarithm of a probability, not the probability (routers of experts do that).
+  bool picks_below_the_sum() const {
+    const auto below = [&](NodeId id) { return !is_exponential(id); };
+    if (std::any_of(gathered_.begin(), gathered_.end(), below)) return true;
+    return std::any_of(members_.begin(), members_.end(), [&](NodeId id) {
+      bool labels = false, value = false;
+      for (const NodeId operand : flow_.operands(id)) {
+        const bool own = operand == logits_ || inside(operand);
+        value = value || (own && below(operand));
+        labels = labels || (!own && tracker_.has_tile_size(operand) && c_.compares_places(operand, true, false));
+      }
+      return labels && value && below(id);
+    });
+  }
+
+  // Probabilities less something that is not made of them, place by place: what picks the label; or two forms of them
+  // of which it chooses.
+  bool is_difference(NodeId id) const {
+    const auto operands = flow_.operands(id);
+    switch (c_.opcode(id)) {
+      case Opcode::kAdd:
+      case Opcode::kSubtract:
+        for (const std::size_t i : {0, 1}) {
+          const NodeId other = operands[1 - i];
+          if (is_exponential(operands[i]) && !is_exponential(other) && !c_.has(c_.free, other) && !is_spread_row(other))
+            return true;
+        }
+        return false;
+      case Opcode::kSelect:
+        return operands[1] != operands[2] && is_exponential(operands[1]) && is_exponential(operands[2]);
+      default: return false;
+    }
+  }
+  bool is_spread_row(NodeId id) const {
+    return c_.opcode(id) == Opcode::kBroadcast && c_.elements(flow_.operands(id)[0]) < c_.elements(id);
+  }
+
   // The one tile that others read, which has to know the labels: nothing else made of the logits may leave.
   bool find_gradient() {
     if (outputs_.empty()) return true;
     gradient_ = *std::min_element(outputs_.begin(), outputs_.end());
-    std::sort(members_.begin(), members_.end());
     std::vector<NodeId> before{gradient_}, behind{gradient_};
     bool knows_labels = false;
     for (std::size_t next = 0; next < before.size(); ++next) {
@@ -166,7 +220,8 @@ class LossFinder::Search {
         }
       }
     }
-    if (!knows_labels) return false;
+    if (!knows_labels || std::none_of(before.begin(), before.end(), [&](NodeId id) { return is_difference(id); }))
+      return false;
     for (const NodeId id : members_) {
       const auto operands = flow_.operands(id);
       const bool made = std::any_of(operands.begin(), operands.end(), [&](NodeId operand) {
@@ -265,6 +320,8 @@ class LossFinder::Search {
   ChainTracker tracker_;
   std::vector<bool> member_;
   std::vector<NodeId> members_, rows_, outputs_;
+  std::vector<NodeId> gathered_;      // tiles that labels' values are gathered from
+  std::vector<NodeId> exponentials_;  // members that are multiples of probabilities, ascending
   NodeId exponential_ = kNone, sum_ = kNone, logits_ = kNone, gradient_ = kNone;
   bool takes_log_ = false, picked_ = false;
 };

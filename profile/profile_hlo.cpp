@@ -125,6 +125,13 @@ ModelProfile profile_module(const hlo::HloModule& module, const std::string& sou
     begin = end + 1;
   }
   const FusionRule rule = fusion_rule(request.attention, devices);
+  std::string without_kernels;
+  if (request.attention == AttentionMode::kAuto && !rule.attention) {
+    for (const machine::DeviceModel& device : devices) {
+      if (without_kernels.empty() && !device.has_fused_attention()) without_kernels = device.name;
+    }
+    if (find_fused_chains(module.graph, {true, false, false}).attention == 0) without_kernels.clear();
+  }
   const ModuleStructure structure(module.graph, find_fused_chains(module.graph, rule));
   TimeEstimator estimator(module.graph, structure);
   estimator.measure();
@@ -139,7 +146,13 @@ ModelProfile profile_module(const hlo::HloModule& module, const std::string& sou
   options.devices = std::move(devices);
   options.samples = request.samples;
   ModelProfile profile = build_profile(module.graph, times, options);
-  profile.fusion = {rule.attention, rule.only_16bit, structure.fused.summary(), structure.fused.missed};
+  profile.fusion = {rule.attention,
+                    rule.only_16bit,
+                    structure.fused.summary(),
+                    structure.fused.missed,
+                    structure.fused.missed_type,
+                    structure.fused.missed_head,
+                    without_kernels};
   pipeline::check_profile(profile.profile, source);
   return profile;
 }

@@ -71,8 +71,10 @@ struct MemorySummary {
 // Chains that are estimated as kernels of libraries (fused_chains.h).
 struct FusionSummary {
   bool looked_for = false, only_16bit = true;
-  std::string found;        // FusedChains::summary
-  std::int64_t missed = 0;  // softmaxes of scores that were not taken
+  std::string found;                              // FusedChains::summary
+  std::int64_t missed = 0;                        // softmaxes of scores that were not taken
+  std::int64_t missed_type = 0, missed_head = 0;  // FusedChains
+  std::string without_kernels;                    // a device for whose lack of such kernels nothing was looked for
 };
 
 struct ModelProfile {

@@ -16,6 +16,23 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// "6 softmaxes of scores as written: 4 since ..., 2 since ..."; empty when there are none.
+std::string missed_text(const FusionSummary& fusion) {
+  if (fusion.missed == 0) return "";
+  const std::int64_t read = fusion.missed - fusion.missed_type - fusion.missed_head;
+  std::string reasons;
+  for (const auto& [count, why] :
+       {std::pair(fusion.missed_type, "their products are no 16-bit ones (--attention fused: in every type)"),
+        std::pair(fusion.missed_head, "their heads are longer than the 256 that kernels hold"),
+        std::pair(read, "others read what is inside")}) {
+    if (count == 0) continue;
+    reasons +=
+        (reasons.empty() ? "" : ", ") + (count == fusion.missed ? "" : format_count(count) + " ") + "since " + why;
+  }
+  return format_count(fusion.missed) + (fusion.missed == 1 ? " softmax" : " softmaxes") + " of scores as written, " +
+         reasons;
+}
+
 double sum(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
@@ -142,7 +159,11 @@ std::string report_json(const ModelProfile& profile, const std::string& form) {
                                        : fusion.only_16bit ? "16-bit"
                                                            : "all"},
                         {"found", fusion.found},
-                        {"softmaxes_as_written", fusion.missed}};
+                        {"softmaxes_as_written", fusion.missed},
+                        {"as_written_since",
+                         {{"no_16_bit_products", fusion.missed_type},
+                          {"longer_heads", fusion.missed_head},
+                          {"read_by_others", fusion.missed - fusion.missed_type - fusion.missed_head}}}};
   d["times"] = Json::array();
   for (const pipeline::DeviceTimes& times : p.times) {
     Json points = Json::array();
@@ -205,17 +226,16 @@ std::string report_text(const ModelProfile& profile, const std::string& form) {
                      format_bytes(largest(p.workspace_bytes)));
   if (profile.fusion.looked_for) {
     const FusionSummary& fusion = profile.fusion;
-    const std::string missed = fusion.missed == 0
-                                   ? ""
-                                   : format_count(fusion.missed) + " softmaxes of scores as written, since " +
-                                         (fusion.only_16bit ? "their products are no 16-bit ones or " : "") +
-                                         "others read what is inside";
+    const std::string missed = missed_text(fusion);
     if (!fusion.found.empty()) {
       fact("fused", fusion.found + ", each one kernel of a library (--attention as-written: as the module says)" +
                         (missed.empty() ? "" : "; " + missed));
     } else if (!missed.empty()) {
       fact("fused", "none; " + missed);
     }
+  } else if (!profile.fusion.without_kernels.empty()) {
+    fact("fused", "nothing: attention as written, since no kernels of libraries are known for " +
+                      profile.fusion.without_kernels + " (--attention fused: as if it had them)");
   }
   for (const pipeline::DeviceTimes& times : p.times) {
     std::string points;

@@ -418,8 +418,7 @@ class DeviceEstimate {
 
   double kernel_ms(InstructionId id, const Region& region) const {
     switch (structure_.fused.role_of(id)) {
-      case FusedChains::Role::kAnchor:
-        return kernels_.kernel_ms(fused_work(kernels_, graph_, *structure_.fused.kernel_of(id)).overlapped());
+      case FusedChains::Role::kAnchor: return fused_kernel_ms(kernels_, graph_, *structure_.fused.kernel_of(id));
       case FusedChains::Role::kResult: return 0;
       default: break;
     }

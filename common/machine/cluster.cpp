@@ -23,6 +23,8 @@ namespace {
 constexpr const char* kSchemaPrefix = "automap.cluster/";
 constexpr int kSchemaVersion = 1;
 constexpr std::uint64_t kMaxFileBytes = 16 << 20;
+// Between a figure and what was measured of the same links.
+constexpr double kLargestContradiction = 2;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // A device that is known without an entry under "devices".
@@ -144,9 +146,21 @@ ServerGroup read_servers(const JsonValue& value, const MeasuredLinks& links, con
   if (value.json().contains("count")) servers.count = static_cast<int>(value.at("count").integer(1, kMaxDevices));
   servers.devices = static_cast<int>(value.at("devices").integer(1, kMaxDevices));
   servers.device = value.at("device").text();
-  servers.links = value.has("collectives") ? read_collectives(value.at("collectives"), folder) : links;
+  if (value.has("collectives")) {
+    servers.links = read_collectives(value.at("collectives"), folder);
+    check_groups_fit(value.at("collectives"), servers.links, servers.devices);
+  } else {
+    servers.links = links;
+  }
   if (const char* key = "intra_gbytes_per_s"; value.json().contains(key)) {
     servers.intra_gbytes_per_s = any_number(value.at(key));
+    const double bus = bus_bytes_per_ms(servers.links) / kBytesPerMsPerGByteS;
+    if (bus > 0 && servers.intra_gbytes_per_s > 0 &&
+        std::abs(std::log(servers.intra_gbytes_per_s / bus)) > std::log(kLargestContradiction)) {
+      value.at(key).wrong("within " + nlohmann::json(kLargestContradiction).dump() + " times what collectives show, " +
+                              nlohmann::json(std::round(bus * 100) / 100).dump() + " GB/s",
+                          "leave intra_gbytes_per_s out to use what was measured");
+    }
   } else {
     // An own all-reduce inside a server says what the links do; anything else adds to what is known of the device's.
     if (!(bus_bytes_per_ms(servers.links) > 0)) {
@@ -234,9 +248,12 @@ Cluster parse_cluster(std::string_view json_text, const std::string& source) {
   const std::string folder = std::filesystem::path(source).parent_path().string();
   MeasuredLinks links;
   if (document.contains("collectives")) links = read_collectives(root.at("collectives"), folder);
+  int most_devices = 0;  // of servers that these links are of
   for (const JsonValue& servers : root.at("servers").items()) {
     cluster.servers.push_back(read_servers(servers, links, folder));
+    if (!servers.has("collectives")) most_devices = std::max(most_devices, cluster.servers.back().devices);
   }
+  if (most_devices > 0 && !links.empty()) check_groups_fit(root.at("collectives"), links, most_devices);
   for (auto [key, value] : {std::pair("intra_latency_us", &cluster.intra_latency_us),
                             std::pair("inter_latency_us", &cluster.inter_latency_us)}) {
     if (document.contains(key)) *value = any_number(root.at(key));

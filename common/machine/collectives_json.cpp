@@ -19,6 +19,14 @@ constexpr int kMostDevices = 4096;
 // Gradients are larger; what takes them is not told by smaller messages.
 constexpr double kLeastLargest = 1 << 20;
 constexpr std::size_t kLeastSizes = 3, kMostSizes = 1000;
+// What no links do, of bus bandwidth (bytes around a ring): a column in another unit. The least counts from
+// kLeastLargest on; over 1 Gbit/s of Ethernet there is less between servers than anything inside one has.
+constexpr double kMostBusGBytes = 1e4, kLeastBusGBytesInside = 0.1, kLeastBusGBytes = 1e-3;
+constexpr double kMostBytes = 1e13;
+// Of neighbouring sizes above kSmallestFitted.
+constexpr double kWidestHole = 128, kSteepest = 8;
+// So many times the bytes take longer.
+constexpr double kFlatBytes = 64, kFlatTime = 1.2;
 constexpr Operation kOperations[] = {Operation::kAllReduce, Operation::kReduceScatter, Operation::kAllGather,
                                      Operation::kAllToAll, Operation::kSend};
 
@@ -36,8 +44,58 @@ int lines_for(Operation operation) {
   return operation == Operation::kSend ? 1 : static_cast<int>(CollectiveTime::kLines);
 }
 
+CollectiveTime fitted(const std::vector<MeasuredTime>& times, Operation operation, double* fit_error) {
+  const CollectiveTime time = fit_lines(times, lines_for(operation));
+  *fit_error = largest_error(times, time);
+  return time;
+}
+
+double bus_gbytes_per_s(const MeasuredCollective& of, double bytes, double ms) {
+  const double share = of.operation == Operation::kSend ? 1 : (of.devices - 1.0) / of.devices;
+  return (of.operation == Operation::kAllReduce ? 2 : 1) * share * bytes / ms / kBytesPerMsPerGByteS;
+}
+
+std::string short_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
+}
+
+// `value`: the time, or the line's bandwidth.
+void check_bus(const JsonValue& value, const MeasuredCollective& of, double bytes, double ms) {
+  const double bus = bus_gbytes_per_s(of, bytes, ms);
+  const double least = of.servers == 1 ? kLeastBusGBytesInside : kLeastBusGBytes;
+  if (bus <= kMostBusGBytes && (bus >= least || bytes < kLeastLargest)) return;
+  value.wrong("a bus bandwidth from " + short_text(least) + " to " + short_text(kMostBusGBytes) + " GB/s, this is " +
+                  short_text(bus),
+              "bytes are bytes, ms milliseconds, gbytes_per_s 1e9 bytes per second");
+}
+
+// A table's newest time against those before it.
+void check_growth(const JsonValue& bytes, const JsonValue& ms, const std::vector<MeasuredTime>& times) {
+  const MeasuredTime& last = times.back();
+  if (last.bytes > kMostBytes) bytes.wrong("a size of at most " + short_text(kMostBytes) + " bytes");
+  if (times.size() < 2 || last.bytes <= kSmallestFitted) return;
+  const MeasuredTime& before = times[times.size() - 2];
+  if (last.bytes > kWidestHole * before.bytes) {
+    bytes.wrong("at most " + short_text(kWidestHole) + " times the size before: sizes between them are missing",
+                "measure every fourth power of two, say");
+  }
+  if (before.bytes >= kSmallestFitted && last.ms / before.ms > kSteepest * last.bytes / before.bytes) {
+    ms.wrong("at most " + short_text(kSteepest) + " times what the bytes grow by: " + short_text(before.ms) +
+                 " ms the size before",
+             "measured beside other work? measure again");
+  }
+  for (const MeasuredTime& other : times) {
+    if (other.bytes < kLeastLargest || last.bytes < kFlatBytes * other.bytes || last.ms >= kFlatTime * other.ms)
+      continue;
+    ms.wrong("a time above the " + short_text(other.ms) + " ms of " + short_text(other.bytes) + " bytes",
+             "were the operations waited for before the clock was stopped?");
+  }
+}
+
 // "bytes" and "ms", as long as each other, both growing.
-CollectiveTime from_table(const JsonValue& row, Operation operation) {
+CollectiveTime from_table(const JsonValue& row, const MeasuredCollective& of, double* fit_error) {
   const std::vector<JsonValue> bytes = row.at("bytes").items(), ms = row.at("ms").items();
   if (bytes.size() != ms.size()) {
     row.at("ms").fail("found " + std::to_string(ms.size()) + " times for " + std::to_string(bytes.size()) +
@@ -45,9 +103,12 @@ CollectiveTime from_table(const JsonValue& row, Operation operation) {
   }
   if (bytes.size() > kMostSizes) row.at("bytes").fail("more than " + std::to_string(kMostSizes) + " sizes");
   std::vector<MeasuredTime> times;
-  for (std::size_t i = 0; i < bytes.size(); ++i) add_measured_time(bytes[i], ms[i], "ms", 1, &times);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    add_measured_time(bytes[i], ms[i], "ms", 1, &times);
+    check_bus(ms[i], of, times.back().bytes, times.back().ms);
+  }
   check_reach(row.at("bytes"), times);
-  return fit_lines(times, lines_for(operation));
+  return fitted(times, of.operation, fit_error);
 }
 
 // Nine digits, so that what is read and written again is the same text.
@@ -57,9 +118,9 @@ double rounded(double value) {
   return std::strtod(text, nullptr);
 }
 
-CollectiveTime from_lines(const JsonValue& value, Operation operation) {
+CollectiveTime from_lines(const JsonValue& value, const MeasuredCollective& of) {
   const std::vector<JsonValue> items = value.items();
-  const auto most = static_cast<std::size_t>(lines_for(operation));
+  const auto most = static_cast<std::size_t>(lines_for(of.operation));
   if (items.empty() || items.size() > most) value.wrong("1 to " + std::to_string(most) + " lines");
   CollectiveTime::Lines lines{};
   for (std::size_t i = 0; i < lines.size(); ++i) {
@@ -67,16 +128,29 @@ CollectiveTime from_lines(const JsonValue& value, Operation operation) {
     item.only_keys({"latency_us", "gbytes_per_s"});
     lines[i].latency_ms = item.at("latency_us").not_negative("microseconds") * 1e-3;
     lines[i].ms_per_byte = 1e-6 / item.at("gbytes_per_s").positive("GB/s");
+    check_bus(item.at("gbytes_per_s"), of, kBytesPerMsPerGByteS, kBytesPerMsPerGByteS * lines[i].ms_per_byte);
   }
   return CollectiveTime(lines);
 }
 
-MeasuredCollective from_log(const JsonValue& row, const std::string& folder) {
+MeasuredCollective from_log(const JsonValue& row, const std::string& folder, double* fit_error) {
   const std::string name = row.at("nccl_tests").text();
   const std::string path = (std::filesystem::path(folder) / name).string();
-  const NcclLog log = parse_nccl_log(read_file(path, kMaxLogBytes), path);
+  std::string text;
+  try {
+    text = read_file(path, kMaxLogBytes);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kIo) throw;
+    try {
+      row.at("nccl_tests").fail(error.what(), "paths are looked for beside the cluster file");
+    } catch (const Error& named) {
+      throw Error(ErrorKind::kIo, named.what(), named.hint());
+    }
+  }
+  const NcclLog log = parse_nccl_log(text, path);
   const bool send = log.operation == Operation::kSend;
-  MeasuredCollective found{log.operation, send ? 2 : log.devices, send ? std::min(log.servers, 2) : log.servers, {}, false};
+  MeasuredCollective found{
+      log.operation, send ? 2 : log.devices, send ? std::min(log.servers, 2) : log.servers, {}, false};
   if (row.has("operation") && operation_of(row.at("operation")) != found.operation) {
     row.at("operation").wrong(std::string("the log's, ") + to_string(found.operation));
   }
@@ -86,16 +160,16 @@ MeasuredCollective from_log(const JsonValue& row, const std::string& folder) {
     }
   }
   check_reach(row.at("nccl_tests"), log.times);
-  found.time = fit_lines(log.times, lines_for(found.operation));
+  found.time = fitted(log.times, found.operation, fit_error);
   return found;
 }
 
-MeasuredCollective read_row(const JsonValue& row, const std::string& folder) {
+MeasuredCollective read_row(const JsonValue& row, const std::string& folder, double* fit_error) {
   row.only_keys({"operation", "devices", "servers", "bytes", "ms", "lines", "nccl_tests", "assumed"});
   const int sources =
       (row.has("bytes") || row.has("ms") ? 1 : 0) + (row.has("lines") ? 1 : 0) + (row.has("nccl_tests") ? 1 : 0);
   if (sources != 1) row.fail("expected one of bytes and ms, lines, or nccl_tests");
-  if (row.has("nccl_tests")) return from_log(row, folder);
+  if (row.has("nccl_tests")) return from_log(row, folder, fit_error);
   MeasuredCollective found;
   found.operation = operation_of(row.at("operation"));
   const bool send = found.operation == Operation::kSend;
@@ -107,7 +181,7 @@ MeasuredCollective read_row(const JsonValue& row, const std::string& folder) {
     if (found.devices % found.servers != 0) row.at("servers").wrong("a number that divides the devices");
   }
   if (row.has("assumed")) found.assumed = row.at("assumed").boolean();
-  found.time = row.has("lines") ? from_lines(row.at("lines"), found.operation) : from_table(row, found.operation);
+  found.time = row.has("lines") ? from_lines(row.at("lines"), found) : from_table(row, found, fit_error);
   return found;
 }
 
@@ -121,6 +195,7 @@ void add_measured_time(const JsonValue& bytes, const JsonValue& time, const std:
     time.wrong("a time not below the one before: larger messages take longer");
   }
   times->push_back(added);
+  check_growth(bytes, time, *times);
 }
 
 void check_reach(const JsonValue& value, const std::vector<MeasuredTime>& times) {
@@ -134,10 +209,12 @@ void check_reach(const JsonValue& value, const std::vector<MeasuredTime>& times)
   }
 }
 
-MeasuredLinks read_collectives(const JsonValue& value, const std::string& folder) {
+MeasuredLinks read_collectives(const JsonValue& value, const std::string& folder, std::vector<double>* fit_errors) {
   MeasuredLinks links;
   for (const JsonValue& row : value.items()) {
-    const MeasuredCollective found = read_row(row, folder);
+    double fit_error = -1;
+    const MeasuredCollective found = read_row(row, folder, &fit_error);
+    if (fit_errors != nullptr) fit_errors->push_back(fit_error);
     for (const MeasuredCollective& other : links.rows) {
       if (other.operation != found.operation || other.devices != found.devices || other.servers != found.servers) {
         continue;
@@ -149,6 +226,19 @@ MeasuredLinks read_collectives(const JsonValue& value, const std::string& folder
   }
   if (links.empty()) value.wrong("at least one measured operation");
   return links;
+}
+
+void check_groups_fit(const JsonValue& value, const MeasuredLinks& links, int devices) {
+  const std::vector<JsonValue> rows = value.items();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const MeasuredCollective& row = links.rows[i];
+    const int here = row.operation == Operation::kSend ? 1 : row.devices / row.servers;
+    if (here <= devices) continue;
+    rows[i].fail("found " + std::to_string(row.devices) + " devices on " + std::to_string(row.servers) +
+                     (row.servers == 1 ? " server" : " servers") + ", expected at most " + std::to_string(devices) +
+                     " on each: no server has more",
+                 "over several servers, say how many with servers");
+  }
 }
 
 nlohmann::ordered_json collectives_json(const MeasuredLinks& links) {

@@ -12,8 +12,14 @@
 namespace automap::machine {
 
 // An array of measured operations. Logs of nccl-tests are read where their path says, from `folder` on. Throws
-// Error(kConfig) naming the element, or the log's line and column; Error(kIo) when a log cannot be read.
-MeasuredLinks read_collectives(const JsonValue& value, const std::string& folder);
+// Error(kConfig) naming the element, or the log's line and column; Error(kIo) naming the element when a log cannot be
+// read.
+// `fit_errors`: by row, the largest relative error of its lines at the sizes that were fitted; -1: lines were given.
+MeasuredLinks read_collectives(const JsonValue& value, const std::string& folder,
+                               std::vector<double>* fit_errors = nullptr);
+// Throws Error(kConfig) naming the element of `value` (that `links` were read from) whose group does not fit into
+// servers of so many devices.
+void check_groups_fit(const JsonValue& value, const MeasuredLinks& links, int devices);
 // Its lines: read_collectives of it gives the same.
 nlohmann::ordered_json collectives_json(const MeasuredLinks& links);
 

@@ -91,11 +91,12 @@ const std::vector<FittedRow>& b200_rows() {
 }
 
 // Bus bandwidths of an endless all-reduce of eight, GB/s: the one figure known of A100, and what the lines of an H100
-// have. Two others are near it and not it: a device's link_gbytes_per_s (240 in device_table.cpp) is a data sheet's link
-// as ring formulas reach it, and scripts/device_model/comparisons.py divides vTrain's bytes by a rounded 230.
+// have. Two others are near it and not it: a device's link_gbytes_per_s (240 in device_table.cpp) is a data sheet's
+// link as ring formulas reach it, and scripts/device_model/comparisons.py divides vTrain's bytes by a rounded 230.
 constexpr double kA100Bus = 229, kH100Bus = 403.5;
 
-// Assumption: the lines of an H100, slower by the one figure known of eight A100; scatters and gathers half an all-reduce; sends by the data sheets' links (300 / 450).
+// Assumption: the lines of an H100, slower by the one figure known of eight A100; scatters and gathers half an
+// all-reduce; sends by the data sheets' links (300 / 450).
 MeasuredLinks a100_links() {
   MeasuredLinks all = links_of(h100_rows(), Basis::kAssumed, kA100Bus / kH100Bus), links;
   for (const MeasuredCollective& row : all.rows) {

@@ -181,6 +181,19 @@ class Inspect(unittest.TestCase):
         self.assertEqual((d["name"], d["servers"], d["devices"], d["memory_gib"]), ("pair", 2, 8, 128))
         self.assertIn(b"8 devices in 2 servers", run(self.file("c.json", CLUSTER)).stdout)
 
+    def test_clusters_say_what_was_read_of_their_links(self):
+        cluster = {"schema": "automap.cluster/1",
+                   "servers": [{"count": 2, "devices": 4, "inter_gbytes_per_s": 12.5, "device": "v100-32gb"}],
+                   "collectives": [{"operation": "all-reduce", "devices": 4,
+                                    "bytes": [65536, 1048576, 16777216, 268435456], "ms": [0.1, 0.2, 1.8, 27.4]}]}
+        path = self.file("links.json", json.dumps(cluster).encode())
+        (row,) = self.document(path)["groups"][0]["links"]
+        self.assertEqual((row["operation"], row["devices"], row["servers"], row["assumed"]), ("all-reduce", 4, 1, False))
+        self.assertLess(row["largest_fit_error"], 0.1)
+        self.assertRegex(run(path).stdout.decode(), r"all-reduce +4 in 1 server .* within .* measured")
+        self.assertIn(b"assumed", run("a100-2x8").stdout)
+        self.assertEqual(self.document("config-a")["groups"][0]["links"], [])
+
     def test_partition_plans(self):
         plan = {"schema": "automap.plan/1", "kind": "operator", "shards": 8, "partition": {"params/w": 1, "b": -1}}
         path = self.file("partition.json", json.dumps(plan))

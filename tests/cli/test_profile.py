@@ -171,7 +171,9 @@ class Profile(unittest.TestCase):
         module = FIXTURES / "transformer_bf16.hlo.gz"
         found = "6 attentions (6 causal), 6 attention gradients, 1 cross-entropy, 1 cross-entropy gradient"
         fused = self.document(module, "--device", "a100-80gb")
-        self.assertEqual(fused["fused_kernels"], {"looked_for": "16-bit", "found": found, "softmaxes_as_written": 0})
+        self.assertEqual(fused["fused_kernels"], {
+            "looked_for": "16-bit", "found": found, "softmaxes_as_written": 0,
+            "as_written_since": {"no_16_bit_products": 0, "longer_heads": 0, "read_by_others": 0}})
         written = self.document(module, "--device", "a100-80gb", "--attention", "as-written")
         self.assertEqual(written["fused_kernels"]["looked_for"], "none")
         self.assertLess(fused["totals"]["c_ms"], written["totals"]["c_ms"])
@@ -184,6 +186,10 @@ class Profile(unittest.TestCase):
         self.assertEqual((single["found"], single["softmaxes_as_written"]), ("", 12))
         text = run("automap-profile", module, "--device", "a100-80gb").stdout
         self.assertIn(found, text)
+        # Why not, in one line.
+        self.assertIn("no kernels of libraries are known for v100-16gb", run("automap-profile", module, "--device", "v100-16gb").stdout)
+        self.assertIn("12 softmaxes of scores as written, since their products are no 16-bit ones (--attention fused",
+                      run("automap-profile", FIXTURES / "gpt2.hlo.gz", "--device", "a100-80gb").stdout)
         self.assertIn("as-written", self.error(module, "--attention", "flash", code=2))
 
     def test_batch_inputs(self):

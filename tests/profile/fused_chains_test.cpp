@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <numeric>
 #include <set>
 #include <string>
 
@@ -14,7 +16,9 @@
 #include "common/hlo/hlo_text.h"
 #include "profile/chain_tracker.h"
 #include "profile/fused_kernel_model.h"
+#include "profile/module_structure.h"
 #include "profile/profile_hlo.h"
+#include "profile/time_estimator.h"
 
 namespace automap::profile {
 namespace {
@@ -84,6 +88,8 @@ const std::string kBackwardEnd =
 const std::string kInference = kReducers + kForward + kForwardEnd;
 const std::string kStep = kReducers + kForward + kBackward + kBackwardEnd;
 
+const ScoreBand kCausal{0.5, 1, true};
+
 struct Found {
   explicit Found(const std::string& text, const FusionRule& rule = k16Bit)
       : graph(hlo::read_hlo_text(text, "test")), chains(find_fused_chains(graph, rule)) {}
@@ -120,7 +126,7 @@ TEST(FusedChains, ForwardByHand) {
   EXPECT_EQ(f.names(kernel.products), (Names{"s", "o"}));
   EXPECT_EQ(f.names(kernel.reads), (Names{"q", "k", "v"}));
   EXPECT_EQ(kernel.head, 8);
-  EXPECT_FALSE(kernel.causal);
+  EXPECT_EQ(kernel.band.edges, 0);
   for (const char* inner : {"s", "sc", "w", "d", "x", "p", "pc", "m", "z"})
     EXPECT_EQ(f.role(inner), Role::kInner) << inner;
   for (const char* outer : {"q", "k", "v"}) EXPECT_EQ(f.role(outer), Role::kNone) << outer;
@@ -155,7 +161,8 @@ TEST(FusedChains, CausalMasksAreSeenThroughConstantsAndCalls) {
                                     "  c = ", "  never0 = bf16[] constant(-1e4)\n  c = ");
   const Found f(text);
   EXPECT_EQ(f.chains.summary(), "1 attention (1 causal), 1 attention gradient");
-  EXPECT_TRUE(f.kernel("o").causal);
+  EXPECT_TRUE(f.kernel("o").band.causal);
+  EXPECT_DOUBLE_EQ(f.kernel("o").band.kept, 17.0 / 32);
   // A mask that compares with a length, not with another place, is none.
   const Found padded(replaced(text, "compare(j, i), direction=LE", "compare(j, five), direction=LE")
                          .replace(0, 0, "")
@@ -163,6 +170,145 @@ TEST(FusedChains, CausalMasksAreSeenThroughConstantsAndCalls) {
                                  "  five0 = s32[] constant(5)\n  five = s32[16,16] broadcast(five0), dimensions={}\n"));
   EXPECT_EQ(padded.chains.causal, 0);
   EXPECT_EQ(padded.chains.attention, 1);
+}
+
+// kInference with 4 heads of `n` by `n` scores: `mask` makes `masked` out of sc with i (queries), j (keys), and those
+// with `small` added or subtracted.
+Found masked(const std::string& mask, std::int64_t n, std::int64_t small) {
+  const std::string size = std::to_string(n);
+  std::string text =
+      replaced(kInference, "  w = f32[2,4,16,16] convert(sc)\n", R"(  i = s32[16,16] iota(), iota_dimension=0
+  j = s32[16,16] iota(), iota_dimension=1
+  none0 = s32[] constant(0)
+  none = s32[16,16] broadcast(none0), dimensions={}
+  width0 = s32[] constant()" + std::to_string(small) + R"()
+  width = s32[16,16] broadcast(width0), dimensions={}
+  iw = s32[16,16] add(i, width)
+  jw = s32[16,16] add(j, width)
+  never0 = bf16[] constant(-1e4)
+  never = bf16[2,4,16,16] broadcast(never0), dimensions={}
+  lengths = s32[2,16] parameter(3)
+  length = s32[2,4,16,16] broadcast(lengths), dimensions={0,3}
+)" + mask + "  w = f32[2,4,16,16] convert(masked)\n");
+  for (std::size_t at = 0; (at = text.find("16", at)) != std::string::npos;) {
+    const bool type = text[at - 1] == 'f';
+    if (!type) text.replace(at, 2, size);
+    at += type ? 2 : size.size();
+  }
+  return Found(text);
+}
+const std::string kSpread = R"(  spread = pred[2,4,16,16] broadcast(keep), dimensions={2,3}
+  masked = bf16[2,4,16,16] select(spread, sc, never)
+)";
+
+TEST(FusedChains, OfBandsTheShareThatIsKept) {
+  struct Case {
+    const char* what;
+    std::string mask;
+    std::function<bool(std::int64_t, std::int64_t)> keeps;
+    std::int64_t small;
+    int edges;
+    bool causal;
+  };
+  const std::string additive = R"(  free0 = bf16[] constant(0)
+  free = bf16[16,16] broadcast(free0), dimensions={}
+  no0 = bf16[] constant(-1e9)
+  no = bf16[16,16] broadcast(no0), dimensions={}
+  bias = bf16[16,16] select(keep, free, no)
+  biases = bf16[2,4,16,16] broadcast(bias), dimensions={2,3}
+  masked = bf16[2,4,16,16] add(sc, biases)
+)";
+  const Case cases[] = {
+      {"lower", "  keep = pred[16,16] compare(i, j), direction=GE\n" + kSpread, [](auto q, auto k) { return q >= k; },
+       0, 1, true},
+      {"difference",
+       "  df = s32[16,16] subtract(i, j)\n  keep = pred[16,16] compare(df, none), direction=GE\n" + kSpread,
+       [](auto q, auto k) { return q - k >= 0; }, 0, 1, true},
+      {"added", "  keep = pred[16,16] compare(i, j), direction=GE\n" + additive, [](auto q, auto k) { return q >= k; },
+       0, 1, true},
+      {"offset", "  keep = pred[16,16] compare(iw, j), direction=GE\n" + kSpread,
+       [](auto q, auto k) { return q + 5 >= k; }, 5, 1, true},
+      {"lower and lengths", R"(  keep = pred[16,16] compare(i, j), direction=GE
+  wide = pred[2,4,16,16] broadcast(keep), dimensions={2,3}
+  at = s32[2,4,16,16] broadcast(j), dimensions={2,3}
+  within = pred[2,4,16,16] compare(at, length), direction=LT
+  both = pred[2,4,16,16] and(wide, within)
+  masked = bf16[2,4,16,16] select(both, sc, never)
+)",
+       [](auto q, auto k) { return q >= k; }, 0, 1, true},
+      {"window", R"(  past = pred[16,16] compare(i, j), direction=GE
+  near = pred[16,16] compare(i, jw), direction=LE
+  keep = pred[16,16] and(past, near)
+)" + kSpread,
+       [](auto q, auto k) { return q >= k && q <= k + 3; }, 3, 2, false},
+      {"both sides", R"(  past = pred[16,16] compare(iw, j), direction=GE
+  near = pred[16,16] compare(i, jw), direction=LE
+  keep = pred[16,16] and(past, near)
+)" + kSpread,
+       [](auto q, auto k) { return q + 8 >= k && q <= k + 8; }, 8, 2, false},
+  };
+  for (const Case& c : cases) {
+    for (const std::int64_t n : {16, 20, 1024}) {
+      std::int64_t kept = 0;
+      for (std::int64_t q = 0; q < n; ++q) {
+        for (std::int64_t k = 0; k < n; ++k) kept += c.keeps(q, k) ? 1 : 0;
+      }
+      const Found f = masked(c.mask, n, c.small);
+      const ScoreBand& band = f.kernel("o").band;
+      const double share = static_cast<double>(kept) / static_cast<double>(n * n);
+      EXPECT_NEAR(band.kept, share, n > 32 ? 0.02 * share : 1e-12) << c.what << " " << n;
+      EXPECT_EQ(band.edges, c.edges) << c.what << " " << n;
+      EXPECT_EQ(band.causal, c.causal) << c.what << " " << n;
+    }
+  }
+  EXPECT_EQ(masked(cases[5].mask, 16, 3).chains.summary(), "1 attention (1 banded)");
+}
+
+TEST(FusedChains, MasksThatNobodySkips) {
+  const auto edges = [](const std::string& mask, std::int64_t small) {
+    const Found f = masked(mask, 64, small);
+    EXPECT_EQ(f.chains.summary(), "1 attention");
+    EXPECT_EQ(f.kernel("o").band.kept, 1) << mask;
+    return f.kernel("o").band.edges;
+  };
+  // All keys are kept; a soft bias; a value that is not low; chunks; keys behind a place; a mask that is 0.
+  EXPECT_EQ(edges("  keep = pred[16,16] compare(iw, j), direction=GE\n" + kSpread, 5000), 0);
+  EXPECT_EQ(edges(R"(  later = pred[16,16] compare(i, j), direction=GT
+  a0 = bf16[] constant(0.1)
+  a = bf16[16,16] broadcast(a0), dimensions={}
+  b0 = bf16[] constant(0.2)
+  b = bf16[16,16] broadcast(b0), dimensions={}
+  bias = bf16[16,16] select(later, a, b)
+  biases = bf16[2,4,16,16] broadcast(bias), dimensions={2,3}
+  masked = bf16[2,4,16,16] add(sc, biases)
+)",
+                  0),
+            0);
+  EXPECT_EQ(edges(R"(  keep = pred[16,16] compare(i, j), direction=GE
+  spread = pred[2,4,16,16] broadcast(keep), dimensions={2,3}
+  masked = bf16[2,4,16,16] select(spread, sc, cb)
+)",
+                  0),
+            0);
+  EXPECT_EQ(edges(R"(  qi = s32[16,16] divide(i, width)
+  ki = s32[16,16] divide(j, width)
+  keep = pred[16,16] compare(qi, ki), direction=EQ
+)" + kSpread,
+                  8),
+            0);
+  EXPECT_EQ(edges("  keep = pred[16,16] compare(j, width), direction=LT\n" + kSpread, 8), 0);
+}
+
+TEST(FusedChains, TimeFollowsTheScoresThatAreKept) {
+  const auto ms = [](const ScoreBand& band) { return band.kept / attention_share_of_peak(64, 1024, band, false); };
+  const double all = ms({}), causal = ms(kCausal);
+  EXPECT_NEAR(causal / all, 0.6, 0.03);  // half, and the tiles on the diagonal
+  // |q - k| <= 512 keeps three quarters: slower than causal, no faster than its share.
+  EXPECT_GT(ms({0.75, 2, false}), causal);
+  EXPECT_LE(ms({0.75, 2, false}), all);
+  // 16 keys of 1024: two tiles of eight at least.
+  EXPECT_NEAR(ms({16.0 / 1024, 2, false}) / all, 0.21, 0.05);
+  EXPECT_LE(ms({0.99, 2, false}), all);
 }
 
 // As PyTorch/XLA writes it: batches of heads in one dimension, the mask selected, dropout drawn outside.
@@ -289,6 +435,44 @@ TEST(FusedChains, NearMisses) {
   std::string wide = kInference;
   for (std::size_t at; (at = wide.find("16,8]")) != std::string::npos;) wide.replace(at, 5, "16,512]");
   none(wide);
+  EXPECT_EQ(Found(wide, kAll).chains.missed_head, 1);
+}
+
+TEST(FusedChains, ReasonsForWhatIsAsWritten) {
+  std::string single = kStep;
+  for (std::size_t at; (at = single.find("bf16")) != std::string::npos;) single.replace(at, 4, "f32");
+  const FusedChains typed = Found(single, k16Bit).chains;
+  EXPECT_EQ(typed.missed, 1);
+  EXPECT_EQ(typed.missed_type, 1);
+  const std::string read =
+      replaced(kInference, kForwardEnd, "  ROOT out = (bf16[2,4,16,8], f32[2,4,16,16]) tuple(o, p)\n}\n");
+  const FusedChains others = Found(read, kAll).chains;
+  EXPECT_EQ(others.missed - others.missed_type - others.missed_head, 1);
+}
+
+// In f32 on vector units, too: what is computed again there costs more than what is moved.
+TEST(FusedChains, NoSlowerThanAsWritten) {
+  for (const char* type : {"f32", "bf16"}) {
+    std::string text = kStep;
+    for (std::size_t at; (at = text.find("bf16")) != std::string::npos;) text.replace(at, 4, "@");
+    for (std::size_t at; (at = text.find("@")) != std::string::npos;) text.replace(at, 1, type);
+    for (std::size_t at; (at = text.find("16,8]")) != std::string::npos;) text.replace(at, 5, "197,64]");
+    for (std::size_t at; (at = text.find("16,16]")) != std::string::npos;) text.replace(at, 6, "197,197]");
+    for (std::size_t at; (at = text.find("[2,4,16]")) != std::string::npos;) text.replace(at, 8, "[2,4,197]");
+    for (std::size_t at; (at = text.find("[2,4,")) != std::string::npos;) text.replace(at, 5, "[64,12,");
+    for (const char* name : {"v100-32gb", "a100-80gb", "h100"}) {
+      const machine::DeviceModel device = machine::load_device(name);
+      const auto ms = [&](const FusionRule& rule) {
+        const Found f(text, rule);
+        const ModuleStructure structure(f.graph, f.chains);
+        TimeEstimator estimator(f.graph, structure);
+        estimator.measure();
+        const InstructionTimes times = estimator.estimate(device);
+        return std::accumulate(times.ms.begin(), times.ms.end(), 0.0);
+      };
+      EXPECT_LE(ms(kAll), ms({})) << type << " " << name;
+    }
+  }
 }
 
 TEST(FusedChains, TypesAndModes) {
@@ -378,6 +562,16 @@ TEST(FusedChains, CrossEntropyNearMisses) {
   // A softmax alone.
   EXPECT_EQ(summary(replaced(replaced(kLoss, "  lz = f32[2,8] log(z)\n", "  lz = f32[2,8] negate(z)\n"), "m", "m")),
             "");
+  // A router of experts: the probability of the chosen one goes on, and the squares of the log-sum are a loss.
+  const std::string router = replaced(replaced(kLoss, "multiply(logp, hotf)", "multiply(p, hotf)"),
+                                      "  g = f32[2,8,32] subtract(p, hotf)\n", "  g = f32[2,8,32] copy(picked)\n");
+  const auto last = [&](std::string text) {
+    // p stands before what reads it.
+    const std::string p = "  p = f32[2,8,32] divide(x, zb)\n",
+                      zb = "  zb = f32[2,8,32] broadcast(z), dimensions={0,1}\n";
+    return replaced(replaced(replaced(std::move(text), p, ""), zb, ""), "  picked = ", zb + p + "  picked = ");
+  };
+  EXPECT_EQ(summary(last(replaced(router, "tuple(loss, dw)", "tuple(lz, dw)"))), "");
   // Logits that are returned are stored anyway.
   EXPECT_EQ(summary(replaced(kLoss, out, "  ROOT out = (f32[2,8], bf16[4,32], bf16[2,8,32]) tuple(loss, dw, l)\n")),
             "1 cross-entropy, 1 cross-entropy gradient");
@@ -396,10 +590,10 @@ TEST(FusedChains, ShareOfThePeakIsWhatWasMeasured) {
   const std::pair<int, double> measured[] = {{512, 430.3},  {1024, 517.1}, {2048, 565.5},
                                              {4096, 590.2}, {8192, 614.2}, {16384, 620.7}};
   for (const auto& [keys, tflops] : measured)
-    EXPECT_NEAR(attention_share_of_peak(128, keys, false, false) * 989 / tflops, 1, 0.02) << keys;
-  EXPECT_LT(attention_share_of_peak(64, 2048, false, false), attention_share_of_peak(128, 2048, false, false));
-  EXPECT_LT(attention_share_of_peak(128, 2048, true, false), attention_share_of_peak(128, 2048, false, false));
-  EXPECT_LT(attention_share_of_peak(128, 2048, false, true), attention_share_of_peak(128, 2048, false, false));
+    EXPECT_NEAR(attention_share_of_peak(128, keys, {}, false) * 989 / tflops, 1, 0.02) << keys;
+  EXPECT_LT(attention_share_of_peak(64, 2048, {}, false), attention_share_of_peak(128, 2048, {}, false));
+  EXPECT_LT(attention_share_of_peak(128, 2048, kCausal, false), attention_share_of_peak(128, 2048, {}, false));
+  EXPECT_LT(attention_share_of_peak(128, 2048, {}, true), attention_share_of_peak(128, 2048, {}, false));
 }
 
 // Slow and obvious: whoever reads a tile inside a chain is in a chain.

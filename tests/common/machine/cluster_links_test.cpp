@@ -159,6 +159,46 @@ TEST(ClusterLinks, WrongTablesNameTheElement) {
   EXPECT_THAT(wrong("[]"), HasSubstr("collectives: found [], expected at least one measured operation"));
 }
 
+TEST(ClusterLinks, WhatNoLinksDoIsWrong) {
+  const auto table = [](const std::string& bytes, const std::string& ms) {
+    return wrong(R"([{"operation": "all-reduce", "devices": 4, "bytes": [)" + bytes + R"(], "ms": [)" + ms + "]}]");
+  };
+  const std::string sizes = "65536, 1048576, 16777216, 268435456";
+  EXPECT_EQ(table(sizes, "0.03, 0.06, 0.21, 2.5"), "");
+  // In us, and in s.
+  EXPECT_THAT(
+      table(sizes, "30, 60, 210, 2500"),
+      HasSubstr("collectives[0].ms[1]: found 60, expected a bus bandwidth from 0.1 to 1e+04 GB/s, this is 0.0262"));
+  EXPECT_THAT(table(sizes, "3e-5, 6e-5, 2.1e-4, 2.5e-3"), HasSubstr("expected a bus bandwidth from 0.1 to 1e+04 GB/s"));
+  EXPECT_THAT(table(sizes, "0.2, 0.21, 0.22, 0.23"),
+              HasSubstr("collectives[0].ms[3]: found 0.23, expected a time above the 0.21 ms of 1.05e+06 bytes"));
+  EXPECT_THAT(table("65536, 1048576, 16777216, 1e30", "0.03, 0.06, 0.21, 2.5"),
+              HasSubstr("collectives[0].bytes[3]: found 1e+30, expected a size of at most 1e+13 bytes"));
+  EXPECT_THAT(table(sizes, "0.03, 0.06, 0.0601, 250"),
+              HasSubstr("collectives[0].ms[3]: found 250, expected at most 8 times what the bytes grow by: 0.0601 ms"));
+  EXPECT_THAT(table("8, 16, 1073741824", "0.02, 0.02, 10"),
+              HasSubstr("collectives[0].bytes[2]: found 1073741824, expected at most 128 times the size before"));
+  EXPECT_THAT(wrong(R"([{"operation": "send", "lines": [{"latency_us": 20, "gbytes_per_s": 40e9}]}])"),
+              HasSubstr("collectives[0].lines[0].gbytes_per_s: found 40000000000.0, expected a bus bandwidth"));
+  const std::string lines = R"("lines": [{"latency_us": 20, "gbytes_per_s": 40}]})";
+  EXPECT_THAT(wrong(R"([{"operation": "all-reduce", "devices": 8, )" + lines + "]"),
+              HasSubstr("collectives[0]: found 8 devices on 1 server, expected at most 4 on each"));
+  EXPECT_EQ(wrong(R"([{"operation": "all-reduce", "devices": 8, "servers": 2, )" + lines +
+                  R"(, {"operation": "all-reduce", "devices": 4, )" + lines + "]"),
+            "");
+  // 60 GB/s of bus bandwidth.
+  const auto with_intra = [&](const std::string& intra) {
+    return complaint([&] {
+      parse_cluster(text_of(R"([{"operation": "all-reduce", "devices": 4, )" + lines + "]",
+                            "\"intra_gbytes_per_s\": " + intra + ", "),
+                    "c.json");
+    });
+  };
+  EXPECT_THAT(with_intra("1"), HasSubstr("servers[0].intra_gbytes_per_s: found 1, expected within 2.0 times what "
+                                         "collectives show, 60.0 GB/s"));
+  EXPECT_EQ(with_intra("100"), "");
+}
+
 // --- Logs ---
 
 // As all_reduce_perf prints it: sizes 65536..16777216, `rows` in place of the rows when given.
@@ -236,6 +276,46 @@ TEST(NcclLog, WhatIsCutOrWrongIsNamedByLineAndColumn) {
   EXPECT_THAT(wrong_log(text), HasSubstr("found 1 lines of ranks"));
 }
 
+TEST(NcclLog, WrongResultsAndOtherTestsAreSaid) {
+  const std::string whole = log_of();
+  const auto with = [&](const std::string& what, const std::string& by) {
+    std::string text = whole;
+    const auto at = text.find(what);
+    EXPECT_NE(at, std::string::npos) << what;
+    return text.replace(at, what.size(), by);
+  };
+  EXPECT_THAT(wrong_log(with("17.48   17.48      0", "17.48   17.48      3")),
+              HasSubstr("a.log:11:88: found 3 wrong values, expected 0"));
+  EXPECT_THAT(wrong_log(with("values : 0 OK", "values : 3 FAILED")), HasSubstr("a.log:13:"));
+  // The last column of a row is missing.
+  EXPECT_THAT(
+      wrong_log(with("61.00   17.19   17.19      0", "61.00   17.19   17.19")),
+      HasSubstr("the row ends here, expected two times, each with two bandwidths and a number of errors: #wrong "
+                "of the second is missing"));
+  EXPECT_THAT(wrong_log(with("60.00   17.48", "  nan   17.48")),
+              HasSubstr("found a time of nan us, expected one above 0 | measure again"));
+  EXPECT_EQ(wrong_log(with("17.19   17.19      0", "17.19   17.19    N/A")), "");
+  EXPECT_THAT(wrong_log(with("all_reduce_perf", "broadcast_perf")),
+              HasSubstr("a.log:1:29: broadcast is not supported; expected one of all_reduce_perf, "));
+  EXPECT_THAT(wrong_log(""), HasSubstr("a.log:1:1: the file is empty"));
+  EXPECT_THAT(wrong_log(with("nGpus 2", "nGpus 8")),
+              HasSubstr("found 2 lines of ranks (#  Rank ...), expected at least 8"));
+  // As mpirun --tag-output prints it, and without an operation and root, as older versions do.
+  std::string tagged;
+  for (std::size_t at = 0; at < whole.size();) {
+    const std::size_t end = whole.find('\n', at);
+    tagged += "[1,0]<stdout>:" + whole.substr(at, end + 1 - at);
+    at = end + 1;
+  }
+  EXPECT_EQ(parse_nccl_log(tagged, "a.log").times.size(), 3u);
+  EXPECT_THAT(wrong_log(tagged.replace(tagged.find("60.00"), 5, "-60.0")),
+              HasSubstr("a.log:11:75: found a time of -60"));
+  std::string old = whole;
+  for (std::size_t at; (at = old.find("     sum      -1")) != std::string::npos;)
+    old.replace(at, 16, std::string(16, ' '));
+  EXPECT_EQ(parse_nccl_log(old, "a.log").times.size(), 3u);
+}
+
 TEST(NcclLog, EveryCutOfItIsALogOrAnError) {
   const std::string whole = log_of();
   for (std::size_t size = 0; size < whole.size(); ++size) {
@@ -276,7 +356,7 @@ TEST_F(ClusterLog, IsReadBesideTheClusterFile) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kIo);
-    EXPECT_THAT(error.what(), HasSubstr("ar.log"));
+    EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("c.json: collectives[0].nccl_tests"), HasSubstr("ar.log")));
   }
 }
 
