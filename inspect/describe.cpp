@@ -3,10 +3,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstdio>
-#include <map>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -14,63 +12,22 @@
 #include "common/base/files.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
-#include "common/graph/hlo_cost.h"
-#include "common/graph/layers.h"
-#include "common/graph/trip_count.h"
-#include "common/hlo/hlo_reader.h"
-#include "common/hlo/hlo_text.h"
 #include "common/hlo/json_cursor.h"
 #include "common/io/hdf5_checksum.h"
 #include "common/io/profile_file.h"
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
-#include "common/pipeline/plan_json.h"
+#include "inspect/facts.h"
+#include "inspect/kinds.h"
 #include "inspect/links.h"
 #include "models/partition_env.h"
 #include "models/policy.h"
-#include "plan/partition/partition_plan.h"
 
 namespace automap::inspect {
 namespace {
 
 using Json = nlohmann::ordered_json;
 using Align = TextTable::Align;
-
-// How many rows the longer tables show people; the document has all of them.
-constexpr std::size_t kShownOpcodes = 12;
-constexpr std::size_t kShownLayers = 24;
-
-// "model     bert48" lines with aligned values, made printable.
-class Facts {
- public:
-  void add(const std::string& name, const std::string& value) { rows_.emplace_back(printable(name), printable(value)); }
-  std::string render() const {
-    int width = 0;
-    for (const auto& [name, value] : rows_) width = std::max(width, display_width(name));
-    std::string out;
-    for (const auto& [name, value] : rows_)
-      out += "  " + name + std::string(static_cast<std::size_t>(width + 2 - display_width(name)), ' ') + value + "\n";
-    return out;
-  }
-
- private:
-  std::vector<std::pair<std::string, std::string>> rows_;
-};
-
-// "2.98 TFLOP"
-std::string format_flops(double flops) {
-  static constexpr const char* kUnits[] = {" FLOP", " kFLOP", " MFLOP", " GFLOP", " TFLOP", " PFLOP", " EFLOP"};
-  std::size_t unit = 0;
-  while (flops >= 1000 && unit + 1 < std::size(kUnits)) {
-    flops /= 1000;
-    ++unit;
-  }
-  return format_number(flops) + kUnits[unit];
-}
-
-std::string count_of(std::int64_t n, const std::string& thing) {
-  return format_count(n) + " " + thing + (n == 1 ? "" : thing.back() == 'h' ? "es" : "s");  // micro-batches
-}
 
 Json base_document(const char* kind, const std::string& source, std::string_view bytes) {
   Json document;
@@ -82,17 +39,6 @@ Json base_document(const char* kind, const std::string& source, std::string_view
   return document;
 }
 
-std::string title(const std::string& source, const std::string& what) {
-  return printable(source + ": " + what) + "\n\n";
-}
-
-// Counts are printed as integers as long as a double holds them exactly.
-Json count_number(double value) {
-  constexpr double kExact = 9007199254740992.0;  // 2^53
-  if (value == std::floor(value) && std::abs(value) <= kExact) return Json(static_cast<std::int64_t>(value));
-  return Json(value);
-}
-
 const char* form_key(io::ProfileForm form) {
   switch (form) {
     case io::ProfileForm::kHdf5: return "hdf5";
@@ -100,245 +46,6 @@ const char* form_key(io::ProfileForm form) {
     case io::ProfileForm::kPipedream: return "pipedream";
   }
   return "";
-}
-
-struct LayerRow {
-  std::string name;
-  std::int64_t instructions = 0;
-};
-
-// Consecutive forward instructions of one layer. Empty when the module is too unusual to be cut into layers.
-std::vector<LayerRow> layers_of(const graph::TrainingStep& step) {
-  const graph::FlowOrder order = graph::order_forward(step);
-  const graph::LayerNames names = graph::name_layers(step, order);
-  std::vector<LayerRow> rows;
-  std::map<std::string, std::size_t> place;
-  for (const std::string& name : names.name) {
-    const auto [it, added] = place.emplace(name, rows.size());
-    if (added) rows.push_back({name, 0});
-    ++rows[it->second].instructions;
-  }
-  return rows;
-}
-
-// What one module holds; of several modules, the sums.
-struct HloFacts {
-  Json parameters = Json::array();
-  std::string module;
-  std::int64_t instructions = 0, computations = 0, entry_instructions = 0, entry_parameters = 0;
-  std::map<std::string, std::int64_t> opcodes;
-  std::int64_t unknown_opcodes = 0, whiles = 0, known_trip_counts = 0, custom_calls = 0;
-  double flops = 0, transcendentals = 0, bytes_accessed = 0, parameter_bytes = 0, result_bytes = 0;
-  bool understood = false, training = false;
-  std::string why_not;  // understood: empty
-  std::int64_t variables = 0, forward = 0;
-  std::vector<LayerRow> layers;
-};
-
-HloFacts facts_of(const graph::Graph& g) {
-  HloFacts f;
-  f.module = std::string(g.name());
-  f.instructions = g.num_instructions();
-  f.computations = g.num_computations();
-  f.entry_instructions = g.entry().count;
-  f.entry_parameters = static_cast<std::int64_t>(g.entry().parameters.size());
-  for (graph::InstructionId id = 0; id < g.num_instructions(); ++id) {
-    const graph::Instruction& i = g.instruction(id);
-    ++f.opcodes[std::string(i.opcode_name)];
-    if (i.opcode == graph::Opcode::kUnknown) ++f.unknown_opcodes;
-    if (i.opcode == graph::Opcode::kWhile) {
-      ++f.whiles;
-      if (graph::trip_count(g, id)) ++f.known_trip_counts;
-    }
-  }
-  for (const graph::InstructionId id : g.entry().parameters) {
-    f.parameter_bytes += static_cast<double>(g.shape_of(id).bytes);
-    const std::string name(g.instruction(id).name), path = g.op_name(id);
-    f.parameters.push_back({{"parameter", name},
-                            {"number", f.parameters.size()},
-                            {"name", path.empty() ? name : path},
-                            {"shape", std::string(g.shape_of(id).text)},
-                            {"bytes", g.shape_of(id).bytes}});
-  }
-  f.result_bytes = static_cast<double>(g.shape_of(g.entry().root).bytes);
-  const graph::ModuleCost cost = graph::analyze_cost(g);
-  f.flops = cost.total.flops;
-  f.transcendentals = cost.total.transcendentals;
-  f.bytes_accessed = cost.total.bytes;
-  f.custom_calls = cost.custom_calls;
-  // What follows needs to understand the module; a module that cannot be understood is still described.
-  try {
-    const graph::TrainingStep step = graph::analyze_training_step(g);
-    f.training = step.training;
-    f.variables = static_cast<std::int64_t>(step.variables.size());
-    f.forward = std::count(step.part.begin(), step.part.end(), graph::Part::kForward);
-    f.layers = layers_of(step);
-    f.understood = true;
-  } catch (const Error& e) {
-    if (e.kind() == ErrorKind::kInternal) throw;
-    f.why_not = e.what();
-  }
-  return f;
-}
-
-void add_to(HloFacts* sum, const HloFacts& f) {
-  sum->instructions += f.instructions;
-  sum->computations += f.computations;
-  sum->entry_instructions += f.entry_instructions;
-  sum->entry_parameters += f.entry_parameters;
-  for (const auto& [name, count] : f.opcodes) sum->opcodes[name] += count;
-  sum->unknown_opcodes += f.unknown_opcodes;
-  sum->whiles += f.whiles;
-  sum->known_trip_counts += f.known_trip_counts;
-  sum->custom_calls += f.custom_calls;
-  sum->flops += f.flops;
-  sum->transcendentals += f.transcendentals;
-  sum->bytes_accessed += f.bytes_accessed;
-  sum->parameter_bytes += f.parameter_bytes;
-  sum->result_bytes += f.result_bytes;
-  sum->training = sum->training || f.training;
-  sum->variables += f.variables;
-  sum->forward += f.forward;
-  if (sum->why_not.empty()) sum->why_not = f.why_not;
-}
-
-// One of several modules in a text, which starts at `line`. Errors name the line in the whole text.
-graph::Graph read_piece(hlo::HloForm form, std::string_view piece, std::int64_t line, const std::string& source) {
-  try {
-    return hlo::read_hlo_as(form, std::string(piece), source);
-  } catch (const Error& e) {
-    if (e.kind() == ErrorKind::kInternal) throw;
-  }
-  return hlo::read_hlo_as(form, std::string(static_cast<std::size_t>(line - 1), '\n') + std::string(piece), source);
-}
-
-Description describe_hlo(Description out, hlo::HloForm form, std::string bytes, const std::string& source,
-                         const DescribeOptions& options) {
-  double parse_ms = 0;
-  const auto timed = [&](const auto& read) {
-    const auto start = std::chrono::steady_clock::now();
-    graph::Graph g = read();
-    parse_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    return g;
-  };
-  std::vector<std::string_view> pieces;
-  if (form == hlo::HloForm::kText || form == hlo::HloForm::kProtoText) pieces = hlo::split_modules(bytes);
-  if (pieces.size() > 1) {
-    // "// -----" may as well be a comment in a single module: then the text as a whole is readable.
-    try {
-      hlo::read_hlo_as(form, bytes, source);
-      pieces.clear();
-    } catch (const Error& e) {
-      if (e.kind() == ErrorKind::kInternal) throw;
-    }
-  }
-  HloFacts f;
-  Json modules = Json::array();
-  if (pieces.size() > 1) {
-    std::int64_t line = 1;
-    const char* counted = bytes.data();
-    for (std::string_view piece : pieces) {
-      // A piece starts at the line that parts it from the one before; in protobufs that line is no comment.
-      if (piece.substr(0, 8) == "// -----") piece.remove_prefix(std::min(piece.find('\n'), piece.size()));
-      piece.remove_prefix(std::min(piece.find_first_not_of("\r\n"), piece.size()));
-      line += std::count(counted, piece.data(), '\n');
-      counted = piece.data();
-      const HloFacts one = facts_of(timed([&] { return read_piece(form, piece, line, source); }));
-      modules.push_back({{"module", one.module},
-                         {"line", line},
-                         {"instructions", one.instructions},
-                         {"computations", one.computations},
-                         {"entry_instructions", one.entry_instructions},
-                         {"entry_parameters", one.entry_parameters},
-                         {"flops", count_number(one.flops)},
-                         {"training", one.understood ? Json(one.training) : Json(nullptr)}});
-      if (modules.size() == 1) f.module = one.module;
-      add_to(&f, one);
-    }
-    f.understood = f.why_not.empty();
-  } else {
-    f = facts_of(timed([&] { return hlo::read_hlo_as(form, std::move(bytes), source); }));
-  }
-
-  Json& d = out.document;
-  d["form"] = hlo::to_string(form);
-  d["module"] = f.module;
-  d["instructions"] = f.instructions;
-  d["computations"] = f.computations;
-  d["entry_instructions"] = f.entry_instructions;
-  d["entry_parameters"] = f.entry_parameters;
-  d["opcodes"] = f.opcodes;
-  d["flops"] = count_number(f.flops);
-  d["transcendentals"] = count_number(f.transcendentals);
-  d["bytes_accessed"] = count_number(f.bytes_accessed);
-  d["custom_calls"] = f.custom_calls;
-  d["parameter_bytes"] = count_number(f.parameter_bytes);
-  d["result_bytes"] = count_number(f.result_bytes);
-  d["while_loops"] = f.whiles;
-  d["while_loops_with_known_trip_count"] = f.known_trip_counts;
-  d["unknown_opcodes"] = f.unknown_opcodes;
-  d["training"] = f.understood ? Json(f.training) : Json(nullptr);
-  d["trainable_variables"] = f.variables;
-  d["layers"] = Json::array();
-  for (const LayerRow& row : f.layers) d["layers"].push_back({{"name", row.name}, {"instructions", row.instructions}});
-  d["parameters"] = f.parameters;
-  if (!modules.empty()) d["modules"] = modules;
-  if (options.time) d["parse_ms"] = parse_ms;
-
-  Facts facts;
-  if (modules.empty()) {
-    facts.add("module", f.module);
-  } else {
-    facts.add("modules", format_count(static_cast<std::int64_t>(modules.size())) + ", the first is " + f.module +
-                             "; what follows is their sum");
-  }
-  facts.add("instructions", format_count(f.instructions) + " in " + count_of(f.computations, "computation"));
-  facts.add("entry", count_of(f.entry_instructions, "instruction") + ", " + count_of(f.entry_parameters, "parameter"));
-  facts.add("parameters", format_bytes(f.parameter_bytes));
-  facts.add("result", format_bytes(f.result_bytes));
-  facts.add("compute", format_flops(f.flops) + (f.whiles > 0 ? " (loop bodies once)" : ""));
-  if (f.whiles > 0) {
-    facts.add("while loops", format_count(f.whiles) + ", trip count known for " + format_count(f.known_trip_counts));
-  }
-  if (f.custom_calls > 0) facts.add("custom calls", format_count(f.custom_calls) + ", counted as no compute");
-  if (f.unknown_opcodes > 0) facts.add("unknown opcodes", format_count(f.unknown_opcodes) + ", kept as they are");
-  if (f.understood) {
-    facts.add("kind", std::string(f.training ? "training step" : "inference") +
-                          (f.variables > 0 ? ", " + count_of(f.variables, "trainable variable") : "") +
-                          (f.forward > 0 ? ", " + count_of(f.forward, "forward instruction") : ""));
-  } else {
-    facts.add("kind", "not understood: " + f.why_not);
-  }
-  if (options.time) facts.add("parsed in", format_ms(parse_ms));
-
-  std::vector<std::pair<std::int64_t, std::string>> sorted;
-  for (const auto& [name, count] : f.opcodes) sorted.emplace_back(-count, name);
-  std::sort(sorted.begin(), sorted.end());
-  TextTable opcode_table({{"opcode", Align::kLeft}, {"count"}});
-  std::int64_t others = 0;
-  for (std::size_t k = 0; k < sorted.size(); ++k) {
-    if (k < kShownOpcodes || sorted.size() == kShownOpcodes + 1) {
-      opcode_table.add_row({shorten(sorted[k].second, 40), format_count(-sorted[k].first)});
-    } else {
-      others -= sorted[k].first;
-    }
-  }
-  if (others > 0) {
-    opcode_table.add_row({std::to_string(sorted.size() - kShownOpcodes) + " others", format_count(others)});
-  }
-  out.text = title(source, hlo::form_for_people(form)) + facts.render() + "\n" + opcode_table.render("  ");
-  if (f.layers.size() > 1) {
-    TextTable layer_table({{"layer", Align::kLeft}, {"forward instructions"}});
-    for (std::size_t k = 0; k < std::min(f.layers.size(), kShownLayers); ++k) {
-      layer_table.add_row({shorten(f.layers[k].name, 60), format_count(f.layers[k].instructions)});
-    }
-    out.text += "\n" + layer_table.render("  ");
-    if (f.layers.size() > kShownLayers) {
-      out.text +=
-          "  ... and " + std::to_string(f.layers.size() - kShownLayers) + " more layers (--json lists them all)\n";
-    }
-  }
-  return out;
 }
 
 Description describe_profile(Description out, std::string bytes, io::ProfileForm form, const std::string& source) {
@@ -491,121 +198,6 @@ Description describe_policy(Description out, const std::string& bytes, const std
                            : partition ? "policy for partitionings"
                                        : "policy") +
              facts.render();
-  return out;
-}
-
-Description describe_plan(Description out, const std::string& text, const std::string& source) {
-  const pipeline::PlanDocument p = pipeline::parse_plan(text, source);
-  Json& d = out.document;
-  d["plan_kind"] = "pipeline";
-  d["model"] = p.model;
-  d["cluster"] = p.cluster;
-  d["planner"] = p.planner;
-  d["schedule"] = pipeline::to_string(p.plan.schedule);
-  d["micro_batches"] = p.micro_batches;
-  d["instructions"] = p.num_instructions;
-  d["devices"] = p.num_devices;
-  d["stages"] = p.plan.num_stages();
-  d["cuts"] = p.plan.cuts;
-  d["device_cuts"] = p.plan.device_cuts;
-  d["step_ms"] = p.step_ms;
-  d["simulated_step_ms"] = p.simulated_step_ms;
-  d["lower_bound_ms"] = p.lower_bound_ms > 0 ? Json(p.lower_bound_ms) : Json(nullptr);
-  d["gap"] = p.lower_bound_ms > 0 ? Json(p.gap) : Json(nullptr);
-
-  Facts facts;
-  facts.add("model", p.model.empty() ? "(unnamed)" : p.model + ", " + count_of(p.num_instructions, "instruction"));
-  facts.add("cluster", p.cluster + ", " + count_of(p.num_devices, "device"));
-  facts.add("schedule",
-            std::string(pipeline::to_string(p.plan.schedule)) + ", " + count_of(p.micro_batches, "micro-batch"));
-  facts.add("planner", p.planner);
-  facts.add("step", format_ms(p.step_ms) + ", simulated " + format_ms(p.simulated_step_ms));
-  if (p.lower_bound_ms > 0) {
-    facts.add("lower bound", format_ms(p.lower_bound_ms) + ", gap " + format_percent(p.gap));
-  }
-  TextTable table({{"stage"},
-                   {"first layer", Align::kLeft},
-                   {"last layer", Align::kLeft},
-                   {"instructions"},
-                   {"devices"},
-                   {"compute"},
-                   {"transfer"},
-                   {"all-reduce"},
-                   {"memory"}});
-  int number = 0;
-  for (const pipeline::PlanStage& s : p.stages) {
-    table.add_row({std::to_string(++number), shorten(s.first_layer, 28), shorten(s.last_layer, 28),
-                   std::to_string(s.first_instruction) + "-" + std::to_string(s.last_instruction),
-                   std::to_string(s.first_device) + "-" + std::to_string(s.first_device + s.devices - 1),
-                   format_ms(s.compute_ms), format_ms(s.transfer_ms), format_ms(s.allreduce_ms),
-                   format_bytes(s.memory_bytes)});
-  }
-  out.text = title(source, "pipeline plan with " + count_of(p.plan.num_stages(), "stage")) + facts.render() + "\n" +
-             table.render("  ");
-  return out;
-}
-
-// Plans of the kinds operator and data.
-Description describe_partition_plan(Description out, const std::string& text, const std::string& source) {
-  const partition::PartitionPlan p = partition::parse_partition_plan(text, source);
-  Json partition = Json::object();
-  for (const partition::PlanTensor& tensor : partition::decided_tensors(p)) partition[tensor.name] = tensor.dim;
-  Json& d = out.document;
-  d["plan_kind"] = p.kind;
-  d["model"] = p.model;
-  d["cluster"] = p.cluster;
-  d["planner"] = p.planner;
-  d["objective"] = p.objective;
-  d["shards"] = p.shards;
-  d["partition"] = partition;
-  d["decided"] = p.decided.size();
-  d["partitioned"] = p.partitioned;
-  d["all_reduces"] = p.all_reduces;
-  d["partial_sums"] = p.partial_sums;
-  d["all_gathers"] = p.all_gathers;
-  d["all_reduce_bytes"] = count_number(p.all_reduce_bytes);
-  d["all_gather_bytes"] = count_number(p.all_gather_bytes);
-  d["step_ms"] = p.step_ms;
-  d["replicated_step_ms"] = p.replicated_step_ms;
-  d["memory_bytes"] = count_number(p.memory_bytes);
-  d["value"] = p.value;
-  d["bound"] = std::isfinite(p.bound) ? Json(p.bound) : Json(nullptr);
-  d["proven"] = p.proven;
-
-  Facts facts;
-  facts.add("model", p.model.empty() ? "(unnamed)" : p.model);
-  if (!p.cluster.empty()) facts.add("cluster", p.cluster);
-  facts.add("shards", format_count(p.shards));
-  if (!p.planner.empty()) facts.add("planner", p.planner + (p.objective.empty() ? "" : ", objective " + p.objective));
-  facts.add("split",
-            format_count(p.partitioned) + " of " +
-                count_of(static_cast<std::int64_t>(p.decided.size()), p.kind == "data" ? "data input" : "variable"));
-  if (p.step_ms > 0) {
-    facts.add("step",
-              format_ms(p.step_ms) +
-                  (p.replicated_step_ms > 0 ? ", " + format_ms(p.replicated_step_ms) + " with nothing split" : ""));
-  }
-  if (p.memory_bytes > 0) facts.add("memory", format_bytes(p.memory_bytes) + " per device");
-  if (p.all_reduces > 0) {
-    facts.add("all-reduces", format_count(p.all_reduces) + " of " + count_of(p.partial_sums, "partial sum") + ", " +
-                                 format_bytes(p.all_reduce_bytes) + " per step");
-  }
-  if (p.all_gathers > 0) {
-    facts.add("all-gathers", format_count(p.all_gathers) + ", " + format_bytes(p.all_gather_bytes) + " per step");
-  }
-  TextTable table({{"tensor", Align::kLeft}, {"shape", Align::kLeft}, {"split along"}});
-  std::size_t shown = 0, more = 0;
-  for (const partition::PlanTensor& tensor : partition::decided_tensors(p)) {
-    if (tensor.dim < 0) continue;
-    if (++shown > kShownLayers) {
-      ++more;
-      continue;
-    }
-    table.add_row({shorten(tensor.name, 80), tensor.shape, std::to_string(tensor.dim)});
-  }
-  out.text = title(source, p.kind + " plan for " + count_of(p.shards, "shard")) + facts.render();
-  if (shown > 0) out.text += "\n" + table.render("  ");
-  if (more > 0) out.text += "  ... and " + std::to_string(more) + " more (--json lists them all)\n";
   return out;
 }
 

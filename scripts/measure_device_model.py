@@ -180,7 +180,8 @@ def operators_section(arguments):
             "constant was fitted on (`Row.fitted` in `scripts/device_model/aceso.py`), and the error on the other.", "",
             markdown(("operator", *COLUMNS, "fitted half"), table), "",
             "Far off are those that PyTorch runs in other kernels than a compiler would: heads and embeddings (many passes), "
-            "dropout (drawn where it is used), and what the host bounds. All-reduces inside the measured time are taken out "
+            "dropout (drawn where it is used), and what the host bounds; the gradients of norms and of causal softmax are off for "
+            "reasons nobody has looked for. All-reduces inside the measured time are taken out "
             "by Aceso's own tables.", "", "### Layers", "",
             "The operators of one layer, with the measured all-reduces on both sides, median and worst over sizes, on the half "
             "not fitted.", ""]
@@ -248,11 +249,32 @@ def steps_section(arguments):
             markdown(("hidden", "micro-batch", *COLUMNS, "fitted half"), table)]
 
 
+def printed_by(script, *arguments):
+    done = subprocess.run([sys.executable, "-B", SCRIPTS / script, *arguments], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Failed(done.stderr.strip())
+    return ["```text", done.stdout.rstrip(), "```"]
+
+
+def links_section(arguments):
+    return ["## Links", "",
+            "Every other size was fitted on; median error (worst) of both halves. What was measured on no link (A100, H200, ports "
+            "between servers but the V100's) is in no row: a plan's report says so.", "",
+            *printed_by("fit_links.py", arguments.corpus)]
+
+
+def memory_section(arguments):
+    return ["## Memory of a layer", "",
+            "One layer of GPT against what PyTorch kept of it, by `scripts/measure_memory_model.py`, whose text says what is "
+            "compared. What an eager framework reserves is a ratio, no aim.", "",
+            *printed_by("measure_memory_model.py", "--corpus", arguments.corpus, "--build", arguments.build)]
+
+
 def page(arguments):
     text = ["# The device model against measurements", "",
             "Written by `scripts/measure_device_model.py page`; predicted / measured, so below 1 is too fast. What is modelled and "
             "where its constants are from: [device-model.md](device-model.md).", ""]
-    for section in (operators_section, products_section, modules_section, steps_section):
+    for section in (operators_section, products_section, modules_section, steps_section, links_section, memory_section):
         text += [*section(arguments), ""]
     content = "\n".join(text).rstrip() + "\n"
     if arguments.output == "-":

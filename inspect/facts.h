@@ -1,0 +1,37 @@
+// What the descriptions of all kinds of files are put together from.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace automap::inspect {
+
+// How many rows the longer tables show people; the document has all of them.
+constexpr std::size_t kShownRows = 24;
+
+// "model     bert48" lines with aligned values, made printable.
+class Facts {
+ public:
+  void add(const std::string& name, const std::string& value);
+  std::string render() const;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> rows_;
+};
+
+// Consecutive instructions of one layer.
+struct LayerRow {
+  std::string name;
+  std::int64_t instructions = 0;
+};
+
+// "3 variables"
+std::string count_of(std::int64_t n, const std::string& thing);
+std::string title(const std::string& source, const std::string& what);
+// Counts are printed as integers as long as a double holds them exactly.
+nlohmann::ordered_json count_number(double value);
+
+}  // namespace automap::inspect

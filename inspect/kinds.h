@@ -1,0 +1,18 @@
+// One function per kind of file, each of `out` whose document has begun; describe.cpp tells which. `source` names the
+// bytes in errors: Error(kData) or Error(kConfig) when they are damaged.
+#pragma once
+
+#include <string>
+
+#include "common/hlo/hlo_reader.h"
+#include "inspect/describe.h"
+
+namespace automap::inspect {
+
+Description describe_hlo(Description out, hlo::HloForm form, std::string bytes, const std::string& source,
+                         const DescribeOptions& options);
+// A pipeline plan, and one of operators or data.
+Description describe_plan(Description out, const std::string& text, const std::string& source);
+Description describe_partition_plan(Description out, const std::string& text, const std::string& source);
+
+}  // namespace automap::inspect
