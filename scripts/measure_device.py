@@ -142,7 +142,10 @@ class Jax:
         mesh, split = Mesh(devices, ("i",)), PartitionSpec("i")
         ones = jax.jit(lambda: self.jnp.ones((len(devices), size // 4)), out_shardings=NamedSharding(mesh, split))
         reduce = shard_map(lambda x: self.lax.psum(x, "i"), mesh=mesh, in_specs=split, out_specs=PartitionSpec())
-        return len(devices), (jax.jit(reduce), (ones(),))
+        run = jax.jit(reduce)
+        # On CPUs devices are threads of one pool: calls that wait for each other's partners in it would never end.
+        waited = (lambda x: jax.block_until_ready(run(x))) if self.on_cpu else run
+        return len(devices), (waited, (ones(),))
 
 
 class Torch:
@@ -294,7 +297,7 @@ def measure(backend, clock, quick):
             text = function.lower(*arguments).compiler_ir(dialect="hlo").as_hlo_text()
             rows.append({"kind": "module", "name": name, "hlo": text, "us": round(seconds * 1e6, 3)})
             print("%-12s %-66s %12.1f us" % ("module", name, seconds * 1e6), file=sys.stderr)
-    return rows + all_reduces(backend, clock)
+    return rows
 
 
 def all_reduces(backend, clock):
@@ -332,6 +335,14 @@ def backend_of(name):
              "scripts/jax_python.sh makes one)")
 
 
+def write(path, facts, rows):
+    text = json.dumps(facts)[:-1] + ', "measured": [\n  ' + ",\n  ".join(json.dumps(row) for row in rows) + "\n]}\n"
+    partial = path + ".tmp"
+    with open(partial, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(partial, path)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", required=True, help="the file to write")
@@ -350,10 +361,12 @@ def main():
     clock = Clock(backend, options.repeats, options.seconds, now)
     facts = {"schema": SCHEMA, **backend.facts(), "framework": backend.framework}
     rows = measure(backend, clock, options.quick)
-    with open(options.output, "w", encoding="utf-8") as file:
-        json.dump(facts, file)
-        file.seek(file.tell() - 1)
-        file.write(', "measured": [\n  ' + ",\n  ".join(json.dumps(row) for row in rows) + "\n]}\n")
+    write(options.output, facts, rows)
+    # These can end the program from below: what was measured before is written by then.
+    reduced = all_reduces(backend, clock)
+    if reduced:
+        rows += reduced
+        write(options.output, facts, rows)
     print("wrote %s: %d times on %s" % (options.output, len(rows), facts["device"]), file=sys.stderr)
 
 

@@ -86,6 +86,8 @@ bool keep_in(std::string* image, hid_t access) {
 // because of it, looks like damage.
 bool out_of_memory = false;
 
+constexpr const char* kMemoryHint = "where memory ran out: close other programs, or raise the limit (ulimit -v)";
+
 // The library calls it, instead of printing, when one of its functions fails.
 herr_t note_failure(hid_t stack, void*) {
   const auto visit = [](unsigned, const H5E_error2_t* error, void*) -> herr_t {
@@ -124,6 +126,10 @@ void throw_if_out_of_memory() {
   if (out_of_memory) throw std::bad_alloc();
 }
 
+void throw_unexplained_write(const std::string& failed) {
+  throw Error(ErrorKind::kMemory, "cannot write " + failed + ": most likely memory ran out", kMemoryHint);
+}
+
 std::string in_hdf5_process(Hdf5Task task, const std::string& source, std::uint64_t bytes,
                             const std::function<std::string()>& work) {
   ChildLimits limits;
@@ -160,12 +166,9 @@ std::string hdf5_answer(Hdf5Task task, const std::string& source, ChildResult re
                 "copy it again from where it is whole, or make it again");
   }
   const std::string failed = source + ": the HDF5 library failed (" + result.failure + ")";
-  const std::string hint = "where memory ran out: close other programs, or raise the limit (ulimit -v)";
-  if (task == Hdf5Task::kWrite) {
-    throw Error(ErrorKind::kMemory, "cannot write " + failed + ": most likely memory ran out", hint);
-  }
+  if (task == Hdf5Task::kWrite) throw_unexplained_write(failed);
   throw Error(ErrorKind::kIo, "cannot read " + failed + ", although its checksum is right: most likely memory ran out",
-              hint);
+              kMemoryHint);
 }
 
 namespace internal {

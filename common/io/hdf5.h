@@ -36,6 +36,8 @@ std::string in_hdf5_process(Hdf5Task task, const std::string& source, std::uint6
 void start_hdf5();
 // And when `work` fails: throws std::bad_alloc when the library has failed for want of memory since it was started.
 void throw_if_out_of_memory();
+// Of a write that failed without a reason that is known: most likely memory ran out. `failed`: "x.h5: ...".
+[[noreturn]] void throw_unexplained_write(const std::string& failed);
 // And what became of it, as in_hdf5_process() has it.
 std::string hdf5_answer(Hdf5Task task, const std::string& source, ChildResult result);
 

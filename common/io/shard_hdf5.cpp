@@ -46,11 +46,18 @@ std::vector<ShardPlaces> decode(std::string_view bytes, std::size_t count, const
 
 // --- writing ---
 
+[[noreturn]] void throw_write_error(const std::string& path, const std::string& what) {
+  throw Error(ErrorKind::kIo, "cannot write " + path + ": " + what,
+              "is the disk full, or the folder gone? Finished shards are kept: run the same command again");
+}
+
+// `what`: of the file, where the library has failed.
 [[noreturn]] void throw_hdf5_error(const std::string& path, const std::string& what) {
   const std::string reason = hdf5_reason();
   throw_if_out_of_memory();
-  throw Error(ErrorKind::kIo, "cannot write " + path + ": " + what + reason,
-              "is the disk full, or the folder gone? Finished shards are kept: run the same command again");
+  // An allocation failed so early in the library that there was no place for a reason yet.
+  if (reason.empty()) throw_unexplained_write(path + ": " + what);
+  throw_write_error(path, what + reason);
 }
 
 Hdf5Handle text_type() {
@@ -128,7 +135,7 @@ Skeleton& create_skeleton(const ShardPlan& plan) {
           "the file");
   Skeleton& made = *new Skeleton;
   // The caller has made the file; when it is gone, so is he, and the library would make it again.
-  require(::access(plan.path.c_str(), F_OK) == 0, "the file is gone");
+  if (::access(plan.path.c_str(), F_OK) != 0) throw_write_error(plan.shown, "the file is gone");
   made.file = Hdf5Handle(H5Fcreate(plan.path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), H5Fclose);
   require(made.file.valid(), "the file");
   const hid_t file = made.file.get();
