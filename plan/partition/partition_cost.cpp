@@ -212,7 +212,7 @@ ShardLinks shard_links(const machine::Cluster& cluster, int shards) {
                     std::to_string(cluster.num_devices()),
                 "give fewer shards or a larger cluster");
   }
-  constexpr double kNone = std::numeric_limits<double>::infinity();
+  constexpr double kEndless = std::numeric_limits<double>::infinity();
   const auto measured = [](const machine::ServerGroup& server) {
     return server.links.empty() ? nullptr : &server.links;
   };
@@ -227,7 +227,7 @@ ShardLinks shard_links(const machine::Cluster& cluster, int shards) {
     group.measured = measured(*server);
     out.gbytes_per_s = server->intra_gbytes_per_s;
   } else {
-    group.intra_bytes_per_ms = group.inter_bytes_per_ms = kNone;
+    group.intra_bytes_per_ms = group.inter_bytes_per_ms = kEndless;
     group.servers = 0;
     int left = shards;
     const std::vector<const machine::ServerGroup*> used = servers_in_use(cluster, shards);
