@@ -71,8 +71,7 @@ Work split(const std::string& work) {
 
 // The units that the work runs on; f32 products on those of tf32 where a device has them.
 std::string units_of(const machine::DeviceModel& device, const std::string& type) {
-  if (type == "f32" && device.peak_tflops.count("tf32") != 0) return "tf32";
-  return device.units_of(type);
+  return device.units_of(type == "f32" ? "tf32" : type);
 }
 
 // Assumed constants that do not matter for the work are left out.

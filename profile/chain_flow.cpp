@@ -72,7 +72,7 @@ NodeId ChainFlow::product_before(NodeId id) const {
   return opcode(id) == Opcode::kDot ? id : kNone;
 }
 
-bool ChainFlow::compares_places(NodeId id, bool equal, bool both) const {
+bool ChainFlow::equals_places(NodeId id) const {
   constexpr std::size_t kMostSteps = 64;
   const auto counts_places = [&](NodeId from) {
     std::vector<NodeId> open{from};
@@ -91,8 +91,7 @@ bool ChainFlow::compares_places(NodeId id, bool equal, bool both) const {
     if (opcode(at) == Opcode::kCompare && operands.size() == 2) {
       const auto direction = flow.graph().attribute(flow.node(at).instruction, "direction");
       const bool is_equal = direction && (*direction == "EQ" || *direction == "NE");
-      const bool left = counts_places(operands[0]), right = counts_places(operands[1]);
-      if (is_equal == equal && (both ? left && right : left || right)) return true;
+      if (is_equal && (counts_places(operands[0]) || counts_places(operands[1]))) return true;
     }
     if (!graph::is_elementwise(opcode(at)) && !graph::is_movement(flow, at)) continue;
     for (const NodeId operand : operands) open.push_back(operand);

@@ -36,9 +36,9 @@ struct ChainFlow {
   bool is_short(graph::NodeId id) const;
   // `id` or what it is made of, without casts and movement, is a matrix product; kNone when not.
   graph::NodeId product_before(graph::NodeId id) const;
-  // A comparison in one of `directions` whose sides count places (follow from iota), within a few steps before `id`;
-  // `both`: each side does, else one is enough.
-  bool compares_places(graph::NodeId id, bool equal, bool both) const;
+  // A comparison for (in)equality, one side of which at least counts places (follows from iota), within a few steps
+  // before `id`.
+  bool equals_places(graph::NodeId id) const;
 };
 
 // One chain at one place.

@@ -147,7 +147,7 @@ class LossFinder::Search {
     for (const NodeId id : members_) {
       for (const NodeId operand : flow_.operands(id)) {
         const bool outside = operand != logits_ && !inside(operand) && tracker_.has_tile_size(operand);
-        if (outside && c_.compares_places(operand, true, false)) return true;
+        if (outside && c_.equals_places(operand)) return true;
       }
     }
     return false;
@@ -174,7 +174,7 @@ class LossFinder::Search {
       for (const NodeId operand : flow_.operands(id)) {
         const bool own = operand == logits_ || inside(operand);
         value = value || (own && below(operand));
-        labels = labels || (!own && tracker_.has_tile_size(operand) && c_.compares_places(operand, true, false));
+        labels = labels || (!own && tracker_.has_tile_size(operand) && c_.equals_places(operand));
       }
       return labels && value && below(id);
     });
