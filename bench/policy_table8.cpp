@@ -17,7 +17,7 @@
 #include "common/pipeline/row.h"
 #include "common/pipeline/schedule.h"
 #include "infer/input.h"
-#include "infer/planner.h"
+#include "plan/planners/planner.h"
 #include "profile/profile_hlo.h"
 
 namespace automap::bench {
@@ -92,7 +92,8 @@ Json describe_plan(const std::string& name, const Problem& problem, const pipeli
   }
   document["stages"] = std::move(stages);
   document["limits"] = Json::array();
-  for (const infer::PlanLimit& limit : infer::plan_limits(problem, plan)) document["limits"].push_back(limit.text);
+  for (const planners::PlanLimit& limit : planners::plan_limits(problem, plan))
+    document["limits"].push_back(limit.text);
   return document;
 }
 

@@ -1,7 +1,7 @@
-# Compiles models/pretrained/pipeline*.policy into automap_infer (infer/shipped_policy.h), so that planning needs no files.
+# Compiles models/pretrained/pipeline*.policy into automap_planners (plan/planners/shipped_policy.h), so that planning needs no files.
 # As a script: cmake -DOUTPUT=... "-DFILES=a;b" -P cmake/shipped_policy.cmake
 if(CMAKE_SCRIPT_MODE_FILE)
-  set(text "// Made by cmake/shipped_policy.cmake.\n#include \"infer/shipped_policy.h\"\n\nnamespace automap::infer::internal {\nnamespace {\n")
+  set(text "// Made by cmake/shipped_policy.cmake.\n#include \"plan/planners/shipped_policy.h\"\n\nnamespace automap::planners::internal {\nnamespace {\n")
   set(table "")
   set(number 0)
   foreach(file ${FILES})
@@ -12,7 +12,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
     string(APPEND table "    {\"${name}\", kBytes${number}, sizeof kBytes${number}},\n")
     math(EXPR number "${number} + 1")
   endforeach()
-  string(APPEND text "}  // namespace\n\nconst ShippedFile kShippedFiles[] = {\n${table}    {nullptr, nullptr, 0},\n};\n\n}  // namespace automap::infer::internal\n")
+  string(APPEND text "}  // namespace\n\nconst ShippedFile kShippedFiles[] = {\n${table}    {nullptr, nullptr, 0},\n};\n\n}  // namespace automap::planners::internal\n")
   file(WRITE ${OUTPUT} "${text}")
   return()
 endif()
@@ -22,4 +22,4 @@ set(shipped_source ${PROJECT_BINARY_DIR}/generated/shipped_policy_data.cpp)
 add_custom_command(OUTPUT ${shipped_source}
   COMMAND ${CMAKE_COMMAND} -DOUTPUT=${shipped_source} "-DFILES=${shipped_policies}" -P ${CMAKE_CURRENT_LIST_FILE}
   DEPENDS ${shipped_policies} ${CMAKE_CURRENT_LIST_FILE} VERBATIM COMMENT "")
-target_sources(automap_infer PRIVATE ${shipped_source})
+target_sources(automap_planners PRIVATE ${shipped_source})

@@ -19,16 +19,16 @@
 #include "common/pipeline/problem.h"
 #include "infer/believable.h"
 #include "infer/input.h"
-#include "infer/layers.h"
 #include "infer/options.h"
 #include "infer/own_device.h"
-#include "infer/planner.h"
-#include "infer/planner_table.h"
 #include "infer/report.h"
 #include "infer/score.h"
 #include "infer/sensitivity.h"
-#include "infer/shipped_policy.h"
-#include "infer/step_choice.h"
+#include "plan/planners/layers.h"
+#include "plan/planners/planner.h"
+#include "plan/planners/planner_table.h"
+#include "plan/planners/shipped_policy.h"
+#include "plan/planners/step_choice.h"
 
 namespace {
 
@@ -58,7 +58,8 @@ std::vector<std::string> estimates_of(const PlanInput& input, const machine::Clu
 }
 
 PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& input, const machine::Cluster& cluster,
-                           const OwnDevice& own, const PlanRequest& request, const PlanResult& result) {
+                           const OwnDevice& own, const planners::PlanRequest& request,
+                           const planners::PlanResult& result) {
   PlanDocument document = describe_plan(problem, input.profile, *result.plan);
   document.cluster = cluster.name;
   document.planner = result.planner;
@@ -70,21 +71,21 @@ PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& in
   document.lower_bound_ms = result.lower_bound_ms;
   document.lower_bound_method = result.lower_bound_method;
   document.gap = result.gap;
-  for (const Alternative& other : result.alternatives) {
+  for (const planners::Alternative& other : result.alternatives) {
     document.alternatives.push_back(
         {other.planner, other.stages, other.step_ms, other.simulated_step_ms, other.planning_ms});
   }
-  for (const PlanLimit& limit : result.limits) {
+  for (const planners::PlanLimit& limit : result.limits) {
     document.limits.push_back({to_string(limit.kind), limit.stage, limit.ms, limit.share, limit.text});
   }
-  LayerOptions layers;
+  planners::LayerOptions layers;
   layers.min_stages = std::max(1, request.stages);
   layers.max_stages = request.stages > 0 ? request.stages : request.max_stages;
-  layers.quick = request.planner == PlannerKind::kPolicy || request.planner == PlannerKind::kRollouts;
-  if (request.planner == PlannerKind::kPolicy) layers.policy = request.policy.get();
+  layers.quick = answers_at_once(request.planner);
+  if (request.planner == planners::PlannerKind::kPolicy) layers.policy = request.policy.get();
   layers.units = request.effort.layer_units;
   layers.time_limit_s = std::max(0.0, request.time_limit_s - result.planning_ms / 1e3);
-  LayerResult at_layers = split_at_layers(problem, input.profile, *result.plan, layers);
+  planners::LayerResult at_layers = planners::split_at_layers(problem, input.profile, *result.plan, layers);
   document.layer_split = std::move(at_layers.split);
   document.cut_by_time = document.cut_by_time || at_layers.cut_by_time;
 
@@ -114,8 +115,8 @@ PlanDocument scored_document(const ScoredPlan& scored, const PlanInput& input, c
   PlanDocument document = describe_plan(*scored.problem, input.profile, scored.plan);
   document.cluster = cluster.name;
   document.planner = "given";
-  document.objective = to_string(Objective::kSimulated);
-  for (const PlanLimit& limit : plan_limits(*scored.problem, scored.plan)) {
+  document.objective = to_string(planners::Objective::kSimulated);
+  for (const planners::PlanLimit& limit : planners::plan_limits(*scored.problem, scored.plan)) {
     document.limits.push_back({to_string(limit.kind), limit.stage, limit.ms, limit.share, limit.text});
   }
   document.estimates = estimates_of(input, cluster, own);
@@ -204,117 +205,171 @@ void print_sweep(const InferOptions& options, const PlanInput& input, const mach
   }
 }
 
-int infer_main(int argc, char** argv) {
+// One call of the program: what was asked for, and what was read for it.
+struct Call {
   InferOptions options;
-  OptionTable table("infer", "find a pipeline plan for training a model on a cluster, and how good it is");
-  declare_options(table, options);
-  if (!table.parse(argc, argv)) return 0;
-  PlanRequest request_as_given = make_request(options);
-  check_mode(table, options);
-  // Before the input is read, so that a wrong plan is refused at once.
+  OptionTable table{"infer", "find a pipeline plan for training a model on a cluster, and how good it is"};
+  planners::PlanRequest request;
   std::optional<GivenPlan> given;
-  std::vector<std::string> departures;
-  if (!options.plan.empty()) {
-    given = read_plan_file(options.plan);
-    departures = take_settings(*given, table);
-    options.input.attention_asked = table.source_of("attention") != given->source;
-  }
-  const StageOverrides overrides = make_overrides(table, options);
+  std::vector<std::string> departures;  // from what `given` was made with
+  StageOverrides overrides;
   std::optional<Layout> layout;
-  if (!options.layout.empty()) layout = parse_layout(options.layout, overrides);
-  // What cannot be written is refused before the work.
   OutputSet outputs;
-  AtomicFile* const plan_file = options.output.empty() ? nullptr : &outputs.add(options.output);
-  machine::Cluster cluster = machine::load_cluster(options.cluster);
+  AtomicFile* plan_file = nullptr;  // of the outputs
+  machine::Cluster cluster;
+  PlanInput input;
+  pipeline::ProblemOptions problem_options;
+  // The report on a terminal names no hashes.
+  bool documented() const { return options.json || !options.output.empty(); }
+};
+
+void read_plan_or_layout(Call& call) {
+  InferOptions& options = call.options;
+  if (!options.plan.empty()) {
+    call.given = read_plan_file(options.plan);
+    call.departures = take_settings(*call.given, call.table);
+    options.input.attention_asked = call.table.source_of("attention") != call.given->source;
+  }
+  call.overrides = make_overrides(call.table, options);
+  if (!options.layout.empty()) call.layout = parse_layout(options.layout, call.overrides);
+}
+
+void read_machines(Call& call) {
+  InferOptions& options = call.options;
+  call.cluster = machine::load_cluster(options.cluster);
   if (!options.device.empty()) {
     options.input.device = machine::load_device(options.device);
-    set_device(*options.input.device, &cluster);
+    set_device(*options.input.device, &call.cluster);
   }
-  // Before the input is read, so that a wrong policy is refused at once.
-  if (!options.policy.empty()) {
-    request_as_given.policy = load_policy(options.policy);
-  } else if (request_as_given.planner == PlannerKind::kPolicy) {
-    request_as_given.policy = shipped_policy(request_as_given.objective.value_or(Objective::kValue));
-  }
-  // The report on a terminal names no hashes.
-  const bool documented = options.json || !options.output.empty();
-  options.input.sha256 = documented || given;
-  const PlanInput input = read_input(options.input, cluster);
-  if (given) check_model(*given, input);
-  log_verbose(input.form + ": " + format_count(input.profile.size()) + " forward instructions");
+}
 
-  const pipeline::ProblemOptions problem_options = make_problem_options(options, input.profile);
-  if (options.sweep) {
-    print_sweep(options, input, cluster, problem_options, make_sweep(table, options));
-    return StopToken::stop_requested() ? kExitStoppedEarly : 0;
+void read_policy(Call& call) {
+  planners::PlanRequest& request = call.request;
+  if (!call.options.policy.empty()) {
+    request.policy = planners::load_policy(call.options.policy);
+  } else if (request.planner == planners::PlannerKind::kPolicy) {
+    request.policy = planners::shipped_policy(request.objective.value_or(planners::Objective::kValue));
   }
+}
+
+void read_model(Call& call) {
+  call.options.input.sha256 = call.documented() || call.given;
+  call.input = read_input(call.options.input, call.cluster);
+  if (call.given) check_model(*call.given, call.input);
+  log_verbose(call.input.form + ": " + format_count(call.input.profile.size()) + " forward instructions");
+}
+
+ReportOptions report_options(const Call& call) {
   ReportOptions report;
-  report.all_planners = options.all_planners;
-  report.model_batch = input.profile.micro_batch_size;
-  report.cluster_devices = cluster.num_devices();
-  if (given || layout) {
-    const StepRequest step = make_step(options);
-    const ScoredPlan scored =
-        layout ? score_layout(*layout, input.profile, cluster, problem_options, step)
-               : score_given(std::move(*given), input.profile, cluster, problem_options, step, overrides);
-    PlanDocument document = scored_document(scored, input, cluster, options.input.device);
-    document.warnings.insert(document.warnings.end(), departures.begin(), departures.end());
-    if (documented) add_provenance(document, table, input, cluster);
-    print_document(document, *scored.problem, options, report, plan_file, outputs);
-    return scored.infeasible.empty() ? 0 : exit_code(ErrorKind::kInfeasible);
-  }
+  report.all_planners = call.options.all_planners;
+  report.model_batch = call.input.profile.micro_batch_size;
+  report.cluster_devices = call.cluster.num_devices();
+  return report;
+}
 
-  StepPlan planned;
-  const StopToken stop;
-  {
-    PlanRequest request = request_as_given;
-    Progress progress("planning", static_cast<std::uint64_t>(request.effort.units), "");
-    request.progress = [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); };
-    request.cancelled = StopToken::stop_requested;
-    planned = plan_step(input.profile, cluster, problem_options, make_step(options), request);
-  }
-  const pipeline::Problem& problem = *planned.problem;
-  PlanResult& result = planned.result;
-  if (!result.plan) {
-    if (StopToken::stop_requested()) throw Error(ErrorKind::kStopped, "stopped by a signal before a plan was found");
-    throw Error(
-        ErrorKind::kInfeasible, result.infeasible,
-        result.least_memory_bytes > 0 || !result.devices_divide ? ""
-        : result.cut_by_time || result.cut_by_effort
-            ? "the search came to no end: ask for --effort thorough, fewer stage counts (--stages), or every planner"
-            : "allow other stage counts, every planner, or --allow-empty-stages");
-  }
+// What the given plan or layout takes; the program's exit code.
+int run_score(Call& call) {
+  const pipeline::Profile& profile = call.input.profile;
+  const planners::StepRequest step = make_step(call.options);
+  const ScoredPlan scored = call.layout ? score_layout(*call.layout, profile, call.cluster, call.problem_options, step)
+                                        : score_given(std::move(*call.given), profile, call.cluster,
+                                                      call.problem_options, step, call.overrides);
+  PlanDocument document = scored_document(scored, call.input, call.cluster, call.options.input.device);
+  document.warnings.insert(document.warnings.end(), call.departures.begin(), call.departures.end());
+  if (call.documented()) add_provenance(document, call.table, call.input, call.cluster);
+  print_document(document, *scored.problem, call.options, report_options(call), call.plan_file, call.outputs);
+  return scored.infeasible.empty() ? 0 : exit_code(ErrorKind::kInfeasible);
+}
 
-  PlanDocument document = make_document(problem, input, cluster, options.input.device, request_as_given, result);
+planners::StepPlan find_plan(const Call& call) {
+  planners::PlanRequest request = call.request;
+  Progress progress("planning", static_cast<std::uint64_t>(request.effort.units), "");
+  request.progress = [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); };
+  request.cancelled = StopToken::stop_requested;
+  return planners::plan_step(call.input.profile, call.cluster, call.problem_options, make_step(call.options), request);
+}
+
+[[noreturn]] void fail_without_plan(const planners::PlanResult& result) {
+  if (StopToken::stop_requested()) throw Error(ErrorKind::kStopped, "stopped by a signal before a plan was found");
+  throw Error(
+      ErrorKind::kInfeasible, result.infeasible,
+      result.least_memory_bytes > 0 || !result.devices_divide ? ""
+      : result.cut_by_time || result.cut_by_effort
+          ? "the search came to no end: ask for --effort thorough, fewer stage counts (--stages), or every planner"
+          : "allow other stage counts, every planner, or --allow-empty-stages");
+}
+
+// What the lower bounds speak about, and the devices that the plan leaves free.
+void add_scope(PlanDocument& document, const planners::StepPlan& planned, int cluster_devices) {
   document.simulated_bound_ms = planned.simulated_bound_ms;
-  const BoundScope scope = planned.bound_scope(cluster.num_devices());
+  const planners::BoundScope scope = planned.bound_scope(cluster_devices);
   document.bound_devices = scope.devices;
   document.bound_devices_in_part = scope.devices_in_part;
   if (!planned.why_fewer.empty()) {
     document.warnings.push_back("uses " + std::to_string(document.num_devices) + " of " +
-                                std::to_string(cluster.num_devices()) + " devices: " + planned.why_fewer);
+                                std::to_string(cluster_devices) + " devices: " + planned.why_fewer);
   }
-  if (options.sensitivity && !StopToken::stop_requested()) {
-    PlanRequest request = request_as_given;
-    request.cancelled = StopToken::stop_requested;
-    request.lower_bound = false;
-    document.sensitivity = plan_sensitivity(input.profile, cluster, problem_options, make_step(options), request,
-                                            planned, expected_errors(input.profile, cluster));
-    if (StopToken::stop_requested()) {
-      document.warnings.push_back("--sensitivity was stopped by a signal after " +
-                                  std::to_string(document.sensitivity.size()) + " of its cases");
-    }
+}
+
+void add_sensitivity(PlanDocument& document, const Call& call, const planners::StepPlan& planned) {
+  planners::PlanRequest request = call.request;
+  request.cancelled = StopToken::stop_requested;
+  request.lower_bound = false;
+  const pipeline::Profile& profile = call.input.profile;
+  document.sensitivity = plan_sensitivity(profile, call.cluster, call.problem_options, make_step(call.options), request,
+                                          planned, expected_errors(profile, call.cluster));
+  if (StopToken::stop_requested()) {
+    document.warnings.push_back("--sensitivity was stopped by a signal after " +
+                                std::to_string(document.sensitivity.size()) + " of its cases");
   }
-  // Who asked to stop does not wait for every planner in turn.
-  if (options.planner_table && !StopToken::stop_requested()) {
-    PlanRequest request = request_as_given;
-    request.cancelled = StopToken::stop_requested;
-    document.planner_table = compare_planners(problem, request);
-  }
-  if (documented) add_provenance(document, table, input, cluster);
+}
+
+void add_planner_table(PlanDocument& document, const Call& call, const pipeline::Problem& problem) {
+  planners::PlanRequest request = call.request;
+  request.cancelled = StopToken::stop_requested;
+  document.planner_table = planners::compare_planners(problem, request);
+}
+
+// Searches for a plan; the program's exit code.
+int run_search(Call& call) {
+  const StopToken stop;
+  const planners::StepPlan planned = find_plan(call);
+  if (!planned.result.plan) fail_without_plan(planned.result);
+  const pipeline::Problem& problem = *planned.problem;
+  PlanDocument document =
+      make_document(problem, call.input, call.cluster, call.options.input.device, call.request, planned.result);
+  add_scope(document, planned, call.cluster.num_devices());
+  // Who asked to stop waits neither for the cases of --sensitivity nor for every planner in turn.
+  if (call.options.sensitivity && !StopToken::stop_requested()) add_sensitivity(document, call, planned);
+  if (call.options.planner_table && !StopToken::stop_requested()) add_planner_table(document, call, problem);
+  if (call.documented()) add_provenance(document, call.table, call.input, call.cluster);
+  ReportOptions report = report_options(call);
   report.free_plan_ms = planned.free_plan_ms;
-  print_document(document, problem, options, report, plan_file, outputs);
+  print_document(document, problem, call.options, report, call.plan_file, call.outputs);
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
+}
+
+int infer_main(int argc, char** argv) {
+  Call call;
+  InferOptions& options = call.options;
+  declare_options(call.table, options);
+  if (!call.table.parse(argc, argv)) return 0;
+  call.request = make_request(options);
+  check_mode(call.table, options);
+  // Before the input is read, so that a wrong plan is refused at once.
+  read_plan_or_layout(call);
+  // What cannot be written is refused before the work.
+  if (!options.output.empty()) call.plan_file = &call.outputs.add(options.output);
+  read_machines(call);
+  // Before the input is read, so that a wrong policy is refused at once.
+  read_policy(call);
+  read_model(call);
+  call.problem_options = make_problem_options(options, call.input.profile);
+  if (options.sweep) {
+    print_sweep(options, call.input, call.cluster, call.problem_options, make_sweep(call.table, options));
+    return StopToken::stop_requested() ? kExitStoppedEarly : 0;
+  }
+  return call.given || call.layout ? run_score(call) : run_search(call);
 }
 
 }  // namespace

@@ -25,6 +25,13 @@ std::vector<std::string> schedule_choices() {
   return names;
 }
 
+std::vector<std::string> planner_choices() {
+  std::vector<std::string> names;
+  for (const planners::PlannerKind planner : planners::all_planners()) names.push_back(to_string(planner));
+  if (std::find(names.begin(), names.end(), "auto") == names.end()) names.insert(names.begin(), "auto");
+  return names;
+}
+
 double number_of(const std::string& text, const char* option, double smallest, double largest) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
@@ -70,16 +77,16 @@ std::vector<pipeline::StageVariant> make_variants(const InferOptions& o, bool fr
   return variants;
 }
 
-}  // namespace
-
-void declare_options(OptionTable& table, InferOptions& o) {
+void add_examples(OptionTable& table) {
   table.example("automap-infer fixtures/hlo/bert48.hlo.gz --cluster config-c --batch 256",
                 "plan the training of BERT-48 on 4 servers of 8 V100");
   table.example("automap-infer fixtures/hlo/vgg19.hlo.gz --cluster config-a --stages 2 --json",
                 "exactly two stages, the plan as JSON on standard output");
   table.example("automap-infer fixtures/hlo/gpt2.hlo.gz --cluster a100-4x8 --batch 512 --sweep",
                 "every uniform layout of the cluster, the best first");
+}
 
+void declare_input(OptionTable& table, InferOptions& o) {
   table.group("Input");
   table
       .positional(&o.input.path, "INPUT",
@@ -110,7 +117,9 @@ void declare_options(OptionTable& table, InferOptions& o) {
       .reads_file()
       .metavar("DEVICE")
       .shown_default("the cluster's first");
+}
 
+void declare_step(OptionTable& table, InferOptions& o) {
   table.group("Machines and step");
   table.add(&o.cluster, "cluster", "a preset (" + join(machine::cluster_preset_names()) + ") or a JSON file")
       .reads_file()
@@ -152,7 +161,9 @@ void declare_options(OptionTable& table, InferOptions& o) {
       .no_file()
       .metavar("auto|N")
       .advanced();
+}
 
+void declare_plan(OptionTable& table, InferOptions& o) {
   table.group("Plan");
   table.add(&o.stages, "stages", "pipeline stages, or auto: the planner chooses").no_file().metavar("auto|S");
   table.add(&o.max_stages, "max-stages", "most stages that auto may choose")
@@ -166,7 +177,9 @@ void declare_options(OptionTable& table, InferOptions& o) {
   table.add_flag(&o.problem.allow_empty_stages, "allow-empty-stages", "allow stages without a trainable variable")
       .advanced();
   table.add_flag(&o.allow_idle_stages, "allow-idle-stages", "allow stages with hardly any compute").advanced();
+}
 
+void declare_given(OptionTable& table, InferOptions& o) {
   table.group("Instead of planning");
   table.add(&o.plan, "plan", "say what this plan takes: a plan file, or JSON with cuts and device_cuts")
       .reads_file()
@@ -178,15 +191,14 @@ void declare_options(OptionTable& table, InferOptions& o) {
       .no_file()
       .metavar("LAYOUT");
   table.add_flag(&o.sweep, "sweep", "list every uniform layout, the best first");
+}
 
+void declare_search(OptionTable& table, InferOptions& o) {
   table.group("Search");
-  std::vector<std::string> planners;
-  for (const PlannerKind planner : all_planners()) planners.push_back(to_string(planner));
-  if (std::find(planners.begin(), planners.end(), "auto") == planners.end()) planners.insert(planners.begin(), "auto");
   table
       .add(&o.planner, "planner",
            "auto runs them all and takes the best; policy is the trained network's answer, in milliseconds")
-      .choices(planners);
+      .choices(planner_choices());
   table.add(&o.policy, "policy", "a trained policy to plan with")
       .reads_file()
       .metavar("FILE")
@@ -216,7 +228,9 @@ void declare_options(OptionTable& table, InferOptions& o) {
   table.add(&o.value, "value", "paper: the simpler closed form, without what drains behind the bottleneck")
       .choices({"full", "paper"})
       .advanced();
+}
 
+void declare_output(OptionTable& table, InferOptions& o) {
   table.group("Output");
   table.add(&o.output, "output", "also write the plan (automap.plan/2 JSON) to FILE")
       .writes_file()
@@ -227,6 +241,18 @@ void declare_options(OptionTable& table, InferOptions& o) {
       "(what "
       "was found by then is printed).");
   table.add_common(&o.json);
+}
+
+}  // namespace
+
+void declare_options(OptionTable& table, InferOptions& o) {
+  add_examples(table);
+  declare_input(table, o);
+  declare_step(table, o);
+  declare_plan(table, o);
+  declare_given(table, o);
+  declare_search(table, o);
+  declare_output(table, o);
 }
 
 void check_mode(const OptionTable& table, const InferOptions& o) {
@@ -295,7 +321,7 @@ StageOverrides make_overrides(const OptionTable& table, const InferOptions& o) {
 }
 
 SweepRequest make_sweep(const OptionTable& table, const InferOptions& o) {
-  const PlanRequest request = make_request(o);
+  const planners::PlanRequest request = make_request(o);
   SweepRequest sweep;
   if (request.stages > 0) {
     sweep.min_stages = sweep.max_stages = request.stages;
@@ -307,11 +333,11 @@ SweepRequest make_sweep(const OptionTable& table, const InferOptions& o) {
   return sweep;
 }
 
-StepRequest make_step(const InferOptions& o) {
-  StepRequest step;
+planners::StepRequest make_step(const InferOptions& o) {
+  planners::StepRequest step;
   step.batch = number_or_word(o.batch, "batch", "auto", 1, 1 << 30);
   step.micro_batch = number_or_word(o.micro_batch, "micro-batch", "auto", 1, 1 << 30);
-  step.micro_batches = number_or_word(o.micro_batches, "micro-batches", "auto", 1, kMostGivenMicroBatches);
+  step.micro_batches = number_or_word(o.micro_batches, "micro-batches", "auto", 1, planners::kMostGivenMicroBatches);
   step.equal_replicas = o.replicas == "equal";
   return step;
 }
@@ -333,8 +359,8 @@ pipeline::ProblemOptions make_problem_options(const InferOptions& o, const pipel
   return options;
 }
 
-PlanRequest make_request(const InferOptions& o) {
-  PlanRequest request;
+planners::PlanRequest make_request(const InferOptions& o) {
+  planners::PlanRequest request;
   request.stages = number_or_word(o.stages, "stages", "auto", 1, pipeline::kMaxPlanStages);
   request.max_stages = o.max_stages;
   if (request.stages > 0) request.max_stages = std::max(request.max_stages, request.stages);
@@ -343,13 +369,14 @@ PlanRequest make_request(const InferOptions& o) {
   std::stable_partition(request.schedules.begin(), request.schedules.end(),
                         [](Schedule schedule) { return schedule == Schedule::kAdaptive; });
   if (o.schedule != "auto") request.schedules = {*pipeline::parse_schedule(o.schedule)};
-  request.planner = *parse_planner(o.planner);
-  if (o.objective != "auto") request.objective = o.objective == "value" ? Objective::kValue : Objective::kSimulated;
+  request.planner = *planners::parse_planner(o.planner);
+  if (o.objective != "auto")
+    request.objective = o.objective == "value" ? planners::Objective::kValue : planners::Objective::kSimulated;
   request.beam = o.beam;
   request.grid = number_or_word(o.grid, "grid", "all", 2, 1 << 20);
   if (o.refine && o.no_refine) throw Error(ErrorKind::kUsage, "--refine and --no-refine exclude each other");
   request.refine = !o.no_refine;
-  request.effort = plan_effort(*parse_effort(o.effort));
+  request.effort = planners::plan_effort(*parse_effort(o.effort));
   request.time_limit_s = o.time_limit_s;
   request.all_planners = o.all_planners;
   return request;

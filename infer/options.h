@@ -12,9 +12,9 @@
 #include "common/pipeline/profile.h"
 #include "infer/input.h"
 #include "infer/plan_file.h"
-#include "infer/planner.h"
 #include "infer/score.h"
-#include "infer/step_choice.h"
+#include "plan/planners/planner.h"
+#include "plan/planners/step_choice.h"
 
 namespace automap::infer {
 
@@ -48,8 +48,8 @@ void check_mode(const OptionTable& table, const InferOptions& options);
 std::vector<std::string> take_settings(const GivenPlan& given, OptionTable& table);
 StageOverrides make_overrides(const OptionTable& table, const InferOptions& options);
 SweepRequest make_sweep(const OptionTable& table, const InferOptions& options);
-StepRequest make_step(const InferOptions& options);
+planners::StepRequest make_step(const InferOptions& options);
 pipeline::ProblemOptions make_problem_options(const InferOptions& options, const pipeline::Profile& profile);
-PlanRequest make_request(const InferOptions& options);
+planners::PlanRequest make_request(const InferOptions& options);
 
 }  // namespace automap::infer

@@ -65,7 +65,7 @@ std::vector<int> layer_starts(const Profile& profile) {
   std::string last_numbered;
   for (std::size_t i = 0; i < profile.layer.size(); ++i) {
     if (i == 0 || profile.layer[i] != profile.layer[i - 1]) named.push_back(static_cast<int>(i));
-    const std::optional<LayerNumber> number = layer_number(profile.layer[i]);
+    const std::optional<planners::LayerNumber> number = planners::layer_number(profile.layer[i]);
     if (!number) continue;
     const std::string key = number->stack + "\n" + std::to_string(number->index);
     if (key == last_numbered) continue;
@@ -225,7 +225,7 @@ ScoredPlan score_plan(const Profile& profile, const Cluster& cluster, const Prob
 }
 
 ScoredPlan score_given(GivenPlan given, const Profile& profile, const Cluster& cluster, ProblemOptions options,
-                       const StepRequest& step, const StageOverrides& overrides) {
+                       const planners::StepRequest& step, const StageOverrides& overrides) {
   const std::string& source = given.source;
   const int devices = given.num_devices > 0 ? given.num_devices : cluster.num_devices();
   if (devices > cluster.num_devices()) {
@@ -234,11 +234,11 @@ ScoredPlan score_given(GivenPlan given, const Profile& profile, const Cluster& c
                     std::to_string(cluster.num_devices()),
                 "give the cluster that the plan was made for");
   }
-  StepRequest asked = step;
+  planners::StepRequest asked = step;
   const auto samples = static_cast<std::int64_t>(std::min(given.micro_batch_samples, 1e9));
   if (asked.batch == 0 && asked.micro_batches == 0 && asked.micro_batch == 0) asked.micro_batches = given.micro_batches;
   if (asked.micro_batch == 0 && (asked.batch == 0 || asked.micro_batches == 0)) asked.micro_batch = samples;
-  const StepSize size = step_sizes(asked, profile, options.replicas).front();
+  const planners::StepSize size = planners::step_sizes(asked, profile, options.replicas).front();
   options.micro_batches = size.micro_batches;
   options.micro_batch_samples = size.samples;
   std::vector<std::string> departures;
@@ -267,7 +267,8 @@ ScoredPlan score_given(GivenPlan given, const Profile& profile, const Cluster& c
   }
   if (!(own == given.variants)) departures.push_back("counted with the --zero and --recompute given for every stage");
   take_variants(given.variants, options, given.plan);
-  ScoredPlan scored = score_plan(profile, first_devices(cluster, devices), options, std::move(given.plan), source);
+  ScoredPlan scored =
+      score_plan(profile, planners::first_devices(cluster, devices), options, std::move(given.plan), source);
   scored.departures = std::move(departures);
   return scored;
 }
@@ -286,7 +287,7 @@ void check_replicas(const Layout& layout, std::int64_t batch) {
 }  // namespace
 
 ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Cluster& cluster, ProblemOptions options,
-                        const StepRequest& step) {
+                        const planners::StepRequest& step) {
   const std::int64_t wanted = std::int64_t{layout.dp} * layout.pp;
   const int there = cluster.num_devices();
   const int stages = std::min({layout.pp, there, pipeline::kMaxPlanStages, most_layout_stages(profile)});
@@ -301,7 +302,7 @@ ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Clus
                std::to_string(pipeline::kMaxPlanStages) + " are planned",
            "pp=" + std::to_string(stages) + " would do");
   }
-  StepRequest asked = step;
+  planners::StepRequest asked = step;
   if (layout.micro_batch_size > 0) {
     const std::int64_t samples = layout.micro_batch_size * layout.dp;
     if (asked.micro_batch > 0 && asked.micro_batch != samples) {
@@ -322,11 +323,11 @@ ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Clus
   }
   if (asked.batch == 0 && asked.micro_batches == 0) {
     // The batch of every other question, where the layout divides it.
-    const std::int64_t usual = kDefaultMicroBatches * pipeline::own_samples(profile);
+    const std::int64_t usual = planners::kDefaultMicroBatches * pipeline::own_samples(profile);
     if (usual % asked.micro_batch == 0) asked.batch = usual;
   }
   if (asked.batch > 0) check_replicas(layout, asked.batch);
-  const StepSize size = step_sizes(asked, profile, pipeline::Replicas::kWhole).front();
+  const planners::StepSize size = planners::step_sizes(asked, profile, pipeline::Replicas::kWhole).front();
   if (std::fmod(size.samples, layout.dp) != 0) {
     refuse("--layout: dp=" + std::to_string(layout.dp) + " replicas do not divide the " +
                std::to_string(static_cast<std::int64_t>(size.samples)) + " samples of a micro-batch",
@@ -341,7 +342,7 @@ ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Clus
   options.variants = {layout.variant};
   options.group_size = layout.dp;
   options.allow_idle_stages = true;
-  return score_plan(profile, first_devices(cluster, devices), options, plan_of(layout, profile),
+  return score_plan(profile, planners::first_devices(cluster, devices), options, plan_of(layout, profile),
                     "--layout " + layout.text());
 }
 

@@ -15,9 +15,9 @@
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
-#include "infer/layers.h"
 #include "infer/plan_file.h"
-#include "infer/step_choice.h"
+#include "plan/planners/layers.h"
+#include "plan/planners/step_choice.h"
 
 namespace automap::infer {
 
@@ -66,13 +66,14 @@ ScoredPlan score_plan(const pipeline::Profile& profile, const machine::Cluster& 
 // A plan file's plan. What the step request and the overrides name goes before what the file says, and is told in
 // `departures`. Throws Error(kData) naming the file: more devices than the cluster has, and as score_plan().
 ScoredPlan score_given(GivenPlan given, const pipeline::Profile& profile, const machine::Cluster& cluster,
-                       pipeline::ProblemOptions options, const StepRequest& step, const StageOverrides& overrides);
+                       pipeline::ProblemOptions options, const planners::StepRequest& step,
+                       const StageOverrides& overrides);
 
 // Whole layers spread evenly over the stages, the first stages taking one more where they do not divide; what stands in
 // front of the first layer goes to the first stage, what stands behind to the last. Throws Error(kUsage) when the
 // layout asks for more devices or stages than there are, or does not divide the batch.
 ScoredPlan score_layout(const Layout& layout, const pipeline::Profile& profile, const machine::Cluster& cluster,
-                        pipeline::ProblemOptions options, const StepRequest& step);
+                        pipeline::ProblemOptions options, const planners::StepRequest& step);
 
 struct SweptLayout {
   Layout layout;
@@ -96,7 +97,8 @@ struct Sweep {
 // Every uniform layout that uses all devices, of the options' variants, the shortest step first, then those that do not
 // fit, the least missing first. Throws Error(kUsage) when no layout divides the batch or is within the stages allowed.
 Sweep sweep_layouts(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                    const pipeline::ProblemOptions& options, const StepRequest& step, const SweepRequest& request);
+                    const pipeline::ProblemOptions& options, const planners::StepRequest& step,
+                    const SweepRequest& request);
 // Of layouts of one batch, at least one.
 std::string sweep_text(const std::vector<SweptLayout>& layouts);
 std::string sweep_json(const Sweep& sweep);

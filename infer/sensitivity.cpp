@@ -105,7 +105,7 @@ std::vector<Change> changes_of(const Profile& profile, const Cluster& cluster, c
   return changes;
 }
 
-std::string plan_text(const StepPlan& planned) {
+std::string plan_text(const planners::StepPlan& planned) {
   const pipeline::Plan& plan = *planned.result.plan;
   std::string devices;
   int before = 0;
@@ -122,17 +122,17 @@ std::string plan_text(const StepPlan& planned) {
 }  // namespace
 
 std::vector<PlanSensitivity> plan_sensitivity(const Profile& profile, const Cluster& cluster,
-                                              const pipeline::ProblemOptions& options, const StepRequest& step,
-                                              const PlanRequest& request, const StepPlan& planned,
-                                              const ExpectedErrors& errors) {
+                                              const pipeline::ProblemOptions& options,
+                                              const planners::StepRequest& step, const planners::PlanRequest& request,
+                                              const planners::StepPlan& planned, const ExpectedErrors& errors) {
   std::vector<PlanSensitivity> rows;
   // The plan as it stands: its own split of the batch, on its own devices.
   pipeline::ProblemOptions own = options;
   own.allow_idle_stages = true;  // a stage that is short of work then still runs
-  const auto score = [&](const Profile& of, const Cluster& on, const StepPlan& plan) {
+  const auto score = [&](const Profile& of, const Cluster& on, const planners::StepPlan& plan) {
     own.micro_batches = plan.size.micro_batches;
     own.micro_batch_samples = plan.size.samples;
-    return score_plan(of, first_devices(on, plan.problem->num_devices()), own, *plan.result.plan, "the plan");
+    return score_plan(of, planners::first_devices(on, plan.problem->num_devices()), own, *plan.result.plan, "the plan");
   };
   const auto start = std::chrono::steady_clock::now();
   const std::vector<Change> changes = changes_of(profile, cluster, errors);
@@ -142,10 +142,10 @@ std::vector<PlanSensitivity> plan_sensitivity(const Profile& profile, const Clus
     Question question{profile, cluster};
     change.apply(question);
     const ScoredPlan scored = score(question.profile, question.cluster, planned);
-    PlanRequest share = request;
+    planners::PlanRequest share = request;
     const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start;
     share.time_limit_s = std::max(0.0, request.time_limit_s - gone.count()) / static_cast<double>(changes.size() - i);
-    const StepPlan best = plan_step(question.profile, question.cluster, options, step, share);
+    const planners::StepPlan best = planners::plan_step(question.profile, question.cluster, options, step, share);
     // Half a row is none: what was stopped says nothing about the plan.
     if (request.cancelled && request.cancelled()) break;
     PlanSensitivity row;

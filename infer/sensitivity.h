@@ -12,8 +12,8 @@
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
 #include "infer/believable.h"
-#include "infer/planner.h"
-#include "infer/step_choice.h"
+#include "plan/planners/planner.h"
+#include "plan/planners/step_choice.h"
 
 namespace automap::infer {
 
@@ -21,10 +21,9 @@ namespace automap::infer {
 // other; links inside servers and between them, where the cluster has such; memory. `planned` has a plan; `options`,
 // `step` and `request` are those it was made with; each row is planned with the same effort, all together within the
 // time limit. Stops early when the request is cancelled: fewer rows.
-std::vector<pipeline::PlanSensitivity> plan_sensitivity(const pipeline::Profile& profile,
-                                                        const machine::Cluster& cluster,
-                                                        const pipeline::ProblemOptions& options,
-                                                        const StepRequest& step, const PlanRequest& request,
-                                                        const StepPlan& planned, const ExpectedErrors& errors);
+std::vector<pipeline::PlanSensitivity> plan_sensitivity(
+    const pipeline::Profile& profile, const machine::Cluster& cluster, const pipeline::ProblemOptions& options,
+    const planners::StepRequest& step, const planners::PlanRequest& request, const planners::StepPlan& planned,
+    const ExpectedErrors& errors);
 
 }  // namespace automap::infer

@@ -15,7 +15,7 @@ namespace {
 // The layouts that use all devices and divide the batch. Samples per replica go up to what the profile's times reach.
 std::vector<Layout> uniform_layouts(const pipeline::Profile& profile, const machine::Cluster& cluster,
                                     const std::vector<pipeline::StageVariant>& variants, std::int64_t batch,
-                                    const StepRequest& step, const SweepRequest& request) {
+                                    const planners::StepRequest& step, const SweepRequest& request) {
   const int devices = cluster.num_devices();
   const double most_samples = std::min(static_cast<double>(batch), pipeline::most_samples(profile));
   std::vector<Layout> layouts;
@@ -23,10 +23,10 @@ std::vector<Layout> uniform_layouts(const pipeline::Profile& profile, const mach
   for (int pp = request.min_stages; pp <= most_stages; ++pp) {
     const int dp = devices / pp;
     if (devices % pp != 0 || batch % dp != 0) continue;
-    for (const std::int64_t size : divisors(batch / dp)) {
+    for (const std::int64_t size : planners::divisors(batch / dp)) {
       const std::int64_t count = batch / dp / size;
       if (static_cast<double>(size) > most_samples || (step.micro_batch > 0 && step.micro_batch != size * dp)) continue;
-      if (step.micro_batches > 0 ? count != step.micro_batches : count > kMostMicroBatches) continue;
+      if (step.micro_batches > 0 ? count != step.micro_batches : count > planners::kMostMicroBatches) continue;
       for (const pipeline::StageVariant& variant : variants) {
         // With one replica there is nothing to shard.
         if (dp == 1 && variant.zero > 0) continue;
@@ -64,11 +64,12 @@ std::vector<Layout> uniform_layouts(const pipeline::Profile& profile, const mach
 }  // namespace
 
 Sweep sweep_layouts(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                    const pipeline::ProblemOptions& options, const StepRequest& step, const SweepRequest& request) {
+                    const pipeline::ProblemOptions& options, const planners::StepRequest& step,
+                    const SweepRequest& request) {
   std::int64_t batch = step.batch;
   if (batch == 0) {
     batch = (step.micro_batch > 0 ? step.micro_batch : pipeline::own_samples(profile)) *
-            (step.micro_batches > 0 ? step.micro_batches : kDefaultMicroBatches);
+            (step.micro_batches > 0 ? step.micro_batches : planners::kDefaultMicroBatches);
   }
   const std::vector<Layout> layouts = uniform_layouts(profile, cluster, options.variants, batch, step, request);
   Work work(request.limits);
@@ -79,7 +80,7 @@ Sweep sweep_layouts(const pipeline::Profile& profile, const machine::Cluster& cl
       sweep.left_out = static_cast<std::size_t>(layouts.data() + layouts.size() - &layout);
       break;
     }
-    StepRequest asked = step;
+    planners::StepRequest asked = step;
     asked.batch = batch;
     const ScoredPlan scored = score_layout(layout, profile, cluster, options, asked);
     swept.push_back({layout, scored.problem->micro_batches(), scored.simulated_step_ms, scored.missing_bytes,

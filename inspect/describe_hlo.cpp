@@ -139,17 +139,23 @@ graph::Graph read_piece(hlo::HloForm form, std::string_view piece, std::int64_t 
   return hlo::read_hlo_as(form, std::string(static_cast<std::size_t>(line - 1), '\n') + std::string(piece), source);
 }
 
-}  // namespace
-
-Description describe_hlo(Description out, hlo::HloForm form, std::string bytes, const std::string& source,
-                         const DescribeOptions& options) {
+// Everything that was read, and how long that took.
+struct ReadModules {
+  HloFacts facts;
+  Json each = Json::array();  // where there are several modules, one object for each of them
   double parse_ms = 0;
-  const auto timed = [&](const auto& read) {
-    const auto start = std::chrono::steady_clock::now();
-    graph::Graph g = read();
-    parse_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-    return g;
-  };
+};
+
+template <typename Read>
+graph::Graph timed(const Read& read, double* total_ms) {
+  const auto start = std::chrono::steady_clock::now();
+  graph::Graph g = read();
+  *total_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return g;
+}
+
+// The modules of a text that holds several; else at most one piece.
+std::vector<std::string_view> pieces_of(hlo::HloForm form, const std::string& bytes, const std::string& source) {
   std::vector<std::string_view> pieces;
   if (form == hlo::HloForm::kText || form == hlo::HloForm::kProtoText) pieces = hlo::split_modules(bytes);
   if (pieces.size() > 1) {
@@ -161,35 +167,47 @@ Description describe_hlo(Description out, hlo::HloForm form, std::string bytes, 
       if (e.kind() == ErrorKind::kInternal) throw;
     }
   }
-  HloFacts f;
-  Json modules = Json::array();
-  if (pieces.size() > 1) {
-    std::int64_t line = 1;
-    const char* counted = bytes.data();
-    for (std::string_view piece : pieces) {
-      // A piece starts at the line that parts it from the one before; in protobufs that line is no comment.
-      if (piece.substr(0, 8) == "// -----") piece.remove_prefix(std::min(piece.find('\n'), piece.size()));
-      piece.remove_prefix(std::min(piece.find_first_not_of("\r\n"), piece.size()));
-      line += std::count(counted, piece.data(), '\n');
-      counted = piece.data();
-      const HloFacts one = facts_of(timed([&] { return read_piece(form, piece, line, source); }));
-      modules.push_back({{"module", one.module},
-                         {"line", line},
-                         {"instructions", one.instructions},
-                         {"computations", one.computations},
-                         {"entry_instructions", one.entry_instructions},
-                         {"entry_parameters", one.entry_parameters},
-                         {"flops", count_number(one.flops)},
-                         {"training", one.understood ? Json(one.training) : Json(nullptr)}});
-      if (modules.size() == 1) f.module = one.module;
-      add_to(&f, one);
-    }
-    f.understood = f.why_not.empty();
-  } else {
-    f = facts_of(timed([&] { return hlo::read_hlo_as(form, std::move(bytes), source); }));
-  }
+  return pieces;
+}
 
-  Json& d = out.document;
+ReadModules read_several(hlo::HloForm form, const std::string& bytes, const std::vector<std::string_view>& pieces,
+                         const std::string& source) {
+  ReadModules out;
+  HloFacts& f = out.facts;
+  std::int64_t line = 1;
+  const char* counted = bytes.data();
+  for (std::string_view piece : pieces) {
+    // A piece starts at the line that parts it from the one before; in protobufs that line is no comment.
+    if (piece.substr(0, 8) == "// -----") piece.remove_prefix(std::min(piece.find('\n'), piece.size()));
+    piece.remove_prefix(std::min(piece.find_first_not_of("\r\n"), piece.size()));
+    line += std::count(counted, piece.data(), '\n');
+    counted = piece.data();
+    const HloFacts one = facts_of(timed([&] { return read_piece(form, piece, line, source); }, &out.parse_ms));
+    out.each.push_back({{"module", one.module},
+                        {"line", line},
+                        {"instructions", one.instructions},
+                        {"computations", one.computations},
+                        {"entry_instructions", one.entry_instructions},
+                        {"entry_parameters", one.entry_parameters},
+                        {"flops", count_number(one.flops)},
+                        {"training", one.understood ? Json(one.training) : Json(nullptr)}});
+    if (out.each.size() == 1) f.module = one.module;
+    add_to(&f, one);
+  }
+  f.understood = f.why_not.empty();
+  return out;
+}
+
+ReadModules read_modules(hlo::HloForm form, std::string bytes, const std::string& source) {
+  const std::vector<std::string_view> pieces = pieces_of(form, bytes, source);
+  if (pieces.size() > 1) return read_several(form, bytes, pieces, source);
+  ReadModules out;
+  out.facts = facts_of(timed([&] { return hlo::read_hlo_as(form, std::move(bytes), source); }, &out.parse_ms));
+  return out;
+}
+
+void fill_document(Json& d, hlo::HloForm form, const ReadModules& modules, const DescribeOptions& options) {
+  const HloFacts& f = modules.facts;
   d["form"] = hlo::to_string(form);
   d["module"] = f.module;
   d["instructions"] = f.instructions;
@@ -211,14 +229,17 @@ Description describe_hlo(Description out, hlo::HloForm form, std::string bytes, 
   d["layers"] = Json::array();
   for (const LayerRow& row : f.layers) d["layers"].push_back({{"name", row.name}, {"instructions", row.instructions}});
   d["parameters"] = f.parameters;
-  if (!modules.empty()) d["modules"] = modules;
-  if (options.time) d["parse_ms"] = parse_ms;
+  if (!modules.each.empty()) d["modules"] = modules.each;
+  if (options.time) d["parse_ms"] = modules.parse_ms;
+}
 
+Facts facts_for_people(const ReadModules& modules, const DescribeOptions& options) {
+  const HloFacts& f = modules.facts;
   Facts facts;
-  if (modules.empty()) {
+  if (modules.each.empty()) {
     facts.add("module", f.module);
   } else {
-    facts.add("modules", format_count(static_cast<std::int64_t>(modules.size())) + ", the first is " + f.module +
+    facts.add("modules", format_count(static_cast<std::int64_t>(modules.each.size())) + ", the first is " + f.module +
                              "; what follows is their sum");
   }
   facts.add("instructions", format_count(f.instructions) + " in " + count_of(f.computations, "computation"));
@@ -238,35 +259,50 @@ Description describe_hlo(Description out, hlo::HloForm form, std::string bytes, 
   } else {
     facts.add("kind", "not understood: " + f.why_not);
   }
-  if (options.time) facts.add("parsed in", format_ms(parse_ms));
+  if (options.time) facts.add("parsed in", format_ms(modules.parse_ms));
+  return facts;
+}
 
+TextTable opcode_table(const std::map<std::string, std::int64_t>& opcodes) {
   std::vector<std::pair<std::int64_t, std::string>> sorted;
-  for (const auto& [name, count] : f.opcodes) sorted.emplace_back(-count, name);
+  for (const auto& [name, count] : opcodes) sorted.emplace_back(-count, name);
   std::sort(sorted.begin(), sorted.end());
-  TextTable opcode_table({{"opcode", Align::kLeft}, {"count"}});
+  TextTable table({{"opcode", Align::kLeft}, {"count"}});
   std::int64_t others = 0;
   for (std::size_t k = 0; k < sorted.size(); ++k) {
     if (k < kShownOpcodes || sorted.size() == kShownOpcodes + 1) {
-      opcode_table.add_row({shorten(sorted[k].second, 40), format_count(-sorted[k].first)});
+      table.add_row({shorten(sorted[k].second, 40), format_count(-sorted[k].first)});
     } else {
       others -= sorted[k].first;
     }
   }
   if (others > 0) {
-    opcode_table.add_row({std::to_string(sorted.size() - kShownOpcodes) + " others", format_count(others)});
+    table.add_row({std::to_string(sorted.size() - kShownOpcodes) + " others", format_count(others)});
   }
-  out.text = title(source, hlo::form_for_people(form)) + facts.render() + "\n" + opcode_table.render("  ");
-  if (f.layers.size() > 1) {
-    TextTable layer_table({{"layer", Align::kLeft}, {"forward instructions"}});
-    for (std::size_t k = 0; k < std::min(f.layers.size(), kShownRows); ++k) {
-      layer_table.add_row({shorten(f.layers[k].name, 60), format_count(f.layers[k].instructions)});
-    }
-    out.text += "\n" + layer_table.render("  ");
-    if (f.layers.size() > kShownRows) {
-      out.text +=
-          "  ... and " + std::to_string(f.layers.size() - kShownRows) + " more layers (--json lists them all)\n";
-    }
+  return table;
+}
+
+std::string layers_text(const std::vector<LayerRow>& layers) {
+  TextTable table({{"layer", Align::kLeft}, {"forward instructions"}});
+  for (std::size_t k = 0; k < std::min(layers.size(), kShownRows); ++k) {
+    table.add_row({shorten(layers[k].name, 60), format_count(layers[k].instructions)});
   }
+  std::string text = table.render("  ");
+  if (layers.size() > kShownRows) {
+    text += "  ... and " + std::to_string(layers.size() - kShownRows) + " more layers (--json lists them all)\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+Description describe_hlo(Description out, hlo::HloForm form, std::string bytes, const std::string& source,
+                         const DescribeOptions& options) {
+  const ReadModules modules = read_modules(form, std::move(bytes), source);
+  fill_document(out.document, form, modules, options);
+  out.text = title(source, hlo::form_for_people(form)) + facts_for_people(modules, options).render() + "\n" +
+             opcode_table(modules.facts.opcodes).render("  ");
+  if (modules.facts.layers.size() > 1) out.text += "\n" + layers_text(modules.facts.layers);
   return out;
 }
 

@@ -42,12 +42,13 @@ void calibrate(const std::string& measurements, const std::string& base, const s
   }
 }
 
-int profile_main(int argc, char** argv) {
+struct ProfileOptions {
   std::string input, output, samples, measurements, attention = "auto";
   profile::ProfileRequest request;
   bool json = false;
-  OptionTable table("profile",
-                    "say what each forward instruction of a model costs: compute, activations, weights, stash");
+};
+
+void declare_options(OptionTable& table, ProfileOptions& o) {
   table.example("automap-profile fixtures/hlo/bert48.hlo.gz", "layer by layer, on a V100");
   table.example("automap-profile fixtures/hlo/gpt2.hlo.gz --device h100 -o gpt2.profile.h5",
                 "write the profile that automap-infer plans");
@@ -55,96 +56,107 @@ int profile_main(int argc, char** argv) {
                 "times at other micro-batches, on two devices");
   table.example("automap-profile fixtures/hlo/tiny_mlp.stripped.hlo --json", "the same facts for scripts");
   table
-      .positional(&input, "MODEL",
+      .positional(&o.input, "MODEL",
                   "HLO in any form (text, binary or JSON protobuf), gzipped or not; - reads standard input")
       .reads_file();
-  table.add(&request.device, "device", "reference device: " + join(machine::device_names()) + ", or a file")
+  table.add(&o.request.device, "device", "reference device: " + join(machine::device_names()) + ", or a file")
       .reads_file()
       .metavar("DEVICE");
-  table.add(&request.more_devices, "also-device", "more devices to estimate times on; may be repeated")
+  table.add(&o.request.more_devices, "also-device", "more devices to estimate times on; may be repeated")
       .reads_file()
       .metavar("DEVICE");
   table
-      .add(&attention, "attention",
+      .add(&o.attention, "attention",
            "attention and cross-entropy as kernels of libraries (fused), as the module says (as-written), or fused for "
            "f16 and bf16 on devices from A100 on (auto)")
       .choices(profile::attention_modes());
   table
-      .add(&samples, "samples",
+      .add(&o.samples, "samples",
            "numbers of samples of a micro-batch to estimate times at; default: powers of two to 4 times the module's "
            "batch")
       .no_file()
       .metavar("B[,B...]");
   table
-      .add(&request.batch_inputs, "batch-input",
+      .add(&o.request.batch_inputs, "batch-input",
            "the inputs that lead with the samples, by name, HLO name or number; default: found")
       .no_file()
       .metavar("NAME[,NAME...]");
   table
-      .add(&request.variables, "variables", "the trained parameters, one per line or JSON; default: found by data flow")
+      .add(&o.request.variables, "variables",
+           "the trained parameters, one per line or JSON; default: found by data flow")
       .reads_file()
       .metavar("FILE");
-  table.add(&request.model, "model-name", "the name to write into the profile; default: from the file's")
+  table.add(&o.request.model, "model-name", "the name to write into the profile; default: from the file's")
       .no_file()
       .metavar("NAME")
       .advanced();
   table
-      .add(&measurements, "calibrate",
+      .add(&o.measurements, "calibrate",
            "no MODEL: fit a device to the kernels timed in FILE and write it as a device file; with --device NAME on "
            "that device's peaks")
       .reads_file()
       .metavar("FILE");
-  table.add(&output, "output", "write the profile: .h5, .hdf5 or .csv (- for CSV on standard output)")
+  table.add(&o.output, "output", "write the profile: .h5, .hdf5 or .csv (- for CSV on standard output)")
       .writes_file()
       .shorthand('o')
       .metavar("FILE");
-  table.add_common(&json);
-  if (!table.parse(argc, argv)) return 0;
-  if (output == "-" && json) {
-    throw Error(ErrorKind::kUsage, "--json and -o - both want standard output", "give one of them a file");
-  }
+  table.add_common(&o.json);
+}
 
-  if (!measurements.empty()) {
-    if (!input.empty() || json) {
-      throw Error(ErrorKind::kUsage,
-                  std::string("--calibrate makes a device file and takes no ") + (json ? "--json" : "MODEL"),
-                  "calibrate first, then profile the model with --device FILE");
-    }
-    calibrate(measurements, table.source_of("device") == "default" ? "" : request.device, output);
-    return 0;
-  }
-  if (input.empty()) {
-    throw Error(ErrorKind::kUsage, "missing MODEL: HLO in any form",
-                "usage: automap-profile MODEL [OPTIONS], or automap-profile --calibrate FILE");
-  }
-
-  request.attention = profile::parse_attention_mode(attention);
-  if (!samples.empty()) request.samples = profile::parse_samples(samples, "--samples");
-
+// The profile of a model, printed and written.
+void profile_model(const ProfileOptions& o) {
   // What cannot be written is refused before the work.
   std::optional<AtomicFile> file;
-  if (!output.empty()) {
-    io::check_profile_name(output);
-    file.emplace(output);
+  if (!o.output.empty()) {
+    io::check_profile_name(o.output);
+    file.emplace(o.output);
   }
-  const std::string source = input_name(input);
-  const hlo::HloModule module = profile::load_model(input, "automap-inspect shows it, automap-infer plans it");
-  const profile::ModelProfile result = profile::profile_module(module, source, request);
+  const std::string source = input_name(o.input);
+  const hlo::HloModule module = profile::load_model(o.input, "automap-inspect shows it, automap-infer plans it");
+  const profile::ModelProfile result = profile::profile_module(module, source, o.request);
   if (file) {
-    io::write_profile(*file, output, result.profile);
+    io::write_profile(*file, o.output, result.profile);
     file->prepare();
   }
   const std::string form = hlo::form_for_people(module.form);
-  if (json) {
+  if (o.json) {
     print_exact(profile::report_json(result, form));
-  } else if (output != "-") {
+  } else if (o.output != "-") {
     print(profile::report_text(result, form));
   }
   if (file) {
     file->commit();
-    if (output != "-") log_info("wrote " + output);
+    if (o.output != "-") log_info("wrote " + o.output);
   }
   for (const std::string& warning : result.warnings) log_warning(warning);
+}
+
+int profile_main(int argc, char** argv) {
+  ProfileOptions options;
+  OptionTable table("profile",
+                    "say what each forward instruction of a model costs: compute, activations, weights, stash");
+  declare_options(table, options);
+  if (!table.parse(argc, argv)) return 0;
+  if (options.output == "-" && options.json) {
+    throw Error(ErrorKind::kUsage, "--json and -o - both want standard output", "give one of them a file");
+  }
+  if (!options.measurements.empty()) {
+    if (!options.input.empty() || options.json) {
+      throw Error(ErrorKind::kUsage,
+                  std::string("--calibrate makes a device file and takes no ") + (options.json ? "--json" : "MODEL"),
+                  "calibrate first, then profile the model with --device FILE");
+    }
+    calibrate(options.measurements, table.source_of("device") == "default" ? "" : options.request.device,
+              options.output);
+    return 0;
+  }
+  if (options.input.empty()) {
+    throw Error(ErrorKind::kUsage, "missing MODEL: HLO in any form",
+                "usage: automap-profile MODEL [OPTIONS], or automap-profile --calibrate FILE");
+  }
+  options.request.attention = profile::parse_attention_mode(options.attention);
+  if (!options.samples.empty()) options.request.samples = profile::parse_samples(options.samples, "--samples");
+  profile_model(options);
   return 0;
 }
 

@@ -144,7 +144,9 @@ TrainOptions preset_options(const std::string& preset) {
   throw Error(ErrorKind::kUsage, "--preset: found '" + preset + "', expected fast, nightly or faithful");
 }
 
-void declare_options(OptionTable& table, TrainOptions& o) {
+namespace {
+
+void add_examples(OptionTable& table) {
   table.example("automap-train --out runs/first", "a policy in ten minutes, from problems made on the fly");
   table.example("automap-train --data data/ --out runs/night1 --preset nightly", "an hour, from a dataset");
   table.example("automap-train --out runs/night1 --resume", "go on after a stop or a kill");
@@ -153,7 +155,9 @@ void declare_options(OptionTable& table, TrainOptions& o) {
       "adapt a policy to one model");
   table.example("automap-train --compare runs/night2/policy.bin runs/night1/policy.bin --json",
                 "is the first policy worse than the second?");
+}
 
+void declare_files(OptionTable& table, TrainOptions& o) {
   table.group("Input and output");
   table.positional(&o.policies, "POLICY", "policy files, with --evaluate and --compare").reads_file();
   table
@@ -183,7 +187,9 @@ void declare_options(OptionTable& table, TrainOptions& o) {
   table.add_flag(&o.evaluate, "evaluate", "do not train: print how good the POLICY files are");
   table.add_flag(&o.compare, "compare",
                  "do not train: is the first POLICY not worse than the second, or than no network at all?");
+}
 
+void declare_run(OptionTable& table, TrainOptions& o) {
   table.group("Run");
   table.add(&o.preset, "preset", "what all other options start from").choices({"fast", "nightly", "faithful"});
   table.add(&o.threads, "threads", "threads, the learner's included; 0: as many as there are cores").range(0, 1 << 20);
@@ -194,12 +200,16 @@ void declare_options(OptionTable& table, TrainOptions& o) {
                  "the same policy, byte for byte, for any number of threads and however often the run is stopped");
   table.add_seconds(&o.checkpoint_every_s, "checkpoint-every", "a checkpoint this often").range(0.001, 1e9);
   table.add(&o.device, "device", "where the learner computes").choices({"cpu", "cuda"});
+}
 
+void declare_finetune(OptionTable& table, TrainOptions& o) {
   table.group("One model (--finetune)");
   table.add_flag(&o.finetune, "finetune", "train on variations of one model: --data is its profile");
   table.add(&o.cluster, "cluster", "the model's cluster: a preset or a JSON file").reads_file().metavar("CLUSTER");
   table.add(&o.micro_batches, "micro-batches", "its micro-batches per step").range(1, 65536).metavar("M");
+}
 
+void declare_playing(OptionTable& table, TrainOptions& o) {
   table.group("Playing");
   table.add(&o.objective, "objective", "what a plan is judged by: the closed form V, or the event simulation")
       .choices({"value", "simulated"});
@@ -226,7 +236,9 @@ void declare_options(OptionTable& table, TrainOptions& o) {
   table.add(&o.replay_ratio, "replay-ratio", "decisions learned from per decision played, at most")
       .range(0.001, 1000)
       .advanced();
+}
 
+void declare_labels(OptionTable& table, TrainOptions& o) {
   table.group("Exact labels");
   table.add(&o.label_fraction, "label-fraction", "share of the problems whose exact values are learned")
       .range(0, 1)
@@ -241,7 +253,9 @@ void declare_options(OptionTable& table, TrainOptions& o) {
   table.add(&o.learner.replay_labels, "label-replay", "labelled decisions kept").range(1, 1e7).advanced();
   table.add(&o.learner.label_weight, "label-weight", "weight of their loss; 0: off").range(0, 1000).advanced();
   table.add(&o.learner.label_temperature, "label-temperature", "of the softmax over labels").range(1e-6, 10).advanced();
+}
 
+void declare_network(OptionTable& table, TrainOptions& o) {
   table.group("Network");
   table.add(&o.network, "network", "after-state: one network for all after-states; flat: the paper's")
       .choices({"after-state", "flat"})
@@ -257,7 +271,9 @@ void declare_options(OptionTable& table, TrainOptions& o) {
   table.add(&o.learner.atoms, "atoms", "of the distribution").range(2, 1001).advanced();
   table.add(&o.value_min, "value-min", "lower end of the distribution, in y").range(-10, 10).advanced();
   table.add(&o.value_max, "value-max", "upper end of the distribution, in y").range(-10, 10).advanced();
+}
 
+void declare_learning(OptionTable& table, TrainOptions& o) {
   table.group("Learning");
   table.add(&o.learner.batch, "batch-size", "decisions per update").range(1, 65536).advanced();
   table
@@ -289,7 +305,9 @@ void declare_options(OptionTable& table, TrainOptions& o) {
   table.add(&o.learner.priority_beta, "priority-beta", "importance weights at the start").range(0, 1).advanced();
   table.add(&o.learner.priority_beta_end, "priority-beta-end", "and at the end").range(0, 1).advanced();
   table.add(&o.learner.beta_updates, "priority-beta-updates", "updates from start to end").advanced();
+}
 
+void declare_evaluation(OptionTable& table, TrainOptions& o) {
   table.group("Evaluation");
   table
       .add(&o.evaluate_data, "evaluate-data",
@@ -315,6 +333,20 @@ void declare_options(OptionTable& table, TrainOptions& o) {
   table.add(&o.margin, "margin", "--compare: a mean gap up to this much larger still counts as not worse")
       .range(0, 1)
       .advanced();
+}
+
+}  // namespace
+
+void declare_options(OptionTable& table, TrainOptions& o) {
+  add_examples(table);
+  declare_files(table, o);
+  declare_run(table, o);
+  declare_finetune(table, o);
+  declare_playing(table, o);
+  declare_labels(table, o);
+  declare_network(table, o);
+  declare_learning(table, o);
+  declare_evaluation(table, o);
   table.epilog(
       "Exit codes: 0 done, 2 wrong usage, 3 bad input or output, 75 stopped by a signal with a checkpoint (--resume "
       "goes "

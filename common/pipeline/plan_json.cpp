@@ -329,18 +329,20 @@ std::string to_json_text(const PlanDocument& document) {
   return json_text(json);
 }
 
-PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
-  const Json json = parse_plan_json(json_text, source);
-  const PlanObject reader(json, source);
-  const std::string kind = reader.text("kind");
-  if (kind != "pipeline") {
-    const bool partition = kind == "operator" || kind == "data";
-    reader.fail("kind: found \"" + kind + "\", expected \"pipeline\"",
-                partition ? "plans of the kinds operator and data are read by automap-search apply and explain" : "");
-  }
+namespace {
 
-  constexpr int kMany = 1 << 30;
-  PlanDocument document;
+constexpr int kMany = 1 << 30;
+
+void check_kind(const PlanObject& reader) {
+  const std::string kind = reader.text("kind");
+  if (kind == "pipeline") return;
+  const bool partition = kind == "operator" || kind == "data";
+  reader.fail("kind: found \"" + kind + "\", expected \"pipeline\"",
+              partition ? "plans of the kinds operator and data are read by automap-search apply and explain" : "");
+}
+
+// What was planned for.
+void read_question(const PlanObject& reader, PlanDocument& document) {
   document.model = reader.text("model");
   document.cluster = reader.text("cluster");
   document.version = reader.text("schema") == kPipelinePlanSchema ? 2 : 1;
@@ -353,7 +355,127 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
   document.gradient_sync = reader.text_or_empty("gradient_sync");
   document.num_instructions = reader.integer("instructions", 1, kMany);
   document.num_devices = reader.integer("devices", 1, kMany);
+}
+
+void read_bounds(const PlanObject& reader, PlanDocument& document) {
+  document.lower_bound_ms = reader.number_or_zero("lower_bound_ms");
+  document.lower_bound_method = reader.text_or_empty("lower_bound_method");
+  if (document.lower_bound_ms > 0) document.gap = document.step_ms / document.lower_bound_ms - 1;
   document.bound_devices = {document.num_devices};
+  if (!reader.has("bounds")) return;
+  const PlanObject bounds(reader.at("bounds"), reader.where("bounds"));
+  document.simulated_bound_ms = bounds.number_or_zero("simulated");
+  if (bounds.has("devices")) document.bound_devices = bounds.integers("devices", 1, machine::kMaxDevices);
+  if (bounds.has("devices_in_part")) {
+    document.bound_devices_in_part = bounds.integers("devices_in_part", 1, machine::kMaxDevices);
+  }
+}
+
+// How the plan was found.
+void read_search(const PlanObject& reader, PlanDocument& document) {
+  document.planner = reader.text("planner");
+  document.objective = reader.text_or_empty("objective");
+  document.planning_ms = reader.number("planning_ms");
+  document.found_ms = reader.number_or_zero("found_ms");
+  document.proven_ms = reader.number_or_zero("proven_ms");
+  document.cut_by_time = reader.flag("cut_by_time");
+}
+
+std::vector<PlanAlternative> read_alternatives(const PlanObject& reader) {
+  std::vector<PlanAlternative> alternatives;
+  for (const Json& item : reader.array("alternatives")) {
+    const PlanObject other(item, reader.where("alternatives"));
+    alternatives.push_back({other.text("planner"), other.integer("stages", 1, kMany), other.number("step_ms"),
+                            other.number_or_zero("simulated_step_ms"), other.number("planning_ms")});
+  }
+  return alternatives;
+}
+
+std::vector<PlanLimitText> read_limits(const PlanObject& reader) {
+  std::vector<PlanLimitText> limits;
+  for (const Json& item : reader.array("limits")) {
+    const PlanObject limit(item, reader.where("limits"));
+    limits.push_back({limit.text("kind"), limit.integer("stage", 0, kMany), limit.number("ms"), limit.number("share"),
+                      limit.text("text")});
+  }
+  return limits;
+}
+
+LayerSplit read_layer_split(const PlanObject& split, int num_instructions, int num_devices) {
+  LayerSplit out;
+  out.split_before = split.texts("split_before");
+  if (split.has("split_spec")) out.split_spec = split.texts("split_spec");
+  out.no_split_spec = split.text_or_empty("no_split_spec");
+  out.cuts = split.integers("cuts", 1, num_instructions - 1);
+  out.step_ms = split.number("step_ms");
+  out.simulated_step_ms = split.number("simulated_step_ms");
+  out.device_cuts = split.integers("device_cuts", 1, num_devices - 1);
+  const Json& stacks = split.at("layers_per_stage");
+  const PlanObject layers(stacks, split.where("layers_per_stage"));
+  for (const auto& [stack, counts] : stacks.items())
+    out.layers_per_stage[stack] = layers.integers(stack.c_str(), 0, kMany);
+  return out;
+}
+
+// What need not be there.
+void read_extras(const PlanObject& reader, PlanDocument& document) {
+  if (reader.has("limits")) document.limits = read_limits(reader);
+  if (reader.has("layer_split")) {
+    document.layer_split = read_layer_split(PlanObject(reader.at("layer_split"), reader.where("layer_split")),
+                                            document.num_instructions, document.num_devices);
+  }
+  if (reader.has("planner_table")) {
+    document.planner_table =
+        read_planner_table(PlanObject(reader.at("planner_table"), reader.where("planner_table")), kMany);
+  }
+  if (reader.has("sensitivity")) document.sensitivity = read_sensitivity(reader);
+  if (reader.has("estimates")) document.estimates = reader.texts("estimates");
+  if (reader.has("warnings")) document.warnings = reader.texts("warnings");
+}
+
+// The stage `s`, from 0, says what the lists say of it.
+void check_stage(const PlanObject& reader, const PlanDocument& document, std::size_t s, int in_flight) {
+  const PlanStage& stage = document.stages[s];
+  if (stage.in_flight > 0 && stage.in_flight != in_flight) {
+    reader.fail("stage " + std::to_string(s + 1) + " contradicts in_flight");
+  }
+  const bool last = s + 1 == document.stages.size();
+  const int p0 = s == 0 ? 0 : document.plan.cuts[s - 1], d0 = s == 0 ? 0 : document.plan.device_cuts[s - 1];
+  const int p1 = last ? document.num_instructions : document.plan.cuts[s];
+  const int d1 = last ? document.num_devices : document.plan.device_cuts[s];
+  if (stage.first_instruction != p0 + 1 || stage.last_instruction != p1 || stage.first_device != d0 + 1 ||
+      stage.devices != d1 - d0) {
+    reader.fail("stage " + std::to_string(s + 1) + " contradicts cuts and device_cuts");
+  }
+  if (stage.width != 1 || stage.replicas != stage.devices) {
+    reader.fail("stage " + std::to_string(s + 1) + ": replicas times width are not its devices, or the width is not 1");
+  }
+}
+
+// The lists must tell one story.
+void check_lists_agree(const PlanObject& reader, const PlanDocument& document, const std::vector<int>& in_flight) {
+  const std::size_t stages = document.stages.size();
+  if (stages == 0) reader.fail("stages: found none, expected at least one");
+  if (document.plan.cuts.size() != stages - 1 || document.plan.device_cuts.size() != stages - 1 ||
+      document.grid_cuts.size() != stages - 1 || in_flight.size() != stages) {
+    reader.fail("cuts, grid_cuts, device_cuts, in_flight and stages do not agree on the number of stages");
+  }
+  for (const std::vector<int>* cuts : {&document.plan.cuts, &document.plan.device_cuts}) {
+    if (std::adjacent_find(cuts->begin(), cuts->end(), std::greater_equal<>()) != cuts->end()) {
+      reader.fail("cuts and device_cuts must be strictly increasing");
+    }
+  }
+  for (std::size_t s = 0; s < stages; ++s) check_stage(reader, document, s, in_flight[s]);
+}
+
+}  // namespace
+
+PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
+  const Json json = parse_plan_json(json_text, source);
+  const PlanObject reader(json, source);
+  check_kind(reader);
+  PlanDocument document;
+  read_question(reader, document);
   document.plan.schedule = read_schedule(reader.text("schedule"), reader.where("schedule"));
   document.plan.cuts = reader.integers("cuts", 1, document.num_instructions - 1);
   document.plan.device_cuts = reader.integers("device_cuts", 1, document.num_devices - 1);
@@ -366,90 +488,13 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
   }
   document.step_ms = reader.number("step_ms");
   document.simulated_step_ms = reader.number("simulated_step_ms");
-  document.lower_bound_ms = reader.number_or_zero("lower_bound_ms");
-  document.lower_bound_method = reader.text_or_empty("lower_bound_method");
-  if (document.lower_bound_ms > 0) document.gap = document.step_ms / document.lower_bound_ms - 1;
-  if (reader.has("bounds")) {
-    const PlanObject bounds(reader.at("bounds"), reader.where("bounds"));
-    document.simulated_bound_ms = bounds.number_or_zero("simulated");
-    if (bounds.has("devices")) document.bound_devices = bounds.integers("devices", 1, machine::kMaxDevices);
-    if (bounds.has("devices_in_part")) {
-      document.bound_devices_in_part = bounds.integers("devices_in_part", 1, machine::kMaxDevices);
-    }
-  }
-  document.planner = reader.text("planner");
-  document.objective = reader.text_or_empty("objective");
-  document.planning_ms = reader.number("planning_ms");
-  document.found_ms = reader.number_or_zero("found_ms");
-  document.proven_ms = reader.number_or_zero("proven_ms");
-  document.cut_by_time = reader.flag("cut_by_time");
-  for (const Json& item : reader.array("alternatives")) {
-    const PlanObject other(item, source + ": alternatives");
-    document.alternatives.push_back({other.text("planner"), other.integer("stages", 1, kMany), other.number("step_ms"),
-                                     other.number_or_zero("simulated_step_ms"), other.number("planning_ms")});
-  }
-  if (reader.has("limits")) {
-    for (const Json& item : reader.array("limits")) {
-      const PlanObject limit(item, source + ": limits");
-      document.limits.push_back({limit.text("kind"), limit.integer("stage", 0, kMany), limit.number("ms"),
-                                 limit.number("share"), limit.text("text")});
-    }
-  }
-  if (reader.has("layer_split")) {
-    const PlanObject split(reader.at("layer_split"), reader.where("layer_split"));
-    LayerSplit& out = document.layer_split.emplace();
-    out.split_before = split.texts("split_before");
-    if (split.has("split_spec")) out.split_spec = split.texts("split_spec");
-    out.no_split_spec = split.text_or_empty("no_split_spec");
-    out.cuts = split.integers("cuts", 1, document.num_instructions - 1);
-    out.step_ms = split.number("step_ms");
-    out.simulated_step_ms = split.number("simulated_step_ms");
-    out.device_cuts = split.integers("device_cuts", 1, document.num_devices - 1);
-    const Json& stacks = split.at("layers_per_stage");
-    const PlanObject layers(stacks, split.where("layers_per_stage"));
-    for (const auto& [stack, counts] : stacks.items())
-      out.layers_per_stage[stack] = layers.integers(stack.c_str(), 0, kMany);
-  }
-  if (reader.has("planner_table")) {
-    document.planner_table =
-        read_planner_table(PlanObject(reader.at("planner_table"), reader.where("planner_table")), kMany);
-  }
-  if (reader.has("sensitivity")) document.sensitivity = read_sensitivity(reader);
-  if (reader.has("estimates")) document.estimates = reader.texts("estimates");
-  if (reader.has("warnings")) document.warnings = reader.texts("warnings");
+  read_bounds(reader, document);
+  read_search(reader, document);
+  document.alternatives = read_alternatives(reader);
+  read_extras(reader, document);
   for (auto& [key, value] : read_provenance(reader)) document.provenance[key] = value;
-
-  // The lists must tell one story.
-  const std::size_t stages = document.stages.size();
-  if (stages == 0) reader.fail("stages: found none, expected at least one");
-  if (document.plan.cuts.size() != stages - 1 || document.plan.device_cuts.size() != stages - 1 ||
-      document.grid_cuts.size() != stages - 1 || in_flight.size() != stages) {
-    reader.fail("cuts, grid_cuts, device_cuts, in_flight and stages do not agree on the number of stages");
-  }
-  for (const std::vector<int>* cuts : {&document.plan.cuts, &document.plan.device_cuts}) {
-    if (std::adjacent_find(cuts->begin(), cuts->end(), std::greater_equal<>()) != cuts->end()) {
-      reader.fail("cuts and device_cuts must be strictly increasing");
-    }
-  }
-  for (std::size_t s = 0; s < stages; ++s) {
-    PlanStage& stage = document.stages[s];
-    if (stage.in_flight > 0 && stage.in_flight != in_flight[s]) {
-      reader.fail("stage " + std::to_string(s + 1) + " contradicts in_flight");
-    }
-    stage.in_flight = in_flight[s];
-    const bool last = s + 1 == stages;
-    const int p0 = s == 0 ? 0 : document.plan.cuts[s - 1], d0 = s == 0 ? 0 : document.plan.device_cuts[s - 1];
-    const int p1 = last ? document.num_instructions : document.plan.cuts[s];
-    const int d1 = last ? document.num_devices : document.plan.device_cuts[s];
-    if (stage.first_instruction != p0 + 1 || stage.last_instruction != p1 || stage.first_device != d0 + 1 ||
-        stage.devices != d1 - d0) {
-      reader.fail("stage " + std::to_string(s + 1) + " contradicts cuts and device_cuts");
-    }
-    if (stage.width != 1 || stage.replicas != stage.devices) {
-      reader.fail("stage " + std::to_string(s + 1) +
-                  ": replicas times width are not its devices, or the width is not 1");
-    }
-  }
+  check_lists_agree(reader, document, in_flight);
+  for (std::size_t s = 0; s < in_flight.size(); ++s) document.stages[s].in_flight = in_flight[s];
   return document;
 }
 

@@ -45,7 +45,7 @@ struct PlanAlternative {
   double step_ms = 0, simulated_step_ms = 0, planning_ms = 0;
 };
 
-// What limits the step (infer/planner.h).
+// What limits the step (plan/planners/planner.h).
 struct PlanLimitText {
   std::string kind;
   int stage = 0;
@@ -63,7 +63,7 @@ struct LayerSplit {
   double step_ms = 0, simulated_step_ms = 0;
 };
 
-// Every planner alone on the same question (infer/planner_table.h).
+// Every planner alone on the same question (plan/planners/planner_table.h).
 struct PlannerTableRow {
   std::string planner;
   int stages = 0;  // 0: it found no plan, and the lengths and the gap are 0, too

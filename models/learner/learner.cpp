@@ -276,6 +276,17 @@ struct Learner::State {
     return buffer.data();
   }
 
+  // Where the gradient of action_outputs() is to be written; finish_gradient() takes it to the row's, `row`.
+  float* action_gradients(const DecisionView& decision, float* row) {
+    if (!options.dueling) return row;
+    action_gradient.assign(static_cast<std::size_t>(decision.actions * loss.outputs()), 0.0f);
+    return action_gradient.data();
+  }
+  void finish_gradient(const DecisionView& decision, float* row) const {
+    if (!options.dueling) return;
+    dueling_backward(action_gradient.data(), decision.actions, loss.outputs(), decision.legal, row);
+  }
+
   int best_action(const DecisionView& decision, const float* rows, const float* outputs) {
     int best = -1;
     double best_y = 0;
@@ -300,7 +311,14 @@ struct Learner::State {
     DecisionView next;  // without actions: none
   };
 
+  // The parts of an update, in this order.
+  void draw_batch();
   void find_targets();
+  void run_network();
+  void learn_returns(LearnerMetrics& metrics);
+  void learn_labels(LearnerMetrics& metrics);
+  void take_step(LearnerMetrics& metrics);
+  void follow_weights();
   LearnerMetrics update();
 
   LearnerOptions options;
@@ -322,6 +340,39 @@ struct Learner::State {
   std::vector<float> inputs, net, net_gradient, next_inputs, next_net, next_online;
   std::vector<float> action_buffer, action_gradient, next_outputs;
 };
+
+// One row per sampled decision, then the rows of the labelled ones.
+void Learner::State::draw_batch() {
+  Rng rng(options.seed, kSampleStream, updates);
+  const auto in = static_cast<std::size_t>(options.inputs);
+  samples.clear();
+  if (options.batch > 0) {
+    const double share = options.beta_updates == 0
+                             ? 1.0
+                             : std::min(1.0, static_cast<double>(updates) / static_cast<double>(options.beta_updates));
+    const double beta = options.priority_beta + share * (options.priority_beta_end - options.priority_beta);
+    replay.sample(options.batch, beta, rng, samples);
+  }
+  label_samples.clear();
+  std::size_t rows = samples.size();
+  if (uses_labels() && labels.size() > 0) {
+    for (int i = 0; i < options.label_batch; ++i) {
+      label_samples.push_back(&labels.sample(rng));
+      rows += rows_of(view_of(*label_samples.back()));
+    }
+  }
+  inputs.resize(rows * in);
+  views.clear();
+  float* row = inputs.data();
+  for (const ReplaySample& sample : samples) {
+    const DecisionView& decision = views.emplace_back(replay.decision(sample.slot, sample.decision));
+    const auto first = flat() ? 0 : static_cast<std::size_t>(decision.chosen) * in;
+    row = std::copy_n(decision.inputs + first, in, row);
+  }
+  for (const Decision* decision : label_samples) {
+    row = std::copy_n(decision->inputs.data(), decision->inputs.size(), row);
+  }
+}
 
 void Learner::State::find_targets() {
   const int n = options.returns == Returns::kMonteCarlo ? 0 : options.n_step;
@@ -359,52 +410,22 @@ void Learner::State::find_targets() {
   }
 }
 
-LearnerMetrics Learner::State::update() {
-  Rng rng(options.seed, kSampleStream, updates);
+void Learner::State::run_network() {
+  const std::size_t rows = inputs.size() / static_cast<std::size_t>(options.inputs);
   const auto width = static_cast<std::size_t>(shape.outputs());
-  const auto in = static_cast<std::size_t>(options.inputs);
-  const auto outputs = static_cast<std::size_t>(loss.outputs());
-
-  // The batch: one row per sampled decision, then the rows of the labelled ones.
-  samples.clear();
-  if (options.batch > 0) {
-    const double share = options.beta_updates == 0
-                             ? 1.0
-                             : std::min(1.0, static_cast<double>(updates) / static_cast<double>(options.beta_updates));
-    const double beta = options.priority_beta + share * (options.priority_beta_end - options.priority_beta);
-    replay.sample(options.batch, beta, rng, samples);
-  }
-  label_samples.clear();
-  std::size_t rows = samples.size();
-  if (uses_labels() && labels.size() > 0) {
-    for (int i = 0; i < options.label_batch; ++i) {
-      label_samples.push_back(&labels.sample(rng));
-      rows += rows_of(view_of(*label_samples.back()));
-    }
-  }
-  inputs.resize(rows * in);
-  views.clear();
-  float* row = inputs.data();
-  for (const ReplaySample& sample : samples) {
-    const DecisionView& decision = views.emplace_back(replay.decision(sample.slot, sample.decision));
-    const auto first = flat() ? 0 : static_cast<std::size_t>(decision.chosen) * in;
-    row = std::copy_n(decision.inputs + first, in, row);
-  }
-  for (const Decision* decision : label_samples) {
-    row = std::copy_n(decision->inputs.data(), decision->inputs.size(), row);
-  }
-
-  find_targets();
   net.resize(rows * width);
   network.forward_training(weights.data(), inputs.data(), static_cast<int>(rows), net.data());
   net_gradient.assign(rows * width, 0.0f);
+}
 
-  LearnerMetrics metrics;
+void Learner::State::learn_returns(LearnerMetrics& metrics) {
+  const auto width = static_cast<std::size_t>(shape.outputs());
+  const auto in = static_cast<std::size_t>(options.inputs);
+  const auto outputs = static_cast<std::size_t>(loss.outputs());
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const Target& t = targets[i];
     const DecisionView& decision = views[i];
-    const float* all = net.data() + i * width;
-    float* all_gradient = net_gradient.data() + i * width;
+    float* row_gradient = net_gradient.data() + i * width;
     std::size_t at = 0;  // of the chosen action's outputs in those
     const RowBase base = base_of(options, decision, decision.chosen, inputs.data() + i * in);
     const double weight = static_cast<double>(samples[i].weight) / static_cast<double>(samples.size());
@@ -425,46 +446,39 @@ LearnerMetrics Learner::State::update() {
         target_y += t.returns.discount * head_y(loss, next, next_base, scratch);
       }
     }
-    float* gradient_out = all_gradient;
-    const float* out = action_outputs(decision, all, action_buffer);
-    if (options.dueling) {
-      action_gradient.assign(static_cast<std::size_t>(decision.actions) * outputs, 0.0f);
-      gradient_out = action_gradient.data();
-    }
+    const float* out = action_outputs(decision, net.data() + i * width, action_buffer);
+    float* gradient_out = action_gradients(decision, row_gradient);
     const RowLoss result =
         distribution_of_next ? bootstrap_loss(loss, out + at, base.log_bound, next_outputs.data(), next_base.log_bound,
                                               t.returns.discount, weight, gradient_out + at, scratch)
                              : row_loss(loss, out + at, base, target_y, weight, gradient_out + at, scratch);
-    if (options.dueling) {
-      dueling_backward(gradient_out, decision.actions, loss.outputs(), decision.legal, all_gradient);
-    }
+    finish_gradient(decision, row_gradient);
     metrics.loss += weight * result.loss;
     replay.set_error(samples[i], std::isfinite(result.error) ? result.error : 0);
   }
+}
 
+void Learner::State::learn_labels(LearnerMetrics& metrics) {
+  const auto width = static_cast<std::size_t>(shape.outputs());
+  const auto in = static_cast<std::size_t>(options.inputs);
   std::size_t at_row = samples.size();
   for (const Decision* label : label_samples) {
     const DecisionView decision = view_of(*label);
-    const float* all = net.data() + at_row * width;
-    float* all_gradient = net_gradient.data() + at_row * width;
-    float* gradient_out = all_gradient;
-    const float* out = action_outputs(decision, all, action_buffer);
-    if (options.dueling) {
-      action_gradient.assign(static_cast<std::size_t>(decision.actions) * outputs, 0.0f);
-      gradient_out = action_gradient.data();
-    }
+    float* row_gradient = net_gradient.data() + at_row * width;
+    const float* out = action_outputs(decision, net.data() + at_row * width, action_buffer);
+    float* gradient_out = action_gradients(decision, row_gradient);
     const double share = 1 / static_cast<double>(label_samples.size());
     metrics.label_loss +=
         share * label_loss(loss, decision.actions, out, options.residual ? decision.log_bound : nullptr,
                            label->exact_y.data(), decision.legal, static_cast<double>(label->label_limit_y),
                            options.label_temperature, options.label_weight * share, gradient_out, scratch,
                            loss.bounded ? label->inputs.data() + in - 1 : nullptr, options.inputs);
-    if (options.dueling) {
-      dueling_backward(gradient_out, decision.actions, loss.outputs(), decision.legal, all_gradient);
-    }
+    finish_gradient(decision, row_gradient);
     at_row += rows_of(decision);
   }
+}
 
+void Learner::State::take_step(LearnerMetrics& metrics) {
   network.backward(net_gradient.data(), gradient.data());
   metrics.gradient_norm = l2_norm(gradient.data(), gradient.size());
   if (!std::isfinite(metrics.gradient_norm)) {
@@ -480,8 +494,10 @@ LearnerMetrics Learner::State::update() {
   AdamOptions adam_options;
   adam_options.epsilon = options.adam_epsilon;
   adam_step(adam_options, metrics.learning_rate, clip, gradient.data(), adam, weights);
-  ++updates;
+}
 
+// The average and the target network.
+void Learner::State::follow_weights() {
   if (options.ema > 0) {
     // At first the mean of few: else the random start would be in it for thousands of updates.
     const auto count = static_cast<double>(updates);
@@ -489,6 +505,18 @@ LearnerMetrics Learner::State::update() {
     for (std::size_t i = 0; i < weights.size(); ++i) ema[i] = keep * ema[i] + (1 - keep) * weights[i];
   }
   if (options.target_every > 0 && updates % static_cast<std::uint64_t>(options.target_every) == 0) target = weights;
+}
+
+LearnerMetrics Learner::State::update() {
+  LearnerMetrics metrics;
+  draw_batch();
+  find_targets();
+  run_network();
+  learn_returns(metrics);
+  learn_labels(metrics);
+  take_step(metrics);
+  ++updates;
+  follow_weights();
   metrics.mean_priority = replay.mean_priority();
   return metrics;
 }

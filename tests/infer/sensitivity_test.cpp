@@ -6,7 +6,7 @@
 
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
-#include "tests/infer/random_policy.h"
+#include "tests/plan/planners/random_policy.h"
 
 namespace automap::infer {
 namespace {
@@ -30,24 +30,24 @@ RandomProblem small(std::uint64_t seed, double with_memory_limit) {
   return made;
 }
 
-PlanRequest request() {
-  PlanRequest request;
-  request.effort = plan_effort(Effort::kQuick);
+planners::PlanRequest request() {
+  planners::PlanRequest request;
+  request.effort = planners::plan_effort(Effort::kQuick);
   request.schedules = {pipeline::Schedule::kAdaptive};
   request.lower_bound = false;
-  request.policy = random_policy();
+  request.policy = planners::random_policy();
   return request;
 }
 
 struct Asked {
-  StepPlan planned;
+  planners::StepPlan planned;
   std::vector<PlanSensitivity> rows;
 };
 
 Asked ask(const RandomProblem& made, const ExpectedErrors& errors) {
-  StepRequest step;
+  planners::StepRequest step;
   step.batch = 8;
-  Asked asked{plan_step(made.profile, made.cluster, made.options, step, request()), {}};
+  Asked asked{planners::plan_step(made.profile, made.cluster, made.options, step, request()), {}};
   if (asked.planned.result.plan) {
     asked.rows = plan_sensitivity(made.profile, made.cluster, made.options, step, request(), asked.planned, errors);
   }
@@ -61,7 +61,7 @@ const PlanSensitivity& row(const std::vector<PlanSensitivity>& rows, const std::
 }
 
 // The plan's step on a problem written anew, all compute `factor` times as long.
-double step_with_compute(const RandomProblem& made, const StepPlan& planned, double factor) {
+double step_with_compute(const RandomProblem& made, const planners::StepPlan& planned, double factor) {
   pipeline::Profile profile = made.profile;
   for (double& ms : profile.c_ms) ms *= factor;
   for (pipeline::DeviceTimes& times : profile.times) {
@@ -75,7 +75,7 @@ double step_with_compute(const RandomProblem& made, const StepPlan& planned, dou
   pipeline::ProblemOptions options = made.options;
   options.micro_batches = planned.size.micro_batches;
   options.micro_batch_samples = planned.size.samples;
-  const Problem problem(profile, first_devices(made.cluster, planned.problem->num_devices()), options);
+  const Problem problem(profile, planners::first_devices(made.cluster, planned.problem->num_devices()), options);
   return pipeline::simulate_step_ms(problem, *planned.result.plan);
 }
 
@@ -132,7 +132,7 @@ TEST(Sensitivity, AsksOnlyAboutWhatIsThereAndStopsWhenToldTo) {
   ASSERT_TRUE(asked.planned.result.plan);
   EXPECT_EQ(asked.rows.size(), 2u);  // one server: nothing between servers
   EXPECT_TRUE(ask(made, {}).rows.empty());
-  PlanRequest stopped = request();
+  planners::PlanRequest stopped = request();
   stopped.cancelled = [] { return true; };
   EXPECT_TRUE(plan_sensitivity(made.profile, made.cluster, made.options, {8, 0, 0, false}, stopped, asked.planned,
                                {0.1, 0.1, 0.1, 0.1})

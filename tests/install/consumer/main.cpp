@@ -8,8 +8,8 @@
 #include "common/machine/cluster.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/schedule.h"
-#include "infer/planner.h"
-#include "infer/shipped_policy.h"
+#include "plan/planners/planner.h"
+#include "plan/planners/shipped_policy.h"
 #include "models/features.h"
 #include "models/policy.h"
 
@@ -19,7 +19,7 @@ using namespace automap::pipeline;
 
 // The policy compiled in, or, in a build without one, a network that says nothing.
 std::shared_ptr<const automap::models::Policy> some_policy() {
-  if (auto shipped = automap::infer::shipped_policy(Objective::kValue)) return shipped;
+  if (auto shipped = automap::planners::shipped_policy(Objective::kValue)) return shipped;
   automap::models::Architecture architecture;
   architecture.features = automap::models::kFeatures;
   architecture.feature_version = automap::models::kFeatureVersion;
@@ -36,10 +36,10 @@ bool plans_with_a_policy() {
   profile.w_bytes.assign(40, 1e6);
   profile.stash_bytes.assign(40, 0);
   const Problem problem(profile, automap::machine::load_cluster("config-b"), ProblemOptions());
-  automap::infer::PlanRequest request;
-  request.planner = automap::infer::PlannerKind::kPolicy;
+  automap::planners::PlanRequest request;
+  request.planner = automap::planners::PlannerKind::kPolicy;
   request.policy = some_policy();
-  const automap::infer::PlanResult result = make_plan(problem, request);
+  const automap::planners::PlanResult result = make_plan(problem, request);
   if (!result.plan) return false;
   std::printf("planned by %s: %d stages, V = %.6f ms\n", result.planner.c_str(), result.plan->num_stages(),
               result.step_ms);

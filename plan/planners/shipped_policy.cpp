@@ -1,4 +1,4 @@
-#include "infer/shipped_policy.h"
+#include "plan/planners/shipped_policy.h"
 
 #include <cstddef>
 #include <map>
@@ -7,7 +7,7 @@
 #include "common/base/error.h"
 #include "models/features.h"
 
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 constexpr const char* kDefaultName = "pipeline.policy";
@@ -75,4 +75,4 @@ void check_plans(const models::Policy& policy, const std::string& source) {
   }
 }
 
-}  // namespace automap::infer
+}  // namespace automap::planners

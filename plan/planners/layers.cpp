@@ -1,4 +1,4 @@
-#include "infer/layers.h"
+#include "plan/planners/layers.h"
 
 #include <algorithm>
 #include <cctype>
@@ -15,7 +15,7 @@
 #include "models/plan_space.h"
 #include "models/policy_search.h"
 
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 using pipeline::LayerSplit;
@@ -313,4 +313,4 @@ LayerResult split_at_layers(const Problem& problem, const Profile& profile, cons
   return result;
 }
 
-}  // namespace automap::infer
+}  // namespace automap::planners

@@ -1,4 +1,4 @@
-#include "infer/step_choice.h"
+#include "plan/planners/step_choice.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 #include "common/base/error.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
-#include "tests/infer/random_policy.h"
+#include "tests/plan/planners/random_policy.h"
 
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 using machine::Cluster;
@@ -112,4 +112,4 @@ TEST(StepChoice, DivisorsAscend) {
 }
 
 }  // namespace
-}  // namespace automap::infer
+}  // namespace automap::planners

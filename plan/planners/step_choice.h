@@ -10,9 +10,9 @@
 #include "common/machine/cluster.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
-#include "infer/planner.h"
+#include "plan/planners/planner.h"
 
-namespace automap::infer {
+namespace automap::planners {
 
 struct StepRequest {
   std::int64_t batch = 0;        // B, samples per step; 0: kDefaultMicroBatches times the profile's micro-batch
@@ -74,4 +74,4 @@ machine::Cluster first_devices(const machine::Cluster& cluster, int devices);
 StepPlan plan_step(const pipeline::Profile& profile, const machine::Cluster& cluster,
                    const pipeline::ProblemOptions& options, const StepRequest& step, const PlanRequest& request);
 
-}  // namespace automap::infer
+}  // namespace automap::planners

@@ -1,4 +1,4 @@
-#include "infer/lightest.h"
+#include "plan/planners/lightest.h"
 
 #include <cmath>
 #include <cstdio>
@@ -10,7 +10,7 @@
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/schedule.h"
 
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 using pipeline::DeviceGroup;
@@ -140,4 +140,4 @@ NothingFits explain_nothing_fits(const Problem& problem, const StageChoice& choi
   return why;
 }
 
-}  // namespace automap::infer
+}  // namespace automap::planners

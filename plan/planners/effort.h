@@ -6,7 +6,7 @@
 
 #include "common/base/work.h"
 
-namespace automap::infer {
+namespace automap::planners {
 
 struct PlanEffort {
   // Of the whole call, in units of work; the planners take turns at parts of it. kNoEnd: everything to its end.
@@ -19,4 +19,4 @@ struct PlanEffort {
 
 PlanEffort plan_effort(Effort effort);
 
-}  // namespace automap::infer
+}  // namespace automap::planners

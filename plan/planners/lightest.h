@@ -9,7 +9,7 @@
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
 
-namespace automap::infer {
+namespace automap::planners {
 
 // The stage counts and schedules asked for.
 struct StageChoice {
@@ -34,4 +34,4 @@ struct NothingFits {
 };
 NothingFits explain_nothing_fits(const pipeline::Problem& problem, const StageChoice& choice, Work& work);
 
-}  // namespace automap::infer
+}  // namespace automap::planners

@@ -12,11 +12,11 @@
 #include "common/io/profile_file.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"
-#include "infer/planner.h"
-#include "infer/shipped_policy.h"
-#include "tests/infer/random_policy.h"
+#include "plan/planners/planner.h"
+#include "plan/planners/shipped_policy.h"
+#include "tests/plan/planners/random_policy.h"
 
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 // Lengths that differ by less are equal to the planner.
@@ -97,4 +97,4 @@ TEST(PlannerCorpus, DefaultRequestsAnswerInTimeWithACertificate) {
 }
 
 }  // namespace
-}  // namespace automap::infer
+}  // namespace automap::planners

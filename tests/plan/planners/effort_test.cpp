@@ -1,5 +1,5 @@
 // Plans depend on counted work and not on clocks: this program's steady clock can be made to run as it likes.
-#include "infer/effort.h"
+#include "plan/planners/effort.h"
 
 #include <gtest/gtest.h>
 #include <time.h>
@@ -13,8 +13,8 @@
 
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/random_problem.h"
-#include "infer/planner.h"
-#include "tests/infer/random_policy.h"
+#include "plan/planners/planner.h"
+#include "tests/plan/planners/random_policy.h"
 
 namespace {
 
@@ -32,7 +32,7 @@ std::chrono::steady_clock::time_point std::chrono::steady_clock::now() noexcept 
   return time_point(duration(now % 1'000'000'000'000 * clock_factor));
 }
 
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 using pipeline::Plan;
@@ -204,4 +204,4 @@ TEST(PlanEffort, MoreEffortIsMoreOfEverything) {
 }
 
 }  // namespace
-}  // namespace automap::infer
+}  // namespace automap::planners

@@ -1,4 +1,4 @@
-#include "infer/step_choice.h"
+#include "plan/planners/step_choice.h"
 
 #include <algorithm>
 #include <chrono>
@@ -15,7 +15,7 @@
 #include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"
 
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 using machine::Cluster;
@@ -338,9 +338,7 @@ class StepPlanner {
     }
   }
 
-  bool wants_effort() const {
-    return request_.planner != PlannerKind::kPolicy && request_.planner != PlannerKind::kRollouts;
-  }
+  bool wants_effort() const { return !answers_at_once(request_.planner); }
 
   // The bound that sums give, over every split.
   void bound_simply(StepPlan& plan) const {
@@ -638,4 +636,4 @@ StepPlan plan_step(const Profile& profile, const Cluster& cluster, const Problem
   return plan;
 }
 
-}  // namespace automap::infer
+}  // namespace automap::planners

@@ -1,4 +1,4 @@
-#include "infer/planner_table.h"
+#include "plan/planners/planner_table.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 
 #include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
-#include "tests/infer/random_policy.h"
+#include "tests/plan/planners/random_policy.h"
 
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 using pipeline::PlannerTable;
@@ -98,4 +98,4 @@ TEST(PlannerTable, WithoutAnyPlanThereIsNoReference) {
 }
 
 }  // namespace
-}  // namespace automap::infer
+}  // namespace automap::planners

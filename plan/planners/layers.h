@@ -13,7 +13,7 @@
 #include "common/pipeline/profile.h"
 #include "models/policy.h"
 
-namespace automap::infer {
+namespace automap::planners {
 
 // A numbered layer: "encoder/layer/17" -> {"encoder/layer", 17}, "h_5/attn" -> {"h", 5}, "block 17 of 48" ->
 // {"block", 17}. The first number that ends a path component counts; nothing without one.
@@ -46,4 +46,4 @@ struct LayerResult {
 LayerResult split_at_layers(const pipeline::Problem& problem, const pipeline::Profile& profile,
                             const pipeline::Plan& plan, const LayerOptions& options);
 
-}  // namespace automap::infer
+}  // namespace automap::planners

@@ -12,7 +12,7 @@
 //   So with the same request, and enough work allowed, `auto` is never longer than any single planner.
 //   `auto` stops before that when nothing can change the answer any more: the objective is V and a lower bound over all
 //   cuts equals V of the best plan; or no other stage count and schedule can come near the best plan (hopeless_ms in
-//   planner.cpp) and the stage count it has allows one plan only, S = 1.
+//   planning.h) and the stage count it has allows one plan only, S = 1.
 //
 // Two lengths, one certificate
 //   step_ms is V of the plan in the request's value form; simulated_step_ms is what the event simulation says.
@@ -42,10 +42,10 @@
 #include "common/pipeline/cost.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
-#include "infer/effort.h"
 #include "models/policy.h"
+#include "plan/planners/effort.h"
 
-namespace automap::infer {
+namespace automap::planners {
 
 enum class PlannerKind { kAuto, kPolicy, kRollouts, kExact, kBalanced, kUniform, kLocalSearch, kDataParallel };
 
@@ -55,6 +55,8 @@ const char* to_string(PlannerKind planner);
 std::optional<PlannerKind> parse_planner(std::string_view name);
 // The planners a user may ask for.
 std::vector<PlannerKind> all_planners();
+// Those that go from stage to stage, in milliseconds, with the bound that a moment gives: `policy` and `rollouts`.
+bool answers_at_once(PlannerKind planner);
 
 using pipeline::Objective;  // kValue, kSimulated
 using pipeline::to_string;
@@ -154,4 +156,4 @@ PlanResult make_plan(const pipeline::Problem& problem, const PlanRequest& reques
 // all-reduce, with numbers. At least one entry; shares need not sum to 1.
 std::vector<PlanLimit> plan_limits(const pipeline::Problem& problem, const pipeline::Plan& plan);
 
-}  // namespace automap::infer
+}  // namespace automap::planners

@@ -4,9 +4,9 @@
 
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/problem.h"
-#include "infer/planner.h"
+#include "plan/planners/planner.h"
 
-namespace automap::infer {
+namespace automap::planners {
 
 // Runs policy (when there is one) and rollouts greedy, with a beam, and with beam and corridor; bound with a beam, and
 // refined; local-search, balanced, uniform, data-parallel (when one stage is allowed); exact on the grid, and refined.
@@ -18,4 +18,4 @@ namespace automap::infer {
 // on it; table.reference_method says which. Throws as make_plan does.
 pipeline::PlannerTable compare_planners(const pipeline::Problem& problem, const PlanRequest& request);
 
-}  // namespace automap::infer
+}  // namespace automap::planners

@@ -1,6 +1,6 @@
-#include "infer/effort.h"
+#include "plan/planners/effort.h"
 
-namespace automap::infer {
+namespace automap::planners {
 
 PlanEffort plan_effort(Effort effort) {
   PlanEffort normal;
@@ -30,4 +30,4 @@ PlanEffort plan_effort(Effort effort) {
   return other;
 }
 
-}  // namespace automap::infer
+}  // namespace automap::planners

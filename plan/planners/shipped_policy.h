@@ -9,7 +9,7 @@
 #include "common/pipeline/baselines.h"
 #include "models/policy.h"
 
-namespace automap::infer {
+namespace automap::planners {
 
 // The names of the files, e.g. "pipeline.policy". Empty: none was there when this was built.
 std::vector<std::string> shipped_policy_names();
@@ -36,4 +36,4 @@ struct ShippedFile {
 extern const ShippedFile kShippedFiles[];
 }  // namespace internal
 
-}  // namespace automap::infer
+}  // namespace automap::planners

@@ -1,4 +1,4 @@
-#include "infer/planner.h"
+#include "plan/planners/planner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,10 +11,10 @@
 #include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
-#include "infer/shipped_policy.h"
-#include "tests/infer/random_policy.h"
+#include "plan/planners/shipped_policy.h"
+#include "tests/plan/planners/random_policy.h"
 
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 using machine::Cluster;
@@ -75,6 +75,12 @@ TEST(Planner, NamesGoBothWays) {
 }
 
 // The promise the planner is judged by.
+// A number without a row would be a planner that nobody can ask.
+TEST(Planner, EveryNumberHasARow) {
+  const std::vector<PlannerKind> planners = all_planners();
+  for (std::size_t i = 0; i < planners.size(); ++i) EXPECT_EQ(static_cast<std::size_t>(planners[i]), i);
+}
+
 TEST(Planner, AutoIsNeverLongerThanAnyPlannerNorItsKBest) {
   int judged = 0;
   for (std::uint64_t seed = 0; seed < 24; ++seed) {
@@ -568,4 +574,4 @@ TEST(PlanLimits, WorkedCases) {
 }
 
 }  // namespace
-}  // namespace automap::infer
+}  // namespace automap::planners

@@ -10,7 +10,7 @@
 #include "models/features.h"
 #include "models/policy.h"
 
-namespace automap::infer {
+namespace automap::planners {
 
 inline std::shared_ptr<const models::Policy> random_policy(std::uint64_t seed = 1, int objective = 0) {
   models::Architecture architecture;
@@ -24,4 +24,4 @@ inline std::shared_ptr<const models::Policy> random_policy(std::uint64_t seed = 
   return std::make_shared<const models::Policy>(architecture, std::move(weights));
 }
 
-}  // namespace automap::infer
+}  // namespace automap::planners

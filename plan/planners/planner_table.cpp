@@ -1,13 +1,13 @@
-#include "infer/planner_table.h"
+#include "plan/planners/planner_table.h"
 
 #include <algorithm>
 #include <limits>
 #include <string>
 
 #include "common/pipeline/exact.h"
-#include "infer/shipped_policy.h"
+#include "plan/planners/shipped_policy.h"
 
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 constexpr int kBeam = 16;
@@ -92,4 +92,4 @@ pipeline::PlannerTable compare_planners(const pipeline::Problem& problem, const 
   return table;
 }
 
-}  // namespace automap::infer
+}  // namespace automap::planners

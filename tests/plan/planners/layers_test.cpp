@@ -1,4 +1,4 @@
-#include "infer/layers.h"
+#include "plan/planners/layers.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 
 #include "common/pipeline/cost.h"
 #include "common/pipeline/schedule.h"
-#include "infer/report.h"
+#include "tests/plan/planners/stacked_profile.h"
 
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 using pipeline::Plan;
@@ -37,25 +37,6 @@ TEST(Layers, Numbers) {
   EXPECT_EQ(number("embeddings"), "none");
   EXPECT_EQ(number(""), "none");
   EXPECT_EQ(number("x/99999999999999999999"), "none");
-}
-
-// `layers` layers of four equal instructions between an embedding and a head of two.
-Profile stacked(int layers) {
-  Profile profile;
-  profile.model = "stacked";
-  const auto add = [&](const std::string& layer) {
-    profile.c_ms.push_back(1);
-    profile.a_bytes.push_back(1e5);
-    profile.w_bytes.push_back(1e5);
-    profile.stash_bytes.push_back(0);
-    profile.layer.push_back(layer);
-  };
-  for (int i = 0; i < 2; ++i) add("embeddings");
-  for (int l = 0; l < layers; ++l) {
-    for (const char* part : {"/attn", "/attn", "/mlp", ""}) add("h/" + std::to_string(l) + part);
-  }
-  for (int i = 0; i < 2; ++i) add("head");
-  return profile;
 }
 
 TEST(Layers, TheBestPlanAtWholeLayersIsFound) {
@@ -221,38 +202,5 @@ TEST(Layers, NumberedInstructionsAreNoStack) {
   EXPECT_TRUE(split->layers_per_stage.empty());
 }
 
-TEST(Report, SaysWhatThePlanIs) {
-  const Profile profile = stacked(6);
-  const Problem problem(profile, machine::load_cluster("config-a"), {});
-  Plan plan;
-  plan.cuts = {9};
-  plan.device_cuts = {8};
-  pipeline::PlanDocument document = describe_plan(problem, profile, plan);
-  document.cluster = "config-a";
-  document.planner = "exact";
-  document.objective = "value";
-  document.lower_bound_ms = document.step_ms;
-  document.lower_bound_method = "exact over all cuts";
-  document.alternatives = {{"uniform", 4, document.step_ms * 2, document.simulated_step_ms * 2, 0.1}};
-  document.limits = {{"stage", 2, 1, 0.5, "stage 2 computes"}, {"all-reduce", 1, 0, 0.001, "a trifle"}};
-  document.layer_split = split_at_layers(problem, profile, plan, stages(2, 2)).split;
-  ReportOptions options;
-  options.model_batch = 2;
-  const std::string text = report_text(document, problem, options);
-  for (const char* expected :
-       {"stacked on config-a: 2 pipeline stages on 16 devices, 16 micro-batches of ", "embeddings .. h/1/mlp", "1-9",
-        "8 (9-16, server 2)", "samples/s in steps of 16", "optimal", "Limited by   stage 2 computes\n", "+100",
-        "Cut at whole layers (2 stages): ", "layers of h per stage: ", ": SplitPoint.BEGINNING", "of 16.0 GiB"}) {
-    EXPECT_NE(text.find(expected), std::string::npos) << expected << "\nin\n" << text;
-  }
-  EXPECT_EQ(text.find("a trifle"), std::string::npos);
-  document.layer_split->split_spec.clear();
-  document.layer_split->no_split_spec = "\"x\" holds no variables";
-  const std::string unnamed = report_text(document, problem, options);
-  EXPECT_EQ(unnamed.find("SplitPoint"), std::string::npos);
-  EXPECT_NE(unnamed.find("  stage 2 begins with: h/"), std::string::npos) << unnamed;
-  EXPECT_NE(unnamed.find("  no split_spec: \"x\" holds no variables\n"), std::string::npos) << unnamed;
-}
-
 }  // namespace
-}  // namespace automap::infer
+}  // namespace automap::planners

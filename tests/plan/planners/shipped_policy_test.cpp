@@ -1,4 +1,4 @@
-#include "infer/shipped_policy.h"
+#include "plan/planners/shipped_policy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "models/features.h"
-#include "tests/infer/random_policy.h"
+#include "tests/plan/planners/random_policy.h"
 
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 using ::testing::HasSubstr;
@@ -80,4 +80,4 @@ TEST(ShippedPolicy, PoliciesThatCannotPlanAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace automap::infer
+}  // namespace automap::planners

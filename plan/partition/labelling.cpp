@@ -1,0 +1,527 @@
+#include "plan/partition/labelling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <set>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace automap::partition {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kRounding = 1e-9;
+// A unit of work (common/base/work.h) per entry and function of a table.
+constexpr std::int64_t kPerEntry = 1;
+constexpr std::int64_t kPerSite = 200;
+// Prices of memory that are tried at one node.
+constexpr int kMostPrices = 40;
+
+std::size_t at(std::int32_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+// Whether a cost is above a bound by more than rounding.
+bool above(double cost, double bound) {
+  return cost > bound + kRounding * std::max(1.0, std::abs(bound));
+}
+
+// A function of some sites, as a table. Site k of the scope has stride[k].
+struct Table {
+  std::vector<std::int32_t> scope;
+  std::vector<double> values;  // filled when it is run
+};
+
+// The order in which sites are eliminated, and the tables that arise: of a graph, whatever the costs of labels are.
+class Elimination {
+ public:
+  Elimination(const LabellingProblem& problem, std::int64_t most_entries) : problem_(problem), most_(most_entries) {
+    read_pairs();
+    plan();
+  }
+
+  bool exact() const { return exact_; }
+  std::int32_t width() const { return width_; }
+  std::int64_t units() const { return units_; }
+
+  // With memory at a price per byte. The bound includes what the labels' memory costs, not the limit.
+  double run(double price, std::vector<std::int32_t>* labels) {
+    double bound = 0;
+    for (const Step& step : steps_) {
+      for (std::size_t part = 0; part < step.parts.size(); ++part) bound += minimize(step, part, price);
+    }
+    read_back(price, labels);
+    return bound;
+  }
+
+ private:
+  // The functions of a site that are minimized together, and the table that comes of it.
+  struct Part {
+    std::vector<std::int32_t> functions;  // indices of tables_
+    bool unary = false;                   // the site's own costs are in it
+    std::int32_t result = 0;              // index of tables_
+  };
+  struct Step {
+    std::int32_t site = 0;
+    std::vector<Part> parts;
+  };
+
+  std::int32_t labels_of(std::int32_t site) const {
+    return static_cast<std::int32_t>(problem_.sites[at(site)].cost.size());
+  }
+  double own_cost(std::int32_t site, std::int32_t label, double price) const {
+    const LabellingProblem::Site& s = problem_.sites[at(site)];
+    return s.cost[at(label)] + (price > 0 && !s.memory.empty() ? price * s.memory[at(label)] : 0);
+  }
+
+  void read_pairs() {
+    functions_of_.resize(problem_.sites.size());
+    std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> known;
+    for (const LabellingProblem::Pair& pair : problem_.pairs) {
+      const bool turned = pair.a > pair.b;
+      const std::int32_t a = turned ? pair.b : pair.a, b = turned ? pair.a : pair.b;
+      const auto [found, added] = known.try_emplace({a, b}, static_cast<std::int32_t>(tables_.size()));
+      if (added) {
+        tables_.push_back({{a, b}, std::vector<double>(at(labels_of(a)) * at(labels_of(b)), 0)});
+        functions_of_[at(a)].push_back(found->second);
+        functions_of_[at(b)].push_back(found->second);
+      }
+      std::vector<double>& values = tables_[at(found->second)].values;
+      for (std::int32_t i = 0; i < labels_of(a); ++i) {
+        for (std::int32_t j = 0; j < labels_of(b); ++j) {
+          values[at(i * labels_of(b) + j)] +=
+              turned ? pair.cost[at(j * labels_of(a) + i)] : pair.cost[at(i * labels_of(b) + j)];
+        }
+      }
+    }
+  }
+
+  std::int64_t entries(const std::set<std::int32_t>& scope) const {
+    std::int64_t product = 1;
+    for (const std::int32_t site : scope) {
+      product *= labels_of(site);
+      if (product > most_ * 1024) break;
+    }
+    return product;
+  }
+
+  // The smallest table first; among equals the first site.
+  void plan() {
+    const std::size_t n = problem_.sites.size();
+    std::vector<std::set<std::int32_t>> neighbours(n);
+    for (const Table& table : tables_) {
+      neighbours[at(table.scope[0])].insert(table.scope[1]);
+      neighbours[at(table.scope[1])].insert(table.scope[0]);
+    }
+    using Entry = std::pair<std::int64_t, std::int32_t>;
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue;
+    std::vector<std::int64_t> size(n);
+    const auto push = [&](std::int32_t site) {
+      size[at(site)] = entries(neighbours[at(site)]) * labels_of(site);
+      queue.emplace(size[at(site)], site);
+    };
+    for (std::size_t i = 0; i < n; ++i) push(static_cast<std::int32_t>(i));
+    std::vector<char> gone(n, 0);
+    while (!queue.empty()) {
+      const auto [entry, site] = queue.top();
+      queue.pop();
+      if (gone[at(site)] != 0 || entry != size[at(site)]) continue;
+      gone[at(site)] = 1;
+      eliminate(site, &neighbours, gone);
+      for (const std::int32_t other : neighbours[at(site)]) {
+        neighbours[at(other)].erase(site);
+        push(other);
+      }
+    }
+  }
+
+  void eliminate(std::int32_t site, std::vector<std::set<std::int32_t>>* neighbours, const std::vector<char>& gone) {
+    std::vector<std::int32_t> functions;
+    for (const std::int32_t f : functions_of_[at(site)]) {
+      const std::vector<std::int32_t>& scope = tables_[at(f)].scope;
+      const bool live = std::none_of(scope.begin(), scope.end(),
+                                     [&](std::int32_t other) { return other != site && gone[at(other)] != 0; });
+      if (live) functions.push_back(f);
+    }
+    // The widest first, so that narrow ones find room beside them.
+    std::stable_sort(functions.begin(), functions.end(), [&](std::int32_t a, std::int32_t b) {
+      return tables_[at(a)].scope.size() > tables_[at(b)].scope.size();
+    });
+    Step step;
+    step.site = site;
+    std::vector<std::set<std::int32_t>> scopes;
+    for (const std::int32_t f : functions) {
+      const std::vector<std::int32_t>& scope = tables_[at(f)].scope;
+      std::size_t part = 0;
+      for (; part < scopes.size(); ++part) {
+        std::set<std::int32_t> together = scopes[part];
+        together.insert(scope.begin(), scope.end());
+        if (entries(together) > most_) continue;
+        scopes[part] = std::move(together);
+        break;
+      }
+      if (part == scopes.size()) {
+        scopes.emplace_back(scope.begin(), scope.end());
+        step.parts.emplace_back();
+      }
+      step.parts[part].functions.push_back(f);
+    }
+    if (step.parts.empty()) {
+      step.parts.emplace_back();
+      scopes.push_back({site});
+    }
+    step.parts[0].unary = true;
+    exact_ = exact_ && step.parts.size() == 1;
+    for (std::size_t part = 0; part < step.parts.size(); ++part) {
+      scopes[part].erase(site);
+      width_ = std::max(width_, static_cast<std::int32_t>(scopes[part].size()));
+      const auto result = static_cast<std::int32_t>(tables_.size());
+      step.parts[part].result = result;
+      tables_.push_back({{scopes[part].begin(), scopes[part].end()}, {}});
+      units_ += kPerSite + kPerEntry * entries(scopes[part]) * labels_of(site) *
+                               static_cast<std::int64_t>(step.parts[part].functions.size() + 1);
+      for (const std::int32_t a : scopes[part]) {
+        functions_of_[at(a)].push_back(result);
+        for (const std::int32_t b : scopes[part]) {
+          if (a != b) (*neighbours)[at(a)].insert(b);
+        }
+      }
+    }
+    steps_.push_back(std::move(step));
+  }
+
+  // Of each function the place in its table, while the labels of a scope are counted through.
+  struct Reader {
+    const double* values;
+    std::size_t place = 0;
+    std::size_t of_site = 0;           // stride of the site that is eliminated
+    std::vector<std::size_t> strides;  // of the result's scope
+  };
+
+  std::vector<Reader> readers(const Part& part, std::int32_t site, const std::vector<std::int32_t>& scope) const {
+    std::vector<Reader> out;
+    for (const std::int32_t f : part.functions) {
+      const Table& table = tables_[at(f)];
+      Reader reader{table.values.data(), 0, 0, std::vector<std::size_t>(scope.size(), 0)};
+      std::size_t stride = 1;
+      for (std::size_t k = table.scope.size(); k-- > 0;) {
+        if (table.scope[k] == site) {
+          reader.of_site = stride;
+        } else {
+          const auto place = std::lower_bound(scope.begin(), scope.end(), table.scope[k]) - scope.begin();
+          reader.strides[static_cast<std::size_t>(place)] = stride;
+        }
+        stride *= at(labels_of(table.scope[k]));
+      }
+      out.push_back(std::move(reader));
+    }
+    return out;
+  }
+
+  // Fills the part's table; what it comes to where nothing is left to depend on, else 0.
+  double minimize(const Step& step, std::size_t number, double price) {
+    const Part& part = step.parts[number];
+    Table& result = tables_[at(part.result)];
+    const std::vector<std::int32_t>& scope = result.scope;
+    std::vector<Reader> all = readers(part, step.site, scope);
+    const auto labels = at(labels_of(step.site));
+    std::vector<double> own(labels, 0);
+    for (std::size_t label = 0; part.unary && label < labels; ++label) {
+      own[label] = own_cost(step.site, static_cast<std::int32_t>(label), price);
+    }
+    std::size_t size = 1;
+    for (const std::int32_t site : scope) size *= at(labels_of(site));
+    result.values.resize(size);
+    std::vector<std::int32_t> digits(scope.size(), 0);
+    for (std::size_t i = 0; i < size; ++i) {
+      double best = kInfinity;
+      for (std::size_t label = 0; label < labels; ++label) {
+        double sum = own[label];
+        for (const Reader& reader : all) sum += reader.values[reader.place + label * reader.of_site];
+        best = std::min(best, sum);
+      }
+      result.values[i] = best;
+      for (std::size_t k = scope.size(); k-- > 0;) {
+        const bool carry = ++digits[k] == labels_of(scope[k]);
+        for (Reader& reader : all) {
+          reader.place += carry ? 0 : reader.strides[k];
+          reader.place -= carry ? reader.strides[k] * at(digits[k] - 1) : 0;
+        }
+        if (!carry) break;
+        digits[k] = 0;
+      }
+    }
+    return scope.empty() ? result.values[0] : 0;
+  }
+
+  // The labels behind the minimum, last site first.
+  void read_back(double price, std::vector<std::int32_t>* labels) const {
+    labels->assign(problem_.sites.size(), 0);
+    for (std::size_t s = steps_.size(); s-- > 0;) {
+      const Step& step = steps_[s];
+      double best = kInfinity;
+      std::int32_t chosen = 0;
+      for (std::int32_t label = 0; label < labels_of(step.site); ++label) {
+        (*labels)[at(step.site)] = label;
+        double sum = own_cost(step.site, label, price);
+        for (const Part& part : step.parts) {
+          for (const std::int32_t f : part.functions) sum += value_at(tables_[at(f)], *labels);
+        }
+        if (sum < best) {
+          best = sum;
+          chosen = label;
+        }
+      }
+      (*labels)[at(step.site)] = chosen;
+    }
+  }
+
+  double value_at(const Table& table, const std::vector<std::int32_t>& labels) const {
+    std::size_t place = 0;
+    for (const std::int32_t site : table.scope) place = place * at(labels_of(site)) + at(labels[at(site)]);
+    return table.values[place];
+  }
+
+  const LabellingProblem& problem_;
+  std::int64_t most_;
+  std::vector<Table> tables_;
+  std::vector<std::vector<std::int32_t>> functions_of_;  // by site, indices of tables_
+  std::vector<Step> steps_;
+  bool exact_ = true;
+  std::int32_t width_ = 0;
+  std::int64_t units_ = 0;
+};
+
+// A part of the search tree: some labels are no longer allowed.
+struct Node {
+  LabellingProblem problem;
+  std::vector<std::vector<std::int32_t>> label_of;  // by site: the outer labels
+  double bound = -kInfinity;
+  std::int32_t branch_site = -1;  // -1: solved
+};
+
+class Search {
+ public:
+  Search(const LabellingProblem& problem, const LabellingOptions& options, Work& work)
+      : problem_(problem), options_(options), work_(work) {}
+
+  Labelling run() {
+    auto root = std::make_unique<Node>();
+    root->problem = problem_;
+    for (const LabellingProblem::Site& site : problem_.sites) {
+      root->label_of.emplace_back(site.cost.size());
+      for (std::size_t label = 0; label < site.cost.size(); ++label) {
+        root->label_of.back()[label] = static_cast<std::int32_t>(label);
+      }
+    }
+    look(*root);
+    const auto later = [](const std::unique_ptr<Node>& a, const std::unique_ptr<Node>& b) {
+      return a->bound > b->bound;
+    };
+    std::vector<std::unique_ptr<Node>> open;
+    const auto push = [&](std::unique_ptr<Node> node) {
+      if (node->branch_site < 0 || !above(best_.cost, node->bound)) return;
+      open.push_back(std::move(node));
+      std::push_heap(open.begin(), open.end(), later);
+    };
+    push(std::move(root));
+    while (!open.empty() && !work_.over()) {
+      std::pop_heap(open.begin(), open.end(), later);
+      const std::unique_ptr<Node> node = std::move(open.back());
+      open.pop_back();
+      if (!above(best_.cost, node->bound)) {
+        open.clear();
+        break;
+      }
+      const std::size_t labels = node->problem.sites[at(node->branch_site)].cost.size();
+      for (std::size_t label = 0; label < labels; ++label) push(child(*node, label));
+    }
+    // What is open may be as cheap as its bound says; what was left out is no cheaper than the best.
+    best_.bound = best_.cost;
+    for (const std::unique_ptr<Node>& node : open) best_.bound = std::min(best_.bound, node->bound);
+    best_.proven = best_.cost < kInfinity && !above(best_.cost, best_.bound);
+    return best_;
+  }
+
+ private:
+  std::unique_ptr<Node> child(const Node& parent, std::size_t label) {
+    auto node = std::make_unique<Node>();
+    node->problem = parent.problem;
+    node->label_of = parent.label_of;
+    const std::int32_t site = parent.branch_site;
+    LabellingProblem::Site& fixed = node->problem.sites[at(site)];
+    const std::size_t labels = fixed.cost.size();
+    fixed.cost = {fixed.cost[label]};
+    if (!fixed.memory.empty()) fixed.memory = {fixed.memory[label]};
+    node->label_of[at(site)] = {parent.label_of[at(site)][label]};
+    std::vector<LabellingProblem::Pair> pairs;
+    for (LabellingProblem::Pair& pair : node->problem.pairs) {
+      if (pair.a != site && pair.b != site) {
+        pairs.push_back(std::move(pair));
+        continue;
+      }
+      // The other site pays it by itself.
+      const std::int32_t other = pair.a == site ? pair.b : pair.a;
+      std::vector<double>& cost = node->problem.sites[at(other)].cost;
+      for (std::size_t i = 0; i < cost.size(); ++i) {
+        cost[i] += pair.a == site ? pair.cost[label * cost.size() + i] : pair.cost[i * labels + label];
+      }
+    }
+    node->problem.pairs = std::move(pairs);
+    node->bound = parent.bound;
+    look(*node);
+    return node;
+  }
+
+  // Bounds a node, offers the labellings that it meets, and says where to branch.
+  void look(Node& node) {
+    ++best_.nodes;
+    Elimination elimination(node.problem, options_.most_entries);
+    best_.width = std::max(best_.width, elimination.width());
+    struct Point {
+      std::vector<std::int32_t> labels;
+      double cost = 0, memory = 0, bound = 0;  // bound: of cost + price * memory
+    };
+    const auto ask = [&](double price) {
+      Point point;
+      point.bound = elimination.run(price, &point.labels);
+      work_.spend(elimination.units());
+      point.cost = labelling_cost(node.problem, point.labels, &point.memory);
+      offer(node, point.labels, point.cost, point.memory);
+      return point;
+    };
+    const double limit = node.problem.memory_limit;
+    Point over = ask(0);
+    node.bound = std::max(node.bound, over.bound);
+    if (over.bound == kInfinity) return;
+    const bool fits = over.memory <= limit;
+    if (fits && !above(over.cost, over.bound)) return;
+    node.branch_site = fits ? widest_site(node) : -1;
+    if (fits) return;
+    // A price at which memory fits, then the best price between.
+    double price = (std::abs(over.cost) + 1) / std::max(over.memory, 1.0);
+    Point under;
+    for (int i = 0; i < kMostPrices; ++i, price *= 8) {
+      under = ask(price);
+      node.bound = std::max(node.bound, under.bound - price * limit);
+      if (under.memory <= limit || under.bound - price * limit > best_.cost) break;
+    }
+    if (under.memory > limit) {
+      // Not even the least memory fits.
+      if (elimination.exact() && least_memory(node.problem) > limit) {
+        node.bound = kInfinity;
+        return;
+      }
+      node.branch_site = differing_site(node, over.labels, under.labels);
+      return;
+    }
+    for (int i = 0; i < kMostPrices && !work_.over(); ++i) {
+      if (!(over.memory > under.memory) || !(under.cost > over.cost)) break;
+      price = (under.cost - over.cost) / (over.memory - under.memory);
+      Point between = ask(price);
+      const double reached = between.bound - price * limit;
+      node.bound = std::max(node.bound, reached);
+      if (!above(under.cost + price * under.memory, between.bound) || !above(best_.cost, node.bound)) break;
+      const bool same = between.labels == over.labels || between.labels == under.labels;
+      (between.memory > limit ? over : under) = std::move(between);
+      if (same) break;
+    }
+    if (!above(best_.cost, node.bound)) return;
+    node.branch_site = differing_site(node, over.labels, under.labels);
+  }
+
+  // The least memory there can be, all labels that cost nothing infinite.
+  static double least_memory(const LabellingProblem& problem) {
+    double sum = 0;
+    for (const LabellingProblem::Site& site : problem.sites) {
+      double least = kInfinity;
+      for (std::size_t label = 0; label < site.cost.size(); ++label) {
+        if (site.cost[label] < kInfinity) least = std::min(least, site.memory.empty() ? 0 : site.memory[label]);
+      }
+      sum += least;
+    }
+    return sum;
+  }
+
+  // Where memory differs most between what is too large and what fits.
+  static std::int32_t differing_site(const Node& node, const std::vector<std::int32_t>& a,
+                                     const std::vector<std::int32_t>& b) {
+    std::int32_t found = -1;
+    double most = -1;
+    for (std::size_t i = 0; i < node.problem.sites.size(); ++i) {
+      const LabellingProblem::Site& site = node.problem.sites[i];
+      if (site.cost.size() < 2) continue;
+      const double difference =
+          site.memory.empty() || a[i] == b[i] ? 0 : std::abs(site.memory[at(a[i])] - site.memory[at(b[i])]);
+      if (difference > most) {
+        most = difference;
+        found = static_cast<std::int32_t>(i);
+      }
+    }
+    return found;
+  }
+
+  // The site with the most neighbours.
+  static std::int32_t widest_site(const Node& node) {
+    std::vector<std::int32_t> degree(node.problem.sites.size(), 0);
+    for (const LabellingProblem::Pair& pair : node.problem.pairs) {
+      ++degree[at(pair.a)];
+      ++degree[at(pair.b)];
+    }
+    std::int32_t found = -1;
+    for (std::size_t i = 0; i < degree.size(); ++i) {
+      if (node.problem.sites[i].cost.size() > 1 && (found < 0 || degree[i] > degree[at(found)])) {
+        found = static_cast<std::int32_t>(i);
+      }
+    }
+    return found;
+  }
+
+  void offer(const Node& node, const std::vector<std::int32_t>& labels, double cost, double memory) {
+    if (!(cost < best_.cost) || memory > problem_.memory_limit) return;
+    best_.cost = cost;
+    best_.memory = memory;
+    best_.labels.resize(labels.size());
+    for (std::size_t i = 0; i < labels.size(); ++i) best_.labels[i] = node.label_of[i][at(labels[i])];
+  }
+
+  const LabellingProblem& problem_;
+  const LabellingOptions& options_;
+  Work& work_;
+  Labelling best_;
+};
+
+}  // namespace
+
+double labelling_cost(const LabellingProblem& problem, const std::vector<std::int32_t>& labels, double* memory) {
+  double cost = 0;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const LabellingProblem::Site& site = problem.sites[i];
+    cost += site.cost[at(labels[i])];
+    if (memory != nullptr && !site.memory.empty()) *memory += site.memory[at(labels[i])];
+  }
+  for (const LabellingProblem::Pair& pair : problem.pairs) {
+    const auto labels_of_b = problem.sites[at(pair.b)].cost.size();
+    cost += pair.cost[at(labels[at(pair.a)]) * labels_of_b + at(labels[at(pair.b)])];
+  }
+  return cost;
+}
+
+Labelling solve_labelling(const LabellingProblem& problem, const LabellingOptions& options, Work& work) {
+  const auto sites = static_cast<std::int32_t>(problem.sites.size());
+  for (const LabellingProblem::Site& site : problem.sites) {
+    AM_CHECK(!site.cost.empty() && (site.memory.empty() || site.memory.size() == site.cost.size()));
+  }
+  for (const LabellingProblem::Pair& pair : problem.pairs) {
+    AM_CHECK(pair.a >= 0 && pair.b >= 0 && pair.a < sites && pair.b < sites && pair.a != pair.b);
+    AM_CHECK(pair.cost.size() == problem.sites[at(pair.a)].cost.size() * problem.sites[at(pair.b)].cost.size());
+  }
+  return Search(problem, options, work).run();
+}
+
+}  // namespace automap::partition

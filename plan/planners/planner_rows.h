@@ -1,0 +1,31 @@
+// The table of planners: what each one is called, needs and does. To add one is to add its number (planner.h) and its
+// row with its function (planner_rows.cpp).
+#pragma once
+
+#include <vector>
+
+#include "plan/planners/planner.h"
+
+namespace automap::planners {
+
+class Planning;
+struct Turn;
+
+struct PlannerRow {
+  PlannerKind kind;
+  const char* name;
+  bool needs_policy;  // without a trained network it has no turn
+  // Goes from stage to stage with a network or without, greedy or with a beam: answers at once, and plans at most
+  // models::kMaxStages stages. `auto` asks one of these twice.
+  bool walks;
+  // Of the work of `auto`: the part after which its turn ends, and the next planner's begins.
+  double until;
+  // Tells `planning` of the plans it finds. Null: `auto`, which asks the others.
+  void (*propose)(Planning& planning, Turn& turn);
+};
+
+// In the order in which `auto` asks them: the cheapest first, itself in front.
+const std::vector<PlannerRow>& planner_rows();
+const PlannerRow& row_of(PlannerKind planner);
+
+}  // namespace automap::planners
