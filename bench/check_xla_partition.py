@@ -266,12 +266,15 @@ def compare(plan, xla):
     predicted, found = predicted_sizes(plan), xla["before"].get("all-reduce", [])
     lost, unforeseen = missing(predicted, found), missing(found, predicted)
     others = {kind: len(sizes) for kind, sizes in xla["before"].items() if kind != "all-reduce" and sizes}
-    announced = sum(c["kind"] == "all-gather" for c in plan["collectives"])
+    announced = sorted(int(c["bytes"]) for c in plan["collectives"] if c["kind"] == "all-gather")
+    gathered = xla["before"].get("all-gather", [])
+    exchanged = missing(gathered, announced)
     # A plan with gathers says where it wants them, and XLA moves the data as it likes.
-    contradicted = bool(others) and announced == 0
+    contradicted = bool(others) and not announced
     return {"split": sum(dim >= 0 for dim in plan["partition"].values()), "of": len(plan["partition"]),
             "predicted": predicted, "found": found, "lost": lost, "unforeseen": unforeseen, "others": others,
-            "announced": announced, "agrees": not lost and not unforeseen and not contradicted,
+            "announced": announced, "exchanged": exchanged,
+            "agrees": not lost and not unforeseen and others == ({"all-gather": len(announced)} if announced else {}) and not exchanged,
             "legal": not lost and not contradicted}
 
 
@@ -284,7 +287,8 @@ def text_of(row, xla):
     line += f" (missing {sizes_text(row['lost'])})" if row["lost"] else ""
     line += f" (unforeseen {sizes_text(row['unforeseen'])})" if row["unforeseen"] else ""
     line += f"; others {row['others'] or 'none'}"
-    line += f"; {row['announced']} all-gathers announced" if row["announced"] else ""
+    line += f"; {len(row['announced'])} all-gathers announced" if row["announced"] else ""
+    line += f" (not announced {sizes_text(row['exchanged'])})" if row["announced"] and row["exchanged"] else ""
     if "worst_relative_error" in xla:
         line += f"; worst relative error {xla['worst_relative_error']:.1e}"
     return line

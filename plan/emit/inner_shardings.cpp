@@ -35,7 +35,15 @@ class Chooser {
         graph_(model.graph()),
         linkage_(model.linkage()),
         decided_(decided),
-        chosen_(static_cast<std::size_t>(graph_.num_instructions()), false) {}
+        chosen_(static_cast<std::size_t>(graph_.num_instructions()), false) {
+    for (const sharding::Gather& gather : model_.gathers()) {
+      const sharding::TensorState state = decided_.state(gather.tensor);
+      if (flow_.producer(gather.tensor) == gather.op && state.kind == sharding::TensorStateKind::kSplit &&
+          state.dim == gather.dim) {
+        made_whole_.insert(gather.tensor);
+      }
+    }
+  }
 
   std::map<InstructionId, std::string> run() {
     if (decided_.split_groups().empty()) return {};
@@ -64,6 +72,7 @@ class Chooser {
       }
     }
     choose_around_calls();
+    choose_free_read_whole();
     for (const sharding::Gather& gather : model_.gathers()) {
       choose(gather.op);
       for (const NodeId operand : flow_.operands(gather.op)) {
@@ -96,11 +105,44 @@ class Chooser {
         if (!added && at->second != text) at->second.clear();
       }
     }
+    // XLA's scatters go by the splitting of what they write into, or of what they write, whatever theirs is.
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      if (flow_.node(node).opcode != Opcode::kScatter || !linkage_.is_tensor(node)) continue;
+      const Span<const NodeId> operands = flow_.operands(node);
+      for (std::size_t i = 0; i < operands.size(); ++i) {
+        if (!is_free_array(operands[i])) continue;
+        const bool into = i == 0 && shared_.count(flow_.node(operands[i]).shape) != 0;
+        if (!into && (i == 0 || !reads_whole(node, i))) continue;
+        const std::string text = into ? text_of(node) : "{replicated}";
+        const auto [at, added] = out.emplace(std::make_pair(flow_.node(node).instruction, i), text);
+        if (!added && at->second != text) at->second.clear();
+      }
+    }
+    read_in_parts(&out);
     return without_differing(std::move(out));
   }
 
  private:
   void choose(NodeId node) { chosen_[static_cast<std::size_t>(flow_.node(node).instruction)] = true; }
+
+  // What is made whole and kept in parts is annotated whole where it is made, and in parts where it is read.
+  void read_in_parts(std::map<std::pair<InstructionId, std::size_t>, std::string>* out) const {
+    std::set<InstructionId> readers;
+    for (const NodeId tensor : made_whole_) {
+      for (const NodeId user : flow_.users(tensor)) readers.insert(flow_.node(user).instruction);
+    }
+    for (NodeId node = 0; !readers.empty() && node < flow_.size(); ++node) {
+      const InstructionId id = flow_.node(node).instruction;
+      const Span<const NodeId> operands = flow_.operands(node);
+      if (readers.count(id) == 0 || flow_.producer(node) != node || operands.size() != graph_.operands(id).size())
+        continue;
+      for (std::size_t i = 0; i < operands.size(); ++i) {
+        const std::string text = made_whole_.count(operands[i]) != 0 ? text_of(operands[i]) : "";
+        const auto [at, added] = out->emplace(std::make_pair(id, i), text);
+        if (!added && at->second != text) at->second.clear();
+      }
+    }
+  }
 
   // What several calls share and run in different states cannot be annotated; what it reads and what reads it can.
   void choose_around_calls() {
@@ -150,6 +192,53 @@ class Chooser {
     }
   }
 
+  // What is made of positions and is read whole anywhere is held whole: XLA would take the splitting of another reader
+  // of what it is made of, and gather it. A constant spread out is made again wherever it is read.
+  void choose_free_read_whole() {
+    std::vector<bool> whole(static_cast<std::size_t>(flow_.size()), false), counts(whole.size(), false);
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      if (!linkage_.is_free(node)) continue;
+      bool of_positions = flow_.node(node).opcode == Opcode::kIota;
+      for (const NodeId operand : flow_.operands(node)) {
+        of_positions = of_positions || counts[static_cast<std::size_t>(operand)];
+      }
+      counts[static_cast<std::size_t>(node)] = of_positions;
+    }
+    for (NodeId node = flow_.size(); node-- > 0;) {
+      const bool free = linkage_.is_free(node);
+      if (free && whole[static_cast<std::size_t>(node)] && counts[static_cast<std::size_t>(node)] &&
+          is_free_array(node)) {
+        choose(node);
+      }
+      const Span<const NodeId> operands = flow_.operands(node);
+      for (std::size_t i = 0; i < operands.size(); ++i) {
+        if (!counts[static_cast<std::size_t>(operands[i])]) continue;
+        if (free ? whole[static_cast<std::size_t>(node)] : reads_whole(node, i)) {
+          whole[static_cast<std::size_t>(operands[i])] = true;
+        }
+      }
+    }
+  }
+
+  // Whether an instruction that is no free one reads an operand whole, by the factor that is split.
+  bool reads_whole(NodeId node, std::size_t operand) const {
+    if (!linkage_.is_tensor(node)) return false;
+    const sharding::TensorState state = decided_.state(node);
+    if (state.kind != sharding::TensorStateKind::kSplit) return true;
+    const InstructionId id = flow_.node(node).instruction;
+    const auto result = static_cast<std::int32_t>(graph_.operands(id).size());
+    if (flow_.operands(node).size() != graph_.operands(id).size() || !graph_.shape_of(id).is_array()) return false;
+    for (const sharding::Factor& factor : sharding::rule_of(graph_, id).factors) {
+      const auto has = [&](sharding::SlotDim at) {
+        return std::find(factor.dims.begin(), factor.dims.end(), at) != factor.dims.end();
+      };
+      if (!has({result, state.dim})) continue;
+      return std::none_of(factor.dims.begin(), factor.dims.end(),
+                          [&](sharding::SlotDim at) { return at.slot == static_cast<std::int32_t>(operand); });
+    }
+    return false;
+  }
+
   bool is_free_array(NodeId node) const {
     const graph::Shape& shape = flow_.shape(node);
     return linkage_.is_free(node) && shape.is_array() && !shape.dims.empty();
@@ -180,9 +269,49 @@ class Chooser {
                        [&](const sharding::BlockedDim& one) { return static_cast<int>(one.at.slot) == result; });
   }
 
+  // A chain of reshapes that comes back to one of an instruction's several results: what is left of it, after HLO
+  // became StableHLO and HLO again, is that instruction, and the annotation would be taken for one of all its results.
+  bool folds_into_several(InstructionId id) const {
+    const auto moves_nothing = [&](InstructionId at) {
+      const Opcode opcode = graph_.instruction(at).opcode;
+      if (graph_.operands(at).size() != 1 || !graph_.shape_of(at).is_array()) return false;
+      if (opcode != Opcode::kReshape && opcode != Opcode::kBroadcast && opcode != Opcode::kTranspose &&
+          opcode != Opcode::kCopy && opcode != Opcode::kBitcast) {
+        return false;
+      }
+      const graph::Shape& from = graph_.shape_of(graph_.operands(at)[0]);
+      return from.is_array() && from.bytes == graph_.shape_of(at).bytes;
+    };
+    if (!moves_nothing(id)) return false;
+    const std::vector<std::int64_t>& dims = graph_.shape_of(id).dims;
+    while (moves_nothing(id)) id = graph_.operands(id)[0];
+    return graph_.instruction(id).opcode == Opcode::kGetTupleElement && graph_.shape_of(id).dims == dims &&
+           graph_.instruction(graph_.operands(id)[0]).opcode != Opcode::kParameter;
+  }
+
+  // Of an instruction that computes several results, one splitting each: an annotation of a result alone is lost on the
+  // way through StableHLO. Nothing where no result was chosen.
+  std::string text_of_several(NodeId node) const {
+    std::vector<std::string> leaves(graph_.shape_of(flow_.node(node).instruction).elements.size(), "{replicated}");
+    bool wanted = chosen_[static_cast<std::size_t>(flow_.node(node).instruction)];
+    for (NodeId next = node + 1; next < flow_.size() && flow_.producer(next) == node; ++next) {
+      const auto leaf = static_cast<std::size_t>(flow_.node(next).leaf);
+      if (leaf >= leaves.size()) return "";
+      wanted = wanted || chosen_[static_cast<std::size_t>(flow_.node(next).instruction)] || in_loop(next);
+      leaves[leaf] = text_where_made(next);
+    }
+    std::string out;
+    for (const std::string& leaf : leaves) out += (out.empty() ? "{" : ", ") + leaf;
+    return wanted ? out + "}" : "";
+  }
+
   std::string text_of(NodeId node) const {
     const graph::Shape& shape = flow_.shape(node);
     return sharding_text(decided_.state(node), shape.is_array() ? shape.dims.size() : 0, linkage_.shards());
+  }
+
+  std::string text_where_made(NodeId node) const {
+    return made_whole_.count(node) != 0 ? "{replicated}" : text_of(node);
   }
 
   std::map<InstructionId, std::string> texts() const {
@@ -190,9 +319,18 @@ class Chooser {
     for (NodeId node = 0; node < flow_.size(); ++node) {
       const InstructionId id = flow_.node(node).instruction;
       const graph::Shape& shape = graph_.shape_of(id);
+      if (shape.is_tuple() && flow_.producer(node) == node &&
+          !sharding::rule_family(flow_.node(node).opcode).structural &&
+          !sharding::rule_family(flow_.node(node).opcode).opaque) {
+        const std::string several = text_of_several(node);
+        if (several.empty()) continue;
+        const auto [at, added] = out.emplace(id, several);
+        if (!added && at->second != several) at->second.clear();
+        continue;
+      }
       if (!chosen_[static_cast<std::size_t>(id)] || !shape.is_array()) continue;
-      if (graph_.instruction(id).opcode == Opcode::kParameter) continue;
-      const std::string text = text_of(node);
+      if (graph_.instruction(id).opcode == Opcode::kParameter || folds_into_several(id)) continue;
+      const std::string text = text_where_made(node);
       const auto [at, added] = out.emplace(id, text);
       if (!added && at->second != text) at->second.clear();
     }
@@ -204,6 +342,7 @@ class Chooser {
   const graph::Graph& graph_;
   const sharding::Linkage& linkage_;
   const sharding::Propagation& decided_;
+  std::set<NodeId> made_whole_;      // at a gather of a result: every device makes all of it and keeps its part
   std::set<graph::ShapeId> shared_;  // of free tensors that are read in different states
   std::vector<bool> chosen_;
 };

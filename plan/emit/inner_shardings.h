@@ -12,8 +12,10 @@
 // - at a gather, what reads or makes the tensor, and what that one reads;
 // - what reads and makes the arguments and results of calls that share an instruction and run it in different states;
 //   the instruction itself is left to XLA.
-// A free tensor that several states of loops begin with cannot be annotated itself when they are split in different
-// ways: it is read through annotations.
+// A free tensor that several states of loops begin with, or that a scatter writes into, cannot be annotated itself when
+// it is read in different ways: it is read through annotations.
+// What only reshapes one of an instruction's several results (of a barrier, say) is not annotated: behind XLA's
+// conversions such an annotation may stand at the instruction, for all its results.
 #pragma once
 
 #include <cstddef>

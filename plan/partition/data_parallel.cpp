@@ -323,6 +323,14 @@ class Repairer {
 
   std::int32_t& slot(TensorDim at) { return of_dim_[index(first_dim_[index(at.node)] + at.dim)]; }
 
+  bool holds_slot(NodeId node) {
+    const auto rank = static_cast<std::int32_t>(linkage().groups_of(node).size());
+    for (std::int32_t dim = 0; dim < rank; ++dim) {
+      if (slot({node, dim}) != kNone) return true;
+    }
+    return false;
+  }
+
   std::int32_t copy_of(std::int32_t member) {
     std::int32_t& copy = copies_[index(member)];
     if (copy == kNone) {
@@ -370,6 +378,11 @@ class Repairer {
         factors_.push_back({f, node});
         const double bytes = work_[index(flow.node(factor.op).instruction)] * model_.times(factor.op) * lost;
         cut_.add_edge(source_, node, to_units(bytes));
+        // Partial sums of what the batch splits as well (rows that are put back where they came from) are reduced whole
+        // to be cut again: that has a price. Those of gradients are what data parallelism is.
+        for (const NodeId partial : factor.partial) {
+          if (holds_slot(partial)) cut_.add_edge(node, sink_, to_units(2 * bytes_of(partial)));
+        }
         for (const TensorDim member : factor.members) {
           const std::int32_t m = slot(member);
           cut_.add_edge(node, index_node(m), Cut::kInfinite);

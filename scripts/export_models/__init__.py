@@ -1,6 +1,6 @@
 """The models whose training steps and forward passes export_hlo.py writes: name -> function that builds the Model."""
 
-from . import bert, decoders, small, t5, vision
+from . import bert, decoders, practices, small, t5, vision
 
 MODELS = {
     model.__name__: model
@@ -16,6 +16,10 @@ MODELS = {
         decoders.transformer_remat,
         decoders.transformer_bf16,
         decoders.moe_small,
+        practices.scan_remat,
+        practices.moe_dense,
+        practices.moe_sort,
+        practices.set_prediction,
         small.lit_small,
         small.tiny_mlp,
         decoders.gpt2_forward,
