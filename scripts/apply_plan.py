@@ -202,7 +202,12 @@ def dims_of_leaves(plan, leaves):
 STATE_NAME = re.compile(r"(?i)opt|state|stats|moment|slot|\b(mu|nu)\b")
 
 
-def fill(jax, np, leaves, roles, seed):
+# How numbers are made up, the next where the step comes to NaN with the one before (a root or a logarithm of what it
+# takes to be positive).
+FILLINGS = ("around zero", "positive", "around one")
+
+
+def fill(jax, np, leaves, roles, seed, filling=FILLINGS[0]):
     """Arrays for the leaves that are only shapes."""
     rng = np.random.default_rng(seed)
     out = []
@@ -219,8 +224,10 @@ def fill(jax, np, leaves, roles, seed):
         else:
             values = rng.standard_normal(leaf.shape) * 0.05
             # Moments and statistics are above zero: a gradient divided by its own size alone would be all rounding.
-            if role in ("slot", "state") or role is None and STATE_NAME.search(names[0]):
+            if filling != FILLINGS[0] or role in ("slot", "state") or role is None and STATE_NAME.search(names[0]):
                 values = abs(values)
+            if filling == FILLINGS[2]:
+                values = values + 1
             out.append(np.asarray(values).astype(leaf.dtype))
     return out
 
@@ -325,7 +332,7 @@ class Comparison:
         if self.alone.shape != self.sharded.shape:
             return f"shape {self.sharded.shape}, on one device {self.alone.shape}"
         if alone := int(np.isnan(self.alone).sum()):
-            return f"{alone} NaN on one device already: give values in make_step() that the step can compute with"
+            return f"{alone} NaN on one device already: the step cannot compute with any of the values made up for it: give some in make_step()"
         if sharded := int(np.isnan(self.sharded).sum()):
             return f"{sharded} NaN, none on one device"
         if np.isinf(self.apart).any():
@@ -415,7 +422,14 @@ def run(options, plan):
         if [shape_text(r.get("shape")) for r in listed] == [tuple(r.shape) for r in results] and listed:
             how["out_shardings"] = jax.tree_util.tree_unflatten(tree, [sharding(r["dim"]) for r in listed])
 
-    values = leaves.trees(jax, fill(jax, np, leaves, roles, options.seed))
+    one = jax.devices()[0]
+    again = jax.jit(step)
+    for filling in FILLINGS:
+        values = leaves.trees(jax, fill(jax, np, leaves, roles, options.seed, filling))
+        alone = jax.tree_util.tree_leaves(again(*jax.device_put(values, one)))
+        if not any(np.isnan(host(jax, np, leaf).astype(np.complex128)).any() for leaf in alone
+                   if jax.dtypes.issubdtype(leaf.dtype, np.inexact)):
+            break
     lowered = jax.jit(step, **how).lower(*values)
     try:  # every collective by itself, so that they can be counted
         compiled = lowered.compile(compiler_options={"xla_disable_hlo_passes": "cpu-all-reduce-combiner"})
@@ -423,9 +437,6 @@ def run(options, plan):
         compiled = lowered.compile()
     placed = jax.device_put(values, compiled.input_shardings[0])
     sharded = jax.tree_util.tree_leaves(compiled(*placed))
-    one = jax.devices()[0]
-    again = jax.jit(step)
-    alone = jax.tree_util.tree_leaves(again(*jax.device_put(values, one)))
     half = re.search(r"[x<]b?f16>", lowered.as_text()) is not None
     rtol = options.rtol if options.rtol is not None else 3e-2 if half else 1e-4
     comparisons = [Comparison(np, name, host(jax, np, a), host(jax, np, b), rtol, options.atol)

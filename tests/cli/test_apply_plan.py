@@ -76,12 +76,12 @@ def make_filled():
 calls = 0
 
 def make_wrong():
-    """The first run, which is the one on many devices, has one wrong number."""
+    """The second run, which is the one on many devices, has one wrong number."""
     step, arguments = make_step()
     def error():
         global calls
         calls += 1
-        return np.float32(0.01 if calls == 1 else 0)
+        return np.float32(0.01 if calls == 2 else 0)
     def wrong(params, opt_state, batch):
         params, opt_state, value = step(params, opt_state, batch)
         more = jax.pure_callback(error, jax.ShapeDtypeStruct((), jnp.float32))
@@ -97,6 +97,14 @@ def make_nan():
         params["key"]["kernel"] = params["key"]["kernel"].at[0, :2].set(jnp.nan)
         return params, opt_state, value
     return bad, arguments
+
+def make_root():
+    """A loss that only numbers above zero have."""
+    step, arguments = make_step(True)
+    def root(params, opt_state, batch):
+        params, opt_state, value = step(params, opt_state, batch)
+        return params, opt_state, value + jnp.mean(jnp.sqrt(batch["x"]))
+    return root, arguments
 
 def make_random():
     """Never twice the same loss."""
@@ -286,6 +294,11 @@ class ApplyPlan(unittest.TestCase):
         self.assertEqual([(r["result"], r["entries"]) for r in report["differing_results"]], [("result[0]['key']['kernel']", 2)])
         self.assertIn("on one device already", report["differing_results"][0]["why"])
         self.assertIsNone(report["worst_relative_difference"])
+
+    def test_numbers_are_made_up_that_the_step_can_compute_with(self):
+        report = json.loads(self.apply(self.plan(ROWS), "--json", step="adamw.py:make_root"))
+        self.assertTrue(report["equal"])
+        self.assertIsNotNone(report["worst_relative_difference"])
 
     def test_what_is_random_by_itself_is_not_excused(self):
         report = json.loads(self.apply(self.plan(ROWS), "--json", step="adamw.py:make_random", code=1))

@@ -1,0 +1,36 @@
+#include "plan/partition/fewer_devices.h"
+
+#include <vector>
+
+#include "common/base/error.h"
+#include "plan/partition/partition_cost.h"
+
+namespace automap::partition {
+
+FewerDevices best_with_fewer(sharding::ShardingModel* model, const machine::DeviceModel& device,
+                             const machine::Cluster& cluster, double memory_limit_bytes, const SearchRequest& search) {
+  const int shards = model->linkage().shards();
+  const std::vector<sharding::Gather> gathers = model->gathers();
+  FewerDevices best;
+  for (int devices = shards / 2; devices >= 2; devices /= 2) {
+    model->relink(devices, {});
+    const PartitionCost cost(*model, device, cluster);
+    std::vector<sharding::GroupId> groups_of;
+    const models::PartitionProblem problem = make_problem(
+        *model, cost, model->variables(), models::PartitionObjective::kTime, memory_limit_bytes, &groups_of);
+    try {
+      const std::vector<PartitionAnswer> answers = run_search(problem, search);
+      if (answers.empty()) continue;
+      best.cut_by_time = best.cut_by_time || answers.front().cut_by_time;
+      if (best.devices != 0 && answers.front().score.step_ms >= best.step_ms) continue;
+      best.devices = devices;
+      best.step_ms = answers.front().score.step_ms;
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kInfeasible) throw;  // does not fit into so few
+    }
+  }
+  model->relink(shards, gathers);
+  return best;
+}
+
+}  // namespace automap::partition

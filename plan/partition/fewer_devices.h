@@ -1,0 +1,22 @@
+// Whether fewer devices would do better: beyond a server's own links a splitting may cost more than it saves.
+#pragma once
+
+#include "common/machine/cluster.h"
+#include "common/machine/device.h"
+#include "common/sharding/model.h"
+#include "plan/partition/partition_search.h"
+
+namespace automap::partition {
+
+struct FewerDevices {
+  int devices = 0;  // 0: no number has a plan
+  double step_ms = 0;
+  bool cut_by_time = false;
+};
+
+// The least estimated step of the variables' splittings over half the model's devices, a quarter, ... and two.
+// memory_limit_bytes 0: no limit. `model` is left as it was; groups keep their numbers.
+FewerDevices best_with_fewer(sharding::ShardingModel* model, const machine::DeviceModel& device,
+                             const machine::Cluster& cluster, double memory_limit_bytes, const SearchRequest& search);
+
+}  // namespace automap::partition
