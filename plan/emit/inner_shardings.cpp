@@ -195,28 +195,32 @@ class Chooser {
   // What is made of positions and is read whole anywhere is held whole: XLA would take the splitting of another reader
   // of what it is made of, and gather it. A constant spread out is made again wherever it is read.
   void choose_free_read_whole() {
-    std::vector<bool> whole(static_cast<std::size_t>(flow_.size()), false), counts(whole.size(), false);
+    std::vector<bool> of_positions(static_cast<std::size_t>(flow_.size()), false);
     for (NodeId node = 0; node < flow_.size(); ++node) {
       if (!linkage_.is_free(node)) continue;
-      bool of_positions = flow_.node(node).opcode == Opcode::kIota;
-      for (const NodeId operand : flow_.operands(node)) {
-        of_positions = of_positions || counts[static_cast<std::size_t>(operand)];
-      }
-      counts[static_cast<std::size_t>(node)] = of_positions;
+      // Or is put together: what differs from place to place.
+      const Opcode opcode = flow_.node(node).opcode;
+      bool made = opcode == Opcode::kIota || opcode == Opcode::kScatter || opcode == Opcode::kConcatenate ||
+                  opcode == Opcode::kPad || opcode == Opcode::kDynamicUpdateSlice || opcode == Opcode::kGather;
+      for (const NodeId operand : flow_.operands(node)) made = made || of_positions[static_cast<std::size_t>(operand)];
+      of_positions[static_cast<std::size_t>(node)] = made;
     }
-    for (NodeId node = flow_.size(); node-- > 0;) {
-      const bool free = linkage_.is_free(node);
-      if (free && whole[static_cast<std::size_t>(node)] && counts[static_cast<std::size_t>(node)] &&
-          is_free_array(node)) {
-        choose(node);
-      }
-      const Span<const NodeId> operands = flow_.operands(node);
-      for (std::size_t i = 0; i < operands.size(); ++i) {
-        if (!counts[static_cast<std::size_t>(operands[i])]) continue;
-        if (free ? whole[static_cast<std::size_t>(node)] : reads_whole(node, i)) {
-          whole[static_cast<std::size_t>(operands[i])] = true;
+    // By instruction: what several calls share is whole in all of them when it is in one.
+    std::vector<bool> whole(static_cast<std::size_t>(graph_.num_instructions()), false);
+    const auto is_whole = [&](NodeId node) { return whole[static_cast<std::size_t>(flow_.node(node).instruction)]; };
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (NodeId node = flow_.size(); node-- > 0;) {
+        const Span<const NodeId> operands = flow_.operands(node);
+        for (std::size_t i = 0; i < operands.size(); ++i) {
+          if (!of_positions[static_cast<std::size_t>(operands[i])] || is_whole(operands[i])) continue;
+          if (linkage_.is_free(node) ? !is_whole(node) : !reads_whole(node, i)) continue;
+          whole[static_cast<std::size_t>(flow_.node(operands[i]).instruction)] = changed = true;
         }
       }
+    }
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      if (of_positions[static_cast<std::size_t>(node)] && is_whole(node) && is_free_array(node)) choose(node);
     }
   }
 
