@@ -86,6 +86,11 @@ ENTRY %e (x: f32[4,2]) -> f32[4,2] {
         self.assertEqual((row["lost"], row["unforeseen"], row["legal"]), ([64], [8], False))
         self.assertFalse(check.compare(plan, {"before": {"all-reduce": [16, 64], "all-gather": [4]}})["legal"])
         self.assertTrue(check.compare(plan, {"before": {"all-reduce": [4, 16, 64]}})["legal"])
+        plan["collectives"].append({"kind": "all-gather", "bytes": 32, "sources": []})
+        self.assertTrue(check.compare(plan, {"before": {"all-reduce": [16, 64], "all-gather": [32]}})["agrees"])
+        for gathered in ([32, 4], [4], []):
+            row = check.compare(plan, {"before": {"all-reduce": [16, 64], "all-gather": gathered}})
+            self.assertEqual((row["agrees"], row["legal"]), (False, True))
 
 
 @unittest.skipUnless(JAX, NO_JAX)
@@ -117,7 +122,9 @@ class Agreement(unittest.TestCase):
     def test_plans_of_fixtures(self):
         for name, ask in (("tiny_mlp.hlo", "opp:count"), ("moe_small", "opp:count"), ("transformer_bf16", "opp:time"),
                           ("lit_small", "opp:count"), ("vgg19", "opp:time"), ("gpt2_forward", "opp:time"),
-                          ("transformer_scan", "opp:time"), ("t5_6_6", "opp:time"), ("transformer_bf16", "adp")):
+                          ("transformer_scan", "opp:time"), ("t5_6_6", "opp:time"), ("transformer_bf16", "adp"),
+                          ("scan_remat", "opp:count"), ("scan_remat", "adp"), ("set_prediction", "opp:time"),
+                          ("moe_sort", "opp:count"), ("moe_dense", "opp:time")):
             with self.subTest(name=name, ask=ask):
                 row = self.agree(fixture(name), self.plan(fixture(name), ask))
                 self.assertGreater(row["split"], 0)
@@ -125,9 +132,17 @@ class Agreement(unittest.TestCase):
                 if name == "t5_6_6":
                     self.assertLessEqual(len(row["found"]), 103)
 
+    def test_every_gather_is_announced(self):
+        for name in ("lit_small", "set_prediction", "moe_dense", "moe_sort"):
+            with self.subTest(name=name):
+                row = self.agree(fixture(name), self.plan(fixture(name), "adp"), gathers=True)
+                self.assertTrue(row["agrees"], row)
+                self.assertGreater(len(row["announced"]), 0)
+
     def test_small_modules_compute_the_same(self):
         for name, ask, tolerance in (("tiny_mlp.hlo", "opp:count", 1e-5), ("tiny_mlp.hlo", "adp", 1e-5),
-                                     ("moe_small", "opp:time", 2e-4), ("lit_small", "opp:time", 2e-4)):
+                                     ("moe_small", "opp:time", 2e-4), ("lit_small", "opp:time", 2e-4),
+                                     ("scan_remat", "opp:time", 2e-4)):
             with self.subTest(name=name, ask=ask):
                 self.agree(fixture(name), self.plan(fixture(name), ask), tolerance=tolerance)
 
