@@ -108,6 +108,8 @@ def parameter_table(model, lowered, text):
 
 def export(model):
     """-> ({relative path: bytes}, manifest record)"""
+    # What was traced for another model keeps its places in the source.
+    jax.clear_caches()
     jax.config.update("jax_traceback_in_locations_limit", 10 if model.locations else 0)
     # Paths in the module do not depend on where the checkout is.
     jax.config.update("jax_hlo_source_file_canonicalization_regex", r"^.*/(scripts|site-packages)/")

@@ -140,14 +140,15 @@ std::string indivisible_text(const ShardingModel& model, GroupId group) {
   const std::int64_t extent = indivisible_extent(linkage, group);
   const std::string others = divisors_text(extent, kMostDevicesNamed);
   std::string parts;
-  for (const Obstacle& obstacle : linkage.obstacles(group)) {
-    if (obstacle.kind != Obstacle::Kind::kIndivisible) continue;
-    const std::int64_t whole = model.flow().shape(obstacle.a.node).dims[static_cast<std::size_t>(obstacle.a.dim)];
-    if (obstacle.op == graph::kNone || whole <= obstacle.extent || whole % obstacle.extent != 0) continue;
-    const std::string where = scope_of(model, obstacle.op);
+  std::int64_t whole = 0;
+  for (const TensorDim at : linkage.members(group)) {
+    whole = std::max(whole, model.flow().shape(at.node).dims[static_cast<std::size_t>(at.dim)]);
+  }
+  if (whole > extent && whole % extent == 0) {
+    const Obstacle& first = linkage.obstacles(group)[0];
+    const std::string where = scope_of(model, first.op == graph::kNone ? first.a.node : first.op);
     parts = ", the parts that " + std::to_string(whole) + " become" + (where.empty() ? "" : " in " + where) + " (" +
-            std::to_string(whole / obstacle.extent) + " each)";
-    break;
+            std::to_string(whole / extent) + " each)";
   }
   return std::to_string(linkage.shards()) + " devices do not divide " + std::to_string(extent) + parts +
          (others.empty() ? "" : "; " + others + " would");

@@ -100,6 +100,65 @@ TEST(EmitHlo, ParametersAndRootAgree) {
                               "{devices=[8,1]<=[8]}, {replicated}}\n"));
 }
 
+// Behind a barrier in a loop: %back comes back to %e, so its annotation would be one of the barrier; %there does not.
+TEST(EmitHlo, ChainsBackToOneOfSeveralResults) {
+  const std::string text =
+      "HloModule m\n"
+      "b {\n  t = (s32[], f32[16,32], f32[32]) parameter(0)\n  i = s32[] get-tuple-element(t), index=0\n"
+      "  x = f32[16,32] get-tuple-element(t), index=1\n  w = f32[32] get-tuple-element(t), index=2\n"
+      "  o = (f32[16,32], f32[32]) opt-barrier(u)\n  e = f32[32] get-tuple-element(o), index=1\n"
+      "  there = f32[1,32] reshape(e)\n  back = f32[32] reshape(there)\n"
+      "  f = f32[16,32] broadcast(back), dimensions={1}\n  y = f32[16,32] get-tuple-element(o), index=0\n"
+      "  z = f32[16,32] multiply(y, f)\n  one = s32[] constant(1)\n  j = s32[] add(i, one)\n"
+      "  ROOT r = (s32[], f32[16,32], f32[32]) tuple(j, z, w)\n}\n"
+      "c {\n  t.1 = (s32[], f32[16,32], f32[32]) parameter(0)\n  i.1 = s32[] get-tuple-element(t.1), index=0\n"
+      "  n = s32[] constant(3)\n  ROOT l = pred[] compare(i.1, n), direction=LT\n}\n"
+      "ENTRY e0 {\n  a = f32[16,32] parameter(0)\n  g = f32[32] parameter(1)\n  zero = s32[] constant(0)\n"
+      "  s = (s32[], f32[16,32], f32[32]) tuple(zero, a, g)\n"
+      "  h = (s32[], f32[16,32], f32[32]) while(s), condition=c, body=b\n"
+      "  ROOT k = f32[16,32] get-tuple-element(h), index=1\n}\n";
+  std::string ordered = text;
+  ordered.replace(ordered.find("  o = ("), 0, "  u = (f32[16,32], f32[32]) tuple(x, w)\n");
+  const std::string out = emitted(ordered, {{"g", 0}});
+  EXPECT_THAT(out, HasSubstr("there = f32[1,32] reshape(e), sharding={devices=[1,8]<=[8]}"));
+  EXPECT_THAT(out, HasSubstr("back = f32[32] reshape(there)\n"));
+}
+
+// XLA's scatters go by what they write into: the zeros that %r reads in parts are read whole by the scatter.
+TEST(EmitHlo, AScatterIntoZerosThatOthersReadInParts) {
+  const std::string out = emitted(
+      "HloModule m\nsum {\n  p = f32[] parameter(0)\n  q = f32[] parameter(1)\n  ROOT s = f32[] add(p, q)\n}\n"
+      "ENTRY e {\n  a = f32[16,32] parameter(0)\n  u = f32[4,32] parameter(1)\n  i = s32[4,1] parameter(2)\n"
+      "  z = f32[] constant(0)\n  zeros = f32[16,32] broadcast(z), dimensions={}\n"
+      "  r = f32[16,32] maximum(a, zeros)\n"
+      "  w = f32[16,32] scatter(zeros, i, u), update_window_dims={1}, inserted_window_dims={0}, "
+      "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=sum\n"
+      "  ROOT t = (f32[16,32], f32[16,32]) tuple(r, w)\n}\n",
+      {{"a", 1}});
+  EXPECT_THAT(out, HasSubstr("custom-call(%zeros), custom_call_target=\"Sharding\", sharding={replicated}"));
+  EXPECT_THAT(out, Not(HasSubstr("scatter(zeros,")));
+}
+
+// An annotation of one of several results is lost on the way through StableHLO: they stand at the instruction.
+TEST(EmitHlo, SeveralResultsAreAnnotatedTogether) {
+  const std::string out = emitted(
+      "HloModule m\n"
+      "b {\n  t = (s32[], f32[16,32], f32[32,64]) parameter(0)\n  i = s32[] get-tuple-element(t), index=0\n"
+      "  x = f32[16,32] get-tuple-element(t), index=1\n  w = f32[32,64] get-tuple-element(t), index=2\n"
+      "  k = (f32[16,2], s32[16,2]) topk(x), k=2, largest=true\n  v = f32[16,2] get-tuple-element(k), index=0\n"
+      "  z = f32[] constant(0)\n  p = f32[16,32] pad(v, z), padding=0_0x0_30\n  y = f32[16,32] add(x, p)\n"
+      "  one = s32[] constant(1)\n  j = s32[] add(i, one)\n"
+      "  ROOT r = (s32[], f32[16,32], f32[32,64]) tuple(j, y, w)\n}\n"
+      "c {\n  t.1 = (s32[], f32[16,32], f32[32,64]) parameter(0)\n  i.1 = s32[] get-tuple-element(t.1), index=0\n"
+      "  n = s32[] constant(3)\n  ROOT l = pred[] compare(i.1, n), direction=LT\n}\n"
+      "ENTRY e0 {\n  a = f32[16,32] parameter(0)\n  g = f32[32,64] parameter(1)\n  zero = s32[] constant(0)\n"
+      "  s = (s32[], f32[16,32], f32[32,64]) tuple(zero, a, g)\n"
+      "  h = (s32[], f32[16,32], f32[32,64]) while(s), condition=c, body=b\n"
+      "  ROOT o = f32[16,32] get-tuple-element(h), index=1\n}\n",
+      {{"g", 1}});
+  EXPECT_THAT(out, HasSubstr("largest=true, sharding={{replicated}, {replicated}}"));
+}
+
 // Two states of a loop begin with one constant; w splits the one, the other stays whole.
 TEST(EmitHlo, StatesOfALoopThatBeginAlike) {
   const std::string text =

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <tuple>
 
 #include "common/base/error.h"
 #include "common/hlo/hlo_reader.h"
@@ -21,9 +22,11 @@ struct Case {
   std::unique_ptr<sharding::ShardingModel> model;
   machine::Cluster cluster = machine::load_cluster("config-a");
 
-  Case(hlo::HloModule read, int shards) : module(std::move(read)) {
+  Case(hlo::HloModule read, int shards, const std::vector<graph::VariableRequest>* variables = nullptr)
+      : module(std::move(read)) {
     sharding::ModelOptions options;
     options.shards = shards;
+    options.variables = variables;
     model = std::make_unique<sharding::ShardingModel>(sharding::ShardingModel::build(module.graph, options));
   }
   static Case fixture(const std::string& name, int shards = 8) {
@@ -63,6 +66,49 @@ TEST(Planner, WhenNothingIsSplitItSaysWhy) {
             "no dimension that 7 devices divide can be split; automap-search explain says why");
   EXPECT_EQ(why("t5_6_6.hlo.gz", 8, false, PartitionObjective::kTime), "");
   EXPECT_EQ(why("t5_6_6.hlo.gz", 1, false, PartitionObjective::kTime), "");
+}
+
+TEST(Planner, FewerDevicesAreNamedWhereTheyAreFaster) {
+  const auto named = [](const char* cluster, int shards) {
+    Case c = Case::fixture("t5_6_6.hlo.gz", shards);
+    c.cluster = machine::load_cluster(cluster);
+    const Planned planned = c.plan(false);
+    EXPECT_EQ(c.model->linkage().shards(), shards);  // as it was
+    for (const std::string& warning : planned.plan.warnings) {
+      const std::size_t at = warning.find(" of the devices are estimated ");
+      if (at != std::string::npos) return std::stoi(warning);
+    }
+    return 0;
+  };
+  // Inside a server they are worth their number; between servers of Ethernet they are not.
+  EXPECT_EQ(named("config-a", 8), 0);
+  EXPECT_EQ(named("config-a", 16), 8);
+}
+
+// Two matrices whose products come in heads, 64 of the one and 2 of the other, trained.
+TEST(Planner, PartsThatTheDevicesDoNotDivideAreTheReason) {
+  std::string text = "HloModule m\nENTRY e {\n  x = f32[4096,1024] parameter(2)\n";
+  for (const auto& [w, width, heads] : {std::make_tuple("q", "8192", "64"), std::make_tuple("k", "256", "2")}) {
+    const auto add = [&, name = std::string(w)](const std::string& line) { text += "  " + name + line + "\n"; };
+    const std::string own(w), product = "f32[4096," + std::string(width) + "]",
+                              matrix = "f32[1024," + std::string(width) + "]";
+    const std::string parts = "f32[4096," + std::string(heads) + ",128]";
+    add(" = " + matrix + " parameter(" + (own == "q" ? "0" : "1") + ")");
+    add("y = " + product + " dot(x, " + own + "), lhs_contracting_dims={1}, rhs_contracting_dims={0}");
+    add("h = " + parts + " reshape(" + own + "y)");
+    add("t = " + parts + " tanh(" + own + "h)");
+    add("b = " + product + " reshape(" + own + "t)");
+    add("g = " + matrix + " dot(x, " + own + "b), lhs_contracting_dims={0}, rhs_contracting_dims={0}");
+    add("n = " + matrix + " subtract(" + own + ", " + own + "g)");
+  }
+  text += "  ROOT r = (f32[1024,8192], f32[1024,256]) tuple(qn, kn)\n}\n";
+  const std::vector<graph::VariableRequest> trained = {{"q", "", ""}, {"k", "", ""}};
+  Case c(hlo::read_hlo(text, "heads.hlo"), 8, &trained);
+  const Planned planned = c.plan(false);
+  EXPECT_EQ(planned.plan.partitioned, 1);
+  ASSERT_EQ(planned.whole.size(), 1u);
+  EXPECT_EQ(planned.whole[0].reason,
+            "dimension 1: 8 devices do not divide 2, the parts that 256 become (128 each); 2 would");
 }
 
 TEST(Planner, EveryTensorIsDecidedAndCountedOnce) {
