@@ -32,7 +32,7 @@ struct Options {
   ModelOptions model;
   int shards = 8;
   std::string objective, cluster = kDefaultCluster, device, memory, output, hlo, jax,
-                         effort = to_string(Effort::kNormal);
+                         effort = to_string(Effort::kNormal), reshard = "auto";
   SearchRequest search;
   bool json = false;
 };
@@ -82,6 +82,12 @@ void declare(OptionTable& table, Options& o, bool data) {
            "auto runs greedy, enumerate and, where that is cut short, cost; rainbow learns on the model (needs "
            "LibTorch)")
       .choices({"auto", "rainbow", "greedy", "enumerate", "cost"});
+  if (!data) {
+    table
+        .add(&o.reshard, "reshard",
+             "auto: cut linkage groups where gathering a tensor costs less than keeping a group whole; off: never")
+        .choices({"auto", "off"});
+  }
   table.add(&o.effort, "effort", "how much to search; counted, so that every machine finds the same plan")
       .choices(effort_names());
   table.add_seconds(&o.search.limits.budget_s, "budget", "also stop searching after this time with the best so far")
@@ -128,6 +134,7 @@ int plan_command(int argc, char** argv, bool data) {
   } else if (!options.memory.empty() && options.memory != "off") {
     request.memory_limit_bytes = parse_bytes(options.memory, "--memory");
   }
+  request.reshard = options.reshard == "auto";
   request.search = options.search;
   request.search.limits.units = search_units(*parse_effort(options.effort));
   request.search.rainbow = find_rainbow();

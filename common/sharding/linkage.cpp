@@ -314,9 +314,9 @@ class LinkageBuilder {
       OpFactor out;
       out.op = op;
       out.reduction = factor.reduction;
+      out.extent = factor.extent;
       linkage_.factors_.push_back(out);
       parts_.push_back(part);
-      extents_.push_back(factor.extent);
     }
     for (const BlockedDim& blocked : rule.blocked) {
       const TensorDim member = at(slots, blocked.at);
@@ -476,7 +476,7 @@ class LinkageBuilder {
       }
       for (std::int32_t i = linkage_.first_factor_[index(node)]; i < linkage_.first_factor_[index(node) + 1]; ++i) {
         const OpFactor& factor = linkage_.factors_[index(i)];
-        const std::int64_t factor_extent = extents_[index(i)];
+        const std::int64_t factor_extent = factor.extent;
         // Said once, at the tensor, when one of its own members is the reason.
         if (factor_extent % shards != 0 && std::all_of(factor.members.begin(), factor.members.end(),
                                                        [&](TensorDim m) { return extent(m) % shards == 0; }))
@@ -565,7 +565,6 @@ class LinkageBuilder {
   std::unordered_map<InstructionId, OpRule> known_rules_;
   OpRule rule_;
   std::vector<Part> parts_;                           // of factors
-  std::vector<std::int64_t> extents_;                 // of factors
   std::vector<std::pair<NodeId, TensorDim>> closed_;  // members of closed factors, by instruction
   std::vector<std::pair<GroupId, Obstacle>> found_;
   std::vector<Touch> touches_;

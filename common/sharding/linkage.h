@@ -64,6 +64,7 @@ struct OpFactor {
   NodeId op = kNone;
   GroupId group = kNone;
   Reduction reduction = Reduction::kNone;
+  std::int64_t extent = 0;        // what the shards must divide, beside the members' own
   Span<const TensorDim> members;  // operands first, then results
   Span<const NodeId> partial;     // results that hold partial sums while the group is split
 };

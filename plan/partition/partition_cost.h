@@ -62,6 +62,11 @@ class PartitionCost {
   // Of many, which takes much less time than one by one.
   std::vector<GroupEffect> effects(const std::vector<sharding::GroupId>& groups) const;
   double capacity_bytes() const;  // of the smallest device in use
+  // What splitting one instruction saves per step and device, and one tensor (its parameter and its stash).
+  double saved_ms(sharding::NodeId op) const { return shared_saving(divisible_ms_[static_cast<std::size_t>(op)]); }
+  double kept_bytes(sharding::NodeId tensor) const {
+    return parameter_bytes_[static_cast<std::size_t>(tensor)] + stash_bytes_[static_cast<std::size_t>(tensor)];
+  }
   const ShardLinks& links() const { return links_; }
 
  private:

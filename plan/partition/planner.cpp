@@ -1,6 +1,7 @@
 #include "plan/partition/planner.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -14,6 +15,7 @@
 #include "plan/partition/fewer_devices.h"
 #include "plan/partition/names.h"
 #include "plan/partition/nothing_split.h"
+#include "plan/partition/resharding.h"
 
 namespace automap::partition {
 namespace {
@@ -34,6 +36,8 @@ constexpr int kMostDevicesNamed = 64;
 // Below this share of the devices' worth, fewer devices are asked, too; and what they must save to be named.
 constexpr double kPoorShare = 0.25;
 constexpr double kWorthSaying = 0.02;
+// What cutting groups must save of the step to be worth its gathers.
+constexpr double kWorthCutting = 0.01;
 
 const std::vector<std::int32_t>& decided_inputs(const ShardingModel& model, bool data) {
   return data ? model.data() : model.variables();
@@ -339,6 +343,7 @@ class Planning {
                             limit_bytes_, &groups_of_);
     choose();
     ask_fewer_devices();
+    cut_groups();
     Planned out{{}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.links(), {}};
     warn_of_batch_norms(model_, out.decided, &warnings_);
     out.estimate = cost_.estimate(out.decided);
@@ -416,6 +421,55 @@ class Planning {
     chosen_ = linkage_groups(answers_.front().groups, groups_of_);
     planner_ = answers_.front().algorithm;
     if (request_.data && request_.objective == PartitionObjective::kCount && !batch_.groups.empty()) prefer_batch();
+  }
+
+  // Linkage groups cut where that pays, when the step is estimated shorter by it.
+  void cut_groups() {
+    if (!request_.reshard || request_.data || request_.objective != PartitionObjective::kTime || shards_ == 1) return;
+    const auto start = std::chrono::steady_clock::now();
+    Work work(WorkLimits::of_units(std::min(request_.search.limits.units, kComparisonUnits)));
+    const Resharding found = find_resharding(model_, cost_, limit_bytes_, work);
+    cut_by_time_ = cut_by_time_ || work.stopped();
+    if (found.gathers.empty() || !(found.saved_ms > 0)) return;
+    const double uncut_ms = answers_.empty() ? problem_.compute_ms : answers_.front().score.step_ms;
+    model_.relink(shards_, found.gathers);
+    std::set<GroupId> split;
+    for (const TensorDim at : found.split) split.insert(model_.linkage().group_of(at));
+    std::vector<GroupId> chosen;
+    for (const GroupId group : split) {
+      if (model_.linkage().decidable(group)) chosen.push_back(group);
+    }
+    const Propagation decided = decide(model_, inputs_, chosen);
+    const PlanEstimate estimate = cost_.estimate(decided);
+    const bool fits = limit_bytes_ <= 0 || estimate.memory_bytes <= limit_bytes_;
+    if (!fits || estimate.step_ms > uncut_ms * (1 - kWorthCutting)) {
+      model_.relink(shards_, {});
+      return;
+    }
+    if (!answers_.empty()) {
+      model_.relink(shards_, {});
+      compared_.push_back(judge(model_, cost_, inputs_, chosen_, "no group cut"));
+      model_.relink(shards_, found.gathers);
+    }
+    problem_ = make_problem(model_, cost_, inputs_, request_.objective, limit_bytes_, &groups_of_);
+    PartitionAnswer answer;
+    answer.algorithm = "reshard";
+    for (std::size_t g = 0; g < groups_of_.size(); ++g) {
+      if (split.count(groups_of_[g]) > 0) answer.groups.push_back(static_cast<std::int32_t>(g));
+    }
+    answer.score = models::score(problem_, answer.groups);
+    answer.score.step_ms = estimate.step_ms;
+    answer.score.value = found.saved_ms;
+    answer.bound = found.bound_ms;
+    answer.proven = found.proven;
+    answer.cut_by_effort = !found.proven;
+    answer.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    answer.statistics = {{"sites", static_cast<double>(found.sites)},
+                         {"nodes", static_cast<double>(found.nodes)},
+                         {"width", static_cast<double>(found.width)}};
+    answers_ = {std::move(answer)};
+    chosen_ = std::move(chosen);
+    planner_ = "reshard";
   }
 
   // Where so many devices bring little, fewer may bring more.

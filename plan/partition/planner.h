@@ -19,6 +19,7 @@ struct PlanningRequest {
   models::PartitionObjective objective = models::PartitionObjective::kTime;
   bool fit_device = false;        // memory is limited to what the smallest device has
   double memory_limit_bytes = 0;  // per device, instead of that; 0: none
+  bool reshard = false;           // kTime of variables: also cut linkage groups where that pays (resharding.h)
   SearchRequest search;
 };
 

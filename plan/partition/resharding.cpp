@@ -1,0 +1,368 @@
+#include "plan/partition/resharding.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace automap::partition {
+namespace {
+
+using graph::FlowGraph;
+using graph::kNone;
+using graph::NodeId;
+using graph::Opcode;
+using sharding::Gather;
+using sharding::GroupId;
+using sharding::Linkage;
+using sharding::OpFactor;
+using sharding::TensorDim;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::size_t at(std::int32_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+// Labels of a piece, and of a tensor of one that is read where groups may be cut.
+enum : std::int32_t { kWhole = 0, kSplit = 1, kSplitAndGathered = 2 };
+
+class Builder {
+ public:
+  Builder(const sharding::ShardingModel& model, const PartitionCost& cost)
+      : model_(model), flow_(model.flow()), linkage_(model.linkage()), cost_(cost), shards_(model.linkage().shards()) {}
+
+  LabellingProblem build(double memory_limit_bytes) {
+    number_dims();
+    find_cuttable();
+    join();
+    number_pieces();
+    forbid();
+    price_pieces();
+    for (NodeId op = 0; op < flow_.size(); ++op) {
+      if (cuttable_[at(op)]) add_instruction(op);
+    }
+    exclude();
+    finish_memory(memory_limit_bytes);
+    return std::move(problem_);
+  }
+
+  Resharding read(const Labelling& found) const {
+    Resharding out;
+    out.sites = static_cast<std::int64_t>(found.labels.size());
+    out.nodes = found.nodes;
+    out.width = found.width;
+    out.proven = found.proven;
+    out.bound_ms = -found.bound;
+    out.saved_ms = -found.cost;
+    if (found.labels.empty()) return out;
+    const auto is_split = [&](TensorDim dim) {
+      const std::int32_t piece = piece_of(dim);
+      return piece != kNone && found.labels[at(piece)] == kSplit;
+    };
+    for (const Instruction& instruction : instructions_) {
+      const std::int32_t label = found.labels[at(instruction.site)];
+      const auto factors = linkage_.factors(instruction.op);
+      for (std::size_t f = 0; f < factors.size(); ++f) {
+        if (label > 0 && instruction.factors[at(label - 1)] == static_cast<std::int32_t>(f)) continue;
+        for (const TensorDim member : factors[f].members) {
+          if (is_split(member)) out.gathers.push_back({instruction.op, member.node, member.dim});
+        }
+      }
+      for (const Linkage::BlockedMember& blocked : linkage_.blocked(instruction.op)) {
+        if (is_split(blocked.at)) out.gathers.push_back({instruction.op, blocked.at.node, blocked.at.dim});
+      }
+    }
+    for (std::size_t piece = 0; piece < first_of_.size(); ++piece) {
+      if (found.labels[piece] == kSplit) out.split.push_back(first_of_[piece]);
+    }
+    return out;
+  }
+
+ private:
+  // An instruction at which groups may be cut. Label 0: split by no factor; k: by factors[k - 1].
+  struct Instruction {
+    NodeId op = kNone;
+    std::int32_t site = kNone;
+    std::vector<std::int32_t> factors;  // of linkage_.factors(op)
+  };
+
+  void number_dims() {
+    first_dim_.assign(at(flow_.size()) + 1, 0);
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      first_dim_[at(node) + 1] = first_dim_[at(node)] + static_cast<std::int32_t>(linkage_.groups_of(node).size());
+    }
+    parent_.resize(at(first_dim_.back()));
+    for (std::size_t i = 0; i < parent_.size(); ++i) parent_[i] = static_cast<std::int32_t>(i);
+  }
+  std::int32_t dim_index(TensorDim dim) const { return first_dim_[at(dim.node)] + dim.dim; }
+  std::int32_t find(std::int32_t i) {
+    while (parent_[at(i)] != i) {
+      parent_[at(i)] = parent_[at(parent_[at(i)])];
+      i = parent_[at(i)];
+    }
+    return i;
+  }
+  void tie(TensorDim a, TensorDim b) {
+    const std::int32_t x = find(dim_index(a)), y = find(dim_index(b));
+    parent_[at(std::max(x, y))] = std::min(x, y);
+  }
+
+  std::int64_t extent(TensorDim dim) const { return flow_.shape(dim.node).dims[at(dim.dim)]; }
+
+  void find_cuttable() {
+    cuttable_.assign(at(flow_.size()), false);
+    for (NodeId op = 0; op < flow_.size(); ++op) {
+      const Opcode opcode = flow_.node(op).opcode;
+      bool cut = opcode == Opcode::kDot || opcode == Opcode::kConvolution || !linkage_.blocked(op).empty();
+      for (const OpFactor& factor : linkage_.factors(op)) {
+        cut = cut || (factor.extent % shards_ != 0 &&
+                      std::any_of(factor.members.begin(), factor.members.end(),
+                                  [&](TensorDim member) { return extent(member) % shards_ == 0; }));
+      }
+      cuttable_[at(op)] = cut;
+    }
+  }
+
+  void join() {
+    for (NodeId op = 0; op < flow_.size(); ++op) {
+      if (cuttable_[at(op)]) continue;
+      for (const OpFactor& factor : linkage_.factors(op)) {
+        for (const TensorDim member : factor.members) tie(factor.members[0], member);
+      }
+    }
+    for (const auto& [a, b] : linkage_.ties()) {
+      const auto rank = static_cast<std::int32_t>(linkage_.groups_of(a).size());
+      for (std::int32_t dim = 0; dim < rank; ++dim) {
+        if (linkage_.group_of(a, dim) != kNone) tie({a, dim}, {b, dim});
+      }
+    }
+  }
+
+  // Pieces are the first sites.
+  void number_pieces() {
+    piece_of_dim_.assign(parent_.size(), kNone);
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      const auto rank = static_cast<std::int32_t>(linkage_.groups_of(node).size());
+      for (std::int32_t dim = 0; dim < rank; ++dim) {
+        if (linkage_.group_of(node, dim) == kNone) continue;
+        const std::int32_t i = dim_index({node, dim}), root = find(i);
+        if (root == i) {
+          piece_of_dim_[at(i)] = static_cast<std::int32_t>(problem_.sites.size());
+          problem_.sites.push_back({{0, 0}, {0, 0}});
+          first_of_.push_back({node, dim});
+        } else {
+          piece_of_dim_[at(i)] = piece_of_dim_[at(root)];
+        }
+      }
+    }
+  }
+  std::int32_t piece_of(TensorDim dim) const { return piece_of_dim_[at(dim_index(dim))]; }
+  bool allowed(std::int32_t piece) const { return problem_.sites[at(piece)].cost[kSplit] < kInfinity; }
+  void forbid(std::int32_t piece) { problem_.sites[at(piece)].cost[kSplit] = kInfinity; }
+
+  // Pieces that cannot be split, or that nobody here decides.
+  void forbid() {
+    std::vector<bool> of_variable(at(linkage_.num_groups()), false), of_data(of_variable.size(), false);
+    for (const sharding::ModelInput& input : model_.inputs()) {
+      for (const GroupId group : linkage_.groups_of(input.node)) {
+        if (group == kNone) continue;
+        const bool data = input.role == graph::InputRole::kStepInput;
+        (data ? of_data : of_variable)[at(group)] = true;
+      }
+    }
+    std::vector<std::int32_t> last(problem_.sites.size(), kNone);
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      const auto rank = static_cast<std::int32_t>(linkage_.groups_of(node).size());
+      for (std::int32_t dim = 0; dim < rank; ++dim) {
+        const GroupId group = linkage_.group_of(node, dim);
+        if (group == kNone) continue;
+        const std::int32_t piece = piece_of({node, dim});
+        if (last[at(piece)] == node || extent({node, dim}) % shards_ != 0 ||
+            (of_data[at(group)] && !of_variable[at(group)])) {
+          forbid(piece);
+        }
+        last[at(piece)] = node;
+      }
+    }
+    // Two factors of one instruction would be split at once.
+    for (NodeId op = 0; op < flow_.size(); ++op) {
+      const auto factors = linkage_.factors(op);
+      for (std::size_t i = 0; i < factors.size() && !cuttable_[at(op)]; ++i) {
+        for (std::size_t j = 0; j < i; ++j) {
+          if (piece_of(factors[i].members[0]) == piece_of(factors[j].members[0]))
+            forbid(piece_of(factors[i].members[0]));
+        }
+      }
+    }
+  }
+
+  bool is_read(NodeId node) const {
+    return !flow_.users(node).empty() ||
+           std::find(flow_.results().begin(), flow_.results().end(), node) != flow_.results().end();
+  }
+  double reduce_ms(const OpFactor& factor) const {
+    double ms = 0;
+    for (const NodeId node : factor.partial) {
+      if (is_read(node))
+        ms += model_.times(node) * cost_.links().all_reduce.ms(static_cast<double>(flow_.shape(node).bytes));
+    }
+    return ms;
+  }
+  double gather_ms(NodeId node) const {
+    return model_.times(node) * cost_.links().all_gather.ms(static_cast<double>(flow_.shape(node).bytes));
+  }
+
+  void price_pieces() {
+    for (NodeId op = 0; op < flow_.size(); ++op) {
+      if (cuttable_[at(op)]) continue;
+      for (const OpFactor& factor : linkage_.factors(op)) {
+        problem_.sites[at(piece_of(factor.members[0]))].cost[kSplit] += reduce_ms(factor) - cost_.saved_ms(op);
+      }
+    }
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      const double bytes = cost_.kept_bytes(node);
+      whole_bytes_ += bytes;
+      if (bytes <= 0) continue;
+      const auto rank = static_cast<std::int32_t>(linkage_.groups_of(node).size());
+      for (std::int32_t dim = 0; dim < rank; ++dim) {
+        if (linkage_.group_of(node, dim) == kNone) continue;
+        // What is saved; counted from what everything whole takes (finish_memory).
+        problem_.sites[at(piece_of({node, dim}))].memory[kSplit] -= bytes - bytes / shards_;
+      }
+    }
+  }
+
+  void add_pair(std::int32_t a, std::int32_t b, std::vector<double> cost) {
+    problem_.pairs.push_back({a, b, std::move(cost)});
+  }
+
+  // The site of a tensor's dimension that instructions read which may be cut: whole as its piece is, split as its piece
+  // is, or split and gathered.
+  std::int32_t reader_site(TensorDim dim) {
+    const auto [found, added] =
+        reader_site_.try_emplace(dim_index(dim), static_cast<std::int32_t>(problem_.sites.size()));
+    if (added) {
+      problem_.sites.push_back({{0, 0, gather_ms(dim.node)}, {}});
+      add_pair(piece_of(dim), found->second, {0, kInfinity, kInfinity, kInfinity, 0, 0});
+    }
+    return found->second;
+  }
+
+  bool is_operand(NodeId op, NodeId tensor) const { return flow_.producer(tensor) != op; }
+
+  void add_instruction(NodeId op) {
+    Instruction instruction;
+    instruction.op = op;
+    instruction.site = static_cast<std::int32_t>(problem_.sites.size());
+    const auto factors = linkage_.factors(op);
+    std::vector<double> cost = {0};
+    for (std::size_t f = 0; f < factors.size(); ++f) {
+      const bool possible =
+          factors[f].extent % shards_ == 0 && std::all_of(factors[f].members.begin(), factors[f].members.end(),
+                                                          [&](TensorDim member) { return allowed(piece_of(member)); });
+      if (!possible) continue;
+      instruction.factors.push_back(static_cast<std::int32_t>(f));
+      cost.push_back(reduce_ms(factors[f]) - cost_.saved_ms(op));
+    }
+    const std::size_t labels = cost.size();
+    problem_.sites.push_back({std::move(cost), {}});
+    const auto label_of = [&](std::size_t f) {
+      const auto place =
+          std::find(instruction.factors.begin(), instruction.factors.end(), static_cast<std::int32_t>(f));
+      return place == instruction.factors.end() ? -1 : static_cast<int>(place - instruction.factors.begin()) + 1;
+    };
+    for (std::size_t f = 0; f < factors.size(); ++f) {
+      const int label = label_of(f);
+      for (const TensorDim member : factors[f].members) {
+        if (allowed(piece_of(member))) meet(instruction.site, labels, label, op, member);
+      }
+    }
+    for (const Linkage::BlockedMember& blocked : linkage_.blocked(op)) {
+      if (allowed(piece_of(blocked.at))) meet(instruction.site, labels, -1, op, blocked.at);
+    }
+    instructions_.push_back(std::move(instruction));
+  }
+
+  // `label`: of the factor that holds the dimension; -1: none that can be split does.
+  void meet(std::int32_t site, std::size_t labels, int label, NodeId op, TensorDim dim) {
+    const bool operand = is_operand(op, dim.node);
+    const std::size_t states = operand ? 3 : 2;
+    std::vector<double> cost(labels * states, 0);
+    for (std::size_t l = 0; l < labels; ++l) {
+      const bool by_this = static_cast<int>(l) == label;
+      // Split with its factor, and whole otherwise unless it is gathered. What is made whole may be kept in parts.
+      if (by_this) cost[l * states + kWhole] = kInfinity;
+      if (!by_this && operand) cost[l * states + kSplit] = kInfinity;
+    }
+    add_pair(site, operand ? reader_site(dim) : piece_of(dim), std::move(cost));
+  }
+
+  // Two dimensions of one tensor, two factors of one instruction.
+  void exclude() {
+    std::set<std::pair<std::int32_t, std::int32_t>> known;
+    const auto exclude = [&](std::int32_t a, std::int32_t b) {
+      if (a == b || !allowed(a) || !allowed(b) || !known.emplace(std::min(a, b), std::max(a, b)).second) return;
+      add_pair(a, b, {0, 0, 0, kInfinity});
+    };
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      const auto rank = static_cast<std::int32_t>(linkage_.groups_of(node).size());
+      for (std::int32_t i = 0; i < rank; ++i) {
+        for (std::int32_t j = 0; j < i; ++j) {
+          if (linkage_.group_of(node, i) != kNone && linkage_.group_of(node, j) != kNone) {
+            exclude(piece_of({node, i}), piece_of({node, j}));
+          }
+        }
+      }
+      if (cuttable_[at(node)]) continue;
+      const auto factors = linkage_.factors(node);
+      for (std::size_t i = 0; i < factors.size(); ++i) {
+        for (std::size_t j = 0; j < i; ++j) exclude(piece_of(factors[i].members[0]), piece_of(factors[j].members[0]));
+      }
+    }
+  }
+
+  void finish_memory(double limit_bytes) {
+    if (limit_bytes <= 0) {
+      for (LabellingProblem::Site& site : problem_.sites) site.memory.clear();
+      return;
+    }
+    double most_saved = 0;
+    for (std::size_t piece = 0; piece < first_of_.size(); ++piece) {
+      std::vector<double>& memory = problem_.sites[piece].memory;
+      // From a saving to what is left, so that nothing is negative.
+      const double saved = -memory[kSplit];
+      most_saved += saved;
+      memory = {saved, 0};
+    }
+    problem_.memory_limit = limit_bytes - whole_bytes_ + most_saved;
+  }
+
+  const sharding::ShardingModel& model_;
+  const FlowGraph& flow_;
+  const Linkage& linkage_;
+  const PartitionCost& cost_;
+  const std::int64_t shards_;
+  std::vector<std::int32_t> first_dim_, parent_, piece_of_dim_;
+  std::vector<bool> cuttable_;
+  std::vector<TensorDim> first_of_;  // of each piece
+  std::map<std::int32_t, std::int32_t> reader_site_;
+  std::vector<Instruction> instructions_;
+  double whole_bytes_ = 0;
+  LabellingProblem problem_;
+};
+
+}  // namespace
+
+Resharding find_resharding(const sharding::ShardingModel& model, const PartitionCost& cost, double memory_limit_bytes,
+                           Work& work) {
+  AM_CHECK(model.gathers().empty());
+  Builder builder(model, cost);
+  const LabellingProblem problem = builder.build(memory_limit_bytes);
+  return builder.read(solve_labelling(problem, LabellingOptions(), work));
+}
+
+}  // namespace automap::partition

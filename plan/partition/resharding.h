@@ -1,0 +1,42 @@
+// Linkage groups cut where that pays: a gather lets an instruction read a tensor whole that is split elsewhere, or make
+// one whole that is kept in parts (sharding::Gather), so that one indivisible reshape does not keep a whole layer
+// whole.
+//
+// Groups fall into *pieces* at the instructions where a cut can be worth it: matrix products and convolutions, and what
+// blocks a dimension or divides it into parts that the devices do not divide. All other instructions hold their tensors
+// together. A piece is split or not; such an instruction is split by one of its factors or by none; a tensor that it
+// reads may be gathered, once for all its readers. The cheapest choice is a labelling (labelling.h):
+//   split by a factor    all tensors of the factor are split with it; its compute is divided, partial sums are reduced
+//   split by another     what it reads is whole, or gathered: an all-gather; what it makes is whole, or every device
+//                        keeps its part: nothing moves
+// Never split: the pieces of what only data inputs decide (the batch).
+//
+// Every collective pays its own latency here; PartitionCost, where several go out together, judges the result.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/base/work.h"
+#include "common/sharding/model.h"
+#include "plan/partition/labelling.h"
+#include "plan/partition/partition_cost.h"
+
+namespace automap::partition {
+
+struct Resharding {
+  std::vector<sharding::Gather> gathers;   // for ShardingModel::relink
+  std::vector<sharding::TensorDim> split;  // one tensor of every piece that is split
+  double saved_ms = 0;                     // by this plan, collectives counted
+  double bound_ms = 0;                     // no choice saves more
+  bool proven = false;
+  std::int64_t sites = 0, nodes = 0;  // of the labelling and of its search
+  std::int32_t width = 0;
+};
+
+// `model` is linked without gathers. memory_limit_bytes 0: no limit. Nothing split and saved_ms 0 where nothing helps;
+// saved_ms is -infinity when nothing fits.
+Resharding find_resharding(const sharding::ShardingModel& model, const PartitionCost& cost, double memory_limit_bytes,
+                           Work& work);
+
+}  // namespace automap::partition
