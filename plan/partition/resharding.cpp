@@ -44,6 +44,12 @@ class Builder {
     price_pieces();
     for (NodeId op = 0; op < flow_.size(); ++op) {
       if (cuttable_[at(op)]) add_instruction(op);
+      for_each_closed(op, [&](TensorDim dim) {
+        // Whoever reads it there reads it whole.
+        if (is_operand(op, dim.node) && allowed(piece_of(dim))) {
+          problem_.sites[at(reader_site(dim))].cost[kSplit] = kInfinity;
+        }
+      });
     }
     exclude();
     finish_memory(memory_limit_bytes);
@@ -72,9 +78,11 @@ class Builder {
           if (is_split(member)) out.gathers.push_back({instruction.op, member.node, member.dim});
         }
       }
-      for (const Linkage::BlockedMember& blocked : linkage_.blocked(instruction.op)) {
-        if (is_split(blocked.at)) out.gathers.push_back({instruction.op, blocked.at.node, blocked.at.dim});
-      }
+    }
+    for (NodeId op = 0; op < flow_.size(); ++op) {
+      for_each_closed(op, [&](TensorDim dim) {
+        if (is_split(dim)) out.gathers.push_back({op, dim.node, dim.dim});
+      });
     }
     for (std::size_t piece = 0; piece < first_of_.size(); ++piece) {
       if (found.labels[piece] == kSplit) out.split.push_back(first_of_[piece]);
@@ -89,6 +97,16 @@ class Builder {
     std::int32_t site = kNone;
     std::vector<std::int32_t> factors;  // of linkage_.factors(op)
   };
+
+  // Dimensions that do not pass an instruction: blocked, or parted into what the devices do not divide.
+  template <typename Visit>
+  void for_each_closed(NodeId op, const Visit& visit) const {
+    for (const Linkage::BlockedMember& blocked : linkage_.blocked(op)) visit(blocked.at);
+    for (const OpFactor& factor : linkage_.factors(op)) {
+      if (cuttable_[at(op)] || holds(factor)) continue;
+      for (const TensorDim member : factor.members) visit(member);
+    }
+  }
 
   void number_dims() {
     first_dim_.assign(at(flow_.size()) + 1, 0);
@@ -117,21 +135,19 @@ class Builder {
     cuttable_.assign(at(flow_.size()), false);
     for (NodeId op = 0; op < flow_.size(); ++op) {
       const Opcode opcode = flow_.node(op).opcode;
-      bool cut = opcode == Opcode::kDot || opcode == Opcode::kConvolution || !linkage_.blocked(op).empty();
-      for (const OpFactor& factor : linkage_.factors(op)) {
-        cut = cut || (factor.extent % shards_ != 0 &&
-                      std::any_of(factor.members.begin(), factor.members.end(),
-                                  [&](TensorDim member) { return extent(member) % shards_ == 0; }));
-      }
-      cuttable_[at(op)] = cut;
+      cuttable_[at(op)] = opcode == Opcode::kDot || opcode == Opcode::kConvolution;
     }
   }
 
+  // Whether all tensors of a factor are split together or not at all.
+  bool holds(const OpFactor& factor) const { return !cuttable_[at(factor.op)] && factor.extent % shards_ == 0; }
+
   void join() {
     for (NodeId op = 0; op < flow_.size(); ++op) {
-      if (cuttable_[at(op)]) continue;
       for (const OpFactor& factor : linkage_.factors(op)) {
-        for (const TensorDim member : factor.members) tie(factor.members[0], member);
+        for (const TensorDim member : factor.members) {
+          if (holds(factor)) tie(factor.members[0], member);
+        }
       }
     }
     for (const auto& [a, b] : linkage_.ties()) {
@@ -191,9 +207,9 @@ class Builder {
     // Two factors of one instruction would be split at once.
     for (NodeId op = 0; op < flow_.size(); ++op) {
       const auto factors = linkage_.factors(op);
-      for (std::size_t i = 0; i < factors.size() && !cuttable_[at(op)]; ++i) {
-        for (std::size_t j = 0; j < i; ++j) {
-          if (piece_of(factors[i].members[0]) == piece_of(factors[j].members[0]))
+      for (std::size_t i = 0; i < factors.size(); ++i) {
+        for (std::size_t j = 0; j < i && holds(factors[i]); ++j) {
+          if (holds(factors[j]) && piece_of(factors[i].members[0]) == piece_of(factors[j].members[0]))
             forbid(piece_of(factors[i].members[0]));
         }
       }
@@ -218,8 +234,8 @@ class Builder {
 
   void price_pieces() {
     for (NodeId op = 0; op < flow_.size(); ++op) {
-      if (cuttable_[at(op)]) continue;
       for (const OpFactor& factor : linkage_.factors(op)) {
+        if (!holds(factor)) continue;
         problem_.sites[at(piece_of(factor.members[0]))].cost[kSplit] += reduce_ms(factor) - cost_.saved_ms(op);
       }
     }
@@ -281,9 +297,6 @@ class Builder {
         if (allowed(piece_of(member))) meet(instruction.site, labels, label, op, member);
       }
     }
-    for (const Linkage::BlockedMember& blocked : linkage_.blocked(op)) {
-      if (allowed(piece_of(blocked.at))) meet(instruction.site, labels, -1, op, blocked.at);
-    }
     instructions_.push_back(std::move(instruction));
   }
 
@@ -317,10 +330,11 @@ class Builder {
           }
         }
       }
-      if (cuttable_[at(node)]) continue;
       const auto factors = linkage_.factors(node);
       for (std::size_t i = 0; i < factors.size(); ++i) {
-        for (std::size_t j = 0; j < i; ++j) exclude(piece_of(factors[i].members[0]), piece_of(factors[j].members[0]));
+        for (std::size_t j = 0; j < i && holds(factors[i]); ++j) {
+          if (holds(factors[j])) exclude(piece_of(factors[i].members[0]), piece_of(factors[j].members[0]));
+        }
       }
     }
   }

@@ -2,10 +2,10 @@
 // one whole that is kept in parts (sharding::Gather), so that one indivisible reshape does not keep a whole layer
 // whole.
 //
-// Groups fall into *pieces* at the instructions where a cut can be worth it: matrix products and convolutions, and what
-// blocks a dimension or divides it into parts that the devices do not divide. All other instructions hold their tensors
-// together. A piece is split or not; such an instruction is split by one of its factors or by none; a tensor that it
-// reads may be gathered, once for all its readers. The cheapest choice is a labelling (labelling.h):
+// Groups fall into *pieces* where a cut can be worth it: at matrix products and convolutions, and where a dimension
+// does not pass (it is blocked, or parted into what the devices do not divide). All other instructions hold their
+// tensors together. A piece is split or not; a product is split by one of its factors or by none; a tensor that is read
+// whole somewhere is gathered, once for all its readers. The cheapest choice is a labelling (labelling.h):
 //   split by a factor    all tensors of the factor are split with it; its compute is divided, partial sums are reduced
 //   split by another     what it reads is whole, or gathered: an all-gather; what it makes is whole, or every device
 //                        keeps its part: nothing moves
