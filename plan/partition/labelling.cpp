@@ -19,6 +19,8 @@ constexpr double kRounding = 1e-9;
 // A unit of work (common/base/work.h) per entry and function of a table.
 constexpr std::int64_t kPerEntry = 1;
 constexpr std::int64_t kPerSite = 200;
+// To copy a problem and to order its sites, per site and pair.
+constexpr std::int64_t kPerOrdered = 1500;
 // Prices of memory that are tried at one node.
 constexpr int kMostPrices = 40;
 
@@ -381,6 +383,7 @@ class Search {
   // Bounds a node, offers the labellings that it meets, and says where to branch.
   void look(Node& node) {
     ++best_.nodes;
+    work_.spend(kPerOrdered * static_cast<std::int64_t>(node.problem.sites.size() + node.problem.pairs.size()));
     Elimination elimination(node.problem, options_.most_entries);
     best_.width = std::max(best_.width, elimination.width());
     struct Point {
@@ -403,20 +406,22 @@ class Search {
     if (fits && !above(over.cost, over.bound)) return;
     node.branch_site = fits ? widest_site(node) : -1;
     if (fits) return;
-    // A price at which memory fits, then the best price between.
+    // A price at which memory fits, then the best price between. At the last one a byte is worth more than all else.
+    const double last_price = spread(node.problem) + 1;
     double price = (std::abs(over.cost) + 1) / std::max(over.memory, 1.0);
     Point under;
-    for (int i = 0; i < kMostPrices; ++i, price *= 8) {
+    while (true) {
       under = ask(price);
       node.bound = std::max(node.bound, under.bound - price * limit);
-      if (under.memory <= limit || under.bound - price * limit > best_.cost) break;
-    }
-    if (under.memory > limit) {
-      // Not even the least memory fits.
-      if (elimination.exact() && least_memory(node.problem) > limit) {
-        node.bound = kInfinity;
-        return;
+      if (under.memory <= limit || !above(best_.cost, node.bound)) break;
+      if (price >= last_price) {
+        if (elimination.exact()) node.bound = kInfinity;
+        break;
       }
+      price = std::min(8 * price, last_price);
+    }
+    if (!above(best_.cost, node.bound)) return;
+    if (under.memory > limit) {
       node.branch_site = differing_site(node, over.labels, under.labels);
       return;
     }
@@ -435,16 +440,20 @@ class Search {
     node.branch_site = differing_site(node, over.labels, under.labels);
   }
 
-  // The least memory there can be, all labels that cost nothing infinite.
-  static double least_memory(const LabellingProblem& problem) {
+  // No labelling costs more than another by more than this.
+  static double spread(const LabellingProblem& problem) {
     double sum = 0;
-    for (const LabellingProblem::Site& site : problem.sites) {
-      double least = kInfinity;
-      for (std::size_t label = 0; label < site.cost.size(); ++label) {
-        if (site.cost[label] < kInfinity) least = std::min(least, site.memory.empty() ? 0 : site.memory[label]);
+    const auto add = [&sum](const std::vector<double>& cost) {
+      double least = kInfinity, most = -kInfinity;
+      for (const double c : cost) {
+        if (c == kInfinity) continue;
+        least = std::min(least, c);
+        most = std::max(most, c);
       }
-      sum += least;
-    }
+      if (most > least) sum += most - least;
+    };
+    for (const LabellingProblem::Site& site : problem.sites) add(site.cost);
+    for (const LabellingProblem::Pair& pair : problem.pairs) add(pair.cost);
     return sum;
   }
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -344,6 +346,7 @@ class Planning {
     choose();
     ask_fewer_devices();
     cut_groups();
+    if (infeasible_) throw *infeasible_;
     Planned out{{}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.links(), {}};
     warn_of_batch_norms(model_, out.decided, &warnings_);
     out.estimate = cost_.estimate(out.decided);
@@ -414,13 +417,30 @@ class Planning {
       answers_ = run_search(problem_, request_.search);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kInfeasible) throw;
-      throw Error(ErrorKind::kInfeasible, e.what(),
-                  "take a cluster with larger devices or more --shards; --memory off plans without a limit");
+      infeasible_.emplace(ErrorKind::kInfeasible, e.what(),
+                          "take a cluster with larger devices or more --shards; --memory off plans without a limit");
     }
     if (answers_.empty()) return;
     chosen_ = linkage_groups(answers_.front().groups, groups_of_);
     planner_ = answers_.front().algorithm;
     if (request_.data && request_.objective == PartitionObjective::kCount && !batch_.groups.empty()) prefer_batch();
+  }
+
+  // The groups of a resharding, whose gathers the model is linked with.
+  std::vector<GroupId> groups_of(const Resharding& found) const {
+    std::set<GroupId> split;
+    for (const TensorDim at : found.split) split.insert(model_.linkage().group_of(at));
+    std::vector<GroupId> chosen;
+    for (const GroupId group : split) {
+      if (model_.linkage().decidable(group)) chosen.push_back(group);
+    }
+    return chosen;
+  }
+  double memory_of(const Resharding& found) {
+    model_.relink(shards_, found.gathers);
+    const double bytes = cost_.estimate(decide(model_, inputs_, groups_of(found))).memory_bytes;
+    model_.relink(shards_, {});
+    return bytes;
   }
 
   // Linkage groups cut where that pays, when the step is estimated shorter by it.
@@ -430,15 +450,19 @@ class Planning {
     Work work(WorkLimits::of_units(std::min(request_.search.limits.units, kComparisonUnits)));
     const Resharding found = find_resharding(model_, cost_, limit_bytes_, work);
     cut_by_time_ = cut_by_time_ || work.stopped();
-    if (found.gathers.empty() || !(found.saved_ms > 0)) return;
-    const double uncut_ms = answers_.empty() ? problem_.compute_ms : answers_.front().score.step_ms;
-    model_.relink(shards_, found.gathers);
-    std::set<GroupId> split;
-    for (const TensorDim at : found.split) split.insert(model_.linkage().group_of(at));
-    std::vector<GroupId> chosen;
-    for (const GroupId group : split) {
-      if (model_.linkage().decidable(group)) chosen.push_back(group);
+    if (infeasible_ && found.saved_ms == -std::numeric_limits<double>::infinity()) {
+      Work again(WorkLimits::of_units(kComparisonUnits));
+      const double needed = memory_of(find_resharding(model_, cost_, 0, again));
+      infeasible_.emplace(
+          ErrorKind::kInfeasible, infeasible_->what(),
+          "with linkage groups cut the fastest plan needs " + format_bytes(needed) + "; " + infeasible_->hint());
     }
+    if (found.gathers.empty() || !(found.saved_ms > 0)) return;
+    const double uncut_ms = infeasible_        ? std::numeric_limits<double>::infinity()
+                            : answers_.empty() ? problem_.compute_ms
+                                               : answers_.front().score.step_ms;
+    model_.relink(shards_, found.gathers);
+    std::vector<GroupId> chosen = groups_of(found);
     const Propagation decided = decide(model_, inputs_, chosen);
     const PlanEstimate estimate = cost_.estimate(decided);
     const bool fits = limit_bytes_ <= 0 || estimate.memory_bytes <= limit_bytes_;
@@ -455,7 +479,8 @@ class Planning {
     PartitionAnswer answer;
     answer.algorithm = "reshard";
     for (std::size_t g = 0; g < groups_of_.size(); ++g) {
-      if (split.count(groups_of_[g]) > 0) answer.groups.push_back(static_cast<std::int32_t>(g));
+      if (std::binary_search(chosen.begin(), chosen.end(), groups_of_[g]))
+        answer.groups.push_back(static_cast<std::int32_t>(g));
     }
     answer.score = models::score(problem_, answer.groups);
     answer.score.step_ms = estimate.step_ms;
@@ -470,6 +495,7 @@ class Planning {
     answers_ = {std::move(answer)};
     chosen_ = std::move(chosen);
     planner_ = "reshard";
+    infeasible_.reset();
   }
 
   // Where so many devices bring little, fewer may bring more.
@@ -658,6 +684,7 @@ class Planning {
   std::vector<GroupId> groups_of_;  // of the problem's groups
   std::vector<PartitionAnswer> answers_;
   std::vector<GroupId> chosen_;
+  std::optional<Error> infeasible_;  // without cuts nothing fits
   std::string planner_ = "none";
   std::map<GroupId, PartitionCost::GroupEffect> effects_;
   std::set<GroupId> split_;

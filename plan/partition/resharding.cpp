@@ -135,7 +135,8 @@ class Builder {
     cuttable_.assign(at(flow_.size()), false);
     for (NodeId op = 0; op < flow_.size(); ++op) {
       const Opcode opcode = flow_.node(op).opcode;
-      cuttable_[at(op)] = opcode == Opcode::kDot || opcode == Opcode::kConvolution;
+      cuttable_[at(op)] = opcode == Opcode::kDot || opcode == Opcode::kConvolution ||
+                          (opcode == Opcode::kReshape && !linkage_.blocked(op).empty());
     }
   }
 
@@ -270,6 +271,19 @@ class Builder {
 
   bool is_operand(NodeId op, NodeId tensor) const { return flow_.producer(tensor) != op; }
 
+  // A tensor that stands on both sides cannot be read in two ways: a gather is one of the tensor.
+  static bool shares_member(Span<const OpFactor> factors, std::size_t f) {
+    for (std::size_t other = 0; other < factors.size(); ++other) {
+      for (const TensorDim member : factors[other].members) {
+        if (other != f &&
+            std::find(factors[f].members.begin(), factors[f].members.end(), member) != factors[f].members.end()) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
   void add_instruction(NodeId op) {
     Instruction instruction;
     instruction.op = op;
@@ -277,9 +291,9 @@ class Builder {
     const auto factors = linkage_.factors(op);
     std::vector<double> cost = {0};
     for (std::size_t f = 0; f < factors.size(); ++f) {
-      const bool possible =
-          factors[f].extent % shards_ == 0 && std::all_of(factors[f].members.begin(), factors[f].members.end(),
-                                                          [&](TensorDim member) { return allowed(piece_of(member)); });
+      const bool possible = factors[f].extent % shards_ == 0 && !shares_member(factors, f) &&
+                            std::all_of(factors[f].members.begin(), factors[f].members.end(),
+                                        [&](TensorDim member) { return allowed(piece_of(member)); });
       if (!possible) continue;
       instruction.factors.push_back(static_cast<std::int32_t>(f));
       cost.push_back(reduce_ms(factors[f]) - cost_.saved_ms(op));

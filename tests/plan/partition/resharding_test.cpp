@@ -1,0 +1,332 @@
+#include "plan/partition/resharding.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <set>
+
+#include "common/base/rng.h"
+#include "common/hlo/hlo_reader.h"
+#include "plan/partition/planner.h"
+#include "profile/profile_hlo.h"
+
+namespace automap::partition {
+namespace {
+
+using graph::kNone;
+using graph::NodeId;
+using graph::Opcode;
+using sharding::Linkage;
+using sharding::OpFactor;
+using sharding::TensorDim;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct Case {
+  hlo::HloModule module;
+  std::unique_ptr<sharding::ShardingModel> model;
+  machine::Cluster cluster = machine::load_cluster("config-a");
+  machine::DeviceModel device = profile::reference_device("", cluster);
+
+  Case(hlo::HloModule read, int shards) : module(std::move(read)) {
+    sharding::ModelOptions options;
+    options.shards = shards;
+    model = std::make_unique<sharding::ShardingModel>(sharding::ShardingModel::build(module.graph, options));
+  }
+  PartitionCost cost() const { return PartitionCost(*model, device, cluster); }
+};
+
+// A few products, reshapes, slices, sums and transposes of matrices.
+std::string random_module(Rng& rng) {
+  struct Value {
+    std::string name;
+    std::vector<int> dims;
+  };
+  const std::vector<int> extents = {64, 96, 33, 128};
+  std::vector<Value> values;
+  std::string text =
+      "HloModule m\nsum {\n  p = f32[] parameter(0)\n  q = f32[] parameter(1)\n  ROOT s = f32[] add(p, q)\n}\n"
+      "ENTRY e {\n  zero = f32[] constant(0)\n";
+  const auto shape = [](const std::vector<int>& dims) {
+    std::string out = "f32[";
+    for (std::size_t d = 0; d < dims.size(); ++d) out += (d == 0 ? "" : ",") + std::to_string(dims[d]);
+    return out + "]";
+  };
+  const auto add = [&](std::vector<int> dims, const std::string& what) {
+    const std::string name = "v" + std::to_string(values.size());
+    text += "  " + name + " = " + shape(dims) + " " + what + "\n";
+    values.push_back({name, std::move(dims)});
+  };
+  const int parameters = 2 + static_cast<int>(rng.below(2));
+  for (int i = 0; i < parameters; ++i) {
+    add({extents[rng.below(4)], extents[rng.below(4)]}, "parameter(" + std::to_string(i) + ")");
+  }
+  const int ops = 2 + static_cast<int>(rng.below(4));
+  for (int tries = 0, made = 0; made < ops && tries < 60; ++tries) {
+    const Value a = values[rng.below(values.size())], b = values[rng.below(values.size())];
+    const std::size_t before = values.size();
+    switch (rng.below(7)) {
+      case 0:
+      case 1:
+        if (a.dims.size() == 2 && b.dims.size() == 2 && a.dims[1] == b.dims[0]) {
+          add({a.dims[0], b.dims[1]},
+              "dot(" + a.name + ", " + b.name + "), lhs_contracting_dims={1}, rhs_contracting_dims={0}");
+        } else if (a.dims.size() == 2 && b.dims.size() == 2 && a.dims[0] == b.dims[0]) {
+          add({a.dims[1], b.dims[1]},
+              "dot(" + a.name + ", " + b.name + "), lhs_contracting_dims={0}, rhs_contracting_dims={0}");
+        }
+        break;
+      case 2:
+        if (a.dims == b.dims) add(a.dims, "add(" + a.name + ", " + b.name + ")");
+        break;
+      case 3:
+        if (a.dims.size() == 2 && a.dims[1] % 3 == 0) {
+          add({a.dims[0], 3, a.dims[1] / 3}, "reshape(" + a.name + ")");
+        } else if (a.dims.size() == 3) {
+          add({a.dims[0], a.dims[1] * a.dims[2]}, "reshape(" + a.name + ")");
+        }
+        break;
+      case 4:
+        if (a.dims.size() == 2 && a.dims[1] % 2 == 0) {
+          add({a.dims[0], a.dims[1] / 2}, "slice(" + a.name + "), slice={[0:" + std::to_string(a.dims[0]) +
+                                              "], [0:" + std::to_string(a.dims[1] / 2) + "]}");
+        }
+        break;
+      case 5:
+        if (a.dims.size() == 2) add({a.dims[1], a.dims[0]}, "transpose(" + a.name + "), dimensions={1,0}");
+        break;
+      default: add(a.dims, "tanh(" + a.name + ")");
+    }
+    if (values.size() > before) ++made;
+  }
+  text += "  ROOT r = (";
+  const std::size_t last = values.size() - 1, other = values.size() - 1 - rng.below(2);
+  text += shape(values[last].dims) + ", " + shape(values[other].dims) + ") tuple(" + values[last].name + ", " +
+          values[other].name + ")\n}\n";
+  return text;
+}
+
+// The definition, by trying everything: a state for every tensor, a factor for every product.
+class Twin {
+ public:
+  Twin(const sharding::ShardingModel& model, const PartitionCost& cost)
+      : model_(model), flow_(model.flow()), linkage_(model.linkage()), cost_(cost), shards_(linkage_.shards()) {
+    std::vector<bool> of_variable(static_cast<std::size_t>(linkage_.num_groups())), of_data(of_variable);
+    for (const sharding::ModelInput& input : model.inputs()) {
+      for (const sharding::GroupId group : linkage_.groups_of(input.node)) {
+        if (group == kNone) continue;
+        (input.role == graph::InputRole::kStepInput ? of_data : of_variable)[static_cast<std::size_t>(group)] = true;
+      }
+    }
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      if (is_product(node)) products_.push_back(node);
+      if (!linkage_.is_tensor(node)) continue;
+      tensors_.push_back(node);
+      std::vector<int> states = {-1};
+      for (std::size_t d = 0; d < flow_.shape(node).dims.size(); ++d) {
+        const sharding::GroupId group = linkage_.group_of(node, static_cast<std::int32_t>(d));
+        if (group == kNone || flow_.shape(node).dims[d] % shards_ != 0) continue;
+        if (of_data[static_cast<std::size_t>(group)] && !of_variable[static_cast<std::size_t>(group)]) continue;
+        states.push_back(static_cast<int>(d));
+      }
+      states_.push_back(states);
+    }
+    state_.assign(static_cast<std::size_t>(flow_.size()), -1);
+    label_.assign(static_cast<std::size_t>(flow_.size()), -1);
+  }
+
+  std::size_t size() const {
+    std::size_t size = 1;
+    for (const auto& states : states_) size *= states.size();
+    return size;
+  }
+  double most_saved() {
+    choose_state(0);
+    return -least_;
+  }
+
+ private:
+  bool is_product(NodeId op) const {
+    const Opcode opcode = flow_.node(op).opcode;
+    return opcode == Opcode::kDot || (opcode == Opcode::kReshape && !linkage_.blocked(op).empty());
+  }
+  bool split(TensorDim at) const { return state_[static_cast<std::size_t>(at.node)] == at.dim; }
+  bool all_split(const OpFactor& f) const {
+    return std::all_of(f.members.begin(), f.members.end(), [&](TensorDim at) { return split(at); });
+  }
+  bool any_split(const OpFactor& f) const {
+    return std::any_of(f.members.begin(), f.members.end(), [&](TensorDim at) { return split(at); });
+  }
+  double reduce(const OpFactor& f) const {
+    double ms = 0;
+    for (const NodeId node : f.partial) {
+      const auto& results = flow_.results();
+      if (flow_.users(node).empty() && std::find(results.begin(), results.end(), node) == results.end()) continue;
+      ms += model_.times(node) * cost_.links().all_reduce.ms(static_cast<double>(flow_.shape(node).bytes));
+    }
+    return ms;
+  }
+
+  void choose_state(std::size_t i) {
+    if (i == tensors_.size()) {
+      if (legal()) choose_label(0);
+      return;
+    }
+    for (const int state : states_[i]) {
+      state_[static_cast<std::size_t>(tensors_[i])] = state;
+      choose_state(i + 1);
+    }
+  }
+
+  // What holds its tensors together does.
+  bool legal() const {
+    for (NodeId op = 0; op < flow_.size(); ++op) {
+      if (is_product(op)) continue;
+      int split_by = 0;
+      for (const OpFactor& f : linkage_.factors(op)) {
+        if (f.extent % shards_ != 0) continue;
+        if (any_split(f) != all_split(f)) return false;
+        split_by += all_split(f) ? 1 : 0;
+      }
+      if (split_by > 1) return false;
+    }
+    for (const auto& [a, b] : linkage_.ties()) {
+      if (state_[static_cast<std::size_t>(a)] != state_[static_cast<std::size_t>(b)]) return false;
+    }
+    return true;
+  }
+
+  void choose_label(std::size_t i) {
+    if (i == products_.size()) {
+      least_ = std::min(least_, cost());
+      return;
+    }
+    const auto factors = linkage_.factors(products_[i]);
+    int& label = label_[static_cast<std::size_t>(products_[i])];
+    label = -1;
+    choose_label(i + 1);
+    for (std::size_t f = 0; f < factors.size(); ++f) {
+      if (factors[f].extent % shards_ != 0 || !all_split(factors[f])) continue;
+      // A tensor on both sides is read in one way.
+      bool alone = true;
+      for (std::size_t other = 0; other < factors.size(); ++other) {
+        for (const TensorDim at : factors[f].members) {
+          const auto members = factors[other].members;
+          alone = alone && (other == f || std::find(members.begin(), members.end(), at) == members.end());
+        }
+      }
+      if (!alone) continue;
+      label = static_cast<int>(f);
+      choose_label(i + 1);
+    }
+  }
+
+  double cost() const {
+    double ms = 0;
+    std::set<NodeId> gathered;
+    for (NodeId op = 0; op < flow_.size(); ++op) {
+      const auto read_whole = [&](TensorDim at) {
+        if (split(at) && flow_.producer(at.node) != op) gathered.insert(at.node);
+      };
+      const auto factors = linkage_.factors(op);
+      for (std::size_t f = 0; f < factors.size(); ++f) {
+        const bool divisible = factors[f].extent % shards_ == 0;
+        const bool by_this = is_product(op) ? label_[static_cast<std::size_t>(op)] == static_cast<int>(f)
+                                            : divisible && all_split(factors[f]);
+        if (by_this) ms += reduce(factors[f]) - cost_.saved_ms(op);
+        for (const TensorDim at : factors[f].members) {
+          if (!by_this) read_whole(at);
+        }
+      }
+      for (const Linkage::BlockedMember& blocked : linkage_.blocked(op)) read_whole(blocked.at);
+    }
+    for (const NodeId node : gathered) {
+      ms += model_.times(node) * cost_.links().all_gather.ms(static_cast<double>(flow_.shape(node).bytes));
+    }
+    return ms;
+  }
+
+  const sharding::ShardingModel& model_;
+  const graph::FlowGraph& flow_;
+  const Linkage& linkage_;
+  const PartitionCost& cost_;
+  const std::int64_t shards_;
+  std::vector<NodeId> tensors_, products_;
+  std::vector<std::vector<int>> states_;
+  std::vector<int> state_, label_;
+  double least_ = kInfinity;
+};
+
+TEST(Resharding, NothingSavesMoreOnRandomModules) {
+  int compared = 0, cut = 0;
+  for (std::uint64_t seed = 0; compared < 5000; ++seed) {
+    Rng rng(seed, 3, 0);
+    const std::string text = random_module(rng);
+    Case c(hlo::read_hlo(text, "random.hlo"), 2);
+    const PartitionCost cost = c.cost();
+    Twin twin(*c.model, cost);
+    if (twin.size() > 20000) continue;
+    ++compared;
+    Work work;
+    const Resharding found = find_resharding(*c.model, cost, 0, work);
+    const double expected = twin.most_saved();
+    ASSERT_NEAR(found.saved_ms, expected, 1e-9 + 1e-9 * std::abs(expected)) << "seed " << seed << "\n" << text;
+    EXPECT_TRUE(found.proven);
+    if (!found.gathers.empty()) ++cut;
+    // What was chosen can be linked and split.
+    c.model->relink(2, found.gathers);
+    for (const TensorDim at : found.split) {
+      const sharding::GroupId group = c.model->linkage().group_of(at);
+      EXPECT_TRUE(c.model->linkage().possible(group)) << "seed " << seed << "\n" << text;
+    }
+  }
+  EXPECT_GT(cut, 500);
+}
+
+// GPT-2's q, k and v in one matrix: sliced apart, so that nothing behind it could be split with it.
+TEST(Resharding, FusedProjectionsAndFewHeads) {
+  for (const char* name : {"gpt2.hlo.gz", "scan_remat.hlo.gz", "t5_6_6.hlo.gz", "moe_small.hlo.gz"}) {
+    double step_ms[2];
+    for (const bool reshard : {false, true}) {
+      Case c(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name), 8);
+      PlanningRequest request;
+      request.reshard = reshard;
+      const Planned planned = make_plan(c.model.get(), c.device, c.cluster, request);
+      EXPECT_TRUE(planned.plan.proven) << name;
+      EXPECT_EQ(planned.plan.all_gathers > 0, !c.model->gathers().empty()) << name;
+      step_ms[reshard ? 1 : 0] = planned.plan.step_ms;
+    }
+    EXPECT_LE(step_ms[1], step_ms[0]) << name;
+    if (name == std::string("gpt2.hlo.gz")) {
+      EXPECT_LT(step_ms[1], 0.5 * step_ms[0]);
+    } else if (name == std::string("t5_6_6.hlo.gz")) {
+      EXPECT_EQ(step_ms[1], step_ms[0]);
+    }
+  }
+}
+
+TEST(Resharding, MemoryIsRespected) {
+  Case c(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/vgg19.hlo.gz"), 8);
+  PlanningRequest request;
+  request.reshard = true;
+  double last_ms = 0;
+  // Without cuts nothing fits into less than 2.2 GiB.
+  for (const double limit : {2.5e9, 2e9, 0.9e9, 0.8e9}) {
+    request.memory_limit_bytes = limit;
+    const Planned planned = make_plan(c.model.get(), c.device, c.cluster, request);
+    EXPECT_LE(planned.plan.memory_bytes, limit);
+    EXPECT_GE(planned.plan.step_ms, last_ms * 0.99);  // what cuts save has to be worth it
+    EXPECT_TRUE(planned.plan.proven);
+    last_ms = planned.plan.step_ms;
+    c.model->relink(8, {});
+  }
+  const PartitionCost cost = c.cost();
+  Work work;
+  EXPECT_EQ(find_resharding(*c.model, cost, 1e6, work).saved_ms, -kInfinity);
+}
+
+}  // namespace
+}  // namespace automap::partition
