@@ -1,6 +1,8 @@
 // opp and adp: the plan.
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 
 #include "common/base/printable.h"
 #include "plan/partition/names.h"
@@ -113,22 +115,52 @@ std::string whole_table(const ShardingModel& model, const Planned& planned) {
   return out + "\n";
 }
 
+// "params/h/3/attn/kernel" of an input, "h/3/attn reshape" of what an instruction makes.
+std::string place_of(const ShardingModel& model, sharding::NodeId node) {
+  for (const sharding::ModelInput& input : model.inputs()) {
+    if (input.node == node) return sharding::path_of(input.name);
+  }
+  const std::string scope = scope_of(model, node);
+  const auto instruction = model.flow().node(model.flow().producer(node)).instruction;
+  return scope + (scope.empty() ? "" : " ") +
+         std::string(graph::opcode_name(model.graph().instruction(instruction).opcode));
+}
+
+// All-gathers that are alike up to the numbers in names, a line each. What is made whole and kept in parts moves
+// nothing.
 std::string gather_table(const ShardingModel& model, const PartitionPlan& plan) {
-  TextTable table({{"gathered", Align::kLeft}, {"bytes"}, {"because it is read whole by", Align::kLeft}});
-  std::size_t rows = 0;
+  struct Row {
+    std::set<sharding::NodeId> tensors;
+    std::vector<std::string> readers;
+    double bytes = 0;  // per step
+  };
+  std::map<std::string, std::size_t> place;
+  std::vector<std::pair<std::string, Row>> rows;
   for (const PlanGather& gather : plan.gathers) {
-    if (rows++ == kMostRows) {
-      table.add_row({"… " + std::to_string(plan.gathers.size() - kMostRows) + " more", "", "--json has all"});
+    if (gather.node < 0 || gather.tensor_node < 0 || model.flow().producer(gather.tensor_node) == gather.node) continue;
+    const std::string what = pattern_of(place_of(model, gather.tensor_node)) + " " +
+                             shape_of(model, gather.tensor_node) + " dimension " + std::to_string(gather.dim);
+    const auto [found, added] = place.emplace(what, rows.size());
+    if (added) rows.push_back({what, {}});
+    Row& row = rows[found->second].second;
+    if (row.tensors.insert(gather.tensor_node).second) {
+      row.bytes += model.times(gather.tensor_node) * static_cast<double>(model.flow().shape(gather.tensor_node).bytes);
+    }
+    const std::string reader = pattern_of(place_of(model, gather.node));
+    if (std::find(row.readers.begin(), row.readers.end(), reader) == row.readers.end()) row.readers.push_back(reader);
+  }
+  TextTable table({{"tensors"}, {"gathered", Align::kLeft}, {"per step"}, {"read whole by", Align::kLeft}});
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (i == kMostRows) {
+      table.add_row({"", "… " + std::to_string(rows.size() - kMostRows) + " more", "", "--json has all"});
       break;
     }
-    if (gather.node < 0 || gather.tensor_node < 0) continue;
-    table.add_row(
-        {gather.tensor + " " + shape_of(model, gather.tensor_node) + " dimension " + std::to_string(gather.dim),
-         format_bytes(static_cast<double>(model.flow().shape(gather.tensor_node).bytes)),
-         shorten(sharding::describe(model, gather.node), 90)});
+    const Row& row = rows[i].second;
+    const std::size_t others = row.readers.size() - 1;
+    table.add_row({std::to_string(row.tensors.size()), shorten(rows[i].first, 70), format_bytes(row.bytes),
+                   shorten(row.readers[0], 50) + (others > 0 ? " and " + std::to_string(others) + " more" : "")});
   }
-  return table.empty() ? ""
-                       : "What is put together again, because it does not work in parts\n" + table.render("  ") + "\n";
+  return table.empty() ? "" : "What is gathered (split, and read whole somewhere)\n" + table.render("  ") + "\n";
 }
 
 std::string value_text(const PartitionPlan& plan, double value) {

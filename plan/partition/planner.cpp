@@ -346,7 +346,7 @@ class Planning {
     choose();
     ask_fewer_devices();
     cut_groups();
-    if (infeasible_) throw *infeasible_;
+    if (infeasible_) refuse();
     Planned out{{}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.links(), {}};
     warn_of_batch_norms(model_, out.decided, &warnings_);
     out.estimate = cost_.estimate(out.decided);
@@ -450,13 +450,6 @@ class Planning {
     Work work(WorkLimits::of_units(std::min(request_.search.limits.units, kComparisonUnits)));
     const Resharding found = find_resharding(model_, cost_, limit_bytes_, work);
     cut_by_time_ = cut_by_time_ || work.stopped();
-    if (infeasible_ && found.saved_ms == -std::numeric_limits<double>::infinity()) {
-      Work again(WorkLimits::of_units(kComparisonUnits));
-      const double needed = memory_of(find_resharding(model_, cost_, 0, again));
-      infeasible_.emplace(
-          ErrorKind::kInfeasible, infeasible_->what(),
-          "with linkage groups cut the fastest plan needs " + format_bytes(needed) + "; " + infeasible_->hint());
-    }
     if (found.gathers.empty() || !(found.saved_ms > 0)) return;
     const double uncut_ms = infeasible_        ? std::numeric_limits<double>::infinity()
                             : answers_.empty() ? problem_.compute_ms
@@ -496,6 +489,16 @@ class Planning {
     chosen_ = std::move(chosen);
     planner_ = "reshard";
     infeasible_.reset();
+  }
+
+  // Nothing that was found fits.
+  [[noreturn]] void refuse() {
+    if (!request_.reshard || request_.data || request_.objective != PartitionObjective::kTime) throw *infeasible_;
+    Work work(WorkLimits::of_units(kComparisonUnits));
+    const double needed = memory_of(find_resharding(model_, cost_, 0, work));
+    throw Error(ErrorKind::kInfeasible, infeasible_->what(),
+                "with linkage groups cut the fastest plan needs " + format_bytes(needed) + " per device; " +
+                    infeasible_->hint());
   }
 
   // Where so many devices bring little, fewer may bring more.

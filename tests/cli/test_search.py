@@ -172,7 +172,7 @@ class Data(SearchTest):
         path = self.folder / "data.json"
         text = self.text("adp", model, "-o", path, "--emit-hlo", self.folder / "sharded.hlo")
         self.assertIn("1 all-gather", text)
-        self.assertIn("What is put together again", text)
+        self.assertIn("What is gathered", text)
         plan = json.loads(path.read_text())
         self.assertEqual((plan["all_gathers"], len(plan["gathers"])), (1, 2))
         again = self.text("apply", model, "--plan", path, "--emit-hlo", "-")
