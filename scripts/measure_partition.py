@@ -171,7 +171,8 @@ class Measure:
     def opp(self):
         text = [
             f"`automap-search opp MODEL --shards {SHARDS}`, by `count` (as many variables as possible, the paper's objective) and by "
-            "`time` (the least estimated step under the devices' memory; `count` is not held to it). *unsplit*: nothing split; *data "
+            "`time` (the least estimated step under the devices' memory; `count` is not held to it), without cutting linkage groups "
+            "(*uncut*, `--reshard off`) and with cuts where they pay. *gathers*: all-gathers of the cuts. *unsplit*: nothing split; *data "
             "parallel*: the batch split instead, on the same estimate (- where the devices do not divide it). *sums*: partial sums, which "
             "XLA reduces where they arise; *carried*: all-reduces if they are carried through linear instructions first. *bytes*: of "
             "the former per step, each tensor once. *memory*: per device. *wall, CPU, peak*: the whole process, from gzipped HLO text to "
@@ -179,20 +180,20 @@ class Measure:
         for cluster in CLUSTERS:
             rows = []
             for model in self.training:
-                for objective in ("count", "time"):
-                    plan = self.plan("opp", self.fixtures[model], ["--objective", objective, "--cluster", cluster], self.runs)
+                for objective, name, options in (("count", "count", []), ("time", "uncut", ["--reshard", "off"]), ("time", "time", [])):
+                    plan = self.plan("opp", self.fixtures[model], ["--objective", objective, "--cluster", cluster, *options], self.runs)
                     if plan is None:
-                        rows.append([model, objective, "nothing fits", *[""] * 12])
+                        rows.append([model, name, "nothing fits", *[""] * 13])
                         continue
                     data = self.alternative(plan, "data parallel")
                     process = plan["process"]
-                    rows.append([model, objective, plan["partitioned"], len(plan["partition"]), self.verdict(plan), ms(plan["step_ms"]),
+                    rows.append([model, name, plan["partitioned"], len(plan["partition"]), self.verdict(plan), ms(plan["step_ms"]),
                                  ms(plan["replicated_step_ms"]), ms(data["step_ms"]) if data else "-", plan["partial_sums"],
-                                 plan["all_reduces"], human(self.moved_bytes(plan)), human(plan["memory_bytes"]),
+                                 plan["all_reduces"], plan["all_gathers"], human(self.moved_bytes(plan)), human(plan["memory_bytes"]),
                                  ms(process["wall_ms"]), ms(process["cpu_ms"]),
                                  ms(process["peak_bytes"] / 1e6)])
-            columns = ["model", "objective", "split", "of", "best?", "step ms", "unsplit", "data parallel", "sums", "carried", "bytes", "memory",
-                       "wall ms", "CPU ms", "peak MB"]
+            columns = ["model", "objective", "split", "of", "best?", "step ms", "unsplit", "data parallel", "sums", "carried", "gathers", "bytes",
+                       "memory", "wall ms", "CPU ms", "peak MB"]
             text += [f"### {cluster}", table(columns, rows, left=2)]
         return text
 

@@ -85,7 +85,9 @@ void declare(OptionTable& table, Options& o, bool data) {
   if (!data) {
     table
         .add(&o.reshard, "reshard",
-             "auto: cut linkage groups where gathering a tensor costs less than keeping a group whole; off: never")
+             "auto: with --algorithm auto also cut linkage groups where gathering a tensor costs less than keeping a "
+             "group "
+             "whole; off: never")
         .choices({"auto", "off"});
   }
   table.add(&o.effort, "effort", "how much to search; counted, so that every machine finds the same plan")
@@ -134,7 +136,7 @@ int plan_command(int argc, char** argv, bool data) {
   } else if (!options.memory.empty() && options.memory != "off") {
     request.memory_limit_bytes = parse_bytes(options.memory, "--memory");
   }
-  request.reshard = options.reshard == "auto";
+  request.reshard = options.reshard == "auto" && options.search.algorithm == "auto";
   request.search = options.search;
   request.search.limits.units = search_units(*parse_effort(options.effort));
   request.search.rainbow = find_rainbow();

@@ -208,6 +208,8 @@ std::string comparison_table(const PartitionPlan& plan) {
       {"replicate", "nothing split: every device does everything"},
       {"data parallel", "data parallel: the batch split (automap-search adp)"},
       {"operators", "variables split instead (automap-search opp)"},
+      {"no group cut", "no linkage group cut (--reshard off)"},
+      {"no group cut", "no linkage group cut (--reshard off)"},
       {"objective count", "as many as possible (--objective count)"},
       {"objective time", "the least step time (--objective time)"}};
   for (const PartitionAlternative& other : plan.alternatives) {

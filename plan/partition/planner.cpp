@@ -344,9 +344,9 @@ class Planning {
     problem_ = make_problem(model_, cost_, request_.data ? batched_inputs(model_) : inputs_, request_.objective,
                             limit_bytes_, &groups_of_);
     choose();
-    ask_fewer_devices();
     cut_groups();
     if (infeasible_) refuse();
+    ask_fewer_devices();
     Planned out{{}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.links(), {}};
     warn_of_batch_norms(model_, out.decided, &warnings_);
     out.estimate = cost_.estimate(out.decided);
