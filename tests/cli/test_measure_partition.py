@@ -33,8 +33,8 @@ class MeasurePartition(ProgramTest):
         # Every section's table has its figures.
         for cluster in ("config-a", "h100-1x8"):
             self.assertIn(f"### {cluster}\n", text)
-        self.assertEqual(len(re.findall(rf"(?m)^vgg19 +(?:count|time) +\d+ +38 +proven(?: +{NUMBER}){{3}} +\d+ +\d+ +{BYTES} +{BYTES}"
-                                        rf"(?: +{NUMBER}){{3}}$", text)), 4)
+        self.assertEqual(len(re.findall(rf"(?m)^vgg19 +(?:count|uncut|time) +\d+ +38 +proven(?: +{NUMBER}){{3}}(?: +\d+){{3}} +{BYTES} +"
+                                        rf"{BYTES}(?: +{NUMBER}){{3}}$", text)), 6)
         self.assertRegex(text, rf"(?m)^vgg19 +5 +38 +30 s +count +29 +38 +{NUMBER} s +\d+ +{BYTES}")
         self.assertRegex(text, r"(?m)^vgg19 +fc2/kernel +0 +1 +1 +-$")
         self.assertRegex(text, rf"(?m)^tiny_mlp +count +greedy +3 +0 +{NUMBER}$")
