@@ -134,10 +134,16 @@ std::string gather_table(const ShardingModel& model, const PartitionPlan& plan) 
     std::vector<std::string> readers;
     double bytes = 0;  // per step
   };
+  std::set<std::pair<sharding::NodeId, int>> made_whole;
+  for (const PlanGather& gather : plan.gathers) {
+    if (gather.tensor_node >= 0 && model.flow().producer(gather.tensor_node) == gather.node) {
+      made_whole.emplace(gather.tensor_node, gather.dim);
+    }
+  }
   std::map<std::string, std::size_t> place;
   std::vector<std::pair<std::string, Row>> rows;
   for (const PlanGather& gather : plan.gathers) {
-    if (gather.node < 0 || gather.tensor_node < 0 || model.flow().producer(gather.tensor_node) == gather.node) continue;
+    if (gather.node < 0 || gather.tensor_node < 0 || made_whole.count({gather.tensor_node, gather.dim}) != 0) continue;
     const std::string what = pattern_of(place_of(model, gather.tensor_node)) + " " +
                              shape_of(model, gather.tensor_node) + " dimension " + std::to_string(gather.dim);
     const auto [found, added] = place.emplace(what, rows.size());

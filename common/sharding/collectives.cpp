@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <queue>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -508,11 +509,16 @@ class Finder {
 
   // Once per tensor and splitting, however many instructions read it whole.
   void add_gathers() {
+    // What is made whole is there whole for whoever reads it so.
+    std::set<std::pair<NodeId, std::int32_t>> made_whole;
+    for (const Gather& gather : model_.gathers()) {
+      if (flow_.producer(gather.tensor) == gather.op) made_whole.emplace(gather.tensor, gather.dim);
+    }
     std::map<std::pair<NodeId, GroupId>, std::vector<NodeId>> readers;
     for (const Gather& gather : model_.gathers()) {
+      if (made_whole.count({gather.tensor, gather.dim}) != 0) continue;
       const GroupId group = linkage_.group_of(gather.tensor, gather.dim);
       if (group == kNone || !is_split_(group)) continue;
-      if (flow_.producer(gather.tensor) == gather.op) continue;  // made whole, then sliced: nothing moves
       readers[{gather.tensor, group}].push_back(gather.op);
     }
     for (auto& [key, ops] : readers) {

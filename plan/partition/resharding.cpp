@@ -51,6 +51,7 @@ class Builder {
         }
       });
     }
+    made_by_products();
     exclude();
     finish_memory(memory_limit_bytes);
     return std::move(problem_);
@@ -263,10 +264,37 @@ class Builder {
     const auto [found, added] =
         reader_site_.try_emplace(dim_index(dim), static_cast<std::int32_t>(problem_.sites.size()));
     if (added) {
-      problem_.sites.push_back({{0, 0, gather_ms(dim.node)}, {}});
+      // What a product makes is gathered where the product is split by it (made_by_products); what is made whole is
+      // there.
+      const NodeId maker = flow_.producer(dim.node);
+      const bool free = cuttable_[at(maker)] || is_closed(maker, dim);
+      problem_.sites.push_back({{0, 0, free ? 0 : gather_ms(dim.node)}, {}});
       add_pair(piece_of(dim), found->second, {0, kInfinity, kInfinity, kInfinity, 0, 0});
     }
     return found->second;
+  }
+
+  bool is_closed(NodeId op, TensorDim dim) const {
+    bool closed = false;
+    for_each_closed(op, [&](TensorDim other) { closed = closed || other == dim; });
+    return closed;
+  }
+
+  // The gathers of what products make: of parts only.
+  void made_by_products() {
+    for (const Instruction& instruction : instructions_) {
+      const auto factors = linkage_.factors(instruction.op);
+      const std::size_t labels = instruction.factors.size() + 1;
+      for (std::size_t label = 1; label < labels; ++label) {
+        for (const TensorDim member : factors[at(instruction.factors[label - 1])].members) {
+          const auto reader = reader_site_.find(dim_index(member));
+          if (is_operand(instruction.op, member.node) || reader == reader_site_.end()) continue;
+          std::vector<double> cost(labels * 3, 0);
+          cost[label * 3 + kSplitAndGathered] = gather_ms(member.node);
+          add_pair(instruction.site, reader->second, std::move(cost));
+        }
+      }
+    }
   }
 
   bool is_operand(NodeId op, NodeId tensor) const { return flow_.producer(tensor) != op; }

@@ -226,7 +226,8 @@ class Twin {
 
   double cost() const {
     double ms = 0;
-    std::set<NodeId> gathered;
+    std::set<NodeId> gathered, in_parts;  // parameters are in parts where they are split
+    for (const sharding::ModelInput& input : model_.inputs()) in_parts.insert(input.node);
     for (NodeId op = 0; op < flow_.size(); ++op) {
       const auto read_whole = [&](TensorDim at) {
         if (split(at) && flow_.producer(at.node) != op) gathered.insert(at.node);
@@ -239,11 +240,13 @@ class Twin {
         if (by_this) ms += reduce(factors[f]) - cost_.saved_ms(op);
         for (const TensorDim at : factors[f].members) {
           if (!by_this) read_whole(at);
+          if (by_this && flow_.producer(at.node) == op) in_parts.insert(at.node);
         }
       }
       for (const Linkage::BlockedMember& blocked : linkage_.blocked(op)) read_whole(blocked.at);
     }
     for (const NodeId node : gathered) {
+      if (in_parts.count(node) == 0) continue;
       ms += model_.times(node) * cost_.links().all_gather.ms(static_cast<double>(flow_.shape(node).bytes));
     }
     return ms;
