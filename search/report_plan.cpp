@@ -215,7 +215,6 @@ std::string comparison_table(const PartitionPlan& plan) {
       {"data parallel", "data parallel: the batch split (automap-search adp)"},
       {"operators", "variables split instead (automap-search opp)"},
       {"no group cut", "no linkage group cut (--reshard off)"},
-      {"no group cut", "no linkage group cut (--reshard off)"},
       {"objective count", "as many as possible (--objective count)"},
       {"objective time", "the least step time (--objective time)"}};
   for (const PartitionAlternative& other : plan.alternatives) {
@@ -283,7 +282,11 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
   if (!planned.answers.empty()) {
     std::string best;
     if (plan.proven) {
-      best = count ? "proven: no decision splits more without a conflict" : "proven: no decision is estimated faster";
+      best = count ? "proven: no decision splits more without a conflict"
+             : plan.planner == "reshard"
+                 ? "proven: no decision and no cut is faster, each collective with a latency of its own"
+             : planned.nearly_cut ? "proven without cuts of linkage groups, which would save less than 1 %"
+                                  : "proven: no decision is estimated faster";
     } else if (std::isfinite(plan.bound)) {
       best = count ? "at most " + format_count(std::llround(std::floor(plan.bound + 1e-9))) + " can be split"
                    : "no decision saves more than " + format_ms(plan.bound) + " per step; this one saves " +

@@ -113,7 +113,7 @@ class Chooser {
         if (!is_free_array(operands[i])) continue;
         const bool into = i == 0 && shared_.count(flow_.node(operands[i]).shape) != 0;
         if (!into && (i == 0 || !reads_whole(node, i))) continue;
-        const std::string text = into ? text_of(node) : "{replicated}";
+        const std::string text = into ? text_where_made(node) : "{replicated}";
         const auto [at, added] = out.emplace(std::make_pair(flow_.node(node).instruction, i), text);
         if (!added && at->second != text) at->second.clear();
       }
@@ -128,6 +128,7 @@ class Chooser {
   // What is made whole and kept in parts is annotated whole where it is made, and in parts where it is read.
   void read_in_parts(std::map<std::pair<InstructionId, std::size_t>, std::string>* out) const {
     std::set<InstructionId> readers;
+    std::map<std::pair<InstructionId, std::size_t>, std::string> texts;
     for (const NodeId tensor : made_whole_) {
       for (const NodeId user : flow_.users(tensor)) readers.insert(flow_.node(user).instruction);
     }
@@ -138,10 +139,11 @@ class Chooser {
         continue;
       for (std::size_t i = 0; i < operands.size(); ++i) {
         const std::string text = made_whole_.count(operands[i]) != 0 ? text_of(operands[i]) : "";
-        const auto [at, added] = out->emplace(std::make_pair(id, i), text);
+        const auto [at, added] = texts.emplace(std::make_pair(id, i), text);
         if (!added && at->second != text) at->second.clear();
       }
     }
+    for (auto& [operand, text] : without_differing(std::move(texts))) out->emplace(operand, text);
   }
 
   // What several calls share and run in different states cannot be annotated; what it reads and what reads it can.
@@ -178,7 +180,7 @@ class Chooser {
     };
     for (NodeId node = 0; node < flow_.size(); ++node) {
       if (!linkage_.is_tensor(node)) continue;
-      const std::string state = text_of(node);
+      const std::string state = text_where_made(node);
       for (const NodeId operand : flow_.operands(node)) {
         if (is_free_array(operand)) read(operand, state);
       }
@@ -227,6 +229,7 @@ class Chooser {
   // Whether an instruction that is no free one reads an operand whole, by the factor that is split.
   bool reads_whole(NodeId node, std::size_t operand) const {
     if (!linkage_.is_tensor(node)) return false;
+    if (made_whole_.count(node) != 0) return true;
     const sharding::TensorState state = decided_.state(node);
     if (state.kind != sharding::TensorStateKind::kSplit) return true;
     const InstructionId id = flow_.node(node).instruction;

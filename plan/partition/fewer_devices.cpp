@@ -1,5 +1,6 @@
 #include "plan/partition/fewer_devices.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "common/base/error.h"
@@ -12,6 +13,12 @@ FewerDevices best_with_fewer(sharding::ShardingModel* model, const machine::Devi
   const int shards = model->linkage().shards();
   const std::vector<sharding::Gather> gathers = model->gathers();
   FewerDevices best;
+  // One share of the work for each number.
+  int numbers = 0;
+  for (int devices = shards / 2; devices >= 2; devices /= 2) ++numbers;
+  SearchRequest share = search;
+  share.limits.units /= std::max(1, numbers);
+  share.limits.budget_s /= std::max(1, numbers);
   for (int devices = shards / 2; devices >= 2; devices /= 2) {
     model->relink(devices, {});
     const PartitionCost cost(*model, device, cluster);
@@ -19,7 +26,7 @@ FewerDevices best_with_fewer(sharding::ShardingModel* model, const machine::Devi
     const models::PartitionProblem problem = make_problem(
         *model, cost, model->variables(), models::PartitionObjective::kTime, memory_limit_bytes, &groups_of);
     try {
-      const std::vector<PartitionAnswer> answers = run_search(problem, search);
+      const std::vector<PartitionAnswer> answers = run_search(problem, share);
       if (answers.empty()) continue;
       best.cut_by_time = best.cut_by_time || answers.front().cut_by_time;
       if (best.devices != 0 && answers.front().score.step_ms >= best.step_ms) continue;

@@ -23,6 +23,8 @@ constexpr std::int64_t kPerSite = 200;
 constexpr std::int64_t kPerOrdered = 1500;
 // Prices of memory that are tried at one node.
 constexpr int kMostPrices = 40;
+// Memory that differs by less is the same.
+constexpr double kLeastMemory = 1e-3;
 
 std::size_t at(std::int32_t i) {
   return static_cast<std::size_t>(i);
@@ -406,14 +408,16 @@ class Search {
     if (fits && !above(over.cost, over.bound)) return;
     node.branch_site = fits ? widest_site(node) : -1;
     if (fits) return;
-    // A price at which memory fits, then the best price between. At the last one a byte is worth more than all else.
-    const double last_price = spread(node.problem) + 1;
-    double price = (std::abs(over.cost) + 1) / std::max(over.memory, 1.0);
+    // A price at which memory fits, then the best price between. At the last one the least difference of memory is
+    // worth more than all else.
+    const double last_price = (spread(node.problem) + 1) / kLeastMemory;
+    const double scale = std::isfinite(over.cost) ? std::abs(over.cost) + 1 : 1;
+    double price = std::min(last_price, scale / std::max(over.memory, 1.0));
     Point under;
     while (true) {
       under = ask(price);
       node.bound = std::max(node.bound, under.bound - price * limit);
-      if (under.memory <= limit || !above(best_.cost, node.bound)) break;
+      if (under.memory <= limit || !above(best_.cost, node.bound) || work_.over()) break;
       if (price >= last_price) {
         if (elimination.exact()) node.bound = kInfinity;
         break;
@@ -426,7 +430,7 @@ class Search {
       return;
     }
     for (int i = 0; i < kMostPrices && !work_.over(); ++i) {
-      if (!(over.memory > under.memory) || !(under.cost > over.cost)) break;
+      if (!(over.memory > under.memory) || !(under.cost > over.cost) || !std::isfinite(under.cost)) break;
       price = (under.cost - over.cost) / (over.memory - under.memory);
       Point between = ask(price);
       const double reached = between.bound - price * limit;

@@ -20,7 +20,7 @@ namespace automap::partition {
 struct LabellingProblem {
   struct Site {
     std::vector<double> cost;    // by label, at least one; infinity: not allowed
-    std::vector<double> memory;  // by label, finite; empty: none
+    std::vector<double> memory;  // by label, finite, told apart to a thousandth; empty: none
   };
   struct Pair {
     std::int32_t a = 0, b = 0;  // different sites; the same two may come several times, in any order

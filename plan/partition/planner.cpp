@@ -349,6 +349,7 @@ class Planning {
     ask_fewer_devices();
     Planned out{{}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.links(), {}};
     warn_of_batch_norms(model_, out.decided, &warnings_);
+    out.nearly_cut = nearly_cut_;
     out.estimate = cost_.estimate(out.decided);
     out.unsplit = cost_.estimate(decide(model_, inputs_, {}));
     fill(&out);
@@ -447,12 +448,13 @@ class Planning {
   void cut_groups() {
     if (!request_.reshard || request_.data || request_.objective != PartitionObjective::kTime || shards_ == 1) return;
     const auto start = std::chrono::steady_clock::now();
-    Work work(WorkLimits::of_units(std::min(request_.search.limits.units, kComparisonUnits)));
+    Work work(work_limits(quick_search().limits));
     const Resharding found = find_resharding(model_, cost_, limit_bytes_, work);
     cut_by_time_ = cut_by_time_ || work.stopped();
-    if (found.gathers.empty() || !(found.saved_ms > 0)) return;
+    if (found.gathers.empty() || !(found.saved_ms > (infeasible_ ? -std::numeric_limits<double>::infinity() : 0)))
+      return;
     const double uncut_ms = infeasible_        ? std::numeric_limits<double>::infinity()
-                            : answers_.empty() ? problem_.compute_ms
+                            : answers_.empty() ? problem_.compute_ms + problem_.collective_ms
                                                : answers_.front().score.step_ms;
     model_.relink(shards_, found.gathers);
     std::vector<GroupId> chosen = groups_of(found);
@@ -460,6 +462,7 @@ class Planning {
     const PlanEstimate estimate = cost_.estimate(decided);
     const bool fits = limit_bytes_ <= 0 || estimate.memory_bytes <= limit_bytes_;
     if (!fits || estimate.step_ms > uncut_ms * (1 - kWorthCutting)) {
+      nearly_cut_ = fits && estimate.step_ms < uncut_ms;
       model_.relink(shards_, {});
       return;
     }
@@ -477,8 +480,8 @@ class Planning {
     }
     answer.score = models::score(problem_, answer.groups);
     answer.score.step_ms = estimate.step_ms;
-    answer.score.value = found.saved_ms;
-    answer.bound = found.bound_ms;
+    answer.score.value = problem_.compute_ms + problem_.collective_ms - estimate.step_ms;
+    answer.bound = std::max(found.bound_ms, answer.score.value);
     answer.proven = found.proven;
     answer.cut_by_effort = !found.proven;
     answer.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -494,7 +497,7 @@ class Planning {
   // Nothing that was found fits.
   [[noreturn]] void refuse() {
     if (!request_.reshard || request_.data || request_.objective != PartitionObjective::kTime) throw *infeasible_;
-    Work work(WorkLimits::of_units(kComparisonUnits));
+    Work work(work_limits(quick_search().limits));
     const double needed = memory_of(find_resharding(model_, cost_, 0, work));
     throw Error(ErrorKind::kInfeasible, infeasible_->what(),
                 "with linkage groups cut the fastest plan needs " + format_bytes(needed) + " per device; " +
@@ -627,7 +630,8 @@ class Planning {
   void compare(const std::vector<PartitionAnswer>& answers, PartitionPlan* plan) {
     for (const PartitionAnswer& answer : answers) {
       PartitionAlternative other =
-          judge(model_, cost_, inputs_, linkage_groups(answer.groups, groups_of_), answer.algorithm);
+          judge(model_, cost_, inputs_, planner_ == "reshard" ? chosen_ : linkage_groups(answer.groups, groups_of_),
+                answer.algorithm);
       other.planning_ms = answer.seconds * 1e3;
       other.bound = answer.bound;
       other.proven = answer.proven;
@@ -688,6 +692,7 @@ class Planning {
   std::vector<PartitionAnswer> answers_;
   std::vector<GroupId> chosen_;
   std::optional<Error> infeasible_;  // without cuts nothing fits
+  bool nearly_cut_ = false;
   std::string planner_ = "none";
   std::map<GroupId, PartitionCost::GroupEffect> effects_;
   std::set<GroupId> split_;

@@ -45,6 +45,7 @@ struct Planned {
   std::vector<PartitionAnswer> answers;  // of the algorithms that ran, best first
   ShardLinks links;
   std::string nothing_split;  // why, when several devices split nothing; also among the plan's warnings
+  bool nearly_cut = false;    // cutting linkage groups would save something, but too little
 };
 
 // The plan without what only its caller knows: model, cluster, planning_ms, provenance. `model` keeps the gathers of a

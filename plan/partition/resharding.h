@@ -9,7 +9,8 @@
 //   split by a factor    all tensors of the factor are split with it; its compute is divided, partial sums are reduced
 //   split by another     what it reads is whole, or gathered: an all-gather; what it makes is whole, or every device
 //                        keeps its part: nothing moves
-// Never split: the pieces of what only data inputs decide (the batch).
+// Never split: what no weight decides, neither by its piece nor by those it is split with: the batch, and what is only
+// made between instructions. Where the cheapest labelling splits such a piece it is forbidden, and solved again.
 //
 // Every collective pays its own latency here; PartitionCost, where several go out together, judges the result.
 #pragma once

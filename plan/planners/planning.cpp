@@ -143,7 +143,6 @@ PlanResult Planning::run() {
 }
 
 // The same plan with stages as plain as they may be (the first variants are) without a longer step.
-// The same plan with stages as plain as they may be (the first variants are) without a longer step.
 Plan Planning::plain(Plan plan) const {
   if (plan.variants.empty()) return plan;
   const double most_ms = pipeline::length_ms(problem_, plan, objective_) * (1 + pipeline::kWarmupSlack);
@@ -267,7 +266,7 @@ bool Planning::cut(Work& part) {
 std::int64_t Planning::turn_of(const PlannerRow& planner, int beam) const {
   // The others of --all-planners come after the one asked for.
   if (request_.planner != PlannerKind::kAuto) return units_until(kAloneUntil);
-  return units_until(planner.walks && beam > 1 ? kBeamUntil : planner.until);
+  return units_until(beam > 1 ? std::max(planner.until, kBeamUntil) : planner.until);
 }
 
 // Units until `part` of the work is done.
