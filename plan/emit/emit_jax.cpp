@@ -170,7 +170,13 @@ std::string emit_jax(const sharding::ShardingModel& model, const PartitionPlan& 
     step = plan.jit(train_step, *arguments)       # jax.jit with the plan's in_shardings and out_shardings
 
 or piece by piece: mesh(), specs_for(params, "params"), argument_specs(*arguments), result_specs(result), shardings().
-"""
+)PY";
+  if (plan.all_gathers > 0) {
+    out += "\nThe plan gathers " + plural(plan.all_gathers, "tensor") +
+           " inside the step. Shardings of arguments and results do not say where, so XLA may choose other\n"
+           "places here; the module of --emit-hlo says it.\n";
+  }
+  out += R"PY("""
 import jax
 from jax.sharding import PartitionSpec as P
 

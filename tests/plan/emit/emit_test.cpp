@@ -411,6 +411,10 @@ TEST(EmitJax, Tables) {
   EXPECT_THAT(text, HasSubstr("    \"params/dense_1/bias\": (64,),\n    \"params/dense_1/kernel\": (32, 64),\n"));
   EXPECT_THAT(text, HasSubstr("    (P(None, MESH_AXIS), (32, 64)),  # params/dense_1/kernel\n"));
   EXPECT_THAT(text, HasSubstr("    (P(), ()),\n]\n"));
+  EXPECT_THAT(text, Not(HasSubstr("gathers")));
+  PartitionPlan gathering = plan_of(loaded.get(), {{"params__dense_1____kernel__.1", 1}});
+  gathering.all_gathers = 3;
+  EXPECT_THAT(emit_jax(loaded->model, gathering), HasSubstr("The plan gathers 3 tensors inside the step."));
   // Names cannot break out of their strings.
   EXPECT_THAT(text, HasSubstr("\"\"\"How to shard tiny   model over 8 devices"));
   EXPECT_THAT(text, HasSubstr("MODEL = \"tiny \\\"\\\"\\\" \\\\ model\"\n"));
