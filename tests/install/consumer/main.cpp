@@ -8,10 +8,10 @@
 #include "common/machine/cluster.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/schedule.h"
-#include "plan/planners/planner.h"
-#include "plan/planners/shipped_policy.h"
 #include "models/features.h"
 #include "models/policy.h"
+#include "plan/planners/planner.h"
+#include "plan/planners/shipped_policy.h"
 
 namespace {
 
