@@ -86,8 +86,7 @@ void declare(OptionTable& table, Options& o, bool data) {
     table
         .add(&o.reshard, "reshard",
              "auto: with --algorithm auto also cut linkage groups where gathering a tensor costs less than keeping a "
-             "group "
-             "whole; off: never")
+             "group whole; off: never")
         .choices({"auto", "off"});
   }
   table.add(&o.effort, "effort", "how much to search; counted, so that every machine finds the same plan")

@@ -22,6 +22,11 @@ using sharding::NodeId;
 
 // An empty text stands for uses in different states.
 template <typename Key>
+void note(std::map<Key, std::string>* texts, const Key& key, const std::string& text) {
+  const auto [at, added] = texts->emplace(key, text);
+  if (!added && at->second != text) at->second.clear();
+}
+template <typename Key>
 std::map<Key, std::string> without_differing(std::map<Key, std::string> texts) {
   for (auto at = texts.begin(); at != texts.end();) at = at->second.empty() ? texts.erase(at) : std::next(at);
   return texts;
@@ -101,8 +106,7 @@ class Chooser {
         if (shared_.count(flow_.node(initial).shape) == 0) continue;
         const auto leaf = static_cast<std::size_t>(flow_.node(loop.parameter[i]).leaf);
         const std::string text = text_of(loop.parameter[i]);
-        const auto [at, added] = out.emplace(std::make_pair(state, leaf), text);
-        if (!added && at->second != text) at->second.clear();
+        note(&out, std::make_pair(state, leaf), text);
       }
     }
     // XLA's scatters go by the splitting of what they write into, or of what they write, whatever theirs is.
@@ -114,8 +118,7 @@ class Chooser {
         const bool into = i == 0 && shared_.count(flow_.node(operands[i]).shape) != 0;
         if (!into && (i == 0 || !reads_whole(node, i))) continue;
         const std::string text = into ? text_where_made(node) : "{replicated}";
-        const auto [at, added] = out.emplace(std::make_pair(flow_.node(node).instruction, i), text);
-        if (!added && at->second != text) at->second.clear();
+        note(&out, std::make_pair(flow_.node(node).instruction, i), text);
       }
     }
     read_in_parts(&out);
@@ -139,8 +142,7 @@ class Chooser {
         continue;
       for (std::size_t i = 0; i < operands.size(); ++i) {
         const std::string text = made_whole_.count(operands[i]) != 0 ? text_of(operands[i]) : "";
-        const auto [at, added] = texts.emplace(std::make_pair(id, i), text);
-        if (!added && at->second != text) at->second.clear();
+        note(&texts, std::make_pair(id, i), text);
       }
     }
     for (auto& [operand, text] : without_differing(std::move(texts))) out->emplace(operand, text);
@@ -331,15 +333,13 @@ class Chooser {
           !sharding::rule_family(flow_.node(node).opcode).opaque) {
         const std::string several = text_of_several(node);
         if (several.empty()) continue;
-        const auto [at, added] = out.emplace(id, several);
-        if (!added && at->second != several) at->second.clear();
+        note(&out, id, several);
         continue;
       }
       if (!chosen_[static_cast<std::size_t>(id)] || !shape.is_array()) continue;
       if (graph_.instruction(id).opcode == Opcode::kParameter || folds_into_several(id)) continue;
       const std::string text = text_where_made(node);
-      const auto [at, added] = out.emplace(id, text);
-      if (!added && at->second != text) at->second.clear();
+      note(&out, id, text);
     }
     return without_differing(std::move(out));
   }

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <map>
 #include <memory>
-#include <optional>
 #include <queue>
 #include <set>
 #include <utility>
@@ -35,7 +34,7 @@ bool above(double cost, double bound) {
   return cost > bound + kRounding * std::max(1.0, std::abs(bound));
 }
 
-// A function of some sites, as a table. Site k of the scope has stride[k].
+// A function of some sites, as a table: row by row, the last site of the scope varies fastest.
 struct Table {
   std::vector<std::int32_t> scope;
   std::vector<double> values;  // filled when it is run

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -25,10 +24,8 @@ namespace {
 
 using models::PartitionObjective;
 using sharding::GroupId;
-using sharding::GroupState;
 using sharding::Linkage;
 using sharding::ModelInput;
-using sharding::Obstacle;
 using sharding::Propagation;
 using sharding::ShardingModel;
 using sharding::TensorDim;
@@ -321,6 +318,8 @@ class Planning {
     if (request_.data && request_.objective == PartitionObjective::kCount && !batch_.groups.empty()) prefer_batch();
   }
 
+  bool by_time_of_variables() const { return !request_.data && request_.objective == PartitionObjective::kTime; }
+
   // The groups of a resharding, whose gathers the model is linked with.
   std::vector<GroupId> groups_of(const Resharding& found) const {
     std::set<GroupId> split;
@@ -340,7 +339,7 @@ class Planning {
 
   // Linkage groups cut where that pays, when the step is estimated shorter by it.
   void cut_groups() {
-    if (!request_.reshard || request_.data || request_.objective != PartitionObjective::kTime || shards_ == 1) return;
+    if (!request_.reshard || !by_time_of_variables() || shards_ == 1) return;
     const auto start = std::chrono::steady_clock::now();
     Work work(work_limits(quick_search().limits));
     const Resharding found = find_resharding(model_, cost_, limit_bytes_, work);
@@ -350,6 +349,9 @@ class Planning {
     const double uncut_ms = infeasible_        ? std::numeric_limits<double>::infinity()
                             : answers_.empty() ? problem_.compute_ms + problem_.collective_ms
                                                : answers_.front().score.step_ms;
+    // Of the model as it is linked now.
+    std::optional<PartitionAlternative> uncut;
+    if (!answers_.empty()) uncut = judge(model_, cost_, inputs_, chosen_, "no group cut");
     model_.relink(shards_, found.gathers);
     std::vector<GroupId> chosen = groups_of(found);
     const Propagation decided = decide(model_, inputs_, chosen);
@@ -360,11 +362,7 @@ class Planning {
       model_.relink(shards_, {});
       return;
     }
-    if (!answers_.empty()) {
-      model_.relink(shards_, {});
-      compared_.push_back(judge(model_, cost_, inputs_, chosen_, "no group cut"));
-      model_.relink(shards_, found.gathers);
-    }
+    if (uncut) compared_.push_back(std::move(*uncut));
     problem_ = make_problem(model_, cost_, inputs_, request_.objective, limit_bytes_, &groups_of_);
     PartitionAnswer answer;
     answer.algorithm = "reshard";
@@ -390,7 +388,7 @@ class Planning {
 
   // Nothing that was found fits.
   [[noreturn]] void refuse() {
-    if (!request_.reshard || request_.data || request_.objective != PartitionObjective::kTime) throw *infeasible_;
+    if (!request_.reshard || !by_time_of_variables()) throw *infeasible_;
     Work work(work_limits(quick_search().limits));
     const double needed = memory_of(find_resharding(model_, cost_, 0, work));
     throw Error(ErrorKind::kInfeasible, infeasible_->what(),
@@ -400,7 +398,7 @@ class Planning {
 
   // Where so many devices bring little, fewer may bring more.
   void ask_fewer_devices() {
-    if (request_.data || request_.objective != PartitionObjective::kTime || answers_.empty()) return;
+    if (!by_time_of_variables() || answers_.empty()) return;
     const double step_ms = answers_.front().score.step_ms, whole_ms = problem_.compute_ms + problem_.collective_ms;
     if (whole_ms > step_ms * shards_ * kPoorShare) return;
     const FewerDevices fewer = best_with_fewer(&model_, device_, cluster_, limit_bytes_, quick_search());

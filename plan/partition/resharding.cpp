@@ -56,7 +56,7 @@ class Builder {
     made_by_products();
     exclude();
     finish_memory(memory_limit_bytes);
-    return problem_;
+    return std::move(problem_);
   }
 
   // Forbids the pieces that no weight would decide: split together with none of those they hang together with by the
@@ -98,8 +98,6 @@ class Builder {
     out.sites = static_cast<std::int64_t>(found.labels.size());
     out.nodes = found.nodes;
     out.width = found.width;
-    out.proven = found.proven;
-    out.bound_ms = -found.bound;
     out.saved_ms = -found.cost;
     if (found.labels.empty()) return out;
     const auto is_split = [&](TensorDim dim) {

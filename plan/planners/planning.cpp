@@ -68,8 +68,8 @@ std::string Planning::Candidate::name() const {
          (way.polished ? "+polish" : "");
 }
 
-double Planning::since_start_ms() const {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
+double Planning::ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
 Planning::Planning(const Problem& problem, const PlanRequest& request)
@@ -138,7 +138,7 @@ PlanResult Planning::run() {
   result.cut_by_time = work_.stopped() || patient_.stopped();
   result.cut_by_effort = cut_ && !result.cut_by_time;
   result.work_units = work_.spent();
-  result.planning_ms = since_start_ms();
+  result.planning_ms = ms_since(start_);
   return result;
 }
 
@@ -196,10 +196,10 @@ bool Planning::prove() {
   Work part(work_, units_until(kProofUntil));
   proof_ = pipeline::lower_bound_all_cuts(problem_, request_.schedules, first_stages_, last_stages_, smallest_value_ms_,
                                           part);
-  proof_ms_ = since_start_ms();
+  proof_ms_ = ms_since(start_);
   if (proof_->better) {
     add(proof_->better, PlannerKind::kExact, Way());
-    spent_ms_[PlannerKind::kExact] += std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+    spent_ms_[PlannerKind::kExact] += ms_since(begin);
   }
   if (is_proof(*proof_)) return true;
   cut(part);
@@ -303,7 +303,7 @@ bool Planning::add(const std::optional<Plan>& plan, PlannerKind planner, Way way
   candidate.planner = planner;
   candidate.way = way;
   candidate.sequence = static_cast<int>(candidates_.size());
-  candidate.found_ms = since_start_ms();
+  candidate.found_ms = ms_since(start_);
   const auto order = std::find(request_.schedules.begin(), request_.schedules.end(), plan->schedule);
   candidate.order = static_cast<int>(order - request_.schedules.begin());
   smallest_value_ms_ = std::min(smallest_value_ms_, candidate.value_ms);
@@ -338,7 +338,7 @@ void Planning::propose(const PlannerRow& planner, int beam) {
   beam = std::max(beam, 1);
   Turn turn{planner, beam, planner.kind == request_.planner, Work(work_, turn_of(planner, beam))};
   planner.propose(*this, turn);
-  spent_ms_[planner.kind] += std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+  spent_ms_[planner.kind] += ms_since(begin);
 }
 
 std::optional<Plan> Planning::walk(const models::Policy* policy, int stages, Schedule schedule, Turn& turn,
@@ -434,7 +434,7 @@ void Planning::polish_candidates() {
       polished.value_ms = pipeline::value_ms(problem_, polished.plan);
       polished.simulated_ms = pipeline::simulate_step_ms(problem_, polished.plan);
       polished.way.polished = true;
-      polished.found_ms = since_start_ms();
+      polished.found_ms = ms_since(start_);
       smallest_value_ms_ = std::min(smallest_value_ms_, polished.value_ms);
       if (!polished_ || better(polished, *polished_)) polished_ = polished;
     }
@@ -488,7 +488,7 @@ void Planning::bound(PlanResult& result) {
     } else {
       bound = simple_bound();
     }
-    proof_ms_ = since_start_ms();
+    proof_ms_ = ms_since(start_);
     if (proof_ && proof_->ms > bound.ms) bound = *proof_;
   }
   result.lower_bound_ms = std::min(bound.ms, smallest_value_ms_);

@@ -110,7 +110,7 @@ class Planning {
   bool better(const Candidate& a, const Candidate& b) const;
   double length(const Candidate& candidate) const;
   std::optional<Candidate> best_candidate() const;
-  double since_start_ms() const;
+  static double ms_since(Clock::time_point start);
 
   const pipeline::Problem& problem_;
   const PlanRequest& request_;
