@@ -43,9 +43,27 @@ def bytes_of(shape):
     return total
 
 
+def group_size(line):
+    listed = re.search(r"replica_groups=\{\{([\d,]*)\}", line)
+    if listed:
+        return len(listed.group(1).split(","))
+    tiled = re.search(r"replica_groups=\[\d+,(\d+)\]", line)
+    if tiled:
+        return int(tiled.group(1))
+    # mesh['axis_0'=2,'axis_1'=1,'axis_2'=4], device_ids=(...) {'axis_0','axis_2'}: the product of those named last.
+    named = re.search(r"replica_groups=mesh\[(.*?)\].*? \{('.*?)\}", line)
+    if not named:
+        return 0
+    sizes = dict(re.findall(r"'(\w+)'=(\d+)", named.group(1)))
+    product = 1
+    for axis, part in re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", named.group(2)):
+        product *= int(part or sizes[axis])
+    return product
+
+
 def collectives_of(text):
-    """Kind -> sizes in bytes of the results on one device. A computation that is called several times counts as often;
-    the body of a loop counts once."""
+    """Kind -> [size in bytes of the result on one device, devices that work together (0: all)]. A computation that is
+    called several times counts as often; the body of a loop counts once."""
     computations, entry, current = {}, None, None
     for line in text.splitlines():
         header = re.match(r"(ENTRY )?%?([\w.\-]+) (?:\(.*\) -> .*)?\{$", line)
@@ -57,7 +75,7 @@ def collectives_of(text):
             continue
         shape, opcode = instruction.group(1), instruction.group(2).removesuffix("-start")
         if opcode in COLLECTIVES:
-            current[0].append((opcode, bytes_of(shape)))
+            current[0].append((opcode, [bytes_of(shape), group_size(line)]))
         elif opcode in ("call", "while", "conditional", "fusion", "async"):
             for key, names in re.findall(r"\b(to_apply|body|condition|calls|branch_computations|true_computation|"
                                          r"false_computation)=(\{[^}]*\}|%?[\w.\-]+)", line):
@@ -89,13 +107,15 @@ def compile_one(path, devices, folder, original):
 
     def load(file, count):
         with open(file, encoding="utf-8", errors="surrogateescape") as f:
-            module = _hlo.hlo_module_from_text(f.read())
+            text = f.read()
+        shardy = file.endswith(".mlir")  # what --emit-sdy writes
+        module = None if shardy else _hlo.hlo_module_from_text(text)
         options = _jax.CompileOptions()
         options.num_replicas, options.num_partitions = 1, count
         options.device_assignment = _jax.DeviceAssignment.create(np.arange(count).reshape(1, count))
         build = options.executable_build_options
-        build.use_spmd_partitioning, build.use_shardy_partitioner = count > 1, False
-        mlir = _jax.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto())
+        build.use_spmd_partitioning, build.use_shardy_partitioner = count > 1, shardy
+        mlir = text if shardy else _jax.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto())
         client = jax.devices()[0].client
         return module, client.compile_and_load(mlir, _jax.DeviceList(tuple(jax.devices()[:count])), options)
 
@@ -183,10 +203,14 @@ def search(program, *words):
 def planned(args, path, ask, shards, folder):
     """The plan that automap-search finds; writes plan.json and sharded.hlo."""
     command, _, objective = ask.partition(":")
+    mesh = re.fullmatch(r"mesh:(\d+)x(\d+)(?::(\d))?", ask)
     plan, hlo = os.path.join(folder, "plan.json"), os.path.join(folder, "sharded.hlo")
-    words = [command, path, "--shards", shards, "-o", plan, "--emit-hlo", hlo, "--quiet", "--budget", "10s",
-             "--cluster", args.cluster]
-    search(args.search, *words, *(["--objective", objective] if objective else []))
+    words = ["opp" if mesh else command, path, "-o", plan, "--emit-hlo", hlo, "--quiet", "--budget", "10s", "--cluster", args.cluster]
+    if mesh:
+        words += ["--mesh", f"data={mesh.group(1)},model={mesh.group(2)}", "--zero", mesh.group(3) or "auto"]
+    else:
+        words += ["--shards", shards] + (["--objective", objective] if objective else [])
+    search(args.search, *words)
     with open(plan, encoding="utf-8") as f:
         return json.load(f)
 
@@ -241,13 +265,35 @@ def partitioned_text(dump):
     return None
 
 
-def predicted_sizes(plan):
-    """Of every partial sum, each in its own type: XLA reduces them one by one."""
-    sizes = {}
-    for collective in plan["collectives"]:
-        for source in collective["sources"]:
-            sizes[source["instruction"], source["node"]] = int(source["bytes"])
-    return sorted(sizes.values())
+def axes_of(plan):
+    """A plan of one axis for every axis of the mesh."""
+    return list(plan["axes"].values()) if plan.get("kind") == "mesh" else [plan]
+
+
+def predicted_sizes(plan, found=()):
+    """Of every partial sum, each in its own type, with the devices that add it up: XLA reduces them one by one. One that
+    arises on both axes of a mesh at once is reduced by all devices together, or over one axis and then the other: as it
+    is in `found`."""
+    axes = [{(source["instruction"], source["node"]): (int(source["bytes"]), axis["shards"])
+             for collective in axis["collectives"] for source in collective["sources"]} for axis in axes_of(plan)]
+    left, sizes = collections.Counter(found), []
+    for key in axes[0] if len(axes) > 1 else ():
+        if key in axes[1]:
+            together = (max(axes[0][key][0], axes[1][key][0]), axes[0][key][1] * axes[1][key][1])
+            if left[together] > 0:
+                left[together] -= 1
+                sizes.append(together)
+                axes[0][key] = axes[1][key] = None
+    return sorted(sizes + [size for axis in axes for size in axis.values() if size])
+
+
+def found_sizes(xla, kind, devices):
+    return sorted((size, group or devices) for size, group in xla["before"].get(kind, []))
+
+
+def splits(plan):
+    """The dimension of everything that was decided, on every axis."""
+    return [dim for axis in axes_of(plan) for dim in axis["partition"].values()]
 
 
 def missing(wanted, found):
@@ -257,21 +303,24 @@ def missing(wanted, found):
 
 def sizes_text(sizes):
     counted = sorted(collections.Counter(sizes).items(), reverse=True)
-    shown = ", ".join(f"{n} x {size}" if n > 1 else str(size) for size, n in counted[:6])
+    shown = ", ".join(f"{n} x {size}" if n > 1 else str(size) for (size, _), n in counted[:6])
     return shown + (", ..." if len(counted) > 6 else "")
 
 
 def compare(plan, xla):
     """The numbers of a row of the table."""
-    predicted, found = predicted_sizes(plan), xla["before"].get("all-reduce", [])
+    devices = plan["shards"]
+    found = found_sizes(xla, "all-reduce", devices)
+    predicted = predicted_sizes(plan, found)
     lost, unforeseen = missing(predicted, found), missing(found, predicted)
     others = {kind: len(sizes) for kind, sizes in xla["before"].items() if kind != "all-reduce" and sizes}
-    announced = sorted(int(c["bytes"]) for c in plan["collectives"] if c["kind"] == "all-gather")
-    gathered = xla["before"].get("all-gather", [])
+    announced = sorted((int(c["bytes"]), axis["shards"]) for axis in axes_of(plan) for c in axis["collectives"]
+                       if c["kind"] == "all-gather")
+    gathered = found_sizes(xla, "all-gather", devices)
     exchanged = missing(gathered, announced)
     # A plan with gathers says where it wants them, and XLA moves the data as it likes.
     contradicted = bool(others) and not announced
-    return {"split": sum(dim >= 0 for dim in plan["partition"].values()), "of": len(plan["partition"]),
+    return {"split": sum(dim >= 0 for dim in splits(plan)), "of": len(splits(plan)),
             "predicted": predicted, "found": found, "lost": lost, "unforeseen": unforeseen, "others": others,
             "announced": announced, "exchanged": exchanged,
             "agrees": not lost and not unforeseen and others == ({"all-gather": len(announced)} if announced else {}) and not exchanged,
@@ -280,8 +329,8 @@ def compare(plan, xla):
 
 def text_of(row, xla):
     combined = xla.get("combined", {}).get("all-reduce")
-    line = (f"{row['split']:4} of {row['of']:4} split; partial sums {len(row['predicted']):4}, {sum(row['predicted']) / 1e9:8.3f} GB; "
-            f"XLA's all-reduces {len(row['found']):4}, {sum(row['found']) / 1e9:8.3f} GB")
+    line = (f"{row['split']:4} of {row['of']:4} split; partial sums {len(row['predicted']):4}, {sum(size for size, _ in row['predicted']) / 1e9:8.3f} GB; "
+            f"XLA's all-reduces {len(row['found']):4}, {sum(size for size, _ in row['found']) / 1e9:8.3f} GB")
     line += f" ({combined} combined)" if combined is not None else ""
     line += f"; missing {len(row['lost'])}, unforeseen {len(row['unforeseen'])}"
     line += f" (missing {sizes_text(row['lost'])})" if row["lost"] else ""
@@ -298,24 +347,26 @@ def whole_hlo(program, path, plan, folder):
     """The module with nothing split."""
     inner = os.path.join(folder, "whole")
     os.makedirs(inner, exist_ok=True)
-    applied(program, path, {"kind": plan.get("kind", "operator"), "shards": 1,
-                            "partition": {name: -1 for name in plan["partition"]}}, inner)
+    one = axes_of(plan)[-1]
+    applied(program, path, {"kind": one.get("kind", "operator"), "shards": 1,
+                            "partition": {name: -1 for name in one["partition"]}}, inner)
     return os.path.join(inner, "sharded.hlo")
 
 
 def check(args, path, ask):
     """(verdict, one line of the table, numbers or None)."""
     path, at, number = path.rpartition("@") if re.search(r"@\d+$", path) else (path, "", "")
-    shards = int(number) if at else args.devices
+    mesh = re.match(r"mesh:(\d+)x(\d+)", ask)
+    shards = int(mesh.group(1)) * int(mesh.group(2)) if mesh else int(number) if at else args.devices
     with tempfile.TemporaryDirectory() as folder:
         try:
             plan = planned(args, path, ask, shards, folder)
             # A batch (or heads) that the devices do not divide: on fewer.
-            while not at and shards > 2 and not any(dim >= 0 for dim in plan["partition"].values()):
+            while not at and shards > 2 and not ask.startswith("mesh") and not any(dim >= 0 for dim in splits(plan)):
                 shards //= 2
                 plan = planned(args, path, ask, shards, folder)
             name = f"{os.path.basename(path).split('.')[0]:32} {ask:10} {shards:2} "
-            if not any(dim >= 0 for dim in plan["partition"].values()):
+            if not any(dim >= 0 for dim in splits(plan)):
                 return "nothing", name + "nothing to split: XLA has nothing to say", None
             original = whole_hlo(args.search, path, plan, folder) if args.run else None
             if args.keep:
@@ -353,7 +404,8 @@ def main():
     parser.add_argument("--devices", type=int, default=8,
                         help="shards; halved for modules of which nothing can be split by so many (FILE@N: N and no others)")
     parser.add_argument("--cluster", default="config-a")
-    parser.add_argument("--ask", action="append", metavar="opp:count|opp:time|adp", help="what to plan; all three by default")
+    parser.add_argument("--ask", action="append", metavar="opp:count|opp:time|adp|mesh:4x2|mesh:8x1:3",
+                        help="what to plan, the first three by default; mesh: data x model, with a level of ZeRO if wanted")
     parser.add_argument("--run", action="store_true", help="also execute the modules and compare their outputs")
     parser.add_argument("--quick", action="store_true", help="stop XLA behind its partitioner: nothing is compiled")
     parser.add_argument("--timeout", type=float, metavar="S", help="for each module in XLA")

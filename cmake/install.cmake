@@ -7,9 +7,12 @@ if(programs)
   install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
-# Not compiled: `automap apply-plan`, beside the programs in the build folder, too.
-configure_file(${PROJECT_SOURCE_DIR}/scripts/apply_plan.py ${PROJECT_BINARY_DIR}/automap-apply-plan COPYONLY)
-install(PROGRAMS ${PROJECT_BINARY_DIR}/automap-apply-plan DESTINATION ${CMAKE_INSTALL_BINDIR})
+# Not compiled: `automap apply-plan` and `automap emit-sdy`, beside the programs in the build folder, too.
+foreach(script apply_plan emit_sdy)
+  string(REPLACE "_" "-" command automap-${script})
+  configure_file(${PROJECT_SOURCE_DIR}/scripts/${script}.py ${PROJECT_BINARY_DIR}/${command} COPYONLY)
+  install(PROGRAMS ${PROJECT_BINARY_DIR}/${command} DESTINATION ${CMAKE_INSTALL_BINDIR})
+endforeach()
 
 # Beside the other libraries; the programs know the way from their folder to it (search/rainbow.cpp).
 file(RELATIVE_PATH plugin_folder ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR}/automap)

@@ -28,6 +28,7 @@ constexpr Command kCommands[] = {
      "it is built where LibTorch is found: apt-get install libtorch-dev libopenblas0-openmp (in a checkout "
      "scripts/install_dependencies.sh --train), then configure, build and install AutoMap again"},
     {"apply-plan", "run a JAX step as an operator or data plan says, and compare with one device (Python with jax)"},
+    {"emit-sdy", "an annotated module as StableHLO with Shardy's attributes, and run (Python with jax)"},
 };
 
 std::string help() {

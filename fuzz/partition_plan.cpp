@@ -12,6 +12,7 @@
 #include "common/hlo/hlo_text.h"
 #include "common/sharding/model.h"
 #include "plan/emit/emit.h"
+#include "plan/partition/apply_plan.h"
 
 using automap::Error;
 using automap::ErrorKind;

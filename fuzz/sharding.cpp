@@ -27,6 +27,7 @@
 #include "common/sharding/propagation.h"
 #include "models/partition_env.h"
 #include "plan/emit/emit.h"
+#include "plan/partition/apply_plan.h"
 #include "plan/partition/data_parallel.h"
 #include "plan/partition/partition_cost.h"
 #include "plan/partition/partition_plan.h"

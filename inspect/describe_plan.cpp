@@ -1,11 +1,16 @@
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/plan_json.h"
 #include "inspect/facts.h"
 #include "inspect/kinds.h"
+#include "plan/partition/mesh_plan.h"
 #include "plan/partition/partition_plan.h"
 
 namespace automap::inspect {
@@ -64,11 +69,44 @@ Description describe_plan(Description out, const std::string& text, const std::s
   return out;
 }
 
+namespace {
+
+using partition::PartitionPlan;
+using partition::PlanTensor;
+
+Json partition_json(const PartitionPlan& p) {
+  Json out = Json::object();
+  for (const PlanTensor& tensor : partition::decided_tensors(p)) out[tensor.name] = tensor.dim;
+  return out;
+}
+
+std::string split_text(const PartitionPlan& p) {
+  return format_count(p.partitioned) + " of " +
+         count_of(static_cast<std::int64_t>(p.decided.size()), p.kind == "data" ? "data input" : "variable");
+}
+
+std::string reduces_text(const PartitionPlan& p) {
+  return format_count(p.all_reduces) + " of " + count_of(p.partial_sums, "partial sum") + ", " +
+         format_bytes(p.all_reduce_bytes) + " per step";
+}
+
+std::string gathers_text(const PartitionPlan& p) {
+  return format_count(p.all_gathers) + ", " + format_bytes(p.all_gather_bytes) + " per step";
+}
+
+// What people are shown of a list of split tensors.
+std::string tensors_text(const TextTable& table, std::size_t shown, std::size_t all) {
+  if (all == 0) return "";
+  std::string out = "\n" + table.render("  ");
+  if (all > shown) out += "  ... and " + std::to_string(all - shown) + " more (--json lists them all)\n";
+  return out;
+}
+
+}  // namespace
+
 // Plans of the kinds operator and data.
 Description describe_partition_plan(Description out, const std::string& text, const std::string& source) {
   const partition::PartitionPlan p = partition::parse_partition_plan(text, source);
-  Json partition = Json::object();
-  for (const partition::PlanTensor& tensor : partition::decided_tensors(p)) partition[tensor.name] = tensor.dim;
   Json& d = out.document;
   d["plan_kind"] = p.kind;
   d["model"] = p.model;
@@ -76,7 +114,7 @@ Description describe_partition_plan(Description out, const std::string& text, co
   d["planner"] = p.planner;
   d["objective"] = p.objective;
   d["shards"] = p.shards;
-  d["partition"] = partition;
+  d["partition"] = partition_json(p);
   d["decided"] = p.decided.size();
   d["partitioned"] = p.partitioned;
   d["all_reduces"] = p.all_reduces;
@@ -96,35 +134,139 @@ Description describe_partition_plan(Description out, const std::string& text, co
   if (!p.cluster.empty()) facts.add("cluster", p.cluster);
   facts.add("shards", format_count(p.shards));
   if (!p.planner.empty()) facts.add("planner", p.planner + (p.objective.empty() ? "" : ", objective " + p.objective));
-  facts.add("split",
-            format_count(p.partitioned) + " of " +
-                count_of(static_cast<std::int64_t>(p.decided.size()), p.kind == "data" ? "data input" : "variable"));
+  facts.add("split", split_text(p));
   if (p.step_ms > 0) {
     facts.add("step",
               format_ms(p.step_ms) +
                   (p.replicated_step_ms > 0 ? ", " + format_ms(p.replicated_step_ms) + " with nothing split" : ""));
   }
   if (p.memory_bytes > 0) facts.add("memory", format_bytes(p.memory_bytes) + " per device");
-  if (p.all_reduces > 0) {
-    facts.add("all-reduces", format_count(p.all_reduces) + " of " + count_of(p.partial_sums, "partial sum") + ", " +
-                                 format_bytes(p.all_reduce_bytes) + " per step");
-  }
-  if (p.all_gathers > 0) {
-    facts.add("all-gathers", format_count(p.all_gathers) + ", " + format_bytes(p.all_gather_bytes) + " per step");
-  }
+  if (p.all_reduces > 0) facts.add("all-reduces", reduces_text(p));
+  if (p.all_gathers > 0) facts.add("all-gathers", gathers_text(p));
   TextTable table({{"tensor", Align::kLeft}, {"shape", Align::kLeft}, {"split along"}});
-  std::size_t shown = 0, more = 0;
-  for (const partition::PlanTensor& tensor : partition::decided_tensors(p)) {
-    if (tensor.dim < 0) continue;
-    if (++shown > kShownRows) {
-      ++more;
-      continue;
-    }
+  std::size_t shown = 0, all = 0;
+  for (const PlanTensor& tensor : partition::decided_tensors(p)) {
+    if (tensor.dim < 0 || ++all > kShownRows) continue;
+    ++shown;
     table.add_row({shorten(tensor.name, 80), tensor.shape, std::to_string(tensor.dim)});
   }
-  out.text = title(source, p.kind + " plan for " + count_of(p.shards, "shard")) + facts.render();
-  if (shown > 0) out.text += "\n" + table.render("  ");
-  if (more > 0) out.text += "  ... and " + std::to_string(more) + " more (--json lists them all)\n";
+  out.text = title(source, p.kind + " plan for " + count_of(p.shards, "shard")) + facts.render() +
+             tensors_text(table, shown, all);
+  return out;
+}
+
+namespace {
+
+Json axis_json(const PartitionPlan& p) {
+  return {{"shards", p.shards},
+          {"partition", partition_json(p)},
+          {"decided", p.decided.size()},
+          {"partitioned", p.partitioned},
+          {"all_reduces", p.all_reduces},
+          {"partial_sums", p.partial_sums},
+          {"all_gathers", p.all_gathers},
+          {"all_reduce_bytes", count_number(p.all_reduce_bytes)},
+          {"all_gather_bytes", count_number(p.all_gather_bytes)}};
+}
+
+// The data axis of a mesh splits the batch, and with ZeRO it stores variables and what belongs to them in parts.
+std::string data_axis_text(const PartitionPlan& p) {
+  std::int64_t batch = 0, stored = 0;
+  for (const PlanTensor& tensor : partition::decided_tensors(p)) {
+    if (tensor.dim >= 0) ++(tensor.role.empty() || tensor.role == "input" ? batch : stored);
+  }
+  return count_of(batch, "data input") + " split" +
+         (stored > 0 ? ", " + count_of(stored, "other tensor") + " stored in parts" : "");
+}
+
+void add_axis(const std::string& name, const PartitionPlan& p, Facts* facts) {
+  const std::string what = p.kind == "data" ? data_axis_text(p) : split_text(p) + " split";
+  facts->add(name + " axis", p.shards == 1 ? "one device" : count_of(p.shards, "device") + ", " + what);
+  if (p.all_reduces > 0) facts->add("  all-reduces", reduces_text(p));
+  if (p.all_gathers > 0) facts->add("  all-gathers", gathers_text(p));
+}
+
+// The tensors that some axis splits, and along what.
+std::string mesh_tensors_text(const partition::MeshPlan& p) {
+  struct Row {
+    std::string name, shape, data, model;
+  };
+  std::vector<Row> rows;
+  std::map<std::string, std::size_t> place;
+  const auto add = [&](const PartitionPlan& axis, std::string Row::*column) {
+    for (const PlanTensor& tensor : partition::decided_tensors(axis)) {
+      if (tensor.dim < 0) continue;
+      const auto [it, added] = place.emplace(tensor.name, rows.size());
+      if (added) rows.push_back({tensor.name, tensor.shape, "", ""});
+      rows[it->second].*column = std::to_string(tensor.dim);
+    }
+  };
+  add(p.data_axis, &Row::data);
+  add(p.model_axis, &Row::model);
+  TextTable table({{"tensor", Align::kLeft}, {"shape", Align::kLeft}, {"data axis along"}, {"model axis along"}});
+  const std::size_t shown = std::min(rows.size(), kShownRows);
+  for (std::size_t i = 0; i < shown; ++i) {
+    table.add_row({shorten(rows[i].name, 80), rows[i].shape, rows[i].data, rows[i].model});
+  }
+  return tensors_text(table, shown, rows.size());
+}
+
+std::string meshes_text(const partition::MeshPlan& p) {
+  if (p.alternatives.empty()) return "";
+  const std::size_t shown = std::min(p.alternatives.size(), kShownRows);
+  return "\n  meshes that were compared\n\n" + partition::meshes_table(p, shown).render("  ") +
+         (p.alternatives.size() > shown
+              ? "  ... and " + std::to_string(p.alternatives.size() - shown) + " more (--json lists them all)\n"
+              : "");
+}
+
+}  // namespace
+
+Description describe_mesh_plan(Description out, const std::string& text, const std::string& source) {
+  const partition::MeshPlan p = partition::parse_mesh_plan(text, source);
+  Json& d = out.document;
+  d["plan_kind"] = "mesh";
+  d["model"] = p.model;
+  d["cluster"] = p.cluster;
+  d["shards"] = p.devices();
+  d["mesh"] = {{"data", p.data_axis.shards}, {"model", p.model_axis.shards}};
+  d["zero"] = p.zero;
+  d["step_ms"] = p.step_ms;
+  d["compute_ms"] = p.compute_ms;
+  d["data_collective_ms"] = p.data_collective_ms;
+  d["model_collective_ms"] = p.model_collective_ms;
+  d["replicated_step_ms"] = p.replicated_step_ms;
+  d["memory_bytes"] = count_number(p.memory_bytes);
+  d["capacity_bytes"] = p.capacity_bytes > 0 ? count_number(p.capacity_bytes) : Json(nullptr);
+  d["axes"] = {{"data", axis_json(p.data_axis)}, {"model", axis_json(p.model_axis)}};
+  d["alternatives"] = Json::array();
+  for (const partition::MeshAlternative& other : p.alternatives) {
+    d["alternatives"].push_back({{"mesh", {{"data", other.data}, {"model", other.model}}},
+                                 {"zero", other.zero},
+                                 {"fits", other.fits},
+                                 {"step_ms", other.step_ms},
+                                 {"memory_bytes", count_number(other.memory_bytes)}});
+  }
+
+  Facts facts;
+  facts.add("model", p.model.empty() ? "(unnamed)" : p.model);
+  if (!p.cluster.empty()) facts.add("cluster", p.cluster);
+  facts.add("mesh", "data " + format_count(p.data_axis.shards) + ", model " + format_count(p.model_axis.shards));
+  if (p.data_axis.shards > 1) facts.add("ZeRO", std::to_string(p.zero));
+  if (p.step_ms > 0) {
+    facts.add("step", format_ms(p.step_ms) + ": " + format_ms(p.compute_ms) + " compute, " +
+                          format_ms(p.data_collective_ms) + " collectives over the data axis, " +
+                          format_ms(p.model_collective_ms) + " over the model axis");
+    if (p.replicated_step_ms > 0) facts.add("one device", format_ms(p.replicated_step_ms) + " with nothing split");
+  }
+  if (p.memory_bytes > 0) {
+    facts.add("memory", format_bytes(p.memory_bytes) + " per device" +
+                            (p.capacity_bytes > 0 ? " of " + format_bytes(p.capacity_bytes) : ""));
+  }
+  add_axis("data", p.data_axis, &facts);
+  add_axis("model", p.model_axis, &facts);
+  out.text = title(source, "mesh plan for " + count_of(p.devices(), "device")) + facts.render() + mesh_tensors_text(p) +
+             meshes_text(p);
   return out;
 }
 

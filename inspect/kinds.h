@@ -11,8 +11,9 @@ namespace automap::inspect {
 
 Description describe_hlo(Description out, hlo::HloForm form, std::string bytes, const std::string& source,
                          const DescribeOptions& options);
-// A pipeline plan, and one of operators or data.
+// A pipeline plan, one of operators or data, and one of a mesh of both.
 Description describe_plan(Description out, const std::string& text, const std::string& source);
 Description describe_partition_plan(Description out, const std::string& text, const std::string& source);
+Description describe_mesh_plan(Description out, const std::string& text, const std::string& source);
 
 }  // namespace automap::inspect

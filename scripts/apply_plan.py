@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a JAX step under an operator or data plan on host devices, and compares with the step on one device.
+"""Runs a JAX step under an operator, data or mesh plan on host devices, and compares with the step on one device.
 
 Installed it is `automap-apply-plan` (`automap apply-plan`), in a checkout `scripts/apply_plan.py`. It runs with the python3
 of the PATH; where that has no jax, give the script to one that has: `~/venv/bin/python3 $(which automap-apply-plan) ...`.
@@ -11,7 +11,7 @@ Examples:
 make_step() returns (step, arguments): a function, jitted or not, and the tuple of its arguments. Leaves may be arrays or
 jax.ShapeDtypeStruct, which are filled: floating-point numbers from a normal distribution (its absolute values for
 optimizer state), integers from 0 to 7, scalars 0. The plan is `automap-search ... -o plan.json`, or any file with "schema", "kind",
-"shards" and "partition" (docs/formats/plan.md). With --specs the shardings come from the file that --emit-jax wrote.
+"shards" and "partition", or of two axes with "schema", "kind", "mesh" and "axes" (docs/formats/plan.md). With --specs the shardings come from the file that --emit-jax wrote.
 
 Printed: the collectives of the compiled step by kind with what the plan expects beside them, and the largest difference
 of any result. Entries that rounding alone decides are found by running the step on one device again with inputs changed in
@@ -58,14 +58,57 @@ def read_plan(path):
         raise DoesNotFit(f"{path}: no plan: expected a JSON object with \"schema\": \"automap.plan/1\"")
     if plan["schema"] != "automap.plan/1":
         raise DoesNotFit(f"{path}: schema: found {plan['schema']}, this version reads up to automap.plan/1")
+    if plan.get("kind") == "mesh":
+        return read_mesh(path, plan)
     if plan.get("kind") not in ("operator", "data"):
-        raise DoesNotFit(f"{path}: kind: found {plan.get('kind')!r}, expected \"operator\" or \"data\"")
-    shards, partition = plan.get("shards"), plan.get("partition")
-    if not isinstance(shards, int) or isinstance(shards, bool) or not 1 <= shards <= 4096:
-        raise DoesNotFit(f"{path}: shards: found {shards!r}, expected a whole number from 1 to 4096")
+        raise DoesNotFit(f"{path}: kind: found {plan.get('kind')!r}, expected \"operator\", \"data\" or \"mesh\"")
+    check_devices(path, "shards", plan.get("shards"))
+    check_partition(path, plan)
+    return plan
+
+
+def check_devices(path, key, number):
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= 4096:
+        raise DoesNotFit(f"{path}: {key}: found {number!r}, expected a whole number from 1 to 4096")
+
+
+def check_partition(path, plan):
+    partition = plan.get("partition")
     if not isinstance(partition, dict) or not all(isinstance(d, int) and d >= -1 for d in partition.values()):
         raise DoesNotFit(f"{path}: partition: expected an object of dimensions, -1: replicated")
-    return plan
+
+
+# The axes of a mesh from the outermost, and the kind of their plans.
+MESH_AXES = (("data", "data"), ("model", "operator"))
+
+
+def read_mesh(path, plan):
+    """`plan`, where each of its axes has become a plan with all keys that one needs."""
+    mesh, axes = plan.get("mesh"), plan.get("axes")
+    if not isinstance(mesh, dict) or not isinstance(axes, dict):
+        raise DoesNotFit(f"{path}: {'axes' if isinstance(mesh, dict) else 'mesh'}: expected an object with data and model")
+    devices, read = 1, {}
+    for name, kind in MESH_AXES:
+        check_devices(path, f"mesh: {name}", mesh.get(name))
+        devices *= mesh[name]
+        axis = axes.get(name, {})
+        if not isinstance(axis, dict):
+            raise DoesNotFit(f"{path}: axes: {name}: expected an object")
+        axis = {"partition": {}, **axis}
+        for key, expected in (("kind", kind), ("shards", mesh[name])):
+            if axis.setdefault(key, expected) != expected:
+                raise DoesNotFit(f"{path}: axes: {name}: {key}: found {axis[key]!r}, expected {expected!r}")
+        check_partition(f"{path}: axes: {name}", axis)
+        read[name] = axis
+    check_devices(path, "mesh: data x model", devices)
+    if plan.setdefault("shards", devices) != devices:
+        raise DoesNotFit(f"{path}: shards: found {plan['shards']!r}, but the mesh has {mesh['data']} x {mesh['model']} devices")
+    return {**plan, "axes": read}
+
+
+def axes_of(plan):
+    """(name in the device mesh, plan) of every axis, from the outermost."""
+    return list(plan["axes"].items()) if plan.get("kind") == "mesh" else [("devices", plan)]
 
 
 def load_object(text):
@@ -198,6 +241,26 @@ def dims_of_leaves(plan, leaves):
     return dims, roles
 
 
+def dims_of_axes(plan, leaves):
+    """Per leaf: a dimension per axis, as above, or None where no axis says anything; and the roles."""
+    of_axis = [dims_of_leaves(axis, leaves) for _, axis in axes_of(plan)]
+    dims, roles = [], []
+    for number, leaf in enumerate(leaves.leaves):
+        own = [axis_dims[number] for axis_dims, _ in of_axis]
+        # What one axis speaks of and another does not is whole on the other.
+        dims.append(None if all(dim is None for dim in own) else tuple(-1 if dim is None else dim for dim in own))
+        roles.append(next((axis_roles[number] for _, axis_roles in of_axis if axis_roles[number]), None))
+        for dim in set(own) - {None, -1}:
+            parts = [axis["shards"] for (_, axis), other in zip(axes_of(plan), own) if other == dim]
+            together = 1
+            for count in parts:
+                together *= count
+            if leaf.shape[dim] % together:
+                raise DoesNotFit(f"dimension {dim} of {leaves.names[number][0]}, {tuple(leaf.shape)}, is split by both axes, "
+                                 f"into {' x '.join(map(str, parts))} parts, which do not divide {leaf.shape[dim]}")
+    return dims, roles
+
+
 # Of a leaf whose role the plan does not say: opt_state[0].nu['w'], state['batch_stats'].
 STATE_NAME = re.compile(r"(?i)opt|state|stats|moment|slot|\b(mu|nu)\b")
 
@@ -254,8 +317,8 @@ def collectives_of(text):
     return found
 
 
-def expected_of(plan):
-    """kind -> (instructions, bytes): all-reduces as XLA inserts them, one per partial sum, and what is in a loop once."""
+def expected_of_axis(plan):
+    """all-reduces: node -> bytes of the partial sum, or None where the plan lists none; and kind -> (instructions, bytes)."""
     listed = plan.get("collectives") or []
     sums = {source["node"]: source["bytes"] for collective in listed if collective["kind"] == "all-reduce"
             for source in collective.get("sources") or []}
@@ -269,6 +332,28 @@ def expected_of(plan):
         expected["all-gather"] = (len(gathers), sum(gathers))
     elif plan.get("all_gathers"):
         expected["all-gather"] = (plan["all_gathers"], plan.get("all_gather_bytes"))
+    return sums, expected
+
+
+def expected_of(plan, found=None):
+    """kind -> (instructions, bytes): all-reduces as XLA inserts them, one per partial sum, and what is in a loop once.
+
+    Of a mesh those of both axes. Over which axes an instruction's result is a partial sum XLA may reduce at once: where
+    `found`, what was compiled, has fewer all-reduces, what is summed over both axes counts once.
+    """
+    expected, seen, both = {}, set(), []
+    for _, axis in axes_of(plan):
+        sums, more = expected_of_axis(axis)
+        both += [size for node, size in sums.items() if node in seen and node >= 0]
+        seen |= set(sums)
+        for kind, (count, size) in more.items():
+            had, total = expected.get(kind, (0, 0))
+            expected[kind] = (had + count, None if size is None or total is None else total + size)
+    count, size = expected.get("all-reduce", (0, None))
+    compiled = (found or {}).get("all-reduce", (count, 0))[0]
+    once = both[:max(0, count - compiled)]
+    if once:
+        expected["all-reduce"] = (count - len(once), None if size is None else size - sum(once))
     return expected
 
 
@@ -342,6 +427,23 @@ class Comparison:
         return f"by up to {self.worst():.2g} of the largest entry"
 
 
+def differing_of(comparisons):
+    return [c for c in comparisons if c.open().any()]
+
+
+def told(comparisons):
+    """What a report says of compared results."""
+    worst = [c.worst() for c in comparisons]
+    return {
+        "results": len(comparisons),
+        "worst_relative_difference": None if None in worst else max(worst, default=0.0),
+        "differing_results": [{"result": c.name, "entries": int(c.open().sum()), "of": int(c.alone.size),
+                               "worst_relative_difference": c.worst(), "why": c.why()} for c in differing_of(comparisons)],
+        "decided_by_rounding": [{"result": c.name, "entries": int(c.rounding.sum()), "of": int(c.alone.size)}
+                                for c in comparisons if c.rounding.any()],
+    }
+
+
 def find_rounding(comparisons, run_again):
     """run_again(kicked): the results of the step on one device once more. As often as it is of use."""
     def left():
@@ -372,7 +474,7 @@ def kicked(np, jax, leaf, rtol, rng):
 def result_names(jax, tree, plan):
     """[0]['hidden']['kernel'] -> result[0]['hidden']['kernel'], and whose new value it is when the plan says so."""
     names = ["result" + jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
-    listed = plan.get("results") or []
+    listed = axes_of(plan)[0][1].get("results") or []  # whose they are all axes say alike
     inputs = [entry.get("input") for entry in listed] if len(listed) == len(names) else [None] * len(names)
     return [f"{name} (new {of})" if of else name for name, of in zip(names, inputs)]
 
@@ -395,20 +497,28 @@ def run(options, plan):
     # Python numbers among the arguments become arrays.
     arguments = jax.tree_util.tree_map(lambda x: x if hasattr(x, "shape") else np.asarray(x), arguments)
     leaves = Leaves(jax, names, arguments)
-    dims, roles = dims_of_leaves(plan, leaves)
-    unknown = [leaves.names[k][0] for k, dim in enumerate(dims) if dim is None]
+    dims, roles = dims_of_axes(plan, leaves)
+    unknown = [leaves.names[k][0] for k, split in enumerate(dims) if split is None]
     shapes = jax.eval_shape(step, *arguments)
     results, tree = jax.tree_util.tree_flatten(shapes)
 
-    spec = jax.sharding.PartitionSpec
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:plan["shards"]]), ("devices",))
+    axes = axes_of(plan)
+    sizes = {name: axis["shards"] for name, axis in axes}
+    devices = np.array(jax.devices()[:plan["shards"]]).reshape(tuple(sizes.values()))
+    mesh = jax.sharding.Mesh(devices, tuple(sizes))
 
-    def sharding(dim):
-        return jax.sharding.NamedSharding(mesh, spec(*[None] * dim, "devices") if dim >= 0 else spec())
+    def sharding(split):
+        """Of a dimension per axis. What several split is cut by the inner one first, as --emit-jax says it, too."""
+        names = [[name for (name, _), own in reversed(list(zip(axes, split))) if own == dim]
+                 for dim in range(max(split) + 1)]
+        spec = [None if not of else of[0] if len(of) == 1 else tuple(of) for of in names]
+        return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
 
     how = {}
     if options.specs:
         specs = load_file(options.specs)
+        if getattr(specs, "MESH", sizes) != sizes:
+            raise DoesNotFit(f"{options.specs} is for the mesh {specs.MESH}, the plan for {sizes}")
         try:
             how["in_shardings"] = specs.shardings(specs.argument_specs(*arguments, names=names, unknown="replicate"), mesh)
             how["out_shardings"] = specs.shardings(specs.result_specs(jax.tree_util.tree_unflatten(tree, results)), mesh)
@@ -416,11 +526,12 @@ def run(options, plan):
             raise DoesNotFit(f"{options.specs}: {error}") from None
     else:
         # Of a plan that lists all inputs the others are unused; else XLA chooses for what the plan does not say.
-        others = sharding(-1) if plan.get("inputs") else None
-        how["in_shardings"] = leaves.trees(jax, [others if dim is None else sharding(dim) for dim in dims])
-        listed = plan.get("results") or []
-        if [shape_text(r.get("shape")) for r in listed] == [tuple(r.shape) for r in results] and listed:
-            how["out_shardings"] = jax.tree_util.tree_unflatten(tree, [sharding(r["dim"]) for r in listed])
+        others = sharding((-1,)) if all(axis.get("inputs") for _, axis in axes) else None
+        how["in_shardings"] = leaves.trees(jax, [others if split is None else sharding(split) for split in dims])
+        listed = [axis.get("results") or [] for _, axis in axes]
+        if results and all([shape_text(r.get("shape")) for r in of] == [tuple(r.shape) for r in results] for of in listed):
+            how["out_shardings"] = jax.tree_util.tree_unflatten(
+                tree, [sharding(tuple(r["dim"] for r in of)) for of in zip(*listed)])
 
     one = jax.devices()[0]
     again = jax.jit(step)
@@ -448,34 +559,28 @@ def run(options, plan):
         return [host(jax, np, leaf) for leaf in jax.tree_util.tree_leaves(again(*jax.device_put(inputs, one)))]
 
     find_rounding(comparisons, run_again)
-    differing = [c for c in comparisons if c.open().any()]
-    worst = [c.worst() for c in comparisons]
-
-    found, expected = collectives_of(compiled.as_text()), expected_of(plan)
+    found = collectives_of(compiled.as_text())
+    expected = expected_of(plan, found)
     memory = compiled.memory_analysis()
     return {
         "schema": "automap.apply/2",
         "shards": plan["shards"],
         "devices": plan["shards"],
+        "mesh": sizes,
         "platform": jax.devices()[0].platform,
         "jax": jax.__version__,
-        "partitioned": sum(dim is not None and dim >= 0 for dim in dims),
+        "partitioned": sum(split is not None and max(split) >= 0 for split in dims),
         "not_in_plan": unknown,
         "collectives": {kind: {"count": count, "bytes": size} for kind, (count, size) in sorted(found.items())},
         "expected": {kind: {"count": count, "bytes": size} for kind, (count, size) in sorted(expected.items())},
-        "unexpected": sorted(set(found) - set(expected)) if expected or plan.get("inputs") else [],
+        "unexpected": sorted(set(found) - set(expected)) if expected or all(axis.get("inputs") for _, axis in axes) else [],
         "argument_bytes_per_device": getattr(memory, "argument_size_in_bytes", None),
         "temporary_bytes_per_device": getattr(memory, "temp_size_in_bytes", None),
-        "results": len(comparisons),
-        "worst_relative_difference": None if None in worst else max(worst, default=0.0),
-        "differing_results": [{"result": c.name, "entries": int(c.open().sum()), "of": int(c.alone.size),
-                               "worst_relative_difference": c.worst(), "why": c.why()} for c in differing],
-        "decided_by_rounding": [{"result": c.name, "entries": int(c.rounding.sum()), "of": int(c.alone.size)}
-                                for c in comparisons if c.rounding.any()],
+        **told(comparisons),
         "rtol": rtol,
         "half_precision": half,
         "atol": options.atol,
-        "equal": not differing,
+        "equal": not differing_of(comparisons),
     }
 
 
@@ -483,7 +588,8 @@ MOST_NAMED = 10
 
 
 def human(report, plan_path):
-    lines = [f"{plan_path} on {report['devices']} {report['platform']} devices: "
+    mesh = ", ".join(f"{name} {count}" for name, count in report["mesh"].items()) if len(report["mesh"]) > 1 else ""
+    lines = [f"{plan_path} on {report['devices']} {report['platform']} devices{f' ({mesh})' if mesh else ''}: "
              f"{report['partitioned']} of the step's arrays are split", ""]
     rows = [("collective", "compiled", "bytes", "plan expects", "bytes")]
     for kind in sorted(set(report["collectives"]) | set(report["expected"])):
@@ -527,7 +633,7 @@ def human(report, plan_path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--plan", required=True, metavar="FILE", help="plan of kind operator or data")
+    parser.add_argument("--plan", required=True, metavar="FILE", help="plan of kind operator, data or mesh")
     parser.add_argument("--step", required=True, metavar="FILE.py:FUNCTION",
                         help="FUNCTION() returns (step, arguments)")
     parser.add_argument("--specs", metavar="FILE.py", help="take the shardings from what --emit-jax wrote")

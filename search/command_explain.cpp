@@ -3,12 +3,18 @@
 
 #include "common/base/cli.h"
 #include "common/base/error.h"
+#include "common/base/json_text.h"
 #include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/suggest.h"
+#include "common/machine/cluster.h"
+#include "plan/partition/apply_plan.h"
+#include "plan/partition/mesh_plan.h"
 #include "plan/partition/partition_plan.h"
+#include "profile/profile_hlo.h"
 #include "search/commands.h"
 #include "search/report.h"
+#include "search/report_tables.h"
 
 namespace automap::search {
 
@@ -51,53 +57,127 @@ std::vector<sharding::NodeId> find_tensors(const sharding::ShardingModel& model,
               near.empty() ? hint : "did you mean the instruction " + near + "?");
 }
 
-}  // namespace
+// One axis of a plan.
+void print_axis(const LoadedModel& loaded, const sharding::ShardingModel& model, const sharding::Propagation& decided,
+                const PartitionPlan& plan, const std::vector<sharding::NodeId>& nodes,
+                const sharding::TensorShares* shares = nullptr) {
+  if (nodes.empty()) print(printable(loaded.name) + ": " + overview_report(model, decided, plan, shares));
+  for (std::size_t i = 0; i < nodes.size() && i < kMostPlaces; ++i) {
+    print((i ? "\n" : "") + tensor_report(model, decided, nodes[i], shares));
+  }
+  if (nodes.size() > kMostPlaces) {
+    print("\nand " + std::to_string(nodes.size() - kMostPlaces) + " more places that call it; --json has all\n");
+  }
+}
 
-int explain_command(int argc, char** argv) {
+struct Options {
   ModelOptions model;
-  std::string plan_path, tensor;
+  PricingOptions pricing;
+  std::string plan, tensor;
   bool json = false;
-  OptionTable table("search explain",
-                    "why is this tensor split, whole or reduced; which collective, where, how many bytes");
-  table.example("automap-search explain fixtures/hlo/t5_6_6.hlo.gz --plan plan.json", "everything, in groups");
-  table.example(
+};
+
+void declare(OptionTable* table, Options* options) {
+  table->example("automap-search explain fixtures/hlo/t5_6_6.hlo.gz --plan plan.json", "everything, in groups");
+  table->example(
       "automap-search explain fixtures/hlo/t5_6_6.hlo.gz --plan plan.json encoder/layer/0/self_attention/o/kernel",
       "one input, by name, path or its end");
-  table.example("automap-search explain fixtures/hlo/t5_6_6.hlo.gz --plan plan.json dot_general.404 --json",
-                "any instruction, for scripts");
-  model.declare(&table);
-  table.positional(&tensor, "TENSOR", "an input, or an instruction's name; default: an overview of all").no_file();
-  table.add(&plan_path, "plan", "the decision to explain (automap.plan/1 JSON)")
+  table->example("automap-search explain fixtures/hlo/t5_6_6.hlo.gz --plan plan.json dot_general.404 --json",
+                 "any instruction, for scripts");
+  options->model.declare(table);
+  table->positional(&options->tensor, "TENSOR", "an input, or an instruction's name; default: an overview of all")
+      .no_file();
+  table->add(&options->plan, "plan", "the decision to explain (automap.plan/1 JSON)")
       .reads_file()
       .metavar("FILE")
       .required();
-  table.epilog("Exit codes: 0 done, 2 wrong usage, 3 bad input, 4 the decision contradicts itself.");
-  table.add_common(&json);
-  if (!table.parse(argc, argv)) return 0;
-  if (model.path == "-" && plan_path == "-") {
-    throw Error(ErrorKind::kUsage, "MODEL and --plan both want standard input", "give one of them a file");
+  options->pricing.declare(table);
+  table->epilog("Exit codes: 0 done, 2 wrong usage, 3 bad input, 4 the decision contradicts itself.");
+  table->add_common(&options->json);
+}
+
+// What is explained, with what it costs.
+class Explaining {
+ public:
+  Explaining(const Options& options, machine::Cluster cluster, const LoadedModel& loaded,
+             const std::vector<sharding::NodeId>& nodes)
+      : options_(options),
+        loaded_(loaded),
+        nodes_(nodes),
+        cluster_(std::move(cluster)),
+        device_(profile::reference_device(options.pricing.device, cluster_)) {}
+
+  void one(PartitionPlan plan) {
+    const sharding::Propagation decided = apply_plan(loaded_.model.get(), plan, loaded_.module->sha256, &warnings_);
+    describe_decision(*loaded_.model, decided, &plan);
+    if (options_.json) {
+      print_exact(explanation_json(*loaded_.model, decided, plan, nodes_));
+      return;
+    }
+    print_axis(loaded_, *loaded_.model, decided, plan, nodes_);
+    if (nodes_.empty()) print_price(price({loaded_.model.get(), &decided}, device_, cluster_));
   }
 
-  PartitionPlan plan = load_partition_plan(plan_path);
-  LoadedModel loaded = load_sharding_model(model, plan.shards);
-  std::vector<std::string> warnings;
-  const sharding::Propagation decided = apply_plan(loaded.model.get(), plan, loaded.module->sha256, &warnings);
-  describe_decision(*loaded.model, decided, &plan);
-  std::vector<sharding::NodeId> nodes;
-  if (!tensor.empty()) nodes = find_tensors(*loaded.model, tensor);
-  if (json) {
-    print_exact(explanation_json(*loaded.model, decided, plan, nodes));
-  } else if (nodes.empty()) {
-    print(printable(loaded.name) + ": " + overview_report(*loaded.model, decided, plan));
-  } else {
-    for (std::size_t i = 0; i < nodes.size() && i < kMostPlaces; ++i) {
-      print((i ? "\n" : "") + tensor_report(*loaded.model, decided, nodes[i]));
+  void mesh(MeshPlan plan) {
+    const AppliedMesh mesh = apply_mesh_plan(*loaded_.model, plan, loaded_.module->sha256, &warnings_);
+    const Price cost = price({&mesh.data, &mesh.data_decided}, {&mesh.model, &mesh.model_decided}, device_, cluster_);
+    describe_decision(mesh.data, mesh.data_decided, &plan.data_axis, &cost.left_by_own);
+    describe_decision(mesh.model, mesh.model_decided, &plan.model_axis, &cost.left_by_outer);
+    if (options_.json) {
+      const auto axis = [&](const sharding::ShardingModel& model, const sharding::Propagation& decided,
+                            const PartitionPlan& of, const sharding::TensorShares& shares) {
+        return OrderedJson::parse(explanation_json(model, decided, of, nodes_, &shares));
+      };
+      print_exact(json_text(
+          OrderedJson{{"schema", "automap.explanation/1"},
+                      {"axes",
+                       {{"data", axis(mesh.data, mesh.data_decided, plan.data_axis, cost.left_by_own)},
+                        {"model", axis(mesh.model, mesh.model_decided, plan.model_axis, cost.left_by_outer)}}}}));
+      return;
     }
-    if (nodes.size() > kMostPlaces) {
-      print("\nand " + std::to_string(nodes.size() - kMostPlaces) + " more places that call it; --json has all\n");
-    }
+    print("Data axis\n");
+    print_axis(loaded_, mesh.data, mesh.data_decided, plan.data_axis, nodes_, &cost.left_by_own);
+    print("\nModel axis\n");
+    print_axis(loaded_, mesh.model, mesh.model_decided, plan.model_axis, nodes_, &cost.left_by_outer);
+    if (nodes_.empty()) print_price(cost);
   }
-  for (const std::string& warning : warnings) log_warning(warning);
+
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  void print_price(const Price& cost) const { print("\n" + internal::price_text(cost, cluster_.name)); }
+
+  const Options& options_;
+  const LoadedModel& loaded_;
+  const std::vector<sharding::NodeId>& nodes_;
+  const machine::Cluster cluster_;
+  const machine::DeviceModel device_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace
+
+int explain_command(int argc, char** argv) {
+  Options options;
+  OptionTable table("search explain",
+                    "why is this tensor split, whole or reduced; which collective, where, how many bytes");
+  declare(&table, &options);
+  if (!table.parse(argc, argv)) return 0;
+  if (options.model.path == "-" && options.plan == "-") {
+    throw Error(ErrorKind::kUsage, "MODEL and --plan both want standard input", "give one of them a file");
+  }
+  const PlanFile plan = load_plan_file(options.plan);
+  const LoadedModel loaded = load_sharding_model(options.model, plan.one ? plan.one->shards : 1);
+  std::vector<sharding::NodeId> nodes;
+  if (!options.tensor.empty()) nodes = find_tensors(*loaded.model, options.tensor);
+  const int devices = plan.one ? plan.one->shards : plan.mesh->devices();
+  Explaining explaining(options, options.pricing.cluster_for(table, devices), loaded, nodes);
+  if (plan.one) {
+    explaining.one(*plan.one);
+  } else {
+    explaining.mesh(*plan.mesh);
+  }
+  for (const std::string& warning : explaining.warnings()) log_warning(warning);
   return 0;
 }
 

@@ -9,10 +9,14 @@
 #include "common/base/log.h"
 #include "common/base/suggest.h"
 #include "common/graph/variables.h"
+#include "common/machine/cluster.h"
 #include "profile/profile_hlo.h"
 
 namespace automap::search {
 namespace {
+
+// What a plan is judged on when nobody says: the paper's servers of 8 V100.
+constexpr const char* kDefaultCluster = "config-a";
 
 struct Command {
   const char* name;
@@ -87,6 +91,28 @@ void ModelOptions::declare(OptionTable* table) {
       .reads_file()
       .metavar("FILE")
       .shown_default("found by data flow");
+}
+
+void PricingOptions::declare(OptionTable* table) {
+  cluster = kDefaultCluster;
+  table->group("Machines");
+  table->add(&cluster, "cluster", "a preset (" + join(machine::cluster_preset_names()) + ") or a JSON file")
+      .reads_file()
+      .metavar("CLUSTER");
+  table->add(&device, "device", "reference device for the times: a name or a file")
+      .reads_file()
+      .metavar("DEVICE")
+      .shown_default("the cluster's first");
+}
+
+machine::Cluster PricingOptions::cluster_for(const OptionTable& table, int devices) const {
+  machine::Cluster out = machine::load_cluster(cluster);
+  if (table.source_of("cluster") != "default" || out.num_devices() >= devices) return out;
+  machine::ServerGroup& servers = out.servers.front();
+  out.servers.resize(1);
+  servers.count = (devices + servers.devices - 1) / servers.devices;
+  log_info("no --cluster: times are for " + std::to_string(servers.count) + " servers as those of " + out.name);
+  return out;
 }
 
 LoadedModel load_sharding_model(const ModelOptions& options, int shards) {

@@ -9,6 +9,7 @@
 #include "common/base/files.h"
 #include "common/base/options.h"
 #include "common/hlo/hlo_reader.h"
+#include "common/machine/cluster.h"
 #include "common/sharding/model.h"
 
 namespace automap::search {
@@ -27,6 +28,14 @@ int explain_command(int argc, char** argv);
 struct ModelOptions {
   std::string path, variables;
   void declare(OptionTable* table);
+};
+
+// --cluster and --device: what times and memory are for.
+struct PricingOptions {
+  std::string cluster, device;
+  void declare(OptionTable* table);
+  // The cluster for a plan over so many devices: the default one gets as many servers as that takes.
+  machine::Cluster cluster_for(const OptionTable& table, int devices) const;
 };
 
 // What was read. The graph stays in place when the struct moves.

@@ -4,9 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "common/sharding/collectives.h"
 #include "common/sharding/explain.h"
 #include "common/sharding/model.h"
 #include "common/sharding/propagation.h"
+#include "plan/partition/mesh_planner.h"
 #include "plan/partition/partition_plan.h"
 #include "plan/partition/planner.h"
 
@@ -15,9 +17,13 @@ namespace automap::search {
 // opp and adp: the plan, what is split and why the rest is not, and what others come to.
 std::string plan_report(const sharding::ShardingModel& model, const partition::Planned& planned);
 
+// opp --mesh: both axes, what is stored in parts, and what other meshes come to.
+std::string mesh_report(const partition::PlannedMesh& planned);
+
 // One line for a decision that somebody else made: "111 of 188 variables split over 8 devices; ...".
+// `shares` as for describe_decision.
 std::string decision_line(const sharding::ShardingModel& model, const sharding::Propagation& decided,
-                          const partition::PartitionPlan& plan);
+                          const partition::PartitionPlan& plan, const sharding::TensorShares* shares = nullptr);
 
 // What a partial decision leads to.
 struct Completion {
@@ -41,14 +47,16 @@ std::string completion_report(const sharding::ShardingModel& model, const shardi
 std::string completion_json(const sharding::ShardingModel& model, const sharding::Propagation& decided,
                             const Completion& completion);
 
+// `shares`, where the plan is one axis of a mesh: what the other axis leaves of every tensor.
 // explain without a tensor: what is split, grouped, and every collective.
 std::string overview_report(const sharding::ShardingModel& model, const sharding::Propagation& decided,
-                            const partition::PartitionPlan& plan);
+                            const partition::PartitionPlan& plan, const sharding::TensorShares* shares = nullptr);
 // One tensor: why it is split, whole or reduced, and the collectives it takes part in.
 std::string tensor_report(const sharding::ShardingModel& model, const sharding::Propagation& decided,
-                          sharding::NodeId node);
+                          sharding::NodeId node, const sharding::TensorShares* shares = nullptr);
 // Schema automap.explanation/1; without nodes the overview alone.
 std::string explanation_json(const sharding::ShardingModel& model, const sharding::Propagation& decided,
-                             const partition::PartitionPlan& plan, const std::vector<sharding::NodeId>& nodes);
+                             const partition::PartitionPlan& plan, const std::vector<sharding::NodeId>& nodes,
+                             const sharding::TensorShares* shares = nullptr);
 
 }  // namespace automap::search

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <vector>
 
 #include "common/base/json_text.h"
 #include "common/base/printable.h"
@@ -32,9 +33,10 @@ std::string collective_line(const ShardingModel& model, const Collective& c) {
 
 }  // namespace
 
-std::string overview_report(const ShardingModel& model, const Propagation& decided, const PartitionPlan& plan) {
+std::string overview_report(const ShardingModel& model, const Propagation& decided, const PartitionPlan& plan,
+                            const sharding::TensorShares* shares) {
   const Counts counts = count_tensors(model, decided);
-  std::string out = decision_line(model, decided, plan) + "\n";
+  std::string out = decision_line(model, decided, plan, shares) + "\n";
   out += format_count(counts.split) + " of " + format_count(counts.tensors) + " tensors are split, " +
          plural(counts.partial, "instruction") + (counts.partial == 1 ? " leaves" : " leave") + " partial sums\n\n";
 
@@ -64,7 +66,7 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
   };
   std::map<std::tuple<sharding::CollectiveKind, std::string, std::string>, std::size_t> at;
   std::vector<std::pair<sharding::CollectiveKind, Row>> rows;
-  for (const Collective& c : find_collectives(model, decided, Placement::kDelayed)) {
+  for (const Collective& c : find_collectives(model, decided, Placement::kDelayed, shares)) {
     const std::string scope = scope_of(model, c.node), pattern = layer_pattern_of(scope);
     const std::string shape = shape_of(model, c.node);
     const auto [place, fresh] = at.emplace(std::make_tuple(c.kind, pattern, shape), rows.size());
@@ -93,12 +95,13 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
   return out + table.render();
 }
 
-std::string tensor_report(const ShardingModel& model, const Propagation& decided, NodeId node) {
+std::string tensor_report(const ShardingModel& model, const Propagation& decided, NodeId node,
+                          const sharding::TensorShares* shares) {
   const sharding::Explanation why = explain(model, decided, node);
   std::string out =
       printable(sharding::describe(model, node)) + "\n" + indented(why.summary, "  ") + lines_text(why.lines, "    ");
   bool any = false;
-  for (const Collective& c : find_collectives(model, decided, Placement::kDelayed)) {
+  for (const Collective& c : find_collectives(model, decided, Placement::kDelayed, shares)) {
     if (!takes_part(c, node)) continue;
     out += (any ? "" : "  collectives\n") + indented(collective_line(model, c), "    ");
     any = true;
@@ -108,7 +111,7 @@ std::string tensor_report(const ShardingModel& model, const Propagation& decided
   if (!any && state.kind == sharding::TensorStateKind::kSplit) {
     // What its being split costs elsewhere: the sums of its linkage group.
     const std::vector<Collective> sums =
-        sharding::collectives_of_group(model, model.linkage().group_of(node, state.dim), Placement::kAtOnce);
+        sharding::collectives_of_group(model, model.linkage().group_of(node, state.dim), Placement::kAtOnce, shares);
     double bytes = 0;
     for (const Collective& c : sums) bytes += c.bytes * c.times;
     if (!sums.empty()) {
@@ -122,7 +125,7 @@ std::string tensor_report(const ShardingModel& model, const Propagation& decided
 }
 
 std::string explanation_json(const ShardingModel& model, const Propagation& decided, const PartitionPlan& plan,
-                             const std::vector<NodeId>& nodes) {
+                             const std::vector<NodeId>& nodes, const sharding::TensorShares* shares) {
   const Counts counts = count_tensors(model, decided);
   Json d;
   d["schema"] = "automap.explanation/1";
@@ -131,7 +134,7 @@ std::string explanation_json(const ShardingModel& model, const Propagation& deci
   d["partitioned"] = plan.partitioned;
   d["tensors_split"] = counts.split;
   d["partial_sums"] = plan.partial_sums;
-  const std::vector<Collective> collectives = find_collectives(model, decided, Placement::kDelayed);
+  const std::vector<Collective> collectives = find_collectives(model, decided, Placement::kDelayed, shares);
   if (nodes.empty()) {
     d["inputs"] = inputs_json(model, decided);
     d["collectives"] = Json::array();

@@ -63,11 +63,6 @@ std::string layer_of(const ShardingModel& model, NodeId node) {
   return out;
 }
 
-std::string instruction_name(const ShardingModel& model, NodeId node) {
-  const graph::InstructionId id = node == graph::kNone ? graph::kNone : model.flow().node(node).instruction;
-  return id < 0 ? "" : std::string(model.graph().instruction(id).name);
-}
-
 const ModelInput* input_at(const ShardingModel& model, NodeId node) {
   for (const ModelInput& input : model.inputs()) {
     if (input.node == node) return &input;

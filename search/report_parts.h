@@ -10,11 +10,13 @@
 #include "common/sharding/explain.h"
 #include "common/sharding/model.h"
 #include "common/sharding/propagation.h"
+#include "plan/partition/names.h"
 
 namespace automap::search::internal {
 
 using Align = TextTable::Align;
 using Json = nlohmann::ordered_json;
+using partition::instruction_name;
 using sharding::Collective;
 using sharding::GroupId;
 using sharding::ModelInput;
@@ -46,7 +48,6 @@ std::string lines_text(const std::vector<std::string>& lines, const std::string&
 
 // "encoder/layer_3": the scope of a node cut behind the layer's name.
 std::string layer_of(const ShardingModel& model, NodeId node);
-std::string instruction_name(const ShardingModel& model, NodeId node);
 // nullptr when the node is no input.
 const ModelInput* input_at(const ShardingModel& model, NodeId node);
 // An input's own name, else its instruction's.

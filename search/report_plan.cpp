@@ -8,6 +8,7 @@
 #include "plan/partition/names.h"
 #include "search/report.h"
 #include "search/report_parts.h"
+#include "search/report_tables.h"
 
 namespace automap::search {
 
@@ -16,41 +17,8 @@ using namespace internal;
 
 namespace {
 
-std::string fact(const std::string& name, const std::string& value) {
-  std::string out;
-  for (const std::string& line : wrapped(value, 2 * kTextWidth - 40)) {
-    const std::string title = out.empty() ? name : "";
-    out += title + std::string(title.size() < 13 ? 13 - title.size() : 1, ' ') + line + "\n";
-  }
-  return out;
-}
-
 std::string things(const PartitionPlan& plan, long long count) {
   return plan.kind == "data" ? plural(count, "data input") : plural(count, "variable");
-}
-
-std::string bytes_per_step(double bytes) {
-  return format_bytes(bytes) + " per step";
-}
-
-// What the devices exchange: as XLA does it, which is what times are made of, and how much less would do.
-std::string collectives_text(const ShardingModel& model, const Propagation& decided) {
-  using sharding::CollectiveKind;
-  const std::vector<Collective> at_once = find_collectives(model, decided, Placement::kAtOnce);
-  const std::vector<Collective> delayed = find_collectives(model, decided, Placement::kDelayed);
-  const sharding::CollectiveTotals sums = total(at_once, CollectiveKind::kAllReduce);
-  const sharding::CollectiveTotals least = total(delayed, CollectiveKind::kAllReduce);
-  const sharding::CollectiveTotals gathers = total(at_once, CollectiveKind::kAllGather);
-  if (sums.count == 0 && gathers.count == 0) return "none: no device needs anything of another";
-  std::string out = sums.count == 0
-                        ? "no all-reduces"
-                        : plural(sums.count, "all-reduce") + " of partial sums, " + bytes_per_step(sums.bytes);
-  if (least.count < sums.count) {
-    out += " (" + format_count(least.count) + " of " + format_bytes(least.bytes) +
-           " if they are carried through linear instructions)";
-  }
-  return out + (gathers.count > 0 ? "; " + plural(gathers.count, "all-gather") + ", " + bytes_per_step(gathers.bytes)
-                                  : "; nothing is gathered");
 }
 
 // Signed change against this plan: "+1.2 %", "same".
@@ -59,114 +27,6 @@ std::string change(double other, double own) {
   const double ratio = other / own - 1;
   if (std::fabs(ratio) < 5e-5) return "same";
   return (ratio > 0 ? "+" : "") + format_percent(ratio);
-}
-
-std::string split_table(const Planned& planned) {
-  TextTable table(
-      {{"groups"}, {"tensors"}, {"compute"}, {"collectives"}, {"memory"}, {"dimension split", Align::kLeft}});
-  std::size_t rows = 0, hidden = 0;
-  for (const SplitGroups& split : planned.split) {
-    if (rows++ >= kMostRows) {
-      hidden += split.groups.size();
-      continue;
-    }
-    const PartitionCost::GroupEffect& e = split.effect;
-    add_wrapped_row(&table,
-                    {std::to_string(split.groups.size()) + "x", std::to_string(split.members.size()),
-                     e.saved_ms > 0 ? "-" + format_ms(e.saved_ms) : "-",
-                     e.collectives > 0 ? std::to_string(e.collectives) + ", " + format_ms(e.collective_ms) : "none",
-                     e.saved_bytes > 0 ? "-" + format_bytes(e.saved_bytes) : "-",
-                     members_text(split.members, static_cast<int>(split.groups.size()))});
-  }
-  if (table.empty()) return "";
-  std::string out = "What is split (a linkage group is split as a whole or not at all)\n" + table.render("  ");
-  if (hidden > 0) out += "  and " + plural(static_cast<long long>(hidden), "more group") + "; --json has all\n";
-  return out + "\n";
-}
-
-std::string whole_table(const ShardingModel& model, const Planned& planned) {
-  TextTable table({{"tensors"}, {"kept whole", Align::kLeft}});
-  std::size_t rows = 0, hidden = 0;
-  for (const WholeTensors& whole : planned.whole) {
-    if (rows++ >= kMostRows) {
-      hidden += whole.inputs.size();
-      continue;
-    }
-    std::vector<std::pair<std::string, int>> members;
-    for (const std::int32_t index : whole.inputs) {
-      members.emplace_back(sharding::path_of(model.inputs()[static_cast<std::size_t>(index)].name), -1);
-    }
-    // Names first, the reason on lines of its own.
-    std::vector<std::string> names = wrapped(members_text(members), kTextWidth);
-    if (names.size() > 3) {
-      names.resize(3);
-      names.back() += " …";
-    }
-    bool first = true;
-    for (const std::string& line : names) {
-      table.add_row({first ? std::to_string(whole.inputs.size()) : "", line});
-      first = false;
-    }
-    for (const std::string& line : wrapped(whole.reason, kTextWidth)) table.add_row({"", "  " + line});
-  }
-  if (table.empty()) return "";
-  std::string out = table.render("  ");
-  if (hidden > 0) out += "  and " + plural(static_cast<long long>(hidden), "more tensor") + "; --json has all\n";
-  return out + "\n";
-}
-
-// "params/h/3/attn/kernel" of an input, "h/3/attn reshape" of what an instruction makes.
-std::string place_of(const ShardingModel& model, sharding::NodeId node) {
-  for (const sharding::ModelInput& input : model.inputs()) {
-    if (input.node == node) return sharding::path_of(input.name);
-  }
-  const std::string scope = scope_of(model, node);
-  const auto instruction = model.flow().node(model.flow().producer(node)).instruction;
-  return scope + (scope.empty() ? "" : " ") +
-         std::string(graph::opcode_name(model.graph().instruction(instruction).opcode));
-}
-
-// All-gathers that are alike up to the numbers in names, a line each. What is made whole and kept in parts moves
-// nothing.
-std::string gather_table(const ShardingModel& model, const PartitionPlan& plan) {
-  struct Row {
-    std::set<sharding::NodeId> tensors;
-    std::vector<std::string> readers;
-    double bytes = 0;  // per step
-  };
-  std::set<std::pair<sharding::NodeId, int>> made_whole;
-  for (const PlanGather& gather : plan.gathers) {
-    if (gather.tensor_node >= 0 && model.flow().producer(gather.tensor_node) == gather.node) {
-      made_whole.emplace(gather.tensor_node, gather.dim);
-    }
-  }
-  std::map<std::string, std::size_t> place;
-  std::vector<std::pair<std::string, Row>> rows;
-  for (const PlanGather& gather : plan.gathers) {
-    if (gather.node < 0 || gather.tensor_node < 0 || made_whole.count({gather.tensor_node, gather.dim}) != 0) continue;
-    const std::string what = pattern_of(place_of(model, gather.tensor_node)) + " " +
-                             shape_of(model, gather.tensor_node) + " dimension " + std::to_string(gather.dim);
-    const auto [found, added] = place.emplace(what, rows.size());
-    if (added) rows.push_back({what, {}});
-    Row& row = rows[found->second].second;
-    if (row.tensors.insert(gather.tensor_node).second) {
-      row.bytes += model.times(gather.tensor_node) * static_cast<double>(model.flow().shape(gather.tensor_node).bytes);
-    }
-    const std::string reader = pattern_of(place_of(model, gather.node));
-    if (std::find(row.readers.begin(), row.readers.end(), reader) == row.readers.end()) row.readers.push_back(reader);
-  }
-  TextTable table({{"tensors"}, {"gathered", Align::kLeft}, {"per step"}, {"read whole by", Align::kLeft}});
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (i == kMostRows) {
-      table.add_row({"", "… " + std::to_string(rows.size() - kMostRows) + " more", "", "--json has all"});
-      break;
-    }
-    const Row& row = rows[i].second;
-    const std::size_t others = row.readers.size() - 1;
-    table.add_row({std::to_string(row.tensors.size()), shorten(rows[i].first, 70), format_bytes(row.bytes),
-                   shorten(row.readers[0], 50) + (others > 0 ? " and " + std::to_string(others) + " more" : "")});
-  }
-  return table.empty() ? "" : "What is gathered (split, and read whole somewhere)\n" + table.render("  ") + "\n";
 }
 
 std::string value_text(const PartitionPlan& plan, double value) {
@@ -240,7 +100,8 @@ double variable_bytes(const ShardingModel& model) {
 
 }  // namespace
 
-std::string decision_line(const ShardingModel& model, const Propagation& decided, const PartitionPlan& plan) {
+std::string decision_line(const ShardingModel& model, const Propagation& decided, const PartitionPlan& plan,
+                          const sharding::TensorShares* shares) {
   // Of the whole module: a plan of few keys leads to more than it decides.
   const auto split_of = [&](const std::vector<std::int32_t>& inputs) {
     return std::count_if(inputs.begin(), inputs.end(), [&](std::int32_t index) {
@@ -255,7 +116,7 @@ std::string decision_line(const ShardingModel& model, const Propagation& decided
   std::string out = variables ? part(model.variables(), "variable") : "";
   if (data || split_of(model.data()) > 0) out += (variables ? " and " : "") + part(model.data(), "data input");
   out += " split over " + plural(plan.shards, "device") + "; ";
-  return out + collectives_text(model, decided);
+  return out + collectives_text(model, decided, shares);
 }
 
 std::string plan_report(const ShardingModel& model, const Planned& planned) {
@@ -278,7 +139,8 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
                         (plan.all_reduce_bytes < 0.99 * variable_bytes(model) ? "; reduced in narrower types)" : ")"));
   }
   out += fact("Memory", format_bytes(plan.memory_bytes) + " per device of " + format_bytes(plan.capacity_bytes) +
-                            ", against " + format_bytes(planned.unsplit.memory_bytes));
+                            ", against " + format_bytes(planned.unsplit_memory.total) + "; " +
+                            memory_text(planned.memory));
   if (!planned.answers.empty()) {
     std::string best;
     if (plan.proven) {

@@ -209,6 +209,7 @@ class Finder {
       find_region();
       place();
     }
+    find_kept_in_parts();
     add_gathers();
     std::sort(out_.begin(), out_.end(), [](const Collective& a, const Collective& b) {
       return a.node != b.node ? a.node < b.node : a.kind < b.kind;
@@ -507,16 +508,32 @@ class Finder {
         all_reduce(h.node, h.reduction, sources_[static_cast<std::size_t>(sources[0])].group, std::move(ops)));
   }
 
+  // Partial sums that are made at a gather of their own instruction, which keeps its part of the sum: what nobody reads
+  // whole need not be there whole.
+  void find_kept_in_parts() {
+    std::set<NodeId> in_parts, whole;
+    for (const Gather& gather : model_.gathers()) {
+      const GroupId group = linkage_.group_of(gather.tensor, gather.dim);
+      if (group == kNone || !is_split_(group)) continue;
+      if (is_made_whole(flow_, gather)) in_parts.insert(gather.tensor);
+      if (!is_made_whole(flow_, gather) && gather.kind == Gather::Kind::kRead) whole.insert(gather.tensor);
+    }
+    for (Collective& c : out_) {
+      c.kept_in_parts = c.kind == CollectiveKind::kAllReduce && c.reduction == Reduction::kAdd &&
+                        in_parts.count(c.node) != 0 && whole.count(c.node) == 0;
+    }
+  }
+
   // Once per tensor and splitting, however many instructions read it whole.
   void add_gathers() {
     // What is made whole is there whole for whoever reads it so.
     std::set<std::pair<NodeId, std::int32_t>> made_whole;
     for (const Gather& gather : model_.gathers()) {
-      if (flow_.producer(gather.tensor) == gather.op) made_whole.emplace(gather.tensor, gather.dim);
+      if (is_made_whole(flow_, gather)) made_whole.emplace(gather.tensor, gather.dim);
     }
     std::map<std::pair<NodeId, GroupId>, std::vector<NodeId>> readers;
     for (const Gather& gather : model_.gathers()) {
-      if (made_whole.count({gather.tensor, gather.dim}) != 0) continue;
+      if (gather.kind == Gather::Kind::kInParts || made_whole.count({gather.tensor, gather.dim}) != 0) continue;
       const GroupId group = linkage_.group_of(gather.tensor, gather.dim);
       if (group == kNone || !is_split_(group)) continue;
       readers[{gather.tensor, group}].push_back(gather.op);
@@ -551,18 +568,37 @@ class Finder {
 
 }  // namespace
 
+double TensorShares::of(const Collective& c) const {
+  if (c.kind == CollectiveKind::kAllReduce) return made[static_cast<std::size_t>(c.node)];
+  for (const NodeId reader : c.sources) {
+    if (gathered_first.count({reader, c.node}) != 0) return 1;
+  }
+  return held[static_cast<std::size_t>(c.node)];
+}
+
 const char* to_string(CollectiveKind kind) {
   return kind == CollectiveKind::kAllReduce ? "all-reduce" : "all-gather";
 }
 
-std::vector<Collective> find_collectives(const ShardingModel& model, const Propagation& decided, Placement placement) {
-  return Finder(
-             model, [&](GroupId g) { return decided.group_state(g) == GroupState::kSplit; }, decided.split_groups())
-      .run(placement);
+namespace {
+
+std::vector<Collective> as_shared(std::vector<Collective> collectives, const TensorShares* shares) {
+  if (shares == nullptr) return collectives;
+  for (Collective& c : collectives) c.bytes *= shares->of(c);
+  return collectives;
 }
 
-std::vector<Collective> collectives_of_group(const ShardingModel& model, GroupId group, Placement placement) {
-  return Finder(model, [=](GroupId g) { return g == group; }, {group}).run(placement);
+}  // namespace
+
+std::vector<Collective> find_collectives(const ShardingModel& model, const Propagation& decided, Placement placement,
+                                         const TensorShares* shares) {
+  const auto is_split = [&](GroupId g) { return decided.group_state(g) == GroupState::kSplit; };
+  return as_shared(Finder(model, is_split, decided.split_groups()).run(placement), shares);
+}
+
+std::vector<Collective> collectives_of_group(const ShardingModel& model, GroupId group, Placement placement,
+                                             const TensorShares* shares) {
+  return as_shared(Finder(model, [=](GroupId g) { return g == group; }, {group}).run(placement), shares);
 }
 
 CollectiveTotals total(const std::vector<Collective>& collectives, CollectiveKind kind) {

@@ -19,7 +19,9 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/sharding/model.h"
@@ -38,6 +40,9 @@ struct Collective {
   double times = 1;                        // per step
   GroupId group = kNone;                   // whose splitting needs it
   std::vector<NodeId> sources;             // instructions whose partial sums it reduces; kAllGather: the reader
+  // kAllReduce: every device only goes on with its part of the sum, so that a reduce-scatter will do. XLA's partitioner
+  // writes an all-reduce and a slice, and the back ends for accelerators make a reduce-scatter of the two.
+  bool kept_in_parts = false;
 };
 
 enum class Placement {
@@ -45,13 +50,32 @@ enum class Placement {
   kDelayed,  // carried through linear instructions where that moves less
 };
 
+// What the other axis of a mesh leaves of every tensor, by flow node (1: all of it): of what a device holds, and of
+// what its instruction makes, which differs where every device makes all and keeps its part.
+struct TensorShares {
+  std::vector<double> held, made;
+  // (reader, tensor) that the other axis gathers first: this axis then moves all of it.
+  std::set<std::pair<NodeId, NodeId>> gathered_first;
+
+  double of(const Collective& c) const;
+};
+
+// One axis, decided.
+struct DecidedAxis {
+  const ShardingModel* model = nullptr;
+  const Propagation* decided = nullptr;
+};
+
 // In node order; none for one shard. Undecided groups count as whole. Partial sums that nobody reads are left out.
 // An all-gather stands for all readers of its tensor. A tensor may be reduced and read partial by a linear instruction
-// all the same: when that one is reduced itself, its sources tell.
-std::vector<Collective> find_collectives(const ShardingModel& model, const Propagation& decided, Placement placement);
+// all the same: when that one is reduced itself, its sources tell. `shares`: of a mesh, what the other axis leaves of
+// tensors; bytes are of that. Null: all.
+std::vector<Collective> find_collectives(const ShardingModel& model, const Propagation& decided, Placement placement,
+                                         const TensorShares* shares = nullptr);
 
 // Of one group alone, were it the only one split. find_collectives(kAtOnce) is the union over the split groups.
-std::vector<Collective> collectives_of_group(const ShardingModel& model, GroupId group, Placement placement);
+std::vector<Collective> collectives_of_group(const ShardingModel& model, GroupId group, Placement placement,
+                                             const TensorShares* shares = nullptr);
 
 struct CollectiveTotals {
   std::int64_t count = 0;  // instructions (a loop's counted once)

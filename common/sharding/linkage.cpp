@@ -186,7 +186,12 @@ class LinkageBuilder {
     for (const Gather& gather : options_.gathers) {
       check_node(gather.op, "a gather");
       check_node(gather.tensor, "a gather");
-      gathers_[flow_.producer(gather.op)].push_back({gather.tensor, gather.dim});
+      const TensorDim cut{gather.tensor, gather.dim};
+      switch (gather.kind) {
+        case Gather::Kind::kRead: gathers_[flow_.producer(gather.op)].push_back(cut); break;
+        case Gather::Kind::kInParts: in_parts_[flow_.producer(gather.op)].push_back(cut); break;
+        case Gather::Kind::kHandedOn: handed_on_[gather.op].push_back(cut); break;
+      }
     }
   }
 
@@ -275,12 +280,15 @@ class LinkageBuilder {
     }
   }
 
+  using Cuts = std::unordered_map<NodeId, std::vector<TensorDim>>;
+  static bool holds(const Cuts& cuts, NodeId op, TensorDim member) {
+    if (cuts.empty()) return false;
+    const auto found = cuts.find(op);
+    return found != cuts.end() && std::find(found->second.begin(), found->second.end(), member) != found->second.end();
+  }
+
   void add_rule(NodeId op, const std::vector<NodeId>& slots, const OpRule& rule) {
-    const auto found = gathers_.empty() ? gathers_.end() : gathers_.find(op);
-    const std::vector<TensorDim>* gathered = found == gathers_.end() ? nullptr : &found->second;
-    const auto is_gathered = [&](TensorDim member) {
-      return gathered != nullptr && std::find(gathered->begin(), gathered->end(), member) != gathered->end();
-    };
+    const auto is_gathered = [&](TensorDim member) { return holds(gathers_, op, member); };
     std::vector<TensorDim>& members = linkage_.factor_members_;
     for (const Factor& factor : rule.factors) {
       const std::size_t first = members.size();
@@ -291,6 +299,10 @@ class LinkageBuilder {
         // The same tensor may stand in two slots.
         if (std::find(members.begin() + static_cast<std::ptrdiff_t>(first), members.end(), member) != members.end())
           continue;
+        if (holds(in_parts_, op, member)) {
+          closed_.emplace_back(op, member);
+          continue;
+        }
         members.push_back(member);
         closed = closed || is_gathered(member);
       }
@@ -342,11 +354,14 @@ class LinkageBuilder {
     if (a == b || !is_tensor(a) || !is_tensor(b)) return;
     const std::vector<std::int64_t>& dims = flow_.shape(a).dims;
     if (dims != flow_.shape(b).dims) return;
+    bool all = true;
     for (std::size_t dim = 0; dim < dims.size(); ++dim) {
       const auto d = static_cast<std::int32_t>(dim);
-      if (dims[dim] > 1) tie({a, d}, {b, d});
+      const bool cut = holds(handed_on_, a, {b, d}) || holds(handed_on_, b, {a, d});
+      all = all && !cut;
+      if (dims[dim] > 1 && !cut) tie({a, d}, {b, d});
     }
-    linkage_.ties_.emplace_back(a, b);
+    if (all) linkage_.ties_.emplace_back(a, b);
   }
 
   // Groups are numbered by their first member.
@@ -560,8 +575,8 @@ class LinkageBuilder {
   const LinkageOptions& options_;
   const RuleFunction& rules_;
   Linkage linkage_;
-  std::vector<std::int32_t> parent_;  // of dimensions, by their index; roots are the smallest of their set
-  std::unordered_map<NodeId, std::vector<TensorDim>> gathers_;
+  std::vector<std::int32_t> parent_;     // of dimensions, by their index; roots are the smallest of their set
+  Cuts gathers_, in_parts_, handed_on_;  // by instruction
   std::unordered_map<InstructionId, OpRule> known_rules_;
   OpRule rule_;
   std::vector<Part> parts_;                           // of factors
@@ -570,6 +585,10 @@ class LinkageBuilder {
   std::vector<Touch> touches_;
   std::vector<std::int32_t> last_touch_;  // by node; kNone between instructions
 };
+
+bool is_made_whole(const graph::FlowGraph& flow, const Gather& gather) {
+  return gather.kind == Gather::Kind::kRead && flow.producer(gather.tensor) == gather.op;
+}
 
 Linkage Linkage::build(const graph::FlowGraph& flow, const LinkageOptions& options) {
   return build(flow, options, rule_of);

@@ -81,12 +81,26 @@ struct OpFactor {
 //   - other factors of `op` are as they were: with the right side of dot(x, transpose(x)) gathered over the batch, the
 //     left side's batch still goes to the result's rows.
 // Gathers of free tensors and of dimensions that are in no factor of `op` do nothing.
+//
+// Two more kinds, for what is stored otherwise than it is computed with (plan/partition/stored_parts.h):
+//   - kInParts: `op` reads `tensor`, which is whole, in parts: nothing moves. The member alone leaves its factor, all
+//     others stay; the tensor cannot be split by that dimension (obstacle kGathered of its group).
+//   - kHandedOn: `op` is one side of a tie and `tensor` the other: the tie does not hold for the dimension, and the
+//     tensor is gathered once for `op` (the new value of a variable that is stored whole).
 struct Gather {
+  enum class Kind : std::uint8_t { kRead, kInParts, kHandedOn };
+
   NodeId op = kNone;  // the reading instruction (or the making one, when tensor is its result: then a local slice)
   NodeId tensor = kNone;
   std::int32_t dim = 0;  // the dimension that does not pass
-  bool operator==(const Gather& other) const { return op == other.op && tensor == other.tensor && dim == other.dim; }
+  Kind kind = Kind::kRead;
+  bool operator==(const Gather& other) const {
+    return op == other.op && tensor == other.tensor && dim == other.dim && kind == other.kind;
+  }
 };
+
+// Whether the gather's instruction makes the tensor, whole, and every device keeps its part: nothing moves.
+bool is_made_whole(const graph::FlowGraph& flow, const Gather& gather);
 
 // Two nodes with the same shape that must be split alike though no instruction ties them: a variable and its updated
 // value, the state of a loop before and after one turn. Nodes whose dimensions differ and free nodes are not tied.

@@ -118,10 +118,10 @@ ShardingModel ShardingModel::build(const graph::Graph& graph, const ModelOptions
   model.graph_ = &graph;
   graph::TrainingStepOptions step_options;
   step_options.variables = options.variables;
-  model.step_ = std::make_unique<graph::TrainingStep>(graph::analyze_training_step(graph, step_options));
+  model.step_ = std::make_shared<const graph::TrainingStep>(graph::analyze_training_step(graph, step_options));
   graph::FlowOptions flow_options;
   flow_options.loops = flow_options.fusions = true;
-  model.flow_ = std::make_unique<graph::FlowGraph>(graph::FlowGraph::build(graph, flow_options));
+  model.flow_ = std::make_shared<const graph::FlowGraph>(graph::FlowGraph::build(graph, flow_options));
   const graph::TrainingStep& step = *model.step_;
   const graph::FlowGraph& flow = *model.flow_;
   AM_CHECK(step.inputs.size() == flow.inputs().size());
@@ -171,6 +171,20 @@ void ShardingModel::relink(int shards, std::vector<Gather> gathers) {
   options.gathers = gathers;
   linkage_ = std::make_unique<Linkage>(Linkage::build(*flow_, options));
   gathers_ = std::move(gathers);
+}
+
+ShardingModel ShardingModel::another_axis(int shards) const {
+  ShardingModel other;
+  other.graph_ = graph_;
+  other.flow_ = flow_;
+  other.step_ = step_;
+  other.inputs_ = inputs_;
+  other.variables_ = variables_;
+  other.data_ = data_;
+  other.times_ = times_;
+  other.ties_ = ties_;
+  other.relink(shards, {});
+  return other;
 }
 
 std::int32_t ShardingModel::find_input(const std::string& text) const {

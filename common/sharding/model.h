@@ -36,6 +36,8 @@ class ShardingModel {
   static ShardingModel build(const graph::Graph& graph, const ModelOptions& options);
   // The same module with other shards or gathers: only the linkage is made again.
   void relink(int shards, std::vector<Gather> gathers);
+  // The same module as another axis of a mesh sees it: one flow, a linkage of its own.
+  ShardingModel another_axis(int shards) const;
 
   const graph::Graph& graph() const { return *graph_; }
   const graph::FlowGraph& flow() const { return *flow_; }     // whiles expanded with loop parameters, fusions expanded
@@ -60,8 +62,8 @@ class ShardingModel {
 
  private:
   const graph::Graph* graph_ = nullptr;
-  std::unique_ptr<graph::FlowGraph> flow_;
-  std::unique_ptr<graph::TrainingStep> step_;
+  std::shared_ptr<const graph::FlowGraph> flow_;
+  std::shared_ptr<const graph::TrainingStep> step_;
   std::unique_ptr<Linkage> linkage_;
   std::vector<ModelInput> inputs_;
   std::vector<std::int32_t> variables_, data_;

@@ -5,12 +5,11 @@
 
 #include "common/sharding/model.h"
 #include "common/sharding/propagation.h"
+#include "plan/emit/layout.h"
+#include "plan/partition/mesh_plan.h"
 #include "plan/partition/partition_plan.h"
 
 namespace automap::emit {
-
-// "{devices=[1,8]<=[8]}", "{replicated}".
-std::string sharding_text(const sharding::TensorState& state, std::size_t rank, int shards);
 
 // The module's text with `sharding` on the entry's parameters, on its ROOT and on the few instructions inside that XLA
 // would split otherwise (inner_shardings.h), num_partitions in the header, Shardy's
@@ -20,11 +19,14 @@ std::string sharding_text(const sharding::TensorState& state, std::size_t rank, 
 // input_output_alias of two that are split differently goes.
 // Throws Error(kData) when XLA could not run or partition it: elided constants ("{...}"), a module that is partitioned
 // already, one that partitions a part of itself by hand (shard_map).
-std::string emit_hlo(const sharding::ShardingModel& model, const sharding::Propagation& decided);
+std::string emit_hlo(const Layout& layout);
+std::string emit_hlo(const sharding::ShardingModel& model, const sharding::Propagation& decided);  // of one axis
 
-// A Python file that needs nothing but JAX: MESH_AXIS, SHARDS, SPECS = {"params/wte/embedding": P("devices", None),
-// ...}, RESULTS, and functions that turn them into PartitionSpec trees for the arguments of the step, checking names
-// and shapes. Throws Error(kData) when the plan lists no inputs with shapes: describe_decision() completes it.
+// A Python file that needs nothing but JAX: MESH = {"devices": 8} (or {"data": 4, "model": 2}), SHARDS,
+// SPECS = {"params/wte/embedding": P("devices", None), ...}, RESULTS, and functions that turn them into PartitionSpec
+// trees for the arguments of the step, checking names and shapes. Throws Error(kData) when the plan lists no inputs
+// with shapes: describe_decision() completes it.
 std::string emit_jax(const sharding::ShardingModel& model, const partition::PartitionPlan& plan);
+std::string emit_jax(const sharding::ShardingModel& model, const partition::MeshPlan& plan);
 
 }  // namespace automap::emit

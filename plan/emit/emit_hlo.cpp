@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -95,24 +96,23 @@ std::string joined(const Graph& graph, ShapeId shape, const std::vector<std::str
 
 class Emitter {
  public:
-  Emitter(const ShardingModel& model, const sharding::Propagation& decided)
-      : model_(model), decided_(decided), graph_(model.graph()), shards_(model.linkage().shards()) {}
+  explicit Emitter(const Layout& layout) : layout_(layout), model_(layout.model()), graph_(model_.graph()) {}
 
   std::string emit() {
     refuse();
     inputs();
     results();
-    for (auto& [id, text] : inner_shardings(model_, decided_)) {
+    for (auto& [id, text] : inner_shardings(layout_)) {
       if (id != graph_.entry().root) of_instruction_.emplace_back(id, text);
     }
     std::sort(of_instruction_.begin(), of_instruction_.end());
     hlo::WriteOptions options;
-    options.num_partitions = shards_;
+    options.num_partitions = layout_.devices();
     options.sharding = [&](InstructionId id) { return sharding_of(id); };
     options.attribute = [&](InstructionId id, const Attribute& a) { return attribute(id, a); };
     options.opcode = [&](InstructionId id) { return opcode(id); };
-    auto of_operand = operand_shardings(model_, decided_);
-    for (const auto& operand : gathered_operands()) of_operand[operand] = "{replicated}";
+    auto of_operand = operand_shardings(layout_);
+    for (const auto& [operand, text] : gathered_operands()) of_operand[operand] = text;
     options.operand_sharding = [&](InstructionId id, std::size_t operand) -> std::optional<std::string> {
       const auto found = of_operand.find({id, operand});
       return found == of_operand.end() ? std::nullopt : std::optional<std::string>(found->second);
@@ -121,10 +121,8 @@ class Emitter {
   }
 
  private:
-  std::string text_of(sharding::NodeId node) const {
-    const Shape& shape = model_.flow().shape(node);
-    return sharding_text(decided_.state(node), shape.is_array() ? shape.dims.size() : 0, shards_);
-  }
+  // (reader, tensor) -> by axis, whether it gathers the tensor for the reader.
+  using Reads = std::map<std::pair<sharding::NodeId, sharding::NodeId>, std::vector<bool>>;
 
   std::string target(InstructionId id) const {
     if (graph_.instruction(id).opcode != Opcode::kCustomCall) return "";
@@ -162,8 +160,8 @@ class Emitter {
     const graph::Computation& entry = graph_.entry();
     std::vector<std::vector<std::string>> leaves(entry.parameters.size());
     for (const sharding::ModelInput& input : model_.inputs()) {
-      leaves[static_cast<std::size_t>(input.parameter)].push_back(text_of(input.node));
-      input_leaves_.push_back(text_of(input.node));
+      leaves[static_cast<std::size_t>(input.parameter)].push_back(layout_.text(input.node));
+      input_leaves_.push_back(layout_.text(input.node));
     }
     for (std::size_t p = 0; p < leaves.size(); ++p) {
       of_instruction_.emplace_back(entry.parameters[p],
@@ -173,14 +171,8 @@ class Emitter {
 
   void results() {
     const InstructionId root = graph_.entry().root;
-    std::vector<std::string> leaves;
-    const std::vector<sharding::TensorState> states = result_states(model_, decided_);
-    for (std::size_t r = 0; r < states.size(); ++r) {
-      const Shape& shape = model_.flow().shape(model_.flow().results()[r]);
-      leaves.push_back(sharding_text(states[r], shape.is_array() ? shape.dims.size() : 0, shards_));
-    }
-    result_leaves_ = leaves;
-    std::string text = joined(graph_, graph_.instruction(root).shape, leaves);
+    result_leaves_ = layout_.result_texts();
+    std::string text = joined(graph_, graph_.instruction(root).shape, result_leaves_);
     for (auto& [id, sharding] : of_instruction_) {
       if (id == root) return;  // a module that returns its parameter
     }
@@ -195,24 +187,27 @@ class Emitter {
     return graph_.attribute(id, "sharding") ? std::optional<std::string>("") : std::nullopt;
   }
 
-  // (instruction, number of the operand) that are read whole because of a gather, wherever the instruction runs. Read
-  // through an annotation: left to find out by itself, XLA may exchange rows instead, or (slices of a batch put
-  // together in another order) make a module that its own verifier refuses.
-  std::set<std::pair<InstructionId, std::size_t>> gathered_operands() const {
+  // (instruction, number of the operand) that are read whole because of a gather, wherever the instruction runs, and
+  // how they are read. Through an annotation: left to find out by itself, XLA may exchange rows instead, or (slices of
+  // a batch put together in another order) make a module that its own verifier refuses.
+  std::map<std::pair<InstructionId, std::size_t>, std::string> gathered_operands() const {
     const graph::FlowGraph& flow = model_.flow();
-    std::set<std::pair<sharding::NodeId, sharding::NodeId>> reads;
+    Reads reads;
     std::set<InstructionId> readers;
-    for (const sharding::Gather& gather : model_.gathers()) {
-      const sharding::TensorState state = decided_.state(gather.tensor);
-      if (flow.producer(gather.tensor) == gather.op || state.kind != sharding::TensorStateKind::kSplit ||
-          state.dim != gather.dim) {
-        continue;
+    for (std::size_t axis = 0; axis < layout_.num_axes(); ++axis) {
+      for (const sharding::Gather& gather : layout_.model(axis).gathers()) {
+        const sharding::TensorState state = layout_.decided(axis).state(gather.tensor);
+        if (gather.kind != sharding::Gather::Kind::kRead || sharding::is_made_whole(flow, gather) ||
+            state.kind != sharding::TensorStateKind::kSplit || state.dim != gather.dim) {
+          continue;
+        }
+        reads.try_emplace({gather.op, gather.tensor}, layout_.num_axes(), false).first->second[axis] = true;
+        readers.insert(flow.node(gather.op).instruction);
       }
-      reads.emplace(gather.op, gather.tensor);
-      readers.insert(flow.node(gather.op).instruction);
     }
-    std::set<std::pair<InstructionId, std::size_t>> whole, otherwise;
+    std::map<std::pair<InstructionId, std::size_t>, std::string> whole;
     if (reads.empty()) return whole;
+    std::set<std::pair<InstructionId, std::size_t>> otherwise;
     for (sharding::NodeId node = 0; node < flow.size(); ++node) {
       const InstructionId id = flow.node(node).instruction;
       if (readers.count(id) == 0 || flow.producer(node) != node) continue;
@@ -222,11 +217,19 @@ class Emitter {
         continue;
       }
       for (std::size_t i = 0; i < operands.size(); ++i) {
-        (reads.count({node, operands[i]}) != 0 ? whole : otherwise).emplace(id, i);
+        const std::string text = read_text(reads, node, operands[i]);
+        const auto [found, added] = whole.try_emplace({id, i}, text);
+        if (text.empty() || (!added && found->second != text)) otherwise.emplace(id, i);
       }
     }
     for (const auto& operand : otherwise) whole.erase(operand);
     return whole;
+  }
+
+  // Empty: not because of a gather.
+  std::string read_text(const Reads& reads, sharding::NodeId reader, sharding::NodeId tensor) const {
+    const auto found = reads.find({reader, tensor});
+    return found == reads.end() ? "" : layout_.text_gathered(tensor, found->second);
   }
 
   // Annotations inside the module: XLA shall follow ours alone.
@@ -264,7 +267,7 @@ class Emitter {
     // Leaves of tuples in tuples are not told apart: none of those keeps its buffer in a module that is split.
     const bool nested = std::any_of(root.elements.begin(), root.elements.end(),
                                     [&](ShapeId element) { return graph_.shape(element).is_tuple(); });
-    if (nested) return decided_.split_groups().empty() ? std::nullopt : std::optional<std::string>("");
+    if (nested) return !layout_.splits_anything() ? std::nullopt : std::optional<std::string>("");
     if (parted.empty()) return std::nullopt;
     std::string kept;
     for (const std::string_view piece : split_list(raw)) {
@@ -275,28 +278,21 @@ class Emitter {
     return kept.empty() ? kept : "{ " + kept + " }";
   }
 
-  const ShardingModel& model_;
-  const sharding::Propagation& decided_;
+  const Layout& layout_;
+  const ShardingModel& model_;  // of any axis: for what they share
   const Graph& graph_;
-  const int shards_;
   std::vector<std::pair<InstructionId, std::string>> of_instruction_;  // ascending
   std::vector<std::string> input_leaves_, result_leaves_;
 };
 
 }  // namespace
 
-std::string sharding_text(const sharding::TensorState& state, std::size_t rank, int shards) {
-  if (state.kind != sharding::TensorStateKind::kSplit || shards <= 1) return "{replicated}";
-  std::string out = "{devices=[";
-  for (std::size_t d = 0; d < rank; ++d) {
-    if (d != 0) out += ",";
-    out += static_cast<std::int32_t>(d) == state.dim ? std::to_string(shards) : "1";
-  }
-  return out + "]<=[" + std::to_string(shards) + "]}";
+std::string emit_hlo(const Layout& layout) {
+  return Emitter(layout).emit();
 }
 
 std::string emit_hlo(const ShardingModel& model, const sharding::Propagation& decided) {
-  return Emitter(model, decided).emit();
+  return emit_hlo(Layout({{&model, &decided}}));
 }
 
 }  // namespace automap::emit

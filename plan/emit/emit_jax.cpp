@@ -21,12 +21,12 @@ constexpr const char* kAxis = "devices";
 constexpr const char* kFunctions = R"PY(
 
 def mesh(devices=None):
-    """A mesh of SHARDS devices with the one axis MESH_AXIS."""
+    """A mesh of SHARDS devices with the axes of MESH; those of the last one are neighbours."""
     devices = list(jax.devices() if devices is None else devices)
     if len(devices) < SHARDS:
         raise ValueError(f"this plan is for {SHARDS} devices, and there are {len(devices)}; to try it on a CPU set "
                          f"XLA_FLAGS=--xla_force_host_platform_device_count={SHARDS}")
-    return jax.sharding.Mesh(devices[:SHARDS], (MESH_AXIS,))
+    return jax.sharding.Mesh(np.array(devices[:SHARDS]).reshape(tuple(MESH.values())), tuple(MESH))
 
 
 def specs_for(tree, prefix, unknown="error"):
@@ -117,11 +117,27 @@ std::string one_line(const std::string& text) {
   return out;
 }
 
-std::string spec(int dim) {
-  if (dim < 0) return "P()";
+// One axis of the mesh and what it does.
+struct Axis {
+  std::string name;
+  const PartitionPlan* plan = nullptr;
+};
+
+// Of the dimension that each axis splits (-1: none). Of one that several split the inner axis comes first (layout.h).
+std::string spec(const std::vector<Axis>& axes, const std::vector<int>& dims) {
+  const int last = *std::max_element(dims.begin(), dims.end());
   std::string out = "P(";
-  for (int d = 0; d < dim; ++d) out += "None, ";
-  return out + "MESH_AXIS)";
+  for (int d = 0; d <= last; ++d) {
+    std::string names;
+    int several = 0;
+    for (std::size_t axis = axes.size(); axis-- > 0;) {
+      if (dims[axis] != d) continue;
+      names += (names.empty() ? "\"" : ", \"") + axes[axis].name + "\"";
+      ++several;
+    }
+    out += (d == 0 ? "" : ", ") + (several == 0 ? "None" : several == 1 ? names : "(" + names + ")");
+  }
+  return out + ")";
 }
 
 // (2, 3), (4,), ()
@@ -142,9 +158,20 @@ std::string plural(int n, const std::string& thing) {
   return std::to_string(n) + " " + thing + (n == 1 ? "" : "s");
 }
 
-}  // namespace
-
-std::string emit_jax(const sharding::ShardingModel& model, const PartitionPlan& plan) {
+// `says`: of the plan, for people.
+std::string python_of(const sharding::ShardingModel& model, const std::vector<Axis>& axes, const std::string& name,
+                      const std::string& says) {
+  const PartitionPlan& plan = *axes[0].plan;  // for what all axes list alike
+  int shards = 1, gathers = 0;
+  for (const Axis& axis : axes) {
+    shards *= axis.plan->shards;
+    gathers += axis.plan->all_gathers;
+  }
+  const auto spec_of = [&](const auto& dim_in) {
+    std::vector<int> dims;
+    for (const Axis& axis : axes) dims.push_back(dim_in(*axis.plan));
+    return spec(axes, dims);
+  };
   if (plan.inputs.size() != model.inputs().size() || plan.results.size() != model.flow().results().size()) {
     throw Error(ErrorKind::kData, "the plan lists " + plural(static_cast<int>(plan.inputs.size()), "input") + " and " +
                                       plural(static_cast<int>(plan.results.size()), "result") + ", the model has " +
@@ -164,26 +191,31 @@ std::string emit_jax(const sharding::ShardingModel& model, const PartitionPlan& 
     const std::string argument = argument_of(key);
     if (arguments.empty() || arguments.back() != argument) arguments.push_back(argument);
   }
-  std::string out = "\"\"\"How to shard " + one_line(plan.model.empty() ? "the model" : plan.model) + " over " +
-                    plural(plan.shards, "device") + ": a plan of AutoMap (kind " + plan.kind + ", planner " +
-                    one_line(plan.planner) + ").\n\n" + R"PY(    import jax, THIS_FILE as plan
+  std::string out = "\"\"\"How to shard " + one_line(name.empty() ? "the model" : name) + " over " +
+                    plural(shards, "device") + ": a plan of AutoMap (" + one_line(says) + ").\n\n" +
+                    R"PY(    import jax, THIS_FILE as plan
     step = plan.jit(train_step, *arguments)       # jax.jit with the plan's in_shardings and out_shardings
 
 or piece by piece: mesh(), specs_for(params, "params"), argument_specs(*arguments), result_specs(result), shardings().
 )PY";
-  if (plan.all_gathers > 0) {
-    out += "\nThe plan gathers " + plural(plan.all_gathers, "tensor") +
+  if (gathers > 0) {
+    out += "\nThe plan gathers " + plural(gathers, "tensor") +
            " inside the step. Shardings of arguments and results do not say where, so XLA may choose other\n"
            "places here; the module of --emit-hlo says it.\n";
   }
   out += R"PY("""
 import jax
+import numpy as np
 from jax.sharding import PartitionSpec as P
 
 )PY";
-  out += "MODEL = " + python_literal(plan.model) + "\n";
-  out += "MESH_AXIS = \"" + std::string(kAxis) + "\"\n";
-  out += "SHARDS = " + std::to_string(plan.shards) + "\n";
+  out += "MODEL = " + python_literal(name) + "\n";
+  std::string mesh;
+  for (const Axis& axis : axes) {
+    mesh += (mesh.empty() ? "\"" : ", \"") + axis.name + "\": " + std::to_string(axis.plan->shards);
+  }
+  out += "# Axes and how many devices they have, from the outermost.\nMESH = {" + mesh + "}\n";
+  out += "SHARDS = " + std::to_string(shards) + "\n";
   std::string listed;
   std::set<std::string> seen;
   for (const std::string& argument : arguments) {
@@ -194,22 +226,34 @@ from jax.sharding import PartitionSpec as P
   out += ")\n\nSPECS = {\n";
   std::string shapes = "}\n\nSHAPES = {\n", heading;
   for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
-    const PlanTensor& input = plan.inputs[i];
     const graph::Shape& shape = model.flow().shape(model.inputs()[i].node);
     const std::string argument = argument_of(keys[i]);
     if (argument != heading) out += "    # " + one_line(argument) + "\n";
     heading = argument;
-    out += "    " + python_literal(keys[i]) + ": " + spec(input.dim) + ",\n";
+    out += "    " + python_literal(keys[i]) + ": " +
+           spec_of([&](const PartitionPlan& of) { return of.inputs[i].dim; }) + ",\n";
     shapes += "    " + python_literal(keys[i]) + ": " + shape_tuple(shape) + ",\n";
   }
   out += shapes + "}\n\n# Of every array that the step returns, in order.\nRESULTS = [\n";
   for (std::size_t r = 0; r < plan.results.size(); ++r) {
     const PlanResult& result = plan.results[r];
-    out += "    (" + spec(result.dim) + ", " + shape_tuple(model.flow().shape(model.flow().results()[r])) + "),";
+    out += "    (" + spec_of([&](const PartitionPlan& of) { return of.results[r].dim; }) + ", " +
+           shape_tuple(model.flow().shape(model.flow().results()[r])) + "),";
     if (!result.input.empty()) out += "  # " + one_line(sharding::path_of(result.input));
     out += "\n";
   }
   return out + "]\n" + kFunctions;
+}
+
+}  // namespace
+
+std::string emit_jax(const sharding::ShardingModel& model, const PartitionPlan& plan) {
+  return python_of(model, {{kAxis, &plan}}, plan.model, "kind " + plan.kind + ", planner " + plan.planner);
+}
+
+std::string emit_jax(const sharding::ShardingModel& model, const MeshPlan& plan) {
+  return python_of(model, {{"data", &plan.data_axis}, {"model", &plan.model_axis}}, plan.model,
+                   "kind mesh, ZeRO " + std::to_string(plan.zero));
 }
 
 }  // namespace automap::emit

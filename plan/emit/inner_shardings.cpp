@@ -34,24 +34,19 @@ std::map<Key, std::string> without_differing(std::map<Key, std::string> texts) {
 
 class Chooser {
  public:
-  Chooser(const sharding::ShardingModel& model, const sharding::Propagation& decided)
-      : model_(model),
-        flow_(model.flow()),
-        graph_(model.graph()),
-        linkage_(model.linkage()),
-        decided_(decided),
-        chosen_(static_cast<std::size_t>(graph_.num_instructions()), false) {
-    for (const sharding::Gather& gather : model_.gathers()) {
-      const sharding::TensorState state = decided_.state(gather.tensor);
-      if (flow_.producer(gather.tensor) == gather.op && state.kind == sharding::TensorStateKind::kSplit &&
-          state.dim == gather.dim) {
-        made_whole_.insert(gather.tensor);
-      }
-    }
-  }
+  Chooser(const Layout& layout, std::size_t axis)
+      : layout_(layout),
+        model_(layout.model(axis)),
+        flow_(model_.flow()),
+        graph_(model_.graph()),
+        linkage_(model_.linkage()),
+        decided_(layout.decided(axis)),
+        made_whole_(layout.made_whole(axis)),
+        chosen_(static_cast<std::size_t>(graph_.num_instructions()), false) {}
 
-  std::map<InstructionId, std::string> run() {
-    if (decided_.split_groups().empty()) return {};
+  // By instruction: whether this axis wants it annotated.
+  std::vector<bool> run() {
+    if (decided_.split_groups().empty()) return chosen_;
     for (const sharding::GroupId group : decided_.split_groups()) {
       for (const std::int32_t index : linkage_.factors_of_group(group)) {
         for (const NodeId node : linkage_.factor(index).partial) choose(node);
@@ -84,6 +79,12 @@ class Chooser {
         if (linkage_.is_tensor(operand)) choose(operand);
       }
     }
+    return chosen_;
+  }
+
+  // Of what any axis has chosen.
+  std::map<InstructionId, std::string> texts(const std::vector<bool>& chosen) {
+    chosen_ = chosen;
     return texts();
   }
 
@@ -314,14 +315,8 @@ class Chooser {
     return wanted ? out + "}" : "";
   }
 
-  std::string text_of(NodeId node) const {
-    const graph::Shape& shape = flow_.shape(node);
-    return sharding_text(decided_.state(node), shape.is_array() ? shape.dims.size() : 0, linkage_.shards());
-  }
-
-  std::string text_where_made(NodeId node) const {
-    return made_whole_.count(node) != 0 ? "{replicated}" : text_of(node);
-  }
+  std::string text_of(NodeId node) const { return layout_.text(node); }
+  std::string text_where_made(NodeId node) const { return layout_.text_where_made(node); }
 
   std::map<InstructionId, std::string> texts() const {
     std::map<InstructionId, std::string> out;
@@ -344,26 +339,34 @@ class Chooser {
     return without_differing(std::move(out));
   }
 
+  const Layout& layout_;
   const sharding::ShardingModel& model_;
   const graph::FlowGraph& flow_;
   const graph::Graph& graph_;
   const sharding::Linkage& linkage_;
   const sharding::Propagation& decided_;
-  std::set<NodeId> made_whole_;      // at a gather of a result: every device makes all of it and keeps its part
+  const std::set<NodeId>& made_whole_;
   std::set<graph::ShapeId> shared_;  // of free tensors that are read in different states
   std::vector<bool> chosen_;
 };
 
 }  // namespace
 
-std::map<InstructionId, std::string> inner_shardings(const sharding::ShardingModel& model,
-                                                     const sharding::Propagation& decided) {
-  return Chooser(model, decided).run();
+std::map<InstructionId, std::string> inner_shardings(const Layout& layout) {
+  if (!layout.splits_anything()) return {};
+  std::vector<bool> chosen;
+  for (std::size_t axis = 0; axis < layout.num_axes(); ++axis) {
+    const std::vector<bool> of_axis = Chooser(layout, axis).run();
+    chosen.resize(of_axis.size(), false);
+    for (std::size_t i = 0; i < chosen.size(); ++i) chosen[i] = chosen[i] || of_axis[i];
+  }
+  return Chooser(layout, 0).texts(chosen);
 }
 
-std::map<std::pair<InstructionId, std::size_t>, std::string> operand_shardings(const sharding::ShardingModel& model,
-                                                                               const sharding::Propagation& decided) {
-  return Chooser(model, decided).run_operands();
+std::map<std::pair<InstructionId, std::size_t>, std::string> operand_shardings(const Layout& layout) {
+  std::map<std::pair<InstructionId, std::size_t>, std::string> out;
+  for (std::size_t axis = 0; axis < layout.num_axes(); ++axis) out.merge(Chooser(layout, axis).run_operands());
+  return out;
 }
 
 }  // namespace automap::emit

@@ -14,6 +14,7 @@
 //   the instruction itself is left to XLA.
 // A free tensor that several states of loops begin with, or that a scatter writes into, cannot be annotated itself when
 // it is read in different ways: it is read through annotations.
+// With several axes each of them has its say, and what one of them wants annotated is annotated with all.
 // What only reshapes one of an instruction's several results (of a barrier, say) is not annotated: behind XLA's
 // conversions such an annotation may stand at the instruction, for all its results.
 #pragma once
@@ -25,15 +26,14 @@
 
 #include "common/sharding/model.h"
 #include "common/sharding/propagation.h"
+#include "plan/emit/layout.h"
 
 namespace automap::emit {
 
 // Instruction -> its sharding as HLO text; array results only, not the entry's parameters.
-std::map<graph::InstructionId, std::string> inner_shardings(const sharding::ShardingModel& model,
-                                                            const sharding::Propagation& decided);
+std::map<graph::InstructionId, std::string> inner_shardings(const Layout& layout);
 
 // (instruction, number of the operand) -> the sharding it is read with (hlo::WriteOptions::operand_sharding).
-std::map<std::pair<graph::InstructionId, std::size_t>, std::string> operand_shardings(
-    const sharding::ShardingModel& model, const sharding::Propagation& decided);
+std::map<std::pair<graph::InstructionId, std::size_t>, std::string> operand_shardings(const Layout& layout);
 
 }  // namespace automap::emit

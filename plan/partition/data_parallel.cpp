@@ -289,7 +289,7 @@ class Repairer {
     return true;
   }
 
-  bool is_result(const Gather& gather) const { return model_.flow().producer(gather.tensor) == gather.op; }
+  bool is_result(const Gather& gather) const { return sharding::is_made_whole(model_.flow(), gather); }
 
   double bytes_of(NodeId tensor) const {
     return static_cast<double>(model_.flow().shape(tensor).bytes) * model_.times(tensor);

@@ -106,6 +106,10 @@ std::string members_text(const std::vector<std::pair<std::string, int>>& members
   return out;
 }
 
+std::string instruction_name(const sharding::ShardingModel& model, sharding::NodeId node) {
+  return std::string(model.graph().instruction(model.flow().node(node).instruction).name);
+}
+
 std::string scope_of(const sharding::ShardingModel& model, sharding::NodeId node) {
   if (node == graph::kNone) return "";
   const std::vector<std::string> scopes = sharding::scopes_of(model, node);

@@ -19,6 +19,9 @@ std::string layer_pattern_of(const std::string& path);
 // groups that one line speaks for: "layer_*/attn: q 1, k 1 (6 of each)", "a 1 (2x), b 0".
 std::string members_text(const std::vector<std::pair<std::string, int>>& members, int usual = 1);
 
+// The HLO name of the instruction behind a node.
+std::string instruction_name(const sharding::ShardingModel& model, sharding::NodeId node);
+
 // The scopes that the instruction behind a node was traced in, as a path ("encoder/layer_3/ffn"); empty when the
 // module has no names.
 std::string scope_of(const sharding::ShardingModel& model, sharding::NodeId node);

@@ -133,12 +133,25 @@ std::vector<Part> parts_of(const sharding::ShardingModel& model) {
   return parts;
 }
 
+// Bytes of the tensors that the forward and the backward pass read.
+std::vector<double> read_by_both(const sharding::ShardingModel& model, const std::vector<Part>& parts) {
+  const FlowGraph& flow = model.flow();
+  std::vector<double> bytes(at(flow.size()), 0);
+  for (NodeId id = 0; id < flow.size(); ++id) {
+    bool forward = false, backward = false;
+    for (const NodeId user : flow.users(id)) {
+      forward = forward || parts[at(user)] == Part::kForward;
+      backward = backward || parts[at(user)] == Part::kBackward;
+    }
+    if (forward && backward) bytes[at(id)] = static_cast<double>(flow.shape(id).bytes);
+  }
+  return bytes;
+}
+
 // Bytes kept from the forward to the backward pass, at the tensor that all forms of a value come from.
-std::vector<double> stash_of(const sharding::ShardingModel& model) {
+std::vector<double> stash_of(const sharding::ShardingModel& model, const std::vector<Part>& parts) {
   const FlowGraph& flow = model.flow();
   std::vector<double> stash(at(flow.size()), 0);
-  if (!model.step().training) return stash;
-  const std::vector<Part> parts = parts_of(model);
   struct Kept {
     double forms = 0;
     bool whole = false;
@@ -194,6 +207,11 @@ double beyond_wait(const machine::CollectiveTime& time, double bytes) {
   return std::max(0.0, time.ms(bytes) - time.latency_ms());
 }
 
+const machine::CollectiveTime& time_of(const ShardLinks& links, const sharding::Collective& c) {
+  if (c.kind == sharding::CollectiveKind::kAllGather) return links.all_gather;
+  return c.kept_in_parts ? links.reduce_scatter : links.all_reduce;
+}
+
 // Equal parts of a model have equal sums whatever the order of their instructions.
 double sum_in_order(std::vector<double>* values) {
   std::sort(values->begin(), values->end());
@@ -204,12 +222,15 @@ double sum_in_order(std::vector<double>* values) {
 
 }  // namespace
 
-ShardLinks shard_links(const machine::Cluster& cluster, int shards) {
+ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride) {
   if (shards < 1) throw Error(ErrorKind::kUsage, "shards must be at least 1, not " + std::to_string(shards));
-  if (cluster.num_devices() < shards) {
+  const std::int64_t devices = std::int64_t{shards} * stride;
+  if (cluster.num_devices() < devices) {
     throw Error(ErrorKind::kUsage,
-                std::to_string(shards) + " shards need as many devices; cluster '" + cluster.name + "' has " +
-                    std::to_string(cluster.num_devices()),
+                (stride == 1 ? std::to_string(shards) + " shards need as many devices"
+                             : "a mesh of " + std::to_string(shards) + " x " + std::to_string(stride) + " needs " +
+                                   std::to_string(devices) + " devices") +
+                    "; cluster '" + cluster.name + "' has " + std::to_string(cluster.num_devices()),
                 "give fewer shards or a larger cluster");
   }
   constexpr double kEndless = std::numeric_limits<double>::infinity();
@@ -221,7 +242,7 @@ ShardLinks shard_links(const machine::Cluster& cluster, int shards) {
   group.intra_latency_ms = cluster.intra_latency_us * 1e-3;
   group.inter_latency_ms = cluster.inter_latency_us * 1e-3;
   ShardLinks out;
-  if (const machine::ServerGroup* server = server_for(cluster, shards)) {
+  if (const machine::ServerGroup* server = server_for(cluster, static_cast<int>(devices))) {
     group.devices_per_server = shards;
     group.intra_bytes_per_ms = server->intra_gbytes_per_s * machine::kBytesPerMsPerGByteS;
     group.measured = measured(*server);
@@ -229,17 +250,24 @@ ShardLinks shard_links(const machine::Cluster& cluster, int shards) {
   } else {
     group.intra_bytes_per_ms = group.inter_bytes_per_ms = kEndless;
     group.servers = 0;
-    int left = shards;
-    const std::vector<const machine::ServerGroup*> used = servers_in_use(cluster, shards);
+    auto left = static_cast<int>(devices);
+    const std::vector<const machine::ServerGroup*> used = servers_in_use(cluster, left);
     group.measured = measured(*used.front());
     for (const machine::ServerGroup* servers : used) {
+      if (servers->devices % stride != 0) {
+        throw Error(
+            ErrorKind::kUsage,
+            "the model axis has " + std::to_string(stride) + " devices, but a server of cluster '" + cluster.name +
+                "' has " + std::to_string(servers->devices),
+            "its parts must stand in one server: give a number that divides " + std::to_string(servers->devices));
+      }
       const int count = std::min(servers->count, (left + servers->devices - 1) / servers->devices);
       group.servers += count;
       left -= count * servers->devices;
-      group.devices_per_server = std::max(group.devices_per_server, servers->devices);
+      group.devices_per_server = std::max(group.devices_per_server, servers->devices / stride);
       group.inter_bytes_per_ms =
-          std::min(group.inter_bytes_per_ms, servers->inter_gbytes_per_s * machine::kBytesPerMsPerGByteS);
-      if (servers->devices > 1) {
+          std::min(group.inter_bytes_per_ms, servers->inter_gbytes_per_s * machine::kBytesPerMsPerGByteS / stride);
+      if (servers->devices > stride) {
         group.intra_bytes_per_ms =
             std::min(group.intra_bytes_per_ms, servers->intra_gbytes_per_s * machine::kBytesPerMsPerGByteS);
       }
@@ -250,13 +278,15 @@ ShardLinks shard_links(const machine::Cluster& cluster, int shards) {
   }
   out.all_reduce = machine::all_reduce(group, machine::Ring::kHierarchical);
   out.all_gather = machine::all_gather(group, machine::Ring::kHierarchical);
+  out.reduce_scatter = machine::reduce_scatter(group, machine::Ring::kHierarchical);
   return out;
 }
 
 PartitionCost::PartitionCost(const sharding::ShardingModel& model, const machine::DeviceModel& device,
-                             const machine::Cluster& cluster)
-    : model_(model), links_(shard_links(cluster, model.linkage().shards())) {
-  const int shards = model.linkage().shards();
+                             const machine::Cluster& cluster, const OtherAxis* other, int stride)
+    : model_(model), links_(shard_links(cluster, model.linkage().shards(), stride)) {
+  // The slowest and the smallest of all devices of the mesh.
+  const int shards = model.linkage().shards() * stride * (other == nullptr ? 1 : other->devices);
   std::vector<const machine::ServerGroup*> servers = servers_in_use(cluster, shards);
   if (const machine::ServerGroup* server = server_for(cluster, shards)) servers = {server};
   capacity_bytes_ = std::numeric_limits<double>::infinity();
@@ -280,11 +310,82 @@ PartitionCost::PartitionCost(const sharding::ShardingModel& model, const machine
   parameter_bytes_.assign(node_ms_.size(), 0);
   for (const sharding::ModelInput& input : model.inputs())
     parameter_bytes_[at(input.node)] = static_cast<double>(model.flow().shape(input.node).bytes);
-  stash_bytes_ = stash_of(model);
+  stash_bytes_.assign(node_ms_.size(), 0);
+  copy_bytes_.assign(node_ms_.size(), 0);
+  if (model.step().training) {
+    const std::vector<Part> parts = parts_of(model);
+    stash_bytes_ = stash_of(model, parts);
+    copy_bytes_ = read_by_both(model, parts);
+  }
+  if (other != nullptr) add_other(*other);
+}
+
+void PartitionCost::add_other(const OtherAxis& other) {
+  shares_ = other.shares;
+  for (std::size_t i = 0; i < node_ms_.size(); ++i) {
+    node_ms_[i] -= divisible_ms_[i] * (1 - other.op_share[i]);
+    divisible_ms_[i] *= other.op_share[i];
+    parameter_bytes_[i] *= shares_.held[i];
+    stash_bytes_[i] *= shares_.held[i];
+    copy_bytes_[i] *= shares_.held[i];
+  }
+  other_saved_ms_.assign(node_ms_.size(), 0);
+  other_ms_ = other.waits_ms;
+  for (const sharding::Collective& c : other.collectives) {
+    const machine::CollectiveTime& time = time_of(other.links, c);
+    const double whole = c.times * beyond_wait(time, c.bytes);
+    other_ms_ += whole;
+    other_saved_ms_[at(c.node)] += whole - c.times * beyond_wait(time, c.bytes / model_.linkage().shards());
+  }
+}
+
+OtherAxis PartitionCost::as_other(const sharding::Propagation& decided) const {
+  const sharding::Linkage& linkage = model_.linkage();
+  OtherAxis out;
+  out.links = links_;
+  out.devices = linkage.shards();
+  out.collectives = find_collectives(model_, decided, sharding::Placement::kAtOnce);
+  out.op_share.assign(node_ms_.size(), 1);
+  out.shares.held.assign(node_ms_.size(), 1);
+  const double share = 1.0 / linkage.shards();
+  for (NodeId id = 0; id < model_.flow().size(); ++id) {
+    for (const sharding::OpFactor& factor : linkage.factors(id)) {
+      if (decided.group_state(factor.group) == sharding::GroupState::kSplit) out.op_share[at(id)] = share;
+    }
+    if (is_split(decided, id)) out.shares.held[at(id)] = share;
+  }
+  out.shares.made = out.shares.held;
+  for (const sharding::Gather& gather : model_.gathers()) {
+    if (sharding::is_made_whole(model_.flow(), gather)) {
+      out.shares.made[at(gather.tensor)] = 1;
+    } else if (gather.kind == sharding::Gather::Kind::kRead && is_split(decided, gather.tensor)) {
+      out.shares.gathered_first.emplace(gather.op, gather.tensor);
+    }
+  }
+  for (const double ms : own_ms(out.collectives)) out.waits_ms += ms;
+  for (const sharding::Collective& c : out.collectives) out.waits_ms -= moved_ms(c);
+  return out;
+}
+
+double PartitionCost::moved_bytes(NodeId tensor, sharding::CollectiveKind kind) const {
+  sharding::Collective c;
+  c.kind = kind;
+  c.node = tensor;
+  return static_cast<double>(model_.flow().shape(tensor).bytes) * (shares_.held.empty() ? 1 : shares_.of(c));
+}
+
+double PartitionCost::moved_ms(const sharding::Collective& c) const {
+  return c.times * beyond_wait(time_of(links_, c), c.bytes * (shares_.held.empty() ? 1 : shares_.of(c)));
 }
 
 double PartitionCost::shared_saving(double whole) const {
   return whole - whole / model_.linkage().shards();
+}
+
+double PartitionCost::least_step_ms(int devices) const {
+  double ms = 0;
+  for (std::size_t i = 0; i < node_ms_.size(); ++i) ms += node_ms_[i] - divisible_ms_[i] + divisible_ms_[i] / devices;
+  return ms;
 }
 
 double PartitionCost::capacity_bytes() const {
@@ -380,11 +481,7 @@ std::vector<double> PartitionCost::collectives_ms(const std::vector<CollectiveLi
   std::vector<double> out;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     std::vector<double> parts;
-    for (const sharding::Collective* c : groups[g]) {
-      parts.push_back(c->times * (c->kind == sharding::CollectiveKind::kAllReduce
-                                      ? beyond_wait(links_.all_reduce, c->bytes)
-                                      : beyond_wait(links_.all_gather, c->bytes)));
-    }
+    for (const sharding::Collective* c : groups[g]) parts.push_back(moved_ms(*c));
     if (waits) {
       for (const Waits::Together& together : waits->of(g)) {
         parts.push_back(together.reduce * reduce_wait);
@@ -394,6 +491,14 @@ std::vector<double> PartitionCost::collectives_ms(const std::vector<CollectiveLi
     out.push_back(sum_in_order(&parts));
   }
   return out;
+}
+
+std::vector<double> PartitionCost::own_ms(const std::vector<sharding::Collective>& collectives) const {
+  std::map<GroupId, CollectiveList> by_group;
+  for (const sharding::Collective& c : collectives) by_group[c.group].push_back(&c);
+  std::vector<CollectiveList> lists;
+  for (auto& [group, list] : by_group) lists.push_back(std::move(list));
+  return collectives_ms(lists);
 }
 
 PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const {
@@ -406,22 +511,24 @@ PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const
       split = split || decided.group_state(factor.group) == sharding::GroupState::kSplit;
     out.compute_ms += node_ms_[at(id)] - (split ? shared_saving(divisible_ms_[at(id)]) : 0);
     const double parameter = parameter_bytes_[at(id)], stash = stash_bytes_[at(id)];
-    if (parameter <= 0 && stash <= 0) continue;
+    if (parameter <= 0 && stash <= 0 && other_saved_ms(id) <= 0) continue;
     const bool divided = is_split(decided, id);
+    if (divided) out.other_axis_ms -= other_saved_ms(id);
     out.parameter_bytes += parameter - (divided ? shared_saving(parameter) : 0);
     out.stash_bytes += stash - (divided ? shared_saving(stash) : 0);
   }
   const auto at_once = find_collectives(model_, decided, sharding::Placement::kAtOnce);
   const auto delayed = find_collectives(model_, decided, sharding::Placement::kDelayed);
-  std::map<GroupId, CollectiveList> by_group;
-  for (const sharding::Collective& c : at_once) by_group[c.group].push_back(&c);
-  std::vector<CollectiveList> lists;
-  for (auto& [group, collectives] : by_group) lists.push_back(std::move(collectives));
-  for (const double ms : collectives_ms(lists)) out.collective_ms += ms;
+  for (const double ms : own_ms(at_once)) out.collective_ms += ms;
+  out.other_axis_ms += other_ms_;
+  out.collective_ms += out.other_axis_ms;
   out.all_reduce_at_once = total(at_once, sharding::CollectiveKind::kAllReduce);
   out.all_reduce_delayed = total(delayed, sharding::CollectiveKind::kAllReduce);
   out.all_gather = total(at_once, sharding::CollectiveKind::kAllGather);
-  out.memory_bytes = out.parameter_bytes + out.stash_bytes;
+  for (const sharding::Collective& c : at_once) {
+    if (c.kind == sharding::CollectiveKind::kAllGather) out.copy_bytes += copy_bytes(c.node);
+  }
+  out.memory_bytes = out.parameter_bytes + out.stash_bytes + out.copy_bytes;
   out.step_ms = out.compute_ms + out.collective_ms;
   return out;
 }
@@ -445,6 +552,7 @@ std::vector<PartitionCost::GroupEffect> PartitionCost::effects(const std::vector
     last = kNone;
     for (const sharding::TensorDim& member : linkage.members(group)) {
       if (member.node != last) {
+        ms.push_back(other_saved_ms(member.node));
         bytes.push_back(shared_saving(parameter_bytes_[at(member.node)]));
         bytes.push_back(shared_saving(stash_bytes_[at(member.node)]));
       }

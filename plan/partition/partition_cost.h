@@ -11,7 +11,8 @@
 // server, else the network. Memory per device: parameters (variables, slots, frozen weights, state, data) over their
 // splittings, new values in the place of the old ones, plus the activations kept for the backward pass: what the
 // forward pass makes and the backward pass reads, once in the form it was made in; another form of a parameter is made
-// again. Gradients and buffers within an instruction are not counted. Collectives in a conditional count in all of its
+// again; and the gathered copies that both passes read. Gradients and buffers within an instruction are not counted:
+// that is what the peak is for (peak_memory.h). Collectives in a conditional count in all of its
 // branches.
 //
 // Everything is a sum over instructions, tensors and collectives, each of which one group at most changes: the effect
@@ -31,26 +32,40 @@
 
 namespace automap::partition {
 
-// How the devices that hold the shards speak with each other: those of the first server that has enough of them, else
-// the first of the cluster.
+// How the devices of one mesh axis speak with each other: those of the first server that has enough of them, else the
+// first of the cluster.
 struct ShardLinks {
-  machine::CollectiveTime all_reduce, all_gather;
+  machine::CollectiveTime all_reduce, all_gather, reduce_scatter;
   double gbytes_per_s = 0;  // of the slowest link in use
   bool inside_server = true;
 };
-// Throws Error(kUsage) when the cluster has fewer devices than shards.
-ShardLinks shard_links(const machine::Cluster& cluster, int shards);
+// `stride`: the axis's devices stand so far apart (an axis of `stride` devices is nested in it, and as many rings share
+// the ports of the servers). Throws Error(kUsage) when the cluster has fewer than shards x stride devices, or when the
+// nested axis is larger than its servers or does not divide them.
+ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride = 1);
+
+// What the other axis of a mesh leaves to every device, and what it moves itself.
+struct OtherAxis {
+  std::vector<double> op_share;  // by flow node: 1 where it splits nothing
+  sharding::TensorShares shares;
+  std::vector<sharding::Collective> collectives;  // of the whole tensors, reduced at once
+  ShardLinks links;
+  double waits_ms = 0;  // of its collectives, whatever they move
+  int devices = 1;
+};
 
 struct PlanEstimate {
   double step_ms = 0, compute_ms = 0, collective_ms = 0;
-  double memory_bytes = 0, parameter_bytes = 0, stash_bytes = 0;  // per device
+  double other_axis_ms = 0;                                                       // of collective_ms: the other axis's
+  double memory_bytes = 0, parameter_bytes = 0, stash_bytes = 0, copy_bytes = 0;  // per device, kept
   sharding::CollectiveTotals all_reduce_at_once, all_reduce_delayed, all_gather;
 };
 
 class PartitionCost {
  public:
+  // `other`: of a mesh with two axes, what the other one does; null: there is none. `stride` as for shard_links.
   PartitionCost(const sharding::ShardingModel& model, const machine::DeviceModel& device,
-                const machine::Cluster& cluster);
+                const machine::Cluster& cluster, const OtherAxis* other = nullptr, int stride = 1);
   // Undecided groups count as whole. collective_ms by Placement::kAtOnce (additive over groups); gathers included.
   PlanEstimate estimate(const sharding::Propagation& decided) const;
   // What one group changes, additive.
@@ -62,11 +77,23 @@ class PartitionCost {
   // Of many, which takes much less time than one by one.
   std::vector<GroupEffect> effects(const std::vector<sharding::GroupId>& groups) const;
   double capacity_bytes() const;  // of the smallest device in use
+  // No step over so many devices is shorter: all compute that can be divided divided by all, and no collectives.
+  double least_step_ms(int devices) const;
   // What splitting one instruction saves per step and device, and one tensor (its parameter and its stash).
   double saved_ms(sharding::NodeId op) const { return shared_saving(divisible_ms_[static_cast<std::size_t>(op)]); }
   double kept_bytes(sharding::NodeId tensor) const {
     return parameter_bytes_[static_cast<std::size_t>(tensor)] + stash_bytes_[static_cast<std::size_t>(tensor)];
   }
+  // Of a tensor's gathered copy, what is kept from the forward to the backward pass: all where both read the tensor.
+  double copy_bytes(sharding::NodeId tensor) const { return copy_bytes_[static_cast<std::size_t>(tensor)]; }
+  // What the other axis's collectives save when this one splits the tensor.
+  double other_saved_ms(sharding::NodeId tensor) const {
+    return other_saved_ms_.empty() ? 0 : other_saved_ms_[static_cast<std::size_t>(tensor)];
+  }
+  // Bytes of a tensor that a collective of this axis moves (what the other axis leaves of them).
+  double moved_bytes(sharding::NodeId tensor, sharding::CollectiveKind kind) const;
+  // A decision of this axis as the other one sees it.
+  OtherAxis as_other(const sharding::Propagation& decided) const;
   const ShardLinks& links() const { return links_; }
 
  private:
@@ -76,14 +103,22 @@ class PartitionCost {
   const sharding::ShardingModel& model_;
   ShardLinks links_;
   double capacity_bytes_ = 0;
-  std::vector<double> collectives_ms(const std::vector<CollectiveList>& groups) const;  // per group
+  std::vector<double> collectives_ms(const std::vector<CollectiveList>& groups) const;     // per group
+  std::vector<double> own_ms(const std::vector<sharding::Collective>& collectives) const;  // the same
   double shared_saving(double whole) const;  // what splitting takes away of it
   bool is_split(const sharding::Propagation& decided, sharding::NodeId tensor) const;
 
+  double moved_ms(const sharding::Collective& c) const;  // without the wait for its first byte
+  void add_other(const OtherAxis& other);
+
+  sharding::TensorShares shares_;        // left by the other axis; empty: all
+  std::vector<double> other_saved_ms_;   // per flow node; empty: there is no other axis
+  double other_ms_ = 0;                  // of the other axis's collectives while this one splits nothing
   std::vector<double> node_ms_;          // per flow node, loops counted
   std::vector<double> divisible_ms_;     // of that, what splitting divides
   std::vector<double> parameter_bytes_;  // per flow node
   std::vector<double> stash_bytes_;      // per flow node
+  std::vector<double> copy_bytes_;       // per flow node
 };
 
 // The problem of a set of inputs (indices into model.inputs()): variables for OPP, data for ADP. `groups_of` gets the

@@ -14,6 +14,7 @@
 #include "common/sharding/collectives.h"
 #include "common/sharding/explain.h"
 #include "plan/partition/names.h"
+#include "plan/partition/plan_tensors.h"
 
 namespace automap::partition {
 namespace {
@@ -26,10 +27,6 @@ using sharding::NodeId;
 constexpr int kMostShards = 1 << 30;
 constexpr int kMostDims = 1 << 20;
 constexpr int kMany = 1 << 30;
-
-std::string instruction_name(const sharding::ShardingModel& model, NodeId node) {
-  return std::string(model.graph().instruction(model.flow().node(node).instruction).name);
-}
 
 // The length of a step that no plan goes below, in the planner's estimate; 0 when unknown.
 double lower_bound_ms(const PartitionPlan& plan) {
@@ -51,14 +48,23 @@ std::vector<std::string> partition_keys(const PartitionPlan& plan) {
   return keys;
 }
 
-// Per input: is it one that the search decided?
-std::vector<bool> decided_inputs(const PartitionPlan& plan) {
-  const std::set<std::string> names(plan.decided.begin(), plan.decided.end());
-  std::vector<bool> out;
-  for (const PlanTensor& input : plan.inputs) {
-    out.push_back(names.count(input.name) != 0 || (!input.parameter.empty() && names.count(input.parameter) != 0));
+using GatherKind = sharding::Gather::Kind;
+const char* name_of(GatherKind kind) {
+  switch (kind) {
+    case GatherKind::kInParts: return "in parts";
+    case GatherKind::kHandedOn: return "handed on";
+    case GatherKind::kRead: break;
   }
-  return out;
+  return "whole";
+}
+
+// "how" of a gather; files of version 1 that do not say mean "whole".
+GatherKind read_kind(const PlanObject& gather) {
+  const std::string how = gather.text_or_empty("how");
+  for (const GatherKind kind : {GatherKind::kRead, GatherKind::kInParts, GatherKind::kHandedOn}) {
+    if (how == name_of(kind) || (how.empty() && kind == GatherKind::kRead)) return kind;
+  }
+  gather.fail("how: found \"" + how + "\", expected \"whole\", \"in parts\" or \"handed on\"");
 }
 
 std::vector<std::pair<std::string, int>> read_members(const PlanObject& group) {
@@ -107,90 +113,6 @@ void read_partition(const PlanObject& reader, PartitionPlan* plan) {
   }
 }
 
-// "4, 5, 10": what would divide it.
-std::string divisors_of(std::int64_t extent) {
-  std::string out;
-  int shown = 0;
-  for (std::int64_t d = 2; d <= std::min<std::int64_t>(extent, 4096) && shown < 8; ++d) {
-    if (extent % d != 0) continue;
-    out += (shown++ == 0 ? "" : ", ") + std::to_string(d);
-  }
-  return out;
-}
-
-// Plan tensors -> indices of the model's inputs.
-class Matcher {
- public:
-  explicit Matcher(const sharding::ShardingModel& model) : model_(model) {
-    for (std::size_t i = 0; i < model.inputs().size(); ++i) {
-      const ModelInput& input = model.inputs()[i];
-      by_name_[input.name].push_back(static_cast<std::int32_t>(i));
-      by_parameter_[input.parameter_name].push_back(static_cast<std::int32_t>(i));
-    }
-  }
-
-  // Throws Error(kData).
-  std::int32_t find(const PlanTensor& tensor) const {
-    if (const auto found = by_name_.find(tensor.name); found != by_name_.end()) {
-      if (found->second.size() == 1) return found->second[0];
-      for (const std::int32_t i : found->second) {
-        if (model_.inputs()[static_cast<std::size_t>(i)].parameter_name == tensor.parameter) return i;
-      }
-      throw Error(ErrorKind::kData,
-                  "the plan's tensor " + tensor.name + " means " + std::to_string(found->second.size()) +
-                      " inputs of this model",
-                  "name it by its HLO parameter");
-    }
-    for (const std::string& parameter : {tensor.parameter, tensor.name}) {
-      const auto found = by_parameter_.find(parameter);
-      if (found != by_parameter_.end() && found->second.size() == 1) return found->second[0];
-    }
-    try {
-      return model_.find_input(tensor.name);
-    } catch (const Error& e) {
-      if (e.kind() != ErrorKind::kUsage && e.kind() != ErrorKind::kData) throw;
-      throw Error(ErrorKind::kData, "the plan is not for this model: " + std::string(e.what()), e.hint());
-    }
-  }
-
- private:
-  const sharding::ShardingModel& model_;
-  std::unordered_map<std::string, std::vector<std::int32_t>> by_name_, by_parameter_;
-};
-
-// Do both have the same inputs by name? (Their shapes may differ: another batch size.)
-bool same_inputs(const sharding::ShardingModel& model, const PartitionPlan& plan) {
-  if (plan.inputs.size() != model.inputs().size()) return false;
-  std::vector<std::string> a, b;
-  for (const PlanTensor& input : plan.inputs) a.push_back(input.name);
-  for (const ModelInput& input : model.inputs()) b.push_back(input.name);
-  std::sort(a.begin(), a.end());
-  std::sort(b.begin(), b.end());
-  return a == b;
-}
-
-NodeId find_gather_node(const sharding::ShardingModel& model, int node, const std::string& name) {
-  if (node >= 0 && node < model.flow().size() && instruction_name(model, node) == name) return node;
-  NodeId found = graph::kNone;
-  for (NodeId id = 0; id < model.flow().size(); ++id) {
-    if (instruction_name(model, id) != name) continue;
-    if (found != graph::kNone) {
-      throw Error(ErrorKind::kData, "the plan gathers at " + name + ", which this model has more than once");
-    }
-    found = id;
-  }
-  if (found == graph::kNone) {
-    throw Error(ErrorKind::kData, "the plan is not for this model: it gathers at " + name + ", which is not there");
-  }
-  return found;
-}
-
-[[noreturn]] void collision(const sharding::ShardingModel& model, const sharding::Propagation& decided,
-                            const sharding::Conflict& conflict) {
-  const sharding::Explanation why = sharding::explain(model, decided, conflict);
-  throw Error(ErrorKind::kInfeasible, "the plan cannot be completed: " + why.summary, "", why.lines);
-}
-
 Json collectives_json(const PartitionPlan& plan) {
   Json collectives = Json::array();
   for (const PlanCollective& c : plan.collectives) {
@@ -208,6 +130,7 @@ Json collectives_json(const PartitionPlan& plan) {
                            {"bytes", whole_bytes(c.bytes)},
                            {"times", c.times},
                            {"partial_sums", c.partial_sums},
+                           {"kept_in_parts", c.kept_in_parts},
                            {"sources", sources}});
   }
   return collectives;
@@ -245,7 +168,8 @@ void read_collectives(const PlanObject& reader, const std::string& source, Parti
     }
     plan->collectives.push_back({c.text("kind"), c.text_or_empty("reduction"), c.text_or_empty("instruction"),
                                  c.text_or_empty("layer"), c.number("bytes"), c.has("times") ? c.number("times") : 1,
-                                 c.integer_or("partial_sums", 0, kMany, 1), std::move(sources)});
+                                 c.integer_or("partial_sums", 0, kMany, 1),
+                                 c.has("kept_in_parts") && c.flag("kept_in_parts"), std::move(sources)});
   }
 }
 
@@ -289,11 +213,17 @@ std::vector<sharding::TensorState> result_states(const sharding::ShardingModel& 
     const graph::Shape& own = model.flow().shape(input);
     if (own.is_array() && own.dims == shape.dims) out.back() = decided.state(input);
   }
+  for (const sharding::Gather& gather : model.gathers()) {
+    if (gather.kind != GatherKind::kHandedOn) continue;
+    for (std::size_t r = 0; r < results.size(); ++r) {
+      if (results[r] == gather.tensor) out[r] = decided.state(gather.op);
+    }
+  }
   return out;
 }
 
-void describe_decision(const sharding::ShardingModel& model, const sharding::Propagation& decided,
-                       PartitionPlan* plan) {
+void describe_decision(const sharding::ShardingModel& model, const sharding::Propagation& decided, PartitionPlan* plan,
+                       const sharding::TensorShares* shares) {
   plan->shards = model.linkage().shards();
   plan->inputs.clear();
   for (const ModelInput& input : model.inputs()) {
@@ -313,22 +243,22 @@ void describe_decision(const sharding::ShardingModel& model, const sharding::Pro
     if (input.result != graph::kNone) plan->results[static_cast<std::size_t>(input.result)].input = input.name;
   }
   // A plan made elsewhere may use paths and numbers.
-  const Matcher matcher(model);
+  const PlanTensors tensors(model);
   const std::vector<std::string> keys = partition_keys(*plan);
   std::set<std::string> known;
   for (const PlanTensor& input : plan->inputs) known.insert({input.name, input.parameter});
   for (std::string& name : plan->decided) {
     if (known.count(name) != 0) continue;
-    name = keys[static_cast<std::size_t>(matcher.find({name, "", "", "", -1}))];
+    name = keys[static_cast<std::size_t>(tensors.find({name, "", "", "", -1}))];
   }
   const std::vector<bool> asked = decided_inputs(*plan);
   plan->partitioned = 0;
   for (std::size_t i = 0; i < plan->inputs.size(); ++i) plan->partitioned += asked[i] && plan->inputs[i].dim >= 0;
   plan->collectives.clear();
   const std::vector<sharding::Collective> delayed =
-      sharding::find_collectives(model, decided, sharding::Placement::kDelayed);
+      sharding::find_collectives(model, decided, sharding::Placement::kDelayed, shares);
   const std::vector<sharding::Collective> at_once =
-      sharding::find_collectives(model, decided, sharding::Placement::kAtOnce);
+      sharding::find_collectives(model, decided, sharding::Placement::kAtOnce, shares);
   std::unordered_map<NodeId, double> partial_bytes;  // of instructions, whose results may be several
   for (const sharding::Collective& c : at_once) {
     if (c.kind == sharding::CollectiveKind::kAllReduce) partial_bytes[c.sources.at(0)] += c.bytes;
@@ -341,9 +271,10 @@ void describe_decision(const sharding::ShardingModel& model, const sharding::Pro
       }
     }
     const auto partial_sums = static_cast<int>(sources.size());
-    plan->collectives.push_back(
-        {sharding::to_string(c.kind), c.reduction == sharding::Reduction::kNone ? "" : sharding::to_string(c.reduction),
-         instruction_name(model, c.node), scope_of(model, c.node), c.bytes, c.times, partial_sums, std::move(sources)});
+    plan->collectives.push_back({sharding::to_string(c.kind),
+                                 c.reduction == sharding::Reduction::kNone ? "" : sharding::to_string(c.reduction),
+                                 instruction_name(model, c.node), scope_of(model, c.node), c.bytes, c.times,
+                                 partial_sums, c.kept_in_parts, std::move(sources)});
   }
   const sharding::CollectiveTotals reduced = sharding::total(delayed, sharding::CollectiveKind::kAllReduce);
   const sharding::CollectiveTotals gathered = sharding::total(delayed, sharding::CollectiveKind::kAllGather);
@@ -354,8 +285,18 @@ void describe_decision(const sharding::ShardingModel& model, const sharding::Pro
   plan->partial_sums = static_cast<int>(sharding::total(at_once, sharding::CollectiveKind::kAllReduce).count);
   plan->gathers.clear();
   for (const sharding::Gather& g : model.gathers()) {
-    plan->gathers.push_back({instruction_name(model, g.op), instruction_name(model, g.tensor), g.op, g.tensor, g.dim});
+    plan->gathers.push_back(
+        {instruction_name(model, g.op), instruction_name(model, g.tensor), g.op, g.tensor, g.dim, g.kind});
   }
+}
+
+std::vector<bool> decided_inputs(const PartitionPlan& plan) {
+  const std::set<std::string> names(plan.decided.begin(), plan.decided.end());
+  std::vector<bool> out;
+  for (const PlanTensor& input : plan.inputs) {
+    out.push_back(names.count(input.name) != 0 || (!input.parameter.empty() && names.count(input.parameter) != 0));
+  }
+  return out;
 }
 
 std::vector<PlanTensor> decided_tensors(const PartitionPlan& plan) {
@@ -368,6 +309,11 @@ std::vector<PlanTensor> decided_tensors(const PartitionPlan& plan) {
 }
 
 std::string to_json_text(const PartitionPlan& plan) {
+  // Names come from the input and may hold any bytes.
+  return json_text(to_json(plan));
+}
+
+Json to_json(const PartitionPlan& plan) {
   const std::vector<std::string> keys = partition_keys(plan);
   const std::vector<bool> decided = decided_inputs(plan);
   Json partition = Json::object(), inputs = Json::array(), results = Json::array(), gathers = Json::array(),
@@ -392,6 +338,7 @@ std::string to_json_text(const PartitionPlan& plan) {
     gathers.push_back({{"instruction", g.instruction},
                        {"tensor", g.tensor},
                        {"dim", g.dim},
+                       {"how", name_of(g.kind)},
                        {"node", g.node},
                        {"tensor_node", g.tensor_node}});
   }
@@ -405,48 +352,48 @@ std::string to_json_text(const PartitionPlan& plan) {
                       {"saved_bytes", whole_bytes(group.saved_bytes)}});
   }
   const double bound_ms = lower_bound_ms(plan);
-  const Json json = {
-      {"schema", pipeline::kPlanSchema},
-      {"kind", plan.kind},
-      {"model", plan.model},
-      {"cluster", plan.cluster},
-      {"shards", plan.shards},
-      {"partition", partition},
-      {"partitioned", partitioned},
-      {"planner", plan.planner},
-      {"objective", plan.objective},
-      {"value", plan.value},
-      {"bound", std::isfinite(plan.bound) ? Json(plan.bound) : Json(nullptr)},
-      {"proven", plan.proven},
-      {"step_ms", plan.step_ms},
-      {"compute_ms", plan.compute_ms},
-      {"collective_ms", plan.collective_ms},
-      {"replicated_step_ms", plan.replicated_step_ms},
-      {"lower_bound_ms", bound_ms > 0 ? Json(bound_ms) : Json(nullptr)},
-      {"gap", bound_ms > 0 ? Json(std::max(0.0, plan.step_ms / bound_ms - 1)) : Json(nullptr)},
-      {"memory_bytes", whole_bytes(plan.memory_bytes)},
-      {"capacity_bytes", plan.capacity_bytes > 0 ? Json(whole_bytes(plan.capacity_bytes)) : Json(nullptr)},
-      {"planning_ms", plan.planning_ms},
-      {"cut_by_time", plan.cut_by_time},
-      {"all_reduces", plan.all_reduces},
-      {"partial_sums", plan.partial_sums},
-      {"all_gathers", plan.all_gathers},
-      {"all_reduce_bytes", whole_bytes(plan.all_reduce_bytes)},
-      {"all_gather_bytes", whole_bytes(plan.all_gather_bytes)},
-      {"collectives", collectives_json(plan)},
-      {"gathers", gathers},
-      {"inputs", inputs},
-      {"results", results},
-      {"groups", groups},
-      {"alternatives", alternatives_json(plan)},
-      {"warnings", plan.warnings},
-      {"provenance", plan.provenance}};
-  // Names come from the input and may hold any bytes.
-  return json_text(json);
+  return {{"schema", pipeline::kPlanSchema},
+          {"kind", plan.kind},
+          {"model", plan.model},
+          {"cluster", plan.cluster},
+          {"shards", plan.shards},
+          {"partition", partition},
+          {"partitioned", partitioned},
+          {"planner", plan.planner},
+          {"objective", plan.objective},
+          {"value", plan.value},
+          {"bound", std::isfinite(plan.bound) ? Json(plan.bound) : Json(nullptr)},
+          {"proven", plan.proven},
+          {"step_ms", plan.step_ms},
+          {"compute_ms", plan.compute_ms},
+          {"collective_ms", plan.collective_ms},
+          {"replicated_step_ms", plan.replicated_step_ms},
+          {"lower_bound_ms", bound_ms > 0 ? Json(bound_ms) : Json(nullptr)},
+          {"gap", bound_ms > 0 ? Json(std::max(0.0, plan.step_ms / bound_ms - 1)) : Json(nullptr)},
+          {"memory_bytes", whole_bytes(plan.memory_bytes)},
+          {"capacity_bytes", plan.capacity_bytes > 0 ? Json(whole_bytes(plan.capacity_bytes)) : Json(nullptr)},
+          {"planning_ms", plan.planning_ms},
+          {"cut_by_time", plan.cut_by_time},
+          {"all_reduces", plan.all_reduces},
+          {"partial_sums", plan.partial_sums},
+          {"all_gathers", plan.all_gathers},
+          {"all_reduce_bytes", whole_bytes(plan.all_reduce_bytes)},
+          {"all_gather_bytes", whole_bytes(plan.all_gather_bytes)},
+          {"collectives", collectives_json(plan)},
+          {"gathers", gathers},
+          {"inputs", inputs},
+          {"results", results},
+          {"groups", groups},
+          {"alternatives", alternatives_json(plan)},
+          {"warnings", plan.warnings},
+          {"provenance", plan.provenance}};
 }
 
 PartitionPlan parse_partition_plan(std::string_view json_text, const std::string& source) {
-  const Json json = pipeline::parse_plan_json(json_text, source);
+  return read_partition_plan(pipeline::parse_plan_json(json_text, source), source);
+}
+
+PartitionPlan read_partition_plan(const Json& json, const std::string& source) {
   const PlanObject reader(json, source);
   PartitionPlan plan;
   plan.kind = reader.text("kind");
@@ -504,7 +451,8 @@ PartitionPlan parse_partition_plan(std::string_view json_text, const std::string
     for (const Json& item : reader.array("gathers")) {
       const PlanObject g(item, source + ": gathers");
       plan.gathers.push_back({g.text("instruction"), g.text("tensor"), g.integer_or("node", -1, kMany, -1),
-                              g.integer_or("tensor_node", -1, kMany, -1), g.integer("dim", 0, kMostDims)});
+                              g.integer_or("tensor_node", -1, kMany, -1), g.integer("dim", 0, kMostDims),
+                              read_kind(g)});
     }
   }
   if (reader.has("groups")) {
@@ -525,102 +473,6 @@ PartitionPlan parse_partition_plan(std::string_view json_text, const std::string
     for (auto& [key, value] : pipeline::read_provenance(reader)) plan.provenance[key] = value;
   }
   return plan;
-}
-
-PartitionPlan load_partition_plan(const std::string& path) {
-  const std::string source = input_name(path);
-  return parse_partition_plan(gunzip_if_gzip(read_file(path, pipeline::kMaxPlanBytes), source, pipeline::kMaxPlanBytes),
-                              source);
-}
-
-sharding::Propagation apply_plan(sharding::ShardingModel* model, const PartitionPlan& plan,
-                                 const std::string& model_sha256, std::vector<std::string>* warnings) {
-  // Which input each decided tensor is, and whether it can be split as the plan says.
-  struct Decision {
-    std::int32_t input;
-    int dim;
-  };
-  const auto found_hash = plan.provenance.find("model_sha256");
-  const std::string plan_sha256 = found_hash == plan.provenance.end() ? "" : found_hash->second;
-  const bool another = !model_sha256.empty() && !plan_sha256.empty() && model_sha256 != plan_sha256;
-  const std::string hashes = "its model_sha256 is " + plan_sha256.substr(0, 64) + ", this model's is " + model_sha256;
-  if (another && !same_inputs(*model, plan)) {
-    throw Error(ErrorKind::kData, "the plan is of another model: " + hashes + ", and their inputs differ",
-                "plan this model, or keep only schema, kind, shards and partition of the plan to try it anyway");
-  }
-
-  std::vector<Decision> decisions;
-  const Matcher matcher(*model);
-  const std::vector<bool> asked = decided_inputs(plan);
-  std::unordered_map<std::int32_t, int> dim_of;
-  for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
-    const PlanTensor& tensor = plan.inputs[i];
-    if (!asked[i]) continue;
-    const std::int32_t index = matcher.find(tensor);
-    const ModelInput& input = model->inputs()[static_cast<std::size_t>(index)];
-    const graph::Shape& shape = model->flow().shape(input.node);
-    if (!tensor.shape.empty() && tensor.shape != shape.text) {
-      throw Error(ErrorKind::kData, "the plan is of another model: " + input.name + " is " + tensor.shape +
-                                        " in the plan, but " + std::string(shape.text) + " here" +
-                                        (another ? "; " + hashes : ""));
-    }
-    const auto rank = static_cast<int>(shape.is_array() ? shape.dims.size() : 0);
-    if (tensor.dim >= rank) {
-      throw Error(ErrorKind::kData,
-                  "the plan splits " + input.name + " along dimension " + std::to_string(tensor.dim) + ", but it is " +
-                      std::string(shape.text),
-                  rank == 0 ? "a tensor without dimensions can only be replicated (-1)"
-                            : "dimensions are 0 to " + std::to_string(rank - 1) + ", or -1: replicated");
-    }
-    if (tensor.dim >= 0) {
-      const std::int64_t extent = shape.dims[static_cast<std::size_t>(tensor.dim)];
-      if (extent % plan.shards != 0 || (extent == 0 && plan.shards > 1)) {
-        const std::string divisors = divisors_of(extent);
-        throw Error(ErrorKind::kData,
-                    "the plan splits dimension " + std::to_string(tensor.dim) + " of " + input.name + ", " +
-                        std::string(shape.text) + ", into " + std::to_string(plan.shards) +
-                        " shards, which do not divide " + std::to_string(extent),
-                    divisors.empty() ? "" : "shards that would: " + divisors);
-      }
-    }
-    const auto [at, added] = dim_of.emplace(index, tensor.dim);
-    if (!added && at->second != tensor.dim) {
-      throw Error(ErrorKind::kData, "the plan names " + input.name + " twice, with dimensions " +
-                                        std::to_string(at->second) + " and " + std::to_string(tensor.dim));
-    }
-    if (added) decisions.push_back({index, tensor.dim});
-  }
-
-  std::vector<sharding::Gather> gathers;
-  for (const PlanGather& g : plan.gathers) {
-    gathers.push_back(
-        {find_gather_node(*model, g.node, g.instruction), find_gather_node(*model, g.tensor_node, g.tensor), g.dim});
-    const graph::Shape& shape = model->flow().shape(gathers.back().tensor);
-    if (static_cast<std::size_t>(g.dim) < shape.dims.size()) continue;
-    throw Error(ErrorKind::kData, "the plan gathers " + g.tensor + " along dimension " + std::to_string(g.dim) +
-                                      ", but it is " + std::string(shape.text));
-  }
-  if (model->linkage().shards() != plan.shards || !(model->gathers() == gathers)) {
-    model->relink(plan.shards, std::move(gathers));
-  }
-  sharding::Propagation decided(model->linkage());
-  if (plan.shards > 1) {
-    // All splittings before any replication: what stays whole is then told with the decision that forbids it.
-    for (const bool split : {true, false}) {
-      for (const Decision& decision : decisions) {
-        if ((decision.dim >= 0) != split) continue;
-        const ModelInput& input = model->inputs()[static_cast<std::size_t>(decision.input)];
-        if (!split && !model->linkage().is_tensor(input.node)) continue;
-        const auto conflict = split ? decided.split({input.node, decision.dim}) : decided.keep_whole(input.node);
-        if (conflict) collision(*model, decided, *conflict);
-      }
-    }
-  }
-  if (another && warnings != nullptr) {
-    warnings->push_back("the plan was made from another file: " + hashes +
-                        "; the inputs have the same names, and what the plan decides has the same shapes");
-  }
-  return decided;
 }
 
 }  // namespace automap::partition

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/json_object.h"
+#include "common/sharding/collectives.h"
 #include "common/sharding/model.h"
 #include "common/sharding/propagation.h"
 
@@ -38,8 +40,9 @@ struct PlanSource {
 // After carrying partial sums through linear instructions (sharding::Placement::kDelayed).
 struct PlanCollective {
   std::string kind, reduction, instruction, layer;
-  double bytes = 0, times = 1;      // of the whole tensor, each time; per step
+  double bytes = 0, times = 1;      // of the whole tensor (in a mesh: of the other axis's part), each time; per step
   int partial_sums = 1;             // that it reduces
+  bool kept_in_parts = false;       // a reduce-scatter will do (sharding::Collective)
   std::vector<PlanSource> sources;  // those; one may be in several collectives
 };
 
@@ -48,6 +51,7 @@ struct PlanGather {
   std::string instruction, tensor;  // HLO names
   int node = -1, tensor_node = -1;  // of ShardingModel::flow: tells apart what several calls share
   int dim = 0;
+  sharding::Gather::Kind kind = sharding::Gather::Kind::kRead;
 };
 
 struct PlanLinkageGroup {
@@ -98,25 +102,21 @@ std::vector<sharding::TensorState> result_states(const sharding::ShardingModel& 
 // What follows from a decision: shards, inputs, results, partitioned (of `decided`, whose entries become names of
 // inputs), collectives with their counts and bytes, gathers. `plan->decided` must be filled in; everything else is left
 // alone.
-void describe_decision(const sharding::ShardingModel& model, const sharding::Propagation& decided, PartitionPlan* plan);
+// `shares`: of a mesh, what the other axis leaves of tensors; bytes are of that. Null: all.
+void describe_decision(const sharding::ShardingModel& model, const sharding::Propagation& decided, PartitionPlan* plan,
+                       const sharding::TensorShares* shares = nullptr);
 
+// Per input of the plan: is it one that the search decided?
+std::vector<bool> decided_inputs(const PartitionPlan& plan);
 // The tensors of `partition`, in the order of `inputs`.
 std::vector<PlanTensor> decided_tensors(const PartitionPlan& plan);
 
 // A tensor stands in `partition` under its name, or under its HLO name when several inputs share the name.
 std::string to_json_text(const PartitionPlan& plan);
+OrderedJson to_json(const PartitionPlan& plan);
 // Throws Error(kData) naming source, key, found and expected. Files of other makers need only "schema", "kind",
 // "shards" and "partition"; what they leave out is empty, and `inputs` holds the tensors of `partition`.
 PartitionPlan parse_partition_plan(std::string_view json_text, const std::string& source);
-// Reads `path` ("-" = standard input), gzipped or not.
-PartitionPlan load_partition_plan(const std::string& path);
-
-// Sets the plan's splittings on a model. Throws Error(kData) naming the tensor when the plan is of another model
-// (names, shapes, source hash), when a dimension is out of range or shards do not divide it; Error(kInfeasible) with
-// the explanation when two splittings collide. `model` is relinked to the plan's shards and gathers.
-// With `model_sha256` (of the module's bytes) a plan whose provenance names another one is refused, too, unless names
-// and shapes of all inputs agree: then `warnings` says so.
-sharding::Propagation apply_plan(sharding::ShardingModel* model, const PartitionPlan& plan,
-                                 const std::string& model_sha256 = "", std::vector<std::string>* warnings = nullptr);
+PartitionPlan read_partition_plan(const OrderedJson& json, const std::string& source);
 
 }  // namespace automap::partition

@@ -37,6 +37,9 @@ constexpr double kPoorShare = 0.25;
 constexpr double kWorthSaying = 0.02;
 // What cutting groups must save of the step to be worth its gathers.
 constexpr double kWorthCutting = 0.01;
+// How a limit of the peak becomes one of what is kept.
+constexpr int kMostMemoryRounds = 6;
+constexpr double kTighter = 0.98, kMostKept = 0.97;
 
 const std::vector<std::int32_t>& decided_inputs(const ShardingModel& model, bool data) {
   return data ? model.data() : model.variables();
@@ -117,7 +120,7 @@ PartitionAlternative judge(const ShardingModel& model, const PartitionCost& cost
     if (state.kind == sharding::TensorStateKind::kSplit) ++out.partitioned;
   }
   out.step_ms = estimate.step_ms;
-  out.memory_bytes = estimate.memory_bytes;
+  out.memory_bytes = peak_memory_of({&model, &decided}).total;
   out.collective_bytes = estimate.all_reduce_at_once.bytes + estimate.all_gather.bytes;
   return out;
 }
@@ -225,24 +228,22 @@ class Planning {
         cluster_(cluster),
         shards_(model->linkage().shards()),
         warnings_(model->step().warnings),
-        cost_(*model, device, cluster),
+        cost_(*model, device, cluster, request.other),
         limit_bytes_(request.memory_limit_bytes > 0 ? request.memory_limit_bytes
                      : request.fit_device           ? cost_.capacity_bytes()
                                                     : 0) {}
 
   Planned run() {
     find_batch_groups();
-    problem_ = make_problem(model_, cost_, request_.data ? batched_inputs(model_) : inputs_, request_.objective,
-                            limit_bytes_, &groups_of_);
-    choose();
-    cut_groups();
-    if (infeasible_) refuse();
+    search_within_memory();
     ask_fewer_devices();
-    Planned out{{}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.links(), {}};
+    Planned out{{}, {}, {}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.links(), {}};
     warn_of_batch_norms(model_, out.decided, &warnings_);
     out.nearly_cut = nearly_cut_;
     out.estimate = cost_.estimate(out.decided);
     out.unsplit = cost_.estimate(decide(model_, inputs_, {}));
+    out.memory = peak_of(chosen_);
+    out.unsplit_memory = peak_of({});
     fill(&out);
     list_groups(&out.plan);
     collate_split(&out);
@@ -253,7 +254,9 @@ class Planning {
                                                request_.objective == PartitionObjective::kTime);
       warnings_.push_back("nothing is split: " + out.nothing_split);
     }
-    last_warnings(&out.plan);
+    out.memory_warning =
+        memory_warning(out.plan.memory_bytes, out.plan.capacity_bytes, "; --memory on looks for a plan that fits");
+    last_warnings(out.memory_warning, &out.plan);
     return out;
   }
 
@@ -265,6 +268,51 @@ class Planning {
     std::vector<GroupId> out;
     for (const std::int32_t g : chosen) out.push_back(groups_of[static_cast<std::size_t>(g)]);
     return out;
+  }
+
+  PeakMemory peak_of(const std::vector<GroupId>& chosen) const {
+    const Propagation decided = decide(model_, inputs_, chosen);
+    return peak_memory_of({&model_, &decided}, request_.outer);
+  }
+  double kept_by(const std::vector<GroupId>& chosen) const {
+    return cost_.estimate(decide(model_, inputs_, chosen)).memory_bytes;
+  }
+
+  // What a group saves of the memory is known of what is kept alone (parameters, activations for the backward pass), so
+  // that is what searches limit. How much of it there may be follows from the plan's own peak: less as long as that
+  // does not fit.
+  void search_within_memory() {
+    const std::vector<sharding::Gather> gathers = model_.gathers();
+    search();
+    if (limit_bytes_ <= 0) return;
+    free_bound_ = answers_.empty() ? 0 : answers_.front().bound;
+    double least_bytes = peak_of(chosen_).total, needed = least_bytes;
+    for (int round = 0; shards_ > 1 && needed > limit_bytes_ && round < kMostMemoryRounds; ++round) {
+      const double less = kept_by(chosen_) * std::min(kMostKept, kTighter * limit_bytes_ / needed);
+      kept_limit_bytes_ = kept_limit_bytes_ > 0 ? std::min(kept_limit_bytes_ * kMostKept, less) : less;
+      model_.relink(shards_, gathers);
+      search();
+      if (infeasible_) break;
+      needed = peak_of(chosen_).total;
+      least_bytes = std::min(least_bytes, needed);
+    }
+    if (needed <= limit_bytes_ && !infeasible_) return;
+    throw Error(ErrorKind::kInfeasible,
+                "nothing that was found fits into " + format_bytes(limit_bytes_) + " per device: the least is " +
+                    format_bytes(least_bytes) + ", against " + format_bytes(peak_of({}).total) + " with nothing split",
+                "take a cluster with larger devices or more --shards; --memory off plans without a limit");
+  }
+
+  void search() {
+    answers_.clear();
+    chosen_.clear();
+    infeasible_.reset();
+    planner_ = "none";
+    problem_ = make_problem(model_, cost_, request_.data ? batched_inputs(model_) : inputs_, request_.objective,
+                            kept_limit_bytes_, &groups_of_);
+    choose();
+    ask_other_objective();
+    cut_groups();
   }
 
   // For what is only compared with.
@@ -290,7 +338,7 @@ class Planning {
         compared_.push_back(judge(model_, cost_, model_.variables(), best, "operators"));
       }
     }
-    if (shards_ > 1 && !model_.data().empty()) {
+    if (shards_ > 1 && !model_.data().empty() && request_.other == nullptr) {
       batch_ = choose_batch(&model_);
       if (!request_.data && !batch_.groups.empty()) {
         compared_.push_back(judge(model_, cost_, model_.data(), batch_.groups, "data parallel"));
@@ -309,8 +357,7 @@ class Planning {
       answers_ = run_search(problem_, request_.search);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kInfeasible) throw;
-      infeasible_.emplace(ErrorKind::kInfeasible, e.what(),
-                          "take a cluster with larger devices or more --shards; --memory off plans without a limit");
+      infeasible_.emplace(e);
     }
     if (answers_.empty()) return;
     chosen_ = linkage_groups(answers_.front().groups, groups_of_);
@@ -330,19 +377,15 @@ class Planning {
     }
     return chosen;
   }
-  double memory_of(const Resharding& found) {
-    model_.relink(shards_, found.gathers);
-    const double bytes = cost_.estimate(decide(model_, inputs_, groups_of(found))).memory_bytes;
-    model_.relink(shards_, {});
-    return bytes;
-  }
 
   // Linkage groups cut where that pays, when the step is estimated shorter by it.
   void cut_groups() {
     if (!request_.reshard || !by_time_of_variables() || shards_ == 1) return;
     const auto start = std::chrono::steady_clock::now();
-    Work work(work_limits(quick_search().limits));
-    const Resharding found = find_resharding(model_, cost_, limit_bytes_, work);
+    SearchLimits limits = quick_search().limits;
+    if (kept_limit_bytes_ > 0) limits.units /= kMostMemoryRounds;
+    Work work(work_limits(limits));
+    const Resharding found = find_resharding(model_, cost_, kept_limit_bytes_, work);
     cut_by_time_ = cut_by_time_ || work.stopped();
     if (found.gathers.empty() || !(found.saved_ms > (infeasible_ ? -std::numeric_limits<double>::infinity() : 0)))
       return;
@@ -356,14 +399,14 @@ class Planning {
     std::vector<GroupId> chosen = groups_of(found);
     const Propagation decided = decide(model_, inputs_, chosen);
     const PlanEstimate estimate = cost_.estimate(decided);
-    const bool fits = limit_bytes_ <= 0 || estimate.memory_bytes <= limit_bytes_;
+    const bool fits = kept_limit_bytes_ <= 0 || estimate.memory_bytes <= kept_limit_bytes_;
     if (!fits || estimate.step_ms > uncut_ms * (1 - kWorthCutting)) {
       nearly_cut_ = fits && estimate.step_ms < uncut_ms;
       model_.relink(shards_, {});
       return;
     }
     if (uncut) compared_.push_back(std::move(*uncut));
-    problem_ = make_problem(model_, cost_, inputs_, request_.objective, limit_bytes_, &groups_of_);
+    problem_ = make_problem(model_, cost_, inputs_, request_.objective, kept_limit_bytes_, &groups_of_);
     PartitionAnswer answer;
     answer.algorithm = "reshard";
     for (std::size_t g = 0; g < groups_of_.size(); ++g) {
@@ -386,22 +429,12 @@ class Planning {
     infeasible_.reset();
   }
 
-  // Nothing that was found fits.
-  [[noreturn]] void refuse() {
-    if (!request_.reshard || !by_time_of_variables()) throw *infeasible_;
-    Work work(work_limits(quick_search().limits));
-    const double needed = memory_of(find_resharding(model_, cost_, 0, work));
-    throw Error(ErrorKind::kInfeasible, infeasible_->what(),
-                "with linkage groups cut the fastest plan needs " + format_bytes(needed) + " per device; " +
-                    infeasible_->hint());
-  }
-
   // Where so many devices bring little, fewer may bring more.
   void ask_fewer_devices() {
-    if (!by_time_of_variables() || answers_.empty()) return;
+    if (!by_time_of_variables() || answers_.empty() || request_.other != nullptr) return;
     const double step_ms = answers_.front().score.step_ms, whole_ms = problem_.compute_ms + problem_.collective_ms;
     if (whole_ms > step_ms * shards_ * kPoorShare) return;
-    const FewerDevices fewer = best_with_fewer(&model_, device_, cluster_, limit_bytes_, quick_search());
+    const FewerDevices fewer = best_with_fewer(&model_, device_, cluster_, kept_limit_bytes_, quick_search());
     cut_by_time_ = cut_by_time_ || fewer.cut_by_time;
     if (fewer.devices == 0 || fewer.step_ms > step_ms * (1 - kWorthSaying)) return;
     warnings_.push_back(std::to_string(fewer.devices) + " of the devices are estimated " +
@@ -436,15 +469,16 @@ class Planning {
     if (!out->answers.empty()) {
       const PartitionAnswer& best = out->answers.front();
       plan.value = best.score.value;
-      plan.bound = best.bound;
-      plan.proven = best.proven;
+      // The limit of what is kept stands for that of the peak: what is proven under it is no proof about the peak.
+      plan.proven = best.proven && kept_limit_bytes_ <= 0;
+      plan.bound = kept_limit_bytes_ > 0 ? std::max(best.bound, free_bound_) : best.bound;
       plan.cut_by_time = cut_by_time_ || any_cut_by_time(out->answers);
       cut_by_effort_ = best.cut_by_effort;
     }
     plan.step_ms = out->estimate.step_ms;
     plan.compute_ms = out->estimate.compute_ms;
     plan.collective_ms = out->estimate.collective_ms;
-    plan.memory_bytes = out->estimate.memory_bytes;
+    plan.memory_bytes = out->memory.total;
     plan.capacity_bytes = cost_.capacity_bytes();
     plan.replicated_step_ms = out->unsplit.step_ms;
   }
@@ -536,28 +570,29 @@ class Planning {
       other.partitioned = 0;  // of what this plan decides
       plan->alternatives.push_back(std::move(other));
     }
-    // What the other objective would choose.
+    if (other_objective_) plan->alternatives.push_back(std::move(*other_objective_));
+  }
+
+  // What the other objective would choose, of groups that are not cut.
+  void ask_other_objective() {
+    if (shards_ == 1 || other_objective_) return;
     const bool time = request_.objective == PartitionObjective::kTime;
     models::PartitionProblem swapped = problem_;
     swapped.objective = time ? PartitionObjective::kCount : PartitionObjective::kTime;
     try {
       const std::vector<PartitionAnswer> others = run_search(swapped, quick_search());
-      plan->cut_by_time = plan->cut_by_time || any_cut_by_time(others);
-      if (!others.empty()) {
-        plan->alternatives.push_back(judge(model_, cost_, inputs_, linkage_groups(others.front().groups, groups_of_),
-                                           time ? "objective count" : "objective time"));
-        plan->alternatives.back().planning_ms = others.front().seconds * 1e3;
-      }
+      cut_by_time_ = cut_by_time_ || any_cut_by_time(others);
+      if (others.empty()) return;
+      other_objective_ = judge(model_, cost_, inputs_, linkage_groups(others.front().groups, groups_of_),
+                               time ? "objective count" : "objective time");
+      other_objective_->planning_ms = others.front().seconds * 1e3;
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kInfeasible) throw;  // nothing fits: there is nothing to compare with
     }
   }
 
-  void last_warnings(PartitionPlan* plan) {
-    if (limit_bytes_ <= 0 && plan->memory_bytes > plan->capacity_bytes && plan->capacity_bytes > 0) {
-      warnings_.push_back("needs " + format_bytes(plan->memory_bytes) + " per device, and the smallest has " +
-                          format_bytes(plan->capacity_bytes) + "; --memory on looks for a plan that fits");
-    }
+  void last_warnings(const std::string& memory_warning, PartitionPlan* plan) {
+    if (!memory_warning.empty()) warnings_.push_back(memory_warning);
     if (plan->cut_by_time) {
       warnings_.push_back("the budget ended the search; a longer --budget may find a better plan");
     } else if (cut_by_effort_) {
@@ -574,10 +609,13 @@ class Planning {
   const int shards_;
   std::vector<std::string> warnings_;
   const PartitionCost cost_;
-  const double limit_bytes_;
+  const double limit_bytes_;     // of the peak; 0: none
+  double kept_limit_bytes_ = 0;  // of what is kept; 0: none
+  double free_bound_ = 0;        // of the first search, without that limit
 
   DataChoice batch_;
   std::vector<PartitionAlternative> compared_;
+  std::optional<PartitionAlternative> other_objective_;
   bool cut_by_time_ = false, cut_by_effort_ = false;
   models::PartitionProblem problem_;
   std::vector<GroupId> groups_of_;  // of the problem's groups

@@ -11,6 +11,7 @@
 #include "plan/partition/partition_cost.h"
 #include "plan/partition/partition_plan.h"
 #include "plan/partition/partition_search.h"
+#include "plan/partition/price.h"
 
 namespace automap::partition {
 
@@ -20,6 +21,9 @@ struct PlanningRequest {
   bool fit_device = false;        // memory is limited to what the smallest device has
   double memory_limit_bytes = 0;  // per device, instead of that; 0: none
   bool reshard = false;           // kTime of variables: also cut linkage groups where that pays (resharding.h)
+  // Of a mesh, the axis that this one is nested in: what it leaves, and what it decided.
+  const OtherAxis* other = nullptr;
+  const DecidedAxis* outer = nullptr;
   SearchRequest search;
 };
 
@@ -39,13 +43,15 @@ struct SplitGroups {
 struct Planned {
   PartitionPlan plan;
   PlanEstimate estimate, unsplit;
+  PeakMemory memory, unsplit_memory;  // per device
   sharding::Propagation decided;
   std::vector<SplitGroups> split;
   std::vector<WholeTensors> whole;
   std::vector<PartitionAnswer> answers;  // of the algorithms that ran, best first
   ShardLinks links;
-  std::string nothing_split;  // why, when several devices split nothing; also among the plan's warnings
-  bool nearly_cut = false;    // cutting linkage groups would save something, but too little
+  std::string nothing_split;   // why, when several devices split nothing; also among the plan's warnings
+  std::string memory_warning;  // that it hardly fits, or does not; also among the plan's warnings
+  bool nearly_cut = false;     // cutting linkage groups would save something, but too little
 };
 
 // The plan without what only its caller knows: model, cluster, planning_ms, provenance. `model` keeps the gathers of a

@@ -17,6 +17,7 @@ using graph::FlowGraph;
 using graph::kNone;
 using graph::NodeId;
 using graph::Opcode;
+using sharding::CollectiveKind;
 using sharding::Gather;
 using sharding::GroupId;
 using sharding::Linkage;
@@ -54,6 +55,7 @@ class Builder {
       });
     }
     made_by_products();
+    sums_kept_in_parts();
     exclude();
     finish_memory(memory_limit_bytes);
     return std::move(problem_);
@@ -264,12 +266,12 @@ class Builder {
     double ms = 0;
     for (const NodeId node : factor.partial) {
       if (is_read(node))
-        ms += model_.times(node) * cost_.links().all_reduce.ms(static_cast<double>(flow_.shape(node).bytes));
+        ms += model_.times(node) * cost_.links().all_reduce.ms(cost_.moved_bytes(node, CollectiveKind::kAllReduce));
     }
     return ms;
   }
   double gather_ms(NodeId node) const {
-    return model_.times(node) * cost_.links().all_gather.ms(static_cast<double>(flow_.shape(node).bytes));
+    return model_.times(node) * cost_.links().all_gather.ms(cost_.moved_bytes(node, CollectiveKind::kAllGather));
   }
 
   void price_pieces() {
@@ -280,14 +282,15 @@ class Builder {
       }
     }
     for (NodeId node = 0; node < flow_.size(); ++node) {
-      const double bytes = cost_.kept_bytes(node);
+      const double bytes = cost_.kept_bytes(node), moved = cost_.other_saved_ms(node);
       whole_bytes_ += bytes;
-      if (bytes <= 0) continue;
+      if (bytes <= 0 && moved <= 0) continue;
       const auto rank = static_cast<std::int32_t>(linkage_.groups_of(node).size());
       for (std::int32_t dim = 0; dim < rank; ++dim) {
         if (linkage_.group_of(node, dim) == kNone) continue;
         // What is saved; counted from what everything whole takes (finish_memory).
         problem_.sites[at(piece_of({node, dim}))].memory[kSplit] -= bytes - bytes / shards_;
+        problem_.sites[at(piece_of({node, dim}))].cost[kSplit] -= moved;
       }
     }
   }
@@ -306,7 +309,7 @@ class Builder {
       // there.
       const NodeId maker = flow_.producer(dim.node);
       const bool free = cuttable_[at(maker)] || is_closed(maker, dim);
-      problem_.sites.push_back({{0, 0, free ? 0 : gather_ms(dim.node)}, {}});
+      problem_.sites.push_back({{0, 0, free ? 0 : gather_ms(dim.node)}, {0, 0, cost_.copy_bytes(dim.node)}});
       add_pair(piece_of(dim), found->second, {0, kInfinity, kInfinity, kInfinity, 0, 0});
     }
     return found->second;
@@ -332,6 +335,36 @@ class Builder {
           add_pair(instruction.site, reader->second, std::move(cost));
         }
       }
+    }
+  }
+
+  // A sum of which every device goes on with its part alone costs a reduce-scatter (Collective::kept_in_parts).
+  void sums_kept_in_parts() {
+    for (const Instruction& instruction : instructions_) {
+      const auto factors = linkage_.factors(instruction.op);
+      const std::size_t labels = instruction.factors.size() + 1;
+      for (std::size_t label = 1; label < labels; ++label) {
+        const OpFactor& factor = factors[at(instruction.factors[label - 1])];
+        if (factor.reduction != sharding::Reduction::kAdd) continue;
+        for (const NodeId node : factor.partial) {
+          if (is_read(node)) sum_kept_in_parts(instruction.site, labels, label, node);
+        }
+      }
+    }
+  }
+
+  void sum_kept_in_parts(std::int32_t site, std::size_t labels, std::size_t label, NodeId node) {
+    const ShardLinks& links = cost_.links();
+    const double bytes = cost_.moved_bytes(node, CollectiveKind::kAllReduce);
+    const double saved = model_.times(node) * (links.all_reduce.ms(bytes) - links.reduce_scatter.ms(bytes));
+    const auto rank = static_cast<std::int32_t>(linkage_.groups_of(node).size());
+    for (std::int32_t dim = 0; dim < rank; ++dim) {
+      if (linkage_.group_of(node, dim) == kNone || !allowed(piece_of({node, dim}))) continue;
+      const auto reader = reader_site_.find(dim_index({node, dim}));
+      const std::size_t states = reader == reader_site_.end() ? 2 : 3;
+      std::vector<double> cost(labels * states, 0);
+      cost[label * states + kSplit] = -saved;
+      add_pair(site, reader == reader_site_.end() ? piece_of({node, dim}) : reader->second, std::move(cost));
     }
   }
 

@@ -23,6 +23,7 @@ using sharding::TensorDim;
 namespace {
 
 constexpr int kMostDevicesNamed = 64;
+constexpr std::int64_t kLargeExtent = 4096, kTile = 128;
 
 bool only_indivisible(const Linkage& linkage, GroupId group) {
   const auto obstacles = linkage.obstacles(group);
@@ -68,8 +69,15 @@ std::string indivisible_text(const ShardingModel& model, GroupId group) {
     parts = ", the parts that " + std::to_string(whole) + " become" + (where.empty() ? "" : " in " + where) + " (" +
             std::to_string(whole / extent) + " each)";
   }
+  // A table of 50257 words is padded to 50304 by hand: to whole tiles of the matrix units, where it is large.
+  std::string padded;
+  if (parts.empty() && extent > linkage.shards()) {
+    const std::int64_t tile =
+        extent >= kLargeExtent ? std::lcm<std::int64_t>(linkage.shards(), kTile) : linkage.shards();
+    padded = "; padded to " + std::to_string((extent + tile - 1) / tile * tile) + " they would";
+  }
   return std::to_string(linkage.shards()) + " devices do not divide " + std::to_string(extent) + parts +
-         (others.empty() ? "" : "; " + others + " would");
+         (others.empty() ? "" : "; " + others + " would") + padded;
 }
 
 std::string why_whole(const ShardingModel& model, const Propagation& decided,

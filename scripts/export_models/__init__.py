@@ -20,6 +20,8 @@ MODELS = {
         practices.moe_dense,
         practices.moe_sort,
         practices.set_prediction,
+        practices.mamba,
+        practices.unet,
         small.lit_small,
         small.tiny_mlp,
         decoders.gpt2_forward,

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from . import core
+from . import core, vision
 from .core import array, dense, dense_parameters, rms_norm, scope
 from .decoders import block_parameters, decoder_parameters, feed_forward, head_and_loss, rotate
 
@@ -180,3 +180,125 @@ def set_prediction(layers=2, width=256, heads=8, hidden=512, queries=32, classes
     return core.training_model(
         "set_prediction", f"Decoder of {queries} queries over {patches} patches, matched with {objects} objects, Adam",
         loss, tree, batch, micro_batch, locations=True)
+
+
+def mamba(layers=2, width=256, inner=512, state=16, rank=16, taps=4, vocabulary=1024, micro_batch=16, length=64):
+    """A selective state space model: what a token leaves in the state, and what it reads, depends on the token (Mamba)."""
+    block = {
+        "norm": {"scale": array(width)},
+        "in_proj": dense_parameters(width, 2 * inner, bias=False),
+        "conv1d": {"kernel": array(taps, 1, inner), "bias": array(inner)},
+        "x_proj": dense_parameters(inner, rank + 2 * state, bias=False),
+        "dt_proj": dense_parameters(rank, inner),
+        "A_log": array(inner, state),
+        "D": array(inner),
+        "out_proj": dense_parameters(inner, width, bias=False),
+    }
+    tree = {"embedding": array(vocabulary, width), "layers": [block] * layers, "norm_f": {"scale": array(width)}}
+
+    def after(first, second):
+        """Two steps of h -> a h + b as one."""
+        return second[0] * first[0], second[0] * first[1] + second[1]
+
+    def mixer(p, x):
+        with scope("in_proj"):
+            x, z = jnp.split(dense(p["in_proj"], x), 2, axis=-1)
+        with scope("conv1d"):  # of every channel by itself, over what came before
+            x = lax.conv_general_dilated(x, p["conv1d"]["kernel"], (1,), [(taps - 1, 0)], feature_group_count=inner,
+                                         dimension_numbers=("NWC", "WIO", "NWC"))
+            x = jax.nn.silu(x + p["conv1d"]["bias"])
+        with scope("ssm"):
+            step, b, c = jnp.split(dense(p["x_proj"], x), (rank, rank + state), axis=-1)
+            step = jax.nn.softplus(dense(p["dt_proj"], step))
+            decay = jnp.exp(step[..., None] * -jnp.exp(p["A_log"]))
+            left = (step * x)[..., None] * b[:, :, None, :]
+            _, h = lax.associative_scan(after, (decay, left), axis=1)
+            y = jnp.einsum("blin,bln->bli", h, c) + x * p["D"]
+        with scope("out_proj"):
+            return dense(p["out_proj"], y * jax.nn.silu(z))
+
+    def loss(params, batch):
+        with scope("embedding"):
+            x = core.embed(params["embedding"], batch["tokens"])
+        for i, p in enumerate(params["layers"]):
+            with scope(f"layers_{i}"):
+                x = x + mixer(p, rms_norm(p["norm"], x))
+        with scope("head"):
+            logits = rms_norm(params["norm_f"], x) @ params["embedding"].T
+        with scope("loss"):
+            return core.token_cross_entropy(logits[:, :-1], batch["tokens"][:, 1:])
+
+    return core.training_model(
+        "mamba", f"Selective state space model of {layers} layers, {inner} channels of {state} states, associative scan, Adam",
+        loss, tree, {"tokens": array(micro_batch, length, dtype=jnp.int32)}, micro_batch, locations=True)
+
+
+def group_norm(p, x, groups=8, epsilon=1e-5):
+    y = core.split_heads(x, groups)
+    mean = jnp.mean(y, axis=(1, 2, 4), keepdims=True)
+    variance = jnp.mean(jnp.square(y - mean), axis=(1, 2, 4), keepdims=True)
+    return core.merge_heads((y - mean) * lax.rsqrt(variance + epsilon)) * p["scale"] + p["bias"]
+
+
+def unet(channels=(32, 64, 128), image=32, colors=3, frequencies=32, micro_batch=16):
+    """Noise told from an image: down by strides, up by transposed convolutions, and what was seen on the way is kept."""
+    def conv(size, inputs, outputs):
+        return {"kernel": array(size, size, inputs, outputs), "bias": array(outputs)}
+
+    def block_tree(inputs, outputs):
+        tree = {"norm1": core.norm_parameters(inputs), "conv1": conv(3, inputs, outputs),
+                "time": dense_parameters(4 * frequencies, outputs),
+                "norm2": core.norm_parameters(outputs), "conv2": conv(3, outputs, outputs)}
+        return tree if inputs == outputs else tree | {"skip": conv(1, inputs, outputs)}
+
+    pairs = list(zip(channels, channels[1:]))
+    tree = {
+        "time": {"in": dense_parameters(frequencies, 4 * frequencies), "out": dense_parameters(4 * frequencies, 4 * frequencies)},
+        "conv_in": conv(3, colors, channels[0]),
+        "down": [{"block": block_tree(low, low), "conv": conv(3, low, high)} for low, high in pairs],
+        "middle": block_tree(channels[-1], channels[-1]),
+        "up": [{"conv": conv(4, high, low), "block": block_tree(2 * low, low)} for low, high in reversed(pairs)],
+        "norm_out": core.norm_parameters(channels[0]),
+        "conv_out": conv(3, channels[0], colors),
+    }
+
+    def convolve(p, x, stride=1):
+        return vision.convolution(p["kernel"], x, stride) + p["bias"]
+
+    def block(p, x, time):
+        with scope("block"):
+            y = convolve(p["conv1"], jax.nn.silu(group_norm(p["norm1"], x)))
+            y = y + dense(p["time"], time)[:, None, None, :]
+            y = convolve(p["conv2"], jax.nn.silu(group_norm(p["norm2"], y)))
+            return y + (convolve(p["skip"], x) if "skip" in p else x)
+
+    def loss(params, batch):
+        with scope("time"):
+            rates = jnp.exp(-jnp.log(10000.0) * jnp.arange(frequencies // 2) / (frequencies // 2))
+            angles = batch["time"][:, None] * rates
+            time = jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+            time = jax.nn.silu(dense(params["time"]["in"], time))
+            time = jax.nn.silu(dense(params["time"]["out"], time))
+        with scope("conv_in"):
+            x = convolve(params["conv_in"], batch["image"])
+        seen = []
+        for i, p in enumerate(params["down"]):
+            with scope(f"down_{i}"):
+                x = block(p["block"], x, time)
+                seen.append(x)
+                x = convolve(p["conv"], x, 2)
+        with scope("middle"):
+            x = block(params["middle"], x, time)
+        for i, p in enumerate(params["up"]):
+            with scope(f"up_{i}"):
+                x = lax.conv_transpose(x, p["conv"]["kernel"], (2, 2), "SAME", dimension_numbers=vision.LAYOUT) + p["conv"]["bias"]
+                x = block(p["block"], jnp.concatenate([x, seen.pop()], axis=-1), time)
+        with scope("conv_out"):
+            x = convolve(params["conv_out"], jax.nn.silu(group_norm(params["norm_out"], x)))
+        with scope("loss"):
+            return jnp.mean(jnp.square(x - batch["noise"]))
+
+    picture = array(micro_batch, image, image, colors)
+    return core.training_model(
+        "unet", f"U-Net of {len(channels)} scales over {image}x{image} images, group normalization, predicts the noise, Adam",
+        loss, tree, {"image": picture, "noise": picture, "time": array(micro_batch)}, micro_batch, locations=True)

@@ -116,6 +116,27 @@ def make_random():
         return params, opt_state, value + noise
     return random, arguments
 '''
+
+# What fixtures/hlo/tiny_mlp.hlo was exported from (scripts/export_models/small.py), but for the names of layers.
+TINY = '''
+import jax
+import jax.numpy as jnp
+
+def loss(params, batch):
+    hidden = jnp.tanh(batch["x"] @ params["dense_1"]["kernel"] + params["dense_1"]["bias"])
+    return jnp.mean((hidden @ params["dense_2"]["kernel"] + params["dense_2"]["bias"] - batch["y"]) ** 2)
+
+def train_step(params, batch):
+    value, gradients = jax.value_and_grad(loss)(params, batch)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
+
+def array(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+def make_step():
+    params = {"dense_1": {"kernel": array(32, 64), "bias": array(64)}, "dense_2": {"kernel": array(64, 10), "bias": array(10)}}
+    return train_step, (params, {"x": array(16, 32), "y": array(16, 10)})
+'''
 ROWS = {"batch/x": 0, "batch/y": 0}
 
 EXPORT = '''
@@ -146,6 +167,11 @@ NAMES = ["params['hidden']['bias']", "params['hidden']['kernel']", "params['outp
 COLUMNS_THEN_ROWS = {"params/hidden/kernel": 1, "params/hidden/bias": 0, "params/output/kernel": 0}
 
 
+def mesh_text(**keys):
+    return json.dumps({"schema": "automap.plan/1", "kind": "mesh", "mesh": {"data": 4, "model": 2},
+                       "axes": {"data": {"partition": {}}, "model": {"partition": {}}}, **keys})
+
+
 def load_script():
     spec = importlib.util.spec_from_file_location("apply_plan", SCRIPT)
     script = importlib.util.module_from_spec(spec)
@@ -167,7 +193,17 @@ class WithoutJax(unittest.TestCase):
                                ('{"schema": "automap.plan/1", "kind": "pipeline"}', "pipeline"),
                                ('{"schema": "automap.plan/1", "kind": "data", "shards": 0, "partition": {}}', "shards"),
                                ('{"schema": "automap.plan/1", "kind": "data", "shards": 8, "partition": {"a": "b"}}',
-                                "partition")):
+                                "partition"),
+                               (mesh_text(mesh=[4, 2]), "mesh: expected an object"),
+                               (mesh_text(mesh={"data": 4}), "mesh: model: found None"),
+                               (mesh_text(mesh={"data": 4, "model": 0}), "mesh: model: found 0"),
+                               (mesh_text(mesh={"data": 4096, "model": 2}), "found 8192"),
+                               (mesh_text(shards=4), "shards: found 4, but the mesh has 4 x 2 devices"),
+                               (mesh_text(axes=None), "axes: expected an object"),
+                               (mesh_text(axes={"data": []}), "axes: data: expected an object"),
+                               (mesh_text(axes={"data": {"kind": "operator"}}), "axes: data: kind: found 'operator'"),
+                               (mesh_text(axes={"model": {"shards": 4}}), "axes: model: shards: found 4"),
+                               (mesh_text(axes={"model": {"partition": {"a": "b"}}}), "axes: model: partition")):
                 path.write_text(text)
                 done = subprocess.run(["python3", SCRIPT, "--plan", path, "--step", "x.py:y"], capture_output=True, text=True)
                 self.assertEqual(done.returncode, 3, done.stderr)
@@ -184,6 +220,18 @@ class WithoutJax(unittest.TestCase):
         self.assertEqual(script.expected_of(plan), {"all-reduce": (3, 384), "all-gather": (1, 64)})
         del plan["collectives"]
         self.assertEqual(script.expected_of(plan), {"all-reduce": (3, None), "all-gather": (1, 256)})
+
+    def test_what_is_expected_of_a_mesh(self):
+        def axis(*nodes):
+            return {"collectives": [{"kind": "all-reduce", "bytes": 64 * node, "sources": [{"bytes": 64 * node, "node": node}]}
+                                    for node in nodes]}
+        plan = {"kind": "mesh", "axes": {"data": axis(1, 2, 3), "model": axis(3, 4)}}
+        script = load_script()
+        self.assertEqual(script.expected_of(plan), {"all-reduce": (5, 64 * 13)})
+        # What both axes sum is one all-reduce, or two.
+        self.assertEqual(script.expected_of(plan, {"all-reduce": (5, 0)}), {"all-reduce": (5, 64 * 13)})
+        self.assertEqual(script.expected_of(plan, {"all-reduce": (4, 0)}), {"all-reduce": (4, 64 * 10)})
+        self.assertEqual(script.expected_of(plan, {"all-reduce": (2, 0)}), {"all-reduce": (4, 64 * 10)})
 
 
 class Comparison(unittest.TestCase):
@@ -333,6 +381,56 @@ class ApplyPlan(unittest.TestCase):
         # Of another model: names agree, shapes do not.
         self.assertIn("has shape", self.apply("found.json", step="step.py:make_other_step", code=3))
         self.assertIn("has shape", self.apply(self.plan({}), "--specs", "specs.py", step="step.py:make_other_step", code=3))
+
+    def test_a_minimal_mesh_plan(self):
+        path = self.folder / "mesh.json"
+        axes = {"data": {"partition": ROWS}, "model": {"partition": COLUMNS_THEN_ROWS}}
+        path.write_text(mesh_text(axes=axes))
+        report = json.loads(self.apply(path, "--json"))
+        self.assertTrue(report["equal"])
+        self.assertEqual((report["devices"], report["mesh"], report["partitioned"]), (8, {"data": 4, "model": 2}, 5))
+        # The second layer's output over the model axis, 4 x 8 floats of a replica; over the data axis the loss and every
+        # gradient, half of it on each device.
+        self.assertEqual(report["collectives"],
+                         {"all-reduce": {"count": 5, "bytes": 4 * (4 * 8 + (32 * 64 + 64 + 64 * 8) // 2 + 1)}})
+        self.assertIn("on 8 cpu devices (data 4, model 2): 5 of", self.apply(path))
+        # Both axes may split one dimension: columns of the kernel over all 8 devices.
+        axes["data"]["partition"] = {**ROWS, "params/hidden/kernel": 1}
+        path.write_text(mesh_text(axes=axes))
+        self.assertTrue(json.loads(self.apply(path, "--json"))["equal"])
+        for axis, partition, word in (("data", {"params/output/kernel": 1, "batch/w": 0}, "batch/w"),
+                                      ("data", {"params/output/kernel": 2}, "no dimension 2")):
+            path.write_text(mesh_text(axes={**axes, axis: {"partition": partition}}))
+            self.assertIn(word, self.apply(path, code=3))
+        # 8 columns divide by each axis, but not by both.
+        path.write_text(mesh_text(mesh={"data": 4, "model": 4}, axes={a: {"partition": {"params/output/kernel": 1}} for a in axes}))
+        self.assertIn("is split by both axes, into 4 x 4 parts, which do not divide 8", self.apply(path, code=3))
+
+    def test_mesh_plan_of_the_search_by_plan_and_by_specs(self):
+        for zero in (0, 2, 3):
+            self.search("opp", "step.hlo", "--mesh", "data=4,model=2", "--zero", zero, "-o", "mesh.json", "--emit-jax", "specs.py")
+            by_plan = json.loads(self.apply("mesh.json", "--json"))
+            by_specs = json.loads(self.apply("mesh.json", "--json", "--specs", "specs.py"))
+            for report in (by_plan, by_specs):
+                self.assertTrue(report["equal"])
+                self.assertEqual(report["not_in_plan"], [])
+                self.assertEqual(report["collectives"], by_plan["collectives"])
+                if zero < 3:
+                    self.assertEqual(report["collectives"], report["expected"])
+                else:
+                    # Specs do not say where a stored variable is gathered: XLA may do it for the gradient again.
+                    self.assertEqual(report["collectives"]["all-reduce"], report["expected"]["all-reduce"])
+                    self.assertEqual(report["unexpected"], [])
+        self.search("opp", "step.hlo", "--mesh", "data=2,model=4", "-o", "other.json")
+        self.assertIn("is for the mesh", self.apply("other.json", "--specs", "specs.py", code=3))
+
+    def test_mesh_plan_of_a_fixture(self):
+        self.search("opp", SOURCE / "fixtures" / "hlo" / "tiny_mlp.hlo", "--mesh", "data=4,model=2", "-o", "tiny.json")
+        (self.folder / "tiny.py").write_text(TINY)
+        report = json.loads(self.apply("tiny.json", "--json", "--strict", step="tiny.py:make_step"))
+        self.assertTrue(report["equal"])
+        self.assertEqual(report["not_in_plan"], [])
+        self.assertEqual(report["collectives"], report["expected"])
 
     def test_data_parallel_plan(self):
         self.search("adp", "step.hlo", "--shards", 8, "--objective", "count", "-o", "data.json")

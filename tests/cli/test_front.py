@@ -23,7 +23,7 @@ class Front(ProgramTest):
         for arguments in (["--help"], ["-h"], ["help"]):
             result = run("automap", *arguments)
             self.assertEqual(result.returncode, 0)
-            for command in ("profile", "infer", "search", "inspect", "datagen", "train", "apply-plan"):
+            for command in ("profile", "infer", "search", "inspect", "datagen", "train", "apply-plan", "emit-sdy"):
                 self.assertRegex(result.stdout, rf"(?m)^  {command} ")
         self.assertEqual(run("automap", "help", "infer").stdout, run("automap-infer", "--help").stdout)
 

@@ -10,7 +10,7 @@ from programs import BIN, SOURCE, ProgramTest, run
 ROOMS = ["common", "infer", "search", "plan", "inspect", "profile", "datagen", "train", "models", "front"]
 PROGRAMS = ["automap-profile", "automap-infer", "automap-search", "automap-inspect", "automap-datagen", "automap-train"]
 SEARCH_COMMANDS = ["opp", "adp", "apply", "propagate", "explain"]
-SCRIPT = "automap-apply-plan"
+SCRIPTS = {"automap-apply-plan": "apply_plan.py", "automap-emit-sdy": "emit_sdy.py"}
 # Named like programs, and are none: CMake's package, names of files.
 OTHER_NAMES = {"automap-config", "automap-targets", "automap-output", "automap-cli", "automap-plan"}
 # Options of XLA and TensorBoard that messages and documents name.
@@ -60,8 +60,9 @@ class Hints(ProgramTest):
                 listed = set(OPTION.findall(run(*call, "--help-all").stdout))
                 cls.options[call] = listed
                 cls.options[(program,)] = cls.options.get((program,), set()) | listed
-        script = (SOURCE / "scripts" / "apply_plan.py").read_text()
-        cls.options[(SCRIPT,)] = set(re.findall(r'add_argument\("--([a-z-]+)"', script)) | {"help"}
+        for script, file in SCRIPTS.items():
+            text = (SOURCE / "scripts" / file).read_text()
+            cls.options[(script,)] = set(re.findall(r'add_argument\((?:"-\w", )?"--([a-z-]+)"', text)) | {"help"}
         cls.every = set().union(*cls.options.values()) | {"version", "help"}
 
     def test_the_scan_finds_what_there_is(self):
@@ -88,7 +89,7 @@ class Hints(ProgramTest):
                     if call is None:
                         if lone and option not in self.every:
                             found.append(f"--{option}")
-                    elif call[0] in [*self.built, SCRIPT] and option not in self.options[call]:
+                    elif call[0] in [*self.built, *SCRIPTS] and option not in self.options[call]:
                         found.append(f"--{option} of {' '.join(call)}")
                 if match is None:
                     break
@@ -96,7 +97,7 @@ class Hints(ProgramTest):
                 at, call = match.end(), (name,)
                 if match.group(1) is None:
                     call = ()
-                elif name not in [*PROGRAMS, SCRIPT, *OTHER_NAMES]:
+                elif name not in [*PROGRAMS, *SCRIPTS, *OTHER_NAMES]:
                     found.append(name)
                     call = None
                 elif name in OTHER_NAMES:

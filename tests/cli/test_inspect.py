@@ -212,6 +212,43 @@ class Inspect(unittest.TestCase):
             self.assertEqual(result.returncode, 3)
             self.assertIn(word, result.stderr.decode())
 
+    def test_mesh_plans(self):
+        plan = {"schema": "automap.plan/1", "kind": "mesh", "mesh": {"data": 4, "model": 2},
+                "axes": {"data": {"partition": {"batch/x": 0, "params/w": 0}}, "model": {"partition": {"params/w": 1, "b": -1}}}}
+        path = self.file("mesh.json", json.dumps(plan))
+        d = self.document(path)
+        self.assertEqual((d["kind"], d["plan_kind"], d["shards"], d["mesh"], d["zero"]), ("plan", "mesh", 8, plan["mesh"], 0))
+        for axis in ("data", "model"):
+            self.assertEqual(d["axes"][axis]["partition"], plan["axes"][axis]["partition"])
+            self.assertEqual(d["axes"][axis]["shards"], plan["mesh"][axis])
+        self.assertEqual((d["capacity_bytes"], d["alternatives"]), (None, []))
+        out = run(path).stdout.decode()
+        for word in ("mesh plan for 8 devices", "data 4, model 2", "2 devices, 1 of 2 variables split"):
+            self.assertIn(word, out)
+        self.assertRegex(out, r"params/w +0 +1\n")
+        for damage, word in (({"mesh": {"data": 4}}, "model"), ({"mesh": {"data": 0, "model": 2}}, "data: found 0"),
+                             ({"shards": 4}, "4 x 2 devices"), ({"zero": 4}, "zero: found 4"), ({"axes": []}, "axes"),
+                             ({"axes": {"data": {"kind": "operator"}}}, "expected \"data\""),
+                             ({"axes": {"model": {"shards": 8}}}, "shards: found 8"),
+                             ({"axes": {"model": {"partition": [1]}}}, "expected an object")):
+            self.assertIn(word, self.error(self.file("damaged.json", json.dumps({**plan, **damage}))))
+
+    def test_a_mesh_plan_of_the_search(self):
+        path = Path(self.folder.name) / "mesh.json"
+        done = subprocess.run([PROGRAM.parent / "automap-search", "opp", "fixtures/hlo/gpt2.hlo.gz", "--shards", "auto", "--zero", "3",
+                               "-o", path], capture_output=True, timeout=600, cwd=SOURCE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        plan, d = json.loads(path.read_text()), self.document(path)
+        for key in ("model", "cluster", "shards", "mesh", "zero", "step_ms", "compute_ms", "data_collective_ms", "model_collective_ms",
+                    "replicated_step_ms", "memory_bytes", "capacity_bytes", "alternatives"):
+            self.assertEqual(d[key], plan[key], key)
+        for axis in ("data", "model"):
+            for key in ("partition", "partitioned", "all_reduces", "partial_sums", "all_gathers", "all_gather_bytes"):
+                self.assertEqual(d["axes"][axis][key], plan["axes"][axis][key], key)
+        out = run(path).stdout.decode()
+        for word in ("step", "compute", "over the data axis", "per device of", "all-reduces", "meshes that were compared", "this plan"):
+            self.assertIn(word, out)
+
     def test_plans(self):
         path = self.file("plan.json", json.dumps(PLAN))
         d = self.document(path)

@@ -36,7 +36,7 @@ class MeasurePartition(ProgramTest):
         self.assertEqual(len(re.findall(rf"(?m)^vgg19 +(?:count|uncut|time) +\d+ +38 +proven(?: +{NUMBER}){{3}}(?: +\d+){{3}} +{BYTES} +"
                                         rf"{BYTES}(?: +{NUMBER}){{3}}$", text)), 6)
         self.assertRegex(text, rf"(?m)^vgg19 +5 +38 +30 s +count +29 +38 +{NUMBER} s +\d+ +{BYTES}")
-        self.assertRegex(text, r"(?m)^vgg19 +fc2/kernel +0 +1 +1 +-$")
+        self.assertRegex(text, r"(?m)^vgg19 +fc1/bias +0 +1 +1 +-$")
         self.assertRegex(text, rf"(?m)^tiny_mlp +count +greedy +3 +0 +{NUMBER}$")
         self.assertRegex(text, rf"(?m)^tiny_mlp +count +enumerate +3 proven +0 +{NUMBER}$")
         self.assertRegex(text, rf"(?m)^tiny_mlp +8 +2 of 2 +0 +0 +- +5 +4 +{BYTES} +{BYTES}(?: +{NUMBER}){{4}}$")

@@ -68,7 +68,7 @@ class Commands(SearchTest):
 class Operators(SearchTest):
     def test_time_finds_column_then_row(self):
         """The first layer's kernel along its columns, the second's along its rows: one partial sum."""
-        plan = self.document("opp", T5, "--shards", 8)
+        plan = self.document("opp", T5, "--shards", 8, "--reshard", "off")
         self.assertEqual((plan["schema"], plan["kind"], plan["shards"], plan["objective"]), ("automap.plan/1", "operator", 8, "time"))
         partition = plan["partition"]
         for layer in range(6):
@@ -185,6 +185,130 @@ class Data(SearchTest):
         self.assertRegex(result.stderr, r"2, .* would")
 
 
+class Meshes(SearchTest):
+    MESH = ("--mesh", "data=4,model=2")
+
+    def test_the_document(self):
+        plan = self.document("opp", TINY, *self.MESH)
+        self.assertEqual((plan["kind"], plan["shards"], plan["mesh"]), ("mesh", 8, {"data": 4, "model": 2}))
+        data, model = plan["axes"]["data"], plan["axes"]["model"]
+        self.assertEqual((data["kind"], data["shards"], model["kind"], model["shards"]), ("data", 4, "operator", 2))
+        self.assertEqual(split(data), {"batch['x']": 0, "batch['y']": 0})
+        self.assertEqual(split(model)["params['dense_1']['kernel']"], 1)
+        parts = plan["compute_ms"] + plan["data_collective_ms"] + plan["model_collective_ms"]
+        self.assertAlmostEqual(plan["step_ms"], parts, delta=1e-9 * plan["step_ms"])
+        chosen = [(a["mesh"], a["zero"], a["step_ms"]) for a in plan["alternatives"]]
+        self.assertIn((plan["mesh"], plan["zero"], plan["step_ms"]), chosen)
+        # Of a sum over the data axis each device has what the model axis leaves it, of one over the model axis its replica's.
+        self.assertEqual({c["instruction"]: c["bytes"] for c in model["collectives"]}, {"dot_general.6": 4 * 4 * 10})
+        self.assertEqual(data["all_reduce_bytes"], 4 * ((32 * 64 + 64 + 64 * 10) // 2 + 10 + 1))
+
+    def test_the_schema_refuses(self):
+        if jsonschema is None:
+            self.skipTest("python3-jsonschema is not installed: plans are not checked against their schema")
+        validator = jsonschema.Draft202012Validator(SCHEMA)
+        plan = self.document("opp", TINY, *self.MESH)
+        axes = plan["axes"]
+        for damage in ({"mesh": {"data": 4}}, {"zero": 4}, {"axes": {"data": axes["model"]}}, {"axes": None},
+                       {"axes": {**axes, "model": {**axes["model"], "inputs": 3}}}):
+            with self.assertRaises(jsonschema.ValidationError):
+                validator.validate({**plan, **damage})
+        minimal = {key: plan[key] for key in ("schema", "kind", "mesh")}
+        validator.validate({**minimal, "axes": {name: {"partition": axis["partition"]} for name, axis in axes.items()}})
+
+    def test_stored_in_parts(self):
+        off, full = (self.document("opp", T5, *self.MESH, "--zero", zero) for zero in (0, 3))
+        self.assertEqual((off["zero"], off["axes"]["data"]["gathers"]), (0, []))
+        self.assertEqual(full["zero"], 3)
+        self.assertLess(full["memory_bytes"], off["memory_bytes"])
+        data = full["axes"]["data"]
+        self.assertTrue(any(c["kept_in_parts"] for c in data["collectives"]))
+        self.assertGreater(data["all_gathers"], 0)
+        half = self.document("opp", T5, *self.MESH, "--zero", 2)["axes"]["data"]
+        self.assertIn("handed on", {g["how"] for g in half["gathers"]})
+
+    def test_one_axis_may_be_left_out(self):
+        for text, mesh in (("data=4", {"data": 4, "model": 1}), ("model=4", {"data": 1, "model": 4})):
+            self.assertEqual(self.document("opp", TINY, "--mesh", text)["mesh"], mesh)
+
+    def test_auto(self):
+        plan = self.document("opp", TINY, "--shards", "auto")
+        self.assertEqual(plan["kind"], "mesh")
+        self.assertGreater(len(plan["alternatives"]), 4)
+        self.assertEqual(plan["step_ms"], min(a["step_ms"] for a in plan["alternatives"] if a["fits"]))
+        text = self.text("opp", TINY, "--shards", "auto")
+        for part in ("Step time", "Memory", "Meshes", "this plan"):
+            self.assertIn(part, text)
+
+    def test_wrong_meshes(self):
+        for text, says in (("data=x", ["does not say how many", "data=4,model=2"]), ("data=0", ["does not say how many"]),
+                           ("foo=2,model=2", ["'foo' is no axis", "data and model"]), ("data=4,data=2", ["axis data stands there twice"]),
+                           ("data=4,", ["is no axis"]), ("4,2", ["is no axis", "data=4,model=2"]),
+                           ("data=64,model=2", ["64 x 2 needs 128 devices", "16", "a larger cluster"])):
+            self.fails(2, "opp", TINY, "--mesh", text, says=says)
+        self.fails(2, "opp", TINY, "--mesh", "model=16", "--cluster", "config-a", says=["a server of cluster 'config-a' has 8", "divides 8"])
+        self.fails(2, "opp", TINY, *self.MESH, "--shards", 8, says=["--mesh and --shards", "give one of them"])
+        self.fails(2, "opp", TINY, "--zero", 3, says=["needs a data axis", "--mesh data=D,model=T"])
+        self.fails(2, "opp", TINY, *self.MESH, "--objective", "count", says=["planned by time", "leave --objective out"])
+        self.fails(2, "adp", TINY, "--shards", "auto", says=["automap-search opp has it", "give a number"])
+        self.fails(2, "adp", TINY, *self.MESH, says=["unknown option --mesh"])
+        self.fails(3, "opp", TINY, "--mesh", "data=3", says=["3 devices do not divide 16", "another number of devices for data"])
+        self.fails(4, "opp", TINY, *self.MESH, "--memory", "1kB", says=["nothing fits", "the least is"])
+
+    def stored(self):
+        path, hlo = self.folder / "mesh.json", self.folder / "sharded.hlo"
+        result = run("automap-search", "opp", TINY, *self.MESH, "-o", path, "--emit-hlo", hlo, "--emit-jax", self.folder / "specs.py")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return path, hlo
+
+    def test_written_and_applied(self):
+        path, hlo = self.stored()
+        self.assertIn("num_partitions=8", hlo.read_text())
+        again, jax = self.folder / "again.hlo", self.folder / "again.py"
+        text = self.text("apply", TINY, "--plan", path, "--emit-hlo", again, "--emit-jax", jax)
+        self.assertEqual(again.read_bytes(), hlo.read_bytes())
+        self.assertEqual(jax.read_bytes(), (self.folder / "specs.py").read_bytes())
+        self.assertIn('MESH = {"data": 4, "model": 2}', jax.read_text())
+        for part in ("a mesh of 4 x 2 devices", "data axis:", "model axis:", "Step time", "Memory"):
+            self.assertIn(part, text)
+        # The estimate of what was applied is that of the plan.
+        plan, applied = json.loads(path.read_text()), self.document("apply", TINY, "--plan", path)
+        self.assertEqual((applied["kind"], applied["mesh"], applied["shards"]), ("mesh", plan["mesh"], 8))
+        for key in ("step_ms", "compute_ms", "memory_bytes", "replicated_step_ms", "capacity_bytes"):
+            self.assertAlmostEqual(applied["estimate"][key], plan[key], delta=1e-9 * plan[key], msg=key)
+        for axis in ("data", "model"):
+            self.assertEqual(applied["axes"][axis]["collectives"], plan["axes"][axis]["collectives"])
+
+    def test_explained(self):
+        path, hlo = self.stored()
+        text = self.text("explain", TINY, "--plan", path)
+        for part in ("Data axis", "Model axis", "Step time", "Memory"):
+            self.assertIn(part, text)
+        document = self.document("explain", TINY, "--plan", path)
+        self.assertEqual({name: axis["kind"] for name, axis in document["axes"].items()}, {"data": "data", "model": "operator"})
+        # Bytes are what the other axis leaves of a tensor, here as in the plan.
+        plan = json.loads(path.read_text())
+        for name, axis in document["axes"].items():
+            self.assertEqual([c["bytes"] for c in axis["collectives"]], [c["bytes"] for c in plan["axes"][name]["collectives"]])
+        self.assertIn("1 all-reduce of partial sums, 160 B per step", text)
+        axes = self.document("explain", TINY, "--plan", path, "dense_1/kernel")["axes"]
+        self.assertEqual([axes[name]["tensors"][0]["dim"] for name in ("data", "model")], [-1, 1])
+
+    def test_anybodys(self):
+        def mine(**keys):
+            axes = {"data": {"partition": {"batch/x": 0}}, "model": {"partition": {"params/dense_1/kernel": 1}}}
+            return self.put("mine.json", json.dumps({"schema": "automap.plan/1", "kind": "mesh", "mesh": {"data": 4, "model": 2},
+                                                     "axes": axes, **keys}))
+        self.assertIn("3 of 4 variables", self.text("apply", TINY, "--plan", mine()))
+        kernel = {"partition": {"params/dense_2/kernel": 0}}
+        for keys, code, says in (
+                ({"mesh": {"data": 4}}, 3, "model"), ({"shards": 4}, 3, "4 x 2 devices"), ({"axes": {"data": {"kind": "operator"}}}, 3, "data"),
+                ({"axes": {"model": {"shards": 4}}}, 3, "found 4"), ({"axes": {"data": {"partition": {"batch/w": 0}}}}, 3, "batch/w"),
+                ({"mesh": {"data": 3, "model": 2}}, 3, "3"),
+                ({"mesh": {"data": 16, "model": 8}, "axes": {"data": kernel, "model": kernel}}, 4, "split by both axes")):
+            self.fails(code, "apply", TINY, "--plan", mine(**keys), "--cluster", "config-c", says=[says])
+
+
 class Files(SearchTest):
     def outputs(self):
         return [self.folder / name for name in ("plan.json", "sharded.hlo", "specs.py")]
@@ -247,14 +371,15 @@ class Files(SearchTest):
         self.plan_tiny()
         self.fails(3, "apply", VGG, "--plan", plan, "--emit-hlo", self.folder / "x.hlo")
         self.fails(3, "explain", VGG, "--plan", plan)
-        self.fails(2, "apply", TINY, "--plan", plan, says=["nothing to write"])
+        # Nothing to write: what it costs.
+        self.assertIn("Step time", self.text("apply", TINY, "--plan", plan))
         self.fails(3, "explain", TINY, "--plan", TINY)
         self.fails(3, "explain", TINY, "--plan", self.folder / "none.json", says=["none.json"])
         for partition, code, says in (
                 ({"params['dense_9']['kernel']": 1}, 3, "dense_9"),
                 ({"params['dense_1']['kernel']": 2}, 3, "dense_1"),
                 ({"params['dense_2']['kernel']": 1}, 3, "do not divide 10"),
-                ({"params['dense_1']['kernel']": 0, "params['dense_2']['kernel']": 0}, 4, "dense_")):
+                ({"params['dense_1']['kernel']": 1, "params['dense_2']['kernel']": 0, "params['dense_1']['bias']": -1}, 4, "dense_")):
             wrong = self.put("wrong.json", json.dumps({"schema": "automap.plan/1", "kind": "operator", "shards": 4,
                                                        "partition": partition}))
             self.fails(code, "explain", TINY, "--plan", wrong, says=[says])
@@ -377,7 +502,7 @@ class BadInput(SearchTest):
     def test_memory(self):
         self.fails(2, "opp", TINY, "--memory", "lots", says=["on, off or a size"])
         self.fails(2, "opp", TINY, "--memory", "-1GiB", says=["on, off or a size"])
-        self.fails(4, "opp", TINY, "--shards", 4, "--memory", "1kB", says=["no plan fits", "--memory off"])
+        self.fails(4, "opp", TINY, "--shards", 4, "--memory", "1kB", says=["nothing that was found fits", "the least is", "--memory off"])
         self.text("opp", TINY, "--shards", 4, "--memory", "1GiB")
 
     def test_options(self):

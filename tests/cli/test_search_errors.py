@@ -82,7 +82,7 @@ class SearchErrors(ProgramTest):
             for command in ("opp", "adp", "propagate"):
                 self.fails(2, command, TINY, "--shards", shards, says=["a whole number from 1 to 1000000"])
         self.fails(2, "opp", TINY, "--shards", "1000000", says=["1000000 shards need as many devices"])
-        self.fails(4, "opp", TINY, "--shards", "2", "--memory", "1KiB", says=["into the 1.00 KiB of a device"])
+        self.fails(4, "opp", TINY, "--shards", "2", "--memory", "1KiB", says=["into 1.00 KiB per device"])
 
     def test_plans_that_cannot_be(self):
         model = self.put("one.hlo", ONE)

@@ -57,12 +57,23 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 TEST(EmitHlo, ShardingTexts) {
   using Kind = sharding::TensorStateKind;
-  EXPECT_EQ(sharding_text({Kind::kSplit, 1, {}}, 2, 8), "{devices=[1,8]<=[8]}");
-  EXPECT_EQ(sharding_text({Kind::kSplit, 0, {}}, 1, 4), "{devices=[4]<=[4]}");
-  EXPECT_EQ(sharding_text({Kind::kSplit, 2, {}}, 4, 2), "{devices=[1,1,2,1]<=[2]}");
-  EXPECT_EQ(sharding_text({Kind::kReplicated, -1, {}}, 2, 8), "{replicated}");
-  EXPECT_EQ(sharding_text({Kind::kUndecided, -1, {}}, 2, 8), "{replicated}");
-  EXPECT_EQ(sharding_text({Kind::kSplit, 0, {}}, 1, 1), "{replicated}");
+  const sharding::TensorState whole, undecided{Kind::kUndecided, -1, {}};
+  const auto along = [](std::int32_t dim) { return sharding::TensorState{Kind::kSplit, dim, {}}; };
+  EXPECT_EQ(sharding_text({along(1)}, {8}, 2), "{devices=[1,8]<=[8]}");
+  EXPECT_EQ(sharding_text({along(0)}, {4}, 1), "{devices=[4]<=[4]}");
+  EXPECT_EQ(sharding_text({along(2)}, {2}, 4), "{devices=[1,1,2,1]<=[2]}");
+  EXPECT_EQ(sharding_text({whole}, {8}, 2), "{replicated}");
+  EXPECT_EQ(sharding_text({undecided}, {8}, 2), "{replicated}");
+  EXPECT_EQ(sharding_text({along(0)}, {1}, 1), "{replicated}");
+  // Two axes; the device at (d, t) of 4 x 2 is d * 2 + t.
+  EXPECT_EQ(sharding_text({along(0), along(1)}, {4, 2}, 2), "{devices=[4,2]<=[8]}");
+  EXPECT_EQ(sharding_text({along(1), along(0)}, {4, 2}, 2), "{devices=[2,4]<=[4,2]T(1,0)}");
+  EXPECT_EQ(sharding_text({along(0), whole}, {4, 2}, 2), "{devices=[4,1,2]<=[8] last_tile_dim_replicate}");
+  EXPECT_EQ(sharding_text({whole, along(1)}, {4, 2}, 2), "{devices=[1,2,4]<=[4,2]T(1,0) last_tile_dim_replicate}");
+  // The inner axis cuts a dimension first.
+  EXPECT_EQ(sharding_text({along(0), along(0)}, {4, 2}, 1), "{devices=[8]<=[4,2]T(1,0)}");
+  EXPECT_EQ(sharding_text({along(1), along(0)}, {1, 2}, 2), "{devices=[2,1]<=[2]}");
+  EXPECT_EQ(sharding_text({along(1), along(0)}, {4, 1}, 2), "{devices=[1,4]<=[4]}");
 }
 
 // Parameters, the root and the header change; every other line stays as it was.
@@ -402,14 +413,14 @@ PartitionPlan plan_of(Loaded* loaded, const std::map<std::string, int>& splits) 
 TEST(EmitJax, Tables) {
   const auto loaded = from_text(read_file(kFolder + "tiny_mlp.hlo"));
   const std::string text = emit_jax(loaded->model, plan_of(loaded.get(), {{"params__dense_1____kernel__.1", 1}}));
-  EXPECT_THAT(text, HasSubstr("SHARDS = 8\n"));
+  EXPECT_THAT(text, HasSubstr("MESH = {\"devices\": 8}\nSHARDS = 8\n"));
   EXPECT_THAT(text, HasSubstr("ARGUMENTS = (\"params\", \"batch\")\n"));
-  EXPECT_THAT(text, HasSubstr("\n    # params\n    \"params/dense_1/bias\": P(MESH_AXIS),\n"
-                              "    \"params/dense_1/kernel\": P(None, MESH_AXIS),\n"
+  EXPECT_THAT(text, HasSubstr("\n    # params\n    \"params/dense_1/bias\": P(\"devices\"),\n"
+                              "    \"params/dense_1/kernel\": P(None, \"devices\"),\n"
                               "    \"params/dense_2/bias\": P(),\n"
-                              "    \"params/dense_2/kernel\": P(MESH_AXIS),\n    # batch\n"));
+                              "    \"params/dense_2/kernel\": P(\"devices\"),\n    # batch\n"));
   EXPECT_THAT(text, HasSubstr("    \"params/dense_1/bias\": (64,),\n    \"params/dense_1/kernel\": (32, 64),\n"));
-  EXPECT_THAT(text, HasSubstr("    (P(None, MESH_AXIS), (32, 64)),  # params/dense_1/kernel\n"));
+  EXPECT_THAT(text, HasSubstr("    (P(None, \"devices\"), (32, 64)),  # params/dense_1/kernel\n"));
   EXPECT_THAT(text, HasSubstr("    (P(), ()),\n]\n"));
   EXPECT_THAT(text, Not(HasSubstr("gathers")));
   PartitionPlan gathering = plan_of(loaded.get(), {{"params__dense_1____kernel__.1", 1}});

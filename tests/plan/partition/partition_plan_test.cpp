@@ -11,6 +11,7 @@
 #include "common/base/error.h"
 #include "common/base/rng.h"
 #include "common/hlo/hlo_reader.h"
+#include "plan/partition/apply_plan.h"
 
 namespace automap::partition {
 namespace {
@@ -70,9 +71,9 @@ PartitionPlan full_plan() {
   plan.all_reduce_bytes = 768;
   plan.all_gather_bytes = 64;
   plan.collectives = {
-      {"all-reduce", "add", "add.1", "hidden", 512, 2, 2, {{"dot.1", "hidden", 1024, 7}, {"dot.2", "", 1024, 9}}},
-      {"all-gather", "", "x.1", "", 64, 1, 0, {}}};
-  plan.gathers = {{"sort.1", "x.1", 17, 3, 1}};
+      {"all-reduce", "add", "add.1", "hidden", 512, 2, 2, true, {{"dot.1", "hidden", 1024, 7}, {"dot.2", "", 1024, 9}}},
+      {"all-gather", "", "x.1", "", 64, 1, 0, false, {}}};
+  plan.gathers = {{"sort.1", "x.1", 17, 3, 1}, {"add.2", "x.1", 18, 3, 0, sharding::Gather::Kind::kInParts}};
   plan.groups = {{{{"params['a']", 1}, {"params['b']", 0}}, true, 4, 0.5, 100}, {{{"params['a']", 0}}, false, 1, 2, 3}};
   plan.alternatives = {{"greedy", 1, 7, 1100, 300, 0.5, HUGE_VAL, false, {{"episodes", 12}, {"seconds", 0.25}}},
                        {"replicate", 0, 10, 1500, 0, 0, 4, true, {}}};
@@ -340,14 +341,36 @@ TEST(ApplyPlan, RefusesWhatCannotBe) {
               HasSubstr("3 shards, which do not divide 64 | shards that would: 2, 4, 8, 16, 32, 64"));
   EXPECT_THAT(apply_complaint(model, foreign(1000000, {{"dense_1/kernel", 1}}), ErrorKind::kData),
               HasSubstr("1000000 shards"));
-  EXPECT_THAT(apply_complaint(model, foreign(8, {{"dense_1/kernel", 1}, {"batch/x", 0}}), ErrorKind::kInfeasible),
-              HasSubstr("the plan cannot be completed: "));
   // The bias must go with its kernel.
   EXPECT_THAT(apply_complaint(model, foreign(8, {{"dense_1/bias", -1}, {"dense_1/kernel", 1}}), ErrorKind::kInfeasible),
               HasSubstr("dense_1"));
   // One shard: nothing is split, nothing can collide.
   const sharding::Propagation one = apply_plan(model, foreign(1, {{"dense_1/kernel", 1}, {"batch/x", 0}}));
   EXPECT_TRUE(one.split_groups().empty());
+}
+
+// What collides is stored as the plan says, and gathered where the data goes through.
+TEST(ApplyPlan, CompletesWhatCollides) {
+  const auto loaded = load("tiny_mlp.hlo");
+  sharding::ShardingModel* model = &loaded->model;
+  PartitionPlan plan = foreign(8, {{"dense_1/kernel", 1}, {"batch/x", 0}});
+  std::vector<std::string> warnings;
+  const sharding::Propagation decided = apply_plan(model, plan, "", &warnings);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], HasSubstr("where its splittings collide"));
+  describe_decision(*model, decided, &plan);
+  EXPECT_EQ(plan.partitioned, 2);
+  EXPECT_EQ(plan.all_gathers, 1);  // the kernel, before use
+  // Its gradient is made whole, as all gradients of a split batch, and kept in parts.
+  EXPECT_EQ(std::count_if(plan.collectives.begin(), plan.collectives.end(),
+                          [](const PlanCollective& c) { return c.kept_in_parts; }),
+            1);
+  // Written and read again it is the same.
+  const PartitionPlan again = parse_partition_plan(to_json_text(plan), "again");
+  warnings.clear();
+  const sharding::Propagation same = apply_plan(model, again, "", &warnings);
+  EXPECT_TRUE(warnings.empty());
+  EXPECT_EQ(same.split_groups(), decided.split_groups());
 }
 
 TEST(ApplyPlan, PlansOfOtherModels) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 
+#include "common/base/error.h"
 #include "common/base/rng.h"
 #include "common/hlo/hlo_reader.h"
 #include "plan/partition/planner.h"
@@ -21,6 +22,7 @@ using graph::NodeId;
 using graph::Opcode;
 using sharding::Linkage;
 using sharding::OpFactor;
+using sharding::Propagation;
 using sharding::TensorDim;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -160,12 +162,16 @@ class Twin {
   bool any_split(const OpFactor& f) const {
     return std::any_of(f.members.begin(), f.members.end(), [&](TensorDim at) { return split(at); });
   }
-  double reduce(const OpFactor& f) const {
+  // A sum that is split, and that nobody reads whole, is a reduce-scatter.
+  double reduce(const OpFactor& f, const std::set<NodeId>& gathered) const {
     double ms = 0;
     for (const NodeId node : f.partial) {
       const auto& results = flow_.results();
       if (flow_.users(node).empty() && std::find(results.begin(), results.end(), node) == results.end()) continue;
-      ms += model_.times(node) * cost_.links().all_reduce.ms(static_cast<double>(flow_.shape(node).bytes));
+      const bool in_parts = f.reduction == sharding::Reduction::kAdd && state_[static_cast<std::size_t>(node)] >= 0 &&
+                            gathered.count(node) == 0;
+      const auto& time = in_parts ? cost_.links().reduce_scatter : cost_.links().all_reduce;
+      ms += model_.times(node) * time.ms(static_cast<double>(flow_.shape(node).bytes));
     }
     return ms;
   }
@@ -269,13 +275,17 @@ class Twin {
       };
       const auto factors = linkage_.factors(op);
       for (std::size_t f = 0; f < factors.size(); ++f) {
-        if (by_this(op, f)) ms += reduce(factors[f]) - cost_.saved_ms(op);
+        if (by_this(op, f)) ms -= cost_.saved_ms(op);
         for (const TensorDim at : factors[f].members) {
           if (!by_this(op, f)) read_whole(at);
           if (by_this(op, f) && flow_.producer(at.node) == op) in_parts.insert(at.node);
         }
       }
       for (const Linkage::BlockedMember& blocked : linkage_.blocked(op)) read_whole(blocked.at);
+    }
+    for (NodeId op = 0; op < flow_.size(); ++op) {
+      const auto factors = linkage_.factors(op);
+      for (std::size_t f = 0; f < factors.size(); ++f) ms += by_this(op, f) ? reduce(factors[f], gathered) : 0;
     }
     for (const NodeId node : gathered) {
       if (in_parts.count(node) == 0) continue;
@@ -321,10 +331,10 @@ TEST(Resharding, NothingSavesMoreOnRandomModules) {
       EXPECT_TRUE(c.model->linkage().decidable(group)) << "seed " << seed << "\n" << text;
     }
   }
-  EXPECT_GT(cut, 400);
+  EXPECT_GT(cut, 350);
   // Where the cheapest labelling splits what no weight decides, such pieces are forbidden, which may be too much.
   EXPECT_GT(proven, 4000);
-  EXPECT_GT(best, 4950);
+  EXPECT_GT(best, 4900);
 }
 
 // GPT-2's q, k and v in one matrix: sliced apart, so that nothing behind it could be split with it.
@@ -344,29 +354,59 @@ TEST(Resharding, FusedProjectionsAndFewHeads) {
     if (name == std::string("gpt2.hlo.gz")) {
       EXPECT_LT(step_ms[1], 0.5 * step_ms[0]);
     } else if (name == std::string("t5_6_6.hlo.gz")) {
-      EXPECT_EQ(step_ms[1], step_ms[0]);
+      // Sums kept in parts: the norms between the layers are split along the model dimension.
+      EXPECT_LT(step_ms[1], 0.95 * step_ms[0]);
     }
   }
 }
 
+// Of what is kept (PlanEstimate::memory_bytes), gathered copies among it.
 TEST(Resharding, MemoryIsRespected) {
+  Case c(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/bert_large.hlo.gz"), 8);
+  const PartitionCost cost = c.cost();
+  double last_ms = kInfinity, last_bytes = kInfinity;
+  for (const double share : {1.0, 0.97, 0.94, 0.91}) {
+    SearchLimits limits;
+    limits.units = 100'000'000;
+    Work work(work_limits(limits));
+    const double limit = last_bytes == kInfinity ? 0 : share * last_bytes;
+    const Resharding found = find_resharding(*c.model, cost, limit, work);
+    ASSERT_GT(found.saved_ms, -kInfinity) << share;
+    EXPECT_LE(found.saved_ms, last_ms + 1e-9);
+    c.model->relink(8, found.gathers);
+    Propagation decided(c.model->linkage());
+    for (const TensorDim at : found.split) {
+      if (!c.model->linkage().decidable(c.model->linkage().group_of(at))) continue;
+      EXPECT_FALSE(decided.split(at));
+    }
+    const double bytes = cost.estimate(decided).memory_bytes;
+    EXPECT_TRUE(limit == 0 || bytes <= limit * (1 + 1e-9)) << share;
+    if (limit == 0) last_bytes = bytes;
+    last_ms = found.saved_ms;
+    c.model->relink(8, {});
+  }
+  Work work;
+  EXPECT_EQ(find_resharding(*c.model, cost, 1e6, work).saved_ms, -kInfinity);
+}
+
+// Of the peak: what does not fit is refused, with what it would take.
+TEST(Resharding, ThePeakIsLimited) {
   Case c(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/vgg19.hlo.gz"), 8);
   PlanningRequest request;
   request.reshard = true;
-  double last_ms = 0;
-  // Without cuts nothing fits into less than 2.2 GiB.
-  for (const double limit : {2.5e9, 2e9, 0.9e9, 0.8e9}) {
-    request.memory_limit_bytes = limit;
-    const Planned planned = make_plan(c.model.get(), c.device, c.cluster, request);
-    EXPECT_LE(planned.plan.memory_bytes, limit);
-    EXPECT_GE(planned.plan.step_ms, last_ms * 0.99);  // what cuts save has to be worth it
-    EXPECT_TRUE(planned.plan.proven);
-    last_ms = planned.plan.step_ms;
-    c.model->relink(8, {});
+  const double free_bytes = make_plan(c.model.get(), c.device, c.cluster, request).plan.memory_bytes;
+  c.model->relink(8, {});
+  request.memory_limit_bytes = free_bytes;
+  EXPECT_EQ(make_plan(c.model.get(), c.device, c.cluster, request).plan.memory_bytes, free_bytes);
+  c.model->relink(8, {});
+  request.memory_limit_bytes = 0.1 * free_bytes;
+  try {
+    make_plan(c.model.get(), c.device, c.cluster, request);
+    FAIL() << "nothing is so small";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::kInfeasible);
+    EXPECT_NE(std::string(e.what()).find("the least is"), std::string::npos) << e.what();
   }
-  const PartitionCost cost = c.cost();
-  Work work;
-  EXPECT_EQ(find_resharding(*c.model, cost, 1e6, work).saved_ms, -kInfinity);
 }
 
 }  // namespace

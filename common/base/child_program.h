@@ -1,0 +1,24 @@
+// Another program, run to its end: bytes in, bytes out.
+//
+//   const ProgramResult done = run_program({"python3", "script.py", "-"}, text);
+//   if (done.exit_code != 0) throw Error(ErrorKind::kData, done.err);
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace automap {
+
+struct ProgramResult {
+  int exit_code = 0;  // 128 + signal when a signal ended it
+  std::string out, err;
+};
+
+// Runs command[0], found in PATH unless it has a slash, and waits for its end. It reads `input` as its standard input
+// (and need not read all of it); what it writes is kept in memory. It is killed when this process is; it has none of
+// this process's files open. Throws Error(kIo) naming it when it cannot be started.
+// run_program({"cat"}, "abc") gives {0, "abc", ""}.
+ProgramResult run_program(const std::vector<std::string>& command, std::string_view input);
+
+}  // namespace automap

@@ -1,0 +1,30 @@
+// What emit_hlo writes, as StableHLO with Shardy's attributes.
+//
+// StableHLO is printed by jaxlib alone, so a program in Python does it: automap-emit-sdy (scripts/emit_sdy.py), which
+// is beside this program, run by the Python that AUTOMAP_JAX_PYTHON names, else by python3.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace automap::emit {
+
+// Axes of the mesh, the one that device numbers run along fastest last: {{"data", 4}, {"model", 2}}.
+using MeshAxes = std::vector<std::pair<std::string, int>>;
+
+class SdyBridge {
+ public:
+  // Starts the Python once, so that what is missing is said before the work: Error(kUsage) when there is none or it has
+  // no jaxlib, with what to do about it.
+  SdyBridge();
+  // HLO text with shardings -> MLIR text. Throws Error(kData) when jaxlib cannot read the module or Shardy's verifier
+  // refuses what became of it, Error(kUsage) when the mesh does not have as many devices as the module.
+  std::string translate(const std::string& hlo, const MeshAxes& mesh) const;
+
+ private:
+  std::string run(const std::vector<std::string>& arguments, const std::string& input) const;
+  std::string python_, script_;
+};
+
+}  // namespace automap::emit

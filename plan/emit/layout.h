@@ -1,0 +1,55 @@
+// How every tensor of a module lies on the devices of a mesh: what each axis decided, put together, as text for HLO.
+//
+// Axes are listed from the outermost: with two of D and T devices the device at (d, t) has the number d T + t, so that
+// devices of the inner axis are neighbours. A dimension that both axes split is cut by the inner one first: what the
+// outer axis stores in parts is gathered within the inner axis's part.
+#pragma once
+
+#include <cstddef>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/sharding/collectives.h"
+#include "common/sharding/model.h"
+#include "common/sharding/propagation.h"
+
+namespace automap::emit {
+
+using sharding::DecidedAxis;
+
+class Layout {
+ public:
+  // Of one flow; all must stay alive.
+  explicit Layout(std::vector<DecidedAxis> axes);
+
+  std::size_t num_axes() const { return axes_.size(); }
+  const sharding::ShardingModel& model(std::size_t axis = 0) const { return *axes_[axis].model; }
+  const sharding::Propagation& decided(std::size_t axis) const { return *axes_[axis].decided; }
+  int devices() const;
+  bool splits_anything() const;
+  // A gather of its own maker: every device of the axis makes all of it and keeps its part.
+  bool made_whole(sharding::NodeId node, std::size_t axis) const { return made_whole_[axis].count(node) != 0; }
+  const std::set<sharding::NodeId>& made_whole(std::size_t axis) const { return made_whole_[axis]; }
+
+  // As its readers find it, and as its instruction makes it. "{replicated}", "{devices=[1,8]<=[8]}",
+  // "{devices=[4,1,2]<=[8] last_tile_dim_replicate}".
+  std::string text(sharding::NodeId node) const;
+  std::string text_where_made(sharding::NodeId node) const;
+  // As a reader finds it for which some axes gather it (one flag per axis).
+  std::string text_gathered(sharding::NodeId node, const std::vector<bool>& gathered) const;
+  // Per result of the module, in order (partition::result_states).
+  std::vector<std::string> result_texts() const;
+
+ private:
+  std::string text_of(sharding::NodeId node, const std::vector<sharding::TensorState>& states) const;
+
+  std::vector<DecidedAxis> axes_;
+  std::vector<std::set<sharding::NodeId>> made_whole_;
+};
+
+// Of one tensor: a state and a number of devices per axis.
+std::string sharding_text(const std::vector<sharding::TensorState>& states, const std::vector<int>& devices,
+                          std::size_t rank);
+
+}  // namespace automap::emit

@@ -1,0 +1,316 @@
+#include "plan/partition/mesh_planner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/error.h"
+#include "common/base/text_table.h"
+#include "plan/partition/data_parallel.h"
+#include "plan/partition/partition_cost.h"
+
+namespace automap::partition {
+namespace {
+
+using sharding::Propagation;
+using sharding::ShardingModel;
+using sharding::TensorDim;
+using sharding::TensorState;
+using sharding::TensorStateKind;
+
+// What storing in parts must save of the step where everything fits without.
+constexpr double kWorthStoring = 0.01;
+
+int as_number(Zero zero) {
+  return static_cast<int>(zero);
+}
+
+// One mesh and one level of ZeRO.
+class MeshPlanning {
+ public:
+  MeshPlanning(const ShardingModel& model, const machine::DeviceModel& device, const machine::Cluster& cluster,
+               const MeshRequest& request, Zero zero)
+      : model_(model), device_(device), cluster_(cluster), request_(request), zero_(zero) {}
+
+  // Whether it fits the memory is for the caller to see: plan.memory_bytes.
+  PlannedMesh run() {
+    PlannedMesh out;
+    out.data.model = model_.another_axis(request_.data);
+    out.model.model = model_.another_axis(request_.model);
+    split_batch(&out);
+    store(&out, {});
+    split_operators(&out);
+    if (zero_ != Zero::kOff && request_.model > 1 && request_.data > 1) {
+      // Again, where the model axis has left something.
+      out.data.model.relink(request_.data, batch_.gathers);
+      store(&out, taken_by(*out.model.decided));
+    }
+    const std::string why = indivisible_by_both(model_, *out.data.decided, *out.model.decided);
+    if (!why.empty()) throw Error(ErrorKind::kInfeasible, "this mesh cannot be: " + why, "try another --mesh");
+    fill(&out);
+    return out;
+  }
+
+ private:
+  void split_batch(PlannedMesh* out) {
+    if (request_.data == 1) return;
+    ShardingModel& model = out->data.model;
+    if (model.data().empty()) {
+      throw Error(
+          ErrorKind::kData,
+          "the data axis has nothing to split: module '" + std::string(model.graph().name()) + "' has no data inputs",
+          "give the model axis all devices: --mesh data=1,model=N");
+    }
+    batch_ = choose_batch(&model);
+    if (batch_.groups.empty()) {
+      throw Error(ErrorKind::kData,
+                  "the data axis cannot split the batch" + (batch_.note.empty() ? "" : ": " + batch_.note),
+                  "give --mesh another number of devices for data");
+    }
+    for (const sharding::GroupId group : batch_.groups) batch_dims_.push_back(model.linkage().inputs(group)[0]);
+  }
+
+  void store(PlannedMesh* out, const std::vector<TakenDim>& taken) {
+    ShardingModel& model = out->data.model;
+    out->stored = request_.data > 1 ? store_in_parts(&model, batch_dims_, zero_, taken) : StoredParts();
+    out->data.decided.emplace(model.linkage());
+    for (const auto* dims : {&batch_dims_, &out->stored.split}) {
+      for (const TensorDim dim : *dims) {
+        const auto conflict = out->data.decided->split(dim);
+        AM_CHECK(!conflict);
+      }
+    }
+    for (const sharding::GroupId group : out->data.decided->undecided()) {
+      out->data.decided->keep_whole(model.linkage().inputs(group)[0]);
+    }
+  }
+
+  void split_operators(PlannedMesh* out) {
+    if (request_.model > 1) {
+      PlanningRequest request = request_.operators;
+      const DecidedAxis outer{&out->data.model, &*out->data.decided};
+      const OtherAxis left = left_by(outer, request_.model, device_, cluster_);
+      request.other = &left;
+      request.outer = &outer;
+      out->operators = make_plan(&out->model.model, device_, cluster_, request);
+      out->model.decided = out->operators->decided;
+      return;
+    }
+    out->model.decided.emplace(out->model.model.linkage());
+  }
+
+  std::vector<TakenDim> taken_by(const Propagation& decided) const {
+    std::vector<TakenDim> out;
+    for (const sharding::ModelInput& input : model_.inputs()) {
+      const TensorState state = decided.state(input.node);
+      out.push_back({state.kind == TensorStateKind::kSplit ? state.dim : -1, request_.model});
+    }
+    return out;
+  }
+
+  void fill(PlannedMesh* out) const {
+    out->price =
+        price({&out->data.model, &*out->data.decided}, {&out->model.model, &*out->model.decided}, device_, cluster_);
+    const PlanEstimate& estimate = out->price.estimate;
+    MeshPlan& plan = out->plan;
+    plan.zero = request_.data > 1 ? as_number(zero_) : 0;
+    plan.step_ms = estimate.step_ms;
+    plan.compute_ms = estimate.compute_ms;
+    plan.data_collective_ms = estimate.other_axis_ms;
+    plan.model_collective_ms = estimate.collective_ms - estimate.other_axis_ms;
+    plan.memory_bytes = out->price.memory.total;
+    plan.capacity_bytes = out->price.capacity_bytes;
+    plan.replicated_step_ms = out->price.unsplit_ms;
+    if (out->operators) {
+      plan.model_axis = out->operators->plan;
+      // What it says of memory is of one axis alone.
+      for (const std::string& warning : plan.model_axis.warnings) {
+        if (warning != out->operators->memory_warning) plan.warnings.push_back(warning);
+      }
+      describe_decision(out->model.model, *out->model.decided, &plan.model_axis, &out->price.left_by_outer);
+    } else {
+      plan.model_axis.kind = "operator";
+      describe(out->model, out->price.left_by_outer, &plan.model_axis);
+    }
+    plan.data_axis.kind = "data";
+    plan.data_axis.planner = "batch";
+    describe(out->data, out->price.left_by_own, &plan.data_axis);
+    if (!batch_.note.empty()) plan.warnings.push_back(batch_.note);
+    const std::string warning = memory_warning(plan.memory_bytes, plan.capacity_bytes);
+    if (!warning.empty()) plan.warnings.push_back(warning);
+  }
+
+  // Every input is listed as decided: those stored in parts are variables and slots.
+  static void describe(const MeshAxis& axis, const sharding::TensorShares& shares, PartitionPlan* plan) {
+    for (const sharding::ModelInput& input : axis.model.inputs()) {
+      if (axis.model.linkage().is_tensor(input.node)) plan->decided.push_back(input.name);
+    }
+    describe_decision(axis.model, *axis.decided, plan, &shares);
+  }
+
+  const ShardingModel& model_;
+  const machine::DeviceModel& device_;
+  const machine::Cluster& cluster_;
+  const MeshRequest& request_;
+  const Zero zero_;
+  DataChoice batch_;
+  std::vector<TensorDim> batch_dims_;
+};
+
+double limit_of(const MeshRequest& request, const PlannedMesh& planned) {
+  if (request.operators.memory_limit_bytes > 0) return request.operators.memory_limit_bytes;
+  return request.operators.fit_device ? planned.plan.capacity_bytes : HUGE_VAL;
+}
+
+MeshAlternative alternative_of(const MeshRequest& request, Zero zero, const PlannedMesh& planned) {
+  MeshAlternative out;
+  out.data = request.data;
+  out.model = request.model;
+  out.zero = request.data > 1 ? as_number(zero) : 0;
+  out.step_ms = planned.plan.step_ms;
+  out.memory_bytes = planned.plan.memory_bytes;
+  out.fits = planned.plan.memory_bytes <= limit_of(request, planned);
+  return out;
+}
+
+// All levels that were asked for, each with its plan or without one.
+struct Tried {
+  std::vector<MeshAlternative> alternatives;
+  std::optional<PlannedMesh> best;  // that fits
+  std::optional<Error> refused;     // the last reason why one is none
+};
+
+void try_mesh(const ShardingModel& model, const machine::DeviceModel& device, const machine::Cluster& cluster,
+              const MeshRequest& request, Tried* tried) {
+  std::vector<Zero> levels = {Zero::kOff, Zero::kOptimizer, Zero::kFull};
+  if (request.zero) levels = {*request.zero};
+  if (request.data == 1) levels = {Zero::kOff};
+  bool fits = false;
+  for (const Zero zero : levels) {
+    if (zero == Zero::kFull && fits && !request.zero) break;  // it only saves memory
+    std::optional<PlannedMesh> planned;
+    try {
+      planned = MeshPlanning(model, device, cluster, request, zero).run();
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kInfeasible && e.kind() != ErrorKind::kData) throw;
+      tried->refused.emplace(e);
+      if (e.kind() == ErrorKind::kData) return;
+      // How much it would take.
+      MeshRequest without_limit = request;
+      without_limit.operators.fit_device = false;
+      without_limit.operators.memory_limit_bytes = 0;
+      try {
+        planned = MeshPlanning(model, device, cluster, without_limit, zero).run();
+      } catch (const Error& again) {
+        if (again.kind() != ErrorKind::kInfeasible && again.kind() != ErrorKind::kData) throw;
+        tried->refused.emplace(again);
+        continue;
+      }
+    }
+    MeshAlternative alternative = alternative_of(request, zero, *planned);
+    tried->alternatives.push_back(alternative);
+    fits = fits || alternative.fits;
+    // Of the same mesh the simpler one, where the other saves little.
+    const bool same_mesh = tried->best && tried->best->plan.data_axis.shards == request.data &&
+                           tried->best->plan.model_axis.shards == request.model;
+    const double enough = !tried->best ? HUGE_VAL : tried->best->plan.step_ms * (same_mesh ? 1 - kWorthStoring : 1);
+    if (alternative.fits && planned->plan.step_ms < enough) tried->best = std::move(planned);
+  }
+}
+
+PlannedMesh finish(Tried tried, const MeshRequest& request) {
+  std::stable_sort(tried.alternatives.begin(), tried.alternatives.end(), [](const auto& a, const auto& b) {
+    return std::make_pair(!a.fits, a.step_ms) < std::make_pair(!b.fits, b.step_ms);
+  });
+  if (tried.best) {
+    tried.best->plan.alternatives = std::move(tried.alternatives);
+    return std::move(*tried.best);
+  }
+  if (tried.alternatives.empty()) throw *tried.refused;
+  const MeshAlternative& least = *std::min_element(
+      tried.alternatives.begin(), tried.alternatives.end(),
+      [](const MeshAlternative& a, const MeshAlternative& b) { return a.memory_bytes < b.memory_bytes; });
+  throw Error(ErrorKind::kInfeasible,
+              "nothing fits into the memory of a device: the least is " + format_bytes(least.memory_bytes) + ", by " +
+                  mesh_text(least.data, least.model, least.zero),
+              request.zero && *request.zero != Zero::kFull ? "--zero 3 stores less on every device; or more devices"
+                                                           : "take more devices or larger ones");
+}
+
+}  // namespace
+
+PlannedMesh make_mesh_plan(const ShardingModel& model, const machine::DeviceModel& device,
+                           const machine::Cluster& cluster, const MeshRequest& request) {
+  // What the cluster has no place for is said before anything is planned.
+  shard_links(cluster, request.data, request.model);
+  Tried tried;
+  try_mesh(model, device, cluster, request, &tried);
+  return finish(std::move(tried), request);
+}
+
+namespace {
+
+// Servers of several sizes may not hold whole replicas.
+bool has_place(const machine::Cluster& cluster, int data, int width) {
+  try {
+    shard_links(cluster, width);
+    shard_links(cluster, data, width);
+    return true;
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::kUsage) throw;
+    return false;
+  }
+}
+
+// How much faster the fastest device is than the one that a single shard stands on.
+double fastest_of(const machine::Cluster& cluster) {
+  double first = 0, fastest = 0;
+  for (const machine::ServerGroup& servers : cluster.servers) {
+    const double speed = cluster.devices.at(servers.device).relative_speed;
+    if (first <= 0) first = speed;
+    fastest = std::max(fastest, speed);
+  }
+  return first > 0 ? fastest / first : 1;
+}
+
+// Meshes that the cluster has a place for and whose data axis may divide the batch; those of most devices first.
+std::vector<std::pair<int, int>> meshes_of(const ShardingModel& model, const machine::Cluster& cluster) {
+  int widest = 1;
+  for (const machine::ServerGroup& servers : cluster.servers) widest = std::max(widest, servers.devices);
+  std::int64_t batch = 1;
+  const std::vector<TensorDim> batch_dims = find_batch(model);
+  if (!batch_dims.empty()) {
+    const auto& dims = model.flow().shape(batch_dims[0].node).dims;
+    batch = std::max<std::int64_t>(1, dims[static_cast<std::size_t>(batch_dims[0].dim)]);
+  }
+  std::vector<std::pair<int, int>> out;
+  for (int width = 1; width <= widest; ++width) {
+    if (width > 1 && (widest % width != 0 || model.variables().empty())) continue;
+    for (int data = 1; data * width <= cluster.num_devices() && data <= batch; ++data) {
+      if (batch % data == 0 && has_place(cluster, data, width)) out.emplace_back(data, width);
+    }
+  }
+  std::stable_sort(out.begin(), out.end(),
+                   [](const auto& a, const auto& b) { return a.first * a.second > b.first * b.second; });
+  return out;
+}
+
+}  // namespace
+
+PlannedMesh best_mesh_plan(const ShardingModel& model, const machine::DeviceModel& device,
+                           const machine::Cluster& cluster, const MeshRequest& request) {
+  const ShardingModel unsplit = model.another_axis(1);
+  const PartitionCost cost(unsplit, device, cluster);
+  const double faster = fastest_of(cluster);
+  Tried tried;
+  for (const auto& [data, width] : meshes_of(model, cluster)) {
+    if (tried.best && cost.least_step_ms(data * width) / faster >= tried.best->plan.step_ms) continue;
+    MeshRequest one = request;
+    one.data = data;
+    one.model = width;
+    try_mesh(model, device, cluster, one, &tried);
+  }
+  return finish(std::move(tried), request);
+}
+
+}  // namespace automap::partition

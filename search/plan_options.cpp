@@ -1,0 +1,163 @@
+#include "search/plan_options.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "common/base/error.h"
+#include "plan/partition/rainbow.h"
+
+namespace automap::search {
+
+using namespace partition;
+
+namespace {
+
+constexpr int kMostShards = 1000000;
+
+// A number from 1 to kMostShards; 0: none.
+int positive(const std::string& text) {
+  int value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return status == std::errc() && end == text.data() + text.size() && value >= 1 && value <= kMostShards ? value : 0;
+}
+
+}  // namespace
+
+void PlanOptions::declare(OptionTable* table, bool data) {
+  const std::string command = std::string("automap-search ") + (data ? "adp" : "opp");
+  if (data) {
+    table->example(command + " fixtures/hlo/t5_6_6.hlo.gz --shards 8", "the batch over 8 devices, and what that costs");
+    table->example(
+        command + " fixtures/hlo/vgg19.hlo.gz --shards 4 --cluster h100-1x8 -o data.json --emit-jax specs.py",
+        "store the plan, and write PartitionSpecs for jax.jit");
+    table->example(command + " fixtures/hlo/gpt2.hlo.gz --json", "the plan as JSON on standard output");
+  } else {
+    table->example(command + " fixtures/hlo/t5_6_6.hlo.gz --shards 8 -o plan.json --emit-hlo sharded.hlo",
+                   "the fastest splitting over 8 devices; sharded.hlo is for XLA");
+    table->example(command + " fixtures/hlo/t5_6_6.hlo.gz --shards 8 --objective count",
+                   "split as many variables as possible, as the paper does");
+    table->example(command + " fixtures/hlo/tiny_mlp.hlo --shards 4 --cluster h100-1x8 --json",
+                   "the plan as JSON on standard output");
+    table->example(command + " fixtures/hlo/gpt2.hlo.gz --mesh data=4,model=2 --emit-hlo sharded.hlo",
+                   "data parallel over 4 replicas of 2 devices each");
+  }
+  model.declare(table);
+
+  pricing.declare(table);
+  table
+      ->add(&shards, "shards",
+            data ? "devices to split over"
+                 : "devices to split over; auto: the fastest mesh of all of the cluster's or fewer")
+      .no_file()
+      .metavar(data ? "N" : "N|auto");
+  if (!data) {
+    table->add(&mesh, "mesh", "two axes: the batch over data devices, variables over model devices in every replica")
+        .no_file()
+        .metavar("data=D,model=T")
+        .shown_default("one axis of --shards");
+    table
+        ->add(
+            &zero, "zero",
+            "of a mesh, what lies in parts over the data axis: 0 nothing, 1 and 2 optimizer slots and gradients, 3 the "
+            "variables, too (FSDP); auto: the fastest that fits")
+        .choices({"auto", "0", "1", "2", "3"});
+  }
+  table
+      ->add(&memory, "memory",
+            "on: only plans that fit into the smallest device; off: any; or a limit per device such as 12GiB")
+      .no_file()
+      .metavar("on|off|SIZE")
+      .shown_default("on for time, off for count");
+
+  table->group("Search");
+  objective = data ? "count" : "time";
+  table
+      ->add(&objective, "objective",
+            data ? "count: as many data inputs as possible; time: only where it shortens the step"
+                 : "time: the least estimated step time; count: as many variables as possible (the paper's)")
+      .choices({"time", "count"});
+  table
+      ->add(&search.algorithm, "algorithm",
+            "auto runs greedy, enumerate and, where that is cut short, cost; rainbow learns on the model (needs "
+            "LibTorch)")
+      .choices({"auto", "rainbow", "greedy", "enumerate", "cost"});
+  if (!data) {
+    table
+        ->add(&reshard, "reshard",
+              "auto: with --algorithm auto also cut linkage groups where gathering a tensor costs less than keeping a "
+              "group whole; off: never")
+        .choices({"auto", "off"});
+  }
+  table->add(&effort, "effort", "how much to search; counted, so that every machine finds the same plan")
+      .choices(effort_names());
+  table->add_seconds(&search.limits.budget_s, "budget", "also stop searching after this time with the best so far")
+      .range(0.001, 86400);
+  table->add(&search.limits.seed, "seed", "of what is random (rainbow, cost)").metavar("N");
+  table->add(&search.policy, "policy", "rainbow: start from this policy instead of from scratch")
+      .reads_file()
+      .metavar("FILE")
+      .advanced();
+
+  table->group("Output");
+  table->add(&output, "output", "write the plan (automap.plan/1 JSON)").writes_file().shorthand('o').metavar("FILE");
+  emit.declare(table);
+  table->epilog(
+      "Exit codes: 0 a plan, 2 wrong usage or cluster file, 3 bad input or output, 4 nothing fits into the memory.");
+  table->add_common(&json);
+}
+
+int PlanOptions::num_shards() const {
+  if (shards == "auto") return 0;
+  const int number = positive(shards);
+  if (number == 0) {
+    throw Error(ErrorKind::kUsage, "--shards: found '" + shards + "', expected a whole number from 1 to " +
+                                       std::to_string(kMostShards) + ", or auto (automap-search opp)");
+  }
+  return number;
+}
+
+std::optional<MeshSizes> PlanOptions::mesh_sizes() const {
+  if (mesh.empty()) return std::nullopt;
+  const auto wrong = [&](const std::string& why) {
+    throw Error(ErrorKind::kUsage, "--mesh: found '" + mesh + "': " + why,
+                "give both axes and their devices, such as data=4,model=2");
+  };
+  MeshSizes out;
+  bool seen_data = false, seen_model = false;
+  for (std::size_t begin = 0; begin <= mesh.size();) {
+    const std::size_t end = std::min(mesh.find(',', begin), mesh.size());
+    const std::string part = mesh.substr(begin, end - begin), name = part.substr(0, part.find('='));
+    const int number = part.find('=') == std::string::npos ? 0 : positive(part.substr(part.find('=') + 1));
+    if (name != "data" && name != "model") wrong("'" + name + "' is no axis; there are data and model");
+    if (number == 0) wrong("'" + part + "' does not say how many devices");
+    bool& seen = name == "data" ? seen_data : seen_model;
+    if (seen) wrong("axis " + name + " stands there twice");
+    seen = true;
+    (name == "data" ? out.data : out.model) = number;
+    begin = end + 1;
+  }
+  return out;
+}
+
+std::optional<Zero> PlanOptions::zero_level() const {
+  if (zero == "auto") return std::nullopt;
+  return zero == "0" ? Zero::kOff : zero == "3" ? Zero::kFull : Zero::kOptimizer;
+}
+
+PlanningRequest PlanOptions::request(bool data) const {
+  PlanningRequest request;
+  request.data = data;
+  request.objective = objective == "time" ? models::PartitionObjective::kTime : models::PartitionObjective::kCount;
+  if (memory == "on" || (memory.empty() && objective == "time")) {
+    request.fit_device = true;
+  } else if (!memory.empty() && memory != "off") {
+    request.memory_limit_bytes = parse_bytes(memory, "--memory");
+  }
+  request.reshard = reshard == "auto" && search.algorithm == "auto";
+  request.search = search;
+  request.search.limits.units = search_units(*parse_effort(effort));
+  request.search.rainbow = find_rainbow();
+  return request;
+}
+
+}  // namespace automap::search

@@ -1,0 +1,40 @@
+// The options of automap-search opp and adp, and what they ask for.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "common/base/options.h"
+#include "common/base/work.h"
+#include "plan/partition/planner.h"
+#include "plan/partition/stored_parts.h"
+#include "search/commands.h"
+#include "search/emit_files.h"
+
+namespace automap::search {
+
+// Devices per axis of --mesh.
+struct MeshSizes {
+  int data = 1, model = 1;
+};
+
+struct PlanOptions {
+  ModelOptions model;
+  std::string shards = "8", mesh, zero = "auto", objective, memory, output, effort = to_string(Effort::kNormal),
+              reshard = "auto";
+  PricingOptions pricing;
+  partition::SearchRequest search;
+  EmitFiles emit;
+  bool json = false;
+
+  void declare(OptionTable* table, bool data);
+  // --shards auto: 0. Throws Error(kUsage).
+  int num_shards() const;
+  // Of --mesh, "data=4,model=2"; none where it is not given. Throws Error(kUsage).
+  std::optional<MeshSizes> mesh_sizes() const;
+  // Of --zero; none: auto.
+  std::optional<partition::Zero> zero_level() const;
+  partition::PlanningRequest request(bool data) const;
+};
+
+}  // namespace automap::search

@@ -1,0 +1,35 @@
+// Parts of the reports of plans: facts, collectives, tables of what is split, gathered and whole.
+#pragma once
+
+#include <string>
+
+#include "common/sharding/model.h"
+#include "common/sharding/propagation.h"
+#include "plan/partition/partition_plan.h"
+#include "plan/partition/planner.h"
+#include "plan/partition/price.h"
+
+namespace automap::search::internal {
+
+// "Step time    37.8 ms ...", wrapped; without a name a further line of the fact before.
+std::string fact(const std::string& name, const std::string& value);
+
+// What the devices exchange: as XLA does it, which is what times are made of, and how much less would do.
+// `shares` as for describe_decision.
+std::string collectives_text(const sharding::ShardingModel& model, const sharding::Propagation& decided,
+                             const sharding::TensorShares* shares = nullptr);
+
+// "1.2 GiB arguments, 300 MiB temporaries": the parts of a peak.
+std::string memory_text(const partition::PeakMemory& memory);
+
+// Two facts: the step's time and memory on a cluster.
+std::string price_text(const partition::Price& price, const std::string& cluster);
+
+// Empty where there is nothing to show.
+std::string split_table(const partition::Planned& planned);
+std::string whole_table(const sharding::ShardingModel& model, const partition::Planned& planned);
+// All-gathers that are alike up to the numbers in names, a line each. What is made whole and kept in parts, and what is
+// whole and read in parts, moves nothing.
+std::string gather_table(const sharding::ShardingModel& model, const partition::PartitionPlan& plan);
+
+}  // namespace automap::search::internal
