@@ -248,7 +248,7 @@ class WithJax(Judging):
         found = self.partitioned(self.folder / "sharded.mlir", 8)
         self.assertEqual(found, self.partitioned(hlo, 8))
         # Of y over model, of the gradient over data.
-        self.assertEqual(found["all-reduce"], [512, 4096])
+        self.assertEqual(found["all-reduce"], [[512, 2], [4096, 4]])  # bytes, devices
 
     def test_tuples_and_calls(self):
         text = self.write(self.put("tuples.hlo", TUPLES), "data=4,model=2").read_text()
