@@ -29,6 +29,7 @@ import tempfile
 import time
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
+MOVES = ("all-gather", "all-to-all")  # that plans announce
 BITS = {"pred": 8, "s4": 4, "u4": 4, "bf16": 16}
 
 
@@ -291,6 +292,16 @@ def found_sizes(xla, kind, devices):
     return sorted((size, group or devices) for size, group in xla["before"].get(kind, []))
 
 
+def announced_sizes(plan):
+    """Kind -> [what it leaves on a device, devices that work together] of what moves tensors and adds nothing up."""
+    sizes = collections.defaultdict(list)
+    for axis in axes_of(plan):
+        for c in axis["collectives"]:
+            if c["kind"] in MOVES:
+                sizes[c["kind"]].append((int(c["bytes"] / (1 if c["kind"] == "all-gather" else axis["shards"])), axis["shards"]))
+    return sizes
+
+
 def splits(plan):
     """The dimension of everything that was decided, on every axis."""
     return [dim for axis in axes_of(plan) for dim in axis["partition"].values()]
@@ -314,16 +325,14 @@ def compare(plan, xla):
     predicted = predicted_sizes(plan, found)
     lost, unforeseen = missing(predicted, found), missing(found, predicted)
     others = {kind: len(sizes) for kind, sizes in xla["before"].items() if kind != "all-reduce" and sizes}
-    announced = sorted((int(c["bytes"]), axis["shards"]) for axis in axes_of(plan) for c in axis["collectives"]
-                       if c["kind"] == "all-gather")
-    gathered = found_sizes(xla, "all-gather", devices)
-    exchanged = missing(gathered, announced)
+    announced = {kind: sorted(sizes) for kind, sizes in announced_sizes(plan).items()}
+    exchanged = [size for kind in MOVES for size in missing(found_sizes(xla, kind, devices), announced.get(kind, []))]
     # A plan with gathers says where it wants them, and XLA moves the data as it likes.
     contradicted = bool(others) and not announced
     return {"split": sum(dim >= 0 for dim in splits(plan)), "of": len(splits(plan)),
             "predicted": predicted, "found": found, "lost": lost, "unforeseen": unforeseen, "others": others,
             "announced": announced, "exchanged": exchanged,
-            "agrees": not lost and not unforeseen and others == ({"all-gather": len(announced)} if announced else {}) and not exchanged,
+            "agrees": not lost and not unforeseen and others == {kind: len(sizes) for kind, sizes in announced.items()} and not exchanged,
             "legal": not lost and not contradicted}
 
 
@@ -336,7 +345,7 @@ def text_of(row, xla):
     line += f" (missing {sizes_text(row['lost'])})" if row["lost"] else ""
     line += f" (unforeseen {sizes_text(row['unforeseen'])})" if row["unforeseen"] else ""
     line += f"; others {row['others'] or 'none'}"
-    line += f"; {len(row['announced'])} all-gathers announced" if row["announced"] else ""
+    line += "".join(f"; {len(sizes)} {kind}s announced" for kind, sizes in row["announced"].items())
     line += f" (not announced {sizes_text(row['exchanged'])})" if row["announced"] and row["exchanged"] else ""
     if "worst_relative_error" in xla:
         line += f"; worst relative error {xla['worst_relative_error']:.1e}"

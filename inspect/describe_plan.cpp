@@ -90,8 +90,14 @@ std::string reduces_text(const PartitionPlan& p) {
          format_bytes(p.all_reduce_bytes) + " per step";
 }
 
-std::string gathers_text(const PartitionPlan& p) {
-  return format_count(p.all_gathers) + ", " + format_bytes(p.all_gather_bytes) + " per step";
+// What moves, a row each; `indent` before the names.
+void add_collectives(const PartitionPlan& p, const std::string& indent, Facts* facts) {
+  const auto moved = [](int count, double bytes) {
+    return format_count(count) + ", " + format_bytes(bytes) + " per step";
+  };
+  if (p.all_reduces > 0) facts->add(indent + "all-reduces", reduces_text(p));
+  if (p.all_gathers > 0) facts->add(indent + "all-gathers", moved(p.all_gathers, p.all_gather_bytes));
+  if (p.all_to_alls > 0) facts->add(indent + "all-to-alls", moved(p.all_to_alls, p.all_to_all_bytes));
 }
 
 // What people are shown of a list of split tensors.
@@ -120,8 +126,10 @@ Description describe_partition_plan(Description out, const std::string& text, co
   d["all_reduces"] = p.all_reduces;
   d["partial_sums"] = p.partial_sums;
   d["all_gathers"] = p.all_gathers;
+  d["all_to_alls"] = p.all_to_alls;
   d["all_reduce_bytes"] = count_number(p.all_reduce_bytes);
   d["all_gather_bytes"] = count_number(p.all_gather_bytes);
+  d["all_to_all_bytes"] = count_number(p.all_to_all_bytes);
   d["step_ms"] = p.step_ms;
   d["replicated_step_ms"] = p.replicated_step_ms;
   d["memory_bytes"] = count_number(p.memory_bytes);
@@ -141,8 +149,7 @@ Description describe_partition_plan(Description out, const std::string& text, co
                   (p.replicated_step_ms > 0 ? ", " + format_ms(p.replicated_step_ms) + " with nothing split" : ""));
   }
   if (p.memory_bytes > 0) facts.add("memory", format_bytes(p.memory_bytes) + " per device");
-  if (p.all_reduces > 0) facts.add("all-reduces", reduces_text(p));
-  if (p.all_gathers > 0) facts.add("all-gathers", gathers_text(p));
+  add_collectives(p, "", &facts);
   TextTable table({{"tensor", Align::kLeft}, {"shape", Align::kLeft}, {"split along"}});
   std::size_t shown = 0, all = 0;
   for (const PlanTensor& tensor : partition::decided_tensors(p)) {
@@ -165,8 +172,10 @@ Json axis_json(const PartitionPlan& p) {
           {"all_reduces", p.all_reduces},
           {"partial_sums", p.partial_sums},
           {"all_gathers", p.all_gathers},
+          {"all_to_alls", p.all_to_alls},
           {"all_reduce_bytes", count_number(p.all_reduce_bytes)},
-          {"all_gather_bytes", count_number(p.all_gather_bytes)}};
+          {"all_gather_bytes", count_number(p.all_gather_bytes)},
+          {"all_to_all_bytes", count_number(p.all_to_all_bytes)}};
 }
 
 // The data axis of a mesh splits the batch, and with ZeRO it stores variables and what belongs to them in parts.
@@ -182,8 +191,7 @@ std::string data_axis_text(const PartitionPlan& p) {
 void add_axis(const std::string& name, const PartitionPlan& p, Facts* facts) {
   const std::string what = p.kind == "data" ? data_axis_text(p) : split_text(p) + " split";
   facts->add(name + " axis", p.shards == 1 ? "one device" : count_of(p.shards, "device") + ", " + what);
-  if (p.all_reduces > 0) facts->add("  all-reduces", reduces_text(p));
-  if (p.all_gathers > 0) facts->add("  all-gathers", gathers_text(p));
+  add_collectives(p, "  ", facts);
 }
 
 // The tensors that some axis splits, and along what.

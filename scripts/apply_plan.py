@@ -322,16 +322,19 @@ def expected_of_axis(plan):
     listed = plan.get("collectives") or []
     sums = {source["node"]: source["bytes"] for collective in listed if collective["kind"] == "all-reduce"
             for source in collective.get("sources") or []}
-    gathers = [collective["bytes"] for collective in listed if collective["kind"] == "all-gather"]
     expected = {}
     if sums:
         expected["all-reduce"] = (len(sums), sum(sums.values()))
     elif plan.get("partial_sums") or plan.get("all_reduces"):
         expected["all-reduce"] = (plan.get("partial_sums") or plan["all_reduces"], None)
-    if gathers:
-        expected["all-gather"] = (len(gathers), sum(gathers))
-    elif plan.get("all_gathers"):
-        expected["all-gather"] = (plan["all_gathers"], plan.get("all_gather_bytes"))
+    # An all-to-all leaves its part of the tensor on every device.
+    for kind, key, parts in (("all-gather", "all_gather", 1), ("all-to-all", "all_to_all", plan.get("shards") or 1)):
+        moved = [collective["bytes"] / parts for collective in listed if collective["kind"] == kind]
+        if moved:
+            expected[kind] = (len(moved), sum(moved))
+        elif plan.get(key + "s"):
+            size = plan.get(key + "_bytes")
+            expected[kind] = (plan[key + "s"], None if size is None else size / parts)
     return sums, expected
 
 

@@ -68,6 +68,8 @@ Json totals_json(const PartitionPlan& plan) {
           {"all_reduce_bytes", plan.all_reduce_bytes},
           {"all_gathers", plan.all_gathers},
           {"all_gather_bytes", plan.all_gather_bytes},
+          {"all_to_alls", plan.all_to_alls},
+          {"all_to_all_bytes", plan.all_to_all_bytes},
           {"collectives", Json::parse(to_json_text(plan))["collectives"]}};
 }
 

@@ -50,9 +50,10 @@ std::string collectives_text(const ShardingModel& model, const Propagation& deci
   const sharding::CollectiveTotals sums = total(at_once, CollectiveKind::kAllReduce);
   const sharding::CollectiveTotals least = total(delayed, CollectiveKind::kAllReduce);
   const sharding::CollectiveTotals gathers = total(at_once, CollectiveKind::kAllGather);
+  const sharding::CollectiveTotals exchanges = total(at_once, CollectiveKind::kAllToAll);
   const auto in_parts =
       std::count_if(at_once.begin(), at_once.end(), [](const Collective& c) { return c.kept_in_parts; });
-  if (sums.count == 0 && gathers.count == 0) return "none: no device needs anything of another";
+  if (sums.count == 0 && gathers.count == 0 && exchanges.count == 0) return "none: no device needs anything of another";
   std::string out = sums.count == 0
                         ? "no all-reduces"
                         : plural(sums.count, "all-reduce") + " of partial sums, " + bytes_per_step(sums.bytes);
@@ -63,8 +64,10 @@ std::string collectives_text(const ShardingModel& model, const Propagation& deci
   if (in_parts > 0) {
     out += "; of " + format_count(in_parts) + " every device keeps its part, as a reduce-scatter where there is one";
   }
-  return out + (gathers.count > 0 ? "; " + plural(gathers.count, "all-gather") + ", " + bytes_per_step(gathers.bytes)
-                                  : "; nothing is gathered");
+  out += gathers.count > 0 ? "; " + plural(gathers.count, "all-gather") + ", " + bytes_per_step(gathers.bytes)
+                           : "; nothing is gathered";
+  if (exchanges.count > 0) out += "; " + plural(exchanges.count, "all-to-all") + ", " + bytes_per_step(exchanges.bytes);
+  return out;
 }
 
 std::string memory_text(const PeakMemory& memory) {

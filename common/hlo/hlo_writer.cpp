@@ -54,7 +54,7 @@ std::vector<ComputationId> callees_first(const Graph& graph) {
   return order;
 }
 
-// The annotations that operands are read through (WriteOptions::operand_sharding).
+// The annotations that operands are read through (WriteOptions::operand_shardings).
 class Annotations {
  public:
   Annotations(const Graph& graph, const WriteOptions& options) : graph_(graph), options_(options) {}
@@ -62,24 +62,25 @@ class Annotations {
   // The names of an instruction's annotated operands by number; their lines are added to `lines`.
   std::map<std::size_t, std::string> of(InstructionId id, std::vector<std::string>* lines) {
     std::map<std::size_t, std::string> names;
-    if (!options_.operand_sharding || (options_.opcode && options_.opcode(id))) return names;
+    if (!options_.operand_shardings || (options_.opcode && options_.opcode(id))) return names;
     const Span<const InstructionId> operands = graph_.operands(id);
     for (std::size_t i = 0; i < operands.size(); ++i) {
-      const std::optional<std::string> sharding = options_.operand_sharding(id, i);
-      if (!sharding || sharding->empty()) continue;
       const Instruction& operand = graph_.instruction(operands[i]);
       const Shape& shape = graph_.shape(operand.shape);
-      const std::string name = new_name(operand.name);
-      std::string line = "%" + name + " = ";
-      if (shape.is_array()) {
-        line.append(shape.text).append(operand.layout);
-      } else {
-        line.append(operand.layout.empty() ? shape.text : operand.layout);
+      std::string read(operand.name);
+      for (const std::string& sharding : options_.operand_shardings(id, i)) {
+        const std::string name = new_name(operand.name);
+        std::string line = "%" + name + " = ";
+        if (shape.is_array()) {
+          line.append(shape.text).append(operand.layout);
+        } else {
+          line.append(operand.layout.empty() ? shape.text : operand.layout);
+        }
+        line.append(" custom-call(%").append(read);
+        line.append("), custom_call_target=\"Sharding\", sharding=").append(sharding);
+        lines->push_back(std::move(line));
+        names[i] = read = name;
       }
-      line.append(" custom-call(%").append(operand.name);
-      line.append("), custom_call_target=\"Sharding\", sharding=").append(*sharding);
-      lines->push_back(std::move(line));
-      names.emplace(i, name);
     }
     return names;
   }

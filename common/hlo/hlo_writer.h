@@ -29,10 +29,10 @@ struct WriteOptions {
   // "" drops it. Empty function: nothing changes.
   std::function<std::optional<std::string>(graph::InstructionId, const graph::Attribute&)> attribute;
   std::function<std::optional<OpcodeEdit>(graph::InstructionId)> opcode;
-  // The sharding that an instruction reads its operand number i with: that operand then goes through an annotation, a
-  // line of its own before the instruction (custom-call "Sharding"; what XLA's partitioner makes a copy of). nullopt:
-  // it is read as it is. Not for instructions with an OpcodeEdit.
-  std::function<std::optional<std::string>(graph::InstructionId, std::size_t)> operand_sharding;
+  // The shardings that an instruction reads its operand number i with: that operand then goes through annotations, one
+  // after the other, lines of their own before the instruction (custom-call "Sharding"; what XLA's partitioner makes a
+  // copy of). Empty: it is read as it is. Not for instructions with an OpcodeEdit.
+  std::function<std::vector<std::string>(graph::InstructionId, std::size_t)> operand_shardings;
 };
 
 std::string write_hlo_text(const graph::Graph& graph, const WriteOptions& options = {});

@@ -96,6 +96,9 @@ inline CollectiveTime reduce_scatter(const CollectiveGroup& group, Ring ring) {
 inline CollectiveTime all_gather(const CollectiveGroup& group, Ring ring) {
   return collective(Operation::kAllGather, group, ring);
 }
+inline CollectiveTime all_to_all(const CollectiveGroup& group, Ring ring) {
+  return collective(Operation::kAllToAll, group, ring);
+}
 
 // What messages between devices have: each pair its own link inside a server; between servers each pair no more than
 // its own way to the port, and all together the ports.

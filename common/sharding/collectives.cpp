@@ -8,11 +8,13 @@
 #include <optional>
 #include <queue>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
 #include "common/base/check.h"
 #include "common/graph/dependence.h"
+#include "common/sharding/reads.h"
 
 namespace automap::sharding {
 
@@ -200,6 +202,7 @@ class Finder {
 
   std::vector<Collective> run(Placement placement) {
     if (linkage_.shards() <= 1) return {};
+    reads_ = reads_of(model_, is_split_);
     find_kept();
     find_sources();
     if (placement == Placement::kAtOnce) {
@@ -514,9 +517,10 @@ class Finder {
     std::set<NodeId> in_parts, whole;
     for (const Gather& gather : model_.gathers()) {
       const GroupId group = linkage_.group_of(gather.tensor, gather.dim);
-      if (group == kNone || !is_split_(group)) continue;
-      if (is_made_whole(flow_, gather)) in_parts.insert(gather.tensor);
-      if (!is_made_whole(flow_, gather) && gather.kind == Gather::Kind::kRead) whole.insert(gather.tensor);
+      if (group != kNone && is_split_(group) && is_made_whole(flow_, gather)) in_parts.insert(gather.tensor);
+    }
+    for (const Read& read : reads_) {
+      if (read.gathered) whole.insert(read.tensor);
     }
     for (Collective& c : out_) {
       c.kept_in_parts = c.kind == CollectiveKind::kAllReduce && c.reduction == Reduction::kAdd &&
@@ -524,25 +528,34 @@ class Finder {
     }
   }
 
-  // Once per tensor and splitting, however many instructions read it whole.
+  // Once per tensor and splitting, however many instructions read it so.
   void add_gathers() {
     // What is made whole is there whole for whoever reads it so.
     std::set<std::pair<NodeId, std::int32_t>> made_whole;
     for (const Gather& gather : model_.gathers()) {
       if (is_made_whole(flow_, gather)) made_whole.emplace(gather.tensor, gather.dim);
     }
-    std::map<std::pair<NodeId, GroupId>, std::vector<NodeId>> readers;
+    // By tensor, group and the dimension that it is read in parts by (kNone: gathered).
+    std::map<std::tuple<NodeId, GroupId, std::int32_t>, std::vector<NodeId>> readers;
+    for (const Read& read : reads_) {
+      if (read.exchanged()) {
+        readers[{read.tensor, read.group, read.in_parts}].push_back(read.reader);
+      } else if (read.gathered && made_whole.count({read.tensor, read.dim}) == 0) {
+        readers[{read.tensor, read.group, kNone}].push_back(read.reader);
+      }
+    }
     for (const Gather& gather : model_.gathers()) {
-      if (gather.kind == Gather::Kind::kInParts || made_whole.count({gather.tensor, gather.dim}) != 0) continue;
       const GroupId group = linkage_.group_of(gather.tensor, gather.dim);
-      if (group == kNone || !is_split_(group)) continue;
-      readers[{gather.tensor, group}].push_back(gather.op);
+      if (gather.kind == Gather::Kind::kHandedOn && group != kNone && is_split_(group) &&
+          made_whole.count({gather.tensor, gather.dim}) == 0) {
+        readers[{gather.tensor, group, kNone}].push_back(gather.op);
+      }
     }
     for (auto& [key, ops] : readers) {
       Collective c;
-      c.kind = CollectiveKind::kAllGather;
-      c.node = key.first;
-      c.group = key.second;
+      c.kind = std::get<2>(key) == kNone ? CollectiveKind::kAllGather : CollectiveKind::kAllToAll;
+      c.node = std::get<0>(key);
+      c.group = std::get<1>(key);
       c.bytes = static_cast<double>(flow_.shape(c.node).bytes);
       c.times = model_.times(c.node);
       std::sort(ops.begin(), ops.end());
@@ -557,6 +570,7 @@ class Finder {
   const FlowGraph& flow_;
   std::function<bool(GroupId)> is_split_;
   std::vector<GroupId> groups_;
+  std::vector<Read> reads_;
   std::vector<NodeId> kept_;
   std::vector<Source> sources_;
   std::vector<Held> held_;
@@ -577,7 +591,12 @@ double TensorShares::of(const Collective& c) const {
 }
 
 const char* to_string(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce ? "all-reduce" : "all-gather";
+  switch (kind) {
+    case CollectiveKind::kAllReduce: return "all-reduce";
+    case CollectiveKind::kAllGather: return "all-gather";
+    case CollectiveKind::kAllToAll: return "all-to-all";
+  }
+  return "?";
 }
 
 namespace {

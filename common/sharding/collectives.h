@@ -29,17 +29,17 @@
 
 namespace automap::sharding {
 
-enum class CollectiveKind : std::uint8_t { kAllReduce, kAllGather };
+enum class CollectiveKind : std::uint8_t { kAllReduce, kAllGather, kAllToAll };
 const char* to_string(CollectiveKind kind);  // "all-reduce"
 
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   Reduction reduction = Reduction::kNone;  // all-reduce
-  NodeId node = kNone;                     // the tensor that is reduced or gathered
+  NodeId node = kNone;                     // the tensor that is reduced, gathered or exchanged
   double bytes = 0;                        // of the whole tensor, each time
   double times = 1;                        // per step
   GroupId group = kNone;                   // whose splitting needs it
-  std::vector<NodeId> sources;             // instructions whose partial sums it reduces; kAllGather: the reader
+  std::vector<NodeId> sources;             // instructions whose partial sums it reduces; else: the readers
   // kAllReduce: every device only goes on with its part of the sum, so that a reduce-scatter will do. XLA's partitioner
   // writes an all-reduce and a slice, and the back ends for accelerators make a reduce-scatter of the two.
   bool kept_in_parts = false;
@@ -67,9 +67,9 @@ struct DecidedAxis {
 };
 
 // In node order; none for one shard. Undecided groups count as whole. Partial sums that nobody reads are left out.
-// An all-gather stands for all readers of its tensor. A tensor may be reduced and read partial by a linear instruction
-// all the same: when that one is reduced itself, its sources tell. `shares`: of a mesh, what the other axis leaves of
-// tensors; bytes are of that. Null: all.
+// An all-gather stands for all readers of its tensor, an all-to-all for all that read it along one dimension. A tensor
+// may be reduced and read partial by a linear instruction all the same: when that one is reduced itself, its sources
+// tell. `shares`: of a mesh, what the other axis leaves of tensors; bytes are of that. Null: all.
 std::vector<Collective> find_collectives(const ShardingModel& model, const Propagation& decided, Placement placement,
                                          const TensorShares* shares = nullptr);
 

@@ -116,8 +116,9 @@ class LinkageBuilder {
   }
 
  private:
-  struct Part {  // of factor_members_ and factor_partials_
-    std::int32_t first_member = 0, num_members = 0, first_partial = 0, num_partials = 0;
+  struct Part {  // of factor_members_, factor_partials_ and factor_in_parts_
+    std::int32_t first_member = 0, num_members = 0, first_partial = 0, num_partials = 0, first_in_parts = 0,
+                 num_in_parts = 0;
   };
 
   bool is_array(NodeId node) const { return flow_.shape(node).is_array(); }
@@ -188,7 +189,8 @@ class LinkageBuilder {
       check_node(gather.tensor, "a gather");
       const TensorDim cut{gather.tensor, gather.dim};
       switch (gather.kind) {
-        case Gather::Kind::kRead: gathers_[flow_.producer(gather.op)].push_back(cut); break;
+        case Gather::Kind::kRead:
+        case Gather::Kind::kExchanged: gathers_[flow_.producer(gather.op)].push_back(cut); break;
         case Gather::Kind::kInParts: in_parts_[flow_.producer(gather.op)].push_back(cut); break;
         case Gather::Kind::kHandedOn: handed_on_[gather.op].push_back(cut); break;
       }
@@ -291,7 +293,7 @@ class LinkageBuilder {
     const auto is_gathered = [&](TensorDim member) { return holds(gathers_, op, member); };
     std::vector<TensorDim>& members = linkage_.factor_members_;
     for (const Factor& factor : rule.factors) {
-      const std::size_t first = members.size();
+      const std::size_t first = members.size(), first_in_parts = linkage_.factor_in_parts_.size();
       bool closed = false;
       for (const SlotDim slot : factor.dims) {
         const TensorDim member = at(slots, slot);
@@ -301,6 +303,7 @@ class LinkageBuilder {
           continue;
         if (holds(in_parts_, op, member)) {
           closed_.emplace_back(op, member);
+          linkage_.factor_in_parts_.push_back(member);
           continue;
         }
         members.push_back(member);
@@ -312,7 +315,10 @@ class LinkageBuilder {
         }
         members.resize(first);
       }
-      if (members.size() == first) continue;
+      if (members.size() == first) {
+        linkage_.factor_in_parts_.resize(first_in_parts);
+        continue;
+      }
       for (std::size_t i = first + 1; i < members.size(); ++i) tie(members[first], members[i]);
       Part part;
       part.first_member = static_cast<std::int32_t>(first);
@@ -323,6 +329,8 @@ class LinkageBuilder {
           linkage_.factor_partials_.push_back(slots[static_cast<std::size_t>(slot)]);
       }
       part.num_partials = static_cast<std::int32_t>(linkage_.factor_partials_.size()) - part.first_partial;
+      part.first_in_parts = static_cast<std::int32_t>(first_in_parts);
+      part.num_in_parts = static_cast<std::int32_t>(linkage_.factor_in_parts_.size() - first_in_parts);
       OpFactor out;
       out.op = op;
       out.reduction = factor.reduction;
@@ -425,6 +433,8 @@ class LinkageBuilder {
           Span<const TensorDim>(linkage_.factor_members_.data() + part.first_member, index(part.num_members));
       factor.partial =
           Span<const NodeId>(linkage_.factor_partials_.data() + part.first_partial, index(part.num_partials));
+      factor.in_parts =
+          Span<const TensorDim>(linkage_.factor_in_parts_.data() + part.first_in_parts, index(part.num_in_parts));
       factor.group = linkage_.group_of(factor.members[0]);
       ++first[index(factor.group) + 1];
     }

@@ -64,9 +64,10 @@ struct OpFactor {
   NodeId op = kNone;
   GroupId group = kNone;
   Reduction reduction = Reduction::kNone;
-  std::int64_t extent = 0;        // what the shards must divide, beside the members' own
-  Span<const TensorDim> members;  // operands first, then results
-  Span<const NodeId> partial;     // results that hold partial sums while the group is split
+  std::int64_t extent = 0;         // what the shards must divide, beside the members' own
+  Span<const TensorDim> members;   // operands first, then results
+  Span<const NodeId> partial;      // results that hold partial sums while the group is split
+  Span<const TensorDim> in_parts;  // operands that it takes its part of, whole as they lie (Gather::Kind::kInParts)
 };
 
 // A tensor that an instruction reads whole although it is split elsewhere: an all-gather before it. What ends a group
@@ -82,13 +83,16 @@ struct OpFactor {
 //     left side's batch still goes to the result's rows.
 // Gathers of free tensors and of dimensions that are in no factor of `op` do nothing.
 //
-// Two more kinds, for what is stored otherwise than it is computed with (plan/partition/stored_parts.h):
+// Three more kinds, for what is stored otherwise than it is computed with (plan/partition/stored_parts.h), or read
+// otherwise than it was made (plan/partition/resharding.h):
 //   - kInParts: `op` reads `tensor`, which is whole, in parts: nothing moves. The member alone leaves its factor, all
 //     others stay; the tensor cannot be split by that dimension (obstacle kGathered of its group).
 //   - kHandedOn: `op` is one side of a tie and `tensor` the other: the tie does not hold for the dimension, and the
 //     tensor is gathered once for `op` (the new value of a variable that is stored whole).
+//   - kExchanged: as kRead, but `op` reads the tensor in parts along another dimension (a kInParts of the same two): an
+//     all-to-all takes it from the one to the other. With kRead instead it is gathered, and a part taken of that.
 struct Gather {
-  enum class Kind : std::uint8_t { kRead, kInParts, kHandedOn };
+  enum class Kind : std::uint8_t { kRead, kInParts, kHandedOn, kExchanged };
 
   NodeId op = kNone;  // the reading instruction (or the making one, when tensor is its result: then a local slice)
   NodeId tensor = kNone;
@@ -201,7 +205,7 @@ class Linkage {
   std::vector<BlockedMember> blocked_;
   std::vector<std::int32_t> first_dim_, first_factor_, first_blocked_;  // by node
   std::vector<std::int32_t> first_member_, first_input_, first_obstacle_, first_neighbour_, first_factor_of_group_;
-  std::vector<TensorDim> factor_members_;
+  std::vector<TensorDim> factor_members_, factor_in_parts_;
   std::vector<NodeId> factor_partials_;
   std::vector<Tie> ties_;
 };

@@ -8,6 +8,7 @@
 #include "common/base/error.h"
 #include "common/graph/hlo_attributes.h"
 #include "common/hlo/hlo_writer.h"
+#include "common/sharding/reads.h"
 #include "plan/emit/emit.h"
 #include "plan/emit/inner_shardings.h"
 
@@ -111,18 +112,21 @@ class Emitter {
     options.sharding = [&](InstructionId id) { return sharding_of(id); };
     options.attribute = [&](InstructionId id, const Attribute& a) { return attribute(id, a); };
     options.opcode = [&](InstructionId id) { return opcode(id); };
-    auto of_operand = operand_shardings(layout_);
-    for (const auto& [operand, text] : gathered_operands()) of_operand[operand] = text;
-    options.operand_sharding = [&](InstructionId id, std::size_t operand) -> std::optional<std::string> {
+    OperandTexts of_operand = operands_read_otherwise();
+    for (auto& [operand, text] : operand_shardings(layout_))
+      of_operand.try_emplace(operand, std::vector<std::string>{text});
+    options.operand_shardings = [&](InstructionId id, std::size_t operand) {
       const auto found = of_operand.find({id, operand});
-      return found == of_operand.end() ? std::nullopt : std::optional<std::string>(found->second);
+      return found == of_operand.end() ? std::vector<std::string>() : found->second;
     };
     return hlo::edit_hlo_text(graph_, options);
   }
 
  private:
-  // (reader, tensor) -> by axis, whether it gathers the tensor for the reader.
-  using Reads = std::map<std::pair<sharding::NodeId, sharding::NodeId>, std::vector<bool>>;
+  // (reader, tensor) -> by axis, how the reader finds the tensor.
+  using Reads = std::map<std::pair<sharding::NodeId, sharding::NodeId>, std::vector<sharding::Read>>;
+  // (instruction, number of the operand) -> the annotations that it is read through.
+  using OperandTexts = std::map<std::pair<InstructionId, std::size_t>, std::vector<std::string>>;
 
   std::string target(InstructionId id) const {
     if (graph_.instruction(id).opcode != Opcode::kCustomCall) return "";
@@ -187,26 +191,23 @@ class Emitter {
     return graph_.attribute(id, "sharding") ? std::optional<std::string>("") : std::nullopt;
   }
 
-  // (instruction, number of the operand) that are read whole because of a gather, wherever the instruction runs, and
-  // how they are read. Through an annotation: left to find out by itself, XLA may exchange rows instead, or (slices of
-  // a batch put together in another order) make a module that its own verifier refuses.
-  std::map<std::pair<InstructionId, std::size_t>, std::string> gathered_operands() const {
+  // Operands that are read otherwise than they lie because of a gather, wherever the instruction runs. Through
+  // annotations: left to find out by itself, XLA may exchange rows instead, or (slices of a batch put together in
+  // another order) make a module that its own verifier refuses.
+  OperandTexts operands_read_otherwise() const {
     const graph::FlowGraph& flow = model_.flow();
     Reads reads;
     std::set<InstructionId> readers;
     for (std::size_t axis = 0; axis < layout_.num_axes(); ++axis) {
-      for (const sharding::Gather& gather : layout_.model(axis).gathers()) {
-        const sharding::TensorState state = layout_.decided(axis).state(gather.tensor);
-        if (gather.kind != sharding::Gather::Kind::kRead || sharding::is_made_whole(flow, gather) ||
-            state.kind != sharding::TensorStateKind::kSplit || state.dim != gather.dim) {
-          continue;
-        }
-        reads.try_emplace({gather.op, gather.tensor}, layout_.num_axes(), false).first->second[axis] = true;
-        readers.insert(flow.node(gather.op).instruction);
+      for (const sharding::Read& read : sharding::reads_of(layout_.model(axis), layout_.decided(axis))) {
+        // An elementwise instruction's own annotation says which part of its operands it takes.
+        if (!read.gathered && !read.exchanged() && !is_product(flow.node(read.reader).opcode)) continue;
+        reads.try_emplace({read.reader, read.tensor}, layout_.num_axes()).first->second[axis] = read;
+        readers.insert(flow.node(read.reader).instruction);
       }
     }
-    std::map<std::pair<InstructionId, std::size_t>, std::string> whole;
-    if (reads.empty()) return whole;
+    OperandTexts texts;
+    if (reads.empty()) return texts;
     std::set<std::pair<InstructionId, std::size_t>> otherwise;
     for (sharding::NodeId node = 0; node < flow.size(); ++node) {
       const InstructionId id = flow.node(node).instruction;
@@ -217,20 +218,18 @@ class Emitter {
         continue;
       }
       for (std::size_t i = 0; i < operands.size(); ++i) {
-        const std::string text = read_text(reads, node, operands[i]);
-        const auto [found, added] = whole.try_emplace({id, i}, text);
-        if (text.empty() || (!added && found->second != text)) otherwise.emplace(id, i);
+        const auto found = reads.find({node, operands[i]});
+        const std::vector<std::string> through =
+            found == reads.end() ? std::vector<std::string>() : layout_.texts_read(operands[i], found->second);
+        const auto [place, added] = texts.try_emplace({id, i}, through);
+        if (through.empty() || (!added && place->second != through)) otherwise.emplace(id, i);
       }
     }
-    for (const auto& operand : otherwise) whole.erase(operand);
-    return whole;
+    for (const auto& operand : otherwise) texts.erase(operand);
+    return texts;
   }
 
-  // Empty: not because of a gather.
-  std::string read_text(const Reads& reads, sharding::NodeId reader, sharding::NodeId tensor) const {
-    const auto found = reads.find({reader, tensor});
-    return found == reads.end() ? "" : layout_.text_gathered(tensor, found->second);
-  }
+  static bool is_product(Opcode opcode) { return opcode == Opcode::kDot || opcode == Opcode::kConvolution; }
 
   // Annotations inside the module: XLA shall follow ours alone.
   std::optional<hlo::OpcodeEdit> opcode(InstructionId id) const {

@@ -33,7 +33,7 @@ namespace automap::emit {
 // Instruction -> its sharding as HLO text; array results only, not the entry's parameters.
 std::map<graph::InstructionId, std::string> inner_shardings(const Layout& layout);
 
-// (instruction, number of the operand) -> the sharding it is read with (hlo::WriteOptions::operand_sharding).
+// (instruction, number of the operand) -> the sharding it is read with (hlo::WriteOptions::operand_shardings).
 std::map<std::pair<graph::InstructionId, std::size_t>, std::string> operand_shardings(const Layout& layout);
 
 }  // namespace automap::emit

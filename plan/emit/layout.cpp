@@ -101,12 +101,27 @@ std::string Layout::text_where_made(NodeId node) const {
   return text_of(node, states);
 }
 
-std::string Layout::text_gathered(NodeId node, const std::vector<bool>& gathered) const {
-  std::vector<TensorState> states;
+std::vector<std::string> Layout::texts_read(NodeId node, const std::vector<sharding::Read>& reads) const {
+  std::vector<TensorState> lies, gathered;
+  bool from_parts = false;
   for (std::size_t axis = 0; axis < axes_.size(); ++axis) {
-    states.push_back(gathered[axis] ? TensorState() : axes_[axis].decided->state(node));
+    lies.push_back(axes_[axis].decided->state(node));
+    gathered.push_back(reads[axis].gathered ? TensorState() : lies.back());
+    from_parts = from_parts || (reads[axis].exchanged() && made_whole(node, axis));
   }
-  return text_of(node, states);
+  std::vector<TensorState> found = gathered;
+  for (std::size_t axis = 0; axis < axes_.size(); ++axis) {
+    if (reads[axis].in_parts == sharding::kNone) continue;
+    found[axis].kind = TensorStateKind::kSplit;
+    found[axis].dim = reads[axis].in_parts;
+  }
+  std::vector<std::string> out;
+  if (from_parts) out.push_back(text_of(node, lies));
+  const std::string as_it_lies = text_of(node, lies), whole = text_of(node, gathered), last = text_of(node, found);
+  const bool any = std::any_of(reads.begin(), reads.end(), [](const sharding::Read& read) { return read.gathered; });
+  if (any) out.push_back(whole);
+  if (last != (any ? whole : as_it_lies)) out.push_back(last);
+  return out;
 }
 
 std::vector<std::string> Layout::result_texts() const {

@@ -12,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/base/error.h"
 #include "common/machine/collectives.h"
+#include "common/sharding/reads.h"
 #include "profile/time_estimator.h"
 
 namespace automap::partition {
@@ -209,6 +210,7 @@ double beyond_wait(const machine::CollectiveTime& time, double bytes) {
 
 const machine::CollectiveTime& time_of(const ShardLinks& links, const sharding::Collective& c) {
   if (c.kind == sharding::CollectiveKind::kAllGather) return links.all_gather;
+  if (c.kind == sharding::CollectiveKind::kAllToAll) return links.all_to_all;
   return c.kept_in_parts ? links.reduce_scatter : links.all_reduce;
 }
 
@@ -279,6 +281,8 @@ ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride) 
   out.all_reduce = machine::all_reduce(group, machine::Ring::kHierarchical);
   out.all_gather = machine::all_gather(group, machine::Ring::kHierarchical);
   out.reduce_scatter = machine::reduce_scatter(group, machine::Ring::kHierarchical);
+  // Every device sends out of what it holds, its part of the tensor.
+  out.all_to_all = machine::all_to_all(group, machine::Ring::kHierarchical).times(1, 1.0 / shards);
   return out;
 }
 
@@ -358,9 +362,10 @@ OtherAxis PartitionCost::as_other(const sharding::Propagation& decided) const {
   for (const sharding::Gather& gather : model_.gathers()) {
     if (sharding::is_made_whole(model_.flow(), gather)) {
       out.shares.made[at(gather.tensor)] = 1;
-    } else if (gather.kind == sharding::Gather::Kind::kRead && is_split(decided, gather.tensor)) {
-      out.shares.gathered_first.emplace(gather.op, gather.tensor);
     }
+  }
+  for (const sharding::Read& read : sharding::reads_of(model_, decided)) {
+    if (read.gathered) out.shares.gathered_first.emplace(read.reader, read.tensor);
   }
   for (const double ms : own_ms(out.collectives)) out.waits_ms += ms;
   for (const sharding::Collective& c : out.collectives) out.waits_ms -= moved_ms(c);
@@ -406,7 +411,7 @@ bool PartitionCost::is_split(const sharding::Propagation& decided, NodeId tensor
 class PartitionCost::Waits {
  public:
   struct Together {
-    double reduce = 0, gather = 0;  // how often
+    double reduce = 0, gather = 0, exchange = 0;  // how often
   };
 
   Waits(const FlowGraph& flow, const std::vector<CollectiveList>& groups) : flow_(flow), levels_(groups.size()) {
@@ -439,7 +444,10 @@ class PartitionCost::Waits {
   void count(const sharding::Collective& c, std::size_t level, std::size_t group) {
     std::vector<Together>& levels = levels_[group];
     if (level >= levels.size()) levels.resize(level + 1);
-    double& times = c.kind == sharding::CollectiveKind::kAllReduce ? levels[level].reduce : levels[level].gather;
+    Together& together = levels[level];
+    double& times = c.kind == sharding::CollectiveKind::kAllReduce   ? together.reduce
+                    : c.kind == sharding::CollectiveKind::kAllGather ? together.gather
+                                                                     : together.exchange;
     times = std::max(times, c.times);
   }
 
@@ -475,7 +483,8 @@ class PartitionCost::Waits {
 
 std::vector<double> PartitionCost::collectives_ms(const std::vector<CollectiveList>& groups) const {
   // A first byte's wait is paid once for all that go together, the rest of each message by itself.
-  const double reduce_wait = links_.all_reduce.latency_ms(), gather_wait = links_.all_gather.latency_ms();
+  const double reduce_wait = links_.all_reduce.latency_ms(), gather_wait = links_.all_gather.latency_ms(),
+               exchange_wait = links_.all_to_all.latency_ms();
   std::optional<Waits> waits;
   if (reduce_wait > 0) waits.emplace(model_.flow(), groups);
   std::vector<double> out;
@@ -486,6 +495,7 @@ std::vector<double> PartitionCost::collectives_ms(const std::vector<CollectiveLi
       for (const Waits::Together& together : waits->of(g)) {
         parts.push_back(together.reduce * reduce_wait);
         parts.push_back(together.gather * gather_wait);
+        parts.push_back(together.exchange * exchange_wait);
       }
     }
     out.push_back(sum_in_order(&parts));
@@ -525,8 +535,10 @@ PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const
   out.all_reduce_at_once = total(at_once, sharding::CollectiveKind::kAllReduce);
   out.all_reduce_delayed = total(delayed, sharding::CollectiveKind::kAllReduce);
   out.all_gather = total(at_once, sharding::CollectiveKind::kAllGather);
+  out.all_to_all = total(at_once, sharding::CollectiveKind::kAllToAll);
   for (const sharding::Collective& c : at_once) {
     if (c.kind == sharding::CollectiveKind::kAllGather) out.copy_bytes += copy_bytes(c.node);
+    if (c.kind == sharding::CollectiveKind::kAllToAll) out.copy_bytes += copy_bytes(c.node) / linkage.shards();
   }
   out.memory_bytes = out.parameter_bytes + out.stash_bytes + out.copy_bytes;
   out.step_ms = out.compute_ms + out.collective_ms;

@@ -35,8 +35,9 @@ namespace automap::partition {
 // How the devices of one mesh axis speak with each other: those of the first server that has enough of them, else the
 // first of the cluster.
 struct ShardLinks {
-  machine::CollectiveTime all_reduce, all_gather, reduce_scatter;
-  double gbytes_per_s = 0;  // of the slowest link in use
+  machine::CollectiveTime all_reduce, all_gather, reduce_scatter;  // of the bytes of the whole tensor
+  machine::CollectiveTime all_to_all;                              // the same
+  double gbytes_per_s = 0;                                         // of the slowest link in use
   bool inside_server = true;
 };
 // `stride`: the axis's devices stand so far apart (an axis of `stride` devices is nested in it, and as many rings share
@@ -58,7 +59,7 @@ struct PlanEstimate {
   double step_ms = 0, compute_ms = 0, collective_ms = 0;
   double other_axis_ms = 0;                                                       // of collective_ms: the other axis's
   double memory_bytes = 0, parameter_bytes = 0, stash_bytes = 0, copy_bytes = 0;  // per device, kept
-  sharding::CollectiveTotals all_reduce_at_once, all_reduce_delayed, all_gather;
+  sharding::CollectiveTotals all_reduce_at_once, all_reduce_delayed, all_gather, all_to_all;
 };
 
 class PartitionCost {

@@ -53,6 +53,7 @@ const char* name_of(GatherKind kind) {
   switch (kind) {
     case GatherKind::kInParts: return "in parts";
     case GatherKind::kHandedOn: return "handed on";
+    case GatherKind::kExchanged: return "exchanged";
     case GatherKind::kRead: break;
   }
   return "whole";
@@ -61,10 +62,11 @@ const char* name_of(GatherKind kind) {
 // "how" of a gather; files of version 1 that do not say mean "whole".
 GatherKind read_kind(const PlanObject& gather) {
   const std::string how = gather.text_or_empty("how");
-  for (const GatherKind kind : {GatherKind::kRead, GatherKind::kInParts, GatherKind::kHandedOn}) {
+  for (const GatherKind kind :
+       {GatherKind::kRead, GatherKind::kInParts, GatherKind::kHandedOn, GatherKind::kExchanged}) {
     if (how == name_of(kind) || (how.empty() && kind == GatherKind::kRead)) return kind;
   }
-  gather.fail("how: found \"" + how + "\", expected \"whole\", \"in parts\" or \"handed on\"");
+  gather.fail("how: found \"" + how + "\", expected \"whole\", \"in parts\", \"exchanged\" or \"handed on\"");
 }
 
 std::vector<std::pair<std::string, int>> read_members(const PlanObject& group) {
@@ -282,6 +284,9 @@ void describe_decision(const sharding::ShardingModel& model, const sharding::Pro
   plan->all_reduce_bytes = reduced.bytes;
   plan->all_gathers = static_cast<int>(gathered.count);
   plan->all_gather_bytes = gathered.bytes;
+  const sharding::CollectiveTotals exchanged = sharding::total(delayed, sharding::CollectiveKind::kAllToAll);
+  plan->all_to_alls = static_cast<int>(exchanged.count);
+  plan->all_to_all_bytes = exchanged.bytes;
   plan->partial_sums = static_cast<int>(sharding::total(at_once, sharding::CollectiveKind::kAllReduce).count);
   plan->gathers.clear();
   for (const sharding::Gather& g : model.gathers()) {
@@ -377,8 +382,10 @@ Json to_json(const PartitionPlan& plan) {
           {"all_reduces", plan.all_reduces},
           {"partial_sums", plan.partial_sums},
           {"all_gathers", plan.all_gathers},
+          {"all_to_alls", plan.all_to_alls},
           {"all_reduce_bytes", whole_bytes(plan.all_reduce_bytes)},
           {"all_gather_bytes", whole_bytes(plan.all_gather_bytes)},
+          {"all_to_all_bytes", whole_bytes(plan.all_to_all_bytes)},
           {"collectives", collectives_json(plan)},
           {"gathers", gathers},
           {"inputs", inputs},
@@ -444,8 +451,10 @@ PartitionPlan read_partition_plan(const Json& json, const std::string& source) {
   plan.all_reduces = reader.integer_or("all_reduces", 0, kMany, 0);
   plan.partial_sums = reader.integer_or("partial_sums", 0, kMany, 0);
   plan.all_gathers = reader.integer_or("all_gathers", 0, kMany, 0);
+  plan.all_to_alls = reader.integer_or("all_to_alls", 0, kMany, 0);
   plan.all_reduce_bytes = reader.number_or_zero("all_reduce_bytes");
   plan.all_gather_bytes = reader.number_or_zero("all_gather_bytes");
+  plan.all_to_all_bytes = reader.number_or_zero("all_to_all_bytes");
   if (reader.has("collectives")) read_collectives(reader, source, &plan);
   if (reader.has("gathers")) {
     for (const Json& item : reader.array("gathers")) {

@@ -82,9 +82,10 @@ struct PartitionPlan {
   double value = 0, bound = 0;       // of the objective; bound: nothing is better
   bool proven = false, cut_by_time = false;
   double step_ms = 0, compute_ms = 0, collective_ms = 0, memory_bytes = 0, capacity_bytes = 0, planning_ms = 0;
-  double replicated_step_ms = 0;                           // nothing split
-  int all_reduces = 0, partial_sums = 0, all_gathers = 0;  // after / before carrying through linear instructions
-  double all_reduce_bytes = 0, all_gather_bytes = 0;       // per step
+  double replicated_step_ms = 0;          // nothing split
+  int all_reduces = 0, partial_sums = 0;  // after / before carrying through linear instructions
+  int all_gathers = 0, all_to_alls = 0;
+  double all_reduce_bytes = 0, all_gather_bytes = 0, all_to_all_bytes = 0;  // per step, of whole tensors
   std::vector<PlanCollective> collectives;
   std::vector<PlanGather> gathers;
   std::vector<PlanLinkageGroup> groups;

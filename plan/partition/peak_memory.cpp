@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/sharding/reads.h"
 
 namespace automap::partition {
 
@@ -309,19 +310,29 @@ std::vector<double> parts_of_axis(const sharding::Propagation& decided) {
 }
 
 std::vector<TensorCopy> copies_of_axis(const sharding::ShardingModel& model, const sharding::Propagation& decided) {
-  std::map<NodeId, TensorCopy> copies;
+  // By tensor and the dimension that it is exchanged to (kNone: gathered). What is read in parts of a whole tensor
+  // needs no copy; a new value that is handed on whole is written where the old one was.
+  std::map<std::pair<NodeId, std::int32_t>, TensorCopy> copies;
+  for (const sharding::Read& read : sharding::reads_of(model, decided)) {
+    if (!read.gathered && !read.exchanged()) continue;
+    TensorCopy& copy = copies[{read.tensor, read.gathered ? graph::kNone : read.in_parts}];
+    copy.tensor = read.tensor;
+    if (read.exchanged()) copy.part = 1.0 / model.linkage().shards();
+    copy.readers.push_back(read.reader);
+  }
+  // What is made whole and kept in parts is there whole while it is made.
   for (const sharding::Gather& gather : model.gathers()) {
     const sharding::TensorState state = decided.state(gather.tensor);
-    // What is read in parts needs no copy; a new value that is handed on whole is written where the old one was.
-    if (gather.kind != sharding::Gather::Kind::kRead) continue;
-    if (state.kind != sharding::TensorStateKind::kSplit || state.dim != gather.dim) continue;
-    TensorCopy& copy = copies[gather.tensor];
+    if (!sharding::is_made_whole(model.flow(), gather) || state.kind != sharding::TensorStateKind::kSplit ||
+        state.dim != gather.dim) {
+      continue;
+    }
+    TensorCopy& copy = copies[{gather.tensor, graph::kNone}];
     copy.tensor = gather.tensor;
-    if (std::find(copy.readers.begin(), copy.readers.end(), gather.op) == copy.readers.end())
-      copy.readers.push_back(gather.op);
+    copy.readers.push_back(gather.op);
   }
   std::vector<TensorCopy> out;
-  for (auto& [tensor, copy] : copies) out.push_back(std::move(copy));
+  for (auto& [key, copy] : copies) out.push_back(std::move(copy));
   return out;
 }
 

@@ -237,7 +237,8 @@ class Planning {
     find_batch_groups();
     search_within_memory();
     ask_fewer_devices();
-    Planned out{{}, {}, {}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.links(), {}, {}};
+    Planned out{{}, {}, {}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.links(),
+                {}, {}};
     warn_of_batch_norms(model_, out.decided, &warnings_);
     out.nearly_cut = nearly_cut_;
     out.estimate = cost_.estimate(out.decided);

@@ -30,8 +30,10 @@ std::size_t at(std::int32_t i) {
   return static_cast<std::size_t>(i);
 }
 
-// Labels of a piece, and of a tensor of one that is read where groups may be cut.
-enum : std::int32_t { kWhole = 0, kSplit = 1, kSplitAndGathered = 2 };
+// Labels of a piece, and of a tensor of one that is read where groups may be cut. kInParts: it is not split there, and
+// some reader takes its part of it.
+enum : std::int32_t { kWhole = 0, kSplit = 1, kSplitAndGathered = 2, kInParts = 3 };
+constexpr std::size_t kReaderStates = 4;
 
 class Builder {
  public:
@@ -56,6 +58,7 @@ class Builder {
     }
     made_by_products();
     sums_kept_in_parts();
+    exchanges();
     exclude();
     finish_memory(memory_limit_bytes);
     return std::move(problem_);
@@ -74,9 +77,15 @@ class Builder {
     for (const Instruction& instruction : instructions_) {
       const std::int32_t label = found.labels[at(instruction.site)];
       if (label == 0) continue;
-      const OpFactor& factor = linkage_.factors(instruction.op)[at(instruction.factors[at(label - 1)])];
-      for (const TensorDim member : factor.members)
-        parent[at(root(piece_of(member)))] = root(piece_of(factor.members[0]));
+      const OpFactor& factor = factor_of(instruction, at(label));
+      // Of the dimensions that are split with it; the result's always are, where it has any.
+      std::int32_t first = kNone;
+      for (const TensorDim member : factor.members) {
+        const std::int32_t piece = piece_of(member);
+        if (found.labels[at(piece)] != kSplit) continue;
+        if (first == kNone) first = piece;
+        parent[at(root(piece))] = root(first);
+      }
     }
     std::vector<bool> decided(first_of_.size(), false);
     for (const sharding::ModelInput& input : model_.inputs()) {
@@ -86,13 +95,54 @@ class Builder {
         if (linkage_.group_of(input.node, dim) != kNone) decided[at(root(piece_of({input.node, dim})))] = true;
       }
     }
-    bool any = false;
+    // First what keeps a piece apart from the weights: a product that only takes its part of something, or is made
+    // whole where it could be split with what it makes.
+    const auto is_undecided = [&](TensorDim dim) {
+      const std::int32_t piece = piece_of(dim);
+      return found.labels[at(piece)] == kSplit && !decided[at(root(piece))];
+    };
+    bool apart = false;
+    for (const Instruction& instruction : instructions_) {
+      const auto label = at(found.labels[at(instruction.site)]);
+      const Way chosen = label == 0 ? Way{kNone, kNone} : instruction.ways[label - 1];
+      if (chosen.in_parts != kNone) {
+        const auto& members = factor_of(instruction, label).members;
+        if (!std::any_of(members.begin(), members.end(), is_undecided)) continue;
+        problem->sites[at(instruction.site)].cost[label] = kInfinity;
+        apart = true;
+        continue;
+      }
+      std::set<std::int32_t> factors;
+      for (const Way& way : instruction.ways) factors.insert(way.factor);
+      factors.erase(chosen.factor);
+      for (const std::int32_t f : factors) {
+        for (const TensorDim member : linkage_.factors(instruction.op)[at(f)].members) {
+          if (is_operand(instruction.op, member.node) || !is_undecided(member)) continue;
+          std::vector<double> cost((instruction.ways.size() + 1) * 2, 0);
+          for (std::size_t other = 0; other <= instruction.ways.size(); ++other) {
+            if (other == 0 || instruction.ways[other - 1].factor != f) cost[other * 2 + kSplit] = kInfinity;
+          }
+          problem->pairs.push_back({instruction.site, piece_of(member), std::move(cost)});
+          apart = true;
+        }
+      }
+    }
+    if (apart) return true;
+    bool undecided = false;
     for (std::size_t piece = 0; piece < first_of_.size(); ++piece) {
       if (found.labels[piece] != kSplit || decided[at(root(static_cast<std::int32_t>(piece)))]) continue;
       problem->sites[piece].cost[kSplit] = kInfinity;
-      any = true;
+      undecided = true;
     }
-    return any;
+    return undecided;
+  }
+
+  void forbid_taking_parts(LabellingProblem* problem) const {
+    for (const Instruction& instruction : instructions_) {
+      for (std::size_t way = 0; way < instruction.ways.size(); ++way) {
+        if (instruction.ways[way].in_parts != kNone) problem->sites[at(instruction.site)].cost[way + 1] = kInfinity;
+      }
+    }
   }
 
   Resharding read(const Labelling& found) const {
@@ -110,9 +160,13 @@ class Builder {
       const std::int32_t label = found.labels[at(instruction.site)];
       const auto factors = linkage_.factors(instruction.op);
       for (std::size_t f = 0; f < factors.size(); ++f) {
-        if (label > 0 && instruction.factors[at(label - 1)] == static_cast<std::int32_t>(f)) continue;
+        const bool chosen = label > 0 && instruction.ways[at(label - 1)].factor == static_cast<std::int32_t>(f);
         for (const TensorDim member : factors[f].members) {
-          if (is_split(member)) out.gathers.push_back({instruction.op, member.node, member.dim});
+          if (chosen == is_split(member)) continue;
+          const Gather::Kind kind = chosen                                     ? Gather::Kind::kInParts
+                                    : is_exchanged(found, instruction, member) ? Gather::Kind::kExchanged
+                                                                               : Gather::Kind::kRead;
+          out.gathers.push_back({instruction.op, member.node, member.dim, kind});
         }
       }
     }
@@ -121,7 +175,7 @@ class Builder {
         if (is_split(dim)) out.gathers.push_back({op, dim.node, dim.dim});
       });
     }
-    const auto order = [](const Gather& g) { return std::make_tuple(g.op, g.tensor, g.dim); };
+    const auto order = [](const Gather& g) { return std::make_tuple(g.op, g.tensor, g.dim, g.kind); };
     std::sort(out.gathers.begin(), out.gathers.end(),
               [&](const Gather& a, const Gather& b) { return order(a) < order(b); });
     out.gathers.erase(std::unique(out.gathers.begin(), out.gathers.end()), out.gathers.end());
@@ -132,12 +186,28 @@ class Builder {
   }
 
  private:
-  // An instruction at which groups may be cut. Label 0: split by no factor; k: by factors[k - 1].
+  // How an instruction may be split.
+  struct Way {
+    std::int32_t factor = 0;  // of linkage_.factors(op)
+    NodeId in_parts = kNone;  // the operand of which it takes its part; the others of the factor are split
+  };
+  // An instruction at which groups may be cut. Label 0: not split; k: by ways[k - 1].
   struct Instruction {
     NodeId op = kNone;
     std::int32_t site = kNone;
-    std::vector<std::int32_t> factors;  // of linkage_.factors(op)
+    std::vector<Way> ways;
   };
+  const OpFactor& factor_of(const Instruction& instruction, std::size_t label) const {
+    return linkage_.factors(instruction.op)[at(instruction.ways[label - 1].factor)];
+  }
+
+  // The tensor is split along `dim`, the instruction takes its part along another dimension, and nobody gathers it.
+  bool is_exchanged(const Labelling& found, const Instruction& instruction, TensorDim dim) const {
+    const std::int32_t label = found.labels[at(instruction.site)];
+    if (label == 0 || instruction.ways[at(label - 1)].in_parts != dim.node) return false;
+    const auto reader = reader_site_.find(dim_index(dim));
+    return reader != reader_site_.end() && found.labels[at(reader->second)] == kSplit;
+  }
 
   // Dimensions that do not pass an instruction: blocked, or parted into what the devices do not divide.
   template <typename Visit>
@@ -156,6 +226,11 @@ class Builder {
     }
     parent_.resize(at(first_dim_.back()));
     for (std::size_t i = 0; i < parent_.size(); ++i) parent_[i] = static_cast<std::int32_t>(i);
+    dim_of_.reserve(parent_.size());
+    for (NodeId node = 0; node < flow_.size(); ++node) {
+      for (std::int32_t dim = 0; first_dim_[at(node)] + dim < first_dim_[at(node) + 1]; ++dim)
+        dim_of_.push_back({node, dim});
+    }
   }
   std::int32_t dim_index(TensorDim dim) const { return first_dim_[at(dim.node)] + dim.dim; }
   std::int32_t find(std::int32_t i) {
@@ -224,12 +299,10 @@ class Builder {
 
   // Pieces that cannot be split, or that nobody here decides.
   void forbid() {
-    std::vector<bool> of_variable(at(linkage_.num_groups()), false), of_data(of_variable.size(), false);
+    std::vector<bool> of_variable(at(linkage_.num_groups()), false);
     for (const sharding::ModelInput& input : model_.inputs()) {
       for (const GroupId group : linkage_.groups_of(input.node)) {
-        if (group == kNone) continue;
-        const bool data = input.role == graph::InputRole::kStepInput;
-        (data ? of_data : of_variable)[at(group)] = true;
+        if (group != kNone && input.role != graph::InputRole::kStepInput) of_variable[at(group)] = true;
       }
     }
     std::vector<std::int32_t> last(problem_.sites.size(), kNone);
@@ -239,10 +312,7 @@ class Builder {
         const GroupId group = linkage_.group_of(node, dim);
         if (group == kNone) continue;
         const std::int32_t piece = piece_of({node, dim});
-        if (last[at(piece)] == node || extent({node, dim}) % shards_ != 0 ||
-            (of_data[at(group)] && !of_variable[at(group)])) {
-          forbid(piece);
-        }
+        if (last[at(piece)] == node || extent({node, dim}) % shards_ != 0 || !of_variable[at(group)]) forbid(piece);
         last[at(piece)] = node;
       }
     }
@@ -272,6 +342,10 @@ class Builder {
   }
   double gather_ms(NodeId node) const {
     return model_.times(node) * cost_.links().all_gather.ms(cost_.moved_bytes(node, CollectiveKind::kAllGather));
+  }
+
+  double exchange_ms(NodeId node) const {
+    return model_.times(node) * cost_.links().all_to_all.ms(cost_.moved_bytes(node, CollectiveKind::kAllToAll));
   }
 
   void price_pieces() {
@@ -309,8 +383,10 @@ class Builder {
       // there.
       const NodeId maker = flow_.producer(dim.node);
       const bool free = cuttable_[at(maker)] || is_closed(maker, dim);
-      problem_.sites.push_back({{0, 0, free ? 0 : gather_ms(dim.node)}, {0, 0, cost_.copy_bytes(dim.node)}});
-      add_pair(piece_of(dim), found->second, {0, kInfinity, kInfinity, kInfinity, 0, 0});
+      const double copy = cost_.copy_bytes(dim.node);
+      problem_.sites.push_back(
+          {{0, 0, free ? 0 : gather_ms(dim.node), 0}, {0, 0, copy, copy / static_cast<double>(shards_)}});
+      add_pair(piece_of(dim), found->second, {0, kInfinity, kInfinity, 0, kInfinity, 0, 0, kInfinity});
     }
     return found->second;
   }
@@ -324,14 +400,13 @@ class Builder {
   // The gathers of what products make: of parts only.
   void made_by_products() {
     for (const Instruction& instruction : instructions_) {
-      const auto factors = linkage_.factors(instruction.op);
-      const std::size_t labels = instruction.factors.size() + 1;
+      const std::size_t labels = instruction.ways.size() + 1;
       for (std::size_t label = 1; label < labels; ++label) {
-        for (const TensorDim member : factors[at(instruction.factors[label - 1])].members) {
+        for (const TensorDim member : factor_of(instruction, label).members) {
           const auto reader = reader_site_.find(dim_index(member));
           if (is_operand(instruction.op, member.node) || reader == reader_site_.end()) continue;
-          std::vector<double> cost(labels * 3, 0);
-          cost[label * 3 + kSplitAndGathered] = gather_ms(member.node);
+          std::vector<double> cost(labels * kReaderStates, 0);
+          cost[label * kReaderStates + kSplitAndGathered] = gather_ms(member.node);
           add_pair(instruction.site, reader->second, std::move(cost));
         }
       }
@@ -341,10 +416,9 @@ class Builder {
   // A sum of which every device goes on with its part alone costs a reduce-scatter (Collective::kept_in_parts).
   void sums_kept_in_parts() {
     for (const Instruction& instruction : instructions_) {
-      const auto factors = linkage_.factors(instruction.op);
-      const std::size_t labels = instruction.factors.size() + 1;
+      const std::size_t labels = instruction.ways.size() + 1;
       for (std::size_t label = 1; label < labels; ++label) {
-        const OpFactor& factor = factors[at(instruction.factors[label - 1])];
+        const OpFactor& factor = factor_of(instruction, label);
         if (factor.reduction != sharding::Reduction::kAdd) continue;
         for (const NodeId node : factor.partial) {
           if (is_read(node)) sum_kept_in_parts(instruction.site, labels, label, node);
@@ -361,10 +435,26 @@ class Builder {
     for (std::int32_t dim = 0; dim < rank; ++dim) {
       if (linkage_.group_of(node, dim) == kNone || !allowed(piece_of({node, dim}))) continue;
       const auto reader = reader_site_.find(dim_index({node, dim}));
-      const std::size_t states = reader == reader_site_.end() ? 2 : 3;
+      const std::size_t states = reader == reader_site_.end() ? 2 : kReaderStates;
       std::vector<double> cost(labels * states, 0);
       cost[label * states + kSplit] = -saved;
       add_pair(site, reader == reader_site_.end() ? piece_of({node, dim}) : reader->second, std::move(cost));
+    }
+  }
+
+  // What is split along one dimension and read in parts along another.
+  void exchanges() {
+    for (const auto& [from, reader] : reader_site_) {
+      const TensorDim dim = dim_of_[at(from)];
+      if (!allowed(piece_of(dim))) continue;
+      const auto rank = static_cast<std::int32_t>(linkage_.groups_of(dim.node).size());
+      for (std::int32_t other = 0; other < rank; ++other) {
+        const auto into = reader_site_.find(first_dim_[at(dim.node)] + other);
+        if (other == dim.dim || into == reader_site_.end() || taken_.count(into->first) == 0) continue;
+        std::vector<double> cost(kReaderStates * kReaderStates, 0);
+        cost[kSplit * kReaderStates + kInParts] = exchange_ms(dim.node);
+        add_pair(reader, into->second, std::move(cost));
+      }
     }
   }
 
@@ -390,41 +480,63 @@ class Builder {
     const auto factors = linkage_.factors(op);
     std::vector<double> cost = {0};
     for (std::size_t f = 0; f < factors.size(); ++f) {
-      const bool possible = factors[f].extent % shards_ == 0 && !shares_member(factors, f) &&
-                            std::all_of(factors[f].members.begin(), factors[f].members.end(),
-                                        [&](TensorDim member) { return allowed(piece_of(member)); });
-      if (!possible) continue;
-      instruction.factors.push_back(static_cast<std::int32_t>(f));
-      cost.push_back(reduce_ms(factors[f]) - cost_.saved_ms(op));
-    }
-    const std::size_t labels = cost.size();
-    problem_.sites.push_back({std::move(cost), {}});
-    const auto label_of = [&](std::size_t f) {
-      const auto place =
-          std::find(instruction.factors.begin(), instruction.factors.end(), static_cast<std::int32_t>(f));
-      return place == instruction.factors.end() ? -1 : static_cast<int>(place - instruction.factors.begin()) + 1;
-    };
-    for (std::size_t f = 0; f < factors.size(); ++f) {
-      const int label = label_of(f);
+      if (factors[f].extent % shards_ != 0 || shares_member(factors, f)) continue;
+      const auto try_way = [&](NodeId in_parts) {
+        if (!is_possible(factors[f], in_parts)) return;
+        instruction.ways.push_back({static_cast<std::int32_t>(f), in_parts});
+        cost.push_back(reduce_ms(factors[f]) - cost_.saved_ms(op));
+      };
+      try_way(kNone);
       for (const TensorDim member : factors[f].members) {
-        if (allowed(piece_of(member))) meet(instruction.site, labels, label, op, member);
+        if (takes_parts(op) && is_operand(op, member.node)) try_way(member.node);
       }
+    }
+    problem_.sites.push_back({std::move(cost), {}});
+    for (std::size_t f = 0; f < factors.size(); ++f) {
+      for (const TensorDim member : factors[f].members) meet(instruction, static_cast<std::int32_t>(f), member);
     }
     instructions_.push_back(std::move(instruction));
   }
 
-  // `label`: of the factor that holds the dimension; -1: none that can be split does.
-  void meet(std::int32_t site, std::size_t labels, int label, NodeId op, TensorDim dim) {
-    const bool operand = is_operand(op, dim.node);
-    const std::size_t states = operand ? 3 : 2;
-    std::vector<double> cost(labels * states, 0);
-    for (std::size_t l = 0; l < labels; ++l) {
-      const bool by_this = static_cast<int>(l) == label;
-      // Split with its factor, and whole otherwise unless it is gathered. What is made whole may be kept in parts.
-      if (by_this) cost[l * states + kWhole] = kInfinity;
-      if (!by_this && operand) cost[l * states + kSplit] = kInfinity;
+  // Can take its part of what lies whole. (What else may be cut there is made whole with it.)
+  bool takes_parts(NodeId op) const {
+    return flow_.node(op).opcode == Opcode::kDot || flow_.node(op).opcode == Opcode::kConvolution;
+  }
+
+  // Something that is read is split: what nothing forces to be is not.
+  bool is_possible(const OpFactor& factor, NodeId in_parts) const {
+    bool any = in_parts == kNone;
+    for (const TensorDim member : factor.members) {
+      if (member.node == in_parts ? extent(member) % shards_ != 0 : !allowed(piece_of(member))) return false;
+      any = any || (member.node != in_parts && is_operand(factor.op, member.node));
     }
-    add_pair(site, operand ? reader_site(dim) : piece_of(dim), std::move(cost));
+    return any;
+  }
+
+  // Of factor f of the instruction.
+  void meet(const Instruction& instruction, std::int32_t f, TensorDim dim) {
+    const bool operand = is_operand(instruction.op, dim.node);
+    const bool taken = std::any_of(instruction.ways.begin(), instruction.ways.end(),
+                                   [&](const Way& way) { return way.factor == f && way.in_parts == dim.node; });
+    if (!allowed(piece_of(dim)) && !taken) return;
+    if (taken) taken_.insert(dim_index(dim));
+    const std::size_t states = operand ? kReaderStates : 2;
+    std::vector<double> cost((instruction.ways.size() + 1) * states, 0);
+    for (std::size_t label = 0; label <= instruction.ways.size(); ++label) {
+      double* const of_label = cost.data() + label * states;
+      const Way way = label == 0 ? Way{kNone, kNone} : instruction.ways[label - 1];
+      const bool takes = way.in_parts == dim.node;
+      if (way.factor == f) {
+        // Split with its factor, or taken in parts.
+        of_label[kWhole] = kInfinity;
+        if (takes) of_label[kSplit] = of_label[kSplitAndGathered] = kInfinity;
+        if (operand && !takes) of_label[kInParts] = kInfinity;
+      } else if (operand && !takes) {
+        // Whole, unless it is gathered. What is made whole may be kept in parts.
+        of_label[kSplit] = kInfinity;
+      }
+    }
+    add_pair(instruction.site, operand ? reader_site(dim) : piece_of(dim), std::move(cost));
   }
 
   // Two dimensions of one tensor, two factors of one instruction.
@@ -475,8 +587,10 @@ class Builder {
   const std::int64_t shards_;
   std::vector<std::int32_t> first_dim_, parent_, piece_of_dim_;
   std::vector<bool> cuttable_;
-  std::vector<TensorDim> first_of_;  // of each piece
-  std::map<std::int32_t, std::int32_t> reader_site_;
+  std::vector<TensorDim> dim_of_;                     // by dim_index
+  std::vector<TensorDim> first_of_;                   // of each piece
+  std::map<std::int32_t, std::int32_t> reader_site_;  // by dim_index
+  std::set<std::int32_t> taken_;                      // of which somebody may take its part
   std::vector<Instruction> instructions_;
   double whole_bytes_ = 0;
   LabellingProblem problem_;
@@ -489,13 +603,25 @@ Resharding find_resharding(const sharding::ShardingModel& model, const Partition
   AM_CHECK(model.gathers().empty());
   Builder builder(model, cost);
   LabellingProblem problem = builder.build(memory_limit_bytes);
-  Labelling found = solve_labelling(problem, LabellingOptions(), work);
-  // What fewer pieces could be split by saves no more.
-  const double bound = found.bound;
-  while (builder.forbid_undecided(found, &problem)) found = solve_labelling(problem, LabellingOptions(), work);
+  const auto solve_decided = [&](LabellingProblem* with, double* bound) {
+    Labelling found = solve_labelling(*with, LabellingOptions(), work);
+    *bound = found.bound;
+    while (builder.forbid_undecided(found, with)) found = solve_labelling(*with, LabellingOptions(), work);
+    return found;
+  };
+  LabellingProblem without = problem;
+  double bound = 0, bound_without = 0;
+  Labelling found = solve_decided(&problem, &bound);
+  if (found.cost > bound + 1e-9 * std::abs(bound)) {
+    // What is forbidden because no weight decides it may have been too much. Where nobody takes its part of what lies
+    // otherwise, less has to be.
+    builder.forbid_taking_parts(&without);
+    Labelling other = solve_decided(&without, &bound_without);
+    if (other.cost < found.cost) found = std::move(other);
+  }
   Resharding out = builder.read(found);
   out.bound_ms = -bound;
-  out.proven = found.proven && out.saved_ms >= out.bound_ms - 1e-9 * std::max(1.0, std::abs(out.bound_ms));
+  out.proven = out.saved_ms >= out.bound_ms - 1e-9 * std::max(1.0, std::abs(out.bound_ms));
   return out;
 }
 

@@ -6,7 +6,10 @@
 // does not pass (it is blocked, or parted into what the devices do not divide). All other instructions hold their
 // tensors together. A piece is split or not; a product is split by one of its factors or by none; a tensor that is read
 // whole somewhere is gathered, once for all its readers. The cheapest choice is a labelling (labelling.h):
-//   split by a factor    all tensors of the factor are split with it; its compute is divided, partial sums are reduced
+//   split by a factor    all tensors of the factor are split with it; its compute is divided, partial sums are reduced.
+//                        One thing that a product or a convolution reads may also lie whole (every device takes its
+//                        part: nothing moves), or be split along another dimension: an all-to-all, or a part of the
+//                        gathered tensor
 //   split by another     what it reads is whole, or gathered: an all-gather; what it makes is whole, or every device
 //                        keeps its part: nothing moves
 // Never split: what no weight decides, neither by its piece nor by those it is split with: the batch, and what is only

@@ -156,7 +156,7 @@ TEST(HloWriter, AnnotatesOperands) {
       "  ROOT t = (f32[4]{0}, f32[4]{0}, /*index=2*/f32[4]{0}) tuple(f32[4]{0} x, %x.sharded.1, /*index=2*/x)\n}\n";
   const Graph g = read_hlo_text(text, "t");
   WriteOptions options;
-  options.operand_sharding = [&](InstructionId id, std::size_t operand) -> std::optional<std::string> {
+  options.operand_shardings = [&](InstructionId id, std::size_t operand) -> std::vector<std::string> {
     if (g.instruction(id).name != "t" || operand == 1) return std::nullopt;
     return operand == 0 ? "{replicated}" : "{devices=[8]<=[8]}";
   };
@@ -178,7 +178,7 @@ TEST(HloWriter, AnnotatesOperands) {
   }
   // Everything in one line.
   const Graph line = read_hlo_text("HloModule m ENTRY e { x = f32[] parameter(0) ROOT n = f32[] negate(x) }", "l");
-  options.operand_sharding = [&](InstructionId id, std::size_t) -> std::optional<std::string> {
+  options.operand_shardings = [&](InstructionId id, std::size_t) -> std::vector<std::string> {
     return line.instruction(id).name == "n" ? std::optional<std::string>("{replicated}") : std::nullopt;
   };
   EXPECT_EQ(edit_hlo_text(line, options),
