@@ -68,8 +68,16 @@ class Annotations {
       const Instruction& operand = graph_.instruction(operands[i]);
       const Shape& shape = graph_.shape(operand.shape);
       std::string read(operand.name);
-      for (const std::string& sharding : options_.operand_shardings(id, i)) {
+      const std::vector<std::string> shardings = options_.operand_shardings(id, i);
+      for (std::size_t s = 0; s < shardings.size(); ++s) {
+        const std::string& sharding = shardings[s];
+        const bool between = s + 1 < shardings.size();
+        if (const auto known = known_.find({read, sharding}); between && known != known_.end()) {
+          read = known->second;
+          continue;
+        }
         const std::string name = new_name(operand.name);
+        if (between) known_.emplace(std::make_pair(read, sharding), name);
         std::string line = "%" + name + " = ";
         if (shape.is_array()) {
           line.append(shape.text).append(operand.layout);
@@ -99,6 +107,9 @@ class Annotations {
   const Graph& graph_;
   const WriteOptions& options_;
   std::set<std::string, std::less<>> names_;
+  // What was read -> through which sharding -> its name: readers share what stands between, so that XLA, which moves a
+  // tensor once for all that read it alike, sees one tensor. (Names are unique in a module, and lines in order.)
+  std::map<std::pair<std::string, std::string>, std::string> known_;
 };
 
 class Writer {

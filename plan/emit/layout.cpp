@@ -107,7 +107,7 @@ std::vector<std::string> Layout::texts_read(NodeId node, const std::vector<shard
   for (std::size_t axis = 0; axis < axes_.size(); ++axis) {
     lies.push_back(axes_[axis].decided->state(node));
     gathered.push_back(reads[axis].gathered ? TensorState() : lies.back());
-    from_parts = from_parts || (reads[axis].exchanged() && made_whole(node, axis));
+    from_parts = from_parts || reads[axis].exchanged();
   }
   std::vector<TensorState> found = gathered;
   for (std::size_t axis = 0; axis < axes_.size(); ++axis) {

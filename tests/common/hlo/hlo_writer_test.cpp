@@ -157,8 +157,8 @@ TEST(HloWriter, AnnotatesOperands) {
   const Graph g = read_hlo_text(text, "t");
   WriteOptions options;
   options.operand_shardings = [&](InstructionId id, std::size_t operand) -> std::vector<std::string> {
-    if (g.instruction(id).name != "t" || operand == 1) return std::nullopt;
-    return operand == 0 ? "{replicated}" : "{devices=[8]<=[8]}";
+    if (g.instruction(id).name != "t" || operand == 1) return {};
+    return {operand == 0 ? "{replicated}" : "{devices=[8]<=[8]}"};
   };
   const std::string lines =
       "  %x.sharded.2 = f32[4]{0} custom-call(%x), custom_call_target=\"Sharding\", sharding={replicated}\n"
@@ -179,11 +179,31 @@ TEST(HloWriter, AnnotatesOperands) {
   // Everything in one line.
   const Graph line = read_hlo_text("HloModule m ENTRY e { x = f32[] parameter(0) ROOT n = f32[] negate(x) }", "l");
   options.operand_shardings = [&](InstructionId id, std::size_t) -> std::vector<std::string> {
-    return line.instruction(id).name == "n" ? std::optional<std::string>("{replicated}") : std::nullopt;
+    if (line.instruction(id).name != "n") return {};
+    return {"{replicated}"};
   };
   EXPECT_EQ(edit_hlo_text(line, options),
             "HloModule m ENTRY e { x = f32[] parameter(0) %x.sharded.1 = f32[] custom-call(%x), "
             "custom_call_target=\"Sharding\", sharding={replicated}\n  ROOT n = f32[] negate(x.sharded.1) }");
+}
+
+// One annotation after the other; what stands between is shared by all readers.
+TEST(HloWriter, AnnotatesOperandsStepByStep) {
+  const Graph g = read_hlo_text(
+      "HloModule m\n\nENTRY e {\n  x = f32[4]{0} parameter(0)\n  y = f32[4]{0} negate(x)\n  z = f32[4]{0} abs(x)\n"
+      "  ROOT t = f32[4]{0} add(y, z)\n}\n",
+      "t");
+  WriteOptions options;
+  options.operand_shardings = [&](InstructionId id, std::size_t) -> std::vector<std::string> {
+    if (g.instruction(id).name != "y" && g.instruction(id).name != "z") return {};
+    return {"{devices=[8]<=[8]}", "{replicated}"};
+  };
+  const std::string call = " = f32[4]{0} custom-call(%", of = "), custom_call_target=\"Sharding\", sharding=";
+  EXPECT_EQ(edit_hlo_text(g, options),
+            "HloModule m\n\nENTRY e {\n  x = f32[4]{0} parameter(0)\n  %x.sharded.1" + call + "x" + of +
+                "{devices=[8]<=[8]}\n  %x.sharded.2" + call + "x.sharded.1" + of +
+                "{replicated}\n  y = f32[4]{0} negate(x.sharded.2)\n  %x.sharded.3" + call + "x.sharded.1" + of +
+                "{replicated}\n  z = f32[4]{0} abs(x.sharded.3)\n  ROOT t = f32[4]{0} add(y, z)\n}\n");
 }
 
 TEST(HloWriter, WritesAnewWhatXlaWouldNotRead) {
