@@ -73,7 +73,8 @@ struct DecidedAxis {
 std::vector<Collective> find_collectives(const ShardingModel& model, const Propagation& decided, Placement placement,
                                          const TensorShares* shares = nullptr);
 
-// Of one group alone, were it the only one split. find_collectives(kAtOnce) is the union over the split groups.
+// Of one group alone, were it the only one split. find_collectives(kAtOnce) is the union over the split groups, but for
+// what is exchanged: that takes two groups, and of one alone the tensor is gathered.
 std::vector<Collective> collectives_of_group(const ShardingModel& model, GroupId group, Placement placement,
                                              const TensorShares* shares = nullptr);
 

@@ -334,12 +334,15 @@ void PartitionCost::add_other(const OtherAxis& other) {
     copy_bytes_[i] *= shares_.held[i];
   }
   other_saved_ms_.assign(node_ms_.size(), 0);
+  other_reduction_saved_ms_ = other_saved_ms_;
   other_ms_ = other.waits_ms;
   for (const sharding::Collective& c : other.collectives) {
     const machine::CollectiveTime& time = time_of(other.links, c);
     const double whole = c.times * beyond_wait(time, c.bytes);
     other_ms_ += whole;
-    other_saved_ms_[at(c.node)] += whole - c.times * beyond_wait(time, c.bytes / model_.linkage().shards());
+    const bool reduces = c.kind == sharding::CollectiveKind::kAllReduce;
+    (reduces ? other_reduction_saved_ms_ : other_saved_ms_)[at(c.node)] +=
+        whole - c.times * beyond_wait(time, c.bytes / model_.linkage().shards());
   }
 }
 
@@ -359,10 +362,9 @@ OtherAxis PartitionCost::as_other(const sharding::Propagation& decided) const {
     if (is_split(decided, id)) out.shares.held[at(id)] = share;
   }
   out.shares.made = out.shares.held;
-  for (const sharding::Gather& gather : model_.gathers()) {
-    if (sharding::is_made_whole(model_.flow(), gather)) {
-      out.shares.made[at(gather.tensor)] = 1;
-    }
+  const std::vector<bool> whole = made_whole();
+  for (NodeId id = 0; id < model_.flow().size(); ++id) {
+    if (whole[at(id)]) out.shares.made[at(id)] = 1;
   }
   for (const sharding::Read& read : sharding::reads_of(model_, decided)) {
     if (read.gathered) out.shares.gathered_first.emplace(read.reader, read.tensor);
@@ -511,19 +513,29 @@ std::vector<double> PartitionCost::own_ms(const std::vector<sharding::Collective
   return collectives_ms(lists);
 }
 
+std::vector<bool> PartitionCost::made_whole() const {
+  std::vector<bool> out(node_ms_.size(), false);
+  for (const sharding::Gather& gather : model_.gathers()) {
+    if (sharding::is_made_whole(model_.flow(), gather)) out[at(gather.tensor)] = true;
+  }
+  return out;
+}
+
 PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const {
   const sharding::Linkage& linkage = model_.linkage();
   AM_CHECK(&decided.linkage() == &linkage);
   PlanEstimate out;
+  const std::vector<bool> whole = made_whole();
   for (NodeId id = 0; id < model_.flow().size(); ++id) {
     bool split = false;
     for (const sharding::OpFactor& factor : linkage.factors(id))
       split = split || decided.group_state(factor.group) == sharding::GroupState::kSplit;
     out.compute_ms += node_ms_[at(id)] - (split ? shared_saving(divisible_ms_[at(id)]) : 0);
     const double parameter = parameter_bytes_[at(id)], stash = stash_bytes_[at(id)];
-    if (parameter <= 0 && stash <= 0 && other_saved_ms(id) <= 0) continue;
+    const double moved = other_saved_ms(id) + (whole[at(id)] ? 0 : other_reduction_saved_ms(id));
+    if (parameter <= 0 && stash <= 0 && moved <= 0) continue;
     const bool divided = is_split(decided, id);
-    if (divided) out.other_axis_ms -= other_saved_ms(id);
+    if (divided) out.other_axis_ms -= moved;
     out.parameter_bytes += parameter - (divided ? shared_saving(parameter) : 0);
     out.stash_bytes += stash - (divided ? shared_saving(stash) : 0);
   }
@@ -553,6 +565,7 @@ std::vector<PartitionCost::GroupEffect> PartitionCost::effects(const std::vector
   const sharding::Linkage& linkage = model_.linkage();
   std::vector<GroupEffect> out;
   std::vector<std::vector<sharding::Collective>> collectives;
+  const std::vector<bool> whole = made_whole();
   for (const GroupId group : groups) {
     std::vector<double> ms, bytes, moved;
     NodeId last = kNone;
@@ -565,6 +578,7 @@ std::vector<PartitionCost::GroupEffect> PartitionCost::effects(const std::vector
     for (const sharding::TensorDim& member : linkage.members(group)) {
       if (member.node != last) {
         ms.push_back(other_saved_ms(member.node));
+        if (!whole[at(member.node)]) ms.push_back(other_reduction_saved_ms(member.node));
         bytes.push_back(shared_saving(parameter_bytes_[at(member.node)]));
         bytes.push_back(shared_saving(stash_bytes_[at(member.node)]));
       }

@@ -16,7 +16,8 @@
 // branches.
 //
 // Everything is a sum over instructions, tensors and collectives, each of which one group at most changes: the effect
-// of a plan is the sum of its groups' effects.
+// of a plan is the sum of its groups' effects. (But for all-to-alls, between two groups: as the effect of one group its
+// tensor is gathered. estimate() has them as they are.)
 #pragma once
 
 #include <string>
@@ -87,10 +88,10 @@ class PartitionCost {
   }
   // Of a tensor's gathered copy, what is kept from the forward to the backward pass: all where both read the tensor.
   double copy_bytes(sharding::NodeId tensor) const { return copy_bytes_[static_cast<std::size_t>(tensor)]; }
-  // What the other axis's collectives save when this one splits the tensor.
-  double other_saved_ms(sharding::NodeId tensor) const {
-    return other_saved_ms_.empty() ? 0 : other_saved_ms_[static_cast<std::size_t>(tensor)];
-  }
+  // What the other axis's collectives save when this one splits the tensor; its reductions where this one also makes it
+  // in parts.
+  double other_saved_ms(sharding::NodeId tensor) const { return of_other(other_saved_ms_, tensor); }
+  double other_reduction_saved_ms(sharding::NodeId tensor) const { return of_other(other_reduction_saved_ms_, tensor); }
   // Bytes of a tensor that a collective of this axis moves (what the other axis leaves of them).
   double moved_bytes(sharding::NodeId tensor, sharding::CollectiveKind kind) const;
   // A decision of this axis as the other one sees it.
@@ -108,12 +109,18 @@ class PartitionCost {
   std::vector<double> own_ms(const std::vector<sharding::Collective>& collectives) const;  // the same
   double shared_saving(double whole) const;  // what splitting takes away of it
   bool is_split(const sharding::Propagation& decided, sharding::NodeId tensor) const;
+  static double of_other(const std::vector<double>& saved, sharding::NodeId tensor) {
+    return saved.empty() ? 0 : saved[static_cast<std::size_t>(tensor)];
+  }
+  // By flow node: this axis makes it whole and keeps it in parts, where it splits it.
+  std::vector<bool> made_whole() const;
 
   double moved_ms(const sharding::Collective& c) const;  // without the wait for its first byte
   void add_other(const OtherAxis& other);
 
-  sharding::TensorShares shares_;        // left by the other axis; empty: all
-  std::vector<double> other_saved_ms_;   // per flow node; empty: there is no other axis
+  sharding::TensorShares shares_;  // left by the other axis; empty: all
+  // Per flow node; empty: there is no other axis.
+  std::vector<double> other_saved_ms_, other_reduction_saved_ms_;
   double other_ms_ = 0;                  // of the other axis's collectives while this one splits nothing
   std::vector<double> node_ms_;          // per flow node, loops counted
   std::vector<double> divisible_ms_;     // of that, what splitting divides

@@ -357,14 +357,18 @@ class Builder {
     }
     for (NodeId node = 0; node < flow_.size(); ++node) {
       const double bytes = cost_.kept_bytes(node), moved = cost_.other_saved_ms(node);
+      const NodeId maker = flow_.producer(node);
+      // What a product makes is reduced in parts where it is split by it (add_instruction).
+      const double reduced = cuttable_[at(maker)] ? 0 : cost_.other_reduction_saved_ms(node);
       whole_bytes_ += bytes;
-      if (bytes <= 0 && moved <= 0) continue;
+      if (bytes <= 0 && moved <= 0 && reduced <= 0) continue;
       const auto rank = static_cast<std::int32_t>(linkage_.groups_of(node).size());
       for (std::int32_t dim = 0; dim < rank; ++dim) {
         if (linkage_.group_of(node, dim) == kNone) continue;
         // What is saved; counted from what everything whole takes (finish_memory).
         problem_.sites[at(piece_of({node, dim}))].memory[kSplit] -= bytes - bytes / shards_;
-        problem_.sites[at(piece_of({node, dim}))].cost[kSplit] -= moved;
+        problem_.sites[at(piece_of({node, dim}))].cost[kSplit] -=
+            moved + (reduced > 0 && !is_closed(maker, {node, dim}) ? reduced : 0);
       }
     }
   }
@@ -484,7 +488,11 @@ class Builder {
       const auto try_way = [&](NodeId in_parts) {
         if (!is_possible(factors[f], in_parts)) return;
         instruction.ways.push_back({static_cast<std::int32_t>(f), in_parts});
-        cost.push_back(reduce_ms(factors[f]) - cost_.saved_ms(op));
+        double saved = cost_.saved_ms(op);
+        for (const TensorDim member : factors[f].members) {
+          if (!is_operand(op, member.node)) saved += cost_.other_reduction_saved_ms(member.node);
+        }
+        cost.push_back(reduce_ms(factors[f]) - saved);
       };
       try_way(kNone);
       for (const TensorDim member : factors[f].members) {

@@ -6,6 +6,7 @@ tests are skipped and say so. With AUTOMAP_CORPUS (a folder of modules) three of
 """
 
 import importlib.util
+import json
 import os
 import random
 import shutil
@@ -179,6 +180,16 @@ class Agreement(unittest.TestCase):
                                      ("scan_remat", "opp:time", 2e-4)):
             with self.subTest(name=name, ask=ask):
                 self.agree(fixture(name), self.plan(fixture(name), ask), tolerance=tolerance)
+
+    def test_tokens_go_to_their_experts(self):
+        """All-to-alls: as many, and of the sizes, that the plan says, also when the plan is applied again."""
+        plan = self.plan(fixture("moe_sort"), "opp:time")
+        row = self.agree(fixture("moe_sort"), plan, tolerance=2e-4)
+        self.assertGreater(len(row["announced"]["all-to-all"]), 0)
+        again = json.loads(check.search(BIN / "automap-search", "apply", fixture("moe_sort"), "--plan",
+                                        os.path.join(self.folder, "plan.json"), "--json", "--quiet"))
+        self.assertEqual([again[key] for key in ("all_to_alls", "all_to_all_bytes", "all_gathers")],
+                         [plan[key] for key in ("all_to_alls", "all_to_all_bytes", "all_gathers")])
 
     def test_random_decisions(self):
         """Whatever was decided: XLA does what was predicted, though nobody would want it."""

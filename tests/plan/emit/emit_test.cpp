@@ -170,6 +170,32 @@ TEST(EmitHlo, SeveralResultsAreAnnotatedTogether) {
   EXPECT_THAT(out, HasSubstr("largest=true, sharding={{replicated}, {replicated}}"));
 }
 
+// x goes from its parts along the features to parts along the experts, through what it is.
+TEST(EmitHlo, WhatIsExchanged) {
+  const auto loaded = from_text(
+      "HloModule m\nENTRY e {\n  x = f32[8,4,16] parameter(0)\n  w = f32[8,16,8] parameter(1)\n"
+      "  p = f32[8,4,8] dot(x, w), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, "
+      "rhs_contracting_dims={1}\n"
+      "  ROOT y = f32[8,4,16] negate(x)\n}\n");
+  using Kind = sharding::Gather::Kind;
+  const std::string lies = "{devices=[1,1,8]<=[8]}", goes = "{devices=[8,1,1]<=[8]}";
+  const auto call = [](const std::string& of, const std::string& sharding) {
+    return " = f32[8,4,16] custom-call(%" + of + "), custom_call_target=\"Sharding\", sharding=" + sharding + "\n";
+  };
+  loaded->model.relink(8, {{2, 0, 2, Kind::kExchanged}, {2, 0, 0, Kind::kInParts}});
+  const std::string exchanged = emitted(loaded.get(), {{"x", 2}, {"w", 0}});
+  EXPECT_THAT(exchanged, HasSubstr("%x.sharded.1" + call("x", lies)));
+  EXPECT_THAT(exchanged, HasSubstr("%x.sharded.2" + call("x.sharded.1", goes)));
+  EXPECT_THAT(exchanged, HasSubstr("dot(x.sharded.2, w)"));
+  loaded->model.relink(8, {{2, 0, 2}, {2, 0, 0, Kind::kInParts}});
+  const std::string gathered = emitted(loaded.get(), {{"x", 2}, {"w", 0}});
+  EXPECT_THAT(gathered, HasSubstr("%x.sharded.1" + call("x", "{replicated}")));
+  EXPECT_THAT(gathered, HasSubstr("%x.sharded.2" + call("x.sharded.1", goes)));
+  const std::string whole = emitted(loaded.get(), {{"w", 0}});
+  EXPECT_THAT(whole, HasSubstr("%x.sharded.1" + call("x", goes)));
+  EXPECT_THAT(whole, HasSubstr("dot(x.sharded.1, w)"));
+}
+
 // Two states of a loop begin with one constant; w splits the one, the other stays whole.
 TEST(EmitHlo, StatesOfALoopThatBeginAlike) {
   const std::string text =

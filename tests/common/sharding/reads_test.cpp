@@ -1,0 +1,88 @@
+#include "common/sharding/reads.h"
+
+#include <gtest/gtest.h>
+
+#include "common/hlo/hlo_text.h"
+#include "common/sharding/collectives.h"
+
+namespace automap::sharding {
+namespace {
+
+// Experts e over tokens: x [e, t, m] is split along m or whole, w [e, m, h] along e. Nodes: x w a u v p q r.
+constexpr char kText[] =
+    "HloModule m\nENTRY e {\n  x = f32[8,4,16] parameter(0)\n  w = f32[8,16,8] parameter(1)\n  a = f32[8,4,16] "
+    "tanh(x)\n"
+    "  p = f32[8,4,8] dot(a, w), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, "
+    "rhs_contracting_dims={1}\n"
+    "  q = f32[8,4,8] dot(a, w), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, "
+    "rhs_contracting_dims={1}\n"
+    "  r = f32[8,4,16] negate(a)\n"
+    "  ROOT t = (f32[8,4,8], f32[8,4,8], f32[8,4,16]) tuple(p, q, r)\n}\n";
+enum : NodeId { kX, kW, kA, kP, kQ, kR };
+
+struct Experts {
+  graph::Graph graph = hlo::read_hlo_text(kText, "test");
+  ShardingModel model;
+
+  explicit Experts(std::vector<Gather> gathers) : model(ShardingModel::build(graph, options(std::move(gathers)))) {}
+  static ModelOptions options(std::vector<Gather> gathers) {
+    ModelOptions out;
+    out.shards = 8;
+    out.gathers = std::move(gathers);
+    return out;
+  }
+  std::vector<Collective> collectives(const std::vector<TensorDim>& split) const {
+    Propagation decided(model.linkage());
+    for (const TensorDim at : split) EXPECT_FALSE(decided.split(at));
+    return find_collectives(model, decided, Placement::kAtOnce);
+  }
+};
+
+constexpr Gather::Kind kExchanged = Gather::Kind::kExchanged, kInParts = Gather::Kind::kInParts;
+
+TEST(Reads, TokensGoToTheirExpertsOnceForAllWhoReadThemThere) {
+  const Experts m({{kP, kA, 2, kExchanged}, {kP, kA, 0, kInParts}, {kQ, kA, 2, kExchanged}, {kQ, kA, 0, kInParts}});
+  const std::vector<Collective> found = m.collectives({{kX, 2}, {kW, 0}});
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].kind, CollectiveKind::kAllToAll);
+  EXPECT_EQ(found[0].node, kA);
+  EXPECT_EQ(found[0].sources, (std::vector<NodeId>{kP, kQ}));
+  EXPECT_EQ(found[0].bytes, 8 * 4 * 16 * 4);
+  // Experts whole: nobody takes a part, so all of it is read.
+  const std::vector<Collective> gathered = m.collectives({{kX, 2}});
+  ASSERT_EQ(gathered.size(), 1U);
+  EXPECT_EQ(gathered[0].kind, CollectiveKind::kAllGather);
+  // Tokens whole: every device takes its own.
+  EXPECT_TRUE(m.collectives({{kW, 0}}).empty());
+}
+
+TEST(Reads, APartOfWhatIsGathered) {
+  const Experts m({{kP, kA, 2}, {kP, kA, 0, kInParts}, {kQ, kA, 2, kExchanged}, {kQ, kA, 0, kInParts}});
+  Propagation decided(m.model.linkage());
+  EXPECT_FALSE(decided.split({kX, 2}));
+  EXPECT_FALSE(decided.split({kW, 0}));
+  const std::vector<Read> reads = reads_of(m.model, decided);
+  ASSERT_EQ(reads.size(), 2U);
+  EXPECT_TRUE(reads[0].reader == kP && reads[0].gathered && reads[0].dim == 2 && reads[0].in_parts == 0);
+  EXPECT_TRUE(reads[1].reader == kQ && !reads[1].gathered && reads[1].exchanged());
+  const std::vector<Collective> found = find_collectives(m.model, decided, Placement::kAtOnce);
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].kind, CollectiveKind::kAllGather);
+  EXPECT_EQ(found[1].kind, CollectiveKind::kAllToAll);
+}
+
+// What is read in parts is not split that way itself, and what it is read beside is.
+TEST(Reads, TheGroupsAreApart) {
+  const Experts m({{kP, kA, 2, kExchanged}, {kP, kA, 0, kInParts}, {kQ, kA, 2, kExchanged}, {kQ, kA, 0, kInParts}});
+  const Linkage& linkage = m.model.linkage();
+  EXPECT_FALSE(linkage.possible(linkage.group_of(kA, 0)));
+  EXPECT_EQ(linkage.group_of(kW, 0), linkage.group_of(kP, 0));
+  EXPECT_EQ(linkage.group_of(kX, 2), linkage.group_of(kR, 2));
+  EXPECT_NE(linkage.group_of(kX, 2), linkage.group_of(kW, 1));
+  for (const OpFactor& factor : linkage.factors(kP)) {
+    EXPECT_EQ(factor.in_parts.size(), factor.group == linkage.group_of(kW, 0) ? 1U : 0U);
+  }
+}
+
+}  // namespace
+}  // namespace automap::sharding
