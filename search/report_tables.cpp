@@ -141,7 +141,10 @@ std::string whole_table(const ShardingModel& model, const Planned& planned) {
   return out + "\n";
 }
 
-std::string gather_table(const ShardingModel& model, const PartitionPlan& plan) {
+namespace {
+
+// Of the gathers that are exchanges, or of the others.
+std::string moved_table(const ShardingModel& model, const PartitionPlan& plan, bool exchanges) {
   struct Row {
     std::set<sharding::NodeId> tensors;
     std::vector<std::string> readers;
@@ -154,8 +157,12 @@ std::string gather_table(const ShardingModel& model, const PartitionPlan& plan) 
   std::map<std::string, std::size_t> place;
   std::vector<std::pair<std::string, Row>> rows;
   for (const PlanGather& gather : plan.gathers) {
-    if (gather.node < 0 || gather.tensor_node < 0 || made_whole.count({gather.tensor_node, gather.dim}) != 0) continue;
-    if (gather.kind == sharding::Gather::Kind::kInParts) continue;
+    if (gather.node < 0 || gather.tensor_node < 0) continue;
+    if (exchanges != (gather.kind == sharding::Gather::Kind::kExchanged)) continue;
+    if (!exchanges &&
+        (gather.kind == sharding::Gather::Kind::kInParts || made_whole.count({gather.tensor_node, gather.dim}) != 0)) {
+      continue;
+    }
     const std::string what = pattern_of(place_of(model, gather.tensor_node)) + " " +
                              shape_of(model, gather.tensor_node) + " dimension " + std::to_string(gather.dim);
     const auto [found, added] = place.emplace(what, rows.size());
@@ -168,7 +175,10 @@ std::string gather_table(const ShardingModel& model, const PartitionPlan& plan) 
         gather.kind == sharding::Gather::Kind::kHandedOn ? "the next step" : pattern_of(place_of(model, gather.node));
     if (std::find(row.readers.begin(), row.readers.end(), reader) == row.readers.end()) row.readers.push_back(reader);
   }
-  TextTable table({{"tensors"}, {"gathered", Align::kLeft}, {"per step"}, {"read whole by", Align::kLeft}});
+  TextTable table({{"tensors"},
+                   {exchanges ? "exchanged" : "gathered", Align::kLeft},
+                   {"per step"},
+                   {exchanges ? "read by" : "read whole by", Align::kLeft}});
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (i == kMostRows) {
       table.add_row({"", "… " + std::to_string(rows.size() - kMostRows) + " more", "", "--json has all"});
@@ -179,7 +189,16 @@ std::string gather_table(const ShardingModel& model, const PartitionPlan& plan) 
     table.add_row({std::to_string(row.tensors.size()), shorten(rows[i].first, 66), format_bytes(row.bytes),
                    shorten(row.readers[0], 50) + (others > 0 ? " and " + std::to_string(others) + " more" : "")});
   }
-  return table.empty() ? "" : "What is gathered (split, and read whole somewhere)\n" + table.render("  ") + "\n";
+  if (table.empty()) return "";
+  const std::string title = exchanges ? "What is exchanged (split, and read in parts along another dimension)\n"
+                                      : "What is gathered (split, and read whole somewhere)\n";
+  return title + table.render("  ") + "\n";
+}
+
+}  // namespace
+
+std::string moved_tables(const ShardingModel& model, const PartitionPlan& plan) {
+  return moved_table(model, plan, false) + moved_table(model, plan, true);
 }
 
 }  // namespace automap::search::internal

@@ -28,8 +28,8 @@ std::string price_text(const partition::Price& price, const std::string& cluster
 // Empty where there is nothing to show.
 std::string split_table(const partition::Planned& planned);
 std::string whole_table(const sharding::ShardingModel& model, const partition::Planned& planned);
-// All-gathers that are alike up to the numbers in names, a line each. What is made whole and kept in parts, and what is
-// whole and read in parts, moves nothing.
-std::string gather_table(const sharding::ShardingModel& model, const partition::PartitionPlan& plan);
+// All-gathers and all-to-alls that are alike up to the numbers in names, a line each. What is made whole and kept in
+// parts, and what is whole and read in parts, moves nothing.
+std::string moved_tables(const sharding::ShardingModel& model, const partition::PartitionPlan& plan);
 
 }  // namespace automap::search::internal

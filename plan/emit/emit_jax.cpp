@@ -162,10 +162,10 @@ std::string plural(int n, const std::string& thing) {
 std::string python_of(const sharding::ShardingModel& model, const std::vector<Axis>& axes, const std::string& name,
                       const std::string& says) {
   const PartitionPlan& plan = *axes[0].plan;  // for what all axes list alike
-  int shards = 1, gathers = 0;
+  int shards = 1, moved = 0;
   for (const Axis& axis : axes) {
     shards *= axis.plan->shards;
-    gathers += axis.plan->all_gathers;
+    moved += axis.plan->all_gathers + axis.plan->all_to_alls;
   }
   const auto spec_of = [&](const auto& dim_in) {
     std::vector<int> dims;
@@ -198,8 +198,8 @@ std::string python_of(const sharding::ShardingModel& model, const std::vector<Ax
 
 or piece by piece: mesh(), specs_for(params, "params"), argument_specs(*arguments), result_specs(result), shardings().
 )PY";
-  if (gathers > 0) {
-    out += "\nThe plan gathers " + plural(gathers, "tensor") +
+  if (moved > 0) {
+    out += "\nThe plan gathers or exchanges " + plural(moved, "tensor") +
            " inside the step. Shardings of arguments and results do not say where, so XLA may choose other\n"
            "places here; the module of --emit-hlo says it.\n";
   }

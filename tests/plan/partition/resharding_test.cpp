@@ -386,8 +386,8 @@ TEST(Resharding, NothingSavesMoreOnRandomModules) {
   EXPECT_GT(cut, 350);
   EXPECT_GT(exchanged, 5);
   // Where the cheapest labelling splits what no weight decides, such pieces are forbidden, which may be too much.
-  EXPECT_GT(proven, 4000);
-  EXPECT_GT(best, 4900);
+  EXPECT_GT(proven, 4400);
+  EXPECT_GT(best, 4980);
 }
 
 // GPT-2's q, k and v in one matrix: sliced apart, so that nothing behind it could be split with it.
