@@ -43,7 +43,7 @@ struct Labelling {
 };
 
 struct LabellingOptions {
-  std::int64_t most_entries = 1 << 16;  // of one table
+  std::int64_t most_entries = 1 << 18;  // of one table
 };
 
 // When the work is over: the best so far and a valid bound. Throws Error(kInternal) for what is no problem as above.

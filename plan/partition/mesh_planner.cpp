@@ -1,13 +1,16 @@
 #include "plan/partition/mesh_planner.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "common/base/check.h"
 #include "common/base/error.h"
 #include "common/base/text_table.h"
 #include "plan/partition/data_parallel.h"
+#include "plan/partition/names.h"
 #include "plan/partition/partition_cost.h"
+#include "plan/partition/resharding.h"
 
 namespace automap::partition {
 namespace {
@@ -20,6 +23,9 @@ using sharding::TensorStateKind;
 
 // What storing in parts must save of the step where everything fits without.
 constexpr double kWorthStoring = 0.01;
+// What splitting experts must save of the step of a data axis, and how long they are looked for (about 1 s).
+constexpr double kWorthExchanging = 0.01;
+constexpr std::int64_t kExpertUnits = 2'000'000'000;
 
 int as_number(Zero zero) {
   return static_cast<int>(zero);
@@ -67,7 +73,55 @@ class MeshPlanning {
                   "the data axis cannot split the batch" + (batch_.note.empty() ? "" : ": " + batch_.note),
                   "give --mesh another number of devices for data");
     }
+    split_experts(&model);
     for (const sharding::GroupId group : batch_.groups) batch_dims_.push_back(model.linkage().inputs(group)[0]);
+  }
+
+  Propagation decide(const ShardingModel& model, const std::vector<sharding::GroupId>& groups) const {
+    Propagation decided(model.linkage());
+    for (const sharding::GroupId group : groups) {
+      const auto conflict = decided.split_group(group, model.linkage().inputs(group)[0]);
+      AM_CHECK(!conflict);
+    }
+    return decided;
+  }
+
+  // Experts over the devices of the data axis, and tokens exchanged, where that is quicker than every expert
+  // everywhere.
+  void split_experts(ShardingModel* model) {
+    const PartitionCost cost(*model, device_, cluster_, nullptr, request_.model);
+    const double without_ms = cost.estimate(decide(*model, batch_.groups)).step_ms;
+    std::vector<TensorDim> batch;
+    for (const sharding::GroupId group : batch_.groups) {
+      for (const TensorDim dim : model->linkage().inputs(group)) batch.push_back(dim);
+    }
+    model->relink(request_.data, {});
+    SearchLimits limits;
+    limits.units = kExpertUnits;
+    Work work(work_limits(limits));
+    const Resharding found = find_expert_resharding(*model, cost, batch, work);
+    if (!found.split.empty()) {
+      model->relink(request_.data, found.gathers);
+      std::set<sharding::GroupId> groups;
+      for (const TensorDim at : found.split) {
+        const sharding::GroupId group = model->linkage().group_of(at);
+        if (model->linkage().decidable(group)) groups.insert(group);
+      }
+      const std::vector<sharding::GroupId> chosen(groups.begin(), groups.end());
+      if (cost.estimate(decide(*model, chosen)).step_ms < without_ms * (1 - kWorthExchanging)) {
+        std::int64_t experts = 0;
+        for (const std::int32_t variable : model->variables()) {
+          const sharding::NodeId node = model->inputs()[static_cast<std::size_t>(variable)].node;
+          for (const sharding::GroupId group : model->linkage().groups_of(node)) experts += groups.count(group);
+        }
+        batch_.groups = chosen;
+        batch_.gathers = found.gathers;
+        batch_.note = "the data axis also splits " + plural(experts, "variable") +
+                      " of experts, to which tokens go from all of its devices";
+        return;
+      }
+    }
+    model->relink(request_.data, batch_.gathers);
   }
 
   void store(PlannedMesh* out, const std::vector<TakenDim>& taken) {

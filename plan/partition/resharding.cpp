@@ -33,12 +33,17 @@ std::size_t at(std::int32_t i) {
 // Labels of a piece, and of a tensor of one that is read where groups may be cut. kInParts: it is not split there, and
 // some reader takes its part of it.
 enum : std::int32_t { kWhole = 0, kSplit = 1, kSplitAndGathered = 2, kInParts = 3 };
-constexpr std::size_t kReaderStates = 4;
 
 class Builder {
  public:
-  Builder(const sharding::ShardingModel& model, const PartitionCost& cost)
-      : model_(model), flow_(model.flow()), linkage_(model.linkage()), cost_(cost), shards_(model.linkage().shards()) {}
+  // `batch`: of a data axis, what is split in any case; empty: the axis splits variables.
+  Builder(const sharding::ShardingModel& model, const PartitionCost& cost, std::vector<TensorDim> batch)
+      : model_(model),
+        flow_(model.flow()),
+        linkage_(model.linkage()),
+        cost_(cost),
+        shards_(model.linkage().shards()),
+        batch_(std::move(batch)) {}
 
   LabellingProblem build(double memory_limit_bytes) {
     number_dims();
@@ -47,8 +52,10 @@ class Builder {
     number_pieces();
     forbid();
     price_pieces();
+    for (const TensorDim dim : batch_) problem_.sites[at(piece_of(dim))].cost[kWhole] = kInfinity;
+    find_ways();
+    for (Instruction& instruction : instructions_) add_instruction(&instruction);
     for (NodeId op = 0; op < flow_.size(); ++op) {
-      if (cuttable_[at(op)]) add_instruction(op);
       for_each_closed(op, [&](TensorDim dim) {
         // Whoever reads it there reads it whole.
         if (is_operand(op, dim.node) && allowed(piece_of(dim))) {
@@ -62,6 +69,30 @@ class Builder {
     exclude();
     finish_memory(memory_limit_bytes);
     return std::move(problem_);
+  }
+
+  // Dimensions of variables, or of other forms of them, of which a product takes one for every place of its own.
+  std::vector<TensorDim> expert_dims() const {
+    std::vector<bool> of_variable(first_of_.size(), false);
+    for (const std::int32_t variable : model_.variables()) {
+      const NodeId node = model_.inputs()[at(variable)].node;
+      const auto rank = static_cast<std::int32_t>(linkage_.groups_of(node).size());
+      for (std::int32_t dim = 0; dim < rank; ++dim) {
+        if (linkage_.group_of(node, dim) != kNone) of_variable[at(piece_of({node, dim}))] = true;
+      }
+    }
+    std::vector<TensorDim> out;
+    for (NodeId op = 0; op < flow_.size(); ++op) {
+      if (flow_.node(op).opcode != Opcode::kDot) continue;
+      for (const OpFactor& factor : linkage_.factors(op)) {
+        // A batch dimension: of both sides and the result.
+        if (factor.members.size() != 3 || !factor.partial.empty()) continue;
+        for (const TensorDim member : factor.members) {
+          if (is_operand(op, member.node) && of_variable[at(piece_of(member))]) out.push_back(member);
+        }
+      }
+    }
+    return out;
   }
 
   // Forbids the pieces that no weight would decide: split together with none of those they hang together with by the
@@ -89,7 +120,7 @@ class Builder {
     }
     std::vector<bool> decided(first_of_.size(), false);
     for (const sharding::ModelInput& input : model_.inputs()) {
-      if (input.role == graph::InputRole::kStepInput || !linkage_.is_tensor(input.node)) continue;
+      if (!decides(input.role) || !linkage_.is_tensor(input.node)) continue;
       const auto rank = static_cast<std::int32_t>(linkage_.groups_of(input.node).size());
       for (std::int32_t dim = 0; dim < rank; ++dim) {
         if (linkage_.group_of(input.node, dim) != kNone) decided[at(root(piece_of({input.node, dim})))] = true;
@@ -297,14 +328,26 @@ class Builder {
   bool allowed(std::int32_t piece) const { return problem_.sites[at(piece)].cost[kSplit] < kInfinity; }
   void forbid(std::int32_t piece) { problem_.sites[at(piece)].cost[kSplit] = kInfinity; }
 
-  // Pieces that cannot be split, or that nobody here decides.
-  void forbid() {
-    std::vector<bool> of_variable(at(linkage_.num_groups()), false);
+  bool decides(graph::InputRole role) const { return !batch_.empty() || role != graph::InputRole::kStepInput; }
+
+  // By linkage group: whether it may be split.
+  std::vector<bool> may_be_split() const {
+    std::vector<bool> out(at(linkage_.num_groups()), false);
     for (const sharding::ModelInput& input : model_.inputs()) {
+      if ((input.role == graph::InputRole::kStepInput) == batch_.empty()) continue;
       for (const GroupId group : linkage_.groups_of(input.node)) {
-        if (group != kNone && input.role != graph::InputRole::kStepInput) of_variable[at(group)] = true;
+        if (group != kNone) out[at(group)] = true;
       }
     }
+    if (!batch_.empty()) {
+      for (const TensorDim dim : expert_dims()) out[at(linkage_.group_of(dim))] = true;
+    }
+    return out;
+  }
+
+  // Pieces that cannot be split, or that nobody here decides.
+  void forbid() {
+    const std::vector<bool> may_be = may_be_split();
     std::vector<std::int32_t> last(problem_.sites.size(), kNone);
     for (NodeId node = 0; node < flow_.size(); ++node) {
       const auto rank = static_cast<std::int32_t>(linkage_.groups_of(node).size());
@@ -312,7 +355,7 @@ class Builder {
         const GroupId group = linkage_.group_of(node, dim);
         if (group == kNone) continue;
         const std::int32_t piece = piece_of({node, dim});
-        if (last[at(piece)] == node || extent({node, dim}) % shards_ != 0 || !of_variable[at(group)]) forbid(piece);
+        if (last[at(piece)] == node || extent({node, dim}) % shards_ != 0 || !may_be[at(group)]) forbid(piece);
         last[at(piece)] = node;
       }
     }
@@ -377,8 +420,11 @@ class Builder {
     problem_.pairs.push_back({a, b, std::move(cost)});
   }
 
+  // Labels of a reader site: kInParts only where somebody may take its part.
+  std::size_t reader_states(TensorDim dim) const { return taken_.count(dim_index(dim)) != 0 ? 4 : 3; }
+
   // The site of a tensor's dimension that instructions read which may be cut: whole as its piece is, split as its piece
-  // is, or split and gathered.
+  // is, split and gathered, or whole as its piece is and taken in parts.
   std::int32_t reader_site(TensorDim dim) {
     const auto [found, added] =
         reader_site_.try_emplace(dim_index(dim), static_cast<std::int32_t>(problem_.sites.size()));
@@ -388,9 +434,17 @@ class Builder {
       const NodeId maker = flow_.producer(dim.node);
       const bool free = cuttable_[at(maker)] || is_closed(maker, dim);
       const double copy = cost_.copy_bytes(dim.node);
-      problem_.sites.push_back(
-          {{0, 0, free ? 0 : gather_ms(dim.node), 0}, {0, 0, copy, copy / static_cast<double>(shards_)}});
-      add_pair(piece_of(dim), found->second, {0, kInfinity, kInfinity, 0, kInfinity, 0, 0, kInfinity});
+      LabellingProblem::Site site = {{0, 0, free ? 0 : gather_ms(dim.node)}, {0, 0, copy}};
+      std::vector<double> of_whole = {0, kInfinity, kInfinity}, of_split = {kInfinity, 0, 0};
+      if (reader_states(dim) > kInParts) {
+        site.cost.push_back(0);
+        site.memory.push_back(copy / static_cast<double>(shards_));
+        of_whole.push_back(0);
+        of_split.push_back(kInfinity);
+      }
+      problem_.sites.push_back(std::move(site));
+      of_whole.insert(of_whole.end(), of_split.begin(), of_split.end());
+      add_pair(piece_of(dim), found->second, std::move(of_whole));
     }
     return found->second;
   }
@@ -409,8 +463,9 @@ class Builder {
         for (const TensorDim member : factor_of(instruction, label).members) {
           const auto reader = reader_site_.find(dim_index(member));
           if (is_operand(instruction.op, member.node) || reader == reader_site_.end()) continue;
-          std::vector<double> cost(labels * kReaderStates, 0);
-          cost[label * kReaderStates + kSplitAndGathered] = gather_ms(member.node);
+          const std::size_t states = reader_states(member);
+          std::vector<double> cost(labels * states, 0);
+          cost[label * states + kSplitAndGathered] = gather_ms(member.node);
           add_pair(instruction.site, reader->second, std::move(cost));
         }
       }
@@ -439,7 +494,7 @@ class Builder {
     for (std::int32_t dim = 0; dim < rank; ++dim) {
       if (linkage_.group_of(node, dim) == kNone || !allowed(piece_of({node, dim}))) continue;
       const auto reader = reader_site_.find(dim_index({node, dim}));
-      const std::size_t states = reader == reader_site_.end() ? 2 : kReaderStates;
+      const std::size_t states = reader == reader_site_.end() ? 2 : reader_states({node, dim});
       std::vector<double> cost(labels * states, 0);
       cost[label * states + kSplit] = -saved;
       add_pair(site, reader == reader_site_.end() ? piece_of({node, dim}) : reader->second, std::move(cost));
@@ -455,8 +510,9 @@ class Builder {
       for (std::int32_t other = 0; other < rank; ++other) {
         const auto into = reader_site_.find(first_dim_[at(dim.node)] + other);
         if (other == dim.dim || into == reader_site_.end() || taken_.count(into->first) == 0) continue;
-        std::vector<double> cost(kReaderStates * kReaderStates, 0);
-        cost[kSplit * kReaderStates + kInParts] = exchange_ms(dim.node);
+        const std::size_t states = reader_states(dim_of_[at(into->first)]);
+        std::vector<double> cost(reader_states(dim) * states, 0);
+        cost[kSplit * states + kInParts] = exchange_ms(dim.node);
         add_pair(reader, into->second, std::move(cost));
       }
     }
@@ -477,33 +533,49 @@ class Builder {
     return false;
   }
 
-  void add_instruction(NodeId op) {
-    Instruction instruction;
-    instruction.op = op;
-    instruction.site = static_cast<std::int32_t>(problem_.sites.size());
-    const auto factors = linkage_.factors(op);
-    std::vector<double> cost = {0};
-    for (std::size_t f = 0; f < factors.size(); ++f) {
-      if (factors[f].extent % shards_ != 0 || shares_member(factors, f)) continue;
-      const auto try_way = [&](NodeId in_parts) {
-        if (!is_possible(factors[f], in_parts)) return;
-        instruction.ways.push_back({static_cast<std::int32_t>(f), in_parts});
-        double saved = cost_.saved_ms(op);
+  // All instructions that may be cut, with their ways; and what somebody may take its part of.
+  void find_ways() {
+    for (NodeId op = 0; op < flow_.size(); ++op) {
+      if (!cuttable_[at(op)]) continue;
+      Instruction instruction;
+      instruction.op = op;
+      const auto factors = linkage_.factors(op);
+      for (std::size_t f = 0; f < factors.size(); ++f) {
+        if (factors[f].extent % shards_ != 0 || shares_member(factors, f)) continue;
+        const auto try_way = [&](NodeId in_parts) {
+          if (is_possible(factors[f], in_parts)) instruction.ways.push_back({static_cast<std::int32_t>(f), in_parts});
+        };
+        try_way(kNone);
         for (const TensorDim member : factors[f].members) {
-          if (!is_operand(op, member.node)) saved += cost_.other_reduction_saved_ms(member.node);
+          if (takes_parts(op) && is_operand(op, member.node)) try_way(member.node);
         }
-        cost.push_back(reduce_ms(factors[f]) - saved);
-      };
-      try_way(kNone);
-      for (const TensorDim member : factors[f].members) {
-        if (takes_parts(op) && is_operand(op, member.node)) try_way(member.node);
       }
+      for (std::size_t label = 1; label <= instruction.ways.size(); ++label) {
+        for (const TensorDim member : factor_of(instruction, label).members) {
+          if (member.node == instruction.ways[label - 1].in_parts) taken_.insert(dim_index(member));
+        }
+      }
+      instructions_.push_back(std::move(instruction));
+    }
+  }
+
+  void add_instruction(Instruction* instruction) {
+    const NodeId op = instruction->op;
+    const auto factors = linkage_.factors(op);
+    instruction->site = static_cast<std::int32_t>(problem_.sites.size());
+    std::vector<double> cost = {0};
+    for (std::size_t label = 1; label <= instruction->ways.size(); ++label) {
+      const OpFactor& factor = factor_of(*instruction, label);
+      double saved = cost_.saved_ms(op);
+      for (const TensorDim member : factor.members) {
+        if (!is_operand(op, member.node)) saved += cost_.other_reduction_saved_ms(member.node);
+      }
+      cost.push_back(reduce_ms(factor) - saved);
     }
     problem_.sites.push_back({std::move(cost), {}});
     for (std::size_t f = 0; f < factors.size(); ++f) {
-      for (const TensorDim member : factors[f].members) meet(instruction, static_cast<std::int32_t>(f), member);
+      for (const TensorDim member : factors[f].members) meet(*instruction, static_cast<std::int32_t>(f), member);
     }
-    instructions_.push_back(std::move(instruction));
   }
 
   // Can take its part of what lies whole. (What else may be cut there is made whole with it.)
@@ -524,11 +596,8 @@ class Builder {
   // Of factor f of the instruction.
   void meet(const Instruction& instruction, std::int32_t f, TensorDim dim) {
     const bool operand = is_operand(instruction.op, dim.node);
-    const bool taken = std::any_of(instruction.ways.begin(), instruction.ways.end(),
-                                   [&](const Way& way) { return way.factor == f && way.in_parts == dim.node; });
-    if (!allowed(piece_of(dim)) && !taken) return;
-    if (taken) taken_.insert(dim_index(dim));
-    const std::size_t states = operand ? kReaderStates : 2;
+    if (!allowed(piece_of(dim)) && (!operand || taken_.count(dim_index(dim)) == 0)) return;
+    const std::size_t states = operand ? reader_states(dim) : 2;
     std::vector<double> cost((instruction.ways.size() + 1) * states, 0);
     for (std::size_t label = 0; label <= instruction.ways.size(); ++label) {
       double* const of_label = cost.data() + label * states;
@@ -538,7 +607,7 @@ class Builder {
         // Split with its factor, or taken in parts.
         of_label[kWhole] = kInfinity;
         if (takes) of_label[kSplit] = of_label[kSplitAndGathered] = kInfinity;
-        if (operand && !takes) of_label[kInParts] = kInfinity;
+        if (operand && !takes && states > kInParts) of_label[kInParts] = kInfinity;
       } else if (operand && !takes) {
         // Whole, unless it is gathered. What is made whole may be kept in parts.
         of_label[kSplit] = kInfinity;
@@ -593,6 +662,7 @@ class Builder {
   const Linkage& linkage_;
   const PartitionCost& cost_;
   const std::int64_t shards_;
+  const std::vector<TensorDim> batch_;
   std::vector<std::int32_t> first_dim_, parent_, piece_of_dim_;
   std::vector<bool> cuttable_;
   std::vector<TensorDim> dim_of_;                     // by dim_index
@@ -606,11 +676,14 @@ class Builder {
 
 }  // namespace
 
-Resharding find_resharding(const sharding::ShardingModel& model, const PartitionCost& cost, double memory_limit_bytes,
-                           Work& work) {
+namespace {
+
+Resharding find(const sharding::ShardingModel& model, const PartitionCost& cost, const std::vector<TensorDim>& batch,
+                double memory_limit_bytes, Work& work) {
   AM_CHECK(model.gathers().empty());
-  Builder builder(model, cost);
+  Builder builder(model, cost, batch);
   LabellingProblem problem = builder.build(memory_limit_bytes);
+  if (!batch.empty() && builder.expert_dims().empty()) return {};
   const auto solve_decided = [&](LabellingProblem* with, double* bound) {
     Labelling found = solve_labelling(*with, LabellingOptions(), work);
     *bound = found.bound;
@@ -631,6 +704,19 @@ Resharding find_resharding(const sharding::ShardingModel& model, const Partition
   out.bound_ms = -bound;
   out.proven = out.saved_ms >= out.bound_ms - 1e-9 * std::max(1.0, std::abs(out.bound_ms));
   return out;
+}
+
+}  // namespace
+
+Resharding find_resharding(const sharding::ShardingModel& model, const PartitionCost& cost, double memory_limit_bytes,
+                           Work& work) {
+  return find(model, cost, {}, memory_limit_bytes, work);
+}
+
+Resharding find_expert_resharding(const sharding::ShardingModel& model, const PartitionCost& cost,
+                                  const std::vector<TensorDim>& batch, Work& work) {
+  AM_CHECK(!batch.empty());
+  return find(model, cost, batch, 0, work);
 }
 
 }  // namespace automap::partition

@@ -43,4 +43,11 @@ struct Resharding {
 Resharding find_resharding(const sharding::ShardingModel& model, const PartitionCost& cost, double memory_limit_bytes,
                            Work& work);
 
+// The same for a data axis: `batch` is split, and beside it *experts* may be, where that is worth its exchanges:
+// weights of which a product takes one for every place of a dimension (the experts of a mixture, by einsum or sorted).
+// Examples are split, then tokens go to their experts and come back; nothing else of the model is split. saved_ms
+// counts from nothing split. Nothing is split where the model has no experts.
+Resharding find_expert_resharding(const sharding::ShardingModel& model, const PartitionCost& cost,
+                                  const std::vector<sharding::TensorDim>& batch, Work& work);
+
 }  // namespace automap::partition

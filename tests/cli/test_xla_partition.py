@@ -157,7 +157,8 @@ class Agreement(unittest.TestCase):
         """Two axes, and what the step keeps stored in parts: every collective, its size and how many devices work together."""
         for name, ask in (("tiny_mlp.hlo", "mesh:4x2:3"), ("moe_dense", "mesh:4x2:0"), ("moe_dense", "mesh:2x4:3"),
                           ("scan_remat", "mesh:4x2:2"), ("transformer_remat", "mesh:4x1:3"), ("transformer_scan", "mesh:2x4:0"),
-                          ("set_prediction", "mesh:4x2:2"), ("lit_small", "mesh:4x2:0"), ("gpt2", "mesh:4x2:3")):
+                          ("set_prediction", "mesh:4x2:2"), ("lit_small", "mesh:4x2:0"), ("gpt2", "mesh:4x2:3"),
+                          ("moe_dense", "mesh:8x1:0"), ("moe_sort", "mesh:8x1:0"), ("moe_small", "mesh:4x2:3")):
             with self.subTest(name=name, ask=ask):
                 row = self.agree(fixture(name), self.plan(fixture(name), ask), gathers=True)
                 self.assertTrue(row["agrees"], row)

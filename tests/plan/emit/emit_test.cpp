@@ -451,7 +451,8 @@ TEST(EmitJax, Tables) {
   EXPECT_THAT(text, Not(HasSubstr("gathers")));
   PartitionPlan gathering = plan_of(loaded.get(), {{"params__dense_1____kernel__.1", 1}});
   gathering.all_gathers = 3;
-  EXPECT_THAT(emit_jax(loaded->model, gathering), HasSubstr("The plan gathers or exchanges 3 tensors inside the step."));
+  EXPECT_THAT(emit_jax(loaded->model, gathering),
+              HasSubstr("The plan gathers or exchanges 3 tensors inside the step."));
   // Names cannot break out of their strings.
   EXPECT_THAT(text, HasSubstr("\"\"\"How to shard tiny   model over 8 devices"));
   EXPECT_THAT(text, HasSubstr("MODEL = \"tiny \\\"\\\"\\\" \\\\ model\"\n"));
