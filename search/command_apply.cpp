@@ -80,23 +80,13 @@ struct Applied {
   Price price;
 };
 
-Json price_json(const Price& price, const std::string& cluster) {
-  return {{"cluster", cluster},
-          {"step_ms", price.estimate.step_ms},
-          {"compute_ms", price.estimate.compute_ms},
-          {"collective_ms", price.estimate.collective_ms},
-          {"replicated_step_ms", price.unsplit_ms},
-          {"memory_bytes", price.memory.total},
-          {"capacity_bytes", price.capacity_bytes}};
-}
-
 void show(const Options& options, const LoadedModel& loaded, const Applied& applied,
           const std::vector<std::string>& warnings, OutputFiles* files) {
   files->prepare();
   if (options.json) {
     Json document = {{"schema", "automap.applied/1"}, {"model", loaded.name}};
     document.update(applied.json);
-    document["estimate"] = price_json(applied.price, options.pricing.cluster);
+    document["estimate"] = internal::price_json(applied.price, options.pricing.cluster);
     document["warnings"] = warnings;
     print_exact(json_text(document));
   } else if (!files->on_standard_output()) {
@@ -114,14 +104,15 @@ Applied apply_one(const LoadedModel& loaded, PartitionPlan plan, Options* option
   describe_decision(*model, decided, &plan);
   options->emit.write(Layout({{model, &decided}}), {{plan.kind == "data" ? "data" : "model", plan.shards}},
                       [&] { return emit_jax(*model, plan); });
-  return {totals_json(plan), decision_line(*model, decided, plan), price({model, &decided}, device, cluster)};
+  return {totals_json(plan), decision_line(*model, decided, plan), price({model, &decided}, device, cluster, options->pricing.overlap)};
 }
 
 Applied apply_mesh(const LoadedModel& loaded, MeshPlan plan, Options* options, std::vector<std::string>* warnings,
                    const machine::Cluster& cluster, const machine::DeviceModel& device) {
   const AppliedMesh mesh = apply_mesh_plan(*loaded.model, plan, loaded.module->sha256, warnings);
   Applied out;
-  out.price = price({&mesh.data, &mesh.data_decided}, {&mesh.model, &mesh.model_decided}, device, cluster);
+  out.price = price({&mesh.data, &mesh.data_decided}, {&mesh.model, &mesh.model_decided}, device, cluster,
+                    options->pricing.overlap);
   describe_decision(mesh.data, mesh.data_decided, &plan.data_axis, &out.price.left_by_own);
   describe_decision(mesh.model, mesh.model_decided, &plan.model_axis, &out.price.left_by_outer);
   options->emit.write(Layout({{&mesh.data, &mesh.data_decided}, {&mesh.model, &mesh.model_decided}}),

@@ -110,17 +110,19 @@ class Explaining {
   void one(PartitionPlan plan) {
     const sharding::Propagation decided = apply_plan(loaded_.model.get(), plan, loaded_.module->sha256, &warnings_);
     describe_decision(*loaded_.model, decided, &plan);
+    const auto cost = [&] { return price({loaded_.model.get(), &decided}, device_, cluster_, options_.pricing.overlap); };
     if (options_.json) {
-      print_exact(explanation_json(*loaded_.model, decided, plan, nodes_));
+      print_json(OrderedJson::parse(explanation_json(*loaded_.model, decided, plan, nodes_)), cost);
       return;
     }
     print_axis(loaded_, *loaded_.model, decided, plan, nodes_);
-    if (nodes_.empty()) print_price(price({loaded_.model.get(), &decided}, device_, cluster_));
+    if (nodes_.empty()) print_price(cost());
   }
 
   void mesh(MeshPlan plan) {
     const AppliedMesh mesh = apply_mesh_plan(*loaded_.model, plan, loaded_.module->sha256, &warnings_);
-    const Price cost = price({&mesh.data, &mesh.data_decided}, {&mesh.model, &mesh.model_decided}, device_, cluster_);
+    const Price cost = price({&mesh.data, &mesh.data_decided}, {&mesh.model, &mesh.model_decided}, device_, cluster_,
+                             options_.pricing.overlap);
     describe_decision(mesh.data, mesh.data_decided, &plan.data_axis, &cost.left_by_own);
     describe_decision(mesh.model, mesh.model_decided, &plan.model_axis, &cost.left_by_outer);
     if (options_.json) {
@@ -128,11 +130,11 @@ class Explaining {
                             const PartitionPlan& of, const sharding::TensorShares& shares) {
         return OrderedJson::parse(explanation_json(model, decided, of, nodes_, &shares));
       };
-      print_exact(json_text(
-          OrderedJson{{"schema", "automap.explanation/1"},
-                      {"axes",
-                       {{"data", axis(mesh.data, mesh.data_decided, plan.data_axis, cost.left_by_own)},
-                        {"model", axis(mesh.model, mesh.model_decided, plan.model_axis, cost.left_by_outer)}}}}));
+      print_json({{"schema", "automap.explanation/1"},
+                  {"axes",
+                   {{"data", axis(mesh.data, mesh.data_decided, plan.data_axis, cost.left_by_own)},
+                    {"model", axis(mesh.model, mesh.model_decided, plan.model_axis, cost.left_by_outer)}}}},
+                 [&] { return cost; });
       return;
     }
     print("Data axis\n");
@@ -145,6 +147,12 @@ class Explaining {
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
+  // Of one tensor there is no price.
+  template <typename Cost>
+  void print_json(OrderedJson document, const Cost& cost) const {
+    if (nodes_.empty()) document["estimate"] = internal::price_json(cost(), options_.pricing.cluster);
+    print_exact(json_text(document));
+  }
   void print_price(const Price& cost) const { print("\n" + internal::price_text(cost, cluster_.name)); }
 
   const Options& options_;

@@ -37,7 +37,7 @@ void note_provenance(const OptionTable& table, const LoadedModel& loaded, const 
   out["cluster_sha256"] = sha256_hex(to_json_text(cluster));
   out["reference_device"] = device.name;
   std::vector<std::string> asked = {"shards", "objective", "algorithm", "seed",    "effort",
-                                    "budget", "memory",    "policy",    "cluster", "device"};
+                                    "budget", "memory",    "policy",    "cluster", "device",  "overlap"};
   if (!data) asked.insert(asked.end(), {"mesh", "zero", "reshard"});
   for (const std::string& option : asked) out["option_" + option] = table.value_of(option);
 }

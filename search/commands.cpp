@@ -103,6 +103,8 @@ void PricingOptions::declare(OptionTable* table) {
       .reads_file()
       .metavar("DEVICE")
       .shown_default("the cluster's first");
+  table->add_flag(&overlap, "overlap",
+                  "estimate the step with collectives beside compute that does not wait for them, instead of added up");
 }
 
 machine::Cluster PricingOptions::cluster_for(const OptionTable& table, int devices) const {

@@ -30,9 +30,10 @@ struct ModelOptions {
   void declare(OptionTable* table);
 };
 
-// --cluster and --device: what times and memory are for.
+// --cluster and --device: what times and memory are for; --overlap: how a step's times go together.
 struct PricingOptions {
   std::string cluster, device;
+  bool overlap = false;
   void declare(OptionTable* table);
   // The cluster for a plan over so many devices: the default one gets as many servers as that takes.
   machine::Cluster cluster_for(const OptionTable& table, int devices) const;

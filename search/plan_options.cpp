@@ -153,6 +153,7 @@ PlanningRequest PlanOptions::request(bool data) const {
   } else if (!memory.empty() && memory != "off") {
     request.memory_limit_bytes = parse_bytes(memory, "--memory");
   }
+  request.overlap = pricing.overlap;
   request.reshard = reshard == "auto" && search.algorithm == "auto";
   request.search = search;
   request.search.limits.units = search_units(*parse_effort(effort));

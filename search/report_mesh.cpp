@@ -46,11 +46,12 @@ std::string mesh_report(const PlannedMesh& planned) {
                     plural(plan.data_axis.shards, "replica") + " of " + plural(plan.model_axis.shards, "device") +
                     " (--mesh data=" + std::to_string(plan.data_axis.shards) +
                     ",model=" + std::to_string(plan.model_axis.shards) + ")\n\n";
-  out += fact("Step time", format_ms(plan.step_ms) + " estimated, against " + format_ms(plan.replicated_step_ms) +
+  out += fact("Step time", step_text(planned.price.estimate) + ", against " + format_ms(plan.replicated_step_ms) +
                                " on one device: " + format_ms(plan.compute_ms) + " compute, " +
                                format_ms(plan.data_collective_ms) + " collectives over the data axis (" +
                                links_text(planned.price.outer_links) + "), " + format_ms(plan.model_collective_ms) +
-                               " over the model axis (" + links_text(planned.price.links) + ")");
+                               " over the model axis (" + links_text(planned.price.links) + ")" +
+                               hidden_text(planned.price.estimate));
   out += fact("Memory", format_bytes(plan.memory_bytes) + " per device of " + format_bytes(plan.capacity_bytes) + ": " +
                             memory_text(planned.price.memory));
   if (plan.data_axis.shards > 1) {
@@ -63,8 +64,12 @@ std::string mesh_report(const PlannedMesh& planned) {
                     plural(static_cast<long long>(planned.model.model.variables().size()), "variable") + " split; " +
                     collectives_text(planned.model.model, *planned.model.decided, &planned.price.left_by_outer));
     if (plan.model_axis.proven) {
-      out += fact("How good", "of the model axis: proven, given the data axis; the mesh: the fastest of those below");
+      out += fact("How good", std::string("of the model axis: proven") + (plan.overlapped_ms ? " of the step added up" : "") +
+                                  ", given the data axis; the mesh: the fastest of those below");
     }
+  }
+  if (plan.overlapped_bound_ms) {
+    out += fact(plan.model_axis.proven ? "" : "How good", least_overlapped_text(*plan.overlapped_bound_ms));
   }
   out += fact("Planned in", format_ms(plan.planning_ms) + " from file to plan") + "\n";
   if (planned.operators) out += split_table(*planned.operators);

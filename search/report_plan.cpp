@@ -41,7 +41,7 @@ std::string algorithms_table(const Planned& planned) {
   TextTable table({{"algorithm", Align::kLeft},
                    {count ? "splits" : "saves"},
                    {"at most"},
-                   {"step"},
+                   {plan.overlapped_ms ? "added up" : "step"},
                    {"memory"},
                    {"took"},
                    {"", Align::kLeft}});
@@ -75,14 +75,15 @@ std::string comparison_table(const PartitionPlan& plan) {
       {"data parallel", "data parallel: the batch split (automap-search adp)"},
       {"operators", "variables split instead (automap-search opp)"},
       {"no group cut", "no linkage group cut (--reshard off)"},
+      {"groups cut", "linkage groups cut, which is shorter added up"},
       {"objective count", "as many as possible (--objective count)"},
       {"objective time", "the least step time (--objective time)"}};
   for (const PartitionAlternative& other : plan.alternatives) {
     for (const auto& [name, says] : kSays) {
       if (other.planner != name) continue;
       const bool other_tensors = other.planner == "data parallel" || other.planner == "operators";
-      table.add_row({says, other_tensors ? "-" : std::to_string(other.partitioned), format_ms(other.step_ms),
-                     change(other.step_ms, plan.step_ms), format_bytes(other.memory_bytes),
+      table.add_row({says, other_tensors ? "-" : std::to_string(other.partitioned), format_ms(other.expected_ms()),
+                     change(other.expected_ms(), plan.expected_ms()), format_bytes(other.memory_bytes),
                      other.collective_bytes > 0 ? format_bytes(other.collective_bytes) : "none"});
     }
   }
@@ -126,11 +127,12 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
                     " of " + printable(plan.cluster) + ": " + format_count(plan.partitioned) + " of " +
                     things(plan, static_cast<long long>(plan.decided.size())) + " split\n\n";
   if (!planned.nothing_split.empty()) out += fact("None split", planned.nothing_split);
-  out += fact("Step time", format_ms(plan.step_ms) + " estimated, against " + format_ms(plan.replicated_step_ms) +
+  out += fact("Step time", step_text(planned.estimate) + ", against " + format_ms(plan.replicated_step_ms) +
                                " with nothing split: " + format_ms(plan.compute_ms) + " compute, " +
                                format_ms(plan.collective_ms) + " collectives at " +
                                format_number(planned.links.gbytes_per_s) + " GB/s " +
-                               (planned.links.inside_server ? "inside one server" : "between servers"));
+                               (planned.links.inside_server ? "inside one server" : "between servers") +
+                               hidden_text(planned.estimate));
   out += fact("Collectives", collectives_text(model, planned.decided));
   if (plan.kind == "data" && plan.all_reduces >= static_cast<int>(model.variables().size()) && model.step().training) {
     out += fact("", "gradients: one all-reduce per variable (" +
@@ -147,6 +149,7 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
       best = count ? "proven: no decision splits more without a conflict"
              : plan.planner == "reshard"
                  ? "proven: no decision and no cut is faster, each collective with a latency of its own"
+             : planned.cut_added_up ? "proven without cuts of linkage groups, which are quicker added up and not overlapped"
              : planned.nearly_cut ? "proven without cuts of linkage groups, which would save less than 1 %"
                                   : "proven: no decision is estimated faster";
     } else if (std::isfinite(plan.bound)) {
@@ -156,7 +159,9 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
     } else {
       best = "no bound was computed; --algorithm auto or enumerate gives one";
     }
+    if (plan.overlapped_ms && !count) best = "of the step added up: " + best;
     out += fact("How good", best);
+    if (plan.overlapped_bound_ms && !count) out += fact("", least_overlapped_text(*plan.overlapped_bound_ms));
   }
   out += fact("Planned in", format_ms(plan.planning_ms) + " from file to plan; objective " + plan.objective +
                                 ", found by " + plan.planner);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/json_object.h"
 #include "common/base/printable.h"
 #include "plan/partition/names.h"
 #include "search/report_parts.h"
@@ -76,12 +77,38 @@ std::string memory_text(const PeakMemory& memory) {
   return out + format_bytes(memory.temporaries) + " temporaries";
 }
 
+std::string step_text(const PlanEstimate& estimate) {
+  return format_ms(estimate.expected_ms()) + " estimated" +
+         (estimate.overlapped_ms ? " (" + format_ms(estimate.step_ms) + " added up)" : "");
+}
+
+std::string hidden_text(const PlanEstimate& estimate) {
+  if (!estimate.overlapped_ms) return "";
+  return ", " + format_ms(estimate.step_ms - *estimate.overlapped_ms) + " of them hidden behind compute";
+}
+
+std::string least_overlapped_text(double bound_ms) {
+  return "overlapped: nothing is proven but that no step is shorter than " + format_ms(bound_ms) +
+         ", all compute divided and no collectives";
+}
+
+Json price_json(const Price& price, const std::string& cluster) {
+  return {{"cluster", cluster},
+          {"step_ms", price.estimate.step_ms},
+          {"compute_ms", price.estimate.compute_ms},
+          {"collective_ms", price.estimate.collective_ms},
+          {"overlapped_ms", or_null(price.estimate.overlapped_ms)},
+          {"replicated_step_ms", price.unsplit_ms},
+          {"memory_bytes", price.memory.total},
+          {"capacity_bytes", price.capacity_bytes}};
+}
+
 std::string price_text(const Price& price, const std::string& cluster) {
   const PlanEstimate& e = price.estimate;
   std::string out =
-      fact("Step time", format_ms(e.step_ms) + " estimated on " + printable(cluster) + ", against " +
-                            format_ms(price.unsplit_ms) + " with nothing split: " + format_ms(e.compute_ms) +
-                            " compute, " + format_ms(e.collective_ms) + " collectives");
+      fact("Step time", step_text(e) + " on " + printable(cluster) + ", against " + format_ms(price.unsplit_ms) +
+                            " with nothing split: " + format_ms(e.compute_ms) + " compute, " +
+                            format_ms(e.collective_ms) + " collectives" + hidden_text(e));
   return out + fact("Memory", format_bytes(price.memory.total) + " per device of " +
                                   format_bytes(price.capacity_bytes) + ": " + memory_text(price.memory) +
                                   (price.memory.total > price.capacity_bytes ? "; it does not fit" : ""));

@@ -23,6 +23,14 @@ std::string collectives_text(const sharding::ShardingModel& model, const shardin
 std::string memory_text(const partition::PeakMemory& memory);
 
 // Two facts: the step's time and memory on a cluster.
+// "31.7 ms estimated", and of an overlapped step what it would be added up.
+std::string step_text(const partition::PlanEstimate& estimate);
+// ", 6.10 ms of them hidden behind compute"; empty for a step that is added up.
+std::string hidden_text(const partition::PlanEstimate& estimate);
+// What is known of all overlapped steps.
+std::string least_overlapped_text(double bound_ms);
+// `estimate` of automap.applied/1 and automap.explanation/1.
+nlohmann::ordered_json price_json(const partition::Price& price, const std::string& cluster);
 std::string price_text(const partition::Price& price, const std::string& cluster);
 
 // Empty where there is nothing to show.

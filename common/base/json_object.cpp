@@ -76,6 +76,10 @@ OrderedJson or_null(const std::string& text) {
   return text.empty() ? OrderedJson(nullptr) : OrderedJson(text);
 }
 
+OrderedJson or_null(const std::optional<double>& number) {
+  return number ? OrderedJson(*number) : OrderedJson(nullptr);
+}
+
 std::int64_t whole_bytes(double bytes) {
   return static_cast<std::int64_t>(std::ceil(std::min(bytes, 9e18)));
 }

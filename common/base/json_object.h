@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,9 @@ class JsonObject {
   // Finite and not negative: a time, a size or a share.
   double number(const char* key) const;
   double number_or_zero(const char* key) const { return has(key) ? number(key) : 0; }
+  std::optional<double> number_if_any(const char* key) const {
+    return has(key) ? std::optional<double>(number(key)) : std::nullopt;
+  }
   const OrderedJson& array(const char* key) const;
 
   // The value `found` of `key` is not what it should be.
@@ -50,6 +54,7 @@ class JsonObject {
 // How optional texts and byte counts are written: null for none; whole, rounded up so that a file never promises too
 // much room.
 OrderedJson or_null(const std::string& text);
+OrderedJson or_null(const std::optional<double>& number);
 std::int64_t whole_bytes(double bytes);
 
 }  // namespace automap

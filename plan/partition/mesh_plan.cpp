@@ -49,6 +49,7 @@ Json alternatives_json(const MeshPlan& plan) {
                    {"zero", other.zero},
                    {"fits", other.fits},
                    {"step_ms", other.step_ms},
+                   {"overlapped_ms", or_null(other.overlapped_ms)},
                    {"memory_bytes", whole_bytes(other.memory_bytes)}});
   }
   return out;
@@ -64,6 +65,7 @@ void read_alternatives(const JsonObject& reader, const std::string& source, Mesh
     read.zero = other.integer_or("zero", 0, 3, 0);
     read.fits = other.flag("fits");
     read.step_ms = other.number_or_zero("step_ms");
+    read.overlapped_ms = other.number_if_any("overlapped_ms");
     read.memory_bytes = other.number_or_zero("memory_bytes");
     plan->alternatives.push_back(read);
   }
@@ -83,7 +85,7 @@ TextTable meshes_table(const MeshPlan& plan, std::size_t most) {
     const bool chosen =
         other.data == plan.data_axis.shards && other.model == plan.model_axis.shards && other.zero == plan.zero;
     table.add_row({std::to_string(other.data) + " x " + std::to_string(other.model),
-                   other.data == 1 ? "-" : std::to_string(other.zero), format_ms(other.step_ms),
+                   other.data == 1 ? "-" : std::to_string(other.zero), format_ms(other.expected_ms()),
                    format_bytes(other.memory_bytes),
                    chosen       ? "this plan"
                    : other.fits ? ""
@@ -105,6 +107,8 @@ std::string to_json_text(const MeshPlan& plan) {
       {"compute_ms", plan.compute_ms},
       {"data_collective_ms", plan.data_collective_ms},
       {"model_collective_ms", plan.model_collective_ms},
+      {"overlapped_ms", or_null(plan.overlapped_ms)},
+      {"overlapped_bound_ms", or_null(plan.overlapped_bound_ms)},
       {"replicated_step_ms", plan.replicated_step_ms},
       {"memory_bytes", whole_bytes(plan.memory_bytes)},
       {"capacity_bytes", plan.capacity_bytes > 0 ? Json(whole_bytes(plan.capacity_bytes)) : Json(nullptr)},
@@ -144,6 +148,8 @@ MeshPlan read_mesh_plan(const Json& json, const std::string& source) {
   plan.compute_ms = reader.number_or_zero("compute_ms");
   plan.data_collective_ms = reader.number_or_zero("data_collective_ms");
   plan.model_collective_ms = reader.number_or_zero("model_collective_ms");
+  plan.overlapped_ms = reader.number_if_any("overlapped_ms");
+  plan.overlapped_bound_ms = reader.number_if_any("overlapped_bound_ms");
   plan.replicated_step_ms = reader.number_or_zero("replicated_step_ms");
   plan.memory_bytes = reader.number_or_zero("memory_bytes");
   plan.capacity_bytes = reader.number_or_zero("capacity_bytes");

@@ -19,6 +19,9 @@ struct MeshAlternative {
   int data = 1, model = 1, zero = 0;
   bool fits = true;
   double step_ms = 0, memory_bytes = 0;
+  std::optional<double> overlapped_ms;  // as the plan's
+
+  double expected_ms() const { return overlapped_ms.value_or(step_ms); }
 };
 
 struct MeshPlan {
@@ -29,10 +32,13 @@ struct MeshPlan {
   double step_ms = 0, compute_ms = 0, data_collective_ms = 0, model_collective_ms = 0;
   double memory_bytes = 0, capacity_bytes = 0, planning_ms = 0;
   double replicated_step_ms = 0;  // nothing split
+  // As PartitionPlan; the bound is of the meshes that were asked for.
+  std::optional<double> overlapped_ms, overlapped_bound_ms;
   std::vector<MeshAlternative> alternatives;
   std::vector<std::string> warnings;
   std::map<std::string, std::string> provenance;
 
+  double expected_ms() const { return overlapped_ms.value_or(step_ms); }
   int devices() const { return data_axis.shards * model_axis.shards; }
 };
 

@@ -9,6 +9,7 @@
 #include "common/base/text_table.h"
 #include "plan/partition/data_parallel.h"
 #include "plan/partition/names.h"
+#include "plan/partition/overlap.h"
 #include "plan/partition/partition_cost.h"
 #include "plan/partition/resharding.h"
 
@@ -90,7 +91,10 @@ class MeshPlanning {
   // everywhere.
   void split_experts(ShardingModel* model) {
     const PartitionCost cost(*model, device_, cluster_, nullptr, request_.model);
-    const double without_ms = cost.estimate(decide(*model, batch_.groups)).step_ms;
+    const auto step_ms = [&](const std::vector<sharding::GroupId>& groups) {
+      return estimate_step(cost, decide(*model, groups), request_.operators.overlap).expected_ms();
+    };
+    const double without_ms = step_ms(batch_.groups);
     std::vector<TensorDim> batch;
     for (const sharding::GroupId group : batch_.groups) {
       for (const TensorDim dim : model->linkage().inputs(group)) batch.push_back(dim);
@@ -108,7 +112,7 @@ class MeshPlanning {
         if (model->linkage().decidable(group)) groups.insert(group);
       }
       const std::vector<sharding::GroupId> chosen(groups.begin(), groups.end());
-      if (cost.estimate(decide(*model, chosen)).step_ms < without_ms * (1 - kWorthExchanging)) {
+      if (step_ms(chosen) < without_ms * (1 - kWorthExchanging)) {
         std::int64_t experts = 0;
         for (const std::int32_t variable : model->variables()) {
           const sharding::NodeId node = model->inputs()[static_cast<std::size_t>(variable)].node;
@@ -163,12 +167,13 @@ class MeshPlanning {
   }
 
   void fill(PlannedMesh* out) const {
-    out->price =
-        price({&out->data.model, &*out->data.decided}, {&out->model.model, &*out->model.decided}, device_, cluster_);
+    out->price = price({&out->data.model, &*out->data.decided}, {&out->model.model, &*out->model.decided}, device_,
+                       cluster_, request_.operators.overlap);
     const PlanEstimate& estimate = out->price.estimate;
     MeshPlan& plan = out->plan;
     plan.zero = request_.data > 1 ? as_number(zero_) : 0;
     plan.step_ms = estimate.step_ms;
+    plan.overlapped_ms = estimate.overlapped_ms;
     plan.compute_ms = estimate.compute_ms;
     plan.data_collective_ms = estimate.other_axis_ms;
     plan.model_collective_ms = estimate.collective_ms - estimate.other_axis_ms;
@@ -222,6 +227,7 @@ MeshAlternative alternative_of(const MeshRequest& request, Zero zero, const Plan
   out.model = request.model;
   out.zero = request.data > 1 ? as_number(zero) : 0;
   out.step_ms = planned.plan.step_ms;
+  out.overlapped_ms = planned.plan.overlapped_ms;
   out.memory_bytes = planned.plan.memory_bytes;
   out.fits = planned.plan.memory_bytes <= limit_of(request, planned);
   return out;
@@ -241,7 +247,8 @@ void try_mesh(const ShardingModel& model, const machine::DeviceModel& device, co
   if (request.data == 1) levels = {Zero::kOff};
   bool fits = false;
   for (const Zero zero : levels) {
-    if (zero == Zero::kFull && fits && !request.zero) break;  // it only saves memory
+    // It only saves memory, unless gathers before use go beside compute.
+    if (zero == Zero::kFull && fits && !request.zero && !request.operators.overlap) break;
     std::optional<PlannedMesh> planned;
     try {
       planned = MeshPlanning(model, device, cluster, request, zero).run();
@@ -267,14 +274,14 @@ void try_mesh(const ShardingModel& model, const machine::DeviceModel& device, co
     // Of the same mesh the simpler one, where the other saves little.
     const bool same_mesh = tried->best && tried->best->plan.data_axis.shards == request.data &&
                            tried->best->plan.model_axis.shards == request.model;
-    const double enough = !tried->best ? HUGE_VAL : tried->best->plan.step_ms * (same_mesh ? 1 - kWorthStoring : 1);
-    if (alternative.fits && planned->plan.step_ms < enough) tried->best = std::move(planned);
+    const double enough = !tried->best ? HUGE_VAL : tried->best->plan.expected_ms() * (same_mesh ? 1 - kWorthStoring : 1);
+    if (alternative.fits && planned->plan.expected_ms() < enough) tried->best = std::move(planned);
   }
 }
 
 PlannedMesh finish(Tried tried, const MeshRequest& request) {
   std::stable_sort(tried.alternatives.begin(), tried.alternatives.end(), [](const auto& a, const auto& b) {
-    return std::make_pair(!a.fits, a.step_ms) < std::make_pair(!b.fits, b.step_ms);
+    return std::make_pair(!a.fits, a.expected_ms()) < std::make_pair(!b.fits, b.expected_ms());
   });
   if (tried.best) {
     tried.best->plan.alternatives = std::move(tried.alternatives);
@@ -291,6 +298,30 @@ PlannedMesh finish(Tried tried, const MeshRequest& request) {
                                                            : "take more devices or larger ones");
 }
 
+// How much faster the fastest device is than the one that a single shard stands on.
+double fastest_of(const machine::Cluster& cluster) {
+  double first = 0, fastest = 0;
+  for (const machine::ServerGroup& servers : cluster.servers) {
+    const double speed = cluster.devices.at(servers.device).relative_speed;
+    if (first <= 0) first = speed;
+    fastest = std::max(fastest, speed);
+  }
+  return first > 0 ? fastest / first : 1;
+}
+
+// What no step over so many devices of a cluster goes below, whatever the mesh.
+class LeastStep {
+ public:
+  LeastStep(const ShardingModel& model, const machine::DeviceModel& device, const machine::Cluster& cluster)
+      : unsplit_(model.another_axis(1)), cost_(unsplit_, device, cluster), faster_(fastest_of(cluster)) {}
+  double ms(int devices) const { return cost_.least_step_ms(devices) / faster_; }
+
+ private:
+  const ShardingModel unsplit_;
+  const PartitionCost cost_;
+  const double faster_;
+};
+
 }  // namespace
 
 PlannedMesh make_mesh_plan(const ShardingModel& model, const machine::DeviceModel& device,
@@ -299,7 +330,10 @@ PlannedMesh make_mesh_plan(const ShardingModel& model, const machine::DeviceMode
   shard_links(cluster, request.data, request.model);
   Tried tried;
   try_mesh(model, device, cluster, request, &tried);
-  return finish(std::move(tried), request);
+  PlannedMesh out = finish(std::move(tried), request);
+  if (request.operators.overlap)
+    out.plan.overlapped_bound_ms = LeastStep(model, device, cluster).ms(out.plan.devices());
+  return out;
 }
 
 namespace {
@@ -314,17 +348,6 @@ bool has_place(const machine::Cluster& cluster, int data, int width) {
     if (e.kind() != ErrorKind::kUsage) throw;
     return false;
   }
-}
-
-// How much faster the fastest device is than the one that a single shard stands on.
-double fastest_of(const machine::Cluster& cluster) {
-  double first = 0, fastest = 0;
-  for (const machine::ServerGroup& servers : cluster.servers) {
-    const double speed = cluster.devices.at(servers.device).relative_speed;
-    if (first <= 0) first = speed;
-    fastest = std::max(fastest, speed);
-  }
-  return first > 0 ? fastest / first : 1;
 }
 
 // Meshes that the cluster has a place for and whose data axis may divide the batch; those of most devices first.
@@ -353,18 +376,18 @@ std::vector<std::pair<int, int>> meshes_of(const ShardingModel& model, const mac
 
 PlannedMesh best_mesh_plan(const ShardingModel& model, const machine::DeviceModel& device,
                            const machine::Cluster& cluster, const MeshRequest& request) {
-  const ShardingModel unsplit = model.another_axis(1);
-  const PartitionCost cost(unsplit, device, cluster);
-  const double faster = fastest_of(cluster);
+  const LeastStep least(model, device, cluster);
   Tried tried;
   for (const auto& [data, width] : meshes_of(model, cluster)) {
-    if (tried.best && cost.least_step_ms(data * width) / faster >= tried.best->plan.step_ms) continue;
+    if (tried.best && least.ms(data * width) >= tried.best->plan.expected_ms()) continue;
     MeshRequest one = request;
     one.data = data;
     one.model = width;
     try_mesh(model, device, cluster, one, &tried);
   }
-  return finish(std::move(tried), request);
+  PlannedMesh out = finish(std::move(tried), request);
+  if (request.operators.overlap) out.plan.overlapped_bound_ms = least.ms(cluster.num_devices());
+  return out;
 }
 
 }  // namespace automap::partition

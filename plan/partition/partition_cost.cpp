@@ -335,15 +335,19 @@ void PartitionCost::add_other(const OtherAxis& other) {
   }
   other_saved_ms_.assign(node_ms_.size(), 0);
   other_reduction_saved_ms_ = other_saved_ms_;
-  other_ms_ = other.waits_ms;
-  for (const sharding::Collective& c : other.collectives) {
-    const machine::CollectiveTime& time = time_of(other.links, c);
-    const double whole = c.times * beyond_wait(time, c.bytes);
+  other_links_ = other.links;
+  other_collectives_ = other.collectives;
+  other_ms_ = other_waits_ms_ = other.waits_ms;
+  for (const sharding::Collective& c : other_collectives_) {
+    const double whole = other_moved_ms(c, false);
     other_ms_ += whole;
     const bool reduces = c.kind == sharding::CollectiveKind::kAllReduce;
-    (reduces ? other_reduction_saved_ms_ : other_saved_ms_)[at(c.node)] +=
-        whole - c.times * beyond_wait(time, c.bytes / model_.linkage().shards());
+    (reduces ? other_reduction_saved_ms_ : other_saved_ms_)[at(c.node)] += whole - other_moved_ms(c, true);
   }
+}
+
+double PartitionCost::other_moved_ms(const sharding::Collective& c, bool divided) const {
+  return c.times * beyond_wait(time_of(other_links_, c), divided ? c.bytes / model_.linkage().shards() : c.bytes);
 }
 
 OtherAxis PartitionCost::as_other(const sharding::Propagation& decided) const {
@@ -521,16 +525,20 @@ std::vector<bool> PartitionCost::made_whole() const {
   return out;
 }
 
+double PartitionCost::compute_ms(const sharding::Propagation& decided, NodeId op) const {
+  bool split = false;
+  for (const sharding::OpFactor& factor : model_.linkage().factors(op))
+    split = split || decided.group_state(factor.group) == sharding::GroupState::kSplit;
+  return node_ms_[at(op)] - (split ? shared_saving(divisible_ms_[at(op)]) : 0);
+}
+
 PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const {
   const sharding::Linkage& linkage = model_.linkage();
   AM_CHECK(&decided.linkage() == &linkage);
   PlanEstimate out;
   const std::vector<bool> whole = made_whole();
   for (NodeId id = 0; id < model_.flow().size(); ++id) {
-    bool split = false;
-    for (const sharding::OpFactor& factor : linkage.factors(id))
-      split = split || decided.group_state(factor.group) == sharding::GroupState::kSplit;
-    out.compute_ms += node_ms_[at(id)] - (split ? shared_saving(divisible_ms_[at(id)]) : 0);
+    out.compute_ms += compute_ms(decided, id);
     const double parameter = parameter_bytes_[at(id)], stash = stash_bytes_[at(id)];
     const double moved = other_saved_ms(id) + (whole[at(id)] ? 0 : other_reduction_saved_ms(id));
     if (parameter <= 0 && stash <= 0 && moved <= 0) continue;
@@ -554,6 +562,47 @@ PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const
   }
   out.memory_bytes = out.parameter_bytes + out.stash_bytes + out.copy_bytes;
   out.step_ms = out.compute_ms + out.collective_ms;
+  return out;
+}
+
+PartitionCost::StepParts PartitionCost::parts(const sharding::Propagation& decided) const {
+  StepParts out;
+  for (NodeId id = 0; id < model_.flow().size(); ++id) out.compute_ms.push_back(compute_ms(decided, id));
+  for (sharding::Collective& c : find_collectives(model_, decided, sharding::Placement::kAtOnce)) {
+    const double moved = moved_ms(c);
+    out.collectives.push_back({std::move(c), false, moved});
+  }
+  std::map<GroupId, std::vector<std::size_t>> by_group;
+  for (std::size_t i = 0; i < out.collectives.size(); ++i) by_group[out.collectives[i].collective.group].push_back(i);
+  std::vector<CollectiveList> lists;
+  for (const auto& [group, own] : by_group) {
+    lists.emplace_back();
+    for (const std::size_t i : own) lists.back().push_back(&out.collectives[i].collective);
+  }
+  const std::vector<double> together_ms = collectives_ms(lists);
+  // What `members` take together, beyond what each moves.
+  const auto share_out = [&out](const std::vector<std::size_t>& members, double waits_ms) {
+    double times = 0;
+    for (const std::size_t i : members) times += out.collectives[i].collective.times;
+    for (const std::size_t i : members) {
+      CollectivePart& part = out.collectives[i];
+      if (times > 0) part.ms += waits_ms * part.collective.times / times;
+    }
+  };
+  std::size_t next = 0;
+  for (const auto& [group, own] : by_group) {
+    double waits_ms = together_ms[next++];
+    for (const std::size_t i : own) waits_ms -= out.collectives[i].ms;
+    share_out(own, std::max(0.0, waits_ms));
+  }
+  const std::vector<bool> whole = made_whole();
+  std::vector<std::size_t> others;
+  for (const sharding::Collective& c : other_collectives_) {
+    const bool reduced_whole = c.kind == sharding::CollectiveKind::kAllReduce && whole[at(c.node)];
+    others.push_back(out.collectives.size());
+    out.collectives.push_back({c, true, other_moved_ms(c, is_split(decided, c.node) && !reduced_whole)});
+  }
+  share_out(others, other_waits_ms_);
   return out;
 }
 

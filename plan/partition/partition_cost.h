@@ -20,6 +20,7 @@
 // tensor is gathered. estimate() has them as they are.)
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,10 +58,13 @@ struct OtherAxis {
 };
 
 struct PlanEstimate {
-  double step_ms = 0, compute_ms = 0, collective_ms = 0;
+  double step_ms = 0, compute_ms = 0, collective_ms = 0;  // step: the others added up
+  std::optional<double> overlapped_ms;  // the step with collectives beside compute (overlap.h); none: nobody asked
   double other_axis_ms = 0;                                                       // of collective_ms: the other axis's
   double memory_bytes = 0, parameter_bytes = 0, stash_bytes = 0, copy_bytes = 0;  // per device, kept
   sharding::CollectiveTotals all_reduce_at_once, all_reduce_delayed, all_gather, all_to_all;
+
+  double expected_ms() const { return overlapped_ms.value_or(step_ms); }
 };
 
 class PartitionCost {
@@ -70,6 +74,17 @@ class PartitionCost {
                 const machine::Cluster& cluster, const OtherAxis* other = nullptr, int stride = 1);
   // Undecided groups count as whole. collective_ms by Placement::kAtOnce (additive over groups); gathers included.
   PlanEstimate estimate(const sharding::Propagation& decided) const;
+  // What estimate() adds up, one by one.
+  struct CollectivePart {
+    sharding::Collective collective;
+    bool other_axis = false;
+    double ms = 0;  // per step; waits that a group's collectives pay together are shared out by how often each runs
+  };
+  struct StepParts {
+    std::vector<double> compute_ms;  // by flow node, per step
+    std::vector<CollectivePart> collectives;
+  };
+  StepParts parts(const sharding::Propagation& decided) const;
   // What one group changes, additive.
   struct GroupEffect {
     double saved_ms = 0, collective_ms = 0, saved_bytes = 0, collective_bytes = 0;
@@ -79,7 +94,8 @@ class PartitionCost {
   // Of many, which takes much less time than one by one.
   std::vector<GroupEffect> effects(const std::vector<sharding::GroupId>& groups) const;
   double capacity_bytes() const;  // of the smallest device in use
-  // No step over so many devices is shorter: all compute that can be divided divided by all, and no collectives.
+  // No step over so many devices is shorter, overlapped or not: all compute that can be divided divided by all, and no
+  // collectives.
   double least_step_ms(int devices) const;
   // What splitting one instruction saves per step and device, and one tensor (its parameter and its stash).
   double saved_ms(sharding::NodeId op) const { return shared_saving(divisible_ms_[static_cast<std::size_t>(op)]); }
@@ -97,6 +113,7 @@ class PartitionCost {
   // A decision of this axis as the other one sees it.
   OtherAxis as_other(const sharding::Propagation& decided) const;
   const ShardLinks& links() const { return links_; }
+  const sharding::ShardingModel& model() const { return model_; }
 
  private:
   class Waits;
@@ -115,13 +132,18 @@ class PartitionCost {
   // By flow node: this axis makes it whole and keeps it in parts, where it splits it.
   std::vector<bool> made_whole() const;
 
+  double compute_ms(const sharding::Propagation& decided, sharding::NodeId op) const;
   double moved_ms(const sharding::Collective& c) const;  // without the wait for its first byte
+  double other_moved_ms(const sharding::Collective& c, bool divided) const;  // the same, `divided` by this axis
   void add_other(const OtherAxis& other);
 
   sharding::TensorShares shares_;  // left by the other axis; empty: all
   // Per flow node; empty: there is no other axis.
   std::vector<double> other_saved_ms_, other_reduction_saved_ms_;
   double other_ms_ = 0;                  // of the other axis's collectives while this one splits nothing
+  double other_waits_ms_ = 0;            // of that, OtherAxis::waits_ms
+  ShardLinks other_links_;
+  std::vector<sharding::Collective> other_collectives_;
   std::vector<double> node_ms_;          // per flow node, loops counted
   std::vector<double> divisible_ms_;     // of that, what splitting divides
   std::vector<double> parameter_bytes_;  // per flow node

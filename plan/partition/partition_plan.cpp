@@ -144,6 +144,7 @@ Json alternatives_json(const PartitionPlan& plan) {
     alternatives.push_back({{"planner", other.planner},
                             {"partitioned", other.partitioned},
                             {"step_ms", other.step_ms},
+                            {"overlapped_ms", or_null(other.overlapped_ms)},
                             {"memory_bytes", whole_bytes(other.memory_bytes)},
                             {"collective_bytes", whole_bytes(other.collective_bytes)},
                             {"planning_ms", other.planning_ms},
@@ -186,7 +187,8 @@ void read_alternatives(const PlanObject& reader, const std::string& source, Part
                                   other.number_or_zero("planning_ms"),
                                   other.has("bound") ? other.number("bound") : HUGE_VAL,
                                   other.flag("proven"),
-                                  {}});
+                                  {},
+                                  other.number_if_any("overlapped_ms")});
     if (!other.has("statistics")) continue;
     const Json& statistics = item.at("statistics");
     const PlanObject values(statistics, source + ": alternatives: statistics");
@@ -372,6 +374,8 @@ Json to_json(const PartitionPlan& plan) {
           {"step_ms", plan.step_ms},
           {"compute_ms", plan.compute_ms},
           {"collective_ms", plan.collective_ms},
+          {"overlapped_ms", or_null(plan.overlapped_ms)},
+          {"overlapped_bound_ms", or_null(plan.overlapped_bound_ms)},
           {"replicated_step_ms", plan.replicated_step_ms},
           {"lower_bound_ms", bound_ms > 0 ? Json(bound_ms) : Json(nullptr)},
           {"gap", bound_ms > 0 ? Json(std::max(0.0, plan.step_ms / bound_ms - 1)) : Json(nullptr)},
@@ -444,6 +448,8 @@ PartitionPlan read_partition_plan(const Json& json, const std::string& source) {
   plan.step_ms = reader.number_or_zero("step_ms");
   plan.compute_ms = reader.number_or_zero("compute_ms");
   plan.collective_ms = reader.number_or_zero("collective_ms");
+  plan.overlapped_ms = reader.number_if_any("overlapped_ms");
+  plan.overlapped_bound_ms = reader.number_if_any("overlapped_bound_ms");
   plan.replicated_step_ms = reader.number_or_zero("replicated_step_ms");
   plan.memory_bytes = reader.number_or_zero("memory_bytes");
   plan.capacity_bytes = reader.number_or_zero("capacity_bytes");

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -67,6 +68,9 @@ struct PartitionAlternative {
   double bound = HUGE_VAL;  // of the objective; infinite: none is known
   bool proven = false;
   std::map<std::string, double> statistics = {};  // PartitionAnswer::statistics
+  std::optional<double> overlapped_ms = {};       // as the plan's
+
+  double expected_ms() const { return overlapped_ms.value_or(step_ms); }
 };
 
 struct PartitionPlan {
@@ -83,6 +87,8 @@ struct PartitionPlan {
   bool proven = false, cut_by_time = false;
   double step_ms = 0, compute_ms = 0, collective_ms = 0, memory_bytes = 0, capacity_bytes = 0, planning_ms = 0;
   double replicated_step_ms = 0;          // nothing split
+  // With --overlap: the step with collectives beside compute, which step_ms adds up; and what no decision goes below.
+  std::optional<double> overlapped_ms, overlapped_bound_ms;
   int all_reduces = 0, partial_sums = 0;  // after / before carrying through linear instructions
   int all_gathers = 0, all_to_alls = 0;
   double all_reduce_bytes = 0, all_gather_bytes = 0, all_to_all_bytes = 0;  // per step, of whole tensors
@@ -92,6 +98,8 @@ struct PartitionPlan {
   std::vector<PartitionAlternative> alternatives;
   std::vector<std::string> warnings;
   std::map<std::string, std::string> provenance;  // model_sha256, version, git, option_*
+
+  double expected_ms() const { return overlapped_ms.value_or(step_ms); }
 };
 
 // How the leaves of the entry's result are handed back: as they are split, and free ones (gradient buffers set to zero

@@ -16,6 +16,7 @@
 #include "plan/partition/fewer_devices.h"
 #include "plan/partition/names.h"
 #include "plan/partition/nothing_split.h"
+#include "plan/partition/overlap.h"
 #include "plan/partition/resharding.h"
 #include "plan/partition/whole_reason.h"
 
@@ -110,9 +111,9 @@ Propagation decide(const ShardingModel& model, const std::vector<std::int32_t>& 
 // The splitting of a choice judged: for alternatives, which only need figures.
 PartitionAlternative judge(const ShardingModel& model, const PartitionCost& cost,
                            const std::vector<std::int32_t>& inputs, const std::vector<GroupId>& chosen,
-                           const std::string& planner) {
+                           const std::string& planner, bool overlap) {
   const Propagation decided = decide(model, inputs, chosen);
-  const PlanEstimate estimate = cost.estimate(decided);
+  const PlanEstimate estimate = estimate_step(cost, decided, overlap);
   PartitionAlternative out;
   out.planner = planner;
   for (const std::int32_t index : inputs) {
@@ -120,6 +121,7 @@ PartitionAlternative judge(const ShardingModel& model, const PartitionCost& cost
     if (state.kind == sharding::TensorStateKind::kSplit) ++out.partitioned;
   }
   out.step_ms = estimate.step_ms;
+  out.overlapped_ms = estimate.overlapped_ms;
   out.memory_bytes = peak_memory_of({&model, &decided}).total;
   out.collective_bytes = estimate.all_reduce_at_once.bytes + estimate.all_gather.bytes;
   return out;
@@ -241,7 +243,8 @@ class Planning {
                 {}, {}};
     warn_of_batch_norms(model_, out.decided, &warnings_);
     out.nearly_cut = nearly_cut_;
-    out.estimate = cost_.estimate(out.decided);
+    out.cut_added_up = cut_added_up_;
+    out.estimate = estimate_step(cost_, out.decided, request_.overlap);
     out.unsplit = cost_.estimate(decide(model_, inputs_, {}));
     out.memory = peak_of(chosen_);
     out.unsplit_memory = peak_of({});
@@ -251,7 +254,9 @@ class Planning {
     collate_whole(&out);
     compare(out.answers, &out.plan);
     if (out.plan.partitioned == 0 && shards_ > 1) {
-      out.nothing_split = why_nothing_is_split(model_, inputs_, request_.data ? "data input" : "variable",
+      out.nothing_split =
+          whole_by_overlap_ ? "with collectives beside compute no splitting that was found is quicker"
+                            : why_nothing_is_split(model_, inputs_, request_.data ? "data input" : "variable",
                                                request_.objective == PartitionObjective::kTime);
       warnings_.push_back("nothing is split: " + out.nothing_split);
     }
@@ -277,6 +282,14 @@ class Planning {
   }
   double kept_by(const std::vector<GroupId>& chosen) const {
     return cost_.estimate(decide(model_, inputs_, chosen)).memory_bytes;
+  }
+
+  PlanEstimate estimate_of(const std::vector<GroupId>& chosen) const {
+    return estimate_step(cost_, decide(model_, inputs_, chosen), request_.overlap);
+  }
+  PartitionAlternative judged(const std::vector<std::int32_t>& inputs, const std::vector<GroupId>& chosen,
+                              const std::string& planner) const {
+    return judge(model_, cost_, inputs, chosen, planner, request_.overlap);
   }
 
   // What a group saves of the memory is known of what is kept alone (parameters, activations for the backward pass), so
@@ -309,10 +322,12 @@ class Planning {
     chosen_.clear();
     infeasible_.reset();
     planner_ = "none";
+    nearly_cut_ = cut_added_up_ = whole_by_overlap_ = false;
     problem_ = make_problem(model_, cost_, request_.data ? batched_inputs(model_) : inputs_, request_.objective,
                             kept_limit_bytes_, &groups_of_);
     choose();
     ask_other_objective();
+    leave_whole_where_quicker();
     cut_groups();
   }
 
@@ -336,13 +351,13 @@ class Planning {
         cut_by_time_ = cut_by_time_ || any_cut_by_time(found);
         const std::vector<GroupId> best =
             found.empty() ? std::vector<GroupId>() : linkage_groups(found.front().groups, variable_groups);
-        compared_.push_back(judge(model_, cost_, model_.variables(), best, "operators"));
+        compared_.push_back(judged(model_.variables(), best, "operators"));
       }
     }
     if (shards_ > 1 && !model_.data().empty() && request_.other == nullptr) {
       batch_ = choose_batch(&model_);
       if (!request_.data && !batch_.groups.empty()) {
-        compared_.push_back(judge(model_, cost_, model_.data(), batch_.groups, "data parallel"));
+        compared_.push_back(judged(model_.data(), batch_.groups, "data parallel"));
       }
       if (!request_.data && !batch_.gathers.empty()) model_.relink(shards_, {});
     }
@@ -379,6 +394,16 @@ class Planning {
     return chosen;
   }
 
+  // Searches add collectives up. Beside compute, those of a mesh's other axis may cost nothing that splitting saves.
+  void leave_whole_where_quicker() {
+    if (!request_.overlap || request_.objective != PartitionObjective::kTime || chosen_.empty()) return;
+    if (estimate_of(chosen_).expected_ms() <= estimate_of({}).expected_ms()) return;
+    if (limit_bytes_ > 0 && peak_of({}).total > limit_bytes_) return;
+    chosen_.clear();
+    planner_ = "replicate";
+    whole_by_overlap_ = true;
+  }
+
   // Linkage groups cut where that pays, when the step is estimated shorter by it.
   void cut_groups() {
     if (!request_.reshard || !by_time_of_variables() || shards_ == 1) return;
@@ -391,18 +416,23 @@ class Planning {
     if (found.gathers.empty() || !(found.saved_ms > (infeasible_ ? -std::numeric_limits<double>::infinity() : 0)))
       return;
     const double uncut_ms = infeasible_        ? std::numeric_limits<double>::infinity()
+                            : request_.overlap ? estimate_of(chosen_).expected_ms()
                             : answers_.empty() ? problem_.compute_ms + problem_.collective_ms
                                                : answers_.front().score.step_ms;
     // Of the model as it is linked now.
     std::optional<PartitionAlternative> uncut;
-    if (!answers_.empty()) uncut = judge(model_, cost_, inputs_, chosen_, "no group cut");
+    if (!answers_.empty()) uncut = judged(inputs_, chosen_, "no group cut");
     model_.relink(shards_, found.gathers);
     std::vector<GroupId> chosen = groups_of(found);
     const Propagation decided = decide(model_, inputs_, chosen);
-    const PlanEstimate estimate = cost_.estimate(decided);
+    const PlanEstimate estimate = estimate_step(cost_, decided, request_.overlap);
     const bool fits = kept_limit_bytes_ <= 0 || estimate.memory_bytes <= kept_limit_bytes_;
-    if (!fits || estimate.step_ms > uncut_ms * (1 - kWorthCutting)) {
-      nearly_cut_ = fits && estimate.step_ms < uncut_ms;
+    if (!fits || estimate.expected_ms() > uncut_ms * (1 - kWorthCutting)) {
+      // Added up it may be shorter all the same.
+      const double added_up_ms = request_.overlap && uncut ? uncut->step_ms : 0;
+      cut_added_up_ = fits && estimate.step_ms <= added_up_ms * (1 - kWorthCutting);
+      nearly_cut_ = fits && !cut_added_up_ && (estimate.expected_ms() < uncut_ms || estimate.step_ms < added_up_ms);
+      if (cut_added_up_) compared_.push_back(judged(inputs_, chosen, "groups cut"));
       model_.relink(shards_, {});
       return;
     }
@@ -427,13 +457,16 @@ class Planning {
     answers_ = {std::move(answer)};
     chosen_ = std::move(chosen);
     planner_ = "reshard";
+    whole_by_overlap_ = false;
     infeasible_.reset();
   }
 
   // Where so many devices bring little, fewer may bring more.
   void ask_fewer_devices() {
     if (!by_time_of_variables() || answers_.empty() || request_.other != nullptr) return;
-    const double step_ms = answers_.front().score.step_ms, whole_ms = problem_.compute_ms + problem_.collective_ms;
+    // Of fewer devices the step is known added up: overlapped it is no longer.
+    const double step_ms = request_.overlap ? estimate_of(chosen_).expected_ms() : answers_.front().score.step_ms,
+                 whole_ms = problem_.compute_ms + problem_.collective_ms;
     if (whole_ms > step_ms * shards_ * kPoorShare) return;
     const FewerDevices fewer = best_with_fewer(&model_, device_, cluster_, kept_limit_bytes_, quick_search());
     cut_by_time_ = cut_by_time_ || fewer.cut_by_time;
@@ -469,9 +502,9 @@ class Planning {
     describe_decision(model_, out->decided, &plan);
     if (!out->answers.empty()) {
       const PartitionAnswer& best = out->answers.front();
-      plan.value = best.score.value;
+      plan.value = whole_by_overlap_ ? 0 : best.score.value;
       // The limit of what is kept stands for that of the peak: what is proven under it is no proof about the peak.
-      plan.proven = best.proven && kept_limit_bytes_ <= 0;
+      plan.proven = best.proven && kept_limit_bytes_ <= 0 && !whole_by_overlap_;
       plan.bound = kept_limit_bytes_ > 0 ? std::max(best.bound, free_bound_) : best.bound;
       plan.cut_by_time = cut_by_time_ || any_cut_by_time(out->answers);
       cut_by_effort_ = best.cut_by_effort;
@@ -479,6 +512,8 @@ class Planning {
     plan.step_ms = out->estimate.step_ms;
     plan.compute_ms = out->estimate.compute_ms;
     plan.collective_ms = out->estimate.collective_ms;
+    plan.overlapped_ms = out->estimate.overlapped_ms;
+    if (request_.overlap) plan.overlapped_bound_ms = cost_.least_step_ms(shards_);
     plan.memory_bytes = out->memory.total;
     plan.capacity_bytes = cost_.capacity_bytes();
     plan.replicated_step_ms = out->unsplit.step_ms;
@@ -557,8 +592,8 @@ class Planning {
   void compare(const std::vector<PartitionAnswer>& answers, PartitionPlan* plan) {
     for (const PartitionAnswer& answer : answers) {
       PartitionAlternative other =
-          judge(model_, cost_, inputs_, planner_ == "reshard" ? chosen_ : linkage_groups(answer.groups, groups_of_),
-                answer.algorithm);
+          judged(inputs_, planner_ == "reshard" ? chosen_ : linkage_groups(answer.groups, groups_of_),
+                 answer.algorithm);
       other.planning_ms = answer.seconds * 1e3;
       other.bound = answer.bound;
       other.proven = answer.proven;
@@ -566,7 +601,7 @@ class Planning {
       plan->alternatives.push_back(std::move(other));
     }
     if (shards_ == 1) return;
-    plan->alternatives.push_back(judge(model_, cost_, inputs_, {}, "replicate"));
+    plan->alternatives.push_back(judged(inputs_, {}, "replicate"));
     for (PartitionAlternative& other : compared_) {
       other.partitioned = 0;  // of what this plan decides
       plan->alternatives.push_back(std::move(other));
@@ -584,8 +619,8 @@ class Planning {
       const std::vector<PartitionAnswer> others = run_search(swapped, quick_search());
       cut_by_time_ = cut_by_time_ || any_cut_by_time(others);
       if (others.empty()) return;
-      other_objective_ = judge(model_, cost_, inputs_, linkage_groups(others.front().groups, groups_of_),
-                               time ? "objective count" : "objective time");
+      other_objective_ = judged(inputs_, linkage_groups(others.front().groups, groups_of_),
+                                time ? "objective count" : "objective time");
       other_objective_->planning_ms = others.front().seconds * 1e3;
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kInfeasible) throw;  // nothing fits: there is nothing to compare with
@@ -623,7 +658,8 @@ class Planning {
   std::vector<PartitionAnswer> answers_;
   std::vector<GroupId> chosen_;
   std::optional<Error> infeasible_;  // without cuts nothing fits
-  bool nearly_cut_ = false;
+  bool nearly_cut_ = false, cut_added_up_ = false;
+  bool whole_by_overlap_ = false;  // nothing is split although that is longer added up
   std::string planner_ = "none";
   std::map<GroupId, PartitionCost::GroupEffect> effects_;
   std::set<GroupId> split_;

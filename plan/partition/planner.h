@@ -20,6 +20,7 @@ struct PlanningRequest {
   models::PartitionObjective objective = models::PartitionObjective::kTime;
   bool fit_device = false;        // memory is limited to what the smallest device has
   double memory_limit_bytes = 0;  // per device, instead of that; 0: none
+  bool overlap = false;           // collectives beside compute (overlap.h): among what is at hand the shortest step so
   bool reshard = false;           // kTime of variables: also cut linkage groups where that pays (resharding.h)
   // Of a mesh, the axis that this one is nested in: what it leaves, and what it decided.
   const OtherAxis* other = nullptr;
@@ -52,6 +53,7 @@ struct Planned {
   std::string nothing_split;   // why, when several devices split nothing; also among the plan's warnings
   std::string memory_warning;  // that it hardly fits, or does not; also among the plan's warnings
   bool nearly_cut = false;     // cutting linkage groups would save something, but too little
+  bool cut_added_up = false;   // of an overlapped step: it would save something added up (alternative "groups cut")
 };
 
 // The plan without what only its caller knows: model, cluster, planning_ms, provenance. `model` keeps the gathers of a

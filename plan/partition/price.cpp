@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/base/text_table.h"
+#include "plan/partition/overlap.h"
 
 namespace automap::partition {
 
@@ -35,10 +36,10 @@ double unsplit_ms(const sharding::ShardingModel& model, const machine::DeviceMod
 
 }  // namespace
 
-Price price(DecidedAxis axis, const machine::DeviceModel& device, const machine::Cluster& cluster) {
+Price price(DecidedAxis axis, const machine::DeviceModel& device, const machine::Cluster& cluster, bool overlap) {
   const PartitionCost cost(*axis.model, device, cluster);
   Price out;
-  out.estimate = cost.estimate(*axis.decided);
+  out.estimate = estimate_step(cost, *axis.decided, overlap);
   out.memory = peak_memory_of(axis);
   out.unsplit_ms = unsplit_ms(*axis.model, device, cluster);
   out.capacity_bytes = cost.capacity_bytes();
@@ -46,11 +47,12 @@ Price price(DecidedAxis axis, const machine::DeviceModel& device, const machine:
   return out;
 }
 
-Price price(DecidedAxis data, DecidedAxis model, const machine::DeviceModel& device, const machine::Cluster& cluster) {
+Price price(DecidedAxis data, DecidedAxis model, const machine::DeviceModel& device, const machine::Cluster& cluster,
+            bool overlap) {
   const OtherAxis left = left_by(data, model.model->linkage().shards(), device, cluster);
   const PartitionCost cost(*model.model, device, cluster, &left);
   Price out;
-  out.estimate = cost.estimate(*model.decided);
+  out.estimate = estimate_step(cost, *model.decided, overlap);
   out.memory = peak_memory_of(model, &data);
   out.unsplit_ms = unsplit_ms(*model.model, device, cluster);
   out.capacity_bytes = cost.capacity_bytes();

@@ -24,10 +24,12 @@ struct Price {
   sharding::TensorShares left_by_outer, left_by_own;  // of a mesh: what the data axis and the model axis leave
 };
 
-// Throws as shard_links().
-Price price(DecidedAxis axis, const machine::DeviceModel& device, const machine::Cluster& cluster);
+// `overlap`: also with collectives beside compute (overlap.h). Throws as shard_links().
+Price price(DecidedAxis axis, const machine::DeviceModel& device, const machine::Cluster& cluster,
+            bool overlap = false);
 // `model` is nested in `data`; both are of one flow.
-Price price(DecidedAxis data, DecidedAxis model, const machine::DeviceModel& device, const machine::Cluster& cluster);
+Price price(DecidedAxis data, DecidedAxis model, const machine::DeviceModel& device, const machine::Cluster& cluster,
+            bool overlap = false);
 
 // Of a decision on one axis, or on the axis inside `outer`.
 PeakMemory peak_memory_of(DecidedAxis axis, const DecidedAxis* outer = nullptr);

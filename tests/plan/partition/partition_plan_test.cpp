@@ -61,6 +61,8 @@ PartitionPlan full_plan() {
   plan.step_ms = 6.5;
   plan.compute_ms = 5;
   plan.collective_ms = 1.5;
+  plan.overlapped_ms = 5.75;
+  plan.overlapped_bound_ms = 2.25;
   plan.replicated_step_ms = 10;
   plan.memory_bytes = 1000;
   plan.capacity_bytes = 2000;
@@ -75,7 +77,7 @@ PartitionPlan full_plan() {
       {"all-gather", "", "x.1", "", 64, 1, 0, false, {}}};
   plan.gathers = {{"sort.1", "x.1", 17, 3, 1}, {"add.2", "x.1", 18, 3, 0, sharding::Gather::Kind::kInParts}};
   plan.groups = {{{{"params['a']", 1}, {"params['b']", 0}}, true, 4, 0.5, 100}, {{{"params['a']", 0}}, false, 1, 2, 3}};
-  plan.alternatives = {{"greedy", 1, 7, 1100, 300, 0.5, HUGE_VAL, false, {{"episodes", 12}, {"seconds", 0.25}}},
+  plan.alternatives = {{"greedy", 1, 7, 1100, 300, 0.5, HUGE_VAL, false, {{"episodes", 12}, {"seconds", 0.25}}, 6.75},
                        {"replicate", 0, 10, 1500, 0, 0, 4, true, {}}};
   plan.warnings = {"a warning"};
   plan.provenance = {{"version", "0.1.0"}, {"model_sha256", "00"}};
@@ -94,6 +96,10 @@ TEST(PartitionPlan, ReadsBackWhatItWrote) {
   EXPECT_EQ(again.partitioned, 1);
   EXPECT_EQ(again.bound, 4);
   EXPECT_TRUE(again.cut_by_time);
+  EXPECT_EQ(again.overlapped_ms, 5.75);
+  EXPECT_EQ(again.overlapped_bound_ms, 2.25);
+  EXPECT_EQ(again.alternatives[0].overlapped_ms, 6.75);
+  EXPECT_FALSE(again.alternatives[1].overlapped_ms);
   EXPECT_EQ(again.collectives[1].kind, "all-gather");
   ASSERT_EQ(again.collectives[0].sources.size(), 2u);
   EXPECT_EQ(again.collectives[0].sources[1].instruction, "dot.2");
