@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/base/json_object.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/plan_json.h"
@@ -80,6 +82,11 @@ Json partition_json(const PartitionPlan& p) {
   return out;
 }
 
+// Of a plan made with --overlap: what the step, which is added up, comes to.
+std::string overlapped_text(const std::optional<double>& overlapped_ms) {
+  return overlapped_ms ? " added up, " + format_ms(*overlapped_ms) + " with collectives beside compute" : "";
+}
+
 std::string split_text(const PartitionPlan& p) {
   return format_count(p.partitioned) + " of " +
          count_of(static_cast<std::int64_t>(p.decided.size()), p.kind == "data" ? "data input" : "variable");
@@ -131,6 +138,7 @@ Description describe_partition_plan(Description out, const std::string& text, co
   d["all_gather_bytes"] = count_number(p.all_gather_bytes);
   d["all_to_all_bytes"] = count_number(p.all_to_all_bytes);
   d["step_ms"] = p.step_ms;
+  d["overlapped_ms"] = or_null(p.overlapped_ms);
   d["replicated_step_ms"] = p.replicated_step_ms;
   d["memory_bytes"] = count_number(p.memory_bytes);
   d["value"] = p.value;
@@ -145,7 +153,7 @@ Description describe_partition_plan(Description out, const std::string& text, co
   facts.add("split", split_text(p));
   if (p.step_ms > 0) {
     facts.add("step",
-              format_ms(p.step_ms) +
+              format_ms(p.step_ms) + overlapped_text(p.overlapped_ms) +
                   (p.replicated_step_ms > 0 ? ", " + format_ms(p.replicated_step_ms) + " with nothing split" : ""));
   }
   if (p.memory_bytes > 0) facts.add("memory", format_bytes(p.memory_bytes) + " per device");
@@ -243,6 +251,7 @@ Description describe_mesh_plan(Description out, const std::string& text, const s
   d["compute_ms"] = p.compute_ms;
   d["data_collective_ms"] = p.data_collective_ms;
   d["model_collective_ms"] = p.model_collective_ms;
+  d["overlapped_ms"] = or_null(p.overlapped_ms);
   d["replicated_step_ms"] = p.replicated_step_ms;
   d["memory_bytes"] = count_number(p.memory_bytes);
   d["capacity_bytes"] = p.capacity_bytes > 0 ? count_number(p.capacity_bytes) : Json(nullptr);
@@ -253,6 +262,7 @@ Description describe_mesh_plan(Description out, const std::string& text, const s
                                  {"zero", other.zero},
                                  {"fits", other.fits},
                                  {"step_ms", other.step_ms},
+                                 {"overlapped_ms", or_null(other.overlapped_ms)},
                                  {"memory_bytes", count_number(other.memory_bytes)}});
   }
 
@@ -262,8 +272,8 @@ Description describe_mesh_plan(Description out, const std::string& text, const s
   facts.add("mesh", "data " + format_count(p.data_axis.shards) + ", model " + format_count(p.model_axis.shards));
   if (p.data_axis.shards > 1) facts.add("ZeRO", std::to_string(p.zero));
   if (p.step_ms > 0) {
-    facts.add("step", format_ms(p.step_ms) + ": " + format_ms(p.compute_ms) + " compute, " +
-                          format_ms(p.data_collective_ms) + " collectives over the data axis, " +
+    facts.add("step", format_ms(p.step_ms) + overlapped_text(p.overlapped_ms) + ": " + format_ms(p.compute_ms) +
+                          " compute, " + format_ms(p.data_collective_ms) + " collectives over the data axis, " +
                           format_ms(p.model_collective_ms) + " over the model axis");
     if (p.replicated_step_ms > 0) facts.add("one device", format_ms(p.replicated_step_ms) + " with nothing split");
   }

@@ -104,7 +104,8 @@ Applied apply_one(const LoadedModel& loaded, PartitionPlan plan, Options* option
   describe_decision(*model, decided, &plan);
   options->emit.write(Layout({{model, &decided}}), {{plan.kind == "data" ? "data" : "model", plan.shards}},
                       [&] { return emit_jax(*model, plan); });
-  return {totals_json(plan), decision_line(*model, decided, plan), price({model, &decided}, device, cluster, options->pricing.overlap)};
+  return {totals_json(plan), decision_line(*model, decided, plan),
+          price({model, &decided}, device, cluster, options->pricing.overlap)};
 }
 
 Applied apply_mesh(const LoadedModel& loaded, MeshPlan plan, Options* options, std::vector<std::string>* warnings,

@@ -110,7 +110,9 @@ class Explaining {
   void one(PartitionPlan plan) {
     const sharding::Propagation decided = apply_plan(loaded_.model.get(), plan, loaded_.module->sha256, &warnings_);
     describe_decision(*loaded_.model, decided, &plan);
-    const auto cost = [&] { return price({loaded_.model.get(), &decided}, device_, cluster_, options_.pricing.overlap); };
+    const auto cost = [&] {
+      return price({loaded_.model.get(), &decided}, device_, cluster_, options_.pricing.overlap);
+    };
     if (options_.json) {
       print_json(OrderedJson::parse(explanation_json(*loaded_.model, decided, plan, nodes_)), cost);
       return;

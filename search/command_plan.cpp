@@ -36,8 +36,8 @@ void note_provenance(const OptionTable& table, const LoadedModel& loaded, const 
   out["model_sha256"] = loaded.module->sha256;
   out["cluster_sha256"] = sha256_hex(to_json_text(cluster));
   out["reference_device"] = device.name;
-  std::vector<std::string> asked = {"shards", "objective", "algorithm", "seed",    "effort",
-                                    "budget", "memory",    "policy",    "cluster", "device",  "overlap"};
+  std::vector<std::string> asked = {"shards", "objective", "algorithm", "seed",   "effort", "budget",
+                                    "memory", "policy",    "cluster",   "device", "overlap"};
   if (!data) asked.insert(asked.end(), {"mesh", "zero", "reshard"});
   for (const std::string& option : asked) out["option_" + option] = table.value_of(option);
 }
@@ -127,7 +127,7 @@ class PlanCommand {
         request.operators = request_;
         const PlannedMesh mesh = best_mesh_plan(*loaded_.model, device_, cluster_, request);
         hint = mesh_text(mesh.plan.data_axis.shards, mesh.plan.model_axis.shards, mesh.plan.zero) +
-               " fits: " + format_bytes(mesh.plan.memory_bytes) + " per device, " + format_ms(mesh.plan.step_ms) +
+               " fits: " + format_bytes(mesh.plan.memory_bytes) + " per device, " + format_ms(mesh.plan.expected_ms()) +
                " per step; " + hint;
       } catch (const Error& none) {
         if (none.kind() == ErrorKind::kInternal) throw;

@@ -64,7 +64,8 @@ std::string mesh_report(const PlannedMesh& planned) {
                     plural(static_cast<long long>(planned.model.model.variables().size()), "variable") + " split; " +
                     collectives_text(planned.model.model, *planned.model.decided, &planned.price.left_by_outer));
     if (plan.model_axis.proven) {
-      out += fact("How good", std::string("of the model axis: proven") + (plan.overlapped_ms ? " of the step added up" : "") +
+      out += fact("How good", std::string("of the model axis: proven") +
+                                  (plan.overlapped_ms ? " of the step added up" : "") +
                                   ", given the data axis; the mesh: the fastest of those below");
     }
   }

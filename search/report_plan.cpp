@@ -127,12 +127,12 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
                     " of " + printable(plan.cluster) + ": " + format_count(plan.partitioned) + " of " +
                     things(plan, static_cast<long long>(plan.decided.size())) + " split\n\n";
   if (!planned.nothing_split.empty()) out += fact("None split", planned.nothing_split);
-  out += fact("Step time", step_text(planned.estimate) + ", against " + format_ms(plan.replicated_step_ms) +
-                               " with nothing split: " + format_ms(plan.compute_ms) + " compute, " +
-                               format_ms(plan.collective_ms) + " collectives at " +
-                               format_number(planned.links.gbytes_per_s) + " GB/s " +
-                               (planned.links.inside_server ? "inside one server" : "between servers") +
-                               hidden_text(planned.estimate));
+  out +=
+      fact("Step time",
+           step_text(planned.estimate) + ", against " + format_ms(plan.replicated_step_ms) +
+               " with nothing split: " + format_ms(plan.compute_ms) + " compute, " + format_ms(plan.collective_ms) +
+               " collectives at " + format_number(planned.links.gbytes_per_s) + " GB/s " +
+               (planned.links.inside_server ? "inside one server" : "between servers") + hidden_text(planned.estimate));
   out += fact("Collectives", collectives_text(model, planned.decided));
   if (plan.kind == "data" && plan.all_reduces >= static_cast<int>(model.variables().size()) && model.step().training) {
     out += fact("", "gradients: one all-reduce per variable (" +
@@ -149,7 +149,8 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
       best = count ? "proven: no decision splits more without a conflict"
              : plan.planner == "reshard"
                  ? "proven: no decision and no cut is faster, each collective with a latency of its own"
-             : planned.cut_added_up ? "proven without cuts of linkage groups, which are quicker added up and not overlapped"
+             : planned.cut_added_up
+                 ? "proven without cuts of linkage groups, which are quicker added up and not overlapped"
              : planned.nearly_cut ? "proven without cuts of linkage groups, which would save less than 1 %"
                                   : "proven: no decision is estimated faster";
     } else if (std::isfinite(plan.bound)) {

@@ -84,7 +84,8 @@ std::string step_text(const PlanEstimate& estimate) {
 
 std::string hidden_text(const PlanEstimate& estimate) {
   if (!estimate.overlapped_ms) return "";
-  return ", " + format_ms(estimate.step_ms - *estimate.overlapped_ms) + " of them hidden behind compute";
+  return ", " + format_ms(estimate.step_ms - *estimate.overlapped_ms) + " of them hidden behind compute" +
+         (estimate.other_axis_ms > 0 ? " and each other" : "");
 }
 
 std::string least_overlapped_text(double bound_ms) {

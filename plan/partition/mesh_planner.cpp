@@ -274,7 +274,8 @@ void try_mesh(const ShardingModel& model, const machine::DeviceModel& device, co
     // Of the same mesh the simpler one, where the other saves little.
     const bool same_mesh = tried->best && tried->best->plan.data_axis.shards == request.data &&
                            tried->best->plan.model_axis.shards == request.model;
-    const double enough = !tried->best ? HUGE_VAL : tried->best->plan.expected_ms() * (same_mesh ? 1 - kWorthStoring : 1);
+    const double enough =
+        !tried->best ? HUGE_VAL : tried->best->plan.expected_ms() * (same_mesh ? 1 - kWorthStoring : 1);
     if (alternative.fits && planned->plan.expected_ms() < enough) tried->best = std::move(planned);
   }
 }

@@ -132,7 +132,7 @@ class Schedule {
   std::vector<std::vector<TaskId>> after_;
   std::vector<std::size_t> waits_for_;
   std::vector<double> way_ms_;
-  std::set<Key> compute_;                         // that are ready
+  std::set<Key> compute_;                        // that are ready
   std::map<std::uint8_t, std::set<Key>> moves_;  // by the stream that they need
   using End = std::pair<double, TaskId>;
   std::priority_queue<End, std::vector<End>, std::greater<>> running_;
@@ -264,8 +264,8 @@ class Step {
       const std::vector<NodeId>& readers = moved_by(moves[i]).sources;
       for (std::size_t j = 0; j < i; ++j) {
         const std::vector<NodeId>& others = moved_by(moves[j]).sources;
-        if (!reduces(moves[j]) && std::find_first_of(others.begin(), others.end(), readers.begin(), readers.end()) !=
-                                      others.end()) {
+        if (!reduces(moves[j]) &&
+            std::find_first_of(others.begin(), others.end(), readers.begin(), readers.end()) != others.end()) {
           wait(moves[j], moves[i]);
         }
       }
@@ -309,9 +309,9 @@ class Step {
   std::vector<Region> regions_;  // the entry first
   std::vector<std::int32_t> region_of_site_, region_of_task_;
   std::map<std::pair<std::int32_t, graph::InstructionId>, std::int32_t> conditionals_;  // by site and instruction
-  std::vector<StreamTask> tasks_;             // nodes as they are numbered, collectives, what runs the regions
+  std::vector<StreamTask> tasks_;              // nodes as they are numbered, collectives, what runs the regions
   std::vector<std::vector<TaskId>> moves_of_;  // by tensor
-  TaskId first_unit_ = 0;                     // less one: of the entry, which has none
+  TaskId first_unit_ = 0;                      // less one: of the entry, which has none
 };
 
 }  // namespace

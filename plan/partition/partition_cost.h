@@ -60,7 +60,7 @@ struct OtherAxis {
 struct PlanEstimate {
   double step_ms = 0, compute_ms = 0, collective_ms = 0;  // step: the others added up
   std::optional<double> overlapped_ms;  // the step with collectives beside compute (overlap.h); none: nobody asked
-  double other_axis_ms = 0;                                                       // of collective_ms: the other axis's
+  double other_axis_ms = 0;             // of collective_ms: the other axis's
   double memory_bytes = 0, parameter_bytes = 0, stash_bytes = 0, copy_bytes = 0;  // per device, kept
   sharding::CollectiveTotals all_reduce_at_once, all_reduce_delayed, all_gather, all_to_all;
 
@@ -133,15 +133,15 @@ class PartitionCost {
   std::vector<bool> made_whole() const;
 
   double compute_ms(const sharding::Propagation& decided, sharding::NodeId op) const;
-  double moved_ms(const sharding::Collective& c) const;  // without the wait for its first byte
+  double moved_ms(const sharding::Collective& c) const;                      // without the wait for its first byte
   double other_moved_ms(const sharding::Collective& c, bool divided) const;  // the same, `divided` by this axis
   void add_other(const OtherAxis& other);
 
   sharding::TensorShares shares_;  // left by the other axis; empty: all
   // Per flow node; empty: there is no other axis.
   std::vector<double> other_saved_ms_, other_reduction_saved_ms_;
-  double other_ms_ = 0;                  // of the other axis's collectives while this one splits nothing
-  double other_waits_ms_ = 0;            // of that, OtherAxis::waits_ms
+  double other_ms_ = 0;        // of the other axis's collectives while this one splits nothing
+  double other_waits_ms_ = 0;  // of that, OtherAxis::waits_ms
   ShardLinks other_links_;
   std::vector<sharding::Collective> other_collectives_;
   std::vector<double> node_ms_;          // per flow node, loops counted

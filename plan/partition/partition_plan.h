@@ -86,7 +86,7 @@ struct PartitionPlan {
   double value = 0, bound = 0;       // of the objective; bound: nothing is better
   bool proven = false, cut_by_time = false;
   double step_ms = 0, compute_ms = 0, collective_ms = 0, memory_bytes = 0, capacity_bytes = 0, planning_ms = 0;
-  double replicated_step_ms = 0;          // nothing split
+  double replicated_step_ms = 0;  // nothing split
   // With --overlap: the step with collectives beside compute, which step_ms adds up; and what no decision goes below.
   std::optional<double> overlapped_ms, overlapped_bound_ms;
   int all_reduces = 0, partial_sums = 0;  // after / before carrying through linear instructions

@@ -254,10 +254,10 @@ class Planning {
     collate_whole(&out);
     compare(out.answers, &out.plan);
     if (out.plan.partitioned == 0 && shards_ > 1) {
-      out.nothing_split =
-          whole_by_overlap_ ? "with collectives beside compute no splitting that was found is quicker"
-                            : why_nothing_is_split(model_, inputs_, request_.data ? "data input" : "variable",
-                                               request_.objective == PartitionObjective::kTime);
+      out.nothing_split = whole_by_overlap_
+                              ? "with collectives beside compute no splitting that was found is quicker"
+                              : why_nothing_is_split(model_, inputs_, request_.data ? "data input" : "variable",
+                                                     request_.objective == PartitionObjective::kTime);
       warnings_.push_back("nothing is split: " + out.nothing_split);
     }
     out.memory_warning =
@@ -591,9 +591,8 @@ class Planning {
 
   void compare(const std::vector<PartitionAnswer>& answers, PartitionPlan* plan) {
     for (const PartitionAnswer& answer : answers) {
-      PartitionAlternative other =
-          judged(inputs_, planner_ == "reshard" ? chosen_ : linkage_groups(answer.groups, groups_of_),
-                 answer.algorithm);
+      PartitionAlternative other = judged(
+          inputs_, planner_ == "reshard" ? chosen_ : linkage_groups(answer.groups, groups_of_), answer.algorithm);
       other.planning_ms = answer.seconds * 1e3;
       other.bound = answer.bound;
       other.proven = answer.proven;

@@ -185,6 +185,70 @@ class Data(SearchTest):
         self.assertRegex(result.stderr, r"2, .* would")
 
 
+class Overlap(SearchTest):
+    """--overlap: collectives beside compute."""
+
+    def test_one_axis(self):
+        apart = self.document("opp", T5)
+        for key in ("overlapped_ms", "overlapped_bound_ms"):
+            self.assertIsNone(apart[key])
+        plan = self.document("opp", T5, "--overlap")
+        self.assertEqual(plan["provenance"]["option_overlap"], "true")
+        self.assertLess(plan["overlapped_ms"], plan["step_ms"])
+        self.assertGreaterEqual(plan["overlapped_ms"], max(plan["compute_ms"], plan["collective_ms"], plan["overlapped_bound_ms"]))
+        self.assertAlmostEqual(plan["step_ms"], plan["compute_ms"] + plan["collective_ms"], delta=1e-9 * plan["step_ms"])
+        for other in plan["alternatives"]:
+            self.assertLessEqual(other["overlapped_ms"], other["step_ms"])
+        text = self.text("opp", T5, "--overlap")
+        hidden = rf"{self.ms(plan['overlapped_ms'])} estimated \({self.ms(plan['step_ms'])} added up\)"
+        self.assertRegex(text, hidden)
+        for part in ("of them hidden behind compute", "of the step added up: proven", "overlapped: nothing is proven but that no step is shorter than"):
+            self.assertIn(part, " ".join(text.split()))
+
+    @staticmethod
+    def ms(value):
+        return f"{value:.1f} ms"
+
+    def test_of_data(self):
+        plan = self.document("adp", T5, "--overlap")
+        self.assertLess(plan["overlapped_ms"], plan["step_ms"])
+        self.assertIn("hidden behind compute", " ".join(self.text("adp", T5, "--overlap").split()))
+
+    def test_of_meshes(self):
+        plan = self.document("opp", TINY, "--shards", "auto", "--overlap")
+        steps = [a["overlapped_ms"] for a in plan["alternatives"] if a["fits"]]
+        self.assertEqual(steps, sorted(steps))
+        # The simpler level of ZeRO may take one percent more.
+        self.assertLessEqual(0.99 * plan["overlapped_ms"], steps[0])
+        self.assertLessEqual(plan["overlapped_bound_ms"], steps[0])
+        self.assertIn(3, {a["zero"] for a in plan["alternatives"]})
+        text = " ".join(self.text("opp", T5, "--mesh", "data=4,model=2", "--overlap").split())
+        for part in ("added up)", "hidden behind compute and each other", "overlapped: nothing is proven"):
+            self.assertIn(part, text)
+
+    def test_of_stored_plans(self):
+        for ask in (["--shards", 8], ["--mesh", "data=4,model=2"]):
+            path = self.folder / "plan.json"
+            self.document("opp", T5, *ask, "--overlap", "-o", path)
+            plan = json.loads(path.read_text())
+            for command in ("apply", "explain"):
+                estimate = self.document(command, T5, "--plan", path, "--overlap")["estimate"]
+                for key in ("step_ms", "overlapped_ms"):
+                    self.assertAlmostEqual(estimate[key], plan[key], delta=1e-9 * plan[key], msg=(command, key))
+                self.assertIsNone(self.document(command, T5, "--plan", path)["estimate"]["overlapped_ms"])
+                self.assertIn("hidden behind compute", " ".join(self.text(command, T5, "--plan", path, "--overlap").split()))
+                self.assertNotIn("hidden", self.text(command, T5, "--plan", path))
+            self.assertNotIn("estimate", self.document("explain", T5, "--plan", path, "encoder/embedding", "--overlap"))
+            shown = run("automap-inspect", path)
+            self.assertIn("with collectives beside compute", shown.stdout)
+
+    def test_what_takes_it(self):
+        for command in ("opp", "adp", "apply", "explain"):
+            self.assertIn("--overlap", self.text(command, "--help"))
+        self.fails(2, "propagate", TINY, "--overlap", says=["unknown option --overlap"])
+        self.fails(2, "opp", TINY, "--overlap=maybe", says=["--overlap"])
+
+
 class Meshes(SearchTest):
     MESH = ("--mesh", "data=4,model=2")
 

@@ -119,8 +119,15 @@ TEST(ListSchedule, IsTheSlowOne) {
     double all = 0;
     std::map<unsigned, double> of_stream;
     for (std::size_t i = 0; i < tasks.size(); ++i) {
-      static const std::uint8_t kStreams[] = {kComputeStream, kComputeStream, kComputeStream, kOwn, kOwn, kOther, 0,
-                                              kComputeStream | kOwn, kComputeStream | kOwn | kOther};
+      static const std::uint8_t kStreams[] = {kComputeStream,
+                                              kComputeStream,
+                                              kComputeStream,
+                                              kOwn,
+                                              kOwn,
+                                              kOther,
+                                              0,
+                                              kComputeStream | kOwn,
+                                              kComputeStream | kOwn | kOther};
       tasks[i].streams = kStreams[rng.below(std::size(kStreams))];
       if (tasks[i].streams != 0) tasks[i].ms = static_cast<double>(1 + rng.below(6));
       for (std::size_t before = 0; before < i; ++before) {
@@ -139,12 +146,14 @@ TEST(ListSchedule, IsTheSlowOne) {
 }
 
 struct Case {
-  Case(hlo::HloModule read, int shards, const std::string& cluster_name)
+  Case(hlo::HloModule read, int shards, const std::string& cluster_name,
+       const std::vector<graph::VariableRequest>* variables = nullptr)
       : module(std::move(read)),
         cluster(machine::load_cluster(cluster_name)),
         device(profile::reference_device("", cluster)) {
     sharding::ModelOptions options;
     options.shards = shards;
+    options.variables = variables;
     model = std::make_unique<ShardingModel>(ShardingModel::build(module.graph, options));
     cost = std::make_unique<PartitionCost>(*model, device, cluster);
   }
@@ -391,7 +400,8 @@ TEST(Overlap, EveryTurnOfALoopByItself) {
       (name == "u" || name == "t" || name == "v" ? chain : others) += parts.compute_ms[at(id)];
     }
     ASSERT_GT(moved, 0);
-    // The counter, and what else nobody awaits, run while the sum of their turn does; no turn begins before that is there.
+    // The counter, and what else nobody awaits, run while the sum of their turn does; no turn begins before that is
+    // there.
     EXPECT_TRUE(beside ? others > 0.2 * moved : others < moved) << others << " " << moved;
     EXPECT_NEAR(overlapped_ms(*c.cost, decided), chain + std::max(moved, others), 1e-9 * chain);
   }
@@ -399,25 +409,114 @@ TEST(Overlap, EveryTurnOfALoopByItself) {
 
 // The branches of a conditional are one piece: what is beside it waits, what is inside hides inside.
 TEST(Overlap, OfAConditional) {
-  const std::string text = "HloModule m\n"
-                           "yes {\n  p = (f32[512,2048], f32[2048,512]) parameter(0)\n"
-                           "  a = f32[512,2048] get-tuple-element(p), index=0\n"
-                           "  b = f32[2048,512] get-tuple-element(p), index=1\n"
-                           "  ROOT v = f32[512,512] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"
-                           "no {\n  p = (f32[512,2048], f32[2048,512]) parameter(0)\n  k = f32[] constant(1)\n"
-                           "  ROOT v = f32[512,512] broadcast(k), dimensions={}\n}\n"
-                           "ENTRY e {\n  a = f32[512,2048] parameter(0)\n  b = f32[2048,512] parameter(1)\n"
-                           "  c = pred[] parameter(2)\n  z = f32[512,512] parameter(3)\n"
-                           "  s = (f32[512,2048], f32[2048,512]) tuple(a, b)\n"
-                           "  v = f32[512,512] conditional(c, s, s), true_computation=yes, false_computation=no\n"
-                           "  y = f32[512,512] dot(z, z), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
-                           "  ROOT f = (f32[512,512], f32[512,512]) tuple(v, y)\n}\n";
+  const std::string text =
+      "HloModule m\n"
+      "yes {\n  p = (f32[512,2048], f32[2048,512]) parameter(0)\n"
+      "  a = f32[512,2048] get-tuple-element(p), index=0\n"
+      "  b = f32[2048,512] get-tuple-element(p), index=1\n"
+      "  ROOT v = f32[512,512] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}\n"
+      "no {\n  p = (f32[512,2048], f32[2048,512]) parameter(0)\n  k = f32[] constant(1)\n"
+      "  ROOT v = f32[512,512] broadcast(k), dimensions={}\n}\n"
+      "ENTRY e {\n  a = f32[512,2048] parameter(0)\n  b = f32[2048,512] parameter(1)\n"
+      "  c = pred[] parameter(2)\n  z = f32[512,512] parameter(3)\n"
+      "  s = (f32[512,2048], f32[2048,512]) tuple(a, b)\n"
+      "  v = f32[512,512] conditional(c, s, s), true_computation=yes, false_computation=no\n"
+      "  y = f32[512,512] dot(z, z), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+      "  ROOT f = (f32[512,512], f32[512,512]) tuple(v, y)\n}\n";
   const Case c = Case::text(text);
   Propagation decided(c.model->linkage());
   ASSERT_FALSE(decided.split({c.model->inputs()[at(c.model->find_input("b"))].node, 0}));
   const PlanEstimate estimate = c.cost->estimate(decided);
   ASSERT_GT(estimate.collective_ms, 0);
   EXPECT_NEAR(overlapped_ms(*c.cost, decided), estimate.step_ms, 1e-9 * estimate.step_ms);
+}
+
+// Among what is at hand, and no proof about it but its bound.
+TEST(Overlap, PlansAreChosenByIt) {
+  for (const char* name : {"tiny_mlp.hlo", "lit_small.hlo.gz", "t5_6_6.hlo.gz", "scan_remat.hlo.gz"}) {
+    SCOPED_TRACE(name);
+    PlanningRequest request;
+    request.reshard = true;
+    const Case apart = Case::fixture(name);
+    const Planned added_up = make_plan(apart.model.get(), apart.device, apart.cluster, request);
+    EXPECT_FALSE(added_up.plan.overlapped_ms);
+    EXPECT_FALSE(added_up.plan.overlapped_bound_ms);
+    request.overlap = true;
+    const Case c = Case::fixture(name);
+    const Planned planned = make_plan(c.model.get(), c.device, c.cluster, request);
+    const PartitionPlan& plan = planned.plan;
+    ASSERT_TRUE(plan.overlapped_ms);
+    EXPECT_EQ(plan.expected_ms(), *plan.overlapped_ms);
+    EXPECT_EQ(plan.overlapped_bound_ms, c.cost->least_step_ms(8));
+    EXPECT_LE(*plan.overlapped_bound_ms, *plan.overlapped_ms);
+    EXPECT_LE(*plan.overlapped_ms, plan.step_ms);
+    EXPECT_GE(plan.step_ms, added_up.plan.step_ms * (1 - 1e-9));
+    EXPECT_LE(*plan.overlapped_ms,
+              estimate_step(*apart.cost, added_up.decided, true).expected_ms() * (1 + 0.01) + 1e-9);
+    for (const PartitionAlternative& other : plan.alternatives) {
+      ASSERT_TRUE(other.overlapped_ms) << other.planner;
+      EXPECT_LE(*other.overlapped_ms, other.step_ms);
+      // A cut has to save one percent.
+      if (other.planner == "groups cut" || other.planner == "no group cut" || other.planner == "replicate") {
+        EXPECT_LE(0.99 * *plan.overlapped_ms, *other.overlapped_ms) << other.planner;
+      }
+      if (other.planner == "groups cut") {
+        EXPECT_TRUE(planned.cut_added_up);
+        EXPECT_LE(other.step_ms, 0.99 * plan.step_ms);
+      }
+    }
+  }
+}
+
+// A gather of the other axis that splitting would shorten: as long as the large product hides it that is worth less
+// than the sum that splitting needs at the end.
+TEST(Overlap, NothingIsSplitWhereThatIsQuicker) {
+  const std::string text =
+      "HloModule m\n"
+      "add {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
+      "ENTRY e {\n  q = f32[2048,2048] parameter(0)\n  x = f32[4096] parameter(1)\n  w = f32[4096] parameter(2)\n"
+      "  e = f32[2048,2048] dot(q, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n  zero = f32[] constant(0)\n"
+      "  s = f32[] reduce(e, zero), dimensions={0,1}, to_apply=add\n  t = f32[4096] broadcast(s), dimensions={}\n"
+      "  h = f32[4096] multiply(x, t)\n"
+      "  ROOT y = f32[] dot(h, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n}\n";
+  const std::vector<graph::VariableRequest> variables = {{"w", "", ""}};
+  const auto plan = [&](double gathered_bytes) {
+    Case c(hlo::read_hlo(text, "test.hlo"), 2, "config-a", &variables);
+    c.cluster.intra_latency_us = 50;
+    OtherAxis other;
+    other.op_share.assign(at(c.model->flow().size()), 1);
+    other.shares.held = other.shares.made = other.op_share;
+    other.devices = 2;
+    other.links = shard_links(c.cluster, 2, 8);
+    sharding::Collective gather;
+    gather.kind = sharding::CollectiveKind::kAllGather;
+    gather.node = c.model->inputs()[at(c.model->find_input("w"))].node;
+    gather.bytes = gathered_bytes;
+    other.collectives.push_back(gather);
+    PlanningRequest request;
+    request.overlap = true;
+    request.other = &other;
+    return make_plan(c.model.get(), c.device, c.cluster, request);
+  };
+  // Shorter than the product, and much longer.
+  for (const double bytes : {4e5, 1e9}) {
+    SCOPED_TRACE(bytes);
+    const Planned planned = plan(bytes);
+    const auto& alternatives = planned.plan.alternatives;
+    const auto replicate =
+        std::find_if(alternatives.begin(), alternatives.end(), [](const auto& a) { return a.planner == "replicate"; });
+    ASSERT_NE(replicate, alternatives.end());
+    ASSERT_FALSE(planned.answers.empty());
+    EXPECT_LT(planned.answers.front().score.step_ms, replicate->step_ms);  // added up
+    EXPECT_LE(*planned.plan.overlapped_ms, *replicate->overlapped_ms);
+    const bool whole = planned.plan.planner == "replicate";
+    EXPECT_EQ(whole, bytes < 1e8);
+    EXPECT_EQ(planned.plan.partitioned, whole ? 0 : 1);
+    EXPECT_EQ(planned.plan.proven, !whole);
+    EXPECT_EQ(planned.nothing_split,
+              whole ? "with collectives beside compute no splitting that was found is quicker" : "");
+    EXPECT_EQ(planned.plan.value == 0, whole);
+  }
 }
 
 }  // namespace
