@@ -468,6 +468,27 @@ TEST(Overlap, PlansAreChosenByIt) {
   }
 }
 
+// Cuts that pay added up, and too little overlapped, are said and shown.
+TEST(Overlap, CutsThatPayOnlyAddedUp) {
+  const Case apart = Case::fixture("lit_small.hlo.gz", 2), c = Case::fixture("lit_small.hlo.gz", 2);
+  PlanningRequest request;
+  request.reshard = true;
+  const Planned added_up = make_plan(apart.model.get(), apart.device, apart.cluster, request);
+  EXPECT_EQ(added_up.plan.planner, "reshard");
+  request.overlap = true;
+  const Planned planned = make_plan(c.model.get(), c.device, c.cluster, request);
+  EXPECT_NE(planned.plan.planner, "reshard");
+  EXPECT_TRUE(planned.cut_added_up);
+  EXPECT_FALSE(planned.nearly_cut);
+  EXPECT_TRUE(c.model->gathers().empty());
+  const auto& alternatives = planned.plan.alternatives;
+  const auto cut =
+      std::find_if(alternatives.begin(), alternatives.end(), [](const auto& a) { return a.planner == "groups cut"; });
+  ASSERT_NE(cut, alternatives.end());
+  EXPECT_DOUBLE_EQ(cut->step_ms, added_up.plan.step_ms);
+  EXPECT_GT(*cut->overlapped_ms, 0.99 * *planned.plan.overlapped_ms);
+}
+
 // A gather of the other axis that splitting would shorten: as long as the large product hides it that is worth less
 // than the sum that splitting needs at the end.
 TEST(Overlap, NothingIsSplitWhereThatIsQuicker) {
