@@ -81,6 +81,8 @@ class Builder {
         if (linkage_.group_of(node, dim) != kNone) of_variable[at(piece_of({node, dim}))] = true;
       }
     }
+    // Heads are batch dimensions of products, too, but of what was computed from data.
+    const std::vector<bool> of_data = made_of_data();
     std::vector<TensorDim> out;
     for (NodeId op = 0; op < flow_.size(); ++op) {
       if (flow_.node(op).opcode != Opcode::kDot) continue;
@@ -88,7 +90,32 @@ class Builder {
         // A batch dimension: of both sides and the result.
         if (factor.members.size() != 3 || !factor.partial.empty()) continue;
         for (const TensorDim member : factor.members) {
-          if (is_operand(op, member.node) && of_variable[at(piece_of(member))]) out.push_back(member);
+          const bool weights = is_operand(op, member.node) && !of_data[at(member.node)];
+          if (weights && of_variable[at(piece_of(member))]) out.push_back(member);
+        }
+      }
+    }
+    return out;
+  }
+
+  std::vector<bool> made_of_data() const {
+    std::vector<bool> out(at(flow_.size()), false);
+    for (const std::int32_t input : model_.data()) out[at(model_.inputs()[at(input)].node)] = true;
+    // A state of a loop is what any turn makes of it.
+    for (bool changed = true; changed;) {
+      changed = false;
+      const auto depend = [&](NodeId node, NodeId on) {
+        if (!out[at(on)] || out[at(node)]) return;
+        out[at(node)] = changed = true;
+      };
+      for (NodeId node = 0; node < flow_.size(); ++node) {
+        for (const NodeId operand : flow_.operands(node)) depend(node, operand);
+        if (flow_.producer(node) != node) depend(node, flow_.producer(node));
+      }
+      for (const graph::FlowLoop& loop : flow_.loops()) {
+        for (std::size_t i = 0; i < loop.parameter.size(); ++i) {
+          depend(loop.parameter[i], loop.initial[i]);
+          depend(loop.parameter[i], loop.next[i]);
         }
       }
     }
