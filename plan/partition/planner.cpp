@@ -301,7 +301,7 @@ class Planning {
     throw Error(ErrorKind::kInfeasible,
                 "nothing that was found fits into " + format_bytes(limit_bytes_) + " per device: the least is " +
                     format_bytes(least_bytes) + ", against " + format_bytes(peak_of({}).total) + " with nothing split",
-                "take a cluster with larger devices or more --shards; --memory off plans without a limit");
+                "--memory off plans without a limit");
   }
 
   void search() {
