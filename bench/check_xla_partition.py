@@ -210,6 +210,7 @@ def planned(args, path, ask, shards, folder):
         words += ["--mesh", f"data={mesh.group(1)},model={mesh.group(2)}", "--zero", mesh.group(3) or "auto"]
     else:
         words += ["--shards", shards] + (["--objective", objective] if objective else [])
+        words += ["--sums", args.sums] if command == "opp" and getattr(args, "sums", "apart") != "apart" else []
     search(args.search, *words)
     with open(plan, encoding="utf-8") as f:
         return json.load(f)
@@ -273,7 +274,9 @@ def axes_of(plan):
 def predicted_sizes(plan, found=()):
     """Of every partial sum, each in its own type, with the devices that add it up: XLA reduces them one by one. One that
     arises on both axes of a mesh at once is reduced by all devices together, or over one axis and then the other: as it
-    is in `found`."""
+    is in `found`. Of a plan that combines sums: of every all-reduce that it announces."""
+    if plan.get("sums") == "combined":
+        return sorted((int(c["bytes"]), plan["shards"]) for c in plan["collectives"] if c["kind"] == "all-reduce")
     axes = [{(source["instruction"], source["node"]): (int(source["bytes"]), axis["shards"])
              for collective in axis["collectives"] for source in collective["sources"]} for axis in axes_of(plan)]
     left, sizes = collections.Counter(found), []
@@ -406,6 +409,8 @@ def main():
     parser.add_argument("--cluster", default="config-a")
     parser.add_argument("--ask", action="append", metavar="opp:count|opp:time|adp|mesh:4x2|mesh:8x1:3",
                         help="what to plan, the first three by default; mesh: data x model, with a level of ZeRO if wanted")
+    parser.add_argument("--sums", choices=("apart", "combined"), default="apart",
+                        help="of opp: combined, the plan's all-reduces are held against XLA's, instead of its partial sums")
     parser.add_argument("--run", action="store_true", help="also execute the modules and compare their outputs")
     parser.add_argument("--quick", action="store_true", help="stop XLA behind its partitioner: nothing is compiled")
     parser.add_argument("--timeout", type=float, metavar="S", help="for each module in XLA")

@@ -13,6 +13,7 @@
 
 #include "common/base/check.h"
 #include "common/graph/dependence.h"
+#include "common/sharding/written_sums.h"
 
 namespace automap::sharding {
 
@@ -21,6 +22,7 @@ namespace {
 using graph::ElementType;
 using graph::FlowGraph;
 using graph::FlowNode;
+using graph::InstructionId;
 using graph::Opcode;
 using graph::Shape;
 
@@ -103,6 +105,7 @@ struct Source {
   NodeId op = kNone;    // the instruction that leaves them
   GroupId group = kNone;
   Reduction reduction = Reduction::kNone;
+  std::int32_t factor = kNone;
 };
 
 // The least cut between s and t of a small network (Dinic). Capacities are not
@@ -191,12 +194,14 @@ class Cut {
 
 class Finder {
  public:
-  Finder(const ShardingModel& model, std::function<bool(GroupId)> is_split, std::vector<GroupId> groups)
+  // `alone`: of one group, whatever else is split.
+  Finder(const ShardingModel& model, std::function<bool(GroupId)> is_split, std::vector<GroupId> groups, bool alone)
       : model_(model),
         linkage_(model.linkage()),
         flow_(linkage_.flow()),
         is_split_(std::move(is_split)),
-        groups_(std::move(groups)) {}
+        groups_(std::move(groups)),
+        alone_(alone) {}
 
   std::vector<Collective> run(Placement placement) {
     if (linkage_.shards() <= 1) return {};
@@ -206,8 +211,12 @@ class Finder {
       for (const Source& source : sources_)
         out_.push_back(all_reduce(source.node, source.reduction, source.group, {source.op}));
     } else {
-      find_region();
-      place();
+      combined_ = placement == Placement::kCombined;
+      do {
+        out_.clear();
+        find_region();
+        place();
+      } while (combined_ && forbid_differing());
     }
     find_kept_in_parts();
     add_gathers();
@@ -224,11 +233,29 @@ class Finder {
     NodeId node = kNone;
     Reduction reduction = Reduction::kNone;
     std::int32_t source = kNone;           // index into sources_
+    GroupId group = kNone;                 // of its sources, of the first of them where they are several
     bool read_whole = false;               // by something that is not linear
+    bool left = false, reduced = false;    // as it was decided
     std::vector<std::int32_t> from, into;  // linear steps: indices of Held
     std::int32_t part = kNone;             // connected by them
   };
 
+ public:
+  // After run(kCombined).
+  std::vector<CarriedSum> carried() const {
+    std::vector<CarriedSum> out;
+    const std::vector<bool> read_partial = find_carried();
+    for (std::size_t i = 0; i < held_.size(); ++i) {
+      if (!read_partial[i]) continue;
+      const Held& h = held_[i];
+      out.push_back(
+          {h.node, h.source == kNone ? kNone : sources_[static_cast<std::size_t>(h.source)].factor, h.reduced});
+    }
+    std::sort(out.begin(), out.end(), [](const CarriedSum& a, const CarriedSum& b) { return a.node < b.node; });
+    return out;
+  }
+
+ private:
   Collective all_reduce(NodeId node, Reduction reduction, GroupId group, std::vector<NodeId> sources) const {
     Collective c;
     c.kind = CollectiveKind::kAllReduce;
@@ -258,7 +285,7 @@ class Finder {
         const OpFactor& factor = linkage_.factor(index);
         for (const NodeId node : factor.partial) {
           if (flow_.users(node).empty() && !is_kept(node)) continue;  // nobody asks for it
-          sources_.push_back({node, factor.op, group, factor.reduction});
+          sources_.push_back({node, factor.op, group, factor.reduction, index});
         }
       }
     }
@@ -290,12 +317,15 @@ class Finder {
     if (!shape.is_array()) return std::nullopt;
     const Span<const NodeId> operands = flow_.operands(id);
     Reduction reduction = Reduction::kNone;
+    GroupId group = kNone;
     std::vector<bool> partial(operands.size(), false);
     std::size_t num_partial = 0;
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const Held* operand = held(operands[i]);
       if (operand == nullptr) continue;
       if (reduction != Reduction::kNone && reduction != operand->reduction) return std::nullopt;
+      if (combined_ && group != kNone && group != operand->group) return std::nullopt;
+      group = operand->group;
       reduction = operand->reduction;
       partial[i] = true;
       ++num_partial;
@@ -359,25 +389,43 @@ class Finder {
     for (const NodeId operand : operands) {
       if (!is_whole(operand)) return std::nullopt;
     }
+    if (combined_ && (is_forbidden(id) || !can_write_step(model_, id, partial))) return std::nullopt;
     return reduction;
+  }
+
+  bool is_forbidden(NodeId node) const { return forbidden_.count(flow_.node(node).instruction) != 0; }
+
+  GroupId group_of_operands(NodeId node) const {
+    for (const NodeId operand : flow_.operands(node)) {
+      if (const Held* partial = held(operand)) return partial->group;
+    }
+    return kNone;
   }
 
   // Everything that could be left partial: the sources, and what linear
   // instructions make of them.
   void find_region() {
     std::priority_queue<NodeId, std::vector<NodeId>, std::greater<NodeId>> candidates;
-    const auto add = [&](NodeId node, Reduction reduction, std::int32_t source) {
+    held_.clear();
+    index_.clear();
+    const auto add = [&](NodeId node, Reduction reduction, std::int32_t source, GroupId group) {
       Held h;
       h.node = node;
       h.reduction = reduction;
       h.source = source;
+      h.group = group;
       h.read_whole = is_kept(node);
       index_[node] = static_cast<std::int32_t>(held_.size());
       held_.push_back(std::move(h));
     };
-    for (std::size_t i = 0; i < sources_.size(); ++i)
-      add(sources_[i].node, sources_[i].reduction, static_cast<std::int32_t>(i));
-    for (const Source& source : sources_) {
+    for (std::size_t i = 0; i < sources_.size(); ++i) {
+      const Source& source = sources_[i];
+      if (combined_ &&
+          (is_forbidden(source.node) || !can_write_source(model_, linkage_.factor(source.factor), source.node))) {
+        out_.push_back(all_reduce(source.node, source.reduction, source.group, {source.op}));
+        continue;
+      }
+      add(source.node, source.reduction, static_cast<std::int32_t>(i), source.group);
       for (const NodeId user : flow_.users(source.node)) candidates.push(user);
     }
     NodeId last = kNone;
@@ -389,7 +437,7 @@ class Finder {
       last = node;
       const std::optional<Reduction> reduction = passes(node);
       if (!reduction) continue;
-      add(node, *reduction, kNone);
+      add(node, *reduction, kNone, group_of_operands(node));
       for (const NodeId user : flow_.users(node)) candidates.push(user);
     }
     for (std::size_t i = 0; i < held_.size(); ++i) {
@@ -442,6 +490,7 @@ class Finder {
   void place_part(const std::vector<std::int32_t>& part) {
     const auto at = [&](std::int32_t i) -> Held& { return held_[static_cast<std::size_t>(i)]; };
     if (part.size() == 1) {
+      at(part[0]).left = true;
       if (at(part[0]).read_whole) reduce_at(part[0], {part[0]});
       return;
     }
@@ -473,11 +522,68 @@ class Finder {
     const std::vector<bool> before = cut.solve(s, t);
     std::vector<std::int32_t> left;
     for (std::size_t i = 0; i < part.size(); ++i) {
+      at(part[i]).left = before[2 * i];
       if (before[2 * i]) left.push_back(part[i]);
     }
     for (std::size_t i = 0; i < part.size(); ++i) {
       if (before[2 * i] && !before[2 * i + 1]) reduce_at(part[i], left);
     }
+  }
+
+  // By index of Held: what is read partial, and what reads it so. (A source that is only reduced where it arises is not
+  // carried.) Steps that nobody reads are none.
+  std::vector<bool> find_carried() const {
+    std::vector<bool> carried(held_.size(), false), read(held_.size(), false);
+    for (std::size_t i : by_node_descending()) {
+      const Held& h = held_[i];
+      if (!h.left) continue;
+      for (const std::int32_t reader : h.into) read[i] = read[i] || carried[static_cast<std::size_t>(reader)];
+      carried[i] = h.source != kNone ? read[i] : read[i] || h.reduced;
+    }
+    return carried;
+  }
+
+  std::vector<std::size_t> by_node_descending() const {
+    std::vector<std::size_t> order(held_.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return held_[a].node > held_[b].node; });
+    return order;
+  }
+
+  // What several calls share is one instruction of the written module: it is carried, and reduced, in all of them or in
+  // none. Of a group alone: in all that the group knows of. Whether anything was forbidden that was not before.
+  bool forbid_differing() {
+    struct State {
+      std::int64_t times = 0;
+      bool reduced = false, differs = false;
+      std::vector<SlotDim> parts;
+    };
+    std::map<InstructionId, State> states;
+    const std::vector<CarriedSum> sums = carried();
+    for (const CarriedSum& sum : sums) {
+      const std::vector<SlotDim> parts =
+          sum.factor == kNone ? std::vector<SlotDim>() : parts_read(model_, linkage_.factor(sum.factor));
+      State& state = states[flow_.node(sum.node).instruction];
+      if (state.times++ > 0 && (state.reduced != sum.reduced || !(state.parts == parts))) state.differs = true;
+      state.reduced = sum.reduced;
+      state.parts = parts;
+    }
+    if (states.empty()) return false;
+    std::map<InstructionId, std::int64_t> runs;
+    const auto count = [&](NodeId node) {
+      const InstructionId id = flow_.node(node).instruction;
+      if (states.count(id) != 0) ++runs[id];
+    };
+    if (alone_) {
+      for (const Held& h : held_) count(h.node);
+    } else {
+      for (NodeId node = 0; node < flow_.size(); ++node) count(node);
+    }
+    bool fresh = false;
+    for (const auto& [id, state] : states) {
+      if (state.differs || state.times != runs[id]) fresh = forbidden_.insert(id).second || fresh;
+    }
+    return fresh;
   }
 
   // `left` (ascending): the tensors that are left partial.
@@ -503,7 +609,8 @@ class Finder {
     std::vector<NodeId> ops;
     for (const std::int32_t source : sources) ops.push_back(sources_[static_cast<std::size_t>(source)].op);
     ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
-    const Held& h = held_[static_cast<std::size_t>(where)];
+    Held& h = held_[static_cast<std::size_t>(where)];
+    h.reduced = true;
     out_.push_back(
         all_reduce(h.node, h.reduction, sources_[static_cast<std::size_t>(sources[0])].group, std::move(ops)));
   }
@@ -557,6 +664,8 @@ class Finder {
   const FlowGraph& flow_;
   std::function<bool(GroupId)> is_split_;
   std::vector<GroupId> groups_;
+  bool alone_ = false, combined_ = false;
+  std::set<InstructionId> forbidden_;  // to carry, of combined sums
   std::vector<NodeId> kept_;
   std::vector<Source> sources_;
   std::vector<Held> held_;
@@ -593,12 +702,30 @@ std::vector<Collective> as_shared(std::vector<Collective> collectives, const Ten
 std::vector<Collective> find_collectives(const ShardingModel& model, const Propagation& decided, Placement placement,
                                          const TensorShares* shares) {
   const auto is_split = [&](GroupId g) { return decided.group_state(g) == GroupState::kSplit; };
-  return as_shared(Finder(model, is_split, decided.split_groups()).run(placement), shares);
+  return as_shared(Finder(model, is_split, decided.split_groups(), false).run(placement), shares);
 }
 
 std::vector<Collective> collectives_of_group(const ShardingModel& model, GroupId group, Placement placement,
                                              const TensorShares* shares) {
-  return as_shared(Finder(model, [=](GroupId g) { return g == group; }, {group}).run(placement), shares);
+  return as_shared(Finder(
+                       model, [=](GroupId g) { return g == group; }, {group}, true)
+                       .run(placement),
+                   shares);
+}
+
+std::vector<CarriedSum> carried_sums(const ShardingModel& model, const Propagation& decided) {
+  const auto is_split = [&](GroupId g) { return decided.group_state(g) == GroupState::kSplit; };
+  Finder finder(model, is_split, decided.split_groups(), false);
+  finder.run(Placement::kCombined);
+  return finder.carried();
+}
+
+Placement written_placement(const ShardingModel& model) {
+  return model.sums_combined() ? Placement::kCombined : Placement::kAtOnce;
+}
+
+Placement listed_placement(const ShardingModel& model) {
+  return model.sums_combined() ? Placement::kCombined : Placement::kDelayed;
 }
 
 CollectiveTotals total(const std::vector<Collective>& collectives, CollectiveKind kind) {

@@ -121,7 +121,7 @@ PartitionAlternative judge(const ShardingModel& model, const PartitionCost& cost
   }
   out.step_ms = estimate.step_ms;
   out.memory_bytes = peak_memory_of({&model, &decided}).total;
-  out.collective_bytes = estimate.all_reduce_at_once.bytes + estimate.all_gather.bytes;
+  out.collective_bytes = estimate.all_reduce.bytes + estimate.all_gather.bytes;
   return out;
 }
 
@@ -237,7 +237,8 @@ class Planning {
     find_batch_groups();
     search_within_memory();
     ask_fewer_devices();
-    Planned out{{}, {}, {}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.links(), {}, {}};
+    Planned out{{}, {}, {}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.links(),
+                {}, {}};
     warn_of_batch_norms(model_, out.decided, &warnings_);
     out.nearly_cut = nearly_cut_;
     out.estimate = cost_.estimate(out.decided);
@@ -416,8 +417,11 @@ class Planning {
     answer.score = models::score(problem_, answer.groups);
     answer.score.step_ms = estimate.step_ms;
     answer.score.value = problem_.compute_ms + problem_.collective_ms - estimate.step_ms;
-    answer.bound = std::max(found.bound_ms, answer.score.value);
-    answer.proven = found.proven;
+    // The labelling prices sums apart: of sums that are combined it says what is good, and not what is best.
+    const double whole_ms = problem_.compute_ms + problem_.collective_ms;
+    const double bound_ms = model_.sums_combined() ? whole_ms - cost_.least_step_ms(shards_) : found.bound_ms;
+    answer.bound = std::max(bound_ms, answer.score.value);
+    answer.proven = found.proven && !model_.sums_combined();
     answer.cut_by_effort = !found.proven;
     answer.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     answer.statistics = {{"sites", static_cast<double>(found.sites)},
@@ -470,7 +474,7 @@ class Planning {
       const PartitionAnswer& best = out->answers.front();
       plan.value = best.score.value;
       // The limit of what is kept stands for that of the peak: what is proven under it is no proof about the peak.
-      plan.proven = best.proven && kept_limit_bytes_ <= 0;
+      plan.proven = best.proven && kept_limit_bytes_ <= 0 && step_is_as_counted(best, out->estimate);
       plan.bound = kept_limit_bytes_ > 0 ? std::max(best.bound, free_bound_) : best.bound;
       plan.cut_by_time = cut_by_time_ || any_cut_by_time(out->answers);
       cut_by_effort_ = best.cut_by_effort;
@@ -481,6 +485,14 @@ class Planning {
     plan.memory_bytes = out->memory.total;
     plan.capacity_bytes = cost_.capacity_bytes();
     plan.replicated_step_ms = out->unsplit.step_ms;
+  }
+
+  // Sums that are combined are counted group by group; where those of two groups meet the step takes longer
+  // (sharding::collectives_of_group).
+  bool step_is_as_counted(const PartitionAnswer& best, const PlanEstimate& estimate) const {
+    constexpr double kRounding = 1e-9;
+    return !model_.sums_combined() || request_.objective != PartitionObjective::kTime ||
+           std::abs(estimate.step_ms - best.score.step_ms) <= kRounding * estimate.step_ms;
   }
 
   void list_groups(PartitionPlan* plan) {

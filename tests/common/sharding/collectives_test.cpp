@@ -573,7 +573,7 @@ std::string random_module(std::uint64_t seed) {
 }
 
 TEST(Collectives, RandomModulesAgreeWithTheDefinitionAndInNumbers) {
-  int compared = 0, carried = 0;
+  int compared = 0, carried = 0, written = 0;
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const std::string text = random_module(seed);
@@ -584,7 +584,7 @@ TEST(Collectives, RandomModulesAgreeWithTheDefinitionAndInNumbers) {
     const FlowGraph& flow = m.model.flow();
     Definition definition(m);
     TwoDevices reference(m, {}, false);
-    for (const Placement placement : {Placement::kAtOnce, Placement::kDelayed}) {
+    for (const Placement placement : {Placement::kAtOnce, Placement::kDelayed, Placement::kCombined}) {
       const std::vector<Collective> found = find_collectives(m.model, m.decided, placement);
       TwoDevices devices(m, found);
       for (const NodeId result : flow.results()) {
@@ -605,16 +605,87 @@ TEST(Collectives, RandomModulesAgreeWithTheDefinitionAndInNumbers) {
         }
         if (c.sources.size() > 1) ++carried;
       }
-      if (placement == Placement::kDelayed) {
+      if (placement != Placement::kAtOnce) {
         const double best = cheapest(m);
         if (best < 0) continue;
+        if (placement == Placement::kCombined) {
+          EXPECT_GE(cost, best) << m.found(placement);
+          written += cost == best;
+          continue;
+        }
         ++compared;
         EXPECT_EQ(cost, best) << m.found(placement);
       }
     }
   }
   EXPECT_GT(compared, 900);
+  EXPECT_GT(written, 800);
   EXPECT_GT(carried, 60);
+}
+
+// --- What the written module can carry. ---
+
+std::string combined(const std::string& text) {
+  Module m(hlo::read_hlo_text(kHead + text, "test"), 2);
+  m.split("x", 1);
+  std::string out = m.found(Placement::kCombined) + " carried:";
+  for (const CarriedSum& sum : carried_sums(m.model, m.decided)) {
+    out += " " + m.name(sum.node) + (sum.factor == kNone ? "" : "*") + (sum.reduced ? "+" : "");
+  }
+  return out;
+}
+
+std::string combined_entry(const std::string& body) {
+  return combined("ENTRY e {\n" + kTwoDots + body + "}\n");
+}
+
+TEST(Collectives, CombinedIsWhatCanBeWritten) {
+  EXPECT_EQ(combined_entry("s = f32[8,8] add(p, q)\n n = f32[8,8] negate(s)\n ROOT r = f32[8,8] tanh(n)\n"),
+            "add:s{p,q} carried: p* q* s+");
+  // A source may be reduced for one reader and carried for another.
+  EXPECT_EQ(combined_entry("t = f32[8,8] tanh(p)\n m = f32[8,8] multiply(c, q)\n s = f32[8,8] add(p, m)\n"
+                           "u = f32[8,8] tanh(s)\n ROOT r = (f32[8,8], f32[8,8]) tuple(t, u)\n"),
+            "add:p{p} add:s{p,q} carried: p*+ q* m s+");
+  // Nothing is gained: XLA reduces it by itself.
+  EXPECT_EQ(combined_entry("n = f32[8,8] negate(p)\n ROOT r = f32[8,8] tanh(n)\n"), "add:p{p} carried:");
+  // No line can stand behind what the computation returns.
+  EXPECT_EQ(combined_entry("ROOT s = f32[8,8] add(p, q)\n"), "add:p{p} add:q{q} carried:");
+  // What is smaller afterwards is worth carrying alone; sums over rows are sources as well.
+  EXPECT_EQ(combined_entry("z = f32[] constant(0)\n d = f32[8] reduce(x, z), dimensions={1}, to_apply=add_f32\n"
+                           "b = f32[8,8] broadcast(d), dimensions={0}\n s = f32[8,8] add(b, p)\n"
+                           "ROOT r = f32[8,8] tanh(s)\n"),
+            "add:s{p,d} carried: p* d* b s+");
+  // The partitioner masks look-ups in a table: no place for them by hand.
+  EXPECT_EQ(combined("ENTRY e {\n x = f32[4,16] parameter(0)\n w = f32[4,16] parameter(1)\n"
+                     " i = s32[8,1] parameter(2)\n t = f32[16,4] transpose(x), dimensions={1,0}\n"
+                     " g = f32[8,4] gather(t, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, "
+                     "index_vector_dim=1, slice_sizes={1,4}\n"
+                     " h = f32[8,4] gather(t, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, "
+                     "index_vector_dim=1, slice_sizes={1,4}\n"
+                     " s = f32[8,4] add(g, h)\n ROOT r = f32[8,4] tanh(s)\n}\n"),
+            "add:g{g} add:h{h} carried:");
+}
+
+// What calls share is one instruction of the written module, and what they hand on is reduced first.
+TEST(Collectives, CombinedSumsOfCalls) {
+  const std::string head =
+      "f {\n a = f32[8,8] parameter(0)\n w = f32[8,8] parameter(1)\n"
+      " p = f32[8,8] dot(a, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+      " q = f32[8,8] dot(a, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n s = f32[8,8] add(p, q)\n"
+      " ROOT t = f32[8,8] tanh(s)\n}\nENTRY e {\n x = f32[8,8] parameter(0)\n y = f32[8,8] parameter(1)\n"
+      " v = f32[8,8] parameter(2)\n k = f32[8,8] call(x, v), to_apply=f\n";
+  EXPECT_EQ(combined(head + " l = f32[8,8] call(x, v), to_apply=f\n ROOT r = f32[8,8] add(k, l)\n}\n"),
+            "add:s{p,q} add:s{p,q} carried: p* q* s+ p* q* s+");
+  // Whole in the other call.
+  EXPECT_EQ(combined(head + " l = f32[8,8] call(y, y), to_apply=f\n ROOT r = f32[8,8] add(k, l)\n}\n"),
+            "add:p{p} add:q{q} carried:");
+  EXPECT_EQ(combined("f {\n a = f32[8,8] parameter(0)\n w = f32[8,8] parameter(1)\n"
+                     " p = f32[8,8] dot(a, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                     " ROOT t = f32[8,8] negate(p)\n}\nENTRY e {\n x = f32[8,8] parameter(0)\n"
+                     " v = f32[8,8] parameter(1)\n k = f32[8,8] call(x, v), to_apply=f\n"
+                     " l = f32[8,8] call(x, v), to_apply=f\n s = f32[8,8] add(k, l)\n"
+                     " ROOT r = f32[8,8] tanh(s)\n}\n"),
+            "add:p{p} add:p{p} carried:");
 }
 
 // --- Loops, conditionals and gathers. ---
@@ -655,6 +726,7 @@ TEST(Collectives, LoopsReduceEveryTurn) {
   EXPECT_EQ(m.found(Placement::kAtOnce), "add:d{d} add:e{e}");
   // What goes from turn to turn is whole: reduced at the end of the body at the latest.
   EXPECT_EQ(m.found(Placement::kDelayed), "add:n{d,e}");
+  EXPECT_EQ(m.found(Placement::kCombined), "add:n{d,e}");
   const CollectiveTotals totals =
       total(find_collectives(m.model, m.decided, Placement::kDelayed), CollectiveKind::kAllReduce);
   EXPECT_EQ(totals.count, 1);
@@ -732,6 +804,14 @@ TEST(Collectives, T5MegatronAndModelDimension) {
   }
   EXPECT_EQ(most, 12U);
   EXPECT_EQ(sources.size(), 102U);
+  // By hand, every group by itself: q, k and v of twelve self-attentions, k and v of six cross-attentions.
+  const auto written = find_collectives(megatron.model, megatron.decided, Placement::kCombined);
+  EXPECT_EQ(total(written, CollectiveKind::kAllReduce).count, 102 - 12 * 2 - 6);
+  std::size_t alone = 0;
+  for (const GroupId group : megatron.decided.split_groups()) {
+    alone += collectives_of_group(megatron.model, group, Placement::kCombined).size();
+  }
+  EXPECT_EQ(written.size(), alone);
 
   Module along_model(hlo::load_hlo(fixture("t5_6_6")).graph, 8);
   split_named(&along_model, "params['encoder']['embedding']", 1);
@@ -765,7 +845,7 @@ TEST(Collectives, TheWorkedExampleOfTheDocs) {
       EXPECT_EQ(m.decided.state(m.model.inputs()[index].node).kind, TensorStateKind::kSplit) << other;
     }
     EXPECT_EQ(m.model.linkage().inputs(m.decided.split_groups()[0]).size(), c.with.size() + 1);
-    for (const Placement placement : {Placement::kAtOnce, Placement::kDelayed}) {
+    for (const Placement placement : {Placement::kAtOnce, Placement::kDelayed, Placement::kCombined}) {
       const CollectiveTotals totals =
           total(find_collectives(m.model, m.decided, placement), CollectiveKind::kAllReduce);
       EXPECT_EQ(totals.count, static_cast<std::int64_t>(c.all_reduces));
