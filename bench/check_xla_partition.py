@@ -202,7 +202,7 @@ def search(program, *words):
 
 def planned(args, path, ask, shards, folder):
     """The plan that automap-search finds; writes plan.json and sharded.hlo."""
-    command, _, objective = ask.partition(":")
+    command, objective, cuts = (ask.split(":") + ["", ""])[:3]
     mesh = re.fullmatch(r"mesh:(\d+)x(\d+)(?::(\d))?", ask)
     plan, hlo = os.path.join(folder, "plan.json"), os.path.join(folder, "sharded.hlo")
     words = ["opp" if mesh else command, path, "-o", plan, "--emit-hlo", hlo, "--quiet", "--budget", "10s", "--cluster", args.cluster]
@@ -210,6 +210,7 @@ def planned(args, path, ask, shards, folder):
         words += ["--mesh", f"data={mesh.group(1)},model={mesh.group(2)}", "--zero", mesh.group(3) or "auto"]
     else:
         words += ["--shards", shards] + (["--objective", objective] if objective else [])
+        words += ["--reshard", "off"] if cuts == "off" else []
         words += ["--sums", args.sums] if command == "opp" and getattr(args, "sums", "apart") != "apart" else []
     search(args.search, *words)
     with open(plan, encoding="utf-8") as f:
@@ -407,8 +408,9 @@ def main():
     parser.add_argument("--devices", type=int, default=8,
                         help="shards; halved for modules of which nothing can be split by so many (FILE@N: N and no others)")
     parser.add_argument("--cluster", default="config-a")
-    parser.add_argument("--ask", action="append", metavar="opp:count|opp:time|adp|mesh:4x2|mesh:8x1:3",
-                        help="what to plan, the first three by default; mesh: data x model, with a level of ZeRO if wanted")
+    parser.add_argument("--ask", action="append", metavar="opp:count|opp:time|adp|opp:time:off|mesh:4x2|mesh:8x1:3",
+                        help="what to plan, the first three by default; off: no group cut; mesh: data x model, with a level "
+                        "of ZeRO if wanted")
     parser.add_argument("--sums", choices=("apart", "combined"), default="apart",
                         help="of opp: combined, the plan's all-reduces are held against XLA's, instead of its partial sums")
     parser.add_argument("--run", action="store_true", help="also execute the modules and compare their outputs")

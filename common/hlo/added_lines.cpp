@@ -1,5 +1,6 @@
 #include "common/hlo/added_lines.h"
 
+#include <cstdio>
 #include <optional>
 
 namespace automap::hlo {
@@ -56,8 +57,23 @@ std::map<std::size_t, AddedLines::Renamed> AddedLines::before(InstructionId id, 
     lines->push_back(custom_call(part, local->shape + std::string(graph_.instruction(operands[i]).layout), annotated,
                                  "SPMDFullToShardShape", "{manual}"));
     names[i] = {part, true};
+    if (local->share) names[i].name = share_of(operands[i], part, *local, lines);
   }
   return names;
+}
+
+std::string AddedLines::share_of(InstructionId operand, const std::string& part, const LocalOperand& local,
+                                 std::vector<std::string>* lines) {
+  const std::string_view base = graph_.instruction(operand).name;
+  const std::string shape = local.shape + std::string(graph_.instruction(operand).layout),
+                    scalar = std::string(type_of(graph_.shape_of(operand))) + "[]";
+  const std::string one = new_name(base, ".nth."), all = new_name(base, ".nths."), share = new_name(base, ".share.");
+  char value[32];
+  std::snprintf(value, sizeof value, "%.17g", 1.0 / options_.num_partitions);
+  lines->push_back("%" + one + " = " + scalar + " constant(" + value + "), sharding={manual}");
+  lines->push_back("%" + all + " = " + shape + " broadcast(%" + one + "), dimensions={}, sharding={manual}");
+  lines->push_back("%" + share + " = " + shape + " multiply(%" + part + ", %" + all + "), sharding={manual}");
+  return share;
 }
 
 std::vector<std::string> AddedLines::behind(InstructionId id) {

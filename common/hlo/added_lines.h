@@ -36,6 +36,8 @@ class AddedLines {
  private:
   std::string new_name(std::string_view base, const char* kind);
   std::string sum_name(graph::InstructionId id);
+  std::string share_of(graph::InstructionId operand, const std::string& part, const LocalOperand& local,
+                       std::vector<std::string>* lines);
   std::string adder(const graph::Shape& shape);
   std::string shape_text(graph::InstructionId id) const;
   bool is_summed(graph::InstructionId id) const;

@@ -21,6 +21,8 @@ struct OpcodeEdit {
 struct LocalOperand {
   std::string sharding;  // of the whole
   std::string shape;     // of the part, without a layout: "f32[16,8]"
+  // Only its share of every element, 1/num_partitions, so that all devices' make the whole (floating-point types).
+  bool share = false;
 };
 
 struct WriteOptions {

@@ -206,12 +206,14 @@ class Finder {
   std::vector<Collective> run(Placement placement) {
     if (linkage_.shards() <= 1) return {};
     find_kept();
+    find_made_whole();
     find_sources();
     if (placement == Placement::kAtOnce) {
       for (const Source& source : sources_)
         out_.push_back(all_reduce(source.node, source.reduction, source.group, {source.op}));
     } else {
       combined_ = placement == Placement::kCombined;
+      if (combined_ && !alone_) find_owners();
       do {
         out_.clear();
         find_region();
@@ -233,7 +235,7 @@ class Finder {
     NodeId node = kNone;
     Reduction reduction = Reduction::kNone;
     std::int32_t source = kNone;           // index into sources_
-    GroupId group = kNone;                 // of its sources, of the first of them where they are several
+    GroupId group = kNone;                 // of sources and combined sums
     bool read_whole = false;               // by something that is not linear
     bool left = false, reduced = false;    // as it was decided
     std::vector<std::int32_t> from, into;  // linear steps: indices of Held
@@ -244,12 +246,12 @@ class Finder {
   // After run(kCombined).
   std::vector<CarriedSum> carried() const {
     std::vector<CarriedSum> out;
-    const std::vector<bool> read_partial = find_carried();
+    const std::vector<bool> carried = find_carried();
     for (std::size_t i = 0; i < held_.size(); ++i) {
-      if (!read_partial[i]) continue;
+      if (!carried[i]) continue;
       const Held& h = held_[i];
-      out.push_back(
-          {h.node, h.source == kNone ? kNone : sources_[static_cast<std::size_t>(h.source)].factor, h.reduced});
+      const std::int32_t factor = h.source == kNone ? kNone : sources_[static_cast<std::size_t>(h.source)].factor;
+      out.push_back({h.node, h.group, factor, h.reduced});
     }
     std::sort(out.begin(), out.end(), [](const CarriedSum& a, const CarriedSum& b) { return a.node < b.node; });
     return out;
@@ -317,15 +319,13 @@ class Finder {
     if (!shape.is_array()) return std::nullopt;
     const Span<const NodeId> operands = flow_.operands(id);
     Reduction reduction = Reduction::kNone;
-    GroupId group = kNone;
+    const GroupId owner = combined_ ? owner_of(id) : kNone;
     std::vector<bool> partial(operands.size(), false);
     std::size_t num_partial = 0;
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const Held* operand = held(operands[i]);
-      if (operand == nullptr) continue;
+      if (operand == nullptr || (combined_ && operand->group != owner)) continue;
       if (reduction != Reduction::kNone && reduction != operand->reduction) return std::nullopt;
-      if (combined_ && group != kNone && group != operand->group) return std::nullopt;
-      group = operand->group;
       reduction = operand->reduction;
       partial[i] = true;
       ++num_partial;
@@ -356,9 +356,12 @@ class Finder {
                  converts(reduction, flow_.shape(operands[0]), shape);
         break;
       case Opcode::kNegate: linear = sum && number && operands.size() == 1; break;
-      // A whole operand would be added once per device.
+      // A whole operand would be added once per device, but for what a device's share of it can be written for.
       case Opcode::kAdd:
-      case Opcode::kSubtract: linear = sum && number && operands.size() == 2 && num_partial == 2; break;
+      case Opcode::kSubtract:
+        linear = sum && number && operands.size() == 2 &&
+                 (num_partial == 2 || (combined_ && can_write_share(model_, shape)));
+        break;
       case Opcode::kMultiply: linear = sum && number && operands.size() == 2 && num_partial == 1; break;
       case Opcode::kDivide:  // of integers: rounds
         linear = sum && graph::is_float(shape) && operands.size() == 2 && partial[0] && !partial[1];
@@ -385,7 +388,8 @@ class Finder {
     for (const OpFactor& factor : linkage_.factors(id)) {
       if (factor.group != kNone && is_split_(factor.group)) return std::nullopt;
     }
-    if (!is_whole(id)) return std::nullopt;
+    // Of a combined sum that is made whole every device may keep its part.
+    if (!is_whole(id) && !(combined_ && made_whole_.count(id) != 0)) return std::nullopt;
     for (const NodeId operand : operands) {
       if (!is_whole(operand)) return std::nullopt;
     }
@@ -395,11 +399,21 @@ class Finder {
 
   bool is_forbidden(NodeId node) const { return forbidden_.count(flow_.node(node).instruction) != 0; }
 
-  GroupId group_of_operands(NodeId node) const {
-    for (const NodeId operand : flow_.operands(node)) {
-      if (const Held* partial = held(operand)) return partial->group;
+  // Whose combined sums an instruction may carry: those of the group that would carry them through it were it alone.
+  // Sums of other groups it reads whole. (The first where there are several.)
+  GroupId owner_of(NodeId node) const {
+    if (alone_) return groups_[0];
+    const auto found = owners_.find(node);
+    return found == owners_.end() ? kNone : found->second;
+  }
+
+  void find_owners() {
+    for (const GroupId group : groups_) {
+      Finder alone(
+          model_, [group](GroupId g) { return g == group; }, {group}, true);
+      alone.run(Placement::kCombined);
+      for (const CarriedSum& sum : alone.carried()) owners_.emplace(sum.node, group);
     }
-    return kNone;
   }
 
   // Everything that could be left partial: the sources, and what linear
@@ -437,13 +451,14 @@ class Finder {
       last = node;
       const std::optional<Reduction> reduction = passes(node);
       if (!reduction) continue;
-      add(node, *reduction, kNone, group_of_operands(node));
+      add(node, *reduction, kNone, combined_ ? owner_of(node) : kNone);
       for (const NodeId user : flow_.users(node)) candidates.push(user);
     }
     for (std::size_t i = 0; i < held_.size(); ++i) {
       for (const NodeId user : flow_.users(held_[i].node)) {
         const auto found = index_.find(user);
-        if (found == index_.end() || held_[static_cast<std::size_t>(found->second)].source != kNone) {
+        const Held* reader = found == index_.end() ? nullptr : &held_[static_cast<std::size_t>(found->second)];
+        if (reader == nullptr || reader->source != kNone || (combined_ && reader->group != held_[i].group)) {
           held_[i].read_whole = true;
         } else {
           held_[i].into.push_back(found->second);
@@ -557,16 +572,25 @@ class Finder {
       std::int64_t times = 0;
       bool reduced = false, differs = false;
       std::vector<SlotDim> parts;
+      std::vector<bool> partial;
     };
     std::map<InstructionId, State> states;
     const std::vector<CarriedSum> sums = carried();
     for (const CarriedSum& sum : sums) {
       const std::vector<SlotDim> parts =
           sum.factor == kNone ? std::vector<SlotDim>() : parts_read(model_, linkage_.factor(sum.factor));
+      std::vector<bool> partial;
+      for (const NodeId operand : flow_.operands(sum.node)) {
+        const Held* read = held(operand);
+        partial.push_back(sum.factor == kNone && read != nullptr && read->group == sum.group);
+      }
       State& state = states[flow_.node(sum.node).instruction];
-      if (state.times++ > 0 && (state.reduced != sum.reduced || !(state.parts == parts))) state.differs = true;
+      if (state.times++ > 0 && (state.reduced != sum.reduced || !(state.parts == parts) || state.partial != partial)) {
+        state.differs = true;
+      }
       state.reduced = sum.reduced;
       state.parts = parts;
+      state.partial = std::move(partial);
     }
     if (states.empty()) return false;
     std::map<InstructionId, std::int64_t> runs;
@@ -618,16 +642,23 @@ class Finder {
   // Partial sums that are made at a gather of their own instruction, which keeps its part of the sum: what nobody reads
   // whole need not be there whole.
   void find_kept_in_parts() {
-    std::set<NodeId> in_parts, whole;
+    std::set<NodeId> whole;
     for (const Gather& gather : model_.gathers()) {
       const GroupId group = linkage_.group_of(gather.tensor, gather.dim);
       if (group == kNone || !is_split_(group)) continue;
-      if (is_made_whole(flow_, gather)) in_parts.insert(gather.tensor);
       if (!is_made_whole(flow_, gather) && gather.kind == Gather::Kind::kRead) whole.insert(gather.tensor);
     }
     for (Collective& c : out_) {
       c.kept_in_parts = c.kind == CollectiveKind::kAllReduce && c.reduction == Reduction::kAdd &&
-                        in_parts.count(c.node) != 0 && whole.count(c.node) == 0;
+                        made_whole_.count(c.node) != 0 && whole.count(c.node) == 0;
+    }
+  }
+
+  // By a gather of their own makers.
+  void find_made_whole() {
+    for (const Gather& gather : model_.gathers()) {
+      const GroupId group = linkage_.group_of(gather.tensor, gather.dim);
+      if (group != kNone && is_split_(group) && is_made_whole(flow_, gather)) made_whole_.insert(gather.tensor);
     }
   }
 
@@ -665,8 +696,10 @@ class Finder {
   std::function<bool(GroupId)> is_split_;
   std::vector<GroupId> groups_;
   bool alone_ = false, combined_ = false;
-  std::set<InstructionId> forbidden_;  // to carry, of combined sums
+  std::unordered_map<NodeId, GroupId> owners_;  // of combined sums
+  std::set<InstructionId> forbidden_;           // to carry, of combined sums
   std::vector<NodeId> kept_;
+  std::set<NodeId> made_whole_;
   std::vector<Source> sources_;
   std::vector<Held> held_;
   std::unordered_map<NodeId, std::int32_t> index_;

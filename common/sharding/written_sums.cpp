@@ -74,6 +74,13 @@ bool can_write_step(const ShardingModel& model, NodeId node, const std::vector<b
   return true;
 }
 
+bool can_write_share(const ShardingModel& model, const graph::Shape& shape) {
+  constexpr int kNarrowestBits = 16;
+  const auto shards = static_cast<unsigned>(model.linkage().shards());
+  const bool complex = shape.type == graph::ElementType::kC64 || shape.type == graph::ElementType::kC128;
+  return (shards & (shards - 1)) == 0 && graph::is_float(shape) && !complex && shape.bits >= kNarrowestBits;
+}
+
 std::vector<SlotDim> parts_read(const ShardingModel& model, const OpFactor& factor) {
   const FlowGraph& flow = model.flow();
   const auto operands = flow.operands(factor.op);

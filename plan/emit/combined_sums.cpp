@@ -50,7 +50,7 @@ std::optional<hlo::LocalOperand> CombinedSums::local_operand(InstructionId id, s
   }
   const bool split = state.kind == sharding::TensorStateKind::kSplit;
   return hlo::LocalOperand{sharding_text({state}, {devices}, shape.dims.size()),
-                           part_text(shape, split ? state.dim : kNone, devices)};
+                           part_text(shape, split ? state.dim : kNone, devices), is_addend(id)};
 }
 
 std::optional<std::string> CombinedSums::summed(InstructionId id) const {
@@ -59,10 +59,17 @@ std::optional<std::string> CombinedSums::summed(InstructionId id) const {
   return layout_.text_where_made(found->second.node);
 }
 
+// The whole operand of a carried addition, which every device adds its share of.
+bool CombinedSums::is_addend(InstructionId id) const {
+  const graph::Opcode opcode = layout_.model().graph().instruction(id).opcode;
+  return sums_.at(id).factor == kNone && (opcode == graph::Opcode::kAdd || opcode == graph::Opcode::kSubtract);
+}
+
 bool CombinedSums::read_partial(InstructionId id, std::size_t operand) const {
   const auto found = sums_.find(id);
-  return found != sums_.end() && found->second.factor == kNone &&
-         sums_.count(layout_.model().graph().operands(id)[operand]) != 0;
+  if (found == sums_.end() || found->second.factor != kNone) return false;
+  const auto read = sums_.find(layout_.model().graph().operands(id)[operand]);
+  return read != sums_.end() && read->second.group == found->second.group;
 }
 
 }  // namespace automap::emit

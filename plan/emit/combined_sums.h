@@ -34,6 +34,8 @@ class CombinedSums {
   bool read_partial(graph::InstructionId id, std::size_t operand) const;
 
  private:
+  bool is_addend(graph::InstructionId id) const;
+
   const Layout& layout_;
   std::map<graph::InstructionId, sharding::CarriedSum> sums_;  // all runs of an instruction are alike
 };

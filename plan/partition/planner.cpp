@@ -16,6 +16,7 @@
 #include "plan/partition/fewer_devices.h"
 #include "plan/partition/names.h"
 #include "plan/partition/nothing_split.h"
+#include "plan/partition/parts_of_sums.h"
 #include "plan/partition/resharding.h"
 #include "plan/partition/whole_reason.h"
 
@@ -379,6 +380,37 @@ class Planning {
     return chosen;
   }
 
+  // Of sums that are combined: parts kept of the sum instead of every summand, where the step is shorter by it.
+  void keep_parts_of_sums(std::vector<GroupId>* chosen) {
+    const std::vector<sharding::Gather> before = model_.gathers();
+    std::vector<TensorDim> split;
+    double step_ms = 0;
+    std::vector<sharding::Gather> after;
+    {
+      const Propagation decided = decide(model_, inputs_, *chosen);
+      step_ms = cost_.estimate(decided).step_ms;
+      after = gathers_behind_sums(model_, decided);
+      for (const ModelInput& any : model_.inputs()) {
+        const sharding::TensorState state = decided.state(any.node);
+        if (state.kind == sharding::TensorStateKind::kSplit) split.push_back({any.node, state.dim});
+      }
+    }
+    if (after == before) return;
+    model_.relink(shards_, std::move(after));
+    std::set<GroupId> groups;
+    Propagation tried(model_.linkage());
+    bool possible = true;
+    for (const TensorDim at : split) {
+      groups.insert(model_.linkage().group_of(at));
+      possible = possible && !tried.split(at);
+    }
+    if (possible && cost_.estimate(tried).step_ms < step_ms) {
+      chosen->assign(groups.begin(), groups.end());
+      return;
+    }
+    model_.relink(shards_, before);
+  }
+
   // Linkage groups cut where that pays, when the step is estimated shorter by it.
   void cut_groups() {
     if (!request_.reshard || !by_time_of_variables() || shards_ == 1) return;
@@ -398,8 +430,8 @@ class Planning {
     if (!answers_.empty()) uncut = judge(model_, cost_, inputs_, chosen_, "no group cut");
     model_.relink(shards_, found.gathers);
     std::vector<GroupId> chosen = groups_of(found);
-    const Propagation decided = decide(model_, inputs_, chosen);
-    const PlanEstimate estimate = cost_.estimate(decided);
+    if (model_.sums_combined()) keep_parts_of_sums(&chosen);
+    const PlanEstimate estimate = cost_.estimate(decide(model_, inputs_, chosen));
     const bool fits = kept_limit_bytes_ <= 0 || estimate.memory_bytes <= kept_limit_bytes_;
     if (!fits || estimate.step_ms > uncut_ms * (1 - kWorthCutting)) {
       nearly_cut_ = fits && estimate.step_ms < uncut_ms;

@@ -189,8 +189,9 @@ TEST(HloWriter, AnnotatesOperands) {
 // A product by hand: parts go in, the sum over all devices comes out, and other lines stay.
 TEST(HloWriter, WritesSumsByHand) {
   const std::string head = "HloModule m\n\n", entry = "ENTRY e {\n  x = f32[4,8]{1,0} parameter(0)\n",
-                    product = "  p = f32[4,4]{1,0} dot(f32[4,8]{1,0} x, f32[4,8]{1,0} %x), lhs_contracting_dims={1}, "
-                              "rhs_contracting_dims={1}\n",
+                    product =
+                        "  p = f32[4,4]{1,0} dot(f32[4,8]{1,0} x, f32[4,8]{1,0} %x), lhs_contracting_dims={1}, "
+                        "rhs_contracting_dims={1}\n",
                     rest = "  n = f32[4,4]{1,0} negate(p)\n  ROOT t = (f32[4,4]{1,0}) tuple(n)\n}\n";
   const Graph g = read_hlo_text(head + entry + product + rest, "t");
   const auto is = [&](InstructionId id, const char* name) { return g.instruction(id).name == name; };

@@ -404,8 +404,10 @@ class Definition {
 // is whole or partial.
 class TwoDevices {
  public:
-  TwoDevices(const Module& m, const std::vector<Collective>& collectives, bool split = true)
-      : m_(m), flow_(m.model.flow()), definition_(m), split_(split) {
+  // `carried`: of combined sums, what is left partial (else all that may be, by definition).
+  TwoDevices(const Module& m, const std::vector<Collective>& collectives, bool split = true,
+             std::optional<std::set<NodeId>> carried = std::nullopt)
+      : m_(m), flow_(m.model.flow()), definition_(m), split_(split), carried_(std::move(carried)) {
     for (const Collective& c : collectives) reductions_[c.node] = c.reduction;
   }
 
@@ -446,12 +448,18 @@ class TwoDevices {
     const bool source = definition_.is_source(id);
     std::vector<Array> values;
     for (const NodeId operand : flow_.operands(id)) {
-      const bool take = !source && definition_.holds(operand) != Reduction::kNone;
+      const bool left = carried_ ? carried_->count(operand) != 0 : definition_.holds(operand) != Reduction::kNone;
+      const bool take = !source && left;
       if (!take && !whole(operand)) {
         ADD_FAILURE() << m_.name(operand) << " is read whole by " << m_.name(id) << " and never reduced";
         return Array{flow_.shape(id).dims, std::vector<double>(static_cast<std::size_t>(count(flow_.shape(id).dims)))};
       }
       values.push_back(take ? partial(operand, device) : *whole(operand));
+      // Each device adds its share of what is whole.
+      const Opcode opcode = flow_.node(id).opcode;
+      if (carried_ && !take && (opcode == Opcode::kAdd || opcode == Opcode::kSubtract)) {
+        for (double& v : values.back().at) v /= 2;
+      }
     }
     std::vector<const Array*> in;
     for (const Array& v : values) in.push_back(&v);
@@ -462,6 +470,7 @@ class TwoDevices {
   const FlowGraph& flow_;
   Definition definition_;
   bool split_;
+  std::optional<std::set<NodeId>> carried_;
   std::map<NodeId, Reduction> reductions_;
   std::map<NodeId, std::optional<Array>> whole_;
 };
@@ -573,7 +582,7 @@ std::string random_module(std::uint64_t seed) {
 }
 
 TEST(Collectives, RandomModulesAgreeWithTheDefinitionAndInNumbers) {
-  int compared = 0, carried = 0, written = 0;
+  int compared = 0, carried = 0, shared = 0;
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const std::string text = random_module(seed);
@@ -584,9 +593,15 @@ TEST(Collectives, RandomModulesAgreeWithTheDefinitionAndInNumbers) {
     const FlowGraph& flow = m.model.flow();
     Definition definition(m);
     TwoDevices reference(m, {}, false);
+    double late = 0;
     for (const Placement placement : {Placement::kAtOnce, Placement::kDelayed, Placement::kCombined}) {
       const std::vector<Collective> found = find_collectives(m.model, m.decided, placement);
-      TwoDevices devices(m, found);
+      std::optional<std::set<NodeId>> left;
+      if (placement == Placement::kCombined) {
+        left.emplace();
+        for (const CarriedSum& sum : carried_sums(m.model, m.decided)) left->insert(sum.node);
+      }
+      TwoDevices devices(m, found, true, left);
       for (const NodeId result : flow.results()) {
         const std::optional<Array>& got = devices.whole(result);
         ASSERT_TRUE(got) << m.name(result) << " is never reduced: " << m.found(placement);
@@ -598,6 +613,7 @@ TEST(Collectives, RandomModulesAgreeWithTheDefinitionAndInNumbers) {
       for (const Collective& c : found) {
         cost += c.bytes + 65536;
         EXPECT_EQ(c.bytes, static_cast<double>(flow.shape(c.node).bytes));
+        if (placement == Placement::kCombined) continue;
         const std::set<NodeId> cone = definition.cone(c.node);
         EXPECT_EQ(std::set<NodeId>(c.sources.begin(), c.sources.end()), cone);
         if (placement == Placement::kAtOnce) {
@@ -605,21 +621,19 @@ TEST(Collectives, RandomModulesAgreeWithTheDefinitionAndInNumbers) {
         }
         if (c.sources.size() > 1) ++carried;
       }
-      if (placement != Placement::kAtOnce) {
+      if (placement == Placement::kCombined) {
+        shared += cost < late;
+      } else if (placement == Placement::kDelayed) {
+        late = cost;
         const double best = cheapest(m);
         if (best < 0) continue;
-        if (placement == Placement::kCombined) {
-          EXPECT_GE(cost, best) << m.found(placement);
-          written += cost == best;
-          continue;
-        }
         ++compared;
         EXPECT_EQ(cost, best) << m.found(placement);
       }
     }
   }
   EXPECT_GT(compared, 900);
-  EXPECT_GT(written, 800);
+  EXPECT_GE(shared, 5);
   EXPECT_GT(carried, 60);
 }
 
@@ -643,17 +657,24 @@ TEST(Collectives, CombinedIsWhatCanBeWritten) {
   EXPECT_EQ(combined_entry("s = f32[8,8] add(p, q)\n n = f32[8,8] negate(s)\n ROOT r = f32[8,8] tanh(n)\n"),
             "add:s{p,q} carried: p* q* s+");
   // A source may be reduced for one reader and carried for another.
-  EXPECT_EQ(combined_entry("t = f32[8,8] tanh(p)\n m = f32[8,8] multiply(c, q)\n s = f32[8,8] add(p, m)\n"
-                           "u = f32[8,8] tanh(s)\n ROOT r = (f32[8,8], f32[8,8]) tuple(t, u)\n"),
-            "add:p{p} add:s{p,q} carried: p*+ q* m s+");
+  EXPECT_EQ(combined_entry("d = f32[8,8] dot(x, c), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                           "t = f32[8,8] tanh(p)\n m = f32[8,8] multiply(t, q)\n s = f32[8,8] add(p, m)\n"
+                           "o = f32[8,8] add(s, d)\n u = f32[8,8] tanh(o)\n"
+                           "ROOT r = (f32[8,8], f32[8,8]) tuple(t, u)\n"),
+            "add:p{p} add:o{p,q,d} carried: p*+ q* d* m s o+");
+  // A whole tensor between them is added by all devices together.
+  EXPECT_EQ(combined_entry("m = f32[8,8] add(c, p)\n s = f32[8,8] subtract(m, q)\n ROOT r = f32[8,8] tanh(s)\n"),
+            "add:s{p,q} carried: p* q* m s+");
   // Nothing is gained: XLA reduces it by itself.
   EXPECT_EQ(combined_entry("n = f32[8,8] negate(p)\n ROOT r = f32[8,8] tanh(n)\n"), "add:p{p} carried:");
   // No line can stand behind what the computation returns.
   EXPECT_EQ(combined_entry("ROOT s = f32[8,8] add(p, q)\n"), "add:p{p} add:q{q} carried:");
-  // What is smaller afterwards is worth carrying alone; sums over rows are sources as well.
-  EXPECT_EQ(combined_entry("z = f32[] constant(0)\n d = f32[8] reduce(x, z), dimensions={1}, to_apply=add_f32\n"
-                           "b = f32[8,8] broadcast(d), dimensions={0}\n s = f32[8,8] add(b, p)\n"
-                           "ROOT r = f32[8,8] tanh(s)\n"),
+  // Sums over a dimension are sources as well.
+  EXPECT_EQ(combined("ENTRY e {\n x = f32[8,32] parameter(0)\n w = f32[32,8] parameter(1)\n z = f32[] constant(0)\n"
+                     " p = f32[8,8] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                     " d = f32[8] reduce(x, z), dimensions={1}, to_apply=add_f32\n"
+                     " b = f32[8,8] broadcast(d), dimensions={0}\n s = f32[8,8] add(b, p)\n"
+                     " ROOT r = (f32[8,8]) tuple(s)\n}\n"),
             "add:s{p,d} carried: p* d* b s+");
   // The partitioner masks look-ups in a table: no place for them by hand.
   EXPECT_EQ(combined("ENTRY e {\n x = f32[4,16] parameter(0)\n w = f32[4,16] parameter(1)\n"

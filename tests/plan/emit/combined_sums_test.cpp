@@ -63,5 +63,38 @@ TEST(CombinedSums, AreWrittenByHand) {
   EXPECT_NO_THROW(hlo::read_hlo(text, "again.hlo"));
 }
 
+// Of what is whole and added every device takes its share; integers and three devices have none.
+TEST(CombinedSums, SharesOfWhatIsWhole) {
+  const auto emitted = [](std::string type, int devices) {
+    std::string text = R"(HloModule m
+
+ENTRY e {
+  x = T[4,24]{1,0} parameter(0)
+  w = T[24,6]{1,0} parameter(1)
+  v = T[24,6]{1,0} parameter(2)
+  c = T[4,6]{1,0} parameter(3)
+  p = T[4,6]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  q = T[4,6]{1,0} dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  m = T[4,6]{1,0} add(c, p)
+  s = T[4,6]{1,0} subtract(m, q)
+  ROOT r = (T[4,6]{1,0}, T[4,6]{1,0}) tuple(s, c)
+}
+)";
+    for (std::size_t at; (at = text.find("T[")) != std::string::npos;) text.replace(at, 1, type);
+    sharding::DecidedModule m(hlo::read_hlo(text, "t.hlo").graph, devices);
+    EXPECT_FALSE(m.decided.split({m.node("x"), 1}));
+    m.model.combine_sums(true);
+    return emit_hlo(m.model, m.decided);
+  };
+  const std::string text = emitted("bf16", 8);
+  EXPECT_THAT(text, HasSubstr("%c.nth.1 = bf16[] constant(0.125), sharding={manual}\n"));
+  EXPECT_THAT(text, HasSubstr("%c.nths.1 = bf16[4,6]{1,0} broadcast(%c.nth.1), dimensions={}, sharding={manual}\n"));
+  EXPECT_THAT(text, HasSubstr("%c.share.1 = bf16[4,6]{1,0} multiply(%c.part.1, %c.nths.1), sharding={manual}\n"));
+  EXPECT_THAT(text, HasSubstr("m = bf16[4,6]{1,0} add(%c.share.1, p), sharding={manual}\n"));
+  EXPECT_THAT(text, HasSubstr("all-reduce(%s)"));
+  EXPECT_THAT(emitted("s32", 8), Not(HasSubstr("manual")));
+  EXPECT_THAT(emitted("f32", 3), Not(HasSubstr("manual")));
+}
+
 }  // namespace
 }  // namespace automap::emit

@@ -264,8 +264,7 @@ TEST(Planner, CombinedSums) {
   PartitionPlan again = read;
   describe_decision(*other.model, decided, &again);
   EXPECT_EQ(again.all_reduces, with.all_reduces);
-  const Price found =
-      price({other.model.get(), &decided}, profile::reference_device("", other.cluster), other.cluster);
+  const Price found = price({other.model.get(), &decided}, profile::reference_device("", other.cluster), other.cluster);
   EXPECT_NEAR(found.estimate.step_ms, with.step_ms, 1e-9 * with.step_ms);
 }
 
