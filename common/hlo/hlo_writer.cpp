@@ -376,10 +376,11 @@ class Editor {
     const char* const open = at;
     at = scan::skip_balanced<'(', ')'>(at, end_);
     AM_CHECK(at != nullptr);
-    if (!renamed.empty()) rename(renamed, open + 1, at - 1);
-    if (opcode) {
-      replace(instruction.opcode_name, opcode->opcode);
-      if (!opcode->keep_operands) replace({open, static_cast<std::size_t>(at - open)}, "()");
+    if (opcode) replace(instruction.opcode_name, opcode->opcode);
+    if (opcode && !opcode->keep_operands) {
+      replace({open, static_cast<std::size_t>(at - open)}, "()");
+    } else if (!renamed.empty()) {
+      rename(renamed, open + 1, at - 1);
     }
     bool added = !add;
     for (const Attribute& a : graph_.attributes(id)) {

@@ -58,6 +58,10 @@ bool is_integer(const Shape& shape) {
   }
 }
 
+// How many whole tensors a combined sum takes along before it meets another one: a residual stream goes on through the
+// whole module, and what it meets there are sums of other layers.
+constexpr int kMostAddends = 2;
+
 // A literal of zeros: "0", "0.0", "-0", "{ {0, 0}, {0, 0} }", "(0, 0)",
 // "0e+00".
 bool is_zero_literal(std::string_view payload) {
@@ -237,6 +241,8 @@ class Finder {
     std::int32_t source = kNone;           // index into sources_
     GroupId group = kNone;                 // of sources and combined sums
     bool read_whole = false;               // by something that is not linear
+    std::vector<bool> partial;             // by operand: would be read partial
+    int addends = 0;                       // whole ones since it met another sum
     bool left = false, reduced = false;    // as it was decided
     std::vector<std::int32_t> from, into;  // linear steps: indices of Held
     std::int32_t part = kNone;             // connected by them
@@ -251,7 +257,7 @@ class Finder {
       if (!carried[i]) continue;
       const Held& h = held_[i];
       const std::int32_t factor = h.source == kNone ? kNone : sources_[static_cast<std::size_t>(h.source)].factor;
-      out.push_back({h.node, h.group, factor, h.reduced});
+      out.push_back({h.node, factor, h.reduced, h.partial});
     }
     std::sort(out.begin(), out.end(), [](const CarriedSum& a, const CarriedSum& b) { return a.node < b.node; });
     return out;
@@ -313,7 +319,12 @@ class Finder {
 
   // What `node` would hold if its operands were left partial: nothing when that
   // is not the same as reducing them first.
-  std::optional<Reduction> passes(NodeId id) const {
+  struct Passed {
+    Reduction reduction = Reduction::kNone;
+    std::vector<bool> partial;  // by operand
+    int addends = 0;
+  };
+  std::optional<Passed> passes(NodeId id) const {
     const FlowNode& node = flow_.node(id);
     const Shape& shape = flow_.shape(id);
     if (!shape.is_array()) return std::nullopt;
@@ -322,15 +333,18 @@ class Finder {
     const GroupId owner = combined_ ? owner_of(id) : kNone;
     std::vector<bool> partial(operands.size(), false);
     std::size_t num_partial = 0;
+    int addends = 0;
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const Held* operand = held(operands[i]);
-      if (operand == nullptr || (combined_ && operand->group != owner)) continue;
+      if (operand == nullptr || (combined_ && operand->group != owner && (!adds_up(id) || owner == kNone))) continue;
       if (reduction != Reduction::kNone && reduction != operand->reduction) return std::nullopt;
       reduction = operand->reduction;
       partial[i] = true;
       ++num_partial;
+      addends = std::max(addends, operand->addends);
     }
     if (num_partial == 0) return std::nullopt;
+    if (adds_up(id)) addends = num_partial == 2 ? 0 : addends + 1;
     const bool sum = reduction == Reduction::kAdd;
     const bool number = graph::is_float(shape) || is_integer(shape);
     const auto partial_or_zero = [&](std::size_t i) { return partial[i] || (sum && is_zero(flow_, operands[i])); };
@@ -360,7 +374,7 @@ class Finder {
       case Opcode::kAdd:
       case Opcode::kSubtract:
         linear = sum && number && operands.size() == 2 &&
-                 (num_partial == 2 || (combined_ && can_write_share(model_, shape)));
+                 (num_partial == 2 || (combined_ && addends <= kMostAddends && can_write_share(model_, shape)));
         break;
       case Opcode::kMultiply: linear = sum && number && operands.size() == 2 && num_partial == 1; break;
       case Opcode::kDivide:  // of integers: rounds
@@ -394,13 +408,26 @@ class Finder {
       if (!is_whole(operand)) return std::nullopt;
     }
     if (combined_ && (is_forbidden(id) || !can_write_step(model_, id, partial))) return std::nullopt;
-    return reduction;
+    return Passed{reduction, std::move(partial), addends};
+  }
+
+  // Takes partial operands of whatever group.
+  bool adds_up(NodeId id) const {
+    return flow_.node(id).opcode == Opcode::kAdd || flow_.node(id).opcode == Opcode::kSubtract;
   }
 
   bool is_forbidden(NodeId node) const { return forbidden_.count(flow_.node(node).instruction) != 0; }
 
-  // Whose combined sums an instruction may carry: those of the group that would carry them through it were it alone.
-  // Sums of other groups it reads whole. (The first where there are several.)
+  bool reads_partial(const Held& reader, NodeId tensor) const {
+    const Span<const NodeId> operands = flow_.operands(reader.node);
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (operands[i] == tensor && reader.partial[i]) return true;
+    }
+    return false;
+  }
+
+  // Who carries combined sums through an instruction: the group that would, were it alone. (The first where there are
+  // several.) Sums of other groups are read whole there, or added to its own.
   GroupId owner_of(NodeId node) const {
     if (alone_) return groups_[0];
     const auto found = owners_.find(node);
@@ -449,16 +476,18 @@ class Finder {
       candidates.pop();
       if (node == last || index_.count(node) != 0) continue;
       last = node;
-      const std::optional<Reduction> reduction = passes(node);
-      if (!reduction) continue;
-      add(node, *reduction, kNone, combined_ ? owner_of(node) : kNone);
+      std::optional<Passed> passed = passes(node);
+      if (!passed) continue;
+      add(node, passed->reduction, kNone, combined_ ? owner_of(node) : kNone);
+      held_.back().partial = std::move(passed->partial);
+      held_.back().addends = passed->addends;
       for (const NodeId user : flow_.users(node)) candidates.push(user);
     }
     for (std::size_t i = 0; i < held_.size(); ++i) {
       for (const NodeId user : flow_.users(held_[i].node)) {
         const auto found = index_.find(user);
         const Held* reader = found == index_.end() ? nullptr : &held_[static_cast<std::size_t>(found->second)];
-        if (reader == nullptr || reader->source != kNone || (combined_ && reader->group != held_[i].group)) {
+        if (reader == nullptr || reader->source != kNone || !reads_partial(*reader, held_[i].node)) {
           held_[i].read_whole = true;
         } else {
           held_[i].into.push_back(found->second);
@@ -579,18 +608,14 @@ class Finder {
     for (const CarriedSum& sum : sums) {
       const std::vector<SlotDim> parts =
           sum.factor == kNone ? std::vector<SlotDim>() : parts_read(model_, linkage_.factor(sum.factor));
-      std::vector<bool> partial;
-      for (const NodeId operand : flow_.operands(sum.node)) {
-        const Held* read = held(operand);
-        partial.push_back(sum.factor == kNone && read != nullptr && read->group == sum.group);
-      }
       State& state = states[flow_.node(sum.node).instruction];
-      if (state.times++ > 0 && (state.reduced != sum.reduced || !(state.parts == parts) || state.partial != partial)) {
+      if (state.times++ > 0 &&
+          (state.reduced != sum.reduced || !(state.parts == parts) || state.partial != sum.partial)) {
         state.differs = true;
       }
       state.reduced = sum.reduced;
       state.parts = parts;
-      state.partial = std::move(partial);
+      state.partial = sum.partial;
     }
     if (states.empty()) return false;
     std::map<InstructionId, std::int64_t> runs;

@@ -67,9 +67,7 @@ bool CombinedSums::is_addend(InstructionId id) const {
 
 bool CombinedSums::read_partial(InstructionId id, std::size_t operand) const {
   const auto found = sums_.find(id);
-  if (found == sums_.end() || found->second.factor != kNone) return false;
-  const auto read = sums_.find(layout_.model().graph().operands(id)[operand]);
-  return read != sums_.end() && read->second.group == found->second.group;
+  return found != sums_.end() && found->second.factor == kNone && found->second.partial[operand];
 }
 
 }  // namespace automap::emit

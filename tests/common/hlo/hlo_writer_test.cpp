@@ -229,6 +229,13 @@ TEST(HloWriter, WritesSumsByHand) {
   EXPECT_THAT(written, HasSubstr(adder + "ENTRY %e"));
   EXPECT_THAT(written, HasSubstr(part("1") + part("2") + "  %p = f32[4,4]{1,0} dot(%x.part.1, %x.part.2)"));
   EXPECT_THAT(written, HasSubstr("sharding={manual}\n" + behind + "  %n = f32[4,4]{1,0} negate(%p.sum.1)\n"));
+  // Whoever becomes another instruction reads the sum as well.
+  options.opcode = [&](InstructionId id) -> std::optional<OpcodeEdit> {
+    return is(id, "n") ? std::optional<OpcodeEdit>({"copy", true}) : std::nullopt;
+  };
+  EXPECT_THAT(edit_hlo_text(g, options), HasSubstr("  n = f32[4,4]{1,0} copy(p.sum.1)\n"));
+  EXPECT_THAT(write_hlo_text(g, options), HasSubstr("  %n = f32[4,4]{1,0} copy(%p.sum.1)\n"));
+  options.opcode = nullptr;
   // Who reads the summand itself.
   options.read_partial = [&](InstructionId id, std::size_t) { return is(id, "n"); };
   EXPECT_THAT(edit_hlo_text(g, options), HasSubstr("negate(p)\n"));
