@@ -39,7 +39,7 @@ void note_provenance(const OptionTable& table, const LoadedModel& loaded, const 
   out["reference_device"] = device.name;
   std::vector<std::string> asked = {"shards", "objective", "algorithm", "seed",    "effort",
                                     "budget", "memory",    "policy",    "cluster", "device"};
-  if (!data) asked.insert(asked.end(), {"mesh", "zero", "reshard"});
+  if (!data) asked.insert(asked.end(), {"mesh", "zero", "reshard", "sums"});
   for (const std::string& option : asked) out["option_" + option] = table.value_of(option);
 }
 
@@ -65,6 +65,7 @@ class PlanCommand {
 
   int run() {
     loaded_ = load_sharding_model(options_.model, std::max(1, shards_));
+    loaded_.model->combine_sums(options_.sums_combined());
     log_verbose("read and analysed in " + std::to_string(std::lround(elapsed_ms())) +
                 " ms: " + std::to_string(loaded_.model->flow().size()) + " nodes, " +
                 std::to_string(loaded_.model->linkage().num_groups()) + " linkage groups");
@@ -90,6 +91,11 @@ class PlanCommand {
     }
     if (data_ && shards_ == 0) {
       throw Error(ErrorKind::kUsage, "--shards auto is about meshes: automap-search opp has it", "give a number");
+    }
+    if ((mesh_ || shards_ == 0) && options_.sums_combined()) {
+      throw Error(ErrorKind::kUsage,
+                  "--sums combined is about one axis; in a mesh each partial sum is reduced by itself",
+                  "leave --sums out, or give --shards a number");
     }
     if ((mesh_ || shards_ == 0) && options_.objective != "time") {
       throw Error(ErrorKind::kUsage, "a mesh is planned by time; --objective count is about one axis",

@@ -197,6 +197,7 @@ sharding::Propagation apply_plan(sharding::ShardingModel* model, const Partition
     throw Error(ErrorKind::kData, "the plan is of another model: " + hashes + ", and their inputs differ",
                 "plan this model, or keep only schema, kind, shards and partition of the plan to try it anyway");
   }
+  model->combine_sums(plan.sums_combined);
   const std::vector<Decision> decisions = decisions_of(*model, plan, hashes);
   std::vector<sharding::Gather> gathers = gathers_of(*model, plan);
   if (model->linkage().shards() != plan.shards || !(model->gathers() == gathers)) {
