@@ -203,7 +203,7 @@ def search(program, *words):
 
 def planned(args, path, ask, shards, folder):
     """The plan that automap-search finds; writes plan.json and sharded.hlo."""
-    command, _, objective = ask.partition(":")
+    command, objective, cuts = (ask.split(":") + ["", ""])[:3]
     mesh = re.fullmatch(r"mesh:(\d+)x(\d+)(?::(\d))?", ask)
     plan, hlo = os.path.join(folder, "plan.json"), os.path.join(folder, "sharded.hlo")
     words = ["opp" if mesh else command, path, "-o", plan, "--emit-hlo", hlo, "--quiet", "--budget", "10s", "--cluster", args.cluster]
@@ -211,6 +211,8 @@ def planned(args, path, ask, shards, folder):
         words += ["--mesh", f"data={mesh.group(1)},model={mesh.group(2)}", "--zero", mesh.group(3) or "auto"]
     else:
         words += ["--shards", shards] + (["--objective", objective] if objective else [])
+        words += ["--reshard", "off"] if cuts == "off" else []
+        words += ["--sums", args.sums] if command == "opp" and getattr(args, "sums", "apart") != "apart" else []
     search(args.search, *words)
     with open(plan, encoding="utf-8") as f:
         return json.load(f)
@@ -274,7 +276,9 @@ def axes_of(plan):
 def predicted_sizes(plan, found=()):
     """Of every partial sum, each in its own type, with the devices that add it up: XLA reduces them one by one. One that
     arises on both axes of a mesh at once is reduced by all devices together, or over one axis and then the other: as it
-    is in `found`."""
+    is in `found`. Of a plan that combines sums: of every all-reduce that it announces."""
+    if plan.get("sums") == "combined":
+        return sorted((int(c["bytes"]), plan["shards"]) for c in plan["collectives"] if c["kind"] == "all-reduce")
     axes = [{(source["instruction"], source["node"]): (int(source["bytes"]), axis["shards"])
              for collective in axis["collectives"] for source in collective["sources"]} for axis in axes_of(plan)]
     left, sizes = collections.Counter(found), []
@@ -413,8 +417,11 @@ def main():
     parser.add_argument("--devices", type=int, default=8,
                         help="shards; halved for modules of which nothing can be split by so many (FILE@N: N and no others)")
     parser.add_argument("--cluster", default="config-a")
-    parser.add_argument("--ask", action="append", metavar="opp:count|opp:time|adp|mesh:4x2|mesh:8x1:3",
-                        help="what to plan, the first three by default; mesh: data x model, with a level of ZeRO if wanted")
+    parser.add_argument("--ask", action="append", metavar="opp:count|opp:time|adp|opp:time:off|mesh:4x2|mesh:8x1:3",
+                        help="what to plan, the first three by default; off: no group cut; mesh: data x model, with a level "
+                        "of ZeRO if wanted")
+    parser.add_argument("--sums", choices=("apart", "combined"), default="apart",
+                        help="of opp: combined, the plan's all-reduces are held against XLA's, instead of its partial sums")
     parser.add_argument("--run", action="store_true", help="also execute the modules and compare their outputs")
     parser.add_argument("--quick", action="store_true", help="stop XLA behind its partitioner: nothing is compiled")
     parser.add_argument("--timeout", type=float, metavar="S", help="for each module in XLA")

@@ -114,8 +114,9 @@ void check_collectives(const ShardingModel& model, const Propagation& decided) {
   for (const GroupId group : decided.split_groups()) {
     of_groups += collectives_of_group(model, group, Placement::kAtOnce).size();
     collectives_of_group(model, group, Placement::kDelayed);
+    collectives_of_group(model, group, Placement::kCombined);
   }
-  for (const Placement placement : {Placement::kAtOnce, Placement::kDelayed}) {
+  for (const Placement placement : {Placement::kAtOnce, Placement::kDelayed, Placement::kCombined}) {
     const std::vector<Collective> all = find_collectives(model, decided, placement);
     std::size_t reduced = 0;
     for (const Collective& c : all) {

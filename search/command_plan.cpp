@@ -14,6 +14,7 @@
 #include "plan/emit/emit.h"
 #include "plan/partition/mesh_planner.h"
 #include "plan/partition/planner.h"
+#include "plan/partition/what_fits.h"
 #include "profile/profile_hlo.h"
 #include "search/commands.h"
 #include "search/plan_options.h"
@@ -38,7 +39,7 @@ void note_provenance(const OptionTable& table, const LoadedModel& loaded, const 
   out["reference_device"] = device.name;
   std::vector<std::string> asked = {"shards", "objective", "algorithm", "seed",   "effort", "budget",
                                     "memory", "policy",    "cluster",   "device", "overlap"};
-  if (!data) asked.insert(asked.end(), {"mesh", "zero", "reshard"});
+  if (!data) asked.insert(asked.end(), {"mesh", "zero", "reshard", "sums"});
   for (const std::string& option : asked) out["option_" + option] = table.value_of(option);
 }
 
@@ -64,6 +65,7 @@ class PlanCommand {
 
   int run() {
     loaded_ = load_sharding_model(options_.model, std::max(1, shards_));
+    loaded_.model->combine_sums(options_.sums_combined());
     log_verbose("read and analysed in " + std::to_string(std::lround(elapsed_ms())) +
                 " ms: " + std::to_string(loaded_.model->flow().size()) + " nodes, " +
                 std::to_string(loaded_.model->linkage().num_groups()) + " linkage groups");
@@ -90,6 +92,11 @@ class PlanCommand {
     if (data_ && shards_ == 0) {
       throw Error(ErrorKind::kUsage, "--shards auto is about meshes: automap-search opp has it", "give a number");
     }
+    if ((mesh_ || shards_ == 0) && options_.sums_combined()) {
+      throw Error(ErrorKind::kUsage,
+                  "--sums combined is about one axis; in a mesh each partial sum is reduced by itself",
+                  "leave --sums out, or give --shards a number");
+    }
     if ((mesh_ || shards_ == 0) && options_.objective != "time") {
       throw Error(ErrorKind::kUsage, "a mesh is planned by time; --objective count is about one axis",
                   "leave --objective out, or give --shards a number");
@@ -100,8 +107,20 @@ class PlanCommand {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
   }
 
+  // The plan, or an error that says what would fit. `all_meshes`: of the cluster, are what is planned.
+  template <typename Make>
+  auto or_what_fits(bool all_meshes, const Make& make) {
+    try {
+      return make();
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kInfeasible) throw;
+      const std::string fits = what_fits(*loaded_.model, device_, cluster_, request_, all_meshes);
+      throw Error(e.kind(), e.what(), fits.empty() ? e.hint() : fits + "; or " + e.hint());
+    }
+  }
+
   void plan_one_axis() {
-    Planned planned = plan_or_say_what_fits();
+    Planned planned = or_what_fits(false, [&] { return make_plan(loaded_.model.get(), device_, cluster_, request_); });
     PartitionPlan& plan = planned.plan;
     complete(&plan);
     const std::string json = to_json_text(plan);
@@ -115,28 +134,6 @@ class PlanCommand {
     }
   }
 
-  // Where nothing fits: which mesh of the cluster would.
-  Planned plan_or_say_what_fits() {
-    try {
-      return make_plan(loaded_.model.get(), device_, cluster_, request_);
-    } catch (const Error& e) {
-      if (e.kind() != ErrorKind::kInfeasible || data_) throw;
-      std::string hint = e.hint();
-      try {
-        MeshRequest request;
-        request.operators = request_;
-        const PlannedMesh mesh = best_mesh_plan(*loaded_.model, device_, cluster_, request);
-        hint = mesh_text(mesh.plan.data_axis.shards, mesh.plan.model_axis.shards, mesh.plan.zero) +
-               " fits: " + format_bytes(mesh.plan.memory_bytes) + " per device, " + format_ms(mesh.plan.expected_ms()) +
-               " per step; " + hint;
-      } catch (const Error& none) {
-        if (none.kind() == ErrorKind::kInternal) throw;
-        hint = std::string("of all meshes of the cluster ") + none.what() + "; " + hint;
-      }
-      throw Error(ErrorKind::kInfeasible, e.what(), hint);
-    }
-  }
-
   void plan_mesh() {
     MeshRequest request;
     request.zero = options_.zero_level();
@@ -145,8 +142,10 @@ class PlanCommand {
       request.data = mesh_->data;
       request.model = mesh_->model;
     }
-    PlannedMesh planned = mesh_ ? make_mesh_plan(*loaded_.model, device_, cluster_, request)
-                                : best_mesh_plan(*loaded_.model, device_, cluster_, request);
+    PlannedMesh planned = or_what_fits(!mesh_, [&] {
+      return mesh_ ? make_mesh_plan(*loaded_.model, device_, cluster_, request)
+                   : best_mesh_plan(*loaded_.model, device_, cluster_, request);
+    });
     MeshPlan& plan = planned.plan;
     complete(&plan);
     const Layout layout(

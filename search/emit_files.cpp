@@ -1,5 +1,6 @@
 #include "search/emit_files.h"
 
+#include "common/base/error.h"
 #include "plan/emit/emit.h"
 
 namespace automap::search {
@@ -23,6 +24,10 @@ void EmitFiles::open(OutputFiles* files) {
 }
 
 void EmitFiles::write(const emit::Layout& layout, const emit::MeshAxes& axes, const std::function<std::string()>& jax) {
+  if (files_->wanted("--emit-sdy") && layout.model().sums_combined()) {
+    throw Error(ErrorKind::kUsage, "--emit-sdy writes every partial sum apart, and the plan combines them",
+                "write it with --emit-hlo, or plan with --sums apart");
+  }
   std::string hlo;
   if (files_->wanted("--emit-hlo") || files_->wanted("--emit-sdy")) hlo = emit::emit_hlo(layout);
   if (files_->wanted("--emit-hlo")) files_->write("--emit-hlo", hlo);

@@ -87,6 +87,12 @@ void PlanOptions::declare(OptionTable* table, bool data) {
               "auto: with --algorithm auto also cut linkage groups where gathering a tensor costs less than keeping a "
               "group whole; off: never")
         .choices({"auto", "off"});
+    table
+        ->add(&sums, "sums",
+              "combined: partial sums of one group are added up before they are reduced (q, k and v at once), counted "
+              "and "
+              "written so; apart: each is reduced where it arises, as XLA does by itself")
+        .choices({"apart", "combined"});
   }
   table->add(&effort, "effort", "how much to search; counted, so that every machine finds the same plan")
       .choices(effort_names());

@@ -21,7 +21,7 @@ struct MeshSizes {
 struct PlanOptions {
   ModelOptions model;
   std::string shards = "8", mesh, zero = "auto", objective, memory, output, effort = to_string(Effort::kNormal),
-              reshard = "auto";
+              reshard = "auto", sums = "apart";
   PricingOptions pricing;
   partition::SearchRequest search;
   EmitFiles emit;
@@ -35,6 +35,7 @@ struct PlanOptions {
   // Of --zero; none: auto.
   std::optional<partition::Zero> zero_level() const;
   partition::PlanningRequest request(bool data) const;
+  bool sums_combined() const { return sums == "combined"; }
 };
 
 }  // namespace automap::search

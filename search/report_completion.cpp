@@ -299,7 +299,7 @@ std::string completion_json(const ShardingModel& model, const Propagation& decid
     d["undecided"].push_back({{"tensors", stuck.tensors}, {"deciders", deciders}});
   }
   d["collectives"] = Json::array();
-  for (const Collective& c : find_collectives(model, decided, Placement::kDelayed)) {
+  for (const Collective& c : find_collectives(model, decided, listed_placement(model))) {
     d["collectives"].push_back(collective_json(model, c));
   }
   return json_text(d);

@@ -66,7 +66,7 @@ std::string overview_report(const ShardingModel& model, const Propagation& decid
   };
   std::map<std::tuple<sharding::CollectiveKind, std::string, std::string>, std::size_t> at;
   std::vector<std::pair<sharding::CollectiveKind, Row>> rows;
-  for (const Collective& c : find_collectives(model, decided, Placement::kDelayed, shares)) {
+  for (const Collective& c : find_collectives(model, decided, listed_placement(model), shares)) {
     const std::string scope = scope_of(model, c.node), pattern = layer_pattern_of(scope);
     const std::string shape = shape_of(model, c.node);
     const auto [place, fresh] = at.emplace(std::make_tuple(c.kind, pattern, shape), rows.size());
@@ -101,7 +101,7 @@ std::string tensor_report(const ShardingModel& model, const Propagation& decided
   std::string out =
       printable(sharding::describe(model, node)) + "\n" + indented(why.summary, "  ") + lines_text(why.lines, "    ");
   bool any = false;
-  for (const Collective& c : find_collectives(model, decided, Placement::kDelayed, shares)) {
+  for (const Collective& c : find_collectives(model, decided, listed_placement(model), shares)) {
     if (!takes_part(c, node)) continue;
     out += (any ? "" : "  collectives\n") + indented(collective_line(model, c), "    ");
     any = true;
@@ -110,8 +110,8 @@ std::string tensor_report(const ShardingModel& model, const Propagation& decided
   const sharding::TensorState state = decided.state(node);
   if (!any && state.kind == sharding::TensorStateKind::kSplit) {
     // What its being split costs elsewhere: the sums of its linkage group.
-    const std::vector<Collective> sums =
-        sharding::collectives_of_group(model, model.linkage().group_of(node, state.dim), Placement::kAtOnce, shares);
+    const std::vector<Collective> sums = sharding::collectives_of_group(
+        model, model.linkage().group_of(node, state.dim), written_placement(model), shares);
     double bytes = 0;
     for (const Collective& c : sums) bytes += c.bytes * c.times;
     if (!sums.empty()) {
@@ -134,7 +134,7 @@ std::string explanation_json(const ShardingModel& model, const Propagation& deci
   d["partitioned"] = plan.partitioned;
   d["tensors_split"] = counts.split;
   d["partial_sums"] = plan.partial_sums;
-  const std::vector<Collective> collectives = find_collectives(model, decided, Placement::kDelayed, shares);
+  const std::vector<Collective> collectives = find_collectives(model, decided, listed_placement(model), shares);
   if (nodes.empty()) {
     d["inputs"] = inputs_json(model, decided);
     d["collectives"] = Json::array();

@@ -151,6 +151,8 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
                  ? "proven: no decision and no cut is faster, each collective with a latency of its own"
              : planned.cut_added_up
                  ? "proven without cuts of linkage groups, which save less than 1 % of the overlapped step"
+             : plan.sums_combined
+                 ? "proven without cuts: no choice of groups is faster, each with its own sums combined"
              : planned.nearly_cut ? "proven without cuts of linkage groups, which would save less than 1 %"
                                   : "proven: no decision is estimated faster";
     } else if (std::isfinite(plan.bound)) {

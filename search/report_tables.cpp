@@ -47,17 +47,21 @@ std::string collectives_text(const ShardingModel& model, const Propagation& deci
                              const sharding::TensorShares* shares) {
   using sharding::CollectiveKind;
   const std::vector<Collective> at_once = find_collectives(model, decided, Placement::kAtOnce, shares);
+  const std::vector<Collective> written = find_collectives(model, decided, written_placement(model), shares);
   const std::vector<Collective> delayed = find_collectives(model, decided, Placement::kDelayed, shares);
-  const sharding::CollectiveTotals sums = total(at_once, CollectiveKind::kAllReduce);
+  const sharding::CollectiveTotals sums = total(written, CollectiveKind::kAllReduce);
   const sharding::CollectiveTotals least = total(delayed, CollectiveKind::kAllReduce);
-  const sharding::CollectiveTotals gathers = total(at_once, CollectiveKind::kAllGather);
-  const sharding::CollectiveTotals exchanges = total(at_once, CollectiveKind::kAllToAll);
+  const sharding::CollectiveTotals gathers = total(written, CollectiveKind::kAllGather);
+  const sharding::CollectiveTotals exchanges = total(written, CollectiveKind::kAllToAll);
   const auto in_parts =
-      std::count_if(at_once.begin(), at_once.end(), [](const Collective& c) { return c.kept_in_parts; });
+      std::count_if(written.begin(), written.end(), [](const Collective& c) { return c.kept_in_parts; });
   if (sums.count == 0 && gathers.count == 0 && exchanges.count == 0) return "none: no device needs anything of another";
   std::string out = sums.count == 0
                         ? "no all-reduces"
                         : plural(sums.count, "all-reduce") + " of partial sums, " + bytes_per_step(sums.bytes);
+  if (const auto arise = total(at_once, CollectiveKind::kAllReduce); arise.count > sums.count) {
+    out += " (combined, of " + format_count(arise.count) + " and " + format_bytes(arise.bytes) + ")";
+  }
   if (least.count < sums.count) {
     out += " (" + format_count(least.count) + " of " + format_bytes(least.bytes) +
            " if they are carried through linear instructions)";

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "common/base/check.h"
 #include "common/graph/scan.h"
+#include "common/hlo/added_lines.h"
 
 namespace automap::hlo {
 
@@ -54,72 +54,14 @@ std::vector<ComputationId> callees_first(const Graph& graph) {
   return order;
 }
 
-// The annotations that operands are read through (WriteOptions::operand_shardings).
-class Annotations {
- public:
-  Annotations(const Graph& graph, const WriteOptions& options) : graph_(graph), options_(options) {}
-
-  // The names of an instruction's annotated operands by number; their lines are added to `lines`.
-  std::map<std::size_t, std::string> of(InstructionId id, std::vector<std::string>* lines) {
-    std::map<std::size_t, std::string> names;
-    if (!options_.operand_shardings || (options_.opcode && options_.opcode(id))) return names;
-    const Span<const InstructionId> operands = graph_.operands(id);
-    for (std::size_t i = 0; i < operands.size(); ++i) {
-      const Instruction& operand = graph_.instruction(operands[i]);
-      const Shape& shape = graph_.shape(operand.shape);
-      std::string read(operand.name);
-      const std::vector<std::string> shardings = options_.operand_shardings(id, i);
-      for (std::size_t s = 0; s < shardings.size(); ++s) {
-        const std::string& sharding = shardings[s];
-        const bool between = s + 1 < shardings.size();
-        if (const auto known = known_.find({read, sharding}); between && known != known_.end()) {
-          read = known->second;
-          continue;
-        }
-        const std::string name = new_name(operand.name);
-        if (between) known_.emplace(std::make_pair(read, sharding), name);
-        std::string line = "%" + name + " = ";
-        if (shape.is_array()) {
-          line.append(shape.text).append(operand.layout);
-        } else {
-          line.append(operand.layout.empty() ? shape.text : operand.layout);
-        }
-        line.append(" custom-call(%").append(read);
-        line.append("), custom_call_target=\"Sharding\", sharding=").append(sharding);
-        lines->push_back(std::move(line));
-        names[i] = read = name;
-      }
-    }
-    return names;
-  }
-
- private:
-  std::string new_name(std::string_view operand) {
-    if (names_.empty()) {
-      for (InstructionId id = 0; id < graph_.num_instructions(); ++id) names_.emplace(graph_.instruction(id).name);
-    }
-    for (int i = 1;; ++i) {
-      std::string name = std::string(operand) + ".sharded." + std::to_string(i);
-      if (names_.insert(name).second) return name;
-    }
-  }
-
-  const Graph& graph_;
-  const WriteOptions& options_;
-  std::set<std::string, std::less<>> names_;
-  // What was read -> through which sharding -> its name: readers share what stands between, so that XLA, which moves a
-  // tensor once for all that read it alike, sees one tensor. (Names are unique in a module, and lines in order.)
-  std::map<std::pair<std::string, std::string>, std::string> known_;
-};
-
 class Writer {
  public:
-  Writer(const Graph& graph, const WriteOptions& options)
-      : graph_(graph), options_(options), annotations_(graph, options) {}
+  Writer(const Graph& graph, const WriteOptions& options) : graph_(graph), options_(options), added_(graph, options) {}
 
   std::string write() {
     out_.reserve(static_cast<std::size_t>(graph_.num_instructions()) * 200);
     header();
+    put(added_.computations());
     for (const ComputationId id : callees_first(graph_)) computation(id);
     return std::move(out_);
   }
@@ -180,7 +122,7 @@ class Writer {
     put(" {\n");
     for (InstructionId i = computation.first; i < computation.first + computation.count; ++i) {
       std::vector<std::string> lines;
-      renamed_ = annotations_.of(i, &lines);
+      renamed_ = added_.before(i, &lines);
       for (const std::string& line : lines) {
         put("  ");
         put(line);
@@ -189,6 +131,11 @@ class Writer {
       put(i == computation.root ? "  ROOT %" : "  %");
       instruction(i);
       put("\n");
+      for (const std::string& line : added_.behind(i)) {
+        put("  ");
+        put(line);
+        put("\n");
+      }
     }
     put("}");
     if (!computation.execution_thread.empty()) {
@@ -211,13 +158,13 @@ class Writer {
       for (std::size_t i = 0; i < operands.size(); ++i) {
         const InstructionId operand = operands[i];
         if (i != 0) put(", ");
-        if (options_.operand_shapes) {
+        const auto renamed = renamed_.find(i);
+        if (options_.operand_shapes && (renamed == renamed_.end() || !renamed->second.other_shape)) {
           put(graph_.shape_of(operand).text);
           put(" ");
         }
         put("%");
-        const auto renamed = renamed_.find(i);
-        put(renamed != renamed_.end() ? renamed->second : graph_.instruction(operand).name);
+        put(renamed != renamed_.end() ? renamed->second.name : graph_.instruction(operand).name);
       }
     }
   }
@@ -261,8 +208,8 @@ class Writer {
 
   const Graph& graph_;
   const WriteOptions& options_;
-  Annotations annotations_;
-  std::map<std::size_t, std::string> renamed_;  // operands of the instruction that is being written
+  AddedLines added_;
+  std::map<std::size_t, AddedLines::Renamed> renamed_;  // operands of the instruction that is being written
   std::string out_;
 };
 
@@ -272,7 +219,7 @@ class Editor {
   Editor(const Graph& graph, const WriteOptions& options)
       : graph_(graph),
         options_(options),
-        annotations_(graph, options),
+        added_(graph, options),
         source_(graph.source_text()),
         end_(source_.data() + source_.size()) {}
 
@@ -322,6 +269,8 @@ class Editor {
       at = a.value.data() + a.value.size();
     }
     if (!partitions) insert(at, ", num_partitions=" + std::to_string(options_.num_partitions));
+    const std::string computations = added_.computations();
+    if (!computations.empty()) insert(computation_begin(graph_.computation(0)), computations);
     for (InstructionId id = 0; id < graph_.num_instructions(); ++id) instruction(id);
     out_.append(next_, static_cast<std::size_t>(end_ - next_));
     return std::move(out_);
@@ -360,6 +309,13 @@ class Editor {
     }
   }
 
+  // Where "ENTRY %name (...) -> ... {" begins.
+  const char* computation_begin(const Computation& computation) const {
+    const char* begin = computation.name.data();
+    while (begin > next_ && begin[-1] != '\n') --begin;
+    return begin;
+  }
+
   // Where "ROOT %name = ..." begins.
   const char* statement_begin(const Instruction& instruction) const {
     const auto back_over_space = [&](const char* at) {
@@ -374,24 +330,32 @@ class Editor {
   }
 
   // Other names for the operands between `begin` and `end`, each "f32[2,3]{1,0} %name", or with less before the name.
-  void rename(const std::map<std::size_t, std::string>& names, const char* begin, const char* end) {
+  // What stands before the name of one with another shape goes.
+  void rename(const std::map<std::size_t, AddedLines::Renamed>& names, const char* begin, const char* end) {
     const auto in_name = [](char c) {
       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
              c == '-';
     };
     std::size_t number = 0;
     int depth = 0;
+    const char* piece = begin;
     for (const char* at = begin; at <= end; ++at) {
       if (at != end && (*at == '{' || *at == '[' || *at == '(')) ++depth;
       if (at != end && (*at == '}' || *at == ']' || *at == ')')) --depth;
       if (at != end && (*at != ',' || depth != 0)) continue;
+      const char* const from = piece;
+      piece = at + 1;
       const auto found = names.find(number++);
       if (found == names.end()) continue;
       const char* last = at;
       while (last > begin && !in_name(last[-1])) --last;
       const char* first = last;
       while (first > begin && in_name(first[-1])) --first;
-      replace({first, static_cast<std::size_t>(last - first)}, found->second);
+      if (found->second.other_shape) {
+        replace({from, static_cast<std::size_t>(last - from)}, (from == begin ? "%" : " %") + found->second.name);
+      } else {
+        replace({first, static_cast<std::size_t>(last - first)}, found->second.name);
+      }
     }
   }
 
@@ -402,8 +366,9 @@ class Editor {
     if (!opcode && options_.sharding) sharding = options_.sharding(id);
     const bool add = sharding && !sharding->empty() && !graph_.attribute(id, "sharding");
     std::vector<std::string> lines;
-    const std::map<std::size_t, std::string> renamed = annotations_.of(id, &lines);
-    if (!opcode && !add && lines.empty() && graph_.attributes(id).empty()) return;
+    const std::map<std::size_t, AddedLines::Renamed> renamed = added_.before(id, &lines);
+    const std::vector<std::string> behind = added_.behind(id);
+    if (!opcode && !add && renamed.empty() && behind.empty() && graph_.attributes(id).empty()) return;
     for (const std::string& line : lines) insert(statement_begin(instruction), line + "\n  ");
     // Behind the operands.
     const char* at = instruction.opcode_name.data() + instruction.opcode_name.size();
@@ -411,10 +376,11 @@ class Editor {
     const char* const open = at;
     at = scan::skip_balanced<'(', ')'>(at, end_);
     AM_CHECK(at != nullptr);
-    if (!renamed.empty()) rename(renamed, open + 1, at - 1);
-    if (opcode) {
-      replace(instruction.opcode_name, opcode->opcode);
-      if (!opcode->keep_operands) replace({open, static_cast<std::size_t>(at - open)}, "()");
+    if (opcode) replace(instruction.opcode_name, opcode->opcode);
+    if (opcode && !opcode->keep_operands) {
+      replace({open, static_cast<std::size_t>(at - open)}, "()");
+    } else if (!renamed.empty()) {
+      rename(renamed, open + 1, at - 1);
     }
     bool added = !add;
     for (const Attribute& a : graph_.attributes(id)) {
@@ -436,11 +402,12 @@ class Editor {
       at = a.value.data() + a.value.size();
     }
     if (!added) insert(at, ", sharding=" + *sharding);
+    for (const std::string& line : behind) insert(at, "\n  " + line);
   }
 
   const Graph& graph_;
   const WriteOptions& options_;
-  Annotations annotations_;
+  AddedLines added_;
   std::string_view source_;
   const char* end_;
   const char* next_ = nullptr;  // what is copied up to here

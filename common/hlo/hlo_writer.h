@@ -17,6 +17,14 @@ struct OpcodeEdit {
   bool keep_operands = true;
 };
 
+// What one device reads of an operand (jax.shard_map's SPMDFullToShardShape).
+struct LocalOperand {
+  std::string sharding;  // of the whole
+  std::string shape;     // of the part, without a layout: "f32[16,8]"
+  // Only its share of every element, 1/num_partitions, so that all devices' make the whole (floating-point types).
+  bool share = false;
+};
+
 struct WriteOptions {
   bool metadata = true;         // metadata={...} and the stack-frame tables it refers to (write_hlo_text only)
   bool operand_shapes = false;  // "add(f32[2] %a, f32[2] %b)": the older spelling (write_hlo_text only)
@@ -33,6 +41,14 @@ struct WriteOptions {
   // after the other, lines of their own before the instruction (custom-call "Sharding"; what XLA's partitioner makes a
   // copy of). Empty: it is read as it is. Not for instructions with an OpcodeEdit.
   std::function<std::vector<std::string>(graph::InstructionId, std::size_t)> operand_shardings;
+  // The same for an instruction that is partitioned by hand (its own sharding is "{manual}"): behind the annotation
+  // another line takes the device's part. Asked before operand_shardings.
+  std::function<std::optional<LocalOperand>(graph::InstructionId, std::size_t)> local_operand;
+  // The result holds partial sums by hand: lines behind the instruction add them up over all of num_partitions (an
+  // all-reduce) and make a whole of them again, with this sharding. Whoever reads the instruction reads that, but for
+  // operands that are read_partial. Not for ROOTs, nor for instructions with an OpcodeEdit.
+  std::function<std::optional<std::string>(graph::InstructionId)> summed;
+  std::function<bool(graph::InstructionId, std::size_t)> read_partial;
 };
 
 std::string write_hlo_text(const graph::Graph& graph, const WriteOptions& options = {});

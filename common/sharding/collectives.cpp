@@ -15,6 +15,7 @@
 #include "common/base/check.h"
 #include "common/graph/dependence.h"
 #include "common/sharding/reads.h"
+#include "common/sharding/written_sums.h"
 
 namespace automap::sharding {
 
@@ -23,6 +24,7 @@ namespace {
 using graph::ElementType;
 using graph::FlowGraph;
 using graph::FlowNode;
+using graph::InstructionId;
 using graph::Opcode;
 using graph::Shape;
 
@@ -57,6 +59,10 @@ bool is_integer(const Shape& shape) {
     default: return false;
   }
 }
+
+// How many whole tensors a combined sum takes along before it meets another one: a residual stream goes on through the
+// whole module, and what it meets there are sums of other layers.
+constexpr int kMostAddends = 2;
 
 // A literal of zeros: "0", "0.0", "-0", "{ {0, 0}, {0, 0} }", "(0, 0)",
 // "0e+00".
@@ -105,6 +111,7 @@ struct Source {
   NodeId op = kNone;    // the instruction that leaves them
   GroupId group = kNone;
   Reduction reduction = Reduction::kNone;
+  std::int32_t factor = kNone;
 };
 
 // The least cut between s and t of a small network (Dinic). Capacities are not
@@ -193,24 +200,32 @@ class Cut {
 
 class Finder {
  public:
-  Finder(const ShardingModel& model, std::function<bool(GroupId)> is_split, std::vector<GroupId> groups)
+  // `alone`: of one group, whatever else is split.
+  Finder(const ShardingModel& model, std::function<bool(GroupId)> is_split, std::vector<GroupId> groups, bool alone)
       : model_(model),
         linkage_(model.linkage()),
         flow_(linkage_.flow()),
         is_split_(std::move(is_split)),
-        groups_(std::move(groups)) {}
+        groups_(std::move(groups)),
+        alone_(alone) {}
 
   std::vector<Collective> run(Placement placement) {
     if (linkage_.shards() <= 1) return {};
     reads_ = reads_of(model_, is_split_);
     find_kept();
+    find_made_whole();
     find_sources();
     if (placement == Placement::kAtOnce) {
       for (const Source& source : sources_)
         out_.push_back(all_reduce(source.node, source.reduction, source.group, {source.op}));
     } else {
-      find_region();
-      place();
+      combined_ = placement == Placement::kCombined;
+      if (combined_ && !alone_) find_owners();
+      do {
+        out_.clear();
+        find_region();
+        place();
+      } while (combined_ && forbid_differing());
     }
     find_kept_in_parts();
     add_gathers();
@@ -227,11 +242,31 @@ class Finder {
     NodeId node = kNone;
     Reduction reduction = Reduction::kNone;
     std::int32_t source = kNone;           // index into sources_
+    GroupId group = kNone;                 // of sources and combined sums
     bool read_whole = false;               // by something that is not linear
+    std::vector<bool> partial;             // by operand: would be read partial
+    int addends = 0;                       // whole ones since it met another sum
+    bool left = false, reduced = false;    // as it was decided
     std::vector<std::int32_t> from, into;  // linear steps: indices of Held
     std::int32_t part = kNone;             // connected by them
   };
 
+ public:
+  // After run(kCombined).
+  std::vector<CarriedSum> carried() const {
+    std::vector<CarriedSum> out;
+    const std::vector<bool> carried = find_carried();
+    for (std::size_t i = 0; i < held_.size(); ++i) {
+      if (!carried[i]) continue;
+      const Held& h = held_[i];
+      const std::int32_t factor = h.source == kNone ? kNone : sources_[static_cast<std::size_t>(h.source)].factor;
+      out.push_back({h.node, factor, h.reduced, h.partial});
+    }
+    std::sort(out.begin(), out.end(), [](const CarriedSum& a, const CarriedSum& b) { return a.node < b.node; });
+    return out;
+  }
+
+ private:
   Collective all_reduce(NodeId node, Reduction reduction, GroupId group, std::vector<NodeId> sources) const {
     Collective c;
     c.kind = CollectiveKind::kAllReduce;
@@ -261,7 +296,7 @@ class Finder {
         const OpFactor& factor = linkage_.factor(index);
         for (const NodeId node : factor.partial) {
           if (flow_.users(node).empty() && !is_kept(node)) continue;  // nobody asks for it
-          sources_.push_back({node, factor.op, group, factor.reduction});
+          sources_.push_back({node, factor.op, group, factor.reduction, index});
         }
       }
     }
@@ -287,23 +322,32 @@ class Finder {
 
   // What `node` would hold if its operands were left partial: nothing when that
   // is not the same as reducing them first.
-  std::optional<Reduction> passes(NodeId id) const {
+  struct Passed {
+    Reduction reduction = Reduction::kNone;
+    std::vector<bool> partial;  // by operand
+    int addends = 0;
+  };
+  std::optional<Passed> passes(NodeId id) const {
     const FlowNode& node = flow_.node(id);
     const Shape& shape = flow_.shape(id);
     if (!shape.is_array()) return std::nullopt;
     const Span<const NodeId> operands = flow_.operands(id);
     Reduction reduction = Reduction::kNone;
+    const GroupId owner = combined_ ? owner_of(id) : kNone;
     std::vector<bool> partial(operands.size(), false);
     std::size_t num_partial = 0;
+    int addends = 0;
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const Held* operand = held(operands[i]);
-      if (operand == nullptr) continue;
+      if (operand == nullptr || (combined_ && operand->group != owner && (!adds_up(id) || owner == kNone))) continue;
       if (reduction != Reduction::kNone && reduction != operand->reduction) return std::nullopt;
       reduction = operand->reduction;
       partial[i] = true;
       ++num_partial;
+      addends = std::max(addends, operand->addends);
     }
     if (num_partial == 0) return std::nullopt;
+    if (adds_up(id)) addends = num_partial == 2 ? 0 : addends + 1;
     const bool sum = reduction == Reduction::kAdd;
     const bool number = graph::is_float(shape) || is_integer(shape);
     const auto partial_or_zero = [&](std::size_t i) { return partial[i] || (sum && is_zero(flow_, operands[i])); };
@@ -329,9 +373,12 @@ class Finder {
                  converts(reduction, flow_.shape(operands[0]), shape);
         break;
       case Opcode::kNegate: linear = sum && number && operands.size() == 1; break;
-      // A whole operand would be added once per device.
+      // A whole operand would be added once per device, but for what a device's share of it can be written for.
       case Opcode::kAdd:
-      case Opcode::kSubtract: linear = sum && number && operands.size() == 2 && num_partial == 2; break;
+      case Opcode::kSubtract:
+        linear = sum && number && operands.size() == 2 &&
+                 (num_partial == 2 || (combined_ && addends <= kMostAddends && can_write_share(model_, shape)));
+        break;
       case Opcode::kMultiply: linear = sum && number && operands.size() == 2 && num_partial == 1; break;
       case Opcode::kDivide:  // of integers: rounds
         linear = sum && graph::is_float(shape) && operands.size() == 2 && partial[0] && !partial[1];
@@ -358,29 +405,71 @@ class Finder {
     for (const OpFactor& factor : linkage_.factors(id)) {
       if (factor.group != kNone && is_split_(factor.group)) return std::nullopt;
     }
-    if (!is_whole(id)) return std::nullopt;
+    // Of a combined sum that is made whole every device may keep its part.
+    if (!is_whole(id) && !(combined_ && made_whole_.count(id) != 0)) return std::nullopt;
     for (const NodeId operand : operands) {
       if (!is_whole(operand)) return std::nullopt;
     }
-    return reduction;
+    if (combined_ && (is_forbidden(id) || !can_write_step(model_, id, partial))) return std::nullopt;
+    return Passed{reduction, std::move(partial), addends};
+  }
+
+  // Takes partial operands of whatever group.
+  bool adds_up(NodeId id) const {
+    return flow_.node(id).opcode == Opcode::kAdd || flow_.node(id).opcode == Opcode::kSubtract;
+  }
+
+  bool is_forbidden(NodeId node) const { return forbidden_.count(flow_.node(node).instruction) != 0; }
+
+  bool reads_partial(const Held& reader, NodeId tensor) const {
+    const Span<const NodeId> operands = flow_.operands(reader.node);
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (operands[i] == tensor && reader.partial[i]) return true;
+    }
+    return false;
+  }
+
+  // Who carries combined sums through an instruction: the group that would, were it alone. (The first where there are
+  // several.) Sums of other groups are read whole there, or added to its own.
+  GroupId owner_of(NodeId node) const {
+    if (alone_) return groups_[0];
+    const auto found = owners_.find(node);
+    return found == owners_.end() ? kNone : found->second;
+  }
+
+  void find_owners() {
+    for (const GroupId group : groups_) {
+      Finder alone(
+          model_, [group](GroupId g) { return g == group; }, {group}, true);
+      alone.run(Placement::kCombined);
+      for (const CarriedSum& sum : alone.carried()) owners_.emplace(sum.node, group);
+    }
   }
 
   // Everything that could be left partial: the sources, and what linear
   // instructions make of them.
   void find_region() {
     std::priority_queue<NodeId, std::vector<NodeId>, std::greater<NodeId>> candidates;
-    const auto add = [&](NodeId node, Reduction reduction, std::int32_t source) {
+    held_.clear();
+    index_.clear();
+    const auto add = [&](NodeId node, Reduction reduction, std::int32_t source, GroupId group) {
       Held h;
       h.node = node;
       h.reduction = reduction;
       h.source = source;
+      h.group = group;
       h.read_whole = is_kept(node);
       index_[node] = static_cast<std::int32_t>(held_.size());
       held_.push_back(std::move(h));
     };
-    for (std::size_t i = 0; i < sources_.size(); ++i)
-      add(sources_[i].node, sources_[i].reduction, static_cast<std::int32_t>(i));
-    for (const Source& source : sources_) {
+    for (std::size_t i = 0; i < sources_.size(); ++i) {
+      const Source& source = sources_[i];
+      if (combined_ &&
+          (is_forbidden(source.node) || !can_write_source(model_, linkage_.factor(source.factor), source.node))) {
+        out_.push_back(all_reduce(source.node, source.reduction, source.group, {source.op}));
+        continue;
+      }
+      add(source.node, source.reduction, static_cast<std::int32_t>(i), source.group);
       for (const NodeId user : flow_.users(source.node)) candidates.push(user);
     }
     NodeId last = kNone;
@@ -390,15 +479,18 @@ class Finder {
       candidates.pop();
       if (node == last || index_.count(node) != 0) continue;
       last = node;
-      const std::optional<Reduction> reduction = passes(node);
-      if (!reduction) continue;
-      add(node, *reduction, kNone);
+      std::optional<Passed> passed = passes(node);
+      if (!passed) continue;
+      add(node, passed->reduction, kNone, combined_ ? owner_of(node) : kNone);
+      held_.back().partial = std::move(passed->partial);
+      held_.back().addends = passed->addends;
       for (const NodeId user : flow_.users(node)) candidates.push(user);
     }
     for (std::size_t i = 0; i < held_.size(); ++i) {
       for (const NodeId user : flow_.users(held_[i].node)) {
         const auto found = index_.find(user);
-        if (found == index_.end() || held_[static_cast<std::size_t>(found->second)].source != kNone) {
+        const Held* reader = found == index_.end() ? nullptr : &held_[static_cast<std::size_t>(found->second)];
+        if (reader == nullptr || reader->source != kNone || !reads_partial(*reader, held_[i].node)) {
           held_[i].read_whole = true;
         } else {
           held_[i].into.push_back(found->second);
@@ -445,6 +537,7 @@ class Finder {
   void place_part(const std::vector<std::int32_t>& part) {
     const auto at = [&](std::int32_t i) -> Held& { return held_[static_cast<std::size_t>(i)]; };
     if (part.size() == 1) {
+      at(part[0]).left = true;
       if (at(part[0]).read_whole) reduce_at(part[0], {part[0]});
       return;
     }
@@ -476,11 +569,73 @@ class Finder {
     const std::vector<bool> before = cut.solve(s, t);
     std::vector<std::int32_t> left;
     for (std::size_t i = 0; i < part.size(); ++i) {
+      at(part[i]).left = before[2 * i];
       if (before[2 * i]) left.push_back(part[i]);
     }
     for (std::size_t i = 0; i < part.size(); ++i) {
       if (before[2 * i] && !before[2 * i + 1]) reduce_at(part[i], left);
     }
+  }
+
+  // By index of Held: what is read partial, and what reads it so. (A source that is only reduced where it arises is not
+  // carried.) Steps that nobody reads are none.
+  std::vector<bool> find_carried() const {
+    std::vector<bool> carried(held_.size(), false), read(held_.size(), false);
+    for (std::size_t i : by_node_descending()) {
+      const Held& h = held_[i];
+      if (!h.left) continue;
+      for (const std::int32_t reader : h.into) read[i] = read[i] || carried[static_cast<std::size_t>(reader)];
+      carried[i] = h.source != kNone ? read[i] : read[i] || h.reduced;
+    }
+    return carried;
+  }
+
+  std::vector<std::size_t> by_node_descending() const {
+    std::vector<std::size_t> order(held_.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return held_[a].node > held_[b].node; });
+    return order;
+  }
+
+  // What several calls share is one instruction of the written module: it is carried, and reduced, in all of them or in
+  // none. Of a group alone: in all that the group knows of. Whether anything was forbidden that was not before.
+  bool forbid_differing() {
+    struct State {
+      std::int64_t times = 0;
+      bool reduced = false, differs = false;
+      std::vector<SlotDim> parts;
+      std::vector<bool> partial;
+    };
+    std::map<InstructionId, State> states;
+    const std::vector<CarriedSum> sums = carried();
+    for (const CarriedSum& sum : sums) {
+      const std::vector<SlotDim> parts =
+          sum.factor == kNone ? std::vector<SlotDim>() : parts_read(model_, linkage_.factor(sum.factor));
+      State& state = states[flow_.node(sum.node).instruction];
+      if (state.times++ > 0 &&
+          (state.reduced != sum.reduced || !(state.parts == parts) || state.partial != sum.partial)) {
+        state.differs = true;
+      }
+      state.reduced = sum.reduced;
+      state.parts = parts;
+      state.partial = sum.partial;
+    }
+    if (states.empty()) return false;
+    std::map<InstructionId, std::int64_t> runs;
+    const auto count = [&](NodeId node) {
+      const InstructionId id = flow_.node(node).instruction;
+      if (states.count(id) != 0) ++runs[id];
+    };
+    if (alone_) {
+      for (const Held& h : held_) count(h.node);
+    } else {
+      for (NodeId node = 0; node < flow_.size(); ++node) count(node);
+    }
+    bool fresh = false;
+    for (const auto& [id, state] : states) {
+      if (state.differs || state.times != runs[id]) fresh = forbidden_.insert(id).second || fresh;
+    }
+    return fresh;
   }
 
   // `left` (ascending): the tensors that are left partial.
@@ -506,7 +661,8 @@ class Finder {
     std::vector<NodeId> ops;
     for (const std::int32_t source : sources) ops.push_back(sources_[static_cast<std::size_t>(source)].op);
     ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
-    const Held& h = held_[static_cast<std::size_t>(where)];
+    Held& h = held_[static_cast<std::size_t>(where)];
+    h.reduced = true;
     out_.push_back(
         all_reduce(h.node, h.reduction, sources_[static_cast<std::size_t>(sources[0])].group, std::move(ops)));
   }
@@ -514,17 +670,21 @@ class Finder {
   // Partial sums that are made at a gather of their own instruction, which keeps its part of the sum: what nobody reads
   // whole need not be there whole.
   void find_kept_in_parts() {
-    std::set<NodeId> in_parts, whole;
-    for (const Gather& gather : model_.gathers()) {
-      const GroupId group = linkage_.group_of(gather.tensor, gather.dim);
-      if (group != kNone && is_split_(group) && is_made_whole(flow_, gather)) in_parts.insert(gather.tensor);
-    }
+    std::set<NodeId> whole;
     for (const Read& read : reads_) {
       if (read.gathered) whole.insert(read.tensor);
     }
     for (Collective& c : out_) {
       c.kept_in_parts = c.kind == CollectiveKind::kAllReduce && c.reduction == Reduction::kAdd &&
-                        in_parts.count(c.node) != 0 && whole.count(c.node) == 0;
+                        made_whole_.count(c.node) != 0 && whole.count(c.node) == 0;
+    }
+  }
+
+  // By a gather of their own makers.
+  void find_made_whole() {
+    for (const Gather& gather : model_.gathers()) {
+      const GroupId group = linkage_.group_of(gather.tensor, gather.dim);
+      if (group != kNone && is_split_(group) && is_made_whole(flow_, gather)) made_whole_.insert(gather.tensor);
     }
   }
 
@@ -571,7 +731,11 @@ class Finder {
   std::function<bool(GroupId)> is_split_;
   std::vector<GroupId> groups_;
   std::vector<Read> reads_;
+  bool alone_ = false, combined_ = false;
+  std::unordered_map<NodeId, GroupId> owners_;  // of combined sums
+  std::set<InstructionId> forbidden_;           // to carry, of combined sums
   std::vector<NodeId> kept_;
+  std::set<NodeId> made_whole_;
   std::vector<Source> sources_;
   std::vector<Held> held_;
   std::unordered_map<NodeId, std::int32_t> index_;
@@ -612,12 +776,30 @@ std::vector<Collective> as_shared(std::vector<Collective> collectives, const Ten
 std::vector<Collective> find_collectives(const ShardingModel& model, const Propagation& decided, Placement placement,
                                          const TensorShares* shares) {
   const auto is_split = [&](GroupId g) { return decided.group_state(g) == GroupState::kSplit; };
-  return as_shared(Finder(model, is_split, decided.split_groups()).run(placement), shares);
+  return as_shared(Finder(model, is_split, decided.split_groups(), false).run(placement), shares);
 }
 
 std::vector<Collective> collectives_of_group(const ShardingModel& model, GroupId group, Placement placement,
                                              const TensorShares* shares) {
-  return as_shared(Finder(model, [=](GroupId g) { return g == group; }, {group}).run(placement), shares);
+  return as_shared(Finder(
+                       model, [=](GroupId g) { return g == group; }, {group}, true)
+                       .run(placement),
+                   shares);
+}
+
+std::vector<CarriedSum> carried_sums(const ShardingModel& model, const Propagation& decided) {
+  const auto is_split = [&](GroupId g) { return decided.group_state(g) == GroupState::kSplit; };
+  Finder finder(model, is_split, decided.split_groups(), false);
+  finder.run(Placement::kCombined);
+  return finder.carried();
+}
+
+Placement written_placement(const ShardingModel& model) {
+  return model.sums_combined() ? Placement::kCombined : Placement::kAtOnce;
+}
+
+Placement listed_placement(const ShardingModel& model) {
+  return model.sums_combined() ? Placement::kCombined : Placement::kDelayed;
 }
 
 CollectiveTotals total(const std::vector<Collective>& collectives, CollectiveKind kind) {

@@ -48,7 +48,15 @@ struct Collective {
 enum class Placement {
   kAtOnce,   // every partial sum is reduced where it arises, as XLA's SPMD partitioner does: one collective per source
   kDelayed,  // carried through linear instructions where that moves less
+  // As kDelayed, as far as the written module can have it (written_sums.h), and through additions of whole tensors. A
+  // group's sums go where they would go were it alone; where they meet another's in an addition both go on together. An
+  // instruction that several calls share is in one state in all of them.
+  kCombined,
 };
+// Where the module that is written for a model reduces (ShardingModel::sums_combined): what runs, and what it costs.
+Placement written_placement(const ShardingModel& model);
+// What plans and explanations list: what runs, or, where sums stay apart, what carrying them could make of it.
+Placement listed_placement(const ShardingModel& model);
 
 // What the other axis of a mesh leaves of every tensor, by flow node (1: all of it): of what a device holds, and of
 // what its instruction makes, which differs where every device makes all and keeps its part.
@@ -75,8 +83,19 @@ std::vector<Collective> find_collectives(const ShardingModel& model, const Propa
 
 // Of one group alone, were it the only one split. find_collectives(kAtOnce) is the union over the split groups, but for
 // what is exchanged: that takes two groups, and of one alone the tensor is gathered.
+// find_collectives(kCombined) moves less than that where sums of several groups are added, and more only where two
+// groups would carry theirs through one product, or where calls that share instructions belong to different groups.
 std::vector<Collective> collectives_of_group(const ShardingModel& model, GroupId group, Placement placement,
                                              const TensorShares* shares = nullptr);
+
+// A tensor that Placement::kCombined leaves partial on every device for a linear instruction to read.
+struct CarriedSum {
+  NodeId node = kNone;
+  std::int32_t factor = kNone;  // Linkage::factor() that leaves it; kNone: a linear instruction made it
+  bool reduced = false;         // here, for whoever does not read it partial
+  std::vector<bool> partial;    // by operand: read partial (never by a factor)
+};
+std::vector<CarriedSum> carried_sums(const ShardingModel& model, const Propagation& decided);  // ascending by node
 
 struct CollectiveTotals {
   std::int64_t count = 0;  // instructions (a loop's counted once)

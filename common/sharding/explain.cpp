@@ -423,7 +423,7 @@ void explain_partial(const ShardingModel& model, const Propagation& decided, Nod
     out->links = chain(model, by, inner);
     add_story(model, by, inner, out->links, &out->lines);
   }
-  for (const Collective& c : find_collectives(model, decided, Placement::kDelayed)) {
+  for (const Collective& c : find_collectives(model, decided, listed_placement(model))) {
     if (c.kind != CollectiveKind::kAllReduce || std::find(c.sources.begin(), c.sources.end(), op) == c.sources.end())
       continue;
     std::string line = std::string("reduced by an all-reduce of ") + format_bytes(c.bytes) + " at " +

@@ -53,6 +53,10 @@ class ShardingModel {
   // How often a node runs per step: product of the trip counts of the loops around it (1 when unknown).
   double times(NodeId node) const { return times_[static_cast<std::size_t>(node)]; }
   const std::vector<Gather>& gathers() const { return gathers_; }
+  // Whether partial sums of one group are added up before they are reduced, as far as the written module can have it
+  // (written_sums.h). Else each is reduced where it arises. Stays with the module when it is linked anew.
+  bool sums_combined() const { return sums_combined_; }
+  void combine_sums(bool combined) { sums_combined_ = combined; }
 
   // The input a user means: exact name, HLO name (with or without '%'), index into inputs(), or a path ("params/wte",
   // "wte/embedding"; '/' or '.' between components) that matches whole path components at the end or the beginning of
@@ -70,6 +74,7 @@ class ShardingModel {
   std::vector<double> times_;
   std::vector<Tie> ties_;
   std::vector<Gather> gathers_;
+  bool sums_combined_ = false;
 };
 
 // "params['wte']['embedding']" -> "params/wte/embedding"; "opt_state[0].mu['w']" -> "opt_state/0/mu/w". Names that are

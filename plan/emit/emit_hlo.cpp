@@ -9,6 +9,7 @@
 #include "common/graph/hlo_attributes.h"
 #include "common/hlo/hlo_writer.h"
 #include "common/sharding/reads.h"
+#include "plan/emit/combined_sums.h"
 #include "plan/emit/emit.h"
 #include "plan/emit/inner_shardings.h"
 
@@ -97,7 +98,8 @@ std::string joined(const Graph& graph, ShapeId shape, const std::vector<std::str
 
 class Emitter {
  public:
-  explicit Emitter(const Layout& layout) : layout_(layout), model_(layout.model()), graph_(model_.graph()) {}
+  explicit Emitter(const Layout& layout)
+      : layout_(layout), model_(layout.model()), graph_(model_.graph()), sums_(layout) {}
 
   std::string emit() {
     refuse();
@@ -119,6 +121,11 @@ class Emitter {
       const auto found = of_operand.find({id, operand});
       return found == of_operand.end() ? std::vector<std::string>() : found->second;
     };
+    if (!sums_.empty()) {
+      options.local_operand = [&](InstructionId id, std::size_t i) { return sums_.local_operand(id, i); };
+      options.summed = [&](InstructionId id) { return sums_.summed(id); };
+      options.read_partial = [&](InstructionId id, std::size_t i) { return sums_.read_partial(id, i); };
+    }
     return hlo::edit_hlo_text(graph_, options);
   }
 
@@ -185,6 +192,7 @@ class Emitter {
   }
 
   std::optional<std::string> sharding_of(InstructionId id) const {
+    if (sums_.by_hand(id)) return "{manual}";
     const auto at = std::lower_bound(of_instruction_.begin(), of_instruction_.end(), id,
                                      [](const auto& entry, InstructionId wanted) { return entry.first < wanted; });
     if (at != of_instruction_.end() && at->first == id) return at->second;
@@ -280,6 +288,7 @@ class Emitter {
   const Layout& layout_;
   const ShardingModel& model_;  // of any axis: for what they share
   const Graph& graph_;
+  const CombinedSums sums_;
   std::vector<std::pair<InstructionId, std::string>> of_instruction_;  // ascending
   std::vector<std::string> input_leaves_, result_leaves_;
 };

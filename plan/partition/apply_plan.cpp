@@ -129,6 +129,15 @@ void check_handed_on(const sharding::ShardingModel& model, const sharding::Gathe
                                     ", which is no input that it is the new value of");
 }
 
+// What is exchanged for an instruction is what it reads.
+void check_exchanged(const sharding::ShardingModel& model, const sharding::Gather& gather) {
+  if (gather.kind != sharding::Gather::Kind::kExchanged) return;
+  const auto operands = model.flow().operands(gather.op);
+  if (std::find(operands.begin(), operands.end(), gather.tensor) != operands.end()) return;
+  throw Error(ErrorKind::kData, "the plan exchanges " + instruction_name(model, gather.tensor) + " for " +
+                                    instruction_name(model, gather.op) + ", which does not read it");
+}
+
 std::vector<sharding::Gather> gathers_of(const sharding::ShardingModel& model, const PartitionPlan& plan) {
   std::vector<sharding::Gather> gathers;
   for (const PlanGather& g : plan.gathers) {
@@ -139,7 +148,10 @@ std::vector<sharding::Gather> gathers_of(const sharding::ShardingModel& model, c
     throw Error(ErrorKind::kData, "the plan gathers " + g.tensor + " along dimension " + std::to_string(g.dim) +
                                       ", but it is " + std::string(shape.text));
   }
-  for (const sharding::Gather& gather : gathers) check_handed_on(model, gather);
+  for (const sharding::Gather& gather : gathers) {
+    check_handed_on(model, gather);
+    check_exchanged(model, gather);
+  }
   return gathers;
 }
 
@@ -185,6 +197,7 @@ sharding::Propagation apply_plan(sharding::ShardingModel* model, const Partition
     throw Error(ErrorKind::kData, "the plan is of another model: " + hashes + ", and their inputs differ",
                 "plan this model, or keep only schema, kind, shards and partition of the plan to try it anyway");
   }
+  model->combine_sums(plan.sums_combined);
   const std::vector<Decision> decisions = decisions_of(*model, plan, hashes);
   std::vector<sharding::Gather> gathers = gathers_of(*model, plan);
   if (model->linkage().shards() != plan.shards || !(model->gathers() == gathers)) {

@@ -15,9 +15,9 @@ namespace automap::partition {
 // (stored_parts.h); `warnings` says so.
 // Throws Error(kData) naming the tensor when the plan is of another model (names, shapes, source hash), when a
 // dimension is out of range or shards do not divide it; Error(kInfeasible) with the explanation when two splittings
-// collide in spite of that. `model` is relinked to the plan's shards and gathers. With `model_sha256` (of the module's
-// bytes) a plan whose provenance names another one is refused, too, unless names and shapes of all inputs agree: then
-// `warnings` says so.
+// collide in spite of that. `model` is relinked to the plan's shards and gathers, and combines sums as the plan does.
+// With `model_sha256` (of the module's bytes) a plan whose provenance names another one is refused, too, unless names
+// and shapes of all inputs agree: then `warnings` says so.
 sharding::Propagation apply_plan(sharding::ShardingModel* model, const PartitionPlan& plan,
                                  const std::string& model_sha256 = "", std::vector<std::string>* warnings = nullptr);
 

@@ -35,6 +35,9 @@ PartitionPlan read_axis(const JsonObject& axes, const char* name, const char* ki
   if (given.has("kind") && given.text("kind") != kind) {
     given.fail("kind: found \"" + given.text("kind") + "\", expected \"" + kind + "\"");
   }
+  if (given.has("sums") && given.text("sums") == "combined") {
+    given.fail("sums: in a mesh each partial sum is reduced by itself", "leave sums out, or plan one axis");
+  }
   axis["schema"] = pipeline::kPlanSchema;
   axis["kind"] = kind;
   axis["shards"] = devices;

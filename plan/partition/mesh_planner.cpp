@@ -295,8 +295,8 @@ PlannedMesh finish(Tried tried, const MeshRequest& request) {
   throw Error(ErrorKind::kInfeasible,
               "nothing fits into the memory of a device: the least is " + format_bytes(least.memory_bytes) + ", by " +
                   mesh_text(least.data, least.model, least.zero),
-              request.zero && *request.zero != Zero::kFull ? "--zero 3 stores less on every device; or more devices"
-                                                           : "take more devices or larger ones");
+              request.zero && *request.zero != Zero::kFull ? "--zero 3 stores less on every device"
+                                                           : "--memory off plans without a limit");
 }
 
 // How much faster the fastest device is than the one that a single shard stands on.
@@ -351,16 +351,22 @@ bool has_place(const machine::Cluster& cluster, int data, int width) {
   }
 }
 
-// Meshes that the cluster has a place for and whose data axis may divide the batch; those of most devices first.
-std::vector<std::pair<int, int>> meshes_of(const ShardingModel& model, const machine::Cluster& cluster) {
+std::int64_t batch_of(const ShardingModel& model) {
+  const std::vector<TensorDim> dims = find_batch(model);
+  if (dims.empty()) return 1;
+  return std::max<std::int64_t>(1, model.flow().shape(dims[0].node).dims[static_cast<std::size_t>(dims[0].dim)]);
+}
+
+int widest_server(const machine::Cluster& cluster) {
   int widest = 1;
   for (const machine::ServerGroup& servers : cluster.servers) widest = std::max(widest, servers.devices);
-  std::int64_t batch = 1;
-  const std::vector<TensorDim> batch_dims = find_batch(model);
-  if (!batch_dims.empty()) {
-    const auto& dims = model.flow().shape(batch_dims[0].node).dims;
-    batch = std::max<std::int64_t>(1, dims[static_cast<std::size_t>(batch_dims[0].dim)]);
-  }
+  return widest;
+}
+
+// Meshes that the cluster has a place for and whose data axis may divide the batch; those of most devices first.
+std::vector<std::pair<int, int>> meshes_of(const ShardingModel& model, const machine::Cluster& cluster) {
+  const int widest = widest_server(cluster);
+  const std::int64_t batch = batch_of(model);
   std::vector<std::pair<int, int>> out;
   for (int width = 1; width <= widest; ++width) {
     if (width > 1 && (widest % width != 0 || model.variables().empty())) continue;
@@ -374,6 +380,10 @@ std::vector<std::pair<int, int>> meshes_of(const ShardingModel& model, const mac
 }
 
 }  // namespace
+
+std::int64_t most_devices(const ShardingModel& model, const machine::Cluster& cluster) {
+  return batch_of(model) * widest_server(cluster);
+}
 
 PlannedMesh best_mesh_plan(const ShardingModel& model, const machine::DeviceModel& device,
                            const machine::Cluster& cluster, const MeshRequest& request) {

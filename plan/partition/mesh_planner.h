@@ -56,4 +56,7 @@ PlannedMesh make_mesh_plan(const sharding::ShardingModel& model, const machine::
 PlannedMesh best_mesh_plan(const sharding::ShardingModel& model, const machine::DeviceModel& device,
                            const machine::Cluster& cluster, const MeshRequest& request);
 
+// No mesh over servers like the cluster's has more: an example per replica, and replicas as wide as a server.
+std::int64_t most_devices(const sharding::ShardingModel& model, const machine::Cluster& cluster);
+
 }  // namespace automap::partition

@@ -547,16 +547,16 @@ PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const
     out.parameter_bytes += parameter - (divided ? shared_saving(parameter) : 0);
     out.stash_bytes += stash - (divided ? shared_saving(stash) : 0);
   }
-  const auto at_once = find_collectives(model_, decided, sharding::Placement::kAtOnce);
+  const auto written = find_collectives(model_, decided, written_placement(model_));
   const auto delayed = find_collectives(model_, decided, sharding::Placement::kDelayed);
-  for (const double ms : own_ms(at_once)) out.collective_ms += ms;
+  for (const double ms : own_ms(written)) out.collective_ms += ms;
   out.other_axis_ms += other_ms_;
   out.collective_ms += out.other_axis_ms;
-  out.all_reduce_at_once = total(at_once, sharding::CollectiveKind::kAllReduce);
+  out.all_reduce = total(written, sharding::CollectiveKind::kAllReduce);
   out.all_reduce_delayed = total(delayed, sharding::CollectiveKind::kAllReduce);
-  out.all_gather = total(at_once, sharding::CollectiveKind::kAllGather);
-  out.all_to_all = total(at_once, sharding::CollectiveKind::kAllToAll);
-  for (const sharding::Collective& c : at_once) {
+  out.all_gather = total(written, sharding::CollectiveKind::kAllGather);
+  out.all_to_all = total(written, sharding::CollectiveKind::kAllToAll);
+  for (const sharding::Collective& c : written) {
     if (c.kind == sharding::CollectiveKind::kAllGather) out.copy_bytes += copy_bytes(c.node);
     if (c.kind == sharding::CollectiveKind::kAllToAll) out.copy_bytes += copy_bytes(c.node) / linkage.shards();
   }
@@ -568,7 +568,7 @@ PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const
 PartitionCost::StepParts PartitionCost::parts(const sharding::Propagation& decided) const {
   StepParts out;
   for (NodeId id = 0; id < model_.flow().size(); ++id) out.compute_ms.push_back(compute_ms(decided, id));
-  for (sharding::Collective& c : find_collectives(model_, decided, sharding::Placement::kAtOnce)) {
+  for (sharding::Collective& c : find_collectives(model_, decided, written_placement(model_))) {
     const double moved = moved_ms(c);
     out.collectives.push_back({std::move(c), false, moved});
   }
@@ -633,7 +633,7 @@ std::vector<PartitionCost::GroupEffect> PartitionCost::effects(const std::vector
       }
       last = member.node;
     }
-    collectives.push_back(collectives_of_group(model_, group, sharding::Placement::kAtOnce));
+    collectives.push_back(collectives_of_group(model_, group, written_placement(model_)));
     for (const sharding::Collective& c : collectives.back()) moved.push_back(c.times * c.bytes);
     GroupEffect effect;
     effect.collectives = static_cast<std::int32_t>(moved.size());

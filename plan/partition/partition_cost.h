@@ -61,8 +61,8 @@ struct PlanEstimate {
   double step_ms = 0, compute_ms = 0, collective_ms = 0;  // step: the others added up
   std::optional<double> overlapped_ms;  // the step with collectives beside compute (overlap.h); none: nobody asked
   double other_axis_ms = 0;             // of collective_ms: the other axis's
-  double memory_bytes = 0, parameter_bytes = 0, stash_bytes = 0, copy_bytes = 0;  // per device, kept
-  sharding::CollectiveTotals all_reduce_at_once, all_reduce_delayed, all_gather, all_to_all;
+  double memory_bytes = 0, parameter_bytes = 0, stash_bytes = 0, copy_bytes = 0;      // per device, kept
+  sharding::CollectiveTotals all_reduce, all_reduce_delayed, all_gather, all_to_all;  // what runs; what least could
 
   double expected_ms() const { return overlapped_ms.value_or(step_ms); }
 };
@@ -72,7 +72,7 @@ class PartitionCost {
   // `other`: of a mesh with two axes, what the other one does; null: there is none. `stride` as for shard_links.
   PartitionCost(const sharding::ShardingModel& model, const machine::DeviceModel& device,
                 const machine::Cluster& cluster, const OtherAxis* other = nullptr, int stride = 1);
-  // Undecided groups count as whole. collective_ms by Placement::kAtOnce (additive over groups); gathers included.
+  // Undecided groups count as whole. collective_ms by sharding::written_placement; gathers included.
   PlanEstimate estimate(const sharding::Propagation& decided) const;
   // What estimate() adds up, one by one.
   struct CollectivePart {

@@ -27,10 +27,14 @@ using sharding::NodeId;
 constexpr int kMostShards = 1 << 30;
 constexpr int kMostDims = 1 << 20;
 constexpr int kMany = 1 << 30;
+constexpr const char* kApartSums = "apart";
+constexpr const char* kCombinedSums = "combined";
 
 // The length of a step that no plan goes below, in the planner's estimate; 0 when unknown.
 double lower_bound_ms(const PartitionPlan& plan) {
   if (plan.objective != "time" || !std::isfinite(plan.bound)) return 0;
+  // Of combined sums the bound is about every group by itself; sums of several groups may meet besides.
+  if (plan.sums_combined) return 0;
   return std::max(0.0, plan.replicated_step_ms - plan.bound);
 }
 
@@ -258,16 +262,17 @@ void describe_decision(const sharding::ShardingModel& model, const sharding::Pro
   const std::vector<bool> asked = decided_inputs(*plan);
   plan->partitioned = 0;
   for (std::size_t i = 0; i < plan->inputs.size(); ++i) plan->partitioned += asked[i] && plan->inputs[i].dim >= 0;
+  plan->sums_combined = model.sums_combined();
   plan->collectives.clear();
-  const std::vector<sharding::Collective> delayed =
-      sharding::find_collectives(model, decided, sharding::Placement::kDelayed, shares);
+  const std::vector<sharding::Collective> listed =
+      sharding::find_collectives(model, decided, sharding::listed_placement(model), shares);
   const std::vector<sharding::Collective> at_once =
       sharding::find_collectives(model, decided, sharding::Placement::kAtOnce, shares);
   std::unordered_map<NodeId, double> partial_bytes;  // of instructions, whose results may be several
   for (const sharding::Collective& c : at_once) {
     if (c.kind == sharding::CollectiveKind::kAllReduce) partial_bytes[c.sources.at(0)] += c.bytes;
   }
-  for (const sharding::Collective& c : delayed) {
+  for (const sharding::Collective& c : listed) {
     std::vector<PlanSource> sources;
     if (c.kind == sharding::CollectiveKind::kAllReduce) {
       for (const NodeId op : c.sources) {
@@ -280,13 +285,13 @@ void describe_decision(const sharding::ShardingModel& model, const sharding::Pro
                                  instruction_name(model, c.node), scope_of(model, c.node), c.bytes, c.times,
                                  partial_sums, c.kept_in_parts, std::move(sources)});
   }
-  const sharding::CollectiveTotals reduced = sharding::total(delayed, sharding::CollectiveKind::kAllReduce);
-  const sharding::CollectiveTotals gathered = sharding::total(delayed, sharding::CollectiveKind::kAllGather);
+  const sharding::CollectiveTotals reduced = sharding::total(listed, sharding::CollectiveKind::kAllReduce);
+  const sharding::CollectiveTotals gathered = sharding::total(listed, sharding::CollectiveKind::kAllGather);
   plan->all_reduces = static_cast<int>(reduced.count);
   plan->all_reduce_bytes = reduced.bytes;
   plan->all_gathers = static_cast<int>(gathered.count);
   plan->all_gather_bytes = gathered.bytes;
-  const sharding::CollectiveTotals exchanged = sharding::total(delayed, sharding::CollectiveKind::kAllToAll);
+  const sharding::CollectiveTotals exchanged = sharding::total(listed, sharding::CollectiveKind::kAllToAll);
   plan->all_to_alls = static_cast<int>(exchanged.count);
   plan->all_to_all_bytes = exchanged.bytes;
   plan->partial_sums = static_cast<int>(sharding::total(at_once, sharding::CollectiveKind::kAllReduce).count);
@@ -364,6 +369,7 @@ Json to_json(const PartitionPlan& plan) {
           {"model", plan.model},
           {"cluster", plan.cluster},
           {"shards", plan.shards},
+          {"sums", plan.sums_combined ? kCombinedSums : kApartSums},
           {"partition", partition},
           {"partitioned", partitioned},
           {"planner", plan.planner},
@@ -414,6 +420,11 @@ PartitionPlan read_partition_plan(const Json& json, const std::string& source) {
         plan.kind == "pipeline" ? "a pipeline plan cuts the model into stages; automap-inspect describes it" : "");
   }
   plan.shards = reader.integer("shards", 1, kMostShards);
+  const std::string sums = reader.text_or_empty("sums");
+  if (!sums.empty() && sums != kApartSums && sums != kCombinedSums) {
+    reader.fail("sums: found \"" + sums + "\", expected \"apart\" or \"combined\"");
+  }
+  plan.sums_combined = sums == kCombinedSums;
   plan.model = reader.text_or_empty("model");
   plan.cluster = reader.text_or_empty("cluster");
   plan.planner = reader.text_or_empty("planner");

@@ -38,7 +38,7 @@ struct PlanSource {
   int node = -1;     // of ShardingModel::flow: tells apart what several calls share
 };
 
-// After carrying partial sums through linear instructions (sharding::Placement::kDelayed).
+// After carrying partial sums through linear instructions (sharding::listed_placement).
 struct PlanCollective {
   std::string kind, reduction, instruction, layer;
   double bytes = 0, times = 1;      // of the whole tensor (in a mesh: of the other axis's part), each time; per step
@@ -77,6 +77,7 @@ struct PartitionPlan {
   std::string kind;  // "operator" or "data"
   std::string model, cluster, planner, objective;
   int shards = 0;
+  bool sums_combined = false;  // the written module carries partial sums (sharding::Placement::kCombined)
   // Every entry input, in parameter order; `partition` in the file is {name: dim} of the decided ones (variables or
   // data), `inputs` lists all.
   std::vector<PlanTensor> inputs;
@@ -109,9 +110,9 @@ std::vector<sharding::TensorState> result_states(const sharding::ShardingModel& 
                                                  const sharding::Propagation& decided);
 
 // What follows from a decision: shards, inputs, results, partitioned (of `decided`, whose entries become names of
-// inputs), collectives with their counts and bytes, gathers. `plan->decided` must be filled in; everything else is left
-// alone.
-// `shares`: of a mesh, what the other axis leaves of tensors; bytes are of that. Null: all.
+// inputs), sums_combined, collectives with their counts and bytes, gathers. `plan->decided` must be filled in;
+// everything else is left alone. `shares`: of a mesh, what the other axis leaves of tensors; bytes are of that. Null:
+// all.
 void describe_decision(const sharding::ShardingModel& model, const sharding::Propagation& decided, PartitionPlan* plan,
                        const sharding::TensorShares* shares = nullptr);
 

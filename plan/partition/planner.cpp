@@ -17,6 +17,7 @@
 #include "plan/partition/names.h"
 #include "plan/partition/nothing_split.h"
 #include "plan/partition/overlap.h"
+#include "plan/partition/parts_of_sums.h"
 #include "plan/partition/resharding.h"
 #include "plan/partition/whole_reason.h"
 
@@ -123,7 +124,7 @@ PartitionAlternative judge(const ShardingModel& model, const PartitionCost& cost
   out.step_ms = estimate.step_ms;
   out.overlapped_ms = estimate.overlapped_ms;
   out.memory_bytes = peak_memory_of({&model, &decided}).total;
-  out.collective_bytes = estimate.all_reduce_at_once.bytes + estimate.all_gather.bytes;
+  out.collective_bytes = estimate.all_reduce.bytes + estimate.all_gather.bytes;
   return out;
 }
 
@@ -314,7 +315,7 @@ class Planning {
     throw Error(ErrorKind::kInfeasible,
                 "nothing that was found fits into " + format_bytes(limit_bytes_) + " per device: the least is " +
                     format_bytes(least_bytes) + ", against " + format_bytes(peak_of({}).total) + " with nothing split",
-                "take a cluster with larger devices or more --shards; --memory off plans without a limit");
+                "--memory off plans without a limit");
   }
 
   void search() {
@@ -404,6 +405,37 @@ class Planning {
     whole_by_overlap_ = true;
   }
 
+  // Of sums that are combined: parts kept of the sum instead of every summand, where the step is shorter by it.
+  void keep_parts_of_sums(std::vector<GroupId>* chosen) {
+    const std::vector<sharding::Gather> before = model_.gathers();
+    std::vector<TensorDim> split;
+    double step_ms = 0;
+    std::vector<sharding::Gather> after;
+    {
+      const Propagation decided = decide(model_, inputs_, *chosen);
+      step_ms = cost_.estimate(decided).step_ms;
+      after = gathers_behind_sums(model_, decided);
+      for (const ModelInput& any : model_.inputs()) {
+        const sharding::TensorState state = decided.state(any.node);
+        if (state.kind == sharding::TensorStateKind::kSplit) split.push_back({any.node, state.dim});
+      }
+    }
+    if (after == before) return;
+    model_.relink(shards_, std::move(after));
+    std::set<GroupId> groups;
+    Propagation tried(model_.linkage());
+    bool possible = true;
+    for (const TensorDim at : split) {
+      groups.insert(model_.linkage().group_of(at));
+      possible = possible && !tried.split(at);
+    }
+    if (possible && cost_.estimate(tried).step_ms < step_ms) {
+      chosen->assign(groups.begin(), groups.end());
+      return;
+    }
+    model_.relink(shards_, before);
+  }
+
   // Linkage groups cut where that pays, when the step is estimated shorter by it.
   void cut_groups() {
     if (!request_.reshard || !by_time_of_variables() || shards_ == 1) return;
@@ -424,8 +456,8 @@ class Planning {
     if (!answers_.empty()) uncut = judged(inputs_, chosen_, "no group cut");
     model_.relink(shards_, found.gathers);
     std::vector<GroupId> chosen = groups_of(found);
-    const Propagation decided = decide(model_, inputs_, chosen);
-    const PlanEstimate estimate = estimate_step(cost_, decided, request_.overlap);
+    if (model_.sums_combined()) keep_parts_of_sums(&chosen);
+    const PlanEstimate estimate = estimate_of(chosen);
     const bool fits = kept_limit_bytes_ <= 0 || estimate.memory_bytes <= kept_limit_bytes_;
     if (!fits || estimate.expected_ms() > uncut_ms * (1 - kWorthCutting)) {
       // Added up it may be shorter all the same.
@@ -447,8 +479,11 @@ class Planning {
     answer.score = models::score(problem_, answer.groups);
     answer.score.step_ms = estimate.step_ms;
     answer.score.value = problem_.compute_ms + problem_.collective_ms - estimate.step_ms;
-    answer.bound = std::max(found.bound_ms, answer.score.value);
-    answer.proven = found.proven;
+    // The labelling prices sums apart: of sums that are combined it says what is good, and not what is best.
+    const double whole_ms = problem_.compute_ms + problem_.collective_ms;
+    const double bound_ms = model_.sums_combined() ? whole_ms - cost_.least_step_ms(shards_) : found.bound_ms;
+    answer.bound = std::max(bound_ms, answer.score.value);
+    answer.proven = found.proven && !model_.sums_combined();
     answer.cut_by_effort = !found.proven;
     answer.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     answer.statistics = {{"sites", static_cast<double>(found.sites)},
@@ -504,7 +539,8 @@ class Planning {
       const PartitionAnswer& best = out->answers.front();
       plan.value = whole_by_overlap_ ? 0 : best.score.value;
       // The limit of what is kept stands for that of the peak: what is proven under it is no proof about the peak.
-      plan.proven = best.proven && kept_limit_bytes_ <= 0 && !whole_by_overlap_;
+      plan.proven =
+          best.proven && kept_limit_bytes_ <= 0 && !whole_by_overlap_ && step_is_as_counted(best, out->estimate);
       plan.bound = kept_limit_bytes_ > 0 ? std::max(best.bound, free_bound_) : best.bound;
       plan.cut_by_time = cut_by_time_ || any_cut_by_time(out->answers);
       cut_by_effort_ = best.cut_by_effort;
@@ -517,6 +553,14 @@ class Planning {
     plan.memory_bytes = out->memory.total;
     plan.capacity_bytes = cost_.capacity_bytes();
     plan.replicated_step_ms = out->unsplit.step_ms;
+  }
+
+  // Sums that are combined are counted group by group. Where those of two groups meet the step may be shorter, and now
+  // and then longer (sharding::collectives_of_group): then it is not what was proven.
+  bool step_is_as_counted(const PartitionAnswer& best, const PlanEstimate& estimate) const {
+    constexpr double kRounding = 1e-9;
+    return !model_.sums_combined() || request_.objective != PartitionObjective::kTime ||
+           estimate.step_ms <= best.score.step_ms * (1 + kRounding);
   }
 
   void list_groups(PartitionPlan* plan) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "plan/partition/experts.h"
 
 namespace automap::partition {
 namespace {
@@ -69,30 +70,6 @@ class Builder {
     exclude();
     finish_memory(memory_limit_bytes);
     return std::move(problem_);
-  }
-
-  // Dimensions of variables, or of other forms of them, of which a product takes one for every place of its own.
-  std::vector<TensorDim> expert_dims() const {
-    std::vector<bool> of_variable(first_of_.size(), false);
-    for (const std::int32_t variable : model_.variables()) {
-      const NodeId node = model_.inputs()[at(variable)].node;
-      const auto rank = static_cast<std::int32_t>(linkage_.groups_of(node).size());
-      for (std::int32_t dim = 0; dim < rank; ++dim) {
-        if (linkage_.group_of(node, dim) != kNone) of_variable[at(piece_of({node, dim}))] = true;
-      }
-    }
-    std::vector<TensorDim> out;
-    for (NodeId op = 0; op < flow_.size(); ++op) {
-      if (flow_.node(op).opcode != Opcode::kDot) continue;
-      for (const OpFactor& factor : linkage_.factors(op)) {
-        // A batch dimension: of both sides and the result.
-        if (factor.members.size() != 3 || !factor.partial.empty()) continue;
-        for (const TensorDim member : factor.members) {
-          if (is_operand(op, member.node) && of_variable[at(piece_of(member))]) out.push_back(member);
-        }
-      }
-    }
-    return out;
   }
 
   // Forbids the pieces that no weight would decide: split together with none of those they hang together with by the
@@ -340,7 +317,7 @@ class Builder {
       }
     }
     if (!batch_.empty()) {
-      for (const TensorDim dim : expert_dims()) out[at(linkage_.group_of(dim))] = true;
+      for (const TensorDim dim : expert_dims(model_)) out[at(linkage_.group_of(dim))] = true;
     }
     return out;
   }
@@ -683,7 +660,6 @@ Resharding find(const sharding::ShardingModel& model, const PartitionCost& cost,
   AM_CHECK(model.gathers().empty());
   Builder builder(model, cost, batch);
   LabellingProblem problem = builder.build(memory_limit_bytes);
-  if (!batch.empty() && builder.expert_dims().empty()) return {};
   const auto solve_decided = [&](LabellingProblem* with, double* bound) {
     Labelling found = solve_labelling(*with, LabellingOptions(), work);
     *bound = found.bound;
@@ -716,6 +692,7 @@ Resharding find_resharding(const sharding::ShardingModel& model, const Partition
 Resharding find_expert_resharding(const sharding::ShardingModel& model, const PartitionCost& cost,
                                   const std::vector<TensorDim>& batch, Work& work) {
   AM_CHECK(!batch.empty());
+  if (expert_dims(model).empty()) return {};
   return find(model, cost, batch, 0, work);
 }
 

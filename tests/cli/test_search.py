@@ -249,6 +249,45 @@ class Overlap(SearchTest):
         self.fails(2, "opp", TINY, "--overlap=maybe", says=["--overlap"])
 
 
+class CombinedSums(SearchTest):
+    def test_counted_and_reported(self):
+        apart, combined = (self.document("opp", T5, "--reshard", "off", "--sums", sums) for sums in ("apart", "combined"))
+        self.assertEqual((apart["sums"], combined["sums"]), ("apart", "combined"))
+        self.assertEqual(apart, {**self.document("opp", T5, "--reshard", "off"), "planning_ms": apart["planning_ms"],
+                                 "alternatives": apart["alternatives"]})
+        self.assertEqual((apart["partial_sums"], combined["partial_sums"], combined["all_reduces"]), (102, 102, 67))
+        self.assertLess(combined["step_ms"], apart["step_ms"])
+        self.assertTrue(combined["proven"])
+        self.assertEqual((combined["lower_bound_ms"], combined["gap"]), (None, None))
+        text = self.text("opp", T5, "--reshard", "off", "--sums", "combined")
+        self.assertIn("67 all-reduces of partial sums", text)
+        self.assertIn("(combined, of 102 and 594 MiB", text)
+
+    def test_applied_and_explained(self):
+        plan, hlo, again = (self.folder / name for name in ("plan.json", "sharded.hlo", "again.hlo"))
+        self.text("opp", T5, "--reshard", "off", "--sums", "combined", "-o", plan, "--emit-hlo", hlo)
+        wanted = json.loads(plan.read_text())
+        applied = self.document("apply", T5, "--plan", plan, "--emit-hlo", again)
+        self.assertEqual(applied["collectives"], wanted["collectives"])
+        self.assertAlmostEqual(applied["estimate"]["step_ms"], wanted["step_ms"], delta=1e-9 * wanted["step_ms"])
+        self.assertEqual(again.read_text(), hlo.read_text())
+        by_hand = [c for c in wanted["collectives"] if f"%{c['instruction']}.reduced.1 = " in hlo.read_text()]
+        self.assertEqual(len(by_hand), hlo.read_text().count(" all-reduce("))
+        self.assertEqual(len([c for c in wanted["collectives"] if c["partial_sums"] > 1]), len(by_hand))
+        explained = self.document("explain", T5, "--plan", plan, by_hand[0]["instruction"])
+        self.assertIn(by_hand[0]["partial_sums"], [c["partial_sums"] for c in explained["collectives"]])
+
+    def test_wrong_uses(self):
+        self.fails(2, "opp", TINY, "--sums", "later", says=["apart", "combined"])
+        for mesh in (("--mesh", "data=4,model=2"), ("--shards", "auto")):
+            self.fails(2, "opp", TINY, *mesh, "--sums", "combined", says=["--sums combined is about one axis", "leave --sums out"])
+        self.fails(2, "adp", TINY, "--sums", "combined", says=["unknown option --sums"])
+        plan = {"schema": "automap.plan/1", "kind": "operator", "shards": 4, "partition": {}}
+        self.fails(3, "apply", TINY, "--plan", self.put("p.json", json.dumps({**plan, "sums": "late"})), says=["sums", '"combined"'])
+        mesh = {"schema": "automap.plan/1", "kind": "mesh", "mesh": {"data": 4, "model": 2}, "axes": {"model": {"sums": "combined", "partition": {}}}}
+        self.fails(3, "apply", TINY, "--plan", self.put("m.json", json.dumps(mesh)), says=["sums", "by itself", "plan one axis"])
+
+
 class Meshes(SearchTest):
     MESH = ("--mesh", "data=4,model=2")
 

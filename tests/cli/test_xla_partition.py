@@ -138,8 +138,9 @@ class Agreement(unittest.TestCase):
             self.assertLess(xla["worst_relative_error"], tolerance, told)
         return row
 
-    def plan(self, path, ask):
-        return check.planned(SimpleNamespace(search=BIN / "automap-search", cluster="config-a"), path, ask, DEVICES, self.folder)
+    def plan(self, path, ask, sums="apart"):
+        return check.planned(SimpleNamespace(search=BIN / "automap-search", cluster="config-a", sums=sums), path, ask, DEVICES,
+                             self.folder)
 
     def test_plans_of_fixtures(self):
         for name, ask in (("tiny_mlp.hlo", "opp:count"), ("moe_small", "opp:count"), ("transformer_bf16", "opp:time"),
@@ -152,6 +153,23 @@ class Agreement(unittest.TestCase):
                 row = self.agree(fixture(name), self.plan(fixture(name), ask))
                 self.assertGreater(row["split"], 0)
                 self.assertGreater(len(row["predicted"]) + len(row["announced"]), 0)
+
+    def test_combined_sums(self):
+        """What the plan says is reduced at once, XLA reduces at once."""
+        for name, ask, fewer in (("tiny_mlp.hlo", "opp:time", 0), ("t5_6_6", "opp:count", 1), ("t5_6_6", "opp:time", 1),
+                                 ("transformer_scan", "opp:time", 1), ("scan_remat", "opp:time", 1),
+                                 ("lit_small", "opp:count", 1), ("mamba", "opp:time", 0)):
+            with self.subTest(name=name, ask=ask):
+                plan = self.plan(fixture(name), ask, sums="combined")
+                self.assertEqual(plan["sums"], "combined")
+                self.assertTrue(self.agree(fixture(name), plan)["agrees"])
+                self.assertGreaterEqual(plan["partial_sums"] - plan["all_reduces"], fewer)
+
+    def test_combined_sums_compute_the_same(self):
+        for name, ask, tolerance in (("tiny_mlp.hlo", "opp:count", 1e-5), ("scan_remat", "opp:time", 2e-4),
+                                     ("lit_small", "opp:count", 2e-4)):
+            with self.subTest(name=name, ask=ask):
+                self.agree(fixture(name), self.plan(fixture(name), ask, sums="combined"), tolerance=tolerance)
 
     def test_meshes(self):
         """Two axes, and what the step keeps stored in parts: every collective, its size and how many devices work together."""

@@ -206,6 +206,61 @@ TEST(HloWriter, AnnotatesOperandsStepByStep) {
                 "{replicated}\n  z = f32[4]{0} abs(x.sharded.3)\n  ROOT t = f32[4]{0} add(y, z)\n}\n");
 }
 
+// A product by hand: parts go in, the sum over all devices comes out, and other lines stay.
+TEST(HloWriter, WritesSumsByHand) {
+  const std::string head = "HloModule m\n\n", entry = "ENTRY e {\n  x = f32[4,8]{1,0} parameter(0)\n",
+                    product =
+                        "  p = f32[4,4]{1,0} dot(f32[4,8]{1,0} x, f32[4,8]{1,0} %x), lhs_contracting_dims={1}, "
+                        "rhs_contracting_dims={1}\n",
+                    rest = "  n = f32[4,4]{1,0} negate(p)\n  ROOT t = (f32[4,4]{1,0}) tuple(n)\n}\n";
+  const Graph g = read_hlo_text(head + entry + product + rest, "t");
+  const auto is = [&](InstructionId id, const char* name) { return g.instruction(id).name == name; };
+  WriteOptions options;
+  options.num_partitions = 2;
+  options.sharding = [&](InstructionId id) {
+    return is(id, "p") ? std::optional<std::string>("{manual}") : std::nullopt;
+  };
+  options.local_operand = [&](InstructionId id, std::size_t) {
+    return is(id, "p") ? std::optional<LocalOperand>({"{devices=[1,2]<=[2]}", "f32[4,4]"}) : std::nullopt;
+  };
+  options.summed = [&](InstructionId id) {
+    return is(id, "p") ? std::optional<std::string>("{replicated}") : std::nullopt;
+  };
+  options.read_partial = [](InstructionId, std::size_t) { return false; };
+  const std::string adder =
+      "%add.f32.1 (a: f32[], b: f32[]) -> f32[] {\n  %a = f32[] parameter(0)\n  %b = f32[] parameter(1)\n"
+      "  ROOT %sum = f32[] add(%a, %b)\n}\n\n";
+  const auto part = [](const std::string& n) {
+    return "  %x.sharded." + n + " = f32[4,8]{1,0} custom-call(%x), custom_call_target=\"Sharding\", " +
+           "sharding={devices=[1,2]<=[2]}\n  %x.part." + n + " = f32[4,4]{1,0} custom-call(%x.sharded." + n +
+           "), custom_call_target=\"SPMDFullToShardShape\", sharding={manual}\n";
+  };
+  const std::string behind =
+      "  %p.reduced.1 = f32[4,4]{1,0} all-reduce(%p), channel_id=1, replica_groups={{0,1}}, "
+      "use_global_device_ids=true, to_apply=%add.f32.1, sharding={manual}\n"
+      "  %p.sum.1 = f32[4,4]{1,0} custom-call(%p.reduced.1), custom_call_target=\"SPMDShardToFullShape\", "
+      "sharding={replicated}\n";
+  EXPECT_EQ(edit_hlo_text(g, options),
+            "HloModule m, num_partitions=2\n\n" + adder + entry + part("1") + part("2") +
+                "  p = f32[4,4]{1,0} dot(%x.part.1, %x.part.2), lhs_contracting_dims={1}, rhs_contracting_dims={1}, "
+                "sharding={manual}\n" +
+                behind + "  n = f32[4,4]{1,0} negate(p.sum.1)\n  ROOT t = (f32[4,4]{1,0}) tuple(n)\n}\n");
+  const std::string written = write_hlo_text(g, options);
+  EXPECT_THAT(written, HasSubstr(adder + "ENTRY %e"));
+  EXPECT_THAT(written, HasSubstr(part("1") + part("2") + "  %p = f32[4,4]{1,0} dot(%x.part.1, %x.part.2)"));
+  EXPECT_THAT(written, HasSubstr("sharding={manual}\n" + behind + "  %n = f32[4,4]{1,0} negate(%p.sum.1)\n"));
+  // Whoever becomes another instruction reads the sum as well.
+  options.opcode = [&](InstructionId id) -> std::optional<OpcodeEdit> {
+    return is(id, "n") ? std::optional<OpcodeEdit>({"copy", true}) : std::nullopt;
+  };
+  EXPECT_THAT(edit_hlo_text(g, options), HasSubstr("  n = f32[4,4]{1,0} copy(p.sum.1)\n"));
+  EXPECT_THAT(write_hlo_text(g, options), HasSubstr("  %n = f32[4,4]{1,0} copy(%p.sum.1)\n"));
+  options.opcode = nullptr;
+  // Who reads the summand itself.
+  options.read_partial = [&](InstructionId id, std::size_t) { return is(id, "n"); };
+  EXPECT_THAT(edit_hlo_text(g, options), HasSubstr("negate(p)\n"));
+}
+
 TEST(HloWriter, WritesAnewWhatXlaWouldNotRead) {
   for (const char* text : {
            "HloModule m\ne {\n  ROOT a = f32[] constant(1)\n}\n",                                     // no ENTRY

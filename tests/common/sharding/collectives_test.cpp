@@ -404,8 +404,10 @@ class Definition {
 // is whole or partial.
 class TwoDevices {
  public:
-  TwoDevices(const Module& m, const std::vector<Collective>& collectives, bool split = true)
-      : m_(m), flow_(m.model.flow()), definition_(m), split_(split) {
+  // `carried`: of combined sums, what is left partial (else all that may be, by definition).
+  TwoDevices(const Module& m, const std::vector<Collective>& collectives, bool split = true,
+             std::optional<std::set<NodeId>> carried = std::nullopt)
+      : m_(m), flow_(m.model.flow()), definition_(m), split_(split), carried_(std::move(carried)) {
     for (const Collective& c : collectives) reductions_[c.node] = c.reduction;
   }
 
@@ -446,12 +448,18 @@ class TwoDevices {
     const bool source = definition_.is_source(id);
     std::vector<Array> values;
     for (const NodeId operand : flow_.operands(id)) {
-      const bool take = !source && definition_.holds(operand) != Reduction::kNone;
+      const bool left = carried_ ? carried_->count(operand) != 0 : definition_.holds(operand) != Reduction::kNone;
+      const bool take = !source && left;
       if (!take && !whole(operand)) {
         ADD_FAILURE() << m_.name(operand) << " is read whole by " << m_.name(id) << " and never reduced";
         return Array{flow_.shape(id).dims, std::vector<double>(static_cast<std::size_t>(count(flow_.shape(id).dims)))};
       }
       values.push_back(take ? partial(operand, device) : *whole(operand));
+      // Each device adds its share of what is whole.
+      const Opcode opcode = flow_.node(id).opcode;
+      if (carried_ && !take && (opcode == Opcode::kAdd || opcode == Opcode::kSubtract)) {
+        for (double& v : values.back().at) v /= 2;
+      }
     }
     std::vector<const Array*> in;
     for (const Array& v : values) in.push_back(&v);
@@ -462,6 +470,7 @@ class TwoDevices {
   const FlowGraph& flow_;
   Definition definition_;
   bool split_;
+  std::optional<std::set<NodeId>> carried_;
   std::map<NodeId, Reduction> reductions_;
   std::map<NodeId, std::optional<Array>> whole_;
 };
@@ -573,7 +582,7 @@ std::string random_module(std::uint64_t seed) {
 }
 
 TEST(Collectives, RandomModulesAgreeWithTheDefinitionAndInNumbers) {
-  int compared = 0, carried = 0;
+  int compared = 0, carried = 0, shared = 0;
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const std::string text = random_module(seed);
@@ -584,9 +593,15 @@ TEST(Collectives, RandomModulesAgreeWithTheDefinitionAndInNumbers) {
     const FlowGraph& flow = m.model.flow();
     Definition definition(m);
     TwoDevices reference(m, {}, false);
-    for (const Placement placement : {Placement::kAtOnce, Placement::kDelayed}) {
+    double late = 0;
+    for (const Placement placement : {Placement::kAtOnce, Placement::kDelayed, Placement::kCombined}) {
       const std::vector<Collective> found = find_collectives(m.model, m.decided, placement);
-      TwoDevices devices(m, found);
+      std::optional<std::set<NodeId>> left;
+      if (placement == Placement::kCombined) {
+        left.emplace();
+        for (const CarriedSum& sum : carried_sums(m.model, m.decided)) left->insert(sum.node);
+      }
+      TwoDevices devices(m, found, true, left);
       for (const NodeId result : flow.results()) {
         const std::optional<Array>& got = devices.whole(result);
         ASSERT_TRUE(got) << m.name(result) << " is never reduced: " << m.found(placement);
@@ -598,6 +613,7 @@ TEST(Collectives, RandomModulesAgreeWithTheDefinitionAndInNumbers) {
       for (const Collective& c : found) {
         cost += c.bytes + 65536;
         EXPECT_EQ(c.bytes, static_cast<double>(flow.shape(c.node).bytes));
+        if (placement == Placement::kCombined) continue;
         const std::set<NodeId> cone = definition.cone(c.node);
         EXPECT_EQ(std::set<NodeId>(c.sources.begin(), c.sources.end()), cone);
         if (placement == Placement::kAtOnce) {
@@ -605,7 +621,10 @@ TEST(Collectives, RandomModulesAgreeWithTheDefinitionAndInNumbers) {
         }
         if (c.sources.size() > 1) ++carried;
       }
-      if (placement == Placement::kDelayed) {
+      if (placement == Placement::kCombined) {
+        shared += cost < late;
+      } else if (placement == Placement::kDelayed) {
+        late = cost;
         const double best = cheapest(m);
         if (best < 0) continue;
         ++compared;
@@ -614,7 +633,80 @@ TEST(Collectives, RandomModulesAgreeWithTheDefinitionAndInNumbers) {
     }
   }
   EXPECT_GT(compared, 900);
+  EXPECT_GE(shared, 5);
   EXPECT_GT(carried, 60);
+}
+
+// --- What the written module can carry. ---
+
+std::string combined(const std::string& text) {
+  Module m(hlo::read_hlo_text(kHead + text, "test"), 2);
+  m.split("x", 1);
+  std::string out = m.found(Placement::kCombined) + " carried:";
+  for (const CarriedSum& sum : carried_sums(m.model, m.decided)) {
+    out += " " + m.name(sum.node) + (sum.factor == kNone ? "" : "*") + (sum.reduced ? "+" : "");
+  }
+  return out;
+}
+
+std::string combined_entry(const std::string& body) {
+  return combined("ENTRY e {\n" + kTwoDots + body + "}\n");
+}
+
+TEST(Collectives, CombinedIsWhatCanBeWritten) {
+  EXPECT_EQ(combined_entry("s = f32[8,8] add(p, q)\n n = f32[8,8] negate(s)\n ROOT r = f32[8,8] tanh(n)\n"),
+            "add:s{p,q} carried: p* q* s+");
+  // A source may be reduced for one reader and carried for another.
+  EXPECT_EQ(combined_entry("d = f32[8,8] dot(x, c), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                           "t = f32[8,8] tanh(p)\n m = f32[8,8] multiply(t, q)\n s = f32[8,8] add(p, m)\n"
+                           "o = f32[8,8] add(s, d)\n u = f32[8,8] tanh(o)\n"
+                           "ROOT r = (f32[8,8], f32[8,8]) tuple(t, u)\n"),
+            "add:p{p} add:o{p,q,d} carried: p*+ q* d* m s o+");
+  // A whole tensor between them is added by all devices together.
+  EXPECT_EQ(combined_entry("m = f32[8,8] add(c, p)\n s = f32[8,8] subtract(m, q)\n ROOT r = f32[8,8] tanh(s)\n"),
+            "add:s{p,q} carried: p* q* m s+");
+  // Nothing is gained: XLA reduces it by itself.
+  EXPECT_EQ(combined_entry("n = f32[8,8] negate(p)\n ROOT r = f32[8,8] tanh(n)\n"), "add:p{p} carried:");
+  // No line can stand behind what the computation returns.
+  EXPECT_EQ(combined_entry("ROOT s = f32[8,8] add(p, q)\n"), "add:p{p} add:q{q} carried:");
+  // Sums over a dimension are sources as well.
+  EXPECT_EQ(combined("ENTRY e {\n x = f32[8,32] parameter(0)\n w = f32[32,8] parameter(1)\n z = f32[] constant(0)\n"
+                     " p = f32[8,8] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                     " d = f32[8] reduce(x, z), dimensions={1}, to_apply=add_f32\n"
+                     " b = f32[8,8] broadcast(d), dimensions={0}\n s = f32[8,8] add(b, p)\n"
+                     " ROOT r = (f32[8,8]) tuple(s)\n}\n"),
+            "add:s{p,d} carried: p* d* b s+");
+  // The partitioner masks look-ups in a table: no place for them by hand.
+  EXPECT_EQ(combined("ENTRY e {\n x = f32[4,16] parameter(0)\n w = f32[4,16] parameter(1)\n"
+                     " i = s32[8,1] parameter(2)\n t = f32[16,4] transpose(x), dimensions={1,0}\n"
+                     " g = f32[8,4] gather(t, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, "
+                     "index_vector_dim=1, slice_sizes={1,4}\n"
+                     " h = f32[8,4] gather(t, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, "
+                     "index_vector_dim=1, slice_sizes={1,4}\n"
+                     " s = f32[8,4] add(g, h)\n ROOT r = f32[8,4] tanh(s)\n}\n"),
+            "add:g{g} add:h{h} carried:");
+}
+
+// What calls share is one instruction of the written module, and what they hand on is reduced first.
+TEST(Collectives, CombinedSumsOfCalls) {
+  const std::string head =
+      "f {\n a = f32[8,8] parameter(0)\n w = f32[8,8] parameter(1)\n"
+      " p = f32[8,8] dot(a, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+      " q = f32[8,8] dot(a, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n s = f32[8,8] add(p, q)\n"
+      " ROOT t = f32[8,8] tanh(s)\n}\nENTRY e {\n x = f32[8,8] parameter(0)\n y = f32[8,8] parameter(1)\n"
+      " v = f32[8,8] parameter(2)\n k = f32[8,8] call(x, v), to_apply=f\n";
+  EXPECT_EQ(combined(head + " l = f32[8,8] call(x, v), to_apply=f\n ROOT r = f32[8,8] add(k, l)\n}\n"),
+            "add:s{p,q} add:s{p,q} carried: p* q* s+ p* q* s+");
+  // Whole in the other call.
+  EXPECT_EQ(combined(head + " l = f32[8,8] call(y, y), to_apply=f\n ROOT r = f32[8,8] add(k, l)\n}\n"),
+            "add:p{p} add:q{q} carried:");
+  EXPECT_EQ(combined("f {\n a = f32[8,8] parameter(0)\n w = f32[8,8] parameter(1)\n"
+                     " p = f32[8,8] dot(a, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                     " ROOT t = f32[8,8] negate(p)\n}\nENTRY e {\n x = f32[8,8] parameter(0)\n"
+                     " v = f32[8,8] parameter(1)\n k = f32[8,8] call(x, v), to_apply=f\n"
+                     " l = f32[8,8] call(x, v), to_apply=f\n s = f32[8,8] add(k, l)\n"
+                     " ROOT r = f32[8,8] tanh(s)\n}\n"),
+            "add:p{p} add:p{p} carried:");
 }
 
 // --- Loops, conditionals and gathers. ---
@@ -655,6 +747,7 @@ TEST(Collectives, LoopsReduceEveryTurn) {
   EXPECT_EQ(m.found(Placement::kAtOnce), "add:d{d} add:e{e}");
   // What goes from turn to turn is whole: reduced at the end of the body at the latest.
   EXPECT_EQ(m.found(Placement::kDelayed), "add:n{d,e}");
+  EXPECT_EQ(m.found(Placement::kCombined), "add:n{d,e}");
   const CollectiveTotals totals =
       total(find_collectives(m.model, m.decided, Placement::kDelayed), CollectiveKind::kAllReduce);
   EXPECT_EQ(totals.count, 1);
@@ -732,6 +825,14 @@ TEST(Collectives, T5MegatronAndModelDimension) {
   }
   EXPECT_EQ(most, 12U);
   EXPECT_EQ(sources.size(), 102U);
+  // By hand: q, k and v of twelve self-attentions, k and v of six cross-attentions, alone; and those six together.
+  const auto written = find_collectives(megatron.model, megatron.decided, Placement::kCombined);
+  EXPECT_EQ(total(written, CollectiveKind::kAllReduce).count, 102 - 12 * 2 - 11);
+  std::size_t alone = 0;
+  for (const GroupId group : megatron.decided.split_groups()) {
+    alone += collectives_of_group(megatron.model, group, Placement::kCombined).size();
+  }
+  EXPECT_EQ(alone, 102U - 12 * 2 - 6);
 
   Module along_model(hlo::load_hlo(fixture("t5_6_6")).graph, 8);
   split_named(&along_model, "params['encoder']['embedding']", 1);
@@ -765,7 +866,7 @@ TEST(Collectives, TheWorkedExampleOfTheDocs) {
       EXPECT_EQ(m.decided.state(m.model.inputs()[index].node).kind, TensorStateKind::kSplit) << other;
     }
     EXPECT_EQ(m.model.linkage().inputs(m.decided.split_groups()[0]).size(), c.with.size() + 1);
-    for (const Placement placement : {Placement::kAtOnce, Placement::kDelayed}) {
+    for (const Placement placement : {Placement::kAtOnce, Placement::kDelayed, Placement::kCombined}) {
       const CollectiveTotals totals =
           total(find_collectives(m.model, m.decided, placement), CollectiveKind::kAllReduce);
       EXPECT_EQ(totals.count, static_cast<std::int64_t>(c.all_reduces));

@@ -141,7 +141,7 @@ TEST(MeshPlanner, StoringInPartsSavesMemory) {
 // has no experts is split as before.
 TEST(MeshPlanner, ExpertsOverTheDataAxis) {
   for (const auto& [name, experts] :
-       {std::make_pair("moe_dense.hlo.gz", 2), {"moe_sort.hlo.gz", 2}, {"gpt2.hlo.gz", 0}}) {
+       {std::make_pair("moe_dense.hlo.gz", 2), {"moe_sort.hlo.gz", 2}, {"gpt2.hlo.gz", 0}, {"bert_large.hlo.gz", 0}}) {
     SCOPED_TRACE(name);
     const Case c(name);
     const PlannedMesh planned = c.plan(4, 1, Zero::kOff);

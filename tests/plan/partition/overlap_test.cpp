@@ -267,6 +267,19 @@ TEST(Overlap, OfPlans) {
   }
 }
 
+// Sums that are combined are priced, and simulated, where the written module has them.
+TEST(Overlap, OfCombinedSums) {
+  for (const char* name : {"tiny_mlp.hlo", "t5_6_6.hlo.gz", "transformer_scan.hlo.gz"}) {
+    SCOPED_TRACE(name);
+    const Case c = Case::fixture(name);
+    c.model->combine_sums(true);
+    PlanningRequest request;
+    request.reshard = true;
+    const Planned planned = make_plan(c.model.get(), c.device, c.cluster, request);
+    expect_between(*c.cost, planned.decided);
+  }
+}
+
 // A module without loops and conditionals, from one event to the next, each time looking at everything.
 double slow_overlapped_ms(const Case& c, const Propagation& decided) {
   const graph::FlowGraph& flow = c.model->flow();

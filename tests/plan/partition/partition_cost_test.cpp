@@ -175,7 +175,7 @@ TEST_P(Fixtures, NothingSplit) {
   const PlanEstimate whole = cost.estimate(sharding::Propagation(loaded->model.linkage()));
   EXPECT_NEAR(whole.compute_ms, entry, 0.03 * entry);
   EXPECT_EQ(whole.collective_ms, 0);
-  EXPECT_EQ(whole.all_reduce_at_once.count, 0);
+  EXPECT_EQ(whole.all_reduce.count, 0);
   double parameters = 0;
   for (const sharding::ModelInput& input : loaded->model.inputs())
     parameters += static_cast<double>(loaded->model.flow().shape(input.node).bytes);
@@ -212,13 +212,13 @@ TEST_P(Fixtures, EffectsAreAdditive) {
     EXPECT_NEAR(plan.compute_ms, score.compute_ms, 1e-9 * problem.compute_ms);
     EXPECT_NEAR(plan.collective_ms, score.collective_ms, 1e-9 * (1 + score.collective_ms));
     EXPECT_NEAR(plan.memory_bytes, score.memory_bytes, 1e-9 * problem.memory_bytes);
-    EXPECT_NEAR(plan.all_reduce_at_once.bytes + plan.all_gather.bytes, score.collective_bytes,
+    EXPECT_NEAR(plan.all_reduce.bytes + plan.all_gather.bytes, score.collective_bytes,
                 1e-9 * (1 + score.collective_bytes));
     double count = 0;
     for (const std::int32_t g : chosen) count += problem.groups[static_cast<std::size_t>(g)].collectives;
-    EXPECT_EQ(static_cast<double>(plan.all_reduce_at_once.count + plan.all_gather.count), count);
+    EXPECT_EQ(static_cast<double>(plan.all_reduce.count + plan.all_gather.count), count);
     EXPECT_GE(plan.compute_ms, problem.compute_ms / linkage.shards() * (1 - 1e-9));
-    EXPECT_GE(plan.all_reduce_at_once.count, plan.all_reduce_delayed.count);
+    EXPECT_GE(plan.all_reduce.count, plan.all_reduce_delayed.count);
   }
 }
 

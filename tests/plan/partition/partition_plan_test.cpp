@@ -429,6 +429,15 @@ TEST(ApplyPlan, Gathers) {
   plan.gathers[0].node = plan.gathers[0].tensor_node = -1;
   apply_plan(&loaded->model, plan);
   EXPECT_EQ(loaded->model.gathers()[0].op, read.gathers[0].node);
+  for (const sharding::Gather::Kind kind : {sharding::Gather::Kind::kInParts, sharding::Gather::Kind::kExchanged}) {
+    plan.gathers[0].kind = kind;
+    apply_plan(&loaded->model, parse_partition_plan(to_json_text(plan), "x"));
+    EXPECT_EQ(loaded->model.gathers()[0].kind, kind);
+  }
+  plan.gathers[0].tensor = plan.gathers[0].instruction;
+  EXPECT_THAT(apply_complaint(&loaded->model, plan, ErrorKind::kData), HasSubstr(", which does not read it"));
+  plan.gathers[0].tensor = read.gathers[0].tensor;
+  plan.gathers[0].kind = sharding::Gather::Kind::kRead;
   plan.gathers[0].dim = 9;
   EXPECT_THAT(apply_complaint(&loaded->model, plan, ErrorKind::kData), HasSubstr("along dimension 9, but it is f32["));
   plan.gathers[0].instruction = "nothing";

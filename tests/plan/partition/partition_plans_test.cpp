@@ -68,7 +68,7 @@ TEST(Plans, TimeFindsMegatron) {
     EXPECT_TRUE(best.proven);
     EXPECT_GE(best.score.variables, 111);
     const PlanEstimate plan = c->cost->estimate(c->decide(best));
-    EXPECT_LE(plan.all_reduce_at_once.count, 103);
+    EXPECT_LE(plan.all_reduce.count, 103);
     EXPECT_EQ(plan.all_gather.count, 0);
     EXPECT_LT(plan.step_ms, c->problem.compute_ms);
     int seen = 0;

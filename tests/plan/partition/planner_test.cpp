@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/sharding/model.h"
+#include "plan/partition/apply_plan.h"
 #include "profile/profile_hlo.h"
 
 namespace automap::partition {
@@ -238,6 +239,58 @@ TEST(Planner, MemoryLimits) {
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::kInfeasible);  // the fastest is the leanest
   }
+}
+
+// Sums that are combined are counted so while plans are compared, and by whoever applies the plan.
+TEST(Planner, CombinedSums) {
+  Case apart = Case::fixture("t5_6_6.hlo.gz"), combined = Case::fixture("t5_6_6.hlo.gz");
+  combined.model->combine_sums(true);
+  const PartitionPlan without = apart.plan(false).plan, with = combined.plan(false).plan;
+  EXPECT_FALSE(without.sums_combined);
+  EXPECT_TRUE(with.sums_combined);
+  EXPECT_EQ(without.partial_sums, 102);
+  EXPECT_EQ(with.partial_sums, 102);
+  EXPECT_EQ(with.all_reduces, 67);
+  EXPECT_LT(with.collective_ms, without.collective_ms);
+  EXPECT_LT(with.step_ms, without.step_ms);
+  EXPECT_TRUE(with.proven);
+  // The objective counts every group by itself; the cross-attentions meet besides.
+  EXPECT_GT(with.replicated_step_ms - with.value, with.step_ms);
+  EXPECT_LT(with.replicated_step_ms - with.value, without.step_ms);
+  EXPECT_GE(with.bound, with.value);
+
+  const PartitionPlan read = parse_partition_plan(to_json_text(with), "plan");
+  EXPECT_TRUE(read.sums_combined);
+  Case other = Case::fixture("t5_6_6.hlo.gz");
+  const sharding::Propagation decided = apply_plan(other.model.get(), read);
+  PartitionPlan again = read;
+  describe_decision(*other.model, decided, &again);
+  EXPECT_EQ(again.all_reduces, with.all_reduces);
+  const Price found = price({other.model.get(), &decided}, profile::reference_device("", other.cluster), other.cluster);
+  EXPECT_NEAR(found.estimate.step_ms, with.step_ms, 1e-9 * with.step_ms);
+}
+
+// Cuts are found with sums apart, so that nothing is proven of a plan that has some. Parts are kept of the sums.
+TEST(Planner, CombinedSumsAndCuts) {
+  PlanningRequest request;
+  request.reshard = true;
+  Case apart = Case::fixture("t5_6_6.hlo.gz");
+  const PartitionPlan before =
+      make_plan(apart.model.get(), profile::reference_device("", apart.cluster), apart.cluster, request).plan;
+  Case c = Case::fixture("t5_6_6.hlo.gz");
+  c.model->combine_sums(true);
+  const PartitionPlan plan =
+      make_plan(c.model.get(), profile::reference_device("", c.cluster), c.cluster, request).plan;
+  ASSERT_FALSE(plan.gathers.empty());
+  EXPECT_FALSE(plan.proven);
+  EXPECT_GE(plan.bound, plan.value);
+  EXPECT_LT(plan.step_ms, before.step_ms);
+  const auto in_parts = [](const PartitionPlan& p) {
+    return std::count_if(p.collectives.begin(), p.collectives.end(),
+                         [](const PlanCollective& each) { return each.kept_in_parts; });
+  };
+  // q, k and v of twelve self-attentions are one each, k and v of the first cross-attention.
+  EXPECT_EQ(in_parts(before) - in_parts(plan), 2 * 12 + 1);
 }
 
 }  // namespace

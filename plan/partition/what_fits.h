@@ -1,0 +1,19 @@
+// Where nothing that was asked for fits: what would.
+#pragma once
+
+#include <string>
+
+#include "common/machine/cluster.h"
+#include "common/machine/device.h"
+#include "common/sharding/model.h"
+#include "plan/partition/planner.h"
+
+namespace automap::partition {
+
+// For people, with memory and time: the fastest mesh of the cluster whose plan fits, else of a cluster with more
+// servers like its last ones. `operators`: as for a mesh (MeshRequest). `cluster_was_tried`: its own meshes are not
+// tried again. Empty: nothing that was tried fits.
+std::string what_fits(const sharding::ShardingModel& model, const machine::DeviceModel& device,
+                      const machine::Cluster& cluster, const PlanningRequest& operators, bool cluster_was_tried);
+
+}  // namespace automap::partition
