@@ -16,7 +16,8 @@
 // branches.
 //
 // Everything is a sum over instructions, tensors and collectives, each of which one group at most changes: the effect
-// of a plan is the sum of its groups' effects.
+// of a plan is the sum of its groups' effects. But where sums are combined (ShardingModel::sums_combined) effects are
+// of every group by itself, and an estimate also has what combining sums of several groups saves.
 #pragma once
 
 #include <string>
