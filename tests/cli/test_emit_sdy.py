@@ -229,6 +229,12 @@ class Judging(Bridge):
 
 @unittest.skipUnless(JAX, NO_JAX)
 class WithJax(Judging):
+    def test_combined_sums_are_refused(self):
+        done = run("automap-search", "opp", FIXTURES / "tiny_mlp.hlo", "--sums", "combined", "--emit-sdy", self.folder / "x.mlir",
+                   env=environment(AUTOMAP_JAX_PYTHON=str(JAX)))
+        self.assert_fails(done, 2, "--emit-sdy writes every partial sum apart", "--emit-hlo", "--sums apart")
+        self.assertFalse((self.folder / "x.mlir").exists())
+
     def test_two_axes(self):
         hlo = self.put("two.hlo", TWO_AXES)
         text = self.write(hlo, "data=4,model=2").read_text()
