@@ -17,8 +17,8 @@
 //
 // Everything is a sum over instructions, tensors and collectives, each of which one group at most changes: the effect
 // of a plan is the sum of its groups' effects. But for all-to-alls, between two groups (as the effect of one group its
-// tensor is gathered), and where sums are combined (ShardingModel::sums_combined): effects are of every group by itself,
-// and an estimate also has what combining sums of several groups saves.
+// tensor is gathered), and where sums are combined (ShardingModel::sums_combined): effects are of every group by
+// itself, and an estimate also has what combining sums of several groups saves.
 #pragma once
 
 #include <optional>
