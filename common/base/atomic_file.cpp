@@ -39,6 +39,9 @@ constexpr std::size_t kMostNameBytes = 255;
 
 std::atomic<RemoveOnSignal::Slot*> slots{nullptr};
 std::atomic<int> renaming{0}, waiting_signal{0};
+// Temporary files that are being made; and that the process ends, so that none is to be made any more.
+std::atomic<int> making{0};
+std::atomic<bool> ending{false};
 static_assert(std::atomic<RemoveOnSignal::Slot*>::is_always_lock_free, "the signal handler reads it");
 
 // Writes all of `bytes`; the errno of the first failure, or 0.
@@ -53,22 +56,6 @@ int write_all(int fd, std::string_view bytes) {
   }
   return 0;
 }
-
-// No signal ends the process between the making of a temporary file and the note that it is one.
-class SignalsWait {
- public:
-  SignalsWait() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before_);
-  }
-  ~SignalsWait() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsWait(const SignalsWait&) = delete;
-  SignalsWait& operator=(const SignalsWait&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 // A signal that comes while files are renamed is answered when all are.
 class Renaming {
@@ -127,6 +114,22 @@ void remove_leftovers(const std::string& folder, const std::string& stem) {
 }
 
 }  // namespace
+
+SignalsWait::SignalsWait() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before_);
+  ++making;
+  if (!ending) return;
+  // Another thread ends the process.
+  --making;
+  while (true) ::pause();
+}
+
+SignalsWait::~SignalsWait() {
+  --making;
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
 
 RemoveOnSignal::RemoveOnSignal(const std::string& path) : slot_(nullptr) {
   AM_CHECK(path.size() < PATH_MAX);
@@ -355,6 +358,13 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
 namespace internal {
 
 void unlink_temporary_files() noexcept {
+  ending = true;
+  // What another thread is making is noted in a moment; after a fork there may be no such thread.
+  constexpr int kMostWaits = 1000;
+  for (int waits = 0; making > 0 && waits < kMostWaits; ++waits) {
+    const timespec moment = {0, 100'000};
+    ::nanosleep(&moment, nullptr);
+  }
   for (const RemoveOnSignal::Slot* slot = slots.load(); slot != nullptr; slot = slot->next) {
     if (slot->ready && slot->owner == ::getpid()) ::unlink(slot->path);
   }

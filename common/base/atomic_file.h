@@ -1,12 +1,25 @@
 // Files that appear whole or not at all, alone or together.
 #pragma once
 
+#include <csignal>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace automap {
+
+// No signal ends the process while it lives: between the making of a temporary file and its RemoveOnSignal.
+class SignalsWait {
+ public:
+  SignalsWait();
+  ~SignalsWait();
+  SignalsWait(const SignalsWait&) = delete;
+  SignalsWait& operator=(const SignalsWait&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 // While it lives, a signal that ends the process removes the file first. Any number may live.
 class RemoveOnSignal {
@@ -90,7 +103,8 @@ class OutputSet {
 void write_file_atomic(const std::string& path, std::string_view bytes);
 
 namespace internal {
-// For the signal handler only; async-signal-safe. Removes the files of every RemoveOnSignal.
+// For what ends the process only; async-signal-safe. Removes the files of every RemoveOnSignal; no other thread makes
+// one after it.
 void unlink_temporary_files() noexcept;
 // True while files are being renamed into their places: the signal is raised again when they are.
 bool signal_must_wait(int signal_number) noexcept;

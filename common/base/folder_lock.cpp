@@ -194,6 +194,7 @@ void LockFile::release() noexcept {
 std::optional<LockFile> LockFile::try_take(const std::string& path, AtEnd at_end) {
   for (;;) {
     std::string name = path;  // before there is a file that a lack of memory could leave behind
+    const SignalsWait wait;
     const int fd = open_lock_file(path);
     const Locked locked = lock_descriptor(fd, LOCK_EX | LOCK_NB);
     if (locked == Locked::kUnsupported) warn_without_locks(path, errno);

@@ -252,6 +252,7 @@ ShardWriter::ShardWriter(const std::string& folder, const DatasetManifest& manif
   // The temporary file is locked for as long as this process lives, which is how another run knows that it is in use.
   for (int attempt = 0;; ++attempt) {
     path_ = shown + "." + std::to_string(::getpid()) + "-" + std::to_string(attempt) + ".tmp";
+    const SignalsWait wait;
     file_->fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file_->fd < 0 && errno == EEXIST && attempt < 1000) continue;
     if (file_->fd < 0) throw_write_error(shown, errno);

@@ -2,11 +2,14 @@
 
 #include <cstddef>
 
+#include "common/graph/dependence.h"
+
 namespace automap::partition {
 
 namespace {
 
 using graph::FlowGraph;
+using graph::Opcode;
 using sharding::NodeId;
 using sharding::TensorDim;
 
@@ -14,27 +17,28 @@ std::size_t at(std::int32_t i) {
   return static_cast<std::size_t>(i);
 }
 
-// By flow node.
-std::vector<bool> made_of_data(const sharding::ShardingModel& model) {
+// By flow node: a variable, or a part of it, in whatever shape and type.
+std::vector<bool> forms_of_variables(const sharding::ShardingModel& model) {
   const FlowGraph& flow = model.flow();
   std::vector<bool> out(at(flow.size()), false);
-  for (const std::int32_t input : model.data()) out[at(model.inputs()[at(input)].node)] = true;
-  // A state of a loop is what any turn makes of it.
+  for (const std::int32_t variable : model.variables()) out[at(model.inputs()[at(variable)].node)] = true;
+  const auto keeps_form = [&](NodeId node) {
+    const Opcode opcode = flow.node(node).opcode;
+    return graph::is_movement(flow, node) || opcode == Opcode::kConvert || opcode == Opcode::kSlice ||
+           opcode == Opcode::kDynamicSlice;
+  };
   for (bool changed = true; changed;) {
     changed = false;
-    const auto depend = [&](NodeId node, NodeId on) {
-      if (!out[at(on)] || out[at(node)]) return;
+    const auto follow = [&](NodeId node, NodeId from) {
+      if (!out[at(from)] || out[at(node)]) return;
       out[at(node)] = changed = true;
     };
     for (NodeId node = 0; node < flow.size(); ++node) {
-      for (const NodeId operand : flow.operands(node)) depend(node, operand);
-      if (flow.producer(node) != node) depend(node, flow.producer(node));
+      if (keeps_form(node) && flow.operands(node).size() > 0) follow(node, flow.operands(node)[0]);
     }
+    // Stacked weights, of which a loop takes a slice each turn.
     for (const graph::FlowLoop& loop : flow.loops()) {
-      for (std::size_t i = 0; i < loop.parameter.size(); ++i) {
-        depend(loop.parameter[i], loop.initial[i]);
-        depend(loop.parameter[i], loop.next[i]);
-      }
+      for (std::size_t i = 0; i < loop.parameter.size(); ++i) follow(loop.parameter[i], loop.initial[i]);
     }
   }
   return out;
@@ -44,15 +48,15 @@ std::vector<bool> made_of_data(const sharding::ShardingModel& model) {
 
 std::vector<TensorDim> expert_dims(const sharding::ShardingModel& model) {
   const FlowGraph& flow = model.flow();
-  const std::vector<bool> of_data = made_of_data(model);
+  const std::vector<bool> weights = forms_of_variables(model);
   std::vector<TensorDim> out;
   for (NodeId op = 0; op < flow.size(); ++op) {
-    if (flow.node(op).opcode != graph::Opcode::kDot) continue;
+    if (flow.node(op).opcode != Opcode::kDot) continue;
     for (const sharding::OpFactor& factor : model.linkage().factors(op)) {
       // Of both sides and the result.
       if (factor.members.size() != 3 || !factor.partial.empty()) continue;
       for (const TensorDim member : factor.members) {
-        if (flow.producer(member.node) != op && !of_data[at(member.node)]) out.push_back(member);
+        if (flow.producer(member.node) != op && weights[at(member.node)]) out.push_back(member);
       }
     }
   }

@@ -8,8 +8,8 @@
 
 namespace automap::partition {
 
-// Batch dimensions of products of weights, or of other forms of them: dot([experts, tokens, in], [experts, in, out]).
-// (Heads are batch dimensions of products, too, but of what was computed from data.)
+// Batch dimensions of products of weights, as they are or in another form: dot([experts, tokens, in], [experts, in,
+// out]). (Heads are batch dimensions of products, too, but of what was computed.)
 std::vector<sharding::TensorDim> expert_dims(const sharding::ShardingModel& model);
 
 }  // namespace automap::partition

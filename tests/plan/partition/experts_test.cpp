@@ -30,7 +30,8 @@ TEST(Experts, WeightsOfMixturesAndNoHeads) {
   for (const std::string& name : experts_of("moe_small.hlo.gz")) {
     EXPECT_TRUE(name.find("expert") != std::string::npos || name == "another form") << name;
   }
-  for (const char* name : {"gpt2.hlo.gz", "bert_large.hlo.gz", "t5_6_6.hlo.gz", "mamba.hlo.gz", "scan_remat.hlo.gz"}) {
+  for (const char* name : {"gpt2.hlo.gz", "bert_large.hlo.gz", "t5_6_6.hlo.gz", "mamba.hlo.gz", "scan_remat.hlo.gz",
+                           "set_prediction.hlo.gz", "lit_small.hlo.gz"}) {
     EXPECT_TRUE(experts_of(name).empty()) << name;
   }
 }
