@@ -157,6 +157,10 @@ class Emitter {
                     "the module is partitioned already: " + name + " is a collective between its partitions",
                     "take the module as it was before XLA's partitioner (before_optimizations)");
       }
+      if (becomes_copy(id) && !alike(graph_.shape_of(id), graph_.shape_of(graph_.operands(id)[0]))) {
+        throw Error(ErrorKind::kData, name + " is an annotation, but makes " + std::string(graph_.shape_of(id).text) +
+                                          " of " + std::string(graph_.shape_of(graph_.operands(id)[0]).text));
+      }
       const std::string called = target(id);
       if (called == "SPMDFullToShardShape" || called == "SPMDShardToFullShape" ||
           called == "xla.sdy.GlobalToLocalShape" || called == "xla.sdy.LocalToGlobalShape") {
@@ -241,14 +245,23 @@ class Emitter {
 
   // Annotations inside the module: XLA shall follow ours alone.
   std::optional<hlo::OpcodeEdit> opcode(InstructionId id) const {
-    const Instruction& i = graph_.instruction(id);
-    if (i.opcode == Opcode::kDomain && i.num_operands == 1) return hlo::OpcodeEdit{"copy", true};
-    const std::string called = target(id);
-    if (called != "Sharding" && !starts_with(called, "xla.sdy.")) return std::nullopt;
+    if (!is_annotation(id)) return std::nullopt;
     const Shape& shape = graph_.shape_of(id);
     if (shape.is_tuple() && shape.elements.empty()) return hlo::OpcodeEdit{"tuple", false};
-    if (i.num_operands == 1) return hlo::OpcodeEdit{"copy", true};
+    if (becomes_copy(id)) return hlo::OpcodeEdit{"copy", true};
     return std::nullopt;
+  }
+  bool is_annotation(InstructionId id) const {
+    const std::string called = target(id);
+    return graph_.instruction(id).opcode == Opcode::kDomain || called == "Sharding" || starts_with(called, "xla.sdy.");
+  }
+  bool becomes_copy(InstructionId id) const {
+    const Shape& shape = graph_.shape_of(id);
+    return is_annotation(id) && graph_.instruction(id).num_operands == 1 &&
+           !(shape.is_tuple() && shape.elements.empty());
+  }
+  static bool alike(const Shape& a, const Shape& b) {
+    return a.is_array() == b.is_array() && a.dims == b.dims && a.type == b.type;
   }
 
   std::optional<std::string> attribute(InstructionId id, const Attribute& a) const {

@@ -126,7 +126,7 @@ TEST(ChildProcess, ComputingForEverEnds) {
   limits.seconds = 1;
   const ChildResult late = result_of(
       []() -> std::string {
-        for (volatile int i = 0;; i = i + 1) {
+        for (volatile unsigned i = 0;; i = i + 1) {
         }
       },
       limits);
