@@ -590,6 +590,18 @@ def run(options, plan):
 MOST_NAMED = 10
 
 
+def verdict_lines(report):
+    """Whether two runs compute the same, for people."""
+    worst, differing = report["worst_relative_difference"], report["differing_results"]
+    lines = [("equal: " if report["equal"] else "DIFFERENT: ") + f"{report['results']} results, largest relative "
+             f"difference {'infinite' if worst is None else f'{worst:.2g}'} (allowed {report['rtol']:g})"]
+    for result in differing[:MOST_NAMED]:
+        lines.append(f"  {result['result']}: {result['entries']:,} of {result['of']:,} entries, {result['why']}")
+    if len(differing) > MOST_NAMED:
+        lines.append(f"  and {len(differing) - MOST_NAMED} more results")
+    return lines
+
+
 def human(report, plan_path):
     mesh = ", ".join(f"{name} {count}" for name, count in report["mesh"].items()) if len(report["mesh"]) > 1 else ""
     lines = [f"{plan_path} on {report['devices']} {report['platform']} devices{f' ({mesh})' if mesh else ''}: "
@@ -616,13 +628,7 @@ def human(report, plan_path):
     if report["not_in_plan"]:
         names = report["not_in_plan"]
         lines.append(f"not in the plan: {', '.join(names[:5])}" + (f" and {len(names) - 5} more" if len(names) > 5 else ""))
-    worst = report["worst_relative_difference"]
-    lines.append(("equal: " if report["equal"] else "DIFFERENT: ") + f"{report['results']} results, largest relative "
-                 f"difference {'infinite' if worst is None else f'{worst:.2g}'} (allowed {report['rtol']:g})")
-    for result in report["differing_results"][:MOST_NAMED]:
-        lines.append(f"  {result['result']}: {result['entries']:,} of {result['of']:,} entries, {result['why']}")
-    if len(report["differing_results"]) > MOST_NAMED:
-        lines.append(f"  and {len(report['differing_results']) - MOST_NAMED} more results")
+    lines += verdict_lines(report)
     rounding = report["decided_by_rounding"]
     if rounding:
         lines.append("left out, since nothing but rounding decides them (a gradient of zero that the optimizer divides by "

@@ -603,6 +603,7 @@ def without_shardings(lib, text):
     return module
 
 
+@functools.cache
 def apply_plan():
     """automap-apply-plan, which fills inputs and compares results; it lies beside this."""
     for name in ("apply_plan.py", "automap-apply-plan"):
@@ -744,22 +745,13 @@ def report_of(ways, mesh, comparisons, sharded, rtol, atol):
     }
 
 
-MOST_NAMED = 10
-
-
 def human(report, name):
     lines = [f"{name} on {report['devices']} host devices, {mesh_text(report['mesh'].items())}"]
     for kind, of in report["collectives"].items():
         lines.append(f"  {kind:20} {of['count']:6,} {of['bytes']:14,} bytes")
     if not report["collectives"]:
         lines.append("  no collectives")
-    worst = report["worst_relative_difference"]
-    lines.append(("equal: " if report["equal"] else "DIFFERENT: ") + f"{report['results']} results, largest relative "
-                 f"difference {'infinite' if worst is None else f'{worst:.2g}'} (allowed {report['rtol']:g})")
-    for result in report["differing_results"][:MOST_NAMED]:
-        lines.append(f"  {result['result']}: {result['entries']:,} of {result['of']:,} entries, {result['why']}")
-    if len(report["differing_results"]) > MOST_NAMED:
-        lines.append(f"  and {len(report['differing_results']) - MOST_NAMED} more results")
+    lines += apply_plan().verdict_lines(report)
     if rounding := report["decided_by_rounding"]:
         lines.append(f"left out, since nothing but rounding decides them: {sum(r['entries'] for r in rounding):,} entries of "
                      f"{len(rounding)} results")

@@ -213,7 +213,7 @@ class Finder {
     if (linkage_.shards() <= 1) return {};
     reads_ = reads_of(model_, is_split_);
     find_kept();
-    find_made_whole();
+    for (const TensorDim dim : kept_in_parts(model_, is_split_)) made_whole_.insert(dim.node);
     find_sources();
     if (placement == Placement::kAtOnce) {
       for (const Source& source : sources_)
@@ -680,34 +680,22 @@ class Finder {
     }
   }
 
-  // By a gather of their own makers.
-  void find_made_whole() {
-    for (const Gather& gather : model_.gathers()) {
-      const GroupId group = linkage_.group_of(gather.tensor, gather.dim);
-      if (group != kNone && is_split_(group) && is_made_whole(flow_, gather)) made_whole_.insert(gather.tensor);
-    }
-  }
-
   // Once per tensor and splitting, however many instructions read it so.
   void add_gathers() {
-    // What is made whole is there whole for whoever reads it so.
-    std::set<std::pair<NodeId, std::int32_t>> made_whole;
-    for (const Gather& gather : model_.gathers()) {
-      if (is_made_whole(flow_, gather)) made_whole.emplace(gather.tensor, gather.dim);
-    }
-    // By tensor, group and the dimension that it is read in parts by (kNone: gathered).
+    // What is made whole is there whole for whoever reads it so. By tensor, group and the dimension that it is read in
+    // parts by (kNone: gathered).
     std::map<std::tuple<NodeId, GroupId, std::int32_t>, std::vector<NodeId>> readers;
     for (const Read& read : reads_) {
       if (read.exchanged()) {
         readers[{read.tensor, read.group, read.in_parts}].push_back(read.reader);
-      } else if (read.gathered && made_whole.count({read.tensor, read.dim}) == 0) {
+      } else if (read.gathered && made_whole_.count(read.tensor) == 0) {
         readers[{read.tensor, read.group, kNone}].push_back(read.reader);
       }
     }
     for (const Gather& gather : model_.gathers()) {
       const GroupId group = linkage_.group_of(gather.tensor, gather.dim);
       if (gather.kind == Gather::Kind::kHandedOn && group != kNone && is_split_(group) &&
-          made_whole.count({gather.tensor, gather.dim}) == 0) {
+          made_whole_.count(gather.tensor) == 0) {
         readers[{gather.tensor, group, kNone}].push_back(gather.op);
       }
     }

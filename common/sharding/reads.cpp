@@ -18,6 +18,10 @@ bool takes_part(const Linkage& linkage, const Gather& gather, const std::functio
   return false;
 }
 
+std::function<bool(GroupId)> splits_of(const Propagation& decided) {
+  return [&decided](GroupId g) { return decided.group_state(g) == GroupState::kSplit; };
+}
+
 }  // namespace
 
 std::vector<Read> reads_of(const ShardingModel& model, const std::function<bool(GroupId)>& is_split) {
@@ -48,8 +52,22 @@ std::vector<Read> reads_of(const ShardingModel& model, const std::function<bool(
   return out;
 }
 
+std::vector<TensorDim> kept_in_parts(const ShardingModel& model, const std::function<bool(GroupId)>& is_split) {
+  std::vector<TensorDim> out;
+  for (const Gather& gather : model.gathers()) {
+    const GroupId group = model.linkage().group_of(gather.tensor, gather.dim);
+    if (group != kNone && is_split(group) && is_made_whole(model.flow(), gather))
+      out.push_back({gather.tensor, gather.dim});
+  }
+  return out;
+}
+
 std::vector<Read> reads_of(const ShardingModel& model, const Propagation& decided) {
-  return reads_of(model, [&](GroupId g) { return decided.group_state(g) == GroupState::kSplit; });
+  return reads_of(model, splits_of(decided));
+}
+
+std::vector<TensorDim> kept_in_parts(const ShardingModel& model, const Propagation& decided) {
+  return kept_in_parts(model, splits_of(decided));
 }
 
 }  // namespace automap::sharding

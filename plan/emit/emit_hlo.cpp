@@ -245,19 +245,19 @@ class Emitter {
 
   // Annotations inside the module: XLA shall follow ours alone.
   std::optional<hlo::OpcodeEdit> opcode(InstructionId id) const {
-    if (!is_annotation(id)) return std::nullopt;
+    if (!says_sharding(id)) return std::nullopt;
     const Shape& shape = graph_.shape_of(id);
     if (shape.is_tuple() && shape.elements.empty()) return hlo::OpcodeEdit{"tuple", false};
     if (becomes_copy(id)) return hlo::OpcodeEdit{"copy", true};
     return std::nullopt;
   }
-  bool is_annotation(InstructionId id) const {
+  bool says_sharding(InstructionId id) const {
     const std::string called = target(id);
     return graph_.instruction(id).opcode == Opcode::kDomain || called == "Sharding" || starts_with(called, "xla.sdy.");
   }
   bool becomes_copy(InstructionId id) const {
     const Shape& shape = graph_.shape_of(id);
-    return is_annotation(id) && graph_.instruction(id).num_operands == 1 &&
+    return says_sharding(id) && graph_.instruction(id).num_operands == 1 &&
            !(shape.is_tuple() && shape.elements.empty());
   }
   static bool alike(const Shape& a, const Shape& b) {

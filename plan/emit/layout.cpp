@@ -59,13 +59,8 @@ std::string sharding_text(const std::vector<TensorState>& states, const std::vec
 Layout::Layout(std::vector<DecidedAxis> axes) : axes_(std::move(axes)), made_whole_(axes_.size()) {
   AM_CHECK(!axes_.empty());
   for (std::size_t axis = 0; axis < axes_.size(); ++axis) {
-    for (const sharding::Gather& gather : axes_[axis].model->gathers()) {
-      const TensorState state = axes_[axis].decided->state(gather.tensor);
-      if (sharding::is_made_whole(axes_[axis].model->flow(), gather) && state.kind == TensorStateKind::kSplit &&
-          state.dim == gather.dim) {
-        made_whole_[axis].insert(gather.tensor);
-      }
-    }
+    for (const sharding::TensorDim dim : sharding::kept_in_parts(*axes_[axis].model, *axes_[axis].decided))
+      made_whole_[axis].insert(dim.node);
   }
 }
 
@@ -115,12 +110,13 @@ std::vector<std::string> Layout::texts_read(NodeId node, const std::vector<shard
     found[axis].kind = TensorStateKind::kSplit;
     found[axis].dim = reads[axis].in_parts;
   }
+  const bool any = std::any_of(reads.begin(), reads.end(), [](const sharding::Read& read) { return read.gathered; });
   std::vector<std::string> out;
   if (from_parts) out.push_back(text_of(node, lies));
-  const std::string as_it_lies = text_of(node, lies), whole = text_of(node, gathered), last = text_of(node, found);
-  const bool any = std::any_of(reads.begin(), reads.end(), [](const sharding::Read& read) { return read.gathered; });
-  if (any) out.push_back(whole);
-  if (last != (any ? whole : as_it_lies)) out.push_back(last);
+  // `lies` where nothing is gathered.
+  const std::string before = text_of(node, gathered), last = text_of(node, found);
+  if (any) out.push_back(before);
+  if (last != before) out.push_back(last);
   return out;
 }
 

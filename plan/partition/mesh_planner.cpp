@@ -1,13 +1,13 @@
 #include "plan/partition/mesh_planner.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "common/base/check.h"
 #include "common/base/error.h"
 #include "common/base/text_table.h"
 #include "plan/partition/data_parallel.h"
+#include "plan/partition/experts.h"
 #include "plan/partition/names.h"
 #include "plan/partition/overlap.h"
 #include "plan/partition/partition_cost.h"
@@ -68,13 +68,14 @@ class MeshPlanning {
           "the data axis has nothing to split: module '" + std::string(model.graph().name()) + "' has no data inputs",
           "give the model axis all devices: --mesh data=1,model=N");
     }
+    const bool has_experts = !expert_dims(model).empty();
     batch_ = choose_batch(&model);
     if (batch_.groups.empty()) {
       throw Error(ErrorKind::kData,
                   "the data axis cannot split the batch" + (batch_.note.empty() ? "" : ": " + batch_.note),
                   "give --mesh another number of devices for data");
     }
-    split_experts(&model);
+    if (has_experts) split_experts(&model);
     for (const sharding::GroupId group : batch_.groups) batch_dims_.push_back(model.linkage().inputs(group)[0]);
   }
 
@@ -106,17 +107,13 @@ class MeshPlanning {
     const Resharding found = find_expert_resharding(*model, cost, batch, work);
     if (!found.split.empty()) {
       model->relink(request_.data, found.gathers);
-      std::set<sharding::GroupId> groups;
-      for (const TensorDim at : found.split) {
-        const sharding::GroupId group = model->linkage().group_of(at);
-        if (model->linkage().decidable(group)) groups.insert(group);
-      }
-      const std::vector<sharding::GroupId> chosen(groups.begin(), groups.end());
+      const std::vector<sharding::GroupId> chosen = split_groups(*model, found);
       if (step_ms(chosen) < without_ms * (1 - kWorthExchanging)) {
         std::int64_t experts = 0;
         for (const std::int32_t variable : model->variables()) {
           const sharding::NodeId node = model->inputs()[static_cast<std::size_t>(variable)].node;
-          for (const sharding::GroupId group : model->linkage().groups_of(node)) experts += groups.count(group);
+          for (const sharding::GroupId group : model->linkage().groups_of(node))
+            experts += std::binary_search(chosen.begin(), chosen.end(), group);
         }
         batch_.groups = chosen;
         batch_.gathers = found.gathers;

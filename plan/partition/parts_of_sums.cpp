@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "common/sharding/reads.h"
 #include "common/sharding/rule.h"
 #include "common/sharding/written_sums.h"
 
@@ -52,14 +53,7 @@ class Mover {
 
  private:
   void find_sources() {
-    std::map<NodeId, std::int32_t> made;
-    for (const Gather& gather : model_.gathers()) {
-      const TensorState state = decided_.state(gather.tensor);
-      if (sharding::is_made_whole(flow_, gather) && state.kind == TensorStateKind::kSplit && state.dim == gather.dim) {
-        made[gather.tensor] = gather.dim;
-      }
-    }
-    for (const auto& [node, dim] : made) {
+    for (const auto& [node, dim] : sharding::kept_in_parts(model_, decided_)) {
       for (const sharding::OpFactor& factor : model_.linkage().factors(node)) {
         if (decided_.group_state(factor.group) != sharding::GroupState::kSplit) continue;
         if (sharding::can_write_source(model_, factor, node)) kept_[node] = {dim, factor.group, {node}};

@@ -321,15 +321,10 @@ std::vector<TensorCopy> copies_of_axis(const sharding::ShardingModel& model, con
     copy.readers.push_back(read.reader);
   }
   // What is made whole and kept in parts is there whole while it is made.
-  for (const sharding::Gather& gather : model.gathers()) {
-    const sharding::TensorState state = decided.state(gather.tensor);
-    if (!sharding::is_made_whole(model.flow(), gather) || state.kind != sharding::TensorStateKind::kSplit ||
-        state.dim != gather.dim) {
-      continue;
-    }
-    TensorCopy& copy = copies[{gather.tensor, graph::kNone}];
-    copy.tensor = gather.tensor;
-    copy.readers.push_back(gather.op);
+  for (const sharding::TensorDim dim : sharding::kept_in_parts(model, decided)) {
+    TensorCopy& copy = copies[{dim.node, graph::kNone}];
+    copy.tensor = dim.node;
+    copy.readers.push_back(model.flow().producer(dim.node));
   }
   std::vector<TensorCopy> out;
   for (auto& [key, copy] : copies) out.push_back(std::move(copy));

@@ -384,17 +384,6 @@ class Planning {
 
   bool by_time_of_variables() const { return !request_.data && request_.objective == PartitionObjective::kTime; }
 
-  // The groups of a resharding, whose gathers the model is linked with.
-  std::vector<GroupId> groups_of(const Resharding& found) const {
-    std::set<GroupId> split;
-    for (const TensorDim at : found.split) split.insert(model_.linkage().group_of(at));
-    std::vector<GroupId> chosen;
-    for (const GroupId group : split) {
-      if (model_.linkage().decidable(group)) chosen.push_back(group);
-    }
-    return chosen;
-  }
-
   // Searches add collectives up. Beside compute, those of a mesh's other axis may cost nothing that splitting saves.
   void leave_whole_where_quicker() {
     if (!request_.overlap || request_.objective != PartitionObjective::kTime || chosen_.empty()) return;
@@ -455,7 +444,7 @@ class Planning {
     std::optional<PartitionAlternative> uncut;
     if (!answers_.empty()) uncut = judged(inputs_, chosen_, "no group cut");
     model_.relink(shards_, found.gathers);
-    std::vector<GroupId> chosen = groups_of(found);
+    std::vector<GroupId> chosen = split_groups(model_, found);
     if (model_.sums_combined()) keep_parts_of_sums(&chosen);
     const PlanEstimate estimate = estimate_of(chosen);
     const bool fits = kept_limit_bytes_ <= 0 || estimate.memory_bytes <= kept_limit_bytes_;

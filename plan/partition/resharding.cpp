@@ -684,6 +684,15 @@ Resharding find(const sharding::ShardingModel& model, const PartitionCost& cost,
 
 }  // namespace
 
+std::vector<GroupId> split_groups(const sharding::ShardingModel& model, const Resharding& found) {
+  std::set<GroupId> split;
+  for (const TensorDim at : found.split) {
+    const GroupId group = model.linkage().group_of(at);
+    if (model.linkage().decidable(group)) split.insert(group);
+  }
+  return {split.begin(), split.end()};
+}
+
 Resharding find_resharding(const sharding::ShardingModel& model, const PartitionCost& cost, double memory_limit_bytes,
                            Work& work) {
   return find(model, cost, {}, memory_limit_bytes, work);

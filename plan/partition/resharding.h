@@ -38,6 +38,9 @@ struct Resharding {
   std::int32_t width = 0;
 };
 
+// Of the model as it is linked with the gathers: the groups that a plan decides, ascending.
+std::vector<sharding::GroupId> split_groups(const sharding::ShardingModel& model, const Resharding& found);
+
 // `model` is linked without gathers. memory_limit_bytes 0: no limit. Nothing split and saved_ms 0 where nothing helps;
 // saved_ms is -infinity when nothing fits.
 Resharding find_resharding(const sharding::ShardingModel& model, const PartitionCost& cost, double memory_limit_bytes,
