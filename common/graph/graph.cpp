@@ -108,6 +108,12 @@ std::optional<std::string_view> Graph::header_attribute(std::string_view key) co
   return find_key(Span<const Attribute>(header_), key);
 }
 
+std::string Graph::shape_with_layout(InstructionId id) const {
+  const std::string_view text = shape_of(id).text, layout = instruction(id).layout;
+  if (!layout.empty() && layout.front() != '{') return std::string(layout);
+  return std::string(text).append(layout);
+}
+
 Span<const InstructionId> Graph::operands(InstructionId id) const {
   const Instruction& i = instruction(id);
   return {operands_.data() + i.first_operand, static_cast<std::size_t>(i.num_operands)};

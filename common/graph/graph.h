@@ -80,7 +80,7 @@ struct Attribute {
 struct Instruction {
   std::string_view name;         // without '%'
   std::string_view opcode_name;  // as written: also for opcodes we do not know
-  std::string_view layout;  // raw "{1,0:T(8,128)}" of an array result, or empty; of a tuple: its full text with layouts
+  std::string_view layout;   // raw "{1,0:T(8,128)}" behind the shape, or empty; of a tuple: its full text with layouts
   std::string_view payload;  // raw text of a constant's literal; of an unknown opcode's unparsable slot
   Opcode opcode = Opcode::kUnknown;
   ShapeId shape = kNone;
@@ -121,6 +121,8 @@ class Graph {
   const Computation& computation(ComputationId id) const { return computations_[static_cast<std::size_t>(id)]; }
   const Shape& shape(ShapeId id) const { return shapes_[static_cast<std::size_t>(id)]; }
   const Shape& shape_of(InstructionId id) const { return shape(instruction(id).shape); }
+  // "f32[2,3]{1,0}", "(f32[2]{0}, s32[])": the shape of a result as HLO text prints it.
+  std::string shape_with_layout(InstructionId id) const;
   ComputationId entry_id() const { return entry_; }
   const Computation& entry() const { return computation(entry_); }
 

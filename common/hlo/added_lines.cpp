@@ -72,7 +72,7 @@ std::string AddedLines::annotate(InstructionId operand, std::string name, const 
       continue;
     }
     const std::string annotated = new_name(graph_.instruction(operand).name, ".sharded.");
-    lines->push_back(custom_call(annotated, shape_text(operand), name, "Sharding", shardings[i]));
+    lines->push_back(custom_call(annotated, graph_.shape_with_layout(operand), name, "Sharding", shardings[i]));
     if (between) between_.emplace(step, annotated);
     name = annotated;
   }
@@ -99,10 +99,11 @@ std::vector<std::string> AddedLines::behind(InstructionId id) {
   const std::string name(graph_.instruction(id).name), reduced = new_name(name, ".reduced.");
   std::string devices;
   for (int d = 0; d < options_.num_partitions; ++d) devices += (d == 0 ? "" : ",") + std::to_string(d);
-  lines.push_back("%" + reduced + " = " + shape_text(id) + " all-reduce(%" + name +
+  lines.push_back("%" + reduced + " = " + graph_.shape_with_layout(id) + " all-reduce(%" + name +
                   "), channel_id=" + std::to_string(++channels_) + ", replica_groups={{" + devices +
                   "}}, use_global_device_ids=true, to_apply=%" + adder(graph_.shape_of(id)) + ", sharding={manual}");
-  lines.push_back(custom_call(sum_name(id), shape_text(id), reduced, "SPMDShardToFullShape", *options_.summed(id)));
+  lines.push_back(
+      custom_call(sum_name(id), graph_.shape_with_layout(id), reduced, "SPMDShardToFullShape", *options_.summed(id)));
   return lines;
 }
 
@@ -141,13 +142,6 @@ std::string AddedLines::adder(const Shape& shape) {
   std::string& name = adders_[std::string(type_of(shape))];
   if (name.empty()) name = new_name("add." + std::string(type_of(shape)), ".");
   return name;
-}
-
-std::string AddedLines::shape_text(InstructionId id) const {
-  const Instruction& instruction = graph_.instruction(id);
-  const Shape& shape = graph_.shape(instruction.shape);
-  if (!shape.is_array()) return std::string(instruction.layout.empty() ? shape.text : instruction.layout);
-  return std::string(shape.text) + std::string(instruction.layout);
 }
 
 }  // namespace automap::hlo

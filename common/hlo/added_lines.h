@@ -43,7 +43,6 @@ class AddedLines {
   std::string share_of(graph::InstructionId operand, const std::string& part, const LocalOperand& local,
                        std::vector<std::string>* lines);
   std::string adder(const graph::Shape& shape);
-  std::string shape_text(graph::InstructionId id) const;
   bool is_summed(graph::InstructionId id) const;
 
   const graph::Graph& graph_;

@@ -171,15 +171,9 @@ class Writer {
 
   void instruction(InstructionId id) {
     const Instruction& instruction = graph_.instruction(id);
-    const Shape& shape = graph_.shape(instruction.shape);
     put(instruction.name);
     put(" = ");
-    if (shape.is_array()) {
-      put(shape.text);
-      put(instruction.layout);
-    } else {
-      put(instruction.layout.empty() ? shape.text : instruction.layout);
-    }
+    put(graph_.shape_with_layout(id));
     put(" ");
     const auto edit = options_.opcode ? options_.opcode(id) : std::nullopt;
     put(edit ? std::string_view(edit->opcode) : instruction.opcode_name);

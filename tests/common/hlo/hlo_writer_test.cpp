@@ -57,6 +57,20 @@ TEST(HloWriter, TextGraphTextGraphIsIdentity) {
   EXPECT_EQ(digest(read_hlo_text(write_hlo_text(h), "t")), digest(h));
 }
 
+// What is no array and no tuple may come with a layout, too (a token of a module in binary form).
+TEST(HloWriter, KeepsEveryKindOfShapeWithItsLayout) {
+  for (const std::string shape :
+       {"f32[4]{0}", "token[]{0}", "opaque[]{0}", "b(f32[2]{0})", "(token[]{0}, f32[4]{0})"}) {
+    const Graph g =
+        read_hlo_text("HloModule m\n\nENTRY %e (x: f32[4]) -> f32[4] {\n  %p = " + shape +
+                          " parameter(0)\n  ROOT %r = f32[4]{0} custom-call(%p), custom_call_target=\"f\"\n}\n",
+                      "t");
+    const std::string written = write_hlo_text(g);
+    EXPECT_THAT(written, HasSubstr("%p = " + shape + " parameter(0)"));
+    EXPECT_EQ(write_hlo_text(read_hlo_text(written, "t")), written);
+  }
+}
+
 TEST(HloWriter, OptionsForMetadataShapesAndPartitions) {
   const Graph g = read_hlo_text(module_text(), "t");
   WriteOptions options;
