@@ -290,7 +290,10 @@ bool print_literal(const LiteralProto& literal, const ShapeProto& shape, bool in
     *out += " )";
     return true;
   }
-  if (shape.element_type == kToken) return true;
+  if (shape.element_type == kToken) {
+    *out += "token";
+    return true;
+  }
   const Elements elements(literal, shape.element_type);
   std::size_t wanted = 1;
   for (const std::int64_t d : shape.dimensions) {

@@ -307,6 +307,14 @@ TEST(HloProtoTest, LargeAndAbsentLiteralsAreElided) {
   EXPECT_EQ(graph.instruction(1).payload, "{...}");
 }
 
+TEST(HloProtoTest, ATokenHasALiteralThatCanBeReadAgain) {
+  Message token;
+  token.text(1, "k").text(2, "constant").message(3, Message().number(2, 17)).number(35, 1).message(8, Message());
+  const Graph graph = read(module_of({computation("c", 7, 1, {token})}));
+  EXPECT_EQ(graph.instruction(0).payload, "token");
+  EXPECT_EQ(graph.shape_of(0).text, "token[]");
+}
+
 TEST(HloProtoTest, LimitsNestingAndAllocation) {
   // A tuple of a tuple of a tuple ...
   Message shape = f32_shape({2});
