@@ -168,7 +168,7 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
   }
   out += fact("Planned in", format_ms(plan.planning_ms) + " from file to plan; objective " + plan.objective +
                                 ", found by " + plan.planner);
-  out += "\n" + split_table(planned) + moved_tables(model, plan) + whole_table(model, planned) +
+  out += "\n" + split_table(planned) + begun_table(model) + moved_tables(model, plan) + whole_table(model, planned) +
          algorithms_table(planned) + comparison_table(plan);
   while (out.size() > 1 && out[out.size() - 2] == '\n') out.pop_back();
   return out;

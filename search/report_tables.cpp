@@ -192,7 +192,8 @@ std::string moved_table(const ShardingModel& model, const PartitionPlan& plan, b
     if (gather.node < 0 || gather.tensor_node < 0) continue;
     if (exchanges != (gather.kind == sharding::Gather::Kind::kExchanged)) continue;
     if (!exchanges &&
-        (gather.kind == sharding::Gather::Kind::kInParts || made_whole.count({gather.tensor_node, gather.dim}) != 0)) {
+        (gather.kind == sharding::Gather::Kind::kInParts || gather.kind == sharding::Gather::Kind::kBegun ||
+         made_whole.count({gather.tensor_node, gather.dim}) != 0)) {
       continue;
     }
     const std::string what = pattern_of(place_of(model, gather.tensor_node)) + " " +
@@ -231,6 +232,26 @@ std::string moved_table(const ShardingModel& model, const PartitionPlan& plan, b
 
 std::string moved_tables(const ShardingModel& model, const PartitionPlan& plan) {
   return moved_table(model, plan, false) + moved_table(model, plan, true);
+}
+
+std::string begun_table(const ShardingModel& model) {
+  std::vector<std::pair<std::string, int>> rows;
+  for (const sharding::Gather& gather : model.gathers()) {
+    if (gather.kind != sharding::Gather::Kind::kBegun) continue;
+    const std::string what = pattern_of(place_of(model, gather.tensor)) + " " + shape_of(model, gather.tensor) +
+                             " dimension " + std::to_string(gather.dim);
+    const auto same = std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return row.first == what; });
+    if (same == rows.end()) {
+      rows.emplace_back(what, 1);
+    } else {
+      ++same->second;
+    }
+  }
+  TextTable table({{"tensors"}, {"split from", Align::kLeft}});
+  for (const auto& [what, tensors] : rows) table.add_row({std::to_string(tensors), what});
+  if (table.empty()) return "";
+  return "What is split although no variable decides it (attention that heads do not split)\n" + table.render("  ") +
+         "\n";
 }
 
 }  // namespace automap::search::internal

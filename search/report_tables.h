@@ -39,5 +39,6 @@ std::string whole_table(const sharding::ShardingModel& model, const partition::P
 // All-gathers and all-to-alls that are alike up to the numbers in names, a line each. What is made whole and kept in
 // parts, and what is whole and read in parts, moves nothing.
 std::string moved_tables(const sharding::ShardingModel& model, const partition::PartitionPlan& plan);
+std::string begun_table(const sharding::ShardingModel& model);
 
 }  // namespace automap::search::internal

@@ -31,7 +31,9 @@ class Printer {
   }
 
  private:
+  // Text cannot hold an attribute without a value (the padding of a scalar).
   void put(std::string_view key, std::string_view value) {
+    if (value.empty()) return;
     AttributeText text;
     text.key = key;
     text.begin = out_.buffer.size();

@@ -193,6 +193,7 @@ class LinkageBuilder {
         case Gather::Kind::kExchanged: gathers_[flow_.producer(gather.op)].push_back(cut); break;
         case Gather::Kind::kInParts: in_parts_[flow_.producer(gather.op)].push_back(cut); break;
         case Gather::Kind::kHandedOn: handed_on_[gather.op].push_back(cut); break;
+        case Gather::Kind::kBegun: begun_[gather.tensor].push_back(cut); break;
       }
     }
   }
@@ -391,8 +392,9 @@ class LinkageBuilder {
       ++first[index(group[i]) + 1];
     });
     sum_up(&first);
-    std::vector<bool> is_input(index(flow_.size()), false);
-    for (const graph::FlowInput& input : flow_.inputs()) is_input[index(input.node)] = true;
+    std::vector<bool> entry(index(flow_.size()), false);
+    for (const graph::FlowInput& input : flow_.inputs()) entry[index(input.node)] = true;
+    const auto is_input = [&](TensorDim at) { return entry[index(at.node)] || holds(begun_, at.node, at); };
     std::vector<std::int32_t>& first_input = linkage_.first_input_;
     first_input.assign(first.size(), 0);
     linkage_.members_.resize(index(first.back()));
@@ -400,12 +402,12 @@ class LinkageBuilder {
     for_each_dim([&](TensorDim at) {
       const GroupId g = group[dim_index(at)];
       linkage_.members_[index(next[index(g)]++)] = at;
-      if (is_input[index(at.node)]) ++first_input[index(g) + 1];
+      if (is_input(at)) ++first_input[index(g) + 1];
     });
     sum_up(&first_input);
     linkage_.inputs_.reserve(index(first_input.back()));
     for (const TensorDim& member : linkage_.members_) {
-      if (is_input[index(member.node)]) linkage_.inputs_.push_back(member);
+      if (is_input(member)) linkage_.inputs_.push_back(member);
     }
     parent_.clear();
   }
@@ -585,8 +587,8 @@ class LinkageBuilder {
   const LinkageOptions& options_;
   const RuleFunction& rules_;
   Linkage linkage_;
-  std::vector<std::int32_t> parent_;     // of dimensions, by their index; roots are the smallest of their set
-  Cuts gathers_, in_parts_, handed_on_;  // by instruction
+  std::vector<std::int32_t> parent_;             // of dimensions, by their index; roots are the smallest of their set
+  Cuts gathers_, in_parts_, handed_on_, begun_;  // by instruction, or by tensor
   std::unordered_map<InstructionId, OpRule> known_rules_;
   OpRule rule_;
   std::vector<Part> parts_;                           // of factors

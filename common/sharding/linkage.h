@@ -83,7 +83,7 @@ struct OpFactor {
 //     left side's batch still goes to the result's rows.
 // Gathers of free tensors and of dimensions that are in no factor of `op` do nothing.
 //
-// Three more kinds, for what is stored otherwise than it is computed with (plan/partition/stored_parts.h), or read
+// Four more kinds, for what is stored otherwise than it is computed with (plan/partition/stored_parts.h), or read
 // otherwise than it was made (plan/partition/resharding.h):
 //   - kInParts: `op` reads `tensor`, which is whole, in parts: nothing moves. The member alone leaves its factor, all
 //     others stay; the tensor cannot be split by that dimension (obstacle kGathered of its group).
@@ -91,8 +91,10 @@ struct OpFactor {
 //     tensor is gathered once for `op` (the new value of a variable that is stored whole).
 //   - kExchanged: as kRead, but `op` reads the tensor in parts along another dimension (a kInParts of the same two): an
 //     all-to-all takes it from the one to the other. With kRead instead it is gathered, and a part taken of that.
+//   - kBegun: `op` makes `tensor`, which is split by the dimension although no input decides that: the member counts as
+//     an input of its group, which can so be decided. Nothing moves by it.
 struct Gather {
-  enum class Kind : std::uint8_t { kRead, kInParts, kHandedOn, kExchanged };
+  enum class Kind : std::uint8_t { kRead, kInParts, kHandedOn, kExchanged, kBegun };
 
   NodeId op = kNone;  // the reading instruction (or the making one, when tensor is its result: then a local slice)
   NodeId tensor = kNone;
@@ -152,7 +154,8 @@ class Linkage {
   Span<const GroupId> groups_of(NodeId node) const { return slice(group_of_dim_, first_dim_, node); }
   // Ascending by node.
   Span<const TensorDim> members(GroupId group) const { return slice(members_, first_member_, group); }
-  // Members that are entry inputs (parameters): what can be decided. A group without any is never split.
+  // Members that are entry inputs (parameters), or begun by a gather: what can be decided. A group without any is never
+  // split.
   Span<const TensorDim> inputs(GroupId group) const { return slice(inputs_, first_input_, group); }
   bool possible(GroupId group) const { return obstacles(group).empty(); }
   // Can be split by a decision: possible, and has inputs.

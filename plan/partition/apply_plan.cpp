@@ -138,6 +138,13 @@ void check_exchanged(const sharding::ShardingModel& model, const sharding::Gathe
                                     instruction_name(model, gather.op) + ", which does not read it");
 }
 
+// What begins at an instruction is what it makes.
+void check_begun(const sharding::ShardingModel& model, const sharding::Gather& gather) {
+  if (gather.kind != sharding::Gather::Kind::kBegun || model.flow().producer(gather.tensor) == gather.op) return;
+  throw Error(ErrorKind::kData, "the plan begins to split " + instruction_name(model, gather.tensor) + " at " +
+                                    instruction_name(model, gather.op) + ", which does not make it");
+}
+
 std::vector<sharding::Gather> gathers_of(const sharding::ShardingModel& model, const PartitionPlan& plan) {
   std::vector<sharding::Gather> gathers;
   for (const PlanGather& g : plan.gathers) {
@@ -151,6 +158,7 @@ std::vector<sharding::Gather> gathers_of(const sharding::ShardingModel& model, c
   for (const sharding::Gather& gather : gathers) {
     check_handed_on(model, gather);
     check_exchanged(model, gather);
+    check_begun(model, gather);
   }
   return gathers;
 }
@@ -209,6 +217,11 @@ sharding::Propagation apply_plan(sharding::ShardingModel* model, const Partition
   }
   sharding::Propagation decided(model->linkage());
   if (plan.shards > 1) {
+    for (const sharding::Gather& gather : model->gathers()) {
+      if (gather.kind != sharding::Gather::Kind::kBegun) continue;
+      const TensorDim begun{gather.tensor, gather.dim};
+      if (const auto conflict = decided.split(begun)) collision(*model, decided, *conflict);
+    }
     // All splittings before any replication: what stays whole is then told with the decision that forbids it.
     for (const bool split : {true, false}) {
       for (const Decision& decision : decisions) {

@@ -7,10 +7,10 @@
 #include "common/base/error.h"
 #include "common/base/text_table.h"
 #include "plan/partition/data_parallel.h"
-#include "plan/partition/experts.h"
 #include "plan/partition/names.h"
 #include "plan/partition/overlap.h"
 #include "plan/partition/partition_cost.h"
+#include "plan/partition/products.h"
 #include "plan/partition/resharding.h"
 
 namespace automap::partition {

@@ -58,6 +58,7 @@ const char* name_of(GatherKind kind) {
     case GatherKind::kInParts: return "in parts";
     case GatherKind::kHandedOn: return "handed on";
     case GatherKind::kExchanged: return "exchanged";
+    case GatherKind::kBegun: return "begun";
     case GatherKind::kRead: break;
   }
   return "whole";
@@ -67,10 +68,11 @@ const char* name_of(GatherKind kind) {
 GatherKind read_kind(const PlanObject& gather) {
   const std::string how = gather.text_or_empty("how");
   for (const GatherKind kind :
-       {GatherKind::kRead, GatherKind::kInParts, GatherKind::kHandedOn, GatherKind::kExchanged}) {
+       {GatherKind::kRead, GatherKind::kInParts, GatherKind::kHandedOn, GatherKind::kExchanged, GatherKind::kBegun}) {
     if (how == name_of(kind) || (how.empty() && kind == GatherKind::kRead)) return kind;
   }
-  gather.fail("how: found \"" + how + "\", expected \"whole\", \"in parts\", \"exchanged\" or \"handed on\"");
+  gather.fail("how: found \"" + how +
+              "\", expected \"whole\", \"in parts\", \"exchanged\", \"handed on\" or \"begun\"");
 }
 
 std::vector<std::pair<std::string, int>> read_members(const PlanObject& group) {

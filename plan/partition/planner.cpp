@@ -100,7 +100,7 @@ Propagation decide(const ShardingModel& model, const std::vector<std::int32_t>& 
   Propagation decided(linkage);
   for (const GroupId group : chosen) {
     const auto at = decider.find(group);
-    if (const auto conflict = decided.split_group(group, at == decider.end() ? TensorDim{} : at->second)) {
+    if (const auto conflict = decided.split_group(group, at == decider.end() ? linkage.inputs(group)[0] : at->second)) {
       throw Error(ErrorKind::kInternal,
                   "a search chose groups that exclude each other: " + explain(model, decided, *conflict).summary);
     }
@@ -432,7 +432,8 @@ class Planning {
     SearchLimits limits = quick_search().limits;
     if (kept_limit_bytes_ > 0) limits.units /= kMostMemoryRounds;
     Work work(work_limits(limits));
-    const Resharding found = find_resharding(model_, cost_, kept_limit_bytes_, work);
+    const Resharding found = find_resharding(model_, cost_, kept_limit_bytes_, work,
+                                             request_.outer == nullptr ? nullptr : request_.outer->decided);
     cut_by_time_ = cut_by_time_ || work.stopped();
     if (found.gathers.empty() || !(found.saved_ms > (infeasible_ ? -std::numeric_limits<double>::infinity() : 0)))
       return;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -9,7 +10,7 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "plan/partition/experts.h"
+#include "plan/partition/products.h"
 
 namespace automap::partition {
 namespace {
@@ -37,20 +38,23 @@ enum : std::int32_t { kWhole = 0, kSplit = 1, kSplitAndGathered = 2, kInParts = 
 
 class Builder {
  public:
-  // `batch`: of a data axis, what is split in any case; empty: the axis splits variables.
-  Builder(const sharding::ShardingModel& model, const PartitionCost& cost, std::vector<TensorDim> batch)
+  // `batch`: of a data axis, what is split in any case; empty: the axis splits variables. `outer` may be null.
+  Builder(const sharding::ShardingModel& model, const PartitionCost& cost, std::vector<TensorDim> batch,
+          const sharding::Propagation* outer)
       : model_(model),
         flow_(model.flow()),
         linkage_(model.linkage()),
         cost_(cost),
         shards_(model.linkage().shards()),
-        batch_(std::move(batch)) {}
+        batch_(std::move(batch)),
+        outer_(outer) {}
 
   LabellingProblem build(double memory_limit_bytes) {
     number_dims();
     find_cuttable();
     join();
     number_pieces();
+    find_begun();
     forbid();
     price_pieces();
     for (const TensorDim dim : batch_) problem_.sites[at(piece_of(dim))].cost[kWhole] = kInfinity;
@@ -102,6 +106,9 @@ class Builder {
       for (std::int32_t dim = 0; dim < rank; ++dim) {
         if (linkage_.group_of(input.node, dim) != kNone) decided[at(root(piece_of({input.node, dim})))] = true;
       }
+    }
+    for (std::size_t piece = 0; piece < begun_.size(); ++piece) {
+      if (begun_[piece] && found.labels[piece] == kSplit) decided[at(root(static_cast<std::int32_t>(piece)))] = true;
     }
     // First what keeps a piece apart from the weights: a product that only takes its part of something, or is made
     // whole where it could be split with what it makes.
@@ -182,6 +189,11 @@ class Builder {
       for_each_closed(op, [&](TensorDim dim) {
         if (is_split(dim)) out.gathers.push_back({op, dim.node, dim.dim});
       });
+    }
+    for (std::size_t piece = 0; piece < first_of_.size(); ++piece) {
+      if (!begun_[piece] || found.labels[piece] != kSplit) continue;
+      const TensorDim first = first_of_[piece];
+      out.gathers.push_back({flow_.producer(first.node), first.node, first.dim, Gather::Kind::kBegun});
     }
     const auto order = [](const Gather& g) { return std::make_tuple(g.op, g.tensor, g.dim, g.kind); };
     std::sort(out.gathers.begin(), out.gathers.end(),
@@ -307,6 +319,14 @@ class Builder {
 
   bool decides(graph::InputRole role) const { return !batch_.empty() || role != graph::InputRole::kStepInput; }
 
+  // The axis that this one is nested in splits it, into parts that cannot be split further.
+  bool parted_by_outer(TensorDim dim) const {
+    if (outer_ == nullptr) return false;
+    const sharding::TensorState state = outer_->state(dim.node);
+    return state.kind == sharding::TensorStateKind::kSplit && state.dim == dim.dim &&
+           extent(dim) % (shards_ * outer_->linkage().shards()) != 0;
+  }
+
   // By linkage group: whether it may be split.
   std::vector<bool> may_be_split() const {
     std::vector<bool> out(at(linkage_.num_groups()), false);
@@ -322,6 +342,31 @@ class Builder {
     return out;
   }
 
+  // Attention that weights split along nothing (the devices do not divide its heads) may be split by any of its
+  // dimensions: what it reads is gathered and taken in parts. Not what the data itself is split by.
+  void find_begun() {
+    begun_.assign(problem_.sites.size(), false);
+    if (!batch_.empty()) return;
+    const std::vector<bool> may_be = may_be_split();
+    for (const NodeId op : products_of_activations(model_)) {
+      const auto factors = linkage_.factors(op);
+      const auto is_decided = [&](const OpFactor& factor) {
+        return may_be[at(factor.group)] && factor.extent % shards_ == 0;
+      };
+      if (std::any_of(factors.begin(), factors.end(), is_decided)) continue;
+      begins_.insert(op);
+      for (const OpFactor& factor : factors) {
+        for (const TensorDim member : factor.members) begun_[at(piece_of(member))] = true;
+      }
+    }
+    for (const sharding::ModelInput& input : model_.inputs()) {
+      const auto rank = static_cast<std::int32_t>(linkage_.groups_of(input.node).size());
+      for (std::int32_t dim = 0; dim < rank; ++dim) {
+        if (linkage_.group_of(input.node, dim) != kNone) begun_[at(piece_of({input.node, dim}))] = false;
+      }
+    }
+  }
+
   // Pieces that cannot be split, or that nobody here decides.
   void forbid() {
     const std::vector<bool> may_be = may_be_split();
@@ -332,7 +377,10 @@ class Builder {
         const GroupId group = linkage_.group_of(node, dim);
         if (group == kNone) continue;
         const std::int32_t piece = piece_of({node, dim});
-        if (last[at(piece)] == node || extent({node, dim}) % shards_ != 0 || !may_be[at(group)]) forbid(piece);
+        if (last[at(piece)] == node || extent({node, dim}) % shards_ != 0 ||
+            !(may_be[at(group)] || begun_[at(piece)]) || parted_by_outer({node, dim})) {
+          forbid(piece);
+        }
         last[at(piece)] = node;
       }
     }
@@ -560,9 +608,9 @@ class Builder {
     return flow_.node(op).opcode == Opcode::kDot || flow_.node(op).opcode == Opcode::kConvolution;
   }
 
-  // Something that is read is split: what nothing forces to be is not.
+  // Something that is read is split: what nothing forces to be is not. Or it begins here.
   bool is_possible(const OpFactor& factor, NodeId in_parts) const {
-    bool any = in_parts == kNone;
+    bool any = in_parts == kNone || begins_.count(factor.op) != 0;
     for (const TensorDim member : factor.members) {
       if (member.node == in_parts ? extent(member) % shards_ != 0 : !allowed(piece_of(member))) return false;
       any = any || (member.node != in_parts && is_operand(factor.op, member.node));
@@ -640,10 +688,13 @@ class Builder {
   const PartitionCost& cost_;
   const std::int64_t shards_;
   const std::vector<TensorDim> batch_;
+  const sharding::Propagation* const outer_;
   std::vector<std::int32_t> first_dim_, parent_, piece_of_dim_;
   std::vector<bool> cuttable_;
   std::vector<TensorDim> dim_of_;                     // by dim_index
   std::vector<TensorDim> first_of_;                   // of each piece
+  std::vector<bool> begun_;                           // by piece: may be split although no weight decides it
+  std::set<NodeId> begins_;                           // products where that is so
   std::map<std::int32_t, std::int32_t> reader_site_;  // by dim_index
   std::set<std::int32_t> taken_;                      // of which somebody may take its part
   std::vector<Instruction> instructions_;
@@ -655,10 +706,26 @@ class Builder {
 
 namespace {
 
+// Of the pieces that begin without an input those that no input decides either, one in each linkage group.
+void keep_needed_beginnings(const sharding::ShardingModel& model, std::vector<Gather>* gathers) {
+  const auto is_begun = [](const Gather& gather) { return gather.kind == Gather::Kind::kBegun; };
+  if (std::none_of(gathers->begin(), gathers->end(), is_begun)) return;
+  std::vector<Gather> others;
+  std::remove_copy_if(gathers->begin(), gathers->end(), std::back_inserter(others), is_begun);
+  sharding::ShardingModel linked = model.another_axis(model.linkage().shards());
+  linked.relink(model.linkage().shards(), std::move(others));
+  std::set<GroupId> begun;
+  const auto is_needless = [&](const Gather& gather) {
+    const GroupId group = linked.linkage().group_of(gather.tensor, gather.dim);
+    return is_begun(gather) && (!linked.linkage().inputs(group).empty() || !begun.insert(group).second);
+  };
+  gathers->erase(std::remove_if(gathers->begin(), gathers->end(), is_needless), gathers->end());
+}
+
 Resharding find(const sharding::ShardingModel& model, const PartitionCost& cost, const std::vector<TensorDim>& batch,
-                double memory_limit_bytes, Work& work) {
+                const sharding::Propagation* outer, double memory_limit_bytes, Work& work) {
   AM_CHECK(model.gathers().empty());
-  Builder builder(model, cost, batch);
+  Builder builder(model, cost, batch, outer);
   LabellingProblem problem = builder.build(memory_limit_bytes);
   const auto solve_decided = [&](LabellingProblem* with, double* bound) {
     Labelling found = solve_labelling(*with, LabellingOptions(), work);
@@ -677,6 +744,7 @@ Resharding find(const sharding::ShardingModel& model, const PartitionCost& cost,
     if (other.cost < found.cost) found = std::move(other);
   }
   Resharding out = builder.read(found);
+  keep_needed_beginnings(model, &out.gathers);
   out.bound_ms = -bound;
   out.proven = out.saved_ms >= out.bound_ms - 1e-9 * std::max(1.0, std::abs(out.bound_ms));
   return out;
@@ -694,15 +762,15 @@ std::vector<GroupId> split_groups(const sharding::ShardingModel& model, const Re
 }
 
 Resharding find_resharding(const sharding::ShardingModel& model, const PartitionCost& cost, double memory_limit_bytes,
-                           Work& work) {
-  return find(model, cost, {}, memory_limit_bytes, work);
+                           Work& work, const sharding::Propagation* outer) {
+  return find(model, cost, {}, outer, memory_limit_bytes, work);
 }
 
 Resharding find_expert_resharding(const sharding::ShardingModel& model, const PartitionCost& cost,
                                   const std::vector<TensorDim>& batch, Work& work) {
   AM_CHECK(!batch.empty());
   if (expert_dims(model).empty()) return {};
-  return find(model, cost, batch, 0, work);
+  return find(model, cost, batch, nullptr, 0, work);
 }
 
 }  // namespace automap::partition

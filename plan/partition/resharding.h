@@ -13,7 +13,9 @@
 //   split by another     what it reads is whole, or gathered: an all-gather; what it makes is whole, or every device
 //                        keeps its part: nothing moves
 // Never split: what no weight decides, neither by its piece nor by those it is split with: the batch, and what is only
-// made between instructions. Where the cheapest labelling splits such a piece it is forbidden, and solved again.
+// made between instructions. Where the cheapest labelling splits such a piece it is forbidden, and solved again. But
+// attention (products.h) is split by whatever pays, weights or none: a part of the queries on every device where the
+// devices do not divide the heads.
 //
 // Every collective pays its own latency here; PartitionCost, where several go out together, judges the result.
 #pragma once
@@ -23,6 +25,7 @@
 
 #include "common/base/work.h"
 #include "common/sharding/model.h"
+#include "common/sharding/propagation.h"
 #include "plan/partition/labelling.h"
 #include "plan/partition/partition_cost.h"
 
@@ -42,9 +45,10 @@ struct Resharding {
 std::vector<sharding::GroupId> split_groups(const sharding::ShardingModel& model, const Resharding& found);
 
 // `model` is linked without gathers. memory_limit_bytes 0: no limit. Nothing split and saved_ms 0 where nothing helps;
-// saved_ms is -infinity when nothing fits.
+// saved_ms is -infinity when nothing fits. `outer`: of a mesh, the axis that this one is nested in: what both split has
+// to be divided by both.
 Resharding find_resharding(const sharding::ShardingModel& model, const PartitionCost& cost, double memory_limit_bytes,
-                           Work& work);
+                           Work& work, const sharding::Propagation* outer = nullptr);
 
 // The same for a data axis: `batch` is split, and beside it *experts* may be, where that is worth its exchanges:
 // weights of which a product takes one for every place of a dimension (the experts of a mixture, by einsum or sorted).

@@ -10,6 +10,7 @@
 #include "common/base/files.h"
 #include "common/hlo/hlo_json.h"
 #include "common/hlo/hlo_reader.h"
+#include "common/hlo/hlo_text.h"
 #include "common/hlo/hlo_writer.h"
 #include "common/hlo/proto_attributes.h"
 #include "common/hlo/proto_graph.h"
@@ -313,6 +314,14 @@ TEST(HloProtoTest, ATokenHasALiteralThatCanBeReadAgain) {
   const Graph graph = read(module_of({computation("c", 7, 1, {token})}));
   EXPECT_EQ(graph.instruction(0).payload, "token");
   EXPECT_EQ(graph.shape_of(0).text, "token[]");
+}
+
+TEST(HloProtoTest, AnAttributeWithoutAValueIsLeftOut) {
+  Message pad = instruction("n", "pad", 2, {1, 1});
+  pad.message(21, Message());
+  const Graph graph = read(module_of({computation("c", 7, 2, {instruction("p", "parameter", 1), pad})}));
+  EXPECT_FALSE(graph.attribute(1, "padding"));
+  EXPECT_EQ(read_hlo_text(write_hlo_text(graph), "written").num_instructions(), 2);
 }
 
 TEST(HloProtoTest, LimitsNestingAndAllocation) {

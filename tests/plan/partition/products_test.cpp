@@ -1,4 +1,4 @@
-#include "plan/partition/experts.h"
+#include "plan/partition/products.h"
 
 #include <gtest/gtest.h>
 

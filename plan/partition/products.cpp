@@ -1,6 +1,8 @@
-#include "plan/partition/experts.h"
+#include "plan/partition/products.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <set>
 
 #include "common/graph/dependence.h"
 
@@ -44,6 +46,16 @@ std::vector<bool> forms_of_variables(const sharding::ShardingModel& model) {
   return out;
 }
 
+bool has_batch_dimensions(const FlowGraph& flow, NodeId op) {
+  const auto list = flow.graph().attribute(flow.node(op).instruction, "lhs_batch_dims");
+  return list && *list != "{}";
+}
+
+// Of both sides and the result.
+bool is_batch(const sharding::OpFactor& factor) {
+  return factor.members.size() == 3 && factor.partial.empty();
+}
+
 }  // namespace
 
 std::vector<TensorDim> expert_dims(const sharding::ShardingModel& model) {
@@ -53,12 +65,34 @@ std::vector<TensorDim> expert_dims(const sharding::ShardingModel& model) {
   for (NodeId op = 0; op < flow.size(); ++op) {
     if (flow.node(op).opcode != Opcode::kDot) continue;
     for (const sharding::OpFactor& factor : model.linkage().factors(op)) {
-      // Of both sides and the result.
-      if (factor.members.size() != 3 || !factor.partial.empty()) continue;
+      if (!is_batch(factor)) continue;
       for (const TensorDim member : factor.members) {
         if (flow.producer(member.node) != op && weights[at(member.node)]) out.push_back(member);
       }
     }
+  }
+  return out;
+}
+
+std::vector<NodeId> products_of_activations(const sharding::ShardingModel& model) {
+  const FlowGraph& flow = model.flow();
+  const sharding::Linkage& linkage = model.linkage();
+  const std::vector<bool> weights = forms_of_variables(model);
+  std::set<sharding::GroupId> experts;
+  for (const TensorDim dim : expert_dims(model)) experts.insert(linkage.group_of(dim));
+  std::vector<NodeId> out;
+  for (NodeId op = 0; op < flow.size(); ++op) {
+    // A batch dimension of extent 1 is one, too: an example at a time.
+    if (flow.node(op).opcode != Opcode::kDot || !has_batch_dimensions(flow, op)) continue;
+    const auto operands = flow.operands(op);
+    const bool computed = std::all_of(operands.begin(), operands.end(), [&](NodeId operand) {
+      return linkage.is_tensor(operand) && !weights[at(operand)];
+    });
+    const auto factors = linkage.factors(op);
+    const bool of_experts = std::any_of(factors.begin(), factors.end(), [&](const sharding::OpFactor& factor) {
+      return is_batch(factor) && experts.count(factor.group) != 0;
+    });
+    if (computed && !of_experts) out.push_back(op);
   }
   return out;
 }
