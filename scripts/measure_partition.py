@@ -31,8 +31,8 @@ CLUSTERS = ("config-a", "h100-1x8")
 # Where algorithms are compared.
 ALGORITHM_MODELS = ("t5_6_6", "t5_24_24", "vgg19", "resnet50", "gpt2")
 SHIPPED_POLICY = "models/pretrained/partition.policy"
-XLA_MODELS = ("t5_6_6", "vgg19", "gpt2", "transformer_bf16", "transformer_remat", "scan_remat", "lit_small", "moe_small", "moe_dense", "moe_sort",
-              "set_prediction", "mamba", "unet", "vit_forward")
+XLA_MODELS = ("t5_6_6", "vgg19", "gpt2", "transformer_bf16", "transformer_remat", "scan_remat", "grouped_query", "lit_small", "moe_small",
+              "moe_dense", "moe_sort", "set_prediction", "mamba", "unet", "vit_forward")
 DEPTHS = (6, 12, 24, 48, 96, 192)
 # The paper: variables split of all, hours of its first and second stage; data inputs split, seconds.
 PAPER_OPP = {"t5_6_6": (111, 188, "0.5 h"), "t5_24_24": (432, 728, "0.94 h (3B), 1.45 h (11B)"), "vgg19": (5, 38, "30 s")}

@@ -146,7 +146,7 @@ class Agreement(unittest.TestCase):
         for name, ask in (("tiny_mlp.hlo", "opp:count"), ("moe_small", "opp:count"), ("transformer_bf16", "opp:time"),
                           ("lit_small", "opp:count"), ("vgg19", "opp:time"), ("gpt2_forward", "opp:time"),
                           ("transformer_scan", "opp:time"), ("t5_6_6", "opp:time"), ("transformer_bf16", "adp"),
-                          ("scan_remat", "opp:count"), ("scan_remat", "adp"), ("set_prediction", "opp:time"),
+                          ("grouped_query", "opp:time"), ("scan_remat", "opp:count"), ("scan_remat", "adp"), ("set_prediction", "opp:time"),
                           ("moe_sort", "opp:count"), ("moe_dense", "opp:time"), ("mamba", "opp:time"),
                           ("mamba", "adp"), ("unet", "opp:count"), ("unet", "opp:time"), ("unet", "adp")):
             with self.subTest(name=name, ask=ask):
@@ -174,7 +174,8 @@ class Agreement(unittest.TestCase):
     def test_meshes(self):
         """Two axes, and what the step keeps stored in parts: every collective, its size and how many devices work together."""
         for name, ask in (("tiny_mlp.hlo", "mesh:4x2:3"), ("moe_dense", "mesh:4x2:0"), ("moe_dense", "mesh:2x4:3"),
-                          ("scan_remat", "mesh:4x2:2"), ("transformer_remat", "mesh:4x1:3"), ("transformer_scan", "mesh:2x4:0"),
+                          ("grouped_query", "mesh:1x8"), ("scan_remat", "mesh:4x2:2"), ("transformer_remat", "mesh:4x1:3"),
+                          ("transformer_scan", "mesh:2x4:0"),
                           ("set_prediction", "mesh:4x2:2"), ("lit_small", "mesh:4x2:0"), ("gpt2", "mesh:4x2:3"),
                           ("moe_dense", "mesh:8x1:0"), ("moe_sort", "mesh:8x1:0"), ("moe_small", "mesh:4x2:3")):
             with self.subTest(name=name, ask=ask):
@@ -196,7 +197,7 @@ class Agreement(unittest.TestCase):
     def test_small_modules_compute_the_same(self):
         for name, ask, tolerance in (("tiny_mlp.hlo", "opp:count", 1e-5), ("tiny_mlp.hlo", "adp", 1e-5),
                                      ("moe_small", "opp:time", 2e-4), ("lit_small", "opp:time", 2e-4),
-                                     ("scan_remat", "opp:time", 2e-4)):
+                                     ("scan_remat", "opp:time", 2e-4), ("grouped_query", "opp:time", 2e-4)):
             with self.subTest(name=name, ask=ask):
                 self.agree(fixture(name), self.plan(fixture(name), ask), tolerance=tolerance)
 
