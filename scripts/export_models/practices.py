@@ -55,42 +55,6 @@ def scan_remat(layers=4, width=256, heads=8, kv_heads=2, hidden=512, vocabulary=
         loss, tree, {"tokens": array(micro_batch, length, dtype=jnp.int32)}, micro_batch, donate=(0, 1), locations=True)
 
 
-def grouped_query(layers=2, width=256, heads=8, kv_heads=2, hidden=512, vocabulary=512, micro_batch=2, length=256):
-    """Grouped attention that repeats nothing: neither the heads of keys and values nor the queries of each divide by 8."""
-    tree = decoder_parameters(vocabulary, width, {str(i): grouped_parameters(width, hidden, heads, kv_heads) for i in range(layers)})
-
-    def attention(p, x):
-        batch, positions, _ = x.shape
-        with scope("attention_norm"):
-            y = rms_norm(p["attention_norm"], x)
-        with scope("attention"):
-            q = core.split_heads(dense(p["attention"]["wq"], y), heads)
-            k, v = (core.split_heads(dense(p["attention"][name], y), kv_heads) for name in ("wk", "wv"))
-            q = rotate(q).reshape(batch, positions, kv_heads, heads // kv_heads, -1)
-            scores = jnp.einsum("bqkgd,btkd->bkgqt", q, rotate(k)) / jnp.sqrt(q.shape[-1]).astype(q.dtype)
-            weights = jax.nn.softmax(scores + core.causal_bias(positions), axis=-1)
-            y = jnp.einsum("bkgqt,btkd->bqkgd", weights, v).reshape(batch, positions, -1)
-            return x + dense(p["attention"]["wo"], y)
-
-    def loss(params, batch):
-        with scope("tok_embeddings"):
-            x = core.embed(params["tok_embeddings"]["embedding"], batch["tokens"])
-        for i in range(layers):
-            p = params["layers"][str(i)]
-            with scope(f"layers/{i}"):
-                x = attention(p, x)
-                with scope("ffn_norm"):
-                    y = rms_norm(p["ffn_norm"], x)
-                with scope("feed_forward"):
-                    x = x + feed_forward(p["feed_forward"], y)
-        return head_and_loss(params, x, batch["tokens"])
-
-    return core.training_model(
-        "grouped_query",
-        f"Decoder of {layers} layers, {kv_heads} heads of keys and values that {heads} of queries share without a copy, Adam",
-        loss, tree, {"tokens": array(micro_batch, length, dtype=jnp.int32)}, micro_batch, locations=True)
-
-
 def routed_layer(p, x, experts, chosen):
     """Every expert sees every token; the router's weights, written back to their experts, decide what counts."""
     with scope("router"):
@@ -338,3 +302,39 @@ def unet(channels=(32, 64, 128), image=32, colors=3, frequencies=32, micro_batch
     return core.training_model(
         "unet", f"U-Net of {len(channels)} scales over {image}x{image} images, group normalization, predicts the noise, Adam",
         loss, tree, {"image": picture, "noise": picture, "time": array(micro_batch)}, micro_batch, locations=True)
+
+
+def grouped_query(layers=2, width=256, heads=8, kv_heads=2, hidden=512, vocabulary=512, micro_batch=2, length=256):
+    """Grouped attention that repeats nothing: neither the heads of keys and values nor the queries of each divide by 8."""
+    tree = decoder_parameters(vocabulary, width, {str(i): grouped_parameters(width, hidden, heads, kv_heads) for i in range(layers)})
+
+    def attention(p, x):
+        batch, positions, _ = x.shape
+        with scope("attention_norm"):
+            y = rms_norm(p["attention_norm"], x)
+        with scope("attention"):
+            q = core.split_heads(dense(p["attention"]["wq"], y), heads)
+            k, v = (core.split_heads(dense(p["attention"][name], y), kv_heads) for name in ("wk", "wv"))
+            q = rotate(q).reshape(batch, positions, kv_heads, heads // kv_heads, -1)
+            scores = jnp.einsum("bqkgd,btkd->bkgqt", q, rotate(k)) / jnp.sqrt(q.shape[-1]).astype(q.dtype)
+            weights = jax.nn.softmax(scores + core.causal_bias(positions), axis=-1)
+            y = jnp.einsum("bkgqt,btkd->bqkgd", weights, v).reshape(batch, positions, -1)
+            return x + dense(p["attention"]["wo"], y)
+
+    def loss(params, batch):
+        with scope("tok_embeddings"):
+            x = core.embed(params["tok_embeddings"]["embedding"], batch["tokens"])
+        for i in range(layers):
+            p = params["layers"][str(i)]
+            with scope(f"layers/{i}"):
+                x = attention(p, x)
+                with scope("ffn_norm"):
+                    y = rms_norm(p["ffn_norm"], x)
+                with scope("feed_forward"):
+                    x = x + feed_forward(p["feed_forward"], y)
+        return head_and_loss(params, x, batch["tokens"])
+
+    return core.training_model(
+        "grouped_query",
+        f"Decoder of {layers} layers, {kv_heads} heads of keys and values that {heads} of queries share without a copy, Adam",
+        loss, tree, {"tokens": array(micro_batch, length, dtype=jnp.int32)}, micro_batch, locations=True)

@@ -101,8 +101,6 @@ class SearchErrors(ProgramTest):
             (self.plan_text({"p": 0}, gathers=[{"instruction": "p", "tensor": "p", "dim": 2}]), "along dimension 2"),
             (self.plan_text({"p": 0}, gathers=[{"instruction": "p", "tensor": "p", "dim": 0, "how": "exchanged"}]),
              "exchanges p for p, which does not read it"),
-            (self.plan_text({"p": 0}, gathers=[{"instruction": "x", "tensor": "p", "dim": 0, "how": "begun"}]),
-             "begins to split p at x, which does not make it"),
             (self.plan_text({"p": 0}, gathers=[{"instruction": "p", "tensor": "p", "dim": 0, "how": "moved"}]),
              'how: found "moved", expected "whole", "in parts", "exchanged", "handed on" or "begun"'),
             ('{"a":' * 100000, "nested deeper than"),
@@ -113,6 +111,13 @@ class SearchErrors(ProgramTest):
             for command in (["explain", model], ["apply", model, "--emit-hlo", "out.hlo"]):
                 with self.subTest(command=command[0], says=says):
                     self.fails(3, *command, "--plan", plan, says=[says])
+
+    def test_splittings_that_cannot_begin(self):
+        model = self.put("two.hlo", "HloModule m\nENTRY e {\n  p = f32[8,16] parameter(0)\n  ROOT q = f32[8,16] tanh(p)\n}\n")
+        for gather, says, code in (({"instruction": "q", "tensor": "p", "dim": 0}, "begins to split p at q, which does not make it", 3),
+                                   ({"instruction": "q", "tensor": "q", "dim": 2}, "along dimension 2", 3)):
+            plan = self.put("bad.json", self.plan_text({"p": 0}, gathers=[{**gather, "how": "begun"}]))
+            self.fails(code, "apply", model, "--plan", plan, says=[says])
 
     def test_outputs_that_cannot_be_written(self):
         (self.folder / "folder").mkdir()
