@@ -30,7 +30,7 @@ using Json = nlohmann::ordered_json;
 using Align = TextTable::Align;
 
 Json base_document(const char* kind, const std::string& source, std::string_view bytes) {
-  Json document;
+  Json document = Json::object();
   document["schema"] = "automap.inspect/1";
   document["kind"] = kind;
   document["source"] = source;

@@ -90,7 +90,7 @@ std::vector<LayerSummary> shown_layers(const ModelProfile& profile, std::size_t 
 
 std::string report_json(const ModelProfile& profile, const std::string& form) {
   const pipeline::Profile& p = profile.profile;
-  Json d;
+  Json d = Json::object();
   d["schema"] = "automap.profile-report/1";
   d["model"] = p.model;
   d["form"] = form;

@@ -251,7 +251,7 @@ std::string completion_report(const ShardingModel& model, const Propagation& dec
 
 std::string completion_json(const ShardingModel& model, const Propagation& decided, const Completion& completion) {
   const Counts counts = count_tensors(model, decided);
-  Json d;
+  Json d = Json::object();
   d["schema"] = "automap.propagation/1";
   d["shards"] = model.linkage().shards();
   d["outcome"] = to_string(completion.outcome);

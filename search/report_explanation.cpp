@@ -127,7 +127,7 @@ std::string tensor_report(const ShardingModel& model, const Propagation& decided
 std::string explanation_json(const ShardingModel& model, const Propagation& decided, const PartitionPlan& plan,
                              const std::vector<NodeId>& nodes, const sharding::TensorShares* shares) {
   const Counts counts = count_tensors(model, decided);
-  Json d;
+  Json d = Json::object();
   d["schema"] = "automap.explanation/1";
   d["kind"] = plan.kind;
   d["shards"] = plan.shards;

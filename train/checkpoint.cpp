@@ -54,7 +54,7 @@ void each_counter(TrainCounters& c, Visit&& visit) {
 }  // namespace
 
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
-  Json header;
+  Json header = Json::object();
   header["schema"] = "automap.checkpoint/1";
   Json& options = header["options"] = Json::object();
   for (const auto& [name, value] : checkpoint.options) options[name] = value;

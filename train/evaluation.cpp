@@ -392,7 +392,7 @@ bool Evaluation::read_cache(const std::string& path) {
 }
 
 void Evaluation::write_cache(const std::string& path) const {
-  nlohmann::ordered_json document;
+  nlohmann::ordered_json document = nlohmann::ordered_json::object();
   document["made_for"] = fingerprint();
   auto& problems = document["problems"] = nlohmann::ordered_json::array();
   for (const HeldOut& held : problems_) {

@@ -78,7 +78,7 @@ int evaluate(const TrainOptions& o, WorkerPool& pool) {
     check_searchable(policies.back(), path);
   }
   const Evaluation evaluation(held_out_source(o), evaluation_options(o), pool, "");
-  Json document;
+  Json document = Json::object();
   document["schema"] = "automap.evaluation/1";
   document["problems"] = evaluation.problems().size();
   document["data"] = evaluation.source().fingerprint();

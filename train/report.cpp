@@ -207,7 +207,7 @@ std::string report_markdown(const TrainOptions& o, const ProblemSource& source, 
 
 nlohmann::ordered_json run_json(int argc, const char* const* argv, const TrainOptions& options,
                                 const ProblemSource& source, int threads, const std::string& torch) {
-  Json out;
+  Json out = Json::object();
   out["schema"] = "automap.run/1";
   out["version"] = version();
   out["git"] = git_revision();

@@ -1,4 +1,5 @@
-// JSON documents as text.
+// JSON documents as text. Objects begin as Json::object(): one that is null until it gets its first key crashes where
+// memory ends just then (nlohmann 3.11).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

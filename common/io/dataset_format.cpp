@@ -296,7 +296,7 @@ std::string canonical_json(std::string_view text, const std::string& source) {
 }
 
 std::string to_json_text(const DatasetManifest& manifest) {
-  Json root;
+  Json root = Json::object();
   root["schema"] = dataset_schema(manifest.version);
   root["generator"] = manifest.generator;
   root["rows"] = manifest.rows;
@@ -313,7 +313,7 @@ std::string to_json_text(const DatasetManifest& manifest) {
   text += ",\n  \"shards\": [";
   const char* separator = "\n";
   for (const ShardEntry& entry : manifest.shards) {
-    Json line;
+    Json line = Json::object();
     line["file"] = entry.file;
     line["first_row"] = entry.first_row;
     line["rows"] = entry.rows;

@@ -299,12 +299,12 @@ Cluster load_cluster(const std::string& name_or_path) {
 }
 
 std::string to_json_text(const Cluster& cluster) {
-  nlohmann::ordered_json document;
+  nlohmann::ordered_json document = nlohmann::ordered_json::object();
   document["schema"] = kSchemaPrefix + std::to_string(kSchemaVersion);
   document["name"] = cluster.name;
   document["servers"] = nlohmann::ordered_json::array();
   for (const ServerGroup& group : cluster.servers) {
-    nlohmann::ordered_json servers;
+    nlohmann::ordered_json servers = nlohmann::ordered_json::object();
     servers["count"] = group.count;
     servers["devices"] = group.devices;
     servers["intra_gbytes_per_s"] = group.intra_gbytes_per_s;
@@ -317,7 +317,7 @@ std::string to_json_text(const Cluster& cluster) {
   document["inter_latency_us"] = cluster.inter_latency_us;
   document["devices"] = nlohmann::ordered_json::object();
   for (const auto& [name, type] : cluster.devices) {
-    nlohmann::ordered_json device;
+    nlohmann::ordered_json device = nlohmann::ordered_json::object();
     device["memory_gib"] = type.memory_gib;
     device["relative_speed"] = type.relative_speed;
     if (!type.peak_tflops.empty()) device["peak_tflops"] = type.peak_tflops;

@@ -244,7 +244,7 @@ void check_groups_fit(const JsonValue& value, const MeasuredLinks& links, int de
 nlohmann::ordered_json collectives_json(const MeasuredLinks& links) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const MeasuredCollective& row : links.rows) {
-    nlohmann::ordered_json out;
+    nlohmann::ordered_json out = nlohmann::ordered_json::object();
     out["operation"] = to_string(row.operation);
     out["devices"] = row.devices;
     out["servers"] = row.servers;

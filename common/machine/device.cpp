@@ -243,7 +243,7 @@ DeviceModel parse_device(std::string_view json_text, const std::string& source) 
 }
 
 std::string to_json_text(const DeviceModel& device) {
-  nlohmann::ordered_json document;
+  nlohmann::ordered_json document = nlohmann::ordered_json::object();
   document["schema"] = kSchemaName + std::to_string(kSchemaVersion);
   document["name"] = device.name;
   document["peak_tflops"] = device.peak_tflops;
@@ -252,6 +252,7 @@ std::string to_json_text(const DeviceModel& device) {
   document["link_gbytes_per_s"] = device.link_gbytes_per_s;
   document["cores"] = device.cores;
   for (const Scalar& scalar : kScalars) document[scalar.name] = device.*scalar.member;
+  if (!device.matmul.empty()) document["matmul"] = nlohmann::ordered_json::object();
   for (const auto& [type, efficiency] : device.matmul) {
     document["matmul"][type] = {
         {"share", efficiency.share}, {"half_tiles", efficiency.half_tiles}, {"half_length", efficiency.half_length}};
