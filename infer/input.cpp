@@ -1,5 +1,8 @@
 #include "infer/input.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/hlo/hlo_reader.h"
@@ -7,6 +10,7 @@
 #include "common/pipeline/device_match.h"
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/plan_reader.h"
+#include "plan/partition/widths.h"
 #include "profile/profile_hlo.h"
 
 namespace automap::infer {
@@ -18,6 +22,37 @@ void note_what_is_unusual(PlanInput& input, const machine::Cluster& cluster) {
   }
   if (std::string order = pipeline::slower_in_front(input.profile, cluster); !order.empty()) {
     input.notices.push_back(std::move(order));
+  }
+}
+
+void round_times(std::vector<pipeline::DeviceTimes>* of_devices) {
+  for (pipeline::DeviceTimes& times : *of_devices) {
+    for (auto* table : {&times.forward_ms, &times.backward_ms}) {
+      for (std::vector<double>& row : *table) {
+        for (double& ms : row) ms = static_cast<float>(ms);
+      }
+    }
+  }
+}
+
+// The partitions at the widths that were asked for, as far as servers have so many devices.
+void add_widths(const graph::Graph& graph, const InputOptions& options,
+                const std::vector<machine::DeviceModel>& devices, const machine::Cluster& cluster,
+                profile::ProfileRequest* request, PlanInput* input) {
+  std::vector<int> widths = machine::widths_of(cluster);
+  widths.erase(std::remove_if(widths.begin(), widths.end(), [&](int width) { return width > options.max_width; }),
+               widths.end());
+  if (widths.empty()) return;
+  std::vector<graph::VariableRequest> variables;
+  if (!options.variables.empty()) variables = graph::load_variable_list(options.variables);
+  std::string why_none;
+  for (partition::WidthPlan& found : partition::plan_widths(graph, options.variables.empty() ? nullptr : &variables,
+                                                            devices, cluster, widths, &why_none)) {
+    input->partitions.emplace(found.parts.width, std::move(found.plan));
+    request->widths.push_back(std::move(found.parts));
+  }
+  if (request->widths.empty()) {
+    input->notices.push_back("replicas have one device each: " + why_none);
   }
 }
 
@@ -66,19 +101,15 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   request.variables = options.variables;
   request.batch_inputs = options.batch_inputs;
   request.attention = profile::parse_attention_mode(options.attention);
-  profile::ModelProfile model =
-      profile::profile_module(module, source, request, profile::cluster_devices(options.device, cluster));
+  const std::vector<machine::DeviceModel> devices = profile::cluster_devices(options.device, cluster);
+  add_widths(module.graph, options, devices, cluster, &request, &input);
+  profile::ModelProfile model = profile::profile_module(module, source, request, devices);
   input.profile = std::move(model.profile);
   // As a profile file keeps them, so that the model and its profile give the same plan.
-  for (pipeline::DeviceTimes& times : input.profile.times) {
-    for (auto* table : {&times.forward_ms, &times.backward_ms}) {
-      for (std::vector<double>& row : *table) {
-        for (double& ms : row) ms = static_cast<float>(ms);
-      }
-    }
-  }
+  round_times(&input.profile.times);
+  for (pipeline::WidthColumns& width : input.profile.widths) round_times(&width.times);
   pipeline::match_devices(input.profile, cluster, source);
-  input.notices = std::move(model.warnings);
+  input.notices.insert(input.notices.begin(), model.warnings.begin(), model.warnings.end());
   input.fused = std::move(model.fusion.found);
   note_what_is_unusual(input, cluster);
   return input;

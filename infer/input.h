@@ -1,6 +1,7 @@
 // What automap-infer plans: a profile file as it is, or the profile of a model's HLO.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,14 +9,16 @@
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
 #include "common/pipeline/profile.h"
+#include "plan/partition/partition_plan.h"
 
 namespace automap::infer {
 
 struct PlanInput {
   pipeline::Profile profile;
-  std::string form;                  // "HLO text", "HDF5 profile", ... for people
-  std::string sha256;                // of the bytes as given; empty when not asked for
-  std::vector<std::string> notices;  // what was assumed, one sentence each
+  std::map<int, partition::PartitionPlan> partitions;  // by the profile's widths: what they are made from
+  std::string form;                                    // "HLO text", "HDF5 profile", ... for people
+  std::string sha256;                                  // of the bytes as given; empty when not asked for
+  std::vector<std::string> notices;                    // what was assumed, one sentence each
   // Chains that are counted as kernels of libraries: "12 attentions (12 causal), ..."; empty: none. HLO only
   std::string fused;
 };
@@ -28,6 +31,8 @@ struct InputOptions {
   std::string batch_inputs;        // --batch-input NAME[,NAME...]; empty: found automatically. HLO only
   std::string attention = "auto";  // --attention (profile/fused_chains.h). HLO only
   bool attention_asked = true;     // else it is what a given plan was made with, which a profile has behind it
+  // Replicas of up to so many devices are looked at, of one server. HLO only
+  int max_width = 1;
   // Whether the hash of a profile's bytes is wanted (of a model's it is always there). A tenth of a one-shot plan.
   bool sha256 = true;
 };

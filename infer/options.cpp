@@ -170,6 +170,11 @@ void declare_plan(OptionTable& table, InferOptions& o) {
       .range(1, pipeline::kMaxPlanStages)
       .metavar("S");
   table
+      .add(&o.input.max_width, "max-width",
+           "most devices of one replica, which hold its tensors in parts (tensor parallelism); 1: none. For models")
+      .range(1, machine::kMaxDevices)
+      .metavar("T");
+  table
       .add(&o.schedule, "schedule",
            "adaptive chooses how many micro-batches each stage starts early, within memory; 1f1b, "
            "1f1b-overlap and gpipe fix it; auto tries all")

@@ -132,7 +132,10 @@ std::vector<PlanSensitivity> plan_sensitivity(const Profile& profile, const Clus
   const auto score = [&](const Profile& of, const Cluster& on, const planners::StepPlan& plan) {
     own.micro_batches = plan.size.micro_batches;
     own.micro_batch_samples = plan.size.samples;
-    return score_plan(of, planners::first_devices(on, plan.problem->num_devices()), own, *plan.result.plan, "the plan");
+    own.width = plan.size.width;
+    return score_plan(profile_at(of, own.width),
+                      planners::first_devices(machine::replicas_of(on, own.width), plan.problem->num_devices()), own,
+                      *plan.result.plan, "the plan");
   };
   const auto start = std::chrono::steady_clock::now();
   const std::vector<Change> changes = changes_of(profile, cluster, errors);

@@ -145,6 +145,7 @@ ModelProfile profile_module(const hlo::HloModule& module, const std::string& sou
   options.estimator = &estimator;
   options.devices = std::move(devices);
   options.samples = request.samples;
+  options.widths = request.widths;
   ModelProfile profile = build_profile(module.graph, times, options);
   profile.fusion = {rule.attention,
                     rule.only_16bit,

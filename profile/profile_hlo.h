@@ -38,6 +38,7 @@ struct ProfileRequest {
   AttentionMode attention = AttentionMode::kAuto;
   // Other devices to estimate times on, as `device`; the same one again counts once.
   std::vector<std::string> more_devices;
+  std::vector<WidthParts> widths;  // as ProfilerOptions::widths
 };
 
 // `module` as load_hlo or read_hlo returned it; `source` names it in errors.

@@ -61,10 +61,10 @@ class Profiler {
     names_ = graph::name_layers(step_, order_);
     at_ = std::make_unique<StepPositions>(step_, order_);
     updates_ = graph::find_variable_updates(step_);
-    charge_variables();
-    charge_state();
+    charge_variables(*at_, &out_);
+    charge_state(*at_, &out_);
     charge_compute();
-    charge_memory();
+    charge_memory(*at_, &out_);
     describe();
     find_uncut_loops();
     check_optimized();
@@ -78,8 +78,8 @@ class Profiler {
 
   // --- w, gradients, slots, frozen weights ---
 
-  void charge_variables() {
-    pipeline::Profile& p = out_.profile;
+  void charge_variables(const StepPositions& at, ModelProfile* out) const {
+    pipeline::Profile& p = out->profile;
     for (std::vector<double>* column : {&p.w_bytes, &p.gradient_bytes, &p.slot_bytes, &p.frozen_bytes})
       column->assign(size_, 0.0);
     const auto n = static_cast<std::int32_t>(size_);
@@ -90,39 +90,39 @@ class Profiler {
       variable.number = input.parameter;
       variable.name = input.name;
       variable.shape = std::string(flow_->shape(input.node).text);
-      variable.bytes = bytes(input.node);
-      variable.gradient_bytes = updates_.gradient_bytes[v];
+      variable.bytes = at.bytes(input.node);
+      variable.gradient_bytes = updates_.gradient_bytes[v] * at.share(input.node);
       variable.has_gradient = input.gradient != kNone;
-      std::int32_t first = at_->first_use(input.node), last = at_->last_use(input.node);
+      std::int32_t first = at.first_use(input.node), last = at.last_use(input.node);
       if (first == kNone) {
         // Nothing in the forward pass reads it: it lives in the last stage.
-        out_.warnings.push_back("variable " + variable.name + " is not used by the forward pass");
+        out->warnings.push_back("variable " + variable.name + " is not used by the forward pass");
         first = last = n - 1;
       }
       variable.first_use = first + 1;
       variable.last_use = last + 1;
-      variable.uses = static_cast<std::int32_t>(at_->uses(input.node).size());
+      variable.uses = static_cast<std::int32_t>(at.uses(input.node).size());
       p.w_bytes[index(first)] += variable.bytes;
       p.gradient_bytes[index(first)] += variable.gradient_bytes;
-      out_.variables.push_back(std::move(variable));
+      out->variables.push_back(std::move(variable));
     }
-    charge_slots();
-    find_shared();
+    charge_slots(at, out);
+    find_shared(at, out);
   }
 
   // A slot stands with its variable; what belongs to no one variable is spread as the weights are.
-  void charge_slots() {
-    pipeline::Profile& p = out_.profile;
+  void charge_slots(const StepPositions& at, ModelProfile* out) const {
+    pipeline::Profile& p = out->profile;
     double spread = 0, weights = 0;
     for (const double w : p.w_bytes) weights += w;
     for (std::size_t k = 0; k < step_.inputs.size(); ++k) {
       if (step_.inputs[k].role != InputRole::kSlot) continue;
-      const double size = bytes(step_.inputs[k].node);
+      const double size = at.bytes(step_.inputs[k].node);
       const std::int32_t v = updates_.slot_of[k];
       if (v == kNone) {
         spread += size;
       } else {
-        TrainableVariable& variable = out_.variables[index(v)];
+        TrainableVariable& variable = out->variables[index(v)];
         variable.slot_bytes += size;
         p.slot_bytes[index(variable.first_use - 1)] += size;
       }
@@ -136,36 +136,36 @@ class Profiler {
   }
 
   // Used in places with another variable's first use between them.
-  void find_shared() {
+  void find_shared(const StepPositions& at, ModelProfile* out) const {
     std::vector<std::int32_t> firsts;
-    for (const TrainableVariable& variable : out_.variables) firsts.push_back(variable.first_use - 1);
+    for (const TrainableVariable& variable : out->variables) firsts.push_back(variable.first_use - 1);
     std::sort(firsts.begin(), firsts.end());
-    for (std::size_t v = 0; v < out_.variables.size(); ++v) {
-      const TrainableVariable& variable = out_.variables[v];
-      const auto& uses = at_->uses(step_.inputs[index(step_.variables[v])].node);
+    for (std::size_t v = 0; v < out->variables.size(); ++v) {
+      const TrainableVariable& variable = out->variables[v];
+      const auto& uses = at.uses(step_.inputs[index(step_.variables[v])].node);
       if (uses.size() < 2) continue;
       const auto between = std::upper_bound(firsts.begin(), firsts.end(), uses.front());
       if (between == firsts.end() || *between >= uses.back()) continue;
-      out_.shared.push_back(
+      out->shared.push_back(
           {static_cast<std::int32_t>(v), names_.name[index(uses.front())], names_.name[index(uses.back())]});
-      out_.profile.shared.push_back(
+      out->profile.shared.push_back(
           {variable.first_use, variable.last_use, variable.bytes, variable.gradient_bytes, variable.slot_bytes});
     }
   }
 
   // Frozen weights and state: at their first use, else beside what their update reads, else in the last position.
-  void charge_state() {
+  void charge_state(const StepPositions& at, ModelProfile* out) const {
     for (const EntryInput& input : step_.inputs) {
       if (input.role != InputRole::kFrozen && input.role != InputRole::kState) continue;
-      std::int32_t place = at_->first_use(input.node);
+      std::int32_t place = at.first_use(input.node);
       for (const NodeId user : flow_->users(input.node)) {
         if (place != kNone) break;
         for (const NodeId operand : flow_->operands(user)) {
-          if (at_->part(operand) == Part::kForward) place = std::max(place, at_->made_at(operand));
+          if (at.part(operand) == Part::kForward) place = std::max(place, at.made_at(operand));
         }
       }
       if (place == kNone) place = static_cast<std::int32_t>(size_) - 1;
-      out_.profile.frozen_bytes[index(place)] += bytes(input.node);
+      out->profile.frozen_bytes[index(place)] += at.bytes(input.node);
     }
   }
 
@@ -199,14 +199,65 @@ class Profiler {
 
   // --- a, k, workspace ---
 
-  void charge_memory() {
+  void charge_memory(const StepPositions& at, ModelProfile* out) const {
     const FusedChains* chains = options_.estimator == nullptr ? nullptr : &options_.estimator->structure().fused;
-    const FusedPositions fused(*at_, chains);
-    out_.profile.a_bytes = crossing_bytes(*at_, fused);
-    const Stash stash = stash_bytes(*at_, fused, times_.whiles);
-    out_.profile.stash_bytes = stash.bytes;
-    for (const double bytes : stash.bytes) out_.memory.stash_bytes += bytes;
-    out_.profile.workspace_bytes = workspace_bytes(*at_, fused, backward_, stash.kept, options_.estimator);
+    const FusedPositions fused(at, chains);
+    out->profile.a_bytes = crossing_bytes(at, fused);
+    const Stash stash = stash_bytes(at, fused, times_.whiles);
+    out->profile.stash_bytes = stash.bytes;
+    for (const double bytes : stash.bytes) out->memory.stash_bytes += bytes;
+    out->profile.workspace_bytes = workspace_bytes(at, fused, backward_, stash.kept, options_.estimator);
+  }
+
+  // --- Replicas of several devices ---
+
+  // The columns of the bytes; times come with the others.
+  pipeline::WidthColumns columns_at(const WidthParts& parts) const {
+    AM_CHECK(parts.tensor_share.size() == static_cast<std::size_t>(flow_->size()));
+    AM_CHECK(parts.op_share.size() == static_cast<std::size_t>(graph_.num_instructions()));
+    const StepPositions at(step_, order_, &parts.tensor_share);
+    ModelProfile of_parts;
+    charge_variables(at, &of_parts);
+    charge_state(at, &of_parts);
+    charge_memory(at, &of_parts);
+    pipeline::Profile& p = of_parts.profile;
+    pipeline::WidthColumns out;
+    out.width = parts.width;
+    out.w_bytes = std::move(p.w_bytes);
+    out.gradient_bytes = std::move(p.gradient_bytes);
+    out.slot_bytes = std::move(p.slot_bytes);
+    out.frozen_bytes = std::move(p.frozen_bytes);
+    out.stash_bytes = std::move(p.stash_bytes);
+    out.workspace_bytes = std::move(p.workspace_bytes);
+    out.shared = std::move(p.shared);
+    return out;
+  }
+
+  CollectiveCharges collective_charges(const WidthParts& parts, const BatchDims& batch) const {
+    AM_CHECK(parts.collectives.size() == options_.devices.size());
+    CollectiveCharges out;
+    out.parts = &parts;
+    for (const auto& collectives : parts.collectives) {
+      out.by_device.emplace_back();
+      for (const WidthParts::Collective& c : collectives) {
+        CollectiveCharges::Charge charge;
+        using When = CollectiveCharges::Charge::When;
+        const Part part = at_->part(c.node);
+        charge.when = part == Part::kForward    ? When::kForward
+                      : part == Part::kBackward ? When::kBackward
+                                                : When::kUpdate;
+        charge.position = charge.when == When::kForward    ? at_->made_at(c.node)
+                          : charge.when == When::kBackward ? backward_[index(c.node)]
+                                                           : 0;
+        if (charge.position == kNone) charge.position = 0;
+        charge.grows = batch.marks.any(flow_->node(c.node).instruction);
+        charge.ms = c.ms;
+        charge.bytes = c.bytes;
+        charge.time = c.time;
+        out.by_device.back().push_back(charge);
+      }
+    }
+    return out;
   }
 
   // --- Times at other numbers of samples ---
@@ -239,7 +290,21 @@ class Profiler {
     samples.push_back(step_.batch);
     std::sort(samples.begin(), samples.end());
     samples.erase(std::unique(samples.begin(), samples.end()), samples.end());
-    out_.profile.times = times_at(*charges_, *options_.estimator, graph_, times_, batch, options_.devices, samples);
+    std::vector<CollectiveCharges> collectives;
+    for (const WidthParts& parts : options_.widths) collectives.push_back(collective_charges(parts, batch));
+    TimesAt found =
+        times_at(*charges_, *options_.estimator, graph_, times_, batch, options_.devices, samples, collectives);
+    out_.profile.times = std::move(found.own);
+    for (std::size_t w = 0; w < options_.widths.size(); ++w) {
+      pipeline::WidthColumns columns = columns_at(options_.widths[w]);
+      columns.times = std::move(found.by_width[w]);
+      for (const auto& of_device : collectives[w].by_device) {
+        columns.collective_ms.emplace_back(size_, 0.0);
+        for (const CollectiveCharges::Charge& charge : of_device)
+          columns.collective_ms.back()[index(charge.position)] += charge.ms;
+      }
+      out_.profile.widths.push_back(std::move(columns));
+    }
   }
 
   // --- The rest ---

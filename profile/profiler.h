@@ -25,6 +25,7 @@
 #include "common/pipeline/profile.h"
 #include "profile/instruction_times.h"
 #include "profile/time_estimator.h"
+#include "profile/width_parts.h"
 
 namespace automap::profile {
 
@@ -114,6 +115,7 @@ struct ProfilerOptions {
   const TimeEstimator* estimator = nullptr;
   std::vector<machine::DeviceModel> devices;  // whose times to estimate; the first one's are `times`
   std::vector<std::int64_t> samples;          // how many a replica computes of a micro-batch; empty: default_samples
+  std::vector<WidthParts> widths;             // of replicas of several devices; for Profile::widths
 };
 
 // Powers of two from 1 to four times the module's batch, and the batch itself; ascending.

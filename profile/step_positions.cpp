@@ -16,8 +16,9 @@ using graph::Part;
 
 }  // namespace
 
-StepPositions::StepPositions(const graph::TrainingStep& step, const graph::FlowOrder& order)
-    : step_(step), flow_(step.flow), order_(order) {
+StepPositions::StepPositions(const graph::TrainingStep& step, const graph::FlowOrder& order,
+                             const std::vector<double>* share)
+    : step_(step), flow_(step.flow), order_(order), share_(share) {
   find_uses();
 }
 

@@ -13,7 +13,9 @@ namespace automap::profile {
 // What the profile's parts ask about a step. All must stay alive.
 class StepPositions {
  public:
-  StepPositions(const graph::TrainingStep& step, const graph::FlowOrder& order);
+  // `share`: by node, what of its bytes counts (WidthParts); null: all.
+  StepPositions(const graph::TrainingStep& step, const graph::FlowOrder& order,
+                const std::vector<double>* share = nullptr);
 
   const graph::TrainingStep& step() const { return step_; }
   const graph::FlowGraph& flow() const { return flow_; }
@@ -24,7 +26,8 @@ class StepPositions {
   std::int32_t position(graph::NodeId id) const { return order_.position[static_cast<std::size_t>(id)]; }
   graph::Part part(graph::NodeId id) const { return step_.part[static_cast<std::size_t>(id)]; }
   graph::Origin origin(graph::NodeId id) const { return order_.origin[static_cast<std::size_t>(id)]; }
-  double bytes(graph::NodeId id) const { return static_cast<double>(flow_.shape(id).bytes); }
+  double share(graph::NodeId id) const { return share_ == nullptr ? 1 : (*share_)[static_cast<std::size_t>(id)]; }
+  double bytes(graph::NodeId id) const { return static_cast<double>(flow_.shape(id).bytes) * share(id); }
   bool is_projection(graph::NodeId id) const { return flow_.producer(id) != id; }
   // An activation: not made of weights or step inputs alone.
   bool is_activation(graph::NodeId id) const {
@@ -46,6 +49,7 @@ class StepPositions {
   const graph::TrainingStep& step_;
   const graph::FlowGraph& flow_;
   const graph::FlowOrder& order_;
+  const std::vector<double>* share_;
   std::vector<std::vector<std::int32_t>> uses_;
 };
 

@@ -132,30 +132,70 @@ std::vector<double> StepTimes::optimizer(const std::vector<double>& ms) const {
   return out;
 }
 
-std::vector<pipeline::DeviceTimes> times_at(const StepTimes& step, const TimeEstimator& estimator,
-                                            const graph::Graph& graph, const InstructionTimes& times,
-                                            const BatchDims& batch, const std::vector<machine::DeviceModel>& devices,
-                                            const std::vector<std::int64_t>& samples) {
-  std::vector<pipeline::DeviceTimes> out(devices.size());
-  const auto add = [&](std::size_t d, const std::vector<double>& ms) {
-    out[d].forward_ms.push_back(step.forward(ms));
-    out[d].backward_ms.push_back(step.backward(ms));
+TimesAt times_at(const StepTimes& step, const TimeEstimator& estimator, const graph::Graph& graph,
+                 const InstructionTimes& times, const BatchDims& batch,
+                 const std::vector<machine::DeviceModel>& devices, const std::vector<std::int64_t>& samples,
+                 const std::vector<CollectiveCharges>& widths) {
+  using Charge = CollectiveCharges::Charge;
+  TimesAt out;
+  out.own.resize(devices.size());
+  out.by_width.assign(widths.size(), std::vector<pipeline::DeviceTimes>(devices.size()));
+  std::vector<machine::DeviceModel> without_launch = devices;
+  for (machine::DeviceModel& device : without_launch) device.launch_us = device.host_us = 0;
+  // Of each device of a replica: what splitting divides is divided.
+  const auto parted = [](const WidthParts& parts, std::vector<double> ms, const std::vector<double>& divisible) {
+    for (std::size_t i = 0; i < ms.size(); ++i) ms[i] -= std::min(ms[i], divisible[i]) * (1 - parts.op_share[i]);
+    return ms;
+  };
+  const auto add_row = [&](std::vector<std::vector<double>>* table, std::vector<double> row,
+                           const std::vector<Charge>& charges, Charge::When when, double growth) {
+    for (const Charge& charge : charges) {
+      if (charge.when == when) row[static_cast<std::size_t>(charge.position)] += charge.ms_at(growth);
+    }
+    table->push_back(std::move(row));
+  };
+  const auto add = [&](std::size_t d, const std::vector<double>& ms, const TimeEstimator& at, std::int64_t b) {
+    out.own[d].forward_ms.push_back(step.forward(ms));
+    out.own[d].backward_ms.push_back(step.backward(ms));
+    if (widths.empty()) return;
+    const std::vector<double> divisible = at.estimate_ms(without_launch[d]);
+    const double growth = static_cast<double>(b) / static_cast<double>(batch.batch);
+    for (std::size_t w = 0; w < widths.size(); ++w) {
+      const std::vector<double> left = parted(*widths[w].parts, ms, divisible);
+      const auto& charges = widths[w].by_device[d];
+      add_row(&out.by_width[w][d].forward_ms, step.forward(left), charges, Charge::When::kForward, growth);
+      add_row(&out.by_width[w][d].backward_ms, step.backward(left), charges, Charge::When::kBackward, growth);
+    }
   };
   graph::ResizedGraph resized(graph, batch.marks, batch.batch);
   TimeEstimator other(resized.graph(), estimator.structure());
   for (const std::int64_t b : samples) {
-    if (b == batch.batch) {
-      for (std::size_t d = 0; d < devices.size(); ++d) add(d, d == 0 ? times.ms : estimator.estimate_ms(devices[d]));
-      continue;
+    const bool own = b == batch.batch;
+    if (!own) {
+      resized.resize(b);
+      other.measure();
     }
-    resized.resize(b);
-    other.measure();
-    for (std::size_t d = 0; d < devices.size(); ++d) add(d, other.estimate_ms(devices[d]));
+    const TimeEstimator& at = own ? estimator : other;
+    for (std::size_t d = 0; d < devices.size(); ++d) {
+      add(d, own && d == 0 ? times.ms : at.estimate_ms(devices[d]), at, b);
+    }
   }
   for (std::size_t d = 0; d < devices.size(); ++d) {
-    out[d].device = devices[d].name;
-    out[d].samples.assign(samples.begin(), samples.end());
-    out[d].optimizer_ms = step.optimizer(d == 0 ? times.ms : estimator.estimate_ms(devices[d]));
+    const std::vector<double> ms = d == 0 ? times.ms : estimator.estimate_ms(devices[d]);
+    const auto describe = [&](pipeline::DeviceTimes* of, std::vector<double> optimizer_ms) {
+      of->device = devices[d].name;
+      of->samples.assign(samples.begin(), samples.end());
+      of->optimizer_ms = std::move(optimizer_ms);
+    };
+    describe(&out.own[d], step.optimizer(ms));
+    for (std::size_t w = 0; w < widths.size(); ++w) {
+      const std::vector<double> divisible = estimator.estimate_ms(without_launch[d]);
+      std::vector<double> update = step.optimizer(parted(*widths[w].parts, ms, divisible));
+      for (const Charge& charge : widths[w].by_device[d]) {
+        if (charge.when == Charge::When::kUpdate) update[static_cast<std::size_t>(charge.position)] += charge.ms;
+      }
+      describe(&out.by_width[w][d], std::move(update));
+    }
   }
   return out;
 }

@@ -10,6 +10,7 @@
 #include "profile/instruction_times.h"
 #include "profile/step_positions.h"
 #include "profile/time_estimator.h"
+#include "profile/width_parts.h"
 
 namespace automap::profile {
 
@@ -49,11 +50,33 @@ class StepTimes {
   std::vector<double> spread_share_;  // by position
 };
 
+// A width's collectives, by position and device.
+struct CollectiveCharges {
+  struct Charge {
+    enum class When { kForward, kBackward, kUpdate };
+    std::int32_t position = 0;
+    When when = When::kForward;
+    bool grows = false;  // with the samples
+    double ms = 0, bytes = 0;
+    machine::CollectiveTime time;
+    double ms_at(double growth) const {
+      const double own = time.ms(bytes);
+      return grows && own > 0 ? ms * (time.ms(bytes * growth) / own) : ms;
+    }
+  };
+  const WidthParts* parts = nullptr;
+  std::vector<std::vector<Charge>> by_device;
+};
+
 // The times at each of `samples` (ascending) on each of `devices`, from the module's own (`times`, on the first
 // device). `estimator` is of `graph`.
-std::vector<pipeline::DeviceTimes> times_at(const StepTimes& step, const TimeEstimator& estimator,
-                                            const graph::Graph& graph, const InstructionTimes& times,
-                                            const BatchDims& batch, const std::vector<machine::DeviceModel>& devices,
-                                            const std::vector<std::int64_t>& samples);
+struct TimesAt {
+  std::vector<pipeline::DeviceTimes> own;
+  std::vector<std::vector<pipeline::DeviceTimes>> by_width;  // of `widths`, collectives included
+};
+TimesAt times_at(const StepTimes& step, const TimeEstimator& estimator, const graph::Graph& graph,
+                 const InstructionTimes& times, const BatchDims& batch,
+                 const std::vector<machine::DeviceModel>& devices, const std::vector<std::int64_t>& samples,
+                 const std::vector<CollectiveCharges>& widths);
 
 }  // namespace automap::profile

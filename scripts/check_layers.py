@@ -26,7 +26,7 @@ ROOMS = {
     "train": ["common/base", "common/machine", "common/pipeline", "common/io", "models", "models/learner", "datagen"],
     "plan/planners": ["common/base", "common/machine", "common/pipeline", "models"],
     "infer": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
-              "plan/planners"],
+              "plan/partition", "plan/planners"],
     "plan/partition": ["common/base", "common/graph", "common/sharding", "common/machine", "common/pipeline", "profile", "models"],
     "plan/partition/learned": ["common/base", "common/pipeline", "models", "models/learner", "plan/partition"],
     "plan/emit": ["common/base", "common/graph", "common/hlo", "common/sharding", "plan/partition"],

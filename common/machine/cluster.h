@@ -43,6 +43,12 @@ struct Cluster {
   int num_servers() const;
 };
 
+// The same machines with every `width` devices of a server taken for one: replicas that many devices wide. Links are
+// those of one of its devices. Throws Error(kUsage) naming a server that the width does not divide.
+Cluster replicas_of(const Cluster& cluster, int width);
+// The widths beyond 1 that divide all servers: powers of two, ascending.
+std::vector<int> widths_of(const Cluster& cluster);
+
 // Reads a cluster from JSON text. Throws Error(kConfig) naming `source`, the key and what was expected; unknown keys
 // and keys given twice are errors. Devices in use that the text does not describe are taken from the table of
 // common/machine/device.h, and links inside servers whose speed it does not say from common/machine/links.h. Logs that

@@ -143,9 +143,11 @@ PlanDocument describe_plan(const Problem& problem, const Profile& profile, const
   document.replicas = to_string(problem.options().replicas);
   document.gradient_sync = to_string(problem.options().gradient_sync);
   document.num_instructions = n;
-  document.num_devices = problem.num_devices();
+  const int width = problem.options().width;
+  document.num_devices = problem.num_devices() * width;
   document.bound_devices = {document.num_devices};
   document.plan = plan;
+  for (int& cut : document.plan.device_cuts) cut *= width;
   for (const int cut : plan.cuts) {
     // i_k <= cut < i_(k+1) for k = floor: the nearer of the two, within the points that are real cuts.
     int nearest = 1;
@@ -164,8 +166,10 @@ PlanDocument describe_plan(const Problem& problem, const Profile& profile, const
     stage.first_instruction = p0 + 1;
     stage.last_instruction = p1;
     name_stage(profile, p0, p1, stage);
-    stage.first_device = d0 + 1;
-    stage.devices = stage.replicas = d1 - d0;
+    stage.first_device = d0 * width + 1;
+    stage.replicas = d1 - d0;
+    stage.width = width;
+    stage.devices = stage.replicas * width;
     stage.samples = problem.micro_batch_samples() / stage.replicas;
     stage.variant = problem.variant(variant);
     stage.forward_ms = times.forward_ms[i];
@@ -447,8 +451,9 @@ void check_stage(const PlanObject& reader, const PlanDocument& document, std::si
       stage.devices != d1 - d0) {
     reader.fail("stage " + std::to_string(s + 1) + " contradicts cuts and device_cuts");
   }
-  if (stage.width != 1 || stage.replicas != stage.devices) {
-    reader.fail("stage " + std::to_string(s + 1) + ": replicas times width are not its devices, or the width is not 1");
+  if (stage.replicas * stage.width != stage.devices || stage.width != document.stages.front().width) {
+    reader.fail("stage " + std::to_string(s + 1) +
+                ": replicas times width are not its devices, or the width is not the first stage's");
   }
 }
 

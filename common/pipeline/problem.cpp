@@ -147,11 +147,17 @@ Link Problem::link(int d0, int d1, int d2) const {
   links.port_bytes_per_ms = smallest_inter(from.first_server, to.last_server);
   const machine::MessageGroups groups = {std::min(from.size, to.size), std::min(from.servers, to.servers),
                                          from.first_server == to.last_server};
-  return {groups.inside ? links.inside_latency_ms : links.between_latency_ms, machine::bytes_per_ms(links, groups)};
+  double bytes_per_ms = machine::bytes_per_ms(links, groups);
+  if (options_.width > 1 && !groups.inside) {
+    const double gathered = 1 - 1.0 / options_.width;  // by each device of what comes in
+    bytes_per_ms = 1 / (1 / bytes_per_ms + gathered / (links.inside_bytes_per_ms * groups.devices));
+  }
+  return {groups.inside ? links.inside_latency_ms : links.between_latency_ms, bytes_per_ms};
 }
 
 int Problem::devices_that_count(const DeviceGroup& g) const {
   const machine::MessageLinks& links = messages_.front();
+  if (options_.width > 1) return g.size;  // each gathers what comes in
   if (!std::isfinite(links.between_bytes_per_ms)) return 0;
   const double port = smallest_inter(g.first_server, g.last_server);
   return static_cast<int>(std::min<double>(g.size, std::ceil(port * g.servers / links.between_bytes_per_ms)));

@@ -77,6 +77,9 @@ struct ProblemOptions {
   // problem; memory stays as it is.
   bool behind_backward = true;
   int group_size = 0;  // every stage has so many devices; 0: any
+  // Each device of the problem is a replica of so many devices of one server (machine::replicas_of): the profile is
+  // theirs (profile_at), and what they send goes out of their ports side by side.
+  int width = 1;
   // What a stage may be; at least one. kFractional knows zero = 0 only.
   std::vector<StageVariant> variants = {StageVariant()};
 };
@@ -335,10 +338,11 @@ class Problem {
   }
 
   // --- Between stages ---
-  // How bytes get from the group (d0, d1] to the group (d1, d2]. No other pair of groups that touch the same servers is
-  // faster than the larger groups of devices and servers; for bounds: inside one server each pair of devices has
-  // pair_bytes_per_ms(server), and between servers first..last, whatever the groups are, port_bytes_per_ms for each
-  // server of the one with fewer.
+  // How bytes get from the group (d0, d1] to the group (d1, d2]. Where replicas have several devices each of these
+  // sends its part, and those of the other side gather them: inside a server that takes as long as the whole over one
+  // link. No other pair of groups that touch the same servers is faster than the larger groups of devices and servers;
+  // for bounds: inside one server each pair of devices has pair_bytes_per_ms(server), and between servers first..last,
+  // whatever the groups are, port_bytes_per_ms for each server of the one with fewer.
   Link link(int d0, int d1, int d2) const;
   double pair_bytes_per_ms(int server) const { return messages_[idx(server)].inside_bytes_per_ms; }
   double port_bytes_per_ms(int first_server, int last_server) const {

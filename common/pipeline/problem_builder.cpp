@@ -32,6 +32,7 @@ void check_options(const ProblemOptions& options, const Profile& profile) {
   if (!(options.memory_reserve >= 0 && options.memory_reserve < 1)) {
     refuse("the memory reserve must be at least 0 and below 1, found " + std::to_string(options.memory_reserve));
   }
+  if (options.width < 1) refuse("a replica has a device at least, found " + std::to_string(options.width));
   if (!(options.bucket_bytes > 0)) refuse("buckets of gradients must have a size");
   if (options.variants.empty() || options.variants.size() > 255) refuse("a stage has 1 to 255 variants");
   for (const StageVariant& variant : options.variants) {
@@ -210,7 +211,7 @@ class Problem::Builder {
       slowest.between_latency_ms = std::max(slowest.between_latency_ms, links.between_latency_ms);
     }
     for (machine::MessageLinks& links : p_.messages_) {
-      links.between_bytes_per_ms = slowest.between_bytes_per_ms;
+      links.between_bytes_per_ms = slowest.between_bytes_per_ms * p_.options_.width;
       links.between_latency_ms = slowest.between_latency_ms;
     }
   }
@@ -395,7 +396,8 @@ class Problem::Builder {
         ring.devices_per_server = std::max(ring.devices_per_server, in_server);
         ring.measured = machine::slower(ring.measured, links_[idx(server)]);
         ring.intra_bytes_per_ms = std::min(ring.intra_bytes_per_ms, p_.intra_bytes_per_ms_[idx(server)]);
-        ring.inter_bytes_per_ms = p_.smallest_inter(g.first_server, g.last_server);
+        // As many rings as a replica has devices share the servers' ports.
+        ring.inter_bytes_per_ms = p_.smallest_inter(g.first_server, g.last_server) / p_.options_.width;
         if (p_.place_of_size_[idx(g.size)] == 0) continue;
         set_rates(g, ring, type_[idx(slowest)]);
         p_.groups_[p_.group_index(d0, d1)] = g;

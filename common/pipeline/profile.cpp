@@ -121,4 +121,24 @@ void check_profile(const Profile& profile, const std::string& source) {
   }
 }
 
+Profile profile_at(const Profile& profile, std::int32_t width) {
+  Profile out = profile;
+  out.widths.clear();
+  if (width == 1) return out;
+  const auto found = std::find_if(profile.widths.begin(), profile.widths.end(),
+                                  [width](const WidthColumns& columns) { return columns.width == width; });
+  if (found == profile.widths.end()) {
+    throw Error(ErrorKind::kInternal, "the profile knows nothing of replicas of " + std::to_string(width) + " devices");
+  }
+  out.w_bytes = found->w_bytes;
+  out.gradient_bytes = found->gradient_bytes;
+  out.slot_bytes = found->slot_bytes;
+  out.frozen_bytes = found->frozen_bytes;
+  out.stash_bytes = found->stash_bytes;
+  out.workspace_bytes = found->workspace_bytes;
+  out.times = found->times;
+  out.shared = found->shared;
+  return out;
+}
+
 }  // namespace automap::pipeline

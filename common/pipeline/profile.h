@@ -27,6 +27,16 @@ struct SharedWeight {
   double weight_bytes = 0, gradient_bytes = 0, slot_bytes = 0;
 };
 
+// A replica of `width` devices of one server, which hold its tensors in parts (plan/partition/widths.h): the profile's
+// columns as they are on each of these devices, its own collectives inside the times.
+struct WidthColumns {
+  std::int32_t width = 1;
+  std::vector<double> w_bytes, gradient_bytes, slot_bytes, frozen_bytes, stash_bytes, workspace_bytes;  // [n]
+  std::vector<DeviceTimes> times;                  // of the same devices and samples as Profile::times
+  std::vector<std::vector<double>> collective_ms;  // of that, collectives: [device of `times`][n], at micro_batch_size
+  std::vector<SharedWeight> shared;
+};
+
 struct Profile {
   std::string model;            // a name for people
   std::string device;           // the reference device that c_ms is measured or estimated on
@@ -54,6 +64,7 @@ struct Profile {
   std::vector<double> workspace_bytes;  // [n]: largest set of temporaries alive at once, forward or backward, at
                                         // micro_batch_size samples, beside what a and k count
   std::vector<SharedWeight> shared;
+  std::vector<WidthColumns> widths;  // ascending, beyond width 1; not in files
   // Micro-batches that the module accumulates gradients over by itself (its loop is then the micro-batches, and all
   // else is of one of them); 1: none.
   std::int32_t accumulated_micro_batches = 1;
@@ -65,6 +76,10 @@ struct Profile {
 std::int64_t own_samples(const Profile& profile);
 // The most samples of one replica that there are times for, on any of its devices; infinite without `times`.
 double most_samples(const Profile& profile);
+
+// The profile of replicas of so many devices: what each of these holds and computes. a_bytes stay those of the whole
+// tensors. Throws Error(kInternal) for a width that it does not know.
+Profile profile_at(const Profile& profile, std::int32_t width);
 
 // Throws Error(kData) naming `source`, the column and the row when the profile cannot be planned: fewer than two
 // instructions, columns of different length, a value that is negative or not finite, all compute zero,

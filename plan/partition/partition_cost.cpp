@@ -5,7 +5,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "common/base/error.h"
 #include "common/machine/collectives.h"
 #include "common/sharding/reads.h"
+#include "plan/partition/flow_units.h"
 #include "profile/time_estimator.h"
 
 namespace automap::partition {
@@ -26,6 +26,7 @@ using graph::kNone;
 using graph::NodeId;
 using graph::Opcode;
 using graph::Part;
+using sharding::CollectiveKind;
 using sharding::GroupId;
 
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
@@ -89,46 +90,11 @@ std::vector<double> node_times(const sharding::ShardingModel& model, const std::
 // Part of every node of the model's flow. The training step knows the parts of a flow in which fusions and loops are
 // units: a node in there has the part of its unit.
 std::vector<Part> parts_of(const sharding::ShardingModel& model) {
-  const FlowGraph& coarse = model.step().flow;
   const FlowGraph& fine = model.flow();
-  // Call paths of both flows, numbered alike; 0 is the entry.
-  std::map<std::tuple<std::int32_t, InstructionId, std::int32_t>, std::int32_t> paths;
-  std::vector<std::pair<std::int32_t, InstructionId>> up{
-      {kNone, kNone}};  // of a path: its caller's path and the caller
-  const auto number = [&](const FlowGraph& flow) {
-    std::vector<std::int32_t> of_site;
-    for (const graph::CallSite& site : flow.sites()) {
-      const std::int32_t parent = site.parent == kNone ? 0 : of_site[at(site.parent)];
-      const auto [found, added] =
-          paths.try_emplace({parent, site.caller, site.branch}, static_cast<std::int32_t>(up.size()));
-      if (added) up.push_back({parent, site.caller});
-      of_site.push_back(found->second);
-    }
-    return of_site;
-  };
-  const std::vector<std::int32_t> coarse_path = number(coarse), fine_path = number(fine);
-  std::unordered_map<std::uint64_t, Part> known;
-  const auto key = [](std::int32_t path, InstructionId instruction) {
-    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(path)) << 32 | static_cast<std::uint32_t>(instruction);
-  };
-  const auto path_of = [](const FlowGraph& flow, const std::vector<std::int32_t>& paths_of, NodeId id) {
-    return flow.node(id).site == kNone ? 0 : paths_of[at(flow.node(id).site)];
-  };
-  for (NodeId id = 0; id < coarse.size(); ++id)
-    known.try_emplace(key(path_of(coarse, coarse_path, id), coarse.node(id).instruction), model.step().part[at(id)]);
+  const std::vector<NodeId> units = units_of(model);
   std::vector<Part> parts(at(fine.size()), Part::kGlue);
   for (NodeId id = 0; id < fine.size(); ++id) {
-    std::int32_t path = path_of(fine, fine_path, id);
-    InstructionId instruction = fine.node(id).instruction;
-    while (true) {
-      const auto found = known.find(key(path, instruction));
-      if (found != known.end()) {
-        parts[at(id)] = found->second;
-        break;
-      }
-      if (path == 0) break;
-      std::tie(path, instruction) = up[at(path)];
-    }
+    if (units[at(id)] != kNone) parts[at(id)] = model.step().part[at(units[at(id)])];
   }
   for (const graph::FlowInput& input : fine.inputs()) parts[at(input.node)] = Part::kInput;
   return parts;
@@ -208,9 +174,9 @@ double beyond_wait(const machine::CollectiveTime& time, double bytes) {
   return std::max(0.0, time.ms(bytes) - time.latency_ms());
 }
 
-const machine::CollectiveTime& time_of(const ShardLinks& links, const sharding::Collective& c) {
-  if (c.kind == sharding::CollectiveKind::kAllGather) return links.all_gather;
-  if (c.kind == sharding::CollectiveKind::kAllToAll) return links.all_to_all;
+const machine::CollectiveTime& time_over(const ShardLinks& links, const sharding::Collective& c) {
+  if (c.kind == CollectiveKind::kAllGather) return links.all_gather;
+  if (c.kind == CollectiveKind::kAllToAll) return links.all_to_all;
   return c.kept_in_parts ? links.reduce_scatter : links.all_reduce;
 }
 
@@ -347,7 +313,7 @@ void PartitionCost::add_other(const OtherAxis& other) {
 }
 
 double PartitionCost::other_moved_ms(const sharding::Collective& c, bool divided) const {
-  return c.times * beyond_wait(time_of(other_links_, c), divided ? c.bytes / model_.linkage().shards() : c.bytes);
+  return c.times * beyond_wait(time_over(other_links_, c), divided ? c.bytes / model_.linkage().shards() : c.bytes);
 }
 
 OtherAxis PartitionCost::as_other(const sharding::Propagation& decided) const {
@@ -385,8 +351,12 @@ double PartitionCost::moved_bytes(NodeId tensor, sharding::CollectiveKind kind) 
   return static_cast<double>(model_.flow().shape(tensor).bytes) * (shares_.held.empty() ? 1 : shares_.of(c));
 }
 
+const machine::CollectiveTime& PartitionCost::time_of(const sharding::Collective& c) const {
+  return time_over(links_, c);
+}
+
 double PartitionCost::moved_ms(const sharding::Collective& c) const {
-  return c.times * beyond_wait(time_of(links_, c), c.bytes * (shares_.held.empty() ? 1 : shares_.of(c)));
+  return c.times * beyond_wait(time_of(c), c.bytes * (shares_.held.empty() ? 1 : shares_.of(c)));
 }
 
 double PartitionCost::shared_saving(double whole) const {

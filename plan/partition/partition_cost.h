@@ -114,6 +114,8 @@ class PartitionCost {
   // A decision of this axis as the other one sees it.
   OtherAxis as_other(const sharding::Propagation& decided) const;
   const ShardLinks& links() const { return links_; }
+  // Of one of this axis's collectives, whatever it moves.
+  const machine::CollectiveTime& time_of(const sharding::Collective& c) const;
   const sharding::ShardingModel& model() const { return model_; }
 
  private:

@@ -355,7 +355,7 @@ class Planning {
         compared_.push_back(judged(model_.variables(), best, "operators"));
       }
     }
-    if (shards_ > 1 && !model_.data().empty() && request_.other == nullptr) {
+    if (shards_ > 1 && !model_.data().empty() && request_.other == nullptr && (request_.data || request_.compare)) {
       batch_ = choose_batch(&model_);
       if (!request_.data && !batch_.groups.empty()) {
         compared_.push_back(judged(model_.data(), batch_.groups, "data parallel"));
@@ -488,7 +488,7 @@ class Planning {
 
   // Where so many devices bring little, fewer may bring more.
   void ask_fewer_devices() {
-    if (!by_time_of_variables() || answers_.empty() || request_.other != nullptr) return;
+    if (!by_time_of_variables() || answers_.empty() || request_.other != nullptr || !request_.compare) return;
     // Of fewer devices the step is known added up: overlapped it is no longer.
     const double step_ms = request_.overlap ? estimate_of(chosen_).expected_ms() : answers_.front().score.step_ms,
                  whole_ms = problem_.compute_ms + problem_.collective_ms;
@@ -644,7 +644,7 @@ class Planning {
 
   // What the other objective would choose, of groups that are not cut.
   void ask_other_objective() {
-    if (shards_ == 1 || other_objective_) return;
+    if (shards_ == 1 || other_objective_ || !request_.compare) return;
     const bool time = request_.objective == PartitionObjective::kTime;
     models::PartitionProblem swapped = problem_;
     swapped.objective = time ? PartitionObjective::kCount : PartitionObjective::kTime;

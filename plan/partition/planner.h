@@ -21,7 +21,8 @@ struct PlanningRequest {
   bool fit_device = false;        // memory is limited to what the smallest device has
   double memory_limit_bytes = 0;  // per device, instead of that; 0: none
   bool overlap = false;           // collectives beside compute (overlap.h): among what is at hand the shortest step so
-  bool reshard = false;           // kTime of variables: also cut linkage groups where that pays (resharding.h)
+  bool compare = true;   // also name what else could be done: other objectives, data parallelism, fewer devices
+  bool reshard = false;  // kTime of variables: also cut linkage groups where that pays (resharding.h)
   // Of a mesh, the axis that this one is nested in: what it leaves, and what it decided.
   const OtherAxis* other = nullptr;
   const DecidedAxis* outer = nullptr;

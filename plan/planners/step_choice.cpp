@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -116,19 +117,22 @@ std::vector<StepSize> whole_sizes(const StepRequest& r, std::int64_t own, double
 // Plans split after split.
 class StepPlanner {
  public:
+  // Of replicas of `width` devices. Plans that are no shorter than hopeless_ms need not be found.
   StepPlanner(const Profile& profile, const Cluster& cluster, const ProblemOptions& options, const PlanRequest& request,
-              bool equal_replicas)
-      : profile_(profile),
-        cluster_(cluster),
-        options_(options),
+              bool equal_replicas, int width = 1, double hopeless_ms = kInfinity)
+      : profile_(width == 1 ? profile : profile_at(profile, width)),
+        cluster_(width == 1 ? cluster : machine::replicas_of(cluster, width)),
+        options_(at_width(options, width)),
         request_(request),
         equal_replicas_(equal_replicas),
+        hopeless_ms_(hopeless_ms),
         clock_(time_of(request)) {}
 
   StepPlan run(std::vector<StepSize> sizes) {
     leave_some_free(sizes);
     if (equal_replicas_) make_equal(sizes);
-    if (sizes.size() == 1) {
+    for (StepSize& size : sizes) size.width = options_.width;
+    if (sizes.size() == 1 && hopeless_ms_ == kInfinity) {
       StepPlan plan = at_full_effort(sizes.front(), problem_of(sizes.front()));
       plan.considered = sizes;
       if (request_.lower_bound && plan.result.plan && simulated_bound_wanted()) bound_all(plan);
@@ -136,6 +140,13 @@ class StepPlanner {
       looks_.push_back({plan.size, std::move(plan.problem), std::move(plan.result)});
     } else {
       look(sizes, sizes.size());
+    }
+    if (hopeless_ms_ < kInfinity && std::none_of(looks_.begin(), looks_.end(), [&](const Look& look) {
+          return length(look.result) < hopeless_ms_;
+        })) {
+      StepPlan none;
+      none.considered = sizes;
+      return none;
     }
     look_at_fewer(sizes);
     // Where nothing fits: the split that lacks least says why.
@@ -156,7 +167,10 @@ class StepPlanner {
       plan.result.cut_by_time = plan.result.cut_by_time || cut_by_time_;
       plan.considered = sizes;
       plan.why_fewer = fewer;
-      if (request_.lower_bound) bound_simply(plan);
+      if (request_.lower_bound) {
+        plan.result.lower_bound_ms = plan.result.step_ms;
+        tighten_simply(plan.considered, plan);
+      }
       return plan;
     }
     plan = at_full_effort(best->size, std::move(best->problem));
@@ -176,7 +190,51 @@ class StepPlanner {
     return plan;
   }
 
+  // What no plan of these splits can be below either goes into the bounds of a plan, which need not be one of them.
+  void tighten(const std::vector<StepSize>& considered, StepPlan& plan) const {
+    PlanResult& result = plan.result;
+    double simulated = plan.simulated_bound_ms;
+    for (const StepSize& size : considered) {
+      if (size.devices > 0 && request_.stages > size.devices) continue;
+      const std::unique_ptr<Problem> problem = possible_problem(profile_, size);
+      if (!problem) continue;
+      if (!(size == plan.size) && simple_bound_ms(*problem, size) < result.lower_bound_ms) {
+        const pipeline::LowerBound bound = bound_of(*problem, size, result.lower_bound_ms);
+        if (bound.ms < result.lower_bound_ms) {
+          result.lower_bound_ms = bound.ms;
+          result.lower_bound_method = bound.method;
+        }
+      }
+      simulated = simulated_bound_ms(*problem, size, simulated);
+    }
+    plan.simulated_bound_ms = simulated;
+    result.set_gap();
+    if (result.gap > kProvenGap) result.proven_ms = 0;
+  }
+  // The same by what sums give.
+  void tighten_simply(const std::vector<StepSize>& considered, StepPlan& plan) const {
+    PlanResult& result = plan.result;
+    for (const StepSize& size : considered) {
+      if (const auto problem = possible_problem(profile_, size)) {
+        result.lower_bound_ms = std::min(result.lower_bound_ms, simple_bound_ms(*problem, size));
+      }
+    }
+    result.lower_bound_method = "balance of work";
+    result.set_gap();
+  }
+
+  bool wants_effort() const { return !answers_at_once(request_.planner); }
+  // The quick planners answer at once, with the bound that a moment gives.
+  bool simulated_bound_wanted() const {
+    return request_.planner == PlannerKind::kAuto || request_.planner == PlannerKind::kExact;
+  }
+
  private:
+  static ProblemOptions at_width(ProblemOptions options, int width) {
+    options.width = width;
+    return options;
+  }
+
   // Fewer devices than there are: the first types of devices without the others; where no stage can take all, the most
   // that one can, and a few more; and where no split shares half of the devices evenly, what stages of one device each
   // can take, halves of the servers and of the first one.
@@ -338,26 +396,6 @@ class StepPlanner {
     }
   }
 
-  bool wants_effort() const { return !answers_at_once(request_.planner); }
-
-  // The bound that sums give, over every split.
-  void bound_simply(StepPlan& plan) const {
-    PlanResult& result = plan.result;
-    result.lower_bound_ms = result.step_ms;
-    for (const StepSize& size : plan.considered) {
-      if (const auto problem = possible_problem(profile_, size)) {
-        result.lower_bound_ms = std::min(result.lower_bound_ms, simple_bound_ms(*problem, size));
-      }
-    }
-    result.lower_bound_method = "balance of work";
-    result.set_gap();
-  }
-
-  // The quick planners answer at once, with the bound that a moment gives.
-  bool simulated_bound_wanted() const {
-    return request_.planner == PlannerKind::kAuto || request_.planner == PlannerKind::kExact;
-  }
-
   struct Look {
     StepSize size;
     std::unique_ptr<Problem> problem;
@@ -446,9 +484,9 @@ class StepPlanner {
     }
     std::stable_sort(splits.begin(), splits.end(),
                      [](const Split& a, const Split& b) { return a.bound_ms < b.bound_ms; });
-    double best_ms = kInfinity;
+    double best_ms = hopeless_ms_;
     for (Split& split : splits) {
-      if (split.bound_ms > best_ms || (best_ms < kInfinity && out_of_time())) break;
+      if (split.bound_ms >= best_ms || (best_ms < kInfinity && out_of_time())) break;
       PlanResult result = make_plan(*split.problem, request_for(split.size, in_time(request)));
       Look one{split.size, std::move(split.problem), std::move(result)};
       best_ms = std::min(best_ms, length(one.result));
@@ -513,24 +551,8 @@ class StepPlanner {
 
   // The bounds over every split: what the others cannot be below, either.
   void bound_all(StepPlan& plan) const {
-    PlanResult& result = plan.result;
-    double simulated = result.simulated_step_ms;
-    for (const StepSize& size : plan.considered) {
-      if (size.devices > 0 && request_.stages > size.devices) continue;
-      const std::unique_ptr<Problem> problem = possible_problem(profile_, size);
-      if (!problem) continue;
-      if (!(size == plan.size) && simple_bound_ms(*problem, size) < result.lower_bound_ms) {
-        const pipeline::LowerBound bound = bound_of(*problem, size, result.lower_bound_ms);
-        if (bound.ms < result.lower_bound_ms) {
-          result.lower_bound_ms = bound.ms;
-          result.lower_bound_method = bound.method;
-        }
-      }
-      simulated = simulated_bound_ms(*problem, size, simulated);
-    }
-    plan.simulated_bound_ms = simulated;
-    result.set_gap();
-    if (result.gap > kProvenGap) result.proven_ms = 0;
+    plan.simulated_bound_ms = plan.result.simulated_step_ms;
+    tighten(plan.considered, plan);
   }
 
   [[noreturn]] void refuse_all(const std::vector<StepSize>& sizes) const {
@@ -538,11 +560,12 @@ class StepPlanner {
     refuse("no split of the batch can be planned", "give --micro-batch, or a batch with more divisors");
   }
 
-  const Profile& profile_;
-  const Cluster& cluster_;
-  const ProblemOptions& options_;
+  const Profile profile_;
+  const Cluster cluster_;
+  const ProblemOptions options_;
   const PlanRequest& request_;
   bool equal_replicas_;
+  const double hopeless_ms_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   Work clock_;
   bool cut_by_time_ = false;
@@ -555,7 +578,7 @@ BoundScope StepPlan::bound_scope(int all_devices) const {
   std::map<int, std::set<double>, std::greater<>> splits;  // of each number of devices, by their micro-batch
   std::set<double> all;
   for (const StepSize& one : considered) {
-    splits[one.devices > 0 ? one.devices : all_devices].insert(one.samples);
+    splits[one.devices > 0 ? one.devices * one.width : all_devices].insert(one.samples);
     all.insert(one.samples);
   }
   BoundScope scope;
@@ -620,15 +643,91 @@ Cluster first_devices(const Cluster& cluster, int devices) {
   return some;
 }
 
+namespace {
+
+// Plans of every width that the profile knows, the best of them, and what none of them can be below.
+StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
+                         const std::vector<StepSize>& sizes, const PlanRequest& request, bool equal_replicas) {
+  const auto length = [](const PlanResult& result) {
+    if (!result.plan) return kInfinity;
+    return result.objective == Objective::kValue ? result.step_ms : result.simulated_step_ms;
+  };
+  StepPlanner alone(profile, cluster, options, request, equal_replicas);
+  StepPlan best;
+  std::optional<Error> refused;
+  try {
+    best = alone.run(sizes);
+  } catch (const Error& e) {
+    // Wider replicas may share what single devices cannot.
+    if (profile.widths.empty() || e.kind() != ErrorKind::kUsage) throw;
+    refused.emplace(e);
+  }
+  if (profile.widths.empty() || options.replicas == Replicas::kFractional) {
+    if (refused) throw *refused;
+    return best;
+  }
+  struct Considered {
+    std::unique_ptr<StepPlanner> planner;
+    std::vector<StepSize> sizes;
+  };
+  std::vector<Considered> others;
+  std::vector<WidthAlternative> widths;
+  const auto note = [&](int width, const StepPlan& plan) {
+    if (plan.result.plan) {
+      widths.push_back({width, plan.result.plan->num_stages(), plan.result.step_ms, plan.result.simulated_step_ms});
+    }
+  };
+  note(1, best);
+  int best_width = 1;
+  for (const pipeline::WidthColumns& columns : profile.widths) {
+    auto planner = std::make_unique<StepPlanner>(profile, cluster, options, request, equal_replicas, columns.width,
+                                                 length(best.result));
+    StepPlan plan;
+    try {
+      plan = planner->run(sizes);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kUsage) throw;
+      continue;  // no split is one for replicas of this width
+    }
+    note(columns.width, plan);
+    others.push_back({std::move(planner), plan.considered});
+    if (length(plan.result) < length(best.result) || (!best.problem && plan.problem)) {
+      // Bounds begin anew below the shorter plan.
+      best = std::move(plan);
+      best_width = columns.width;
+      refused.reset();
+    }
+  }
+  if (refused) throw *refused;
+  if (best.result.plan && request.lower_bound) {
+    const auto tighten = [&](const StepPlanner& planner, const std::vector<StepSize>& considered) {
+      if (!planner.wants_effort()) {
+        planner.tighten_simply(considered, best);
+      } else if (planner.simulated_bound_wanted()) {
+        planner.tighten(considered, best);
+      }
+    };
+    if (best_width != 1) tighten(alone, sizes);
+    for (const Considered& other : others) {
+      if (other.sizes.empty() || other.sizes.front().width == best_width) continue;
+      tighten(*other.planner, other.sizes);
+    }
+  }
+  best.widths = std::move(widths);
+  return best;
+}
+
+}  // namespace
+
 StepPlan plan_step(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
                    const StepRequest& step, const PlanRequest& request) {
   const std::vector<StepSize> sizes = step_sizes(step, profile, options.replicas);
-  StepPlan plan = StepPlanner(profile, cluster, options, request, step.equal_replicas).run(sizes);
+  StepPlan plan = plan_all_widths(profile, cluster, options, sizes, request, step.equal_replicas);
   if (!step.equal_replicas) return plan;
   PlanRequest free = request;
   free.lower_bound = false;
   if (free.effort.units != WorkLimits::kNoEnd) free.effort.units /= kLookShare;
-  const StepPlan other = StepPlanner(profile, cluster, options, free, false).run(sizes);
+  const StepPlan other = plan_all_widths(profile, cluster, options, sizes, free, false);
   // What equal stages can do, free ones can, too.
   if (other.result.plan && plan.result.plan) {
     plan.free_plan_ms = std::min(other.result.simulated_step_ms, plan.result.simulated_step_ms);

@@ -33,10 +33,11 @@ struct StepSize {
   int micro_batches = 0;
   int devices = 0;     // used, the first of the cluster; 0: all
   int group_size = 0;  // devices of every stage; 0: any
+  int width = 1;       // of every replica; devices and group_size count replicas
   double batch() const { return samples * micro_batches; }
   bool operator==(const StepSize& o) const {
     return samples == o.samples && micro_batches == o.micro_batches && devices == o.devices &&
-           group_size == o.group_size;
+           group_size == o.group_size && width == o.width;
   }
 };
 
@@ -51,6 +52,12 @@ struct BoundScope {
   std::vector<int> devices, devices_in_part;
 };
 
+// The best plan whose replicas are of one width.
+struct WidthAlternative {
+  int width = 1, stages = 0;
+  double step_ms = 0, simulated_step_ms = 0;
+};
+
 struct StepPlan {
   StepSize size;
   std::unique_ptr<pipeline::Problem> problem;  // the one that `result` is a plan for
@@ -59,7 +66,8 @@ struct StepPlan {
   BoundScope bound_scope(int all_devices) const;
   // No plan of any split is simulated shorter, whatever it keeps in flight; 0: not known.
   double simulated_bound_ms = 0;
-  std::string why_fewer;    // why it leaves devices of the cluster free; empty: it does not
+  std::string why_fewer;                 // why it leaves devices of the cluster free; empty: it does not
+  std::vector<WidthAlternative> widths;  // where the profile knows several
   double free_plan_ms = 0;  // with equal replicas: the simulated step of the best plan found without; 0: none
 };
 
@@ -69,8 +77,10 @@ machine::Cluster first_devices(const machine::Cluster& cluster, int devices);
 // The best plan over all splits, judged by the request's objective: on all devices or, where no micro-batch has samples
 // for them, on fewer: the most that divide it, whole servers less, devices less of the first server. Every split is
 // planned with a share of the effort, the best with the rest; the lower bounds hold for all splits.
-// `options.micro_batches` and `micro_batch_samples` are not looked at. result.plan is empty when no split has a plan
-// (as make_plan says of the first).
+// Replicas of every width that the profile knows are planned for, all of a plan of one width; bounds hold for all of
+// them. The problem is one of replicas then: its devices are as wide.
+// `options.micro_batches`, `micro_batch_samples` and `width` are not looked at. result.plan is empty when no split has
+// a plan (as make_plan says of the first).
 StepPlan plan_step(const pipeline::Profile& profile, const machine::Cluster& cluster,
                    const pipeline::ProblemOptions& options, const StepRequest& step, const PlanRequest& request);
 

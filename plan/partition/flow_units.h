@@ -1,0 +1,19 @@
+// The two flows of a model side by side: the training step's, in which loops and fusions are units, and the sharding
+// model's, in which they are expanded.
+#pragma once
+
+#include <vector>
+
+#include "common/sharding/model.h"
+
+namespace automap::partition {
+
+// By node of model.flow(): the node of model.step().flow that it is, or in which it stands (a loop, a fusion, a call);
+// kNone for what the step's flow has nothing of.
+std::vector<sharding::NodeId> units_of(const sharding::ShardingModel& model);
+
+// By node of model.step().flow: the node of model.flow() that it is; of a loop's results the loop's parameters; kNone
+// for what is expanded into many.
+std::vector<sharding::NodeId> expanded_of(const sharding::ShardingModel& model);
+
+}  // namespace automap::partition

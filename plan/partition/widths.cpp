@@ -1,0 +1,130 @@
+#include "plan/partition/widths.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "common/base/error.h"
+#include "plan/partition/flow_units.h"
+#include "plan/partition/partition_cost.h"
+#include "plan/partition/planner.h"
+
+namespace automap::partition {
+
+namespace {
+
+using graph::InstructionId;
+using graph::kNone;
+using graph::NodeId;
+
+std::size_t at(std::int32_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+// A moment for each width: plans come from what is proven quickly.
+constexpr std::int64_t kWidthUnits = 1'000'000'000;
+
+// The servers of one type of device; all, where none has it.
+machine::Cluster servers_of(const machine::Cluster& cluster, const std::string& device) {
+  machine::Cluster out = cluster;
+  const auto is_other = [&](const machine::ServerGroup& servers) { return servers.device != device; };
+  out.servers.erase(std::remove_if(out.servers.begin(), out.servers.end(), is_other), out.servers.end());
+  return out.servers.empty() ? cluster : out;
+}
+
+// What is left of every instruction's time: of what stands for others (a loop) as much as of these together.
+std::vector<double> op_shares(const sharding::ShardingModel& model, const PartitionCost& cost,
+                              const sharding::Propagation& decided, const std::vector<NodeId>& units) {
+  const auto instructions = static_cast<std::size_t>(model.graph().num_instructions());
+  const std::vector<double> share = cost.as_other(decided).op_share;
+  const std::vector<double> left = cost.parts(decided).compute_ms;
+  const std::vector<double> all = cost.parts(sharding::Propagation(model.linkage())).compute_ms;
+  std::vector<double> own(instructions, 0), count(instructions, 0), inside(instructions, 0),
+      inside_left(instructions, 0);
+  for (NodeId id = 0; id < model.flow().size(); ++id) {
+    const InstructionId instruction = model.flow().node(id).instruction;
+    own[at(instruction)] += share[at(id)];
+    ++count[at(instruction)];
+    if (units[at(id)] == kNone) continue;
+    const InstructionId unit = model.step().flow.node(units[at(id)]).instruction;
+    if (unit == instruction) continue;
+    inside[at(unit)] += all[at(id)];
+    inside_left[at(unit)] += left[at(id)];
+  }
+  std::vector<double> out(instructions, 1);
+  for (std::size_t i = 0; i < instructions; ++i) {
+    if (inside[i] > 0) {
+      out[i] = inside_left[i] / inside[i];
+    } else if (count[i] > 0) {
+      out[i] = own[i] / count[i];
+    }
+  }
+  return out;
+}
+
+std::vector<double> tensor_shares(const sharding::ShardingModel& model, const PartitionCost& cost,
+                                  const sharding::Propagation& decided) {
+  const std::vector<double> held = cost.as_other(decided).shares.held;
+  std::vector<double> out;
+  for (const NodeId expanded : expanded_of(model)) out.push_back(expanded == kNone ? 1 : held[at(expanded)]);
+  return out;
+}
+
+std::vector<profile::WidthParts::Collective> collectives_of(const PartitionCost& cost,
+                                                            const sharding::Propagation& decided,
+                                                            const std::vector<NodeId>& units) {
+  std::vector<profile::WidthParts::Collective> out;
+  for (const PartitionCost::CollectivePart& part : cost.parts(decided).collectives) {
+    const NodeId unit = units[at(part.collective.node)];
+    if (unit == kNone) continue;
+    out.push_back({unit, part.ms, part.collective.bytes, cost.time_of(part.collective)});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<WidthPlan> plan_widths(const graph::Graph& graph, const std::vector<graph::VariableRequest>* variables,
+                                   const std::vector<machine::DeviceModel>& devices, const machine::Cluster& cluster,
+                                   const std::vector<int>& widths, std::string* why_none) {
+  std::vector<WidthPlan> out;
+  if (widths.empty()) return out;
+  sharding::ModelOptions options;
+  options.shards = widths.front();
+  options.variables = variables;
+  const sharding::ShardingModel whole = sharding::ShardingModel::build(graph, options);
+  const std::vector<NodeId> units = units_of(whole);
+  for (const int width : widths) {
+    sharding::ShardingModel model = whole.another_axis(width);
+    PlanningRequest request;
+    request.reshard = true;
+    request.compare = false;
+    request.search.limits.units = kWidthUnits;
+    try {
+      const Planned planned = make_plan(&model, devices.front(), servers_of(cluster, devices.front().name), request);
+      if (planned.plan.partitioned == 0) {
+        if (why_none != nullptr) *why_none = planned.nothing_split;
+        continue;
+      }
+      WidthPlan found;
+      found.plan = planned.plan;
+      found.parts.width = width;
+      for (const machine::DeviceModel& device : devices) {
+        const PartitionCost cost(model, device, servers_of(cluster, device.name));
+        if (found.parts.op_share.empty()) {
+          found.parts.op_share = op_shares(model, cost, planned.decided, units);
+          found.parts.tensor_share = tensor_shares(model, cost, planned.decided);
+        }
+        found.parts.collectives.push_back(collectives_of(cost, planned.decided, units));
+      }
+      out.push_back(std::move(found));
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kData && e.kind() != ErrorKind::kInfeasible) throw;
+      if (why_none != nullptr) *why_none = e.what();
+    }
+  }
+  return out;
+}
+
+}  // namespace automap::partition

@@ -1,0 +1,27 @@
+// A module as every device of a replica of several devices holds and computes it: what a partition of its tensors
+// (plan/partition/widths.h) leaves of its positions. The profile's columns at a width follow from it.
+#pragma once
+
+#include <vector>
+
+#include "common/graph/dependence.h"
+#include "common/machine/collectives.h"
+
+namespace automap::profile {
+
+struct WidthParts {
+  int width = 1;
+  // By instruction: what is left of its time, its launch aside. 1: every device does all of it.
+  std::vector<double> op_share;
+  // By node of TrainingStep::flow: what is left of its bytes.
+  std::vector<double> tensor_share;
+  // A collective of one step of the module, at its own number of samples.
+  struct Collective {
+    graph::NodeId node = graph::kNone;  // of TrainingStep::flow, whose result it is (or in which it stands: a loop's)
+    double ms = 0, bytes = 0;
+    machine::CollectiveTime time;  // of other bytes, in proportion
+  };
+  std::vector<std::vector<Collective>> collectives;  // by ProfilerOptions::devices
+};
+
+}  // namespace automap::profile
