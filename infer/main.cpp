@@ -57,6 +57,21 @@ std::vector<std::string> estimates_of(const PlanInput& input, const machine::Clu
   return lines;
 }
 
+// How the devices of a replica hold its tensors.
+void describe_replicas(const PlanInput& input, int width, PlanDocument* document) {
+  const auto found = input.partitions.find(width);
+  if (found == input.partitions.end()) return;
+  const partition::PartitionPlan& plan = found->second;
+  document->partition = partition::to_json_text(plan);
+  std::string moved = std::to_string(plan.all_reduces) + " all-reduces";
+  if (plan.all_gathers > 0) moved += ", " + std::to_string(plan.all_gathers) + " all-gathers";
+  document->inside_replicas =
+      std::to_string(width) + " devices of one server each, which hold " + std::to_string(plan.partitioned) + " of " +
+      std::to_string(plan.decided.size()) + " variables in parts; " + moved +
+      " per micro-batch between them, inside forward and backward (automap-search opp MODEL --shards " +
+      std::to_string(width) + ")";
+}
+
 PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& input, const machine::Cluster& cluster,
                            const OwnDevice& own, const planners::PlanRequest& request,
                            const planners::PlanResult& result) {
@@ -87,8 +102,12 @@ PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& in
   layers.time_limit_s = std::max(0.0, request.time_limit_s - result.planning_ms / 1e3);
   planners::LayerResult at_layers = planners::split_at_layers(problem, input.profile, *result.plan, layers);
   document.layer_split = std::move(at_layers.split);
+  if (document.layer_split) {
+    for (int& cut : document.layer_split->device_cuts) cut *= problem.options().width;
+  }
   document.cut_by_time = document.cut_by_time || at_layers.cut_by_time;
 
+  describe_replicas(input, problem.options().width, &document);
   document.estimates = estimates_of(input, cluster, own);
   document.warnings = input.notices;
   warn_of_linear_times(problem, input.profile, document);
@@ -119,6 +138,7 @@ PlanDocument scored_document(const ScoredPlan& scored, const PlanInput& input, c
   for (const planners::PlanLimit& limit : planners::plan_limits(*scored.problem, scored.plan)) {
     document.limits.push_back({to_string(limit.kind), limit.stage, limit.ms, limit.share, limit.text});
   }
+  describe_replicas(input, scored.problem->options().width, &document);
   document.estimates = estimates_of(input, cluster, own);
   document.warnings = input.notices;
   warn_of_linear_times(*scored.problem, input.profile, document);
@@ -210,6 +230,9 @@ void read_plan_or_layout(Call& call) {
   }
   call.overrides = make_overrides(call.table, options);
   if (!options.layout.empty()) call.layout = parse_layout(options.layout, call.overrides);
+  // What is asked about is looked at.
+  if (call.given) options.input.max_width = call.given->width;
+  if (call.layout) options.input.max_width = call.layout->tp;
 }
 
 void read_machines(Call& call) {
@@ -280,6 +303,9 @@ planners::StepPlan find_plan(const Call& call) {
 // What the lower bounds speak about, and the devices that the plan leaves free.
 void add_scope(PlanDocument& document, const planners::StepPlan& planned, int cluster_devices) {
   document.simulated_bound_ms = planned.simulated_bound_ms;
+  for (const planners::WidthAlternative& other : planned.widths) {
+    document.widths.push_back({other.width, other.stages, other.step_ms, other.simulated_step_ms});
+  }
   const planners::BoundScope scope = planned.bound_scope(cluster_devices);
   document.bound_devices = scope.devices;
   document.bound_devices_in_part = scope.devices_in_part;

@@ -17,6 +17,7 @@ using pipeline::PlanDocument;
 using pipeline::PlannerTable;
 using pipeline::PlannerTableRow;
 using pipeline::PlanStage;
+using pipeline::PlanWidth;
 using pipeline::Problem;
 using Align = TextTable::Align;
 
@@ -56,10 +57,12 @@ bool alike(const PlanDocument& document) {
 
 std::string devices_text(const PlanStage& stage, const Problem& problem) {
   const int last_device = stage.first_device + stage.devices - 1;
-  const int first_server = problem.server_of_device(stage.first_device - 1) + 1;
-  const int last_server = problem.server_of_device(last_device - 1) + 1;
-  return std::to_string(stage.devices) + " (" + span_text(stage.first_device, last_device) + ", server" +
-         (first_server == last_server ? " " : "s ") + span_text(first_server, last_server) + ")";
+  const int first_server = problem.server_of_device((stage.first_device - 1) / stage.width) + 1;
+  const int last_server = problem.server_of_device((last_device - 1) / stage.width) + 1;
+  return std::to_string(stage.devices) +
+         (stage.width > 1 ? ": " + std::to_string(stage.replicas) + " x " + std::to_string(stage.width) : "") + " (" +
+         span_text(stage.first_device, last_device) + ", server" + (first_server == last_server ? " " : "s ") +
+         span_text(first_server, last_server) + ")";
 }
 
 std::string or_dash(double ms) {
@@ -261,6 +264,10 @@ std::string title_text(const PlanDocument& document, const ReportOptions& option
   const int stages = document.plan.num_stages();
   std::string out = printable((document.model.empty() ? "model" : document.model) + " on " + document.cluster) + ": ";
   out += stages == 1 ? "data parallel (1 stage)" : plural(stages, "pipeline stage");
+  if (document.stages.front().width > 1) {
+    if (stages == 1) out.replace(out.rfind("data parallel"), std::string::npos, "1 stage");
+    out += ", replicas of " + std::to_string(document.stages.front().width) + " devices";
+  }
   out += " on " + plural(document.num_devices, "device");
   if (options.cluster_devices > document.num_devices) {
     out += " of " + std::to_string(options.cluster_devices);
@@ -354,6 +361,21 @@ std::string samples_text(double samples) {
   return samples == std::floor(samples) ? format_count(std::llround(samples)) : format_number(samples);
 }
 
+// The best plan of every width that was looked at.
+std::string widths_text(const PlanDocument& document) {
+  if (document.widths.size() < 2) return "";
+  const bool simulated = document.objective == "simulated";
+  const auto length = [&](const PlanWidth& w) { return simulated ? w.simulated_step_ms : w.step_ms; };
+  const double own = simulated ? document.simulated_step_ms : document.step_ms;
+  TextTable table({{"devices of a replica"}, {"stages"}, {"simulated"}, {"V"}, {"longer", Align::kLeft}});
+  for (const PlanWidth& other : document.widths) {
+    const bool chosen = other.width == document.stages.front().width;
+    table.add_row({std::to_string(other.width), std::to_string(other.stages), format_ms(other.simulated_step_ms),
+                   format_ms(other.step_ms), chosen ? "this plan" : change(length(other), own)});
+  }
+  return "Widths that were worth planning for\n" + table.render("  ");
+}
+
 std::string report_text(const PlanDocument& document, const Problem& problem, const ReportOptions& options) {
   std::string out = title_text(document, options) + "\n";
   out += stage_table(document, problem) + "\n" + memory_table(document) + "\n";
@@ -371,6 +393,9 @@ std::string report_text(const PlanDocument& document, const Problem& problem, co
   for (std::size_t i = 0; i < document.estimates.size(); ++i) {
     out += (i == 0 ? "Estimates    " : "             ") + printable(document.estimates[i]) + "\n";
   }
+  if (!document.inside_replicas.empty()) out += "Replicas     " + printable(document.inside_replicas) + "\n";
+  const std::string widths = widths_text(document);
+  if (!widths.empty()) out += "\n" + widths;
   const std::string others = document.planner_table ? planner_table_text(*document.planner_table)
                                                     : other_planners(document, options.all_planners);
   if (!others.empty()) out += "\n" + others;

@@ -79,6 +79,27 @@ std::vector<int> layer_starts(const Profile& profile) {
   throw Error(ErrorKind::kUsage, what, hint);
 }
 
+// Replicas of `width` devices: their profile, and the cluster of them.
+struct AtWidth {
+  Profile profile;
+  Cluster replicas;
+};
+AtWidth at_width(const Profile& profile, const Cluster& cluster, int width, const std::string& source) {
+  Cluster replicas = machine::replicas_of(cluster, width);
+  const auto known = [&](const pipeline::WidthColumns& columns) { return columns.width == width; };
+  if (width > 1 && std::none_of(profile.widths.begin(), profile.widths.end(), known)) {
+    std::string widths = "1";
+    for (const pipeline::WidthColumns& columns : profile.widths) widths += ", " + std::to_string(columns.width);
+    throw Error(ErrorKind::kUsage,
+                source + ": replicas of " + std::to_string(width) +
+                    " devices are not known of this model and cluster, but of " + widths,
+                profile.times.empty() || profile.widths.empty()
+                    ? "the partition is found for models (HLO); a profile file has none"
+                    : "");
+  }
+  return {profile_at(profile, width), std::move(replicas)};
+}
+
 int whole_number(std::string_view value, const std::string& key, int least) {
   int number = 0;
   const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), number);
@@ -119,6 +140,7 @@ int most_layout_stages(const Profile& profile) {
 
 std::string Layout::text() const {
   std::string out = "dp=" + std::to_string(dp) + ",pp=" + std::to_string(pp);
+  if (tp > 1) out += ",tp=" + std::to_string(tp);
   out += ",micro-batch-size=" + std::to_string(micro_batch_size);
   if (variant.zero > 0) out += ",zero=" + std::to_string(variant.zero);
   if (variant.recompute) out += ",recompute=layer";
@@ -166,11 +188,6 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides) {
       refuse("--layout: unknown key '" + key + "', known: dp, pp, tp, micro-batch-size, zero, recompute, schedule",
              kExample);
     }
-  }
-  if (layout.tp > 1) {
-    refuse("--layout: tp=" + std::to_string(layout.tp) + " is not known yet: stages are not split by tensors",
-           "leave tp out; automap-search opp MODEL --shards " + std::to_string(layout.tp) +
-               " shows what splitting comes to");
   }
   // Options say what the layout leaves open.
   const auto asked = [&](const char* key, const auto& option, auto& value) {
@@ -267,8 +284,18 @@ ScoredPlan score_given(GivenPlan given, const Profile& profile, const Cluster& c
   }
   if (!(own == given.variants)) departures.push_back("counted with the --zero and --recompute given for every stage");
   take_variants(given.variants, options, given.plan);
-  ScoredPlan scored =
-      score_plan(profile, planners::first_devices(cluster, devices), options, std::move(given.plan), source);
+  const int width = given.width;
+  for (int& cut : given.plan.device_cuts) {
+    if (cut % width != 0 || devices % width != 0) {
+      throw Error(ErrorKind::kData, source + ": device_cuts: found " + std::to_string(cut) +
+                                        ", expected whole replicas of " + std::to_string(width) + " devices");
+    }
+    cut /= width;
+  }
+  const AtWidth at = at_width(profile, cluster, width, source);
+  options.width = width;
+  ScoredPlan scored = score_plan(at.profile, planners::first_devices(at.replicas, devices / width), options,
+                                 std::move(given.plan), source);
   scored.departures = std::move(departures);
   return scored;
 }
@@ -288,12 +315,13 @@ void check_replicas(const Layout& layout, std::int64_t batch) {
 
 ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Cluster& cluster, ProblemOptions options,
                         const planners::StepRequest& step) {
-  const std::int64_t wanted = std::int64_t{layout.dp} * layout.pp;
+  const std::int64_t wanted = std::int64_t{layout.dp} * layout.pp * layout.tp;
   const int there = cluster.num_devices();
   const int stages = std::min({layout.pp, there, pipeline::kMaxPlanStages, most_layout_stages(profile)});
   if (wanted > there) {
-    refuse("--layout: dp=" + std::to_string(layout.dp) + " times pp=" + std::to_string(layout.pp) + " are " +
-               std::to_string(wanted) + " devices, " + cluster.name + " has " + std::to_string(there),
+    refuse("--layout: dp=" + std::to_string(layout.dp) + " times pp=" + std::to_string(layout.pp) +
+               (layout.tp > 1 ? " times tp=" + std::to_string(layout.tp) : "") + " are " + std::to_string(wanted) +
+               " devices, " + cluster.name + " has " + std::to_string(there),
            "dp=" + std::to_string(std::min(layout.dp, there / stages)) + ",pp=" + std::to_string(stages) + " would do");
   }
   const int devices = static_cast<int>(wanted);
@@ -342,8 +370,11 @@ ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Clus
   options.variants = {layout.variant};
   options.group_size = layout.dp;
   options.allow_idle_stages = true;
-  return score_plan(profile, planners::first_devices(cluster, devices), options, plan_of(layout, profile),
-                    "--layout " + layout.text());
+  options.width = layout.tp;
+  const std::string source = "--layout " + layout.text();
+  const AtWidth at = at_width(profile, cluster, layout.tp, source);
+  return score_plan(at.profile, planners::first_devices(at.replicas, devices / layout.tp), options,
+                    plan_of(layout, profile), source);
 }
 
 }  // namespace automap::infer

@@ -24,7 +24,7 @@ namespace automap::infer {
 // Megatron's and DeepSpeed's words. micro_batch_size counts samples per replica, so mb = dp * micro_batch_size.
 struct Layout {
   int dp = 1, pp = 1;
-  int tp = 1;                         // tensor parallel width; only 1 for now
+  int tp = 1;                         // devices of a replica, which hold its tensors in parts
   std::int64_t micro_batch_size = 0;  // 0: not said
   pipeline::StageVariant variant;
   pipeline::Schedule schedule = pipeline::Schedule::kAdaptive;

@@ -16,24 +16,30 @@ namespace {
 std::vector<Layout> uniform_layouts(const pipeline::Profile& profile, const machine::Cluster& cluster,
                                     const std::vector<pipeline::StageVariant>& variants, std::int64_t batch,
                                     const planners::StepRequest& step, const SweepRequest& request) {
-  const int devices = cluster.num_devices();
   const double most_samples = std::min(static_cast<double>(batch), pipeline::most_samples(profile));
   std::vector<Layout> layouts;
-  const int most_stages = std::min({devices, request.max_stages, most_layout_stages(profile)});
-  for (int pp = request.min_stages; pp <= most_stages; ++pp) {
-    const int dp = devices / pp;
-    if (devices % pp != 0 || batch % dp != 0) continue;
-    for (const std::int64_t size : planners::divisors(batch / dp)) {
-      const std::int64_t count = batch / dp / size;
-      if (static_cast<double>(size) > most_samples || (step.micro_batch > 0 && step.micro_batch != size * dp)) continue;
-      if (step.micro_batches > 0 ? count != step.micro_batches : count > planners::kMostMicroBatches) continue;
-      for (const pipeline::StageVariant& variant : variants) {
-        // With one replica there is nothing to shard.
-        if (dp == 1 && variant.zero > 0) continue;
-        // One stage is the same under every schedule.
-        for (const pipeline::Schedule schedule : request.schedules) {
-          if (pp == 1 && schedule != request.schedules.front()) continue;
-          layouts.push_back({dp, pp, 1, size, variant, schedule});
+  std::vector<int> widths = {1};
+  for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
+  for (const int tp : widths) {
+    const int replicas = cluster.num_devices() / tp;
+    const int most_stages = std::min({replicas, request.max_stages, most_layout_stages(profile)});
+    for (int pp = request.min_stages; pp <= most_stages; ++pp) {
+      const int dp = replicas / pp;
+      if (replicas % pp != 0 || batch % dp != 0) continue;
+      for (const std::int64_t size : planners::divisors(batch / dp)) {
+        const std::int64_t count = batch / dp / size;
+        if (static_cast<double>(size) > most_samples || (step.micro_batch > 0 && step.micro_batch != size * dp)) {
+          continue;
+        }
+        if (step.micro_batches > 0 ? count != step.micro_batches : count > planners::kMostMicroBatches) continue;
+        for (const pipeline::StageVariant& variant : variants) {
+          // With one replica there is nothing to shard.
+          if (dp == 1 && variant.zero > 0) continue;
+          // One stage is the same under every schedule.
+          for (const pipeline::Schedule schedule : request.schedules) {
+            if (pp == 1 && schedule != request.schedules.front()) continue;
+            layouts.push_back({dp, pp, tp, size, variant, schedule});
+          }
         }
       }
     }
@@ -118,6 +124,7 @@ std::string sweep_json(const Sweep& sweep) {
     rows.push_back({{"layout", one.layout.text()},
                     {"dp", one.layout.dp},
                     {"pp", one.layout.pp},
+                    {"tp", one.layout.tp},
                     {"micro_batch_size", one.layout.micro_batch_size},
                     {"zero", one.layout.variant.zero},
                     {"recompute", one.layout.variant.recompute ? "layer" : "none"},

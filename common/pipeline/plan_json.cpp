@@ -327,6 +327,16 @@ std::string to_json_text(const PlanDocument& document) {
                {"estimates", document.estimates},
                {"warnings", document.warnings},
                {"provenance", document.provenance}};
+  if (!document.widths.empty()) {
+    Json& widths = json["widths"] = Json::array();
+    for (const PlanWidth& other : document.widths) {
+      widths.push_back({{"width", other.width},
+                        {"stages", other.stages},
+                        {"step_ms", other.step_ms},
+                        {"simulated_step_ms", other.simulated_step_ms}});
+    }
+  }
+  if (!document.partition.empty()) json["partition"] = Json::parse(document.partition);
   if (document.planner_table) json["planner_table"] = planner_table_json(*document.planner_table);
   if (!document.sensitivity.empty()) json["sensitivity"] = sensitivity_json(document.sensitivity);
   // Names come from the input and may hold any bytes.

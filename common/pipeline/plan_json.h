@@ -87,6 +87,12 @@ struct PlanSensitivity {
   double loss() const { return simulated_step_ms > 0 ? simulated_step_ms / best_ms - 1 : 0; }
 };
 
+// The best plan found whose replicas are all of one width.
+struct PlanWidth {
+  int width = 1, stages = 0;
+  double step_ms = 0, simulated_step_ms = 0;
+};
+
 struct PlanDocument {
   std::string model, cluster;
   int version = 2;  // of the file
@@ -114,6 +120,11 @@ struct PlanDocument {
   bool cut_by_time = false;  // a time limit or an interrupt ended the search
   std::vector<PlanAlternative> alternatives;
   std::vector<PlanLimitText> limits;
+  std::vector<PlanWidth> widths;  // empty: only one was looked at
+  // The plan of the kind `operator` by which the devices of each replica hold its tensors (docs/formats/plan.md), as
+  // JSON; empty: replicas of one device. It is written, and not read.
+  std::string partition;
+  std::string inside_replicas;  // the same in a sentence, not in the file
   std::optional<LayerSplit> layer_split;
   std::optional<PlannerTable> planner_table;  // only when asked for
   std::vector<PlanSensitivity> sensitivity;   // only when asked for
