@@ -33,15 +33,16 @@ machine::Cluster servers_of(const machine::Cluster& cluster, const std::string& 
   return out.servers.empty() ? cluster : out;
 }
 
-// What is left of every instruction's time: of what stands for others (a loop) as much as of these together.
+// What is left of what splitting can divide of every instruction's time: of what stands for others (a loop) as much as
+// of these together.
 std::vector<double> op_shares(const sharding::ShardingModel& model, const PartitionCost& cost,
                               const sharding::Propagation& decided, const std::vector<NodeId>& units) {
   const auto instructions = static_cast<std::size_t>(model.graph().num_instructions());
   const std::vector<double> share = cost.as_other(decided).op_share;
   const std::vector<double> left = cost.parts(decided).compute_ms;
   const std::vector<double> all = cost.parts(sharding::Propagation(model.linkage())).compute_ms;
-  std::vector<double> own(instructions, 0), count(instructions, 0), inside(instructions, 0),
-      inside_left(instructions, 0);
+  const double saved_by_splitting = 1 - 1.0 / model.linkage().shards();
+  std::vector<double> own(instructions, 0), count(instructions, 0), inside(instructions, 0), saved(instructions, 0);
   for (NodeId id = 0; id < model.flow().size(); ++id) {
     const InstructionId instruction = model.flow().node(id).instruction;
     own[at(instruction)] += share[at(id)];
@@ -49,13 +50,13 @@ std::vector<double> op_shares(const sharding::ShardingModel& model, const Partit
     if (units[at(id)] == kNone) continue;
     const InstructionId unit = model.step().flow.node(units[at(id)]).instruction;
     if (unit == instruction) continue;
-    inside[at(unit)] += all[at(id)];
-    inside_left[at(unit)] += left[at(id)];
+    inside[at(unit)] += cost.saved_ms(id) / saved_by_splitting;
+    saved[at(unit)] += all[at(id)] - left[at(id)];
   }
   std::vector<double> out(instructions, 1);
   for (std::size_t i = 0; i < instructions; ++i) {
     if (inside[i] > 0) {
-      out[i] = inside_left[i] / inside[i];
+      out[i] = 1 - std::min(1.0, saved[i] / inside[i]);
     } else if (count[i] > 0) {
       out[i] = own[i] / count[i];
     }
