@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "common/base/error.h"
 #include "common/pipeline/exact.h"
@@ -104,6 +105,98 @@ TEST(StepChoice, AnyBatchHasAPlanWhereThereIsOne) {
   EXPECT_GT(found, 100);
   EXPECT_GT(on_fewer, 20);
   EXPECT_GT(none, 0);
+}
+
+// A profile at a width as a partition might leave it: some positions divided, some whole, collectives on top.
+pipeline::WidthColumns random_width(const pipeline::Profile& profile, int width, std::uint64_t seed) {
+  pipeline::CounterRandom random(seed, 77);
+  pipeline::WidthColumns out;
+  out.width = width;
+  const auto n = static_cast<std::size_t>(profile.size());
+  std::vector<double> share(n), moved(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    share[i] = random.uniform() < 0.8 ? 1.0 / width : 1;
+    moved[i] = random.uniform() < 0.3 ? profile.c_ms[i] * random.uniform(0, 0.3) : 0;
+  }
+  const auto part = [&](std::vector<double> column) {
+    for (std::size_t i = 0; i < column.size(); ++i) column[i] *= share[i];
+    return column;
+  };
+  out.w_bytes = part(profile.w_bytes);
+  out.gradient_bytes = part(profile.gradient_bytes);
+  out.slot_bytes = part(profile.slot_bytes);
+  out.frozen_bytes = part(profile.frozen_bytes);
+  out.stash_bytes = part(profile.stash_bytes);
+  out.workspace_bytes = part(profile.workspace_bytes);
+  for (pipeline::DeviceTimes times : profile.times) {
+    for (auto* table : {&times.forward_ms, &times.backward_ms}) {
+      for (std::vector<double>& row : *table) {
+        row = part(std::move(row));
+        for (std::size_t i = 0; i < n; ++i) row[i] += moved[i] / 2;
+      }
+    }
+    times.optimizer_ms = part(times.optimizer_ms);
+    out.times.push_back(std::move(times));
+  }
+  return out;
+}
+
+// Over all widths, splits of the batch and plans: nothing has a smaller V than what is found, nor than the bound.
+TEST(StepChoice, NoWidthIsShorter) {
+  int wide = 0, narrow = 0, none = 0;
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    RandomProblemOptions how = small_whole();
+    how.min_devices = 2;
+    RandomProblem made = random_problem(seed, how);
+    made.options.allow_idle_stages = true;
+    const std::vector<int> widths = machine::widths_of(made.cluster);
+    if (widths.empty() || made.profile.times.empty()) continue;
+    for (const int width : widths) made.profile.widths.push_back(random_width(made.profile, width, seed));
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    const std::int64_t batch = 4;
+    double least = std::numeric_limits<double>::infinity();
+    for (int width = 1; width <= widths.back(); width *= 2) {
+      for (const std::int64_t samples : divisors(batch)) {
+        ProblemOptions options = made.options;
+        options.micro_batch_samples = static_cast<double>(samples);
+        options.micro_batches = static_cast<int>(batch / samples);
+        options.width = width;
+        try {
+          const Problem problem(profile_at(made.profile, width), machine::replicas_of(made.cluster, width), options);
+          pipeline::ExactOptions exact;
+          exact.schedule = Schedule::kAdaptive;
+          exact.min_stages = 1;
+          exact.max_stages = std::min({6, problem.num_devices(), problem.num_instructions()});
+          const pipeline::ExactResult solved = pipeline::solve_exact(problem, exact);
+          if (solved.best() != nullptr) least = std::min(least, solved.best()->value_ms.front());
+        } catch (const Error& error) {
+          if (error.kind() != ErrorKind::kUsage) throw;
+        }
+      }
+    }
+    PlanRequest request = request_of(0);
+    request.effort = plan_effort(Effort::kNormal);
+    request.objective = Objective::kValue;
+    request.planner = PlannerKind::kExact;
+    request.lower_bound = true;
+    StepRequest step;
+    step.batch = batch;
+    const StepPlan plan = plan_step(made.profile, made.cluster, made.options, step, request);
+    if (!plan.result.plan) {
+      EXPECT_EQ(least, std::numeric_limits<double>::infinity());
+      ++none;
+      continue;
+    }
+    EXPECT_LE(plan.result.step_ms, least * (1 + 1e-9));  // fewer devices may be shorter
+    EXPECT_LE(plan.result.lower_bound_ms, plan.result.step_ms * (1 + 1e-9));
+    EXPECT_LE(plan.result.lower_bound_ms, least * (1 + 1e-9));
+    EXPECT_EQ(plan.problem->options().width, plan.size.width);
+    EXPECT_EQ(pipeline::value_ms(*plan.problem, *plan.result.plan), plan.result.step_ms);
+    ++(plan.size.width > 1 ? wide : narrow);
+  }
+  EXPECT_GT(wide, 20);
+  EXPECT_GT(narrow, 10);
+  EXPECT_LT(none, 30);
 }
 
 TEST(StepChoice, DivisorsAscend) {
