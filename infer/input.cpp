@@ -105,6 +105,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   add_widths(module.graph, options, devices, cluster, &request, &input);
   profile::ModelProfile model = profile::profile_module(module, source, request, devices);
   input.profile = std::move(model.profile);
+  input.flops = model.executed_flops;
   // As a profile file keeps them, so that the model and its profile give the same plan.
   round_times(&input.profile.times);
   for (pipeline::WidthColumns& width : input.profile.widths) round_times(&width.times);

@@ -16,6 +16,7 @@ namespace automap::infer {
 struct PlanInput {
   pipeline::Profile profile;
   std::map<int, partition::PartitionPlan> partitions;  // by the profile's widths: what they are made from
+  double flops = 0;                                    // of the module as it is; 0: not known. HLO only
   std::string form;                                    // "HLO text", "HDF5 profile", ... for people
   std::string sha256;                                  // of the bytes as given; empty when not asked for
   std::vector<std::string> notices;                    // what was assumed, one sentence each
@@ -32,7 +33,7 @@ struct InputOptions {
   std::string attention = "auto";  // --attention (profile/fused_chains.h). HLO only
   bool attention_asked = true;     // else it is what a given plan was made with, which a profile has behind it
   // Replicas of up to so many devices are looked at, of one server. HLO only
-  int max_width = 1;
+  int max_width = 8;
   // Whether the hash of a profile's bytes is wanted (of a model's it is always there). A tenth of a one-shot plan.
   bool sha256 = true;
 };

@@ -18,6 +18,7 @@
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/problem.h"
 #include "infer/believable.h"
+#include "infer/explorer.h"
 #include "infer/input.h"
 #include "infer/options.h"
 #include "infer/own_device.h"
@@ -38,6 +39,7 @@ using pipeline::PlanDocument;
 using OwnDevice = std::optional<machine::DeviceModel>;  // of --device
 
 constexpr double kMemoryTight = 0.95;
+constexpr double kWorthSaying = 0.005;  // that a plan of another kind is shorter
 
 // What a profile without times at other numbers of samples leaves out.
 void warn_of_linear_times(const pipeline::Problem& problem, const pipeline::Profile& profile, PlanDocument& document) {
@@ -62,7 +64,7 @@ void describe_replicas(const PlanInput& input, int width, PlanDocument* document
   const auto found = input.partitions.find(width);
   if (found == input.partitions.end()) return;
   const partition::PartitionPlan& plan = found->second;
-  document->partition = partition::to_json_text(plan);
+  document->partition = partition::decision_json_text(plan);
   std::string moved = std::to_string(plan.all_reduces) + " all-reduces";
   if (plan.all_gathers > 0) moved += ", " + std::to_string(plan.all_gathers) + " all-gathers";
   document->inside_replicas =
@@ -345,6 +347,16 @@ int run_search(Call& call) {
   add_scope(document, planned, call.cluster.num_devices());
   // Who asked to stop waits neither for the cases of --sensitivity nor for every planner in turn.
   if (call.options.sensitivity && !StopToken::stop_requested()) add_sensitivity(document, call, planned);
+  if (call.options.explore && !StopToken::stop_requested()) {
+    document.corners = explore_corners(call.input.profile, call.cluster, call.problem_options, call.request, planned,
+                                       call.input.flops);
+    const pipeline::PlanCorner& best = document.corners.front();
+    if (best.fits && best.simulated_step_ms < planned.result.simulated_step_ms * (1 - kWorthSaying)) {
+      document.warnings.push_back(best.name + " is " +
+                                  format_percent(1 - best.simulated_step_ms / planned.result.simulated_step_ms) +
+                                  " shorter than this plan: the options leave it out");
+    }
+  }
   if (call.options.planner_table && !StopToken::stop_requested()) add_planner_table(document, call, problem);
   if (call.documented()) add_provenance(document, call.table, call.input, call.cluster);
   ReportOptions report = report_options(call);

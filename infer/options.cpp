@@ -216,6 +216,9 @@ void declare_search(OptionTable& table, InferOptions& o) {
   table.add_seconds(&o.time_limit_s, "time-limit", "also stop planning after this time with the best so far")
       .range(0.001, 86400);
   table.add_flag(&o.all_planners, "all-planners", "run every planner and list what each comes to");
+  table.add_flag(&o.explore, "explore",
+                 "also the best of every other kind of plan: data parallel, ZeRO, operators split, the paper's "
+                 "pipeline, even grids");
   table.add_flag(&o.planner_table, "planner-table", "also run each planner alone: step, gap and milliseconds of each");
   table.add_flag(
       &o.sensitivity, "sensitivity",
@@ -281,8 +284,8 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
       if (typed(option)) unused.push_back(std::string("--") + option);
     }
   };
-  no_use({"planner", "policy", "objective", "effort", "all-planners", "planner-table", "sensitivity", "grid", "beam",
-          "refine", "no-refine"});
+  no_use({"planner", "policy", "objective", "effort", "all-planners", "planner-table", "explore", "sensitivity", "grid",
+          "beam", "refine", "no-refine"});
   if (!o.sweep) no_use({"stages", "max-stages", "time-limit"});
   if (!unused.empty()) {
     throw Error(ErrorKind::kUsage, mode + " searches for no plan: " + join(unused) + " would change nothing",

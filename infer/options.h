@@ -32,7 +32,7 @@ struct InferOptions {
               value = "full";
   int max_stages = 16, beam = 0;
   bool refine = false, no_refine = false, all_planners = false, planner_table = false, sensitivity = false,
-       json = false;
+       explore = false, json = false;
   std::string effort = to_string(Effort::kNormal);
   double time_limit_s = std::numeric_limits<double>::infinity();
 };

@@ -376,6 +376,39 @@ std::string widths_text(const PlanDocument& document) {
   return "Widths that were worth planning for\n" + table.render("  ");
 }
 
+std::string corners_text(const std::vector<pipeline::PlanCorner>& corners) {
+  if (corners.empty()) return "";
+  constexpr std::size_t kReasonWidth = 90;
+  const auto own = std::find_if(corners.begin(), corners.end(), [](const auto& c) { return c.name == "this plan"; });
+  TextTable table({{"kind of plan", Align::kLeft},
+                   {"stages x width"},
+                   {"micro-batches"},
+                   {"step"},
+                   {"longer", Align::kLeft},
+                   {"samples/s"},
+                   {"TFLOP/s each"},
+                   {"memory"},
+                   {"what limits it", Align::kLeft}});
+  for (const pipeline::PlanCorner& corner : corners) {
+    const std::string name = corner.name + (corner.layout.empty() ? "" : ": " + corner.layout);
+    if (!corner.fits) {
+      table.add_row({name, "-", "-", "-", "-", "-", "-", "-", shorten(printable(corner.why), kReasonWidth)});
+      continue;
+    }
+    table.add_row({name, std::to_string(corner.stages) + " x " + std::to_string(corner.width),
+                   std::to_string(corner.micro_batches) + " of " + samples_text(corner.micro_batch_samples),
+                   format_ms(corner.simulated_step_ms),
+                   corner.name == "this plan" ? "" : change(corner.simulated_step_ms, own->simulated_step_ms),
+                   format_number(corner.samples_per_s),
+                   corner.tflops <= 0
+                       ? "-"
+                       : format_number(corner.tflops) +
+                             (corner.peak_share > 0 ? " (" + format_percent(corner.peak_share) + ")" : ""),
+                   format_bytes(corner.memory_bytes), shorten(printable(corner.why), kReasonWidth)});
+  }
+  return "The best of every kind of plan (simulated; TFLOP/s of each device, share of its peak)\n" + table.render("  ");
+}
+
 std::string report_text(const PlanDocument& document, const Problem& problem, const ReportOptions& options) {
   std::string out = title_text(document, options) + "\n";
   out += stage_table(document, problem) + "\n" + memory_table(document) + "\n";
@@ -396,6 +429,7 @@ std::string report_text(const PlanDocument& document, const Problem& problem, co
   if (!document.inside_replicas.empty()) out += "Replicas     " + printable(document.inside_replicas) + "\n";
   const std::string widths = widths_text(document);
   if (!widths.empty()) out += "\n" + widths;
+  if (!document.corners.empty()) out += "\n" + corners_text(document.corners);
   const std::string others = document.planner_table ? planner_table_text(*document.planner_table)
                                                     : other_planners(document, options.all_planners);
   if (!others.empty()) out += "\n" + others;

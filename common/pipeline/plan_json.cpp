@@ -336,6 +336,28 @@ std::string to_json_text(const PlanDocument& document) {
                         {"simulated_step_ms", other.simulated_step_ms}});
     }
   }
+  if (!document.corners.empty()) {
+    Json& corners = json["corners"] = Json::array();
+    for (const PlanCorner& corner : document.corners) {
+      Json row = {{"name", corner.name}, {"fits", corner.fits}, {"why", corner.why}};
+      if (corner.fits) {
+        row["layout"] = or_null(corner.layout);
+        row["stages"] = corner.stages;
+        row["width"] = corner.width;
+        row["devices"] = corner.devices;
+        row["micro_batches"] = corner.micro_batches;
+        row["micro_batch_samples"] = corner.micro_batch_samples;
+        row["step_ms"] = corner.step_ms;
+        row["simulated_step_ms"] = corner.simulated_step_ms;
+        row["memory_bytes"] = corner.memory_bytes;
+        row["capacity_bytes"] = corner.capacity_bytes;
+        row["samples_per_s"] = corner.samples_per_s;
+        row["tflops_per_device"] = corner.tflops > 0 ? Json(corner.tflops) : Json(nullptr);
+        row["share_of_peak"] = corner.peak_share > 0 ? Json(corner.peak_share) : Json(nullptr);
+      }
+      corners.push_back(std::move(row));
+    }
+  }
   if (!document.partition.empty()) json["partition"] = Json::parse(document.partition);
   if (document.planner_table) json["planner_table"] = planner_table_json(*document.planner_table);
   if (!document.sensitivity.empty()) json["sensitivity"] = sensitivity_json(document.sensitivity);

@@ -93,6 +93,20 @@ struct PlanWidth {
   double step_ms = 0, simulated_step_ms = 0;
 };
 
+// The best of one kind of plan on the same costs (infer/explorer.h).
+struct PlanCorner {
+  std::string name;    // "data parallel"
+  bool fits = false;   // false: there is none; `why` says the reason, and the rest is 0
+  std::string layout;  // of an even grid: "dp=2,pp=3,tp=4,micro-batch-size=2"
+  int stages = 0, width = 1, devices = 0, micro_batches = 0;
+  double micro_batch_samples = 0;
+  double step_ms = 0, simulated_step_ms = 0;
+  double memory_bytes = 0, capacity_bytes = 0;  // of the fullest device, of the smallest
+  double samples_per_s = 0;
+  double tflops = 0, peak_share = 0;  // per device; 0: not known
+  std::string why;                    // what limits it
+};
+
 struct PlanDocument {
   std::string model, cluster;
   int version = 2;  // of the file
@@ -124,7 +138,8 @@ struct PlanDocument {
   // The plan of the kind `operator` by which the devices of each replica hold its tensors (docs/formats/plan.md), as
   // JSON; empty: replicas of one device. It is written, and not read.
   std::string partition;
-  std::string inside_replicas;  // the same in a sentence, not in the file
+  std::string inside_replicas;      // the same in a sentence, not in the file
+  std::vector<PlanCorner> corners;  // the shortest first; only when asked for
   std::optional<LayerSplit> layer_split;
   std::optional<PlannerTable> planner_table;  // only when asked for
   std::vector<PlanSensitivity> sensitivity;   // only when asked for

@@ -327,6 +327,13 @@ std::string to_json_text(const PartitionPlan& plan) {
   return json_text(to_json(plan));
 }
 
+std::string decision_json_text(const PartitionPlan& plan) {
+  const Json all = to_json(plan);
+  Json out = Json::object();
+  for (const char* key : {"schema", "kind", "shards", "sums", "partition", "gathers"}) out[key] = all.at(key);
+  return json_text(out);
+}
+
 Json to_json(const PartitionPlan& plan) {
   const std::vector<std::string> keys = partition_keys(plan);
   const std::vector<bool> decided = decided_inputs(plan);

@@ -1,0 +1,122 @@
+"""Replicas of several devices: plans, given plans, layouts, sweeps, and every kind of plan side by side."""
+
+import json
+import unittest
+
+from programs import FIXTURES, SOURCE, ProgramTest, run
+
+MODEL = FIXTURES / "transformer_bf16.hlo.gz"
+SCHEMA = json.loads((SOURCE / "docs" / "formats" / "plan.schema.json").read_text())
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+
+class Widths(ProgramTest):
+    def infer(self, *arguments):
+        result = run("automap-infer", *arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result
+
+    def plan(self, *arguments):
+        plan = json.loads(self.infer(*arguments, "--json").stdout)
+        if jsonschema:
+            jsonschema.validate(plan, SCHEMA)
+        return plan
+
+    def test_a_plan_of_wide_replicas(self):
+        plan = self.plan(MODEL, "--cluster", "config-b", "--effort", "quick")
+        widths = {stage["width"] for stage in plan["stages"]}
+        self.assertEqual(len(widths), 1)
+        width = widths.pop()
+        self.assertGreater(width, 1)
+        first = 1
+        for stage in plan["stages"]:
+            self.assertEqual(stage["replicas"] * width, stage["devices"])
+            self.assertEqual(stage["samples"] * stage["replicas"], plan["micro_batch_samples"])
+            self.assertEqual(stage["first_device"], first)
+            # A replica stands in one server.
+            self.assertEqual((stage["first_device"] - 1) % width, 0)
+            first += stage["devices"]
+        self.assertEqual(first - 1, plan["devices"])
+        lengths = {w["width"]: w["simulated_step_ms"] for w in plan["widths"]}
+        self.assertEqual(min(lengths.values()), plan["simulated_step_ms"])
+        self.assertIn(1, lengths)
+        # How the devices of a replica hold the tensors is a plan by itself.
+        self.assertEqual(plan["partition"]["shards"], width)
+        given = self.put("partition.json", json.dumps(plan["partition"]))
+        applied = run("automap-search", "apply", MODEL, "--plan", given, "--json")
+        self.assertEqual(applied.returncode, 0, applied.stderr)
+        # The whole of it again, from the file.
+        path = self.put("plan.json", json.dumps(plan))
+        again = self.plan(MODEL, "--cluster", "config-b", "--plan", path)
+        for key in ("simulated_step_ms", "step_ms", "stages", "partition"):
+            self.assertEqual(again[key], plan[key], key)
+        text = self.infer(MODEL, "--cluster", "config-b", "--plan", path).stdout
+        self.assertIn(f"replicas of {width} devices", text)
+        self.assertIn("variables in parts", text)
+
+    def test_one_device_each(self):
+        wide = self.plan(MODEL, "--cluster", "config-b", "--effort", "quick")
+        narrow = self.plan(MODEL, "--cluster", "config-b", "--effort", "quick", "--max-width", 1)
+        self.assertEqual({stage["width"] for stage in narrow["stages"]}, {1})
+        self.assertNotIn("partition", narrow)
+        self.assertLess(wide["simulated_step_ms"], narrow["simulated_step_ms"])
+        # A profile knows no partition.
+        profile = self.folder / "model.h5"
+        self.assertEqual(run("automap-profile", MODEL, "-o", profile).returncode, 0)
+        of_file = self.plan(profile, "--cluster", "config-b", "--effort", "quick")
+        self.assertEqual(of_file["simulated_step_ms"], narrow["simulated_step_ms"])
+
+    def test_layouts(self):
+        narrow = self.plan(MODEL, "--cluster", "config-a", "--layout", "dp=8,pp=2,micro-batch-size=4")
+        wide = self.plan(MODEL, "--cluster", "config-a", "--layout", "dp=2,pp=2,tp=4,micro-batch-size=16")
+        self.assertEqual([stage["width"] for stage in wide["stages"]], [4, 4])
+        self.assertEqual(wide["batch"], narrow["batch"])
+        for a, b in zip(wide["stages"], narrow["stages"]):
+            self.assertLess(a["memory"]["weights"], 0.5 * b["memory"]["weights"])
+        sweep = json.loads(self.infer(MODEL, "--cluster", "config-a", "--sweep", "--json").stdout)["layouts"]
+        self.assertEqual({row["tp"] for row in sweep}, {1, 2, 4, 8})
+        for row in sweep:
+            self.assertEqual(row["dp"] * row["pp"] * row["tp"], 16)
+
+    def test_every_kind_of_plan(self):
+        plan = self.plan(MODEL, "--cluster", "config-b", "--explore")
+        corners = {corner["name"]: corner for corner in plan["corners"]}
+        self.assertEqual(plan["corners"][0]["name"], "this plan")
+        own = corners["this plan"]
+        self.assertEqual(own["simulated_step_ms"], plan["simulated_step_ms"])
+        self.assertEqual(len(corners), 7)
+        for name, corner in corners.items():
+            with self.subTest(name=name):
+                self.assertTrue(corner["fits"], corner["why"])
+                self.assertGreaterEqual(corner["simulated_step_ms"], own["simulated_step_ms"])
+                self.assertEqual(corner["micro_batches"] * corner["micro_batch_samples"], plan["batch"])
+                self.assertGreater(corner["tflops_per_device"], 0)
+                self.assertIsNone(corner["share_of_peak"])  # a V100 has no units for bf16
+                self.assertLessEqual(corner["memory_bytes"], corner["capacity_bytes"])
+        self.assertEqual(corners["data parallel"]["stages"], 1)
+        self.assertIn("tp=", corners["best even grid (Megatron)"]["layout"])
+        for corner in self.plan(FIXTURES / "tiny_mlp.hlo", "--cluster", "h100-1x8", "--explore")["corners"]:
+            self.assertLess(corner.get("share_of_peak", 0), 1)
+        text = self.infer(MODEL, "--cluster", "config-b", "--explore").stdout
+        for part in ("The best of every kind of plan", "data parallel, ZeRO 3 (FSDP)", "what limits it"):
+            self.assertIn(part, text)
+
+    def test_what_cannot_be(self):
+        for layout, says in (("dp=4,pp=1,tp=3", ["replicas of 3 devices do not divide the 8 devices of a server"]),
+                             ("dp=2,pp=1,tp=16", ["times tp=16 are 32 devices", "has 16"]),
+                             ("dp=1,pp=1,tp=0", ["tp is '0'"])):
+            self.assert_fails(run("automap-infer", MODEL, "--cluster", "config-a", "--layout", layout), 2, *says)
+        profile = self.folder / "model.h5"
+        self.assertEqual(run("automap-profile", MODEL, "-o", profile).returncode, 0)
+        self.assert_fails(run("automap-infer", profile, "--cluster", "config-a", "--layout", "dp=4,pp=1,tp=2"), 2,
+                          "replicas of 2 devices are not known", "a profile file has none")
+        self.assert_fails(run("automap-infer", MODEL, "--cluster", "config-a", "--max-width", 0), 2, "from 1 to 4096")
+        plan = self.put("plan.json", '{"cuts": [10], "device_cuts": [3], "width": 2, "micro_batch_samples": 8, "micro_batches": 4}')
+        self.assert_fails(run("automap-infer", MODEL, "--cluster", "config-a", "--plan", plan), 3, "whole replicas of 2 devices")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
