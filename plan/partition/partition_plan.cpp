@@ -156,6 +156,7 @@ Json alternatives_json(const PartitionPlan& plan) {
                             {"planning_ms", other.planning_ms},
                             {"bound", std::isfinite(other.bound) ? Json(other.bound) : Json(nullptr)},
                             {"proven", other.proven}});
+    if (!other.statistics.empty()) alternatives.back()["statistics"] = Json::object();
     for (const auto& [name, value] : other.statistics) {
       const bool whole = value == std::floor(value) && std::fabs(value) < 9e15;
       alternatives.back()["statistics"][name] = whole ? Json(static_cast<std::int64_t>(value)) : Json(value);
