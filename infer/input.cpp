@@ -101,6 +101,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   request.variables = options.variables;
   request.batch_inputs = options.batch_inputs;
   request.attention = profile::parse_attention_mode(options.attention);
+  request.whole_loops = options.whole_loops;
   const std::vector<machine::DeviceModel> devices = profile::cluster_devices(options.device, cluster);
   add_widths(module.graph, options, devices, cluster, &request, &input);
   profile::ModelProfile model = profile::profile_module(module, source, request, devices);

@@ -34,6 +34,7 @@ struct InputOptions {
   bool attention_asked = true;     // else it is what a given plan was made with, which a profile has behind it
   // Replicas of up to so many devices are looked at, of one server. HLO only
   int max_width = 8;
+  bool whole_loops = false;  // loops over layers stay one position. HLO only
   // Whether the hash of a profile's bytes is wanted (of a model's it is always there). A tenth of a one-shot plan.
   bool sha256 = true;
 };

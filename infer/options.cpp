@@ -169,6 +169,7 @@ void declare_plan(OptionTable& table, InferOptions& o) {
   table.add(&o.max_stages, "max-stages", "most stages that auto may choose")
       .range(1, pipeline::kMaxPlanStages)
       .metavar("S");
+  table.add_flag(&o.input.whole_loops, "whole-loops", "loops over layers stay one position. For models").advanced();
   table
       .add(&o.input.max_width, "max-width",
            "most devices of one replica, which hold its tensors in parts (tensor parallelism); 1: none. For models")

@@ -109,7 +109,17 @@ std::string stage_table(const PlanDocument& document, const Problem& problem) {
     shared += " exchange the gradients of variables they share, behind their all-reduce: " + format_ms(longest) +
               " once per step\n";
   }
-  return table.render("  ") + shared +
+  std::string turns;
+  for (std::size_t s = 0; s < document.stages.size(); ++s) {
+    for (const pipeline::LoopTurns& of : document.stages[s].loop_turns) {
+      if (of.last - of.first + 1 == of.all) continue;
+      turns += (turns.empty() ? "  turns of loops: " : "; ") + printable(of.loop) + " " +
+               span_text(static_cast<int>(of.first), static_cast<int>(of.last)) + " of " + std::to_string(of.all) +
+               " in stage " + std::to_string(s + 1);
+    }
+  }
+  if (!turns.empty()) turns += "\n";
+  return table.render("  ") + turns + shared +
          "  samples on each device, forward, backward and transfer (one way) per micro-batch; all-reduce" +
          (document.gradient_sync == "overlap" ? " (beside the last backward)" : "") + " and optimizer once per step\n";
 }

@@ -70,6 +70,7 @@ void declare_options(OptionTable& table, ProfileOptions& o) {
            "attention and cross-entropy as kernels of libraries (fused), as the module says (as-written), or fused for "
            "f16 and bf16 on devices from A100 on (auto)")
       .choices(profile::attention_modes());
+  table.add_flag(&o.request.whole_loops, "whole-loops", "loops over layers stay one position").advanced();
   table
       .add(&o.samples, "samples",
            "numbers of samples of a micro-batch to estimate times at; default: powers of two to 4 times the module's "

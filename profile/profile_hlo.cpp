@@ -146,6 +146,7 @@ ModelProfile profile_module(const hlo::HloModule& module, const std::string& sou
   options.devices = std::move(devices);
   options.samples = request.samples;
   options.widths = request.widths;
+  options.whole_loops = request.whole_loops;
   ModelProfile profile = build_profile(module.graph, times, options);
   profile.fusion = {rule.attention,
                     rule.only_16bit,

@@ -39,6 +39,7 @@ struct ProfileRequest {
   // Other devices to estimate times on, as `device`; the same one again counts once.
   std::vector<std::string> more_devices;
   std::vector<WidthParts> widths;  // as ProfilerOptions::widths
+  bool whole_loops = false;        // the same
 };
 
 // `module` as load_hlo or read_hlo returned it; `source` names it in errors.

@@ -13,6 +13,7 @@
 #include "common/graph/variable_updates.h"
 #include "profile/batch_dims.h"
 #include "profile/cut_bytes.h"
+#include "profile/layer_loops.h"
 #include "profile/main_work.h"
 #include "profile/step_positions.h"
 #include "profile/step_times.h"
@@ -66,9 +67,11 @@ class Profiler {
     charge_compute();
     charge_memory(*at_, &out_);
     describe();
-    find_uncut_loops();
+    find_loops();
     check_optimized();
     add_times();
+    cut_loops();
+    list_layers();
     return std::move(out_);
   }
 
@@ -327,20 +330,6 @@ class Profiler {
     out_.variables_found_by = step_.variables_found_by;
     out_.loss_found_by = step_.loss_found_by;
     out_.loss_result = step_.loss_result;
-    for (std::size_t p = 0; p < size_; ++p) {
-      if (out_.layers.empty() || out_.layers.back().name != profile.layer[p]) {
-        LayerSummary layer;
-        layer.name = profile.layer[p];
-        layer.first_instruction = static_cast<std::int32_t>(p) + 1;
-        out_.layers.push_back(std::move(layer));
-      }
-      LayerSummary& layer = out_.layers.back();
-      layer.last_instruction = static_cast<std::int32_t>(p) + 1;
-      layer.c_ms += profile.c_ms[p];
-      layer.w_bytes += profile.w_bytes[p];
-      layer.stash_bytes += profile.stash_bytes[p];
-      layer.a_bytes = profile.a_bytes[p];
-    }
     for (const EntryInput& input : step_.inputs) {
       const double size = bytes(input.node);
       switch (input.role) {
@@ -370,49 +359,166 @@ class Profiler {
       out_.warnings.push_back(std::to_string(once.custom_calls) + " custom calls whose FLOPs nobody knows count as 0");
   }
 
-  // A `while` that is one position, when such loops hold most of the compute or of the weights.
-  void find_uncut_loops() {
+  // --- Loops ---
+
+  // Activations that a loop's turns hand on, each with another value.
+  double carried_bytes(NodeId loop) const {
+    const graph::Instruction& instruction = graph_.instruction(flow_->node(loop).instruction);
+    const graph::Shape& state = graph_.shape(instruction.shape);
+    const auto called = graph_.called(flow_->node(loop).instruction);
+    if (!state.is_tuple() || called.size() != 2) return 0;
+    // The body hands on a tuple; what it hands on as it came is no activation of a turn.
+    double bytes = 0;
+    for (const graph::ComputationId c : called) {
+      const graph::InstructionId root = graph_.computation(c).root;
+      if (graph_.instruction(root).opcode != Opcode::kTuple) continue;
+      const auto elements = graph_.operands(root);
+      for (std::size_t i = 0; i < elements.size() && i < state.elements.size(); ++i) {
+        const graph::Shape& shape = graph_.shape(state.elements[i]);
+        const graph::Instruction& made = graph_.instruction(elements[i]);
+        const bool as_it_came = made.opcode == Opcode::kGetTupleElement && made.number == static_cast<std::int64_t>(i);
+        const bool stack = made.opcode == Opcode::kDynamicUpdateSlice;
+        if (shape.is_array() && !shape.dims.empty() && !as_it_came && !stack) bytes += static_cast<double>(shape.bytes);
+      }
+    }
+    return bytes;
+  }
+
+  // "decoder/layers": what the names of the stacked weights begin with alike, without the last component of each.
+  static std::string common_path(const std::vector<std::string>& names) {
+    std::vector<std::string> common;
+    for (std::size_t n = 0; n < names.size(); ++n) {
+      std::vector<std::string> parts;
+      std::string part;
+      for (const char c : names[n]) {
+        if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-') {
+          part.push_back(c);
+        } else if (!part.empty()) {
+          parts.push_back(std::exchange(part, ""));
+        }
+      }
+      if (n == 0) {
+        common = parts;
+        continue;
+      }
+      std::size_t same = 0;
+      while (same < std::min(common.size(), parts.size()) && common[same] == parts[same]) ++same;
+      common.resize(same);
+    }
+    std::string path;
+    for (const std::string& one : common) path += (path.empty() ? "" : "/") + one;
+    return path;
+  }
+
+  // Every `while` among the positions: those over layers become their turns, of others it is said when they hold most
+  // of the compute or of the weights.
+  void find_loops() {
     const pipeline::Profile& p = out_.profile;
     double compute = 0, weights = 0, all_compute = 0, all_weights = 0;
     for (const double c : p.c_ms) compute += c;
     std::map<std::int32_t, UncutLoop> found;
+    std::map<std::int32_t, LayerLoop> over_layers;
+    std::map<std::int32_t, std::vector<std::string>> names;  // of stacked weights
     for (const NodeId id : order_.order) {
       if (flow_->node(id).opcode != Opcode::kWhile) continue;
+      const std::int32_t position = at_->position(id);
       UncutLoop loop;
-      loop.position = at_->position(id) + 1;
+      loop.position = position + 1;
       for (const InstructionTimes::While& known : times_.whiles) {
         if (known.instruction == flow_->node(id).instruction && known.inferred) loop.turns = known.trip_count;
       }
-      loop.compute_share = compute > 0 ? p.c_ms[index(loop.position - 1)] / compute : 0;
-      found.emplace(loop.position - 1, loop);
+      loop.compute_share = compute > 0 ? p.c_ms[index(position)] / compute : 0;
+      loop.why = loop.turns > 0 ? "no weights are stacked in it, a slice for each turn"
+                                : "the module does not say how often it runs";
+      if (!found.emplace(position, loop).second) continue;
+      LayerLoop turns;
+      turns.position = position;
+      turns.turns = loop.turns;
+      turns.carried_bytes = carried_bytes(id);
+      over_layers.emplace(position, std::move(turns));
     }
     if (found.empty()) return;
+    const auto stacked = [&](const EntryInput& input, std::int64_t turns) {
+      const graph::Shape& shape = flow_->shape(input.node);
+      return turns > 1 && shape.dims.size() > 1 && shape.dims[0] == turns;
+    };
     for (const EntryInput& input : step_.inputs) {
-      const bool frozen = input.role == InputRole::kFrozen && !step_.training;
+      const bool frozen = input.role == InputRole::kFrozen;
       if (input.role != InputRole::kVariable && !frozen) continue;
-      weights += bytes(input.node);
+      if (input.role == InputRole::kVariable || !step_.training) weights += bytes(input.node);
       const auto loop = found.find(at_->last_use(input.node));
       if (loop == found.end()) continue;
-      loop->second.weight_share += bytes(input.node);
-      const graph::Shape& shape = flow_->shape(input.node);
-      if (!shape.dims.empty() && shape.dims[0] == loop->second.turns && loop->second.turns > 1)
+      if (input.role == InputRole::kVariable || !step_.training) loop->second.weight_share += bytes(input.node);
+      LayerLoop& turns = over_layers.at(loop->first);
+      if (stacked(input, loop->second.turns)) {
         loop->second.layers = true;
+        names[loop->first].push_back(input.name);
+      } else if (frozen && at_->first_use(input.node) == loop->first) {
+        turns.whole_frozen += bytes(input.node);
+      }
+    }
+    for (std::size_t v = 0; v < out_.variables.size(); ++v) {
+      const TrainableVariable& variable = out_.variables[v];
+      const auto turns = over_layers.find(variable.first_use - 1);
+      if (turns == over_layers.end() || stacked(step_.inputs[index(step_.variables[v])], turns->second.turns)) continue;
+      turns->second.whole_weights += variable.bytes;
+      turns->second.whole_gradients += variable.gradient_bytes;
+      turns->second.whole_slots += variable.slot_bytes;
     }
     for (auto& [position, loop] : found) {
       loop.weight_share = weights > 0 ? loop.weight_share / weights : 0;
+      LayerLoop& turns = over_layers.at(position);
+      if (loop.layers && !options_.whole_loops) {
+        turns.layer = common_path(names.at(position));
+        if (turns.layer.empty())
+          turns.layer = p.layer[index(position)].empty() ? p.name[index(position)] : p.layer[index(position)];
+        layer_loops_.push_back(std::move(turns));
+        continue;
+      }
+      if (loop.layers) loop.why = "it was asked to stay whole";
       all_compute += loop.compute_share;
       all_weights += loop.weight_share;
     }
     if (all_compute < 0.5 && all_weights < 0.5) return;
     for (const auto& [position, loop] : found) {
+      if (loop.layers && !options_.whole_loops) continue;
       if (loop.compute_share < 0.1 && loop.weight_share < 0.1) continue;
       out_.uncut_loops.push_back(loop);
       const std::string turns = loop.turns > 0 ? std::to_string(loop.turns) : "an unknown number of";
       out_.warnings.push_back(turns + (loop.layers ? " layers run in one loop (" : " turns of one loop (") +
                               p.name[index(position)] + "): one position with " + percent(loop.compute_share) +
                               " of the compute and " + percent(loop.weight_share) +
-                              " of the weights, cannot be cut; unroll it in the framework to cut between " +
-                              (loop.layers ? "layers" : "turns") + ", e.g. jax.lax.scan(..., unroll=True)");
+                              " of the weights, cannot be cut: " + loop.why);
+    }
+  }
+
+  // All that names positions names turns from here on.
+  void cut_loops() {
+    if (layer_loops_.empty()) return;
+    const Turns turns(static_cast<std::int32_t>(size_), std::move(layer_loops_));
+    out_.profile = turns.cut(out_.profile);
+    for (TrainableVariable& variable : out_.variables) {
+      variable.first_use = turns.first(variable.first_use - 1) + 1;
+      variable.last_use = turns.last(variable.last_use - 1) + 1;
+    }
+    for (UncutLoop& loop : out_.uncut_loops) loop.position = turns.first(loop.position - 1) + 1;
+  }
+
+  void list_layers() {
+    const pipeline::Profile& profile = out_.profile;
+    for (std::size_t p = 0; p < profile.layer.size(); ++p) {
+      if (out_.layers.empty() || out_.layers.back().name != profile.layer[p]) {
+        LayerSummary layer;
+        layer.name = profile.layer[p];
+        layer.first_instruction = static_cast<std::int32_t>(p) + 1;
+        out_.layers.push_back(std::move(layer));
+      }
+      LayerSummary& layer = out_.layers.back();
+      layer.last_instruction = static_cast<std::int32_t>(p) + 1;
+      layer.c_ms += profile.c_ms[p];
+      layer.w_bytes += profile.w_bytes[p];
+      layer.stash_bytes += profile.stash_bytes[p];
+      layer.a_bytes = profile.a_bytes[p];
     }
   }
 
@@ -445,7 +551,8 @@ class Profiler {
   std::unique_ptr<StepPositions> at_;
   std::unique_ptr<StepTimes> charges_;
   std::vector<std::int32_t> backward_;  // per node: the position that a backward node belongs to
-  std::size_t size_ = 0;
+  std::size_t size_ = 0;                // positions before loops are cut into turns
+  std::vector<LayerLoop> layer_loops_;  // ascending
   ModelProfile out_;
 };
 

@@ -50,11 +50,13 @@ struct SharedVariable {
   std::string first_layer, last_layer;
 };
 
-// A loop that is one position and holds so much that it decides what a pipeline can do.
+// A loop that is one position and holds so much that it decides what a pipeline can do. (Loops over layers are cut into
+// their turns: layer_loops.h.)
 struct UncutLoop {
   std::int32_t position = 0;                   // 1-based
   std::int64_t turns = 0;                      // 0: not known
   bool layers = false;                         // it works on weights that are stacked, one layer per turn
+  std::string why;                             // it is not cut
   double compute_share = 0, weight_share = 0;  // of the whole module
 };
 
@@ -111,6 +113,7 @@ struct ProfilerOptions {
   const std::vector<graph::VariableRequest>* variables = nullptr;     // null: find them
   const std::vector<graph::VariableRequest>* batch_inputs = nullptr;  // null: find them
   bool ignore_loss = false;                                           // tests: as if the loss were not returned
+  bool whole_loops = false;                                           // loops over layers stay one position
   // What the times were estimated with, to estimate them at other numbers of samples; null: none are.
   const TimeEstimator* estimator = nullptr;
   std::vector<machine::DeviceModel> devices;  // whose times to estimate; the first one's are `times`

@@ -12,6 +12,7 @@
 #include "common/pipeline/plan_reader.h"
 #include "common/pipeline/row.h"
 #include "common/pipeline/schedule.h"
+#include "common/pipeline/turn.h"
 
 namespace automap::pipeline {
 namespace {
@@ -84,12 +85,17 @@ Json stage_json(const PlanStage& stage) {
   Json sync = Json::array(), memory = Json::object();
   for (const SyncBucket& bucket : stage.sync) sync.push_back({{"ready_share", bucket.ready_share}, {"ms", bucket.ms}});
   for (const auto& [key, part] : kMemoryParts) memory[key] = whole_bytes(stage.memory.*part);
+  Json turns = Json::array();
+  for (const LoopTurns& of : stage.loop_turns) {
+    turns.push_back({{"loop", of.loop}, {"first", of.first}, {"last", of.last}, {"of", of.all}});
+  }
   return {{"first_instruction", stage.first_instruction},
           {"last_instruction", stage.last_instruction},
           {"first_name", or_null(stage.first_name)},
           {"last_name", or_null(stage.last_name)},
           {"first_layer", or_null(stage.first_layer)},
           {"last_layer", or_null(stage.last_layer)},
+          {"loop_turns", std::move(turns)},
           {"first_device", stage.first_device},
           {"devices", stage.devices},
           {"replicas", stage.replicas},
@@ -132,6 +138,23 @@ void name_stage(const Profile& profile, int p0, int p1, PlanStage& stage) {
 
 }  // namespace
 
+namespace {
+
+std::vector<LoopTurns> loop_turns_of(const Profile& profile, int p0, int p1) {
+  std::vector<LoopTurns> out;
+  for (int p = p0; p < p1 && !profile.name.empty(); ++p) {
+    const auto turn = turn_of(profile.name[static_cast<std::size_t>(p)]);
+    if (!turn) continue;
+    if (out.empty() || out.back().loop != turn->loop) {
+      out.push_back({std::string(turn->loop), turn->number, turn->number, turn->all});
+    }
+    out.back().last = turn->number;
+  }
+  return out;
+}
+
+}  // namespace
+
 PlanDocument describe_plan(const Problem& problem, const Profile& profile, const Plan& plan) {
   AM_CHECK(valid_structure(problem, plan) && profile.size() == problem.num_instructions());
   const int n = problem.num_instructions(), stages = plan.num_stages();
@@ -166,6 +189,7 @@ PlanDocument describe_plan(const Problem& problem, const Profile& profile, const
     stage.first_instruction = p0 + 1;
     stage.last_instruction = p1;
     name_stage(profile, p0, p1, stage);
+    stage.loop_turns = loop_turns_of(profile, p0, p1);
     stage.first_device = d0 * width + 1;
     stage.replicas = d1 - d0;
     stage.width = width;

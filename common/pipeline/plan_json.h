@@ -15,10 +15,17 @@
 
 namespace automap::pipeline {
 
+// Turns of a loop over layers that a stage runs.
+struct LoopTurns {
+  std::string loop;  // HLO name of the `while`
+  std::int64_t first = 0, last = 0, all = 0;
+};
+
 // One stage as people and scripts read it. Instructions and devices are numbered from 1.
 struct PlanStage {
   int first_instruction = 0, last_instruction = 0;
   std::string first_name, last_name;    // HLO names of these instructions; empty when the profile has none
+  std::vector<LoopTurns> loop_turns;    // empty: it runs none, or the profile has no names
   std::string first_layer, last_layer;  // first and last layer that the stage computes; empty when unknown
   int first_device = 0, devices = 0;
   // Version 2. replicas * width = devices; a replica computes `samples` of every micro-batch.

@@ -12,6 +12,7 @@
 #include "common/pipeline/cost.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"
+#include "common/pipeline/turn.h"
 #include "models/plan_space.h"
 #include "models/policy_search.h"
 
@@ -58,7 +59,9 @@ std::map<std::string, int> sizes_of_stacks(const Profile& profile) {
       const auto number = layer_number(profile.layer[i]);
       members_of_run = number ? &members[number->stack][number->index] : nullptr;
     }
-    if (members_of_run != nullptr) ++*members_of_run;
+    // A turn of a loop over layers is a layer, however few positions it has.
+    const bool turn = !profile.name.empty() && pipeline::turn_of(profile.name[i]);
+    if (members_of_run != nullptr) *members_of_run += turn ? 2 : 1;
   }
   std::map<std::string, int> stack_sizes;
   for (const auto& [stack, layers] : members) {
