@@ -361,8 +361,8 @@ class Profiler {
 
   // --- Loops ---
 
-  // Activations that a loop's turns hand on, each with another value.
-  double carried_bytes(NodeId loop) const {
+  // Activations that a loop's turns hand on, each with another value: not what each puts on a stack of all turns.
+  double carried_bytes(NodeId loop, std::int64_t turns) const {
     const graph::Instruction& instruction = graph_.instruction(flow_->node(loop).instruction);
     const graph::Shape& state = graph_.shape(instruction.shape);
     const auto called = graph_.called(flow_->node(loop).instruction);
@@ -377,7 +377,7 @@ class Profiler {
         const graph::Shape& shape = graph_.shape(state.elements[i]);
         const graph::Instruction& made = graph_.instruction(elements[i]);
         const bool as_it_came = made.opcode == Opcode::kGetTupleElement && made.number == static_cast<std::int64_t>(i);
-        const bool stack = made.opcode == Opcode::kDynamicUpdateSlice;
+        const bool stack = !shape.dims.empty() && shape.dims[0] == turns;
         if (shape.is_array() && !shape.dims.empty() && !as_it_came && !stack) bytes += static_cast<double>(shape.bytes);
       }
     }
@@ -434,7 +434,7 @@ class Profiler {
       LayerLoop turns;
       turns.position = position;
       turns.turns = loop.turns;
-      turns.carried_bytes = carried_bytes(id);
+      turns.carried_bytes = carried_bytes(id, loop.turns);
       over_layers.emplace(position, std::move(turns));
     }
     if (found.empty()) return;
