@@ -563,14 +563,16 @@ TEST(Profiler, MixedPrecisionGradientsAreNarrow) {
   EXPECT_GE(sum(m.profile.gradient_bytes), 0.5 * sum(m.profile.w_bytes));
 }
 
-TEST(Profiler, ALoopOverLayersSaysThatItCannotBeCut) {
-  const ModelProfile m = profile_module(hlo::load_hlo(kFixtures + "hlo/transformer_scan.hlo.gz"), "scan", {});
+TEST(Profiler, ALoopThatStaysWholeIsSaid) {
+  ProfileRequest request;
+  request.whole_loops = true;
+  const ModelProfile m = profile_module(hlo::load_hlo(kFixtures + "hlo/transformer_scan.hlo.gz"), "scan", request);
   ASSERT_EQ(m.uncut_loops.size(), 1u);
   EXPECT_TRUE(m.uncut_loops[0].layers);
   EXPECT_EQ(m.uncut_loops[0].turns, 24);
   EXPECT_GT(m.uncut_loops[0].compute_share, 0.5);
   EXPECT_THAT(m.warnings, testing::Contains(testing::AllOf(HasSubstr("24 layers run in one loop"),
-                                                           HasSubstr("cannot be cut"), HasSubstr("unroll=True"))));
+                                                           HasSubstr("cannot be cut: it was asked to stay whole"))));
   EXPECT_TRUE(profile_module(hlo::load_hlo(kFixtures + "hlo/gpt2.hlo.gz"), "gpt2", {}).uncut_loops.empty());
 }
 

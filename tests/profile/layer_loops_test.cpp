@@ -1,0 +1,194 @@
+#include "profile/layer_loops.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+#include <string>
+
+#include "common/hlo/hlo_reader.h"
+#include "common/pipeline/turn.h"
+#include "profile/profile_hlo.h"
+
+namespace automap::profile {
+namespace {
+
+const std::string kFixtures = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/";
+
+double sum(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+// Three positions, the second a loop of four turns that reads 6 of its 30 bytes of weights whole.
+TEST(LayerLoops, ALoopBecomesItsTurns) {
+  pipeline::Profile p;
+  p.c_ms = {1, 8, 2};
+  p.a_bytes = {10, 20, 0};
+  p.w_bytes = {5, 30, 7};
+  p.gradient_bytes = {5, 15, 7};
+  p.slot_bytes = {10, 60, 14};
+  p.frozen_bytes = {0, 4, 0};
+  p.stash_bytes = {1, 40, 2};
+  p.workspace_bytes = {1, 9, 1};
+  p.name = {"a.1", "while.2", "c.3"};
+  p.op_name = {"a", "w", "c"};
+  p.layer = {"in", "", "out"};
+  p.shared = {{1, 3, 5, 5, 10}, {2, 3, 4, 4, 8}};
+  pipeline::DeviceTimes times{"d", {1, 2}, {{1, 4, 1}, {2, 8, 2}}, {{0, 4, 1}, {0, 8, 2}}, {1, 2, 3}};
+  p.times = {times};
+  pipeline::WidthColumns wide;
+  wide.width = 2;
+  wide.w_bytes = {5, 15, 7};
+  wide.gradient_bytes = {5, 7.5, 7};
+  wide.slot_bytes = {10, 30, 14};
+  wide.frozen_bytes = {0, 2, 0};
+  wide.stash_bytes = {1, 20, 2};
+  wide.workspace_bytes = {1, 9, 1};
+  wide.times = {times};
+  wide.collective_ms = {{0, 2, 0}};
+  p.widths = {wide};
+  LayerLoop loop;
+  loop.position = 1;
+  loop.turns = 4;
+  loop.layer = "layers";
+  loop.whole_weights = 6;
+  loop.whole_gradients = 3;
+  loop.whole_slots = 12;
+  loop.carried_bytes = 8;
+  const Turns turns(3, {loop});
+  EXPECT_EQ(turns.size(), 6);
+  EXPECT_EQ(turns.first(2), 5);
+  EXPECT_EQ(turns.last(1), 4);
+  const pipeline::Profile cut = turns.cut(p);
+  EXPECT_EQ(cut.c_ms, (std::vector<double>{1, 2, 2, 2, 2, 2}));
+  // What comes in goes from turn to turn; behind the last one what the loop makes.
+  EXPECT_EQ(cut.a_bytes, (std::vector<double>{10, 10, 10, 10, 20, 0}));
+  EXPECT_EQ(cut.w_bytes, (std::vector<double>{5, 12, 6, 6, 6, 7}));
+  EXPECT_EQ(cut.gradient_bytes, (std::vector<double>{5, 6, 3, 3, 3, 7}));
+  EXPECT_EQ(cut.slot_bytes, (std::vector<double>{10, 24, 12, 12, 12, 14}));
+  EXPECT_EQ(cut.frozen_bytes, (std::vector<double>{0, 1, 1, 1, 1, 0}));
+  EXPECT_EQ(cut.stash_bytes, (std::vector<double>{1, 10, 10, 10, 10, 2}));
+  EXPECT_EQ(cut.workspace_bytes, (std::vector<double>{1, 9, 9, 9, 9, 1}));
+  EXPECT_EQ(cut.times[0].backward_ms[1], (std::vector<double>{0, 2, 2, 2, 2, 2}));
+  EXPECT_EQ(cut.times[0].optimizer_ms, (std::vector<double>{1, 0.5, 0.5, 0.5, 0.5, 3}));
+  EXPECT_EQ(cut.widths[0].w_bytes, (std::vector<double>{5, 6, 3, 3, 3, 7}));
+  EXPECT_EQ(cut.widths[0].collective_ms[0], (std::vector<double>{0, 0.5, 0.5, 0.5, 0.5, 0}));
+  EXPECT_EQ(cut.shared[0].position, 6);
+  EXPECT_EQ(cut.shared[1].first, 2);
+  EXPECT_EQ(cut.name[3], "while.2[3/4]");
+  EXPECT_EQ(cut.layer, (std::vector<std::string>{"in", "layers/0", "layers/1", "layers/2", "layers/3", "out"}));
+  pipeline::check_profile(cut, "cut");
+}
+
+TEST(LayerLoops, TurnsAreToldByTheirNames) {
+  const auto turn = pipeline::turn_of("while.46[3/24]");
+  ASSERT_TRUE(turn);
+  EXPECT_EQ(turn->loop, "while.46");
+  EXPECT_EQ(turn->number, 3);
+  EXPECT_EQ(turn->all, 24);
+  EXPECT_EQ(pipeline::turn_name("while.46", 3, 24), "while.46[3/24]");
+  for (const char* name : {"while.46", "", "a[1]", "a[0/2]", "a[3/2]", "a[1/2", "a[/2]", "a[1/x]", "]"}) {
+    EXPECT_FALSE(pipeline::turn_of(name)) << name;
+  }
+}
+
+// As one position and as turns: the same sums, at every number of samples.
+TEST(LayerLoops, SumsStay) {
+  for (const char* name : {"transformer_scan.hlo.gz", "scan_remat.hlo.gz", "moe_sort.hlo.gz"}) {
+    const hlo::HloModule module = hlo::load_hlo(kFixtures + "hlo/" + name);
+    ProfileRequest request;
+    const ModelProfile cut = profile_module(module, name, request);
+    request.whole_loops = true;
+    const ModelProfile whole = profile_module(module, name, request);
+    EXPECT_GT(cut.profile.size(), whole.profile.size());
+    EXPECT_TRUE(cut.uncut_loops.empty());
+    EXPECT_FALSE(whole.uncut_loops.empty());
+    const pipeline::Profile &a = cut.profile, &b = whole.profile;
+    EXPECT_NEAR(sum(a.c_ms), sum(b.c_ms), 1e-9 * sum(b.c_ms));
+    EXPECT_NEAR(sum(a.w_bytes), sum(b.w_bytes), 1e-9 * sum(b.w_bytes));
+    EXPECT_NEAR(sum(a.gradient_bytes), sum(b.gradient_bytes), 1e-9 * sum(b.gradient_bytes));
+    EXPECT_NEAR(sum(a.slot_bytes), sum(b.slot_bytes), 1e-9 * sum(b.slot_bytes));
+    EXPECT_NEAR(sum(a.stash_bytes), sum(b.stash_bytes), 1e-9 * sum(b.stash_bytes));
+    for (std::size_t point = 0; point < b.times[0].samples.size(); ++point) {
+      EXPECT_NEAR(sum(a.times[0].forward_ms[point]), sum(b.times[0].forward_ms[point]), 1e-6);
+      EXPECT_NEAR(sum(a.times[0].backward_ms[point]), sum(b.times[0].backward_ms[point]), 1e-6);
+    }
+    for (const TrainableVariable& variable : cut.variables) {
+      EXPECT_LE(variable.first_use, variable.last_use);
+      EXPECT_LE(variable.last_use, a.size());
+    }
+  }
+}
+
+TEST(LayerLoops, TurnsOfAScannedDecoder) {
+  const ModelProfile m = profile_module(hlo::load_hlo(kFixtures + "hlo/transformer_scan.hlo.gz"), "scan", {});
+  int turns = 0;
+  std::set<double> compute, weights, behind;
+  for (std::size_t i = 0; i < m.profile.name.size(); ++i) {
+    const auto turn = pipeline::turn_of(m.profile.name[i]);
+    if (!turn) continue;
+    EXPECT_EQ(turn->number, ++turns);
+    EXPECT_EQ(turn->all, 24);
+    EXPECT_EQ(m.profile.layer[i], "params/layers/" + std::to_string(turns - 1));
+    compute.insert(m.profile.c_ms[i]);
+    weights.insert(m.profile.w_bytes[i]);
+    if (turn->number < 24) behind.insert(m.profile.a_bytes[i]);
+  }
+  EXPECT_EQ(turns, 24);
+  EXPECT_EQ(compute.size(), 1u);
+  EXPECT_EQ(weights.size(), 1u);
+  // The hidden states of 4 x 512 tokens.
+  EXPECT_EQ(behind, std::set<double>{4.0 * 512 * 1024 * 4});
+}
+
+std::string loop_module(const std::string& body_of, const std::string& bound) {
+  return "HloModule m\nbody {\n  s = (s32[], f32[8,16], f32[4,16,16], f32[16,16]) parameter(0)\n"
+         "  i = s32[] get-tuple-element(s), index=0\n  one = s32[] constant(1)\n  n = s32[] add(i, one)\n"
+         "  x = f32[8,16] get-tuple-element(s), index=1\n  w = f32[4,16,16] get-tuple-element(s), index=2\n"
+         "  b = f32[16,16] get-tuple-element(s), index=3\n" +
+         body_of +
+         "  ROOT t = (s32[], f32[8,16], f32[4,16,16], f32[16,16]) tuple(n, y, w, b)\n}\n"
+         "cond {\n  s = (s32[], f32[8,16], f32[4,16,16], f32[16,16]) parameter(0)\n"
+         "  i = s32[] get-tuple-element(s), index=0\n" +
+         bound +
+         "  ROOT lt = pred[] compare(i, k), direction=LT\n}\n"
+         "ENTRY e {\n  in = f32[8,16] parameter(0)\n  w = f32[4,16,16] parameter(1)\n  b = f32[16,16] parameter(2)\n"
+         "  zero = s32[] constant(0)\n  first = f32[8,16] tanh(in)\n"
+         "  start = (s32[], f32[8,16], f32[4,16,16], f32[16,16]) tuple(zero, first, w, b)\n"
+         "  loop = (s32[], f32[8,16], f32[4,16,16], f32[16,16]) while(start), condition=cond, body=body\n"
+         "  out = f32[8,16] get-tuple-element(loop), index=1\n  ROOT last = f32[8,16] tanh(out)\n}\n";
+}
+constexpr const char* kStacked =
+    "  zero = s32[] constant(0)\n"
+    "  slice = f32[1,16,16] dynamic-slice(w, i, zero, zero), dynamic_slice_sizes={1,16,16}\n"
+    "  one_w = f32[16,16] reshape(slice)\n"
+    "  y = f32[8,16] dot(x, one_w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n";
+
+TEST(LayerLoops, InferenceHasTurnsToo) {
+  const ModelProfile m =
+      profile_module(hlo::read_hlo(loop_module(kStacked, "  k = s32[] constant(4)\n"), "m"), "m", {});
+  EXPECT_TRUE(m.uncut_loops.empty());
+  EXPECT_EQ(m.profile.size(), 7);  // tanh, four turns, the result taken out, tanh
+  EXPECT_EQ(m.profile.name[2], "loop[2/4]");
+  for (int i = 1; i < 4; ++i) EXPECT_EQ(m.profile.a_bytes[static_cast<std::size_t>(i)], 8 * 16 * 4);
+}
+
+// Steps in time read the same weights in every turn.
+TEST(LayerLoops, OtherLoopsStayWholeAndSayWhy) {
+  const std::string recurrent = "  y = f32[8,16] dot(x, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n";
+  std::string text = loop_module(recurrent, "  k = s32[] constant(5)\n");
+  const ModelProfile m = profile_module(hlo::read_hlo(text, "m"), "m", {});
+  ASSERT_EQ(m.uncut_loops.size(), 1u);
+  EXPECT_FALSE(m.uncut_loops[0].layers);
+  EXPECT_NE(m.uncut_loops[0].why.find("no weights are stacked"), std::string::npos);
+  // A bound that nobody knows.
+  text = loop_module(kStacked,
+                     "  half = f32[8,16] get-tuple-element(s), index=1\n  red = s32[8,16] convert(half)\n"
+                     "  sl = s32[1,1] slice(red), slice={[0:1], [0:1]}\n  k = s32[] reshape(sl)\n");
+  const ModelProfile unknown = profile_module(hlo::read_hlo(text, "m"), "m", {});
+  ASSERT_EQ(unknown.uncut_loops.size(), 1u);
+  EXPECT_NE(unknown.uncut_loops[0].why.find("does not say how often"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace automap::profile
