@@ -56,7 +56,6 @@ class PlanCommand {
     cluster_ = machine::load_cluster(options.pricing.cluster);
     if (mesh_) {
       shard_links(cluster_, mesh_->data, mesh_->model);
-      shard_links(cluster_, mesh_->model);
     } else if (shards_ > 0) {
       shard_links(cluster_, shards_);
     }

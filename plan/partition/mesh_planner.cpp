@@ -339,7 +339,6 @@ namespace {
 // Servers of several sizes may not hold whole replicas.
 bool has_place(const machine::Cluster& cluster, int data, int width) {
   try {
-    shard_links(cluster, width);
     shard_links(cluster, data, width);
     return true;
   } catch (const Error& e) {

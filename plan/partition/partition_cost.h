@@ -35,8 +35,9 @@
 
 namespace automap::partition {
 
-// How the devices of one mesh axis speak with each other: those of the first server that has enough of them, else the
-// first of the cluster.
+// How the devices of one mesh axis speak with each other. The mesh, all its axes, stands in the first server that has
+// enough devices, else in the first servers of the cluster; of all servers in use the slowest links count, as every
+// replica waits for the others. Those devices' speed and memory count, too.
 struct ShardLinks {
   machine::CollectiveTime all_reduce, all_gather, reduce_scatter;  // of the bytes of the whole tensor
   machine::CollectiveTime all_to_all;                              // the same
@@ -44,9 +45,10 @@ struct ShardLinks {
   bool inside_server = true;
 };
 // `stride`: the axis's devices stand so far apart (an axis of `stride` devices is nested in it, and as many rings share
-// the ports of the servers). Throws Error(kUsage) when the cluster has fewer than shards x stride devices, or when the
-// nested axis is larger than its servers or does not divide them.
-ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride = 1);
+// the ports of the servers). `replicas`: so many such groups stand side by side (of the axis that this one is nested
+// in). Throws Error(kUsage) when the cluster has fewer than shards x stride x replicas devices, or when a nested axis
+// is larger than its servers or does not divide them.
+ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride = 1, int replicas = 1);
 
 // What the other axis of a mesh leaves to every device, and what it moves itself.
 struct OtherAxis {

@@ -114,6 +114,21 @@ TEST(MeshPlanner, TheModelAxisIsTheBestOfAll) {
   EXPECT_NEAR(planned.plan.step_ms, least, 1e-9 * least);
 }
 
+// A replica on a slower server: the model axis is as slow as there.
+TEST(MeshPlanner, ReplicasOnSlowerServersCount) {
+  Case c("tiny_mlp.hlo");
+  c.cluster.servers.assign(2, c.cluster.servers[0]);
+  for (machine::ServerGroup& server : c.cluster.servers) {
+    server.count = 1;
+    server.links = {};
+  }
+  c.cluster.servers[1].intra_gbytes_per_s = 5;
+  const ShardLinks mixed = c.plan(2, 8).price.links;
+  EXPECT_EQ(mixed.gbytes_per_s, 5);
+  c.cluster.servers[0].intra_gbytes_per_s = 5;
+  EXPECT_EQ(mixed.all_reduce, c.plan(2, 8).price.links.all_reduce);
+}
+
 TEST(MeshPlanner, OneAxisIsWhatItWas) {
   const Case c("t5_6_6.hlo.gz");
   const PlannedMesh mesh = c.plan(1, 8);

@@ -67,6 +67,34 @@ TEST(PartitionCost, Links) {
   EXPECT_THROW(shard_links(config_a, 0), Error);
 }
 
+// The replicas of a mesh wait for each other: of all servers in use the slowest links count, on both axes.
+TEST(PartitionCost, LinksOfAllServersInUseCount) {
+  const auto two_servers = [](double first, double second) {
+    machine::Cluster cluster = machine::load_cluster("config-a");
+    cluster.servers.assign(2, cluster.servers[0]);
+    for (machine::ServerGroup& server : cluster.servers) {
+      server.count = 1;
+      server.links = {};
+    }
+    cluster.servers[0].intra_gbytes_per_s = first;
+    cluster.servers[1].intra_gbytes_per_s = second;
+    return cluster;
+  };
+  const machine::Cluster slow = two_servers(5, 5);
+  for (const machine::Cluster& mixed : {two_servers(130, 5), two_servers(5, 130)}) {
+    // Two replicas of eight, and of four devices on three quarters of the cluster.
+    EXPECT_EQ(shard_links(mixed, 8, 1, 2).all_reduce, shard_links(slow, 8, 1, 2).all_reduce);
+    EXPECT_EQ(shard_links(mixed, 8, 1, 2).gbytes_per_s, 5);
+    EXPECT_TRUE(shard_links(mixed, 8, 1, 2).inside_server);
+    EXPECT_EQ(shard_links(mixed, 4, 1, 3).all_gather, shard_links(slow, 4, 1, 3).all_gather);
+    EXPECT_EQ(shard_links(mixed, 4, 4).all_reduce, shard_links(slow, 4, 4).all_reduce);
+  }
+  // Two replicas of four stand in the first server that has room for both.
+  EXPECT_EQ(shard_links(two_servers(130, 5), 4, 1, 2).gbytes_per_s, 130);
+  EXPECT_THROW(shard_links(slow, 3, 1, 3), Error);  // a replica in two servers
+  EXPECT_THROW(shard_links(slow, 8, 1, 3), Error);  // 24 devices of 16
+}
+
 // Where a server's links were measured, that counts, as it does for pipelines.
 TEST(PartitionCost, MeasuredLinksCount) {
   const machine::Cluster cluster = machine::load_cluster("v100-2x8");
