@@ -41,7 +41,7 @@ constexpr double kWorthSaying = 0.02;
 constexpr double kWorthCutting = 0.01;
 // How a limit of the peak becomes one of what is kept: searches, as many as the size of a module allows; and from which
 // share on two limits are one.
-constexpr int kLeastMemoryRounds = 6, kMostMemoryRounds = 16, kMemoryNodes = 60'000;
+constexpr int kMeshMemoryRounds = 4, kLeastMemoryRounds = 6, kMostMemoryRounds = 16, kMemoryNodes = 60'000;
 constexpr double kSameLimit = 0.995;
 constexpr double kTighter = 0.98, kMostKept = 0.97;
 
@@ -246,6 +246,7 @@ class Planning {
         {}, {}, {}, {}, {}, decide(model_, inputs_, now_.chosen), {}, {}, std::move(now_.answers), cost_.links(),
         {}, {}};
     warn_of_batch_norms(model_, out.decided, &warnings_);
+    out.memory_decided = now_.kept_limit_bytes > 0;
     out.nearly_cut = now_.nearly_cut;
     out.cut_added_up = now_.cut_added_up;
     out.estimate = estimate_step(cost_, out.decided, request_.overlap);
@@ -339,22 +340,25 @@ class Planning {
     search();
     if (limit_bytes_ <= 0) return;
     free_bound_ = now_.answers.empty() ? 0 : now_.answers.front().bound;
-    std::optional<Found> best;
+    std::optional<Found> best, least;
     double best_ms = 0, best_bytes = 0, least_bytes = std::numeric_limits<double>::infinity();
     // The peak of what was found just now.
     const auto judge_found = [&] {
       const double bytes = peak_of(now_.chosen).total, ms = estimate_of(now_.chosen).expected_ms();
-      least_bytes = std::min(least_bytes, bytes);
+      now_.gathers = model_.gathers();
+      if (bytes < least_bytes) {
+        least = now_;
+        least_bytes = bytes;
+      }
       if (bytes <= limit_bytes_ && (!best || std::make_pair(ms, bytes) < std::make_pair(best_ms, best_bytes))) {
         best = now_;
-        best->gathers = model_.gathers();
         best_ms = ms;
         best_bytes = bytes;
       }
       return bytes;
     };
     double peak = judge_found(), floor = 0;
-    if (best) return;
+    if (best || estimate_of(now_.chosen).expected_ms() >= request_.useless_ms) return;
     std::vector<TriedLimit> tried = {{std::numeric_limits<double>::infinity(), kept_by(now_.chosen)}};
     for (int round = 0; shards_ > 1 && round < memory_rounds(); ++round) {
       const double next =
@@ -372,6 +376,7 @@ class Planning {
       std::sort(tried.begin(), tried.end(), [](const TriedLimit& a, const TriedLimit& b) { return a.limit > b.limit; });
       if (best) floor = std::max(floor, best->kept_limit_bytes);
     }
+    if (!best && request_.or_least) best = std::move(least);
     if (!best) {
       throw Error(ErrorKind::kInfeasible,
                   "nothing that was found fits into " + format_bytes(limit_bytes_) + " per device: the least is " +
@@ -384,6 +389,8 @@ class Planning {
   }
 
   int memory_rounds() const {
+    // Of a mesh many are planned.
+    if (request_.other != nullptr) return kMeshMemoryRounds;
     return std::clamp(kMemoryNodes / std::max(1, model_.flow().size()), kLeastMemoryRounds, kMostMemoryRounds);
   }
 

@@ -152,6 +152,21 @@ TEST(MeshPlanner, StoringInPartsSavesMemory) {
   }
 }
 
+// No level of ZeRO is left out where it is the quickest that fits.
+TEST(MeshPlanner, TheQuickestLevelThatFitsIsTaken) {
+  const Case c("moe_small.hlo.gz");
+  MeshRequest request;
+  request.data = 2;
+  request.model = 8;
+  request.operators.reshard = true;
+  request.operators.memory_limit_bytes = 133.1 * (1 << 20);
+  const MeshPlan found = make_mesh_plan(c.model, c.device, c.cluster, request).plan;
+  EXPECT_LE(found.memory_bytes, request.operators.memory_limit_bytes);
+  for (const Zero zero : {Zero::kOptimizer, Zero::kFull}) {
+    EXPECT_LE(found.step_ms, c.plan(2, 8, zero).plan.step_ms * (1 + 1e-9)) << static_cast<int>(zero);
+  }
+}
+
 // Experts of a mixture lie over the data axis, and tokens go to them: quicker than every expert on every device. What
 // has no experts is split as before.
 TEST(MeshPlanner, ExpertsOverTheDataAxis) {
