@@ -41,8 +41,8 @@ bool has_time(const FlowNode& node) {
          !(node.opcode == Opcode::kOptBarrier && node.leaf > 0);
 }
 
-// 1 for every site that runs, 0 for those in branches of a conditional that take less time than another one.
-std::vector<double> sites_that_run(const FlowGraph& flow, const std::vector<double>& node_ms) {
+// By flow node: 1 for what runs, 0 in branches of a conditional that take less time than another one.
+std::vector<double> nodes_that_run(const FlowGraph& flow, const std::vector<double>& node_ms) {
   const auto& sites = flow.sites();
   std::vector<double> total(sites.size(), 0), runs(sites.size(), 1);
   for (NodeId id = 0; id < flow.size(); ++id) {
@@ -69,19 +69,20 @@ std::vector<double> sites_that_run(const FlowGraph& flow, const std::vector<doub
   for (std::size_t s = 0; s < sites.size(); ++s) {
     if (sites[s].parent != kNone) runs[s] *= runs[at(sites[s].parent)];
   }
-  return runs;
+  std::vector<double> out(at(flow.size()), 1);
+  for (NodeId id = 0; id < flow.size(); ++id) {
+    if (flow.node(id).site != kNone) out[at(id)] = runs[at(flow.node(id).site)];
+  }
+  return out;
 }
 
-std::vector<double> node_times(const sharding::ShardingModel& model, const std::vector<double>& instruction_ms) {
-  const FlowGraph& flow = model.flow();
+// Of nodes that run so often.
+std::vector<double> node_times(const FlowGraph& flow, const std::vector<double>& runs,
+                               const std::vector<double>& instruction_ms) {
   std::vector<double> ms(at(flow.size()), 0);
   for (NodeId id = 0; id < flow.size(); ++id) {
     const FlowNode& node = flow.node(id);
-    if (has_time(node)) ms[at(id)] = model.times(id) * instruction_ms[at(node.instruction)];
-  }
-  const std::vector<double> runs = sites_that_run(flow, ms);
-  for (NodeId id = 0; id < flow.size(); ++id) {
-    if (flow.node(id).site != kNone) ms[at(id)] *= runs[at(flow.node(id).site)];
+    if (has_time(node)) ms[at(id)] = runs[at(id)] * instruction_ms[at(node.instruction)];
   }
   return ms;
 }
@@ -304,8 +305,12 @@ PartitionCost::PartitionCost(const sharding::ShardingModel& model, const machine
   machine::DeviceModel without_launch = device;
   without_launch.launch_us = without_launch.host_us = 0;
   const profile::InstructionTimes divisible = profile::estimate_times(model.graph(), without_launch);
-  node_ms_ = node_times(model, times.ms);
-  divisible_ms_ = node_times(model, divisible.ms);
+  runs_.assign(at(model.flow().size()), 1);
+  for (NodeId id = 0; id < model.flow().size(); ++id) runs_[at(id)] = model.times(id);
+  const std::vector<double> counts = nodes_that_run(model.flow(), node_times(model.flow(), runs_, times.ms));
+  for (std::size_t i = 0; i < runs_.size(); ++i) runs_[i] *= counts[i];
+  node_ms_ = node_times(model.flow(), runs_, times.ms);
+  divisible_ms_ = node_times(model.flow(), runs_, divisible.ms);
   for (std::size_t i = 0; i < node_ms_.size(); ++i) {
     node_ms_[i] /= slowest;
     divisible_ms_[i] = std::min(node_ms_[i], divisible_ms_[i] / slowest);
@@ -349,12 +354,17 @@ double PartitionCost::other_moved_ms(const sharding::Collective& c, bool divided
   return c.times * beyond_wait(time_of(other_links_, c), divided ? c.bytes / model_.linkage().shards() : c.bytes);
 }
 
+std::vector<sharding::Collective> PartitionCost::counted(std::vector<sharding::Collective> collectives) const {
+  for (sharding::Collective& c : collectives) c.times = runs(c.node);
+  return collectives;
+}
+
 OtherAxis PartitionCost::as_other(const sharding::Propagation& decided) const {
   const sharding::Linkage& linkage = model_.linkage();
   OtherAxis out;
   out.links = links_;
   out.devices = linkage.shards();
-  out.collectives = find_collectives(model_, decided, sharding::Placement::kAtOnce);
+  out.collectives = counted(find_collectives(model_, decided, sharding::Placement::kAtOnce));
   out.op_share.assign(node_ms_.size(), 1);
   out.shares.held.assign(node_ms_.size(), 1);
   const double share = 1.0 / linkage.shards();
@@ -548,7 +558,7 @@ PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const
   }
   const auto written = find_collectives(model_, decided, written_placement(model_));
   const auto delayed = find_collectives(model_, decided, sharding::Placement::kDelayed);
-  for (const double ms : own_ms(written)) out.collective_ms += ms;
+  for (const double ms : own_ms(counted(written))) out.collective_ms += ms;
   out.other_axis_ms += other_ms_;
   out.collective_ms += out.other_axis_ms;
   out.all_reduce = total(written, sharding::CollectiveKind::kAllReduce);
@@ -567,7 +577,7 @@ PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const
 PartitionCost::StepParts PartitionCost::parts(const sharding::Propagation& decided) const {
   StepParts out;
   for (NodeId id = 0; id < model_.flow().size(); ++id) out.compute_ms.push_back(compute_ms(decided, id));
-  for (sharding::Collective& c : find_collectives(model_, decided, written_placement(model_))) {
+  for (sharding::Collective& c : counted(find_collectives(model_, decided, written_placement(model_)))) {
     const double moved = moved_ms(c);
     out.collectives.push_back({std::move(c), false, moved});
   }
@@ -632,7 +642,7 @@ std::vector<PartitionCost::GroupEffect> PartitionCost::effects(const std::vector
       }
       last = member.node;
     }
-    collectives.push_back(collectives_of_group(model_, group, written_placement(model_)));
+    collectives.push_back(counted(collectives_of_group(model_, group, written_placement(model_))));
     for (const sharding::Collective& c : collectives.back()) moved.push_back(c.times * c.bytes);
     GroupEffect effect;
     effect.collectives = static_cast<std::int32_t>(moved.size());

@@ -139,6 +139,47 @@ TEST(PartitionCost, CollectivesGoTogether) {
   }
 }
 
+// Of a conditional the branch that computes longest counts, with its collectives as with its compute: as if it stood
+// there alone.
+TEST(PartitionCost, CollectivesOfTheBranchThatCounts) {
+  const std::string header = "HloModule m\n\n";
+  const std::string dot = "f32[2048,4096]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n";
+  const std::string take =
+      "  p = (f32[2048,4096]{1,0}, f32[4096,4096]{1,0}) parameter(0)\n"
+      "  x = f32[2048,4096]{1,0} get-tuple-element(p), index=0\n"
+      "  w = f32[4096,4096]{1,0} get-tuple-element(p), index=1\n";
+  const std::string branches = header + "b1 {\n" + take + "  ROOT d = " + dot + "}\n\nb2 {\n" + take + "  d = " + dot +
+                               "  ROOT n = f32[2048,4096]{1,0} negate(d)\n}\n\nENTRY main {\n"
+                               "  c = pred[] parameter(0)\n  x = f32[2048,4096]{1,0} parameter(1)\n"
+                               "  w = f32[4096,4096]{1,0} parameter(2)\n"
+                               "  t = (f32[2048,4096]{1,0}, f32[4096,4096]{1,0}) tuple(x, w)\n"
+                               "  ROOT r = f32[2048,4096]{1,0} conditional(c, t, t), true_computation=b1, "
+                               "false_computation=b2\n}\n";
+  const std::string alone = header +
+                            "ENTRY main {\n  x = f32[2048,4096]{1,0} parameter(0)\n"
+                            "  w = f32[4096,4096]{1,0} parameter(1)\n  d = " +
+                            dot + "  ROOT n = f32[2048,4096]{1,0} negate(d)\n}\n";
+  std::vector<PlanEstimate> estimates;
+  std::vector<double> effects_ms;
+  for (const std::string& text : {branches, alone}) {
+    const hlo::HloModule module = hlo::read_hlo(text, "m.hlo");
+    const sharding::ShardingModel model = sharding::ShardingModel::build(module.graph, {});
+    const PartitionCost cost(model, machine::load_device("v100-16gb"), machine::load_cluster("config-a"));
+    sharding::Propagation decided(model.linkage());
+    const sharding::NodeId w = model.inputs()[static_cast<std::size_t>(model.find_input("w"))].node;
+    ASSERT_FALSE(decided.split({w, 0}));
+    estimates.push_back(cost.estimate(decided));
+    effects_ms.push_back(cost.effect(model.linkage().group_of(w, 0)).collective_ms);
+    double listed_ms = 0;
+    for (const PartitionCost::CollectivePart& part : cost.parts(decided).collectives) listed_ms += part.ms;
+    EXPECT_NEAR(listed_ms, estimates.back().collective_ms, 1e-9);
+  }
+  EXPECT_GT(estimates[1].collective_ms, 0);
+  EXPECT_NEAR(estimates[0].collective_ms, estimates[1].collective_ms, 1e-9);
+  EXPECT_NEAR(estimates[0].compute_ms, estimates[1].compute_ms, 1e-9);
+  EXPECT_NEAR(effects_ms[0], effects_ms[1], 1e-9);
+}
+
 class Fixtures : public testing::TestWithParam<const char*> {};
 
 const machine::CollectiveTime& time_of(const ShardLinks& links, sharding::CollectiveKind kind) {
