@@ -117,8 +117,11 @@ class MeshPlanning {
         }
         batch_.groups = chosen;
         batch_.gathers = found.gathers;
-        batch_.note = "the data axis also splits " + plural(experts, "variable") +
-                      " of experts, to which tokens go from all of its devices";
+        batch_.note = experts > 0
+                          ? "the data axis also splits " + plural(experts, "variable") +
+                                " of experts, to which tokens go from all of its devices"
+                          : "the data axis splits no experts: tokens are gathered, and all of its devices compute the "
+                            "experts of all of them, where that is shorter than adding up the experts' gradients";
         return;
       }
     }
@@ -287,8 +290,8 @@ PlannedMesh finish(Tried tried, const MeshRequest& request) {
   throw Error(ErrorKind::kInfeasible,
               "nothing fits into the memory of a device: the least is " + format_bytes(least.memory_bytes) + ", by " +
                   mesh_text(least.data, least.model, least.zero),
-              request.zero && *request.zero != Zero::kFull ? "--zero 3 stores less on every device"
-                                                           : "--memory off plans without a limit");
+              request.zero && *request.zero != Zero::kFull && least.data > 1 ? "--zero 3 stores less on every device"
+                                                                             : "--memory off plans without a limit");
 }
 
 // How much faster the fastest device is than the one that a single shard stands on.

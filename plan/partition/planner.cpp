@@ -34,6 +34,8 @@ using sharding::TensorDim;
 
 // What other objectives and data parallelism would give is a side remark: it may not take long.
 constexpr std::int64_t kComparisonUnits = 2'000'000'000;
+// Of what a search may do, cutting groups may do so much where that is more.
+constexpr std::int64_t kCutShare = 5;
 // Below this share of the devices' worth, fewer devices are asked, too; and what they must save to be named.
 constexpr double kPoorShare = 0.25;
 constexpr double kWorthSaying = 0.02;
@@ -503,6 +505,7 @@ class Planning {
     if (!request_.reshard || !by_time_of_variables() || shards_ == 1) return;
     const auto start = std::chrono::steady_clock::now();
     SearchLimits limits = quick_search().limits;
+    limits.units = std::max(limits.units, request_.search.limits.units / kCutShare);
     if (now_.kept_limit_bytes > 0) limits.units /= kLeastMemoryRounds;
     Work work(work_limits(limits));
     const Resharding found = find_resharding(model_, cost_, now_.kept_limit_bytes, work,
@@ -548,7 +551,7 @@ class Planning {
     const double bound_ms = model_.sums_combined() ? whole_ms - cost_.least_step_ms(shards_) : found.bound_ms;
     answer.bound = std::max(bound_ms, answer.score.value);
     answer.proven = found.proven && !model_.sums_combined();
-    answer.cut_by_effort = !found.proven;
+    answer.cut_by_effort = !found.proven && work.over() && !work.stopped();
     answer.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     answer.statistics = {{"sites", static_cast<double>(found.sites)},
                          {"nodes", static_cast<double>(found.nodes)},

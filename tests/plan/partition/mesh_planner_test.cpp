@@ -198,6 +198,14 @@ TEST(MeshPlanner, ExpertsOverTheDataAxis) {
   }
 }
 
+// Where the data axis splits no experts it does not say that tokens go to them.
+TEST(MeshPlanner, NoExpertsAreNamedWhereNoneAreSplit) {
+  const Case c("moe_small.hlo.gz");
+  const std::vector<std::string> warnings = c.plan(2, 8).plan.warnings;
+  EXPECT_THAT(warnings, ::testing::Contains(HasSubstr("the data axis splits no experts")));
+  EXPECT_THAT(warnings, ::testing::Not(::testing::Contains(HasSubstr("0 variables of experts"))));
+}
+
 // A cluster of more servers never gets a slower plan.
 TEST(MeshPlanner, MoreDevicesAreNeverSlower) {
   const Case c("scan_remat.hlo.gz", "a100-2x8");

@@ -285,6 +285,17 @@ TEST(Planner, MemoryLimitsAreNotOvershot) {
   }
 }
 
+// Nothing is proven where what no weight decides had to be kept whole, and no effort would prove it.
+TEST(Planner, TheEffortIsBlamedOnlyWhereItEnded) {
+  Case c = Case::fixture("grouped_query.hlo.gz");
+  PlanningRequest request;
+  request.reshard = true;
+  const Planned planned = make_plan(c.model.get(), profile::reference_device("", c.cluster), c.cluster, request);
+  EXPECT_FALSE(planned.plan.proven);
+  EXPECT_FALSE(planned.answers.front().cut_by_effort);
+  for (const std::string& warning : planned.plan.warnings) EXPECT_EQ(warning.find("effort"), std::string::npos);
+}
+
 // Sums that are combined are counted so while plans are compared, and by whoever applies the plan.
 TEST(Planner, CombinedSums) {
   Case apart = Case::fixture("t5_6_6.hlo.gz"), combined = Case::fixture("t5_6_6.hlo.gz");
