@@ -473,11 +473,11 @@ class Planning {
   void keep_parts_of_sums(std::vector<GroupId>* chosen) {
     const std::vector<sharding::Gather> before = model_.gathers();
     std::vector<TensorDim> split;
-    double step_ms = 0;
+    double step_ms = 0;  // as plans are compared
     std::vector<sharding::Gather> after;
     {
       const Propagation decided = decide(model_, inputs_, *chosen);
-      step_ms = cost_.estimate(decided).step_ms;
+      step_ms = estimate_step(cost_, decided, request_.overlap).expected_ms();
       after = gathers_behind_sums(model_, decided);
       for (const ModelInput& any : model_.inputs()) {
         const sharding::TensorState state = decided.state(any.node);
@@ -493,7 +493,7 @@ class Planning {
       groups.insert(model_.linkage().group_of(at));
       possible = possible && !tried.split(at);
     }
-    if (possible && cost_.estimate(tried).step_ms < step_ms) {
+    if (possible && estimate_step(cost_, tried, request_.overlap).expected_ms() < step_ms) {
       chosen->assign(groups.begin(), groups.end());
       return;
     }
@@ -785,7 +785,21 @@ Planned make_plan(ShardingModel* model, const machine::DeviceModel& device, cons
                 : model->data().empty() ? "name them with --variables"
                                         : "name them with --variables, or split its data with automap-search adp");
   }
-  return Planning(model, device, cluster, request).run();
+  if (!model->sums_combined() || request.data || model->linkage().shards() == 1 ||
+      request.objective != PartitionObjective::kTime) {
+    return Planning(model, device, cluster, request).run();
+  }
+  // What combining saves of the bytes it may lose by waiting for the last of the sums.
+  sharding::ShardingModel apart = model->another_axis(model->linkage().shards());
+  apart.combine_sums(false);
+  Planned combined = Planning(model, device, cluster, request).run();
+  Planned without = Planning(&apart, device, cluster, request).run();
+  if (without.plan.expected_ms() >= combined.plan.expected_ms()) return combined;
+  without.plan.warnings.push_back("sums are reduced apart: combined the step is estimated longer, " +
+                                  format_ms(combined.plan.expected_ms()) + " instead of " +
+                                  format_ms(without.plan.expected_ms()));
+  *model = std::move(apart);
+  return without;
 }
 
 }  // namespace automap::partition

@@ -63,9 +63,9 @@ struct Planned {
 };
 
 // The plan without what only its caller knows: model, cluster, planning_ms, provenance. `model` keeps the gathers of a
-// data plan (ShardingModel::relink).
-// Throws as run_search does, Error(kData) when there is nothing to decide (no variables, no data), Error(kUsage) when
-// the cluster is too small.
+// data plan (ShardingModel::relink). Of a model whose sums are combined the plan with sums apart is taken, and the
+// model set so, where its step is shorter. Throws as run_search does, Error(kData) when there is nothing to decide (no
+// variables, no data), Error(kUsage) when the cluster is too small.
 Planned make_plan(sharding::ShardingModel* model, const machine::DeviceModel& device, const machine::Cluster& cluster,
                   const PlanningRequest& request);
 
