@@ -349,6 +349,13 @@ class Meshes(SearchTest):
             self.assertIn("--reshard auto cuts nothing here", done.stderr)
             self.assertNotIn("--reshard", run("automap-search", "opp", TINY, *also).stderr)
 
+    def test_jax_cannot_combine_sums(self):
+        specs = self.folder / "specs.py"
+        for sums, said in (("combined", True), ("apart", False)):
+            done = run("automap-search", "opp", T5, "--reshard", "off", "--sums", sums, "--emit-jax", specs)
+            self.assertEqual("--emit-jax cannot say that partial sums are combined" in done.stderr, said)
+            self.assertEqual("adds partial sums up before they are reduced" in specs.read_text(), said)
+
     def test_algorithms_need_the_memory_that_the_plan_does(self):
         grouped = FIXTURES / "grouped_query.hlo.gz"
         text = self.text("opp", grouped)
