@@ -339,6 +339,8 @@ class Meshes(SearchTest):
         self.assertEqual(plan["kind"], "mesh")
         self.assertGreater(len(plan["alternatives"]), 4)
         self.assertEqual(plan["step_ms"], min(a["step_ms"] for a in plan["alternatives"] if a["fits"]))
+        self.assertIn("What is gathered over the data axis (split, and read whole somewhere; bytes of the whole tensors)",
+                      self.text("opp", TINY, "--mesh", "data=4,model=2", "--zero", 3))
         text = self.text("opp", TINY, "--shards", "auto")
         for part in ("Step time", "Memory", "Meshes", "this plan"):
             self.assertIn(part, text)

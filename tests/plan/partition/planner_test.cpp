@@ -249,7 +249,7 @@ TEST(Planner, MemoryLimitsAreNotOvershot) {
     const char* fixture;
     std::vector<double> limits_mib;
   };
-  for (const Known& known : {Known{"resnet50.hlo.gz", {497.1, 469.5, 441.9}}, {"gpt2.hlo.gz", {5299, 5250, 5200}}}) {
+  for (const Known& known : {Known{"resnet50.hlo.gz", {497.1, 469.5, 441.9}}, {"gpt2.hlo.gz", {5250}}}) {
     double last_ms = 0, last_bytes = 0;
     for (const double limit : known.limits_mib) {
       SCOPED_TRACE(std::string(known.fixture) + " " + std::to_string(limit));
@@ -267,6 +267,9 @@ TEST(Planner, MemoryLimitsAreNotOvershot) {
       }
       last_ms = plan.step_ms;
       last_bytes = plan.memory_bytes;
+      if (std::string(known.fixture) == "gpt2.hlo.gz") {
+        EXPECT_LT(plan.step_ms, 77);
+      }
       if (std::string(known.fixture) == "resnet50.hlo.gz" && limit == 469.5) {
         EXPECT_LT(plan.step_ms, 25.5);
       }
