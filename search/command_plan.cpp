@@ -56,7 +56,6 @@ class PlanCommand {
     cluster_ = machine::load_cluster(options.pricing.cluster);
     if (mesh_) {
       shard_links(cluster_, mesh_->data, mesh_->model);
-      shard_links(cluster_, mesh_->model);
     } else if (shards_ > 0) {
       shard_links(cluster_, shards_);
     }
@@ -85,9 +84,13 @@ class PlanCommand {
     if (mesh_ && table_.source_of("shards") != "default") {
       throw Error(ErrorKind::kUsage, "--mesh and --shards both say how many devices there are", "give one of them");
     }
-    if (!mesh_ && shards_ > 0 && !data_ && options_.zero != "auto") {
+    const bool data_axis = mesh_ ? mesh_->data > 1 : shards_ == 0;
+    if (!data_axis && !data_ && options_.zero != "auto") {
       throw Error(ErrorKind::kUsage, "--zero " + options_.zero + " needs a data axis to store over",
-                  "give --mesh data=D,model=T, or --shards auto");
+                  "give --mesh data=D,model=T with several devices for data, or --shards auto");
+    }
+    if (!data_ && table_.source_of("reshard") != "default" && options_.reshard == "auto" && !request_.reshard) {
+      log_warning("--reshard auto cuts nothing here: it is about --algorithm auto with --objective time");
     }
     if (data_ && shards_ == 0) {
       throw Error(ErrorKind::kUsage, "--shards auto is about meshes: automap-search opp has it", "give a number");

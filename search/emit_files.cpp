@@ -1,6 +1,7 @@
 #include "search/emit_files.h"
 
 #include "common/base/error.h"
+#include "common/base/log.h"
 #include "plan/emit/emit.h"
 
 namespace automap::search {
@@ -27,6 +28,9 @@ void EmitFiles::write(const emit::Layout& layout, const emit::MeshAxes& axes, co
   if (files_->wanted("--emit-sdy") && layout.model().sums_combined()) {
     throw Error(ErrorKind::kUsage, "--emit-sdy writes every partial sum apart, and the plan combines them",
                 "write it with --emit-hlo, or plan with --sums apart");
+  }
+  if (files_->wanted("--emit-jax") && layout.model().sums_combined()) {
+    log_warning("--emit-jax cannot say that partial sums are combined: XLA reduces each by itself; --emit-hlo says it");
   }
   std::string hlo;
   if (files_->wanted("--emit-hlo") || files_->wanted("--emit-sdy")) hlo = emit::emit_hlo(layout);

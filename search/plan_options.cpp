@@ -160,7 +160,7 @@ PlanningRequest PlanOptions::request(bool data) const {
     request.memory_limit_bytes = parse_bytes(memory, "--memory");
   }
   request.overlap = pricing.overlap;
-  request.reshard = reshard == "auto" && search.algorithm == "auto";
+  request.reshard = reshard == "auto" && search.algorithm == "auto" && objective == "time";
   request.search = search;
   request.search.limits.units = search_units(*parse_effort(effort));
   request.search.rainbow = find_rainbow();

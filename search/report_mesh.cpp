@@ -74,8 +74,8 @@ std::string mesh_report(const PlannedMesh& planned) {
   }
   out += fact("Planned in", format_ms(plan.planning_ms) + " from file to plan") + "\n";
   if (planned.operators) out += split_table(*planned.operators);
-  out += begun_table(planned.model.model) + moved_tables(planned.model.model, plan.model_axis) +
-         moved_tables(planned.data.model, plan.data_axis);
+  out += begun_table(planned.model.model) + moved_tables(planned.model.model, plan.model_axis, "model") +
+         moved_tables(planned.data.model, plan.data_axis, "data");
   if (planned.operators) out += whole_table(planned.model.model, *planned.operators);
   out += meshes_text(plan);
   while (out.size() > 1 && out[out.size() - 2] == '\n') out.pop_back();

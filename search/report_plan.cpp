@@ -34,6 +34,14 @@ std::string value_text(const PartitionPlan& plan, double value) {
   return value > 0 ? format_ms(value) : value < 0 ? "-" + format_ms(-value) : "0";
 }
 
+// The peak of what an algorithm found: its answer knows what is kept alone.
+double peak_of(const PartitionPlan& plan, const PartitionAnswer& answer) {
+  for (const PartitionAlternative& other : plan.alternatives) {
+    if (other.planner == answer.algorithm) return other.memory_bytes;
+  }
+  return answer.score.memory_bytes;
+}
+
 std::string algorithms_table(const Planned& planned) {
   if (planned.answers.empty()) return "";
   const PartitionPlan& plan = planned.plan;
@@ -61,7 +69,7 @@ std::string algorithms_table(const Planned& planned) {
     add_wrapped_row(
         &table, {answer.algorithm, value_text(plan, answer.score.value),
                  std::isfinite(answer.bound) ? value_text(plan, answer.bound) : "-", format_ms(answer.score.step_ms),
-                 format_bytes(answer.score.memory_bytes), format_ms(answer.seconds * 1e3), says});
+                 format_bytes(peak_of(plan, answer)), format_ms(answer.seconds * 1e3), says});
   }
   return "Algorithms (" +
          std::string(count ? "most " + things(plan, 2).substr(2) + " split" : "most time saved per step") + ")\n" +
@@ -145,20 +153,26 @@ std::string plan_report(const ShardingModel& model, const Planned& planned) {
                             memory_text(planned.memory));
   if (!planned.answers.empty()) {
     std::string best;
+    const std::string proven = std::string("proven: of all choices of ") +
+                               (plan.kind == "data" ? "data inputs" : "variables"),
+                      none = " none is estimated faster (over these devices, sums apart";
     if (plan.proven) {
-      best = count ? "proven: no decision splits more without a conflict"
-             : plan.planner == "reshard"
-                 ? "proven: no decision and no cut is faster, each collective with a latency of its own"
+      best = count                       ? "proven: no decision splits more without a conflict"
+             : plan.planner == "reshard" ? proven + " and cuts" + none + "; each collective with a latency of its own)"
              : planned.cut_added_up
                  ? "proven without cuts of linkage groups, which save less than 1 % of the overlapped step"
              : plan.sums_combined
                  ? "proven without cuts: no choice of groups is faster, each with its own sums combined"
              : planned.nearly_cut ? "proven without cuts of linkage groups, which would save less than 1 %"
-                                  : "proven: no decision is estimated faster";
+                                  : proven + none + ")";
     } else if (std::isfinite(plan.bound)) {
+      // What no weight decides may not be split, and the bound does not know that.
+      const bool kept_whole = plan.planner == "reshard" && !plan.sums_combined && !planned.memory_decided &&
+                              !plan.cut_by_time && !planned.answers.front().cut_by_effort;
       best = count ? "at most " + format_count(std::llround(std::floor(plan.bound + 1e-9))) + " can be split"
                    : "no decision saves more than " + format_ms(plan.bound) + " per step; this one saves " +
-                         format_ms(plan.value);
+                         format_ms(plan.value) +
+                         (kept_whole ? "; it keeps whole what no variable decides, which the bound does not know" : "");
     } else {
       best = "no bound was computed; --algorithm auto or enumerate gives one";
     }

@@ -175,8 +175,9 @@ std::string whole_table(const ShardingModel& model, const Planned& planned) {
 
 namespace {
 
-// Of the gathers that are exchanges, or of the others.
-std::string moved_table(const ShardingModel& model, const PartitionPlan& plan, bool exchanges) {
+// Of the gathers that are exchanges, or of the others. `axis`: of a mesh.
+std::string moved_table(const ShardingModel& model, const PartitionPlan& plan, bool exchanges,
+                        const std::string& axis) {
   struct Row {
     std::set<sharding::NodeId> tensors;
     std::vector<std::string> readers;
@@ -223,15 +224,19 @@ std::string moved_table(const ShardingModel& model, const PartitionPlan& plan, b
                    shorten(row.readers[0], 50) + (others > 0 ? " and " + std::to_string(others) + " more" : "")});
   }
   if (table.empty()) return "";
-  const std::string title = exchanges ? "What is exchanged (split, and read in parts along another dimension)\n"
-                                      : "What is gathered (split, and read whole somewhere)\n";
-  return title + table.render("  ") + "\n";
+  const std::string over = axis.empty() ? "" : " over the " + axis + " axis",
+                    // What the other axis leaves of them is what moves.
+      whole = axis.empty() ? "" : "; bytes of the whole tensors";
+  const std::string title = exchanges
+                                ? "What is exchanged" + over + " (split, and read in parts along another dimension"
+                                : "What is gathered" + over + " (split, and read whole somewhere";
+  return title + whole + ")\n" + table.render("  ") + "\n";
 }
 
 }  // namespace
 
-std::string moved_tables(const ShardingModel& model, const PartitionPlan& plan) {
-  return moved_table(model, plan, false) + moved_table(model, plan, true);
+std::string moved_tables(const ShardingModel& model, const PartitionPlan& plan, const std::string& axis) {
+  return moved_table(model, plan, false, axis) + moved_table(model, plan, true, axis);
 }
 
 std::string begun_table(const ShardingModel& model) {

@@ -38,7 +38,9 @@ std::string split_table(const partition::Planned& planned);
 std::string whole_table(const sharding::ShardingModel& model, const partition::Planned& planned);
 // All-gathers and all-to-alls that are alike up to the numbers in names, a line each. What is made whole and kept in
 // parts, and what is whole and read in parts, moves nothing.
-std::string moved_tables(const sharding::ShardingModel& model, const partition::PartitionPlan& plan);
+// `axis`: of a mesh whose this plan is one; empty: there is only one.
+std::string moved_tables(const sharding::ShardingModel& model, const partition::PartitionPlan& plan,
+                         const std::string& axis = "");
 std::string begun_table(const sharding::ShardingModel& model);
 
 }  // namespace automap::search::internal

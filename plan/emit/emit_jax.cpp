@@ -203,6 +203,12 @@ or piece by piece: mesh(), specs_for(params, "params"), argument_specs(*argument
            " inside the step. Shardings of arguments and results do not say where, so XLA may choose other\n"
            "places here; the module of --emit-hlo says it.\n";
   }
+  if (plan.sums_combined) {
+    out +=
+        "\nThe plan adds partial sums up before they are reduced. Shardings of arguments and results cannot say that, "
+        "so\n"
+        "XLA reduces each where it arises; the module of --emit-hlo says it.\n";
+  }
   out += R"PY("""
 import jax
 import numpy as np

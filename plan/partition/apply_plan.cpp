@@ -61,10 +61,14 @@ NodeId find_gather_node(const sharding::ShardingModel& model, int node, const st
   return found;
 }
 
+// `begun`: the gather of the plan that wants it; null: a decision does.
 [[noreturn]] void collision(const sharding::ShardingModel& model, const sharding::Propagation& decided,
-                            const sharding::Conflict& conflict) {
+                            const sharding::Conflict& conflict, const sharding::Gather* begun = nullptr) {
   const sharding::Explanation why = sharding::explain(model, decided, conflict);
-  throw Error(ErrorKind::kInfeasible, "the plan cannot be completed: " + why.summary, "", why.lines);
+  const std::string what = begun == nullptr ? ""
+                                            : "it begins to split dimension " + std::to_string(begun->dim) + " of " +
+                                                  instruction_name(model, begun->tensor) + " there: ";
+  throw Error(ErrorKind::kInfeasible, "the plan cannot be completed: " + what + why.summary, "", why.lines);
 }
 
 // Throws Error(kData) for tensors of another model and for dimensions that cannot be split. `hashes`: of both modules,
@@ -138,6 +142,18 @@ void check_exchanged(const sharding::ShardingModel& model, const sharding::Gathe
                                     instruction_name(model, gather.op) + ", which does not read it");
 }
 
+// What lies whole or in parts for an instruction is what it reads or makes.
+void check_near(const sharding::ShardingModel& model, const sharding::Gather& gather) {
+  const bool in_parts = gather.kind == sharding::Gather::Kind::kInParts;
+  if (gather.kind != sharding::Gather::Kind::kRead && !in_parts) return;
+  const auto operands = model.flow().operands(gather.op);
+  if (std::find(operands.begin(), operands.end(), gather.tensor) != operands.end()) return;
+  if (model.flow().producer(gather.tensor) == gather.op) return;
+  throw Error(ErrorKind::kData, "the plan has " + instruction_name(model, gather.tensor) +
+                                    (in_parts ? " taken in parts by " : " whole for ") +
+                                    instruction_name(model, gather.op) + ", which neither reads nor makes it");
+}
+
 // What begins at an instruction is what it makes.
 void check_begun(const sharding::ShardingModel& model, const sharding::Gather& gather) {
   if (gather.kind != sharding::Gather::Kind::kBegun || model.flow().producer(gather.tensor) == gather.op) return;
@@ -158,6 +174,7 @@ std::vector<sharding::Gather> gathers_of(const sharding::ShardingModel& model, c
   for (const sharding::Gather& gather : gathers) {
     check_handed_on(model, gather);
     check_exchanged(model, gather);
+    check_near(model, gather);
     check_begun(model, gather);
   }
   return gathers;
@@ -220,7 +237,7 @@ sharding::Propagation apply_plan(sharding::ShardingModel* model, const Partition
     for (const sharding::Gather& gather : model->gathers()) {
       if (gather.kind != sharding::Gather::Kind::kBegun) continue;
       const TensorDim begun{gather.tensor, gather.dim};
-      if (const auto conflict = decided.split(begun)) collision(*model, decided, *conflict);
+      if (const auto conflict = decided.split(begun)) collision(*model, decided, *conflict, &gather);
     }
     // All splittings before any replication: what stays whole is then told with the decision that forbids it.
     for (const bool split : {true, false}) {

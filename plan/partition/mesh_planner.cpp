@@ -117,8 +117,11 @@ class MeshPlanning {
         }
         batch_.groups = chosen;
         batch_.gathers = found.gathers;
-        batch_.note = "the data axis also splits " + plural(experts, "variable") +
-                      " of experts, to which tokens go from all of its devices";
+        batch_.note = experts > 0
+                          ? "the data axis also splits " + plural(experts, "variable") +
+                                " of experts, to which tokens go from all of its devices"
+                          : "the data axis splits no experts: tokens are gathered, and all of its devices compute the "
+                            "experts of all of them, where that is shorter than adding up the experts' gradients";
         return;
       }
     }
@@ -242,32 +245,27 @@ void try_mesh(const ShardingModel& model, const machine::DeviceModel& device, co
   std::vector<Zero> levels = {Zero::kOff, Zero::kOptimizer, Zero::kFull};
   if (request.zero) levels = {*request.zero};
   if (request.data == 1) levels = {Zero::kOff};
-  bool fits = false;
+  bool fits_as_it_is = false;
   for (const Zero zero : levels) {
-    // It only saves memory, unless gathers before use go beside compute.
-    if (zero == Zero::kFull && fits && !request.zero && !request.operators.overlap) break;
+    // Storing in parts saves memory, and time where what is reduced and gathered then is less or shorter; level 2 has
+    // both, unless gathers before use go beside compute.
+    if (zero == Zero::kFull && fits_as_it_is && !request.zero && !request.operators.overlap) break;
     std::optional<PlannedMesh> planned;
+    MeshRequest one = request;
+    one.operators.or_least = true;
+    if (tried->best) one.operators.useless_ms = tried->best->plan.expected_ms();
     try {
-      planned = MeshPlanning(model, device, cluster, request, zero).run();
+      planned = MeshPlanning(model, device, cluster, one, zero).run();
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kInfeasible && e.kind() != ErrorKind::kData) throw;
       tried->refused.emplace(e);
       if (e.kind() == ErrorKind::kData) return;
-      // How much it would take.
-      MeshRequest without_limit = request;
-      without_limit.operators.fit_device = false;
-      without_limit.operators.memory_limit_bytes = 0;
-      try {
-        planned = MeshPlanning(model, device, cluster, without_limit, zero).run();
-      } catch (const Error& again) {
-        if (again.kind() != ErrorKind::kInfeasible && again.kind() != ErrorKind::kData) throw;
-        tried->refused.emplace(again);
-        continue;
-      }
+      continue;
     }
     MeshAlternative alternative = alternative_of(request, zero, *planned);
     tried->alternatives.push_back(alternative);
-    fits = fits || alternative.fits;
+    const bool at_ease = !planned->operators || !planned->operators->memory_decided;
+    fits_as_it_is = fits_as_it_is || (zero == Zero::kOff && alternative.fits && at_ease);
     // Of the same mesh the simpler one, where the other saves little.
     const bool same_mesh = tried->best && tried->best->plan.data_axis.shards == request.data &&
                            tried->best->plan.model_axis.shards == request.model;
@@ -292,8 +290,8 @@ PlannedMesh finish(Tried tried, const MeshRequest& request) {
   throw Error(ErrorKind::kInfeasible,
               "nothing fits into the memory of a device: the least is " + format_bytes(least.memory_bytes) + ", by " +
                   mesh_text(least.data, least.model, least.zero),
-              request.zero && *request.zero != Zero::kFull ? "--zero 3 stores less on every device"
-                                                           : "--memory off plans without a limit");
+              request.zero && *request.zero != Zero::kFull && least.data > 1 ? "--zero 3 stores less on every device"
+                                                                             : "--memory off plans without a limit");
 }
 
 // How much faster the fastest device is than the one that a single shard stands on.
@@ -339,7 +337,6 @@ namespace {
 // Servers of several sizes may not hold whole replicas.
 bool has_place(const machine::Cluster& cluster, int data, int width) {
   try {
-    shard_links(cluster, width);
     shard_links(cluster, data, width);
     return true;
   } catch (const Error& e) {

@@ -42,8 +42,8 @@ bool has_time(const FlowNode& node) {
          !(node.opcode == Opcode::kOptBarrier && node.leaf > 0);
 }
 
-// 1 for every site that runs, 0 for those in branches of a conditional that take less time than another one.
-std::vector<double> sites_that_run(const FlowGraph& flow, const std::vector<double>& node_ms) {
+// By flow node: 1 for what runs, 0 in branches of a conditional that take less time than another one.
+std::vector<double> nodes_that_run(const FlowGraph& flow, const std::vector<double>& node_ms) {
   const auto& sites = flow.sites();
   std::vector<double> total(sites.size(), 0), runs(sites.size(), 1);
   for (NodeId id = 0; id < flow.size(); ++id) {
@@ -70,19 +70,20 @@ std::vector<double> sites_that_run(const FlowGraph& flow, const std::vector<doub
   for (std::size_t s = 0; s < sites.size(); ++s) {
     if (sites[s].parent != kNone) runs[s] *= runs[at(sites[s].parent)];
   }
-  return runs;
+  std::vector<double> out(at(flow.size()), 1);
+  for (NodeId id = 0; id < flow.size(); ++id) {
+    if (flow.node(id).site != kNone) out[at(id)] = runs[at(flow.node(id).site)];
+  }
+  return out;
 }
 
-std::vector<double> node_times(const sharding::ShardingModel& model, const std::vector<double>& instruction_ms) {
-  const FlowGraph& flow = model.flow();
+// Of nodes that run so often.
+std::vector<double> node_times(const FlowGraph& flow, const std::vector<double>& runs,
+                               const std::vector<double>& instruction_ms) {
   std::vector<double> ms(at(flow.size()), 0);
   for (NodeId id = 0; id < flow.size(); ++id) {
     const FlowNode& node = flow.node(id);
-    if (has_time(node)) ms[at(id)] = model.times(id) * instruction_ms[at(node.instruction)];
-  }
-  const std::vector<double> runs = sites_that_run(flow, ms);
-  for (NodeId id = 0; id < flow.size(); ++id) {
-    if (flow.node(id).site != kNone) ms[at(id)] *= runs[at(flow.node(id).site)];
+    if (has_time(node)) ms[at(id)] = runs[at(id)] * instruction_ms[at(node.instruction)];
   }
   return ms;
 }
@@ -149,24 +150,26 @@ std::vector<double> stash_of(const sharding::ShardingModel& model, const std::ve
   return stash;
 }
 
-// Servers of the first `devices` devices in the cluster's order.
-std::vector<const machine::ServerGroup*> servers_in_use(const machine::Cluster& cluster, int devices) {
-  std::vector<const machine::ServerGroup*> used;
-  int seen = 0;
+// Servers of one kind, and how many of them stand in use.
+struct ServersInUse {
+  const machine::ServerGroup* kind = nullptr;
+  int count = 0;
+};
+
+// Where the devices of a mesh stand, all axes together: in the first server that holds them all, else in the first
+// servers of the cluster.
+std::vector<ServersInUse> servers_in_use(const machine::Cluster& cluster, std::int64_t devices) {
   for (const machine::ServerGroup& group : cluster.servers) {
-    if (seen >= devices) break;
-    used.push_back(&group);
-    seen += group.count * group.devices;
+    if (group.devices >= devices && group.count > 0) return {{&group, 1}};
+  }
+  std::vector<ServersInUse> used;
+  for (const machine::ServerGroup& group : cluster.servers) {
+    if (devices <= 0) break;
+    const std::int64_t count = std::min<std::int64_t>(group.count, (devices + group.devices - 1) / group.devices);
+    used.push_back({&group, static_cast<int>(count)});
+    devices -= count * group.devices;
   }
   return used;
-}
-
-// The first server that holds so many devices; null: none does.
-const machine::ServerGroup* server_for(const machine::Cluster& cluster, int devices) {
-  for (const machine::ServerGroup& group : cluster.servers) {
-    if (group.devices >= devices && group.count > 0) return &group;
-  }
-  return nullptr;
 }
 
 // What a message takes after its first byte; nothing for 0 bytes.
@@ -190,14 +193,15 @@ double sum_in_order(std::vector<double>* values) {
 
 }  // namespace
 
-ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride) {
+ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride, int replicas) {
   if (shards < 1) throw Error(ErrorKind::kUsage, "shards must be at least 1, not " + std::to_string(shards));
-  const std::int64_t devices = std::int64_t{shards} * stride;
+  const std::int64_t span = std::int64_t{shards} * stride, devices = span * replicas;
   if (cluster.num_devices() < devices) {
     throw Error(ErrorKind::kUsage,
-                (stride == 1 ? std::to_string(shards) + " shards need as many devices"
-                             : "a mesh of " + std::to_string(shards) + " x " + std::to_string(stride) + " needs " +
-                                   std::to_string(devices) + " devices") +
+                (devices == shards ? std::to_string(shards) + " shards need as many devices"
+                                   : "a mesh of " + std::to_string(replicas > 1 ? replicas : shards) + " x " +
+                                         std::to_string(replicas > 1 ? span : stride) + " needs " +
+                                         std::to_string(devices) + " devices") +
                     "; cluster '" + cluster.name + "' has " + std::to_string(cluster.num_devices()),
                 "give fewer shards or a larger cluster");
   }
@@ -205,45 +209,41 @@ ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride) 
   const auto measured = [](const machine::ServerGroup& server) {
     return server.links.empty() ? nullptr : &server.links;
   };
+  const std::vector<ServersInUse> used = servers_in_use(cluster, devices);
   machine::CollectiveGroup group;
   group.devices = shards;
   group.intra_latency_ms = cluster.intra_latency_us * 1e-3;
   group.inter_latency_ms = cluster.inter_latency_us * 1e-3;
+  group.intra_bytes_per_ms = group.inter_bytes_per_ms = kEndless;
+  group.measured = measured(*used.front().kind);
   ShardLinks out;
-  if (const machine::ServerGroup* server = server_for(cluster, static_cast<int>(devices))) {
-    group.devices_per_server = shards;
-    group.intra_bytes_per_ms = server->intra_gbytes_per_s * machine::kBytesPerMsPerGByteS;
-    group.measured = measured(*server);
-    out.gbytes_per_s = server->intra_gbytes_per_s;
-  } else {
-    group.intra_bytes_per_ms = group.inter_bytes_per_ms = kEndless;
-    group.servers = 0;
-    auto left = static_cast<int>(devices);
-    const std::vector<const machine::ServerGroup*> used = servers_in_use(cluster, left);
-    group.measured = measured(*used.front());
-    for (const machine::ServerGroup* servers : used) {
-      if (servers->devices % stride != 0) {
-        throw Error(
-            ErrorKind::kUsage,
-            "the model axis has " + std::to_string(stride) + " devices, but a server of cluster '" + cluster.name +
-                "' has " + std::to_string(servers->devices),
-            "its parts must stand in one server: give a number that divides " + std::to_string(servers->devices));
-      }
-      const int count = std::min(servers->count, (left + servers->devices - 1) / servers->devices);
-      group.servers += count;
-      left -= count * servers->devices;
-      group.devices_per_server = std::max(group.devices_per_server, servers->devices / stride);
-      group.inter_bytes_per_ms =
-          std::min(group.inter_bytes_per_ms, servers->inter_gbytes_per_s * machine::kBytesPerMsPerGByteS / stride);
-      if (servers->devices > stride) {
-        group.intra_bytes_per_ms =
-            std::min(group.intra_bytes_per_ms, servers->intra_gbytes_per_s * machine::kBytesPerMsPerGByteS);
-      }
-      group.measured = machine::slower(group.measured, measured(*servers));
+  for (const ServersInUse& servers : used) out.inside_server = out.inside_server && span <= servers.kind->devices;
+  // What is nested in another axis, or has one nested in it, is not torn apart.
+  const int together = replicas > 1 ? static_cast<int>(span) : stride;
+  group.servers = 0;
+  for (const auto& [kind, count] : used) {
+    if (devices > kind->devices && kind->devices % together != 0) {
+      throw Error(ErrorKind::kUsage,
+                  "the model axis has " + std::to_string(together) + " devices, but a server of cluster '" +
+                      cluster.name + "' has " + std::to_string(kind->devices),
+                  "its parts must stand in one server: give a number that divides " + std::to_string(kind->devices));
     }
-    out.inside_server = false;
-    out.gbytes_per_s = std::min(group.intra_bytes_per_ms, group.inter_bytes_per_ms) / machine::kBytesPerMsPerGByteS;
+    group.servers += count;
+    group.devices_per_server = std::max(group.devices_per_server, kind->devices / stride);
+    group.inter_bytes_per_ms =
+        std::min(group.inter_bytes_per_ms, kind->inter_gbytes_per_s * machine::kBytesPerMsPerGByteS / stride);
+    if (out.inside_server || kind->devices > stride) {
+      group.intra_bytes_per_ms =
+          std::min(group.intra_bytes_per_ms, kind->intra_gbytes_per_s * machine::kBytesPerMsPerGByteS);
+    }
+    group.measured = machine::slower(group.measured, measured(*kind));
   }
+  if (out.inside_server) {
+    group.servers = 1;
+    group.devices_per_server = shards;
+    group.inter_bytes_per_ms = kEndless;
+  }
+  out.gbytes_per_s = std::min(group.intra_bytes_per_ms, group.inter_bytes_per_ms) / machine::kBytesPerMsPerGByteS;
   out.all_reduce = machine::all_reduce(group, machine::Ring::kHierarchical);
   out.all_gather = machine::all_gather(group, machine::Ring::kHierarchical);
   out.reduce_scatter = machine::reduce_scatter(group, machine::Ring::kHierarchical);
@@ -254,15 +254,15 @@ ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride) 
 
 PartitionCost::PartitionCost(const sharding::ShardingModel& model, const machine::DeviceModel& device,
                              const machine::Cluster& cluster, const OtherAxis* other, int stride)
-    : model_(model), links_(shard_links(cluster, model.linkage().shards(), stride)) {
+    : model_(model),
+      links_(shard_links(cluster, model.linkage().shards(), stride, other == nullptr ? 1 : other->devices)) {
   // The slowest and the smallest of all devices of the mesh.
-  const int shards = model.linkage().shards() * stride * (other == nullptr ? 1 : other->devices);
-  std::vector<const machine::ServerGroup*> servers = servers_in_use(cluster, shards);
-  if (const machine::ServerGroup* server = server_for(cluster, shards)) servers = {server};
+  const std::int64_t devices =
+      std::int64_t{model.linkage().shards()} * stride * (other == nullptr ? 1 : other->devices);
   capacity_bytes_ = std::numeric_limits<double>::infinity();
   double slowest = std::numeric_limits<double>::infinity();
-  for (const machine::ServerGroup* server : servers) {
-    const auto found = cluster.devices.find(server->device);
+  for (const ServersInUse& servers : servers_in_use(cluster, devices)) {
+    const auto found = cluster.devices.find(servers.kind->device);
     AM_CHECK(found != cluster.devices.end());
     capacity_bytes_ = std::min(capacity_bytes_, found->second.memory_gib * kGib);
     slowest = std::min(slowest, found->second.relative_speed);
@@ -271,8 +271,12 @@ PartitionCost::PartitionCost(const sharding::ShardingModel& model, const machine
   machine::DeviceModel without_launch = device;
   without_launch.launch_us = without_launch.host_us = 0;
   const profile::InstructionTimes divisible = profile::estimate_times(model.graph(), without_launch);
-  node_ms_ = node_times(model, times.ms);
-  divisible_ms_ = node_times(model, divisible.ms);
+  runs_.assign(at(model.flow().size()), 1);
+  for (NodeId id = 0; id < model.flow().size(); ++id) runs_[at(id)] = model.times(id);
+  const std::vector<double> counts = nodes_that_run(model.flow(), node_times(model.flow(), runs_, times.ms));
+  for (std::size_t i = 0; i < runs_.size(); ++i) runs_[i] *= counts[i];
+  node_ms_ = node_times(model.flow(), runs_, times.ms);
+  divisible_ms_ = node_times(model.flow(), runs_, divisible.ms);
   for (std::size_t i = 0; i < node_ms_.size(); ++i) {
     node_ms_[i] /= slowest;
     divisible_ms_[i] = std::min(node_ms_[i], divisible_ms_[i] / slowest);
@@ -316,12 +320,17 @@ double PartitionCost::other_moved_ms(const sharding::Collective& c, bool divided
   return c.times * beyond_wait(time_over(other_links_, c), divided ? c.bytes / model_.linkage().shards() : c.bytes);
 }
 
+std::vector<sharding::Collective> PartitionCost::counted(std::vector<sharding::Collective> collectives) const {
+  for (sharding::Collective& c : collectives) c.times = runs(c.node);
+  return collectives;
+}
+
 OtherAxis PartitionCost::as_other(const sharding::Propagation& decided) const {
   const sharding::Linkage& linkage = model_.linkage();
   OtherAxis out;
   out.links = links_;
   out.devices = linkage.shards();
-  out.collectives = find_collectives(model_, decided, sharding::Placement::kAtOnce);
+  out.collectives = counted(find_collectives(model_, decided, sharding::Placement::kAtOnce));
   out.op_share.assign(node_ms_.size(), 1);
   out.shares.held.assign(node_ms_.size(), 1);
   const double share = 1.0 / linkage.shards();
@@ -519,7 +528,7 @@ PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const
   }
   const auto written = find_collectives(model_, decided, written_placement(model_));
   const auto delayed = find_collectives(model_, decided, sharding::Placement::kDelayed);
-  for (const double ms : own_ms(written)) out.collective_ms += ms;
+  for (const double ms : own_ms(counted(written))) out.collective_ms += ms;
   out.other_axis_ms += other_ms_;
   out.collective_ms += out.other_axis_ms;
   out.all_reduce = total(written, sharding::CollectiveKind::kAllReduce);
@@ -538,7 +547,7 @@ PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const
 PartitionCost::StepParts PartitionCost::parts(const sharding::Propagation& decided) const {
   StepParts out;
   for (NodeId id = 0; id < model_.flow().size(); ++id) out.compute_ms.push_back(compute_ms(decided, id));
-  for (sharding::Collective& c : find_collectives(model_, decided, written_placement(model_))) {
+  for (sharding::Collective& c : counted(find_collectives(model_, decided, written_placement(model_)))) {
     const double moved = moved_ms(c);
     out.collectives.push_back({std::move(c), false, moved});
   }
@@ -603,7 +612,7 @@ std::vector<PartitionCost::GroupEffect> PartitionCost::effects(const std::vector
       }
       last = member.node;
     }
-    collectives.push_back(collectives_of_group(model_, group, written_placement(model_)));
+    collectives.push_back(counted(collectives_of_group(model_, group, written_placement(model_))));
     for (const sharding::Collective& c : collectives.back()) moved.push_back(c.times * c.bytes);
     GroupEffect effect;
     effect.collectives = static_cast<std::int32_t>(moved.size());

@@ -1,8 +1,9 @@
 // What splitting costs and saves: the estimate behind --objective time, and the figures every plan reports.
 //
-// Compute: each instruction's time on the reference device (common/machine/device.h), times its loops' trip counts, of
-// a conditional the longest branch only. Where one of its factors is split, all of it but the kernel's launch is
-// divided by the shards. Free tensors (linkage.h) take their whole time on every device, although XLA makes only the
+// Everything counts as often as its instruction runs: its loops' trip counts; of a conditional the branch that computes
+// longest (with nothing split), and of the others neither compute nor collectives. Compute: each instruction's time on
+// the reference device (common/machine/device.h). Where one of its factors is split, all of it but the kernel's launch
+// is divided by the shards. Free tensors (linkage.h) take their whole time on every device, although XLA makes only the
 // part that is read where that is split (masks of dropouts count too much for it); what only names values (tuple
 // elements, parameters) takes none; the optimizer's instructions count like all others. Collectives: as
 // common/machine/collectives.h has them (measured links, else ring formulas), added without overlap. Those
@@ -12,8 +13,7 @@
 // splittings, new values in the place of the old ones, plus the activations kept for the backward pass: what the
 // forward pass makes and the backward pass reads, once in the form it was made in; another form of a parameter is made
 // again; and the gathered copies that both passes read. Gradients and buffers within an instruction are not counted:
-// that is what the peak is for (peak_memory.h). Collectives in a conditional count in all of its
-// branches.
+// that is what the peak is for (peak_memory.h).
 //
 // Everything is a sum over instructions, tensors and collectives, each of which one group at most changes: the effect
 // of a plan is the sum of its groups' effects. But for all-to-alls, between two groups (as the effect of one group its
@@ -35,8 +35,9 @@
 
 namespace automap::partition {
 
-// How the devices of one mesh axis speak with each other: those of the first server that has enough of them, else the
-// first of the cluster.
+// How the devices of one mesh axis speak with each other. The mesh, all its axes, stands in the first server that has
+// enough devices, else in the first servers of the cluster; of all servers in use the slowest links count, as every
+// replica waits for the others. Those devices' speed and memory count, too.
 struct ShardLinks {
   machine::CollectiveTime all_reduce, all_gather, reduce_scatter;  // of the bytes of the whole tensor
   machine::CollectiveTime all_to_all;                              // the same
@@ -44,9 +45,10 @@ struct ShardLinks {
   bool inside_server = true;
 };
 // `stride`: the axis's devices stand so far apart (an axis of `stride` devices is nested in it, and as many rings share
-// the ports of the servers). Throws Error(kUsage) when the cluster has fewer than shards x stride devices, or when the
-// nested axis is larger than its servers or does not divide them.
-ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride = 1);
+// the ports of the servers). `replicas`: so many such groups stand side by side (of the axis that this one is nested
+// in). Throws Error(kUsage) when the cluster has fewer than shards x stride x replicas devices, or when a nested axis
+// is larger than its servers or does not divide them.
+ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride = 1, int replicas = 1);
 
 // What the other axis of a mesh leaves to every device, and what it moves itself.
 struct OtherAxis {
@@ -62,8 +64,9 @@ struct PlanEstimate {
   double step_ms = 0, compute_ms = 0, collective_ms = 0;  // step: the others added up
   std::optional<double> overlapped_ms;  // the step with collectives beside compute (overlap.h); none: nobody asked
   double other_axis_ms = 0;             // of collective_ms: the other axis's
-  double memory_bytes = 0, parameter_bytes = 0, stash_bytes = 0, copy_bytes = 0;      // per device, kept
-  sharding::CollectiveTotals all_reduce, all_reduce_delayed, all_gather, all_to_all;  // what runs; what least could
+  double memory_bytes = 0, parameter_bytes = 0, stash_bytes = 0, copy_bytes = 0;  // per device, kept
+  sharding::CollectiveTotals all_reduce, all_reduce_delayed, all_gather,
+      all_to_all;  // what is written, in all branches; what least could be
 
   double expected_ms() const { return overlapped_ms.value_or(step_ms); }
 };
@@ -98,6 +101,8 @@ class PartitionCost {
   // No step over so many devices is shorter, overlapped or not: all compute that can be divided divided by all, and no
   // collectives.
   double least_step_ms(int devices) const;
+  // How often a node runs per step: loops, and 0 in the branches that do not count.
+  double runs(sharding::NodeId node) const { return runs_[static_cast<std::size_t>(node)]; }
   // What splitting one instruction saves per step and device, and one tensor (its parameter and its stash).
   double saved_ms(sharding::NodeId op) const { return shared_saving(divisible_ms_[static_cast<std::size_t>(op)]); }
   double kept_bytes(sharding::NodeId tensor) const {
@@ -139,6 +144,8 @@ class PartitionCost {
   double moved_ms(const sharding::Collective& c) const;                      // without the wait for its first byte
   double other_moved_ms(const sharding::Collective& c, bool divided) const;  // the same, `divided` by this axis
   void add_other(const OtherAxis& other);
+  // As often as they count.
+  std::vector<sharding::Collective> counted(std::vector<sharding::Collective> collectives) const;
 
   sharding::TensorShares shares_;  // left by the other axis; empty: all
   // Per flow node; empty: there is no other axis.
@@ -147,7 +154,8 @@ class PartitionCost {
   double other_waits_ms_ = 0;  // of that, OtherAxis::waits_ms
   ShardLinks other_links_;
   std::vector<sharding::Collective> other_collectives_;
-  std::vector<double> node_ms_;          // per flow node, loops counted
+  std::vector<double> runs_;             // per flow node: runs()
+  std::vector<double> node_ms_;          // per flow node and step
   std::vector<double> divisible_ms_;     // of that, what splitting divides
   std::vector<double> parameter_bytes_;  // per flow node
   std::vector<double> stash_bytes_;      // per flow node

@@ -34,13 +34,17 @@ using sharding::TensorDim;
 
 // What other objectives and data parallelism would give is a side remark: it may not take long.
 constexpr std::int64_t kComparisonUnits = 2'000'000'000;
+// Of what a search may do, cutting groups may do so much where that is more.
+constexpr std::int64_t kCutShare = 5;
 // Below this share of the devices' worth, fewer devices are asked, too; and what they must save to be named.
 constexpr double kPoorShare = 0.25;
 constexpr double kWorthSaying = 0.02;
 // What cutting groups must save of the step to be worth its gathers.
 constexpr double kWorthCutting = 0.01;
-// How a limit of the peak becomes one of what is kept.
-constexpr int kMostMemoryRounds = 6;
+// How a limit of the peak becomes one of what is kept: searches, as many as the size of a module allows; and from which
+// share on two limits are one.
+constexpr int kMeshMemoryRounds = 4, kLeastMemoryRounds = 6, kMostMemoryRounds = 16, kMemoryNodes = 60'000;
+constexpr double kSameLimit = 0.995;
 constexpr double kTighter = 0.98, kMostKept = 0.97;
 
 const std::vector<std::int32_t>& decided_inputs(const ShardingModel& model, bool data) {
@@ -240,14 +244,16 @@ class Planning {
     find_batch_groups();
     search_within_memory();
     ask_fewer_devices();
-    Planned out{{}, {}, {}, {}, {}, decide(model_, inputs_, chosen_), {}, {}, std::move(answers_), cost_.links(),
-                {}, {}};
+    Planned out{
+        {}, {}, {}, {}, {}, decide(model_, inputs_, now_.chosen), {}, {}, std::move(now_.answers), cost_.links(),
+        {}, {}};
     warn_of_batch_norms(model_, out.decided, &warnings_);
-    out.nearly_cut = nearly_cut_;
-    out.cut_added_up = cut_added_up_;
+    out.memory_decided = now_.kept_limit_bytes > 0;
+    out.nearly_cut = now_.nearly_cut;
+    out.cut_added_up = now_.cut_added_up;
     out.estimate = estimate_step(cost_, out.decided, request_.overlap);
     out.unsplit = cost_.estimate(decide(model_, inputs_, {}));
-    out.memory = peak_of(chosen_);
+    out.memory = peak_of(now_.chosen);
     out.unsplit_memory = peak_of({});
     fill(&out);
     list_groups(&out.plan);
@@ -255,7 +261,7 @@ class Planning {
     collate_whole(&out);
     compare(out.answers, &out.plan);
     if (out.plan.partitioned == 0 && shards_ > 1) {
-      out.nothing_split = whole_by_overlap_
+      out.nothing_split = now_.whole_by_overlap
                               ? "with collectives beside compute no splitting that was found is quicker"
                               : why_nothing_is_split(model_, inputs_, request_.data ? "data input" : "variable",
                                                      request_.objective == PartitionObjective::kTime);
@@ -293,39 +299,108 @@ class Planning {
     return judge(model_, cost_, inputs, chosen, planner, request_.overlap);
   }
 
+  // What one search finds.
+  struct Found {
+    double kept_limit_bytes = 0;  // of what is kept; 0: none
+    models::PartitionProblem problem;
+    std::vector<GroupId> groups_of;  // of the problem's groups
+    std::vector<PartitionAnswer> answers;
+    std::vector<GroupId> chosen;
+    std::vector<sharding::Gather> gathers;       // of the model that these groups are of
+    std::vector<PartitionAlternative> compared;  // that this search alone has
+    std::optional<Error> infeasible;             // without cuts nothing fits
+    bool nearly_cut = false, cut_added_up = false;
+    bool whole_by_overlap = false;  // nothing is split although that is longer added up
+    std::string planner = "none";
+  };
+
+  // Limits of what is kept that were tried, largest first, and what the plans that they gave keep: with any limit
+  // between the two the same plan is found.
+  struct TriedLimit {
+    double limit = 0, kept = 0;
+  };
+
+  // Between the limits tried, and above `floor`, where nothing better is to be found: the middle of the lowest stretch
+  // or of the widest one. 0: there is none that is worth a search.
+  static double untried_limit(const std::vector<TriedLimit>& tried, double floor, bool lowest) {
+    double widest = 0, middle = 0;
+    for (std::size_t i = 0; i < tried.size() && tried[i].kept > floor; ++i) {
+      const double from = std::max(floor, i + 1 < tried.size() ? tried[i + 1].limit : 0), to = tried[i].kept;
+      if (from > to * kSameLimit || (!lowest && to - from <= widest)) continue;
+      widest = to - from;
+      middle = (from + to) / 2;
+    }
+    return middle;
+  }
+
   // What a group saves of the memory is known of what is kept alone (parameters, activations for the backward pass), so
-  // that is what searches limit. How much of it there may be follows from the plan's own peak: less as long as that
-  // does not fit.
+  // that is what searches limit. How much of it there may be is tried out, by the peaks of the plans that are found:
+  // less and less until one fits or none is found, less than which is not asked; then between the limits tried. Peaks
+  // do not always fall with what is kept, and every plan counts.
   void search_within_memory() {
     const std::vector<sharding::Gather> gathers = model_.gathers();
     search();
     if (limit_bytes_ <= 0) return;
-    free_bound_ = answers_.empty() ? 0 : answers_.front().bound;
-    double least_bytes = peak_of(chosen_).total, needed = least_bytes;
-    for (int round = 0; shards_ > 1 && needed > limit_bytes_ && round < kMostMemoryRounds; ++round) {
-      const double less = kept_by(chosen_) * std::min(kMostKept, kTighter * limit_bytes_ / needed);
-      kept_limit_bytes_ = kept_limit_bytes_ > 0 ? std::min(kept_limit_bytes_ * kMostKept, less) : less;
+    free_bound_ = now_.answers.empty() ? 0 : now_.answers.front().bound;
+    std::optional<Found> best, least;
+    double best_ms = 0, best_bytes = 0, least_bytes = std::numeric_limits<double>::infinity();
+    // The peak of what was found just now.
+    const auto judge_found = [&] {
+      const double bytes = peak_of(now_.chosen).total, ms = estimate_of(now_.chosen).expected_ms();
+      now_.gathers = model_.gathers();
+      if (bytes < least_bytes) {
+        least = now_;
+        least_bytes = bytes;
+      }
+      if (bytes <= limit_bytes_ && (!best || std::make_pair(ms, bytes) < std::make_pair(best_ms, best_bytes))) {
+        best = now_;
+        best_ms = ms;
+        best_bytes = bytes;
+      }
+      return bytes;
+    };
+    double peak = judge_found(), floor = 0;
+    if (best || estimate_of(now_.chosen).expected_ms() >= request_.useless_ms) return;
+    std::vector<TriedLimit> tried = {{std::numeric_limits<double>::infinity(), kept_by(now_.chosen)}};
+    for (int round = 0; shards_ > 1 && round < memory_rounds(); ++round) {
+      const double next =
+          floor > 0 ? untried_limit(tried, floor, !best)
+                    : tried.back().kept * std::min(std::pow(kMostKept, round + 1), kTighter * limit_bytes_ / peak);
+      if (next <= 0) break;
       model_.relink(shards_, gathers);
-      search();
-      if (infeasible_) break;
-      needed = peak_of(chosen_).total;
-      least_bytes = std::min(least_bytes, needed);
+      search(next);
+      if (now_.infeasible) {
+        floor = std::max(floor, next);
+        continue;
+      }
+      peak = judge_found();
+      tried.push_back({next, kept_by(now_.chosen)});
+      std::sort(tried.begin(), tried.end(), [](const TriedLimit& a, const TriedLimit& b) { return a.limit > b.limit; });
+      if (best) floor = std::max(floor, best->kept_limit_bytes);
     }
-    if (needed <= limit_bytes_ && !infeasible_) return;
-    throw Error(ErrorKind::kInfeasible,
-                "nothing that was found fits into " + format_bytes(limit_bytes_) + " per device: the least is " +
-                    format_bytes(least_bytes) + ", against " + format_bytes(peak_of({}).total) + " with nothing split",
-                "--memory off plans without a limit");
+    if (!best && request_.or_least) best = std::move(least);
+    if (!best) {
+      throw Error(ErrorKind::kInfeasible,
+                  "nothing that was found fits into " + format_bytes(limit_bytes_) + " per device: the least is " +
+                      format_bytes(least_bytes) + ", against " + format_bytes(peak_of({}).total) +
+                      " with nothing split",
+                  "--memory off plans without a limit");
+    }
+    model_.relink(shards_, best->gathers);
+    now_ = std::move(*best);
   }
 
-  void search() {
-    answers_.clear();
-    chosen_.clear();
-    infeasible_.reset();
-    planner_ = "none";
-    nearly_cut_ = cut_added_up_ = whole_by_overlap_ = false;
-    problem_ = make_problem(model_, cost_, request_.data ? batched_inputs(model_) : inputs_, request_.objective,
-                            kept_limit_bytes_, &groups_of_);
+  int memory_rounds() const {
+    // Of a mesh many are planned.
+    if (request_.other != nullptr) return kMeshMemoryRounds;
+    return std::clamp(kMemoryNodes / std::max(1, model_.flow().size()), kLeastMemoryRounds, kMostMemoryRounds);
+  }
+
+  void search(double kept_limit_bytes = 0) {
+    now_ = Found();
+    now_.kept_limit_bytes = kept_limit_bytes;
+    now_.problem = make_problem(model_, cost_, request_.data ? batched_inputs(model_) : inputs_, request_.objective,
+                                kept_limit_bytes, &now_.groups_of);
     choose();
     ask_other_objective();
     leave_whole_where_quicker();
@@ -371,14 +446,14 @@ class Planning {
       return;
     }
     try {
-      answers_ = run_search(problem_, request_.search);
+      now_.answers = run_search(now_.problem, request_.search);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kInfeasible) throw;
-      infeasible_.emplace(e);
+      now_.infeasible.emplace(e);
     }
-    if (answers_.empty()) return;
-    chosen_ = linkage_groups(answers_.front().groups, groups_of_);
-    planner_ = answers_.front().algorithm;
+    if (now_.answers.empty()) return;
+    now_.chosen = linkage_groups(now_.answers.front().groups, now_.groups_of);
+    now_.planner = now_.answers.front().algorithm;
     if (request_.data && request_.objective == PartitionObjective::kCount && !batch_.groups.empty()) prefer_batch();
   }
 
@@ -386,23 +461,23 @@ class Planning {
 
   // Searches add collectives up. Beside compute, those of a mesh's other axis may cost nothing that splitting saves.
   void leave_whole_where_quicker() {
-    if (!request_.overlap || request_.objective != PartitionObjective::kTime || chosen_.empty()) return;
-    if (estimate_of(chosen_).expected_ms() <= estimate_of({}).expected_ms()) return;
+    if (!request_.overlap || request_.objective != PartitionObjective::kTime || now_.chosen.empty()) return;
+    if (estimate_of(now_.chosen).expected_ms() <= estimate_of({}).expected_ms()) return;
     if (limit_bytes_ > 0 && peak_of({}).total > limit_bytes_) return;
-    chosen_.clear();
-    planner_ = "replicate";
-    whole_by_overlap_ = true;
+    now_.chosen.clear();
+    now_.planner = "replicate";
+    now_.whole_by_overlap = true;
   }
 
   // Of sums that are combined: parts kept of the sum instead of every summand, where the step is shorter by it.
   void keep_parts_of_sums(std::vector<GroupId>* chosen) {
     const std::vector<sharding::Gather> before = model_.gathers();
     std::vector<TensorDim> split;
-    double step_ms = 0;
+    double step_ms = 0;  // as plans are compared
     std::vector<sharding::Gather> after;
     {
       const Propagation decided = decide(model_, inputs_, *chosen);
-      step_ms = cost_.estimate(decided).step_ms;
+      step_ms = estimate_step(cost_, decided, request_.overlap).expected_ms();
       after = gathers_behind_sums(model_, decided);
       for (const ModelInput& any : model_.inputs()) {
         const sharding::TensorState state = decided.state(any.node);
@@ -418,7 +493,7 @@ class Planning {
       groups.insert(model_.linkage().group_of(at));
       possible = possible && !tried.split(at);
     }
-    if (possible && cost_.estimate(tried).step_ms < step_ms) {
+    if (possible && estimate_step(cost_, tried, request_.overlap).expected_ms() < step_ms) {
       chosen->assign(groups.begin(), groups.end());
       return;
     }
@@ -430,70 +505,73 @@ class Planning {
     if (!request_.reshard || !by_time_of_variables() || shards_ == 1) return;
     const auto start = std::chrono::steady_clock::now();
     SearchLimits limits = quick_search().limits;
-    if (kept_limit_bytes_ > 0) limits.units /= kMostMemoryRounds;
+    limits.units = std::max(limits.units, request_.search.limits.units / kCutShare);
+    if (now_.kept_limit_bytes > 0) limits.units /= kLeastMemoryRounds;
     Work work(work_limits(limits));
-    const Resharding found = find_resharding(model_, cost_, kept_limit_bytes_, work,
+    const Resharding found = find_resharding(model_, cost_, now_.kept_limit_bytes, work,
                                              request_.outer == nullptr ? nullptr : request_.outer->decided);
     cut_by_time_ = cut_by_time_ || work.stopped();
-    if (found.gathers.empty() || !(found.saved_ms > (infeasible_ ? -std::numeric_limits<double>::infinity() : 0)))
+    if (found.gathers.empty() || !(found.saved_ms > (now_.infeasible ? -std::numeric_limits<double>::infinity() : 0)))
       return;
-    const double uncut_ms = infeasible_        ? std::numeric_limits<double>::infinity()
-                            : request_.overlap ? estimate_of(chosen_).expected_ms()
-                            : answers_.empty() ? problem_.compute_ms + problem_.collective_ms
-                                               : answers_.front().score.step_ms;
+    const double uncut_ms = now_.infeasible        ? std::numeric_limits<double>::infinity()
+                            : request_.overlap     ? estimate_of(now_.chosen).expected_ms()
+                            : now_.answers.empty() ? now_.problem.compute_ms + now_.problem.collective_ms
+                                                   : now_.answers.front().score.step_ms;
     // Of the model as it is linked now.
     std::optional<PartitionAlternative> uncut;
-    if (!answers_.empty()) uncut = judged(inputs_, chosen_, "no group cut");
+    if (!now_.answers.empty()) uncut = judged(inputs_, now_.chosen, "no group cut");
     model_.relink(shards_, found.gathers);
     std::vector<GroupId> chosen = split_groups(model_, found);
     if (model_.sums_combined()) keep_parts_of_sums(&chosen);
     const PlanEstimate estimate = estimate_of(chosen);
-    const bool fits = kept_limit_bytes_ <= 0 || estimate.memory_bytes <= kept_limit_bytes_;
+    const bool fits = now_.kept_limit_bytes <= 0 || estimate.memory_bytes <= now_.kept_limit_bytes;
     if (!fits || estimate.expected_ms() > uncut_ms * (1 - kWorthCutting)) {
       // Added up it may be shorter all the same.
       const double added_up_ms = request_.overlap && uncut ? uncut->step_ms : 0;
-      cut_added_up_ = fits && estimate.step_ms <= added_up_ms * (1 - kWorthCutting);
-      nearly_cut_ = fits && !cut_added_up_ && (estimate.expected_ms() < uncut_ms || estimate.step_ms < added_up_ms);
-      if (cut_added_up_) compared_.push_back(judged(inputs_, chosen, "groups cut"));
+      now_.cut_added_up = fits && estimate.step_ms <= added_up_ms * (1 - kWorthCutting);
+      now_.nearly_cut =
+          fits && !now_.cut_added_up && (estimate.expected_ms() < uncut_ms || estimate.step_ms < added_up_ms);
+      if (now_.cut_added_up) now_.compared.push_back(judged(inputs_, chosen, "groups cut"));
       model_.relink(shards_, {});
       return;
     }
-    if (uncut) compared_.push_back(std::move(*uncut));
-    problem_ = make_problem(model_, cost_, inputs_, request_.objective, kept_limit_bytes_, &groups_of_);
+    if (uncut) now_.compared.push_back(std::move(*uncut));
+    now_.problem = make_problem(model_, cost_, inputs_, request_.objective, now_.kept_limit_bytes, &now_.groups_of);
     PartitionAnswer answer;
     answer.algorithm = "reshard";
-    for (std::size_t g = 0; g < groups_of_.size(); ++g) {
-      if (std::binary_search(chosen.begin(), chosen.end(), groups_of_[g]))
+    for (std::size_t g = 0; g < now_.groups_of.size(); ++g) {
+      if (std::binary_search(chosen.begin(), chosen.end(), now_.groups_of[g]))
         answer.groups.push_back(static_cast<std::int32_t>(g));
     }
-    answer.score = models::score(problem_, answer.groups);
+    answer.score = models::score(now_.problem, answer.groups);
     answer.score.step_ms = estimate.step_ms;
-    answer.score.value = problem_.compute_ms + problem_.collective_ms - estimate.step_ms;
+    answer.score.value = now_.problem.compute_ms + now_.problem.collective_ms - estimate.step_ms;
     // The labelling prices sums apart: of sums that are combined it says what is good, and not what is best.
-    const double whole_ms = problem_.compute_ms + problem_.collective_ms;
+    const double whole_ms = now_.problem.compute_ms + now_.problem.collective_ms;
     const double bound_ms = model_.sums_combined() ? whole_ms - cost_.least_step_ms(shards_) : found.bound_ms;
     answer.bound = std::max(bound_ms, answer.score.value);
     answer.proven = found.proven && !model_.sums_combined();
-    answer.cut_by_effort = !found.proven;
+    answer.cut_by_effort = !found.proven && work.over() && !work.stopped();
     answer.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     answer.statistics = {{"sites", static_cast<double>(found.sites)},
                          {"nodes", static_cast<double>(found.nodes)},
                          {"width", static_cast<double>(found.width)}};
-    answers_ = {std::move(answer)};
-    chosen_ = std::move(chosen);
-    planner_ = "reshard";
-    whole_by_overlap_ = false;
-    infeasible_.reset();
+    now_.answers = {std::move(answer)};
+    now_.chosen = std::move(chosen);
+    now_.planner = "reshard";
+    now_.whole_by_overlap = false;
+    now_.infeasible.reset();
   }
 
   // Where so many devices bring little, fewer may bring more.
   void ask_fewer_devices() {
-    if (!by_time_of_variables() || answers_.empty() || request_.other != nullptr || !request_.compare) return;
+    if (!by_time_of_variables() || now_.answers.empty() || request_.other != nullptr || !request_.compare) return;
     // Of fewer devices the step is known added up: overlapped it is no longer.
-    const double step_ms = request_.overlap ? estimate_of(chosen_).expected_ms() : answers_.front().score.step_ms,
-                 whole_ms = problem_.compute_ms + problem_.collective_ms;
+    const double step_ms =
+                     request_.overlap ? estimate_of(now_.chosen).expected_ms() : now_.answers.front().score.step_ms,
+                 whole_ms = now_.problem.compute_ms + now_.problem.collective_ms;
     if (whole_ms > step_ms * shards_ * kPoorShare) return;
-    const FewerDevices fewer = best_with_fewer(&model_, device_, cluster_, kept_limit_bytes_, quick_search());
+    const FewerDevices fewer = best_with_fewer(&model_, device_, cluster_, now_.kept_limit_bytes, quick_search());
     cut_by_time_ = cut_by_time_ || fewer.cut_by_time;
     if (fewer.devices == 0 || fewer.step_ms > step_ms * (1 - kWorthSaying)) return;
     warnings_.push_back(std::to_string(fewer.devices) + " of the devices are estimated " +
@@ -505,33 +583,33 @@ class Planning {
   // the batch.
   void prefer_batch() {
     std::vector<std::int32_t> own;
-    for (std::size_t g = 0; g < groups_of_.size(); ++g) {
-      if (std::find(batch_.groups.begin(), batch_.groups.end(), groups_of_[g]) != batch_.groups.end()) {
+    for (std::size_t g = 0; g < now_.groups_of.size(); ++g) {
+      if (std::find(batch_.groups.begin(), batch_.groups.end(), now_.groups_of[g]) != batch_.groups.end()) {
         own.push_back(static_cast<std::int32_t>(g));
       }
     }
-    const models::PartitionScore of_batch = models::score(problem_, own), found = answers_.front().score;
+    const models::PartitionScore of_batch = models::score(now_.problem, own), found = now_.answers.front().score;
     if (!of_batch.conflict && (of_batch.fits || !found.fits) && of_batch.value >= found.value &&
-        linkage_groups(own, groups_of_) != chosen_) {
-      chosen_ = linkage_groups(own, groups_of_);
-      planner_ = "batch";
+        linkage_groups(own, now_.groups_of) != now_.chosen) {
+      now_.chosen = linkage_groups(own, now_.groups_of);
+      now_.planner = "batch";
     }
   }
 
   void fill(Planned* out) {
     PartitionPlan& plan = out->plan;
     plan.kind = request_.data ? "data" : "operator";
-    plan.planner = planner_;
+    plan.planner = now_.planner;
     plan.objective = request_.objective == PartitionObjective::kTime ? "time" : "count";
     for (const std::int32_t index : inputs_) plan.decided.push_back(input(index).name);
     describe_decision(model_, out->decided, &plan);
     if (!out->answers.empty()) {
       const PartitionAnswer& best = out->answers.front();
-      plan.value = whole_by_overlap_ ? 0 : best.score.value;
+      plan.value = now_.whole_by_overlap ? 0 : best.score.value;
       // The limit of what is kept stands for that of the peak: what is proven under it is no proof about the peak.
-      plan.proven =
-          best.proven && kept_limit_bytes_ <= 0 && !whole_by_overlap_ && step_is_as_counted(best, out->estimate);
-      plan.bound = kept_limit_bytes_ > 0 ? std::max(best.bound, free_bound_) : best.bound;
+      plan.proven = best.proven && now_.kept_limit_bytes <= 0 && !now_.whole_by_overlap &&
+                    step_is_as_counted(best, out->estimate);
+      plan.bound = now_.kept_limit_bytes > 0 ? std::max(best.bound, free_bound_) : best.bound;
       plan.cut_by_time = cut_by_time_ || any_cut_by_time(out->answers);
       cut_by_effort_ = best.cut_by_effort;
     }
@@ -554,16 +632,16 @@ class Planning {
   }
 
   void list_groups(PartitionPlan* plan) {
-    split_.insert(chosen_.begin(), chosen_.end());
-    for (std::size_t g = 0; g < problem_.groups.size(); ++g) {
-      const models::PartitionGroup& group = problem_.groups[g];
-      effects_[groups_of_[g]] = {group.saved_ms, group.collective_ms, group.saved_bytes, group.collective_bytes,
-                                 group.collectives};
+    split_.insert(now_.chosen.begin(), now_.chosen.end());
+    for (std::size_t g = 0; g < now_.problem.groups.size(); ++g) {
+      const models::PartitionGroup& group = now_.problem.groups[g];
+      effects_[now_.groups_of[g]] = {group.saved_ms, group.collective_ms, group.saved_bytes, group.collective_bytes,
+                                     group.collectives};
       PlanLinkageGroup listed;
       for (const auto& [variable, dim] : group.members) {
-        listed.members.emplace_back(problem_.variables[static_cast<std::size_t>(variable)].name, dim);
+        listed.members.emplace_back(now_.problem.variables[static_cast<std::size_t>(variable)].name, dim);
       }
-      listed.split = split_.count(groups_of_[g]) > 0;
+      listed.split = split_.count(now_.groups_of[g]) > 0;
       listed.saved_ms = group.saved_ms;
       listed.collective_ms = group.collective_ms;
       listed.saved_bytes = group.saved_bytes;
@@ -625,8 +703,9 @@ class Planning {
 
   void compare(const std::vector<PartitionAnswer>& answers, PartitionPlan* plan) {
     for (const PartitionAnswer& answer : answers) {
-      PartitionAlternative other = judged(
-          inputs_, planner_ == "reshard" ? chosen_ : linkage_groups(answer.groups, groups_of_), answer.algorithm);
+      PartitionAlternative other =
+          judged(inputs_, now_.planner == "reshard" ? now_.chosen : linkage_groups(answer.groups, now_.groups_of),
+                 answer.algorithm);
       other.planning_ms = answer.seconds * 1e3;
       other.bound = answer.bound;
       other.proven = answer.proven;
@@ -635,9 +714,11 @@ class Planning {
     }
     if (shards_ == 1) return;
     plan->alternatives.push_back(judged(inputs_, {}, "replicate"));
-    for (PartitionAlternative& other : compared_) {
-      other.partitioned = 0;  // of what this plan decides
-      plan->alternatives.push_back(std::move(other));
+    for (auto* list : {&compared_, &now_.compared}) {
+      for (PartitionAlternative& other : *list) {
+        other.partitioned = 0;  // of what this plan decides
+        plan->alternatives.push_back(std::move(other));
+      }
     }
     if (other_objective_) plan->alternatives.push_back(std::move(*other_objective_));
   }
@@ -646,13 +727,13 @@ class Planning {
   void ask_other_objective() {
     if (shards_ == 1 || other_objective_ || !request_.compare) return;
     const bool time = request_.objective == PartitionObjective::kTime;
-    models::PartitionProblem swapped = problem_;
+    models::PartitionProblem swapped = now_.problem;
     swapped.objective = time ? PartitionObjective::kCount : PartitionObjective::kTime;
     try {
       const std::vector<PartitionAnswer> others = run_search(swapped, quick_search());
       cut_by_time_ = cut_by_time_ || any_cut_by_time(others);
       if (others.empty()) return;
-      other_objective_ = judged(inputs_, linkage_groups(others.front().groups, groups_of_),
+      other_objective_ = judged(inputs_, linkage_groups(others.front().groups, now_.groups_of),
                                 time ? "objective count" : "objective time");
       other_objective_->planning_ms = others.front().seconds * 1e3;
     } catch (const Error& e) {
@@ -678,22 +759,14 @@ class Planning {
   const int shards_;
   std::vector<std::string> warnings_;
   const PartitionCost cost_;
-  const double limit_bytes_;     // of the peak; 0: none
-  double kept_limit_bytes_ = 0;  // of what is kept; 0: none
-  double free_bound_ = 0;        // of the first search, without that limit
+  const double limit_bytes_;  // of the peak; 0: none
+  double free_bound_ = 0;     // of the first search, without that limit
 
   DataChoice batch_;
   std::vector<PartitionAlternative> compared_;
   std::optional<PartitionAlternative> other_objective_;
   bool cut_by_time_ = false, cut_by_effort_ = false;
-  models::PartitionProblem problem_;
-  std::vector<GroupId> groups_of_;  // of the problem's groups
-  std::vector<PartitionAnswer> answers_;
-  std::vector<GroupId> chosen_;
-  std::optional<Error> infeasible_;  // without cuts nothing fits
-  bool nearly_cut_ = false, cut_added_up_ = false;
-  bool whole_by_overlap_ = false;  // nothing is split although that is longer added up
-  std::string planner_ = "none";
+  Found now_;
   std::map<GroupId, PartitionCost::GroupEffect> effects_;
   std::set<GroupId> split_;
 };
@@ -712,7 +785,21 @@ Planned make_plan(ShardingModel* model, const machine::DeviceModel& device, cons
                 : model->data().empty() ? "name them with --variables"
                                         : "name them with --variables, or split its data with automap-search adp");
   }
-  return Planning(model, device, cluster, request).run();
+  if (!model->sums_combined() || request.data || model->linkage().shards() == 1 ||
+      request.objective != PartitionObjective::kTime) {
+    return Planning(model, device, cluster, request).run();
+  }
+  // What combining saves of the bytes it may lose by waiting for the last of the sums.
+  sharding::ShardingModel apart = model->another_axis(model->linkage().shards());
+  apart.combine_sums(false);
+  Planned combined = Planning(model, device, cluster, request).run();
+  Planned without = Planning(&apart, device, cluster, request).run();
+  if (without.plan.expected_ms() >= combined.plan.expected_ms()) return combined;
+  without.plan.warnings.push_back("sums are reduced apart: combined the step is estimated longer, " +
+                                  format_ms(combined.plan.expected_ms()) + " instead of " +
+                                  format_ms(without.plan.expected_ms()));
+  *model = std::move(apart);
+  return without;
 }
 
 }  // namespace automap::partition

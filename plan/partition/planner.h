@@ -1,6 +1,7 @@
 // From a model to a plan: what `automap-search opp` and `automap-search adp` do between reading and printing.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,12 @@ struct PlanningRequest {
   models::PartitionObjective objective = models::PartitionObjective::kTime;
   bool fit_device = false;        // memory is limited to what the smallest device has
   double memory_limit_bytes = 0;  // per device, instead of that; 0: none
-  bool overlap = false;           // collectives beside compute (overlap.h): among what is at hand the shortest step so
-  bool compare = true;   // also name what else could be done: other objectives, data parallelism, fewer devices
+  bool compare = true;  // also name what else could be done: other objectives, data parallelism, fewer devices
+  // Of what does not fit: the plan of the least memory that was found instead of an error; and a step from which on a
+  // plan is of no use, so that none that fits is looked for where the quickest of all is as long.
+  bool or_least = false;
+  double useless_ms = std::numeric_limits<double>::infinity();
+  bool overlap = false;  // collectives beside compute (overlap.h): among what is at hand the shortest step so
   bool reshard = false;  // kTime of variables: also cut linkage groups where that pays (resharding.h)
   // Of a mesh, the axis that this one is nested in: what it leaves, and what it decided.
   const OtherAxis* other = nullptr;
@@ -51,16 +56,17 @@ struct Planned {
   std::vector<WholeTensors> whole;
   std::vector<PartitionAnswer> answers;  // of the algorithms that ran, best first
   ShardLinks links;
-  std::string nothing_split;   // why, when several devices split nothing; also among the plan's warnings
-  std::string memory_warning;  // that it hardly fits, or does not; also among the plan's warnings
-  bool nearly_cut = false;     // cutting linkage groups would save something, but too little
-  bool cut_added_up = false;   // of an overlapped step: it would save something added up (alternative "groups cut")
+  std::string nothing_split;    // why, when several devices split nothing; also among the plan's warnings
+  std::string memory_warning;   // that it hardly fits, or does not; also among the plan's warnings
+  bool memory_decided = false;  // what was quickest without the limit of the memory does not fit
+  bool nearly_cut = false;      // cutting linkage groups would save something, but too little
+  bool cut_added_up = false;    // of an overlapped step: it would save something added up (alternative "groups cut")
 };
 
 // The plan without what only its caller knows: model, cluster, planning_ms, provenance. `model` keeps the gathers of a
-// data plan (ShardingModel::relink).
-// Throws as run_search does, Error(kData) when there is nothing to decide (no variables, no data), Error(kUsage) when
-// the cluster is too small.
+// data plan (ShardingModel::relink). Of a model whose sums are combined the plan with sums apart is taken, and the
+// model set so, where its step is shorter. Throws as run_search does, Error(kData) when there is nothing to decide (no
+// variables, no data), Error(kUsage) when the cluster is too small.
 Planned make_plan(sharding::ShardingModel* model, const machine::DeviceModel& device, const machine::Cluster& cluster,
                   const PlanningRequest& request);
 

@@ -404,16 +404,16 @@ class Builder {
     double ms = 0;
     for (const NodeId node : factor.partial) {
       if (is_read(node))
-        ms += model_.times(node) * cost_.links().all_reduce.ms(cost_.moved_bytes(node, CollectiveKind::kAllReduce));
+        ms += cost_.runs(node) * cost_.links().all_reduce.ms(cost_.moved_bytes(node, CollectiveKind::kAllReduce));
     }
     return ms;
   }
   double gather_ms(NodeId node) const {
-    return model_.times(node) * cost_.links().all_gather.ms(cost_.moved_bytes(node, CollectiveKind::kAllGather));
+    return cost_.runs(node) * cost_.links().all_gather.ms(cost_.moved_bytes(node, CollectiveKind::kAllGather));
   }
 
   double exchange_ms(NodeId node) const {
-    return model_.times(node) * cost_.links().all_to_all.ms(cost_.moved_bytes(node, CollectiveKind::kAllToAll));
+    return cost_.runs(node) * cost_.links().all_to_all.ms(cost_.moved_bytes(node, CollectiveKind::kAllToAll));
   }
 
   void price_pieces() {
@@ -514,7 +514,7 @@ class Builder {
   void sum_kept_in_parts(std::int32_t site, std::size_t labels, std::size_t label, NodeId node) {
     const ShardLinks& links = cost_.links();
     const double bytes = cost_.moved_bytes(node, CollectiveKind::kAllReduce);
-    const double saved = model_.times(node) * (links.all_reduce.ms(bytes) - links.reduce_scatter.ms(bytes));
+    const double saved = cost_.runs(node) * (links.all_reduce.ms(bytes) - links.reduce_scatter.ms(bytes));
     const auto rank = static_cast<std::int32_t>(linkage_.groups_of(node).size());
     for (std::int32_t dim = 0; dim < rank; ++dim) {
       if (linkage_.group_of(node, dim) == kNone || !allowed(piece_of({node, dim}))) continue;

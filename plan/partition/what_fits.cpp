@@ -25,7 +25,12 @@ std::string what_fits(const sharding::ShardingModel& model, const machine::Devic
     larger.servers.back().count *= times;
     if (times > 1) request.zero = Zero::kFull;  // the least memory
     try {
-      const MeshPlan plan = best_mesh_plan(model, device, larger, request).plan;
+      MeshPlan plan = best_mesh_plan(model, device, larger, request).plan;
+      if (times > 1) {
+        // There is room: perhaps for something quicker.
+        request.zero.reset();
+        plan = best_mesh_plan(model, device, larger, request).plan;
+      }
       const std::string where =
           times == 1 ? "" : "with " + plural(larger.num_devices(), "device") + " of such servers ";
       return where + mesh_text(plan.data_axis.shards, plan.model_axis.shards, plan.zero) +

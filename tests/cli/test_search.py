@@ -339,9 +339,32 @@ class Meshes(SearchTest):
         self.assertEqual(plan["kind"], "mesh")
         self.assertGreater(len(plan["alternatives"]), 4)
         self.assertEqual(plan["step_ms"], min(a["step_ms"] for a in plan["alternatives"] if a["fits"]))
+        self.assertIn("What is gathered over the data axis (split, and read whole somewhere; bytes of the whole tensors)",
+                      self.text("opp", TINY, "--mesh", "data=4,model=2", "--zero", 3))
         text = self.text("opp", TINY, "--shards", "auto")
         for part in ("Step time", "Memory", "Meshes", "this plan"):
             self.assertIn(part, text)
+
+    def test_what_is_asked_for_and_not_done_is_said(self):
+        for also in (["--algorithm", "greedy"], ["--objective", "count"]):
+            done = run("automap-search", "opp", TINY, "--reshard", "auto", *also)
+            self.assertIn("--reshard auto cuts nothing here", done.stderr)
+            self.assertNotIn("--reshard", run("automap-search", "opp", TINY, *also).stderr)
+
+    def test_jax_cannot_combine_sums(self):
+        specs = self.folder / "specs.py"
+        for sums, said in (("combined", True), ("apart", False)):
+            done = run("automap-search", "opp", T5, "--reshard", "off", "--sums", sums, "--emit-jax", specs)
+            self.assertEqual("--emit-jax cannot say that partial sums are combined" in done.stderr, said)
+            self.assertEqual("adds partial sums up before they are reduced" in specs.read_text(), said)
+
+    def test_algorithms_need_the_memory_that_the_plan_does(self):
+        grouped = FIXTURES / "grouped_query.hlo.gz"
+        text = self.text("opp", grouped)
+        peak = re.search(r"^Memory +(\S+ \S+) per device", text, re.M)[1]
+        row = re.search(r"^  reshard .*$", text, re.M)[0]
+        self.assertIn(peak, row)
+        self.assertIn("keeps whole what no variable decides", " ".join(text.split()))
 
     def test_wrong_meshes(self):
         for text, says in (("data=x", ["does not say how many", "data=4,model=2"]), ("data=0", ["does not say how many"]),
@@ -352,6 +375,7 @@ class Meshes(SearchTest):
         self.fails(2, "opp", TINY, "--mesh", "model=16", "--cluster", "config-a", says=["a server of cluster 'config-a' has 8", "divides 8"])
         self.fails(2, "opp", TINY, *self.MESH, "--shards", 8, says=["--mesh and --shards", "give one of them"])
         self.fails(2, "opp", TINY, "--zero", 3, says=["needs a data axis", "--mesh data=D,model=T"])
+        self.fails(2, "opp", TINY, "--mesh", "data=1,model=8", "--zero", 3, says=["needs a data axis", "several devices for data"])
         self.fails(2, "opp", TINY, *self.MESH, "--objective", "count", says=["planned by time", "leave --objective out"])
         self.fails(2, "adp", TINY, "--shards", "auto", says=["automap-search opp has it", "give a number"])
         self.fails(2, "adp", TINY, *self.MESH, says=["unknown option --mesh"])

@@ -114,6 +114,21 @@ TEST(MeshPlanner, TheModelAxisIsTheBestOfAll) {
   EXPECT_NEAR(planned.plan.step_ms, least, 1e-9 * least);
 }
 
+// A replica on a slower server: the model axis is as slow as there.
+TEST(MeshPlanner, ReplicasOnSlowerServersCount) {
+  Case c("tiny_mlp.hlo");
+  c.cluster.servers.assign(2, c.cluster.servers[0]);
+  for (machine::ServerGroup& server : c.cluster.servers) {
+    server.count = 1;
+    server.links = {};
+  }
+  c.cluster.servers[1].intra_gbytes_per_s = 5;
+  const ShardLinks mixed = c.plan(2, 8).price.links;
+  EXPECT_EQ(mixed.gbytes_per_s, 5);
+  c.cluster.servers[0].intra_gbytes_per_s = 5;
+  EXPECT_EQ(mixed.all_reduce, c.plan(2, 8).price.links.all_reduce);
+}
+
 TEST(MeshPlanner, OneAxisIsWhatItWas) {
   const Case c("t5_6_6.hlo.gz");
   const PlannedMesh mesh = c.plan(1, 8);
@@ -134,6 +149,21 @@ TEST(MeshPlanner, StoringInPartsSavesMemory) {
     EXPECT_LT(planned.price.memory.arguments, last);
     last = planned.price.memory.arguments;
     EXPECT_EQ(planned.plan.zero, static_cast<int>(zero));
+  }
+}
+
+// No level of ZeRO is left out where it is the quickest that fits.
+TEST(MeshPlanner, TheQuickestLevelThatFitsIsTaken) {
+  const Case c("moe_small.hlo.gz");
+  MeshRequest request;
+  request.data = 2;
+  request.model = 8;
+  request.operators.reshard = true;
+  request.operators.memory_limit_bytes = 133.1 * (1 << 20);
+  const MeshPlan found = make_mesh_plan(c.model, c.device, c.cluster, request).plan;
+  EXPECT_LE(found.memory_bytes, request.operators.memory_limit_bytes);
+  for (const Zero zero : {Zero::kOptimizer, Zero::kFull}) {
+    EXPECT_LE(found.step_ms, c.plan(2, 8, zero).plan.step_ms * (1 + 1e-9)) << static_cast<int>(zero);
   }
 }
 
@@ -166,6 +196,14 @@ TEST(MeshPlanner, ExpertsOverTheDataAxis) {
       EXPECT_NEAR(planned.plan.step_ms, without_ms, 1e-9 * without_ms);
     }
   }
+}
+
+// Where the data axis splits no experts it does not say that tokens go to them.
+TEST(MeshPlanner, NoExpertsAreNamedWhereNoneAreSplit) {
+  const Case c("moe_small.hlo.gz");
+  const std::vector<std::string> warnings = c.plan(2, 8).plan.warnings;
+  EXPECT_THAT(warnings, ::testing::Contains(HasSubstr("the data axis splits no experts")));
+  EXPECT_THAT(warnings, ::testing::Not(::testing::Contains(HasSubstr("0 variables of experts"))));
 }
 
 // A cluster of more servers never gets a slower plan.

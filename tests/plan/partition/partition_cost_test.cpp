@@ -67,6 +67,34 @@ TEST(PartitionCost, Links) {
   EXPECT_THROW(shard_links(config_a, 0), Error);
 }
 
+// The replicas of a mesh wait for each other: of all servers in use the slowest links count, on both axes.
+TEST(PartitionCost, LinksOfAllServersInUseCount) {
+  const auto two_servers = [](double first, double second) {
+    machine::Cluster cluster = machine::load_cluster("config-a");
+    cluster.servers.assign(2, cluster.servers[0]);
+    for (machine::ServerGroup& server : cluster.servers) {
+      server.count = 1;
+      server.links = {};
+    }
+    cluster.servers[0].intra_gbytes_per_s = first;
+    cluster.servers[1].intra_gbytes_per_s = second;
+    return cluster;
+  };
+  const machine::Cluster slow = two_servers(5, 5);
+  for (const machine::Cluster& mixed : {two_servers(130, 5), two_servers(5, 130)}) {
+    // Two replicas of eight, and of four devices on three quarters of the cluster.
+    EXPECT_EQ(shard_links(mixed, 8, 1, 2).all_reduce, shard_links(slow, 8, 1, 2).all_reduce);
+    EXPECT_EQ(shard_links(mixed, 8, 1, 2).gbytes_per_s, 5);
+    EXPECT_TRUE(shard_links(mixed, 8, 1, 2).inside_server);
+    EXPECT_EQ(shard_links(mixed, 4, 1, 3).all_gather, shard_links(slow, 4, 1, 3).all_gather);
+    EXPECT_EQ(shard_links(mixed, 4, 4).all_reduce, shard_links(slow, 4, 4).all_reduce);
+  }
+  // Two replicas of four stand in the first server that has room for both.
+  EXPECT_EQ(shard_links(two_servers(130, 5), 4, 1, 2).gbytes_per_s, 130);
+  EXPECT_THROW(shard_links(slow, 3, 1, 3), Error);  // a replica in two servers
+  EXPECT_THROW(shard_links(slow, 8, 1, 3), Error);  // 24 devices of 16
+}
+
 // Where a server's links were measured, that counts, as it does for pipelines.
 TEST(PartitionCost, MeasuredLinksCount) {
   const machine::Cluster cluster = machine::load_cluster("v100-2x8");
@@ -109,6 +137,47 @@ TEST(PartitionCost, CollectivesGoTogether) {
       EXPECT_LT(waits(group), 10);
     }
   }
+}
+
+// Of a conditional the branch that computes longest counts, with its collectives as with its compute: as if it stood
+// there alone.
+TEST(PartitionCost, CollectivesOfTheBranchThatCounts) {
+  const std::string header = "HloModule m\n\n";
+  const std::string dot = "f32[2048,4096]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n";
+  const std::string take =
+      "  p = (f32[2048,4096]{1,0}, f32[4096,4096]{1,0}) parameter(0)\n"
+      "  x = f32[2048,4096]{1,0} get-tuple-element(p), index=0\n"
+      "  w = f32[4096,4096]{1,0} get-tuple-element(p), index=1\n";
+  const std::string branches = header + "b1 {\n" + take + "  ROOT d = " + dot + "}\n\nb2 {\n" + take + "  d = " + dot +
+                               "  ROOT n = f32[2048,4096]{1,0} negate(d)\n}\n\nENTRY main {\n"
+                               "  c = pred[] parameter(0)\n  x = f32[2048,4096]{1,0} parameter(1)\n"
+                               "  w = f32[4096,4096]{1,0} parameter(2)\n"
+                               "  t = (f32[2048,4096]{1,0}, f32[4096,4096]{1,0}) tuple(x, w)\n"
+                               "  ROOT r = f32[2048,4096]{1,0} conditional(c, t, t), true_computation=b1, "
+                               "false_computation=b2\n}\n";
+  const std::string alone = header +
+                            "ENTRY main {\n  x = f32[2048,4096]{1,0} parameter(0)\n"
+                            "  w = f32[4096,4096]{1,0} parameter(1)\n  d = " +
+                            dot + "  ROOT n = f32[2048,4096]{1,0} negate(d)\n}\n";
+  std::vector<PlanEstimate> estimates;
+  std::vector<double> effects_ms;
+  for (const std::string& text : {branches, alone}) {
+    const hlo::HloModule module = hlo::read_hlo(text, "m.hlo");
+    const sharding::ShardingModel model = sharding::ShardingModel::build(module.graph, {});
+    const PartitionCost cost(model, machine::load_device("v100-16gb"), machine::load_cluster("config-a"));
+    sharding::Propagation decided(model.linkage());
+    const sharding::NodeId w = model.inputs()[static_cast<std::size_t>(model.find_input("w"))].node;
+    ASSERT_FALSE(decided.split({w, 0}));
+    estimates.push_back(cost.estimate(decided));
+    effects_ms.push_back(cost.effect(model.linkage().group_of(w, 0)).collective_ms);
+    double listed_ms = 0;
+    for (const PartitionCost::CollectivePart& part : cost.parts(decided).collectives) listed_ms += part.ms;
+    EXPECT_NEAR(listed_ms, estimates.back().collective_ms, 1e-9);
+  }
+  EXPECT_GT(estimates[1].collective_ms, 0);
+  EXPECT_NEAR(estimates[0].collective_ms, estimates[1].collective_ms, 1e-9);
+  EXPECT_NEAR(estimates[0].compute_ms, estimates[1].compute_ms, 1e-9);
+  EXPECT_NEAR(effects_ms[0], effects_ms[1], 1e-9);
 }
 
 class Fixtures : public testing::TestWithParam<const char*> {};

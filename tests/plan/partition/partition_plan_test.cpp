@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -434,6 +435,26 @@ TEST(ApplyPlan, Gathers) {
     apply_plan(&loaded->model, parse_partition_plan(to_json_text(plan), "x"));
     EXPECT_EQ(loaded->model.gathers()[0].kind, kind);
   }
+  // What lies whole or in parts for an instruction is near it, too.
+  const graph::NodeId op = loaded->model.gathers()[0].op;
+  int wrongs = 0;
+  for (graph::NodeId far = 0; far < flow.size(); ++far) {
+    const auto operands = flow.operands(op);
+    if (flow.producer(far) == op || std::find(operands.begin(), operands.end(), far) != operands.end() ||
+        flow.shape(far).dims.size() < 2 || wrongs > 0)
+      continue;
+    PartitionPlan wrong = plan;
+    wrong.gathers[0].node = op;
+    wrong.gathers[0].tensor_node = far;
+    wrong.gathers[0].tensor = loaded->module.graph.instruction(flow.node(far).instruction).name;
+    for (const sharding::Gather::Kind kind : {sharding::Gather::Kind::kRead, sharding::Gather::Kind::kInParts}) {
+      wrong.gathers[0].kind = kind;
+      EXPECT_THAT(apply_complaint(&loaded->model, wrong, ErrorKind::kData),
+                  HasSubstr(", which neither reads nor makes it"));
+      ++wrongs;
+    }
+  }
+  EXPECT_EQ(wrongs, 2);
   plan.gathers[0].tensor = plan.gathers[0].instruction;
   EXPECT_THAT(apply_complaint(&loaded->model, plan, ErrorKind::kData), HasSubstr(", which does not read it"));
   plan.gathers[0].tensor = read.gathers[0].tensor;

@@ -241,6 +241,64 @@ TEST(Planner, MemoryLimits) {
   }
 }
 
+// Less memory never gets a quicker plan than more, and what fitted under a larger limit is found again under every
+// limit that it fits.
+TEST(Planner, MemoryLimitsAreNotOvershot) {
+  constexpr double kMib = 1 << 20;
+  struct Known {
+    const char* fixture;
+    std::vector<double> limits_mib;
+  };
+  for (const Known& known : {Known{"resnet50.hlo.gz", {497.1, 469.5, 441.9}}, {"gpt2.hlo.gz", {5250}}}) {
+    double last_ms = 0, last_bytes = 0;
+    for (const double limit : known.limits_mib) {
+      SCOPED_TRACE(std::string(known.fixture) + " " + std::to_string(limit));
+      Case c = Case::fixture(known.fixture);
+      PlanningRequest request;
+      request.reshard = true;
+      request.memory_limit_bytes = limit * kMib;
+      const PartitionPlan plan =
+          make_plan(c.model.get(), profile::reference_device("", c.cluster), c.cluster, request).plan;
+      EXPECT_LE(plan.memory_bytes, limit * kMib);
+      EXPECT_GE(plan.step_ms, last_ms);
+      // Another limit's plan that fits here, too.
+      if (last_bytes > 0 && last_bytes <= limit * kMib) {
+        EXPECT_LE(plan.step_ms, last_ms * (1 + 1e-9));
+      }
+      last_ms = plan.step_ms;
+      last_bytes = plan.memory_bytes;
+      if (std::string(known.fixture) == "gpt2.hlo.gz") {
+        EXPECT_LT(plan.step_ms, 77);
+      }
+      if (std::string(known.fixture) == "resnet50.hlo.gz" && limit == 469.5) {
+        EXPECT_LT(plan.step_ms, 25.5);
+      }
+    }
+  }
+  // The least of all that was found is named.
+  Case c = Case::fixture("resnet50.hlo.gz");
+  PlanningRequest request;
+  request.reshard = true;
+  request.memory_limit_bytes = 400 * kMib;
+  try {
+    make_plan(c.model.get(), profile::reference_device("", c.cluster), c.cluster, request);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("the least is 441 MiB"), std::string::npos) << e.what();
+  }
+}
+
+// Nothing is proven where what no weight decides had to be kept whole, and no effort would prove it.
+TEST(Planner, TheEffortIsBlamedOnlyWhereItEnded) {
+  Case c = Case::fixture("grouped_query.hlo.gz");
+  PlanningRequest request;
+  request.reshard = true;
+  const Planned planned = make_plan(c.model.get(), profile::reference_device("", c.cluster), c.cluster, request);
+  EXPECT_FALSE(planned.plan.proven);
+  EXPECT_FALSE(planned.answers.front().cut_by_effort);
+  for (const std::string& warning : planned.plan.warnings) EXPECT_EQ(warning.find("effort"), std::string::npos);
+}
+
 // Sums that are combined are counted so while plans are compared, and by whoever applies the plan.
 TEST(Planner, CombinedSums) {
   Case apart = Case::fixture("t5_6_6.hlo.gz"), combined = Case::fixture("t5_6_6.hlo.gz");

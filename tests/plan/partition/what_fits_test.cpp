@@ -42,5 +42,23 @@ TEST(WhatFits, NamesTheLeastThatWould) {
   EXPECT_EQ(most_devices(c.model, c.cluster), 16 * 8);
 }
 
+// More servers have room for more than the least: the hint is what planning there would give.
+TEST(WhatFits, NamesTheQuickestOnMoreServers) {
+  const hlo::HloModule module =
+      hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/transformer_scan.hlo.gz");
+  const sharding::ShardingModel model = sharding::ShardingModel::build(module.graph, {});
+  machine::Cluster cluster = machine::load_cluster("config-a");
+  const machine::DeviceModel device = profile::reference_device("", cluster);
+  PlanningRequest request;
+  request.reshard = true;
+  request.memory_limit_bytes = 700.0 * (1 << 20);
+  const std::string hint = what_fits(model, device, cluster, request, true);
+  cluster.servers.back().count *= 2;
+  MeshRequest there;
+  there.operators = request;
+  const MeshPlan plan = best_mesh_plan(model, device, cluster, there).plan;
+  EXPECT_THAT(hint, HasSubstr(mesh_text(plan.data_axis.shards, plan.model_axis.shards, plan.zero)));
+}
+
 }  // namespace
 }  // namespace automap::partition
