@@ -217,6 +217,58 @@ DataChoice choose_batch(ShardingModel* model) {
   return choice;
 }
 
+DataChoice choose_images(ShardingModel* model, DataChoice without) {
+  for (const TensorDim at : find_batch(*model)) {
+    const GroupId group = model->linkage().group_of(at);
+    if (group != graph::kNone && model->linkage().possible(group)) return without;
+  }
+  const int shards = model->linkage().shards();
+  const std::vector<sharding::Gather> before = model->gathers();
+  model->relink(shards, {}, true);
+  const auto exchanges = [model](GroupId group) {
+    const auto factors = model->linkage().factors_of_group(group);
+    return std::any_of(factors.begin(), factors.end(),
+                       [model](std::int32_t f) { return model->linkage().factor(f).halo != nullptr; });
+  };
+  std::vector<TensorDim> candidates;
+  for (const Ranked& ranked : rank_data_groups(*model)) {
+    if (exchanges(ranked.group)) candidates.push_back(ranked.at);
+  }
+  RepairResult best;
+  TensorDim chosen;
+  for (const TensorDim at : candidates) {
+    model->relink(shards, {});
+    RepairResult found = repair(model, at);
+    if (!found.possible || (best.possible && std::make_pair(-found.split_share, found.gathered_bytes) >=
+                                                 std::make_pair(-best.split_share, best.gathered_bytes)))
+      continue;
+    best = std::move(found);
+    chosen = at;
+  }
+  if (!best.possible) {
+    model->relink(shards, before, false);
+    return without;
+  }
+  model->relink(shards, best.gathers);
+  const Linkage& linkage = model->linkage();
+  DataChoice choice;
+  choice.gathers = best.gathers;
+  choice.note = without.note + (without.note.empty() ? "" : "; ") + sharding::describe(*model, chosen) +
+                " can be split when neighbours exchange borders" +
+                (best.gathered_tensors == 0
+                     ? ""
+                     : " and " + plural(best.gathered_tensors, "tensor") +
+                           (best.gathered_tensors == 1 ? " is" : " are") + " gathered again (" +
+                           format_bytes(best.gathered_bytes) + " per step)");
+  choice.groups = {linkage.group_of(chosen)};
+  for (const Ranked& group : rank_data_groups(*model)) {
+    const auto agrees = [&](GroupId other) { return group.group != other && !excludes(linkage, group.group, other); };
+    if (linkage.possible(group.group) && std::all_of(choice.groups.begin(), choice.groups.end(), agrees))
+      choice.groups.push_back(group.group);
+  }
+  return choice;
+}
+
 namespace {
 
 // One plan in the making.
@@ -357,6 +409,7 @@ class Planning {
     }
     if (shards_ > 1 && !model_.data().empty() && request_.other == nullptr && (request_.data || request_.compare)) {
       batch_ = choose_batch(&model_);
+      if (request_.data) batch_ = choose_images(&model_, std::move(batch_));
       if (!request_.data && !batch_.groups.empty()) {
         compared_.push_back(judged(model_.data(), batch_.groups, "data parallel"));
       }
