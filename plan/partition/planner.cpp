@@ -250,7 +250,6 @@ DataChoice choose_images(ShardingModel* model, DataChoice without) {
     return without;
   }
   model->relink(shards, best.gathers);
-  const Linkage& linkage = model->linkage();
   DataChoice choice;
   choice.gathers = best.gathers;
   choice.note = without.note + (without.note.empty() ? "" : "; ") + sharding::describe(*model, chosen) +
@@ -260,12 +259,7 @@ DataChoice choose_images(ShardingModel* model, DataChoice without) {
                      : " and " + plural(best.gathered_tensors, "tensor") +
                            (best.gathered_tensors == 1 ? " is" : " are") + " gathered again (" +
                            format_bytes(best.gathered_bytes) + " per step)");
-  choice.groups = {linkage.group_of(chosen)};
-  for (const Ranked& group : rank_data_groups(*model)) {
-    const auto agrees = [&](GroupId other) { return group.group != other && !excludes(linkage, group.group, other); };
-    if (linkage.possible(group.group) && std::all_of(choice.groups.begin(), choice.groups.end(), agrees))
-      choice.groups.push_back(group.group);
-  }
+  choice.groups = {model->linkage().group_of(chosen)};
   return choice;
 }
 
@@ -322,6 +316,18 @@ class Planning {
  private:
   const ModelInput& input(std::int32_t index) const { return model_.inputs()[static_cast<std::size_t>(index)]; }
 
+  // What is searched over: of images whose borders are exchanged, those alone.
+  std::vector<std::int32_t> asked_inputs() const {
+    if (!request_.data) return inputs_;
+    if (!model_.halos()) return batched_inputs(model_);
+    std::vector<std::int32_t> out;
+    for (const std::int32_t index : inputs_) {
+      const auto groups = model_.linkage().groups_of(input(index).node);
+      if (std::find(groups.begin(), groups.end(), batch_.groups.front()) != groups.end()) out.push_back(index);
+    }
+    return out;
+  }
+
   std::vector<GroupId> linkage_groups(const std::vector<std::int32_t>& chosen,
                                       const std::vector<GroupId>& groups_of) const {
     std::vector<GroupId> out;
@@ -376,8 +382,7 @@ class Planning {
     infeasible_.reset();
     planner_ = "none";
     nearly_cut_ = cut_added_up_ = whole_by_overlap_ = false;
-    problem_ = make_problem(model_, cost_, request_.data ? batched_inputs(model_) : inputs_, request_.objective,
-                            kept_limit_bytes_, &groups_of_);
+    problem_ = make_problem(model_, cost_, asked_inputs(), request_.objective, kept_limit_bytes_, &groups_of_);
     choose();
     ask_other_objective();
     leave_whole_where_quicker();
