@@ -138,6 +138,8 @@ Description describe_partition_plan(Description out, const std::string& text, co
   d["all_reduce_bytes"] = count_number(p.all_reduce_bytes);
   d["all_gather_bytes"] = count_number(p.all_gather_bytes);
   d["all_to_all_bytes"] = count_number(p.all_to_all_bytes);
+  d["permutes"] = p.permutes;
+  d["permute_bytes"] = count_number(p.permute_bytes);
   d["step_ms"] = p.step_ms;
   d["overlapped_ms"] = or_null(p.overlapped_ms);
   d["replicated_step_ms"] = p.replicated_step_ms;
