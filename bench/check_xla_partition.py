@@ -29,7 +29,7 @@ import tempfile
 import time
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
-MOVES = ("all-gather", "all-to-all")  # that plans announce
+MOVES = ("all-gather", "all-to-all", "collective-permute")  # that plans announce
 BITS = {"pred": 8, "s4": 4, "u4": 4, "bf16": 16}
 
 
@@ -296,13 +296,18 @@ def found_sizes(xla, kind, devices):
     return sorted((size, group or devices) for size, group in xla["before"].get(kind, []))
 
 
+# Of a tensor's bytes, what a collective leaves on a device; a border is announced by itself.
+def left_on_a_device(collective, shards):
+    return int(collective["bytes"] / (shards if collective["kind"] == "all-to-all" else 1))
+
+
 def announced_sizes(plan):
     """Kind -> [what it leaves on a device, devices that work together] of what moves tensors and adds nothing up."""
     sizes = collections.defaultdict(list)
     for axis in axes_of(plan):
         for c in axis["collectives"]:
             if c["kind"] in MOVES:
-                sizes[c["kind"]].append((int(c["bytes"] / (1 if c["kind"] == "all-gather" else axis["shards"])), axis["shards"]))
+                sizes[c["kind"]].append((left_on_a_device(c, axis["shards"]), axis["shards"]))
     return sizes
 
 

@@ -105,6 +105,7 @@ void add_collectives(const PartitionPlan& p, const std::string& indent, Facts* f
   if (p.all_reduces > 0) facts->add(indent + "all-reduces", reduces_text(p));
   if (p.all_gathers > 0) facts->add(indent + "all-gathers", moved(p.all_gathers, p.all_gather_bytes));
   if (p.all_to_alls > 0) facts->add(indent + "all-to-alls", moved(p.all_to_alls, p.all_to_all_bytes));
+  if (p.permutes > 0) facts->add(indent + "permutes", moved(p.permutes, p.permute_bytes));
 }
 
 // What people are shown of a list of split tensors.
@@ -137,6 +138,8 @@ Description describe_partition_plan(Description out, const std::string& text, co
   d["all_reduce_bytes"] = count_number(p.all_reduce_bytes);
   d["all_gather_bytes"] = count_number(p.all_gather_bytes);
   d["all_to_all_bytes"] = count_number(p.all_to_all_bytes);
+  d["permutes"] = p.permutes;
+  d["permute_bytes"] = count_number(p.permute_bytes);
   d["step_ms"] = p.step_ms;
   d["overlapped_ms"] = or_null(p.overlapped_ms);
   d["replicated_step_ms"] = p.replicated_step_ms;

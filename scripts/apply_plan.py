@@ -328,7 +328,8 @@ def expected_of_axis(plan):
     elif plan.get("partial_sums") or plan.get("all_reduces"):
         expected["all-reduce"] = (plan.get("partial_sums") or plan["all_reduces"], None)
     # An all-to-all leaves its part of the tensor on every device.
-    for kind, key, parts in (("all-gather", "all_gather", 1), ("all-to-all", "all_to_all", plan.get("shards") or 1)):
+    for kind, key, parts in (("all-gather", "all_gather", 1), ("all-to-all", "all_to_all", plan.get("shards") or 1),
+                             ("collective-permute", "permute", 1)):
         moved = [collective["bytes"] / parts for collective in listed if collective["kind"] == kind]
         if moved:
             expected[kind] = (len(moved), sum(moved))

@@ -59,7 +59,7 @@ void declare(OptionTable* table, Options* options) {
 }
 
 Json totals_json(const PartitionPlan& plan) {
-  return {{"kind", plan.kind},
+  Json out = {{"kind", plan.kind},
           {"shards", plan.shards},
           {"decided", plan.decided.size()},
           {"partitioned", plan.partitioned},
@@ -71,6 +71,11 @@ Json totals_json(const PartitionPlan& plan) {
           {"all_to_alls", plan.all_to_alls},
           {"all_to_all_bytes", plan.all_to_all_bytes},
           {"collectives", Json::parse(to_json_text(plan))["collectives"]}};
+  if (plan.halos) {
+    out["permutes"] = plan.permutes;
+    out["permute_bytes"] = plan.permute_bytes;
+  }
+  return out;
 }
 
 // What was applied, to be shown in either form.

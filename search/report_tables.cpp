@@ -55,7 +55,8 @@ std::string collectives_text(const ShardingModel& model, const Propagation& deci
   const sharding::CollectiveTotals exchanges = total(written, CollectiveKind::kAllToAll);
   const auto in_parts =
       std::count_if(written.begin(), written.end(), [](const Collective& c) { return c.kept_in_parts; });
-  if (sums.count == 0 && gathers.count == 0 && exchanges.count == 0) return "none: no device needs anything of another";
+  const sharding::CollectiveTotals borders = total(written, CollectiveKind::kPermute);
+  if (sums.count + gathers.count + exchanges.count + borders.count == 0) return "none: no device needs anything of another";
   std::string out = sums.count == 0
                         ? "no all-reduces"
                         : plural(sums.count, "all-reduce") + " of partial sums, " + bytes_per_step(sums.bytes);
@@ -72,6 +73,10 @@ std::string collectives_text(const ShardingModel& model, const Propagation& deci
   out += gathers.count > 0 ? "; " + plural(gathers.count, "all-gather") + ", " + bytes_per_step(gathers.bytes)
                            : "; nothing is gathered";
   if (exchanges.count > 0) out += "; " + plural(exchanges.count, "all-to-all") + ", " + bytes_per_step(exchanges.bytes);
+  if (borders.count > 0) {
+    out += "; " + plural(borders.count, "collective-permute") + " of borders between neighbours, " +
+           bytes_per_step(borders.bytes);
+  }
   return out;
 }
 

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <map>
 #include <optional>
 #include <queue>
 #include <set>
+#include <string>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -229,7 +231,10 @@ class Finder {
     }
     find_kept_in_parts();
     add_gathers();
+    add_permutes();
     std::sort(out_.begin(), out_.end(), [](const Collective& a, const Collective& b) {
+      if (a.kind == CollectiveKind::kPermute && b.kind == a.kind)
+        return std::tie(a.node, a.sources, a.border) < std::tie(b.node, b.sources, b.border);
       return a.node != b.node ? a.node < b.node : a.kind < b.kind;
     });
     return std::move(out_);
@@ -713,6 +718,39 @@ class Finder {
     }
   }
 
+  // One for each side. Of results that nobody asks for nothing is exchanged.
+  void add_permutes() {
+    std::map<std::tuple<NodeId, std::string, std::int64_t>, std::size_t> shared;
+    for (const GroupId group : groups_) {
+      for (const std::int32_t index : linkage_.factors_of_group(group)) {
+        const OpFactor& factor = linkage_.factor(index);
+        if (factor.halo == nullptr || (flow_.users(factor.op).empty() && !is_kept(factor.op))) continue;
+        const TensorDim of = factor.members[0];
+        for (const std::int64_t border : {-factor.halo->left, factor.halo->right}) {
+          if (border == 0) continue;
+          const std::string key =
+              factor.halo->shared_by.empty() ? '#' + std::to_string(factor.op) : factor.halo->shared_by;
+          const auto [found, added] = shared.try_emplace({of.node, key, border}, out_.size());
+          if (!added) {
+            out_[found->second].sources.push_back(factor.op);
+            continue;
+          }
+          Collective c;
+          c.kind = CollectiveKind::kPermute;
+          c.node = of.node;
+          const Shape& shape = flow_.shape(of.node);
+          c.bytes = static_cast<double>(shape.bytes) / static_cast<double>(shape.dims[static_cast<std::size_t>(of.dim)]) *
+                    static_cast<double>(std::abs(border));
+          c.times = model_.times(factor.op);
+          c.group = group;
+          c.sources = {factor.op};
+          c.border = border;
+          out_.push_back(std::move(c));
+        }
+      }
+    }
+  }
+
   const ShardingModel& model_;
   const Linkage& linkage_;
   const FlowGraph& flow_;
@@ -747,6 +785,7 @@ const char* to_string(CollectiveKind kind) {
     case CollectiveKind::kAllReduce: return "all-reduce";
     case CollectiveKind::kAllGather: return "all-gather";
     case CollectiveKind::kAllToAll: return "all-to-all";
+    case CollectiveKind::kPermute: return "collective-permute";
   }
   return "?";
 }

@@ -29,20 +29,22 @@
 
 namespace automap::sharding {
 
-enum class CollectiveKind : std::uint8_t { kAllReduce, kAllGather, kAllToAll };
+enum class CollectiveKind : std::uint8_t { kAllReduce, kAllGather, kAllToAll, kPermute };
 const char* to_string(CollectiveKind kind);  // "all-reduce"
 
 struct Collective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   Reduction reduction = Reduction::kNone;  // all-reduce
   NodeId node = kNone;                     // the tensor that is reduced, gathered or exchanged
-  double bytes = 0;                        // of the whole tensor, each time
+  double bytes = 0;                        // of the whole tensor (kPermute: of the border), each time
   double times = 1;                        // per step
   GroupId group = kNone;                   // whose splitting needs it
   std::vector<NodeId> sources;             // instructions whose partial sums it reduces; else: the readers
   // kAllReduce: every device only goes on with its part of the sum, so that a reduce-scatter will do. XLA's partitioner
   // writes an all-reduce and a slice, and the back ends for accelerators make a reduce-scatter of the two.
   bool kept_in_parts = false;
+  // kPermute: elements that every device takes of the next neighbour's part; negative: of the one before.
+  std::int64_t border = 0;
 };
 
 enum class Placement {
@@ -75,6 +77,7 @@ struct DecidedAxis {
 };
 
 // In node order; none for one shard. Undecided groups count as whole. Partial sums that nobody reads are left out.
+// A permute takes one border, for all readers that share it (Halo::shared_by).
 // An all-gather stands for all readers of its tensor, an all-to-all for all that read it along one dimension. A tensor
 // may be reduced and read partial by a linear instruction all the same: when that one is reduced itself, its sources
 // tell. `shares`: of a mesh, what the other axis leaves of tensors; bytes are of that. Null: all.

@@ -400,6 +400,13 @@ void explain_split(const ShardingModel& model, const Propagation& decided, NodeI
     out->links = chain(model, by, at);
     add_story(model, by, at, out->links, &out->lines);
   }
+  for (const Collective& c : find_collectives(model, decided, listed_placement(model))) {
+    if (c.kind != CollectiveKind::kPermute || c.node != node) continue;
+    out->lines.push_back("every device takes " + std::to_string(std::abs(c.border)) + " more of its " +
+                         (c.border < 0 ? "left" : "right") + " neighbour's (" + format_bytes(c.bytes) + ") for " +
+                         place(model, c.sources[0]) +
+                         (c.sources.size() > 1 ? " and " + std::to_string(c.sources.size() - 1) + " more" : ""));
+  }
 }
 
 void explain_partial(const ShardingModel& model, const Propagation& decided, NodeId node, Explanation* out) {

@@ -116,9 +116,9 @@ class LinkageBuilder {
   }
 
  private:
-  struct Part {  // of factor_members_, factor_partials_ and factor_in_parts_
+  struct Part {  // of factor_members_, factor_partials_, factor_in_parts_ and halos_
     std::int32_t first_member = 0, num_members = 0, first_partial = 0, num_partials = 0, first_in_parts = 0,
-                 num_in_parts = 0;
+                 num_in_parts = 0, halo = kNone;
   };
 
   bool is_array(NodeId node) const { return flow_.shape(node).is_array(); }
@@ -291,58 +291,77 @@ class LinkageBuilder {
   }
 
   void add_rule(NodeId op, const std::vector<NodeId>& slots, const OpRule& rule) {
-    const auto is_gathered = [&](TensorDim member) { return holds(gathers_, op, member); };
-    std::vector<TensorDim>& members = linkage_.factor_members_;
-    for (const Factor& factor : rule.factors) {
-      const std::size_t first = members.size(), first_in_parts = linkage_.factor_in_parts_.size();
-      bool closed = false;
-      for (const SlotDim slot : factor.dims) {
-        const TensorDim member = at(slots, slot);
-        if (member.node == kNone) continue;
-        // The same tensor may stand in two slots.
-        if (std::find(members.begin() + static_cast<std::ptrdiff_t>(first), members.end(), member) != members.end())
-          continue;
-        if (holds(in_parts_, op, member)) {
-          closed_.emplace_back(op, member);
-          linkage_.factor_in_parts_.push_back(member);
-          continue;
-        }
-        members.push_back(member);
-        closed = closed || is_gathered(member);
-      }
-      if (closed) {
-        for (std::size_t i = first; i < members.size(); ++i) {
-          if (!is_gathered(members[i])) closed_.emplace_back(op, members[i]);
-        }
-        members.resize(first);
-      }
-      if (members.size() == first) {
-        linkage_.factor_in_parts_.resize(first_in_parts);
-        continue;
-      }
-      for (std::size_t i = first + 1; i < members.size(); ++i) tie(members[first], members[i]);
-      Part part;
-      part.first_member = static_cast<std::int32_t>(first);
-      part.num_members = static_cast<std::int32_t>(members.size() - first);
-      part.first_partial = static_cast<std::int32_t>(linkage_.factor_partials_.size());
-      for (const std::int32_t slot : factor.partial) {
-        if (slot >= 0 && static_cast<std::size_t>(slot) < slots.size())
-          linkage_.factor_partials_.push_back(slots[static_cast<std::size_t>(slot)]);
-      }
-      part.num_partials = static_cast<std::int32_t>(linkage_.factor_partials_.size()) - part.first_partial;
-      part.first_in_parts = static_cast<std::int32_t>(first_in_parts);
-      part.num_in_parts = static_cast<std::int32_t>(linkage_.factor_in_parts_.size() - first_in_parts);
-      OpFactor out;
-      out.op = op;
-      out.reduction = factor.reduction;
-      out.extent = factor.extent;
-      linkage_.factors_.push_back(out);
-      parts_.push_back(part);
+    std::vector<SlotDim> exchanged;
+    for (const Factor& factor : rule.factors) add_factor(op, slots, factor);
+    for (const Factor& factor : rule.halo_factors) {
+      if (!options_.halos || !is_enough(at(slots, factor.halo.of), factor.halo)) continue;
+      add_factor(op, slots, factor);
+      exchanged.insert(exchanged.end(), factor.dims.begin(), factor.dims.end());
     }
     for (const BlockedDim& blocked : rule.blocked) {
+      if (std::find(exchanged.begin(), exchanged.end(), blocked.at) != exchanged.end()) continue;
       const TensorDim member = at(slots, blocked.at);
-      if (member.node != kNone && !is_gathered(member)) linkage_.blocked_.push_back({member, blocked.why});
+      if (member.node != kNone && !holds(gathers_, op, member)) linkage_.blocked_.push_back({member, blocked.why});
     }
+  }
+
+  // Whether a device's own part and its neighbours' are all that it needs.
+  bool is_enough(TensorDim of, const Halo& halo) const {
+    if (halo.of.slot < 0) return true;
+    return of.node != kNone && std::max(halo.left, halo.right) <= extent(of) / options_.shards;
+  }
+
+  void add_factor(NodeId op, const std::vector<NodeId>& slots, const Factor& factor) {
+    const auto is_gathered = [&](TensorDim member) { return holds(gathers_, op, member); };
+    std::vector<TensorDim>& members = linkage_.factor_members_;
+    const std::size_t first = members.size(), first_in_parts = linkage_.factor_in_parts_.size();
+    bool closed = false;
+    for (const SlotDim slot : factor.dims) {
+      const TensorDim member = at(slots, slot);
+      if (member.node == kNone) continue;
+      // The same tensor may stand in two slots.
+      if (std::find(members.begin() + static_cast<std::ptrdiff_t>(first), members.end(), member) != members.end())
+        continue;
+      if (holds(in_parts_, op, member)) {
+        closed_.emplace_back(op, member);
+        linkage_.factor_in_parts_.push_back(member);
+        continue;
+      }
+      members.push_back(member);
+      closed = closed || is_gathered(member);
+    }
+    if (closed) {
+      for (std::size_t i = first; i < members.size(); ++i) {
+        if (!is_gathered(members[i])) closed_.emplace_back(op, members[i]);
+      }
+      members.resize(first);
+    }
+    if (members.size() == first) {
+      linkage_.factor_in_parts_.resize(first_in_parts);
+      return;
+    }
+    for (std::size_t i = first + 1; i < members.size(); ++i) tie(members[first], members[i]);
+    Part part;
+    part.first_member = static_cast<std::int32_t>(first);
+    part.num_members = static_cast<std::int32_t>(members.size() - first);
+    part.first_partial = static_cast<std::int32_t>(linkage_.factor_partials_.size());
+    for (const std::int32_t slot : factor.partial) {
+      if (slot >= 0 && static_cast<std::size_t>(slot) < slots.size())
+        linkage_.factor_partials_.push_back(slots[static_cast<std::size_t>(slot)]);
+    }
+    part.num_partials = static_cast<std::int32_t>(linkage_.factor_partials_.size()) - part.first_partial;
+    part.first_in_parts = static_cast<std::int32_t>(first_in_parts);
+    part.num_in_parts = static_cast<std::int32_t>(linkage_.factor_in_parts_.size() - first_in_parts);
+    OpFactor out;
+    out.op = op;
+    out.reduction = factor.reduction;
+    out.extent = factor.extent;
+    if ((factor.halo.left > 0 || factor.halo.right > 0) && members[first] == at(slots, factor.halo.of)) {
+      part.halo = static_cast<std::int32_t>(linkage_.halos_.size());
+      linkage_.halos_.push_back(factor.halo);
+    }
+    linkage_.factors_.push_back(out);
+    parts_.push_back(part);
   }
 
   void tie_nodes() {
@@ -437,6 +456,7 @@ class LinkageBuilder {
           Span<const NodeId>(linkage_.factor_partials_.data() + part.first_partial, index(part.num_partials));
       factor.in_parts =
           Span<const TensorDim>(linkage_.factor_in_parts_.data() + part.first_in_parts, index(part.num_in_parts));
+      if (part.halo != kNone) factor.halo = &linkage_.halos_[index(part.halo)];
       factor.group = linkage_.group_of(factor.members[0]);
       ++first[index(factor.group) + 1];
     }

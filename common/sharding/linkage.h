@@ -67,6 +67,7 @@ struct OpFactor {
   std::int64_t extent = 0;         // what the shards must divide, beside the members' own
   Span<const TensorDim> members;   // operands first, then results
   Span<const NodeId> partial;      // results that hold partial sums while the group is split
+  const Halo* halo = nullptr;      // what devices take of their neighbours' parts of `members[0]`; null: nothing
   Span<const TensorDim> in_parts;  // operands that it takes its part of, whole as they lie (Gather::Kind::kInParts)
 };
 
@@ -116,6 +117,9 @@ struct LinkageOptions {
   int shards = 8;         // devices of the mesh axis, >= 1
   std::vector<Tie> ties;  // besides those of the flow's loops
   std::vector<Gather> gathers;
+  // Windows may exchange borders (OpRule::halo_factors) where one neighbour's part is enough; else what needs them is
+  // blocked.
+  bool halos = false;
 };
 
 // rule_of, or what a test puts in its place.
@@ -210,6 +214,7 @@ class Linkage {
   std::vector<std::int32_t> first_member_, first_input_, first_obstacle_, first_neighbour_, first_factor_of_group_;
   std::vector<TensorDim> factor_members_, factor_in_parts_;
   std::vector<NodeId> factor_partials_;
+  std::vector<Halo> halos_;
   std::vector<Tie> ties_;
 };
 

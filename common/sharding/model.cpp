@@ -160,12 +160,18 @@ ShardingModel ShardingModel::build(const graph::Graph& graph, const ModelOptions
     }
   }
   model.times_ = times_of_nodes(flow);
-  model.relink(options.shards, options.gathers);
+  model.relink(options.shards, options.gathers, options.halos);
   return model;
 }
 
 void ShardingModel::relink(int shards, std::vector<Gather> gathers) {
+  relink(shards, std::move(gathers), halos_);
+}
+
+void ShardingModel::relink(int shards, std::vector<Gather> gathers, bool halos) {
+  halos_ = halos;
   LinkageOptions options;
+  options.halos = halos;
   options.shards = shards;
   options.ties = ties_;
   options.gathers = gathers;

@@ -27,6 +27,7 @@ struct ModelOptions {
   int shards = 8;
   const std::vector<graph::VariableRequest>* variables = nullptr;  // null: find them
   std::vector<Gather> gathers;
+  bool halos = false;  // neighbours may exchange borders (LinkageOptions::halos)
 };
 
 class ShardingModel {
@@ -34,8 +35,9 @@ class ShardingModel {
   // Throws as analyze_training_step; `graph` must stay alive. Modules without variables are fine (inference: the
   // weights are kFrozen).
   static ShardingModel build(const graph::Graph& graph, const ModelOptions& options);
-  // The same module with other shards or gathers: only the linkage is made again.
+  // The same module with other shards or gathers: only the linkage is made again. As to halos it stays as it was.
   void relink(int shards, std::vector<Gather> gathers);
+  void relink(int shards, std::vector<Gather> gathers, bool halos);
   // The same module as another axis of a mesh sees it: one flow, a linkage of its own.
   ShardingModel another_axis(int shards) const;
 
@@ -53,6 +55,7 @@ class ShardingModel {
   // How often a node runs per step: product of the trip counts of the loops around it (1 when unknown).
   double times(NodeId node) const { return times_[static_cast<std::size_t>(node)]; }
   const std::vector<Gather>& gathers() const { return gathers_; }
+  bool halos() const { return halos_; }
   // Whether partial sums of one group are added up before they are reduced, as far as the written module can have it
   // (written_sums.h). Else each is reduced where it arises. Stays with the module when it is linked anew.
   bool sums_combined() const { return sums_combined_; }
@@ -74,7 +77,7 @@ class ShardingModel {
   std::vector<double> times_;
   std::vector<Tie> ties_;
   std::vector<Gather> gathers_;
-  bool sums_combined_ = false;
+  bool sums_combined_ = false, halos_ = false;
 };
 
 // "params['wte']['embedding']" -> "params/wte/embedding"; "opt_state[0].mu['w']" -> "opt_state/0/mu/w". Names that are

@@ -48,14 +48,18 @@ constexpr Row kScaledDot{{"scaled-dot", "as dot, in whole blocks of the scales"}
 constexpr Row kConvolution{
     {"convolution",
      "batch and output features pass, input features leave partial sums, depthwise and batch groups pass; spatial "
-     "dimensions only under a window of one element"},
+     "dimensions only under a window of one element, or by exchanging borders"},
     convolution_rule};
 constexpr Row kReduce{{"reduce",
                        "kept dimensions pass; reduced ones leave partial results when the reducer is known and starts "
                        "from its neutral value"},
                       reduce_rule};
-constexpr Row kReduceWindow{{"reduce-window", "dimensions under a window of one element pass"}, reduce_window_rule};
-constexpr Row kSelectAndScatter{{"select-and-scatter", "dimensions under a window of one element pass"},
+constexpr Row kReduceWindow{{"reduce-window",
+                             "dimensions under a window of one element pass, others by exchanging borders"},
+                            reduce_window_rule};
+constexpr Row kSelectAndScatter{{"select-and-scatter",
+                                 "dimensions under a window of one element pass, and those under windows side by side "
+                                 "where borders are exchanged"},
                                 select_and_scatter_rule};
 constexpr Row kSort{{"sort", "every dimension passes but the sorted one"}, sort_rule};
 constexpr Row kCholesky{{"cholesky", "batch dimensions pass, the matrices stay whole"}, cholesky_rule};

@@ -42,11 +42,20 @@ struct SlotDim {
 enum class Reduction : std::uint8_t { kNone, kAdd, kMultiply, kMinimum, kMaximum, kAnd, kOr };
 const char* to_string(Reduction reduction);  // "add"
 
+// Elements that a device needs of its neighbours' parts, along the dimension of an operand that is split.
+struct Halo {
+  SlotDim of;  // slot -1: none is needed
+  std::int64_t left = 0, right = 0;
+  // XLA takes them once for all readers of a tensor that say the same here; empty: each by itself.
+  std::string shared_by = {};
+};
+
 struct Factor {
   std::vector<SlotDim> dims;               // not empty; at most one per slot
   std::int64_t extent = 0;                 // the number of devices must divide it
   Reduction reduction = Reduction::kNone;  // kNone: `partial` is empty
   std::vector<std::int32_t> partial;       // result slots that hold partial sums while this factor is split
+  Halo halo = {{-1, 0}};
 };
 
 enum class Block : std::uint8_t {
@@ -65,6 +74,9 @@ struct BlockedDim {
 struct OpRule {
   std::vector<Factor> factors;
   std::vector<BlockedDim> blocked;
+  // Of dimensions that are also in `blocked` (kHalo): how they could be split if neighbours exchanged their borders
+  // (LinkageOptions::halos).
+  std::vector<Factor> halo_factors;
 };
 
 // One row of the registry.

@@ -1,5 +1,6 @@
 #include "common/sharding/rule_builder.h"
 
+#include <numeric>
 #include <utility>
 
 namespace automap::sharding {
@@ -102,6 +103,18 @@ void RuleBuilder::block(SlotDim at, Block why) {
 
 void RuleBuilder::block_slot(std::int32_t slot, Block why) {
   for (std::int32_t dim = 0; dim < rank(slot); ++dim) block({slot, dim}, why);
+}
+
+void RuleBuilder::exchange(const std::vector<SlotDim>& members, Halo halo, Reduction reduction) {
+  if (refused_) return;
+  Factor factor;
+  for (const SlotDim at : members) factor.extent = std::gcd(factor.extent, extent(at));
+  if (factor.extent <= 1) return;
+  factor.dims = members;
+  factor.reduction = reduction;
+  if (reduction != Reduction::kNone) factor.partial = {result()};
+  factor.halo = std::move(halo);
+  rule_.halo_factors.push_back(std::move(factor));
 }
 
 OpRule RuleBuilder::finish() {

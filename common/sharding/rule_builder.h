@@ -50,6 +50,9 @@ class RuleBuilder {
     for (const SlotDim at : members) block(at, why);
   }
   void block_slot(std::int32_t slot, Block why);
+  // Of members that are blocked as kHalo: they could be split together if neighbours exchanged `halo`. Nothing happens
+  // where their extents have no common divisor.
+  void exchange(const std::vector<SlotDim>& members, Halo halo, Reduction reduction = Reduction::kNone);
 
   // The instruction is opaque.
   void refuse() { refused_ = true; }

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "common/graph/graph.h"
+#include "common/graph/hlo_attributes.h"
 #include "common/sharding/rule_builder.h"
 
 namespace automap::sharding {
@@ -59,6 +62,16 @@ void dynamic_update_slice_rule(RuleBuilder& b);
 // parameters (i, count + i). kNone unless it is the same known operation for all, and nothing else: XLA cannot promote
 // the type of an all-reduce that also converts.
 Reduction applied_reduction(const graph::Graph& graph, graph::InstructionId id, std::int32_t count);
+
+// How a window that moves along a split dimension could be had by exchanging borders: the elements that it needs of the
+// neighbours, the same on every device. None when devices' parts do not lie below one another (VALID windows, strides
+// that do not divide the extents), or when XLA does something else (reversed or cropped windows).
+//   input [in] under a window -> [out], both split
+std::optional<Halo> halo_of_window(const graph::WindowDimension& w, std::int64_t in, std::int64_t out);
+//   input [in] and window [in / dilation], both split, are summed up over: the gradient of a filter [out], whole
+std::optional<Halo> halo_of_contraction(const graph::WindowDimension& w, std::int64_t in, std::int64_t out);
+// The windows of a whole instruction, in words: what Halo::shared_by is made of.
+std::string window_text(const std::vector<graph::WindowDimension>& window);
 
 // The dimension of `indices` that component `component` of its index vectors (dimension `vector_dim`; the rank of
 // `indices`: they are scalars) counts along, from 0 in steps of 1: its value is its own position there. kNone when it

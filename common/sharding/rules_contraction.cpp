@@ -45,6 +45,17 @@ bool well_formed(const RuleBuilder& b, const graph::DotDimensions& dims) {
   return b.num_results() == 1;
 }
 
+// Small enough for what is computed with it.
+bool is_plain(const graph::WindowDimension& w, std::int64_t in, std::int64_t out) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  return !w.reversed && w.pad_low >= 0 && w.pad_low < kMost && w.size < kMost && w.stride < kMost &&
+         w.base_dilation < kMost && w.window_dilation < kMost && in < kMost && out < kMost;
+}
+
+std::int64_t floor_divide(std::int64_t a, std::int64_t b) {
+  return a / b - (a % b < 0 ? 1 : 0);
+}
+
 }  // namespace
 
 // Result: batch dimensions, the free ones of the left factor, the free ones of the right.
@@ -175,11 +186,42 @@ void scaled_dot_rule(RuleBuilder& b) {
   }
 }
 
+std::optional<Halo> halo_of_window(const graph::WindowDimension& w, std::int64_t in, std::int64_t out) {
+  if (!is_plain(w, in, out) || (w.stride > 1 && w.base_dilation > 1)) return std::nullopt;
+  // A device's places of the result begin where its part of the (dilated) input does.
+  if (in * w.base_dilation != out * w.stride) return std::nullopt;
+  const std::int64_t beyond = (w.size - 1) * w.window_dilation - w.stride - w.pad_low;
+  Halo halo;
+  halo.left = w.pad_low / w.base_dilation;
+  halo.right = std::max<std::int64_t>(0, floor_divide(beyond, w.base_dilation) + 1);
+  return halo;
+}
+
+std::optional<Halo> halo_of_contraction(const graph::WindowDimension& w, std::int64_t in, std::int64_t out) {
+  if (!is_plain(w, in, out) || w.base_dilation > 1 || in != w.size * w.window_dilation) return std::nullopt;
+  Halo halo;
+  halo.left = w.pad_low;
+  halo.right = std::max<std::int64_t>(0, (out - 1) * w.stride - w.pad_low + 1 - w.window_dilation);
+  return halo;
+}
+
+std::string window_text(const std::vector<graph::WindowDimension>& window) {
+  std::string text;
+  for (const graph::WindowDimension& w : window) {
+    for (const std::int64_t number : {w.size, w.stride, w.pad_low, w.pad_high, w.base_dilation, w.window_dilation})
+      text += std::to_string(number) + ' ';
+    text += w.reversed ? "reversed;" : ";";
+  }
+  return text;
+}
+
 // Only dim_labels say what a dimension is: the weight gradient of a convolution is one whose batch is the features.
 //   batch {in, out}, output features {kernel, out}, input features {in, kernel} with partial sums.
 // With groups, the devices hold whole groups; XLA's partitioner gathers all of it, batch and all, unless a group has
 // one input feature (depthwise) or is one of the batch. A spatial dimension is split only where the window is a single
-// element.
+// element, or by exchanging borders:
+//   {in, out} of a window that takes as much on every device,
+//   {in, kernel} with partial sums where the kernel is as large as the input (the gradient of a filter).
 void convolution_rule(RuleBuilder& b) {
   if (b.num_operands() != 2 || b.num_results() != 1 || !b.are_arrays(0, 3)) return b.refuse();
   const graph::Graph& graph = b.graph();
@@ -198,6 +240,8 @@ void convolution_rule(RuleBuilder& b) {
     for (std::int32_t slot = 0; slot < 3; ++slot) b.block_slot(slot, Block::kWhole);
     return;
   }
+  std::string shared_by = "convolution " + window_text(window);
+  for (const std::int64_t dim : dims.input_spatial) shared_by += ' ' + std::to_string(dim);
   for (std::size_t i = 0; i < spatial; ++i) {
     const graph::WindowDimension& w = window[i];
     const SlotDim in{0, narrow(dims.input_spatial[i])}, kernel{1, narrow(dims.kernel_spatial[i])},
@@ -208,6 +252,14 @@ void convolution_rule(RuleBuilder& b) {
       b.block(kernel, Block::kHalo);
     } else {
       b.block({in, kernel, out}, Block::kHalo);
+      if (std::optional<Halo> of_window = halo_of_window(w, b.extent(in), b.extent(out))) {
+        of_window->of = in;
+        of_window->shared_by = shared_by;
+        b.exchange({in, out}, *of_window);
+      } else if (std::optional<Halo> of_sum = halo_of_contraction(w, b.extent(in), b.extent(out))) {
+        of_sum->of = in;
+        b.exchange({in, kernel}, *of_sum, Reduction::kAdd);
+      }
     }
   }
   const SlotDim in_batch{0, narrow(dims.input_batch)}, in_feature{0, narrow(dims.input_feature)},

@@ -187,6 +187,15 @@ void reduce_window_rule(RuleBuilder& b) {
   std::vector<std::int32_t> slots = slots_between(0, n);
   for (std::int32_t i = 0; i < n; ++i) slots.push_back(b.result(i));
   pass_but(b, slots, Block::kHalo, [&](std::int32_t dim) { return !single(window[static_cast<std::size_t>(dim)]); });
+  for (std::int32_t dim = 0; n == 1 && dim < b.rank(0); ++dim) {
+    const graph::WindowDimension& w = window[static_cast<std::size_t>(dim)];
+    const SlotDim in{0, dim}, out{b.result(), dim};
+    std::optional<Halo> halo = halo_of_window(w, b.extent(in), b.extent(out));
+    if (!halo || single(w) || w.base_dilation > 1) continue;
+    halo->of = in;
+    halo->shared_by = "reduce-window " + window_text(window);
+    b.exchange({in, out}, *halo);
+  }
 }
 
 // select-and-scatter(operand, source, start): the gradient of a pooling; the result has the operand's shape. XLA
@@ -202,6 +211,14 @@ void select_and_scatter_rule(RuleBuilder& b) {
   if ((type != graph::ElementType::kF32 && type != graph::ElementType::kBf16) || !known) return whole_rule(b);
   pass_but(b, {0, 1, 3}, Block::kHalo,
            [&](std::int32_t dim) { return !single(window[static_cast<std::size_t>(dim)]); });
+  // Windows that lie side by side need no neighbour; of others XLA exchanges much more than their borders.
+  for (std::int32_t dim = 0; dim < b.rank(0); ++dim) {
+    const graph::WindowDimension& w = window[static_cast<std::size_t>(dim)];
+    const SlotDim in{0, dim}, from{1, dim}, out{3, dim};
+    if (single(w) || w.size != w.stride || w.window_dilation != 1) continue;
+    const std::optional<Halo> halo = halo_of_window(w, b.extent(in), b.extent(from));
+    if (halo && halo->left == 0 && halo->right == 0 && w.pad_high == 0) b.exchange({in, from, out}, {{-1, 0}});
+  }
 }
 
 void sort_rule(RuleBuilder& b) {

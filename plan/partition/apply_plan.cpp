@@ -225,8 +225,8 @@ sharding::Propagation apply_plan(sharding::ShardingModel* model, const Partition
   model->combine_sums(plan.sums_combined);
   const std::vector<Decision> decisions = decisions_of(*model, plan, hashes);
   std::vector<sharding::Gather> gathers = gathers_of(*model, plan);
-  if (model->linkage().shards() != plan.shards || !(model->gathers() == gathers)) {
-    model->relink(plan.shards, std::move(gathers));
+  if (model->linkage().shards() != plan.shards || !(model->gathers() == gathers) || model->halos() != plan.halos) {
+    model->relink(plan.shards, std::move(gathers), plan.halos);
   }
   if (plan.gathers.empty() && plan.shards > 1) {
     const std::string added = complete_by_gathers(model, decisions);

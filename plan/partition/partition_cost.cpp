@@ -180,6 +180,7 @@ double beyond_wait(const machine::CollectiveTime& time, double bytes) {
 const machine::CollectiveTime& time_over(const ShardLinks& links, const sharding::Collective& c) {
   if (c.kind == CollectiveKind::kAllGather) return links.all_gather;
   if (c.kind == CollectiveKind::kAllToAll) return links.all_to_all;
+  if (c.kind == CollectiveKind::kPermute) return links.send;
   return c.kept_in_parts ? links.reduce_scatter : links.all_reduce;
 }
 
@@ -249,6 +250,7 @@ ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride, 
   out.reduce_scatter = machine::reduce_scatter(group, machine::Ring::kHierarchical);
   // Every device sends out of what it holds, its part of the tensor.
   out.all_to_all = machine::all_to_all(group, machine::Ring::kHierarchical).times(1, 1.0 / shards);
+  out.send = machine::collective(machine::Operation::kSend, group, machine::Ring::kHierarchical);
   return out;
 }
 
@@ -396,7 +398,7 @@ bool PartitionCost::is_split(const sharding::Propagation& decided, NodeId tensor
 class PartitionCost::Waits {
  public:
   struct Together {
-    double reduce = 0, gather = 0, exchange = 0;  // how often
+    double reduce = 0, gather = 0, exchange = 0, permute = 0;  // how often
   };
 
   Waits(const FlowGraph& flow, const std::vector<CollectiveList>& groups) : flow_(flow), levels_(groups.size()) {
@@ -432,6 +434,7 @@ class PartitionCost::Waits {
     Together& together = levels[level];
     double& times = c.kind == sharding::CollectiveKind::kAllReduce   ? together.reduce
                     : c.kind == sharding::CollectiveKind::kAllGather ? together.gather
+                    : c.kind == sharding::CollectiveKind::kPermute   ? together.permute
                                                                      : together.exchange;
     times = std::max(times, c.times);
   }
@@ -469,7 +472,7 @@ class PartitionCost::Waits {
 std::vector<double> PartitionCost::collectives_ms(const std::vector<CollectiveList>& groups) const {
   // A first byte's wait is paid once for all that go together, the rest of each message by itself.
   const double reduce_wait = links_.all_reduce.latency_ms(), gather_wait = links_.all_gather.latency_ms(),
-               exchange_wait = links_.all_to_all.latency_ms();
+               exchange_wait = links_.all_to_all.latency_ms(), permute_wait = links_.send.latency_ms();
   std::optional<Waits> waits;
   if (reduce_wait > 0) waits.emplace(model_.flow(), groups);
   std::vector<double> out;
@@ -481,6 +484,7 @@ std::vector<double> PartitionCost::collectives_ms(const std::vector<CollectiveLi
         parts.push_back(together.reduce * reduce_wait);
         parts.push_back(together.gather * gather_wait);
         parts.push_back(together.exchange * exchange_wait);
+        parts.push_back(together.permute * permute_wait);
       }
     }
     out.push_back(sum_in_order(&parts));
@@ -535,6 +539,7 @@ PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const
   out.all_reduce_delayed = total(delayed, sharding::CollectiveKind::kAllReduce);
   out.all_gather = total(written, sharding::CollectiveKind::kAllGather);
   out.all_to_all = total(written, sharding::CollectiveKind::kAllToAll);
+  out.permute = total(written, sharding::CollectiveKind::kPermute);
   for (const sharding::Collective& c : written) {
     if (c.kind == sharding::CollectiveKind::kAllGather) out.copy_bytes += copy_bytes(c.node);
     if (c.kind == sharding::CollectiveKind::kAllToAll) out.copy_bytes += copy_bytes(c.node) / linkage.shards();

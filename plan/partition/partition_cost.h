@@ -9,7 +9,7 @@
 // common/machine/collectives.h has them (measured links, else ring formulas), added without overlap. Those
 // of one group that do not wait for each other (the gradients of all variables, say) go out together, as XLA combines
 // them: their bytes are added, the latency is paid once. The link is a server's inner one when the shards fit into one
-// server, else the network. Memory per device: parameters (variables, slots, frozen weights, state, data) over their
+// server, else the network; borders that neighbours exchange are single messages over it. Memory per device: parameters (variables, slots, frozen weights, state, data) over their
 // splittings, new values in the place of the old ones, plus the activations kept for the backward pass: what the
 // forward pass makes and the backward pass reads, once in the form it was made in; another form of a parameter is made
 // again; and the gathered copies that both passes read. Gradients and buffers within an instruction are not counted:
@@ -41,6 +41,7 @@ namespace automap::partition {
 struct ShardLinks {
   machine::CollectiveTime all_reduce, all_gather, reduce_scatter;  // of the bytes of the whole tensor
   machine::CollectiveTime all_to_all;                              // the same
+  machine::CollectiveTime send;                                    // of a border, to a neighbour
   double gbytes_per_s = 0;                                         // of the slowest link in use
   bool inside_server = true;
 };
@@ -65,8 +66,8 @@ struct PlanEstimate {
   std::optional<double> overlapped_ms;  // the step with collectives beside compute (overlap.h); none: nobody asked
   double other_axis_ms = 0;             // of collective_ms: the other axis's
   double memory_bytes = 0, parameter_bytes = 0, stash_bytes = 0, copy_bytes = 0;  // per device, kept
-  sharding::CollectiveTotals all_reduce, all_reduce_delayed, all_gather,
-      all_to_all;  // what is written, in all branches; what least could be
+  // What is written, in all branches; what least could be.
+  sharding::CollectiveTotals all_reduce, all_reduce_delayed, all_gather, all_to_all, permute;
 
   double expected_ms() const { return overlapped_ms.value_or(step_ms); }
 };

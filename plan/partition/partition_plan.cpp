@@ -140,6 +140,7 @@ Json collectives_json(const PartitionPlan& plan) {
                            {"partial_sums", c.partial_sums},
                            {"kept_in_parts", c.kept_in_parts},
                            {"sources", sources}});
+    if (c.border != 0) collectives.back()["border"] = c.border;
   }
   return collectives;
 }
@@ -179,7 +180,8 @@ void read_collectives(const PlanObject& reader, const std::string& source, Parti
     plan->collectives.push_back({c.text("kind"), c.text_or_empty("reduction"), c.text_or_empty("instruction"),
                                  c.text_or_empty("layer"), c.number("bytes"), c.has("times") ? c.number("times") : 1,
                                  c.integer_or("partial_sums", 0, kMany, 1),
-                                 c.has("kept_in_parts") && c.flag("kept_in_parts"), std::move(sources)});
+                                 c.has("kept_in_parts") && c.flag("kept_in_parts"), std::move(sources),
+                                 c.integer_or("border", -kMany, kMany, 0)});
   }
 }
 
@@ -266,6 +268,7 @@ void describe_decision(const sharding::ShardingModel& model, const sharding::Pro
   plan->partitioned = 0;
   for (std::size_t i = 0; i < plan->inputs.size(); ++i) plan->partitioned += asked[i] && plan->inputs[i].dim >= 0;
   plan->sums_combined = model.sums_combined();
+  plan->halos = model.halos();
   plan->collectives.clear();
   const std::vector<sharding::Collective> listed =
       sharding::find_collectives(model, decided, sharding::listed_placement(model), shares);
@@ -286,7 +289,7 @@ void describe_decision(const sharding::ShardingModel& model, const sharding::Pro
     plan->collectives.push_back({sharding::to_string(c.kind),
                                  c.reduction == sharding::Reduction::kNone ? "" : sharding::to_string(c.reduction),
                                  instruction_name(model, c.node), scope_of(model, c.node), c.bytes, c.times,
-                                 partial_sums, c.kept_in_parts, std::move(sources)});
+                                 partial_sums, c.kept_in_parts, std::move(sources), static_cast<int>(c.border)});
   }
   const sharding::CollectiveTotals reduced = sharding::total(listed, sharding::CollectiveKind::kAllReduce);
   const sharding::CollectiveTotals gathered = sharding::total(listed, sharding::CollectiveKind::kAllGather);
@@ -297,6 +300,9 @@ void describe_decision(const sharding::ShardingModel& model, const sharding::Pro
   const sharding::CollectiveTotals exchanged = sharding::total(listed, sharding::CollectiveKind::kAllToAll);
   plan->all_to_alls = static_cast<int>(exchanged.count);
   plan->all_to_all_bytes = exchanged.bytes;
+  const sharding::CollectiveTotals borders = sharding::total(listed, sharding::CollectiveKind::kPermute);
+  plan->permutes = static_cast<int>(borders.count);
+  plan->permute_bytes = borders.bytes;
   plan->partial_sums = static_cast<int>(sharding::total(at_once, sharding::CollectiveKind::kAllReduce).count);
   plan->gathers.clear();
   for (const sharding::Gather& g : model.gathers()) {
@@ -331,7 +337,9 @@ std::string to_json_text(const PartitionPlan& plan) {
 std::string decision_json_text(const PartitionPlan& plan) {
   const Json all = to_json(plan);
   Json out = Json::object();
-  for (const char* key : {"schema", "kind", "shards", "sums", "partition", "gathers"}) out[key] = all.at(key);
+  for (const char* key : {"schema", "kind", "shards", "sums", "halos", "partition", "gathers"}) {
+    if (all.contains(key)) out[key] = all.at(key);
+  }
   return json_text(out);
 }
 
@@ -374,7 +382,7 @@ Json to_json(const PartitionPlan& plan) {
                       {"saved_bytes", whole_bytes(group.saved_bytes)}});
   }
   const double bound_ms = lower_bound_ms(plan);
-  return {{"schema", pipeline::kPlanSchema},
+  Json out = {{"schema", pipeline::kPlanSchema},
           {"kind", plan.kind},
           {"model", plan.model},
           {"cluster", plan.cluster},
@@ -414,6 +422,12 @@ Json to_json(const PartitionPlan& plan) {
           {"alternatives", alternatives_json(plan)},
           {"warnings", plan.warnings},
           {"provenance", plan.provenance}};
+  if (plan.halos) {
+    out["halos"] = true;
+    out["permutes"] = plan.permutes;
+    out["permute_bytes"] = whole_bytes(plan.permute_bytes);
+  }
+  return out;
 }
 
 PartitionPlan parse_partition_plan(std::string_view json_text, const std::string& source) {
@@ -435,6 +449,7 @@ PartitionPlan read_partition_plan(const Json& json, const std::string& source) {
     reader.fail("sums: found \"" + sums + "\", expected \"apart\" or \"combined\"");
   }
   plan.sums_combined = sums == kCombinedSums;
+  plan.halos = reader.has("halos") && reader.flag("halos");
   plan.model = reader.text_or_empty("model");
   plan.cluster = reader.text_or_empty("cluster");
   plan.planner = reader.text_or_empty("planner");
@@ -482,6 +497,8 @@ PartitionPlan read_partition_plan(const Json& json, const std::string& source) {
   plan.all_reduce_bytes = reader.number_or_zero("all_reduce_bytes");
   plan.all_gather_bytes = reader.number_or_zero("all_gather_bytes");
   plan.all_to_all_bytes = reader.number_or_zero("all_to_all_bytes");
+  plan.permutes = reader.integer_or("permutes", 0, kMany, 0);
+  plan.permute_bytes = reader.number_or_zero("permute_bytes");
   if (reader.has("collectives")) read_collectives(reader, source, &plan);
   if (reader.has("gathers")) {
     for (const Json& item : reader.array("gathers")) {

@@ -41,10 +41,11 @@ struct PlanSource {
 // After carrying partial sums through linear instructions (sharding::listed_placement).
 struct PlanCollective {
   std::string kind, reduction, instruction, layer;
-  double bytes = 0, times = 1;      // of the whole tensor (in a mesh: of the other axis's part), each time; per step
+  double bytes = 0, times = 1;      // of the whole tensor or border (in a mesh: of the other axis's part), each time; per step
   int partial_sums = 1;             // that it reduces
   bool kept_in_parts = false;       // a reduce-scatter will do (sharding::Collective)
   std::vector<PlanSource> sources;  // those; one may be in several collectives
+  int border = 0;                   // of a collective-permute (sharding::Collective)
 };
 
 // A tensor that `instruction` reads whole although it is split elsewhere (sharding::Gather).
@@ -77,6 +78,7 @@ struct PartitionPlan {
   std::string kind;  // "operator" or "data"
   std::string model, cluster, planner, objective;
   int shards = 0;
+  bool halos = false;          // windows may exchange borders (sharding::LinkageOptions)
   bool sums_combined = false;  // the written module carries partial sums (sharding::Placement::kCombined)
   // Every entry input, in parameter order; `partition` in the file is {name: dim} of the decided ones (variables or
   // data), `inputs` lists all.
@@ -91,8 +93,9 @@ struct PartitionPlan {
   // With --overlap: the step with collectives beside compute, which step_ms adds up; and what no decision goes below.
   std::optional<double> overlapped_ms, overlapped_bound_ms;
   int all_reduces = 0, partial_sums = 0;  // after / before carrying through linear instructions
-  int all_gathers = 0, all_to_alls = 0;
+  int all_gathers = 0, all_to_alls = 0, permutes = 0;
   double all_reduce_bytes = 0, all_gather_bytes = 0, all_to_all_bytes = 0;  // per step, of whole tensors
+  double permute_bytes = 0;                                                 // per step, of borders
   std::vector<PlanCollective> collectives;
   std::vector<PlanGather> gathers;
   std::vector<PlanLinkageGroup> groups;
@@ -110,7 +113,7 @@ std::vector<sharding::TensorState> result_states(const sharding::ShardingModel& 
                                                  const sharding::Propagation& decided);
 
 // What follows from a decision: shards, inputs, results, partitioned (of `decided`, whose entries become names of
-// inputs), sums_combined, collectives with their counts and bytes, gathers. `plan->decided` must be filled in;
+// inputs), sums_combined, halos, collectives with their counts and bytes, gathers. `plan->decided` must be filled in;
 // everything else is left alone. `shares`: of a mesh, what the other axis leaves of tensors; bytes are of that. Null:
 // all.
 void describe_decision(const sharding::ShardingModel& model, const sharding::Propagation& decided, PartitionPlan* plan,

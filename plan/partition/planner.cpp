@@ -221,6 +221,52 @@ DataChoice choose_batch(ShardingModel* model) {
   return choice;
 }
 
+DataChoice choose_images(ShardingModel* model, DataChoice without) {
+  for (const TensorDim at : find_batch(*model)) {
+    const GroupId group = model->linkage().group_of(at);
+    if (group != graph::kNone && model->linkage().possible(group)) return without;
+  }
+  const int shards = model->linkage().shards();
+  const std::vector<sharding::Gather> before = model->gathers();
+  model->relink(shards, {}, true);
+  const auto exchanges = [model](GroupId group) {
+    const auto factors = model->linkage().factors_of_group(group);
+    return std::any_of(factors.begin(), factors.end(),
+                       [model](std::int32_t f) { return model->linkage().factor(f).halo != nullptr; });
+  };
+  std::vector<TensorDim> candidates;
+  for (const Ranked& ranked : rank_data_groups(*model)) {
+    if (exchanges(ranked.group)) candidates.push_back(ranked.at);
+  }
+  RepairResult best;
+  TensorDim chosen;
+  for (const TensorDim at : candidates) {
+    model->relink(shards, {});
+    RepairResult found = repair(model, at);
+    if (!found.possible || (best.possible && std::make_pair(-found.split_share, found.gathered_bytes) >=
+                                                 std::make_pair(-best.split_share, best.gathered_bytes)))
+      continue;
+    best = std::move(found);
+    chosen = at;
+  }
+  if (!best.possible) {
+    model->relink(shards, before, false);
+    return without;
+  }
+  model->relink(shards, best.gathers);
+  DataChoice choice;
+  choice.gathers = best.gathers;
+  choice.note = without.note + (without.note.empty() ? "" : "; ") + sharding::describe(*model, chosen) +
+                " can be split when neighbours exchange borders" +
+                (best.gathered_tensors == 0
+                     ? ""
+                     : " and " + plural(best.gathered_tensors, "tensor") +
+                           (best.gathered_tensors == 1 ? " is" : " are") + " gathered again (" +
+                           format_bytes(best.gathered_bytes) + " per step)");
+  choice.groups = {model->linkage().group_of(chosen)};
+  return choice;
+}
+
 namespace {
 
 // One plan in the making.
@@ -275,6 +321,18 @@ class Planning {
 
  private:
   const ModelInput& input(std::int32_t index) const { return model_.inputs()[static_cast<std::size_t>(index)]; }
+
+  // What is searched over: of images whose borders are exchanged, those alone.
+  std::vector<std::int32_t> asked_inputs() const {
+    if (!request_.data) return inputs_;
+    if (!model_.halos()) return batched_inputs(model_);
+    std::vector<std::int32_t> out;
+    for (const std::int32_t index : inputs_) {
+      const auto groups = model_.linkage().groups_of(input(index).node);
+      if (std::find(groups.begin(), groups.end(), batch_.groups.front()) != groups.end()) out.push_back(index);
+    }
+    return out;
+  }
 
   std::vector<GroupId> linkage_groups(const std::vector<std::int32_t>& chosen,
                                       const std::vector<GroupId>& groups_of) const {
@@ -399,7 +457,7 @@ class Planning {
   void search(double kept_limit_bytes = 0) {
     now_ = Found();
     now_.kept_limit_bytes = kept_limit_bytes;
-    now_.problem = make_problem(model_, cost_, request_.data ? batched_inputs(model_) : inputs_, request_.objective,
+    now_.problem = make_problem(model_, cost_, asked_inputs(), request_.objective,
                                 kept_limit_bytes, &now_.groups_of);
     choose();
     ask_other_objective();
@@ -432,6 +490,7 @@ class Planning {
     }
     if (shards_ > 1 && !model_.data().empty() && request_.other == nullptr && (request_.data || request_.compare)) {
       batch_ = choose_batch(&model_);
+      if (request_.data) batch_ = choose_images(&model_, std::move(batch_));
       if (!request_.data && !batch_.groups.empty()) {
         compared_.push_back(judged(model_.data(), batch_.groups, "data parallel"));
       }

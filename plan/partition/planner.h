@@ -78,5 +78,8 @@ struct DataChoice {
 };
 // `model` is relinked to the gathers of the choice.
 DataChoice choose_batch(sharding::ShardingModel* model);
+// The same for data of which the batch cannot be split, but a dimension that windows move along (the height of images)
+// can, when neighbours exchange borders; `model` is relinked so then, and left as it was where nothing can.
+DataChoice choose_images(sharding::ShardingModel* model, DataChoice without);
 
 }  // namespace automap::partition
