@@ -258,11 +258,10 @@ DataChoice choose_images(ShardingModel* model, DataChoice without) {
   choice.gathers = best.gathers;
   choice.note = without.note + (without.note.empty() ? "" : "; ") + sharding::describe(*model, chosen) +
                 " can be split when neighbours exchange borders" +
-                (best.gathered_tensors == 0
-                     ? ""
-                     : " and " + plural(best.gathered_tensors, "tensor") +
-                           (best.gathered_tensors == 1 ? " is" : " are") + " gathered again (" +
-                           format_bytes(best.gathered_bytes) + " per step)");
+                (best.gathered_tensors == 0 ? ""
+                                            : " and " + plural(best.gathered_tensors, "tensor") +
+                                                  (best.gathered_tensors == 1 ? " is" : " are") + " gathered again (" +
+                                                  format_bytes(best.gathered_bytes) + " per step)");
   choice.groups = {model->linkage().group_of(chosen)};
   return choice;
 }
@@ -457,8 +456,7 @@ class Planning {
   void search(double kept_limit_bytes = 0) {
     now_ = Found();
     now_.kept_limit_bytes = kept_limit_bytes;
-    now_.problem = make_problem(model_, cost_, asked_inputs(), request_.objective,
-                                kept_limit_bytes, &now_.groups_of);
+    now_.problem = make_problem(model_, cost_, asked_inputs(), request_.objective, kept_limit_bytes, &now_.groups_of);
     choose();
     ask_other_objective();
     leave_whole_where_quicker();
