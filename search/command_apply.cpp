@@ -60,17 +60,17 @@ void declare(OptionTable* table, Options* options) {
 
 Json totals_json(const PartitionPlan& plan) {
   Json out = {{"kind", plan.kind},
-          {"shards", plan.shards},
-          {"decided", plan.decided.size()},
-          {"partitioned", plan.partitioned},
-          {"partial_sums", plan.partial_sums},
-          {"all_reduces", plan.all_reduces},
-          {"all_reduce_bytes", plan.all_reduce_bytes},
-          {"all_gathers", plan.all_gathers},
-          {"all_gather_bytes", plan.all_gather_bytes},
-          {"all_to_alls", plan.all_to_alls},
-          {"all_to_all_bytes", plan.all_to_all_bytes},
-          {"collectives", Json::parse(to_json_text(plan))["collectives"]}};
+              {"shards", plan.shards},
+              {"decided", plan.decided.size()},
+              {"partitioned", plan.partitioned},
+              {"partial_sums", plan.partial_sums},
+              {"all_reduces", plan.all_reduces},
+              {"all_reduce_bytes", plan.all_reduce_bytes},
+              {"all_gathers", plan.all_gathers},
+              {"all_gather_bytes", plan.all_gather_bytes},
+              {"all_to_alls", plan.all_to_alls},
+              {"all_to_all_bytes", plan.all_to_all_bytes},
+              {"collectives", Json::parse(to_json_text(plan))["collectives"]}};
   if (plan.halos) {
     out["permutes"] = plan.permutes;
     out["permute_bytes"] = plan.permute_bytes;

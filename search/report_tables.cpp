@@ -56,7 +56,8 @@ std::string collectives_text(const ShardingModel& model, const Propagation& deci
   const auto in_parts =
       std::count_if(written.begin(), written.end(), [](const Collective& c) { return c.kept_in_parts; });
   const sharding::CollectiveTotals borders = total(written, CollectiveKind::kPermute);
-  if (sums.count + gathers.count + exchanges.count + borders.count == 0) return "none: no device needs anything of another";
+  if (sums.count + gathers.count + exchanges.count + borders.count == 0)
+    return "none: no device needs anything of another";
   std::string out = sums.count == 0
                         ? "no all-reduces"
                         : plural(sums.count, "all-reduce") + " of partial sums, " + bytes_per_step(sums.bytes);

@@ -739,7 +739,8 @@ class Finder {
           c.kind = CollectiveKind::kPermute;
           c.node = of.node;
           const Shape& shape = flow_.shape(of.node);
-          c.bytes = static_cast<double>(shape.bytes) / static_cast<double>(shape.dims[static_cast<std::size_t>(of.dim)]) *
+          c.bytes = static_cast<double>(shape.bytes) /
+                    static_cast<double>(shape.dims[static_cast<std::size_t>(of.dim)]) *
                     static_cast<double>(std::abs(border));
           c.times = model_.times(factor.op);
           c.group = group;

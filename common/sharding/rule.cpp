@@ -54,9 +54,9 @@ constexpr Row kReduce{{"reduce",
                        "kept dimensions pass; reduced ones leave partial results when the reducer is known and starts "
                        "from its neutral value"},
                       reduce_rule};
-constexpr Row kReduceWindow{{"reduce-window",
-                             "dimensions under a window of one element pass, others by exchanging borders"},
-                            reduce_window_rule};
+constexpr Row kReduceWindow{
+    {"reduce-window", "dimensions under a window of one element pass, others by exchanging borders"},
+    reduce_window_rule};
 constexpr Row kSelectAndScatter{{"select-and-scatter",
                                  "dimensions under a window of one element pass, and those under windows side by side "
                                  "where borders are exchanged"},

@@ -8,12 +8,12 @@
 // common/machine/collectives.h has them (measured links, else ring formulas), added without overlap. Those
 // of one group that do not wait for each other (the gradients of all variables, say) go out together, as XLA combines
 // them: their bytes are added, the latency is paid once. The link is a server's inner one when the shards fit into one
-// server, else the network; borders that neighbours exchange are single messages over it. Memory per device: parameters (variables, slots, frozen weights, state, data) over their
-// splittings, new values in the place of the old ones, plus the activations kept for the backward pass: what the
-// forward pass makes and the backward pass reads, once in the form it was made in; another form of a parameter is made
-// again; and the gathered copies that both passes read. Gradients and buffers within an instruction are not counted:
-// that is what the peak is for (peak_memory.h). Collectives in a conditional count in all of its
-// branches.
+// server, else the network; borders that neighbours exchange are single messages over it. Memory per device: parameters
+// (variables, slots, frozen weights, state, data) over their splittings, new values in the place of the old ones, plus
+// the activations kept for the backward pass: what the forward pass makes and the backward pass reads, once in the form
+// it was made in; another form of a parameter is made again; and the gathered copies that both passes read. Gradients
+// and buffers within an instruction are not counted: that is what the peak is for (peak_memory.h). Collectives in a
+// conditional count in all of its branches.
 //
 // Everything is a sum over instructions, tensors and collectives, each of which one group at most changes: the effect
 // of a plan is the sum of its groups' effects. But for all-to-alls, between two groups (as the effect of one group its

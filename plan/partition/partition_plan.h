@@ -41,8 +41,9 @@ struct PlanSource {
 // After carrying partial sums through linear instructions (sharding::listed_placement).
 struct PlanCollective {
   std::string kind, reduction, instruction, layer;
-  double bytes = 0, times = 1;      // of the whole tensor or border (in a mesh: of the other axis's part), each time; per step
-  int partial_sums = 1;             // that it reduces
+  double bytes = 0,
+         times = 1;      // of the whole tensor or border (in a mesh: of the other axis's part), each time; per step
+  int partial_sums = 1;  // that it reduces
   bool kept_in_parts = false;       // a reduce-scatter will do (sharding::Collective)
   std::vector<PlanSource> sources;  // those; one may be in several collectives
   int border = 0;                   // of a collective-permute (sharding::Collective)

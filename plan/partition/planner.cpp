@@ -254,11 +254,10 @@ DataChoice choose_images(ShardingModel* model, DataChoice without) {
   choice.gathers = best.gathers;
   choice.note = without.note + (without.note.empty() ? "" : "; ") + sharding::describe(*model, chosen) +
                 " can be split when neighbours exchange borders" +
-                (best.gathered_tensors == 0
-                     ? ""
-                     : " and " + plural(best.gathered_tensors, "tensor") +
-                           (best.gathered_tensors == 1 ? " is" : " are") + " gathered again (" +
-                           format_bytes(best.gathered_bytes) + " per step)");
+                (best.gathered_tensors == 0 ? ""
+                                            : " and " + plural(best.gathered_tensors, "tensor") +
+                                                  (best.gathered_tensors == 1 ? " is" : " are") + " gathered again (" +
+                                                  format_bytes(best.gathered_bytes) + " per step)");
   choice.groups = {model->linkage().group_of(chosen)};
   return choice;
 }

@@ -97,7 +97,8 @@ class Twin {
     const auto shape = [](std::int64_t h, std::int64_t w) {
       return "f32[1," + std::to_string(h) + "," + std::to_string(w) + ",1]";
     };
-    std::string text = "HloModule m\nadd { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }\n";
+    std::string text =
+        "HloModule m\nadd { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }\n";
     text += "ENTRY e {\n  x = " + shape(in, p_.in_columns) + " parameter(0)\n";
     if (pooling) {
       const auto four = [](std::int64_t a, std::int64_t b) { return "1x" + two(a, b) + "x1"; };
@@ -105,7 +106,8 @@ class Twin {
       text += "  z = f32[] constant(0)\n  ROOT it = " + shape(out, p_.out_columns) +
               " reduce-window(x, z), window={size=" + four(p_.rows.size, p_.columns.size) +
               " stride=" + four(p_.rows.stride, p_.columns.stride) + " pad=0_0x" + pad(p_.rows) + "x" +
-              pad(p_.columns) + "x0_0 rhs_dilate=" + four(p_.rows.dilation, p_.columns.dilation) + "}, to_apply=add\n}\n";
+              pad(p_.columns) + "x0_0 rhs_dilate=" + four(p_.rows.dilation, p_.columns.dilation) +
+              "}, to_apply=add\n}\n";
     } else {
       text += "  w = f32[" + std::to_string(p_.rows.size) + "," + std::to_string(p_.columns.size) +
               ",1,1] parameter(1)\n  ROOT it = " + shape(out, p_.out_columns) + " convolution(x, w), window=" + window +
@@ -190,7 +192,8 @@ class Twin {
       if (device + 1 < shards_) take((device + 1) * part, (device + 1) * part + factor.halo.right);
       if (contracted) {
         const std::int64_t own = p_.rows.size / shards_;
-        const Rows mine{{taps.part.begin() + device * own, taps.part.begin() + (device + 1) * own}, device * own, taps.whole};
+        const Rows mine{
+            {taps.part.begin() + device * own, taps.part.begin() + (device + 1) * own}, device * own, taps.whole};
         const Grid sum = convolve(p_, held, mine, 0, out);
         for (std::size_t r = 0; r < sum.size(); ++r) {
           for (std::size_t c = 0; c < sum[r].size(); ++c) found[r][c] += sum[r][c];
@@ -247,11 +250,11 @@ TEST(Halo, AsXlaHasThem) {
                                          {"size=3 pad=-1_3", 32, 3, 32, -1, -1}}) {
     SCOPED_TRACE(c.window);
     const auto shape = [](int n) { return "f32[1," + std::to_string(n) + ",4]"; };
-    const graph::Graph graph = hlo::read_hlo_text(
-        "HloModule m\nENTRY e {\n  x = " + shape(c.in) + " parameter(0)\n  w = f32[" + std::to_string(c.kernel) +
-            ",4,4] parameter(1)\n  ROOT y = " + shape(c.out) + " convolution(x, w), window={" + c.window +
-            "}, dim_labels=b0f_0io->b0f\n}\n",
-        "test");
+    const graph::Graph graph =
+        hlo::read_hlo_text("HloModule m\nENTRY e {\n  x = " + shape(c.in) + " parameter(0)\n  w = f32[" +
+                               std::to_string(c.kernel) + ",4,4] parameter(1)\n  ROOT y = " + shape(c.out) +
+                               " convolution(x, w), window={" + c.window + "}, dim_labels=b0f_0io->b0f\n}\n",
+                           "test");
     const OpRule rule = rule_of(graph, graph.entry().root);
     ASSERT_EQ(rule.halo_factors.size(), c.left < 0 ? 0U : 1U);
     if (c.left < 0) continue;
