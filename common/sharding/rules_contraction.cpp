@@ -1,5 +1,6 @@
 // Products that sum over dimensions: dots and convolutions.
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -215,6 +216,14 @@ std::string window_text(const std::vector<graph::WindowDimension>& window) {
   return text;
 }
 
+std::string padding_text(const graph::Graph& graph, graph::InstructionId id) {
+  const graph::Instruction& instruction = graph.instruction(id);
+  if (instruction.opcode != graph::Opcode::kConstant) return '#' + std::to_string(id);
+  const std::string text(instruction.payload);
+  char* end = nullptr;
+  return std::strtod(text.c_str(), &end) == 0 && end != text.c_str() && *end == '\0' ? "0" : text;
+}
+
 // Only dim_labels say what a dimension is: the weight gradient of a convolution is one whose batch is the features.
 //   batch {in, out}, output features {kernel, out}, input features {in, kernel} with partial sums.
 // With groups, the devices hold whole groups; XLA's partitioner gathers all of it, batch and all, unless a group has
@@ -240,8 +249,8 @@ void convolution_rule(RuleBuilder& b) {
     for (std::int32_t slot = 0; slot < 3; ++slot) b.block_slot(slot, Block::kWhole);
     return;
   }
-  std::string shared_by = "convolution " + window_text(window);
-  for (const std::int64_t dim : dims.input_spatial) shared_by += ' ' + std::to_string(dim);
+  std::vector<graph::WindowDimension> over_input(static_cast<std::size_t>(b.rank(0)));
+  for (std::size_t i = 0; i < spatial; ++i) over_input[static_cast<std::size_t>(dims.input_spatial[i])] = window[i];
   for (std::size_t i = 0; i < spatial; ++i) {
     const graph::WindowDimension& w = window[i];
     const SlotDim in{0, narrow(dims.input_spatial[i])}, kernel{1, narrow(dims.kernel_spatial[i])},
@@ -254,7 +263,8 @@ void convolution_rule(RuleBuilder& b) {
       b.block({in, kernel, out}, Block::kHalo);
       if (std::optional<Halo> of_window = halo_of_window(w, b.extent(in), b.extent(out))) {
         of_window->of = in;
-        of_window->shared_by = shared_by;
+        of_window->shared_by = window_text(over_input);
+        of_window->padded_with = "0";
         b.exchange({in, out}, *of_window);
       } else if (std::optional<Halo> of_sum = halo_of_contraction(w, b.extent(in), b.extent(out))) {
         of_sum->of = in;
