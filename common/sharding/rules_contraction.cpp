@@ -49,8 +49,8 @@ bool well_formed(const RuleBuilder& b, const graph::DotDimensions& dims) {
 // Small enough for what is computed with it.
 bool is_plain(const graph::WindowDimension& w, std::int64_t in, std::int64_t out) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
-  return !w.reversed && w.pad_low >= 0 && w.pad_low < kMost && w.size < kMost && w.stride < kMost &&
-         w.base_dilation < kMost && w.window_dilation < kMost && in < kMost && out < kMost;
+  return w.pad_low >= 0 && w.pad_low < kMost && w.size < kMost && w.stride < kMost && w.base_dilation < kMost &&
+         w.window_dilation < kMost && in < kMost && out < kMost;
 }
 
 std::int64_t floor_divide(std::int64_t a, std::int64_t b) {
@@ -199,7 +199,9 @@ std::optional<Halo> halo_of_window(const graph::WindowDimension& w, std::int64_t
 }
 
 std::optional<Halo> halo_of_contraction(const graph::WindowDimension& w, std::int64_t in, std::int64_t out) {
-  if (!is_plain(w, in, out) || w.base_dilation > 1 || in != w.size * w.window_dilation) return std::nullopt;
+  if (!is_plain(w, in, out) || w.reversed || w.base_dilation > 1 || in != w.size * w.window_dilation) {
+    return std::nullopt;
+  }
   Halo halo;
   halo.left = w.pad_low;
   halo.right = std::max<std::int64_t>(0, (out - 1) * w.stride - w.pad_low + 1 - w.window_dilation);
