@@ -1,8 +1,10 @@
 #include "common/sharding/linkage.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/error.h"
@@ -295,6 +297,7 @@ class LinkageBuilder {
     for (const Factor& factor : rule.factors) add_factor(op, slots, factor);
     for (const Factor& factor : rule.halo_factors) {
       if (!options_.halos || !is_enough(at(slots, factor.halo.of), factor.halo)) continue;
+      if (!agrees_with_others(at(slots, factor.halo.of).node, factor.halo)) continue;
       add_factor(op, slots, factor);
       exchanged.insert(exchanged.end(), factor.dims.begin(), factor.dims.end());
     }
@@ -309,6 +312,12 @@ class LinkageBuilder {
   bool is_enough(TensorDim of, const Halo& halo) const {
     if (halo.of.slot < 0) return true;
     return of.node != kNone && std::max(halo.left, halo.right) <= extent(of) / options_.shards;
+  }
+
+  // Whether all readers that share these borders see the same beyond the tensor's ends.
+  bool agrees_with_others(NodeId of, const Halo& halo) {
+    if (halo.shared_by.empty() || (halo.left == 0 && halo.right == 0)) return true;
+    return paddings_.try_emplace({of, halo.shared_by}, halo.padded_with).first->second == halo.padded_with;
   }
 
   void add_factor(NodeId op, const std::vector<NodeId>& slots, const Factor& factor) {
@@ -610,6 +619,7 @@ class LinkageBuilder {
   std::vector<std::int32_t> parent_;             // of dimensions, by their index; roots are the smallest of their set
   Cuts gathers_, in_parts_, handed_on_, begun_;  // by instruction, or by tensor
   std::unordered_map<InstructionId, OpRule> known_rules_;
+  std::map<std::pair<NodeId, std::string>, std::string> paddings_;  // of borders that are shared
   OpRule rule_;
   std::vector<Part> parts_;                           // of factors
   std::vector<std::pair<NodeId, TensorDim>> closed_;  // members of closed factors, by instruction

@@ -38,8 +38,14 @@ constexpr Row kBitcast{{"bitcast", "as reshape where both layouts are row-major,
 constexpr Row kBitcastConvert{{"bitcast-convert", "every dimension passes but one that comes or goes with the width"},
                               bitcast_convert_rule};
 constexpr Row kTranspose{{"transpose", "every dimension passes to its new place"}, transpose_rule};
-constexpr Row kSlice{{"slice", "dimensions taken in full pass, sliced ones would need neighbours"}, slice_rule};
-constexpr Row kPad{{"pad", "dimensions without padding pass, padded ones would need neighbours"}, pad_rule};
+constexpr Row kSlice{{"slice",
+                      "dimensions taken in full pass, and every nth element of all where borders are exchanged; others "
+                      "would need neighbours"},
+                     slice_rule};
+constexpr Row kPad{{"pad",
+                    "dimensions without padding pass, and shifts and padding between elements by exchanging borders; "
+                    "others would need neighbours"},
+                   pad_rule};
 constexpr Row kConcatenate{{"concatenate", "every dimension passes but the concatenated one"}, concatenate_rule};
 constexpr Row kReverse{{"reverse", "every dimension passes but the reversed ones"}, reverse_rule};
 constexpr Row kDot{{"dot", "batch and free dimensions pass; a contracted pair leaves partial sums"}, dot_rule};

@@ -65,13 +65,16 @@ Reduction applied_reduction(const graph::Graph& graph, graph::InstructionId id, 
 
 // How a window that moves along a split dimension could be had by exchanging borders: the elements that it needs of the
 // neighbours, the same on every device. None when devices' parts do not lie below one another (VALID windows, strides
-// that do not divide the extents), or when XLA does something else (reversed or cropped windows).
+// that do not divide the extents), or when XLA does something else (windows cropped on the left, filters' gradients
+// reversed).
 //   input [in] under a window -> [out], both split
 std::optional<Halo> halo_of_window(const graph::WindowDimension& w, std::int64_t in, std::int64_t out);
 //   input [in] and window [in / dilation], both split, are summed up over: the gradient of a filter [out], whole
 std::optional<Halo> halo_of_contraction(const graph::WindowDimension& w, std::int64_t in, std::int64_t out);
-// The windows of a whole instruction, in words: what Halo::shared_by is made of.
+// Halo::shared_by: the window over all dimensions of the operand, whatever instruction moves it.
 std::string window_text(const std::vector<graph::WindowDimension>& window);
+// Halo::padded_with, of the operand that says it: "0", "-inf", or of one that is no constant its number.
+std::string padding_text(const graph::Graph& graph, graph::InstructionId id);
 
 // The dimension of `indices` that component `component` of its index vectors (dimension `vector_dim`; the rank of
 // `indices`: they are scalars) counts along, from 0 in steps of 1: its value is its own position there. kNone when it

@@ -1,5 +1,6 @@
 // Products that sum over dimensions: dots and convolutions.
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -48,8 +49,8 @@ bool well_formed(const RuleBuilder& b, const graph::DotDimensions& dims) {
 // Small enough for what is computed with it.
 bool is_plain(const graph::WindowDimension& w, std::int64_t in, std::int64_t out) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
-  return !w.reversed && w.pad_low >= 0 && w.pad_low < kMost && w.size < kMost && w.stride < kMost &&
-         w.base_dilation < kMost && w.window_dilation < kMost && in < kMost && out < kMost;
+  return w.pad_low >= 0 && w.pad_low < kMost && w.size < kMost && w.stride < kMost && w.base_dilation < kMost &&
+         w.window_dilation < kMost && in < kMost && out < kMost;
 }
 
 std::int64_t floor_divide(std::int64_t a, std::int64_t b) {
@@ -198,7 +199,9 @@ std::optional<Halo> halo_of_window(const graph::WindowDimension& w, std::int64_t
 }
 
 std::optional<Halo> halo_of_contraction(const graph::WindowDimension& w, std::int64_t in, std::int64_t out) {
-  if (!is_plain(w, in, out) || w.base_dilation > 1 || in != w.size * w.window_dilation) return std::nullopt;
+  if (!is_plain(w, in, out) || w.reversed || w.base_dilation > 1 || in != w.size * w.window_dilation) {
+    return std::nullopt;
+  }
   Halo halo;
   halo.left = w.pad_low;
   halo.right = std::max<std::int64_t>(0, (out - 1) * w.stride - w.pad_low + 1 - w.window_dilation);
@@ -213,6 +216,14 @@ std::string window_text(const std::vector<graph::WindowDimension>& window) {
     text += w.reversed ? "reversed;" : ";";
   }
   return text;
+}
+
+std::string padding_text(const graph::Graph& graph, graph::InstructionId id) {
+  const graph::Instruction& instruction = graph.instruction(id);
+  if (instruction.opcode != graph::Opcode::kConstant) return '#' + std::to_string(id);
+  const std::string text(instruction.payload);
+  char* end = nullptr;
+  return std::strtod(text.c_str(), &end) == 0 && end != text.c_str() && *end == '\0' ? "0" : text;
 }
 
 // Only dim_labels say what a dimension is: the weight gradient of a convolution is one whose batch is the features.
@@ -240,8 +251,8 @@ void convolution_rule(RuleBuilder& b) {
     for (std::int32_t slot = 0; slot < 3; ++slot) b.block_slot(slot, Block::kWhole);
     return;
   }
-  std::string shared_by = "convolution " + window_text(window);
-  for (const std::int64_t dim : dims.input_spatial) shared_by += ' ' + std::to_string(dim);
+  std::vector<graph::WindowDimension> over_input(static_cast<std::size_t>(b.rank(0)));
+  for (std::size_t i = 0; i < spatial; ++i) over_input[static_cast<std::size_t>(dims.input_spatial[i])] = window[i];
   for (std::size_t i = 0; i < spatial; ++i) {
     const graph::WindowDimension& w = window[i];
     const SlotDim in{0, narrow(dims.input_spatial[i])}, kernel{1, narrow(dims.kernel_spatial[i])},
@@ -254,7 +265,8 @@ void convolution_rule(RuleBuilder& b) {
       b.block({in, kernel, out}, Block::kHalo);
       if (std::optional<Halo> of_window = halo_of_window(w, b.extent(in), b.extent(out))) {
         of_window->of = in;
-        of_window->shared_by = shared_by;
+        of_window->shared_by = window_text(over_input);
+        of_window->padded_with = "0";
         b.exchange({in, out}, *of_window);
       } else if (std::optional<Halo> of_sum = halo_of_contraction(w, b.extent(in), b.extent(out))) {
         of_sum->of = in;

@@ -1,6 +1,8 @@
 // Instructions that only move elements.
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "common/graph/hlo_attributes.h"
@@ -66,6 +68,25 @@ void row_major(RuleBuilder& b) {
     if (!majors.empty()) b.factor(majors, major);
   }
   if (at[0] != sides[0].size() || at[1] != sides[1].size()) b.refuse();
+}
+
+// The window of one element that makes the same of a dimension.
+graph::WindowDimension window_of(const graph::PaddingDimension& pad) {
+  graph::WindowDimension w;
+  w.pad_low = pad.low;
+  w.pad_high = pad.high;
+  w.base_dilation = pad.interior < std::numeric_limits<std::int64_t>::max() ? pad.interior + 1 : pad.interior;
+  return w;
+}
+
+std::optional<Halo> halo_of_padding(const graph::PaddingDimension& pad, std::int64_t in, std::int64_t out) {
+  if (pad.interior < 0) return std::nullopt;
+  if (pad.low >= 0) return halo_of_window(window_of(pad), in, out);
+  // Cropped and padded between elements: XLA's partitioner fails.
+  if (pad.interior != 0 || in != out || pad.low <= -in) return std::nullopt;
+  Halo halo;
+  halo.right = -pad.low;
+  return halo;
 }
 
 }  // namespace
@@ -145,22 +166,38 @@ void slice_rule(RuleBuilder& b) {
       b.pass({{0, dim}, {1, dim}});
     } else {
       b.block({{0, dim}, {1, dim}}, Block::kHalo);
+      // The same elements of every device's part.
+      const std::int64_t in = b.extent({0, dim});
+      if (slice.stride > 1 && slice.start >= 0 && slice.start < slice.stride && in % slice.stride == 0 &&
+          in / slice.stride == b.extent({1, dim})) {
+        b.exchange({{0, dim}, {1, dim}}, {{-1, 0}});
+      }
     }
   }
 }
 
+// Devices' parts lie below one another when as many elements come before as are lost behind: a shift, or padding between
+// elements.
 void pad_rule(RuleBuilder& b) {
   if (b.num_operands() != 2 || b.num_results() != 1 || !b.are_arrays(0, 3) || b.rank(1) != 0) return b.refuse();
   const auto raw = b.graph().attribute(b.id(), "padding");
   if (!raw) return b.refuse();
   const auto padding = graph::decode_padding(*raw, {b.graph().instruction(b.id()).name, "padding"});
   if (padding.size() != static_cast<std::size_t>(b.rank(0)) || b.rank(0) != b.rank(2)) return b.refuse();
+  std::vector<graph::WindowDimension> over_input;
+  for (const graph::PaddingDimension& pad : padding) over_input.push_back(window_of(pad));
   for (std::int32_t dim = 0; dim < b.rank(0); ++dim) {
     const graph::PaddingDimension& pad = padding[static_cast<std::size_t>(dim)];
     if (pad.low == 0 && pad.high == 0 && pad.interior == 0) {
       b.pass({{0, dim}, {2, dim}});
     } else {
       b.block({{0, dim}, {2, dim}}, Block::kHalo);
+      std::optional<Halo> halo = halo_of_padding(pad, b.extent({0, dim}), b.extent({2, dim}));
+      if (!halo) continue;
+      halo->of = {0, dim};
+      halo->shared_by = window_text(over_input);
+      halo->padded_with = padding_text(b.graph(), b.graph().operands(b.id())[1]);
+      b.exchange({{0, dim}, {2, dim}}, *halo);
     }
   }
 }

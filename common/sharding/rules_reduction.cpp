@@ -193,7 +193,8 @@ void reduce_window_rule(RuleBuilder& b) {
     std::optional<Halo> halo = halo_of_window(w, b.extent(in), b.extent(out));
     if (!halo || single(w) || w.base_dilation > 1) continue;
     halo->of = in;
-    halo->shared_by = "reduce-window " + window_text(window);
+    halo->shared_by = window_text(window);
+    halo->padded_with = padding_text(b.graph(), b.graph().operands(b.id())[1]);
     b.exchange({in, out}, *halo);
   }
 }

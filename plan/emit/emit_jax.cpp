@@ -165,7 +165,7 @@ std::string python_of(const sharding::ShardingModel& model, const std::vector<Ax
   int shards = 1, moved = 0;
   for (const Axis& axis : axes) {
     shards *= axis.plan->shards;
-    moved += axis.plan->all_gathers + axis.plan->all_to_alls;
+    moved += axis.plan->all_gathers + axis.plan->all_to_alls + axis.plan->permutes;
   }
   const auto spec_of = [&](const auto& dim_in) {
     std::vector<int> dims;

@@ -49,7 +49,9 @@ class Chooser {
     if (decided_.split_groups().empty()) return chosen_;
     for (const sharding::GroupId group : decided_.split_groups()) {
       for (const std::int32_t index : linkage_.factors_of_group(group)) {
-        for (const NodeId node : linkage_.factor(index).partial) choose(node);
+        const sharding::OpFactor& factor = linkage_.factor(index);
+        for (const NodeId node : factor.partial) choose(node);
+        if (model_.halos() && flow_.node(factor.op).opcode == Opcode::kConvolution) choose(factor.op);
       }
     }
     find_shared();

@@ -9,6 +9,8 @@
 //   constants, where we see one per use;
 // - free tensors made by an instruction that cannot be split (a concatenation of sines and cosines): held whole;
 // - everything in the bodies of loops, and what makes and reads their state;
+// - convolutions along whose windows neighbours exchange borders: XLA carries no splitting through windows that are as
+//   large as what they make;
 // - at a gather, what reads or makes the tensor, and what that one reads;
 // - what reads and makes the arguments and results of calls that share an instruction and run it in different states;
 //   the instruction itself is left to XLA.

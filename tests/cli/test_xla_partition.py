@@ -43,6 +43,53 @@ def fixture(name):
     return FIXTURES / (name if name.endswith(".hlo") else f"{name}.hlo.gz")
 
 
+# Writes forward1.hlo, forward2.hlo, step1.hlo and step2.hlo into a folder.
+IMAGES = """
+import sys
+import jax
+import jax.numpy as jnp
+
+SHAPES = {"stem": (7, 7, 3, 16), "a": (3, 3, 16, 16), "b": (3, 3, 16, 32), "short": (1, 1, 16, 32), "each": (3, 3, 1, 32),
+          "point": (1, 1, 32, 32), "bias": (32,), "dense": (32, 10)}
+
+def conv(x, w, stride=1, groups=1):
+    return jax.lax.conv_general_dilated(x, w, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"),
+                                        feature_group_count=groups)
+
+def pool(x, size, stride, start, of):
+    return jax.lax.reduce_window(x, start, of, (1, size, size, 1), (1, stride, stride, 1), "SAME")
+
+def forward(p, x):
+    x = jax.nn.relu(conv(x, p["stem"], 2))
+    return body(p, pool(x, 3, 2, 0., jax.lax.add))
+
+def body(p, x):
+    x = x + jax.nn.relu(conv(x, p["a"]))
+    x = jax.nn.relu(conv(x, p["b"], 2) + p["bias"] + conv(x, p["short"], 2))
+    x = conv(jax.nn.relu(conv(x, p["each"], groups=32)), p["point"])
+    x = (x - x.mean((0, 1, 2))) * jax.lax.rsqrt(x.var((0, 1, 2)) + 1e-5)
+    return jax.nn.relu(x).mean((1, 2)) @ p["dense"]
+
+def step(p, x, y):
+    def loss(p):
+        h = pool(jax.nn.relu(conv(x, p["stem"], 2)), 2, 2, -jnp.inf, jax.lax.max)
+        return -(jax.nn.log_softmax(body(p, h)) * y).sum(-1).mean()
+    value, gradients = jax.value_and_grad(loss)(p)
+    return jax.tree.map(lambda a, g: a - 0.1 * g, p, gradients), value
+
+def array(*dims):
+    return jax.ShapeDtypeStruct(dims, jnp.float32)
+
+params = {name: array(*dims) for name, dims in SHAPES.items()}
+for batch in (1, 2):
+    images = array(batch, 128, 96, 3)
+    for function, arguments in ((forward, (params, images)), (step, (params, images, array(batch, 10)))):
+        module = jax.jit(function).lower(*arguments).compiler_ir("hlo").as_hlo_module()
+        with open(f"{sys.argv[1]}/{function.__name__}{batch}.hlo", "w") as f:
+            f.write(module.to_string())
+"""
+
+
 class Counting(unittest.TestCase):
     """What needs no XLA: how collectives are counted."""
 
@@ -138,8 +185,8 @@ class Agreement(unittest.TestCase):
             self.assertLess(xla["worst_relative_error"], tolerance, told)
         return row
 
-    def plan(self, path, ask, sums="apart"):
-        return check.planned(SimpleNamespace(search=BIN / "automap-search", cluster="config-a", sums=sums), path, ask, DEVICES,
+    def plan(self, path, ask, sums="apart", shards=DEVICES):
+        return check.planned(SimpleNamespace(search=BIN / "automap-search", cluster="config-a", sums=sums), path, ask, shards,
                              self.folder)
 
     def test_plans_of_fixtures(self):
@@ -210,6 +257,33 @@ class Agreement(unittest.TestCase):
                                         os.path.join(self.folder, "plan.json"), "--json", "--quiet"))
         self.assertEqual([again[key] for key in ("all_to_alls", "all_to_all_bytes", "all_gathers")],
                          [plan[key] for key in ("all_to_alls", "all_to_all_bytes", "all_gathers")])
+
+    def test_borders(self):
+        """Images whose batch the devices do not divide: neighbours exchange borders, as many and of the sizes that are told."""
+        for name, shards in (("vgg19", 7), ("resnet50", 7)):
+            with self.subTest(name=name):
+                plan = self.plan(fixture(name), "adp", shards=shards)
+                row = self.agree(fixture(name), plan)
+                self.assertTrue(row["agrees"], row)
+                self.assertEqual(plan["permutes"], len(row["announced"]["collective-permute"]))
+                self.assertGreater(plan["permutes"], 90)
+
+    def test_borders_compute_the_same(self):
+        """Of one image and of two: strided, grouped and pointwise convolutions, poolings and a normalization; their gradients."""
+        done = subprocess.run([JAX, "-c", IMAGES, self.folder], capture_output=True, text=True, env=os.environ | {"JAX_PLATFORMS": "cpu"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for name, tolerance in (("forward", 1e-5), ("step", 1e-5)):
+            for batch in (1, 2):
+                with self.subTest(name=name, batch=batch):
+                    path = os.path.join(self.folder, f"{name}{batch}.hlo")
+                    plan = self.plan(path, "adp")
+                    row = self.agree(path, plan, tolerance=tolerance)
+                    self.assertTrue(row["agrees"], row)
+                    self.assertGreater(plan["permutes"], 8)
+                    again = json.loads(check.search(BIN / "automap-search", "apply", path, "--plan",
+                                                    os.path.join(self.folder, "plan.json"), "--json", "--quiet"))
+                    self.assertEqual([again[key] for key in ("permutes", "permute_bytes")],
+                                     [plan[key] for key in ("permutes", "permute_bytes")])
 
     def test_random_decisions(self):
         """Whatever was decided: XLA does what was predicted, though nobody would want it."""

@@ -245,8 +245,10 @@ TEST(Halo, AsXlaHasThem) {
                                          {"size=32 pad=2_3 rhs_dilate=2", 64, 32, 7, 2, 3, true},
                                          {"size=32 pad=0_-1 rhs_dilate=2", 64, 32, 1, 0, 0, true},
                                          {"size=64 stride=2 pad=2_2", 64, 64, 3, 2, 2, true},
+                                         {"size=3 pad=1_1 rhs_reversal=1", 32, 3, 32, 1, 1},
+                                         {"size=7 pad=4_3 lhs_dilate=2 rhs_reversal=1", 32, 7, 64, 2, 1},
                                          // Left to be blocked.
-                                         {"size=3 pad=1_1 rhs_reversal=1", 32, 3, 32, -1, -1},
+                                         {"size=32 pad=1_1 rhs_reversal=1", 32, 32, 3, -1, -1},
                                          {"size=3 pad=-1_3", 32, 3, 32, -1, -1}}) {
     SCOPED_TRACE(c.window);
     const auto shape = [](int n) { return "f32[1," + std::to_string(n) + ",4]"; };
