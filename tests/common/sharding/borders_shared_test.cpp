@@ -62,7 +62,7 @@ TEST(Borders, DevicesHaveWhatIsPaddedAndSliced) {
     return low + static_cast<std::int64_t>(rng.below(static_cast<std::uint64_t>(high - low + 1)));
   };
   int pads = 0, slices = 0;
-  for (int i = 0; i < 3000 && !HasFailure(); ++i) {
+  for (int i = 0; i < 6000 && !HasFailure(); ++i) {
     const std::int64_t shards = between(2, 4);
     Places p;
     p.in = shards * between(1, 8);
@@ -89,7 +89,7 @@ TEST(Borders, DevicesHaveWhatIsPaddedAndSliced) {
       slices += static_cast<int>(play(rule_of_text(p.in, line_of(text, p.out)), p, shards));
     }
   }
-  EXPECT_GT(pads, 500);
+  EXPECT_GT(pads, 1000);
   EXPECT_GT(slices, 100);
 }
 
