@@ -48,8 +48,8 @@ struct Halo {
   std::int64_t left = 0, right = 0;
   // XLA takes them once for all readers of a tensor that say the same here; empty: each by itself.
   std::string shared_by = {};
-  // What stands beyond the tensor's ends. XLA shares borders without looking at it, so that a second reader with another
-  // one would compute with the first one's: those are blocked (linkage.cpp).
+  // What stands beyond the tensor's ends. XLA shares borders without looking at it, so that a second reader with
+  // another one would compute with the first one's: those are blocked (linkage.cpp).
   std::string padded_with = {};
 };
 

@@ -176,8 +176,8 @@ void slice_rule(RuleBuilder& b) {
   }
 }
 
-// Devices' parts lie below one another when as many elements come before as are lost behind: a shift, or padding between
-// elements.
+// Devices' parts lie below one another when as many elements come before as are lost behind: a shift, or padding
+// between elements.
 void pad_rule(RuleBuilder& b) {
   if (b.num_operands() != 2 || b.num_results() != 1 || !b.are_arrays(0, 3) || b.rank(1) != 0) return b.refuse();
   const auto raw = b.graph().attribute(b.id(), "padding");

@@ -73,8 +73,8 @@ TEST(Borders, DevicesHaveWhatIsPaddedAndSliced) {
       p.between = interior + 1;
       p.out = (p.in - 1) * p.between + 1 + low + high;
       if (p.out < 1) continue;
-      const std::string text = "pad(x, z), padding=" + std::to_string(low) + "_" + std::to_string(high) + "_" +
-                               std::to_string(interior);
+      const std::string text =
+          "pad(x, z), padding=" + std::to_string(low) + "_" + std::to_string(high) + "_" + std::to_string(interior);
       SCOPED_TRACE(line_of(text, p.out) + " of " + std::to_string(p.in));
       pads += static_cast<int>(play(rule_of_text(p.in, line_of(text, p.out)), p, shards));
     } else {
@@ -148,13 +148,13 @@ TEST(Borders, AreSharedByReadersThatPadAlike) {
   const std::string same = "size=1x3x3x1 pad=0_0x1_1x1_1x0_0", other = "size=1x3x1x1 pad=0_0x1_1x0_0x0_0";
   bool possible = false;
   // An average begins with 0, as what a convolution pads with.
-  EXPECT_EQ(permutes_beside_a_convolution(
-                "f32[1,32,8,4] reduce-window(x, z), window={" + same + "}, to_apply=add", &possible)
-                .size(),
-            2U);
+  EXPECT_EQ(
+      permutes_beside_a_convolution("f32[1,32,8,4] reduce-window(x, z), window={" + same + "}, to_apply=add", &possible)
+          .size(),
+      2U);
   EXPECT_TRUE(possible);
-  EXPECT_EQ(permutes_beside_a_convolution(
-                "f32[1,32,8,4] reduce-window(x, low), window={" + other + "}, to_apply=max", &possible)
+  EXPECT_EQ(permutes_beside_a_convolution("f32[1,32,8,4] reduce-window(x, low), window={" + other + "}, to_apply=max",
+                                          &possible)
                 .size(),
             4U);
   EXPECT_TRUE(possible);
