@@ -59,7 +59,7 @@ int number_or_word(const std::string& text, const char* option, const char* word
 // What a stage may be: every ZeRO level asked for, with and without recomputation.
 std::vector<pipeline::StageVariant> make_variants(const InferOptions& o, bool fractional,
                                                   const pipeline::Profile& profile) {
-  std::vector<int> zeros = {0, 1};
+  std::vector<int> zeros = {0, 1, 2, 3};
   if (o.zero != "auto") zeros = {o.zero[0] - '0'};
   if (o.zero == "auto" && fractional) zeros = {0};
   const bool layers = !profile.layer.empty() && profile.forward_fraction < 1;
@@ -146,7 +146,9 @@ void declare_step(OptionTable& table, InferOptions& o) {
       .metavar("MIB")
       .advanced();
   table.add_on_off(&o.optimizer, "optimizer", "count the module's own update of the variables");
-  table.add(&o.zero, "zero", "sharding over replicas: 1 optimizer state, 2 gradients too, 3 weights too; auto: 0 and 1")
+  table
+      .add(&o.zero, "zero",
+           "sharding over replicas: 1 optimizer state, 2 gradients too, 3 weights too; auto: where it pays")
       .choices({"auto", "0", "1", "2", "3"});
   table.add(&o.recompute, "recompute", "layer: keep what enters each layer, run its forward again; auto: where it pays")
       .choices({"auto", "none", "layer"});

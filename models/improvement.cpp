@@ -154,7 +154,7 @@ class PlanSpace::Improvement {
     if (bytes <= 0) return 0;
     KnownLink& known = links_[s - 1];
     if (known.d0 != d0 || known.d1 != d1 || known.d2 != d2) known = {d0, d1, d2, problem_.link(d0, d1, d2)};
-    return known.link.latency_ms + bytes / known.link.bytes_per_ms;
+    return known.link.ms(bytes);
   }
 
   // V with the boundaries as they are, of which those before `b` and behind `e` are as kept; infinity when it cannot be

@@ -79,9 +79,7 @@ class Shares {
   bool long_enough(int s, int p0, int p1) const {
     return p1 > p0 && (!needs_variable_ || problem_.variables(p0, p1) > 0) && !problem_.idles(p0, p1, *groups_[at(s)]);
   }
-  double transfer_ms(int s, int p) const {
-    return problem_.transfer_ms(p, first_[at(s)], first_[at(s + 1)], first_[at(s + 2)]);
-  }
+  Link link_behind(int s) const { return problem_.link(first_[at(s)], first_[at(s + 1)], first_[at(s + 2)]); }
 
  private:
   double memory_bytes(int s, int p0, int p1) const {
@@ -165,9 +163,10 @@ std::optional<std::vector<int>> narrowest_cuts(const Shares& shares, double limi
     const int begin = first[at(s + 1)], end = last[at(s + 1)];
     shares.spend(kPerPlace * (end - begin + last[at(s)] - first[at(s)] + 2));
     if (s + 1 < stages) {
+      const Link way = shares.link_behind(s);
       for (int p = begin; p <= end; ++p) {
         double& entry = behind[at(p - begin)];
-        if (entry < kInfinity) entry += shares.transfer_ms(s, p);
+        if (entry < kInfinity) entry += way.ms(shares.problem().activation_bytes(p));
       }
     }
     here.assign(at(last[at(s)] - first[at(s)] + 1), kInfinity);
@@ -287,6 +286,24 @@ const char* to_string(Objective objective) {
 
 double length_ms(const Problem& problem, const Plan& plan, Objective objective) {
   return objective == Objective::kValue ? value_ms(problem, plan) : simulate_step_ms(problem, plan);
+}
+
+std::vector<int> useful_variants(const Problem& problem, const std::vector<int>& device_cuts) {
+  std::vector<char> useful(at(problem.num_variants()), 0);
+  int d0 = 0;
+  for (std::size_t s = 0; s <= device_cuts.size(); ++s) {
+    const int d1 = s < device_cuts.size() ? device_cuts[s] : problem.num_devices();
+    const DeviceGroup& group = problem.group(d0, d1);
+    if (group.valid) {
+      for (const int variant : problem.useful_variants(group)) useful[at(variant)] = 1;
+    }
+    d0 = d1;
+  }
+  std::vector<int> variants;
+  for (int v = 0; v < problem.num_variants(); ++v) {
+    if (useful[at(v)] != 0) variants.push_back(v);
+  }
+  return variants;
 }
 
 std::int64_t judging_units(const Problem& problem, int stages, Objective objective) {
@@ -468,7 +485,7 @@ std::optional<Plan> balanced_plan(const Problem& problem, int stages, Schedule s
   std::optional<Plan> best;
   double best_ms = kInfinity;
   for (const std::vector<int>& device_cuts : device_share_candidates(problem, stages)) {
-    for (int variant = 0; variant < problem.num_variants(); ++variant) {
+    for (const int variant : useful_variants(problem, device_cuts)) {
       for (BalanceBy by : {BalanceBy::kCompute, BalanceBy::kParameters}) {
         const Shares shares(problem, device_cuts, schedule, by, variant);
         balance_shares(shares, device_cuts, schedule, variant, objective, work, best, best_ms);

@@ -27,6 +27,9 @@ bool fits_shape(const Problem& problem, int stages);
 // What judging a plan of so many stages costs, units of work.
 std::int64_t judging_units(const Problem& problem, int stages, Objective objective);
 
+// Problem::useful_variants of any of the stages, ascending.
+std::vector<int> useful_variants(const Problem& problem, const std::vector<int>& device_cuts);
+
 // S = 1: data parallelism with gradient accumulation, of the variant with the least V. nullopt when the whole model
 // does not fit on one device.
 std::optional<Plan> data_parallel_plan(const Problem& problem, Schedule schedule);

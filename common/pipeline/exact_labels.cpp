@@ -223,7 +223,7 @@ void Program::gather(const Layer& from, const LabelList& list, const Front& fron
     double x = -kInfinity, p = -kInfinity, xy = -kInfinity;
   };
   std::vector<Reach> reaches;
-  for (const int v : tables_.variants(group)) reaches.push_back({&tables_.columns(group, v)});
+  for (const int v : problem_.useful_variants(group)) reaches.push_back({&tables_.columns(group, v)});
   const double scale = group.scale;
   const int* const all_points = from.point.data() + list.begin;
   std::size_t reached = 0;
@@ -308,7 +308,8 @@ void Program::extend(const Layer& from, Layer& to, int length, int boundary) {
         kept = lists = 0;
         if (relaxed_) front.ms_per_work = std::min(front.ms_per_work, tables_.ms_per_work(group));
         if (count > 0) {
-          for (const int variant : tables_.variants(group)) put_in_front(front, group, variant, count, list_rate);
+          for (const int variant : problem_.useful_variants(group))
+            put_in_front(front, group, variant, count, list_rate);
           if (over()) return;
         }
         list_rate = kInfinity;

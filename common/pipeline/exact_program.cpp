@@ -54,7 +54,7 @@ void Program::complete(const Layer& from, const LabelList& list, int stages, int
     if (held == 0 || (binds && !adaptive() && !tables_.fits(0, j, group, variant, held))) continue;
     const terms::InFlight k(micro_batches_, held);
     const double bytes = behind ? points_.activation[j] : 0;
-    const double transfer = bytes > 0 ? link.latency_ms + bytes / link.bytes_per_ms : 0;
+    const double transfer = link.ms(bytes);
     const double t = columns.both_low[j] * cost.scale, b = columns.backward_low[j] * cost.scale;
     const double of_run = (points_.work_high[j] - points_.work_low[j]) * either;
     const double p = from.p[q] + 2 * transfer + of_run;
@@ -81,7 +81,7 @@ void Program::finish(const Layer& from, int stages, std::vector<Completion>& out
   for (const LabelList& list : from.lists) {
     const DeviceGroup& group = problem_.group(0, list.d0);
     if (!group.valid) continue;
-    for (const int variant : tables_.variants(group)) complete(from, list, stages, variant, best);
+    for (const int variant : problem_.useful_variants(group)) complete(from, list, stages, variant, best);
   }
   if (in_.mark) {
     followed_.resize(steps_.size(), 0);

@@ -203,10 +203,7 @@ class Program {
   void keep_best(std::vector<Candidate>& candidates, const Threshold& most);
   std::size_t merge_lanes(std::size_t count);
   // One way over `link` at the fattest cut of a point.
-  double slowest_transfer(const Link& link, std::size_t point) const {
-    const double bytes = points_.activation_high[point];
-    return bytes > 0 ? link.latency_ms + bytes / link.bytes_per_ms : 0;
-  }
+  double slowest_transfer(const Link& link, std::size_t point) const { return link.ms(points_.activation_high[point]); }
 
   // --- Completions (exact_program.cpp) ---
   struct Complete {

@@ -105,36 +105,6 @@ bool StageTables::for_each_cut(const Visit& visit) const {
   return true;
 }
 
-bool StageTables::makes_superfluous(const DeviceGroup& group, int one_variant, int other_variant) const {
-  const StageColumns &one = problem_.columns(group, one_variant), &other = problem_.columns(group, other_variant);
-  const terms::Sync sync = problem_.sync_terms(group, one_variant), than = problem_.sync_terms(group, other_variant);
-  if (one.peak != other.peak || !sync.never_longer(than)) return false;
-  return for_each_cut([&](int p0, int p1) {
-    return one.both[p1] == other.both[p1] && one.backward[p1] == other.backward[p1] &&
-           one.optimizer[p1] - one.optimizer[p0] <= other.optimizer[p1] - other.optimizer[p0] &&
-           one.state[p1] - one.state[p0] <= other.state[p1] - other.state[p0] &&
-           one.stash[p1] - one.stash[p0] <= other.stash[p1] - other.stash[p0] && one.entry[p0] <= other.entry[p0];
-  });
-}
-
-const std::vector<int>& StageTables::variants(const DeviceGroup& group) {
-  const std::size_t which = at(group.columns);
-  if (which >= variants_.size()) variants_.resize(which + 1);
-  std::vector<int>& kept = variants_[which];
-  if (!kept.empty()) return kept;
-  const int count = problem_.num_variants();
-  for (int v = 0; v < count; ++v) {
-    bool superfluous = false;
-    for (int u = 0; u < count && !superfluous; ++u) {
-      if (u == v) continue;
-      units_ += kPerEntry * static_cast<std::int64_t>(points_.size());
-      superfluous = makes_superfluous(group, u, v) && (u < v || !makes_superfluous(group, v, u));
-    }
-    if (!superfluous) kept.push_back(v);
-  }
-  return kept;
-}
-
 bool StageTables::may_fit_cuts(int p0, int p1, const DeviceGroup& group, int variant, int in_flight) const {
   if (!problem_.options().memory || p0 >= p1) return true;
   const StageColumns& c = problem_.columns(group, variant);
@@ -184,10 +154,9 @@ void StageTables::find_shares(bool closely) {
   double most_forward = 0, most_backward = 0;
   const auto look = [&](const StageColumns& c, int p0, int p1) {
     const double both = c.both[p1] - c.both[p0], backward = c.backward[p1] - c.backward[p0];
-    if (both > 0) {
-      most_forward = std::max(most_forward, (both - backward) / both);
-      most_backward = std::max(most_backward, backward / both);
-    }
+    // Divides only where a share grows.
+    if (both - backward > most_forward * both) most_forward = (both - backward) / both;
+    if (backward > most_backward * both) most_backward = backward / both;
     return true;
   };
   if (problem_.options().replicas == Replicas::kFractional) {
@@ -200,7 +169,7 @@ void StageTables::find_shares(bool closely) {
         const DeviceGroup& group = problem_.group(d0, d0 + size);
         if (at(group.columns) >= seen.size()) seen.resize(at(group.columns) + 1, 0);
         if (!group.valid || std::exchange(seen[at(group.columns)], 1) != 0) continue;
-        for (const int v : variants(group)) {
+        for (const int v : problem_.useful_variants(group)) {
           const StageColumns& c = problem_.columns(group, v);
           for_each_cut([&](int p0, int p1) { return look(c, p0, p1); });
           units_ += kPerEntry * (relaxed_ ? n : static_cast<std::int64_t>(points_.size()));
@@ -226,7 +195,7 @@ double StageTables::ms_per_work(const DeviceGroup& group) {
   double& least = ms_per_work_[which];
   if (least >= 0) return least;
   least = kInfinity;
-  for (const int v : variants(group)) {
+  for (const int v : problem_.useful_variants(group)) {
     const StageColumns& c = problem_.columns(group, v);
     units_ += kPerEntry * n;
     for_each_cut([&](int p0, int p1) {

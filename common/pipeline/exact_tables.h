@@ -26,9 +26,6 @@ class StageTables {
   // behind the step.
   bool plain() const { return plain_; }
   const PointColumns& columns(const DeviceGroup& group, int variant);
-  // The variants that no other makes superfluous: with the same times, no more memory, and no longer a sync
-  // or an update.
-  const std::vector<int>& variants(const DeviceGroup& group);
 
   // The stage from point i to a point j behind it. For one i all of these are monotone in j.
   bool fits(std::size_t i, std::size_t j, const DeviceGroup& group, int variant, int in_flight) const;
@@ -67,7 +64,6 @@ class StageTables {
 
  private:
   std::size_t place(const DeviceGroup& group, int variant) const;
-  bool makes_superfluous(const DeviceGroup& group, int one, int other) const;
   template <typename Visit>
   bool for_each_cut(const Visit& visit) const;
 
@@ -77,7 +73,6 @@ class StageTables {
   double small_share_ = 0.5, forward_share_ = 0, backward_share_ = 0;
   std::int64_t units_ = 0;
   std::vector<std::unique_ptr<PointColumns>> columns_;
-  std::vector<std::vector<int>> variants_;
   std::vector<double> ms_per_work_;
 };
 

@@ -115,7 +115,7 @@ void Program::thresholds_for(int first_stages, int stages) {
         const DeviceGroup& group = problem_.group(d0, fan.d);
         if (!group.valid || from->first == from->past) continue;
         if (over()) return;
-        for (const int variant : coarse_tables_.variants(group)) {
+        for (const int variant : problem_.useful_variants(group)) {
           plain_ ? put_behind<true>(sweep, *from, fan, d0, variant) : put_behind<false>(sweep, *from, fan, d0, variant);
         }
       }
@@ -296,7 +296,7 @@ void Program::put_behind(Sweep& sweep, const Row& from, const Fan& fan, int d0, 
     units_ += kPerOffer * static_cast<std::int64_t>(fan.kinds.size());
     for (std::size_t c = 0; c < fan.kinds.size(); ++c) {
       const Link& link = sweep.links[c];
-      const double t = bytes > 0 ? link.latency_ms + bytes / link.bytes_per_ms : 0;
+      const double t = link.ms(bytes);
       if ((micro_batches_ + 1) * t > best.x) continue;
       Row& row = sweep.rows[fan.first_row + c];
       row.x[at_i] = std::max(row.x[at_i], best.x - 2 * t);

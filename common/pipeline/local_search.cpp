@@ -313,7 +313,7 @@ std::optional<Plan> local_search_plan(const Problem& problem, const LocalSearchO
     if (plan && std::find(starts.begin(), starts.end(), *plan) == starts.end()) starts.push_back(std::move(*plan));
   };
   for (const std::vector<int>& device_cuts : device_share_candidates(problem, options.stages)) {
-    for (int variant = 0; variant < problem.num_variants(); ++variant) {
+    for (const int variant : useful_variants(problem, device_cuts)) {
       for (double slack : {0.0, 0.1}) {
         if (work.over() && !starts.empty()) break;
         add(balanced_on(problem, device_cuts, options.schedule, BalanceBy::kCompute, slack, &work, variant));

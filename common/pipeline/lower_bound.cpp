@@ -334,7 +334,7 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
     for (const std::vector<const DeviceGroup*>& alike : groups) {
       units_ += kPerGroup * static_cast<std::int64_t>(alike.size());
       for (const DeviceGroup* group : alike) {
-        for (int v = 0; v < problem.num_variants(); ++v) {
+        for (const int v : problem.useful_variants(*group)) {
           if (!tables.may_fit_cuts(i - 1, i, *group, v, 1)) continue;
           // More in the stage makes each of these larger, and their sum.
           const double ms = problem.micro_batches() * problem.compute_ms(i - 1, i, *group, v) +

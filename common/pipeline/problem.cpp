@@ -39,6 +39,40 @@ double RangeMax::most(int first, int last) const {
   return std::max(of[static_cast<std::size_t>(first)], of[static_cast<std::size_t>(last - (1 << level))]);
 }
 
+bool Problem::makes_superfluous(const DeviceGroup& g, int one_variant, int other_variant) const {
+  const StageColumns &one = columns(g, one_variant), &other = columns(g, other_variant);
+  if (one.peak != other.peak || !sync_terms(g, one_variant).never_longer(sync_terms(g, other_variant))) return false;
+  // What all positions together say mostly spares looking at each.
+  if (one.both[n_] != other.both[n_] || one.optimizer[n_] > other.optimizer[n_] || one.state[n_] > other.state[n_] ||
+      one.stash[n_] > other.stash[n_]) {
+    return false;
+  }
+  for (int p = 1; p <= n_; ++p) {
+    if (one.both[p] != other.both[p] || one.backward[p] != other.backward[p] ||
+        one.optimizer[p] - one.optimizer[p - 1] > other.optimizer[p] - other.optimizer[p - 1] ||
+        one.state[p] - one.state[p - 1] > other.state[p] - other.state[p - 1] ||
+        one.stash[p] - one.stash[p - 1] > other.stash[p] - other.stash[p - 1] ||
+        one.entry[p - 1] > other.entry[p - 1]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+const std::vector<int>& Problem::useful_variants(const DeviceGroup& g) const {
+  Storage::Useful& useful = storage_->useful[idx(g.columns) / options_.variants.size()];
+  std::call_once(useful.found, [&] {
+    for (int v = 0; v < num_variants(); ++v) {
+      bool superfluous = false;
+      for (int u = 0; u < num_variants() && !superfluous; ++u) {
+        if (u != v) superfluous = makes_superfluous(g, u, v) && (u < v || !makes_superfluous(g, v, u));
+      }
+      if (!superfluous) useful.variants.push_back(v);
+    }
+  });
+  return useful.variants;
+}
+
 void Problem::sync_buckets(int p0, int p1, const DeviceGroup& g, int variant, std::vector<SyncBucket>& buckets) const {
   buckets.clear();
   const double all = summed_bytes(p0, p1);
@@ -164,9 +198,7 @@ int Problem::devices_that_count(const DeviceGroup& g) const {
 }
 
 double Problem::transfer_ms(double bytes, int d0, int d1, int d2) const {
-  if (bytes <= 0) return 0;
-  const Link way = link(d0, d1, d2);
-  return way.latency_ms + bytes / way.bytes_per_ms;
+  return bytes > 0 ? link(d0, d1, d2).ms(bytes) : 0;
 }
 
 }  // namespace automap::pipeline

@@ -50,7 +50,8 @@ const char* to_string(GradientSync sync);  // "overlap", "after"
 //      backward; what that does not hide is added to B. The last micro-batch's scatter is the sync. Weights as in 1.
 //   3  weights too: each layer's are gathered before its forward and again before its backward, while the layer before
 //      it in that order computes; what that does not hide is added to F and B. Two layers are whole at once, the one in
-//      use and the one being gathered (workspace). Gradients as in 2; nothing is gathered behind the optimizer.
+//      use and the one being gathered (workspace). Gradients as in 2, the last micro-batch's included, since gathers
+//      and scatters share the ports; nothing is gathered behind the optimizer.
 struct StageVariant {
   int zero = 0;
   bool recompute = false;
@@ -125,6 +126,7 @@ struct SharedGradients {
 struct Link {
   double latency_ms = 0;
   double bytes_per_ms = 0;
+  double ms(double bytes) const { return bytes > 0 ? latency_ms + bytes / bytes_per_ms : 0; }
 };
 
 // The largest value of a range, answered in O(1).
@@ -194,6 +196,9 @@ class Problem {
   const StageColumns& columns(const DeviceGroup& g, int variant = 0) const {
     return columns_[idx(g.columns) + idx(variant)];
   }
+  // Those that no other makes superfluous on such a group, whatever the stage: with the same times, no more memory, and
+  // no longer a sync or an update. Found when they are first asked for.
+  const std::vector<int>& useful_variants(const DeviceGroup& g) const;
 
   // --- Times of one micro-batch on a valid group, ms ---
   double compute_ms(int p0, int p1, const DeviceGroup& g, int variant = 0) const {  // F + B
@@ -373,6 +378,8 @@ class Problem {
   int bucket_end(int p0, int p, int p1) const;
   double bucket_bytes(int p0, int p1, const DeviceGroup& g) const;
   double tied_bytes(int p0, int p1, const DeviceGroup& g, int variant) const;
+  // Whether `one` takes neither longer nor more memory than `other`, whatever the stage is.
+  bool makes_superfluous(const DeviceGroup& g, int one_variant, int other_variant) const;
   class Builder;
 
   ProblemOptions options_;

@@ -85,6 +85,7 @@ class Problem::Builder {
     list_sizes();
     find_speeds();
     make_groups();
+    p_.storage_->useful = std::make_unique<Storage::Useful[]>(p_.columns_.size() / p_.options_.variants.size() + 1);
     double speed = 0;
     for (const double one : p_.device_speed_) speed += one;
     p_.idle_below_ms_ = kIdleShare * p_.work_.back() / speed;
@@ -483,8 +484,10 @@ class Problem::Builder {
                     std::vector<double>& backward) const {
     const machine::CollectiveTime gather = machine::all_gather(ring, machine::Ring::kHierarchical);
     const machine::CollectiveTime scatter = machine::reduce_scatter(ring, machine::Ring::kHierarchical);
-    // The last micro-batch's is the sync that V and the simulation count anyway; B is the mean over micro-batches.
-    const double last_share = 1.0 / p_.options_.micro_batches;
+    // The last micro-batch's scatter is the sync that V and the simulation count anyway; B is the mean over
+    // micro-batches. Where weights are gathered on the same ports meanwhile, it has no room beside them: there B has
+    // all of it.
+    const double scattered_share = variant.zero >= 3 ? 1 : 1 - 1.0 / p_.options_.micro_batches;
     double before_forward = 0;
     for (std::size_t first = 0; first < n_;) {
       std::size_t past = first + 1;
@@ -498,8 +501,7 @@ class Problem::Builder {
       const double gradients = p_.gradients_[past] - p_.gradients_[first];
       const double fetch = variant.zero >= 3 ? gather.ms(weights) : 0;
       forward[first] += std::max(0.0, fetch - before_forward);
-      backward[first] +=
-          (1 - last_share) * std::max(0.0, fetch + scatter.ms(gradients) - b) + last_share * std::max(0.0, fetch - b);
+      backward[first] += scattered_share * std::max(0.0, fetch + scatter.ms(gradients) - b);
       before_forward = f;
       first = past;
     }

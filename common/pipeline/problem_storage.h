@@ -2,6 +2,8 @@
 #pragma once
 
 #include <deque>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "common/pipeline/problem.h"
@@ -12,6 +14,11 @@ struct Problem::Storage {
   std::deque<std::vector<double>> columns;  // [n+1] each
   std::deque<RangeMax> peaks;
   std::vector<double> gradient_state;  // [n+1]: bytes that gradients take in memory
+  struct Useful {
+    std::once_flag found;
+    std::vector<int> variants;
+  };
+  std::unique_ptr<Useful[]> useful;  // [kinds of columns]
 };
 
 }  // namespace automap::pipeline

@@ -231,7 +231,7 @@ bool SuffixValues::State::append(Row& row, int cut, int d) const {
   const double transfer = row.stages == 0 ? 0 : problem_.transfer_ms(row.cut, row.d_before, row.d, d);
   const bool full = problem_.options().value == ValueForm::kFull;
   std::vector<Front> fronts;
-  for (int v = 0; v < problem_.num_variants(); ++v) {
+  for (const int v : problem_.useful_variants(group)) {
     const int in_flight =
         problem_.in_flight(options_.schedule, options_.stages, row.stages + 1, row.cut, cut, group, v);
     if (in_flight == 0) continue;

@@ -128,28 +128,48 @@ class StepPlanner {
         hopeless_ms_(hopeless_ms),
         clock_(time_of(request)) {}
 
-  StepPlan run(std::vector<StepSize> sizes) {
+  // Every split with a share of the effort; only one of them, asked for `alone`, waits for all of it.
+  void look_at_all(std::vector<StepSize> sizes, bool alone) {
     leave_some_free(sizes);
     if (equal_replicas_) make_equal(sizes);
     for (StepSize& size : sizes) size.width = options_.width;
-    if (sizes.size() == 1 && hopeless_ms_ == kInfinity) {
+    considered_ = std::move(sizes);
+    if (alone && considered_.size() == 1) return;
+    look(considered_, considered_.size());
+    if (best_look_ms() < hopeless_ms_ || hopeless_ms_ == kInfinity) look_at_fewer(considered_);
+  }
+
+  const std::vector<StepSize>& considered() const { return considered_; }
+
+  // Of the plans found so far; infinite: none.
+  double best_look_ms() const {
+    double least = kInfinity;
+    for (const Look& one : looks_) least = std::min(least, length(one.result));
+    return least;
+  }
+  bool looked() const { return !looks_.empty(); }
+  // The looks' best plan.
+  std::optional<WidthAlternative> best_look() const {
+    const auto best = std::min_element(looks_.begin(), looks_.end(), [&](const Look& a, const Look& b) {
+      return length(a.result) < length(b.result);
+    });
+    if (best == looks_.end() || !best->result.plan) return std::nullopt;
+    return WidthAlternative{options_.width, best->result.plan->num_stages(), best->result.step_ms,
+                            best->result.simulated_step_ms};
+  }
+
+  // The best of the splits with the rest of the effort, and the bounds of all.
+  StepPlan finish() {
+    std::vector<StepSize> sizes = considered_;
+    if (looks_.empty() && sizes.size() == 1) {
       StepPlan plan = at_full_effort(sizes.front(), problem_of(sizes.front()));
       plan.considered = sizes;
       if (request_.lower_bound && plan.result.plan && simulated_bound_wanted()) bound_all(plan);
       if (plan.result.plan) return plan;
       looks_.push_back({plan.size, std::move(plan.problem), std::move(plan.result)});
-    } else {
-      look(sizes, sizes.size());
+      look_at_fewer(sizes);
     }
-    if (hopeless_ms_ < kInfinity && std::none_of(looks_.begin(), looks_.end(), [&](const Look& look) {
-          return length(look.result) < hopeless_ms_;
-        })) {
-      StepPlan none;
-      none.considered = sizes;
-      return none;
-    }
-    look_at_fewer(sizes);
-    // Where nothing fits: the split that lacks least says why.
+    // Where nothing fits, the split that lacks least says why.
     const auto key = [&](const Look& look) {
       const double lacks = look.result.least_memory_bytes;
       return std::make_tuple(length(look.result), lacks > 0 ? lacks : kInfinity, !look.result.devices_divide);
@@ -569,6 +589,7 @@ class StepPlanner {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   Work clock_;
   bool cut_by_time_ = false;
+  std::vector<StepSize> considered_;
   std::vector<Look> looks_;
 };
 
@@ -645,75 +666,52 @@ Cluster first_devices(const Cluster& cluster, int devices) {
 
 namespace {
 
-// Plans of every width that the profile knows, the best of them, and what none of them can be below.
+// Plans of every width that the profile knows, the best of them, and what none of them can be below. All widths get a
+// share of the effort, the best the rest.
 StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
                          const std::vector<StepSize>& sizes, const PlanRequest& request, bool equal_replicas) {
-  const auto length = [](const PlanResult& result) {
-    if (!result.plan) return kInfinity;
-    return result.objective == Objective::kValue ? result.step_ms : result.simulated_step_ms;
-  };
-  StepPlanner alone(profile, cluster, options, request, equal_replicas);
-  StepPlan best;
+  std::vector<int> widths = {1};
+  if (options.replicas != Replicas::kFractional) {
+    for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
+  }
+  std::vector<std::unique_ptr<StepPlanner>> planners;
   std::optional<Error> refused;
-  try {
-    best = alone.run(sizes);
-  } catch (const Error& e) {
-    // Wider replicas may share what single devices cannot.
-    if (profile.widths.empty() || e.kind() != ErrorKind::kUsage) throw;
-    refused.emplace(e);
-  }
-  if (profile.widths.empty() || options.replicas == Replicas::kFractional) {
-    if (refused) throw *refused;
-    return best;
-  }
-  struct Considered {
-    std::unique_ptr<StepPlanner> planner;
-    std::vector<StepSize> sizes;
-  };
-  std::vector<Considered> others;
-  std::vector<WidthAlternative> widths;
-  const auto note = [&](int width, const StepPlan& plan) {
-    if (plan.result.plan) {
-      widths.push_back({width, plan.result.plan->num_stages(), plan.result.step_ms, plan.result.simulated_step_ms});
-    }
-  };
-  note(1, best);
-  int best_width = 1;
-  for (const pipeline::WidthColumns& columns : profile.widths) {
-    auto planner = std::make_unique<StepPlanner>(profile, cluster, options, request, equal_replicas, columns.width,
-                                                 length(best.result));
-    StepPlan plan;
+  double least_ms = kInfinity;
+  for (const int width : widths) {
+    auto planner = std::make_unique<StepPlanner>(profile, cluster, options, request, equal_replicas, width, least_ms);
     try {
-      plan = planner->run(sizes);
+      planner->look_at_all(sizes, widths.size() == 1);
     } catch (const Error& e) {
-      if (e.kind() != ErrorKind::kUsage) throw;
-      continue;  // no split is one for replicas of this width
+      // No split is one for replicas of this width; of another it may be.
+      if (widths.size() == 1 || e.kind() != ErrorKind::kUsage) throw;
+      if (!refused) refused.emplace(e);
+      continue;
     }
-    note(columns.width, plan);
-    others.push_back({std::move(planner), plan.considered});
-    if (length(plan.result) < length(best.result) || (!best.problem && plan.problem)) {
-      // Bounds begin anew below the shorter plan.
-      best = std::move(plan);
-      best_width = columns.width;
-      refused.reset();
+    least_ms = std::min(least_ms, planner->best_look_ms());
+    planners.push_back(std::move(planner));
+  }
+  if (planners.empty()) throw *refused;
+  const auto best_planner = std::min_element(planners.begin(), planners.end(), [](const auto& a, const auto& b) {
+    // Where no width has a plan, one that could be looked at says why.
+    return std::make_pair(a->best_look_ms(), !a->looked()) < std::make_pair(b->best_look_ms(), !b->looked());
+  });
+  StepPlan best = (*best_planner)->finish();
+  if (widths.size() == 1) return best;
+  for (const auto& planner : planners) {
+    if (planner == *best_planner) {
+      if (!best.result.plan) continue;
+      best.widths.push_back(
+          {best.size.width, best.result.plan->num_stages(), best.result.step_ms, best.result.simulated_step_ms});
+      continue;
+    }
+    if (const std::optional<WidthAlternative> found = planner->best_look()) best.widths.push_back(*found);
+    if (!best.result.plan || !request.lower_bound) continue;
+    if (!planner->wants_effort()) {
+      planner->tighten_simply(planner->considered(), best);
+    } else if (planner->simulated_bound_wanted()) {
+      planner->tighten(planner->considered(), best);
     }
   }
-  if (refused) throw *refused;
-  if (best.result.plan && request.lower_bound) {
-    const auto tighten = [&](const StepPlanner& planner, const std::vector<StepSize>& considered) {
-      if (!planner.wants_effort()) {
-        planner.tighten_simply(considered, best);
-      } else if (planner.simulated_bound_wanted()) {
-        planner.tighten(considered, best);
-      }
-    };
-    if (best_width != 1) tighten(alone, sizes);
-    for (const Considered& other : others) {
-      if (other.sizes.empty() || other.sizes.front().width == best_width) continue;
-      tighten(*other.planner, other.sizes);
-    }
-  }
-  best.widths = std::move(widths);
   return best;
 }
 

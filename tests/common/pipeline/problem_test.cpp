@@ -443,8 +443,8 @@ TEST(Problem, ZeroMovesAndKeepsWhatItSays) {
     if (zero == 2) b += scattered;
     if (zero == 3) {
       f += around(40e6) + (around(24e6) - 0.5);
-      b += 0.75 * (around(40e6) + around(20e6) - 1) + 0.25 * (around(40e6) - 1);
-      b += 0.75 * (around(24e6) + around(12e6) - 1) + 0.25 * (around(24e6) - 1);
+      b += around(40e6) + around(20e6) - 1;
+      b += around(24e6) + around(12e6) - 1;
     }
     EXPECT_NEAR(problem.backward_ms(0, 4, group, zero), b, 1e-12);
     EXPECT_NEAR(problem.compute_ms(0, 4, group, zero), f + b, 1e-12);
