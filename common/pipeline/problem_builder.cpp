@@ -455,10 +455,27 @@ class Problem::Builder {
 
   StageColumns make_columns(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type,
                             const StageVariant& variant) {
+    StageColumns columns;
+    const bool moves = variant.zero >= 2 && g.size > 1;
+    const auto known = times_.find({type, whole_ ? g.size : 0, variant.recompute});
+    if (!moves && known != times_.end()) {
+      columns.backward = known->second.backward;
+      columns.both = known->second.both;
+    } else {
+      find_times(g, ring, type, variant, columns);
+      if (!moves) times_[{type, whole_ ? g.size : 0, variant.recompute}] = columns;
+    }
+    columns.optimizer = optimizer_column(types_[static_cast<std::size_t>(type)], variant, g, ring);
+    columns.state = state_column(variant, g.size);
+    set_stash(variant, g, columns);
+    return columns;
+  }
+
+  void find_times(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type, const StageVariant& variant,
+                  StageColumns& columns) {
     std::vector<double> forward, backward;
-    const Type& of = types_[static_cast<std::size_t>(type)];
     if (whole_) {
-      times_at(of, p_.micro_batch_samples_ / g.size, forward, backward);
+      times_at(types_[static_cast<std::size_t>(type)], p_.micro_batch_samples_ / g.size, forward, backward);
     } else {
       // The group's scale has the speed and the samples.
       const Type linear;
@@ -468,14 +485,9 @@ class Problem::Builder {
       for (std::size_t i = 0; i < n_; ++i) backward[i] += forward[i];
     }
     if (variant.zero >= 2 && g.size > 1) add_sharding(ring, variant, forward, backward);
-    StageColumns columns;
     columns.backward = keep(backward);
     for (std::size_t i = 0; i < n_; ++i) forward[i] += backward[i];
     columns.both = keep(forward);
-    columns.optimizer = optimizer_column(of, variant, g, ring);
-    columns.state = state_column(variant, g.size);
-    set_stash(variant, g, columns);
-    return columns;
   }
 
   // What ZeRO 2 and 3 move per micro-batch, layer by layer, beyond what the compute beside it hides: gradients are
@@ -624,6 +636,8 @@ class Problem::Builder {
   std::vector<double> capacity_;                      // [D]
   std::vector<const machine::MeasuredLinks*> links_;  // per server; null: not measured
   std::map<Key, int> kinds_;
+  // Of variants that move nothing per micro-batch: by type, size and recomputation.
+  std::map<std::tuple<int, int, bool>, StageColumns> times_;
   std::map<std::tuple<const DeviceTimes*, double, int, double>, const double*> optimizers_;
   std::map<std::pair<int, int>, const double*> states_;
   std::map<std::pair<bool, int>, StageColumns> stashes_;

@@ -117,16 +117,19 @@ std::vector<StepSize> whole_sizes(const StepRequest& r, std::int64_t own, double
 // Plans split after split.
 class StepPlanner {
  public:
+  using Time = std::chrono::steady_clock::time_point;
+
   // Of replicas of `width` devices. Plans that are no shorter than hopeless_ms need not be found.
   StepPlanner(const Profile& profile, const Cluster& cluster, const ProblemOptions& options, const PlanRequest& request,
-              bool equal_replicas, int width = 1, double hopeless_ms = kInfinity)
+              bool equal_replicas, int width, double hopeless_ms, Time start)
       : profile_(width == 1 ? profile : profile_at(profile, width)),
         cluster_(width == 1 ? cluster : machine::replicas_of(cluster, width)),
         options_(at_width(options, width)),
         request_(request),
         equal_replicas_(equal_replicas),
         hopeless_ms_(hopeless_ms),
-        clock_(time_of(request)) {}
+        start_(start),
+        clock_(time_of(in_time(request))) {}
 
   // Every split with a share of the effort; only one of them, asked for `alone`, waits for all of it.
   void look_at_all(std::vector<StepSize> sizes, bool alone) {
@@ -200,6 +203,7 @@ class StepPlanner {
       best->result.lower_bound_ms = plan.result.lower_bound_ms;
       best->result.lower_bound_method = plan.result.lower_bound_method;
       best->result.set_gap();
+      if (best->result.gap <= kProvenGap) best->result.proven_ms = gone_ms();
       best->result.cut_by_time = plan.result.cut_by_time;
       plan.result = std::move(best->result);
     }
@@ -243,6 +247,10 @@ class StepPlanner {
     result.set_gap();
   }
 
+  // Since the planning of all widths began.
+  double gone_ms() const {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
+  }
   bool wants_effort() const { return !answers_at_once(request_.planner); }
   // The quick planners answer at once, with the bound that a moment gives.
   bool simulated_bound_wanted() const {
@@ -451,11 +459,20 @@ class StepPlanner {
     return result.objective == Objective::kValue ? result.step_ms : result.simulated_step_ms;
   }
 
+  // Its times as counted from the start of all planning.
+  PlanResult planned(const Problem& problem, const PlanRequest& request) const {
+    const double before_ms = gone_ms();
+    PlanResult result = make_plan(problem, request);
+    if (result.found_ms > 0) result.found_ms += before_ms;
+    if (result.proven_ms > 0) result.proven_ms += before_ms;
+    return result;
+  }
+
   StepPlan at_full_effort(const StepSize& size, std::unique_ptr<Problem> problem) const {
     StepPlan plan;
     plan.size = size;
     plan.problem = std::move(problem);
-    plan.result = make_plan(*plan.problem, request_for(size, in_time(request_)));
+    plan.result = planned(*plan.problem, request_for(size, in_time(request_)));
     return plan;
   }
 
@@ -465,8 +482,7 @@ class StepPlanner {
     return cut_by_time_;
   }
   PlanRequest in_time(PlanRequest request) const {
-    const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start_;
-    request.time_limit_s = std::max(kLeastTime, request_.time_limit_s - gone.count());
+    request.time_limit_s = std::max(kLeastTime, request_.time_limit_s - gone_ms() * 1e-3);
     return request;
   }
   static WorkLimits time_of(const PlanRequest& request) {
@@ -507,7 +523,7 @@ class StepPlanner {
     double best_ms = hopeless_ms_;
     for (Split& split : splits) {
       if (split.bound_ms >= best_ms || (best_ms < kInfinity && out_of_time())) break;
-      PlanResult result = make_plan(*split.problem, request_for(split.size, in_time(request)));
+      PlanResult result = planned(*split.problem, request_for(split.size, in_time(request)));
       Look one{split.size, std::move(split.problem), std::move(result)};
       best_ms = std::min(best_ms, length(one.result));
       looks_.push_back(std::move(one));
@@ -586,7 +602,7 @@ class StepPlanner {
   const PlanRequest& request_;
   bool equal_replicas_;
   const double hopeless_ms_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const Time start_;  // of the planning of all widths
   Work clock_;
   bool cut_by_time_ = false;
   std::vector<StepSize> considered_;
@@ -674,11 +690,13 @@ StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const P
   if (options.replicas != Replicas::kFractional) {
     for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
   }
+  const auto start = std::chrono::steady_clock::now();
   std::vector<std::unique_ptr<StepPlanner>> planners;
   std::optional<Error> refused;
   double least_ms = kInfinity;
   for (const int width : widths) {
-    auto planner = std::make_unique<StepPlanner>(profile, cluster, options, request, equal_replicas, width, least_ms);
+    auto planner =
+        std::make_unique<StepPlanner>(profile, cluster, options, request, equal_replicas, width, least_ms, start);
     try {
       planner->look_at_all(sizes, widths.size() == 1);
     } catch (const Error& e) {
@@ -696,7 +714,10 @@ StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const P
     return std::make_pair(a->best_look_ms(), !a->looked()) < std::make_pair(b->best_look_ms(), !b->looked());
   });
   StepPlan best = (*best_planner)->finish();
-  if (widths.size() == 1) return best;
+  if (widths.size() == 1) {
+    best.result.planning_ms = (*best_planner)->gone_ms();
+    return best;
+  }
   for (const auto& planner : planners) {
     if (planner == *best_planner) {
       if (!best.result.plan) continue;
@@ -712,6 +733,7 @@ StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const P
       planner->tighten(planner->considered(), best);
     }
   }
+  best.result.planning_ms = (*best_planner)->gone_ms();
   return best;
 }
 
