@@ -21,22 +21,38 @@ const char* to_string(GradientSync sync) {
   return sync == GradientSync::kOverlap ? "overlap" : "after";
 }
 
-RangeMax::RangeMax(const std::vector<double>& values) {
-  levels_.push_back(values);
-  for (std::size_t width = 2; width <= values.size(); width *= 2) {
+RangeMax::RangeMax(const std::vector<double>& values) : values_(values) {
+  std::vector<double> blocks(values.size() / kBlock);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const auto first = values.begin() + static_cast<std::ptrdiff_t>(i) * kBlock;
+    blocks[i] = *std::max_element(first, first + kBlock);
+  }
+  levels_.push_back(std::move(blocks));
+  for (std::size_t width = 2; width <= levels_.front().size(); width *= 2) {
     const std::vector<double>& below = levels_.back();
-    std::vector<double> level(values.size() - width + 1);
+    std::vector<double> level(levels_.front().size() - width + 1);
     for (std::size_t i = 0; i < level.size(); ++i) level[i] = std::max(below[i], below[i + width / 2]);
     levels_.push_back(std::move(level));
   }
 }
 
 double RangeMax::most(int first, int last) const {
-  if (levels_.empty() || first >= last) return 0;
+  if (values_.empty() || first >= last) return 0;
+  const int first_block = (first + kBlock - 1) / kBlock, last_block = last / kBlock;
+  const auto largest = [&](int from, int to) {
+    double most = values_[static_cast<std::size_t>(from)];
+    for (int i = from + 1; i < to; ++i) most = std::max(most, values_[static_cast<std::size_t>(i)]);
+    return most;
+  };
+  if (first_block >= last_block) return largest(first, last);
   std::size_t level = 0;
-  while ((2 << level) <= last - first) ++level;
+  while ((2 << level) <= last_block - first_block) ++level;
   const std::vector<double>& of = levels_[level];
-  return std::max(of[static_cast<std::size_t>(first)], of[static_cast<std::size_t>(last - (1 << level))]);
+  double most =
+      std::max(of[static_cast<std::size_t>(first_block)], of[static_cast<std::size_t>(last_block - (1 << level))]);
+  if (first < first_block * kBlock) most = std::max(most, largest(first, first_block * kBlock));
+  if (last_block * kBlock < last) most = std::max(most, largest(last_block * kBlock, last));
+  return most;
 }
 
 bool Problem::makes_superfluous(const DeviceGroup& g, int one_variant, int other_variant) const {

@@ -129,7 +129,8 @@ struct Link {
   double ms(double bytes) const { return bytes > 0 ? latency_ms + bytes / bytes_per_ms : 0; }
 };
 
-// The largest value of a range, answered in O(1).
+// The largest value of a range, answered in O(1): of whole blocks by a table of the ranges whose length is a power of
+// two, of what stands beside them by a look at each.
 class RangeMax {
  public:
   RangeMax() = default;
@@ -138,7 +139,9 @@ class RangeMax {
   double most(int first, int last) const;
 
  private:
-  std::vector<std::vector<double>> levels_;
+  static constexpr int kBlock = 8;
+  std::vector<double> values_;
+  std::vector<std::vector<double>> levels_;  // [k][i]: of 2^k blocks from block i on
 };
 
 // What the sums over positions of a stage are differences of; [n+1] each, entry 0 is 0.

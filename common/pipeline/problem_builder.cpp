@@ -17,8 +17,13 @@ constexpr double kBytesPerGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::vector<double> prefix_sums(const std::vector<double>& values, std::size_t n) {
-  std::vector<double> sums(n + 1, 0);
-  for (std::size_t i = 0; i < values.size(); ++i) sums[i + 1] = sums[i] + values[i];
+  std::vector<double> sums;
+  sums.reserve(n + 1);
+  sums.push_back(0);
+  double sum = 0;
+  for (const double value : values) sums.push_back(sum += value);
+  // Where there are no values, all sums are 0.
+  sums.resize(n + 1, 0);
   return sums;
 }
 
@@ -84,6 +89,7 @@ class Problem::Builder {
     if (p_.options_.replicas == Replicas::kWhole) check_samples();
     list_sizes();
     find_speeds();
+    find_layers();
     make_groups();
     p_.storage_->useful = std::make_unique<Storage::Useful[]>(p_.columns_.size() / p_.options_.variants.size() + 1);
     double speed = 0;
@@ -519,8 +525,13 @@ class Problem::Builder {
     }
   }
 
-  bool starts_layer(std::size_t i) const {
-    return i == 0 || profile_.layer.empty() || profile_.layer[i] != profile_.layer[i - 1];
+  bool starts_layer(std::size_t i) const { return starts_layer_[i] != 0; }
+
+  void find_layers() {
+    starts_layer_.assign(n_, 1);
+    for (std::size_t i = 1; i < n_ && !profile_.layer.empty(); ++i) {
+      starts_layer_[i] = profile_.layer[i] != profile_.layer[i - 1];
+    }
   }
 
   const double* keep(const std::vector<double>& values) {
@@ -629,8 +640,9 @@ class Problem::Builder {
   const Cluster& cluster_;
   std::size_t n_;
   bool whole_;
-  double per_profile_ = 1;   // micro-batch over the profile's samples
-  double weight_share_ = 1;  // below 1 for a state factor below 1
+  double per_profile_ = 1;          // micro-batch over the profile's samples
+  double weight_share_ = 1;         // below 1 for a state factor below 1
+  std::vector<char> starts_layer_;  // [n]
   std::vector<Type> types_;
   std::vector<int> type_;                             // [D]
   std::vector<double> capacity_;                      // [D]

@@ -239,7 +239,11 @@ class StepPlanner {
   void tighten_simply(const std::vector<StepSize>& considered, StepPlan& plan) const {
     PlanResult& result = plan.result;
     for (const StepSize& size : considered) {
-      if (const auto problem = possible_problem(profile_, size)) {
+      const auto known =
+          std::find_if(simple_bounds_.begin(), simple_bounds_.end(), [&](const auto& of) { return of.first == size; });
+      if (known != simple_bounds_.end()) {
+        result.lower_bound_ms = std::min(result.lower_bound_ms, known->second);
+      } else if (const auto problem = possible_problem(profile_, size)) {
         result.lower_bound_ms = std::min(result.lower_bound_ms, simple_bound_ms(*problem, size));
       }
     }
@@ -516,6 +520,7 @@ class StepPlanner {
       std::unique_ptr<Problem> problem = possible_problem(profile_, size);
       if (!problem) continue;
       const double bound_ms = simple_bound_ms(*problem, size);
+      simple_bounds_.emplace_back(size, bound_ms);
       splits.push_back({bound_ms, size, std::move(problem)});
     }
     std::stable_sort(splits.begin(), splits.end(),
@@ -606,6 +611,7 @@ class StepPlanner {
   Work clock_;
   bool cut_by_time_ = false;
   std::vector<StepSize> considered_;
+  std::vector<std::pair<StepSize, double>> simple_bounds_;  // of those looked at
   std::vector<Look> looks_;
 };
 
