@@ -1,9 +1,11 @@
 #include "infer/explorer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +24,13 @@ using pipeline::Problem;
 using pipeline::ProblemOptions;
 using pipeline::Profile;
 using pipeline::StageVariant;
+
+// A corner, and its plan where it has one.
+struct Explored {
+  PlanCorner corner;
+  std::unique_ptr<Problem> problem;
+  pipeline::Plan plan;
+};
 
 // What a plan of a problem comes to.
 PlanCorner corner_of(const std::string& name, const Problem& problem, const pipeline::Plan& plan) {
@@ -50,6 +59,14 @@ PlanCorner corner_of(const std::string& name, const Problem& problem, const pipe
   return corner;
 }
 
+Explored explored(const std::string& name, std::unique_ptr<Problem> problem, pipeline::Plan plan) {
+  Explored found;
+  found.corner = corner_of(name, *problem, plan);
+  found.problem = std::move(problem);
+  found.plan = std::move(plan);
+  return found;
+}
+
 class Explorer {
  public:
   Explorer(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
@@ -62,63 +79,75 @@ class Explorer {
     request_.effort = planners::plan_effort(Effort::kQuick);
   }
 
-  // Replicas of one device; `variants` of every stage; `stages` 0: any.
-  PlanCorner searched(const std::string& name, const std::vector<StageVariant>& variants, int stages) const {
-    ProblemOptions options = options_;
-    options.variants = variants;
+  // One stage of replicas of one device.
+  Explored data_parallel(const std::string& name, int zero) const {
     planners::PlanRequest request = request_;
-    request.stages = stages;
-    return guarded(name, [&]() -> PlanCorner {
-      const planners::StepPlan plan = planners::plan_step(narrow_, cluster_, options, step_, request);
-      if (!plan.result.plan) return none(name, plan.result.infeasible);
-      return corner_of(name, *plan.problem, *plan.result.plan);
-    });
+    request.planner = planners::PlannerKind::kDataParallel;
+    request.stages = 1;
+    return searched(name, {{zero, false}}, request);
+  }
+  Explored pipeline(const std::string& name) const {
+    planners::PlanRequest request = request_;
+    request.stages = 0;
+    return searched(name, {StageVariant()}, request);
   }
 
   // One replica as wide as a server.
-  PlanCorner one_replica(const std::string& name) const {
+  Explored one_replica(const std::string& name) const {
     if (profile_.widths.empty()) return none(name, "no width splits anything of it");
-    std::optional<PlanCorner> best;
-    PlanCorner last = none(name, "");
+    std::optional<Explored> best;
+    Explored last = none(name, "");
     for (const pipeline::WidthColumns& columns : profile_.widths) {
       for (const std::int64_t samples : planners::divisors(step_.batch)) {
         if (static_cast<double>(samples) > pipeline::most_samples(profile_)) break;
         Layout layout;
         layout.tp = columns.width;
         layout.micro_batch_size = samples;
-        PlanCorner corner = scored(name, layout);
-        if (corner.fits && (!best || corner.simulated_step_ms < best->simulated_step_ms)) {
-          best = std::move(corner);
-        } else if (!corner.fits) {
-          last = std::move(corner);
+        Explored one = scored(name, layout);
+        if (one.corner.fits && (!best || one.corner.simulated_step_ms < best->corner.simulated_step_ms)) {
+          best = std::move(one);
+        } else if (!one.corner.fits) {
+          last = std::move(one);
         }
       }
     }
-    return best ? *std::move(best) : last;
+    return best ? *std::move(best) : std::move(last);
   }
 
-  PlanCorner even_grid(const std::string& name) const {
-    return guarded(name, [&]() -> PlanCorner {
+  Explored even_grid(const std::string& name) const {
+    return guarded(name, [&]() -> Explored {
       SweepRequest request;
       request.schedules = request_.schedules;
+      request.limits.seconds = request_.time_limit_s;
       const Sweep sweep = sweep_layouts(profile_, cluster_, options_, step_, request);
       const SweptLayout& best = sweep.layouts.front();
       if (best.missing_bytes > 0) return none(name, "no grid fits into memory");
-      PlanCorner corner = scored(name, best.layout);
-      corner.layout = best.layout.text();
-      return corner;
+      Explored found = scored(name, best.layout);
+      found.corner.layout = best.layout.text();
+      return found;
     });
   }
 
  private:
-  static PlanCorner none(const std::string& name, const std::string& why) {
-    PlanCorner corner;
-    corner.name = name;
-    corner.why = why;
-    return corner;
+  Explored searched(const std::string& name, const std::vector<StageVariant>& variants,
+                    const planners::PlanRequest& request) const {
+    ProblemOptions options = options_;
+    options.variants = variants;
+    return guarded(name, [&]() -> Explored {
+      planners::StepPlan plan = planners::plan_step(narrow_, cluster_, options, step_, request);
+      if (!plan.result.plan) return none(name, plan.result.infeasible);
+      return explored(name, std::move(plan.problem), *std::move(plan.result.plan));
+    });
   }
 
-  static PlanCorner guarded(const std::string& name, const std::function<PlanCorner()>& find) {
+  static Explored none(const std::string& name, const std::string& why) {
+    Explored one;
+    one.corner.name = name;
+    one.corner.why = why;
+    return one;
+  }
+
+  static Explored guarded(const std::string& name, const std::function<Explored()>& find) {
     try {
       return find();
     } catch (const Error& e) {
@@ -127,12 +156,12 @@ class Explorer {
     }
   }
 
-  PlanCorner scored(const std::string& name, const Layout& layout) const {
-    return guarded(name, [&]() -> PlanCorner {
-      const ScoredPlan plan = score_layout(layout, profile_, cluster_, options_, step_);
+  Explored scored(const std::string& name, const Layout& layout) const {
+    return guarded(name, [&]() -> Explored {
+      ScoredPlan plan = score_layout(layout, profile_, cluster_, options_, step_);
       // A stage without a variable is no plan of ours, but frameworks run it.
       if (plan.missing_bytes > 0) return none(name, plan.infeasible);
-      return corner_of(name, *plan.problem, plan.plan);
+      return explored(name, std::move(plan.problem), std::move(plan.plan));
     });
   }
 
@@ -143,6 +172,61 @@ class Explorer {
   planners::PlanRequest request_;
   planners::StepRequest step_;
 };
+
+// `plan` of `of` on a problem of the call's own options, and whether it is one that the call asked for.
+bool within(const planners::PlanRequest& request, const ProblemOptions& options, const Problem& of,
+            pipeline::Plan* plan) {
+  const int stages = plan->num_stages();
+  if (request.stages > 0 ? stages != request.stages : stages > request.max_stages) return false;
+  if (std::find(request.schedules.begin(), request.schedules.end(), plan->schedule) == request.schedules.end()) {
+    return false;
+  }
+  std::vector<std::uint8_t> variants;
+  for (int s = 1; s <= stages; ++s) {
+    const auto same = std::find(options.variants.begin(), options.variants.end(), of.variant(plan->variant(s)));
+    if (same == options.variants.end()) return false;
+    variants.push_back(static_cast<std::uint8_t>(same - options.variants.begin()));
+  }
+  plan->variants = std::move(variants);
+  return true;
+}
+
+// Puts a corner's plan into the place of the found one, if it is shorter by what the call judges plans by.
+bool adopt(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
+           const planners::PlanRequest& request, const Explored& one, planners::StepPlan* found) {
+  planners::PlanResult& result = found->result;
+  if (!one.corner.fits || result.objective != planners::Objective::kSimulated ||
+      !(one.corner.simulated_step_ms < result.simulated_step_ms * (1 - planners::kProvenGap))) {
+    return false;
+  }
+  pipeline::Plan plan = one.plan;
+  if (!within(request, options, *one.problem, &plan)) return false;
+  ProblemOptions own = one.problem->options();
+  own.variants = options.variants;
+  const Cluster replicas = own.width == 1 ? cluster : machine::replicas_of(cluster, own.width);
+  const int devices = one.problem->num_devices();
+  auto problem = std::make_unique<Problem>(
+      own.width == 1 ? profile : profile_at(profile, own.width),
+      devices < replicas.num_devices() ? planners::first_devices(replicas, devices) : replicas, own);
+  if (!feasible(*problem, plan)) return false;
+  found->size.samples = problem->micro_batch_samples();
+  found->size.micro_batches = problem->micro_batches();
+  found->size.devices = devices < replicas.num_devices() ? devices : 0;
+  found->size.group_size = 0;
+  found->size.width = own.width;
+  if (devices == replicas.num_devices()) found->why_fewer.clear();
+  result.step_ms = one.corner.step_ms;
+  result.simulated_step_ms = one.corner.simulated_step_ms;
+  result.planner = one.corner.name;
+  result.proven_ms = 0;
+  result.lower_bound_ms = std::min(result.lower_bound_ms, result.step_ms);
+  found->simulated_bound_ms = std::min(found->simulated_bound_ms, result.simulated_step_ms);
+  result.set_gap();
+  result.limits = planners::plan_limits(*problem, plan);
+  result.plan = std::move(plan);
+  found->problem = std::move(problem);
+  return true;
+}
 
 // The peak of the cluster's first device for what most of the module's compute is ("matmul bf16"); 0: not known.
 double peak_tflops(const Profile& profile, const Cluster& cluster) {
@@ -160,17 +244,41 @@ double peak_tflops(const Profile& profile, const Cluster& cluster) {
 }  // namespace
 
 std::vector<PlanCorner> explore_corners(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
-                                        const planners::PlanRequest& request, const planners::StepPlan& found,
-                                        double flops) {
-  const Explorer explorer(profile, cluster, options, request, found);
+                                        const planners::StepRequest& step, const planners::PlanRequest& request,
+                                        double flops, planners::StepPlan& found) {
+  const auto start = std::chrono::steady_clock::now();
+  const double planned_ms = found.result.planning_ms;
+  const auto spent_ms = [&] {
+    const std::chrono::duration<double, std::milli> gone = std::chrono::steady_clock::now() - start;
+    return planned_ms + gone.count();
+  };
+  planners::PlanRequest rest = request;
+  const auto out_of_time = [&] {
+    rest.time_limit_s = request.time_limit_s - spent_ms() * 1e-3;
+    return !(rest.time_limit_s > 0) || (request.cancelled && request.cancelled());
+  };
+  using Find = std::function<Explored(const Explorer&, const std::string&)>;
+  const std::vector<std::pair<std::string, Find>> kinds = {
+      {"data parallel", [](const Explorer& e, const std::string& name) { return e.data_parallel(name, 0); }},
+      {"data parallel, ZeRO 1", [](const Explorer& e, const std::string& name) { return e.data_parallel(name, 1); }},
+      {"data parallel, ZeRO 3 (FSDP)",
+       [](const Explorer& e, const std::string& name) { return e.data_parallel(name, 3); }},
+      {"operators split, one replica", [](const Explorer& e, const std::string& name) { return e.one_replica(name); }},
+      {"pipeline (the paper's)", [](const Explorer& e, const std::string& name) { return e.pipeline(name); }},
+      {"best even grid (Megatron)", [](const Explorer& e, const std::string& name) { return e.even_grid(name); }},
+  };
   std::vector<PlanCorner> corners;
-  corners.push_back(corner_of("this plan", *found.problem, *found.result.plan));
-  corners.push_back(explorer.searched("data parallel", {StageVariant()}, 1));
-  corners.push_back(explorer.searched("data parallel, ZeRO 1", {{1, false}}, 1));
-  corners.push_back(explorer.searched("data parallel, ZeRO 3 (FSDP)", {{3, false}}, 1));
-  corners.push_back(explorer.one_replica("operators split, one replica"));
-  corners.push_back(explorer.searched("pipeline (the paper's)", {StageVariant()}, 0));
-  corners.push_back(explorer.even_grid("best even grid (Megatron)"));
+  for (const auto& [name, find] : kinds) {
+    if (out_of_time()) break;
+    Explored one = find(Explorer(profile, cluster, options, rest, found), name);
+    if (!step.equal_replicas && !step.lone_replicas && step.micro_batch == 0 && step.micro_batches == 0 &&
+        adopt(profile, cluster, options, request, one, &found)) {
+      found.result.found_ms = spent_ms();
+    }
+    corners.push_back(std::move(one.corner));
+  }
+  found.result.planning_ms = spent_ms();
+  corners.insert(corners.begin(), corner_of("this plan", *found.problem, *found.result.plan));
   const double own = pipeline::own_samples(profile), peak = peak_tflops(profile, cluster);
   for (PlanCorner& corner : corners) {
     if (!corner.fits) continue;

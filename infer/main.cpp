@@ -337,27 +337,42 @@ void add_planner_table(PlanDocument& document, const Call& call, const pipeline:
   document.planner_table = planners::compare_planners(problem, request);
 }
 
+// Quick planners answer at once: there, only where it is asked for.
+bool explores(const Call& call) {
+  if (call.options.explore != "auto") return call.options.explore == "on";
+  return call.request.planner == planners::PlannerKind::kAuto && call.options.replicas != "fractional" &&
+         call.request.objective.value_or(planners::Objective::kSimulated) == planners::Objective::kSimulated;
+}
+
+void warn_of_shorter(PlanDocument& document) {
+  const pipeline::PlanCorner& best = document.corners.front();
+  if (best.fits && best.simulated_step_ms < document.simulated_step_ms * (1 - kWorthSaying)) {
+    document.warnings.push_back(best.name + " is " +
+                                format_percent(1 - best.simulated_step_ms / document.simulated_step_ms) +
+                                " shorter than this plan: the options leave it out");
+  }
+}
+
 // Searches for a plan; the program's exit code.
 int run_search(Call& call) {
   const StopToken stop;
-  const planners::StepPlan planned = find_plan(call);
+  planners::StepPlan planned = find_plan(call);
   if (!planned.result.plan) fail_without_plan(planned.result);
+  std::vector<pipeline::PlanCorner> corners;
+  if (explores(call) && !StopToken::stop_requested()) {
+    planners::PlanRequest request = call.request;
+    request.cancelled = StopToken::stop_requested;
+    corners = explore_corners(call.input.profile, call.cluster, call.problem_options, make_step(call.options), request,
+                              call.input.flops, planned);
+  }
   const pipeline::Problem& problem = *planned.problem;
   PlanDocument document =
       make_document(problem, call.input, call.cluster, call.options.input.device, call.request, planned.result);
+  document.corners = std::move(corners);
+  if (!document.corners.empty()) warn_of_shorter(document);
   add_scope(document, planned, call.cluster.num_devices());
   // Who asked to stop waits neither for the cases of --sensitivity nor for every planner in turn.
   if (call.options.sensitivity && !StopToken::stop_requested()) add_sensitivity(document, call, planned);
-  if (call.options.explore && !StopToken::stop_requested()) {
-    document.corners = explore_corners(call.input.profile, call.cluster, call.problem_options, call.request, planned,
-                                       call.input.flops);
-    const pipeline::PlanCorner& best = document.corners.front();
-    if (best.fits && best.simulated_step_ms < planned.result.simulated_step_ms * (1 - kWorthSaying)) {
-      document.warnings.push_back(best.name + " is " +
-                                  format_percent(1 - best.simulated_step_ms / planned.result.simulated_step_ms) +
-                                  " shorter than this plan: the options leave it out");
-    }
-  }
   if (call.options.planner_table && !StopToken::stop_requested()) add_planner_table(document, call, problem);
   if (call.documented()) add_provenance(document, call.table, call.input, call.cluster);
   ReportOptions report = report_options(call);
@@ -372,6 +387,7 @@ int infer_main(int argc, char** argv) {
   declare_options(call.table, options);
   if (!call.table.parse(argc, argv)) return 0;
   call.request = make_request(options);
+  limit_kinds(call.table, &options, &call.request);
   check_mode(call.table, options);
   // Before the input is read, so that a wrong plan is refused at once.
   read_plan_or_layout(call);

@@ -178,6 +178,13 @@ void declare_plan(OptionTable& table, InferOptions& o) {
       .range(1, machine::kMaxDevices)
       .metavar("T");
   table
+      .add(&o.limit, "limit",
+           "what a plan may use, commas between: pipeline (several stages), data (several replicas), tensor (replicas "
+           "of "
+           "several devices), zero, recompute; all")
+      .no_file()
+      .metavar("KIND[,KIND...]");
+  table
       .add(&o.schedule, "schedule",
            "adaptive chooses how many micro-batches each stage starts early, within memory; 1f1b, "
            "1f1b-overlap and gpipe fix it; auto tries all")
@@ -185,6 +192,12 @@ void declare_plan(OptionTable& table, InferOptions& o) {
   table.add_flag(&o.problem.allow_empty_stages, "allow-empty-stages", "allow stages without a trainable variable")
       .advanced();
   table.add_flag(&o.allow_idle_stages, "allow-idle-stages", "allow stages with hardly any compute").advanced();
+}
+
+// Kinds of plans, and what each needs: what --limit chooses from.
+const std::vector<std::string>& plan_kinds() {
+  static const std::vector<std::string> kinds = {"pipeline", "data", "tensor", "zero", "recompute"};
+  return kinds;
 }
 
 void declare_given(OptionTable& table, InferOptions& o) {
@@ -219,9 +232,12 @@ void declare_search(OptionTable& table, InferOptions& o) {
   table.add_seconds(&o.time_limit_s, "time-limit", "also stop planning after this time with the best so far")
       .range(0.001, 86400);
   table.add_flag(&o.all_planners, "all-planners", "run every planner and list what each comes to");
-  table.add_flag(&o.explore, "explore",
-                 "also the best of every other kind of plan: data parallel, ZeRO, operators split, the paper's "
-                 "pipeline, even grids");
+  table
+      .add(
+          &o.explore, "explore",
+          "also the best of every other kind of plan: data parallel, ZeRO, operators split, the paper's pipeline, even "
+          "grids; one that is shorter becomes the plan. auto: for the planner auto")
+      .choices({"auto", "on", "off"});
   table.add_flag(&o.planner_table, "planner-table", "also run each planner alone: step, gap and milliseconds of each");
   table.add_flag(
       &o.sensitivity, "sensitivity",
@@ -288,7 +304,7 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
     }
   };
   no_use({"planner", "policy", "objective", "effort", "all-planners", "planner-table", "explore", "sensitivity", "grid",
-          "beam", "refine", "no-refine"});
+          "beam", "refine", "no-refine", "limit"});
   if (!o.sweep) no_use({"stages", "max-stages", "time-limit"});
   if (!unused.empty()) {
     throw Error(ErrorKind::kUsage, mode + " searches for no plan: " + join(unused) + " would change nothing",
@@ -303,6 +319,52 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
                 o.plan.empty() ? mode + " has whole replicas, not --replicas fractional"
                                : "--replicas equal is for searching: a given plan has its devices",
                 "drop --replicas");
+  }
+}
+
+void limit_kinds(const OptionTable& table, InferOptions* options, planners::PlanRequest* request) {
+  if (options->limit == "all") return;
+  std::vector<std::string> named;
+  for (std::size_t at = 0; at <= options->limit.size();) {
+    const std::size_t end = std::min(options->limit.find(',', at), options->limit.size());
+    named.push_back(options->limit.substr(at, end - at));
+    at = end + 1;
+  }
+  for (const std::string& kind : named) {
+    if (std::find(plan_kinds().begin(), plan_kinds().end(), kind) == plan_kinds().end()) {
+      throw Error(ErrorKind::kUsage,
+                  "--limit: found '" + kind + "', expected all or of " + join(plan_kinds()) + ", commas between");
+    }
+  }
+  const auto may = [&](const char* kind) { return std::find(named.begin(), named.end(), kind) != named.end(); };
+  if (!may("pipeline") && !may("data") && !may("tensor")) {
+    throw Error(ErrorKind::kUsage, "--limit " + options->limit + " leaves one device alone",
+                "name pipeline, data or tensor, too");
+  }
+  const auto refuse = [&](const char* option, const char* kind) {
+    throw Error(ErrorKind::kUsage,
+                std::string("--") + option + " " + table.value_of(option) + " contradicts --limit " + options->limit,
+                std::string("add ") + kind + " to the limit, or drop --" + option);
+  };
+  if (!may("pipeline")) {
+    if (request->stages > 1) refuse("stages", "pipeline");
+    request->max_stages = 1;
+  }
+  if (!may("tensor")) {
+    if (table.source_of("max-width") == "flag" && options->input.max_width > 1) refuse("max-width", "tensor");
+    options->input.max_width = 1;
+  }
+  if (!may("zero")) {
+    if (options->zero != "auto" && options->zero != "0") refuse("zero", "zero");
+    options->zero = "0";
+  }
+  if (!may("recompute")) {
+    if (options->recompute == "layer") refuse("recompute", "recompute");
+    options->recompute = "none";
+  }
+  if (!may("data")) {
+    if (options->replicas != "whole") refuse("replicas", "data");
+    options->lone_replicas = true;
   }
 }
 
@@ -350,6 +412,7 @@ planners::StepRequest make_step(const InferOptions& o) {
   step.micro_batch = number_or_word(o.micro_batch, "micro-batch", "auto", 1, 1 << 30);
   step.micro_batches = number_or_word(o.micro_batches, "micro-batches", "auto", 1, planners::kMostGivenMicroBatches);
   step.equal_replicas = o.replicas == "equal";
+  step.lone_replicas = o.lone_replicas;
   return step;
 }
 

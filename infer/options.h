@@ -32,7 +32,9 @@ struct InferOptions {
               value = "full";
   int max_stages = 16, beam = 0;
   bool refine = false, no_refine = false, all_planners = false, planner_table = false, sensitivity = false,
-       explore = false, json = false;
+       json = false;
+  std::string explore = "auto", limit = "all";
+  bool lone_replicas = false;  // by the limit
   std::string effort = to_string(Effort::kNormal);
   double time_limit_s = std::numeric_limits<double>::infinity();
 };
@@ -43,6 +45,9 @@ void declare_options(OptionTable& table, InferOptions& options);
 // What was asked for. Throw Error(kUsage) naming the option and what was expected.
 // First: refuses options that --plan, --layout or --sweep have no use for, so that none is ignored.
 void check_mode(const OptionTable& table, const InferOptions& options);
+// Narrows the options and the request to the kinds of plans that --limit names. Throws Error(kUsage) where another
+// option asks for what it leaves out, or where it leaves nothing that uses more than one device.
+void limit_kinds(const OptionTable& table, InferOptions* options, planners::PlanRequest* request);
 // Sets what the command line leaves open to what a given plan was made with; returns where the command line departs
 // from that, one sentence each. Throws Error(kData) naming the file when it says what no option may be.
 std::vector<std::string> take_settings(const GivenPlan& given, OptionTable& table);

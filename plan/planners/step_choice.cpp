@@ -121,12 +121,13 @@ class StepPlanner {
 
   // Of replicas of `width` devices. Plans that are no shorter than hopeless_ms need not be found.
   StepPlanner(const Profile& profile, const Cluster& cluster, const ProblemOptions& options, const PlanRequest& request,
-              bool equal_replicas, int width, double hopeless_ms, Time start)
+              const StepRequest& step, int width, double hopeless_ms, Time start)
       : profile_(width == 1 ? profile : profile_at(profile, width)),
         cluster_(width == 1 ? cluster : machine::replicas_of(cluster, width)),
         options_(at_width(options, width)),
         request_(request),
-        equal_replicas_(equal_replicas),
+        equal_replicas_(step.equal_replicas),
+        lone_replicas_(step.lone_replicas),
         hopeless_ms_(hopeless_ms),
         start_(start),
         clock_(time_of(in_time(request))) {}
@@ -135,6 +136,7 @@ class StepPlanner {
   void look_at_all(std::vector<StepSize> sizes, bool alone) {
     leave_some_free(sizes);
     if (equal_replicas_) make_equal(sizes);
+    if (lone_replicas_) make_lone(sizes);
     for (StepSize& size : sizes) size.width = options_.width;
     considered_ = std::move(sizes);
     if (alone && considered_.size() == 1) return;
@@ -403,6 +405,21 @@ class StepPlanner {
     sizes = std::move(equal);
   }
 
+  // Every split on as many devices as there may be stages.
+  void make_lone(std::vector<StepSize>& sizes) const {
+    std::vector<StepSize> lone;
+    const int devices = cluster_.num_devices(), most = request_.stages > 0 ? request_.stages : request_.max_stages;
+    for (const StepSize& size : sizes) {
+      if (size.devices > 0) continue;
+      for (int stages = std::min(devices, most); stages >= std::max(1, request_.stages); --stages) {
+        lone.push_back(size);
+        lone.back().devices = stages < devices ? stages : 0;
+        lone.back().group_size = 1;
+      }
+    }
+    sizes = std::move(lone);
+  }
+
   // With equal groups the number of stages follows.
   PlanRequest request_for(const StepSize& size, PlanRequest request) const {
     if (size.group_size > 0) {
@@ -605,7 +622,7 @@ class StepPlanner {
   const Cluster cluster_;
   const ProblemOptions options_;
   const PlanRequest& request_;
-  bool equal_replicas_;
+  bool equal_replicas_, lone_replicas_;
   const double hopeless_ms_;
   const Time start_;  // of the planning of all widths
   Work clock_;
@@ -691,7 +708,7 @@ namespace {
 // Plans of every width that the profile knows, the best of them, and what none of them can be below. All widths get a
 // share of the effort, the best the rest.
 StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
-                         const std::vector<StepSize>& sizes, const PlanRequest& request, bool equal_replicas) {
+                         const std::vector<StepSize>& sizes, const PlanRequest& request, const StepRequest& step) {
   std::vector<int> widths = {1};
   if (options.replicas != Replicas::kFractional) {
     for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
@@ -701,8 +718,7 @@ StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const P
   std::optional<Error> refused;
   double least_ms = kInfinity;
   for (const int width : widths) {
-    auto planner =
-        std::make_unique<StepPlanner>(profile, cluster, options, request, equal_replicas, width, least_ms, start);
+    auto planner = std::make_unique<StepPlanner>(profile, cluster, options, request, step, width, least_ms, start);
     try {
       planner->look_at_all(sizes, widths.size() == 1);
     } catch (const Error& e) {
@@ -748,12 +764,14 @@ StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const P
 StepPlan plan_step(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
                    const StepRequest& step, const PlanRequest& request) {
   const std::vector<StepSize> sizes = step_sizes(step, profile, options.replicas);
-  StepPlan plan = plan_all_widths(profile, cluster, options, sizes, request, step.equal_replicas);
+  StepPlan plan = plan_all_widths(profile, cluster, options, sizes, request, step);
   if (!step.equal_replicas) return plan;
   PlanRequest free = request;
   free.lower_bound = false;
   if (free.effort.units != WorkLimits::kNoEnd) free.effort.units /= kLookShare;
-  const StepPlan other = plan_all_widths(profile, cluster, options, sizes, free, false);
+  StepRequest unequal = step;
+  unequal.equal_replicas = false;
+  const StepPlan other = plan_all_widths(profile, cluster, options, sizes, free, unequal);
   // What equal stages can do, free ones can, too.
   if (other.result.plan && plan.result.plan) {
     plan.free_plan_ms = std::min(other.result.simulated_step_ms, plan.result.simulated_step_ms);

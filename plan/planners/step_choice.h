@@ -19,6 +19,7 @@ struct StepRequest {
   std::int64_t micro_batch = 0;  // mb; 0: chosen
   int micro_batches = 0;         // M; 0: chosen
   bool equal_replicas = false;   // every stage on equally many devices, as a mesh needs it
+  bool lone_replicas = false;    // every stage is one replica: no data parallelism
 };
 
 constexpr int kDefaultMicroBatches = 16;

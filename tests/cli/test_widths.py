@@ -82,7 +82,7 @@ class Widths(ProgramTest):
             self.assertEqual(row["dp"] * row["pp"] * row["tp"], 16)
 
     def test_every_kind_of_plan(self):
-        plan = self.plan(MODEL, "--cluster", "config-b", "--explore")
+        plan = self.plan(MODEL, "--cluster", "config-b")
         corners = {corner["name"]: corner for corner in plan["corners"]}
         self.assertEqual(plan["corners"][0]["name"], "this plan")
         own = corners["this plan"]
@@ -98,11 +98,50 @@ class Widths(ProgramTest):
                 self.assertLessEqual(corner["memory_bytes"], corner["capacity_bytes"])
         self.assertEqual(corners["data parallel"]["stages"], 1)
         self.assertIn("tp=", corners["best even grid (Megatron)"]["layout"])
-        for corner in self.plan(FIXTURES / "tiny_mlp.hlo", "--cluster", "h100-1x8", "--explore")["corners"]:
+        for corner in self.plan(FIXTURES / "tiny_mlp.hlo", "--cluster", "h100-1x8", "--explore", "on")["corners"]:
             self.assertLess(corner.get("share_of_peak", 0), 1)
-        text = self.infer(MODEL, "--cluster", "config-b", "--explore").stdout
+        text = self.infer(MODEL, "--cluster", "config-b").stdout
         for part in ("The best of every kind of plan", "data parallel, ZeRO 3 (FSDP)", "what limits it"):
             self.assertIn(part, text)
+
+        self.assertNotIn("every kind", self.infer(MODEL, "--cluster", "config-b", "--explore", "off").stdout)
+        quick = self.plan(MODEL, "--cluster", "config-b", "--planner", "rollouts")
+        self.assertNotIn("corners", {key for key in quick if quick[key]})
+
+    def test_no_kind_is_shorter(self):
+        """What any corner comes to, the plan does, too."""
+        for name, cluster in (("gpt2", "config-a"), ("moe_small", "config-b"), ("vgg19", "h100-2x8"), ("t5_6_6", "a100-2x8"),
+                              ("transformer_scan", "config-a"), ("grouped_query", "config-b")):
+            with self.subTest(name=name, cluster=cluster):
+                plan = self.plan(FIXTURES / f"{name}.hlo.gz", "--cluster", cluster, "--effort", "quick")
+                fitting = [corner for corner in plan["corners"] if corner["fits"]]
+                self.assertEqual(plan["simulated_step_ms"], min(corner["simulated_step_ms"] for corner in fitting))
+
+    def test_limits(self):
+        base = (MODEL, "--cluster", "config-b", "--explore", "off", "--effort", "quick")
+        free = self.plan(*base)["simulated_step_ms"]
+        data = self.plan(*base, "--limit", "data")
+        self.assertEqual([(stage["width"], stage["zero"]) for stage in data["stages"]], [(1, 0)])
+        tensor = self.plan(*base, "--limit", "tensor")
+        self.assertEqual([stage["replicas"] for stage in tensor["stages"]], [1])
+        self.assertGreater(tensor["stages"][0]["width"], 1)
+        alone = self.plan(*base, "--limit", "pipeline")
+        self.assertEqual({(stage["devices"], stage["replicas"], stage["width"]) for stage in alone["stages"]}, {(1, 1, 1)})
+        both = self.plan(*base, "--limit", "pipeline,tensor")
+        self.assertEqual({stage["replicas"] for stage in both["stages"]}, {1})
+        for plan in (data, tensor, alone, both):
+            self.assertGreaterEqual(plan["simulated_step_ms"], free * (1 - 1e-9))
+        self.assertLessEqual(both["simulated_step_ms"], min(alone["simulated_step_ms"], tensor["simulated_step_ms"]) * 1.02)
+        for wrong, says in ((["--limit", "data,model"], "found 'model'"), (["--limit", "data,"], "found ''"),
+                            (["--limit", "zero,recompute"], "leaves one device alone"),
+                            (["--limit", "data", "--stages", "2"], "contradicts --limit data"),
+                            (["--limit", "data,pipeline", "--max-width", "2"], "contradicts"),
+                            (["--limit", "data", "--zero", "3"], "contradicts"),
+                            (["--limit", "data", "--sweep"], "would change nothing")):
+            with self.subTest(wrong=wrong):
+                result = run("automap-infer", *base[:3], *wrong)
+                self.assertEqual(result.returncode, 2)
+                self.assertIn(says, result.stderr)
 
     def test_what_cannot_be(self):
         for layout, says in (("dp=4,pp=1,tp=3", ["replicas of 3 devices do not divide the 8 devices of a server"]),
