@@ -96,6 +96,7 @@ class StructureFinder {
     out_.loop.assign(n, 0);
     out_.pure.assign(n, 0);
     inside_.assign(n, 0);
+    part_.assign(n, Part::kNothing);
     for (ComputationId c = 0; c < graph_.num_computations(); ++c) {
       const Computation& computation = graph_.computation(c);
       if (computation.count == 0) continue;
@@ -158,6 +159,81 @@ class StructureFinder {
     }
   }
 
+  // What a computation does with a part of its first argument and nothing else.
+  enum class Part : std::uint8_t { kNothing, kRead, kWritten };
+
+  // Whether these extents of an array lie in memory without a gap.
+  static bool is_contiguous(const graph::Shape& whole, const graph::Shape& part) {
+    if (!whole.is_array() || !part.is_array() || whole.dims.size() != part.dims.size()) return false;
+    std::size_t dim = 0;
+    while (dim < part.dims.size() && part.dims[dim] == 1) ++dim;
+    return std::equal(part.dims.begin() + static_cast<std::ptrdiff_t>(std::min(dim + 1, part.dims.size())),
+                      part.dims.end(),
+                      whole.dims.begin() + static_cast<std::ptrdiff_t>(std::min(dim + 1, part.dims.size())));
+  }
+
+  // A part that lies together is read where it lies, and written there by what makes it: what a loop over layers takes
+  // of stacked weights and adds to stacked activations is not copied (XLA: dynamic slice fusions, updates in place).
+  Part part_of(InstructionId id) const {
+    const auto operands = graph_.operands(id);
+    switch (opcode(id)) {
+      case Opcode::kDynamicSlice:
+        return !operands.empty() && is_contiguous(graph_.shape_of(operands[0]), graph_.shape_of(id)) ? Part::kRead
+                                                                                                     : Part::kNothing;
+      case Opcode::kDynamicUpdateSlice:
+        return operands.size() > 1 && is_contiguous(graph_.shape_of(operands[0]), graph_.shape_of(operands[1]))
+                   ? Part::kWritten
+                   : Part::kNothing;
+      case Opcode::kCall: {
+        const auto called = graph_.called(id);
+        return called.size() == 1 ? part_[static_cast<std::size_t>(called[0])] : Part::kNothing;
+      }
+      default: return Part::kNothing;
+    }
+  }
+
+  // What is only handed on (loop state, arguments) has to be copied.
+  bool is_made(InstructionId id, const Region& region) const {
+    const InstructionId from = region.first + region.source[region.local(id)];
+    if (opcode(from) == Opcode::kGetTupleElement) return opcode(graph_.operands(from)[0]) != Opcode::kParameter;
+    return opcode(from) != Opcode::kParameter && region.constant[region.local(from)] == 0 &&
+           part_of(from) == Part::kNothing;
+  }
+
+  bool costs_nothing(InstructionId id, const Region& region) const {
+    const auto operands = graph_.operands(id);
+    switch (part_of(id)) {
+      case Part::kNothing: return false;
+      case Part::kRead: return true;
+      case Part::kWritten: break;
+    }
+    return operands.size() > 1 && region.constant[region.local(operands[0])] == 0 && is_made(operands[1], region);
+  }
+
+  // Of a body that reads or writes a part of its first argument, by indices that it may work out, and reshapes.
+  Part part_of_body(const Computation& computation, const Region& region) const {
+    if (computation.root == kNone) return Part::kNothing;
+    const InstructionId root = region.first + region.source[region.local(computation.root)];
+    const Part part = opcode(root) == Opcode::kCall ? Part::kNothing : part_of(root);
+    if (part == Part::kNothing || computation.parameters.empty()) return Part::kNothing;
+    const auto is_parameter = [&](InstructionId id, std::size_t number) {
+      return number < computation.parameters.size() &&
+             region.first + region.source[region.local(id)] == computation.parameters[number];
+    };
+    if (!is_parameter(graph_.operands(root)[0], 0)) return Part::kNothing;
+    if (part == Part::kWritten && !is_parameter(graph_.operands(root)[1], 1)) return Part::kNothing;
+    for (std::int32_t i = 0; i < computation.count; ++i) {
+      const InstructionId id = region.first + i;
+      const auto slot = static_cast<std::size_t>(i);
+      const Kind kind = region.kind[slot];
+      const bool scalar = graph_.shape_of(id).is_array() && graph_.shape_of(id).num_elements <= 1;
+      if (id != root && !scalar && kind != Kind::kFree && kind != Kind::kAlias && region.constant[slot] == 0) {
+        return Part::kNothing;
+      }
+    }
+    return part;
+  }
+
   Kind kind_of(InstructionId id) const {
     const Opcode op = opcode(id);
     if (is_free(op)) return Kind::kFree;
@@ -207,7 +283,7 @@ class StructureFinder {
       const Opcode op = opcode(id);
       const auto operands = graph_.operands(id);
       Kind kind = kind_of(id);
-      if (kind == Kind::kAlias && operands.size() == 0) kind = Kind::kFree;
+      if ((kind == Kind::kAlias && operands.size() == 0) || costs_nothing(id, region)) kind = Kind::kFree;
       region.kind[i] = kind;
       bool constant = op == Opcode::kConstant || op == Opcode::kIota;
       if (!constant && is_pure(op)) {
@@ -285,6 +361,7 @@ class StructureFinder {
       if (op != Opcode::kParameter && op != Opcode::kConstant && op != Opcode::kIota && !is_pure(op)) pure = false;
       for (ComputationId callee : graph_.called(id)) pure = pure && out_.pure[static_cast<std::size_t>(callee)] != 0;
     }
+    part_[static_cast<std::size_t>(c)] = part_of_body(computation, region);
     inside_[static_cast<std::size_t>(c)] = holds_inner(computation, region) ? 1 : 0;
     out_.loop[static_cast<std::size_t>(c)] = loop ? 1 : 0;
     out_.pure[static_cast<std::size_t>(c)] = pure ? 1 : 0;
@@ -363,6 +440,7 @@ class StructureFinder {
   ModuleStructure& out_;
   std::unordered_set<ComputationId> first_use_;
   std::vector<char> inside_;  // by computation: all of it is inside chains
+  std::vector<Part> part_;    // by computation
 };
 
 }  // namespace

@@ -251,6 +251,41 @@ TEST(DeviceModel, SlicesAndUpdatesCostWhatTheyMove) {
   EXPECT_LT(entry_ms(entry(text)), 0.01);
 }
 
+// What a loop over layers takes of stacked weights, and adds to stacked gradients, lies together: products read it and
+// write it in place. Not across rows, and not what another one made.
+TEST(DeviceModel, PartsOfStacksAreReadAndWrittenWhereTheyLie) {
+  const auto module = [](const std::string& slice, const std::string& update, const std::string& value) {
+    return "HloModule m\n"
+           "take { s = f32[12,512,512] parameter(0)  i = s32[] parameter(1)  z = s32[] constant(0)\n"
+           "  d = f32[1,512,512] dynamic-slice(s, i, z, z), dynamic_slice_sizes={1,512,512}\n"
+           "  ROOT r = f32[512,512] reshape(d) }\n"
+           "put { s = f32[12,512,512] parameter(0)  u = f32[512,512] parameter(1)  i = s32[] parameter(2)\n"
+           "  z = s32[] constant(0)  b = f32[1,512,512] reshape(u)\n"
+           "  ROOT r = f32[12,512,512] dynamic-update-slice(s, b, i, z, z) }\n"
+           "ENTRY e { s = f32[12,512,512] parameter(0)  x = f32[512,512] parameter(1)  i = s32[] parameter(2)\n"
+           "  g = f32[12,512,512] parameter(3)  z = s32[] constant(0)\n  " +
+           slice + "\n  y = f32[512,512] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n  " + update +
+           "\n  ROOT t = (f32[12,512,512], f32[512,512]) tuple(" + value + ", y) }\n";
+  };
+  const std::string whole = "w = f32[512,512] call(s, i), to_apply=take",
+                    put = "p = f32[12,512,512] call(g, y, i), to_apply=put";
+  const double product = entry_ms(module("w = f32[512,512] copy(x)", "q = f32[] constant(0)", "g"));
+  EXPECT_LT(entry_ms(module(whole, put, "p")), product);
+  // Inlined, and the same.
+  const std::string inlined =
+      "d = f32[1,512,512] dynamic-slice(s, i, z, z), dynamic_slice_sizes={1,512,512}\n  w = f32[512,512] reshape(d)";
+  const std::string in_place =
+      "b = f32[1,512,512] reshape(y)\n  p = f32[12,512,512] dynamic-update-slice(g, b, i, z, z)";
+  EXPECT_EQ(entry_ms(module(inlined, in_place, "p")), entry_ms(module(whole, put, "p")));
+  // An argument has to be copied into its place, and rows of columns into a matrix.
+  const std::string copied = "p = f32[12,512,512] call(g, x, i), to_apply=put";
+  EXPECT_GT(entry_ms(module(whole, copied, "p")), entry_ms(module(whole, put, "p")) * 1.05);
+  const std::string strided =
+      "d = f32[12,512,43] dynamic-slice(s, z, z, i), dynamic_slice_sizes={12,512,43}\n  f = f32[264192] reshape(d)\n"
+      "  h = f32[262144] slice(f), slice={[0:262144]}\n  w = f32[512,512] reshape(h)";
+  EXPECT_GT(entry_ms(module(strided, put, "p")), entry_ms(module(whole, put, "p")) * 1.05);
+}
+
 TEST(DeviceModel, PrecisionAndTypesDecideTheUnits) {
   const auto dot = [](const std::string& type, const std::string& more) {
     return "HloModule m\nENTRY e { x = " + type + "[4096,4096] parameter(0)\n ROOT d = " + type +
