@@ -26,6 +26,7 @@
 #include "infer/score.h"
 #include "infer/sensitivity.h"
 #include "plan/planners/layers.h"
+#include "plan/planners/least_change.h"
 #include "plan/planners/planner.h"
 #include "plan/planners/planner_table.h"
 #include "plan/planners/shipped_policy.h"
@@ -67,6 +68,7 @@ void describe_replicas(const PlanInput& input, int width, PlanDocument* document
   document->partition = partition::decision_json_text(plan);
   std::string moved = std::to_string(plan.all_reduces) + " all-reduces";
   if (plan.all_gathers > 0) moved += ", " + std::to_string(plan.all_gathers) + " all-gathers";
+  if (plan.all_to_alls > 0) moved += ", " + std::to_string(plan.all_to_alls) + " all-to-alls";
   document->inside_replicas =
       std::to_string(width) + " devices of one server each, which hold " + std::to_string(plan.partitioned) + " of " +
       std::to_string(plan.decided.size()) + " variables in parts; " + moved +
@@ -293,11 +295,26 @@ planners::StepPlan find_plan(const Call& call) {
   return planners::plan_step(call.input.profile, call.cluster, call.problem_options, make_step(call.options), request);
 }
 
-[[noreturn]] void fail_without_plan(const planners::PlanResult& result) {
+// What would have to change so that a plan fits into memory.
+std::string what_would_fit(const Call& call) {
+  planners::PlanRequest request = call.request;
+  request.cancelled = StopToken::stop_requested;
+  std::string text;
+  for (const planners::FittingChange& change : planners::fitting_changes(
+           call.input.profile, call.cluster, call.problem_options, make_step(call.options), request)) {
+    text += (text.empty() ? "" : ", or ") + change.what + " (a step of " + format_ms(change.step_ms) + ")";
+  }
+  return text.empty()
+             ? "smaller micro-batches, more or larger devices, or a lighter optimizer (--state-factor) may help"
+             : "it would fit with " + text;
+}
+
+[[noreturn]] void fail_without_plan(const Call& call, const planners::PlanResult& result) {
   if (StopToken::stop_requested()) throw Error(ErrorKind::kStopped, "stopped by a signal before a plan was found");
   throw Error(
       ErrorKind::kInfeasible, result.infeasible,
-      result.least_memory_bytes > 0 || !result.devices_divide ? ""
+      result.least_memory_bytes > 0 ? what_would_fit(call)
+      : !result.devices_divide      ? ""
       : result.cut_by_time || result.cut_by_effort
           ? "the search came to no end: ask for --effort thorough, fewer stage counts (--stages), or every planner"
           : "allow other stage counts, every planner, or --allow-empty-stages");
@@ -357,7 +374,7 @@ void warn_of_shorter(PlanDocument& document) {
 int run_search(Call& call) {
   const StopToken stop;
   planners::StepPlan planned = find_plan(call);
-  if (!planned.result.plan) fail_without_plan(planned.result);
+  if (!planned.result.plan) fail_without_plan(call, planned.result);
   std::vector<pipeline::PlanCorner> corners;
   if (explores(call) && !StopToken::stop_requested()) {
     planners::PlanRequest request = call.request;

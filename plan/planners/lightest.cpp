@@ -133,10 +133,7 @@ NothingFits explain_nothing_fits(const Problem& problem, const StageChoice& choi
     }
     why.text += " Memory needed by stage count on even device shares, of what a device has: " + by_stages + ".";
   }
-  why.text +=
-      " --zero 2 or 3 (gradients, weights sharded), --recompute layer, smaller micro-batches, more or larger devices, "
-      "or "
-      "a lighter optimizer (--state-factor) would help; --memory off ignores the limit.";
+  why.text += " --memory off ignores the limit.";
   return why;
 }
 

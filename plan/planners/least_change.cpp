@@ -1,0 +1,157 @@
+#include "plan/planners/least_change.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/base/text_table.h"
+#include "plan/planners/effort.h"
+
+namespace automap::planners {
+namespace {
+
+using machine::Cluster;
+using pipeline::ProblemOptions;
+using pipeline::StageVariant;
+
+constexpr double kSeconds = 10;     // for all tries together
+constexpr double kSecondsEach = 2;  // for one of them
+constexpr int kMostDevices = 1024;  // of a larger cluster that is tried
+// Memory of devices that are sold, GiB.
+constexpr double kMemories[] = {24, 32, 40, 48, 64, 80, 94, 141, 180, 192, 288};
+
+class Tries {
+ public:
+  Tries(const pipeline::Profile& profile, const PlanRequest& request) : profile_(profile), request_(request) {
+    request_.lower_bound = false;
+    request_.all_planners = false;
+    request_.effort = plan_effort(Effort::kQuick);
+    request_.progress = {};
+  }
+
+  bool over() const { return left() <= 0 || (request_.cancelled && request_.cancelled()); }
+
+  // The simulated step of a plan that fits; none: no plan was found.
+  std::optional<double> fits(const Cluster& cluster, const ProblemOptions& options, const StepRequest& step,
+                             bool any_stages = false) const {
+    if (over()) return std::nullopt;
+    PlanRequest request = request_;
+    if (any_stages) {
+      request.stages = 0;
+      request.max_stages = std::max(request.max_stages, PlanRequest().max_stages);
+    }
+    // The second misses few plans, the first answers sooner.
+    for (const PlannerKind planner : {PlannerKind::kBalanced, PlannerKind::kAuto}) {
+      request.planner = planner;
+      request.time_limit_s = std::min(kSecondsEach, left());
+      if (over()) break;
+      try {
+        const StepPlan plan = plan_step(profile_, cluster, options, step, request);
+        if (plan.result.plan) return plan.result.simulated_step_ms;
+      } catch (const Error& e) {
+        if (e.kind() != ErrorKind::kUsage) throw;  // the change does not go with the numbers given
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  double left() const {
+    const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start_;
+    return std::min(kSeconds, request_.time_limit_s) - gone.count();
+  }
+
+  const pipeline::Profile& profile_;
+  PlanRequest request_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// The options' variants and those that `zeros` and `recompute` add.
+ProblemOptions with_variants(ProblemOptions options, const std::vector<int>& zeros, bool recompute) {
+  const std::vector<StageVariant> given = options.variants;
+  for (const StageVariant& one : given) {
+    for (const int zero : zeros) {
+      for (int again = 0; again <= (recompute ? 1 : 0); ++again) {
+        const StageVariant variant = {zero < 0 ? one.zero : zero, one.recompute || again == 1};
+        if (std::find(options.variants.begin(), options.variants.end(), variant) == options.variants.end()) {
+          options.variants.push_back(variant);
+        }
+      }
+    }
+  }
+  return options;
+}
+
+std::string servers_text(const machine::ServerGroup& servers, int count) {
+  return std::to_string(count) + (count == 1 ? " server of " : " servers of ") + std::to_string(servers.devices) +
+         " x " + servers.device;
+}
+
+}  // namespace
+
+std::vector<FittingChange> fitting_changes(const pipeline::Profile& profile, const Cluster& cluster,
+                                           const ProblemOptions& options, const StepRequest& step,
+                                           const PlanRequest& request) {
+  std::vector<FittingChange> changes;
+  const Tries tries(profile, request);
+  const auto note = [&](const std::string& what, std::optional<double> step_ms) {
+    if (step_ms) changes.push_back({what, *step_ms});
+    return step_ms.has_value();
+  };
+  const auto lacks = [&](const StageVariant& variant) {
+    return std::find(options.variants.begin(), options.variants.end(), variant) == options.variants.end();
+  };
+  const bool whole = options.replicas == pipeline::Replicas::kWhole;
+  const bool layers = whole && !profile.layer.empty() && profile.forward_fraction < 1;
+  const bool no_zero = whole && lacks({3, options.variants.front().recompute});
+  const bool no_recompute = layers && lacks({options.variants.front().zero, true});
+  ProblemOptions most = options;
+  bool helped = false;
+  if (no_recompute) helped = note("--recompute auto", tries.fits(cluster, with_variants(options, {-1}, true), step));
+  if (no_zero)
+    helped = note("--zero auto", tries.fits(cluster, with_variants(options, {1, 2, 3}, false), step)) || helped;
+  if (no_zero || no_recompute) {
+    most = with_variants(options, no_zero ? std::vector<int>{-1, 1, 2, 3} : std::vector<int>{-1}, no_recompute);
+    if (no_zero && no_recompute && !helped) {
+      note("--zero auto with --recompute auto", tries.fits(cluster, most, step));
+    }
+  }
+  if (step.batch > 0 && (step.micro_batch > 0 || step.micro_batches > 0)) {
+    StepRequest free = step;
+    free.micro_batch = free.micro_batches = 0;
+    note("--micro-batch auto", tries.fits(cluster, options, free));
+  } else if (step.batch == 0 && step.micro_batch > 1) {
+    StepRequest smaller = step;
+    for (smaller.micro_batch /= 2; smaller.micro_batch >= 1; smaller.micro_batch /= 2) {
+      if (note("--micro-batch " + std::to_string(smaller.micro_batch), tries.fits(cluster, options, smaller))) break;
+    }
+  }
+  if (request.stages > 0) note("--stages auto", tries.fits(cluster, options, step, true));
+  if (!changes.empty()) return changes;
+  // Nothing that costs no hardware: with all of it together.
+  for (Cluster larger = cluster; larger.num_devices() <= kMostDevices / 2;) {
+    larger.servers.back().count *= 2;
+    const machine::ServerGroup& servers = larger.servers.back();
+    if (note(servers_text(servers, servers.count) + " instead of " + std::to_string(cluster.servers.back().count),
+             tries.fits(larger, most, step, true))) {
+      break;
+    }
+    if (tries.over()) break;
+  }
+  double smallest = 0;
+  for (const auto& [name, device] : cluster.devices) {
+    smallest = smallest == 0 ? device.memory_gib : std::min(smallest, device.memory_gib);
+  }
+  for (const double gib : kMemories) {
+    if (gib <= smallest) continue;
+    Cluster larger = cluster;
+    for (auto& [name, device] : larger.devices) device.memory_gib = std::max(device.memory_gib, gib);
+    if (note("devices of " + format_number(gib) + " GiB", tries.fits(larger, most, step)) || tries.over()) break;
+  }
+  return changes;
+}
+
+}  // namespace automap::planners
