@@ -17,7 +17,7 @@ using machine::Cluster;
 using pipeline::ProblemOptions;
 using pipeline::StageVariant;
 
-constexpr double kSeconds = 10;     // for all tries together
+constexpr double kSeconds = 6;      // for all tries together
 constexpr double kSecondsEach = 2;  // for one of them
 constexpr int kMostDevices = 1024;  // of a larger cluster that is tried
 // Memory of devices that are sold, GiB.

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -142,6 +143,7 @@ class StepPlanner {
     if (alone && considered_.size() == 1) return;
     look(considered_, considered_.size());
     if (best_look_ms() < hopeless_ms_ || hopeless_ms_ == kInfinity) look_at_fewer(considered_);
+    look_at_halves(std::min(hopeless_ms_, best_look_ms()));
   }
 
   const std::vector<StepSize>& considered() const { return considered_; }
@@ -165,15 +167,19 @@ class StepPlanner {
 
   // The best of the splits with the rest of the effort, and the bounds of all.
   StepPlan finish() {
-    std::vector<StepSize> sizes = considered_;
-    if (looks_.empty() && sizes.size() == 1) {
-      StepPlan plan = at_full_effort(sizes.front(), problem_of(sizes.front()));
-      plan.considered = sizes;
-      if (request_.lower_bound && plan.result.plan && simulated_bound_wanted()) bound_all(plan);
-      if (plan.result.plan) return plan;
+    if (looks_.empty() && considered_.size() == 1) {
+      StepPlan plan = at_full_effort(considered_.front(), problem_of(considered_.front()));
+      const double found_ms = length(plan.result);
+      look_at_halves(found_ms);
+      if (plan.result.plan && !(best_look_ms() < found_ms)) {
+        plan.considered = considered_;
+        if (request_.lower_bound && simulated_bound_wanted()) bound_all(plan);
+        return plan;
+      }
       looks_.push_back({plan.size, std::move(plan.problem), std::move(plan.result)});
-      look_at_fewer(sizes);
+      look_at_fewer(considered_);
     }
+    const std::vector<StepSize> sizes = considered_;
     // Where nothing fits, the split that lacks least says why.
     const auto key = [&](const Look& look) {
       const double lacks = look.result.least_memory_bytes;
@@ -329,6 +335,46 @@ class StepPlanner {
   std::int64_t most_busy(const StepSize& size) const {
     const std::int64_t stages = request_.stages > 0 ? request_.stages : request_.max_stages;
     return stages * static_cast<std::int64_t>(size.samples);
+  }
+
+  // Every split on half of the devices, on a quarter, ..., where their compute alone leaves hope: links may cost more
+  // than the other devices save.
+  void look_at_halves(double best_ms) {
+    if (options_.replicas == Replicas::kFractional || equal_replicas_ || lone_replicas_) return;
+    if (best_ms == kInfinity) return;  // what does not fit on all does not on fewer
+    const double sample_ms = least_sample_ms();
+    std::vector<StepSize> tries;
+    for (const StepSize& size : considered_) {
+      if (size.devices > 0) continue;
+      for (const int fewer : halves()) {
+        StepSize one = size;
+        one.devices = fewer;
+        if (fewer >= std::max(1, request_.stages) && size.batch() * sample_ms / fewer < best_ms &&
+            std::find(considered_.begin(), considered_.end(), one) == considered_.end()) {
+          tries.push_back(one);
+        }
+      }
+    }
+    if (tries.empty() || out_of_time()) return;
+    look(tries, considered_.size() + tries.size());
+    considered_.insert(considered_.end(), tries.begin(), tries.end());
+  }
+
+  // No replica computes a sample in less, on any device.
+  double least_sample_ms() const {
+    double fastest = 0;
+    for (const auto& [name, device] : cluster_.devices) fastest = std::max(fastest, device.relative_speed);
+    const auto sum = [](const std::vector<double>& values) {
+      return std::accumulate(values.begin(), values.end(), 0.0);
+    };
+    double least = kInfinity;
+    for (const pipeline::DeviceTimes& times : profile_.times) {
+      for (std::size_t point = 0; point < times.samples.size(); ++point) {
+        least = std::min(least, (sum(times.forward_ms[point]) + sum(times.backward_ms[point])) / times.samples[point]);
+      }
+    }
+    if (profile_.times.empty()) least = sum(profile_.c_ms) / std::max(1.0, profile_.micro_batch_size);
+    return least / std::max(1.0, fastest);
   }
 
   // When no split has a plan: of those that do not want for memory ever fewer devices until one has, which joins the
@@ -542,7 +588,7 @@ class StepPlanner {
     }
     std::stable_sort(splits.begin(), splits.end(),
                      [](const Split& a, const Split& b) { return a.bound_ms < b.bound_ms; });
-    double best_ms = hopeless_ms_;
+    double best_ms = std::min(hopeless_ms_, best_look_ms());
     for (Split& split : splits) {
       if (split.bound_ms >= best_ms || (best_ms < kInfinity && out_of_time())) break;
       PlanResult result = planned(*split.problem, request_for(split.size, in_time(request)));

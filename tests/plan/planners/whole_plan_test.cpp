@@ -1,0 +1,255 @@
+// The whole plan beside the enumeration of all whole plans: every split of the batch, every width of replicas, every
+// number of devices, every cut, every group, every variant of every stage and, where the simulation judges, everything
+// in flight. What they share with the planners is the cost of one plan alone (cost.h, schedule.h).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <iostream>
+#include <limits>
+#include <memory>
+
+#include "common/base/error.h"
+#include "common/pipeline/cost.h"
+#include "common/pipeline/random_problem.h"
+#include "common/pipeline/schedule.h"
+#include "common/pipeline/warmup.h"
+#include "plan/planners/effort.h"
+#include "plan/planners/step_choice.h"
+#include "tests/plan/planners/random_policy.h"
+#include "tests/plan/planners/random_width.h"
+
+namespace automap::planners {
+namespace {
+
+using pipeline::Plan;
+using pipeline::Problem;
+using pipeline::ProblemOptions;
+using pipeline::RandomProblem;
+using pipeline::Schedule;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr int kMostStages = 3;
+
+// Sanitized runs take ten times as long.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr int kShare = 10;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+constexpr int kShare = 10;
+#else
+constexpr int kShare = 1;
+#endif
+#else
+constexpr int kShare = 1;
+#endif
+
+struct Case {
+  RandomProblem made;
+  std::int64_t batch = 0;
+};
+
+Case random_case(std::uint64_t seed) {
+  pipeline::RandomProblemOptions how;
+  how.min_instructions = 2;
+  how.max_instructions = 5;
+  how.min_servers = 1;
+  how.max_servers = 2;
+  how.min_devices = 1;
+  how.max_devices = 2;
+  how.heterogeneous = 0.5;
+  how.with_latency = 0.5;
+  how.with_memory_limit = 0.5;
+  how.measured = 0.2;
+  how.whole = 1;
+  Case c{random_problem(seed, how)};
+  for (const int width : machine::widths_of(c.made.cluster)) {
+    c.made.profile.widths.push_back(random_width(c.made.profile, width, seed));
+  }
+  constexpr std::int64_t kBatches[] = {1, 2, 3, 4, 6};
+  c.batch = kBatches[seed % 5];
+  return c;
+}
+
+// Ascending choices of `count` cuts below `end`.
+void for_each_choice(int count, int end, const std::function<void(const std::vector<int>&)>& visit) {
+  std::vector<int> cuts;
+  const std::function<void()> grow = [&] {
+    if (static_cast<int>(cuts.size()) == count) return visit(cuts);
+    for (int cut = cuts.empty() ? 1 : cuts.back() + 1; cut < end; ++cut) {
+      cuts.push_back(cut);
+      grow();
+      cuts.pop_back();
+    }
+  };
+  grow();
+}
+
+// Every list of `length` numbers below `base`.
+void for_each_number(int length, int base, const std::function<void(const std::vector<int>&)>& visit) {
+  std::vector<int> digits(static_cast<std::size_t>(length), 0);
+  for (;;) {
+    visit(digits);
+    std::size_t i = 0;
+    while (i < digits.size() && ++digits[i] == base) digits[i++] = 0;
+    if (i == digits.size()) return;
+  }
+}
+
+// The shortest simulated step of a plan over all that may be in flight.
+double least_simulated(const Problem& problem, Plan plan) {
+  const int micro_batches = problem.micro_batches();
+  double least = kInfinity;
+  for_each_number(plan.num_stages(), micro_batches, [&](const std::vector<int>& below) {
+    plan.warmup.clear();
+    for (const int k : below) plan.warmup.push_back(k + 1);
+    if (!std::is_sorted(plan.warmup.rbegin(), plan.warmup.rend())) return;
+    if (feasible(problem, plan)) least = std::min(least, simulate_step_ms(problem, plan));
+  });
+  return least;
+}
+
+struct Least {
+  double value_all = kInfinity;  // on all devices
+  double value_any = kInfinity;  // on the first devices of any number, too
+  double simulated_any = kInfinity;
+};
+
+Least enumerate(const Case& c, bool simulate) {
+  Least least;
+  std::vector<int> widths = {1};
+  for (const pipeline::WidthColumns& columns : c.made.profile.widths) widths.push_back(columns.width);
+  for (const int width : widths) {
+    const pipeline::Profile profile = width == 1 ? c.made.profile : profile_at(c.made.profile, width);
+    const machine::Cluster cluster = width == 1 ? c.made.cluster : machine::replicas_of(c.made.cluster, width);
+    for (std::int64_t samples = 1; samples <= c.batch; ++samples) {
+      if (c.batch % samples != 0) continue;
+      for (int devices = 1; devices <= cluster.num_devices(); ++devices) {
+        ProblemOptions options = c.made.options;
+        options.micro_batch_samples = static_cast<double>(samples);
+        options.micro_batches = static_cast<int>(c.batch / samples);
+        options.width = width;
+        std::unique_ptr<Problem> problem;
+        try {
+          problem = std::make_unique<Problem>(profile, first_devices(cluster, devices), options);
+        } catch (const Error& error) {
+          if (error.kind() != ErrorKind::kUsage) throw;  // more samples than times are known for
+          continue;
+        }
+        const int n = problem->num_instructions();
+        for (int stages = 1; stages <= std::min({kMostStages, n, devices}); ++stages) {
+          Plan plan;
+          plan.schedule = Schedule::kAdaptive;
+          for_each_choice(stages - 1, n, [&](const std::vector<int>& cuts) {
+            plan.cuts = cuts;
+            for_each_choice(stages - 1, devices, [&](const std::vector<int>& device_cuts) {
+              plan.device_cuts = device_cuts;
+              for_each_number(stages, problem->num_variants(), [&](const std::vector<int>& variants) {
+                plan.variants.assign(variants.begin(), variants.end());
+                if (!feasible(*problem, plan)) return;
+                const double value = value_ms(*problem, plan);
+                least.value_any = std::min(least.value_any, value);
+                if (devices == cluster.num_devices()) least.value_all = std::min(least.value_all, value);
+                if (simulate) least.simulated_any = std::min(least.simulated_any, least_simulated(*problem, plan));
+              });
+            });
+          });
+        }
+      }
+    }
+  }
+  return least;
+}
+
+PlanRequest request_of(PlannerKind planner, Objective objective) {
+  PlanRequest request;
+  request.effort = plan_effort(Effort::kNormal);
+  request.schedules = {Schedule::kAdaptive};
+  request.max_stages = kMostStages;
+  request.planner = planner;
+  request.objective = objective;
+  request.lower_bound = true;
+  request.policy = random_policy();
+  return request;
+}
+
+StepPlan planned(const Case& c, const PlanRequest& request) {
+  StepRequest step;
+  step.batch = c.batch;
+  try {
+    return plan_step(c.made.profile, c.made.cluster, c.made.options, step, request);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kUsage) throw;  // no split can be shared at all
+    return {};
+  }
+}
+
+class WholePlan : public testing::TestWithParam<int> {};
+
+// Where plans are exact: V is the least over all plans on all devices, at least, and no bound is above a plan.
+TEST_P(WholePlan, ExactIsTheLeastOfAll) {
+  constexpr int kCases = 5000 / kShare;
+  int none = 0, wide = 0, fewer = 0, sharded = 0, recomputed = 0, least_of_all = 0;
+  for (int i = 0; i < kCases && !HasFailure(); ++i) {
+    const auto seed = static_cast<std::uint64_t>(GetParam() * kCases + i);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const Case c = random_case(seed);
+    const Least least = enumerate(c, false);
+    const StepPlan plan = planned(c, request_of(PlannerKind::kExact, Objective::kValue));
+    ASSERT_EQ(plan.result.plan.has_value(), least.value_any < kInfinity);
+    if (!plan.result.plan) {
+      ++none;
+      continue;
+    }
+    const double slack = 1 + 1e-9;
+    ASSERT_TRUE(feasible(*plan.problem, *plan.result.plan));
+    // Stages are as plain as they may be within that.
+    ASSERT_LE(plan.result.step_ms, least.value_all * (1 + pipeline::kWarmupSlack) * slack);
+    ASSERT_GE(plan.result.step_ms * slack, least.value_any);
+    ASSERT_LE(plan.result.lower_bound_ms, least.value_all * slack);
+    if (plan.result.proven_ms > 0) {
+      ASSERT_LE(plan.result.step_ms, least.value_all * slack);
+    }
+    wide += plan.size.width > 1;
+    fewer += plan.size.devices > 0;
+    least_of_all += plan.result.step_ms <= least.value_any * (1 + pipeline::kWarmupSlack);
+    for (int s = 1; s <= plan.result.plan->num_stages(); ++s) {
+      const pipeline::StageVariant& variant = plan.problem->variant(plan.result.plan->variant(s));
+      sharded += variant.zero > 0;
+      recomputed += variant.recompute;
+    }
+  }
+  for (const int count : {none, wide, fewer, sharded, least_of_all}) EXPECT_GT(count, kCases / 100);
+  EXPECT_GT(recomputed, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, WholePlan, testing::Range(0, 4));
+
+// Judged by the simulation: never shorter than what can be, seldom longer, and no bound above it.
+TEST(WholePlanSimulated, IsSeldomLongerThanTheLeastOfAll) {
+  constexpr int kCases = 2000 / kShare;
+  int found = 0, least_of_all = 0;
+  double gaps = 0;
+  for (int i = 0; i < kCases && !HasFailure(); ++i) {
+    SCOPED_TRACE(testing::Message() << "seed " << i);
+    const Case c = random_case(static_cast<std::uint64_t>(1'000'000 + i));
+    const Least least = enumerate(c, true);
+    const StepPlan plan = planned(c, request_of(PlannerKind::kAuto, Objective::kSimulated));
+    ASSERT_EQ(plan.result.plan.has_value(), least.simulated_any < kInfinity);
+    if (!plan.result.plan) continue;
+    const double gap = plan.result.simulated_step_ms / least.simulated_any - 1;
+    ASSERT_GE(gap, -1e-9);
+    ASSERT_LE(plan.simulated_bound_ms, plan.result.simulated_step_ms * (1 + 1e-9));
+    ++found;
+    least_of_all += gap < 1e-9;
+    gaps += gap;
+  }
+  std::cout << "  of " << found << " plans " << least_of_all << " are the least of all, mean gap " << 100 * gaps / found
+            << " %\n";
+  EXPECT_GT(found, kCases / 2);
+  EXPECT_LT(gaps / found, 0.005);
+}
+
+}  // namespace
+}  // namespace automap::planners
