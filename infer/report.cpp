@@ -7,6 +7,7 @@
 #include "common/base/json_text.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
+#include "common/pipeline/exact.h"
 
 namespace automap::infer {
 namespace {
@@ -26,7 +27,6 @@ constexpr std::size_t kRunnersUp = 3;
 constexpr double kLimitWorthSaying = 0.005;
 constexpr int kStackWorthSaying = 4;
 constexpr double kNoGap = 5e-7;
-constexpr const char* kExactMethod = "exact over all cuts";
 
 std::string plural(long long count, const std::string& noun) {
   return format_count(count) + " " + noun + (count == 1 ? "" : noun.back() == 'h' ? "es" : "s");
@@ -239,7 +239,7 @@ std::string planned_text(const PlanDocument& document) {
 }
 
 std::string planner_table_text(const PlannerTable& table) {
-  const bool proven = table.reference_method == kExactMethod;
+  const bool proven = table.reference_method == pipeline::kExactBound;
   TextTable text({{"planner", Align::kLeft}, {"stages"}, {"V"}, {"simulated"}, {"gap"}, {"took"}});
   for (const PlannerTableRow& row : table.rows) {
     const std::string took = format_ms(row.planning_ms) + (row.cut_by_time ? " (cut)" : "");

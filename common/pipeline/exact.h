@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "common/base/work.h"
@@ -64,9 +65,11 @@ std::vector<double> simple_lower_bounds_ms(const Problem& problem, Schedule sche
 // A lower bound on V over every feasible instruction-level plan of min_stages..max_stages stages under any of the given
 // schedules, and how it was obtained. Never above `incumbent_ms`, the value of the best plan known (infinity: none);
 // equal to it, or to the value of `better`, when the method is "exact over all cuts".
+constexpr std::string_view kExactBound = "exact over all cuts";
 struct LowerBound {
   double ms = 0;
   const char* method = "";  // "exact over all cuts", "bucket relaxation", "balance of work"
+  bool exact() const { return std::string_view(method) == kExactBound; }
   // The shortest plan shorter than the incumbent that was met on the way.
   std::optional<Plan> better;
 };

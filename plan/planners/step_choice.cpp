@@ -33,8 +33,11 @@ constexpr std::int64_t kMostLoneMicroBatches = 4096;
 // Numbers of devices that are tried where nothing else has a plan: so many next to the most, and next to one.
 constexpr int kFewerTried = 32;
 constexpr double kLeastTime = 1e-3;  // seconds, for a planner that comes when the time is over
-// For the bounds of one split.
+// For the bounds of one split, and of one that comes to no end with that; so often in all, since the loosest split
+// makes the bound.
 constexpr std::int64_t kBoundUnits = 100'000'000;
+constexpr std::int64_t kCloserUnits = 1'000'000'000;
+constexpr int kMostCloser = 8;
 
 [[noreturn]] void refuse(const std::string& what, const std::string& hint) {
   throw Error(ErrorKind::kUsage, what, hint);
@@ -166,14 +169,14 @@ class StepPlanner {
   }
 
   // The best of the splits with the rest of the effort, and the bounds of all.
-  StepPlan finish() {
+  StepPlan finish(int* closer) {
     if (looks_.empty() && considered_.size() == 1) {
       StepPlan plan = at_full_effort(considered_.front(), problem_of(considered_.front()));
       const double found_ms = length(plan.result);
       look_at_halves(found_ms);
       if (plan.result.plan && !(best_look_ms() < found_ms)) {
         plan.considered = considered_;
-        if (request_.lower_bound && simulated_bound_wanted()) bound_all(plan);
+        if (request_.lower_bound && simulated_bound_wanted()) bound_all(plan, closer);
         return plan;
       }
       looks_.push_back({plan.size, std::move(plan.problem), std::move(plan.result)});
@@ -218,12 +221,13 @@ class StepPlanner {
     plan.considered = sizes;
     plan.why_fewer = fewer;
     collect_alternatives(plan.result);
-    if (request_.lower_bound && plan.result.plan && simulated_bound_wanted()) bound_all(plan);
+    if (request_.lower_bound && plan.result.plan && simulated_bound_wanted()) bound_all(plan, closer);
     return plan;
   }
 
   // What no plan of these splits can be below either goes into the bounds of a plan, which need not be one of them.
-  void tighten(const std::vector<StepSize>& considered, StepPlan& plan) const {
+  // `closer`: how many bounds may still get more work; counts down.
+  void tighten(const std::vector<StepSize>& considered, StepPlan& plan, int* closer) const {
     PlanResult& result = plan.result;
     double simulated = plan.simulated_bound_ms;
     for (const StepSize& size : considered) {
@@ -231,13 +235,13 @@ class StepPlanner {
       const std::unique_ptr<Problem> problem = possible_problem(profile_, size);
       if (!problem) continue;
       if (!(size == plan.size) && simple_bound_ms(*problem, size) < result.lower_bound_ms) {
-        const pipeline::LowerBound bound = bound_of(*problem, size, result.lower_bound_ms);
+        const pipeline::LowerBound bound = bound_of(*problem, size, result.lower_bound_ms, closer);
         if (bound.ms < result.lower_bound_ms) {
           result.lower_bound_ms = bound.ms;
           result.lower_bound_method = bound.method;
         }
       }
-      simulated = simulated_bound_ms(*problem, size, simulated);
+      simulated = simulated_bound_ms(*problem, size, simulated, closer);
     }
     plan.simulated_bound_ms = simulated;
     result.set_gap();
@@ -618,13 +622,20 @@ class StepPlanner {
   }
 
   // What no plan of the split with at least `first` stages can be below, at most `most_ms`.
-  pipeline::LowerBound bound_of(const Problem& problem, const StepSize& size, double most_ms, int first = 1) const {
+  pipeline::LowerBound bound_of(const Problem& problem, const StepSize& size, double most_ms, int* closer,
+                                int first = 1) const {
     const PlanRequest request = request_for(size, request_);
-    WorkLimits limits = time_of(in_time(request));
-    limits.units = std::min(kBoundUnits, request.effort.units);
-    Work work(limits);
-    return pipeline::lower_bound_all_cuts(problem, request.schedules, std::max(first, request.stages),
-                                          most_stages(problem, request), most_ms, work);
+    const auto with_units = [&](std::int64_t units) {
+      WorkLimits limits = time_of(in_time(request));
+      limits.units = std::min(units, request.effort.units);
+      Work work(limits);
+      return pipeline::lower_bound_all_cuts(problem, request.schedules, std::max(first, request.stages),
+                                            most_stages(problem, request), most_ms, work);
+    };
+    pipeline::LowerBound bound = with_units(kBoundUnits);
+    if (bound.exact() || bound.ms >= most_ms || request.effort.units <= kBoundUnits || *closer <= 0) return bound;
+    --*closer;
+    return with_units(kCloserUnits);
   }
 
   // The least simulated step of the plans of one stage; infinite where none fits.
@@ -643,20 +654,20 @@ class StepPlanner {
 
   // No plan of the split simulates shorter, at most `most_ms`: one stage is what it is, and more have V without what
   // stands behind the last backward, which is never above a simulation (cost.h).
-  double simulated_bound_ms(const Problem& problem, const StepSize& size, double most_ms) const {
+  double simulated_bound_ms(const Problem& problem, const StepSize& size, double most_ms, int* closer) const {
     const PlanRequest request = request_for(size, request_);
     if (request.stages <= 1) most_ms = std::min(most_ms, one_stage_ms(problem, request));
     if (most_stages(problem, request) < 2) return most_ms;
     ProblemOptions options = options_;
     options.behind_backward = false;
     const std::unique_ptr<Problem> path = possible_problem(profile_, size, options);
-    return simple_bound_ms(*path, size, 2) < most_ms ? bound_of(*path, size, most_ms, 2).ms : most_ms;
+    return simple_bound_ms(*path, size, 2) < most_ms ? bound_of(*path, size, most_ms, closer, 2).ms : most_ms;
   }
 
   // The bounds over every split: what the others cannot be below, either.
-  void bound_all(StepPlan& plan) const {
+  void bound_all(StepPlan& plan, int* closer) const {
     plan.simulated_bound_ms = plan.result.simulated_step_ms;
-    tighten(plan.considered, plan);
+    tighten(plan.considered, plan, closer);
   }
 
   [[noreturn]] void refuse_all(const std::vector<StepSize>& sizes) const {
@@ -781,7 +792,8 @@ StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const P
     // Where no width has a plan, one that could be looked at says why.
     return std::make_pair(a->best_look_ms(), !a->looked()) < std::make_pair(b->best_look_ms(), !b->looked());
   });
-  StepPlan best = (*best_planner)->finish();
+  int closer = kMostCloser;
+  StepPlan best = (*best_planner)->finish(&closer);
   if (widths.size() == 1) {
     best.result.planning_ms = (*best_planner)->gone_ms();
     return best;
@@ -798,7 +810,7 @@ StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const P
     if (!planner->wants_effort()) {
       planner->tighten_simply(planner->considered(), best);
     } else if (planner->simulated_bound_wanted()) {
-      planner->tighten(planner->considered(), best);
+      planner->tighten(planner->considered(), best, &closer);
     }
   }
   best.result.planning_ms = (*best_planner)->gone_ms();
