@@ -1,14 +1,10 @@
 // automap COMMAND ...: runs automap-COMMAND, found beside this program or in PATH.
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <string>
 #include <vector>
 
+#include "common/base/child_program.h"
 #include "common/base/cli.h"
 #include "common/base/error.h"
-#include "common/base/files.h"
 #include "common/base/suggest.h"
 
 namespace {
@@ -82,15 +78,9 @@ int front_main(int argc, char** argv) {
         command.empty() ? "missing command" : (command[0] == '-' ? "unknown option " : "unknown command ") + command,
         near.empty() ? "one of " + known_names + "; see automap --help" : "did you mean " + near + "?");
   }
-  const std::string program = "automap-" + command, folder = automap::executable_folder();
-  std::string name = program;
-  arguments[0] = name.data();
-  arguments.push_back(nullptr);
-  if (!folder.empty()) ::execv((folder + "/" + program).c_str(), arguments.data());
-  ::execvp(program.c_str(), arguments.data());
-  const std::string beside = "it belongs beside " + (folder.empty() ? "automap" : folder + "/automap");
-  throw Error(ErrorKind::kIo, "cannot run " + program + ": " + std::strerror(errno),
-              known->when_missing != nullptr ? known->when_missing : beside);
+  std::vector<std::string> program(arguments.begin(), arguments.end());
+  program[0] = "automap-" + command;
+  automap::become_program(program, known->when_missing != nullptr ? known->when_missing : "");
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "search/commands.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
+#include "common/base/child_program.h"
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/join.h"
@@ -28,6 +30,8 @@ constexpr Command kCommands[] = {
     {"adp", "which dimension of which data input to split (data parallelism)", adp_command},
     {"apply", "write a stored decision, by anyone, onto a module", apply_command},
     {"propagate", "complete a partial decision; explain every step, what is stuck or in conflict", propagate_command},
+    {"explore", "the best plan of every kind for a cluster: as automap-infer MODEL --cluster C --explore on",
+     explore_command},
     {"explain", "why a tensor is split, whole or reduced; which collective, where, how many bytes", explain_command},
 };
 
@@ -52,6 +56,16 @@ std::string help() {
 }
 
 }  // namespace
+
+int explore_command(int argc, char** argv) {
+  std::vector<std::string> program = {"automap-infer"};
+  program.insert(program.end(), argv + 1, argv + argc);
+  // Help and versions are those of the program that does it.
+  if (std::none_of(argv + 1, argv + argc, [](const char* argument) { return std::string(argument) == "--explore"; })) {
+    program.insert(program.begin() + 1, {"--explore", "on"});
+  }
+  become_program(program);
+}
 
 int search_main(int argc, char** argv) {
   std::string name = argc > 1 ? argv[1] : "";

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "common/base/error.h"
+#include "common/base/files.h"
 
 namespace automap {
 
@@ -167,6 +168,19 @@ ProgramResult run_program(const std::vector<std::string>& command, std::string_v
     throw_not_started(command[0], reason);
   }
   return result;
+}
+
+void become_program(const std::vector<std::string>& command, const std::string& hint) {
+  std::vector<std::string> names = command;
+  std::vector<char*> arguments;
+  for (std::string& name : names) arguments.push_back(name.data());
+  arguments.push_back(nullptr);
+  const std::string& program = command.front();
+  const std::string folder = executable_folder();
+  if (!folder.empty()) ::execv((folder + "/" + program).c_str(), arguments.data());
+  ::execvp(program.c_str(), arguments.data());
+  throw Error(ErrorKind::kIo, "cannot run " + program + ": " + std::strerror(errno),
+              hint.empty() ? "it belongs into " + (folder.empty() ? "the folder of this program" : folder) : hint);
 }
 
 }  // namespace automap

@@ -1,4 +1,4 @@
-// Another program, run to its end: bytes in, bytes out.
+// Another program, run to its end: bytes in, bytes out; or in the place of this one.
 //
 //   const ProgramResult done = run_program({"python3", "script.py", "-"}, text);
 //   if (done.exit_code != 0) throw Error(ErrorKind::kData, done.err);
@@ -20,5 +20,9 @@ struct ProgramResult {
 // this process's files open. Throws Error(kIo) naming it when it cannot be started.
 // run_program({"cat"}, "abc") gives {0, "abc", ""}.
 ProgramResult run_program(const std::vector<std::string>& command, std::string_view input);
+
+// This process goes on as command[0], which stands beside this program's own file, else in PATH. Throws Error(kIo) when
+// there is no such program; `hint`: what to do then, empty: that it belongs beside this one.
+[[noreturn]] void become_program(const std::vector<std::string>& command, const std::string& hint = "");
 
 }  // namespace automap

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import unittest
 
-from programs import BIN, ProgramTest, environment, run
+from programs import BIN, FIXTURES, ProgramTest, environment, run
 
 PROGRAMS = ["automap", "automap-profile", "automap-infer", "automap-search", "automap-inspect", "automap-datagen"]
 # What has a table of options: a program, or a command of one.
@@ -27,6 +27,14 @@ class Front(ProgramTest):
                 self.assertRegex(result.stdout, rf"(?m)^  {command} ")
         self.assertEqual(run("automap", "help", "infer").stdout, run("automap-infer", "--help").stdout)
 
+    def test_the_explorer_is_that_of_infer(self):
+        model = (FIXTURES / "tiny_mlp.hlo", "--cluster", "config-a")
+        explored = run("automap-search", "explore", *model, "--planner", "rollouts")
+        self.assertEqual(explored.returncode, 0, explored.stderr)
+        self.assertIn("The best of every kind of plan", explored.stdout)
+        self.assertEqual(run("automap-search", "explore", "--help").stdout, run("automap-infer", "--help").stdout)
+        self.assert_fails(run("automap-search", "explore", "nothing.hlo", "--cluster", "config-a"), 3, "nothing.hlo")
+
     def test_unknown_commands(self):
         self.assert_fails(run("automap", "inferr"), 2, "unknown command inferr", "did you mean infer?")
         self.assert_fails(run("automap", "xyzzy"), 2, "profile, infer, search, inspect")
@@ -44,7 +52,7 @@ class Front(ProgramTest):
         result = subprocess.run([alone, "infer", "--version"], env=env, capture_output=True, text=True)
         self.assertEqual(result.returncode, 3)
         self.assertIn("cannot run automap-infer", result.stderr)
-        self.assertIn(f"it belongs beside {alone}", result.stderr)
+        self.assertIn(f"it belongs into {alone.parent}", result.stderr)
         # The one that is left out of a build without LibTorch.
         result = subprocess.run([alone, "train", "--version"], env=env, capture_output=True, text=True)
         self.assertEqual(result.returncode, 3)
