@@ -94,6 +94,7 @@ class StructureFinder {
     find_roles();
     out_.region.resize(n);
     out_.loop.assign(n, 0);
+    out_.part.assign(n, 0);
     out_.pure.assign(n, 0);
     inside_.assign(n, 0);
     part_.assign(n, Part::kNothing);
@@ -362,6 +363,7 @@ class StructureFinder {
       for (ComputationId callee : graph_.called(id)) pure = pure && out_.pure[static_cast<std::size_t>(callee)] != 0;
     }
     part_[static_cast<std::size_t>(c)] = part_of_body(computation, region);
+    out_.part[static_cast<std::size_t>(c)] = part_[static_cast<std::size_t>(c)] != Part::kNothing;
     inside_[static_cast<std::size_t>(c)] = holds_inner(computation, region) ? 1 : 0;
     out_.loop[static_cast<std::size_t>(c)] = loop ? 1 : 0;
     out_.pure[static_cast<std::size_t>(c)] = pure ? 1 : 0;

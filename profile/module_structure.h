@@ -47,6 +47,8 @@ struct ModuleStructure {
   std::vector<Region> region;
   // Nothing but one fused loop: calls of it fuse with their neighbours.
   std::vector<char> loop;
+  // Reads or writes a part of its first argument and nothing else: calls of it cost nothing where that is in place.
+  std::vector<char> part;
   std::vector<char> pure;  // the same result whenever the operands are
   std::vector<InstructionTimes::While> whiles;
 

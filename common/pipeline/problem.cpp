@@ -190,13 +190,12 @@ int Problem::in_flight(Schedule schedule, int num_stages, int stage, int p0, int
   return !options_.memory || memory_bytes(p0, p1, g, k, variant) <= g.capacity_bytes ? k : 0;
 }
 
-Link Problem::link(int d0, int d1, int d2) const {
-  const DeviceGroup& from = group(d0, d1);
-  const DeviceGroup& to = group(d1, d2);
-  machine::MessageLinks links = messages_[idx(from.first_server)];
-  links.port_bytes_per_ms = smallest_inter(from.first_server, to.last_server);
+Link Problem::link(const DeviceGroup& from, const DeviceGroup& to) const {
+  const int first = std::min(from.first_server, to.first_server), last = std::max(from.last_server, to.last_server);
+  machine::MessageLinks links = messages_[idx(first)];
+  links.port_bytes_per_ms = smallest_inter(first, last);
   const machine::MessageGroups groups = {std::min(from.size, to.size), std::min(from.servers, to.servers),
-                                         from.first_server == to.last_server};
+                                         first == last};
   double bytes_per_ms = machine::bytes_per_ms(links, groups);
   if (options_.width > 1 && !groups.inside) {
     const double gathered = 1 - 1.0 / options_.width;  // by each device of what comes in

@@ -351,7 +351,8 @@ class Problem {
   // link. No other pair of groups that touch the same servers is faster than the larger groups of devices and servers;
   // for bounds: inside one server each pair of devices has pair_bytes_per_ms(server), and between servers first..last,
   // whatever the groups are, port_bytes_per_ms for each server of the one with fewer.
-  Link link(int d0, int d1, int d2) const;
+  Link link(int d0, int d1, int d2) const { return link(group(d0, d1), group(d1, d2)); }
+  Link link(const DeviceGroup& from, const DeviceGroup& to) const;  // of any two groups that share no device
   double pair_bytes_per_ms(int server) const { return messages_[idx(server)].inside_bytes_per_ms; }
   double port_bytes_per_ms(int first_server, int last_server) const {
     return smallest_inter(first_server, last_server);
