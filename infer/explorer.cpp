@@ -11,9 +11,11 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/text_table.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/schedule.h"
 #include "infer/score.h"
+#include "plan/planners/interleaved_search.h"
 
 namespace automap::infer {
 namespace {
@@ -173,6 +175,52 @@ class Explorer {
   planners::StepRequest step_;
 };
 
+// The best interleaved 1F1B at the width of the plan found: a schedule of its own, which `found` cannot become.
+PlanCorner interleaved_corner(const std::string& name, const Profile& profile, const Cluster& cluster,
+                              const ProblemOptions& options, const planners::PlanRequest& request,
+                              const std::vector<int>& chunks, const planners::StepPlan& found) {
+  PlanCorner corner;
+  corner.name = name;
+  planners::StepRequest step;
+  step.batch = std::llround(found.size.batch());
+  const int width = found.problem->options().width;
+  const auto best = planners::best_interleaved(profile, cluster, options, step, request, width, chunks);
+  if (!best) {
+    corner.why = "no even groups of devices can run it: the micro-batches have to be a multiple of them";
+    return corner;
+  }
+  const Problem& problem = *best->problem;
+  const int replicas = problem.num_devices() / best->plan.groups;
+  corner.fits = true;
+  corner.stages = best->plan.groups;
+  corner.width = width;
+  corner.devices = problem.num_devices() * width;
+  corner.micro_batch_samples = problem.micro_batch_samples();
+  corner.micro_batches = problem.micro_batches();
+  corner.step_ms = corner.simulated_step_ms = best->simulated_step_ms;
+  corner.memory_bytes = best->memory_bytes;
+  corner.capacity_bytes = best->capacity_bytes;
+  const StageVariant& variant = problem.variant(best->plan.variant);
+  corner.layout = "dp=" + std::to_string(replicas) + ",pp=" + std::to_string(best->plan.groups) +
+                  (width > 1 ? ",tp=" + std::to_string(width) : "") + ",chunks=" + std::to_string(best->plan.chunks) +
+                  (variant.zero > 0 ? ",zero=" + std::to_string(variant.zero) : "") +
+                  (variant.recompute ? ",recompute=layer" : "");
+  corner.chunk_cuts = best->plan.cuts;
+  double most_ms = 0, all_ms = 0;
+  const pipeline::InterleavedTimes times = interleaved_times(problem, best->plan);
+  for (int g = 0; g < best->plan.groups; ++g) {
+    double work = 0;
+    for (int part = g; part < best->plan.parts(); part += best->plan.groups) {
+      work += times.forward_ms[static_cast<std::size_t>(part)] + times.backward_ms[static_cast<std::size_t>(part)];
+    }
+    most_ms = std::max(most_ms, work * problem.micro_batches());
+    all_ms += work * problem.micro_batches() / best->plan.groups;
+  }
+  corner.why = "the busiest group computes " + format_percent(most_ms / corner.simulated_step_ms) +
+               " of the step, the mean one " + format_percent(all_ms / corner.simulated_step_ms);
+  return corner;
+}
+
 // `plan` of `of` on a problem of the call's own options, and whether it is one that the call asked for.
 bool within(const planners::PlanRequest& request, const ProblemOptions& options, const Problem& of,
             pipeline::Plan* plan) {
@@ -245,7 +293,7 @@ double peak_tflops(const Profile& profile, const Cluster& cluster) {
 
 std::vector<PlanCorner> explore_corners(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
                                         const planners::StepRequest& step, const planners::PlanRequest& request,
-                                        double flops, planners::StepPlan& found) {
+                                        double flops, const std::vector<int>& chunks, planners::StepPlan& found) {
   const auto start = std::chrono::steady_clock::now();
   const double planned_ms = found.result.planning_ms;
   const auto spent_ms = [&] {
@@ -276,6 +324,9 @@ std::vector<PlanCorner> explore_corners(const Profile& profile, const Cluster& c
       found.result.found_ms = spent_ms();
     }
     corners.push_back(std::move(one.corner));
+  }
+  if (!chunks.empty() && !out_of_time()) {
+    corners.push_back(interleaved_corner("interleaved 1F1B (even)", profile, cluster, options, rest, chunks, found));
   }
   found.result.planning_ms = spent_ms();
   corners.insert(corners.begin(), corner_of("this plan", *found.problem, *found.result.plan));

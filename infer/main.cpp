@@ -364,9 +364,10 @@ bool explores(const Call& call) {
 void warn_of_shorter(PlanDocument& document) {
   const pipeline::PlanCorner& best = document.corners.front();
   if (best.fits && best.simulated_step_ms < document.simulated_step_ms * (1 - kWorthSaying)) {
-    document.warnings.push_back(best.name + " is " +
-                                format_percent(1 - best.simulated_step_ms / document.simulated_step_ms) +
-                                " shorter than this plan: the options leave it out");
+    document.warnings.push_back(
+        best.name + " is " + format_percent(1 - best.simulated_step_ms / document.simulated_step_ms) +
+        " shorter than this plan" +
+        (best.chunk_cuts.empty() ? ": the options leave it out" : ", where a framework has that schedule"));
   }
 }
 
@@ -380,7 +381,7 @@ int run_search(Call& call) {
     planners::PlanRequest request = call.request;
     request.cancelled = StopToken::stop_requested;
     corners = explore_corners(call.input.profile, call.cluster, call.problem_options, make_step(call.options), request,
-                              call.input.flops, planned);
+                              call.input.flops, make_chunks(call.options), planned);
   }
   const pipeline::Problem& problem = *planned.problem;
   PlanDocument document =

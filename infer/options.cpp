@@ -238,6 +238,13 @@ void declare_search(OptionTable& table, InferOptions& o) {
           "also the best of every other kind of plan: data parallel, ZeRO, operators split, the paper's pipeline, even "
           "grids; one that is shorter becomes the plan. auto: for the planner auto")
       .choices({"auto", "on", "off"});
+  table
+      .add(&o.chunks, "chunks",
+           "beside the plan, with --explore: interleaved 1F1B of so many chunks on every group of devices; 1: none; "
+           "auto: "
+           "2 to 4")
+      .no_file()
+      .metavar("auto|V");
   table.add_flag(&o.planner_table, "planner-table", "also run each planner alone: step, gap and milliseconds of each");
   table.add_flag(
       &o.sensitivity, "sensitivity",
@@ -303,8 +310,8 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
       if (typed(option)) unused.push_back(std::string("--") + option);
     }
   };
-  no_use({"planner", "policy", "objective", "effort", "all-planners", "planner-table", "explore", "sensitivity", "grid",
-          "beam", "refine", "no-refine", "limit"});
+  no_use({"planner", "policy", "objective", "effort", "all-planners", "planner-table", "explore", "chunks",
+          "sensitivity", "grid", "beam", "refine", "no-refine", "limit"});
   if (!o.sweep) no_use({"stages", "max-stages", "time-limit"});
   if (!unused.empty()) {
     throw Error(ErrorKind::kUsage, mode + " searches for no plan: " + join(unused) + " would change nothing",
@@ -404,6 +411,13 @@ SweepRequest make_sweep(const OptionTable& table, const InferOptions& o) {
   sweep.schedules = request.schedules;
   sweep.limits.seconds = request.time_limit_s;
   return sweep;
+}
+
+std::vector<int> make_chunks(const InferOptions& o) {
+  const int asked = number_or_word(o.chunks, "chunks", "auto", 1, 16);
+  if (asked == 0) return {2, 3, 4};
+  if (asked == 1) return {};
+  return {asked};
 }
 
 planners::StepRequest make_step(const InferOptions& o) {

@@ -435,9 +435,9 @@ class DeviceEstimate {
     for (ComputationId c = graph_.num_computations(); c-- > 0;) {
       const auto slot = static_cast<std::size_t>(c);
       const Computation& computation = graph_.computation(c);
-      const bool shared = structure_.role[slot] == Role::kFusion ||
-                          (structure_.role[slot] == Role::kRegion &&
-                           (structure_.loop[slot] != 0 || structure_.part[slot] != 0));
+      const bool shared =
+          structure_.role[slot] == Role::kFusion ||
+          (structure_.role[slot] == Role::kRegion && (structure_.loop[slot] != 0 || structure_.part[slot] != 0));
       if (shared && calls[slot] > 0) {
         const double mean = sum[slot] / calls[slot];
         const InstructionId end = computation.first + computation.count;

@@ -36,8 +36,7 @@ std::vector<ChunkOperation> interleaved_order(int groups, int chunks, int micro_
     const int in_round = i % (groups * chunks), chunk = in_round / groups;
     return ChunkOperation{backward ? chunks - 1 - chunk : chunk, i / (groups * chunks) * groups + i % groups, backward};
   };
-  const int warmup =
-      std::min(all, chunks == 1 ? groups - group - 1 : (groups - group - 1) * 2 + (chunks - 1) * groups);
+  const int warmup = std::min(all, chunks == 1 ? groups - group - 1 : (groups - group - 1) * 2 + (chunks - 1) * groups);
   std::vector<ChunkOperation> order;
   order.reserve(at(2 * all));
   for (int i = 0; i < warmup; ++i) order.push_back(operation(i, false));
@@ -80,8 +79,7 @@ double simulate_interleaved_ms(const InterleavedTimes& times, int micro_batches)
           group.free_ms = start + times.backward_ms[at(part)];
           last_backward_start[at(part)] = start;
           if (part > 0) {
-            group.backward_link_ms =
-                std::max(group.backward_link_ms, group.free_ms) + times.transfer_ms[at(part - 1)];
+            group.backward_link_ms = std::max(group.backward_link_ms, group.free_ms) + times.transfer_ms[at(part - 1)];
             gradient[index(part - 1, m)] = group.backward_link_ms;
           }
         } else {
@@ -149,8 +147,7 @@ double interleaved_memory_bytes(const Problem& problem, const InterleavedPlan& p
     stash.push_back(parts.stash);
   }
   double kept = 0, most = 0;
-  for (const ChunkOperation& operation :
-       interleaved_order(plan.groups, plan.chunks, problem.micro_batches(), g)) {
+  for (const ChunkOperation& operation : interleaved_order(plan.groups, plan.chunks, problem.micro_batches(), g)) {
     kept += (operation.backward ? -1 : 1) * stash[at(operation.chunk)];
     most = std::max(most, kept);
   }

@@ -1,7 +1,7 @@
-// Interleaved 1F1B (Narayanan et al. 2021, Megatron-LM): the positions are cut into S * v parts, and part p runs on device
-// group p mod S, so that each of the S groups holds v chunks. Filling and draining takes 1 / v of the time; messages are v
-// times as many, and more micro-batches are in flight. Groups are of equal size; every stage runs as one variant. Only
-// simulated: V, the exact solver and the bounds are of plans whose stages are contiguous (cost.h).
+// Interleaved 1F1B (Narayanan et al. 2021, Megatron-LM): the positions are cut into S * v parts, and part p runs on
+// device group p mod S, so that each of the S groups holds v chunks. Filling and draining takes 1 / v of the time;
+// messages are v times as many, and more micro-batches are in flight. Groups are of equal size; every stage runs as one
+// variant. Only simulated: V, the exact solver and the bounds are of plans whose stages are contiguous (cost.h).
 #pragma once
 
 #include <vector>
@@ -44,8 +44,8 @@ InterleavedTimes interleaved_times(const Problem& problem, const InterleavedPlan
 // Bytes on each device of group `group` (from 0) at the fullest moment of its order.
 double interleaved_memory_bytes(const Problem& problem, const InterleavedPlan& plan, int group);
 
-// Whether the plan can run: cuts in order, equal groups of devices that divide the samples, the micro-batches a multiple
-// of S, and within memory.
+// Whether the plan can run: cuts in order, equal groups of devices that divide the samples, the micro-batches a
+// multiple of S, and within memory.
 bool interleaved_feasible(const Problem& problem, const InterleavedPlan& plan);
 
 }  // namespace automap::pipeline

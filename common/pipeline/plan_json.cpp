@@ -378,6 +378,7 @@ std::string to_json_text(const PlanDocument& document) {
         row["samples_per_s"] = corner.samples_per_s;
         row["tflops_per_device"] = corner.tflops > 0 ? Json(corner.tflops) : Json(nullptr);
         row["share_of_peak"] = corner.peak_share > 0 ? Json(corner.peak_share) : Json(nullptr);
+        if (!corner.chunk_cuts.empty()) row["chunk_cuts"] = corner.chunk_cuts;
       }
       corners.push_back(std::move(row));
     }

@@ -87,7 +87,7 @@ class Widths(ProgramTest):
         self.assertEqual(plan["corners"][0]["name"], "this plan")
         own = corners["this plan"]
         self.assertEqual(own["simulated_step_ms"], plan["simulated_step_ms"])
-        self.assertEqual(len(corners), 7)
+        self.assertEqual(len(corners), 8)
         for name, corner in corners.items():
             with self.subTest(name=name):
                 self.assertTrue(corner["fits"], corner["why"])
@@ -108,13 +108,30 @@ class Widths(ProgramTest):
         quick = self.plan(MODEL, "--cluster", "config-b", "--planner", "rollouts")
         self.assertNotIn("corners", {key for key in quick if quick[key]})
 
+    def test_interleaved(self):
+        base = (MODEL, "--cluster", "config-a", "--effort", "quick")
+        name = "interleaved 1F1B (even)"
+        for chunks in ("2", "3"):
+            corner = next(c for c in self.plan(*base, "--chunks", chunks)["corners"] if c["name"] == name)
+            self.assertTrue(corner["fits"], corner["why"])
+            self.assertIn(f"chunks={chunks}", corner["layout"])
+            self.assertEqual(len(corner["chunk_cuts"]), corner["stages"] * int(chunks) - 1)
+            self.assertEqual(corner["chunk_cuts"], sorted(set(corner["chunk_cuts"])))
+            self.assertEqual(corner["micro_batches"] % corner["stages"], 0)
+            self.assertLessEqual(corner["memory_bytes"], corner["capacity_bytes"])
+        self.assertNotIn(name, [c["name"] for c in self.plan(*base, "--chunks", "1")["corners"]])
+        for wrong in ("0", "17", "two"):
+            result = run("automap-infer", *base, "--chunks", wrong)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("--chunks", result.stderr)
+
     def test_no_kind_is_shorter(self):
         """What any corner comes to, the plan does, too."""
         for name, cluster in (("gpt2", "config-a"), ("moe_small", "config-b"), ("vgg19", "h100-2x8"), ("t5_6_6", "a100-2x8"),
                               ("transformer_scan", "config-a"), ("grouped_query", "config-b")):
             with self.subTest(name=name, cluster=cluster):
                 plan = self.plan(FIXTURES / f"{name}.hlo.gz", "--cluster", cluster, "--effort", "quick")
-                fitting = [corner for corner in plan["corners"] if corner["fits"]]
+                fitting = [c for c in plan["corners"] if c["fits"] and "interleaved" not in c["name"]]
                 self.assertEqual(plan["simulated_step_ms"], min(corner["simulated_step_ms"] for corner in fitting))
 
     def test_limits(self):

@@ -1,0 +1,172 @@
+#include "plan/planners/interleaved_search.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "common/base/error.h"
+
+namespace automap::planners {
+namespace {
+
+using pipeline::DeviceGroup;
+using pipeline::InterleavedPlan;
+using pipeline::Problem;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Moves of cuts that are simulated, of every number of groups, chunks and variant.
+constexpr int kMostMoves = 300;
+
+class Search {
+ public:
+  Search(const Problem& problem, InterleavedPlan shape) : problem_(problem), best_(std::move(shape)) {}
+
+  // Parts of about equal compute, then cuts moved as long as the step gets shorter. Infinite: it cannot run.
+  double run(double hopeless_ms) {
+    if (bound_ms() >= hopeless_ms || !balance()) return kInfinity;
+    best_ms_ = judged(best_);
+    int moves = 0;
+    for (int reach = std::max(1, problem_.num_instructions() / best_.parts() / 4); reach >= 1; reach /= 2) {
+      for (std::size_t cut = 0; cut < best_.cuts.size(); ++cut) {
+        for (const int by : {-reach, reach}) {
+          while (++moves <= kMostMoves && try_move(cut, by)) {
+          }
+        }
+      }
+    }
+    return best_ms_;
+  }
+  const InterleavedPlan& plan() const { return best_; }
+
+ private:
+  const DeviceGroup& group(int part) const {
+    const int size = problem_.num_devices() / best_.groups, g = part % best_.groups;
+    return problem_.group(g * size, (g + 1) * size);
+  }
+
+  // All groups compute all of the model, in parts.
+  double bound_ms() const {
+    double least = kInfinity;
+    for (int g = 0; g < best_.groups; ++g) {
+      if (!group(g).valid) return kInfinity;
+      least = std::min(least, problem_.compute_ms(0, problem_.num_instructions(), group(g), best_.variant));
+    }
+    return problem_.micro_batches() * least / best_.groups;
+  }
+
+  // The least T of which every part takes at most that, filled up part by part.
+  bool balance() {
+    const int n = problem_.num_instructions(), parts = best_.parts();
+    if (parts > n) return false;
+    const auto fill = [&](double limit, std::vector<int>* cuts) {
+      int p = 0;
+      for (int part = 0; part < parts; ++part) {
+        const int most = n - (parts - part - 1);  // leaves a position for each part behind
+        int reached = p + 1, beyond = most + 1;
+        while (beyond - reached > 1) {
+          const int middle = reached + (beyond - reached) / 2;
+          (problem_.compute_ms(p, middle, group(part), best_.variant) <= limit ? reached : beyond) = middle;
+        }
+        if (problem_.compute_ms(p, reached, group(part), best_.variant) > limit) return false;
+        p = reached;
+        if (cuts != nullptr && part + 1 < parts) cuts->push_back(p);
+      }
+      return p == n;
+    };
+    double low = 0, high = 0;
+    for (int g = 0; g < best_.groups; ++g) {
+      high = std::max(high, problem_.compute_ms(0, n, group(g), best_.variant));
+    }
+    while (high - low > 1e-6 * high) {
+      const double middle = low + (high - low) / 2;
+      (fill(middle, nullptr) ? high : low) = middle;
+    }
+    best_.cuts.clear();
+    return fill(high, &best_.cuts);
+  }
+
+  double judged(const InterleavedPlan& plan) const {
+    return interleaved_feasible(problem_, plan)
+               ? simulate_interleaved_ms(interleaved_times(problem_, plan), problem_.micro_batches())
+               : kInfinity;
+  }
+
+  bool try_move(std::size_t cut, int by) {
+    InterleavedPlan moved = best_;
+    moved.cuts[cut] += by;
+    const int before = cut == 0 ? 0 : moved.cuts[cut - 1];
+    const int behind = cut + 1 == moved.cuts.size() ? problem_.num_instructions() : moved.cuts[cut + 1];
+    if (moved.cuts[cut] <= before || moved.cuts[cut] >= behind) return false;
+    const double ms = judged(moved);
+    if (!(ms < best_ms_)) return false;
+    best_ms_ = ms;
+    best_ = std::move(moved);
+    return true;
+  }
+
+  const Problem& problem_;
+  InterleavedPlan best_;
+  double best_ms_ = kInfinity;
+};
+
+}  // namespace
+
+std::optional<InterleavedChoice> best_interleaved(const pipeline::Profile& profile, const machine::Cluster& cluster,
+                                                  const pipeline::ProblemOptions& options, const StepRequest& step,
+                                                  const PlanRequest& request, int width,
+                                                  const std::vector<int>& chunks) {
+  const pipeline::Profile of_width = width == 1 ? profile : profile_at(profile, width);
+  const machine::Cluster replicas = width == 1 ? cluster : machine::replicas_of(cluster, width);
+  std::optional<InterleavedChoice> best;
+  for (const StepSize& size : step_sizes(step, profile, options.replicas)) {
+    if (request.cancelled && request.cancelled()) break;
+    pipeline::ProblemOptions own = options;
+    own.micro_batches = size.micro_batches;
+    own.micro_batch_samples = size.samples;
+    own.width = width;
+    std::unique_ptr<Problem> problem;
+    try {
+      problem = std::make_unique<Problem>(of_width, replicas, own);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kUsage) throw;  // more samples than times are known for
+      continue;
+    }
+    std::optional<InterleavedChoice> found;
+    const int most = std::min(request.max_stages, problem->num_devices());
+    for (int groups = std::max(2, request.stages); groups <= (request.stages > 0 ? request.stages : most); ++groups) {
+      if (problem->num_devices() % groups != 0) continue;
+      for (const int v : chunks) {
+        if (v > 1 && size.micro_batches % groups != 0) continue;
+        const DeviceGroup& first = problem->group(0, problem->num_devices() / groups);
+        if (!first.valid) continue;
+        for (const int variant : problem->useful_variants(first)) {
+          InterleavedPlan shape;
+          shape.groups = groups;
+          shape.chunks = v;
+          shape.variant = variant;
+          Search search(*problem, shape);
+          const double hopeless =
+              std::min(best ? best->simulated_step_ms : kInfinity, found ? found->simulated_step_ms : kInfinity);
+          const double ms = search.run(hopeless);
+          if (!(ms < hopeless)) continue;
+          found.emplace();
+          found->plan = search.plan();
+          found->simulated_step_ms = ms;
+        }
+      }
+    }
+    if (!found) continue;
+    for (int g = 0; g < found->plan.groups; ++g) {
+      const int each = problem->num_devices() / found->plan.groups;
+      const double bytes = interleaved_memory_bytes(*problem, found->plan, g);
+      if (bytes <= found->memory_bytes) continue;
+      found->memory_bytes = bytes;
+      found->capacity_bytes = problem->group(g * each, (g + 1) * each).capacity_bytes;
+    }
+    found->problem = std::move(problem);
+    best = std::move(found);
+  }
+  return best;
+}
+
+}  // namespace automap::planners
