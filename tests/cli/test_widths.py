@@ -88,6 +88,8 @@ class Widths(ProgramTest):
         own = corners["this plan"]
         self.assertEqual(own["simulated_step_ms"], plan["simulated_step_ms"])
         self.assertEqual(len(corners), 8)
+        even = corners.pop("interleaved 1F1B (even)")
+        self.assertIn("multiple", even["why"])  # three servers, and a power of two of micro-batches
         for name, corner in corners.items():
             with self.subTest(name=name):
                 self.assertTrue(corner["fits"], corner["why"])
