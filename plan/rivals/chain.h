@@ -3,10 +3,10 @@
 //
 //     sum_i t_i + (M - 1) max_i t_i
 //
-// over all such plans (Alpa, arXiv 2201.12023, equation 2; Piper and Galvatron minimise the same fill and steady
-// state). t_i: forward and backward of one micro-batch, and what stage i does once per step (whole sync, optimizer)
-// spread over the M micro-batches; ms. Transfers between stages are not counted. Stages run 1F1B: K = min(M, stages
-// left), which is what memory is asked for. Of the stage variants that fit the one with the least t.
+// over all such plans (Alpa, arXiv 2201.12023, equation 2). t_i: forward and backward of one micro-batch, and what
+// stage i does once per step (whole sync, optimizer) spread over the M micro-batches; ms. Transfers between stages are
+// not counted. Stages run 1F1B: K = min(M, stages left), which is what memory is asked for. Of the stage variants that
+// fit the one with the least t.
 #pragma once
 
 #include <functional>
