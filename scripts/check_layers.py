@@ -25,6 +25,7 @@ ROOMS = {
     "datagen": ["common/base", "common/machine", "common/pipeline", "common/io"],
     "train": ["common/base", "common/machine", "common/pipeline", "common/io", "models", "models/learner", "datagen"],
     "plan/planners": ["common/base", "common/machine", "common/pipeline", "models"],
+    "plan/rivals": ["common/base", "common/machine", "common/pipeline", "plan/planners"],
     "infer": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
               "plan/partition", "plan/planners"],
     "plan/partition": ["common/base", "common/graph", "common/sharding", "common/machine", "common/pipeline", "profile", "models"],

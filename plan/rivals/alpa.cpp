@@ -1,0 +1,28 @@
+#include "plan/rivals/alpa.h"
+
+namespace automap::rivals {
+
+std::vector<int> alpa_submeshes(const pipeline::Problem& problem, int d0) {
+  const int devices = problem.num_devices(), server = problem.server_of_device(d0);
+  std::vector<int> sizes;
+  int end = d0;  // of d0's server
+  while (end < devices && problem.server_of_device(end) == server) ++end;
+  for (int size = 1; d0 + size <= end; size *= 2) sizes.push_back(size);
+  if (d0 > 0 && problem.server_of_device(d0 - 1) == server) return sizes;
+  for (; end <= devices; ++end) {
+    const bool whole = end == devices || problem.server_of_device(end) != problem.server_of_device(end - 1);
+    if (whole && (sizes.empty() || sizes.back() < end - d0)) sizes.push_back(end - d0);
+  }
+  return sizes;
+}
+
+RivalPlan plan_alpa(const pipeline::Profile& profile, const machine::Cluster& cluster,
+                    const pipeline::ProblemOptions& options, const planners::StepRequest& step, int max_stages) {
+  const std::vector<int> ends = unit_ends(profile, kAlpaUnits);
+  return best_over_splits(profile, cluster, options, step, [&](const pipeline::Problem& problem) {
+    return best_chain(
+        problem, ends, [&](int d0) { return alpa_submeshes(problem, d0); }, max_stages, kAlpaGap);
+  });
+}
+
+}  // namespace automap::rivals

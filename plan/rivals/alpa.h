@@ -1,0 +1,18 @@
+// Alpa's inter-operator planner (arXiv 2201.12023): stages of layers on submeshes of 1, 2, 4, ... devices of a server
+// or of whole servers, by the dynamic program of chain.h. What it would find inside a submesh is our partition at one
+// width, the same in all stages of a plan: the program runs once for each width, and the best is taken.
+#pragma once
+
+#include "plan/rivals/chain.h"
+
+namespace automap::rivals {
+
+constexpr int kAlpaUnits = 24;     // layers that operators are clustered to
+constexpr double kAlpaGap = 0.01;  // largest t that differ by less are one
+
+// The shapes of submeshes that begin at device d0.
+std::vector<int> alpa_submeshes(const pipeline::Problem& problem, int d0);
+RivalPlan plan_alpa(const pipeline::Profile& profile, const machine::Cluster& cluster,
+                    const pipeline::ProblemOptions& options, const planners::StepRequest& step, int max_stages);
+
+}  // namespace automap::rivals

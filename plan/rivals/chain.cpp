@@ -1,0 +1,180 @@
+#include "plan/rivals/chain.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/pipeline/cost.h"
+#include "common/pipeline/schedule.h"
+
+namespace automap::rivals {
+namespace {
+
+using pipeline::Problem;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::size_t idx(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// One stage that may be: units (u0, u1] on devices (d0, d1] with `left` stages from it on.
+struct Candidate {
+  int u1 = 0, d1 = 0, variant = 0;
+  double ms = 0;
+};
+
+}  // namespace
+
+std::vector<int> unit_ends(const pipeline::Profile& profile, int most) {
+  const int n = static_cast<int>(profile.size());
+  std::vector<double> until(idx(n) + 1);
+  for (int p = 0; p < n; ++p) until[idx(p) + 1] = until[idx(p)] + profile.c_ms[idx(p)];
+  std::vector<int> ends;
+  for (int p = 1; p < n; ++p) {
+    if (profile.layer.empty() || profile.layer[idx(p) - 1] != profile.layer[idx(p)]) ends.push_back(p);
+  }
+  if (static_cast<int>(ends.size()) >= most) {
+    std::vector<int> even;
+    for (int k = 1; k < most; ++k) {
+      const double wanted = until.back() * k / most;
+      const auto at = std::find_if(ends.begin(), ends.end(), [&](int p) { return until[idx(p)] >= wanted; });
+      if (at != ends.end() && (even.empty() || even.back() < *at)) even.push_back(*at);
+    }
+    ends = std::move(even);
+  }
+  ends.push_back(n);
+  return ends;
+}
+
+double stage_ms(const Problem& problem, int p0, int p1, int d0, int d1, int stages_left, int* variant) {
+  const pipeline::DeviceGroup& group = problem.group(d0, d1);
+  const int micro_batches = problem.micro_batches(), in_flight = std::min(micro_batches, stages_left);
+  // Asked of the stages left, as all stages are not known: no weaker than the rule for all of them.
+  const bool needs_variable = problem.stages_need_variables(stages_left);
+  double least = kInfinity;
+  for (int v = 0; v < problem.num_variants(); ++v) {
+    if (!problem.stage_fits(p0, p1, group, in_flight, needs_variable, v)) continue;
+    const double once = problem.sync_ms(p0, p1, group, v) + problem.optimizer_ms(p0, p1, group, v);
+    const double ms = problem.compute_ms(p0, p1, group, v) + once / micro_batches;
+    if (ms >= least) continue;
+    least = ms;
+    if (variant != nullptr) *variant = v;
+  }
+  return least;
+}
+
+std::optional<ChainPlan> best_chain(const Problem& problem, const std::vector<int>& ends, const GroupSizes& sizes,
+                                    int max_stages, double gap) {
+  const int units = static_cast<int>(ends.size()), devices = problem.num_devices();
+  const int most_stages = std::min({max_stages, units, devices});
+  const auto start = [&](int unit) { return unit == 0 ? 0 : ends[idx(unit - 1)]; };
+  // [stages left][unit][device]
+  const auto state = [&](int left, int unit, int device) {
+    return (idx(left) * idx(units + 1) + idx(unit)) * idx(devices + 1) + idx(device);
+  };
+  std::vector<std::vector<Candidate>> candidates(state(most_stages + 1, 0, 0));
+  std::vector<double> thresholds;
+  for (int d0 = 0; d0 < devices; ++d0) {
+    for (const int size : sizes(d0)) {
+      const int d1 = d0 + size;
+      if (!problem.group(d0, d1).valid) continue;
+      for (int left = 1; left <= most_stages; ++left) {
+        if ((left == 1) != (d1 == devices)) continue;
+        for (int u0 = 0; u0 < units; ++u0) {
+          for (int u1 = left == 1 ? units : u0 + 1; u1 <= units - left + 1; ++u1) {
+            Candidate one{u1, d1, 0, 0};
+            one.ms = stage_ms(problem, start(u0), start(u1), d0, d1, left, &one.variant);
+            if (one.ms == kInfinity) continue;
+            candidates[state(left, u0, d0)].push_back(one);
+            thresholds.push_back(one.ms);
+          }
+        }
+      }
+    }
+  }
+  std::sort(thresholds.begin(), thresholds.end());
+  const double steady = problem.micro_batches() - 1;
+  ChainPlan best;
+  best.objective_ms = kInfinity;
+  std::vector<double> sum(candidates.size());
+  std::vector<const Candidate*> chosen(candidates.size());
+  double last = -1;
+  for (std::size_t t = 0; t < thresholds.size(); ++t) {
+    // The largest of those that `gap` takes for one, so that no plan is lost.
+    const bool next_too = t + 1 < thresholds.size() && thresholds[t + 1] <= last * (1 + gap);
+    if (next_too || thresholds[t] == last) continue;
+    const double most = thresholds[t];
+    if (steady * last >= best.objective_ms) break;  // every plan from here on has a longer stage than `last`
+    last = most;
+    std::fill(sum.begin(), sum.end(), kInfinity);
+    for (int left = 1; left <= most_stages; ++left) {
+      for (int unit = units - 1; unit >= 0; --unit) {
+        for (int device = devices - 1; device >= 0; --device) {
+          const std::size_t here = state(left, unit, device);
+          for (const Candidate& one : candidates[here]) {
+            if (one.ms > most) continue;
+            const double ms = one.ms + (left == 1 ? 0 : sum[state(left - 1, one.u1, one.d1)]);
+            if (ms >= sum[here]) continue;
+            sum[here] = ms;
+            chosen[here] = &one;
+          }
+        }
+      }
+    }
+    for (int stages = 1; stages <= most_stages; ++stages) {
+      if (sum[state(stages, 0, 0)] == kInfinity) continue;
+      ChainPlan found;
+      found.plan.schedule = pipeline::Schedule::k1f1b;
+      double longest = 0;
+      for (int left = stages, unit = 0, device = 0; left >= 1; --left) {
+        const Candidate& one = *chosen[state(left, unit, device)];
+        longest = std::max(longest, one.ms);
+        found.plan.variants.push_back(static_cast<std::uint8_t>(one.variant));
+        unit = one.u1;
+        device = one.d1;
+        if (left == 1) break;
+        found.plan.cuts.push_back(start(unit));
+        found.plan.device_cuts.push_back(device);
+      }
+      found.objective_ms = sum[state(stages, 0, 0)] + steady * longest;
+      if (found.objective_ms < best.objective_ms) best = std::move(found);
+    }
+  }
+  if (best.objective_ms == kInfinity || !pipeline::feasible(problem, best.plan)) return std::nullopt;
+  return best;
+}
+
+RivalPlan best_over_splits(const pipeline::Profile& profile, const machine::Cluster& cluster,
+                           const pipeline::ProblemOptions& options, const planners::StepRequest& step,
+                           const Planner& planner) {
+  std::vector<int> widths = {1};
+  for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
+  const std::vector<planners::StepSize> sizes = planners::step_sizes(step, profile, options.replicas);
+  RivalPlan best;
+  for (const int width : widths) {
+    const pipeline::Profile at_width = profile_at(profile, width);
+    const machine::Cluster replicas = width == 1 ? cluster : machine::replicas_of(cluster, width);
+    for (const planners::StepSize& size : sizes) {
+      pipeline::ProblemOptions at_size = options;
+      at_size.width = width;
+      at_size.micro_batch_samples = size.samples;
+      at_size.micro_batches = size.micro_batches;
+      try {
+        auto problem = std::make_unique<Problem>(at_width, replicas, at_size);
+        std::optional<ChainPlan> found = planner(*problem);
+        if (!found || (best.problem && found->objective_ms >= best.objective_ms)) continue;
+        best.simulated_step_ms = pipeline::simulate_step_ms(*problem, found->plan);
+        best.objective_ms = found->objective_ms;
+        best.plan = std::move(found->plan);
+        best.problem = std::move(problem);
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::kUsage) throw;  // more samples than times are known for
+      }
+    }
+  }
+  return best;
+}
+
+}  // namespace automap::rivals

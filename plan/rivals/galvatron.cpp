@@ -1,0 +1,35 @@
+#include "plan/rivals/galvatron.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace automap::rivals {
+namespace {
+
+constexpr double kGap = 0.002;  // largest t that differ by less are one
+
+}  // namespace
+
+std::optional<ChainPlan> galvatron_chain(const pipeline::Problem& problem, const std::vector<int>& ends, int max_stages,
+                                         double gap) {
+  const int devices = problem.num_devices();
+  std::optional<ChainPlan> best;
+  for (int stages = 1; stages <= std::min(devices, max_stages); ++stages) {
+    if (devices % stages != 0) continue;
+    const int size = devices / stages;
+    const auto sizes = [size](int d0) { return d0 % size == 0 ? std::vector<int>{size} : std::vector<int>{}; };
+    std::optional<ChainPlan> found = best_chain(problem, ends, sizes, stages, gap);
+    if (found && (!best || found->objective_ms < best->objective_ms)) best = std::move(found);
+  }
+  return best;
+}
+
+RivalPlan plan_galvatron(const pipeline::Profile& profile, const machine::Cluster& cluster,
+                         const pipeline::ProblemOptions& options, const planners::StepRequest& step, int max_stages) {
+  const std::vector<int> ends = unit_ends(profile, kGalvatronUnits);
+  return best_over_splits(profile, cluster, options, step, [&](const pipeline::Problem& problem) {
+    return galvatron_chain(problem, ends, max_stages, kGap);
+  });
+}
+
+}  // namespace automap::rivals

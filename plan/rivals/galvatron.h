@@ -1,0 +1,20 @@
+// Galvatron's and Piper's kind of plan (arXiv 2211.13878, NeurIPS 2021): for every number of stages that divides the
+// devices, equal groups of devices, and a dynamic program over layers that also chooses how each stage runs (ZeRO,
+// recomputation) within memory. Layers of one stage run alike, and all stages have one width, as our plans have.
+// Departure: both papers count transfers between stages, chain.h does not, so on slow networks this stand-in pipelines
+// where they would not. Its steps are no measure of them there.
+#pragma once
+
+#include "plan/rivals/chain.h"
+
+namespace automap::rivals {
+
+constexpr int kGalvatronUnits = 64;
+
+// The best plan of equal groups for one problem.
+std::optional<ChainPlan> galvatron_chain(const pipeline::Problem& problem, const std::vector<int>& ends, int max_stages,
+                                         double gap);
+RivalPlan plan_galvatron(const pipeline::Profile& profile, const machine::Cluster& cluster,
+                         const pipeline::ProblemOptions& options, const planners::StepRequest& step, int max_stages);
+
+}  // namespace automap::rivals
