@@ -1,9 +1,7 @@
-// The stand-ins of plan/rivals see no transfers between stages: large ratios on slow networks come from that and are no
-// figures of Alpa or Galvatron.
-//
 // The whole plan beside those of published planners on the same costs: for every model and cluster the simulated step
 // of our plan, of each rival and what it took to find them; then means, the largest gains, and where a rival is
-// shorter. bench-whole_plan_rivals MODEL... [-- CLUSTER...]
+// shorter. The rivals are stand-ins (plan/rivals) on our costs, not the published programs. bench-whole_plan_rivals
+// MODEL... [-- CLUSTER...]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

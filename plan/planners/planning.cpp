@@ -142,7 +142,8 @@ PlanResult Planning::run() {
   return result;
 }
 
-// The same plan with stages as plain as they may be (the first variants are) without a longer step.
+// The same plan with stages as plain as they may be (the first variants are) with a step longer by kWarmupSlack at
+// most.
 Plan Planning::plain(Plan plan) const {
   if (plan.variants.empty()) return plan;
   const double most_ms = pipeline::length_ms(problem_, plan, objective_) * (1 + pipeline::kWarmupSlack);

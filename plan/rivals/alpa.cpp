@@ -21,7 +21,7 @@ RivalPlan plan_alpa(const pipeline::Profile& profile, const machine::Cluster& cl
   const std::vector<int> ends = unit_ends(profile, kAlpaUnits);
   return best_over_splits(profile, cluster, options, step, [&](const pipeline::Problem& problem) {
     return best_chain(
-        problem, ends, [&](int d0) { return alpa_submeshes(problem, d0); }, max_stages, kAlpaGap);
+        problem, ends, [&](int d0) { return alpa_submeshes(problem, d0); }, max_stages, kAlpaGap, Transfers::kIgnored);
   });
 }
 

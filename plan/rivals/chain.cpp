@@ -48,16 +48,21 @@ std::vector<int> unit_ends(const pipeline::Profile& profile, int most) {
   return ends;
 }
 
-double stage_ms(const Problem& problem, int p0, int p1, int d0, int d1, int stages_left, int* variant) {
+double stage_ms(const Problem& problem, int p0, int p1, int d0, int d1, int stages_left, Transfers transfers,
+                int* variant) {
   const pipeline::DeviceGroup& group = problem.group(d0, d1);
   const int micro_batches = problem.micro_batches(), in_flight = std::min(micro_batches, stages_left);
   // Asked of the stages left, as all stages are not known: no weaker than the rule for all of them.
   const bool needs_variable = problem.stages_need_variables(stages_left);
+  double sent = 0;
+  if (transfers == Transfers::kCounted && d1 < problem.num_devices()) {
+    sent = 2 * problem.transfer_ms(p1, d0, d1, std::min(problem.num_devices(), d1 + (d1 - d0)));
+  }
   double least = kInfinity;
   for (int v = 0; v < problem.num_variants(); ++v) {
     if (!problem.stage_fits(p0, p1, group, in_flight, needs_variable, v)) continue;
     const double once = problem.sync_ms(p0, p1, group, v) + problem.optimizer_ms(p0, p1, group, v);
-    const double ms = problem.compute_ms(p0, p1, group, v) + once / micro_batches;
+    const double ms = problem.compute_ms(p0, p1, group, v) + once / micro_batches + sent;
     if (ms >= least) continue;
     least = ms;
     if (variant != nullptr) *variant = v;
@@ -66,7 +71,7 @@ double stage_ms(const Problem& problem, int p0, int p1, int d0, int d1, int stag
 }
 
 std::optional<ChainPlan> best_chain(const Problem& problem, const std::vector<int>& ends, const GroupSizes& sizes,
-                                    int max_stages, double gap) {
+                                    int max_stages, double gap, Transfers transfers) {
   const int units = static_cast<int>(ends.size()), devices = problem.num_devices();
   const int most_stages = std::min({max_stages, units, devices});
   const auto start = [&](int unit) { return unit == 0 ? 0 : ends[idx(unit - 1)]; };
@@ -85,7 +90,7 @@ std::optional<ChainPlan> best_chain(const Problem& problem, const std::vector<in
         for (int u0 = 0; u0 < units; ++u0) {
           for (int u1 = left == 1 ? units : u0 + 1; u1 <= units - left + 1; ++u1) {
             Candidate one{u1, d1, 0, 0};
-            one.ms = stage_ms(problem, start(u0), start(u1), d0, d1, left, &one.variant);
+            one.ms = stage_ms(problem, start(u0), start(u1), d0, d1, left, transfers, &one.variant);
             if (one.ms == kInfinity) continue;
             candidates[state(left, u0, d0)].push_back(one);
             thresholds.push_back(one.ms);
@@ -164,8 +169,19 @@ RivalPlan best_over_splits(const pipeline::Profile& profile, const machine::Clus
       try {
         auto problem = std::make_unique<Problem>(at_width, replicas, at_size);
         std::optional<ChainPlan> found = planner(*problem);
-        if (!found || (best.problem && found->objective_ms >= best.objective_ms)) continue;
-        best.simulated_step_ms = pipeline::simulate_step_ms(*problem, found->plan);
+        if (!found) continue;
+        pipeline::Plan adaptive = found->plan;
+        adaptive.schedule = pipeline::Schedule::kAdaptive;
+        double simulated = pipeline::simulate_step_ms(*problem, found->plan);
+        if (pipeline::feasible(*problem, adaptive)) {
+          const double ms = pipeline::simulate_step_ms(*problem, adaptive);
+          if (ms < simulated) {
+            simulated = ms;
+            found->plan = std::move(adaptive);
+          }
+        }
+        if (best.problem && simulated >= best.simulated_step_ms) continue;
+        best.simulated_step_ms = simulated;
         best.objective_ms = found->objective_ms;
         best.plan = std::move(found->plan);
         best.problem = std::move(problem);

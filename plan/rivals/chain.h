@@ -4,9 +4,9 @@
 //     sum_i t_i + (M - 1) max_i t_i
 //
 // over all such plans (Alpa, arXiv 2201.12023, equation 2). t_i: forward and backward of one micro-batch, and what
-// stage i does once per step (whole sync, optimizer) spread over the M micro-batches; ms. Transfers between stages are
-// not counted. Stages run 1F1B: K = min(M, stages left), which is what memory is asked for. Of the stage variants that
-// fit the one with the least t.
+// stage i does once per step (whole sync, optimizer) spread over the M micro-batches; ms; and where the planner counts
+// them the transfers behind it, both ways, to a group as large as its own. Stages run 1F1B: K = min(M, stages left),
+// which is what memory is asked for. Of the stage variants that fit the one with the least t.
 #pragma once
 
 #include <functional>
@@ -32,24 +32,28 @@ struct ChainPlan {
   double objective_ms = 0;  // the sum above
 };
 
+enum class Transfers { kIgnored, kCounted };
+
 // t_i of a stage, the least over the variants that fit; infinite when none does. `stages_left` with this one.
-double stage_ms(const pipeline::Problem& problem, int p0, int p1, int d0, int d1, int stages_left,
+double stage_ms(const pipeline::Problem& problem, int p0, int p1, int d0, int d1, int stages_left, Transfers transfers,
                 int* variant = nullptr);
 
 // The best plan of up to max_stages stages that uses all devices, within a share `gap` of the largest t (0: the best of
 // all); nothing when none fits. Every plan returned is feasible(). O(thresholds S U^2 D sizes) for U units.
 std::optional<ChainPlan> best_chain(const pipeline::Problem& problem, const std::vector<int>& ends,
-                                    const GroupSizes& sizes, int max_stages, double gap);
+                                    const GroupSizes& sizes, int max_stages, double gap, Transfers transfers);
 
 // A whole plan of a published planner; `problem` is null when it has none.
 struct RivalPlan {
   std::unique_ptr<pipeline::Problem> problem;
   pipeline::Plan plan;
   double objective_ms = 0;       // its own
-  double simulated_step_ms = 0;  // ours
+  double simulated_step_ms = 0;  // by our simulation
 };
 
-// Asks for a plan of every width and split of the batch (all devices), the one with the least of its own objective.
+// Asks for a plan of every width and split of the batch (all devices); of these the one that is simulated shortest,
+// with as much in flight as our own plans may have: no rival is held back by its choice among splits, nor by its
+// schedule.
 using Planner = std::function<std::optional<ChainPlan>(const pipeline::Problem& problem)>;
 RivalPlan best_over_splits(const pipeline::Profile& profile, const machine::Cluster& cluster,
                            const pipeline::ProblemOptions& options, const planners::StepRequest& step,

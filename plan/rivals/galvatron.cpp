@@ -18,7 +18,7 @@ std::optional<ChainPlan> galvatron_chain(const pipeline::Problem& problem, const
     if (devices % stages != 0) continue;
     const int size = devices / stages;
     const auto sizes = [size](int d0) { return d0 % size == 0 ? std::vector<int>{size} : std::vector<int>{}; };
-    std::optional<ChainPlan> found = best_chain(problem, ends, sizes, stages, gap);
+    std::optional<ChainPlan> found = best_chain(problem, ends, sizes, stages, gap, Transfers::kCounted);
     if (found && (!best || found->objective_ms < best->objective_ms)) best = std::move(found);
   }
   return best;

@@ -1,8 +1,7 @@
 // Galvatron's and Piper's kind of plan (arXiv 2211.13878, NeurIPS 2021): for every number of stages that divides the
 // devices, equal groups of devices, and a dynamic program over layers that also chooses how each stage runs (ZeRO,
-// recomputation) within memory. Layers of one stage run alike, and all stages have one width, as our plans have.
-// Departure: both papers count transfers between stages, chain.h does not, so on slow networks this stand-in pipelines
-// where they would not. Its steps are no measure of them there.
+// recomputation) within memory, transfers counted. Departures: layers of one stage run alike, and all stages have one
+// width, as our plans have.
 #pragma once
 
 #include "plan/rivals/chain.h"

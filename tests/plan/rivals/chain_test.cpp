@@ -32,7 +32,8 @@ pipeline::RandomProblem small(std::uint64_t seed) {
 }
 
 // The least objective of all plans that begin behind p0 and d0 with exactly `left` stages.
-double least(const Problem& problem, const GroupSizes& sizes, int p0, int d0, int left, double sum, double longest) {
+double least(const Problem& problem, const GroupSizes& sizes, Transfers transfers, int p0, int d0, int left, double sum,
+             double longest) {
   if (left == 0) {
     const bool all = p0 == problem.num_instructions() && d0 == problem.num_devices();
     return all ? sum + (problem.micro_batches() - 1) * longest : kInfinity;
@@ -41,9 +42,9 @@ double least(const Problem& problem, const GroupSizes& sizes, int p0, int d0, in
   if (d0 == problem.num_devices()) return best;
   for (int p1 = p0 + 1; p1 <= problem.num_instructions(); ++p1) {
     for (const int size : sizes(d0)) {
-      const double ms = stage_ms(problem, p0, p1, d0, d0 + size, left);
+      const double ms = stage_ms(problem, p0, p1, d0, d0 + size, left, transfers);
       if (ms == kInfinity) continue;
-      best = std::min(best, least(problem, sizes, p1, d0 + size, left - 1, sum + ms, std::max(longest, ms)));
+      best = std::min(best, least(problem, sizes, transfers, p1, d0 + size, left - 1, sum + ms, std::max(longest, ms)));
     }
   }
   return best;
@@ -70,13 +71,15 @@ TEST(Rivals, AlpaFindsTheLeastOfItsObjective) {
     const GroupSizes sizes = [&](int d0) { return alpa_submeshes(problem, d0); };
     double expected = kInfinity;
     for (int stages = 1; stages <= 4; ++stages) {
-      expected = std::min(expected, least(problem, sizes, 0, 0, stages, 0, 0));
+      expected = std::min(expected, least(problem, sizes, Transfers::kIgnored, 0, 0, stages, 0, 0));
     }
-    const std::optional<ChainPlan> plan = best_chain(problem, every_position(problem), sizes, 4, 0);
+    const std::optional<ChainPlan> plan =
+        best_chain(problem, every_position(problem), sizes, 4, 0, Transfers::kIgnored);
     expect_same(problem, plan, expected);
     found += plan.has_value();
     pipelines += plan && plan->plan.num_stages() > 1;
-    const std::optional<ChainPlan> rough = best_chain(problem, every_position(problem), sizes, 4, kAlpaGap);
+    const std::optional<ChainPlan> rough =
+        best_chain(problem, every_position(problem), sizes, 4, kAlpaGap, Transfers::kIgnored);
     ASSERT_EQ(rough.has_value(), plan.has_value());
     if (rough) {
       EXPECT_LE(rough->objective_ms, expected * (1 + kAlpaGap) * (1 + 1e-9));
@@ -95,7 +98,7 @@ TEST(Rivals, GalvatronFindsTheLeastOfItsObjective) {
     for (int stages = 1; stages <= 4; ++stages) {
       if (problem.num_devices() % stages != 0) continue;
       const GroupSizes sizes = [&](int) { return std::vector<int>{problem.num_devices() / stages}; };
-      expected = std::min(expected, least(problem, sizes, 0, 0, stages, 0, 0));
+      expected = std::min(expected, least(problem, sizes, Transfers::kCounted, 0, 0, stages, 0, 0));
     }
     const std::optional<ChainPlan> plan = galvatron_chain(problem, every_position(problem), 4, 0);
     expect_same(problem, plan, expected);

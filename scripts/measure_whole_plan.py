@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""The whole plan beside published planners on the same costs: writes docs/whole-plan.md.
+
+  scripts/measure_whole_plan.py            # all fixtures that are training steps x five clusters, about ten minutes
+  scripts/measure_whole_plan.py --quick    # a few of them, to standard output
+
+Needs the target bench-whole_plan_rivals of a Release build.
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent
+FIXTURES = SOURCE / "fixtures" / "hlo"
+CLUSTERS = ["config-a", "config-b", "config-c", "h100-2x8", "a100-4x8"]
+MODELS = ["vgg19", "resnet50", "unet", "gpt2", "bert_large", "bert48", "t5_6_6", "t5_24_24", "transformer_bf16", "transformer_scan",
+          "grouped_query", "moe_small"]
+QUICK_MODELS, QUICK_CLUSTERS = ["vgg19", "transformer_scan"], ["config-b"]
+
+PAGE = """# The whole plan beside published planners
+
+Made by `scripts/measure_whole_plan.py`. Every planner gets the same profile, widths, ZeRO levels, recomputation and batch (the default, 16 times the
+module's own), and every plan is judged by our simulation with as much in flight as its memory allows. ms of a step (seconds of search; machines differ), and the
+rival's step over ours.
+
+- **Alpa**, **Galvatron**: stand-ins (`plan/rivals`) on our costs, not the published programs. Alpa: stages of at most 24 clusters of layers on 1, 2, 4, ... devices of a
+  server or whole servers, least sum of stages + (M - 1) times the longest, no transfers in the objective. Galvatron: equal groups of devices, up to 64 units, a variant per
+  stage, transfers counted. Both run for every width and split of the batch, and the plan that is *simulated* shortest counts: by their own objectives alone
+  they would be further behind. Both use all devices; ours may leave some free.
+- **Megatron**: the best even grid of data x tensor x pipeline parallelism over whole layers (`--sweep`).
+- Ours: without the corners that `--explore` adds, which take a shorter grid as the plan.
+
+%s
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default=SOURCE / "build" / "release", type=Path, help="folder of a Release build")
+    parser.add_argument("--quick", action="store_true", help="a few rows, to standard output")
+    options = parser.parse_args()
+    bench = options.build / "bench" / "bench-whole_plan_rivals"
+    if not bench.exists():
+        sys.exit(f"measure_whole_plan.py: {bench} is missing: build with -DAUTOMAP_BUILD_BENCH=ON")
+    models, clusters = (QUICK_MODELS, QUICK_CLUSTERS) if options.quick else (MODELS, CLUSTERS)
+    table = subprocess.run([bench, *(FIXTURES / f"{model}.hlo.gz" for model in models), "--", *clusters],
+                           check=True, capture_output=not options.quick, text=True)
+    if not options.quick:
+        (SOURCE / "docs" / "whole-plan.md").write_text(PAGE % table.stdout.replace(".hlo.gz", "").strip())
+
+
+if __name__ == "__main__":
+    main()
