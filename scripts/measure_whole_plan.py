@@ -30,7 +30,8 @@ rival's step over ours.
   stage, transfers counted. Both run for every width and split of the batch, and the plan that is *simulated* shortest counts: by their own objectives alone
   they would be further behind. Both use all devices; ours may leave some free.
 - **Megatron**: the best even grid of data x tensor x pipeline parallelism over whole layers (`--sweep`).
-- Ours: without the corners that `--explore` adds, which take a shorter grid as the plan.
+- Ours: without the corners that `--explore` adds, which take a shorter grid as the plan. Of plans within 0.1 % our planner prefers the one whose stages shard and recompute
+  less: a rival that is shorter by less than that (vgg19 on a100-4x8: ZeRO 1 instead of 0) was met, and left.
 
 %s
 """
