@@ -17,8 +17,7 @@ using machine::Cluster;
 using pipeline::ProblemOptions;
 using pipeline::StageVariant;
 
-constexpr double kSeconds = 6;      // for all tries together
-constexpr double kSecondsEach = 2;  // for one of them
+constexpr int kShare = 16;          // of the work of a quick search, for each try
 constexpr int kMostDevices = 1024;  // of a larger cluster that is tried
 // Memory of devices that are sold, GiB.
 constexpr double kMemories[] = {24, 32, 40, 48, 64, 80, 94, 141, 180, 192, 288};
@@ -29,6 +28,10 @@ class Tries {
     request_.lower_bound = false;
     request_.all_planners = false;
     request_.effort = plan_effort(Effort::kQuick);
+    request_.effort.units /= kShare;
+    request_.effort.local_search_evaluations /= kShare;
+    request_.effort.polish_evaluations /= kShare;
+    request_.effort.explore_evaluations /= kShare;
     request_.progress = {};
   }
 
@@ -46,7 +49,7 @@ class Tries {
     // The second misses few plans, the first answers sooner.
     for (const PlannerKind planner : {PlannerKind::kBalanced, PlannerKind::kAuto}) {
       request.planner = planner;
-      request.time_limit_s = std::min(kSecondsEach, left());
+      request.time_limit_s = left();
       if (over()) break;
       try {
         const StepPlan plan = plan_step(profile_, cluster, options, step, request);
@@ -61,7 +64,7 @@ class Tries {
  private:
   double left() const {
     const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start_;
-    return std::min(kSeconds, request_.time_limit_s) - gone.count();
+    return request_.time_limit_s - gone.count();
   }
 
   const pipeline::Profile& profile_;
