@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -18,6 +19,8 @@ using pipeline::ProblemOptions;
 using pipeline::StageVariant;
 
 constexpr int kShare = 16;          // of the work of a quick search, for each try
+constexpr double kSeconds = 10;     // for all tries together: who waits for an error does not wait long
+constexpr double kSecondsEach = 3;  // for one of them
 constexpr int kMostDevices = 1024;  // of a larger cluster that is tried
 // Memory of devices that are sold, GiB.
 constexpr double kMemories[] = {24, 32, 40, 48, 64, 80, 94, 141, 180, 192, 288};
@@ -49,7 +52,7 @@ class Tries {
     // The second misses few plans, the first answers sooner.
     for (const PlannerKind planner : {PlannerKind::kBalanced, PlannerKind::kAuto}) {
       request.planner = planner;
-      request.time_limit_s = left();
+      request.time_limit_s = std::min(kSecondsEach, left());
       if (over()) break;
       try {
         const StepPlan plan = plan_step(profile_, cluster, options, step, request);
@@ -64,7 +67,7 @@ class Tries {
  private:
   double left() const {
     const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start_;
-    return request_.time_limit_s - gone.count();
+    return std::min(kSeconds, request_.time_limit_s) - gone.count();
   }
 
   const pipeline::Profile& profile_;
@@ -134,25 +137,38 @@ std::vector<FittingChange> fitting_changes(const pipeline::Profile& profile, con
   }
   if (request.stages > 0) note("--stages auto", tries.fits(cluster, options, step, true));
   if (!changes.empty()) return changes;
-  // Nothing that costs no hardware: with all of it together.
-  for (Cluster larger = cluster; larger.num_devices() <= kMostDevices / 2;) {
-    larger.servers.back().count *= 2;
-    const machine::ServerGroup& servers = larger.servers.back();
-    if (note(servers_text(servers, servers.count) + " instead of " + std::to_string(cluster.servers.back().count),
-             tries.fits(larger, most, step, true))) {
-      break;
-    }
-    if (tries.over()) break;
-  }
+  // Nothing that costs no hardware: with all of it together. The first memory that fits, by halves: what fits on some
+  // fits on more.
+  std::vector<Cluster> larger;
   double smallest = 0;
   for (const auto& [name, device] : cluster.devices) {
     smallest = smallest == 0 ? device.memory_gib : std::min(smallest, device.memory_gib);
   }
   for (const double gib : kMemories) {
     if (gib <= smallest) continue;
-    Cluster larger = cluster;
-    for (auto& [name, device] : larger.devices) device.memory_gib = std::max(device.memory_gib, gib);
-    if (note("devices of " + format_number(gib) + " GiB", tries.fits(larger, most, step)) || tries.over()) break;
+    larger.push_back(cluster);
+    for (auto& [name, device] : larger.back().devices) device.memory_gib = std::max(device.memory_gib, gib);
+  }
+  std::size_t low = 0, high = larger.size();
+  std::optional<double> step_ms;
+  while (low < high && !tries.over()) {
+    const std::size_t middle = step_ms ? low + (high - low) / 2 : high - 1;
+    const std::optional<double> found = tries.fits(larger[middle], most, step, true);
+    if (!found && !step_ms) break;
+    if (found) step_ms = found;
+    (found ? high : low) = found ? middle : middle + 1;
+  }
+  if (step_ms) {
+    const std::size_t sold = std::size(kMemories) - larger.size() + high;
+    note("devices of " + format_number(kMemories[sold]) + " GiB", step_ms);
+  }
+  for (Cluster more = cluster; more.num_devices() <= kMostDevices / 2 && !tries.over();) {
+    more.servers.back().count *= 2;
+    const machine::ServerGroup& last = more.servers.back();
+    if (note(servers_text(last, last.count) + " instead of " + std::to_string(cluster.servers.back().count),
+             tries.fits(more, most, step, true))) {
+      break;
+    }
   }
   return changes;
 }
