@@ -186,7 +186,8 @@ PlanCorner interleaved_corner(const std::string& name, const Profile& profile, c
   const int width = found.problem->options().width;
   const auto best = planners::best_interleaved(profile, cluster, options, step, request, width, chunks);
   if (!best) {
-    corner.why = "no even groups of devices can run it: the micro-batches have to be a multiple of them";
+    corner.why =
+        "no even groups of devices, three or more, can run it: the micro-batches have to be a multiple of them";
     return corner;
   }
   const Problem& problem = *best->problem;

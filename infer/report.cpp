@@ -416,7 +416,17 @@ std::string corners_text(const std::vector<pipeline::PlanCorner>& corners) {
                              (corner.peak_share > 0 ? " (" + format_percent(corner.peak_share) + ")" : ""),
                    format_bytes(corner.memory_bytes), shorten(printable(corner.why), kReasonWidth)});
   }
-  return "The best of every kind of plan (simulated; TFLOP/s of each device, share of its peak)\n" + table.render("  ");
+  std::string text =
+      "The best of every kind of plan (simulated; TFLOP/s of each device, share of its peak)\n" + table.render("  ");
+  for (const pipeline::PlanCorner& corner : corners) {
+    if (corner.chunk_cuts.empty() || corner.simulated_step_ms >= own->simulated_step_ms) continue;
+    text += "  " + corner.name + ": cut after instructions";
+    for (const int cut : corner.chunk_cuts)
+      text += (cut == corner.chunk_cuts.front() ? " " : ", ") + std::to_string(cut);
+    text += "; part p, from 0, on group p mod " + std::to_string(corner.stages) + " of " +
+            std::to_string(corner.devices / corner.stages) + " devices\n";
+  }
+  return text;
 }
 
 std::string report_text(const PlanDocument& document, const Problem& problem, const ReportOptions& options) {

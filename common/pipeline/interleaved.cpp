@@ -50,6 +50,7 @@ std::vector<ChunkOperation> interleaved_order(int groups, int chunks, int micro_
 
 double simulate_interleaved_ms(const InterleavedTimes& times, int micro_batches) {
   const int groups = times.groups, parts = groups * times.chunks;
+  AM_CHECK(groups > 2 || times.chunks == 1);
   constexpr double kNotYet = -1;
   struct Group {
     std::vector<ChunkOperation> order;
@@ -98,7 +99,7 @@ double simulate_interleaved_ms(const InterleavedTimes& times, int micro_batches)
   for (int g = 0; g < groups; ++g) {
     const Group& group = all[at(g)];
     AM_CHECK(group.next == group.order.size());
-    double synced = 0;
+    double synced = times.sync_behind ? group.free_ms : 0;
     for (int part = parts - groups + g; part >= 0; part -= groups) {
       for (const SyncBucket& bucket : times.sync[at(part)]) {
         synced = std::max(synced, last_backward_start[at(part)] + bucket.ready_share * times.backward_ms[at(part)]) +
@@ -114,6 +115,7 @@ InterleavedTimes interleaved_times(const Problem& problem, const InterleavedPlan
   InterleavedTimes times;
   times.groups = plan.groups;
   times.chunks = plan.chunks;
+  times.sync_behind = problem.options().gradient_sync == GradientSync::kAfter;
   times.behind_ms.assign(at(plan.groups), 0);
   times.sync.resize(at(plan.parts()));
   for (int part = 0; part < plan.parts(); ++part) {
@@ -155,7 +157,8 @@ double interleaved_memory_bytes(const Problem& problem, const InterleavedPlan& p
 }
 
 bool interleaved_feasible(const Problem& problem, const InterleavedPlan& plan) {
-  if (plan.groups < 2 || plan.chunks < 1 || problem.num_devices() % plan.groups != 0) return false;
+  if (plan.groups < (plan.chunks > 1 ? 3 : 2) || plan.chunks < 1 || problem.num_devices() % plan.groups != 0)
+    return false;
   if (plan.chunks > 1 && problem.micro_batches() % plan.groups != 0) return false;
   if (plan.cuts.size() + 1 != at(plan.parts())) return false;
   int before = 0;
@@ -166,6 +169,12 @@ bool interleaved_feasible(const Problem& problem, const InterleavedPlan& plan) {
   for (int g = 0; g < plan.groups; ++g) {
     const DeviceGroup& group = group_of(problem, plan, g);
     if (!group.valid) return false;
+    int variables = 0;
+    for (int part = g; part < plan.parts(); part += plan.groups) {
+      const auto [p0, p1] = part_of(problem, plan, part);
+      variables += problem.variables(p0, p1);
+    }
+    if (variables == 0 && problem.stages_need_variables(plan.groups)) return false;
     if (problem.options().memory && interleaved_memory_bytes(problem, plan, g) > group.capacity_bytes) return false;
   }
   return true;

@@ -136,7 +136,7 @@ std::optional<InterleavedChoice> best_interleaved(const pipeline::Profile& profi
     for (int groups = std::max(2, request.stages); groups <= (request.stages > 0 ? request.stages : most); ++groups) {
       if (problem->num_devices() % groups != 0) continue;
       for (const int v : chunks) {
-        if (v > 1 && size.micro_batches % groups != 0) continue;
+        if (v > 1 && (groups < 3 || size.micro_batches % groups != 0)) continue;
         const DeviceGroup& first = problem->group(0, problem->num_devices() / groups);
         if (!first.valid) continue;
         for (const int variant : problem->useful_variants(first)) {

@@ -111,7 +111,7 @@ class Widths(ProgramTest):
         self.assertNotIn("corners", {key for key in quick if quick[key]})
 
     def test_interleaved(self):
-        base = (MODEL, "--cluster", "config-a", "--effort", "quick")
+        base = (MODEL, "--cluster", "config-c", "--effort", "quick")
         name = "interleaved 1F1B (even)"
         for chunks in ("2", "3"):
             corner = next(c for c in self.plan(*base, "--chunks", chunks)["corners"] if c["name"] == name)

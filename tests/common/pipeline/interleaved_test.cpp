@@ -126,7 +126,7 @@ TEST(Interleaved, EqualsTheEventsOfTheSameOrder) {
   for (std::uint64_t seed = 0; seed < 2500; ++seed) {
     SCOPED_TRACE(seed);
     CounterRandom random(seed, 91);
-    const int groups = random.integer(2, 5), chunks = random.integer(1, 4);
+    const int chunks = random.integer(1, 4), groups = random.integer(chunks > 1 ? 3 : 2, 5);
     const int micro_batches = groups * random.integer(1, 4);
     const InterleavedTimes times = random_interleaved(groups, chunks, random);
     const double ms = simulate_interleaved_ms(times, micro_batches);
@@ -231,8 +231,33 @@ TEST(Interleaved, OfProblems) {
       two.chunks = 2;
       two.cuts.clear();
       for (int p = 1; p < 2 * groups; ++p) two.cuts.push_back(problem.num_instructions() * p / (2 * groups));
-      EXPECT_GT(interleaved_memory_bytes(problem, two, 0), 0);
+      if (groups == 2) {
+        EXPECT_FALSE(interleaved_feasible(problem, two));
+        continue;
+      }
       EXPECT_GT(simulate_interleaved_ms(interleaved_times(problem, two), 8), 0);
+      for (int g = 0; g < groups; ++g) {
+        // Of every chunk what began and did not end, at every moment.
+        const DeviceGroup& group = problem.group(g * each, (g + 1) * each);
+        const auto part = [&](int p) {
+          const int p0 = p == 0 ? 0 : two.cuts[static_cast<std::size_t>(p - 1)];
+          const int p1 = p + 1 == 2 * groups ? problem.num_instructions() : two.cuts[static_cast<std::size_t>(p)];
+          return problem.memory_parts(p0, p1, group, 1, 0);
+        };
+        const MemoryParts early = part(g), late = part(g + groups);
+        const auto order = interleaved_order(groups, 2, 8, g);
+        double most = 0;
+        for (std::size_t until = 0; until <= order.size(); ++until) {
+          int alive[2] = {0, 0};
+          for (std::size_t i = 0; i < until; ++i) alive[order[i].chunk] += order[i].backward ? -1 : 1;
+          most = std::max(most, alive[0] * early.stash + alive[1] * late.stash);
+        }
+        const double kept = early.total() - early.stash - early.workspace - early.buckets + late.total() - late.stash -
+                            late.workspace - late.buckets;
+        const double expected =
+            kept + most + std::max(early.workspace, late.workspace) + std::max(early.buckets, late.buckets);
+        ASSERT_NEAR(interleaved_memory_bytes(problem, two, g), expected, 1e-9 * expected + 1e-6);
+      }
     }
   }
   EXPECT_GT(compared, 100);
