@@ -46,7 +46,7 @@ def softmaxes(large):
 
 def copies(large, quick):
     """Beyond the caches, which whole steps do not live in."""
-    return [1 << power for power in (range(22, 29, 2) if large else range(16, 21, 2) if quick else range(20, 25))]
+    return [1 << power for power in (range(22, 29, 2) if large else range(16, 21, 2) if quick else range(22, 27))]
 
 
 class Jax:

@@ -220,6 +220,12 @@ class Emitter {
     }
     OperandTexts texts;
     if (reads.empty()) return texts;
+    const std::set<sharding::NodeId> read_otherwise = tensors_read_otherwise(reads);
+    for (const sharding::NodeId tensor : read_otherwise) {
+      for (const sharding::NodeId user : flow.users(tensor)) {
+        if (is_product(flow.node(user).opcode)) readers.insert(flow.node(user).instruction);
+      }
+    }
     std::set<std::pair<InstructionId, std::size_t>> otherwise;
     for (sharding::NodeId node = 0; node < flow.size(); ++node) {
       const InstructionId id = flow.node(node).instruction;
@@ -231,14 +237,31 @@ class Emitter {
       }
       for (std::size_t i = 0; i < operands.size(); ++i) {
         const auto found = reads.find({node, operands[i]});
-        const std::vector<std::string> through =
+        std::vector<std::string> through =
             found == reads.end() ? std::vector<std::string>() : layout_.texts_read(operands[i], found->second);
+        if (through.empty() && is_product(flow.node(node).opcode) && read_otherwise.count(operands[i]) != 0 &&
+            !is_annotated(graph_.operands(id)[i])) {
+          through = {layout_.text(operands[i])};
+        }
         const auto [place, added] = texts.try_emplace({id, i}, through);
         if (through.empty() || (!added && place->second != through)) otherwise.emplace(id, i);
       }
     }
     for (const auto& operand : otherwise) texts.erase(operand);
     return texts;
+  }
+
+  // XLA may take a reader's annotation of a tensor without one of its own for all its readers.
+  std::set<sharding::NodeId> tensors_read_otherwise(const Reads& reads) const {
+    std::set<sharding::NodeId> tensors;
+    for (const auto& [key, of_axes] : reads) {
+      if (!layout_.texts_read(key.second, of_axes).empty()) tensors.insert(key.second);
+    }
+    return tensors;
+  }
+  bool is_annotated(InstructionId id) const {
+    const auto text = sharding_of(id);
+    return text.has_value() && !text->empty();
   }
 
   static bool is_product(Opcode opcode) { return opcode == Opcode::kDot || opcode == Opcode::kConvolution; }
