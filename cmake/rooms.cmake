@@ -1,7 +1,7 @@
-# automap_room(name folder [DEPENDS rooms...] [LIBRARIES targets...]): the library automap_<name> of a room's .cpp files, and the executable
-# automap-<name> (automap for the front) when the room has a main.cpp.
+# automap_room(name folder [PROGRAM program] [DEPENDS rooms...] [LIBRARIES targets...]): the library automap_<name> of a room's .cpp
+# files, and the executable automap-<name> (or as PROGRAM says) when the room has a main.cpp.
 function(automap_room name folder)
-  cmake_parse_arguments(ROOM "" "" "DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ROOM "" "PROGRAM" "DEPENDS;LIBRARIES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
   set(main ${PROJECT_SOURCE_DIR}/${folder}/main.cpp)
   list(REMOVE_ITEM sources ${main})
@@ -16,8 +16,8 @@ function(automap_room name folder)
   endif()
   if(EXISTS ${main})
     set(program automap-${name})
-    if(name STREQUAL front)
-      set(program automap)
+    if(ROOM_PROGRAM)
+      set(program ${ROOM_PROGRAM})
     endif()
     add_executable(${program} ${main})
     target_link_libraries(${program} PRIVATE ${library})

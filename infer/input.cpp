@@ -10,7 +10,7 @@
 #include "common/pipeline/device_match.h"
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/plan_reader.h"
-#include "plan/partition/widths.h"
+#include "plan/partition/width_profile.h"
 #include "profile/profile_hlo.h"
 
 namespace automap::infer {
@@ -35,25 +35,22 @@ void round_times(std::vector<pipeline::DeviceTimes>* of_devices) {
   }
 }
 
-// The partitions at the widths that were asked for, as far as servers have so many devices.
-void add_widths(const graph::Graph& graph, const InputOptions& options,
-                const std::vector<machine::DeviceModel>& devices, const machine::Cluster& cluster,
-                profile::ProfileRequest* request, PlanInput* input) {
+// Those that are asked for, as far as servers have so many devices.
+std::vector<int> widths_asked(const InputOptions& options, const machine::Cluster& cluster) {
   std::vector<int> widths = machine::widths_of(cluster);
   widths.erase(std::remove_if(widths.begin(), widths.end(), [&](int width) { return width > options.max_width; }),
                widths.end());
-  if (widths.empty()) return;
-  std::vector<graph::VariableRequest> variables;
-  if (!options.variables.empty()) variables = graph::load_variable_list(options.variables);
-  std::string why_none;
-  for (partition::WidthPlan& found : partition::plan_widths(graph, options.variables.empty() ? nullptr : &variables,
-                                                            devices, cluster, widths, &why_none)) {
-    input->partitions.emplace(found.parts.width, std::move(found.plan));
-    request->widths.push_back(std::move(found.parts));
-  }
-  if (request->widths.empty()) {
-    input->notices.push_back("replicas have one device each: " + why_none);
-  }
+  return widths;
+}
+
+// Of a profile that was made for other servers, or for more widths.
+void keep_widths(const std::vector<int>& widths, pipeline::Profile* profile) {
+  auto& known = profile->widths;
+  known.erase(std::remove_if(known.begin(), known.end(),
+                             [&](const pipeline::WidthColumns& columns) {
+                               return std::find(widths.begin(), widths.end(), columns.width) == widths.end();
+                             }),
+              known.end());
 }
 
 }  // namespace
@@ -79,6 +76,12 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
     if (!packed && options.sha256) input.sha256 = sha256_hex(bytes);
     input.form = std::string(io::to_string(*form)) + " profile";
     input.profile = io::read_profile(std::move(bytes), source, io::ProfileColumns::kForPlanning);
+    keep_widths(widths_asked(options, cluster), &input.profile);
+    if (!input.profile.widths.empty() && input.profile.widths.front().servers != cluster.name) {
+      input.notices.push_back("the profile's replicas of several devices talk over the links of " +
+                              input.profile.widths.front().servers + ", not of " + cluster.name +
+                              "; automap-profile --cluster makes them for another cluster");
+    }
     pipeline::match_devices(input.profile, cluster, source);
     note_what_is_unusual(input, cluster);
     return input;
@@ -103,8 +106,10 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   request.attention = profile::parse_attention_mode(options.attention);
   request.whole_loops = options.whole_loops;
   const std::vector<machine::DeviceModel> devices = profile::cluster_devices(options.device, cluster);
-  add_widths(module.graph, options, devices, cluster, &request, &input);
-  profile::ModelProfile model = profile::profile_module(module, source, request, devices);
+  std::string why_no_width;
+  profile::ModelProfile model = partition::profile_with_widths(module, source, request, devices, cluster,
+                                                               widths_asked(options, cluster), &why_no_width);
+  if (!why_no_width.empty()) input.notices.push_back("replicas have one device each: " + why_no_width);
   input.profile = std::move(model.profile);
   input.flops = model.executed_flops;
   // As a profile file keeps them, so that the model and its profile give the same plan.

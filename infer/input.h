@@ -1,7 +1,6 @@
 // What automap-infer plans: a profile file as it is, or the profile of a model's HLO.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,17 +8,15 @@
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
 #include "common/pipeline/profile.h"
-#include "plan/partition/partition_plan.h"
 
 namespace automap::infer {
 
 struct PlanInput {
   pipeline::Profile profile;
-  std::map<int, partition::PartitionPlan> partitions;  // by the profile's widths: what they are made from
-  double flops = 0;                                    // of the module as it is; 0: not known. HLO only
-  std::string form;                                    // "HLO text", "HDF5 profile", ... for people
-  std::string sha256;                                  // of the bytes as given; empty when not asked for
-  std::vector<std::string> notices;                    // what was assumed, one sentence each
+  double flops = 0;                  // of the module as it is; 0: not known. HLO only
+  std::string form;                  // "HLO text", "HDF5 profile", ... for people
+  std::string sha256;                // of the bytes as given; empty when not asked for
+  std::vector<std::string> notices;  // what was assumed, one sentence each
   // Chains that are counted as kernels of libraries: "12 attentions (12 causal), ..."; empty: none. HLO only
   std::string fused;
 };
@@ -32,7 +29,7 @@ struct InputOptions {
   std::string batch_inputs;        // --batch-input NAME[,NAME...]; empty: found automatically. HLO only
   std::string attention = "auto";  // --attention (profile/fused_chains.h). HLO only
   bool attention_asked = true;     // else it is what a given plan was made with, which a profile has behind it
-  // Replicas of up to so many devices are looked at, of one server. HLO only
+  // Replicas of up to so many devices are looked at, of one server.
   int max_width = 8;
   bool whole_loops = false;  // loops over layers stay one position. HLO only
   // Whether the hash of a profile's bytes is wanted (of a model's it is always there). A tenth of a one-shot plan.

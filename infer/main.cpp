@@ -61,19 +61,12 @@ std::vector<std::string> estimates_of(const PlanInput& input, const machine::Clu
 }
 
 // How the devices of a replica hold its tensors.
-void describe_replicas(const PlanInput& input, int width, PlanDocument* document) {
-  const auto found = input.partitions.find(width);
-  if (found == input.partitions.end()) return;
-  const partition::PartitionPlan& plan = found->second;
-  document->partition = partition::decision_json_text(plan);
-  std::string moved = std::to_string(plan.all_reduces) + " all-reduces";
-  if (plan.all_gathers > 0) moved += ", " + std::to_string(plan.all_gathers) + " all-gathers";
-  if (plan.all_to_alls > 0) moved += ", " + std::to_string(plan.all_to_alls) + " all-to-alls";
-  document->inside_replicas =
-      std::to_string(width) + " devices of one server each, which hold " + std::to_string(plan.partitioned) + " of " +
-      std::to_string(plan.decided.size()) + " variables in parts; " + moved +
-      " per micro-batch between them, inside forward and backward (automap-search opp MODEL --shards " +
-      std::to_string(width) + ")";
+void describe_replicas(const pipeline::Profile& profile, int width, PlanDocument* document) {
+  for (const pipeline::WidthColumns& columns : profile.widths) {
+    if (columns.width != width) continue;
+    document->partition = columns.partition;
+    document->inside_replicas = columns.partition_text;
+  }
 }
 
 PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& input, const machine::Cluster& cluster,
@@ -111,7 +104,7 @@ PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& in
   }
   document.cut_by_time = document.cut_by_time || at_layers.cut_by_time;
 
-  describe_replicas(input, problem.options().width, &document);
+  describe_replicas(input.profile, problem.options().width, &document);
   document.estimates = estimates_of(input, cluster, own);
   document.warnings = input.notices;
   warn_of_linear_times(problem, input.profile, document);
@@ -142,7 +135,7 @@ PlanDocument scored_document(const ScoredPlan& scored, const PlanInput& input, c
   for (const planners::PlanLimit& limit : planners::plan_limits(*scored.problem, scored.plan)) {
     document.limits.push_back({to_string(limit.kind), limit.stage, limit.ms, limit.share, limit.text});
   }
-  describe_replicas(input, scored.problem->options().width, &document);
+  describe_replicas(input.profile, scored.problem->options().width, &document);
   document.estimates = estimates_of(input, cluster, own);
   document.warnings = input.notices;
   warn_of_linear_times(*scored.problem, input.profile, document);

@@ -10,6 +10,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/join.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/hlo/json_cursor.h"
@@ -77,6 +78,12 @@ Description describe_profile(Description out, std::string bytes, io::ProfileForm
   d["c_ms"] = sum(p.c_ms);
   d["w_bytes"] = count_number(sum(p.w_bytes));
   d["stash_bytes"] = count_number(sum(p.stash_bytes));
+  d["widths"] = Json::array({1});
+  std::vector<std::string> widths = {"1"};
+  for (const pipeline::WidthColumns& columns : p.widths) {
+    d["widths"].push_back(columns.width);
+    widths.push_back(std::to_string(columns.width));
+  }
   d["max_a_bytes"] = count_number(widest);
   d["model_sha256"] = p.source_sha256.empty() ? Json(nullptr) : Json(p.source_sha256);
   if (hdf5) d["checksum"] = checksum;
@@ -92,6 +99,7 @@ Description describe_profile(Description out, std::string bytes, io::ProfileForm
   facts.add("variables", format_bytes(sum(p.w_bytes)));
   facts.add("stash", format_bytes(sum(p.stash_bytes)) + " per micro-batch");
   facts.add("widest cut", format_bytes(widest) + " one way");
+  if (!p.widths.empty()) facts.add("replicas", join(widths) + " devices, linked as in " + p.widths.front().servers);
   if (!layers.empty()) facts.add("layers", format_count(static_cast<std::int64_t>(layers.size())));
   if (hdf5) facts.add("checksum", checksum);
   out.text = title(source, std::string("profile (") + io::to_string(form) + ")") + facts.render();

@@ -109,10 +109,14 @@ std::vector<std::int64_t> parse_samples(const std::string& text, const std::stri
   return samples;
 }
 
-ModelProfile profile_module(const hlo::HloModule& module, const std::string& source, const ProfileRequest& request) {
+std::vector<machine::DeviceModel> named_devices(const ProfileRequest& request) {
   std::vector<machine::DeviceModel> devices{machine::load_device(request.device)};
   for (const std::string& name : request.more_devices) add_device(&devices, machine::load_device(name));
-  return profile_module(module, source, request, std::move(devices));
+  return devices;
+}
+
+ModelProfile profile_module(const hlo::HloModule& module, const std::string& source, const ProfileRequest& request) {
+  return profile_module(module, source, request, named_devices(request));
 }
 
 ModelProfile profile_module(const hlo::HloModule& module, const std::string& source, const ProfileRequest& request,

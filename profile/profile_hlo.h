@@ -42,6 +42,9 @@ struct ProfileRequest {
   bool whole_loops = false;        // the same
 };
 
+// request.device and request.more_devices, each once.
+std::vector<machine::DeviceModel> named_devices(const ProfileRequest& request);
+
 // `module` as load_hlo or read_hlo returned it; `source` names it in errors.
 // Throws Error(kData, kConfig, kIo) as the reader, the device table and build_profile do.
 ModelProfile profile_module(const hlo::HloModule& module, const std::string& source, const ProfileRequest& request);

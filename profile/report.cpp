@@ -57,6 +57,22 @@ std::string format_flops(double flops) {
   return format_number(flops) + " " + kUnits[unit];
 }
 
+// What each device of a replica does and keeps of a micro-batch of the module's own samples, on the first device.
+struct WidthSums {
+  WidthSums(const pipeline::Profile& profile, const pipeline::WidthColumns& columns) {
+    if (columns.times.empty()) return;
+    const pipeline::DeviceTimes& times = columns.times.front();
+    std::size_t own = 0;
+    while (own + 1 < times.samples.size() && times.samples[own] < profile.micro_batch_size) ++own;
+    forward_ms = sum(times.forward_ms[own]);
+    backward_ms = sum(times.backward_ms[own]);
+    optimizer_ms = sum(times.optimizer_ms);
+    collective_ms = sum(columns.collective_ms.front());
+  }
+  double forward_ms = 0, backward_ms = 0, optimizer_ms = 0;
+  double collective_ms = 0;  // of which collectives between the replica's devices
+};
+
 // Layers to show when there are too many: runs of small neighbours become one row.
 std::vector<LayerSummary> shown_layers(const ModelProfile& profile, std::size_t limit) {
   std::vector<LayerSummary> layers = profile.layers;
@@ -174,6 +190,17 @@ std::string report_json(const ModelProfile& profile, const std::string& form) {
     }
     d["times"].push_back({{"device", times.device}, {"optimizer_ms", sum(times.optimizer_ms)}, {"points", points}});
   }
+  d["widths"] = Json::array();
+  for (const pipeline::WidthColumns& columns : p.widths) {
+    const WidthSums sums(p, columns);
+    d["widths"].push_back({{"width", columns.width},
+                           {"forward_ms", sums.forward_ms},
+                           {"backward_ms", sums.backward_ms},
+                           {"collective_ms", sums.collective_ms},
+                           {"optimizer_ms", sums.optimizer_ms},
+                           {"w_bytes", whole(sum(columns.w_bytes))},
+                           {"stash_bytes", whole(sum(columns.stash_bytes))}});
+  }
   d["times_problem"] = profile.times_problem.empty() ? Json(nullptr) : Json(profile.times_problem);
   d["uncut_loops"] = Json::array();
   for (const UncutLoop& loop : profile.uncut_loops) {
@@ -244,6 +271,31 @@ std::string report_text(const ModelProfile& profile, const std::string& form) {
                 format_ms(sum(times.forward_ms[i]) + sum(times.backward_ms[i]));
     }
     fact("samples", points + (p.times.size() > 1 ? " (" + times.device + ")" : ""));
+  }
+  if (!p.widths.empty()) {
+    out += "\n";
+    TextTable widths({{"devices of a replica"},
+                      {"forward and backward"},
+                      {"of which collectives"},
+                      {"optimizer"},
+                      {"parameters"},
+                      {"stash"}});
+    const auto row = [&](int width, const WidthSums& sums, double weights, double stash) {
+      widths.add_row({std::to_string(width), format_ms(sums.forward_ms + sums.backward_ms),
+                      format_ms(sums.collective_ms), format_ms(sums.optimizer_ms), format_bytes(weights),
+                      format_bytes(stash)});
+    };
+    pipeline::WidthColumns one;
+    one.times = p.times;
+    one.collective_ms.resize(p.times.size());
+    row(1, WidthSums(p, one), sum(p.w_bytes), sum(p.stash_bytes));
+    for (const pipeline::WidthColumns& columns : p.widths) {
+      row(columns.width, WidthSums(p, columns), sum(columns.w_bytes), sum(columns.stash_bytes));
+    }
+    out += widths.render();
+    out += printable("Of each device, a micro-batch of " + format_number(p.micro_batch_size) +
+                     " samples; collectives between devices of " + p.widths.front().servers + ".") +
+           "\n";
   }
   out += "\n";
   TextTable table(

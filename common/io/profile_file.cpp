@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -43,10 +44,11 @@ std::string device_prefix(std::size_t device) {
   return device == 0 ? "" : "device_" + std::to_string(device + 1) + "/";
 }
 
-void put_times(const Hdf5Reader& reader, ByteWriter* out) {
+// Returns the number of devices.
+std::uint64_t put_times(const Hdf5Reader& reader, ByteWriter* out) {
   const bool there = reader.has_strings("devices");
   out->put<std::uint8_t>(there);
-  if (!there) return;
+  if (!there) return 0;
   ByteWriter names;
   reader.strings("devices", kMaxDevices, &names);
   out->bytes() += names.bytes();
@@ -59,16 +61,35 @@ void put_times(const Hdf5Reader& reader, ByteWriter* out) {
     reader.table(prefix + "c_backward_ms", kMaxTableValues, out);
     reader.doubles(prefix + "optimizer_ms", kMaxInstructions, out);
   }
+  return devices;
 }
 
-// Rows of width 1; what later versions may say about others is passed over.
-std::vector<pipeline::DeviceTimes> read_times(ByteReader* in, std::size_t n, const std::string& source) {
-  std::vector<pipeline::DeviceTimes> out;
+// A width's columns in the group /width_T, and where they stand in WidthColumns.
+std::string width_prefix(std::int32_t width) {
+  return "width_" + std::to_string(width) + "/";
+}
+struct WidthColumn {
+  const char* name;
+  std::vector<double> pipeline::WidthColumns::*values;
+};
+constexpr std::array<WidthColumn, 6> kWidthColumns = {{{"w_bytes", &pipeline::WidthColumns::w_bytes},
+                                                       {"gradient_bytes", &pipeline::WidthColumns::gradient_bytes},
+                                                       {"slot_bytes", &pipeline::WidthColumns::slot_bytes},
+                                                       {"frozen_bytes", &pipeline::WidthColumns::frozen_bytes},
+                                                       {"stash_bytes", &pipeline::WidthColumns::stash_bytes},
+                                                       {"workspace_bytes", &pipeline::WidthColumns::workspace_bytes}}};
+constexpr std::uint64_t kMaxWidths = 16;
+constexpr double kMaxWidth = 1024;
+
+// Times by width, each of the devices in the file's order; width 1 alone has its optimizer_ms by now.
+std::map<std::int32_t, std::vector<pipeline::DeviceTimes>> read_times(ByteReader* in, std::size_t n,
+                                                                      const std::string& source) {
+  std::map<std::int32_t, std::vector<pipeline::DeviceTimes>> out;
   if (in->get<std::uint8_t>() == 0) return out;
-  for (std::string& name : read_strings(in)) {
-    const std::string prefix = device_prefix(out.size());
-    pipeline::DeviceTimes times;
-    times.device = std::move(name);
+  std::size_t d = 0;
+  for (const std::string& name : read_strings(in)) {
+    const std::string prefix = device_prefix(d++);
+    std::map<std::int32_t, pipeline::DeviceTimes> of_width;
     const Hdf5Table points = read_table(in);
     if (points.columns != 2) {
       throw Error(ErrorKind::kData, source + ": dataset /" + prefix + "points: found " +
@@ -84,14 +105,21 @@ std::vector<pipeline::DeviceTimes> read_times(ByteReader* in, std::size_t n, con
       }
       const bool forward = column == std::string_view("c_forward_ms");
       for (std::uint64_t r = 0; r < points.rows; ++r) {
-        if (points.values[2 * r + 1] != 1) continue;
+        const double width = points.values[2 * r + 1];
+        if (!(width >= 1 && width <= kMaxWidth) || width != std::floor(width)) {
+          throw Error(ErrorKind::kData, source + ": dataset /" + prefix + "points: found a width of " +
+                                            std::to_string(width) + ", expected a whole number of at least 1");
+        }
+        pipeline::DeviceTimes& times = of_width[static_cast<std::int32_t>(width)];
+        times.device = name;
         if (forward) times.samples.push_back(points.values[2 * r]);
         const auto begin = table.values.begin() + static_cast<std::ptrdiff_t>(r * n);
         (forward ? times.forward_ms : times.backward_ms).emplace_back(begin, begin + static_cast<std::ptrdiff_t>(n));
       }
     }
-    times.optimizer_ms = in->get_vector<double>();
-    out.push_back(std::move(times));
+    of_width[1].device = name;
+    of_width[1].optimizer_ms = in->get_vector<double>();
+    for (auto& [width, times] : of_width) out[width].push_back(std::move(times));
   }
   return out;
 }
@@ -105,39 +133,55 @@ void write_times(Hdf5Writer& writer, const Profile& profile) {
     const pipeline::DeviceTimes& times = profile.times[d];
     const std::string prefix = device_prefix(d);
     if (d > 0) writer.write_group(prefix.substr(0, prefix.size() - 1));
+    std::vector<std::pair<std::int32_t, const pipeline::DeviceTimes*>> by_width = {{1, &times}};
+    for (const pipeline::WidthColumns& columns : profile.widths)
+      by_width.emplace_back(columns.width, &columns.times[d]);
     std::vector<float> points;
-    for (const double samples : times.samples) {
-      points.push_back(static_cast<float>(samples));
-      points.push_back(1);
+    for (const auto& [width, of_width] : by_width) {
+      for (const double samples : of_width->samples) {
+        points.push_back(static_cast<float>(samples));
+        points.push_back(static_cast<float>(width));
+      }
     }
     writer.write_table(prefix + "points", 2, points);
-    const auto table = [&](const char* name, const std::vector<std::vector<double>>& rows) {
+    const auto table = [&](const char* name, std::vector<std::vector<double>> pipeline::DeviceTimes::*rows) {
       std::vector<float> values;
-      values.reserve(rows.size() * profile.c_ms.size());
-      for (const std::vector<double>& row : rows) {
-        for (const double value : row) values.push_back(static_cast<float>(value));
+      values.reserve(points.size() / 2 * profile.c_ms.size());
+      for (const auto& one : by_width) {
+        for (const std::vector<double>& row : one.second->*rows) {
+          for (const double value : row) values.push_back(static_cast<float>(value));
+        }
       }
       writer.write_table(prefix + name, profile.c_ms.size(), values);
     };
-    table("c_forward_ms", times.forward_ms);
-    table("c_backward_ms", times.backward_ms);
+    table("c_forward_ms", &pipeline::DeviceTimes::forward_ms);
+    table("c_backward_ms", &pipeline::DeviceTimes::backward_ms);
     writer.write_doubles(prefix + "optimizer_ms", times.optimizer_ms);
   }
 }
 
-void write_shared(Hdf5Writer& writer, const Profile& profile) {
-  if (profile.shared.empty()) return;
+void write_shared(Hdf5Writer& writer, const std::string& prefix, const std::vector<pipeline::SharedWeight>& shared) {
+  if (shared.empty()) return;
   std::array<std::vector<double>, kShared.size()> columns;
-  for (const pipeline::SharedWeight& weight : profile.shared) {
+  for (const pipeline::SharedWeight& weight : shared) {
     const std::array<double, kShared.size()> row = {static_cast<double>(weight.first),
                                                     static_cast<double>(weight.position), weight.weight_bytes,
                                                     weight.gradient_bytes, weight.slot_bytes};
     for (std::size_t i = 0; i < row.size(); ++i) columns[i].push_back(row[i]);
   }
-  for (std::size_t i = 0; i < columns.size(); ++i) writer.write_doubles(kShared[i], columns[i]);
+  for (std::size_t i = 0; i < columns.size(); ++i) writer.write_doubles(prefix + kShared[i], columns[i]);
+}
+
+void put_shared(const Hdf5Reader& reader, const std::string& prefix, ByteWriter* out) {
+  const bool there = reader.has_dataset(prefix + kShared[0]);
+  out->put<std::uint8_t>(there);
+  for (const char* name : kShared) {
+    if (there) reader.doubles(prefix + name, kMaxInstructions, out);
+  }
 }
 
 std::vector<pipeline::SharedWeight> read_shared(ByteReader* in, const std::string& source) {
+  if (in->get<std::uint8_t>() == 0) return {};
   std::array<std::vector<double>, kShared.size()> columns;
   for (std::size_t i = 0; i < columns.size(); ++i) {
     columns[i] = in->get_vector<double>();
@@ -159,6 +203,83 @@ std::vector<pipeline::SharedWeight> read_shared(ByteReader* in, const std::strin
                    columns[3][k], columns[4][k]});
   }
   return out;
+}
+
+// Behind the times: what else a width has.
+void put_widths(const Hdf5Reader& reader, std::uint64_t devices, const std::string& source, ByteWriter* out) {
+  const bool there = devices > 0 && reader.has_dataset("widths");
+  out->put<std::uint8_t>(there);
+  if (!there) return;
+  ByteWriter numbers;
+  reader.doubles("widths", kMaxWidths, &numbers);
+  out->bytes() += numbers.bytes();
+  ByteReader counter(numbers.bytes(), "");
+  for (const double width : counter.get_vector<double>()) {
+    if (!(width > 1 && width <= kMaxWidth) || width != std::floor(width)) {
+      throw Error(ErrorKind::kData,
+                  source + ": dataset /widths: found " + std::to_string(width) + ", expected whole numbers above 1");
+    }
+    const std::string prefix = width_prefix(static_cast<std::int32_t>(width));
+    for (const WidthColumn& column : kWidthColumns) reader.doubles(prefix + column.name, kMaxInstructions, out);
+    put_shared(reader, prefix, out);
+    reader.strings(prefix + "partition", 3, out);
+    for (std::uint64_t d = 0; d < devices; ++d) {
+      for (const char* name : {"optimizer_ms", "collective_ms"}) {
+        reader.doubles(prefix + device_prefix(d) + name, kMaxInstructions, out);
+      }
+    }
+  }
+}
+
+// `times`: what read_times() returned; those of width 1 stay.
+std::vector<pipeline::WidthColumns> read_widths(ByteReader* in,
+                                                std::map<std::int32_t, std::vector<pipeline::DeviceTimes>>& times,
+                                                const std::string& source) {
+  std::vector<pipeline::WidthColumns> out;
+  if (in->get<std::uint8_t>() == 0) return out;
+  const std::size_t devices = times[1].size();
+  for (const double width : in->get_vector<double>()) {
+    pipeline::WidthColumns columns;
+    columns.width = static_cast<std::int32_t>(width);
+    for (const WidthColumn& column : kWidthColumns) columns.*column.values = in->get_vector<double>();
+    columns.shared = read_shared(in, source);
+    std::vector<std::string> partition = read_strings(in);
+    if (partition.size() != 3) {
+      throw Error(ErrorKind::kData, source + ": dataset /" + width_prefix(columns.width) + "partition: found " +
+                                        std::to_string(partition.size()) + " texts, expected 3");
+    }
+    columns.partition = std::move(partition[0]);
+    columns.partition_text = std::move(partition[1]);
+    columns.servers = std::move(partition[2]);
+    columns.times = std::move(times[columns.width]);
+    columns.times.resize(devices);  // check_profile says what is missing
+    for (std::size_t d = 0; d < devices; ++d) {
+      columns.times[d].optimizer_ms = in->get_vector<double>();
+      columns.collective_ms.push_back(in->get_vector<double>());
+    }
+    out.push_back(std::move(columns));
+  }
+  return out;
+}
+
+void write_widths(Hdf5Writer& writer, const Profile& profile) {
+  if (profile.widths.empty()) return;
+  std::vector<double> widths;
+  for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
+  writer.write_doubles("widths", widths);
+  for (const pipeline::WidthColumns& columns : profile.widths) {
+    const std::string prefix = width_prefix(columns.width);
+    writer.write_group(prefix.substr(0, prefix.size() - 1));
+    for (const WidthColumn& column : kWidthColumns) writer.write_doubles(prefix + column.name, columns.*column.values);
+    write_shared(writer, prefix, columns.shared);
+    writer.write_strings(prefix + "partition", {columns.partition, columns.partition_text, columns.servers});
+    for (std::size_t d = 0; d < columns.times.size(); ++d) {
+      const std::string of_device = prefix + device_prefix(d);
+      if (d > 0) writer.write_group(of_device.substr(0, of_device.size() - 1));
+      writer.write_doubles(of_device + "optimizer_ms", columns.times[d].optimizer_ms);
+      writer.write_doubles(of_device + "collective_ms", columns.collective_ms[d]);
+    }
+  }
 }
 
 // In the library's process: everything that `columns` asks for, in the order in which read_hdf5 takes it.
@@ -204,12 +325,8 @@ std::string hdf5_columns(const Hdf5Bytes& file, const std::string& source, Profi
     out.put<std::uint8_t>(there);
     if (there) reader.strings(column.name, kMaxInstructions, &out);
   }
-  const bool shared = reader.has_dataset(kShared[0]);
-  out.put<std::uint8_t>(shared);
-  for (const char* name : kShared) {
-    if (shared) reader.doubles(name, kMaxInstructions, &out);
-  }
-  put_times(reader, &out);
+  put_shared(reader, "", &out);
+  put_widths(reader, put_times(reader, &out), source, &out);
   return std::move(out.bytes());
 }
 
@@ -234,8 +351,10 @@ Profile read_hdf5(std::string_view bytes, const std::string& source, ProfileColu
   for (const TextColumn& column : kTexts) {
     if (in.get<std::uint8_t>() != 0) profile.*column.values = read_strings(&in);
   }
-  if (in.get<std::uint8_t>() != 0) profile.shared = read_shared(&in, source);
-  profile.times = read_times(&in, profile.c_ms.size(), source);
+  profile.shared = read_shared(&in, source);
+  std::map<std::int32_t, std::vector<pipeline::DeviceTimes>> times = read_times(&in, profile.c_ms.size(), source);
+  profile.widths = read_widths(&in, times, source);
+  profile.times = std::move(times[1]);
   return profile;
 }
 
@@ -258,8 +377,9 @@ std::string hdf5_bytes(const std::string& shown_path, const Profile& profile) {
     for (const TextColumn& column : kTexts) {
       if (!(profile.*column.values).empty()) writer.write_strings(column.name, profile.*column.values);
     }
-    write_shared(writer, profile);
+    write_shared(writer, "", profile.shared);
     write_times(writer, profile);
+    write_widths(writer, profile);
     return writer.finish();
   };
   std::string bytes = in_hdf5_process(Hdf5Task::kWrite, shown_path, 0, made);
@@ -321,6 +441,10 @@ void check_profile_name(const std::string& path) {
   const bool csv = ends_with(path, ".csv") || path == "-" || path.rfind("/dev/", 0) == 0;
   if (csv || is_hdf5_name(path)) return;
   throw Error(ErrorKind::kUsage, "cannot tell the form of " + path + " from its name", "end the name in .h5 or .csv");
+}
+
+bool keeps_tables(const std::string& path) {
+  return is_hdf5_name(path);
 }
 
 void write_profile(AtomicFile& file, const std::string& path, const Profile& profile) {

@@ -186,6 +186,29 @@ int Cluster::num_servers() const {
   return static_cast<int>(std::clamp<std::int64_t>(total, 0, 1 << 30));
 }
 
+Cluster one_server(const DeviceModel& device, int devices) {
+  Cluster cluster;
+  cluster.name = "one server of " + device.name;
+  ServerGroup servers;
+  servers.devices = devices;
+  servers.device = device.name;
+  servers.links = known_links(device);
+  const double bus = bus_bytes_per_ms(servers.links) / kBytesPerMsPerGByteS;
+  servers.intra_gbytes_per_s = bus > 0 ? bus : device.link_gbytes_per_s;
+  if (!(servers.intra_gbytes_per_s > 0)) {
+    throw Error(ErrorKind::kConfig, "nothing is known of the links between devices " + device.name,
+                "name a cluster, or a device file with link_gbytes_per_s");
+  }
+  servers.inter_gbytes_per_s = servers.intra_gbytes_per_s;
+  cluster.servers.push_back(servers);
+  DeviceType type;
+  type.memory_gib = device.memory_gib;
+  type.peak_tflops = device.peak_tflops;
+  type.memory_gbytes_per_s = device.memory_gbytes_per_s;
+  cluster.devices[device.name] = type;
+  return cluster;
+}
+
 void check_cluster(const Cluster& cluster, const std::string& source) {
   const auto fail = [&](const std::string& path, const std::string& what, const std::string& hint = "") {
     throw Error(ErrorKind::kConfig, source + ": " + path + ": " + what, hint);

@@ -49,6 +49,10 @@ Cluster replicas_of(const Cluster& cluster, int width);
 // The widths beyond 1 that divide all servers: powers of two, ascending.
 std::vector<int> widths_of(const Cluster& cluster);
 
+// One server of so many such devices, with the links that are known of them, else link_gbytes_per_s of each to the
+// others. Throws Error(kConfig) for a device of which neither is known.
+Cluster one_server(const DeviceModel& device, int devices);
+
 // Reads a cluster from JSON text. Throws Error(kConfig) naming `source`, the key and what was expected; unknown keys
 // and keys given twice are errors. Devices in use that the text does not describe are taken from the table of
 // common/machine/device.h, and links inside servers whose speed it does not say from common/machine/links.h. Logs that

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "common/base/error.h"
@@ -30,7 +31,11 @@ std::string devices_of(const Profile& profile) {
 }  // namespace
 
 void match_devices(Profile& profile, const machine::Cluster& cluster, const std::string& source) {
-  std::vector<DeviceTimes> named;
+  struct Named {
+    std::size_t times;  // of profile.times
+    std::string device;
+  };
+  std::vector<Named> named;
   std::set<std::string> seen;
   for (const machine::ServerGroup& servers : cluster.servers) {
     const std::string& name = servers.device;
@@ -39,8 +44,7 @@ void match_devices(Profile& profile, const machine::Cluster& cluster, const std:
       return equally_fast(times.device, name).value_or(false);
     });
     if (same != profile.times.end()) {
-      named.push_back(*same);
-      named.back().device = name;
+      named.push_back({static_cast<std::size_t>(same - profile.times.begin()), name});
       continue;
     }
     if (profile.device.empty() || equally_fast(profile.device, name).value_or(true)) continue;
@@ -50,15 +54,25 @@ void match_devices(Profile& profile, const machine::Cluster& cluster, const std:
         "plan the model itself, make the profile with --device " + name + ", or say relative_speed in a cluster file");
   }
   // The times that relative speeds refer to stay in front.
-  for (DeviceTimes& times : profile.times) {
-    if (seen.count(times.device) == 0 || cluster.devices.at(times.device).relative_speed != 1) {
-      named.push_back(std::move(times));
-    }
+  for (std::size_t t = 0; t < profile.times.size(); ++t) {
+    const std::string& device = profile.times[t].device;
+    if (seen.count(device) == 0 || cluster.devices.at(device).relative_speed != 1) named.push_back({t, device});
   }
-  if (!profile.times.empty()) {
-    std::stable_partition(named.begin(), named.end(),
-                          [&](const DeviceTimes& times) { return times.device == profile.device; });
-    profile.times = std::move(named);
+  std::stable_partition(named.begin(), named.end(), [&](const Named& one) { return one.device == profile.device; });
+  const auto rename = [&](std::vector<DeviceTimes>& times) {
+    std::vector<DeviceTimes> renamed;
+    for (const Named& one : named) {
+      renamed.push_back(times[one.times]);
+      renamed.back().device = one.device;
+    }
+    times = std::move(renamed);
+  };
+  rename(profile.times);
+  for (WidthColumns& columns : profile.widths) {
+    rename(columns.times);
+    std::vector<std::vector<double>> collectives;
+    for (const Named& one : named) collectives.push_back(columns.collective_ms[one.times]);
+    columns.collective_ms = std::move(collectives);
   }
 }
 

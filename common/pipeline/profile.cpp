@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "common/base/error.h"
 
@@ -49,6 +50,49 @@ void check_times(const DeviceTimes& times, std::size_t n, const std::string& sou
   check_values(times.optimizer_ms, "optimizer_ms", n, where);
 }
 
+void check_shared(const std::vector<SharedWeight>& shared, std::size_t n, const std::string& source) {
+  for (const SharedWeight& weight : shared) {
+    if (weight.first < 1 || weight.first >= weight.position || weight.position > static_cast<std::int64_t>(n)) {
+      throw Error(ErrorKind::kData, source + ": a shared weight of the instructions " + std::to_string(weight.first) +
+                                        " and " + std::to_string(weight.position) + ", expected two of " +
+                                        std::to_string(n) + ", the first use first");
+    }
+    for (const double bytes : {weight.weight_bytes, weight.gradient_bytes, weight.slot_bytes}) {
+      if (!std::isfinite(bytes) || bytes < 0) {
+        throw Error(ErrorKind::kData, source + ": a shared weight of " + std::to_string(bytes) +
+                                          " bytes, expected a finite value of at least 0");
+      }
+    }
+  }
+}
+
+void check_width(const WidthColumns& columns, const Profile& profile, const std::string& source) {
+  const std::size_t n = profile.c_ms.size();
+  const std::string where = source + ": width " + std::to_string(columns.width);
+  for (const auto& [name, values] :
+       {std::make_pair("w_bytes", &columns.w_bytes), std::make_pair("gradient_bytes", &columns.gradient_bytes),
+        std::make_pair("slot_bytes", &columns.slot_bytes), std::make_pair("frozen_bytes", &columns.frozen_bytes),
+        std::make_pair("stash_bytes", &columns.stash_bytes),
+        std::make_pair("workspace_bytes", &columns.workspace_bytes)}) {
+    check_values(*values, name, n, where);
+  }
+  const auto wrong = [&](const std::string& what) { throw Error(ErrorKind::kData, where + ": " + what); };
+  if (columns.times.size() != profile.times.size() || columns.collective_ms.size() != profile.times.size()) {
+    wrong("times of " + std::to_string(columns.times.size()) + " devices and collectives of " +
+          std::to_string(columns.collective_ms.size()) + ", expected those of the profile's " +
+          std::to_string(profile.times.size()));
+  }
+  for (std::size_t d = 0; d < columns.times.size(); ++d) {
+    check_times(columns.times[d], n, where);
+    check_values(columns.collective_ms[d], "collective_ms", n, where);
+    if (columns.times[d].samples != profile.times[d].samples || columns.times[d].device != profile.times[d].device) {
+      wrong("times on '" + columns.times[d].device + "' are not of the samples that those of width 1 on '" +
+            profile.times[d].device + "' are of");
+    }
+  }
+  check_shared(columns.shared, n, where);
+}
+
 }  // namespace
 
 std::int64_t own_samples(const Profile& profile) {
@@ -83,18 +127,15 @@ void check_profile(const Profile& profile, const std::string& source) {
   check_optional(profile.frozen_bytes, "frozen_bytes");
   check_optional(profile.workspace_bytes, "workspace_bytes");
   for (const DeviceTimes& times : profile.times) check_times(times, n, source);
-  for (const SharedWeight& weight : profile.shared) {
-    if (weight.first < 1 || weight.first >= weight.position || weight.position > static_cast<std::int64_t>(n)) {
-      throw Error(ErrorKind::kData, source + ": a shared weight of the instructions " + std::to_string(weight.first) +
-                                        " and " + std::to_string(weight.position) + ", expected two of " +
-                                        std::to_string(n) + ", the first use first");
+  check_shared(profile.shared, n, source);
+  std::int32_t narrower = 1;
+  for (const WidthColumns& columns : profile.widths) {
+    check_width(columns, profile, source);
+    if (columns.width <= narrower) {
+      throw Error(ErrorKind::kData, source + ": width " + std::to_string(columns.width) + " after " +
+                                        std::to_string(narrower) + ", expected ascending numbers above 1");
     }
-    for (const double bytes : {weight.weight_bytes, weight.gradient_bytes, weight.slot_bytes}) {
-      if (!std::isfinite(bytes) || bytes < 0) {
-        throw Error(ErrorKind::kData, source + ": a shared weight of " + std::to_string(bytes) +
-                                          " bytes, expected a finite value of at least 0");
-      }
-    }
+    narrower = columns.width;
   }
   if (profile.accumulated_micro_batches < 1) {
     throw Error(ErrorKind::kData, source + ": accumulated_micro_batches is " +

@@ -35,6 +35,9 @@ struct WidthColumns {
   std::vector<DeviceTimes> times;                  // of the same devices and samples as Profile::times
   std::vector<std::vector<double>> collective_ms;  // of that, collectives: [device of `times`][n], at micro_batch_size
   std::vector<SharedWeight> shared;
+  // How the devices hold the tensors: a plan of the kind `operator`, as JSON (docs/formats/plan.md), and in a sentence.
+  std::string partition, partition_text;
+  std::string servers;  // the cluster between whose devices the collectives are; its name
 };
 
 struct Profile {
@@ -64,7 +67,7 @@ struct Profile {
   std::vector<double> workspace_bytes;  // [n]: largest set of temporaries alive at once, forward or backward, at
                                         // micro_batch_size samples, beside what a and k count
   std::vector<SharedWeight> shared;
-  std::vector<WidthColumns> widths;  // ascending, beyond width 1; not in files
+  std::vector<WidthColumns> widths;  // ascending, beyond width 1
   // Micro-batches that the module accumulates gradients over by itself (its loop is then the micro-batches, and all
   // else is of one of them); 1: none.
   std::int32_t accumulated_micro_batches = 1;

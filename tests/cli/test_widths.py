@@ -69,6 +69,46 @@ class Widths(ProgramTest):
         of_file = self.plan(profile, "--cluster", "config-b", "--effort", "quick")
         self.assertEqual(of_file["simulated_step_ms"], narrow["simulated_step_ms"])
 
+    def test_of_a_profile(self):
+        """What automap-profile writes down of widths gives the plan that the model gives."""
+        profile = self.folder / "wide.h5"
+        made = run("automap-profile", MODEL, "--cluster", "config-b", "--widths", "1,2,4,8", "-o", profile, "--json")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        rows = json.loads(made.stdout)["widths"]
+        self.assertEqual([row["width"] for row in rows], [2, 4, 8])
+        for wider, row in zip(rows[1:], rows):
+            self.assertLess(wider["w_bytes"], row["w_bytes"])
+            self.assertLess(wider["stash_bytes"], row["stash_bytes"])
+            self.assertGreater(wider["collective_ms"], 0)
+            self.assertLess(wider["collective_ms"], wider["forward_ms"] + wider["backward_ms"])
+        inspected = json.loads(run("automap-inspect", profile, "--json").stdout)
+        self.assertEqual(inspected["widths"], [1, 2, 4, 8])
+        common = ("--cluster", "config-b", "--effort", "quick")
+        of_file, of_model = self.plan(profile, *common), self.plan(MODEL, *common)
+        for key in ("simulated_step_ms", "step_ms", "lower_bound_ms", "stages", "partition", "widths"):
+            self.assertEqual(of_file[key], of_model[key], key)
+        self.assertEqual(self.plan(profile, *common, "--max-width", 1)["simulated_step_ms"],
+                         self.plan(MODEL, *common, "--max-width", 1)["simulated_step_ms"])
+        self.assertIn("over the links of config-b", self.infer(profile, "--cluster", "config-a", "--effort", "quick").stderr)
+
+    def test_widths_of_one_server(self):
+        """Without a cluster: the links that are known of the device."""
+        made = run("automap-profile", MODEL, "--device", "h100", "--widths", "4", "--json")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertEqual([row["width"] for row in json.loads(made.stdout)["widths"]], [4])
+        for arguments, says in ((("--widths", "4,x"), "found 'x'"), (("--widths", "4", "-o", self.folder / "a.csv"), "CSV"),
+                                (("--widths", "3", "--cluster", "config-b"), "do not divide the 8 devices"),
+                                (("--widths", "2", "--also-device", "h100"), "--cluster"),
+                                (("--cluster", "config-b", "--device", "h100"), "give one of them")):
+            result = run("automap-profile", MODEL, *arguments)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(says, result.stderr)
+        # Nothing to split by 3: said, and the rest is there.
+        none = run("automap-profile", MODEL, "--widths", "3", "--json")
+        self.assertEqual(none.returncode, 0, none.stderr)
+        self.assertEqual(json.loads(none.stdout)["widths"], [])
+        self.assertIn("there is none beyond 1", none.stderr)
+
     def test_layouts(self):
         narrow = self.plan(MODEL, "--cluster", "config-a", "--layout", "dp=8,pp=2,micro-batch-size=4")
         wide = self.plan(MODEL, "--cluster", "config-a", "--layout", "dp=2,pp=2,tp=4,micro-batch-size=16")

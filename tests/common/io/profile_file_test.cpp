@@ -475,6 +475,92 @@ TEST_F(ProfileFile, Hdf5HoldsAllOfAModulesProfile) {
   EXPECT_EQ(read_file(path("a.h5")), read_file(path("b.h5")));
 }
 
+// With replicas of 2 and 8 devices: half and an eighth of everything.
+Profile with_widths() {
+  Profile profile = whole();
+  for (const int width : {2, 8}) {
+    pipeline::WidthColumns columns;
+    columns.width = width;
+    const auto part = [&](std::vector<double> values) {
+      for (double& value : values) value /= width;
+      return values;
+    };
+    columns.w_bytes = part(profile.w_bytes);
+    columns.gradient_bytes = part(profile.gradient_bytes);
+    columns.slot_bytes = part(profile.slot_bytes);
+    columns.frozen_bytes = part(profile.frozen_bytes);
+    columns.stash_bytes = part(profile.stash_bytes);
+    columns.workspace_bytes = part(profile.workspace_bytes);
+    if (width == 8) columns.shared = profile.shared;
+    for (const pipeline::DeviceTimes& times : profile.times) {
+      columns.times.push_back(times);
+      for (auto* rows : {&columns.times.back().forward_ms, &columns.times.back().backward_ms}) {
+        for (std::vector<double>& row : *rows) row = part(row);
+      }
+      columns.times.back().optimizer_ms = part(times.optimizer_ms);
+      columns.collective_ms.push_back(part({0, 1, 0, 2}));
+    }
+    columns.partition = "{\"shards\": " + std::to_string(width) + "}\n";
+    columns.partition_text = "in parts";
+    columns.servers = "config-a";
+    profile.widths.push_back(std::move(columns));
+  }
+  return profile;
+}
+
+TEST_F(ProfileFile, Hdf5HoldsTheWidths) {
+  const Profile profile = with_widths();
+  save_profile(path("a.h5"), profile);
+  const Profile back = load_profile(path("a.h5"));
+  ASSERT_EQ(back.times.size(), 2u);
+  EXPECT_EQ(back.times[1].forward_ms, profile.times[1].forward_ms);
+  ASSERT_EQ(back.widths.size(), 2u);
+  for (std::size_t w = 0; w < 2; ++w) {
+    const pipeline::WidthColumns &a = profile.widths[w], &b = back.widths[w];
+    EXPECT_EQ(a.width, b.width);
+    EXPECT_EQ(a.w_bytes, b.w_bytes);
+    EXPECT_EQ(a.gradient_bytes, b.gradient_bytes);
+    EXPECT_EQ(a.slot_bytes, b.slot_bytes);
+    EXPECT_EQ(a.frozen_bytes, b.frozen_bytes);
+    EXPECT_EQ(a.stash_bytes, b.stash_bytes);
+    EXPECT_EQ(a.workspace_bytes, b.workspace_bytes);
+    EXPECT_EQ(a.shared.size(), b.shared.size());
+    EXPECT_EQ(a.collective_ms, b.collective_ms);
+    EXPECT_EQ(a.partition, b.partition);
+    EXPECT_EQ(a.partition_text, b.partition_text);
+    EXPECT_EQ(a.servers, b.servers);
+    ASSERT_EQ(b.times.size(), 2u);
+    for (std::size_t d = 0; d < 2; ++d) {
+      EXPECT_EQ(a.times[d].device, b.times[d].device);
+      EXPECT_EQ(a.times[d].samples, b.times[d].samples);
+      EXPECT_EQ(a.times[d].forward_ms, b.times[d].forward_ms);
+      EXPECT_EQ(a.times[d].backward_ms, b.times[d].backward_ms);
+      EXPECT_EQ(a.times[d].optimizer_ms, b.times[d].optimizer_ms);
+    }
+  }
+}
+
+TEST_F(ProfileFile, WidthsThatDoNotFitAreRefusedByName) {
+  const auto failure = [&](const std::function<void(Profile&)>& damage) {
+    Profile profile = with_widths();
+    damage(profile);
+    try {
+      save_profile(path("x.h5"), profile);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::kData);
+      return std::string(e.what());
+    }
+    return std::string("written");
+  };
+  EXPECT_EQ(failure([](Profile&) {}), "written");
+  EXPECT_THAT(failure([](Profile& p) { p.widths[1].width = 2; }), HasSubstr("width 2 after 2"));
+  EXPECT_THAT(failure([](Profile& p) { p.widths[0].stash_bytes.pop_back(); }),
+              HasSubstr("width 2: column stash_bytes"));
+  EXPECT_THAT(failure([](Profile& p) { p.widths[0].times.pop_back(); }), HasSubstr("width 2: times of 1 devices"));
+  EXPECT_THAT(failure([](Profile& p) { p.widths[1].times[0].samples[0] = 0.5; }), HasSubstr("those of width 1"));
+  EXPECT_THAT(failure([](Profile& p) { p.widths[1].collective_ms[1][0] = -1; }), HasSubstr("collective_ms"));
+}
+
 TEST_F(ProfileFile, CsvHoldsTheColumns) {
   const std::string text = to_csv(whole());
   EXPECT_THAT(text, HasSubstr("# schema = automap.profile/2\n"));
@@ -532,6 +618,30 @@ TEST_F(ProfileFile, TablesThatDoNotFitAreRefusedByName) {
   EXPECT_EQ(failure([&](Hdf5Writer& w) { times(w, {1, 1, 4, 1}, 2, {1, 2, 3, 4}); }), "read");
   // Of another width: for later versions.
   EXPECT_EQ(failure([&](Hdf5Writer& w) { times(w, {1, 1, 4, 2}, 2, {1, 2, 3, 4}); }), "read");
+  EXPECT_THAT(failure([&](Hdf5Writer& w) {
+                times(w, {1, 1, 4, 1}, 2, {1, 2, 3, 4});
+                w.write_doubles("widths", {2});
+              }),
+              HasSubstr("width_2/w_bytes"));
+  for (const double width : {1.0, 2.5, -1.0, 1e9}) {
+    EXPECT_THAT(failure([&](Hdf5Writer& w) {
+                  times(w, {1, 1, 4, 1}, 2, {1, 2, 3, 4});
+                  w.write_doubles("widths", {width});
+                }),
+                HasSubstr("/widths: found"));
+  }
+  EXPECT_THAT(failure([&](Hdf5Writer& w) { times(w, {1, 1, 4, 0.5}, 2, {1, 2, 3, 4}); }), HasSubstr("a width of"));
+  EXPECT_THAT(failure([&](Hdf5Writer& w) {
+                times(w, {1, 1, 4, 1}, 2, {1, 2, 3, 4});
+                w.write_doubles("widths", {2});
+                w.write_group("width_2");
+                for (const char* column : {"w_bytes", "gradient_bytes", "slot_bytes", "frozen_bytes", "stash_bytes",
+                                           "workspace_bytes", "optimizer_ms", "collective_ms"}) {
+                  w.write_doubles(std::string("width_2/") + column, {0, 0});
+                }
+                w.write_strings("width_2/partition", {"", "", ""});
+              }),
+              HasSubstr("width 2: times on"));
   EXPECT_THAT(failure([&](Hdf5Writer& w) { times(w, {1, 1, 4, 1}, 2, {1, 2}); }), HasSubstr("/c_forward_ms"));
   EXPECT_THAT(failure([&](Hdf5Writer& w) { times(w, {1, 4}, 1, {1, 2, 3, 4}); }), HasSubstr("/points"));
   EXPECT_THAT(failure([&](Hdf5Writer& w) { times(w, {4, 1, 1, 1}, 2, {1, 2, 3, 4}); }), HasSubstr("ascending"));

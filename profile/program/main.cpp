@@ -10,7 +10,9 @@
 #include "common/base/options.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/io/profile_file.h"
+#include "common/machine/cluster.h"
 #include "common/machine/device.h"
+#include "plan/partition/width_profile.h"
 #include "profile/calibration.h"
 #include "profile/profile_hlo.h"
 #include "profile/report.h"
@@ -43,7 +45,7 @@ void calibrate(const std::string& measurements, const std::string& base, const s
 }
 
 struct ProfileOptions {
-  std::string input, output, samples, measurements, attention = "auto";
+  std::string input, output, samples, widths, cluster, measurements, attention = "auto";
   profile::ProfileRequest request;
   bool json = false;
 };
@@ -54,6 +56,8 @@ void declare_options(OptionTable& table, ProfileOptions& o) {
                 "write the profile that automap-infer plans");
   table.example("automap-profile fixtures/hlo/gpt2.hlo.gz --device h100 --also-device v100-32gb --samples 1,2,4,8,16",
                 "times at other micro-batches, on two devices");
+  table.example("automap-profile fixtures/hlo/gpt2.hlo.gz --cluster h100-2x8 --widths 1,2,4,8 -o gpt2.profile.h5",
+                "with replicas of several devices, as automap-infer plans them on that cluster");
   table.example("automap-profile fixtures/hlo/tiny_mlp.stripped.hlo --json", "the same facts for scripts");
   table
       .positional(&o.input, "MODEL",
@@ -77,6 +81,20 @@ void declare_options(OptionTable& table, ProfileOptions& o) {
            "batch")
       .no_file()
       .metavar("B[,B...]");
+  table
+      .add(&o.widths, "widths",
+           "also replicas of so many devices of one server, which hold the tensors in parts: what each of them "
+           "computes, "
+           "exchanges and keeps")
+      .no_file()
+      .metavar("T[,T...]");
+  table
+      .add(&o.cluster, "cluster",
+           "the devices of a cluster, between which the widths' collectives are, in place of --device: a preset (" +
+               join(machine::cluster_preset_names()) +
+               ") or a JSON file; default: one server of --device with the links that are known of it")
+      .reads_file()
+      .metavar("CLUSTER");
   table
       .add(&o.request.batch_inputs, "batch-input",
            "the inputs that lead with the samples, by name, HLO name or number; default: found")
@@ -104,6 +122,36 @@ void declare_options(OptionTable& table, ProfileOptions& o) {
   table.add_common(&o.json);
 }
 
+// With the widths asked for, if any.
+profile::ModelProfile profiled(const hlo::HloModule& module, const std::string& source, const ProfileOptions& o) {
+  std::vector<machine::DeviceModel> devices;
+  std::optional<machine::Cluster> cluster;
+  if (!o.cluster.empty()) {
+    cluster = machine::load_cluster(o.cluster);
+    devices = profile::cluster_devices(std::nullopt, *cluster);
+  } else {
+    devices = profile::named_devices(o.request);
+  }
+  if (o.widths.empty()) return profile::profile_module(module, source, o.request, devices);
+  std::vector<int> widths;
+  for (const std::int64_t width : profile::parse_samples(o.widths, "--widths")) {
+    if (width > 1) widths.push_back(static_cast<int>(width));
+  }
+  if (!cluster && !widths.empty()) {
+    if (devices.size() > 1) {
+      throw Error(ErrorKind::kUsage, "--widths on several devices: it is not said how they are linked",
+                  "name the cluster: --cluster, in place of --device and --also-device");
+    }
+    cluster = machine::one_server(devices.front(), widths.back());
+  }
+  for (const int width : widths) machine::replicas_of(*cluster, width);  // says which server it does not divide
+  std::string why_none;
+  profile::ModelProfile result = partition::profile_with_widths(
+      module, source, o.request, devices, widths.empty() ? machine::Cluster() : *cluster, widths, &why_none);
+  if (!why_none.empty()) result.warnings.push_back("--widths: there is none beyond 1: " + why_none);
+  return result;
+}
+
 // The profile of a model, printed and written.
 void profile_model(const ProfileOptions& o) {
   // What cannot be written is refused before the work.
@@ -114,7 +162,7 @@ void profile_model(const ProfileOptions& o) {
   }
   const std::string source = input_name(o.input);
   const hlo::HloModule module = profile::load_model(o.input, "automap-inspect shows it, automap-infer plans it");
-  const profile::ModelProfile result = profile::profile_module(module, source, o.request);
+  const profile::ModelProfile result = profiled(module, source, o);
   if (file) {
     io::write_profile(*file, o.output, result.profile);
     file->prepare();
@@ -150,6 +198,14 @@ int profile_main(int argc, char** argv) {
     calibrate(options.measurements, table.source_of("device") == "default" ? "" : options.request.device,
               options.output);
     return 0;
+  }
+  if (!options.cluster.empty() &&
+      (table.source_of("device") != "default" || table.source_of("also-device") != "default")) {
+    throw Error(ErrorKind::kUsage, "--cluster names the devices, and --device and --also-device do, too",
+                "give one of them");
+  }
+  if (!options.widths.empty() && !options.output.empty() && !io::keeps_tables(options.output)) {
+    throw Error(ErrorKind::kUsage, "CSV has no columns for --widths", "write an .h5 profile");
   }
   if (options.input.empty()) {
     throw Error(ErrorKind::kUsage, "missing MODEL: HLO in any form",

@@ -1,0 +1,54 @@
+#include "plan/partition/width_profile.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "common/graph/variables.h"
+#include "plan/partition/widths.h"
+
+namespace automap::partition {
+namespace {
+
+// How the devices of a replica hold its tensors.
+std::string sentence(const PartitionPlan& plan, int width) {
+  std::string moved = std::to_string(plan.all_reduces) + " all-reduces";
+  if (plan.all_gathers > 0) moved += ", " + std::to_string(plan.all_gathers) + " all-gathers";
+  if (plan.all_to_alls > 0) moved += ", " + std::to_string(plan.all_to_alls) + " all-to-alls";
+  return std::to_string(width) + " devices of one server each, which hold " + std::to_string(plan.partitioned) +
+         " of " + std::to_string(plan.decided.size()) + " variables in parts; " + moved +
+         " per micro-batch between them, inside forward and backward (automap-search opp MODEL --shards " +
+         std::to_string(width) + ")";
+}
+
+}  // namespace
+
+profile::ModelProfile profile_with_widths(const hlo::HloModule& module, const std::string& source,
+                                          profile::ProfileRequest request,
+                                          const std::vector<machine::DeviceModel>& devices,
+                                          const machine::Cluster& cluster, const std::vector<int>& widths,
+                                          std::string* why_none) {
+  std::map<int, PartitionPlan> partitions;
+  request.widths.clear();
+  why_none->clear();
+  if (!widths.empty()) {
+    std::vector<graph::VariableRequest> variables;
+    if (!request.variables.empty()) variables = graph::load_variable_list(request.variables);
+    for (WidthPlan& found : plan_widths(module.graph, request.variables.empty() ? nullptr : &variables, devices,
+                                        cluster, widths, why_none)) {
+      partitions.emplace(found.parts.width, std::move(found.plan));
+      request.widths.push_back(std::move(found.parts));
+    }
+    if (!request.widths.empty()) why_none->clear();
+  }
+  profile::ModelProfile model = profile::profile_module(module, source, request, devices);
+  for (pipeline::WidthColumns& columns : model.profile.widths) {
+    const PartitionPlan& plan = partitions.at(columns.width);
+    columns.partition = decision_json_text(plan);
+    columns.partition_text = sentence(plan, columns.width);
+    columns.servers = cluster.name;
+  }
+  return model;
+}
+
+}  // namespace automap::partition
