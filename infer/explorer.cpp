@@ -15,7 +15,7 @@
 #include "common/pipeline/cost.h"
 #include "common/pipeline/schedule.h"
 #include "infer/score.h"
-#include "plan/planners/interleaved_search.h"
+#include "plan/planners/even_search.h"
 
 namespace automap::infer {
 namespace {
@@ -175,21 +175,18 @@ class Explorer {
   planners::StepRequest step_;
 };
 
-// The best interleaved 1F1B at the width of the plan found: a schedule of its own, which `found` cannot become.
-PlanCorner interleaved_corner(const std::string& name, const Profile& profile, const Cluster& cluster,
-                              const ProblemOptions& options, const planners::PlanRequest& request,
-                              const std::vector<int>& chunks, const planners::StepPlan& found) {
+// The best under a schedule of even groups at the width of the plan found, which `found` cannot become.
+PlanCorner even_corner(const std::string& name, const std::string& why_none, const Profile& profile,
+                       const Cluster& cluster, const ProblemOptions& options, const planners::PlanRequest& request,
+                       const planners::EvenSchedule& schedule, const planners::StepPlan& found) {
   PlanCorner corner;
   corner.name = name;
+  corner.why = why_none;
   planners::StepRequest step;
   step.batch = std::llround(found.size.batch());
   const int width = found.problem->options().width;
-  const auto best = planners::best_interleaved(profile, cluster, options, step, request, width, chunks);
-  if (!best) {
-    corner.why =
-        "no even groups of devices, three or more, can run it: the micro-batches have to be a multiple of them";
-    return corner;
-  }
+  const auto best = planners::best_even(profile, cluster, options, step, request, width, schedule);
+  if (!best) return corner;
   const Problem& problem = *best->problem;
   const int replicas = problem.num_devices() / best->plan.groups;
   corner.fits = true;
@@ -203,16 +200,18 @@ PlanCorner interleaved_corner(const std::string& name, const Profile& profile, c
   corner.capacity_bytes = best->capacity_bytes;
   const StageVariant& variant = problem.variant(best->plan.variant);
   corner.layout = "dp=" + std::to_string(replicas) + ",pp=" + std::to_string(best->plan.groups) +
-                  (width > 1 ? ",tp=" + std::to_string(width) : "") + ",chunks=" + std::to_string(best->plan.chunks) +
+                  (width > 1 ? ",tp=" + std::to_string(width) : "") +
+                  (best->plan.zero_bubble ? ",schedule=zb-h1" : ",chunks=" + std::to_string(best->plan.chunks)) +
                   (variant.zero > 0 ? ",zero=" + std::to_string(variant.zero) : "") +
                   (variant.recompute ? ",recompute=layer" : "");
   corner.chunk_cuts = best->plan.cuts;
   double most_ms = 0, all_ms = 0;
-  const pipeline::InterleavedTimes times = interleaved_times(problem, best->plan);
+  const pipeline::EvenTimes times = even_times(problem, best->plan);
   for (int g = 0; g < best->plan.groups; ++g) {
     double work = 0;
     for (int part = g; part < best->plan.parts(); part += best->plan.groups) {
-      work += times.forward_ms[static_cast<std::size_t>(part)] + times.backward_ms[static_cast<std::size_t>(part)];
+      const auto p = static_cast<std::size_t>(part);
+      work += times.forward_ms[p] + times.backward_ms[p] + (times.weights_ms.empty() ? 0 : times.weights_ms[p]);
     }
     most_ms = std::max(most_ms, work * problem.micro_batches());
     all_ms += work * problem.micro_batches() / best->plan.groups;
@@ -294,7 +293,7 @@ double peak_tflops(const Profile& profile, const Cluster& cluster) {
 
 std::vector<PlanCorner> explore_corners(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
                                         const planners::StepRequest& step, const planners::PlanRequest& request,
-                                        double flops, const std::vector<int>& chunks, planners::StepPlan& found) {
+                                        double flops, const planners::EvenSchedule& even, planners::StepPlan& found) {
   const auto start = std::chrono::steady_clock::now();
   const double planned_ms = found.result.planning_ms;
   const auto spent_ms = [&] {
@@ -326,8 +325,19 @@ std::vector<PlanCorner> explore_corners(const Profile& profile, const Cluster& c
     }
     corners.push_back(std::move(one.corner));
   }
-  if (!chunks.empty() && !out_of_time()) {
-    corners.push_back(interleaved_corner("interleaved 1F1B (even)", profile, cluster, options, rest, chunks, found));
+  if (!even.chunks.empty() && !out_of_time()) {
+    corners.push_back(even_corner(
+        "interleaved 1F1B (even)",
+        "no even groups of devices, three or more, can run it: the micro-batches have to be a multiple of them",
+        profile, cluster, options, rest, {even.chunks, false}, found));
+  }
+  if (even.zero_bubble && !out_of_time()) {
+    const bool known =
+        std::any_of(profile.weight_share.begin(), profile.weight_share.end(), [](double s) { return s > 0; });
+    corners.push_back(even_corner("zero bubble, ZB-H1 (even)",
+                                  known ? "no even groups of devices, two or more, can run it within memory"
+                                        : "what of the backward makes gradients of weights is not told apart here",
+                                  profile, cluster, options, rest, {{1}, true}, found));
   }
   found.result.planning_ms = spent_ms();
   corners.insert(corners.begin(), corner_of("this plan", *found.problem, *found.result.plan));

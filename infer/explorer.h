@@ -8,6 +8,7 @@
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
+#include "plan/planners/even_search.h"
 #include "plan/planners/planner.h"
 #include "plan/planners/step_choice.h"
 
@@ -15,13 +16,13 @@ namespace automap::infer {
 
 // The best of each corner on the same costs, the shortest first; the step's batch is that of `found`, the plan of the
 // call, for all of them. A corner's plan that is shorter and within the request and the options takes its place in
-// `found`. `flops`: of the module's own micro-batch; 0: not known. `chunks`: of
-// interleaved 1F1B, which no plan of the call becomes; empty: not looked at. Within what is left of the request's time;
-// corners for which there is none are left out.
+// `found`. `flops`: of the module's own micro-batch; 0: not known. `even`: the schedules of even groups to be
+// looked at as well (no chunks: not interleaved 1F1B), which no plan of the call becomes. Within what is left of the
+// request's time; corners for which there is none are left out.
 std::vector<pipeline::PlanCorner> explore_corners(const pipeline::Profile& profile, const machine::Cluster& cluster,
                                                   const pipeline::ProblemOptions& options,
                                                   const planners::StepRequest& step,
                                                   const planners::PlanRequest& request, double flops,
-                                                  const std::vector<int>& chunks, planners::StepPlan& found);
+                                                  const planners::EvenSchedule& even, planners::StepPlan& found);
 
 }  // namespace automap::infer

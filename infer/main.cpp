@@ -374,7 +374,7 @@ int run_search(Call& call) {
     planners::PlanRequest request = call.request;
     request.cancelled = StopToken::stop_requested;
     corners = explore_corners(call.input.profile, call.cluster, call.problem_options, make_step(call.options), request,
-                              call.input.flops, make_chunks(call.options), planned);
+                              call.input.flops, make_even(call.options), planned);
   }
   const pipeline::Problem& problem = *planned.problem;
   PlanDocument document =

@@ -245,6 +245,10 @@ void declare_search(OptionTable& table, InferOptions& o) {
            "2 to 4")
       .no_file()
       .metavar("auto|V");
+  table
+      .add(&o.zero_bubble, "zero-bubble",
+           "beside the plan, with --explore: ZB-H1, whose backward makes the gradients of weights in a pass of its own")
+      .choices({"auto", "off"});
   table.add_flag(&o.planner_table, "planner-table", "also run each planner alone: step, gap and milliseconds of each");
   table.add_flag(
       &o.sensitivity, "sensitivity",
@@ -311,7 +315,7 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
     }
   };
   no_use({"planner", "policy", "objective", "effort", "all-planners", "planner-table", "explore", "chunks",
-          "sensitivity", "grid", "beam", "refine", "no-refine", "limit"});
+          "zero-bubble", "sensitivity", "grid", "beam", "refine", "no-refine", "limit"});
   if (!o.sweep) no_use({"stages", "max-stages", "time-limit"});
   if (!unused.empty()) {
     throw Error(ErrorKind::kUsage, mode + " searches for no plan: " + join(unused) + " would change nothing",
@@ -413,11 +417,12 @@ SweepRequest make_sweep(const OptionTable& table, const InferOptions& o) {
   return sweep;
 }
 
-std::vector<int> make_chunks(const InferOptions& o) {
+planners::EvenSchedule make_even(const InferOptions& o) {
+  planners::EvenSchedule even;
   const int asked = number_or_word(o.chunks, "chunks", "auto", 1, 16);
-  if (asked == 0) return {2, 3, 4};
-  if (asked == 1) return {};
-  return {asked};
+  even.chunks = asked == 0 ? std::vector<int>{2, 3, 4} : asked == 1 ? std::vector<int>() : std::vector<int>{asked};
+  even.zero_bubble = o.zero_bubble == "auto";
+  return even;
 }
 
 planners::StepRequest make_step(const InferOptions& o) {

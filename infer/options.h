@@ -13,6 +13,7 @@
 #include "infer/input.h"
 #include "infer/plan_file.h"
 #include "infer/score.h"
+#include "plan/planners/even_search.h"
 #include "plan/planners/planner.h"
 #include "plan/planners/step_choice.h"
 
@@ -35,7 +36,7 @@ struct InferOptions {
        json = false;
   std::string explore = "auto", limit = "all";
   bool lone_replicas = false;  // by the limit
-  std::string chunks = "auto";
+  std::string chunks = "auto", zero_bubble = "auto";
   std::string effort = to_string(Effort::kNormal);
   double time_limit_s = std::numeric_limits<double>::infinity();
 };
@@ -54,8 +55,8 @@ void limit_kinds(const OptionTable& table, InferOptions* options, planners::Plan
 std::vector<std::string> take_settings(const GivenPlan& given, OptionTable& table);
 StageOverrides make_overrides(const OptionTable& table, const InferOptions& options);
 SweepRequest make_sweep(const OptionTable& table, const InferOptions& options);
-// v of interleaved 1F1B to be looked at; empty: none.
-std::vector<int> make_chunks(const InferOptions& options);
+// Schedules of even groups to be looked at beside the plan.
+planners::EvenSchedule make_even(const InferOptions& options);
 planners::StepRequest make_step(const InferOptions& options);
 pipeline::ProblemOptions make_problem_options(const InferOptions& options, const pipeline::Profile& profile);
 planners::PlanRequest make_request(const InferOptions& options);

@@ -423,8 +423,9 @@ std::string corners_text(const std::vector<pipeline::PlanCorner>& corners) {
     text += "  " + corner.name + ": cut after instructions";
     for (const int cut : corner.chunk_cuts)
       text += (cut == corner.chunk_cuts.front() ? " " : ", ") + std::to_string(cut);
-    text += "; part p, from 0, on group p mod " + std::to_string(corner.stages) + " of " +
-            std::to_string(corner.devices / corner.stages) + " devices\n";
+    const bool stages = corner.chunk_cuts.size() + 1 == static_cast<std::size_t>(corner.stages);
+    text += stages ? "; each stage on " : "; part p, from 0, on group p mod " + std::to_string(corner.stages) + " of ";
+    text += std::to_string(corner.devices / corner.stages) + " devices\n";
   }
   return text;
 }

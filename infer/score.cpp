@@ -93,9 +93,7 @@ AtWidth at_width(const Profile& profile, const Cluster& cluster, int width, cons
     throw Error(ErrorKind::kUsage,
                 source + ": replicas of " + std::to_string(width) +
                     " devices are not known of this model and cluster, but of " + widths,
-                profile.times.empty() || profile.widths.empty()
-                    ? "the partition is found for models (HLO); a profile file has none"
-                    : "");
+                profile.widths.empty() ? "plan the model itself (HLO), or a profile made with --widths" : "");
   }
   return {profile_at(profile, width), std::move(replicas)};
 }

@@ -107,6 +107,7 @@ Profile Turns::cut(const Profile& profile) const {
   out.frozen_bytes = bytes(profile.frozen_bytes, profile.frozen_bytes, &LayerLoop::whole_frozen);
   out.stash_bytes = even(profile.stash_bytes);
   out.workspace_bytes = repeated(profile.workspace_bytes);
+  out.weight_share = repeated(profile.weight_share);
   out.times = times(profile.times);
   out.shared = uses(profile.shared);
   for (pipeline::WidthColumns& width : out.widths) {
@@ -116,6 +117,7 @@ Profile Turns::cut(const Profile& profile) const {
     width.frozen_bytes = bytes(profile.frozen_bytes, width.frozen_bytes, &LayerLoop::whole_frozen);
     width.stash_bytes = even(width.stash_bytes);
     width.workspace_bytes = repeated(width.workspace_bytes);
+    width.weight_share = repeated(width.weight_share);
     width.times = times(width.times);
     for (std::vector<double>& row : width.collective_ms) row = even(row);
     width.shared = uses(width.shared);

@@ -179,6 +179,10 @@ class Profiler {
     for (const TrainableVariable& variable : out_.variables) border = std::max(border, variable.last_use - 1);
     backward_ = place_backward(*at_, border);
     charges_ = std::make_unique<StepTimes>(*at_, times_, backward_, update_places(), out_.profile.w_bytes);
+    charges_->tell_weight_gradients_apart(*at_, backward_);
+    if (step_.training) {
+      out_.profile.weight_share = shares(charges_->weight_gradients(times_.ms), charges_->backward(times_.ms));
+    }
     const StepTimes::Sum sum = charges_->sum(times_.ms);
     out_.forward_ms = sum.forward;
     out_.backward_ms = sum.backward;
@@ -188,6 +192,14 @@ class Profiler {
     const double both = out_.forward_ms + out_.backward_ms;
     out_.profile.forward_fraction = out_.backward_ms > 0 && both > 0 ? out_.forward_ms / both : 1.0;
     if (out_.profile.forward_fraction <= 0) out_.profile.forward_fraction = 1.0 / 3.0;
+  }
+
+  static std::vector<double> shares(const std::vector<double>& part, const std::vector<double>& all) {
+    std::vector<double> out(part.size(), 0.0);
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      if (all[i] > 0) out[i] = std::min(1.0, part[i] / all[i]);
+    }
+    return out;
   }
 
   // Per node of the optimizer: the position of the variable that it works for.
@@ -301,6 +313,9 @@ class Profiler {
     for (std::size_t w = 0; w < options_.widths.size(); ++w) {
       pipeline::WidthColumns columns = columns_at(options_.widths[w]);
       columns.times = std::move(found.by_width[w]);
+      const auto own = std::find(samples.begin(), samples.end(), step_.batch) - samples.begin();
+      columns.weight_share =
+          shares(found.weight_gradients_ms[w], columns.times.front().backward_ms[static_cast<std::size_t>(own)]);
       for (const auto& of_device : collectives[w].by_device) {
         columns.collective_ms.emplace_back(size_, 0.0);
         for (const CollectiveCharges::Charge& charge : of_device)

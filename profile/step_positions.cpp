@@ -176,4 +176,35 @@ std::vector<std::int32_t> place_backward(const StepPositions& at, std::int32_t l
   return BackwardPlacer(at).run(last_variable_use);
 }
 
+std::vector<bool> makes_weight_gradients(const StepPositions& at, const std::vector<std::int32_t>& backward) {
+  const FlowGraph& flow = at.flow();
+  std::vector<bool> awaited(static_cast<std::size_t>(flow.size()), false);
+  const auto is_backward = [&](NodeId id) { return at.part(id) == Part::kBackward; };
+  const auto place = [&](NodeId id) { return backward[static_cast<std::size_t>(flow.producer(id))]; };
+  // Readers stand behind what they read; more than one round only where some do not.
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (NodeId id = flow.size(); id-- > 0;) {
+      if (!is_backward(id) || awaited[static_cast<std::size_t>(id)]) continue;
+      for (const NodeId user : flow.users(id)) {
+        if (!is_backward(user)) continue;
+        const NodeId unit = flow.producer(user);
+        if (!awaited[static_cast<std::size_t>(user)] && !awaited[static_cast<std::size_t>(unit)] &&
+            !(place(user) < place(id))) {
+          continue;
+        }
+        // One result awaited: all of what makes them.
+        awaited[static_cast<std::size_t>(id)] = changed = true;
+        awaited[static_cast<std::size_t>(flow.producer(id))] = true;
+        break;
+      }
+    }
+  }
+  std::vector<bool> out(awaited.size(), false);
+  for (NodeId id = 0; id < flow.size(); ++id) {
+    out[static_cast<std::size_t>(id)] = is_backward(id) && !awaited[static_cast<std::size_t>(id)];
+  }
+  return out;
+}
+
 }  // namespace automap::profile

@@ -57,4 +57,8 @@ class StepPositions {
 // that reads a variable.
 std::vector<std::int32_t> place_backward(const StepPositions& at, std::int32_t last_variable_use);
 
+// Per node: it is of the backward pass, and none of that pass that belongs further in front waits for it, so that it
+// makes gradients of weights alone. `backward`: place_backward's.
+std::vector<bool> makes_weight_gradients(const StepPositions& at, const std::vector<std::int32_t>& backward);
+
 }  // namespace automap::profile

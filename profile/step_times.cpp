@@ -54,6 +54,15 @@ StepTimes::StepTimes(const StepPositions& at, const InstructionTimes& times, con
   if (all == 0) spread_share_.back() = 1;
 }
 
+void StepTimes::tell_weight_gradients_apart(const StepPositions& at, const std::vector<std::int32_t>& backward) {
+  const std::vector<bool> alone = makes_weight_gradients(at, backward);
+  weights_.clear();
+  for (NodeId id = 0; id < at.flow().size(); ++id) {
+    const auto i = static_cast<std::size_t>(id);
+    if (runs_[i] && alone[i]) weights_.push_back({at.flow().node(id).instruction, backward[i]});
+  }
+}
+
 // Of one turn of a loop that is expanded, and of one branch of a conditional.
 void StepTimes::find_running(const StepPositions& at, const InstructionTimes& times) {
   const FlowGraph& flow = at.flow();
@@ -190,7 +199,9 @@ TimesAt times_at(const StepTimes& step, const TimeEstimator& estimator, const gr
     describe(&out.own[d], step.optimizer(ms));
     for (std::size_t w = 0; w < widths.size(); ++w) {
       const std::vector<double> divisible = estimator.estimate_ms(without_launch[d]);
-      std::vector<double> update = step.optimizer(parted(*widths[w].parts, ms, divisible));
+      const std::vector<double> left = parted(*widths[w].parts, ms, divisible);
+      if (d == 0) out.weight_gradients_ms.push_back(step.weight_gradients(left));
+      std::vector<double> update = step.optimizer(left);
       for (const Charge& charge : widths[w].by_device[d]) {
         if (charge.when == Charge::When::kUpdate) update[static_cast<std::size_t>(charge.position)] += charge.ms;
       }

@@ -21,6 +21,9 @@ class StepTimes {
   // conditional the one that takes longest by `times` counts, for all times to come.
   StepTimes(const StepPositions& at, const InstructionTimes& times, const std::vector<std::int32_t>& backward,
             const std::vector<std::int32_t>& update, const std::vector<double>& weights);
+  // `ms` of nodes that make weight gradients alone (makes_weight_gradients).
+  void tell_weight_gradients_apart(const StepPositions& at, const std::vector<std::int32_t>& backward);
+  std::vector<double> weight_gradients(const std::vector<double>& ms) const { return add_up(weights_, ms); }
 
   // `ms` by instruction, here and below. In ms.
   struct Sum {
@@ -46,6 +49,7 @@ class StepTimes {
   std::size_t size_ = 0;
   std::vector<bool> runs_;
   std::vector<Charge> both_, forward_, backward_, optimizer_;  // both_: in the order of the nodes
+  std::vector<Charge> weights_;                                // those of backward_
   std::vector<graph::InstructionId> spread_, other_;
   std::vector<double> spread_share_;  // by position
 };
@@ -73,6 +77,7 @@ struct CollectiveCharges {
 struct TimesAt {
   std::vector<pipeline::DeviceTimes> own;
   std::vector<std::vector<pipeline::DeviceTimes>> by_width;  // of `widths`, collectives included
+  std::vector<std::vector<double>> weight_gradients_ms;      // by width and position, at the module's own samples
 };
 TimesAt times_at(const StepTimes& step, const TimeEstimator& estimator, const graph::Graph& graph,
                  const InstructionTimes& times, const BatchDims& batch,

@@ -112,7 +112,8 @@ struct PlanCorner {
   double samples_per_s = 0;
   double tflops = 0, peak_share = 0;  // per device; 0: not known
   std::string why;                    // what limits it
-  // Of interleaved 1F1B: the instructions behind which the model is cut into parts, part p for group p mod stages.
+  // Of schedules of even groups: the instructions behind which the model is cut into parts, part p for group
+  // p mod stages.
   std::vector<int> chunk_cuts;
 };
 

@@ -212,6 +212,13 @@ class Problem {
     const StageColumns& c = columns(g, variant);
     return (c.backward[p1] - c.backward[p0]) * g.scale;
   }
+  // Of a stage's backward, without recomputation and at the profile's own samples on its first device, what makes
+  // gradients of weights alone; 0 where the profile does not tell it apart.
+  double weight_share(int p0, int p1) const {
+    if (weight_backward_.empty()) return 0;
+    const double all = own_backward_[idx(p1)] - own_backward_[idx(p0)];
+    return all > 0 ? (weight_backward_[idx(p1)] - weight_backward_[idx(p0)]) / all : 0;
+  }
   // For bounds: no group computes (p0, p1] in less than work_ms over the sum of its device_speed. kFractional: of the
   // micro-batch on the reference device, and equal to that when all devices of the group are alike.
   double work_ms(int p0, int p1) const { return work_[idx(p1)] - work_[idx(p0)]; }
@@ -394,6 +401,7 @@ class Problem {
   double idle_below_ms_ = 0;
   std::vector<double> work_, weights_, gradients_, slots_, frozen_, stash_;  // [n+1], prefix sums
   std::vector<double> activation_;                                           // [n+1]
+  std::vector<double> own_backward_, weight_backward_;                       // [n+1], prefix sums; empty: not known
   std::vector<int> variables_;                                               // [n+1], prefix counts of w > 0
   std::vector<double> last_bucket_;                                          // [n+1]
   std::vector<SharedWeight> shared_;

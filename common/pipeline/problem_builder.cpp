@@ -89,6 +89,7 @@ class Problem::Builder {
     if (p_.options_.replicas == Replicas::kWhole) check_samples();
     list_sizes();
     find_speeds();
+    sum_weight_backward();
     find_layers();
     make_groups();
     p_.storage_->useful = std::make_unique<Storage::Useful[]>(p_.columns_.size() / p_.options_.variants.size() + 1);
@@ -373,6 +374,15 @@ class Problem::Builder {
     }
     p_.work_ = prefix_sums(reference, n_);
     for (const int type : type_) p_.device_speed_.push_back(speed[static_cast<std::size_t>(type)]);
+  }
+
+  void sum_weight_backward() {
+    if (profile_.weight_share.empty()) return;
+    std::vector<double> forward, backward;
+    times_at(types_.front(), p_.profile_samples_, forward, backward);
+    p_.own_backward_ = prefix_sums(backward, n_);
+    for (std::size_t i = 0; i < n_; ++i) backward[i] *= profile_.weight_share[i];
+    p_.weight_backward_ = prefix_sums(backward, n_);
   }
 
   // --- Groups ---

@@ -66,6 +66,16 @@ void check_shared(const std::vector<SharedWeight>& shared, std::size_t n, const 
   }
 }
 
+void check_weight_share(const std::vector<double>& share, std::size_t n, const std::string& source) {
+  if (share.empty()) return;
+  check_values(share, "weight_share", n, source);
+  const double most = *std::max_element(share.begin(), share.end());
+  if (most > 1) {
+    throw Error(ErrorKind::kData,
+                source + ": column weight_share: found " + std::to_string(most) + ", expected at most 1");
+  }
+}
+
 void check_width(const WidthColumns& columns, const Profile& profile, const std::string& source) {
   const std::size_t n = profile.c_ms.size();
   const std::string where = source + ": width " + std::to_string(columns.width);
@@ -90,6 +100,7 @@ void check_width(const WidthColumns& columns, const Profile& profile, const std:
             profile.times[d].device + "' are of");
     }
   }
+  check_weight_share(columns.weight_share, n, where);
   check_shared(columns.shared, n, where);
 }
 
@@ -126,6 +137,7 @@ void check_profile(const Profile& profile, const std::string& source) {
   check_optional(profile.slot_bytes, "slot_bytes");
   check_optional(profile.frozen_bytes, "frozen_bytes");
   check_optional(profile.workspace_bytes, "workspace_bytes");
+  check_weight_share(profile.weight_share, n, source);
   for (const DeviceTimes& times : profile.times) check_times(times, n, source);
   check_shared(profile.shared, n, source);
   std::int32_t narrower = 1;
@@ -178,6 +190,7 @@ Profile profile_at(const Profile& profile, std::int32_t width) {
   out.stash_bytes = found->stash_bytes;
   out.workspace_bytes = found->workspace_bytes;
   out.times = found->times;
+  out.weight_share = found->weight_share;
   out.shared = found->shared;
   return out;
 }

@@ -34,6 +34,7 @@ struct WidthColumns {
   std::vector<double> w_bytes, gradient_bytes, slot_bytes, frozen_bytes, stash_bytes, workspace_bytes;  // [n]
   std::vector<DeviceTimes> times;                  // of the same devices and samples as Profile::times
   std::vector<std::vector<double>> collective_ms;  // of that, collectives: [device of `times`][n], at micro_batch_size
+  std::vector<double> weight_share;                // as Profile::weight_share
   std::vector<SharedWeight> shared;
   // How the devices hold the tensors: a plan of the kind `operator`, as JSON (docs/formats/plan.md), and in a sentence.
   std::string partition, partition_text;
@@ -66,6 +67,9 @@ struct Profile {
   std::vector<double> frozen_bytes;     // [n]: weights and state read first here that no gradient updates
   std::vector<double> workspace_bytes;  // [n]: largest set of temporaries alive at once, forward or backward, at
                                         // micro_batch_size samples, beside what a and k count
+  // [n]: of the backward at micro_batch_size samples on the first device, the share in [0, 1] that makes gradients of
+  // weights alone: nothing in front waits for it. Of a turn of a loop it is not told apart, and 0.
+  std::vector<double> weight_share;
   std::vector<SharedWeight> shared;
   std::vector<WidthColumns> widths;  // ascending, beyond width 1
   // Micro-batches that the module accumulates gradients over by itself (its loop is then the micro-batches, and all

@@ -127,7 +127,8 @@ class Widths(ProgramTest):
         self.assertEqual(plan["corners"][0]["name"], "this plan")
         own = corners["this plan"]
         self.assertEqual(own["simulated_step_ms"], plan["simulated_step_ms"])
-        self.assertEqual(len(corners), 8)
+        self.assertEqual(len(corners), 9)
+        corners.pop("zero bubble, ZB-H1 (even)")  # may be shorter than 1F1B
         even = corners.pop("interleaved 1F1B (even)")
         self.assertIn("multiple", even["why"])  # three servers, and a power of two of micro-batches
         for name, corner in corners.items():
@@ -167,13 +168,28 @@ class Widths(ProgramTest):
             self.assertEqual(result.returncode, 2)
             self.assertIn("--chunks", result.stderr)
 
+    def test_zero_bubble(self):
+        base = (MODEL, "--cluster", "config-c", "--effort", "quick")
+        name = "zero bubble, ZB-H1 (even)"
+        for more in ((), ("--max-width", 1)):
+            corner = next(c for c in self.plan(*base, *more)["corners"] if c["name"] == name)
+            self.assertTrue(corner["fits"], corner["why"])
+            self.assertIn("schedule=zb-h1", corner["layout"])
+            self.assertEqual(len(corner["chunk_cuts"]), corner["stages"] - 1)
+            self.assertLessEqual(corner["memory_bytes"], corner["capacity_bytes"])
+        self.assertNotIn(name, [c["name"] for c in self.plan(*base, "--zero-bubble", "off")["corners"]])
+        self.assertEqual(run("automap-infer", *base, "--zero-bubble", "maybe").returncode, 2)
+        scan = self.plan(FIXTURES / "transformer_scan.hlo.gz", "--cluster", "config-c", "--effort", "quick")
+        corner = next(c for c in scan["corners"] if c["name"] == name)
+        self.assertTrue(corner["fits"] or corner["why"])
+
     def test_no_kind_is_shorter(self):
         """What any corner comes to, the plan does, too."""
         for name, cluster in (("gpt2", "config-a"), ("moe_small", "config-b"), ("vgg19", "h100-2x8"), ("t5_6_6", "a100-2x8"),
                               ("transformer_scan", "config-a"), ("grouped_query", "config-b")):
             with self.subTest(name=name, cluster=cluster):
                 plan = self.plan(FIXTURES / f"{name}.hlo.gz", "--cluster", cluster, "--effort", "quick")
-                fitting = [c for c in plan["corners"] if c["fits"] and "interleaved" not in c["name"]]
+                fitting = [c for c in plan["corners"] if c["fits"] and "(even)" not in c["name"]]
                 self.assertEqual(plan["simulated_step_ms"], min(corner["simulated_step_ms"] for corner in fitting))
 
     def test_limits(self):
@@ -210,7 +226,7 @@ class Widths(ProgramTest):
         profile = self.folder / "model.h5"
         self.assertEqual(run("automap-profile", MODEL, "-o", profile).returncode, 0)
         self.assert_fails(run("automap-infer", profile, "--cluster", "config-a", "--layout", "dp=4,pp=1,tp=2"), 2,
-                          "replicas of 2 devices are not known", "a profile file has none")
+                          "replicas of 2 devices are not known", "made with --widths")
         self.assert_fails(run("automap-infer", MODEL, "--cluster", "config-a", "--max-width", 0), 2, "from 1 to 4096")
         plan = self.put("plan.json", '{"cuts": [10], "device_cuts": [3], "width": 2, "micro_batch_samples": 8, "micro_batches": 4}')
         self.assert_fails(run("automap-infer", MODEL, "--cluster", "config-a", "--plan", plan), 3, "whole replicas of 2 devices")

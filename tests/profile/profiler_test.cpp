@@ -192,6 +192,33 @@ TEST(Profiler, BackwardBelongsToTheLayerWhoseGradientItIs) {
   EXPECT_DOUBLE_EQ(at(0, 4), 1 + 2 + 4);        // h0 .. h
   EXPECT_DOUBLE_EQ(at(4, 11), 8 + 16 + 32);     // o0 .. loss
   EXPECT_DOUBLE_EQ(m.profile.c_ms[4], 8 + 16);  // dh = de * w2 and gw2 = h * de are the gradients of o0 = h * w2
+  // Nothing in front waits for gw2, gb2, gw1 and gb1; for dh and dh1 it does.
+  const std::vector<double>& share = m.profile.weight_share;
+  ASSERT_EQ(share.size(), 11u);
+  EXPECT_DOUBLE_EQ(share[4], 16.0 / 24);
+  double weights = 0;
+  for (std::size_t i = 0; i < share.size(); ++i) weights += share[i] * m.profile.c_ms[i];
+  EXPECT_DOUBLE_EQ(weights, 1 + 2 + 16 + 32);
+}
+
+// A product's two gradients take as long as each other; attention and most of what is elementwise have none of weights.
+TEST(Profiler, WeightGradientsOfATransformer) {
+  const ModelProfile m = profile_text(text_of(kFixtures + "hlo/transformer_bf16.hlo.gz"));
+  ASSERT_EQ(m.profile.weight_share.size(), m.profile.c_ms.size());
+  double weights = 0;
+  int halves = 0;
+  for (std::size_t i = 0; i < m.profile.c_ms.size(); ++i) {
+    const double share = m.profile.weight_share[i];
+    ASSERT_TRUE(share >= 0 && share <= 1);
+    weights += share * m.profile.c_ms[i] * (1 - m.profile.forward_fraction);
+    if (share > 0.4 && share < 0.6 && m.profile.c_ms[i] > 0.01 * sum(m.profile.c_ms)) ++halves;
+  }
+  EXPECT_GE(halves, 6 * 3);  // the feed-forward products of six layers
+  EXPECT_GT(weights / m.backward_ms, 0.3);
+  EXPECT_LT(weights / m.backward_ms, 0.5);
+  // Turns of a loop are not told apart.
+  const ModelProfile scan = profile_text(text_of(kFixtures + "hlo/transformer_scan.hlo.gz"));
+  EXPECT_LT(sum(scan.profile.weight_share), 0.2 * static_cast<double>(scan.profile.size()));
 }
 
 TEST(Profiler, TiedWeightsAreListed) {

@@ -1,4 +1,4 @@
-#include "common/pipeline/interleaved.h"
+#include "common/pipeline/even_schedule.h"
 
 #include <algorithm>
 #include <utility>
@@ -16,17 +16,36 @@ struct Part {
   int p0 = 0, p1 = 0;
 };
 
-Part part_of(const Problem& problem, const InterleavedPlan& plan, int part) {
+Part part_of(const Problem& problem, const EvenPlan& plan, int part) {
   return {part == 0 ? 0 : plan.cuts[at(part - 1)],
           part + 1 == plan.parts() ? problem.num_instructions() : plan.cuts[at(part)]};
 }
 
-const DeviceGroup& group_of(const Problem& problem, const InterleavedPlan& plan, int group) {
+const DeviceGroup& group_of(const Problem& problem, const EvenPlan& plan, int group) {
   const int size = problem.num_devices() / plan.groups;
   return problem.group(group * size, (group + 1) * size);
 }
 
+std::vector<ChunkOperation> order_of(const EvenPlan& plan, int micro_batches, int group) {
+  return plan.zero_bubble ? zero_bubble_order(plan.groups, micro_batches, group)
+                          : interleaved_order(plan.groups, plan.chunks, micro_batches, group);
+}
+
 }  // namespace
+
+std::vector<ChunkOperation> zero_bubble_order(int groups, int micro_batches, int group) {
+  const int warmup = std::min(micro_batches, groups - group);
+  std::vector<ChunkOperation> order;
+  order.reserve(at(3 * micro_batches));
+  for (int m = 0; m < warmup; ++m) order.push_back({0, m, false});
+  for (int m = 0; m < micro_batches; ++m) {
+    order.push_back({0, m, true});
+    if (m >= group) order.push_back({0, m - group, false, true});
+    if (m + warmup < micro_batches) order.push_back({0, m + warmup, false});
+  }
+  for (int m = std::max(0, micro_batches - group); m < micro_batches; ++m) order.push_back({0, m, false, true});
+  return order;
+}
 
 std::vector<ChunkOperation> interleaved_order(int groups, int chunks, int micro_batches, int group) {
   const int all = micro_batches * chunks;
@@ -48,7 +67,7 @@ std::vector<ChunkOperation> interleaved_order(int groups, int chunks, int micro_
   return order;
 }
 
-double simulate_interleaved_ms(const InterleavedTimes& times, int micro_batches) {
+double simulate_even_ms(const EvenTimes& times, int micro_batches) {
   const int groups = times.groups, parts = groups * times.chunks;
   AM_CHECK(groups > 2 || times.chunks == 1);
   constexpr double kNotYet = -1;
@@ -59,11 +78,17 @@ double simulate_interleaved_ms(const InterleavedTimes& times, int micro_batches)
     double forward_link_ms = 0, backward_link_ms = 0;  // when the links to the next and to the previous group are free
   };
   std::vector<Group> all(at(groups));
-  for (int g = 0; g < groups; ++g) all[at(g)].order = interleaved_order(groups, times.chunks, micro_batches, g);
+  const bool parted = !times.weights_ms.empty();
+  for (int g = 0; g < groups; ++g) {
+    all[at(g)].order = parted ? zero_bubble_order(groups, micro_batches, g)
+                              : interleaved_order(groups, times.chunks, micro_batches, g);
+  }
+  // What gradients of weights become ready in.
+  const std::vector<double>& ready_in = parted ? times.weights_ms : times.backward_ms;
   // [parts x M]: when what a forward and a backward need of another group has come.
   std::vector<double> activation(at(parts * micro_batches), kNotYet), gradient(at(parts * micro_batches), kNotYet);
   for (int m = 0; m < micro_batches; ++m) activation[at(m)] = 0;
-  std::vector<double> last_backward_start(at(parts), 0);
+  std::vector<double> last_start(at(parts), 0);  // of that
   const auto index = [&](int part, int m) { return at(part * micro_batches + m); };
   for (bool moved = true; moved;) {
     moved = false;
@@ -73,12 +98,17 @@ double simulate_interleaved_ms(const InterleavedTimes& times, int micro_batches)
         const ChunkOperation& operation = group.order[group.next];
         const int part = operation.chunk * groups + g, m = operation.micro_batch;
         const bool last = part + 1 == parts;
-        const double ready = !operation.backward ? activation[index(part, m)] : last ? 0 : gradient[index(part, m)];
+        const double ready = operation.weights     ? 0
+                             : !operation.backward ? activation[index(part, m)]
+                             : last                ? 0
+                                                   : gradient[index(part, m)];
         if (ready == kNotYet) break;
         const double start = std::max(group.free_ms, ready);
-        if (operation.backward) {
+        if (operation.weights == parted && (operation.weights || operation.backward)) last_start[at(part)] = start;
+        if (operation.weights) {
+          group.free_ms = start + times.weights_ms[at(part)];
+        } else if (operation.backward) {
           group.free_ms = start + times.backward_ms[at(part)];
-          last_backward_start[at(part)] = start;
           if (part > 0) {
             group.backward_link_ms = std::max(group.backward_link_ms, group.free_ms) + times.transfer_ms[at(part - 1)];
             gradient[index(part - 1, m)] = group.backward_link_ms;
@@ -102,8 +132,7 @@ double simulate_interleaved_ms(const InterleavedTimes& times, int micro_batches)
     double synced = times.sync_behind ? group.free_ms : 0;
     for (int part = parts - groups + g; part >= 0; part -= groups) {
       for (const SyncBucket& bucket : times.sync[at(part)]) {
-        synced = std::max(synced, last_backward_start[at(part)] + bucket.ready_share * times.backward_ms[at(part)]) +
-                 bucket.ms;
+        synced = std::max(synced, last_start[at(part)] + bucket.ready_share * ready_in[at(part)]) + bucket.ms;
       }
     }
     length = std::max(length, std::max(group.free_ms, synced) + times.behind_ms[at(g)]);
@@ -111,8 +140,8 @@ double simulate_interleaved_ms(const InterleavedTimes& times, int micro_batches)
   return length;
 }
 
-InterleavedTimes interleaved_times(const Problem& problem, const InterleavedPlan& plan) {
-  InterleavedTimes times;
+EvenTimes even_times(const Problem& problem, const EvenPlan& plan) {
+  EvenTimes times;
   times.groups = plan.groups;
   times.chunks = plan.chunks;
   times.sync_behind = problem.options().gradient_sync == GradientSync::kAfter;
@@ -125,7 +154,9 @@ InterleavedTimes interleaved_times(const Problem& problem, const InterleavedPlan
     const double both = problem.compute_ms(p0, p1, group, plan.variant);
     const double backward = problem.backward_ms(p0, p1, group, plan.variant);
     times.forward_ms.push_back(both - backward);
-    times.backward_ms.push_back(backward);
+    const double weights = plan.zero_bubble ? problem.weight_share(p0, p1) * backward : 0;
+    times.backward_ms.push_back(backward - weights);
+    if (plan.zero_bubble) times.weights_ms.push_back(weights);
     problem.sync_buckets(p0, p1, group, plan.variant, times.sync[at(part)]);
     times.behind_ms[at(g)] += problem.exchange_ms(p0, p1, group) + problem.optimizer_ms(p0, p1, group, plan.variant);
     if (part + 1 < plan.parts()) {
@@ -136,7 +167,7 @@ InterleavedTimes interleaved_times(const Problem& problem, const InterleavedPlan
   return times;
 }
 
-double interleaved_memory_bytes(const Problem& problem, const InterleavedPlan& plan, int g) {
+double even_memory_bytes(const Problem& problem, const EvenPlan& plan, int g) {
   const DeviceGroup& group = group_of(problem, plan, g);
   double state = 0, workspace = 0, buckets = 0;
   std::vector<double> stash;  // of one micro-batch, by chunk
@@ -149,17 +180,28 @@ double interleaved_memory_bytes(const Problem& problem, const InterleavedPlan& p
     stash.push_back(parts.stash);
   }
   double kept = 0, most = 0;
-  for (const ChunkOperation& operation : interleaved_order(plan.groups, plan.chunks, problem.micro_batches(), g)) {
-    kept += (operation.backward ? -1 : 1) * stash[at(operation.chunk)];
+  // With passes for the weights, what those read is kept until then: counted is all.
+  for (const ChunkOperation& operation : order_of(plan, problem.micro_batches(), g)) {
+    const bool done = plan.zero_bubble ? operation.weights : operation.backward;
+    if (done) {
+      kept -= stash[at(operation.chunk)];
+    } else if (!operation.backward) {
+      kept += stash[at(operation.chunk)];
+    }
     most = std::max(most, kept);
   }
   return state + most + workspace + buckets;
 }
 
-bool interleaved_feasible(const Problem& problem, const InterleavedPlan& plan) {
+bool even_feasible(const Problem& problem, const EvenPlan& plan) {
   if (plan.groups < (plan.chunks > 1 ? 3 : 2) || plan.chunks < 1 || problem.num_devices() % plan.groups != 0)
     return false;
   if (plan.chunks > 1 && problem.micro_batches() % plan.groups != 0) return false;
+  if (plan.zero_bubble) {
+    const StageVariant& variant = problem.variant(plan.variant);
+    if (plan.chunks != 1 || variant.recompute || variant.zero > 1) return false;
+    if (problem.weight_share(0, problem.num_instructions()) <= 0) return false;
+  }
   if (plan.cuts.size() + 1 != at(plan.parts())) return false;
   int before = 0;
   for (const int cut : plan.cuts) {
@@ -175,7 +217,7 @@ bool interleaved_feasible(const Problem& problem, const InterleavedPlan& plan) {
       variables += problem.variables(p0, p1);
     }
     if (variables == 0 && problem.stages_need_variables(plan.groups)) return false;
-    if (problem.options().memory && interleaved_memory_bytes(problem, plan, g) > group.capacity_bytes) return false;
+    if (problem.options().memory && even_memory_bytes(problem, plan, g) > group.capacity_bytes) return false;
   }
   return true;
 }

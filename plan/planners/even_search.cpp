@@ -1,4 +1,4 @@
-#include "plan/planners/interleaved_search.h"
+#include "plan/planners/even_search.h"
 
 #include <algorithm>
 #include <limits>
@@ -10,7 +10,7 @@ namespace automap::planners {
 namespace {
 
 using pipeline::DeviceGroup;
-using pipeline::InterleavedPlan;
+using pipeline::EvenPlan;
 using pipeline::Problem;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -19,7 +19,7 @@ constexpr int kMostMoves = 300;
 
 class Search {
  public:
-  Search(const Problem& problem, InterleavedPlan shape) : problem_(problem), best_(std::move(shape)) {}
+  Search(const Problem& problem, EvenPlan shape) : problem_(problem), best_(std::move(shape)) {}
 
   // Parts of about equal compute, then cuts moved as long as the step gets shorter. Infinite: it cannot run.
   double run(double hopeless_ms) {
@@ -36,7 +36,7 @@ class Search {
     }
     return best_ms_;
   }
-  const InterleavedPlan& plan() const { return best_; }
+  const EvenPlan& plan() const { return best_; }
 
  private:
   const DeviceGroup& group(int part) const {
@@ -85,14 +85,13 @@ class Search {
     return fill(high, &best_.cuts);
   }
 
-  double judged(const InterleavedPlan& plan) const {
-    return interleaved_feasible(problem_, plan)
-               ? simulate_interleaved_ms(interleaved_times(problem_, plan), problem_.micro_batches())
-               : kInfinity;
+  double judged(const EvenPlan& plan) const {
+    return even_feasible(problem_, plan) ? simulate_even_ms(even_times(problem_, plan), problem_.micro_batches())
+                                         : kInfinity;
   }
 
   bool try_move(std::size_t cut, int by) {
-    InterleavedPlan moved = best_;
+    EvenPlan moved = best_;
     moved.cuts[cut] += by;
     const int before = cut == 0 ? 0 : moved.cuts[cut - 1];
     const int behind = cut + 1 == moved.cuts.size() ? problem_.num_instructions() : moved.cuts[cut + 1];
@@ -105,19 +104,18 @@ class Search {
   }
 
   const Problem& problem_;
-  InterleavedPlan best_;
+  EvenPlan best_;
   double best_ms_ = kInfinity;
 };
 
 }  // namespace
 
-std::optional<InterleavedChoice> best_interleaved(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                                                  const pipeline::ProblemOptions& options, const StepRequest& step,
-                                                  const PlanRequest& request, int width,
-                                                  const std::vector<int>& chunks) {
+std::optional<EvenChoice> best_even(const pipeline::Profile& profile, const machine::Cluster& cluster,
+                                    const pipeline::ProblemOptions& options, const StepRequest& step,
+                                    const PlanRequest& request, int width, const EvenSchedule& schedule) {
   const pipeline::Profile of_width = width == 1 ? profile : profile_at(profile, width);
   const machine::Cluster replicas = width == 1 ? cluster : machine::replicas_of(cluster, width);
-  std::optional<InterleavedChoice> best;
+  std::optional<EvenChoice> best;
   for (const StepSize& size : step_sizes(step, profile, options.replicas)) {
     if (request.cancelled && request.cancelled()) break;
     pipeline::ProblemOptions own = options;
@@ -131,18 +129,19 @@ std::optional<InterleavedChoice> best_interleaved(const pipeline::Profile& profi
       if (e.kind() != ErrorKind::kUsage) throw;  // more samples than times are known for
       continue;
     }
-    std::optional<InterleavedChoice> found;
+    std::optional<EvenChoice> found;
     const int most = std::min(request.max_stages, problem->num_devices());
     for (int groups = std::max(2, request.stages); groups <= (request.stages > 0 ? request.stages : most); ++groups) {
       if (problem->num_devices() % groups != 0) continue;
-      for (const int v : chunks) {
+      for (const int v : schedule.chunks) {
         if (v > 1 && (groups < 3 || size.micro_batches % groups != 0)) continue;
         const DeviceGroup& first = problem->group(0, problem->num_devices() / groups);
         if (!first.valid) continue;
         for (const int variant : problem->useful_variants(first)) {
-          InterleavedPlan shape;
+          EvenPlan shape;
           shape.groups = groups;
           shape.chunks = v;
+          shape.zero_bubble = schedule.zero_bubble;
           shape.variant = variant;
           Search search(*problem, shape);
           const double hopeless =
@@ -158,7 +157,7 @@ std::optional<InterleavedChoice> best_interleaved(const pipeline::Profile& profi
     if (!found) continue;
     for (int g = 0; g < found->plan.groups; ++g) {
       const int each = problem->num_devices() / found->plan.groups;
-      const double bytes = interleaved_memory_bytes(*problem, found->plan, g);
+      const double bytes = even_memory_bytes(*problem, found->plan, g);
       if (bytes <= found->memory_bytes) continue;
       found->memory_bytes = bytes;
       found->capacity_bytes = problem->group(g * each, (g + 1) * each).capacity_bytes;

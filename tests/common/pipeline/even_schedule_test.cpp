@@ -1,4 +1,4 @@
-#include "common/pipeline/interleaved.h"
+#include "common/pipeline/even_schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -17,8 +17,8 @@
 namespace automap::pipeline {
 namespace {
 
-InterleavedTimes random_interleaved(int groups, int chunks, CounterRandom& random) {
-  InterleavedTimes times;
+EvenTimes random_interleaved(int groups, int chunks, CounterRandom& random) {
+  EvenTimes times;
   times.groups = groups;
   times.chunks = chunks;
   const int parts = groups * chunks;
@@ -35,11 +35,12 @@ InterleavedTimes random_interleaved(int groups, int chunks, CounterRandom& rando
 
 // The same step told by events: a group starts its next operation when it is free and has what that needs, a link sends
 // its messages one after the other, in the order in which they were ready.
-double by_events(const InterleavedTimes& times, int micro_batches) {
+double by_events(const EvenTimes& times, int micro_batches) {
   const int groups = times.groups, parts = groups * times.chunks;
   std::vector<std::deque<ChunkOperation>> waiting;
   for (int g = 0; g < groups; ++g) {
-    const auto order = interleaved_order(groups, times.chunks, micro_batches, g);
+    const auto order = times.weights_ms.empty() ? interleaved_order(groups, times.chunks, micro_batches, g)
+                                                : zero_bubble_order(groups, micro_batches, g);
     waiting.emplace_back(order.begin(), order.end());
   }
   std::set<std::tuple<bool, int, int>> here;  // backward, part, micro-batch: has come
@@ -81,17 +82,18 @@ double by_events(const InterleavedTimes& times, int micro_batches) {
     if (busy[static_cast<std::size_t>(g)] || own.empty()) return;
     const ChunkOperation o = own.front();
     const int part = o.chunk * groups + g;
-    const bool alone = o.backward && part + 1 == parts;
+    const bool alone = o.weights || (o.backward && part + 1 == parts);
     if (!alone && here.count({o.backward, part, o.micro_batch}) == 0) return;
     own.pop_front();
     busy[static_cast<std::size_t>(g)] = true;
-    if (o.backward) last_start[part] = now;
+    if (times.weights_ms.empty() ? o.backward : o.weights) last_start[part] = now;
     const auto p = static_cast<std::size_t>(part);
-    plan(now + (o.backward ? times.backward_ms[p] : times.forward_ms[p]), [&, g, o, part](double then) {
+    const double takes = o.weights ? times.weights_ms[p] : o.backward ? times.backward_ms[p] : times.forward_ms[p];
+    plan(now + takes, [&, g, o, part](double then) {
       busy[static_cast<std::size_t>(g)] = false;
       free[static_cast<std::size_t>(g)] = then;
       const int to = o.backward ? part - 1 : part + 1;
-      if (to >= 0 && to < parts) {
+      if (!o.weights && to >= 0 && to < parts) {
         link[{g, o.backward}].push_back(
             {times.transfer_ms[static_cast<std::size_t>(std::min(part, to))], {o.backward, to, o.micro_batch}});
         send(g, o.backward, then);
@@ -106,13 +108,13 @@ double by_events(const InterleavedTimes& times, int micro_batches) {
     std::get<2>(event)(std::get<0>(event));
   }
   double length = 0;
+  const std::vector<double>& ready_in = times.weights_ms.empty() ? times.backward_ms : times.weights_ms;
   for (int g = 0; g < groups; ++g) {
     EXPECT_TRUE(waiting[static_cast<std::size_t>(g)].empty());
     double synced = 0;
     for (int part = parts - groups + g; part >= 0; part -= groups) {
       for (const SyncBucket& bucket : times.sync[static_cast<std::size_t>(part)]) {
-        synced = std::max(synced,
-                          last_start[part] + bucket.ready_share * times.backward_ms[static_cast<std::size_t>(part)]) +
+        synced = std::max(synced, last_start[part] + bucket.ready_share * ready_in[static_cast<std::size_t>(part)]) +
                  bucket.ms;
       }
     }
@@ -128,8 +130,8 @@ TEST(Interleaved, EqualsTheEventsOfTheSameOrder) {
     CounterRandom random(seed, 91);
     const int chunks = random.integer(1, 4), groups = random.integer(chunks > 1 ? 3 : 2, 5);
     const int micro_batches = groups * random.integer(1, 4);
-    const InterleavedTimes times = random_interleaved(groups, chunks, random);
-    const double ms = simulate_interleaved_ms(times, micro_batches);
+    const EvenTimes times = random_interleaved(groups, chunks, random);
+    const double ms = simulate_even_ms(times, micro_batches);
     ASSERT_NEAR(ms, by_events(times, micro_batches), 1e-9 * ms);
     // No group takes less than its work.
     for (int g = 0; g < groups; ++g) {
@@ -142,12 +144,71 @@ TEST(Interleaved, EqualsTheEventsOfTheSameOrder) {
   }
 }
 
+TEST(ZeroBubble, EqualsTheEventsOfTheSameOrder) {
+  for (std::uint64_t seed = 0; seed < 1500; ++seed) {
+    SCOPED_TRACE(seed);
+    CounterRandom random(seed, 94);
+    const int groups = random.integer(2, 6), micro_batches = random.integer(1, 14);
+    EvenTimes times = random_interleaved(groups, 1, random);
+    for (int g = 0; g < groups; ++g) times.weights_ms.push_back(random.uniform(0, 3));
+    const double ms = simulate_even_ms(times, micro_batches);
+    ASSERT_NEAR(ms, by_events(times, micro_batches), 1e-9 * ms);
+    // Without a part of its own for the weights it is 1F1B, whose backward makes both.
+    EvenTimes none = times;
+    none.weights_ms.assign(static_cast<std::size_t>(groups), 0);
+    for (auto& buckets : none.sync) buckets.clear();
+    EvenTimes plain = none;
+    plain.weights_ms.clear();
+    ASSERT_NEAR(simulate_even_ms(none, micro_batches), simulate_even_ms(plain, micro_batches), 1e-9 * ms);
+  }
+}
+
+// The paper's bubbles: (S - 1) (F + B + W) of 1F1B become (S - 1) (F + B - W), with F = B = W a third.
+TEST(ZeroBubble, TheBubbleIsThePapers) {
+  for (const int groups : {2, 4, 8}) {
+    for (const double weights : {0.5, 1.0}) {
+      EvenTimes times;
+      times.groups = groups;
+      times.chunks = 1;
+      const auto all = static_cast<std::size_t>(groups);
+      times.forward_ms.assign(all, 1);
+      times.backward_ms.assign(all, 1);
+      times.weights_ms.assign(all, weights);
+      times.transfer_ms.assign(all - 1, 0);
+      times.sync.resize(all);
+      times.behind_ms.assign(all, 0);
+      const int m = 3 * groups;
+      EXPECT_NEAR(simulate_even_ms(times, m), m * (2 + weights) + (groups - 1) * (2 - weights), 1e-9) << groups;
+    }
+  }
+}
+
+TEST(ZeroBubble, EveryPassOnceInOrderAndAsManyInFlightAsThereAreGroups) {
+  for (const int groups : {2, 3, 5}) {
+    for (const int micro_batches : {1, 2, 4, 11}) {
+      for (int g = 0; g < groups; ++g) {
+        std::vector<int> passes(static_cast<std::size_t>(micro_batches), 0);
+        int alive = 0, most = 0;
+        for (const ChunkOperation& o : zero_bubble_order(groups, micro_batches, g)) {
+          EXPECT_EQ(o.chunk, 0);
+          int& done = passes[static_cast<std::size_t>(o.micro_batch)];
+          EXPECT_EQ(done++, o.weights ? 2 : o.backward ? 1 : 0);
+          alive += o.weights ? -1 : o.backward ? 0 : 1;
+          most = std::max(most, alive);
+        }
+        EXPECT_EQ(passes, std::vector<int>(static_cast<std::size_t>(micro_batches), 3));
+        EXPECT_EQ(most, std::min(groups, micro_batches));
+      }
+    }
+  }
+}
+
 TEST(Interleaved, OneChunkIs1f1b) {
   for (std::uint64_t seed = 0; seed < 500; ++seed) {
     SCOPED_TRACE(seed);
     CounterRandom random(seed, 92);
     const int groups = random.integer(2, 6), micro_batches = random.integer(1, 12);
-    InterleavedTimes times = random_interleaved(groups, 1, random);
+    EvenTimes times = random_interleaved(groups, 1, random);
     PipelineTimes plain;
     plain.forward_ms = times.forward_ms;
     plain.backward_ms = times.backward_ms;
@@ -158,14 +219,14 @@ TEST(Interleaved, OneChunkIs1f1b) {
     }
     plain.optimizer_ms = times.behind_ms;
     const double ms = simulate_step_ms(plain, micro_batches, Schedule::k1f1b);
-    ASSERT_NEAR(simulate_interleaved_ms(times, micro_batches), ms, 1e-9 * ms);
+    ASSERT_NEAR(simulate_even_ms(times, micro_batches), ms, 1e-9 * ms);
   }
 }
 
 // Equal parts without messages: the bubble is (S - 1) (F + B) / v of Megatron's formula.
 TEST(Interleaved, TheBubbleShrinksWithTheChunks) {
   for (const int v : {1, 2, 4}) {
-    InterleavedTimes times;
+    EvenTimes times;
     times.groups = 4;
     times.chunks = v;
     times.forward_ms.assign(static_cast<std::size_t>(4 * v), 1.0 / v);
@@ -173,7 +234,7 @@ TEST(Interleaved, TheBubbleShrinksWithTheChunks) {
     times.transfer_ms.assign(static_cast<std::size_t>(4 * v - 1), 0);
     times.sync.resize(static_cast<std::size_t>(4 * v));
     times.behind_ms.assign(4, 0);
-    EXPECT_NEAR(simulate_interleaved_ms(times, 8), 8 * 3 + 3 * 3.0 / v, 1e-9) << v;
+    EXPECT_NEAR(simulate_even_ms(times, 8), 8 * 3 + 3 * 3.0 / v, 1e-9) << v;
   }
 }
 
@@ -211,7 +272,7 @@ TEST(Interleaved, OfProblems) {
     for (const int groups : {2, 4}) {
       const int each = 4 / groups;
       if (!problem.group(0, each).valid) continue;
-      InterleavedPlan one;
+      EvenPlan one;
       one.groups = groups;
       one.chunks = 1;
       Plan plain;
@@ -222,20 +283,20 @@ TEST(Interleaved, OfProblems) {
       plain.cuts = one.cuts;
       plain.schedule = Schedule::k1f1b;
       const double ms = simulate_step_ms(problem, plain);
-      ASSERT_NEAR(simulate_interleaved_ms(interleaved_times(problem, one), 8), ms, 1e-9 * ms);
+      ASSERT_NEAR(simulate_even_ms(even_times(problem, one), 8), ms, 1e-9 * ms);
       const DeviceGroup& first = problem.group(0, each);
-      ASSERT_NEAR(interleaved_memory_bytes(problem, one, 0), problem.memory_bytes(0, one.cuts[0], first, groups),
+      ASSERT_NEAR(even_memory_bytes(problem, one, 0), problem.memory_bytes(0, one.cuts[0], first, groups),
                   1e-6 * first.capacity_bytes);
       ++compared;
-      InterleavedPlan two = one;
+      EvenPlan two = one;
       two.chunks = 2;
       two.cuts.clear();
       for (int p = 1; p < 2 * groups; ++p) two.cuts.push_back(problem.num_instructions() * p / (2 * groups));
       if (groups == 2) {
-        EXPECT_FALSE(interleaved_feasible(problem, two));
+        EXPECT_FALSE(even_feasible(problem, two));
         continue;
       }
-      EXPECT_GT(simulate_interleaved_ms(interleaved_times(problem, two), 8), 0);
+      EXPECT_GT(simulate_even_ms(even_times(problem, two), 8), 0);
       for (int g = 0; g < groups; ++g) {
         // Of every chunk what began and did not end, at every moment.
         const DeviceGroup& group = problem.group(g * each, (g + 1) * each);
@@ -256,7 +317,7 @@ TEST(Interleaved, OfProblems) {
                             late.workspace - late.buckets;
         const double expected =
             kept + most + std::max(early.workspace, late.workspace) + std::max(early.buckets, late.buckets);
-        ASSERT_NEAR(interleaved_memory_bytes(problem, two, g), expected, 1e-9 * expected + 1e-6);
+        ASSERT_NEAR(even_memory_bytes(problem, two, g), expected, 1e-9 * expected + 1e-6);
       }
     }
   }
