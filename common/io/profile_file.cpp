@@ -221,7 +221,11 @@ void put_widths(const Hdf5Reader& reader, std::uint64_t devices, const std::stri
                   source + ": dataset /widths: found " + std::to_string(width) + ", expected whole numbers above 1");
     }
     const std::string prefix = width_prefix(static_cast<std::int32_t>(width));
-    for (const WidthColumn& column : kWidthColumns) reader.doubles(prefix + column.name, kMaxInstructions, out);
+    for (const WidthColumn& column : kWidthColumns) {
+      const bool known = reader.has_dataset(prefix + column.name);
+      out->put<std::uint8_t>(known);
+      if (known) reader.doubles(prefix + column.name, kMaxInstructions, out);
+    }
     put_shared(reader, prefix, out);
     reader.strings(prefix + "partition", 3, out);
     for (std::uint64_t d = 0; d < devices; ++d) {
@@ -242,7 +246,9 @@ std::vector<pipeline::WidthColumns> read_widths(ByteReader* in,
   for (const double width : in->get_vector<double>()) {
     pipeline::WidthColumns columns;
     columns.width = static_cast<std::int32_t>(width);
-    for (const WidthColumn& column : kWidthColumns) columns.*column.values = in->get_vector<double>();
+    for (const WidthColumn& column : kWidthColumns) {
+      if (in->get<std::uint8_t>() != 0) columns.*column.values = in->get_vector<double>();
+    }
     columns.shared = read_shared(in, source);
     std::vector<std::string> partition = read_strings(in);
     if (partition.size() != 3) {
@@ -271,7 +277,9 @@ void write_widths(Hdf5Writer& writer, const Profile& profile) {
   for (const pipeline::WidthColumns& columns : profile.widths) {
     const std::string prefix = width_prefix(columns.width);
     writer.write_group(prefix.substr(0, prefix.size() - 1));
-    for (const WidthColumn& column : kWidthColumns) writer.write_doubles(prefix + column.name, columns.*column.values);
+    for (const WidthColumn& column : kWidthColumns) {
+      if (!(columns.*column.values).empty()) writer.write_doubles(prefix + column.name, columns.*column.values);
+    }
     write_shared(writer, prefix, columns.shared);
     writer.write_strings(prefix + "partition", {columns.partition, columns.partition_text, columns.servers});
     for (std::size_t d = 0; d < columns.times.size(); ++d) {

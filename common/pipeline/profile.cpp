@@ -79,12 +79,13 @@ void check_weight_share(const std::vector<double>& share, std::size_t n, const s
 void check_width(const WidthColumns& columns, const Profile& profile, const std::string& source) {
   const std::size_t n = profile.c_ms.size();
   const std::string where = source + ": width " + std::to_string(columns.width);
+  check_values(columns.w_bytes, "w_bytes", n, where);
+  check_values(columns.stash_bytes, "stash_bytes", n, where);
   for (const auto& [name, values] :
-       {std::make_pair("w_bytes", &columns.w_bytes), std::make_pair("gradient_bytes", &columns.gradient_bytes),
-        std::make_pair("slot_bytes", &columns.slot_bytes), std::make_pair("frozen_bytes", &columns.frozen_bytes),
-        std::make_pair("stash_bytes", &columns.stash_bytes),
+       {std::make_pair("gradient_bytes", &columns.gradient_bytes), std::make_pair("slot_bytes", &columns.slot_bytes),
+        std::make_pair("frozen_bytes", &columns.frozen_bytes),
         std::make_pair("workspace_bytes", &columns.workspace_bytes)}) {
-    check_values(*values, name, n, where);
+    if (!values->empty()) check_values(*values, name, n, where);
   }
   const auto wrong = [&](const std::string& what) { throw Error(ErrorKind::kData, where + ": " + what); };
   if (columns.times.size() != profile.times.size() || columns.collective_ms.size() != profile.times.size()) {

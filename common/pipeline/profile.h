@@ -31,7 +31,8 @@ struct SharedWeight {
 // columns as they are on each of these devices, its own collectives inside the times.
 struct WidthColumns {
   std::int32_t width = 1;
-  std::vector<double> w_bytes, gradient_bytes, slot_bytes, frozen_bytes, stash_bytes, workspace_bytes;  // [n]
+  // [n], or empty as in the profile.
+  std::vector<double> w_bytes, gradient_bytes, slot_bytes, frozen_bytes, stash_bytes, workspace_bytes;
   std::vector<DeviceTimes> times;                  // of the same devices and samples as Profile::times
   std::vector<std::vector<double>> collective_ms;  // of that, collectives: [device of `times`][n], at micro_batch_size
   std::vector<double> weight_share;                // as Profile::weight_share

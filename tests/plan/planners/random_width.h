@@ -39,6 +39,7 @@ inline pipeline::WidthColumns random_width(const pipeline::Profile& profile, int
     }
     times.optimizer_ms = part(times.optimizer_ms);
     out.times.push_back(std::move(times));
+    out.collective_ms.push_back(moved);
   }
   return out;
 }
