@@ -51,9 +51,10 @@ PlanCorner corner_of(const std::string& name, const Problem& problem, const pipe
     const pipeline::DeviceGroup& group = problem.group(d0, d1);
     const double bytes =
         problem.memory_bytes(p0, p1, group, in_flight[static_cast<std::size_t>(s - 1)], plan.variant(s));
-    corner.memory_bytes = std::max(corner.memory_bytes, bytes);
-    corner.capacity_bytes =
-        corner.capacity_bytes > 0 ? std::min(corner.capacity_bytes, group.capacity_bytes) : group.capacity_bytes;
+    if (s == 1 || bytes * corner.capacity_bytes > corner.memory_bytes * group.capacity_bytes) {
+      corner.memory_bytes = bytes;
+      corner.capacity_bytes = group.capacity_bytes;
+    }
     return true;
   });
   const std::vector<planners::PlanLimit> limits = planners::plan_limits(problem, plan);
@@ -177,13 +178,15 @@ class Explorer {
 
 // The best under a schedule of even groups at the width of the plan found, which `found` cannot become.
 PlanCorner even_corner(const std::string& name, const std::string& why_none, const Profile& profile,
-                       const Cluster& cluster, const ProblemOptions& options, const planners::PlanRequest& request,
-                       const planners::EvenSchedule& schedule, const planners::StepPlan& found) {
+                       const Cluster& cluster, const ProblemOptions& options, planners::StepRequest step,
+                       const planners::PlanRequest& request, const planners::EvenSchedule& schedule,
+                       const planners::StepPlan& found) {
   PlanCorner corner;
   corner.name = name;
   corner.why = why_none;
-  planners::StepRequest step;
   step.batch = std::llround(found.size.batch());
+  step.micro_batch = 0;
+  step.micro_batches = 0;
   const int width = found.problem->options().width;
   const auto best = planners::best_even(profile, cluster, options, step, request, width, schedule);
   if (!best) return corner;
@@ -329,7 +332,7 @@ std::vector<PlanCorner> explore_corners(const Profile& profile, const Cluster& c
     corners.push_back(even_corner(
         "interleaved 1F1B (even)",
         "no even groups of devices, three or more, can run it: the micro-batches have to be a multiple of them",
-        profile, cluster, options, rest, {even.chunks, false}, found));
+        profile, cluster, options, step, rest, {even.chunks, false}, found));
   }
   if (even.zero_bubble && !out_of_time()) {
     const bool known =
@@ -337,7 +340,7 @@ std::vector<PlanCorner> explore_corners(const Profile& profile, const Cluster& c
     corners.push_back(even_corner("zero bubble, ZB-H1 (even)",
                                   known ? "no even groups of devices, two or more, can run it within memory"
                                         : "what of the backward makes gradients of weights is not told apart here",
-                                  profile, cluster, options, rest, {{1}, true}, found));
+                                  profile, cluster, options, step, rest, {{1}, true}, found));
   }
   found.result.planning_ms = spent_ms();
   corners.insert(corners.begin(), corner_of("this plan", *found.problem, *found.result.plan));

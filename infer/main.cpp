@@ -293,8 +293,9 @@ std::string what_would_fit(const Call& call) {
   planners::PlanRequest request = call.request;
   request.cancelled = StopToken::stop_requested;
   std::string text;
-  for (const planners::FittingChange& change : planners::fitting_changes(
-           call.input.profile, call.cluster, call.problem_options, make_step(call.options), request)) {
+  for (const planners::FittingChange& change :
+       planners::fitting_changes(call.input.profile, call.cluster, call.problem_options, make_step(call.options),
+                                 request, call.options.limit != "all")) {
     text += (text.empty() ? "" : ", or ") + change.what + " (a step of " + format_ms(change.step_ms) + ")";
   }
   return text.empty()
@@ -350,6 +351,7 @@ void add_planner_table(PlanDocument& document, const Call& call, const pipeline:
 // Quick planners answer at once: there, only where it is asked for.
 bool explores(const Call& call) {
   if (call.options.explore != "auto") return call.options.explore == "on";
+  if (call.options.even_asked) return true;
   return call.request.planner == planners::PlannerKind::kAuto && call.options.replicas != "fractional" &&
          call.request.objective.value_or(planners::Objective::kSimulated) == planners::Objective::kSimulated;
 }
@@ -400,6 +402,7 @@ int infer_main(int argc, char** argv) {
   call.request = make_request(options);
   limit_kinds(call.table, &options, &call.request);
   check_mode(call.table, options);
+  ask_for_even(call.table, &options);
   // Before the input is read, so that a wrong plan is refused at once.
   read_plan_or_layout(call);
   // What cannot be written is refused before the work.

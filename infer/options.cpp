@@ -333,6 +333,20 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
   }
 }
 
+void ask_for_even(const OptionTable& table, InferOptions* options) {
+  for (const char* name : {"chunks", "zero-bubble"}) {
+    const std::string& value = name == std::string_view("chunks") ? options->chunks : options->zero_bubble;
+    if (table.source_of(name) != "flag" || value == "1" || value == "off") continue;
+    options->even_asked = true;
+    const bool off = options->explore == "off";
+    if (!off && options->replicas != "fractional") continue;
+    throw Error(ErrorKind::kUsage,
+                std::string("--") + name + " " + value + " is for the plans that " +
+                    (off ? "--explore off" : "--replicas fractional") + " leaves out",
+                std::string("drop one of them"));
+  }
+}
+
 void limit_kinds(const OptionTable& table, InferOptions* options, planners::PlanRequest* request) {
   if (options->limit == "all") return;
   std::vector<std::string> named;

@@ -37,6 +37,7 @@ struct InferOptions {
   std::string explore = "auto", limit = "all";
   bool lone_replicas = false;  // by the limit
   std::string chunks = "auto", zero_bubble = "auto";
+  bool even_asked = false;  // one of the two was named
   std::string effort = to_string(Effort::kNormal);
   double time_limit_s = std::numeric_limits<double>::infinity();
 };
@@ -47,6 +48,8 @@ void declare_options(OptionTable& table, InferOptions& options);
 // What was asked for. Throw Error(kUsage) naming the option and what was expected.
 // First: refuses options that --plan, --layout or --sweep have no use for, so that none is ignored.
 void check_mode(const OptionTable& table, const InferOptions& options);
+// --chunks and --zero-bubble ask for the plans beside the plan. Throws Error(kUsage) where others leave those out.
+void ask_for_even(const OptionTable& table, InferOptions* options);
 // Narrows the options and the request to the kinds of plans that --limit names. Throws Error(kUsage) where another
 // option asks for what it leaves out, or where it leaves nothing that uses more than one device.
 void limit_kinds(const OptionTable& table, InferOptions* options, planners::PlanRequest* request);

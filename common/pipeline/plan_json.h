@@ -108,7 +108,7 @@ struct PlanCorner {
   int stages = 0, width = 1, devices = 0, micro_batches = 0;
   double micro_batch_samples = 0;
   double step_ms = 0, simulated_step_ms = 0;
-  double memory_bytes = 0, capacity_bytes = 0;  // of the fullest device, of the smallest
+  double memory_bytes = 0, capacity_bytes = 0;  // of the fullest device
   double samples_per_s = 0;
   double tflops = 0, peak_share = 0;  // per device; 0: not known
   std::string why;                    // what limits it

@@ -9,6 +9,7 @@
 namespace automap::pipeline {
 namespace {
 
+constexpr int kMostGroups = 1 << 16;
 constexpr int kMostRounds = 8;  // of moves; three do nearly always
 
 std::size_t at(int i) {
@@ -24,7 +25,8 @@ std::vector<int> limits_of(const PipelineTimes& times) {
 
 // Groups of 1F1B*: elements (stages and transfers) packed from the end into groups of load up to the period; K_s is the
 // number of groups from s on.
-std::vector<int> groups_of(const PipelineTimes& times, double period) {
+// `stretch`: of the time that transfers take.
+std::vector<int> groups_of(const PipelineTimes& times, double period, double stretch) {
   const int stages = times.num_stages();
   std::vector<int> k(at(stages));
   int groups = 1;
@@ -37,7 +39,12 @@ std::vector<int> groups_of(const PipelineTimes& times, double period) {
     load += ms;
   };
   for (int s = stages - 1; s >= 0; --s) {
-    if (s + 1 < stages) pack(2 * times.transfer_ms[at(s)]);
+    if (s + 1 < stages) {
+      // What is under way longer than a period is several micro-batches.
+      double under_way = 2 * stretch * times.transfer_ms[at(s)];
+      for (; under_way > period && groups < kMostGroups; under_way -= period) ++groups;
+      pack(std::min(under_way, period));
+    }
     pack(times.forward_ms[at(s)] + times.backward_ms[at(s)]);
     k[at(s)] = groups;
   }
@@ -70,7 +77,9 @@ class Warmup {
     const int stages = times_.num_stages();
     best_ms_ = simulate(most_);
     best_ = most_;
-    std::vector<std::vector<int>> starts = {groups_of(times_, longest_ms(times_))};
+    std::vector<std::vector<int>> starts;
+    // Messages that come in bursts wait for each other.
+    for (const double stretch : {1.0, 2.0, 4.0}) starts.push_back(groups_of(times_, longest_ms(times_), stretch));
     for (const Schedule schedule : {Schedule::k1f1bOverlap, Schedule::k1f1b}) {
       starts.emplace_back();
       for (int s = 1; s <= stages; ++s) {

@@ -9,8 +9,9 @@
 
 namespace automap::pipeline {
 
-// The best of a few good starts: as many as memory allows, 2(S-s)+1, S-s+1 and the groups of 1F1B*. A few simulations;
-// for searches that judge many plans. Writes K into times.in_flight and returns the simulated step, ms.
+// The best of a few good starts: as many as memory allows, 2(S-s)+1, S-s+1 and the groups of 1F1B*, of transfers as
+// long as they are, twice and four times that. A few simulations; for searches that judge many plans. Writes K into
+// times.in_flight and returns the simulated step, ms.
 double quick_warmup(const Problem& problem, const Plan& plan, PipelineTimes& times);
 
 // quick_warmup, then moves of one stage's K by 1, 2 and 4 until none is shorter, then as little memory as a step within

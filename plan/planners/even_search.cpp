@@ -133,6 +133,7 @@ std::optional<EvenChoice> best_even(const pipeline::Profile& profile, const mach
     const int most = std::min(request.max_stages, problem->num_devices());
     for (int groups = std::max(2, request.stages); groups <= (request.stages > 0 ? request.stages : most); ++groups) {
       if (problem->num_devices() % groups != 0) continue;
+      if (step.lone_replicas && groups != problem->num_devices()) continue;
       for (const int v : schedule.chunks) {
         if (v > 1 && (groups < 3 || size.micro_batches % groups != 0)) continue;
         const DeviceGroup& first = problem->group(0, problem->num_devices() / groups);

@@ -45,7 +45,7 @@ class Tries {
                              bool any_stages = false) const {
     if (over()) return std::nullopt;
     PlanRequest request = request_;
-    if (any_stages) {
+    if (any_stages && request.stages > 0) {
       request.stages = 0;
       request.max_stages = std::max(request.max_stages, PlanRequest().max_stages);
     }
@@ -100,7 +100,7 @@ std::string servers_text(const machine::ServerGroup& servers, int count) {
 
 std::vector<FittingChange> fitting_changes(const pipeline::Profile& profile, const Cluster& cluster,
                                            const ProblemOptions& options, const StepRequest& step,
-                                           const PlanRequest& request) {
+                                           const PlanRequest& request, bool limited) {
   std::vector<FittingChange> changes;
   const Tries tries(profile, request);
   const auto note = [&](const std::string& what, std::optional<double> step_ms) {
@@ -116,13 +116,15 @@ std::vector<FittingChange> fitting_changes(const pipeline::Profile& profile, con
   const bool no_recompute = layers && lacks({options.variants.front().zero, true});
   ProblemOptions most = options;
   bool helped = false;
-  if (no_recompute) helped = note("--recompute auto", tries.fits(cluster, with_variants(options, {-1}, true), step));
-  if (no_zero)
-    helped = note("--zero auto", tries.fits(cluster, with_variants(options, {1, 2, 3}, false), step)) || helped;
+  const std::string recompute = limited ? "recompute added to --limit" : "--recompute auto",
+                    zero = limited ? "zero added to --limit" : "--zero auto",
+                    both = limited ? "zero,recompute added to --limit" : "--zero auto with --recompute auto";
+  if (no_recompute) helped = note(recompute, tries.fits(cluster, with_variants(options, {-1}, true), step));
+  if (no_zero) helped = note(zero, tries.fits(cluster, with_variants(options, {1, 2, 3}, false), step)) || helped;
   if (no_zero || no_recompute) {
     most = with_variants(options, no_zero ? std::vector<int>{-1, 1, 2, 3} : std::vector<int>{-1}, no_recompute);
     if (no_zero && no_recompute && !helped) {
-      note("--zero auto with --recompute auto", tries.fits(cluster, most, step));
+      note(both, tries.fits(cluster, most, step));
     }
   }
   if (step.batch > 0 && (step.micro_batch > 0 || step.micro_batches > 0)) {

@@ -19,9 +19,9 @@ struct FittingChange {
 // Changes with which a plan fits, each alone: stages' variants that `options` leaves out, the split of the batch that
 // `step` fixes, stage counts that `request` fixes, then the fewest more servers and the smallest larger devices of
 // those that are sold. Empty: none of them helps, or the time was over (a few seconds, and request.time_limit_s).
-// Options are named as automap-infer has them.
+// Options are named as automap-infer has them; `limited`: --limit says which kinds of plans there are.
 std::vector<FittingChange> fitting_changes(const pipeline::Profile& profile, const machine::Cluster& cluster,
                                            const pipeline::ProblemOptions& options, const StepRequest& step,
-                                           const PlanRequest& request);
+                                           const PlanRequest& request, bool limited);
 
 }  // namespace automap::planners

@@ -26,6 +26,10 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // of the plans that came of it are explored further.
 constexpr int kMostPolished = 12;
 constexpr std::size_t kMostExplored = 8;
+// Candidates so near to the best get the warm-up that counts, so many at most.
+constexpr double kWarmupWithin = 1.05;
+constexpr std::size_t kMostJudged = 8;
+constexpr int kMostJudgedAlike = 2;  // of one stage count
 // Candidates of a stage count whose V is this much above the best one's are not worth a corridor.
 constexpr double kRefineWithin = 1.15;
 // Who asks for a quick planner alone wants the answer at once, with the bound that a moment gives; units of work.
@@ -108,7 +112,8 @@ PlanResult Planning::run() {
     propose(row_of(request_.planner), request_.beam);
     if (best_of_.empty() && request_.planner == PlannerKind::kBalanced) balance_memory();
   }
-  const std::optional<Candidate> winner = best_candidate();
+  std::optional<Candidate> winner = best_candidate();
+  if (winner && everything) winner = best_with_warmup(*winner);
   if (request_.all_planners && !everything) {
     for (const PlannerRow& row : planner_rows()) {
       if (row.kind != request_.planner) propose(row, request_.beam);
@@ -463,6 +468,38 @@ void Planning::polish_candidates() {
     started.push_back(candidate.plan);
     take(candidate, pipeline::explore(problem_, candidate.plan, objective_, turn, request_.effort.explore_evaluations));
   }
+  if (!found.empty()) polished_all_ = std::move(found);
+}
+
+// Candidates are judged with a warm-up that is chosen quickly; the one that counts may turn near ones round.
+Planning::Candidate Planning::best_with_warmup(const Candidate& winner) {
+  if (objective_ != Objective::kSimulated) return winner;
+  std::vector<const Candidate*> order;
+  for (const std::vector<Candidate>* all : {&candidates_, &polished_all_}) {
+    for (const Candidate& candidate : *all) {
+      if (length(candidate) <= kWarmupWithin * length(winner)) order.push_back(&candidate);
+    }
+  }
+  std::stable_sort(order.begin(), order.end(), [&](const Candidate* a, const Candidate* b) { return better(*a, *b); });
+  const auto with_warmup = [&](Plan plan) {
+    pipeline::choose_warmup(problem_, plan, &work_);
+    return pipeline::simulate_step_ms(problem_, plan);
+  };
+  Candidate best = winner;
+  double best_ms = with_warmup(winner.plan);
+  std::vector<Plan> judged = {winner.plan};
+  std::map<int, int> of_stages;
+  for (const Candidate* candidate : order) {
+    if (judged.size() == kMostJudged || work_.over()) break;
+    if (std::find(judged.begin(), judged.end(), candidate->plan) != judged.end()) continue;
+    if (++of_stages[candidate->plan.num_stages()] > kMostJudgedAlike) continue;
+    judged.push_back(candidate->plan);
+    const double ms = with_warmup(candidate->plan);
+    if (!(ms < best_ms * (1 - pipeline::kWarmupSlack))) continue;
+    best_ms = ms;
+    best = *candidate;
+  }
+  return best;
 }
 
 double Planning::length(const Candidate& candidate) const {

@@ -110,6 +110,7 @@ class Planning {
   bool better(const Candidate& a, const Candidate& b) const;
   double length(const Candidate& candidate) const;
   std::optional<Candidate> best_candidate() const;
+  Candidate best_with_warmup(const Candidate& winner);
   static double ms_since(Clock::time_point start);
 
   const pipeline::Problem& problem_;
@@ -126,6 +127,7 @@ class Planning {
   std::map<PlannerKind, Candidate> best_of_;
   std::map<PlannerKind, double> spent_ms_;
   std::optional<Candidate> polished_;
+  std::vector<Candidate> polished_all_;
   std::shared_ptr<const models::Policy> policy_;  // null: none
   std::map<std::pair<int, pipeline::Schedule>, std::unique_ptr<models::PlanSpace>> spaces_;
   std::optional<pipeline::LowerBound> proof_;

@@ -29,6 +29,8 @@ using pipeline::Replicas;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // A look at every split takes this share of the effort in all.
 constexpr int kLookShare = 4;
+// Splits whose looks' best plans differ by less may change places with more effort.
+constexpr double kNearLook = 0.05;
 constexpr std::int64_t kMostLoneMicroBatches = 4096;
 // Numbers of devices that are tried where nothing else has a plan: so many next to the most, and next to one.
 constexpr int kFewerTried = 32;
@@ -192,7 +194,7 @@ class StepPlanner {
         std::min_element(looks_.begin(), looks_.end(), [&](const Look& a, const Look& b) { return key(a) < key(b); });
     if (best == looks_.end()) refuse_all(sizes);
     StepPlan plan;
-    const std::string fewer = why_fewer(best->size);
+    std::string fewer = why_fewer(best->size);
     if (best->result.plan && !wants_effort()) {
       // The quick planners do no more with more effort.
       plan.size = best->size;
@@ -217,6 +219,18 @@ class StepPlanner {
       if (best->result.gap <= kProvenGap) best->result.proven_ms = gone_ms();
       best->result.cut_by_time = plan.result.cut_by_time;
       plan.result = std::move(best->result);
+    }
+    // A look may mislead: the next best split, if it is near, gets as much.
+    const auto next = std::min_element(looks_.begin(), looks_.end(), [&](const Look& a, const Look& b) {
+      return std::make_pair(&a == &*best, length(a.result)) < std::make_pair(&b == &*best, length(b.result));
+    });
+    if (request_.effort.units != WorkLimits::kNoEnd && next != best &&
+        length(next->result) < length(plan.result) * (1 + kNearLook) && !out_of_time()) {
+      StepPlan other = at_full_effort(next->size, std::move(next->problem));
+      if (length(other.result) < length(plan.result)) {
+        plan = std::move(other);
+        fewer = why_fewer(plan.size);
+      }
     }
     plan.considered = sizes;
     plan.why_fewer = fewer;
@@ -425,6 +439,7 @@ class StepPlanner {
   // Why devices are left free; empty: they are not.
   std::string why_fewer(const StepSize& chosen) const {
     if (chosen.devices == 0) return "";
+    if (lone_replicas_) return "without data parallelism the others would not make the step shorter";
     const bool all_tried = std::any_of(looks_.begin(), looks_.end(), [](const Look& l) { return l.size.devices == 0; });
     const bool all_found =
         std::any_of(looks_.begin(), looks_.end(), [](const Look& l) { return l.size.devices == 0 && l.result.plan; });

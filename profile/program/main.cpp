@@ -52,8 +52,6 @@ struct ProfileOptions {
 
 void declare_options(OptionTable& table, ProfileOptions& o) {
   table.example("automap-profile fixtures/hlo/bert48.hlo.gz", "layer by layer, on a V100");
-  table.example("automap-profile fixtures/hlo/gpt2.hlo.gz --device h100 -o gpt2.profile.h5",
-                "write the profile that automap-infer plans");
   table.example("automap-profile fixtures/hlo/gpt2.hlo.gz --device h100 --also-device v100-32gb --samples 1,2,4,8,16",
                 "times at other micro-batches, on two devices");
   table.example("automap-profile fixtures/hlo/gpt2.hlo.gz --cluster h100-2x8 --widths 1,2,4,8 -o gpt2.profile.h5",

@@ -163,6 +163,14 @@ class Widths(ProgramTest):
             self.assertEqual(corner["micro_batches"] % corner["stages"], 0)
             self.assertLessEqual(corner["memory_bytes"], corner["capacity_bytes"])
         self.assertNotIn(name, [c["name"] for c in self.plan(*base, "--chunks", "1")["corners"]])
+        # Named, it is shown with planners that answer at once, too; left out, it is refused.
+        self.assertIn(name, [c["name"] for c in self.plan(*base, "--planner", "rollouts", "--chunks", "2")["corners"]])
+        self.assert_fails(run("automap-infer", *base, "--explore", "off", "--chunks", "2"), 2, "--explore off leaves out")
+        # Without data parallelism a group is one replica.
+        lone = self.plan(*base, "--chunks", "2", "--limit", "pipeline,tensor")["corners"]
+        for corner in lone:
+            if corner["fits"] and corner["layout"] and corner["name"] == name:
+                self.assertIn("dp=1", corner["layout"])
         for wrong in ("0", "17", "two"):
             result = run("automap-infer", *base, "--chunks", wrong)
             self.assertEqual(result.returncode, 2)

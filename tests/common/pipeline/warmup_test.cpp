@@ -85,6 +85,42 @@ TEST(Warmup, IsAsShortAsEnumerationNearlyAlwaysAndUsesNoMoreMemoryThanThereIs) {
   EXPECT_LT(worst, 0.05);
 }
 
+// Transfers as long as a stage computes, or longer: what searches judge plans by is near the best there is.
+TEST(Warmup, TheQuickOneKnowsLongTransfers) {
+  int plans = 0;
+  double gap_sum = 0, worst = 0;
+  for (std::uint64_t seed = 0; plans < 200; ++seed) {
+    ASSERT_LT(seed, 3000u);
+    const RandomProblem made = random_problem(seed, small(0));
+    const Problem problem = made.problem();
+    CounterRandom random(seed, 11);
+    if (problem.num_devices() < 2) continue;
+    Plan plan =
+        random_plan(problem, random.integer(2, std::min(4, problem.num_devices())), Schedule::kAdaptive, random);
+    if (!feasible(problem, plan)) continue;
+    ++plans;
+    PipelineTimes times = pipeline_times(problem, plan);
+    double longest = 0;
+    for (std::size_t s = 0; s < times.forward_ms.size(); ++s) {
+      longest = std::max(longest, times.forward_ms[s] + times.backward_ms[s]);
+    }
+    for (double& ms : times.transfer_ms) ms = longest * random.uniform(0.2, 1.5);
+    double best = std::numeric_limits<double>::infinity();
+    for_each_warmup(times.value_in_flight, [&](const std::vector<int>& k) {
+      PipelineTimes tried = times;
+      tried.in_flight = k;
+      best = std::min(best, simulate_step_ms(tried, problem.micro_batches(), plan.schedule));
+    });
+    const double gap = quick_warmup(problem, plan, times) / best - 1;
+    ASSERT_GE(gap, -1e-9);
+    gap_sum += gap;
+    worst = std::max(worst, gap);
+  }
+  std::printf("  mean gap %.3g %%, worst %.3g %%\n", 100 * gap_sum / plans, 100 * worst);
+  EXPECT_LT(gap_sum / plans, 0.01);
+  EXPECT_LT(worst, 0.15);
+}
+
 TEST(Warmup, TrimsToNoMoreThanAStepAsShortNeeds) {
   int more = 0, compared = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {

@@ -55,7 +55,7 @@ PlanRequest quick() {
 std::vector<FittingChange> changes(const pipeline::Profile& profile, const pipeline::ProblemOptions& options,
                                    StepRequest step = {}, PlanRequest request = quick()) {
   EXPECT_FALSE(plan_step(profile, servers(1), options, step, request).result.plan);
-  return fitting_changes(profile, servers(1), options, step, request);
+  return fitting_changes(profile, servers(1), options, step, request, false);
 }
 
 TEST(LeastChange, ActivationsThatAreMadeAgain) {
@@ -64,6 +64,8 @@ TEST(LeastChange, ActivationsThatAreMadeAgain) {
   ASSERT_FALSE(found.empty());
   EXPECT_EQ(found.front().what, "--recompute auto");
   EXPECT_GT(found.front().step_ms, 0);
+  EXPECT_EQ(fitting_changes(layers(1, 800), servers(1), whole(), {}, quick(), true).front().what,
+            "recompute added to --limit");
   pipeline::ProblemOptions with = whole();
   with.variants = {{0, false}, {0, true}};
   EXPECT_TRUE(plan_step(layers(1, 800), servers(1), with, {}, quick()).result.plan);
