@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -42,8 +43,12 @@ struct Rival {
 };
 
 int measure(const std::vector<std::string>& models, const std::vector<std::string>& clusters) {
-  Rival rivals[] = {{"Alpa"}, {"Galvatron"}, {"Megatron"}};
-  std::printf("| model | cluster | ours ms (s) | Alpa | Galvatron | Megatron |\n|---|---|---|---|---|---|\n");
+  Rival rivals[] = {{"Alpa"}, {"Galvatron"}, {"Megatron"}, {"ours without the policy"}};
+  std::printf("| model | cluster | ours ms (s)");
+  for (const Rival& rival : rivals) std::printf(" | %s", rival.name);
+  std::printf(" |\n|---|---|---");
+  for (std::size_t r = 0; r < std::size(rivals); ++r) std::printf("|---");
+  std::printf("|\n");
   for (const std::string& model : models) {
     for (const std::string& name : clusters) {
       infer::InferOptions options;
@@ -56,10 +61,14 @@ int measure(const std::vector<std::string>& models, const std::vector<std::strin
       const planners::StepRequest step = infer::make_step(options);
       planners::PlanRequest request = infer::make_request(options);
       request.lower_bound = false;
-      const Timed ours = timed([&] {
-        const planners::StepPlan plan = planners::plan_step(profile, cluster, problem, step, request);
-        return plan.result.plan ? plan.result.simulated_step_ms : 0;
-      });
+      const auto planned = [&](bool with_policy) {
+        request.use_policy = with_policy;
+        return timed([&] {
+          const planners::StepPlan plan = planners::plan_step(profile, cluster, problem, step, request);
+          return plan.result.plan ? plan.result.simulated_step_ms : 0;
+        });
+      };
+      const Timed ours = planned(true);
       const Timed theirs[] = {
           timed(
               [&] { return rivals::plan_alpa(profile, cluster, problem, step, request.max_stages).simulated_step_ms; }),
@@ -69,10 +78,11 @@ int measure(const std::vector<std::string>& models, const std::vector<std::strin
           timed([&] {
             const infer::Sweep sweep = infer::sweep_layouts(profile, cluster, problem, step, {});
             return sweep.layouts.front().missing_bytes > 0 ? 0 : sweep.layouts.front().simulated_step_ms;
-          })};
+          }),
+          planned(false)};
       std::printf("| %s | %s | %.2f (%.1f) |", model.substr(model.rfind('/') + 1).c_str(), name.c_str(), ours.step_ms,
                   ours.search_s);
-      for (int r = 0; r < 3; ++r) {
+      for (std::size_t r = 0; r < std::size(rivals); ++r) {
         const Timed& one = theirs[r];
         if (one.step_ms <= 0) {
           std::printf(" none |");

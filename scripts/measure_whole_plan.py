@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """The whole plan beside published planners on the same costs: writes docs/whole-plan.md.
 
-  scripts/measure_whole_plan.py            # all fixtures that are training steps x five clusters, about ten minutes
+  scripts/measure_whole_plan.py            # all fixtures that are training steps x five clusters, and the training
+                                           # modules of $AUTOMAP_CORPUS x three; about twenty minutes
   scripts/measure_whole_plan.py --quick    # a few of them, to standard output
 
 Needs the target bench-whole_plan_rivals of a Release build.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,7 @@ FIXTURES = SOURCE / "fixtures" / "hlo"
 CLUSTERS = ["config-a", "config-b", "config-c", "h100-2x8", "a100-4x8"]
 MODELS = ["vgg19", "resnet50", "unet", "gpt2", "bert_large", "bert48", "t5_6_6", "t5_24_24", "transformer_bf16", "transformer_scan",
           "grouped_query", "moe_small"]
+CORPUS_CLUSTERS = ["config-c", "h100-2x8", "a100-4x8"]
 QUICK_MODELS, QUICK_CLUSTERS = ["vgg19", "transformer_scan"], ["config-b"]
 
 PAGE = """# The whole plan beside published planners
@@ -31,10 +34,19 @@ rival's step over ours.
   they would be further behind. Both use all devices; ours may leave some free.
 - **Megatron**: the best even grid of data x tensor x pipeline parallelism over whole layers (`--sweep`).
 - Ours: without the corners that `--explore` adds, which take a shorter grid as the plan. Of plans within 0.1 % our planner prefers the one whose stages shard and recompute
-  less: a rival that is shorter by less than that (vgg19 on a100-4x8: ZeRO 1 instead of 0) was met, and left.
+  less: a rival that is shorter by less than that is left.
+- **Ours without the policy**: the same planner with the same work, whose walks over stages are ranked by rollouts instead of the shipped policy.
+
+## Fixtures
+
+%s
+
+## Training modules that others wrote
 
 %s
 """
+
+NO_CORPUS = "Not measured: AUTOMAP_CORPUS was not set."
 
 
 def main():
@@ -45,11 +57,20 @@ def main():
     bench = options.build / "bench" / "bench-whole_plan_rivals"
     if not bench.exists():
         sys.exit(f"measure_whole_plan.py: {bench} is missing: build with -DAUTOMAP_BUILD_BENCH=ON")
+    def table(models, clusters):
+        done = subprocess.run([bench, *models, "--", *clusters], check=True, capture_output=not options.quick, text=True)
+        return (done.stdout or "").replace(".hlo.gz", "").replace(".before_opt.hlo", "").strip()
+
     models, clusters = (QUICK_MODELS, QUICK_CLUSTERS) if options.quick else (MODELS, CLUSTERS)
-    table = subprocess.run([bench, *(FIXTURES / f"{model}.hlo.gz" for model in models), "--", *clusters],
-                           check=True, capture_output=not options.quick, text=True)
-    if not options.quick:
-        (SOURCE / "docs" / "whole-plan.md").write_text(PAGE % table.stdout.replace(".hlo.gz", "").strip())
+    fixtures = table([FIXTURES / f"{model}.hlo.gz" for model in models], clusters)
+    if options.quick:
+        return
+    corpus = os.environ.get("AUTOMAP_CORPUS")
+    found = sorted(path for folder in ("train_1dev", "train_spmd") for path in Path(corpus, "hlo", folder).iterdir()
+                   if path.name.endswith(".hlo")) if corpus else []
+    if not found:
+        print(f"measure_whole_plan.py: {NO_CORPUS}", file=sys.stderr)
+    (SOURCE / "docs" / "whole-plan.md").write_text(PAGE % (fixtures, table(found, CORPUS_CLUSTERS) if found else NO_CORPUS))
 
 
 if __name__ == "__main__":

@@ -72,6 +72,7 @@ struct PlanRequest {
   // The network of `policy` (and of `auto`). Null: the one compiled in for the objective (shipped_policy.h); when there
   // is none, `auto` plans without and `policy` is an error.
   std::shared_ptr<const models::Policy> policy;
+  bool use_policy = true;  // false: `auto` plans without the one compiled in, to compare
   // Width of `policy` and `rollouts`; 1 = greedy. 0: 1, and in `auto` first 1 and then 16.
   int beam = 0;
   // Pivots that `policy`, `rollouts` and `exact` see; 0 = every instruction (the first two: at most 1024).

@@ -91,7 +91,7 @@ Planning::Planning(const Problem& problem, const PlanRequest& request)
   pivots_ = request.grid == 0 ? std::vector<int>() : pipeline::grid_pivots(problem.num_instructions(), request.grid);
   policy_ = request.policy;
   const bool wanted = request.planner == PlannerKind::kAuto || request.planner == PlannerKind::kPolicy;
-  if (!policy_ && (wanted || request.all_planners)) policy_ = shipped_policy(objective_);
+  if (!policy_ && request.use_policy && (wanted || request.all_planners)) policy_ = shipped_policy(objective_);
   if (policy_) check_plans(*policy_, "the policy");
   if (!policy_ && request.planner == PlannerKind::kPolicy) {
     throw Error(ErrorKind::kConfig, "no policy: this build of AutoMap has none compiled in",
