@@ -16,6 +16,7 @@
 #include "common/pipeline/schedule.h"
 #include "infer/score.h"
 #include "plan/planners/even_search.h"
+#include "plan/planners/mixed_search.h"
 
 namespace automap::infer {
 namespace {
@@ -224,6 +225,55 @@ PlanCorner even_corner(const std::string& name, const std::string& why_none, con
   return corner;
 }
 
+// The best whose stages are of different widths, which `found` cannot become.
+PlanCorner mixed_corner(const std::string& name, const Profile& profile, const Cluster& cluster,
+                        const ProblemOptions& options, const planners::PlanRequest& request,
+                        const planners::StepPlan& found) {
+  PlanCorner corner;
+  corner.name = name;
+  corner.why = "no stages of different widths can run it within memory";
+  const auto best = planners::best_mixed(profile, cluster, options, request, found);
+  if (!best) return corner;
+  const pipeline::MixedPlan& plan = best->plan;
+  corner.fits = true;
+  corner.stages = plan.num_stages();
+  corner.devices = best->problem->num_devices();
+  const Problem& any = best->problem->problem(plan.stages.front().width);
+  corner.micro_batch_samples = any.micro_batch_samples();
+  corner.micro_batches = any.micro_batches();
+  corner.step_ms = best->problem->value_ms(plan);
+  corner.simulated_step_ms = best->simulated_step_ms;
+  corner.chunk_cuts = plan.cuts;
+  double longest_ms = 0;
+  int longest = 1;
+  for (int s = 1; s <= plan.num_stages(); ++s) {
+    const auto i = static_cast<std::size_t>(s - 1);
+    const pipeline::MixedStage& stage = plan.stages[i];
+    const int d0 = s == 1 ? 0 : plan.device_cuts[i - 1],
+              d1 = s == plan.num_stages() ? corner.devices : plan.device_cuts[i];
+    const StageVariant& variant = options.variants[stage.variant];
+    corner.stage_devices.push_back(d1 - d0);
+    corner.stage_widths.push_back(stage.width);
+    corner.width = std::max(corner.width, stage.width);
+    corner.layout += (s == 1 ? "" : " + ") + std::to_string((d1 - d0) / stage.width) + " x " +
+                     std::to_string(stage.width) + (variant.zero > 0 ? " zero=" + std::to_string(variant.zero) : "") +
+                     (variant.recompute ? " recompute" : "");
+    const double bytes = best->problem->memory(plan, s, best->times.in_flight[i]).total();
+    const double capacity = best->problem->capacity_bytes(plan, s);
+    if (s == 1 || bytes * corner.capacity_bytes > corner.memory_bytes * capacity) {
+      corner.memory_bytes = bytes;
+      corner.capacity_bytes = capacity;
+    }
+    const double computes = best->times.forward_ms[i] + best->times.backward_ms[i];
+    if (computes > longest_ms) {
+      longest_ms = computes;
+      longest = s;
+    }
+  }
+  corner.why = "stage " + std::to_string(longest) + " computes " + format_ms(longest_ms) + " per micro-batch";
+  return corner;
+}
+
 // `plan` of `of` on a problem of the call's own options, and whether it is one that the call asked for.
 bool within(const planners::PlanRequest& request, const ProblemOptions& options, const Problem& of,
             pipeline::Plan* plan) {
@@ -296,7 +346,7 @@ double peak_tflops(const Profile& profile, const Cluster& cluster) {
 
 std::vector<PlanCorner> explore_corners(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
                                         const planners::StepRequest& step, const planners::PlanRequest& request,
-                                        double flops, const planners::EvenSchedule& even, planners::StepPlan& found) {
+                                        double flops, const BesidePlan& beside, planners::StepPlan& found) {
   const auto start = std::chrono::steady_clock::now();
   const double planned_ms = found.result.planning_ms;
   const auto spent_ms = [&] {
@@ -328,19 +378,22 @@ std::vector<PlanCorner> explore_corners(const Profile& profile, const Cluster& c
     }
     corners.push_back(std::move(one.corner));
   }
-  if (!even.chunks.empty() && !out_of_time()) {
+  if (!beside.chunks.empty() && !out_of_time()) {
     corners.push_back(even_corner(
         "interleaved 1F1B (even)",
         "no even groups of devices, three or more, can run it: the micro-batches have to be a multiple of them",
-        profile, cluster, options, step, rest, {even.chunks, false}, found));
+        profile, cluster, options, step, rest, {beside.chunks, false}, found));
   }
-  if (even.zero_bubble && !out_of_time()) {
+  if (beside.zero_bubble && !out_of_time()) {
     const bool known =
         std::any_of(profile.weight_share.begin(), profile.weight_share.end(), [](double s) { return s > 0; });
     corners.push_back(even_corner("zero bubble, ZB-H1 (even)",
                                   known ? "no even groups of devices, two or more, can run it within memory"
                                         : "what of the backward makes gradients of weights is not told apart here",
                                   profile, cluster, options, step, rest, {{1}, true}, found));
+  }
+  if (beside.mixed_widths && !profile.widths.empty() && !step.equal_replicas && !step.lone_replicas && !out_of_time()) {
+    corners.push_back(mixed_corner("stages of different widths", profile, cluster, options, rest, found));
   }
   found.result.planning_ms = spent_ms();
   corners.insert(corners.begin(), corner_of("this plan", *found.problem, *found.result.plan));

@@ -8,21 +8,26 @@
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
-#include "plan/planners/even_search.h"
 #include "plan/planners/planner.h"
 #include "plan/planners/step_choice.h"
 
 namespace automap::infer {
 
+// What is looked at beside the corners, and never becomes the plan.
+struct BesidePlan {
+  std::vector<int> chunks;    // v of interleaved 1F1B; empty: none
+  bool zero_bubble = false;   // ZB-H1
+  bool mixed_widths = false;  // stages of different widths
+};
+
 // The best of each corner on the same costs, the shortest first; the step's batch is that of `found`, the plan of the
 // call, for all of them. A corner's plan that is shorter and within the request and the options takes its place in
-// `found`. `flops`: of the module's own micro-batch; 0: not known. `even`: the schedules of even groups to be
-// looked at as well (no chunks: not interleaved 1F1B), which no plan of the call becomes. Within what is left of the
-// request's time; corners for which there is none are left out.
+// `found`. `flops`: of the module's own micro-batch; 0: not known. Within what is left of the request's time; corners
+// for which there is none are left out.
 std::vector<pipeline::PlanCorner> explore_corners(const pipeline::Profile& profile, const machine::Cluster& cluster,
                                                   const pipeline::ProblemOptions& options,
                                                   const planners::StepRequest& step,
                                                   const planners::PlanRequest& request, double flops,
-                                                  const planners::EvenSchedule& even, planners::StepPlan& found);
+                                                  const BesidePlan& beside, planners::StepPlan& found);
 
 }  // namespace automap::infer

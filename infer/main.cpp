@@ -351,7 +351,7 @@ void add_planner_table(PlanDocument& document, const Call& call, const pipeline:
 // Quick planners answer at once: there, only where it is asked for.
 bool explores(const Call& call) {
   if (call.options.explore != "auto") return call.options.explore == "on";
-  if (call.options.even_asked) return true;
+  if (call.options.beside_asked) return true;
   return call.request.planner == planners::PlannerKind::kAuto && call.options.replicas != "fractional" &&
          call.request.objective.value_or(planners::Objective::kSimulated) == planners::Objective::kSimulated;
 }
@@ -360,9 +360,9 @@ void warn_of_shorter(PlanDocument& document) {
   const pipeline::PlanCorner& best = document.corners.front();
   if (best.fits && best.simulated_step_ms < document.simulated_step_ms * (1 - kWorthSaying)) {
     document.warnings.push_back(
-        best.name + " is " + format_percent(1 - best.simulated_step_ms / document.simulated_step_ms) +
-        " shorter than this plan" +
-        (best.chunk_cuts.empty() ? ": the options leave it out" : ", where a framework has that schedule"));
+        "a step of \"" + best.name + "\" is " +
+        format_percent(1 - best.simulated_step_ms / document.simulated_step_ms) + " shorter than this plan's" +
+        (best.chunk_cuts.empty() ? ": the options leave it out" : ", where a framework can run that"));
   }
 }
 
@@ -376,7 +376,7 @@ int run_search(Call& call) {
     planners::PlanRequest request = call.request;
     request.cancelled = StopToken::stop_requested;
     corners = explore_corners(call.input.profile, call.cluster, call.problem_options, make_step(call.options), request,
-                              call.input.flops, make_even(call.options), planned);
+                              call.input.flops, make_beside(call.options), planned);
   }
   const pipeline::Problem& problem = *planned.problem;
   PlanDocument document =
@@ -402,7 +402,7 @@ int infer_main(int argc, char** argv) {
   call.request = make_request(options);
   limit_kinds(call.table, &options, &call.request);
   check_mode(call.table, options);
-  ask_for_even(call.table, &options);
+  ask_for_beside(call.table, &options);
   // Before the input is read, so that a wrong plan is refused at once.
   read_plan_or_layout(call);
   // What cannot be written is refused before the work.

@@ -249,6 +249,10 @@ void declare_search(OptionTable& table, InferOptions& o) {
       .add(&o.zero_bubble, "zero-bubble",
            "beside the plan, with --explore: ZB-H1, whose backward makes the gradients of weights in a pass of its own")
       .choices({"auto", "off"});
+  table
+      .add(&o.mixed_widths, "mixed-widths",
+           "beside the plan, with --explore: stages whose replicas are of different numbers of devices")
+      .choices({"auto", "off"});
   table.add_flag(&o.planner_table, "planner-table", "also run each planner alone: step, gap and milliseconds of each");
   table.add_flag(
       &o.sensitivity, "sensitivity",
@@ -315,7 +319,7 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
     }
   };
   no_use({"planner", "policy", "objective", "effort", "all-planners", "planner-table", "explore", "chunks",
-          "zero-bubble", "sensitivity", "grid", "beam", "refine", "no-refine", "limit"});
+          "zero-bubble", "mixed-widths", "sensitivity", "grid", "beam", "refine", "no-refine", "limit"});
   if (!o.sweep) no_use({"stages", "max-stages", "time-limit"});
   if (!unused.empty()) {
     throw Error(ErrorKind::kUsage, mode + " searches for no plan: " + join(unused) + " would change nothing",
@@ -333,17 +337,18 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
   }
 }
 
-void ask_for_even(const OptionTable& table, InferOptions* options) {
-  for (const char* name : {"chunks", "zero-bubble"}) {
-    const std::string& value = name == std::string_view("chunks") ? options->chunks : options->zero_bubble;
+void ask_for_beside(const OptionTable& table, InferOptions* options) {
+  const std::pair<const char*, std::string> asked[] = {
+      {"chunks", options->chunks}, {"zero-bubble", options->zero_bubble}, {"mixed-widths", options->mixed_widths}};
+  for (const auto& [name, value] : asked) {
     if (table.source_of(name) != "flag" || value == "1" || value == "off") continue;
-    options->even_asked = true;
+    options->beside_asked = true;
     const bool off = options->explore == "off";
     if (!off && options->replicas != "fractional") continue;
     throw Error(ErrorKind::kUsage,
                 std::string("--") + name + " " + value + " is for the plans that " +
                     (off ? "--explore off" : "--replicas fractional") + " leaves out",
-                std::string("drop one of them"));
+                "drop one of them");
   }
 }
 
@@ -431,12 +436,14 @@ SweepRequest make_sweep(const OptionTable& table, const InferOptions& o) {
   return sweep;
 }
 
-planners::EvenSchedule make_even(const InferOptions& o) {
-  planners::EvenSchedule even;
+BesidePlan make_beside(const InferOptions& o) {
+  BesidePlan beside;
   const int asked = number_or_word(o.chunks, "chunks", "auto", 1, 16);
-  even.chunks = asked == 0 ? std::vector<int>{2, 3, 4} : asked == 1 ? std::vector<int>() : std::vector<int>{asked};
-  even.zero_bubble = o.zero_bubble == "auto";
-  return even;
+  if (asked == 0) beside.chunks = {2, 3, 4};
+  if (asked > 1) beside.chunks = {asked};
+  beside.zero_bubble = o.zero_bubble == "auto";
+  beside.mixed_widths = o.mixed_widths == "auto";
+  return beside;
 }
 
 planners::StepRequest make_step(const InferOptions& o) {

@@ -10,10 +10,10 @@
 #include "common/base/work.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
+#include "infer/explorer.h"
 #include "infer/input.h"
 #include "infer/plan_file.h"
 #include "infer/score.h"
-#include "plan/planners/even_search.h"
 #include "plan/planners/planner.h"
 #include "plan/planners/step_choice.h"
 
@@ -36,8 +36,8 @@ struct InferOptions {
        json = false;
   std::string explore = "auto", limit = "all";
   bool lone_replicas = false;  // by the limit
-  std::string chunks = "auto", zero_bubble = "auto";
-  bool even_asked = false;  // one of the two was named
+  std::string chunks = "auto", zero_bubble = "auto", mixed_widths = "auto";
+  bool beside_asked = false;  // one of these was named
   std::string effort = to_string(Effort::kNormal);
   double time_limit_s = std::numeric_limits<double>::infinity();
 };
@@ -48,8 +48,9 @@ void declare_options(OptionTable& table, InferOptions& options);
 // What was asked for. Throw Error(kUsage) naming the option and what was expected.
 // First: refuses options that --plan, --layout or --sweep have no use for, so that none is ignored.
 void check_mode(const OptionTable& table, const InferOptions& options);
-// --chunks and --zero-bubble ask for the plans beside the plan. Throws Error(kUsage) where others leave those out.
-void ask_for_even(const OptionTable& table, InferOptions* options);
+// --chunks, --zero-bubble and --mixed-widths ask for the plans beside the plan. Throws Error(kUsage) where other
+// options leave those out.
+void ask_for_beside(const OptionTable& table, InferOptions* options);
 // Narrows the options and the request to the kinds of plans that --limit names. Throws Error(kUsage) where another
 // option asks for what it leaves out, or where it leaves nothing that uses more than one device.
 void limit_kinds(const OptionTable& table, InferOptions* options, planners::PlanRequest* request);
@@ -58,8 +59,7 @@ void limit_kinds(const OptionTable& table, InferOptions* options, planners::Plan
 std::vector<std::string> take_settings(const GivenPlan& given, OptionTable& table);
 StageOverrides make_overrides(const OptionTable& table, const InferOptions& options);
 SweepRequest make_sweep(const OptionTable& table, const InferOptions& options);
-// Schedules of even groups to be looked at beside the plan.
-planners::EvenSchedule make_even(const InferOptions& options);
+BesidePlan make_beside(const InferOptions& options);
 planners::StepRequest make_step(const InferOptions& options);
 pipeline::ProblemOptions make_problem_options(const InferOptions& options, const pipeline::Profile& profile);
 planners::PlanRequest make_request(const InferOptions& options);

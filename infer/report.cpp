@@ -423,6 +423,14 @@ std::string corners_text(const std::vector<pipeline::PlanCorner>& corners) {
     text += "  " + corner.name + ": cut after instructions";
     for (const int cut : corner.chunk_cuts)
       text += (cut == corner.chunk_cuts.front() ? " " : ", ") + std::to_string(cut);
+    if (!corner.stage_devices.empty()) {
+      text += "; stages on";
+      for (std::size_t s = 0; s < corner.stage_devices.size(); ++s) {
+        text += (s == 0 ? " " : ", ") + std::to_string(corner.stage_devices[s]);
+      }
+      text += " devices\n";
+      continue;
+    }
     const bool stages = corner.chunk_cuts.size() + 1 == static_cast<std::size_t>(corner.stages);
     text += stages ? "; each stage on " : "; part p, from 0, on group p mod " + std::to_string(corner.stages) + " of ";
     text += std::to_string(corner.devices / corner.stages) + " devices\n";

@@ -379,6 +379,10 @@ std::string to_json_text(const PlanDocument& document) {
         row["tflops_per_device"] = corner.tflops > 0 ? Json(corner.tflops) : Json(nullptr);
         row["share_of_peak"] = corner.peak_share > 0 ? Json(corner.peak_share) : Json(nullptr);
         if (!corner.chunk_cuts.empty()) row["chunk_cuts"] = corner.chunk_cuts;
+        if (!corner.stage_devices.empty()) {
+          row["stage_devices"] = corner.stage_devices;
+          row["stage_widths"] = corner.stage_widths;
+        }
       }
       corners.push_back(std::move(row));
     }

@@ -115,6 +115,7 @@ struct PlanCorner {
   // Of schedules of even groups: the instructions behind which the model is cut into parts, part p for group
   // p mod stages.
   std::vector<int> chunk_cuts;
+  std::vector<int> stage_devices, stage_widths;  // [S] of stages of different widths, `width` is the largest
 };
 
 struct PlanDocument {

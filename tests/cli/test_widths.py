@@ -124,11 +124,13 @@ class Widths(ProgramTest):
     def test_every_kind_of_plan(self):
         plan = self.plan(MODEL, "--cluster", "config-b")
         corners = {corner["name"]: corner for corner in plan["corners"]}
-        self.assertEqual(plan["corners"][0]["name"], "this plan")
+        lengths = [corner["simulated_step_ms"] for corner in plan["corners"] if corner["fits"]]
+        self.assertEqual(lengths, sorted(lengths))
         own = corners["this plan"]
         self.assertEqual(own["simulated_step_ms"], plan["simulated_step_ms"])
-        self.assertEqual(len(corners), 9)
+        self.assertEqual(len(corners), 10)
         corners.pop("zero bubble, ZB-H1 (even)")  # may be shorter than 1F1B
+        corners.pop("stages of different widths")  # may be shorter than any of one
         even = corners.pop("interleaved 1F1B (even)")
         self.assertIn("multiple", even["why"])  # three servers, and a power of two of micro-batches
         for name, corner in corners.items():
@@ -191,13 +193,31 @@ class Widths(ProgramTest):
         corner = next(c for c in scan["corners"] if c["name"] == name)
         self.assertTrue(corner["fits"] or corner["why"])
 
+    def test_mixed_widths(self):
+        name = "stages of different widths"
+        base = (FIXTURES / "moe_small.hlo.gz", "--cluster", "config-a", "--effort", "quick")
+        plan = self.plan(*base)
+        corner = next(c for c in plan["corners"] if c["name"] == name)
+        self.assertTrue(corner["fits"], corner["why"])
+        self.assertGreater(len(set(corner["stage_widths"])), 1)
+        self.assertEqual(max(corner["stage_widths"]), corner["width"])
+        self.assertEqual(sum(corner["stage_devices"]), corner["devices"])
+        self.assertEqual(len(corner["stage_devices"]), corner["stages"])
+        self.assertEqual(len(corner["chunk_cuts"]), corner["stages"] - 1)
+        for devices, width in zip(corner["stage_devices"], corner["stage_widths"]):
+            self.assertEqual(devices % width, 0)
+        self.assertLessEqual(corner["memory_bytes"], corner["capacity_bytes"])
+        self.assertNotIn(name, [c["name"] for c in self.plan(*base, "--mixed-widths", "off")["corners"]])
+        self.assertNotIn(name, [c["name"] for c in self.plan(*base, "--max-width", 1)["corners"]])
+        self.assert_fails(run("automap-infer", *base, "--explore", "off", "--mixed-widths", "auto"), 2, "--explore off")
+
     def test_no_kind_is_shorter(self):
         """What any corner comes to, the plan does, too."""
         for name, cluster in (("gpt2", "config-a"), ("moe_small", "config-b"), ("vgg19", "h100-2x8"), ("t5_6_6", "a100-2x8"),
                               ("transformer_scan", "config-a"), ("grouped_query", "config-b")):
             with self.subTest(name=name, cluster=cluster):
                 plan = self.plan(FIXTURES / f"{name}.hlo.gz", "--cluster", cluster, "--effort", "quick")
-                fitting = [c for c in plan["corners"] if c["fits"] and "(even)" not in c["name"]]
+                fitting = [c for c in plan["corners"] if c["fits"] and "chunk_cuts" not in c]
                 self.assertEqual(plan["simulated_step_ms"], min(corner["simulated_step_ms"] for corner in fitting))
 
     def test_limits(self):
