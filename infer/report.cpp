@@ -322,7 +322,9 @@ std::string step_text(const PlanDocument& document, const Problem& problem, cons
            " samples/s in steps of " + format_count(std::llround(document.batch())) + "\n";
   }
   if (document.lower_bound_ms > 0) {
-    const std::string no_plan = ": no plan on " + bounded_devices(document);
+    // Of several widths, what mixes them is not bounded.
+    const std::string no_plan =
+        (document.widths.empty() ? ": no plan on " : ": no plan of one width on ") + bounded_devices(document);
     out += "Lower bound  " + format_ms(document.lower_bound_ms) + no_plan + " has a smaller V, wherever it is cut (" +
            document.lower_bound_method + "); V of this one is " +
            (document.gap < 5e-5 ? "optimal" : "at most " + format_percent(document.gap) + " above the best") + "\n";
