@@ -19,11 +19,25 @@ PipelineTimes pipeline_times(const Problem& problem, const Plan& plan) {
   return times;
 }
 
+void add_stage_times(const Problem& problem, int p0, int p1, const DeviceGroup& group, int variant,
+                     PipelineTimes& times) {
+  thread_local std::vector<SyncBucket> buckets;
+  const double compute = problem.compute_ms(p0, p1, group, variant);
+  const double backward = problem.backward_ms(p0, p1, group, variant);
+  times.forward_ms.push_back(compute - backward);
+  times.backward_ms.push_back(backward);
+  const double exchange = problem.exchange_ms(p0, p1, group);
+  times.allreduce_ms.push_back(problem.exposed_sync_ms(p0, p1, backward, group, variant) + exchange);
+  times.optimizer_ms.push_back(problem.optimizer_ms(p0, p1, group, variant));
+  if (problem.options().gradient_sync == GradientSync::kOverlap) {
+    problem.sync_buckets(p0, p1, group, variant, buckets);
+    times.sync_left_ms.push_back(sync_left_ms(buckets, backward) + exchange);
+  }
+}
+
 void pipeline_times(const Problem& problem, const Plan& plan, PipelineTimes& times) {
   const int stages = plan.num_stages();
-  const bool overlap = problem.options().gradient_sync == GradientSync::kOverlap;
   const bool adaptive = plan.schedule == Schedule::kAdaptive;
-  thread_local std::vector<SyncBucket> buckets;
   for (std::vector<double>* values : {&times.forward_ms, &times.backward_ms, &times.allreduce_ms, &times.transfer_ms,
                                       &times.sync_left_ms, &times.optimizer_ms}) {
     values->clear();
@@ -33,17 +47,7 @@ void pipeline_times(const Problem& problem, const Plan& plan, PipelineTimes& tim
   for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
     const DeviceGroup& group = problem.group(d0, d1);
     const int variant = plan.variant(s);
-    const double compute = problem.compute_ms(p0, p1, group, variant);
-    const double backward = problem.backward_ms(p0, p1, group, variant);
-    times.forward_ms.push_back(compute - backward);
-    times.backward_ms.push_back(backward);
-    const double exchange = problem.exchange_ms(p0, p1, group);
-    times.allreduce_ms.push_back(problem.exposed_sync_ms(p0, p1, backward, group, variant) + exchange);
-    times.optimizer_ms.push_back(problem.optimizer_ms(p0, p1, group, variant));
-    if (overlap) {
-      problem.sync_buckets(p0, p1, group, variant, buckets);
-      times.sync_left_ms.push_back(sync_left_ms(buckets, backward) + exchange);
-    }
+    add_stage_times(problem, p0, p1, group, variant, times);
     if (adaptive) {
       const int most = std::max(1, problem.most_in_flight(p0, p1, group, variant));
       times.value_in_flight.push_back(most);

@@ -33,6 +33,10 @@ PipelineTimes pipeline_times(const Problem& problem, const Plan& plan);
 // The same into vectors that are there already.
 void pipeline_times(const Problem& problem, const Plan& plan, PipelineTimes& times);
 
+// What one more stage adds to them, but for transfers and what is in flight.
+void add_stage_times(const Problem& problem, int p0, int p1, const DeviceGroup& group, int variant,
+                     PipelineTimes& times);
+
 // L of design: max of the path terms plus the all-reduce the backward drain does not hide, ms.
 // Worked case (S = 2, M = 2, F = B = 1, no transfer, no all-reduce, 1f1b): L = P + (M-1)T = 4 + 2 = 6.
 double step_length_ms(const PipelineTimes& times, int micro_batches, Schedule schedule, ValueForm form);

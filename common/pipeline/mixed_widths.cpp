@@ -94,7 +94,6 @@ std::optional<PipelineTimes> MixedProblem::times(const MixedPlan& plan) const {
     return std::nullopt;
   }
   PipelineTimes times;
-  std::vector<SyncBucket> buckets;
   double computed = 0;
   for (int s = 1; s <= stages; ++s) {
     const auto [p0, p1, d0, d1] = range(plan, s);
@@ -107,17 +106,8 @@ std::optional<PipelineTimes> MixedProblem::times(const MixedPlan& plan) const {
     if (!own.stage_fits(p0, p1, *of, std::min(1, most), own.stages_need_variables(stages), variant)) {
       return std::nullopt;
     }
-    const double both = own.compute_ms(p0, p1, *of, variant), backward = own.backward_ms(p0, p1, *of, variant);
-    computed += both;
-    times.forward_ms.push_back(both - backward);
-    times.backward_ms.push_back(backward);
-    const double exchange = own.exchange_ms(p0, p1, *of);
-    times.allreduce_ms.push_back(own.exposed_sync_ms(p0, p1, backward, *of, variant) + exchange);
-    times.optimizer_ms.push_back(own.optimizer_ms(p0, p1, *of, variant));
-    if (own.options().gradient_sync == GradientSync::kOverlap) {
-      own.sync_buckets(p0, p1, *of, variant, buckets);
-      times.sync_left_ms.push_back(sync_left_ms(buckets, backward) + exchange);
-    }
+    add_stage_times(own, p0, p1, *of, variant, times);
+    computed += times.forward_ms.back() + times.backward_ms.back();
     times.value_in_flight.push_back(most);
     times.in_flight.push_back(s == 1 ? most : std::min(most, times.in_flight.back()));
     if (s < stages) {
