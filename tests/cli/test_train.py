@@ -237,8 +237,8 @@ class Resume(Train):
         options = ["--episodes", "600", "--deterministic", "--seed", "2"]
         begin = time.monotonic()
         self.assertEqual(self.train(*options, name="whole").returncode, 0)
-        # Before it is done, however quick the machine.
-        first_s = min(1.2, 0.6 * (time.monotonic() - begin))
+        # Before it is done, however quick the machine, and though it may have been busier then.
+        first_s = min(1.2, 0.3 * (time.monotonic() - begin))
         stops = 0
         for session in range(40):
             process = self.start(*options, "--resume", "--threads", str(1 + session % 3))
