@@ -13,6 +13,7 @@
 #include "common/base/error.h"
 #include "infer/input.h"
 #include "infer/options.h"
+#include "plan/rivals/aceso.h"
 #include "plan/rivals/alpa.h"
 #include "plan/rivals/galvatron.h"
 
@@ -42,8 +43,9 @@ struct Rival {
 };
 
 int measure(const std::vector<std::string>& models, const std::vector<std::string>& clusters) {
-  Rival rivals[] = {{"Alpa"}, {"Galvatron"}, {"Megatron"}};
-  std::printf("| model | cluster | ours ms (s) | Alpa | Galvatron | Megatron |\n|---|---|---|---|---|---|\n");
+  Rival rivals[] = {{"Alpa"}, {"Galvatron"}, {"Aceso"}, {"Megatron"}};
+  std::printf(
+      "| model | cluster | ours ms (s) | Alpa | Galvatron | Aceso | Megatron |\n|---|---|---|---|---|---|---|\n");
   for (const std::string& model : models) {
     for (const std::string& name : clusters) {
       infer::InferOptions options;
@@ -67,12 +69,15 @@ int measure(const std::vector<std::string>& models, const std::vector<std::strin
             return rivals::plan_galvatron(profile, cluster, problem, step, request.max_stages).simulated_step_ms;
           }),
           timed([&] {
+            return rivals::plan_aceso(profile, cluster, problem, step, request.max_stages).simulated_step_ms;
+          }),
+          timed([&] {
             const infer::Sweep sweep = infer::sweep_layouts(profile, cluster, problem, step, {});
             return sweep.layouts.front().missing_bytes > 0 ? 0 : sweep.layouts.front().simulated_step_ms;
           })};
       std::printf("| %s | %s | %.2f (%.1f) |", model.substr(model.rfind('/') + 1).c_str(), name.c_str(), ours.step_ms,
                   ours.search_s);
-      for (int r = 0; r < 3; ++r) {
+      for (int r = 0; r < 4; ++r) {
         const Timed& one = theirs[r];
         if (one.step_ms <= 0) {
           std::printf(" none |");
