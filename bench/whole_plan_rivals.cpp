@@ -14,6 +14,7 @@
 #include "common/base/error.h"
 #include "infer/input.h"
 #include "infer/options.h"
+#include "plan/rivals/aceso.h"
 #include "plan/rivals/alpa.h"
 #include "plan/rivals/galvatron.h"
 
@@ -43,7 +44,7 @@ struct Rival {
 };
 
 int measure(const std::vector<std::string>& models, const std::vector<std::string>& clusters) {
-  Rival rivals[] = {{"Alpa"}, {"Galvatron"}, {"Megatron"}, {"ours without the policy"}};
+  Rival rivals[] = {{"Alpa"}, {"Galvatron"}, {"Aceso"}, {"Megatron"}, {"ours without the policy"}};
   std::printf("| model | cluster | ours ms (s)");
   for (const Rival& rival : rivals) std::printf(" | %s", rival.name);
   std::printf(" |\n|---|---|---");
@@ -74,6 +75,9 @@ int measure(const std::vector<std::string>& models, const std::vector<std::strin
               [&] { return rivals::plan_alpa(profile, cluster, problem, step, request.max_stages).simulated_step_ms; }),
           timed([&] {
             return rivals::plan_galvatron(profile, cluster, problem, step, request.max_stages).simulated_step_ms;
+          }),
+          timed([&] {
+            return rivals::plan_aceso(profile, cluster, problem, step, request.max_stages).simulated_step_ms;
           }),
           timed([&] {
             const infer::Sweep sweep = infer::sweep_layouts(profile, cluster, problem, step, {});

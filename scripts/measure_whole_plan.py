@@ -2,7 +2,7 @@
 """The whole plan beside published planners on the same costs: writes docs/whole-plan.md.
 
   scripts/measure_whole_plan.py            # all fixtures that are training steps x five clusters, and the training
-                                           # modules of $AUTOMAP_CORPUS x three; about twenty minutes
+                                           # modules of $AUTOMAP_CORPUS x three; about half an hour
   scripts/measure_whole_plan.py --quick    # a few of them, to standard output
 
 Needs the target bench-whole_plan_rivals of a Release build.
@@ -28,10 +28,12 @@ Made by `scripts/measure_whole_plan.py`. Every planner gets the same profile, wi
 module's own), and every plan is judged by our simulation with as much in flight as its memory allows. ms of a step (seconds of search; machines differ), and the
 rival's step over ours.
 
-- **Alpa**, **Galvatron**: stand-ins (`plan/rivals`) on our costs, not the published programs. Alpa: stages of at most 24 clusters of layers on 1, 2, 4, ... devices of a
+- **Alpa**, **Galvatron**, **Aceso**: stand-ins (`plan/rivals`) on our costs, not the published programs. Alpa: stages of at most 24 clusters of layers on 1, 2, 4, ... devices of a
   server or whole servers, least sum of stages + (M - 1) times the longest, no transfers in the objective. Galvatron: equal groups of devices, up to 64 units, a variant per
-  stage, transfers counted. Both run for every width and split of the batch, and the plan that is *simulated* shortest counts: by their own objectives alone
-  they would be further behind. Both use all devices; ours may leave some free.
+  stage, transfers counted. Aceso (EuroSys 2024): from a balanced start for every number of stages it relieves the bottleneck stage by moving operators or devices, up to 7
+  moves in a row, transfers counted; width and split are searched in full instead of moved, each stage always takes its best variant that fits, and the effort is a number of
+  configurations, not of seconds. All run for every width and split of the batch, and the plan that is *simulated* shortest counts: by their own objectives alone
+  they would be further behind. All use all devices; ours may leave some free.
 - **Megatron**: the best even grid of data x tensor x pipeline parallelism over whole layers (`--sweep`).
 - Ours: without the corners that `--explore` adds, which take a shorter grid as the plan. Of plans within 0.1 % our planner prefers the one whose stages shard and recompute
   less: a rival that is shorter by less than that is left.

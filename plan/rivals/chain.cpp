@@ -70,6 +70,10 @@ double stage_ms(const Problem& problem, int p0, int p1, int d0, int d1, int stag
   return least;
 }
 
+double chain_ms(const Problem& problem, double sum_ms, double longest_ms) {
+  return sum_ms + (problem.micro_batches() - 1) * longest_ms;
+}
+
 std::optional<ChainPlan> best_chain(const Problem& problem, const std::vector<int>& ends, const GroupSizes& sizes,
                                     int max_stages, double gap, Transfers transfers) {
   const int units = static_cast<int>(ends.size()), devices = problem.num_devices();
@@ -143,7 +147,7 @@ std::optional<ChainPlan> best_chain(const Problem& problem, const std::vector<in
         found.plan.cuts.push_back(start(unit));
         found.plan.device_cuts.push_back(device);
       }
-      found.objective_ms = sum[state(stages, 0, 0)] + steady * longest;
+      found.objective_ms = chain_ms(problem, sum[state(stages, 0, 0)], longest);
       if (found.objective_ms < best.objective_ms) best = std::move(found);
     }
   }

@@ -38,6 +38,9 @@ enum class Transfers { kIgnored, kCounted };
 double stage_ms(const pipeline::Problem& problem, int p0, int p1, int d0, int d1, int stages_left, Transfers transfers,
                 int* variant = nullptr);
 
+// The sum above from its two parts, sum_i t_i and max_i t_i.
+double chain_ms(const pipeline::Problem& problem, double sum_ms, double longest_ms);
+
 // The best plan of up to max_stages stages that uses all devices, within a share `gap` of the largest t (0: the best of
 // all); nothing when none fits. Every plan returned is feasible(). O(thresholds S U^2 D sizes) for U units.
 std::optional<ChainPlan> best_chain(const pipeline::Problem& problem, const std::vector<int>& ends,
