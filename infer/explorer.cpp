@@ -392,7 +392,10 @@ std::vector<PlanCorner> explore_corners(const Profile& profile, const Cluster& c
                                         : "what of the backward makes gradients of weights is not told apart here",
                                   profile, cluster, options, step, rest, {{1}, true}, found));
   }
-  if (beside.mixed_widths && !profile.widths.empty() && !step.equal_replicas && !step.lone_replicas && !out_of_time()) {
+  const bool adaptive = std::find(request.schedules.begin(), request.schedules.end(), pipeline::Schedule::kAdaptive) !=
+                        request.schedules.end();
+  if (beside.mixed_widths && adaptive && !profile.widths.empty() && !step.equal_replicas && !step.lone_replicas &&
+      !out_of_time()) {
     corners.push_back(mixed_corner("stages of different widths", profile, cluster, options, rest, found));
   }
   found.result.planning_ms = spent_ms();
