@@ -179,7 +179,7 @@ class Profiler {
     for (const TrainableVariable& variable : out_.variables) border = std::max(border, variable.last_use - 1);
     backward_ = place_backward(*at_, border);
     charges_ = std::make_unique<StepTimes>(*at_, times_, backward_, update_places(), out_.profile.w_bytes);
-    charges_->tell_weight_gradients_apart(*at_, backward_);
+    charges_->tell_weight_gradients_apart(*at_, backward_, graph_, times_);
     if (step_.training) {
       out_.profile.weight_share = shares(charges_->weight_gradients(times_.ms), charges_->backward(times_.ms));
     }

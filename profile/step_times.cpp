@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/graph/resized_graph.h"
+#include "profile/loop_weight_gradients.h"
 
 namespace automap::profile {
 
@@ -54,12 +55,17 @@ StepTimes::StepTimes(const StepPositions& at, const InstructionTimes& times, con
   if (all == 0) spread_share_.back() = 1;
 }
 
-void StepTimes::tell_weight_gradients_apart(const StepPositions& at, const std::vector<std::int32_t>& backward) {
+void StepTimes::tell_weight_gradients_apart(const StepPositions& at, const std::vector<std::int32_t>& backward,
+                                            const graph::Graph& graph, const InstructionTimes& times) {
   const std::vector<bool> alone = makes_weight_gradients(at, backward);
   weights_.clear();
   for (NodeId id = 0; id < at.flow().size(); ++id) {
     const auto i = static_cast<std::size_t>(id);
-    if (runs_[i] && alone[i]) weights_.push_back({at.flow().node(id).instruction, backward[i]});
+    if (!runs_[i] || at.part(id) != Part::kBackward) continue;
+    const InstructionId instruction = at.flow().node(id).instruction;
+    const bool loop = !alone[i] && at.flow().node(id).opcode == Opcode::kWhile;
+    const double share = alone[i] ? 1 : loop ? loop_weight_share(graph, instruction, times.ms) : 0;
+    if (share > 0) weights_.push_back({instruction, backward[i], share});
   }
 }
 
@@ -125,7 +131,7 @@ StepTimes::Sum StepTimes::sum(const std::vector<double>& ms) const {
 std::vector<double> StepTimes::add_up(const std::vector<Charge>& charges, const std::vector<double>& ms) const {
   std::vector<double> out(size_, 0.0);
   for (const Charge& charge : charges)
-    out[static_cast<std::size_t>(charge.position)] += ms[static_cast<std::size_t>(charge.instruction)];
+    out[static_cast<std::size_t>(charge.position)] += charge.share * ms[static_cast<std::size_t>(charge.instruction)];
   return out;
 }
 

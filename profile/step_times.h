@@ -21,8 +21,10 @@ class StepTimes {
   // conditional the one that takes longest by `times` counts, for all times to come.
   StepTimes(const StepPositions& at, const InstructionTimes& times, const std::vector<std::int32_t>& backward,
             const std::vector<std::int32_t>& update, const std::vector<double>& weights);
-  // `ms` of nodes that make weight gradients alone (makes_weight_gradients).
-  void tell_weight_gradients_apart(const StepPositions& at, const std::vector<std::int32_t>& backward);
+  // `ms` of nodes that make weight gradients alone (makes_weight_gradients), and of loops over layers that share of a
+  // turn (loop_weight_gradients.h).
+  void tell_weight_gradients_apart(const StepPositions& at, const std::vector<std::int32_t>& backward,
+                                   const graph::Graph& graph, const InstructionTimes& times);
   std::vector<double> weight_gradients(const std::vector<double>& ms) const { return add_up(weights_, ms); }
 
   // `ms` by instruction, here and below. In ms.
@@ -42,6 +44,7 @@ class StepTimes {
   struct Charge {
     graph::InstructionId instruction = graph::kNone;
     std::int32_t position = 0;
+    double share = 1;
   };
   void find_running(const StepPositions& at, const InstructionTimes& times);
   std::vector<double> add_up(const std::vector<Charge>& charges, const std::vector<double>& ms) const;

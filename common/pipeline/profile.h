@@ -69,7 +69,7 @@ struct Profile {
   std::vector<double> workspace_bytes;  // [n]: largest set of temporaries alive at once, forward or backward, at
                                         // micro_batch_size samples, beside what a and k count
   // [n]: of the backward at micro_batch_size samples on the first device, the share in [0, 1] that makes gradients of
-  // weights alone: nothing in front waits for it. Of a turn of a loop it is not told apart, and 0.
+  // weights alone: nothing in front waits for it.
   std::vector<double> weight_share;
   std::vector<SharedWeight> shared;
   std::vector<WidthColumns> widths;  // ascending, beyond width 1
