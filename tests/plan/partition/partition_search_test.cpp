@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <limits>
 
 #include "common/base/error.h"
@@ -335,8 +336,10 @@ TEST(PartitionSearch, BudgetIsKept) {
       request.algorithm = name;
       request.limits.units = 500'000'000;
       const internal::Stopwatch watch;
+      // Of the processor, which others may be using, and three times as long under a sanitizer.
+      const std::clock_t begin = std::clock();
       const auto answers = run_search(problem, request);
-      EXPECT_LT(watch.seconds(), 10) << name;
+      EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 30) << name;
       EXPECT_FALSE(answers[0].cut_by_time);
       EXPECT_TRUE(answers[0].score.fits);
       EXPECT_FALSE(answers[0].score.conflict);

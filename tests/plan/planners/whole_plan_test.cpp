@@ -221,7 +221,10 @@ TEST_P(WholePlan, ExactIsTheLeastOfAll) {
     }
   }
   for (const int count : {none, wide, fewer, sharded, least_of_all}) EXPECT_GT(count, kCases / 100);
-  EXPECT_GT(recomputed, 0);
+  // A few in thousands.
+  if (kShare == 1) {
+    EXPECT_GT(recomputed, 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, WholePlan, testing::Range(0, 4));
