@@ -12,6 +12,7 @@
 #include "common/base/rng.h"
 #include "plan/partition/independent_set.h"
 #include "plan/partition/search_internal.h"
+#include "tests/sanitized.h"
 
 namespace automap::partition {
 namespace {
@@ -336,10 +337,10 @@ TEST(PartitionSearch, BudgetIsKept) {
       request.algorithm = name;
       request.limits.units = 500'000'000;
       const internal::Stopwatch watch;
-      // Of the processor, which others may be using, and three times as long under a sanitizer.
+      // Of the processor, which others may be using.
       const std::clock_t begin = std::clock();
       const auto answers = run_search(problem, request);
-      EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 30) << name;
+      EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, kSanitized ? 30 : 10) << name;
       EXPECT_FALSE(answers[0].cut_by_time);
       EXPECT_TRUE(answers[0].score.fits);
       EXPECT_FALSE(answers[0].score.conflict);

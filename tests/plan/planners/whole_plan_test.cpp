@@ -19,6 +19,7 @@
 #include "plan/planners/step_choice.h"
 #include "tests/plan/planners/random_policy.h"
 #include "tests/plan/planners/random_width.h"
+#include "tests/sanitized.h"
 
 namespace automap::planners {
 namespace {
@@ -32,18 +33,7 @@ using pipeline::Schedule;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kMostStages = 3;
 
-// Sanitized runs take ten times as long.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr int kShare = 10;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-constexpr int kShare = 10;
-#else
-constexpr int kShare = 1;
-#endif
-#else
-constexpr int kShare = 1;
-#endif
+constexpr int kShare = kSanitized ? 10 : 1;
 
 struct Case {
   RandomProblem made;
@@ -222,7 +212,7 @@ TEST_P(WholePlan, ExactIsTheLeastOfAll) {
   }
   for (const int count : {none, wide, fewer, sharded, least_of_all}) EXPECT_GT(count, kCases / 100);
   // A few in thousands.
-  if (kShare == 1) {
+  if (!kSanitized) {
     EXPECT_GT(recomputed, 0);
   }
 }
