@@ -35,6 +35,13 @@ struct Explored {
   pipeline::Plan plan;
 };
 
+// A corner's memory is that of the device with the least room to spare, by share.
+void keep_fullest(double bytes, double capacity_bytes, PlanCorner* corner) {
+  if (corner->capacity_bytes > 0 && bytes * corner->capacity_bytes <= corner->memory_bytes * capacity_bytes) return;
+  corner->memory_bytes = bytes;
+  corner->capacity_bytes = capacity_bytes;
+}
+
 // What a plan of a problem comes to.
 PlanCorner corner_of(const std::string& name, const Problem& problem, const pipeline::Plan& plan) {
   PlanCorner corner;
@@ -52,10 +59,7 @@ PlanCorner corner_of(const std::string& name, const Problem& problem, const pipe
     const pipeline::DeviceGroup& group = problem.group(d0, d1);
     const double bytes =
         problem.memory_bytes(p0, p1, group, in_flight[static_cast<std::size_t>(s - 1)], plan.variant(s));
-    if (s == 1 || bytes * corner.capacity_bytes > corner.memory_bytes * group.capacity_bytes) {
-      corner.memory_bytes = bytes;
-      corner.capacity_bytes = group.capacity_bytes;
-    }
+    keep_fullest(bytes, group.capacity_bytes, &corner);
     return true;
   });
   const std::vector<planners::PlanLimit> limits = planners::plan_limits(problem, plan);
@@ -259,11 +263,7 @@ PlanCorner mixed_corner(const std::string& name, const Profile& profile, const C
                      std::to_string(stage.width) + (variant.zero > 0 ? " zero=" + std::to_string(variant.zero) : "") +
                      (variant.recompute ? " recompute" : "");
     const double bytes = best->problem->memory(plan, s, best->times.in_flight[i]).total();
-    const double capacity = best->problem->capacity_bytes(plan, s);
-    if (s == 1 || bytes * corner.capacity_bytes > corner.memory_bytes * capacity) {
-      corner.memory_bytes = bytes;
-      corner.capacity_bytes = capacity;
-    }
+    keep_fullest(bytes, best->problem->capacity_bytes(plan, s), &corner);
     const double computes = best->times.forward_ms[i] + best->times.backward_ms[i];
     if (computes > longest_ms) {
       longest_ms = computes;

@@ -68,7 +68,10 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
          {std::pair("variables", options.variables), std::pair("device", options.device ? options.device->name : ""),
           std::pair("batch-input", options.batch_inputs),
           std::pair("attention",
-                    options.attention == "auto" || !options.attention_asked ? std::string() : options.attention)}) {
+                    options.attention == "auto" || !options.attention_asked ? std::string() : options.attention),
+          std::pair("sequence-parallel", options.sequence_parallel == "auto" || !options.sequence_parallel_asked
+                                             ? std::string()
+                                             : options.sequence_parallel)}) {
       if (value.empty()) continue;
       throw Error(ErrorKind::kUsage, std::string("--") + name + " is for HLO; " + source + " is a profile already",
                   "give it to automap-profile, which makes profiles");
@@ -107,8 +110,9 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   request.whole_loops = options.whole_loops;
   const std::vector<machine::DeviceModel> devices = profile::cluster_devices(options.device, cluster);
   std::string why_no_width;
-  profile::ModelProfile model = partition::profile_with_widths(module, source, request, devices, cluster,
-                                                               widths_asked(options, cluster), &why_no_width);
+  profile::ModelProfile model =
+      partition::profile_with_widths(module, source, request, devices, cluster, widths_asked(options, cluster),
+                                     options.sequence_parallel == "auto", &why_no_width);
   if (!why_no_width.empty()) input.notices.push_back("replicas have one device each: " + why_no_width);
   input.profile = std::move(model.profile);
   input.flops = model.executed_flops;

@@ -31,13 +31,15 @@ struct InputOptions {
   bool attention_asked = true;     // else it is what a given plan was made with, which a profile has behind it
   // Replicas of up to so many devices are looked at, of one server.
   int max_width = 8;
-  bool whole_loops = false;  // loops over layers stay one position. HLO only
+  std::string sequence_parallel = "auto";  // auto or off: of those replicas (partition::PlanningRequest). HLO only
+  bool sequence_parallel_asked = true;     // as attention_asked
+  bool whole_loops = false;                // loops over layers stay one position. HLO only
   // Whether the hash of a profile's bytes is wanted (of a model's it is always there). A tenth of a one-shot plan.
   bool sha256 = true;
 };
 
 // Throws Error(kIo) when it cannot be read, Error(kData) when it is neither HLO nor a profile, Error(kUsage) when
-// --variables, --device, --batch-input or --attention is given for a profile.
+// --variables, --device, --batch-input, --attention or --sequence-parallel off is given for a profile.
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster);
 
 }  // namespace automap::infer

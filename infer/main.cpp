@@ -159,13 +159,37 @@ void add_provenance(PlanDocument& document, const OptionTable& table, const Plan
   provenance["input_sha256"] = input.sha256;
   provenance["cluster_sha256"] = sha256_hex(to_json_text(cluster));
   provenance["reference_device"] = input.profile.device;
-  for (
-      const char* option :
-      {"batch",       "micro-batch", "micro-batches",  "replicas",           "gradient-sync", "bucket-mib", "optimizer",
-       "zero",        "recompute",   "memory-reserve", "allow-idle-stages",  "stages",        "max-stages", "max-width",
-       "whole-loops", "schedule",    "planner",        "objective",          "policy",        "grid",       "beam",
-       "no-refine",   "memory",      "state-factor",   "allow-empty-stages", "value",         "attention",  "device",
-       "effort",      "time-limit"}) {
+  for (const char* option : {"batch",
+                             "micro-batch",
+                             "micro-batches",
+                             "replicas",
+                             "gradient-sync",
+                             "bucket-mib",
+                             "optimizer",
+                             "zero",
+                             "recompute",
+                             "memory-reserve",
+                             "allow-idle-stages",
+                             "stages",
+                             "max-stages",
+                             "max-width",
+                             "sequence-parallel",
+                             "whole-loops",
+                             "schedule",
+                             "planner",
+                             "objective",
+                             "policy",
+                             "grid",
+                             "beam",
+                             "no-refine",
+                             "memory",
+                             "state-factor",
+                             "allow-empty-stages",
+                             "value",
+                             "attention",
+                             "device",
+                             "effort",
+                             "time-limit"}) {
     std::string key = std::string("option_") + option;
     std::replace(key.begin(), key.end(), '-', '_');
     provenance[key] = table.value_of(option);
@@ -225,6 +249,7 @@ void read_plan_or_layout(Call& call) {
     call.given = read_plan_file(options.plan);
     call.departures = take_settings(*call.given, call.table);
     options.input.attention_asked = call.table.source_of("attention") != call.given->source;
+    options.input.sequence_parallel_asked = call.table.source_of("sequence-parallel") != call.given->source;
   }
   call.overrides = make_overrides(call.table, options);
   if (!options.layout.empty()) call.layout = parse_layout(options.layout, call.overrides);

@@ -178,6 +178,13 @@ void declare_plan(OptionTable& table, InferOptions& o) {
       .range(1, machine::kMaxDevices)
       .metavar("T");
   table
+      .add(
+          &o.input.sequence_parallel, "sequence-parallel",
+          "of replicas of several devices: auto also splits what lies between split products (norms, residuals, "
+          "dropout) where that is quicker, by reduce-scatters and all-gathers; off keeps it whole, by all-reduces. For "
+          "models")
+      .choices({"auto", "off"});
+  table
       .add(&o.limit, "limit",
            "what a plan may use, commas between: pipeline (several stages), data (several replicas), tensor (replicas "
            "of "

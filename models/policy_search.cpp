@@ -171,6 +171,20 @@ void check_policy(const Policy& policy) {
 
 namespace {
 
+// Without a network: the children with the best rollouts are looked at a second time, as a policy's are
+// (score_children), so that what tells the two searches apart is the network alone.
+void look_again(const PlanSpace& space, int looks, const std::vector<Prefix>& children,
+                std::vector<Rollouts>& rollouts) {
+  std::vector<std::pair<double, std::size_t>> best;
+  for (std::size_t i = 0; i < children.size(); ++i) best.emplace_back(rollouts[i].best_ms, i);
+  const auto count = static_cast<std::ptrdiff_t>(std::min(best.size(), static_cast<std::size_t>(looks)));
+  std::partial_sort(best.begin(), best.begin() + count, best.end());
+  best.resize(static_cast<std::size_t>(count));
+  for (const auto& [ms, i] : best) {
+    if (!rollouts[i].improved) space.improve(children[i], rollouts[i]);
+  }
+}
+
 // One search, greedy or with a beam; everything complete that it meets is offered to `best`.
 void search(const PlanSpace& space, const Policy* policy, const PolicySearchOptions& options, Bill& bill, Best& best) {
   constexpr long long kMost = 1 << 20;  // of anything; keeps sums from overflowing
@@ -201,6 +215,8 @@ void search(const PlanSpace& space, const Policy* policy, const PolicySearchOpti
       bill.work.spend(scoring_units(*policy) * static_cast<std::int64_t>(children.size()));
       score_children(space, *policy, options.objective, root_ms, std::max(kSecondLooks, options.beam), children,
                      rollouts, known_ms, scores);
+    } else {
+      look_again(space, std::max(kSecondLooks, options.beam), children, rollouts);
     }
     std::size_t shortest = children.size();
     for (std::size_t i = 0; i < children.size(); ++i) {

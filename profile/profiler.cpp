@@ -65,7 +65,7 @@ class Profiler {
     charge_variables(*at_, &out_);
     charge_state(*at_, &out_);
     charge_compute();
-    charge_memory(*at_, &out_);
+    charge_memory(*at_, *at_, &out_);
     describe();
     find_loops();
     check_optimized();
@@ -214,11 +214,12 @@ class Profiler {
 
   // --- a, k, workspace ---
 
-  void charge_memory(const StepPositions& at, ModelProfile* out) const {
+  // `kept`: the same with what is kept of every tensor for the backward pass.
+  void charge_memory(const StepPositions& at, const StepPositions& kept, ModelProfile* out) const {
     const FusedChains* chains = options_.estimator == nullptr ? nullptr : &options_.estimator->structure().fused;
     const FusedPositions fused(at, chains);
     out->profile.a_bytes = crossing_bytes(at, fused);
-    const Stash stash = stash_bytes(at, fused, times_.whiles);
+    const Stash stash = stash_bytes(kept, FusedPositions(kept, chains), times_.whiles);
     out->profile.stash_bytes = stash.bytes;
     for (const double bytes : stash.bytes) out->memory.stash_bytes += bytes;
     out->profile.workspace_bytes = workspace_bytes(at, fused, backward_, stash.kept, options_.estimator);
@@ -229,12 +230,15 @@ class Profiler {
   // The columns of the bytes; times come with the others.
   pipeline::WidthColumns columns_at(const WidthParts& parts) const {
     AM_CHECK(parts.tensor_share.size() == static_cast<std::size_t>(flow_->size()));
+    AM_CHECK(parts.copy_share.size() == parts.tensor_share.size());
     AM_CHECK(parts.op_share.size() == static_cast<std::size_t>(graph_.num_instructions()));
     const StepPositions at(step_, order_, &parts.tensor_share);
     ModelProfile of_parts;
     charge_variables(at, &of_parts);
     charge_state(at, &of_parts);
-    charge_memory(at, &of_parts);
+    std::vector<double> kept_share = parts.tensor_share;
+    for (std::size_t i = 0; i < kept_share.size(); ++i) kept_share[i] += parts.copy_share[i];
+    charge_memory(at, StepPositions(step_, order_, &kept_share), &of_parts);
     pipeline::Profile& p = of_parts.profile;
     pipeline::WidthColumns out;
     out.width = parts.width;

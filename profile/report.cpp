@@ -59,15 +59,17 @@ std::string format_flops(double flops) {
 
 // What each device of a replica does and keeps of a micro-batch of the module's own samples, on the first device.
 struct WidthSums {
-  WidthSums(const pipeline::Profile& profile, const pipeline::WidthColumns& columns) {
-    if (columns.times.empty()) return;
-    const pipeline::DeviceTimes& times = columns.times.front();
+  // `collectives`: of those times, by device; empty: none.
+  WidthSums(const pipeline::Profile& profile, const std::vector<pipeline::DeviceTimes>& of_devices,
+            const std::vector<std::vector<double>>& collectives) {
+    if (of_devices.empty()) return;
+    const pipeline::DeviceTimes& times = of_devices.front();
     std::size_t own = 0;
     while (own + 1 < times.samples.size() && times.samples[own] < profile.micro_batch_size) ++own;
     forward_ms = sum(times.forward_ms[own]);
     backward_ms = sum(times.backward_ms[own]);
     optimizer_ms = sum(times.optimizer_ms);
-    collective_ms = sum(columns.collective_ms.front());
+    if (!collectives.empty()) collective_ms = sum(collectives.front());
   }
   double forward_ms = 0, backward_ms = 0, optimizer_ms = 0;
   double collective_ms = 0;  // of which collectives between the replica's devices
@@ -192,7 +194,7 @@ std::string report_json(const ModelProfile& profile, const std::string& form) {
   }
   d["widths"] = Json::array();
   for (const pipeline::WidthColumns& columns : p.widths) {
-    const WidthSums sums(p, columns);
+    const WidthSums sums(p, columns.times, columns.collective_ms);
     d["widths"].push_back({{"width", columns.width},
                            {"forward_ms", sums.forward_ms},
                            {"backward_ms", sums.backward_ms},
@@ -285,12 +287,10 @@ std::string report_text(const ModelProfile& profile, const std::string& form) {
                       format_ms(sums.collective_ms), format_ms(sums.optimizer_ms), format_bytes(weights),
                       format_bytes(stash)});
     };
-    pipeline::WidthColumns one;
-    one.times = p.times;
-    one.collective_ms.resize(p.times.size());
-    row(1, WidthSums(p, one), sum(p.w_bytes), sum(p.stash_bytes));
+    row(1, WidthSums(p, p.times, {}), sum(p.w_bytes), sum(p.stash_bytes));
     for (const pipeline::WidthColumns& columns : p.widths) {
-      row(columns.width, WidthSums(p, columns), sum(columns.w_bytes), sum(columns.stash_bytes));
+      row(columns.width, WidthSums(p, columns.times, columns.collective_ms), sum(columns.w_bytes),
+          sum(columns.stash_bytes));
     }
     out += widths.render();
     out += printable("Of each device, a micro-batch of " + format_number(p.micro_batch_size) +

@@ -203,8 +203,9 @@ TimesAt times_at(const StepTimes& step, const TimeEstimator& estimator, const gr
       of->optimizer_ms = std::move(optimizer_ms);
     };
     describe(&out.own[d], step.optimizer(ms));
+    if (widths.empty()) continue;
+    const std::vector<double> divisible = estimator.estimate_ms(without_launch[d]);
     for (std::size_t w = 0; w < widths.size(); ++w) {
-      const std::vector<double> divisible = estimator.estimate_ms(without_launch[d]);
       const std::vector<double> left = parted(*widths[w].parts, ms, divisible);
       if (d == 0) out.weight_gradients_ms.push_back(step.weight_gradients(left));
       std::vector<double> update = step.optimizer(left);

@@ -15,6 +15,8 @@ struct WidthParts {
   std::vector<double> op_share;
   // By node of TrainingStep::flow: what is left of its bytes.
   std::vector<double> tensor_share;
+  // The same: of its gathered copy, what is kept besides from the forward to the backward pass, as both read it.
+  std::vector<double> copy_share;
   // A collective of one step of the module, at its own number of samples.
   struct Collective {
     graph::NodeId node = graph::kNone;  // of TrainingStep::flow, whose result it is (or in which it stands: a loop's)

@@ -39,7 +39,7 @@ void note_provenance(const OptionTable& table, const LoadedModel& loaded, const 
   out["reference_device"] = device.name;
   std::vector<std::string> asked = {"shards", "objective", "algorithm", "seed",   "effort", "budget",
                                     "memory", "policy",    "cluster",   "device", "overlap"};
-  if (!data) asked.insert(asked.end(), {"mesh", "zero", "reshard", "sums"});
+  if (!data) asked.insert(asked.end(), {"mesh", "zero", "reshard", "sequence-parallel", "sums"});
   for (const std::string& option : asked) out["option_" + option] = table.value_of(option);
 }
 

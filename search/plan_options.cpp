@@ -88,6 +88,11 @@ void PlanOptions::declare(OptionTable* table, bool data) {
               "group whole; off: never")
         .choices({"auto", "off"});
     table
+        ->add(&sequence_parallel, "sequence-parallel",
+              "auto: what --reshard cuts may also be split along the sequence between the products that weights split "
+              "(norms, residuals, dropout): reduce-scatters and all-gathers instead of all-reduces; off: never")
+        .choices({"auto", "off"});
+    table
         ->add(&sums, "sums",
               "combined: partial sums of one group are added up before they are reduced (q, k and v at once), counted "
               "and "
@@ -161,6 +166,7 @@ PlanningRequest PlanOptions::request(bool data) const {
   }
   request.overlap = pricing.overlap;
   request.reshard = reshard == "auto" && search.algorithm == "auto" && objective == "time";
+  request.sequence_parallel = sequence_parallel == "auto";
   request.search = search;
   request.search.limits.units = search_units(*parse_effort(effort));
   request.search.rainbow = find_rainbow();

@@ -21,7 +21,7 @@ struct MeshSizes {
 struct PlanOptions {
   ModelOptions model;
   std::string shards = "8", mesh, zero = "auto", objective, memory, output, effort = to_string(Effort::kNormal),
-              reshard = "auto", sums = "apart";
+              reshard = "auto", sequence_parallel = "auto", sums = "apart";
   PricingOptions pricing;
   partition::SearchRequest search;
   EmitFiles emit;

@@ -81,6 +81,9 @@ constexpr std::array<WidthColumn, 7> kWidthColumns = {{{"w_bytes", &pipeline::Wi
                                                        {"weight_share", &pipeline::WidthColumns::weight_share}}};
 constexpr std::uint64_t kMaxWidths = 16;
 constexpr double kMaxWidth = 1024;
+bool is_width(double width) {
+  return width >= 1 && width <= kMaxWidth && width == std::floor(width);
+}
 
 // Times by width, each of the devices in the file's order; width 1 alone has its optimizer_ms by now.
 std::map<std::int32_t, std::vector<pipeline::DeviceTimes>> read_times(ByteReader* in, std::size_t n,
@@ -107,7 +110,7 @@ std::map<std::int32_t, std::vector<pipeline::DeviceTimes>> read_times(ByteReader
       const bool forward = column == std::string_view("c_forward_ms");
       for (std::uint64_t r = 0; r < points.rows; ++r) {
         const double width = points.values[2 * r + 1];
-        if (!(width >= 1 && width <= kMaxWidth) || width != std::floor(width)) {
+        if (!is_width(width)) {
           throw Error(ErrorKind::kData, source + ": dataset /" + prefix + "points: found a width of " +
                                             std::to_string(width) + ", expected a whole number of at least 1");
         }
@@ -216,7 +219,7 @@ void put_widths(const Hdf5Reader& reader, std::uint64_t devices, const std::stri
   out->bytes() += numbers.bytes();
   ByteReader counter(numbers.bytes(), "");
   for (const double width : counter.get_vector<double>()) {
-    if (!(width > 1 && width <= kMaxWidth) || width != std::floor(width)) {
+    if (!is_width(width) || width == 1) {
       throw Error(ErrorKind::kData,
                   source + ": dataset /widths: found " + std::to_string(width) + ", expected whole numbers above 1");
     }

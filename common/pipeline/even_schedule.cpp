@@ -198,8 +198,7 @@ bool even_feasible(const Problem& problem, const EvenPlan& plan) {
     return false;
   if (plan.chunks > 1 && problem.micro_batches() % plan.groups != 0) return false;
   if (plan.zero_bubble) {
-    const StageVariant& variant = problem.variant(plan.variant);
-    if (plan.chunks != 1 || variant.recompute || variant.zero > 1) return false;
+    if (plan.chunks != 1 || !zero_bubble_allows(problem.variant(plan.variant))) return false;
     if (problem.weight_share(0, problem.num_instructions()) <= 0) return false;
   }
   if (plan.cuts.size() + 1 != at(plan.parts())) return false;

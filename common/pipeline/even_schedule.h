@@ -58,6 +58,11 @@ EvenTimes even_times(const Problem& problem, const EvenPlan& plan);
 // Bytes on each device of group `group` (from 0) at the fullest moment of its order.
 double even_memory_bytes(const Problem& problem, const EvenPlan& plan, int group);
 
+// ZB-H1 is told for stages that neither compute anything again nor scatter gradients after every micro-batch.
+inline bool zero_bubble_allows(const StageVariant& variant) {
+  return !variant.recompute && variant.zero <= 1;
+}
+
 // Whether the plan can run: cuts in order, equal groups of devices that divide the samples, with several chunks the
 // micro-batches a multiple of S, for ZB-H1 a backward whose parts are known (Problem::weight_share), a variable in
 // every group where stages need one, and within memory.

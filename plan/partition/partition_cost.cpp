@@ -540,10 +540,7 @@ PlanEstimate PartitionCost::estimate(const sharding::Propagation& decided) const
   out.all_gather = total(written, sharding::CollectiveKind::kAllGather);
   out.all_to_all = total(written, sharding::CollectiveKind::kAllToAll);
   out.permute = total(written, sharding::CollectiveKind::kPermute);
-  for (const sharding::Collective& c : written) {
-    if (c.kind == sharding::CollectiveKind::kAllGather) out.copy_bytes += copy_bytes(c.node);
-    if (c.kind == sharding::CollectiveKind::kAllToAll) out.copy_bytes += copy_bytes(c.node) / linkage.shards();
-  }
+  for (const sharding::Collective& c : written) out.copy_bytes += copy_bytes_of(c);
   out.memory_bytes = out.parameter_bytes + out.stash_bytes + out.copy_bytes;
   out.step_ms = out.compute_ms + out.collective_ms;
   return out;

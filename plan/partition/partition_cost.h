@@ -111,6 +111,11 @@ class PartitionCost {
   }
   // Of a tensor's gathered copy, what is kept from the forward to the backward pass: all where both read the tensor.
   double copy_bytes(sharding::NodeId tensor) const { return copy_bytes_[static_cast<std::size_t>(tensor)]; }
+  // Of the copy that a collective makes.
+  double copy_bytes_of(const sharding::Collective& c) const {
+    if (c.kind == sharding::CollectiveKind::kAllGather) return copy_bytes(c.node);
+    return c.kind == sharding::CollectiveKind::kAllToAll ? copy_bytes(c.node) / model_.linkage().shards() : 0;
+  }
   // What the other axis's collectives save when this one splits the tensor; its reductions where this one also makes it
   // in parts.
   double other_saved_ms(sharding::NodeId tensor) const { return of_other(other_saved_ms_, tensor); }

@@ -35,7 +35,7 @@ using sharding::TensorDim;
 // What other objectives and data parallelism would give is a side remark: it may not take long.
 constexpr std::int64_t kComparisonUnits = 2'000'000'000;
 // Of what a search may do, cutting groups may do so much where that is more.
-constexpr std::int64_t kCutShare = 5;
+constexpr std::int64_t kCutShare = 5, kSequenceShare = 8;
 // Below this share of the devices' worth, fewer devices are asked, too; and what they must save to be named.
 constexpr double kPoorShare = 0.25;
 constexpr double kWorthSaying = 0.02;
@@ -565,8 +565,18 @@ class Planning {
     limits.units = std::max(limits.units, request_.search.limits.units / kCutShare);
     if (now_.kept_limit_bytes > 0) limits.units /= kLeastMemoryRounds;
     Work work(work_limits(limits));
-    const Resharding found = find_resharding(model_, cost_, now_.kept_limit_bytes, work,
-                                             request_.outer == nullptr ? nullptr : request_.outer->decided);
+    ReshardingOptions options;
+    if (request_.outer != nullptr) options.outer = request_.outer->decided;
+    if (!request_.sequence_parallel) options.between = Between::kWhole;
+    Resharding found = find_resharding(model_, cost_, now_.kept_limit_bytes, work, options);
+    if (request_.sequence_parallel && request_.other == nullptr) {
+      // A wider search, of which a part of the effort has to be enough. Not in a mesh: where both axes split what no
+      // weight decides XLA gathers more than it is told.
+      options.between = Between::kSequences;
+      Work part(work, limits.units / kSequenceShare);
+      Resharding wider = find_resharding(model_, cost_, now_.kept_limit_bytes, part, options);
+      if (wider.saved_ms > found.saved_ms) found = std::move(wider);
+    }
     cut_by_time_ = cut_by_time_ || work.stopped();
     if (found.gathers.empty() || !(found.saved_ms > (now_.infeasible ? -std::numeric_limits<double>::infinity() : 0)))
       return;

@@ -26,8 +26,9 @@ struct PlanningRequest {
   // plan is of no use, so that none that fits is looked for where the quickest of all is as long.
   bool or_least = false;
   double useless_ms = std::numeric_limits<double>::infinity();
-  bool overlap = false;  // collectives beside compute (overlap.h): among what is at hand the shortest step so
-  bool reshard = false;  // kTime of variables: also cut linkage groups where that pays (resharding.h)
+  bool overlap = false;           // collectives beside compute (overlap.h): among what is at hand the shortest step so
+  bool reshard = false;           // kTime of variables: also cut linkage groups where that pays (resharding.h)
+  bool sequence_parallel = true;  // what lies between split products may be split, too (resharding.h, Between)
   // Of a mesh, the axis that this one is nested in: what it leaves, and what it decided.
   const OtherAxis* other = nullptr;
   const DecidedAxis* outer = nullptr;

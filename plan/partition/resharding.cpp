@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "plan/partition/data_parallel.h"
 #include "plan/partition/products.h"
 
 namespace automap::partition {
@@ -40,14 +41,16 @@ class Builder {
  public:
   // `batch`: of a data axis, what is split in any case; empty: the axis splits variables. `outer` may be null.
   Builder(const sharding::ShardingModel& model, const PartitionCost& cost, std::vector<TensorDim> batch,
-          const sharding::Propagation* outer)
+          const ReshardingOptions& options)
       : model_(model),
         flow_(model.flow()),
         linkage_(model.linkage()),
         cost_(cost),
         shards_(model.linkage().shards()),
         batch_(std::move(batch)),
-        outer_(outer) {}
+        outer_(options.outer),
+        between_(options.between),
+        sequences_(options.between == Between::kSequences) {}
 
   LabellingProblem build(double memory_limit_bytes) {
     number_dims();
@@ -348,6 +351,7 @@ class Builder {
     begun_.assign(problem_.sites.size(), false);
     if (!batch_.empty()) return;
     const std::vector<bool> may_be = may_be_split();
+    if (sequences_) begin_sequences(may_be);
     for (const NodeId op : products_of_activations(model_)) {
       const auto factors = linkage_.factors(op);
       const auto is_decided = [&](const OpFactor& factor) {
@@ -360,10 +364,24 @@ class Builder {
       }
     }
     for (const sharding::ModelInput& input : model_.inputs()) {
+      if (sequences_ && !decides(input.role)) continue;
       const auto rank = static_cast<std::int32_t>(linkage_.groups_of(input.node).size());
       for (std::int32_t dim = 0; dim < rank; ++dim) {
         if (linkage_.group_of(input.node, dim) != kNone) begun_[at(piece_of({input.node, dim}))] = false;
       }
+    }
+  }
+
+  // Between::kSequences: what neither a weight decides nor the batch holds may be split, too.
+  void begin_sequences(const std::vector<bool>& may_be) {
+    std::vector<bool> excluded = may_be;
+    for (const TensorDim dim : find_batch(model_)) {
+      if (linkage_.group_of(dim) != kNone) excluded[at(linkage_.group_of(dim))] = true;
+    }
+    for (std::size_t i = 0; i < dim_of_.size(); ++i) {
+      if (piece_of_dim_[i] == kNone) continue;
+      const GroupId group = linkage_.group_of(dim_of_[i]);
+      if (!excluded[at(group)]) begun_[at(piece_of_dim_[i])] = true;
     }
   }
 
@@ -521,7 +539,10 @@ class Builder {
       const auto reader = reader_site_.find(dim_index({node, dim}));
       const std::size_t states = reader == reader_site_.end() ? 2 : reader_states({node, dim});
       std::vector<double> cost(labels * states, 0);
-      cost[label * states + kSplit] = -saved;
+      cost[label * states + kSplit] = between_ == Between::kWhole ? kInfinity : -saved;
+      if (between_ == Between::kWhole && states > kSplitAndGathered) {
+        cost[label * states + kSplitAndGathered] = kInfinity;
+      }
       add_pair(site, reader == reader_site_.end() ? piece_of({node, dim}) : reader->second, std::move(cost));
     }
   }
@@ -689,6 +710,8 @@ class Builder {
   const std::int64_t shards_;
   const std::vector<TensorDim> batch_;
   const sharding::Propagation* const outer_;
+  const Between between_;
+  const bool sequences_;
   std::vector<std::int32_t> first_dim_, parent_, piece_of_dim_;
   std::vector<bool> cuttable_;
   std::vector<TensorDim> dim_of_;                     // by dim_index
@@ -715,17 +738,24 @@ void keep_needed_beginnings(const sharding::ShardingModel& model, std::vector<Ga
   sharding::ShardingModel linked = model.another_axis(model.linkage().shards());
   linked.relink(model.linkage().shards(), std::move(others));
   std::set<GroupId> begun;
+  std::set<NodeId> deciding;
+  for (const sharding::ModelInput& input : model.inputs()) {
+    if (input.role != graph::InputRole::kStepInput) deciding.insert(input.node);
+  }
   const auto is_needless = [&](const Gather& gather) {
+    if (!is_begun(gather)) return false;
     const GroupId group = linked.linkage().group_of(gather.tensor, gather.dim);
-    return is_begun(gather) && (!linked.linkage().inputs(group).empty() || !begun.insert(group).second);
+    const auto inputs = linked.linkage().inputs(group);
+    const auto decides = [&](const TensorDim& input) { return deciding.count(input.node) != 0; };
+    return std::any_of(inputs.begin(), inputs.end(), decides) || !begun.insert(group).second;
   };
   gathers->erase(std::remove_if(gathers->begin(), gathers->end(), is_needless), gathers->end());
 }
 
 Resharding find(const sharding::ShardingModel& model, const PartitionCost& cost, const std::vector<TensorDim>& batch,
-                const sharding::Propagation* outer, double memory_limit_bytes, Work& work) {
+                const ReshardingOptions& options, double memory_limit_bytes, Work& work) {
   AM_CHECK(model.gathers().empty());
-  Builder builder(model, cost, batch, outer);
+  Builder builder(model, cost, batch, options);
   LabellingProblem problem = builder.build(memory_limit_bytes);
   const auto solve_decided = [&](LabellingProblem* with, double* bound) {
     Labelling found = solve_labelling(*with, LabellingOptions(), work);
@@ -762,15 +792,15 @@ std::vector<GroupId> split_groups(const sharding::ShardingModel& model, const Re
 }
 
 Resharding find_resharding(const sharding::ShardingModel& model, const PartitionCost& cost, double memory_limit_bytes,
-                           Work& work, const sharding::Propagation* outer) {
-  return find(model, cost, {}, outer, memory_limit_bytes, work);
+                           Work& work, const ReshardingOptions& options) {
+  return find(model, cost, {}, options, memory_limit_bytes, work);
 }
 
 Resharding find_expert_resharding(const sharding::ShardingModel& model, const PartitionCost& cost,
                                   const std::vector<TensorDim>& batch, Work& work) {
   AM_CHECK(!batch.empty());
   if (expert_dims(model).empty()) return {};
-  return find(model, cost, batch, nullptr, 0, work);
+  return find(model, cost, batch, {}, 0, work);
 }
 
 }  // namespace automap::partition

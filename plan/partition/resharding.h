@@ -44,11 +44,25 @@ struct Resharding {
 // Of the model as it is linked with the gathers: the groups that a plan decides, ascending.
 std::vector<sharding::GroupId> split_groups(const sharding::ShardingModel& model, const Resharding& found);
 
+// What lies between split products (norms, residuals, dropout).
+enum class Between : std::uint8_t {
+  kWhole,      // sums are made whole: classic tensor parallelism (Shoeybi et al., 2019)
+  kByWeights,  // may be split where weights decide it, along the hidden dimension or that of a position embedding
+  // Also along what neither weights decide nor the batch holds: the sequence (sequence parallelism, Korthikanti et al.,
+  // 2022). More choices: a search that is often 10 times as long, and shorter steps now and then.
+  kSequences,
+};
+
+struct ReshardingOptions {
+  // Of a mesh, the axis that this one is nested in: what both split has to be divided by both.
+  const sharding::Propagation* outer = nullptr;
+  Between between = Between::kByWeights;
+};
+
 // `model` is linked without gathers. memory_limit_bytes 0: no limit. Nothing split and saved_ms 0 where nothing helps;
-// saved_ms is -infinity when nothing fits. `outer`: of a mesh, the axis that this one is nested in: what both split has
-// to be divided by both.
+// saved_ms is -infinity when nothing fits.
 Resharding find_resharding(const sharding::ShardingModel& model, const PartitionCost& cost, double memory_limit_bytes,
-                           Work& work, const sharding::Propagation* outer = nullptr);
+                           Work& work, const ReshardingOptions& options = {});
 
 // The same for a data axis: `batch` is split, and beside it *experts* may be, where that is worth its exchanges:
 // weights of which a product takes one for every place of a dimension (the experts of a mixture, by einsum or sorted).

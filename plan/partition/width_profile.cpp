@@ -11,14 +11,14 @@ namespace automap::partition {
 namespace {
 
 // How the devices of a replica hold its tensors.
-std::string sentence(const PartitionPlan& plan, int width) {
+std::string sentence(const PartitionPlan& plan, int width, bool sequence_parallel) {
   std::string moved = std::to_string(plan.all_reduces) + " all-reduces";
   if (plan.all_gathers > 0) moved += ", " + std::to_string(plan.all_gathers) + " all-gathers";
   if (plan.all_to_alls > 0) moved += ", " + std::to_string(plan.all_to_alls) + " all-to-alls";
   return std::to_string(width) + " devices of one server each, which hold " + std::to_string(plan.partitioned) +
          " of " + std::to_string(plan.decided.size()) + " variables in parts; " + moved +
          " per micro-batch between them, inside forward and backward (automap-search opp MODEL --shards " +
-         std::to_string(width) + ")";
+         std::to_string(width) + (sequence_parallel ? "" : " --sequence-parallel off") + ")";
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ profile::ModelProfile profile_with_widths(const hlo::HloModule& module, const st
                                           profile::ProfileRequest request,
                                           const std::vector<machine::DeviceModel>& devices,
                                           const machine::Cluster& cluster, const std::vector<int>& widths,
-                                          std::string* why_none) {
+                                          bool sequence_parallel, std::string* why_none) {
   std::map<int, PartitionPlan> partitions;
   request.widths.clear();
   why_none->clear();
@@ -35,7 +35,7 @@ profile::ModelProfile profile_with_widths(const hlo::HloModule& module, const st
     std::vector<graph::VariableRequest> variables;
     if (!request.variables.empty()) variables = graph::load_variable_list(request.variables);
     for (WidthPlan& found : plan_widths(module.graph, request.variables.empty() ? nullptr : &variables, devices,
-                                        cluster, widths, why_none)) {
+                                        cluster, widths, sequence_parallel, why_none)) {
       partitions.emplace(found.parts.width, std::move(found.plan));
       request.widths.push_back(std::move(found.parts));
     }
@@ -45,7 +45,7 @@ profile::ModelProfile profile_with_widths(const hlo::HloModule& module, const st
   for (pipeline::WidthColumns& columns : model.profile.widths) {
     const PartitionPlan& plan = partitions.at(columns.width);
     columns.partition = decision_json_text(plan);
-    columns.partition_text = sentence(plan, columns.width);
+    columns.partition_text = sentence(plan, columns.width, sequence_parallel);
     columns.servers = cluster.name;
   }
   return model;

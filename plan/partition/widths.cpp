@@ -64,11 +64,23 @@ std::vector<double> op_shares(const sharding::ShardingModel& model, const Partit
   return out;
 }
 
-std::vector<double> tensor_shares(const sharding::ShardingModel& model, const PartitionCost& cost,
-                                  const sharding::Propagation& decided) {
-  const std::vector<double> held = cost.as_other(decided).shares.held;
+// Of the shares by node of the model's flow; `none`: of what has no node there.
+std::vector<double> by_step_node(const sharding::ShardingModel& model, const std::vector<double>& shares, double none) {
   std::vector<double> out;
-  for (const NodeId expanded : expanded_of(model)) out.push_back(expanded == kNone ? 1 : held[at(expanded)]);
+  for (const NodeId expanded : expanded_of(model)) out.push_back(expanded == kNone ? none : shares[at(expanded)]);
+  return out;
+}
+
+// What is kept of gathered copies, of every tensor's bytes.
+std::vector<double> copy_shares(const sharding::ShardingModel& model, const PartitionCost& cost,
+                                const sharding::Propagation& decided) {
+  std::vector<double> out(static_cast<std::size_t>(model.flow().size()), 0);
+  for (const PartitionCost::CollectivePart& part : cost.parts(decided).collectives) {
+    const NodeId node = part.collective.node;
+    if (const double bytes = cost.copy_bytes_of(part.collective); bytes > 0) {
+      out[at(node)] += bytes / static_cast<double>(model.flow().shape(node).bytes);
+    }
+  }
   return out;
 }
 
@@ -88,7 +100,7 @@ std::vector<profile::WidthParts::Collective> collectives_of(const PartitionCost&
 
 std::vector<WidthPlan> plan_widths(const graph::Graph& graph, const std::vector<graph::VariableRequest>* variables,
                                    const std::vector<machine::DeviceModel>& devices, const machine::Cluster& cluster,
-                                   const std::vector<int>& widths, std::string* why_none) {
+                                   const std::vector<int>& widths, bool sequence_parallel, std::string* why_none) {
   std::vector<WidthPlan> out;
   if (widths.empty()) return out;
   sharding::ModelOptions options;
@@ -100,6 +112,7 @@ std::vector<WidthPlan> plan_widths(const graph::Graph& graph, const std::vector<
     sharding::ShardingModel model = whole.another_axis(width);
     PlanningRequest request;
     request.reshard = true;
+    request.sequence_parallel = sequence_parallel;
     request.compare = false;
     request.search.limits.units = kWidthUnits;
     try {
@@ -115,7 +128,8 @@ std::vector<WidthPlan> plan_widths(const graph::Graph& graph, const std::vector<
         const PartitionCost cost(model, device, servers_of(cluster, device.name));
         if (found.parts.op_share.empty()) {
           found.parts.op_share = op_shares(model, cost, planned.decided, units);
-          found.parts.tensor_share = tensor_shares(model, cost, planned.decided);
+          found.parts.tensor_share = by_step_node(model, cost.as_other(planned.decided).shares.held, 1);
+          found.parts.copy_share = by_step_node(model, copy_shares(model, cost, planned.decided), 0);
         }
         found.parts.collectives.push_back(collectives_of(cost, planned.decided, units));
       }

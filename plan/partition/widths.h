@@ -19,10 +19,11 @@ struct WidthPlan {
 };
 
 // For each of `widths` that splits something. `devices` as ProfilerOptions::devices: the partition is found for the
-// first, its collectives are those between devices of each. `variables` may be null. A module that has nothing to split
+// first, its collectives are those between devices of each. `sequence_parallel`: PlanningRequest's. `variables` may be
+// null. A module that has nothing to split
 // has no widths; `why_none` then says why, where it is not null.
 std::vector<WidthPlan> plan_widths(const graph::Graph& graph, const std::vector<graph::VariableRequest>* variables,
                                    const std::vector<machine::DeviceModel>& devices, const machine::Cluster& cluster,
-                                   const std::vector<int>& widths, std::string* why_none);
+                                   const std::vector<int>& widths, bool sequence_parallel, std::string* why_none);
 
 }  // namespace automap::partition

@@ -139,6 +139,7 @@ std::optional<EvenChoice> best_even(const pipeline::Profile& profile, const mach
         const DeviceGroup& first = problem->group(0, problem->num_devices() / groups);
         if (!first.valid) continue;
         for (const int variant : problem->useful_variants(first)) {
+          if (schedule.zero_bubble && !zero_bubble_allows(problem->variant(variant))) continue;
           EvenPlan shape;
           shape.groups = groups;
           shape.chunks = v;

@@ -85,7 +85,7 @@ class Search {
   // Cuts moved between neighbours, doubling and halving steps.
   MixedPlan rebalanced(MixedPlan plan) {
     double ms = judge(plan);
-    if (ms == kInfinity && !problem_.times(plan)) {
+    if (ms == kInfinity) {
       // It may be the cuts that do not fit: from about equal compute.
       MixedPlan even = plan;
       if (!balance(even)) return plan;
@@ -180,14 +180,11 @@ std::optional<MixedChoice> best_mixed(const pipeline::Profile& profile, const ma
   for (int s = 1; s <= found.result.plan->num_stages(); ++s) {
     start.stages.push_back({width, static_cast<std::uint8_t>(found.result.plan->variant(s))});
   }
-  std::vector<MixedPlan> starts = {start};
   // One stage has no widths to mix: two of about half.
   if (start.num_stages() == 1 && used.num_devices() > 1) {
-    MixedPlan halves = start;
-    halves.cuts = {std::max(1, found.problem->num_instructions() / 2)};
-    halves.device_cuts = {used.num_devices() / 2};
-    halves.stages.push_back(halves.stages.front());
-    starts = {halves};
+    start.cuts = {std::max(1, found.problem->num_instructions() / 2)};
+    start.device_cuts = {used.num_devices() / 2};
+    start.stages.push_back(start.stages.front());
   }
   std::optional<MixedChoice> best;
   const auto batch = std::llround(found.size.batch());
@@ -205,7 +202,7 @@ std::optional<MixedChoice> best_mixed(const pipeline::Profile& profile, const ma
       continue;
     }
     Search search(*problem, request);
-    for (const MixedPlan& one : starts) search.run(one);
+    search.run(start);
     if (!(search.best_mixed_ms() < (best ? best->simulated_step_ms : kInfinity))) continue;
     best.emplace();
     best->plan = search.best_mixed();

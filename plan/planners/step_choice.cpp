@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/pipeline/coarse_profile.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"
@@ -34,6 +35,8 @@ constexpr double kNearLook = 0.05;
 constexpr std::int64_t kMostLoneMicroBatches = 4096;
 // Numbers of devices that are tried where nothing else has a plan: so many next to the most, and next to one.
 constexpr int kFewerTried = 32;
+// Planners that answer at once choose the split of a larger profile by so many of its positions.
+constexpr int kLookPositions = 128;
 constexpr double kLeastTime = 1e-3;  // seconds, for a planner that comes when the time is over
 // For the bounds of one split, and of one that comes to no end with that; so often in all, since the loosest split
 // makes the bound.
@@ -125,9 +128,10 @@ class StepPlanner {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Of replicas of `width` devices. Plans that are no shorter than hopeless_ms need not be found.
+  // Of replicas of `width` devices. Plans that are no shorter than hopeless_ms need not be found. `coarse`: the profile
+  // is a coarse_profile, what is known of it is known of all cuts only where it comes of sums.
   StepPlanner(const Profile& profile, const Cluster& cluster, const ProblemOptions& options, const PlanRequest& request,
-              const StepRequest& step, int width, double hopeless_ms, Time start)
+              const StepRequest& step, int width, double hopeless_ms, Time start, bool coarse)
       : profile_(width == 1 ? profile : profile_at(profile, width)),
         cluster_(width == 1 ? cluster : machine::replicas_of(cluster, width)),
         options_(at_width(options, width)),
@@ -136,6 +140,7 @@ class StepPlanner {
         lone_replicas_(step.lone_replicas),
         hopeless_ms_(hopeless_ms),
         start_(start),
+        coarse_(coarse),
         clock_(time_of(in_time(request))) {}
 
   // Every split with a share of the effort; only one of them, asked for `alone`, waits for all of it.
@@ -204,7 +209,7 @@ class StepPlanner {
       plan.considered = sizes;
       plan.why_fewer = fewer;
       if (request_.lower_bound) {
-        plan.result.lower_bound_ms = plan.result.step_ms;
+        plan.result.lower_bound_ms = coarse_ ? kInfinity : plan.result.step_ms;
         tighten_simply(plan.considered, plan);
       }
       return plan;
@@ -239,6 +244,15 @@ class StepPlanner {
     return plan;
   }
 
+  // A plan of one split by who chose it among `among`.
+  StepPlan of_split(const StepSize& size, std::size_t among) const {
+    StepPlan plan;
+    plan.size = size;
+    plan.problem = problem_of(size);
+    plan.result = planned(*plan.problem, request_for(size, in_time(look_request(among))));
+    return plan;
+  }
+
   // What no plan of these splits can be below either goes into the bounds of a plan, which need not be one of them.
   // `closer`: how many bounds may still get more work; counts down.
   void tighten(const std::vector<StepSize>& considered, StepPlan& plan, int* closer) const {
@@ -265,12 +279,13 @@ class StepPlanner {
   void tighten_simply(const std::vector<StepSize>& considered, StepPlan& plan) const {
     PlanResult& result = plan.result;
     for (const StepSize& size : considered) {
+      if (coarse_ && size == plan.size) continue;
       const auto known =
           std::find_if(simple_bounds_.begin(), simple_bounds_.end(), [&](const auto& of) { return of.first == size; });
       if (known != simple_bounds_.end()) {
         result.lower_bound_ms = std::min(result.lower_bound_ms, known->second);
       } else if (const auto problem = possible_problem(profile_, size)) {
-        result.lower_bound_ms = std::min(result.lower_bound_ms, simple_bound_ms(*problem, size));
+        result.lower_bound_ms = std::min(result.lower_bound_ms, known_bound_ms(*problem, size));
       }
     }
     result.lower_bound_method = "balance of work";
@@ -578,17 +593,23 @@ class StepPlanner {
     return limits;
   }
 
-  // Every split with a share of the effort, of `among` that share it, as far as its simplest bound leaves hope.
-  void look(const std::vector<StepSize>& sizes, std::size_t among) {
+  // With a share of the effort, of `among` that share it.
+  PlanRequest look_request(std::size_t among) const {
     PlanRequest request = request_;
-    request.lower_bound = false;
-    request.all_planners = false;
     const auto share = static_cast<std::int64_t>(kLookShare * among);
     if (request.effort.units != WorkLimits::kNoEnd) request.effort.units /= share;
     for (int* evaluations : {&request.effort.local_search_evaluations, &request.effort.polish_evaluations,
                              &request.effort.explore_evaluations}) {
       *evaluations = std::max<int>(1, static_cast<int>(*evaluations / static_cast<int>(share)));
     }
+    return request;
+  }
+
+  // Every split with a share of the effort, as far as its simplest bound leaves hope.
+  void look(const std::vector<StepSize>& sizes, std::size_t among) {
+    PlanRequest request = look_request(among);
+    request.lower_bound = false;
+    request.all_planners = false;
     // The most promising first, so that most of the others need no look.
     struct Split {
       double bound_ms = 0;
@@ -602,7 +623,7 @@ class StepPlanner {
       std::unique_ptr<Problem> problem = possible_problem(profile_, size);
       if (!problem) continue;
       const double bound_ms = simple_bound_ms(*problem, size);
-      simple_bounds_.emplace_back(size, bound_ms);
+      simple_bounds_.emplace_back(size, known_bound_ms(*problem, size));
       splits.push_back({bound_ms, size, std::move(problem)});
     }
     std::stable_sort(splits.begin(), splits.end(),
@@ -634,6 +655,15 @@ class StepPlanner {
       }
     }
     return least;
+  }
+
+  // The same over all cuts of a coarse profile, too.
+  double known_bound_ms(const Problem& problem, const StepSize& size) const {
+    if (!coarse_) return simple_bound_ms(problem, size);
+    double speed = 0;
+    for (int d = 0; d < problem.num_devices(); ++d) speed += problem.device_speed(d);
+    constexpr double kRounding = 1e-9;
+    return size.micro_batches * problem.work_ms(0, problem.num_instructions()) / speed * (1 - kRounding);
   }
 
   // What no plan of the split with at least `first` stages can be below, at most `most_ms`.
@@ -697,6 +727,7 @@ class StepPlanner {
   bool equal_replicas_, lone_replicas_;
   const double hopeless_ms_;
   const Time start_;  // of the planning of all widths
+  const bool coarse_;
   Work clock_;
   bool cut_by_time_ = false;
   std::vector<StepSize> considered_;
@@ -777,20 +808,23 @@ Cluster first_devices(const Cluster& cluster, int devices) {
 
 namespace {
 
+using Time = StepPlanner::Time;
+
 // Plans of every width that the profile knows, the best of them, and what none of them can be below. All widths get a
 // share of the effort, the best the rest.
 StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
-                         const std::vector<StepSize>& sizes, const PlanRequest& request, const StepRequest& step) {
+                         const std::vector<StepSize>& sizes, const PlanRequest& request, const StepRequest& step,
+                         Time start, bool coarse) {
   std::vector<int> widths = {1};
   if (options.replicas != Replicas::kFractional) {
     for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
   }
-  const auto start = std::chrono::steady_clock::now();
   std::vector<std::unique_ptr<StepPlanner>> planners;
   std::optional<Error> refused;
   double least_ms = kInfinity;
   for (const int width : widths) {
-    auto planner = std::make_unique<StepPlanner>(profile, cluster, options, request, step, width, least_ms, start);
+    auto planner =
+        std::make_unique<StepPlanner>(profile, cluster, options, request, step, width, least_ms, start, coarse);
     try {
       planner->look_at_all(sizes, widths.size() == 1);
     } catch (const Error& e) {
@@ -832,19 +866,58 @@ StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const P
   return best;
 }
 
+// Planners that answer at once: the split by a coarse profile, its plan by the whole one.
+std::optional<StepPlan> plan_at_once(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
+                                     const std::vector<StepSize>& sizes, const PlanRequest& request,
+                                     const StepRequest& step, Time start) {
+  const Profile coarse = pipeline::coarse_profile(profile, pipeline::thinnest_cuts(profile, kLookPositions));
+  StepPlan rough = plan_all_widths(coarse, cluster, options, sizes, request, step, start, true);
+  if (!rough.result.plan) return std::nullopt;
+  PlanRequest as_many = request;
+  as_many.stages = rough.result.plan->num_stages();
+  const StepPlanner planner(profile, cluster, options, as_many, step, rough.size.width, kInfinity, start, false);
+  StepPlan plan = planner.of_split(rough.size, rough.considered.size());
+  if (!plan.result.plan) return std::nullopt;
+  plan.considered = std::move(rough.considered);
+  plan.why_fewer = std::move(rough.why_fewer);
+  plan.widths = std::move(rough.widths);
+  for (WidthAlternative& width : plan.widths) {
+    if (width.width != plan.size.width) continue;
+    width = {width.width, plan.result.plan->num_stages(), plan.result.step_ms, plan.result.simulated_step_ms};
+  }
+  if (request.lower_bound && rough.result.lower_bound_ms < plan.result.lower_bound_ms) {
+    plan.result.lower_bound_ms = rough.result.lower_bound_ms;
+    plan.result.lower_bound_method = rough.result.lower_bound_method;
+    plan.result.set_gap();
+    if (plan.result.gap > kProvenGap) plan.result.proven_ms = 0;
+  }
+  plan.result.planning_ms = planner.gone_ms();
+  return plan;
+}
+
+StepPlan plan_widths(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
+                     const std::vector<StepSize>& sizes, const PlanRequest& request, const StepRequest& step) {
+  const Time start = std::chrono::steady_clock::now();
+  // Twice as many positions take less time themselves than to be put together.
+  if (answers_at_once(request.planner) && profile.size() > 2 * kLookPositions) {
+    if (auto plan = plan_at_once(profile, cluster, options, sizes, request, step, start)) return std::move(*plan);
+  }
+  return plan_all_widths(profile, cluster, options, sizes, request, step, start, false);
+}
+
 }  // namespace
 
 StepPlan plan_step(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
                    const StepRequest& step, const PlanRequest& request) {
   const std::vector<StepSize> sizes = step_sizes(step, profile, options.replicas);
-  StepPlan plan = plan_all_widths(profile, cluster, options, sizes, request, step);
+  StepPlan plan = plan_widths(profile, cluster, options, sizes, request, step);
   if (!step.equal_replicas) return plan;
   PlanRequest free = request;
   free.lower_bound = false;
   if (free.effort.units != WorkLimits::kNoEnd) free.effort.units /= kLookShare;
   StepRequest unequal = step;
   unequal.equal_replicas = false;
-  const StepPlan other = plan_all_widths(profile, cluster, options, sizes, free, unequal);
+  const StepPlan other = plan_widths(profile, cluster, options, sizes, free, unequal);
   // What equal stages can do, free ones can, too.
   if (other.result.plan && plan.result.plan) {
     plan.free_plan_ms = std::min(other.result.simulated_step_ms, plan.result.simulated_step_ms);

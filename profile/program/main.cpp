@@ -45,7 +45,7 @@ void calibrate(const std::string& measurements, const std::string& base, const s
 }
 
 struct ProfileOptions {
-  std::string input, output, samples, widths, cluster, measurements, attention = "auto";
+  std::string input, output, samples, widths, cluster, measurements, attention = "auto", sequence_parallel = "auto";
   profile::ProfileRequest request;
   bool json = false;
 };
@@ -86,6 +86,12 @@ void declare_options(OptionTable& table, ProfileOptions& o) {
            "exchanges and keeps")
       .no_file()
       .metavar("T[,T...]");
+  table
+      .add(
+          &o.sequence_parallel, "sequence-parallel",
+          "of these replicas: auto also splits what lies between split products (norms, residuals, dropout) where that "
+          "is quicker, by reduce-scatters and all-gathers; off keeps it whole, by all-reduces")
+      .choices({"auto", "off"});
   table
       .add(&o.cluster, "cluster",
            "the devices of a cluster, between which the widths' collectives are, in place of --device: a preset (" +
@@ -144,8 +150,9 @@ profile::ModelProfile profiled(const hlo::HloModule& module, const std::string& 
   }
   for (const int width : widths) machine::replicas_of(*cluster, width);  // says which server it does not divide
   std::string why_none;
-  profile::ModelProfile result = partition::profile_with_widths(
-      module, source, o.request, devices, widths.empty() ? machine::Cluster() : *cluster, widths, &why_none);
+  profile::ModelProfile result =
+      partition::profile_with_widths(module, source, o.request, devices, widths.empty() ? machine::Cluster() : *cluster,
+                                     widths, o.sequence_parallel == "auto", &why_none);
   if (!why_none.empty()) result.warnings.push_back("--widths: there is none beyond 1: " + why_none);
   return result;
 }

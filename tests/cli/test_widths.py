@@ -69,6 +69,23 @@ class Widths(ProgramTest):
         of_file = self.plan(profile, "--cluster", "config-b", "--effort", "quick")
         self.assertEqual(of_file["simulated_step_ms"], narrow["simulated_step_ms"])
 
+    def test_sequence_parallel(self):
+        """Norms and residuals whole: longer, nothing gathered between products; the plan file remembers."""
+        common = ("--cluster", "config-b", "--effort", "quick", "--limit", "tensor")
+        split, whole = self.plan(MODEL, *common), self.plan(MODEL, *common, "--sequence-parallel", "off")
+        self.assertLess(split["simulated_step_ms"], whole["simulated_step_ms"])
+        path = self.put("whole.json", json.dumps(whole))
+        again = self.plan(MODEL, "--cluster", "config-b", "--plan", path)
+        self.assertEqual(again["simulated_step_ms"], whole["simulated_step_ms"])
+        profile = self.folder / "whole.h5"
+        made = run("automap-profile", MODEL, "--cluster", "config-b", "--widths", "1,2,4,8", "--sequence-parallel", "off",
+                   "-o", profile)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertEqual(self.plan(profile, *common)["simulated_step_ms"], whole["simulated_step_ms"])
+        self.assertEqual(self.plan(profile, "--cluster", "config-b", "--plan", path)["simulated_step_ms"],
+                         whole["simulated_step_ms"])
+        self.assert_fails(run("automap-infer", profile, *common, "--sequence-parallel", "off"), 2, "is a profile already")
+
     def test_of_a_profile(self):
         """What automap-profile writes down of widths gives the plan that the model gives."""
         profile = self.folder / "wide.h5"

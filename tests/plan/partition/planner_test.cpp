@@ -290,7 +290,7 @@ TEST(Planner, MemoryLimitsAreNotOvershot) {
 
 // Nothing is proven where what no weight decides had to be kept whole, and no effort would prove it.
 TEST(Planner, TheEffortIsBlamedOnlyWhereItEnded) {
-  Case c = Case::fixture("grouped_query.hlo.gz");
+  Case c = Case::fixture("lit_small.hlo.gz");
   PlanningRequest request;
   request.reshard = true;
   const Planned planned = make_plan(c.model.get(), profile::reference_device("", c.cluster), c.cluster, request);

@@ -26,7 +26,7 @@ struct Case {
   explicit Case(const std::string& name)
       : module(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name)) {}
   std::vector<WidthPlan> plans(const std::vector<int>& widths) const {
-    return plan_widths(module.graph, nullptr, devices, cluster, widths, nullptr);
+    return plan_widths(module.graph, nullptr, devices, cluster, widths, true, nullptr);
   }
   pipeline::Profile profile(std::vector<profile::WidthParts> widths) const {
     profile::ProfileRequest request;
@@ -52,6 +52,7 @@ TEST(Widths, NothingSplitIsTheProfileItself) {
   ASSERT_EQ(parts.size(), 1u);
   std::fill(parts[0].op_share.begin(), parts[0].op_share.end(), 1);
   std::fill(parts[0].tensor_share.begin(), parts[0].tensor_share.end(), 1);
+  std::fill(parts[0].copy_share.begin(), parts[0].copy_share.end(), 0);
   for (auto& collectives : parts[0].collectives) collectives.clear();
   const pipeline::Profile whole = c.profile(parts);
   const pipeline::Profile same = profile_at(whole, 2);
@@ -120,7 +121,7 @@ TEST(Widths, WhatCannotBeSplitHasNone) {
   Case c("tiny_mlp.hlo");
   std::string why;
   // 7 devices divide nothing of it.
-  EXPECT_TRUE(plan_widths(c.module.graph, nullptr, c.devices, c.cluster, {7}, &why).empty());
+  EXPECT_TRUE(plan_widths(c.module.graph, nullptr, c.devices, c.cluster, {7}, true, &why).empty());
   EXPECT_NE(why, "");
 }
 

@@ -1,0 +1,130 @@
+#include "common/pipeline/coarse_profile.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace automap::pipeline {
+namespace {
+
+// Runs of positions, by the position behind each.
+class Runs {
+ public:
+  Runs(std::size_t n, const std::vector<int>& ends) : of_position_(n) {
+    for (const int end : ends) ends_.push_back(static_cast<std::size_t>(end));
+    for (std::size_t run = 0, i = 0; run < ends_.size(); ++run) {
+      for (; i < ends_[run]; ++i) of_position_[i] = static_cast<std::int32_t>(run);
+    }
+  }
+
+  std::vector<double> sums(const std::vector<double>& values) const {
+    return each(values, [](double all, double one) { return all + one; });
+  }
+  std::vector<double> most(const std::vector<double>& values) const {
+    return each(values, [](double all, double one) { return std::max(all, one); });
+  }
+  template <typename T>
+  std::vector<T> firsts(const std::vector<T>& values) const {
+    std::vector<T> out;
+    for (std::size_t run = 0; run < ends_.size() && !values.empty(); ++run) {
+      out.push_back(values[run == 0 ? 0 : ends_[run - 1]]);
+    }
+    return out;
+  }
+  std::vector<double> lasts(const std::vector<double>& values) const {
+    std::vector<double> out;
+    for (const std::size_t end : ends_) out.push_back(values[end - 1]);
+    return out;
+  }
+  std::vector<DeviceTimes> sums(const std::vector<DeviceTimes>& times) const {
+    std::vector<DeviceTimes> out;
+    for (const DeviceTimes& one : times) {
+      DeviceTimes coarse{one.device, one.samples, {}, {}, sums(one.optimizer_ms)};
+      for (const std::vector<double>& ms : one.forward_ms) coarse.forward_ms.push_back(sums(ms));
+      for (const std::vector<double>& ms : one.backward_ms) coarse.backward_ms.push_back(sums(ms));
+      out.push_back(std::move(coarse));
+    }
+    return out;
+  }
+  std::vector<SharedWeight> shared(std::vector<SharedWeight> weights) const {
+    for (SharedWeight& weight : weights) {
+      weight.first = of_position_[static_cast<std::size_t>(weight.first) - 1] + 1;
+      weight.position = of_position_[static_cast<std::size_t>(weight.position) - 1] + 1;
+    }
+    weights.erase(std::remove_if(weights.begin(), weights.end(),
+                                 [](const SharedWeight& weight) { return weight.first == weight.position; }),
+                  weights.end());
+    return weights;
+  }
+
+ private:
+  template <typename Join>
+  std::vector<double> each(const std::vector<double>& values, const Join& join) const {
+    if (values.empty()) return {};
+    std::vector<double> out;
+    std::size_t i = 0;
+    for (const std::size_t end : ends_) {
+      double all = values[i];
+      for (++i; i < end; ++i) all = join(all, values[i]);
+      out.push_back(all);
+    }
+    return out;
+  }
+
+  std::vector<std::size_t> ends_;
+  std::vector<std::int32_t> of_position_;
+};
+
+}  // namespace
+
+std::vector<int> thinnest_cuts(const Profile& profile, int positions) {
+  const auto n = static_cast<std::size_t>(profile.size()), most = std::min(n, static_cast<std::size_t>(positions));
+  std::vector<int> ends;
+  for (std::size_t k = 1, first = 0; k <= most; ++k) {
+    const std::size_t last = k * n / most;
+    const auto begin = profile.a_bytes.begin();
+    const auto thinnest =
+        std::min_element(begin + static_cast<std::ptrdiff_t>(first), begin + static_cast<std::ptrdiff_t>(last));
+    ends.push_back(static_cast<int>(last == n ? n : static_cast<std::size_t>(thinnest - begin) + 1));
+    first = last;
+  }
+  return ends;
+}
+
+Profile coarse_profile(const Profile& profile, const std::vector<int>& ends) {
+  const Runs runs(profile.c_ms.size(), ends);
+  Profile out;
+  out.model = profile.model;
+  out.device = profile.device;
+  out.micro_batch_size = profile.micro_batch_size;
+  out.forward_fraction = profile.forward_fraction;
+  out.work = profile.work;
+  out.source_sha256 = profile.source_sha256;
+  out.accumulated_micro_batches = profile.accumulated_micro_batches;
+  out.c_ms = runs.sums(profile.c_ms);
+  out.a_bytes = runs.lasts(profile.a_bytes);
+  out.layer = runs.firsts(profile.layer);
+  // What both a profile and a width have.
+  const auto coarsen = [&](const auto& from, auto* to) {
+    to->w_bytes = runs.sums(from.w_bytes);
+    to->gradient_bytes = runs.sums(from.gradient_bytes);
+    to->slot_bytes = runs.sums(from.slot_bytes);
+    to->frozen_bytes = runs.sums(from.frozen_bytes);
+    to->stash_bytes = runs.sums(from.stash_bytes);
+    to->workspace_bytes = runs.most(from.workspace_bytes);
+    to->times = runs.sums(from.times);
+    to->shared = runs.shared(from.shared);
+  };
+  coarsen(profile, &out);
+  for (const WidthColumns& columns : profile.widths) {
+    WidthColumns coarse;
+    coarse.width = columns.width;
+    coarsen(columns, &coarse);
+    for (const std::vector<double>& ms : columns.collective_ms) coarse.collective_ms.push_back(runs.sums(ms));
+    coarse.servers = columns.servers;
+    out.widths.push_back(std::move(coarse));
+  }
+  return out;
+}
+
+}  // namespace automap::pipeline

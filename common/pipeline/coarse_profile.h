@@ -1,0 +1,24 @@
+// A profile seen from a few of its cuts: what stands between two of them is one position.
+#pragma once
+
+#include <vector>
+
+#include "common/pipeline/profile.h"
+
+namespace automap::pipeline {
+
+// The positions that runs end at, ascending, the last of them n; one for each of `positions` equal parts of 1..n (all,
+// where there are no more): that behind which fewest bytes cross. What a planner would cut is mostly there.
+//
+// a = 9, 5, 7, 0 and 2 positions: 2, 4.
+std::vector<int> thinnest_cuts(const Profile& profile, int positions);
+
+// `ends`: as above. Widths likewise; of names only those of layers, of the run's first position.
+//
+// A stage between two of these cuts has the same compute, transfer, weights, gradients and stash as in the profile
+// (but for rounding). Recomputation, ZeRO 2 and 3, and buckets of gradients go by coarser layers and positions.
+//
+// c = 1, 2, 3, 4 and a = 9, 5, 7, 0 with ends 2, 4: c = 3, 7 and a = 5, 0.
+Profile coarse_profile(const Profile& profile, const std::vector<int>& ends);
+
+}  // namespace automap::pipeline
