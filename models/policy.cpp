@@ -6,6 +6,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/rng.h"
 #include "models/features.h"
 #include "models/forward.h"
 #include "models/partition_env.h"
@@ -412,6 +413,25 @@ void Policy::predict_actions(const float* states, int count, float* y) const {
       std::copy(advantages, advantages + actions, y + row * actions);
     }
   }
+}
+
+Policy untrained_policy(std::uint64_t seed) {
+  constexpr std::uint32_t kUntrainedStream = 0x756e7472;
+  Architecture architecture;
+  architecture.features = kFeatures;
+  architecture.feature_version = kFeatureVersion;
+  std::vector<float> weights;
+  Rng rng(seed, kUntrainedStream, 0);
+  int in = architecture.features;
+  std::vector<int> layers = architecture.hidden;
+  layers.push_back(architecture.atoms);
+  for (const int out : layers) {
+    const double range = std::sqrt(6.0 / in);
+    for (int i = 0; i < in * out; ++i) weights.push_back(static_cast<float>(rng.uniform(-range, range)));
+    weights.insert(weights.end(), static_cast<std::size_t>(out), 0.0f);
+    in = out;
+  }
+  return Policy(architecture, std::move(weights), R"({"untrained": true})");
 }
 
 }  // namespace automap::models

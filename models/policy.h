@@ -91,4 +91,8 @@ class Policy {
   std::shared_ptr<const Network> network_;
 };
 
+// The default after-state network with weights as before any training (He initialization, arXiv 1502.01852): what shows
+// how much of a search's worth is learned.
+Policy untrained_policy(std::uint64_t seed);
+
 }  // namespace automap::models

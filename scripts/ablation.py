@@ -44,8 +44,10 @@ def changed(flags, *more):
 
 def recipes():
     """(key, what it is, flags of automap-train)."""
-    steps = [("faithful", "the paper's: flat network, 1-step double dueling DQN, prioritized replay, γ 0.6",
-              ["--preset", "faithful"])]
+    # Nothing learned: what the searches are worth with weights as before any training.
+    steps = [("random", "random weights, the same network as the default's", None)]
+    steps.append(("faithful", "the paper's: flat network, 1-step double dueling DQN, prioritized replay, γ 0.6",
+                  ["--preset", "faithful"]))
 
     def add(key, text, *more):
         steps.append((key, text, changed(steps[-1][2], *more)))
@@ -61,12 +63,16 @@ def recipes():
     add("distributional", "+ distributional head (HL-Gauss)", "--distributional", "hl-gauss")
     add("imitation", "+ imitation of exact labels", "--label-fraction", "0.1", "--label-weight", "1")
     steps.append(("default", "the default recipe: without priorities and distribution", ["--preset", "fast"]))
+    steps.append(("rainbow", "Rainbow on the after-state network: 3-step double Q, target network, priorities; no labels, no best returns",
+                  ["--preset", "rainbow"]))
+    steps.append(("rainbow-labels", "Rainbow with exact labels as demonstrations", ["--preset", "rainbow", "--label-fraction", "0.1",
+                                                                                   "--label-weight", "10"]))
     return steps
 
 
 # Further steps of the last chain link are ways of searching with the policy that is there.
 SEARCHES = [("policy greedy", "+ the best rollout met on the way counts"), ("policy beam 16", "+ beam 16"),
-            ("policy beam 16 + corridor", "+ corridor refinement")]
+            ("policy beam 16 + corridor", "beam 16 + corridor, the search that plans")]
 METHODS = ["policy greedy bare", *(name for name, _ in SEARCHES), "rollouts greedy", "rollouts beam 16", "rollouts beam 16 + corridor"]
 LAST_STEP = "imitation"
 
@@ -96,7 +102,7 @@ class Ablation:
     def evaluation(self):
         # Little of the time goes into choosing the best checkpoint, the same for all.
         sizes = ("8", "0", "0") if self.args.quick else ("64", "16", "0")
-        return ["--evaluate-small", sizes[0], "--evaluate-middle", sizes[1], "--evaluate-deep", sizes[2], "--evaluate-every", "50000"]
+        return ["--evaluate-small", sizes[0], "--evaluate-middle", sizes[1], "--evaluate-deep", sizes[2], "--evaluate-every", "500" if self.args.quick else "2000"]
 
     def finished(self, key, flags, seed):
         """What is written down about a run that is done, or None."""
@@ -134,7 +140,7 @@ class Ablation:
         return facts
 
     def train_all(self):
-        runs = [(key, flags, seed) for key, _, flags in self.recipes for seed in self.seeds()]
+        runs = [(key, flags, seed) for key, _, flags in self.recipes if flags is not None for seed in self.seeds()]
         left = [run for run in runs if not self.finished(*run)]
         need = len(left) * (self.args.time + 10) / self.args.jobs
         progress(f"{len(runs)} runs of {self.args.time:g} s, {len(runs) - len(left)} of them finished; the others need about "
@@ -159,7 +165,8 @@ class Ablation:
     def measure(self, key, size):
         """The benchmark's document for all seeds of a recipe."""
         output = self.work / f"{self.args.time:g}s" / f"{key}-{size}.json"
-        policies = [part for seed in self.seeds() for part in ("--policy", self.folder(key, seed) / "policy.bin")]
+        of_seed = {seed: f"untrained:{seed}" if key == "random" else self.folder(key, seed) / "policy.bin" for seed in self.seeds()}
+        policies = [part for seed in self.seeds() for part in ("--policy", of_seed[seed])]
         methods = [part for name in METHODS for part in ("--method", name)]
         report.run([report.program(self.build, "bench-policy_gaps"), *policies, *methods, "--classes", size, "--problems",
                     self.args.problems, "--generator", self.args.data, "--threads", self.args.jobs, "--quiet", "--cache",
@@ -199,11 +206,14 @@ class Ablation:
             rows.append([label, *cells, extra])
 
         for key, label, flags in self.recipes:
-            cpu = statistics.fmean(facts[key, s]["cpu_s"] for s in self.seeds())
-            row(label, key, "policy greedy bare", f"{cpu:.0f}")
-            flags_of.append(f"{label}: automap-train {' '.join(map(str, flags))}")
-            if key in (LAST_STEP, "default"):
-                for method, search in SEARCHES:
+            if flags is None:
+                row(label, key, "policy greedy bare", "0")
+            else:
+                cpu = statistics.fmean(facts[key, s]["cpu_s"] for s in self.seeds())
+                row(label, key, "policy greedy bare", f"{cpu:.0f}")
+                flags_of.append(f"{label}: automap-train {' '.join(map(str, flags))}")
+            for method, search in SEARCHES if key in (LAST_STEP, "default") else SEARCHES[-1:]:
+                if any(method in found[key, size] for size in sizes):  # flat networks have no searches
                     row(f"    {search}", key, method)
         columns = ["", *(titles[size] for size in sizes), "CPU s"]
         used = [one["cpu_s"] for one in facts.values()]
@@ -211,7 +221,8 @@ class Ablation:
         text += ["## The chain", "The network alone, greedily (after-state networks choose the last boundary exactly, as all searches "
                  "in the plan space do), then the searches with the last policy:", table(columns, rows)]
         rows = []
-        for (previous, _, _), (key, label, _) in zip(self.recipes, self.recipes[1:]):
+        trained = [recipe for recipe in self.recipes if recipe[2] is not None]
+        for (previous, _, _), (key, label, _) in zip(trained, trained[1:]):
             cells = []
             for size in sizes:
                 a, b = (found[k, size]["policy greedy bare"] for k in (key, previous))
@@ -220,7 +231,7 @@ class Ablation:
             rows.append([label, *cells])
         if rows:
             text += ["## Step by step", "Each step minus the one above it, percentage points, mean ± standard error over problems and "
-                     "seeds (the last row: the default recipe minus the imitation step):",
+                     "seeds (the default recipe minus the imitation step; Rainbow minus the default):",
                      table(["", *(part for size in sizes for part in (f"class {size}", ""))], rows)]
         key = self.recipes[-1][0]
         rows = [[name, *(percent(found[key, size][name].mean()) for size in sizes)]
@@ -247,7 +258,7 @@ def main():
     args = parser.parse_args()
     if args.list:
         for key, text, flags in recipes():
-            print(f"{key:15} {text}\n{'':15} automap-train {' '.join(flags)}")
+            print(f"{key:15} {text}" + (f"\n{'':15} automap-train {' '.join(flags)}" if flags else ""))
         return 0
     if args.quick:
         args.time, args.seeds, args.problems, args.classes = 2.0, 2, 12, "A"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One night of training: generate -> train -> evaluate -> promote the new policy, but only when it is not worse than the
+# One night of training: generate -> train -> evaluate -> promote the new policy, but only when it is better than the
 # current one on held-out problems (a paired test), and not the same. Made for cron; run again after a stop or a kill it
 # goes on where it was.
 #
@@ -16,8 +16,8 @@
 #                    same search without a network
 #   0 3 * * *  cd /srv/automap && scripts/nightly.sh /srv/nights
 #
-# FOLDER/current.policy   the policy in use; appears with the first night whose policy is not worse than the --first one,
-#                         replaced only by one that is not worse
+# FOLDER/current.policy   the policy in use; appears with the first night whose policy is better than the --first one,
+#                         replaced only by one that is better
 # FOLDER/nights/DATE/     a night: its run (report.md, curves.csv, policy.bin, ...), comparison.json
 # FOLDER/nightly.log      what happened, a line each       FOLDER/unfinished   the night to go on with
 #
@@ -172,7 +172,7 @@ fi
 step "comparing" "$bin/automap-train" --config "$here/run/config.ini" --compare --json --quiet \
   --evaluate-seed "$((20000000 + seed))" "$new" ${current:+"$current"} > "$here/comparison.json.tmp"
 mv "$here/comparison.json.tmp" "$here/comparison.json"
-summary=$(tr -d ' \n' < "$here/comparison.json" | grep -o '"first_mean":[^,]*,"second_mean":[^,]*,"mean":[^,]*,"standard_error":[^,]*' | head -1)
+summary=$(tr -d ' \n' < "$here/comparison.json" | grep -o '"first_mean":[^,]*,"second_mean":[^,]*,"mean":[^,]*,"standard_error":[^,]*' | tail -1)
 if [[ $current == "$folder/current.policy" ]]; then
   before="the current policy"
 elif [[ -n $current ]]; then
@@ -183,11 +183,11 @@ fi
 verdict() { tail -4 "$here/comparison.json" | grep -q "\"$1\": true,\{0,1\}\$"; }
 if verdict no_difference; then
   say "$night: kept $before, the new one makes no difference ($summary)"
-elif verdict not_worse; then
+elif verdict accepted; then
   install_file "$new" "$folder/current.policy"
-  say "$night: promoted, not worse than $before ($summary)"
+  say "$night: promoted, better than $before ($summary)"
 else
-  say "$night: kept $before, the new one is not shown to be as good ($summary)"
+  say "$night: kept $before, the new one is not shown to be better ($summary)"
 fi
 [[ $keep_data == yes ]] || rm -rf "$here/data"
 rm -f "$folder/unfinished"

@@ -147,8 +147,11 @@ void Evaluation::choose() {
   int missing = 0;
   for (const int count : wanted) missing += count;
   std::uint64_t draws = kDrawsPerProblem * static_cast<std::uint64_t>(missing);
-  if (source_->size() > 0) draws = std::min(draws, source_->size());
-  for (std::uint64_t i = 0; i < draws && missing > 0; ++i) {
+  // Of a dataset no row twice.
+  if (source_->size() > 0) draws = std::min(draws, source_->size() - std::min(source_->size(), options_.first));
+  next_ = options_.first;
+  for (; next_ < options_.first + draws && missing > 0; ++next_) {
+    const std::uint64_t i = next_;
     const TrainingProblem problem = source_->problem(i);
     const int devices = problem.parts.cluster.num_devices();
     const int stages = std::min({problem.stages, devices, static_cast<int>(problem.parts.profile.size())});
@@ -172,8 +175,13 @@ void Evaluation::choose() {
 
 void Evaluation::solve(WorkerPool& pool) {
   const std::string beam = std::to_string(options_.beam);
-  const std::vector<std::string> names = {"rollouts", "rollouts beam " + beam, "rollouts beam " + beam + " + corridor",
-                                          "balanced", "local search"};
+  const std::vector<std::string> names = {"rollouts",
+                                          "rollouts beam " + beam,
+                                          "rollouts beam " + beam + " + corridor",
+                                          "random weights, beam " + beam + " + corridor",
+                                          "balanced",
+                                          "local search"};
+  const Policy random_weights = models::untrained_policy(1);
   std::vector<Row> lengths(problems_.size()), times(problems_.size());
   std::vector<std::uint8_t> feasible(problems_.size(), 1);
   Progress progress("held-out problems", problems_.size(), "problems");
@@ -196,6 +204,9 @@ void Evaluation::solve(WorkerPool& pool) {
     add(searched_ms(ready, nullptr, options_.beam, options_, &beam_plans));
     add(corridor_ms(ready, beam_plans, options_));
     time.back() += time[time.size() - 2];
+    std::vector<Plan> random_plans;
+    searched_ms(ready, &random_weights, options_.beam, options_, &random_plans);
+    add(corridor_ms(ready, random_plans, options_));
     const int stages = ready.options.stages;
     const pipeline::Schedule schedule = ready.options.schedule;
     add(length_of(ready.prepared, pipeline::balanced_plan(ready.prepared, stages, schedule, options_.objective),
@@ -209,7 +220,7 @@ void Evaluation::solve(WorkerPool& pool) {
 
     std::optional<Plan> optimum = ready.problem.optimum;
     held.proven = optimum.has_value();
-    if (!optimum) {
+    if (!optimum && options_.exact) {
       pipeline::ExactOptions exact;
       exact.min_stages = exact.max_stages = stages;
       exact.schedule = schedule;
@@ -342,14 +353,14 @@ Quality Evaluation::quality(const PlannerLengths& lengths, int set, int family) 
   return out;
 }
 
-double Evaluation::score(const PlannerLengths& greedy) const {
+double Evaluation::score(const std::vector<PlannerLengths>& planned) const {
   double sum = 0;
-  for (const double gap : gaps(greedy)) sum += std::isfinite(gap) ? std::min(gap, 1.0) : 1.0;
+  for (const double gap : gaps(planned.back())) sum += std::isfinite(gap) ? gap : kNoPlanGap;
   return sum / static_cast<double>(problems_.size());
 }
 
 std::string Evaluation::fingerprint() const {
-  std::string text = "1 " + source_->fingerprint() + " " + std::to_string(options_.beam) + " " +
+  std::string text = "2 " + source_->fingerprint() + " " + std::to_string(options_.beam) + " " +
                      pipeline::to_string(options_.objective);
   for (const int count : options_.problems) text += " " + std::to_string(count);
   return text;
@@ -432,8 +443,8 @@ PairedDifference paired_difference(const std::vector<double>& a, const std::vect
   PairedDifference out;
   double sum = 0, squares = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    if (!std::isfinite(a[i]) || !std::isfinite(b[i])) continue;
-    const double d = a[i] - b[i];
+    if (!std::isfinite(a[i]) || (!b.empty() && !std::isfinite(b[i]))) continue;
+    const double d = b.empty() ? a[i] : a[i] - b[i];
     ++out.problems;
     sum += d;
     squares += d * d;

@@ -46,9 +46,15 @@ struct EvaluationOptions {
   long long exact_looks = 0;  // instead, looks of the exact solver at its stop flag: no clock; 0: exact_s holds
   int beam = 16;
   pipeline::Objective objective = pipeline::Objective::kValue;
+  std::uint64_t first = 0;  // of the source's rows: problems are drawn from there on
+  // Without the optima: gaps count from the best plan known, which is all that a comparison needs.
+  bool exact = true;
   bool flat = false;
   models::FlatInput flat_input = models::FlatInput::kRaw;
 };
+
+// What no plan where there is one counts as: a gap of 1000 %.
+constexpr double kNoPlanGap = 10;
 
 // Length of every held-out problem's plan, infinity: none; and what planning took.
 struct PlannerLengths {
@@ -76,8 +82,11 @@ class Evaluation {
   std::vector<double> gaps(const PlannerLengths& lengths) const;  // infinity where there is no plan
   // Of a set, or of a family (others: -1).
   Quality quality(const PlannerLengths& lengths, int set, int family = -1) const;
-  // What checkpoints are chosen by: the mean gap over all problems, each at most 1 (100 %), no plan being 1.
-  double score(const PlannerLengths& greedy) const;
+  // What checkpoints are chosen by: the mean gap over all problems of plan()'s last search, the one that plans
+  // (automap-infer), no plan counting as kNoPlanGap.
+  double score(const std::vector<PlannerLengths>& planned) const;
+  // Row after the last problem that was drawn: where another evaluation of other problems may begin.
+  std::uint64_t next() const { return next_; }
 
  private:
   void choose();
@@ -90,6 +99,7 @@ class Evaluation {
   EvaluationOptions options_;
   std::vector<HeldOut> problems_;
   std::vector<PlannerLengths> baselines_;
+  std::uint64_t next_ = 0;
 };
 
 // Throws Error(kData) naming `path` when this program's searches cannot run the policy: other features, or a flat
@@ -101,6 +111,7 @@ struct PairedDifference {
   int problems = 0;
   double mean = 0, standard_error = 0;
 };
+// With the standard error of one set of gaps alone where `b` is empty.
 PairedDifference paired_difference(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace automap::train

@@ -15,6 +15,7 @@
 #include "common/io/profile_file.h"
 #include "common/pipeline/device_match.h"
 #include "train/options.h"
+#include "train/promotion.h"
 #include "train/report.h"
 #include "train/run_folder.h"
 #include "train/torch_learner.h"
@@ -100,68 +101,97 @@ int evaluate(const TrainOptions& o, WorkerPool& pool) {
   return 0;
 }
 
-// --compare: is the first policy not worse than the second, or than the same search without a network? Not worse: the
-// mean paired difference of greedy gaps plus two standard errors is within the margin. Nothing tells policies apart
-// when both are 0.
+// What --compare has asked so far: gaps on the same problems.
+struct Compared {
+  std::vector<std::string> searches;
+  std::vector<std::vector<double>> first, second;  // [search][problem]
+};
+
+// More problems, from row `next` on, which moves behind them. Whether there are more.
+bool ask_more(const TrainOptions& o, const std::vector<models::Policy>& policies, int times, std::uint64_t* next,
+              WorkerPool& pool, Compared* out) {
+  EvaluationOptions options = evaluation_options(o);
+  for (int& count : options.problems) count *= times;
+  options.first = *next;
+  // Both gaps count from the same plan: the difference needs no optimum.
+  options.exact = false;
+  const Evaluation evaluation(held_out_source(o), options, pool, "");
+  *next = evaluation.next();
+  const auto first = evaluation.plan(policies[0], pool);
+  const auto second = policies.size() == 1 ? evaluation.baselines() : evaluation.plan(policies[1], pool);
+  const std::size_t searches = std::min(first.size(), second.size());
+  out->first.resize(searches);
+  out->second.resize(searches);
+  out->searches.clear();
+  for (std::size_t p = 0; p < searches; ++p) {
+    out->searches.push_back(first[p].planner);
+    const auto append = [&](const PlannerLengths& lengths, std::vector<double>* to) {
+      for (const double gap : evaluation.gaps(lengths)) to->push_back(std::isfinite(gap) ? gap : kNoPlanGap);
+    };
+    append(first[p], &out->first[p]);
+    append(second[p], &out->second[p]);
+  }
+  return evaluation.source().size() == 0 || *next < evaluation.source().size();
+}
+
+// --compare: is the first policy better than the second, or than the same search without a network? Judged by the last
+// search (beam + corridor).
 int compare(const TrainOptions& o, WorkerPool& pool) {
   std::vector<models::Policy> policies;
   for (const std::string& path : o.policies) {
     policies.push_back(models::Policy::load(path));
     check_searchable(policies.back(), path);
   }
-  const Evaluation evaluation(held_out_source(o), evaluation_options(o), pool, "");
   const bool alone = policies.size() == 1;
-  const auto lengths_a = evaluation.plan(policies[0], pool);
-  const auto lengths_b = alone ? evaluation.baselines() : evaluation.plan(policies[1], pool);
   const std::string other = alone ? "the same search without a network" : printable(o.policies[1]);
+  Compared asked;
+  std::uint64_t next = 0;
+  PromotionTest test(o.margin, o.standard_error);
+  PairedDifference judged;
+  for (int times = 1;;) {
+    const bool more = ask_more(o, policies, times, &next, pool, &asked);
+    judged = paired_difference(asked.first.back(), asked.second.back());
+    if (!test.look(judged) || !more) break;
+    // As many again as there are.
+    if (test.looks() > 1) times *= 2;
+  }
+  const bool no_difference = test.no_difference(), accepted = test.accepted();
   Json document;
-  document["schema"] = "automap.comparison/1";
+  document["schema"] = "automap.comparison/2";
   document["policies"] = o.policies;
-  document["problems"] = evaluation.problems().size();
+  document["problems"] = judged.problems;
+  document["looks"] = test.looks();
   document["margin"] = o.margin;
+  document["sigmas"] = PromotionTest::kSigmas;
   Json& rows = document["differences"] = Json::array();
   TextTable table({{"search", TextTable::Align::kLeft}, {"first"}, {"second"}, {"difference"}, {"standard error"}});
-  bool not_worse = true, no_difference = false;
-  for (std::size_t p = 0; p < std::min(lengths_a.size(), lengths_b.size()); ++p) {
-    // No plan counts as twice the optimum.
-    const auto bounded = [&](std::vector<double> gaps) {
-      for (double& gap : gaps) gap = std::isfinite(gap) ? std::min(gap, 1.0) : 1.0;
-      return gaps;
-    };
-    const std::vector<double> a = bounded(evaluation.gaps(lengths_a[p])), b = bounded(evaluation.gaps(lengths_b[p]));
-    const PairedDifference d = paired_difference(a, b);
-    const bool row_not_worse = d.mean + 2 * d.standard_error <= o.margin;
-    // What is promised is the one-shot plan.
-    if (p == 0) {
-      not_worse = row_not_worse;
-      no_difference = d.mean == 0 && d.standard_error == 0;
-    }
-    const auto mean = [](const std::vector<double>& values) {
-      double sum = 0;
-      for (const double v : values) sum += v;
-      return sum / static_cast<double>(values.size());
-    };
-    rows.push_back({{"planner", lengths_a[p].planner},
-                    {"first_mean", mean(a)},
-                    {"second_mean", mean(b)},
+  for (std::size_t p = 0; p < asked.searches.size(); ++p) {
+    const PairedDifference d = paired_difference(asked.first[p], asked.second[p]);
+    const double first = paired_difference(asked.first[p], {}).mean,
+                 second = paired_difference(asked.second[p], {}).mean;
+    rows.push_back({{"planner", asked.searches[p]},
+                    {"first_mean", first},
+                    {"second_mean", second},
                     {"mean", d.mean},
-                    {"standard_error", d.standard_error},
-                    {"not_worse", row_not_worse}});
-    table.add_row({lengths_a[p].planner, format_percent(mean(a)), format_percent(mean(b)),
-                   format_number(d.mean * 100) + " %", format_number(d.standard_error * 100) + " %"});
+                    {"standard_error", d.standard_error}});
+    table.add_row({asked.searches[p], format_percent(first), format_percent(second), format_number(d.mean * 100) + " %",
+                   format_number(d.standard_error * 100) + " %"});
   }
+  document["difference"] = judged.mean;
+  document["standard_error"] = judged.standard_error;
   document["no_difference"] = no_difference;
-  document["not_worse"] = not_worse;
+  document["accepted"] = accepted;
   if (o.json) {
     print_exact(json_text(document));
-  } else {
-    print("Mean gaps on " + std::to_string(evaluation.problems().size()) + " held-out problems\n\n" + table.render() +
-          "\n" + printable(o.policies[0]) + " is " + (not_worse ? "not worse than " : "NOT shown to be as good as ") +
-          other +
-          (no_difference ? " (greedy: no difference at all)\n"
-                         : std::string(" (greedy: difference + 2 standard errors ") + (not_worse ? "<= " : "> ") +
-                               format_percent(o.margin) + ")\n"));
+    return 0;
   }
+  const std::string than = o.margin == 0 ? "0" : format_percent(o.margin);
+  print("Mean gaps over the best plan known, " + std::to_string(judged.problems) + " held-out problems in " +
+        std::to_string(test.looks()) + (test.looks() == 1 ? " look" : " looks") + "\n\n" + table.render() + "\n" +
+        printable(o.policies[0]) + " is " + (accepted ? "better than " : "NOT shown to be better than ") + other +
+        (no_difference ? " (" + asked.searches.back() + ": no difference at all)\n"
+                       : " (" + asked.searches.back() + ": difference + " + format_number(PromotionTest::kSigmas) +
+                             " standard errors " + (accepted ? "< " : ">= ") + than + ")\n"));
   return 0;
 }
 
@@ -188,7 +218,6 @@ TrainerSettings settings_of(const TrainOptions& o, const OptionTable& table) {
   s.round_problems = std::max(1, o.round_episodes / o.plays_per_problem);
   s.batch = o.learner.batch;
   s.replay_ratio = o.replay_ratio;
-  s.deterministic = o.deterministic;
   s.time_s = o.time_s;
   s.episodes = o.episodes;
   s.checkpoint_every_s = o.checkpoint_every_s;
@@ -258,6 +287,7 @@ int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& tabl
   if (!o.init.empty() && !resuming) init = models::Policy::load(o.init);
   std::unique_ptr<LearnerPort> learner = make_learner(o, table, &init);
   settings.options = learning_options(table);
+  settings.starts_from_policy = !o.init.empty();
 
   folder.prepare();
   const StopToken stop;

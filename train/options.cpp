@@ -18,9 +18,9 @@ namespace {
 
 // Options that may change from one session of a run to the next.
 const char* const kFree[] = {
-    "evaluate", "compare",  "out",           "threads",   "time",   "episodes", "resume", "checkpoint-every",
-    "device",   "init",     "patience",      "margin",    "preset", "json",     "quiet",  "verbose",
-    "data",     "finetune", "init-or-fresh", "trust-data"};
+    "evaluate",       "compare", "out",      "threads",       "time",      "episodes", "resume", "checkpoint-every",
+    "standard-error", "device",  "init",     "patience",      "margin",    "preset",   "json",   "quiet",
+    "verbose",        "data",    "finetune", "init-or-fresh", "trust-data"};
 
 std::vector<int> parse_hidden(const std::string& text) {
   std::vector<int> out;
@@ -108,6 +108,27 @@ TrainOptions preset_options(const std::string& preset) {
     o.learner.replay_episodes = 400000;
     return o;
   }
+  if (preset == "rainbow") {
+    // Rainbow (Hessel et al., 2017) on the after-state network, without noisy layers (as the paper): double Q, 3-step
+    // returns, a target network, priorities. Its Q(s, a) is the value of the after-state, which leaves dueling nothing
+    // to part; --distributional is a switch. No labels, no best returns.
+    o.returns = "n-step";
+    o.learner.double_q = true;
+    o.learner.n_step = 3;
+    o.learner.target_every = 500;
+    o.learner.prioritized = true;
+    o.learner.priority_alpha = 0.5;
+    o.learner.priority_beta = 0.4;
+    o.learner.beta_updates = 70000;
+    // Decisions with all their children: 45 kB an episode.
+    o.learner.replay_episodes = 12000;
+    o.learner.batch = 64;
+    o.learner.label_weight = 0;
+    o.label_fraction = 0;
+    o.best_return = false;
+    o.replay_ratio = 8;
+    return o;
+  }
   if (preset == "faithful") {
     // Paper 5.1. Its state is the raw arrays, its reward needs no exact solver.
     o.network = "flat";
@@ -141,7 +162,7 @@ TrainOptions preset_options(const std::string& preset) {
     o.replay_ratio = 8;
     return o;
   }
-  throw Error(ErrorKind::kUsage, "--preset: found '" + preset + "', expected fast, nightly or faithful");
+  throw Error(ErrorKind::kUsage, "--preset: found '" + preset + "', expected fast, nightly, rainbow or faithful");
 }
 
 namespace {
@@ -154,7 +175,7 @@ void add_examples(OptionTable& table) {
       "automap-train --finetune --data bert48.h5 --cluster config-c --init policy.bin --out runs/bert --time 20s",
       "adapt a policy to one model");
   table.example("automap-train --compare runs/night2/policy.bin runs/night1/policy.bin --json",
-                "is the first policy worse than the second?");
+                "is the first policy better than the second?");
 }
 
 void declare_files(OptionTable& table, TrainOptions& o) {
@@ -185,15 +206,18 @@ void declare_files(OptionTable& table, TrainOptions& o) {
                  "when the policy of --init is another network than the options ask for, start with fresh weights and "
                  "a warning");
   table.add_flag(&o.evaluate, "evaluate", "do not train: print how good the POLICY files are");
-  table.add_flag(&o.compare, "compare",
-                 "do not train: is the first POLICY not worse than the second, or than no network at all?");
+  table.add_flag(
+      &o.compare, "compare",
+      "do not train: is the first POLICY better than the second, or than the same search without a network?");
 }
 
 void declare_run(OptionTable& table, TrainOptions& o) {
   table.group("Run");
-  table.add(&o.preset, "preset", "what all other options start from").choices({"fast", "nightly", "faithful"});
+  table.add(&o.preset, "preset", "what all other options start from")
+      .choices({"fast", "nightly", "rainbow", "faithful"});
   table.add(&o.threads, "threads", "threads, the learner's included; 0: as many as there are cores").range(0, 1 << 20);
-  table.add_seconds(&o.time_s, "time", "train this long, over all sessions").range(0.001, 1e9);
+  table.add_seconds(&o.time_s, "time", "train this long, over all sessions; looks at held-out problems do not count")
+      .range(0.001, 1e9);
   table.add(&o.episodes, "episodes", "train for so many plays, over all sessions; 0: as many as --time allows");
   table.add(&o.seed, "seed", "of everything random");
   table.add_flag(&o.deterministic, "deterministic",
@@ -330,8 +354,13 @@ void declare_evaluation(OptionTable& table, TrainOptions& o) {
   table.add(&o.patience, "patience", "stop after so many evaluations without a better policy; 0: never")
       .range(0, 1000000);
   table.add(&o.beam, "beam", "width of the beam search that is evaluated beside greedy").range(1, 4096).advanced();
-  table.add(&o.margin, "margin", "--compare: a mean gap up to this much larger still counts as not worse")
+  table.add(&o.margin, "margin", "--compare: a mean gap up to this much larger still counts as better")
       .range(0, 1)
+      .advanced();
+  table
+      .add(&o.standard_error, "standard-error",
+           "--compare: problems are asked until it is settled, or the difference is known this well")
+      .range(1e-6, 1)
       .advanced();
 }
 
@@ -395,6 +424,9 @@ bool parse_options(int argc, const char* const* argv, OptionTable& table, TrainO
     };
     unless_given("time", options.time_s, 30.0);
     unless_given("evaluate-every", options.evaluate_every, std::uint64_t{4000});
+    // So that a second holds a few rounds, and the optima of the model's own questions take no longer than learning.
+    unless_given("round-episodes", options.round_episodes, 32);
+    unless_given("evaluate-exact-time", options.evaluate_exact_s, 0.2);
     unless_given("epsilon-start", options.epsilon_start, 0.2);
     unless_given("epsilon-episodes", options.epsilon_episodes, std::uint64_t{10000});
     unless_given("learning-rate", options.learner.learning_rate, 3e-4);

@@ -64,7 +64,7 @@ struct TrainOptions {
   double evaluate_exact_s = 5;           // exact optimum of one held-out problem
   int patience = 0;                      // evaluations without a better one; 0: never stop early
   int beam = 16;
-  double margin = 0.001;  // --compare
+  double margin = 0, standard_error = 0.0003;  // --compare
 
   bool json = false;
 

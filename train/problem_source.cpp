@@ -8,6 +8,7 @@
 #include "common/base/files.h"
 #include "common/base/rng.h"
 #include "common/io/dataset.h"
+#include "common/pipeline/coarse_profile.h"
 #include "common/pipeline/exact.h"
 #include "datagen/distributions.h"
 
@@ -102,7 +103,7 @@ class Model : public ProblemSource {
  public:
   Model(const pipeline::Profile& profile, machine::Cluster cluster, const pipeline::ProblemOptions& options,
         std::uint64_t seed, bool exactly)
-      : profile_(coarse_profile(profile)),
+      : profile_(grid_profile(profile)),
         cluster_(std::move(cluster)),
         options_(options),
         seed_(seed),
@@ -265,66 +266,11 @@ std::unique_ptr<ProblemSource> model_source(const pipeline::Profile& profile, co
   return std::make_unique<Model>(profile, cluster, options, seed, exactly);
 }
 
-namespace {
-
-// Per position between two pivots: the sum, or the largest.
-std::vector<double> coarse(const std::vector<double>& values, const std::vector<int>& ends, bool largest) {
-  std::vector<double> out;
-  std::size_t i = 0;
-  for (const int end : ends) {
-    double all = 0;
-    for (; i < static_cast<std::size_t>(end) && i < values.size(); ++i) {
-      all = largest ? std::max(all, values[i]) : all + values[i];
-    }
-    out.push_back(all);
-  }
-  return values.empty() ? values : out;
-}
-
-}  // namespace
-
-pipeline::Profile coarse_profile(const pipeline::Profile& profile) {
+pipeline::Profile grid_profile(const pipeline::Profile& profile) {
   const int n = static_cast<int>(profile.size());
   std::vector<int> ends = pipeline::grid_pivots(n, pipeline::kGranularity);
   ends.push_back(n);
-  pipeline::Profile out;
-  out.model = profile.model;
-  out.device = profile.device;
-  out.micro_batch_size = profile.micro_batch_size;
-  out.forward_fraction = profile.forward_fraction;
-  out.source_sha256 = profile.source_sha256;
-  constexpr bool kLargest = true;
-  const auto sums = [&](const std::vector<double>& values) { return coarse(values, ends, !kLargest); };
-  out.c_ms = sums(profile.c_ms);
-  out.w_bytes = sums(profile.w_bytes);
-  out.stash_bytes = sums(profile.stash_bytes);
-  out.gradient_bytes = sums(profile.gradient_bytes);
-  out.slot_bytes = sums(profile.slot_bytes);
-  out.frozen_bytes = sums(profile.frozen_bytes);
-  out.workspace_bytes = coarse(profile.workspace_bytes, ends, kLargest);
-  for (const pipeline::DeviceTimes& times : profile.times) {
-    pipeline::DeviceTimes& made = out.times.emplace_back();
-    made.device = times.device;
-    made.samples = times.samples;
-    for (const std::vector<double>& row : times.forward_ms) made.forward_ms.push_back(sums(row));
-    for (const std::vector<double>& row : times.backward_ms) made.backward_ms.push_back(sums(row));
-    made.optimizer_ms = sums(times.optimizer_ms);
-  }
-  int begin = 0;
-  for (const int end : ends) {
-    out.a_bytes.push_back(profile.a_bytes[static_cast<std::size_t>(end - 1)]);
-    if (!profile.layer.empty()) out.layer.push_back(profile.layer[static_cast<std::size_t>(begin)]);
-    begin = end;
-  }
-  const auto place = [&](std::int32_t position) {
-    return static_cast<std::int32_t>(std::lower_bound(ends.begin(), ends.end(), position) - ends.begin()) + 1;
-  };
-  for (pipeline::SharedWeight shared : profile.shared) {
-    shared.first = place(shared.first);
-    shared.position = place(shared.position);
-    if (shared.first < shared.position) out.shared.push_back(shared);
-  }
-  return out;
+  return pipeline::coarse_profile(profile, ends);
 }
 
 pipeline::ProblemOptions options_of_model(const pipeline::Profile& profile, int micro_batches) {

@@ -63,6 +63,6 @@ pipeline::ProblemOptions options_of_model(const pipeline::Profile& profile, int 
 
 // The profile with everything between two pivots of the 128-point grid made one instruction: plans over the grid keep
 // their V, but that layers for recomputation begin at pivots.
-pipeline::Profile coarse_profile(const pipeline::Profile& profile);
+pipeline::Profile grid_profile(const pipeline::Profile& profile);
 
 }  // namespace automap::train

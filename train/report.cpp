@@ -55,6 +55,13 @@ std::string markdown(const std::vector<std::vector<std::string>>& rows) {
   return out;
 }
 
+// Who sets it: updates per play are the same whoever does.
+std::string pace(int threads, double learner_share) {
+  constexpr double kBusy = 0.9;
+  if (threads == 1) return "";
+  return learner_share > kBusy ? ", and set the pace" : ", and the actors set the pace";
+}
+
 std::vector<int> sets_in(const Evaluation& evaluation) {
   std::vector<int> out;
   for (int set = 0; set < kHeldOutSets; ++set) {
@@ -161,10 +168,13 @@ std::string report_markdown(const TrainOptions& o, const ProblemSource& source, 
          " environment steps/s, " + rate(result.session_after_states) + " after-states/s, " +
          rate(result.session_updates) + " updates/s on " + std::to_string(threads) + " thread" +
          (threads == 1 ? "" : "s") + "; the learner was busy " + format_percent(result.learner_seconds / session) +
-         " of the time; at most " + format_bytes(static_cast<double>(usage.ru_maxrss) * 1024) + " of memory\n";
+         " of the time" + pace(threads, result.learner_seconds / session) + "; at most " +
+         format_bytes(static_cast<double>(usage.ru_maxrss) * 1024) + " of memory\n";
   out += "- `policy.bin`: the best of " + std::to_string(c.evaluations) + " evaluations, after " +
-         format_count(static_cast<long long>(c.best_episodes)) + " episodes: mean gap of greedy plans " +
-         format_percent(c.best_score) + " over all held-out problems\n\n";
+         format_count(static_cast<long long>(c.best_episodes)) + " episodes: mean gap of " +
+         policy_planners.back().planner + " " + format_percent(c.best_score) + " ± " +
+         format_percent(paired_difference(evaluation.gaps(policy_planners.back()), {}).standard_error) +
+         " over all held-out problems, no plan counting as " + format_percent(kNoPlanGap) + "\n\n";
 
   out += "## Gaps on held-out problems\n\n";
   out += evaluation.options().objective == pipeline::Objective::kValue

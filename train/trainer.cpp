@@ -61,7 +61,7 @@ class Trainer {
     finish_round();
     for (;;) {
       // Here the plays of the round stand ready and have not been learned from: this is what a checkpoint holds.
-      counters_.seconds = earlier_seconds_ + seconds_since(start_);
+      counters_.seconds = earlier_seconds_ + trained_s();
       stopped = settings_.stop_requested && settings_.stop_requested();
       if (stopped) reason = "a signal";
       const bool time_over = counters_.seconds >= settings_.time_s;
@@ -85,7 +85,7 @@ class Trainer {
     checkpoint();
     progress_.finish();
     TrainResult out{counters_, stopped, reason, 0, 0, 0, 0, 0, 0, best()};
-    out.session_seconds = seconds_since(start_);
+    out.session_seconds = trained_s();
     out.session_plays = counters_.plays - session_plays_;
     out.session_steps = counters_.steps - session_steps_;
     out.session_after_states = counters_.after_states - session_after_states_;
@@ -95,6 +95,9 @@ class Trainer {
   }
 
  private:
+  // Of this session, looks at held-out problems left out: they are no training.
+  double trained_s() const { return seconds_since(start_) - evaluation_seconds_; }
+
   std::uint64_t progress_total() const {
     return settings_.episodes > 0 ? settings_.episodes : static_cast<std::uint64_t>(std::min(settings_.time_s, 1e9));
   }
@@ -171,7 +174,6 @@ class Trainer {
     double loss = 0, label_loss = 0, rate = 0;
     int updates = 0;
     while (counters_.update_credit >= 1 && learner_.ready()) {
-      if (!settings_.deterministic && pool_.drained()) break;
       const models::LearnerMetrics metrics = learner_.update();
       counters_.update_credit -= 1;
       loss += metrics.loss;
@@ -179,7 +181,8 @@ class Trainer {
       rate = metrics.learning_rate;
       ++updates;
     }
-    // What could not be learned in time is not owed.
+    // Only what the replay was not full enough for is not owed: updates per play are part of the recipe, whatever the
+    // threads are.
     counters_.update_credit -= std::floor(counters_.update_credit);
     learner_seconds_ += seconds_since(start);
     if (updates == 0) return;
@@ -189,7 +192,7 @@ class Trainer {
   }
 
   void show_progress() {
-    const double seconds = seconds_since(start_);
+    const double seconds = trained_s();
     std::string note;
     if (settings_.episodes == 0) {
       note = format_number(static_cast<double>(counters_.plays - session_plays_) / seconds) + " episodes/s  ";
@@ -201,13 +204,17 @@ class Trainer {
 
   void evaluate() {
     // Played by the same pool, so between two rounds; the plays that stand ready are not touched.
+    const auto begin = Clock::now();
     const models::Policy policy = learner_.policy("{}");
     const std::vector<PlannerLengths> lengths = evaluation_.plan(policy, pool_);
-    const double score = evaluation_.score(lengths.front());
+    const double score = evaluation_.score(lengths);
     last_score_ = score;
+    evaluation_seconds_ += seconds_since(begin);
     ++counters_.evaluations;
     before_writing();
-    const bool better = best_policy_.empty() || score < counters_.best_score;
+    // Weights that nothing was learned with are not the best of a run, unless it started from a policy.
+    const bool unlearned = counters_.best_episodes == 0 && !settings_.starts_from_policy && learner_.updates() > 0;
+    const bool better = best_policy_.empty() || unlearned || score < counters_.best_score;
     if (better) {
       counters_.best_score = score;
       counters_.best_episodes = counters_.plays;
@@ -244,7 +251,7 @@ class Trainer {
     values.emplace_back("train/label_loss", label_loss_);
     values.emplace_back("train/learning_rate", learning_rate_);
     values.emplace_back("train/epsilon", epsilon_of_play(settings_.play, counters_.plays / 8 * 8));
-    const double seconds = seconds_since(start_);
+    const double seconds = trained_s();
     values.emplace_back("train/episodes_per_s", static_cast<double>(counters_.plays - session_plays_) / seconds);
     const auto feasible = static_cast<double>(counters_.plays - counters_.infeasible);
     values.emplace_back("train/y", feasible > 0 ? counters_.y / feasible : 0);
@@ -257,7 +264,7 @@ class Trainer {
     Checkpoint out;
     out.options = settings_.options;
     out.data = source_.fingerprint();
-    counters_.seconds = earlier_seconds_ + seconds_since(start_);
+    counters_.seconds = earlier_seconds_ + trained_s();
     out.counters = counters_;
     out.curve = curves_.points();
     out.learner_state = learner_.save_state();
@@ -279,7 +286,8 @@ class Trainer {
   std::vector<Played> played_;
   std::string best_policy_;
   Clock::time_point start_ = Clock::now();
-  double earlier_seconds_ = 0, learner_seconds_ = 0, loss_ = 0, label_loss_ = 0, learning_rate_ = 0, last_score_ = 1;
+  double earlier_seconds_ = 0, evaluation_seconds_ = 0, learner_seconds_ = 0, loss_ = 0, label_loss_ = 0,
+         learning_rate_ = 0, last_score_ = 1;
   std::uint64_t session_plays_ = 0, session_steps_ = 0, session_after_states_ = 0, session_updates_ = 0;
 };
 

@@ -2,8 +2,9 @@
 //
 // While the learner learns from the plays of round r, the actors play round r + 1 with the weights published before
 // those updates: the lag is fixed, so that what is played depends on the seed only and never on the number of threads.
-// How many updates a round gets is fixed too with `deterministic` (replay_ratio decisions learned from per decision
-// played); otherwise the learner stops when the actors run out of work, and where it is done first it plays along.
+// How many updates a round gets is fixed, too: replay_ratio decisions learned from per decision played. Who is done
+// first helps (the learner plays along) or waits, so that the recipe is the same on any machine and only its speed is
+// not.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +27,13 @@ struct TrainerSettings {
   int round_problems = 256;
   int batch = 256;
   double replay_ratio = 4;
-  bool deterministic = false;
   double time_s = 600;         // over all sessions
   std::uint64_t episodes = 0;  // plays over all sessions; 0: no limit
   double checkpoint_every_s = 60;
   std::uint64_t evaluate_every = 50000;
   int patience = 0;
-  std::string folder;  // of the run: checkpoint, policy.bin, curves.csv, the event file
+  bool starts_from_policy = false;  // else weights of play 0 are never the best of the run
+  std::string folder;               // of the run: checkpoint, policy.bin, curves.csv, the event file
   std::vector<std::pair<std::string, std::string>> options;  // for the checkpoint
   // JSON for the policy file; empty: "{}".
   std::function<std::string(const TrainCounters& counters)> provenance;

@@ -43,10 +43,6 @@ void WorkerPool::start(std::size_t count, std::function<void(std::size_t)> task)
   wake_.notify_all();
 }
 
-bool WorkerPool::drained() const {
-  return !threads_.empty() && next_.load(std::memory_order_relaxed) >= limit_.load(std::memory_order_relaxed);
-}
-
 void WorkerPool::run_tasks(std::size_t count, const std::function<void(std::size_t)>& task) {
   for (;;) {
     const std::size_t index = next_.fetch_add(1);

@@ -24,8 +24,6 @@ class WorkerPool {
 
   // Begins task(0) .. task(count - 1), each once. The job before must have been waited for.
   void start(std::size_t count, std::function<void(std::size_t)> task);
-  // No task is left to begin (some may still run). Always false before wait() without background threads.
-  bool drained() const;
   // Tasks that have ended.
   std::size_t done() const { return ended_.load(std::memory_order_acquire); }
   // Works along until every task has ended. Throws what the failed task with the smallest number threw; after a failure

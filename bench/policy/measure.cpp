@@ -39,7 +39,6 @@ namespace {
 constexpr const char* kCacheSchema = "automap.bench.answers/2";
 constexpr double kSaveEverySeconds = 60;
 constexpr std::string_view kUntrained = "untrained:";
-constexpr std::uint32_t kUntrainedStream = 0x756e7472;
 // The corridor of automap-infer --refine.
 constexpr int kPivotRadius = 8, kDeviceRadius = 2;
 constexpr int kCoarseStride = 4;
@@ -286,29 +285,6 @@ Solved solve(AnswerCache& cache, const std::string& key, const Problem& problem,
   return solved;
 }
 
-namespace {
-
-// The default network with weights as before any training (He initialization, arXiv 1502.01852).
-models::Policy untrained_policy(std::uint64_t seed) {
-  models::Architecture architecture;
-  architecture.features = models::kFeatures;
-  architecture.feature_version = models::kFeatureVersion;
-  std::vector<float> weights;
-  Rng rng(seed, kUntrainedStream, 0);
-  int in = architecture.features;
-  std::vector<int> layers = architecture.hidden;
-  layers.push_back(architecture.atoms);
-  for (int out : layers) {
-    const double range = std::sqrt(6.0 / in);
-    for (int i = 0; i < in * out; ++i) weights.push_back(static_cast<float>(rng.uniform(-range, range)));
-    weights.insert(weights.end(), static_cast<std::size_t>(out), 0.0f);
-    in = out;
-  }
-  return models::Policy(architecture, std::move(weights), R"({"untrained": true})");
-}
-
-}  // namespace
-
 std::vector<Candidate> load_policies(const std::vector<std::string>& paths) {
   std::vector<Candidate> candidates;
   for (const std::string& path : paths) {
@@ -321,7 +297,7 @@ std::vector<Candidate> load_policies(const std::vector<std::string>& paths) {
     if (end == path.c_str() + kUntrained.size() || *end != '\0') {
       throw Error(ErrorKind::kUsage, "'" + path + "' is no policy", "untrained:1 is an untrained network of seed 1");
     }
-    candidates.push_back({path, untrained_policy(seed)});
+    candidates.push_back({path, models::untrained_policy(seed)});
   }
   return candidates;
 }

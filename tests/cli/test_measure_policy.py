@@ -195,7 +195,7 @@ class Pages(ProgramTest):
         number = r"[\d.]+ \([\d.]+\.\.[\d.]+\) [\d.]+"
         self.assertRegex(first.stdout, rf"(?m)^\+ cost-model features .* {number} +\d+$")
         self.assertRegex(first.stdout, rf"(?m)^the default recipe.* {number} +\d+$")
-        self.assertRegex(first.stdout, rf"(?m)^    \+ corridor refinement +{number}$")
+        self.assertRegex(first.stdout, rf"(?m)^    beam 16 \+ corridor, the search that plans +{number}$")
         second = script("ablation.py", *options)
         self.assertEqual(second.returncode, 0, second.stderr)
         self.assertIn("4 runs of 2 s, 4 of them finished", second.stderr)

@@ -22,7 +22,7 @@ SHIPPED = SOURCE / "models" / "pretrained" / "pipeline.policy"
                      "automap-train was built without LibTorch")
 class Nightly(ProgramTest):
     def command(self, *options, training=()):
-        # A small network with random weights stands for the shipped policy, and everything counts as not worse.
+        # A small network with random weights stands for the shipped policy, and everything counts as better.
         first = self.put("first.policy", policy(hidden=(16,), spread=3))
         return [str(SOURCE / "scripts" / "nightly.sh"), str(self.folder / "nights"), "--bin", str(BIN), "--rows", "400",
                 "--preset", "fast", "--time", "2s", "--first", str(first), *options, "--", *SMALL,
@@ -44,7 +44,7 @@ class Nightly(ProgramTest):
         current = self.folder / "nights" / "current.policy"
         promoted = current.exists() and current.read_bytes() == (night / "run" / "policy.bin").read_bytes()
         self.assertEqual(promoted, not self.comparison(night)["no_difference"])
-        said = f"promoted, not worse than {before}" if promoted else f"kept {before}"
+        said = f"promoted, better than {before}" if promoted else f"kept {before}"
         self.assertIn(f"{night.name}: {said}", self.log())
 
     def kill_when(self, exists):
@@ -103,8 +103,8 @@ class Nightly(ProgramTest):
         comparison = self.comparison(night)
         kept = current.read_bytes() == SHIPPED.read_bytes()
         # Whatever came of it, script and comparison agree, and it is said.
-        self.assertEqual(kept, not comparison["not_worse"] or comparison["no_difference"])
-        self.assertIn("kept the current policy" if kept else "promoted, not worse", self.log())
+        self.assertEqual(kept, not comparison["accepted"] or comparison["no_difference"])
+        self.assertIn("kept the current policy" if kept else "promoted, better", self.log())
 
     def test_another_network_than_the_options_ask_for(self):
         result = self.nightly("--first", str(SHIPPED), training=["--hidden", "8", "--episodes", "64"])
@@ -120,7 +120,7 @@ class Nightly(ProgramTest):
         night, = (self.folder / "nights" / "nights").iterdir()
         comparison = self.comparison(night)
         self.assertEqual(len(comparison["policies"]), 1)
-        self.assertRegex(self.log(), "promoted, not worse than|kept")
+        self.assertRegex(self.log(), "promoted, better than|kept")
         self.assertIn("the search without a network", self.log())
         self.assertEqual((self.folder / "nights" / "current.policy").exists(), not comparison["no_difference"])
 
@@ -178,13 +178,13 @@ class Gate(ProgramTest):
         path.write_text("#!/usr/bin/env bash\n" + body + "\n")
         path.chmod(0o755)
 
-    def verdict(self, not_worse, no_difference=False):
+    def verdict(self, accepted, no_difference=False):
         """automap-train writes another policy every time, and compares as told."""
         self.program("automap-train", f"""
 echo "$*" >> {self.folder}/calls
 if [[ " $* " == *" --compare "* ]]; then
-  printf '{{\\n  "differences": [\\n    {{"first_mean": 0.2, "second_mean": 0.1, "mean": 0.1, "standard_error": 0}}\\n  ],\\n  "no_difference": %s,\\n  "not_worse": %s\\n}}\\n' \
-    {"true" if no_difference else "false"} {"true" if not_worse else "false"}
+  printf '{{\\n  "differences": [\\n    {{"first_mean": 0.2, "second_mean": 0.1, "mean": 0.1, "standard_error": 0}}\\n  ],\\n  "no_difference": %s,\\n  "accepted": %s\\n}}\\n' \
+    {"true" if no_difference else "false"} {"true" if accepted else "false"}
   exit 0
 fi
 while [[ $1 != --out ]]; do shift; done
@@ -207,23 +207,23 @@ touch "$2/config.ini"
         calls = (self.folder / "calls").read_text().splitlines()
         return [line.split("--evaluate-seed ")[1].split()[1:] for line in calls if " --compare " in line]
 
-    def test_promoted_when_not_worse_and_kept_when_worse_or_the_same(self):
+    def test_promoted_when_accepted_and_kept_when_worse_or_the_same(self):
         current = self.nights / "current.policy"
-        for not_worse, no_difference, said in (
-            (False, False, f"kept the policy {self.first}, the new one is not shown to be as good"),
+        for accepted, no_difference, said in (
+            (False, False, f"kept the policy {self.first}, the new one is not shown to be better"),
             (True, True, f"kept the policy {self.first}, the new one makes no difference"),
-            (True, False, f"promoted, not worse than the policy {self.first}"),
-            (False, False, "kept the current policy, the new one is not shown to be as good"),
+            (True, False, f"promoted, better than the policy {self.first}"),
+            (False, False, "kept the current policy, the new one is not shown to be better"),
             (True, True, "kept the current policy, the new one makes no difference"),
-            (True, False, "promoted, not worse than the current policy"),
+            (True, False, "promoted, better than the current policy"),
         ):
             before = current.read_bytes() if current.exists() else None
-            self.verdict(not_worse, no_difference)
+            self.verdict(accepted, no_difference)
             result = self.night()
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertIn(said, result.stderr)
             new = (self.last() / "run" / "policy.bin").read_bytes()
-            promoted = not_worse and not no_difference
+            promoted = accepted and not no_difference
             self.assertEqual(current.read_bytes() if current.exists() else None, new if promoted else before)
             self.assertEqual((self.last() / "start.policy").read_bytes(), before or b"the first one")
             self.assertEqual(self.comparisons()[-1][1], str(current if before else self.first))

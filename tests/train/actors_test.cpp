@@ -240,7 +240,7 @@ TEST(Sources, AModelKeepsItsValueOnTheGrid) {
   pipeline::RandomProblemOptions options;
   options.min_instructions = options.max_instructions = 300;
   const pipeline::RandomProblem random = pipeline::random_problem(5, options);
-  const pipeline::Profile coarse = coarse_profile(random.profile);
+  const pipeline::Profile coarse = grid_profile(random.profile);
   const std::vector<int> pivots = pipeline::grid_pivots(300, 128);
   ASSERT_EQ(coarse.c_ms.size(), pivots.size() + 1);
   const pipeline::Problem fine = random.problem(), small(coarse, random.cluster, random.options);
@@ -265,7 +265,7 @@ TEST(Sources, AWholeModelKeepsItsValueOnTheGrid) {
     const pipeline::RandomProblem random = pipeline::random_problem(seed, options);
     const std::vector<int> pivots = pipeline::grid_pivots(300, 128);
     const pipeline::Problem fine = random.problem(),
-                            small(coarse_profile(random.profile), random.cluster, random.options);
+                            small(grid_profile(random.profile), random.cluster, random.options);
     pipeline::CounterRandom draw(seed, 7);
     for (int i = 0; i < 2000; ++i) {
       pipeline::Plan plan = random_plan(small, 3, pipeline::Schedule::kAdaptive, draw);

@@ -45,7 +45,6 @@ class TrainerTest : public testing::Test {
     s.episodes = 6 * 4 * 8;
     s.time_s = 1e9;
     s.batch = 16;
-    s.deterministic = true;
     s.evaluate_every = 60;
     s.checkpoint_every_s = 1e9;
     s.play.label_fraction = 0.3;
@@ -146,13 +145,18 @@ TEST_F(TrainerTest, KilledBetweenCheckpointsItGoesOnFromTheLastOne) {
   EXPECT_EQ(file(s, "policy.bin"), file(whole, "policy.bin"));
 }
 
-TEST_F(TrainerTest, WithoutDeterminismItEndsAsWell) {
-  TrainerSettings s = settings("free");
-  s.deterministic = false;
-  s.replay_ratio = 1000;
-  const TrainResult result = run(s, 2);
-  EXPECT_GE(result.counters.plays, s.episodes);
-  EXPECT_LE(result.counters.update_credit, 1);
+TEST_F(TrainerTest, UpdatesPerPlayDoNotDependOnThreads) {
+  std::uint64_t updates = 0;
+  for (const int background : {0, 1, 3}) {
+    TrainerSettings s = settings("ratio" + std::to_string(background));
+    // More than the learner can do while the actors play.
+    s.replay_ratio = 200;
+    const TrainResult result = run(s, background);
+    EXPECT_LE(result.counters.update_credit, 1);
+    if (background == 0) updates = result.session_updates;
+    EXPECT_EQ(result.session_updates, updates) << background;
+  }
+  EXPECT_GT(updates, 1000u);
 }
 
 TEST_F(TrainerTest, PatienceEndsIt) {
