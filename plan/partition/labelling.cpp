@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <deque>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <queue>
-#include <set>
+#include <tuple>
 #include <utility>
 
 #include "common/base/check.h"
@@ -29,6 +32,17 @@ std::size_t at(std::int32_t i) {
   return static_cast<std::size_t>(i);
 }
 
+// Few sites, ascending.
+using Sites = std::vector<std::int32_t>;
+void insert(std::int32_t site, Sites* sites) {
+  const auto place = std::lower_bound(sites->begin(), sites->end(), site);
+  if (place == sites->end() || *place != site) sites->insert(place, site);
+}
+void erase(std::int32_t site, Sites* sites) {
+  const auto place = std::lower_bound(sites->begin(), sites->end(), site);
+  if (place != sites->end() && *place == site) sites->erase(place);
+}
+
 // Whether a cost is above a bound by more than rounding.
 bool above(double cost, double bound) {
   return cost > bound + kRounding * std::max(1.0, std::abs(bound));
@@ -36,8 +50,42 @@ bool above(double cost, double bound) {
 
 // A function of some sites, as a table: row by row, the last site of the scope varies fastest.
 struct Table {
-  std::vector<std::int32_t> scope;
-  std::vector<double> values;  // filled when it is run
+  Sites scope;
+  std::int32_t values = -1;  // of Contents; filled when it is run
+};
+
+// What stands in tables. A model's layers are mostly alike, and so are their tables: equal ones are kept once, and what
+// is minimized is looked up by what it is made from.
+class Contents {
+ public:
+  const std::vector<double>& operator[](std::int32_t id) const { return values_[at(id)]; }
+
+  // Of the problem itself: equal values have one number.
+  std::int32_t intern(std::vector<double> values) {
+    const auto [found, added] = known_.try_emplace(std::move(values), static_cast<std::int32_t>(values_.size()));
+    if (added) values_.push_back(found->first);
+    given_ = values_.size();
+    return found->second;
+  }
+  // What is minimized: by its key.
+  std::int32_t find(const std::vector<std::int64_t>& key) const {
+    const auto found = minimized_.find(key);
+    return found == minimized_.end() ? -1 : found->second;
+  }
+  std::int32_t add(std::vector<std::int64_t> key, std::vector<double> values) {
+    values_.push_back(std::move(values));
+    return minimized_.emplace(std::move(key), static_cast<std::int32_t>(values_.size()) - 1).first->second;
+  }
+  void forget_minimized() {
+    minimized_.clear();
+    values_.resize(given_);
+  }
+
+ private:
+  std::map<std::vector<double>, std::int32_t> known_;
+  std::map<std::vector<std::int64_t>, std::int32_t> minimized_;
+  std::deque<std::vector<double>> values_;  // which stay where they are
+  std::size_t given_ = 0;
 };
 
 // The order in which sites are eliminated, and the tables that arise: of a graph, whatever the costs of labels are.
@@ -50,10 +98,12 @@ class Elimination {
 
   bool exact() const { return exact_; }
   std::int32_t width() const { return width_; }
-  std::int64_t units() const { return units_; }
+  std::int64_t units() const { return units_; }  // of the last run
 
   // With memory at a price per byte. The bound includes what the labels' memory costs, not the limit.
   double run(double price, std::vector<std::int32_t>* labels) {
+    contents_.forget_minimized();
+    units_ = kPerSite * static_cast<std::int64_t>(steps_.size());
     double bound = 0;
     for (const Step& step : steps_) {
       for (std::size_t part = 0; part < step.parts.size(); ++part) bound += minimize(step, part, price);
@@ -63,11 +113,18 @@ class Elimination {
   }
 
  private:
+  // A function, and by how much the place in its table moves with the label of the site that is eliminated, and with
+  // those of the result's scope.
+  struct Function {
+    std::int32_t table = 0;  // index of tables_
+    std::size_t of_site = 0;
+    std::vector<std::size_t> strides;
+  };
   // The functions of a site that are minimized together, and the table that comes of it.
   struct Part {
-    std::vector<std::int32_t> functions;  // indices of tables_
-    bool unary = false;                   // the site's own costs are in it
-    std::int32_t result = 0;              // index of tables_
+    std::vector<Function> functions;
+    bool unary = false;       // the site's own costs are in it
+    std::int32_t result = 0;  // index of tables_
   };
   struct Step {
     std::int32_t site = 0;
@@ -85,16 +142,18 @@ class Elimination {
   void read_pairs() {
     functions_of_.resize(problem_.sites.size());
     std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> known;
+    std::vector<std::vector<double>> sums;  // by table
     for (const LabellingProblem::Pair& pair : problem_.pairs) {
       const bool turned = pair.a > pair.b;
       const std::int32_t a = turned ? pair.b : pair.a, b = turned ? pair.a : pair.b;
       const auto [found, added] = known.try_emplace({a, b}, static_cast<std::int32_t>(tables_.size()));
       if (added) {
-        tables_.push_back({{a, b}, std::vector<double>(at(labels_of(a)) * at(labels_of(b)), 0)});
+        tables_.push_back({{a, b}, -1});
+        sums.emplace_back(at(labels_of(a)) * at(labels_of(b)), 0);
         functions_of_[at(a)].push_back(found->second);
         functions_of_[at(b)].push_back(found->second);
       }
-      std::vector<double>& values = tables_[at(found->second)].values;
+      std::vector<double>& values = sums[at(found->second)];
       for (std::int32_t i = 0; i < labels_of(a); ++i) {
         for (std::int32_t j = 0; j < labels_of(b); ++j) {
           values[at(i * labels_of(b) + j)] +=
@@ -102,9 +161,10 @@ class Elimination {
         }
       }
     }
+    for (std::size_t i = 0; i < sums.size(); ++i) tables_[i].values = contents_.intern(std::move(sums[i]));
   }
 
-  std::int64_t entries(const std::set<std::int32_t>& scope) const {
+  std::int64_t entries(const Sites& scope) const {
     std::int64_t product = 1;
     for (const std::int32_t site : scope) {
       product *= labels_of(site);
@@ -116,10 +176,10 @@ class Elimination {
   // The smallest table first; among equals the first site.
   void plan() {
     const std::size_t n = problem_.sites.size();
-    std::vector<std::set<std::int32_t>> neighbours(n);
+    std::vector<Sites> neighbours(n);
     for (const Table& table : tables_) {
-      neighbours[at(table.scope[0])].insert(table.scope[1]);
-      neighbours[at(table.scope[1])].insert(table.scope[0]);
+      insert(table.scope[1], &neighbours[at(table.scope[0])]);
+      insert(table.scope[0], &neighbours[at(table.scope[1])]);
     }
     using Entry = std::pair<std::int64_t, std::int32_t>;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue;
@@ -137,16 +197,16 @@ class Elimination {
       gone[at(site)] = 1;
       eliminate(site, &neighbours, gone);
       for (const std::int32_t other : neighbours[at(site)]) {
-        neighbours[at(other)].erase(site);
+        erase(site, &neighbours[at(other)]);
         push(other);
       }
     }
   }
 
-  void eliminate(std::int32_t site, std::vector<std::set<std::int32_t>>* neighbours, const std::vector<char>& gone) {
+  void eliminate(std::int32_t site, std::vector<Sites>* neighbours, const std::vector<char>& gone) {
     std::vector<std::int32_t> functions;
     for (const std::int32_t f : functions_of_[at(site)]) {
-      const std::vector<std::int32_t>& scope = tables_[at(f)].scope;
+      const Sites& scope = tables_[at(f)].scope;
       const bool live = std::none_of(scope.begin(), scope.end(),
                                      [&](std::int32_t other) { return other != site && gone[at(other)] != 0; });
       if (live) functions.push_back(f);
@@ -157,22 +217,23 @@ class Elimination {
     });
     Step step;
     step.site = site;
-    std::vector<std::set<std::int32_t>> scopes;
+    std::vector<Sites> scopes;
     for (const std::int32_t f : functions) {
-      const std::vector<std::int32_t>& scope = tables_[at(f)].scope;
+      const Sites& scope = tables_[at(f)].scope;
       std::size_t part = 0;
       for (; part < scopes.size(); ++part) {
-        std::set<std::int32_t> together = scopes[part];
-        together.insert(scope.begin(), scope.end());
+        Sites together;
+        std::set_union(scopes[part].begin(), scopes[part].end(), scope.begin(), scope.end(),
+                       std::back_inserter(together));
         if (entries(together) > most_) continue;
         scopes[part] = std::move(together);
         break;
       }
       if (part == scopes.size()) {
-        scopes.emplace_back(scope.begin(), scope.end());
+        scopes.push_back(scope);
         step.parts.emplace_back();
       }
-      step.parts[part].functions.push_back(f);
+      step.parts[part].functions.push_back({f, 0, {}});
     }
     if (step.parts.empty()) {
       step.parts.emplace_back();
@@ -181,85 +242,117 @@ class Elimination {
     step.parts[0].unary = true;
     exact_ = exact_ && step.parts.size() == 1;
     for (std::size_t part = 0; part < step.parts.size(); ++part) {
-      scopes[part].erase(site);
+      erase(site, &scopes[part]);
       width_ = std::max(width_, static_cast<std::int32_t>(scopes[part].size()));
       const auto result = static_cast<std::int32_t>(tables_.size());
       step.parts[part].result = result;
-      tables_.push_back({{scopes[part].begin(), scopes[part].end()}, {}});
-      units_ += kPerSite + kPerEntry * entries(scopes[part]) * labels_of(site) *
-                               static_cast<std::int64_t>(step.parts[part].functions.size() + 1);
+      find_strides(site, scopes[part], &step.parts[part].functions);
       for (const std::int32_t a : scopes[part]) {
         functions_of_[at(a)].push_back(result);
         for (const std::int32_t b : scopes[part]) {
-          if (a != b) (*neighbours)[at(a)].insert(b);
+          if (a != b) insert(b, &(*neighbours)[at(a)]);
         }
       }
+      tables_.push_back({std::move(scopes[part]), -1});
     }
     steps_.push_back(std::move(step));
   }
 
-  // Of each function the place in its table, while the labels of a scope are counted through.
-  struct Reader {
-    const double* values;
-    std::size_t place = 0;
-    std::size_t of_site = 0;           // stride of the site that is eliminated
-    std::vector<std::size_t> strides;  // of the result's scope
-  };
-
-  std::vector<Reader> readers(const Part& part, std::int32_t site, const std::vector<std::int32_t>& scope) const {
-    std::vector<Reader> out;
-    for (const std::int32_t f : part.functions) {
-      const Table& table = tables_[at(f)];
-      Reader reader{table.values.data(), 0, 0, std::vector<std::size_t>(scope.size(), 0)};
+  // In an order that is the same for layers that are alike.
+  void find_strides(std::int32_t site, const Sites& scope, std::vector<Function>* functions) const {
+    for (Function& function : *functions) {
+      const Table& table = tables_[at(function.table)];
+      function.strides.assign(scope.size(), 0);
       std::size_t stride = 1;
       for (std::size_t k = table.scope.size(); k-- > 0;) {
         if (table.scope[k] == site) {
-          reader.of_site = stride;
+          function.of_site = stride;
         } else {
           const auto place = std::lower_bound(scope.begin(), scope.end(), table.scope[k]) - scope.begin();
-          reader.strides[static_cast<std::size_t>(place)] = stride;
+          function.strides[static_cast<std::size_t>(place)] = stride;
         }
         stride *= at(labels_of(table.scope[k]));
       }
-      out.push_back(std::move(reader));
     }
-    return out;
+    std::stable_sort(functions->begin(), functions->end(), [](const Function& a, const Function& b) {
+      return std::tie(a.of_site, a.strides) < std::tie(b.of_site, b.strides);
+    });
+  }
+
+  std::vector<double> own_costs(const Step& step, const Part& part, double price) const {
+    std::vector<double> own(at(labels_of(step.site)), 0);
+    for (std::size_t label = 0; part.unary && label < own.size(); ++label) {
+      own[label] = own_cost(step.site, static_cast<std::int32_t>(label), price);
+    }
+    return own;
+  }
+
+  // All that the part's table depends on.
+  std::vector<std::int64_t> key_of(const Part& part, const std::vector<double>& own) const {
+    const Sites& scope = tables_[at(part.result)].scope;
+    std::vector<std::int64_t> key = {static_cast<std::int64_t>(own.size()), static_cast<std::int64_t>(scope.size())};
+    for (const double cost : own) {
+      std::int64_t bits = 0;
+      std::memcpy(&bits, &cost, sizeof bits);
+      key.push_back(bits);
+    }
+    for (const std::int32_t site : scope) key.push_back(labels_of(site));
+    for (const Function& function : part.functions) {
+      key.push_back(tables_[at(function.table)].values);
+      key.push_back(static_cast<std::int64_t>(function.of_site));
+      key.insert(key.end(), function.strides.begin(), function.strides.end());
+    }
+    return key;
   }
 
   // Fills the part's table; what it comes to where nothing is left to depend on, else 0.
   double minimize(const Step& step, std::size_t number, double price) {
     const Part& part = step.parts[number];
     Table& result = tables_[at(part.result)];
-    const std::vector<std::int32_t>& scope = result.scope;
-    std::vector<Reader> all = readers(part, step.site, scope);
-    const auto labels = at(labels_of(step.site));
-    std::vector<double> own(labels, 0);
-    for (std::size_t label = 0; part.unary && label < labels; ++label) {
-      own[label] = own_cost(step.site, static_cast<std::int32_t>(label), price);
+    const std::vector<double> own = own_costs(step, part, price);
+    std::vector<std::int64_t> key = key_of(part, own);
+    result.values = contents_.find(key);
+    if (result.values < 0) {
+      std::vector<double> values = minimum(part, own);
+      units_ += kPerEntry * static_cast<std::int64_t>(values.size() * own.size() * (part.functions.size() + 1));
+      result.values = contents_.add(std::move(key), std::move(values));
+    }
+    return result.scope.empty() ? contents_[result.values][0] : 0;
+  }
+
+  std::vector<double> minimum(const Part& part, const std::vector<double>& own) const {
+    const Sites& scope = tables_[at(part.result)].scope;
+    struct Reader {
+      const double* values;  // where it stands, while the labels of the scope are counted through
+      const Function* function;
+    };
+    std::vector<Reader> all;
+    for (const Function& function : part.functions) {
+      all.push_back({contents_[tables_[at(function.table)].values].data(), &function});
     }
     std::size_t size = 1;
     for (const std::int32_t site : scope) size *= at(labels_of(site));
-    result.values.resize(size);
+    std::vector<double> values(size);
     std::vector<std::int32_t> digits(scope.size(), 0);
     for (std::size_t i = 0; i < size; ++i) {
       double best = kInfinity;
-      for (std::size_t label = 0; label < labels; ++label) {
+      for (std::size_t label = 0; label < own.size(); ++label) {
         double sum = own[label];
-        for (const Reader& reader : all) sum += reader.values[reader.place + label * reader.of_site];
+        for (const Reader& reader : all) sum += reader.values[label * reader.function->of_site];
         best = std::min(best, sum);
       }
-      result.values[i] = best;
+      values[i] = best;
       for (std::size_t k = scope.size(); k-- > 0;) {
         const bool carry = ++digits[k] == labels_of(scope[k]);
         for (Reader& reader : all) {
-          reader.place += carry ? 0 : reader.strides[k];
-          reader.place -= carry ? reader.strides[k] * at(digits[k] - 1) : 0;
+          const std::size_t stride = reader.function->strides[k];
+          reader.values = carry ? reader.values - stride * at(digits[k] - 1) : reader.values + stride;
         }
         if (!carry) break;
         digits[k] = 0;
       }
     }
-    return scope.empty() ? result.values[0] : 0;
+    return values;
   }
 
   // The labels behind the minimum, last site first.
@@ -273,7 +366,7 @@ class Elimination {
         (*labels)[at(step.site)] = label;
         double sum = own_cost(step.site, label, price);
         for (const Part& part : step.parts) {
-          for (const std::int32_t f : part.functions) sum += value_at(tables_[at(f)], *labels);
+          for (const Function& function : part.functions) sum += value_at(tables_[at(function.table)], *labels);
         }
         if (sum < best) {
           best = sum;
@@ -287,12 +380,13 @@ class Elimination {
   double value_at(const Table& table, const std::vector<std::int32_t>& labels) const {
     std::size_t place = 0;
     for (const std::int32_t site : table.scope) place = place * at(labels_of(site)) + at(labels[at(site)]);
-    return table.values[place];
+    return contents_[table.values][place];
   }
 
   const LabellingProblem& problem_;
   std::int64_t most_;
   std::vector<Table> tables_;
+  Contents contents_;
   std::vector<std::vector<std::int32_t>> functions_of_;  // by site, indices of tables_
   std::vector<Step> steps_;
   bool exact_ = true;

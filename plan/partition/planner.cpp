@@ -568,14 +568,19 @@ class Planning {
     ReshardingOptions options;
     if (request_.outer != nullptr) options.outer = request_.outer->decided;
     if (!request_.sequence_parallel) options.between = Between::kWhole;
-    Resharding found = find_resharding(model_, cost_, now_.kept_limit_bytes, work, options);
-    if (request_.sequence_parallel && request_.other == nullptr) {
-      // A wider search, of which a part of the effort has to be enough. Not in a mesh: where both axes split what no
-      // weight decides XLA gathers more than it is told.
+    Resharding found;
+    // A wider search, of which a part of the effort has to be enough. Not in a mesh: where both axes split what no
+    // weight decides XLA gathers more than it is told.
+    const bool sequences = request_.sequence_parallel && request_.other == nullptr;
+    if (sequences) {
       options.between = Between::kSequences;
       Work part(work, limits.units / kSequenceShare);
-      Resharding wider = find_resharding(model_, cost_, now_.kept_limit_bytes, part, options);
-      if (wider.saved_ms > found.saved_ms) found = std::move(wider);
+      found = find_resharding(model_, cost_, now_.kept_limit_bytes, part, options);
+      options.between = Between::kByWeights;
+    }
+    if (!found.proven) {
+      Resharding narrower = find_resharding(model_, cost_, now_.kept_limit_bytes, work, options);
+      if (!sequences || narrower.saved_ms > found.saved_ms) found = std::move(narrower);
     }
     cut_by_time_ = cut_by_time_ || work.stopped();
     if (found.gathers.empty() || !(found.saved_ms > (now_.infeasible ? -std::numeric_limits<double>::infinity() : 0)))
