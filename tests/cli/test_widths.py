@@ -3,7 +3,7 @@
 import json
 import unittest
 
-from programs import FIXTURES, SOURCE, ProgramTest, run
+from programs import FIXTURES, SOURCE, ProgramTest, plans_compared, run
 
 MODEL = FIXTURES / "transformer_bf16.hlo.gz"
 SCHEMA = json.loads((SOURCE / "docs" / "formats" / "plan.schema.json").read_text())
@@ -57,6 +57,7 @@ class Widths(ProgramTest):
         self.assertIn(f"replicas of {width} devices", text)
         self.assertIn("variables in parts", text)
 
+    @plans_compared
     def test_one_device_each(self):
         wide = self.plan(MODEL, "--cluster", "config-b", "--effort", "quick")
         narrow = self.plan(MODEL, "--cluster", "config-b", "--effort", "quick", "--max-width", 1)
@@ -86,6 +87,7 @@ class Widths(ProgramTest):
                          whole["simulated_step_ms"])
         self.assert_fails(run("automap-infer", profile, *common, "--sequence-parallel", "off"), 2, "is a profile already")
 
+    @plans_compared
     def test_of_a_profile(self):
         """What automap-profile writes down of widths gives the plan that the model gives."""
         profile = self.folder / "wide.h5"
@@ -170,6 +172,7 @@ class Widths(ProgramTest):
         quick = self.plan(MODEL, "--cluster", "config-b", "--planner", "rollouts")
         self.assertNotIn("corners", {key for key in quick if quick[key]})
 
+    @plans_compared
     def test_interleaved(self):
         base = (MODEL, "--cluster", "config-c", "--effort", "quick")
         name = "interleaved 1F1B (even)"
@@ -228,6 +231,7 @@ class Widths(ProgramTest):
         self.assertNotIn(name, [c["name"] for c in self.plan(*base, "--max-width", 1)["corners"]])
         self.assert_fails(run("automap-infer", *base, "--explore", "off", "--mixed-widths", "auto"), 2, "--explore off")
 
+    @plans_compared
     def test_no_kind_is_shorter(self):
         """What any corner comes to, the plan does, too."""
         for name, cluster in (("gpt2", "config-a"), ("moe_small", "config-b"), ("vgg19", "h100-2x8"), ("t5_6_6", "a100-2x8"),
@@ -237,6 +241,7 @@ class Widths(ProgramTest):
                 fitting = [c for c in plan["corners"] if c["fits"] and "chunk_cuts" not in c]
                 self.assertEqual(plan["simulated_step_ms"], min(corner["simulated_step_ms"] for corner in fitting))
 
+    @plans_compared
     def test_limits(self):
         base = (MODEL, "--cluster", "config-b", "--explore", "off", "--effort", "quick")
         free = self.plan(*base)["simulated_step_ms"]

@@ -11,7 +11,7 @@ import unittest
 
 from faults import LONG, rounds
 
-from programs import BIN, FIXTURES, SOURCE, TIMEOUT_S, ProgramTest, environment, run
+from programs import BIN, FIXTURES, SOURCE, TIMEOUT_S, ProgramTest, environment, plans_compared, run
 
 # Measured, and so different from run to run: how long things took and when they were found.
 TIMES = re.compile(r"^(planning_ms|found_ms|proven_ms|.*_seconds)$")
@@ -91,6 +91,7 @@ class Load(ProgramTest):
         for command, model, *more in SEARCH:
             yield ["automap-search", command, FIXTURES / model, "--json", *more]
 
+    @plans_compared
     def test_the_same_plan_under_load_and_when_held_up(self):
         commands = list(self.commands())
         idle = [self.plan(run(*command)) for command in commands]

@@ -13,7 +13,7 @@ import unittest
 
 from faults import rounds
 
-from programs import BIN, FIXTURES, ProgramTest, environment, profile_csv, run
+from programs import BIN, FIXTURES, SANITIZED, ProgramTest, environment, profile_csv, run
 
 FAILING_MALLOC = BIN / "libfailing_malloc.so"
 TINY = FIXTURES / "tiny_mlp.hlo"
@@ -24,14 +24,10 @@ def contents(folder):
     return {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def sanitized():
-    return b"__asan_init" in (BIN / "automap-inspect").read_bytes()
-
-
 class OutOfMemory(ProgramTest):
     def setUp(self):
         super().setUp()
-        if sanitized():
+        if SANITIZED:
             self.skipTest("sanitized build: its allocator cannot be made to fail")
         self.profile = self.put("in.csv", profile_csv(20))
         self.data = self.folder / "dataset"
