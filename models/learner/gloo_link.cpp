@@ -101,13 +101,37 @@ void check_port(int port) {
   any.sin_family = AF_INET;
   any.sin_port = htons(static_cast<std::uint16_t>(port));
   const int error =
-      bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0 && listen(fd, 1) == 0 ? 0 : errno;
+      bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0 ? 0 : errno;
   close(fd);
   if (error == 0) return;
   constexpr int kLast = 65535;
   throw Error(ErrorKind::kConfig, "rank 0 cannot listen at port " + std::to_string(port) + ": " + std::strerror(error),
               std::string(error == EADDRINUSE ? "another run or program uses it; " : "") +
                   "choose another one for all ranks: MASTER_PORT=" + std::to_string(port < kLast ? port + 1 : 29500));
+}
+
+// Whether somebody listens at rank 0's port within the time. c10d asks once a second and logs each time.
+bool wait_for_port(const RankPlace& place, milliseconds timeout) {
+  const auto until = std::chrono::steady_clock::now() + timeout;
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  if (getaddrinfo(place.address.c_str(), std::to_string(place.port).c_str(), &hints, &found) != 0) return false;
+  bool there = false;
+  while (!there && std::chrono::steady_clock::now() < until) {
+    for (const addrinfo* a = found; a != nullptr && !there; a = a->ai_next) {
+      const int fd = socket(a->ai_family, a->ai_socktype, a->ai_protocol);
+      if (fd < 0) continue;
+      // So that a machine that is not there yet is asked again within the time.
+      timeval patience{};
+      patience.tv_sec = std::max<std::int64_t>(1, timeout.count() / 4000);
+      setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+      there = connect(fd, a->ai_addr, a->ai_addrlen) == 0;
+      close(fd);
+    }
+    if (!there) std::this_thread::sleep_for(kPoll);
+  }
+  freeaddrinfo(found);
+  return there;
 }
 
 class GlooLink : public RankLink {
@@ -181,6 +205,14 @@ class GlooLink : public RankLink {
     options.waitWorkers = false;
     options.timeout = timeout_;
     if (options.isServer) check_port(place.port);
+    const auto nobody = [&] {
+      return Error(
+          ErrorKind::kConfig,
+          "rank " + std::to_string(rank_) + " found no rank 0 at " + host_and_port(place) + " within " +
+              std::to_string(timeout_.count() / 1000) + " s",
+          "MASTER_ADDR and MASTER_PORT are those of rank 0 and the same for every rank; --rank-timeout waits longer");
+    };
+    if (!options.isServer && !wait_for_port(place, timeout_)) throw nobody();
     try {
       store_ = c10::make_intrusive<c10d::PrefixStore>("automap/" + std::to_string(place.restart),
                                                       c10::make_intrusive<c10d::TCPStore>(place.address, options));
@@ -193,11 +225,7 @@ class GlooLink : public RankLink {
         throw Error(ErrorKind::kConfig, "rank 0 cannot serve at " + host_and_port(place) + ": " + first_line(e),
                     "MASTER_ADDR is a name or address of rank 0's own machine, MASTER_PORT a free port there");
       }
-      throw Error(
-          ErrorKind::kConfig,
-          "rank " + std::to_string(rank_) + " found no rank 0 at " + host_and_port(place) + " within " +
-              std::to_string(timeout_.count() / 1000) + " s",
-          "MASTER_ADDR and MASTER_PORT are those of rank 0 and the same for every rank; --rank-timeout waits longer");
+      throw nobody();
     }
   }
 
