@@ -89,11 +89,10 @@ models::RankPlace place_of_ranks(const Environment& environment) {
     constexpr int kFirst = 20000, kPorts = 10000;
     place.port = kFirst + number(environment, "SLURM_JOB_ID", 0, 2147483647) % kPorts;
   }
-  if (is_set(environment, "TORCHELASTIC_USE_AGENT_STORE")) {
-    place.agent_store = std::string_view(environment("TORCHELASTIC_USE_AGENT_STORE")) == "True";
-  }
-  if (is_set(environment, "TORCHELASTIC_RESTART_COUNT")) {
-    place.restart = number(environment, "TORCHELASTIC_RESTART_COUNT", 0, 1000000);
+  // torchrun serves a store of its own at MASTER_PORT, which only the LibTorch it came with is sure to understand.
+  if (is_set(environment, "TORCHELASTIC_USE_AGENT_STORE") &&
+      std::string_view(environment("TORCHELASTIC_USE_AGENT_STORE")) == "True") {
+    place.port += place.port < 65535 ? 1 : -1;
   }
   return place;
 }

@@ -1,6 +1,7 @@
 // Which of how many processes of one training run this one is, as the launcher says it in the environment. No LibTorch.
 //
-//   torchrun, by hand   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (29500 when not set)
+//   by hand             RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (29500 when not set)
+//   torchrun            the same; where torchrun itself listens at MASTER_PORT, rank 0 does at the port behind it
 //   srun                SLURM_PROCID, SLURM_STEP_NUM_TASKS; rank 0's machine is the first of SLURM_STEP_NODELIST, its
 //   port
 //                       20000 + the job's number modulo 10000

@@ -100,8 +100,7 @@ void check_port(int port) {
   sockaddr_in any{};
   any.sin_family = AF_INET;
   any.sin_port = htons(static_cast<std::uint16_t>(port));
-  const int error =
-      bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0 ? 0 : errno;
+  const int error = bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0 ? 0 : errno;
   close(fd);
   if (error == 0) return;
   constexpr int kLast = 65535;
@@ -201,7 +200,7 @@ class GlooLink : public RankLink {
   void open_store(const RankPlace& place) {
     c10d::TCPStoreOptions options;
     options.port = static_cast<std::uint16_t>(place.port);
-    options.isServer = rank_ == 0 && !place.agent_store;
+    options.isServer = rank_ == 0;
     options.waitWorkers = false;
     options.timeout = timeout_;
     if (options.isServer) check_port(place.port);
@@ -214,7 +213,7 @@ class GlooLink : public RankLink {
     };
     if (!options.isServer && !wait_for_port(place, timeout_)) throw nobody();
     try {
-      store_ = c10::make_intrusive<c10d::PrefixStore>("automap/" + std::to_string(place.restart),
+      store_ = c10::make_intrusive<c10d::PrefixStore>("automap",
                                                       c10::make_intrusive<c10d::TCPStore>(place.address, options));
       if (rank_ == 0) put("up", "1");
       // The first thing that is asked for with a limit of time: whoever else listens at that port does not answer.

