@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -34,7 +35,7 @@ constexpr std::uint64_t kMostPreviewed = 1000;
 constexpr unsigned kMostThreadsPerProcessor = 4;
 
 struct Options {
-  std::string config = "mixed", output, shard_range;
+  std::string config = "mixed", output, shard_range, part;
   std::uint64_t rows = 0, seed = 1, shard_rows = 65536, preview = 0;
   int threads = 0;
   bool oracle = false, compress = false, list = false, json = false;
@@ -73,6 +74,12 @@ void declare(OptionTable& table, Options& o) {
   table.add(&o.shard_range, "shard-range", "only shards A to B-1, for the jobs of an array: 0:16")
       .no_file()
       .metavar("A:B");
+  table
+      .add(&o.part, "part",
+           "only part K (0 to N-1) of N nearly equal ones, in whole shards, for the jobs of an array; the same command "
+           "without it then checks all and makes what is missing")
+      .no_file()
+      .metavar("K/N");
   table.add_flag(&o.compress, "compress", "archive: a quarter smaller, much slower to write and to open");
   table.add(&o.threads, "threads", "worker threads, 0: one per processor; what is written does not depend on it")
       .range(0, 1024)
@@ -103,6 +110,50 @@ void set_shard_range(const std::string& text, GenerateOptions& options) {
     throw Error(ErrorKind::kUsage, "--shard-range: found '" + text + "', expected A:B with A < B",
                 "0:16 makes shards 0 to 15");
   }
+}
+
+// Shards floor(K shards / N) to floor((K + 1) shards / N) - 1. False when there are more parts than shards and this one
+// is empty.
+bool set_part(const std::string& text, GenerateOptions& options) {
+  std::uint64_t part = 0, parts = 0;
+  const std::size_t slash = text.find('/');
+  const auto number = [](std::string_view digits, std::uint64_t& value) {
+    const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    return status == std::errc() && end == digits.data() + digits.size();
+  };
+  constexpr std::uint64_t kMostParts = 100000;
+  if (slash == std::string::npos || !number(std::string_view(text).substr(0, slash), part) ||
+      !number(std::string_view(text).substr(slash + 1), parts) || part >= parts || parts > kMostParts) {
+    throw Error(
+        ErrorKind::kUsage,
+        "--part: found '" + text + "', expected K/N with K from 0 to N-1 and N up to " + std::to_string(kMostParts),
+        "--part $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT in an array whose numbers begin at 0");
+  }
+  const std::uint64_t shards = (options.rows + options.shard_rows - 1) / options.shard_rows;
+  options.first_shard = part * shards / parts;
+  options.last_shard = (part + 1) * shards / parts;
+  return options.first_shard < options.last_shard;
+}
+
+// --shard-range and --part. False when there is nothing to do, which has been said then.
+bool choose_shards(const Options& o, GenerateOptions& options) {
+  if (!o.shard_range.empty() && !o.part.empty()) {
+    throw Error(ErrorKind::kUsage, "--part and --shard-range exclude each other", "--part alone finds the shards");
+  }
+  if (!o.shard_range.empty()) set_shard_range(o.shard_range, options);
+  if (o.part.empty() || set_part(o.part, options)) return true;
+  log_info("--part " + o.part + ": more parts than shards, nothing to do (smaller --shard-rows make more)");
+  if (o.json) {
+    print_exact(json_text(Json{{"schema", "automap.datagen/1"},
+                               {"folder", options.folder},
+                               {"rows", o.rows},
+                               {"rows_written", 0},
+                               {"shards_written", 0},
+                               {"shards_kept", 0},
+                               {"seconds", 0.0},
+                               {"stopped", false}}));
+  }
+  return false;
 }
 
 // Of the shards that this job makes.
@@ -192,7 +243,7 @@ int datagen_main(int argc, char** argv) {
   options.oracle = o.oracle;
   options.compress = o.compress;
   options.threads = thread_count(o.threads);
-  if (!o.shard_range.empty()) set_shard_range(o.shard_range, options);
+  if (!choose_shards(o, options)) return 0;
   check_folder(options.folder, {"dataset.json", "shard-*.h5"});
 
   RowSource source;

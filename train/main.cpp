@@ -1,6 +1,7 @@
 // automap-train: trains policies, tells how good they are, compares two. Parses, calls, prints.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,8 @@
 #include "common/pipeline/device_match.h"
 #include "train/options.h"
 #include "train/promotion.h"
+#include "train/rank_place.h"
+#include "train/rank_players.h"
 #include "train/report.h"
 #include "train/run_folder.h"
 #include "train/torch_learner.h"
@@ -264,47 +267,9 @@ std::unique_ptr<LearnerPort> make_learner(TrainOptions& o, const OptionTable& ta
   return make_torch_learner(o.learner);
 }
 
-int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& table, WorkerPool& pool) {
-  RunFolder folder(o.out, o.resume);
-  const bool resuming = folder.resuming();
-  if (o.resume && !resuming) log_info(o.out + " holds no checkpoint: the run begins");
-  const std::unique_ptr<ProblemSource> source = training_source(o);
-  const std::shared_ptr<const ProblemSource> held_out = held_out_source(o);
-  if (!o.finetune && o.evaluate_data.empty() && source->size() > 0) {
-    log_info(o.data + ": " + format_count(static_cast<long long>(source->size())) + " rows are learned from, " +
-             format_count(static_cast<long long>(held_out->size())) +
-             " others choose the best policy, and as many are kept for --evaluate and --compare (--evaluate-data takes "
-             "the held-out problems from elsewhere)");
-  }
-  TrainerSettings settings = settings_of(o, table);
-  settings.before_writing = [&folder] { folder.check(); };
-  std::optional<Checkpoint> checkpoint;
-  if (resuming) {
-    checkpoint = load_checkpoint(o.out + "/checkpoint");
-    check_same_run(*checkpoint, settings.options, source->fingerprint(), o.out + "/checkpoint");
-  }
-  std::optional<models::Policy> init;
-  if (!o.init.empty() && !resuming) init = models::Policy::load(o.init);
-  std::unique_ptr<LearnerPort> learner = make_learner(o, table, &init);
-  settings.options = learning_options(table);
-  settings.starts_from_policy = !o.init.empty();
-
-  folder.prepare();
-  const StopToken stop;
-  write_file_atomic(o.out + "/config.ini", table.config_text());
-  write_file_atomic(o.out + "/run.json",
-                    json_text(run_json(argc, argv, o, *source, pool.threads(), models::check_torch_speed())));
-  const Evaluation evaluation(held_out, evaluation_options(o), pool, o.out + "/heldout.json");
-  std::vector<PlannerLengths> before;
-  if (init) before = evaluation.plan(*init, pool);
-
-  const TrainResult result =
-      train::train(*learner, *source, evaluation, pool, settings, checkpoint ? &*checkpoint : nullptr);
-  const std::vector<PlannerLengths> after = evaluation.plan(result.best, pool);
-  folder.check();
-  write_file_atomic(o.out + "/report.md",
-                    report_markdown(o, *source, evaluation, result, after, before, pool.threads()));
-
+// What a run ends with on standard output.
+void print_result(const TrainOptions& o, const TrainResult& result, const Evaluation& evaluation, std::uint64_t updates,
+                  const std::vector<PlannerLengths>& after, const std::vector<PlannerLengths>& before) {
   std::vector<PlannerLengths> rows;
   for (PlannerLengths planner : after) {
     planner.planner = "policy, " + planner.planner;
@@ -328,7 +293,7 @@ int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& tabl
     document["seconds"] = result.counters.seconds;
     document["episodes_per_s"] = episodes_per_s;
     document["steps_per_s"] = steps_per_s;
-    document["updates"] = learner->updates();
+    document["updates"] = updates;
     document["score"] = result.counters.best_score;
     document["best_episodes"] = result.counters.best_episodes;
     document["quality"] = quality_json(evaluation, rows);
@@ -340,8 +305,108 @@ int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& tabl
           quality_table(evaluation, rows, false) + "\n" + printable(o.out + "/policy.bin, " + o.out + "/report.md") +
           "\n");
   }
+}
+
+std::string traffic_line(const RankPlayers::Traffic& traffic, int ranks) {
+  const double messages = std::max(1.0, static_cast<double>(traffic.rounds) * (ranks - 1));
+  return std::to_string(ranks) + " ranks, " + format_count(static_cast<long long>(traffic.rounds)) +
+         " rounds: per round and other rank " + format_bytes(static_cast<double>(traffic.sent_bytes) / messages) +
+         " of weights there and " + format_bytes(static_cast<double>(traffic.received_bytes) / messages) +
+         " of plays back; waited " + format_ms(traffic.waited_s * 1e3) + " for the others";
+}
+
+// What every rank of a run must have in common.
+RankFacts facts_of(const OptionTable& table, const ProblemSource& source, int threads) {
+  RankFacts facts = facts_of_this_process();
+  facts.program = version() + " (git " + git_revision() + ")";
+  facts.options = learning_options(table);
+  facts.data = source.fingerprint();
+  facts.threads = threads;
+  return facts;
+}
+
+// `link`: to the other ranks, null when there are none. `lost`: the one that was lost, if any.
+int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& table, WorkerPool& pool,
+                 models::RankLink* link, std::string* lost) {
+  RunFolder folder(o.out, o.resume);
+  const bool resuming = folder.resuming();
+  if (o.resume && !resuming) log_info(o.out + " holds no checkpoint: the run begins");
+  const std::unique_ptr<ProblemSource> source = training_source(o);
+  const std::shared_ptr<const ProblemSource> held_out = held_out_source(o);
+  if (!o.finetune && o.evaluate_data.empty() && source->size() > 0) {
+    log_info(o.data + ": " + format_count(static_cast<long long>(source->size())) + " rows are learned from, " +
+             format_count(static_cast<long long>(held_out->size())) +
+             " others choose the best policy, and as many are kept for --evaluate and --compare (--evaluate-data takes "
+             "the held-out problems from elsewhere)");
+  }
+  const RankFacts facts = facts_of(table, *source, pool.threads());
+  TrainerSettings settings = settings_of(o, table);
+  settings.before_writing = [&folder] { folder.check(); };
+  std::optional<Checkpoint> checkpoint;
+  if (resuming) {
+    checkpoint = load_checkpoint(o.out + "/checkpoint");
+    check_same_run(*checkpoint, settings.options, source->fingerprint(), o.out + "/checkpoint");
+  }
+  std::optional<models::Policy> init;
+  if (!o.init.empty() && !resuming) init = models::Policy::load(o.init);
+  std::unique_ptr<LearnerPort> learner = make_learner(o, table, &init);
+  settings.options = learning_options(table);
+  settings.starts_from_policy = !o.init.empty();
+  LocalPlayers own_players(*source, settings.play, settings.seed, pool);
+  std::optional<RankPlayers> rank_players;
+  if (link) settings.players = &rank_players.emplace(*link, own_players, facts);
+
+  folder.prepare();
+  const StopToken stop;
+  write_file_atomic(o.out + "/config.ini", table.config_text());
+  Json about = run_json(argc, argv, o, *source, pool.threads(), models::check_torch_speed());
+  if (link) about["ranks"] = link->size();
+  write_file_atomic(o.out + "/run.json", json_text(about));
+  const Evaluation evaluation(held_out, evaluation_options(o), pool, o.out + "/heldout.json");
+  std::vector<PlannerLengths> before;
+  if (init) before = evaluation.plan(*init, pool);
+
+  const TrainResult result =
+      train::train(*learner, *source, evaluation, pool, settings, checkpoint ? &*checkpoint : nullptr);
+  const std::vector<PlannerLengths> after = evaluation.plan(result.best, pool);
+  folder.check();
+  write_file_atomic(o.out + "/report.md",
+                    report_markdown(o, *source, evaluation, result, after, before, pool.threads()));
+
+  print_result(o, result, evaluation, learner->updates(), after, before);
+  if (rank_players) log_info(traffic_line(rank_players->traffic(), link->size()));
   if (result.stopped) log_info("stopped with a checkpoint: --out " + o.out + " --resume goes on");
+  *lost = rank_players ? rank_players->lost() : "";
+  if (!lost->empty()) log_warning(*lost + ": the run ended after the last whole round");
   return result.stopped ? kExitStoppedEarly : 0;
+}
+
+// One of several processes: rank 0 trains, the others play for it.
+int run_ranks(int argc, char** argv, TrainOptions& o, const OptionTable& table, WorkerPool& pool,
+              const models::RankPlace& place) {
+  // Before anything is written: by now each has read its options, those of a run that is resumed from its folder.
+  const std::unique_ptr<models::RankLink> link = models::join_ranks(place, o.rank_timeout_s);
+  if (place.rank > 0) {
+    const StopToken stop;
+    std::unique_ptr<ProblemSource> source;
+    const auto open = [&] {
+      source = training_source(o);
+      const TrainerSettings settings = settings_of(o, table);
+      return RankWork{facts_of(table, *source, pool.threads()),
+                      std::make_unique<LocalPlayers>(*source, settings.play, settings.seed, pool)};
+    };
+    return serve_ranks(*link, open, [] { return StopToken::stop_requested(); });
+  }
+  std::string lost;
+  int code = 0;
+  try {
+    code = run_training(argc, argv, o, table, pool, link.get(), &lost);
+  } catch (const Error& e) {
+    end_ranks(*link, exit_code(e.kind()), e.what());
+    throw;
+  }
+  end_ranks(*link, code, lost);
+  return code;
 }
 
 int train_main(int argc, char** argv) {
@@ -350,9 +415,14 @@ int train_main(int argc, char** argv) {
   if (!parse_options(argc, argv, table, options)) return 0;
   resolve_options(options);
   WorkerPool pool(threads_of(options) - 1);
-  if (options.evaluate) return evaluate(options, pool);
-  if (options.compare) return compare(options, pool);
-  return run_training(argc, argv, options, table, pool);
+  const models::RankPlace place = place_of_ranks([](const char* name) { return std::getenv(name); });
+  if (options.evaluate || options.compare) {
+    if (place.rank > 0) return 0;
+    return options.evaluate ? evaluate(options, pool) : compare(options, pool);
+  }
+  if (place.size > 1) return run_ranks(argc, argv, options, table, pool, place);
+  std::string none;
+  return run_training(argc, argv, options, table, pool, nullptr, &none);
 }
 
 }  // namespace

@@ -18,9 +18,9 @@ namespace {
 
 // Options that may change from one session of a run to the next.
 const char* const kFree[] = {
-    "evaluate",       "compare", "out",      "threads",       "time",      "episodes", "resume", "checkpoint-every",
-    "standard-error", "device",  "init",     "patience",      "margin",    "preset",   "json",   "quiet",
-    "verbose",        "data",    "finetune", "init-or-fresh", "trust-data"};
+    "evaluate",       "compare", "out",      "threads",       "time",       "episodes",    "resume", "checkpoint-every",
+    "standard-error", "device",  "init",     "patience",      "margin",     "preset",      "json",   "quiet",
+    "verbose",        "data",    "finetune", "init-or-fresh", "trust-data", "rank-timeout"};
 
 std::vector<int> parse_hidden(const std::string& text) {
   std::vector<int> out;
@@ -224,6 +224,13 @@ void declare_run(OptionTable& table, TrainOptions& o) {
                  "the same policy, byte for byte, for any number of threads and however often the run is stopped");
   table.add_seconds(&o.checkpoint_every_s, "checkpoint-every", "a checkpoint this often").range(0.001, 1e9);
   table.add(&o.device, "device", "where the learner computes").choices({"cpu", "cuda"});
+  table
+      .add_seconds(
+          &o.rank_timeout_s, "rank-timeout",
+          "with several processes (torchrun, srun, mpirun): wait for each this long to come, and to give a sign "
+          "of life")
+      .range(1, 1e6)
+      .advanced();
 }
 
 void declare_finetune(OptionTable& table, TrainOptions& o) {
@@ -377,9 +384,11 @@ void declare_options(OptionTable& table, TrainOptions& o) {
   declare_learning(table, o);
   declare_evaluation(table, o);
   table.epilog(
-      "Exit codes: 0 done, 2 wrong usage, 3 bad input or output, 75 stopped by a signal with a checkpoint (--resume "
-      "goes "
-      "on).");
+      "Several processes train one policy when a launcher starts them (srun -N 4 automap-train --out DIR ..., "
+      "torchrun, "
+      "mpirun; RANK, WORLD_SIZE, MASTER_ADDR): docs/training.md, \"Many machines\".\n"
+      "Exit codes: 0 done, 2 wrong usage, 3 bad input or output, 75 stopped by a signal, or since a process was lost, "
+      "with a checkpoint (--resume goes on).");
   table.add_common(&o.json);
 }
 

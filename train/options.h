@@ -34,6 +34,7 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   bool resume = false, deterministic = false;
   double checkpoint_every_s = 120;
+  double rank_timeout_s = 120;  // that a process of several may be silent
 
   // Actors.
   std::string objective = "value";

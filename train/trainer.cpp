@@ -33,6 +33,8 @@ class Trainer {
         evaluation_(evaluation),
         pool_(pool),
         settings_(settings),
+        local_players_(source, settings.play, settings.seed, pool),
+        players_(settings.players ? *settings.players : local_players_),
         counters_(resume ? resume->counters : TrainCounters{}),
         curves_(settings.folder, resume ? resume->curve : std::vector<CurvePoint>{}),
         progress_("training", progress_total(), settings.episodes > 0 ? "episodes" : "") {
@@ -62,8 +64,13 @@ class Trainer {
     for (;;) {
       // Here the plays of the round stand ready and have not been learned from: this is what a checkpoint holds.
       counters_.seconds = earlier_seconds_ + trained_s();
-      stopped = settings_.stop_requested && settings_.stop_requested();
+      stopped = players_.stop_requested() || (settings_.stop_requested && settings_.stop_requested());
       if (stopped) reason = "a signal";
+      // The round that could not be played to its end is played again by whoever goes on.
+      if (!players_.lost().empty()) {
+        stopped = true;
+        reason = "the loss of a process: " + players_.lost();
+      }
       const bool time_over = counters_.seconds >= settings_.time_s;
       const bool plays_over = settings_.episodes > 0 && counters_.plays >= settings_.episodes;
       if (reason.empty() && plays_over) reason = std::to_string(counters_.plays) + " episodes";
@@ -127,13 +134,9 @@ class Trainer {
   }
 
   void begin_round(std::uint64_t first_problem, std::shared_ptr<const models::Policy> policy) {
-    played_.clear();
-    played_.resize(static_cast<std::size_t>(settings_.round_problems));
-    pool_.start(played_.size(), [this, first_problem, policy = std::move(policy)](std::size_t i) {
-      played_[i] = play_problem(source_, first_problem + i, *policy, settings_.play, settings_.seed);
-    });
+    players_.begin(first_problem, static_cast<std::size_t>(settings_.round_problems), std::move(policy));
   }
-  void finish_round() { pool_.wait(); }
+  void finish_round() { played_ = players_.finish(); }
 
   // Learns from the plays that stand ready while the next ones are played.
   void round() {
@@ -155,7 +158,7 @@ class Trainer {
     try {
       learn(decisions);
     } catch (...) {
-      // The actors still write into played_.
+      // The actors are still at it.
       try {
         finish_round();
       } catch (...) {
@@ -279,6 +282,8 @@ class Trainer {
   const Evaluation& evaluation_;
   WorkerPool& pool_;
   const TrainerSettings& settings_;
+  LocalPlayers local_players_;
+  Players& players_;
   TrainCounters counters_;
   Curves curves_;
   Progress progress_;

@@ -17,6 +17,7 @@
 #include "train/checkpoint.h"
 #include "train/evaluation.h"
 #include "train/learner_port.h"
+#include "train/players.h"
 #include "train/worker_pool.h"
 
 namespace automap::train {
@@ -41,11 +42,14 @@ struct TrainerSettings {
   std::function<void()> before_writing;
   // Polled between rounds; true ends the session with a checkpoint.
   std::function<bool()> stop_requested;
+  // Who plays; null: the threads of the pool. When they lose a process the session ends as by a signal, with what was
+  // learned so far.
+  Players* players = nullptr;
 };
 
 struct TrainResult {
   TrainCounters counters;
-  bool stopped = false;  // by a signal
+  bool stopped = false;  // by a signal, or since a process was lost
   std::string reason;    // why it ended: "1h of training", "no better policy in 10 evaluations", ...
   double session_seconds = 0;
   std::uint64_t session_plays = 0, session_steps = 0, session_after_states = 0, session_updates = 0;

@@ -78,6 +78,28 @@ class Datagen(ProgramTest):
         self.assertEqual([job.wait(TIMEOUT_S) for job in jobs], [0, 0, 0])
         self.assertEqual(files_of(folder), files_of(whole))
 
+    def test_parts_of_an_array(self):
+        whole = self.make("whole", "--shard-rows", 500)
+        for parts in (2, 4, 7):
+            folder = self.folder / f"parts{parts}"
+            command = ["automap-datagen", "--rows", "3000", "--seed", "1", "--shard-rows", "500", "-o", folder]
+            for part in range(1, parts):
+                self.assertEqual(run(*command, "--part", f"{part}/{parts}").returncode, 0)
+            # Part 0 is missing (of 7 parts the first is empty): the trainer says which shards, the whole command makes them.
+            if parts < 7:
+                listed = json.loads((folder / "dataset.json").read_text())["shards"]
+                self.assertLess(len(listed), 6)
+                if (BIN / "automap-train").exists():
+                    self.assert_fails(run("automap-train", "--data", folder, "--out", self.folder / "run"), 3, "not complete",
+                                      "shards are missing (shard-000000.h5", "automap-datagen command again")
+            again = json.loads(run(*command, "--json").stdout)
+            self.assertEqual(again["shards_written"] + again["shards_kept"], 6)
+            self.assertEqual(again["shards_written"] > 0, parts < 7)
+            self.assertEqual(files_of(folder), files_of(whole))
+        nothing = run("automap-datagen", "--rows", 10, "-o", self.folder / "none", "--part", "0/7", "--json")
+        self.assertEqual((nothing.returncode, json.loads(nothing.stdout)["rows_written"]), (0, 0), nothing.stderr)
+        self.assertIn("more parts than shards", nothing.stderr)
+
     def test_killed_at_any_moment_and_run_again_it_gives_the_same_bytes(self):
         arguments = ["--rows", "24000", "--seed", "5", "--shard-rows", "2000", "--threads", "2", "-q"]
         start = time.monotonic()
@@ -146,6 +168,9 @@ class Datagen(ProgramTest):
             self.assert_fails(run("automap-datagen", "--rows", 10, "-o", out, "--threads", threads), 2, "--threads")
         for shard_range in ("1", "2:1", "a:b", "1:1", "-1:2", "5:9"):
             self.assert_fails(run("automap-datagen", "--rows", 10, "-o", out, "--shard-range", shard_range), 2, "range")
+        for part in ("1/1", "-1/2", "1", "1/", "/2", "1/2/3", "a/b", "0/0", "0/100001"):
+            self.assert_fails(run("automap-datagen", "--rows", 10, "-o", out, "--part", part), 2, "--part: found")
+        self.assert_fails(run("automap-datagen", "--rows", 10, "-o", out, "--part", "0/2", "--shard-range", "0:1"), 2, "exclude")
         self.assert_fails(run("automap-datagen", "--rows", 10, "-o", out, "--shard-rows", 0), 2, "--shard-rows")
         self.assert_fails(run("automap-datagen", "--rows", 10, "-o", out, "--config", "mixxed"), 2, "mixxed", "mixed")
         self.assert_fails(run("automap-datagen", "--rows", 10, "-o", self.put("file", "x")), 3, "file")

@@ -1,0 +1,40 @@
+// Messages between the processes ("ranks") of one training run: torch.distributed's store and process group (c10d with
+// Gloo over TCP), behind a header without LibTorch. Rank 0 talks with every other rank, the others with rank 0 only.
+//
+// A message is sent when its receiver waits for it: whoever sends waits for that. While a process works, a thread of
+// its own tells the others that it is alive, so that silence, however long the work is, means that a process, a machine
+// or the network is gone. A process that ends is noticed at once, without a timeout.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace automap::models {
+
+// Where a process stands in its job (train/rank_place.h reads it from the environment).
+struct RankPlace {
+  int rank = 0, size = 1;
+  std::string address;  // of rank 0: a host's name or address
+  int port = 29500;     // that rank 0 listens at
+};
+
+// Not thread-safe: one thread sends and receives.
+class RankLink {
+ public:
+  virtual ~RankLink() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // False, or nothing: that rank is gone, by its end, or because nothing was heard of it for the timeout.
+  virtual bool send(int to, std::string_view bytes) = 0;
+  virtual std::optional<std::string> receive(int from) = 0;
+};
+
+// Waits until all ranks have come. Throws Error(kConfig) saying which rank does not come within `timeout_s`, that a
+// port is in use or an address unknown, that two processes have the same rank or that ranks disagree about their
+// number, or that this LibTorch has no Gloo. The interface is the one that leads to `address`, or GLOO_SOCKET_IFNAME
+// where that is set.
+std::unique_ptr<RankLink> join_ranks(const RankPlace& place, double timeout_s);
+
+}  // namespace automap::models

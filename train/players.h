@@ -1,0 +1,44 @@
+// Who plays the problems of a round: the threads of this process, or those of all ranks of a run (rank_players.h). What
+// is played depends on nobody: a play is its problem's number, its policy and the seed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "train/actors.h"
+#include "train/worker_pool.h"
+
+namespace automap::train {
+
+class Players {
+ public:
+  virtual ~Players() = default;
+  // Begins to play problems first .. first + count - 1, while the caller does something else.
+  virtual void begin(std::uint64_t first, std::size_t count, std::shared_ptr<const models::Policy> policy) = 0;
+  // Waits for all of them, in the order of their numbers. Nothing of the round where it could not be played to its end;
+  // lost() then says why. Throws what a play threw.
+  virtual std::vector<Played> finish() = 0;
+  // Empty, or what went wrong with the processes: "rank 1 (node2) is gone". No round can be begun then.
+  virtual std::string lost() const { return {}; }
+  // A process other than this one was asked to stop.
+  virtual bool stop_requested() const { return false; }
+};
+
+class LocalPlayers : public Players {
+ public:
+  LocalPlayers(const ProblemSource& source, const PlayOptions& options, std::uint64_t seed, WorkerPool& pool)
+      : source_(source), options_(options), seed_(seed), pool_(pool) {}
+  void begin(std::uint64_t first, std::size_t count, std::shared_ptr<const models::Policy> policy) override;
+  std::vector<Played> finish() override;
+
+ private:
+  const ProblemSource& source_;
+  const PlayOptions options_;
+  const std::uint64_t seed_;
+  WorkerPool& pool_;
+  std::vector<Played> played_;
+};
+
+}  // namespace automap::train
