@@ -144,8 +144,8 @@ class InspectDataset(ProgramTest):
         self.assert_fails(run(*cluster, "--plot", "x.svg"), 2, "--plot is for datasets")
         folder = self.make(rows=20)
         text = (folder / "dataset.json").read_text()
-        (folder / "dataset.json").write_text(text.replace("automap.caw/2", "automap.caw/9"))
-        self.assert_fails(run("automap-inspect", folder), 3, "found automap.caw/9", "reads automap.caw/2")
+        (folder / "dataset.json").write_text(text.replace("automap.caw/3", "automap.caw/9"))
+        self.assert_fails(run("automap-inspect", folder), 3, "found automap.caw/9", "reads automap.caw/3")
 
 
 if __name__ == "__main__":
