@@ -181,7 +181,13 @@ double least_memory(const RowProblem& row) {
       const std::size_t last = n - static_cast<std::size_t>(stages - s);
       const std::size_t from = p;
       const double factor = kept[static_cast<std::size_t>(s)];
-      while (p < last && state[p + 1] - state[from] + (stash[p + 1] - stash[from]) * factor <= limit) ++p;
+      // The furthest p that fits; what a stage holds grows with p, so by bisection.
+      std::size_t beyond = last + 1;
+      while (p + 1 < beyond) {
+        const std::size_t middle = (p + beyond) / 2;
+        const double held = state[middle] - state[from] + (stash[middle] - stash[from]) * factor;
+        (held <= limit ? p : beyond) = middle;
+      }
       if (p == from) return false;
     }
     return p == n;

@@ -303,6 +303,7 @@ bool groups_exist(int devices, int stages, int samples) {
   // One or two words do for most rows: asked for each row that is drawn, the room for all sizes took a fifth of that.
   if (devices < 64) return reachable<64>(devices, stages, samples);
   if (devices < 128) return reachable<128>(devices, stages, samples);
+  if (devices < 576) return reachable<576>(devices, stages, samples);
   return reachable<machine::kMaxDevices + 1>(devices, stages, samples);
 }
 
