@@ -15,7 +15,7 @@ constexpr int kMostSlots = 64, kMostLayers = 1000;
 
 // e^x to seven digits, which is plenty for a random size; x beyond what floats hold is cut off.
 double size_of(double x) {
-  constexpr double kLog2E = 1.4426950408889634, kMost = 100;
+  constexpr double kLog2E = 1.4426950408889634, kMost = 60;
   return exp2_of(static_cast<float>(std::clamp(x * kLog2E, -kMost, kMost)));
 }
 
