@@ -9,9 +9,11 @@
 #include "common/base/files.h"
 #include "common/base/join.h"
 #include "common/base/json_reader.h"
+#include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/suggest.h"
-#include "common/io/profile_file.h"
+#include "common/io/profile_folder.h"
+#include "datagen/empirical.h"
 #include "datagen/exact_math.h"
 #include "datagen/families.h"
 
@@ -39,13 +41,16 @@ constexpr BuiltIn kBuiltIns[] = {
     {"paper", R"({
   "name": "paper",
   "families": {"uniform": {}, "normal": {}, "binomial": {}},
-  "rows": {"instructions": [128, 2000]},
+  "rows": {"instructions": [128, 2000], "points": 65536},
   "scales": {"as_drawn": true, "stash_factor": 0},
   "cluster": {"devices": {"values": [16, 24, 32]}, "devices_per_server": 8, "intra_over_inter": 41.6,
               "memory_limited": 0, "with_latency": 0, "different": 0},
   "training": {"micro_batches": [8, 64], "stages": [2, 8], "overlap": 0, "forward_fraction": 0.3333333333333333},
   "samples": {"whole": 0}
 })"},
+    {"real", R"({"name": "real", "families": {"transformer": {}, "cnn": {}, "encoder_decoder": {}, "embedding": {},
+ "sparse": {}, "unet": {}, "moe": {}, "latent": {"weight": 8}, "blocks": {"weight": 20}, "pyramid": {"weight": 8},
+ "empirical": {"weight": 15}}})"},
     {"small", R"({"name": "small", "cluster": {"devices": [4, 16]}, "training": {"stages": [2, 8]}})"},
     {"medium", R"({"name": "medium", "cluster": {"devices": [17, 64]}, "training": {"stages": [2, 8]}})"},
     {"deep", R"({"name": "deep", "rows": {"instructions": [64, 2000]}, "cluster": {"devices": [16, 64]},
@@ -173,27 +178,62 @@ std::vector<std::string> read_strings(const Json& value, const std::string& plac
   return made;
 }
 
+// Files, and folders with all profiles that they hold.
+void take_profiles(const std::vector<std::string>& paths, Config& config) {
+  io::ProfileSet set = io::load_profiles(paths);
+  if (!set.skipped.empty()) {
+    log_warning("left out " + std::to_string(set.skipped.size()) +
+                " files that are no profiles, the first: " + set.skipped.front().why);
+  }
+  std::vector<EmpiricalProfile> made;
+  config.profile_files.clear();
+  config.profile_hashes.clear();
+  for (const io::NamedProfile& one : set.profiles) {
+    std::error_code ignored;
+    const std::filesystem::path absolute = std::filesystem::absolute(one.path, ignored);
+    config.profile_files.push_back(absolute.empty() ? one.path : absolute.lexically_normal().string());
+    config.profile_hashes.push_back(one.sha256);
+    made.push_back(empirical_profile(one.profile));
+  }
+  config.profiles = std::make_shared<const std::vector<EmpiricalProfile>>(std::move(made));
+}
+
+// The models of fixtures/ where no files are named.
+void take_fixtures(const Json& value, const std::string& place, Config& config) {
+  if (value.contains("fixtures_sha256") && value["fixtures_sha256"] != fixture_profiles_sha256()) {
+    fail(place + ".fixtures_sha256",
+         "found " + describe(value["fixtures_sha256"]) + ", expected " + fixture_profiles_sha256() +
+             ", the models of this version",
+         "rows would come out differently; remove the key and start a new dataset");
+  }
+  config.profiles = std::shared_ptr<const std::vector<EmpiricalProfile>>(std::shared_ptr<void>(), &fixture_profiles());
+}
+
 void read_profiles(const Json& value, const std::string& place, const std::string& source, Config& config) {
-  if (value.contains("files")) config.profile_files = read_strings(value["files"], place + ".files");
-  std::vector<std::string> expected;
+  std::vector<std::string> files, expected;
+  if (value.contains("files")) files = read_strings(value["files"], place + ".files");
   if (value.contains("sha256")) expected = read_strings(value["sha256"], place + ".sha256");
+  if (files.empty()) {
+    if (value.contains("files")) {
+      fail(place + ".files", "names no profiles, expected \"files\": [\"model.h5\", ...]",
+           "make profiles with automap-profile; without \"files\" the models of AutoMap's fixtures are drawn from");
+    }
+    return take_fixtures(value, place, config);
+  }
+  for (std::string& file : files) {
+    if (std::filesystem::path(file).is_relative()) {
+      file = (std::filesystem::path(source).parent_path() / file).string();
+    }
+  }
+  take_profiles(files, config);
   if (!expected.empty() && expected.size() != config.profile_files.size()) {
     fail(place + ".sha256", std::to_string(expected.size()) + " hashes for " +
                                 std::to_string(config.profile_files.size()) + " files, expected one each");
   }
-  for (std::size_t i = 0; i < config.profile_files.size(); ++i) {
-    std::filesystem::path path = config.profile_files[i];
-    if (path.is_relative()) path = std::filesystem::path(source).parent_path() / path;
-    std::error_code ignored;
-    const std::filesystem::path absolute = std::filesystem::absolute(path, ignored);
-    config.profile_files[i] = absolute.empty() ? path.string() : absolute.lexically_normal().string();
-    const std::string bytes = read_file(config.profile_files[i]);
-    config.profile_hashes.push_back(sha256_hex(bytes));
-    if (!expected.empty() && expected[i] != config.profile_hashes[i]) {
-      fail(place + ".sha256", config.profile_files[i] + " has changed since the configuration was written",
-           "rows would come out differently; restore the file, or remove sha256 and start a new dataset");
-    }
-    config.profiles.push_back(io::read_profile(bytes, config.profile_files[i]));
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (expected[i] == config.profile_hashes[i]) continue;
+    fail(place + ".sha256", config.profile_files[i] + " has changed since the configuration was written",
+         "rows would come out differently; restore the file, or remove sha256 and start a new dataset");
   }
 }
 
@@ -362,6 +402,10 @@ const std::vector<NumberSpec>& row_specs() {
   static const std::vector<NumberSpec> specs = {
       with_log(with_whole(spec("instructions", "m, instructions of the model", 16, 2000, 2, kMostInstructions))),
       with_log(spec("compute_ms", "compute of one micro-batch on one device, ms", 1, 1000, 1e-6, 1e9)),
+      with_values(
+          with_whole(spec("points", "instructions that are drawn where a model has more; a row keeps 128 points", 128,
+                          256, 128, kMostInstructions)),
+          {128, 256}, {0.5, 0.5}),
   };
   return specs;
 }
@@ -461,6 +505,21 @@ const std::vector<NumberSpec>& variant_specs() {
   return specs;
 }
 
+void Config::use_profiles(const std::vector<std::string>& paths) {
+  take_profiles(paths, *this);
+  double others = 0;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < families.size(); ++i) {
+    if (datagen::families()[i].name == "empirical") {
+      at = i;
+    } else {
+      others += families[i].weight;
+    }
+  }
+  constexpr double kShare = 0.2;
+  if (!(families[at].weight > 0)) families[at].weight = others * kShare / (1 - kShare);
+}
+
 OrderedJson Config::to_json() const {
   OrderedJson document;
   document["schema"] = kSchema;
@@ -474,8 +533,12 @@ OrderedJson Config::to_json() const {
       written[family.parameters[j].name] = families[i].parameters[j].to_json();
     }
     if (family.name == "empirical") {
-      written["files"] = profile_files;
-      written["sha256"] = profile_hashes;
+      if (profile_files.empty()) {
+        written["fixtures_sha256"] = fixture_profiles_sha256();
+      } else {
+        written["files"] = profile_files;
+        written["sha256"] = profile_hashes;
+      }
     }
     document["families"][family.name] = std::move(written);
   }
@@ -519,13 +582,12 @@ Config parse_config(std::string_view json_text, const std::string& source) {
     Config::Family made;
     const bool empirical = family.name == "empirical";
     const bool present = listed && document["families"].contains(family.name);
-    // Without a list every family but the one that needs files takes part.
-    made.weight = present || (!listed && !empirical) ? 1 : 0;
+    made.weight = present ? 1 : listed ? 0 : family.weight;
     const Json value = present ? document["families"][family.name] : Json::object();
     const std::string place = families_place + "." + family.name;
     std::vector<std::string> known = {"weight"};
     for (const NumberSpec& parameter : family.parameters) known.push_back(parameter.name);
-    if (empirical) known.insert(known.end(), {"files", "sha256"});
+    if (empirical) known.insert(known.end(), {"files", "sha256", "fixtures_sha256"});
     expect_object(value, place, known);
     if (value.contains("weight")) {
       made.weight = read_number(value["weight"], place + ".weight");
@@ -542,10 +604,6 @@ Config parse_config(std::string_view json_text, const std::string& source) {
     }
     if (empirical && made.weight > 0) {
       read_profiles(value, place, source, config);
-      if (config.profiles.empty()) {
-        fail(place, "no profiles, expected \"files\": [\"model.h5\", ...]",
-             "make profiles with automap-profile, or leave empirical out");
-      }
     }
     total += made.weight;
     config.families.push_back(std::move(made));

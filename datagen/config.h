@@ -2,15 +2,17 @@
 // parameters, and the ranges of clusters and scales. Every number is a range that each row draws from.
 #pragma once
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/base/rng.h"
-#include "common/pipeline/profile.h"
 
 namespace automap::datagen {
+
+struct EmpiricalProfile;  // datagen/empirical.h
 
 // What one number of the configuration may be, and what it is when the file does not say.
 struct NumberSpec {
@@ -62,15 +64,20 @@ class Config {
   std::vector<Family> families;  // in the order of list_distributions()
   bool scales_as_drawn = false;  // paper: c, a and w keep the sizes they are drawn with
   Section rows, scales, cluster, training, samples, update, variants;
+  // Of the empirical family: the files with their hashes, none where the models of fixtures/ are drawn from.
   std::vector<std::string> profile_files, profile_hashes;
-  std::vector<pipeline::Profile> profiles;  // of the empirical family
+  std::shared_ptr<const std::vector<EmpiricalProfile>> profiles;
+
+  // The same configuration with the empirical family drawn from these files and folders of profiles; where it took no
+  // part, it gets a fifth of the rows. Throws what io::load_profiles throws.
+  void use_profiles(const std::vector<std::string>& paths);
 
   nlohmann::ordered_json to_json() const;
 };
 
 // The numbers of a section by position.
 namespace rows {
-enum { kInstructions, kComputeMs, kCount };
+enum { kInstructions, kComputeMs, kPoints, kCount };
 }
 namespace scales {
 enum { kAllreduce, kTransfer, kStash, kCount };

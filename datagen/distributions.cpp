@@ -181,7 +181,13 @@ double least_memory(const RowProblem& row) {
       const std::size_t last = n - static_cast<std::size_t>(stages - s);
       const std::size_t from = p;
       const double factor = kept[static_cast<std::size_t>(s)];
-      while (p < last && state[p + 1] - state[from] + (stash[p + 1] - stash[from]) * factor <= limit) ++p;
+      // The furthest p that fits; what a stage holds grows with p, so by bisection.
+      std::size_t beyond = last + 1;
+      while (p + 1 < beyond) {
+        const std::size_t middle = (p + beyond) / 2;
+        const double held = state[middle] - state[from] + (stash[middle] - stash[from]) * factor;
+        (held <= limit ? p : beyond) = middle;
+      }
       if (p == from) return false;
     }
     return p == n;
@@ -251,13 +257,15 @@ RowProblem Generator::Prepared::make(std::uint64_t seed, std::uint64_t index, Wo
   std::size_t family = 0;
   while (family < last && !(part < cumulative[family])) ++family;
   row.distribution = static_cast<std::uint8_t>(family);
-  const int m = config.rows[rows::kInstructions].draw_whole(rng);
-  row.num_instructions = static_cast<std::uint32_t>(m);
+  const int n = config.rows[rows::kInstructions].draw_whole(rng);
+  row.num_instructions = static_cast<std::uint32_t>(n);
+  // A row keeps 128 points: more instructions than a few of each are drawn for nothing.
+  const int m = std::min(n, config.rows[rows::kPoints].draw_whole(rng));
   draw_cluster(config, rng, row);
 
   work.begin(seed, index, m);
   work.rng = &rng;
-  work.profiles = &config.profiles;
+  work.profiles = config.profiles.get();
   std::array<double, kMostParameters> parameters{};
   const std::vector<Range>& ranges = config.families[family].parameters;
   for (std::size_t i = 0; i < ranges.size(); ++i) parameters[i] = ranges[i].draw(rng);
@@ -403,6 +411,12 @@ const std::string& Generator::config_json() const {
 
 Generator Generator::only(const std::vector<std::string>& names) const {
   return Generator(prepared_->selected(names, true));
+}
+
+Generator Generator::with_profiles(const std::vector<std::string>& paths) const {
+  Config made = prepared_->config;
+  made.use_profiles(paths);
+  return Generator(std::move(made));
 }
 
 Generator Generator::without(const std::vector<std::string>& names) const {

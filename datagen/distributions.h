@@ -58,6 +58,9 @@ class Generator {
   // The same configuration with only / without some families (held-out experiments). Error(kUsage) on unknown names.
   Generator only(const std::vector<std::string>& families) const;
   Generator without(const std::vector<std::string>& families) const;
+  // The same configuration with the family `empirical` drawn from these profiles: files, and folders of them. Throws
+  // what io::load_profiles throws. The resolved configuration names each file with its hash.
+  Generator with_profiles(const std::vector<std::string>& paths) const;
 
  private:
   class Prepared;

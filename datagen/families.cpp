@@ -3,140 +3,19 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
+#include "datagen/draws.h"
+#include "datagen/empirical.h"
 #include "datagen/exact_math.h"
+#include "datagen/layered_families.h"
 #include "datagen/random_block.h"
 
 namespace automap::datagen {
 namespace {
 
 constexpr std::uint32_t kArrayStream = 0x41525259;  // "ARRY"
-constexpr float kLog2E = 1.44269504f, kLn2 = 0.69314718f;
-constexpr float kUnit = 0x1p-24f;  // a 24-bit number to [0, 1)
-
-float unit(std::uint32_t bits) {
-  return static_cast<float>(static_cast<std::int32_t>(bits >> 8)) * kUnit;
-}
-
-// (0, 1].
-float open_unit(std::uint32_t bits) {
-  // Through int32, which vectors convert: 31 bits.
-  return (static_cast<float>(static_cast<std::int32_t>(bits >> 1)) + 0.5f) * 0x1p-31f;
-}
-
-// Quantile function of the standard normal distribution: Wichura's PPND7 (AS 241, 1988), relative error 1e-7.
-double normal_quantile(double p) {
-  const double q = p - 0.5;
-  if (std::abs(q) <= 0.425) {
-    const double r = 0.180625 - q * q;
-    return q * (((59.109374720 * r + 159.29113202) * r + 50.434271938) * r + 3.3871327179) /
-           (((67.187563600 * r + 78.757757664) * r + 17.895169469) * r + 1);
-  }
-  const double r = std::sqrt(-log_of(q < 0 ? p : 1 - p)) - 1.6;
-  const double z = (((0.17023821103 * r + 1.3067284816) * r + 2.7568153900) * r + 1.4234372777) /
-                   ((0.12021132975 * r + 0.73700164250) * r + 1);
-  return q < 0 ? -z : z;
-}
-
-// Quantiles at k / 4096, linear between: a normal number costs one look-up. The ends stand at ±4.1.
-constexpr int kNormalCells = 4096;
-const float* normal_table() {
-  static const std::vector<float> table = [] {
-    std::vector<float> made(kNormalCells + 1);
-    for (int k = 1; k < kNormalCells; ++k) {
-      made[static_cast<std::size_t>(k)] = static_cast<float>(normal_quantile(static_cast<double>(k) / kNormalCells));
-    }
-    made.front() = -4.1f;
-    made.back() = 4.1f;
-    return made;
-  }();
-  return table.data();
-}
-
-float normal(const float* table, std::uint32_t bits) {
-  const std::uint32_t cell = bits >> 20;
-  const float part = static_cast<float>(static_cast<std::int32_t>(bits & 0xfffff)) * 0x1p-20f;
-  return table[cell] + part * (table[cell + 1] - table[cell]);
-}
-
-float normal(Rng& rng) {
-  return normal(normal_table(), rng.next_u32());
-}
-
-std::size_t size(int m) {
-  return static_cast<std::size_t>(m);
-}
-
-#if defined(__x86_64__) && defined(__GNUC__)
-#define AUTOMAP_DATAGEN_AVX2 1
-#define AUTOMAP_DATAGEN_INLINE __attribute__((always_inline)) inline
-#else
-#define AUTOMAP_DATAGEN_AVX2 0
-#define AUTOMAP_DATAGEN_INLINE inline
-#endif
-
-AUTOMAP_DATAGEN_INLINE void multiply_log_normal_body(float* x, float scale, const std::uint32_t* bits, int m,
-                                                     const float* table) {
-  // In pieces of two loops: look-ups, one at a time, then powers, which compilers turn into vectors.
-  constexpr int kPiece = 128;
-  float z[kPiece];
-  for (int first = 0; first < m; first += kPiece) {
-    const int count = std::min(kPiece, m - first);
-    for (int i = 0; i < count; ++i) z[i] = scale * normal(table, bits[first + i]);
-    for (int i = 0; i < count; ++i) x[first + i] *= exp2_of(z[i]);
-  }
-}
-
-void multiply_log_normal_plain(float* x, float scale, const std::uint32_t* bits, int m, const float* table) {
-  multiply_log_normal_body(x, scale, bits, m, table);
-}
-
-#if AUTOMAP_DATAGEN_AVX2
-// The same operations on the same numbers, eight at a time.
-__attribute__((target("avx2"))) void multiply_log_normal_avx2(float* x, float scale, const std::uint32_t* bits, int m,
-                                                              const float* table) {
-  multiply_log_normal_body(x, scale, bits, m, table);
-}
-#endif
-
-// x[i] *= log-normal of this sigma and median 1.
-void jitter(float* x, double sigma, Workspace& work) {
-  if (!(sigma > 0)) return;
-  const float* table = normal_table();
-  const std::uint32_t* bits = work.random(size(work.m));
-  const float scale = static_cast<float>(sigma) * kLog2E;
-#if AUTOMAP_DATAGEN_AVX2
-  static const bool avx2 = __builtin_cpu_supports("avx2") != 0;
-  if (avx2) return multiply_log_normal_avx2(x, scale, bits, work.m, table);
-#endif
-  multiply_log_normal_plain(x, scale, bits, work.m, table);
-}
-
-void log_normal(float* x, double sigma, Workspace& work) {
-  std::fill(x, x + work.m, 1.0f);
-  jitter(x, sigma, work);
-}
-
-// x[i] = 0 but for a share of the instructions, at least one.
-void keep_share(float* x, double share, Workspace& work) {
-  const std::uint32_t* bits = work.random(size(work.m));
-  const auto limit = static_cast<float>(share);
-  for (int i = 0; i < work.m; ++i) x[i] = unit(bits[i]) < limit ? x[i] : 0.0f;
-  const int one = static_cast<int>(static_cast<std::uint64_t>(work.m) * work.rng->next_u32() >> 32);
-  if (!(x[one] > 0)) x[one] = 1;
-}
-
-// Instructions first .. first+count-1 get together this share of the whole; others keep their proportions.
-void give_share(float* x, int first, int count, double share, Workspace& work) {
-  if (!(share > 0)) return;
-  double others = 0;
-  for (int i = 0; i < work.m; ++i) {
-    if (i < first || i >= first + count) others += x[i];
-  }
-  if (!(others > 0)) others = 1;
-  const auto each = static_cast<float>(others * share / (1 - share) / count);
-  for (int i = first; i < first + count; ++i) x[i] = each;
-}
+constexpr float kLn2 = 0.69314718f;
 
 template <class Draw>
 void each_array(Workspace& work, Draw draw) {
@@ -258,15 +137,6 @@ void repeat_block(const Block& block, int layers, int first, int count, Workspac
   }
 }
 
-void jitter_all(double sigma, Workspace& work) {
-  for (float* x : {work.c, work.a, work.w}) jitter(x, sigma, work);
-}
-
-// About 1 % of the instructions stand for the first or the last layer.
-int end_of(const Workspace& work) {
-  return std::max(1, work.m / 100);
-}
-
 void make_transformer(const double* p, Workspace& work) {
   const Block block = draw_block(static_cast<int>(p[1]), p[2], p[3], *work.rng);
   work.layers = static_cast<int>(p[0]);
@@ -384,50 +254,6 @@ void make_moe(const double* p, Workspace& work) {
   jitter_all(p[8], work);
 }
 
-void make_empirical(const double* p, Workspace& work) {
-  const std::vector<pipeline::Profile>& profiles = *work.profiles;
-  const pipeline::Profile& from = profiles[work.rng->below(profiles.size())];
-  // A window of the model, stretched to m instructions: a source instruction that covers several shares its compute
-  // and variables among them, several that fall into one add up, and the activation is that of the last one.
-  const std::int64_t n = from.size();
-  const std::int64_t length = std::clamp<std::int64_t>(static_cast<std::int64_t>(p[0] * static_cast<double>(n)), 2, n);
-  const std::int64_t start = static_cast<std::int64_t>(work.rng->below(static_cast<std::uint64_t>(n - length) + 1));
-  double c_total = 0, a_top = 0, w_total = 0;
-  for (std::int64_t i = start; i < start + length; ++i) {
-    c_total += from.c_ms[static_cast<std::size_t>(i)];
-    a_top = std::max(a_top, from.a_bytes[static_cast<std::size_t>(i)]);
-    w_total += from.w_bytes[static_cast<std::size_t>(i)];
-  }
-  const double c_unit = c_total > 0 ? 1 / c_total : 0, a_unit = a_top > 0 ? 1 / a_top : 0,
-               w_unit = w_total > 0 ? 1 / w_total : 0;
-  std::int64_t done = 0;  // sources below this are used
-  for (int i = 0; i < work.m; ++i) {
-    const std::int64_t until = (static_cast<std::int64_t>(i) + 1) * length / work.m;
-    const std::int64_t at = std::min(length - 1, static_cast<std::int64_t>(i) * length / work.m);
-    double c = 0, w = 0;
-    const auto source = [&](std::int64_t k) { return static_cast<std::size_t>(start + k); };
-    if (length <= work.m) {
-      // Stretched: source `at` covers this instruction and its neighbours.
-      const double share = static_cast<double>(length) / work.m;
-      c = from.c_ms[source(at)] * share;
-      // A variable stays whole, at the first instruction of its source.
-      const bool first = i == 0 || (static_cast<std::int64_t>(i) - 1) * length / work.m != at;
-      w = first ? from.w_bytes[source(at)] : 0;
-    } else {
-      for (; done < until; ++done) {
-        c += from.c_ms[source(done)];
-        w += from.w_bytes[source(done)];
-      }
-    }
-    const std::int64_t crossing = length <= work.m ? at : std::max<std::int64_t>(until - 1, 0);
-    work.c[i] = static_cast<float>(c * c_unit);
-    work.a[i] = static_cast<float>(from.a_bytes[source(crossing)] * a_unit);
-    work.w[i] = static_cast<float>(w * w_unit);
-  }
-  jitter_all(p[1], work);
-  if (work.rng->uniform() < p[2] && a_top > 0 && w_total > 0) work.keep_bytes_ratio = a_top / w_total;
-}
-
 NumberSpec number(const char* name, const char* meaning, double low, double high, double least, double most) {
   return {name, meaning, low, high, least, most};
 }
@@ -539,11 +365,14 @@ std::vector<FamilySpec> make_families() {
         log_number("top_k", "copies of a token inside an expert layer", 1, 2, 1, 64), contrast, narrow, noise},
        make_moe},
       {"empirical",
-       "profiles of real models, a window of one stretched and perturbed",
-       {number("window", "share of the model's instructions", 0.3, 1, 1e-3, 1), noise,
+       "profiles of real models, windows of one or two resampled and perturbed",
+       {number("window", "share of the model's instructions", 0.3, 1, 1e-3, 1),
+        number("warp", "sigma of the logarithm of how fast eighths of a window go by", 0, 0.4, 0, 2),
+        number("mix", "share of rows that are two models, one after the other", 0.15, 0.15, 0, 1), noise,
         number("keep_ratio", "share of rows that keep the profile's ratio of activation to parameter bytes", 0.5, 0.5,
                0, 1)},
-       make_empirical},
+       make_empirical,
+       0},
   };
 }
 
@@ -572,7 +401,11 @@ const std::uint32_t* Workspace::random(std::size_t count) {
 }
 
 const std::vector<FamilySpec>& families() {
-  static const std::vector<FamilySpec> made = make_families();
+  static const std::vector<FamilySpec> made = [] {
+    std::vector<FamilySpec> all = make_families();
+    for (FamilySpec& family : layered_families()) all.push_back(std::move(family));
+    return all;
+  }();
   return made;
 }
 

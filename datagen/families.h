@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "common/base/rng.h"
-#include "common/pipeline/profile.h"
 #include "datagen/config.h"
 
 namespace automap::datagen {
@@ -24,7 +23,7 @@ class Workspace {
   int m = 0;
   float *c = nullptr, *a = nullptr, *w = nullptr;  // [m]
   Rng* rng = nullptr;                              // for single numbers
-  const std::vector<pipeline::Profile>* profiles = nullptr;
+  const std::vector<EmpiricalProfile>* profiles = nullptr;
   int layers = 0;               // set by families that repeat layers
   double keep_bytes_ratio = 0;  // set by `empirical`: a and w keep their ratio to each other when above 0
 
@@ -40,6 +39,7 @@ struct FamilySpec {
   std::vector<NumberSpec> parameters;
   // Fills c, a and w of the workspace; `p` are the drawn parameters in order.
   void (*make)(const double* p, Workspace& work);
+  double weight = 1;  // where a configuration lists no families; 0: only where it is listed
 };
 
 // In the order of RowProblem::distribution, which datasets keep: append only.

@@ -4,12 +4,14 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/json_text.h"
 #include "common/base/options.h"
+#include "inspect/against.h"
 #include "inspect/dataset.h"
 #include "inspect/describe.h"
 
@@ -18,6 +20,7 @@ namespace {
 int inspect_main(int argc, char** argv) {
   using namespace automap;
   std::string input, plot;
+  std::vector<std::string> against;
   bool json = false;
   inspect::DatasetOptions dataset;
   inspect::DescribeOptions options;
@@ -26,6 +29,8 @@ int inspect_main(int argc, char** argv) {
   table.example("automap-inspect config-c", "a cluster, by preset or file");
   table.example("automap-inspect fixtures/hlo/tiny_mlp.pb.gz --json",
                 "the same facts of a binary HLO module for scripts");
+  table.example("automap-datagen --rows 20000 -o data && automap-inspect data --against fixtures/hlo/resnet50.hlo.gz",
+                "how near a dataset's rows come to real models");
   table
       .positional(
           &input, "FILE",
@@ -37,13 +42,21 @@ int inspect_main(int argc, char** argv) {
   table.add(&plot, "plot", "dataset: also draw rows and the distribution of scales (SVG)")
       .writes_file()
       .metavar("FILE");
+  table
+      .add(
+          &against, "against",
+          "dataset: compare its rows with real models: profiles or HLO, files or folders of them; looks at 16 384 rows "
+          "at most (docs/formats/inspect.md)")
+      .reads_folder()
+      .metavar("PROFILES");
   table.add_common(&json);
   if (!table.parse(argc, argv)) return 0;
   struct stat info = {};
   const bool folder = input != "-" && ::stat(input.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-  if (!folder && (dataset.verify || !plot.empty())) {
-    throw Error(ErrorKind::kUsage, std::string(dataset.verify ? "--verify" : "--plot") + " is for datasets, and " +
-                                       input_name(input) + " is no folder");
+  if (!folder && (dataset.verify || !plot.empty() || !against.empty())) {
+    const char* const option = dataset.verify ? "--verify" : !plot.empty() ? "--plot" : "--against";
+    throw Error(ErrorKind::kUsage,
+                std::string(option) + " is for datasets, and " + input_name(input) + " is no folder");
   }
   while (folder && input.size() > 1 && input.back() == '/') input.pop_back();
   bool intact = true;
@@ -58,6 +71,7 @@ int inspect_main(int argc, char** argv) {
     inspect::DatasetDescription described = inspect::describe_dataset(input, dataset);
     intact = described.intact;
     description = std::move(described.description);
+    if (!against.empty() && intact) inspect::describe_against(input, against, &description);
     if (picture && intact) {
       picture->write(inspect::plot_dataset(input));
       outputs.prepare();

@@ -1,4 +1,4 @@
-// Datasets of rows: `automap.caw/2`, a folder of HDF5 shards and dataset.json (docs/formats/dataset.md).
+// Datasets of rows: `automap.caw/3`, a folder of HDF5 shards and dataset.json (docs/formats/dataset.md).
 // The reader maps uncompressed shards into memory and never calls the HDF5 library after opening, so row() is safe and
 // fast from any thread; compressed shards are expanded once into memory when opened.
 #pragma once
@@ -32,14 +32,14 @@ struct DatasetProblem {
   std::optional<std::uint64_t> row;
   std::string what;
 };
-// Compares every shard's size, CRC-32C and SHA-256 with dataset.json and checks every row; goes on behind problems, at
+// Compares every shard's size and checksums with dataset.json and checks every row; goes on behind problems, at
 // most ten rows of a shard are named. `progress` gets rows done and rows in all. Throws as DatasetReader does when
 // there is no dataset, or one of another version. Flipped bits in the data are found here and not by DatasetReader.
 std::vector<DatasetProblem> verify_dataset(const std::string& folder,
                                            const std::function<void(std::uint64_t, std::uint64_t)>& progress = {});
 
-// SHA-256 takes ten times as long as everything else on processors without instructions for it, and finds what the
-// others do not where the list itself cannot be relied on, or somebody meant it.
+// SHA-256, which lists of versions 1 and 2 have, takes ten times as long as everything else on processors without
+// instructions for it. Version 3 has one of the list, which is looked at with it.
 enum class ShardHashes { kCrc, kCrcAndSha };
 // What is wrong with a shard that dataset.json lists: all that the manifest says of it, its attributes and its
 // structure are compared, its rows are not looked at. Nothing when all is as listed.

@@ -28,6 +28,29 @@ std::string crc_text(std::uint32_t crc) {
 }
 
 constexpr const char* kChecksumKey = "manifest_crc32c";
+constexpr const char* kListHashKey = "shards_sha256";
+constexpr int kListHashVersion = 3;  // older ones have `sha256` in every line instead
+
+// A shard as it stands in the list.
+std::string line_of(const ShardEntry& entry, int version) {
+  Json line = Json::object();
+  line["file"] = entry.file;
+  line["first_row"] = entry.first_row;
+  line["rows"] = entry.rows;
+  line["bytes"] = entry.bytes;
+  line["caw_offset"] = entry.caw_offset;
+  line["crc32c"] = crc_text(entry.crc32c);
+  line["rest_crc32c"] = crc_text(entry.rest_crc32c);
+  if (version < kListHashVersion) line["sha256"] = entry.sha256;
+  return line.dump();
+}
+
+// Of all lines of the list, each with a line end.
+std::string list_hash(const DatasetManifest& manifest) {
+  Sha256 sha;
+  for (const ShardEntry& entry : manifest.shards) sha.update(line_of(entry, manifest.version) + "\n");
+  return sha.hex();
+}
 
 // The last lines: the checksum of what stands before them.
 std::string checksum_lines(std::string_view before) {
@@ -69,9 +92,18 @@ class ManifestReader {
     for (std::size_t i = 0; i < shards.size(); ++i) {
       manifest.shards.push_back(shard(shards[i], "shards[" + std::to_string(i) + "]", manifest));
     }
+    if (manifest.version >= kListHashVersion) {
+      const std::string found = string(root_, "", kListHashKey), expected = list_hash(manifest);
+      if (found != expected) {
+        fail(std::string(kListHashKey) + ": found \"" + excerpt(found, 64) + "\", and the lines of `shards` have " +
+             expected);
+      }
+    } else if (root_.contains(kListHashKey)) {
+      fail(std::string(kListHashKey) + ": unknown key");
+    }
     check_keys(root_, "",
                {"schema", "generator", "rows", "shard_rows", "seed", "oracle", "compressed", "distributions", "config",
-                "shards", kChecksumKey});
+                "shards", kListHashKey, kChecksumKey});
     return manifest;
   }
 
@@ -81,11 +113,14 @@ class ManifestReader {
     entry.first_row = count(object, where, "first_row", 0);
     entry.rows = count(object, where, "rows", 1);
     entry.bytes = count(object, where, "bytes", 1);
-    entry.sha256 = string(object, where, "sha256");
+    const bool hashed = manifest.version < kListHashVersion;
+    if (hashed) entry.sha256 = string(object, where, "sha256");
     entry.crc32c = crc(object, where, "crc32c");
     entry.rest_crc32c = crc(object, where, "rest_crc32c");
     entry.caw_offset = count(object, where, "caw_offset", 0);
-    check_keys(object, where, {"file", "first_row", "rows", "bytes", "caw_offset", "crc32c", "rest_crc32c", "sha256"});
+    check_keys(
+        object, where,
+        {"file", "first_row", "rows", "bytes", "caw_offset", "crc32c", "rest_crc32c", hashed ? "sha256" : "file"});
     if (entry.caw_offset > entry.bytes ||
         (!manifest.compressed && entry.rows > (entry.bytes - entry.caw_offset) / kCawRowBytes)) {
       fail(where + ": /caw does not fit into the file");
@@ -313,19 +348,13 @@ std::string to_json_text(const DatasetManifest& manifest) {
   text += ",\n  \"shards\": [";
   const char* separator = "\n";
   for (const ShardEntry& entry : manifest.shards) {
-    Json line = Json::object();
-    line["file"] = entry.file;
-    line["first_row"] = entry.first_row;
-    line["rows"] = entry.rows;
-    line["bytes"] = entry.bytes;
-    line["caw_offset"] = entry.caw_offset;
-    line["crc32c"] = crc_text(entry.crc32c);
-    line["rest_crc32c"] = crc_text(entry.rest_crc32c);
-    line["sha256"] = entry.sha256;
-    text += separator + std::string("    ") + line.dump();
+    text += separator + std::string("    ") + line_of(entry, manifest.version);
     separator = ",\n";
   }
   text += (manifest.shards.empty() ? "" : "\n  ") + std::string("],\n");
+  if (manifest.version >= kListHashVersion) {
+    text += "  \"" + std::string(kListHashKey) + "\": \"" + list_hash(manifest) + "\",\n";
+  }
   return text + checksum_lines(text);
 }
 
@@ -351,13 +380,12 @@ std::vector<ShardEntry> salvage_entries(std::string_view text, const DatasetMani
     for (const Json& line : whole.at("shards")) take(line);
     return std::move(so_far.shards);
   }
-  while (!text.empty()) {
-    const std::size_t end = text.find('\n');
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    const std::size_t first = line.find('{'), last = line.rfind('}');
-    if (first == std::string_view::npos || last == std::string_view::npos || last < first) continue;
-    take(Json::parse(line.substr(first, last + 1 - first), nullptr, kThrow));
+  // Entries hold no braces, so whatever stands between two that is JSON may be one, also where a line end was lost.
+  for (std::size_t first = text.find('{'); first != std::string_view::npos; first = text.find('{', first + 1)) {
+    const std::size_t last = text.find('}', first);
+    if (last == std::string_view::npos) break;
+    const Json entry = Json::parse(text.substr(first, last + 1 - first), nullptr, kThrow);
+    if (entry.is_object()) take(entry);
   }
   return std::move(so_far.shards);
 }

@@ -13,12 +13,13 @@
 namespace automap::io {
 
 constexpr std::string_view kDatasetSchemaName = "automap.caw";
-// Version 1 has no rows of whole samples; it is read, and not written any more.
-constexpr int kDatasetVersion = 2;
+// Version 1 has no rows of whole samples; 2 has a SHA-256 of every shard, which took longer than all else that is done
+// with a row's bytes, instead of one of the list. Both are read, and not written any more.
+constexpr int kDatasetVersion = 3;
 constexpr const char* kManifestName = "dataset.json";
 // What to do about shards that are missing or damaged.
 constexpr const char* kAgainHint = "run the automap-datagen command again: it writes the missing and damaged shards";
-std::string dataset_schema(int version = kDatasetVersion);  // "automap.caw/2"
+std::string dataset_schema(int version = kDatasetVersion);  // "automap.caw/3"
 
 // Bytes of one row of /caw, f32[3][128].
 constexpr std::size_t kCawRowBytes = 3 * pipeline::kGranularity * sizeof(float);
@@ -53,7 +54,7 @@ struct ShardEntry {
   // Of the file without /caw: HDF5's structures and the small columns, few enough to be checked whenever a dataset is
   // opened (and before the HDF5 library, which damaged structures can crash, sees them). Compressed: the whole file.
   std::uint32_t rest_crc32c = 0;
-  std::string sha256;  // of the whole file
+  std::string sha256;  // of the whole file; empty from version 3 on
 };
 
 struct DatasetManifest {

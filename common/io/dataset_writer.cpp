@@ -384,7 +384,6 @@ bool ShardWriter::write_direct(std::uint64_t offset, std::string_view bytes) {
 
 void ShardWriter::hash(std::string_view bytes) {
   crc_ = crc32c(bytes, crc_);
-  sha_.update(bytes);
 }
 
 void ShardWriter::hash_file(std::uint64_t begin, std::uint64_t end, bool rest) {
@@ -458,7 +457,6 @@ ShardEntry ShardWriter::commit() {
   entry.caw_offset = caw_offset_;
   entry.rest_crc32c = rest_crc_;
   entry.crc32c = crc_;
-  entry.sha256 = sha_.hex();
   if (::fsync(file_->fd) != 0) throw_write_error(shown, errno);
   if (::rename(path_.c_str(), shown.c_str()) != 0) throw_write_error(shown, errno);
   const Descriptor directory(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -100,7 +100,6 @@ class ShardWriter {
   std::vector<std::vector<char>> columns_;
   std::vector<std::uint64_t> column_offsets_;
   std::uint32_t crc_ = 0, rest_crc_ = 0;
-  Sha256 sha_;
   std::unique_ptr<File> file_;
 };
 

@@ -280,9 +280,12 @@ int variants_of_row(const RowProblem& row) {
   return row.samples == 0 ? 1 : (row.zero + 1) * (row.layers > 0 ? 2 : 1);
 }
 
-bool groups_exist(int devices, int stages, int samples) {
-  // How many devices so many groups can have.
-  std::bitset<machine::kMaxDevices + 1> now, next;
+namespace {
+
+// How many devices so many groups can have, with room for `kBits` - 1.
+template <std::size_t kBits>
+bool reachable(int devices, int stages, int samples) {
+  std::bitset<kBits> now, next;
   now.set(0);
   for (int stage = 0; stage < stages; ++stage) {
     next.reset();
@@ -292,6 +295,16 @@ bool groups_exist(int devices, int stages, int samples) {
     now = next;
   }
   return now.test(static_cast<std::size_t>(devices));
+}
+
+}  // namespace
+
+bool groups_exist(int devices, int stages, int samples) {
+  // One or two words do for most rows: asked for each row that is drawn, the room for all sizes took a fifth of that.
+  if (devices < 64) return reachable<64>(devices, stages, samples);
+  if (devices < 128) return reachable<128>(devices, stages, samples);
+  if (devices < 576) return reachable<576>(devices, stages, samples);
+  return reachable<machine::kMaxDevices + 1>(devices, stages, samples);
 }
 
 bool groups_of_row_exist(const RowProblem& row) {

@@ -5,6 +5,7 @@ import re
 import unittest
 import xml.etree.ElementTree
 from collections import Counter
+from pathlib import Path
 
 from programs import SOURCE, ProgramTest, run
 
@@ -91,6 +92,41 @@ class InspectDataset(ProgramTest):
         self.assertEqual((document["shards_there"], document["rows_there"]), (1, 1000))
         self.assertIn("not complete", run("automap-inspect", partial).stdout)
 
+    def test_against(self):
+        folder = self.make(rows=2000)
+        profiles = self.folder / "profiles"
+        profiles.mkdir()
+        run("automap-profile", SOURCE / "fixtures/hlo/tiny_mlp.hlo", "-o", profiles / "tiny.h5")
+        (profiles / "notes.txt").write_text("no profile\n")
+        model = SOURCE / "fixtures/hlo/resnet50.hlo.gz"
+        against = self.document(folder, "--against", profiles, "--against", model)["against"]
+        self.assertEqual((against["compared_rows"], against["asked_rows"]), (2000, 512))
+        self.assertEqual([Path(p["source"]).name for p in against["profiles"]], ["tiny.h5", "resnet50.hlo.gz"])
+        self.assertEqual([Path(s["file"]).name for s in against["skipped"]], ["notes.txt"])
+        self.assertGreater(against["statistics"]["corr_c_w"]["profiles"]["median"], 0.2)
+        for profile in against["profiles"]:
+            self.assertLess(profile["nearest_row"], 2000)
+            self.assertGreater(profile["distance"], 0)
+        # The same question, the same answer.
+        self.assertEqual(self.document(folder, "--against", profiles, "--against", model)["against"], against)
+        text = run("automap-inspect", folder, "--against", profiles).stdout
+        self.assertRegex(text, r"median percentile [\d.]+, by the facts below")
+        self.assertRegex(text, r"(?m)^  distance   0 .* rows$")
+
+    def test_against_what_cannot_be_read(self):
+        folder = self.make(rows=20)
+        empty = self.folder / "empty"
+        empty.mkdir()
+        self.assert_fails(run("automap-inspect", folder, "--against", empty), 3, "holds no files")
+        (empty / "a.txt").write_text("nothing\n")
+        self.assert_fails(run("automap-inspect", folder, "--against", empty), 3, "none of its 1 files", "a.txt")
+        self.assert_fails(run("automap-inspect", folder, "--against", empty / "a.txt"), 3, "a.txt")
+        self.assert_fails(run("automap-inspect", folder, "--against", self.folder / "none"), 3, "none")
+        self.assert_fails(run("automap-inspect", "config-c", "--against", empty), 2, "--against is for datasets")
+        (folder / "shard-000000.h5").unlink()
+        failed = run("automap-inspect", folder, "--against", SOURCE / "fixtures/hlo/tiny_mlp.hlo")
+        self.assert_fails(failed, 3, "shard-000000.h5")
+
     def test_plot(self):
         picture = self.folder / "rows.svg"
         self.assertEqual(run("automap-inspect", self.make(), "--plot", picture).returncode, 0)
@@ -108,8 +144,8 @@ class InspectDataset(ProgramTest):
         self.assert_fails(run(*cluster, "--plot", "x.svg"), 2, "--plot is for datasets")
         folder = self.make(rows=20)
         text = (folder / "dataset.json").read_text()
-        (folder / "dataset.json").write_text(text.replace("automap.caw/2", "automap.caw/9"))
-        self.assert_fails(run("automap-inspect", folder), 3, "found automap.caw/9", "reads automap.caw/2")
+        (folder / "dataset.json").write_text(text.replace("automap.caw/3", "automap.caw/9"))
+        self.assert_fails(run("automap-inspect", folder), 3, "found automap.caw/9", "reads automap.caw/3")
 
 
 if __name__ == "__main__":

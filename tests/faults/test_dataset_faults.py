@@ -79,7 +79,7 @@ class Manifest(DatasetFaults):
     def test_each_key_and_each_kind_of_change(self):
         text = self.manifest.read_text()
         shard = json.loads(text)["shards"][1]
-        digest = shard["sha256"]
+        digest = json.loads(text)["shards_sha256"]
         for change in (
             text.replace(digest, ("1" if digest[0] != "1" else "2") + digest[1:]),
             text.replace(f'"bytes":{shard["bytes"]}', f'"bytes":{shard["bytes"] + 1}'),
@@ -134,9 +134,9 @@ class Manifest(DatasetFaults):
         self.assertIn("has no checksum", result.stdout)
         self.assert_repaired()
         self.assertNotIn("has no checksum", self.verify().stdout)
-        digest = json.loads(text)["shards"][1]["sha256"]
+        digest = json.loads(text)["shards"][1]["crc32c"]
         self.manifest.write_text(old.replace(digest, ("1" if digest[0] != "1" else "2") + digest[1:]))
-        self.assertIn("SHA-256", self.problems()[0]["what"])
+        self.assert_fails(self.verify(), 3, "shards_sha256")
         self.assert_repaired()
 
 
@@ -150,8 +150,11 @@ class Shards(DatasetFaults):
         lines = [foreign if "shard-000001" in line else line for line in lines]
         # As an older version would have it, so that nothing but the attribute speaks against it.
         at = next(i for i, line in enumerate(lines) if "manifest_crc32c" in line)
-        lines[at - 1] = lines[at - 1].rstrip(",")
         del lines[at]
+        at -= 1
+        listed = [line.strip().rstrip(",") + "\n" for line in lines if line.startswith('    {"file"')]
+        digest = hashlib.sha256("".join(listed).encode()).hexdigest()
+        lines[at] = f'  "shards_sha256": "{digest}"'
         self.manifest.write_text("\n".join(lines) + "\n")
         problems = self.problems()
         self.assertEqual([p["shard"] for p in problems], ["shard-000001.h5"])

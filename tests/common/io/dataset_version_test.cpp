@@ -55,5 +55,18 @@ TEST(DatasetVersion, OneIsRead) {
   fs::remove_all(copy);
 }
 
+// With a SHA-256 of the shard in its line.
+TEST(DatasetVersion, TwoIsRead) {
+  const std::string folder = std::string(AUTOMAP_SOURCE_DIR) + "/tests/data/dataset_v2";
+  const DatasetReader reader(folder, RowChecks::kBeforeUse);
+  ASSERT_EQ(reader.size(), 3u);
+  EXPECT_EQ(reader.manifest().version, 2);
+  EXPECT_EQ(reader.manifest().shards[0].sha256.size(), 64u);
+  EXPECT_GT(reader.row(2).samples, 0);
+  EXPECT_TRUE(reader.oracle(2));
+  EXPECT_TRUE(verify_dataset(folder).empty());
+  EXPECT_EQ(read_manifest(folder).version, 2);
+}
+
 }  // namespace
 }  // namespace automap::io
