@@ -255,7 +255,8 @@ ShardLinks shard_links(const machine::Cluster& cluster, int shards, int stride, 
 }
 
 PartitionCost::PartitionCost(const sharding::ShardingModel& model, const machine::DeviceModel& device,
-                             const machine::Cluster& cluster, const OtherAxis* other, int stride)
+                             const machine::Cluster& cluster, const OtherAxis* other, int stride,
+                             const std::vector<bool>* in_stage)
     : model_(model),
       links_(shard_links(cluster, model.linkage().shards(), stride, other == nullptr ? 1 : other->devices)) {
   // The slowest and the smallest of all devices of the mesh.
@@ -292,6 +293,10 @@ PartitionCost::PartitionCost(const sharding::ShardingModel& model, const machine
     const std::vector<Part> parts = parts_of(model);
     stash_bytes_ = stash_of(model, parts);
     copy_bytes_ = read_by_both(model, parts);
+  }
+  for (std::size_t i = 0; in_stage != nullptr && i < runs_.size(); ++i) {
+    if ((*in_stage)[i]) continue;
+    runs_[i] = node_ms_[i] = divisible_ms_[i] = parameter_bytes_[i] = stash_bytes_[i] = copy_bytes_[i] = 0;
   }
   if (other != nullptr) add_other(*other);
 }

@@ -75,8 +75,10 @@ struct PlanEstimate {
 class PartitionCost {
  public:
   // `other`: of a mesh with two axes, what the other one does; null: there is none. `stride` as for shard_links.
+  // `in_stage`: by flow node, whether it counts (stage_counts.h); null: all do.
   PartitionCost(const sharding::ShardingModel& model, const machine::DeviceModel& device,
-                const machine::Cluster& cluster, const OtherAxis* other = nullptr, int stride = 1);
+                const machine::Cluster& cluster, const OtherAxis* other = nullptr, int stride = 1,
+                const std::vector<bool>* in_stage = nullptr);
   // Undecided groups count as whole. collective_ms by sharding::written_placement; gathers included.
   PlanEstimate estimate(const sharding::Propagation& decided) const;
   // What estimate() adds up, one by one.

@@ -280,7 +280,7 @@ class Planning {
         cluster_(cluster),
         shards_(model->linkage().shards()),
         warnings_(model->step().warnings),
-        cost_(*model, device, cluster, request.other),
+        cost_(*model, device, cluster, request.other, 1, request.in_stage),
         limit_bytes_(request.memory_limit_bytes > 0 ? request.memory_limit_bytes
                      : request.fit_device           ? cost_.capacity_bytes()
                                                     : 0) {}

@@ -32,6 +32,8 @@ struct PlanningRequest {
   // Of a mesh, the axis that this one is nested in: what it leaves, and what it decided.
   const OtherAxis* other = nullptr;
   const DecidedAxis* outer = nullptr;
+  // Of the nodes of model->flow(), those whose time and memory count, a stage's (stage_counts.h); null: all.
+  const std::vector<bool>* in_stage = nullptr;
   SearchRequest search;
 };
 
