@@ -360,6 +360,9 @@ class Problem {
   // whatever the groups are, port_bytes_per_ms for each server of the one with fewer.
   Link link(int d0, int d1, int d2) const { return link(group(d0, d1), group(d1, d2)); }
   Link link(const DeviceGroup& from, const DeviceGroup& to) const;  // of any two groups that share no device
+  // The same of groups of replicas of `width` devices, whatever the width of the problem's own: d0, d1 and d2 count
+  // single devices, and `width` divides them.
+  Link link_at_width(int width, int d0, int d1, int d2) const;
   double pair_bytes_per_ms(int server) const { return messages_[idx(server)].inside_bytes_per_ms; }
   double port_bytes_per_ms(int first_server, int last_server) const {
     return smallest_inter(first_server, last_server);
@@ -374,6 +377,7 @@ class Problem {
  private:
   static std::size_t idx(int i) { return static_cast<std::size_t>(i); }
   std::size_t group_index(int d0, int d1) const { return idx(d0) * places_ + idx(place_of_size_[idx(d1 - d0)]); }
+  Link link_of(const machine::MessageGroups& groups, int first_server, int last_server, int width) const;
   double smallest_inter(int first_server, int last_server) const {
     return inter_bytes_per_ms_[idx(first_server) * intra_bytes_per_ms_.size() + idx(last_server)];
   }

@@ -219,7 +219,7 @@ class Problem::Builder {
       slowest.between_latency_ms = std::max(slowest.between_latency_ms, links.between_latency_ms);
     }
     for (machine::MessageLinks& links : p_.messages_) {
-      links.between_bytes_per_ms = slowest.between_bytes_per_ms * p_.options_.width;
+      links.between_bytes_per_ms = slowest.between_bytes_per_ms;
       links.between_latency_ms = slowest.between_latency_ms;
     }
   }
