@@ -15,18 +15,16 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Columns of a problem that some group of replicas of its width has.
+// Groups that share columns of the problem of one width.
 struct Kind {
   const Problem* problem;
   const DeviceGroup* group;
-  bool operator<(const Kind& o) const {
-    return std::make_tuple(problem, group->columns, group->scale) <
-           std::make_tuple(o.problem, o.group->columns, o.group->scale);
-  }
+  bool operator<(const Kind& o) const { return group->columns < o.group->columns; }
 };
-// Single devices in a group, the most first (so the fewest samples) -> the kinds of such groups with a device of one
-// type.
-using Kinds = std::map<int, std::set<Kind>, std::greater<>>;
+// Width -> the kinds of groups of some number of single devices that hold a device of some type.
+using KindsOfWidths = std::map<int, std::set<Kind>>;
+// That number, the most first (so the fewest samples).
+using KindsOfSizes = std::map<int, KindsOfWidths, std::greater<>>;
 
 std::vector<std::string> devices_of_servers(const machine::Cluster& cluster) {
   std::vector<std::string> devices;
@@ -36,9 +34,9 @@ std::vector<std::string> devices_of_servers(const machine::Cluster& cluster) {
   return devices;
 }
 
-std::map<std::string, Kinds> kinds_of(const MixedProblem& mixed, const machine::Cluster& cluster) {
+std::map<std::string, KindsOfSizes> kinds_of(const MixedProblem& mixed, const machine::Cluster& cluster) {
   const std::vector<std::string> device_of = devices_of_servers(cluster);
-  std::map<std::string, Kinds> kinds;
+  std::map<std::string, KindsOfSizes> kinds;
   for (const int width : mixed.widths()) {
     const Problem& problem = mixed.problem(width);
     for (int d0 = 0; d0 < problem.num_devices(); ++d0) {
@@ -47,7 +45,7 @@ std::map<std::string, Kinds> kinds_of(const MixedProblem& mixed, const machine::
         const DeviceGroup& group = problem.group(d0, d0 + size);
         if (!group.valid) continue;
         for (int server = group.first_server; server <= group.last_server; ++server) {
-          kinds[device_of[static_cast<std::size_t>(server)]][size * width].insert({&problem, &group});
+          kinds[device_of[static_cast<std::size_t>(server)]][size * width][width].insert({&problem, &group});
         }
       }
     }
@@ -55,19 +53,29 @@ std::map<std::string, Kinds> kinds_of(const MixedProblem& mixed, const machine::
   return kinds;
 }
 
-// The least time of every position over the kinds and their variants.
-void take_least(const std::set<Kind>& kinds, std::vector<double>& forward, std::vector<double>& backward) {
+void lower(std::vector<double>& least, const std::vector<double>& other) {
+  for (std::size_t i = 0; i < least.size(); ++i) least[i] = std::min(least[i], other[i]);
+}
+
+struct Times {
+  std::vector<double> forward, backward;  // [n]
+};
+
+// The least time of every position over the kinds and what a stage may be.
+Times least_of(const std::set<Kind>& kinds, std::size_t n) {
+  Times least{std::vector<double>(n, kInfinity), std::vector<double>(n, kInfinity)};
   for (const Kind& kind : kinds) {
     for (const int variant : kind.problem->useful_variants(*kind.group)) {
       const StageColumns& columns = kind.problem->columns(*kind.group, variant);
-      for (std::size_t i = 0; i < forward.size(); ++i) {
+      for (std::size_t i = 0; i < n; ++i) {
         const double both = columns.both[i + 1] - columns.both[i];
         const double back = columns.backward[i + 1] - columns.backward[i];
-        forward[i] = std::min(forward[i], std::max(0.0, (both - back) * kind.group->scale));
-        backward[i] = std::min(backward[i], std::max(0.0, back * kind.group->scale));
+        least.forward[i] = std::min(least.forward[i], std::max(0.0, (both - back) * kind.group->scale));
+        least.backward[i] = std::min(least.backward[i], std::max(0.0, back * kind.group->scale));
       }
     }
   }
+  return least;
 }
 
 }  // namespace
@@ -82,7 +90,7 @@ std::unique_ptr<Problem> any_width_problem(const MixedProblem& mixed, const Prof
   ProblemOptions options = any.options();
   options.micro_batch_samples = any.micro_batch_samples() * parts;
   options.width = 1;
-  options.variants = {StageVariant()};
+  options.variants.assign(widths.size(), StageVariant());  // each a width
   options.memory = false;
   options.allow_empty_stages = true;
   options.allow_idle_stages = true;
@@ -98,19 +106,33 @@ std::unique_ptr<Problem> any_width_problem(const MixedProblem& mixed, const Prof
   relaxed.stash_bytes.assign(n, 0);
   machine::Cluster alike = cluster;  // each type has times of its own
   for (auto& [name, device] : alike.devices) device.relative_speed = 1;
+  Problem::TimesOfVariants of_widths(widths.size());
   for (const auto& [device, of_type] : kinds_of(mixed, cluster)) {
-    DeviceTimes times;
-    times.device = device;
-    times.optimizer_ms.assign(n, 0);
-    for (const auto& [size, kinds] : of_type) {
-      times.samples.push_back(options.micro_batch_samples / size);
-      times.forward_ms.emplace_back(n, kInfinity);
-      times.backward_ms.emplace_back(n, kInfinity);
-      take_least(kinds, times.forward_ms.back(), times.backward_ms.back());
+    DeviceTimes least;
+    least.device = device;
+    least.optimizer_ms.assign(n, 0);
+    for (const auto& [size, of_size] : of_type) least.samples.push_back(options.micro_batch_samples / size);
+    std::vector<DeviceTimes> of_width(widths.size(), least);
+    for (const auto& [size, of_size] : of_type) {
+      least.forward_ms.emplace_back(n, kInfinity);
+      least.backward_ms.emplace_back(n, kInfinity);
+      std::map<int, Times> times;
+      for (const auto& [width, kinds] : of_size) {
+        const Times& own = times[width] = least_of(kinds, n);
+        lower(least.forward_ms.back(), own.forward);
+        lower(least.backward_ms.back(), own.backward);
+      }
+      for (std::size_t w = 0; w < widths.size(); ++w) {
+        const auto found = times.find(widths[w]);
+        const Times& own = found != times.end() ? found->second : times.begin()->second;
+        of_width[w].forward_ms.push_back(own.forward);
+        of_width[w].backward_ms.push_back(own.backward);
+      }
     }
-    relaxed.times.push_back(std::move(times));
+    relaxed.times.push_back(std::move(least));
+    for (std::size_t w = 0; w < widths.size(); ++w) of_widths[w].push_back(std::move(of_width[w]));
   }
-  return std::make_unique<Problem>(relaxed, alike, options);
+  return std::make_unique<Problem>(relaxed, alike, options, of_widths);
 }
 
 }  // namespace automap::pipeline

@@ -49,7 +49,7 @@ class Search {
         }
       }
     }
-    for (bool shorter = true; shorter && !over();) {
+    for (bool shorter = best_ms_ < kInfinity; shorter && !over();) {
       shorter = false;
       for (int s = 1; s <= best_.num_stages() && !over(); ++s) {
         for (const int width : widths_) {
