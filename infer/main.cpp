@@ -131,10 +131,8 @@ void describe_search(const Found& found, PlanDocument* document) {
   document->gap = any.ms > 0 ? document->step_ms / any.ms - 1 : 0;
 }
 
+// Of one width, or of several where the plan is and that is shorter.
 planners::LayerResult split_at_layers(const Found& found, const PlanInput& input, const planners::PlanRequest& request) {
-  if (found.mixed()) {
-    return planners::split_mixed_at_layers(*found.explored.mixed->problem, input.profile, found.explored.mixed->plan);
-  }
   planners::LayerOptions layers;
   layers.min_stages = std::max(1, request.stages);
   layers.max_stages = request.stages > 0 ? request.stages : request.max_stages;
@@ -147,8 +145,15 @@ planners::LayerResult split_at_layers(const Found& found, const PlanInput& input
       planners::split_at_layers(problem, input.profile, *found.planned.result.plan, layers);
   if (at_layers.split) {
     for (int& cut : at_layers.split->device_cuts) cut *= problem.options().width;
+    at_layers.split->widths.assign(at_layers.split->cuts.size() + 1, problem.options().width);
   }
-  return at_layers;
+  if (!found.mixed()) return at_layers;
+  const planners::MixedChoice& mixed = *found.explored.mixed;
+  planners::LayerResult of_several = planners::split_mixed_at_layers(*mixed.problem, input.profile, mixed.plan);
+  of_several.cut_by_time = at_layers.cut_by_time;
+  const bool longer = !of_several.split || (at_layers.split && at_layers.split->simulated_step_ms <
+                                                                   of_several.split->simulated_step_ms);
+  return longer && at_layers.split ? at_layers : of_several;
 }
 
 PlanDocument make_document(const Found& found, const PlanInput& input, const machine::Cluster& cluster,

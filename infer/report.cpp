@@ -204,11 +204,15 @@ std::string layer_split_text(const PlanDocument& document) {
            change(split.simulated_step_ms, document.simulated_step_ms) + "; V " + format_ms(split.step_ms) + "\n";
     out += "  devices per stage: ";
     int previous = 0;
-    for (const int cut : split.device_cuts) {
-      out += std::to_string(cut - previous) + ", ";
+    for (std::size_t s = 0; s <= split.device_cuts.size(); ++s) {
+      const int cut = s < split.device_cuts.size() ? split.device_cuts[s] : document.num_devices;
+      const int devices = cut - previous, width = s < split.widths.size() ? split.widths[s] : 1;
+      out += (s == 0 ? "" : ", ") + std::to_string(devices) +
+             (document.mixed_widths() && width > 1 ? ": " + std::to_string(devices / width) + " x " + std::to_string(width)
+                                                   : "");
       previous = cut;
     }
-    out += std::to_string(document.num_devices - previous) + "\n";
+    out += "\n";
   }
   for (const auto& [stack, counts] : split.layers_per_stage) {
     if (std::accumulate(counts.begin(), counts.end(), 0) < kStackWorthSaying) continue;
@@ -343,14 +347,14 @@ std::string other_bounds_text(const PlanDocument& document) {
     return "             " + format_ms(other.value_ms) + none + " has a smaller V or is simulated shorter (" +
            other.method + ")\n";
   }
+  const auto beaten = [](double own_ms, double bound_ms) {
+    return own_ms < bound_ms ? "; this one is " + format_percent(1 - own_ms / bound_ms) + " below that" : "";
+  };
   std::string out = (document.lower_bound_ms > 0 ? "             " : "Of one width ") + format_ms(other.value_ms) + none +
-                    " has a smaller V (" + other.method + ")\n";
+                    " has a smaller V (" + other.method + ")" + beaten(document.step_ms, other.value_ms) + "\n";
   if (other.simulated_ms <= 0) return out;
   return out + "             " + format_ms(other.simulated_ms) + none + " is simulated shorter" +
-         (document.simulated_step_ms < other.simulated_ms
-              ? ": this one is, by " + format_percent(1 - document.simulated_step_ms / other.simulated_ms)
-              : "") +
-         "\n";
+         beaten(document.simulated_step_ms, other.simulated_ms) + "\n";
 }
 
 // How long a step takes, and how good that is.
@@ -363,14 +367,19 @@ std::string step_text(const PlanDocument& document, const ReportOptions& options
   }
   if (document.lower_bound_ms > 0) {
     const std::string none = no_plan(document, document.bounded);
-    out += "Lower bound  " + format_ms(document.lower_bound_ms) + none + " has a smaller V, wherever it is cut (" +
-           document.lower_bound_method + "); V of this one is " +
-           (document.gap < 5e-5 ? "optimal" : "at most " + format_percent(document.gap) + " above the best") + "\n";
+    const bool both = document.lower_bound_ms == document.simulated_bound_ms;
+    out += "Lower bound  " + format_ms(document.lower_bound_ms) + none + " has a smaller V" +
+           (both ? " or is simulated shorter" : "") + ", wherever it is cut (" + document.lower_bound_method +
+           "); V of this one is " +
+           (document.gap < 5e-5 ? "optimal" : "at most " + format_percent(document.gap) + " above the best");
     if (document.simulated_bound_ms > 0) {
-      out += "             " + format_ms(document.simulated_bound_ms) + none +
-             " is simulated shorter, whatever it keeps in flight; this one is at most " +
-             format_percent(document.simulated_step_ms / document.simulated_bound_ms - 1) + " longer\n";
+      out += (both ? ", and it" : "\n             " + format_ms(document.simulated_bound_ms) + none +
+                                      " is simulated shorter, whatever it keeps in flight; this one") +
+             std::string(" is at most ") +
+             format_percent(document.simulated_step_ms / document.simulated_bound_ms - 1) +
+             (both ? " longer simulated" : " longer");
     }
+    out += "\n";
   } else if (document.planner != "given") {
     out += "Lower bound  none was computed in the time\n";
   }

@@ -329,6 +329,7 @@ std::string to_json_text(const PlanDocument& document) {
                    {"layers_per_stage", split.layers_per_stage},
                    {"cuts", split.cuts},
                    {"device_cuts", split.device_cuts},
+                   {"widths", split.widths},
                    {"step_ms", split.step_ms},
                    {"simulated_step_ms", split.simulated_step_ms}};
   }
@@ -518,6 +519,7 @@ LayerSplit read_layer_split(const PlanObject& split, int num_instructions, int n
   out.step_ms = split.number("step_ms");
   out.simulated_step_ms = split.number("simulated_step_ms");
   out.device_cuts = split.integers("device_cuts", 1, num_devices - 1);
+  if (split.has("widths")) out.widths = split.integers("widths", 1, num_devices);
   const Json& stacks = split.at("layers_per_stage");
   const PlanObject layers(stacks, split.where("layers_per_stage"));
   for (const auto& [stack, counts] : stacks.items())

@@ -61,13 +61,15 @@ struct PlanLimitText {
   std::string text;
 };
 
-// The best plan found whose cuts lie between whole layers, of the same schedule (its stage count may differ).
+// The best plan found whose cuts lie between whole layers, of the same schedule (its stages and their widths may
+// differ).
 struct LayerSplit {
   std::vector<std::string> split_before;                     // [S-1] the layer each later stage starts with
   std::vector<std::string> split_spec;                       // [S-1] their module paths, "h.5"; empty: not known
   std::string no_split_spec;                                 // why it is not known
   std::map<std::string, std::vector<int>> layers_per_stage;  // numbered stack -> [S] layers of it in each stage
   std::vector<int> cuts, device_cuts;                        // [S-1]
+  std::vector<int> widths;                                   // [S] of their replicas
   double step_ms = 0, simulated_step_ms = 0;
 };
 

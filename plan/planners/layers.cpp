@@ -364,6 +364,7 @@ LayerResult split_mixed_at_layers(const pipeline::MixedProblem& problem, const P
   LayerSplit& split = result.split.emplace();
   split.cuts = best.cuts;
   split.device_cuts = best.device_cuts;
+  split.widths = best.widths;
   split.step_ms = value_ms(problem.place(best));
   split.simulated_step_ms = best_ms;
   name_layers(profile, stack_sizes, borders, split);
