@@ -70,8 +70,7 @@ PlanCorner corner_of(const std::string& name, const pipeline::PlacedPlan& placed
   std::vector<int> devices, widths;
   for (std::size_t s = 0; s < placed.stages.size(); ++s) {
     const pipeline::PlacedStage& stage = placed.stages[s];
-    const double bytes =
-        stage.problem->memory_bytes(stage.p0, stage.p1, stage.group(), in_flight[s], stage.variant);
+    const double bytes = stage.problem->memory_bytes(stage.p0, stage.p1, stage.group(), in_flight[s], stage.variant);
     keep_fullest(bytes, stage.group().capacity_bytes, &corner);
     corner.width = std::max(corner.width, stage.width());
     widths.push_back(stage.width());

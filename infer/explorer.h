@@ -33,10 +33,10 @@ struct Exploration {
   pipeline::LowerBound any_widths;
 };
 
-// The best of each corner on the same costs; the step's batch is that of `found`, the plan of the call, for all of them.
-// A corner's plan that is shorter and within the request and the options takes its place in `found`. `flops`: of the
-// module's own micro-batch; 0: not known. Within what is left of the request's time; corners for which there is none
-// are left out.
+// The best of each corner on the same costs; the step's batch is that of `found`, the plan of the call, for all of
+// them. A corner's plan that is shorter and within the request and the options takes its place in `found`. `flops`: of
+// the module's own micro-batch; 0: not known. Within what is left of the request's time; corners for which there is
+// none are left out.
 Exploration explore_corners(const pipeline::Profile& profile, const machine::Cluster& cluster,
                             const pipeline::ProblemOptions& options, const planners::StepRequest& step,
                             const planners::PlanRequest& request, double flops, const BesidePlan& beside,

@@ -68,7 +68,8 @@ void describe_replicas(const pipeline::Profile& profile, PlanDocument* document)
     if (std::find(widths.begin(), widths.end(), columns.width) == widths.end()) continue;
     document->partitions.push_back(columns.partition);
     document->inside_replicas.push_back(
-        (document->mixed_widths() ? "of " + std::to_string(columns.width) + " devices: " : "") + columns.partition_text);
+        (document->mixed_widths() ? "of " + std::to_string(columns.width) + " devices: " : "") +
+        columns.partition_text);
   }
 }
 
@@ -132,7 +133,8 @@ void describe_search(const Found& found, PlanDocument* document) {
 }
 
 // Of one width, or of several where the plan is and that is shorter.
-planners::LayerResult split_at_layers(const Found& found, const PlanInput& input, const planners::PlanRequest& request) {
+planners::LayerResult split_at_layers(const Found& found, const PlanInput& input,
+                                      const planners::PlanRequest& request) {
   planners::LayerOptions layers;
   layers.min_stages = std::max(1, request.stages);
   layers.max_stages = request.stages > 0 ? request.stages : request.max_stages;
@@ -151,8 +153,8 @@ planners::LayerResult split_at_layers(const Found& found, const PlanInput& input
   const planners::MixedChoice& mixed = *found.explored.mixed;
   planners::LayerResult of_several = planners::split_mixed_at_layers(*mixed.problem, input.profile, mixed.plan);
   of_several.cut_by_time = at_layers.cut_by_time;
-  const bool longer = !of_several.split || (at_layers.split && at_layers.split->simulated_step_ms <
-                                                                   of_several.split->simulated_step_ms);
+  const bool longer = !of_several.split ||
+                      (at_layers.split && at_layers.split->simulated_step_ms < of_several.split->simulated_step_ms);
   return longer && at_layers.split ? at_layers : of_several;
 }
 
@@ -463,8 +465,7 @@ int run_search(Call& call) {
   }
   found.placed = found.mixed() ? found.explored.mixed->problem->place(found.explored.mixed->plan)
                                : place(*planned.problem, *planned.result.plan);
-  PlanDocument document =
-      make_document(found, call.input, call.cluster, call.options.input.device, call.request);
+  PlanDocument document = make_document(found, call.input, call.cluster, call.options.input.device, call.request);
   document.corners = std::move(found.explored.corners);
   if (!document.corners.empty()) warn_of_shorter(document);
   add_scope(document, planned, call.cluster.num_devices());

@@ -207,9 +207,10 @@ std::string layer_split_text(const PlanDocument& document) {
     for (std::size_t s = 0; s <= split.device_cuts.size(); ++s) {
       const int cut = s < split.device_cuts.size() ? split.device_cuts[s] : document.num_devices;
       const int devices = cut - previous, width = s < split.widths.size() ? split.widths[s] : 1;
-      out += (s == 0 ? "" : ", ") + std::to_string(devices) +
-             (document.mixed_widths() && width > 1 ? ": " + std::to_string(devices / width) + " x " + std::to_string(width)
-                                                   : "");
+      out +=
+          (s == 0 ? "" : ", ") + std::to_string(devices) +
+          (document.mixed_widths() && width > 1 ? ": " + std::to_string(devices / width) + " x " + std::to_string(width)
+                                                : "");
       previous = cut;
     }
     out += "\n";
@@ -341,8 +342,7 @@ std::string other_bounds_text(const PlanDocument& document) {
   const pipeline::PlanBounds& other = document.other_bounds;
   if (document.bounded == pipeline::BoundedWidths::kAll || other.value_ms <= 0) return "";
   const bool mixed = document.bounded == pipeline::BoundedWidths::kAny;
-  const std::string none =
-      no_plan(document, mixed ? pipeline::BoundedWidths::kOne : pipeline::BoundedWidths::kAny);
+  const std::string none = no_plan(document, mixed ? pipeline::BoundedWidths::kOne : pipeline::BoundedWidths::kAny);
   if (!mixed) {
     return "             " + format_ms(other.value_ms) + none + " has a smaller V or is simulated shorter (" +
            other.method + ")\n";
@@ -350,8 +350,8 @@ std::string other_bounds_text(const PlanDocument& document) {
   const auto beaten = [](double own_ms, double bound_ms) {
     return own_ms < bound_ms ? "; this one is " + format_percent(1 - own_ms / bound_ms) + " below that" : "";
   };
-  std::string out = (document.lower_bound_ms > 0 ? "             " : "Of one width ") + format_ms(other.value_ms) + none +
-                    " has a smaller V (" + other.method + ")" + beaten(document.step_ms, other.value_ms) + "\n";
+  std::string out = (document.lower_bound_ms > 0 ? "             " : "Of one width ") + format_ms(other.value_ms) +
+                    none + " has a smaller V (" + other.method + ")" + beaten(document.step_ms, other.value_ms) + "\n";
   if (other.simulated_ms <= 0) return out;
   return out + "             " + format_ms(other.simulated_ms) + none + " is simulated shorter" +
          beaten(document.simulated_step_ms, other.simulated_ms) + "\n";
@@ -373,8 +373,9 @@ std::string step_text(const PlanDocument& document, const ReportOptions& options
            "); V of this one is " +
            (document.gap < 5e-5 ? "optimal" : "at most " + format_percent(document.gap) + " above the best");
     if (document.simulated_bound_ms > 0) {
-      out += (both ? ", and it" : "\n             " + format_ms(document.simulated_bound_ms) + none +
-                                      " is simulated shorter, whatever it keeps in flight; this one") +
+      out += (both ? ", and it"
+                   : "\n             " + format_ms(document.simulated_bound_ms) + none +
+                         " is simulated shorter, whatever it keeps in flight; this one") +
              std::string(" is at most ") +
              format_percent(document.simulated_step_ms / document.simulated_bound_ms - 1) +
              (both ? " longer simulated" : " longer");

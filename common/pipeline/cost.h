@@ -37,7 +37,8 @@ void pipeline_times(const Problem& problem, const Plan& plan, PipelineTimes& tim
 void add_stage_times(const Problem& problem, int p0, int p1, const DeviceGroup& group, int variant,
                      PipelineTimes& times);
 
-// And what is in flight of an adaptive plan: as many as memory allows, at least one; in_flight where the plan says none.
+// And what is in flight of an adaptive plan: as many as memory allows, at least one; in_flight where the plan says
+// none.
 void add_most_in_flight(const Problem& problem, int p0, int p1, const DeviceGroup& group, int variant, const Plan& plan,
                         PipelineTimes& times);
 

@@ -169,7 +169,7 @@ struct PlanDocument {
   // replica hold its tensors (docs/formats/plan.md), as JSON. They are written, and not read.
   std::vector<std::string> partitions;
   std::vector<std::string> inside_replicas;  // the same in sentences, not in the file
-  std::vector<PlanCorner> corners;  // the shortest first; only when asked for
+  std::vector<PlanCorner> corners;           // the shortest first; only when asked for
   std::optional<LayerSplit> layer_split;
   std::optional<PlannerTable> planner_table;  // only when asked for
   std::vector<PlanSensitivity> sensitivity;   // only when asked for

@@ -178,8 +178,8 @@ class Problem {
  public:
   // Throws Error(kData/kConfig) through check_profile / check_cluster, Error(kUsage) on options out of range.
   Problem(const Profile& profile, const Cluster& cluster, const ProblemOptions& options);
-  // For bounds (any_width.h): variants that differ in their times, [variants] of as many types of devices and at the same
-  // samples as the profile's own. These are never longer, and only say how much work there is at the least.
+  // For bounds (any_width.h): variants that differ in their times, [variants] of as many types of devices and at the
+  // same samples as the profile's own. These are never longer, and only say how much work there is at the least.
   using TimesOfVariants = std::vector<std::vector<DeviceTimes>>;
   Problem(const Profile& profile, const Cluster& cluster, const ProblemOptions& options, const TimesOfVariants& times);
 

@@ -343,7 +343,8 @@ LayerResult split_mixed_at_layers(const pipeline::MixedProblem& problem, const P
     for (int& cut : best.cuts) {
       for (const int by : {-1, 1}) {
         const int before = cut;
-        const auto at = std::find_if(borders.begin(), borders.end(), [&](const Border& b) { return b.first == cut + 1; });
+        const auto at =
+            std::find_if(borders.begin(), borders.end(), [&](const Border& b) { return b.first == cut + 1; });
         const auto next = at - borders.begin() + by;
         if (next < 0 || next >= static_cast<std::ptrdiff_t>(borders.size())) continue;
         cut = borders[static_cast<std::size_t>(next)].first - 1;
@@ -358,7 +359,8 @@ LayerResult split_mixed_at_layers(const pipeline::MixedProblem& problem, const P
     }
   }
   if (best_ms == std::numeric_limits<double>::infinity()) {
-    result.why_not = "the stages of different widths, cut there, cannot run: " + infeasible_reason(problem.place(*moved));
+    result.why_not =
+        "the stages of different widths, cut there, cannot run: " + infeasible_reason(problem.place(*moved));
     return result;
   }
   LayerSplit& split = result.split.emplace();

@@ -194,9 +194,9 @@ std::vector<StepSize> splits_near(const StepPlan& found) {
   std::vector<StepSize> splits = {found.size};
   for (const double factor : {2.0, 0.5}) {
     const double samples = found.size.samples * factor;
-    const auto same =
-        std::find_if(found.considered.begin(), found.considered.end(),
-                     [&](const StepSize& size) { return size.samples == samples && size.batch() == found.size.batch(); });
+    const auto same = std::find_if(found.considered.begin(), found.considered.end(), [&](const StepSize& size) {
+      return size.samples == samples && size.batch() == found.size.batch();
+    });
     if (same != found.considered.end()) splits.push_back(*same);
   }
   return splits;
@@ -213,8 +213,7 @@ std::optional<MixedChoice> best_mixed(const pipeline::Profile& profile, const ma
       cluster.num_devices() > pipeline::kMostDenseDevices) {
     return std::nullopt;
   }
-  const machine::Cluster used =
-      first_devices(cluster, found.problem->num_devices() * found.problem->options().width);
+  const machine::Cluster used = first_devices(cluster, found.problem->num_devices() * found.problem->options().width);
   const std::optional<MixedPlan> start = start_of(found, request, used.num_devices());
   if (!start) return std::nullopt;
   std::optional<MixedChoice> best;

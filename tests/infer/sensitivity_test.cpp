@@ -49,8 +49,8 @@ Asked ask(const RandomProblem& made, const ExpectedErrors& errors) {
   step.batch = 8;
   Asked asked{planners::plan_step(made.profile, made.cluster, made.options, step, request()), {}};
   if (asked.planned.result.plan) {
-    asked.rows = plan_sensitivity(made.profile, made.cluster, made.options, step, request(), asked.planned, nullptr,
-                                  errors);
+    asked.rows =
+        plan_sensitivity(made.profile, made.cluster, made.options, step, request(), asked.planned, nullptr, errors);
   }
   return asked;
 }
@@ -135,8 +135,8 @@ TEST(Sensitivity, AsksOnlyAboutWhatIsThereAndStopsWhenToldTo) {
   EXPECT_TRUE(ask(made, {}).rows.empty());
   planners::PlanRequest stopped = request();
   stopped.cancelled = [] { return true; };
-  EXPECT_TRUE(plan_sensitivity(made.profile, made.cluster, made.options, {8, 0, 0, false}, stopped, asked.planned, nullptr,
-                               {0.1, 0.1, 0.1, 0.1})
+  EXPECT_TRUE(plan_sensitivity(made.profile, made.cluster, made.options, {8, 0, 0, false}, stopped, asked.planned,
+                               nullptr, {0.1, 0.1, 0.1, 0.1})
                   .empty());
 }
 

@@ -134,7 +134,8 @@ TEST(PlanJson, StagesOfDifferentWidths) {
   json["stages"][0]["width"] = 2;
   json["stages"][0]["replicas"] = 2;
   json["bounds"]["widths"] = "any";
-  json["bounds"]["other"] = {{"widths", "one"}, {"value", 9.5}, {"simulated", nullptr}, {"method", "exact over all cuts"}};
+  json["bounds"]["other"] = {
+      {"widths", "one"}, {"value", 9.5}, {"simulated", nullptr}, {"method", "exact over all cuts"}};
   PlanDocument document = parse_plan(json.dump(), "x");
   EXPECT_EQ(document.stage_widths(), (std::vector<int>{2, 1, 1}));
   EXPECT_TRUE(document.mixed_widths());
