@@ -122,11 +122,12 @@ std::string plan_text(const planners::StepPlan& planned) {
   for (int s = 1; s <= plan.num_stages(); ++s) {
     const int until =
         s == plan.num_stages() ? planned.problem->num_devices() : plan.device_cuts[static_cast<std::size_t>(s) - 1];
-    devices += (s == 1 ? "" : ", ") + std::to_string(until - before);
+    devices += (s == 1 ? "" : ", ") + std::to_string((until - before) * planned.size.width);
     before = until;
   }
   return std::to_string(plan.num_stages()) + (plan.num_stages() == 1 ? " stage" : " stages") + " on " + devices +
-         " devices, micro-batches of " + samples_text(planned.size.samples);
+         " devices" + (planned.size.width > 1 ? ", replicas of " + std::to_string(planned.size.width) : "") +
+         ", micro-batches of " + samples_text(planned.size.samples);
 }
 
 }  // namespace
