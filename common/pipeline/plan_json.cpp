@@ -267,6 +267,52 @@ PlannerTable read_planner_table(const PlanObject& table, int most_stages) {
   return out;
 }
 
+Json bounds_json(const PlanDocument& document) {
+  const auto known = [](double ms) { return ms > 0 ? Json(ms) : Json(nullptr); };
+  Json bounds = {{"value", known(document.lower_bound_ms)},
+                 {"simulated", known(document.simulated_bound_ms)},
+                 {"devices", document.bound_devices},
+                 {"devices_in_part", document.bound_devices_in_part}};
+  if (document.bounded != BoundedWidths::kAll) {
+    const bool one = document.bounded == BoundedWidths::kOne;
+    bounds["widths"] = one ? kOneWidth : kAnyWidths;
+    bounds["other"] = {{"widths", one ? kAnyWidths : kOneWidth},
+                       {"value", known(document.other_bounds.value_ms)},
+                       {"simulated", known(document.other_bounds.simulated_ms)},
+                       {"method", or_null(document.other_bounds.method)}};
+  }
+  return bounds;
+}
+
+Json corners_json(const std::vector<PlanCorner>& corners) {
+  Json rows = Json::array();
+  for (const PlanCorner& corner : corners) {
+    Json row = {{"name", corner.name}, {"fits", corner.fits}, {"why", corner.why}};
+    if (corner.fits) {
+      row["layout"] = or_null(corner.layout);
+      row["stages"] = corner.stages;
+      row["width"] = corner.width;
+      row["devices"] = corner.devices;
+      row["micro_batches"] = corner.micro_batches;
+      row["micro_batch_samples"] = corner.micro_batch_samples;
+      row["step_ms"] = corner.step_ms;
+      row["simulated_step_ms"] = corner.simulated_step_ms;
+      row["memory_bytes"] = corner.memory_bytes;
+      row["capacity_bytes"] = corner.capacity_bytes;
+      row["samples_per_s"] = corner.samples_per_s;
+      row["tflops_per_device"] = corner.tflops > 0 ? Json(corner.tflops) : Json(nullptr);
+      row["share_of_peak"] = corner.peak_share > 0 ? Json(corner.peak_share) : Json(nullptr);
+      if (!corner.chunk_cuts.empty()) row["chunk_cuts"] = corner.chunk_cuts;
+      if (!corner.stage_devices.empty()) {
+        row["stage_devices"] = corner.stage_devices;
+        row["stage_widths"] = corner.stage_widths;
+      }
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 Json sensitivity_json(const std::vector<PlanSensitivity>& rows) {
   Json out = Json::array();
   for (const PlanSensitivity& row : rows) {
@@ -334,19 +380,6 @@ std::string to_json_text(const PlanDocument& document) {
                    {"simulated_step_ms", split.simulated_step_ms}};
   }
   const bool bounded = document.lower_bound_ms > 0;
-  Json bounds = {{"value", bounded ? Json(document.lower_bound_ms) : Json(nullptr)},
-                 {"simulated", document.simulated_bound_ms > 0 ? Json(document.simulated_bound_ms) : Json(nullptr)},
-                 {"devices", document.bound_devices},
-                 {"devices_in_part", document.bound_devices_in_part}};
-  if (document.bounded != BoundedWidths::kAll) {
-    const bool one = document.bounded == BoundedWidths::kOne;
-    const auto known = [](double ms) { return ms > 0 ? Json(ms) : Json(nullptr); };
-    bounds["widths"] = one ? kOneWidth : kAnyWidths;
-    bounds["other"] = {{"widths", one ? kAnyWidths : kOneWidth},
-                       {"value", known(document.other_bounds.value_ms)},
-                       {"simulated", known(document.other_bounds.simulated_ms)},
-                       {"method", or_null(document.other_bounds.method)}};
-  }
   Json json = {{"schema", kPipelinePlanSchema},
                {"kind", "pipeline"},
                {"model", document.model},
@@ -369,7 +402,7 @@ std::string to_json_text(const PlanDocument& document) {
                {"lower_bound_ms", bounded ? Json(document.lower_bound_ms) : Json(nullptr)},
                {"lower_bound_method", or_null(document.lower_bound_method)},
                {"gap", bounded ? Json(document.gap) : Json(nullptr)},
-               {"bounds", std::move(bounds)},
+               {"bounds", bounds_json(document)},
                {"limits", limits},
                {"planner", document.planner},
                {"objective", document.objective},
@@ -391,33 +424,7 @@ std::string to_json_text(const PlanDocument& document) {
                         {"simulated_step_ms", other.simulated_step_ms}});
     }
   }
-  if (!document.corners.empty()) {
-    Json& corners = json["corners"] = Json::array();
-    for (const PlanCorner& corner : document.corners) {
-      Json row = {{"name", corner.name}, {"fits", corner.fits}, {"why", corner.why}};
-      if (corner.fits) {
-        row["layout"] = or_null(corner.layout);
-        row["stages"] = corner.stages;
-        row["width"] = corner.width;
-        row["devices"] = corner.devices;
-        row["micro_batches"] = corner.micro_batches;
-        row["micro_batch_samples"] = corner.micro_batch_samples;
-        row["step_ms"] = corner.step_ms;
-        row["simulated_step_ms"] = corner.simulated_step_ms;
-        row["memory_bytes"] = corner.memory_bytes;
-        row["capacity_bytes"] = corner.capacity_bytes;
-        row["samples_per_s"] = corner.samples_per_s;
-        row["tflops_per_device"] = corner.tflops > 0 ? Json(corner.tflops) : Json(nullptr);
-        row["share_of_peak"] = corner.peak_share > 0 ? Json(corner.peak_share) : Json(nullptr);
-        if (!corner.chunk_cuts.empty()) row["chunk_cuts"] = corner.chunk_cuts;
-        if (!corner.stage_devices.empty()) {
-          row["stage_devices"] = corner.stage_devices;
-          row["stage_widths"] = corner.stage_widths;
-        }
-      }
-      corners.push_back(std::move(row));
-    }
-  }
+  if (!document.corners.empty()) json["corners"] = corners_json(document.corners);
   if (document.mixed_widths()) {
     Json& partitions = json["partitions"] = Json::array();
     for (const std::string& partition : document.partitions) partitions.push_back(Json::parse(partition));
