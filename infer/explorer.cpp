@@ -13,6 +13,7 @@
 #include "common/base/error.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/cost.h"
+#include "common/pipeline/placed_plan.h"
 #include "common/pipeline/schedule.h"
 #include "infer/score.h"
 #include "plan/planners/even_search.h"
@@ -42,34 +43,53 @@ void keep_fullest(double bytes, double capacity_bytes, PlanCorner* corner) {
   corner->capacity_bytes = capacity_bytes;
 }
 
-// What a plan of a problem comes to.
-PlanCorner corner_of(const std::string& name, const Problem& problem, const pipeline::Plan& plan) {
+// "2 x 4 zero=1 + 4 x 2": replicas and their width, stage by stage.
+std::string stages_text(const pipeline::PlacedPlan& placed) {
+  std::string text;
+  for (const pipeline::PlacedStage& stage : placed.stages) {
+    const StageVariant& variant = stage.problem->variant(stage.variant);
+    text += (text.empty() ? "" : " + ") + std::to_string(stage.d1 - stage.d0) + " x " + std::to_string(stage.width()) +
+            (variant.zero > 0 ? " zero=" + std::to_string(variant.zero) : "") + (variant.recompute ? " recompute" : "");
+  }
+  return text;
+}
+
+// What a plan comes to.
+PlanCorner corner_of(const std::string& name, const pipeline::PlacedPlan& placed) {
+  const Problem& problem = placed.problem();
   PlanCorner corner;
   corner.name = name;
   corner.fits = true;
-  corner.stages = plan.num_stages();
-  corner.width = problem.options().width;
-  corner.devices = problem.num_devices() * corner.width;
+  corner.stages = placed.num_stages();
+  corner.devices = placed.num_devices();
   corner.micro_batch_samples = problem.micro_batch_samples();
   corner.micro_batches = problem.micro_batches();
-  corner.step_ms = pipeline::value_ms(problem, plan);
-  corner.simulated_step_ms = pipeline::simulate_step_ms(problem, plan);
-  const std::vector<int> in_flight = pipeline::in_flight_of(problem, plan);
-  pipeline::for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
-    const pipeline::DeviceGroup& group = problem.group(d0, d1);
-    const double bytes =
-        problem.memory_bytes(p0, p1, group, in_flight[static_cast<std::size_t>(s - 1)], plan.variant(s));
-    keep_fullest(bytes, group.capacity_bytes, &corner);
-    return true;
-  });
-  const std::vector<planners::PlanLimit> limits = planners::plan_limits(problem, plan);
+  corner.step_ms = value_ms(placed);
+  corner.simulated_step_ms = simulate_step_ms(placed);
+  const std::vector<int> in_flight = in_flight_of(placed);
+  std::vector<int> devices, widths;
+  for (std::size_t s = 0; s < placed.stages.size(); ++s) {
+    const pipeline::PlacedStage& stage = placed.stages[s];
+    const double bytes = stage.problem->memory_bytes(stage.p0, stage.p1, stage.group(), in_flight[s], stage.variant);
+    keep_fullest(bytes, stage.group().capacity_bytes, &corner);
+    corner.width = std::max(corner.width, stage.width());
+    widths.push_back(stage.width());
+    devices.push_back((stage.d1 - stage.d0) * stage.width());
+  }
+  if (std::any_of(widths.begin(), widths.end(), [&](int width) { return width != corner.width; })) {
+    corner.stage_devices = std::move(devices);
+    corner.stage_widths = std::move(widths);
+    corner.chunk_cuts = placed.plan.cuts;
+    corner.layout = stages_text(placed);
+  }
+  const std::vector<planners::PlanLimit> limits = planners::plan_limits(placed);
   if (!limits.empty()) corner.why = limits.front().text;
   return corner;
 }
 
 Explored explored(const std::string& name, std::unique_ptr<Problem> problem, pipeline::Plan plan) {
   Explored found;
-  found.corner = corner_of(name, *problem, plan);
+  found.corner = corner_of(name, place(*problem, plan));
   found.problem = std::move(problem);
   found.plan = std::move(plan);
   return found;
@@ -229,51 +249,6 @@ PlanCorner even_corner(const std::string& name, const std::string& why_none, con
   return corner;
 }
 
-// The best whose stages are of different widths, which `found` cannot become.
-PlanCorner mixed_corner(const std::string& name, const Profile& profile, const Cluster& cluster,
-                        const ProblemOptions& options, const planners::PlanRequest& request,
-                        const planners::StepPlan& found) {
-  PlanCorner corner;
-  corner.name = name;
-  corner.why = "no stages of different widths can run it within memory";
-  const auto best = planners::best_mixed(profile, cluster, options, request, found);
-  if (!best) return corner;
-  const pipeline::MixedPlan& plan = best->plan;
-  corner.fits = true;
-  corner.stages = plan.num_stages();
-  corner.devices = best->problem->num_devices();
-  const Problem& any = best->problem->problem(plan.stages.front().width);
-  corner.micro_batch_samples = any.micro_batch_samples();
-  corner.micro_batches = any.micro_batches();
-  corner.step_ms = best->problem->value_ms(plan);
-  corner.simulated_step_ms = best->simulated_step_ms;
-  corner.chunk_cuts = plan.cuts;
-  double longest_ms = 0;
-  int longest = 1;
-  for (int s = 1; s <= plan.num_stages(); ++s) {
-    const auto i = static_cast<std::size_t>(s - 1);
-    const pipeline::MixedStage& stage = plan.stages[i];
-    const int d0 = s == 1 ? 0 : plan.device_cuts[i - 1],
-              d1 = s == plan.num_stages() ? corner.devices : plan.device_cuts[i];
-    const StageVariant& variant = options.variants[stage.variant];
-    corner.stage_devices.push_back(d1 - d0);
-    corner.stage_widths.push_back(stage.width);
-    corner.width = std::max(corner.width, stage.width);
-    corner.layout += (s == 1 ? "" : " + ") + std::to_string((d1 - d0) / stage.width) + " x " +
-                     std::to_string(stage.width) + (variant.zero > 0 ? " zero=" + std::to_string(variant.zero) : "") +
-                     (variant.recompute ? " recompute" : "");
-    const double bytes = best->problem->memory(plan, s, best->times.in_flight[i]).total();
-    keep_fullest(bytes, best->problem->capacity_bytes(plan, s), &corner);
-    const double computes = best->times.forward_ms[i] + best->times.backward_ms[i];
-    if (computes > longest_ms) {
-      longest_ms = computes;
-      longest = s;
-    }
-  }
-  corner.why = "stage " + std::to_string(longest) + " computes " + format_ms(longest_ms) + " per micro-batch";
-  return corner;
-}
-
 // `plan` of `of` on a problem of the call's own options, and whether it is one that the call asked for.
 bool within(const planners::PlanRequest& request, const ProblemOptions& options, const Problem& of,
             pipeline::Plan* plan) {
@@ -292,14 +267,17 @@ bool within(const planners::PlanRequest& request, const ProblemOptions& options,
   return true;
 }
 
+// By what the call judges plans by; another objective than the simulation knows no corner that is.
+bool shorter(double simulated_step_ms, const planners::PlanResult& result) {
+  return result.objective == planners::Objective::kSimulated &&
+         simulated_step_ms < result.simulated_step_ms * (1 - planners::kProvenGap);
+}
+
 // Puts a corner's plan into the place of the found one, if it is shorter by what the call judges plans by.
 bool adopt(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
            const planners::PlanRequest& request, const Explored& one, planners::StepPlan* found) {
   planners::PlanResult& result = found->result;
-  if (!one.corner.fits || result.objective != planners::Objective::kSimulated ||
-      !(one.corner.simulated_step_ms < result.simulated_step_ms * (1 - planners::kProvenGap))) {
-    return false;
-  }
+  if (!one.corner.fits || !shorter(one.corner.simulated_step_ms, result)) return false;
   pipeline::Plan plan = one.plan;
   if (!within(request, options, *one.problem, &plan)) return false;
   ProblemOptions own = one.problem->options();
@@ -329,6 +307,23 @@ bool adopt(const Profile& profile, const Cluster& cluster, const ProblemOptions&
   return true;
 }
 
+// The best whose stages are of different widths: its corner, and it where it takes the place of the plan of one width.
+Exploration explore_mixed(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
+                          const planners::PlanRequest& request, const planners::StepPlan& found) {
+  const char* name = "stages of different widths";
+  Exploration out;
+  std::optional<planners::MixedChoice> best = planners::best_mixed(profile, cluster, options, request, found);
+  if (!best) {
+    out.corners.emplace_back();
+    out.corners.back().name = name;
+    out.corners.back().why = "no stages of different widths were found that can run it within memory";
+    return out;
+  }
+  out.corners.push_back(corner_of(name, best->problem->place(best->plan)));
+  if (shorter(best->simulated_step_ms, found.result)) out.mixed = std::move(best);
+  return out;
+}
+
 // The peak of the cluster's first device for what most of the module's compute is ("matmul bf16"); 0: not known.
 double peak_tflops(const Profile& profile, const Cluster& cluster) {
   const machine::DeviceType& device = cluster.devices.at(cluster.servers.front().device);
@@ -344,9 +339,9 @@ double peak_tflops(const Profile& profile, const Cluster& cluster) {
 
 }  // namespace
 
-std::vector<PlanCorner> explore_corners(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
-                                        const planners::StepRequest& step, const planners::PlanRequest& request,
-                                        double flops, const BesidePlan& beside, planners::StepPlan& found) {
+Exploration explore_corners(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
+                            const planners::StepRequest& step, const planners::PlanRequest& request, double flops,
+                            const BesidePlan& beside, planners::StepPlan& found) {
   const auto start = std::chrono::steady_clock::now();
   const double planned_ms = found.result.planning_ms;
   const auto spent_ms = [&] {
@@ -368,7 +363,8 @@ std::vector<PlanCorner> explore_corners(const Profile& profile, const Cluster& c
       {"pipeline (the paper's)", [](const Explorer& e, const std::string& name) { return e.pipeline(name); }},
       {"best even grid (Megatron)", [](const Explorer& e, const std::string& name) { return e.even_grid(name); }},
   };
-  std::vector<PlanCorner> corners;
+  Exploration out;
+  std::vector<PlanCorner>& corners = out.corners;
   for (const auto& [name, find] : kinds) {
     if (out_of_time()) break;
     Explored one = find(Explorer(profile, cluster, options, rest, found), name);
@@ -392,14 +388,19 @@ std::vector<PlanCorner> explore_corners(const Profile& profile, const Cluster& c
                                         : "what of the backward makes gradients of weights is not told apart here",
                                   profile, cluster, options, step, rest, {{1}, true}, found));
   }
-  const bool adaptive = std::find(request.schedules.begin(), request.schedules.end(), pipeline::Schedule::kAdaptive) !=
-                        request.schedules.end();
-  if (beside.mixed_widths && adaptive && !profile.widths.empty() && !step.equal_replicas && !step.lone_replicas &&
-      !out_of_time()) {
-    corners.push_back(mixed_corner("stages of different widths", profile, cluster, options, rest, found));
+  if (beside.mixed_widths && !profile.widths.empty() && !step.equal_replicas && !step.lone_replicas && !out_of_time()) {
+    Exploration mixed = explore_mixed(profile, cluster, options, rest, found);
+    out.corners.push_back(std::move(mixed.corners.front()));
+    out.mixed = std::move(mixed.mixed);
+    out.mixed_found_ms = spent_ms();
+    if (request.lower_bound && !out_of_time()) {
+      out.any_widths = planners::any_width_bound(profile, cluster, options, rest, found);
+    }
   }
   found.result.planning_ms = spent_ms();
-  corners.insert(corners.begin(), corner_of("this plan", *found.problem, *found.result.plan));
+  out.corners.insert(out.corners.begin(),
+                     corner_of("this plan", out.mixed ? out.mixed->problem->place(out.mixed->plan)
+                                                      : place(*found.problem, *found.result.plan)));
   const double own = pipeline::own_samples(profile), peak = peak_tflops(profile, cluster);
   for (PlanCorner& corner : corners) {
     if (!corner.fits) continue;
@@ -411,7 +412,7 @@ std::vector<PlanCorner> explore_corners(const Profile& profile, const Cluster& c
   std::stable_sort(corners.begin(), corners.end(), [](const PlanCorner& a, const PlanCorner& b) {
     return std::make_pair(!a.fits, a.simulated_step_ms) < std::make_pair(!b.fits, b.simulated_step_ms);
   });
-  return corners;
+  return out;
 }
 
 }  // namespace automap::infer

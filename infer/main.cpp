@@ -15,6 +15,7 @@
 #include "common/base/text_table.h"
 #include "common/base/work.h"
 #include "common/machine/cluster.h"
+#include "common/pipeline/placed_plan.h"
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/problem.h"
 #include "infer/believable.h"
@@ -60,85 +61,139 @@ std::vector<std::string> estimates_of(const PlanInput& input, const machine::Clu
   return lines;
 }
 
-// How the devices of a replica hold its tensors.
-void describe_replicas(const pipeline::Profile& profile, int width, PlanDocument* document) {
+// How the devices of a replica hold its tensors, once for each width.
+void describe_replicas(const pipeline::Profile& profile, PlanDocument* document) {
+  const std::vector<int> widths = document->stage_widths();
   for (const pipeline::WidthColumns& columns : profile.widths) {
-    if (columns.width != width) continue;
-    document->partition = columns.partition;
-    document->inside_replicas = columns.partition_text;
+    if (std::find(widths.begin(), widths.end(), columns.width) == widths.end()) continue;
+    document->partitions.push_back(columns.partition);
+    document->inside_replicas.push_back(
+        (document->mixed_widths() ? "of " + std::to_string(columns.width) + " devices: " : "") +
+        columns.partition_text);
   }
 }
 
-PlanDocument make_document(const pipeline::Problem& problem, const PlanInput& input, const machine::Cluster& cluster,
-                           const OwnDevice& own, const planners::PlanRequest& request,
-                           const planners::PlanResult& result) {
-  PlanDocument document = describe_plan(problem, input.profile, *result.plan);
-  document.cluster = cluster.name;
-  document.planner = result.planner;
-  document.objective = to_string(result.objective);
-  document.planning_ms = result.planning_ms;
-  document.found_ms = result.found_ms;
-  document.proven_ms = result.proven_ms;
-  document.cut_by_time = result.cut_by_time;
-  document.lower_bound_ms = result.lower_bound_ms;
-  document.lower_bound_method = result.lower_bound_method;
-  document.gap = result.gap;
+void list_limits(const pipeline::PlacedPlan& placed, PlanDocument* document) {
+  document->limits.clear();
+  for (const planners::PlanLimit& limit : planners::plan_limits(placed)) {
+    document->limits.push_back({to_string(limit.kind), limit.stage, limit.ms, limit.share, limit.text});
+  }
+}
+
+void warn_of_memory(const pipeline::Problem& problem, PlanDocument* document) {
+  for (std::size_t s = 0; s < document->stages.size(); ++s) {
+    const pipeline::PlanStage& stage = document->stages[s];
+    const double share = stage.memory_bytes / stage.capacity_bytes;
+    if (share <= 1 && (share <= kMemoryTight || problem.options().memory_reserve >= 1 - kMemoryTight)) continue;
+    document->warnings.push_back(
+        "stage " + std::to_string(s + 1) + " needs " + format_percent(share) + " of its devices' memory" +
+        (share > 1 ? "; it does not fit (--memory off)" : ", which leaves little for what a framework adds"));
+  }
+}
+
+// What the search came to: of one width, or of several where that is shorter.
+struct Found {
+  planners::StepPlan planned;  // the best of one width
+  Exploration explored;
+  pipeline::PlacedPlan placed;
+  bool mixed() const { return explored.mixed.has_value(); }
+};
+
+// How the plan was found, and what bounds it.
+void describe_search(const Found& found, PlanDocument* document) {
+  const planners::PlanResult& result = found.planned.result;
+  const pipeline::LowerBound& any = found.explored.any_widths;
+  document->planner = result.planner;
+  document->objective = to_string(result.objective);
+  document->planning_ms = result.planning_ms;
+  document->found_ms = result.found_ms;
+  document->proven_ms = result.proven_ms;
+  document->cut_by_time = result.cut_by_time;
+  document->lower_bound_ms = result.lower_bound_ms;
+  document->lower_bound_method = result.lower_bound_method;
+  document->gap = result.gap;
+  document->simulated_bound_ms = found.planned.simulated_bound_ms;
+  if (!found.planned.widths.empty()) {
+    document->bounded = pipeline::BoundedWidths::kOne;
+    document->other_bounds = {any.ms, any.ms, any.method};
+  }
   for (const planners::Alternative& other : result.alternatives) {
-    document.alternatives.push_back(
+    document->alternatives.push_back(
         {other.planner, other.stages, other.step_ms, other.simulated_step_ms, other.planning_ms});
   }
-  for (const planners::PlanLimit& limit : result.limits) {
-    document.limits.push_back({to_string(limit.kind), limit.stage, limit.ms, limit.share, limit.text});
-  }
+  if (!found.mixed()) return;
+  document->planner = "stages of different widths";
+  document->found_ms = found.explored.mixed_found_ms;
+  document->proven_ms = 0;
+  document->bounded = pipeline::BoundedWidths::kAny;
+  document->other_bounds = {result.lower_bound_ms, found.planned.simulated_bound_ms, result.lower_bound_method};
+  document->lower_bound_ms = document->simulated_bound_ms = any.ms;
+  document->lower_bound_method = any.method;
+  document->gap = any.ms > 0 ? document->step_ms / any.ms - 1 : 0;
+}
+
+// Of one width, or of several where the plan is and that is shorter.
+planners::LayerResult split_at_layers(const Found& found, const PlanInput& input,
+                                      const planners::PlanRequest& request) {
   planners::LayerOptions layers;
   layers.min_stages = std::max(1, request.stages);
   layers.max_stages = request.stages > 0 ? request.stages : request.max_stages;
   layers.quick = answers_at_once(request.planner);
   if (request.planner == planners::PlannerKind::kPolicy) layers.policy = request.policy.get();
   layers.units = request.effort.layer_units;
-  layers.time_limit_s = std::max(0.0, request.time_limit_s - result.planning_ms / 1e3);
-  planners::LayerResult at_layers = planners::split_at_layers(problem, input.profile, *result.plan, layers);
-  document.layer_split = std::move(at_layers.split);
-  if (document.layer_split) {
-    for (int& cut : document.layer_split->device_cuts) cut *= problem.options().width;
+  layers.time_limit_s = std::max(0.0, request.time_limit_s - found.planned.result.planning_ms / 1e3);
+  const pipeline::Problem& problem = *found.planned.problem;
+  planners::LayerResult at_layers =
+      planners::split_at_layers(problem, input.profile, *found.planned.result.plan, layers);
+  if (at_layers.split) {
+    for (int& cut : at_layers.split->device_cuts) cut *= problem.options().width;
+    at_layers.split->widths.assign(at_layers.split->cuts.size() + 1, problem.options().width);
   }
+  if (!found.mixed()) return at_layers;
+  const planners::MixedChoice& mixed = *found.explored.mixed;
+  planners::LayerResult of_several = planners::split_mixed_at_layers(*mixed.problem, input.profile, mixed.plan);
+  of_several.cut_by_time = at_layers.cut_by_time;
+  const bool longer = !of_several.split ||
+                      (at_layers.split && at_layers.split->simulated_step_ms < of_several.split->simulated_step_ms);
+  return longer && at_layers.split ? at_layers : of_several;
+}
+
+PlanDocument make_document(const Found& found, const PlanInput& input, const machine::Cluster& cluster,
+                           const OwnDevice& own, const planners::PlanRequest& request) {
+  PlanDocument document = describe_plan(found.placed, input.profile);
+  document.cluster = cluster.name;
+  describe_search(found, &document);
+  list_limits(found.placed, &document);
+  planners::LayerResult at_layers = split_at_layers(found, input, request);
+  document.layer_split = std::move(at_layers.split);
   document.cut_by_time = document.cut_by_time || at_layers.cut_by_time;
 
-  describe_replicas(input.profile, problem.options().width, &document);
+  describe_replicas(input.profile, &document);
   document.estimates = estimates_of(input, cluster, own);
   document.warnings = input.notices;
-  warn_of_linear_times(problem, input.profile, document);
+  warn_of_linear_times(found.placed.problem(), input.profile, document);
   if (!at_layers.why_not.empty()) document.warnings.push_back("no cut at whole layers: " + at_layers.why_not);
   if (document.cut_by_time) {
     document.warnings.push_back(StopToken::stop_requested()
                                     ? "stopped by a signal: this is the best plan found so far"
                                     : "the time limit ended the search; a longer --time-limit may find a shorter step");
   }
-  for (std::size_t s = 0; s < document.stages.size(); ++s) {
-    const pipeline::PlanStage& stage = document.stages[s];
-    const double share = stage.memory_bytes / stage.capacity_bytes;
-    if (share <= 1 && (share <= kMemoryTight || problem.options().memory_reserve >= 1 - kMemoryTight)) continue;
-    document.warnings.push_back(
-        "stage " + std::to_string(s + 1) + " needs " + format_percent(share) + " of its devices' memory" +
-        (share > 1 ? "; it does not fit (--memory off)" : ", which leaves little for what a framework adds"));
-  }
+  warn_of_memory(found.placed.problem(), &document);
   return document;
 }
 
 // The document of a plan that was not searched for.
 PlanDocument scored_document(const ScoredPlan& scored, const PlanInput& input, const machine::Cluster& cluster,
                              const OwnDevice& own) {
-  PlanDocument document = describe_plan(*scored.problem, input.profile, scored.plan);
+  PlanDocument document = describe_plan(scored.placed, input.profile);
   document.cluster = cluster.name;
   document.planner = "given";
   document.objective = to_string(planners::Objective::kSimulated);
-  for (const planners::PlanLimit& limit : planners::plan_limits(*scored.problem, scored.plan)) {
-    document.limits.push_back({to_string(limit.kind), limit.stage, limit.ms, limit.share, limit.text});
-  }
-  describe_replicas(input.profile, scored.problem->options().width, &document);
+  list_limits(scored.placed, &document);
+  describe_replicas(input.profile, &document);
   document.estimates = estimates_of(input, cluster, own);
   document.warnings = input.notices;
-  warn_of_linear_times(*scored.problem, input.profile, document);
+  warn_of_linear_times(scored.placed.problem(), input.profile, document);
   document.warnings.insert(document.warnings.end(), scored.departures.begin(), scored.departures.end());
   if (scored.missing_bytes > 0) {
     document.warnings.push_back("the plan does not fit: stage " + std::to_string(scored.missing_stage) + " lacks " +
@@ -254,7 +309,7 @@ void read_plan_or_layout(Call& call) {
   call.overrides = make_overrides(call.table, options);
   if (!options.layout.empty()) call.layout = parse_layout(options.layout, call.overrides);
   // What is asked about is looked at.
-  if (call.given) options.input.max_width = call.given->width;
+  if (call.given) options.input.max_width = *std::max_element(call.given->widths.begin(), call.given->widths.end());
   if (call.layout) options.input.max_width = call.layout->tp;
 }
 
@@ -301,7 +356,7 @@ int run_score(Call& call) {
   PlanDocument document = scored_document(scored, call.input, call.cluster, call.options.input.device);
   document.warnings.insert(document.warnings.end(), call.departures.begin(), call.departures.end());
   if (call.documented()) add_provenance(document, call.table, call.input, call.cluster);
-  print_document(document, *scored.problem, call.options, report_options(call), call.plan_file, call.outputs);
+  print_document(document, scored.placed.problem(), call.options, report_options(call), call.plan_file, call.outputs);
   return scored.infeasible.empty() ? 0 : exit_code(ErrorKind::kInfeasible);
 }
 
@@ -341,7 +396,6 @@ std::string what_would_fit(const Call& call) {
 
 // What the lower bounds speak about, and the devices that the plan leaves free.
 void add_scope(PlanDocument& document, const planners::StepPlan& planned, int cluster_devices) {
-  document.simulated_bound_ms = planned.simulated_bound_ms;
   for (const planners::WidthAlternative& other : planned.widths) {
     document.widths.push_back({other.width, other.stages, other.step_ms, other.simulated_step_ms});
   }
@@ -354,13 +408,14 @@ void add_scope(PlanDocument& document, const planners::StepPlan& planned, int cl
   }
 }
 
-void add_sensitivity(PlanDocument& document, const Call& call, const planners::StepPlan& planned) {
+void add_sensitivity(PlanDocument& document, const Call& call, const Found& found) {
   planners::PlanRequest request = call.request;
   request.cancelled = StopToken::stop_requested;
   request.lower_bound = false;
   const pipeline::Profile& profile = call.input.profile;
-  document.sensitivity = plan_sensitivity(profile, call.cluster, call.problem_options, make_step(call.options), request,
-                                          planned, expected_errors(profile, call.cluster));
+  document.sensitivity =
+      plan_sensitivity(profile, call.cluster, call.problem_options, make_step(call.options), request, found.planned,
+                       found.mixed() ? &*found.explored.mixed : nullptr, expected_errors(profile, call.cluster));
   if (StopToken::stop_requested()) {
     document.warnings.push_back("--sensitivity was stopped by a signal after " +
                                 std::to_string(document.sensitivity.size()) + " of its cases");
@@ -371,6 +426,10 @@ void add_planner_table(PlanDocument& document, const Call& call, const pipeline:
   planners::PlanRequest request = call.request;
   request.cancelled = StopToken::stop_requested;
   document.planner_table = planners::compare_planners(problem, request);
+  if (!document.mixed_widths()) return;
+  const int width = problem.options().width;
+  document.warnings.push_back("--planner-table compares plans of one width, of replicas of " + std::to_string(width) +
+                              (width == 1 ? " device" : " devices") + ": no planner alone mixes widths");
 }
 
 // Quick planners answer at once: there, only where it is asked for.
@@ -394,28 +453,29 @@ void warn_of_shorter(PlanDocument& document) {
 // Searches for a plan; the program's exit code.
 int run_search(Call& call) {
   const StopToken stop;
-  planners::StepPlan planned = find_plan(call);
+  Found found;
+  found.planned = find_plan(call);
+  planners::StepPlan& planned = found.planned;
   if (!planned.result.plan) fail_without_plan(call, planned.result);
-  std::vector<pipeline::PlanCorner> corners;
   if (explores(call) && !StopToken::stop_requested()) {
     planners::PlanRequest request = call.request;
     request.cancelled = StopToken::stop_requested;
-    corners = explore_corners(call.input.profile, call.cluster, call.problem_options, make_step(call.options), request,
-                              call.input.flops, make_beside(call.options), planned);
+    found.explored = explore_corners(call.input.profile, call.cluster, call.problem_options, make_step(call.options),
+                                     request, call.input.flops, make_beside(call.options), planned);
   }
-  const pipeline::Problem& problem = *planned.problem;
-  PlanDocument document =
-      make_document(problem, call.input, call.cluster, call.options.input.device, call.request, planned.result);
-  document.corners = std::move(corners);
+  found.placed = found.mixed() ? found.explored.mixed->problem->place(found.explored.mixed->plan)
+                               : place(*planned.problem, *planned.result.plan);
+  PlanDocument document = make_document(found, call.input, call.cluster, call.options.input.device, call.request);
+  document.corners = std::move(found.explored.corners);
   if (!document.corners.empty()) warn_of_shorter(document);
   add_scope(document, planned, call.cluster.num_devices());
   // Who asked to stop waits neither for the cases of --sensitivity nor for every planner in turn.
-  if (call.options.sensitivity && !StopToken::stop_requested()) add_sensitivity(document, call, planned);
-  if (call.options.planner_table && !StopToken::stop_requested()) add_planner_table(document, call, problem);
+  if (call.options.sensitivity && !StopToken::stop_requested()) add_sensitivity(document, call, found);
+  if (call.options.planner_table && !StopToken::stop_requested()) add_planner_table(document, call, *planned.problem);
   if (call.documented()) add_provenance(document, call.table, call.input, call.cluster);
   ReportOptions report = report_options(call);
   report.free_plan_ms = planned.free_plan_ms;
-  print_document(document, problem, call.options, report, call.plan_file, call.outputs);
+  print_document(document, found.placed.problem(), call.options, report, call.plan_file, call.outputs);
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }
 

@@ -258,7 +258,9 @@ void declare_search(OptionTable& table, InferOptions& o) {
       .choices({"auto", "off"});
   table
       .add(&o.mixed_widths, "mixed-widths",
-           "beside the plan, with --explore: stages whose replicas are of different numbers of devices")
+           "with --explore: stages whose replicas are of different numbers of devices; they become the plan where that "
+           "is "
+           "shorter")
       .choices({"auto", "off"});
   table.add_flag(&o.planner_table, "planner-table", "also run each planner alone: step, gap and milliseconds of each");
   table.add_flag(

@@ -48,7 +48,7 @@ void declare_options(OptionTable& table, InferOptions& options);
 // What was asked for. Throw Error(kUsage) naming the option and what was expected.
 // First: refuses options that --plan, --layout or --sweep have no use for, so that none is ignored.
 void check_mode(const OptionTable& table, const InferOptions& options);
-// --chunks, --zero-bubble and --mixed-widths ask for the plans beside the plan. Throws Error(kUsage) where other
+// --chunks, --zero-bubble and --mixed-widths ask for plans beside that of one width. Throws Error(kUsage) where other
 // options leave those out.
 void ask_for_beside(const OptionTable& table, InferOptions* options);
 // Narrows the options and the request to the kinds of plans that --limit names. Throws Error(kUsage) where another

@@ -48,7 +48,7 @@ GivenPlan of_document(const pipeline::PlanDocument& document) {
   given.micro_batch_samples = document.micro_batch_samples;
   given.micro_batches = document.micro_batches;
   given.num_devices = document.num_devices;
-  if (!document.stages.empty()) given.width = document.stages.front().width;
+  given.widths = document.stage_widths();
   given.num_instructions = document.num_instructions;
   given.model = document.model;
   if (document.version == 1) given.settings.insert(std::begin(kVersion1), std::end(kVersion1));
@@ -108,7 +108,12 @@ GivenPlan of_minimal(const OrderedJson& json, const std::string& source) {
   given.micro_batch_samples = reader.integer_or("micro_batch_samples", 1, kMany, 0);
   given.micro_batches = reader.integer_or("micro_batches", 1, kMany, 0);
   given.num_devices = reader.integer_or("devices", 1, kMany, 0);
-  given.width = reader.integer_or("width", 1, machine::kMaxDevices, 1);
+  if (reader.has("width") && reader.at("width").is_array()) {
+    given.widths = reader.integers("width", 1, machine::kMaxDevices);
+    check_length(reader, "width", given.widths, stages);
+  } else {
+    given.widths.assign(stages, reader.integer_or("width", 1, machine::kMaxDevices, 1));
+  }
   given.variants.resize(stages);
   if (reader.has("zero")) {
     const std::vector<int> zero = reader.integers("zero", 0, 3);

@@ -19,7 +19,7 @@ struct GivenPlan {
   double micro_batch_samples = 0;                // mb; 0: not said
   int micro_batches = 0;                         // M; 0: not said
   int num_devices = 0;                           // 0: not said
-  int width = 1;                                 // of every replica
+  std::vector<int> widths;                       // [S] of their replicas
   int num_instructions = 0;                      // 0: not said
   std::string model, model_sha256;               // empty: not said
   // Options of automap-infer that the plan was made with -> value. Files of version 1 were made with what the papers

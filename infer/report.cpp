@@ -57,8 +57,10 @@ bool alike(const PlanDocument& document) {
 
 std::string devices_text(const PlanStage& stage, const Problem& problem) {
   const int last_device = stage.first_device + stage.devices - 1;
-  const int first_server = problem.server_of_device((stage.first_device - 1) / stage.width) + 1;
-  const int last_server = problem.server_of_device((last_device - 1) / stage.width) + 1;
+  // Of any width: a replica of any stands in one server.
+  const int width = problem.options().width;
+  const int first_server = problem.server_of_device((stage.first_device - 1) / width) + 1;
+  const int last_server = problem.server_of_device((last_device - 1) / width) + 1;
   return std::to_string(stage.devices) +
          (stage.width > 1 ? ": " + std::to_string(stage.replicas) + " x " + std::to_string(stage.width) : "") + " (" +
          span_text(stage.first_device, last_device) + ", server" + (first_server == last_server ? " " : "s ") +
@@ -202,11 +204,16 @@ std::string layer_split_text(const PlanDocument& document) {
            change(split.simulated_step_ms, document.simulated_step_ms) + "; V " + format_ms(split.step_ms) + "\n";
     out += "  devices per stage: ";
     int previous = 0;
-    for (const int cut : split.device_cuts) {
-      out += std::to_string(cut - previous) + ", ";
+    for (std::size_t s = 0; s <= split.device_cuts.size(); ++s) {
+      const int cut = s < split.device_cuts.size() ? split.device_cuts[s] : document.num_devices;
+      const int devices = cut - previous, width = s < split.widths.size() ? split.widths[s] : 1;
+      out +=
+          (s == 0 ? "" : ", ") + std::to_string(devices) +
+          (document.mixed_widths() && width > 1 ? ": " + std::to_string(devices / width) + " x " + std::to_string(width)
+                                                : "");
       previous = cut;
     }
-    out += std::to_string(document.num_devices - previous) + "\n";
+    out += "\n";
   }
   for (const auto& [stack, counts] : split.layers_per_stage) {
     if (std::accumulate(counts.begin(), counts.end(), 0) < kStackWorthSaying) continue;
@@ -270,14 +277,34 @@ std::string instruction_split_text(const PlanDocument& document) {
   return out + "\n";
 }
 
+// "16, 8 or 4".
+std::string alternatives_text(const std::vector<int>& counts) {
+  std::string out;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    out += (i == 0 ? "" : i + 1 < counts.size() ? ", " : " or ") + format_count(counts[i]);
+  }
+  return out;
+}
+
+// Ascending.
+std::vector<int> widths_used(const PlanDocument& document) {
+  std::vector<int> widths = document.stage_widths();
+  std::sort(widths.begin(), widths.end());
+  widths.erase(std::unique(widths.begin(), widths.end()), widths.end());
+  return widths;
+}
+
 std::string title_text(const PlanDocument& document, const ReportOptions& options) {
   const int stages = document.plan.num_stages();
   std::string out = printable((document.model.empty() ? "model" : document.model) + " on " + document.cluster) + ": ";
   out += stages == 1 ? "data parallel (1 stage)" : plural(stages, "pipeline stage");
   if (document.stages.front().width > 1) {
     if (stages == 1) out.replace(out.rfind("data parallel"), std::string::npos, "1 stage");
-    out += ", replicas of " + std::to_string(document.stages.front().width) + " devices";
+    if (!document.mixed_widths()) {
+      out += ", replicas of " + std::to_string(document.stages.front().width) + " devices";
+    }
   }
+  if (document.mixed_widths()) out += ", replicas of " + alternatives_text(widths_used(document)) + " devices";
   out += " on " + plural(document.num_devices, "device");
   if (options.cluster_devices > document.num_devices) {
     out += " of " + std::to_string(options.cluster_devices);
@@ -294,15 +321,6 @@ std::string title_text(const PlanDocument& document, const ReportOptions& option
   return out;
 }
 
-// "16, 8 or 4".
-std::string alternatives_text(const std::vector<int>& counts) {
-  std::string out;
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    out += (i == 0 ? "" : i + 1 < counts.size() ? ", " : " or ") + format_count(counts[i]);
-  }
-  return out;
-}
-
 // What the bounds are about.
 std::string bounded_devices(const PlanDocument& document) {
   const std::vector<int>&whole = document.bound_devices, &in_part = document.bound_devices_in_part;
@@ -313,8 +331,34 @@ std::string bounded_devices(const PlanDocument& document) {
          (whole.empty() ? " devices," : ",");
 }
 
+// Which plans bounds are about.
+std::string no_plan(const PlanDocument& document, pipeline::BoundedWidths widths) {
+  const char* kinds[] = {"no plan", "no plan of one width", "no plan, whatever the widths of its stages,"};
+  return std::string(": ") + kinds[static_cast<int>(widths)] + " on " + bounded_devices(document);
+}
+
+// What no plan of other widths than the bounds above are about is below.
+std::string other_bounds_text(const PlanDocument& document) {
+  const pipeline::PlanBounds& other = document.other_bounds;
+  if (document.bounded == pipeline::BoundedWidths::kAll || other.value_ms <= 0) return "";
+  const bool mixed = document.bounded == pipeline::BoundedWidths::kAny;
+  const std::string none = no_plan(document, mixed ? pipeline::BoundedWidths::kOne : pipeline::BoundedWidths::kAny);
+  if (!mixed) {
+    return "             " + format_ms(other.value_ms) + none + " has a smaller V or is simulated shorter (" +
+           other.method + ")\n";
+  }
+  const auto beaten = [](double own_ms, double bound_ms) {
+    return own_ms < bound_ms ? "; this one is " + format_percent(1 - own_ms / bound_ms) + " below that" : "";
+  };
+  std::string out = (document.lower_bound_ms > 0 ? "             " : "Of one width ") + format_ms(other.value_ms) +
+                    none + " has a smaller V (" + other.method + ")" + beaten(document.step_ms, other.value_ms) + "\n";
+  if (other.simulated_ms <= 0) return out;
+  return out + "             " + format_ms(other.simulated_ms) + none + " is simulated shorter" +
+         beaten(document.simulated_step_ms, other.simulated_ms) + "\n";
+}
+
 // How long a step takes, and how good that is.
-std::string step_text(const PlanDocument& document, const Problem& problem, const ReportOptions& options) {
+std::string step_text(const PlanDocument& document, const ReportOptions& options) {
   std::string out = "Step time    " + format_ms(document.simulated_step_ms) +
                     " simulated event by event; V (closed form) " + format_ms(document.step_ms) + "\n";
   if (options.model_batch > 0 && document.simulated_step_ms > 0) {
@@ -322,25 +366,30 @@ std::string step_text(const PlanDocument& document, const Problem& problem, cons
            " samples/s in steps of " + format_count(std::llround(document.batch())) + "\n";
   }
   if (document.lower_bound_ms > 0) {
-    // Of several widths, what mixes them is not bounded.
-    const std::string no_plan =
-        (document.widths.empty() ? ": no plan on " : ": no plan of one width on ") + bounded_devices(document);
-    out += "Lower bound  " + format_ms(document.lower_bound_ms) + no_plan + " has a smaller V, wherever it is cut (" +
-           document.lower_bound_method + "); V of this one is " +
-           (document.gap < 5e-5 ? "optimal" : "at most " + format_percent(document.gap) + " above the best") + "\n";
+    const std::string none = no_plan(document, document.bounded);
+    const bool both = document.lower_bound_ms == document.simulated_bound_ms;
+    out += "Lower bound  " + format_ms(document.lower_bound_ms) + none + " has a smaller V" +
+           (both ? " or is simulated shorter" : "") + ", wherever it is cut (" + document.lower_bound_method +
+           "); V of this one is " +
+           (document.gap < 5e-5 ? "optimal" : "at most " + format_percent(document.gap) + " above the best");
     if (document.simulated_bound_ms > 0) {
-      out += "             " + format_ms(document.simulated_bound_ms) + no_plan +
-             " is simulated shorter, whatever it keeps in flight; this one is at most " +
-             format_percent(document.simulated_step_ms / document.simulated_bound_ms - 1) + " longer\n";
+      out += (both ? ", and it"
+                   : "\n             " + format_ms(document.simulated_bound_ms) + none +
+                         " is simulated shorter, whatever it keeps in flight; this one") +
+             std::string(" is at most ") +
+             format_percent(document.simulated_step_ms / document.simulated_bound_ms - 1) +
+             (both ? " longer simulated" : " longer");
     }
+    out += "\n";
   } else if (document.planner != "given") {
     out += "Lower bound  none was computed in the time\n";
   }
+  out += other_bounds_text(document);
   if (options.free_plan_ms > 0) {
     out += "Equal shares " + change(options.free_plan_ms, document.simulated_step_ms) +
            " is what stages of different sizes come to: " + format_ms(options.free_plan_ms) + " simulated\n";
   }
-  if (problem.options().replicas == pipeline::Replicas::kFractional) {
+  if (document.replicas == "fractional") {
     out += "Replicas     fractional: g devices take 1/g of a micro-batch, which only runs where g divides it\n";
   }
   return out;
@@ -381,7 +430,7 @@ std::string widths_text(const PlanDocument& document) {
   const double own = simulated ? document.simulated_step_ms : document.step_ms;
   TextTable table({{"devices of a replica"}, {"stages"}, {"simulated"}, {"V"}, {"longer", Align::kLeft}});
   for (const PlanWidth& other : document.widths) {
-    const bool chosen = other.width == document.stages.front().width;
+    const bool chosen = !document.mixed_widths() && other.width == document.stages.front().width;
     table.add_row({std::to_string(other.width), std::to_string(other.stages), format_ms(other.simulated_step_ms),
                    format_ms(other.step_ms), chosen ? "this plan" : change(length(other), own)});
   }
@@ -443,7 +492,7 @@ std::string corners_text(const std::vector<pipeline::PlanCorner>& corners) {
 std::string report_text(const PlanDocument& document, const Problem& problem, const ReportOptions& options) {
   std::string out = title_text(document, options) + "\n";
   out += stage_table(document, problem) + "\n" + memory_table(document) + "\n";
-  out += step_text(document, problem, options);
+  out += step_text(document, options);
   if (document.planner != "given") out += planned_text(document);
 
   if (!document.limits.empty()) {
@@ -457,7 +506,9 @@ std::string report_text(const PlanDocument& document, const Problem& problem, co
   for (std::size_t i = 0; i < document.estimates.size(); ++i) {
     out += (i == 0 ? "Estimates    " : "             ") + printable(document.estimates[i]) + "\n";
   }
-  if (!document.inside_replicas.empty()) out += "Replicas     " + printable(document.inside_replicas) + "\n";
+  for (std::size_t i = 0; i < document.inside_replicas.size(); ++i) {
+    out += (i == 0 ? "Replicas     " : "             ") + printable(document.inside_replicas[i]) + "\n";
+  }
   const std::string widths = widths_text(document);
   if (!widths.empty()) out += "\n" + widths;
   if (!document.corners.empty()) out += "\n" + corners_text(document.corners);

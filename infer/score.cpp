@@ -40,22 +40,22 @@ void take_variants(const std::vector<StageVariant>& of_stages, ProblemOptions& o
 }
 
 void measure(ScoredPlan& scored) {
-  const Problem& problem = *scored.problem;
-  const Plan& plan = scored.plan;
-  scored.step_ms = pipeline::value_ms(problem, plan);
-  scored.simulated_step_ms = pipeline::simulate_step_ms(problem, plan);
-  scored.infeasible = pipeline::infeasible_reason(problem, plan);
-  const std::vector<int> in_flight = pipeline::in_flight_of(problem, plan);
-  pipeline::for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
-    const pipeline::DeviceGroup& group = problem.group(d0, d1);
-    const double bytes = problem.memory_bytes(p0, p1, group, in_flight[at(s - 1)], plan.variant(s));
-    scored.fullest_share = std::max(scored.fullest_share, bytes / group.capacity_bytes);
-    if (problem.options().memory && bytes - group.capacity_bytes > scored.missing_bytes) {
-      scored.missing_bytes = bytes - group.capacity_bytes;
+  const pipeline::PlacedPlan& placed = scored.placed;
+  scored.step_ms = value_ms(placed);
+  scored.simulated_step_ms = simulate_step_ms(placed);
+  scored.infeasible = infeasible_reason(placed);
+  const std::vector<int> in_flight = in_flight_of(placed);
+  for (int s = 1; s <= placed.num_stages(); ++s) {
+    const pipeline::PlacedStage& stage = placed.stages[at(s - 1)];
+    const double capacity = stage.group().capacity_bytes;
+    const double bytes =
+        stage.problem->memory_bytes(stage.p0, stage.p1, stage.group(), in_flight[at(s - 1)], stage.variant);
+    scored.fullest_share = std::max(scored.fullest_share, bytes / capacity);
+    if (stage.problem->options().memory && bytes - capacity > scored.missing_bytes) {
+      scored.missing_bytes = bytes - capacity;
       scored.missing_stage = s;
     }
-    return true;
-  });
+  }
 }
 
 // Position (0-based) where each whole layer of the model's stacks begins; where layers are not numbered, where any
@@ -79,23 +79,32 @@ std::vector<int> layer_starts(const Profile& profile) {
   throw Error(ErrorKind::kUsage, what, hint);
 }
 
+// That the profile knows replicas of so many devices, and that they divide the servers. `kind` of the error: a file or
+// an option asks for them.
+void check_width(const Profile& profile, const Cluster& cluster, int width, const std::string& source, ErrorKind kind) {
+  try {
+    machine::replicas_of(cluster, width);
+  } catch (const Error& e) {
+    throw Error(kind, source + ": " + e.what(), e.hint());
+  }
+  const auto known = [&](const pipeline::WidthColumns& columns) { return columns.width == width; };
+  if (width == 1 || std::any_of(profile.widths.begin(), profile.widths.end(), known)) return;
+  std::string widths = "1";
+  for (const pipeline::WidthColumns& columns : profile.widths) widths += ", " + std::to_string(columns.width);
+  throw Error(kind,
+              source + ": replicas of " + std::to_string(width) +
+                  " devices are not known of this model and cluster, but of " + widths,
+              profile.widths.empty() ? "plan the model itself (HLO), or a profile made with --widths" : "");
+}
+
 // Replicas of `width` devices: their profile, and the cluster of them.
 struct AtWidth {
   Profile profile;
   Cluster replicas;
 };
-AtWidth at_width(const Profile& profile, const Cluster& cluster, int width, const std::string& source) {
-  Cluster replicas = machine::replicas_of(cluster, width);
-  const auto known = [&](const pipeline::WidthColumns& columns) { return columns.width == width; };
-  if (width > 1 && std::none_of(profile.widths.begin(), profile.widths.end(), known)) {
-    std::string widths = "1";
-    for (const pipeline::WidthColumns& columns : profile.widths) widths += ", " + std::to_string(columns.width);
-    throw Error(ErrorKind::kUsage,
-                source + ": replicas of " + std::to_string(width) +
-                    " devices are not known of this model and cluster, but of " + widths,
-                profile.widths.empty() ? "plan the model itself (HLO), or a profile made with --widths" : "");
-  }
-  return {profile_at(profile, width), std::move(replicas)};
+AtWidth at_width(const Profile& profile, const Cluster& cluster, int width, const std::string& source, ErrorKind kind) {
+  check_width(profile, cluster, width, source, kind);
+  return {profile_at(profile, width), machine::replicas_of(cluster, width)};
 }
 
 int whole_number(std::string_view value, const std::string& key, int least) {
@@ -201,43 +210,123 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides) {
   return layout;
 }
 
-ScoredPlan score_plan(const Profile& profile, const Cluster& cluster, const ProblemOptions& options, Plan plan,
-                      const std::string& source) {
-  ScoredPlan scored;
-  scored.problem = std::make_unique<Problem>(profile, cluster, options);
-  scored.plan = std::move(plan);
-  const Problem& problem = *scored.problem;
+namespace {
+
+// Cuts of this model, these devices and so many micro-batches.
+void check_cuts(const Plan& plan, const Problem& problem, int devices, const std::string& source) {
   const auto within = [&](const char* key, const std::vector<int>& cuts, int end, const char* what) {
     if (cuts.empty() || (cuts.front() >= 1 && cuts.back() < end)) return;
     throw Error(ErrorKind::kData, source + ": " + key + ": found " + std::to_string(cuts.back()) +
                                       ", expected cuts from 1 to " + std::to_string(end - 1) + " of the " +
                                       std::to_string(end) + " " + what);
   };
-  within("cuts", scored.plan.cuts, problem.num_instructions(), "forward instructions");
-  within("device_cuts", scored.plan.device_cuts, problem.num_devices(), "devices");
-  for (std::size_t s = 0; s < scored.plan.warmup.size(); ++s) {
-    if (scored.plan.warmup[s] <= problem.micro_batches()) continue;
+  within("cuts", plan.cuts, problem.num_instructions(), "forward instructions");
+  within("device_cuts", plan.device_cuts, devices, "devices");
+  for (std::size_t s = 0; s < plan.warmup.size(); ++s) {
+    if (plan.warmup[s] <= problem.micro_batches()) continue;
     throw Error(ErrorKind::kData,
-                source + ": in_flight: found " + std::to_string(scored.plan.warmup[s]) + " at stage " +
-                    std::to_string(s + 1) + ", expected at most the " + std::to_string(problem.micro_batches()) +
-                    " micro-batches of the step",
+                source + ": in_flight: found " + std::to_string(plan.warmup[s]) + " at stage " + std::to_string(s + 1) +
+                    ", expected at most the " + std::to_string(problem.micro_batches()) + " micro-batches of the step",
                 "give more --micro-batches, or leave in_flight out: it is chosen then");
   }
-  AM_CHECK(pipeline::valid_structure(problem, scored.plan));
-  pipeline::for_each_stage(problem, scored.plan, [&](int s, int, int, int d0, int d1) {
-    if (problem.group(d0, d1).valid) return true;
+}
+
+// Warm-up and lengths of what stands where it can.
+void finish(ScoredPlan& scored, const std::string& source) {
+  pipeline::PlacedPlan& placed = scored.placed;
+  for (int s = 1; s <= placed.num_stages(); ++s) {
+    const pipeline::PlacedStage& stage = placed.stages[at(s - 1)];
+    if (stage.group().valid) continue;
+    const int replicas = stage.d1 - stage.d0;
     throw Error(ErrorKind::kData,
-                source + ": stage " + std::to_string(s) + " has " + std::to_string(d1 - d0) +
-                    (d1 - d0 == 1 ? " device" : " devices") + ", which cannot share the " +
-                    std::to_string(static_cast<std::int64_t>(problem.micro_batch_samples())) +
+                source + ": stage " + std::to_string(s) + " has " + std::to_string(replicas) +
+                    (stage.width() > 1 ? " replica" : " device") + (replicas == 1 ? "" : "s") +
+                    ", which cannot share the " +
+                    std::to_string(static_cast<std::int64_t>(placed.problem().micro_batch_samples())) +
                     " samples of a micro-batch",
                 "the devices of every stage divide them: give another --micro-batch, or --replicas fractional to count "
                 "parts of samples");
-  });
-  if (scored.plan.warmup.empty()) pipeline::choose_warmup(problem, scored.plan);
+  }
+  if (placed.plan.warmup.empty()) scored.plan.warmup = placed.plan.warmup = chosen_warmup(placed);
   measure(scored);
+}
+
+// Every stage begins and ends where the devices of its replicas do.
+void check_widths(const std::vector<int>& widths, const std::vector<int>& device_cuts, int devices,
+                  const std::string& source) {
+  int begin = 0;
+  for (std::size_t s = 0; s < widths.size(); ++s) {
+    const int end = s < device_cuts.size() ? device_cuts[s] : devices, width = widths[s];
+    const std::string expected = ", expected whole replicas of " + std::to_string(width) + " devices";
+    const std::string stage = source + ": stage " + std::to_string(s + 1);
+    if ((end - begin) % width != 0) {
+      throw Error(ErrorKind::kData, stage + " has " + std::to_string(end - begin) +
+                                        (end - begin == 1 ? " device" : " devices") + expected);
+    }
+    if (begin % width != 0) {
+      throw Error(ErrorKind::kData, stage + " begins with device " + std::to_string(begin + 1) + expected,
+                  "a replica stands in one server: its first device is 1, " + std::to_string(width + 1) + ", " +
+                      std::to_string(2 * width + 1) + " and so on");
+    }
+    begin = end;
+  }
+}
+
+}  // namespace
+
+ScoredPlan score_plan(const Profile& profile, const Cluster& cluster, const ProblemOptions& options, Plan plan,
+                      const std::string& source) {
+  ScoredPlan scored;
+  scored.problem = std::make_unique<Problem>(profile, cluster, options);
+  scored.plan = std::move(plan);
+  check_cuts(scored.plan, *scored.problem, scored.problem->num_devices(), source);
+  AM_CHECK(pipeline::valid_structure(*scored.problem, scored.plan));
+  scored.placed = place(*scored.problem, scored.plan);
+  finish(scored, source);
   return scored;
 }
+
+ScoredPlan score_mixed(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
+                       pipeline::MixedPlan plan, const std::string& source) {
+  for (std::size_t s = 0; s < plan.widths.size(); ++s) {
+    check_width(profile, cluster, plan.widths[s], source + ": stage " + std::to_string(s + 1), ErrorKind::kData);
+  }
+  ScoredPlan scored;
+  scored.mixed = std::make_unique<pipeline::MixedProblem>(profile, cluster, options, plan.widths);
+  check_cuts(plan, scored.mixed->problem(plan.widths.front()), scored.mixed->num_devices(), source);
+  check_widths(plan.widths, plan.device_cuts, scored.mixed->num_devices(), source);
+  AM_CHECK(scored.mixed->valid_structure(plan));
+  scored.placed = scored.mixed->place(plan);
+  finish(scored, source);
+  return scored;
+}
+
+namespace {
+
+// On the first so many devices.
+ScoredPlan score_at_widths(GivenPlan given, int devices, const Profile& profile, const Cluster& cluster,
+                           ProblemOptions options) {
+  const std::string& source = given.source;
+  const int width = given.widths.front();
+  if (std::any_of(given.widths.begin(), given.widths.end(), [&](int other) { return other != width; })) {
+    if (options.replicas == pipeline::Replicas::kFractional) {
+      throw Error(ErrorKind::kData, source + ": stages of different widths have whole replicas, not fractional ones",
+                  "drop --replicas fractional");
+    }
+    pipeline::MixedPlan plan;
+    static_cast<Plan&>(plan) = std::move(given.plan);
+    plan.widths = std::move(given.widths);
+    return score_mixed(profile, planners::first_devices(cluster, devices), options, std::move(plan), source);
+  }
+  check_widths(given.widths, given.plan.device_cuts, devices, source);
+  for (int& cut : given.plan.device_cuts) cut /= width;
+  const AtWidth at = at_width(profile, cluster, width, source, ErrorKind::kData);
+  options.width = width;
+  return score_plan(at.profile, planners::first_devices(at.replicas, devices / width), options, std::move(given.plan),
+                    source);
+}
+
+}  // namespace
 
 ScoredPlan score_given(GivenPlan given, const Profile& profile, const Cluster& cluster, ProblemOptions options,
                        const planners::StepRequest& step, const StageOverrides& overrides) {
@@ -282,18 +371,7 @@ ScoredPlan score_given(GivenPlan given, const Profile& profile, const Cluster& c
   }
   if (!(own == given.variants)) departures.push_back("counted with the --zero and --recompute given for every stage");
   take_variants(given.variants, options, given.plan);
-  const int width = given.width;
-  for (int& cut : given.plan.device_cuts) {
-    if (cut % width != 0 || devices % width != 0) {
-      throw Error(ErrorKind::kData, source + ": device_cuts: found " + std::to_string(cut) +
-                                        ", expected whole replicas of " + std::to_string(width) + " devices");
-    }
-    cut /= width;
-  }
-  const AtWidth at = at_width(profile, cluster, width, source);
-  options.width = width;
-  ScoredPlan scored = score_plan(at.profile, planners::first_devices(at.replicas, devices / width), options,
-                                 std::move(given.plan), source);
+  ScoredPlan scored = score_at_widths(std::move(given), devices, profile, cluster, options);
   scored.departures = std::move(departures);
   return scored;
 }
@@ -370,7 +448,7 @@ ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Clus
   options.allow_idle_stages = true;
   options.width = layout.tp;
   const std::string source = "--layout " + layout.text();
-  const AtWidth at = at_width(profile, cluster, layout.tp, source);
+  const AtWidth at = at_width(profile, cluster, layout.tp, source, ErrorKind::kUsage);
   return score_plan(at.profile, planners::first_devices(at.replicas, devices / layout.tp), options,
                     plan_of(layout, profile), source);
 }

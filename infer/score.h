@@ -12,6 +12,8 @@
 
 #include "common/base/work.h"
 #include "common/machine/cluster.h"
+#include "common/pipeline/mixed_widths.h"
+#include "common/pipeline/placed_plan.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
@@ -47,8 +49,11 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides);
 int most_layout_stages(const pipeline::Profile& profile);
 
 struct ScoredPlan {
+  // The problem that `placed` stands on: of one width, or, where stages are of several, of all of these.
   std::unique_ptr<pipeline::Problem> problem;
-  pipeline::Plan plan;
+  std::unique_ptr<pipeline::MixedProblem> mixed;
+  pipeline::PlacedPlan placed;
+  pipeline::Plan plan;  // on `problem`; device_cuts count replicas
   double step_ms = 0, simulated_step_ms = 0;
   std::string infeasible;               // why it cannot run; empty: it can
   double missing_bytes = 0;             // on each device of the stage that lacks the most memory; 0: it fits
@@ -62,6 +67,10 @@ struct ScoredPlan {
 // stage do not divide its samples.
 ScoredPlan score_plan(const pipeline::Profile& profile, const machine::Cluster& cluster,
                       const pipeline::ProblemOptions& options, pipeline::Plan plan, const std::string& source);
+
+// The same of stages of any widths, which the profile has to know; `profile` and `cluster` are those of single devices.
+ScoredPlan score_mixed(const pipeline::Profile& profile, const machine::Cluster& cluster,
+                       const pipeline::ProblemOptions& options, pipeline::MixedPlan plan, const std::string& source);
 
 // A plan file's plan. What the step request and the overrides name goes before what the file says, and is told in
 // `departures`. Throws Error(kData) naming the file: more devices than the cluster has, and as score_plan().

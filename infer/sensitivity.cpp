@@ -33,11 +33,16 @@ void scale_times(Profile& profile, std::size_t first, std::size_t last, double f
   const auto scale = [&](std::vector<double>& column) {
     for (std::size_t i = first; i < std::min(last, column.size()); ++i) column[i] *= factor;
   };
-  scale(profile.c_ms);
-  for (pipeline::DeviceTimes& times : profile.times) {
+  const auto scale_all = [&](pipeline::DeviceTimes& times) {
     for (std::vector<double>& point : times.forward_ms) scale(point);
     for (std::vector<double>& point : times.backward_ms) scale(point);
     scale(times.optimizer_ms);
+  };
+  scale(profile.c_ms);
+  for (pipeline::DeviceTimes& times : profile.times) scale_all(times);
+  // Collectives inside wide replicas are in their times, and count as compute here.
+  for (pipeline::WidthColumns& width : profile.widths) {
+    for (pipeline::DeviceTimes& times : width.times) scale_all(times);
   }
 }
 
@@ -65,6 +70,11 @@ void scale_links(Cluster& cluster, Links which, double factor) {
 void scale_memory(Profile& profile, double factor) {
   for (std::vector<double>* column : {&profile.stash_bytes, &profile.workspace_bytes}) {
     for (double& bytes : *column) bytes *= factor;
+  }
+  for (pipeline::WidthColumns& width : profile.widths) {
+    for (std::vector<double>* column : {&width.stash_bytes, &width.workspace_bytes}) {
+      for (double& bytes : *column) bytes *= factor;
+    }
   }
 }
 
@@ -112,11 +122,12 @@ std::string plan_text(const planners::StepPlan& planned) {
   for (int s = 1; s <= plan.num_stages(); ++s) {
     const int until =
         s == plan.num_stages() ? planned.problem->num_devices() : plan.device_cuts[static_cast<std::size_t>(s) - 1];
-    devices += (s == 1 ? "" : ", ") + std::to_string(until - before);
+    devices += (s == 1 ? "" : ", ") + std::to_string((until - before) * planned.size.width);
     before = until;
   }
   return std::to_string(plan.num_stages()) + (plan.num_stages() == 1 ? " stage" : " stages") + " on " + devices +
-         " devices, micro-batches of " + samples_text(planned.size.samples);
+         " devices" + (planned.size.width > 1 ? ", replicas of " + std::to_string(planned.size.width) : "") +
+         ", micro-batches of " + samples_text(planned.size.samples);
 }
 
 }  // namespace
@@ -124,7 +135,8 @@ std::string plan_text(const planners::StepPlan& planned) {
 std::vector<PlanSensitivity> plan_sensitivity(const Profile& profile, const Cluster& cluster,
                                               const pipeline::ProblemOptions& options,
                                               const planners::StepRequest& step, const planners::PlanRequest& request,
-                                              const planners::StepPlan& planned, const ExpectedErrors& errors) {
+                                              const planners::StepPlan& planned, const planners::MixedChoice* mixed,
+                                              const ExpectedErrors& errors) {
   std::vector<PlanSensitivity> rows;
   // The plan as it stands: its own split of the batch, on its own devices.
   pipeline::ProblemOptions own = options;
@@ -137,6 +149,12 @@ std::vector<PlanSensitivity> plan_sensitivity(const Profile& profile, const Clus
                       planners::first_devices(machine::replicas_of(on, own.width), plan.problem->num_devices()), own,
                       *plan.result.plan, "the plan");
   };
+  const auto score_mixed_plan = [&](const Profile& of, const Cluster& on) {
+    pipeline::ProblemOptions same = mixed->problem->problem(mixed->plan.widths.front()).options();
+    same.allow_idle_stages = true;
+    return score_mixed(of, planners::first_devices(on, mixed->problem->num_devices()), same, mixed->plan, "the plan");
+  };
+  const double planned_ms = mixed != nullptr ? mixed->simulated_step_ms : planned.result.simulated_step_ms;
   const auto start = std::chrono::steady_clock::now();
   const std::vector<Change> changes = changes_of(profile, cluster, errors);
   for (std::size_t i = 0; i < changes.size(); ++i) {
@@ -144,7 +162,8 @@ std::vector<PlanSensitivity> plan_sensitivity(const Profile& profile, const Clus
     if (request.cancelled && request.cancelled()) break;
     Question question{profile, cluster};
     change.apply(question);
-    const ScoredPlan scored = score(question.profile, question.cluster, planned);
+    const ScoredPlan scored = mixed != nullptr ? score_mixed_plan(question.profile, question.cluster)
+                                               : score(question.profile, question.cluster, planned);
     planners::PlanRequest share = request;
     const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start;
     share.time_limit_s = std::max(0.0, request.time_limit_s - gone.count()) / static_cast<double>(changes.size() - i);
@@ -156,10 +175,10 @@ std::vector<PlanSensitivity> plan_sensitivity(const Profile& profile, const Clus
     if (scored.infeasible.empty()) row.simulated_step_ms = row.best_ms = scored.simulated_step_ms;
     if (best.result.plan && (row.best_ms == 0 || best.result.simulated_step_ms < row.best_ms)) {
       row.best_ms = best.result.simulated_step_ms;
-      if (!(*best.result.plan == *planned.result.plan && best.size == planned.size)) {
+      if (mixed != nullptr || !(*best.result.plan == *planned.result.plan && best.size == planned.size)) {
         row.best = plan_text(best);
         const ScoredPlan unchanged = score(profile, cluster, best);
-        if (unchanged.infeasible.empty() && unchanged.simulated_step_ms < kShorter * planned.result.simulated_step_ms) {
+        if (unchanged.infeasible.empty() && unchanged.simulated_step_ms < kShorter * planned_ms) {
           row.best += "; shorter as things are, too: more --effort may find it";
         }
       }

@@ -12,6 +12,7 @@
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
 #include "infer/believable.h"
+#include "plan/planners/mixed_search.h"
 #include "plan/planners/planner.h"
 #include "plan/planners/step_choice.h"
 
@@ -21,9 +22,11 @@ namespace automap::infer {
 // other; links inside servers and between them, where the cluster has such; memory. `planned` has a plan; `options`,
 // `step` and `request` are those it was made with; each row is planned with the same effort, all together within the
 // time limit. Stops early when the request is cancelled: fewer rows.
+// `mixed`: the plan, where its stages are of different widths (`planned` is the best of one then); else null. The best
+// plans that it stands beside are of one width.
 std::vector<pipeline::PlanSensitivity> plan_sensitivity(
     const pipeline::Profile& profile, const machine::Cluster& cluster, const pipeline::ProblemOptions& options,
     const planners::StepRequest& step, const planners::PlanRequest& request, const planners::StepPlan& planned,
-    const ExpectedErrors& errors);
+    const planners::MixedChoice* mixed, const ExpectedErrors& errors);
 
 }  // namespace automap::infer

@@ -1,8 +1,8 @@
 #include "common/pipeline/cost.h"
 
 #include <algorithm>
-#include <cstdio>
 
+#include "common/pipeline/placed_plan.h"
 #include "common/pipeline/value_terms.h"
 
 namespace automap::pipeline {
@@ -35,6 +35,15 @@ void add_stage_times(const Problem& problem, int p0, int p1, const DeviceGroup& 
   }
 }
 
+void add_most_in_flight(const Problem& problem, int p0, int p1, const DeviceGroup& group, int variant, const Plan& plan,
+                        PipelineTimes& times) {
+  const int most = std::max(1, problem.most_in_flight(p0, p1, group, variant));
+  times.value_in_flight.push_back(most);
+  if (plan.warmup.empty()) {
+    times.in_flight.push_back(times.in_flight.empty() ? most : std::min(most, times.in_flight.back()));
+  }
+}
+
 void pipeline_times(const Problem& problem, const Plan& plan, PipelineTimes& times) {
   const int stages = plan.num_stages();
   const bool adaptive = plan.schedule == Schedule::kAdaptive;
@@ -48,13 +57,7 @@ void pipeline_times(const Problem& problem, const Plan& plan, PipelineTimes& tim
     const DeviceGroup& group = problem.group(d0, d1);
     const int variant = plan.variant(s);
     add_stage_times(problem, p0, p1, group, variant, times);
-    if (adaptive) {
-      const int most = std::max(1, problem.most_in_flight(p0, p1, group, variant));
-      times.value_in_flight.push_back(most);
-      if (plan.warmup.empty()) {
-        times.in_flight.push_back(times.in_flight.empty() ? most : std::min(most, times.in_flight.back()));
-      }
-    }
+    if (adaptive) add_most_in_flight(problem, p0, p1, group, variant, plan, times);
     if (s < stages) {
       const int d2 = s + 1 == stages ? problem.num_devices() : plan.device_cuts[static_cast<std::size_t>(s)];
       times.transfer_ms.push_back(problem.transfer_ms(p1, d0, d1, d2));
@@ -102,20 +105,10 @@ double value_ms(const Problem& problem, const Plan& plan) {
 }
 
 std::vector<int> in_flight_of(const Problem& problem, const Plan& plan) {
-  if (!plan.warmup.empty()) return plan.warmup;
-  std::vector<int> k;
-  for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
-    int most = in_flight(plan.schedule, plan.num_stages(), s, problem.micro_batches());
-    if (plan.schedule == Schedule::kAdaptive) {
-      most = std::max(1, problem.most_in_flight(p0, p1, problem.group(d0, d1), plan.variant(s)));
-    }
-    k.push_back(k.empty() ? most : std::min(most, k.back()));
-    return true;
-  });
-  return k;
+  return in_flight_of(place(problem, plan));
 }
 
-bool valid_structure(const Problem& problem, const Plan& plan) {
+bool valid_structure(const Plan& plan, int num_instructions, int num_devices, int micro_batches, int num_variants) {
   const auto increasing_within = [](const std::vector<int>& cuts, int end) {
     int previous = 0;
     for (int cut : cuts) {
@@ -125,84 +118,47 @@ bool valid_structure(const Problem& problem, const Plan& plan) {
     return true;
   };
   const std::size_t stages = plan.cuts.size() + 1;
-  int most = problem.micro_batches();
+  int most = micro_batches;
   for (const int k : plan.warmup) {
     if (k < 1 || k > most) return false;
     most = k;
   }
-  return plan.cuts.size() == plan.device_cuts.size() && increasing_within(plan.cuts, problem.num_instructions()) &&
-         increasing_within(plan.device_cuts, problem.num_devices()) &&
+  return plan.cuts.size() == plan.device_cuts.size() && increasing_within(plan.cuts, num_instructions) &&
+         increasing_within(plan.device_cuts, num_devices) &&
          (plan.variants.empty() || plan.variants.size() == stages) &&
          (plan.warmup.empty() || plan.warmup.size() == stages) &&
-         std::all_of(plan.variants.begin(), plan.variants.end(),
-                     [&](int variant) { return variant < problem.num_variants(); });
+         std::all_of(plan.variants.begin(), plan.variants.end(), [&](int variant) { return variant < num_variants; });
+}
+
+bool valid_structure(const Problem& problem, const Plan& plan) {
+  return valid_structure(plan, problem.num_instructions(), problem.num_devices(), problem.micro_batches(),
+                         problem.num_variants());
 }
 
 namespace {
 
-// The first stage whose compute is below kIdleShare of the mean over stages; 0: none, or idle stages are allowed.
-int idle_stage(const Problem& problem, const Plan& plan) {
-  if (problem.options().allow_idle_stages) return 0;
+bool has_idle_stage(const Problem& problem, const Plan& plan) {
+  if (problem.options().allow_idle_stages) return false;
   double sum = 0;
   for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
     sum += problem.compute_ms(p0, p1, problem.group(d0, d1), plan.variant(s));
     return true;
   });
-  int idle = 0;
+  bool idle = false;
   for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
     const DeviceGroup& group = problem.group(d0, d1);
-    const bool idles = problem.idles(p0, p1, group) ||
-                       problem.compute_ms(p0, p1, group, plan.variant(s)) < kIdleShare * sum / plan.num_stages();
-    if (idles) idle = s;
-    return !idles;
+    idle = problem.idles(p0, p1, group) ||
+           idles_beside(problem.compute_ms(p0, p1, group, plan.variant(s)), sum, plan.num_stages());
+    return !idle;
   });
   return idle;
-}
-
-std::string reason_of_stage(const Problem& problem, const Plan& plan, bool needs_variable, int k, int stage, int p0,
-                            int p1, const DeviceGroup& group) {
-  char text[200];
-  const int variant = plan.variant(stage);
-  if (!group.valid) {
-    std::snprintf(text, sizeof text, "stage %d has %d devices, which do not divide the %g samples of a micro-batch",
-                  stage, group.size, problem.micro_batch_samples());
-    return text;
-  }
-  if (needs_variable && problem.variables(p0, p1) == 0) {
-    return "stage " + std::to_string(stage) + " has no trainable variable";
-  }
-  if (problem.options().memory && problem.memory_bytes(p0, p1, group, k, variant) > group.capacity_bytes) {
-    std::snprintf(text, sizeof text, "stage %d needs %.2f GiB of the %.2f GiB on each of its devices", stage,
-                  problem.memory_bytes(p0, p1, group, k, variant) / (1 << 30), group.capacity_bytes / (1 << 30));
-    return text;
-  }
-  return "";
 }
 
 }  // namespace
 
 std::string infeasible_reason(const Problem& problem, const Plan& plan) {
   if (!valid_structure(problem, plan)) return "cuts or device cuts are out of order or out of range";
-  const bool needs_variable = problem.stages_need_variables(plan.num_stages());
-  std::string reason;
-  // An invalid group has no columns to ask.
-  for_each_stage(problem, plan, [&](int stage, int p0, int p1, int d0, int d1) {
-    const DeviceGroup& group = problem.group(d0, d1);
-    if (!group.valid) reason = reason_of_stage(problem, plan, needs_variable, 1, stage, p0, p1, group);
-    return reason.empty();
-  });
-  if (!reason.empty()) return reason;
-  const std::vector<int> k = in_flight_of(problem, plan);
-  for_each_stage(problem, plan, [&](int stage, int p0, int p1, int d0, int d1) {
-    reason = reason_of_stage(problem, plan, needs_variable, k[static_cast<std::size_t>(stage - 1)], stage, p0, p1,
-                             problem.group(d0, d1));
-    return reason.empty();
-  });
-  if (!reason.empty()) return reason;
-  if (const int idle = idle_stage(problem, plan); idle > 0) {
-    reason = "stage " + std::to_string(idle) + " has hardly anything to compute";
-  }
-  return reason;
+  return infeasible_reason(place(problem, plan));
 }
 
 bool feasible(const Problem& problem, const Plan& plan) {
@@ -221,7 +177,7 @@ bool feasible(const Problem& problem, const Plan& plan) {
     }
     return fits = problem.stage_fits(p0, p1, group, k, needs_variable, variant);
   });
-  return fits && idle_stage(problem, plan) == 0;
+  return fits && !has_idle_stage(problem, plan);
 }
 
 }  // namespace automap::pipeline

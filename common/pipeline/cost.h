@@ -37,6 +37,11 @@ void pipeline_times(const Problem& problem, const Plan& plan, PipelineTimes& tim
 void add_stage_times(const Problem& problem, int p0, int p1, const DeviceGroup& group, int variant,
                      PipelineTimes& times);
 
+// And what is in flight of an adaptive plan: as many as memory allows, at least one; in_flight where the plan says
+// none.
+void add_most_in_flight(const Problem& problem, int p0, int p1, const DeviceGroup& group, int variant, const Plan& plan,
+                        PipelineTimes& times);
+
 // L of design: max of the path terms plus the all-reduce the backward drain does not hide, ms.
 // Worked case (S = 2, M = 2, F = B = 1, no transfer, no all-reduce, 1f1b): L = P + (M-1)T = 4 + 2 = 6.
 double step_length_ms(const PipelineTimes& times, int micro_batches, Schedule schedule, ValueForm form);
@@ -73,6 +78,12 @@ std::vector<int> in_flight_of(const Problem& problem, const Plan& plan);
 // Cuts strictly increasing within 1..n-1 and 1..D-1, as many device cuts as cuts; variants and warmup empty or one per
 // stage, in range, warmup 1..M and never rising.
 bool valid_structure(const Problem& problem, const Plan& plan);
+bool valid_structure(const Plan& plan, int num_instructions, int num_devices, int micro_batches, int num_variants);
+
+// Whether a stage idles beside the mean of all of the plan's, which compute all_ms together.
+inline bool idles_beside(double compute_ms, double all_ms, int stages) {
+  return compute_ms < kIdleShare * all_ms / stages;
+}
 
 // Empty when the plan may run, else the reason in words with the stage named ("stage 2 needs 18.2 GiB
 // of 16.0 GiB on each device", "stage 3 has no trainable variable").

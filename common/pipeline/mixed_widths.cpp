@@ -4,7 +4,9 @@
 #include <limits>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/error.h"
+#include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
 
 namespace automap::pipeline {
@@ -14,13 +16,11 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
-bool rises_within(const std::vector<int>& cuts, int end) {
-  int before = 0;
-  for (const int cut : cuts) {
-    if (cut <= before || cut >= end) return false;
-    before = cut;
-  }
-  return true;
+std::unique_ptr<Problem> problem_at(const Profile& profile, const machine::Cluster& cluster, ProblemOptions options,
+                                    int width) {
+  options.width = width;
+  if (width == 1) return std::make_unique<Problem>(profile, cluster, options);
+  return std::make_unique<Problem>(profile_at(profile, width), machine::replicas_of(cluster, width), options);
 }
 
 }  // namespace
@@ -31,12 +31,8 @@ MixedProblem::MixedProblem(const Profile& profile, const machine::Cluster& clust
   for (const WidthColumns& columns : profile.widths) widths.push_back(columns.width);
   std::optional<Error> refused;
   for (const int width : widths) {
-    ProblemOptions own = options;
-    own.width = width;
     try {
-      problems_[width] =
-          width == 1 ? std::make_unique<Problem>(profile, cluster, own)
-                     : std::make_unique<Problem>(profile_at(profile, width), machine::replicas_of(cluster, width), own);
+      problems_[width] = problem_at(profile, cluster, options, width);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kUsage) throw;
       if (!refused) refused.emplace(e);
@@ -45,111 +41,96 @@ MixedProblem::MixedProblem(const Profile& profile, const machine::Cluster& clust
   if (problems_.empty()) throw *refused;
 }
 
+MixedProblem::MixedProblem(const Profile& profile, const machine::Cluster& cluster, const ProblemOptions& options,
+                           const std::vector<int>& widths)
+    : num_devices_(cluster.num_devices()) {
+  AM_CHECK(!widths.empty());
+  for (const int width : widths) {
+    if (problems_.count(width) == 0) problems_[width] = problem_at(profile, cluster, options, width);
+  }
+}
+
 std::vector<int> MixedProblem::widths() const {
   std::vector<int> out;
   for (const auto& [width, problem] : problems_) out.push_back(width);
   return out;
 }
 
-int MixedProblem::num_instructions() const {
-  return problems_.begin()->second->num_instructions();
-}
-int MixedProblem::micro_batches() const {
-  return problems_.begin()->second->micro_batches();
-}
-
-MixedProblem::Range MixedProblem::range(const MixedPlan& plan, int stage) const {
-  const bool first = stage == 1, last = stage == plan.num_stages();
-  return {first ? 0 : plan.cuts[at(stage - 2)], last ? num_instructions() : plan.cuts[at(stage - 1)],
-          first ? 0 : plan.device_cuts[at(stage - 2)], last ? num_devices_ : plan.device_cuts[at(stage - 1)]};
-}
-
-const DeviceGroup* MixedProblem::group(int width, int d0, int d1) const {
-  const auto found = problems_.find(width);
-  if (found == problems_.end() || d0 % width != 0 || d1 % width != 0) return nullptr;
-  const DeviceGroup& group = found->second->group(d0 / width, d1 / width);
-  return group.valid ? &group : nullptr;
-}
-
 Link MixedProblem::link(int d0, int d1, int width, int d2, int width_behind) const {
   const int wider = std::max(width, width_behind);
-  for (const int both : {wider, 1}) {
-    const auto found = problems_.find(both);
-    if (found == problems_.end() || d0 % both != 0 || d1 % both != 0 || d2 % both != 0) continue;
-    const DeviceGroup &from = found->second->group(d0 / both, d1 / both),
-                      &to = found->second->group(d1 / both, d2 / both);
-    Link link = found->second->link(from, to);
-    if (both < wider) link.bytes_per_ms /= wider;
-    return link;
+  const bool divides = d0 % wider == 0 && d1 % wider == 0 && d2 % wider == 0;
+  Link link = any().link_at_width(divides ? wider : 1, d0, d1, d2);
+  if (!divides) link.bytes_per_ms /= wider;
+  return link;
+}
+
+bool MixedProblem::valid_structure(const MixedPlan& plan) const {
+  if (!pipeline::valid_structure(plan, num_instructions(), num_devices_, micro_batches(), any().num_variants()) ||
+      plan.widths.size() != plan.cuts.size() + 1) {
+    return false;
   }
-  // The wider side's own width divides it, and single devices are always there unless their samples are too many.
-  const Problem& some = *problems_.begin()->second;
-  return {0, some.port_bytes_per_ms(0, some.num_servers() - 1) / wider};
+  int begin = 0;
+  for (std::size_t s = 0; s < plan.widths.size(); ++s) {
+    const int end = s < plan.device_cuts.size() ? plan.device_cuts[s] : num_devices_;
+    if (problems_.count(plan.widths[s]) == 0 || begin % plan.widths[s] != 0 || end % plan.widths[s] != 0) return false;
+    begin = end;
+  }
+  return true;
+}
+
+PlacedPlan MixedProblem::place(const MixedPlan& plan) const {
+  AM_CHECK(valid_structure(plan));
+  PlacedPlan placed;
+  placed.plan = plan;
+  int p0 = 0, d0 = 0;
+  for (int s = 1; s <= plan.num_stages(); ++s) {
+    const bool last = s == plan.num_stages();
+    const int p1 = last ? num_instructions() : plan.cuts[at(s - 1)];
+    const int d1 = last ? num_devices_ : plan.device_cuts[at(s - 1)];
+    const int width = plan.widths[at(s - 1)];
+    placed.stages.push_back({&problem(width), p0, p1, d0 / width, d1 / width, plan.variant(s), {}});
+    if (!last) {
+      const int d2 = s + 1 == plan.num_stages() ? num_devices_ : plan.device_cuts[at(s)];
+      placed.stages.back().behind = link(d0, d1, width, d2, plan.widths[at(s)]);
+    }
+    p0 = p1;
+    d0 = d1;
+  }
+  return placed;
 }
 
 std::optional<PipelineTimes> MixedProblem::times(const MixedPlan& plan) const {
+  if (!valid_structure(plan)) return std::nullopt;
+  const PlacedPlan placed = place(plan);
   const int stages = plan.num_stages();
-  if (stages < 1 || plan.cuts.size() != plan.device_cuts.size() || plan.cuts.size() + 1 != at(stages) ||
-      !rises_within(plan.cuts, num_instructions()) || !rises_within(plan.device_cuts, num_devices_)) {
-    return std::nullopt;
-  }
-  PipelineTimes times;
   double computed = 0;
+  int before = micro_batches();
   for (int s = 1; s <= stages; ++s) {
-    const auto [p0, p1, d0, d1] = range(plan, s);
-    const auto [width, variant] = plan.stages[at(s - 1)];
-    const DeviceGroup* of = group(width, d0, d1);
-    if (of == nullptr) return std::nullopt;
-    const Problem& own = problem(width);
-    if (variant >= own.num_variants()) return std::nullopt;
-    const int most = own.most_in_flight(p0, p1, *of, variant);
-    if (!own.stage_fits(p0, p1, *of, std::min(1, most), own.stages_need_variables(stages), variant)) {
+    const PlacedStage& stage = placed.stages[at(s - 1)];
+    const DeviceGroup& group = stage.group();
+    if (!group.valid) return std::nullopt;
+    const Problem& own = *stage.problem;
+    int k = plan.warmup.empty() ? in_flight(plan.schedule, stages, s, micro_batches()) : plan.warmup[at(s - 1)];
+    if (plan.warmup.empty() && plan.schedule == Schedule::kAdaptive) {
+      before = k = std::min(before, std::max(1, own.most_in_flight(stage.p0, stage.p1, group, stage.variant)));
+    }
+    if (!own.stage_fits(stage.p0, stage.p1, group, k, own.stages_need_variables(stages), stage.variant)) {
       return std::nullopt;
     }
-    add_stage_times(own, p0, p1, *of, variant, times);
-    computed += times.forward_ms.back() + times.backward_ms.back();
-    times.value_in_flight.push_back(most);
-    times.in_flight.push_back(s == 1 ? most : std::min(most, times.in_flight.back()));
-    if (s < stages) {
-      const int d2 = range(plan, s + 1).d1;
-      times.transfer_ms.push_back(link(d0, d1, width, d2, plan.stages[at(s)].width).ms(own.activation_bytes(p1)));
-    }
+    computed += own.compute_ms(stage.p0, stage.p1, group, stage.variant);
   }
-  if (!problems_.begin()->second->options().allow_idle_stages) {
-    for (std::size_t s = 0; s < times.forward_ms.size(); ++s) {
-      if (times.forward_ms[s] + times.backward_ms[s] < kIdleShare * computed / stages) return std::nullopt;
-    }
+  PipelineTimes times = pipeline_times(placed);
+  for (std::size_t s = 0; s < at(stages) && !any().options().allow_idle_stages; ++s) {
+    if (idles_beside(times.forward_ms[s] + times.backward_ms[s], computed, stages)) return std::nullopt;
   }
   return times;
 }
 
-double MixedProblem::simulated_ms(const MixedPlan& plan, PipelineTimes* out) const {
+double MixedProblem::simulated_ms(const MixedPlan& plan) const {
   std::optional<PipelineTimes> times = this->times(plan);
   if (!times) return std::numeric_limits<double>::infinity();
-  Plan shape;
-  shape.schedule = Schedule::kAdaptive;
-  shape.cuts = plan.cuts;
-  shape.device_cuts = plan.device_cuts;
-  const double ms = quick_warmup(*problems_.begin()->second, shape, *times);
-  if (out != nullptr) *out = *std::move(times);
-  return ms;
-}
-
-double MixedProblem::value_ms(const MixedPlan& plan) const {
-  const std::optional<PipelineTimes> times = this->times(plan);
-  if (!times) return std::numeric_limits<double>::infinity();
-  return step_length_ms(*times, micro_batches(), Schedule::kAdaptive, problems_.begin()->second->options().value);
-}
-
-MemoryParts MixedProblem::memory(const MixedPlan& plan, int stage, int in_flight) const {
-  const auto [p0, p1, d0, d1] = range(plan, stage);
-  const auto [width, variant] = plan.stages[at(stage - 1)];
-  return problem(width).memory_parts(p0, p1, *group(width, d0, d1), in_flight, variant);
-}
-
-double MixedProblem::capacity_bytes(const MixedPlan& plan, int stage) const {
-  const Range of = range(plan, stage);
-  return group(plan.stages[at(stage - 1)].width, of.d0, of.d1)->capacity_bytes;
+  if (plan.schedule == Schedule::kAdaptive && plan.warmup.empty()) return quick_warmup(any(), plan, *times);
+  return simulate_step_ms(*times, micro_batches(), plan.schedule);
 }
 
 }  // namespace automap::pipeline

@@ -27,6 +27,9 @@ Schedule read_schedule(const std::string& text, const std::string& where) {
 constexpr const char* kRecomputeNone = "none";
 constexpr const char* kRecomputeLayer = "layer";
 
+constexpr const char* kOneWidth = "one";
+constexpr const char* kAnyWidths = "any";
+
 constexpr std::pair<const char*, double MemoryParts::*> kMemoryParts[] = {
     {"weights", &MemoryParts::weights}, {"gradients", &MemoryParts::gradients}, {"slots", &MemoryParts::slots},
     {"frozen", &MemoryParts::frozen},   {"stash", &MemoryParts::stash},         {"workspace", &MemoryParts::workspace},
@@ -153,12 +156,50 @@ std::vector<LoopTurns> loop_turns_of(const Profile& profile, int p0, int p1) {
   return out;
 }
 
+// Stage `i` from 0.
+PlanStage describe_stage(const PlacedStage& placed, const Profile& profile, const PipelineTimes& times, std::size_t i,
+                         int in_flight) {
+  const auto& [problem, p0, p1, d0, d1, variant, behind] = placed;
+  const DeviceGroup& group = placed.group();
+  PlanStage stage;
+  stage.first_instruction = p0 + 1;
+  stage.last_instruction = p1;
+  name_stage(profile, p0, p1, stage);
+  stage.loop_turns = loop_turns_of(profile, p0, p1);
+  stage.width = placed.width();
+  stage.first_device = d0 * stage.width + 1;
+  stage.replicas = d1 - d0;
+  stage.devices = stage.replicas * stage.width;
+  stage.samples = problem->micro_batch_samples() / stage.replicas;
+  stage.variant = problem->variant(variant);
+  stage.forward_ms = times.forward_ms[i];
+  stage.backward_ms = times.backward_ms[i];
+  problem->sync_buckets(p0, p1, group, variant, stage.sync);
+  stage.shared_gradients_ms = problem->exchange_ms(p0, p1, group);
+  stage.optimizer_ms = times.optimizer_ms[i];
+  stage.compute_ms = times.forward_ms[i] + times.backward_ms[i];
+  stage.transfer_ms = i < times.transfer_ms.size() ? times.transfer_ms[i] : 0;
+  for (const SyncBucket& bucket : stage.sync) stage.allreduce_ms += bucket.ms;
+  stage.weight_bytes = problem->weight_bytes(p0, p1);
+  stage.in_flight = in_flight;
+  stage.memory = problem->memory_parts(p0, p1, group, in_flight, variant);
+  stage.memory_bytes = problem->memory_bytes(p0, p1, group, in_flight, variant);
+  stage.capacity_bytes = group.capacity_bytes;
+  return stage;
+}
+
 }  // namespace
 
 PlanDocument describe_plan(const Problem& problem, const Profile& profile, const Plan& plan) {
-  AM_CHECK(valid_structure(problem, plan) && profile.size() == problem.num_instructions());
-  const int n = problem.num_instructions(), stages = plan.num_stages();
-  const PipelineTimes times = pipeline_times(problem, plan);
+  AM_CHECK(valid_structure(problem, plan));
+  return describe_plan(place(problem, plan), profile);
+}
+
+PlanDocument describe_plan(const PlacedPlan& placed, const Profile& profile) {
+  const Problem& problem = placed.problem();
+  const int n = problem.num_instructions();
+  AM_CHECK(profile.size() == n);
+  const PipelineTimes times = pipeline_times(placed);
   PlanDocument document;
   document.model = profile.model;
   document.micro_batches = problem.micro_batches();
@@ -166,12 +207,10 @@ PlanDocument describe_plan(const Problem& problem, const Profile& profile, const
   document.replicas = to_string(problem.options().replicas);
   document.gradient_sync = to_string(problem.options().gradient_sync);
   document.num_instructions = n;
-  const int width = problem.options().width;
-  document.num_devices = problem.num_devices() * width;
+  document.num_devices = placed.num_devices();
   document.bound_devices = {document.num_devices};
-  document.plan = plan;
-  for (int& cut : document.plan.device_cuts) cut *= width;
-  for (const int cut : plan.cuts) {
+  document.plan = placed.plan;
+  for (const int cut : placed.plan.cuts) {
     // i_k <= cut < i_(k+1) for k = floor: the nearer of the two, within the points that are real cuts.
     int nearest = 1;
     for (int k = 1; k < kGranularity; ++k) {
@@ -180,40 +219,12 @@ PlanDocument describe_plan(const Problem& problem, const Profile& profile, const
     }
     document.grid_cuts.push_back(nearest);
   }
-  const std::vector<int> in_flight = in_flight_of(problem, plan);
-  for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
-    const auto i = static_cast<std::size_t>(s - 1);
-    const DeviceGroup& group = problem.group(d0, d1);
-    const int variant = plan.variant(s);
-    PlanStage stage;
-    stage.first_instruction = p0 + 1;
-    stage.last_instruction = p1;
-    name_stage(profile, p0, p1, stage);
-    stage.loop_turns = loop_turns_of(profile, p0, p1);
-    stage.first_device = d0 * width + 1;
-    stage.replicas = d1 - d0;
-    stage.width = width;
-    stage.devices = stage.replicas * width;
-    stage.samples = problem.micro_batch_samples() / stage.replicas;
-    stage.variant = problem.variant(variant);
-    stage.forward_ms = times.forward_ms[i];
-    stage.backward_ms = times.backward_ms[i];
-    problem.sync_buckets(p0, p1, group, variant, stage.sync);
-    stage.shared_gradients_ms = problem.exchange_ms(p0, p1, group);
-    stage.optimizer_ms = times.optimizer_ms[i];
-    stage.compute_ms = times.forward_ms[i] + times.backward_ms[i];
-    stage.transfer_ms = s == stages ? 0 : times.transfer_ms[i];
-    for (const SyncBucket& bucket : stage.sync) stage.allreduce_ms += bucket.ms;
-    stage.weight_bytes = problem.weight_bytes(p0, p1);
-    stage.in_flight = in_flight[i];
-    stage.memory = problem.memory_parts(p0, p1, group, stage.in_flight, variant);
-    stage.memory_bytes = problem.memory_bytes(p0, p1, group, stage.in_flight, variant);
-    stage.capacity_bytes = group.capacity_bytes;
-    document.stages.push_back(stage);
-    return true;
-  });
-  document.step_ms = value_ms(problem, plan);
-  document.simulated_step_ms = simulate_step_ms(problem, plan);
+  const std::vector<int> in_flight = in_flight_of(placed);
+  for (std::size_t i = 0; i < placed.stages.size(); ++i) {
+    document.stages.push_back(describe_stage(placed.stages[i], profile, times, i, in_flight[i]));
+  }
+  document.step_ms = value_ms(placed);
+  document.simulated_step_ms = simulate_step_ms(placed);
   return document;
 }
 
@@ -256,6 +267,52 @@ PlannerTable read_planner_table(const PlanObject& table, int most_stages) {
   return out;
 }
 
+Json bounds_json(const PlanDocument& document) {
+  const auto known = [](double ms) { return ms > 0 ? Json(ms) : Json(nullptr); };
+  Json bounds = {{"value", known(document.lower_bound_ms)},
+                 {"simulated", known(document.simulated_bound_ms)},
+                 {"devices", document.bound_devices},
+                 {"devices_in_part", document.bound_devices_in_part}};
+  if (document.bounded != BoundedWidths::kAll) {
+    const bool one = document.bounded == BoundedWidths::kOne;
+    bounds["widths"] = one ? kOneWidth : kAnyWidths;
+    bounds["other"] = {{"widths", one ? kAnyWidths : kOneWidth},
+                       {"value", known(document.other_bounds.value_ms)},
+                       {"simulated", known(document.other_bounds.simulated_ms)},
+                       {"method", or_null(document.other_bounds.method)}};
+  }
+  return bounds;
+}
+
+Json corners_json(const std::vector<PlanCorner>& corners) {
+  Json rows = Json::array();
+  for (const PlanCorner& corner : corners) {
+    Json row = {{"name", corner.name}, {"fits", corner.fits}, {"why", corner.why}};
+    if (corner.fits) {
+      row["layout"] = or_null(corner.layout);
+      row["stages"] = corner.stages;
+      row["width"] = corner.width;
+      row["devices"] = corner.devices;
+      row["micro_batches"] = corner.micro_batches;
+      row["micro_batch_samples"] = corner.micro_batch_samples;
+      row["step_ms"] = corner.step_ms;
+      row["simulated_step_ms"] = corner.simulated_step_ms;
+      row["memory_bytes"] = corner.memory_bytes;
+      row["capacity_bytes"] = corner.capacity_bytes;
+      row["samples_per_s"] = corner.samples_per_s;
+      row["tflops_per_device"] = corner.tflops > 0 ? Json(corner.tflops) : Json(nullptr);
+      row["share_of_peak"] = corner.peak_share > 0 ? Json(corner.peak_share) : Json(nullptr);
+      if (!corner.chunk_cuts.empty()) row["chunk_cuts"] = corner.chunk_cuts;
+      if (!corner.stage_devices.empty()) {
+        row["stage_devices"] = corner.stage_devices;
+        row["stage_widths"] = corner.stage_widths;
+      }
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 Json sensitivity_json(const std::vector<PlanSensitivity>& rows) {
   Json out = Json::array();
   for (const PlanSensitivity& row : rows) {
@@ -281,6 +338,16 @@ std::vector<PlanSensitivity> read_sensitivity(const PlanObject& plan) {
 }
 
 }  // namespace
+
+std::vector<int> PlanDocument::stage_widths() const {
+  std::vector<int> of_stages;
+  for (const PlanStage& stage : stages) of_stages.push_back(stage.width);
+  return of_stages;
+}
+
+bool PlanDocument::mixed_widths() const {
+  return std::any_of(stages.begin(), stages.end(), [&](const PlanStage& s) { return s.width != stages.front().width; });
+}
 
 std::string to_json_text(const PlanDocument& document) {
   Json in_flight = Json::array(), stages = Json::array(), alternatives = Json::array(), limits = Json::array();
@@ -308,6 +375,7 @@ std::string to_json_text(const PlanDocument& document) {
                    {"layers_per_stage", split.layers_per_stage},
                    {"cuts", split.cuts},
                    {"device_cuts", split.device_cuts},
+                   {"widths", split.widths},
                    {"step_ms", split.step_ms},
                    {"simulated_step_ms", split.simulated_step_ms}};
   }
@@ -334,11 +402,7 @@ std::string to_json_text(const PlanDocument& document) {
                {"lower_bound_ms", bounded ? Json(document.lower_bound_ms) : Json(nullptr)},
                {"lower_bound_method", or_null(document.lower_bound_method)},
                {"gap", bounded ? Json(document.gap) : Json(nullptr)},
-               {"bounds",
-                {{"value", bounded ? Json(document.lower_bound_ms) : Json(nullptr)},
-                 {"simulated", document.simulated_bound_ms > 0 ? Json(document.simulated_bound_ms) : Json(nullptr)},
-                 {"devices", document.bound_devices},
-                 {"devices_in_part", document.bound_devices_in_part}}},
+               {"bounds", bounds_json(document)},
                {"limits", limits},
                {"planner", document.planner},
                {"objective", document.objective},
@@ -360,34 +424,13 @@ std::string to_json_text(const PlanDocument& document) {
                         {"simulated_step_ms", other.simulated_step_ms}});
     }
   }
-  if (!document.corners.empty()) {
-    Json& corners = json["corners"] = Json::array();
-    for (const PlanCorner& corner : document.corners) {
-      Json row = {{"name", corner.name}, {"fits", corner.fits}, {"why", corner.why}};
-      if (corner.fits) {
-        row["layout"] = or_null(corner.layout);
-        row["stages"] = corner.stages;
-        row["width"] = corner.width;
-        row["devices"] = corner.devices;
-        row["micro_batches"] = corner.micro_batches;
-        row["micro_batch_samples"] = corner.micro_batch_samples;
-        row["step_ms"] = corner.step_ms;
-        row["simulated_step_ms"] = corner.simulated_step_ms;
-        row["memory_bytes"] = corner.memory_bytes;
-        row["capacity_bytes"] = corner.capacity_bytes;
-        row["samples_per_s"] = corner.samples_per_s;
-        row["tflops_per_device"] = corner.tflops > 0 ? Json(corner.tflops) : Json(nullptr);
-        row["share_of_peak"] = corner.peak_share > 0 ? Json(corner.peak_share) : Json(nullptr);
-        if (!corner.chunk_cuts.empty()) row["chunk_cuts"] = corner.chunk_cuts;
-        if (!corner.stage_devices.empty()) {
-          row["stage_devices"] = corner.stage_devices;
-          row["stage_widths"] = corner.stage_widths;
-        }
-      }
-      corners.push_back(std::move(row));
-    }
+  if (!document.corners.empty()) json["corners"] = corners_json(document.corners);
+  if (document.mixed_widths()) {
+    Json& partitions = json["partitions"] = Json::array();
+    for (const std::string& partition : document.partitions) partitions.push_back(Json::parse(partition));
+  } else if (!document.partitions.empty()) {
+    json["partition"] = Json::parse(document.partitions.front());
   }
-  if (!document.partition.empty()) json["partition"] = Json::parse(document.partition);
   if (document.planner_table) json["planner_table"] = planner_table_json(*document.planner_table);
   if (!document.sensitivity.empty()) json["sensitivity"] = sensitivity_json(document.sensitivity);
   // Names come from the input and may hold any bytes.
@@ -434,6 +477,14 @@ void read_bounds(const PlanObject& reader, PlanDocument& document) {
   if (bounds.has("devices_in_part")) {
     document.bound_devices_in_part = bounds.integers("devices_in_part", 1, machine::kMaxDevices);
   }
+  if (!bounds.has("widths")) return;
+  const std::string widths = bounds.text("widths");
+  if (widths != kOneWidth && widths != kAnyWidths) bounds.wrong("widths", bounds.at("widths"), "\"one\" or \"any\"");
+  document.bounded = widths == kOneWidth ? BoundedWidths::kOne : BoundedWidths::kAny;
+  if (!bounds.has("other")) return;
+  const PlanObject other(bounds.at("other"), bounds.where("other"));
+  document.other_bounds = {other.number_or_zero("value"), other.number_or_zero("simulated"),
+                           other.text_or_empty("method")};
 }
 
 // How the plan was found.
@@ -475,6 +526,7 @@ LayerSplit read_layer_split(const PlanObject& split, int num_instructions, int n
   out.step_ms = split.number("step_ms");
   out.simulated_step_ms = split.number("simulated_step_ms");
   out.device_cuts = split.integers("device_cuts", 1, num_devices - 1);
+  if (split.has("widths")) out.widths = split.integers("widths", 1, num_devices);
   const Json& stacks = split.at("layers_per_stage");
   const PlanObject layers(stacks, split.where("layers_per_stage"));
   for (const auto& [stack, counts] : stacks.items())
@@ -512,9 +564,8 @@ void check_stage(const PlanObject& reader, const PlanDocument& document, std::si
       stage.devices != d1 - d0) {
     reader.fail("stage " + std::to_string(s + 1) + " contradicts cuts and device_cuts");
   }
-  if (stage.replicas * stage.width != stage.devices || stage.width != document.stages.front().width) {
-    reader.fail("stage " + std::to_string(s + 1) +
-                ": replicas times width are not its devices, or the width is not the first stage's");
+  if (stage.replicas * stage.width != stage.devices) {
+    reader.fail("stage " + std::to_string(s + 1) + ": replicas times width are not its devices");
   }
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/pipeline/placed_plan.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
@@ -60,13 +61,15 @@ struct PlanLimitText {
   std::string text;
 };
 
-// The best plan found whose cuts lie between whole layers, of the same schedule (its stage count may differ).
+// The best plan found whose cuts lie between whole layers, of the same schedule (its stages and their widths may
+// differ).
 struct LayerSplit {
   std::vector<std::string> split_before;                     // [S-1] the layer each later stage starts with
   std::vector<std::string> split_spec;                       // [S-1] their module paths, "h.5"; empty: not known
   std::string no_split_spec;                                 // why it is not known
   std::map<std::string, std::vector<int>> layers_per_stage;  // numbered stack -> [S] layers of it in each stage
   std::vector<int> cuts, device_cuts;                        // [S-1]
+  std::vector<int> widths;                                   // [S] of their replicas
   double step_ms = 0, simulated_step_ms = 0;
 };
 
@@ -118,6 +121,18 @@ struct PlanCorner {
   std::vector<int> stage_devices, stage_widths;  // [S] of stages of different widths, `width` is the largest
 };
 
+// Which plans bounds are about, where replicas of several widths were looked at.
+enum class BoundedWidths : std::uint8_t {
+  kAll,  // of all plans: only one width was looked at
+  kOne,  // of plans whose stages are all of one width
+  kAny,  // of plans of stages of any widths
+};
+// What no such plan is below; each 0: not known.
+struct PlanBounds {
+  double value_ms = 0, simulated_ms = 0;
+  std::string method;
+};
+
 struct PlanDocument {
   std::string model, cluster;
   int version = 2;  // of the file
@@ -136,6 +151,10 @@ struct PlanDocument {
   // Numbers of devices whose plans the bounds are about (describe_plan: its own), and those of which only some splits
   // of the batch were looked at, which the bounds hold for.
   std::vector<int> bound_devices, bound_devices_in_part;
+  // What the bounds are about; they hold for this plan. Those about plans of any widths, beside bounds of kOne; about
+  // plans of one width, beside those of kAny.
+  BoundedWidths bounded = BoundedWidths::kAll;
+  PlanBounds other_bounds;
   double gap = 0;  // step_ms / lower_bound_ms - 1
   std::string planner;
   std::string objective;  // "value" or "simulated"
@@ -146,16 +165,18 @@ struct PlanDocument {
   std::vector<PlanAlternative> alternatives;
   std::vector<PlanLimitText> limits;
   std::vector<PlanWidth> widths;  // empty: only one was looked at
-  // The plan of the kind `operator` by which the devices of each replica hold its tensors (docs/formats/plan.md), as
-  // JSON; empty: replicas of one device. It is written, and not read.
-  std::string partition;
-  std::string inside_replicas;      // the same in a sentence, not in the file
-  std::vector<PlanCorner> corners;  // the shortest first; only when asked for
+  // Of every width beyond 1 that stages have, ascending: the plan of the kind `operator` by which the devices of each
+  // replica hold its tensors (docs/formats/plan.md), as JSON. They are written, and not read.
+  std::vector<std::string> partitions;
+  std::vector<std::string> inside_replicas;  // the same in sentences, not in the file
+  std::vector<PlanCorner> corners;           // the shortest first; only when asked for
   std::optional<LayerSplit> layer_split;
   std::optional<PlannerTable> planner_table;  // only when asked for
   std::vector<PlanSensitivity> sensitivity;   // only when asked for
   std::vector<std::string> estimates;  // how far the numbers under the plan are expected to be off (infer/believable.h)
   std::vector<std::string> warnings;
+  std::vector<int> stage_widths() const;  // [S]
+  bool mixed_widths() const;              // they differ
   // What the plan was made from: version, git, model_sha256, options, ... as text.
   std::map<std::string, std::string> provenance;
 };
@@ -163,6 +184,8 @@ struct PlanDocument {
 // The part of the document that follows from the problem and the plan: structure, stages, both step lengths.
 // `profile` must be the one `problem` was made from.
 PlanDocument describe_plan(const Problem& problem, const Profile& profile, const Plan& plan);
+// The same of stages of any widths; `profile` is that of single devices, or of any width.
+PlanDocument describe_plan(const PlacedPlan& placed, const Profile& profile);
 
 // The document, indented, with a final newline.
 std::string to_json_text(const PlanDocument& document);

@@ -190,18 +190,29 @@ int Problem::in_flight(Schedule schedule, int num_stages, int stage, int p0, int
   return !options_.memory || memory_bytes(p0, p1, g, k, variant) <= g.capacity_bytes ? k : 0;
 }
 
-Link Problem::link(const DeviceGroup& from, const DeviceGroup& to) const {
-  const int first = std::min(from.first_server, to.first_server), last = std::max(from.last_server, to.last_server);
-  machine::MessageLinks links = messages_[idx(first)];
-  links.port_bytes_per_ms = smallest_inter(first, last);
-  const machine::MessageGroups groups = {std::min(from.size, to.size), std::min(from.servers, to.servers),
-                                         first == last};
+Link Problem::link_of(const machine::MessageGroups& groups, int first_server, int last_server, int width) const {
+  machine::MessageLinks links = messages_[idx(first_server)];
+  links.port_bytes_per_ms = smallest_inter(first_server, last_server);
+  links.between_bytes_per_ms *= width;
   double bytes_per_ms = machine::bytes_per_ms(links, groups);
-  if (options_.width > 1 && !groups.inside) {
-    const double gathered = 1 - 1.0 / options_.width;  // by each device of what comes in
+  if (width > 1 && !groups.inside) {
+    const double gathered = 1 - 1.0 / width;  // by each device of what comes in
     bytes_per_ms = 1 / (1 / bytes_per_ms + gathered / (links.inside_bytes_per_ms * groups.devices));
   }
   return {groups.inside ? links.inside_latency_ms : links.between_latency_ms, bytes_per_ms};
+}
+
+Link Problem::link(const DeviceGroup& from, const DeviceGroup& to) const {
+  const int first = std::min(from.first_server, to.first_server), last = std::max(from.last_server, to.last_server);
+  return link_of({std::min(from.size, to.size), std::min(from.servers, to.servers), first == last}, first, last,
+                 options_.width);
+}
+
+Link Problem::link_at_width(int width, int d0, int d1, int d2) const {
+  const auto server = [&](int device) { return server_of_device(device / options_.width); };
+  const int first = server(d0), middle = server(d1 - 1), next = server(d1), last = server(d2 - 1);
+  return link_of({std::min(d1 - d0, d2 - d1) / width, std::min(middle - first, last - next) + 1, first == last}, first,
+                 last, width);
 }
 
 int Problem::devices_that_count(const DeviceGroup& g) const {

@@ -178,6 +178,10 @@ class Problem {
  public:
   // Throws Error(kData/kConfig) through check_profile / check_cluster, Error(kUsage) on options out of range.
   Problem(const Profile& profile, const Cluster& cluster, const ProblemOptions& options);
+  // For bounds (any_width.h): variants that differ in their times, [variants] of as many types of devices and at the
+  // same samples as the profile's own. These are never longer, and only say how much work there is at the least.
+  using TimesOfVariants = std::vector<std::vector<DeviceTimes>>;
+  Problem(const Profile& profile, const Cluster& cluster, const ProblemOptions& options, const TimesOfVariants& times);
 
   int num_instructions() const { return n_; }
   int num_devices() const { return num_devices_; }
@@ -360,6 +364,9 @@ class Problem {
   // whatever the groups are, port_bytes_per_ms for each server of the one with fewer.
   Link link(int d0, int d1, int d2) const { return link(group(d0, d1), group(d1, d2)); }
   Link link(const DeviceGroup& from, const DeviceGroup& to) const;  // of any two groups that share no device
+  // The same of groups of replicas of `width` devices, whatever the width of the problem's own: d0, d1 and d2 count
+  // single devices, and `width` divides them.
+  Link link_at_width(int width, int d0, int d1, int d2) const;
   double pair_bytes_per_ms(int server) const { return messages_[idx(server)].inside_bytes_per_ms; }
   double port_bytes_per_ms(int first_server, int last_server) const {
     return smallest_inter(first_server, last_server);
@@ -374,6 +381,7 @@ class Problem {
  private:
   static std::size_t idx(int i) { return static_cast<std::size_t>(i); }
   std::size_t group_index(int d0, int d1) const { return idx(d0) * places_ + idx(place_of_size_[idx(d1 - d0)]); }
+  Link link_of(const machine::MessageGroups& groups, int first_server, int last_server, int width) const;
   double smallest_inter(int first_server, int last_server) const {
     return inter_bytes_per_ms_[idx(first_server) * intra_bytes_per_ms_.size() + idx(last_server)];
   }
@@ -392,6 +400,7 @@ class Problem {
   // Whether `one` takes neither longer nor more memory than `other`, whatever the stage is.
   bool makes_superfluous(const DeviceGroup& g, int one_variant, int other_variant) const;
   class Builder;
+  void build(const Profile& profile, const Cluster& cluster, const TimesOfVariants* times);
 
   ProblemOptions options_;
   int n_ = 0;

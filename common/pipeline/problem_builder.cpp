@@ -61,10 +61,12 @@ void check_options(const ProblemOptions& options, const Profile& profile) {
 // Fills in a Problem.
 class Problem::Builder {
  public:
-  Builder(Problem& problem, const Profile& profile, const Cluster& cluster)
+  // `times`: of each variant; null: the profile's.
+  Builder(Problem& problem, const Profile& profile, const Cluster& cluster, const TimesOfVariants* times)
       : p_(problem),
         profile_(profile),
         cluster_(cluster),
+        times_of_variants_(times),
         n_(static_cast<std::size_t>(problem.n_)),
         whole_(problem.options_.replicas == Replicas::kWhole) {}
 
@@ -219,7 +221,7 @@ class Problem::Builder {
       slowest.between_latency_ms = std::max(slowest.between_latency_ms, links.between_latency_ms);
     }
     for (machine::MessageLinks& links : p_.messages_) {
-      links.between_bytes_per_ms = slowest.between_bytes_per_ms * p_.options_.width;
+      links.between_bytes_per_ms = slowest.between_bytes_per_ms;
       links.between_latency_ms = slowest.between_latency_ms;
     }
   }
@@ -463,23 +465,24 @@ class Problem::Builder {
     }
     const auto [found, added] = kinds_.emplace(key, static_cast<int>(p_.columns_.size()));
     if (added) {
-      for (const StageVariant& variant : p_.options_.variants)
-        p_.columns_.push_back(make_columns(g, ring, type, variant));
+      for (int v = 0; v < p_.num_variants(); ++v) p_.columns_.push_back(make_columns(g, ring, type, v));
     }
     return found->second;
   }
 
-  StageColumns make_columns(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type,
-                            const StageVariant& variant) {
+  StageColumns make_columns(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type, int number) {
+    const StageVariant& variant = p_.variant(number);
     StageColumns columns;
     const bool moves = variant.zero >= 2 && g.size > 1;
-    const auto known = times_.find({type, whole_ ? g.size : 0, variant.recompute});
+    const std::tuple<int, int, bool, int> key = {type, whole_ ? g.size : 0, variant.recompute,
+                                                 times_of_variants_ != nullptr ? number : 0};
+    const auto known = times_.find(key);
     if (!moves && known != times_.end()) {
       columns.backward = known->second.backward;
       columns.both = known->second.both;
     } else {
-      find_times(g, ring, type, variant, columns);
-      if (!moves) times_[{type, whole_ ? g.size : 0, variant.recompute}] = columns;
+      find_times(g, ring, type, number, columns);
+      if (!moves) times_[key] = columns;
     }
     columns.optimizer = optimizer_column(types_[static_cast<std::size_t>(type)], variant, g, ring);
     columns.state = state_column(variant, g.size);
@@ -487,11 +490,16 @@ class Problem::Builder {
     return columns;
   }
 
-  void find_times(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type, const StageVariant& variant,
+  void find_times(const DeviceGroup& g, const machine::CollectiveGroup& ring, int type, int number,
                   StageColumns& columns) {
+    const StageVariant& variant = p_.variant(number);
     std::vector<double> forward, backward;
     if (whole_) {
-      times_at(types_[static_cast<std::size_t>(type)], p_.micro_batch_samples_ / g.size, forward, backward);
+      Type of = types_[static_cast<std::size_t>(type)];
+      if (times_of_variants_ != nullptr) {
+        of.times = &(*times_of_variants_)[idx(number)][static_cast<std::size_t>(of.times - profile_.times.data())];
+      }
+      times_at(of, p_.micro_batch_samples_ / g.size, forward, backward);
     } else {
       // The group's scale has the speed and the samples.
       const Type linear;
@@ -648,6 +656,7 @@ class Problem::Builder {
   Problem& p_;
   const Profile& profile_;
   const Cluster& cluster_;
+  const TimesOfVariants* times_of_variants_;
   std::size_t n_;
   bool whole_;
   double per_profile_ = 1;          // micro-batch over the profile's samples
@@ -658,8 +667,8 @@ class Problem::Builder {
   std::vector<double> capacity_;                      // [D]
   std::vector<const machine::MeasuredLinks*> links_;  // per server; null: not measured
   std::map<Key, int> kinds_;
-  // Of variants that move nothing per micro-batch: by type, size and recomputation.
-  std::map<std::tuple<int, int, bool>, StageColumns> times_;
+  // Of variants that move nothing per micro-batch: by type, size, recomputation and what has times of its own.
+  std::map<std::tuple<int, int, bool, int>, StageColumns> times_;
   std::map<std::tuple<const DeviceTimes*, double, int, double>, const double*> optimizers_;
   std::map<std::pair<int, int>, const double*> states_;
   std::map<std::pair<bool, int>, StageColumns> stashes_;
@@ -667,10 +676,20 @@ class Problem::Builder {
 
 Problem::Problem(const Profile& profile, const Cluster& cluster, const ProblemOptions& options)
     : options_(options), n_(static_cast<int>(profile.size())), num_devices_(cluster.num_devices()) {
+  build(profile, cluster, nullptr);
+}
+
+Problem::Problem(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
+                 const TimesOfVariants& times)
+    : options_(options), n_(static_cast<int>(profile.size())), num_devices_(cluster.num_devices()) {
+  build(profile, cluster, &times);
+}
+
+void Problem::build(const Profile& profile, const Cluster& cluster, const TimesOfVariants* times) {
   check_profile(profile, profile.model.empty() ? "profile" : profile.model);
   check_cluster(cluster, cluster.name.empty() ? "cluster" : cluster.name);
   forward_fraction_ = profile.forward_fraction;
-  Builder(*this, profile, cluster).build();
+  Builder(*this, profile, cluster, times).build();
 }
 
 }  // namespace automap::pipeline

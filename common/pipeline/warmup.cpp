@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/pipeline/baselines.h"
+#include "common/pipeline/placed_plan.h"
 #include "common/pipeline/schedule.h"
 
 namespace automap::pipeline {
@@ -168,20 +169,25 @@ double quick_warmup(const Problem& problem, const Plan& plan, PipelineTimes& tim
   return Warmup(problem, plan, times).start();
 }
 
-void choose_warmup(const Problem& problem, Plan& plan, Work* work) {
-  if (plan.schedule != Schedule::kAdaptive) return;
-  plan.warmup.clear();
-  PipelineTimes times = pipeline_times(problem, plan);
-  Warmup warmup(problem, plan, times);
+std::vector<int> chosen_warmup(const PlacedPlan& placed, Work* work) {
+  if (placed.plan.schedule != Schedule::kAdaptive) return {};
+  PlacedPlan without = placed;
+  without.plan.warmup.clear();
+  PipelineTimes times = pipeline_times(without);
+  Warmup warmup(placed.problem(), without.plan, times);
   warmup.start();
   warmup.move(work);
   std::vector<double> bytes;
-  for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
-    bytes.push_back(problem.flight_bytes(p0, p1, problem.group(d0, d1), plan.variant(s)) * times.in_flight[at(s - 1)]);
-    return true;
-  });
+  for (const PlacedStage& stage : placed.stages) {
+    bytes.push_back(stage.problem->flight_bytes(stage.p0, stage.p1, stage.group(), stage.variant) *
+                    times.in_flight[bytes.size()]);
+  }
   warmup.trim(bytes);
-  plan.warmup = times.in_flight;
+  return times.in_flight;
+}
+
+void choose_warmup(const Problem& problem, Plan& plan, Work* work) {
+  if (plan.schedule == Schedule::kAdaptive) plan.warmup = chosen_warmup(place(problem, plan), work);
 }
 
 }  // namespace automap::pipeline

@@ -139,7 +139,8 @@ void name_modules(const Profile& profile, const std::map<std::string, int>& stac
 
 // `plan` with each cut at the nearest (by compute) border, later cuts behind earlier ones. Nothing with too few
 // borders.
-std::optional<Plan> move_to_borders(const Problem& problem, const std::vector<Border>& borders, Plan plan) {
+template <typename AnyPlan>
+std::optional<AnyPlan> move_to_borders(const Problem& problem, const std::vector<Border>& borders, AnyPlan plan) {
   plan.warmup.clear();  // of other stages
   std::size_t from = 0;
   for (std::size_t s = 0; s < plan.cuts.size(); ++s) {
@@ -200,6 +201,30 @@ std::optional<LayerSplit> shortest(const Problem& problem, const std::vector<Pla
     best->simulated_step_ms = simulated;
   }
   return best;
+}
+
+// What stands at the cuts of a split, and how many layers of each stack its stages hold.
+void name_layers(const Profile& profile, const std::map<std::string, int>& stack_sizes,
+                 const std::vector<Border>& borders, LayerSplit& split) {
+  for (const int cut : split.cuts) {
+    const auto at = std::find_if(borders.begin(), borders.end(), [&](const Border& b) { return b.first == cut + 1; });
+    split.split_before.push_back(at->layer);
+  }
+  // A layer belongs to the stage that its first instruction is in.
+  std::map<std::string, std::map<long long, std::size_t>> stage_of;
+  for (std::size_t i = 0; i < profile.layer.size(); ++i) {
+    if (!new_layer(profile, i)) continue;
+    const auto number = layer_number(profile.layer[i]);
+    if (!number || !stack_sizes.count(number->stack)) continue;
+    const auto stage = std::upper_bound(split.cuts.begin(), split.cuts.end(), static_cast<int>(i)) - split.cuts.begin();
+    stage_of[number->stack].emplace(number->index, static_cast<std::size_t>(stage));
+  }
+  for (const auto& [stack, layers] : stage_of) {
+    std::vector<int>& counts = split.layers_per_stage[stack];
+    counts.assign(split.cuts.size() + 1, 0);
+    for (const auto& [index, stage] : layers) ++counts[stage];
+  }
+  name_modules(profile, stack_sizes, split);
 }
 
 }  // namespace
@@ -294,25 +319,57 @@ LayerResult split_at_layers(const Problem& problem, const Profile& profile, cons
     }
     return result;
   }
-  for (const int cut : best->cuts) {
-    const auto at = std::find_if(borders.begin(), borders.end(), [&](const Border& b) { return b.first == cut + 1; });
-    best->split_before.push_back(at->layer);
+  name_layers(profile, stack_sizes, borders, *best);
+  return result;
+}
+
+LayerResult split_mixed_at_layers(const pipeline::MixedProblem& problem, const Profile& profile,
+                                  const pipeline::MixedPlan& plan) {
+  LayerResult result;
+  if (profile.layer.empty()) return result;
+  const std::map<std::string, int> stack_sizes = sizes_of_stacks(profile);
+  const std::vector<Border> borders = layer_borders(profile, stack_sizes);
+  const auto moved = move_to_borders(problem.problem(problem.widths().front()), borders, plan);
+  if (!moved) {
+    const int layers = static_cast<int>(borders.size()) + 1;
+    result.why_not = "the model has " + std::to_string(layers) + (layers == 1 ? " layer" : " layers") +
+                     ", too few for " + std::to_string(plan.num_stages()) + " stages";
+    return result;
   }
-  // A layer belongs to the stage that its first instruction is in.
-  std::map<std::string, std::map<long long, std::size_t>> stage_of;
-  for (std::size_t i = 0; i < profile.layer.size(); ++i) {
-    if (!new_layer(profile, i)) continue;
-    const auto number = layer_number(profile.layer[i]);
-    if (!number || !stack_sizes.count(number->stack)) continue;
-    const auto stage = std::upper_bound(best->cuts.begin(), best->cuts.end(), static_cast<int>(i)) - best->cuts.begin();
-    stage_of[number->stack].emplace(number->index, static_cast<std::size_t>(stage));
+  pipeline::MixedPlan best = *moved;
+  double best_ms = problem.simulated_ms(best);
+  for (bool shorter = true; shorter && !StopToken::stop_requested();) {
+    shorter = false;
+    for (int& cut : best.cuts) {
+      for (const int by : {-1, 1}) {
+        const int before = cut;
+        const auto at =
+            std::find_if(borders.begin(), borders.end(), [&](const Border& b) { return b.first == cut + 1; });
+        const auto next = at - borders.begin() + by;
+        if (next < 0 || next >= static_cast<std::ptrdiff_t>(borders.size())) continue;
+        cut = borders[static_cast<std::size_t>(next)].first - 1;
+        const double ms = problem.simulated_ms(best);
+        if (ms < best_ms) {
+          best_ms = ms;
+          shorter = true;
+        } else {
+          cut = before;
+        }
+      }
+    }
   }
-  for (const auto& [stack, layers] : stage_of) {
-    std::vector<int>& counts = best->layers_per_stage[stack];
-    counts.assign(best->cuts.size() + 1, 0);
-    for (const auto& [index, stage] : layers) ++counts[stage];
+  if (best_ms == std::numeric_limits<double>::infinity()) {
+    result.why_not =
+        "the stages of different widths, cut there, cannot run: " + infeasible_reason(problem.place(*moved));
+    return result;
   }
-  name_modules(profile, stack_sizes, *best);
+  LayerSplit& split = result.split.emplace();
+  split.cuts = best.cuts;
+  split.device_cuts = best.device_cuts;
+  split.widths = best.widths;
+  split.step_ms = value_ms(problem.place(best));
+  split.simulated_step_ms = best_ms;
+  name_layers(profile, stack_sizes, borders, split);
   return result;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/pipeline/mixed_widths.h"
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
@@ -45,5 +46,10 @@ struct LayerResult {
 // when `plan` has one stage, when there are no layer names, or when no such plan of two stages or more fits.
 LayerResult split_at_layers(const pipeline::Problem& problem, const pipeline::Profile& profile,
                             const pipeline::Plan& plan, const LayerOptions& options);
+
+// The same of stages of different widths, which keep their devices, widths and variants: `plan` with its cuts moved to
+// the nearest starts of layers, and from there from layer to layer as long as the simulated step gets shorter.
+LayerResult split_mixed_at_layers(const pipeline::MixedProblem& problem, const pipeline::Profile& profile,
+                                  const pipeline::MixedPlan& plan);
 
 }  // namespace automap::planners

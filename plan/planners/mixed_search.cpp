@@ -1,19 +1,20 @@
 #include "plan/planners/mixed_search.h"
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/work.h"
+#include "common/pipeline/any_width.h"
 
 namespace automap::planners {
 namespace {
 
 using pipeline::MixedPlan;
 using pipeline::MixedProblem;
-using pipeline::MixedStage;
-using pipeline::PipelineTimes;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Simulations for each split of the batch, and of them for the cuts behind one change of widths.
@@ -39,7 +40,7 @@ class Search {
       std::vector<std::size_t> digits(all, 0);
       for (bool more = true; more && !over();) {
         MixedPlan assigned = start;
-        for (std::size_t s = 0; s < all; ++s) assigned.stages[s].width = widths_[digits[s]];
+        for (std::size_t s = 0; s < all; ++s) assigned.widths[s] = widths_[digits[s]];
         consider(rebalanced(std::move(assigned)));
         more = false;
         for (std::size_t s = 0; s < all && !more; ++s) {
@@ -48,15 +49,15 @@ class Search {
         }
       }
     }
-    for (bool shorter = true; shorter && !over();) {
+    for (bool shorter = best_ms_ < kInfinity; shorter && !over();) {
       shorter = false;
       for (int s = 1; s <= best_.num_stages() && !over(); ++s) {
         for (const int width : widths_) {
           for (int v = 0; v < problem_.problem(width).num_variants(); ++v) {
-            const MixedStage changed = {width, static_cast<std::uint8_t>(v)};
-            if (s > best_.num_stages() || best_.stages[at(s - 1)] == changed) continue;
             MixedPlan next = best_;
-            next.stages[at(s - 1)] = changed;
+            next.widths[at(s - 1)] = width;
+            next.variants[at(s - 1)] = static_cast<std::uint8_t>(v);
+            if (next == best_) continue;
             shorter = consider(rebalanced(std::move(next))) || shorter;
           }
         }
@@ -119,12 +120,12 @@ class Search {
     for (int s = 1; s <= stages; ++s) {
       const int d0 = s == 1 ? 0 : plan.device_cuts[at(s - 2)],
                 d1 = s == stages ? problem_.num_devices() : plan.device_cuts[at(s - 1)];
-      const int width = plan.stages[at(s - 1)].width;
+      const int width = plan.widths[at(s - 1)];
       if (d0 < 0 || d1 <= d0 || d1 > problem_.num_devices() || d0 % width != 0 || d1 % width != 0) return false;
       const pipeline::Problem& own = problem_.problem(width);
       const pipeline::DeviceGroup& group = own.group(d0 / width, d1 / width);
       if (!group.valid) return false;
-      speed.push_back(1 / own.compute_ms(0, n, group, plan.stages[at(s - 1)].variant));
+      speed.push_back(1 / own.compute_ms(0, n, group, plan.variant(s)));
       all += speed.back();
     }
     const pipeline::Problem& any = problem_.problem(widths_.front());
@@ -141,8 +142,7 @@ class Search {
   }
 
   static bool is_mixed(const MixedPlan& plan) {
-    return std::any_of(plan.stages.begin(), plan.stages.end(),
-                       [&](const MixedStage& stage) { return stage.width != plan.stages.front().width; });
+    return std::adjacent_find(plan.widths.begin(), plan.widths.end(), std::not_equal_to<>()) != plan.widths.end();
   }
 
   bool consider(const MixedPlan& plan) {
@@ -167,33 +167,60 @@ class Search {
 
 }  // namespace
 
+namespace {
+
+// The plan found as one of a width for each stage, where as many stages may be; of one stage two of about half.
+std::optional<MixedPlan> start_of(const StepPlan& found, const PlanRequest& request, int devices) {
+  const pipeline::Plan& plan = *found.result.plan;
+  const int width = found.problem->options().width, stages = plan.num_stages();
+  MixedPlan start;
+  start.schedule = pipeline::Schedule::kAdaptive;
+  start.cuts = plan.cuts;
+  for (const int cut : plan.device_cuts) start.device_cuts.push_back(cut * width);
+  start.widths.assign(at(stages), width);
+  for (int s = 1; s <= stages; ++s) start.variants.push_back(static_cast<std::uint8_t>(plan.variant(s)));
+  if (stages > 1) return start;
+  const bool two = devices > 1 && request.stages != 1 && (request.stages == 2 || request.max_stages > 1);
+  if (!two) return std::nullopt;
+  start.cuts = {std::max(1, found.problem->num_instructions() / 2)};
+  start.device_cuts = {devices / 2};
+  start.widths.push_back(width);
+  start.variants.push_back(start.variants.front());
+  return start;
+}
+
+// Splits near that of the plan found, of those that it was chosen from; its own first.
+std::vector<StepSize> splits_near(const StepPlan& found) {
+  std::vector<StepSize> splits = {found.size};
+  for (const double factor : {2.0, 0.5}) {
+    const double samples = found.size.samples * factor;
+    const auto same = std::find_if(found.considered.begin(), found.considered.end(), [&](const StepSize& size) {
+      return size.samples == samples && size.batch() == found.size.batch();
+    });
+    if (same != found.considered.end()) splits.push_back(*same);
+  }
+  return splits;
+}
+
+}  // namespace
+
 std::optional<MixedChoice> best_mixed(const pipeline::Profile& profile, const machine::Cluster& cluster,
                                       const pipeline::ProblemOptions& options, const PlanRequest& request,
                                       const StepPlan& found) {
-  if (profile.widths.empty() || options.replicas != pipeline::Replicas::kWhole) return std::nullopt;
-  const int width = found.problem->options().width;
-  if (cluster.num_devices() > pipeline::kMostDenseDevices) return std::nullopt;
-  const machine::Cluster used = first_devices(cluster, found.problem->num_devices() * width);
-  MixedPlan start;
-  start.cuts = found.result.plan->cuts;
-  for (const int cut : found.result.plan->device_cuts) start.device_cuts.push_back(cut * width);
-  for (int s = 1; s <= found.result.plan->num_stages(); ++s) {
-    start.stages.push_back({width, static_cast<std::uint8_t>(found.result.plan->variant(s))});
+  const bool adaptive = std::find(request.schedules.begin(), request.schedules.end(), pipeline::Schedule::kAdaptive) !=
+                        request.schedules.end();
+  if (!adaptive || profile.widths.empty() || options.replicas != pipeline::Replicas::kWhole ||
+      cluster.num_devices() > pipeline::kMostDenseDevices) {
+    return std::nullopt;
   }
-  // One stage has no widths to mix: two of about half.
-  if (start.num_stages() == 1 && used.num_devices() > 1) {
-    start.cuts = {std::max(1, found.problem->num_instructions() / 2)};
-    start.device_cuts = {used.num_devices() / 2};
-    start.stages.push_back(start.stages.front());
-  }
+  const machine::Cluster used = first_devices(cluster, found.problem->num_devices() * found.problem->options().width);
+  const std::optional<MixedPlan> start = start_of(found, request, used.num_devices());
+  if (!start) return std::nullopt;
   std::optional<MixedChoice> best;
-  const auto batch = std::llround(found.size.batch());
-  for (const double factor : {1.0, 2.0, 0.5}) {
-    const double samples = found.size.samples * factor;
-    if (samples < 1 || std::fmod(samples, 1) != 0 || batch % std::llround(samples) != 0) continue;
+  for (const StepSize& size : splits_near(found)) {
     pipeline::ProblemOptions own = options;
-    own.micro_batch_samples = samples;
-    own.micro_batches = static_cast<int>(batch / std::llround(samples));
+    own.micro_batch_samples = size.samples;
+    own.micro_batches = size.micro_batches;
     std::unique_ptr<MixedProblem> problem;
     try {
       problem = std::make_unique<MixedProblem>(profile, used, own);
@@ -202,14 +229,79 @@ std::optional<MixedChoice> best_mixed(const pipeline::Profile& profile, const ma
       continue;
     }
     Search search(*problem, request);
-    search.run(start);
-    if (!(search.best_mixed_ms() < (best ? best->simulated_step_ms : kInfinity))) continue;
+    search.run(*start);
+    if (search.best_mixed_ms() == kInfinity) continue;
+    MixedPlan plan = search.best_mixed();
+    plan.warmup = chosen_warmup(problem->place(plan));
+    const double ms = problem->simulated_ms(plan);
+    if (!(ms < (best ? best->simulated_step_ms : kInfinity))) continue;
     best.emplace();
-    best->plan = search.best_mixed();
-    best->simulated_step_ms = problem->simulated_ms(best->plan, &best->times);
+    best->plan = std::move(plan);
+    best->simulated_step_ms = ms;
     best->problem = std::move(problem);
   }
   return best;
+}
+
+namespace {
+
+// For the bound of one split.
+constexpr std::int64_t kBoundUnits = 100'000'000;
+constexpr double kRounding = 1e-9;
+
+// A number of devices and a split of the batch: (devices, samples) -> micro-batches.
+std::map<std::pair<int, double>, int> splits_bounded(const StepPlan& found, int all_devices) {
+  std::map<std::pair<int, double>, int> splits;
+  const auto add = [&](const StepSize& size) {
+    const int devices = size.devices > 0 ? size.devices * size.width : all_devices;
+    splits[{devices, size.samples}] = size.micro_batches;
+  };
+  add(found.size);
+  for (const StepSize& size : found.considered) add(size);
+  return splits;
+}
+
+}  // namespace
+
+pipeline::LowerBound any_width_bound(const pipeline::Profile& profile, const machine::Cluster& cluster,
+                                     const pipeline::ProblemOptions& options, const PlanRequest& request,
+                                     const StepPlan& found) {
+  pipeline::LowerBound least;
+  if (!(found.result.lower_bound_ms > 0) || cluster.num_devices() > pipeline::kMostDenseDevices) return least;
+  // Plans of one width have bounds of their own, those of one stage among them.
+  const bool known = found.simulated_bound_ms > 0;
+  least.ms = known ? std::min(found.result.lower_bound_ms, found.simulated_bound_ms)
+                   : std::min(found.result.step_ms, found.result.simulated_step_ms);
+  least.method = "that of one width";
+  WorkLimits limits;
+  limits.seconds = request.time_limit_s;
+  limits.cancelled = request.cancelled;
+  Work whole(limits);
+  for (const auto& [size, micro_batches] : splits_bounded(found, cluster.num_devices())) {
+    const auto& [devices, samples] = size;
+    const machine::Cluster used = first_devices(cluster, devices);
+    pipeline::ProblemOptions own = options;
+    own.micro_batch_samples = samples;
+    own.micro_batches = micro_batches;
+    std::unique_ptr<pipeline::Problem> relaxed;
+    try {
+      relaxed = pipeline::any_width_problem(MixedProblem(profile, used, own), profile, used);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kUsage) throw;  // no width has times for so many samples: no plan has
+      continue;
+    }
+    const int first = std::max(known ? 2 : 1, request.stages);
+    const int last = std::min({request.stages > 0 ? request.stages : request.max_stages, relaxed->num_devices(),
+                               relaxed->num_instructions()});
+    if (first > last) continue;
+    Work work(whole, std::min(kBoundUnits, request.effort.units));
+    pipeline::LowerBound bound =
+        lower_bound_all_cuts(*relaxed, {pipeline::Schedule::kAdaptive}, first, last, least.ms, work);
+    if (!(bound.ms * (1 - kRounding) < least.ms)) continue;
+    least.ms = bound.ms * (1 - kRounding);
+    least.method = bound.exact() ? "every stage as the best of all widths" : bound.method;
+  }
+  return least;
 }
 
 }  // namespace automap::planners

@@ -1,5 +1,5 @@
 // Plans whose stages are of different widths (common/pipeline/mixed_widths.h), found from plans of one width by moves
-// judged by simulation. No bound speaks of them.
+// judged by simulation; and what no plan is below, whatever its widths.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/machine/cluster.h"
+#include "common/pipeline/exact.h"
 #include "common/pipeline/mixed_widths.h"
 #include "common/pipeline/profile.h"
 #include "plan/planners/step_choice.h"
@@ -15,16 +16,23 @@ namespace automap::planners {
 
 struct MixedChoice {
   std::unique_ptr<pipeline::MixedProblem> problem;
-  pipeline::MixedPlan plan;
-  pipeline::PipelineTimes times;  // with the warm-up in in_flight
+  pipeline::MixedPlan plan;  // with its warm-up
   double simulated_step_ms = 0;
 };
 
-// The shortest found on the devices and near the split of the batch of `found`, a plan of one width that is not empty.
-// Empty: none has stages of different widths, or the profile knows one width only. `profile` and `cluster` are those of
-// single devices.
+// The shortest found on the devices and near the split of the batch of `found`, a plan of one width that is not empty;
+// of the stage counts that the request allows, the options' variants and the schedule adaptive. Empty: none has stages
+// of different widths, the request leaves the schedule out, or the profile knows one width only. `profile` and
+// `cluster` are those of single devices.
 std::optional<MixedChoice> best_mixed(const pipeline::Profile& profile, const machine::Cluster& cluster,
                                       const pipeline::ProblemOptions& options, const PlanRequest& request,
                                       const StepPlan& found);
+
+// What neither V nor the simulated step of any plan is below whose stages may be of any widths, of the splits of the
+// batch and the numbers of devices that the bounds of `found` are about; with the adaptive schedule where the widths
+// differ. 0: `found` has no bounds, or none is known.
+pipeline::LowerBound any_width_bound(const pipeline::Profile& profile, const machine::Cluster& cluster,
+                                     const pipeline::ProblemOptions& options, const PlanRequest& request,
+                                     const StepPlan& found);
 
 }  // namespace automap::planners

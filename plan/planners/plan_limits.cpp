@@ -5,13 +5,15 @@
 
 #include "common/base/check.h"
 #include "common/base/text_table.h"
-#include "common/pipeline/cost.h"
+#include "common/pipeline/placed_plan.h"
 #include "common/pipeline/schedule.h"
 #include "plan/planners/planner.h"
 
 namespace automap::planners {
 
 using pipeline::PipelineTimes;
+using pipeline::PlacedPlan;
+using pipeline::PlacedStage;
 using pipeline::Plan;
 using pipeline::Problem;
 using pipeline::ValueForm;
@@ -148,13 +150,8 @@ Exposed most_exposed(const PipelineTimes& times) {
   return exposed;
 }
 
-double exchange_of(const Problem& problem, const Plan& plan, int stage) {
-  double exchange = 0;
-  pipeline::for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
-    if (s == stage) exchange = problem.exchange_ms(p0, p1, problem.group(d0, d1));
-    return s < stage;
-  });
-  return exchange;
+double exchange_of(const PlacedStage& stage) {
+  return stage.problem->exchange_ms(stage.p0, stage.p1, stage.group());
 }
 
 std::string exposed_text(const Exposed& exposed, const PipelineTimes& times, double exchange) {
@@ -185,9 +182,15 @@ const char* to_string(PlanLimit::Kind kind) {
 }
 
 std::vector<PlanLimit> plan_limits(const Problem& problem, const Plan& plan) {
-  const PipelineTimes times = pipeline::pipeline_times(problem, plan);
+  return plan_limits(place(problem, plan));
+}
+
+std::vector<PlanLimit> plan_limits(const PlacedPlan& placed) {
+  const Problem& problem = placed.problem();
+  const Plan& plan = placed.plan;
+  const PipelineTimes times = pipeline_times(placed);
   const int stages = times.num_stages();
-  const double value = pipeline::value_ms(problem, plan);
+  const double value = value_ms(placed);
   const Term longest = longest_term(times, problem, plan);
   std::vector<PlanLimit> limits;
   const auto add = [&](PlanLimit::Kind kind, int stage, double ms, std::string text) {
@@ -208,7 +211,7 @@ std::vector<PlanLimit> plan_limits(const Problem& problem, const Plan& plan) {
   const Exposed exposed = most_exposed(times);
   if (exposed.stage > 0) {
     add(PlanLimit::Kind::kAllReduce, exposed.stage, exposed.ms,
-        exposed_text(exposed, times, exchange_of(problem, plan, exposed.stage)));
+        exposed_text(exposed, times, exchange_of(placed.stages[at(exposed.stage - 1)])));
   }
   std::stable_sort(limits.begin(), limits.end(), [](const PlanLimit& a, const PlanLimit& b) { return a.ms > b.ms; });
   AM_CHECK(!limits.empty());

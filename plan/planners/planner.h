@@ -40,6 +40,7 @@
 
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/cost.h"
+#include "common/pipeline/placed_plan.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
 #include "models/policy.h"
@@ -156,5 +157,6 @@ PlanResult make_plan(const pipeline::Problem& problem, const PlanRequest& reques
 // What limits a plan, by V's own terms (docs/cost-model.md): the path term that attains the maximum and the exposed
 // all-reduce, with numbers. At least one entry; shares need not sum to 1.
 std::vector<PlanLimit> plan_limits(const pipeline::Problem& problem, const pipeline::Plan& plan);
+std::vector<PlanLimit> plan_limits(const pipeline::PlacedPlan& placed);
 
 }  // namespace automap::planners

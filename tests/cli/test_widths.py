@@ -3,6 +3,7 @@
 import json
 import unittest
 
+from plan_replay import replay_ms
 from programs import FIXTURES, SOURCE, ProgramTest, plans_compared, run
 
 MODEL = FIXTURES / "transformer_bf16.hlo.gz"
@@ -26,7 +27,7 @@ class Widths(ProgramTest):
         return plan
 
     def test_a_plan_of_wide_replicas(self):
-        plan = self.plan(MODEL, "--cluster", "config-b", "--effort", "quick")
+        plan = self.plan(MODEL, "--cluster", "config-b", "--effort", "quick", "--mixed-widths", "off")
         widths = {stage["width"] for stage in plan["stages"]}
         self.assertEqual(len(widths), 1)
         width = widths.pop()
@@ -104,8 +105,8 @@ class Widths(ProgramTest):
         self.assertEqual(inspected["widths"], [1, 2, 4, 8])
         common = ("--cluster", "config-b", "--effort", "quick")
         of_file, of_model = self.plan(profile, *common), self.plan(MODEL, *common)
-        for key in ("simulated_step_ms", "step_ms", "lower_bound_ms", "stages", "partition", "widths"):
-            self.assertEqual(of_file[key], of_model[key], key)
+        for key in ("simulated_step_ms", "step_ms", "lower_bound_ms", "stages", "partition", "partitions", "widths", "bounds"):
+            self.assertEqual(of_file.get(key), of_model.get(key), key)
         self.assertEqual(self.plan(profile, *common, "--max-width", 1)["simulated_step_ms"],
                          self.plan(MODEL, *common, "--max-width", 1)["simulated_step_ms"])
         self.assertIn("over the links of config-b", self.infer(profile, "--cluster", "config-a", "--effort", "quick").stderr)
@@ -231,6 +232,88 @@ class Widths(ProgramTest):
         self.assertNotIn(name, [c["name"] for c in self.plan(*base, "--max-width", 1)["corners"]])
         self.assert_fails(run("automap-infer", *base, "--explore", "off", "--mixed-widths", "auto"), 2, "--explore off")
 
+    def test_mixed_widths_become_the_plan(self):
+        """Where stages of different widths are shorter they are the plan, by every way out and in again."""
+        model, base = FIXTURES / "moe_small.hlo.gz", ("--cluster", "config-a", "--effort", "quick")
+        path = self.folder / "mixed.json"
+        plan = self.plan(model, *base, "-o", path)
+        one = self.plan(model, *base, "--mixed-widths", "off")
+        self.assertLess(plan["simulated_step_ms"], one["simulated_step_ms"])
+        self.assertEqual(plan["planner"], "stages of different widths")
+        widths = [stage["width"] for stage in plan["stages"]]
+        self.assertGreater(len(set(widths)), 1)
+        self.assertEqual({stage["width"] for stage in one["stages"]}, {max({w["width"]: -w["simulated_step_ms"] for w in one["widths"]}.items(),
+                                                                           key=lambda w: w[1])[0]})
+        for stage in plan["stages"]:
+            self.assertEqual(stage["replicas"] * stage["width"], stage["devices"])
+            self.assertEqual(stage["samples"] * stage["replicas"], plan["micro_batch_samples"])
+            self.assertEqual((stage["first_device"] - 1) % stage["width"], 0)
+            self.assertAlmostEqual(sum(stage["memory"].values()), stage["memory_bytes"], delta=8)
+        self.assertEqual([p["shards"] for p in plan["partitions"]], sorted(set(widths) - {1}))
+        self.assertNotIn("partition", plan)
+        self.assertEqual(json.loads(path.read_text())["stages"], plan["stages"])
+        # The file says all that is needed.
+        self.assertAlmostEqual(replay_ms(plan), plan["simulated_step_ms"], delta=1e-9 * plan["simulated_step_ms"])
+        # Bounds: those above the plan are of other plans.
+        self.assertEqual((plan["bounds"]["widths"], plan["bounds"]["other"]["widths"]), ("any", "one"))
+        self.assertLessEqual(plan["lower_bound_ms"], min(plan["step_ms"], plan["simulated_step_ms"]))
+        self.assertAlmostEqual(plan["gap"], plan["step_ms"] / plan["lower_bound_ms"] - 1)
+        self.assertEqual(plan["bounds"]["other"]["value"], one["lower_bound_ms"])
+        text = self.infer(model, *base).stdout
+        for part in (f"replicas of {' or '.join(str(w) for w in sorted(set(widths)))} devices", "whatever the widths of its stages",
+                     "no plan of one width on 16", "found by stages of different widths", "below that"):
+            self.assertIn(part, text)
+        # Read again: the same, in full, and from the least that says what it is.
+        stages = plan["stages"]
+        least = {"cuts": plan["cuts"], "device_cuts": plan["device_cuts"], "width": widths,
+                 "zero": [s["zero"] for s in stages], "recompute": [s["recompute"] for s in stages],
+                 "micro_batches": plan["micro_batches"], "micro_batch_samples": int(plan["micro_batch_samples"])}
+        if jsonschema:
+            jsonschema.validate(least, SCHEMA)
+        for given in (path, self.put("least.json", json.dumps(least))):
+            again = self.plan(model, "--cluster", "config-a", "--plan", given)
+            for key in ("simulated_step_ms", "step_ms", "stages", "partitions"):
+                self.assertEqual(again[key], plan[key], key)
+        # Another schedule can be counted, and what departs is said.
+        other = self.plan(model, "--cluster", "config-a", "--plan", path, "--schedule", "1f1b")
+        self.assertIn("1f1b", " ".join(other["warnings"]))
+        self.assertAlmostEqual(replay_ms(other), other["simulated_step_ms"], delta=1e-9 * other["simulated_step_ms"])
+        inspected = run("automap-inspect", path)
+        self.assertEqual(inspected.returncode, 0, inspected.stderr)
+        # What leaves them out.
+        for more in (("--stages", 1), ("--objective", "value")):
+            left = self.plan(model, *base, "--explore", "on", *more)
+            self.assertEqual(len({stage["width"] for stage in left["stages"]}), 1, more)
+
+    def test_mixed_widths_that_cannot_be(self):
+        model = FIXTURES / "moe_small.hlo.gz"
+        common = {"cuts": [300], "device_cuts": [8], "micro_batches": 8, "micro_batch_samples": 8}
+        for change, says in (({"width": [2, 3]}, ["stage 2", "replicas of 3 devices do not divide the 8 devices of a server"]),
+                             ({"width": [2, 16]}, ["stage 2", "replicas of 16 devices"]),
+                             ({"width": [2, 4, 1]}, ["width: found 3 entries, expected 2"]),
+                             ({"width": [2, -4]}, ["width", "-4"]), ({"width": [2, 0]}, ["width", "from 1"]),
+                             ({"width": [2, 1.5]}, ["width", "1.5"]), ({"width": "wide"}, ["width"]),
+                             ({"width": [4, 2], "device_cuts": [6]}, ["stage 1 has 6 devices, expected whole replicas of 4 devices"]),
+                             ({"width": [1, 4], "device_cuts": [4, 8], "cuts": [200, 300]}, ["width: found 2 entries, expected 3"]),
+                             ({"width": [2, 4, 2], "device_cuts": [6, 10], "cuts": [200, 300]},
+                              ["stage 2 begins with device 7, expected whole replicas of 4 devices"]),
+                             ({"width": [1, 2], "replicas": "fractional"}, ["whole replicas, not fractional"]),
+                             ({"width": [1, 2], "micro_batch_samples": 9}, ["which cannot share the 9 samples"])):
+            with self.subTest(change=change):
+                given = self.put("wrong.json", json.dumps({**common, **change}))
+                self.assert_fails(run("automap-infer", model, "--cluster", "config-a", "--plan", given), 3, "wrong.json", *says)
+        full = self.plan(model, "--cluster", "config-a", "--plan",
+                         self.put("good.json", json.dumps({**common, "width": [2, 4]})))
+        full["stages"][1]["width"] = 3
+        given = self.put("wrong.json", json.dumps(full))
+        self.assert_fails(run("automap-infer", model, "--cluster", "config-a", "--plan", given), 3, "wrong.json: stage 2: replicas times width")
+        # It may be a plan that does not fit, which is said and not refused.
+        large = self.put("large.json", json.dumps({"cuts": [2000], "device_cuts": [12], "width": [1, 2], "in_flight": [8, 8],
+                                                   "micro_batches": 8, "micro_batch_samples": 12}))
+        result = run("automap-infer", FIXTURES / "bert48.hlo.gz", "--cluster", "config-a", "--plan", large)
+        self.assertEqual(result.returncode, 4, result.stderr)
+        self.assertIn("the plan does not fit: stage 2 lacks", result.stderr)
+
     @plans_compared
     def test_no_kind_is_shorter(self):
         """What any corner comes to, the plan does, too."""
@@ -238,7 +321,7 @@ class Widths(ProgramTest):
                               ("transformer_scan", "config-a"), ("grouped_query", "config-b")):
             with self.subTest(name=name, cluster=cluster):
                 plan = self.plan(FIXTURES / f"{name}.hlo.gz", "--cluster", cluster, "--effort", "quick")
-                fitting = [c for c in plan["corners"] if c["fits"] and "chunk_cuts" not in c]
+                fitting = [c for c in plan["corners"] if c["fits"] and ("chunk_cuts" not in c or "stage_widths" in c)]
                 self.assertEqual(plan["simulated_step_ms"], min(corner["simulated_step_ms"] for corner in fitting))
 
     @plans_compared

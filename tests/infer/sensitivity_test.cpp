@@ -49,7 +49,8 @@ Asked ask(const RandomProblem& made, const ExpectedErrors& errors) {
   step.batch = 8;
   Asked asked{planners::plan_step(made.profile, made.cluster, made.options, step, request()), {}};
   if (asked.planned.result.plan) {
-    asked.rows = plan_sensitivity(made.profile, made.cluster, made.options, step, request(), asked.planned, errors);
+    asked.rows =
+        plan_sensitivity(made.profile, made.cluster, made.options, step, request(), asked.planned, nullptr, errors);
   }
   return asked;
 }
@@ -135,7 +136,7 @@ TEST(Sensitivity, AsksOnlyAboutWhatIsThereAndStopsWhenToldTo) {
   planners::PlanRequest stopped = request();
   stopped.cancelled = [] { return true; };
   EXPECT_TRUE(plan_sensitivity(made.profile, made.cluster, made.options, {8, 0, 0, false}, stopped, asked.planned,
-                               {0.1, 0.1, 0.1, 0.1})
+                               nullptr, {0.1, 0.1, 0.1, 0.1})
                   .empty());
 }
 

@@ -129,6 +129,26 @@ TEST(PlanJson, NamesMayHoldAnyBytes) {
   EXPECT_NO_THROW(parse_plan(to_json_text(document), "x"));
 }
 
+TEST(PlanJson, StagesOfDifferentWidths) {
+  auto json = nlohmann::json::parse(to_json_text(small_document()));
+  json["stages"][0]["width"] = 2;
+  json["stages"][0]["replicas"] = 2;
+  json["bounds"]["widths"] = "any";
+  json["bounds"]["other"] = {
+      {"widths", "one"}, {"value", 9.5}, {"simulated", nullptr}, {"method", "exact over all cuts"}};
+  PlanDocument document = parse_plan(json.dump(), "x");
+  EXPECT_EQ(document.stage_widths(), (std::vector<int>{2, 1, 1}));
+  EXPECT_TRUE(document.mixed_widths());
+  EXPECT_EQ(document.bounded, BoundedWidths::kAny);
+  EXPECT_EQ(document.other_bounds.value_ms, 9.5);
+  EXPECT_EQ(document.other_bounds.simulated_ms, 0);
+  document.partitions = {"{\"shards\": 2}"};
+  const auto again = nlohmann::json::parse(to_json_text(document));
+  EXPECT_EQ(again["bounds"], json["bounds"]);
+  EXPECT_EQ(again["partitions"][0]["shards"], 2);
+  EXPECT_FALSE(again.contains("partition"));
+}
+
 // The document with one change made by `edit`, and the complaint about it.
 std::string complaint(const std::function<void(nlohmann::json&)>& edit) {
   auto json = nlohmann::json::parse(to_json_text(small_document()));
@@ -170,6 +190,9 @@ TEST(PlanJson, WrongValuesAreNamed) {
   EXPECT_NE(complaint([](J& j) { j["cuts"] = {2, 6}; }).find("from 1 to 5"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["cuts"] = {2, 3.5}; }).find("3.5"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["stages"][1]["devices"] = 6; }).find("stage 2 contradicts"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["stages"][1]["width"] = 2; }).find("stage 2: replicas times width"),
+            std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["bounds"]["widths"] = "two"; }).find("\"one\" or \"any\""), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["stages"][1]["compute_ms"] = -1; }).find("stage 2: compute_ms"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["stages"][1]["allreduce_ms"] = 1e6; }).find("the sum of sync"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["step_ms"] = "fast"; }).find("step_ms"), std::string::npos);

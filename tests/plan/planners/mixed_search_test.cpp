@@ -9,6 +9,8 @@
 #include <limits>
 
 #include "common/base/error.h"
+#include "common/pipeline/any_width.h"
+#include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
@@ -63,12 +65,14 @@ std::unique_ptr<MixedProblem> mixed_problem(const RandomProblem& made) {
 
 MixedPlan mixed_of(const Plan& plan, int width) {
   MixedPlan out;
-  out.cuts = plan.cuts;
-  for (const int cut : plan.device_cuts) out.device_cuts.push_back(cut * width);
-  for (int s = 1; s <= plan.num_stages(); ++s) {
-    out.stages.push_back({width, static_cast<std::uint8_t>(plan.variant(s))});
-  }
+  static_cast<Plan&>(out) = plan;
+  for (int& cut : out.device_cuts) cut *= width;
+  out.widths.assign(static_cast<std::size_t>(plan.num_stages()), width);
   return out;
+}
+
+bool differ(const std::vector<int>& widths) {
+  return std::any_of(widths.begin(), widths.end(), [&](int width) { return width != widths.front(); });
 }
 
 TEST(MixedWidths, OfOneWidthAreThatProblemsPlans) {
@@ -88,14 +92,15 @@ TEST(MixedWidths, OfOneWidthAreThatProblemsPlans) {
         plan.variants.push_back(static_cast<std::uint8_t>(random.integer(0, problem.num_variants() - 1)));
       }
       const MixedPlan same = mixed_of(plan, width);
-      PipelineTimes times;
-      const double ms = mixed->simulated_ms(same, &times);
+      const double ms = mixed->simulated_ms(same);
       if (!feasible(problem, plan)) {
         EXPECT_EQ(ms, kInfinity);
+        EXPECT_EQ(infeasible_reason(mixed->place(same)), infeasible_reason(problem, plan));
         ++refused;
         continue;
       }
       ++ran;
+      const PipelineTimes times = *mixed->times(same);
       PipelineTimes expected = pipeline_times(problem, plan);
       EXPECT_EQ(times.forward_ms, expected.forward_ms);
       EXPECT_EQ(times.backward_ms, expected.backward_ms);
@@ -105,12 +110,14 @@ TEST(MixedWidths, OfOneWidthAreThatProblemsPlans) {
       EXPECT_EQ(times.optimizer_ms, expected.optimizer_ms);
       EXPECT_EQ(times.value_in_flight, expected.value_in_flight);
       EXPECT_DOUBLE_EQ(ms, quick_warmup(problem, plan, expected));
-      EXPECT_DOUBLE_EQ(mixed->value_ms(same), value_ms(problem, plan));
-      EXPECT_DOUBLE_EQ(
-          mixed->memory(same, 1, 2).total(),
-          problem.memory_bytes(0, plan.num_stages() == 1 ? problem.num_instructions() : plan.cuts[0],
-                               problem.group(0, plan.num_stages() == 1 ? problem.num_devices() : plan.device_cuts[0]),
-                               2, plan.variant(1)));
+      EXPECT_DOUBLE_EQ(value_ms(mixed->place(same)), value_ms(problem, plan));
+      EXPECT_EQ(infeasible_reason(mixed->place(same)), "");
+      // What is chosen to be in flight is, too.
+      MixedPlan chosen = same;
+      chosen.warmup = chosen_warmup(mixed->place(same));
+      choose_warmup(problem, plan);
+      EXPECT_EQ(chosen.warmup, plan.warmup);
+      EXPECT_DOUBLE_EQ(mixed->simulated_ms(chosen), simulate_step_ms(problem, plan));
     }
   }
   EXPECT_GT(ran, 500);
@@ -145,33 +152,39 @@ TEST(MixedWidths, WhatCannotRun) {
   ASSERT_NE(mixed, nullptr);
   const int d = mixed->num_devices();
   MixedPlan plan;
+  plan.schedule = Schedule::kAdaptive;
   EXPECT_EQ(mixed->simulated_ms(plan), kInfinity);  // no stage
-  plan.stages = {{1, 0}, {1, 0}};
+  plan.widths = {1, 1};
   EXPECT_EQ(mixed->simulated_ms(plan), kInfinity);  // no cut
   plan.cuts = {1};
   plan.device_cuts = {d};
   EXPECT_EQ(mixed->simulated_ms(plan), kInfinity);  // nothing for the second
   plan.device_cuts = {1};
-  plan.stages = {{2, 0}, {1, 0}};
+  plan.widths = {2, 1};
   EXPECT_EQ(mixed->simulated_ms(plan), kInfinity);  // half a replica
-  plan.stages = {{64, 0}, {1, 0}};
+  plan.widths = {64, 1};
   EXPECT_EQ(mixed->simulated_ms(plan), kInfinity);  // a width that nobody knows
-  plan.stages = {{1, 200}, {1, 0}};
+  plan.widths = {0, 1};
+  EXPECT_EQ(mixed->simulated_ms(plan), kInfinity);
+  plan.widths = {1, 1};
+  plan.variants = {200, 0};
   EXPECT_EQ(mixed->simulated_ms(plan), kInfinity);  // a variant, likewise
+  plan.variants.clear();
+  plan.warmup = {1, 2};
+  EXPECT_EQ(mixed->simulated_ms(plan), kInfinity);  // more in flight than in front
 }
 
-// The least of all plans whose stages differ in width, with a quickly chosen warm-up.
-double least_of_all(const MixedProblem& problem) {
-  double least = kInfinity;
+// Every plan of up to three stages that can run, of one width and of several.
+void for_each_plan(const MixedProblem& problem, const std::function<void(const MixedPlan&)>& visit) {
   const std::vector<int> widths = problem.widths();
   MixedPlan plan;
+  plan.schedule = Schedule::kAdaptive;
   const std::function<void(int, int)> grow = [&](int p0, int d0) {
     for (const int width : widths) {
       for (int v = 0; v < problem.problem(width).num_variants(); ++v) {
-        plan.stages.push_back({width, static_cast<std::uint8_t>(v)});
-        const bool differ = std::any_of(plan.stages.begin(), plan.stages.end(),
-                                        [&](const auto& stage) { return stage.width != plan.stages.front().width; });
-        if (differ) least = std::min(least, problem.simulated_ms(plan));
+        plan.widths.push_back(width);
+        plan.variants.push_back(static_cast<std::uint8_t>(v));
+        if (problem.times(plan)) visit(plan);
         for (int p = p0 + 1; p < problem.num_instructions() && plan.num_stages() < 3; ++p) {
           for (int d = d0 + 1; d < problem.num_devices(); ++d) {
             plan.cuts.push_back(p);
@@ -181,11 +194,20 @@ double least_of_all(const MixedProblem& problem) {
             plan.device_cuts.pop_back();
           }
         }
-        plan.stages.pop_back();
+        plan.widths.pop_back();
+        plan.variants.pop_back();
       }
     }
   };
   grow(0, 0);
+}
+
+// The least of all plans whose stages differ in width, with a quickly chosen warm-up.
+double least_of_all(const MixedProblem& problem) {
+  double least = kInfinity;
+  for_each_plan(problem, [&](const MixedPlan& plan) {
+    if (differ(plan.widths)) least = std::min(least, problem.simulated_ms(plan));
+  });
   return least;
 }
 
@@ -218,6 +240,7 @@ TEST(MixedWidths, TheSearchIsOftenTheLeastOfAll) {
       continue;
     }
     EXPECT_DOUBLE_EQ(one->simulated_step_ms, one->problem->simulated_ms(one->plan));
+    EXPECT_TRUE(differ(one->plan.widths));
     // Other splits of the batch are looked at, too.
     const double gap = one->simulated_step_ms / best - 1;
     least += gap < 1e-9;
@@ -229,6 +252,53 @@ TEST(MixedWidths, TheSearchIsOftenTheLeastOfAll) {
   EXPECT_GT(compared, 60);
   EXPECT_LT(missed, compared / 10);
   EXPECT_LT(gap_sum / compared, 0.05);
+}
+
+// Nothing enumerated, of one width or several, has a smaller V or is simulated shorter than the relaxed problem's
+// bound, nor than what is said of all splits of the batch.
+TEST(MixedWidths, NoPlanIsBelowTheBoundOfAnyWidths) {
+  int problems = 0, bounded = 0;
+  double looseness = 0;
+  for (std::uint64_t seed = 0; seed < 250; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomProblem made = random_case(seed, 5);
+    made.options.variants.resize(std::min<std::size_t>(made.options.variants.size(), 2));
+    if (made.profile.widths.empty() || made.profile.times.empty()) continue;
+    const auto mixed = mixed_problem(made);
+    if (!mixed || mixed->widths().size() < 2) continue;
+    const auto relaxed = any_width_problem(*mixed, made.profile, made.cluster);
+    Work work;
+    const double bound = lower_bound_all_cuts(*relaxed, {Schedule::kAdaptive}, 1, 3, kInfinity, work).ms * (1 - 1e-9);
+    double least = kInfinity;
+    for_each_plan(*mixed, [&](const MixedPlan& plan) {
+      const double value = value_ms(mixed->place(plan)), simulated = mixed->simulated_ms(plan);
+      ASSERT_LE(bound, value);
+      ASSERT_LE(bound, simulated);
+      least = std::min({least, value, simulated});
+    });
+    if (least == kInfinity) continue;
+    ++problems;
+    looseness += least / bound - 1;
+
+    PlanRequest request;
+    request.max_stages = 3;
+    request.schedules = {Schedule::kAdaptive};
+    StepRequest step;
+    step.batch = 16;
+    const StepPlan found = plan_step(made.profile, made.cluster, made.options, step, request);
+    if (!found.result.plan || found.bound_scope(made.cluster.num_devices()).devices.front() < mixed->num_devices()) {
+      continue;
+    }
+    const double all = any_width_bound(made.profile, made.cluster, made.options, request, found).ms;
+    EXPECT_GT(all, 0);
+    EXPECT_LE(all, least);
+    EXPECT_LE(all, found.result.simulated_step_ms);
+    ++bounded;
+  }
+  std::printf("  %d problems, the least plan is %.3g %% above the bound\n", problems, 100 * looseness / problems);
+  EXPECT_GT(problems, 60);
+  EXPECT_GT(bounded, 40);
+  EXPECT_LT(looseness / problems, 0.25);
 }
 
 }  // namespace

@@ -1,0 +1,48 @@
+// A plan with each stage on the problem of the stage's own width. What a plan is said to be (plan_json.h), what limits
+// it and why it cannot run are asked of this, so that plans of one width and of several (mixed_widths.h) have it in
+// one place.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/base/work.h"
+#include "common/pipeline/cost.h"
+#include "common/pipeline/plan.h"
+#include "common/pipeline/problem.h"
+
+namespace automap::pipeline {
+
+struct PlacedStage {
+  const Problem* problem = nullptr;  // its devices are replicas of the stage's width
+  int p0 = 0, p1 = 0;                // instructions (p0, p1]
+  int d0 = 0, d1 = 0;                // devices (d0, d1] of the problem
+  int variant = 0;
+  Link behind;  // to the next stage; of the last one: none
+  int width() const { return problem->options().width; }
+  const DeviceGroup& group() const { return problem->group(d0, d1); }
+};
+
+struct PlacedPlan {
+  Plan plan;  // device_cuts of single devices
+  std::vector<PlacedStage> stages;
+  int num_stages() const { return static_cast<int>(stages.size()); }
+  int num_devices() const { return stages.back().d1 * stages.back().width(); }
+  // The first stage's. What it says of the step (micro-batches, options but for the width, positions, servers) all say.
+  const Problem& problem() const { return *stages.front().problem; }
+};
+
+// A structurally valid plan (valid_structure) of one width. The problem must outlive it.
+PlacedPlan place(const Problem& problem, const Plan& plan);
+
+// Each of them is what cost.h, schedule.h and warmup.h say of plans of one width. Groups must be valid, but for
+// infeasible_reason.
+PipelineTimes pipeline_times(const PlacedPlan& placed);
+std::vector<int> in_flight_of(const PlacedPlan& placed);
+double value_ms(const PlacedPlan& placed);
+double simulate_step_ms(const PlacedPlan& placed);
+std::string infeasible_reason(const PlacedPlan& placed);
+// The warm-up that choose_warmup fills in; of other schedules: none.
+std::vector<int> chosen_warmup(const PlacedPlan& placed, Work* work = nullptr);
+
+}  // namespace automap::pipeline
