@@ -53,8 +53,9 @@ void measure(const std::string& path, const machine::Cluster& cluster, int width
   std::printf("| %s | %d", path.substr(path.rfind('/') + 1).c_str(), width);
   for (std::size_t s = 0; s + 1 < cuts.size(); ++s) {
     const std::vector<bool> counts = partition::stage_counts(*whole.model, cuts[s], cuts[s + 1]);
-    const double shared_ms =
-        partition::PartitionCost(*whole.model, device, cluster, nullptr, 1, &counts).estimate(of_module.decided).step_ms;
+    const double shared_ms = partition::PartitionCost(*whole.model, device, cluster, nullptr, 1, &counts)
+                                 .estimate(of_module.decided)
+                                 .step_ms;
     search::LoadedModel alone = search::load_sharding_model(options, width);
     request.in_stage = &counts;
     const double own_ms = partition::make_plan(alone.model.get(), device, cluster, request).estimate.step_ms;
