@@ -366,6 +366,7 @@ class Datasets(Terminal):
             text = payload if isinstance(payload, str) else "\x1b[2J"
             document["shards"] = []
             del document["manifest_crc32c"]  # as older versions wrote it
+            document["schema"], _ = "automap.caw/2", document.pop("shards_sha256")
             document["generator"] = "G" + text
             document["config"]["name"] = "N" + text
             path.write_text(json.dumps(document))
