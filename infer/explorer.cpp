@@ -316,7 +316,7 @@ Exploration explore_mixed(const Profile& profile, const Cluster& cluster, const 
   if (!best) {
     out.corners.emplace_back();
     out.corners.back().name = name;
-    out.corners.back().why = "no stages of different widths were found that can run it within memory";
+    out.corners.back().why = "no plan with stages of different widths was found";
     return out;
   }
   out.corners.push_back(corner_of(name, best->problem->place(best->plan)));

@@ -244,8 +244,8 @@ void finish(ScoredPlan& scored, const std::string& source) {
                     ", which cannot share the " +
                     std::to_string(static_cast<std::int64_t>(placed.problem().micro_batch_samples())) +
                     " samples of a micro-batch",
-                "the devices of every stage divide them: give another --micro-batch, or --replicas fractional to count "
-                "parts of samples");
+                std::string("the devices of every stage divide them: give another --micro-batch") +
+                    (scored.mixed ? "" : ", or --replicas fractional to count parts of samples"));
   }
   if (placed.plan.warmup.empty()) scored.plan.warmup = placed.plan.warmup = chosen_warmup(placed);
   measure(scored);

@@ -88,6 +88,15 @@ std::vector<int> thinnest_cuts(const Profile& profile, int positions) {
     ends.push_back(static_cast<int>(last == n ? n : static_cast<std::size_t>(thinnest - begin) + 1));
     first = last;
   }
+  double all_ms = 0;
+  for (const double ms : profile.c_ms) all_ms += ms;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!(profile.c_ms[i] * static_cast<double>(most) > all_ms)) continue;
+    if (i > 0) ends.push_back(static_cast<int>(i));
+    ends.push_back(static_cast<int>(i) + 1);
+  }
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
   return ends;
 }
 

@@ -8,9 +8,10 @@
 namespace automap::pipeline {
 
 // The positions that runs end at, ascending, the last of them n; one for each of `positions` equal parts of 1..n (all,
-// where there are no more): that behind which fewest bytes cross. What a planner would cut is mostly there.
+// where there are no more): that behind which fewest bytes cross. What a planner would cut is mostly there. Positions
+// that compute more than such a part does in the mean stand alone, so that no run is much of the whole.
 //
-// a = 9, 5, 7, 0 and 2 positions: 2, 4.
+// a = 9, 5, 7, 0 and 2 positions: 2, 4. Where c = 1, 1, 9, 1: 2, 3, 4.
 std::vector<int> thinnest_cuts(const Profile& profile, int positions);
 
 // `ends`: as above. Widths likewise; of names only those of layers, of the run's first position.

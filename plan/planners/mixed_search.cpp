@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/base/work.h"
 #include "common/pipeline/any_width.h"
+#include "common/pipeline/least_work.h"
 
 namespace automap::planners {
 namespace {
@@ -27,10 +28,16 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
+WorkLimits time_of(const PlanRequest& request) {
+  WorkLimits limits;
+  limits.seconds = request.time_limit_s;
+  limits.cancelled = request.cancelled;
+  return limits;
+}
+
 class Search {
  public:
-  Search(const MixedProblem& problem, const PlanRequest& request)
-      : problem_(problem), request_(request), widths_(problem.widths()) {}
+  Search(const MixedProblem& problem, Work& time) : problem_(problem), time_(time), widths_(problem.widths()) {}
 
   // The plan with its widths changed, stage by stage, and cuts moved, as long as the step gets shorter.
   void run(MixedPlan start) {
@@ -76,7 +83,7 @@ class Search {
   const MixedPlan& best_mixed() const { return best_mixed_; }
 
  private:
-  bool over() const { return judged_ >= kMostJudged || (request_.cancelled && request_.cancelled()); }
+  bool over() { return judged_ >= kMostJudged || time_.over(); }
 
   double judge(const MixedPlan& plan) {
     ++judged_;
@@ -158,7 +165,7 @@ class Search {
   }
 
   const MixedProblem& problem_;
-  const PlanRequest& request_;
+  Work& time_;
   const std::vector<int> widths_;
   MixedPlan best_, best_mixed_;
   double best_ms_ = kInfinity, best_mixed_ms_ = kInfinity;
@@ -189,13 +196,14 @@ std::optional<MixedPlan> start_of(const StepPlan& found, const PlanRequest& requ
   return start;
 }
 
-// Splits near that of the plan found, of those that it was chosen from; its own first.
+// Splits near that of the plan found, of those on as many devices that it was chosen from; its own first.
 std::vector<StepSize> splits_near(const StepPlan& found) {
   std::vector<StepSize> splits = {found.size};
   for (const double factor : {2.0, 0.5}) {
     const double samples = found.size.samples * factor;
     const auto same = std::find_if(found.considered.begin(), found.considered.end(), [&](const StepSize& size) {
-      return size.samples == samples && size.batch() == found.size.batch();
+      return size.samples == samples && size.batch() == found.size.batch() &&
+             size.devices * size.width == found.size.devices * found.size.width;
     });
     if (same != found.considered.end()) splits.push_back(*same);
   }
@@ -217,6 +225,7 @@ std::optional<MixedChoice> best_mixed(const pipeline::Profile& profile, const ma
   const std::optional<MixedPlan> start = start_of(found, request, used.num_devices());
   if (!start) return std::nullopt;
   std::optional<MixedChoice> best;
+  Work time(time_of(request));
   for (const StepSize& size : splits_near(found)) {
     pipeline::ProblemOptions own = options;
     own.micro_batch_samples = size.samples;
@@ -228,7 +237,7 @@ std::optional<MixedChoice> best_mixed(const pipeline::Profile& profile, const ma
       if (e.kind() != ErrorKind::kUsage) throw;  // more samples than there are times for
       continue;
     }
-    Search search(*problem, request);
+    Search search(*problem, time);
     search.run(*start);
     if (search.best_mixed_ms() == kInfinity) continue;
     MixedPlan plan = search.best_mixed();
@@ -273,13 +282,19 @@ pipeline::LowerBound any_width_bound(const pipeline::Profile& profile, const mac
   least.ms = known ? std::min(found.result.lower_bound_ms, found.simulated_bound_ms)
                    : std::min(found.result.step_ms, found.result.simulated_step_ms);
   least.method = "that of one width";
-  WorkLimits limits;
-  limits.seconds = request.time_limit_s;
-  limits.cancelled = request.cancelled;
-  Work whole(limits);
+  Work whole(time_of(request));
   for (const auto& [size, micro_batches] : splits_bounded(found, cluster.num_devices())) {
     const auto& [devices, samples] = size;
     const machine::Cluster used = first_devices(cluster, devices);
+    if (whole.stopped() || whole.over()) {
+      // What was not looked at may be shorter.
+      const double work_ms = pipeline::least_work_bound_ms(profile, cluster, options.replicas, found.size.batch());
+      if (work_ms < least.ms) {
+        least.ms = work_ms;
+        least.method = "balance of work";
+      }
+      return least;
+    }
     pipeline::ProblemOptions own = options;
     own.micro_batch_samples = samples;
     own.micro_batches = micro_batches;

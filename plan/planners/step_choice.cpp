@@ -16,6 +16,7 @@
 #include "common/pipeline/coarse_profile.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/exact.h"
+#include "common/pipeline/least_work.h"
 #include "common/pipeline/schedule.h"
 
 namespace automap::planners {
@@ -128,10 +129,9 @@ class StepPlanner {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Of replicas of `width` devices. Plans that are no shorter than hopeless_ms need not be found. `coarse`: the profile
-  // is a coarse_profile, what is known of it is known of all cuts only where it comes of sums.
+  // Of replicas of `width` devices. Plans that are no shorter than hopeless_ms need not be found.
   StepPlanner(const Profile& profile, const Cluster& cluster, const ProblemOptions& options, const PlanRequest& request,
-              const StepRequest& step, int width, double hopeless_ms, Time start, bool coarse)
+              const StepRequest& step, int width, double hopeless_ms, Time start)
       : profile_(width == 1 ? profile : profile_at(profile, width)),
         cluster_(width == 1 ? cluster : machine::replicas_of(cluster, width)),
         options_(at_width(options, width)),
@@ -140,7 +140,6 @@ class StepPlanner {
         lone_replicas_(step.lone_replicas),
         hopeless_ms_(hopeless_ms),
         start_(start),
-        coarse_(coarse),
         clock_(time_of(in_time(request))) {}
 
   // Every split with a share of the effort; only one of them, asked for `alone`, waits for all of it.
@@ -209,7 +208,7 @@ class StepPlanner {
       plan.considered = sizes;
       plan.why_fewer = fewer;
       if (request_.lower_bound) {
-        plan.result.lower_bound_ms = coarse_ ? kInfinity : plan.result.step_ms;
+        plan.result.lower_bound_ms = plan.result.step_ms;
         tighten_simply(plan.considered, plan);
       }
       return plan;
@@ -279,13 +278,12 @@ class StepPlanner {
   void tighten_simply(const std::vector<StepSize>& considered, StepPlan& plan) const {
     PlanResult& result = plan.result;
     for (const StepSize& size : considered) {
-      if (coarse_ && size == plan.size) continue;
       const auto known =
           std::find_if(simple_bounds_.begin(), simple_bounds_.end(), [&](const auto& of) { return of.first == size; });
       if (known != simple_bounds_.end()) {
         result.lower_bound_ms = std::min(result.lower_bound_ms, known->second);
       } else if (const auto problem = possible_problem(profile_, size)) {
-        result.lower_bound_ms = std::min(result.lower_bound_ms, known_bound_ms(*problem, size));
+        result.lower_bound_ms = std::min(result.lower_bound_ms, simple_bound_ms(*problem, size));
       }
     }
     result.lower_bound_method = "balance of work";
@@ -623,7 +621,7 @@ class StepPlanner {
       std::unique_ptr<Problem> problem = possible_problem(profile_, size);
       if (!problem) continue;
       const double bound_ms = simple_bound_ms(*problem, size);
-      simple_bounds_.emplace_back(size, known_bound_ms(*problem, size));
+      simple_bounds_.emplace_back(size, bound_ms);
       splits.push_back({bound_ms, size, std::move(problem)});
     }
     std::stable_sort(splits.begin(), splits.end(),
@@ -655,15 +653,6 @@ class StepPlanner {
       }
     }
     return least;
-  }
-
-  // The same over all cuts of a coarse profile, too.
-  double known_bound_ms(const Problem& problem, const StepSize& size) const {
-    if (!coarse_) return simple_bound_ms(problem, size);
-    double speed = 0;
-    for (int d = 0; d < problem.num_devices(); ++d) speed += problem.device_speed(d);
-    constexpr double kRounding = 1e-9;
-    return size.micro_batches * problem.work_ms(0, problem.num_instructions()) / speed * (1 - kRounding);
   }
 
   // What no plan of the split with at least `first` stages can be below, at most `most_ms`.
@@ -727,7 +716,6 @@ class StepPlanner {
   bool equal_replicas_, lone_replicas_;
   const double hopeless_ms_;
   const Time start_;  // of the planning of all widths
-  const bool coarse_;
   Work clock_;
   bool cut_by_time_ = false;
   std::vector<StepSize> considered_;
@@ -814,7 +802,7 @@ using Time = StepPlanner::Time;
 // share of the effort, the best the rest.
 StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
                          const std::vector<StepSize>& sizes, const PlanRequest& request, const StepRequest& step,
-                         Time start, bool coarse) {
+                         Time start) {
   std::vector<int> widths = {1};
   if (options.replicas != Replicas::kFractional) {
     for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
@@ -823,8 +811,7 @@ StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const P
   std::optional<Error> refused;
   double least_ms = kInfinity;
   for (const int width : widths) {
-    auto planner =
-        std::make_unique<StepPlanner>(profile, cluster, options, request, step, width, least_ms, start, coarse);
+    auto planner = std::make_unique<StepPlanner>(profile, cluster, options, request, step, width, least_ms, start);
     try {
       planner->look_at_all(sizes, widths.size() == 1);
     } catch (const Error& e) {
@@ -866,16 +853,19 @@ StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const P
   return best;
 }
 
-// Planners that answer at once: the split by a coarse profile, its plan by the whole one.
+// Planners that answer at once: width, split and number of stages by a coarse profile, the plan by the whole one. The
+// bound is of all plans: it comes of the whole profile's work alone.
 std::optional<StepPlan> plan_at_once(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
                                      const std::vector<StepSize>& sizes, const PlanRequest& request,
                                      const StepRequest& step, Time start) {
+  PlanRequest unbounded = request;
+  unbounded.lower_bound = false;
   const Profile coarse = pipeline::coarse_profile(profile, pipeline::thinnest_cuts(profile, kLookPositions));
-  StepPlan rough = plan_all_widths(coarse, cluster, options, sizes, request, step, start, true);
+  StepPlan rough = plan_all_widths(coarse, cluster, options, sizes, unbounded, step, start);
   if (!rough.result.plan) return std::nullopt;
-  PlanRequest as_many = request;
+  PlanRequest as_many = unbounded;
   as_many.stages = rough.result.plan->num_stages();
-  const StepPlanner planner(profile, cluster, options, as_many, step, rough.size.width, kInfinity, start, false);
+  const StepPlanner planner(profile, cluster, options, as_many, step, rough.size.width, kInfinity, start);
   StepPlan plan = planner.of_split(rough.size, rough.considered.size());
   if (!plan.result.plan) return std::nullopt;
   plan.considered = std::move(rough.considered);
@@ -885,11 +875,11 @@ std::optional<StepPlan> plan_at_once(const Profile& profile, const Cluster& clus
     if (width.width != plan.size.width) continue;
     width = {width.width, plan.result.plan->num_stages(), plan.result.step_ms, plan.result.simulated_step_ms};
   }
-  if (request.lower_bound && rough.result.lower_bound_ms < plan.result.lower_bound_ms) {
-    plan.result.lower_bound_ms = rough.result.lower_bound_ms;
-    plan.result.lower_bound_method = rough.result.lower_bound_method;
+  if (request.lower_bound) {
+    plan.result.lower_bound_ms = std::min(
+        plan.result.step_ms, pipeline::least_work_bound_ms(profile, cluster, options.replicas, plan.size.batch()));
+    plan.result.lower_bound_method = "balance of work";
     plan.result.set_gap();
-    if (plan.result.gap > kProvenGap) plan.result.proven_ms = 0;
   }
   plan.result.planning_ms = planner.gone_ms();
   return plan;
@@ -902,7 +892,7 @@ StepPlan plan_widths(const Profile& profile, const Cluster& cluster, const Probl
   if (answers_at_once(request.planner) && profile.size() > 2 * kLookPositions) {
     if (auto plan = plan_at_once(profile, cluster, options, sizes, request, step, start)) return std::move(*plan);
   }
-  return plan_all_widths(profile, cluster, options, sizes, request, step, start, false);
+  return plan_all_widths(profile, cluster, options, sizes, request, step, start);
 }
 
 }  // namespace

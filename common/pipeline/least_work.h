@@ -1,0 +1,21 @@
+// What no plan of a step can be below, from the profile's work alone: whatever its stages, devices, widths, variants,
+// schedule and split of the batch are. Quick, and loose where devices differ or many samples at once are quicker.
+#pragma once
+
+#include "common/machine/cluster.h"
+#include "common/pipeline/problem.h"
+#include "common/pipeline/profile.h"
+
+namespace automap::pipeline {
+
+// For V and for simulated steps, ms; `batch`: samples of the step, in profile samples.
+//
+// A stage of r replicas of t devices computes a position of mb samples in T(mb / r) ms on r t devices, so in r t T(mb /
+// r) >= mb min over t and b of t T(b) / b device-ms; T is linear between the profile's points, so that the least of
+// T(b) / b stands at one of them. All M micro-batches take M mb = batch samples on all devices together, and the
+// busiest one is busy for as long as the mean at least. kFractional, or a profile without times: T is linear in b.
+//
+// c = 1, 3 ms at 1 sample, 2 equal devices, batch 8, no times: 16.
+double least_work_bound_ms(const Profile& profile, const Cluster& cluster, Replicas replicas, double batch);
+
+}  // namespace automap::pipeline

@@ -1,0 +1,85 @@
+#include "common/pipeline/least_work.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "common/pipeline/cost.h"
+#include "common/pipeline/random_problem.h"
+#include "common/pipeline/schedule.h"
+
+namespace automap::pipeline {
+namespace {
+
+Profile profile_of(std::vector<double> c_ms) {
+  Profile profile;
+  profile.a_bytes = profile.w_bytes = profile.stash_bytes = std::vector<double>(c_ms.size(), 1);
+  profile.c_ms = std::move(c_ms);
+  profile.micro_batch_size = 1;
+  return profile;
+}
+
+Cluster two_devices() {
+  Cluster cluster;
+  cluster.name = "two";
+  cluster.devices["d"] = DeviceType();
+  cluster.servers.push_back(ServerGroup());
+  cluster.servers[0].device = "d";
+  cluster.servers[0].count = 1;
+  cluster.servers[0].devices = 2;
+  return cluster;
+}
+
+TEST(LeastWork, TheHeadersCase) {
+  EXPECT_NEAR(least_work_bound_ms(profile_of({1, 3}), two_devices(), Replicas::kFractional, 8), 16, 1e-6);
+  EXPECT_NEAR(least_work_bound_ms(profile_of({1, 3}), two_devices(), Replicas::kWhole, 8), 16, 1e-6);
+}
+
+TEST(LeastWork, TheBestNumberOfSamplesAndTheBestWidth) {
+  Profile profile = profile_of({1, 3});
+  // Per sample 3 and 2 in the first position, 4 and 5 in the second.
+  profile.times = {{"d", {1, 2}, {{1, 2}, {2, 5}}, {{2, 2}, {2, 5}}, {0, 0}}};
+  EXPECT_NEAR(least_work_bound_ms(profile, two_devices(), Replicas::kWhole, 8), 8 * (2 + 4) / 2.0, 1e-6);
+  WidthColumns two;
+  two.width = 2;
+  two.times = {{"d", {1, 2}, {{1, 0.5}, {2, 5}}, {{2, 0.5}, {2, 5}}, {0, 0}}};  // 2 x 1 in the second
+  profile.widths = {two};
+  EXPECT_NEAR(least_work_bound_ms(profile, two_devices(), Replicas::kWhole, 8), 8 * (2 + 2) / 2.0, 1e-6);
+  EXPECT_NEAR(least_work_bound_ms(profile, two_devices(), Replicas::kFractional, 8), 16, 1e-6);
+}
+
+// Plans of any kind, on servers of any kind.
+TEST(LeastWork, NoPlanIsBelow) {
+  RandomProblemOptions options;
+  options.max_instructions = 80;
+  options.min_devices = 1;
+  options.max_devices = 4;
+  options.whole = options.heterogeneous = options.forward_heavy = options.with_zeros = 0.5;
+  int compared = 0;
+  double nearest = 0;
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    const RandomProblem random = random_problem(seed, options);
+    const Problem problem = random.problem();
+    const double bound = least_work_bound_ms(random.profile, random.cluster, random.options.replicas,
+                                             problem.micro_batches() * problem.micro_batch_samples());
+    ASSERT_GT(bound, 0);
+    CounterRandom draws(seed, 9);
+    for (int i = 0; i < 20; ++i) {
+      const Plan plan =
+          random_plan(problem, draws.integer(1, std::min(6, problem.num_devices())), Schedule::k1f1b, draws);
+      const double ms = value_ms(problem, plan);
+      if (!(ms < 1e300)) continue;
+      ++compared;
+      EXPECT_LE(bound, ms) << seed;
+      EXPECT_LE(bound, simulate_step_ms(problem, plan)) << seed;
+      nearest = std::max(nearest, bound / ms);
+    }
+  }
+  EXPECT_GT(compared, 1000);
+  EXPECT_GT(nearest, 0.7);  // it is no idle bound
+}
+
+}  // namespace
+}  // namespace automap::pipeline
