@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <vector>
 
 #include "common/base/rng.h"
 
@@ -28,21 +27,27 @@ PromotionTest played(const Night& night, std::uint64_t number) {
   constexpr double kDiffer = 0.25, kGap = 0.05;
   Rng rng(number, 7, 0);
   PromotionTest test(0, 0.0003);
-  std::vector<double> first, second;
+  double sum = 0, squares = 0, n = 0;
   int first_lost = 0, second_lost = 0;
   bool more = true;
-  for (int times = 720; more; times = static_cast<int>(first.size())) {
+  for (int times = 720; more; times = static_cast<int>(n)) {
     for (int i = 0; i < times; ++i) {
       const double which = rng.uniform();
       const bool loses = which < night.loses, gains = !loses && which < night.loses + night.gains;
       const bool differ = rng.uniform() < kDiffer;
-      second.push_back(gains ? PromotionTest::kMostGap : kGap);
-      first.push_back(loses ? PromotionTest::kMostGap
-                            : kGap + (differ ? night.mean / kDiffer + night.spread * normal(rng) : 0));
+      const double difference = loses    ? PromotionTest::kMostGap - kGap
+                                : gains  ? kGap - PromotionTest::kMostGap
+                                : differ ? night.mean / kDiffer + night.spread * normal(rng)
+                                         : 0;
+      sum += difference;
+      squares += difference * difference;
       first_lost += loses && !night.as_gaps ? 1 : 0;
       second_lost += gains && !night.as_gaps ? 1 : 0;
     }
-    more = test.look(paired_difference(first, second), first_lost, second_lost);
+    n += times;
+    PairedDifference d{static_cast<int>(n), sum / n, 0};
+    d.standard_error = std::sqrt((squares - n * d.mean * d.mean) / (n - 1) / n);
+    more = test.look(d, first_lost, second_lost);
   }
   return test;
 }
