@@ -180,14 +180,27 @@ elif [[ -n $current ]]; then
 else
   before="the search without a network"
 fi
+# Why it was kept, in words.
+field() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^,\"]*\).*/\1/p" "$here/comparison.json" | tail -1; }
+why() {
+  local lost other
+  lost=$(field first_lost) other=$(field second_lost)
+  case $(field ended_by) in
+    too_few_problems) echo ": only $(field problems) problems could be judged" ;;
+    refused) echo ": it is worse" ;;
+    no_more_problems) echo ": the held-out problems ran out before it was settled" ;;
+    looks) echo ": not settled after the most looks" ;;
+    *) [[ ${lost:-0} -le ${other:-0} ]] || echo ": it found no plan for $lost problems, the other for $other" ;;
+  esac
+}
 verdict() { tail -4 "$here/comparison.json" | grep -q "\"$1\": true,\{0,1\}\$"; }
-if verdict no_difference; then
+if verdict no_difference && [[ $(field ended_by) != too_few_problems ]]; then
   say "$night: kept $before, the new one makes no difference ($summary)"
 elif verdict accepted; then
   install_file "$new" "$folder/current.policy"
   say "$night: promoted, better than $before ($summary)"
 else
-  say "$night: kept $before, the new one is not shown to be better ($summary)"
+  say "$night: kept $before, the new one is not shown to be better$(why) ($summary)"
 fi
 [[ $keep_data == yes ]] || rm -rf "$here/data"
 rm -f "$folder/unfinished"

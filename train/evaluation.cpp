@@ -138,6 +138,7 @@ Evaluation::Evaluation(std::shared_ptr<const ProblemSource> source, const Evalua
     : source_(std::move(source)), options_(options) {
   if (!cache_path.empty() && read_cache(cache_path)) return;
   choose();
+  if (problems_.empty()) return;
   solve(pool);
   if (!cache_path.empty()) write_cache(cache_path);
 }
@@ -167,7 +168,7 @@ void Evaluation::choose() {
     held.family = problem.family;
     problems_.push_back(held);
   }
-  if (problems_.empty()) {
+  if (problems_.empty() && !options_.may_be_empty) {
     throw Error(ErrorKind::kData, source_->fingerprint() + ": no problem of three or more stages to evaluate on",
                 "choose data with more stages, or other --evaluate-data");
   }
@@ -267,6 +268,7 @@ void Evaluation::solve(WorkerPool& pool) {
   }
   problems_ = std::move(kept);
   if (problems_.empty()) {
+    if (options_.may_be_empty) return;
     throw Error(ErrorKind::kData, source_->fingerprint() + ": none of the held-out problems has a feasible plan",
                 "loosen the memory limits of the data");
   }

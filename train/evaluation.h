@@ -49,6 +49,8 @@ struct EvaluationOptions {
   std::uint64_t first = 0;  // of the source's rows: problems are drawn from there on
   // Without the optima: gaps count from the best plan known, which is all that a comparison needs.
   bool exact = true;
+  // No problems left are no error: problems() is empty then.
+  bool may_be_empty = false;
   bool flat = false;
   models::FlatInput flat_input = models::FlatInput::kRaw;
 };

@@ -52,10 +52,14 @@ std::unique_ptr<ProblemSource> training_source(const TrainOptions& o) {
 }
 
 std::shared_ptr<const ProblemSource> held_out_source(const TrainOptions& o) {
-  if (!o.evaluate_data.empty()) return open_source(o.evaluate_data, held_out_seed(o), {}, {}, o.trust_data);
+  const bool judged = o.evaluate || o.compare;
+  if (!o.evaluate_data.empty()) {
+    return open_source(o.evaluate_data, held_out_seed(o), {}, {}, o.trust_data,
+                       judged ? Rows::kAllJudgedBy : Rows::kAllChosenBy);
+  }
   if (o.finetune) return one_model(o, true);
   return open_source(o.data, held_out_seed(o), o.only, o.without, o.trust_data,
-                     o.evaluate || o.compare ? Rows::kJudgedBy : Rows::kChosenBy);
+                     judged ? Rows::kJudgedBy : Rows::kChosenBy);
 }
 
 EvaluationOptions evaluation_options(const TrainOptions& o) {
@@ -104,13 +108,14 @@ int evaluate(const TrainOptions& o, WorkerPool& pool) {
   return 0;
 }
 
-// What --compare has asked so far: gaps on the same problems.
+// What --compare has asked so far: gaps on the same problems, kMostGap at most and where there is no plan.
 struct Compared {
   std::vector<std::string> searches;
   std::vector<std::vector<double>> first, second;  // [search][problem]
+  int first_lost = 0, second_lost = 0;             // problems without a plan, last search
 };
 
-// More problems, from row `next` on, which moves behind them. Whether there are more.
+// More problems, from row `next` on, which moves behind them. Whether there are more. Only the first look needs any.
 bool ask_more(const TrainOptions& o, const std::vector<models::Policy>& policies, int times, std::uint64_t* next,
               WorkerPool& pool, Compared* out) {
   EvaluationOptions options = evaluation_options(o);
@@ -118,8 +123,10 @@ bool ask_more(const TrainOptions& o, const std::vector<models::Policy>& policies
   options.first = *next;
   // Both gaps count from the same plan: the difference needs no optimum.
   options.exact = false;
+  options.may_be_empty = !out->searches.empty();
   const Evaluation evaluation(held_out_source(o), options, pool, "");
   *next = evaluation.next();
+  if (evaluation.problems().empty()) return false;
   const auto first = evaluation.plan(policies[0], pool);
   const auto second = policies.size() == 1 ? evaluation.baselines() : evaluation.plan(policies[1], pool);
   const std::size_t searches = std::min(first.size(), second.size());
@@ -129,12 +136,30 @@ bool ask_more(const TrainOptions& o, const std::vector<models::Policy>& policies
   for (std::size_t p = 0; p < searches; ++p) {
     out->searches.push_back(first[p].planner);
     const auto append = [&](const PlannerLengths& lengths, std::vector<double>* to) {
-      for (const double gap : evaluation.gaps(lengths)) to->push_back(std::isfinite(gap) ? gap : kNoPlanGap);
+      int lost = 0;
+      for (const double gap : evaluation.gaps(lengths)) {
+        to->push_back(std::min(gap, PromotionTest::kMostGap));  // infinity: no plan
+        lost += std::isfinite(gap) ? 0 : 1;
+      }
+      return p + 1 == searches ? lost : 0;
     };
-    append(first[p], &out->first[p]);
-    append(second[p], &out->second[p]);
+    out->first_lost += append(first[p], &out->first[p]);
+    out->second_lost += append(second[p], &out->second[p]);
   }
   return evaluation.source().size() == 0 || *next < evaluation.source().size();
+}
+
+// Empty, or why --compare ended before it was settled.
+std::string why_unsettled(const PromotionTest& test, const PairedDifference& judged, double asked) {
+  if (!test.unsettled()) return "";
+  if (!test.enough()) {
+    return std::to_string(judged.problems) + " problems could be judged, at least " +
+           std::to_string(PromotionTest::kLeastProblems) + " are needed: nothing is accepted";
+  }
+  return "the standard error of the difference is " + format_number(test.standard_error() * 100) + " %, " +
+         format_number(asked * 100) + " % were asked for: " +
+         (test.looks() == PromotionTest::kMostLooks ? std::to_string(PromotionTest::kMostLooks) + " looks are the most"
+                                                    : std::string("there are no more problems"));
 }
 
 // --compare: is the first policy better than the second, or than the same search without a network? Judged by the last
@@ -154,7 +179,7 @@ int compare(const TrainOptions& o, WorkerPool& pool) {
   for (int times = 1;;) {
     const bool more = ask_more(o, policies, times, &next, pool, &asked);
     judged = paired_difference(asked.first.back(), asked.second.back());
-    if (!test.look(judged) || !more) break;
+    if (!test.look(judged, asked.first_lost, asked.second_lost) || !more) break;
     // As many again as there are.
     if (test.looks() > 1) times *= 2;
   }
@@ -182,19 +207,33 @@ int compare(const TrainOptions& o, WorkerPool& pool) {
   }
   document["difference"] = judged.mean;
   document["standard_error"] = judged.standard_error;
+  document["upper_bound"] = test.upper_bound();
+  document["first_lost"] = asked.first_lost;
+  document["second_lost"] = asked.second_lost;
+  document["ended_by"] = test.ended_by();
   document["no_difference"] = no_difference;
   document["accepted"] = accepted;
+  const std::string warning = why_unsettled(test, judged, o.standard_error);
+  if (!warning.empty()) log_warning(warning);
   if (o.json) {
     print_exact(json_text(document));
     return 0;
   }
   const std::string than = o.margin == 0 ? "0" : format_percent(o.margin);
-  print("Mean gaps over the best plan known, " + std::to_string(judged.problems) + " held-out problems in " +
-        std::to_string(test.looks()) + (test.looks() == 1 ? " look" : " looks") + "\n\n" + table.render() + "\n" +
-        printable(o.policies[0]) + " is " + (accepted ? "better than " : "NOT shown to be better than ") + other +
-        (no_difference ? " (" + asked.searches.back() + ": no difference at all)\n"
-                       : " (" + asked.searches.back() + ": difference + " + format_number(PromotionTest::kSigmas) +
-                             " standard errors " + (accepted ? "< " : ">= ") + than + ")\n"));
+  const std::string bound = "difference at most " + format_number(test.upper_bound() * 100) + " %";
+  const std::string sigmas = format_number(PromotionTest::kSigmas) + " standard errors ";
+  const std::string why = no_difference                               ? "no difference at all"
+                          : accepted                                  ? bound + " < " + than
+                          : std::string(test.ended_by()) == "refused" ? "difference - " + sigmas + "> " + than
+                          : !warning.empty()                          ? warning
+                          : test.loses_plans() ? "no plan on " + std::to_string(asked.first_lost) +
+                                                     " problems, the other's on " + std::to_string(asked.second_lost)
+                                               : bound + " >= " + than;
+  print("Mean gaps (at most " + format_percent(PromotionTest::kMostGap) + ") over the best plan known, " +
+        std::to_string(judged.problems) + " held-out problems in " + std::to_string(test.looks()) +
+        (test.looks() == 1 ? " look" : " looks") + "\n\n" + table.render() + "\n" + printable(o.policies[0]) + " is " +
+        (accepted ? "better than " : "NOT shown to be better than ") + other + " (" + asked.searches.back() + ": " +
+        why + ")\n");
   return 0;
 }
 

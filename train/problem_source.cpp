@@ -47,6 +47,13 @@ class Dataset : public ProblemSource {
  public:
   Dataset(const std::string& folder, io::RowChecks checks, Rows rows) : reader_(folder, checks), rows_(rows) {
     if (rows_ == Rows::kAll || reader_.size() >= 2 * kRowsPerHeldOut) return;
+    if (rows_ == Rows::kAllChosenBy || rows_ == Rows::kAllJudgedBy) {
+      if (reader_.size() >= 2) return;
+      throw Error(ErrorKind::kData,
+                  folder + " has " + std::to_string(reader_.size()) +
+                      " rows: half of them choose the best policy, the others are for --evaluate and --compare",
+                  "generate at least 2");
+    }
     throw Error(ErrorKind::kData,
                 folder + " has " + std::to_string(reader_.size()) + " rows, too few to hold one in " +
                     std::to_string(kRowsPerHeldOut) + " out",
@@ -69,15 +76,19 @@ class Dataset : public ProblemSource {
       case Rows::kLearned: return reader_.size() - blocks;
       case Rows::kChosenBy: return (blocks + 1) / 2;
       case Rows::kJudgedBy: return blocks / 2;
+      case Rows::kAllChosenBy: return (reader_.size() + 1) / 2;
+      case Rows::kAllJudgedBy: return reader_.size() / 2;
       default: return reader_.size();
     }
   }
   const std::vector<std::string>& families() const override { return reader_.distributions(); }
   std::string fingerprint() const override {
-    const char* part = rows_ == Rows::kAll       ? ""
-                       : rows_ == Rows::kLearned ? ", one row in 16 held out"
-                                                 : ", rows held out of it";
-    return "dataset " + reader_.fingerprint() + part + (rows_ == Rows::kJudgedBy ? " to judge by" : "");
+    const char* part = rows_ == Rows::kAll                                          ? ""
+                       : rows_ == Rows::kLearned                                    ? ", one row in 16 held out"
+                       : rows_ == Rows::kAllChosenBy || rows_ == Rows::kAllJudgedBy ? ", every other row"
+                                                                                    : ", rows held out of it";
+    const bool judged = rows_ == Rows::kJudgedBy || rows_ == Rows::kAllJudgedBy;
+    return "dataset " + reader_.fingerprint() + part + (judged ? " to judge by" : "");
   }
 
  private:
@@ -85,8 +96,12 @@ class Dataset : public ProblemSource {
   static std::uint64_t held_out(std::uint64_t block) {
     return block * kRowsPerHeldOut + Rng(0, kHeldOutStream, block).below(kRowsPerHeldOut);
   }
+  // Which of two rows chooses; the other one judges.
+  static std::uint64_t chosen_of_two(std::uint64_t pair) { return Rng(1, kHeldOutStream, pair).below(2); }
   std::uint64_t row_of(std::uint64_t i) const {
     if (rows_ == Rows::kAll) return i;
+    if (rows_ == Rows::kAllChosenBy) return std::min(2 * i + chosen_of_two(i), reader_.size() - 1);
+    if (rows_ == Rows::kAllJudgedBy) return 2 * i + 1 - chosen_of_two(i);
     if (rows_ == Rows::kChosenBy) return held_out(2 * i);
     if (rows_ == Rows::kJudgedBy) return held_out(2 * i + 1);
     const std::uint64_t block = i / (kRowsPerHeldOut - 1), blocks = reader_.size() / kRowsPerHeldOut;

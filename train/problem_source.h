@@ -37,15 +37,16 @@ class ProblemSource {
 
 // Which rows of a dataset: of every full block of 16 rows one, drawn at random from its number alone, is held out: in
 // even blocks to choose the best policy of a run by, in odd ones for --evaluate and --compare. The three parts share
-// no row, whatever the seed.
-enum class Rows : std::uint8_t { kAll, kLearned, kChosenBy, kJudgedBy };
+// no row, whatever the seed. Of a dataset that nothing is learned from (--evaluate-data), of every two
+// rows one, drawn at random from their number alone, for each of the two purposes.
+enum class Rows : std::uint8_t { kAll, kLearned, kChosenBy, kJudgedBy, kAllChosenBy, kAllJudgedBy };
 constexpr std::uint64_t kRowsPerHeldOut = 16;
 
 // `data` is "synth:CONFIG" (a built-in configuration or a JSON file; all of it whatever `rows` says) or the folder of a
 // dataset, whose rows are taken in order and again from the start. `only` and `without` choose among the generator's
 // families. No row of a shard is given out before all of the shard has been compared with its checksum, unless the data
 // are trusted. Error(kUsage/kConfig/kIo/kData) as the generator and the dataset reader throw them, Error(kData) for a
-// part of a dataset of fewer than 32 rows.
+// part of a dataset of fewer than 32 rows (of --evaluate-data, 2).
 std::unique_ptr<ProblemSource> open_source(const std::string& data, std::uint64_t seed,
                                            const std::vector<std::string>& only,
                                            const std::vector<std::string>& without, bool trust_data = false,

@@ -175,6 +175,8 @@ int serve_ranks(models::RankLink& link, const std::function<RankWork()>& open,
         const EndOrder order = end_of_message(*bytes, source);
         link.send(0, bytes_of_message(RankMessage::kBye));
         if (!order.message.empty()) log_warning("rank 0 ended the run: " + order.message);
+        // Rank 0 has not asked for these plays any more, and does not know.
+        if (failure) log_warning(std::string("a play of this rank had failed: ") + failure->what());
         return order.exit_code;
       }
       default: throw Error(ErrorKind::kInternal, "rank 0 sent a message that is an answer");

@@ -380,12 +380,18 @@ std::vector<ShardEntry> salvage_entries(std::string_view text, const DatasetMani
     for (const Json& line : whole.at("shards")) take(line);
     return std::move(so_far.shards);
   }
-  // Entries hold no braces, so whatever stands between two that is JSON may be one, also where a line end was lost.
-  for (std::size_t first = text.find('{'); first != std::string_view::npos; first = text.find('{', first + 1)) {
-    const std::size_t last = text.find('}', first);
-    if (last == std::string_view::npos) break;
-    const Json entry = Json::parse(text.substr(first, last + 1 - first), nullptr, kThrow);
+  // Entries hold no braces, so whatever stands between a brace and the next one that is JSON may be one, also where a
+  // line end was lost. No byte is parsed twice.
+  constexpr std::size_t kNone = std::string_view::npos;
+  for (std::size_t first = kNone, at = text.find_first_of("{}"); at != kNone; at = text.find_first_of("{}", at + 1)) {
+    if (text[at] == '{') {
+      first = at;
+      continue;
+    }
+    if (first == kNone) continue;
+    const Json entry = Json::parse(text.substr(first, at + 1 - first), nullptr, kThrow);
     if (entry.is_object()) take(entry);
+    first = kNone;
   }
   return std::move(so_far.shards);
 }

@@ -20,6 +20,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -40,7 +41,7 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 32;
 // Heads of messages and what says that a process is alive; the bytes of a message have a tag of their own, so that the
 // two threads that send never mix.
 constexpr int kHeadTag = 1, kBytesTag = 2;
-// Gloo ends all connections of a process when one wait is over in vain; a sign of life may wait as long as it likes.
+// Gloo ends all connections of a process when one wait is over in vain: what may wait long waits as long as it likes.
 constexpr milliseconds kNoLimit{std::chrono::hours(24 * 365)};
 constexpr auto kPoll = milliseconds(20);
 
@@ -156,8 +157,12 @@ class GlooLink : public RankLink {
                   "ranks connect with each other at ports of the system's choice; GLOO_SOCKET_IFNAME names the network "
                   "interface when the one that leads to MASTER_ADDR is the wrong one");
     }
+    peers_.resize(static_cast<std::size_t>(size_));
+    for (Peer& peer : peers_) peer.heard = Clock::now();
     for (int peer = 0; peer < size_; ++peer) {
-      if ((peer == 0) != (rank_ == 0)) hearts_.emplace_back([this, peer] { beat(peer); });
+      if ((peer == 0) == (rank_ == 0)) continue;
+      threads_.emplace_back([this, peer] { beat(peer); });
+      threads_.emplace_back([this, peer] { listen(peer); });
     }
   }
 
@@ -165,10 +170,10 @@ class GlooLink : public RankLink {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       quit_ = true;
-      for (const auto& work : beating_) work->abort();
+      for (const auto& work : waiting_) work->abort();
     }
     wake_.notify_all();
-    for (std::thread& heart : hearts_) heart.join();
+    for (std::thread& thread : threads_) thread.join();
   }
 
   int rank() const override { return rank_; }
@@ -183,20 +188,31 @@ class GlooLink : public RankLink {
   }
 
   std::optional<std::string> receive(int from) override {
-    std::string bytes;
-    const bool got = attempt(from, [&] {
-      Head head;
-      while (head.message == 0) receive_now(from, &head, sizeof head, kHeadTag);
-      if (head.bytes > kMostBytes)
-        throw Error(ErrorKind::kData, "a message of " + std::to_string(head.bytes) + " bytes");
-      bytes.resize(head.bytes);
-      if (!bytes.empty()) receive_now(from, bytes.data(), bytes.size(), kBytesTag);
-    });
-    if (!got) return std::nullopt;
+    std::unique_lock<std::mutex> lock(mutex_);
+    Peer& peer = peers_[static_cast<std::size_t>(from)];
+    while (peer.messages.empty()) {
+      if (peer.gone) return std::nullopt;
+      if (wake_.wait_until(lock, peer.heard + timeout_) == std::cv_status::timeout &&
+          Clock::now() >= peer.heard + timeout_ && peer.messages.empty()) {
+        log_verbose("rank " + std::to_string(from) + ": nothing heard for " + std::to_string(timeout_.count()) + " ms");
+        return std::nullopt;
+      }
+    }
+    std::string bytes = std::move(peer.messages.front());
+    peer.messages.pop_front();
     return bytes;
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  using Work = decltype(std::declval<c10d::ProcessGroupGloo&>().barrier());
+  // What has come from another rank, and when.
+  struct Peer {
+    std::deque<std::string> messages;
+    Clock::time_point heard;
+    bool gone = false;
+  };
+
   void open_store(const RankPlace& place) {
     c10d::TCPStoreOptions options;
     options.port = static_cast<std::uint16_t>(place.port);
@@ -289,35 +305,67 @@ class GlooLink : public RankLink {
     std::vector<at::Tensor> tensors{tensor_of(data, bytes)};
     group_->send(tensors, to, tag)->wait(timeout_);
   }
-  void receive_now(int from, void* data, std::size_t bytes, int tag) {
-    std::vector<at::Tensor> tensors{tensor_of(data, bytes)};
-    group_->recv(tensors, from, tag)->wait(timeout_);
+
+  // Begins, with mutex_ held, and waits for it, without; ended by the destructor. False: it was.
+  template <typename Begin>
+  bool wait_for(std::unique_lock<std::mutex>& lock, Begin&& begin) {
+    if (quit_) return false;
+    const Work work = begin();
+    waiting_.push_back(work);
+    lock.unlock();
+    const auto again = [&] {
+      lock.lock();
+      waiting_.erase(std::find(waiting_.begin(), waiting_.end(), work));
+    };
+    try {
+      work->wait(kNoLimit);
+    } catch (...) {
+      again();
+      throw;
+    }
+    again();
+    return !quit_;
   }
 
-  // One sign of life at a time: the next one when the other side has taken it, which it does when it waits for us.
+  // One sign of life at a time: the next one when the other side has taken it.
   void beat(int peer) {
     const Head alive;
     std::unique_lock<std::mutex> lock(mutex_);
-    while (!wake_.wait_for(lock, timeout_ / 4, [&] { return quit_; })) {
+    while (!wake_.wait_for(lock, timeout_ / 4, [&] { return quit_ || gone(peer); })) {
       attempt(peer, [&] {
         std::vector<at::Tensor> tensors{tensor_of(&alive, sizeof alive)};
-        const auto work = group_->send(tensors, peer, kHeadTag);
-        beating_.push_back(work);
-        lock.unlock();
-        const auto again = [&] {
-          lock.lock();
-          beating_.erase(std::find(beating_.begin(), beating_.end(), work));
-        };
-        try {
-          work->wait(kNoLimit);
-        } catch (...) {
-          again();
-          throw;
-        }
-        again();
+        wait_for(lock, [&] { return group_->send(tensors, peer, kHeadTag); });
       });
     }
   }
+
+  // Takes whatever comes, at once and whatever this process is busy with: no sender waits for longer than the network
+  // takes, and its signs of life are heard.
+  void listen(int peer) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto take = [&](void* data, std::size_t bytes, int tag) {
+      std::vector<at::Tensor> tensors{tensor_of(data, bytes)};
+      return wait_for(lock, [&] { return group_->recv(tensors, peer, tag); });
+    };
+    attempt(peer, [&] {
+      for (Head head; take(&head, sizeof head, kHeadTag);) {
+        Peer& from = peers_[static_cast<std::size_t>(peer)];
+        from.heard = Clock::now();
+        if (head.message == 0) continue;
+        if (head.bytes > kMostBytes)
+          throw Error(ErrorKind::kData, "a message of " + std::to_string(head.bytes) + " bytes");
+        std::string bytes(head.bytes, '\0');
+        if (!bytes.empty() && !take(bytes.data(), bytes.size(), kBytesTag)) return;
+        from.heard = Clock::now();
+        from.messages.push_back(std::move(bytes));
+        wake_.notify_all();
+      }
+    });
+    peers_[static_cast<std::size_t>(peer)].gone = true;
+    wake_.notify_all();
+  }
+
+  bool gone(int peer) const { return peers_[static_cast<std::size_t>(peer)].gone; }
 
   int rank_, size_;
   milliseconds timeout_;
@@ -326,8 +374,9 @@ class GlooLink : public RankLink {
   std::mutex mutex_;  // of what follows
   std::condition_variable wake_;
   bool quit_ = false;
-  std::vector<decltype(std::declval<c10d::ProcessGroupGloo&>().barrier())> beating_;
-  std::vector<std::thread> hearts_;
+  std::vector<Work> waiting_;
+  std::vector<Peer> peers_;  // [rank]
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace

@@ -1,9 +1,9 @@
 // Messages between the processes ("ranks") of one training run: torch.distributed's store and process group (c10d with
 // Gloo over TCP), behind a header without LibTorch. Rank 0 talks with every other rank, the others with rank 0 only.
 //
-// A message is sent when its receiver waits for it: whoever sends waits for that. While a process works, a thread of
-// its own tells the others that it is alive, so that silence, however long the work is, means that a process, a machine
-// or the network is gone. A process that ends is noticed at once, without a timeout.
+// Threads of their own tell the others that a process is alive, and take what they send, while it works: a message
+// arrives however busy its receiver is, and silence, however long the work is, means that a process, a machine or the
+// network is gone. A process that ends is noticed at once, without a timeout.
 #pragma once
 
 #include <memory>

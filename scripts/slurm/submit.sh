@@ -8,10 +8,13 @@
 #     --seeds N      runs (3), seeds 1..N                --ranks N       processes of each run (2), one per machine
 #     --cpus N       processors of each process (all jobs; 2)
 #     --time T       training time of each run (1h)      --preset NAME   (nightly)
-#     --data-seed N  of the rows (1): another one each night
+#     --data-seed N  of the rows and of the problems that are compared with (1)
 #     --first FILE   the policy that stands for the current one until one has been promoted (the one that is shipped)
 #     --bin DIR      where the programs are, on every machine (build/release of this checkout)
 #     --sbatch "..." options for every sbatch: --partition=..., --account=..., --time=...
+#
+# One FOLDER is one night: another night takes another FOLDER, another --data-seed, and
+# --first FOLDER_OF_LAST_NIGHT/current.policy if that night promoted one.
 #
 # FOLDER is on a file system that every machine sees: FOLDER/data, FOLDER/seed-1, ..., FOLDER/comparison.json,
 # FOLDER/current.policy, FOLDER/log. A job that fails holds back those behind it: nothing is promoted. Run again, it submits
@@ -47,7 +50,8 @@ while [[ $# -gt 0 ]]; do
   esac
 done
 [[ -n $folder ]] || die "missing FOLDER; scripts/slurm/submit.sh --help"
-for number in "$parts" "$seeds" "$ranks" "$cpus" "$ROWS"; do
+[[ $DATA_SEED =~ ^(0|[1-9][0-9]*)$ ]] || die "--data-seed: found '$DATA_SEED', expected a whole number"
+for number in "$parts" "$seeds" "$ranks" "$cpus" "$ROWS" "$SHARD_ROWS"; do
   [[ $number =~ ^[1-9][0-9]*$ ]] || die "found '$number', expected a number from 1 on"
 done
 command -v sbatch > /dev/null || die "no sbatch here: this is no machine of a Slurm cluster"

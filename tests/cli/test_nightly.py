@@ -40,10 +40,14 @@ class Nightly(ProgramTest):
         return json.loads((night / "comparison.json").read_text())
 
     def assert_decided(self, night, before):
-        """With a margin of 1 all is promoted but what makes no difference (few small problems: that can be)."""
+        """With a margin of 1 all is promoted but what makes no difference or loses plans (few small problems: that can be)."""
         current = self.folder / "nights" / "current.policy"
         promoted = current.exists() and current.read_bytes() == (night / "run" / "policy.bin").read_bytes()
-        self.assertEqual(promoted, not self.comparison(night)["no_difference"])
+        comparison = self.comparison(night)
+        self.assertEqual(promoted, comparison["accepted"])
+        self.assertGreaterEqual(comparison["problems"], 30)
+        if not promoted:
+            self.assertTrue(comparison["no_difference"] or comparison["first_lost"] > comparison["second_lost"], comparison)
         said = f"promoted, better than {before}" if promoted else f"kept {before}"
         self.assertIn(f"{night.name}: {said}", self.log())
 
@@ -122,7 +126,7 @@ class Nightly(ProgramTest):
         self.assertEqual(len(comparison["policies"]), 1)
         self.assertRegex(self.log(), "promoted, better than|kept")
         self.assertIn("the search without a network", self.log())
-        self.assertEqual((self.folder / "nights" / "current.policy").exists(), not comparison["no_difference"])
+        self.assertEqual((self.folder / "nights" / "current.policy").exists(), comparison["accepted"])
 
     def test_terminated_it_stops_with_a_checkpoint(self):
         process = subprocess.Popen(self.command("--time", "60s"), env=environment(), stdout=subprocess.DEVNULL,
@@ -178,12 +182,12 @@ class Gate(ProgramTest):
         path.write_text("#!/usr/bin/env bash\n" + body + "\n")
         path.chmod(0o755)
 
-    def verdict(self, accepted, no_difference=False):
+    def verdict(self, accepted, no_difference=False, ended_by="error_reached", lost=(0, 0)):
         """automap-train writes another policy every time, and compares as told."""
         self.program("automap-train", f"""
 echo "$*" >> {self.folder}/calls
 if [[ " $* " == *" --compare "* ]]; then
-  printf '{{\\n  "differences": [\\n    {{"first_mean": 0.2, "second_mean": 0.1, "mean": 0.1, "standard_error": 0}}\\n  ],\\n  "no_difference": %s,\\n  "accepted": %s\\n}}\\n' \
+  printf '{{\\n  "problems": 12,\\n  "differences": [\\n    {{"first_mean": 0.2, "second_mean": 0.1, "mean": 0.1, "standard_error": 0}}\\n  ],\\n  "first_lost": {lost[0]},\\n  "second_lost": {lost[1]},\\n  "ended_by": "{ended_by}",\\n  "no_difference": %s,\\n  "accepted": %s\\n}}\\n' \
     {"true" if no_difference else "false"} {"true" if accepted else "false"}
   exit 0
 fi
@@ -228,6 +232,22 @@ touch "$2/config.ini"
             self.assertEqual((self.last() / "start.policy").read_bytes(), before or b"the first one")
             self.assertEqual(self.comparisons()[-1][1], str(current if before else self.first))
             self.assertFalse((self.nights / "unfinished").exists())
+
+    def test_why_it_was_kept(self):
+        for ended_by, no_difference, lost, said in (
+            ("refused", False, (0, 0), "not shown to be better: it is worse ("),
+            ("too_few_problems", True, (0, 0), "not shown to be better: only 12 problems could be judged ("),
+            ("no_more_problems", False, (0, 0), "better: the held-out problems ran out before it was settled ("),
+            ("looks", False, (0, 0), "better: not settled after the most looks ("),
+            ("error_reached", False, (0, 0), "not shown to be better ("),
+            ("error_reached", False, (3, 1), "better: it found no plan for 3 problems, the other for 1 ("),
+        ):
+            with self.subTest(ended_by=ended_by, lost=lost):
+                self.verdict(False, no_difference, ended_by, lost)
+                result = self.night()
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertIn(said, result.stderr)
+                self.assertFalse((self.nights / "current.policy").exists())
 
     def test_the_first_night_is_compared(self):
         self.verdict(False)

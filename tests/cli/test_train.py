@@ -307,13 +307,14 @@ class Policies(Train):
         table = run(PROGRAM, "--evaluate", policy, "--evaluate-small", "5", "--evaluate-middle", "0", "--evaluate-deep", "0")
         self.assertEqual(table.returncode, 0, table.stderr)
         self.assertIn("policy, greedy", table.stdout)
-        same = run(PROGRAM, "--compare", policy, policy, "--evaluate-small", "5", "--evaluate-middle", "0",
+        same = run(PROGRAM, "--compare", policy, policy, "--evaluate-small", "40", "--evaluate-middle", "0",
                    "--evaluate-deep", "0", "--json")
         self.assertEqual(same.returncode, 0, same.stderr)
         document = json.loads(same.stdout)
         self.assertFalse(document["accepted"])
         self.assertTrue(document["no_difference"])
-        self.assertEqual(document["looks"], 1)
+        self.assertEqual((document["looks"], document["ended_by"]), (1, "error_reached"))
+        self.assertEqual(document["first_lost"], document["second_lost"])
         self.assertEqual([d["mean"] for d in document["differences"]], [0, 0, 0])
         # One policy alone: against the same search without a network.
         alone = run(PROGRAM, "--compare", policy, "--evaluate-small", "5", "--evaluate-middle", "0", "--evaluate-deep", "0",
@@ -326,12 +327,49 @@ class Policies(Train):
         for row in document["differences"]:
             self.assertAlmostEqual(row["mean"], row["first_mean"] - row["second_mean"])
         self.assertEqual(document["difference"], document["differences"][-1]["mean"])
+        self.assertIn(document["ended_by"], ("accepted", "refused", "error_reached", "looks"))
         # How good: beside the same searches without a network, and with one that has learned nothing.
         planners = [q["planner"] for q in json.loads(run(
             PROGRAM, "--evaluate", policy, "--evaluate-small", "5", "--evaluate-middle", "0", "--evaluate-deep", "0",
             "--json").stdout)["quality"]]
         for name in ("policy, beam 16 + corridor", "rollouts beam 16 + corridor", "random weights, beam 16 + corridor"):
             self.assertIn(name, planners)
+
+    def test_compare_with_few_problems(self):
+        """Nothing is accepted by a handful, whatever the margin, and data that run out are no error."""
+        self.assertEqual(self.train("--episodes", "64").returncode, 0)
+        policy = self.out() / "policy.bin"
+        few, some = self.folder / "few", self.folder / "some"
+        self.assertEqual(run("automap-datagen", "--rows", "40", "--config", "small", "-o", few).returncode, 0)
+        self.assertEqual(run("automap-datagen", "--rows", "300", "--config", "small", "-o", some).returncode, 0)
+        sets = ["--evaluate-small", "16", "--evaluate-middle", "0", "--evaluate-deep", "0"]
+        for data, margin, ended_by, warning in (
+            (few, "1", "too_few_problems", "problems could be judged, at least 30 are needed"),
+            (some, "0", None, "there are no more problems"),
+            (some, "1", "accepted", None),
+        ):
+            with self.subTest(data=data.name, margin=margin):
+                options = ["--compare", policy, "--evaluate-data", data, "--margin", margin, "--standard-error", "1e-6", *sets]
+                result = run(PROGRAM, *options, "--json")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                document = json.loads(result.stdout)
+                # Policies may be clearly different, or the same, on so few problems.
+                expected = (ended_by,) if ended_by else ("no_more_problems", "refused", "error_reached")
+                self.assertIn(document["ended_by"], (*expected, "error_reached") if document["no_difference"] else expected)
+                self.assertEqual(document["accepted"], document["ended_by"] == "accepted")
+                text = run(PROGRAM, *options)
+                if document["ended_by"] in ("too_few_problems", "no_more_problems"):
+                    self.assertIn("warning: ", result.stderr)
+                    self.assertIn(warning, result.stderr)
+                    if not document["no_difference"]:
+                        self.assertIn(warning, text.stdout)
+        # Half of the rows choose the best policy of a run, the others judge.
+        self.assertIn(", every other row", json.loads(run(PROGRAM, "--evaluate", policy, "--evaluate-data", some, "--json",
+                                                          *sets).stdout)["data"])
+        # Nothing to judge by at all is an error.
+        none = self.folder / "none"
+        self.assertEqual(run("automap-datagen", "--rows", "1", "--config", "small", "-o", none).returncode, 0)
+        self.assert_fails(run(PROGRAM, "--compare", policy, "--evaluate-data", none, *sets), 3, "1 rows")
 
     def test_policies_that_are_none(self):
         garbage = self.put("garbage.bin", b"no policy at all" * 10)

@@ -93,6 +93,25 @@ TEST_F(HeldOutRows, EveryPlaceOfABlockIsHeldOutInTurn) {
   EXPECT_GE(places.size(), 10u);
 }
 
+TEST_F(HeldOutRows, RowsThatNothingIsLearnedFromAreHalved) {
+  for (const std::uint64_t rows : {2, 3, 100}) {
+    const std::string folder = dataset(rows);
+    const std::vector<double> all = problems(*open_source(folder, 1, {}, {}));
+    const auto chosen = open_source(folder, 1, {}, {}, false, Rows::kAllChosenBy);
+    const auto judged = open_source(folder, 2, {}, {}, false, Rows::kAllJudgedBy);
+    EXPECT_EQ(chosen->size(), (rows + 1) / 2);
+    EXPECT_EQ(judged->size(), rows / 2);
+    EXPECT_NE(chosen->fingerprint(), judged->fingerprint());
+    std::vector<double> both = problems(*chosen), sorted = all;
+    const std::vector<double> second = problems(*judged);
+    both.insert(both.end(), second.begin(), second.end());
+    std::sort(both.begin(), both.end());
+    std::sort(sorted.begin(), sorted.end());
+    EXPECT_EQ(both, sorted);
+  }
+  EXPECT_THROW(open_source(dataset(1), 1, {}, {}, false, Rows::kAllJudgedBy), Error);
+}
+
 TEST_F(HeldOutRows, AFewRowsAreNotDivided) {
   const std::string folder = dataset(31);
   EXPECT_EQ(open_source(folder, 1, {}, {})->size(), 31u);

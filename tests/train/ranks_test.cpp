@@ -289,6 +289,22 @@ TEST_F(RanksTest, AFailureOfARankIsThatOfTheRun) {
   other.join();
 }
 
+// Rank 0 ends the run before it has asked for plays that failed: the other rank says so.
+TEST_F(RanksTest, AFailureThatRankZeroDoesNotAskForIsTold) {
+  Wire wire(2);
+  QueueLink zero(wire, 0);
+  zero.send(1, bytes_of_message(PlayOrder{0, 4, "no policy at all"}));
+  zero.send(1, bytes_of_message(EndOrder{75, "rank 2 is gone"}));
+  set_log_level(LogLevel::kNormal);
+  testing::internal::CaptureStderr();
+  const int code = serve(wire, 1, settings("told"));
+  const std::string told = testing::internal::GetCapturedStderr();
+  set_log_level(LogLevel::kQuiet);
+  EXPECT_EQ(code, 75);
+  EXPECT_NE(told.find("rank 0 ended the run: rank 2 is gone"), std::string::npos) << told;
+  EXPECT_NE(told.find("a play of this rank had failed: "), std::string::npos) << told;
+}
+
 TEST(RankMessages, PlaysArriveAsTheyWere) {
   PlayAnswer answer;
   answer.stop_requested = true;

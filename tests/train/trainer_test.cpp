@@ -225,6 +225,17 @@ TEST_F(TrainerTest, HeldOutProblemsAreSolvedOnce) {
   EXPECT_EQ(third.problems().size(), first.problems().size());
 }
 
+TEST(Evaluation, NoProblemsLeft) {
+  WorkerPool pool(0);
+  EvaluationOptions options;
+  options.problems = {0, 0, 0, 1};  // "small" has no wide ones
+  EXPECT_THROW(Evaluation(open_source("synth:small", 1, {}, {}), options, pool, ""), Error);
+  options.may_be_empty = true;
+  const Evaluation evaluation(open_source("synth:small", 1, {}, {}), options, pool, "");
+  EXPECT_TRUE(evaluation.problems().empty());
+  EXPECT_EQ(evaluation.next(), 200u);
+}
+
 TEST(Evaluation, PairedDifferenceByHand) {
   const double none = std::numeric_limits<double>::infinity();
   // Differences 1, 3 (the third has no partner): mean 2, variance 2, standard error sqrt(2 / 2) = 1.

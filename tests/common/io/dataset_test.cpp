@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -552,6 +553,28 @@ TEST_F(DatasetTest, EveryFlippedBitOfTheManifestIsFoundAndMadeGood) {
   }
   set_log_level(LogLevel::kNormal);
   EXPECT_GT(repaired, 10);
+}
+
+// Megabytes of braces take no longer than their number; what is left of the list is found among them.
+TEST_F(DatasetTest, AManifestFullOfBracesIsSalvagedAtOnce) {
+  const DatasetManifest wanted = manifest(20, 10);
+  write(wanted);
+  const std::string text = bytes("dataset.json");
+  const std::size_t list = text.find("\"shards\": [");
+  const std::vector<ShardEntry> whole = salvage_entries(text, wanted);
+  ASSERT_EQ(whole.size(), 2u);
+  std::string nested;
+  for (int i = 0; i < 400000; ++i) nested += "{\"a\":";
+  for (const std::string& junk : {std::string(4000000, '{'), std::string(4000000, '}'), nested, nested + "}"}) {
+    const auto before = std::chrono::steady_clock::now();
+    const std::vector<ShardEntry> found = salvage_entries(junk + text.substr(list) + junk, wanted);
+    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(60));
+    ASSERT_EQ(found.size(), 2u);
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(found[i].file, whole[i].file);
+      EXPECT_EQ(found[i].crc32c, whole[i].crc32c);
+    }
+  }
 }
 
 TEST_F(DatasetTest, ADamagedManifestOfAnotherDatasetIsLeftAlone) {
