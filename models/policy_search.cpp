@@ -215,7 +215,7 @@ void search(const PlanSpace& space, const Policy* policy, const PolicySearchOpti
       bill.work.spend(scoring_units(*policy) * static_cast<std::int64_t>(children.size()));
       score_children(space, *policy, options.objective, root_ms, std::max(kSecondLooks, options.beam), children,
                      rollouts, known_ms, scores);
-    } else {
+    } else if (options.second_looks) {
       look_again(space, std::max(kSecondLooks, options.beam), children, rollouts);
     }
     std::size_t shortest = children.size();

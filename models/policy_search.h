@@ -26,6 +26,9 @@ struct PolicySearchOptions {
   // The best rollouts met may win, the best plans are improved boundary by boundary at the end (PlanSpace::improve),
   // and a beam also looks at what greedy finds. false: the bare search.
   bool rollouts_count = true;
+  // Without a policy: the best children get a second look as a policy's do, which takes as long. false: beside a search
+  // with a policy, of which this one is only the cheap other view.
+  bool second_looks = true;
   // kSimulated: candidates of the last boundary and rollouts are compared by the event simulation.
   pipeline::Objective objective = pipeline::Objective::kValue;
   Work* work = nullptr;  // null: without end

@@ -365,6 +365,7 @@ std::optional<Plan> Planning::walk(const models::Policy* policy, int stages, Sch
   models::PolicySearchOptions options;
   options.beam = turn.beam;
   options.objective = objective_;
+  options.second_looks = policy_ == nullptr || turn.alone;
   // The first plan of all is worth waiting for, unless nobody does any more.
   const bool first = best_of_.empty();
   options.work = first ? &patient_ : &turn.work;
