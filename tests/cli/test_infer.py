@@ -11,7 +11,7 @@ import time
 import unittest
 from pathlib import Path
 
-from programs import BIN, FIXTURES, SOURCE, ProgramTest, environment, profile_csv, run
+from programs import BIN, FIXTURES, SOURCE, ProgramTest, environment, plans_compared, profile_csv, run
 
 try:
     import jsonschema
@@ -179,6 +179,7 @@ class Infer(ProgramTest):
         self.assertAlmostEqual(direct["step_ms"], through["step_ms"], places=9)
         self.assertEqual(direct["model"], "tiny_mlp")
 
+    @plans_compared
     def test_report_for_people(self):
         result = run("automap-infer", FIXTURES / "bert48.hlo.gz", "--cluster", "config-c", "--batch", "256")
         self.assertEqual(result.returncode, 0, result.stderr)
