@@ -583,8 +583,7 @@ class Planning {
       // Of fewer choices: what it proves is not said of all.
       const double bound_ms = sequences ? std::max(found.bound_ms, narrower.bound_ms) : narrower.bound_ms;
       if (!sequences || narrower.saved_ms > found.saved_ms) found = std::move(narrower);
-      found.bound_ms = bound_ms;
-      found.proven = found.saved_ms >= bound_ms - 1e-9 * std::max(1.0, std::abs(bound_ms));
+      found.set_bound(bound_ms);
     }
     cut_by_time_ = cut_by_time_ || work.stopped();
     if (found.gathers.empty() || !(found.saved_ms > (now_.infeasible ? -std::numeric_limits<double>::infinity() : 0)))

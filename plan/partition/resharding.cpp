@@ -775,12 +775,16 @@ Resharding find(const sharding::ShardingModel& model, const PartitionCost& cost,
   }
   Resharding out = builder.read(found);
   keep_needed_beginnings(model, &out.gathers);
-  out.bound_ms = -bound;
-  out.proven = out.saved_ms >= out.bound_ms - 1e-9 * std::max(1.0, std::abs(out.bound_ms));
+  out.set_bound(-bound);
   return out;
 }
 
 }  // namespace
+
+void Resharding::set_bound(double ms) {
+  bound_ms = ms;
+  proven = saved_ms >= ms - 1e-9 * std::max(1.0, std::abs(ms));
+}
 
 std::vector<GroupId> split_groups(const sharding::ShardingModel& model, const Resharding& found) {
   std::set<GroupId> split;

@@ -39,6 +39,9 @@ struct Resharding {
   bool proven = false;
   std::int64_t sites = 0, nodes = 0;  // of the labelling and of its search
   std::int32_t width = 0;
+
+  // bound_ms, and whether it is reached.
+  void set_bound(double ms);
 };
 
 // Of the model as it is linked with the gathers: the groups that a plan decides, ascending.

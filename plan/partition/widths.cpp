@@ -36,10 +36,11 @@ machine::Cluster servers_of(const machine::Cluster& cluster, const std::string& 
 // What is left of what splitting can divide of every instruction's time: of what stands for others (a loop) as much as
 // of these together.
 std::vector<double> op_shares(const sharding::ShardingModel& model, const PartitionCost& cost,
-                              const sharding::Propagation& decided, const std::vector<NodeId>& units) {
+                              const sharding::Propagation& decided, const PartitionCost::StepParts& parts,
+                              const std::vector<NodeId>& units) {
   const auto instructions = static_cast<std::size_t>(model.graph().num_instructions());
   const std::vector<double> share = cost.as_other(decided).op_share;
-  const std::vector<double> left = cost.parts(decided).compute_ms;
+  const std::vector<double>& left = parts.compute_ms;
   const std::vector<double> all = cost.parts(sharding::Propagation(model.linkage())).compute_ms;
   const double saved_by_splitting = 1 - 1.0 / model.linkage().shards();
   std::vector<double> own(instructions, 0), count(instructions, 0), inside(instructions, 0), saved(instructions, 0);
@@ -73,9 +74,9 @@ std::vector<double> by_step_node(const sharding::ShardingModel& model, const std
 
 // What is kept of gathered copies, of every tensor's bytes.
 std::vector<double> copy_shares(const sharding::ShardingModel& model, const PartitionCost& cost,
-                                const sharding::Propagation& decided) {
+                                const PartitionCost::StepParts& parts) {
   std::vector<double> out(static_cast<std::size_t>(model.flow().size()), 0);
-  for (const PartitionCost::CollectivePart& part : cost.parts(decided).collectives) {
+  for (const PartitionCost::CollectivePart& part : parts.collectives) {
     const NodeId node = part.collective.node;
     if (const double bytes = cost.copy_bytes_of(part.collective); bytes > 0) {
       out[at(node)] += bytes / static_cast<double>(model.flow().shape(node).bytes);
@@ -85,10 +86,10 @@ std::vector<double> copy_shares(const sharding::ShardingModel& model, const Part
 }
 
 std::vector<profile::WidthParts::Collective> collectives_of(const PartitionCost& cost,
-                                                            const sharding::Propagation& decided,
+                                                            const PartitionCost::StepParts& parts,
                                                             const std::vector<NodeId>& units) {
   std::vector<profile::WidthParts::Collective> out;
-  for (const PartitionCost::CollectivePart& part : cost.parts(decided).collectives) {
+  for (const PartitionCost::CollectivePart& part : parts.collectives) {
     const NodeId unit = units[at(part.collective.node)];
     if (unit == kNone) continue;
     out.push_back({unit, part.ms, part.collective.bytes, cost.time_of(part.collective)});
@@ -126,12 +127,13 @@ std::vector<WidthPlan> plan_widths(const graph::Graph& graph, const std::vector<
       found.parts.width = width;
       for (const machine::DeviceModel& device : devices) {
         const PartitionCost cost(model, device, servers_of(cluster, device.name));
+        const PartitionCost::StepParts parts = cost.parts(planned.decided);
         if (found.parts.op_share.empty()) {
-          found.parts.op_share = op_shares(model, cost, planned.decided, units);
+          found.parts.op_share = op_shares(model, cost, planned.decided, parts, units);
           found.parts.tensor_share = by_step_node(model, cost.as_other(planned.decided).shares.held, 1);
-          found.parts.copy_share = by_step_node(model, copy_shares(model, cost, planned.decided), 0);
+          found.parts.copy_share = by_step_node(model, copy_shares(model, cost, parts), 0);
         }
-        found.parts.collectives.push_back(collectives_of(cost, planned.decided, units));
+        found.parts.collectives.push_back(collectives_of(cost, parts, units));
       }
       out.push_back(std::move(found));
     } catch (const Error& e) {

@@ -28,13 +28,6 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
-WorkLimits time_of(const PlanRequest& request) {
-  WorkLimits limits;
-  limits.seconds = request.time_limit_s;
-  limits.cancelled = request.cancelled;
-  return limits;
-}
-
 class Search {
  public:
   Search(const MixedProblem& problem, Work& time) : problem_(problem), time_(time), widths_(problem.widths()) {}
@@ -225,7 +218,7 @@ std::optional<MixedChoice> best_mixed(const pipeline::Profile& profile, const ma
   const std::optional<MixedPlan> start = start_of(found, request, used.num_devices());
   if (!start) return std::nullopt;
   std::optional<MixedChoice> best;
-  Work time(time_of(request));
+  Work time(request.time_limits());
   for (const StepSize& size : splits_near(found)) {
     pipeline::ProblemOptions own = options;
     own.micro_batch_samples = size.samples;
@@ -282,7 +275,7 @@ pipeline::LowerBound any_width_bound(const pipeline::Profile& profile, const mac
   least.ms = known ? std::min(found.result.lower_bound_ms, found.simulated_bound_ms)
                    : std::min(found.result.step_ms, found.result.simulated_step_ms);
   least.method = "that of one width";
-  Work whole(time_of(request));
+  Work whole(request.time_limits());
   for (const auto& [size, micro_batches] : splits_bounded(found, cluster.num_devices())) {
     const auto& [devices, samples] = size;
     const machine::Cluster used = first_devices(cluster, devices);

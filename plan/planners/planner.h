@@ -88,6 +88,14 @@ struct PlanRequest {
   std::function<bool()> cancelled;  // polled; true acts as if the time were over
   // Told how much of the work is done, now and then; units. May be empty.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
+
+  // The time limit and `cancelled`, for work without another end.
+  WorkLimits time_limits() const {
+    WorkLimits limits;
+    limits.seconds = time_limit_s;
+    limits.cancelled = cancelled;
+    return limits;
+  }
 };
 
 constexpr double kProvenGap = 1e-9;  // a gap below is rounding

@@ -140,7 +140,7 @@ class StepPlanner {
         lone_replicas_(step.lone_replicas),
         hopeless_ms_(hopeless_ms),
         start_(start),
-        clock_(time_of(in_time(request))) {}
+        clock_(in_time(request).time_limits()) {}
 
   // Every split with a share of the effort; only one of them, asked for `alone`, waits for all of it.
   void look_at_all(std::vector<StepSize> sizes, bool alone) {
@@ -584,13 +584,6 @@ class StepPlanner {
     request.time_limit_s = std::max(kLeastTime, request_.time_limit_s - gone_ms() * 1e-3);
     return request;
   }
-  static WorkLimits time_of(const PlanRequest& request) {
-    WorkLimits limits;
-    limits.seconds = request.time_limit_s;
-    limits.cancelled = request.cancelled;
-    return limits;
-  }
-
   // With a share of the effort, of `among` that share it.
   PlanRequest look_request(std::size_t among) const {
     PlanRequest request = request_;
@@ -660,7 +653,7 @@ class StepPlanner {
                                 int first = 1) const {
     const PlanRequest request = request_for(size, request_);
     const auto with_units = [&](std::int64_t units) {
-      WorkLimits limits = time_of(in_time(request));
+      WorkLimits limits = in_time(request).time_limits();
       limits.units = std::min(units, request.effort.units);
       Work work(limits);
       return pipeline::lower_bound_all_cuts(problem, request.schedules, std::max(first, request.stages),
