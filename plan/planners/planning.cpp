@@ -305,7 +305,7 @@ bool Planning::add(const std::optional<Plan>& plan, PlannerKind planner, Way way
   Candidate candidate;
   candidate.plan = *plan;
   candidate.value_ms = pipeline::value_ms(problem_, *plan);
-  candidate.simulated_ms = pipeline::simulate_step_ms(problem_, *plan);
+  candidate.simulated_ms = pipeline::length_ms(problem_, *plan, Objective::kSimulated);
   candidate.planner = planner;
   candidate.way = way;
   candidate.sequence = static_cast<int>(candidates_.size());
@@ -439,7 +439,7 @@ void Planning::polish_candidates() {
     if (!(plan == from.plan)) {
       polished.plan = std::move(plan);
       polished.value_ms = pipeline::value_ms(problem_, polished.plan);
-      polished.simulated_ms = pipeline::simulate_step_ms(problem_, polished.plan);
+      polished.simulated_ms = pipeline::length_ms(problem_, polished.plan, Objective::kSimulated);
       polished.way.polished = true;
       polished.found_ms = ms_since(start_);
       smallest_value_ms_ = std::min(smallest_value_ms_, polished.value_ms);
@@ -472,34 +472,42 @@ void Planning::polish_candidates() {
   if (!found.empty()) polished_all_ = std::move(found);
 }
 
-// Candidates are judged with a warm-up that is chosen quickly; the one that counts may turn near ones round.
+// Candidates are judged with a warm-up that is chosen quickly; the one that counts may turn them round: those nearly as
+// short, and those that V puts first, which knows nothing of messages that come in bursts.
 Planning::Candidate Planning::best_with_warmup(const Candidate& winner) {
   if (objective_ != Objective::kSimulated) return winner;
-  std::vector<const Candidate*> order;
-  for (const std::vector<Candidate>* all : {&candidates_, &polished_all_}) {
-    for (const Candidate& candidate : *all) {
-      if (length(candidate) <= kWarmupWithin * length(winner)) order.push_back(&candidate);
-    }
-  }
-  std::stable_sort(order.begin(), order.end(), [&](const Candidate* a, const Candidate* b) { return better(*a, *b); });
   const auto with_warmup = [&](Plan plan) {
     pipeline::choose_warmup(problem_, plan, &work_);
     return pipeline::simulate_step_ms(problem_, plan);
   };
   Candidate best = winner;
   double best_ms = with_warmup(winner.plan);
-  std::vector<Plan> judged = {winner.plan};
-  std::map<int, int> of_stages;
-  for (const Candidate* candidate : order) {
-    if (judged.size() == kMostJudged || work_.over()) break;
-    if (std::find(judged.begin(), judged.end(), candidate->plan) != judged.end()) continue;
-    if (++of_stages[candidate->plan.num_stages()] > kMostJudgedAlike) continue;
-    judged.push_back(candidate->plan);
-    const double ms = with_warmup(candidate->plan);
-    if (!(ms < best_ms * (1 - pipeline::kWarmupSlack))) continue;
-    best_ms = ms;
-    best = *candidate;
+  std::vector<const Candidate*> order;
+  for (const std::vector<Candidate>* all : {&candidates_, &polished_all_}) {
+    for (const Candidate& candidate : *all) order.push_back(&candidate);
   }
+  std::vector<Plan> judged = {winner.plan};
+  const auto judge = [&](const auto& worth, const auto& before) {
+    std::stable_sort(order.begin(), order.end(), before);
+    std::map<int, int> of_stages;
+    std::size_t taken = 0;
+    for (const Candidate* candidate : order) {
+      if (taken == kMostJudged || work_.over()) break;
+      if (!worth(*candidate)) break;
+      if (std::find(judged.begin(), judged.end(), candidate->plan) != judged.end()) continue;
+      if (++of_stages[candidate->plan.num_stages()] > kMostJudgedAlike) continue;
+      ++taken;
+      judged.push_back(candidate->plan);
+      const double ms = with_warmup(candidate->plan);
+      if (!(ms < best_ms * (1 - pipeline::kWarmupSlack))) continue;
+      best_ms = ms;
+      best = *candidate;
+    }
+  };
+  judge([&](const Candidate& c) { return length(c) <= kWarmupWithin * length(winner); },
+        [&](const Candidate* a, const Candidate* b) { return better(*a, *b); });
+  judge([&](const Candidate& c) { return c.value_ms < best_ms; },
+        [](const Candidate* a, const Candidate* b) { return a->value_ms < b->value_ms; });
   return best;
 }
 

@@ -43,7 +43,7 @@ class Runnable(ProgramTest):
 
     def test_fixtures_on_clusters(self):
         # Sanitized programs take ten times as long.
-        for i, model in enumerate(MODELS[::5] if SANITIZED and not ALL else MODELS):
+        for i, model in enumerate(MODELS[::10] if SANITIZED and not ALL else MODELS):
             # One cluster for each model, all of them for all models when asked for.
             for cluster in CLUSTERS if ALL else (CLUSTERS[i % len(CLUSTERS)],):
                 with self.subTest(model=model, cluster=cluster):

@@ -10,7 +10,7 @@ import subprocess
 import time
 import unittest
 
-from programs import BIN, ProgramTest, environment, profile_csv, run
+from programs import BIN, ProgramTest, environment, plans_compared, profile_csv, run
 
 PROGRAM = "automap-train"
 # Seconds on a busy machine: few plays of few problems.
@@ -335,6 +335,7 @@ class Policies(Train):
         for name in ("policy, beam 16 + corridor", "rollouts beam 16 + corridor", "random weights, beam 16 + corridor"):
             self.assertIn(name, planners)
 
+    @plans_compared
     def test_compare_with_few_problems(self):
         """Nothing is accepted by a handful, whatever the margin, and data that run out are no error."""
         self.assertEqual(self.train("--episodes", "64").returncode, 0)

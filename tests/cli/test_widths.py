@@ -141,6 +141,7 @@ class Widths(ProgramTest):
         for row in sweep:
             self.assertEqual(row["dp"] * row["pp"] * row["tp"], 16)
 
+    @plans_compared
     def test_every_kind_of_plan(self):
         plan = self.plan(MODEL, "--cluster", "config-b")
         corners = {corner["name"]: corner for corner in plan["corners"]}
@@ -199,6 +200,7 @@ class Widths(ProgramTest):
             self.assertEqual(result.returncode, 2)
             self.assertIn("--chunks", result.stderr)
 
+    @plans_compared
     def test_zero_bubble(self):
         base = (MODEL, "--cluster", "config-c", "--effort", "quick")
         name = "zero bubble, ZB-H1 (even)"
@@ -232,6 +234,7 @@ class Widths(ProgramTest):
         self.assertNotIn(name, [c["name"] for c in self.plan(*base, "--max-width", 1)["corners"]])
         self.assert_fails(run("automap-infer", *base, "--explore", "off", "--mixed-widths", "auto"), 2, "--explore off")
 
+    @plans_compared
     def test_mixed_widths_become_the_plan(self):
         """Where stages of different widths are shorter they are the plan, by every way out and in again."""
         model, base = FIXTURES / "moe_small.hlo.gz", ("--cluster", "config-a", "--effort", "quick")

@@ -16,6 +16,7 @@
 #include "datagen/distributions.h"
 #include "datagen/preview.h"
 #include "tests/common/io/dataset_rows.h"
+#include "tests/sanitized.h"
 
 namespace automap::datagen {
 namespace {
@@ -67,7 +68,7 @@ class GenerateTest : public ::testing::Test {
 TEST_F(GenerateTest, TheSameBytesForAnyNumberOfThreads) {
   for (const bool compress : {false, true}) {
     for (const bool oracle : {false, true}) {
-      GenerateOptions o = options(oracle ? 60 : 3000, oracle ? 25 : 700, 1);
+      GenerateOptions o = options((oracle ? 60 : 3000) / (kSanitized ? 2 : 1), oracle ? 25 : 700, 1);
       o.compress = compress;
       o.oracle = oracle;
       const GenerateResult result = generate_dataset(source_, o);

@@ -7,6 +7,7 @@
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
 #include "tests/plan/planners/random_policy.h"
+#include "tests/sanitized.h"
 
 namespace automap::infer {
 namespace {
@@ -82,7 +83,7 @@ double step_with_compute(const RandomProblem& made, const planners::StepPlan& pl
 
 TEST(Sensitivity, CountsThePlanUnderTheChangedNumbersBesideTheBest) {
   int asked_about = 0, another_is_better = 0;
-  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+  for (std::uint64_t seed = 0; seed < (kSanitized ? 4 : 12); ++seed) {
     SCOPED_TRACE(seed);
     const RandomProblem made = small(seed, 0);
     const Asked asked = ask(made, {0.5, 1, 1, 0});
@@ -104,8 +105,8 @@ TEST(Sensitivity, CountsThePlanUnderTheChangedNumbersBesideTheBest) {
     EXPECT_GE(row(asked.rows, "links inside servers 100 % slower").simulated_step_ms, now * (1 - 1e-12));
     EXPECT_GE(row(asked.rows, "the back half's compute 50 % slower").simulated_step_ms, now * (1 - 1e-12));
   }
-  EXPECT_GT(asked_about, 8);
-  EXPECT_GT(another_is_better, 0);
+  EXPECT_GT(asked_about, kSanitized ? 1 : 8);
+  EXPECT_TRUE(another_is_better > 0 || kSanitized);
 }
 
 TEST(Sensitivity, SaysWhereThePlanNoLongerFits) {

@@ -22,6 +22,7 @@
 #include "common/io/dataset_lock.h"
 #include "common/io/dataset_writer.h"
 #include "tests/common/io/dataset_rows.h"
+#include "tests/sanitized.h"
 
 namespace automap::io {
 namespace {
@@ -536,7 +537,7 @@ TEST_F(DatasetTest, EveryFlippedBitOfTheManifestIsFoundAndMadeGood) {
   const std::string text = bytes("dataset.json");
   int repaired = 0;
   set_log_level(LogLevel::kQuiet);
-  for (std::size_t bit = 0; bit < 8 * text.size(); ++bit) {
+  for (std::size_t bit = 0; bit < 8 * text.size(); bit += kSanitized ? 7 : 1) {
     std::string flipped = text;
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ 1 << bit % 8);
     EXPECT_THROW(parse_manifest(flipped, "x"), Error) << bit;
@@ -552,7 +553,7 @@ TEST_F(DatasetTest, EveryFlippedBitOfTheManifestIsFoundAndMadeGood) {
     ++repaired;
   }
   set_log_level(LogLevel::kNormal);
-  EXPECT_GT(repaired, 10);
+  EXPECT_GT(repaired, kSanitized ? 1 : 10);
 }
 
 // Megabytes of braces take no longer than their number; what is left of the list is found among them.

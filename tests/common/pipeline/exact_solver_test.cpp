@@ -2,6 +2,7 @@
 
 #include "common/pipeline/exact.h"
 #include "tests/common/pipeline/exact_brute_force.h"
+#include "tests/sanitized.h"
 
 namespace automap::pipeline {
 namespace {
@@ -165,7 +166,7 @@ TEST(ExactSolver, EndsAtTheSamePlaceWithTheSameWork) {
 // At whatever poll it is stopped: bounds hold, plans are feasible, and what is called proven is optimal.
 TEST(ExactSolver, IsHonestWhereverItIsStopped) {
   int unproven = 0, proven = 0, with_plan = 0;
-  for (std::uint64_t seed = 0; seed < 1500; ++seed) {
+  for (std::uint64_t seed = 0; seed < 1500 / kShare; ++seed) {
     SCOPED_TRACE(seed);
     const SmallProblem small = seed % 50 == 0 ? small_problem(seed, 410, 420, 6) : small_problem(seed, 10, 40, 8);
     const Problem problem(small.profile, small.cluster, small.options);
@@ -202,9 +203,9 @@ TEST(ExactSolver, IsHonestWhereverItIsStopped) {
       ASSERT_GE(result.value_ms.front(), best * (1 - 1e-9));
     }
   }
-  EXPECT_GT(unproven, 500);
-  EXPECT_GT(proven, 500);
-  EXPECT_GT(with_plan, 500);
+  EXPECT_GT(unproven, 500 / kShare);
+  EXPECT_GT(proven, 500 / kShare);
+  EXPECT_GT(with_plan, 500 / kShare);
 }
 
 // More pivots than are solved directly: runs of pivots first.

@@ -9,6 +9,7 @@
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/suffix_values.h"
 #include "tests/common/pipeline/exact_brute_force.h"
+#include "tests/sanitized.h"
 
 namespace automap::pipeline {
 namespace {
@@ -74,7 +75,7 @@ void compare(const Problem& problem, Schedule schedule, int max_stages, Counts& 
 TEST(ExactWhole, EqualsBruteForceOverPlansAndVariants) {
   Counts counts;
   int measured = 0;
-  for (std::uint64_t seed = 0; seed < 5000; ++seed) {
+  for (std::uint64_t seed = 0; seed < 5000 / kShare; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     const SmallProblem small = small_whole_problem(seed);
     measured += small.cluster.servers.front().links.empty() ? 0 : 1;
@@ -82,16 +83,16 @@ TEST(ExactWhole, EqualsBruteForceOverPlansAndVariants) {
     SmallRandom random(seed ^ 0xABC);
     ASSERT_NO_FATAL_FAILURE(compare(problem, any_schedule(random), listed_stages(problem, 4), counts));
   }
-  EXPECT_GT(counts.feasible, 4000);
-  EXPECT_GT(counts.infeasible, 300);
-  EXPECT_GT(measured, 1500);
+  EXPECT_GT(counts.feasible, 4000 / kShare);
+  EXPECT_GT(counts.infeasible, 300 / kShare);
+  EXPECT_GT(measured, 1500 / kShare);
   EXPECT_LT(counts.unproven, counts.feasible / 100);
 }
 
 // Fractional replicas under the schedules that the papers do not have, with recomputation and without idle stages.
 TEST(ExactWhole, EqualsBruteForceOfFractionalReplicasUnderEverySchedule) {
   Counts counts;
-  for (std::uint64_t seed = 0; seed < 5000; ++seed) {
+  for (std::uint64_t seed = 0; seed < 5000 / kShare; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     SmallProblem small = small_problem(seed, 3, 8, 6);
     SmallRandom random(seed ^ 0xFED);
@@ -107,8 +108,8 @@ TEST(ExactWhole, EqualsBruteForceOfFractionalReplicasUnderEverySchedule) {
     const Problem problem(small.profile, small.cluster, small.options);
     ASSERT_NO_FATAL_FAILURE(compare(problem, any_schedule(random), listed_stages(problem, 4), counts));
   }
-  EXPECT_GT(counts.feasible, 4000);
-  EXPECT_GT(counts.infeasible, 50);
+  EXPECT_GT(counts.feasible, 4000 / kShare);
+  EXPECT_GT(counts.infeasible, 50 / kShare);
   EXPECT_LT(counts.unproven, counts.feasible / 100);
 }
 
@@ -217,7 +218,7 @@ TEST(ExactWhole, EqualsBruteForceOnManyInstructions) {
 // At whatever poll it is stopped: bounds hold, plans are feasible, and what is called proven is optimal.
 TEST(ExactWhole, IsHonestWhereverItIsStopped) {
   int unproven = 0, proven = 0, with_plan = 0;
-  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+  for (std::uint64_t seed = 0; seed < 400 / kShare; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     SmallProblem small = seed % 40 == 0 ? small_whole_problem(seed, 410, 420, 6) : small_whole_problem(seed, 10, 40, 8);
     small.options.allow_idle_stages = true;
@@ -260,9 +261,9 @@ TEST(ExactWhole, IsHonestWhereverItIsStopped) {
       }
     }
   }
-  EXPECT_GT(unproven, 100);
-  EXPECT_GT(proven, 100);
-  EXPECT_GT(with_plan, 100);
+  EXPECT_GT(unproven, 100 / kShare);
+  EXPECT_GT(proven, 100 / kShare);
+  EXPECT_GT(with_plan, 100 / kShare);
 }
 
 // The sync that loops count is the ring's time of the last bucket, or of what the backward leaves over.
@@ -372,7 +373,7 @@ TEST(ExactWhole, CorridorsReachTheOptimumWhenTheyCoverEverything) {
 
 TEST(ExactWhole, LowerBoundsAreBelowEveryPlanAndTightWithTime) {
   int judged = 0;
-  for (std::uint64_t seed = 0; seed < 1500; ++seed) {
+  for (std::uint64_t seed = 0; seed < 1500 / kShare; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     SmallProblem small = small_whole_problem(seed);
     const Problem problem(small.profile, small.cluster, small.options);
@@ -402,13 +403,13 @@ TEST(ExactWhole, LowerBoundsAreBelowEveryPlanAndTightWithTime) {
     ASSERT_LE(hasty.ms, best * (1 + 1e-9)) << hasty.method;
     ASSERT_GT(hasty.ms, 0);
   }
-  EXPECT_GT(judged, 300);
+  EXPECT_GT(judged, 300 / kShare);
 }
 
 // From a single run of all cuts on: at whatever poll it is stopped the bounds hold, and left alone it closes the gap.
 TEST(ExactWhole, GapsCloseFromFewRuns) {
   int closed = 0;
-  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+  for (std::uint64_t seed = 0; seed < 3000 / kShare; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     SmallProblem small = seed % 2 == 0 ? small_whole_problem(seed, 4, 10, 6) : small_problem(seed, 4, 10, 6);
     small.options.allow_idle_stages = true;
@@ -438,14 +439,14 @@ TEST(ExactWhole, GapsCloseFromFewRuns) {
     const internal::GapOutput hasty = internal::close_gaps({input}, false, early).front();
     ASSERT_LE(hasty.bound_ms.front(), best * (1 + 1e-9));
   }
-  EXPECT_GT(closed, 600);
+  EXPECT_GT(closed, 600 / kShare);
 }
 
 using Prefix = std::pair<std::vector<int>, std::vector<int>>;
 
 TEST(ExactWhole, CompletionValuesEqualBruteForce) {
   int finite = 0, infeasible = 0, beyond = 0;
-  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+  for (std::uint64_t seed = 0; seed < 3000 / kShare; ++seed) {
     SmallProblem small = seed % 3 == 0 ? small_problem(seed, 3, 7, 6) : small_whole_problem(seed, 3, 7, 6);
     small.options.allow_idle_stages = true;
     const Problem problem(small.profile, small.cluster, small.options);
@@ -495,9 +496,9 @@ TEST(ExactWhole, CompletionValuesEqualBruteForce) {
       }
     }
   }
-  EXPECT_GT(finite, 2000);
-  EXPECT_GT(infeasible, 2000);
-  EXPECT_GT(beyond, 1000);
+  EXPECT_GT(finite, 2000 / kShare);
+  EXPECT_GT(infeasible, 2000 / kShare);
+  EXPECT_GT(beyond, 1000 / kShare);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
 #include "tests/common/pipeline/exact_brute_force.h"
+#include "tests/sanitized.h"
 
 namespace automap::pipeline {
 namespace {
@@ -108,16 +109,16 @@ void compare_with_brute_force(std::uint64_t first_seed, std::uint64_t last_seed)
       }
     }
   }
-  EXPECT_GT(finite, 20000);
-  EXPECT_GT(infeasible, 10000);
-  EXPECT_GT(beyond, 10000);
+  EXPECT_GT(finite, 20000 / kShare);
+  EXPECT_GT(infeasible, 10000 / kShare);
+  EXPECT_GT(beyond, 10000 / kShare);
 }
 
 TEST(SuffixValues, EqualBruteForceOnSmallProblemsA) {
-  compare_with_brute_force(0, 8000);
+  compare_with_brute_force(0, 8000 / kShare);
 }
 TEST(SuffixValues, EqualBruteForceOnSmallProblemsB) {
-  compare_with_brute_force(8000, 16000);
+  compare_with_brute_force(8000, 8000 + 8000 / kShare);
 }
 
 // On problems of full size: the exact solver with the prefix's boundaries fixed.

@@ -11,6 +11,7 @@
 #include "common/base/rng.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/hlo/hlo_text.h"
+#include "tests/sanitized.h"
 
 namespace automap::partition {
 namespace {
@@ -372,7 +373,7 @@ std::string random_module(Rng* stream, int length) {
 TEST(Repair, NoSetOfGathersIsCheaperAndKeepsAsMuch) {
   Rng stream(7, 0, 0);
   int repaired = 0, better = 0, compared = 0;
-  for (int trial = 0; trial < 300; ++trial) {
+  for (int trial = 0; trial < 300 / kShare; ++trial) {
     Module m(random_module(&stream, 2 + static_cast<int>(stream.below(3))));
     const TensorDim at{m.node("v0"), 0};
     const RepairResult result = repair(m.model.get(), at);

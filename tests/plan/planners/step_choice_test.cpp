@@ -10,6 +10,7 @@
 #include "common/pipeline/random_problem.h"
 #include "tests/plan/planners/random_policy.h"
 #include "tests/plan/planners/random_width.h"
+#include "tests/sanitized.h"
 
 namespace automap::planners {
 namespace {
@@ -73,7 +74,7 @@ bool any_plan(const RandomProblem& made, std::int64_t batch, const PlanRequest& 
 
 TEST(StepChoice, AnyBatchHasAPlanWhereThereIsOne) {
   int found = 0, on_fewer = 0, none = 0;
-  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+  for (std::uint64_t seed = 0; seed < 60 / kShare; ++seed) {
     RandomProblem made = random_problem(seed, small_whole());
     made.options.allow_idle_stages = seed % 2 == 0;
     for (const std::int64_t batch : {1, 2, 3, 5}) {
@@ -103,15 +104,15 @@ TEST(StepChoice, AnyBatchHasAPlanWhereThereIsOne) {
       none += !planned;
     }
   }
-  EXPECT_GT(found, 100);
-  EXPECT_GT(on_fewer, 20);
-  EXPECT_GT(none, 0);
+  EXPECT_GT(found, 100 / kShare);
+  EXPECT_GT(on_fewer, 20 / kShare);
+  EXPECT_TRUE(none > 0 || kSanitized);
 }
 
 // Over all widths, splits of the batch and plans: nothing has a smaller V than what is found, nor than the bound.
 TEST(StepChoice, NoWidthIsShorter) {
   int wide = 0, narrow = 0, none = 0;
-  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+  for (std::uint64_t seed = 0; seed < 150 / kShare; ++seed) {
     RandomProblemOptions how = small_whole();
     how.min_devices = 2;
     RandomProblem made = random_problem(seed, how);
@@ -161,8 +162,8 @@ TEST(StepChoice, NoWidthIsShorter) {
     EXPECT_EQ(pipeline::value_ms(*plan.problem, *plan.result.plan), plan.result.step_ms);
     ++(plan.size.width > 1 ? wide : narrow);
   }
-  EXPECT_GT(wide, 20);
-  EXPECT_GT(narrow, 10);
+  EXPECT_GT(wide, 20 / kShare);
+  EXPECT_GT(narrow, 10 / kShare);
   EXPECT_LT(none, 30);
 }
 

@@ -33,8 +33,6 @@ using pipeline::Schedule;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kMostStages = 3;
 
-constexpr int kShare = kSanitized ? 10 : 1;
-
 struct Case {
   RandomProblem made;
   std::int64_t batch = 0;
