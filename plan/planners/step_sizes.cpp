@@ -1,0 +1,154 @@
+#include "plan/planners/step_sizes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "common/base/error.h"
+
+namespace automap::planners {
+namespace {
+
+using machine::Cluster;
+using pipeline::Profile;
+using pipeline::Replicas;
+
+constexpr std::int64_t kMostLoneMicroBatches = 4096;
+
+[[noreturn]] void refuse(const std::string& what, const std::string& hint) {
+  throw Error(ErrorKind::kUsage, what, hint);
+}
+
+// "16 or 32": the divisors next to a number that is none.
+std::string nearest_divisors(std::int64_t number, std::int64_t wanted) {
+  const std::vector<std::int64_t> all = divisors(number);
+  const auto above = std::upper_bound(all.begin(), all.end(), wanted);
+  std::string text;
+  if (above != all.begin()) text = std::to_string(*(above - 1));
+  if (above != all.end()) text += (text.empty() ? "" : " or ") + std::to_string(*above);
+  return text;
+}
+
+StepSize size_of(std::int64_t samples, std::int64_t micro_batches) {
+  if (micro_batches > kMostGivenMicroBatches) {
+    const std::int64_t larger = (micro_batches * samples + kMostGivenMicroBatches - 1) / kMostGivenMicroBatches;
+    refuse(std::to_string(micro_batches) + " micro-batches per step, at most " +
+               std::to_string(kMostGivenMicroBatches) + " are planned",
+           "give a --micro-batch of " + std::to_string(larger) + " samples or more");
+  }
+  return {static_cast<double>(samples), static_cast<int>(micro_batches)};
+}
+
+// B, mb and M are given or follow from one another.
+// `reach`: the most samples that a replica has times for.
+std::vector<StepSize> whole_sizes(const StepRequest& r, std::int64_t own, double reach) {
+  const auto text = [](std::int64_t n) { return std::to_string(n); };
+  if (r.batch == 0) {
+    if (r.micro_batch > 0 || r.micro_batches > 0) {
+      return {size_of(r.micro_batch > 0 ? r.micro_batch : own,
+                      r.micro_batches > 0 ? r.micro_batches : kDefaultMicroBatches)};
+    }
+    StepRequest asked = r;
+    asked.batch = own * kDefaultMicroBatches;
+    return whole_sizes(asked, own, reach);
+  }
+  if (r.micro_batch > 0 && r.micro_batches > 0) {
+    if (r.micro_batch * r.micro_batches != r.batch) {
+      refuse(text(r.micro_batches) + " micro-batches of " + text(r.micro_batch) + " samples are " +
+                 text(r.micro_batch * r.micro_batches) + " samples, not the batch of " + text(r.batch),
+             "leave one of --batch, --micro-batch and --micro-batches out");
+    }
+    return {size_of(r.micro_batch, r.micro_batches)};
+  }
+  if (r.micro_batch > 0 || r.micro_batches > 0) {
+    const std::int64_t given = r.micro_batch > 0 ? r.micro_batch : r.micro_batches;
+    if (r.batch % given != 0) {
+      refuse("a batch of " + text(r.batch) + " samples does not split into " +
+                 (r.micro_batch > 0 ? "micro-batches of " + text(given) : text(given) + " micro-batches"),
+             std::string(r.micro_batch > 0 ? "--micro-batch " : "--micro-batches ") + nearest_divisors(r.batch, given) +
+                 " would do");
+    }
+    return {r.micro_batch > 0 ? size_of(given, r.batch / given) : size_of(r.batch / given, given)};
+  }
+  std::vector<StepSize> sizes;
+  const std::vector<std::int64_t> of_batch = divisors(r.batch);
+  std::int64_t spare = 0;  // the largest micro-batch of too many that the times reach
+  bool reached = false;
+  for (const std::int64_t samples : of_batch) {
+    const std::int64_t count = r.batch / samples;
+    // A batch with few divisors may have to go sample by sample.
+    const bool lone = samples == 1 && of_batch.size() <= 2 && count <= kMostLoneMicroBatches;
+    const bool in_reach = static_cast<double>(samples) <= reach;
+    if (lone || count <= kMostMicroBatches) {
+      sizes.push_back(size_of(samples, count));
+      reached = reached || in_reach;
+    } else if (in_reach && count <= kMostLoneMicroBatches) {
+      spare = samples;
+    }
+  }
+  if (!reached && spare > 0) sizes.push_back(size_of(spare, r.batch / spare));
+  const double wanted = std::log(static_cast<double>(own));
+  std::stable_sort(sizes.begin(), sizes.end(), [&](const StepSize& a, const StepSize& b) {
+    return std::fabs(std::log(a.samples) - wanted) < std::fabs(std::log(b.samples) - wanted);
+  });
+  return sizes;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> divisors(std::int64_t number) {
+  std::vector<std::int64_t> low, high;
+  for (std::int64_t d = 1; d * d <= number; ++d) {
+    if (number % d != 0) continue;
+    low.push_back(d);
+    if (d * d != number) high.push_back(number / d);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+std::vector<StepSize> step_sizes(const StepRequest& request, const Profile& profile, Replicas replicas) {
+  if (replicas == Replicas::kFractional) {
+    const double own = profile.micro_batch_size > 0 ? profile.micro_batch_size : 1;
+    const double samples = request.micro_batch > 0 ? static_cast<double>(request.micro_batch) : own;
+    if (request.batch == 0) {
+      return {{samples, request.micro_batches > 0 ? request.micro_batches : kDefaultMicroBatches}};
+    }
+    const double count = static_cast<double>(request.batch) / samples;
+    if (count < 1 || count != std::floor(count) || (request.micro_batches > 0 && count != request.micro_batches)) {
+      refuse("a batch of " + std::to_string(request.batch) + " samples is no whole number of micro-batches of " +
+                 std::to_string(static_cast<std::int64_t>(samples)),
+             "give --micro-batch as well, or --replicas whole, which chooses it");
+    }
+    return {size_of(static_cast<std::int64_t>(samples), static_cast<std::int64_t>(count))};
+  }
+  std::vector<StepSize> sizes = whole_sizes(request, pipeline::own_samples(profile), pipeline::most_samples(profile));
+  if (sizes.empty()) {
+    refuse("a batch of " + std::to_string(request.batch) + " samples splits into more than " +
+               std::to_string(kMostMicroBatches) + " micro-batches however it is done",
+           "give --micro-batch, or another --batch");
+  }
+  return sizes;
+}
+
+Cluster first_devices(const Cluster& cluster, int devices) {
+  Cluster some = cluster;
+  some.servers.clear();
+  for (const machine::ServerGroup& servers : cluster.servers) {
+    machine::ServerGroup whole = servers;
+    whole.count = std::min(servers.count, devices / servers.devices);
+    if (whole.count > 0) some.servers.push_back(whole);
+    devices -= whole.count * servers.devices;
+    if (whole.count < servers.count && devices > 0) {
+      machine::ServerGroup part = servers;
+      part.count = 1;
+      part.devices = devices;
+      some.servers.push_back(part);
+      devices = 0;
+    }
+    if (devices == 0) break;
+  }
+  return some;
+}
+
+}  // namespace automap::planners

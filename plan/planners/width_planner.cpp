@@ -1,0 +1,566 @@
+#include "plan/planners/width_planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <tuple>
+
+#include "common/base/error.h"
+#include "common/pipeline/cost.h"
+#include "common/pipeline/schedule.h"
+
+namespace automap::planners {
+
+using machine::Cluster;
+using pipeline::Problem;
+using pipeline::ProblemOptions;
+using pipeline::Profile;
+using pipeline::Replicas;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Splits whose looks' best plans differ by less may change places with more effort.
+constexpr double kNearLook = 0.05;
+// Numbers of devices that are tried where nothing else has a plan: so many next to the most, and next to one.
+constexpr int kFewerTried = 32;
+constexpr double kLeastTime = 1e-3;  // seconds, for a planner that comes when the time is over
+// For the bounds of one split, and of one that comes to no end with that.
+constexpr std::int64_t kBoundUnits = 100'000'000;
+constexpr std::int64_t kCloserUnits = 1'000'000'000;
+
+ProblemOptions at_width(ProblemOptions options, int width) {
+  options.width = width;
+  return options;
+}
+
+int most_stages(const Problem& problem, const PlanRequest& request) {
+  if (request.stages > 0) return request.stages;
+  return std::min({request.max_stages, problem.num_devices(), problem.num_instructions()});
+}
+
+}  // namespace
+
+WidthPlanner::WidthPlanner(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
+                           const PlanRequest& request, const StepRequest& step, int width, double hopeless_ms,
+                           Time start)
+    : profile_(width == 1 ? profile : profile_at(profile, width)),
+      cluster_(width == 1 ? cluster : machine::replicas_of(cluster, width)),
+      options_(at_width(options, width)),
+      request_(request),
+      equal_replicas_(step.equal_replicas),
+      lone_replicas_(step.lone_replicas),
+      hopeless_ms_(hopeless_ms),
+      start_(start),
+      clock_(in_time(request).time_limits()) {}
+
+void WidthPlanner::look_at_all(std::vector<StepSize> sizes, bool alone) {
+  leave_some_free(sizes);
+  if (equal_replicas_) make_equal(sizes);
+  if (lone_replicas_) make_lone(sizes);
+  for (StepSize& size : sizes) size.width = options_.width;
+  considered_ = std::move(sizes);
+  if (alone && considered_.size() == 1) return;
+  look(considered_, considered_.size());
+  if (best_look_ms() < hopeless_ms_ || hopeless_ms_ == kInfinity) look_at_fewer(considered_);
+  look_at_halves(std::min(hopeless_ms_, best_look_ms()));
+}
+
+double WidthPlanner::best_look_ms() const {
+  double least = kInfinity;
+  for (const Look& one : looks_) least = std::min(least, length(one.result));
+  return least;
+}
+
+std::optional<WidthAlternative> WidthPlanner::best_look() const {
+  const auto best = std::min_element(looks_.begin(), looks_.end(),
+                                     [&](const Look& a, const Look& b) { return length(a.result) < length(b.result); });
+  if (best == looks_.end() || !best->result.plan) return std::nullopt;
+  return WidthAlternative{options_.width, best->result.plan->num_stages(), best->result.step_ms,
+                          best->result.simulated_step_ms};
+}
+
+StepPlan WidthPlanner::finish(int* closer) {
+  if (looks_.empty() && considered_.size() == 1) {
+    StepPlan plan = at_full_effort(considered_.front(), problem_of(considered_.front()));
+    const double found_ms = length(plan.result);
+    look_at_halves(found_ms);
+    if (plan.result.plan && !(best_look_ms() < found_ms)) {
+      plan.considered = considered_;
+      if (request_.lower_bound && simulated_bound_wanted()) bound_all(plan, closer);
+      return plan;
+    }
+    looks_.push_back({plan.size, std::move(plan.problem), std::move(plan.result)});
+    look_at_fewer(considered_);
+  }
+  const std::vector<StepSize> sizes = considered_;
+  // Where nothing fits, the split that lacks least says why.
+  const auto key = [&](const Look& look) {
+    const double lacks = look.result.least_memory_bytes;
+    return std::make_tuple(length(look.result), lacks > 0 ? lacks : kInfinity, !look.result.devices_divide);
+  };
+  const auto best =
+      std::min_element(looks_.begin(), looks_.end(), [&](const Look& a, const Look& b) { return key(a) < key(b); });
+  if (best == looks_.end()) refuse_all(sizes);
+  StepPlan plan;
+  std::string fewer = why_fewer(best->size);
+  if (best->result.plan && !wants_effort()) {
+    // The quick planners do no more with more effort.
+    plan.size = best->size;
+    plan.problem = std::move(best->problem);
+    plan.result = std::move(best->result);
+    plan.result.cut_by_time = plan.result.cut_by_time || cut_by_time_;
+    plan.considered = sizes;
+    plan.why_fewer = fewer;
+    if (request_.lower_bound) {
+      plan.result.lower_bound_ms = plan.result.step_ms;
+      tighten_simply(plan.considered, plan);
+    }
+    return plan;
+  }
+  plan = at_full_effort(best->size, std::move(best->problem));
+  plan.result.cut_by_time = plan.result.cut_by_time || cut_by_time_;
+  if (length(best->result) < length(plan.result)) {
+    // The look had a luckier hand: its plan, with the bounds of the longer search.
+    best->result.lower_bound_ms = plan.result.lower_bound_ms;
+    best->result.lower_bound_method = plan.result.lower_bound_method;
+    best->result.set_gap();
+    if (best->result.gap <= kProvenGap) best->result.proven_ms = gone_ms();
+    best->result.cut_by_time = plan.result.cut_by_time;
+    plan.result = std::move(best->result);
+  }
+  // A look may mislead: the next best split, if it is near, gets as much.
+  const auto next = std::min_element(looks_.begin(), looks_.end(), [&](const Look& a, const Look& b) {
+    return std::make_pair(&a == &*best, length(a.result)) < std::make_pair(&b == &*best, length(b.result));
+  });
+  if (request_.effort.units != WorkLimits::kNoEnd && next != best &&
+      length(next->result) < length(plan.result) * (1 + kNearLook) && !out_of_time()) {
+    StepPlan other = at_full_effort(next->size, std::move(next->problem));
+    if (length(other.result) < length(plan.result)) {
+      plan = std::move(other);
+      fewer = why_fewer(plan.size);
+    }
+  }
+  plan.considered = sizes;
+  plan.why_fewer = fewer;
+  collect_alternatives(plan.result);
+  if (request_.lower_bound && plan.result.plan && simulated_bound_wanted()) bound_all(plan, closer);
+  return plan;
+}
+
+StepPlan WidthPlanner::of_split(const StepSize& size, std::size_t among) const {
+  StepPlan plan;
+  plan.size = size;
+  plan.problem = problem_of(size);
+  plan.result = planned(*plan.problem, request_for(size, in_time(look_request(among))));
+  return plan;
+}
+
+void WidthPlanner::tighten(const std::vector<StepSize>& considered, StepPlan& plan, int* closer) const {
+  PlanResult& result = plan.result;
+  double simulated = plan.simulated_bound_ms;
+  for (const StepSize& size : considered) {
+    if (size.devices > 0 && request_.stages > size.devices) continue;
+    const std::unique_ptr<Problem> problem = possible_problem(profile_, size);
+    if (!problem) continue;
+    if (!(size == plan.size) && simple_bound_ms(*problem, size) < result.lower_bound_ms) {
+      const pipeline::LowerBound bound = bound_of(*problem, size, result.lower_bound_ms, closer);
+      if (bound.ms < result.lower_bound_ms) {
+        result.lower_bound_ms = bound.ms;
+        result.lower_bound_method = bound.method;
+      }
+    }
+    simulated = simulated_bound_ms(*problem, size, simulated, closer);
+  }
+  plan.simulated_bound_ms = simulated;
+  result.set_gap();
+  if (result.gap > kProvenGap) result.proven_ms = 0;
+}
+
+void WidthPlanner::tighten_simply(const std::vector<StepSize>& considered, StepPlan& plan) const {
+  PlanResult& result = plan.result;
+  for (const StepSize& size : considered) {
+    const auto known =
+        std::find_if(simple_bounds_.begin(), simple_bounds_.end(), [&](const auto& of) { return of.first == size; });
+    if (known != simple_bounds_.end()) {
+      result.lower_bound_ms = std::min(result.lower_bound_ms, known->second);
+    } else if (const auto problem = possible_problem(profile_, size)) {
+      result.lower_bound_ms = std::min(result.lower_bound_ms, simple_bound_ms(*problem, size));
+    }
+  }
+  result.lower_bound_method = "balance of work";
+  result.set_gap();
+}
+
+double WidthPlanner::gone_ms() const {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
+}
+
+bool WidthPlanner::simulated_bound_wanted() const {
+  return request_.planner == PlannerKind::kAuto || request_.planner == PlannerKind::kExact;
+}
+
+void WidthPlanner::leave_some_free(std::vector<StepSize>& sizes) const {
+  const int devices = cluster_.num_devices();
+  if (options_.replicas == Replicas::kFractional) return;
+  const std::vector<StepSize> all = sizes;
+  const auto add = [&](StepSize size, std::int64_t fewer) {
+    size.devices = static_cast<int>(fewer);
+    if (fewer >= 1 && fewer < devices && std::find(sizes.begin(), sizes.end(), size) == sizes.end()) {
+      sizes.push_back(size);
+    }
+  };
+  int before = 0;
+  for (std::size_t g = 0; g + 1 < cluster_.servers.size(); ++g) {
+    before += cluster_.servers[g].count * cluster_.servers[g].devices;
+    if (cluster_.servers[g].device == cluster_.servers[g + 1].device) continue;
+    for (const StepSize& size : all) add(size, before);
+  }
+  // How many devices can share a split evenly, and the most over all of them.
+  const auto most_shared = [devices](const StepSize& size) {
+    int most = devices;
+    while (std::fmod(size.samples, most) != 0) --most;
+    return most;
+  };
+  int best_shared = 0;
+  for (const StepSize& size : all) best_shared = std::max(best_shared, most_shared(size));
+  for (const StepSize& size : all) {
+    if (best_shared < devices / 2) {
+      add(size, std::min<std::int64_t>(most_busy(size), devices - 1));
+      add(size, static_cast<std::int64_t>(size.samples));
+      for (const int fewer : halves()) {
+        if (fewer <= most_busy(size)) add(size, fewer);
+      }
+    } else if (const int most = most_shared(size); most < devices && most >= devices / 2) {
+      add(size, most);
+      // Where no split shares all devices, also a stage of one or two beside such a one.
+      for (int beside = 1; beside <= 2 && best_shared < devices; ++beside) add(size, most + beside);
+    }
+  }
+}
+
+std::vector<int> WidthPlanner::halves() const {
+  std::vector<int> of_servers;  // [number of servers - 1]: devices of the first so many
+  for (const machine::ServerGroup& servers : cluster_.servers) {
+    for (int s = 0; s < servers.count; ++s) {
+      of_servers.push_back((of_servers.empty() ? 0 : of_servers.back()) + servers.devices);
+    }
+  }
+  std::vector<int> counts;
+  for (std::size_t n = of_servers.size() / 2; n >= 1; n /= 2) counts.push_back(of_servers[n - 1]);
+  for (int n = of_servers.front() / 2; n >= 1; n /= 2) counts.push_back(n);
+  return counts;
+}
+
+std::int64_t WidthPlanner::most_busy(const StepSize& size) const {
+  const std::int64_t stages = request_.stages > 0 ? request_.stages : request_.max_stages;
+  return stages * static_cast<std::int64_t>(size.samples);
+}
+
+void WidthPlanner::look_at_halves(double best_ms) {
+  if (options_.replicas == Replicas::kFractional || equal_replicas_ || lone_replicas_) return;
+  if (best_ms == kInfinity) return;  // what does not fit on all does not on fewer
+  const double sample_ms = least_sample_ms();
+  std::vector<StepSize> tries;
+  for (const StepSize& size : considered_) {
+    if (size.devices > 0) continue;
+    for (const int fewer : halves()) {
+      StepSize one = size;
+      one.devices = fewer;
+      if (fewer >= std::max(1, request_.stages) && size.batch() * sample_ms / fewer < best_ms &&
+          std::find(considered_.begin(), considered_.end(), one) == considered_.end()) {
+        tries.push_back(one);
+      }
+    }
+  }
+  if (tries.empty() || out_of_time()) return;
+  look(tries, considered_.size() + tries.size());
+  considered_.insert(considered_.end(), tries.begin(), tries.end());
+}
+
+double WidthPlanner::least_sample_ms() const {
+  double fastest = 0;
+  for (const auto& [name, device] : cluster_.devices) fastest = std::max(fastest, device.relative_speed);
+  const auto sum = [](const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); };
+  double least = kInfinity;
+  for (const pipeline::DeviceTimes& times : profile_.times) {
+    for (std::size_t point = 0; point < times.samples.size(); ++point) {
+      least = std::min(least, (sum(times.forward_ms[point]) + sum(times.backward_ms[point])) / times.samples[point]);
+    }
+  }
+  if (profile_.times.empty()) least = sum(profile_.c_ms) / std::max(1.0, profile_.micro_batch_size);
+  return least / std::max(1.0, fastest);
+}
+
+void WidthPlanner::look_at_fewer(std::vector<StepSize>& sizes) {
+  if (options_.replicas == Replicas::kFractional || equal_replicas_) return;
+  const auto settled = [&] {
+    return std::any_of(looks_.begin(), looks_.end(),
+                       [](const Look& look) { return look.result.plan || look.result.cut_by_time; });
+  };
+  // What does not fit on more devices does not on fewer.
+  const auto too_large = [&](const StepSize& size) {
+    return std::any_of(looks_.begin(), looks_.end(), [&](const Look& look) {
+      return look.size.samples == size.samples && look.size.micro_batches == size.micro_batches &&
+             (look.size.devices == 0 || look.size.devices >= size.devices) && look.result.least_memory_bytes > 0;
+    });
+  };
+  if (settled()) return;
+  std::vector<StepSize> tries;
+  const std::vector<int> whole_servers = halves();
+  for (const StepSize& size : sizes) {
+    if (size.devices > 0) continue;
+    const auto most = static_cast<int>(std::min<std::int64_t>(most_busy(size), cluster_.num_devices() - 1));
+    for (int fewer = most; fewer >= std::max(1, request_.stages); --fewer) {
+      const bool near = fewer > most - kFewerTried || fewer <= kFewerTried;
+      if (!near && std::find(whole_servers.begin(), whole_servers.end(), fewer) == whole_servers.end()) continue;
+      StepSize one = size;
+      one.devices = fewer;
+      if (std::find(sizes.begin(), sizes.end(), one) == sizes.end() && !too_large(one)) tries.push_back(one);
+    }
+  }
+  std::stable_sort(tries.begin(), tries.end(),
+                   [](const StepSize& a, const StepSize& b) { return a.devices > b.devices; });
+  // All splits of one number of devices together.
+  for (auto begin = tries.begin(); begin != tries.end() && !settled() && !out_of_time();) {
+    const auto end = std::find_if(begin, tries.end(), [&](const StepSize& s) { return s.devices != begin->devices; });
+    const std::vector<StepSize> alike(begin, end);
+    look(alike, tries.size());
+    if (settled()) sizes.insert(sizes.end(), begin, end);
+    begin = end;
+  }
+}
+
+std::string WidthPlanner::why_fewer(const StepSize& chosen) const {
+  if (chosen.devices == 0) return "";
+  if (lone_replicas_) return "without data parallelism the others would not make the step shorter";
+  const bool all_tried = std::any_of(looks_.begin(), looks_.end(), [](const Look& l) { return l.size.devices == 0; });
+  const bool all_found =
+      std::any_of(looks_.begin(), looks_.end(), [](const Look& l) { return l.size.devices == 0 && l.result.plan; });
+  return all_tried && !all_found
+             ? "no plan was found for all of them: the devices of every stage have to divide the samples of a "
+               "micro-batch, and no stage may idle"
+             : "the others would not make the step shorter";
+}
+
+void WidthPlanner::make_equal(std::vector<StepSize>& sizes) const {
+  std::vector<StepSize> equal;
+  for (const StepSize& size : sizes) {
+    const int devices = size.devices > 0 ? size.devices : cluster_.num_devices();
+    for (int group = devices; group >= 1; --group) {
+      const int stages = devices / group;
+      if (devices % group != 0 || std::fmod(size.samples, group) != 0) continue;
+      if (request_.stages > 0 ? stages != request_.stages : stages > request_.max_stages) continue;
+      equal.push_back(size);
+      equal.back().group_size = group;
+    }
+  }
+  if (equal.empty()) {
+    throw Error(ErrorKind::kUsage,
+                "no number of devices per stage divides both the " + std::to_string(cluster_.num_devices()) +
+                    " devices and the samples of a micro-batch",
+                "give another --batch or --micro-batch, or --replicas whole");
+  }
+  sizes = std::move(equal);
+}
+
+void WidthPlanner::make_lone(std::vector<StepSize>& sizes) const {
+  std::vector<StepSize> lone;
+  const int devices = cluster_.num_devices(), most = request_.stages > 0 ? request_.stages : request_.max_stages;
+  for (const StepSize& size : sizes) {
+    if (size.devices > 0) continue;
+    for (int stages = std::min(devices, most); stages >= std::max(1, request_.stages); --stages) {
+      lone.push_back(size);
+      lone.back().devices = stages < devices ? stages : 0;
+      lone.back().group_size = 1;
+    }
+  }
+  sizes = std::move(lone);
+}
+
+PlanRequest WidthPlanner::request_for(const StepSize& size, PlanRequest request) const {
+  if (size.group_size > 0) {
+    request.stages = (size.devices > 0 ? size.devices : cluster_.num_devices()) / size.group_size;
+  }
+  return request;
+}
+
+void WidthPlanner::collect_alternatives(PlanResult& result) const {
+  const bool by_value = result.objective == Objective::kValue;
+  const auto step = [&](const Alternative& a) { return by_value ? a.step_ms : a.simulated_step_ms; };
+  for (const Look& look : looks_) {
+    for (const Alternative& other : look.result.alternatives) {
+      const auto same = std::find_if(result.alternatives.begin(), result.alternatives.end(),
+                                     [&](const Alternative& a) { return a.planner == other.planner; });
+      if (same == result.alternatives.end()) {
+        result.alternatives.push_back(other);
+      } else if (step(other) < step(*same)) {
+        *same = other;
+      }
+    }
+  }
+}
+
+std::unique_ptr<Problem> WidthPlanner::possible_problem(const Profile& profile, const StepSize& size) const {
+  return possible_problem(profile, size, options_);
+}
+
+std::unique_ptr<Problem> WidthPlanner::possible_problem(const Profile& profile, const StepSize& size,
+                                                        const ProblemOptions& options) const {
+  try {
+    return make_problem(profile, size, options);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::kUsage) throw;
+    return nullptr;
+  }
+}
+
+std::unique_ptr<Problem> WidthPlanner::make_problem(const Profile& profile, const StepSize& size,
+                                                    ProblemOptions options) const {
+  options.micro_batches = size.micro_batches;
+  options.micro_batch_samples = size.samples;
+  options.group_size = size.group_size;
+  return std::make_unique<Problem>(profile, size.devices > 0 ? first_devices(cluster_, size.devices) : cluster_,
+                                   options);
+}
+
+double WidthPlanner::length(const PlanResult& result) const {
+  if (!result.plan) return kInfinity;
+  return result.objective == Objective::kValue ? result.step_ms : result.simulated_step_ms;
+}
+
+PlanResult WidthPlanner::planned(const Problem& problem, const PlanRequest& request) const {
+  const double before_ms = gone_ms();
+  PlanResult result = make_plan(problem, request);
+  if (result.found_ms > 0) result.found_ms += before_ms;
+  if (result.proven_ms > 0) result.proven_ms += before_ms;
+  return result;
+}
+
+StepPlan WidthPlanner::at_full_effort(const StepSize& size, std::unique_ptr<Problem> problem) const {
+  StepPlan plan;
+  plan.size = size;
+  plan.problem = std::move(problem);
+  plan.result = planned(*plan.problem, request_for(size, in_time(request_)));
+  return plan;
+}
+
+bool WidthPlanner::out_of_time() {
+  if (clock_.over()) cut_by_time_ = true;
+  return cut_by_time_;
+}
+
+PlanRequest WidthPlanner::in_time(PlanRequest request) const {
+  request.time_limit_s = std::max(kLeastTime, request_.time_limit_s - gone_ms() * 1e-3);
+  return request;
+}
+
+PlanRequest WidthPlanner::look_request(std::size_t among) const {
+  PlanRequest request = request_;
+  const auto share = static_cast<std::int64_t>(kLookShare * among);
+  if (request.effort.units != WorkLimits::kNoEnd) request.effort.units /= share;
+  for (int* evaluations : {&request.effort.local_search_evaluations, &request.effort.polish_evaluations,
+                           &request.effort.explore_evaluations}) {
+    *evaluations = std::max<int>(1, static_cast<int>(*evaluations / static_cast<int>(share)));
+  }
+  return request;
+}
+
+void WidthPlanner::look(const std::vector<StepSize>& sizes, std::size_t among) {
+  PlanRequest request = look_request(among);
+  request.lower_bound = false;
+  request.all_planners = false;
+  // The most promising first, so that most of the others need no look.
+  struct Split {
+    double bound_ms = 0;
+    StepSize size;
+    std::unique_ptr<Problem> problem;
+  };
+  std::vector<Split> splits;
+  for (const StepSize& size : sizes) {
+    if (size.devices > 0 && request_.stages > size.devices) continue;
+    if (!splits.empty() && out_of_time()) break;
+    std::unique_ptr<Problem> problem = possible_problem(profile_, size);
+    if (!problem) continue;
+    const double bound_ms = simple_bound_ms(*problem, size);
+    simple_bounds_.emplace_back(size, bound_ms);
+    splits.push_back({bound_ms, size, std::move(problem)});
+  }
+  std::stable_sort(splits.begin(), splits.end(),
+                   [](const Split& a, const Split& b) { return a.bound_ms < b.bound_ms; });
+  double best_ms = std::min(hopeless_ms_, best_look_ms());
+  for (Split& split : splits) {
+    if (split.bound_ms >= best_ms || (best_ms < kInfinity && out_of_time())) break;
+    PlanResult result = planned(*split.problem, request_for(split.size, in_time(request)));
+    Look one{split.size, std::move(split.problem), std::move(result)};
+    best_ms = std::min(best_ms, length(one.result));
+    looks_.push_back(std::move(one));
+  }
+}
+
+double WidthPlanner::simple_bound_ms(const Problem& problem, const StepSize& size, int first) const {
+  const PlanRequest request = request_for(size, request_);
+  const int most = most_stages(problem, request);
+  double least = kInfinity;
+  for (const pipeline::Schedule schedule : request.schedules) {
+    const std::vector<double> bounds = pipeline::simple_lower_bounds_ms(problem, schedule, most);
+    for (int stages = std::max(first, request.stages); stages <= most; ++stages) {
+      least = std::min(least, bounds[static_cast<std::size_t>(stages - 1)]);
+    }
+  }
+  return least;
+}
+
+pipeline::LowerBound WidthPlanner::bound_of(const Problem& problem, const StepSize& size, double most_ms, int* closer,
+                                            int first) const {
+  const PlanRequest request = request_for(size, request_);
+  const auto with_units = [&](std::int64_t units) {
+    WorkLimits limits = in_time(request).time_limits();
+    limits.units = std::min(units, request.effort.units);
+    Work work(limits);
+    return pipeline::lower_bound_all_cuts(problem, request.schedules, std::max(first, request.stages),
+                                          most_stages(problem, request), most_ms, work);
+  };
+  pipeline::LowerBound bound = with_units(kBoundUnits);
+  if (bound.exact() || bound.ms >= most_ms || request.effort.units <= kBoundUnits || *closer <= 0) return bound;
+  --*closer;
+  return with_units(kCloserUnits);
+}
+
+double WidthPlanner::one_stage_ms(const Problem& problem, const PlanRequest& request) const {
+  double least = kInfinity;
+  for (const pipeline::Schedule schedule : request.schedules) {
+    pipeline::Plan plan;
+    plan.schedule = schedule;
+    for (int v = 0; v < problem.num_variants(); ++v) {
+      plan.variants = {static_cast<std::uint8_t>(v)};
+      if (feasible(problem, plan)) least = std::min(least, simulate_step_ms(problem, plan));
+    }
+  }
+  return least;
+}
+
+double WidthPlanner::simulated_bound_ms(const Problem& problem, const StepSize& size, double most_ms,
+                                        int* closer) const {
+  const PlanRequest request = request_for(size, request_);
+  if (request.stages <= 1) most_ms = std::min(most_ms, one_stage_ms(problem, request));
+  if (most_stages(problem, request) < 2) return most_ms;
+  ProblemOptions options = options_;
+  options.behind_backward = false;
+  const std::unique_ptr<Problem> path = possible_problem(profile_, size, options);
+  return simple_bound_ms(*path, size, 2) < most_ms ? bound_of(*path, size, most_ms, closer, 2).ms : most_ms;
+}
+
+void WidthPlanner::bound_all(StepPlan& plan, int* closer) const {
+  plan.simulated_bound_ms = plan.result.simulated_step_ms;
+  tighten(plan.considered, plan, closer);
+}
+
+void WidthPlanner::refuse_all(const std::vector<StepSize>& sizes) const {
+  problem_of(sizes.front());  // says why
+  throw Error(ErrorKind::kUsage, "no split of the batch can be planned",
+              "give --micro-batch, or a batch with more divisors");
+}
+
+}  // namespace automap::planners

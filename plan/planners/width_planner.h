@@ -1,0 +1,164 @@
+// Plans of one step whose replicas are all of one width: every split of the batch and every number of devices gets a
+// look with a share of the effort, the best the rest; and what no plan of any of them can be below. For step_choice.h.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/work.h"
+#include "common/pipeline/exact.h"
+#include "plan/planners/step_choice.h"
+
+namespace automap::planners {
+
+// A look at every split takes this share of the effort in all.
+constexpr int kLookShare = 4;
+
+class WidthPlanner {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // Of replicas of `width` devices. Plans that are no shorter than hopeless_ms need not be found.
+  WidthPlanner(const pipeline::Profile& profile, const machine::Cluster& cluster,
+               const pipeline::ProblemOptions& options, const PlanRequest& request, const StepRequest& step, int width,
+               double hopeless_ms, Time start);
+
+  // Every split with a share of the effort; only one of them, asked for `alone`, waits for all of it.
+  void look_at_all(std::vector<StepSize> sizes, bool alone);
+
+  const std::vector<StepSize>& considered() const { return considered_; }
+
+  // Of the plans found so far; infinite: none.
+  double best_look_ms() const;
+  bool looked() const { return !looks_.empty(); }
+  // The looks' best plan.
+  std::optional<WidthAlternative> best_look() const;
+
+  // The best of the splits with the rest of the effort, and the bounds of all.
+  StepPlan finish(int* closer);
+
+  // A plan of one split by who chose it among `among`.
+  StepPlan of_split(const StepSize& size, std::size_t among) const;
+
+  // What no plan of these splits can be below either goes into the bounds of a plan, which need not be one of them.
+  // `closer`: how many bounds may still get more work; counts down.
+  void tighten(const std::vector<StepSize>& considered, StepPlan& plan, int* closer) const;
+  // The same by what sums give.
+  void tighten_simply(const std::vector<StepSize>& considered, StepPlan& plan) const;
+
+  // Since the planning of all widths began.
+  double gone_ms() const;
+  bool wants_effort() const { return !answers_at_once(request_.planner); }
+  // The quick planners answer at once, with the bound that a moment gives.
+  bool simulated_bound_wanted() const;
+
+ private:
+  // Fewer devices than there are: the first types of devices without the others; where no stage can take all, the most
+  // that one can, and a few more; and where no split shares half of the devices evenly, what stages of one device each
+  // can take, halves of the servers and of the first one.
+  void leave_some_free(std::vector<StepSize>& sizes) const;
+
+  // Devices of half of the servers, of a quarter, ..., of half of the first server, ...
+  std::vector<int> halves() const;
+
+  // No more devices than these can share the samples of a split.
+  std::int64_t most_busy(const StepSize& size) const;
+
+  // Every split on half of the devices, on a quarter, ..., where their compute alone leaves hope: links may cost more
+  // than the other devices save.
+  void look_at_halves(double best_ms);
+
+  // No replica computes a sample in less, on any device.
+  double least_sample_ms() const;
+
+  // When no split has a plan: of those that do not want for memory ever fewer devices until one has, which joins the
+  // splits.
+  void look_at_fewer(std::vector<StepSize>& sizes);
+
+  // Why devices are left free; empty: they are not.
+  std::string why_fewer(const StepSize& chosen) const;
+
+  // Every split with every number of devices per stage that divides the devices and the samples.
+  void make_equal(std::vector<StepSize>& sizes) const;
+
+  // Every split on as many devices as there may be stages.
+  void make_lone(std::vector<StepSize>& sizes) const;
+
+  // With equal groups the number of stages follows.
+  PlanRequest request_for(const StepSize& size, PlanRequest request) const;
+
+  // What the planners came to on the other splits, where that is better or all they came to.
+  void collect_alternatives(PlanResult& result) const;
+
+  struct Look {
+    StepSize size;
+    std::unique_ptr<pipeline::Problem> problem;
+    PlanResult result;
+  };
+
+  std::unique_ptr<pipeline::Problem> problem_of(const StepSize& size) const {
+    return make_problem(profile_, size, options_);
+  }
+
+  // Null where the profile's times do not reach so many samples.
+  std::unique_ptr<pipeline::Problem> possible_problem(const pipeline::Profile& profile, const StepSize& size) const;
+  std::unique_ptr<pipeline::Problem> possible_problem(const pipeline::Profile& profile, const StepSize& size,
+                                                      const pipeline::ProblemOptions& options) const;
+
+  std::unique_ptr<pipeline::Problem> make_problem(const pipeline::Profile& profile, const StepSize& size,
+                                                  pipeline::ProblemOptions options) const;
+
+  double length(const PlanResult& result) const;
+
+  // Its times as counted from the start of all planning.
+  PlanResult planned(const pipeline::Problem& problem, const PlanRequest& request) const;
+
+  StepPlan at_full_effort(const StepSize& size, std::unique_ptr<pipeline::Problem> problem) const;
+
+  // The time limit is for all splits together.
+  bool out_of_time();
+  PlanRequest in_time(PlanRequest request) const;
+  // With a share of the effort, of `among` that share it.
+  PlanRequest look_request(std::size_t among) const;
+
+  // Every split with a share of the effort, as far as its simplest bound leaves hope.
+  void look(const std::vector<StepSize>& sizes, std::size_t among);
+
+  // Of plans of at least `first` stages.
+  double simple_bound_ms(const pipeline::Problem& problem, const StepSize& size, int first = 1) const;
+
+  // What no plan of the split with at least `first` stages can be below, at most `most_ms`.
+  pipeline::LowerBound bound_of(const pipeline::Problem& problem, const StepSize& size, double most_ms, int* closer,
+                                int first = 1) const;
+
+  // The least simulated step of the plans of one stage; infinite where none fits.
+  double one_stage_ms(const pipeline::Problem& problem, const PlanRequest& request) const;
+
+  // No plan of the split simulates shorter, at most `most_ms`: one stage is what it is, and more have V without what
+  // stands behind the last backward, which is never above a simulation (cost.h).
+  double simulated_bound_ms(const pipeline::Problem& problem, const StepSize& size, double most_ms, int* closer) const;
+
+  // The bounds over every split: what the others cannot be below, either.
+  void bound_all(StepPlan& plan, int* closer) const;
+
+  [[noreturn]] void refuse_all(const std::vector<StepSize>& sizes) const;
+
+  const pipeline::Profile profile_;
+  const machine::Cluster cluster_;
+  const pipeline::ProblemOptions options_;
+  const PlanRequest& request_;
+  bool equal_replicas_, lone_replicas_;
+  const double hopeless_ms_;
+  const Time start_;  // of the planning of all widths
+  Work clock_;
+  bool cut_by_time_ = false;
+  std::vector<StepSize> considered_;
+  std::vector<std::pair<StepSize, double>> simple_bounds_;  // of those looked at
+  std::vector<Look> looks_;
+};
+
+}  // namespace automap::planners
