@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
 # One night of training: generate -> train -> evaluate -> promote the new policy, but only when it is better than the
-# current one on held-out problems (a paired test), and not the same. Made for cron; run again after a stop or a kill it
-# goes on where it was.
+# current one on held-out problems (a paired test), not the same, and not worse on profiles of real models. Made for cron;
+# run again after a stop or a kill it goes on where it was.
 #
 # A night starts from the current policy, with hidden layers as that one has them (unless --hidden is given to
 # automap-train); from fresh weights when it is another network altogether, and the log says so.
 #
 #   scripts/nightly.sh FOLDER [options] [-- options of automap-train]
 #     --rows N       rows to generate (default 1000000)      --config NAME   distribution (default mixed)
-#     --time T       training time (default 1h)              --preset NAME   (default nightly)
+#     --time T       training time of each run (default 1h)  --preset NAME   (default nightly)
+#     --seeds N      runs of different seeds, one after the other (default 3): the best is compared
+#     --real DATA    problems of real models that a better policy must not be worse on, as automap-train --evaluate-data
+#                    takes them (default: the shipped profiles on random clusters); none: not asked
 #     --bin DIR      where the programs are (default: build/release of this checkout)
 #     --keep-data    keep the night's dataset
 #     --first FILE   the policy that stands for the current one until a night's has been promoted (default: the one that
@@ -18,8 +21,12 @@
 #
 # FOLDER/current.policy   the policy in use; appears with the first night whose policy is better than the --first one,
 #                         replaced only by one that is better
-# FOLDER/nights/DATE/     a night: its run (report.md, curves.csv, policy.bin, ...), comparison.json
+# FOLDER/nights/DATE/     a night: its runs (report.md, curves.csv, policy.bin, ...), comparison.json, decision.json
 # FOLDER/nightly.log      what happened, a line each       FOLDER/unfinished   the night to go on with
+# FOLDER/history.html     all nights: decisions, curves, data, machine          FOLDER/history.jsonl   the same, a line each
+#
+# The last line on standard output is one JSON object for whoever watches: outcome (promoted, kept, stopped, failed,
+# given_up, busy), exit code, night, why.
 #
 # Exit codes: 0 promoted or kept (the log says which), 75 stopped, run again to go on, else as of the program that failed:
 # the log says what failed. Run again after a failure it tries that night once more; when that fails too, the night is
@@ -31,13 +38,15 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 die() { echo "nightly.sh: $*" >&2; exit 2; }
 value() { [[ $# -ge 2 ]] || die "$1 needs a value"; echo "$2"; }
 
-folder="" rows=1000000 config=mixed time=1h preset=nightly bin=$root/build/release keep_data=no first=$root/models/pretrained/pipeline.policy first_given=no
+folder="" rows=1000000 config=mixed time=1h preset=nightly seeds=3 real="" bin=$root/build/release keep_data=no first=$root/models/pretrained/pipeline.policy first_given=no
 while [[ $# -gt 0 ]]; do
   case $1 in
     --rows) rows=$(value "$@"); shift 2 ;;
     --config) config=$(value "$@"); shift 2 ;;
     --time) time=$(value "$@"); shift 2 ;;
     --preset) preset=$(value "$@"); shift 2 ;;
+    --seeds) seeds=$(value "$@"); shift 2 ;;
+    --real) real=$(value "$@"); shift 2 ;;
     --bin) bin=$(value "$@"); shift 2 ;;
     --keep-data) keep_data=yes; shift ;;
     --first) first=$(value "$@"); first_given=yes; shift 2 ;;
@@ -48,6 +57,7 @@ while [[ $# -gt 0 ]]; do
   esac
 done
 [[ -n $folder ]] || die "missing FOLDER; scripts/nightly.sh --help"
+[[ $seeds =~ ^[1-9][0-9]?$ ]] || die "--seeds: found '$seeds', expected 1 to 99"
 if [[ $first == none ]] || [[ $first_given == no && ! -s $first ]]; then
   first=""
 elif [[ ! -s $first ]]; then
@@ -63,15 +73,26 @@ say() { echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $*" | tee -a "$folder/nightly.log" 
 exec 9> "$folder/lock"
 if ! flock -n 9; then
   say "another night is running, nothing done"
+  echo '{"schema": "automap.night/1", "outcome": "busy", "exit": 0, "night": null, "why": "another night is running"}'
   exit 0
 fi
 
-# Runs a program so that a signal to this script reaches it and its checkpoint is waited for. Descriptor 9 is closed in
-# it: whoever outlives this script does not keep the lock.
+# Whatever happens is said in one line, and goes into the history; a history that cannot be written changes nothing.
+exec 8>&1
+night="" outcome=failed why="the script ended before anything was decided"
+at_end() {
+  local code=$?
+  python3 "$root/scripts/nightly_history.py" "$folder" --night "$night" --outcome "$outcome" --exit "$code" --why "$why" >&8 9>&- ||
+    say "the history could not be written"
+}
+trap at_end EXIT
+
+# Runs a program so that a signal to this script reaches it and its checkpoint is waited for. Descriptors 8 and 9 are
+# closed in it: whoever outlives this script keeps neither the lock nor whoever reads its output.
 child="" stopping=""
 trap 'stopping=yes; [[ -z $child ]] || kill -TERM "$child" 2> /dev/null || true' TERM INT
 run() {
-  "$@" 9>&- &
+  "$@" 8>&- 9>&- &
   child=$!
   [[ -z $stopping ]] || kill -TERM "$child" 2> /dev/null || true
   local code=0
@@ -84,13 +105,17 @@ run() {
   child=""
   return "$code"
 }
+ends() {
+  outcome=$1 why=$2
+  say "$2"
+  exit "$3"
+}
 step() {
   local what=$1 code=0
   shift
   # The signal came when no program was running, or one that was about to end.
   if [[ -n $stopping ]]; then
-    say "stopped before $what; run again to go on"
-    exit 75
+    ends stopped "stopped before $what; run again to go on" 75
   fi
   run "$@" 2> "$here/errors.txt" || code=$?
   cat "$here/errors.txt" >&2
@@ -98,25 +123,25 @@ step() {
   # Stopped with a checkpoint, or ended by SIGHUP, SIGINT, SIGTERM; a crash (other signals) is a failure.
   case $code in
     75 | 129 | 130 | 143)
-      say "stopped while $what (exit $code); run again to go on"
-      exit 75 ;;
+      ends stopped "stopped while $what (exit $code); run again to go on" 75 ;;
   esac
   # A program of a night that was killed may be at work still.
   if grep -qE '^error: .*(is in use by|are being made by)' "$here/errors.txt"; then
-    say "$what is under way in another process: $(grep -m1 '^error: ' "$here/errors.txt"); run again when it has ended"
-    exit 75
+    ends stopped "$what is under way in another process: $(grep -m1 '^error: ' "$here/errors.txt"); run again when it has ended" 75
   fi
   fail "$what" "$code"
 }
 # What is the same every time would be tried every night for ever: the second failure ends the night.
 fail() {
-  local why=""
-  why=$(grep -m1 '^error: ' "$here/errors.txt" || true)
-  why=${why//"$here/start.policy"/"$current"}
-  say "failed while $1 (exit $2)${why:+: ${why#error: }}"
+  local error=""
+  error=$(grep -m1 '^error: ' "$here/errors.txt" || true)
+  error=${error//"$here/start.policy"/"$current"}
+  outcome=failed why="failed while $1 (exit $2)${error:+: ${error#error: }}"
+  say "$why"
   if [[ -e $here/failed ]]; then
     [[ $keep_data == yes ]] || rm -rf "$here/data"
     rm -f "$folder/unfinished"
+    outcome=given_up
     say "$night: given up, it has failed twice; what it has made stays in $here, and the next run begins another night"
   else
     echo "$1 $2" > "$here/failed"
@@ -147,7 +172,7 @@ current=$first
 [[ ! -s $folder/current.policy ]] || current=$folder/current.policy
 
 # What the night starts from stays the same once it has a checkpoint; until then the current policy may be put right.
-if [[ ! -e $here/run/checkpoint ]]; then
+if [[ ! -e $here/run-1/checkpoint ]]; then
   rm -f "$here/start.policy"
   [[ -z $current ]] || install_file "$current" "$here/start.policy"
 fi
@@ -156,23 +181,24 @@ step "generating" "$bin/automap-datagen" --rows "$rows" --config "$config" --see
 
 init=()
 [[ ! -s $here/start.policy ]] || init=(--init "$here/start.policy" --init-or-fresh)
-if [[ -e $here/run/checkpoint ]]; then
-  step "training" "$bin/automap-train" --out "$here/run" --resume --quiet > "$here/training.txt"
-else
-  step "training" "$bin/automap-train" --data "$here/data" --evaluate-data "synth:$config" --out "$here/run" --resume \
-    --preset "$preset" --time "$time" --seed "$seed" "${init[@]}" --quiet "$@" > "$here/training.txt"
-fi
+runs=()
+for ((number = 1; number <= seeds; ++number)); do
+  run=$here/run-$number
+  runs+=("$run")
+  [[ ! -s $run/result.json ]] || continue
+  options=()
+  if [[ ! -e $run/checkpoint ]]; then
+    options=(--data "$here/data" --evaluate-data "synth:$config" --preset "$preset" --time "$time"
+      --seed "$((1000 * seed + number))" "${init[@]}" "$@")
+  fi
+  mkdir -p "$run"
+  step "training run $number" "$bin/automap-train" --out "$run" --resume --json --quiet "${options[@]}" > "$run/result.json.tmp"
+  mv "$run/result.json.tmp" "$run/result.json"
+  if [[ -s $here/start.policy && -e $run/report.md ]] && ! grep -q '^- Started from ' "$run/report.md"; then
+    say "$night: the current policy is another network than the options ask for; run $number began with fresh weights"
+  fi
+done
 
-new=$here/run/policy.bin
-if [[ -s $here/start.policy && -e $here/run/report.md ]] && ! grep -q '^- Started from ' "$here/run/report.md"; then
-  say "$night: the current policy is another network than the options ask for; the night began with fresh weights"
-fi
-# Only options that belong to the held-out problems matter here; they are the run's own but for the seed: each night asks
-# others, or the policies would be chosen by the same few problems night after night.
-step "comparing" "$bin/automap-train" --config "$here/run/config.ini" --compare --json --quiet \
-  --evaluate-seed "$((20000000 + seed))" "$new" ${current:+"$current"} > "$here/comparison.json.tmp"
-mv "$here/comparison.json.tmp" "$here/comparison.json"
-summary=$(tr -d ' \n' < "$here/comparison.json" | grep -o '"first_mean":[^,]*,"second_mean":[^,]*,"mean":[^,]*,"standard_error":[^,]*' | tail -1)
 if [[ $current == "$folder/current.policy" ]]; then
   before="the current policy"
 elif [[ -n $current ]]; then
@@ -180,27 +206,13 @@ elif [[ -n $current ]]; then
 else
   before="the search without a network"
 fi
-# Why it was kept, in words.
-field() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^,\"]*\).*/\1/p" "$here/comparison.json" | tail -1; }
-why() {
-  local lost other
-  lost=$(field first_lost) other=$(field second_lost)
-  case $(field ended_by) in
-    too_few_problems) echo ": only $(field problems) problems could be judged" ;;
-    refused) echo ": it is worse" ;;
-    no_more_problems) echo ": the held-out problems ran out before it was settled" ;;
-    looks) echo ": not settled after the most looks" ;;
-    *) [[ ${lost:-0} -le ${other:-0} ]] || echo ": it found no plan for $lost problems, the other for $other" ;;
-  esac
-}
-verdict() { tail -4 "$here/comparison.json" | grep -q "\"$1\": true,\{0,1\}\$"; }
-if verdict no_difference && [[ $(field ended_by) != too_few_problems ]]; then
-  say "$night: kept $before, the new one makes no difference ($summary)"
-elif verdict accepted; then
-  install_file "$new" "$folder/current.policy"
-  say "$night: promoted, better than $before ($summary)"
-else
-  say "$night: kept $before, the new one is not shown to be better$(why) ($summary)"
-fi
+# Only options that belong to the held-out problems matter here; they are the run's own but for the seed: each night asks
+# others, or the policies would be chosen by the same few problems night after night.
+step "comparing" python3 "$root/scripts/promote.py" --bin "$bin" --out "$here" --install "$folder/current.policy" \
+  --evaluate-seed "$((20000000 + seed))" --before "$before" ${current:+--current "$current"} ${real:+--real "$real"} "${runs[@]}" \
+  > "$here/decision.txt"
+said=$(cat "$here/decision.txt")
+say "$night: $said"
 [[ $keep_data == yes ]] || rm -rf "$here/data"
 rm -f "$folder/unfinished"
+outcome="${said%%[ ,]*}" why=$said

@@ -21,11 +21,13 @@ SHIPPED = SOURCE / "models" / "pretrained" / "pipeline.policy"
 @unittest.skipUnless((BIN / "automap-train").exists() and (BIN / "automap-datagen").exists(),
                      "automap-train was built without LibTorch")
 class Nightly(ProgramTest):
+    seeds = 1
+
     def command(self, *options, training=()):
         # A small network with random weights stands for the shipped policy, and everything counts as better.
         first = self.put("first.policy", policy(hidden=(16,), spread=3))
         return [str(SOURCE / "scripts" / "nightly.sh"), str(self.folder / "nights"), "--bin", str(BIN), "--rows", "400",
-                "--preset", "fast", "--time", "2s", "--first", str(first), *options, "--", *SMALL,
+                "--preset", "fast", "--time", "2s", "--seeds", str(self.seeds), "--first", str(first), *options, "--", *SMALL,
                 *([] if "--margin" in training else ["--margin", "1"]), *training]
 
     def nightly(self, *options, training=()):
@@ -42,11 +44,18 @@ class Nightly(ProgramTest):
     def assert_decided(self, night, before):
         """With a margin of 1 all is promoted but what makes no difference or loses plans (few small problems: that can be)."""
         current = self.folder / "nights" / "current.policy"
-        promoted = current.exists() and current.read_bytes() == (night / "run" / "policy.bin").read_bytes()
+        decision = json.loads((night / "decision.json").read_text())
+        promoted = current.exists() and current.read_bytes() == (night / decision["run"] / "policy.bin").read_bytes()
         comparison = self.comparison(night)
-        self.assertEqual(promoted, comparison["accepted"])
+        self.assertEqual(promoted, decision["promoted"])
+        self.assertEqual(len(decision["scores"]), self.seeds)
+        self.assertEqual(min(decision["scores"], key=decision["scores"].get), decision["run"])
         self.assertGreaterEqual(comparison["problems"], 30)
-        if not promoted:
+        if comparison["accepted"] and not comparison["no_difference"]:
+            real = json.loads((night / "comparison-real.json").read_text())
+            self.assertEqual(promoted, real["accepted"] or real["no_difference"])
+        else:
+            self.assertFalse(promoted)
             self.assertTrue(comparison["no_difference"] or comparison["first_lost"] > comparison["second_lost"], comparison)
         said = f"promoted, better than {before}" if promoted else f"kept {before}"
         self.assertIn(f"{night.name}: {said}", self.log())
@@ -64,9 +73,10 @@ class Nightly(ProgramTest):
         process.wait()
 
     def test_two_nights_with_kills_between(self):
+        self.seeds = 2
         current = self.folder / "nights" / "current.policy"
         self.kill_when("nights/*/data")
-        self.kill_when("nights/*/run/checkpoint")
+        self.kill_when("nights/*/run-2/checkpoint")
         self.assertFalse(current.exists())
         result = self.nightly()
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -77,13 +87,13 @@ class Nightly(ProgramTest):
         nights = sorted((self.folder / "nights" / "nights").iterdir())
         self.assertEqual(len(nights), 1)
         self.assertFalse((nights[0] / "data").exists())
-        self.assertIn("Started from", (nights[0] / "run" / "report.md").read_text())
+        self.assertIn("Started from", (nights[0] / "run-1" / "report.md").read_text())
         self.assert_decided(nights[0], f"the policy {self.folder / 'first.policy'}")
         first = (current if current.exists() else self.folder / "first.policy").read_bytes()
         before = "the current policy" if current.exists() else "the policy"
 
         # The second night starts from the policy that is current then.
-        self.kill_when("nights/*-0002/run/checkpoint")
+        self.kill_when("nights/*-0002/run-1/checkpoint")
         result = self.nightly()
         self.assertEqual(result.returncode, 0, result.stderr)
         second = sorted((self.folder / "nights" / "nights").iterdir())[1]
@@ -102,12 +112,14 @@ class Nightly(ProgramTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         night, = (folder / "nights").iterdir()
         self.assertEqual((night / "start.policy").read_bytes(), SHIPPED.read_bytes())
-        self.assertIn("Started from", (night / "run" / "report.md").read_text())
-        self.assertIn("hidden = 64,64\n", (night / "run" / "config.ini").read_text())
+        self.assertIn("Started from", (night / "run-1" / "report.md").read_text())
+        self.assertIn("hidden = 64,64\n", (night / "run-1" / "config.ini").read_text())
         comparison = self.comparison(night)
         kept = current.read_bytes() == SHIPPED.read_bytes()
         # Whatever came of it, script and comparison agree, and it is said.
-        self.assertEqual(kept, not comparison["accepted"] or comparison["no_difference"])
+        decision = json.loads((night / "decision.json").read_text())
+        self.assertEqual(kept, not decision["promoted"])
+        self.assertTrue(kept or comparison["accepted"])
         self.assertIn("kept the current policy" if kept else "promoted, better", self.log())
 
     def test_another_network_than_the_options_ask_for(self):
@@ -115,8 +127,8 @@ class Nightly(ProgramTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("began with fresh weights", self.log())
         night, = (self.folder / "nights" / "nights").iterdir()
-        self.assertNotIn("Started from", (night / "run" / "report.md").read_text())
-        self.assertIn("hidden = 8 ", (night / "run" / "config.ini").read_text())
+        self.assertNotIn("Started from", (night / "run-1" / "report.md").read_text())
+        self.assertIn("hidden = 8 ", (night / "run-1" / "config.ini").read_text())
 
     def test_without_any_policy_a_night_is_compared_with_no_network(self):
         result = self.nightly("--first", "none", training=["--hidden", "8", "--episodes", "64"])
@@ -126,18 +138,19 @@ class Nightly(ProgramTest):
         self.assertEqual(len(comparison["policies"]), 1)
         self.assertRegex(self.log(), "promoted, better than|kept")
         self.assertIn("the search without a network", self.log())
-        self.assertEqual((self.folder / "nights" / "current.policy").exists(), comparison["accepted"])
+        decision = json.loads((night / "decision.json").read_text())
+        self.assertEqual((self.folder / "nights" / "current.policy").exists(), decision["promoted"])
 
     def test_terminated_it_stops_with_a_checkpoint(self):
         process = subprocess.Popen(self.command("--time", "60s"), env=environment(), stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
         for _ in range(3000):
-            if any((self.folder / "nights").glob("nights/*/run/checkpoint")):
+            if any((self.folder / "nights").glob("nights/*/run-1/checkpoint")):
                 break
             time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(timeout=120), 75, self.log())
-        self.assertIn("stopped while training", self.log())
+        self.assertIn("stopped while training run 1", self.log())
         self.assertTrue((self.folder / "nights" / "unfinished").exists())
 
     def test_one_at_a_time(self):
@@ -155,7 +168,8 @@ class Nightly(ProgramTest):
         script = str(SOURCE / "scripts" / "nightly.sh")
         for arguments, part in (([], "missing FOLDER"), (["a", "b"], "one folder"), (["a", "--rows"], "needs a value"),
                                 (["a", "--frob"], "--frob"), (["a", "--bin", "/nowhere"], "/nowhere"),
-                                (["a", "--first", "/nowhere.policy"], "/nowhere.policy is not there")):
+                                (["a", "--first", "/nowhere.policy"], "/nowhere.policy is not there"),
+                                (["a", "--seeds", "0"], "--seeds: found '0'")):
             result = subprocess.run([script, *arguments], cwd=self.folder, env=environment(), capture_output=True, text=True)
             self.assertEqual(result.returncode, 2, arguments)
             self.assertIn(part, result.stderr)
@@ -182,19 +196,27 @@ class Gate(ProgramTest):
         path.write_text("#!/usr/bin/env bash\n" + body + "\n")
         path.chmod(0o755)
 
-    def verdict(self, accepted, no_difference=False, ended_by="error_reached", lost=(0, 0)):
-        """automap-train writes another policy every time, and compares as told."""
+    def verdict(self, accepted, no_difference=False, ended_by="error_reached", lost=(0, 0), real=True, scores=(0.3, 0.1, 0.2)):
+        """automap-train writes another policy every time, with these scores, and compares as told."""
         self.program("automap-train", f"""
 echo "$*" >> {self.folder}/calls
-if [[ " $* " == *" --compare "* ]]; then
-  printf '{{\\n  "problems": 12,\\n  "differences": [\\n    {{"first_mean": 0.2, "second_mean": 0.1, "mean": 0.1, "standard_error": 0}}\\n  ],\\n  "first_lost": {lost[0]},\\n  "second_lost": {lost[1]},\\n  "ended_by": "{ended_by}",\\n  "no_difference": %s,\\n  "accepted": %s\\n}}\\n' \
-    {"true" if no_difference else "false"} {"true" if accepted else "false"}
+comparison() {{
+  printf '{{"problems": 12, "difference": 0.1, "standard_error": 0.01, "first_lost": %s, "second_lost": %s, "ended_by": "%s", \
+"no_difference": %s, "accepted": %s}}\n' "$@"
+}}
+if [[ " $* " == *" --compare "*" --evaluate-data "* ]]; then
+  comparison 0 0 {"error_reached" if real else "refused"} false {"true" if real else "false"}
+  exit 0
+elif [[ " $* " == *" --compare "* ]]; then
+  comparison {lost[0]} {lost[1]} {ended_by} {"true" if no_difference else "false"} {"true" if accepted else "false"}
   exit 0
 fi
 while [[ $1 != --out ]]; do shift; done
 mkdir -p "$2"
 echo "policy of $2" > "$2/policy.bin"
 touch "$2/config.ini"
+scores=({" ".join(map(str, scores))})
+echo "{{\\"score\\": ${{scores[${{2##*-}} - 1]}}}}"
 """)
 
     def night(self, *options):
@@ -209,7 +231,17 @@ touch "$2/config.ini"
     def comparisons(self):
         """The policies of each --compare so far."""
         calls = (self.folder / "calls").read_text().splitlines()
-        return [line.split("--evaluate-seed ")[1].split()[1:] for line in calls if " --compare " in line]
+        return [line.split("--evaluate-seed ")[1].split()[1:] for line in calls
+                if " --compare " in line and " --evaluate-data " not in line]
+
+    def ended(self, result):
+        """The line for whoever watches: the last one on standard output, and of the history."""
+        line = result.stdout.splitlines()[-1]
+        self.assertEqual((self.nights / "history.jsonl").read_text().splitlines()[-1], line)
+        ended = json.loads(line)
+        self.assertEqual(ended["schema"], "automap.night/1")
+        self.assertEqual(ended["exit"], result.returncode)
+        return ended
 
     def test_promoted_when_accepted_and_kept_when_worse_or_the_same(self):
         current = self.nights / "current.policy"
@@ -226,7 +258,10 @@ touch "$2/config.ini"
             result = self.night()
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertIn(said, result.stderr)
-            new = (self.last() / "run" / "policy.bin").read_bytes()
+            # The best of three runs.
+            new = (self.last() / "run-2" / "policy.bin").read_bytes()
+            self.assertEqual(self.comparisons()[-1][0], str(self.last() / "run-2" / "policy.bin"))
+            self.assertEqual(self.ended(result)["outcome"], "promoted" if accepted and not no_difference else "kept")
             promoted = accepted and not no_difference
             self.assertEqual(current.read_bytes() if current.exists() else None, new if promoted else before)
             self.assertEqual((self.last() / "start.policy").read_bytes(), before or b"the first one")
@@ -249,6 +284,91 @@ touch "$2/config.ini"
                 self.assertIn(said, result.stderr)
                 self.assertFalse((self.nights / "current.policy").exists())
 
+    def test_a_second_test_on_real_profiles(self):
+        current = self.nights / "current.policy"
+        self.verdict(True, real=False)
+        result = self.night()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("the new one is better, but not shown to be as good on profiles of real models: it is worse", result.stderr)
+        self.assertFalse(current.exists())
+        ended = self.ended(result)
+        self.assertEqual((ended["outcome"], ended["real"]["ended_by"]), ("kept", "refused"))
+        self.assertEqual(self.night("--first", str(self.first), "--real", "none").returncode, 0)
+        self.assertTrue(current.exists())
+        self.verdict(True)
+        self.assertEqual(self.night("--real", "synth:mine.json").returncode, 0)
+        call = [line for line in (self.folder / "calls").read_text().splitlines() if " --evaluate-data " in line][-1]
+        self.assertIn("--evaluate-data synth:mine.json --margin 0.001 ", call)
+        # Where the new one is not better, nobody asks.
+        self.verdict(False)
+        self.assertNotIn("real", self.ended(self.night()))
+
+    def test_a_decision_is_carried_out_once(self):
+        """Killed behind the decision, a night installs what was decided and asks no more."""
+        self.assertEqual(self.night().returncode, 0)
+        night, current = self.last(), self.nights / "current.policy"
+        asked = len(self.comparisons())
+        current.unlink()
+        (self.nights / "unfinished").write_text(f"{night.name} 1\n")
+        result = self.night()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(current.read_bytes(), (night / "run-2" / "policy.bin").read_bytes())
+        self.assertEqual(len(self.comparisons()), asked)
+        self.assertEqual(self.ended(result)["outcome"], "promoted")
+        # Of three runs, those that are done are not made again.
+        (night / "decision.json").unlink()
+        (night / "run-3" / "result.json").unlink()
+        trained = (self.folder / "calls").read_text().count("--out ")
+        (self.nights / "unfinished").write_text(f"{night.name} 1\n")
+        self.assertEqual(self.night().returncode, 0)
+        self.assertEqual((self.folder / "calls").read_text().count("--out "), trained + 1)
+
+    def test_history(self):
+        for accepted in (True, False):
+            self.verdict(accepted)
+            self.assertEqual(self.night().returncode, 0)
+        self.program("automap-train", "echo 'error: <b>no</b>' >&2; exit 3")
+        ended = self.ended(self.night())
+        self.assertEqual((ended["outcome"], ended["why"]), ("failed", "failed while training run 1 (exit 3): <b>no</b>"))
+        self.assertEqual(self.ended(self.night())["outcome"], "given_up")
+        page = (self.nights / "history.html").read_text()
+        self.assertIn("3 nights, 1 promoted", page)
+        self.assertNotIn("<b>no</b>", page)
+        self.assertLess(page.index(">given up<"), page.index(">promoted<"))
+        # A line that was cut short is left out, and does not take the next one with it.
+        with open(self.nights / "history.jsonl", "a") as history:
+            history.write('{"schema": "automap.ni')
+        self.verdict(True)
+        self.assertEqual(self.ended(self.night())["outcome"], "promoted")
+        self.assertIn("4 nights, 2 promoted", (self.nights / "history.html").read_text())
+        # A history that cannot be written changes no night.
+        (self.nights / "history.jsonl").unlink()
+        (self.nights / "history.jsonl").mkdir()
+        result = self.night()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("the history could not be written", result.stderr)
+
+    def test_weeks_of_nights(self):
+        """Better, equal and worse policies as they come: what is current is always the last better one."""
+        current = self.nights / "current.policy"
+        for night in range(14):
+            better, equal = night % 5 == 1, night % 5 == 3
+            self.verdict(better or equal, no_difference=equal, real=night != 6, ended_by="error_reached" if better else "refused")
+            before = current.read_bytes() if current.exists() else None
+            self.assertEqual(self.night("--first", str(self.first), "--seeds", "1").returncode, 0)
+            new = (self.last() / "run-1" / "policy.bin").read_bytes()
+            self.assertEqual(current.read_bytes() if current.exists() else None, new if better and night != 6 else before, night)
+        outcomes = [json.loads(line)["outcome"] for line in (self.nights / "history.jsonl").read_text().splitlines()]
+        self.assertEqual([i for i, outcome in enumerate(outcomes) if outcome == "promoted"], [1, 11])
+
+    def test_runs_without_a_result(self):
+        self.verdict(True, scores=("null",) * 3)
+        result = self.night()
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertIn("score is None, expected a number: nothing is promoted", result.stderr)
+        self.assertFalse((self.nights / "current.policy").exists())
+        self.assertEqual(self.ended(result)["outcome"], "failed")
+
     def test_the_first_night_is_compared(self):
         self.verdict(False)
         self.assertEqual(self.night("--keep-data").returncode, 0)
@@ -264,7 +384,7 @@ touch "$2/config.ini"
         self.program("automap-train", "echo 'error: that cannot be' >&2; exit 3")
         first = self.night()
         self.assertEqual(first.returncode, 3)
-        self.assertIn("failed while training (exit 3): that cannot be", first.stderr)
+        self.assertIn("failed while training run 1 (exit 3): that cannot be", first.stderr)
         self.assertIn("set right what failed and run again", first.stderr)
         # What was wrong may be the current policy: the night takes the one that is there now.
         self.first.write_text("a better one")
@@ -288,16 +408,16 @@ touch "$2/config.ini"
         self.assertEqual(self.night().returncode, 0)
         self.assertTrue(self.last().name.endswith("-0004"), self.last())
         calls = (self.folder / "calls").read_text()
-        training = re.findall(r"(?m)^--data .* --seed (\d+)", calls)
-        comparing = re.findall(r"(?m)^--config .* --evaluate-seed (\d+)", calls)
-        self.assertEqual(training, ["1", "2", "3", "4"])
+        training = re.findall(r"(?m)^--out .* --data .* --seed (\d+)", calls)
+        comparing = set(re.findall(r"(?m)^--config .* --evaluate-seed (\d+)", calls))
+        self.assertEqual(training, [str(1000 * night + run) for night in (1, 2, 3, 4) for run in (1, 2, 3)])
         self.assertEqual(len(set(comparing)), 4)
 
     def test_a_signal_between_two_programs_stops_it(self):
         self.program("automap-datagen", "trap '' TERM; kill -TERM $PPID; sleep 0.3; exit 0")
         result = self.night()
         self.assertEqual(result.returncode, 75, result.stderr)
-        self.assertIn("stopped before training", result.stderr)
+        self.assertIn("stopped before training run 1", result.stderr)
         self.assertFalse((self.folder / "calls").exists())
         self.program("automap-datagen", "exit 0")
         result = self.night()
