@@ -210,8 +210,6 @@ PlanCorner even_corner(const std::string& name, const std::string& why_none, con
   corner.name = name;
   corner.why = why_none;
   step.batch = std::llround(found.size.batch());
-  step.micro_batch = 0;
-  step.micro_batches = 0;
   const int width = found.problem->options().width;
   const auto best = planners::best_even(profile, cluster, options, step, request, width, schedule);
   if (!best) return corner;
@@ -293,6 +291,11 @@ bool adopt(const Profile& profile, const Cluster& cluster, const ProblemOptions&
   found->size.devices = devices < replicas.num_devices() ? devices : 0;
   found->size.group_size = 0;
   found->size.width = own.width;
+  const bool considered =
+      std::any_of(found->considered.begin(), found->considered.end(), [&](const planners::StepSize& size) {
+        return size.samples == found->size.samples && size.devices == found->size.devices && size.width == own.width;
+      });
+  if (!considered) found->considered.push_back(found->size);
   if (devices == replicas.num_devices()) found->why_fewer.clear();
   result.step_ms = one.corner.step_ms;
   result.simulated_step_ms = one.corner.simulated_step_ms;
@@ -305,6 +308,16 @@ bool adopt(const Profile& profile, const Cluster& cluster, const ProblemOptions&
   result.plan = std::move(plan);
   found->problem = std::move(problem);
   return true;
+}
+
+// A corner may be shorter than what the look at its width found.
+void note_width(const PlanCorner& corner, planners::StepPlan* found) {
+  if (!corner.fits || found->result.objective != planners::Objective::kSimulated) return;
+  for (planners::WidthAlternative& of : found->widths) {
+    if (of.width == corner.width && corner.simulated_step_ms < of.simulated_step_ms) {
+      of = {of.width, corner.stages, corner.step_ms, corner.simulated_step_ms};
+    }
+  }
 }
 
 // The best whose stages are of different widths: its corner, and it where it takes the place of the plan of one width.
@@ -372,6 +385,7 @@ Exploration explore_corners(const Profile& profile, const Cluster& cluster, cons
         adopt(profile, cluster, options, request, one, &found)) {
       found.result.found_ms = spent_ms();
     }
+    note_width(one.corner, &found);
     corners.push_back(std::move(one.corner));
   }
   if (!beside.chunks.empty() && !out_of_time()) {

@@ -334,7 +334,11 @@ void read_policy(Call& call) {
 void read_model(Call& call) {
   call.options.input.sha256 = call.documented() || call.given;
   call.input = read_input(call.options.input, call.cluster);
-  if (call.given) check_model(*call.given, call.input);
+  if (call.given) {
+    check_model(*call.given, call.input);
+    for (std::string& one : check_partitions(*call.given, call.input.profile))
+      call.departures.push_back(std::move(one));
+  }
   log_verbose(call.input.form + ": " + format_count(call.input.profile.size()) + " forward instructions");
 }
 
@@ -394,14 +398,28 @@ std::string what_would_fit(const Call& call) {
           : "allow other stage counts, every planner, or --allow-empty-stages");
 }
 
+// The options given that leave some plans out, which the bounds are not about then.
+std::vector<std::string> narrowing_options(const OptionTable& table) {
+  std::vector<std::string> given;
+  for (const char* option : {"micro-batch", "micro-batches", "replicas", "limit", "stages", "max-stages", "max-width",
+                             "schedule", "zero", "recompute", "sequence-parallel"}) {
+    const std::string value = table.value_of(option);
+    const bool open = value == "auto" || value == "all" || value == "whole" || value == "adaptive";
+    if (table.source_of(option) != "default" && !open) given.push_back(std::string("--") + option + " " + value);
+  }
+  return given;
+}
+
 // What the lower bounds speak about, and the devices that the plan leaves free.
-void add_scope(PlanDocument& document, const planners::StepPlan& planned, int cluster_devices) {
+void add_scope(PlanDocument& document, const planners::StepPlan& planned, int cluster_devices,
+               std::vector<std::string> within) {
   for (const planners::WidthAlternative& other : planned.widths) {
     document.widths.push_back({other.width, other.stages, other.step_ms, other.simulated_step_ms});
   }
   const planners::BoundScope scope = planned.bound_scope(cluster_devices);
   document.bound_devices = scope.devices;
   document.bound_devices_in_part = scope.devices_in_part;
+  document.bound_within = std::move(within);
   if (!planned.why_fewer.empty()) {
     document.warnings.push_back("uses " + std::to_string(document.num_devices) + " of " +
                                 std::to_string(cluster_devices) + " devices: " + planned.why_fewer);
@@ -468,7 +486,7 @@ int run_search(Call& call) {
   PlanDocument document = make_document(found, call.input, call.cluster, call.options.input.device, call.request);
   document.corners = std::move(found.explored.corners);
   if (!document.corners.empty()) warn_of_shorter(document);
-  add_scope(document, planned, call.cluster.num_devices());
+  add_scope(document, planned, call.cluster.num_devices(), narrowing_options(call.table));
   // Who asked to stop waits neither for the cases of --sensitivity nor for every planner in turn.
   if (call.options.sensitivity && !StopToken::stop_requested()) add_sensitivity(document, call, found);
   if (call.options.planner_table && !StopToken::stop_requested()) add_planner_table(document, call, *planned.problem);

@@ -393,6 +393,10 @@ void limit_kinds(const OptionTable& table, InferOptions* options, planners::Plan
     if (table.source_of("max-width") == "flag" && options->input.max_width > 1) refuse("max-width", "tensor");
     options->input.max_width = 1;
   }
+  if (!may("pipeline") && !may("data") && options->input.max_width == 1) {
+    throw Error(ErrorKind::kUsage, "--limit " + options->limit + " and --max-width 1 leave one device alone",
+                "name pipeline or data, too, or drop --max-width");
+  }
   if (!may("zero")) {
     if (options->zero != "auto" && options->zero != "0") refuse("zero", "zero");
     options->zero = "0";

@@ -1,5 +1,6 @@
 #include "infer/plan_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -8,6 +9,7 @@
 #include "common/base/json_object.h"
 #include "common/base/json_reader.h"
 #include "common/base/printable.h"
+#include "common/base/suggest.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/plan_json.h"
 #include "common/pipeline/plan_reader.h"
@@ -40,6 +42,16 @@ void take_provenance(const std::map<std::string, std::string>& provenance, Given
   }
   const auto hash = provenance.find("model_sha256");
   if (hash != provenance.end()) given.model_sha256 = hash->second;
+}
+
+void take_partitions(const OrderedJson& json, const std::string& source, GivenPlan& given) {
+  const JsonObject reader(json, source);
+  if (reader.has("partition")) given.partitions.emplace_back(source + ": partition", json["partition"]);
+  if (!reader.has("partitions")) return;
+  int number = 0;
+  for (const OrderedJson& one : reader.array("partitions")) {
+    given.partitions.emplace_back(source + ": partitions[" + std::to_string(number++) + "]", one);
+  }
 }
 
 GivenPlan of_document(const pipeline::PlanDocument& document) {
@@ -195,6 +207,7 @@ GivenPlan read_plan_file(const std::string& path) {
       parse_json(text, {source, ErrorKind::kData, std::string("expected ") + pipeline::kGivenPlans});
   const bool document = json.is_object() && json.contains("schema");
   GivenPlan given = document ? of_document(pipeline::parse_plan(text, source)) : of_minimal(json, source);
+  if (document) take_partitions(json, source, given);
   given.source = source;
   if (document) given.settings["schedule"] = to_string(given.plan.schedule);
   const bool fractional = given.settings.count("replicas") > 0 && given.settings.at("replicas") == "fractional";
@@ -206,6 +219,46 @@ GivenPlan read_plan_file(const std::string& path) {
   check_rising(source, "device_cuts", given.plan.device_cuts);
   check_in_flight(given);
   return given;
+}
+
+std::vector<std::string> check_partitions(const GivenPlan& given, const pipeline::Profile& profile) {
+  std::vector<std::string> departures;
+  for (const auto& [where, json] : given.partitions) {
+    const JsonObject theirs(json, where);
+    const int width = theirs.integer("shards", 2, machine::kMaxDevices);
+    const auto columns =
+        std::find_if(profile.widths.begin(), profile.widths.end(), [&](const auto& one) { return one.width == width; });
+    if (columns == profile.widths.end() || columns->partition.empty()) continue;
+    const OrderedJson own = OrderedJson::parse(columns->partition);
+    const OrderedJson &dims = theirs.at("partition"), &own_dims = own.at("partition");
+    const JsonObject tensors(dims, theirs.where("partition"));
+    std::vector<std::string> names;
+    for (const auto& [name, dim] : own_dims.items()) names.push_back(name);
+    int others = 0;
+    for (const auto& [name, dim] : dims.items()) {
+      if (own_dims.contains(name)) {
+        others += dim != own_dims.at(name) ? 1 : 0;
+        continue;
+      }
+      const std::string near = closest_name(name, names);
+      tensors.fail("unknown tensor " + printable(shorten(name, 80)) +
+                       (near.empty() ? "" : "; did you mean " + printable(near) + "?"),
+                   "give the model that the plan was made for, or leave the partition out");
+    }
+    for (const std::string& name : names) {
+      if (!dims.contains(name)) tensors.fail("there is nothing of " + printable(name), "leave the whole partition out");
+    }
+    const bool same_rest = json.value("gathers", OrderedJson()) == own.value("gathers", OrderedJson()) &&
+                           json.value("sums", OrderedJson()) == own.value("sums", OrderedJson());
+    if (others == 0 && same_rest) continue;
+    departures.push_back("the file holds another partition for replicas of " + std::to_string(width) +
+                         " devices than is found here (" +
+                         (others > 0 ? std::to_string(others) + " of " + std::to_string(names.size()) + " tensors"
+                                     : std::string("what is gathered")) +
+                         " differ" + (others > 0 ? "" : "s") +
+                         "); the one found here is counted, automap-search apply counts the file's");
+  }
+  return departures;
 }
 
 void check_model(const GivenPlan& given, const PlanInput& input) {

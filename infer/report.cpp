@@ -334,7 +334,13 @@ std::string bounded_devices(const PlanDocument& document) {
 // Which plans bounds are about.
 std::string no_plan(const PlanDocument& document, pipeline::BoundedWidths widths) {
   const char* kinds[] = {"no plan", "no plan of one width", "no plan, whatever the widths of its stages,"};
-  return std::string(": ") + kinds[static_cast<int>(widths)] + " on " + bounded_devices(document);
+  std::string within;
+  for (const std::string& option : document.bound_within) {
+    within += (within.empty() ? " within " : ", ") + printable(option);
+  }
+  const std::string kind = kinds[static_cast<int>(widths)];
+  const bool comma = !within.empty() && kind.back() != ',';
+  return ": " + kind + (comma ? "," : "") + within + (within.empty() ? "" : ",") + " on " + bounded_devices(document);
 }
 
 // What no plan of other widths than the bounds above are about is below.
@@ -386,8 +392,9 @@ std::string step_text(const PlanDocument& document, const ReportOptions& options
   }
   out += other_bounds_text(document);
   if (options.free_plan_ms > 0) {
-    out += "Equal shares " + change(options.free_plan_ms, document.simulated_step_ms) +
-           " is what stages of different sizes come to: " + format_ms(options.free_plan_ms) + " simulated\n";
+    const std::string changed = change(options.free_plan_ms, document.simulated_step_ms);
+    out += "Equal shares stages of different sizes come to " + format_ms(options.free_plan_ms) + " simulated (" +
+           changed + ")\n";
   }
   if (document.replicas == "fractional") {
     out += "Replicas     fractional: g devices take 1/g of a micro-batch, which only runs where g divides it\n";
@@ -409,8 +416,8 @@ std::string sensitivity_text(const std::vector<pipeline::PlanSensitivity>& rows)
                    fits ? format_percent(row.loss()) : "-", row.best.empty() ? "this one" : row.best});
   }
   return "If the numbers are wrong, each alone by its expected error\n" + table.render("  ") +
-         "  the plan stays within " + format_percent(kStays) + " of the best in " + std::to_string(stays) + " of " +
-         std::to_string(rows.size()) + " cases; it loses " + format_percent(worst) + " at most" +
+         "  the plan stays within " + format_percent(kStays) + " of the best of one width in " + std::to_string(stays) +
+         " of " + std::to_string(rows.size()) + " cases; it loses " + format_percent(worst) + " at most" +
          (std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.simulated_step_ms == 0; })
               ? ", where it fits\n"
               : "\n");
@@ -422,7 +429,7 @@ std::string samples_text(double samples) {
   return samples == std::floor(samples) ? format_count(std::llround(samples)) : format_number(samples);
 }
 
-// The best plan of every width that was looked at.
+// The best plan found of every width.
 std::string widths_text(const PlanDocument& document) {
   if (document.widths.size() < 2) return "";
   const bool simulated = document.objective == "simulated";
@@ -434,7 +441,18 @@ std::string widths_text(const PlanDocument& document) {
     table.add_row({std::to_string(other.width), std::to_string(other.stages), format_ms(other.simulated_step_ms),
                    format_ms(other.step_ms), chosen ? "this plan" : change(length(other), own)});
   }
-  return "Widths that were worth planning for\n" + table.render("  ");
+  return "Widths that were worth planning for: the best plan found of each, which got a look; all of the effort went "
+         "to "
+         "the best width\n" +
+         table.render("  ");
+}
+
+// "4", or "1-4" of stages of different widths.
+std::string corner_width(const pipeline::PlanCorner& corner) {
+  const std::string most = std::to_string(corner.width);
+  if (corner.stage_widths.empty()) return most;
+  const int least = *std::min_element(corner.stage_widths.begin(), corner.stage_widths.end());
+  return least == corner.width ? most : std::to_string(least) + "-" + most;
 }
 
 std::string corners_text(const std::vector<pipeline::PlanCorner>& corners) {
@@ -443,6 +461,7 @@ std::string corners_text(const std::vector<pipeline::PlanCorner>& corners) {
   const auto own = std::find_if(corners.begin(), corners.end(), [](const auto& c) { return c.name == "this plan"; });
   TextTable table({{"kind of plan", Align::kLeft},
                    {"stages x width"},
+                   {"devices"},
                    {"micro-batches"},
                    {"step"},
                    {"longer", Align::kLeft},
@@ -453,10 +472,10 @@ std::string corners_text(const std::vector<pipeline::PlanCorner>& corners) {
   for (const pipeline::PlanCorner& corner : corners) {
     const std::string name = corner.name + (corner.layout.empty() ? "" : ": " + corner.layout);
     if (!corner.fits) {
-      table.add_row({name, "-", "-", "-", "-", "-", "-", "-", shorten(printable(corner.why), kReasonWidth)});
+      table.add_row({name, "-", "-", "-", "-", "-", "-", "-", "-", shorten(printable(corner.why), kReasonWidth)});
       continue;
     }
-    table.add_row({name, std::to_string(corner.stages) + " x " + std::to_string(corner.width),
+    table.add_row({name, std::to_string(corner.stages) + " x " + corner_width(corner), std::to_string(corner.devices),
                    std::to_string(corner.micro_batches) + " of " + samples_text(corner.micro_batch_samples),
                    format_ms(corner.simulated_step_ms),
                    corner.name == "this plan" ? "" : change(corner.simulated_step_ms, own->simulated_step_ms),

@@ -66,9 +66,10 @@ std::vector<double> simple_lower_bounds_ms(const Problem& problem, Schedule sche
 // schedules, and how it was obtained. Never above `incumbent_ms`, the value of the best plan known (infinity: none);
 // equal to it, or to the value of `better`, when the method is "exact over all cuts".
 constexpr std::string_view kExactBound = "exact over all cuts";
+constexpr char kBalanceOfWork[] = "balance of work";
 struct LowerBound {
   double ms = 0;
-  const char* method = "";  // "exact over all cuts", "bucket relaxation", "balance of work"
+  const char* method = "";  // kExactBound, "bucket relaxation", kBalanceOfWork
   bool exact() const { return std::string_view(method) == kExactBound; }
   // The shortest plan shorter than the incumbent that was met on the way.
   std::optional<Plan> better;

@@ -483,7 +483,7 @@ LowerBound lower_bound_all_cuts(const Problem& problem, const std::vector<Schedu
     for (double part : output.bound_ms) least = std::min(least, part);
   }
   bound.ms = least;
-  bound.method = exact ? kExactBound.data() : relaxed ? "bucket relaxation" : "balance of work";
+  bound.method = exact ? kExactBound.data() : relaxed ? "bucket relaxation" : kBalanceOfWork;
   return bound;
 }
 

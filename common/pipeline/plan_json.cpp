@@ -273,6 +273,7 @@ Json bounds_json(const PlanDocument& document) {
                  {"simulated", known(document.simulated_bound_ms)},
                  {"devices", document.bound_devices},
                  {"devices_in_part", document.bound_devices_in_part}};
+  if (!document.bound_within.empty()) bounds["within"] = document.bound_within;
   if (document.bounded != BoundedWidths::kAll) {
     const bool one = document.bounded == BoundedWidths::kOne;
     bounds["widths"] = one ? kOneWidth : kAnyWidths;
@@ -477,6 +478,7 @@ void read_bounds(const PlanObject& reader, PlanDocument& document) {
   if (bounds.has("devices_in_part")) {
     document.bound_devices_in_part = bounds.integers("devices_in_part", 1, machine::kMaxDevices);
   }
+  if (bounds.has("within")) document.bound_within = bounds.texts("within");
   if (!bounds.has("widths")) return;
   const std::string widths = bounds.text("widths");
   if (widths != kOneWidth && widths != kAnyWidths) bounds.wrong("widths", bounds.at("widths"), "\"one\" or \"any\"");

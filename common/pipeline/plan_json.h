@@ -151,6 +151,8 @@ struct PlanDocument {
   // Numbers of devices whose plans the bounds are about (describe_plan: its own), and those of which only some splits
   // of the batch were looked at, which the bounds hold for.
   std::vector<int> bound_devices, bound_devices_in_part;
+  // The options that left only some plans, which the bounds are about: "--micro-batch 8".
+  std::vector<std::string> bound_within;
   // What the bounds are about; they hold for this plan. Those about plans of any widths, beside bounds of kOne; about
   // plans of one width, beside those of kAny.
   BoundedWidths bounded = BoundedWidths::kAll;

@@ -12,7 +12,11 @@ namespace {
 
 // How the devices of a replica hold its tensors.
 std::string sentence(const PartitionPlan& plan, int width, bool sequence_parallel) {
-  std::string moved = std::to_string(plan.all_reduces) + " all-reduces";
+  // Sums that the next operator wants in parts only.
+  const auto scattered = static_cast<int>(std::count_if(plan.collectives.begin(), plan.collectives.end(),
+                                                        [](const PlanCollective& one) { return one.kept_in_parts; }));
+  std::string moved = std::to_string(plan.all_reduces - scattered) + " all-reduces";
+  if (scattered > 0) moved += ", " + std::to_string(scattered) + " reduce-scatters";
   if (plan.all_gathers > 0) moved += ", " + std::to_string(plan.all_gathers) + " all-gathers";
   if (plan.all_to_alls > 0) moved += ", " + std::to_string(plan.all_to_alls) + " all-to-alls";
   return std::to_string(width) + " devices of one server each, which hold " + std::to_string(plan.partitioned) +

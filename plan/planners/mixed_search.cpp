@@ -195,8 +195,8 @@ std::vector<StepSize> splits_near(const StepPlan& found) {
   for (const double factor : {2.0, 0.5}) {
     const double samples = found.size.samples * factor;
     const auto same = std::find_if(found.considered.begin(), found.considered.end(), [&](const StepSize& size) {
-      return size.samples == samples && size.batch() == found.size.batch() &&
-             size.devices * size.width == found.size.devices * found.size.width;
+      return size.samples == samples && size.batch() == found.size.batch() && size.width == found.size.width &&
+             size.devices == found.size.devices;
     });
     if (same != found.considered.end()) splits.push_back(*same);
   }
@@ -284,7 +284,7 @@ pipeline::LowerBound any_width_bound(const pipeline::Profile& profile, const mac
       const double work_ms = pipeline::least_work_bound_ms(profile, cluster, options.replicas, found.size.batch());
       if (work_ms < least.ms) {
         least.ms = work_ms;
-        least.method = "balance of work";
+        least.method = pipeline::kBalanceOfWork;
       }
       return least;
     }

@@ -547,7 +547,7 @@ void Planning::bound(PlanResult& result) {
 LowerBound Planning::simple_bound() const {
   LowerBound bound;
   bound.ms = kInfinity;
-  bound.method = "balance of work";
+  bound.method = pipeline::kBalanceOfWork;
   for (const auto& [schedule, by_stages] : simple_bounds_ms_) {
     for (int stages = first_stages_; stages <= last_stages_; ++stages) {
       bound.ms = std::min(bound.ms, by_stages[at(stages - 1)]);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -72,12 +73,8 @@ StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const P
       continue;
     }
     if (const std::optional<WidthAlternative> found = planner->best_look()) best.widths.push_back(*found);
-    if (!best.result.plan || !request.lower_bound) continue;
-    if (!planner->wants_effort()) {
-      planner->tighten_simply(planner->considered(), best);
-    } else if (planner->simulated_bound_wanted()) {
-      planner->tighten(planner->considered(), best, &closer);
-    }
+    best.considered.insert(best.considered.end(), planner->considered().begin(), planner->considered().end());
+    if (best.result.plan && request.lower_bound) planner->tighten(best, &closer);
   }
   best.result.planning_ms = (*best_planner)->gone_ms();
   return best;
@@ -96,7 +93,7 @@ std::optional<StepPlan> plan_at_once(const Profile& profile, const Cluster& clus
   PlanRequest as_many = unbounded;
   as_many.stages = rough.result.plan->num_stages();
   const WidthPlanner planner(profile, cluster, options, as_many, step, rough.size.width, kInfinity, start);
-  StepPlan plan = planner.of_split(rough.size, rough.considered.size());
+  StepPlan plan = planner.of_split(rough.size);
   if (!plan.result.plan) return std::nullopt;
   plan.considered = std::move(rough.considered);
   plan.why_fewer = std::move(rough.why_fewer);
@@ -108,7 +105,7 @@ std::optional<StepPlan> plan_at_once(const Profile& profile, const Cluster& clus
   if (request.lower_bound) {
     plan.result.lower_bound_ms = std::min(
         plan.result.step_ms, pipeline::least_work_bound_ms(profile, cluster, options.replicas, plan.size.batch()));
-    plan.result.lower_bound_method = "balance of work";
+    plan.result.lower_bound_method = pipeline::kBalanceOfWork;
     plan.result.set_gap();
   }
   plan.result.planning_ms = planner.gone_ms();
@@ -128,15 +125,27 @@ StepPlan plan_widths(const Profile& profile, const Cluster& cluster, const Probl
 }  // namespace
 
 BoundScope StepPlan::bound_scope(int all_devices) const {
-  std::map<int, std::set<double>, std::greater<>> splits;  // of each number of devices, by their micro-batch
-  std::set<double> all;
+  // Of each width: the micro-batches considered on each number of devices.
+  struct Width {
+    std::set<double> all;
+    std::map<int, std::set<double>> on;
+  };
+  std::map<int, Width> of_widths;
+  std::set<int, std::greater<>> counts;
   for (const StepSize& one : considered) {
-    splits[one.devices > 0 ? one.devices * one.width : all_devices].insert(one.samples);
-    all.insert(one.samples);
+    const int devices = one.devices > 0 ? one.devices * one.width : all_devices;
+    counts.insert(devices);
+    of_widths[one.width].on[devices].insert(one.samples);
+    of_widths[one.width].all.insert(one.samples);
   }
   BoundScope scope;
-  for (const auto& [devices, of_devices] : splits) {
-    (of_devices == all ? scope.devices : scope.devices_in_part).push_back(devices);
+  for (const int devices : counts) {
+    const bool whole = std::all_of(of_widths.begin(), of_widths.end(), [&](const auto& of_width) {
+      const auto& [width, sizes] = of_width;
+      const auto on = sizes.on.find(devices);
+      return on == sizes.on.end() ? devices % width != 0 : on->second == sizes.all;
+    });
+    (whole ? scope.devices : scope.devices_in_part).push_back(devices);
   }
   return scope;
 }

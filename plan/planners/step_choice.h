@@ -15,7 +15,8 @@
 
 namespace automap::planners {
 
-// Numbers of devices, falling: with every split of the batch considered, and with some of them only.
+// Numbers of devices, falling: with every split of the batch considered, by every width whose replicas can be so many
+// devices; and with some of them only.
 struct BoundScope {
   std::vector<int> devices, devices_in_part;
 };
@@ -30,7 +31,7 @@ struct StepPlan {
   StepSize size;
   std::unique_ptr<pipeline::Problem> problem;  // the one that `result` is a plan for
   PlanResult result;
-  std::vector<StepSize> considered;
+  std::vector<StepSize> considered;  // of every width that was planned for
   BoundScope bound_scope(int all_devices) const;
   // No plan of any split is simulated shorter, whatever it keeps in flight; 0: not known.
   double simulated_bound_ms = 0;

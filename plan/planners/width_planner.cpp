@@ -88,7 +88,7 @@ StepPlan WidthPlanner::finish(int* closer) {
     look_at_halves(found_ms);
     if (plan.result.plan && !(best_look_ms() < found_ms)) {
       plan.considered = considered_;
-      if (request_.lower_bound && simulated_bound_wanted()) bound_all(plan, closer);
+      if (request_.lower_bound) bound_own(plan, closer);
       return plan;
     }
     looks_.push_back({plan.size, std::move(plan.problem), std::move(plan.result)});
@@ -115,7 +115,7 @@ StepPlan WidthPlanner::finish(int* closer) {
     plan.why_fewer = fewer;
     if (request_.lower_bound) {
       plan.result.lower_bound_ms = plan.result.step_ms;
-      tighten_simply(plan.considered, plan);
+      tighten_simply(plan);
     }
     return plan;
   }
@@ -145,22 +145,26 @@ StepPlan WidthPlanner::finish(int* closer) {
   plan.considered = sizes;
   plan.why_fewer = fewer;
   collect_alternatives(plan.result);
-  if (request_.lower_bound && plan.result.plan && simulated_bound_wanted()) bound_all(plan, closer);
+  if (request_.lower_bound && plan.result.plan) bound_own(plan, closer);
   return plan;
 }
 
-StepPlan WidthPlanner::of_split(const StepSize& size, std::size_t among) const {
+StepPlan WidthPlanner::of_split(const StepSize& size) const {
   StepPlan plan;
   plan.size = size;
   plan.problem = problem_of(size);
-  plan.result = planned(*plan.problem, request_for(size, in_time(look_request(among))));
+  plan.result = planned(*plan.problem, request_for(size, in_time(request_)));
   return plan;
 }
 
-void WidthPlanner::tighten(const std::vector<StepSize>& considered, StepPlan& plan, int* closer) const {
+void WidthPlanner::tighten(StepPlan& plan, int* closer) const {
+  if (!simulated_bound_wanted()) {
+    tighten_simply(plan);
+    return;
+  }
   PlanResult& result = plan.result;
   double simulated = plan.simulated_bound_ms;
-  for (const StepSize& size : considered) {
+  for (const StepSize& size : considered_) {
     if (size.devices > 0 && request_.stages > size.devices) continue;
     const std::unique_ptr<Problem> problem = possible_problem(profile_, size);
     if (!problem) continue;
@@ -178,19 +182,27 @@ void WidthPlanner::tighten(const std::vector<StepSize>& considered, StepPlan& pl
   if (result.gap > kProvenGap) result.proven_ms = 0;
 }
 
-void WidthPlanner::tighten_simply(const std::vector<StepSize>& considered, StepPlan& plan) const {
+void WidthPlanner::tighten_simply(StepPlan& plan) const {
   PlanResult& result = plan.result;
-  for (const StepSize& size : considered) {
+  // Planners that answer at once bring no bound of their own.
+  const bool own = wants_effort();
+  if (!own) result.lower_bound_method = pipeline::kBalanceOfWork;
+  for (const StepSize& size : considered_) {
+    if (own && size == plan.size) continue;
+    double bound_ms = kInfinity;
     const auto known =
         std::find_if(simple_bounds_.begin(), simple_bounds_.end(), [&](const auto& of) { return of.first == size; });
     if (known != simple_bounds_.end()) {
-      result.lower_bound_ms = std::min(result.lower_bound_ms, known->second);
+      bound_ms = known->second;
     } else if (const auto problem = possible_problem(profile_, size)) {
-      result.lower_bound_ms = std::min(result.lower_bound_ms, simple_bound_ms(*problem, size));
+      bound_ms = simple_bound_ms(*problem, size);
     }
+    if (bound_ms >= result.lower_bound_ms) continue;
+    result.lower_bound_ms = bound_ms;
+    result.lower_bound_method = pipeline::kBalanceOfWork;
   }
-  result.lower_bound_method = "balance of work";
   result.set_gap();
+  if (result.gap > kProvenGap) result.proven_ms = 0;
 }
 
 double WidthPlanner::gone_ms() const {
@@ -552,9 +564,9 @@ double WidthPlanner::simulated_bound_ms(const Problem& problem, const StepSize& 
   return simple_bound_ms(*path, size, 2) < most_ms ? bound_of(*path, size, most_ms, closer, 2).ms : most_ms;
 }
 
-void WidthPlanner::bound_all(StepPlan& plan, int* closer) const {
-  plan.simulated_bound_ms = plan.result.simulated_step_ms;
-  tighten(plan.considered, plan, closer);
+void WidthPlanner::bound_own(StepPlan& plan, int* closer) const {
+  if (simulated_bound_wanted()) plan.simulated_bound_ms = plan.result.simulated_step_ms;
+  tighten(plan, closer);
 }
 
 void WidthPlanner::refuse_all(const std::vector<StepSize>& sizes) const {

@@ -41,22 +41,22 @@ class WidthPlanner {
   // The best of the splits with the rest of the effort, and the bounds of all.
   StepPlan finish(int* closer);
 
-  // A plan of one split by who chose it among `among`.
-  StepPlan of_split(const StepSize& size, std::size_t among) const;
+  // A plan of one split, with all of the effort.
+  StepPlan of_split(const StepSize& size) const;
 
-  // What no plan of these splits can be below either goes into the bounds of a plan, which need not be one of them.
-  // `closer`: how many bounds may still get more work; counts down.
-  void tighten(const std::vector<StepSize>& considered, StepPlan& plan, int* closer) const;
-  // The same by what sums give.
-  void tighten_simply(const std::vector<StepSize>& considered, StepPlan& plan) const;
+  // What no plan of the splits considered can be below either goes into the bounds of a plan, which need not be one of
+  // them: by what sums give, of `auto` and `exact` by more. `closer`: how many bounds may still get more work; counts
+  // down.
+  void tighten(StepPlan& plan, int* closer) const;
 
   // Since the planning of all widths began.
   double gone_ms() const;
+
+ private:
   bool wants_effort() const { return !answers_at_once(request_.planner); }
   // The quick planners answer at once, with the bound that a moment gives.
   bool simulated_bound_wanted() const;
-
- private:
+  void tighten_simply(StepPlan& plan) const;
   // Fewer devices than there are: the first types of devices without the others; where no stage can take all, the most
   // that one can, and a few more; and where no split shares half of the devices evenly, what stages of one device each
   // can take, halves of the servers and of the first one.
@@ -142,8 +142,8 @@ class WidthPlanner {
   // stands behind the last backward, which is never above a simulation (cost.h).
   double simulated_bound_ms(const pipeline::Problem& problem, const StepSize& size, double most_ms, int* closer) const;
 
-  // The bounds over every split: what the others cannot be below, either.
-  void bound_all(StepPlan& plan, int* closer) const;
+  // The bounds of a plan of one of these splits, over all of them.
+  void bound_own(StepPlan& plan, int* closer) const;
 
   [[noreturn]] void refuse_all(const std::vector<StepSize>& sizes) const;
 

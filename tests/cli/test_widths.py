@@ -58,6 +58,41 @@ class Widths(ProgramTest):
         self.assertIn(f"replicas of {width} devices", text)
         self.assertIn("variables in parts", text)
 
+    def test_the_partition_of_a_plan_file(self):
+        """Tensors that the model does not have are refused; another partition than is found here is said."""
+        plan = self.plan(MODEL, "--cluster", "config-b", "--layout", "dp=1,pp=2,tp=4,micro-batch-size=8")
+        path = self.folder / "plan.json"
+
+        def given(change):
+            changed = json.loads(json.dumps(plan))
+            change(changed["partition"]["partition"])
+            path.write_text(json.dumps(changed))
+            return run("automap-infer", MODEL, "--cluster", "config-b", "--plan", path, "--json")
+        name = next(iter(plan["partition"]["partition"]))
+        same = given(lambda dims: None)
+        self.assertEqual(same.returncode, 0, same.stderr)
+        self.assertFalse([w for w in json.loads(same.stdout)["warnings"] if "another partition" in w])
+        unknown = given(lambda dims: dims.update({name[:-1]: dims.pop(name)}))
+        self.assertEqual(unknown.returncode, 3, unknown.stderr)
+        for part in ("plan.json: partition: partition: unknown tensor", "did you mean", "the model that the plan was made for"):
+            self.assertIn(part, unknown.stderr)
+        missing = given(lambda dims: dims.pop(name))
+        self.assertEqual(missing.returncode, 3, missing.stderr)
+        self.assertIn("there is nothing of", missing.stderr)
+        other = given(lambda dims: dims.update({key: 0 for key in dims}))
+        self.assertEqual(other.returncode, 0, other.stderr)
+        said, = [w for w in json.loads(other.stdout)["warnings"] if "another partition for replicas of 4 devices" in w]
+        self.assertIn("the one found here is counted", said)
+
+    def test_bounds_name_the_options_that_leave_plans_out(self):
+        common = (FIXTURES / "tiny_mlp.hlo", "--cluster", "h100-1x8", "--effort", "quick")
+        self.assertNotIn("within", self.plan(*common)["bounds"])
+        asked = ("--micro-batch", 8, "--limit", "pipeline,tensor")
+        plan = self.plan(*common, *asked)
+        self.assertEqual(plan["bounds"]["within"], ["--micro-batch 8", "--limit pipeline,tensor"])
+        self.assertRegex(self.infer(*common, *asked).stdout,
+                         r"no plan(?: of one width|, whatever the widths of its stages)?,? within --micro-batch 8, --limit pipeline,tensor, on ")
+
     @plans_compared
     def test_one_device_each(self):
         wide = self.plan(MODEL, "--cluster", "config-b", "--effort", "quick")
@@ -348,6 +383,7 @@ class Widths(ProgramTest):
                             (["--limit", "data", "--stages", "2"], "contradicts --limit data"),
                             (["--limit", "data,pipeline", "--max-width", "2"], "contradicts"),
                             (["--limit", "data", "--zero", "3"], "contradicts"),
+                            (["--limit", "tensor", "--max-width", "1"], "leave one device alone"),
                             (["--limit", "data", "--sweep"], "would change nothing")):
             with self.subTest(wrong=wrong):
                 result = run("automap-infer", *base[:3], *wrong)

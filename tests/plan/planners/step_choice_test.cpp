@@ -109,6 +109,65 @@ TEST(StepChoice, AnyBatchHasAPlanWhereThereIsOne) {
   EXPECT_TRUE(none > 0 || kSanitized);
 }
 
+// A bound is about every split and every width, whoever brings it: no planner's is above what another one finds.
+TEST(StepChoice, NoPlannersBoundIsAboveAnothersPlan) {
+  int compared = 0, tight = 0;
+  for (std::uint64_t seed = 0; seed < 60 / (kSanitized ? 6 : 1); ++seed) {
+    RandomProblemOptions how = small_whole();
+    how.min_devices = 2;
+    RandomProblem made = random_problem(seed, how);
+    if (seed % 2 == 0 && !made.profile.times.empty()) {
+      for (const int width : machine::widths_of(made.cluster)) {
+        made.profile.widths.push_back(random_width(made.profile, width, seed));
+      }
+    }
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    StepRequest step;
+    step.batch = 12;
+    double least = std::numeric_limits<double>::infinity();
+    std::vector<StepPlan> plans;
+    for (const PlannerKind planner : all_planners()) {
+      PlanRequest request = request_of(0);
+      request.planner = planner;
+      request.objective = Objective::kValue;
+      request.lower_bound = true;
+      request.policy = random_policy();
+      StepPlan plan = plan_step(made.profile, made.cluster, made.options, step, request);
+      if (!plan.result.plan) continue;
+      least = std::min(least, plan.result.step_ms);
+      plans.push_back(std::move(plan));
+    }
+    for (const StepPlan& plan : plans) {
+      EXPECT_LE(plan.result.lower_bound_ms, least * (1 + 1e-9)) << plan.result.planner;
+      if (plan.result.proven_ms > 0) {
+        EXPECT_LE(plan.result.step_ms, least * (1 + 1e-6)) << plan.result.planner;
+      }
+      ++compared;
+      tight += plan.result.lower_bound_ms >= least * (1 - 1e-6);
+    }
+  }
+  EXPECT_GT(compared, kSanitized ? 20 : 200);
+  EXPECT_GT(tight, 0);
+}
+
+// What bounds are said to be about was looked at with every width that can use as many devices.
+TEST(StepChoice, NumbersOfDevicesThatEveryWidthConsidered) {
+  StepPlan plan;
+  const auto size = [](double samples, int devices, int width) {
+    StepSize one;
+    one.samples = samples;
+    one.devices = devices;
+    one.width = width;
+    return one;
+  };
+  // 12 devices; width 1 on all, on 9 and on 6, there with one split only; width 2 on all and on 6 (3 replicas).
+  plan.considered = {size(1, 0, 1), size(2, 0, 1), size(1, 9, 1), size(2, 9, 1), size(1, 6, 1),
+                     size(2, 0, 2), size(2, 3, 2), size(1, 4, 1), size(2, 4, 1)};
+  const BoundScope scope = plan.bound_scope(12);
+  EXPECT_EQ(scope.devices, (std::vector<int>{12, 9}));         // 9: no replicas of two
+  EXPECT_EQ(scope.devices_in_part, (std::vector<int>{6, 4}));  // 4: two replicas of two were not looked at
+}
+
 // Over all widths, splits of the batch and plans: nothing has a smaller V than what is found, nor than the bound.
 TEST(StepChoice, NoWidthIsShorter) {
   int wide = 0, narrow = 0, none = 0;
