@@ -251,6 +251,7 @@ class Widths(ProgramTest):
         corner = next(c for c in scan["corners"] if c["name"] == name)
         self.assertTrue(corner["fits"] or corner["why"])
 
+    @plans_compared
     def test_mixed_widths(self):
         name = "stages of different widths"
         base = (FIXTURES / "moe_small.hlo.gz", "--cluster", "config-a", "--effort", "quick")

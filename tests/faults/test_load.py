@@ -131,7 +131,9 @@ class Load(ProgramTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         plan = json.loads(result.stdout)
         self.assertTrue(plan["cut_by_time"] or plan["proven"])
-        # One that does not strike changes nothing.
+
+    @plans_compared
+    def test_a_time_limit_that_does_not_strike_changes_nothing(self):
         command = list(self.commands())[0]
         free, limited = (self.plan(run(*command, *more)) for more in ((), ("--time-limit", "1h")))
         self.assertEqual(limited["provenance"].pop("option_time_limit"), "3600s")

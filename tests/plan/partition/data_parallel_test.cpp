@@ -421,8 +421,8 @@ TEST(Repair, NoSetOfGathersIsCheaperAndKeepsAsMuch) {
     }
     better += beaten ? 1 : 0;
   }
-  EXPECT_GT(repaired, 60);
-  EXPECT_GT(compared, 30);
+  EXPECT_GT(repaired, 60 / kShare);
+  EXPECT_GT(compared, 30 / kShare);
   // Where two dimensions meet, one place is decided after the other: that may miss the best.
   EXPECT_LE(better, compared / 50) << "of " << compared;
 }

@@ -137,7 +137,7 @@ TEST(Planner, AutoIsNeverLongerWithTheWarmUpChosen) {
   kinds.min_micro_batches = 8;
   kinds.max_micro_batches = 32;
   int judged = 0;
-  for (std::uint64_t seed = 0; seed < (kSanitized ? 4 : 40); ++seed) {
+  for (std::uint64_t seed = 0; seed < (kSanitized ? 8 : 40); ++seed) {
     SCOPED_TRACE(seed);
     const RandomProblem made = random_problem(seed, kinds);
     const Problem problem = made.problem();
