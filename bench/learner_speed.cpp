@@ -94,6 +94,12 @@ int main(int argc, char** argv) {
   options.target_every = 100;
   options.double_q = true;
   measure("  one-step double Q", options, 300, updates, table);
+  options.n_step = 3;
+  options.target_every = 500;
+  options.prioritized = true;
+  options.batch = 64;
+  options.label_weight = 0;
+  measure("rainbow: 64 returns, 3-step double Q, priorities", options, 300, updates, table);
   options = plain;
   options.family = Family::kFlat;
   options.inputs = 1700;

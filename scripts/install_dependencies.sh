@@ -10,8 +10,9 @@ packages=(
   libhdf5-dev libboost-program-options-dev nlohmann-json3-dev zlib1g-dev
 )
 # The learner of automap-train. The BLAS is a real dependency: with Debian's default one training is 20 times slower.
-train_packages=(libtorch-dev libgloo-dev libopenblas0-openmp)
-test_packages=(libgtest-dev libgmock-dev python3 python3-h5py python3-jsonschema)
+# python3: scripts/promote.py and nightly_history.py.
+train_packages=(libtorch-dev libgloo-dev libopenblas0-openmp python3)
+test_packages=(libgtest-dev libgmock-dev python3-h5py python3-jsonschema)
 # python3-venv: scripts/jax_python.sh; slurm-wlm, munge and iproute2: the tests of several machines.
 ci_packages=(clang clang-format libclang-rt-14-dev ccache python3-venv slurm-wlm munge iproute2)
 

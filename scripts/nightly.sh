@@ -67,6 +67,8 @@ for program in automap-datagen automap-train; do
   [[ -x $bin/$program ]] || die "$bin/$program is not there: build it (scripts/build.sh) or give --bin"
 done
 
+command -v python3 > /dev/null || die "python3 is not there, which decides and keeps the history (scripts/install_dependencies.sh --train)"
+
 mkdir -p "$folder/nights"
 say() { echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $*" | tee -a "$folder/nightly.log" >&2; }
 
