@@ -13,6 +13,7 @@
 #include "common/base/error.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/cost.h"
+#include "common/pipeline/least_work.h"
 #include "common/pipeline/placed_plan.h"
 #include "common/pipeline/schedule.h"
 #include "infer/score.h"
@@ -295,7 +296,14 @@ bool adopt(const Profile& profile, const Cluster& cluster, const ProblemOptions&
       std::any_of(found->considered.begin(), found->considered.end(), [&](const planners::StepSize& size) {
         return size.samples == found->size.samples && size.devices == found->size.devices && size.width == own.width;
       });
-  if (!considered) found->considered.push_back(found->size);
+  if (!considered) {
+    // No search bounded this split.
+    found->considered.push_back(found->size);
+    const double least = pipeline::least_work_bound_ms(profile, cluster, options.replicas, found->size.batch());
+    if (result.lower_bound_ms > least) result.lower_bound_method = pipeline::kBalanceOfWork;
+    result.lower_bound_ms = std::min(result.lower_bound_ms, least);
+    found->simulated_bound_ms = std::min(found->simulated_bound_ms, least);
+  }
   if (devices == replicas.num_devices()) found->why_fewer.clear();
   result.step_ms = one.corner.step_ms;
   result.simulated_step_ms = one.corner.simulated_step_ms;
@@ -310,12 +318,17 @@ bool adopt(const Profile& profile, const Cluster& cluster, const ProblemOptions&
   return true;
 }
 
-// A corner may be shorter than what the look at its width found.
-void note_width(const PlanCorner& corner, planners::StepPlan* found) {
-  if (!corner.fits || found->result.objective != planners::Objective::kSimulated) return;
+// A plan that the call asked for may be shorter than what the look at its width found; the plan's own row is the plan.
+void note_widths(const planners::PlanRequest& request, const ProblemOptions& options, const Explored& one,
+                 planners::StepPlan* found) {
+  const bool simulated = found->result.objective == planners::Objective::kSimulated;
+  pipeline::Plan plan = one.plan;
+  const bool asked = one.corner.fits && simulated && within(request, options, *one.problem, &plan);
   for (planners::WidthAlternative& of : found->widths) {
-    if (of.width == corner.width && corner.simulated_step_ms < of.simulated_step_ms) {
-      of = {of.width, corner.stages, corner.step_ms, corner.simulated_step_ms};
+    if (of.width == found->size.width) {
+      of = {of.width, found->result.plan->num_stages(), found->result.step_ms, found->result.simulated_step_ms};
+    } else if (asked && of.width == one.corner.width && one.corner.simulated_step_ms < of.simulated_step_ms) {
+      of = {of.width, one.corner.stages, one.corner.step_ms, one.corner.simulated_step_ms};
     }
   }
 }
@@ -381,11 +394,10 @@ Exploration explore_corners(const Profile& profile, const Cluster& cluster, cons
   for (const auto& [name, find] : kinds) {
     if (out_of_time()) break;
     Explored one = find(Explorer(profile, cluster, options, rest, found), name);
-    if (!step.equal_replicas && !step.lone_replicas && step.micro_batch == 0 && step.micro_batches == 0 &&
-        adopt(profile, cluster, options, request, one, &found)) {
-      found.result.found_ms = spent_ms();
+    if (!step.equal_replicas && !step.lone_replicas && step.micro_batch == 0 && step.micro_batches == 0) {
+      if (adopt(profile, cluster, options, request, one, &found)) found.result.found_ms = spent_ms();
+      note_widths(request, options, one, &found);
     }
-    note_width(one.corner, &found);
     corners.push_back(std::move(one.corner));
   }
   if (!beside.chunks.empty() && !out_of_time()) {

@@ -26,7 +26,7 @@
 # FOLDER/history.html     all nights: decisions, curves, data, machine          FOLDER/history.jsonl   the same, a line each
 #
 # The last line on standard output is one JSON object for whoever watches: outcome (promoted, kept, stopped, failed,
-# given_up, busy), exit code, night, why.
+# given_up, busy), exit code, night, why; of all but busy it is a line of the history, too. Wrong usage (exit 2) prints none.
 #
 # Exit codes: 0 promoted or kept (the log says which), 75 stopped, run again to go on, else as of the program that failed:
 # the log says what failed. Run again after a failure it tries that night once more; when that fails too, the night is
@@ -92,7 +92,7 @@ trap at_end EXIT
 # Runs a program so that a signal to this script reaches it and its checkpoint is waited for. Descriptors 8 and 9 are
 # closed in it: whoever outlives this script keeps neither the lock nor whoever reads its output.
 child="" stopping=""
-trap 'stopping=yes; [[ -z $child ]] || kill -TERM "$child" 2> /dev/null || true' TERM INT
+trap 'stopping=yes; [[ -z $child ]] || kill -TERM "$child" 2> /dev/null || true' TERM INT HUP
 run() {
   "$@" 8>&- 9>&- &
   child=$!
@@ -179,7 +179,11 @@ if [[ ! -e $here/run-1/checkpoint ]]; then
   [[ -z $current ]] || install_file "$current" "$here/start.policy"
 fi
 
-step "generating" "$bin/automap-datagen" --rows "$rows" --config "$config" --seed "$seed" -o "$here/data" --quiet
+# What is left to do when all runs have ended needs no data.
+ended=0
+for ((number = 1; number <= seeds; ++number)); do [[ ! -s $here/run-$number/result.json ]] || ended=$((ended + 1)); done
+[[ $ended -eq $seeds ]] ||
+  step "generating" "$bin/automap-datagen" --rows "$rows" --config "$config" --seed "$seed" -o "$here/data" --quiet
 
 init=()
 [[ ! -s $here/start.policy ]] || init=(--init "$here/start.policy" --init-or-fresh)
@@ -214,7 +218,7 @@ step "comparing" python3 "$root/scripts/promote.py" --bin "$bin" --out "$here" -
   --evaluate-seed "$((20000000 + seed))" --before "$before" ${current:+--current "$current"} ${real:+--real "$real"} "${runs[@]}" \
   > "$here/decision.txt"
 said=$(cat "$here/decision.txt")
-say "$night: $said"
-[[ $keep_data == yes ]] || rm -rf "$here/data"
-rm -f "$folder/unfinished"
 outcome="${said%%[ ,]*}" why=$said
+say "$night: $said"
+rm -f "$folder/unfinished"
+[[ $keep_data == yes ]] || rm -rf "$here/data" || say "$here/data could not be removed"

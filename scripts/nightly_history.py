@@ -68,6 +68,8 @@ def record(folder, options):
             line[key] = run[key]
     line["machine"] = machine()
     text = json.dumps(line)
+    # Whoever watches is told first, whatever becomes of the files.
+    print(text, flush=True)
     path = folder / "history.jsonl"
     # Behind a line that was cut short, a new one begins.
     cut = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
@@ -75,7 +77,6 @@ def record(folder, options):
         file.write(("\n" if cut else "") + text + "\n")
         file.flush()
         os.fsync(file.fileno())
-    print(text, flush=True)
 
 
 def curve_of(run):

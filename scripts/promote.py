@@ -13,6 +13,7 @@ Exit codes: 0 decided, 3 something is missing, 75 stopped, else as of automap-tr
 """
 
 import argparse
+import fcntl
 import json
 import math
 import os
@@ -22,8 +23,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Of the second test: equal policies have to get through it, and its standard error ends at 0.03 %.
+# Of the second test: equal policies have to get through it, 2.4 standard errors below the margin.
 REAL_MARGIN = 0.001
+REAL_ERROR = 0.0002
 REAL_ONLY = {"schema": "automap.datagen/1", "name": "real-profiles", "families": {"empirical": {}}}
 WHY = {"too_few_problems": "only {problems} problems could be judged",
        "refused": "it is worse",
@@ -76,7 +78,7 @@ class Comparer:
         self.command = [options.bin / "automap-train", "--config", run / "config.ini", "--compare", "--json", "--quiet",
                         *(("--threads", options.threads) if options.threads else ())]
         self.policies = policies
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self.stop)
 
     def stop(self, *_):
@@ -130,6 +132,12 @@ def main():
     options = parser.parse_args()
 
     before = options.before or (f"the policy {options.current}" if options.current else "the search without a network")
+    # One at a time, also when what started another one was killed and left it behind.
+    lock = open(options.install.with_name(options.install.name + ".lock"), "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        fail(f"{options.install} is in use by another promotion", 75)
     decided = options.out / "decision.json"
     if decided.exists():
         # Killed since: what was decided is done, and not asked again.
@@ -161,7 +169,7 @@ def main():
             write(options.out / "real-profiles.json", REAL_ONLY)
             data = f"synth:{options.out / 'real-profiles.json'}"
         real = comparer.compare(options.evaluate_seed, options.out / "comparison-real.json", "--evaluate-data", data, "--margin",
-                                REAL_MARGIN)
+                                REAL_MARGIN, "--standard-error", REAL_ERROR)
         decision["real"] = real
         if not (real["accepted"] or (real["no_difference"] and real["ended_by"] != "too_few_problems")):
             why = why_not(real)

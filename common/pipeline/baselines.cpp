@@ -7,7 +7,6 @@
 
 #include "common/base/check.h"
 #include "common/pipeline/schedule.h"
-#include "common/pipeline/warmup.h"
 
 namespace automap::pipeline {
 namespace {
@@ -286,11 +285,7 @@ const char* to_string(Objective objective) {
 }
 
 double length_ms(const Problem& problem, const Plan& plan, Objective objective) {
-  if (objective == Objective::kValue) return value_ms(problem, plan);
-  if (plan.schedule != Schedule::kAdaptive || !plan.warmup.empty()) return simulate_step_ms(problem, plan);
-  PipelineTimes times;
-  pipeline_times(problem, plan, times);
-  return quick_warmup(problem, plan, times);
+  return objective == Objective::kValue ? value_ms(problem, plan) : simulate_step_ms(problem, plan);
 }
 
 std::vector<int> useful_variants(const Problem& problem, const std::vector<int>& device_cuts) {

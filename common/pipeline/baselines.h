@@ -19,7 +19,6 @@ namespace automap::pipeline {
 // What a plan is judged by: V (cost.h) or the event simulation (schedule.h).
 enum class Objective { kValue, kSimulated };
 const char* to_string(Objective objective);  // "value", "simulated"
-// An adaptive plan without a warm-up is simulated with quick_warmup (warmup.h).
 double length_ms(const Problem& problem, const Plan& plan, Objective objective);
 
 // Whether there are instructions and devices for so many stages.

@@ -339,11 +339,11 @@ std::optional<Plan> local_search_plan(const Problem& problem, const LocalSearchO
   kick_and_improve(problem, search, best, best_ms, work);
   if (options.objective == Objective::kValue) return best;
   // Among the starts and the V-optimum the simulation decides, then moves go on under it.
-  double simulated_ms = length_ms(problem, best, Objective::kSimulated);
+  double simulated_ms = simulate_step_ms(problem, best);
   for (const Plan& start : starts) {
     work.spend(judging_units(problem, options.stages, Objective::kSimulated));
     if (work.over()) break;
-    const double start_ms = length_ms(problem, start, Objective::kSimulated);
+    const double start_ms = simulate_step_ms(problem, start);
     if (!(start_ms < simulated_ms)) continue;
     simulated_ms = start_ms;
     best = start;

@@ -305,7 +305,7 @@ bool Planning::add(const std::optional<Plan>& plan, PlannerKind planner, Way way
   Candidate candidate;
   candidate.plan = *plan;
   candidate.value_ms = pipeline::value_ms(problem_, *plan);
-  candidate.simulated_ms = pipeline::length_ms(problem_, *plan, Objective::kSimulated);
+  candidate.simulated_ms = pipeline::simulate_step_ms(problem_, *plan);
   candidate.planner = planner;
   candidate.way = way;
   candidate.sequence = static_cast<int>(candidates_.size());
@@ -439,7 +439,7 @@ void Planning::polish_candidates() {
     if (!(plan == from.plan)) {
       polished.plan = std::move(plan);
       polished.value_ms = pipeline::value_ms(problem_, polished.plan);
-      polished.simulated_ms = pipeline::length_ms(problem_, polished.plan, Objective::kSimulated);
+      polished.simulated_ms = pipeline::simulate_step_ms(problem_, polished.plan);
       polished.way.polished = true;
       polished.found_ms = ms_since(start_);
       smallest_value_ms_ = std::min(smallest_value_ms_, polished.value_ms);

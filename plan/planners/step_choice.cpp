@@ -126,24 +126,21 @@ StepPlan plan_widths(const Profile& profile, const Cluster& cluster, const Probl
 
 BoundScope StepPlan::bound_scope(int all_devices) const {
   // Of each width: the micro-batches considered on each number of devices.
-  struct Width {
-    std::set<double> all;
-    std::map<int, std::set<double>> on;
-  };
-  std::map<int, Width> of_widths;
+  std::map<int, std::map<int, std::set<double>>> of_widths;
+  std::set<double> all;
   std::set<int, std::greater<>> counts;
   for (const StepSize& one : considered) {
     const int devices = one.devices > 0 ? one.devices * one.width : all_devices;
     counts.insert(devices);
-    of_widths[one.width].on[devices].insert(one.samples);
-    of_widths[one.width].all.insert(one.samples);
+    of_widths[one.width][devices].insert(one.samples);
+    all.insert(one.samples);
   }
   BoundScope scope;
   for (const int devices : counts) {
     const bool whole = std::all_of(of_widths.begin(), of_widths.end(), [&](const auto& of_width) {
-      const auto& [width, sizes] = of_width;
-      const auto on = sizes.on.find(devices);
-      return on == sizes.on.end() ? devices % width != 0 : on->second == sizes.all;
+      const auto& [width, on] = of_width;
+      const auto sizes = on.find(devices);
+      return sizes == on.end() ? devices % width != 0 : sizes->second == all;
     });
     (whole ? scope.devices : scope.devices_in_part).push_back(devices);
   }

@@ -115,7 +115,7 @@ StepPlan WidthPlanner::finish(int* closer) {
     plan.why_fewer = fewer;
     if (request_.lower_bound) {
       plan.result.lower_bound_ms = plan.result.step_ms;
-      tighten_simply(plan);
+      tighten_simply(plan, false);
     }
     return plan;
   }
@@ -159,7 +159,7 @@ StepPlan WidthPlanner::of_split(const StepSize& size) const {
 
 void WidthPlanner::tighten(StepPlan& plan, int* closer) const {
   if (!simulated_bound_wanted()) {
-    tighten_simply(plan);
+    tighten_simply(plan, true);
     return;
   }
   PlanResult& result = plan.result;
@@ -182,10 +182,8 @@ void WidthPlanner::tighten(StepPlan& plan, int* closer) const {
   if (result.gap > kProvenGap) result.proven_ms = 0;
 }
 
-void WidthPlanner::tighten_simply(StepPlan& plan) const {
+void WidthPlanner::tighten_simply(StepPlan& plan, bool own) const {
   PlanResult& result = plan.result;
-  // Planners that answer at once bring no bound of their own.
-  const bool own = wants_effort();
   if (!own) result.lower_bound_method = pipeline::kBalanceOfWork;
   for (const StepSize& size : considered_) {
     if (own && size == plan.size) continue;

@@ -56,7 +56,8 @@ class WidthPlanner {
   bool wants_effort() const { return !answers_at_once(request_.planner); }
   // The quick planners answer at once, with the bound that a moment gives.
   bool simulated_bound_wanted() const;
-  void tighten_simply(StepPlan& plan) const;
+  // `own`: the plan has a bound of its own split, which stays.
+  void tighten_simply(StepPlan& plan, bool own) const;
   // Fewer devices than there are: the first types of devices without the others; where no stage can take all, the most
   // that one can, and a few more; and where no split shares half of the devices evenly, what stages of one device each
   // can take, halves of the servers and of the first one.

@@ -56,6 +56,8 @@ done
 for number in "$parts" "$seeds" "$ranks" "$cpus" "$ROWS" "$SHARD_ROWS"; do
   [[ $number =~ ^[1-9][0-9]*$ ]] || die "found '$number', expected a number from 1 on"
 done
+[[ $FIRST == none || -s $FIRST ]] || die "--first: found '$FIRST', which is not there"
+command -v python3 > /dev/null || die "python3 is not there, which decides at the end (scripts/install_dependencies.sh --train)"
 command -v sbatch > /dev/null || die "no sbatch here: this is no machine of a Slurm cluster"
 for program in automap-datagen automap-train; do
   [[ -x $BIN/$program ]] || die "$BIN/$program is not there: build it (scripts/build.sh) or give --bin"

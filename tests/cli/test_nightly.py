@@ -300,7 +300,7 @@ echo "{{\\"score\\": ${{scores[${{2##*-}} - 1]}}}}"
         self.verdict(True)
         self.assertEqual(self.night("--real", "synth:mine.json").returncode, 0)
         call = [line for line in (self.folder / "calls").read_text().splitlines() if " --evaluate-data " in line][-1]
-        self.assertIn("--evaluate-data synth:mine.json --margin 0.001 ", call)
+        self.assertIn("--evaluate-data synth:mine.json --margin 0.001 --standard-error 0.0002 ", call)
         # Where the new one is not better, nobody asks.
         self.verdict(False)
         self.assertNotIn("real", self.ended(self.night()))
@@ -349,6 +349,7 @@ echo "{{\\"score\\": ${{scores[${{2##*-}} - 1]}}}}"
         result = self.night()
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("the history could not be written", result.stderr)
+        self.assertEqual(json.loads(result.stdout.splitlines()[-1])["outcome"], "promoted")
 
     def test_weeks_of_nights(self):
         """Better, equal and worse policies as they come: what is current is always the last better one."""
@@ -362,6 +363,20 @@ echo "{{\\"score\\": ${{scores[${{2##*-}} - 1]}}}}"
             self.assertEqual(current.read_bytes() if current.exists() else None, new if better and night != 6 else before, night)
         outcomes = [json.loads(line)["outcome"] for line in (self.nights / "history.jsonl").read_text().splitlines()]
         self.assertEqual([i for i, outcome in enumerate(outcomes) if outcome == "promoted"], [1, 11])
+
+    def test_one_promotion_at_a_time(self):
+        """A promotion that outlived its night is not joined by another one."""
+        self.nights.mkdir()
+        with subprocess.Popen(["flock", "-o", str(self.nights / "current.policy.lock"), "sleep", "60"]) as holder:
+            time.sleep(0.3)
+            result = self.night()
+            holder.terminate()
+        self.assertEqual(result.returncode, 75, result.stderr)
+        self.assertIn("is in use by another promotion", result.stderr)
+        self.assertEqual(self.ended(result)["outcome"], "stopped")
+        self.program("automap-datagen", "exit 3")  # all runs have ended: no data are needed
+        result = self.night()
+        self.assertEqual(self.ended(result)["outcome"], "promoted", result.stderr)
 
     def test_runs_without_a_result(self):
         self.verdict(True, scores=("null",) * 3)

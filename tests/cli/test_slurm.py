@@ -230,7 +230,7 @@ class Slurm(unittest.TestCase):
 
     def test_wrong_numbers(self):
         for option, value in (("--data-seed", "x"), ("--data-seed", "-1"), ("--shard-rows", "0"), ("--shard-rows", "1e3"),
-                              ("--rows", "many")):
+                              ("--rows", "many"), ("--first", "/nowhere.policy")):
             refused = self.slurm(SCRIPTS / "submit.sh", self.folder / "wrong", option, value)
             self.assertEqual(refused.returncode, 2, refused.stdout)
             self.assertIn(f"found '{value}'", refused.stderr)

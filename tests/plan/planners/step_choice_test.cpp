@@ -162,7 +162,7 @@ TEST(StepChoice, NumbersOfDevicesThatEveryWidthConsidered) {
   };
   // 12 devices; width 1 on all, on 9 and on 6, there with one split only; width 2 on all and on 6 (3 replicas).
   plan.considered = {size(1, 0, 1), size(2, 0, 1), size(1, 9, 1), size(2, 9, 1), size(1, 6, 1),
-                     size(2, 0, 2), size(2, 3, 2), size(1, 4, 1), size(2, 4, 1)};
+                     size(1, 0, 2), size(2, 0, 2), size(2, 3, 2), size(1, 4, 1), size(2, 4, 1)};
   const BoundScope scope = plan.bound_scope(12);
   EXPECT_EQ(scope.devices, (std::vector<int>{12, 9}));         // 9: no replicas of two
   EXPECT_EQ(scope.devices_in_part, (std::vector<int>{6, 4}));  // 4: two replicas of two were not looked at
