@@ -42,6 +42,8 @@ using OwnDevice = std::optional<machine::DeviceModel>;  // of --device
 
 constexpr double kMemoryTight = 0.95;
 constexpr double kWorthSaying = 0.005;  // that a plan of another kind is shorter
+// Plans that fill a device so far may be what memory left of longer ones.
+constexpr double kMemoryDecides = 0.9;
 
 // What a profile without times at other numbers of samples leaves out.
 void warn_of_linear_times(const pipeline::Problem& problem, const pipeline::Profile& profile, PlanDocument& document) {
@@ -468,11 +470,51 @@ void warn_of_shorter(PlanDocument& document) {
   }
 }
 
+// Whether memory leaves no plan, or fills a device of it.
+bool memory_decides(const planners::StepPlan& planned) {
+  if (!planned.result.plan) return planned.result.least_memory_bytes > 0;
+  const pipeline::PlacedPlan placed = place(*planned.problem, *planned.result.plan);
+  const std::vector<int> in_flight = in_flight_of(placed);
+  for (std::size_t s = 0; s < placed.stages.size(); ++s) {
+    const pipeline::PlacedStage& stage = placed.stages[s];
+    const double bytes = stage.problem->memory_bytes(stage.p0, stage.p1, stage.group(), in_flight[s], stage.variant);
+    if (bytes > kMemoryDecides * stage.group().capacity_bytes) return true;
+  }
+  return false;
+}
+
+// What lies between split products is quicker split along the sequence, but copies gathered of it may be kept: where
+// memory decides, it is planned whole, too, and the shorter of both plans counts.
+planners::StepPlan find_plan_within_memory(Call& call) {
+  planners::StepPlan planned = find_plan(call);
+  InputOptions& input = call.options.input;
+  const bool open = call.table.source_of("sequence-parallel") == "default" && input.sequence_parallel == "auto";
+  if (!open || call.input.flops <= 0 || call.input.profile.widths.empty() || input.path == "-" ||
+      planners::answers_at_once(call.request.planner) || planned.result.cut_by_time || StopToken::stop_requested() ||
+      !memory_decides(planned)) {
+    return planned;
+  }
+  InputOptions off = input;
+  off.sequence_parallel = "off";
+  PlanInput other = read_input(off, call.cluster);
+  std::swap(other, call.input);
+  planners::StepPlan whole = find_plan(call);
+  const auto length = [](const planners::PlanResult& result) {
+    return result.objective == planners::Objective::kValue ? result.step_ms : result.simulated_step_ms;
+  };
+  if (!whole.result.plan || (planned.result.plan && length(planned.result) <= length(whole.result))) {
+    std::swap(other, call.input);
+    return planned;
+  }
+  call.table.set_unless_given("sequence-parallel", "off", "memory");
+  return whole;
+}
+
 // Searches for a plan; the program's exit code.
 int run_search(Call& call) {
   const StopToken stop;
   Found found;
-  found.planned = find_plan(call);
+  found.planned = find_plan_within_memory(call);
   planners::StepPlan& planned = found.planned;
   if (!planned.result.plan) fail_without_plan(call, planned.result);
   if (explores(call) && !StopToken::stop_requested()) {
