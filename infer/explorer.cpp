@@ -67,12 +67,11 @@ PlanCorner corner_of(const std::string& name, const pipeline::PlacedPlan& placed
   corner.micro_batches = problem.micro_batches();
   corner.step_ms = value_ms(placed);
   corner.simulated_step_ms = simulate_step_ms(placed);
-  const std::vector<int> in_flight = in_flight_of(placed);
+  const std::vector<double> bytes = memory_of(placed);
   std::vector<int> devices, widths;
   for (std::size_t s = 0; s < placed.stages.size(); ++s) {
     const pipeline::PlacedStage& stage = placed.stages[s];
-    const double bytes = stage.problem->memory_bytes(stage.p0, stage.p1, stage.group(), in_flight[s], stage.variant);
-    keep_fullest(bytes, stage.group().capacity_bytes, &corner);
+    keep_fullest(bytes[s], stage.group().capacity_bytes, &corner);
     corner.width = std::max(corner.width, stage.width());
     widths.push_back(stage.width());
     devices.push_back((stage.d1 - stage.d0) * stage.width());
@@ -292,11 +291,7 @@ bool adopt(const Profile& profile, const Cluster& cluster, const ProblemOptions&
   found->size.devices = devices < replicas.num_devices() ? devices : 0;
   found->size.group_size = 0;
   found->size.width = own.width;
-  const bool considered =
-      std::any_of(found->considered.begin(), found->considered.end(), [&](const planners::StepSize& size) {
-        return size.samples == found->size.samples && size.devices == found->size.devices && size.width == own.width;
-      });
-  if (!considered) {
+  if (std::find(found->considered.begin(), found->considered.end(), found->size) == found->considered.end()) {
     // No search bounded this split.
     found->considered.push_back(found->size);
     const double least = pipeline::least_work_bound_ms(profile, cluster, options.replicas, found->size.batch());

@@ -338,8 +338,8 @@ void read_model(Call& call) {
   call.input = read_input(call.options.input, call.cluster);
   if (call.given) {
     check_model(*call.given, call.input);
-    for (std::string& one : check_partitions(*call.given, call.input.profile))
-      call.departures.push_back(std::move(one));
+    const std::vector<std::string> others = check_partitions(*call.given, call.input.profile);
+    call.departures.insert(call.departures.end(), others.begin(), others.end());
   }
   log_verbose(call.input.form + ": " + format_count(call.input.profile.size()) + " forward instructions");
 }
@@ -474,11 +474,9 @@ void warn_of_shorter(PlanDocument& document) {
 bool memory_decides(const planners::StepPlan& planned) {
   if (!planned.result.plan) return planned.result.least_memory_bytes > 0;
   const pipeline::PlacedPlan placed = place(*planned.problem, *planned.result.plan);
-  const std::vector<int> in_flight = in_flight_of(placed);
-  for (std::size_t s = 0; s < placed.stages.size(); ++s) {
-    const pipeline::PlacedStage& stage = placed.stages[s];
-    const double bytes = stage.problem->memory_bytes(stage.p0, stage.p1, stage.group(), in_flight[s], stage.variant);
-    if (bytes > kMemoryDecides * stage.group().capacity_bytes) return true;
+  const std::vector<double> bytes = memory_of(placed);
+  for (std::size_t s = 0; s < bytes.size(); ++s) {
+    if (bytes[s] > kMemoryDecides * placed.stages[s].group().capacity_bytes) return true;
   }
   return false;
 }
@@ -499,10 +497,7 @@ planners::StepPlan find_plan_within_memory(Call& call) {
   PlanInput other = read_input(off, call.cluster);
   std::swap(other, call.input);
   planners::StepPlan whole = find_plan(call);
-  const auto length = [](const planners::PlanResult& result) {
-    return result.objective == planners::Objective::kValue ? result.step_ms : result.simulated_step_ms;
-  };
-  if (!whole.result.plan || (planned.result.plan && length(planned.result) <= length(whole.result))) {
+  if (planned.result.length_ms() <= whole.result.length_ms()) {
     std::swap(other, call.input);
     return planned;
   }

@@ -333,14 +333,13 @@ std::string bounded_devices(const PlanDocument& document) {
 
 // Which plans bounds are about.
 std::string no_plan(const PlanDocument& document, pipeline::BoundedWidths widths) {
-  const char* kinds[] = {"no plan", "no plan of one width", "no plan, whatever the widths of its stages,"};
+  const char* kinds[] = {"no plan", "no plan of one width", "no plan, whatever the widths of its stages"};
   std::string within;
   for (const std::string& option : document.bound_within) {
-    within += (within.empty() ? " within " : ", ") + printable(option);
+    within += (within.empty() ? ", within " : ", ") + printable(option);
   }
-  const std::string kind = kinds[static_cast<int>(widths)];
-  const bool comma = !within.empty() && kind.back() != ',';
-  return ": " + kind + (comma ? "," : "") + within + (within.empty() ? "" : ",") + " on " + bounded_devices(document);
+  if (widths == pipeline::BoundedWidths::kAny || !within.empty()) within += ",";
+  return std::string(": ") + kinds[static_cast<int>(widths)] + within + " on " + bounded_devices(document);
 }
 
 // What no plan of other widths than the bounds above are about is below.
@@ -442,8 +441,7 @@ std::string widths_text(const PlanDocument& document) {
                    format_ms(other.step_ms), chosen ? "this plan" : change(length(other), own)});
   }
   return "Widths that were worth planning for: the best plan found of each, which got a look; all of the effort went "
-         "to "
-         "the best width\n" +
+         "to the best width\n" +
          table.render("  ");
 }
 

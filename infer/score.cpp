@@ -44,12 +44,11 @@ void measure(ScoredPlan& scored) {
   scored.step_ms = value_ms(placed);
   scored.simulated_step_ms = simulate_step_ms(placed);
   scored.infeasible = infeasible_reason(placed);
-  const std::vector<int> in_flight = in_flight_of(placed);
+  const std::vector<double> all_bytes = memory_of(placed);
   for (int s = 1; s <= placed.num_stages(); ++s) {
     const pipeline::PlacedStage& stage = placed.stages[at(s - 1)];
     const double capacity = stage.group().capacity_bytes;
-    const double bytes =
-        stage.problem->memory_bytes(stage.p0, stage.p1, stage.group(), in_flight[at(s - 1)], stage.variant);
+    const double bytes = all_bytes[at(s - 1)];
     scored.fullest_share = std::max(scored.fullest_share, bytes / capacity);
     if (stage.problem->options().memory && bytes - capacity > scored.missing_bytes) {
       scored.missing_bytes = bytes - capacity;

@@ -74,7 +74,7 @@ def score_of(run):
 
 class Comparer:
     def __init__(self, options, run, policies):
-        self.options, self.child = options, None
+        self.child = None
         self.command = [options.bin / "automap-train", "--config", run / "config.ini", "--compare", "--json", "--quiet",
                         *(("--threads", options.threads) if options.threads else ())]
         self.policies = policies

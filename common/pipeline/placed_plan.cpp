@@ -105,6 +105,16 @@ std::vector<int> in_flight_of(const PlacedPlan& placed) {
   return k;
 }
 
+std::vector<double> memory_of(const PlacedPlan& placed) {
+  const std::vector<int> in_flight = in_flight_of(placed);
+  std::vector<double> bytes;
+  for (const PlacedStage& stage : placed.stages) {
+    bytes.push_back(
+        stage.problem->memory_bytes(stage.p0, stage.p1, stage.group(), in_flight[bytes.size()], stage.variant));
+  }
+  return bytes;
+}
+
 double value_ms(const PlacedPlan& placed) {
   const Problem& problem = placed.problem();
   return step_length_ms(pipeline_times(placed), problem.micro_batches(), placed.plan.schedule, problem.options().value);

@@ -128,6 +128,11 @@ struct PlanResult {
   Objective objective = Objective::kSimulated;
   double step_ms = 0;
   double simulated_step_ms = 0;
+  // By what plans are judged; infinite without a plan.
+  double length_ms() const {
+    if (!plan) return std::numeric_limits<double>::infinity();
+    return objective == Objective::kValue ? step_ms : simulated_step_ms;
+  }
   // Without the wish to compute one: 0 and "".
   double lower_bound_ms = 0;
   std::string lower_bound_method;

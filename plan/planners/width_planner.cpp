@@ -69,13 +69,14 @@ void WidthPlanner::look_at_all(std::vector<StepSize> sizes, bool alone) {
 
 double WidthPlanner::best_look_ms() const {
   double least = kInfinity;
-  for (const Look& one : looks_) least = std::min(least, length(one.result));
+  for (const Look& one : looks_) least = std::min(least, one.result.length_ms());
   return least;
 }
 
 std::optional<WidthAlternative> WidthPlanner::best_look() const {
-  const auto best = std::min_element(looks_.begin(), looks_.end(),
-                                     [&](const Look& a, const Look& b) { return length(a.result) < length(b.result); });
+  const auto best = std::min_element(looks_.begin(), looks_.end(), [&](const Look& a, const Look& b) {
+    return a.result.length_ms() < b.result.length_ms();
+  });
   if (best == looks_.end() || !best->result.plan) return std::nullopt;
   return WidthAlternative{options_.width, best->result.plan->num_stages(), best->result.step_ms,
                           best->result.simulated_step_ms};
@@ -84,7 +85,7 @@ std::optional<WidthAlternative> WidthPlanner::best_look() const {
 StepPlan WidthPlanner::finish(int* closer) {
   if (looks_.empty() && considered_.size() == 1) {
     StepPlan plan = at_full_effort(considered_.front(), problem_of(considered_.front()));
-    const double found_ms = length(plan.result);
+    const double found_ms = plan.result.length_ms();
     look_at_halves(found_ms);
     if (plan.result.plan && !(best_look_ms() < found_ms)) {
       plan.considered = considered_;
@@ -98,7 +99,7 @@ StepPlan WidthPlanner::finish(int* closer) {
   // Where nothing fits, the split that lacks least says why.
   const auto key = [&](const Look& look) {
     const double lacks = look.result.least_memory_bytes;
-    return std::make_tuple(length(look.result), lacks > 0 ? lacks : kInfinity, !look.result.devices_divide);
+    return std::make_tuple(look.result.length_ms(), lacks > 0 ? lacks : kInfinity, !look.result.devices_divide);
   };
   const auto best =
       std::min_element(looks_.begin(), looks_.end(), [&](const Look& a, const Look& b) { return key(a) < key(b); });
@@ -121,7 +122,7 @@ StepPlan WidthPlanner::finish(int* closer) {
   }
   plan = at_full_effort(best->size, std::move(best->problem));
   plan.result.cut_by_time = plan.result.cut_by_time || cut_by_time_;
-  if (length(best->result) < length(plan.result)) {
+  if (best->result.length_ms() < plan.result.length_ms()) {
     // The look had a luckier hand: its plan, with the bounds of the longer search.
     best->result.lower_bound_ms = plan.result.lower_bound_ms;
     best->result.lower_bound_method = plan.result.lower_bound_method;
@@ -132,12 +133,12 @@ StepPlan WidthPlanner::finish(int* closer) {
   }
   // A look may mislead: the next best split, if it is near, gets as much.
   const auto next = std::min_element(looks_.begin(), looks_.end(), [&](const Look& a, const Look& b) {
-    return std::make_pair(&a == &*best, length(a.result)) < std::make_pair(&b == &*best, length(b.result));
+    return std::make_pair(&a == &*best, a.result.length_ms()) < std::make_pair(&b == &*best, b.result.length_ms());
   });
   if (request_.effort.units != WorkLimits::kNoEnd && next != best &&
-      length(next->result) < length(plan.result) * (1 + kNearLook) && !out_of_time()) {
+      next->result.length_ms() < plan.result.length_ms() * (1 + kNearLook) && !out_of_time()) {
     StepPlan other = at_full_effort(next->size, std::move(next->problem));
-    if (length(other.result) < length(plan.result)) {
+    if (other.result.length_ms() < plan.result.length_ms()) {
       plan = std::move(other);
       fewer = why_fewer(plan.size);
     }
@@ -150,11 +151,7 @@ StepPlan WidthPlanner::finish(int* closer) {
 }
 
 StepPlan WidthPlanner::of_split(const StepSize& size) const {
-  StepPlan plan;
-  plan.size = size;
-  plan.problem = problem_of(size);
-  plan.result = planned(*plan.problem, request_for(size, in_time(request_)));
-  return plan;
+  return at_full_effort(size, problem_of(size));
 }
 
 void WidthPlanner::tighten(StepPlan& plan, int* closer) const {
@@ -435,11 +432,6 @@ std::unique_ptr<Problem> WidthPlanner::make_problem(const Profile& profile, cons
                                    options);
 }
 
-double WidthPlanner::length(const PlanResult& result) const {
-  if (!result.plan) return kInfinity;
-  return result.objective == Objective::kValue ? result.step_ms : result.simulated_step_ms;
-}
-
 PlanResult WidthPlanner::planned(const Problem& problem, const PlanRequest& request) const {
   const double before_ms = gone_ms();
   PlanResult result = make_plan(problem, request);
@@ -504,7 +496,7 @@ void WidthPlanner::look(const std::vector<StepSize>& sizes, std::size_t among) {
     if (split.bound_ms >= best_ms || (best_ms < kInfinity && out_of_time())) break;
     PlanResult result = planned(*split.problem, request_for(split.size, in_time(request)));
     Look one{split.size, std::move(split.problem), std::move(result)};
-    best_ms = std::min(best_ms, length(one.result));
+    best_ms = std::min(best_ms, one.result.length_ms());
     looks_.push_back(std::move(one));
   }
 }

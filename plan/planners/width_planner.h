@@ -58,6 +58,7 @@ class WidthPlanner {
   bool simulated_bound_wanted() const;
   // `own`: the plan has a bound of its own split, which stays.
   void tighten_simply(StepPlan& plan, bool own) const;
+
   // Fewer devices than there are: the first types of devices without the others; where no stage can take all, the most
   // that one can, and a few more; and where no split shares half of the devices evenly, what stages of one device each
   // can take, halves of the servers and of the first one.
@@ -112,8 +113,6 @@ class WidthPlanner {
 
   std::unique_ptr<pipeline::Problem> make_problem(const pipeline::Profile& profile, const StepSize& size,
                                                   pipeline::ProblemOptions options) const;
-
-  double length(const PlanResult& result) const;
 
   // Its times as counted from the start of all planning.
   PlanResult planned(const pipeline::Problem& problem, const PlanRequest& request) const;
