@@ -13,8 +13,10 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "common/base/error.h"
 
@@ -36,12 +38,6 @@ constexpr bool kSanitized = true;  // sanitizers reserve terabytes of address sp
 #else
 constexpr bool kSanitized = false;
 #endif
-
-}  // namespace
-
-const bool kChildrenMayLock = kSanitized;
-
-namespace {
 
 // What the child says: a header, then `bytes` of it.
 enum class Word : std::uint32_t { kAnswer, kError, kNoMemory, kFailed };
@@ -137,6 +133,21 @@ void drop_descriptors(int socket) {
   ::close_range(kept + 1, ~0U, 0);
 }
 
+// A sanitizer's allocator (not glibc's) may be locked for ever in the fork of a process with several threads. The child
+// takes every lock of it, more blocks of every size than a thread keeps for itself, and then says that it lives; one
+// that does not is started again.
+constexpr char kAlive = '+';
+constexpr unsigned kAlivePatienceS = 2;
+constexpr int kStarts = 20;
+
+void use_whole_allocator() {
+  constexpr std::size_t kLargest = std::size_t{1} << 20, kKept = std::size_t{1} << 18, kMostBlocks = 1024;
+  for (std::size_t size = 16; size <= kLargest; size += std::max<std::size_t>(16, size / 8)) {
+    std::vector<std::unique_ptr<char[]>> blocks(std::clamp<std::size_t>(kKept / size, 1, kMostBlocks));
+    for (auto& block : blocks) block.reset(new char[size]);
+  }
+}
+
 void restrict_process(const ChildLimits& limits) {
   limit(RLIMIT_CORE, 0, 0);
   if (limits.seconds > 0) limit(RLIMIT_CPU, limits.seconds, limits.seconds + 1);
@@ -189,6 +200,27 @@ std::optional<std::string> ChildInput::next() {
 }
 
 ChildProcess::ChildProcess(const Work& work, const ChildLimits& limits) : limits_(limits) {
+  start(work);
+  for (int starts = 1; kSanitized; ++starts) {
+    char word = 0;
+    // A child that has ended is for finish() to tell of.
+    if (get(socket_, &word, sizeof word, kAlivePatienceS) != Got::kLate) break;
+    end();
+    ::close(std::exchange(socket_, -1));
+    if (starts == kStarts)
+      throw Error(ErrorKind::kIo, "cannot start a process: the sanitizer's allocator is locked in it");
+    start(work);
+  }
+  rlimit memory = {};
+  // The child's own limit is the lower one unless ulimit leaves less than the budget.
+  over_budget_possible_ =
+      limits.memory_bytes > 0 &&
+      (kSanitized ||  // which have a limit of their own, of one allocation
+       (::getrlimit(RLIMIT_AS, &memory) == 0 &&
+        (memory.rlim_cur == RLIM_INFINITY || memory.rlim_cur > address_space() + limits.memory_bytes)));
+}
+
+void ChildProcess::start(const Work& work) {
   int sockets[2] = {};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) throw_no_process(errno);
   socket_ = sockets[0];
@@ -206,13 +238,6 @@ ChildProcess::ChildProcess(const Work& work, const ChildLimits& limits) : limits
     ::close(std::exchange(socket_, -1));
     throw_no_process(error);
   }
-  rlimit memory = {};
-  // The child's own limit is the lower one unless ulimit leaves less than the budget.
-  over_budget_possible_ =
-      limits.memory_bytes > 0 &&
-      (kSanitized ||  // which have a limit of their own, of one allocation
-       (::getrlimit(RLIMIT_AS, &memory) == 0 &&
-        (memory.rlim_cur == RLIM_INFINITY || memory.rlim_cur > address_space() + limits.memory_bytes)));
 }
 
 ChildProcess::~ChildProcess() {
@@ -229,6 +254,10 @@ void ChildProcess::run_child(const Work& work, pid_t parent) {
   }
   drop_descriptors(socket);
   restrict_process(limits_);
+  if (kSanitized) {
+    use_whole_allocator();
+    put(socket, &kAlive, sizeof kAlive);
+  }
   try {
     ChildInput input(socket);
     const std::string answer = work(input);
@@ -271,9 +300,7 @@ std::string ChildProcess::end() {
 
 ChildResult ChildProcess::finish() {
   constexpr unsigned kClockFactor = 10, kClockSeconds = 20;
-  const unsigned patience_s = limits_.patience_s > 0 ? limits_.patience_s
-                              : limits_.seconds > 0  ? kClockFactor * limits_.seconds + kClockSeconds
-                                                     : 0;
+  const unsigned patience_s = limits_.seconds > 0 ? kClockFactor * limits_.seconds + kClockSeconds : 0;
   put(socket_, &kEnd, sizeof kEnd);
   ChildResult result;
   Header header = {};
@@ -293,8 +320,7 @@ ChildResult ChildProcess::finish() {
   }
   const std::string how = end();
   if (got != Got::kAll) {
-    result.late = got == Got::kLate;
-    result.failure = result.late ? "not done in time" : how;
+    result.failure = got == Got::kLate ? "not done in time" : how;
     return result;
   }
   switch (header.word) {

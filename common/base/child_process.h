@@ -20,16 +20,10 @@
 
 namespace automap {
 
-// Whether this build has a sanitizer. Its allocator may be locked for ever in a child of a process with several threads
-// (glibc's is not): such children make no sign of life, and are to be started again.
-extern const bool kChildrenMayLock;
-
 struct ChildLimits {
   // Of processor time. By the clock, while finish() waits for a sign of life, ten times as much and 20 s more.
   // 0: no limit.
   unsigned seconds = 0;
-  // By the clock, while finish() waits for a sign of life; 0: as above.
-  unsigned patience_s = 0;
   // Of address space, on top of what this process has. 0, or when built with a sanitizer: no limit.
   std::uint64_t memory_bytes = 0;
   // May open and write files; else it has no descriptors and can open none
@@ -43,7 +37,6 @@ struct ChildResult {
   std::optional<std::string> answer;
   // When there is none: "killed by signal 11 (Segmentation fault)", "out of memory", "not done after 4 s".
   std::string failure;
-  bool late = false;           // no sign of life in time
   bool out_of_memory = false;  // it said so itself, by std::bad_alloc
   bool over_budget = false;    // out of memory because of memory_bytes, not of the machine or of ulimit
 };
@@ -77,6 +70,7 @@ class ChildProcess {
   ChildResult finish();
 
  private:
+  void start(const Work& work);
   [[noreturn]] void run_child(const Work& work, pid_t parent);
   std::string end();  // kills what still runs; how the child ended
 

@@ -148,14 +148,8 @@ std::string in_hdf5_process(Hdf5Task task, const std::string& source, std::uint6
       throw;
     }
   };
-  constexpr int kTries = 5;
-  constexpr unsigned kPatienceSeconds = 8;
-  if (kChildrenMayLock) limits.patience_s = kPatienceSeconds;
-  for (int left = kChildrenMayLock ? kTries : 1;; --left) {
-    ChildProcess child(with_library, limits);
-    ChildResult result = child.finish();
-    if (!result.late || left == 1) return hdf5_answer(task, source, std::move(result));
-  }
+  ChildProcess child(with_library, limits);
+  return hdf5_answer(task, source, child.finish());
 }
 
 std::string hdf5_answer(Hdf5Task task, const std::string& source, ChildResult result) {

@@ -407,8 +407,6 @@ CompressedShard::CompressedShard(const ShardPlan& plan, std::uint64_t reserved_b
             ChildLimits limits;
             limits.files = true;
             limits.outlives_thread = true;  // rows are made by many threads
-            constexpr unsigned kPatienceSeconds = 60;
-            if (kChildrenMayLock) limits.patience_s = kPatienceSeconds;
             return limits;
           }()) {}
 

@@ -200,6 +200,30 @@ TEST(ChildProcess, OneThatIsNotWaitedForIsKilled) {
   ::munmap(number, sizeof *number);
 }
 
+// A sanitizer's allocator is locked for ever in a child that is forked while another thread holds its lock.
+TEST(ChildProcess, OtherThreadsAllocateMeanwhile) {
+  std::atomic<bool> done{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&done, t] {
+      for (std::size_t i = 0; !done; ++i) {
+        const std::vector<std::string> blocks(1 + i % 7, std::string((std::size_t{97} << t) + i % 5000, 'x'));
+        EXPECT_FALSE(blocks.back().empty());
+      }
+    });
+  }
+  for (int i = 0; i < 60; ++i) {
+    const ChildResult result = result_of([] {
+      std::string text;
+      for (std::size_t size = 1; size < 300'000; size = size * 2 + 1) text = std::string(size, 'y');
+      return text;
+    });
+    EXPECT_TRUE(result.answer) << i << ": " << result.failure;
+  }
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(ChildProcess, FromManyThreads) {
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
