@@ -9,6 +9,7 @@
 #include "common/pipeline/exact.h"
 #include "common/pipeline/row.h"
 #include "models/plan_space_tables.h"
+#include "models/usable_device_cuts.h"
 
 namespace automap::models {
 
@@ -30,38 +31,6 @@ constexpr std::int64_t kPerFit = 100;   // a pair of device cuts whose memory is
 
 std::size_t at(int i) {
   return static_cast<std::size_t>(i);
-}
-
-// Server boundaries first, then an even grid, at most `most` in all.
-std::vector<int> usable_device_cuts(const Problem& problem, int most, int radius) {
-  const int devices = problem.num_devices();
-  std::vector<int> boundaries, cuts;
-  for (int d = 1; d < devices; ++d) {
-    if (problem.server_of_device(d - 1) != problem.server_of_device(d)) boundaries.push_back(d);
-  }
-  const auto near_boundary = [&](int d) {
-    if (radius < 0) return true;
-    const auto above = std::lower_bound(boundaries.begin(), boundaries.end(), d);
-    return (above != boundaries.end() && *above - d <= radius) ||
-           (above != boundaries.begin() && d - above[-1] <= radius);
-  };
-  if (devices - 1 <= most) {
-    for (int d = 1; d < devices; ++d) {
-      if (near_boundary(d)) cuts.push_back(d);
-    }
-    return cuts;
-  }
-  const int count = static_cast<int>(boundaries.size());
-  for (int i = 0; i < std::min(count, most); ++i) {
-    cuts.push_back(boundaries[at(count <= most ? i : static_cast<int>(static_cast<std::int64_t>(i) * count / most))]);
-  }
-  for (int parts = most - static_cast<int>(cuts.size()), k = 1; k <= parts; ++k) {
-    const int d = static_cast<int>(static_cast<std::int64_t>(k) * devices / (parts + 1));
-    if (d >= 1 && near_boundary(d)) cuts.push_back(d);
-  }
-  std::sort(cuts.begin(), cuts.end());
-  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-  return cuts;
 }
 
 }  // namespace
@@ -92,7 +61,7 @@ PlanSpace::PlanSpace(const Problem& problem, const PlanSpaceOptions& options)
                                        std::to_string(kMostPivots));
   }
   cuts_.push_back(n);
-  device_cuts_ = usable_device_cuts(problem, options.max_device_cuts, options.server_radius);
+  device_cuts_ = usable_device_cuts(problem, stages_, options.max_device_cuts, options.server_radius);
 
   auto tables = std::make_shared<Tables>(problem);
   Tables& t = *tables;

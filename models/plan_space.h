@@ -34,7 +34,7 @@ struct PlanSpaceOptions {
   int stages = 2;  // 2..kMaxStages
   pipeline::Schedule schedule = pipeline::Schedule::k1f1b;
   std::vector<int> pivots;   // instruction cuts, ascending, within 1..n-1, at most 1024; empty: the 128-point grid
-  int max_device_cuts = 64;  // more devices are cut on a grid (and at server boundaries as far as they fit)
+  int max_device_cuts = 64;  // of more a choice is made (usable_device_cuts.h)
   int server_radius = -1;    // device cuts at most this far from a server boundary (paper 4.4); -1: anywhere
 };
 

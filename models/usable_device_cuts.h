@@ -1,0 +1,17 @@
+// Which device cuts a plan space looks at: all of them, or where there are more than it can look at a choice of those
+// that plans have. Not every number of devices can be a stage's (whole samples): a cut is usable when some plan of so
+// many stages has it, and each that is chosen comes with the other cuts of one such plan.
+#pragma once
+
+#include <vector>
+
+#include "common/pipeline/problem.h"
+
+namespace automap::models {
+
+// Ascending, within 1..D-1, at most `most` (at least stages - 1); empty: no plan of `stages` stages can be placed.
+// `radius`: at most so far from a server boundary (paper 4.4); -1: anywhere. The choice: server boundaries first, then
+// what is nearest to an even grid.
+std::vector<int> usable_device_cuts(const pipeline::Problem& problem, int stages, int most, int radius);
+
+}  // namespace automap::models
