@@ -5,7 +5,8 @@
 // devices D and stages S. Infeasible ones are left out and counted, so are those whose optimum is not proven within
 // the limit; in class L those stay, measured against the lower bound. Gaps are V over the optimum over the same pivots,
 // stages and schedule - 1; a planner that finds no plan counts as 100 % and is counted. Times are processor time of one
-// thread and begin with the prepared problem.
+// thread and begin with the prepared problem. With --proofs also the work that the exact solver has left to do when it
+// is told of each planner's plan, of none, and of the optimum itself.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -43,6 +44,7 @@ struct Options {
   std::vector<std::string> policies, methods;
   std::string config = "mixed", families, without, classes = "A,B,C", cache, output;
   int problems = 1000, threads = 1;
+  bool proofs = false;
   std::uint64_t seed = 0x706f6c6967617073;  // training seeds are small numbers or dates
   double limit_s = 20, large_limit_s = 60;
 };
@@ -73,6 +75,7 @@ struct Measured {
   std::vector<double> gaps;
   std::vector<char> found;
   std::vector<double> cpu_ms;
+  std::vector<double> proof_units;  // of every contender, then of no plan, then of the optimum; only with --proofs
   Json json;
 };
 
@@ -258,6 +261,14 @@ class Gaps {
       gaps.push_back(found ? Json(std::max(gap, 0.0)) : Json());
       times.push_back(outcome.cpu_ms);
     }
+    if (options_.proofs && optimum.proven) {
+      const double limit_s = size.large ? options_.large_limit_s : options_.limit_s;
+      for (const Outcome& outcome : outcomes) {
+        measured.proof_units.push_back(proof_units(subject, outcome.value_ms, limit_s));
+      }
+      measured.proof_units.push_back(proof_units(subject, kInfinity, limit_s));
+      measured.proof_units.push_back(proof_units(subject, optimum.value_ms, limit_s));
+    }
     measured.json = {{"class", size.name},
                      {"family", family.name},
                      {"row", index},
@@ -274,7 +285,22 @@ class Gaps {
                      {"exact_cpu_ms", solved.cpu_ms},
                      {"gaps", std::move(gaps)},
                      {"cpu_ms", std::move(times)}};
+    if (options_.proofs) measured.json["proof_units"] = measured.proof_units;
     return measured;
+  }
+
+  // Units of work until the exact solver has shown that nothing is below `value_ms`, or found the optimum.
+  double proof_units(const Subject& subject, double value_ms, double limit_s) const {
+    WorkLimits limits = WorkLimits::of_seconds(limit_s);
+    Work work(limits);
+    pipeline::ExactOptions exact;
+    exact.min_stages = exact.max_stages = subject.stages;
+    exact.schedule = subject.schedule;
+    exact.pivots = subject.pivots;
+    exact.upper_bound_ms = value_ms;
+    exact.work = &work;
+    pipeline::solve_exact(*subject.problem, exact);
+    return static_cast<double>(work.spent());
   }
 
   void print_table(const SizeClass& size, const Tally& tally) const {
@@ -283,14 +309,27 @@ class Gaps {
                        std::to_string(tally.unproven) +
                        (size.large ? " without a plan within the limit; " : " not solved within the limit");
     if (size.large) text += std::to_string(tally.against_bound) + " measured against the bound, not the optimum";
-    TextTable table({{"planner", TextTable::Align::kLeft},
-                     {"mean %"},
-                     {"median"},
-                     {"p95"},
-                     {"largest"},
-                     {"optimal %"},
-                     {"no plan"},
-                     {"CPU ms"}});
+    std::vector<TextTable::Column> columns = {{"planner", TextTable::Align::kLeft},
+                                              {"mean %"},
+                                              {"median"},
+                                              {"p95"},
+                                              {"largest"},
+                                              {"optimal %"},
+                                              {"no plan"},
+                                              {"CPU ms"}};
+    if (options_.proofs) columns.push_back({"proof, units"});
+    TextTable table(columns);
+    // Mean over the problems whose optimum is proven; `which` counts in Measured::proof_units.
+    const auto add_row = [&](std::vector<std::string> cells, std::size_t which) {
+      if (options_.proofs) {
+        std::vector<double> units;
+        for (const Measured& one : tally.problems) {
+          if (!one.proof_units.empty()) units.push_back(one.proof_units[which]);
+        }
+        cells.push_back(format_number(summarize(std::move(units)).mean));
+      }
+      table.add_row(std::move(cells));
+    };
     const auto percent = [](double ratio) {
       char cell[32];
       std::snprintf(cell, sizeof cell, "%.2f", 100 * ratio);
@@ -309,13 +348,17 @@ class Gaps {
       if (candidates_.size() > 1 && contenders_[i].candidate >= 0) {
         name += " [" + std::to_string(contenders_[i].candidate + 1) + "]";
       }
-      table.add_row({std::move(name), percent(summary.mean), percent(summary.median), percent(summary.p95),
-                     percent(summary.largest), percent(summary.optimal), std::to_string(missing),
-                     format_number(summarize(std::move(times)).mean)});
+      add_row({std::move(name), percent(summary.mean), percent(summary.median), percent(summary.p95),
+               percent(summary.largest), percent(summary.optimal), std::to_string(missing),
+               format_number(summarize(std::move(times)).mean)},
+              i);
     }
     std::vector<double> times;
     for (const Measured& one : tally.problems) times.push_back(one.exact_ms);
-    table.add_row({"exact", "-", "-", "-", "-", "-", "-", format_number(summarize(std::move(times)).mean)});
+    add_row({"exact", "-", "-", "-", "-", "-", "-", format_number(summarize(std::move(times)).mean)},
+            contenders_.size());
+    if (options_.proofs)
+      add_row({"exact, told of its optimum", "-", "-", "-", "-", "-", "-", "-"}, contenders_.size() + 1);
     print(text + "\n\n" + table.render());
   }
 
@@ -347,6 +390,7 @@ int bench_main(int argc, char** argv) {
       .no_file();
   table.add(&options.problems, "problems", "problems per class, spread evenly over the families").range(1, 1e6);
   table.add(&options.seed, "seed", "of the problems; never one that a policy was trained with");
+  table.add_flag(&options.proofs, "proofs", "also the exact solver's work once it is told of a planner's plan");
   table.group("Effort");
   table.add_seconds(&options.limit_s, "exact-limit", "per problem for its optimum").range(0.001, 1e6);
   table.add_seconds(&options.large_limit_s, "large-exact-limit", "the same in class L").range(0.001, 1e6);

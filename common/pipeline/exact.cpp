@@ -260,7 +260,7 @@ class StageRange {
     input.most_labels = 0;
     input.device_cuts = spread_device_cuts(problem_, devices);
     double slack = 1.1;
-    std::vector<bool> tried(static_cast<std::size_t>(last_ - first_ + 1), false);
+    std::vector<bool> tried(static_cast<std::size_t>(last_ - first_ + 1), false), last_time = tried;
     for (int round = 0; round < 8; ++round, slack = 1 + 2 * (slack - 1)) {
       input.limit_ms.clear();
       bool wanted = false;
@@ -268,7 +268,10 @@ class StageRange {
         double most = limit(stages);
         if (tried[static_cast<std::size_t>(stages - first_)]) most = 0;
         if (result(stages).plans.empty()) {
-          most = std::min(most, slack * simple_.ms(stages));
+          const double raised = slack * simple_.ms(stages);
+          // Raised further it would be the same search again.
+          last_time[static_cast<std::size_t>(stages - first_)] = raised >= most;
+          most = std::min(most, raised);
         }
         wanted = wanted || most > 0;
         input.limit_ms.push_back(most);
@@ -284,7 +287,8 @@ class StageRange {
         if (plan.num_stages() > 1) add(refine_on_pivots(problem_, std::move(plan), pivots_, 8, 2, work_));
       }
       for (int stages = first_; stages <= last_; ++stages) {
-        if (!result(stages).plans.empty()) tried[static_cast<std::size_t>(stages - first_)] = true;
+        const std::size_t which = static_cast<std::size_t>(stages - first_);
+        if (last_time[which] || !result(stages).plans.empty()) tried[which] = true;
       }
     }
   }
