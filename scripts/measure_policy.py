@@ -14,7 +14,9 @@ hlo/train_*/*.hlo and profiles/**/*.txt. Needs Python's standard library and a R
 """
 
 import argparse
+import json
 import os
+import shutil
 import statistics
 import sys
 import time
@@ -346,6 +348,51 @@ class Measure:
                      table(["", "against", "the policy is", "difference", "ms", "its ms"], rows, left=3)]
         return text
 
+    # Fine-tuning
+
+    def fine_tuning(self):
+        if not (self.build / "automap-train").exists():
+            return ["*Not measured: automap-train is not built (LibTorch).*"]
+        policy = SOURCE / "models" / "pretrained" / "pipeline.policy" if self.quick else self.policies(self.args.policy)[1]
+        manifest = report.read_json(SOURCE / "fixtures" / "MANIFEST.json")
+        models = sorted((m for m in manifest["models"] if m["kind"] == "train"), key=lambda m: m["forms"]["text"]["bytes"])
+        clusters, times = ["config-b", "config-c"], self.args.finetune_times.split(",")
+        if self.quick:
+            models, clusters, times = models[:1], clusters[:1], ["200ms"]
+        searches = ["greedy", "beam 16", "beam 16 + corridor"]
+        rows, updates, took = [], [], []
+        for given in times:
+            gaps = {(when, search): [] for when in ("before", "policy") for search in searches}
+            for model in models:
+                profile = self.work / f"{model['name']}.h5"
+                if not profile.exists():
+                    report.run([report.program(self.build, "automap-profile"), SOURCE / "fixtures" / model["forms"]["text"]["file"], "-o", profile, "--quiet"])
+                for cluster in clusters:
+                    folder = self.work / "finetuned"
+                    shutil.rmtree(folder, ignore_errors=True)
+                    start = time.monotonic()
+                    document = json.loads(report.run([
+                        report.program(self.build, "automap-train"), "--finetune", "--data", profile, "--cluster", cluster, "--init", policy,
+                        "--out", folder, "--time", given, "--threads", 1, "--json", "--quiet"]))
+                    took.append(time.monotonic() - start)
+                    updates.append(document["updates"])
+                    for when, search in gaps:
+                        sets = [q for q in document["quality"] if q["planner"] == f"{when}, {search}"]
+                        problems = sum(q["problems"] for q in sets)
+                        gaps[when, search].append(sum(q["gap_mean"] * q["problems"] for q in sets) / problems)
+            for search in searches:
+                before, after = gaps["before", search], gaps["policy", search]
+                change = [a - b for a, b in zip(after, before)]
+                error = statistics.stdev(change) / len(change) ** 0.5 if len(change) > 1 else 0
+                rows.append([given, search, percent(statistics.fmean(before)), percent(statistics.fmean(after)),
+                             f"{100 * statistics.fmean(change):+.2f} ± {100 * error:.2f}", sum(c < -1e-6 for c in change),
+                             sum(c > 1e-6 for c in change)])
+        return [f"`automap-train --finetune --init` with one thread on {len(models)} models (fixtures) and {', '.join(clusters)}: mean gap in % to "
+                "the proven optima of all stage counts of the model itself, which are also what the best weights are chosen by, so that the "
+                f"search behind a corridor is not worse for it. {min(updates)} to {max(updates)} updates; a command took {min(took):.1f} to "
+                f"{max(took):.1f} s, optima, baselines and report included.",
+                table(["time", "search", "before", "after", "change, points", "better", "worse"], rows, left=2)]
+
     # Unseen families
 
     def left_out(self):
@@ -412,7 +459,8 @@ class Measure:
 
     SECTIONS = (("goals", "Goals"), ("random", "Random problems"), ("paired", "Paired differences"), ("proofs", "Proofs"),
                 ("families", "Families and kinds of problems"), ("left-out", "Families left out of training"),
-                ("profiles", "Real models"), ("objective", "Planning for the simulated step"))
+                ("profiles", "Real models"), ("objective", "Planning for the simulated step"),
+                ("fine-tuning", "Fine-tuning to one model"))
 
     def page(self):
         text = ["# What the policy is worth", *report.header("measure_policy.py", self.build, self.quick)]
@@ -457,6 +505,7 @@ def main():
     parser.add_argument("--large-exact-limit", default="60s", help="for the exact optimum of one of them (default: 60s)")
     parser.add_argument("--left-out-problems", type=int, default=300, help="of each class, unseen families (default: 300)")
     parser.add_argument("--simulated-problems", type=int, default=600, help="for the simulated step (default: 600)")
+    parser.add_argument("--finetune-times", default="2s", help="of fine-tuning, separated by commas (default: 2s)")
     parser.add_argument("--sample", type=int, default=0, help="only so many combinations of real models (default: 0, all)")
     parser.add_argument("--threads", type=int, default=1, help="problems at once; more make times less exact (default: 1)")
     parser.add_argument("--quick", action="store_true", help="a smoke test: a handful of problems, an untrained network")
