@@ -117,7 +117,7 @@ TrainOptions preset_options(const std::string& preset) {
     o.learner.n_step = 3;
     o.learner.target_every = 500;
     o.learner.prioritized = true;
-    o.learner.priority_alpha = 0.5;
+    o.learner.priority_alpha = 0.2;
     o.learner.priority_beta = 0.4;
     o.learner.beta_updates = 70000;
     // Decisions with all their children: 45 kB an episode.
@@ -126,7 +126,8 @@ TrainOptions preset_options(const std::string& preset) {
     o.learner.label_weight = 0;
     o.label_fraction = 0;
     o.best_return = false;
-    o.replay_ratio = 8;
+    o.replay_ratio = 16;
+    o.learner.learning_rate = 3e-3;  // tuned with alpha and the ratio at 100 s of one thread
     return o;
   }
   if (preset == "faithful") {

@@ -1,0 +1,202 @@
+#include "plan/rivals/dapple.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "common/pipeline/cost.h"
+
+namespace automap::rivals {
+namespace {
+
+using pipeline::Plan;
+using pipeline::Problem;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::size_t idx(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+// The shortest variant of a stage that fits with so many stages left; infinite when none does.
+double stage_compute_ms(const Problem& problem, int p0, int p1, int d0, int d1, int left, int* variant) {
+  const pipeline::DeviceGroup& group = problem.group(d0, d1);
+  if (!group.valid) return kInfinity;
+  const int in_flight = std::min(problem.micro_batches(), left);
+  const bool needs_variable = problem.stages_need_variables(left + (d0 > 0 ? 1 : 0));
+  double least = kInfinity;
+  for (int v = 0; v < problem.num_variants(); ++v) {
+    if (!problem.stage_fits(p0, p1, group, in_flight, needs_variable, v)) continue;
+    const double ms = problem.compute_ms(p0, p1, group, v);
+    if (ms >= least) continue;
+    least = ms;
+    *variant = v;
+  }
+  return least;
+}
+
+// Plans of one problem whose cuts are ends of units.
+class Search {
+ public:
+  Search(const Problem& problem, const std::vector<int>& ends) : problem_(problem), ends_(ends) {}
+
+  int units() const { return static_cast<int>(ends_.size()); }
+  int start(int unit) const { return unit == 0 ? 0 : ends_[idx(unit - 1)]; }
+
+  // Takes the plan when it is shorter than what there is; `cuts` of units.
+  void consider(const std::vector<int>& units, const std::vector<int>& device_cuts) {
+    Plan plan;
+    plan.schedule = pipeline::Schedule::k1f1b;
+    plan.device_cuts = device_cuts;
+    const int stages = static_cast<int>(units.size()) + 1;
+    for (int s = 0; s < stages; ++s) {
+      const int p0 = s == 0 ? 0 : start(units[idx(s - 1)]);
+      const int p1 = s + 1 == stages ? problem_.num_instructions() : start(units[idx(s)]);
+      const int d0 = s == 0 ? 0 : device_cuts[idx(s - 1)];
+      const int d1 = s + 1 == stages ? problem_.num_devices() : device_cuts[idx(s)];
+      int variant = 0;
+      if (stage_compute_ms(problem_, p0, p1, d0, d1, stages - s, &variant) == kInfinity) return;
+      plan.variants.push_back(static_cast<std::uint8_t>(variant));
+      if (s + 1 < stages) plan.cuts.push_back(p1);
+    }
+    if (!pipeline::feasible(problem_, plan)) return;
+    const double ms = dapple_length_ms(problem_, plan);
+    if (best_ && ms >= best_->objective_ms) return;
+    best_ = ChainPlan{std::move(plan), ms};
+  }
+
+  void two_stages() {
+    for (int unit = 1; unit < units(); ++unit) {
+      for (int device = 1; device < problem_.num_devices(); ++device) consider({unit}, {device});
+    }
+  }
+
+  // For every number of stages the plan whose longest stage or transfer is shortest, on groups of any size or, where
+  // there are as many stages as devices, of one.
+  void shortest_blocks(int max_stages) {
+    const int devices = problem_.num_devices(), most = std::min({max_stages, units(), devices});
+    struct Choice {
+      double longest_ms = kInfinity;
+      int unit = 0, device = 0;
+    };
+    const auto state = [&](int left, int unit, int device) {
+      return (idx(left) * idx(units()) + idx(unit)) * idx(devices) + idx(device);
+    };
+    std::vector<Choice> best(state(most + 1, 0, 0));
+    for (int left = 1; left <= most; ++left) {
+      for (int u0 = 0; u0 <= units() - left; ++u0) {
+        for (int d0 = 0; d0 <= devices - left; ++d0) {
+          Choice& here = best[state(left, u0, d0)];
+          for (const int size : problem_.group_sizes()) {
+            const int d1 = d0 + size;
+            if (d1 > devices - left + 1) break;
+            if ((left == 1) != (d1 == devices)) continue;
+            for (int u1 = left == 1 ? units() : u0 + 1; u1 <= units() - left + 1; ++u1) {
+              int variant = 0;
+              double ms = stage_compute_ms(problem_, start(u0), start(u1), d0, d1, left, &variant);
+              if (ms >= here.longest_ms) continue;
+              if (left > 1) {
+                const Choice& rest = best[state(left - 1, u1, d1)];
+                const double sent = 2 * problem_.transfer_ms(start(u1), d0, d1, std::min(devices, d1 + size));
+                ms = std::max({ms, sent, rest.longest_ms});
+              }
+              if (ms < here.longest_ms) here = {ms, u1, d1};
+            }
+          }
+        }
+      }
+    }
+    for (int stages = 1; stages <= most; ++stages) {
+      if (best[state(stages, 0, 0)].longest_ms == kInfinity) continue;
+      std::vector<int> cuts, device_cuts;
+      for (int left = stages, unit = 0, device = 0; left > 1; --left) {
+        const Choice& one = best[state(left, unit, device)];
+        unit = one.unit;
+        device = one.device;
+        cuts.push_back(unit);
+        device_cuts.push_back(device);
+      }
+      consider(cuts, device_cuts);
+    }
+  }
+
+  std::optional<ChainPlan> best() && { return std::move(best_); }
+
+ private:
+  const Problem& problem_;
+  const std::vector<int>& ends_;
+  std::optional<ChainPlan> best_;
+};
+
+}  // namespace
+
+int dapple_pivot(const std::vector<DappleStage>& stages, int micro_batches) {
+  const double steady = micro_batches - 1;
+  int pivot = static_cast<int>(stages.size()) - 1;
+  double between = 0;  // sum over the stages between s and the pivot
+  for (int s = pivot - 1; s >= 0; --s) {
+    const DappleStage& one = stages[idx(s)];
+    const DappleStage& other = stages[idx(pivot)];
+    const double ms = one.forward_ms + one.backward_ms;
+    if (steady * ms > steady * (other.forward_ms + other.backward_ms) + between) {
+      pivot = s;
+      between = 0;
+    } else {
+      between += ms;
+    }
+  }
+  return pivot;
+}
+
+double dapple_length_ms(const std::vector<DappleStage>& stages, int micro_batches) {
+  const int pivot = dapple_pivot(stages, micro_batches), count = static_cast<int>(stages.size());
+  const DappleStage& slowest = stages[idx(pivot)];
+  double warmup = 0, ending = 0, backward = 0;
+  for (int s = 0; s <= pivot; ++s) warmup += stages[idx(s)].forward_ms;
+  for (int s = pivot; s >= 0; --s) {
+    backward += stages[idx(s)].backward_ms;
+    ending = std::max(ending, stages[idx(s)].sync_ms + backward);
+  }
+  double ahead = 0;
+  for (int s = pivot + 1; s < count; ++s) {
+    ending = std::max(ending, stages[idx(s)].sync_ms - ahead);
+    ahead += stages[idx(s)].backward_ms;
+  }
+  return warmup + (micro_batches - 1) * (slowest.forward_ms + slowest.backward_ms) + ending;
+}
+
+double dapple_length_ms(const Problem& problem, const Plan& plan) {
+  std::vector<DappleStage> stages;
+  int from0 = 0, from1 = 0;  // the devices of the stage before
+  pipeline::for_each_stage(problem, plan, [&](int s, int p0, int p1, int d0, int d1) {
+    if (s > 1) {
+      const double sent = problem.transfer_ms(p0, from0, from1, d1);
+      stages.push_back({sent, sent, 0});
+    }
+    const pipeline::DeviceGroup& group = problem.group(d0, d1);
+    const int variant = plan.variants.empty() ? 0 : plan.variants[idx(s - 1)];
+    const double backward = problem.backward_ms(p0, p1, group, variant);
+    stages.push_back({problem.compute_ms(p0, p1, group, variant) - backward, backward,
+                      problem.sync_ms(p0, p1, group, variant) + problem.optimizer_ms(p0, p1, group, variant)});
+    from0 = d0;
+    from1 = d1;
+    return true;
+  });
+  return dapple_length_ms(stages, problem.micro_batches());
+}
+
+std::optional<ChainPlan> dapple_chain(const Problem& problem, const std::vector<int>& ends, int max_stages) {
+  Search search(problem, ends);
+  search.shortest_blocks(max_stages);
+  if (max_stages >= 2) search.two_stages();
+  return std::move(search).best();
+}
+
+RivalPlan plan_dapple(const pipeline::Profile& profile, const machine::Cluster& cluster,
+                      const pipeline::ProblemOptions& options, const planners::StepRequest& step, int max_stages) {
+  const std::vector<int> ends = unit_ends(profile, kDappleUnits);
+  return best_over_splits(profile, cluster, options, step,
+                          [&](const Problem& problem) { return dapple_chain(problem, ends, max_stages); });
+}
+
+}  // namespace automap::rivals
