@@ -23,7 +23,7 @@ endif()
 
 # find_package(automap) gives automap::base, automap::graph, ... as listed in docs/house.md.
 install(TARGETS automap_flags EXPORT automap-targets)
-foreach(room base graph hlo sharding machine pipeline io profile models datagen partition emit planners rivals infer inspect search)
+foreach(room base graph hlo sharding machine pipeline io profile models datagen partition emit planners rivals infer compare inspect search)
   set_target_properties(automap_${room} PROPERTIES EXPORT_NAME ${room})
   install(TARGETS automap_${room} EXPORT automap-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endforeach()
@@ -37,7 +37,7 @@ install(FILES ${PROJECT_BINARY_DIR}/generated/automap-config.cmake
               ${PROJECT_BINARY_DIR}/generated/automap-config-version.cmake DESTINATION ${package})
 
 # Headers keep their repository paths under include/automap: #include "common/pipeline/cost.h".
-foreach(folder common profile models datagen plan infer inspect search)
+foreach(folder common profile models datagen plan infer compare inspect search)
   if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${folder})
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/automap
             FILES_MATCHING PATTERN "*.h" PATTERN learner EXCLUDE PATTERN learned EXCLUDE PATTERN pretrained EXCLUDE)

@@ -28,6 +28,7 @@ ROOMS = {
     "plan/rivals": ["common/base", "common/machine", "common/pipeline", "plan/planners"],
     "infer": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
               "plan/partition", "plan/planners"],
+    "compare": ["common/base", "common/machine", "common/pipeline", "plan/planners", "plan/rivals", "infer"],
     "plan/partition": ["common/base", "common/graph", "common/sharding", "common/machine", "common/pipeline", "profile", "models"],
     "profile/program": ["common/base", "common/hlo", "common/io", "common/machine", "profile", "plan/partition"],
     "plan/partition/learned": ["common/base", "common/pipeline", "models", "models/learner", "plan/partition"],

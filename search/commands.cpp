@@ -32,6 +32,7 @@ constexpr Command kCommands[] = {
     {"propagate", "complete a partial decision; explain every step, what is stuck or in conflict", propagate_command},
     {"explore", "the best plan of every kind for a cluster: as automap-infer MODEL --cluster C --explore on",
      explore_command},
+    {"compare", "published systems and ours, side by side: as automap-compare MODEL --cluster C", compare_command},
     {"explain", "why a tensor is split, whole or reduced; which collective, where, how many bytes", explain_command},
 };
 
@@ -64,6 +65,12 @@ int explore_command(int argc, char** argv) {
   if (std::none_of(argv + 1, argv + argc, [](const char* argument) { return std::string(argument) == "--explore"; })) {
     program.insert(program.begin() + 1, {"--explore", "on"});
   }
+  become_program(program);
+}
+
+int compare_command(int argc, char** argv) {
+  std::vector<std::string> program = {"automap-compare"};
+  program.insert(program.end(), argv + 1, argv + argc);
   become_program(program);
 }
 

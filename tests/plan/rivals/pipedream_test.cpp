@@ -73,6 +73,7 @@ TEST(PipeDream, LeavesACutThatIsTooWide) {
   }
   machine::Cluster cluster;
   cluster.name = "pair";
+  cluster.devices["V100"].memory_gib = 16;
   cluster.servers.push_back({2, 1, 100, 5, "V100"});
   pipeline::ProblemOptions options;
   options.micro_batches = 4;

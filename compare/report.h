@@ -1,0 +1,24 @@
+// What a comparison of systems prints: a table for people, JSON (docs/formats/systems.md), and a page with one picture.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compare/systems.h"
+
+namespace automap::compare {
+
+struct Compared {
+  std::string model, cluster;
+  double batch = 0;  // samples of a step
+  std::vector<const System*> systems;
+  std::vector<Answer> answers;  // of each
+  double load_average = 0;      // of the machine, when it began; search times depend on it
+};
+
+std::string report_text(const Compared& compared);
+std::string report_json(const Compared& compared);
+// A page that needs nothing else: bars of the simulated step, and the search time on a logarithmic axis.
+std::string report_html(const Compared& compared);
+
+}  // namespace automap::compare

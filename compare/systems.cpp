@@ -1,0 +1,204 @@
+#include "compare/systems.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "common/base/error.h"
+#include "common/base/join.h"
+#include "common/base/suggest.h"
+#include "common/base/text_table.h"
+#include "common/pipeline/placed_plan.h"
+#include "infer/score.h"
+#include "plan/rivals/aceso.h"
+#include "plan/rivals/alpa.h"
+#include "plan/rivals/dapple.h"
+#include "plan/rivals/galvatron.h"
+#include "plan/rivals/pipedream.h"
+
+namespace automap::compare {
+namespace {
+
+constexpr const char* kNothingFits = "no plan that it considers fits in memory and divides the batch";
+
+std::string counted(int count, const char* thing) {
+  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+}
+
+// "4 stages of 8 devices, 16 micro-batches of 32", "3 stages on 2x4, 1x4, 1x4 devices, ...": replicas x width.
+std::string plan_text(const pipeline::PlacedPlan& placed) {
+  std::vector<std::string> devices;
+  for (const pipeline::PlacedStage& stage : placed.stages) {
+    const int replicas = stage.d1 - stage.d0;
+    devices.push_back(stage.width() == 1 ? std::to_string(replicas)
+                                         : std::to_string(replicas) + "x" + std::to_string(stage.width()));
+  }
+  const bool equal = std::all_of(devices.begin(), devices.end(), [&](const auto& d) { return d == devices.front(); });
+  const pipeline::Problem& problem = placed.problem();
+  const std::string on = equal ? " of " + devices.front() + (devices.front() == "1" ? " device" : " devices")
+                               : " on " + join(devices) + " devices";
+  return counted(placed.num_stages(), "stage") + on + ", " + std::to_string(problem.micro_batches()) +
+         (problem.micro_batches() == 1 ? " micro-batch of " : " micro-batches of ") +
+         format_count(std::llround(problem.micro_batch_samples()));
+}
+
+void judge(const pipeline::PlacedPlan& placed, Answer* answer) {
+  answer->found = true;
+  answer->plan = plan_text(placed);
+  const std::vector<double> bytes = memory_of(placed);
+  for (std::size_t s = 0; s < bytes.size(); ++s) {
+    answer->fullest_share = std::max(answer->fullest_share, bytes[s] / placed.stages[s].group().capacity_bytes);
+  }
+}
+
+Answer answer_of(const planners::StepPlan& plan) {
+  Answer answer;
+  if (!plan.result.plan) {
+    answer.why_not = plan.result.infeasible.empty() ? kNothingFits : plan.result.infeasible;
+    return answer;
+  }
+  judge(place(*plan.problem, *plan.result.plan), &answer);
+  answer.own_ms = plan.result.step_ms;
+  answer.simulated_step_ms = plan.result.simulated_step_ms;
+  return answer;
+}
+
+Answer answer_of(const rivals::RivalPlan& plan) {
+  Answer answer;
+  if (!plan.problem) {
+    answer.why_not = kNothingFits;
+    return answer;
+  }
+  judge(place(*plan.problem, plan.plan), &answer);
+  answer.own_ms = plan.objective_ms;
+  answer.simulated_step_ms = plan.simulated_step_ms;
+  return answer;
+}
+
+Answer plan_ours(const Question& q) {
+  const planners::StepPlan plan = planners::plan_step(q.input.profile, q.cluster, q.options, q.step, q.request);
+  Answer answer = answer_of(plan);
+  if (plan.simulated_bound_ms > 0) answer.simulated_bound_ms = plan.simulated_bound_ms;
+  return answer;
+}
+
+// One of our planners that stands for what is done by hand.
+Answer plan_by(const Question& q, planners::PlannerKind kind) {
+  planners::PlanRequest request = q.request;
+  request.planner = kind;
+  request.lower_bound = false;
+  return answer_of(planners::plan_step(q.input.profile, q.cluster, q.options, q.step, request));
+}
+
+Answer plan_data_parallel(const Question& q) {
+  return plan_by(q, planners::PlannerKind::kDataParallel);
+}
+Answer plan_gpipe(const Question& q) {
+  return plan_by(q, planners::PlannerKind::kUniform);
+}
+
+Answer plan_megatron(const Question& q) {
+  Answer answer;
+  infer::SweepRequest request;
+  request.max_stages = q.request.max_stages;
+  const infer::Sweep sweep = infer::sweep_layouts(q.input.profile, q.cluster, q.options, q.step, request);
+  const infer::SweptLayout& best = sweep.layouts.front();
+  if (best.missing_bytes > 0) {
+    answer.why_not = "no even grid fits: " + best.layout.text() + " lacks " + format_bytes(best.missing_bytes) +
+                     " on each device of stage " + std::to_string(best.missing_stage);
+    return answer;
+  }
+  answer.found = true;
+  answer.plan = best.layout.text();
+  answer.simulated_step_ms = best.simulated_step_ms;
+  answer.fullest_share = best.fullest_share;
+  return answer;
+}
+
+Answer plan_rival(const Question& q,
+                  rivals::RivalPlan (*planner)(const pipeline::Profile&, const machine::Cluster&,
+                                               const pipeline::ProblemOptions&, const planners::StepRequest&, int)) {
+  return answer_of(planner(q.input.profile, q.cluster, q.options, q.step, q.request.max_stages));
+}
+Answer plan_pipedream(const Question& q) {
+  return plan_rival(q, rivals::plan_pipedream);
+}
+Answer plan_dapple(const Question& q) {
+  return plan_rival(q, rivals::plan_dapple);
+}
+Answer plan_alpa(const Question& q) {
+  return plan_rival(q, rivals::plan_alpa);
+}
+Answer plan_galvatron(const Question& q) {
+  return plan_rival(q, rivals::plan_galvatron);
+}
+Answer plan_aceso(const Question& q) {
+  return plan_rival(q, rivals::plan_aceso);
+}
+
+}  // namespace
+
+const std::vector<System>& all_systems() {
+  static const std::vector<System> systems = {
+      {"automap", "AutoMap", "this program", "V, the closed form of the step",
+       "stages of different widths, which automap-infer looks at beside it", plan_ours},
+      {"data-parallel", "data parallel", "everybody's first try", "V", "stages; operators in parts",
+       plan_data_parallel},
+      {"gpipe", "GPipe, equal stages", "Huang et al., NeurIPS 2019", "V",
+       "stages of different sizes: equal runs of instructions on equal groups of devices", plan_gpipe},
+      {"megatron", "Megatron grid", "Narayanan et al., SC 2021", "", "stages of different sizes; fewer devices",
+       plan_megatron},
+      {"pipedream", "PipeDream", "Narayanan et al., SOSP 2019", "slowest stage or transfer of one micro-batch",
+       "the filling and draining of a synchronous step; fewer devices", plan_pipedream},
+      {"dapple", "DAPPLE", "Fan et al., PPoPP 2021", "L = T_w + T_s + T_e of a pivot stage",
+       "plans of three and more stages that are not the most even ones; fewer devices", plan_dapple},
+      {"alpa", "Alpa", "Zheng et al., OSDI 2022", "sum of stages + (M - 1) times the longest",
+       "transfers between stages in its objective; stages of different widths; fewer devices", plan_alpa},
+      {"galvatron", "Galvatron, Piper", "Miao et al., VLDB 2023; Tarnawski et al., NeurIPS 2021",
+       "sum of stages + (M - 1) times the longest, transfers counted", "groups of different sizes; fewer devices",
+       plan_galvatron},
+      {"aceso", "Aceso", "Liu et al., EuroSys 2024", "sum of stages + (M - 1) times the longest, transfers counted",
+       "a proof; fewer devices", plan_aceso},
+  };
+  return systems;
+}
+
+std::vector<const System*> systems_of(std::string_view names) {
+  std::vector<const System*> chosen;
+  std::vector<std::string> keys;
+  for (const System& system : all_systems()) {
+    keys.emplace_back(system.key);
+    if (names == "all") chosen.push_back(&system);
+  }
+  if (names == "all") return chosen;
+  for (std::size_t begin = 0; begin <= names.size();) {
+    const std::size_t end = std::min(names.find(',', begin), names.size());
+    const std::string name(names.substr(begin, end - begin));
+    const auto found = std::find(keys.begin(), keys.end(), name);
+    if (found == keys.end()) {
+      const std::string near = closest_name(name, keys);
+      throw Error(ErrorKind::kUsage, "--systems: no system is called '" + name + "'",
+                  near.empty() ? "all, or of: " + join(keys) : "did you mean " + near + "?");
+    }
+    const System* system = &all_systems()[static_cast<std::size_t>(found - keys.begin())];
+    if (std::find(chosen.begin(), chosen.end(), system) == chosen.end()) chosen.push_back(system);
+    begin = end + 1;
+  }
+  return chosen;
+}
+
+Answer ask(const System& system, const Question& question) {
+  const auto start = std::chrono::steady_clock::now();
+  Answer answer;
+  try {
+    answer = system.plan(question);
+  } catch (const Error& error) {
+    // No split of the batch, or no grid, that it could take.
+    if (error.kind() != ErrorKind::kUsage) throw;
+    answer.why_not = error.what();
+  }
+  answer.search_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return answer;
+}
+
+}  // namespace automap::compare

@@ -1,0 +1,55 @@
+// Published planners and ours as systems that are asked the same question: the same profile, cluster, batch, widths,
+// ZeRO levels and recomputation (plan/rivals says what is each paper's and where a stand-in departs). Every plan is
+// judged by our simulation, with as much in flight as its memory allows.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/machine/cluster.h"
+#include "common/pipeline/problem.h"
+#include "infer/input.h"
+#include "plan/planners/planner.h"
+#include "plan/planners/step_choice.h"
+
+namespace automap::compare {
+
+struct Question {
+  const infer::PlanInput& input;
+  const machine::Cluster& cluster;
+  pipeline::ProblemOptions options;
+  planners::StepRequest step;
+  planners::PlanRequest request;  // ours: effort, time limit, most stages, policy; of a rival the stages count
+};
+
+struct Answer {
+  bool found = false;
+  std::string why_not;             // where there is none: one sentence
+  std::string plan;                // for people: "4 stages on 8, 8, 8, 8 devices, 16 micro-batches of 32"
+  double own_ms = 0;               // what its own model puts first by, ms; 0: it has none
+  double simulated_step_ms = 0;    // by ours
+  double fullest_share = 0;        // of a device's memory
+  double search_s = 0;             // wall time
+  double simulated_bound_ms = -1;  // ours: no plan that was considered is shorter; negative: not known
+  double gap() const { return simulated_bound_ms > 0 ? simulated_step_ms / simulated_bound_ms - 1 : -1; }
+};
+
+struct System {
+  const char* key;         // of --systems
+  const char* name;        // of tables
+  const char* source;      // the paper
+  const char* objective;   // what its own model is
+  const char* leaves_out;  // what it cannot express
+  Answer (*plan)(const Question& question);
+};
+// Ours first.
+const std::vector<System>& all_systems();
+
+// "all", or keys separated by commas. Throws Error(kUsage) naming the one that is not known.
+std::vector<const System*> systems_of(std::string_view names);
+
+// The answer with its search time. What has no plan says why; only errors that are nobody's plan are thrown.
+Answer ask(const System& system, const Question& question);
+
+}  // namespace automap::compare

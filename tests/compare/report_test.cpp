@@ -1,0 +1,97 @@
+// What a comparison says of planted answers, and which systems it can be asked for.
+#include "compare/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/error.h"
+
+namespace automap::compare {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+Compared planted() {
+  Compared compared;
+  compared.model = "mo<del>";
+  compared.cluster = "pair";
+  compared.batch = 1024;
+  compared.systems = systems_of("automap,alpa,dapple");
+  Answer ours;
+  ours.found = true;
+  ours.plan = "2 stages of 1 device, 4 micro-batches of 256";
+  ours.own_ms = 110;
+  ours.simulated_step_ms = 100;
+  ours.fullest_share = 0.5;
+  ours.search_s = 2;
+  ours.simulated_bound_ms = 80;
+  Answer alpa = ours;
+  alpa.simulated_step_ms = 150;
+  alpa.simulated_bound_ms = -1;
+  Answer none;
+  none.why_not = "nothing fits";
+  compared.answers = {ours, alpa, none};
+  return compared;
+}
+
+TEST(CompareReport, SaysWhoIsShortestAndHowFarFromTheProof) {
+  const std::string text = report_text(planted());
+  EXPECT_THAT(text, HasSubstr("mo<del> on pair, 1 024 samples a step"));
+  EXPECT_THAT(text, HasSubstr("Shortest: AutoMap. AutoMap's plan is at most 25.0 % above the shortest there can be."));
+  EXPECT_THAT(text, HasSubstr("1.500"));
+  EXPECT_THAT(text, HasSubstr("DAPPLE has no plan: nothing fits"));
+}
+
+TEST(CompareReport, ARivalThatIsShorterIsNamed) {
+  Compared compared = planted();
+  compared.answers[1].simulated_step_ms = 90;
+  EXPECT_THAT(report_text(compared), HasSubstr("Shortest: Alpa."));
+  compared.answers[1].simulated_step_ms = 100;
+  EXPECT_THAT(report_text(compared), HasSubstr("Shortest: AutoMap, Alpa."));
+}
+
+TEST(CompareReport, NobodyHasAPlan) {
+  Compared compared = planted();
+  for (Answer& answer : compared.answers) answer.found = false;
+  EXPECT_THAT(report_text(compared), HasSubstr("No system has a plan."));
+  EXPECT_THAT(report_html(compared), HasSubstr("no plan"));
+}
+
+TEST(CompareReport, Json) {
+  const nlohmann::json document = nlohmann::json::parse(report_json(planted()));
+  EXPECT_EQ(document["schema"], "automap.systems/1");
+  ASSERT_EQ(document["systems"].size(), 3u);
+  EXPECT_EQ(document["systems"][0]["gap"], 0.25);
+  EXPECT_FALSE(document["systems"][1].contains("gap"));
+  EXPECT_EQ(document["systems"][2]["why_not"], "nothing fits");
+  EXPECT_FALSE(document["systems"][2].contains("simulated_step_ms"));
+}
+
+TEST(CompareReport, ThePageHidesNoMarkup) {
+  const std::string page = report_html(planted());
+  EXPECT_THAT(page, HasSubstr("mo&lt;del&gt;"));
+  EXPECT_THAT(page, Not(HasSubstr("mo<del>")));
+  EXPECT_THAT(page, HasSubstr("<svg"));
+}
+
+TEST(CompareSystems, AreChosenByName) {
+  EXPECT_EQ(systems_of("all").size(), all_systems().size());
+  const auto chosen = systems_of("alpa,automap,alpa");
+  ASSERT_EQ(chosen.size(), 2u);
+  EXPECT_STREQ(chosen[0]->key, "alpa");
+  for (const char* wrong : {"", "alpha", "alpa,", "automap,,alpa"}) {
+    try {
+      systems_of(wrong);
+      FAIL() << wrong;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUsage);
+      EXPECT_THAT(error.what(), HasSubstr("no system is called"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace automap::compare
