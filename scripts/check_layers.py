@@ -26,6 +26,7 @@ ROOMS = {
     "train": ["common/base", "common/machine", "common/pipeline", "common/io", "models", "models/learner", "datagen"],
     "plan/planners": ["common/base", "common/machine", "common/pipeline", "models"],
     "plan/rivals": ["common/base", "common/machine", "common/pipeline", "plan/planners"],
+    "plan/placement": ["common/base"],
     "infer": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
               "plan/partition", "plan/planners"],
     "plan/partition": ["common/base", "common/graph", "common/sharding", "common/machine", "common/pipeline", "profile", "models"],
@@ -35,7 +36,7 @@ ROOMS = {
     "inspect": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
                 "plan/partition"],
     "search": ["common/base", "common/graph", "common/hlo", "common/sharding", "common/machine", "common/pipeline", "profile",
-               "plan/partition", "plan/emit"],
+               "plan/partition", "plan/placement", "plan/emit"],
     "front": ["common/base"],
 }
 FREE = ["tests", "bench", "fuzz"]
