@@ -26,7 +26,7 @@ ROOMS = {
     "train": ["common/base", "common/machine", "common/pipeline", "common/io", "models", "models/learner", "datagen"],
     "plan/planners": ["common/base", "common/machine", "common/pipeline", "models"],
     "plan/rivals": ["common/base", "common/machine", "common/pipeline", "plan/planners"],
-    "plan/placement": ["common/base"],
+    "plan/placement": ["common/base", "common/machine", "common/pipeline"],
     "infer": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
               "plan/partition", "plan/planners"],
     "plan/partition": ["common/base", "common/graph", "common/sharding", "common/machine", "common/pipeline", "profile", "models"],
@@ -46,6 +46,7 @@ LIBRARIES = {
     "torch/": ["models/learner"],
     "boost/program_options": ["common/base"],
     "zlib": ["common/base", "common/io"],
+    "coin/": ["plan/placement"],
 }
 GENERATED = ["automap_version.h"]
 SUFFIXES = {".h", ".cpp"}

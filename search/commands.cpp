@@ -33,6 +33,8 @@ constexpr Command kCommands[] = {
     {"explore", "the best plan of every kind for a cluster: as automap-infer MODEL --cluster C --explore on",
      explore_command},
     {"explain", "why a tensor is split, whole or reduced; which collective, where, how many bytes", explain_command},
+    {"placement", "which device runs which node of a workload (Tarnawski et al.): optimal pipelines, latency",
+     placement_command},
 };
 
 std::string help() {

@@ -1,5 +1,5 @@
-// The commands of automap-search: opp, adp, apply, propagate, explain, explore. Each has one table of options and one
-// function.
+// The commands of automap-search: opp, adp, apply, propagate, explain, explore, placement. Each has one table of options
+// and one function.
 #pragma once
 
 #include <map>
@@ -26,6 +26,8 @@ int propagate_command(int argc, char** argv);
 int explain_command(int argc, char** argv);
 // Goes on as automap-infer, whose explorer it is.
 int explore_command(int argc, char** argv);
+// Of a workload with times, not of a model.
+int placement_command(int argc, char** argv);
 
 // MODEL and --variables, which every command has.
 struct ModelOptions {

@@ -50,6 +50,8 @@ class Programme {
       relax_from(i);
       if (work_->over()) return std::nullopt;
     }
+    // What trace() looks at again does not count.
+    counts_->pairs += pairs_ + 1;
     const double value = best(ideals_.size() - 1)[states_ - 1];
     if (value == kInfinite) return std::nullopt;
     return trace(value);
@@ -116,7 +118,7 @@ class Programme {
       seen_[at(step.ideal)] = epoch_;
       const SetLoad::Sums before = load_.sums();
       load_.add(step.unit);
-      ++counts_->pairs;
+      ++pairs_;
       work_->spend(kPairUnits);
       // Neither gets better with more units.
       if (!fits_accelerator() && !fits_cpu()) {
@@ -136,7 +138,7 @@ class Programme {
   double cpu_load() const { return fits_cpu() ? load_.sums().cpu_ms : kInfinite; }
 
   void relax_from(int top) {
-    ++counts_->pairs;
+    ++pairs_;
     double* to = best(top);
     walk(top, [&](int from_ideal) {
       work_->spend(kStateUnits * static_cast<std::int64_t>(states_));
@@ -218,6 +220,7 @@ class Programme {
   std::vector<int> seen_;
   int epoch_ = -1;
   std::vector<Frame> stack_;
+  std::int64_t pairs_ = 0;
 };
 
 }  // namespace
