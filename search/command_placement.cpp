@@ -32,7 +32,7 @@ struct Options {
 void declare(OptionTable* table, Options* options) {
   table->example("automap-search placement fixtures/placement/branches.json",
                  "the best contiguous placement of a small graph, proven");
-  table->example("automap-search placement fixtures/placement/training.json --accelerators 3 --memory 2GiB -o plan.json",
+  table->example("automap-search placement fixtures/placement/training.json --accelerators 3 --memory 3GiB -o plan.json",
                  "with backward nodes, on another machine; store the plan");
   table->example("automap-search placement fixtures/placement/branches.json --objective latency --algorithm greedy --json",
                  "the time of one sample alone, as JSON");
