@@ -143,6 +143,12 @@ class CbcRun {
                                                                   : MilpAnswer::End::kTime;
     const double bound = cbc().bound(model_);
     if (out.end != MilpAnswer::End::kInfeasible && bound > -kCbcInfinite && bound < kCbcInfinite) out.bound = bound;
+    // What CBC says then may be the bound of a node that it no longer had to look at.
+    if (out.end == MilpAnswer::End::kSolved) {
+      double value = 0;
+      for (std::size_t c = 0; c < out.values.size(); ++c) value += milp_.cost_[c] * out.values[c];
+      out.bound = std::max(out.bound, value - limits.gap * std::abs(value));
+    }
     return out;
   }
 

@@ -23,6 +23,11 @@ constexpr double kSlack = 1e-6;
 constexpr const char* kAll = "all placements";
 constexpr const char* kContiguous = "contiguous placements";
 
+bool in_one_go(const Workload& workload, const Request& request, const Placement& placement) {
+  return request.objective == Objective::kThroughput ? contiguous(workload, placement)
+                                                     : latency_ms(workload, {placement.device, {}}).has_value();
+}
+
 struct Proposal {
   Placement placement;
   double bound_ms = 0;
@@ -55,7 +60,7 @@ class Planning {
     if (!known) throw Error(ErrorKind::kUsage, "there is no algorithm " + request_.algorithm, join(algorithm_names()));
     if (!found_) nothing_found();
     answer_.bound_ms = std::min(answer_.bound_ms, answer_.value_ms);
-    answer_.contiguous = contiguous(workload_, answer_.placement);
+    answer_.contiguous = in_one_go(workload_, request_, answer_.placement);
     answer_.cut_by_time = answer_.cut_by_time || work_->stopped();
     return std::move(answer_);
   }
@@ -314,6 +319,9 @@ class Planning {
                   "no placement was found in time; none is below " + format_ms(answer_.bound_ms),
                   "give more --time, or " + hint);
     }
+    if (work_->over()) {
+      throw Error(ErrorKind::kStopped, "stopped before a placement was found", "give it more time");
+    }
     throw Error(ErrorKind::kInfeasible, request_.algorithm + " found no placement that fits",
                 "--algorithm dp and the integer programmes look at all; or " + hint);
   }
@@ -371,7 +379,7 @@ Answer judge_placement(const Workload& workload, const Request& request, const P
   }
   out.bound_ms = std::min(out.value_ms, simple_bound_ms(workload, request.objective));
   out.bound_of = kAll;
-  out.contiguous = contiguous(workload, out.placement);
+  out.contiguous = in_one_go(workload, request, out.placement);
   out.planner = planner;
   return out;
 }

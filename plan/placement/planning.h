@@ -39,7 +39,7 @@ struct Answer {
   double bound_ms = 0;   // no placement of the kind that was asked for is better
   std::string bound_of;  // which kind that is: "contiguous placements", "all placements"
   bool proven = false;   // value_ms is the least there is, within request.milp.gap for integer programmes
-  bool contiguous = false;
+  bool contiguous = false;  // placement.h; of latency: each accelerator can run in one piece
   std::string planner;       // who found it
   int units = 0, ideals = 0;    // 0: were not looked at
   std::int64_t pairs = 0;       // of ideals
@@ -56,7 +56,7 @@ std::string algorithm_help();
 // Throws Error(kInfeasible) when no placement fits, or none was found in time (what bounds it is said then);
 // Error(kUsage) for an algorithm that has no such objective, a solver that is not installed, latency of a training
 // graph; what check_workload throws is thrown before. `work` may end the programme over ideals, which then leaves the
-// best so far.
+// best so far; Error(kStopped) when there is none.
 Answer find_placement(const Workload& workload, const Request& request, Work* work);
 
 // A placement that somebody made, judged; throws Error(kInfeasible) saying why the machine cannot hold it.
