@@ -136,6 +136,7 @@ class LeafMerges {
   LeafMerges(const Workload& workload, std::vector<int> group) : group_(std::move(group)) {
     const std::size_t groups = at(1 + *std::max_element(group_.begin(), group_.end()));
     neighbours_.resize(groups);
+    all_neighbours_.resize(groups);
     ms_.assign(groups, 0);
     keep_.assign(groups, 0);
     on_accelerators_.assign(groups, 1);
@@ -148,13 +149,9 @@ class LeafMerges {
     }
     for (const auto& [from, to] : workload.edges) {
       if (!workload.nodes[at(from)].backward && workload.nodes[at(to)].backward) keep_[at(group_[at(from)])] = 1;
+      connect(from, to, &all_neighbours_);
     }
-    for (const auto& [from, to] : forward_order(workload)) {
-      const int one = group_[at(from)], other = group_[at(to)];
-      if (one == other) continue;
-      neighbours_[at(one)].insert(other);
-      neighbours_[at(other)].insert(one);
-    }
+    for (const auto& [from, to] : forward_order(workload)) connect(from, to, &neighbours_);
   }
 
   std::vector<int> run() {
@@ -163,14 +160,15 @@ class LeafMerges {
     while (!waiting.empty()) {
       const int leaf = waiting.back();
       waiting.pop_back();
-      if (into_[at(leaf)] != leaf || ms_[at(leaf)] != 0 || keep_[at(leaf)] || neighbours_[at(leaf)].size() != 1) {
+      if (into_[at(leaf)] != leaf || ms_[at(leaf)] != 0 || keep_[at(leaf)] || neighbours_[at(leaf)].size() != 1 ||
+          all_neighbours_[at(leaf)].size() != 1) {
         continue;
       }
       const int other = *neighbours_[at(leaf)].begin();
       if (on_accelerators_[at(leaf)] != on_accelerators_[at(other)]) continue;
       into_[at(leaf)] = other;
       neighbours_[at(other)].erase(leaf);
-      neighbours_[at(leaf)].clear();
+      all_neighbours_[at(other)].erase(leaf);
       waiting.push_back(other);
     }
     for (int& group : group_) {
@@ -180,8 +178,17 @@ class LeafMerges {
   }
 
  private:
+  using Neighbours = std::vector<std::set<int>>;  // of every group
+
+  void connect(int from, int to, Neighbours* neighbours) const {
+    const int one = group_[at(from)], other = group_[at(to)];
+    if (one == other) return;
+    (*neighbours)[at(one)].insert(other);
+    (*neighbours)[at(other)].insert(one);
+  }
+
   std::vector<int> group_;  // of nodes
-  std::vector<std::set<int>> neighbours_;
+  Neighbours neighbours_, all_neighbours_;  // in the forward graph; by any edges
   std::vector<double> ms_;
   std::vector<char> keep_, on_accelerators_;
   std::vector<int> into_;

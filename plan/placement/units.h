@@ -44,7 +44,8 @@ Units colour_units(const Workload& workload);
 // steps are those of the authors' code): colours that paths tie together in both directions have to be on one device;
 // and a unit that takes no time, has one neighbour and nothing to do with the backward pass (a weight beside its only
 // reader) joins that neighbour, which takes load from both if the memory is there.
-// Departure: that last merge is left out where only one of the two runs on accelerators.
+// Departure: that last merge is left out where only one of the two runs on accelerators, and where backward nodes of the
+// unit have another neighbour (theirs looks at the forward nodes' edges only, and may lose the optimum).
 Units contiguous_units(const Workload& workload);
 
 // Which device each node is on, from that of its unit.

@@ -96,7 +96,7 @@ TEST(Golden, PairsOfIdeals) {
   }
 }
 
-// Placements that need not be contiguous: optima that others proved (HiGHS, within 1 % where it says so).
+// Placements that need not be contiguous: an optimum that HiGHS proved before us. The other programmes take minutes.
 TEST(Golden, OptimaWithoutContiguity) {
   AUTOMAP_NEEDS_WORKLOADS();
   AUTOMAP_LEAVE_TO_THE_OTHER_BUILD();
@@ -105,9 +105,6 @@ TEST(Golden, OptimaWithoutContiguity) {
                                 Objective::kThroughput);
   EXPECT_NEAR(bert.value_ms, 21.9084, kDecimals);
   EXPECT_TRUE(bert.proven);
-  const Answer resnet = answer_of(workload_of("throughput/op_resnet50_inference"), "milp-noncontiguous",
-                                  Objective::kThroughput, 0.01);
-  EXPECT_NEAR(resnet.value_ms, 124.3489, 1.25);
 }
 
 // Experts' splits, judged.

@@ -152,7 +152,7 @@ TEST(Latency, IntegerProgrammesAreExact) {
   options.most_nodes = 6;
   options.most_accelerators = 2;
   int found = 0, pieces_help = 0;
-  for (std::uint64_t seed = 0; seed < 150u / kShare; ++seed) {
+  for (std::uint64_t seed = 0; seed < 100u / kShare; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     Workload w = small_workload(seed, options);
     // A piece that takes no time may wait for itself.
