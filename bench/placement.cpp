@@ -140,8 +140,8 @@ int main(int argc, char** argv) {
     const std::string first = argc > 1 ? argv[1] : "";
     if (first == "--inception") {
       const bool training = argc > 2;
-      placement::measure(training ? "inception-sized, training" : "inception-sized", placement::Inception(training).take(),
-                         &table);
+      placement::measure(training ? "inception-sized, training" : "inception-sized",
+                         placement::Inception(training).take(), &table);
     } else {
       for (int i = 1; i < argc; ++i) {
         const std::string path = argv[i];

@@ -32,19 +32,23 @@ struct Options {
 void declare(OptionTable* table, Options* options) {
   table->example("automap-search placement fixtures/placement/branches.json",
                  "the best contiguous placement of a small graph, proven");
-  table->example("automap-search placement fixtures/placement/training.json --accelerators 3 --memory 3GiB -o plan.json",
-                 "with backward nodes, on another machine; store the plan");
-  table->example("automap-search placement fixtures/placement/branches.json --objective latency --algorithm greedy --json",
-                 "the time of one sample alone, as JSON");
+  table->example(
+      "automap-search placement fixtures/placement/training.json --accelerators 3 --memory 3GiB -o plan.json",
+      "with backward nodes, on another machine; store the plan");
+  table->example(
+      "automap-search placement fixtures/placement/branches.json --objective latency --algorithm greedy --json",
+      "the time of one sample alone, as JSON");
   table->group("Input");
   table
-      ->positional(&options->workload, "WORKLOAD",
-                   "a graph with times and a machine: the JSON of msr-fiddle/dnn-partitioning or piper, gzipped or not; "
-                   "- reads standard input")
+      ->positional(
+          &options->workload, "WORKLOAD",
+          "a graph with times and a machine: the JSON of msr-fiddle/dnn-partitioning or piper, gzipped or not; "
+          "- reads standard input")
       .reads_file()
       .required();
-  table->add(&options->transfer_scale, "transfer-scale",
-             "multiply what the workload says of edges; 1000 where it says seconds beside times in ms")
+  table
+      ->add(&options->transfer_scale, "transfer-scale",
+            "multiply what the workload says of edges; 1000 where it says seconds beside times in ms")
       .range(0, 1e12)
       .metavar("X");
   table->group("Machine");
@@ -93,7 +97,8 @@ void declare(OptionTable* table, Options* options) {
       .shorthand('o')
       .metavar("FILE");
   table->epilog(
-      "Exit codes: 0 a placement, 2 wrong usage or no solver, 3 bad input or output, 4 nothing fits or nothing was found.");
+      "Exit codes: 0 a placement, 2 wrong usage or no solver, 3 bad input or output, 4 nothing fits or nothing was "
+      "found.");
   table->add_common(&options->json);
 }
 
@@ -208,8 +213,8 @@ int placement_command(int argc, char** argv) {
   notes.algorithm = options.given.empty() ? request.algorithm : "given";
   notes.planning_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   notes.provenance = {{"version", version()}, {"git", git_revision()}, {"workload_sha256", file.sha256}};
-  for (const char* option : {"transfer-scale", "objective", "algorithm", "time", "gap", "pieces", "max-ideals", "orders",
-                             "restarts", "seed"}) {
+  for (const char* option : {"transfer-scale", "objective", "algorithm", "time", "gap", "pieces", "max-ideals",
+                             "orders", "restarts", "seed"}) {
     notes.provenance[std::string("option_") + option] = table.value_of(option);
   }
 

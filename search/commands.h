@@ -1,5 +1,5 @@
-// The commands of automap-search: opp, adp, apply, propagate, explain, explore, placement. Each has one table of options
-// and one function.
+// The commands of automap-search: opp, adp, apply, propagate, explain, explore, placement. Each has one table of
+// options and one function.
 #pragma once
 
 #include <map>

@@ -18,15 +18,16 @@ namespace automap::placement {
 std::optional<std::vector<int>> greedy(const Workload& workload, const Units& units);
 
 // From random placements on accelerators the move of one unit to another accelerator that lowers the largest load most,
-// until none lowers it by kLeastGain; the best of `restarts`. Contiguity is not asked for. Departures: memory counts (the
-// bytes above it are lowered first), and what runs on no accelerator is on the first CPU core. Nothing when none fits.
+// until none lowers it by kLeastGain; the best of `restarts`. Contiguity is not asked for. Departures: memory counts
+// (the bytes above it are lowered first), and what runs on no accelerator is on the first CPU core. Nothing when none
+// fits.
 constexpr double kLeastGain = 1e-5;  // ms
 std::optional<Split> local_search(const Workload& workload, const Units& units, int restarts, std::uint64_t seed,
                                   Work* work);
 
-// PipeDream's way with graphs: what branches is merged until a chain is left, then the dynamic programme along it. Of each
-// biconnected component of the units' undirected forward graph all but its first unit, in topological order, become
-// one. Contiguous units; the result is of them.
+// PipeDream's way with graphs: what branches is merged until a chain is left, then the dynamic programme along it. Of
+// each biconnected component of the units' undirected forward graph all but its first unit, in topological order,
+// become one. Contiguous units; the result is of them.
 std::optional<Split> pipedream(const Workload& workload, const Units& units, Work* work, DpCounts* counts);
 
 // All on one accelerator, whatever its memory; nothing when something runs on none.

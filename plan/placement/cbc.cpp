@@ -7,13 +7,12 @@
 #include "plan/placement/milp.h"
 
 #ifdef AUTOMAP_WITH_CBC
+#include <coin/Cbc_C_Interface.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
-
-#include <coin/Cbc_C_Interface.h>
 #endif
 
 namespace automap::placement {
@@ -51,7 +50,8 @@ struct CbcLibrary {
     }
     const auto find = [&](auto* function, const char* name) {
       *function = reinterpret_cast<std::remove_reference_t<decltype(*function)>>(dlsym(library, name));
-      if (*function == nullptr && missing.empty()) missing = "the solver CBC that is installed has no " + std::string(name);
+      if (*function == nullptr && missing.empty())
+        missing = "the solver CBC that is installed has no " + std::string(name);
     };
     find(&new_model, "Cbc_newModel");
     find(&delete_model, "Cbc_deleteModel");

@@ -180,18 +180,21 @@ class Programme {
       bool cpu = false;
       int next = -1;
       std::vector<int> units;
-      walk(ideal, [&](int from) {
-        const double* before = best(from);
-        if (a > 0 && std::max(before[state(a - 1, b)], accelerator_load()) == wanted) {
-          cpu = false;
-        } else if (b > 0 && std::max(before[state(a, b - 1)], cpu_load()) == wanted) {
-          cpu = true;
-        } else {
-          return false;
-        }
-        next = from;
-        return true;
-      }, &units);
+      walk(
+          ideal,
+          [&](int from) {
+            const double* before = best(from);
+            if (a > 0 && std::max(before[state(a - 1, b)], accelerator_load()) == wanted) {
+              cpu = false;
+            } else if (b > 0 && std::max(before[state(a, b - 1)], cpu_load()) == wanted) {
+              cpu = true;
+            } else {
+              return false;
+            }
+            next = from;
+            return true;
+          },
+          &units);
       AM_CHECK(next >= 0);
       const int device = cpu ? first_cpu_ + cpus_used++ : accelerators_used++;
       for (const int unit : units) out.device_of_unit[at(unit)] = device;

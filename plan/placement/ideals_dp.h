@@ -8,7 +8,8 @@
 // From the paper: the recurrence. From the authors' code: backward nodes follow their colours (units.h). Ours:
 // - I \ J is built up one unit at a time down the lattice of ideals, so a pair costs the units' transfers and none is
 //   stored; memory is that of `best`.
-// - With a plan known, its load U bounds the search. What I \ J computes only grows on the way down, which stops when no
+// - With a plan known, its load U bounds the search. What I \ J computes only grows on the way down, which stops when
+// no
 //   device can take it within U. And an ideal that a accelerators and b cores cannot have computed within U, or whose
 //   rest the others cannot, begins and ends no device: where loads are nearly even, few do.
 #pragma once

@@ -1,5 +1,5 @@
-// Mixed-integer linear programmes, and CBC to solve them where it is installed (Debian: coinor-libcbc-dev at build time,
-// coinor-libcbc3 at run time; EPL).
+// Mixed-integer linear programmes, and CBC to solve them where it is installed (Debian: coinor-libcbc-dev at build
+// time, coinor-libcbc3 at run time; EPL).
 #pragma once
 
 #include <limits>
@@ -32,14 +32,14 @@ class Milp {
 };
 
 struct MilpLimits {
-  double gap = 0.01;                                           // stop when the best is within this share of the bound
-  double seconds = std::numeric_limits<double>::infinity();    // of this thread; another run may come further
+  double gap = 0.01;                                         // stop when the best is within this share of the bound
+  double seconds = std::numeric_limits<double>::infinity();  // of this thread; another run may come further
 };
 
 struct MilpAnswer {
   enum class End { kSolved, kInfeasible, kTime };
   End end = End::kTime;
-  std::vector<double> values;  // of the columns; empty: none was found
+  std::vector<double> values;       // of the columns; empty: none was found
   double bound = -Milp::kInfinite;  // no solution is below
 };
 

@@ -14,8 +14,8 @@
 
 namespace automap::placement {
 
-// Units: colour_units; no backward nodes. No latency above `most_ms` is looked for; `known`: a placement within it, of at
-// most `pieces` pieces on an accelerator, or null.
+// Units: colour_units; no backward nodes. No latency above `most_ms` is looked for; `known`: a placement within it, of
+// at most `pieces` pieces on an accelerator, or null.
 MilpPlacement milp_latency(const Workload& workload, const Units& units, int pieces, const Placement* known,
                            double most_ms, const MilpLimits& limits);
 

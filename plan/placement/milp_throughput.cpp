@@ -23,9 +23,8 @@ double total_bytes(const Units& units) {
 std::vector<int> by_weight(const Units& units) {
   std::vector<int> out(units.units.size());
   std::iota(out.begin(), out.end(), 0);
-  std::stable_sort(out.begin(), out.end(), [&](int a, int b) {
-    return units.units[at(a)].accelerator_ms > units.units[at(b)].accelerator_ms;
-  });
+  std::stable_sort(out.begin(), out.end(),
+                   [&](int a, int b) { return units.units[at(a)].accelerator_ms > units.units[at(b)].accelerator_ms; });
   return out;
 }
 

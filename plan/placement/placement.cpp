@@ -58,8 +58,8 @@ int most_pieces(const Placement& placement) {
 
 // What runs in one go when a sample is alone: every node of a CPU core, every piece of an accelerator.
 struct Runs {
-  std::vector<int> of;          // run of every node
-  std::vector<double> ms;       // how long it takes, transfers included
+  std::vector<int> of;                     // run of every node
+  std::vector<double> ms;                  // how long it takes, transfers included
   std::vector<std::pair<int, int>> after;  // (run, run that has to wait for it)
 };
 

@@ -193,8 +193,8 @@ Placement parse_placement(std::string_view json_text, const std::string& source,
 
 Placement load_placement(const std::string& path, const Workload& workload) {
   const std::string source = input_name(path);
-  return parse_placement(
-      gunzip_if_gzip(read_file(path, pipeline::kMaxPlanBytes), source, pipeline::kMaxPlanBytes), source, workload);
+  return parse_placement(gunzip_if_gzip(read_file(path, pipeline::kMaxPlanBytes), source, pipeline::kMaxPlanBytes),
+                         source, workload);
 }
 
 }  // namespace automap::placement

@@ -17,7 +17,8 @@ struct PlanNotes {
   std::map<std::string, std::string> provenance;
 };
 
-std::string to_json_text(const Workload& workload, const Request& request, const Answer& answer, const PlanNotes& notes);
+std::string to_json_text(const Workload& workload, const Request& request, const Answer& answer,
+                         const PlanNotes& notes);
 
 // "accelerator 2", "CPU core 1": devices as people count them.
 std::string device_name(const Workload& workload, int device);

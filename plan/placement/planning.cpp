@@ -119,8 +119,7 @@ class Planning {
         answer_.planner = planner;
       }
     }
-    tried.planning_ms =
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    tried.planning_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     answer_.tried.push_back(std::move(tried));
   }
 
@@ -187,8 +186,7 @@ class Planning {
 
   void run_local_search() {
     attempt("local-search", [&] {
-      return proposal_of(any_units(),
-                         local_search(workload_, any_units(), request_.restarts, request_.seed, work_));
+      return proposal_of(any_units(), local_search(workload_, any_units(), request_.restarts, request_.seed, work_));
     });
   }
 
@@ -240,9 +238,8 @@ class Planning {
       run_local_search();
       if (found_) start = devices_of(units, answer_.placement);
     }
-    take(only_contiguous, units, [&] {
-      return placement::milp_throughput(workload_, units, only_contiguous, start, request_.milp);
-    });
+    take(only_contiguous, units,
+         [&] { return placement::milp_throughput(workload_, units, only_contiguous, start, request_.milp); });
   }
 
   void milp_latency_of(bool only_contiguous) {
@@ -299,9 +296,9 @@ class Planning {
       return;
     }
     answer_.bound_of = only_contiguous ? kContiguous
-                       : latency_      ? "placements of at most " + std::to_string(request_.pieces) +
-                                        " pieces on each accelerator"
-                                       : kAll;
+                       : latency_
+                           ? "placements of at most " + std::to_string(request_.pieces) + " pieces on each accelerator"
+                           : kAll;
     answer_.bound_ms = std::max(answer_.bound_ms, solved.bound_ms);
     answer_.proven = solved.end == MilpAnswer::End::kSolved;
     if (!answer_.proven) answer_.cut_by_time = true;

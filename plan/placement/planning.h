@@ -35,15 +35,15 @@ struct Tried {
 
 struct Answer {
   Placement placement;
-  double value_ms = 0;   // max_load_ms or latency_ms of the placement, from the nodes and edges as given
-  double bound_ms = 0;   // no placement of the kind that was asked for is better
-  std::string bound_of;  // which kind that is: "contiguous placements", "all placements"
-  bool proven = false;   // value_ms is the least there is, within request.milp.gap for integer programmes
-  bool contiguous = false;  // placement.h; of latency: each accelerator can run in one piece
-  std::string planner;       // who found it
-  int units = 0, ideals = 0;    // 0: were not looked at
-  std::int64_t pairs = 0;       // of ideals
-  bool cut_by_time = false;     // another run may come further
+  double value_ms = 0;        // max_load_ms or latency_ms of the placement, from the nodes and edges as given
+  double bound_ms = 0;        // no placement of the kind that was asked for is better
+  std::string bound_of;       // which kind that is: "contiguous placements", "all placements"
+  bool proven = false;        // value_ms is the least there is, within request.milp.gap for integer programmes
+  bool contiguous = false;    // placement.h; of latency: each accelerator can run in one piece
+  std::string planner;        // who found it
+  int units = 0, ideals = 0;  // 0: were not looked at
+  std::int64_t pairs = 0;     // of ideals
+  bool cut_by_time = false;   // another run may come further
   std::vector<Tried> tried;
   std::vector<std::string> warnings;
 };

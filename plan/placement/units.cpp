@@ -187,7 +187,7 @@ class LeafMerges {
     (*neighbours)[at(other)].insert(one);
   }
 
-  std::vector<int> group_;  // of nodes
+  std::vector<int> group_;                  // of nodes
   Neighbours neighbours_, all_neighbours_;  // in the forward graph; by any edges
   std::vector<double> ms_;
   std::vector<char> keep_, on_accelerators_;

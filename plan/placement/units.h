@@ -44,8 +44,8 @@ Units colour_units(const Workload& workload);
 // steps are those of the authors' code): colours that paths tie together in both directions have to be on one device;
 // and a unit that takes no time, has one neighbour and nothing to do with the backward pass (a weight beside its only
 // reader) joins that neighbour, which takes load from both if the memory is there.
-// Departure: that last merge is left out where only one of the two runs on accelerators, and where backward nodes of the
-// unit have another neighbour (theirs looks at the forward nodes' edges only, and may lose the optimum).
+// Departure: that last merge is left out where only one of the two runs on accelerators, and where backward nodes of
+// the unit have another neighbour (theirs looks at the forward nodes' edges only, and may lose the optimum).
 Units contiguous_units(const Workload& workload);
 
 // Which device each node is on, from that of its unit.
@@ -61,14 +61,14 @@ class SetLoad {
     int not_on_accelerators = 0;  // units
   };
   const Sums& sums() const { return sums_; }
-  void add(int unit);     // not in the set
+  void add(int unit);  // not in the set
   // The last one added, and what sums() were then: no rounding is left behind.
   void take_back(int unit, const Sums& before);
 
  private:
   const Units& units_;
   Sums sums_;
-  std::vector<char> inside_;        // of units
+  std::vector<char> inside_;         // of units
   std::vector<int> readers_inside_;  // of transfers
 };
 

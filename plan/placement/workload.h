@@ -20,13 +20,13 @@ constexpr int kMostDevices = 1024;
 constexpr int kNoColour = -1;
 
 struct Node {
-  std::string name;          // for people
-  long long id = 0;          // as in the file
+  std::string name;  // for people
+  long long id = 0;  // as in the file
   double accelerator_ms = 0;
   double cpu_ms = 0;
-  double bytes = 0;          // on the device that holds the node
-  double transfer_ms = 0;    // of its output, one way
-  int colour = kNoColour;    // 0 .. colours-1
+  double bytes = 0;        // on the device that holds the node
+  double transfer_ms = 0;  // of its output, one way
+  int colour = kNoColour;  // 0 .. colours-1
   bool backward = false;
   bool on_accelerators = true;  // false: only CPU cores can run it
 };

@@ -113,8 +113,8 @@ void read_dnn_partitioning(const JsonValue& document, double transfer_scale, Wor
   Ids ids;
   std::vector<std::optional<std::int64_t>> colours;
   for (const JsonValue& node : nodes_of(document)) {
-    node.only_keys({"id", "name", "supportedOnFpga", "cpuLatency", "fpgaLatency", "isBackwardNode", "colorClass", "size",
-                    "layerId"});
+    node.only_keys({"id", "name", "supportedOnFpga", "cpuLatency", "fpgaLatency", "isBackwardNode", "colorClass",
+                    "size", "layerId"});
     ids.add(node.at("id"), workload.size());
     Node made;
     made.id = node.at("id").integer(-kLargestId, kLargestId);

@@ -218,9 +218,11 @@ inline std::optional<double> brute_latency_of(const Workload& w, int pieces, con
     for (const auto& [u, v] : w.edges) {
       const int to = choice[static_cast<std::size_t>(v)];
       if (to == slots) {
-        begin[static_cast<std::size_t>(v)] = std::max(begin[static_cast<std::size_t>(v)], end[static_cast<std::size_t>(u)]);
+        begin[static_cast<std::size_t>(v)] =
+            std::max(begin[static_cast<std::size_t>(v)], end[static_cast<std::size_t>(u)]);
       } else if (choice[static_cast<std::size_t>(u)] != to) {
-        start[static_cast<std::size_t>(to)] = std::max(start[static_cast<std::size_t>(to)], end[static_cast<std::size_t>(u)]);
+        start[static_cast<std::size_t>(to)] =
+            std::max(start[static_cast<std::size_t>(to)], end[static_cast<std::size_t>(u)]);
       }
     }
     for (std::size_t v = 0; v < w.nodes.size(); ++v) {

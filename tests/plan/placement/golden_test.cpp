@@ -14,9 +14,9 @@
 namespace automap::placement {
 namespace {
 
-#define AUTOMAP_NEEDS_WORKLOADS()                                                                 \
-  if (std::getenv("AUTOMAP_CORPUS") == nullptr) {                                                 \
-    GTEST_SKIP() << "AUTOMAP_CORPUS is not set: the paper's workloads were not placed";           \
+#define AUTOMAP_NEEDS_WORKLOADS()                                                       \
+  if (std::getenv("AUTOMAP_CORPUS") == nullptr) {                                       \
+    GTEST_SKIP() << "AUTOMAP_CORPUS is not set: the paper's workloads were not placed"; \
   }
 
 std::string path_of(const std::string& name) {
@@ -41,8 +41,8 @@ Answer answer_of(const Workload& workload, const std::string& algorithm, Objecti
 struct Golden {
   const char* name;
   int ideals;
-  long pairs;       // without bounds, as the authors' code stores them; 0: not counted
-  double optimum;   // ms per sample, contiguous
+  long pairs;         // without bounds, as the authors' code stores them; 0: not counted
+  double optimum;     // ms per sample, contiguous
   double linearized;  // of the best along orders, at most
 };
 constexpr Golden kGolden[] = {
@@ -101,8 +101,8 @@ TEST(Golden, OptimaWithoutContiguity) {
   AUTOMAP_NEEDS_WORKLOADS();
   AUTOMAP_LEAVE_TO_THE_OTHER_BUILD();
   if (!milp_solver_missing().empty()) GTEST_SKIP() << milp_solver_missing() << ": its programmes were not solved";
-  const Answer bert = answer_of(workload_of("throughput/op_bert_l-3_inference"), "milp-noncontiguous",
-                                Objective::kThroughput);
+  const Answer bert =
+      answer_of(workload_of("throughput/op_bert_l-3_inference"), "milp-noncontiguous", Objective::kThroughput);
   EXPECT_NEAR(bert.value_ms, 21.9084, kDecimals);
   EXPECT_TRUE(bert.proven);
 }
@@ -153,7 +153,8 @@ TEST(Golden, Latency) {
 TEST(Golden, UnitsOfTransfers) {
   AUTOMAP_NEEDS_WORKLOADS();
   const auto read = [](const std::string& name, double scale) { return load_workload(path_of(name), scale); };
-  const WorkloadFile seconds = read("throughput/layer_bert24_inference", 1), ms = read("latency/layer_bert24_inference", 1);
+  const WorkloadFile seconds = read("throughput/layer_bert24_inference", 1),
+                     ms = read("latency/layer_bert24_inference", 1);
   EXPECT_EQ(seconds.warnings.size(), 1u);
   EXPECT_TRUE(ms.warnings.empty());
   EXPECT_TRUE(read("throughput/op_bert_l-3_inference", 1).warnings.empty());

@@ -142,9 +142,8 @@ TEST_P(Twin, IntegerProgrammesOfThroughputAreExact) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Placement, Twin, ::testing::Bool(), [](const auto& which) {
-  return std::string(which.param ? "Training" : "Inference");
-});
+INSTANTIATE_TEST_SUITE_P(Placement, Twin, ::testing::Bool(),
+                         [](const auto& which) { return std::string(which.param ? "Training" : "Inference"); });
 
 TEST(Latency, IntegerProgrammesAreExact) {
   if (!milp_solver_missing().empty()) GTEST_SKIP() << milp_solver_missing() << ": its programmes were not compared";

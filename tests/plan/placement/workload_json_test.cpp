@@ -15,9 +15,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json node(int id, double ms) {
-  return {{"id", id}, {"supportedOnFpga", true}, {"cpuLatency", 10 * ms}, {"fpgaLatency", ms}, {"isBackwardNode", false}};
+  return {
+      {"id", id}, {"supportedOnFpga", true}, {"cpuLatency", 10 * ms}, {"fpgaLatency", ms}, {"isBackwardNode", false}};
 }
-Json edge(int from, int to, double cost) { return {{"sourceId", from}, {"destId", to}, {"cost", cost}}; }
+Json edge(int from, int to, double cost) {
+  return {{"sourceId", from}, {"destId", to}, {"cost", cost}};
+}
 
 // 7 -> 3 -> 5, two accelerators of 100 bytes, one CPU core.
 Json chain() {
@@ -95,7 +98,8 @@ TEST(WorkloadJson, WhatIsNoWorkload) {
   refused_after([](Json* j) { (*j)["edges"][0]["destId"] = 4; }, {"edges[0].destId", "4", "3 nodes"});
   refused_after([](Json* j) { (*j)["edges"][0]["destId"] = 7; }, {"edges[0]", "node 7", "itself"});
   refused_after([](Json* j) { (*j)["edges"].push_back(edge(7, 3, 0.5)); }, {"edges[2]", "twice"});
-  refused_after([](Json* j) { (*j)["edges"].push_back(edge(7, 5, 0.75)); }, {"edges[2].cost", "0.75", "0.5", "one cost"});
+  refused_after([](Json* j) { (*j)["edges"].push_back(edge(7, 5, 0.75)); },
+                {"edges[2].cost", "0.75", "0.5", "one cost"});
 }
 
 TEST(WorkloadJson, WhatIsNoGraph) {
@@ -120,9 +124,9 @@ TEST(WorkloadJson, WhatHasNoPlace) {
 }
 
 TEST(WorkloadJson, PiperIsRead) {
-  const Json way = {{"id", "vanilla"},      {"timePerSample", 0.5},  {"parameterSize", 4.0},
-                    {"memoryUsageA", 10.0}, {"memoryUsageB", 20.0}, {"syncTimeFw", Json::object()},
-                    {"syncTimeBw", Json::object()}};
+  const Json way = {
+      {"id", "vanilla"},      {"timePerSample", 0.5},         {"parameterSize", 4.0},        {"memoryUsageA", 10.0},
+      {"memoryUsageB", 20.0}, {"syncTimeFw", Json::object()}, {"syncTimeBw", Json::object()}};
   Json recompute = way;
   recompute["id"] = "activation recomp";
   recompute["timePerSample"] = 0.75;
@@ -131,7 +135,8 @@ TEST(WorkloadJson, PiperIsRead) {
                {"maxMemoryPerDevice", 1000.0},
                {"bandwidth", 100.0},
                {"mbsInBatch", 16},
-               {"nodes", Json::array({{{"id", 0}, {"name", "a"}, {"TMPCs", ways}}, {{"id", 1}, {"name", "b"}, {"TMPCs", ways}}})},
+               {"nodes", Json::array({{{"id", 0}, {"name", "a"}, {"TMPCs", ways}},
+                                      {{"id", 1}, {"name", "b"}, {"TMPCs", ways}}})},
                {"edges", Json::array({{{"sourceId", 0}, {"destId", 1}, {"communicationCost", 5.0}}})}};
   const Workload w = read(json).workload;
   EXPECT_EQ(w.accelerators, 3);
@@ -183,7 +188,8 @@ TEST(PlanJson, WhatIsNoPlacement) {
     }
   };
   const auto split = [](const Json& one, const Json& other, const Json& cpu) {
-    return Json{{"fpgas", Json::array({{{"nodes", one}}, {{"nodes", other}}})}, {"cpus", Json::array({{{"nodes", cpu}}})}};
+    return Json{{"fpgas", Json::array({{{"nodes", one}}, {{"nodes", other}}})},
+                {"cpus", Json::array({{{"nodes", cpu}}})}};
   };
   EXPECT_EQ(parse_placement(split({7, 3}, Json::array(), Json::array({5})).dump(), "p.json", w).device,
             (std::vector<int>{0, 0, 2}));
