@@ -15,6 +15,7 @@ except ImportError:
 
 BRANCHES, TRAINING = SOURCE / "fixtures/placement/branches.json", SOURCE / "fixtures/placement/training.json"
 SCHEMA = json.loads((SOURCE / "docs/formats/plan.schema.json").read_text())
+INSPECT = json.loads((SOURCE / "docs/formats/inspect.schema.json").read_text())
 CORPUS = os.environ.get("AUTOMAP_CORPUS")
 
 
@@ -69,6 +70,22 @@ class Placement(ProgramTest):
         self.assertEqual(self.plan(BRANCHES, "--placement", given)["devices"], plan["devices"])
         latency = self.plan(BRANCHES, "--placement", given, "--objective", "latency")
         self.assertGreater(latency["value_ms"], plan["value_ms"])
+
+    def test_inspect(self):
+        path = self.folder / "plan.json"
+        self.ask(BRANCHES, "-o", path)
+        plan = json.loads(path.read_text())
+        document = json.loads(run("automap-inspect", path, "--json").stdout)
+        if jsonschema:
+            jsonschema.validate(document, INSPECT)
+        self.assertEqual((document["kind"], document["plan_kind"]), ("plan", "placement"))
+        self.assertEqual(document["value_ms"], plan["value_ms"])
+        self.assertEqual([d["nodes"] for d in document["devices"]], [len(d["nodes"]) for d in plan["devices"]])
+        text = run("automap-inspect", path).stdout
+        for part in ("placement on 4 devices", "contiguous", "accelerator 3"):
+            self.assertIn(part, text)
+        plan["devices"][0]["kind"] = "gpu"
+        self.assert_fails(run("automap-inspect", self.put("bad.json", json.dumps(plan))), 3, "gpu")
 
     def test_the_machine_can_be_changed(self):
         values = [self.plan(TRAINING, "--accelerators", k, "--memory", "off")["value_ms"] for k in range(1, 6)]
