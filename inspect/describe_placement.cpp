@@ -50,8 +50,8 @@ Description describe_placement_plan(Description out, const std::string& text, co
     facts.add("value", format_ms(plan.number("value_ms")) + (plan.flag("contiguous") ? ", contiguous" : ""));
   }
   if (plan.has("lower_bound_ms")) {
-    facts.add("lower bound", format_ms(plan.number("lower_bound_ms")) +
-                                 (plan.has("bound_of") ? " of " + plan.text("bound_of") : ""));
+    facts.add("lower bound",
+              format_ms(plan.number("lower_bound_ms")) + (plan.has("bound_of") ? " of " + plan.text("bound_of") : ""));
   }
   if (plan.has("planner")) facts.add("planner", plan.text("planner"));
   out.text = title(source, "placement on " + count_of(static_cast<std::int64_t>(d["devices"].size()), "device")) +
