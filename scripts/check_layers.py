@@ -26,6 +26,7 @@ ROOMS = {
     "train": ["common/base", "common/machine", "common/pipeline", "common/io", "models", "models/learner", "datagen"],
     "plan/planners": ["common/base", "common/machine", "common/pipeline", "models"],
     "plan/rivals": ["common/base", "common/machine", "common/pipeline", "plan/planners"],
+    "plan/placement": ["common/base", "common/machine", "common/pipeline"],
     "infer": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
               "plan/partition", "plan/planners"],
     "compare": ["common/base", "common/machine", "common/pipeline", "plan/planners", "plan/rivals", "infer"],
@@ -36,7 +37,7 @@ ROOMS = {
     "inspect": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
                 "plan/partition"],
     "search": ["common/base", "common/graph", "common/hlo", "common/sharding", "common/machine", "common/pipeline", "profile",
-               "plan/partition", "plan/emit"],
+               "plan/partition", "plan/placement", "plan/emit"],
     "front": ["common/base"],
 }
 FREE = ["tests", "bench", "fuzz"]
@@ -46,6 +47,7 @@ LIBRARIES = {
     "torch/": ["models/learner"],
     "boost/program_options": ["common/base"],
     "zlib": ["common/base", "common/io"],
+    "coin/": ["plan/placement"],
 }
 GENERATED = ["automap_version.h"]
 SUFFIXES = {".h", ".cpp"}

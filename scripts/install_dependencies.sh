@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building AutoMap needs and that are not there yet.
-#   scripts/install_dependencies.sh [--train] [--tests] [--ci]
-#     --train  also LibTorch for automap-train;  --tests  that and what the tests need;  --ci  also the second compiler, formatter and sanitizers
+#   scripts/install_dependencies.sh [--train] [--milp] [--tests] [--ci]
+#     --train  also LibTorch for automap-train;  --milp  also the solver of integer programmes for automap-search placement
+#     --tests  both and what the tests need;  --ci  also the second compiler, formatter and sanitizers
 # Run as root, or as a user who may use sudo. Prints nothing when nothing is missing.
 set -euo pipefail
 
@@ -12,6 +13,8 @@ packages=(
 # The learner of automap-train. The BLAS is a real dependency: with Debian's default one training is 20 times slower.
 # python3: scripts/promote.py and nightly_history.py.
 train_packages=(libtorch-dev libgloo-dev libopenblas0-openmp python3)
+# plan/placement/cbc.cpp; the package brings the library that it opens.
+milp_packages=(coinor-libcbc-dev)
 test_packages=(libgtest-dev libgmock-dev python3-h5py python3-jsonschema)
 # python3-venv: scripts/jax_python.sh; slurm-wlm, munge and iproute2: the tests of several machines.
 ci_packages=(clang clang-format libclang-rt-14-dev ccache python3-venv slurm-wlm munge iproute2)
@@ -19,14 +22,15 @@ ci_packages=(clang clang-format libclang-rt-14-dev ccache python3-venv slurm-wlm
 for argument in "$@"; do
   case "$argument" in
     --train) packages+=("${train_packages[@]}") ;;
-    --tests) packages+=("${train_packages[@]}" "${test_packages[@]}") ;;
-    --ci) packages+=("${train_packages[@]}" "${test_packages[@]}" "${ci_packages[@]}") ;;
+    --milp) packages+=("${milp_packages[@]}") ;;
+    --tests) packages+=("${train_packages[@]}" "${milp_packages[@]}" "${test_packages[@]}") ;;
+    --ci) packages+=("${train_packages[@]}" "${milp_packages[@]}" "${test_packages[@]}" "${ci_packages[@]}") ;;
     -h | --help)
-      sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+      sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     *)
-      echo "error: unknown argument $argument (--train, --tests, --ci)" >&2
+      echo "error: unknown argument $argument (--train, --milp, --tests, --ci)" >&2
       exit 2
       ;;
   esac

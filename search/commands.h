@@ -1,5 +1,5 @@
-// The commands of automap-search: opp, adp, apply, propagate, explain, explore, compare. Each has one table of options
-// and one function.
+// The commands of automap-search: opp, adp, apply, propagate, explain, explore, compare, placement. Each has one
+// table of options and one function.
 #pragma once
 
 #include <map>
@@ -28,6 +28,8 @@ int explain_command(int argc, char** argv);
 int explore_command(int argc, char** argv);
 // Goes on as automap-compare.
 int compare_command(int argc, char** argv);
+// Of a workload with times, not of a model.
+int placement_command(int argc, char** argv);
 
 // MODEL and --variables, which every command has.
 struct ModelOptions {

@@ -1,0 +1,26 @@
+// Workloads from the JSON of msr-fiddle/dnn-partitioning and of msr-fiddle/piper (both MIT), docs/formats/workload.md.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/placement/workload.h"
+
+namespace automap::placement {
+
+struct WorkloadFile {
+  Workload workload;
+  std::string sha256;                 // of the bytes given
+  std::vector<std::string> warnings;  // what looks wrong, what the model cannot express
+};
+
+// One document, of either form (a file of Piper has "maxDevices"). `transfer_scale` multiplies what it says of edges:
+// layer graphs of dnn-partitioning give them in seconds beside times in ms, which is read as it stands and warned of.
+// Not checked by check_workload yet, so that devices can still be changed.
+// Throws Error(kData) naming source, path, found and expected: keys that are not known, an id given twice, edges to
+// nodes that are not there, to themselves or given twice, different costs on the edges of one node, negative numbers.
+WorkloadFile parse_workload(std::string_view json_text, const std::string& source, double transfer_scale = 1);
+WorkloadFile load_workload(const std::string& path, double transfer_scale = 1);  // gzipped or not; - is standard input
+
+}  // namespace automap::placement
