@@ -94,13 +94,17 @@ class OperatorFinder {
     operator_of_.assign(at(flow_.size()), kNone);
     const graph::LayerNames layers = graph::name_layers(step_, order_);
     std::vector<bool> reduces;
+    std::map<OperatorId, OperatorId> reductions_of;
     for (const NodeId id : order_.order) {
       if (!is_flow(id)) continue;
       OperatorId latest = kNone;
       for (const NodeId operand : flow_.operands(id)) latest = std::max(latest, operator_of_[at(operand)]);
       const bool reduction = flow_.node(id).opcode == Opcode::kReduce;
+      // Reductions of what one operator makes are of one operator: mean and variance.
+      if (reduction && latest != kNone && reductions_of.count(latest) > 0) latest = reductions_of.at(latest);
       const bool begins = begins_operator(flow_, id) || latest == kNone || (reduction && !reduces[at(latest)]);
       if (begins) {
+        if (reduction && latest != kNone) reductions_of[latest] = static_cast<OperatorId>(nodes_of_.size());
         latest = static_cast<OperatorId>(nodes_of_.size());
         nodes_of_.emplace_back();
         reduces.push_back(reduction);
@@ -183,7 +187,7 @@ class OperatorFinder {
       bool sample = false, parameter = false;
       for (const auto& [node, dim] : dims.members(c)) {
         sample = sample || holds_samples(node, dim);
-        parameter = parameter || at_.origin(node) == Origin::kWeights;
+        parameter = parameter || (at_.part(node) == Part::kInput && at_.origin(node) == Origin::kWeights);
       }
       if (dims.reduced(c) && !sample) continue;
       const DimKind kind = sample ? DimKind::kSample : parameter ? DimKind::kParameter : DimKind::kAttribute;

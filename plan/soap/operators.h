@@ -2,7 +2,7 @@
 //
 // An operator is what FlexFlow calls a layer: one heavy instruction of the forward pass (a product, convolution, window,
 // gather, concatenation, sort, loop, call, ...) with the light ones that follow from it (element-wise work, movement),
-// or a reduction with what follows from it (normalizations, softmax, losses). A light instruction belongs to the latest
+// or the reductions of what another one makes, with what follows from them (normalizations, softmax, losses). A light instruction belongs to the latest
 // operator that it reads, so operators have an order. What is made of weights or of the step's inputs alone, cheaply
 // (profile's preparations), belongs to every operator that reads it.
 //

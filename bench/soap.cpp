@@ -1,0 +1,129 @@
+// The delta simulation of the SOAP search beside the full one: a chain of random proposals, simulated by both.
+//   bench-soap [MODEL...] [--devices 4,16,64] [--proposals N] [--every K] [--placement range|any]
+// Every K-th proposal is simulated in full, too, and compared: the step's length, and the time of every task, to the
+// bit. Servers of 8 V100 (config-a's). "full": the task graph built and simulated from nothing, as the paper's; "simulated
+// alone" is not told apart. Times are CPU time of one thread; a chain begins at data parallel and takes proposals as the
+// search does. Exits with 1 where anything differs.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "common/base/cli.h"
+#include "common/base/error.h"
+#include "common/base/options.h"
+#include "common/base/text_table.h"
+#include "common/graph/training_step.h"
+#include "plan/soap/delta_simulation.h"
+#include "plan/soap/operators.h"
+#include "plan/soap/proposals.h"
+#include "plan/soap/search.h"
+#include "profile/profile_hlo.h"
+
+namespace {
+
+using namespace automap;
+using namespace automap::soap;
+
+double cpu_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+}
+
+struct Measured {
+  double delta_ms = 0, full_ms = 0;  // sums
+  std::int64_t proposals = 0, compared = 0, different = 0, accepted = 0;
+  double taken = 0;  // tasks taken, per task of the graph
+};
+
+Measured measure(const Space& space, const MachineLinks& machine, Placement placement, std::int64_t count, int every) {
+  const Proposals proposals(space, machine.num_devices(), placement);
+  DeltaSimulation delta(space, machine, data_parallel(space, machine.num_devices()));
+  const double beta = kDefaultBeta / delta.step_ms();
+  double current = delta.step_ms();
+  Rng rng(1, 1, 0);
+  Measured out;
+  while (out.proposals < count) {
+    const auto op = static_cast<OperatorId>(rng.below(static_cast<std::uint64_t>(space.size())));
+    if (proposals.fixed(op)) continue;
+    Config config = proposals.draw(op, &rng);
+    const std::int64_t taken = delta.tasks_taken();
+    double begin = cpu_ms();
+    const double ms = delta.propose(op, std::move(config));
+    out.delta_ms += cpu_ms() - begin;
+    out.taken += static_cast<double>(delta.tasks_taken() - taken) / delta.num_tasks();
+    if (++out.proposals % every == 0) {
+      begin = cpu_ms();
+      const double full = simulated_step_ms(space, delta.strategy(), machine);
+      out.full_ms += cpu_ms() - begin;
+      ++out.compared;
+      if (full != ms || delta.times() != simulate(space, delta.strategy(), machine).tasks) ++out.different;
+    }
+    const bool taken_over = ms <= current || rng.uniform() < std::exp(beta * (current - ms));
+    begin = cpu_ms();
+    if (taken_over) {
+      delta.accept();
+      current = ms;
+      ++out.accepted;
+    } else {
+      delta.reject();
+    }
+    out.delta_ms += cpu_ms() - begin;
+  }
+  return out;
+}
+
+int run(int argc, char** argv) {
+  std::vector<std::string> models, devices;
+  int proposals = 100000, every = 1;
+  std::string placement = to_string(Placement::kRange);
+  OptionTable table("bench-soap", "the delta simulation beside the full one");
+  table.positional(&models, "MODEL", "modules").reads_file();
+  table.add(&devices, "devices", "numbers of devices").no_file().metavar("N").shown_default("4, 16 and 64");
+  table.add(&proposals, "proposals", "of each model and number of devices").range(1, 1e9);
+  table.add(&every, "every", "simulate every K-th in full, too").range(1, 1e9).metavar("K");
+  table.add(&placement, "placement", "range or any").choices({"range", "any"});
+  if (!table.parse(argc, argv)) return 0;
+  if (models.empty()) {
+    for (const char* name : {"vgg19", "resnet50", "t5_6_6", "bert48"})
+      models.push_back("fixtures/hlo/" + std::string(name) + ".hlo.gz");
+  }
+  if (devices.empty()) devices = {"4", "16", "64"};
+  TextTable rows({{"model", TextTable::Align::kLeft}, {"operators"}, {"devices"}, {"tasks"}, {"proposals"}, {"accepted"},
+                  {"compared"}, {"different"}, {"full ms"}, {"delta ms"}, {"speed-up"}, {"taken per task"}});
+  std::int64_t different = 0;
+  for (const std::string& path : models) {
+    const hlo::HloModule module = profile::load_model(path, "give HLO");
+    const graph::TrainingStep step = graph::analyze_training_step(module.graph);
+    for (const std::string& number : devices) {
+      machine::Cluster cluster = machine::load_cluster("config-a");
+      const int wanted = std::stoi(number);
+      cluster.servers.resize(1);
+      cluster.servers[0].count = (wanted + cluster.servers[0].devices - 1) / cluster.servers[0].devices;
+      const ModelSpace model = operators_of(module.graph, step, profile::reference_device("", cluster));
+      const MachineLinks machine(cluster, wanted);
+      const Measured m = measure(model.space, machine, *parse_placement(placement), proposals, every);
+      different += m.different;
+      const double full = m.full_ms / static_cast<double>(std::max<std::int64_t>(1, m.compared)),
+                   delta = m.delta_ms / static_cast<double>(m.proposals);
+      const DeltaSimulation start(model.space, machine, data_parallel(model.space, wanted));
+      rows.add_row({profile::model_name(path, path), std::to_string(model.space.size()), number,
+                    std::to_string(start.num_tasks()), std::to_string(m.proposals), std::to_string(m.accepted),
+                    std::to_string(m.compared), std::to_string(m.different), format_number(full), format_number(delta),
+                    format_number(full / delta), format_number(m.taken / static_cast<double>(m.proposals))});
+      std::cerr << rows.render() << std::flush;
+    }
+  }
+  std::cout << rows.render();
+  return different == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return automap::run_main(argc, argv, run);
+}
