@@ -13,6 +13,9 @@ std::size_t at(std::int32_t i) {
   return static_cast<std::size_t>(i);
 }
 
+// What order heaps of slots are in: the earliest first.
+constexpr auto later = [](const auto& a, const auto& b) { return b < a; };
+
 std::size_t size_class(std::int32_t size) {
   std::size_t out = 0;
   while ((std::int32_t{1} << out) < size) ++out;
@@ -23,7 +26,7 @@ std::size_t size_class(std::int32_t size) {
 
 DeltaSimulation::DeltaSimulation(const Space& space, const MachineLinks& machine, Strategy strategy)
     : space_(space), machine_(machine), strategy_(std::move(strategy)), free_(32) {
-  orders_.resize(at(machine.num_resources()));
+  orders_.resize(at(machine.num_resources()) + 1);  // the last one: of tasks that wait for no device
   order_saved_.assign(orders_.size(), 0);
   blocks_.resize(space.operators.size() + space.edges.size());
   for (std::size_t b = 0; b < blocks_.size(); ++b) make_block(static_cast<std::int32_t>(b));
@@ -68,7 +71,7 @@ void DeltaSimulation::take_ids(std::int32_t b, const std::vector<Task>& tasks) {
     State fresh;
     fresh.ms = tasks[at(i)].ms;
     fresh.order = tasks[at(i)].order;
-    fresh.resource = tasks[at(i)].resource;
+    fresh.resource = tasks[at(i)].resource == kNone ? machine_.num_resources() : tasks[at(i)].resource;
     fresh.queued = -1;
     fresh.block = b;
     fresh.local = i;
@@ -215,7 +218,7 @@ void DeltaSimulation::queue(TaskId t, double ready) {
   if (s.queued >= 0 && s.queued <= ready) return;
   s.queued = ready;
   heap_.push_back({ready, s.order, t});
-  std::push_heap(heap_.begin(), heap_.end(), [](const Slot& a, const Slot& b) { return b < a; });
+  std::push_heap(heap_.begin(), heap_.end(), later);
 }
 
 // Something before a task that has a place may have become earlier, or is another one now.
@@ -241,13 +244,12 @@ void DeltaSimulation::remove(TaskId t) {
   State& s = state(t);
   save(t);
   s.placed = false;
-  if (s.resource == kNone) return;
   std::vector<Slot>& order = order_of(s.resource);
   const auto slot = std::lower_bound(order.begin(), order.end(), Slot{s.ready, s.order, t});
   AM_CHECK(slot != order.end() && slot->task == t);
   const auto place = static_cast<std::size_t>(slot - order.begin());
   order.erase(slot);
-  look_at(order, place);
+  if (waits_for_device(s)) look_at(order, place);
 }
 
 // It will be ready at `ready`, later than now; what is behind it and cannot have waited for it is looked at before that.
@@ -266,21 +268,15 @@ void DeltaSimulation::put(TaskId t, double ready) {
   State& s = state(t);
   const double old_end = s.end;
   const bool had_end = s.timed;
-  if (s.resource == kNone) {
-    s.ready = s.start = ready;
-    s.end = ready + s.ms;
-  } else {
-    std::vector<Slot>& order = order_of(s.resource);
-    auto slot = std::lower_bound(order.begin(), order.end(), Slot{ready, s.order, t});
-    if (!s.placed) slot = order.insert(slot, Slot{ready, s.order, t});
-    const auto place = static_cast<std::size_t>(slot - order.begin());
-    s.ready = ready;
-    s.start = place == 0 ? ready : std::max(ready, state(order[place - 1].task).end);
-    s.end = s.start + s.ms;
-    s.placed = true;
-    look_at(order, place + 1);
-  }
+  std::vector<Slot>& order = order_of(s.resource);
+  auto slot = std::lower_bound(order.begin(), order.end(), Slot{ready, s.order, t});
+  if (!s.placed) slot = order.insert(slot, Slot{ready, s.order, t});
+  const auto place = static_cast<std::size_t>(slot - order.begin());
+  s.ready = s.start = ready;
+  if (waits_for_device(s) && place > 0) s.start = std::max(ready, state(order[place - 1].task).end);
+  s.end = s.start + s.ms;
   s.placed = s.timed = true;
+  if (waits_for_device(s)) look_at(order, place + 1);
   if (!stayed || s.end != old_end) look_behind(t, old_end, had_end);
 }
 
@@ -328,12 +324,87 @@ void DeltaSimulation::take(const Slot& entry) {
 }
 
 void DeltaSimulation::run() {
-  while (!heap_.empty()) {
-    std::pop_heap(heap_.begin(), heap_.end(), [](const Slot& a, const Slot& b) { return b < a; });
+  const auto most = static_cast<std::int64_t>(most_looks_ * num_tasks_);
+  for (std::int64_t looks = 0; !heap_.empty(); ++looks) {
+    if (looks > most) {
+      const Slot moment = heap_.front();
+      for (const Slot& entry : heap_) state(entry.task).queued = -1;
+      heap_.clear();
+      return run_events_from(moment);
+    }
+    std::pop_heap(heap_.begin(), heap_.end(), later);
     const Slot entry = heap_.back();
     heap_.pop_back();
     take(entry);
   }
+}
+
+// Nothing before `moment` changes any more.
+void DeltaSimulation::run_events_from(const Slot& moment) {
+  waiting_.clear();
+  const auto add = [&](TaskId t) {
+    State& s = state(t);
+    if (!s.alive || s.placed) return;
+    waiting_.push_back(t);
+  };
+  // Without a place already: new ones, and those that had one before the change (all, the first time).
+  if (proposed_) {
+    for (const Saved& saved : saved_) add(saved.task);
+    for (const std::int32_t b : changed_blocks_) {
+      for (std::int32_t i = 0; i < block(b).size; ++i) add(block(b).first + i);
+    }
+  } else {
+    for (std::size_t t = 0; t < states_.size(); ++t) add(static_cast<TaskId>(t));
+  }
+  for (std::size_t r = 0; r < orders_.size(); ++r) {
+    const std::vector<Slot>& known = orders_[r];
+    const auto place = static_cast<std::size_t>(std::lower_bound(known.begin(), known.end(), moment) - known.begin());
+    if (place == known.size()) continue;
+    std::vector<Slot>& order = order_of(static_cast<std::int32_t>(r));
+    for (std::size_t i = place; i < order.size(); ++i) {
+      save(order[i].task);
+      state(order[i].task).placed = false;
+      waiting_.push_back(order[i].task);
+    }
+    order.resize(place);
+  }
+  for (const TaskId t : waiting_) {
+    State& s = state(t);
+    double ready = 0;
+    std::int32_t missing = 0;
+    before(t, [&](TaskId task) {
+      if (state(task).placed) {
+        ready = std::max(ready, state(task).end);
+      } else {
+        ++missing;
+      }
+      return true;
+    });
+    s.ready = ready;
+    s.missing = missing;
+    if (missing == 0) heap_.push_back({ready, s.order, t});
+  }
+  std::make_heap(heap_.begin(), heap_.end(), later);
+  while (!heap_.empty()) {
+    const TaskId t = heap_.front().task;
+    std::pop_heap(heap_.begin(), heap_.end(), later);
+    heap_.pop_back();
+    State& s = state(t);
+    std::vector<Slot>& order = order_of(s.resource);
+    s.start = s.ready;
+    if (waits_for_device(s) && !order.empty()) s.start = std::max(s.ready, state(order.back().task).end);
+    s.end = s.start + s.ms;
+    s.placed = s.timed = true;
+    order.push_back({s.ready, s.order, t});
+    behind(t, [&](TaskId next) {
+      State& n = state(next);
+      n.ready = std::max(n.ready, s.end);
+      if (--n.missing > 0) return;
+      heap_.push_back({n.ready, n.order, next});
+      std::push_heap(heap_.begin(), heap_.end(), later);
+    });
+  }
+  tasks_taken_ += static_cast<std::int64_t>(waiting_.size());
 }
 
 void DeltaSimulation::measure() {
@@ -358,7 +429,6 @@ void DeltaSimulation::replace_blocks(const std::vector<std::int32_t>& changed) {
     for (std::int32_t i = 0; i < block(b).size; ++i) {
       State& s = state(block(b).first + i);
       s.placed = false;
-      if (s.resource == kNone) continue;
       order_of(s.resource);
       touched.push_back(s.resource);
     }
@@ -375,7 +445,7 @@ void DeltaSimulation::replace_blocks(const std::vector<std::int32_t>& changed) {
         continue;
       }
       order[kept++] = order[i];
-      if (gone) look_at(order, kept - 1);
+      if (gone && waits_for_device(state(order[kept - 1].task))) look_at(order, kept - 1);
       gone = false;
     }
     order.resize(kept);
@@ -396,7 +466,8 @@ double DeltaSimulation::propose(OperatorId op, Config config) {
   old_step_ms_ = step_ms_;
   old_num_tasks_ = num_tasks_;
   old_config_ = std::exchange(strategy_[at(op)], std::move(config));
-  std::vector<std::int32_t> changed{op};
+  std::vector<std::int32_t>& changed = changed_blocks_;
+  changed.assign(1, op);
   for (const std::int32_t e : space_.in[at(op)]) changed.push_back(space_.size() + e);
   for (const std::int32_t e : space_.out[at(op)]) changed.push_back(space_.size() + e);
   replace_blocks(changed);
@@ -463,7 +534,7 @@ void DeltaSimulation::reject() {
 std::vector<TaskTimes> DeltaSimulation::times() const {
   std::vector<TaskTimes> out;
   for (const State& s : states_) {
-    if (s.alive) out.push_back({s.order, s.resource, s.ready, s.start, s.end});
+    if (s.alive) out.push_back({s.order, waits_for_device(s) ? s.resource : kNone, s.ready, s.start, s.end});
   }
   std::sort(out.begin(), out.end(), [](const TaskTimes& a, const TaskTimes& b) { return a.order < b.order; });
   return out;

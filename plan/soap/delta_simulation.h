@@ -10,6 +10,10 @@
 //   - else it gets its place in the order of its device, and its start and end. If they are others than before, the next
 //     one on the device and the tasks behind it are looked at again, where that can make a difference to them.
 // What loses its place makes the next one on its device, and what is behind it, be looked at.
+//
+// Where a change reaches much (in a chain of operators that all devices share everything behind it moves), that is dearer
+// than the full simulation. So it ends after kMostLooks of the tasks were taken: all tasks that do not come before that
+// moment lose their places, and run event by event as in the full simulation, from the state of the devices then.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +30,9 @@ class DeltaSimulation {
  public:
   // `space` and `machine` must stay alive; `strategy` is one of the space.
   DeltaSimulation(const Space& space, const MachineLinks& machine, Strategy strategy);
+  // The share of the tasks after which the rest runs event by event. Times do not depend on it.
+  static constexpr double kMostLooks = 0.05;
+  void set_most_looks(double share) { most_looks_ = share; }
 
   const Strategy& strategy() const { return strategy_; }  // with what is proposed
   double step_ms() const { return step_ms_; }
@@ -53,6 +60,7 @@ class DeltaSimulation {
     std::uint32_t saved = 0;         // the proposal that its times were saved in
     std::uint32_t watched_in = 0;    // the proposal that `watch` is of
     TaskId watch = kNone;            // a task before it that had no place
+    std::int32_t missing = 0;        // tasks before it that have not run, event by event
     bool placed = false, alive = false;
     bool timed = false;              // it has had a place; `end` is what the tasks behind it know
   };
@@ -82,6 +90,8 @@ class DeltaSimulation {
   bool is_edge(std::int32_t b) const { return b >= space_.size(); }
   const Edge& edge_of(std::int32_t b) const { return space_.edges[static_cast<std::size_t>(b - space_.size())]; }
 
+  bool waits_for_device(const State& s) const { return s.resource < machine_.num_resources(); }
+
   void make_block(std::int32_t b);
   void take_ids(std::int32_t b, const std::vector<Task>& tasks);
   void free_ids(TaskId first, std::int32_t size);
@@ -102,6 +112,7 @@ class DeltaSimulation {
   void look_behind(TaskId t, double old_end, bool had_end);
   void take(const Slot& entry);
   void run();
+  void run_events_from(const Slot& moment);
   void replace_blocks(const std::vector<std::int32_t>& changed);
   void measure();
 
@@ -111,9 +122,9 @@ class DeltaSimulation {
   std::vector<State> states_;
   std::vector<Block> blocks_;  // operators, then edges
   std::vector<std::vector<TaskId>> free_;  // first ids of free ranges, by the logarithm of their size
-  std::vector<std::vector<Slot>> orders_;  // by resource
+  std::vector<std::vector<Slot>> orders_;  // by resource; the last: of tasks without one
   std::vector<Slot> heap_;
-  double step_ms_ = 0;
+  double step_ms_ = 0, most_looks_ = kMostLooks;
   std::int32_t num_tasks_ = 0;
   std::int64_t tasks_taken_ = 0, tasks_made_ = 0;
 
@@ -129,6 +140,8 @@ class DeltaSimulation {
   std::vector<std::uint32_t> order_saved_;  // by resource: the proposal
   std::vector<std::pair<std::int32_t, std::vector<Slot>>> old_orders_;
   std::vector<std::vector<Slot>> spare_;
+  std::vector<std::int32_t> changed_blocks_;
+  std::vector<TaskId> waiting_;  // those that run event by event
 };
 
 }  // namespace automap::soap

@@ -22,6 +22,8 @@ TEST(DeltaSimulation, HasTheTimesOfTheFullOneToTheBit) {
     Rng rng(1, 1, item);
     const Space space = random_space(&rng, 1 + static_cast<int>(rng.below(14)));
     DeltaSimulation delta(space, machine, random_strategy(&rng, space, machine.num_devices()));
+    // Looked at one by one, event by event from some moment on, or all of it.
+    delta.set_most_looks(item % 3 == 0 ? 1e9 : item % 3 == 1 ? 0.2 : 0);
     expect_equal(delta, space, machine);
     for (int step = 0; step < 100 && !HasFatalFailure(); ++step) {
       const auto op = static_cast<OperatorId>(rng.below(space.operators.size()));
