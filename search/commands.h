@@ -1,4 +1,5 @@
-// The commands of automap-search: opp, adp, apply, propagate, explain, explore. Each has one table of options and one
+// The commands of automap-search: opp, adp, apply, propagate, explain, explore, soap.
+// Each has one table of options and one
 // function.
 #pragma once
 
@@ -24,6 +25,7 @@ int adp_command(int argc, char** argv);
 int apply_command(int argc, char** argv);
 int propagate_command(int argc, char** argv);
 int explain_command(int argc, char** argv);
+int soap_command(int argc, char** argv);
 // Goes on as automap-infer, whose explorer it is.
 int explore_command(int argc, char** argv);
 

@@ -31,7 +31,7 @@ class DeltaSimulation {
   // `space` and `machine` must stay alive; `strategy` is one of the space.
   DeltaSimulation(const Space& space, const MachineLinks& machine, Strategy strategy);
   // The share of the tasks after which the rest runs event by event. Times do not depend on it.
-  static constexpr double kMostLooks = 0.05;
+  static constexpr double kMostLooks = 0.01;
   void set_most_looks(double share) { most_looks_ = share; }
 
   const Strategy& strategy() const { return strategy_; }  // with what is proposed
