@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "plan/soap/delta_simulation.h"
@@ -14,7 +15,9 @@ namespace {
 // Units (common/base/work.h) of what a proposal costs, measured on bench-soap.
 constexpr std::int64_t kUnitsPerProposal = 2000, kUnitsPerTaskTaken = 250, kUnitsPerTaskMade = 150;
 constexpr std::int64_t kPolishShare = 5;  // of the budget, one in so many
-constexpr std::uint32_t kChainStream = 0x50a9;
+constexpr std::int64_t kRestartShare = 24;
+constexpr double kWarmer[] = {1, 4, 16, 64};  // what beta is divided by
+constexpr std::uint32_t kChainStream = 0x50a9, kRestartStream = 0x50ab;
 
 std::size_t at(std::int32_t i) {
   return static_cast<std::size_t>(i);
@@ -87,7 +90,14 @@ class Searcher {
     for (std::size_t i = 0; i < starts.size() && !free_.empty() && !work_.over(); ++i) {
       const auto left = static_cast<std::int64_t>(starts.size() - i);
       Work part(work_, all == WorkLimits::kNoEnd ? all : std::max<std::int64_t>(1, (work_.left() - kept) / left));
-      chain(starts[i], static_cast<std::uint64_t>(i), (options_.seconds - kept_seconds) / static_cast<double>(starts.size()), part);
+      chain(starts[i], options_.beta, (options_.seconds - kept_seconds) / static_cast<double>(starts.size()), part);
+    }
+    for (int i = 0; i < options_.restarts && !free_.empty() && !work_.over() && work_.left() > kept; ++i) {
+      Rng rng(options_.seed, kRestartStream, static_cast<std::uint64_t>(i));
+      const Start start{"random again", random_start(space_, proposals_, &rng)};
+      const std::int64_t most = all == WorkLimits::kNoEnd ? all : std::min(all / kRestartShare, work_.left() - kept);
+      Work part(work_, std::max<std::int64_t>(1, most));
+      chain(start, options_.beta / kWarmer[i % std::size(kWarmer)], options_.seconds / kRestartShare, part);
     }
     if (options_.polish && proposals_.placement() == Placement::kRange) polish();
     return std::move(out_);
@@ -106,13 +116,13 @@ class Searcher {
     out_.found_by = name;
   }
 
-  void chain(const Start& start, std::uint64_t number, double seconds, Work& work) {
+  void chain(const Start& start, double relative_beta, double seconds, Work& work) {
     PaidSimulation simulation(space_, machine_, start.strategy, work);
     ChainResult chain;
     chain.start = start.name;
     chain.start_ms = chain.best_ms = simulation->step_ms();
-    const double beta = options_.beta / std::max(out_.data_parallel_ms, 1e-12);
-    Rng rng(options_.seed, kChainStream, number);
+    const double beta = relative_beta / std::max(out_.data_parallel_ms, 1e-12);
+    Rng rng(options_.seed, kChainStream, out_.chains.size());
     const Budget budget(work, seconds);
     double best_spent = budget.spent(), current = chain.start_ms;
     while (!work.over() && budget.spent() < 1) {

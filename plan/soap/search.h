@@ -9,7 +9,8 @@
 // cost of data parallelism, so that one number does for all models: kDefaultBeta takes a step that is longer by 1 % of
 // that with probability e^-2.
 //
-// What is ours: the best of all chains is improved one operator at a time, every configuration tried, until none helps
+// What is ours: what chains leave of the budget goes to shorter ones from further random starts, by turns with smaller
+// beta, which leave what one change at a time does not lead out of; the best of all chains is improved one operator at a time, every configuration tried, until none helps
 // (where the budget lasts; at most a fifth of it is kept for that); and data parallel and expert strategies are always
 // candidates, whatever the starts. So what is found is never longer than these and the starts.
 #pragma once
@@ -36,6 +37,7 @@ struct SearchOptions {
   double beta = kDefaultBeta;  // per step of data parallelism, > 0
   std::uint64_t seed = 0;
   double seconds = 0;  // of the budget, for the stop rule; 0: it is counted
+  int restarts = 16;  // further random chains, at most
   bool polish = true;
 };
 
