@@ -1,10 +1,12 @@
 // The delta simulation of the SOAP search beside the full one: a chain of random proposals, simulated by both.
 //   bench-soap [MODEL...] [--devices 4,16,64] [--proposals N] [--every K] [--placement range|any]
 //              [--most-looks SHARE]
+//   bench-soap [MODEL...] --search 20e9 [--cluster C]...
 // Every K-th proposal is simulated in full, too, and the step's length compared to the bit; every 20th of these the times
 // of every task. Servers of 8 V100 (config-a's). "full": the task graph built and simulated from nothing, as the paper's.
 // Times are CPU time of one thread, a proposal with its acceptance or rejection; a chain begins at data parallel and
 // takes proposals as the search does. Exits with 1 where anything differs.
+// --search: what the search finds with so many units (20e9: automap-search soap --effort normal), and in what time.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -86,8 +88,39 @@ Measured measure(const Space& space, const MachineLinks& machine, Placement plac
   return out;
 }
 
+int search_table(const std::vector<std::string>& models, const std::vector<std::string>& clusters, double units) {
+  TextTable rows({{"model", TextTable::Align::kLeft}, {"cluster", TextTable::Align::kLeft}, {"devices"}, {"data parallel ms"},
+                  {"expert ms"}, {"found ms"}, {"of data parallel"}, {"of expert"}, {"proposals"}, {"CPU s"},
+                  {"found by", TextTable::Align::kLeft}});
+  for (const std::string& path : models) {
+    const hlo::HloModule module = profile::load_model(path, "give HLO");
+    const graph::TrainingStep step = graph::analyze_training_step(module.graph);
+    for (const std::string& name : clusters) {
+      const machine::Cluster cluster = machine::load_cluster(name);
+      const ModelSpace model = operators_of(module.graph, step, profile::reference_device("", cluster));
+      const MachineLinks machine(cluster);
+      const Proposals proposals(model.space, machine.num_devices(), Placement::kRange);
+      Rng rng(0, 1, 0);
+      const std::vector<Start> starts = {{"data parallel", data_parallel(model.space, machine.num_devices())},
+                                         {"expert", expert(model.space, machine.num_devices())},
+                                         {"random", random_start(model.space, proposals, &rng)}};
+      Work work(WorkLimits::of_units(static_cast<std::int64_t>(units)));
+      const double begin = cpu_ms();
+      const SearchResult found = soap::search(model.space, machine, proposals, starts, {}, work);
+      rows.add_row({profile::model_name(path, path), name, std::to_string(machine.num_devices()),
+                    format_number(found.data_parallel_ms), format_number(found.expert_ms), format_number(found.step_ms),
+                    format_number(found.data_parallel_ms / found.step_ms), format_number(found.expert_ms / found.step_ms),
+                    std::to_string(found.proposals), format_number((cpu_ms() - begin) * 1e-3), found.found_by});
+      std::cerr << rows.render() << std::flush;
+    }
+  }
+  std::cout << rows.render();
+  return 0;
+}
+
 int run(int argc, char** argv) {
-  std::vector<std::string> models, devices;
+  std::vector<std::string> models, devices, clusters;
+  double search_units = 0;
   int proposals = 100000, every = 1;
   double most_looks = DeltaSimulation::kMostLooks;
   std::string placement = to_string(Placement::kRange);
@@ -98,11 +131,15 @@ int run(int argc, char** argv) {
   table.add(&every, "every", "simulate every K-th in full, too").range(1, 1e9).metavar("K");
   table.add(&placement, "placement", "range or any").choices({"range", "any"});
   table.add(&most_looks, "most-looks", "share of the tasks after which the rest runs event by event").range(0, 1e9);
+  table.add(&search_units, "search", "search with so many units instead").range(0, 1e15);
+  table.add(&clusters, "cluster", "of --search").reads_file().shown_default("config-a and config-b");
   if (!table.parse(argc, argv)) return 0;
+  if (clusters.empty()) clusters = {"config-a", "config-b"};
   if (models.empty()) {
     for (const char* name : {"vgg19", "resnet50", "t5_6_6", "bert48"})
       models.push_back("fixtures/hlo/" + std::string(name) + ".hlo.gz");
   }
+  if (search_units > 0) return search_table(models, clusters, search_units);
   if (devices.empty()) devices = {"4", "16", "64"};
   TextTable rows({{"model", TextTable::Align::kLeft}, {"operators"}, {"devices"}, {"tasks"}, {"proposals"}, {"accepted"},
                   {"compared"}, {"different"}, {"full ms"}, {"delta ms"}, {"speed-up"}, {"taken per task"}});

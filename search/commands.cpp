@@ -32,8 +32,8 @@ constexpr Command kCommands[] = {
     {"propagate", "complete a partial decision; explain every step, what is stuck or in conflict", propagate_command},
     {"explore", "the best plan of every kind for a cluster: as automap-infer MODEL --cluster C --explore on",
      explore_command},
-    {"soap", "every operator split along its own dimensions, on devices of its own (FlexFlow)", soap_command},
     {"explain", "why a tensor is split, whole or reduced; which collective, where, how many bytes", explain_command},
+    {"soap", "every operator split along its own dimensions, on devices of its own (FlexFlow)", soap_command},
 };
 
 std::string help() {
