@@ -129,6 +129,15 @@ bool OperatorDims::add_border(NodeId node, std::int32_t dim, const sharding::Hal
   return true;
 }
 
+void OperatorDims::tie(NodeId a, NodeId b) {
+  if (a == b || !is_tensor(a) || !is_tensor(b) || flow_.shape(a).dims != flow_.shape(b).dims) return;
+  for (std::size_t d = 0; d < flow_.shape(a).dims.size(); ++d) {
+    const auto dim = static_cast<std::int32_t>(d);
+    const std::int32_t i = member({a}, {0, dim});
+    if (i != kNone) join(i, member({b}, {0, dim}));
+  }
+}
+
 void OperatorDims::finish() {
   // Two dimensions of one tensor, or two factors of one instruction, cannot be split as one.
   std::set<std::pair<NodeId, std::int32_t>> of_node;

@@ -21,6 +21,8 @@ class OperatorDims {
   // An instruction of the operator; its operands' dimensions are joined with those of its results. `own`: the operand
   // is computed in the operator, so that its borders are nobody else's.
   void add(graph::NodeId node, const std::function<bool(graph::NodeId)>& own);
+  // Two tensors of the same dimensions are split alike, though no instruction says so.
+  void tie(graph::NodeId a, graph::NodeId b);
   // Behind the last add(): finds what cannot be split.
   void finish();
 

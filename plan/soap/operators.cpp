@@ -155,6 +155,11 @@ class OperatorFinder {
       const auto own = [&](NodeId id) { return operator_of_[at(id)] == op || prepared.count(id) > 0; };
       for (const NodeId id : preparations) dims_.back()->add(id, own);
       for (const NodeId id : nodes_of_[i]) dims_.back()->add(id, own);
+      // Reductions of one operator's results are parts of one work, on values and their squares: split alike.
+      for (const NodeId id : nodes_of_[i]) {
+        if (flow_.node(id).opcode == Opcode::kReduce && !own(flow_.operands(id)[0]))
+          dims_.back()->tie(main_tensor(op), flow_.operands(id)[0]);
+      }
       dims_.back()->finish();
       choose_dims(op);
     }

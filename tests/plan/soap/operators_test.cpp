@@ -95,6 +95,22 @@ TEST(Operators, HaveTheDimensionsOfThePaper) {
   }
 }
 
+// Data parallel training of models whose layers all have samples moves nothing but gradients.
+TEST(Operators, DataParallelismMovesGradientsOnly) {
+  const MachineLinks machine(test_cluster(2));
+  for (const char* name : {"tiny_mlp.hlo", "vgg19.hlo.gz", "resnet50.hlo.gz", "t5_6_6.hlo.gz"}) {
+    const hlo::HloModule module = fixture(name);
+    const Space space = space_of(module.graph).space;
+    double gradients = 0;
+    for (const Operator& op : space.operators) {
+      for (const Weights& weights : op.weights) gradients += weights.gradient_bytes;
+    }
+    const double moved = bytes_moved(space, data_parallel(space, 4), machine);
+    EXPECT_GE(moved, 2 * 3 * gradients * (1 - 1e-12)) << name;
+    EXPECT_LE(moved, 2 * 3 * gradients * 1.001) << name;
+  }
+}
+
 // A 3x3 window reads a row of its neighbours on either side.
 TEST(Operators, WindowsReadBorders) {
   const ModelSpace model = space_of_text(R"(HloModule m
