@@ -2,10 +2,10 @@
 //   bench-soap [MODEL...] [--devices 4,16,64] [--proposals N] [--every K] [--placement range|any]
 //              [--most-looks SHARE]
 //   bench-soap [MODEL...] --search 20e9 [--cluster C]...
-// Every K-th proposal is simulated in full, too, and the step's length compared to the bit; every 20th of these the times
-// of every task. Servers of 8 V100 (config-a's). "full": the task graph built and simulated from nothing, as the paper's.
-// Times are CPU time of one thread, a proposal with its acceptance or rejection; a chain begins at data parallel and
-// takes proposals as the search does. Exits with 1 where anything differs.
+// Every K-th proposal is simulated in full, too, and the step's length compared to the bit; every 20th of these the
+// times of every task. Servers of 8 V100 (config-a's). "full": the task graph built and simulated from nothing, as the
+// paper's. Times are CPU time of one thread, a proposal with its acceptance or rejection; a chain begins at data
+// parallel and takes proposals as the search does. Exits with 1 where anything differs.
 // --search: what the search finds with so many units (20e9: automap-search soap --effort normal), and in what time.
 #include <algorithm>
 #include <cmath>
@@ -89,8 +89,16 @@ Measured measure(const Space& space, const MachineLinks& machine, Placement plac
 }
 
 int search_table(const std::vector<std::string>& models, const std::vector<std::string>& clusters, double units) {
-  TextTable rows({{"model", TextTable::Align::kLeft}, {"cluster", TextTable::Align::kLeft}, {"devices"}, {"data parallel ms"},
-                  {"expert ms"}, {"found ms"}, {"of data parallel"}, {"of expert"}, {"proposals"}, {"CPU s"},
+  TextTable rows({{"model", TextTable::Align::kLeft},
+                  {"cluster", TextTable::Align::kLeft},
+                  {"devices"},
+                  {"data parallel ms"},
+                  {"expert ms"},
+                  {"found ms"},
+                  {"of data parallel"},
+                  {"of expert"},
+                  {"proposals"},
+                  {"CPU s"},
                   {"found by", TextTable::Align::kLeft}});
   for (const std::string& path : models) {
     const hlo::HloModule module = profile::load_model(path, "give HLO");
@@ -109,8 +117,9 @@ int search_table(const std::vector<std::string>& models, const std::vector<std::
       const SearchResult found = soap::search(model.space, machine, proposals, starts, {}, work);
       rows.add_row({profile::model_name(path, path), name, std::to_string(machine.num_devices()),
                     format_number(found.data_parallel_ms), format_number(found.expert_ms), format_number(found.step_ms),
-                    format_number(found.data_parallel_ms / found.step_ms), format_number(found.expert_ms / found.step_ms),
-                    std::to_string(found.proposals), format_number((cpu_ms() - begin) * 1e-3), found.found_by});
+                    format_number(found.data_parallel_ms / found.step_ms),
+                    format_number(found.expert_ms / found.step_ms), std::to_string(found.proposals),
+                    format_number((cpu_ms() - begin) * 1e-3), found.found_by});
       std::cerr << rows.render() << std::flush;
     }
   }
@@ -141,8 +150,18 @@ int run(int argc, char** argv) {
   }
   if (search_units > 0) return search_table(models, clusters, search_units);
   if (devices.empty()) devices = {"4", "16", "64"};
-  TextTable rows({{"model", TextTable::Align::kLeft}, {"operators"}, {"devices"}, {"tasks"}, {"proposals"}, {"accepted"},
-                  {"compared"}, {"different"}, {"full ms"}, {"delta ms"}, {"speed-up"}, {"taken per task"}});
+  TextTable rows({{"model", TextTable::Align::kLeft},
+                  {"operators"},
+                  {"devices"},
+                  {"tasks"},
+                  {"proposals"},
+                  {"accepted"},
+                  {"compared"},
+                  {"different"},
+                  {"full ms"},
+                  {"delta ms"},
+                  {"speed-up"},
+                  {"taken per task"}});
   std::int64_t different = 0;
   for (const std::string& path : models) {
     const hlo::HloModule module = profile::load_model(path, "give HLO");

@@ -54,7 +54,10 @@ struct SoapOptions {
     model.declare(table);
     table->group("Machines");
     table->add(&cluster, "cluster", "a preset or a JSON file").reads_file().metavar("CLUSTER");
-    table->add(&devices, "devices", "use the first N devices only").range(0, kMostParts).metavar("N").shown_default("all");
+    table->add(&devices, "devices", "use the first N devices only")
+        .range(0, kMostParts)
+        .metavar("N")
+        .shown_default("all");
     table->add(&device, "device", "reference device for the times: a name or a file")
         .reads_file()
         .metavar("DEVICE")
@@ -64,9 +67,10 @@ struct SoapOptions {
     table->add(&plan, "plan", "a strategy to begin with, too: automap.plan/1 JSON of kind soap")
         .reads_file()
         .metavar("FILE");
-    table->add(&placement, "placement",
-               "range: an operator's parts stand on devices in a row; any: each on any device, as in the paper (a far "
-               "larger space)")
+    table
+        ->add(&placement, "placement",
+              "range: an operator's parts stand on devices in a row; any: each on any device, as in the paper (a far "
+              "larger space)")
         .choices({to_string(Placement::kRange), to_string(Placement::kAny)});
     table->add(&beta, "beta", "how seldom a longer step is taken: e^-(beta x its share of data parallelism's)")
         .range(1e-6, 1e9);
@@ -96,7 +100,8 @@ std::vector<Start> starts_of(const SoapOptions& options, const Space& space, con
   std::vector<Start> out;
   const auto wanted = [&](const char* name) { return options.start == kAllStarts || options.start == name; };
   if (!options.plan.empty()) {
-    out.push_back({"the plan given", parse_soap_strategy(plan_text, input_name(options.plan), space, proposals.devices())});
+    out.push_back(
+        {"the plan given", parse_soap_strategy(plan_text, input_name(options.plan), space, proposals.devices())});
   }
   if (wanted(kDataParallel)) out.push_back({"data parallel", data_parallel(space, proposals.devices())});
   if (wanted(kExpert)) out.push_back({"expert", expert(space, proposals.devices())});
@@ -121,7 +126,8 @@ std::string devices_text(const std::vector<std::int32_t>& devices) {
 std::string degree_text(const Operator& op, const Config& config, DimKind kind) {
   std::string out;
   for (std::size_t d = 0; d < op.dims.size(); ++d) {
-    if (op.dims[d].kind == kind && config.degrees[d] > 1) out += (out.empty() ? "" : "x") + std::to_string(config.degrees[d]);
+    if (op.dims[d].kind == kind && config.degrees[d] > 1)
+      out += (out.empty() ? "" : "x") + std::to_string(config.degrees[d]);
   }
   return out.empty() ? "-" : out;
 }
@@ -133,17 +139,23 @@ std::string faster(double other_ms, double ms) {
 std::string report(const SoapPlan& plan, const ModelSpace& model) {
   std::string out = printable(plan.model) + " on " + std::to_string(plan.devices) + " devices of " +
                     printable(plan.cluster) + ": " + std::to_string(model.space.size()) + " operators\n\n";
-  out += "Step time      " + format_ms(plan.step_ms) + " simulated; data parallel " + format_ms(plan.data_parallel_ms) + " (" +
-         faster(plan.data_parallel_ms, plan.step_ms) + "), expert " + format_ms(plan.expert_ms) + " (" +
+  out += "Step time      " + format_ms(plan.step_ms) + " simulated; data parallel " + format_ms(plan.data_parallel_ms) +
+         " (" + faster(plan.data_parallel_ms, plan.step_ms) + "), expert " + format_ms(plan.expert_ms) + " (" +
          faster(plan.expert_ms, plan.step_ms) + ")\n";
   out += "Over links     " + format_bytes(plan.moved_bytes) + " per step; data parallel " +
          format_bytes(plan.data_parallel_moved_bytes) + "\n";
-  out += "Found          from " + plan.planner.substr(plan.planner.find("from ") == std::string::npos ? 0 : plan.planner.find("from ") + 5) +
+  out += "Found          from " +
+         plan.planner.substr(plan.planner.find("from ") == std::string::npos ? 0 : plan.planner.find("from ") + 5) +
          ", " + format_count(plan.proposals) + " proposals" +
          (plan.local_optimum ? "; no other configuration of one operator is shorter" : "") + "\n";
   out += plan.same_devices ? "For XLA        every operator uses the same devices: one mesh\n"
                            : "For XLA        operators use different devices, which no single mesh has\n";
-  TextTable chains({{"chain from", TextTable::Align::kLeft}, {"start"}, {"best"}, {"proposals"}, {"accepted"}, {"best at"},
+  TextTable chains({{"chain from", TextTable::Align::kLeft},
+                    {"start"},
+                    {"best"},
+                    {"proposals"},
+                    {"accepted"},
+                    {"best at"},
                     {"ended", TextTable::Align::kLeft}});
   for (const ChainResult& chain : plan.chains) {
     chains.add_row({chain.start, format_ms(chain.start_ms), format_ms(chain.best_ms), format_count(chain.proposals),
@@ -151,22 +163,29 @@ std::string report(const SoapPlan& plan, const ModelSpace& model) {
                     chain.settled ? "nothing better for half of its budget" : "budget spent"});
   }
   if (!chains.empty()) out += "\n" + chains.render("  ");
-  TextTable table({{"operators"}, {"layer", TextTable::Align::kLeft}, {"first", TextTable::Align::kLeft}, {"samples"},
-                   {"attributes"}, {"parameters"}, {"devices", TextTable::Align::kLeft}});
+  TextTable table({{"operators"},
+                   {"layer", TextTable::Align::kLeft},
+                   {"first", TextTable::Align::kLeft},
+                   {"samples"},
+                   {"attributes"},
+                   {"parameters"},
+                   {"devices", TextTable::Align::kLeft}});
   std::size_t rows = 0;
   for (std::size_t i = 0, end = 0; i < plan.strategy.size(); i = end) {
     // Neighbours that are split alike.
     const auto cells = [&](std::size_t k) {
       const Operator& op = model.space.operators[k];
       const Config& config = plan.strategy[k];
-      return std::vector<std::string>{degree_text(op, config, DimKind::kSample), degree_text(op, config, DimKind::kAttribute),
+      return std::vector<std::string>{degree_text(op, config, DimKind::kSample),
+                                      degree_text(op, config, DimKind::kAttribute),
                                       degree_text(op, config, DimKind::kParameter), devices_text(config.devices)};
     };
     const std::vector<std::string> own = cells(i);
     for (end = i + 1; end < plan.strategy.size() && cells(end) == own;) ++end;
     if (rows++ >= kMostRows) continue;
     const Operator& op = model.space.operators[i];
-    table.add_row({std::to_string(end - i), shorten(op.layer, 32), shorten(op.name, 28), own[0], own[1], own[2], shorten(own[3], 24)});
+    table.add_row({std::to_string(end - i), shorten(op.layer, 32), shorten(op.name, 28), own[0], own[1], own[2],
+                   shorten(own[3], 24)});
   }
   out += "\nDegrees, in the order of the step (neighbours that are split alike in one row)\n" + table.render("  ");
   if (rows > kMostRows) out += "  ... " + std::to_string(rows - kMostRows) + " rows more: --json has all\n";
@@ -191,7 +210,8 @@ int soap_command(int argc, char** argv) {
   std::optional<std::vector<graph::VariableRequest>> variables;
   if (!options.model.variables.empty()) variables = graph::load_variable_list(options.model.variables);
   const std::string source = input_name(options.model.path);
-  const hlo::HloModule module = profile::load_model(options.model.path, "automap-search needs the model itself, as HLO");
+  const hlo::HloModule module =
+      profile::load_model(options.model.path, "automap-search needs the model itself, as HLO");
   graph::TrainingStepOptions step_options;
   if (variables) step_options.variables = &*variables;
   const graph::TrainingStep step = graph::analyze_training_step(module.graph, step_options);

@@ -45,8 +45,8 @@ void DeltaSimulation::make_block(std::int32_t b) {
   Block& made = block(b);
   if (is_edge(b)) {
     const Edge& edge = edge_of(b);
-    made.edge = edge_block(space_, b - space_.size(), strategy_[at(edge.producer)], strategy_[at(edge.consumer)],
-                           machine_);
+    made.edge =
+        edge_block(space_, b - space_.size(), strategy_[at(edge.producer)], strategy_[at(edge.consumer)], machine_);
     take_ids(b, made.edge.tasks);
   } else {
     made.op = operator_block(space_, b, strategy_[at(b)], machine_);
@@ -252,7 +252,8 @@ void DeltaSimulation::remove(TaskId t) {
   if (waits_for_device(s)) look_at(order, place);
 }
 
-// It will be ready at `ready`, later than now; what is behind it and cannot have waited for it is looked at before that.
+// It will be ready at `ready`, later than now; what is behind it and cannot have waited for it is looked at before
+// that.
 void DeltaSimulation::wait(TaskId t, double ready) {
   if (state(t).placed) remove(t);
   const double end = ready + state(t).ms;
@@ -485,8 +486,7 @@ double DeltaSimulation::propose(OperatorId op, Config config) {
   for (const std::int32_t e : space_.in[at(op)]) {
     const Block& maker = block(space_.edges[at(e)].producer);
     if (!maker.op.backward) continue;
-    for (std::int32_t part = 0; part < maker.op.parts; ++part)
-      queue_again(maker.first + maker.op.backward_task(part));
+    for (std::int32_t part = 0; part < maker.op.parts; ++part) queue_again(maker.first + maker.op.backward_task(part));
   }
   run();
   measure();

@@ -3,17 +3,19 @@
 //
 // The paper says what the delta simulation does, and its code was never published; how it is exact is ours. The blocks
 // of the changed operator and of its edges are replaced. Tasks whose times may be others are then taken in the order of
-// the earliest moment at which they could be ready, before or after (ties as in the full simulation); when one is taken,
-// nothing that comes before it can change any more:
+// the earliest moment at which they could be ready, before or after (ties as in the full simulation); when one is
+// taken, nothing that comes before it can change any more:
 //   - a task before it has no place any more: it loses its own, and comes back when that one has got one;
 //   - it is ready later than now: it loses its place and waits until then;
-//   - else it gets its place in the order of its device, and its start and end. If they are others than before, the next
+//   - else it gets its place in the order of its device, and its start and end. If they are others than before, the
+//   next
 //     one on the device and the tasks behind it are looked at again, where that can make a difference to them.
 // What loses its place makes the next one on its device, and what is behind it, be looked at.
 //
-// Where a change reaches much (in a chain of operators that all devices share everything behind it moves), that is dearer
-// than the full simulation. So it ends after kMostLooks of the tasks were taken: all tasks that do not come before that
-// moment lose their places, and run event by event as in the full simulation, from the state of the devices then.
+// Where a change reaches much (in a chain of operators that all devices share everything behind it moves), that is
+// dearer than the full simulation. So it ends after kMostLooks of the tasks were taken: all tasks that do not come
+// before that moment lose their places, and run event by event as in the full simulation, from the state of the devices
+// then.
 #pragma once
 
 #include <cstdint>
@@ -53,16 +55,16 @@ class DeltaSimulation {
   struct State {
     double ms = 0, ready = 0, start = 0, end = 0;
     TaskOrder order = 0;
-    double queued = 0;               // the earliest moment that it is queued for; below 0: it is not
+    double queued = 0;  // the earliest moment that it is queued for; below 0: it is not
     std::int32_t resource = kNone;
-    std::int32_t block = kNone;      // operators, then edges
-    std::int32_t local = 0;          // number in its block
-    std::uint32_t saved = 0;         // the proposal that its times were saved in
-    std::uint32_t watched_in = 0;    // the proposal that `watch` is of
-    TaskId watch = kNone;            // a task before it that had no place
-    std::int32_t missing = 0;        // tasks before it that have not run, event by event
+    std::int32_t block = kNone;    // operators, then edges
+    std::int32_t local = 0;        // number in its block
+    std::uint32_t saved = 0;       // the proposal that its times were saved in
+    std::uint32_t watched_in = 0;  // the proposal that `watch` is of
+    TaskId watch = kNone;          // a task before it that had no place
+    std::int32_t missing = 0;      // tasks before it that have not run, event by event
     bool placed = false, alive = false;
-    bool timed = false;              // it has had a place; `end` is what the tasks behind it know
+    bool timed = false;  // it has had a place; `end` is what the tasks behind it know
   };
   // A task on a device, where it stands in its order.
   struct Slot {
@@ -120,7 +122,7 @@ class DeltaSimulation {
   const MachineLinks& machine_;
   Strategy strategy_;
   std::vector<State> states_;
-  std::vector<Block> blocks_;  // operators, then edges
+  std::vector<Block> blocks_;              // operators, then edges
   std::vector<std::vector<TaskId>> free_;  // first ids of free ranges, by the logarithm of their size
   std::vector<std::vector<Slot>> orders_;  // by resource; the last: of tasks without one
   std::vector<Slot> heap_;

@@ -32,7 +32,8 @@ std::vector<NodeId> OperatorDims::slots_of(NodeId node, bool* own_slots) const {
     std::int32_t leaf = 0;
     for (NodeId next = node + 1; next < flow_.size(); ++next, ++leaf) {
       const graph::FlowNode& projection = flow_.node(next);
-      if (projection.opcode != Opcode::kGetTupleElement || projection.leaf != leaf || flow_.producer(next) != node) break;
+      if (projection.opcode != Opcode::kGetTupleElement || projection.leaf != leaf || flow_.producer(next) != node)
+        break;
       slots.push_back(next);
     }
   }

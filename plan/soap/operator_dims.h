@@ -60,7 +60,7 @@ class OperatorDims {
   const std::vector<bool>& free_;
   std::map<NodeDim, std::int32_t> index_;
   mutable std::vector<std::int32_t> parent_;
-  std::vector<Class> classes_;  // by index, valid at roots
+  std::vector<Class> classes_;                      // by index, valid at roots
   std::vector<std::vector<std::int32_t>> factors_;  // of each instruction: a member of every factor
   std::map<NodeDim, Border> borders_;
 };

@@ -32,7 +32,8 @@ std::size_t at(std::int32_t i) {
 // Begins an operator whatever it reads. (A reduction does, unless what it reads is one's own.)
 bool begins_operator(const graph::FlowGraph& flow, NodeId id) {
   const graph::FlowNode& node = flow.node(id);
-  if (node.opcode == Opcode::kGetTupleElement || (node.opcode == Opcode::kConditional && node.leaf != kNone)) return false;
+  if (node.opcode == Opcode::kGetTupleElement || (node.opcode == Opcode::kConditional && node.leaf != kNone))
+    return false;
   if (node.opcode == Opcode::kCustomCall) return !graph::is_annotation(flow.graph(), node.instruction);
   return graph::has_trait(node.opcode, graph::trait::kHeavy | graph::trait::kCollective) ||
          node.opcode == Opcode::kGather || node.opcode == Opcode::kConcatenate;
@@ -78,7 +79,8 @@ class OperatorFinder {
     out_.training = step_.training;
     out_.space.link();
     if (!batch_.problem.empty()) {
-      out_.warnings.push_back("no dimension is known to hold samples, so there is no data parallelism: " + batch_.problem);
+      out_.warnings.push_back("no dimension is known to hold samples, so there is no data parallelism: " +
+                              batch_.problem);
     }
     return std::move(out_);
   }
@@ -168,8 +170,10 @@ class OperatorFinder {
   // The tensor whose dimensions an operator can be split along.
   NodeId main_tensor(OperatorId op) const {
     const NodeId first = nodes_of_[at(op)].front();
-    if (flow_.node(first).opcode == Opcode::kReduce && !free_[at(flow_.operands(first)[0])]) return flow_.operands(first)[0];
-    const bool has_results = flow_.shape(first).is_tuple() && first + 1 < flow_.size() && flow_.producer(first + 1) == first;
+    if (flow_.node(first).opcode == Opcode::kReduce && !free_[at(flow_.operands(first)[0])])
+      return flow_.operands(first)[0];
+    const bool has_results =
+        flow_.shape(first).is_tuple() && first + 1 < flow_.size() && flow_.producer(first + 1) == first;
     return has_results ? first + 1 : first;
   }
 
@@ -372,20 +376,21 @@ class OperatorFinder {
   const profile::BatchDims batch_;
   const machine::DeviceModel& device_;
   ModelSpace out_;
-  std::vector<OperatorId> operator_of_;            // by node; kNone: of none
-  std::vector<std::vector<NodeId>> nodes_of_;      // by operator, in order
-  std::vector<std::vector<NodeId>> read_;          // by operator: what it reads of others, and inputs
+  std::vector<OperatorId> operator_of_;        // by node; kNone: of none
+  std::vector<std::vector<NodeId>> nodes_of_;  // by operator, in order
+  std::vector<std::vector<NodeId>> read_;      // by operator: what it reads of others, and inputs
   std::vector<std::unique_ptr<OperatorDims>> dims_;
   std::vector<std::map<std::int32_t, std::int32_t>> dim_of_class_;
-  std::map<NodeId, OperatorId> owner_;             // of variables
-  std::vector<OperatorId> owner_of_variable_;      // the same, as TrainingStep::variables
+  std::map<NodeId, OperatorId> owner_;         // of variables
+  std::vector<OperatorId> owner_of_variable_;  // the same, as TrainingStep::variables
   std::map<NodeId, bool> has_gradient_;
   std::vector<std::int32_t> worker_of_;
 };
 
 }  // namespace
 
-ModelSpace operators_of(const graph::Graph& graph, const graph::TrainingStep& step, const machine::DeviceModel& device) {
+ModelSpace operators_of(const graph::Graph& graph, const graph::TrainingStep& step,
+                        const machine::DeviceModel& device) {
   return OperatorFinder(graph, step, device).run();
 }
 

@@ -1,10 +1,10 @@
 // The SOAP space of a module: its operators, what they can be split along, and what they cost.
 //
-// An operator is what FlexFlow calls a layer: one heavy instruction of the forward pass (a product, convolution, window,
-// gather, concatenation, sort, loop, call, ...) with the light ones that follow from it (element-wise work, movement),
-// or the reductions of what another one makes, with what follows from them (normalizations, softmax, losses). A light instruction belongs to the latest
-// operator that it reads, so operators have an order. What is made of weights or of the step's inputs alone, cheaply
-// (profile's preparations), belongs to every operator that reads it.
+// An operator is what FlexFlow calls a layer: one heavy instruction of the forward pass (a product, convolution,
+// window, gather, concatenation, sort, loop, call, ...) with the light ones that follow from it (element-wise work,
+// movement), or the reductions of what another one makes, with what follows from them (normalizations, softmax,
+// losses). A light instruction belongs to the latest operator that it reads, so operators have an order. What is made
+// of weights or of the step's inputs alone, cheaply (profile's preparations), belongs to every operator that reads it.
 //
 // The backward pass and the update have no operators of their own. As in FlexFlow an operator has one configuration for
 // both passes: its backward task is the time of those backward instructions that profile/step_positions.h gives to its
@@ -12,9 +12,9 @@
 // has the variable. Which instructions are forward, backward and update is common/graph/training_step.h's; a module
 // without gradients has forward tasks only. What belongs to no pass (metrics, running statistics) is not in the step.
 //
-// Dimensions come from the rules of common/sharding: dimensions of the operator's tensors that can only be split together
-// are one. Those of the main instruction's result (of a reduction: of its operand) can be split where no instruction of
-// the operator forbids it. It is
+// Dimensions come from the rules of common/sharding: dimensions of the operator's tensors that can only be split
+// together are one. Those of the main instruction's result (of a reduction: of its operand) can be split where no
+// instruction of the operator forbids it. It is
 //   - a sample dimension, where it holds samples (profile/batch_dims.h);
 //   - else a parameter dimension, where it is one of a weight that the operator reads;
 //   - else an attribute dimension.

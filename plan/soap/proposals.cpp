@@ -102,7 +102,8 @@ Config Proposals::draw(OperatorId op, Rng* rng) const {
 
 Strategy data_parallel(const Space& space, int devices) {
   Strategy out;
-  for (const Operator& op : space.operators) out.push_back(split_along(op, widest(op, DimKind::kSample, devices), devices));
+  for (const Operator& op : space.operators)
+    out.push_back(split_along(op, widest(op, DimKind::kSample, devices), devices));
   return out;
 }
 

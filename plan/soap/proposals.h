@@ -15,7 +15,7 @@ enum class Placement : std::uint8_t {
   kRange,  // an operator's parts stand on devices in a row, from any one on (FlexFlow's code since 2020)
   kAny,    // each part on any device (the paper, and its script of 2018)
 };
-const char* to_string(Placement placement);                       // "range"
+const char* to_string(Placement placement);                         // "range"
 std::optional<Placement> parse_placement(const std::string& name);  // the inverse
 
 // Every configuration of every operator of a space over so many devices. With kRange they are numbered, and drawn with
@@ -39,7 +39,7 @@ class Proposals {
   int devices_ = 1;
   Placement placement_ = Placement::kRange;
   std::vector<std::vector<std::vector<std::int32_t>>> degrees_;  // by operator: degree_vectors
-  std::vector<std::vector<std::int64_t>> first_;                 // the number of the first configuration of each; one more
+  std::vector<std::vector<std::int64_t>> first_;  // the number of the first configuration of each; one more
 };
 
 // Every operator split along its samples, over as many of the first devices as divide them; what has no samples stands

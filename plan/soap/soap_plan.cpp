@@ -84,7 +84,8 @@ Strategy parse_soap_strategy(std::string_view text, const std::string& source, c
     const JsonObject op(item, where);
     const std::string name = op.text("name");
     if (out.size() < space.operators.size() && name != space.operators[out.size()].name) {
-      op.fail("name: found \"" + printable(name) + "\", the model's is \"" + printable(space.operators[out.size()].name) + "\"",
+      op.fail("name: found \"" + printable(name) + "\", the model's is \"" +
+                  printable(space.operators[out.size()].name) + "\"",
               "a plan is of one model; search this one: automap-search soap");
     }
     Config config;

@@ -17,7 +17,8 @@ std::size_t at(std::int32_t i) {
 }
 
 [[noreturn]] void wrong_space(const std::string& what) {
-  throw Error(ErrorKind::kData, "SOAP space: " + what, "operators are numbered so that producers come before consumers");
+  throw Error(ErrorKind::kData, "SOAP space: " + what,
+              "operators are numbered so that producers come before consumers");
 }
 
 void check_time(const Operator& op, const char* what, double value) {
@@ -32,21 +33,24 @@ void check_operator(const Operator& op) {
   check_time(op, "forward_launch_ms", op.forward_launch_ms);
   check_time(op, "backward_launch_ms", op.backward_launch_ms);
   for (const OperatorDim& dim : op.dims) {
-    if (dim.extent < 1) wrong_space("operator " + printable(op.name) + " has a dimension of extent " + std::to_string(dim.extent));
+    if (dim.extent < 1)
+      wrong_space("operator " + printable(op.name) + " has a dimension of extent " + std::to_string(dim.extent));
   }
   for (const Weights& weights : op.weights) {
     check_time(op, "weight_bytes", weights.weight_bytes);
     check_time(op, "gradient_bytes", weights.gradient_bytes);
     check_time(op, "update_ms", weights.update_ms);
     for (const std::int32_t dim : weights.dims) {
-      if (dim < 0 || at(dim) >= op.dims.size()) wrong_space("operator " + printable(op.name) + " has no dimension " + std::to_string(dim));
+      if (dim < 0 || at(dim) >= op.dims.size())
+        wrong_space("operator " + printable(op.name) + " has no dimension " + std::to_string(dim));
     }
   }
 }
 
 void check_side(const Operator& op, std::int32_t dim, std::int64_t extent) {
   if (dim == kNone) return;
-  if (dim < 0 || at(dim) >= op.dims.size()) wrong_space("operator " + printable(op.name) + " has no dimension " + std::to_string(dim));
+  if (dim < 0 || at(dim) >= op.dims.size())
+    wrong_space("operator " + printable(op.name) + " has no dimension " + std::to_string(dim));
   if (extent % op.dims[at(dim)].extent != 0) {
     wrong_space("operator " + printable(op.name) + ": its dimension " + std::to_string(dim) + " of extent " +
                 std::to_string(op.dims[at(dim)].extent) + " does not divide the " + std::to_string(extent) +
@@ -127,8 +131,8 @@ void check_strategy(const Space& space, const Strategy& strategy, int devices, c
       const std::int64_t degree = config.degrees[d], extent = op.dims[d].extent;
       if (degree < 1 || extent % degree != 0) {
         throw Error(ErrorKind::kData,
-                    where + ": degree " + std::to_string(degree) + " does not divide its " + to_string(op.dims[d].kind) +
-                        " dimension of " + std::to_string(extent),
+                    where + ": degree " + std::to_string(degree) + " does not divide its " +
+                        to_string(op.dims[d].kind) + " dimension of " + std::to_string(extent),
                     "parts have equal sizes: " + divisors(extent, devices) + " divide it");
       }
       parts = std::min<std::int64_t>(parts * degree, kMostParts + 1);

@@ -100,7 +100,8 @@ using Strategy = std::vector<Config>;  // by operator
 // that do), a product of degrees that is not the number of devices named, a device that does not exist.
 void check_strategy(const Space& space, const Strategy& strategy, int devices, const std::string& source);
 
-// Every vector of degrees of an operator with at most `most_parts` parts, in lexicographic order; the first is all ones.
+// Every vector of degrees of an operator with at most `most_parts` parts, in lexicographic order; the first is all
+// ones.
 std::vector<std::vector<std::int32_t>> degree_vectors(const Operator& op, int most_parts);
 
 // Whether all operators use the same devices in the same number of parts: then the strategy is one mesh, which is what

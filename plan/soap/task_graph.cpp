@@ -103,9 +103,7 @@ class OperatorBuilder {
     for (const std::int32_t part : parts) devices.push_back(config_.devices[at(part)]);
     std::sort(devices.begin(), devices.end());
     devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
-    const auto order = [&](Step step, std::int32_t k) {
-      return order_of(Stage::kUpdate, backward_id_, step, w, g, k);
-    };
+    const auto order = [&](Step step, std::int32_t k) { return order_of(Stage::kUpdate, backward_id_, step, w, g, k); };
     const bool ring = devices.size() > 1 && bytes > 0;
     const std::int32_t begun = add(0, kNone, order(Step::kBefore, 0));
     for (const std::int32_t part : parts) arrows_.emplace_back(block_.backward_task(part), begun);
@@ -121,8 +119,8 @@ class OperatorBuilder {
       }
     }
     for (std::size_t k = 0; k < devices.size(); ++k) {
-      const std::int32_t update = add(update_ms / machine_.speed(devices[k]), devices[k],
-                                      order(Step::kUpdate, static_cast<std::int32_t>(k)));
+      const std::int32_t update =
+          add(update_ms / machine_.speed(devices[k]), devices[k], order(Step::kUpdate, static_cast<std::int32_t>(k)));
       arrows_.emplace_back(added_up, update);
     }
   }
@@ -275,9 +273,9 @@ EdgeBlock edge_block(const Space& space, std::int32_t edge, const Config& produc
         pair.message = message(machine.send_ms(maker, reader, bytes.forward), machine.link(maker, reader),
                                order_of(Stage::kForward, of.consumer, Step::kBefore, place_in, pair.producer, q));
         if (pair.has_back) {
-          pair.back = message(machine.send_ms(reader, maker, bytes.back), machine.link(reader, maker),
-                              order_of(Stage::kBackward, space.size() - 1 - of.producer, Step::kBefore, place_out,
-                                       pair.producer, q));
+          pair.back = message(
+              machine.send_ms(reader, maker, bytes.back), machine.link(reader, maker),
+              order_of(Stage::kBackward, space.size() - 1 - of.producer, Step::kBefore, place_out, pair.producer, q));
         }
       }
       block.pairs.push_back(pair);
@@ -304,7 +302,8 @@ double bytes_moved(const Space& space, const Strategy& strategy, const MachineLi
     Overlaps overlaps(edge, producer, consumer, machine);
     for (std::int32_t q = 0; q < consumer.parts(); ++q) {
       for (const Overlaps::Bytes& found : overlaps.of(q)) {
-        if (producer.devices[at(found.producer)] != consumer.devices[at(q)]) bytes += found.forward + (backward ? found.back : 0);
+        if (producer.devices[at(found.producer)] != consumer.devices[at(q)])
+          bytes += found.forward + (backward ? found.back : 0);
       }
     }
   }

@@ -6,7 +6,8 @@
 // - For a part that reads bytes of another operator's part: on the same device nothing but an order, else a message on
 //   the link between the two devices. Where several parts hold the same slab, it comes from the one on the reader's
 //   device, else from one in its server, else from the first. Gradients go the same ways back.
-// - Weights that several devices hold: when the backward tasks of all parts that share them have ended, an all-reduce of
+// - Weights that several devices hold: when the backward tasks of all parts that share them have ended, an all-reduce
+// of
 //   their gradients, as a ring through these devices in ascending order: a message on every hop's link, each as long as
 //   the whole all-reduce takes by common/machine/collectives.h; then the optimizer on every device. (FlexFlow's code
 //   sends gradients to one holder and weights back, or adds the time of reductions after the simulation; rings are what
@@ -36,7 +37,8 @@ struct Task {
   TaskOrder order = 0;
 };
 
-// Local numbers: forward tasks 0 .. parts-1; backward tasks behind them, where there are any; then those of the weights.
+// Local numbers: forward tasks 0 .. parts-1; backward tasks behind them, where there are any; then those of the
+// weights.
 struct OperatorBlock {
   std::int32_t parts = 0;
   bool backward = false;
@@ -50,16 +52,16 @@ struct OperatorBlock {
 
 // A part of the producer whose bytes a part of the consumer reads.
 struct PartPair {
-  std::int32_t producer = 0, consumer = 0;            // parts
-  std::int32_t message = kNone, back = kNone;         // local numbers of the messages; kNone: same device
-  bool has_back = false;                              // gradients come back
+  std::int32_t producer = 0, consumer = 0;     // parts
+  std::int32_t message = kNone, back = kNone;  // local numbers of the messages; kNone: same device
+  bool has_back = false;                       // gradients come back
 };
 
 struct EdgeBlock {
-  std::vector<Task> tasks;                            // messages
-  std::vector<std::int32_t> pair_of;                  // of a message
-  std::vector<PartPair> pairs;                        // by consumer's part, then producer's
-  std::vector<std::int32_t> first_of_consumer;        // by part, one more: into pairs
+  std::vector<Task> tasks;                                   // messages
+  std::vector<std::int32_t> pair_of;                         // of a message
+  std::vector<PartPair> pairs;                               // by consumer's part, then producer's
+  std::vector<std::int32_t> first_of_consumer;               // by part, one more: into pairs
   std::vector<std::int32_t> first_of_producer, of_producer;  // by part, one more: into of_producer, which holds pairs
 };
 

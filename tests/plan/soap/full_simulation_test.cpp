@@ -98,7 +98,8 @@ TEST(FullSimulation, NoDeviceDoesTwoThingsAtOnce) {
       std::sort(tasks.begin(), tasks.end(), [](const TaskTimes& a, const TaskTimes& b) {
         return std::make_pair(a.ready, a.order) < std::make_pair(b.ready, b.order);
       });
-      for (std::size_t i = 1; i < tasks.size(); ++i) EXPECT_EQ(tasks[i].start, std::max(tasks[i].ready, tasks[i - 1].end));
+      for (std::size_t i = 1; i < tasks.size(); ++i)
+        EXPECT_EQ(tasks[i].start, std::max(tasks[i].ready, tasks[i - 1].end));
     }
   }
 }

@@ -196,7 +196,8 @@ TEST(SoapPlan, ReadsBackWhatItWrites) {
   EXPECT_THAT(refused("\"soap\"", "\"data\""), HasSubstr("kind: found \"data\", expected \"soap\""));
   EXPECT_THAT(refused("automap.plan/1", "automap.plan/9"), HasSubstr("automap.plan/9"));
   EXPECT_THAT(refused(space.operators[0].name, "other"), HasSubstr("operator 1: name: found \"other\""));
-  EXPECT_THAT(refused("[\n        4,", "[\n        3,"), HasSubstr("degree 3 does not divide its sample dimension of 16"));
+  EXPECT_THAT(refused("[\n        4,", "[\n        3,"),
+              HasSubstr("degree 3 does not divide its sample dimension of 16"));
   EXPECT_THROW(parse_soap_strategy("{}", "plan.json", space, 4), Error);
   EXPECT_THROW(parse_soap_strategy("nothing", "plan.json", space, 4), Error);
 }

@@ -35,9 +35,8 @@ std::string refusal(const Run& run) {
 }
 
 TEST(Space, DegreesAreTheDivisorsWhoseProductFits) {
-  EXPECT_THAT(degree_vectors(matmul("a"), 4),
-              ElementsAre(ElementsAre(1, 1), ElementsAre(1, 2), ElementsAre(1, 4), ElementsAre(2, 1), ElementsAre(2, 2),
-                          ElementsAre(3, 1)));
+  EXPECT_THAT(degree_vectors(matmul("a"), 4), ElementsAre(ElementsAre(1, 1), ElementsAre(1, 2), ElementsAre(1, 4),
+                                                          ElementsAre(2, 1), ElementsAre(2, 2), ElementsAre(3, 1)));
   EXPECT_EQ(degree_vectors(Operator(), 4).size(), 1u);
 }
 
@@ -73,9 +72,10 @@ TEST(Space, RefusesStrategiesByName) {
     return refusal([&] { check_strategy(space, {good, config}, 4, "plan.json"); });
   };
   EXPECT_NO_THROW(check_strategy(space, {good, good}, 4, "plan.json"));
-  EXPECT_EQ(with({{4, 1}, {0, 1, 2, 3}}),
-            "plan.json: operator 2 (b): degree 4 does not divide its sample dimension of 6; parts have equal sizes: 1, 2, 3 "
-            "divide it");
+  EXPECT_EQ(
+      with({{4, 1}, {0, 1, 2, 3}}),
+      "plan.json: operator 2 (b): degree 4 does not divide its sample dimension of 6; parts have equal sizes: 1, 2, 3 "
+      "divide it");
   EXPECT_THAT(with({{1, 3}, {0, 1, 2}}), HasSubstr("degree 3 does not divide its parameter dimension of 4"));
   EXPECT_THAT(with({{0, 1}, {}}), HasSubstr("degree 0 does not divide"));
   EXPECT_THAT(with({{2}, {0, 1}}), HasSubstr("1 degrees, expected one for each of its 2 dimensions"));
