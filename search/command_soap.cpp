@@ -55,7 +55,7 @@ struct SoapOptions {
     table->group("Machines");
     table->add(&cluster, "cluster", "a preset or a JSON file").reads_file().metavar("CLUSTER");
     table->add(&devices, "devices", "use the first N devices only")
-        .range(0, kMostParts)
+        .range(0, kMostDevices)
         .metavar("N")
         .shown_default("all");
     table->add(&device, "device", "reference device for the times: a name or a file")

@@ -5,18 +5,17 @@
 #include <string>
 
 #include "common/base/error.h"
-#include "plan/soap/space.h"
 
 namespace automap::soap {
 
 MachineLinks::MachineLinks(const machine::Cluster& cluster, int devices) : cluster_(cluster) {
   const int all = cluster_.num_devices(), wanted = devices == 0 ? all : devices;
-  if (wanted < 1 || wanted > all || wanted > kMostParts) {
+  if (wanted < 1 || wanted > all || wanted > kMostDevices) {
     throw Error(ErrorKind::kUsage,
                 "found " + std::to_string(wanted) + " devices, expected 1 to " +
-                    std::to_string(std::min(all, kMostParts)) + ": cluster '" + cluster_.name + "' has " +
+                    std::to_string(std::min(all, kMostDevices)) + ": cluster '" + cluster_.name + "' has " +
                     std::to_string(all),
-                "give fewer devices or a larger cluster");
+                wanted > all ? "give fewer devices or a larger cluster" : "--devices N uses the first N");
   }
   int left = wanted, first = 0;
   for (const machine::ServerGroup& kind : cluster_.servers) {

@@ -16,9 +16,13 @@
 
 namespace automap::soap {
 
+// Two operators on so many devices may have a message for every pair of their parts; beyond, memory would not do.
+constexpr int kMostDevices = 256;
+
 class MachineLinks {
  public:
-  // The first `devices` of the cluster; 0: all. Throws Error(kUsage) when it has fewer, or more than kMostParts.
+  // The first `devices` of the cluster; 0: all. Throws Error(kUsage) when it has fewer, or when they are more than
+  // kMostDevices.
   explicit MachineLinks(const machine::Cluster& cluster, int devices = 0);
   MachineLinks(const MachineLinks&) = delete;
   MachineLinks& operator=(const MachineLinks&) = delete;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "common/base/error.h"
+#include "common/base/text_table.h"
 #include "common/graph/dependence.h"
 #include "common/graph/flow_order.h"
 #include "common/graph/layers.h"
@@ -24,6 +25,8 @@ using graph::Origin;
 using graph::Part;
 
 namespace {
+
+constexpr double kMuch = 0.1;  // of the compute
 
 std::size_t at(std::int32_t i) {
   return static_cast<std::size_t>(i);
@@ -365,6 +368,18 @@ class OperatorFinder {
       for (const Weights& w : op.weights) out_.update_ms += w.update_ms;
     }
     out_.left_out_ms = step_times.sum(times.ms).other;
+    warn_of_whole();
+  }
+
+  // An operator that holds much and has no dimension: a loop over layers, a fused module.
+  void warn_of_whole() {
+    const double all = out_.forward_ms + out_.backward_ms;
+    for (const Operator& op : out_.space.operators) {
+      const double own = op.forward_ms + op.backward_ms;
+      if (!op.dims.empty() || own < kMuch * all) continue;
+      out_.warnings.push_back("operator " + op.name + " (" + op.opcode + ") has " + format_percent(own / all) +
+                              " of the compute and no dimension that can be split: nobody looks inside it");
+    }
   }
 
   const graph::Graph& graph_;

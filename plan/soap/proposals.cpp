@@ -1,7 +1,9 @@
 #include "plan/soap/proposals.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <utility>
 
 namespace automap::soap {
 
@@ -69,20 +71,25 @@ std::optional<Placement> parse_placement(const std::string& name) {
 }
 
 Proposals::Proposals(const Space& space, int devices, Placement placement) : devices_(devices), placement_(placement) {
+  std::map<std::vector<std::int64_t>, std::size_t> known;
   for (const Operator& op : space.operators) {
-    degrees_.push_back(degree_vectors(op, devices));
-    first_.push_back({0});
-    for (const std::vector<std::int32_t>& degrees : degrees_.back()) {
-      first_.back().push_back(first_.back().back() + devices - product(degrees) + 1);
-    }
+    std::vector<std::int64_t> extents;
+    for (const OperatorDim& dim : op.dims) extents.push_back(dim.extent);
+    const auto [it, added] = known.try_emplace(std::move(extents), choices_.size());
+    choices_of_.push_back(it->second);
+    if (!added) continue;
+    Choices choices{degree_vectors(op, devices), {0}};
+    for (const std::vector<std::int32_t>& degrees : choices.degrees)
+      choices.first.push_back(choices.first.back() + devices - product(degrees) + 1);
+    choices_.push_back(std::move(choices));
   }
 }
 
 Config Proposals::config(OperatorId op, std::int64_t number) const {
-  const std::vector<std::int64_t>& first = first_[at(op)];
+  const std::vector<std::int64_t>& first = of(op).first;
   const auto k = static_cast<std::size_t>(std::upper_bound(first.begin(), first.end(), number) - first.begin()) - 1;
   Config out;
-  out.degrees = degrees_[at(op)][k];
+  out.degrees = of(op).degrees[k];
   out.devices.resize(at(product(out.degrees)));
   std::iota(out.devices.begin(), out.devices.end(), static_cast<std::int32_t>(number - first[k]));
   return out;
@@ -93,7 +100,7 @@ Config Proposals::draw(OperatorId op, Rng* rng) const {
     return config(op, static_cast<std::int64_t>(rng->below(static_cast<std::uint64_t>(count(op)))));
   }
   Config out;
-  out.degrees = degrees_[at(op)][static_cast<std::size_t>(rng->below(degrees_[at(op)].size()))];
+  out.degrees = of(op).degrees[static_cast<std::size_t>(rng->below(of(op).degrees.size()))];
   out.devices.resize(at(product(out.degrees)));
   for (std::int32_t& device : out.devices)
     device = static_cast<std::int32_t>(rng->below(static_cast<std::uint64_t>(devices_)));

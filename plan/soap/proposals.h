@@ -28,7 +28,7 @@ class Proposals {
   int devices() const { return devices_; }
   Placement placement() const { return placement_; }
   // Of kRange; how many, and one of them.
-  std::int64_t count(OperatorId op) const { return first_[at(op)].back(); }
+  std::int64_t count(OperatorId op) const { return of(op).first.back(); }
   Config config(OperatorId op, std::int64_t number) const;
   // There is but one.
   bool fixed(OperatorId op) const { return devices_ == 1 || (placement_ == Placement::kRange && count(op) == 1); }
@@ -38,8 +38,13 @@ class Proposals {
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
   int devices_ = 1;
   Placement placement_ = Placement::kRange;
-  std::vector<std::vector<std::vector<std::int32_t>>> degrees_;  // by operator: degree_vectors
-  std::vector<std::vector<std::int64_t>> first_;  // the number of the first configuration of each; one more
+  struct Choices {
+    std::vector<std::vector<std::int32_t>> degrees;  // degree_vectors
+    std::vector<std::int64_t> first;                 // the number of the first configuration of each; one more
+  };
+  const Choices& of(OperatorId op) const { return choices_[choices_of_[at(op)]]; }
+  std::vector<Choices> choices_;         // shared by operators of equal extents
+  std::vector<std::size_t> choices_of_;  // by operator
 };
 
 // Every operator split along its samples, over as many of the first devices as divide them; what has no samples stands

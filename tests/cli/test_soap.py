@@ -116,6 +116,10 @@ class Errors(SoapTest):
         self.fails(2, TINY, "--start", "nowhere", says=["nowhere", "data-parallel, expert, random"])
         self.fails(2, TINY, "--devices", 17, says=["found 17 devices, expected 1 to 16", "config-a"])
         self.fails(2, TINY, "--cluster", "config-q", says=["config-q"])
+        cluster = self.folder / "large.json"
+        cluster.write_text(json.dumps({"schema": "automap.cluster/1", "name": "large", "servers": [
+            {"count": 40, "devices": 8, "intra_gbytes_per_s": 130, "inter_gbytes_per_s": 3, "device": "v100-16gb"}]}))
+        self.fails(2, TINY, "--cluster", cluster, says=["found 320 devices, expected 1 to 256", "--devices N"])
         self.fails(2, TINY, "--time", "soon", says=["soon"])
         result = run("automap-search", "soap", TINY, "--json", "-o", "-")
         self.assertEqual(result.returncode, 2)
