@@ -1,12 +1,12 @@
 // The delta simulation of the SOAP search beside the full one: a chain of random proposals, simulated by both.
 //   bench-soap [MODEL...] [--devices 4,16,64] [--proposals N] [--every K] [--placement range|any]
 //              [--most-looks SHARE]
-//   bench-soap [MODEL...] --search 20e9 [--cluster C]...
+//   bench-soap [MODEL...] --search 10e9 [--cluster C]...
 // Every K-th proposal is simulated in full, too, and the step's length compared to the bit; every 20th of these the
 // times of every task. Servers of 8 V100 (config-a's). "full": the task graph built and simulated from nothing, as the
 // paper's. Times are CPU time of one thread, a proposal with its acceptance or rejection; a chain begins at data
 // parallel and takes proposals as the search does. Exits with 1 where anything differs.
-// --search: what the search finds with so many units (20e9: automap-search soap --effort normal), and in what time.
+// --search: what the search finds with so many units (10e9: automap-search soap --effort normal), and in what time.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

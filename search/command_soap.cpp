@@ -15,6 +15,7 @@
 #include "common/graph/training_step.h"
 #include "common/machine/cluster.h"
 #include "common/pipeline/plan_reader.h"
+#include "plan/partition/partition_search.h"
 #include "plan/soap/operators.h"
 #include "plan/soap/search.h"
 #include "plan/soap/soap_plan.h"
@@ -85,15 +86,6 @@ struct SoapOptions {
     table->add_common(&json);
   }
 };
-
-std::int64_t units_of(Effort effort) {
-  switch (effort) {
-    case Effort::kQuick: return 1'000'000'000;
-    case Effort::kNormal: return 20'000'000'000;
-    case Effort::kThorough: return 200'000'000'000;
-  }
-  return 0;
-}
 
 std::vector<Start> starts_of(const SoapOptions& options, const Space& space, const Proposals& proposals,
                              const std::string& plan_text) {
@@ -222,7 +214,7 @@ int soap_command(int argc, char** argv) {
   StopToken stop;
   const bool timed = std::isfinite(options.time_s);
   WorkLimits limits;
-  limits.units = timed ? WorkLimits::kNoEnd : units_of(*parse_effort(options.effort));
+  limits.units = timed ? WorkLimits::kNoEnd : partition::search_units(*parse_effort(options.effort));
   limits.seconds = options.time_s;
   limits.cancelled = [] { return StopToken::stop_requested(); };
   Work work(limits);

@@ -7,9 +7,8 @@
 // taken, nothing that comes before it can change any more:
 //   - a task before it has no place any more: it loses its own, and comes back when that one has got one;
 //   - it is ready later than now: it loses its place and waits until then;
-//   - else it gets its place in the order of its device, and its start and end. If they are others than before, the
-//   next
-//     one on the device and the tasks behind it are looked at again, where that can make a difference to them.
+//   - else it gets its place in the order of its device, its start and its end. Where these are others than before, the
+//     next one on the device and the tasks behind it are looked at again, if that can matter to them.
 // What loses its place makes the next one on its device, and what is behind it, be looked at.
 //
 // Where a change reaches much (in a chain of operators that all devices share everything behind it moves), that is

@@ -13,7 +13,7 @@ namespace automap::soap {
 namespace {
 
 // Units (common/base/work.h) of what a proposal costs, measured on bench-soap.
-constexpr std::int64_t kUnitsPerProposal = 2000, kUnitsPerTaskTaken = 250, kUnitsPerTaskMade = 150;
+constexpr std::int64_t kUnitsPerProposal = 1000, kUnitsPerTaskTaken = 125, kUnitsPerTaskMade = 75;
 constexpr std::int64_t kPolishShare = 5;  // of the budget, one in so many
 constexpr std::int64_t kRestartShare = 24;
 constexpr double kWarmer[] = {1, 4, 16, 64};  // what beta is divided by

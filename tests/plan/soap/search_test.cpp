@@ -42,7 +42,7 @@ TEST(Search, FindsTheBestOfSmallGraphs) {
     std::int64_t strategies = 1;
     for (OperatorId op = 0; op < space.size(); ++op) strategies *= proposals.count(op);
     ASSERT_LE(strategies, 20000);
-    Work work(WorkLimits::of_units(400'000'000));
+    Work work(WorkLimits::of_units(200'000'000));
     const SearchResult found = search(space, machine, proposals, all_starts(space, proposals, item), {}, work);
     EXPECT_DOUBLE_EQ(found.step_ms, exhaustive_ms(space, proposals, machine)) << "graph " << item;
     EXPECT_EQ(found.step_ms, simulated_step_ms(space, found.strategy, machine));
@@ -58,7 +58,7 @@ TEST(Search, IsNeverWorseThanItsStarts) {
     const Proposals proposals(space, machine.num_devices(), placement);
     const std::vector<Start> starts = all_starts(space, proposals, item);
     // From none of a budget to some.
-    Work work(WorkLimits::of_units(item % 4 == 0 ? 1 : 20'000'000));
+    Work work(WorkLimits::of_units(item % 4 == 0 ? 1 : 10'000'000));
     const SearchResult found = search(space, machine, proposals, starts, {}, work);
     check_strategy(space, found.strategy, machine.num_devices(), "found");
     EXPECT_EQ(found.step_ms, simulated_step_ms(space, found.strategy, machine));
@@ -77,7 +77,7 @@ TEST(Search, FindsTheSameAgain) {
   const auto run = [&](std::uint64_t seed) {
     SearchOptions options;
     options.seed = seed;
-    Work work(WorkLimits::of_units(50'000'000));
+    Work work(WorkLimits::of_units(25'000'000));
     return search(space, machine, proposals, all_starts(space, proposals, 1), options, work);
   };
   const SearchResult a = run(1), b = run(1), other = run(2);
@@ -93,13 +93,13 @@ TEST(Search, EndsChainsThatFindNothing) {
   space.operators.push_back({"op", "dot", "", {{DimKind::kSample, 2}}, 8, 0, 0, 0, false, {}});
   space.link();
   const Proposals proposals(space, 2, Placement::kRange);
-  Work work(WorkLimits::of_units(100'000'000));
+  Work work(WorkLimits::of_units(50'000'000));
   const SearchResult found = search(space, machine, proposals, {{"data parallel", data_parallel(space, 2)}}, {}, work);
   ASSERT_GE(found.chains.size(), 1u);
   EXPECT_TRUE(found.chains[0].settled);
   EXPECT_EQ(found.chains[0].best_at, 0);
   EXPECT_TRUE(found.local_optimum);
-  EXPECT_LT(work.spent(), 90'000'000);
+  EXPECT_LT(work.spent(), 45'000'000);
   EXPECT_EQ(found.step_ms, 4);
 }
 
