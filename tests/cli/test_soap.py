@@ -11,6 +11,7 @@ except ImportError:
     jsonschema = None
 
 SCHEMA = json.loads((SOURCE / "docs/formats/plan.schema.json").read_text())
+INSPECT_SCHEMA = json.loads((SOURCE / "docs/formats/inspect.schema.json").read_text())
 TINY = FIXTURES / "tiny_mlp.hlo"
 VGG = FIXTURES / "vgg19.hlo.gz"
 QUICK = ("--effort", "quick")
@@ -85,6 +86,20 @@ class Files(SoapTest):
         self.assertEqual(again["chains"][0]["start"], "the plan given")
         self.assertEqual(again["chains"][0]["start_ms"], first["step_ms"])
         self.assertLessEqual(again["step_ms"], first["step_ms"])
+
+    def test_inspect_describes_it(self):
+        path = self.folder / "plan.json"
+        plan = self.plan(TINY, "--devices", 4, *QUICK, "-o", path)
+        result = run("automap-inspect", path, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        described = json.loads(result.stdout)
+        if jsonschema is not None:
+            jsonschema.Draft202012Validator(INSPECT_SCHEMA).validate(described)
+        self.assertEqual((described["plan_kind"], described["operators"], described["devices"]), ("soap", 3, 4))
+        self.assertEqual(described["step_ms"], plan["step_ms"])
+        self.assertIn("SOAP plan for 4 devices", run("automap-inspect", path).stdout)
+        path.write_text(json.dumps({"schema": "automap.plan/1", "kind": "soap"}))
+        self.assert_fails(run("automap-inspect", path), 3, "missing key \"operators\"")
 
     def test_strategies_that_are_none(self):
         path = self.folder / "plan.json"
