@@ -11,10 +11,12 @@ namespace automap::inspect {
 
 Description describe_hlo(Description out, hlo::HloForm form, std::string bytes, const std::string& source,
                          const DescribeOptions& options);
-// A pipeline plan, one of operators or data, one of a mesh of both, and a placement.
+// A pipeline plan, one of operators or data, one of a mesh of both, a placement, and one that splits every operator by
+// itself.
 Description describe_plan(Description out, const std::string& text, const std::string& source);
 Description describe_partition_plan(Description out, const std::string& text, const std::string& source);
 Description describe_mesh_plan(Description out, const std::string& text, const std::string& source);
 Description describe_placement_plan(Description out, const std::string& text, const std::string& source);
+Description describe_soap_plan(Description out, const std::string& text, const std::string& source);
 
 }  // namespace automap::inspect

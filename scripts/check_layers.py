@@ -34,10 +34,11 @@ ROOMS = {
     "profile/program": ["common/base", "common/hlo", "common/io", "common/machine", "profile", "plan/partition"],
     "plan/partition/learned": ["common/base", "common/pipeline", "models", "models/learner", "plan/partition"],
     "plan/emit": ["common/base", "common/graph", "common/hlo", "common/sharding", "plan/partition"],
+    "plan/soap": ["common/base", "common/graph", "common/sharding", "common/machine", "common/pipeline", "profile"],
     "inspect": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
                 "plan/partition"],
     "search": ["common/base", "common/graph", "common/hlo", "common/sharding", "common/machine", "common/pipeline", "profile",
-               "plan/partition", "plan/placement", "plan/emit"],
+               "plan/partition", "plan/placement", "plan/emit", "plan/soap"],
     "front": ["common/base"],
 }
 FREE = ["tests", "bench", "fuzz"]

@@ -36,6 +36,7 @@ constexpr Command kCommands[] = {
     {"explain", "why a tensor is split, whole or reduced; which collective, where, how many bytes", explain_command},
     {"placement", "which device runs which node of a workload (Tarnawski et al.): optimal pipelines, latency",
      placement_command},
+    {"soap", "every operator split along its own dimensions, on devices of its own (FlexFlow)", soap_command},
 };
 
 std::string help() {

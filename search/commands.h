@@ -1,4 +1,4 @@
-// The commands of automap-search: opp, adp, apply, propagate, explain, explore, compare, placement. Each has one
+// The commands of automap-search: opp, adp, apply, propagate, explain, explore, compare, placement, soap. Each has one
 // table of options and one function.
 #pragma once
 
@@ -24,6 +24,7 @@ int adp_command(int argc, char** argv);
 int apply_command(int argc, char** argv);
 int propagate_command(int argc, char** argv);
 int explain_command(int argc, char** argv);
+int soap_command(int argc, char** argv);
 // Goes on as automap-infer, whose explorer it is.
 int explore_command(int argc, char** argv);
 // Goes on as automap-compare.

@@ -1,0 +1,51 @@
+// The SOAP space of a module: its operators, what they can be split along, and what they cost.
+//
+// An operator is what FlexFlow calls a layer: one heavy instruction of the forward pass (a product, convolution,
+// window, gather, concatenation, sort, loop, call, ...) with the light ones that follow from it (element-wise work,
+// movement), or the reductions of what another one makes, with what follows from them (normalizations, softmax,
+// losses). A light instruction belongs to the latest operator that it reads, so operators have an order. What is made
+// of weights or of the step's inputs alone, cheaply (profile's preparations), belongs to every operator that reads it.
+//
+// The backward pass and the update have no operators of their own. As in FlexFlow an operator has one configuration for
+// both passes: its backward task is the time of those backward instructions that profile/step_positions.h gives to its
+// forward ones, and its gradients go back the ways that its inputs came. The optimizer's time goes to the operator that
+// has the variable. Which instructions are forward, backward and update is common/graph/training_step.h's; a module
+// without gradients has forward tasks only. What belongs to no pass (metrics, running statistics) is not in the step.
+//
+// Dimensions come from the rules of common/sharding: dimensions of the operator's tensors that can only be split
+// together are one. Those of the main instruction's result (of a reduction: of its operand) can be split where no
+// instruction of the operator forbids it. It is
+//   - a sample dimension, where it holds samples (profile/batch_dims.h);
+//   - else a parameter dimension, where it is one of a weight that the operator reads;
+//   - else an attribute dimension.
+// Dimensions that are summed up inside the operator are not split, as in the paper (contracted ones are not in the
+// result), but for samples: parts then have statistics of their own, as batch normalization has under data parallelism.
+// Windows are split along space: a part reads its neighbours' borders.
+//
+// A variable that several operators read lies with the first one; the others read it like any tensor, and send back its
+// gradient. Gradients go back for floating-point tensors on the way to a variable. Step inputs are at hand everywhere.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/graph/graph.h"
+#include "common/graph/training_step.h"
+#include "common/machine/device.h"
+#include "plan/soap/space.h"
+
+namespace automap::soap {
+
+struct ModelSpace {
+  Space space;
+  bool training = false;
+  double forward_ms = 0, backward_ms = 0, update_ms = 0;  // sums over the operators, on the reference device
+  double left_out_ms = 0;                                 // of instructions of no pass
+  std::vector<std::string> warnings;
+};
+
+// `step` as analyze_training_step made it of `graph`. Throws Error(kData) when the module has no operator, and as
+// profile::estimate_times.
+ModelSpace operators_of(const graph::Graph& graph, const graph::TrainingStep& step, const machine::DeviceModel& device);
+
+}  // namespace automap::soap

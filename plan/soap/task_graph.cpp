@@ -1,0 +1,335 @@
+#include "plan/soap/task_graph.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+
+namespace automap::soap {
+
+namespace {
+
+std::size_t at(std::int32_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+// Forward pass, backward pass, update; in each the operators in their order (backward: from the last one), of each what
+// it waits for before it.
+enum class Stage : std::uint64_t { kForward, kBackward, kUpdate };
+enum class Step : std::uint64_t { kBefore, kCompute, kAfter, kUpdate };
+TaskOrder order_of(Stage stage, OperatorId op, Step step, std::int32_t group, std::int32_t a, std::int32_t b) {
+  return static_cast<TaskOrder>(stage) << 60 | static_cast<TaskOrder>(op) << 40 | static_cast<TaskOrder>(step) << 38 |
+         static_cast<TaskOrder>(group) << 24 | static_cast<TaskOrder>(a) << 12 | static_cast<TaskOrder>(b);
+}
+static_assert(kMostOperators == 1 << 20 && kMostEdgesPerOperator == 1 << 14 && kMostParts == 1 << 12);
+
+// A part's index along every dimension of its operator.
+std::vector<std::int32_t> indices_of(const Config& config, std::int32_t part) {
+  std::vector<std::int32_t> out(config.degrees.size());
+  for (std::size_t d = config.degrees.size(); d-- > 0;) {
+    out[d] = part % config.degrees[d];
+    part /= config.degrees[d];
+  }
+  return out;
+}
+
+double part_ms(double ms, double launch_ms, std::int32_t parts, double speed) {
+  const double launches = std::min(ms, launch_ms);
+  return ((ms - launches) / parts + launches) / speed;
+}
+
+class OperatorBuilder {
+ public:
+  OperatorBuilder(const Space& space, OperatorId id, const Config& config, const MachineLinks& machine)
+      : op_(space.operators[at(id)]), backward_id_(space.size() - 1 - id), config_(config), machine_(machine) {
+    block_.parts = config.parts();
+    block_.backward = op_.backward;
+    for (std::int32_t part = 0; part < block_.parts; ++part) {
+      add(part_ms(op_.forward_ms, op_.forward_launch_ms, block_.parts, speed(part)), config.devices[at(part)],
+          order_of(Stage::kForward, id, Step::kCompute, 0, 0, part));
+    }
+    if (!op_.backward) return;
+    for (std::int32_t part = 0; part < block_.parts; ++part) {
+      const std::int32_t task =
+          add(part_ms(op_.backward_ms, op_.backward_launch_ms, block_.parts, speed(part)), config.devices[at(part)],
+              order_of(Stage::kBackward, backward_id_, Step::kCompute, 0, 0, part));
+      arrows_.emplace_back(block_.forward_task(part), task);
+    }
+    for (std::size_t w = 0; w < op_.weights.size(); ++w) add_weights(static_cast<std::int32_t>(w));
+  }
+
+  OperatorBlock finish() {
+    const std::size_t n = block_.tasks.size();
+    const auto list = [&](bool behind, std::vector<std::int32_t>* first, std::vector<std::int32_t>* to) {
+      first->assign(n + 1, 0);
+      for (const auto& [a, b] : arrows_) ++(*first)[at(behind ? a : b) + 1];
+      for (std::size_t i = 0; i < n; ++i) (*first)[i + 1] += (*first)[i];
+      to->assign(arrows_.size(), 0);
+      std::vector<std::int32_t> next(first->begin(), first->end() - 1);
+      for (const auto& [a, b] : arrows_) (*to)[at(next[at(behind ? a : b)]++)] = behind ? b : a;
+    };
+    list(false, &block_.first_before, &block_.before);
+    list(true, &block_.first_behind, &block_.behind);
+    return std::move(block_);
+  }
+
+ private:
+  double speed(std::int32_t part) const { return machine_.speed(config_.devices[at(part)]); }
+
+  std::int32_t add(double ms, std::int32_t resource, TaskOrder order) {
+    block_.tasks.push_back({ms, resource, order});
+    return static_cast<std::int32_t>(block_.tasks.size()) - 1;
+  }
+
+  void add_weights(std::int32_t w) {
+    const Weights& weights = op_.weights[at(w)];
+    std::int32_t ways = 1;
+    for (const std::int32_t dim : weights.dims) ways *= config_.degrees[at(dim)];
+    // The parts that hold the same weights.
+    std::vector<std::vector<std::int32_t>> groups(at(ways));
+    for (std::int32_t part = 0; part < block_.parts; ++part) {
+      const std::vector<std::int32_t> indices = indices_of(config_, part);
+      std::int32_t group = 0;
+      for (const std::int32_t dim : weights.dims) group = group * config_.degrees[at(dim)] + indices[at(dim)];
+      groups[at(group)].push_back(part);
+    }
+    for (std::int32_t g = 0; g < ways; ++g) {
+      add_group(w, g, groups[at(g)], weights.gradient_bytes / ways, weights.update_ms / ways);
+    }
+  }
+
+  void add_group(std::int32_t w, std::int32_t g, const std::vector<std::int32_t>& parts, double bytes,
+                 double update_ms) {
+    std::vector<std::int32_t> devices;
+    for (const std::int32_t part : parts) devices.push_back(config_.devices[at(part)]);
+    std::sort(devices.begin(), devices.end());
+    devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+    const auto order = [&](Step step, std::int32_t k) { return order_of(Stage::kUpdate, backward_id_, step, w, g, k); };
+    const bool ring = devices.size() > 1 && bytes > 0;
+    const std::int32_t begun = add(0, kNone, order(Step::kBefore, 0));
+    for (const std::int32_t part : parts) arrows_.emplace_back(block_.backward_task(part), begun);
+    std::int32_t added_up = begun;
+    if (ring) {
+      const double ms = machine_.all_reduce(devices).ms(bytes);
+      added_up = add(0, kNone, order(Step::kAfter, kMostParts - 1));
+      for (std::size_t k = 0; k < devices.size(); ++k) {
+        const std::int32_t hop = add(ms, machine_.link(devices[k], devices[(k + 1) % devices.size()]),
+                                     order(Step::kCompute, static_cast<std::int32_t>(k)));
+        arrows_.emplace_back(begun, hop);
+        arrows_.emplace_back(hop, added_up);
+      }
+    }
+    for (std::size_t k = 0; k < devices.size(); ++k) {
+      const std::int32_t update =
+          add(update_ms / machine_.speed(devices[k]), devices[k], order(Step::kUpdate, static_cast<std::int32_t>(k)));
+      arrows_.emplace_back(added_up, update);
+    }
+  }
+
+  const Operator& op_;
+  const OperatorId backward_id_;
+  const Config& config_;
+  const MachineLinks& machine_;
+  OperatorBlock block_;
+  std::vector<std::pair<std::int32_t, std::int32_t>> arrows_;
+};
+
+// What the parts of a consumer read of the parts of a producer, in bytes.
+class Overlaps {
+ public:
+  Overlaps(const Edge& edge, const Config& producer, const Config& consumer, const MachineLinks& machine)
+      : producer_(producer), consumer_(consumer), machine_(machine) {
+    forward_.assign(at(producer.parts()), 0);
+    back_.assign(at(producer.parts()), 0);
+    strides_.assign(producer.degrees.size(), 1);
+    for (std::size_t d = producer.degrees.size(); d-- > 1;) strides_[d - 1] = strides_[d] * producer.degrees[d];
+    for (const EdgeTensor& tensor : edge.tensors) {
+      std::vector<std::int32_t> copies{0};
+      // The parts that hold the same slab as the first one does: of all dimensions that do not split this tensor.
+      for (std::size_t d = 0; d < producer.degrees.size(); ++d) {
+        const bool splits = std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](const EdgeDim& dim) {
+          return dim.producer == static_cast<std::int32_t>(d);
+        });
+        if (splits) continue;
+        const std::size_t before = copies.size();
+        for (std::int32_t k = 1; k < producer.degrees[d]; ++k) {
+          for (std::size_t c = 0; c < before; ++c) copies.push_back(copies[c] + k * strides_[d]);
+        }
+      }
+      std::sort(copies.begin(), copies.end());
+      tensors_.push_back({&tensor, std::move(copies)});
+    }
+  }
+
+  struct Bytes {
+    std::int32_t producer = 0;  // part
+    double forward = 0, back = 0;
+  };
+  // By the producer's part, ascending; valid until the next call.
+  const std::vector<Bytes>& of(std::int32_t part) {
+    touched_.clear();
+    const std::vector<std::int32_t> indices = indices_of(consumer_, part);
+    for (const Tensor& tensor : tensors_) add(tensor, indices, consumer_.devices[at(part)]);
+    std::sort(touched_.begin(), touched_.end());
+    found_.clear();
+    for (const std::int32_t p : touched_) {
+      found_.push_back({p, forward_[at(p)], back_[at(p)]});
+      forward_[at(p)] = back_[at(p)] = 0;
+    }
+    return found_;
+  }
+
+ private:
+  struct Tensor {
+    const EdgeTensor* tensor;
+    std::vector<std::int32_t> copies;  // offsets of parts that hold the same slab
+  };
+  struct Slab {
+    std::int32_t offset = 0;  // of the producer's part
+    double elements = 1;
+  };
+
+  void add(const Tensor& of, const std::vector<std::int32_t>& indices, std::int32_t device) {
+    slabs_.assign(1, {0, of.tensor->element_bytes});
+    for (const EdgeDim& dim : of.tensor->dims) {
+      const std::int64_t parts = dim.consumer == kNone ? 1 : consumer_.degrees[at(dim.consumer)];
+      const std::int64_t index = dim.consumer == kNone ? 0 : indices[at(dim.consumer)];
+      const std::int64_t slab = dim.extent / parts;
+      const std::int64_t first = std::max<std::int64_t>(0, index * slab - (parts > 1 ? dim.left : 0));
+      const std::int64_t end = std::min(dim.extent, (index + 1) * slab + (parts > 1 ? dim.right : 0));
+      if (dim.producer == kNone || producer_.degrees[at(dim.producer)] == 1) {
+        for (Slab& s : slabs_) s.elements *= static_cast<double>(end - first);
+        continue;
+      }
+      const std::int64_t made = dim.extent / producer_.degrees[at(dim.producer)];
+      wider_.clear();
+      for (std::int64_t k = first / made; k * made < end; ++k) {
+        const auto common = static_cast<double>(std::min(end, (k + 1) * made) - std::max(first, k * made));
+        for (const Slab& s : slabs_) {
+          wider_.push_back({s.offset + static_cast<std::int32_t>(k) * strides_[at(dim.producer)], s.elements * common});
+        }
+      }
+      slabs_.swap(wider_);
+    }
+    for (const Slab& s : slabs_) {
+      if (!(s.elements > 0)) continue;
+      const std::int32_t p = nearest(of.copies, s.offset, device);
+      if (forward_[at(p)] == 0) touched_.push_back(p);
+      forward_[at(p)] += s.elements;
+      if (of.tensor->gradient) back_[at(p)] += s.elements;
+    }
+  }
+
+  std::int32_t nearest(const std::vector<std::int32_t>& copies, std::int32_t offset, std::int32_t device) const {
+    std::int32_t in_server = kNone;
+    for (const std::int32_t copy : copies) {
+      const std::int32_t holder = producer_.devices[at(offset + copy)];
+      if (holder == device) return offset + copy;
+      if (in_server == kNone && machine_.server_of(holder) == machine_.server_of(device)) in_server = offset + copy;
+    }
+    return in_server != kNone ? in_server : offset + copies.front();
+  }
+
+  const Config& producer_;
+  const Config& consumer_;
+  const MachineLinks& machine_;
+  std::vector<std::int32_t> strides_;  // of the producer's parts
+  std::vector<Tensor> tensors_;
+  std::vector<double> forward_, back_;  // by part of the producer
+  std::vector<std::int32_t> touched_;
+  std::vector<Bytes> found_;
+  std::vector<Slab> slabs_, wider_;
+};
+
+}  // namespace
+
+OperatorBlock operator_block(const Space& space, OperatorId op, const Config& config, const MachineLinks& machine) {
+  return OperatorBuilder(space, op, config, machine).finish();
+}
+
+EdgeBlock edge_block(const Space& space, std::int32_t edge, const Config& producer, const Config& consumer,
+                     const MachineLinks& machine) {
+  const Edge& of = space.edges[at(edge)];
+  const bool backward = space.operators[at(of.producer)].backward && space.operators[at(of.consumer)].backward;
+  // Edges of one consumer, and of one producer, follow each other.
+  const auto place = [edge](const std::vector<std::int32_t>& edges) {
+    return static_cast<std::int32_t>(std::lower_bound(edges.begin(), edges.end(), edge) - edges.begin());
+  };
+  const std::int32_t place_in = place(space.in[at(of.consumer)]), place_out = place(space.out[at(of.producer)]);
+  EdgeBlock block;
+  Overlaps overlaps(of, producer, consumer, machine);
+  for (std::int32_t q = 0; q < consumer.parts(); ++q) {
+    block.first_of_consumer.push_back(static_cast<std::int32_t>(block.pairs.size()));
+    const std::int32_t reader = consumer.devices[at(q)];
+    for (const Overlaps::Bytes& bytes : overlaps.of(q)) {
+      PartPair pair{bytes.producer, q, kNone, kNone, backward && bytes.back > 0};
+      const std::int32_t maker = producer.devices[at(bytes.producer)];
+      const auto number = static_cast<std::int32_t>(block.pairs.size());
+      const auto message = [&](double ms, std::int32_t link, TaskOrder order) {
+        block.tasks.push_back({ms, link, order});
+        block.pair_of.push_back(number);
+        return static_cast<std::int32_t>(block.tasks.size()) - 1;
+      };
+      if (maker != reader) {
+        pair.message = message(machine.send_ms(maker, reader, bytes.forward), machine.link(maker, reader),
+                               order_of(Stage::kForward, of.consumer, Step::kBefore, place_in, pair.producer, q));
+        if (pair.has_back) {
+          pair.back = message(
+              machine.send_ms(reader, maker, bytes.back), machine.link(reader, maker),
+              order_of(Stage::kBackward, space.size() - 1 - of.producer, Step::kBefore, place_out, pair.producer, q));
+        }
+      }
+      block.pairs.push_back(pair);
+    }
+  }
+  block.first_of_consumer.push_back(static_cast<std::int32_t>(block.pairs.size()));
+  block.first_of_producer.assign(at(producer.parts()) + 1, 0);
+  for (const PartPair& pair : block.pairs) ++block.first_of_producer[at(pair.producer) + 1];
+  for (std::size_t p = 0; p < at(producer.parts()); ++p) block.first_of_producer[p + 1] += block.first_of_producer[p];
+  block.of_producer.assign(block.pairs.size(), 0);
+  std::vector<std::int32_t> next(block.first_of_producer.begin(), block.first_of_producer.end() - 1);
+  for (std::size_t i = 0; i < block.pairs.size(); ++i) {
+    block.of_producer[at(next[at(block.pairs[i].producer)]++)] = static_cast<std::int32_t>(i);
+  }
+  return block;
+}
+
+double bytes_moved(const Space& space, const Strategy& strategy, const MachineLinks& machine) {
+  double bytes = 0;
+  for (const Edge& edge : space.edges) {
+    const Config& producer = strategy[at(edge.producer)];
+    const Config& consumer = strategy[at(edge.consumer)];
+    const bool backward = space.operators[at(edge.producer)].backward && space.operators[at(edge.consumer)].backward;
+    Overlaps overlaps(edge, producer, consumer, machine);
+    for (std::int32_t q = 0; q < consumer.parts(); ++q) {
+      for (const Overlaps::Bytes& found : overlaps.of(q)) {
+        if (producer.devices[at(found.producer)] != consumer.devices[at(q)])
+          bytes += found.forward + (backward ? found.back : 0);
+      }
+    }
+  }
+  for (OperatorId i = 0; i < space.size(); ++i) {
+    const Operator& op = space.operators[at(i)];
+    const Config& config = strategy[at(i)];
+    if (!op.backward) continue;
+    for (const Weights& weights : op.weights) {
+      std::int32_t ways = 1;
+      for (const std::int32_t dim : weights.dims) ways *= config.degrees[at(dim)];
+      // A ring of n devices moves 2 (n-1) times the bytes; parts of one device have added theirs up before.
+      std::vector<std::vector<std::int32_t>> holders(at(ways));
+      for (std::int32_t part = 0; part < config.parts(); ++part) {
+        const std::vector<std::int32_t> indices = indices_of(config, part);
+        std::int32_t group = 0;
+        for (const std::int32_t dim : weights.dims) group = group * config.degrees[at(dim)] + indices[at(dim)];
+        holders[at(group)].push_back(config.devices[at(part)]);
+      }
+      for (std::vector<std::int32_t>& devices : holders) {
+        std::sort(devices.begin(), devices.end());
+        const auto n = std::unique(devices.begin(), devices.end()) - devices.begin();
+        bytes += 2.0 * static_cast<double>(n - 1) * weights.gradient_bytes / ways;
+      }
+    }
+  }
+  return bytes;
+}
+
+}  // namespace automap::soap

@@ -1,0 +1,150 @@
+"""automap-search soap: strategies found, written, read back, and everything that can be wrong with them."""
+
+import json
+import unittest
+
+from programs import FIXTURES, SOURCE, ProgramTest, run
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+SCHEMA = json.loads((SOURCE / "docs/formats/plan.schema.json").read_text())
+INSPECT_SCHEMA = json.loads((SOURCE / "docs/formats/inspect.schema.json").read_text())
+TINY = FIXTURES / "tiny_mlp.hlo"
+VGG = FIXTURES / "vgg19.hlo.gz"
+QUICK = ("--effort", "quick")
+
+
+class SoapTest(ProgramTest):
+    def plan(self, *arguments):
+        result = run("automap-search", "soap", *arguments, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        plan = json.loads(result.stdout)
+        if jsonschema is not None:
+            jsonschema.Draft202012Validator(SCHEMA).validate(plan)
+        return plan
+
+    def fails(self, code, *arguments, says=()):
+        self.assert_fails(run("automap-search", "soap", *arguments), code, *says)
+
+
+class Plans(SoapTest):
+    def test_beats_data_parallelism_and_experts_on_vgg(self):
+        plan = self.plan(VGG, "--cluster", "config-a", *QUICK)
+        self.assertEqual((plan["schema"], plan["kind"], plan["devices"]), ("automap.plan/1", "soap", 16))
+        self.assertLess(plan["step_ms"], plan["expert_ms"])
+        self.assertLess(plan["expert_ms"], plan["data_parallel_ms"] / 2)
+        self.assertLess(plan["moved_bytes"], plan["data_parallel_moved_bytes"])
+        for operator in plan["operators"]:
+            parts = 1
+            for degree, dim in zip(operator["degrees"], operator["dims"]):
+                self.assertEqual(dim["extent"] % degree, 0)
+                parts *= degree
+            self.assertEqual(parts, len(operator["devices"]))
+            self.assertTrue(all(1 <= device <= 16 for device in operator["devices"]))
+        self.assertLessEqual(sum(chain["proposals"] for chain in plan["chains"]), plan["proposals"])
+
+    def test_same_question_same_answer(self):
+        plans = [self.plan(TINY, "--devices", 4, *QUICK, "--seed", seed) for seed in (1, 1, 2)]
+        for plan in plans:
+            plan.pop("planning_ms")
+        self.assertEqual(plans[0], plans[1])
+        self.assertNotEqual(plans[0]["chains"], plans[2]["chains"])
+
+    def test_starts(self):
+        for start, name in (("data-parallel", "data parallel"), ("expert", "expert"), ("random", "random")):
+            plan = self.plan(TINY, "--devices", 2, *QUICK, "--start", start)
+            self.assertEqual(plan["chains"][0]["start"], name)
+            self.assertLessEqual(plan["step_ms"], min(plan["data_parallel_ms"], plan["expert_ms"]))
+
+    def test_time_and_any_placement(self):
+        plan = self.plan(TINY, "--devices", 4, "--time", "300ms", "--placement", "any")
+        self.assertTrue(plan["cut_by_time"])
+        self.assertLessEqual(plan["step_ms"], plan["data_parallel_ms"])
+
+    def test_one_device(self):
+        plan = self.plan(TINY, "--devices", 1, *QUICK)
+        self.assertEqual(plan["step_ms"], plan["data_parallel_ms"])
+        self.assertTrue(plan["same_devices"])
+
+    def test_report(self):
+        result = run("automap-search", "soap", TINY, "--devices", 4, *QUICK)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for text in ("Step time", "Over links", "For XLA", "chain from", "dense_1"):
+            self.assertIn(text, result.stdout)
+        self.assertIn("memory is not looked at", result.stderr)
+
+
+class Files(SoapTest):
+    def test_a_plan_read_back_is_where_the_search_begins(self):
+        path = self.folder / "plan.json"
+        first = self.plan(TINY, "--devices", 4, *QUICK, "-o", path)
+        again = self.plan(TINY, "--devices", 4, *QUICK, "--plan", path, "--start", "expert")
+        self.assertEqual(json.loads(path.read_text()), first)
+        self.assertEqual(again["chains"][0]["start"], "the plan given")
+        self.assertEqual(again["chains"][0]["start_ms"], first["step_ms"])
+        self.assertLessEqual(again["step_ms"], first["step_ms"])
+
+    def test_inspect_describes_it(self):
+        path = self.folder / "plan.json"
+        plan = self.plan(TINY, "--devices", 4, *QUICK, "-o", path)
+        result = run("automap-inspect", path, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        described = json.loads(result.stdout)
+        if jsonschema is not None:
+            jsonschema.Draft202012Validator(INSPECT_SCHEMA).validate(described)
+        self.assertEqual((described["plan_kind"], described["operators"], described["devices"]), ("soap", 3, 4))
+        self.assertEqual(described["step_ms"], plan["step_ms"])
+        self.assertIn("SOAP plan for 4 devices", run("automap-inspect", path).stdout)
+        path.write_text(json.dumps({"schema": "automap.plan/1", "kind": "soap"}))
+        self.assert_fails(run("automap-inspect", path), 3, "missing key \"operators\"")
+
+    def test_strategies_that_are_none(self):
+        path = self.folder / "plan.json"
+        good = self.plan(TINY, "--devices", 4, *QUICK)
+
+        def refused(change, *says):
+            plan = json.loads(json.dumps(good))
+            change(plan)
+            path.write_text(json.dumps(plan))
+            self.fails(3, TINY, "--devices", 4, "--plan", path, says=says)
+
+        refused(lambda p: p["operators"][0].update(degrees=[3, 1], devices=[1, 2, 3]),
+                "operator 1 (dot_general.5): degree 3 does not divide its sample dimension of 16",
+                "parts have equal sizes: 1, 2, 4 divide it")
+        refused(lambda p: p["operators"][0].update(degrees=[2, 1], devices=[1, 5]), "there is no device 5", "has 4")
+        refused(lambda p: p["operators"][0].update(degrees=[2, 1], devices=[1]), "2 parts, but 1 devices are named")
+        refused(lambda p: p["operators"][0].update(degrees=[2]), "1 degrees, expected one for each of its 2 dimensions")
+        refused(lambda p: p["operators"][0].update(name="other"), "operator 1: name: found \"other\"")
+        refused(lambda p: p["operators"].pop(), "2 operators, but the model has 3")
+        refused(lambda p: p.update(kind="data"), "kind: found \"data\", expected \"soap\"")
+        refused(lambda p: p.update(schema="automap.plan/9"), "automap.plan/9")
+        path.write_text("{")
+        self.fails(3, TINY, "--plan", path, says=["plan.json"])
+        self.fails(3, TINY, "--plan", self.folder / "none.json", says=["none.json"])
+
+
+class Errors(SoapTest):
+    def test_wrong_usage(self):
+        self.fails(2, TINY, "--start", "nowhere", says=["nowhere", "data-parallel, expert, random"])
+        self.fails(2, TINY, "--devices", 17, says=["found 17 devices, expected 1 to 16", "config-a"])
+        self.fails(2, TINY, "--cluster", "config-q", says=["config-q"])
+        cluster = self.folder / "large.json"
+        cluster.write_text(json.dumps({"schema": "automap.cluster/1", "name": "large", "servers": [
+            {"count": 40, "devices": 8, "intra_gbytes_per_s": 130, "inter_gbytes_per_s": 3, "device": "v100-16gb"}]}))
+        self.fails(2, TINY, "--cluster", cluster, says=["found 320 devices, expected 1 to 256", "--devices N"])
+        self.fails(2, TINY, "--time", "soon", says=["soon"])
+        result = run("automap-search", "soap", TINY, "--json", "-o", "-")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("both want standard output", json.loads(result.stdout)["error"]["message"])
+
+    def test_modules_without_operators(self):
+        path = self.folder / "constant.hlo"
+        path.write_text("HloModule m\nENTRY e {\n  ROOT c = f32[2] constant({1, 2})\n}\n")
+        self.fails(3, path, says=["the module has no operator"])
+
+
+if __name__ == "__main__":
+    unittest.main()
