@@ -26,8 +26,12 @@ int compare_main(int argc, char** argv) {
   options.time_limit_s = 60;
   OptionTable table("compare", "the plans of published systems and ours, for one model on one cluster");
   table.example("automap-compare fixtures/hlo/t5_6_6.hlo.gz --cluster config-b", "all systems");
-  table.example("automap-compare fixtures/hlo/bert48.hlo.gz --cluster h100-2x8 --systems automap,alpa --html page.html",
+  table.example("automap-compare fixtures/hlo/vgg19.hlo.gz --cluster h100-2x8 --systems automap,alpa --html page.html",
                 "two of them, and a page with a picture");
+  table.example(
+      "automap-compare fixtures/hlo/tiny_mlp.hlo --cluster config-a --batch 512 --systems automap,pipedream,dapple "
+      "--json",
+      "for scripts");
   table.group("Input");
   table.positional(&options.input.path, "MODEL", "HLO in any form, or a profile; - reads standard input")
       .reads_file()
