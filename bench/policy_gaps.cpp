@@ -268,6 +268,8 @@ class Gaps {
       }
       measured.proof_units.push_back(proof_units(subject, kInfinity, limit_s));
       measured.proof_units.push_back(proof_units(subject, optimum.value_ms, limit_s));
+      // All of a problem's proofs count, or none.
+      if (*std::min_element(measured.proof_units.begin(), measured.proof_units.end()) < 0) measured.proof_units.clear();
     }
     measured.json = {{"class", size.name},
                      {"family", family.name},
@@ -289,7 +291,8 @@ class Gaps {
     return measured;
   }
 
-  // Units of work until the exact solver has shown that nothing is below `value_ms`, or found the optimum.
+  // Units of work until the exact solver has shown that nothing is below `value_ms`, or found the optimum; negative:
+  // the time was over first.
   double proof_units(const Subject& subject, double value_ms, double limit_s) const {
     WorkLimits limits = WorkLimits::of_seconds(limit_s);
     Work work(limits);
@@ -300,7 +303,7 @@ class Gaps {
     exact.upper_bound_ms = value_ms;
     exact.work = &work;
     pipeline::solve_exact(*subject.problem, exact);
-    return static_cast<double>(work.spent());
+    return work.stopped() ? -1 : static_cast<double>(work.spent());
   }
 
   void print_table(const SizeClass& size, const Tally& tally) const {

@@ -1,4 +1,5 @@
 // automap-compare: published planners and ours on one model and cluster. Parses, calls, prints.
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -50,6 +51,7 @@ int compare_main(int argc, char** argv) {
       .range(0.001, 1e9);
   table.group("Output");
   table.add(&html, "html", "also a page with a picture").writes_file().metavar("FILE");
+  table.epilog("Exit codes: 0 a system has a plan, 2 wrong usage or cluster file, 3 bad input or output, 4 none has.");
   table.add_common(&options.json);
   if (!table.parse(argc, argv)) return 0;
 
@@ -57,14 +59,12 @@ int compare_main(int argc, char** argv) {
   OutputSet outputs;
   AtomicFile* page = html.empty() ? nullptr : &outputs.add(html);
   const machine::Cluster cluster = machine::load_cluster(options.cluster);
-  planners::PlanRequest request = infer::make_request(options);
+  const planners::PlanRequest request = infer::make_request(options);
   const infer::PlanInput input = infer::read_input(options.input, cluster);
   if (input.profile.forward_fraction >= 1) {
     throw Error(ErrorKind::kData, options.input.path + ": no training step: it has no backward pass to plan",
                 "export a step that computes gradients and updates (docs/getting-hlo.md)");
   }
-  const StopToken stop;
-  request.cancelled = StopToken::stop_requested;
   const Question question = {input, cluster, infer::make_problem_options(options, input.profile),
                              infer::make_step(options), request};
   Compared compared;
@@ -75,9 +75,6 @@ int compare_main(int argc, char** argv) {
   if (!sizes.empty()) compared.batch = sizes.front().samples * sizes.front().micro_batches;
   ::getloadavg(&compared.load_average, 1);
   for (const System* system : systems) {
-    if (StopToken::stop_requested()) {
-      throw Error(ErrorKind::kStopped, "stopped before " + std::string(system->name) + " was asked");
-    }
     log_verbose(std::string("asking ") + system->name);
     compared.systems.push_back(system);
     compared.answers.push_back(ask(*system, question));
@@ -90,7 +87,9 @@ int compare_main(int argc, char** argv) {
     print(report_text(compared));
   }
   outputs.commit();
-  return 0;
+  const bool any =
+      std::any_of(compared.answers.begin(), compared.answers.end(), [](const Answer& a) { return a.found; });
+  return any ? 0 : exit_code(ErrorKind::kInfeasible);
 }
 
 }  // namespace

@@ -43,8 +43,10 @@ std::string verdict(const Compared& compared) {
   }
   text = text.empty() ? "No system has a plan" : text;
   for (const Answer& answer : compared.answers) {
-    if (answer.found && answer.gap() >= 0) {
-      text += ". AutoMap's plan is at most " + format_percent(answer.gap()) + " above the shortest there can be";
+    // What is below the bound is none of the plans that it is about.
+    if (answer.found && answer.gap() >= 0 && least >= answer.simulated_bound_ms * (1 - 1e-9)) {
+      text +=
+          ". AutoMap's plan is at most " + format_percent(answer.gap()) + " above the shortest of those it considers";
     }
   }
   return text + ".";

@@ -196,6 +196,7 @@ Answer ask(const System& system, const Question& question) {
     // No split of the batch, or no grid, that it could take.
     if (error.kind() != ErrorKind::kUsage) throw;
     answer.why_not = error.what();
+    if (!error.hint().empty()) answer.why_not += " (" + error.hint() + ")";
   }
   answer.search_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return answer;

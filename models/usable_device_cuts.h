@@ -9,9 +9,10 @@
 
 namespace automap::models {
 
-// Ascending, within 1..D-1, at most `most` (at least stages - 1); empty: no plan of `stages` stages can be placed.
-// `radius`: at most so far from a server boundary (paper 4.4); -1: anywhere. The choice: server boundaries first, then
-// what is nearest to an even grid.
+// Ascending, within 1..D-1. `radius`: at most so far from a server boundary (paper 4.4); -1: anywhere. Up to `most` of
+// them are all returned, whether plans have them or not. Of more a choice of at most `most` (at least stages - 1), of
+// cuts that plans of `stages` stages have; empty when no such plan can be placed: server boundaries first, then what is
+// nearest to an even grid.
 std::vector<int> usable_device_cuts(const pipeline::Problem& problem, int stages, int most, int radius);
 
 }  // namespace automap::models

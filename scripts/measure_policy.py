@@ -379,9 +379,13 @@ class Measure:
                     for when, search in gaps:
                         sets = [q for q in document["quality"] if q["planner"] == f"{when}, {search}"]
                         problems = sum(q["problems"] for q in sets)
+                        if problems == 0:
+                            raise Failed(f"automap-train said nothing of '{when}, {search}' on {model['name']}")
                         gaps[when, search].append(sum(q["gap_mean"] * q["problems"] for q in sets) / problems)
             for search in searches:
-                before, after = gaps["before", search], gaps["policy", search]
+                # A model's clusters are no problems of their own: means of each model.
+                before, after = ([statistics.fmean(gaps[when, search][i:i + len(clusters)]) for i in range(0, len(gaps[when, search]), len(clusters))]
+                                 for when in ("before", "policy"))
                 change = [a - b for a, b in zip(after, before)]
                 error = statistics.stdev(change) / len(change) ** 0.5 if len(change) > 1 else 0
                 rows.append([given, search, percent(statistics.fmean(before)), percent(statistics.fmean(after)),

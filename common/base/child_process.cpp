@@ -137,8 +137,8 @@ void drop_descriptors(int socket) {
 // takes every lock of it, more blocks of every size than a thread keeps for itself, and then says that it lives; one
 // that does not is started again.
 constexpr char kAlive = '+';
-constexpr unsigned kAlivePatienceS = 2;
-constexpr int kStarts = 20;
+constexpr unsigned kAlivePatienceS = 4;
+constexpr int kStarts = 12;
 
 void use_whole_allocator() {
   constexpr std::size_t kLargest = std::size_t{1} << 20, kKept = std::size_t{1} << 18, kMostBlocks = 1024;
@@ -207,8 +207,11 @@ ChildProcess::ChildProcess(const Work& work, const ChildLimits& limits) : limits
     if (get(socket_, &word, sizeof word, kAlivePatienceS) != Got::kLate) break;
     end();
     ::close(std::exchange(socket_, -1));
-    if (starts == kStarts)
-      throw Error(ErrorKind::kIo, "cannot start a process: the sanitizer's allocator is locked in it");
+    if (starts == kStarts) {
+      throw Error(ErrorKind::kIo,
+                  "cannot start a process: " + std::to_string(kStarts) + " in turn gave no sign of life",
+                  "the sanitizer's allocator was locked in all of them, or the machine is too busy: run it again");
+    }
     start(work);
   }
   rlimit memory = {};

@@ -6,9 +6,10 @@
 //
 // T: forward and backward of one micro-batch on m' replicas and the exchange of the stage's gradients, which its
 // asynchronous pipeline does for every micro-batch; send: one way, to a group as large as its own; ms. Memory is
-// counted as there: stage by stage, with ceil(devices from here on / devices here) micro-batches in flight. Departures:
-// consecutive devices in the cluster's order instead of levels of a hierarchy, our costs, at most `max_stages` stages,
-// and no versions of weights, which a synchronous step does not need.
+// counted as there: stage by stage, with ceil(devices from here on / devices here) micro-batches in flight.
+// Computation and exchange are added up, as in the published code.
+// Departures: consecutive devices in the cluster's order instead of levels of a hierarchy, our costs, at most
+// `max_stages` stages, and no versions of weights, which a synchronous step does not need.
 #pragma once
 
 #include "plan/rivals/chain.h"

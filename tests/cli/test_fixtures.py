@@ -44,7 +44,9 @@ class Fixtures(unittest.TestCase):
                 data = content(form)
                 self.assertEqual(len(data), form["bytes"], form["file"])
                 self.assertEqual(hashlib.sha256(data).hexdigest(), form["sha256"], form["file"])
-        self.assertEqual({str(path.relative_to(FIXTURES)) for path in FIXTURES.rglob("*") if path.is_file()}, listed)
+        # Workloads for placement are no models.
+        self.assertEqual({str(path.relative_to(FIXTURES)) for path in FIXTURES.rglob("*") if path.is_file()
+                          and path.parent.name != "placement"}, listed)
 
     def test_gzip_headers_carry_no_time(self):
         for path in FIXTURES.rglob("*.gz"):

@@ -207,7 +207,7 @@ class Inspect(unittest.TestCase):
         path = self.file("data.json", json.dumps({**plan, "kind": "data"}))
         self.assertIn("1 of 2 data inputs", run(path).stdout.decode())
         for damage, word in (({"shards": 0}, "shards: found 0"), ({"partition": [1]}, "expected an object"),
-                             ({"kind": "soap"}, "soap"), ({"schema": "automap.plan/2"}, "automap.plan/2")):
+                             ({"kind": "stew"}, "stew"), ({"schema": "automap.plan/2"}, "automap.plan/2")):
             result = run(self.file("damaged.json", json.dumps({**plan, **damage})))
             self.assertEqual(result.returncode, 3)
             self.assertIn(word, result.stderr.decode())
