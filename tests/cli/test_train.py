@@ -248,7 +248,8 @@ class Resume(Train):
         for session in range(40):
             process = self.start(*options, "--resume", "--threads", str(1 + session % 3))
             try:
-                process.wait(timeout=first_s + 0.1 * session)
+                # Longer each time, until also a busy machine gets as far as learning.
+                process.wait(timeout=first_s * 1.15 ** session)
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGTERM if session % 2 else signal.SIGINT)
             errors = process.communicate(timeout=120)[1].decode()
