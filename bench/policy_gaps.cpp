@@ -294,8 +294,7 @@ class Gaps {
   // Units of work until the exact solver has shown that nothing is below `value_ms`, or found the optimum; negative:
   // the time was over first.
   double proof_units(const Subject& subject, double value_ms, double limit_s) const {
-    WorkLimits limits = WorkLimits::of_seconds(limit_s);
-    Work work(limits);
+    Work work(WorkLimits::of_seconds(limit_s));
     pipeline::ExactOptions exact;
     exact.min_stages = exact.max_stages = subject.stages;
     exact.schedule = subject.schedule;

@@ -5,6 +5,7 @@
 #include <queue>
 
 #include "common/base/rng.h"
+#include "plan/placement/depth_first.h"
 
 namespace automap::placement {
 namespace {
@@ -26,28 +27,7 @@ std::vector<int> depth_first(const std::vector<std::vector<int>>& next, const st
     roots[u] = static_cast<int>(u);
   }
   std::sort(roots.begin(), roots.end(), by_rank);
-  std::vector<int> order;
-  std::vector<char> seen(next.size(), 0);
-  std::vector<std::pair<int, std::size_t>> stack;
-  for (const int root : roots) {
-    if (seen[at(root)]) continue;
-    seen[at(root)] = 1;
-    stack.emplace_back(root, 0);
-    while (!stack.empty()) {
-      auto& [u, edge] = stack.back();
-      if (edge == sorted[at(u)].size()) {
-        order.push_back(u);
-        stack.pop_back();
-        continue;
-      }
-      const int v = sorted[at(u)][edge++];
-      if (!seen[at(v)]) {
-        seen[at(v)] = 1;
-        stack.emplace_back(v, 0);
-      }
-    }
-  }
-  return order;
+  return finish_order(sorted, roots);
 }
 
 std::vector<int> breadth_first(const Units& units) {

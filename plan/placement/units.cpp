@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
+
+#include "plan/placement/depth_first.h"
 
 namespace automap::placement {
 namespace {
@@ -33,34 +36,16 @@ std::vector<int> groups_by_colour(const Workload& workload) {
   return out;
 }
 
-// The strongly connected component of every vertex (Kosaraju; the stacks are vectors, so that depth costs no stack).
+// The strongly connected component of every vertex (Kosaraju).
 std::vector<int> components(int vertices, const Edges& edges) {
   std::vector<std::vector<int>> next(at(vertices)), before(at(vertices));
   for (const auto& [from, to] : edges) {
     next[at(from)].push_back(to);
     before[at(to)].push_back(from);
   }
-  std::vector<int> finished;
-  std::vector<char> seen(at(vertices), 0);
-  std::vector<std::pair<int, std::size_t>> stack;
-  for (int root = 0; root < vertices; ++root) {
-    if (seen[at(root)]) continue;
-    seen[at(root)] = 1;
-    stack.emplace_back(root, 0);
-    while (!stack.empty()) {
-      auto& [v, edge] = stack.back();
-      if (edge == next[at(v)].size()) {
-        finished.push_back(v);
-        stack.pop_back();
-        continue;
-      }
-      const int w = next[at(v)][edge++];
-      if (!seen[at(w)]) {
-        seen[at(w)] = 1;
-        stack.emplace_back(w, 0);
-      }
-    }
-  }
+  std::vector<int> roots(at(vertices));
+  std::iota(roots.begin(), roots.end(), 0);
+  const std::vector<int> finished = finish_order(next, roots);
   std::vector<int> out(at(vertices), -1), waiting;
   int count = 0;
   for (auto root = finished.rbegin(); root != finished.rend(); ++root) {
