@@ -58,16 +58,11 @@ double stage_ms(const Problem& problem, int p0, int p1, int d0, int d1, int stag
   if (transfers == Transfers::kCounted && d1 < problem.num_devices()) {
     sent = 2 * problem.transfer_ms(p1, d0, d1, std::min(problem.num_devices(), d1 + (d1 - d0)));
   }
-  double least = kInfinity;
-  for (int v = 0; v < problem.num_variants(); ++v) {
-    if (!problem.stage_fits(p0, p1, group, in_flight, needs_variable, v)) continue;
+  const auto ms_of = [&](int v) {
     const double once = problem.sync_ms(p0, p1, group, v) + problem.optimizer_ms(p0, p1, group, v);
-    const double ms = problem.compute_ms(p0, p1, group, v) + once / micro_batches + sent;
-    if (ms >= least) continue;
-    least = ms;
-    if (variant != nullptr) *variant = v;
-  }
-  return least;
+    return problem.compute_ms(p0, p1, group, v) + once / micro_batches + sent;
+  };
+  return least_of_variants(problem, p0, p1, group, in_flight, needs_variable, ms_of, variant);
 }
 
 double chain_ms(const Problem& problem, double sum_ms, double longest_ms) {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +34,22 @@ struct ChainPlan {
 };
 
 enum class Transfers { kIgnored, kCounted };
+
+// The least `ms_of(variant)` of the variants of a stage that fit with so many micro-batches in flight, and that
+// variant; infinite when none does.
+template <typename MsOf>
+double least_of_variants(const pipeline::Problem& problem, int p0, int p1, const pipeline::DeviceGroup& group,
+                         int in_flight, bool needs_variable, const MsOf& ms_of, int* variant) {
+  double least = std::numeric_limits<double>::infinity();
+  for (int v = 0; v < problem.num_variants(); ++v) {
+    if (!problem.stage_fits(p0, p1, group, in_flight, needs_variable, v)) continue;
+    const double ms = ms_of(v);
+    if (ms >= least) continue;
+    least = ms;
+    if (variant != nullptr) *variant = v;
+  }
+  return least;
+}
 
 // t_i of a stage, the least over the variants that fit; infinite when none does. `stages_left` with this one.
 double stage_ms(const pipeline::Problem& problem, int p0, int p1, int d0, int d1, int stages_left, Transfers transfers,

@@ -24,15 +24,8 @@ double stage_compute_ms(const Problem& problem, int p0, int p1, int d0, int d1, 
   if (!group.valid) return kInfinity;
   const int in_flight = std::min(problem.micro_batches(), left);
   const bool needs_variable = problem.stages_need_variables(left + (d0 > 0 ? 1 : 0));
-  double least = kInfinity;
-  for (int v = 0; v < problem.num_variants(); ++v) {
-    if (!problem.stage_fits(p0, p1, group, in_flight, needs_variable, v)) continue;
-    const double ms = problem.compute_ms(p0, p1, group, v);
-    if (ms >= least) continue;
-    least = ms;
-    *variant = v;
-  }
-  return least;
+  const auto ms_of = [&](int v) { return problem.compute_ms(p0, p1, group, v); };
+  return least_of_variants(problem, p0, p1, group, in_flight, needs_variable, ms_of, variant);
 }
 
 // Plans of one problem whose cuts are ends of units.

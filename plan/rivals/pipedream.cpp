@@ -31,15 +31,8 @@ double pipedream_stage_ms(const Problem& problem, int p0, int p1, int d0, int d1
   const int behind = problem.num_devices() - d0, here = d1 - d0;
   const int in_flight = std::min(problem.micro_batches(), (behind + here - 1) / here);
   const bool needs_variable = problem.stages_need_variables(d1 < problem.num_devices() || d0 > 0 ? 2 : 1);
-  double least = kInfinity;
-  for (int v = 0; v < problem.num_variants(); ++v) {
-    if (!problem.stage_fits(p0, p1, group, in_flight, needs_variable, v)) continue;
-    const double ms = problem.compute_ms(p0, p1, group, v) + problem.sync_ms(p0, p1, group, v);
-    if (ms >= least) continue;
-    least = ms;
-    if (variant != nullptr) *variant = v;
-  }
-  return least;
+  const auto ms_of = [&](int v) { return problem.compute_ms(p0, p1, group, v) + problem.sync_ms(p0, p1, group, v); };
+  return least_of_variants(problem, p0, p1, group, in_flight, needs_variable, ms_of, variant);
 }
 
 double pipedream_send_ms(const Problem& problem, int p, int d0, int d1) {
