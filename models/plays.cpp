@@ -13,6 +13,7 @@
 #include "common/pipeline/suffix_values.h"
 #include "models/child_scores.h"
 #include "models/features.h"
+#include "models/policy_search.h"
 
 namespace automap::models {
 namespace {
@@ -20,7 +21,7 @@ namespace {
 using pipeline::Objective;
 using pipeline::Plan;
 
-constexpr std::uint32_t kPlayStream = 0x706c6179, kLabelStream = 0x6c61626c;
+constexpr std::uint32_t kPlayStream = 0x706c6179, kLabelStream = 0x6c61626c, kExpertStream = 0x65787065;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // What labels may be off by, where stages have variants: far below what the network tells apart.
 constexpr double kLabelSlack = 1e-3;
@@ -290,6 +291,15 @@ Path path_of_plan(Tree& tree, const Plan& plan) {
   return path;
 }
 
+// Plays a plan of this length, if the plan space has it.
+void follow(Tree& tree, const Plan& plan, double ms, const PlayOptions& options, Played& played) {
+  const Path path = path_of_plan(tree, plan);
+  if (static_cast<int>(path.size()) + 2 != tree.space().stages()) return;
+  for (const auto& [node, child] : path) tree.node(node).visited[idx(child)] = 1;
+  back_up(tree, path, tree.y_of(ms));
+  emit_path(tree, path, tree.y_of(ms), options, played);
+}
+
 // Stops the exact program after a fixed amount of work: the same on every machine.
 std::function<bool()> after_polls(long long polls) {
   auto left = std::make_shared<long long>(polls);
@@ -412,12 +422,32 @@ void demonstrate(Tree& tree, const PlayOptions& options, Played& played) {
   if (!best) return;
   Work without_end;
   const Plan polished = pipeline::polish(space.problem(), *best, Objective::kSimulated, without_end, 1000);
-  const Path path = path_of_plan(tree, polished);
-  if (static_cast<int>(path.size()) + 2 != space.stages()) return;
-  const float y = tree.y_of(std::min(best_ms, tree.simulated_ms(polished)));
-  for (const auto& [node, child] : path) tree.node(node).visited[idx(child)] = 1;
-  back_up(tree, path, y);
-  emit_path(tree, path, y, options, played);
+  follow(tree, polished, std::min(best_ms, tree.simulated_ms(polished)), options, played);
+}
+
+// Follows the plan of a beam with this policy, moved in its corridor: what is met on its way learns from a better end
+// than the plays came to.
+void follow_expert(Tree& tree, const Policy& policy, const PlayOptions& options, Played& played) {
+  const PlanSpace& space = tree.space();
+  Work work(WorkLimits::of_units(options.expert_work));
+  PolicySearchOptions search;
+  search.beam = options.expert_beam;
+  search.objective = options.objective;
+  search.work = &work;
+  const std::optional<FoundPlan> found = search_plan(space, &policy, search);
+  if (!found) return;
+  const Plan refined = pipeline::refine_in_corridor(space.problem(), found->plan, 8, 2, &work);
+  const Plan* best = nullptr;
+  double best_ms = kInfinity;
+  for (const Plan* plan : {&refined, &found->plan}) {
+    const double ms = pipeline::length_ms(space.problem(), *plan, options.objective);
+    if (ms < best_ms && static_cast<int>(path_of_plan(tree, *plan).size()) + 2 == space.stages()) {
+      best = plan;
+      best_ms = ms;
+    }
+  }
+  if (!best) return;
+  follow(tree, *best, best_ms, options, played);
 }
 
 void play_after_state(const PlanSpace& space, const KnownOptimum* known, std::uint64_t number, const Policy& policy,
@@ -444,7 +474,8 @@ void play_after_state(const PlanSpace& space, const KnownOptimum* known, std::ui
   }
   const bool small = space.problem().num_devices() <= options.label_devices && space.stages() <= options.label_stages;
   const bool chosen = Rng(seed, kLabelStream, number).uniform() < options.label_fraction;
-  if (space.stages() > 2 && options.label_fraction > 0 && (known || (small && chosen))) {
+  const bool labelled = options.label_fraction > 0 && (known || (small && chosen));
+  if (space.stages() > 2 && labelled) {
     if (options.objective == Objective::kSimulated) {
       demonstrate(tree, options, played);
     } else {
@@ -453,6 +484,10 @@ void play_after_state(const PlanSpace& space, const KnownOptimum* known, std::ui
           std::isfinite(best) ? tree.root_bound_ms() * std::exp(static_cast<double>(best)) * 1.001 : kInfinity;
       label_problem(tree, known, options, incumbent_ms, exploring, played);
     }
+  }
+  if (space.stages() > 2 && !labelled &&
+      Rng(seed, kExpertStream, number).uniform() < options.expert_fraction) {
+    follow_expert(tree, policy, options, played);
   }
   if (options.best_return && !options.whole_episodes) emit_visited(tree, played);
 }

@@ -36,6 +36,11 @@ struct PlayOptions {
   double label_fraction = 0, label_limit = 1.1;
   int label_devices = 16, label_stages = 8;
   long long label_work = 300000;  // labels of the exact program, at most
+  // Expert iteration: of this share of the problems that are not labelled the plan of a wide beam with the policy and
+  // its corridor is followed, too, for what exact programs take too long for.
+  double expert_fraction = 0;
+  int expert_beam = 64;
+  long long expert_work = 400'000'000;  // units, at most
   double epsilon_start = 0.6, epsilon_end = 0.05;
   std::uint64_t epsilon_episodes = 100000;
   bool exponential = false;  // the schedule from start to end; else linear

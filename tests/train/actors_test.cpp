@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <set>
@@ -9,6 +10,7 @@
 #include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
+#include "models/policy_search.h"
 #include "tests/train/simple_learner.h"
 
 namespace automap::train {
@@ -175,6 +177,44 @@ TEST(Actors, BestReturnsAreAtMostThePlaysOwn) {
     }
     EXPECT_EQ(static_cast<std::size_t>(matched), b.episodes.size());
   }
+}
+
+// Expert iteration: one more episode, whose end is that of the wide beam with its corridor, or of the beam alone.
+TEST(Actors, TheExpertsPlanIsFollowed) {
+  const SmallProblems source(5);
+  const SimpleLearner learner;
+  const models::Policy policy = learner.policy("{}");
+  models::PlayOptions options;
+  options.whole_episodes = true;
+  options.best_return = false;
+  options.epsilon_start = options.epsilon_end = 1;  // plays alone end badly
+  int shorter = 0;
+  for (std::uint64_t number = 0; number < 12; ++number) {
+    SCOPED_TRACE(number);
+    options.expert_fraction = 0;
+    const models::Played plays = play_problem(source, number, policy, options, 1);
+    options.expert_fraction = 1;
+    const models::Played played = play_problem(source, number, policy, options, 1);
+    ASSERT_LE(played.episodes.size(), plays.episodes.size() + 1);
+    for (std::size_t i = 0; i < plays.episodes.size(); ++i) EXPECT_TRUE(same(played.episodes[i], plays.episodes[i]));
+    if (played.episodes.size() == plays.episodes.size()) continue;
+    const TrainingProblem problem = source.problem(number);
+    const pipeline::Problem prepared = problem.parts.problem();
+    models::OneShotOptions shot;
+    shot.space.stages = problem.stages;
+    shot.space.schedule = problem.schedule;
+    shot.search.beam = options.expert_beam;
+    const auto found = models::plan_in_one_shot(prepared, &policy, shot);
+    ASSERT_TRUE(found);
+    const double expert_ms = root_ms(problem) * std::exp(static_cast<double>(played.episodes.back().y));
+    EXPECT_GE(expert_ms, found->found.length_ms * (1 - 1e-5));
+    EXPECT_LE(expert_ms, found->searched_ms * (1 + 1e-5));
+    float best = INFINITY;
+    for (const models::Episode& episode : plays.episodes) best = std::min(best, episode.y);
+    EXPECT_LE(played.episodes.back().y, best + 1e-5f);
+    shorter += played.episodes.back().y < best - 1e-5f;
+  }
+  EXPECT_GT(shorter, 3);
 }
 
 TEST(Actors, WholeEpisodesHaveEveryDecisionWithAllItsChildren) {
