@@ -28,7 +28,7 @@ ROOMS = {
     "plan/rivals": ["common/base", "common/machine", "common/pipeline", "plan/planners"],
     "plan/placement": ["common/base", "common/machine", "common/pipeline"],
     "infer": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
-              "plan/partition", "plan/planners"],
+              "plan/partition", "plan/planners", "plan/rivals"],
     "compare": ["common/base", "common/machine", "common/pipeline", "plan/planners", "plan/rivals", "infer"],
     "plan/partition": ["common/base", "common/graph", "common/sharding", "common/machine", "common/pipeline", "profile", "models"],
     "profile/program": ["common/base", "common/hlo", "common/io", "common/machine", "profile", "plan/partition"],
