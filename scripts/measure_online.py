@@ -21,7 +21,7 @@ CLUSTERS = ["config-b", "config-c"]
 # Name, what is asked, by what plans are judged.
 PROBLEMS = [
     ("paper", ["--replicas", "fractional", "--gradient-sync", "after", "--micro-batches", "16", "--objective", "value"], "step_ms"),
-    ("whole", ["--micro-batches", "16", "--objective", "simulated", "--explore", "off"], "simulated_step_ms"),
+    ("whole", ["--micro-batches", "16", "--micro-batch", "32", "--objective", "simulated", "--explore", "off"], "simulated_step_ms"),
 ]
 ONLINE = [
     ("shipped policy, radius 3", ["--from", "shipped", "--radius", "3"]),
@@ -63,9 +63,10 @@ def measure(program, seconds, seeds, models, asked, length):
             for p in others.values():
                 row.append(f"{100 * (p[length] / least - 1):.2f} in {p['planning_ms'] / 1e3:.2g} s")
             for runs in online.values():
-                after = statistics.median(r["online"]["steps"][-1]["seconds"] for r in runs)
-                play = statistics.median(r["online"]["steps"][-1]["play"] for r in runs)
-                row.append(f"{percent([r[length] / least - 1 for r in runs])} after {after:.2g} s, play {play:.0f}")
+                last = [r["online"]["steps"][-1] for r in runs if r["online"]["steps"]]
+                when = (f"after {statistics.median(s['seconds'] for s in last):.2g} s, play "
+                        f"{statistics.median(s['play'] for s in last):.0f}" if last else "without a play")
+                row.append(f"{percent([r[length] / least - 1 for r in runs])} {when}")
             rows.append(row)
             print("| " + " | ".join(row) + " |", flush=True)
     head = ["model", "cluster", "shortest, ms", "one-shot policy", "local search", "exact", "auto"] + [name for name, _ in ONLINE]
@@ -77,6 +78,7 @@ def main():
     parser.add_argument("--bin", type=pathlib.Path, default=SOURCE / "build" / "release")
     parser.add_argument("--time", default="8s")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", choices=[name for name, _, _ in PROBLEMS], help="one table")
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
     program = args.bin / "automap-infer"
@@ -87,6 +89,8 @@ def main():
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     text = PAGE.read_text()
     for name, asked, length in PROBLEMS:
+        if args.only not in (None, name):
+            continue
         rows = measure(program, args.time, args.seeds, MODELS, asked, length)
         begin, end = f"<!-- {name}: scripts/measure_online.py -->\n", f"<!-- end of {name} -->\n"
         if begin not in text or end not in text:
