@@ -5,7 +5,7 @@
 #include <queue>
 
 #include "common/base/rng.h"
-#include "plan/placement/depth_first.h"
+#include "common/base/depth_first.h"
 
 namespace automap::placement {
 namespace {
