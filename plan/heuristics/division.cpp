@@ -10,6 +10,7 @@ namespace {
 
 constexpr double kRounding = 1e-9;
 
+
 // Whether a graph of few vertices, given as counts by (from, to), has a cycle.
 bool has_cycle(const std::vector<std::int32_t>& arcs, std::size_t n) {
   std::vector<int> waits(n, 0);
@@ -247,9 +248,11 @@ void Division::neighbours(UnitId unit, std::vector<DeviceId>* out) const {
   };
   for (const std::int32_t n : graph_.read[at(unit)]) {
     add(graph_.nets[at(n)].producer);
+    if (graph_.nets[at(n)].consumers.size() > kManyReaders) continue;
     for (const UnitId u : graph_.nets[at(n)].consumers) add(u);
   }
   for (const std::int32_t n : graph_.made[at(unit)]) {
+    if (graph_.nets[at(n)].consumers.size() > kManyReaders) continue;
     for (const UnitId u : graph_.nets[at(n)].consumers) add(u);
   }
   std::sort(out->begin(), out->end());

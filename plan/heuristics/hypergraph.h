@@ -15,6 +15,9 @@ struct Net {
   std::vector<UnitId> consumers;  // ascending, each once, without the producer; not empty
 };
 
+// A value that more units read (a step counter, a loss scale) says nothing about who belongs together.
+constexpr std::size_t kManyReaders = 64;
+
 struct Hypergraph {
   std::vector<double> ms, memory_bytes;  // by unit; on the reference device
   // By unit: the mean place of its tasks in the topological order, weighted by their time. What is cut into chunks is
