@@ -25,8 +25,8 @@ struct DeviceLoad {
 };
 
 struct Cost {
-  double load_ms = 0;    // J
-  double cut_bytes = 0;  // over all pairs of (value, device that it is sent to)
+  double load_ms = 0;                   // J
+  double cut_bytes = 0;                 // over all pairs of (value, device that it is sent to)
   bool less_than(const Cost& o) const;  // beyond rounding
 };
 
@@ -84,12 +84,12 @@ class Division {
   Devices devices_;
   std::vector<DeviceLoad> loads_;
   double cut_bytes_ = 0;
-  std::vector<std::int32_t> readers_;      // by net and device: its consumers there
-  std::vector<std::int32_t> arcs_;         // by device and device, of `before`; only where acyclic_
+  std::vector<std::int32_t> readers_;       // by net and device: its consumers there
+  std::vector<std::int32_t> arcs_;          // by device and device, of `before`; only where acyclic_
   std::vector<std::vector<UnitId>> after_;  // the inverse of Hypergraph::before; only where acyclic_
-  mutable std::vector<int> mark_;          // by device
+  mutable std::vector<int> mark_;           // by device
   mutable int epoch_ = 0;
-  mutable std::vector<double> overlay_;    // by device
+  mutable std::vector<double> overlay_;  // by device
 };
 
 }  // namespace automap::heuristics

@@ -21,8 +21,7 @@ class Zeroing {
         border_(graph.ms.size(), 0),
         most_ms_((1 + kSlack) * graph.total_ms() / machine.num_devices()) {
     std::iota(parent_.begin(), parent_.end(), 0);
-    for (DeviceId d = 0; d < machine.num_devices(); ++d)
-      most_bytes_ = std::max(most_bytes_, machine.capacity_bytes(d));
+    for (DeviceId d = 0; d < machine.num_devices(); ++d) most_bytes_ = std::max(most_bytes_, machine.capacity_bytes(d));
     for (const Net& net : graph.nets) message_ms_.push_back(machine.mean_message_ms(net.bytes));
     for (UnitId u = 0; u < graph.size(); ++u) {
       members_[at(u)] = {u};
@@ -77,8 +76,8 @@ class Zeroing {
       }
       for (const std::int32_t n : graph_.made[at(u)]) {
         const auto& consumers = graph_.nets[at(n)].consumers;
-        const bool leaves = std::any_of(consumers.begin(), consumers.end(),
-                                        [&](UnitId c) { return unit_mark_[at(c)] != epoch_; });
+        const bool leaves =
+            std::any_of(consumers.begin(), consumers.end(), [&](UnitId c) { return unit_mark_[at(c)] != epoch_; });
         if (leaves) out += message_ms_[at(n)];
       }
     }

@@ -5,9 +5,10 @@
 
 namespace automap::heuristics {
 
-const std::vector<Heuristic>& heuristics() {
+const std::vector<Heuristic>& heuristic_table() {
   static const std::vector<Heuristic> table = {
-      {"topo-chunk", "a topological order cut into a chunk per device, cuts moved to where few bytes cross", topo_chunk},
+      {"topo-chunk", "a topological order cut into a chunk per device, cuts moved to where few bytes cross",
+       topo_chunk},
       {"linear-clustering", "longest paths made clusters, the heaviest cluster to the lightest device",
        linear_clustering},
       {"edge-zeroing", "clusters joined along the largest values, then mapped as those of paths", edge_zeroing},

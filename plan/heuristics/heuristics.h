@@ -14,8 +14,8 @@ namespace automap::heuristics {
 constexpr double kSlack = 0.05;
 
 struct Question {
-  const WorkGraph& work;     // the tasks
-  const Hypergraph& graph;   // their units: hypergraph_of(work)
+  const WorkGraph& work;    // the tasks
+  const Hypergraph& graph;  // their units: hypergraph_of(work)
   const Machine& machine;
   bool acyclic = false;
   // What a unit's share of the work is on device d: its speed's share of all.
@@ -31,7 +31,7 @@ struct Heuristic {
 };
 
 // "topo-chunk", "linear-clustering", "edge-zeroing", "list-scheduling", "multilevel", and "one-device", the baseline.
-const std::vector<Heuristic>& heuristics();
+const std::vector<Heuristic>& heuristic_table();
 
 Devices topo_chunk(const Question& question);         // H1
 Devices linear_clustering(const Question& question);  // H2

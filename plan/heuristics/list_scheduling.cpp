@@ -59,7 +59,7 @@ class ListSchedule {
       }
       out_[at(unit)] = best;
       memory_[at(best)] += q_.graph.memory_bytes[at(unit)];
-      settle_waiting(unit, best);
+      settle_waiting(t, best);
     }
     take(t, best, start);
   }
@@ -69,14 +69,15 @@ class ListSchedule {
     return g_.tasks[at(t)].pass == Pass::kState && g_.tasks[at(t)].ms == 0 && !g_.made[at(t)].empty();
   }
 
-  // The states that the unit reads and that have waited for it.
-  void settle_waiting(UnitId unit, DeviceId d) {
-    for (const std::int32_t n : q_.graph.read[at(unit)]) {
-      const UnitId producer = q_.graph.nets[at(n)].producer;
-      if (out_[at(producer)] != kNone) continue;
-      if (memory_[at(d)] + q_.graph.memory_bytes[at(producer)] > q_.machine.capacity_bytes(d)) continue;
-      out_[at(producer)] = d;
-      memory_[at(d)] += q_.graph.memory_bytes[at(producer)];
+  // The states that the task reads and that have waited for it.
+  void settle_waiting(TaskId t, DeviceId d) {
+    for (const ValueId v : g_.read[at(t)]) {
+      const TaskId producer = g_.values[at(v)].producer;
+      const UnitId unit = g_.tasks[at(producer)].unit;
+      const double bytes = memory_[at(d)] + q_.graph.memory_bytes[at(unit)];
+      if (out_[at(unit)] != kNone || bytes > q_.machine.capacity_bytes(d)) continue;
+      out_[at(unit)] = d;
+      memory_[at(d)] = bytes;
     }
   }
 

@@ -10,7 +10,8 @@ constexpr double kGib = 1024.0 * 1024 * 1024;
 
 }  // namespace
 
-Machine::Machine(const machine::Cluster& cluster, int devices) : links_(std::make_shared<soap::MachineLinks>(cluster, devices)) {
+Machine::Machine(const machine::Cluster& cluster, int devices)
+    : links_(std::make_shared<soap::MachineLinks>(cluster, devices)) {
   const int n = links_->num_devices();
   for (const machine::ServerGroup& kind : cluster.servers) {
     const double bytes = cluster.devices.at(kind.device).memory_gib * kGib;

@@ -76,9 +76,9 @@ Devices divide_few(const Hypergraph& graph, const Question& question) {
   Devices best;
   bool best_fits = false;
   Cost best_cost;
-  for (const Devices& start : {map_clusters(graph, question.machine, clusters, count),
-                               map_clusters(graph, question.machine, alone, graph.size()),
-                               chunks_along_order(graph, question.machine)}) {
+  for (const Devices& start :
+       {map_clusters(graph, question.machine, clusters, count),
+        map_clusters(graph, question.machine, alone, graph.size()), chunks_along_order(graph, question.machine)}) {
     bool fits = false;
     Cost cost;
     Devices devices = refined(graph, question, start, &fits, &cost);

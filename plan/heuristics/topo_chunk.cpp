@@ -15,7 +15,8 @@ constexpr std::int32_t kWindowShare = 4;
 std::vector<UnitId> order_by_place(const Hypergraph& graph) {
   std::vector<UnitId> order(at(graph.size()));
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](UnitId a, UnitId b) { return graph.place[at(a)] < graph.place[at(b)]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](UnitId a, UnitId b) { return graph.place[at(a)] < graph.place[at(b)]; });
   return order;
 }
 

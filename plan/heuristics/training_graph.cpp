@@ -102,8 +102,7 @@ class GraphMaker {
     const profile::InstructionTimes times = profile::estimate_times(graph_, device);
     out_.warnings = times.notices;
     std::int32_t last_use = 0;
-    for (const std::int32_t v : step_.variables)
-      last_use = std::max(last_use, at_.last_use(step_.inputs[at(v)].node));
+    for (const std::int32_t v : step_.variables) last_use = std::max(last_use, at_.last_use(step_.inputs[at(v)].node));
     place_ = profile::place_backward(at_, last_use);
     for (const NodeId id : order_.order) place_[at(id)] = at_.position(id);
     const profile::StepTimes running(at_, times, place_, std::vector<std::int32_t>(at(flow_.size()), graph::kNone),
@@ -235,6 +234,7 @@ class GraphMaker {
       const std::int32_t place = place_[at(main)];
       if (place != graph::kNone && at(place) < layers.name.size()) task.layer = layers.name[at(place)];
       task.pass = pass_of(at_.part(main));
+      task.pinned = task.pass == Pass::kState;
       out_.graph.tasks.push_back(std::move(task));
     }
     for (NodeId id = 0; id < flow_.size(); ++id) {
@@ -286,28 +286,31 @@ class GraphMaker {
   void find_units() {
     const graph::VariableUpdates updates = graph::find_variable_updates(step_);
     Sets units(out_.graph.tasks.size());
-    const auto join = [&](NodeId a, NodeId b) {
-      if (task_of_[at(a)] != kNone && task_of_[at(b)] != kNone) units.join(task_of_[at(a)], task_of_[at(b)]);
+    const auto join = [&](NodeId a, NodeId b, bool pin) {
+      const TaskId s = task_of_[at(a)], t = task_of_[at(b)];
+      if (s == kNone || t == kNone) return;
+      units.join(s, t);
+      for (const TaskId one : {s, t}) out_.graph.tasks[at(one)].pinned = out_.graph.tasks[at(one)].pinned || pin;
     };
     const auto variable = [&](std::int32_t v) { return step_.inputs[at(step_.variables[at(v)])].node; };
     for (std::size_t i = 0; i < step_.inputs.size(); ++i) {
       const graph::EntryInput& input = step_.inputs[i];
-      if (input.result != graph::kNone) join(input.node, flow_.results()[at(input.result)]);
-      if (updates.slot_of[i] != graph::kNone) join(input.node, variable(updates.slot_of[i]));
+      if (input.result != graph::kNone) join(input.node, flow_.results()[at(input.result)], true);
+      if (updates.slot_of[i] != graph::kNone) join(input.node, variable(updates.slot_of[i]), true);
     }
     for (NodeId id = 0; id < flow_.size(); ++id) {
       if (updates.worker_of[at(id)] != graph::kNone && is_made(id) && at_.part(id) == Part::kOptimizer)
-        join(id, variable(updates.worker_of[at(id)]));
+        join(id, variable(updates.worker_of[at(id)]), true);
     }
     if (colocate_ == Colocate::kPasses) {
       for (std::size_t t = 0; t < main_.size(); ++t) {
         const std::int32_t place = place_[at(main_[t])];
         if (place != graph::kNone && at_.part(main_[t]) == Part::kBackward)
-          join(main_[t], order_.order[at(place)]);
+          join(main_[t], order_.order[at(place)], false);
       }
       for (const std::int32_t v : step_.variables) {
         const NodeId node = step_.inputs[at(v)].node;
-        if (at_.first_use(node) != graph::kNone) join(node, order_.order[at(at_.first_use(node))]);
+        if (at_.first_use(node) != graph::kNone) join(node, order_.order[at(at_.first_use(node))], false);
       }
     }
     for (TaskId t = 0; t < out_.graph.size(); ++t) out_.graph.tasks[at(t)].unit = units.find(t);

@@ -43,6 +43,7 @@ struct Task {
   double ms = 0;
   double memory_bytes = 0;  // of the device that runs it, for the whole step: state, and what is kept for backward
   UnitId unit = 0;          // tasks of a unit are on one device (colocation)
+  bool pinned = false;      // a state, or what makes its new value: runs where its unit is, whatever happens
 };
 
 // Something that a task makes and others read. However many tasks of a device read it, it is sent there once.
