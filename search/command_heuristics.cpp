@@ -206,8 +206,7 @@ int heuristics_command(int argc, char** argv) {
   const LoadedStep loaded = load_training_step(options.model);
   const TrainingGraph model = training_graph_of(loaded.module->graph, loaded.step, device,
                                                 options.colocate == kPasses ? Colocate::kPasses : Colocate::kUpdate);
-  const Answer answer = find_division(model.graph, machine, options.request,
-                                      [](const std::string& name) { log_info("heuristic " + name); });
+  const Answer answer = find_division(model.graph, machine, options.request);
   PlanNotes notes;
   notes.model = loaded.name;
   notes.cluster = cluster.name;

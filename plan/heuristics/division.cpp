@@ -239,22 +239,28 @@ bool Division::fits_everywhere() const {
 void Division::neighbours(UnitId unit, std::vector<DeviceId>* out) const {
   out->clear();
   ++epoch_;
-  const auto add = [&](UnitId u) {
+  const auto add = [&](UnitId u, double bytes) {
     const DeviceId d = devices_[at(u)];
-    if (d == kNone || d == devices_[at(unit)] || mark_[at(d)] == epoch_) return;
-    mark_[at(d)] = epoch_;
-    out->push_back(d);
+    if (d == kNone || d == devices_[at(unit)]) return;
+    if (mark_[at(d)] != epoch_) {
+      mark_[at(d)] = epoch_;
+      overlay_[at(d)] = 0;
+      out->push_back(d);
+    }
+    overlay_[at(d)] += bytes;
+  };
+  const auto add_readers = [&](const Net& net) {
+    if (net.consumers.size() > kManyReaders) return;
+    for (const UnitId u : net.consumers) add(u, net.bytes);
   };
   for (const std::int32_t n : graph_.read[at(unit)]) {
-    add(graph_.nets[at(n)].producer);
-    if (graph_.nets[at(n)].consumers.size() > kManyReaders) continue;
-    for (const UnitId u : graph_.nets[at(n)].consumers) add(u);
+    add(graph_.nets[at(n)].producer, graph_.nets[at(n)].bytes);
+    add_readers(graph_.nets[at(n)]);
   }
-  for (const std::int32_t n : graph_.made[at(unit)]) {
-    if (graph_.nets[at(n)].consumers.size() > kManyReaders) continue;
-    for (const UnitId u : graph_.nets[at(n)].consumers) add(u);
-  }
-  std::sort(out->begin(), out->end());
+  for (const std::int32_t n : graph_.made[at(unit)]) add_readers(graph_.nets[at(n)]);
+  std::sort(out->begin(), out->end(), [&](DeviceId a, DeviceId b) {
+    return overlay_[at(a)] != overlay_[at(b)] ? overlay_[at(a)] > overlay_[at(b)] : a < b;
+  });
 }
 
 }  // namespace automap::heuristics

@@ -66,7 +66,7 @@ class Division {
   }
   bool allowed(UnitId unit, DeviceId to);
   bool fits_everywhere() const;
-  // Devices that the unit's nets reach, without its own, ascending.
+  // Devices that the unit's nets reach, without its own, those with most bytes first (ties: ascending).
   void neighbours(UnitId unit, std::vector<DeviceId>* out) const;
 
  private:

@@ -103,8 +103,7 @@ std::string heuristic_help() {
   return out;
 }
 
-Answer find_division(const WorkGraph& graph, const Machine& machine, const Request& request,
-                     const std::function<void(const std::string&)>& progress) {
+Answer find_division(const WorkGraph& graph, const Machine& machine, const Request& request) {
   if (request.heuristic != kAllHeuristics) named(request.heuristic);
   const Hypergraph units = hypergraph_of(graph);
   const Question question{graph, units, machine, request.acyclic};
@@ -114,7 +113,6 @@ Answer find_division(const WorkGraph& graph, const Machine& machine, const Reque
   for (const Heuristic& row : heuristic_table()) {
     const bool last = row.name == std::string(kBaseline);
     if (!last && request.heuristic != kAllHeuristics && request.heuristic != row.name) continue;
-    if (progress) progress(row.name);
     const auto begun = std::chrono::steady_clock::now();
     out.candidates.push_back(last ? baseline(question) : finish(question, row.name, row.divide(question)));
     Candidate& own = out.candidates.back();

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -45,9 +44,8 @@ std::string heuristic_help();  // a line about each
 
 // One heuristic asked for is still compared with "one-device". Throws Error(kUsage) for a name that is none,
 // Error(kInfeasible) when the devices cannot hold the graph (which says what is too large), or no heuristic found out
-// how. `progress` is called with the name of every heuristic as it begins; may be empty.
-Answer find_division(const WorkGraph& graph, const Machine& machine, const Request& request,
-                     const std::function<void(const std::string&)>& progress = nullptr);
+// how.
+Answer find_division(const WorkGraph& graph, const Machine& machine, const Request& request);
 
 // --- Static, assisted, planned anew ---
 

@@ -9,7 +9,7 @@ namespace automap::heuristics {
 
 namespace {
 
-constexpr int kMostPasses = 12;
+constexpr int kMostPasses = 24;
 constexpr std::size_t kLookedAt = 8;     // moves of each heap, per move made
 constexpr std::size_t kMostTargets = 8;  // devices, per unit
 constexpr int kLeastIdle = 64;           // moves without a gain that end a pass; and a share of all:
