@@ -196,6 +196,11 @@ Division::Outcome Division::after(UnitId unit, DeviceId to) const {
   const DeviceId from = devices_[at(unit)];
   Outcome out;
   out.cost.cut_bytes = cut_bytes_;
+  if (from == to) {
+    out.cost = cost();
+    if (to != kNone) out.own_ms = loads_[at(to)].total_ms();
+    return out;
+  }
   std::fill(overlay_.begin(), overlay_.end(), 0.0);
   changes(unit, to, [&](DeviceId a, DeviceId b, double bytes, int sign) {
     const double ms = sign * machine_.message_ms(a, b, bytes);

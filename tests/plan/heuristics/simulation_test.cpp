@@ -54,7 +54,8 @@ void expect_possible(const WorkGraph& graph, const Machine& machine, const Execu
   }
 }
 
-// The static run again, in the most obvious manner: what can begin next, of all devices and links, begins.
+// The static run again, in the most obvious manner: at every moment, first what ends sends its messages, then every
+// device that can begin its next task does.
 class Twin {
  public:
   Twin(const WorkGraph& graph, const Machine& machine, const Schedule& schedule, const Conditions& conditions)
@@ -62,66 +63,71 @@ class Twin {
 
   std::vector<TaskRun> run() {
     std::vector<TaskRun> out(graph_.tasks.size());
-    std::vector<bool> done(graph_.tasks.size(), false);
     std::vector<std::size_t> next(schedule_.order.size(), 0);
     std::vector<double> free(schedule_.order.size(), 0);
-    std::map<std::int32_t, double> link_free;
-    std::map<std::pair<ValueId, DeviceId>, double> there;
-    std::vector<bool> sent(graph_.tasks.size(), false);
+    std::vector<TaskId> unsent;
     for (;;) {
-      // Messages of ended tasks go out in the order of their ends, so nothing may begin that could end before them.
-      double start = kNever;
-      DeviceId device = kNone;
+      std::vector<double> start(next.size(), kNever);
+      double now = kNever;
       for (DeviceId d = 0; d < machine_.num_devices(); ++d) {
         if (next[at(d)] == schedule_.order[at(d)].size()) continue;
-        const TaskId t = schedule_.order[at(d)][next[at(d)]];
-        double ready = free[at(d)];
-        for (const ValueId v : graph_.read[at(t)]) {
-          const auto it = there.find({v, d});
-          ready = std::max(ready, it == there.end() ? kNever : it->second);
-        }
-        if (ready < start) {
-          start = ready;
-          device = d;
-        }
+        start[at(d)] = std::max(free[at(d)], arrived(schedule_.order[at(d)][next[at(d)]], d));
+        now = std::min(now, start[at(d)]);
       }
-      // The task that ended first of those whose messages have not gone.
-      TaskId first = kNone;
-      for (TaskId t = 0; t < graph_.size(); ++t) {
-        if (done[at(t)] && !sent[at(t)] && (first == kNone || out[at(t)].end_ms < out[at(first)].end_ms)) first = t;
+      for (const TaskId t : unsent) now = std::min(now, out[at(t)].end_ms);
+      if (now == kNever) return out;
+      std::vector<TaskId> ends;
+      for (const TaskId t : unsent) {
+        if (out[at(t)].end_ms == now) ends.push_back(t);
       }
-      if (first != kNone && (device == kNone || out[at(first)].end_ms <= start)) {
-        sent[at(first)] = true;
-        const TaskRun& made = out[at(first)];
-        for (const ValueId v : graph_.made[at(first)]) {
-          there[{v, made.device}] = made.end_ms;
-          for (DeviceId d = 0; d < machine_.num_devices(); ++d) {
-            const auto& readers = graph_.values[at(v)].consumers;
-            const bool reads =
-                std::any_of(readers.begin(), readers.end(), [&](TaskId r) { return schedule_.home[at(r)] == d; });
-            if (!reads || d == made.device) continue;
-            double& link = link_free[machine_.links().link(made.device, d)];
-            link = std::max(link, made.end_ms) + machine_.message_ms(made.device, d, graph_.values[at(v)].bytes);
-            there[{v, d}] = link;
-          }
-        }
-        continue;
+      std::sort(ends.begin(), ends.end());
+      for (const TaskId t : ends) {
+        send(t, out[at(t)]);
+        unsent.erase(std::find(unsent.begin(), unsent.end(), t));
       }
-      if (device == kNone) return out;
-      const TaskId t = schedule_.order[at(device)][next[at(device)]++];
-      const double ms =
-          machine_.task_ms(graph_.tasks[at(t)].ms, device) * conditions_.noise[at(t)] * conditions_.slow[at(device)];
-      out[at(t)] = {device, start, start + ms};
-      free[at(device)] = start + ms;
-      done[at(t)] = true;
+      for (DeviceId d = 0; d < machine_.num_devices() && ends.empty(); ++d) {
+        if (start[at(d)] != now) continue;
+        const TaskId t = schedule_.order[at(d)][next[at(d)]++];
+        const double ms =
+            machine_.task_ms(graph_.tasks[at(t)].ms, d) * conditions_.noise[at(t)] * conditions_.slow[at(d)];
+        out[at(t)] = {d, now, now + ms};
+        free[at(d)] = now + ms;
+        unsent.push_back(t);
+      }
     }
   }
 
  private:
+  double arrived(TaskId t, DeviceId d) const {
+    double out = 0;
+    for (const ValueId v : graph_.read[at(t)]) {
+      const auto it = there_.find({v, d});
+      out = std::max(out, it == there_.end() ? kNever : it->second);
+    }
+    return out;
+  }
+
+  void send(TaskId t, const TaskRun& made) {
+    for (const ValueId v : graph_.made[at(t)]) {
+      there_[{v, made.device}] = made.end_ms;
+      for (DeviceId d = 0; d < machine_.num_devices(); ++d) {
+        const auto& readers = graph_.values[at(v)].consumers;
+        const bool reads =
+            std::any_of(readers.begin(), readers.end(), [&](TaskId r) { return schedule_.home[at(r)] == d; });
+        if (!reads || d == made.device) continue;
+        double& link = link_free_[machine_.links().link(made.device, d)];
+        link = std::max(link, made.end_ms) + machine_.message_ms(made.device, d, graph_.values[at(v)].bytes);
+        there_[{v, d}] = link;
+      }
+    }
+  }
+
   const WorkGraph& graph_;
   const Machine& machine_;
   const Schedule& schedule_;
   const Conditions& conditions_;
+  std::map<std::int32_t, double> link_free_;
+  std::map<std::pair<ValueId, DeviceId>, double> there_;
 };
 
 struct Problem {
@@ -161,7 +167,6 @@ TEST(Simulation, StaticIsAnObviousTwin) {
   for (std::uint64_t item = 0; item < 100 / kShare; ++item) {
     const Problem p = random_problem(item, 60);
     for (const double sigma : {0.0, 0.5}) {
-      // Without noise moments coincide, and ties of messages are the twin's own; noise makes them unique.
       const Conditions conditions = draw_conditions(p.graph, p.machine, sigma, 2, 1.5, 8, item);
       const Execution run = run_static(p.graph, p.machine, p.schedule, conditions);
       const std::vector<TaskRun> twin = Twin(p.graph, p.machine, p.schedule, conditions).run();
