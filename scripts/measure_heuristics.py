@@ -36,28 +36,39 @@ def size(count):
 
 
 def candidates(program):
-    rows = ["| model | cluster | devices | tasks | heuristic | J, ms | before refinement, ms | above the bound | cut, MiB | imbalance | step, ms | s |",
-            "|---|---|---|---|---|---|---|---|---|---|---|---|"]
+    rows = None
     for model in MODELS:
         for cluster, devices in CLUSTERS:
             found = plan(program, model, cluster, devices)
-            for row in found["candidates"]:
-                name = f"**{row['heuristic']}**" if row["heuristic"] == found["planner"] else row["heuristic"]
-                rows.append("| " + " | ".join([
-                    model, cluster, str(devices), str(len(found["tasks"])), name, ms(row["load_ms"]), ms(row["unrefined_load_ms"]),
-                    f"{100 * (row['load_ms'] / found['lower_bound_ms'] - 1):.0f} %", size(row["cut_bytes"]),
-                    f"{100 * row['imbalance']:.0f} %", ms(row["step_ms"]) if row["fits"] else "does not fit",
-                    f"{row['planning_ms'] / 1000:.2f}"]) + " |")
+            names = [row["heuristic"] for row in found["candidates"]]
+            if rows is None:
+                rows = ["| model | cluster | devices | tasks | " + " | ".join(names) +
+                        " | bound | cut, MiB | imbalance | step, ms | one device, ms | s |", "|" + "---|" * (len(names) + 10)]
+            chosen = found["candidates"][names.index(found["planner"])]
+            loads = [f"**{ms(row['load_ms'])}**" if row is chosen else ms(row["load_ms"]) if row["fits"] else "-"
+                     for row in found["candidates"]]
+            rows.append("| " + " | ".join([
+                model, cluster, str(devices), str(len(found["tasks"])), *loads, ms(found["lower_bound_ms"]), size(chosen["cut_bytes"]),
+                f"{100 * chosen['imbalance']:.0f} %", ms(chosen["step_ms"]), ms(found["candidates"][-1]["step_ms"]),
+                f"{sum(row['planning_ms'] for row in found['candidates']) / 1000:.2f}"]) + " |")
     return rows
 
 
 def assistants(program):
-    rows = ["| model | noise | slow | static, ms | assisted | oracle | feedback | tasks moved |", "|---|---|---|---|---|---|---|---|"]
+    rows = None
     for model in ASSISTED:
-        for row in plan(program, model, "config-a", 8, "--assistants")["assistants"]["scenarios"]:
-            ratio = lambda key: f"{row[key] / row['static_ms']:.2f}"
-            rows.append("| " + " | ".join([model, f"{row['noise']:g}", f"{row['slow']:g}", ms(row["static_ms"]), ratio("assisted_ms"),
-                                           ratio("oracle_ms"), ratio("feedback_ms"), f"{row['moved_tasks']:.0f}"]) + " |")
+        scenarios = plan(program, model, "config-a", 8, "--assistants")["assistants"]["scenarios"]
+        noises = sorted({row["noise"] for row in scenarios})
+        if rows is None:
+            rows = ["| model | slow | static, ms | " + " | ".join(f"noise {noise:g}" for noise in noises) + " | tasks moved |",
+                    "|" + "---|" * (len(noises) + 4)]
+        for slow in sorted({row["slow"] for row in scenarios}):
+            of_slow = [row for row in scenarios if row["slow"] == slow]
+            cells = [" / ".join(f"{row[key] / row['static_ms']:.2f}" for key in ("assisted_ms", "oracle_ms", "feedback_ms"))
+                     for row in of_slow]
+            static, moved = [row["static_ms"] for row in of_slow], [row["moved_tasks"] for row in of_slow]
+            rows.append("| " + " | ".join([model, f"{slow:g}", f"{ms(static[0])} to {ms(static[-1])}", *cells,
+                                           f"{moved[0]:.0f} to {moved[-1]:.0f}"]) + " |")
     return rows
 
 
@@ -69,7 +80,8 @@ def replace(text, name, rows):
 
 def without_seconds(text):
     """Seconds are the last column of the first table: they differ from machine to machine."""
-    return [line.rsplit("|", 2)[0] if line.count("|") == 13 else line for line in text.splitlines()]
+    return [line.rsplit("|", 2)[0] if any(f"| {cluster} |" in line for cluster, _ in CLUSTERS) else line
+            for line in text.splitlines()]
 
 
 def main():

@@ -27,19 +27,37 @@ Machine::Machine(const machine::Cluster& cluster, int devices)
       pair.latency_ms = links_->send_ms(a, b, 0);
       constexpr double kLarge = 1e9;  // so that the subtraction loses no digits
       pair.ms_per_byte = (links_->send_ms(a, b, kLarge) - pair.latency_ms) / kLarge;
-      mean_.latency_ms += pair.latency_ms;
-      mean_.ms_per_byte += pair.ms_per_byte;
     }
   }
-  if (n > 1) {
-    mean_.latency_ms /= n * (n - 1.0);
-    mean_.ms_per_byte /= n * (n - 1.0);
+  take_means();
+}
+
+void Machine::take_means() {
+  const auto n = static_cast<double>(speed_.size());
+  mean_ = {};
+  if (speed_.size() < 2) return;
+  for (const Pair& pair : pairs_) {
+    mean_.latency_ms += pair.latency_ms / (n * (n - 1));
+    mean_.ms_per_byte += pair.ms_per_byte / (n * (n - 1));
   }
 }
 
 double Machine::total_speed() const {
   double out = 0;
   for (const double speed : speed_) out += speed;
+  return out;
+}
+
+Machine Machine::first(int devices) const {
+  AM_CHECK(devices >= 1 && devices <= num_devices());
+  Machine out = *this;
+  out.speed_.resize(at(devices));
+  out.capacity_.resize(at(devices));
+  out.pairs_.clear();
+  for (DeviceId a = 0; a < devices; ++a) {
+    for (DeviceId b = 0; b < devices; ++b) out.pairs_.push_back(pairs_[at(a) * speed_.size() + at(b)]);
+  }
+  out.take_means();
   return out;
 }
 

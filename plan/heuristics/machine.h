@@ -31,6 +31,8 @@ class Machine {
   // The mean over all pairs of devices: what is known of a message before anything has a place.
   double mean_message_ms(double bytes) const { return bytes > 0 ? mean_.latency_ms + bytes * mean_.ms_per_byte : 0; }
 
+  // The first `devices` of them alone, at least 1.
+  Machine first(int devices) const;
   // The same where device d takes slow[d] times as long, > 0: what an oracle knows, or the ratios that assistants saw.
   Machine slowed(const std::vector<double>& slow) const;
 
@@ -38,6 +40,8 @@ class Machine {
   struct Pair {
     double latency_ms = 0, ms_per_byte = 0;
   };
+  void take_means();
+
   std::shared_ptr<const soap::MachineLinks> links_;
   std::vector<double> speed_, capacity_;
   std::vector<Pair> pairs_;  // from, to

@@ -68,20 +68,37 @@ Devices refined(const Hypergraph& graph, const Question& question, Devices devic
   return division.devices();
 }
 
-Devices divide_few(const Hypergraph& graph, const Question& question) {
-  std::int32_t count = 0;
-  const std::vector<std::int32_t> clusters = zeroed_clusters(graph, question.machine, &count);
+// Divisions to begin with, over all devices and over those of the first servers alone (1, 2, 4, ...): between servers
+// messages may cost more than their devices are worth.
+std::vector<Devices> starts_of(const Hypergraph& graph, const Machine& machine) {
   std::vector<std::int32_t> alone(graph.ms.size());
   std::iota(alone.begin(), alone.end(), 0);
+  std::vector<int> counts{machine.num_devices()};
+  const soap::MachineLinks& links = machine.links();
+  for (DeviceId d = 1; d < machine.num_devices(); ++d) {
+    const int servers = links.server_of(d);  // whole ones before it
+    if (servers > links.server_of(d - 1) && (servers & (servers - 1)) == 0) counts.push_back(d);
+  }
+  std::vector<Devices> out;
+  for (const int devices : counts) {
+    const Machine part = machine.first(devices);
+    std::int32_t count = 0;
+    const std::vector<std::int32_t> clusters = zeroed_clusters(graph, part, &count);
+    out.push_back(map_clusters(graph, part, clusters, count));
+    out.push_back(map_clusters(graph, part, alone, graph.size()));
+    out.push_back(chunks_along_order(graph, part));
+  }
+  return out;
+}
+
+Devices divide_few(const Hypergraph& graph, const Question& question) {
   Devices best;
   bool best_fits = false;
   Cost best_cost;
-  for (const Devices& start :
-       {map_clusters(graph, question.machine, clusters, count),
-        map_clusters(graph, question.machine, alone, graph.size()), chunks_along_order(graph, question.machine)}) {
+  for (Devices& start : starts_of(graph, question.machine)) {
     bool fits = false;
     Cost cost;
-    Devices devices = refined(graph, question, start, &fits, &cost);
+    Devices devices = refined(graph, question, std::move(start), &fits, &cost);
     if (!best.empty() && (best_fits != fits ? best_fits : !cost.less_than(best_cost))) continue;
     best = std::move(devices);
     best_fits = fits;

@@ -48,6 +48,21 @@ TEST(Division, KnowsServers) {
   EXPECT_DOUBLE_EQ(cost_of(graph, machine, {0, 1, 1}).load_ms, 6);
 }
 
+TEST(Machine, FirstDevicesAndSlowOnes) {
+  const Machine machine(small_cluster({2, 2}));
+  const Machine first = machine.first(3);
+  EXPECT_EQ(first.num_devices(), 3);
+  EXPECT_EQ(first.total_speed(), 3);
+  for (DeviceId a = 0; a < 3; ++a) {
+    for (DeviceId b = 0; b < 3; ++b) EXPECT_EQ(first.message_ms(a, b, 1e6), machine.message_ms(a, b, 1e6));
+  }
+  EXPECT_DOUBLE_EQ(first.message_ms(0, 1, 1e6), 1);
+  EXPECT_DOUBLE_EQ(first.message_ms(0, 2, 1e6), 4);
+  EXPECT_DOUBLE_EQ(first.mean_message_ms(1e6), 3);  // one pair of three is inside a server
+  EXPECT_EQ(machine.message_ms(0, 1, 0), 0);
+  EXPECT_DOUBLE_EQ(machine.slowed({1, 2, 1, 1}).task_ms(3, 1), 6);
+}
+
 // What is kept up to date, what is foretold, and what is computed from scratch are the same.
 TEST(Division, IncrementalCostIsTheCostFromScratch) {
   for (std::uint64_t item = 0; item < 60 / kShare; ++item) {
