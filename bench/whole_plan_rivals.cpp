@@ -72,12 +72,12 @@ int measure(const std::vector<std::string>& models, const std::vector<std::strin
       const Timed ours = planned(true);
       const Timed theirs[] = {
           timed(
-              [&] { return rivals::plan_alpa(profile, cluster, problem, step, request.max_stages).simulated_step_ms; }),
+              [&] { return rivals::plan_alpa({profile, cluster, problem, step, request.max_stages}).simulated_step_ms; }),
           timed([&] {
-            return rivals::plan_galvatron(profile, cluster, problem, step, request.max_stages).simulated_step_ms;
+            return rivals::plan_galvatron({profile, cluster, problem, step, request.max_stages}).simulated_step_ms;
           }),
           timed([&] {
-            return rivals::plan_aceso(profile, cluster, problem, step, request.max_stages).simulated_step_ms;
+            return rivals::plan_aceso({profile, cluster, problem, step, request.max_stages}).simulated_step_ms;
           }),
           timed([&] {
             const infer::Sweep sweep = infer::sweep_layouts(profile, cluster, problem, step, {});

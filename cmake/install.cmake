@@ -14,11 +14,11 @@ foreach(script apply_plan emit_sdy)
   install(PROGRAMS ${PROJECT_BINARY_DIR}/${command} DESTINATION ${CMAKE_INSTALL_BINDIR})
 endforeach()
 
-# Beside the other libraries; the programs know the way from their folder to it (search/rainbow.cpp).
+# Beside the other libraries; the programs know the way from their folder to it (common/base/plugin.cpp).
 file(RELATIVE_PATH plugin_folder ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR}/automap)
-target_compile_definitions(automap_partition PRIVATE AUTOMAP_PLUGIN_FOLDER="${plugin_folder}")
-if(TARGET automap_partition_plugin)
-  install(TARGETS automap_partition_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/automap)
+set_source_files_properties(common/base/plugin.cpp PROPERTIES COMPILE_DEFINITIONS "AUTOMAP_PLUGIN_FOLDER=\"${plugin_folder}\"")
+if(TARGET automap_plugin)
+  install(TARGETS automap_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/automap)
 endif()
 
 # find_package(automap) gives automap::base, automap::graph, ... as listed in docs/house.md.

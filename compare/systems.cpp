@@ -9,6 +9,7 @@
 #include "common/base/suggest.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/placed_plan.h"
+#include "infer/explorer.h"
 #include "infer/score.h"
 #include "plan/rivals/aceso.h"
 #include "plan/rivals/alpa.h"
@@ -76,7 +77,11 @@ Answer answer_of(const rivals::RivalPlan& plan) {
 }
 
 Answer plan_ours(const Question& q) {
-  const planners::StepPlan plan = planners::plan_step(q.input.profile, q.cluster, q.options, q.step, q.request);
+  planners::StepPlan plan = planners::plan_step(q.input.profile, q.cluster, q.options, q.step, q.request);
+  // As automap-infer: the corners of the whole plan, and what published planners say, are candidates.
+  if (plan.result.plan) {
+    infer::explore_corners(q.input.profile, q.cluster, q.options, q.step, q.request, q.input.flops, {}, plan);
+  }
   Answer answer = answer_of(plan);
   if (plan.simulated_bound_ms > 0) answer.simulated_bound_ms = plan.simulated_bound_ms;
   return answer;
@@ -115,10 +120,8 @@ Answer plan_megatron(const Question& q) {
   return answer;
 }
 
-Answer plan_rival(const Question& q,
-                  rivals::RivalPlan (*planner)(const pipeline::Profile&, const machine::Cluster&,
-                                               const pipeline::ProblemOptions&, const planners::StepRequest&, int)) {
-  return answer_of(planner(q.input.profile, q.cluster, q.options, q.step, q.request.max_stages));
+Answer plan_rival(const Question& q, rivals::RivalPlan (*planner)(const rivals::RivalRequest&)) {
+  return answer_of(planner({q.input.profile, q.cluster, q.options, q.step, q.request.max_stages}));
 }
 Answer plan_pipedream(const Question& q) {
   return plan_rival(q, rivals::plan_pipedream);

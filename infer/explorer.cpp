@@ -16,6 +16,7 @@
 #include "common/pipeline/least_work.h"
 #include "common/pipeline/placed_plan.h"
 #include "common/pipeline/schedule.h"
+#include "infer/published.h"
 #include "infer/score.h"
 #include "plan/planners/even_search.h"
 #include "plan/planners/mixed_search.h"
@@ -384,16 +385,32 @@ Exploration explore_corners(const Profile& profile, const Cluster& cluster, cons
       {"pipeline (the paper's)", [](const Explorer& e, const std::string& name) { return e.pipeline(name); }},
       {"best even grid (Megatron)", [](const Explorer& e, const std::string& name) { return e.even_grid(name); }},
   };
+  // Whether a plan of another split may take the place of the one found.
+  const bool open = !step.equal_replicas && !step.lone_replicas && step.micro_batch == 0 && step.micro_batches == 0;
   Exploration out;
   std::vector<PlanCorner>& corners = out.corners;
   for (const auto& [name, find] : kinds) {
     if (out_of_time()) break;
     Explored one = find(Explorer(profile, cluster, options, rest, found), name);
-    if (!step.equal_replicas && !step.lone_replicas && step.micro_batch == 0 && step.micro_batches == 0) {
+    if (open) {
       if (adopt(profile, cluster, options, request, one, &found)) found.result.found_ms = spent_ms();
       note_widths(request, options, one, &found);
     }
     corners.push_back(std::move(one.corner));
+  }
+  // Where none is shorter there is nothing to say of them.
+  if (open && found.result.objective == planners::Objective::kSimulated && !out_of_time()) {
+    planners::StepRequest same = step;
+    same.batch = std::llround(found.size.batch());
+    PublishedPlan published = best_published(
+        {profile, cluster, options, same, rest.max_stages, found.result.simulated_step_ms * (1 - planners::kProvenGap)});
+    if (published.plan.problem) {
+      Explored one = explored("published planner: " + published.name, std::move(published.plan.problem),
+                              std::move(published.plan.plan));
+      if (adopt(profile, cluster, options, request, one, &found)) found.result.found_ms = spent_ms();
+      note_widths(request, options, one, &found);
+      corners.push_back(std::move(one.corner));
+    }
   }
   if (!beside.chunks.empty() && !out_of_time()) {
     corners.push_back(even_corner(

@@ -101,6 +101,12 @@ struct Found {
   bool mixed() const { return explored.mixed.has_value(); }
 };
 
+pipeline::PlanLearning learning_text(const planners::OnlineAnswer& online) {
+  pipeline::PlanLearning out{online.plays, online.earlier_plays, online.updates, online.seconds, {}};
+  for (const planners::OnlineStep& step : online.steps) out.steps.push_back({step.play, step.seconds, step.length_ms});
+  return out;
+}
+
 // How the plan was found, and what bounds it.
 void describe_search(const Found& found, PlanDocument* document) {
   const planners::PlanResult& result = found.planned.result;
@@ -111,6 +117,7 @@ void describe_search(const Found& found, PlanDocument* document) {
   document->found_ms = result.found_ms;
   document->proven_ms = result.proven_ms;
   document->cut_by_time = result.cut_by_time;
+  if (result.online) document->online = learning_text(*result.online);
   document->lower_bound_ms = result.lower_bound_ms;
   document->lower_bound_method = result.lower_bound_method;
   document->gap = result.gap;
@@ -236,6 +243,10 @@ void add_provenance(PlanDocument& document, const OptionTable& table, const Plan
                              "planner",
                              "objective",
                              "policy",
+                             "from",
+                             "radius",
+                             "seed",
+                             "plays",
                              "grid",
                              "beam",
                              "no-refine",
@@ -326,7 +337,10 @@ void read_machines(Call& call) {
 
 void read_policy(Call& call) {
   planners::PlanRequest& request = call.request;
-  if (!call.options.policy.empty()) {
+  if (request.planner == planners::PlannerKind::kOnline) {
+    const std::string& from = call.options.from;
+    if (from != "shipped" && from != "scratch") request.policy = planners::load_policy(from);
+  } else if (!call.options.policy.empty()) {
     request.policy = planners::load_policy(call.options.policy);
   } else if (request.planner == planners::PlannerKind::kPolicy) {
     request.policy = planners::shipped_policy(request.objective.value_or(planners::Objective::kValue));
@@ -543,6 +557,7 @@ int infer_main(int argc, char** argv) {
   limit_kinds(call.table, &options, &call.request);
   check_mode(call.table, options);
   ask_for_beside(call.table, &options);
+  check_online(call.table, options);
   // Before the input is read, so that a wrong plan is refused at once.
   read_plan_or_layout(call);
   // What cannot be written is refused before the work.

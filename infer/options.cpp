@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <initializer_list>
 #include <vector>
@@ -28,6 +29,7 @@ std::vector<std::string> schedule_choices() {
 std::vector<std::string> planner_choices() {
   std::vector<std::string> names;
   for (const planners::PlannerKind planner : planners::all_planners()) names.push_back(to_string(planner));
+  names.push_back(to_string(planners::PlannerKind::kOnline));
   if (std::find(names.begin(), names.end(), "auto") == names.end()) names.insert(names.begin(), "auto");
   return names;
 }
@@ -225,7 +227,8 @@ void declare_search(OptionTable& table, InferOptions& o) {
   table.group("Search");
   table
       .add(&o.planner, "planner",
-           "auto runs them all and takes the best; policy is the trained network's answer, in milliseconds")
+           "auto runs them all and takes the best; policy is the trained network's answer, in milliseconds; online is "
+           "Rainbow learning on this model for the time limit")
       .choices(planner_choices());
   table.add(&o.policy, "policy", "a trained policy to plan with")
       .reads_file()
@@ -233,7 +236,7 @@ void declare_search(OptionTable& table, InferOptions& o) {
       .shown_default("the one compiled in");
   table.add(&o.objective, "objective", "what the best plan is judged by: the closed form V, or the event simulation")
       .choices({"auto", "value", "simulated"})
-      .shown_default("simulated for the planner auto, else value");
+      .shown_default("simulated for the planners auto and online, else value");
   table.add(&o.effort, "effort", "how much to search; counted, so that every machine finds the same plan")
       .choices(effort_names());
   table.add_seconds(&o.time_limit_s, "time-limit", "also stop planning after this time with the best so far")
@@ -281,6 +284,23 @@ void declare_search(OptionTable& table, InferOptions& o) {
       .advanced();
 }
 
+void declare_online(OptionTable& table, InferOptions& o) {
+  table.group("Online search (--planner online, or automap-search pipeline)");
+  table.add(&o.from, "from", "the policy that learning starts from: shipped, scratch or a file")
+      .reads_file()
+      .metavar("shipped|scratch|FILE");
+  table.add(&o.radius, "radius", "devices of a stage end at most this far from a server's end (the paper: 3)")
+      .no_file()
+      .metavar("N|none");
+  table.add(&o.seed, "seed", "of plays and of what is learned from");
+  table.add(&o.plays, "plays", "stop after so many plays, over all sessions; 0: as many as there is time for");
+  table
+      .add(&o.search_state, "search-state",
+           "keep the search in FILE, every 30 seconds and at the end, and go on from it when it is there")
+      .writes_file()
+      .metavar("FILE");
+}
+
 void declare_output(OptionTable& table, InferOptions& o) {
   table.group("Output");
   table.add(&o.output, "output", "also write the plan (automap.plan/2 JSON) to FILE")
@@ -303,6 +323,7 @@ void declare_options(OptionTable& table, InferOptions& o) {
   declare_plan(table, o);
   declare_given(table, o);
   declare_search(table, o);
+  declare_online(table, o);
   declare_output(table, o);
 }
 
@@ -327,6 +348,7 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
       if (typed(option)) unused.push_back(std::string("--") + option);
     }
   };
+  no_use({"from", "radius", "seed", "plays", "search-state"});
   no_use({"planner", "policy", "objective", "effort", "all-planners", "planner-table", "explore", "chunks",
           "zero-bubble", "mixed-widths", "sensitivity", "grid", "beam", "refine", "no-refine", "limit"});
   if (!o.sweep) no_use({"stages", "max-stages", "time-limit"});
@@ -358,6 +380,19 @@ void ask_for_beside(const OptionTable& table, InferOptions* options) {
                 std::string("--") + name + " " + value + " is for the plans that " +
                     (off ? "--explore off" : "--replicas fractional") + " leaves out",
                 "drop one of them");
+  }
+}
+
+void check_online(const OptionTable& table, const InferOptions& options) {
+  const bool online = options.planner == to_string(planners::PlannerKind::kOnline);
+  for (const char* option : {"from", "radius", "seed", "plays", "search-state"}) {
+    if (online || table.source_of(option) != "flag") continue;
+    throw Error(ErrorKind::kUsage, std::string("--") + option + " is for --planner online",
+                std::string("add --planner online, or drop --") + option);
+  }
+  if (online && !options.policy.empty()) {
+    throw Error(ErrorKind::kUsage, "--planner online starts from --from, not from --policy",
+                "give --from " + options.policy);
   }
 }
 
@@ -497,6 +532,13 @@ planners::PlanRequest make_request(const InferOptions& o) {
                         [](Schedule schedule) { return schedule == Schedule::kAdaptive; });
   if (o.schedule != "auto") request.schedules = {*pipeline::parse_schedule(o.schedule)};
   request.planner = *planners::parse_planner(o.planner);
+  if (request.planner == planners::PlannerKind::kOnline) {
+    request.online.from_scratch = o.from == "scratch";
+    request.online.server_radius = o.radius == "none" ? -1 : number_or_word(o.radius, "radius", "none", 0, 1 << 20);
+    request.online.seed = o.seed;
+    request.online.max_plays = o.plays;
+    request.online.state_file = o.search_state;
+  }
   if (o.objective != "auto")
     request.objective = o.objective == "value" ? planners::Objective::kValue : planners::Objective::kSimulated;
   request.beam = o.beam;
@@ -505,6 +547,9 @@ planners::PlanRequest make_request(const InferOptions& o) {
   request.refine = !o.no_refine;
   request.effort = planners::plan_effort(*parse_effort(o.effort));
   request.time_limit_s = o.time_limit_s;
+  // Learning has all the time that it is given.
+  const bool learns = request.planner == planners::PlannerKind::kOnline;
+  if (learns && std::isfinite(o.time_limit_s)) request.effort.units = WorkLimits::kNoEnd;
   request.all_planners = o.all_planners;
   return request;
 }

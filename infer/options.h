@@ -39,6 +39,9 @@ struct InferOptions {
   std::string chunks = "auto", zero_bubble = "auto", mixed_widths = "auto";
   bool beside_asked = false;  // one of these was named
   std::string effort = to_string(Effort::kNormal);
+  // --planner online.
+  std::string from = "shipped", radius = "none", search_state;
+  std::uint64_t seed = 1, plays = 0;
   double time_limit_s = std::numeric_limits<double>::infinity();
 };
 
@@ -51,6 +54,8 @@ void check_mode(const OptionTable& table, const InferOptions& options);
 // --chunks, --zero-bubble and --mixed-widths ask for plans beside that of one width. Throws Error(kUsage) where other
 // options leave those out.
 void ask_for_beside(const OptionTable& table, InferOptions* options);
+// The options of --planner online, and no others, belong to it. Throws Error(kUsage).
+void check_online(const OptionTable& table, const InferOptions& options);
 // Narrows the options and the request to the kinds of plans that --limit names. Throws Error(kUsage) where another
 // option asks for what it leaves out, or where it leaves nothing that uses more than one device.
 void limit_kinds(const OptionTable& table, InferOptions* options, planners::PlanRequest* request);

@@ -242,6 +242,18 @@ std::string planned_text(const PlanDocument& document) {
                     (document.objective == "simulated" ? "simulation" : "V") + "; found by " + document.planner;
   if (document.found_ms > 0) out += " after " + format_ms(document.found_ms);
   if (document.proven_ms > 0) out += "; V proven the least after " + format_ms(document.proven_ms);
+  out += "\n";
+  if (!document.online) return out;
+  const pipeline::PlanLearning& online = *document.online;
+  out += "             learned on this model in " + format_ms(1e3 * online.seconds) + ": " +
+         format_count(static_cast<std::int64_t>(online.plays)) + " plays (" +
+         format_count(static_cast<std::int64_t>(online.earlier_plays)) + " of earlier sessions), " +
+         format_count(static_cast<std::int64_t>(online.updates)) + " updates";
+  if (!online.steps.empty()) {
+    const auto& [play, seconds, length_ms] = online.steps.back();
+    out += "; its shortest plan on the grid, " + format_ms(length_ms) + ", at play " +
+           format_count(static_cast<std::int64_t>(play)) + " after " + format_ms(1e3 * seconds);
+  }
   return out + "\n";
 }
 

@@ -32,6 +32,8 @@ constexpr Command kCommands[] = {
     {"propagate", "complete a partial decision; explain every step, what is stuck or in conflict", propagate_command},
     {"explore", "the best plan of every kind for a cluster: as automap-infer MODEL --cluster C --explore on",
      explore_command},
+    {"pipeline", "Rainbow learning on one model's pipeline: as automap-infer MODEL --cluster C --planner online",
+     pipeline_command},
     {"compare", "published systems and ours, side by side: as automap-compare MODEL --cluster C", compare_command},
     {"explain", "why a tensor is split, whole or reduced; which collective, where, how many bytes", explain_command},
     {"placement", "which device runs which node of a workload (Tarnawski et al.): optimal pipelines, latency",
@@ -69,6 +71,17 @@ int explore_command(int argc, char** argv) {
   // Help and versions are those of the program that does it.
   if (std::none_of(argv + 1, argv + argc, [](const char* argument) { return std::string(argument) == "--explore"; })) {
     program.insert(program.begin() + 1, {"--explore", "on"});
+  }
+  become_program(program);
+}
+
+int pipeline_command(int argc, char** argv) {
+  std::vector<std::string> program = {"automap-infer", "--planner", "online"};
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    // Of a search that learns, the time is what there is to say.
+    const bool time = argument == "--time" || argument.compare(0, 7, "--time=") == 0;
+    program.push_back(time ? "--time-limit" + argument.substr(6) : argument);
   }
   become_program(program);
 }

@@ -30,6 +30,7 @@ int soap_command(int argc, char** argv);
 int heuristics_command(int argc, char** argv);
 // Goes on as automap-infer, whose explorer it is.
 int explore_command(int argc, char** argv);
+int pipeline_command(int argc, char** argv);
 // Goes on as automap-compare.
 int compare_command(int argc, char** argv);
 // Of a workload with times, not of a model.

@@ -247,6 +247,8 @@ TrainerSettings settings_of(const TrainOptions& o, const OptionTable& table) {
   s.play.near_bound = o.near_bound;
   s.play.best_return = o.best_return;
   s.play.whole_episodes = o.learner.returns == models::Returns::kNStep;
+  s.play.expert_fraction = o.expert_fraction;
+  s.play.expert_beam = o.expert_beam;
   s.play.label_fraction = o.label_fraction;
   s.play.label_limit = o.label_limit;
   s.play.label_devices = o.label_devices;

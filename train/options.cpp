@@ -12,6 +12,7 @@
 #include "common/base/text_table.h"
 #include "models/features.h"
 #include "models/flat_env.h"
+#include "models/learner/recipes.h"
 
 namespace automap::train {
 namespace {
@@ -109,25 +110,12 @@ TrainOptions preset_options(const std::string& preset) {
     return o;
   }
   if (preset == "rainbow") {
-    // Rainbow (Hessel et al., 2017) on the after-state network, without noisy layers (as the paper): double Q, 3-step
-    // returns, a target network, priorities. Its Q(s, a) is the value of the after-state, which leaves dueling nothing
-    // to part; --distributional is a switch. No labels, no best returns.
+    // --distributional is a switch.
+    models::use_rainbow(o.learner);
     o.returns = "n-step";
-    o.learner.double_q = true;
-    o.learner.n_step = 3;
-    o.learner.target_every = 500;
-    o.learner.prioritized = true;
-    o.learner.priority_alpha = 0.2;
-    o.learner.priority_beta = 0.4;
-    o.learner.beta_updates = 70000;
-    // Decisions with all their children: 45 kB an episode.
-    o.learner.replay_episodes = 12000;
-    o.learner.batch = 64;
-    o.learner.label_weight = 0;
     o.label_fraction = 0;
     o.best_return = false;
-    o.replay_ratio = 16;
-    o.learner.learning_rate = 3e-3;  // tuned with alpha and the ratio at 100 s of one thread
+    o.replay_ratio = models::kRainbowReplayRatio;
     return o;
   }
   if (preset == "faithful") {
@@ -272,6 +260,11 @@ void declare_playing(OptionTable& table, TrainOptions& o) {
 
 void declare_labels(OptionTable& table, TrainOptions& o) {
   table.group("Exact labels");
+  table.add(&o.expert_fraction, "expert-fraction",
+            "share of the other problems in which the plan of a wide beam with the policy, and its corridor, is followed")
+      .range(0, 1)
+      .advanced();
+  table.add(&o.expert_beam, "expert-beam", "width of that beam").range(1, 1024).advanced();
   table.add(&o.label_fraction, "label-fraction", "share of the problems whose exact values are learned")
       .range(0, 1)
       .advanced();

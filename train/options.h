@@ -47,6 +47,8 @@ struct TrainOptions {
   std::string epsilon_schedule = "linear";
 
   // Exact labels.
+  double expert_fraction = 0;
+  int expert_beam = 64;
   double label_fraction = 0.3, label_limit = 1.08;
   int label_devices = 64, label_stages = 16;
   std::int64_t label_work = 100000;

@@ -12,7 +12,7 @@ void LocalPlayers::begin(std::uint64_t first, std::size_t count, std::shared_ptr
   });
 }
 
-std::vector<Played> LocalPlayers::finish() {
+std::vector<models::Played> LocalPlayers::finish() {
   pool_.wait();
   return std::move(played_);
 }

@@ -19,7 +19,7 @@ class Players {
   virtual void begin(std::uint64_t first, std::size_t count, std::shared_ptr<const models::Policy> policy) = 0;
   // Waits for all of them, in the order of their numbers. Nothing of the round where it could not be played to its end;
   // lost() then says why. Throws what a play threw.
-  virtual std::vector<Played> finish() = 0;
+  virtual std::vector<models::Played> finish() = 0;
   // Empty, or what went wrong with the processes: "rank 1 (node2) is gone". No round can be begun then.
   virtual std::string lost() const { return {}; }
   // A process other than this one was asked to stop.
@@ -28,17 +28,17 @@ class Players {
 
 class LocalPlayers : public Players {
  public:
-  LocalPlayers(const ProblemSource& source, const PlayOptions& options, std::uint64_t seed, WorkerPool& pool)
+  LocalPlayers(const ProblemSource& source, const models::PlayOptions& options, std::uint64_t seed, WorkerPool& pool)
       : source_(source), options_(options), seed_(seed), pool_(pool) {}
   void begin(std::uint64_t first, std::size_t count, std::shared_ptr<const models::Policy> policy) override;
-  std::vector<Played> finish() override;
+  std::vector<models::Played> finish() override;
 
  private:
   const ProblemSource& source_;
-  const PlayOptions options_;
+  const models::PlayOptions options_;
   const std::uint64_t seed_;
   WorkerPool& pool_;
-  std::vector<Played> played_;
+  std::vector<models::Played> played_;
 };
 
 }  // namespace automap::train

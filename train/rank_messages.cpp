@@ -50,7 +50,7 @@ models::Decision decision(ByteReader& in) {
   return d;
 }
 
-void put(ByteWriter& out, const Played& played) {
+void put(ByteWriter& out, const models::Played& played) {
   for (const std::uint64_t n :
        {played.plays, played.steps, played.after_states, played.decisions, played.labelled, played.infeasible}) {
     out.put(n);
@@ -66,8 +66,8 @@ void put(ByteWriter& out, const Played& played) {
 }
 
 // Counts are not trusted with memory: what is announced has to come.
-Played played(ByteReader& in) {
-  Played out;
+models::Played played(ByteReader& in) {
+  models::Played out;
   for (std::uint64_t* n : {&out.plays, &out.steps, &out.after_states, &out.decisions, &out.labelled, &out.infeasible}) {
     *n = in.get<std::uint64_t>();
   }
@@ -148,7 +148,7 @@ std::string bytes_of_message(const PlayAnswer& answer) {
   out.put<std::uint8_t>(answer.stop_requested);
   out.put(answer.waited_s);
   out.put<std::uint64_t>(answer.played.size());
-  for (const Played& p : answer.played) put(out, p);
+  for (const models::Played& p : answer.played) put(out, p);
   return std::move(out.bytes());
 }
 

@@ -43,7 +43,7 @@ struct PlayOrder {
 struct PlayAnswer {
   bool stop_requested = false;
   double waited_s = 0;  // since the last play had ended
-  std::vector<Played> played;
+  std::vector<models::Played> played;
 };
 struct EndOrder {
   int exit_code = 0;

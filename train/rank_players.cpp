@@ -74,8 +74,8 @@ void RankPlayers::begin(std::uint64_t first, std::size_t count, std::shared_ptr<
   }
 }
 
-std::vector<Played> RankPlayers::finish() {
-  std::vector<Played> played = own_.finish();
+std::vector<models::Played> RankPlayers::finish() {
+  std::vector<models::Played> played = own_.finish();
   const auto own_done = Clock::now();
   double least_idle_s = 1e9;
   for (int rank = 1; rank < link_.size() && lost_.empty(); ++rank) {

@@ -30,7 +30,7 @@ class RankPlayers : public Players {
   RankPlayers(models::RankLink& link, Players& own, const RankFacts& facts);
 
   void begin(std::uint64_t first, std::size_t count, std::shared_ptr<const models::Policy> policy) override;
-  std::vector<Played> finish() override;
+  std::vector<models::Played> finish() override;
   std::string lost() const override { return lost_; }
   bool stop_requested() const override { return stop_requested_; }
 

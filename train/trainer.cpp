@@ -141,7 +141,7 @@ class Trainer {
   // Learns from the plays that stand ready while the next ones are played.
   void round() {
     std::uint64_t decisions = 0;
-    for (Played& played : played_) {
+    for (models::Played& played : played_) {
       counters_.plays += played.plays;
       counters_.steps += played.steps;
       counters_.after_states += played.after_states;
@@ -253,7 +253,7 @@ class Trainer {
     values.emplace_back("train/loss", loss_);
     values.emplace_back("train/label_loss", label_loss_);
     values.emplace_back("train/learning_rate", learning_rate_);
-    values.emplace_back("train/epsilon", epsilon_of_play(settings_.play, counters_.plays / 8 * 8));
+    values.emplace_back("train/epsilon", models::epsilon_of_play(settings_.play, counters_.plays / 8 * 8));
     const double seconds = trained_s();
     values.emplace_back("train/episodes_per_s", static_cast<double>(counters_.plays - session_plays_) / seconds);
     const auto feasible = static_cast<double>(counters_.plays - counters_.infeasible);
@@ -288,7 +288,7 @@ class Trainer {
   Curves curves_;
   Progress progress_;
   std::shared_ptr<const models::Policy> acting_;  // what the plays that stand ready were played with
-  std::vector<Played> played_;
+  std::vector<models::Played> played_;
   std::string best_policy_;
   Clock::time_point start_ = Clock::now();
   double earlier_seconds_ = 0, evaluation_seconds_ = 0, learner_seconds_ = 0, loss_ = 0, label_loss_ = 0,

@@ -23,7 +23,7 @@
 namespace automap::train {
 
 struct TrainerSettings {
-  PlayOptions play;
+  models::PlayOptions play;
   std::uint64_t seed = 1;
   int round_problems = 256;
   int batch = 256;

@@ -230,6 +230,34 @@ PlanDocument describe_plan(const PlacedPlan& placed, const Profile& profile) {
 
 namespace {
 
+Json learning_json(const PlanLearning& learning) {
+  Json steps = Json::array();
+  for (const PlanLearning::Step& step : learning.steps) {
+    steps.push_back({{"play", step.play}, {"seconds", step.seconds}, {"length_ms", step.length_ms}});
+  }
+  return {{"plays", learning.plays},
+          {"earlier_plays", learning.earlier_plays},
+          {"updates", learning.updates},
+          {"seconds", learning.seconds},
+          {"steps", steps}};
+}
+
+PlanLearning read_learning(const PlanObject& learning) {
+  const auto count = [](const PlanObject& object, const char* key) {
+    return static_cast<std::uint64_t>(std::max(0.0, object.number(key)));
+  };
+  PlanLearning out;
+  out.plays = count(learning, "plays");
+  out.earlier_plays = count(learning, "earlier_plays");
+  out.updates = count(learning, "updates");
+  out.seconds = learning.number("seconds");
+  for (const Json& item : learning.array("steps")) {
+    const PlanObject step(item, learning.where("steps"));
+    out.steps.push_back({count(step, "play"), step.number("seconds"), step.number("length_ms")});
+  }
+  return out;
+}
+
 Json planner_table_json(const PlannerTable& table) {
   const bool bounded = table.reference_ms > 0;
   Json rows = Json::array();
@@ -432,6 +460,7 @@ std::string to_json_text(const PlanDocument& document) {
   } else if (!document.partitions.empty()) {
     json["partition"] = Json::parse(document.partitions.front());
   }
+  if (document.online) json["online"] = learning_json(*document.online);
   if (document.planner_table) json["planner_table"] = planner_table_json(*document.planner_table);
   if (!document.sensitivity.empty()) json["sensitivity"] = sensitivity_json(document.sensitivity);
   // Names come from the input and may hold any bytes.
@@ -543,6 +572,7 @@ void read_extras(const PlanObject& reader, PlanDocument& document) {
     document.layer_split = read_layer_split(PlanObject(reader.at("layer_split"), reader.where("layer_split")),
                                             document.num_instructions, document.num_devices);
   }
+  if (reader.has("online")) document.online = read_learning(PlanObject(reader.at("online"), reader.where("online")));
   if (reader.has("planner_table")) {
     document.planner_table =
         read_planner_table(PlanObject(reader.at("planner_table"), reader.where("planner_table")), kMany);

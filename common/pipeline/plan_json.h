@@ -88,6 +88,17 @@ struct PlannerTable {
   std::vector<PlannerTableRow> rows;
 };
 
+// How a search that learned on this problem came to its plan (plan/planners/online.h).
+struct PlanLearning {
+  std::uint64_t plays = 0, earlier_plays = 0, updates = 0;  // earlier: of sessions before this one
+  double seconds = 0;                                       // all sessions
+  struct Step {
+    std::uint64_t play = 0;
+    double seconds = 0, length_ms = 0;
+  };
+  std::vector<Step> steps;  // when the shortest plan on the grid became shorter
+};
+
 // What becomes of the plan when one thing it was made from is a little wrong (infer/sensitivity.h).
 struct PlanSensitivity {
   std::string changed;           // "compute 10 % slower"
@@ -161,9 +172,10 @@ struct PlanDocument {
   std::string planner;
   std::string objective;  // "value" or "simulated"
   double planning_ms = 0;
-  double found_ms = 0;       // when, since planning began, the plan was met; 0: not said
-  double proven_ms = 0;      // when its V was known to be the least; 0: it is not known to be
-  bool cut_by_time = false;  // a time limit or an interrupt ended the search
+  double found_ms = 0;                 // when, since planning began, the plan was met; 0: not said
+  double proven_ms = 0;                // when its V was known to be the least; 0: it is not known to be
+  bool cut_by_time = false;            // a time limit or an interrupt ended the search
+  std::optional<PlanLearning> online;  // only of the planner online
   std::vector<PlanAlternative> alternatives;
   std::vector<PlanLimitText> limits;
   std::vector<PlanWidth> widths;  // empty: only one was looked at

@@ -1,6 +1,4 @@
-// The learned searcher, when it is there. LibTorch takes 0.4 s and 160 MB to start, so that automap-search is not
-// linked with it: the searcher is a library of its own (libautomap_partition_learned.so) that is opened when it is
-// asked for.
+// The learned searcher, when it is there: in a library that is opened when it is asked for (common/base/plugin.h).
 #pragma once
 
 #include <string>
@@ -9,9 +7,6 @@
 #include "plan/partition/partition_search.h"
 
 namespace automap::partition {
-
-// Where the library may be, in this order: beside the program (build folder), and where it is installed.
-std::vector<std::string> rainbow_folders();
 
 // Runs plan/partition/learned/rainbow.h's rainbow_search; empty when the library is in none of the folders. Costs a
 // look at the file system; the library is opened by the first call of the result, which throws Error(kConfig) when it

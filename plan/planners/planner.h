@@ -45,16 +45,17 @@
 #include "common/pipeline/problem.h"
 #include "models/policy.h"
 #include "plan/planners/effort.h"
+#include "plan/planners/online.h"
 
 namespace automap::planners {
 
-enum class PlannerKind { kAuto, kPolicy, kRollouts, kExact, kBalanced, kUniform, kLocalSearch, kDataParallel };
+enum class PlannerKind { kAuto, kPolicy, kRollouts, kExact, kBalanced, kUniform, kLocalSearch, kDataParallel, kOnline };
 
-// "auto", "policy", "rollouts", "exact", "balanced", "uniform", "local-search", "data-parallel".
+// "auto", "policy", "rollouts", "exact", "balanced", "uniform", "local-search", "data-parallel", "online".
 const char* to_string(PlannerKind planner);
 // The inverse; nullopt for any other text.
 std::optional<PlannerKind> parse_planner(std::string_view name);
-// The planners a user may ask for.
+// Those that plan by themselves: all but `online`, which learns as long as it may and has no turn with others.
 std::vector<PlannerKind> all_planners();
 // Those that go from stage to stage, in milliseconds, with the bound that a moment gives: `policy` and `rollouts`.
 bool answers_at_once(PlannerKind planner);
@@ -68,12 +69,13 @@ struct PlanRequest {
   // Schedules to try, the earlier preferred on ties. --schedule auto = {k1f1b, k1f1bOverlap}.
   std::vector<pipeline::Schedule> schedules = {pipeline::Schedule::k1f1b};
   PlannerKind planner = PlannerKind::kAuto;
-  // Not given: simulated for `auto`, value for every other planner.
+  // Not given: simulated for `auto` and `online`, value for every other planner.
   std::optional<Objective> objective;
   // The network of `policy` (and of `auto`). Null: the one compiled in for the objective (shipped_policy.h); when there
   // is none, `auto` plans without and `policy` is an error.
   std::shared_ptr<const models::Policy> policy;
   bool use_policy = true;  // false: `auto` plans without the one compiled in, to compare
+  OnlineOptions online;    // of `online`; its time is time_limit_s
   // Width of `policy` and `rollouts`; 1 = greedy. 0: 1, and in `auto` first 1 and then 16.
   int beam = 0;
   // Pivots that `policy`, `rollouts` and `exact` see; 0 = every instruction (the first two: at most 1024).
@@ -148,6 +150,7 @@ struct PlanResult {
   bool cut_by_time = false;
   // A planner or the polishing came to the end of its share of the work first: more effort may find a shorter plan.
   bool cut_by_effort = false;
+  std::optional<OnlineAnswer> online;  // how `online` searched; its plans are moved away
   // Best plan of every planner that ran and found one, in the order of all_planners(); data-parallel, when S = 1 was
   // allowed and fits, is among them. The winner's own planner is listed, too.
   std::vector<Alternative> alternatives;

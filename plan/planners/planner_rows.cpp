@@ -1,6 +1,8 @@
 #include "plan/planners/planner_rows.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/pipeline/exact.h"
@@ -24,6 +26,7 @@ constexpr double kExactUntil = 0.7;
 // costs it 0.03 % on average (fixtures on A, B, C and 2x8 H100: one plan of 36 is another, 1.1 % longer).
 constexpr int kInARow = 3;
 constexpr int kInARowGreedy = 2;
+constexpr double kOnlinePart = 0.9;  // of the time and work of `online`
 constexpr double kWorse = 1.15;
 constexpr double kWorseGreedy = 1.1;
 
@@ -131,18 +134,52 @@ void exact(Planning& planning, Turn& turn) {
   }
 }
 
+// What the policy says at once, if it starts from one; then Rainbow on this problem while there is time, with a part of
+// it kept for corridors around what it found.
+void online(Planning& planning, Turn& turn) {
+  const PlanRequest& request = planning.request();
+  const models::Policy* start = request.online.from_scratch ? nullptr : planning.policy();
+  if (start) {
+    walk(planning, turn, start);
+  } else {
+    one_stage(planning, turn);
+  }
+  OnlineRequest asked;
+  asked.options = request.online;
+  asked.objective = planning.objective();
+  asked.first_stages = std::max(2, planning.first_stages());
+  asked.last_stages = std::min(planning.last_stages(), models::kMaxStages);
+  asked.schedules = request.schedules;
+  asked.pivots = planning.pivots();
+  if (start) asked.policy = planning.shared_policy();
+  if (asked.last_stages < asked.first_stages) return;
+  WorkLimits limits;
+  if (turn.work.left() != WorkLimits::kNoEnd) {
+    limits.units = std::llround(kOnlinePart * static_cast<double>(turn.work.left()));
+  }
+  limits.seconds = kOnlinePart * planning.seconds_left();
+  limits.cancelled = [&] { return turn.work.over(); };
+  Work work(limits);
+  OnlineAnswer answer = find_online_search()(planning.problem(), asked, work);
+  turn.work.spend(work.spent());
+  for (const Plan& plan : answer.plans) planning.add(plan, turn);
+  if (request.refine) planning.refine(std::exchange(answer.plans, {}), turn);
+  planning.keep(std::move(answer));
+}
+
 }  // namespace
 
 const std::vector<PlannerRow>& planner_rows() {
   static const std::vector<PlannerRow> rows = {
-      {PlannerKind::kAuto, "auto", false, false, 1, nullptr},
-      {PlannerKind::kDataParallel, "data-parallel", false, false, kAtOnceUntil, one_stage},
-      {PlannerKind::kUniform, "uniform", false, false, kAtOnceUntil, uniform},
-      {PlannerKind::kPolicy, "policy", true, true, kAtOnceUntil, policy},
-      {PlannerKind::kRollouts, "rollouts", false, true, kAtOnceUntil, rollouts},
-      {PlannerKind::kBalanced, "balanced", false, false, kAtOnceUntil, balanced},
-      {PlannerKind::kLocalSearch, "local-search", false, false, kLocalSearchUntil, local_search},
-      {PlannerKind::kExact, "exact", false, false, kExactUntil, exact},
+      {PlannerKind::kAuto, "auto", false, false, false, 1, nullptr},
+      {PlannerKind::kDataParallel, "data-parallel", false, false, false, kAtOnceUntil, one_stage},
+      {PlannerKind::kUniform, "uniform", false, false, false, kAtOnceUntil, uniform},
+      {PlannerKind::kPolicy, "policy", true, true, false, kAtOnceUntil, policy},
+      {PlannerKind::kRollouts, "rollouts", false, true, false, kAtOnceUntil, rollouts},
+      {PlannerKind::kBalanced, "balanced", false, false, false, kAtOnceUntil, balanced},
+      {PlannerKind::kLocalSearch, "local-search", false, false, false, kLocalSearchUntil, local_search},
+      {PlannerKind::kExact, "exact", false, false, false, kExactUntil, exact},
+      {PlannerKind::kOnline, "online", false, false, true, 1, online},
   };
   return rows;
 }
@@ -168,7 +205,9 @@ std::optional<PlannerKind> parse_planner(std::string_view name) {
 
 std::vector<PlannerKind> all_planners() {
   std::vector<PlannerKind> all;
-  for (const PlannerRow& row : planner_rows()) all.push_back(row.kind);
+  for (const PlannerRow& row : planner_rows()) {
+    if (!row.only_asked) all.push_back(row.kind);
+  }
   std::sort(all.begin(), all.end());
   return all;
 }

@@ -18,6 +18,7 @@ struct PlannerRow {
   // Goes from stage to stage with a network or without, greedy or with a beam: answers at once, and plans at most
   // models::kMaxStages stages. `auto` asks one of these twice.
   bool walks;
+  bool only_asked;  // has no turn in `auto` or beside others
   // Of the work of `auto`: the part after which its turn ends, and the next planner's begins.
   double until;
   // Tells `planning` of the plans it finds. Null: `auto`, which asks the others.

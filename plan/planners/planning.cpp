@@ -83,14 +83,15 @@ Planning::Planning(const Problem& problem, const PlanRequest& request)
       work_(limits(request.effort.units, request.time_limit_s)),
       patient_(limits(WorkLimits::kNoEnd, kInfinity)) {
   check();
-  objective_ =
-      request.objective.value_or(request.planner == PlannerKind::kAuto ? Objective::kSimulated : Objective::kValue);
+  const bool simulated = request.planner == PlannerKind::kAuto || request.planner == PlannerKind::kOnline;
+  objective_ = request.objective.value_or(simulated ? Objective::kSimulated : Objective::kValue);
   first_stages_ = request.stages > 0 ? request.stages : 1;
   last_stages_ = request.stages > 0 ? request.stages
                                     : std::min({request.max_stages, problem.num_devices(), problem.num_instructions()});
   pivots_ = request.grid == 0 ? std::vector<int>() : pipeline::grid_pivots(problem.num_instructions(), request.grid);
   policy_ = request.policy;
-  const bool wanted = request.planner == PlannerKind::kAuto || request.planner == PlannerKind::kPolicy;
+  const bool wanted = request.planner == PlannerKind::kAuto || request.planner == PlannerKind::kPolicy ||
+                      (request.planner == PlannerKind::kOnline && !request.online.from_scratch);
   if (!policy_ && request.use_policy && (wanted || request.all_planners)) policy_ = shipped_policy(objective_);
   if (policy_) check_plans(*policy_, "the policy");
   if (!policy_ && request.planner == PlannerKind::kPolicy) {
@@ -116,7 +117,7 @@ PlanResult Planning::run() {
   if (winner && everything) winner = best_with_warmup(*winner);
   if (request_.all_planners && !everything) {
     for (const PlannerRow& row : planner_rows()) {
-      if (row.kind != request_.planner) propose(row, request_.beam);
+      if (row.kind != request_.planner && !row.only_asked) propose(row, request_.beam);
     }
   }
   if (winner) {
@@ -140,6 +141,7 @@ PlanResult Planning::run() {
     result.alternatives.push_back({to_string(planner), candidate.plan.num_stages(), candidate.value_ms,
                                    candidate.simulated_ms, spent_ms_[planner], candidate.plan});
   }
+  result.online = std::move(online_);
   result.cut_by_time = work_.stopped() || patient_.stopped();
   result.cut_by_effort = cut_ && !result.cut_by_time;
   result.work_units = work_.spent();
@@ -166,6 +168,7 @@ void Planning::run_all() {
   const PlannerRow& walker = row_of(policy_ ? PlannerKind::kPolicy : PlannerKind::kRollouts);
   bool walked_widely = false;
   for (const PlannerRow& row : planner_rows()) {
+    if (row.only_asked) continue;
     // The last that costs milliseconds.
     if (row.until > walker.until && row.propose != nullptr && !std::exchange(walked_widely, true)) {
       propose(walker, request_.beam > 0 ? request_.beam : kBeam);
@@ -375,6 +378,10 @@ std::optional<Plan> Planning::walk(const models::Policy* policy, int stages, Sch
   if (!found) return std::nullopt;
   runners_up = std::move(found->runners_up);
   return std::move(found->plan);
+}
+
+double Planning::seconds_left() const {
+  return std::max(0.0, request_.time_limit_s - ms_since(start_) / 1e3);
 }
 
 bool Planning::coarse() const {

@@ -48,12 +48,16 @@ class Planning {
   const std::vector<int>& pivots() const { return pivots_; }  // empty: every instruction
   bool coarse() const;                                        // whether the grid leaves something to refine
   const models::Policy* policy() const { return policy_.get(); }
+  std::shared_ptr<const models::Policy> shared_policy() const { return policy_; }
+  double seconds_left() const;  // of the time limit; infinite without one
 
   // Whether a turn is over although there is more to do. While there is no plan at all, one is looked for however
   // little the work.
   bool over(Turn& turn) { return !best_of_.empty() && cut(turn.work); }
   // A planner came to the end of its share of the work.
   void note_cut() { cut_ = true; }
+  // How `online` searched goes into the result.
+  void keep(OnlineAnswer answer) { online_ = std::move(answer); }
   // Whether no plan of so many stages can be the planner's best, by the simplest bound on V.
   bool out_of_question(const PlannerRow& planner, int stages, pipeline::Schedule schedule) const;
   // V of a plan that no longer can be the best: under the objective `simulated` V is below the simulation, but for the
@@ -130,6 +134,7 @@ class Planning {
   std::vector<Candidate> polished_all_;
   std::shared_ptr<const models::Policy> policy_;  // null: none
   std::map<std::pair<int, pipeline::Schedule>, std::unique_ptr<models::PlanSpace>> spaces_;
+  std::optional<OnlineAnswer> online_;
   std::optional<pipeline::LowerBound> proof_;
   double proof_ms_ = 0;  // when the lower bound was known
   double smallest_value_ms_ = std::numeric_limits<double>::infinity();

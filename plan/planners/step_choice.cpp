@@ -80,19 +80,29 @@ StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const P
   return best;
 }
 
-// Planners that answer at once: width, split and number of stages by a coarse profile, the plan by the whole one. The
-// bound is of all plans: it comes of the whole profile's work alone.
-std::optional<StepPlan> plan_at_once(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
-                                     const std::vector<StepSize>& sizes, const PlanRequest& request,
-                                     const StepRequest& step, Time start) {
+// Planners that answer at once: width, split and number of stages by a coarse profile, the plan by the whole one.
+// `online` takes width and split from one of those, and has all of its time for the one problem. The bound is of all
+// plans: it comes of the whole profile's work alone.
+std::optional<StepPlan> plan_by_a_look(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
+                                       const std::vector<StepSize>& sizes, const PlanRequest& request,
+                                       const StepRequest& step, Time start) {
+  const bool at_once = answers_at_once(request.planner);
   PlanRequest unbounded = request;
   unbounded.lower_bound = false;
-  const Profile coarse = pipeline::coarse_profile(profile, pipeline::thinnest_cuts(profile, kLookPositions));
-  StepPlan rough = plan_all_widths(coarse, cluster, options, sizes, unbounded, step, start);
+  PlanRequest look = unbounded;
+  if (!at_once) {
+    look.planner = PlannerKind::kRollouts;
+    look.objective = request.objective.value_or(Objective::kSimulated);
+    look.effort = plan_effort(Effort::kNormal);
+  }
+  const Profile coarse = profile.size() > 2 * kLookPositions
+                             ? pipeline::coarse_profile(profile, pipeline::thinnest_cuts(profile, kLookPositions))
+                             : profile;
+  StepPlan rough = plan_all_widths(coarse, cluster, options, sizes, look, step, start);
   if (!rough.result.plan) return std::nullopt;
-  PlanRequest as_many = unbounded;
-  as_many.stages = rough.result.plan->num_stages();
-  const WidthPlanner planner(profile, cluster, options, as_many, step, rough.size.width, kInfinity, start);
+  PlanRequest closely = unbounded;
+  if (at_once) closely.stages = rough.result.plan->num_stages();
+  const WidthPlanner planner(profile, cluster, options, closely, step, rough.size.width, kInfinity, start);
   StepPlan plan = planner.of_split(rough.size);
   if (!plan.result.plan) return std::nullopt;
   plan.considered = std::move(rough.considered);
@@ -116,8 +126,9 @@ StepPlan plan_widths(const Profile& profile, const Cluster& cluster, const Probl
                      const std::vector<StepSize>& sizes, const PlanRequest& request, const StepRequest& step) {
   const Time start = std::chrono::steady_clock::now();
   // Twice as many positions take less time themselves than to be put together.
-  if (answers_at_once(request.planner) && profile.size() > 2 * kLookPositions) {
-    if (auto plan = plan_at_once(profile, cluster, options, sizes, request, step, start)) return std::move(*plan);
+  const bool large = profile.size() > 2 * kLookPositions;
+  if (request.planner == PlannerKind::kOnline || (answers_at_once(request.planner) && large)) {
+    if (auto plan = plan_by_a_look(profile, cluster, options, sizes, request, step, start)) return std::move(*plan);
   }
   return plan_all_widths(profile, cluster, options, sizes, request, step, start);
 }

@@ -451,11 +451,10 @@ std::optional<ChainPlan> aceso_chain(const Problem& problem, const std::vector<i
   return made;
 }
 
-RivalPlan plan_aceso(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                     const pipeline::ProblemOptions& options, const planners::StepRequest& step, int max_stages) {
-  const std::vector<int> ends = unit_ends(profile, static_cast<int>(profile.size()));
-  return best_over_splits(profile, cluster, options, step, [&](const pipeline::Problem& problem) {
-    return aceso_chain(problem, ends, max_stages, kAcesoEffort);
+RivalPlan plan_aceso(const RivalRequest& request) {
+  const std::vector<int> ends = unit_ends(request.profile, static_cast<int>(request.profile.size()));
+  return best_over_splits(request, [&](const pipeline::Problem& problem) {
+    return aceso_chain(problem, ends, request.max_stages, kAcesoEffort);
   });
 }
 

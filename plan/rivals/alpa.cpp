@@ -16,12 +16,11 @@ std::vector<int> alpa_submeshes(const pipeline::Problem& problem, int d0) {
   return sizes;
 }
 
-RivalPlan plan_alpa(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                    const pipeline::ProblemOptions& options, const planners::StepRequest& step, int max_stages) {
-  const std::vector<int> ends = unit_ends(profile, kAlpaUnits);
-  return best_over_splits(profile, cluster, options, step, [&](const pipeline::Problem& problem) {
+RivalPlan plan_alpa(const RivalRequest& request) {
+  const std::vector<int> ends = unit_ends(request.profile, kAlpaUnits);
+  return best_over_splits(request, [&](const pipeline::Problem& problem) {
     return best_chain(
-        problem, ends, [&](int d0) { return alpa_submeshes(problem, d0); }, max_stages, kAlpaGap, Transfers::kIgnored);
+        problem, ends, [&](int d0) { return alpa_submeshes(problem, d0); }, request.max_stages, kAlpaGap, Transfers::kIgnored);
   });
 }
 

@@ -13,7 +13,6 @@ constexpr double kAlpaGap = 0.01;  // largest t that differ by less are one
 
 // The shapes of submeshes that begin at device d0.
 std::vector<int> alpa_submeshes(const pipeline::Problem& problem, int d0);
-RivalPlan plan_alpa(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                    const pipeline::ProblemOptions& options, const planners::StepRequest& step, int max_stages);
+RivalPlan plan_alpa(const RivalRequest& request);
 
 }  // namespace automap::rivals

@@ -6,6 +6,7 @@
 
 #include "common/base/error.h"
 #include "common/pipeline/cost.h"
+#include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"
 
 namespace automap::rivals {
@@ -150,9 +151,22 @@ std::optional<ChainPlan> best_chain(const Problem& problem, const std::vector<in
   return best;
 }
 
-RivalPlan best_over_splits(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                           const pipeline::ProblemOptions& options, const planners::StepRequest& step,
-                           const Planner& planner) {
+namespace {
+
+// V may be above the simulation by the all-reduce that hides (planner.h).
+constexpr double kAboveSimulation = 1.1;
+
+bool hopeless(const Problem& problem, int max_stages, double below_ms) {
+  if (below_ms == kInfinity) return false;
+  const int most = std::min({max_stages, problem.num_devices(), problem.num_instructions()});
+  const std::vector<double> bounds = pipeline::simple_lower_bounds_ms(problem, pipeline::Schedule::kAdaptive, most);
+  return *std::min_element(bounds.begin(), bounds.end()) > kAboveSimulation * below_ms;
+}
+
+}  // namespace
+
+RivalPlan best_over_splits(const RivalRequest& request, const Planner& planner) {
+  const auto& [profile, cluster, options, step, max_stages, below_ms] = request;
   std::vector<int> widths = {1};
   for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
   const std::vector<planners::StepSize> sizes = planners::step_sizes(step, profile, options.replicas);
@@ -167,6 +181,7 @@ RivalPlan best_over_splits(const pipeline::Profile& profile, const machine::Clus
       at_size.micro_batches = size.micro_batches;
       try {
         auto problem = std::make_unique<Problem>(at_width, replicas, at_size);
+        if (hopeless(*problem, max_stages, below_ms)) continue;
         std::optional<ChainPlan> found = planner(*problem);
         if (!found) continue;
         pipeline::Plan adaptive = found->plan;

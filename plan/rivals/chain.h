@@ -71,12 +71,21 @@ struct RivalPlan {
   double simulated_step_ms = 0;  // by our simulation
 };
 
+// What a planner is asked.
+struct RivalRequest {
+  const pipeline::Profile& profile;
+  const machine::Cluster& cluster;
+  const pipeline::ProblemOptions& options;
+  const planners::StepRequest& step;
+  int max_stages = 16;
+  // Splits are left out whose simplest bound says that no simulated step below this can come of them.
+  double below_ms = std::numeric_limits<double>::infinity();
+};
+
 // Asks for a plan of every width and split of the batch (all devices); of these the one that is simulated shortest,
 // with as much in flight as our own plans may have: no rival is held back by its choice among splits, nor by its
 // schedule.
 using Planner = std::function<std::optional<ChainPlan>(const pipeline::Problem& problem)>;
-RivalPlan best_over_splits(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                           const pipeline::ProblemOptions& options, const planners::StepRequest& step,
-                           const Planner& planner);
+RivalPlan best_over_splits(const RivalRequest& request, const Planner& planner);
 
 }  // namespace automap::rivals

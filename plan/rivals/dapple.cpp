@@ -185,11 +185,10 @@ std::optional<ChainPlan> dapple_chain(const Problem& problem, const std::vector<
   return std::move(search).best();
 }
 
-RivalPlan plan_dapple(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                      const pipeline::ProblemOptions& options, const planners::StepRequest& step, int max_stages) {
-  const std::vector<int> ends = unit_ends(profile, kDappleUnits);
-  return best_over_splits(profile, cluster, options, step,
-                          [&](const Problem& problem) { return dapple_chain(problem, ends, max_stages); });
+RivalPlan plan_dapple(const RivalRequest& request) {
+  const std::vector<int> ends = unit_ends(request.profile, kDappleUnits);
+  return best_over_splits(request,
+                          [&](const Problem& problem) { return dapple_chain(problem, ends, request.max_stages); });
 }
 
 }  // namespace automap::rivals

@@ -36,7 +36,6 @@ double dapple_length_ms(const pipeline::Problem& problem, const pipeline::Plan& 
 
 // The plan it finds; its objective_ms is L. Nothing when none fits.
 std::optional<ChainPlan> dapple_chain(const pipeline::Problem& problem, const std::vector<int>& ends, int max_stages);
-RivalPlan plan_dapple(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                      const pipeline::ProblemOptions& options, const planners::StepRequest& step, int max_stages);
+RivalPlan plan_dapple(const RivalRequest& request);
 
 }  // namespace automap::rivals

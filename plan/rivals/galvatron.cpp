@@ -24,11 +24,10 @@ std::optional<ChainPlan> galvatron_chain(const pipeline::Problem& problem, const
   return best;
 }
 
-RivalPlan plan_galvatron(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                         const pipeline::ProblemOptions& options, const planners::StepRequest& step, int max_stages) {
-  const std::vector<int> ends = unit_ends(profile, kGalvatronUnits);
-  return best_over_splits(profile, cluster, options, step, [&](const pipeline::Problem& problem) {
-    return galvatron_chain(problem, ends, max_stages, kGap);
+RivalPlan plan_galvatron(const RivalRequest& request) {
+  const std::vector<int> ends = unit_ends(request.profile, kGalvatronUnits);
+  return best_over_splits(request, [&](const pipeline::Problem& problem) {
+    return galvatron_chain(problem, ends, request.max_stages, kGap);
   });
 }
 

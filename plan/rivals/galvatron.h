@@ -13,7 +13,6 @@ constexpr int kGalvatronUnits = 64;
 // The best plan of equal groups for one problem.
 std::optional<ChainPlan> galvatron_chain(const pipeline::Problem& problem, const std::vector<int>& ends, int max_stages,
                                          double gap);
-RivalPlan plan_galvatron(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                         const pipeline::ProblemOptions& options, const planners::StepRequest& step, int max_stages);
+RivalPlan plan_galvatron(const RivalRequest& request);
 
 }  // namespace automap::rivals

@@ -101,11 +101,10 @@ std::optional<ChainPlan> pipedream_chain(const Problem& problem, const std::vect
   return found;
 }
 
-RivalPlan plan_pipedream(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                         const pipeline::ProblemOptions& options, const planners::StepRequest& step, int max_stages) {
-  const std::vector<int> ends = unit_ends(profile, kPipeDreamUnits);
-  return best_over_splits(profile, cluster, options, step,
-                          [&](const Problem& problem) { return pipedream_chain(problem, ends, max_stages); });
+RivalPlan plan_pipedream(const RivalRequest& request) {
+  const std::vector<int> ends = unit_ends(request.profile, kPipeDreamUnits);
+  return best_over_splits(request,
+                          [&](const Problem& problem) { return pipedream_chain(problem, ends, request.max_stages); });
 }
 
 }  // namespace automap::rivals

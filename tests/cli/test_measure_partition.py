@@ -46,7 +46,7 @@ class MeasurePartition(ProgramTest):
         # What could not be measured is left out aloud.
         self.assertIn("SKIPPED", result.stderr)
         self.assertIn("*Not measured: no Python with jaxlib", text)
-        if (BIN / "libautomap_partition_learned.so").exists():
+        if (BIN / "libautomap_learned.so").exists():
             self.assertRegex(text, r"(?m)^tiny_mlp +count +rainbow from the policy +3 +0 \.\. 0 ")
         else:
             self.assertIn("*Not measured: `rainbow`", text)

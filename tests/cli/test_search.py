@@ -57,7 +57,7 @@ class Commands(SearchTest):
 
     def test_unknown_commands(self):
         self.fails(2, "oppp", says=["unknown command oppp", "did you mean opp?"])
-        self.fails(2, "xyzzy", says=["opp, adp, apply, propagate, explore, compare, explain, placement, soap, heuristics"])
+        self.fails(2, "xyzzy", says=["opp, adp, apply, propagate, explore, pipeline, compare, explain, placement, soap, heuristics"])
         self.fails(2, says=["missing command"])
         self.fails(2, "--frob", says=["unknown option --frob"])
         for command in COMMANDS:

@@ -32,7 +32,7 @@ SlurmctldPort={ports[0]}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
 CredType=cred/munge
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -227,6 +227,40 @@ class Slurm(unittest.TestCase):
                                capture_output=True, text=True)
         self.assertEqual(alone.returncode, 3)
         self.assertRegex(alone.stderr, "seed-1 has no result .*: nothing is promoted")
+
+    def test_a_job_that_loses_a_rank_queues_again(self):
+        """Slurm waits as long as credentials are good for (cred_expire above; two minutes where nobody says) before it starts the job again."""
+        night = self.folder / "again"
+        self.assertEqual(run("automap-datagen", "--rows", 800, "--shard-rows", 200, "-o", night / "data").returncode, 0)
+        (night / "log").mkdir()
+        env = {"FOLDER": night, "BIN": BIN, "CONFIG": "mixed", "PRESET": "fast", "TIME": "120s", "FIRST": "none", "SEEDS": 1,
+               "DATA_SEED": 1, "SCRIPTS": SCRIPTS.parent}
+        learning = [*LEARNING, "--evaluate-middle", "0", "--checkpoint-every", "1ms"]
+
+        def train(episodes):
+            job = self.slurm("sbatch", "--parsable", "--requeue", "--export=ALL," + ",".join(f"{k}={v}" for k, v in env.items()),
+                             f"--output={night}/log/%x.txt", "--open-mode=append", "--array=1", "-N2", "-n2", "--ntasks-per-node=1",
+                             "--cpus-per-task=1", SCRIPTS / "train.sbatch", *learning, "--episodes", episodes)
+            self.assertEqual(job.returncode, 0, job.stderr)
+
+        train(6400)
+        out = night / "seed-1"
+        self.assertTrue(wait_until((out / "checkpoint").exists), self.logs(night))
+        ranks = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and self.is_rank(p, out)]
+        owner = (out / ".lock").read_text()
+        other = [pid for pid in ranks if f"process {pid} on" not in owner]
+        self.assertEqual(len(other), 1, (ranks, owner))
+        os.kill(other[0], 9)
+        self.wait_for_jobs()
+        text = self.logs(night)
+        self.assertIn("Exited with exit code 75", text)
+        self.assertTrue((out / "result.json").exists(), text)
+        # The same policy as that of one process that nothing happened to.
+        alone = self.folder / "undisturbed"
+        result = run("automap-train", "--out", alone, "--data", night / "data", "--evaluate-data", "synth:mixed", "--preset", "fast",
+                     "--seed", 1, "--threads", 1, *learning, "--episodes", 6400)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual((out / "policy.bin").read_bytes(), (alone / "policy.bin").read_bytes())
 
     def test_wrong_numbers(self):
         for option, value in (("--data-seed", "x"), ("--data-seed", "-1"), ("--shard-rows", "0"), ("--shard-rows", "1e3"),

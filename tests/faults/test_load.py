@@ -38,7 +38,7 @@ SEARCH = [
     ("opp", "moe_small.hlo.gz", "--memory", "190MiB", "--effort", "quick"),
     ("adp", "gpt2.hlo.gz", "--effort", "quick"),
 ]
-if (BIN / "libautomap_partition_learned.so").exists():
+if (BIN / "libautomap_learned.so").exists():
     SEARCH.insert(0, ("opp", "t5_6_6.hlo.gz", "--algorithm", "rainbow", "--effort", "quick"))
 if LONG:
     INFER += [(model, cluster, *more)

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <set>
@@ -9,6 +10,7 @@
 #include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
+#include "models/policy_search.h"
 #include "tests/train/simple_learner.h"
 
 namespace automap::train {
@@ -75,27 +77,27 @@ bool same(const models::Episode& a, const models::Episode& b) {
 }
 
 TEST(Actors, EpsilonLadderAndSchedule) {
-  PlayOptions options;
+  models::PlayOptions options;
   options.epsilon_start = 0.64;
   options.epsilon_end = 0.04;
   options.epsilon_episodes = 1000;
-  EXPECT_DOUBLE_EQ(epsilon_of_play(options, 0), 0.8);              // first rung: the square root
-  EXPECT_NEAR(epsilon_of_play(options, 7 + 8000), 0.0016, 1e-12);  // last rung: the square
-  EXPECT_DOUBLE_EQ(epsilon_of_play(options, 8000), 0.2);
+  EXPECT_DOUBLE_EQ(models::epsilon_of_play(options, 0), 0.8);              // first rung: the square root
+  EXPECT_NEAR(models::epsilon_of_play(options, 7 + 8000), 0.0016, 1e-12);  // last rung: the square
+  EXPECT_DOUBLE_EQ(models::epsilon_of_play(options, 8000), 0.2);
   options.flat = true;
-  EXPECT_DOUBLE_EQ(epsilon_of_play(options, 500), 0.34);
+  EXPECT_DOUBLE_EQ(models::epsilon_of_play(options, 500), 0.34);
   options.exponential = true;
-  EXPECT_DOUBLE_EQ(epsilon_of_play(options, 500), 0.16);
+  EXPECT_DOUBLE_EQ(models::epsilon_of_play(options, 500), 0.16);
 }
 
 TEST(Actors, APlayDependsOnSeedNumberAndWeightsOnly) {
   const auto source = mixed();
   const SimpleLearner learner;
-  PlayOptions options;
+  models::PlayOptions options;
   options.label_fraction = 0.5;
   for (const std::uint64_t number : {0, 5, 17, 40}) {
-    const Played a = play_problem(*source, number, learner.policy("{}"), options, 7);
-    const Played b = play_problem(*source, number, learner.policy("{}"), options, 7);
+    const models::Played a = play_problem(*source, number, learner.policy("{}"), options, 7);
+    const models::Played b = play_problem(*source, number, learner.policy("{}"), options, 7);
     ASSERT_EQ(a.episodes.size(), b.episodes.size());
     for (std::size_t i = 0; i < a.episodes.size(); ++i) EXPECT_TRUE(same(a.episodes[i], b.episodes[i])) << i;
   }
@@ -108,13 +110,13 @@ void check_returns_and_labels(bool whole, double off) {
   int labelled = 0, with_optimum = 0;
   for (const int stages : {3, 4, 5}) {
     const SmallProblems source(stages, whole);
-    PlayOptions options;
+    models::PlayOptions options;
     options.label_fraction = 1;
     options.label_limit = 1.3;
     for (std::uint64_t number = 0; number < 25; ++number) {
       const TrainingProblem problem = source.problem(number);
       const double optimum = exact_ms(problem), root = root_ms(problem);
-      const Played played = play_problem(source, number, learner.policy("{}"), options, 1);
+      const models::Played played = play_problem(source, number, learner.policy("{}"), options, 1);
       EXPECT_EQ(played.plays, static_cast<std::uint64_t>(options.plays));
       if (!std::isfinite(optimum)) continue;
       const double optimal_y = std::log(optimum / root);
@@ -157,11 +159,11 @@ TEST(Actors, ReturnsAndLabelsOfWholeSamplesAgainstTheExactSolver) {
 TEST(Actors, BestReturnsAreAtMostThePlaysOwn) {
   const SmallProblems source(4);
   const SimpleLearner learner;
-  PlayOptions best, own;
+  models::PlayOptions best, own;
   own.best_return = false;
   for (std::uint64_t number = 0; number < 10; ++number) {
-    const Played a = play_problem(source, number, learner.policy("{}"), best, 1);
-    const Played b = play_problem(source, number, learner.policy("{}"), own, 1);
+    const models::Played a = play_problem(source, number, learner.policy("{}"), best, 1);
+    const models::Played b = play_problem(source, number, learner.policy("{}"), own, 1);
     EXPECT_EQ(a.y, b.y);  // the same plays
     EXPECT_EQ(b.decisions, 2u * 4u);
     EXPECT_LE(a.decisions, b.decisions);  // each decision once
@@ -177,13 +179,51 @@ TEST(Actors, BestReturnsAreAtMostThePlaysOwn) {
   }
 }
 
+// Expert iteration: one more episode, whose end is that of the wide beam with its corridor, or of the beam alone.
+TEST(Actors, TheExpertsPlanIsFollowed) {
+  const SmallProblems source(5);
+  const SimpleLearner learner;
+  const models::Policy policy = learner.policy("{}");
+  models::PlayOptions options;
+  options.whole_episodes = true;
+  options.best_return = false;
+  options.epsilon_start = options.epsilon_end = 1;  // plays alone end badly
+  int shorter = 0;
+  for (std::uint64_t number = 0; number < 12; ++number) {
+    SCOPED_TRACE(number);
+    options.expert_fraction = 0;
+    const models::Played plays = play_problem(source, number, policy, options, 1);
+    options.expert_fraction = 1;
+    const models::Played played = play_problem(source, number, policy, options, 1);
+    ASSERT_LE(played.episodes.size(), plays.episodes.size() + 1);
+    for (std::size_t i = 0; i < plays.episodes.size(); ++i) EXPECT_TRUE(same(played.episodes[i], plays.episodes[i]));
+    if (played.episodes.size() == plays.episodes.size()) continue;
+    const TrainingProblem problem = source.problem(number);
+    const pipeline::Problem prepared = problem.parts.problem();
+    models::OneShotOptions shot;
+    shot.space.stages = problem.stages;
+    shot.space.schedule = problem.schedule;
+    shot.search.beam = options.expert_beam;
+    const auto found = models::plan_in_one_shot(prepared, &policy, shot);
+    ASSERT_TRUE(found);
+    const double expert_ms = root_ms(problem) * std::exp(static_cast<double>(played.episodes.back().y));
+    EXPECT_GE(expert_ms, found->found.length_ms * (1 - 1e-5));
+    EXPECT_LE(expert_ms, found->searched_ms * (1 + 1e-5));
+    float best = INFINITY;
+    for (const models::Episode& episode : plays.episodes) best = std::min(best, episode.y);
+    EXPECT_LE(played.episodes.back().y, best + 1e-5f);
+    shorter += played.episodes.back().y < best - 1e-5f;
+  }
+  EXPECT_GT(shorter, 3);
+}
+
 TEST(Actors, WholeEpisodesHaveEveryDecisionWithAllItsChildren) {
   const SmallProblems source(5);
   const SimpleLearner learner;
-  PlayOptions options;
+  models::PlayOptions options;
   options.whole_episodes = true;
   options.best_return = false;
-  const Played played = play_problem(source, 3, learner.policy("{}"), options, 1);
+  const models::Played played = play_problem(source, 3, learner.policy("{}"), options, 1);
   ASSERT_EQ(played.episodes.size(), 4u);
   for (const models::Episode& episode : played.episodes) {
     EXPECT_EQ(episode.decisions.size(), 3u);
@@ -194,7 +234,7 @@ TEST(Actors, WholeEpisodesHaveEveryDecisionWithAllItsChildren) {
 TEST(Actors, TwoStagesLeaveNothingToDecide) {
   const SmallProblems source(2);
   const SimpleLearner learner;
-  const Played played = play_problem(source, 1, learner.policy("{}"), {}, 1);
+  const models::Played played = play_problem(source, 1, learner.policy("{}"), {}, 1);
   EXPECT_TRUE(played.episodes.empty());
   EXPECT_EQ(played.plays, 4u);
   EXPECT_EQ(played.infeasible, 0u);
@@ -205,7 +245,7 @@ TEST(Actors, TwoStagesLeaveNothingToDecide) {
 TEST(Actors, SimulatedReturnsAreSimulations) {
   const SmallProblems source(3);
   const SimpleLearner learner;
-  PlayOptions options;
+  models::PlayOptions options;
   options.objective = pipeline::Objective::kSimulated;
   options.label_fraction = 1;
   for (std::uint64_t number = 0; number < 10; ++number) {
@@ -225,7 +265,7 @@ TEST(Actors, SimulatedReturnsAreSimulations) {
         }
       }
     }
-    const Played played = play_problem(source, number, learner.policy("{}"), options, 1);
+    const models::Played played = play_problem(source, number, learner.policy("{}"), options, 1);
     const double root = root_ms(problem);
     for (const models::Episode& episode : played.episodes) {
       EXPECT_TRUE(episode.decisions.front().exact_y.empty());

@@ -310,7 +310,7 @@ TEST(RankMessages, PlaysArriveAsTheyWere) {
   PlayAnswer answer;
   answer.stop_requested = true;
   answer.waited_s = 0.25;
-  Played& played = answer.played.emplace_back();
+  models::Played& played = answer.played.emplace_back();
   played.plays = 8;
   played.infeasible = 1;
   played.y = -0.0;

@@ -5,9 +5,11 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "common/base/error.h"
 #include "common/base/rng.h"
+#include "models/learner/online_learner.h"
 #include "plan/partition/search_internal.h"
 
 namespace automap::partition {
@@ -15,7 +17,6 @@ namespace {
 
 using models::Decision;
 using models::Episode;
-using models::Learner;
 using models::LearnerOptions;
 using models::PartitionEnv;
 using models::PartitionProblem;
@@ -93,9 +94,11 @@ enum class Mode { kWorthwhile, kEverything, kPolicy };
 class Rainbow {
  public:
   Rainbow(const RainbowOptions& options, const LearnerOptions& learner, std::optional<Policy> start, Work& work)
-      : options_(options), learner_(learner), seed_(learner.seed), policy_(std::move(start)), work_(work) {
-    if (policy_) learner_.load_policy(*policy_);
-    started_ = policy_.has_value();
+      : options_(options),
+        seed_(learner.seed),
+        work_(work),
+        started_(start.has_value()),
+        learner_(learner, {options.decisions_per_update, options.policy_every, kPerUpdate}, std::move(start), work) {
     exploring_ = std::max<std::uint64_t>(1, started_ ? options.exploring_episodes / 4 : options.exploring_episodes);
   }
 
@@ -147,31 +150,18 @@ class Rainbow {
     return true;
   }
 
-  // Learns from the episode just played.
+  // Learns from the episode just played; false when time or a stop came between.
   bool learn() {
-    debt_ += static_cast<double>(episode_.decisions.size());
-    if (!episode_.decisions.empty()) learner_.add(std::move(episode_));
-    episode_ = Episode();
-    if (!learner_.ready()) {
-      debt_ = 0;
-      return true;
-    }
-    for (; debt_ >= options_.decisions_per_update; debt_ -= options_.decisions_per_update) {
-      if (stopped()) return false;
-      learner_.update();
-      work_.spend(kPerUpdate);
-      if (learner_.updates() % std::max<std::uint64_t>(1, options_.policy_every) == 0 || !policy_) {
-        policy_ = learner_.policy();
-      }
-    }
-    return true;
+    std::vector<Episode> played;
+    played.push_back(std::exchange(episode_, Episode()));
+    return learner_.learn(std::move(played));
   }
 
   bool stopped() { return work_.over(); }
   const std::vector<std::int32_t>& first_stage() const { return first_stage_; }
   std::uint64_t episodes() const { return episodes_; }
   std::uint64_t steps() const { return steps_; }
-  const Learner& learner() const { return learner_; }
+  const models::OnlineLearner& learner() const { return learner_; }
 
  private:
   bool worthwhile(const PartitionEnv& env, const PartitionProblem& problem, Mode mode) const {
@@ -195,23 +185,21 @@ class Rainbow {
   }
 
   int best_action(const Decision& decision, Rng& rng) const {
-    if (!policy_) return static_cast<int>(rng.below(2));
+    if (!learner_.policy()) return static_cast<int>(rng.below(2));
     float y[PartitionEnv::kActions];
-    policy_->predict(decision.inputs.data(), decision.log_bound.data(), PartitionEnv::kActions, y);
+    learner_.policy()->predict(decision.inputs.data(), decision.log_bound.data(), PartitionEnv::kActions, y);
     return y[1] < y[0] ? 1 : 0;
   }
 
   const RainbowOptions& options_;
-  Learner learner_;
   std::uint64_t seed_;
-  std::optional<Policy> policy_;
   Work& work_;
   bool started_ = false, explored_ = false;  // from a policy; an episode of its own was played
+  models::OnlineLearner learner_;
   std::uint64_t exploring_ = 1;
   Episode episode_;
   std::vector<std::int32_t> first_stage_;
   std::uint64_t episodes_ = 0, steps_ = 0;
-  double debt_ = 0;  // decisions that no update was made for
 };
 
 }  // namespace
@@ -332,8 +320,8 @@ models::Policy train_partition_policy(const std::vector<PartitionProblem>& probl
     const Mode mode = number < usable.size() ? Mode::kWorthwhile : Mode::kPolicy;
     if (!rainbow.play(envs[i], problems[i], mode, number) || !rainbow.learn()) break;
   }
-  return rainbow.learner().policy("{\"environment\": \"partition\", \"problems\": " + std::to_string(usable.size()) +
-                                  ", \"episodes\": " + std::to_string(rainbow.episodes()) + "}");
+  return rainbow.learner().learned("{\"environment\": \"partition\", \"problems\": " + std::to_string(usable.size()) +
+                                   ", \"episodes\": " + std::to_string(rainbow.episodes()) + "}");
 }
 
 }  // namespace automap::partition

@@ -143,11 +143,12 @@ TEST(Aceso, NearTheLeastOnLargerProblems) {
 
 TEST(Aceso, TheSameAnswerTwice) {
   int found = 0;
+  const planners::StepRequest step;
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     const pipeline::RandomProblem made = small(seed);
-    const RivalPlan one = plan_aceso(made.profile, made.cluster, made.options, {}, kStages);
-    const RivalPlan two = plan_aceso(made.profile, made.cluster, made.options, {}, kStages);
+    const RivalPlan one = plan_aceso({made.profile, made.cluster, made.options, step, kStages});
+    const RivalPlan two = plan_aceso({made.profile, made.cluster, made.options, step, kStages});
     ASSERT_EQ(one.problem == nullptr, two.problem == nullptr);
     if (!one.problem) continue;
     ++found;
@@ -159,6 +160,7 @@ TEST(Aceso, TheSameAnswerTwice) {
 }
 
 TEST(Aceso, NoPlanWhereNothingFits) {
+  const planners::StepRequest step;
   int unlimited = 0;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
@@ -170,7 +172,7 @@ TEST(Aceso, NoPlanWhereNothingFits) {
     made.options.memory_reserve = 1 - 1e-12;
     const Problem problem = made.problem();
     EXPECT_FALSE(aceso_chain(problem, every_position(problem), kStages, kAcesoEffort));
-    EXPECT_EQ(plan_aceso(made.profile, made.cluster, made.options, {}, kStages).problem, nullptr);
+    EXPECT_EQ(plan_aceso({made.profile, made.cluster, made.options, step, kStages}).problem, nullptr);
   }
   EXPECT_GT(unlimited, 50);
 }

@@ -345,7 +345,7 @@ TEST(FindRainbow, LibrariesThatAreNone) {
   EXPECT_FALSE(find_rainbow(std::vector<std::string>()));
   const std::string folder = ::testing::TempDir() + "rainbow_test_" + std::to_string(::getpid());
   ASSERT_EQ(::mkdir(folder.c_str(), 0700), 0);
-  const std::string path = folder + "/libautomap_partition_learned.so";
+  const std::string path = folder + "/libautomap_learned.so";
   write_file_atomic(path, "no library");
   const RainbowSearch search = find_rainbow({folder});
   ASSERT_TRUE(search);

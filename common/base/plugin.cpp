@@ -1,0 +1,51 @@
+#include "common/base/plugin.h"
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+
+#include "common/base/cli.h"
+#include "common/base/error.h"
+#include "common/base/files.h"
+
+#ifndef AUTOMAP_PLUGIN_FOLDER
+// From the programs' folder to the library's in an installed copy.
+#define AUTOMAP_PLUGIN_FOLDER "../lib/automap"
+#endif
+
+namespace automap {
+
+std::vector<std::string> plugin_folders() {
+  const std::string here = executable_folder();
+  return {here, here + "/" + AUTOMAP_PLUGIN_FOLDER};
+}
+
+std::string find_plugin(const std::vector<std::string>& folders) {
+  for (const std::string& folder : folders) {
+    std::string path = folder + "/" + kLearnedLibrary;
+    struct stat status;
+    if (::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode)) return path;
+  }
+  return "";
+}
+
+void* plugin_function(const std::string& path, const char* name, const std::string& hint) {
+  const auto cannot_use = [&](const std::string& why) {
+    throw Error(ErrorKind::kConfig, path + ": cannot be used: " + why, hint);
+  };
+  const auto text = [] {
+    const char* error = ::dlerror();
+    return std::string(error ? error : "unknown error");
+  };
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) cannot_use(text());
+  const auto version = reinterpret_cast<PluginVersion*>(::dlsym(library, kPluginVersion));
+  if (!version) cannot_use(text());
+  if (version() != version_line()) {
+    cannot_use("it is of " + std::string(version()) + ", this program is " + version_line());
+  }
+  void* function = ::dlsym(library, name);
+  if (!function) cannot_use(text());
+  return function;
+}
+
+}  // namespace automap

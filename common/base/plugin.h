@@ -1,0 +1,27 @@
+// Parts of the programs that are opened when they are asked for: what needs LibTorch (0.4 s and 160 MB to start) is one
+// library of its own, libautomap_learned.so (plan/plugin), beside the programs or where it is installed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace automap {
+
+constexpr char kLearnedLibrary[] = "libautomap_learned.so";
+
+// Where the library may be, in this order: beside the program (build folder), and where it is installed.
+std::vector<std::string> plugin_folders();
+// Its path; empty when it is in none of the folders. Costs a look at the file system.
+std::string find_plugin(const std::vector<std::string>& folders);
+// A function of it, which is opened and never closed: LibTorch's threads outlive a search. Throws Error(kConfig) with
+// `hint` when it cannot be opened (LibTorch is gone), is of another version than this program, or has no such function.
+void* plugin_function(const std::string& path, const char* name, const std::string& hint);
+
+// The program's StopToken: the library has a copy of its own, which no signal reaches.
+using StopRequested = bool() noexcept;
+
+// version_line() of the library: classes cross the border, so both sides must come from the same sources.
+using PluginVersion = const char*();
+constexpr char kPluginVersion[] = "automap_plugin_version";
+
+}  // namespace automap

@@ -1,0 +1,95 @@
+// Published planners as candidates: a plan that one of them makes shorter takes the place of the one found.
+#include "infer/published.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "common/pipeline/cost.h"
+#include "common/pipeline/random_problem.h"
+#include "common/pipeline/schedule.h"
+#include "infer/explorer.h"
+#include "plan/rivals/alpa.h"
+#include "plan/rivals/dapple.h"
+#include "plan/rivals/pipedream.h"
+#include "tests/plan/planners/random_policy.h"
+
+namespace automap::infer {
+namespace {
+
+constexpr int kStages = 4;
+
+pipeline::RandomProblem small(std::uint64_t seed) {
+  pipeline::RandomProblemOptions options;
+  options.min_instructions = 8;
+  options.max_instructions = 16;
+  options.min_servers = options.max_servers = 2;
+  options.min_devices = 2;
+  options.max_devices = 4;
+  options.whole = 1;
+  options.with_allreduce = 1;
+  pipeline::RandomProblem made = pipeline::random_problem(seed, options);
+  made.options.allow_idle_stages = false;
+  return made;
+}
+
+TEST(Published, TheBestOfThemOrNone) {
+  int found = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    const pipeline::RandomProblem made = small(seed);
+    planners::StepRequest step;
+    step.batch = 8;
+    const rivals::RivalRequest asked = {made.profile, made.cluster, made.options, step, kStages};
+    double least = std::numeric_limits<double>::infinity();
+    for (const auto planner : {rivals::plan_pipedream, rivals::plan_dapple, rivals::plan_alpa}) {
+      const rivals::RivalPlan plan = planner(asked);
+      if (plan.problem) least = std::min(least, plan.simulated_step_ms);
+    }
+    const PublishedPlan best = best_published(asked);
+    ASSERT_EQ(best.plan.problem != nullptr, least < std::numeric_limits<double>::infinity());
+    if (!best.plan.problem) continue;
+    ++found;
+    EXPECT_EQ(best.plan.simulated_step_ms, least);
+    EXPECT_TRUE(pipeline::feasible(*best.plan.problem, best.plan.plan));
+    EXPECT_FALSE(best_published({made.profile, made.cluster, made.options, step, kStages, least}).plan.problem);
+  }
+  EXPECT_GT(found, 20);
+}
+
+// Beside plans by hand (equal stages), which leave something to gain.
+TEST(Published, ExploringIsNeverLongerThanAnyOfThem) {
+  int adopted = 0, judged = 0;
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    const pipeline::RandomProblem made = small(seed);
+    planners::StepRequest step;
+    step.batch = 8;
+    planners::PlanRequest request;
+    request.effort = planners::plan_effort(Effort::kQuick);
+    request.schedules = pipeline::all_schedules();
+    request.planner = planners::PlannerKind::kUniform;
+    request.objective = planners::Objective::kSimulated;
+    request.max_stages = kStages;
+    request.policy = planners::random_policy();
+    planners::StepPlan plan = planners::plan_step(made.profile, made.cluster, made.options, step, request);
+    if (!plan.result.plan) continue;
+    ++judged;
+    explore_corners(made.profile, made.cluster, made.options, step, request, 0, {}, plan);
+    const PublishedPlan best = best_published({made.profile, made.cluster, made.options, step, kStages});
+    if (best.plan.problem) {
+      EXPECT_LE(plan.result.simulated_step_ms, best.plan.simulated_step_ms * (1 + 1e-9));
+    }
+    adopted += plan.result.planner.rfind("published planner: ", 0) == 0;
+    // What is said of the plan is true of it, whoever it is from.
+    EXPECT_TRUE(pipeline::feasible(*plan.problem, *plan.result.plan));
+    EXPECT_NEAR(pipeline::simulate_step_ms(*plan.problem, *plan.result.plan), plan.result.simulated_step_ms,
+                1e-9 * plan.result.simulated_step_ms);
+  }
+  EXPECT_GT(judged, 20);
+  EXPECT_GT(adopted, 0);
+}
+
+}  // namespace
+}  // namespace automap::infer
