@@ -277,6 +277,7 @@ Description describe_bytes(std::string bytes, const std::string& source, const D
       if (top.kind == "mesh") return describe_mesh_plan(std::move(out), bytes, source);
       if (top.kind == "placement") return describe_placement_plan(std::move(out), bytes, source);
       if (top.kind == "soap") return describe_soap_plan(std::move(out), bytes, source);
+      if (top.kind == "heuristics") return describe_heuristics_plan(std::move(out), bytes, source);
       return describe_plan(std::move(out), bytes, source);
     }
     if (starts_with(top.schema, "automap.device/")) {

@@ -18,5 +18,6 @@ Description describe_partition_plan(Description out, const std::string& text, co
 Description describe_mesh_plan(Description out, const std::string& text, const std::string& source);
 Description describe_placement_plan(Description out, const std::string& text, const std::string& source);
 Description describe_soap_plan(Description out, const std::string& text, const std::string& source);
+Description describe_heuristics_plan(Description out, const std::string& text, const std::string& source);
 
 }  // namespace automap::inspect

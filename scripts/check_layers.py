@@ -38,10 +38,11 @@ ROOMS = {
                     "plan/planners/learned"],
     "plan/emit": ["common/base", "common/graph", "common/hlo", "common/sharding", "plan/partition"],
     "plan/soap": ["common/base", "common/graph", "common/sharding", "common/machine", "common/pipeline", "profile"],
+    "plan/heuristics": ["common/base", "common/graph", "common/machine", "common/pipeline", "profile", "plan/soap"],
     "inspect": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
                 "plan/partition"],
     "search": ["common/base", "common/graph", "common/hlo", "common/sharding", "common/machine", "common/pipeline", "profile",
-               "plan/partition", "plan/placement", "plan/emit", "plan/soap"],
+               "plan/partition", "plan/placement", "plan/emit", "plan/soap", "plan/heuristics"],
     "front": ["common/base"],
 }
 FREE = ["tests", "bench", "fuzz"]

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <optional>
 #include <string>
 
 #include "common/base/cli.h"
@@ -12,7 +11,6 @@
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 #include "common/base/work.h"
-#include "common/graph/training_step.h"
 #include "common/machine/cluster.h"
 #include "common/pipeline/plan_reader.h"
 #include "plan/partition/partition_search.h"
@@ -199,15 +197,8 @@ int soap_command(int argc, char** argv) {
   const MachineLinks links(cluster, options.devices);
   const std::string plan_text = options.plan.empty() ? "" : read_file(options.plan, pipeline::kMaxPlanBytes);
 
-  std::optional<std::vector<graph::VariableRequest>> variables;
-  if (!options.model.variables.empty()) variables = graph::load_variable_list(options.model.variables);
-  const std::string source = input_name(options.model.path);
-  const hlo::HloModule module =
-      profile::load_model(options.model.path, "automap-search needs the model itself, as HLO");
-  graph::TrainingStepOptions step_options;
-  if (variables) step_options.variables = &*variables;
-  const graph::TrainingStep step = graph::analyze_training_step(module.graph, step_options);
-  const ModelSpace model = operators_of(module.graph, step, device);
+  const LoadedStep loaded = load_training_step(options.model);
+  const ModelSpace model = operators_of(loaded.module->graph, loaded.step, device);
   const Proposals proposals(model.space, links.num_devices(), *parse_placement(options.placement));
   const std::vector<Start> starts = starts_of(options, model.space, proposals, plan_text);
 
@@ -225,7 +216,7 @@ int soap_command(int argc, char** argv) {
   SearchResult found = soap::search(model.space, links, proposals, starts, search_options, work);
 
   SoapPlan plan;
-  plan.model = profile::model_name(source, std::string(module.graph.name()));
+  plan.model = loaded.name;
   plan.cluster = cluster.name;
   plan.devices = links.num_devices();
   plan.planner = "mcmc from " + found.found_by;
@@ -240,19 +231,13 @@ int soap_command(int argc, char** argv) {
   plan.proposals = found.proposals;
   plan.local_optimum = found.local_optimum;
   plan.cut_by_time = timed || work.stopped();
-  plan.warnings = step.warnings;
+  plan.warnings = loaded.step.warnings;
   plan.warnings.insert(plan.warnings.end(), model.warnings.begin(), model.warnings.end());
   plan.warnings.push_back("memory is not looked at: FlexFlow's search has no limit of it");
   plan.planning_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count();
-  auto& provenance = plan.provenance;
-  provenance["version"] = version();
-  provenance["git"] = git_revision();
-  provenance["model_form"] = std::string("HLO ") + hlo::to_string(module.form);
-  provenance["model_sha256"] = module.sha256;
-  provenance["cluster_sha256"] = sha256_hex(to_json_text(cluster));
-  provenance["reference_device"] = device.name;
-  for (const char* name : {"start", "placement", "beta", "effort", "time", "seed", "devices", "cluster", "device"})
-    provenance[std::string("option_") + name] = table.value_of(name);
+  plan.provenance =
+      step_provenance(loaded, cluster, device, table,
+                      {"start", "placement", "beta", "effort", "time", "seed", "devices", "cluster", "device"});
 
   const std::string json = to_json_text(plan, model.space);
   if (files.wanted("-o")) files.write("-o", json);

@@ -39,6 +39,8 @@ constexpr Command kCommands[] = {
     {"placement", "which device runs which node of a workload (Tarnawski et al.): optimal pipelines, latency",
      placement_command},
     {"soap", "every operator split along its own dimensions, on devices of its own (FlexFlow)", soap_command},
+    {"heuristics", "a device for every kernel of a step by compiler heuristics; scheduling assistants at run time",
+     heuristics_command},
 };
 
 std::string help() {
@@ -168,6 +170,34 @@ LoadedModel load_sharding_model(const ModelOptions& options, int shards) {
       profile::load_model(options.path, "automap-search needs the model itself, as HLO"));
   out.name = profile::model_name(out.source, std::string(out.module->graph.name()));
   out.model = std::make_unique<sharding::ShardingModel>(sharding::ShardingModel::build(out.module->graph, model));
+  return out;
+}
+
+LoadedStep load_training_step(const ModelOptions& options) {
+  LoadedStep out;
+  out.source = input_name(options.path);
+  std::vector<graph::VariableRequest> variables;
+  // Before the model, which may be large.
+  if (!options.variables.empty()) variables = graph::load_variable_list(options.variables);
+  out.module = std::make_unique<hlo::HloModule>(
+      profile::load_model(options.path, "automap-search needs the model itself, as HLO"));
+  out.name = profile::model_name(out.source, std::string(out.module->graph.name()));
+  graph::TrainingStepOptions step_options;
+  if (!options.variables.empty()) step_options.variables = &variables;
+  out.step = graph::analyze_training_step(out.module->graph, step_options);
+  return out;
+}
+
+std::map<std::string, std::string> step_provenance(const LoadedStep& step, const machine::Cluster& cluster,
+                                                   const machine::DeviceModel& device, const OptionTable& table,
+                                                   const std::vector<std::string>& options) {
+  std::map<std::string, std::string> out = {{"version", version()},
+                                            {"git", git_revision()},
+                                            {"model_form", std::string("HLO ") + hlo::to_string(step.module->form)},
+                                            {"model_sha256", step.module->sha256},
+                                            {"cluster_sha256", sha256_hex(to_json_text(cluster))},
+                                            {"reference_device", device.name}};
+  for (const std::string& name : options) out["option_" + name] = table.value_of(name);
   return out;
 }
 

@@ -1,5 +1,5 @@
-// The commands of automap-search: opp, adp, apply, propagate, explain, explore, compare, placement, soap. Each has one
-// table of options and one function.
+// The commands of automap-search: opp, adp, apply, propagate, explain, explore, compare, placement, soap, heuristics.
+// Each has one table of options and one function.
 #pragma once
 
 #include <map>
@@ -9,8 +9,10 @@
 
 #include "common/base/files.h"
 #include "common/base/options.h"
+#include "common/graph/training_step.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/machine/cluster.h"
+#include "common/machine/device.h"
 #include "common/sharding/model.h"
 
 namespace automap::search {
@@ -25,6 +27,7 @@ int apply_command(int argc, char** argv);
 int propagate_command(int argc, char** argv);
 int explain_command(int argc, char** argv);
 int soap_command(int argc, char** argv);
+int heuristics_command(int argc, char** argv);
 // Goes on as automap-infer, whose explorer it is.
 int explore_command(int argc, char** argv);
 int pipeline_command(int argc, char** argv);
@@ -57,6 +60,20 @@ struct LoadedModel {
 };
 // Throws as profile::load_model, graph::load_variable_list and ShardingModel::build.
 LoadedModel load_sharding_model(const ModelOptions& options, int shards);
+
+// The same for commands that look at the step instead.
+struct LoadedStep {
+  std::string source, name;
+  std::unique_ptr<hlo::HloModule> module;
+  graph::TrainingStep step;
+};
+// Throws as profile::load_model, graph::load_variable_list and graph::analyze_training_step.
+LoadedStep load_training_step(const ModelOptions& options);
+// What a plan of it says of where it comes from: programs, model, cluster, reference device, and the values of
+// `options`, as "option_NAME".
+std::map<std::string, std::string> step_provenance(const LoadedStep& step, const machine::Cluster& cluster,
+                                                   const machine::DeviceModel& device, const OptionTable& table,
+                                                   const std::vector<std::string>& options);
 
 // The files that a command writes, opened before the work, so that what cannot be written is refused at once; nothing
 // is there before commit(), and then all of it.

@@ -4,8 +4,8 @@
 #include <limits>
 #include <queue>
 
+#include "common/base/depth_first.h"
 #include "common/base/rng.h"
-#include "plan/placement/depth_first.h"
 
 namespace automap::placement {
 namespace {

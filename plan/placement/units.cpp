@@ -5,7 +5,7 @@
 #include <numeric>
 #include <set>
 
-#include "plan/placement/depth_first.h"
+#include "common/base/depth_first.h"
 
 namespace automap::placement {
 namespace {

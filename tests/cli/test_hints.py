@@ -9,7 +9,7 @@ from programs import BIN, SOURCE, ProgramTest, run
 
 ROOMS = ["common", "infer", "compare", "search", "plan", "inspect", "profile", "datagen", "train", "models", "front"]
 PROGRAMS = ["automap-profile", "automap-infer", "automap-search", "automap-compare", "automap-inspect", "automap-datagen", "automap-train"]
-SEARCH_COMMANDS = ["opp", "adp", "apply", "propagate", "explain", "placement", "soap"]
+SEARCH_COMMANDS = ["opp", "adp", "apply", "propagate", "explain", "placement", "soap", "heuristics"]
 SCRIPTS = {"automap-apply-plan": "apply_plan.py", "automap-emit-sdy": "emit_sdy.py"}
 # Named like programs, and are none: CMake's package, names of files.
 OTHER_NAMES = {"automap-config", "automap-targets", "automap-output", "automap-cli", "automap-plan"}

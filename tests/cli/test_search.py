@@ -16,7 +16,7 @@ except ImportError:
     jsonschema = None
 
 SCHEMA = json.loads((SOURCE / "docs/formats/plan.schema.json").read_text())
-COMMANDS = ("opp", "adp", "apply", "propagate", "explain", "soap")
+COMMANDS = ("opp", "adp", "apply", "propagate", "explain", "soap", "heuristics")
 TINY = FIXTURES / "tiny_mlp.hlo"
 T5 = FIXTURES / "t5_6_6.hlo.gz"
 VGG = FIXTURES / "vgg19.hlo.gz"
@@ -57,7 +57,7 @@ class Commands(SearchTest):
 
     def test_unknown_commands(self):
         self.fails(2, "oppp", says=["unknown command oppp", "did you mean opp?"])
-        self.fails(2, "xyzzy", says=["opp, adp, apply, propagate, explore, pipeline, compare, explain, placement, soap"])
+        self.fails(2, "xyzzy", says=["opp, adp, apply, propagate, explore, pipeline, compare, explain, placement, soap, heuristics"])
         self.fails(2, says=["missing command"])
         self.fails(2, "--frob", says=["unknown option --frob"])
         for command in COMMANDS:

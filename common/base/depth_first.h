@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace automap::placement {
+namespace automap {
 
 // From each of `roots` that was not met before, in their order; `next` of a vertex in its order.
 inline std::vector<int> finish_order(const std::vector<std::vector<int>>& next, const std::vector<int>& roots) {
@@ -34,4 +34,4 @@ inline std::vector<int> finish_order(const std::vector<std::vector<int>>& next, 
   return order;
 }
 
-}  // namespace automap::placement
+}  // namespace automap

@@ -1,0 +1,51 @@
+// The devices that a graph is divided among: how fast they are, what they hold, and what a message between two takes.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/machine/cluster.h"
+#include "plan/heuristics/work_graph.h"
+#include "plan/soap/machine_links.h"
+
+namespace automap::heuristics {
+
+class Machine {
+ public:
+  // The first `devices` of the cluster; 0: all. Throws Error(kUsage) as soap::MachineLinks.
+  explicit Machine(const machine::Cluster& cluster, int devices = 0);
+
+  int num_devices() const { return static_cast<int>(speed_.size()); }
+  const soap::MachineLinks& links() const { return *links_; }
+  // What a task of `ms` on the reference device takes.
+  double task_ms(double ms, DeviceId device) const { return ms / speed_[at(device)]; }
+  double speed(DeviceId device) const { return speed_[at(device)]; }
+  double total_speed() const;
+  double capacity_bytes(DeviceId device) const { return capacity_[at(device)]; }
+  // Latency and bytes over the slowest link of the way (MachineLinks::send_ms); 0 on the same device, and for no bytes.
+  double message_ms(DeviceId from, DeviceId to, double bytes) const {
+    if (from == to || !(bytes > 0)) return 0;
+    const Pair& pair = pairs_[at(from) * speed_.size() + at(to)];
+    return pair.latency_ms + bytes * pair.ms_per_byte;
+  }
+  // The mean over all pairs of devices: what is known of a message before anything has a place.
+  double mean_message_ms(double bytes) const { return bytes > 0 ? mean_.latency_ms + bytes * mean_.ms_per_byte : 0; }
+
+  // The first `devices` of them alone, at least 1.
+  Machine first(int devices) const;
+  // The same where device d takes slow[d] times as long, > 0: what an oracle knows, or the ratios that assistants saw.
+  Machine slowed(const std::vector<double>& slow) const;
+
+ private:
+  struct Pair {
+    double latency_ms = 0, ms_per_byte = 0;
+  };
+  void take_means();
+
+  std::shared_ptr<const soap::MachineLinks> links_;
+  std::vector<double> speed_, capacity_;
+  std::vector<Pair> pairs_;  // from, to
+  Pair mean_;
+};
+
+}  // namespace automap::heuristics
