@@ -26,7 +26,7 @@ ROOMS = {
     "train": ["common/base", "common/machine", "common/pipeline", "common/io", "models", "models/learner", "datagen"],
     "plan/planners": ["common/base", "common/machine", "common/pipeline", "models"],
     "plan/rivals": ["common/base", "common/machine", "common/pipeline", "plan/planners"],
-    "plan/placement": ["common/base", "common/machine", "common/pipeline"],
+    "plan/placement": ["common/base", "common/machine", "common/pipeline", "plan/soap"],
     "infer": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
               "plan/partition", "plan/planners"],
     "compare": ["common/base", "common/machine", "common/pipeline", "plan/planners", "plan/rivals", "infer"],
@@ -37,7 +37,7 @@ ROOMS = {
     "plan/soap": ["common/base", "common/graph", "common/sharding", "common/machine", "common/pipeline", "profile"],
     "inspect": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
                 "plan/partition"],
-    "search": ["common/base", "common/graph", "common/hlo", "common/sharding", "common/machine", "common/pipeline", "profile",
+    "search": ["common/base", "common/graph", "common/hlo", "common/sharding", "common/machine", "common/pipeline", "common/io", "profile",
                "plan/partition", "plan/placement", "plan/emit", "plan/soap"],
     "front": ["common/base"],
 }

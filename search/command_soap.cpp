@@ -16,6 +16,7 @@
 #include "common/machine/cluster.h"
 #include "common/pipeline/plan_reader.h"
 #include "plan/partition/partition_search.h"
+#include "plan/soap/memory.h"
 #include "plan/soap/operators.h"
 #include "plan/soap/search.h"
 #include "plan/soap/soap_plan.h"
@@ -43,7 +44,7 @@ struct SoapOptions {
   int devices = 0;
   double time_s = std::numeric_limits<double>::infinity(), beta = kDefaultBeta;
   std::uint64_t seed = 0;
-  bool json = false;
+  bool fit = false, json = false;
 
   void declare(OptionTable* table) {
     table->example("automap-search soap fixtures/hlo/vgg19.hlo.gz --cluster config-b",
@@ -71,8 +72,9 @@ struct SoapOptions {
     table
         ->add(&placement, "placement",
               "range: an operator's parts stand on devices in a row; any: each on any device, as in the paper (a far "
-              "larger space)")
-        .choices({to_string(Placement::kRange), to_string(Placement::kAny)});
+              "larger space); mesh: every operator on all devices, as XLA can have it")
+        .choices({to_string(Placement::kRange), to_string(Placement::kAny), to_string(Placement::kMesh)});
+    table->add_flag(&fit, "fit", "count what is above the devices' memory as 1 ms per MB, so that what is found fits");
     table->add(&beta, "beta", "how seldom a longer step is taken: e^-(beta x its share of data parallelism's)")
         .range(1e-6, 1e9);
     table->add(&effort, "effort", "how much to search; counted, so that every machine finds the same plan")
@@ -128,6 +130,21 @@ std::string faster(double other_ms, double ms) {
   return format_number(ms > 0 ? other_ms / ms : 1) + "x as fast";
 }
 
+// "fits: 11.2 GiB of 16 GiB on device 3, the fullest (...)".
+std::string memory_text(const SoapPlan& plan) {
+  const DeviceMemory& most = plan.memory[static_cast<std::size_t>(plan.fullest.device)];
+  return (plan.fits() ? "fits: " : "needs ") + format_bytes(plan.fullest.bytes) + " of " +
+         format_bytes(plan.fullest.capacity_bytes) + " on device " + std::to_string(plan.fullest.device + 1) +
+         ", the fullest (weights " + format_bytes(most.weight_bytes) + ", gradients " +
+         format_bytes(most.gradient_bytes) + ", optimizer " + format_bytes(most.slot_bytes) + ", kept " +
+         format_bytes(most.kept_bytes) + ")";
+}
+
+std::string memory_warning(const SoapPlan& plan, bool fit) {
+  return "the strategy " + memory_text(plan) +
+         (fit ? ": nothing that fits was found" : "; --fit looks for one that fits");
+}
+
 std::string report(const SoapPlan& plan, const ModelSpace& model) {
   std::string out = printable(plan.model) + " on " + std::to_string(plan.devices) + " devices of " +
                     printable(plan.cluster) + ": " + std::to_string(model.space.size()) + " operators\n\n";
@@ -136,6 +153,7 @@ std::string report(const SoapPlan& plan, const ModelSpace& model) {
          faster(plan.expert_ms, plan.step_ms) + ")\n";
   out += "Over links     " + format_bytes(plan.moved_bytes) + " per step; data parallel " +
          format_bytes(plan.data_parallel_moved_bytes) + "\n";
+  out += "Memory         " + memory_text(plan) + "\n";
   out += "Found          from " +
          plan.planner.substr(plan.planner.find("from ") == std::string::npos ? 0 : plan.planner.find("from ") + 5) +
          ", " + format_count(plan.proposals) + " proposals" +
@@ -221,6 +239,7 @@ int soap_command(int argc, char** argv) {
   SearchOptions search_options;
   search_options.beta = options.beta;
   search_options.seed = options.seed;
+  search_options.fit = options.fit;
   search_options.seconds = timed ? options.time_s : 0;
   SearchResult found = soap::search(model.space, links, proposals, starts, search_options, work);
 
@@ -235,6 +254,8 @@ int soap_command(int argc, char** argv) {
   plan.moved_bytes = bytes_moved(model.space, found.strategy, links);
   plan.data_parallel_moved_bytes = bytes_moved(model.space, data_parallel(model.space, links.num_devices()), links);
   plan.same_devices = same_devices_everywhere(found.strategy);
+  plan.memory = memory_of(model.space, found.strategy, links);
+  plan.fullest = fullest_of(plan.memory, links);
   plan.strategy = std::move(found.strategy);
   plan.chains = std::move(found.chains);
   plan.proposals = found.proposals;
@@ -242,17 +263,12 @@ int soap_command(int argc, char** argv) {
   plan.cut_by_time = timed || work.stopped();
   plan.warnings = step.warnings;
   plan.warnings.insert(plan.warnings.end(), model.warnings.begin(), model.warnings.end());
-  plan.warnings.push_back("memory is not looked at: FlexFlow's search has no limit of it");
+  if (!plan.fits()) plan.warnings.push_back(memory_warning(plan, options.fit));
   plan.planning_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count();
-  auto& provenance = plan.provenance;
-  provenance["version"] = version();
-  provenance["git"] = git_revision();
-  provenance["model_form"] = std::string("HLO ") + hlo::to_string(module.form);
-  provenance["model_sha256"] = module.sha256;
-  provenance["cluster_sha256"] = sha256_hex(to_json_text(cluster));
-  provenance["reference_device"] = device.name;
-  for (const char* name : {"start", "placement", "beta", "effort", "time", "seed", "devices", "cluster", "device"})
-    provenance[std::string("option_") + name] = table.value_of(name);
+  plan.provenance = table.provenance({"start", "plan", "placement", "fit", "beta", "effort", "time", "seed", "devices",
+                                      "cluster", "device", "variables"});
+  note_model(module, cluster, device, &plan.provenance);
+  if (!plan_text.empty()) plan.provenance["plan_sha256"] = sha256_hex(plan_text);
 
   const std::string json = to_json_text(plan, model.space);
   if (files.wanted("-o")) files.write("-o", json);

@@ -158,6 +158,15 @@ LoadedModel load_sharding_model(const ModelOptions& options, int shards) {
   return out;
 }
 
+void note_model(const hlo::HloModule& module, const machine::Cluster& cluster, const machine::DeviceModel& device,
+                std::map<std::string, std::string>* provenance) {
+  auto& out = *provenance;
+  out["model_form"] = std::string("HLO ") + hlo::to_string(module.form);
+  out["model_sha256"] = module.sha256;
+  out["cluster_sha256"] = sha256_hex(to_json_text(cluster));
+  out["reference_device"] = device.name;
+}
+
 void OutputFiles::add(const std::string& option, const std::string& path) {
   if (path.empty()) return;
   if (path == "-" && json_) {

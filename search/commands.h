@@ -57,6 +57,10 @@ struct LoadedModel {
 // Throws as profile::load_model, graph::load_variable_list and ShardingModel::build.
 LoadedModel load_sharding_model(const ModelOptions& options, int shards);
 
+// Of a plan's provenance: what the model and the machines were.
+void note_model(const hlo::HloModule& module, const machine::Cluster& cluster, const machine::DeviceModel& device,
+                std::map<std::string, std::string>* provenance);
+
 // The files that a command writes, opened before the work, so that what cannot be written is refused at once; nothing
 // is there before commit(), and then all of it.
 class OutputFiles {

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "plan/placement/model_workload.h"
 #include "plan/placement/planning.h"
 
 namespace automap::placement {
@@ -14,6 +15,7 @@ namespace automap::placement {
 struct PlanNotes {
   std::string model, algorithm;
   double planning_ms = 0;
+  const ModelWorkload* made = nullptr;  // where the workload was made of a model
   std::map<std::string, std::string> provenance;
 };
 

@@ -41,6 +41,8 @@ struct ModelSpace {
   bool training = false;
   double forward_ms = 0, backward_ms = 0, update_ms = 0;  // sums over the operators, on the reference device
   double left_out_ms = 0;                                 // of instructions of no pass
+  // Of each operator: the names of its forward instructions, in order.
+  std::vector<std::vector<std::string>> instructions;
   std::vector<std::string> warnings;
 };
 
