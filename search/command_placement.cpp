@@ -134,16 +134,19 @@ std::string device_table(const Workload& workload, const Answer& answer) {
                    {"memory"}});
   const std::vector<DeviceLoad> loads = device_loads(workload, answer.placement);
   const std::vector<int> order = topological_order(workload);
+  int empty = 0;
   for (int d = 0; d < workload.devices(); ++d) {
     const DeviceLoad& load = loads[static_cast<std::size_t>(d)];
     int nodes = 0;
     for (const int device : answer.placement.device) nodes += device == d;
+    if (nodes == 0) ++empty;
+    if (nodes == 0) continue;
     table.add_row({device_name(workload, d), std::to_string(nodes),
                    first_and_last(workload, order, answer.placement, d), format_ms(load.compute_ms),
                    format_ms(load.in_ms), format_ms(load.out_ms), format_ms(load.total_ms()),
                    format_bytes(load.bytes)});
   }
-  return table.render("  ");
+  return table.render("  ") + (empty > 0 ? "  " + std::to_string(empty) + " devices hold nothing\n" : "");
 }
 
 std::string report(const Workload& workload, const Request& request, const Answer& answer, const PlanNotes& notes) {
@@ -226,7 +229,7 @@ int placement_command(int argc, char** argv) {
 
   const std::string json = to_json_text(workload, request, answer, notes);
   if (files.wanted("-o")) files.write("-o", json);
-  if (files.wanted("--save-workload")) files.write("--save-workload", to_json_text(workload));
+  if (files.wanted("--save-workload")) files.write("--save-workload", workload_json_text(workload));
   files.prepare();
   if (options.json) {
     print_exact(json);

@@ -63,11 +63,11 @@ double memory_of(const soap::Operator& op) {
 }
 
 // Forward and backward of one micro-batch at every position, ms.
-void times_of(const pipeline::Profile& profile, std::vector<double>* forward, std::vector<double>* backward) {
-  const double own = static_cast<double>(pipeline::own_samples(profile));
+void times_of(const pipeline::Profile& profile, double samples, std::vector<double>* forward,
+              std::vector<double>* backward) {
   if (!profile.times.empty()) {
     const pipeline::DeviceTimes& times = profile.times.front();
-    const auto found = std::find(times.samples.begin(), times.samples.end(), own);
+    const auto found = std::find(times.samples.begin(), times.samples.end(), samples);
     if (found != times.samples.end()) {
       const auto point = static_cast<std::size_t>(found - times.samples.begin());
       *forward = times.forward_ms[point];
@@ -75,21 +75,22 @@ void times_of(const pipeline::Profile& profile, std::vector<double>* forward, st
       return;
     }
   }
+  const double ratio = samples / static_cast<double>(pipeline::own_samples(profile));
   for (const double ms : profile.c_ms) {
-    forward->push_back(ms * profile.forward_fraction);
-    backward->push_back(ms * (1 - profile.forward_fraction));
+    forward->push_back(ms * ratio * profile.forward_fraction);
+    backward->push_back(ms * ratio * (1 - profile.forward_fraction));
   }
 }
 
-// Of a position, on the device that holds it.
-double memory_of(const pipeline::Profile& profile, std::size_t i, bool training) {
+// Of a position, on the device that holds it; `ratio`: of the micro-batch to the profile's own.
+double memory_of(const pipeline::Profile& profile, std::size_t i, bool training, double ratio) {
   const auto value = [i](const std::vector<double>& column) { return column.empty() ? 0 : column[i]; };
   const double frozen = value(profile.frozen_bytes);
   if (!training) return profile.w_bytes[i] + frozen;
   const bool known = !profile.slot_bytes.empty() && !profile.gradient_bytes.empty();
   const double state = known ? profile.w_bytes[i] + profile.gradient_bytes[i] + profile.slot_bytes[i]
                              : kStateFactor * profile.w_bytes[i];
-  return state + frozen + profile.stash_bytes[i];
+  return state + frozen + profile.stash_bytes[i] * ratio;
 }
 
 std::string layer_name(const pipeline::Profile& profile, std::size_t i) {
@@ -197,26 +198,28 @@ ModelWorkload operator_workload(const soap::ModelSpace& model, const ModelMachin
   return out;
 }
 
-ModelWorkload layer_workload(const pipeline::Profile& profile, const ModelMachine& machine) {
+ModelWorkload layer_workload(const pipeline::Profile& profile, const ModelMachine& machine, double samples) {
   ModelWorkload out;
   out.workload = workload_on(machine);
   out.granularity = Granularity::kLayers;
   out.warnings = machine.warnings;
   const bool training = profile.forward_fraction < 1;
   std::vector<double> forward, backward, backward_ms;
-  times_of(profile, &forward, &backward);
+  const auto own = static_cast<double>(pipeline::own_samples(profile));
+  const double ratio = samples > 0 ? samples / own : 1;
+  times_of(profile, own * ratio, &forward, &backward);
   double forward_ms = 0, back_ms = 0, bytes = 0;
   std::vector<std::string> instructions;
   for (std::size_t i = 0; i < forward.size(); ++i) {
     forward_ms += forward[i] / machine.speed;
     back_ms += backward[i] / machine.speed;
-    bytes += memory_of(profile, i, training);
+    bytes += memory_of(profile, i, training, ratio);
     if (!profile.name.empty()) instructions.push_back(profile.name[i]);
     if (!ends_layer(profile, i)) continue;
     const int layer = out.workload.size();
     Node node = node_of(layer_name(profile, i), layer, forward_ms, false, training ? layer : kNoColour);
     node.bytes = bytes;
-    if (i + 1 < forward.size()) node.transfer_ms = transfer_ms(machine, profile.a_bytes[i]);
+    if (i + 1 < forward.size()) node.transfer_ms = transfer_ms(machine, profile.a_bytes[i] * ratio);
     out.workload.nodes.push_back(std::move(node));
     out.instructions.push_back(std::move(instructions));
     out.ends.push_back(static_cast<int>(i) + 1);

@@ -57,8 +57,9 @@ ModelWorkload operator_workload(const soap::ModelSpace& model, const ModelMachin
 
 // A chain, as our pipelines see a model: runs of positions of one layer, or the positions themselves where nothing is
 // named; what crosses a cut is transferred behind it, skip connections included. n forward nodes, then n backward ones
-// unless it is an inference profile.
-ModelWorkload layer_workload(const pipeline::Profile& profile, const ModelMachine& machine);
+// unless it is an inference profile. Of micro-batches of so many samples (0: the profile's own); times where the profile
+// has them for that many, else in proportion.
+ModelWorkload layer_workload(const pipeline::Profile& profile, const ModelMachine& machine, double samples = 0);
 
 // A contiguous placement of layers as a plan of ours: stage s on the s-th device of the cluster, one device each; for a
 // problem over as many devices as it has stages. Nothing where it is none: of operators, with CPU cores, or where a

@@ -15,8 +15,8 @@ namespace automap::placement {
 struct PlanNotes {
   std::string model, algorithm;
   double planning_ms = 0;
-  const ModelWorkload* made = nullptr;  // where the workload was made of a model
   std::map<std::string, std::string> provenance;
+  const ModelWorkload* made = nullptr;  // where the workload was made of a model
 };
 
 std::string to_json_text(const Workload& workload, const Request& request, const Answer& answer,

@@ -202,10 +202,10 @@ bool looks_like_workload(std::string_view bytes) {
          bytes.find("\"computations\"") == std::string_view::npos;
 }
 
-std::string to_json_text(const Workload& workload) {
-  OrderedJson nodes = OrderedJson::array(), edges = OrderedJson::array();
+std::string workload_json_text(const Workload& workload) {
+  nlohmann::ordered_json nodes = nlohmann::ordered_json::array(), edges = nlohmann::ordered_json::array();
   for (const Node& node : workload.nodes) {
-    OrderedJson made = {{"id", node.id}};
+    nlohmann::ordered_json made = {{"id", node.id}};
     if (!node.name.empty()) made["name"] = node.name;
     made["supportedOnFpga"] = node.on_accelerators;
     made["cpuLatency"] = node.cpu_ms;
@@ -220,7 +220,7 @@ std::string to_json_text(const Workload& workload) {
                &target = workload.nodes[static_cast<std::size_t>(to)];
     edges.push_back({{"sourceId", source.id}, {"destId", target.id}, {"cost", source.transfer_ms}});
   }
-  return json_text(OrderedJson{{"maxSizePerFPGA", std::min(workload.memory_bytes, kNoLimitBytes)},
+  return json_text(nlohmann::ordered_json{{"maxSizePerFPGA", std::min(workload.memory_bytes, kNoLimitBytes)},
                                {"maxFPGAs", workload.accelerators},
                                {"maxCPUs", workload.cpus},
                                {"nodes", nodes},

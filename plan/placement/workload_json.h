@@ -27,7 +27,7 @@ bool looks_like_workload(std::string_view bytes);
 // The form of msr-fiddle/dnn-partitioning, which parse_workload reads to the same workload. A machine without a limit of
 // memory has kNoLimitBytes there. A node's transfer stands at its edges: of one without a reader it is lost.
 constexpr double kNoLimitBytes = 1e18;
-std::string to_json_text(const Workload& workload);
+std::string workload_json_text(const Workload& workload);
 
 WorkloadFile load_workload(const std::string& path, double transfer_scale = 1);  // gzipped or not; - is standard input
 
