@@ -197,9 +197,10 @@ WorkloadFile parse_workload(std::string_view json_text, const std::string& sourc
 
 bool looks_like_workload(std::string_view bytes) {
   const std::size_t first = bytes.find_first_not_of(" \t\r\n");
-  // Modules in JSON have computations; within a string the quotes would be escaped.
-  return first != std::string_view::npos && bytes[first] == '{' &&
-         bytes.find("\"computations\"") == std::string_view::npos;
+  if (first == std::string_view::npos || bytes[first] != '{') return false;
+  // Modules have computations, files of ours a schema; within a string the quotes would be escaped.
+  return bytes.find("\"computations\"") == std::string_view::npos &&
+         bytes.find("\"schema\"") == std::string_view::npos;
 }
 
 std::string workload_json_text(const Workload& workload) {
