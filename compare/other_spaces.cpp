@@ -175,7 +175,7 @@ Answer plan_flexflow(const Question& q) {
                                            {"expert", soap::expert(model.space, links.num_devices())},
                                            {"random", soap::random_start(model.space, proposals, &rng)}};
   WorkLimits limits;
-  limits.units = partition::search_units(Effort::kQuick);
+  limits.units = partition::search_units(Effort::kNormal);
   limits.seconds = q.request.time_limit_s;
   Work work(limits);
   soap::SearchOptions options;
