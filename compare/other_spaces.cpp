@@ -119,6 +119,8 @@ void consider(const Question& q, const planners::StepSize& size, const char* alg
   }
   plan->schedule = pipeline::Schedule::kAdaptive;
   pipeline::ProblemOptions options = q.options;
+  // Its devices may hold what has no variables, or hardly any work.
+  options.allow_empty_stages = options.allow_idle_stages = true;
   options.micro_batches = size.micro_batches;
   options.micro_batch_samples = size.samples;
   const infer::ScoredPlan scored = infer::score_plan(
