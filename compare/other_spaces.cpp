@@ -6,17 +6,14 @@
 
 #include "common/base/error.h"
 #include "common/base/text_table.h"
-#include "common/graph/resized_graph.h"
-#include "common/graph/training_step.h"
 #include "infer/score.h"
 #include "plan/partition/partition_search.h"
 #include "plan/placement/model_workload.h"
 #include "plan/placement/planning.h"
 #include "plan/soap/memory.h"
-#include "plan/soap/operators.h"
+#include "plan/soap/operators_at_batch.h"
 #include "plan/soap/search.h"
 #include "plan/soap/task_graph.h"
-#include "profile/batch_dims.h"
 #include "profile/profile_hlo.h"
 
 namespace automap::compare {
@@ -157,19 +154,16 @@ Answer place_by(const Question& q, const char* algorithm) {
 }  // namespace
 
 Answer plan_flexflow(const Question& q) {
-  const graph::Graph& module = q.input->module->graph;
   const machine::DeviceModel device = profile::reference_device("", *q.cluster);
-  const graph::TrainingStep own = graph::analyze_training_step(module);
-  const profile::BatchDims batch = profile::find_batch_dims(module, own);
-  if (!batch.problem.empty()) {
+  soap::ModelSpace model;
+  try {
+    model = soap::operators_at_batch(q.input->module->graph, device, std::llround(q.batch));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kData) throw;
     Answer answer;
-    answer.why_not = "the module cannot be seen at the step's batch: " + batch.problem;
+    answer.why_not = error.what();
     return answer;
   }
-  graph::ResizedGraph resized(module, batch.marks, batch.batch);
-  resized.resize(std::llround(q.batch));
-  const graph::TrainingStep step = graph::analyze_training_step(resized.graph());
-  const soap::ModelSpace model = soap::operators_of(resized.graph(), step, device);
   const soap::MachineLinks links(*q.cluster);
   const soap::Proposals proposals(model.space, links.num_devices(), soap::Placement::kRange);
   Rng rng(0, 0, 0);

@@ -77,8 +77,10 @@ class PaidSimulation {
 
  private:
   void pay() {
+    // Memory goes through the parts of what was made as often again.
+    const std::int64_t per_task_made = kUnitsPerTaskMade * (memory_ ? 2 : 1);
     work_.spend(kUnitsPerProposal + kUnitsPerTaskTaken * (simulation_.tasks_taken() - taken_) +
-                kUnitsPerTaskMade * (simulation_.tasks_made() - made_));
+                per_task_made * (simulation_.tasks_made() - made_));
     taken_ = simulation_.tasks_taken();
     made_ = simulation_.tasks_made();
   }
