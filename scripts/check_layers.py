@@ -34,7 +34,7 @@ ROOMS = {
     "plan/partition": ["common/base", "common/graph", "common/sharding", "common/machine", "common/pipeline", "profile", "models"],
     "profile/program": ["common/base", "common/hlo", "common/io", "common/machine", "profile", "plan/partition"],
     "plan/partition/learned": ["common/base", "common/pipeline", "models", "models/learner", "plan/partition"],
-    "plan/emit": ["common/base", "common/graph", "common/hlo", "common/sharding", "plan/partition"],
+    "plan/emit": ["common/base", "common/graph", "common/hlo", "common/sharding", "plan/partition", "plan/soap"],
     "plan/soap": ["common/base", "common/graph", "common/sharding", "common/machine", "common/pipeline", "profile"],
     "inspect": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
                 "plan/partition"],

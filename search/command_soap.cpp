@@ -15,6 +15,7 @@
 #include "common/graph/training_step.h"
 #include "common/machine/cluster.h"
 #include "common/pipeline/plan_reader.h"
+#include "plan/emit/emit_soap.h"
 #include "plan/partition/partition_search.h"
 #include "plan/soap/memory.h"
 #include "plan/soap/operators.h"
@@ -40,7 +41,7 @@ constexpr std::size_t kMostRows = 60;
 struct SoapOptions {
   ModelOptions model;
   std::string cluster = "config-a", device, start = kAllStarts, plan, placement = to_string(Placement::kRange),
-              effort = to_string(Effort::kNormal), output;
+              effort = to_string(Effort::kNormal), output, emit_hlo;
   int devices = 0;
   double time_s = std::numeric_limits<double>::infinity(), beta = kDefaultBeta;
   std::uint64_t seed = 0;
@@ -53,6 +54,8 @@ struct SoapOptions {
                    "search for 20 seconds; the strategy to a file");
     table->example("automap-search soap fixtures/hlo/t5_6_6.hlo.gz --cluster config-a --plan plan.json --effort quick",
                    "what a strategy takes, and what can be made of it");
+    table->example("automap-search soap fixtures/hlo/tiny_mlp.hlo --devices 8 --emit-hlo sharded.hlo",
+                   "only what is one mesh, and the module for XLA");
     model.declare(table);
     table->group("Machines");
     table->add(&cluster, "cluster", "a preset or a JSON file").reads_file().metavar("CLUSTER");
@@ -84,7 +87,13 @@ struct SoapOptions {
     table->add(&seed, "seed", "of proposals and random starts").metavar("N");
     table->group("Output");
     table->add(&output, "output", "write the plan (automap.plan/1 JSON)").writes_file().shorthand('o').metavar("FILE");
-    table->epilog("Exit codes: 0 a plan, 2 wrong usage or cluster file, 3 bad input or output.");
+    table
+        ->add(&emit_hlo, "emit-hlo",
+              "write the module with sharding annotations, as XLA runs it; searches --placement mesh unless another is "
+              "given")
+        .writes_file()
+        .metavar("FILE");
+    table->epilog("Exit codes: 0 a plan, 2 wrong usage, cluster file or no single mesh, 3 bad input or output.");
     table->add_common(&json);
   }
 };
@@ -158,8 +167,8 @@ std::string report(const SoapPlan& plan, const ModelSpace& model) {
          plan.planner.substr(plan.planner.find("from ") == std::string::npos ? 0 : plan.planner.find("from ") + 5) +
          ", " + format_count(plan.proposals) + " proposals" +
          (plan.local_optimum ? "; no other configuration of one operator is shorter" : "") + "\n";
-  out += plan.same_devices ? "For XLA        every operator uses the same devices: one mesh\n"
-                           : "For XLA        operators use different devices, which no single mesh has\n";
+  const std::string why = emit::why_no_mesh(model.space, plan.strategy, plan.devices);
+  out += "For XLA        " + (why.empty() ? "one mesh: --emit-hlo writes it" : "no single mesh: " + why) + "\n";
   TextTable chains({{"chain from", TextTable::Align::kLeft},
                     {"start"},
                     {"best"},
@@ -212,6 +221,9 @@ int soap_command(int argc, char** argv) {
   const auto begun = std::chrono::steady_clock::now();
   OutputFiles files(options.json);
   files.add("-o", options.output);
+  files.add("--emit-hlo", options.emit_hlo);
+  if (files.wanted("--emit-hlo") && table.source_of("placement") == "default")
+    options.placement = to_string(Placement::kMesh);
   const machine::Cluster cluster = machine::load_cluster(options.cluster);
   const machine::DeviceModel device = profile::reference_device(options.device, cluster);
   const MachineLinks links(cluster, options.devices);
@@ -268,9 +280,12 @@ int soap_command(int argc, char** argv) {
   plan.provenance = table.provenance({"start", "plan", "placement", "fit", "beta", "effort", "time", "seed", "devices",
                                       "cluster", "device", "variables"});
   note_model(module, cluster, device, &plan.provenance);
+  plan.provenance["option_placement"] = options.placement;
   if (!plan_text.empty()) plan.provenance["plan_sha256"] = sha256_hex(plan_text);
 
   const std::string json = to_json_text(plan, model.space);
+  if (files.wanted("--emit-hlo"))
+    files.write("--emit-hlo", emit::emit_soap_hlo(step, model, plan.strategy, plan.devices));
   if (files.wanted("-o")) files.write("-o", json);
   files.prepare();
   if (options.json) {

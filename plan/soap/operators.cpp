@@ -82,6 +82,7 @@ class OperatorFinder {
     charge_times();
     find_edges();
     name_instructions();
+    lay_tensors();
     out_.training = step_.training;
     out_.space.link();
     if (!batch_.problem.empty()) {
@@ -258,6 +259,7 @@ class OperatorFinder {
       if (input.gradient != kNone) weights[it->second].gradient_bytes += updates.gradient_bytes[v];
       group_of_variable_.back() = static_cast<std::int32_t>(it->second);
     }
+    slot_of_ = updates.slot_of;
     charge_slots(updates);
   }
 
@@ -416,6 +418,36 @@ class OperatorFinder {
     }
   }
 
+  LaidTensor laid(OperatorId op, NodeId node) const {
+    LaidTensor out;
+    out.op = op;
+    for (std::size_t d = 0; d < flow_.shape(node).dims.size(); ++d)
+      out.dims.push_back(dim_of(op, node, static_cast<std::int32_t>(d)));
+    return out;
+  }
+
+  void lay_tensors() {
+    std::set<graph::InstructionId> several;
+    for (std::size_t i = 0; i < nodes_of_.size(); ++i) {
+      const NodeId first = nodes_of_[i].front();
+      if (!flow_.shape(first).is_array() || flow_.node(first).leaf != kNone) continue;
+      const LaidTensor here = laid(static_cast<OperatorId>(i), first);
+      if (!out_.made.emplace(flow_.node(first).instruction, here).second) several.insert(flow_.node(first).instruction);
+    }
+    for (const graph::InstructionId id : several) out_.made.erase(id);
+    out_.inputs.resize(step_.inputs.size());
+    for (std::size_t v = 0; v < step_.variables.size(); ++v) {
+      const auto k = at(step_.variables[v]);
+      if (owner_of_variable_[v] != kNone) out_.inputs[k] = laid(owner_of_variable_[v], step_.inputs[k].node);
+    }
+    for (std::size_t k = 0; k < step_.inputs.size(); ++k) {
+      if (step_.inputs[k].role != graph::InputRole::kSlot || slot_of_[k] == kNone) continue;
+      const auto variable = at(step_.variables[at(slot_of_[k])]);
+      if (flow_.shape(step_.inputs[k].node).dims == flow_.shape(step_.inputs[variable].node).dims)
+        out_.inputs[k] = out_.inputs[variable];
+    }
+  }
+
   // An operator that holds much and has no dimension: a loop over layers, a fused module.
   void warn_of_whole() {
     const double all = out_.forward_ms + out_.backward_ms;
@@ -446,7 +478,7 @@ class OperatorFinder {
   std::vector<std::int32_t> group_of_variable_;  // which of its owner's Operator::weights it is in; kNone: none
   std::vector<bool> kept_;                       // by node: the backward pass reads it, in this form
   std::map<NodeId, bool> has_gradient_;
-  std::vector<std::int32_t> worker_of_;
+  std::vector<std::int32_t> worker_of_, slot_of_;  // VariableUpdates
 };
 
 }  // namespace
