@@ -71,8 +71,9 @@ int measure(const std::vector<std::string>& models, const std::vector<std::strin
       };
       const Timed ours = planned(true);
       const Timed theirs[] = {
-          timed(
-              [&] { return rivals::plan_alpa({profile, cluster, problem, step, request.max_stages}).simulated_step_ms; }),
+          timed([&] {
+            return rivals::plan_alpa({profile, cluster, problem, step, request.max_stages}).simulated_step_ms;
+          }),
           timed([&] {
             return rivals::plan_galvatron({profile, cluster, problem, step, request.max_stages}).simulated_step_ms;
           }),

@@ -15,11 +15,75 @@
 #include "compare/systems.h"
 #include "infer/input.h"
 #include "infer/options.h"
+#include "plan/placement/workload_json.h"
 
 namespace {
 
 using namespace automap;
 using namespace automap::compare;
+
+// What is asked about: a model on a cluster, or a workload, which has its machine in it.
+struct Asked {
+  std::string source;
+  std::optional<placement::Workload> workload;
+  std::optional<machine::Cluster> cluster;
+  std::optional<infer::PlanInput> input;
+
+  Question question(const infer::InferOptions& options) const {
+    Question out;
+    out.request = infer::make_request(options);
+    if (workload) {
+      out.workload = &*workload;
+      return out;
+    }
+    out.input = &*input;
+    out.cluster = &*cluster;
+    out.options = infer::make_problem_options(options, input->profile);
+    out.step = infer::make_step(options);
+    const std::vector<planners::StepSize> sizes = planners::step_sizes(out.step, input->profile, out.options.replicas);
+    if (!sizes.empty()) out.batch = sizes.front().batch();
+    return out;
+  }
+
+  Compared head(const Question& question) const {
+    Compared out;
+    out.workload = workload.has_value();
+    out.batch = question.batch;
+    out.model = workload ? source : input->profile.model;
+    out.cluster = workload ? std::to_string(workload->accelerators) + " accelerators and " +
+                                 std::to_string(workload->cpus) + " CPU cores"
+                           : cluster->name;
+    return out;
+  }
+};
+
+Asked read_question(infer::InferOptions& options) {
+  Asked out;
+  out.source = input_name(options.input.path);
+  std::string bytes = read_file(options.input.path);
+  const std::string text = is_gzip(bytes) ? gunzip_if_gzip(bytes, out.source) : std::string();
+  const std::string& plain = text.empty() ? bytes : text;
+  if (placement::looks_like_workload(plain)) {
+    placement::WorkloadFile file = placement::parse_workload(plain, out.source);
+    placement::check_workload(file.workload, out.source);
+    for (const std::string& warning : file.warnings) log_warning(warning);
+    if (!options.cluster.empty()) log_warning("the workload has its own machine in it: --cluster is not looked at");
+    out.workload = std::move(file.workload);
+    return out;
+  }
+  if (options.cluster.empty()) {
+    throw Error(ErrorKind::kUsage, "missing option --cluster: a model is planned for machines",
+                "one of " + join(machine::cluster_preset_names()) + ", or a JSON file");
+  }
+  out.cluster = machine::load_cluster(options.cluster);
+  options.input.keep_module = true;
+  out.input = infer::read_input(options.input, *out.cluster, std::move(bytes));
+  if (out.input->profile.forward_fraction >= 1) {
+    throw Error(ErrorKind::kData, options.input.path + ": no training step: it has no backward pass to plan",
+                "export a step that computes gradients and updates (docs/getting-hlo.md)");
+  }
+  return out;
+}
 
 int compare_main(int argc, char** argv) {
   infer::InferOptions options;
@@ -33,21 +97,27 @@ int compare_main(int argc, char** argv) {
       "automap-compare fixtures/hlo/tiny_mlp.hlo --cluster config-a --batch 512 --systems automap,pipedream,dapple "
       "--json",
       "for scripts");
+  table.example("automap-compare fixtures/placement/training.json", "ways to place a workload's nodes on its devices");
   table.group("Input");
-  table.positional(&options.input.path, "MODEL", "HLO in any form, or a profile; - reads standard input")
+  table
+      .positional(&options.input.path, "MODEL|WORKLOAD",
+                  "HLO in any form, a profile, or a workload for placement; - reads standard input")
       .reads_file()
       .required();
-  table.add(&options.cluster, "cluster", "a preset (" + join(machine::cluster_preset_names()) + ") or a JSON file")
+  table
+      .add(&options.cluster, "cluster",
+           "of models: a preset (" + join(machine::cluster_preset_names()) + ") or a JSON file")
       .reads_file()
-      .metavar("CLUSTER")
-      .required();
+      .metavar("CLUSTER");
   table.add(&options.batch, "batch", "samples of a step; auto: 16 times the model's own").no_file().metavar("N");
   table.group("Systems");
   std::string keys;
   for (const System& system : all_systems()) keys += (keys.empty() ? "" : ", ") + std::string(system.key);
   table.add(&names, "systems", "all, or some of " + keys + ", separated by commas").no_file().metavar("LIST");
   table.add(&options.max_stages, "max-stages", "most stages of a plan, of every system").range(1, 64);
-  table.add_seconds(&options.time_limit_s, "time", "our search at most; what a rival looks at is fixed")
+  table
+      .add_seconds(&options.time_limit_s, "time",
+                   "of every search that can end early, at most; what the other rivals look at is fixed")
       .range(0.001, 1e9);
   table.group("Output");
   table.add(&html, "html", "also a page with a picture").writes_file().metavar("FILE");
@@ -55,24 +125,13 @@ int compare_main(int argc, char** argv) {
   table.add_common(&options.json);
   if (!table.parse(argc, argv)) return 0;
 
-  const std::vector<const System*> systems = systems_of(names);
+  systems_of(names);  // what is wrong with them is said first
   OutputSet outputs;
   AtomicFile* page = html.empty() ? nullptr : &outputs.add(html);
-  const machine::Cluster cluster = machine::load_cluster(options.cluster);
-  const planners::PlanRequest request = infer::make_request(options);
-  const infer::PlanInput input = infer::read_input(options.input, cluster);
-  if (input.profile.forward_fraction >= 1) {
-    throw Error(ErrorKind::kData, options.input.path + ": no training step: it has no backward pass to plan",
-                "export a step that computes gradients and updates (docs/getting-hlo.md)");
-  }
-  const Question question = {input, cluster, infer::make_problem_options(options, input.profile),
-                             infer::make_step(options), request};
-  Compared compared;
-  compared.model = input.profile.model;
-  compared.cluster = cluster.name;
-  const std::vector<planners::StepSize> sizes =
-      planners::step_sizes(question.step, input.profile, question.options.replicas);
-  if (!sizes.empty()) compared.batch = sizes.front().samples * sizes.front().micro_batches;
+  const Asked asked = read_question(options);
+  const std::vector<const System*> systems = systems_of(names, asked.workload.has_value());
+  const Question question = asked.question(options);
+  Compared compared = asked.head(question);
   ::getloadavg(&compared.load_average, 1);
   for (const System* system : systems) {
     log_verbose(std::string("asking ") + system->name);

@@ -12,12 +12,17 @@
 namespace automap::compare {
 namespace {
 
-double shortest_ms(const Compared& compared) {
+double shortest_ms(const Compared& compared, Judge judge) {
   double least = std::numeric_limits<double>::infinity();
   for (const Answer& answer : compared.answers) {
-    if (answer.found) least = std::min(least, answer.simulated_step_ms);
+    if (answer.found && answer.judge == judge) least = std::min(least, answer.step_ms);
   }
   return least;
+}
+
+// Whose figures are set against each other.
+Judge judge_of(const Compared& compared) {
+  return compared.workload ? Judge::kLargestLoad : Judge::kOurs;
 }
 
 std::string times(double ratio) {
@@ -28,18 +33,21 @@ std::string times(double ratio) {
 }
 
 std::string head(const Compared& compared) {
+  if (compared.workload) return printable(compared.model) + ", a workload for placement on " + compared.cluster;
   return printable(compared.model) + " on " + printable(compared.cluster) + ", " +
          format_count(std::llround(compared.batch)) + " samples a step";
 }
 
 // Who is shortest, and how far from the proof ours is.
 std::string verdict(const Compared& compared) {
-  const double least = shortest_ms(compared);
+  const Judge judge = judge_of(compared);
+  const double least = shortest_ms(compared, judge);
   std::string text;
   for (std::size_t i = 0; i < compared.answers.size(); ++i) {
     const Answer& answer = compared.answers[i];
-    if (!answer.found || answer.simulated_step_ms > least * (1 + 1e-9)) continue;
-    text += (text.empty() ? "Shortest: " : ", ") + std::string(compared.systems[i]->name);
+    if (!answer.found || answer.judge != judge || answer.step_ms > least * (1 + 1e-9)) continue;
+    text +=
+        (text.empty() ? (compared.workload ? "Least: " : "Shortest: ") : ", ") + std::string(compared.systems[i]->name);
   }
   text = text.empty() ? "No system has a plan" : text;
   for (const Answer& answer : compared.answers) {
@@ -75,13 +83,23 @@ std::string number(double value) {
   return json.dump();
 }
 
+// "12.3", "12.3 own": by its own simulator.
+std::string step_text(const Answer& answer) {
+  return format_number(answer.step_ms) + (answer.judge == Judge::kOwnSimulator ? " own" : "");
+}
+
+std::string memory_text(const Answer& answer) {
+  if (!std::isfinite(answer.fullest_share)) return "-";
+  return format_percent(answer.fullest_share) + (answer.fullest_share > 1 ? ", does not fit" : "");
+}
+
 // One line per system: its step as a bar, its search time as a dot.
 std::string picture(const Compared& compared) {
   constexpr double kName = 170, kBars = 380, kGap = 100, kSearch = 220, kLine = 30, kTop = 30;
   constexpr double kLeast = 1e-3, kMost = 1e4;  // s, the ends of the axis
   const double height = kTop + kLine * static_cast<double>(compared.systems.size()) + 30;
   double longest = 0;
-  for (const Answer& answer : compared.answers) longest = std::max(longest, answer.simulated_step_ms);
+  for (const Answer& answer : compared.answers) longest = std::max(longest, answer.step_ms);
   const auto at_second = [&](double s) {
     const double share = std::log10(std::clamp(s, kLeast, kMost) / kLeast) / std::log10(kMost / kLeast);
     return kName + kBars + kGap + share * kSearch;
@@ -89,7 +107,7 @@ std::string picture(const Compared& compared) {
   std::string svg = "<svg viewBox=\"0 0 " + number(kName + kBars + kGap + kSearch + 60) + " " + number(height) +
                     "\" font-family=\"sans-serif\" font-size=\"13\" role=\"img\">\n<title>Simulated step and search "
                     "time</title>\n<text x=\"" +
-                    number(kName) + "\" y=\"16\">simulated step, ms</text>\n<text x=\"" + number(at_second(kLeast)) +
+                    number(kName) + "\" y=\"16\">step, ms</text>\n<text x=\"" + number(at_second(kLeast)) +
                     "\" y=\"16\">search, s</text>\n";
   for (double s = kLeast; s <= kMost * 1.001; s *= 100) {
     const std::string x = number(at_second(s));
@@ -102,11 +120,13 @@ std::string picture(const Compared& compared) {
     const double y = kTop + kLine * static_cast<double>(i);
     svg += "<text x=\"0\" y=\"" + number(y + 18) + "\">" + escaped(compared.systems[i]->name) + "</text>\n";
     if (answer.found) {
-      const double width = longest > 0 ? kBars * answer.simulated_step_ms / longest : 0;
-      const char* colour = std::string_view(compared.systems[i]->key) == "automap" ? "#2a6f97" : "#b7b7a4";
+      const double width = longest > 0 ? kBars * answer.step_ms / longest : 0;
+      const char* colour = std::string_view(compared.systems[i]->key) == "automap" ? "#2a6f97"
+                           : answer.judge == Judge::kOwnSimulator                  ? "#e0ddd0"
+                                                                                   : "#b7b7a4";
       svg += "<rect x=\"" + number(kName) + "\" y=\"" + number(y + 4) + "\" width=\"" + number(width) +
              "\" height=\"20\" fill=\"" + colour + "\"/>\n<text x=\"" + number(kName + width + 6) + "\" y=\"" +
-             number(y + 18) + "\">" + format_number(answer.simulated_step_ms) + "</text>\n";
+             number(y + 18) + "\">" + step_text(answer) + "</text>\n";
     } else {
       svg += "<text x=\"" + number(kName) + "\" y=\"" + number(y + 18) + "\" fill=\"#666\">no plan</text>\n";
     }
@@ -121,28 +141,35 @@ std::string picture(const Compared& compared) {
 std::string report_text(const Compared& compared) {
   TextTable table({{"system", TextTable::Align::kLeft},
                    {"own model, ms"},
-                   {"simulated, ms"},
+                   {compared.workload ? "load, ms" : "step, ms"},
                    {"x shortest"},
                    {"memory"},
                    {"search, s"},
                    {"plan", TextTable::Align::kLeft}});
-  const double least = shortest_ms(compared);
-  std::string without, leaves_out;
+  const Judge judge = judge_of(compared);
+  const double least = shortest_ms(compared, judge);
+  std::string without, spaces;
+  bool own = false;
   for (std::size_t i = 0; i < compared.systems.size(); ++i) {
     const Answer& answer = compared.answers[i];
     const System& system = *compared.systems[i];
-    leaves_out += "  " + std::string(system.name) + " (" + system.source + "): " + system.leaves_out + "\n";
+    spaces += "  " + std::string(system.name) + " (" + system.source + "): " + system.expresses +
+              "; not: " + system.leaves_out + "\n";
     if (!answer.found) {
       table.add_row({system.name, "-", "-", "-", "-", format_number(answer.search_s), "none"});
       without += std::string(system.name) + " has no plan: " + printable(answer.why_not) + "\n";
       continue;
     }
-    table.add_row({system.name, answer.own_ms > 0 ? format_number(answer.own_ms) : "-",
-                   format_number(answer.simulated_step_ms), times(answer.simulated_step_ms / least),
-                   format_percent(answer.fullest_share), format_number(answer.search_s), answer.plan});
+    own = own || answer.judge == Judge::kOwnSimulator;
+    table.add_row({system.name, answer.own_ms > 0 ? format_number(answer.own_ms) : "-", step_text(answer),
+                   answer.judge == judge ? times(answer.step_ms / least) : "-", memory_text(answer),
+                   format_number(answer.search_s), answer.plan});
   }
-  return head(compared) + "\n\n" + table.render() + "\n" + verdict(compared) + "\n" + without +
-         "\nWhat they leave out:\n" + leaves_out +
+  return head(compared) + "\n\n" + table.render() + "\n" + verdict(compared) + "\n" +
+         (own ? "own: by the system's own simulator, for its plan is no pipeline of ours; not to be set against the "
+                "others.\n"
+              : "") +
+         without + "\nWhat they can express and what not:\n" + spaces +
          "\nStand-ins on our costs (docs/rivals.md), not the published programs; load average " +
          format_number(compared.load_average) + " when it began.\n";
 }
@@ -152,23 +179,24 @@ std::string report_json(const Compared& compared) {
   document["schema"] = "automap.systems/1";
   document["model"] = compared.model;
   document["cluster"] = compared.cluster;
-  document["batch"] = compared.batch;
+  if (!compared.workload) document["batch"] = compared.batch;
   document["load_average"] = compared.load_average;
   document["systems"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < compared.systems.size(); ++i) {
     const Answer& answer = compared.answers[i];
     const System& system = *compared.systems[i];
-    nlohmann::ordered_json row = {{"system", system.key},
-                                  {"name", system.name},
-                                  {"source", system.source},
-                                  {"objective", system.objective},
-                                  {"leaves_out", system.leaves_out},
-                                  {"found", answer.found},
-                                  {"search_s", answer.search_s}};
+    nlohmann::ordered_json row = {{"system", system.key},          {"name", system.name},
+                                  {"source", system.source},       {"objective", system.objective},
+                                  {"expresses", system.expresses}, {"leaves_out", system.leaves_out},
+                                  {"found", answer.found},         {"search_s", answer.search_s}};
     if (answer.found) {
       row["plan"] = answer.plan;
       if (answer.own_ms > 0) row["own_ms"] = answer.own_ms;
-      row["simulated_step_ms"] = answer.simulated_step_ms;
+      row["judged_by"] = to_string(answer.judge);
+      row[answer.judge == Judge::kOurs          ? "simulated_step_ms"
+          : answer.judge == Judge::kLargestLoad ? "load_ms"
+                                                : "step_ms"] = answer.step_ms;
+      row["fits"] = answer.fullest_share <= 1;
       row["fullest_share"] = answer.fullest_share;
       if (answer.gap() >= 0) row["gap"] = answer.gap();
     } else {
@@ -186,10 +214,10 @@ std::string report_html(const Compared& compared) {
     const System& system = *compared.systems[i];
     rows += "<tr><td>" + escaped(system.name) + "</td><td>" + escaped(system.source) + "</td><td>" +
             (answer.found && answer.own_ms > 0 ? format_number(answer.own_ms) : "-") + "</td><td>" +
-            (answer.found ? format_number(answer.simulated_step_ms) : "-") + "</td><td>" +
-            (answer.found ? format_percent(answer.fullest_share) : "-") + "</td><td>" + format_number(answer.search_s) +
-            "</td><td>" + escaped(answer.found ? answer.plan : answer.why_not) + "</td><td>" +
-            escaped(system.leaves_out) + "</td></tr>\n";
+            (answer.found ? step_text(answer) : "-") + "</td><td>" + (answer.found ? memory_text(answer) : "-") +
+            "</td><td>" + format_number(answer.search_s) + "</td><td>" +
+            escaped(answer.found ? answer.plan : answer.why_not) + "</td><td>" + escaped(system.expresses) +
+            "</td><td>" + escaped(system.leaves_out) + "</td></tr>\n";
   }
   return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + escaped(compared.model) + " on " +
          escaped(compared.cluster) +
@@ -197,10 +225,10 @@ std::string report_html(const Compared& compared) {
          "table{border-collapse:collapse;font-size:90%}td,th{border-bottom:1px solid #ddd;padding:.4em;"
          "text-align:left;vertical-align:top}</style></head>\n<body><h1>" +
          escaped(head(compared)) + "</h1>\n<p>" + escaped(verdict(compared)) + "</p>\n" + picture(compared) +
-         "<table><tr><th>system</th><th>source</th><th>own model, ms</th><th>simulated, ms</th><th>memory</th>"
-         "<th>search, s</th><th>plan</th><th>leaves out</th></tr>\n" +
+         "<table><tr><th>system</th><th>source</th><th>own model, ms</th><th>step, ms</th><th>memory</th>"
+         "<th>search, s</th><th>plan</th><th>expresses</th><th>leaves out</th></tr>\n" +
          rows +
-         "</table>\n<p>Stand-ins on our costs, not the published programs; every plan is judged by our simulation. "
+         "</table>\n<p>Stand-ins on our costs, not the published programs; every pipeline is judged by our simulation. "
          "Load "
          "average " +
          format_number(compared.load_average) + " when it began.</p></body></html>\n";

@@ -9,6 +9,7 @@
 #include "common/base/suggest.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/placed_plan.h"
+#include "compare/other_spaces.h"
 #include "infer/explorer.h"
 #include "infer/score.h"
 #include "plan/rivals/aceso.h"
@@ -26,26 +27,10 @@ std::string counted(int count, const char* thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
-// "4 stages of 8 devices, 16 micro-batches of 32", "3 stages on 2x4, 1x4, 1x4 devices, ...": replicas x width.
-std::string plan_text(const pipeline::PlacedPlan& placed) {
-  std::vector<std::string> devices;
-  for (const pipeline::PlacedStage& stage : placed.stages) {
-    const int replicas = stage.d1 - stage.d0;
-    devices.push_back(stage.width() == 1 ? std::to_string(replicas)
-                                         : std::to_string(replicas) + "x" + std::to_string(stage.width()));
-  }
-  const bool equal = std::all_of(devices.begin(), devices.end(), [&](const auto& d) { return d == devices.front(); });
-  const pipeline::Problem& problem = placed.problem();
-  const std::string on = equal ? " of " + devices.front() + (devices.front() == "1" ? " device" : " devices")
-                               : " on " + join(devices) + " devices";
-  return counted(placed.num_stages(), "stage") + on + ", " + std::to_string(problem.micro_batches()) +
-         (problem.micro_batches() == 1 ? " micro-batch of " : " micro-batches of ") +
-         format_count(std::llround(problem.micro_batch_samples()));
-}
-
 void judge(const pipeline::PlacedPlan& placed, Answer* answer) {
   answer->found = true;
   answer->plan = plan_text(placed);
+  answer->judge = Judge::kOurs;
   const std::vector<double> bytes = memory_of(placed);
   for (std::size_t s = 0; s < bytes.size(); ++s) {
     answer->fullest_share = std::max(answer->fullest_share, bytes[s] / placed.stages[s].group().capacity_bytes);
@@ -60,7 +45,7 @@ Answer answer_of(const planners::StepPlan& plan) {
   }
   judge(place(*plan.problem, *plan.result.plan), &answer);
   answer.own_ms = plan.result.step_ms;
-  answer.simulated_step_ms = plan.result.simulated_step_ms;
+  answer.step_ms = plan.result.simulated_step_ms;
   return answer;
 }
 
@@ -72,15 +57,15 @@ Answer answer_of(const rivals::RivalPlan& plan) {
   }
   judge(place(*plan.problem, plan.plan), &answer);
   answer.own_ms = plan.objective_ms;
-  answer.simulated_step_ms = plan.simulated_step_ms;
+  answer.step_ms = plan.simulated_step_ms;
   return answer;
 }
 
 Answer plan_ours(const Question& q) {
-  planners::StepPlan plan = planners::plan_step(q.input.profile, q.cluster, q.options, q.step, q.request);
+  planners::StepPlan plan = planners::plan_step(q.input->profile, *q.cluster, q.options, q.step, q.request);
   // As automap-infer: the corners of the whole plan, and what published planners say, are candidates.
   if (plan.result.plan) {
-    infer::explore_corners(q.input.profile, q.cluster, q.options, q.step, q.request, q.input.flops, {}, plan);
+    infer::explore_corners(q.input->profile, *q.cluster, q.options, q.step, q.request, q.input->flops, {}, plan);
   }
   Answer answer = answer_of(plan);
   if (plan.simulated_bound_ms > 0) answer.simulated_bound_ms = plan.simulated_bound_ms;
@@ -92,7 +77,7 @@ Answer plan_by(const Question& q, planners::PlannerKind kind) {
   planners::PlanRequest request = q.request;
   request.planner = kind;
   request.lower_bound = false;
-  return answer_of(planners::plan_step(q.input.profile, q.cluster, q.options, q.step, request));
+  return answer_of(planners::plan_step(q.input->profile, *q.cluster, q.options, q.step, request));
 }
 
 Answer plan_data_parallel(const Question& q) {
@@ -106,7 +91,7 @@ Answer plan_megatron(const Question& q) {
   Answer answer;
   infer::SweepRequest request;
   request.max_stages = q.request.max_stages;
-  const infer::Sweep sweep = infer::sweep_layouts(q.input.profile, q.cluster, q.options, q.step, request);
+  const infer::Sweep sweep = infer::sweep_layouts(q.input->profile, *q.cluster, q.options, q.step, request);
   const infer::SweptLayout& best = sweep.layouts.front();
   if (best.missing_bytes > 0) {
     answer.why_not = "no even grid fits: " + best.layout.text() + " lacks " + format_bytes(best.missing_bytes) +
@@ -115,13 +100,13 @@ Answer plan_megatron(const Question& q) {
   }
   answer.found = true;
   answer.plan = best.layout.text();
-  answer.simulated_step_ms = best.simulated_step_ms;
+  answer.step_ms = best.simulated_step_ms;
   answer.fullest_share = best.fullest_share;
   return answer;
 }
 
 Answer plan_rival(const Question& q, rivals::RivalPlan (*planner)(const rivals::RivalRequest&)) {
-  return answer_of(planner({q.input.profile, q.cluster, q.options, q.step, q.request.max_stages}));
+  return answer_of(planner({q.input->profile, *q.cluster, q.options, q.step, q.request.max_stages}));
 }
 Answer plan_pipedream(const Question& q) {
   return plan_rival(q, rivals::plan_pipedream);
@@ -141,37 +126,84 @@ Answer plan_aceso(const Question& q) {
 
 }  // namespace
 
+std::string plan_text(const pipeline::PlacedPlan& placed) {
+  std::vector<std::string> devices;
+  for (const pipeline::PlacedStage& stage : placed.stages) {
+    const int replicas = stage.d1 - stage.d0;
+    devices.push_back(stage.width() == 1 ? std::to_string(replicas)
+                                         : std::to_string(replicas) + "x" + std::to_string(stage.width()));
+  }
+  const bool equal = std::all_of(devices.begin(), devices.end(), [&](const auto& d) { return d == devices.front(); });
+  const pipeline::Problem& problem = placed.problem();
+  const std::string on = equal ? " of " + devices.front() + (devices.front() == "1" ? " device" : " devices")
+                               : " on " + join(devices) + " devices";
+  return counted(placed.num_stages(), "stage") + on + ", " + std::to_string(problem.micro_batches()) +
+         (problem.micro_batches() == 1 ? " micro-batch of " : " micro-batches of ") +
+         format_count(std::llround(problem.micro_batch_samples()));
+}
+
 const std::vector<System>& all_systems() {
+  using Of = System::Of;
+  constexpr const char* kStages = "a pipeline's cuts, devices and replicas";
   static const std::vector<System> systems = {
       {"automap", "AutoMap", "this program", "V, the closed form of the step",
+       "a pipeline's cuts, devices, replicas, widths and variants of stages",
        "stages of different widths, which automap-infer looks at beside it", plan_ours},
-      {"data-parallel", "data parallel", "everybody's first try", "V", "stages; operators in parts",
+      {"data-parallel", "data parallel", "everybody's first try", "V", "replicas", "stages; operators in parts",
        plan_data_parallel},
-      {"gpipe", "GPipe, equal stages", "Huang et al., NeurIPS 2019", "V",
+      {"gpipe", "GPipe, equal stages", "Huang et al., NeurIPS 2019", "V", "even pipelines",
        "stages of different sizes: equal runs of instructions on equal groups of devices", plan_gpipe},
-      {"megatron", "Megatron grid", "Narayanan et al., SC 2021", "", "stages of different sizes; fewer devices",
-       plan_megatron},
-      {"pipedream", "PipeDream", "Narayanan et al., SOSP 2019", "slowest stage or transfer of one micro-batch",
+      {"megatron", "Megatron grid", "Narayanan et al., SC 2021", "", "even grids of data, tensor and pipeline",
+       "stages of different sizes; fewer devices", plan_megatron},
+      {"pipedream", "PipeDream", "Narayanan et al., SOSP 2019", "slowest stage or transfer of one micro-batch", kStages,
        "the filling and draining of a synchronous step; fewer devices", plan_pipedream},
-      {"dapple", "DAPPLE", "Fan et al., PPoPP 2021", "L = T_w + T_s + T_e of a pivot stage",
+      {"dapple", "DAPPLE", "Fan et al., PPoPP 2021", "L = T_w + T_s + T_e of a pivot stage", kStages,
        "plans of three and more stages that are not the most even ones; fewer devices", plan_dapple},
       {"alpa", "Alpa", "Zheng et al., OSDI 2022", "sum of stages + (M - 1) times the longest",
+       "a pipeline of meshes, operators split inside",
        "transfers between stages in its objective; stages of different widths; fewer devices", plan_alpa},
       {"galvatron", "Galvatron, Piper", "Miao et al., VLDB 2023; Tarnawski et al., NeurIPS 2021",
-       "sum of stages + (M - 1) times the longest, transfers counted", "groups of different sizes; fewer devices",
-       plan_galvatron},
+       "sum of stages + (M - 1) times the longest, transfers counted", "equal groups, a variant per stage",
+       "groups of different sizes; fewer devices", plan_galvatron},
       {"aceso", "Aceso", "Liu et al., EuroSys 2024", "sum of stages + (M - 1) times the longest, transfers counted",
-       "a proof; fewer devices", plan_aceso},
+       "a pipeline's cuts, devices, replicas and recomputation", "a proof; fewer devices", plan_aceso},
+      {"flexflow", "FlexFlow", "Jia, Zaharia, Aiken, SysML 2019", "the step of its task graph, simulated",
+       "every operator split by samples, attributes and parameters, on devices of its own",
+       "micro-batches: the whole batch at once; recomputation, ZeRO; what is not data parallel alone is no pipeline of "
+       "ours",
+       plan_flexflow, Of::kModules},
+      {"tarnawski", "Tarnawski et al.", "NeurIPS 2020", "largest load of a device per micro-batch",
+       "any node on any device; of a model layers on single devices",
+       "replicas; a step's filling and draining; what is "
+       "in flight; where servers end",
+       plan_tarnawski, Of::kBoth},
+      {"placement-orders", "orders (DPL)", "Tarnawski et al., NeurIPS 2020", "largest load of a device",
+       "runs along orders of the graph", "what no order has in one run", plan_orders, Of::kWorkloads},
+      {"placement-greedy", "greedy", "Tarnawski et al., NeurIPS 2020", "fills memory in order", "runs along one order",
+       "times", plan_greedy, Of::kWorkloads},
+      {"placement-local", "local search", "Tarnawski et al., NeurIPS 2020", "largest load of a device",
+       "any node on any device", "a proof; contiguity", plan_local_search, Of::kWorkloads},
+      {"placement-chain", "chain (PipeDream)", "Narayanan et al., SOSP 2019", "largest load of a device",
+       "runs of what does not branch", "cuts between branches", plan_merged_chain, Of::kWorkloads},
   };
   return systems;
 }
 
-std::vector<const System*> systems_of(std::string_view names) {
+const char* to_string(Judge judge) {
+  switch (judge) {
+    case Judge::kOurs: return "our simulation";
+    case Judge::kOwnSimulator: return "its own simulator";
+    case Judge::kLargestLoad: return "the largest load";
+  }
+  return "";
+}
+
+std::vector<const System*> systems_of(std::string_view names, bool workload) {
   std::vector<const System*> chosen;
   std::vector<std::string> keys;
   for (const System& system : all_systems()) {
     keys.emplace_back(system.key);
-    if (names == "all") chosen.push_back(&system);
+    if (names == "all" && (workload || system.of != System::Of::kWorkloads)) chosen.push_back(&system);
   }
   if (names == "all") return chosen;
   for (std::size_t begin = 0; begin <= names.size();) {
@@ -190,14 +222,33 @@ std::vector<const System*> systems_of(std::string_view names) {
   return chosen;
 }
 
+namespace {
+
+// Why a system has nothing to say about what it is asked; empty: it has.
+std::string not_about(const System& system, const Question& question) {
+  using Of = System::Of;
+  if (question.workload != nullptr) {
+    if (system.of == Of::kBoth || system.of == Of::kWorkloads) return "";
+    return "it plans models; a workload for placement says nothing of samples, variables and links";
+  }
+  if (system.of == Of::kModules && question.input->module == nullptr) {
+    return "it splits the operators of a module, and a profile has none; give it the HLO";
+  }
+  return "";
+}
+
+}  // namespace
+
 Answer ask(const System& system, const Question& question) {
   const auto start = std::chrono::steady_clock::now();
   Answer answer;
+  answer.why_not = not_about(system, question);
+  if (!answer.why_not.empty()) return answer;
   try {
     answer = system.plan(question);
   } catch (const Error& error) {
     // No split of the batch, or no grid, that it could take.
-    if (error.kind() != ErrorKind::kUsage) throw;
+    if (error.kind() != ErrorKind::kUsage && error.kind() != ErrorKind::kInfeasible) throw;
     answer.why_not = error.what();
     if (!error.hint().empty()) answer.why_not += " (" + error.hint() + ")";
   }

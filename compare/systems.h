@@ -1,6 +1,8 @@
 // Published planners and ours as systems that are asked the same question: the same profile, cluster, batch, widths,
-// ZeRO levels and recomputation (plan/rivals says what is each paper's and where a stand-in departs). Every plan is
-// judged by our simulation, with as much in flight as its memory allows.
+// ZeRO levels and recomputation (plan/rivals says what is each paper's and where a stand-in departs). Every plan of a
+// pipeline is judged by our simulation, with as much in flight as its memory allows; what is no pipeline by the
+// system's own, and the answer says so. Of a workload for placement (plan/placement/workload.h) only the systems that
+// place nodes have an answer: the largest load of a device.
 #pragma once
 
 #include <string>
@@ -10,29 +12,41 @@
 #include "common/machine/cluster.h"
 #include "common/pipeline/problem.h"
 #include "infer/input.h"
+#include "plan/placement/workload.h"
 #include "plan/planners/planner.h"
 #include "plan/planners/step_choice.h"
 
 namespace automap::compare {
 
 struct Question {
-  const infer::PlanInput& input;
-  const machine::Cluster& cluster;
-  pipeline::ProblemOptions options;
-  planners::StepRequest step;
-  planners::PlanRequest request;  // ours: effort, time limit, most stages, policy; of a rival the stages count
+  const infer::PlanInput* input = nullptr;        // a model; null: a workload
+  const placement::Workload* workload = nullptr;  // null: a model
+  const machine::Cluster* cluster = nullptr;      // null: a workload
+  pipeline::ProblemOptions options = {};
+  planners::StepRequest step = {};
+  planners::PlanRequest request = {};  // ours: effort, time limit, most stages, policy; of a rival the stages count
+  double batch = 0;                    // samples of a step
 };
+
+// Whose figure Answer::step_ms is. Those of one judge can be compared.
+enum class Judge {
+  kOurs,          // our simulation of a pipeline
+  kOwnSimulator,  // the system's own: its plan is none of ours
+  kLargestLoad,   // of a device per sample, of a workload
+};
+const char* to_string(Judge judge);  // "our simulation", ...
 
 struct Answer {
   bool found = false;
-  std::string why_not;             // where there is none: one sentence
-  std::string plan;                // for people: "4 stages on 8, 8, 8, 8 devices, 16 micro-batches of 32"
-  double own_ms = 0;               // what its own model puts first by, ms; 0: it has none
-  double simulated_step_ms = 0;    // by ours
-  double fullest_share = 0;        // of a device's memory
+  std::string why_not;  // where there is none: one sentence
+  std::string plan;     // for people: "4 stages on 8, 8, 8, 8 devices, 16 micro-batches of 32"
+  double own_ms = 0;    // what its own model puts first by, ms; 0: it has none
+  Judge judge = Judge::kOurs;
+  double step_ms = 0;              // as `judge` says
+  double fullest_share = 0;        // of a device's memory; above 1 it does not fit
   double search_s = 0;             // wall time
   double simulated_bound_ms = -1;  // ours: no plan that was considered is shorter; negative: not known
-  double gap() const { return simulated_bound_ms > 0 ? simulated_step_ms / simulated_bound_ms - 1 : -1; }
+  double gap() const { return simulated_bound_ms > 0 ? step_ms / simulated_bound_ms - 1 : -1; }
 };
 
 struct System {
@@ -40,14 +54,18 @@ struct System {
   const char* name;        // of tables
   const char* source;      // the paper
   const char* objective;   // what its own model is
+  const char* expresses;   // what its plans can be
   const char* leaves_out;  // what it cannot express
   Answer (*plan)(const Question& question);
+  enum class Of { kModels, kModules, kBoth, kWorkloads };
+  Of of = Of::kModels;  // kModules: HLO only; kWorkloads: models, too, but those are asked about by name only
 };
 // Ours first.
 const std::vector<System>& all_systems();
 
-// "all", or keys separated by commas. Throws Error(kUsage) naming the one that is not known.
-std::vector<const System*> systems_of(std::string_view names);
+// "all", or keys separated by commas. Throws Error(kUsage) naming the one that is not known. All of a workload are
+// more: ways to place one that stand beside each other there.
+std::vector<const System*> systems_of(std::string_view names, bool workload = false);
 
 // The answer with its search time. What has no plan says why; only errors that are nobody's plan are thrown.
 Answer ask(const System& system, const Question& question);

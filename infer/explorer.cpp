@@ -402,8 +402,8 @@ Exploration explore_corners(const Profile& profile, const Cluster& cluster, cons
   if (open && found.result.objective == planners::Objective::kSimulated && !out_of_time()) {
     planners::StepRequest same = step;
     same.batch = std::llround(found.size.batch());
-    PublishedPlan published = best_published(
-        {profile, cluster, options, same, rest.max_stages, found.result.simulated_step_ms * (1 - planners::kProvenGap)});
+    PublishedPlan published = best_published({profile, cluster, options, same, rest.max_stages,
+                                              found.result.simulated_step_ms * (1 - planners::kProvenGap)});
     if (published.plan.problem) {
       Explored one = explored("published planner: " + published.name, std::move(published.plan.problem),
                               std::move(published.plan.plan));

@@ -56,8 +56,11 @@ void keep_widths(const std::vector<int>& widths, pipeline::Profile* profile) {
 }  // namespace
 
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster) {
+  return read_input(options, cluster, read_file(options.path));
+}
+
+PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster, std::string bytes) {
   const std::string source = input_name(options.path);
-  std::string bytes = read_file(options.path);
   PlanInput input;
   // The hash is of the file as given; what is neither model nor profile is refused before it is hashed.
   const bool packed = is_gzip(bytes);
@@ -97,7 +100,8 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
                     ? "automap-search apply MODEL --plan " + source + " sets it on a model"
                     : "automap-inspect describes it");
   }
-  hlo::HloModule module;
+  const auto read = std::make_shared<hlo::HloModule>();
+  hlo::HloModule& module = *read;
   module.form = hlo::detect_hlo_form(bytes, source);
   if (!packed) input.sha256 = sha256_hex(bytes);
   module.sha256 = input.sha256;
@@ -123,6 +127,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
   input.notices.insert(input.notices.begin(), model.warnings.begin(), model.warnings.end());
   input.fused = std::move(model.fusion.found);
   note_what_is_unusual(input, cluster);
+  if (options.keep_module) input.module = read;
   return input;
 }
 

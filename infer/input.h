@@ -1,10 +1,12 @@
 // What automap-infer plans: a profile file as it is, or the profile of a model's HLO.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/hlo/hlo_reader.h"
 #include "common/machine/cluster.h"
 #include "common/machine/device.h"
 #include "common/pipeline/profile.h"
@@ -19,6 +21,7 @@ struct PlanInput {
   std::vector<std::string> notices;  // what was assumed, one sentence each
   // Chains that are counted as kernels of libraries: "12 attentions (12 causal), ..."; empty: none. HLO only
   std::string fused;
+  std::shared_ptr<const hlo::HloModule> module;  // where it was asked for; null for a profile
 };
 
 struct InputOptions {
@@ -36,10 +39,13 @@ struct InputOptions {
   bool whole_loops = false;                // loops over layers stay one position. HLO only
   // Whether the hash of a profile's bytes is wanted (of a model's it is always there). A tenth of a one-shot plan.
   bool sha256 = true;
+  bool keep_module = false;
 };
 
 // Throws Error(kIo) when it cannot be read, Error(kData) when it is neither HLO nor a profile, Error(kUsage) when
 // --variables, --device, --batch-input, --attention or --sequence-parallel off is given for a profile.
 PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster);
+// The same of bytes that were read: of the file as given.
+PlanInput read_input(const InputOptions& options, const machine::Cluster& cluster, std::string bytes);
 
 }  // namespace automap::infer

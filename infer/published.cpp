@@ -17,8 +17,8 @@ PublishedPlan best_published(const rivals::RivalRequest& request) {
   PublishedPlan best;
   double below_ms = request.below_ms;
   for (const auto& [name, planner] : planners) {
-    rivals::RivalPlan plan = planner({request.profile, request.cluster, request.options, request.step,
-                                      request.max_stages, below_ms});
+    rivals::RivalPlan plan =
+        planner({request.profile, request.cluster, request.options, request.step, request.max_stages, below_ms});
     if (!plan.problem || !(plan.simulated_step_ms < below_ms)) continue;
     below_ms = plan.simulated_step_ms;
     best = {name, std::move(plan)};

@@ -485,8 +485,7 @@ void play_after_state(const PlanSpace& space, const KnownOptimum* known, std::ui
       label_problem(tree, known, options, incumbent_ms, exploring, played);
     }
   }
-  if (space.stages() > 2 && !labelled &&
-      Rng(seed, kExpertStream, number).uniform() < options.expert_fraction) {
+  if (space.stages() > 2 && !labelled && Rng(seed, kExpertStream, number).uniform() < options.expert_fraction) {
     follow_expert(tree, policy, options, played);
   }
   if (options.best_return && !options.whole_episodes) emit_visited(tree, played);

@@ -2,6 +2,7 @@
 """Published systems beside ours on every fixture that is a training step: writes docs/rivals.md from automap-compare.
 
   scripts/measure_rivals.py            # all of them x four clusters; about half an hour of one core
+  scripts/measure_rivals.py --others   # only the section on FlexFlow and placements, one cluster; about seven minutes
   scripts/measure_rivals.py --quick    # one model, to standard output
 
 Needs a Release build and Python's standard library.
@@ -33,18 +34,51 @@ All are stand-ins on our costs (`plan/rivals`, `compare`), not the published pro
 *simulated* shortest counts, so that none is held back by its own model."""
 
 
-def systems(build, model, cluster):
-    command = [build / "automap-compare", SOURCE / "fixtures" / model["forms"]["text"]["file"], "--cluster", cluster, "--json", "--quiet"]
+# Those whose plans are pipelines of ours to begin with, and the others.
+PIPELINES = "automap,data-parallel,gpipe,megatron,pipedream,dapple,alpa,galvatron,aceso"
+OTHERS = "automap,flexflow,tarnawski"
+OTHERS_CLUSTER = "config-a"
+BEGIN, END = "<!-- others: scripts/measure_rivals.py --others -->", "<!-- end of others -->"
+OTHERS_TEXT = """- **FlexFlow** (SysML 2019, `plan/soap`, [soap.md](soap.md)): the module at the whole batch of the step, `--effort normal`, what is above the devices' memory penalised.
+  A strategy that is data parallel alone is a plan of ours and judged by our simulation; any other has the step of FlexFlow's own simulator ("own"), which is
+  not to be set against the others: launches and small parts cost less there, and nothing is recomputed.
+- **Tarnawski et al.** (NeurIPS 2020, `plan/placement`, [placement.md](placement.md)): layers of a micro-batch on single devices, the exact programme, for every split
+  of the batch; judged by our simulation as a pipeline without replicas. Its objective is the load of a device per micro-batch: filling, draining and replicas are
+  not in it."""
+
+
+def systems(build, model, cluster, names):
+    command = [build / "automap-compare", SOURCE / "fixtures" / model["forms"]["text"]["file"], "--cluster", cluster, "--systems", names, "--json", "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"measure_rivals.py: {' '.join(map(str, command))} ended with {done.returncode}: {done.stderr}")
     return json.loads(done.stdout)["systems"]
 
 
+def others(build, models):
+    lines = []
+    for model in models:
+        ours, *rest = systems(build, model, OTHERS_CLUSTER, OTHERS)
+        cells = [f"{ours['simulated_step_ms']:.4g}" if ours["found"] else "-"]
+        for row in rest:
+            own = row.get("step_ms")
+            if not row["found"]:
+                cells += ["-", "-", f"{row['search_s']:.3g}"]
+            else:
+                step = f"{own:.4g} own" if own else f"{row['simulated_step_ms']:.4g}"
+                cells += [step, f"{100 * row['fullest_share']:.0f} %", f"{row['search_s']:.3g}"]
+        lines.append(f"| {model['name']} | " + " | ".join(cells) + " |")
+        print(lines[-1], file=sys.stderr, flush=True)
+    return "\n".join([
+        BEGIN, "", f"On {OTHERS_CLUSTER}, steps in ms, memory of the fullest device, search in s; load average {os.getloadavg()[0]:.2f} when it ended.", "", OTHERS_TEXT, "",
+        "| model | AutoMap | FlexFlow | memory | search | Tarnawski et al. | memory | search |", "|---|---|---|---|---|---|---|---|", *lines, "", END])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=SOURCE / "build" / "release", type=Path, help="folder of a Release build")
     parser.add_argument("--quick", action="store_true", help="one model on one cluster, to standard output")
+    parser.add_argument("--others", action="store_true", help="only the section on FlexFlow and placements, into docs/rivals.md")
     options = parser.parse_args()
     if not (options.build / "automap-compare").exists():
         sys.exit(f"measure_rivals.py: {options.build / 'automap-compare'} is missing: build it first")
@@ -53,12 +87,18 @@ def main():
     clusters = CLUSTERS
     if options.quick:
         models, clusters = models[:1], CLUSTERS[:1]
+    path = SOURCE / "docs" / "rivals.md"
+    if options.others and not options.quick:
+        page = path.read_text()
+        begin, end = page.index(BEGIN), page.index(END) + len(END)
+        path.write_text(page[:begin] + others(options.build, models) + page[end:])
+        return
     version = subprocess.run([options.build / "automap-compare", "--version"], capture_output=True, text=True, check=True).stdout.strip()
     load = os.getloadavg()[0]
     names, lines, ratios, shorter, none, seconds = [], [], {}, {}, {}, {}
     for model in models:
         for cluster in clusters:
-            rows = systems(options.build, model, cluster)
+            rows = systems(options.build, model, cluster, PIPELINES)
             names = [row["name"] for row in rows]
             ours = rows[0]
             cells = []
@@ -82,11 +122,12 @@ def main():
         f"{version}. {len(models)} models (fixtures) on {', '.join(clusters)}, `automap-compare`, 16 times the module's own batch. Load average {load:.2f} on "
         f"{os.cpu_count()} cores when it began. Steps by our simulation, over ours where both have a plan.", "", PARAGRAPHS, "", "## All of them", "",
         "| system | plans | none | mean | largest | shorter than ours | search s, median | largest |", "|---|---|---|---|---|---|---|---|", *summary, "",
-        "## One by one", "", "| model | cluster | " + " | ".join(names) + " |", "|---|---" + "|---" * len(names) + "|", *lines, ""])
+        "## One by one", "", "| model | cluster | " + " | ".join(names) + " |", "|---|---" + "|---" * len(names) + "|", *lines, "",
+        "## Plans that are no pipelines to begin with", "", others(options.build, models), ""])
     if options.quick:
         print(page, end="")
     else:
-        (SOURCE / "docs" / "rivals.md").write_text(page)
+        path.write_text(page)
 
 
 if __name__ == "__main__":

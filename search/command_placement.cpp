@@ -12,6 +12,7 @@
 #include "plan/placement/plan_json.h"
 #include "plan/placement/workload_json.h"
 #include "search/commands.h"
+#include "search/placement_input.h"
 
 namespace automap::search {
 
@@ -20,10 +21,10 @@ using namespace placement;
 namespace {
 
 struct Options {
-  std::string workload, given, output, memory;
+  PlacementInputOptions input;
+  std::string given, output, memory, save_workload;
   std::string objective = "throughput";
   int accelerators = 0, cpus = 0;
-  double transfer_scale = 1;
   double time_s = 120;
   Request request;
   bool json = false;
@@ -35,35 +36,26 @@ void declare(OptionTable* table, Options* options) {
   table->example(
       "automap-search placement fixtures/placement/training.json --accelerators 3 --memory 3GiB -o plan.json",
       "with backward nodes, on another machine; store the plan");
+  table->example("automap-search placement fixtures/hlo/vgg19.hlo.gz --cluster config-a --granularity layers",
+                 "of a model: its layers as a pipeline of single devices");
   table->example(
       "automap-search placement fixtures/placement/branches.json --objective latency --algorithm greedy --json",
       "the time of one sample alone, as JSON");
-  table->group("Input");
-  table
-      ->positional(
-          &options->workload, "WORKLOAD",
-          "a graph with times and a machine: the JSON of msr-fiddle/dnn-partitioning or piper, gzipped or not; "
-          "- reads standard input")
-      .reads_file()
-      .required();
-  table
-      ->add(&options->transfer_scale, "transfer-scale",
-            "multiply what the workload says of edges; 1000 where it says seconds beside times in ms")
-      .range(0, 1e12)
-      .metavar("X");
+  options->input.declare_input(table);
   table->group("Machine");
+  options->input.declare_machine(table);
   table->add(&options->accelerators, "accelerators", "how many there are")
       .range(0, kMostDevices)
       .metavar("K")
-      .shown_default("as the workload says");
+      .shown_default("as the workload or the cluster says");
   table->add(&options->cpus, "cpus", "CPU cores")
       .range(0, kMostDevices)
       .metavar("L")
-      .shown_default("as the workload says");
+      .shown_default("as the workload says; none");
   table->add(&options->memory, "memory", "of an accelerator, such as 16GiB; off: no limit")
       .no_file()
       .metavar("SIZE|off")
-      .shown_default("as the workload says");
+      .shown_default("as the workload or the cluster says");
   table->group("Search");
   table
       ->add(&options->objective, "objective",
@@ -95,6 +87,11 @@ void declare(OptionTable* table, Options* options) {
   table->add(&options->output, "output", "write the plan (automap.plan/1 JSON, kind placement)")
       .writes_file()
       .shorthand('o')
+      .metavar("FILE");
+  table
+      ->add(&options->save_workload, "save-workload",
+            "write the workload as JSON of msr-fiddle/dnn-partitioning, on the machine asked for")
+      .writes_file()
       .metavar("FILE");
   table->epilog(
       "Exit codes: 0 a placement, 2 wrong usage or no solver, 3 bad input or output, 4 nothing fits or nothing was "
@@ -137,16 +134,19 @@ std::string device_table(const Workload& workload, const Answer& answer) {
                    {"memory"}});
   const std::vector<DeviceLoad> loads = device_loads(workload, answer.placement);
   const std::vector<int> order = topological_order(workload);
+  int empty = 0;
   for (int d = 0; d < workload.devices(); ++d) {
     const DeviceLoad& load = loads[static_cast<std::size_t>(d)];
     int nodes = 0;
     for (const int device : answer.placement.device) nodes += device == d;
+    if (nodes == 0) ++empty;
+    if (nodes == 0) continue;
     table.add_row({device_name(workload, d), std::to_string(nodes),
                    first_and_last(workload, order, answer.placement, d), format_ms(load.compute_ms),
                    format_ms(load.in_ms), format_ms(load.out_ms), format_ms(load.total_ms()),
                    format_bytes(load.bytes)});
   }
-  return table.render("  ");
+  return table.render("  ") + (empty > 0 ? "  " + std::to_string(empty) + " devices hold nothing\n" : "");
 }
 
 std::string report(const Workload& workload, const Request& request, const Answer& answer, const PlanNotes& notes) {
@@ -158,6 +158,14 @@ std::string report(const Workload& workload, const Request& request, const Answe
   out += (latency ? "Latency      " : "Per sample   ") + format_ms(answer.value_ms) +
          (latency ? " for one sample alone" : ": the largest load") + ", " +
          (answer.contiguous ? "contiguous" : "not contiguous") + "\n";
+  if (notes.made != nullptr && notes.made->granularity == Granularity::kLayers) {
+    std::string why;
+    const auto plan = pipeline_plan(*notes.made, answer.placement, &why);
+    out += "As pipeline  " +
+           (plan ? std::to_string(plan->num_stages()) + " stages of one device; automap-compare simulates its step"
+                 : why) +
+           "\n";
+  }
   out += "Lower bound  " + format_ms(answer.bound_ms) + " of " + answer.bound_of;
   const double gap = answer.bound_ms > 0 ? answer.value_ms / answer.bound_ms - 1 : 0;
   if (answer.bound_ms > 0) {
@@ -186,16 +194,17 @@ int placement_command(int argc, char** argv) {
   OptionTable table("search placement", "which device runs which node of a graph (Tarnawski et al., NeurIPS 2020)");
   declare(&table, &options);
   if (!table.parse(argc, argv)) return 0;
-  if (options.workload == "-" && options.given == "-") {
-    throw Error(ErrorKind::kUsage, "WORKLOAD and --placement both want standard input", "give one of them a file");
+  if (options.input.path == "-" && options.given == "-") {
+    throw Error(ErrorKind::kUsage, "the input and --placement both want standard input", "give one of them a file");
   }
   OutputFiles files(options.json);
   files.add("-o", options.output);
-  WorkloadFile file = load_workload(options.workload, options.transfer_scale);
-  Workload& workload = file.workload;
+  files.add("--save-workload", options.save_workload);
+  PlacementInput input = options.input.read(table);
+  Workload& workload = input.workload;
   set_machine(table, options, &workload);
-  const std::string source = input_name(options.workload);
-  check_workload(workload, source);
+  if (input.made) input.made->workload = workload;
+  check_workload(workload, input.name);
   Request& request = options.request;
   request.objective = options.objective == "latency" ? Objective::kLatency : Objective::kThroughput;
   request.milp.seconds = options.time_s;
@@ -207,19 +216,20 @@ int placement_command(int argc, char** argv) {
   Answer answer = options.given.empty()
                       ? find_placement(workload, request, &work)
                       : judge_placement(workload, request, load_placement(options.given, workload), "given");
-  answer.warnings.insert(answer.warnings.begin(), file.warnings.begin(), file.warnings.end());
+  answer.warnings.insert(answer.warnings.begin(), input.warnings.begin(), input.warnings.end());
   PlanNotes notes;
-  notes.model = source;
+  notes.model = input.name;
   notes.algorithm = options.given.empty() ? request.algorithm : "given";
+  notes.made = input.made ? &*input.made : nullptr;
   notes.planning_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  notes.provenance = {{"version", version()}, {"git", git_revision()}, {"workload_sha256", file.sha256}};
-  for (const char* option : {"transfer-scale", "objective", "algorithm", "time", "gap", "pieces", "max-ideals",
-                             "orders", "restarts", "seed"}) {
-    notes.provenance[std::string("option_") + option] = table.value_of(option);
-  }
+  notes.provenance =
+      table.provenance({"granularity", "variables", "transfer-scale", "cluster", "device", "transfer-gbytes-per-s",
+                        "objective", "algorithm", "time", "gap", "pieces", "max-ideals", "orders", "restarts", "seed"});
+  notes.provenance.merge(input.provenance);
 
   const std::string json = to_json_text(workload, request, answer, notes);
   if (files.wanted("-o")) files.write("-o", json);
+  if (files.wanted("--save-workload")) files.write("--save-workload", workload_json_text(workload));
   files.prepare();
   if (options.json) {
     print_exact(json);

@@ -30,17 +30,11 @@ namespace {
 // What is the same in plans of all kinds.
 void note_provenance(const OptionTable& table, const LoadedModel& loaded, const machine::Cluster& cluster,
                      const machine::DeviceModel& device, bool data, std::map<std::string, std::string>* provenance) {
-  auto& out = *provenance;
-  out["version"] = version();
-  out["git"] = git_revision();
-  out["model_form"] = std::string("HLO ") + hlo::to_string(loaded.module->form);
-  out["model_sha256"] = loaded.module->sha256;
-  out["cluster_sha256"] = sha256_hex(to_json_text(cluster));
-  out["reference_device"] = device.name;
   std::vector<std::string> asked = {"shards", "objective", "algorithm", "seed",   "effort", "budget",
                                     "memory", "policy",    "cluster",   "device", "overlap"};
   if (!data) asked.insert(asked.end(), {"mesh", "zero", "reshard", "sequence-parallel", "sums"});
-  for (const std::string& option : asked) out["option_" + option] = table.value_of(option);
+  *provenance = table.provenance(asked);
+  note_model(*loaded.module, cluster, device, provenance);
 }
 
 // From the question to the files, for both kinds of plans.

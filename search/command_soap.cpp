@@ -13,7 +13,9 @@
 #include "common/base/work.h"
 #include "common/machine/cluster.h"
 #include "common/pipeline/plan_reader.h"
+#include "plan/emit/emit_soap.h"
 #include "plan/partition/partition_search.h"
+#include "plan/soap/memory.h"
 #include "plan/soap/operators.h"
 #include "plan/soap/search.h"
 #include "plan/soap/soap_plan.h"
@@ -37,11 +39,11 @@ constexpr std::size_t kMostRows = 60;
 struct SoapOptions {
   ModelOptions model;
   std::string cluster = "config-a", device, start = kAllStarts, plan, placement = to_string(Placement::kRange),
-              effort = to_string(Effort::kNormal), output;
+              effort = to_string(Effort::kNormal), output, emit_hlo;
   int devices = 0;
   double time_s = std::numeric_limits<double>::infinity(), beta = kDefaultBeta;
   std::uint64_t seed = 0;
-  bool json = false;
+  bool fit = false, json = false;
 
   void declare(OptionTable* table) {
     table->example("automap-search soap fixtures/hlo/vgg19.hlo.gz --cluster config-b",
@@ -50,6 +52,8 @@ struct SoapOptions {
                    "search for 20 seconds; the strategy to a file");
     table->example("automap-search soap fixtures/hlo/t5_6_6.hlo.gz --cluster config-a --plan plan.json --effort quick",
                    "what a strategy takes, and what can be made of it");
+    table->example("automap-search soap fixtures/hlo/tiny_mlp.hlo --devices 8 --emit-hlo sharded.hlo",
+                   "only what is one mesh, and the module for XLA");
     model.declare(table);
     table->group("Machines");
     table->add(&cluster, "cluster", "a preset or a JSON file").reads_file().metavar("CLUSTER");
@@ -69,8 +73,9 @@ struct SoapOptions {
     table
         ->add(&placement, "placement",
               "range: an operator's parts stand on devices in a row; any: each on any device, as in the paper (a far "
-              "larger space)")
-        .choices({to_string(Placement::kRange), to_string(Placement::kAny)});
+              "larger space); mesh: every operator on all devices, as XLA can have it")
+        .choices({to_string(Placement::kRange), to_string(Placement::kAny), to_string(Placement::kMesh)});
+    table->add_flag(&fit, "fit", "count what is above the devices' memory as 1 ms per MB, so that what is found fits");
     table->add(&beta, "beta", "how seldom a longer step is taken: e^-(beta x its share of data parallelism's)")
         .range(1e-6, 1e9);
     table->add(&effort, "effort", "how much to search; counted, so that every machine finds the same plan")
@@ -80,7 +85,13 @@ struct SoapOptions {
     table->add(&seed, "seed", "of proposals and random starts").metavar("N");
     table->group("Output");
     table->add(&output, "output", "write the plan (automap.plan/1 JSON)").writes_file().shorthand('o').metavar("FILE");
-    table->epilog("Exit codes: 0 a plan, 2 wrong usage or cluster file, 3 bad input or output.");
+    table
+        ->add(&emit_hlo, "emit-hlo",
+              "write the module with sharding annotations, as XLA runs it; searches --placement mesh unless another is "
+              "given")
+        .writes_file()
+        .metavar("FILE");
+    table->epilog("Exit codes: 0 a plan, 2 wrong usage, cluster file or no single mesh, 3 bad input or output.");
     table->add_common(&json);
   }
 };
@@ -126,6 +137,21 @@ std::string faster(double other_ms, double ms) {
   return format_number(ms > 0 ? other_ms / ms : 1) + "x as fast";
 }
 
+// "fits: 11.2 GiB of 16 GiB on device 3, the fullest (...)".
+std::string memory_text(const SoapPlan& plan) {
+  const DeviceMemory& most = plan.memory[static_cast<std::size_t>(plan.fullest.device)];
+  return (plan.fits() ? "fits: " : "needs ") + format_bytes(plan.fullest.bytes) + " of " +
+         format_bytes(plan.fullest.capacity_bytes) + " on device " + std::to_string(plan.fullest.device + 1) +
+         ", the fullest (weights " + format_bytes(most.weight_bytes) + ", gradients " +
+         format_bytes(most.gradient_bytes) + ", optimizer " + format_bytes(most.slot_bytes) + ", kept " +
+         format_bytes(most.kept_bytes) + ")";
+}
+
+std::string memory_warning(const SoapPlan& plan, bool fit) {
+  return "the strategy " + memory_text(plan) +
+         (fit ? ": nothing that fits was found" : "; --fit looks for one that fits");
+}
+
 std::string report(const SoapPlan& plan, const ModelSpace& model) {
   std::string out = printable(plan.model) + " on " + std::to_string(plan.devices) + " devices of " +
                     printable(plan.cluster) + ": " + std::to_string(model.space.size()) + " operators\n\n";
@@ -134,12 +160,13 @@ std::string report(const SoapPlan& plan, const ModelSpace& model) {
          faster(plan.expert_ms, plan.step_ms) + ")\n";
   out += "Over links     " + format_bytes(plan.moved_bytes) + " per step; data parallel " +
          format_bytes(plan.data_parallel_moved_bytes) + "\n";
+  out += "Memory         " + memory_text(plan) + "\n";
   out += "Found          from " +
          plan.planner.substr(plan.planner.find("from ") == std::string::npos ? 0 : plan.planner.find("from ") + 5) +
          ", " + format_count(plan.proposals) + " proposals" +
          (plan.local_optimum ? "; no other configuration of one operator is shorter" : "") + "\n";
-  out += plan.same_devices ? "For XLA        every operator uses the same devices: one mesh\n"
-                           : "For XLA        operators use different devices, which no single mesh has\n";
+  const std::string why = emit::why_no_mesh(model.space, plan.strategy, plan.devices);
+  out += "For XLA        " + (why.empty() ? "one mesh: --emit-hlo writes it" : "no single mesh: " + why) + "\n";
   TextTable chains({{"chain from", TextTable::Align::kLeft},
                     {"start"},
                     {"best"},
@@ -192,6 +219,9 @@ int soap_command(int argc, char** argv) {
   const auto begun = std::chrono::steady_clock::now();
   OutputFiles files(options.json);
   files.add("-o", options.output);
+  files.add("--emit-hlo", options.emit_hlo);
+  if (files.wanted("--emit-hlo") && table.source_of("placement") == "default")
+    options.placement = to_string(Placement::kMesh);
   const machine::Cluster cluster = machine::load_cluster(options.cluster);
   const machine::DeviceModel device = profile::reference_device(options.device, cluster);
   const MachineLinks links(cluster, options.devices);
@@ -212,6 +242,7 @@ int soap_command(int argc, char** argv) {
   SearchOptions search_options;
   search_options.beta = options.beta;
   search_options.seed = options.seed;
+  search_options.fit = options.fit;
   search_options.seconds = timed ? options.time_s : 0;
   SearchResult found = soap::search(model.space, links, proposals, starts, search_options, work);
 
@@ -226,6 +257,8 @@ int soap_command(int argc, char** argv) {
   plan.moved_bytes = bytes_moved(model.space, found.strategy, links);
   plan.data_parallel_moved_bytes = bytes_moved(model.space, data_parallel(model.space, links.num_devices()), links);
   plan.same_devices = same_devices_everywhere(found.strategy);
+  plan.memory = memory_of(model.space, found.strategy, links);
+  plan.fullest = fullest_of(plan.memory, links);
   plan.strategy = std::move(found.strategy);
   plan.chains = std::move(found.chains);
   plan.proposals = found.proposals;
@@ -233,13 +266,17 @@ int soap_command(int argc, char** argv) {
   plan.cut_by_time = timed || work.stopped();
   plan.warnings = loaded.step.warnings;
   plan.warnings.insert(plan.warnings.end(), model.warnings.begin(), model.warnings.end());
-  plan.warnings.push_back("memory is not looked at: FlexFlow's search has no limit of it");
+  if (!plan.fits()) plan.warnings.push_back(memory_warning(plan, options.fit));
   plan.planning_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count();
-  plan.provenance =
-      step_provenance(loaded, cluster, device, table,
-                      {"start", "placement", "beta", "effort", "time", "seed", "devices", "cluster", "device"});
+  plan.provenance = step_provenance(loaded, cluster, device, table,
+                                    {"start", "plan", "placement", "fit", "beta", "effort", "time", "seed", "devices",
+                                     "cluster", "device", "variables"});
+  plan.provenance["option_placement"] = options.placement;
+  if (!plan_text.empty()) plan.provenance["plan_sha256"] = sha256_hex(plan_text);
 
   const std::string json = to_json_text(plan, model.space);
+  if (files.wanted("--emit-hlo"))
+    files.write("--emit-hlo", emit::emit_soap_hlo(loaded.step, model, plan.strategy, plan.devices));
   if (files.wanted("-o")) files.write("-o", json);
   files.prepare();
   if (options.json) {

@@ -191,14 +191,18 @@ LoadedStep load_training_step(const ModelOptions& options) {
 std::map<std::string, std::string> step_provenance(const LoadedStep& step, const machine::Cluster& cluster,
                                                    const machine::DeviceModel& device, const OptionTable& table,
                                                    const std::vector<std::string>& options) {
-  std::map<std::string, std::string> out = {{"version", version()},
-                                            {"git", git_revision()},
-                                            {"model_form", std::string("HLO ") + hlo::to_string(step.module->form)},
-                                            {"model_sha256", step.module->sha256},
-                                            {"cluster_sha256", sha256_hex(to_json_text(cluster))},
-                                            {"reference_device", device.name}};
-  for (const std::string& name : options) out["option_" + name] = table.value_of(name);
+  std::map<std::string, std::string> out = table.provenance(options);
+  note_model(*step.module, cluster, device, &out);
   return out;
+}
+
+void note_model(const hlo::HloModule& module, const machine::Cluster& cluster, const machine::DeviceModel& device,
+                std::map<std::string, std::string>* provenance) {
+  auto& out = *provenance;
+  out["model_form"] = std::string("HLO ") + hlo::to_string(module.form);
+  out["model_sha256"] = module.sha256;
+  out["cluster_sha256"] = sha256_hex(to_json_text(cluster));
+  out["reference_device"] = device.name;
 }
 
 void OutputFiles::add(const std::string& option, const std::string& path) {

@@ -74,6 +74,9 @@ LoadedStep load_training_step(const ModelOptions& options);
 std::map<std::string, std::string> step_provenance(const LoadedStep& step, const machine::Cluster& cluster,
                                                    const machine::DeviceModel& device, const OptionTable& table,
                                                    const std::vector<std::string>& options);
+// Of a plan's provenance: what the model and the machines were.
+void note_model(const hlo::HloModule& module, const machine::Cluster& cluster, const machine::DeviceModel& device,
+                std::map<std::string, std::string>* provenance);
 
 // The files that a command writes, opened before the work, so that what cannot be written is refused at once; nothing
 // is there before commit(), and then all of it.

@@ -260,8 +260,10 @@ void declare_playing(OptionTable& table, TrainOptions& o) {
 
 void declare_labels(OptionTable& table, TrainOptions& o) {
   table.group("Exact labels");
-  table.add(&o.expert_fraction, "expert-fraction",
-            "share of the other problems in which the plan of a wide beam with the policy, and its corridor, is followed")
+  table
+      .add(
+          &o.expert_fraction, "expert-fraction",
+          "share of the other problems in which the plan of a wide beam with the policy, and its corridor, is followed")
       .range(0, 1)
       .advanced();
   table.add(&o.expert_beam, "expert-beam", "width of that beam").range(1, 1024).advanced();

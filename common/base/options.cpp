@@ -440,6 +440,12 @@ void OptionTable::read_arguments(int argc, const char* const* argv) {
   }
 }
 
+std::map<std::string, std::string> OptionTable::provenance(const std::vector<std::string>& names) const {
+  std::map<std::string, std::string> out = {{"version", version()}, {"git", git_revision()}};
+  for (const std::string& name : names) out["option_" + name] = value_of(name);
+  return out;
+}
+
 std::string OptionTable::environment_name(const std::string& option_name) const {
   std::string name = "AUTOMAP_" + tool_ + "_" + option_name;
   for (char& c : name) {

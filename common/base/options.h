@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -127,6 +128,8 @@ class OptionTable {
   const std::string& source_of(const std::string& name) const;
   // The value in force, as text that --config would accept.
   std::string value_of(const std::string& name) const;
+  // What a file that the program writes says of how it came about: "version", "git", and "option_NAME" of these.
+  std::map<std::string, std::string> provenance(const std::vector<std::string>& names) const;
 
   std::string help_text(bool all) const;
   // All options but positionals as an INI file for --config; values that are not defaults tell their source.

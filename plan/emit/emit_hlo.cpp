@@ -5,10 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/error.h"
-#include "common/graph/hlo_attributes.h"
 #include "common/hlo/hlo_writer.h"
 #include "common/sharding/reads.h"
+#include "plan/emit/annotated_module.h"
 #include "plan/emit/combined_sums.h"
 #include "plan/emit/emit.h"
 #include "plan/emit/inner_shardings.h"
@@ -19,82 +18,12 @@ using namespace partition;
 
 namespace {
 
-using graph::Attribute;
 using graph::Graph;
 using graph::Instruction;
 using graph::InstructionId;
 using graph::kNone;
 using graph::Opcode;
-using graph::Shape;
-using graph::ShapeId;
 using sharding::ShardingModel;
-
-bool starts_with(std::string_view s, std::string_view prefix) {
-  return s.substr(0, prefix.size()) == prefix;
-}
-
-// The pieces of "{a, {b, c}, \"d, e\"}" between its outer braces.
-std::vector<std::string_view> split_list(std::string_view raw) {
-  std::vector<std::string_view> pieces;
-  if (raw.size() < 2 || raw.front() != '{' || raw.back() != '}') return pieces;
-  raw = raw.substr(1, raw.size() - 2);
-  int depth = 0;
-  bool quoted = false;
-  std::size_t begin = 0;
-  const auto finish = [&](std::size_t end) {
-    std::string_view piece = raw.substr(begin, end - begin);
-    while (!piece.empty() && (piece.front() == ' ' || piece.front() == '\n')) piece.remove_prefix(1);
-    while (!piece.empty() && (piece.back() == ' ' || piece.back() == '\n')) piece.remove_suffix(1);
-    if (!piece.empty()) pieces.push_back(piece);
-    begin = end + 1;
-  };
-  for (std::size_t i = 0; i < raw.size(); ++i) {
-    const char c = raw[i];
-    if (quoted) {
-      if (c == '\\') {
-        ++i;
-      } else if (c == '"') {
-        quoted = false;
-      }
-      continue;
-    }
-    if (c == '"') quoted = true;
-    if (c == '{' || c == '(' || c == '[') ++depth;
-    if (c == '}' || c == ')' || c == ']') --depth;
-    if (c == ',' && depth == 0) finish(i);
-  }
-  finish(raw.size());
-  return pieces;
-}
-
-// frontend_attributes without Shardy's; nullopt: it has none of them. "": nothing is left.
-std::optional<std::string> without_shardy(std::string_view raw) {
-  if (raw.find("xla.sdy.") == std::string_view::npos) return std::nullopt;
-  std::string kept;
-  bool dropped = false;
-  for (const std::string_view piece : split_list(raw)) {
-    if (starts_with(piece, "xla.sdy.") || starts_with(piece, "\"xla.sdy.")) {
-      dropped = true;
-      continue;
-    }
-    kept += (kept.empty() ? "" : ",") + std::string(piece);
-  }
-  if (!dropped) return std::nullopt;
-  return kept.empty() ? kept : "{" + kept + "}";
-}
-
-// One sharding per leaf: of an array the leaf's own, of a tuple "{{...}, {...}}"; empty tuples have no leaves.
-std::string joined(const Graph& graph, ShapeId shape, const std::vector<std::string>& leaves) {
-  if (!graph.shape(shape).is_tuple()) return leaves.empty() ? "{replicated}" : leaves[0];
-  if (leaves.empty()) return "";  // nothing to shard
-  std::string out = "{";
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
-    if (i != 0) out += ", ";
-    if (i != 0 && i % 5 == 0) out += "/*index=" + std::to_string(i) + "*/";
-    out += leaves[i];
-  }
-  return out + "}";
-}
 
 class Emitter {
  public:
@@ -102,7 +31,7 @@ class Emitter {
       : layout_(layout), model_(layout.model()), graph_(model_.graph()), sums_(layout) {}
 
   std::string emit() {
-    refuse();
+    refuse_partitioned(graph_);
     inputs();
     results();
     for (auto& [id, text] : inner_shardings(layout_)) {
@@ -110,10 +39,10 @@ class Emitter {
     }
     std::sort(of_instruction_.begin(), of_instruction_.end());
     hlo::WriteOptions options;
-    options.num_partitions = layout_.devices();
+    const AnnotatedModule annotated(model_.flow(), layout_.devices(), std::move(input_leaves_),
+                                    std::move(result_leaves_));
+    annotated.write_with(&options);
     options.sharding = [&](InstructionId id) { return sharding_of(id); };
-    options.attribute = [&](InstructionId id, const Attribute& a) { return attribute(id, a); };
-    options.opcode = [&](InstructionId id) { return opcode(id); };
     OperandTexts of_operand = operands_read_otherwise();
     for (auto& [operand, text] : operand_shardings(layout_))
       of_operand.try_emplace(operand, std::vector<std::string>{text});
@@ -135,42 +64,6 @@ class Emitter {
   // (instruction, number of the operand) -> the annotations that it is read through.
   using OperandTexts = std::map<std::pair<InstructionId, std::size_t>, std::vector<std::string>>;
 
-  std::string target(InstructionId id) const {
-    if (graph_.instruction(id).opcode != Opcode::kCustomCall) return "";
-    return graph::string_attribute(graph_, id, "custom_call_target");
-  }
-
-  // What cannot be partitioned by annotations.
-  void refuse() const {
-    for (InstructionId id = 0; id < graph_.num_instructions(); ++id) {
-      const Instruction& i = graph_.instruction(id);
-      const std::string name = "%" + std::string(i.name);
-      if (i.opcode == Opcode::kConstant && i.payload.find("{...}") != std::string_view::npos) {
-        throw Error(ErrorKind::kData,
-                    "the module leaves out the values of constants (" + name + " = " +
-                        std::string(graph_.shape_of(id).text) + " constant({...})), so nothing can run it",
-                    "write it again with all values: lowered.as_text(\"hlo\", debug_info=True) in JAX, or "
-                    "--xla_dump_large_constants with XLA's dumps");
-      }
-      if (graph_.attribute(id, "channel_id") && graph::is_collective(i.opcode)) {
-        throw Error(ErrorKind::kData,
-                    "the module is partitioned already: " + name + " is a collective between its partitions",
-                    "take the module as it was before XLA's partitioner (before_optimizations)");
-      }
-      if (becomes_copy(id) && !alike(graph_.shape_of(id), graph_.shape_of(graph_.operands(id)[0]))) {
-        throw Error(ErrorKind::kData, name + " is an annotation, but makes " + std::string(graph_.shape_of(id).text) +
-                                          " of " + std::string(graph_.shape_of(graph_.operands(id)[0]).text));
-      }
-      const std::string called = target(id);
-      if (called == "SPMDFullToShardShape" || called == "SPMDShardToFullShape" ||
-          called == "xla.sdy.GlobalToLocalShape" || called == "xla.sdy.LocalToGlobalShape") {
-        throw Error(ErrorKind::kData,
-                    "the module partitions a part of itself by hand (shard_map): " + name + " is " + called,
-                    "export the step without shard_map");
-      }
-    }
-  }
-
   void inputs() {
     const graph::Computation& entry = graph_.entry();
     std::vector<std::vector<std::string>> leaves(entry.parameters.size());
@@ -180,14 +73,14 @@ class Emitter {
     }
     for (std::size_t p = 0; p < leaves.size(); ++p) {
       of_instruction_.emplace_back(entry.parameters[p],
-                                   joined(graph_, graph_.instruction(entry.parameters[p]).shape, leaves[p]));
+                                   joined_shardings(graph_, graph_.instruction(entry.parameters[p]).shape, leaves[p]));
     }
   }
 
   void results() {
     const InstructionId root = graph_.entry().root;
     result_leaves_ = layout_.result_texts();
-    std::string text = joined(graph_, graph_.instruction(root).shape, result_leaves_);
+    std::string text = joined_shardings(graph_, graph_.instruction(root).shape, result_leaves_);
     for (auto& [id, sharding] : of_instruction_) {
       if (id == root) return;  // a module that returns its parameter
     }
@@ -265,61 +158,6 @@ class Emitter {
   }
 
   static bool is_product(Opcode opcode) { return opcode == Opcode::kDot || opcode == Opcode::kConvolution; }
-
-  // Annotations inside the module: XLA shall follow ours alone.
-  std::optional<hlo::OpcodeEdit> opcode(InstructionId id) const {
-    if (!says_sharding(id)) return std::nullopt;
-    const Shape& shape = graph_.shape_of(id);
-    if (shape.is_tuple() && shape.elements.empty()) return hlo::OpcodeEdit{"tuple", false};
-    if (becomes_copy(id)) return hlo::OpcodeEdit{"copy", true};
-    return std::nullopt;
-  }
-  bool says_sharding(InstructionId id) const {
-    const std::string called = target(id);
-    return graph_.instruction(id).opcode == Opcode::kDomain || called == "Sharding" || starts_with(called, "xla.sdy.");
-  }
-  bool becomes_copy(InstructionId id) const {
-    const Shape& shape = graph_.shape_of(id);
-    return says_sharding(id) && graph_.instruction(id).num_operands == 1 &&
-           !(shape.is_tuple() && shape.elements.empty());
-  }
-  static bool alike(const Shape& a, const Shape& b) {
-    return a.is_array() == b.is_array() && a.dims == b.dims && a.type == b.type;
-  }
-
-  std::optional<std::string> attribute(InstructionId id, const Attribute& a) const {
-    if (a.key == "frontend_attributes") return without_shardy(a.value);
-    if (id != kNone) return std::nullopt;
-    if (starts_with(a.key, "allow_spmd_sharding_propagation") || a.key == "use_auto_spmd_partitioning" ||
-        starts_with(a.key, "auto_spmd_partitioning") || starts_with(a.key, "spmd_")) {
-      return "";
-    }
-    if (a.key == "input_output_alias") return aliases(a.value);
-    return std::nullopt;
-  }
-
-  // Without the buffers that cannot be reused, because the result is split otherwise than the input.
-  std::optional<std::string> aliases(std::string_view raw) const {
-    const std::vector<std::int32_t> input_of = graph::read_aliases(model_.flow());
-    std::vector<std::string> parted;  // "{3}"; "{}": of a result that is no tuple
-    const Shape& root = graph_.shape_of(graph_.entry().root);
-    for (std::size_t r = 0; r < input_of.size(); ++r) {
-      if (input_of[r] == kNone || result_leaves_[r] == input_leaves_[static_cast<std::size_t>(input_of[r])]) continue;
-      parted.push_back(root.is_tuple() ? "{" + std::to_string(r) + "}" : "{}");
-    }
-    // Leaves of tuples in tuples are not told apart: none of those keeps its buffer in a module that is split.
-    const bool nested = std::any_of(root.elements.begin(), root.elements.end(),
-                                    [&](ShapeId element) { return graph_.shape(element).is_tuple(); });
-    if (nested) return !layout_.splits_anything() ? std::nullopt : std::optional<std::string>("");
-    if (parted.empty()) return std::nullopt;
-    std::string kept;
-    for (const std::string_view piece : split_list(raw)) {
-      const std::string result(piece.substr(0, piece.find(':')));
-      if (std::find(parted.begin(), parted.end(), result) != parted.end()) continue;
-      kept += (kept.empty() ? "" : ", ") + std::string(piece);
-    }
-    return kept.empty() ? kept : "{ " + kept + " }";
-  }
 
   const Layout& layout_;
   const ShardingModel& model_;  // of any axis: for what they share

@@ -21,7 +21,33 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
-Json devices_json(const Workload& workload, const Request& request, const Answer& answer) {
+// What a device runs of the model: its forward nodes by name, and all HLO instructions of these.
+void add_names(const ModelWorkload& made, const Answer& answer, int d, Json* device) {
+  Json names = Json::array(), instructions = Json::array();
+  for (int v = 0; v < made.workload.size(); ++v) {
+    const Node& node = made.workload.nodes[at(v)];
+    if (answer.placement.device[at(v)] != d || node.backward) continue;
+    names.push_back(node.name);
+    for (const std::string& name : made.instructions[at(v)]) instructions.push_back(name);
+  }
+  (*device)[to_string(made.granularity)] = std::move(names);
+  (*device)["instructions"] = std::move(instructions);
+}
+
+// The placement as cuts of a pipeline, null where it is none.
+Json pipeline_json(const ModelWorkload& made, const Answer& answer) {
+  std::string why;
+  const std::optional<pipeline::Plan> plan = pipeline_plan(made, answer.placement, &why);
+  if (!plan) return nullptr;
+  Json devices = Json::array();
+  for (std::size_t i = 0; i < made.ends.size(); ++i) {
+    const int device = answer.placement.device[i] + 1;
+    if (i == 0 || devices.back() != device) devices.push_back(device);
+  }
+  return {{"cuts", plan->cuts}, {"accelerators", devices}};
+}
+
+Json devices_json(const Workload& workload, const Request& request, const Answer& answer, const ModelWorkload* made) {
   Json out = Json::array();
   const std::vector<DeviceLoad> loads = device_loads(workload, answer.placement);
   const bool latency = request.objective == Objective::kLatency;
@@ -46,6 +72,7 @@ Json devices_json(const Workload& workload, const Request& request, const Answer
       device["pieces"] = Json::array();
       for (auto& [number, nodes] : pieces) device["pieces"].push_back(std::move(nodes));
     }
+    if (made != nullptr) add_names(*made, answer, d, &device);
     out.push_back(std::move(device));
   }
   return out;
@@ -145,7 +172,7 @@ std::string to_json_text(const Workload& workload, const Request& request, const
     tried.push_back({{"planner", t.planner}, {"value_ms", or_null(t.value_ms)}, {"planning_ms", t.planning_ms}});
   }
   const bool limited = workload.memory_bytes < std::numeric_limits<double>::infinity();
-  const Json json = {
+  Json json = {
       {"schema", pipeline::kPlanSchema},
       {"kind", kKind},
       {"model", notes.model},
@@ -159,7 +186,7 @@ std::string to_json_text(const Workload& workload, const Request& request, const
       {"accelerators", workload.accelerators},
       {"cpus", workload.cpus},
       {"capacity_bytes", limited ? Json(whole_bytes(workload.memory_bytes)) : Json(nullptr)},
-      {"devices", devices_json(workload, request, answer)},
+      {"devices", devices_json(workload, request, answer, notes.made)},
       {"planner", answer.planner},
       {"algorithm", notes.algorithm},
       {"units", answer.units},
@@ -171,6 +198,10 @@ std::string to_json_text(const Workload& workload, const Request& request, const
       {"warnings", answer.warnings},
       {"provenance", notes.provenance},
   };
+  if (notes.made != nullptr) {
+    json["granularity"] = to_string(notes.made->granularity);
+    if (notes.made->granularity == Granularity::kLayers) json["pipeline"] = pipeline_json(*notes.made, answer);
+  }
   return json_text(json);
 }
 

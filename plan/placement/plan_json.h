@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "plan/placement/model_workload.h"
 #include "plan/placement/planning.h"
 
 namespace automap::placement {
@@ -15,6 +16,7 @@ struct PlanNotes {
   std::string model, algorithm;
   double planning_ms = 0;
   std::map<std::string, std::string> provenance;
+  const ModelWorkload* made = nullptr;  // where the workload was made of a model
 };
 
 std::string to_json_text(const Workload& workload, const Request& request, const Answer& answer,

@@ -8,6 +8,7 @@
 
 #include "common/base/files.h"
 #include "common/base/json_reader.h"
+#include "common/base/json_text.h"
 #include "common/base/text_table.h"
 
 namespace automap::placement {
@@ -192,6 +193,38 @@ WorkloadFile parse_workload(std::string_view json_text, const std::string& sourc
     read_dnn_partitioning(document, transfer_scale, &out);
   }
   return out;
+}
+
+bool looks_like_workload(std::string_view bytes) {
+  const std::size_t first = bytes.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos || bytes[first] != '{') return false;
+  // Modules have computations, files of ours a schema; within a string the quotes would be escaped.
+  return bytes.find("\"computations\"") == std::string_view::npos && bytes.find("\"schema\"") == std::string_view::npos;
+}
+
+std::string workload_json_text(const Workload& workload) {
+  nlohmann::ordered_json nodes = nlohmann::ordered_json::array(), edges = nlohmann::ordered_json::array();
+  for (const Node& node : workload.nodes) {
+    nlohmann::ordered_json made = {{"id", node.id}};
+    if (!node.name.empty()) made["name"] = node.name;
+    made["supportedOnFpga"] = node.on_accelerators;
+    made["cpuLatency"] = node.cpu_ms;
+    made["fpgaLatency"] = node.accelerator_ms;
+    made["isBackwardNode"] = node.backward;
+    if (node.colour != kNoColour) made["colorClass"] = node.colour;
+    made["size"] = node.bytes;
+    nodes.push_back(std::move(made));
+  }
+  for (const auto& [from, to] : workload.edges) {
+    const Node &source = workload.nodes[static_cast<std::size_t>(from)],
+               &target = workload.nodes[static_cast<std::size_t>(to)];
+    edges.push_back({{"sourceId", source.id}, {"destId", target.id}, {"cost", source.transfer_ms}});
+  }
+  return json_text(nlohmann::ordered_json{{"maxSizePerFPGA", std::min(workload.memory_bytes, kNoLimitBytes)},
+                                          {"maxFPGAs", workload.accelerators},
+                                          {"maxCPUs", workload.cpus},
+                                          {"nodes", nodes},
+                                          {"edges", edges}});
 }
 
 WorkloadFile load_workload(const std::string& path, double transfer_scale) {

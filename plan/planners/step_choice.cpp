@@ -12,6 +12,7 @@
 #include "common/base/error.h"
 #include "common/pipeline/coarse_profile.h"
 #include "common/pipeline/least_work.h"
+#include "plan/planners/shipped_policy.h"
 #include "plan/planners/width_planner.h"
 
 namespace automap::planners {
@@ -91,7 +92,9 @@ std::optional<StepPlan> plan_by_a_look(const Profile& profile, const Cluster& cl
   unbounded.lower_bound = false;
   PlanRequest look = unbounded;
   if (!at_once) {
-    look.planner = PlannerKind::kRollouts;
+    // From a policy the split is its own, so that its one-shot plan is among the first.
+    const bool policy = !request.online.from_scratch && (request.policy || shipped_policy(Objective::kSimulated));
+    look.planner = policy ? PlannerKind::kPolicy : PlannerKind::kRollouts;
     look.objective = request.objective.value_or(Objective::kSimulated);
     look.effort = plan_effort(Effort::kNormal);
   }

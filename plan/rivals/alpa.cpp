@@ -20,7 +20,8 @@ RivalPlan plan_alpa(const RivalRequest& request) {
   const std::vector<int> ends = unit_ends(request.profile, kAlpaUnits);
   return best_over_splits(request, [&](const pipeline::Problem& problem) {
     return best_chain(
-        problem, ends, [&](int d0) { return alpa_submeshes(problem, d0); }, request.max_stages, kAlpaGap, Transfers::kIgnored);
+        problem, ends, [&](int d0) { return alpa_submeshes(problem, d0); }, request.max_stages, kAlpaGap,
+        Transfers::kIgnored);
   });
 }
 

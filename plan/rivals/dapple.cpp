@@ -19,11 +19,11 @@ std::size_t idx(int i) {
 }
 
 // The shortest variant of a stage that fits with so many stages left; infinite when none does.
-double stage_compute_ms(const Problem& problem, int p0, int p1, int d0, int d1, int left, int* variant) {
+double stage_compute_ms(const Problem& problem, int p0, int p1, int d0, int d1, int left, bool needs_variable,
+                        int* variant) {
   const pipeline::DeviceGroup& group = problem.group(d0, d1);
   if (!group.valid) return kInfinity;
   const int in_flight = std::min(problem.micro_batches(), left);
-  const bool needs_variable = problem.stages_need_variables(left + (d0 > 0 ? 1 : 0));
   const auto ms_of = [&](int v) { return problem.compute_ms(p0, p1, group, v); };
   return least_of_variants(problem, p0, p1, group, in_flight, needs_variable, ms_of, variant);
 }
@@ -33,24 +33,22 @@ class Search {
  public:
   Search(const Problem& problem, const std::vector<int>& ends) : problem_(problem), ends_(ends) {}
 
-  int units() const { return static_cast<int>(ends_.size()); }
-  int start(int unit) const { return unit == 0 ? 0 : ends_[idx(unit - 1)]; }
-
-  // Takes the plan when it is shorter than what there is; `cuts` of units.
-  void consider(const std::vector<int>& units, const std::vector<int>& device_cuts) {
+  // Takes the plan when it is shorter than what there is.
+  void consider(const std::vector<int>& cuts, const std::vector<int>& device_cuts) {
     Plan plan;
     plan.schedule = pipeline::Schedule::k1f1b;
+    plan.cuts = cuts;
     plan.device_cuts = device_cuts;
-    const int stages = static_cast<int>(units.size()) + 1;
+    const int stages = static_cast<int>(cuts.size()) + 1;
     for (int s = 0; s < stages; ++s) {
-      const int p0 = s == 0 ? 0 : start(units[idx(s - 1)]);
-      const int p1 = s + 1 == stages ? problem_.num_instructions() : start(units[idx(s)]);
+      const int p0 = s == 0 ? 0 : cuts[idx(s - 1)];
+      const int p1 = s + 1 == stages ? problem_.num_instructions() : cuts[idx(s)];
       const int d0 = s == 0 ? 0 : device_cuts[idx(s - 1)];
       const int d1 = s + 1 == stages ? problem_.num_devices() : device_cuts[idx(s)];
       int variant = 0;
-      if (stage_compute_ms(problem_, p0, p1, d0, d1, stages - s, &variant) == kInfinity) return;
+      const bool needs_variable = problem_.stages_need_variables(stages);
+      if (stage_compute_ms(problem_, p0, p1, d0, d1, stages - s, needs_variable, &variant) == kInfinity) return;
       plan.variants.push_back(static_cast<std::uint8_t>(variant));
-      if (s + 1 < stages) plan.cuts.push_back(p1);
     }
     if (!pipeline::feasible(problem_, plan)) return;
     const double ms = dapple_length_ms(problem_, plan);
@@ -59,57 +57,8 @@ class Search {
   }
 
   void two_stages() {
-    for (int unit = 1; unit < units(); ++unit) {
-      for (int device = 1; device < problem_.num_devices(); ++device) consider({unit}, {device});
-    }
-  }
-
-  // For every number of stages the plan whose longest stage or transfer is shortest, on groups of any size or, where
-  // there are as many stages as devices, of one.
-  void shortest_blocks(int max_stages) {
-    const int devices = problem_.num_devices(), most = std::min({max_stages, units(), devices});
-    struct Choice {
-      double longest_ms = kInfinity;
-      int unit = 0, device = 0;
-    };
-    const auto state = [&](int left, int unit, int device) {
-      return (idx(left) * idx(units()) + idx(unit)) * idx(devices) + idx(device);
-    };
-    std::vector<Choice> best(state(most + 1, 0, 0));
-    for (int left = 1; left <= most; ++left) {
-      for (int u0 = 0; u0 <= units() - left; ++u0) {
-        for (int d0 = 0; d0 <= devices - left; ++d0) {
-          Choice& here = best[state(left, u0, d0)];
-          for (const int size : problem_.group_sizes()) {
-            const int d1 = d0 + size;
-            if (d1 > devices - left + 1) break;
-            if ((left == 1) != (d1 == devices)) continue;
-            for (int u1 = left == 1 ? units() : u0 + 1; u1 <= units() - left + 1; ++u1) {
-              int variant = 0;
-              double ms = stage_compute_ms(problem_, start(u0), start(u1), d0, d1, left, &variant);
-              if (ms >= here.longest_ms) continue;
-              if (left > 1) {
-                const Choice& rest = best[state(left - 1, u1, d1)];
-                const double sent = 2 * problem_.transfer_ms(start(u1), d0, d1, std::min(devices, d1 + size));
-                ms = std::max({ms, sent, rest.longest_ms});
-              }
-              if (ms < here.longest_ms) here = {ms, u1, d1};
-            }
-          }
-        }
-      }
-    }
-    for (int stages = 1; stages <= most; ++stages) {
-      if (best[state(stages, 0, 0)].longest_ms == kInfinity) continue;
-      std::vector<int> cuts, device_cuts;
-      for (int left = stages, unit = 0, device = 0; left > 1; --left) {
-        const Choice& one = best[state(left, unit, device)];
-        unit = one.unit;
-        device = one.device;
-        cuts.push_back(unit);
-        device_cuts.push_back(device);
-      }
-      consider(cuts, device_cuts);
+    for (int unit = 1; unit < static_cast<int>(ends_.size()); ++unit) {
+      for (int device = 1; device < problem_.num_devices(); ++device) consider({ends_[idx(unit - 1)]}, {device});
     }
   }
 
@@ -119,6 +68,77 @@ class Search {
   const Problem& problem_;
   const std::vector<int>& ends_;
   std::optional<ChainPlan> best_;
+};
+
+// The programme behind dapple_blocks. Whether stages need variables depends on how many a plan has, which the programme
+// learns last: it is run for either.
+class Blocks {
+ public:
+  Blocks(const Problem& problem, const std::vector<int>& ends, int max_stages, bool needs_variable)
+      : problem_(problem),
+        ends_(ends),
+        units_(static_cast<int>(ends.size())),
+        devices_(problem.num_devices()),
+        needs_variable_(needs_variable),
+        best_(state(most(max_stages) + 1, 0, 0)) {
+    for (int left = 1; left <= most(max_stages); ++left) {
+      for (int u0 = 0; u0 <= units_ - left; ++u0) {
+        for (int d0 = 0; d0 <= devices_ - left; ++d0) choose(left, u0, d0);
+      }
+    }
+  }
+
+  DappleBlocks of(int stages) const {
+    DappleBlocks out;
+    out.longest_ms = best_[state(stages, 0, 0)].longest_ms;
+    if (out.longest_ms == kInfinity) return out;
+    for (int left = stages, unit = 0, device = 0; left > 1; --left) {
+      const Choice& one = best_[state(left, unit, device)];
+      unit = one.unit;
+      device = one.device;
+      out.cuts.push_back(start(unit));
+      out.device_cuts.push_back(device);
+    }
+    return out;
+  }
+  int most(int max_stages) const { return std::min({max_stages, units_, devices_}); }
+
+ private:
+  struct Choice {
+    double longest_ms = kInfinity;
+    int unit = 0, device = 0;
+  };
+  int start(int unit) const { return unit == 0 ? 0 : ends_[idx(unit - 1)]; }
+  std::size_t state(int left, int unit, int device) const {
+    return (idx(left) * idx(units_) + idx(unit)) * idx(devices_) + idx(device);
+  }
+
+  // The first of `left` stages from unit u0 and device d0 on.
+  void choose(int left, int u0, int d0) {
+    Choice& here = best_[state(left, u0, d0)];
+    for (const int size : problem_.group_sizes()) {
+      const int d1 = d0 + size;
+      if (d1 > devices_ - left + 1) break;
+      if ((left == 1) != (d1 == devices_)) continue;
+      for (int u1 = left == 1 ? units_ : u0 + 1; u1 <= units_ - left + 1; ++u1) {
+        int variant = 0;
+        double ms = stage_compute_ms(problem_, start(u0), start(u1), d0, d1, left, needs_variable_, &variant);
+        if (ms >= here.longest_ms) continue;
+        if (left > 1) {
+          const Choice& rest = best_[state(left - 1, u1, d1)];
+          const double sent = 2 * problem_.transfer_ms(start(u1), d0, d1, std::min(devices_, d1 + size));
+          ms = std::max({ms, sent, rest.longest_ms});
+        }
+        if (ms < here.longest_ms) here = {ms, u1, d1};
+      }
+    }
+  }
+
+  const Problem& problem_;
+  const std::vector<int>& ends_;
+  const int units_, devices_;
+  const bool needs_variable_;
+  std::vector<Choice> best_;
 };
 
 }  // namespace
@@ -178,9 +198,24 @@ double dapple_length_ms(const Problem& problem, const Plan& plan) {
   return dapple_length_ms(stages, problem.micro_batches());
 }
 
+std::vector<DappleBlocks> dapple_blocks(const Problem& problem, const std::vector<int>& ends, int max_stages) {
+  std::vector<DappleBlocks> out;
+  // Few stages may need variables, more of them than there are variables do not.
+  for (int stages = 1; stages <= max_stages;) {
+    const bool needs_variable = problem.stages_need_variables(stages);
+    const Blocks programme(problem, ends, max_stages, needs_variable);
+    if (stages > programme.most(max_stages)) break;
+    for (; stages <= programme.most(max_stages) && problem.stages_need_variables(stages) == needs_variable; ++stages)
+      out.push_back(programme.of(stages));
+  }
+  return out;
+}
+
 std::optional<ChainPlan> dapple_chain(const Problem& problem, const std::vector<int>& ends, int max_stages) {
   Search search(problem, ends);
-  search.shortest_blocks(max_stages);
+  for (const DappleBlocks& blocks : dapple_blocks(problem, ends, max_stages)) {
+    if (blocks.longest_ms < kInfinity) search.consider(blocks.cuts, blocks.device_cuts);
+  }
   if (max_stages >= 2) search.two_stages();
   return std::move(search).best();
 }

@@ -8,6 +8,12 @@
 
 namespace automap::soap {
 
+namespace {
+
+constexpr double kBytesPerGiB = 1024.0 * 1024 * 1024;
+
+}  // namespace
+
 MachineLinks::MachineLinks(const machine::Cluster& cluster, int devices) : cluster_(cluster) {
   const int all = cluster_.num_devices(), wanted = devices == 0 ? all : devices;
   if (wanted < 1 || wanted > all || wanted > kMostDevices) {
@@ -35,6 +41,7 @@ MachineLinks::MachineLinks(const machine::Cluster& cluster, int devices) : clust
       for (int d = 0; d < server.devices; ++d) {
         server_of_.push_back(static_cast<int>(servers_.size()));
         speed_.push_back(cluster_.devices.at(kind.device).relative_speed);
+        memory_.push_back(cluster_.devices.at(kind.device).memory_gib * kBytesPerGiB);
       }
       left -= server.devices;
       first += server.devices;

@@ -32,6 +32,7 @@ class MachineLinks {
   int server_of(std::int32_t device) const { return server_of_[static_cast<std::size_t>(device)]; }
   // Against the reference device; 2: twice as fast.
   double speed(std::int32_t device) const { return speed_[static_cast<std::size_t>(device)]; }
+  double memory_bytes(std::int32_t device) const { return memory_[static_cast<std::size_t>(device)]; }
   // Devices are resources 0 .. num_devices()-1, links those behind them.
   int num_resources() const { return num_resources_; }
   // Of a message; the devices differ.
@@ -52,7 +53,7 @@ class MachineLinks {
   machine::Cluster cluster_;
   std::vector<Server> servers_;
   std::vector<int> server_of_;
-  std::vector<double> speed_;
+  std::vector<double> speed_, memory_;
   int num_resources_ = 0;
   mutable std::map<std::vector<std::int32_t>, machine::CollectiveTime> known_;  // by members per server used
 };

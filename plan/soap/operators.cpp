@@ -13,6 +13,8 @@
 #include "common/graph/variable_updates.h"
 #include "plan/soap/operator_dims.h"
 #include "profile/batch_dims.h"
+#include "profile/cut_bytes.h"
+#include "profile/fused_positions.h"
 #include "profile/step_positions.h"
 #include "profile/step_times.h"
 #include "profile/time_estimator.h"
@@ -77,8 +79,10 @@ class OperatorFinder {
     }
     find_dims();
     find_variables();
-    find_edges();
     charge_times();
+    find_edges();
+    name_instructions();
+    lay_tensors();
     out_.training = step_.training;
     out_.space.link();
     if (!batch_.problem.empty()) {
@@ -230,6 +234,7 @@ class OperatorFinder {
       const graph::EntryInput& input = step_.inputs[at(step_.variables[v])];
       const auto reader = first_reader.find(input.node);
       owner_of_variable_.push_back(reader == first_reader.end() ? kNone : reader->second);
+      group_of_variable_.push_back(kNone);
       if (owner_of_variable_.back() == kNone) {
         out_.warnings.push_back("variable " + input.name + " is read by no operator: its update is not in the step");
         continue;
@@ -252,6 +257,32 @@ class OperatorFinder {
       }
       weights[it->second].weight_bytes += static_cast<double>(flow_.shape(input.node).bytes);
       if (input.gradient != kNone) weights[it->second].gradient_bytes += updates.gradient_bytes[v];
+      group_of_variable_.back() = static_cast<std::int32_t>(it->second);
+    }
+    slot_of_ = updates.slot_of;
+    charge_slots(updates);
+  }
+
+  // A slot lies with its variable; what belongs to no one variable is spread as the weights are.
+  void charge_slots(const graph::VariableUpdates& updates) {
+    double spread = 0, all = 0;
+    for (std::size_t k = 0; k < step_.inputs.size(); ++k) {
+      if (step_.inputs[k].role != graph::InputRole::kSlot) continue;
+      const auto bytes = static_cast<double>(flow_.shape(step_.inputs[k].node).bytes);
+      const std::int32_t v = updates.slot_of[k];
+      if (v != kNone && group_of_variable_[at(v)] != kNone) {
+        const OperatorId op = owner_of_variable_[at(v)];
+        out_.space.operators[at(op)].weights[at(group_of_variable_[at(v)])].slot_bytes += bytes;
+      } else {
+        spread += bytes;
+      }
+    }
+    for (const Operator& op : out_.space.operators) {
+      for (const Weights& weights : op.weights) all += weights.weight_bytes;
+    }
+    if (spread == 0 || all == 0) return;
+    for (Operator& op : out_.space.operators) {
+      for (Weights& weights : op.weights) weights.slot_bytes += spread * (weights.weight_bytes / all);
     }
   }
 
@@ -278,6 +309,8 @@ class OperatorFinder {
         EdgeTensor tensor;
         tensor.element_bytes = static_cast<double>(shape.bytes) / static_cast<double>(shape.num_elements);
         tensor.gradient = gradient;
+        tensor.kept = !variable && at_.is_activation(id) && kept_[at(at_.base_of(id))];
+        tensor.tensor = id;
         for (std::size_t d = 0; d < shape.dims.size(); ++d) {
           const auto dim = static_cast<std::int32_t>(d);
           const OperatorDims::Border border = dims_[i]->border(id, dim);
@@ -289,7 +322,8 @@ class OperatorFinder {
         edge.tensors.push_back(std::move(tensor));
       }
       for (auto& [from, edge] : edges) out_.space.edges.push_back(std::move(edge));
-      out_.space.operators[i].backward = step_.training && wants_gradient[i];
+      Operator& made = out_.space.operators[i];
+      made.backward = made.backward || (step_.training && wants_gradient[i]);
     }
   }
 
@@ -340,6 +374,8 @@ class OperatorFinder {
     const auto forward_ms = step_times.forward(times.ms), backward_ms = step_times.backward(times.ms),
                update_ms = step_times.optimizer(times.ms);
     const auto forward_part = step_times.forward(divisible.ms), backward_part = step_times.backward(divisible.ms);
+    const profile::Stash stash = profile::stash_bytes(at_, profile::FusedPositions(at_, nullptr), times.whiles);
+    kept_ = stash.kept;
     const std::vector<OperatorId> operators = operators_of_positions();
     for (std::size_t p = 0; p < operators.size(); ++p) {
       Operator& op = out_.space.operators[at(operators[p])];
@@ -348,6 +384,7 @@ class OperatorFinder {
       op.backward_ms += backward_ms[p];
       op.backward_launch_ms += std::max(0.0, backward_ms[p] - backward_part[p]);
       if (backward_ms[p] > 0) op.backward = true;
+      op.kept_bytes += stash.bytes[p];
     }
     // A variable's update goes where the variable is, which may be another operator than its first use in the order.
     std::vector<double> of_variables(out_.space.operators.size(), 0);
@@ -369,6 +406,46 @@ class OperatorFinder {
     }
     out_.left_out_ms = step_times.sum(times.ms).other;
     warn_of_whole();
+  }
+
+  void name_instructions() {
+    out_.instructions.resize(nodes_of_.size());
+    for (const NodeId id : order_.order) {
+      const OperatorId op = operator_of_[at(id)];
+      // Results of a unit stand for the unit.
+      if (op == kNone || flow_.producer(id) != id) continue;
+      out_.instructions[at(op)].emplace_back(graph_.instruction(flow_.node(id).instruction).name);
+    }
+  }
+
+  LaidTensor laid(OperatorId op, NodeId node) const {
+    LaidTensor out;
+    out.op = op;
+    for (std::size_t d = 0; d < flow_.shape(node).dims.size(); ++d)
+      out.dims.push_back(dim_of(op, node, static_cast<std::int32_t>(d)));
+    return out;
+  }
+
+  void lay_tensors() {
+    std::set<graph::InstructionId> several;
+    for (std::size_t i = 0; i < nodes_of_.size(); ++i) {
+      const NodeId first = nodes_of_[i].front();
+      if (!flow_.shape(first).is_array() || flow_.node(first).leaf != kNone) continue;
+      const LaidTensor here = laid(static_cast<OperatorId>(i), first);
+      if (!out_.made.emplace(flow_.node(first).instruction, here).second) several.insert(flow_.node(first).instruction);
+    }
+    for (const graph::InstructionId id : several) out_.made.erase(id);
+    out_.inputs.resize(step_.inputs.size());
+    for (std::size_t v = 0; v < step_.variables.size(); ++v) {
+      const auto k = at(step_.variables[v]);
+      if (owner_of_variable_[v] != kNone) out_.inputs[k] = laid(owner_of_variable_[v], step_.inputs[k].node);
+    }
+    for (std::size_t k = 0; k < step_.inputs.size(); ++k) {
+      if (step_.inputs[k].role != graph::InputRole::kSlot || slot_of_[k] == kNone) continue;
+      const auto variable = at(step_.variables[at(slot_of_[k])]);
+      if (flow_.shape(step_.inputs[k].node).dims == flow_.shape(step_.inputs[variable].node).dims)
+        out_.inputs[k] = out_.inputs[variable];
+    }
   }
 
   // An operator that holds much and has no dimension: a loop over layers, a fused module.
@@ -396,10 +473,12 @@ class OperatorFinder {
   std::vector<std::vector<NodeId>> read_;      // by operator: what it reads of others, and inputs
   std::vector<std::unique_ptr<OperatorDims>> dims_;
   std::vector<std::map<std::int32_t, std::int32_t>> dim_of_class_;
-  std::map<NodeId, OperatorId> owner_;         // of variables
-  std::vector<OperatorId> owner_of_variable_;  // the same, as TrainingStep::variables
+  std::map<NodeId, OperatorId> owner_;           // of variables
+  std::vector<OperatorId> owner_of_variable_;    // the same, as TrainingStep::variables
+  std::vector<std::int32_t> group_of_variable_;  // which of its owner's Operator::weights it is in; kNone: none
+  std::vector<bool> kept_;                       // by node: the backward pass reads it, in this form
   std::map<NodeId, bool> has_gradient_;
-  std::vector<std::int32_t> worker_of_;
+  std::vector<std::int32_t> worker_of_, slot_of_;  // VariableUpdates
 };
 
 }  // namespace

@@ -26,6 +26,7 @@
 // gradient. Gradients go back for floating-point tensors on the way to a variable. Step inputs are at hand everywhere.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -36,11 +37,23 @@
 
 namespace automap::soap {
 
+// How a tensor of the module lies in an operator, for who writes a strategy down.
+struct LaidTensor {
+  OperatorId op = kNone;           // kNone: in none
+  std::vector<std::int32_t> dims;  // by dimension of the tensor, the operator's that splits it; kNone: none does
+};
+
 struct ModelSpace {
   Space space;
   bool training = false;
   double forward_ms = 0, backward_ms = 0, update_ms = 0;  // sums over the operators, on the reference device
   double left_out_ms = 0;                                 // of instructions of no pass
+  // Of each operator: the names of its forward instructions, in order.
+  std::vector<std::vector<std::string>> instructions;
+  // What the first instruction of each operator makes, by instruction: arrays only; where an instruction stands in
+  // several places (a function that is called twice) and lies differently there, it is left out.
+  std::map<graph::InstructionId, LaidTensor> made;
+  std::vector<LaidTensor> inputs;  // as TrainingStep::inputs: variables, and slots of their shape; others lie in none
   std::vector<std::string> warnings;
 };
 

@@ -1,6 +1,8 @@
 #include "plan/soap/proposals.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -47,6 +49,17 @@ std::int32_t widest(const Operator& op, DimKind kind, int devices) {
   return best;
 }
 
+// Of degrees those that make the most parts among the divisors of `devices`.
+void keep_widest(int devices, std::vector<std::vector<std::int32_t>>* degrees) {
+  std::int32_t most = 1;
+  for (const auto& of : *degrees) {
+    if (devices % product(of) == 0) most = std::max(most, product(of));
+  }
+  degrees->erase(
+      std::remove_if(degrees->begin(), degrees->end(), [most](const auto& of) { return product(of) != most; }),
+      degrees->end());
+}
+
 double bytes_of(const Edge& edge) {
   double bytes = 0;
   for (const EdgeTensor& tensor : edge.tensors) {
@@ -60,11 +73,16 @@ double bytes_of(const Edge& edge) {
 }  // namespace
 
 const char* to_string(Placement placement) {
-  return placement == Placement::kRange ? "range" : "any";
+  switch (placement) {
+    case Placement::kRange: return "range";
+    case Placement::kAny: return "any";
+    case Placement::kMesh: return "mesh";
+  }
+  return "";
 }
 
 std::optional<Placement> parse_placement(const std::string& name) {
-  for (const Placement placement : {Placement::kRange, Placement::kAny}) {
+  for (const Placement placement : {Placement::kRange, Placement::kAny, Placement::kMesh}) {
     if (name == to_string(placement)) return placement;
   }
   return std::nullopt;
@@ -79,8 +97,11 @@ Proposals::Proposals(const Space& space, int devices, Placement placement) : dev
     choices_of_.push_back(it->second);
     if (!added) continue;
     Choices choices{degree_vectors(op, devices), {0}};
-    for (const std::vector<std::int32_t>& degrees : choices.degrees)
-      choices.first.push_back(choices.first.back() + devices - product(degrees) + 1);
+    if (placement == Placement::kMesh) keep_widest(devices, &choices.degrees);
+    for (const std::vector<std::int32_t>& degrees : choices.degrees) {
+      choices.first.push_back(choices.first.back() +
+                              (placement == Placement::kMesh ? 1 : devices - product(degrees) + 1));
+    }
     choices_.push_back(std::move(choices));
   }
 }
@@ -91,12 +112,38 @@ Config Proposals::config(OperatorId op, std::int64_t number) const {
   Config out;
   out.degrees = of(op).degrees[k];
   out.devices.resize(at(product(out.degrees)));
-  std::iota(out.devices.begin(), out.devices.end(), static_cast<std::int32_t>(number - first[k]));
+  if (placement_ == Placement::kMesh) {
+    const std::int32_t step = devices_ / out.parts();
+    for (std::int32_t part = 0; part < out.parts(); ++part) out.devices[at(part)] = part * step;
+  } else {
+    std::iota(out.devices.begin(), out.devices.end(), static_cast<std::int32_t>(number - first[k]));
+  }
+  return out;
+}
+
+Strategy Proposals::nearest(const Strategy& strategy) const {
+  if (placement_ != Placement::kMesh) return strategy;
+  Strategy out;
+  for (std::size_t i = 0; i < strategy.size(); ++i) {
+    const auto op = static_cast<OperatorId>(i);
+    double least = std::numeric_limits<double>::infinity();
+    std::int64_t best = 0;
+    for (std::int64_t k = 0; k < count(op); ++k) {
+      const std::vector<std::int32_t>& degrees = of(op).degrees[at(k)];
+      double away = 0;
+      for (std::size_t d = 0; d < degrees.size(); ++d)
+        away += std::abs(std::log(degrees[d]) - std::log(strategy[i].degrees[d]));
+      if (away >= least - 1e-9) continue;
+      least = away;
+      best = k;
+    }
+    out.push_back(config(op, best));
+  }
   return out;
 }
 
 Config Proposals::draw(OperatorId op, Rng* rng) const {
-  if (placement_ == Placement::kRange) {
+  if (placement_ != Placement::kAny) {
     return config(op, static_cast<std::int64_t>(rng->below(static_cast<std::uint64_t>(count(op)))));
   }
   Config out;

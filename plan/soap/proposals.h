@@ -14,6 +14,7 @@ namespace automap::soap {
 enum class Placement : std::uint8_t {
   kRange,  // an operator's parts stand on devices in a row, from any one on (FlexFlow's code since 2020)
   kAny,    // each part on any device (the paper, and its script of 2018)
+  kMesh,   // all operators on all devices, in as many parts as there are devices: what XLA can have as one mesh
 };
 const char* to_string(Placement placement);                         // "range"
 std::optional<Placement> parse_placement(const std::string& name);  // the inverse
@@ -21,18 +22,24 @@ std::optional<Placement> parse_placement(const std::string& name);  // the inver
 // Every configuration of every operator of a space over so many devices. With kRange they are numbered, and drawn with
 // equal chances; with kAny the degrees are drawn first, with equal chances, then a device for every part. What is drawn
 // does not depend on what was there, so that a proposal is as likely as its way back.
+//
+// kMesh: of all devices' number the largest divisor that an operator can be split into, in every way; its part i stands
+// on device i N / parts.
 class Proposals {
  public:
   Proposals(const Space& space, int devices, Placement placement);
 
   int devices() const { return devices_; }
   Placement placement() const { return placement_; }
-  // Of kRange; how many, and one of them.
+  // Of kRange and kMesh; how many, and one of them.
   std::int64_t count(OperatorId op) const { return of(op).first.back(); }
   Config config(OperatorId op, std::int64_t number) const;
   // There is but one.
-  bool fixed(OperatorId op) const { return devices_ == 1 || (placement_ == Placement::kRange && count(op) == 1); }
+  bool fixed(OperatorId op) const { return devices_ == 1 || (placement_ != Placement::kAny && count(op) == 1); }
   Config draw(OperatorId op, Rng* rng) const;
+  // The strategy itself; of kMesh the configurations whose degrees are nearest to its own, in the sum of the logarithms
+  // of their ratios, the first of several.
+  Strategy nearest(const Strategy& strategy) const;
 
  private:
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }

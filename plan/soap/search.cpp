@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cmath>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "plan/soap/delta_simulation.h"
+#include "plan/soap/memory.h"
 
 namespace automap::soap {
 
@@ -21,6 +23,10 @@ constexpr std::uint32_t kChainStream = 0x50a9, kRestartStream = 0x50ab;
 
 std::size_t at(std::int32_t i) {
   return static_cast<std::size_t>(i);
+}
+
+double penalty_ms(double missing_bytes) {
+  return missing_bytes * 1e-6 * kPenaltyMsPerMb;
 }
 
 // What a chain has spent of its budget, in [0, 1].
@@ -43,29 +49,45 @@ class Budget {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// A simulation whose work is paid for.
+// A simulation whose work is paid for; its costs are lengths of the step with the penalty where memory is looked at.
 class PaidSimulation {
  public:
-  PaidSimulation(const Space& space, const MachineLinks& machine, const Strategy& start, Work& work)
+  PaidSimulation(const Space& space, const MachineLinks& machine, const Strategy& start, bool fit, Work& work)
       : simulation_(space, machine, start), work_(work) {
+    if (fit) memory_.emplace(space, machine, start);
     pay();
   }
-  DeltaSimulation& operator*() { return simulation_; }
-  DeltaSimulation* operator->() { return &simulation_; }
+  const Strategy& strategy() const { return simulation_.strategy(); }
+  double cost() const { return simulation_.step_ms() + (memory_ ? penalty_ms(memory_->missing_bytes()) : 0); }
   double propose(OperatorId op, Config config) {
-    const double ms = simulation_.propose(op, std::move(config));
+    changed_ = op;
+    if (memory_) {
+      before_ = strategy()[at(op)];
+      memory_->change(op, config);
+    }
+    simulation_.propose(op, std::move(config));
     pay();
-    return ms;
+    return cost();
+  }
+  void accept() { simulation_.accept(); }
+  void reject() {
+    simulation_.reject();
+    if (memory_) memory_->change(changed_, before_);
   }
 
  private:
   void pay() {
+    // Memory goes through the parts of what was made as often again.
+    const std::int64_t per_task_made = kUnitsPerTaskMade * (memory_ ? 2 : 1);
     work_.spend(kUnitsPerProposal + kUnitsPerTaskTaken * (simulation_.tasks_taken() - taken_) +
-                kUnitsPerTaskMade * (simulation_.tasks_made() - made_));
+                per_task_made * (simulation_.tasks_made() - made_));
     taken_ = simulation_.tasks_taken();
     made_ = simulation_.tasks_made();
   }
   DeltaSimulation simulation_;
+  std::optional<MemoryTally> memory_;
+  OperatorId changed_ = kNone;
+  Config before_;
   Work& work_;
   std::int64_t taken_ = 0, made_ = 0;
 };
@@ -99,28 +121,33 @@ class Searcher {
       Work part(work_, std::max<std::int64_t>(1, most));
       chain(start, options_.beta / kWarmer[i % std::size(kWarmer)], options_.seconds / kRestartShare, part);
     }
-    if (options_.polish && proposals_.placement() == Placement::kRange) polish();
+    if (options_.polish && proposals_.placement() != Placement::kAny) polish();
+    out_.step_ms = simulated_step_ms(space_, out_.strategy, machine_);
     return std::move(out_);
   }
 
  private:
+  // -> its length, as it is.
   double consider(const std::string& name, const Strategy& strategy) {
     work_.spend(kUnitsPerProposal);
     const double ms = simulated_step_ms(space_, strategy, machine_);
-    if (out_.strategy.empty() || ms < out_.step_ms) keep(name, strategy, ms);
+    const Strategy near = proposals_.nearest(strategy);
+    const double near_ms = near == strategy ? ms : simulated_step_ms(space_, near, machine_);
+    const double cost = near_ms + (options_.fit ? penalty_ms(MemoryTally(space_, machine_, near).missing_bytes()) : 0);
+    if (out_.strategy.empty() || cost < least_) keep(name, near, cost);
     return ms;
   }
-  void keep(const std::string& name, const Strategy& strategy, double ms) {
+  void keep(const std::string& name, const Strategy& strategy, double cost) {
     out_.strategy = strategy;
-    out_.step_ms = ms;
+    least_ = cost;
     out_.found_by = name;
   }
 
   void chain(const Start& start, double relative_beta, double seconds, Work& work) {
-    PaidSimulation simulation(space_, machine_, start.strategy, work);
+    PaidSimulation simulation(space_, machine_, proposals_.nearest(start.strategy), options_.fit, work);
     ChainResult chain;
     chain.start = start.name;
-    chain.start_ms = chain.best_ms = simulation->step_ms();
+    chain.start_ms = chain.best_ms = simulation.cost();
     const double beta = relative_beta / std::max(out_.data_parallel_ms, 1e-12);
     Rng rng(options_.seed, kChainStream, out_.chains.size());
     const Budget budget(work, seconds);
@@ -134,23 +161,23 @@ class Searcher {
       const OperatorId op = free_[static_cast<std::size_t>(rng.below(free_.size()))];
       Config config = proposals_.draw(op, &rng);
       const double chance = rng.uniform();  // always drawn: the next ones do not depend on what came of this one
-      if (config == simulation->strategy()[at(op)]) {
+      if (config == simulation.strategy()[at(op)]) {
         work.spend(kUnitsPerProposal);
         continue;
       }
       const double ms = simulation.propose(op, std::move(config));
       if (ms > current && chance >= std::exp(beta * (current - ms))) {
-        simulation->reject();
+        simulation.reject();
         continue;
       }
-      simulation->accept();
+      simulation.accept();
       ++chain.accepted;
       current = ms;
       if (ms >= chain.best_ms) continue;
       chain.best_ms = ms;
       chain.best_at = chain.proposals;
       best_spent = budget.spent();
-      if (ms < out_.step_ms) keep(start.name, simulation->strategy(), ms);
+      if (ms < least_) keep(start.name, simulation.strategy(), ms);
     }
     out_.proposals += chain.proposals;
     out_.chains.push_back(std::move(chain));
@@ -158,8 +185,8 @@ class Searcher {
 
   // One operator at a time, the best of its configurations.
   void polish() {
-    PaidSimulation simulation(space_, machine_, out_.strategy, work_);
-    const double before = out_.step_ms;
+    PaidSimulation simulation(space_, machine_, out_.strategy, options_.fit, work_);
+    const double before = least_;
     double best_ms = before;
     std::size_t unchanged = 0;
     for (std::size_t i = 0; unchanged < free_.size() && !work_.over(); i = (i + 1) % free_.size()) {
@@ -167,10 +194,10 @@ class Searcher {
       Config best;
       for (std::int64_t number = 0; number < proposals_.count(op) && !work_.over(); ++number) {
         Config config = proposals_.config(op, number);
-        if (config == simulation->strategy()[at(op)]) continue;
+        if (config == simulation.strategy()[at(op)]) continue;
         ++out_.proposals;
         const double ms = simulation.propose(op, config);
-        simulation->reject();
+        simulation.reject();
         if (ms >= best_ms) continue;
         best_ms = ms;
         best = std::move(config);
@@ -180,11 +207,11 @@ class Searcher {
         continue;
       }
       simulation.propose(op, std::move(best));
-      simulation->accept();
+      simulation.accept();
       unchanged = 0;
     }
     out_.local_optimum = unchanged >= free_.size() && !work_.over();
-    if (best_ms < before) keep(out_.found_by + " + polish", simulation->strategy(), best_ms);
+    if (best_ms < before) keep(out_.found_by + " + polish", simulation.strategy(), best_ms);
   }
 
   const Space& space_;
@@ -194,6 +221,7 @@ class Searcher {
   Work& work_;
   std::vector<OperatorId> free_;  // operators that have several configurations
   SearchResult out_;
+  double least_ = 0;  // the cost of out_.strategy
 };
 
 }  // namespace

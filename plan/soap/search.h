@@ -13,7 +13,8 @@
 // beta, which leave what one change at a time does not lead out of; the best of all chains is improved one operator at
 // a time, every configuration tried, until none helps (where the budget lasts; at most a fifth of it is kept for that);
 // and data parallel and expert strategies are always candidates, whatever the starts. So what is found is never longer
-// than these and the starts.
+// than these and the starts. On a mesh (Placement::kMesh) candidates and starts are what Proposals::nearest makes of
+// them.
 #pragma once
 
 #include <cstdint>
@@ -40,12 +41,16 @@ struct SearchOptions {
   double seconds = 0;  // of the budget, for the stop rule; 0: it is counted
   int restarts = 16;   // further random chains, at most
   bool polish = true;
+  // A step's cost is its length and kPenaltyMsPerMb for what it needs above the devices' memory (memory.h), so that
+  // what is found fits where anything near it does. FlexFlow's code has that since 2021; the paper does not.
+  bool fit = false;
 };
+constexpr double kPenaltyMsPerMb = 1;  // MB = 1e6 bytes
 
 // Of one chain.
 struct ChainResult {
   std::string start;
-  double start_ms = 0, best_ms = 0;
+  double start_ms = 0, best_ms = 0;  // with the penalty, where the search shall fit
   std::int64_t proposals = 0, accepted = 0;
   std::int64_t best_at = 0;  // the proposal that made the best one; 0: the start
   bool settled = false;      // nothing better for half of its budget
@@ -58,7 +63,7 @@ struct SearchResult {
   double data_parallel_ms = 0, expert_ms = 0;
   std::vector<ChainResult> chains;
   std::int64_t proposals = 0;
-  bool local_optimum = false;  // no other configuration of one operator is shorter (Placement::kRange)
+  bool local_optimum = false;  // no other configuration of one operator is shorter (not Placement::kAny)
 };
 
 // `work` limits the search; `starts` may be empty. Strategies are of the space over the machine's devices.

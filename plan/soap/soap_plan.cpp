@@ -42,6 +42,21 @@ OrderedJson chains_json(const std::vector<ChainResult>& chains) {
   return out;
 }
 
+OrderedJson memory_json(const SoapPlan& plan) {
+  OrderedJson devices = OrderedJson::array();
+  for (const DeviceMemory& device : plan.memory) {
+    devices.push_back({{"weight_bytes", whole_bytes(device.weight_bytes)},
+                       {"gradient_bytes", whole_bytes(device.gradient_bytes)},
+                       {"slot_bytes", whole_bytes(device.slot_bytes)},
+                       {"kept_bytes", whole_bytes(device.kept_bytes)}});
+  }
+  return {{"fits", plan.fits()},
+          {"fullest_device", plan.fullest.device + 1},
+          {"bytes", whole_bytes(plan.fullest.bytes)},
+          {"capacity_bytes", whole_bytes(plan.fullest.capacity_bytes)},
+          {"devices", devices}};
+}
+
 }  // namespace
 
 OrderedJson to_json(const SoapPlan& plan, const Space& space) {
@@ -57,6 +72,7 @@ OrderedJson to_json(const SoapPlan& plan, const Space& space) {
           {"moved_bytes", whole_bytes(plan.moved_bytes)},
           {"data_parallel_moved_bytes", whole_bytes(plan.data_parallel_moved_bytes)},
           {"same_devices", plan.same_devices},
+          {"memory", memory_json(plan)},
           {"operators", operators_json(space, plan.strategy)},
           {"chains", chains_json(plan.chains)},
           {"proposals", plan.proposals},

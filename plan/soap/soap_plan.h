@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/json_object.h"
+#include "plan/soap/memory.h"
 #include "plan/soap/search.h"
 #include "plan/soap/space.h"
 
@@ -19,6 +20,9 @@ struct SoapPlan {
   double step_ms = 0, data_parallel_ms = 0, expert_ms = 0;  // simulated
   double moved_bytes = 0, data_parallel_moved_bytes = 0;    // over links, per step
   bool same_devices = false;                                // same_devices_everywhere
+  std::vector<DeviceMemory> memory;                         // of each device
+  Fullest fullest;
+  bool fits() const { return fullest.fits(); }
   std::vector<ChainResult> chains;
   std::int64_t proposals = 0;
   bool local_optimum = false, cut_by_time = false;

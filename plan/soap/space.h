@@ -39,7 +39,8 @@ struct OperatorDim {
 struct Weights {
   std::vector<std::int32_t> dims;  // of the operator, ascending
   double weight_bytes = 0, gradient_bytes = 0;
-  double update_ms = 0;  // of the optimizer on all of them, on the reference device
+  double update_ms = 0;   // of the optimizer on all of them, on the reference device
+  double slot_bytes = 0;  // of the optimizer's state
 };
 
 struct Operator {
@@ -50,6 +51,7 @@ struct Operator {
   double backward_ms = 0, backward_launch_ms = 0;
   bool backward = false;  // it has a backward task
   std::vector<Weights> weights;
+  double kept_bytes = 0;  // of what it makes and the backward pass reads, all of it; each part keeps its share
 };
 
 // How a dimension of a tensor lies in the operator that makes it and in the one that reads it: the dimension of the
@@ -63,7 +65,9 @@ struct EdgeDim {
 struct EdgeTensor {
   std::vector<EdgeDim> dims;
   double element_bytes = 4;
-  bool gradient = false;  // as many bytes come back in the backward pass
+  bool gradient = false;        // as many bytes come back in the backward pass
+  bool kept = false;            // the backward pass reads it, so that a device that was sent it keeps it
+  std::int32_t tensor = kNone;  // the same for edges that read the same tensor; kNone: not known
 };
 
 // What one operator reads of another one.

@@ -3,15 +3,16 @@
 import json
 import unittest
 
-from programs import BIN, FIXTURES, ProgramTest, run
+from programs import FIXTURES, SOURCE, ProgramTest, run
 
-SYSTEMS = ["automap", "data-parallel", "gpipe", "megatron", "pipedream", "dapple", "alpa", "galvatron", "aceso"]
+SYSTEMS = ["automap", "data-parallel", "gpipe", "megatron", "pipedream", "dapple", "alpa", "galvatron", "aceso", "flexflow", "tarnawski"]
+PLACE_ONLY = ["placement-orders", "placement-greedy", "placement-local", "placement-chain"]
 
 
 class Compare(ProgramTest):
     def test_every_system_answers_and_none_is_shorter(self):
         page = self.folder / "page.html"
-        result = run("automap-compare", FIXTURES / "tiny_mlp.hlo", "--cluster", "config-a", "--json", "--html", page)
+        result = run("automap-compare", FIXTURES / "tiny_mlp.hlo", "--cluster", "config-a", "--json", "--html", page, "--time", "5s")
         self.assertEqual(result.returncode, 0, result.stderr)
         document = json.loads(result.stdout)
         self.assertEqual(document["schema"], "automap.systems/1")
@@ -21,12 +22,17 @@ class Compare(ProgramTest):
         self.assertGreaterEqual(ours["gap"], 0)
         for row in document["systems"]:
             self.assertGreater(row["search_s"], 0)
-            if row["found"]:
+            if row["found"] and row["judged_by"] != "our simulation":
+                self.assertEqual((row["system"], row["judged_by"]), ("flexflow", "its own simulator"))
+                self.assertGreater(row["step_ms"], 0)
+                self.assertNotIn("simulated_step_ms", row)
+            elif row["found"]:
                 # Of plans within 0.1 % ours is the one that shards and recomputes less.
                 self.assertLessEqual(ours["simulated_step_ms"], row["simulated_step_ms"] * 1.001, row["system"])
                 self.assertLessEqual(row["fullest_share"], 1)
             else:
                 self.assertTrue(row["why_not"])
+        self.assertTrue(all(row["found"] and row["fits"] for row in document["systems"][-2:]))
         self.assertGreaterEqual(sum(row["found"] for row in document["systems"]), 6)
         self.assertIn("<svg", page.read_text())
         self.assertEqual(self.leftovers(), ["page.html"])
@@ -38,6 +44,61 @@ class Compare(ProgramTest):
         self.assertRegex(result.stdout, r"(?m)^Alpa +[\d.]+ +[\d.]+ +\d\.\d{3} ")
         self.assertRegex(result.stdout, r"Shortest: .*AutoMap")
         self.assertNotIn("DAPPLE", result.stdout)
+
+    def test_models(self):
+        for name in ("t5_6_6.hlo.gz", "vgg19.hlo.gz", "bert48.hlo.gz"):
+            with self.subTest(name=name):
+                result = run("automap-compare", FIXTURES / name, "--cluster", "config-a", "--systems", "data-parallel,flexflow,tarnawski,placement-greedy",
+                             "--time", "2s", "--json")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                rows = {row["system"]: row for row in json.loads(result.stdout)["systems"]}
+                self.assertTrue(all(row["found"] for row in rows.values()))
+                # Single devices: longer than replicas of all, and the greedy one longer still.
+                self.assertEqual(rows["tarnawski"]["judged_by"], "our simulation")
+                self.assertLessEqual(rows["tarnawski"]["simulated_step_ms"], rows["placement-greedy"]["simulated_step_ms"])
+                self.assertIn("of 1 device", rows["tarnawski"]["plan"])
+                self.assertIn("operators split", rows["flexflow"]["plan"])
+
+    def test_a_profile(self):
+        profile = self.folder / "vgg.csv"
+        run("automap-profile", FIXTURES / "vgg19.hlo.gz", "-o", profile)
+        result = run("automap-compare", profile, "--cluster", "config-a", "--systems", "dapple,flexflow,tarnawski", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = {row["system"]: row for row in json.loads(result.stdout)["systems"]}
+        self.assertEqual([rows[name]["found"] for name in ("dapple", "flexflow", "tarnawski")], [True, False, True])
+        self.assertIn("give it the HLO", rows["flexflow"]["why_not"])
+
+    def test_a_pipedream_profile(self):
+        graph = self.put("graph.txt", "".join(
+            f"node{i} -- Layer{i} -- forward_compute_time={i}.000, backward_compute_time={2 * i}.000, activation_size={1000.0 * i}, "
+            f"parameter_size={4000.0 * i}\n" for i in range(1, 7)) + "".join(f"\tnode{i} -- node{i + 1}\n" for i in range(1, 6)))
+        result = run("automap-compare", graph, "--cluster", "config-a", "--systems", "pipedream,tarnawski", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue(all(row["found"] for row in json.loads(result.stdout)["systems"]))
+
+    def test_a_workload(self):
+        path = SOURCE / "fixtures/placement/training.json"
+        result = run("automap-compare", path, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        document = json.loads(result.stdout)
+        self.assertNotIn("batch", document)
+        rows = {row["system"]: row for row in document["systems"]}
+        self.assertEqual(list(rows), SYSTEMS + PLACE_ONLY)
+        for name, row in rows.items():
+            self.assertEqual(row["found"], name in ["tarnawski"] + PLACE_ONLY, name)
+            if row["found"]:
+                self.assertEqual(row["judged_by"], "the largest load")
+                if name != "placement-local":  # contiguous ones
+                    self.assertGreaterEqual(row["load_ms"], rows["tarnawski"]["load_ms"] * (1 - 1e-9))
+            else:
+                self.assertIn("plans models", row["why_not"])
+        own = json.loads(run("automap-search", "placement", path, "--json").stdout)
+        self.assertEqual(rows["tarnawski"]["load_ms"], own["value_ms"])
+        text = run("automap-compare", path, "--cluster", "config-a")
+        self.assertIn("Least: Tarnawski et al.", text.stdout)
+        self.assertIn("--cluster is not looked at", text.stderr)
+        self.assert_fails(run("automap-compare", self.put("cycle.json", json.dumps({
+            "maxSizePerFPGA": 1, "maxFPGAs": 1, "maxCPUs": 0, "nodes": [], "edges": []}))), 3, "cycle.json", "no nodes")
 
     def test_a_model_that_fits_nowhere(self):
         cluster = json.dumps({"schema": "automap.cluster/1", "name": "small", "devices": {"v100-16gb": {"memory_gib": 0.001}},

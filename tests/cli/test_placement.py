@@ -6,7 +6,7 @@ import time
 import unittest
 from pathlib import Path
 
-from programs import SOURCE, ProgramTest, environment, run
+from programs import FIXTURES, SOURCE, ProgramTest, environment, run
 
 try:
     import jsonschema
@@ -123,6 +123,77 @@ class Placement(ProgramTest):
         late = self.plan(BRANCHES, "--algorithm", "milp", "--objective", "latency", "--time", "1s", "--gap", "0")
         self.assertLess(time.monotonic() - start, 60)
         self.assertLessEqual(late["lower_bound_ms"], late["value_ms"])
+
+    def test_models(self):
+        model = FIXTURES / "t5_6_6.hlo.gz"
+        operators = self.plan(model, "--cluster", "config-a")
+        self.assertEqual((operators["granularity"], operators["accelerators"], operators["cpus"]), ("operators", 16, 0))
+        self.assertNotIn("pipeline", operators)
+        layers = self.plan(model, "--cluster", "config-a", "--granularity", "layers")
+        for plan in (operators, layers):
+            names = [name for device in plan["devices"] for name in device[plan["granularity"]]]
+            instructions = [name for device in plan["devices"] for name in device["instructions"]]
+            # Forward and backward are together.
+            self.assertEqual(2 * len(names), sum(len(device["nodes"]) for device in plan["devices"]))
+            # A function that is called in several places has its instructions in each.
+            self.assertGreater(len(set(instructions)), 1000)
+        self.assertIn("decoder/layer/5", [name for device in layers["devices"] for name in device["layers"]])
+        pipeline = layers["pipeline"]
+        self.assertEqual(len(pipeline["cuts"]) + 1, len(pipeline["accelerators"]))
+        self.assertEqual(sorted(pipeline["cuts"]), pipeline["cuts"])
+        text = self.ask(model, "--granularity", "layers", "--accelerators", "2").stdout
+        for part in ("As pipeline  2 stages", "accelerator 2", "decoder/layer/"):
+            self.assertIn(part, text)
+        # Faster transfers, never a worse placement.
+        fast = self.plan(model, "--granularity", "layers", "--transfer-gbytes-per-s", "1000")
+        self.assertLess(fast["value_ms"], layers["value_ms"])
+
+    def test_profiles(self):
+        profile = self.folder / "vgg.csv"
+        run("automap-profile", FIXTURES / "vgg19.hlo.gz", "-o", profile)
+        plan = self.plan(profile, "--cluster", "config-a")
+        self.assertEqual(plan["granularity"], "layers")
+        self.assertEqual(plan["value_ms"], self.plan(FIXTURES / "vgg19.hlo.gz", "--granularity", "layers")["value_ms"])
+        self.fails(2, profile, "--granularity", "operators", says=["vgg.csv is a profile", "--granularity layers"])
+        self.fails(2, profile, "--device", "a100-40gb", says=["--device", "is a profile already"])
+
+    def test_a_workload_that_was_saved_is_read_again(self):
+        for options in (("--granularity", "layers"), ("--granularity", "operators", "--accelerators", "3", "--cpus", "1", "--memory", "4GiB")):
+            saved, path = self.folder / "workload.json", self.folder / "plan.json"
+            first = self.plan(FIXTURES / "vgg19.hlo.gz", *options, "--save-workload", saved, "-o", path)
+            again = self.plan(saved)
+            self.assertAlmostEqual(again["value_ms"], first["value_ms"], delta=1e-9 * first["value_ms"])
+            self.assertEqual((again["accelerators"], again["cpus"]), (first["accelerators"], first["cpus"]))
+            # A plan of the model is one of its workload, too.
+            self.assertAlmostEqual(self.plan(saved, "--placement", path)["value_ms"], first["value_ms"], delta=1e-9 * first["value_ms"])
+
+    def test_models_that_cannot_be_placed(self):
+        self.fails(2, BRANCHES, "--cluster", "config-a", says=["--cluster is for models", "branches.json is a workload"])
+        self.fails(2, FIXTURES / "tiny_mlp.hlo", "--transfer-scale", "2", says=["--transfer-scale is for workloads"])
+        self.fails(2, FIXTURES / "tiny_mlp.hlo", "--granularity", "words", says=["words", "operators"])
+        self.fails(2, FIXTURES / "tiny_mlp.hlo", "--objective", "latency", says=["backward"])
+        self.fails(2, FIXTURES / "tiny_mlp.hlo", "--cluster", "config-q", says=["config-q"])
+        self.fails(3, self.put("cut.hlo", "HloModule m\nENTRY"), says=["cut.hlo"])
+        self.fails(4, FIXTURES / "vgg19.hlo.gz", "--memory", "100MiB", "--save-workload", "out.json", says=["--memory"])
+
+    def test_programmes_that_end_badly(self):
+        result = run("automap-search", "placement", BRANCHES, "--algorithm", "milp", "--accelerators", "1", "--cpus", "1", "--memory", "1MiB",
+                     "--json")
+        if result.returncode == 2 and "solver" in result.stderr:
+            self.skipTest("the solver CBC is not there: " + result.stderr.splitlines()[0])
+        # With a CPU core there is always a placement; without one, and with too little memory, none.
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.fails(4, TRAINING, "--algorithm", "milp", "--accelerators", "2", "--cpus", "0", "--memory", "1500MiB", says=["fit"])
+
+    def test_without_a_solver(self):
+        # Found before the real one, and none.
+        (self.folder / "libCbcSolver.so.3").write_bytes(b"no library")
+        hidden = environment(LD_LIBRARY_PATH=str(self.folder))
+        result = run("automap-search", "placement", BRANCHES, "--algorithm", "milp", env=hidden)
+        self.assert_fails(result, 2, "solver CBC", "install_dependencies.sh --milp")
+        # Everything else goes on without it.
+        auto = run("automap-search", "placement", BRANCHES, env=hidden)
+        self.assertEqual(auto.returncode, 0, auto.stderr)
 
     def test_bad_input(self):
         def changed(change):

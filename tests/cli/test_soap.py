@@ -74,7 +74,33 @@ class Plans(SoapTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         for text in ("Step time", "Over links", "For XLA", "chain from", "dense_1"):
             self.assertIn(text, result.stdout)
-        self.assertIn("memory is not looked at", result.stderr)
+        self.assertRegex(result.stdout, r"Memory +fits: .* of 16.0 GiB on device \d")
+        self.assertNotIn("warning: the strategy needs", result.stderr)
+
+    def test_memory(self):
+        plan = self.plan(VGG, "--cluster", "config-a", *QUICK, "--fit")
+        memory = plan["memory"]
+        self.assertTrue(memory["fits"])
+        self.assertEqual(len(memory["devices"]), 16)
+        self.assertEqual(max(sum(device.values()) for device in memory["devices"]), memory["bytes"])
+        self.assertEqual(sum(memory["devices"][memory["fullest_device"] - 1].values()), memory["bytes"])
+        # Devices of a hundredth of that: nothing fits, and it is said how much is needed of what.
+        small = self.put("small.json", json.dumps({
+            "schema": "automap.cluster/1", "name": "small", "devices": {"v100-16gb": {"memory_gib": 0.05}}, "servers": [
+                {"count": 1, "devices": 4, "intra_gbytes_per_s": 100, "inter_gbytes_per_s": 10, "device": "v100-16gb"}]}))
+        result = run("automap-search", "soap", VGG, "--cluster", small, *QUICK)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"Memory +needs .* of 51.2 MiB")
+        self.assertRegex(result.stderr, r"warning: the strategy needs .* of 51.2 MiB .*; --fit looks for one that fits")
+        result = run("automap-search", "soap", VGG, "--cluster", small, *QUICK, "--fit")
+        self.assertIn("nothing that fits was found", result.stderr)
+
+    def test_a_mesh(self):
+        plan = self.plan(TINY, "--devices", 6, *QUICK, "--placement", "mesh")
+        # Samples 16, 10 columns: 2 x 1 is the most of 6 devices that they divide into, or 3 of none.
+        for operator in plan["operators"]:
+            self.assertEqual(6 % len(operator["devices"]), 0)
+            self.assertEqual(operator["devices"][0], 1)
 
 
 class Files(SoapTest):
@@ -124,6 +150,29 @@ class Files(SoapTest):
         path.write_text("{")
         self.fails(3, TINY, "--plan", path, says=["plan.json"])
         self.fails(3, TINY, "--plan", self.folder / "none.json", says=["none.json"])
+
+
+    def test_provenance_says_what_was_asked(self):
+        path = self.folder / "plan.json"
+        names = self.put("names.txt", "".join(f"{i}\n" for i in range(4)))
+        plan = self.plan(TINY, "--devices", 4, *QUICK, "-o", path, "--variables", names)
+        self.assertEqual(plan["provenance"]["option_variables"], str(names))
+        again = self.plan(TINY, "--devices", 4, *QUICK, "--plan", path)
+        self.assertEqual(again["provenance"]["option_plan"], str(path))
+        self.assertEqual(len(again["provenance"]["plan_sha256"]), 64)
+
+    def test_a_module_for_xla(self):
+        module, path = self.folder / "sharded.hlo", self.folder / "plan.json"
+        plan = self.plan(TINY, "--devices", 4, *QUICK, "--emit-hlo", module, "-o", path)
+        self.assertEqual(plan["provenance"]["option_placement"], "mesh")
+        text = module.read_text()
+        self.assertIn("num_partitions=4", text)
+        self.assertIn("sharding={devices=[", text)
+        self.assertIn("For XLA        one mesh", run("automap-search", "soap", TINY, "--devices", 4, *QUICK, "--placement", "mesh").stdout)
+        module.unlink()
+        # What is found without that condition leaves devices to others.
+        self.fails(2, VGG, *QUICK, "--placement", "range", "--emit-hlo", module, says=["no single program for XLA", "--placement mesh"])
+        self.assertFalse(module.exists())
 
 
 class Errors(SoapTest):

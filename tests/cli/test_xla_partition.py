@@ -5,6 +5,7 @@ Needs a Python with jax: the one named by AUTOMAP_JAX_PYTHON, or the python3 of 
 tests are skipped and say so. With AUTOMAP_CORPUS (a folder of modules) three of its modules are asked about too.
 """
 
+import gzip
 import importlib.util
 import json
 import os
@@ -233,6 +234,25 @@ class Agreement(unittest.TestCase):
         for name, ask in (("tiny_mlp.hlo", "mesh:4x2:3"), ("scan_remat", "mesh:4x2:2"), ("moe_dense", "mesh:4x2:3")):
             with self.subTest(name=name, ask=ask):
                 self.agree(fixture(name), self.plan(fixture(name), ask), tolerance=2e-4, gathers=True)
+
+    def test_soap_strategies(self):
+        """Every operator split along its own dimensions: XLA compiles it, and it computes the same."""
+        for name, tolerance in (("tiny_mlp.hlo", 1e-5), ("lit_small", 2e-4), ("scan_remat", 2e-4), ("vgg19", None), ("t5_6_6", None)):
+            with self.subTest(name=name):
+                sharded = os.path.join(self.folder, "sharded.hlo")
+                plan = json.loads(check.search(BIN / "automap-search", "soap", fixture(name), "--devices", DEVICES, "--effort", "quick",
+                                               "--emit-hlo", sharded, "--json", "--quiet"))
+                self.assertTrue(all(len(operator["devices"]) <= DEVICES for operator in plan["operators"]))
+                original = None
+                if tolerance:
+                    original = os.path.join(self.folder, "whole.hlo")
+                    data = Path(fixture(name)).read_bytes()
+                    Path(original).write_bytes(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+                xla = check.ask_xla(sharded, DEVICES, self.folder, original=original, quick=original is None, timeout_s=TIMEOUT_S, python=JAX)
+                shutil.rmtree(os.path.join(self.folder, "dump"))
+                self.assertGreater(len(xla["before"].get("all-reduce", [])), 0)
+                if tolerance:
+                    self.assertLess(xla["worst_relative_error"], tolerance)
 
     def test_every_gather_is_announced(self):
         for name in ("lit_small", "set_prediction", "moe_dense", "moe_sort"):

@@ -111,6 +111,71 @@ TEST(Dapple, OfTwoStagesEveryPlanIsLookedAt) {
   EXPECT_GT(pipelines, 50);
 }
 
+// Every plan of so many stages, one cut and one device cut after the other; what its longest stage or transfer takes.
+class AllBlocks {
+ public:
+  AllBlocks(const Problem& problem, int stages) : problem_(problem), stages_(stages) { next(0, 0, 0, 0); }
+  double least_ms() const { return least_; }
+  int plans() const { return plans_; }
+
+ private:
+  // `longest_ms` of the stages in front of instruction p0 and device d0.
+  void next(int stage, int p0, int d0, double longest_ms) {
+    const int n = problem_.num_instructions(), devices = problem_.num_devices();
+    if (stage == stages_) {
+      if (p0 < n || d0 < devices) return;
+      ++plans_;
+      least_ = std::min(least_, longest_ms);
+      return;
+    }
+    const bool last = stage + 1 == stages_;
+    for (int p1 = p0 + 1; p1 <= n; ++p1) {
+      for (int d1 = d0 + 1; d1 <= devices; ++d1) {
+        if (last != (p1 == n) || last != (d1 == devices)) continue;
+        const pipeline::DeviceGroup& group = problem_.group(d0, d1);
+        double ms = kInfinity;
+        for (int v = 0; group.valid && v < problem_.num_variants(); ++v) {
+          if (problem_.stage_fits(p0, p1, group, std::min(problem_.micro_batches(), stages_ - stage),
+                                  problem_.stages_need_variables(stages_), v)) {
+            ms = std::min(ms, problem_.compute_ms(p0, p1, group, v));
+          }
+        }
+        if (ms == kInfinity) continue;
+        if (!last) ms = std::max(ms, 2 * problem_.transfer_ms(p1, d0, d1, std::min(devices, d1 + d1 - d0)));
+        next(stage + 1, p1, d1, std::max(longest_ms, ms));
+      }
+    }
+  }
+
+  const Problem& problem_;
+  const int stages_;
+  double least_ = kInfinity;
+  int plans_ = 0;
+};
+
+TEST(Dapple, ShortestBlocksBesideAllPlans) {
+  int found = 0, of_three_and_more = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    const Problem problem = small(seed).problem();
+    const std::vector<DappleBlocks> blocks = dapple_blocks(problem, every_position(problem), 5);
+    for (int stages = 1; stages <= static_cast<int>(blocks.size()); ++stages) {
+      const AllBlocks all(problem, stages);
+      const DappleBlocks& of = blocks[static_cast<std::size_t>(stages - 1)];
+      ASSERT_EQ(of.longest_ms < kInfinity, all.least_ms() < kInfinity) << stages;
+      if (of.longest_ms == kInfinity) continue;
+      ++found;
+      of_three_and_more += stages >= 3;
+      ASSERT_NEAR(of.longest_ms, all.least_ms(), 1e-9 * all.least_ms()) << stages;
+      ASSERT_EQ(of.cuts.size() + 1, static_cast<std::size_t>(stages));
+      ASSERT_TRUE(std::is_sorted(of.cuts.begin(), of.cuts.end()));
+      ASSERT_EQ(of.device_cuts.size(), of.cuts.size());
+    }
+  }
+  EXPECT_GT(found, 300);
+  EXPECT_GT(of_three_and_more, 100);
+}
+
 // A profile that DAPPLE published (the format of PipeDream's graphs), layers in their order, inputs left out.
 struct Layer {
   double ms = 0, activation = 0, weight = 0;  // ms forward and backward; bytes

@@ -6,6 +6,7 @@
 #include "common/base/error.h"
 #include "common/hlo/hlo_reader.h"
 #include "plan/soap/delta_simulation.h"
+#include "plan/soap/operators_at_batch.h"
 #include "plan/soap/proposals.h"
 #include "plan/soap/search.h"
 #include "plan/soap/soap_plan.h"
@@ -73,6 +74,36 @@ TEST(Operators, HoldTheTimesOfTheProfile) {
     EXPECT_NEAR(model.backward_ms, profile.backward_ms, 1e-9 * profile.backward_ms) << name;
     EXPECT_NEAR(model.update_ms, profile.optimizer_ms, 1e-6 * profile.optimizer_ms) << name;
   }
+}
+
+// At the module's own batch they are its own; at four times that sample dimensions and times are four times as large,
+// weights stay, and what can be split stays what it was.
+TEST(Operators, AtAnotherBatch) {
+  const machine::DeviceModel device = *machine::find_device("v100-16gb");
+  for (const char* name : {"tiny_mlp.hlo", "t5_6_6.hlo.gz", "moe_small.hlo.gz"}) {
+    const hlo::HloModule module = fixture(name);
+    const ModelSpace own = space_of(module.graph);
+    const std::int64_t batch = graph::analyze_training_step(module.graph).batch;
+    EXPECT_EQ(operators_at_batch(module.graph, device, batch).forward_ms, own.forward_ms) << name;
+    const ModelSpace four = operators_at_batch(module.graph, device, 4 * batch);
+    ASSERT_EQ(four.space.size(), own.space.size());
+    EXPECT_GT(four.forward_ms, own.forward_ms);
+    for (std::size_t i = 0; i < own.space.operators.size(); ++i) {
+      const Operator &a = own.space.operators[i], &b = four.space.operators[i];
+      ASSERT_EQ(a.dims.size(), b.dims.size());
+      for (std::size_t d = 0; d < a.dims.size(); ++d) {
+        EXPECT_EQ(b.dims[d].kind, a.dims[d].kind);
+        // Experts' places do not grow everywhere.
+        if (b.dims[d].extent == a.dims[d].extent && std::string(name) == "moe_small.hlo.gz") continue;
+        EXPECT_EQ(b.dims[d].extent, a.dims[d].extent * (a.dims[d].kind == DimKind::kSample ? 4 : 1)) << name << a.name;
+      }
+      ASSERT_EQ(a.weights.size(), b.weights.size());
+      for (std::size_t w = 0; w < a.weights.size(); ++w)
+        EXPECT_EQ(a.weights[w].weight_bytes, b.weights[w].weight_bytes);
+    }
+  }
+  const hlo::HloModule forward = fixture("vit_forward.hlo.gz");
+  EXPECT_GT(operators_at_batch(forward.graph, device, 1024).forward_ms, space_of(forward.graph).forward_ms);
 }
 
 // The table of the paper: convolutions along samples, height, width and channels, products along samples and columns.
