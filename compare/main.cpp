@@ -40,8 +40,7 @@ struct Asked {
     out.cluster = &*cluster;
     out.options = infer::make_problem_options(options, input->profile);
     out.step = infer::make_step(options);
-    const std::vector<planners::StepSize> sizes =
-        planners::step_sizes(out.step, input->profile, out.options.replicas);
+    const std::vector<planners::StepSize> sizes = planners::step_sizes(out.step, input->profile, out.options.replicas);
     if (!sizes.empty()) out.batch = sizes.front().batch();
     return out;
   }

@@ -67,7 +67,8 @@ void judge_as_one_stage(const Question& q, int devices, Answer* answer) {
 
 std::string placement_text(const placement::Workload& workload, const placement::Answer& answer) {
   std::set<int> accelerators, cpus;
-  for (const int device : answer.placement.device) (device < workload.accelerators ? accelerators : cpus).insert(device);
+  for (const int device : answer.placement.device)
+    (device < workload.accelerators ? accelerators : cpus).insert(device);
   return std::string(answer.contiguous ? "contiguous" : "not contiguous") + " on " +
          std::to_string(accelerators.size()) + " accelerators" +
          (cpus.empty() ? "" : " and " + std::to_string(cpus.size()) + " CPU cores") +
@@ -182,8 +183,7 @@ Answer plan_flexflow(const Question& q) {
   answer.plan = strategy_text(model.space, found.strategy);
   answer.own_ms = answer.step_ms = found.step_ms;
   answer.judge = Judge::kOwnSimulator;
-  answer.fullest_share =
-      soap::fullest_of(soap::memory_of(model.space, found.strategy, links), links).share();
+  answer.fullest_share = soap::fullest_of(soap::memory_of(model.space, found.strategy, links), links).share();
   const int devices = data_parallel_devices(model.space, found.strategy);
   if (devices > 0) judge_as_one_stage(q, devices, &answer);
   return answer;

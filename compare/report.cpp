@@ -46,7 +46,8 @@ std::string verdict(const Compared& compared) {
   for (std::size_t i = 0; i < compared.answers.size(); ++i) {
     const Answer& answer = compared.answers[i];
     if (!answer.found || answer.judge != judge || answer.step_ms > least * (1 + 1e-9)) continue;
-    text += (text.empty() ? (compared.workload ? "Least: " : "Shortest: ") : ", ") + std::string(compared.systems[i]->name);
+    text +=
+        (text.empty() ? (compared.workload ? "Least: " : "Shortest: ") : ", ") + std::string(compared.systems[i]->name);
   }
   text = text.empty() ? "No system has a plan" : text;
   for (const Answer& answer : compared.answers) {
@@ -121,8 +122,8 @@ std::string picture(const Compared& compared) {
     if (answer.found) {
       const double width = longest > 0 ? kBars * answer.step_ms / longest : 0;
       const char* colour = std::string_view(compared.systems[i]->key) == "automap" ? "#2a6f97"
-                           : answer.judge == Judge::kOwnSimulator                         ? "#e0ddd0"
-                                                                                          : "#b7b7a4";
+                           : answer.judge == Judge::kOwnSimulator                  ? "#e0ddd0"
+                                                                                   : "#b7b7a4";
       svg += "<rect x=\"" + number(kName) + "\" y=\"" + number(y + 4) + "\" width=\"" + number(width) +
              "\" height=\"20\" fill=\"" + colour + "\"/>\n<text x=\"" + number(kName + width + 6) + "\" y=\"" +
              number(y + 18) + "\">" + step_text(answer) + "</text>\n";
@@ -152,8 +153,8 @@ std::string report_text(const Compared& compared) {
   for (std::size_t i = 0; i < compared.systems.size(); ++i) {
     const Answer& answer = compared.answers[i];
     const System& system = *compared.systems[i];
-    spaces += "  " + std::string(system.name) + " (" + system.source + "): " + system.expresses + "; not: " +
-              system.leaves_out + "\n";
+    spaces += "  " + std::string(system.name) + " (" + system.source + "): " + system.expresses +
+              "; not: " + system.leaves_out + "\n";
     if (!answer.found) {
       table.add_row({system.name, "-", "-", "-", "-", format_number(answer.search_s), "none"});
       without += std::string(system.name) + " has no plan: " + printable(answer.why_not) + "\n";
@@ -184,20 +185,17 @@ std::string report_json(const Compared& compared) {
   for (std::size_t i = 0; i < compared.systems.size(); ++i) {
     const Answer& answer = compared.answers[i];
     const System& system = *compared.systems[i];
-    nlohmann::ordered_json row = {{"system", system.key},
-                                  {"name", system.name},
-                                  {"source", system.source},
-                                  {"objective", system.objective},
-                                  {"expresses", system.expresses},
-                                  {"leaves_out", system.leaves_out},
-                                  {"found", answer.found},
-                                  {"search_s", answer.search_s}};
+    nlohmann::ordered_json row = {{"system", system.key},          {"name", system.name},
+                                  {"source", system.source},       {"objective", system.objective},
+                                  {"expresses", system.expresses}, {"leaves_out", system.leaves_out},
+                                  {"found", answer.found},         {"search_s", answer.search_s}};
     if (answer.found) {
       row["plan"] = answer.plan;
       if (answer.own_ms > 0) row["own_ms"] = answer.own_ms;
       row["judged_by"] = to_string(answer.judge);
-      row[answer.judge == Judge::kOurs ? "simulated_step_ms" : answer.judge == Judge::kLargestLoad ? "load_ms" : "step_ms"] =
-          answer.step_ms;
+      row[answer.judge == Judge::kOurs          ? "simulated_step_ms"
+          : answer.judge == Judge::kLargestLoad ? "load_ms"
+                                                : "step_ms"] = answer.step_ms;
       row["fits"] = answer.fullest_share <= 1;
       row["fullest_share"] = answer.fullest_share;
       if (answer.gap() >= 0) row["gap"] = answer.gap();
@@ -216,10 +214,10 @@ std::string report_html(const Compared& compared) {
     const System& system = *compared.systems[i];
     rows += "<tr><td>" + escaped(system.name) + "</td><td>" + escaped(system.source) + "</td><td>" +
             (answer.found && answer.own_ms > 0 ? format_number(answer.own_ms) : "-") + "</td><td>" +
-            (answer.found ? step_text(answer) : "-") + "</td><td>" +
-            (answer.found ? memory_text(answer) : "-") + "</td><td>" + format_number(answer.search_s) +
-            "</td><td>" + escaped(answer.found ? answer.plan : answer.why_not) + "</td><td>" +
-            escaped(system.expresses) + "</td><td>" + escaped(system.leaves_out) + "</td></tr>\n";
+            (answer.found ? step_text(answer) : "-") + "</td><td>" + (answer.found ? memory_text(answer) : "-") +
+            "</td><td>" + format_number(answer.search_s) + "</td><td>" +
+            escaped(answer.found ? answer.plan : answer.why_not) + "</td><td>" + escaped(system.expresses) +
+            "</td><td>" + escaped(system.leaves_out) + "</td></tr>\n";
   }
   return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + escaped(compared.model) + " on " +
          escaped(compared.cluster) +

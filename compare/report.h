@@ -10,7 +10,7 @@ namespace automap::compare {
 
 struct Compared {
   std::string model, cluster;
-  double batch = 0;      // samples of a step
+  double batch = 0;       // samples of a step
   bool workload = false;  // for placement: `cluster` says its devices
   std::vector<const System*> systems;
   std::vector<Answer> answers;  // of each

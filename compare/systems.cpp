@@ -22,10 +22,6 @@ namespace {
 
 constexpr const char* kNothingFits = "no plan that it considers fits in memory and divides the batch";
 
-std::string counted(int count, const char* thing) {
-  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
-}
-
 void judge(const pipeline::PlacedPlan& placed, Answer* answer) {
   answer->found = true;
   answer->plan = plan_text(placed);
@@ -134,7 +130,7 @@ std::string plan_text(const pipeline::PlacedPlan& placed) {
   const pipeline::Problem& problem = placed.problem();
   const std::string on = equal ? " of " + devices.front() + (devices.front() == "1" ? " device" : " devices")
                                : " on " + join(devices) + " devices";
-  return counted(placed.num_stages(), "stage") + on + ", " + std::to_string(problem.micro_batches()) +
+  return plural(placed.num_stages(), "stage") + on + ", " + std::to_string(problem.micro_batches()) +
          (problem.micro_batches() == 1 ? " micro-batch of " : " micro-batches of ") +
          format_count(std::llround(problem.micro_batch_samples()));
 }
@@ -170,12 +166,14 @@ const std::vector<System>& all_systems() {
        "ours",
        plan_flexflow, Of::kModules},
       {"tarnawski", "Tarnawski et al.", "NeurIPS 2020", "largest load of a device per micro-batch",
-       "any node on any device; of a model layers on single devices", "replicas; a step's filling and draining; what is "
-       "in flight; where servers end", plan_tarnawski, Of::kBoth},
+       "any node on any device; of a model layers on single devices",
+       "replicas; a step's filling and draining; what is "
+       "in flight; where servers end",
+       plan_tarnawski, Of::kBoth},
       {"placement-orders", "orders (DPL)", "Tarnawski et al., NeurIPS 2020", "largest load of a device",
        "runs along orders of the graph", "what no order has in one run", plan_orders, Of::kWorkloads},
-      {"placement-greedy", "greedy", "Tarnawski et al., NeurIPS 2020", "fills memory in order",
-       "runs along one order", "times", plan_greedy, Of::kWorkloads},
+      {"placement-greedy", "greedy", "Tarnawski et al., NeurIPS 2020", "fills memory in order", "runs along one order",
+       "times", plan_greedy, Of::kWorkloads},
       {"placement-local", "local search", "Tarnawski et al., NeurIPS 2020", "largest load of a device",
        "any node on any device", "a proof; contiguity", plan_local_search, Of::kWorkloads},
       {"placement-chain", "chain (PipeDream)", "Narayanan et al., SOSP 2019", "largest load of a device",

@@ -1,8 +1,8 @@
 // Published planners and ours as systems that are asked the same question: the same profile, cluster, batch, widths,
 // ZeRO levels and recomputation (plan/rivals says what is each paper's and where a stand-in departs). Every plan of a
-// pipeline is judged by our simulation, with as much in flight as its memory allows; what is no pipeline by the system's
-// own, and the answer says so. Of a workload for placement (plan/placement/workload.h) only the systems that place
-// nodes have an answer: the largest load of a device.
+// pipeline is judged by our simulation, with as much in flight as its memory allows; what is no pipeline by the
+// system's own, and the answer says so. Of a workload for placement (plan/placement/workload.h) only the systems that
+// place nodes have an answer: the largest load of a device.
 #pragma once
 
 #include <string>
@@ -19,9 +19,9 @@
 namespace automap::compare {
 
 struct Question {
-  const infer::PlanInput* input = nullptr;            // a model; null: a workload
-  const placement::Workload* workload = nullptr;      // null: a model
-  const machine::Cluster* cluster = nullptr;          // null: a workload
+  const infer::PlanInput* input = nullptr;        // a model; null: a workload
+  const placement::Workload* workload = nullptr;  // null: a model
+  const machine::Cluster* cluster = nullptr;      // null: a workload
   pipeline::ProblemOptions options = {};
   planners::StepRequest step = {};
   planners::PlanRequest request = {};  // ours: effort, time limit, most stages, policy; of a rival the stages count
@@ -30,17 +30,17 @@ struct Question {
 
 // Whose figure Answer::step_ms is. Those of one judge can be compared.
 enum class Judge {
-  kOurs,         // our simulation of a pipeline
-  kOwnSimulator, // the system's own: its plan is none of ours
-  kLargestLoad,  // of a device per sample, of a workload
+  kOurs,          // our simulation of a pipeline
+  kOwnSimulator,  // the system's own: its plan is none of ours
+  kLargestLoad,   // of a device per sample, of a workload
 };
 const char* to_string(Judge judge);  // "our simulation", ...
 
 struct Answer {
   bool found = false;
-  std::string why_not;             // where there is none: one sentence
-  std::string plan;                // for people: "4 stages on 8, 8, 8, 8 devices, 16 micro-batches of 32"
-  double own_ms = 0;               // what its own model puts first by, ms; 0: it has none
+  std::string why_not;  // where there is none: one sentence
+  std::string plan;     // for people: "4 stages on 8, 8, 8, 8 devices, 16 micro-batches of 32"
+  double own_ms = 0;    // what its own model puts first by, ms; 0: it has none
   Judge judge = Judge::kOurs;
   double step_ms = 0;              // as `judge` says
   double fullest_share = 0;        // of a device's memory; above 1 it does not fit
@@ -63,8 +63,8 @@ struct System {
 // Ours first.
 const std::vector<System>& all_systems();
 
-// "all", or keys separated by commas. Throws Error(kUsage) naming the one that is not known. All of a workload are more:
-// ways to place one that stand beside each other there.
+// "all", or keys separated by commas. Throws Error(kUsage) naming the one that is not known. All of a workload are
+// more: ways to place one that stand beside each other there.
 std::vector<const System*> systems_of(std::string_view names, bool workload = false);
 
 // The answer with its search time. What has no plan says why; only errors that are nobody's plan are thrown.

@@ -106,10 +106,9 @@ PlacementInput PlacementInputOptions::read(const OptionTable& table) const {
                 "--transfer-gbytes-per-s says what transfers of a model take");
   }
   const machine::Cluster machines = machine::load_cluster(cluster);
-  const ModelMachine machine =
-      machine_of(machines, table.source_of("transfer-gbytes-per-s") == "default"
-                               ? std::nullopt
-                               : std::optional<double>(transfer_gbytes_per_s));
+  const ModelMachine machine = machine_of(machines, table.source_of("transfer-gbytes-per-s") == "default"
+                                                        ? std::nullopt
+                                                        : std::optional<double>(transfer_gbytes_per_s));
   if (io::detect_profile(bytes)) {
     refuse(table, {"variables", "device"}, out.name + " is a profile already");
     if (granularity == to_string(Granularity::kOperators)) {

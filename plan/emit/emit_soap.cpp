@@ -116,9 +116,8 @@ std::string emit_soap_hlo(const graph::TrainingStep& step, const soap::ModelSpac
                 "export the step without accumulating gradients");
   }
   const auto text_of = [&](const soap::LaidTensor& tensor) {
-    return tensor.op == kNone
-               ? std::string(kWhole)
-               : soap_sharding(tensor, strategy[static_cast<std::size_t>(tensor.op)], devices);
+    return tensor.op == kNone ? std::string(kWhole)
+                              : soap_sharding(tensor, strategy[static_cast<std::size_t>(tensor.op)], devices);
   };
   const graph::Computation& entry = graph.entry();
   std::vector<std::string> inputs, results;

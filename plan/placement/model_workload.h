@@ -32,10 +32,10 @@ constexpr double kCpuFactor = 10;
 // The cluster as the paper's machine.
 struct ModelMachine {
   int accelerators = 1;
-  double memory_bytes = 0;                          // of the smallest device
-  double speed = 1;                                 // of the slowest, against the reference device
+  double memory_bytes = 0;                           // of the smallest device
+  double speed = 1;                                  // of the slowest, against the reference device
   double transfer_latency_ms = 0, bytes_per_ms = 0;  // of the slowest link
-  std::vector<std::string> warnings;                // where devices differ
+  std::vector<std::string> warnings;                 // where devices differ
 };
 // `gbytes_per_s`: of a transfer, instead of the slowest link's; then without latency.
 ModelMachine machine_of(const machine::Cluster& cluster, const std::optional<double>& gbytes_per_s = std::nullopt);
@@ -57,8 +57,8 @@ ModelWorkload operator_workload(const soap::ModelSpace& model, const ModelMachin
 
 // A chain, as our pipelines see a model: runs of positions of one layer, or the positions themselves where nothing is
 // named; what crosses a cut is transferred behind it, skip connections included. n forward nodes, then n backward ones
-// unless it is an inference profile. Of micro-batches of so many samples (0: the profile's own); times where the profile
-// has them for that many, else in proportion.
+// unless it is an inference profile. Of micro-batches of so many samples (0: the profile's own); times where the
+// profile has them for that many, else in proportion.
 ModelWorkload layer_workload(const pipeline::Profile& profile, const ModelMachine& machine, double samples = 0);
 
 // A contiguous placement of layers as a plan of ours: stage s on the s-th device of the cluster, one device each; for a

@@ -199,8 +199,7 @@ bool looks_like_workload(std::string_view bytes) {
   const std::size_t first = bytes.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos || bytes[first] != '{') return false;
   // Modules have computations, files of ours a schema; within a string the quotes would be escaped.
-  return bytes.find("\"computations\"") == std::string_view::npos &&
-         bytes.find("\"schema\"") == std::string_view::npos;
+  return bytes.find("\"computations\"") == std::string_view::npos && bytes.find("\"schema\"") == std::string_view::npos;
 }
 
 std::string workload_json_text(const Workload& workload) {
@@ -222,10 +221,10 @@ std::string workload_json_text(const Workload& workload) {
     edges.push_back({{"sourceId", source.id}, {"destId", target.id}, {"cost", source.transfer_ms}});
   }
   return json_text(nlohmann::ordered_json{{"maxSizePerFPGA", std::min(workload.memory_bytes, kNoLimitBytes)},
-                               {"maxFPGAs", workload.accelerators},
-                               {"maxCPUs", workload.cpus},
-                               {"nodes", nodes},
-                               {"edges", edges}});
+                                          {"maxFPGAs", workload.accelerators},
+                                          {"maxCPUs", workload.cpus},
+                                          {"nodes", nodes},
+                                          {"edges", edges}});
 }
 
 WorkloadFile load_workload(const std::string& path, double transfer_scale) {

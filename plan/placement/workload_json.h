@@ -24,8 +24,8 @@ WorkloadFile parse_workload(std::string_view json_text, const std::string& sourc
 // Whether `bytes` (already gunzipped) are to be read as a workload: JSON that is neither HLO nor one of our files.
 bool looks_like_workload(std::string_view bytes);
 
-// The form of msr-fiddle/dnn-partitioning, which parse_workload reads to the same workload. A machine without a limit of
-// memory has kNoLimitBytes there. A node's transfer stands at its edges: of one without a reader it is lost.
+// The form of msr-fiddle/dnn-partitioning, which parse_workload reads to the same workload. A machine without a limit
+// of memory has kNoLimitBytes there. A node's transfer stands at its edges: of one without a reader it is lost.
 constexpr double kNoLimitBytes = 1e18;
 std::string workload_json_text(const Workload& workload);
 

@@ -473,8 +473,8 @@ class OperatorFinder {
   std::vector<std::vector<NodeId>> read_;      // by operator: what it reads of others, and inputs
   std::vector<std::unique_ptr<OperatorDims>> dims_;
   std::vector<std::map<std::int32_t, std::int32_t>> dim_of_class_;
-  std::map<NodeId, OperatorId> owner_;         // of variables
-  std::vector<OperatorId> owner_of_variable_;  // the same, as TrainingStep::variables
+  std::map<NodeId, OperatorId> owner_;           // of variables
+  std::vector<OperatorId> owner_of_variable_;    // the same, as TrainingStep::variables
   std::vector<std::int32_t> group_of_variable_;  // which of its owner's Operator::weights it is in; kNone: none
   std::vector<bool> kept_;                       // by node: the backward pass reads it, in this form
   std::map<NodeId, bool> has_gradient_;

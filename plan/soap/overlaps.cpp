@@ -32,9 +32,8 @@ Overlaps::Overlaps(const Edge& edge, const Config& producer, const Config& consu
     std::vector<std::int32_t> copies{0};
     // The parts that hold the same slab as the first one does: of all dimensions that do not split this tensor.
     for (std::size_t d = 0; d < producer.degrees.size(); ++d) {
-      const bool splits = std::any_of(tensor.dims.begin(), tensor.dims.end(), [&](const EdgeDim& dim) {
-        return dim.producer == static_cast<std::int32_t>(d);
-      });
+      const bool splits = std::any_of(tensor.dims.begin(), tensor.dims.end(),
+                                      [&](const EdgeDim& dim) { return dim.producer == static_cast<std::int32_t>(d); });
       if (splits) continue;
       const std::size_t before = copies.size();
       for (std::int32_t k = 1; k < producer.degrees[d]; ++k) {
@@ -91,7 +90,8 @@ void Overlaps::add(const Tensor& of, const std::vector<std::int32_t>& indices, s
   }
 }
 
-std::int32_t Overlaps::nearest(const std::vector<std::int32_t>& copies, std::int32_t offset, std::int32_t device) const {
+std::int32_t Overlaps::nearest(const std::vector<std::int32_t>& copies, std::int32_t offset,
+                               std::int32_t device) const {
   std::int32_t in_server = kNone;
   for (const std::int32_t copy : copies) {
     const std::int32_t holder = producer_.devices[at(offset + copy)];

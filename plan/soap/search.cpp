@@ -133,8 +133,7 @@ class Searcher {
     const double ms = simulated_step_ms(space_, strategy, machine_);
     const Strategy near = proposals_.nearest(strategy);
     const double near_ms = near == strategy ? ms : simulated_step_ms(space_, near, machine_);
-    const double cost =
-        near_ms + (options_.fit ? penalty_ms(MemoryTally(space_, machine_, near).missing_bytes()) : 0);
+    const double cost = near_ms + (options_.fit ? penalty_ms(MemoryTally(space_, machine_, near).missing_bytes()) : 0);
     if (out_.strategy.empty() || cost < least_) keep(name, near, cost);
     return ms;
   }

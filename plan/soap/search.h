@@ -13,7 +13,8 @@
 // beta, which leave what one change at a time does not lead out of; the best of all chains is improved one operator at
 // a time, every configuration tried, until none helps (where the budget lasts; at most a fifth of it is kept for that);
 // and data parallel and expert strategies are always candidates, whatever the starts. So what is found is never longer
-// than these and the starts. On a mesh (Placement::kMesh) candidates and starts are what Proposals::nearest makes of them.
+// than these and the starts. On a mesh (Placement::kMesh) candidates and starts are what Proposals::nearest makes of
+// them.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,7 @@ struct OperatorDim {
 struct Weights {
   std::vector<std::int32_t> dims;  // of the operator, ascending
   double weight_bytes = 0, gradient_bytes = 0;
-  double update_ms = 0;  // of the optimizer on all of them, on the reference device
+  double update_ms = 0;   // of the optimizer on all of them, on the reference device
   double slot_bytes = 0;  // of the optimizer's state
 };
 
@@ -65,8 +65,8 @@ struct EdgeDim {
 struct EdgeTensor {
   std::vector<EdgeDim> dims;
   double element_bytes = 4;
-  bool gradient = false;  // as many bytes come back in the backward pass
-  bool kept = false;      // the backward pass reads it, so that a device that was sent it keeps it
+  bool gradient = false;        // as many bytes come back in the backward pass
+  bool kept = false;            // the backward pass reads it, so that a device that was sent it keeps it
   std::int32_t tensor = kNone;  // the same for edges that read the same tensor; kNone: not known
 };
 

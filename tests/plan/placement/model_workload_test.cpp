@@ -126,7 +126,9 @@ TEST(LayerWorkload, BestCutsAreThoseOfAllCuts) {
       double sum[3] = {0, 0, 0};
       for (int i = 0; i < 3; ++i) {
         const auto v = static_cast<std::size_t>(i);
-        sum[i < a ? 0 : i < b ? 1 : 2] += made.workload.nodes[v].accelerator_ms + made.workload.nodes[v + 3].accelerator_ms;
+        sum[i < a   ? 0
+            : i < b ? 1
+                    : 2] += made.workload.nodes[v].accelerator_ms + made.workload.nodes[v + 3].accelerator_ms;
       }
       least = std::min(least, std::max({sum[0], sum[1], sum[2]}));
     }
@@ -138,7 +140,8 @@ TEST(LayerWorkload, BestCutsAreThoseOfAllCuts) {
 
 soap::ModelSpace space_of(const std::string& fixture) {
   const hlo::HloModule module = hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + fixture);
-  return soap::operators_of(module.graph, graph::analyze_training_step(module.graph), *machine::find_device("v100-16gb"));
+  return soap::operators_of(module.graph, graph::analyze_training_step(module.graph),
+                            *machine::find_device("v100-16gb"));
 }
 
 TEST(OperatorWorkload, LosesNothing) {

@@ -203,8 +203,8 @@ TEST(Memory, ASearchThatShallFitFits) {
 
 TEST(Memory, OfAModelIsItsProfiles) {
   const hlo::HloModule module = hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/t5_6_6.hlo.gz");
-  const ModelSpace model = operators_of(module.graph, graph::analyze_training_step(module.graph),
-                                        *machine::find_device("v100-16gb"));
+  const ModelSpace model =
+      operators_of(module.graph, graph::analyze_training_step(module.graph), *machine::find_device("v100-16gb"));
   double weights = 0, slots = 0, kept = 0;
   for (const Operator& op : model.space.operators) {
     for (const Weights& w : op.weights) {

@@ -98,7 +98,8 @@ TEST(Operators, AtAnotherBatch) {
         EXPECT_EQ(b.dims[d].extent, a.dims[d].extent * (a.dims[d].kind == DimKind::kSample ? 4 : 1)) << name << a.name;
       }
       ASSERT_EQ(a.weights.size(), b.weights.size());
-      for (std::size_t w = 0; w < a.weights.size(); ++w) EXPECT_EQ(a.weights[w].weight_bytes, b.weights[w].weight_bytes);
+      for (std::size_t w = 0; w < a.weights.size(); ++w)
+        EXPECT_EQ(a.weights[w].weight_bytes, b.weights[w].weight_bytes);
     }
   }
   const hlo::HloModule forward = fixture("vit_forward.hlo.gz");
