@@ -23,10 +23,6 @@ namespace {
 
 constexpr const char* kNothingFits = "no plan that it considers fits in memory and divides the batch";
 
-std::string counted(int count, const char* thing) {
-  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
-}
-
 void judge(const pipeline::PlacedPlan& placed, Answer* answer) {
   answer->found = true;
   answer->plan = plan_text(placed);
@@ -137,7 +133,7 @@ std::string plan_text(const pipeline::PlacedPlan& placed) {
   const pipeline::Problem& problem = placed.problem();
   const std::string on = equal ? " of " + devices.front() + (devices.front() == "1" ? " device" : " devices")
                                : " on " + join(devices) + " devices";
-  return counted(placed.num_stages(), "stage") + on + ", " + std::to_string(problem.micro_batches()) +
+  return plural(placed.num_stages(), "stage") + on + ", " + std::to_string(problem.micro_batches()) +
          (problem.micro_batches() == 1 ? " micro-batch of " : " micro-batches of ") +
          format_count(std::llround(problem.micro_batch_samples()));
 }

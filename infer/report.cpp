@@ -28,10 +28,6 @@ constexpr double kLimitWorthSaying = 0.005;
 constexpr int kStackWorthSaying = 4;
 constexpr double kNoGap = 5e-7;
 
-std::string plural(long long count, const std::string& noun) {
-  return format_count(count) + " " + noun + (count == 1 ? "" : noun.back() == 'h' ? "es" : "s");
-}
-
 std::string span_text(int first, int last) {
   return first == last ? std::to_string(first) : std::to_string(first) + "-" + std::to_string(last);
 }

@@ -36,7 +36,7 @@ constexpr Command kCommands[] = {
      pipeline_command},
     {"compare", "published systems and ours, side by side: as automap-compare MODEL --cluster C", compare_command},
     {"explain", "why a tensor is split, whole or reduced; which collective, where, how many bytes", explain_command},
-    {"placement", "which device runs which node of a workload (Tarnawski et al.): optimal pipelines, latency",
+    {"placement", "which device runs which operator or layer (Tarnawski et al.): optimal pipelines, latency",
      placement_command},
     {"soap", "every operator split along its own dimensions, on devices of its own (FlexFlow)", soap_command},
     {"heuristics", "a device for every kernel of a step by compiler heuristics; scheduling assistants at run time",

@@ -33,7 +33,7 @@ int explore_command(int argc, char** argv);
 int pipeline_command(int argc, char** argv);
 // Goes on as automap-compare.
 int compare_command(int argc, char** argv);
-// Of a workload with times, not of a model.
+// Of a workload with times, or of a model.
 int placement_command(int argc, char** argv);
 
 // MODEL and --variables, which every command has.

@@ -7,6 +7,7 @@
 
 #include "common/base/json_text.h"
 #include "common/base/printable.h"
+#include "common/base/text_table.h"
 #include "plan/partition/names.h"
 #include "search/report.h"
 #include "search/report_parts.h"

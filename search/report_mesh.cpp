@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "common/base/printable.h"
+#include "common/base/text_table.h"
 #include "plan/partition/names.h"
 #include "search/report.h"
 #include "search/report_parts.h"

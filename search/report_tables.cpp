@@ -8,6 +8,7 @@
 
 #include "common/base/json_object.h"
 #include "common/base/printable.h"
+#include "common/base/text_table.h"
 #include "plan/partition/names.h"
 #include "search/report_parts.h"
 

@@ -65,6 +65,11 @@ std::string format_count(long long value) {
   return value < 0 ? "-" + digits : digits;
 }
 
+std::string plural(long long count, const std::string& noun) {
+  const bool hissing = noun.size() > 1 && (noun.back() == 's' || noun.back() == 'x' || noun.back() == 'h');
+  return format_count(count) + " " + noun + (count == 1 ? "" : hissing ? "es" : "s");
+}
+
 int display_width(const std::string& text) {
   return static_cast<int>(
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));

@@ -16,6 +16,8 @@ std::string format_percent(double ratio);
 std::string format_number(double value, int digits = 3);
 // An integer with thin groups: "12 345".
 std::string format_count(long long value);
+// "1 stage", "2 stages", "3 matches".
+std::string plural(long long count, const std::string& noun);
 
 // Columns a user's terminal shows for `text` (UTF-8 code points; combining and wide characters are not told apart).
 int display_width(const std::string& text);

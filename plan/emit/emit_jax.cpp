@@ -7,6 +7,7 @@
 #include "common/base/error.h"
 #include "common/base/json_text.h"
 #include "common/base/printable.h"
+#include "common/base/text_table.h"
 #include "plan/emit/emit.h"
 
 namespace automap::emit {
@@ -152,10 +153,6 @@ std::string shape_tuple(const graph::Shape& shape) {
 // "params" of "params/wte/embedding", "params['wte']" and "params.wte".
 std::string argument_of(const std::string& name) {
   return name.substr(0, name.find_first_of("/[.{"));
-}
-
-std::string plural(int n, const std::string& thing) {
-  return std::to_string(n) + " " + thing + (n == 1 ? "" : "s");
 }
 
 // `says`: of the plan, for people.

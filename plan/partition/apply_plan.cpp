@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "common/base/error.h"
+#include "common/base/text_table.h"
 #include "common/sharding/explain.h"
 #include "plan/partition/data_parallel.h"
 #include "plan/partition/names.h"

@@ -120,11 +120,6 @@ std::string shape_of(const sharding::ShardingModel& model, sharding::NodeId node
   return std::string(model.flow().shape(node).text);
 }
 
-std::string plural(long long count, const std::string& noun) {
-  const bool hissing = noun.size() > 1 && (noun.back() == 's' || noun.back() == 'x' || noun.back() == 'h');
-  return format_count(count) + " " + noun + (count == 1 ? "" : hissing ? "es" : "s");
-}
-
 std::string divisors_text(std::int64_t extent, int most) {
   std::vector<std::int64_t> divisors;
   for (std::int64_t d = 2; d <= most && d <= extent; ++d) {

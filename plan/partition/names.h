@@ -29,9 +29,6 @@ std::string scope_of(const sharding::ShardingModel& model, sharding::NodeId node
 // "f32[512,2048]", without layout.
 std::string shape_of(const sharding::ShardingModel& model, sharding::NodeId node);
 
-// "1 variable", "2 variables", "3 boxes".
-std::string plural(long long count, const std::string& noun);
-
 // The numbers of devices, up to `most`, that divide an extent: "2, 3, 4, 6 or 12"; empty when only 1 does.
 std::string divisors_text(std::int64_t extent, int most);
 

@@ -88,86 +88,67 @@ void DeltaSimulation::free_ids(TaskId first, std::int32_t size) {
   if (size > 0) free_[size_class(size)].push_back(first);
 }
 
-template <typename See>
-void DeltaSimulation::before(TaskId t, const See& see) const {
+// Over the pairs of a part of an operator, as the one that makes or as the one that reads: their messages, or where
+// there is none the other part's task; forward, or the ways that gradients come back.
+template <bool Makes, bool Back, typename See>
+bool DeltaSimulation::over_pairs(OperatorId op, std::int32_t part, const See& see) const {
+  for (const std::int32_t e : Makes ? space_.out[at(op)] : space_.in[at(op)]) {
+    const Block& edge = block(space_.size() + e);
+    const std::vector<std::int32_t>& first = Makes ? edge.edge.first_of_producer : edge.edge.first_of_consumer;
+    const OperatorId other = Makes ? space_.edges[at(e)].consumer : space_.edges[at(e)].producer;
+    for (std::int32_t k = first[at(part)]; k < first[at(part) + 1]; ++k) {
+      const PartPair& pair = edge.edge.pairs[at(Makes ? edge.edge.of_producer[at(k)] : k)];
+      if (Back && !pair.has_back) continue;
+      const std::int32_t message = Back ? pair.back : pair.message;
+      const std::int32_t its = Makes ? pair.consumer : pair.producer;
+      const OperatorBlock& at_other = block(other).op;
+      const bool seen = see(message != kNone ? edge.first + message
+                                             : block(other).first +
+                                                   (Back ? at_other.backward_task(its) : at_other.forward_task(its)));
+      if (!seen) return false;
+    }
+  }
+  return true;
+}
+
+template <bool Behind, typename See>
+void DeltaSimulation::around(TaskId t, const See& see) const {
   const State& s = state(t);
   const Block& own = block(s.block);
-  const auto compute = [&](OperatorId op, std::int32_t local) { return block(op).first + local; };
   if (is_edge(s.block)) {
     const Edge& edge = edge_of(s.block);
     const PartPair& pair = own.edge.pairs[at(own.edge.pair_of[at(s.local)])];
-    see(s.local == pair.message ? compute(edge.producer, block(edge.producer).op.forward_task(pair.producer))
-                                : compute(edge.consumer, block(edge.consumer).op.backward_task(pair.consumer)));
+    const bool back = s.local != pair.message;
+    // Forward messages go from the producer, gradients to it.
+    const bool at_producer = Behind == back;
+    const Block& op = block(at_producer ? edge.producer : edge.consumer);
+    const std::int32_t part = at_producer ? pair.producer : pair.consumer;
+    see(op.first + (back ? op.op.backward_task(part) : op.op.forward_task(part)));
     return;
   }
-  for (std::int32_t k = own.op.first_before[at(s.local)]; k < own.op.first_before[at(s.local) + 1]; ++k) {
-    if (!see(own.first + own.op.before[at(k)])) return;
+  const std::vector<std::int32_t>& first = Behind ? own.op.first_behind : own.op.first_before;
+  const std::vector<std::int32_t>& tasks = Behind ? own.op.behind : own.op.before;
+  for (std::int32_t k = first[at(s.local)]; k < first[at(s.local) + 1]; ++k) {
+    if (!see(own.first + tasks[at(k)])) return;
   }
   if (s.local < own.op.parts) {
-    for (const std::int32_t e : space_.in[at(s.block)]) {
-      const Block& in = block(space_.size() + e);
-      const OperatorId maker = space_.edges[at(e)].producer;
-      const std::int32_t end = in.edge.first_of_consumer[at(s.local) + 1];
-      for (std::int32_t k = in.edge.first_of_consumer[at(s.local)]; k < end; ++k) {
-        const PartPair& pair = in.edge.pairs[at(k)];
-        if (!see(pair.message != kNone ? in.first + pair.message : compute(maker, pair.producer))) return;
-      }
-    }
+    over_pairs<Behind, false>(s.block, s.local, see);
   } else if (own.op.backward && s.local < 2 * own.op.parts) {
-    const std::int32_t part = s.local - own.op.parts;
-    for (const std::int32_t e : space_.out[at(s.block)]) {
-      const Block& out = block(space_.size() + e);
-      const OperatorId reader = space_.edges[at(e)].consumer;
-      const std::int32_t end = out.edge.first_of_producer[at(part) + 1];
-      for (std::int32_t k = out.edge.first_of_producer[at(part)]; k < end; ++k) {
-        const PartPair& pair = out.edge.pairs[at(out.edge.of_producer[at(k)])];
-        if (!pair.has_back) continue;
-        if (!see(pair.back != kNone ? out.first + pair.back
-                                    : compute(reader, block(reader).op.backward_task(pair.consumer))))
-          return;
-      }
-    }
+    over_pairs<!Behind, true>(s.block, s.local - own.op.parts, see);
   }
 }
 
 template <typename See>
+void DeltaSimulation::before(TaskId t, const See& see) const {
+  around<false>(t, see);
+}
+
+template <typename See>
 void DeltaSimulation::behind(TaskId t, const See& see) const {
-  const State& s = state(t);
-  const Block& own = block(s.block);
-  const auto compute = [&](OperatorId op, std::int32_t local) { return block(op).first + local; };
-  if (is_edge(s.block)) {
-    const Edge& edge = edge_of(s.block);
-    const PartPair& pair = own.edge.pairs[at(own.edge.pair_of[at(s.local)])];
-    see(s.local == pair.message ? compute(edge.consumer, block(edge.consumer).op.forward_task(pair.consumer))
-                                : compute(edge.producer, block(edge.producer).op.backward_task(pair.producer)));
-    return;
-  }
-  for (std::int32_t k = own.op.first_behind[at(s.local)]; k < own.op.first_behind[at(s.local) + 1]; ++k) {
-    see(own.first + own.op.behind[at(k)]);
-  }
-  if (s.local < own.op.parts) {
-    for (const std::int32_t e : space_.out[at(s.block)]) {
-      const Block& out = block(space_.size() + e);
-      const OperatorId reader = space_.edges[at(e)].consumer;
-      const std::int32_t end = out.edge.first_of_producer[at(s.local) + 1];
-      for (std::int32_t k = out.edge.first_of_producer[at(s.local)]; k < end; ++k) {
-        const PartPair& pair = out.edge.pairs[at(out.edge.of_producer[at(k)])];
-        see(pair.message != kNone ? out.first + pair.message : compute(reader, pair.consumer));
-      }
-    }
-  } else if (own.op.backward && s.local < 2 * own.op.parts) {
-    const std::int32_t part = s.local - own.op.parts;
-    for (const std::int32_t e : space_.in[at(s.block)]) {
-      const Block& in = block(space_.size() + e);
-      const OperatorId maker = space_.edges[at(e)].producer;
-      const std::int32_t end = in.edge.first_of_consumer[at(part) + 1];
-      for (std::int32_t k = in.edge.first_of_consumer[at(part)]; k < end; ++k) {
-        const PartPair& pair = in.edge.pairs[at(k)];
-        if (!pair.has_back) continue;
-        see(pair.back != kNone ? in.first + pair.back : compute(maker, block(maker).op.backward_task(pair.producer)));
-      }
-    }
-  }
+  around<true>(t, [&](TaskId task) {
+    see(task);
+    return true;
+  });
 }
 
 bool DeltaSimulation::ready_at(TaskId t, double* ready) {

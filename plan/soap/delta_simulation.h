@@ -96,6 +96,10 @@ class DeltaSimulation {
   void make_block(std::int32_t b);
   void take_ids(std::int32_t b, const std::vector<Task>& tasks);
   void free_ids(TaskId first, std::int32_t size);
+  template <bool Makes, bool Back, typename See>
+  bool over_pairs(OperatorId op, std::int32_t part, const See& see) const;
+  template <bool Behind, typename See>
+  void around(TaskId t, const See& see) const;  // see(task) for each; false ends it
   template <typename See>
   void before(TaskId t, const See& see) const;  // see(task) for each; false ends it
   template <typename See>

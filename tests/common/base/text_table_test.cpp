@@ -65,5 +65,11 @@ TEST(Suggest, FindsSlipsAndAbbreviations) {
   EXPECT_EQ(closest_name("", known), "");
 }
 
+TEST(Format, Plural) {
+  EXPECT_EQ(plural(1, "variable"), "1 variable");
+  EXPECT_EQ(plural(0, "variable"), "0 variables");
+  EXPECT_EQ(plural(2, "box"), "2 boxes");
+}
+
 }  // namespace
 }  // namespace automap

@@ -40,11 +40,5 @@ TEST(Names, Divisors) {
   EXPECT_EQ(divisors_text(0, 64), "");
 }
 
-TEST(Names, Plural) {
-  EXPECT_EQ(plural(1, "variable"), "1 variable");
-  EXPECT_EQ(plural(0, "variable"), "0 variables");
-  EXPECT_EQ(plural(2, "box"), "2 boxes");
-}
-
 }  // namespace
 }  // namespace automap::partition
