@@ -36,7 +36,7 @@ class Program:
 
 
 PROGRAMS = [
-    Program("automap-infer", "INPUT variables device cluster policy plan config", "output",
+    Program("automap-infer", "INPUT variables device cluster policy plan config", "output search-state",
             base=("INPUT", TINY, "cluster", "config-a")),
     Program("automap-profile", "MODEL device variables also-device cluster calibrate config", "output", base=("MODEL", TINY)),
     Program("automap-search opp", "MODEL variables cluster device policy config", "output emit-hlo emit-jax emit-sdy",
