@@ -101,12 +101,6 @@ struct Found {
   bool mixed() const { return explored.mixed.has_value(); }
 };
 
-pipeline::PlanLearning learning_text(const planners::OnlineAnswer& online) {
-  pipeline::PlanLearning out{online.plays, online.earlier_plays, online.updates, online.seconds, {}};
-  for (const planners::OnlineStep& step : online.steps) out.steps.push_back({step.play, step.seconds, step.length_ms});
-  return out;
-}
-
 // How the plan was found, and what bounds it.
 void describe_search(const Found& found, PlanDocument* document) {
   const planners::PlanResult& result = found.planned.result;
@@ -117,7 +111,7 @@ void describe_search(const Found& found, PlanDocument* document) {
   document->found_ms = result.found_ms;
   document->proven_ms = result.proven_ms;
   document->cut_by_time = result.cut_by_time;
-  if (result.online) document->online = learning_text(*result.online);
+  document->online = result.online;
   document->lower_bound_ms = result.lower_bound_ms;
   document->lower_bound_method = result.lower_bound_method;
   document->gap = result.gap;

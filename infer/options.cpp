@@ -284,6 +284,8 @@ void declare_search(OptionTable& table, InferOptions& o) {
       .advanced();
 }
 
+constexpr const char* kOnlineOptions[] = {"from", "radius", "seed", "plays", "search-state"};
+
 void declare_online(OptionTable& table, InferOptions& o) {
   table.group("Online search (--planner online, or automap-search pipeline)");
   table.add(&o.from, "from", "the policy that learning starts from: shipped, scratch or a file")
@@ -348,7 +350,7 @@ void check_mode(const OptionTable& table, const InferOptions& o) {
       if (typed(option)) unused.push_back(std::string("--") + option);
     }
   };
-  no_use({"from", "radius", "seed", "plays", "search-state"});
+  for (const char* option : kOnlineOptions) no_use({option});
   no_use({"planner", "policy", "objective", "effort", "all-planners", "planner-table", "explore", "chunks",
           "zero-bubble", "mixed-widths", "sensitivity", "grid", "beam", "refine", "no-refine", "limit"});
   if (!o.sweep) no_use({"stages", "max-stages", "time-limit"});
@@ -385,7 +387,7 @@ void ask_for_beside(const OptionTable& table, InferOptions* options) {
 
 void check_online(const OptionTable& table, const InferOptions& options) {
   const bool online = options.planner == to_string(planners::PlannerKind::kOnline);
-  for (const char* option : {"from", "radius", "seed", "plays", "search-state"}) {
+  for (const char* option : kOnlineOptions) {
     if (online || table.source_of(option) != "flag") continue;
     throw Error(ErrorKind::kUsage, std::string("--") + option + " is for --planner online",
                 std::string("add --planner online, or drop --") + option);

@@ -10,12 +10,6 @@
 
 namespace automap::inspect {
 
-namespace {
-
-constexpr int kMostDevices = 1 << 20;  // whoever runs it checks them against a cluster
-
-}  // namespace
-
 Description describe_soap_plan(Description out, const std::string& text, const std::string& source) {
   const OrderedJson document = pipeline::parse_plan_json(text, source);
   const JsonObject plan(document, source);

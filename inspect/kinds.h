@@ -9,6 +9,8 @@
 
 namespace automap::inspect {
 
+constexpr int kMostDevices = 1 << 20;  // of a plan; whoever runs it checks them against a cluster
+
 Description describe_hlo(Description out, hlo::HloForm form, std::string bytes, const std::string& source,
                          const DescribeOptions& options);
 // A pipeline plan, one of operators or data, one of a mesh of both, a placement, and one that splits every operator by

@@ -21,7 +21,6 @@ using pipeline::Schedule;
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr int kMostPivots = 1024;
 // Sums formed in another order differ by less.
 constexpr double kRounding = 1e-9;
 

@@ -24,6 +24,7 @@
 namespace automap::models {
 
 constexpr int kMaxStages = 16;
+constexpr int kMostPivots = 1024;
 constexpr int kRolloutRules = 9;
 // Children kept per decision when one prefix is expanded: a perfect value function loses 0.1 % with 48 and 1 % with 8.
 constexpr int kMostChildren = 48;
@@ -33,7 +34,8 @@ struct StageCost;
 struct PlanSpaceOptions {
   int stages = 2;  // 2..kMaxStages
   pipeline::Schedule schedule = pipeline::Schedule::k1f1b;
-  std::vector<int> pivots;   // instruction cuts, ascending, within 1..n-1, at most 1024; empty: the 128-point grid
+  // Instruction cuts, ascending, within 1..n-1, at most kMostPivots; empty: the 128-point grid.
+  std::vector<int> pivots;
   int max_device_cuts = 64;  // of more a choice is made (usable_device_cuts.h)
   int server_radius = -1;    // device cuts at most this far from a server boundary (paper 4.4); -1: anywhere
 };

@@ -13,6 +13,9 @@ import pathlib
 import subprocess
 import sys
 
+from docs_tables import replace
+
+NAME = pathlib.Path(__file__).stem
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 PAGE = SOURCE / "docs" / "heuristics.md"
 MODELS = ["vgg19", "resnet50", "unet", "t5_6_6", "bert48"]
@@ -72,12 +75,6 @@ def assistants(program):
     return rows
 
 
-def replace(text, name, rows):
-    begin, end = f"<!-- {name}: scripts/measure_heuristics.py -->", f"<!-- end of {name} -->"
-    first, last = text.index(begin) + len(begin), text.index(end)
-    return text[:first] + "\n" + "\n".join(rows) + "\n" + text[last:]
-
-
 def without_seconds(text):
     """Seconds are the last column of the first table: they differ from machine to machine."""
     return [line.rsplit("|", 2)[0] if any(f"| {cluster} |" in line for cluster, _ in CLUSTERS) else line
@@ -91,8 +88,8 @@ def main():
     options = parser.parse_args()
     program = str(pathlib.Path(options.bin).resolve() / "automap-search")
     old = PAGE.read_text(encoding="utf-8")
-    text = replace(old, "candidates", candidates(program))
-    text = replace(text, "assistants", assistants(program))
+    text = replace(old, NAME, "candidates", candidates(program))
+    text = replace(text, NAME, "assistants", assistants(program))
     if options.check:
         wrong = [line for line in without_seconds(text) if line not in without_seconds(old)]
         print("\n".join(wrong) or f"{PAGE.name} is as found")

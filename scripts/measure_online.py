@@ -14,6 +14,9 @@ import statistics
 import subprocess
 import sys
 
+from docs_tables import replace
+
+NAME = pathlib.Path(__file__).stem
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 PAGE = SOURCE / "docs" / "online-search.md"
 MODELS = ["bert48", "t5_6_6", "t5_24_24"]
@@ -92,11 +95,8 @@ def main():
         if args.only not in (None, name):
             continue
         rows = measure(program, args.time, args.seeds, MODELS, asked, length)
-        begin, end = f"<!-- {name}: scripts/measure_online.py -->\n", f"<!-- end of {name} -->\n"
-        if begin not in text or end not in text:
-            sys.exit(f"{PAGE}: no place for the table {name}")
-        note = f"{version}; {args.time} for each search, seeds 1 to {args.seeds}, load {load:.2f} when it began.\n\n"
-        text = text[: text.index(begin) + len(begin)] + note + "\n".join(rows) + "\n" + text[text.index(end):]
+        note = f"{version}; {args.time} for each search, seeds 1 to {args.seeds}, load {load:.2f} when it began."
+        text = replace(text, NAME, name, [note, "", *rows])
         PAGE.write_text(text)
 
 

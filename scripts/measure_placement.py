@@ -13,6 +13,9 @@ import pathlib
 import subprocess
 import sys
 
+from docs_tables import replace
+
+NAME = pathlib.Path(__file__).stem
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 PAGE = SOURCE / "docs" / "placement.md"
 # Programmes whose optimum others know; the rest takes longer than the table is worth.
@@ -74,12 +77,6 @@ def programmes(program, folder, time):
     return rows
 
 
-def replace(text, name, rows):
-    begin, end = f"<!-- {name}: scripts/measure_placement.py -->", f"<!-- end of {name} -->"
-    first, last = text.index(begin) + len(begin), text.index(end)
-    return text[:first] + "\n" + "\n".join(rows) + "\n" + text[last:]
-
-
 def check(program, files):
     """Exact optima as the page has them; those that differ."""
     page = PAGE.read_text(encoding="utf-8")
@@ -108,9 +105,9 @@ def main():
         print("\n".join(wrong) or f"{len(files)} optima are as in {PAGE.name}")
         sys.exit(1 if wrong else 0)
     text = PAGE.read_text(encoding="utf-8")
-    text = replace(text, "throughput", throughput(program, bench, files))
-    text = replace(text, "latency", latency(program, sorted((folder / "latency").glob("*.json"))))
-    text = replace(text, "programmes", programmes(program, folder, options.time))
+    text = replace(text, NAME, "throughput", throughput(program, bench, files))
+    text = replace(text, NAME, "latency", latency(program, sorted((folder / "latency").glob("*.json"))))
+    text = replace(text, NAME, "programmes", programmes(program, folder, options.time))
     PAGE.write_text(text, encoding="utf-8")
 
 

@@ -13,6 +13,9 @@ import pathlib
 import subprocess
 import sys
 
+from docs_tables import replace
+
+NAME = pathlib.Path(__file__).stem
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 PAGE = SOURCE / "docs" / "soap.md"
 FIXTURES = SOURCE / "fixtures" / "hlo"
@@ -59,12 +62,6 @@ def found(folder, effort):
     return rows
 
 
-def replace(text, name, rows):
-    begin, end = f"<!-- {name}: scripts/measure_soap.py -->", f"<!-- end of {name} -->"
-    first, last = text.index(begin) + len(begin), text.index(end)
-    return text[:first] + "\n" + "\n".join(rows) + "\n" + text[last:]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=str(SOURCE / "build" / "release"))
@@ -77,9 +74,9 @@ def main():
             sys.exit(f"measure_soap.py: {options.bin}/{name} is missing: build it first")
     text = PAGE.read_text(encoding="utf-8")
     if options.only != "found":
-        text = replace(text, "deltas", deltas(options.bin, options.proposals))
+        text = replace(text, NAME, "deltas", deltas(options.bin, options.proposals))
     if options.only != "deltas":
-        text = replace(text, "found", found(options.bin, options.effort))
+        text = replace(text, NAME, "found", found(options.bin, options.effort))
     PAGE.write_text(text, encoding="utf-8")
 
 

@@ -225,13 +225,7 @@ int heuristics_command(int argc, char** argv) {
 
   const std::string json = to_json_text(model.graph, machine, options.request, answer, notes);
   if (files.wanted("-o")) files.write("-o", json);
-  files.prepare();
-  if (options.json) {
-    print_exact(json);
-  } else if (!files.on_standard_output()) {
-    print(report(model, machine, answer, notes));
-  }
-  files.commit();
+  files.publish(json, [&] { return report(model, machine, answer, notes); });
   for (const std::string& warning : notes.warnings) log_warning(warning);
   return 0;
 }

@@ -230,13 +230,7 @@ int placement_command(int argc, char** argv) {
   const std::string json = to_json_text(workload, request, answer, notes);
   if (files.wanted("-o")) files.write("-o", json);
   if (files.wanted("--save-workload")) files.write("--save-workload", workload_json_text(workload));
-  files.prepare();
-  if (options.json) {
-    print_exact(json);
-  } else if (!files.on_standard_output()) {
-    print(report(workload, request, answer, notes));
-  }
-  files.commit();
+  files.publish(json, [&] { return report(workload, request, answer, notes); });
   for (const std::string& warning : answer.warnings) log_warning(warning);
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }

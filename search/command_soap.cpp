@@ -278,13 +278,7 @@ int soap_command(int argc, char** argv) {
   if (files.wanted("--emit-hlo"))
     files.write("--emit-hlo", emit::emit_soap_hlo(loaded.step, model, plan.strategy, plan.devices));
   if (files.wanted("-o")) files.write("-o", json);
-  files.prepare();
-  if (options.json) {
-    print_exact(json);
-  } else if (!files.on_standard_output()) {
-    print(report(plan, model));
-  }
-  files.commit();
+  files.publish(json, [&] { return report(plan, model); });
   for (const std::string& warning : plan.warnings) log_warning(warning);
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }

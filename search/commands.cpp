@@ -226,6 +226,16 @@ void OutputFiles::commit() {
   }
 }
 
+void OutputFiles::publish(const std::string& json, const std::function<std::string()>& report) {
+  prepare();
+  if (json_) {
+    print_exact(json);
+  } else if (!on_standard_output()) {
+    print(report());
+  }
+  commit();
+}
+
 double parse_bytes(const std::string& text, const std::string& option) {
   static const std::pair<const char*, double> kUnits[] = {{"", 1},
                                                           {"B", 1},

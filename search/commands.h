@@ -2,6 +2,7 @@
 // Each has one table of options and one function.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -94,6 +95,9 @@ class OutputFiles {
   // What can fail, so that the report is printed when nothing has.
   void prepare() { outputs_.prepare(); }
   void commit();
+  // The end of a command whose answer is a plan: its document where --json asks for it, else the report, which is not
+  // made where standard output belongs to a file; then the files.
+  void publish(const std::string& json, const std::function<std::string()>& report);
 
  private:
   bool json_ = false, on_standard_output_ = false;

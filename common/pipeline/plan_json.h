@@ -92,11 +92,12 @@ struct PlannerTable {
 struct PlanLearning {
   std::uint64_t plays = 0, earlier_plays = 0, updates = 0;  // earlier: of sessions before this one
   double seconds = 0;                                       // all sessions
+  // The shortest plan on the grid became this long; seconds of searching, earlier sessions included.
   struct Step {
     std::uint64_t play = 0;
     double seconds = 0, length_ms = 0;
   };
-  std::vector<Step> steps;  // when the shortest plan on the grid became shorter
+  std::vector<Step> steps;  // each shorter than the one before
 };
 
 // What becomes of the plan when one thing it was made from is a little wrong (infer/sensitivity.h).

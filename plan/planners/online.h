@@ -13,6 +13,7 @@
 #include "common/base/work.h"
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/plan.h"
+#include "common/pipeline/plan_json.h"
 #include "common/pipeline/problem.h"
 #include "models/policy.h"
 
@@ -34,22 +35,13 @@ struct OnlineRequest {
   pipeline::Objective objective = pipeline::Objective::kSimulated;
   int first_stages = 2, last_stages = 2;  // 2..models::kMaxStages
   std::vector<pipeline::Schedule> schedules = {pipeline::Schedule::k1f1b};
-  std::vector<int> pivots;                       // empty: every instruction
+  std::vector<int> pivots;                       // as models::PlanSpaceOptions
   std::shared_ptr<const models::Policy> policy;  // to start from; null: from scratch
-};
-
-// The shortest plan met so far became this long.
-struct OnlineStep {
-  std::uint64_t play = 0;
-  double seconds = 0;  // of searching, earlier sessions included
-  double length_ms = 0;
 };
 
 struct OnlineAnswer {
   std::vector<pipeline::Plan> plans;  // the best of every stage count and schedule, the shortest first
-  std::vector<OnlineStep> steps;      // each shorter than the one before
-  std::uint64_t plays = 0, updates = 0, earlier_plays = 0;  // earlier: of sessions before this one
-  double seconds = 0;                                       // all sessions
+  pipeline::PlanLearning learning;
 };
 
 // Plans until `work` is over. Throws Error(kData/kIo) naming the state file when it cannot be used: damaged, of

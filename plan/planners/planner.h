@@ -101,6 +101,9 @@ struct PlanRequest {
 };
 
 constexpr double kProvenGap = 1e-9;  // a gap below is rounding
+// V may be above the simulation by the all-reduce that hides: a bound on V rules plans out only when it is above the
+// simulated step to beat by this factor.
+constexpr double kAboveSimulation = 1.1;
 
 // What one planner came to: its best plan under the objective over all stage counts and schedules.
 struct Alternative {
@@ -150,7 +153,7 @@ struct PlanResult {
   bool cut_by_time = false;
   // A planner or the polishing came to the end of its share of the work first: more effort may find a shorter plan.
   bool cut_by_effort = false;
-  std::optional<OnlineAnswer> online;  // how `online` searched; its plans are moved away
+  std::optional<pipeline::PlanLearning> online;  // how `online` searched
   // Best plan of every planner that ran and found one, in the order of all_planners(); data-parallel, when S = 1 was
   // allowed and fits, is among them. The winner's own planner is listed, too.
   std::vector<Alternative> alternatives;

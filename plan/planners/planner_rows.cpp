@@ -150,7 +150,7 @@ void online(Planning& planning, Turn& turn) {
   asked.first_stages = std::max(2, planning.first_stages());
   asked.last_stages = std::min(planning.last_stages(), models::kMaxStages);
   asked.schedules = request.schedules;
-  asked.pivots = planning.pivots();
+  asked.pivots = planning.walk_pivots();
   if (start) asked.policy = planning.shared_policy();
   if (asked.last_stages < asked.first_stages) return;
   WorkLimits limits;
@@ -163,8 +163,8 @@ void online(Planning& planning, Turn& turn) {
   OnlineAnswer answer = find_online_search()(planning.problem(), asked, work);
   turn.work.spend(work.spent());
   for (const Plan& plan : answer.plans) planning.add(plan, turn);
-  if (request.refine) planning.refine(std::exchange(answer.plans, {}), turn);
-  planning.keep(std::move(answer));
+  if (request.refine) planning.refine(answer.plans, turn);
+  planning.keep(std::move(answer.learning));
 }
 
 }  // namespace

@@ -37,9 +37,6 @@ constexpr std::int64_t kQuickBoundUnits = 30'000'000;
 constexpr std::int64_t kPolicyBoundUnits = 4'000'000;
 // Width of the beam when the request names none.
 constexpr int kBeam = 16;
-constexpr int kMostPolicyPivots = 1024;
-// See hopeless_ms().
-constexpr double kHopeless = 1.1;
 // Above so many devices the bound of a policy's plan comes from sums alone.
 constexpr int kManyDevices = 64;
 // Plans of one stage count that get a corridor.
@@ -357,11 +354,7 @@ std::optional<Plan> Planning::walk(const models::Policy* policy, int stages, Sch
     models::PlanSpaceOptions options;
     options.stages = stages;
     options.schedule = schedule;
-    options.pivots = pivots_;
-    const int n = problem_.num_instructions();
-    if (pivots_.empty() || pivots_.size() > static_cast<std::size_t>(kMostPolicyPivots)) {
-      options.pivots = pipeline::grid_pivots(n, kMostPolicyPivots);
-    }
+    options.pivots = walk_pivots();
     space = std::make_unique<models::PlanSpace>(problem_, options);
     turn.work.spend(space->units());
   }
@@ -380,6 +373,11 @@ std::optional<Plan> Planning::walk(const models::Policy* policy, int stages, Sch
   return std::move(found->plan);
 }
 
+std::vector<int> Planning::walk_pivots() const {
+  if (!pivots_.empty() && pivots_.size() <= static_cast<std::size_t>(models::kMostPivots)) return pivots_;
+  return pipeline::grid_pivots(problem_.num_instructions(), models::kMostPivots);
+}
+
 double Planning::seconds_left() const {
   return std::max(0.0, request_.time_limit_s - ms_since(start_) / 1e3);
 }
@@ -391,7 +389,8 @@ bool Planning::coarse() const {
 bool Planning::out_of_question(const PlannerRow& planner, int stages, Schedule schedule) const {
   const auto best = best_of_.find(planner.kind);
   if (best == best_of_.end()) return false;
-  const double most = objective_ == Objective::kValue ? best->second.value_ms : kHopeless * best->second.simulated_ms;
+  const double most =
+      objective_ == Objective::kValue ? best->second.value_ms : kAboveSimulation * best->second.simulated_ms;
   return simple_bounds_ms_.at(schedule)[at(stages - 1)] > most;
 }
 
@@ -399,7 +398,7 @@ double Planning::hopeless_ms() const {
   if (request_.planner != PlannerKind::kAuto || objective_ == Objective::kValue) return kInfinity;
   double best = kInfinity;
   for (const auto& [planner, candidate] : best_of_) best = std::min(best, candidate.simulated_ms);
-  return kHopeless * best;
+  return kAboveSimulation * best;
 }
 
 std::optional<double> Planning::best_length(const PlannerRow& planner) const {

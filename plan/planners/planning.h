@@ -46,7 +46,9 @@ class Planning {
   int first_stages() const { return first_stages_; }
   int last_stages() const { return last_stages_; }
   const std::vector<int>& pivots() const { return pivots_; }  // empty: every instruction
-  bool coarse() const;                                        // whether the grid leaves something to refine
+  // The same for those that walk through a plan space.
+  std::vector<int> walk_pivots() const;
+  bool coarse() const;  // whether the grid leaves something to refine
   const models::Policy* policy() const { return policy_.get(); }
   std::shared_ptr<const models::Policy> shared_policy() const { return policy_; }
   double seconds_left() const;  // of the time limit; infinite without one
@@ -57,7 +59,7 @@ class Planning {
   // A planner came to the end of its share of the work.
   void note_cut() { cut_ = true; }
   // How `online` searched goes into the result.
-  void keep(OnlineAnswer answer) { online_ = std::move(answer); }
+  void keep(pipeline::PlanLearning learning) { online_ = std::move(learning); }
   // Whether no plan of so many stages can be the planner's best, by the simplest bound on V.
   bool out_of_question(const PlannerRow& planner, int stages, pipeline::Schedule schedule) const;
   // V of a plan that no longer can be the best: under the objective `simulated` V is below the simulation, but for the
@@ -134,7 +136,7 @@ class Planning {
   std::vector<Candidate> polished_all_;
   std::shared_ptr<const models::Policy> policy_;  // null: none
   std::map<std::pair<int, pipeline::Schedule>, std::unique_ptr<models::PlanSpace>> spaces_;
-  std::optional<OnlineAnswer> online_;
+  std::optional<pipeline::PlanLearning> online_;
   std::optional<pipeline::LowerBound> proof_;
   double proof_ms_ = 0;  // when the lower bound was known
   double smallest_value_ms_ = std::numeric_limits<double>::infinity();

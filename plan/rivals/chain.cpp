@@ -153,14 +153,11 @@ std::optional<ChainPlan> best_chain(const Problem& problem, const std::vector<in
 
 namespace {
 
-// V may be above the simulation by the all-reduce that hides (planner.h).
-constexpr double kAboveSimulation = 1.1;
-
 bool hopeless(const Problem& problem, int max_stages, double below_ms) {
   if (below_ms == kInfinity) return false;
   const int most = std::min({max_stages, problem.num_devices(), problem.num_instructions()});
   const std::vector<double> bounds = pipeline::simple_lower_bounds_ms(problem, pipeline::Schedule::kAdaptive, most);
-  return *std::min_element(bounds.begin(), bounds.end()) > kAboveSimulation * below_ms;
+  return *std::min_element(bounds.begin(), bounds.end()) > planners::kAboveSimulation * below_ms;
 }
 
 }  // namespace

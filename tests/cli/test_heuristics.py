@@ -3,32 +3,17 @@
 import json
 import unittest
 
-from programs import FIXTURES, SOURCE, ProgramTest, run
+from plan_commands import INSPECT_SCHEMA, PlanCommandTest
+from programs import FIXTURES, SOURCE, run
 
-try:
-    import jsonschema
-except ImportError:
-    jsonschema = None
-
-SCHEMA = json.loads((SOURCE / "docs/formats/plan.schema.json").read_text())
-INSPECT_SCHEMA = json.loads((SOURCE / "docs/formats/inspect.schema.json").read_text())
 TINY = FIXTURES / "tiny_mlp.hlo"
 VGG = FIXTURES / "vgg19.hlo.gz"
 OURS = "This design is ours: of 1906.08168 only the abstract was at hand; nothing here reproduces its numbers."
 NAMES = ["topo-chunk", "linear-clustering", "edge-zeroing", "list-scheduling", "multilevel", "one-device"]
 
 
-class HeuristicsTest(ProgramTest):
-    def plan(self, *arguments):
-        result = run("automap-search", "heuristics", *arguments, "--json")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        plan = json.loads(result.stdout)
-        if jsonschema is not None:
-            jsonschema.Draft202012Validator(SCHEMA).validate(plan)
-        return plan
-
-    def fails(self, code, *arguments, says=()):
-        self.assert_fails(run("automap-search", "heuristics", *arguments), code, *says)
+class HeuristicsTest(PlanCommandTest):
+    command = "heuristics"
 
 
 class Plans(HeuristicsTest):
@@ -97,8 +82,7 @@ class Files(HeuristicsTest):
         result = run("automap-inspect", path, "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         described = json.loads(result.stdout)
-        if jsonschema is not None:
-            jsonschema.Draft202012Validator(INSPECT_SCHEMA).validate(described)
+        self.check(described, INSPECT_SCHEMA)
         self.assertEqual((described["plan_kind"], described["tasks"], described["devices"]), ("heuristics", len(plan["tasks"]), 4))
         self.assertEqual(described["step_ms"], plan["step_ms"])
         self.assertIn("heuristics plan for 4 devices", run("automap-inspect", path).stdout)

@@ -3,31 +3,16 @@
 import json
 import unittest
 
-from programs import FIXTURES, SOURCE, ProgramTest, run
+from plan_commands import INSPECT_SCHEMA, PlanCommandTest
+from programs import FIXTURES, run
 
-try:
-    import jsonschema
-except ImportError:
-    jsonschema = None
-
-SCHEMA = json.loads((SOURCE / "docs/formats/plan.schema.json").read_text())
-INSPECT_SCHEMA = json.loads((SOURCE / "docs/formats/inspect.schema.json").read_text())
 TINY = FIXTURES / "tiny_mlp.hlo"
 VGG = FIXTURES / "vgg19.hlo.gz"
 QUICK = ("--effort", "quick")
 
 
-class SoapTest(ProgramTest):
-    def plan(self, *arguments):
-        result = run("automap-search", "soap", *arguments, "--json")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        plan = json.loads(result.stdout)
-        if jsonschema is not None:
-            jsonschema.Draft202012Validator(SCHEMA).validate(plan)
-        return plan
-
-    def fails(self, code, *arguments, says=()):
-        self.assert_fails(run("automap-search", "soap", *arguments), code, *says)
+class SoapTest(PlanCommandTest):
+    command = "soap"
 
 
 class Plans(SoapTest):
@@ -119,8 +104,7 @@ class Files(SoapTest):
         result = run("automap-inspect", path, "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         described = json.loads(result.stdout)
-        if jsonschema is not None:
-            jsonschema.Draft202012Validator(INSPECT_SCHEMA).validate(described)
+        self.check(described, INSPECT_SCHEMA)
         self.assertEqual((described["plan_kind"], described["operators"], described["devices"]), ("soap", 3, 4))
         self.assertEqual(described["step_ms"], plan["step_ms"])
         self.assertIn("SOAP plan for 4 devices", run("automap-inspect", path).stdout)

@@ -14,17 +14,15 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/rng.h"
-#include "common/base/text_table.h"
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/cost.h"
-#include "common/pipeline/exact.h"
-#include "models/features.h"
 #include "models/learner/online_learner.h"
 #include "models/learner/recipes.h"
 #include "models/plan_space.h"
 #include "models/plays.h"
 #include "models/policy_search.h"
 #include "plan/planners/learned/online_state.h"
+#include "plan/planners/planner.h"
 
 namespace automap::planners {
 namespace {
@@ -38,13 +36,10 @@ using pipeline::Schedule;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::uint32_t kSpaceStream = 0x6f6e6c6e;
-constexpr int kMostPivots = 1024;
 constexpr double kSaveEveryS = 30;
 // A space whose best plan is longer than the best of all by this is played 1/e times as often.
 constexpr double kWorse = 0.03;
 constexpr double kLeastShare = 0.02;  // of a space that may still win, before normalization
-// V may be above the simulation by the all-reduce that hides (planner.h): bounds on V rule out with this much to spare.
-constexpr double kHopeless = 1.1;
 // Prices, units of work: a decision with its children, and an update.
 constexpr std::int64_t kPerDecision = 150'000;
 constexpr std::int64_t kPerUpdate = 4'000'000;
@@ -108,11 +103,11 @@ struct Space {
 
 class OnlinePlanner {
  public:
-  OnlinePlanner(const Problem& problem, const OnlineRequest& request, Work& work)
+  OnlinePlanner(const Problem& problem, const OnlineRequest& request, const models::LearnerOptions& learner, Work& work)
       : request_(request),
         work_(work),
         play_(play_options(request)),
-        learner_(learner_options(request), online_options(learner_options(request)), start(request), work) {
+        learner_(learner, online_options(learner), start(request), work) {
     for (const Schedule schedule : request.schedules) {
       for (int stages = request.first_stages; stages <= request.last_stages; ++stages) {
         models::PlanSpaceOptions options;
@@ -120,9 +115,6 @@ class OnlinePlanner {
         options.schedule = schedule;
         options.server_radius = request.options.server_radius;
         options.pivots = request.pivots;
-        if (options.pivots.empty() || options.pivots.size() > static_cast<std::size_t>(kMostPivots)) {
-          options.pivots = pipeline::grid_pivots(problem.num_instructions(), kMostPivots);
-        }
         auto space = std::make_unique<Space>(problem, options);
         const double bound_ms = space->plans.possible() ? space->plans.root().bound_ms : kInfinity;
         if (bound_ms > 0 && bound_ms < kInfinity) spaces_.push_back(std::move(space));
@@ -182,7 +174,7 @@ class OnlinePlanner {
     std::vector<double> share;
     double all = 0;
     for (const auto& space : spaces_) {
-      const double most = request_.objective == Objective::kValue ? best_ms() : kHopeless * best_ms();
+      const double most = request_.objective == Objective::kValue ? best_ms() : kAboveSimulation * best_ms();
       const bool out = space->plans.root().bound_ms > most;
       const double worse = space->best_ms / best_ms() - 1;
       share.push_back(out ? 0 : std::max(kLeastShare, std::exp(-worse / kWorse)));
@@ -255,11 +247,7 @@ class OnlinePlanner {
     std::stable_sort(order.begin(), order.end(),
                      [](const Space* a, const Space* b) { return a->best_ms < b->best_ms; });
     for (const Space* space : order) answer.plans.push_back(*space->best);
-    answer.steps = steps_;
-    answer.plays = plays_;
-    answer.earlier_plays = earlier_plays_;
-    answer.updates = learner_.updates();
-    answer.seconds = seconds();
+    answer.learning = {plays_, earlier_plays_, learner_.updates(), seconds(), steps_};
     return answer;
   }
 
@@ -272,13 +260,13 @@ class OnlinePlanner {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   double earlier_s_ = 0;  // of searching, in sessions before this one
   std::uint64_t rounds_ = 0, plays_ = 0, earlier_plays_ = 0;
-  std::vector<OnlineStep> steps_;
+  std::vector<pipeline::PlanLearning::Step> steps_;
 };
 
 }  // namespace
 
 OnlineAnswer search_online(const Problem& problem, const OnlineRequest& request, Work& work) {
-  return OnlinePlanner(problem, request, work).run();
+  return OnlinePlanner(problem, request, learner_options(request), work).run();
 }
 
 }  // namespace automap::planners

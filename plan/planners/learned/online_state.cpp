@@ -97,7 +97,7 @@ OnlineState load_online_state(const std::string& path, const std::optional<Asked
   state.rounds = in.get<std::uint64_t>();
   state.plays = in.get<std::uint64_t>();
   state.seconds = in.get<double>();
-  state.steps = in.get_vector<OnlineStep>();
+  state.steps = in.get_vector<pipeline::PlanLearning::Step>();
   const auto spaces = in.get<std::uint64_t>();
   for (std::uint64_t i = 0; i < spaces; ++i) state.best.push_back(plan_of(in));
   state.best_ms = in.get_vector<double>();

@@ -20,7 +20,7 @@ struct OnlineState {
   Asked asked;
   std::uint64_t rounds = 0, plays = 0;
   double seconds = 0;
-  std::vector<OnlineStep> steps;
+  std::vector<pipeline::PlanLearning::Step> steps;
   std::vector<std::optional<pipeline::Plan>> best;  // of every space
   std::vector<double> best_ms;
   std::string learner;

@@ -102,9 +102,9 @@ TEST(Online, PlansAreWhatTheStepsSay) {
     const Problem problem = made.problem();
     const OnlineAnswer answer = search(problem, request_of(problem, objective), kUnits / 4);
     ASSERT_FALSE(answer.plans.empty());
-    ASSERT_FALSE(answer.steps.empty());
+    ASSERT_FALSE(answer.learning.steps.empty());
     double before = std::numeric_limits<double>::infinity();
-    for (const OnlineStep& step : answer.steps) {
+    for (const pipeline::PlanLearning::Step& step : answer.learning.steps) {
       EXPECT_LT(step.length_ms, before);
       before = step.length_ms;
     }
@@ -116,7 +116,7 @@ TEST(Online, PlansAreWhatTheStepsSay) {
       longest = length;
     }
     EXPECT_NEAR(pipeline::length_ms(problem, answer.plans.front(), objective), before, 1e-9 * before);
-    EXPECT_GT(answer.updates, 0U);
+    EXPECT_GT(answer.learning.updates, 0U);
   }
 }
 
@@ -145,8 +145,8 @@ TEST(Online, SeedsDecide) {
   const Problem problem = made.problem();
   OnlineRequest request = request_of(problem);
   const OnlineAnswer one = search(problem, request, kUnits / 4), again = search(problem, request, kUnits / 4);
-  EXPECT_EQ(one.plays, again.plays);
-  EXPECT_EQ(one.updates, again.updates);
+  EXPECT_EQ(one.learning.plays, again.learning.plays);
+  EXPECT_EQ(one.learning.updates, again.learning.updates);
   EXPECT_EQ(one.plans, again.plans);
 }
 
@@ -161,21 +161,21 @@ TEST(Online, GoesOnAsIfItHadNeverStopped) {
   request.options.max_plays = plays;
   request.options.state_file = folder.file("whole");
   const OnlineAnswer whole = search(problem, request, WorkLimits::kNoEnd);
-  ASSERT_EQ(whole.plays, plays);
+  ASSERT_EQ(whole.learning.plays, plays);
   request.options.state_file = folder.file("parts");
   OnlineAnswer parts;
   int sessions = 0;
-  while (parts.plays < plays && sessions < 1000) {
-    const std::uint64_t before = parts.plays;
+  while (parts.learning.plays < plays && sessions < 1000) {
+    const std::uint64_t before = parts.learning.plays;
     parts = search(problem, request, 3'000'000 + 5'000'000 * (sessions % 4));
-    EXPECT_EQ(parts.earlier_plays, before);
+    EXPECT_EQ(parts.learning.earlier_plays, before);
     ++sessions;
   }
   EXPECT_GT(sessions, 5);
   // Pays what the last session may have owed.
   parts = search(problem, request, WorkLimits::kNoEnd);
-  EXPECT_EQ(parts.plays, whole.plays);
-  EXPECT_EQ(parts.updates, whole.updates);
+  EXPECT_EQ(parts.learning.plays, whole.learning.plays);
+  EXPECT_EQ(parts.learning.updates, whole.learning.updates);
   EXPECT_EQ(parts.plans, whole.plans);
   const auto state = [&](const char* name) { return load_online_state(folder.file(name), std::nullopt); };
   const OnlineState a = state("parts"), b = state("whole");
