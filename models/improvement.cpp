@@ -214,6 +214,7 @@ class PlanSpace::Improvement {
   bool attempt(int b, int point, int cut) {
     const int old_point = points_[b], old_cut = cuts_[b];
     if (point <= points_[b - 1] || point >= points_[b + 1] || cut <= cuts_[b - 1] || cut >= cuts_[b + 1]) return false;
+    if (!t_.allowed_cuts[at(cut)]) return false;
     if (point == old_point && cut == old_cut) return false;
     points_[b] = point;
     cuts_[b] = cut;
@@ -239,6 +240,9 @@ class PlanSpace::Improvement {
     if (points_[b] + points <= points_[b - 1] || points_[e] + points >= points_[e + 1] ||
         cuts_[b] + devices <= cuts_[b - 1] || cuts_[e] + devices >= cuts_[e + 1]) {
       return false;
+    }
+    for (int i = b; i <= e; ++i) {
+      if (!t_.allowed_cuts[at(cuts_[i] + devices)]) return false;
     }
     for (int i = b; i <= e; ++i) {
       points_[i] += points;

@@ -73,7 +73,7 @@ PlanSpace::PlanSpace(const Problem& problem, const PlanSpaceOptions& options)
   t.prepare_buckets();
   t.prepare_devices();
   t.prepare_schedule(schedule_);
-  t.prepare_reach(device_cuts_);
+  t.prepare_reach(device_cuts_, cuts_near_servers(problem, options.server_radius));
   t.prepare_links(device_cuts_);
   t.prepare_memory(device_cuts_);
   const auto pairs = static_cast<std::int64_t>(device_cuts_.size() * device_cuts_.size()) / 2;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "common/pipeline/cost.h"
 
@@ -227,8 +228,10 @@ void PlanSpace::Tables::prepare_schedule(Schedule of) {
 }
 
 // From the last stage to the first: the groups behind a cut are groups that a stage can have.
-void PlanSpace::Tables::prepare_reach(const std::vector<int>& device_cuts) {
+void PlanSpace::Tables::prepare_reach(const std::vector<int>& device_cuts, std::vector<char> allowed) {
   cuts_of_devices = device_cuts;
+  allowed_cuts = std::move(allowed);
+  some_cuts_only = some_groups_only || std::count(allowed_cuts.begin(), allowed_cuts.end(), 0) > 0;
   const int devices = problem.num_devices();
   const std::size_t width = at(devices) + 1;
   reach.assign(at(stages) * width, 0);

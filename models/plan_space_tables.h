@@ -106,7 +106,7 @@ struct PlanSpace::Tables {
   void prepare_buckets();
   void prepare_devices();
   void prepare_schedule(pipeline::Schedule schedule);
-  void prepare_reach(const std::vector<int>& device_cuts);
+  void prepare_reach(const std::vector<int>& device_cuts, std::vector<char> allowed);
   void prepare_links(const std::vector<int>& device_cuts);
   // Fills `earliest`; leaves it empty when memory cannot bite anywhere.
   void prepare_memory(const std::vector<int>& device_cuts);
@@ -224,6 +224,8 @@ struct PlanSpace::Tables {
   bool plain = true;
   bool adaptive = false;
   bool some_groups_only = false;  // whole samples: not every number of devices can be a stage's
+  std::vector<char> allowed_cuts;  // by device: 0 where no stage may end (the radius around server boundaries)
+  bool some_cuts_only = false;
   int end = 0;                    // the last point
   int stages = 2;
   int micro_batches = 1;

@@ -151,8 +151,8 @@ void PlanSpace::Tables::make_way(const DeviceCuts& of_rule, int d, int left, int
   for (std::size_t i = 0; way.valid && i < of_rule.size(); ++i) {
     const bool last = i + 1 == of_rule.size();
     int cut = of_rule[i];
-    // Where not every group can be, the nearest one that can.
-    if (some_groups_only && !last) cut = possible_cut(stages - left + static_cast<int>(i) + 1, before, cut);
+    // Where not every one can be, the nearest one that can.
+    if (some_cuts_only && !last) cut = possible_cut(stages - left + static_cast<int>(i) + 1, before, cut);
     if (cut <= before || (cut >= devices && !last) || !problem.group(before, cut).valid) {
       way.valid = false;
       break;

@@ -17,16 +17,12 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
-// Those allowed by the radius, 0 and D among them.
-std::vector<char> cuts_near_servers(const Problem& problem, const std::vector<int>& boundaries, int radius) {
-  const int devices = problem.num_devices();
-  std::vector<char> near(at(devices) + 1, radius < 0);
-  near.front() = near.back() = 1;
-  if (radius < 0) return near;
-  for (const int boundary : boundaries) {
-    for (int d = std::max(1, boundary - radius); d <= std::min(devices - 1, boundary + radius); ++d) near[at(d)] = 1;
+std::vector<int> server_boundaries(const Problem& problem) {
+  std::vector<int> boundaries;
+  for (int d = 1; d < problem.num_devices(); ++d) {
+    if (problem.server_of_device(d - 1) != problem.server_of_device(d)) boundaries.push_back(d);
   }
-  return near;
+  return boundaries;
 }
 
 // Plans as ways over device cuts: which cuts stage s of S may end at, and one way through each.
@@ -124,13 +120,21 @@ class Ways {
 
 }  // namespace
 
+std::vector<char> cuts_near_servers(const Problem& problem, int radius) {
+  const int devices = problem.num_devices();
+  std::vector<char> near(at(devices) + 1, radius < 0);
+  near.front() = near.back() = 1;
+  if (radius < 0) return near;
+  for (const int boundary : server_boundaries(problem)) {
+    for (int d = std::max(1, boundary - radius); d <= std::min(devices - 1, boundary + radius); ++d) near[at(d)] = 1;
+  }
+  return near;
+}
+
 std::vector<int> usable_device_cuts(const Problem& problem, int stages, int most, int radius) {
   const int devices = problem.num_devices();
-  std::vector<int> boundaries;
-  for (int d = 1; d < devices; ++d) {
-    if (problem.server_of_device(d - 1) != problem.server_of_device(d)) boundaries.push_back(d);
-  }
-  const std::vector<char> allowed = cuts_near_servers(problem, boundaries, radius);
+  const std::vector<int> boundaries = server_boundaries(problem);
+  const std::vector<char> allowed = cuts_near_servers(problem, radius);
   // Where every number of devices can be a stage's, every cut is usable.
   std::optional<Ways> ways;
   if (devices - 1 > most && static_cast<int>(problem.group_sizes().size()) < devices) {

@@ -13,6 +13,7 @@
 #include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
 #include "models/features.h"
+#include "models/usable_device_cuts.h"
 
 namespace automap::models {
 namespace {
@@ -294,6 +295,42 @@ TEST(PlanSpace, ManyDevicesAreCutOnAGridWithServerBoundaries) {
   space_options.server_radius = 0;
   const PlanSpace aligned(problem, space_options);
   for (int d : aligned.device_cuts()) EXPECT_EQ(d % 8, 0);
+}
+
+// Rollouts and what improves them, too: their plans are candidates.
+TEST(PlanSpace, RolloutsKeepTheRadius) {
+  RandomProblemOptions options;
+  options.min_servers = 2;
+  options.max_servers = 4;
+  options.min_devices = 2;
+  options.max_devices = 5;
+  int judged = 0, away = 0;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    const RandomProblem made = pipeline::random_problem(seed, options);
+    const Problem problem = made.problem();
+    PlanSpaceOptions space_options;
+    space_options.stages = 3;
+    if (problem.num_devices() < 3 || problem.num_instructions() < 3) continue;
+    for (const int radius : {-1, 0, 1}) {
+      space_options.server_radius = radius;
+      const PlanSpace space(problem, space_options);
+      if (!space.possible()) continue;
+      Rollouts rollouts = space.rollouts(space.root());
+      space.improve(space.root(), rollouts);
+      if (!(rollouts.best_ms < kInfinity)) continue;
+      for (const int cut : space.plan_of(rollouts).device_cuts) {
+        const bool near = cuts_near_servers(problem, std::max(0, radius))[static_cast<std::size_t>(cut)] != 0;
+        away += !near;
+        if (radius >= 0) {
+          EXPECT_TRUE(near) << cut << ", radius " << radius;
+        }
+      }
+      judged += radius >= 0;
+    }
+  }
+  EXPECT_GT(judged, 50);
+  EXPECT_GT(away, 50);  // of those without a radius
 }
 
 Problem problem_of(std::vector<double> compute, std::vector<double> activation, std::vector<double> weight,
