@@ -121,7 +121,8 @@ int compare_main(int argc, char** argv) {
       .range(0.001, 1e9);
   table.group("Output");
   table.add(&html, "html", "also a page with a picture").writes_file().metavar("FILE");
-  table.epilog("Exit codes: 0 a system has a plan, 2 wrong usage or cluster file, 3 bad input or output, 4 none has.");
+  table.epilog(
+      "Exit codes: 0 a system has a plan that fits, 2 wrong usage or cluster file, 3 bad input or output, 4 none has.");
   table.add_common(&options.json);
   if (!table.parse(argc, argv)) return 0;
 
@@ -146,8 +147,8 @@ int compare_main(int argc, char** argv) {
     print(report_text(compared));
   }
   outputs.commit();
-  const bool any =
-      std::any_of(compared.answers.begin(), compared.answers.end(), [](const Answer& a) { return a.found; });
+  const bool any = std::any_of(compared.answers.begin(), compared.answers.end(),
+                               [](const Answer& a) { return a.found && a.fits(); });
   return any ? 0 : exit_code(ErrorKind::kInfeasible);
 }
 

@@ -48,7 +48,8 @@ int data_parallel_devices(const soap::Space& space, const soap::Strategy& strate
   return strategy == soap::data_parallel(space, devices) ? devices : 0;
 }
 
-// As a pipeline of one stage. Leaves the answer as it is where our problem does not know so many samples.
+// As a pipeline of one stage, which may not fit. Leaves the answer as it is where our problem does not know so many
+// samples, or where the stage cannot be for another reason than memory.
 void judge_as_one_stage(const Question& q, int devices, Answer* answer) {
   pipeline::ProblemOptions options = q.options;
   options.micro_batches = 1;
@@ -58,6 +59,7 @@ void judge_as_one_stage(const Question& q, int devices, Answer* answer) {
   if (q.batch / devices > pipeline::most_samples(q.input->profile)) return;
   const infer::ScoredPlan scored =
       infer::score_plan(q.input->profile, planners::first_devices(*q.cluster, devices), options, plan, kSource);
+  if (!scored.infeasible.empty() && scored.missing_bytes <= 0) return;
   answer->judge = Judge::kOurs;
   answer->step_ms = scored.simulated_step_ms;
   answer->fullest_share = scored.fullest_share;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "common/base/json_text.h"
 #include "common/base/printable.h"
@@ -15,7 +16,7 @@ namespace {
 double shortest_ms(const Compared& compared, Judge judge) {
   double least = std::numeric_limits<double>::infinity();
   for (const Answer& answer : compared.answers) {
-    if (answer.found && answer.judge == judge) least = std::min(least, answer.step_ms);
+    if (answer.found && answer.fits() && answer.judge == judge) least = std::min(least, answer.step_ms);
   }
   return least;
 }
@@ -45,14 +46,17 @@ std::string verdict(const Compared& compared) {
   std::string text;
   for (std::size_t i = 0; i < compared.answers.size(); ++i) {
     const Answer& answer = compared.answers[i];
-    if (!answer.found || answer.judge != judge || answer.step_ms > least * (1 + 1e-9)) continue;
+    if (!answer.found || !answer.fits() || answer.judge != judge || answer.step_ms > least * (1 + 1e-9)) continue;
     text +=
         (text.empty() ? (compared.workload ? "Least: " : "Shortest: ") : ", ") + std::string(compared.systems[i]->name);
   }
-  text = text.empty() ? "No system has a plan" : text;
+  const bool any =
+      std::any_of(compared.answers.begin(), compared.answers.end(), [](const Answer& a) { return a.found; });
+  if (text.empty())
+    text = any ? "No system has a plan that fits and can be set against others" : "No system has a plan";
   for (const Answer& answer : compared.answers) {
     // What is below the bound is none of the plans that it is about.
-    if (answer.found && answer.gap() >= 0 && least >= answer.simulated_bound_ms * (1 - 1e-9)) {
+    if (answer.found && answer.fits() && answer.gap() >= 0 && least >= answer.simulated_bound_ms * (1 - 1e-9)) {
       text +=
           ". AutoMap's plan is at most " + format_percent(answer.gap()) + " above the shortest of those it considers";
     }
@@ -90,14 +94,35 @@ std::string step_text(const Answer& answer) {
 
 std::string memory_text(const Answer& answer) {
   if (!std::isfinite(answer.fullest_share)) return "-";
-  return format_percent(answer.fullest_share) + (answer.fullest_share > 1 ? ", does not fit" : "");
+  return format_percent(answer.fullest_share) + (answer.fits() ? "" : ", does not fit");
+}
+
+// "a, b: why" of the systems that were not asked, those with the same reason together; a line each.
+std::string not_asked(const Compared& compared) {
+  std::vector<std::pair<std::string, std::string>> of_reason;  // and their names
+  for (std::size_t i = 0; i < compared.systems.size(); ++i) {
+    const Answer& answer = compared.answers[i];
+    if (answer.asked) continue;
+    const auto same = std::find_if(of_reason.begin(), of_reason.end(),
+                                   [&](const auto& entry) { return entry.first == answer.why_not; });
+    if (same == of_reason.end()) {
+      of_reason.emplace_back(answer.why_not, compared.systems[i]->name);
+    } else {
+      same->second += std::string(", ") + compared.systems[i]->name;
+    }
+  }
+  std::string text;
+  for (const auto& [reason, names] : of_reason) text += "Not asked: " + names + ": " + printable(reason) + ".\n";
+  return text;
 }
 
 // One line per system: its step as a bar, its search time as a dot.
 std::string picture(const Compared& compared) {
   constexpr double kName = 170, kBars = 380, kGap = 100, kSearch = 220, kLine = 30, kTop = 30;
   constexpr double kLeast = 1e-3, kMost = 1e4;  // s, the ends of the axis
-  const double height = kTop + kLine * static_cast<double>(compared.systems.size()) + 30;
+  const auto asked =
+      std::count_if(compared.answers.begin(), compared.answers.end(), [](const Answer& a) { return a.asked; });
+  const double height = kTop + kLine * static_cast<double>(asked) + 30;
   double longest = 0;
   for (const Answer& answer : compared.answers) longest = std::max(longest, answer.step_ms);
   const auto at_second = [&](double s) {
@@ -115,9 +140,11 @@ std::string picture(const Compared& compared) {
            "\" stroke=\"#ddd\"/>\n<text x=\"" + x + "\" y=\"" + number(height - 10) +
            "\" text-anchor=\"middle\" fill=\"#666\">" + format_number(s) + "</text>\n";
   }
+  double y = kTop - kLine;
   for (std::size_t i = 0; i < compared.systems.size(); ++i) {
     const Answer& answer = compared.answers[i];
-    const double y = kTop + kLine * static_cast<double>(i);
+    if (!answer.asked) continue;
+    y += kLine;
     svg += "<text x=\"0\" y=\"" + number(y + 18) + "\">" + escaped(compared.systems[i]->name) + "</text>\n";
     if (answer.found) {
       const double width = longest > 0 ? kBars * answer.step_ms / longest : 0;
@@ -126,7 +153,7 @@ std::string picture(const Compared& compared) {
                                                                                    : "#b7b7a4";
       svg += "<rect x=\"" + number(kName) + "\" y=\"" + number(y + 4) + "\" width=\"" + number(width) +
              "\" height=\"20\" fill=\"" + colour + "\"/>\n<text x=\"" + number(kName + width + 6) + "\" y=\"" +
-             number(y + 18) + "\">" + step_text(answer) + "</text>\n";
+             number(y + 18) + "\">" + step_text(answer) + (answer.fits() ? "" : ", does not fit") + "</text>\n";
     } else {
       svg += "<text x=\"" + number(kName) + "\" y=\"" + number(y + 18) + "\" fill=\"#666\">no plan</text>\n";
     }
@@ -153,6 +180,7 @@ std::string report_text(const Compared& compared) {
   for (std::size_t i = 0; i < compared.systems.size(); ++i) {
     const Answer& answer = compared.answers[i];
     const System& system = *compared.systems[i];
+    if (!answer.asked) continue;
     spaces += "  " + std::string(system.name) + " (" + system.source + "): " + system.expresses +
               "; not: " + system.leaves_out + "\n";
     if (!answer.found) {
@@ -162,14 +190,14 @@ std::string report_text(const Compared& compared) {
     }
     own = own || answer.judge == Judge::kOwnSimulator;
     table.add_row({system.name, answer.own_ms > 0 ? format_number(answer.own_ms) : "-", step_text(answer),
-                   answer.judge == judge ? times(answer.step_ms / least) : "-", memory_text(answer),
+                   answer.judge == judge && answer.fits() ? times(answer.step_ms / least) : "-", memory_text(answer),
                    format_number(answer.search_s), answer.plan});
   }
   return head(compared) + "\n\n" + table.render() + "\n" + verdict(compared) + "\n" +
          (own ? "own: by the system's own simulator, for its plan is no pipeline of ours; not to be set against the "
                 "others.\n"
               : "") +
-         without + "\nWhat they can express and what not:\n" + spaces +
+         without + not_asked(compared) + "\nWhat they can express and what not:\n" + spaces +
          "\nStand-ins on our costs (docs/rivals.md), not the published programs; load average " +
          format_number(compared.load_average) + " when it began.\n";
 }
@@ -185,10 +213,10 @@ std::string report_json(const Compared& compared) {
   for (std::size_t i = 0; i < compared.systems.size(); ++i) {
     const Answer& answer = compared.answers[i];
     const System& system = *compared.systems[i];
-    nlohmann::ordered_json row = {{"system", system.key},          {"name", system.name},
-                                  {"source", system.source},       {"objective", system.objective},
-                                  {"expresses", system.expresses}, {"leaves_out", system.leaves_out},
-                                  {"found", answer.found},         {"search_s", answer.search_s}};
+    nlohmann::ordered_json row = {
+        {"system", system.key},          {"name", system.name},           {"source", system.source},
+        {"objective", system.objective}, {"expresses", system.expresses}, {"leaves_out", system.leaves_out},
+        {"asked", answer.asked},         {"found", answer.found},         {"search_s", answer.search_s}};
     if (answer.found) {
       row["plan"] = answer.plan;
       if (answer.own_ms > 0) row["own_ms"] = answer.own_ms;
@@ -196,7 +224,7 @@ std::string report_json(const Compared& compared) {
       row[answer.judge == Judge::kOurs          ? "simulated_step_ms"
           : answer.judge == Judge::kLargestLoad ? "load_ms"
                                                 : "step_ms"] = answer.step_ms;
-      row["fits"] = answer.fullest_share <= 1;
+      row["fits"] = answer.fits();
       row["fullest_share"] = answer.fullest_share;
       if (answer.gap() >= 0) row["gap"] = answer.gap();
     } else {
@@ -212,6 +240,7 @@ std::string report_html(const Compared& compared) {
   for (std::size_t i = 0; i < compared.systems.size(); ++i) {
     const Answer& answer = compared.answers[i];
     const System& system = *compared.systems[i];
+    if (!answer.asked) continue;
     rows += "<tr><td>" + escaped(system.name) + "</td><td>" + escaped(system.source) + "</td><td>" +
             (answer.found && answer.own_ms > 0 ? format_number(answer.own_ms) : "-") + "</td><td>" +
             (answer.found ? step_text(answer) : "-") + "</td><td>" + (answer.found ? memory_text(answer) : "-") +
@@ -227,8 +256,8 @@ std::string report_html(const Compared& compared) {
          escaped(head(compared)) + "</h1>\n<p>" + escaped(verdict(compared)) + "</p>\n" + picture(compared) +
          "<table><tr><th>system</th><th>source</th><th>own model, ms</th><th>step, ms</th><th>memory</th>"
          "<th>search, s</th><th>plan</th><th>expresses</th><th>leaves out</th></tr>\n" +
-         rows +
-         "</table>\n<p>Stand-ins on our costs, not the published programs; every pipeline is judged by our simulation. "
+         rows + "</table>\n<p>" + escaped(not_asked(compared)) +
+         "</p>\n<p>Stand-ins on our costs, not the published programs; every pipeline is judged by our simulation. "
          "Load "
          "average " +
          format_number(compared.load_average) + " when it began.</p></body></html>\n";

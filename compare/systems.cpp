@@ -225,10 +225,10 @@ std::string not_about(const System& system, const Question& question) {
   using Of = System::Of;
   if (question.workload != nullptr) {
     if (system.of == Of::kBoth || system.of == Of::kWorkloads) return "";
-    return "it plans models; a workload for placement says nothing of samples, variables and links";
+    return "a workload for placement says nothing of samples, variables and links";
   }
   if (system.of == Of::kModules && question.input->module == nullptr) {
-    return "it splits the operators of a module, and a profile has none; give it the HLO";
+    return "a profile has no operators to split; give it the HLO";
   }
   return "";
 }
@@ -239,7 +239,8 @@ Answer ask(const System& system, const Question& question) {
   const auto start = std::chrono::steady_clock::now();
   Answer answer;
   answer.why_not = not_about(system, question);
-  if (!answer.why_not.empty()) return answer;
+  answer.asked = answer.why_not.empty();
+  if (!answer.asked) return answer;
   try {
     answer = system.plan(question);
   } catch (const Error& error) {

@@ -37,6 +37,7 @@ enum class Judge {
 const char* to_string(Judge judge);  // "our simulation", ...
 
 struct Answer {
+  bool asked = true;  // false: what the question is about is none of its business, and why_not says why
   bool found = false;
   std::string why_not;  // where there is none: one sentence
   std::string plan;     // for people: "4 stages on 8, 8, 8, 8 devices, 16 micro-batches of 32"
@@ -44,6 +45,7 @@ struct Answer {
   Judge judge = Judge::kOurs;
   double step_ms = 0;              // as `judge` says
   double fullest_share = 0;        // of a device's memory; above 1 it does not fit
+  bool fits() const { return !(fullest_share > 1); }
   double search_s = 0;             // wall time
   double simulated_bound_ms = -1;  // ours: no plan that was considered is shorter; negative: not known
   double gap() const { return simulated_bound_ms > 0 ? step_ms / simulated_bound_ms - 1 : -1; }

@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 
-from docs_tables import replace
+from docs_tables import replace, version
 
 NAME = pathlib.Path(__file__).stem
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
@@ -89,13 +89,13 @@ def main():
         measure(program, "1s", 1, MODELS[1:2], *PROBLEMS[0][1:])
         return
     load = os.getloadavg()[0]
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    built = version(program)
     text = PAGE.read_text()
     for name, asked, length in PROBLEMS:
         if args.only not in (None, name):
             continue
         rows = measure(program, args.time, args.seeds, MODELS, asked, length)
-        note = f"{version}; {args.time} for each search, seeds 1 to {args.seeds}, load {load:.2f} when it began."
+        note = f"{built}; {args.time} for each search, seeds 1 to {args.seeds}, load {load:.2f} when it began."
         text = replace(text, NAME, name, [note, "", *rows])
         PAGE.write_text(text)
 

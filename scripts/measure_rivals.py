@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Published systems beside ours on every fixture that is a training step: writes docs/rivals.md from automap-compare.
 
-  scripts/measure_rivals.py            # all of them x four clusters; about half an hour of one core
-  scripts/measure_rivals.py --others   # only the section on FlexFlow and placements, one cluster; about seven minutes
+  scripts/measure_rivals.py            # all of them x four clusters; about an hour of one core
+  scripts/measure_rivals.py --others   # only the section on FlexFlow and placements; about half an hour
   scripts/measure_rivals.py --quick    # one model, to standard output
 
 Needs a Release build and Python's standard library.
@@ -16,6 +16,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from docs_tables import version
+
+PROGRAM = "automap-compare"
 SOURCE = Path(__file__).resolve().parent.parent
 CLUSTERS = ["config-a", "config-b", "config-c", "h100-2x8"]
 # What of a system is from its paper, what from its published code, what is ours.
@@ -37,10 +40,9 @@ All are stand-ins on our costs (`plan/rivals`, `compare`), not the published pro
 # Those whose plans are pipelines of ours to begin with, and the others.
 PIPELINES = "automap,data-parallel,gpipe,megatron,pipedream,dapple,alpa,galvatron,aceso"
 OTHERS = "automap,flexflow,tarnawski"
-OTHERS_CLUSTER = "config-a"
 BEGIN, END = "<!-- others: scripts/measure_rivals.py --others -->", "<!-- end of others -->"
 OTHERS_TEXT = """- **FlexFlow** (SysML 2019, `plan/soap`, [soap.md](soap.md)): the module at the whole batch of the step, `--effort normal`, what is above the devices' memory penalised.
-  A strategy that is data parallel alone is a plan of ours and judged by our simulation; any other has the step of FlexFlow's own simulator ("own"), which is
+  A strategy that is data parallel alone is a plan of ours and judged by our simulation; any other has the step of FlexFlow's own simulator ("own", without the penalty), which is
   not to be set against the others: launches and small parts cost less there, and nothing is recomputed.
 - **Tarnawski et al.** (NeurIPS 2020, `plan/placement`, [placement.md](placement.md)): layers of a micro-batch on single devices, the exact programme, for every split
   of the batch; judged by our simulation as a pipeline without replicas. Its objective is the load of a device per micro-batch: filling, draining and replicas are
@@ -48,30 +50,34 @@ OTHERS_TEXT = """- **FlexFlow** (SysML 2019, `plan/soap`, [soap.md](soap.md)): t
 
 
 def systems(build, model, cluster, names):
-    command = [build / "automap-compare", SOURCE / "fixtures" / model["forms"]["text"]["file"], "--cluster", cluster, "--systems", names, "--json", "--quiet"]
+    command = [build / PROGRAM, SOURCE / "fixtures" / model["forms"]["text"]["file"], "--cluster", cluster, "--systems", names, "--json", "--quiet"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"measure_rivals.py: {' '.join(map(str, command))} ended with {done.returncode}: {done.stderr}")
     return json.loads(done.stdout)["systems"]
 
 
-def others(build, models):
+def others(build, models, clusters):
     lines = []
+    load = os.getloadavg()[0]
     for model in models:
-        ours, *rest = systems(build, model, OTHERS_CLUSTER, OTHERS)
-        cells = [f"{ours['simulated_step_ms']:.4g}" if ours["found"] else "-"]
-        for row in rest:
-            own = row.get("step_ms")
-            if not row["found"]:
-                cells += ["-", "-", f"{row['search_s']:.3g}"]
-            else:
+        for cluster in clusters:
+            ours, *rest = systems(build, model, cluster, OTHERS)
+            cells = [f"{ours['simulated_step_ms']:.4g}" if ours["found"] else "-"]
+            for row in rest:
+                own = row.get("step_ms")
+                if not row["found"]:
+                    cells += ["-", "-", f"{row['search_s']:.3g}"]
+                    continue
                 step = f"{own:.4g} own" if own else f"{row['simulated_step_ms']:.4g}"
-                cells += [step, f"{100 * row['fullest_share']:.0f} %", f"{row['search_s']:.3g}"]
-        lines.append(f"| {model['name']} | " + " | ".join(cells) + " |")
-        print(lines[-1], file=sys.stderr, flush=True)
+                memory = f"{100 * row['fullest_share']:.0f} %"
+                # What does not fit is no result.
+                cells += [step, memory, f"{row['search_s']:.3g}"] if row["fits"] else ["does not fit", memory, f"{row['search_s']:.3g}"]
+            lines.append(f"| {model['name']} | {cluster} | " + " | ".join(cells) + " |")
+            print(lines[-1], file=sys.stderr, flush=True)
     return "\n".join([
-        BEGIN, "", f"On {OTHERS_CLUSTER}, steps in ms, memory of the fullest device, search in s; load average {os.getloadavg()[0]:.2f} when it ended.", "", OTHERS_TEXT, "",
-        "| model | AutoMap | FlexFlow | memory | search | Tarnawski et al. | memory | search |", "|---|---|---|---|---|---|---|---|", *lines, "", END])
+        BEGIN, "", f"{version(build / PROGRAM)}. Steps in ms, memory of the fullest device, search in s; load average {load:.2f} when it began.", "", OTHERS_TEXT, "",
+        "| model | cluster | AutoMap | FlexFlow | memory | search | Tarnawski et al. | memory | search |", "|---|---|---|---|---|---|---|---|---|", *lines, "", END])
 
 
 def main():
@@ -80,8 +86,8 @@ def main():
     parser.add_argument("--quick", action="store_true", help="one model on one cluster, to standard output")
     parser.add_argument("--others", action="store_true", help="only the section on FlexFlow and placements, into docs/rivals.md")
     options = parser.parse_args()
-    if not (options.build / "automap-compare").exists():
-        sys.exit(f"measure_rivals.py: {options.build / 'automap-compare'} is missing: build it first")
+    if not (options.build / PROGRAM).exists():
+        sys.exit(f"measure_rivals.py: {options.build / PROGRAM} is missing: build it first")
     manifest = json.loads((SOURCE / "fixtures" / "MANIFEST.json").read_text())
     models = sorted((m for m in manifest["models"] if m["kind"] == "train"), key=lambda m: m["forms"]["text"]["bytes"])
     clusters = CLUSTERS
@@ -91,9 +97,8 @@ def main():
     if options.others and not options.quick:
         page = path.read_text()
         begin, end = page.index(BEGIN), page.index(END) + len(END)
-        path.write_text(page[:begin] + others(options.build, models) + page[end:])
+        path.write_text(page[:begin] + others(options.build, models, clusters) + page[end:])
         return
-    version = subprocess.run([options.build / "automap-compare", "--version"], capture_output=True, text=True, check=True).stdout.strip()
     load = os.getloadavg()[0]
     names, lines, ratios, shorter, none, seconds = [], [], {}, {}, {}, {}
     for model in models:
@@ -119,11 +124,11 @@ def main():
                f"{shorter.get(name, 0)} | {statistics.median(seconds[name]):.3g} | {max(seconds[name]):.3g} |" for name in names if ratios.get(name)]
     page = "\n".join([
         "# Published systems and ours", "", "Generated by `scripts/measure_rivals.py`; do not edit.", "",
-        f"{version}. {len(models)} models (fixtures) on {', '.join(clusters)}, `automap-compare`, 16 times the module's own batch. Load average {load:.2f} on "
+        f"{version(options.build / PROGRAM)}. {len(models)} models (fixtures) on {', '.join(clusters)}, `automap-compare`, 16 times the module's own batch. Load average {load:.2f} on "
         f"{os.cpu_count()} cores when it began. Steps by our simulation, over ours where both have a plan.", "", PARAGRAPHS, "", "## All of them", "",
         "| system | plans | none | mean | largest | shorter than ours | search s, median | largest |", "|---|---|---|---|---|---|---|---|", *summary, "",
         "## One by one", "", "| model | cluster | " + " | ".join(names) + " |", "|---|---" + "|---" * len(names) + "|", *lines, "",
-        "## Plans that are no pipelines to begin with", "", others(options.build, models), ""])
+        "## Plans that are no pipelines to begin with", "", others(options.build, models, clusters), ""])
     if options.quick:
         print(page, end="")
     else:

@@ -13,7 +13,7 @@ import pathlib
 import subprocess
 import sys
 
-from docs_tables import replace
+from docs_tables import replace, version
 
 NAME = pathlib.Path(__file__).stem
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
@@ -72,11 +72,12 @@ def main():
     for name in ("automap-search", "bench/bench-soap"):
         if not os.access(f"{options.bin}/{name}", os.X_OK):
             sys.exit(f"measure_soap.py: {options.bin}/{name} is missing: build it first")
+    note = f"{version(f'{options.bin}/automap-search')}; load {os.getloadavg()[0]:.2f} when it began."
     text = PAGE.read_text(encoding="utf-8")
     if options.only != "found":
-        text = replace(text, NAME, "deltas", deltas(options.bin, options.proposals))
+        text = replace(text, NAME, "deltas", [note, "", *deltas(options.bin, options.proposals)])
     if options.only != "deltas":
-        text = replace(text, NAME, "found", found(options.bin, options.effort))
+        text = replace(text, NAME, "found", [note, "", *found(options.bin, options.effort)])
     PAGE.write_text(text, encoding="utf-8")
 
 

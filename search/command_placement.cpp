@@ -150,14 +150,18 @@ std::string device_table(const Workload& workload, const Answer& answer) {
 }
 
 std::string report(const Workload& workload, const Request& request, const Answer& answer, const PlanNotes& notes) {
-  const bool latency = request.objective == Objective::kLatency;
+  const bool latency = request.objective == Objective::kLatency, model = notes.made != nullptr;
   std::string out = printable(notes.model) + ": " + std::to_string(workload.size()) + " nodes" +
                     (workload.training() ? ", backward ones among them," : "") + " on " +
                     std::to_string(workload.accelerators) + " accelerators and " + std::to_string(workload.cpus) +
                     " CPU cores\n\n" + device_table(workload, answer) + "\n";
-  out += (latency ? "Latency      " : "Per sample   ") + format_ms(answer.value_ms) +
-         (latency ? " for one sample alone" : ": the largest load") + ", " +
-         (answer.contiguous ? "contiguous" : "not contiguous") + "\n";
+  // What one thing on its way is: a sample of a workload; of a model the batch that it was exported or profiled with.
+  out += (latency ? "Latency      "
+          : model ? "Micro-batch  "
+                  : "Per sample   ") +
+         format_ms(answer.value_ms) +
+         (latency ? (model ? " for one micro-batch alone" : " for one sample alone") : ": the largest load") +
+         (model ? ", samples as in the model, " : ", ") + (answer.contiguous ? "contiguous" : "not contiguous") + "\n";
   if (notes.made != nullptr && notes.made->granularity == Granularity::kLayers) {
     std::string why;
     const auto plan = pipeline_plan(*notes.made, answer.placement, &why);

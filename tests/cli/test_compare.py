@@ -91,11 +91,14 @@ class Compare(ProgramTest):
                 if name != "placement-local":  # contiguous ones
                     self.assertGreaterEqual(row["load_ms"], rows["tarnawski"]["load_ms"] * (1 - 1e-9))
             else:
-                self.assertIn("plans models", row["why_not"])
+                self.assertFalse(row["asked"])
+                self.assertIn("says nothing of samples", row["why_not"])
         own = json.loads(run("automap-search", "placement", path, "--json").stdout)
         self.assertEqual(rows["tarnawski"]["load_ms"], own["value_ms"])
         text = run("automap-compare", path, "--cluster", "config-a")
         self.assertIn("Least: Tarnawski et al.", text.stdout)
+        self.assertIn("Not asked: AutoMap, data parallel,", text.stdout)
+        self.assertNotRegex(text.stdout, r"(?m)^ *(AutoMap|GPipe)")
         self.assertIn("--cluster is not looked at", text.stderr)
         self.assert_fails(run("automap-compare", self.put("cycle.json", json.dumps({
             "maxSizePerFPGA": 1, "maxFPGAs": 1, "maxCPUs": 0, "nodes": [], "edges": []}))), 3, "cycle.json", "no nodes")
@@ -108,6 +111,18 @@ class Compare(ProgramTest):
         self.assertEqual(result.returncode, 4, result.stderr)
         self.assertIn("No system has a plan.", result.stdout)
         self.assertRegex(result.stdout, r"(?m)^AutoMap has no plan: \S")
+
+    def test_a_strategy_that_does_not_fit_is_none_to_compare_with(self):
+        cluster = json.dumps({"schema": "automap.cluster/1", "name": "small", "devices": {"v100-16gb": {"memory_gib": 0.9}},
+                              "servers": [{"count": 1, "devices": 2, "intra_gbytes_per_s": 100, "inter_gbytes_per_s": 10, "device": "v100-16gb"}]})
+        command = ["automap-compare", FIXTURES / "vgg19.hlo.gz", "--cluster", self.put("small.json", cluster), "--systems", "flexflow", "--time", "2s"]
+        row = json.loads(run(*command, "--json").stdout)["systems"][0]
+        self.assertTrue(row["found"])
+        self.assertGreater(row["fullest_share"], 1)
+        self.assertFalse(row["fits"])
+        text = run(*command).stdout
+        self.assertIn("does not fit", text)
+        self.assertIn("No system has a plan that fits", text)
 
     def test_what_is_wrong_is_said(self):
         model = FIXTURES / "tiny_mlp.hlo"

@@ -57,6 +57,37 @@ TEST(CompareReport, ARivalThatIsShorterIsNamed) {
   EXPECT_THAT(report_text(compared), HasSubstr("Shortest: AutoMap, Alpa."));
 }
 
+TEST(CompareReport, WhatDoesNotFitIsNoShortest) {
+  Compared compared = planted();
+  compared.answers[1].step_ms = 50;
+  compared.answers[1].fullest_share = 1.2;
+  const std::string text = report_text(compared);
+  EXPECT_THAT(text, HasSubstr("Shortest: AutoMap."));
+  EXPECT_THAT(text, HasSubstr("does not fit"));
+  EXPECT_THAT(text, Not(HasSubstr("0.500")));
+  EXPECT_EQ(nlohmann::json::parse(report_json(compared))["systems"][1]["fits"], false);
+  compared.answers[0].fullest_share = 2;
+  EXPECT_THAT(report_text(compared), HasSubstr("No system has a plan that fits and can be set against others."));
+}
+
+TEST(CompareReport, WhoWasNotAskedIsOneSentence) {
+  Compared compared = planted();
+  for (const std::size_t i : {std::size_t{0}, std::size_t{2}}) {
+    compared.answers[i] = {};
+    compared.answers[i].asked = false;
+    compared.answers[i].why_not = "none of <its> business";
+  }
+  const std::string text = report_text(compared);
+  EXPECT_THAT(text, HasSubstr("\nNot asked: AutoMap, DAPPLE: none of <its> business.\n"));
+  EXPECT_THAT(text, Not(HasSubstr("\nDAPPLE ")));
+  EXPECT_THAT(text, Not(HasSubstr("this program")));
+  EXPECT_THAT(report_html(compared), HasSubstr("Not asked: AutoMap, DAPPLE: none of &lt;its&gt; business."));
+  const nlohmann::json document = nlohmann::json::parse(report_json(compared));
+  ASSERT_EQ(document["systems"].size(), 3u);
+  EXPECT_EQ(document["systems"][0]["asked"], false);
+  EXPECT_EQ(document["systems"][1]["asked"], true);
+}
+
 TEST(CompareReport, NobodyHasAPlan) {
   Compared compared = planted();
   for (Answer& answer : compared.answers) answer.found = false;
