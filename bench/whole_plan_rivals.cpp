@@ -69,18 +69,16 @@ int measure(const std::vector<std::string>& models, const std::vector<std::strin
           return plan.result.plan ? plan.result.simulated_step_ms : 0;
         });
       };
+      const auto published = [&](const rivals::Planner& planner) {
+        const rivals::RivalPlan plan =
+            rivals::best_over_splits({profile, cluster, problem, step, request.max_stages}, {planner});
+        return plan.problem ? plan.simulated_step_ms : 0;
+      };
       const Timed ours = planned(true);
       const Timed theirs[] = {
-          timed([&] {
-            return rivals::plan_alpa({profile, cluster, problem, step, request.max_stages}).simulated_step_ms;
-          }),
-          timed([&] {
-            return rivals::plan_galvatron({profile, cluster, problem, step, request.max_stages}).simulated_step_ms;
-          }),
-          timed([&] {
-            return rivals::plan_aceso({profile, cluster, problem, step, request.max_stages}).simulated_step_ms;
-          }),
-          timed([&] {
+          timed([&] { return published(rivals::alpa(profile, request.max_stages)); }),
+          timed([&] { return published(rivals::galvatron(profile, request.max_stages)); }),
+          timed([&] { return published(rivals::aceso(profile, request.max_stages)); }), timed([&] {
             const infer::Sweep sweep = infer::sweep_layouts(profile, cluster, problem, step, {});
             return sweep.layouts.front().missing_bytes > 0 ? 0 : sweep.layouts.front().simulated_step_ms;
           }),

@@ -101,23 +101,24 @@ Answer plan_megatron(const Question& q) {
   return answer;
 }
 
-Answer plan_rival(const Question& q, rivals::RivalPlan (*planner)(const rivals::RivalRequest&)) {
-  return answer_of(planner({q.input->profile, *q.cluster, q.options, q.step, q.request.max_stages}));
+Answer plan_rival(const Question& q, rivals::Planner (*planner)(const pipeline::Profile& profile, int max_stages)) {
+  return answer_of(rivals::best_over_splits({q.input->profile, *q.cluster, q.options, q.step, q.request.max_stages},
+                                            {planner(q.input->profile, q.request.max_stages)}));
 }
 Answer plan_pipedream(const Question& q) {
-  return plan_rival(q, rivals::plan_pipedream);
+  return plan_rival(q, rivals::pipedream);
 }
 Answer plan_dapple(const Question& q) {
-  return plan_rival(q, rivals::plan_dapple);
+  return plan_rival(q, rivals::dapple);
 }
 Answer plan_alpa(const Question& q) {
-  return plan_rival(q, rivals::plan_alpa);
+  return plan_rival(q, rivals::alpa);
 }
 Answer plan_galvatron(const Question& q) {
-  return plan_rival(q, rivals::plan_galvatron);
+  return plan_rival(q, rivals::galvatron);
 }
 Answer plan_aceso(const Question& q) {
-  return plan_rival(q, rivals::plan_aceso);
+  return plan_rival(q, rivals::aceso);
 }
 
 }  // namespace

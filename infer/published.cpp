@@ -1,6 +1,7 @@
 #include "infer/published.h"
 
 #include <utility>
+#include <vector>
 
 #include "plan/rivals/alpa.h"
 #include "plan/rivals/dapple.h"
@@ -9,21 +10,12 @@
 namespace automap::infer {
 
 PublishedPlan best_published(const rivals::RivalRequest& request) {
-  const std::pair<const char*, rivals::RivalPlan (*)(const rivals::RivalRequest&)> planners[] = {
-      {"PipeDream", rivals::plan_pipedream},
-      {"DAPPLE", rivals::plan_dapple},
-      {"Alpa", rivals::plan_alpa},
-  };
-  PublishedPlan best;
-  double below_ms = request.below_ms;
-  for (const auto& [name, planner] : planners) {
-    rivals::RivalPlan plan =
-        planner({request.profile, request.cluster, request.options, request.step, request.max_stages, below_ms});
-    if (!plan.problem || !(plan.simulated_step_ms < below_ms)) continue;
-    below_ms = plan.simulated_step_ms;
-    best = {name, std::move(plan)};
-  }
-  return best;
+  const std::vector<const char*> names = {"PipeDream", "DAPPLE", "Alpa"};
+  rivals::RivalPlan plan = best_over_splits(request, {rivals::pipedream(request.profile, request.max_stages),
+                                                      rivals::dapple(request.profile, request.max_stages),
+                                                      rivals::alpa(request.profile, request.max_stages)});
+  if (!plan.problem || !(plan.simulated_step_ms < request.below_ms)) return {};
+  return {names[plan.planner], std::move(plan)};
 }
 
 }  // namespace automap::infer

@@ -451,11 +451,10 @@ std::optional<ChainPlan> aceso_chain(const Problem& problem, const std::vector<i
   return made;
 }
 
-RivalPlan plan_aceso(const RivalRequest& request) {
-  const std::vector<int> ends = unit_ends(request.profile, static_cast<int>(request.profile.size()));
-  return best_over_splits(request, [&](const pipeline::Problem& problem) {
-    return aceso_chain(problem, ends, request.max_stages, kAcesoEffort);
-  });
+Planner aceso(const pipeline::Profile& profile, int max_stages) {
+  return [ends = unit_ends(profile, static_cast<int>(profile.size())), max_stages](const pipeline::Problem& problem) {
+    return aceso_chain(problem, ends, max_stages, kAcesoEffort);
+  };
 }
 
 }  // namespace automap::rivals

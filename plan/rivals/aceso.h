@@ -32,6 +32,6 @@ constexpr int kAcesoEffort = 1000;   // configurations proposed from each start
 // each start, itself included, so that 1 gives the best start.
 std::optional<ChainPlan> aceso_chain(const pipeline::Problem& problem, const std::vector<int>& ends, int max_stages,
                                      int effort);
-RivalPlan plan_aceso(const RivalRequest& request);
+Planner aceso(const pipeline::Profile& profile, int max_stages);
 
 }  // namespace automap::rivals

@@ -16,13 +16,11 @@ std::vector<int> alpa_submeshes(const pipeline::Problem& problem, int d0) {
   return sizes;
 }
 
-RivalPlan plan_alpa(const RivalRequest& request) {
-  const std::vector<int> ends = unit_ends(request.profile, kAlpaUnits);
-  return best_over_splits(request, [&](const pipeline::Problem& problem) {
-    return best_chain(
-        problem, ends, [&](int d0) { return alpa_submeshes(problem, d0); }, request.max_stages, kAlpaGap,
-        Transfers::kIgnored);
-  });
+Planner alpa(const pipeline::Profile& profile, int max_stages) {
+  return [ends = unit_ends(profile, kAlpaUnits), max_stages](const pipeline::Problem& problem) {
+    const auto sizes = [&](int d0) { return alpa_submeshes(problem, d0); };
+    return best_chain(problem, ends, sizes, max_stages, kAlpaGap, Transfers::kIgnored);
+  };
 }
 
 }  // namespace automap::rivals

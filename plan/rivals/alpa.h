@@ -13,6 +13,6 @@ constexpr double kAlpaGap = 0.01;  // largest t that differ by less are one
 
 // The shapes of submeshes that begin at device d0.
 std::vector<int> alpa_submeshes(const pipeline::Problem& problem, int d0);
-RivalPlan plan_alpa(const RivalRequest& request);
+Planner alpa(const pipeline::Profile& profile, int max_stages);
 
 }  // namespace automap::rivals

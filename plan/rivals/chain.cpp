@@ -160,9 +160,21 @@ bool hopeless(const Problem& problem, int max_stages, double below_ms) {
   return *std::min_element(bounds.begin(), bounds.end()) > planners::kAboveSimulation * below_ms;
 }
 
+// The plan's simulated step, with as much in flight as our plans may have where that is feasible and shorter.
+double settle_schedule(const Problem& problem, pipeline::Plan& plan) {
+  const double as_found_ms = pipeline::simulate_step_ms(problem, plan);
+  pipeline::Plan adaptive = plan;
+  adaptive.schedule = pipeline::Schedule::kAdaptive;
+  if (!pipeline::feasible(problem, adaptive)) return as_found_ms;
+  const double adaptive_ms = pipeline::simulate_step_ms(problem, adaptive);
+  if (!(adaptive_ms < as_found_ms)) return as_found_ms;
+  plan = std::move(adaptive);
+  return adaptive_ms;
+}
+
 }  // namespace
 
-RivalPlan best_over_splits(const RivalRequest& request, const Planner& planner) {
+RivalPlan best_over_splits(const RivalRequest& request, const std::vector<Planner>& planners) {
   const auto& [profile, cluster, options, step, max_stages, below_ms] = request;
   std::vector<int> widths = {1};
   for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
@@ -176,29 +188,27 @@ RivalPlan best_over_splits(const RivalRequest& request, const Planner& planner) 
       at_size.width = width;
       at_size.micro_batch_samples = size.samples;
       at_size.micro_batches = size.micro_batches;
+      std::unique_ptr<Problem> problem;
       try {
-        auto problem = std::make_unique<Problem>(at_width, replicas, at_size);
-        if (hopeless(*problem, max_stages, below_ms)) continue;
-        std::optional<ChainPlan> found = planner(*problem);
+        problem = std::make_unique<Problem>(at_width, replicas, at_size);
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::kUsage) throw;
+        continue;  // more samples than times are known for
+      }
+      if (hopeless(*problem, max_stages, std::min(below_ms, best.simulated_step_ms))) continue;
+      bool shorter = false;
+      for (std::size_t i = 0; i < planners.size(); ++i) {
+        std::optional<ChainPlan> found = planners[i](*problem);
         if (!found) continue;
-        pipeline::Plan adaptive = found->plan;
-        adaptive.schedule = pipeline::Schedule::kAdaptive;
-        double simulated = pipeline::simulate_step_ms(*problem, found->plan);
-        if (pipeline::feasible(*problem, adaptive)) {
-          const double ms = pipeline::simulate_step_ms(*problem, adaptive);
-          if (ms < simulated) {
-            simulated = ms;
-            found->plan = std::move(adaptive);
-          }
-        }
-        if (best.problem && simulated >= best.simulated_step_ms) continue;
-        best.simulated_step_ms = simulated;
+        const double simulated_ms = settle_schedule(*problem, found->plan);
+        if (!(simulated_ms < best.simulated_step_ms)) continue;
+        shorter = true;
+        best.simulated_step_ms = simulated_ms;
         best.objective_ms = found->objective_ms;
         best.plan = std::move(found->plan);
-        best.problem = std::move(problem);
-      } catch (const Error& error) {
-        if (error.kind() != ErrorKind::kUsage) throw;  // more samples than times are known for
+        best.planner = i;
       }
+      if (shorter) best.problem = std::move(problem);
     }
   }
   return best;

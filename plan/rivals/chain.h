@@ -9,6 +9,7 @@
 // which is what memory is asked for. Of the stage variants that fit the one with the least t.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -67,8 +68,10 @@ std::optional<ChainPlan> best_chain(const pipeline::Problem& problem, const std:
 struct RivalPlan {
   std::unique_ptr<pipeline::Problem> problem;
   pipeline::Plan plan;
-  double objective_ms = 0;       // its own
-  double simulated_step_ms = 0;  // by our simulation
+  double objective_ms = 0;  // its own
+  // By our simulation; infinite when it has none.
+  double simulated_step_ms = std::numeric_limits<double>::infinity();
+  std::size_t planner = 0;  // whose it is, of those asked
 };
 
 // What a planner is asked.
@@ -82,10 +85,10 @@ struct RivalRequest {
   double below_ms = std::numeric_limits<double>::infinity();
 };
 
-// Asks for a plan of every width and split of the batch (all devices); of these the one that is simulated shortest,
-// with as much in flight as our own plans may have: no rival is held back by its choice among splits, nor by its
-// schedule.
+// Asks each planner for a plan of every width and split of the batch (all devices); of these the one that is simulated
+// shortest, with as much in flight as our own plans may have: no rival is held back by its choice among splits, nor by
+// its schedule. Equal ones: the first.
 using Planner = std::function<std::optional<ChainPlan>(const pipeline::Problem& problem)>;
-RivalPlan best_over_splits(const RivalRequest& request, const Planner& planner);
+RivalPlan best_over_splits(const RivalRequest& request, const std::vector<Planner>& planners);
 
 }  // namespace automap::rivals

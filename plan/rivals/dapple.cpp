@@ -220,10 +220,10 @@ std::optional<ChainPlan> dapple_chain(const Problem& problem, const std::vector<
   return std::move(search).best();
 }
 
-RivalPlan plan_dapple(const RivalRequest& request) {
-  const std::vector<int> ends = unit_ends(request.profile, kDappleUnits);
-  return best_over_splits(request,
-                          [&](const Problem& problem) { return dapple_chain(problem, ends, request.max_stages); });
+Planner dapple(const pipeline::Profile& profile, int max_stages) {
+  return [ends = unit_ends(profile, kDappleUnits), max_stages](const Problem& problem) {
+    return dapple_chain(problem, ends, max_stages);
+  };
 }
 
 }  // namespace automap::rivals

@@ -46,6 +46,6 @@ std::vector<DappleBlocks> dapple_blocks(const pipeline::Problem& problem, const 
 
 // The plan it finds; its objective_ms is L. Nothing when none fits.
 std::optional<ChainPlan> dapple_chain(const pipeline::Problem& problem, const std::vector<int>& ends, int max_stages);
-RivalPlan plan_dapple(const RivalRequest& request);
+Planner dapple(const pipeline::Profile& profile, int max_stages);
 
 }  // namespace automap::rivals

@@ -24,11 +24,10 @@ std::optional<ChainPlan> galvatron_chain(const pipeline::Problem& problem, const
   return best;
 }
 
-RivalPlan plan_galvatron(const RivalRequest& request) {
-  const std::vector<int> ends = unit_ends(request.profile, kGalvatronUnits);
-  return best_over_splits(request, [&](const pipeline::Problem& problem) {
-    return galvatron_chain(problem, ends, request.max_stages, kGap);
-  });
+Planner galvatron(const pipeline::Profile& profile, int max_stages) {
+  return [ends = unit_ends(profile, kGalvatronUnits), max_stages](const pipeline::Problem& problem) {
+    return galvatron_chain(problem, ends, max_stages, kGap);
+  };
 }
 
 }  // namespace automap::rivals

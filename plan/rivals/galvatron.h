@@ -13,6 +13,6 @@ constexpr int kGalvatronUnits = 64;
 // The best plan of equal groups for one problem.
 std::optional<ChainPlan> galvatron_chain(const pipeline::Problem& problem, const std::vector<int>& ends, int max_stages,
                                          double gap);
-RivalPlan plan_galvatron(const RivalRequest& request);
+Planner galvatron(const pipeline::Profile& profile, int max_stages);
 
 }  // namespace automap::rivals

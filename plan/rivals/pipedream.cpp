@@ -101,10 +101,10 @@ std::optional<ChainPlan> pipedream_chain(const Problem& problem, const std::vect
   return found;
 }
 
-RivalPlan plan_pipedream(const RivalRequest& request) {
-  const std::vector<int> ends = unit_ends(request.profile, kPipeDreamUnits);
-  return best_over_splits(request,
-                          [&](const Problem& problem) { return pipedream_chain(problem, ends, request.max_stages); });
+Planner pipedream(const pipeline::Profile& profile, int max_stages) {
+  return [ends = unit_ends(profile, kPipeDreamUnits), max_stages](const Problem& problem) {
+    return pipedream_chain(problem, ends, max_stages);
+  };
 }
 
 }  // namespace automap::rivals

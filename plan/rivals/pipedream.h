@@ -25,6 +25,6 @@ std::optional<ChainPlan> pipedream_chain(const pipeline::Problem& problem, const
 double pipedream_stage_ms(const pipeline::Problem& problem, int p0, int p1, int d0, int d1, int* variant = nullptr);
 // 2 send at cut p between (d0, d1] and what is behind it.
 double pipedream_send_ms(const pipeline::Problem& problem, int p, int d0, int d1);
-RivalPlan plan_pipedream(const RivalRequest& request);
+Planner pipedream(const pipeline::Profile& profile, int max_stages);
 
 }  // namespace automap::rivals

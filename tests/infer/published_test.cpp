@@ -43,8 +43,8 @@ TEST(Published, TheBestOfThemOrNone) {
     step.batch = 8;
     const rivals::RivalRequest asked = {made.profile, made.cluster, made.options, step, kStages};
     double least = std::numeric_limits<double>::infinity();
-    for (const auto planner : {rivals::plan_pipedream, rivals::plan_dapple, rivals::plan_alpa}) {
-      const rivals::RivalPlan plan = planner(asked);
+    for (const auto planner : {rivals::pipedream, rivals::dapple, rivals::alpa}) {
+      const rivals::RivalPlan plan = best_over_splits(asked, {planner(made.profile, kStages)});
       if (plan.problem) least = std::min(least, plan.simulated_step_ms);
     }
     const PublishedPlan best = best_published(asked);

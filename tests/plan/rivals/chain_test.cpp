@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
 
 #include "common/pipeline/cost.h"
 #include "plan/rivals/aceso.h"
@@ -71,15 +74,20 @@ TEST(Rivals, WholePlansAreFeasibleOrNone) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     const pipeline::RandomProblem made = small(seed);
     const planners::StepRequest step;
-    for (const auto planner : {plan_alpa, plan_galvatron, plan_aceso}) {
-      const RivalPlan plan = planner({made.profile, made.cluster, made.options, step, 4});
+    const auto infinite = std::numeric_limits<double>::infinity();
+    for (const auto planner : {alpa, galvatron, aceso}) {
+      const auto below = [&](double below_ms) {
+        return best_over_splits({made.profile, made.cluster, made.options, step, 4, below_ms},
+                                {planner(made.profile, 4)});
+      };
+      const RivalPlan plan = below(infinite);
       if (!plan.problem) continue;
       // Asked for what is shorter than a little more than it, it is found again; than half of it, mostly at once not.
       const double near_ms = 1.001 * plan.simulated_step_ms;
-      const RivalPlan again = planner({made.profile, made.cluster, made.options, step, 4, near_ms});
+      const RivalPlan again = below(near_ms);
       ASSERT_TRUE(again.problem) << "seed " << seed;
       EXPECT_EQ(again.plan, plan.plan);
-      left_out += !planner({made.profile, made.cluster, made.options, step, 4, plan.simulated_step_ms / 4}).problem;
+      left_out += !below(plan.simulated_step_ms / 4).problem;
       ++found;
       EXPECT_TRUE(pipeline::feasible(*plan.problem, plan.plan)) << "seed " << seed;
       EXPECT_GT(plan.simulated_step_ms, 0);
@@ -87,6 +95,32 @@ TEST(Rivals, WholePlansAreFeasibleOrNone) {
   }
   EXPECT_GT(found, 200);
   EXPECT_GT(left_out, found / 2);
+}
+
+// Several asked together say what the best of them says alone.
+TEST(Rivals, TogetherTheyAreTheBestOfThem) {
+  int found = 0;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    const pipeline::RandomProblem made = small(seed);
+    const planners::StepRequest step;
+    const RivalRequest request = {made.profile, made.cluster, made.options, step, 4};
+    const std::vector<Planner> planners = {galvatron(made.profile, 4), alpa(made.profile, 4), aceso(made.profile, 4)};
+    const RivalPlan together = best_over_splits(request, planners);
+    RivalPlan best;
+    for (const Planner& planner : planners) {
+      RivalPlan one = best_over_splits(request, {planner});
+      if (one.simulated_step_ms < best.simulated_step_ms) best = std::move(one);
+    }
+    ASSERT_EQ(together.problem != nullptr, best.problem != nullptr);
+    EXPECT_EQ(together.simulated_step_ms, best.simulated_step_ms);
+    if (!together.problem) continue;
+    ++found;
+    EXPECT_TRUE(pipeline::feasible(*together.problem, together.plan));
+    const RivalPlan alone = best_over_splits(request, {planners[together.planner]});
+    EXPECT_EQ(alone.simulated_step_ms, together.simulated_step_ms);
+  }
+  EXPECT_GT(found, 50);
 }
 
 TEST(Rivals, UnitsEndBetweenLayers) {
