@@ -6,7 +6,10 @@
 
 #include "common/base/error.h"
 #include "common/base/text_table.h"
+#include "common/graph/resized_graph.h"
 #include "infer/score.h"
+#include "plan/heuristics/planning.h"
+#include "plan/heuristics/training_graph.h"
 #include "plan/partition/partition_search.h"
 #include "plan/placement/model_workload.h"
 #include "plan/placement/planning.h"
@@ -14,6 +17,7 @@
 #include "plan/soap/operators_at_batch.h"
 #include "plan/soap/search.h"
 #include "plan/soap/task_graph.h"
+#include "profile/batch_dims.h"
 #include "profile/profile_hlo.h"
 
 namespace automap::compare {
@@ -63,6 +67,30 @@ void judge_as_one_stage(const Question& q, int devices, Answer* answer) {
   answer->judge = Judge::kOurs;
   answer->step_ms = scored.simulated_step_ms;
   answer->fullest_share = scored.fullest_share;
+}
+
+// --- Compiler heuristics ---
+
+// Of the module as if it had been exported with so many samples. Throws Error(kData) where it cannot be seen so.
+heuristics::TrainingGraph training_graph_at_batch(const graph::Graph& module, const machine::DeviceModel& device,
+                                                  std::int64_t samples) {
+  const graph::TrainingStep step = graph::analyze_training_step(module);
+  const profile::BatchDims batch = profile::find_batch_dims(module, step);
+  if (!batch.problem.empty())
+    throw Error(ErrorKind::kData, "the module cannot be seen at another batch: " + batch.problem);
+  if (batch.batch == samples) return heuristics::training_graph_of(module, step, device);
+  graph::ResizedGraph resized(module, batch.marks, batch.batch);
+  resized.resize(samples);
+  return heuristics::training_graph_of(resized.graph(), graph::analyze_training_step(resized.graph()), device);
+}
+
+double fullest_share(const heuristics::WorkGraph& graph, const heuristics::Machine& machine,
+                     const heuristics::Devices& devices) {
+  const auto loads = heuristics::device_loads(heuristics::hypergraph_of(graph), machine, devices);
+  double most = 0;
+  for (heuristics::DeviceId d = 0; d < machine.num_devices(); ++d)
+    most = std::max(most, loads[static_cast<std::size_t>(d)].memory_bytes / machine.capacity_bytes(d));
+  return most;
 }
 
 // --- Placement ---
@@ -188,6 +216,33 @@ Answer plan_flexflow(const Question& q) {
   answer.fullest_share = soap::fullest_of(soap::memory_of(model.space, found.strategy, links), links).share();
   const int devices = data_parallel_devices(model.space, found.strategy);
   if (devices > 0) judge_as_one_stage(q, devices, &answer);
+  return answer;
+}
+
+Answer plan_heuristics(const Question& q) {
+  Answer answer;
+  heuristics::TrainingGraph model;
+  try {
+    model = training_graph_at_batch(q.input->module->graph, profile::reference_device("", *q.cluster),
+                                    std::llround(q.batch));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kData) throw;
+    answer.why_not = error.what();
+    return answer;
+  }
+  const heuristics::Machine machine(*q.cluster);
+  const heuristics::Answer found = heuristics::find_division(model.graph, machine, {});
+  const heuristics::Candidate* shortest = nullptr;
+  for (const heuristics::Candidate& candidate : found.candidates) {
+    if (candidate.fits && (shortest == nullptr || candidate.makespan_ms < shortest->makespan_ms)) shortest = &candidate;
+  }
+  answer.found = true;
+  answer.judge = Judge::kOwnSimulator;
+  answer.plan = shortest->name + ": " + std::to_string(model.graph.size()) + " kernels on " +
+                plural(shortest->devices_used, "device");
+  answer.own_ms = shortest->cost.load_ms;
+  answer.step_ms = shortest->makespan_ms;
+  answer.fullest_share = fullest_share(model.graph, machine, shortest->devices);
   return answer;
 }
 

@@ -169,6 +169,10 @@ const std::vector<System>& all_systems() {
        "micro-batches: the whole batch at once; recomputation, ZeRO; what is not data parallel alone is no pipeline of "
        "ours",
        plan_flexflow, Of::kModules},
+      {"heuristics", "compiler heuristics", "Tavarageri et al., arXiv 1906.08168 (the design is ours)",
+       "largest load of a device", "any kernel on any device",
+       "kernels in parts, replicas; micro-batches: the whole batch at once; recomputation", plan_heuristics,
+       Of::kModules},
       {"tarnawski", "Tarnawski et al.", "NeurIPS 2020", "largest load of a device per micro-batch",
        "any node on any device; of a model layers on single devices",
        "replicas; a step's filling and draining; what is "
@@ -229,7 +233,7 @@ std::string not_about(const System& system, const Question& question) {
     return "a workload for placement says nothing of samples, variables and links";
   }
   if (system.of == Of::kModules && question.input->module == nullptr) {
-    return "a profile has no operators to split; give it the HLO";
+    return "a profile has no operators; give it the HLO";
   }
   return "";
 }

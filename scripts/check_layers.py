@@ -30,7 +30,7 @@ ROOMS = {
     "infer": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "common/io", "profile", "models",
               "plan/partition", "plan/planners", "plan/rivals"],
     "compare": ["common/base", "common/graph", "common/hlo", "common/machine", "common/pipeline", "profile", "plan/partition",
-                "plan/planners", "plan/rivals", "plan/placement", "plan/soap", "infer"],
+                "plan/planners", "plan/rivals", "plan/placement", "plan/soap", "plan/heuristics", "infer"],
     "plan/partition": ["common/base", "common/graph", "common/sharding", "common/machine", "common/pipeline", "profile", "models"],
     "profile/program": ["common/base", "common/hlo", "common/io", "common/machine", "profile", "plan/partition"],
     "plan/partition/learned": ["common/base", "common/pipeline", "models", "models/learner", "plan/partition"],

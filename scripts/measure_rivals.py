@@ -39,11 +39,13 @@ All are stand-ins on our costs (`plan/rivals`, `compare`), not the published pro
 
 # Those whose plans are pipelines of ours to begin with, and the others.
 PIPELINES = "automap,data-parallel,gpipe,megatron,pipedream,dapple,alpa,galvatron,aceso"
-OTHERS = "automap,flexflow,tarnawski"
+OTHERS = "automap,flexflow,heuristics,tarnawski"
 BEGIN, END = "<!-- others: scripts/measure_rivals.py --others -->", "<!-- end of others -->"
 OTHERS_TEXT = """- **FlexFlow** (SysML 2019, `plan/soap`, [soap.md](soap.md)): the module at the whole batch of the step, `--effort normal`, what is above the devices' memory penalised.
   A strategy that is data parallel alone is a plan of ours and judged by our simulation; any other has the step of FlexFlow's own simulator ("own", without the penalty), which is
   not to be set against the others: launches and small parts cost less there, and nothing is recomputed.
+- **Compiler heuristics** (1906.08168, `plan/heuristics`, [heuristics.md](heuristics.md); the design is ours): every kernel of the module at the whole batch on one device, the
+  heuristic whose step is shortest, by the simulator of that page ("own"). Nothing is split, so that one step is little shorter than on one device.
 - **Tarnawski et al.** (NeurIPS 2020, `plan/placement`, [placement.md](placement.md)): layers of a micro-batch on single devices, the exact programme, for every split
   of the batch; judged by our simulation as a pipeline without replicas. Its objective is the load of a device per micro-batch: filling, draining and replicas are
   not in it."""
@@ -77,7 +79,7 @@ def others(build, models, clusters):
             print(lines[-1], file=sys.stderr, flush=True)
     return "\n".join([
         BEGIN, "", f"{version(build / PROGRAM)}. Steps in ms, memory of the fullest device, search in s; load average {load:.2f} when it began.", "", OTHERS_TEXT, "",
-        "| model | cluster | AutoMap | FlexFlow | memory | search | Tarnawski et al. | memory | search |", "|---|---|---|---|---|---|---|---|---|", *lines, "", END])
+        "| model | cluster | AutoMap | FlexFlow | memory | search | heuristics | memory | search | Tarnawski et al. | memory | search |", "|---" * 12 + "|", *lines, "", END])
 
 
 def main():

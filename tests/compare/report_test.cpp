@@ -115,7 +115,7 @@ TEST(CompareReport, ThePageHidesNoMarkup) {
 TEST(CompareSystems, AreChosenByName) {
   // Of a workload the ways to place one are more.
   EXPECT_EQ(systems_of("all", true).size(), all_systems().size());
-  EXPECT_EQ(systems_of("all").size(), 11u);
+  EXPECT_EQ(systems_of("all").size(), 12u);
   EXPECT_STREQ(systems_of("placement-greedy")[0]->name, "greedy");
   const auto chosen = systems_of("alpa,automap,alpa");
   ASSERT_EQ(chosen.size(), 2u);
