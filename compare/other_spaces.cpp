@@ -6,7 +6,6 @@
 
 #include "common/base/error.h"
 #include "common/base/text_table.h"
-#include "common/graph/resized_graph.h"
 #include "infer/score.h"
 #include "plan/heuristics/planning.h"
 #include "plan/heuristics/training_graph.h"
@@ -17,7 +16,7 @@
 #include "plan/soap/operators_at_batch.h"
 #include "plan/soap/search.h"
 #include "plan/soap/task_graph.h"
-#include "profile/batch_dims.h"
+#include "profile/module_at_batch.h"
 #include "profile/profile_hlo.h"
 
 namespace automap::compare {
@@ -70,19 +69,6 @@ void judge_as_one_stage(const Question& q, int devices, Answer* answer) {
 }
 
 // --- Compiler heuristics ---
-
-// Of the module as if it had been exported with so many samples. Throws Error(kData) where it cannot be seen so.
-heuristics::TrainingGraph training_graph_at_batch(const graph::Graph& module, const machine::DeviceModel& device,
-                                                  std::int64_t samples) {
-  const graph::TrainingStep step = graph::analyze_training_step(module);
-  const profile::BatchDims batch = profile::find_batch_dims(module, step);
-  if (!batch.problem.empty())
-    throw Error(ErrorKind::kData, "the module cannot be seen at another batch: " + batch.problem);
-  if (batch.batch == samples) return heuristics::training_graph_of(module, step, device);
-  graph::ResizedGraph resized(module, batch.marks, batch.batch);
-  resized.resize(samples);
-  return heuristics::training_graph_of(resized.graph(), graph::analyze_training_step(resized.graph()), device);
-}
 
 double fullest_share(const heuristics::WorkGraph& graph, const heuristics::Machine& machine,
                      const heuristics::Devices& devices) {
@@ -223,8 +209,8 @@ Answer plan_heuristics(const Question& q) {
   Answer answer;
   heuristics::TrainingGraph model;
   try {
-    model = training_graph_at_batch(q.input->module->graph, profile::reference_device("", *q.cluster),
-                                    std::llround(q.batch));
+    const profile::ModuleAtBatch module(q.input->module->graph, std::llround(q.batch));
+    model = heuristics::training_graph_of(module.graph(), module.step(), profile::reference_device("", *q.cluster));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kData) throw;
     answer.why_not = error.what();

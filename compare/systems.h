@@ -43,8 +43,8 @@ struct Answer {
   std::string plan;     // for people: "4 stages on 8, 8, 8, 8 devices, 16 micro-batches of 32"
   double own_ms = 0;    // what its own model puts first by, ms; 0: it has none
   Judge judge = Judge::kOurs;
-  double step_ms = 0;              // as `judge` says
-  double fullest_share = 0;        // of a device's memory; above 1 it does not fit
+  double step_ms = 0;        // as `judge` says
+  double fullest_share = 0;  // of a device's memory; above 1 it does not fit
   bool fits() const { return !(fullest_share > 1); }
   double search_s = 0;             // wall time
   double simulated_bound_ms = -1;  // ours: no plan that was considered is shorter; negative: not known

@@ -223,10 +223,10 @@ struct PlanSpace::Tables {
   // and one variant. Its points can be scanned together.
   bool plain = true;
   bool adaptive = false;
-  bool some_groups_only = false;  // whole samples: not every number of devices can be a stage's
+  bool some_groups_only = false;   // whole samples: not every number of devices can be a stage's
   std::vector<char> allowed_cuts;  // by device: 0 where no stage may end (the radius around server boundaries)
   bool some_cuts_only = false;
-  int end = 0;                    // the last point
+  int end = 0;  // the last point
   int stages = 2;
   int micro_batches = 1;
   double steady = 0;  // M - 1

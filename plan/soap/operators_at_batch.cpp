@@ -2,18 +2,13 @@
 
 #include <utility>
 
-#include "common/base/error.h"
-#include "common/graph/resized_graph.h"
-#include "profile/batch_dims.h"
+#include "profile/module_at_batch.h"
 
 namespace automap::soap {
 
 namespace {
 
-[[noreturn]] void cannot(const std::string& why) {
-  throw Error(ErrorKind::kData, "the module cannot be seen at another batch: " + why,
-              "export it with the batch of the step");
-}
+using profile::cannot_resize;
 
 // Sample dimensions of which a tensor holds fewer (places that samples are sorted into) can be split as before.
 void keep_where_tensors_do_not_grow(const Space& own, Space* space) {
@@ -37,14 +32,14 @@ void keep_where_tensors_do_not_grow(const Space& own, Space* space) {
 void take_over(const ModelSpace& resized, std::int64_t samples, std::int64_t batch, ModelSpace* space) {
   const Space own = space->space;
   std::vector<Operator>& operators = space->space.operators;
-  if (operators.size() != resized.space.operators.size()) cannot("it has other operators there");
+  if (operators.size() != resized.space.operators.size()) cannot_resize("it has other operators there");
   for (std::size_t i = 0; i < operators.size(); ++i) {
     Operator& op = operators[i];
     const Operator& there = resized.space.operators[i];
-    if (op.name != there.name) cannot("it has other operators there");
+    if (op.name != there.name) cannot_resize("it has other operators there");
     for (OperatorDim& dim : op.dims) {
       if (dim.kind != DimKind::kSample) continue;
-      if (dim.extent * samples % batch != 0) cannot("operator " + op.name + " does not grow with it");
+      if (dim.extent * samples % batch != 0) cannot_resize("operator " + op.name + " does not grow with it");
       dim.extent = dim.extent * samples / batch;
     }
     op.forward_ms = there.forward_ms;
@@ -54,10 +49,10 @@ void take_over(const ModelSpace& resized, std::int64_t samples, std::int64_t bat
     op.kept_bytes = there.kept_bytes;
   }
   std::vector<Edge>& edges = space->space.edges;
-  if (edges.size() != resized.space.edges.size()) cannot("its operators read others there");
+  if (edges.size() != resized.space.edges.size()) cannot_resize("its operators read others there");
   for (std::size_t e = 0; e < edges.size(); ++e) {
     const std::vector<EdgeTensor>& there = resized.space.edges[e].tensors;
-    if (edges[e].tensors.size() != there.size()) cannot("its operators read others there");
+    if (edges[e].tensors.size() != there.size()) cannot_resize("its operators read others there");
     for (std::size_t t = 0; t < there.size(); ++t) {
       for (std::size_t d = 0; d < there[t].dims.size(); ++d) {
         edges[e].tensors[t].dims[d].extent = there[t].dims[d].extent;
@@ -74,15 +69,11 @@ void take_over(const ModelSpace& resized, std::int64_t samples, std::int64_t bat
 }  // namespace
 
 ModelSpace operators_at_batch(const graph::Graph& graph, const machine::DeviceModel& device, std::int64_t samples) {
-  const graph::TrainingStep step = graph::analyze_training_step(graph);
-  ModelSpace out = operators_of(graph, step, device);
-  const profile::BatchDims batch = profile::find_batch_dims(graph, step);
-  if (!batch.problem.empty()) cannot(batch.problem);
-  if (batch.batch == samples) return out;
-  graph::ResizedGraph resized(graph, batch.marks, batch.batch);
-  resized.resize(samples);
-  take_over(operators_of(resized.graph(), graph::analyze_training_step(resized.graph()), device), samples, batch.batch,
-            &out);
+  const profile::ModuleAtBatch module(graph, samples);
+  ModelSpace out = operators_of(graph, module.own_step(), device);
+  if (module.resized()) {
+    take_over(operators_of(module.graph(), module.step(), device), samples, module.own_batch(), &out);
+  }
   return out;
 }
 
