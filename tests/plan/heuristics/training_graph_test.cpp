@@ -149,6 +149,18 @@ TEST(Assistants, HelpRealStepsWithAStraggler) {
   }
 }
 
+TEST(Assistants, DoNotLoseOverTwoServers) {
+  AUTOMAP_LEAVE_TO_THE_OTHER_BUILD();
+  const TrainingGraph model = of_fixture("vgg19.hlo.gz");
+  const Machine machine(machine::load_cluster("config-a"), 16);
+  const Answer answer = find_division(model.graph, machine, {});
+  AssistantRequest request;
+  request.sigmas = {0, 0.3};
+  for (const ScenarioResult& r :
+       compare_assistants(model.graph, machine, answer.candidates[answer.best], false, request))
+    EXPECT_LE(r.assisted_ms, 1.01 * r.static_ms) << "noise " << r.scenario.sigma << ", slow " << r.scenario.slow;
+}
+
 // Hundreds of units and more, all heuristics: what matters is that it ends in seconds (BERT-48 has 14 075 units).
 TEST(Planning, RealStepsAreBetterThanOneDevice) {
   const machine::Cluster cluster = machine::load_cluster("config-a");
