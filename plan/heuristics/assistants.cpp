@@ -13,7 +13,8 @@ constexpr std::size_t kLastTasks = 4;  // of a queue
 
 }  // namespace
 
-// Devices that make what the task reads or read what it makes, then those with the least to compute.
+// Devices that make what the task reads or read what it makes, then those with the least to compute, of its own server
+// first: where another server is empty, they would all be there, and the way there and back seldom pays.
 void Engine::list_alternates() {
   std::vector<double> work(queues_.size(), 0);
   for (TaskId t = 0; t < graph_.size(); ++t) work[at(place_[at(t)])] += predicted_ms(t, place_[at(t)]);
@@ -34,7 +35,14 @@ void Engine::list_alternates() {
       for (std::size_t i = 0; i < readers.size() && i < kManyReaders; ++i) add(place_[at(readers[i])]);
     }
     if (list.size() > 1) list.resize(std::max<std::size_t>(1, list.size() / 2 + 1));
-    for (const DeviceId d : lightest) add(d);
+    const auto own = [&](DeviceId d) {
+      return machine_.links().server_of(d) == machine_.links().server_of(place_[at(t)]);
+    };
+    for (const bool first : {true, false}) {
+      for (const DeviceId d : lightest) {
+        if (own(d) == first) add(d);
+      }
+    }
   }
 }
 

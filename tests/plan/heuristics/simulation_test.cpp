@@ -308,6 +308,19 @@ TEST(Assistants, CountWhatQueuesOnTheWayBack) {
   EXPECT_EQ(full.assisted.makespan_ms, full.fixed.makespan_ms);
 }
 
+// The other server is empty, but too far: its devices are not all that tasks 1 to 3 may go to.
+TEST(Assistants, LookInTheirServerFirst) {
+  const Runs runs = runs_of({{0, 1, {}, false, 15e6},  // 15 ms inside, 60 between
+                             {0, 10, {0}, true},
+                             {0, 10, {0}, true},
+                             {0, 10, {0}, true},
+                             {0, 1, {1, 2, 3}},
+                             {1, 5, {}}},
+                            {2, 4}, 2);
+  EXPECT_GT(runs.moved(), 0);
+  EXPECT_LT(runs.assisted.makespan_ms, runs.fixed.makespan_ms - 10);
+}
+
 // Device 1 is free for task 3 until task 2 ends, then it has tasks 4 and 5 to do.
 TEST(Assistants, AreNotInTheWayOfTheHost) {
   for (const double last_ms : {10.0, 40.0}) {  // task 3 is late for the end of the step, or only by the plan

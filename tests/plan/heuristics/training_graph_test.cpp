@@ -149,6 +149,7 @@ TEST(Assistants, HelpRealStepsWithAStraggler) {
   }
 }
 
+// And win where the loss is large.
 TEST(Assistants, DoNotLoseOverTwoServers) {
   AUTOMAP_LEAVE_TO_THE_OTHER_BUILD();
   const TrainingGraph model = of_fixture("vgg19.hlo.gz");
@@ -158,7 +159,8 @@ TEST(Assistants, DoNotLoseOverTwoServers) {
   request.sigmas = {0, 0.3};
   for (const ScenarioResult& r :
        compare_assistants(model.graph, machine, answer.candidates[answer.best], false, request))
-    EXPECT_LE(r.assisted_ms, 1.01 * r.static_ms) << "noise " << r.scenario.sigma << ", slow " << r.scenario.slow;
+    EXPECT_LE(r.assisted_ms, (r.scenario.slow < 4 ? 1.01 : 0.85) * r.static_ms)
+        << "noise " << r.scenario.sigma << ", slow " << r.scenario.slow;
 }
 
 // Hundreds of units and more, all heuristics: what matters is that it ends in seconds (BERT-48 has 14 075 units).
