@@ -69,7 +69,7 @@ Conditions draw_conditions(const WorkGraph& graph, const Machine& machine, doubl
 struct AssistantRules {
   double theta_ms = 0;  // > 0: what a move must gain
   double tau = 0.1;     // how far r must be above 1 to push
-  double newest = 0.3;  // weight of the newest observation in r, in (0, 1]
+  double newest = 0.1;  // weight of the newest observation in r, in (0, 1]: with more, one long task is a slow device
   int alternates = 4;   // of a task
 };
 
