@@ -53,7 +53,7 @@ class Engine {
   void take_out(TaskId t);  // of its queue
   void begin_next(DeviceId d);
   void begin(TaskId t, DeviceId d);
-  void find_next(DeviceId d);
+  void find_next(DeviceId d);  // past what has begun or moved away
   const Copy* copy_at(ValueId v, DeviceId d) const;
   // From the nearest copy, unless it is there or under way.
   void send(ValueId v, DeviceId to);
