@@ -7,6 +7,7 @@
 """
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -22,6 +23,7 @@ MODELS = ["vgg19", "resnet50", "unet", "t5_6_6", "bert48"]
 # (cluster, devices of it)
 CLUSTERS = [("config-a", 8), ("config-a", 16), ("a100-4x8", 32)]
 ASSISTED = ["vgg19", "resnet50", "unet", "t5_6_6"]
+ASSISTED_DEVICES = [8, 16]  # of config-a: one server, two
 
 
 def plan(program, model, cluster, devices, *options):
@@ -59,18 +61,18 @@ def candidates(program):
 
 def assistants(program):
     rows = None
-    for model in ASSISTED:
-        scenarios = plan(program, model, "config-a", 8, "--assistants")["assistants"]["scenarios"]
+    for devices, model in itertools.product(ASSISTED_DEVICES, ASSISTED):
+        scenarios = plan(program, model, "config-a", devices, "--assistants")["assistants"]["scenarios"]
         noises = sorted({row["noise"] for row in scenarios})
         if rows is None:
-            rows = ["| model | slow | static, ms | " + " | ".join(f"noise {noise:g}" for noise in noises) + " | tasks moved |",
-                    "|" + "---|" * (len(noises) + 4)]
+            rows = ["| model | devices | slow | static, ms | " + " | ".join(f"noise {noise:g}" for noise in noises) + " | tasks moved |",
+                    "|" + "---|" * (len(noises) + 5)]
         for slow in sorted({row["slow"] for row in scenarios}):
             of_slow = [row for row in scenarios if row["slow"] == slow]
             cells = [" / ".join(f"{row[key] / row['static_ms']:.2f}" for key in ("assisted_ms", "oracle_ms", "feedback_ms"))
                      for row in of_slow]
             static, moved = [row["static_ms"] for row in of_slow], [row["moved_tasks"] for row in of_slow]
-            rows.append("| " + " | ".join([model, f"{slow:g}", f"{ms(static[0])} to {ms(static[-1])}", *cells,
+            rows.append("| " + " | ".join([model, str(devices), f"{slow:g}", f"{ms(static[0])} to {ms(static[-1])}", *cells,
                                            f"{moved[0]:.0f} to {moved[-1]:.0f}"]) + " |")
     return rows
 

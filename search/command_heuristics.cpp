@@ -1,4 +1,5 @@
 // automap-search heuristics: a training step's graph divided among devices by compiler heuristics.
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -26,6 +27,7 @@ constexpr const char* kUpdate = "update";
 constexpr const char* kPasses = "passes";
 constexpr std::size_t kMostScenarios = 100;
 constexpr double kMostNoise = 3, kMostSlow = 1000;
+constexpr double kLoss = 0.01;  // less is not worth a sentence
 
 struct HeuristicsOptions {
   ModelOptions model;
@@ -167,6 +169,18 @@ std::string scenario_table(const std::vector<ScenarioResult>& results) {
   return table.render("  ");
 }
 
+// A sentence for the rows where assisted takes longer than static by more than kLoss; nothing where there are none.
+std::string where_assistants_lose(const std::vector<ScenarioResult>& results) {
+  const auto loss = [](const ScenarioResult& r) { return r.assisted_ms / r.static_ms - 1; };
+  const auto count = std::count_if(results.begin(), results.end(), [&](const auto& r) { return loss(r) > kLoss; });
+  if (count == 0) return "";
+  const ScenarioResult& worst = *std::max_element(results.begin(), results.end(),
+                                                  [&](const auto& a, const auto& b) { return loss(a) < loss(b); });
+  return "  Assistants lose in " + std::to_string(count) + " of " + std::to_string(results.size()) +
+         " rows: assisted takes up to " + format_percent(loss(worst)) + " longer than static (noise " +
+         format_number(worst.scenario.sigma) + ", slow " + format_number(worst.scenario.slow) + "x).\n";
+}
+
 std::string report(const TrainingGraph& model, const Machine& machine, const Answer& answer, const PlanNotes& notes) {
   const Candidate& best = answer.candidates[answer.best];
   std::string out = printable(notes.model) + " on " + std::to_string(machine.num_devices()) + " devices of " +
@@ -181,7 +195,7 @@ std::string report(const TrainingGraph& model, const Machine& machine, const Ans
   if (!notes.scenarios.empty()) {
     out += "\nDevice " + std::to_string(straggler_of(model.graph, machine, best.devices) + 1) +
            " slow, times noisy; means of " + std::to_string(notes.assistants.runs) + " runs\n" +
-           scenario_table(notes.scenarios);
+           scenario_table(notes.scenarios) + where_assistants_lose(notes.scenarios);
   }
   out += "\nThis design is ours: of 1906.08168 only the abstract was at hand; nothing here reproduces its numbers.\n";
   return out;

@@ -13,7 +13,8 @@ constexpr std::size_t kLastTasks = 4;  // of a queue
 
 }  // namespace
 
-// Devices that make what the task reads or read what it makes, then those with the least to compute.
+// Devices that make what the task reads or read what it makes, then those with the least to compute, of its own server
+// first: where another server is empty, they would all be there, and the way there and back seldom pays.
 void Engine::list_alternates() {
   std::vector<double> work(queues_.size(), 0);
   for (TaskId t = 0; t < graph_.size(); ++t) work[at(place_[at(t)])] += predicted_ms(t, place_[at(t)]);
@@ -34,7 +35,14 @@ void Engine::list_alternates() {
       for (std::size_t i = 0; i < readers.size() && i < kManyReaders; ++i) add(place_[at(readers[i])]);
     }
     if (list.size() > 1) list.resize(std::max<std::size_t>(1, list.size() / 2 + 1));
-    for (const DeviceId d : lightest) add(d);
+    const auto own = [&](DeviceId d) {
+      return machine_.links().server_of(d) == machine_.links().server_of(place_[at(t)]);
+    };
+    for (const bool first : {true, false}) {
+      for (const DeviceId d : lightest) {
+        if (own(d) == first) add(d);
+      }
+    }
   }
 }
 
@@ -50,9 +58,18 @@ double Engine::backlog_ms(DeviceId d) const {
   return running_ms(d) + queues_[at(d)].ratio * std::max(0.0, queues_[at(d)].waiting_ms);
 }
 
+double Engine::Messages::arrives_ms(DeviceId from, DeviceId to, double bytes, double made_ms) {
+  if (from == to) return made_ms;
+  const std::int32_t link = engine_.machine_.links().link(from, to);
+  auto own = std::find_if(free_.begin(), free_.end(), [&](const auto& one) { return one.first == link; });
+  if (own == free_.end()) own = free_.insert(own, {link, engine_.link_free_[at(link)]});
+  own->second = std::max(own->second, made_ms) + engine_.machine_.message_ms(from, to, bytes);
+  return own->second;
+}
+
 // At home nothing is counted that might not come before it: where all is as predicted, it ends when the plan says or
 // earlier.
-Engine::Estimate Engine::estimate_at_home(TaskId t) const {
+double Engine::late_at_home_ms(TaskId t) const {
   const DeviceId d = place_[at(t)];
   double arrived = now_, before = 0;
   for (const ValueId v : graph_.read[at(t)]) {
@@ -64,35 +81,45 @@ Engine::Estimate Engine::estimate_at_home(TaskId t) const {
     if (key >= std::make_pair(-schedule_.priority[at(t)], t)) break;
     before += predicted_ms(key.second, d);
   }
-  return estimate(t, d, arrived, running_ms(d) + queues_[at(d)].ratio * before);
+  const double ratio = queues_[at(d)].ratio;
+  return late_ms(t, d, std::max(arrived, now_ + running_ms(d) + ratio * before) + ratio * predicted_ms(t, d));
 }
 
-Engine::Estimate Engine::estimate_there(TaskId t, DeviceId d) const {
-  double arrived = now_, sent = 0;
+double Engine::late_there_ms(TaskId t, DeviceId d) const {
+  double arrived = now_;
+  Messages messages(*this);
   for (const ValueId v : graph_.read[at(t)]) {
     const Copy* copy = copy_at(v, d);
-    if (copy != nullptr) {
-      arrived = std::max(arrived, copy->there ? now_ : copy->arrives_ms);
-      continue;
+    if (copy == nullptr) {
+      arrived = std::max(arrived, messages.arrives_ms(nearest(v, d).second, d, graph_.values[at(v)].bytes, now_));
+    } else if (!copy->there) {
+      arrived = std::max(arrived, copy->arrives_ms);
     }
-    // Messages of one task to one device share a way, as far as anybody knows.
-    const auto [arrives, from] = nearest(v, d);
-    sent += machine_.message_ms(from, d, graph_.values[at(v)].bytes);
-    arrived = std::max({arrived, arrives, now_ + sent});
   }
-  return estimate(t, d, arrived, backlog_ms(d));
+  const Queue& queue = queues_[at(d)];
+  const double end = std::max(arrived, now_ + backlog_ms(d)) + queue.ratio * predicted_ms(t, d);
+  double out = late_ms(t, d, end);
+  const auto& order = schedule_.order[at(d)];
+  if (queue.next < order.size()) out = std::max(out, end - schedule_.latest_start[at(order[queue.next])]);
+  return out;
 }
 
-Engine::Estimate Engine::estimate(TaskId t, DeviceId d, double arrived_ms, double backlog_ms) const {
-  Estimate out;
-  out.end_ms = std::max(arrived_ms, now_ + backlog_ms) + queues_[at(d)].ratio * predicted_ms(t, d);
-  double away = 0;
+double Engine::late_ms(TaskId t, DeviceId d, double end_ms) const {
+  double out = end_ms - schedule_.planned.makespan_ms;
+  Messages messages(*this);
+  std::vector<std::pair<DeviceId, double>> needed;  // where and when at the latest, in the order of sending
   for (const ValueId v : graph_.made[at(t)]) {
     const auto& readers = graph_.values[at(v)].consumers;
+    needed.clear();
     for (std::size_t i = 0; i < readers.size() && i < kManyReaders; ++i)
-      away = std::max(away, machine_.message_ms(d, place_[at(readers[i])], graph_.values[at(v)].bytes));
+      needed.emplace_back(place_[at(readers[i])], schedule_.latest_start[at(readers[i])]);
+    std::sort(needed.begin(), needed.end());
+    for (std::size_t i = 0; i < needed.size(); ++i) {
+      const auto [to, latest_ms] = needed[i];
+      if (i > 0 && needed[i - 1].first == to) continue;
+      out = std::max(out, messages.arrives_ms(d, to, graph_.values[at(v)].bytes, end_ms) - latest_ms);
+    }
   }
-  out.delivered_ms = out.end_ms + away;
   return out;
 }
 
@@ -117,28 +144,27 @@ bool Engine::may_move(TaskId t) const {
 }
 
 bool Engine::worth_moving(TaskId t, DeviceId to) const {
-  const Estimate home = estimate_at_home(t);
-  if (home.end_ms <= schedule_.planned.tasks[at(t)].end_ms + rules_->theta_ms) return false;
-  const Estimate there = estimate_there(t, to);
-  return there.end_ms < home.end_ms - rules_->theta_ms && there.delivered_ms < home.delivered_ms - rules_->theta_ms &&
-         has_memory(t, to);
+  const double home = late_at_home_ms(t);
+  return home > rules_->theta_ms && late_there_ms(t, to) < home - rules_->theta_ms && has_memory(t, to);
 }
 
 void Engine::move(TaskId t, DeviceId to) {
   queues_[at(to)].extra_bytes += needed_bytes(t, to);
   if (state_[at(t)] == State::kReady) take_out(t);
+  const DeviceId home = place_[at(t)];
   place_[at(t)] = to;
+  find_next(home);
   enable(t);
 }
 
-// To the alternate that ends it first.
+// To the alternate where it is least late.
 bool Engine::push(TaskId t) {
   if (!may_move(t) || queues_[at(place_[at(t)])].ratio <= 1 + rules_->tau) return false;
   DeviceId best = kNone;
   double best_ms = 0;
   for (const DeviceId d : alternates_[at(t)]) {
     if (!worth_moving(t, d)) continue;
-    const double ms = estimate_there(t, d).delivered_ms;
+    const double ms = late_there_ms(t, d);
     if (best != kNone && (ms > best_ms || (ms == best_ms && d > best))) continue;
     best = d;
     best_ms = ms;

@@ -142,7 +142,7 @@ void Engine::begin_next(DeviceId d) {
   if (queue.running != kNone) return;
   if (rules_ == nullptr && !schedule_.order.empty()) {
     const auto& order = schedule_.order[at(d)];
-    if (queue.next < order.size() && state_[at(order[queue.next])] == State::kReady) begin(order[queue.next++], d);
+    if (queue.next < order.size() && state_[at(order[queue.next])] == State::kReady) begin(order[queue.next], d);
   } else if (!queue.ready.empty()) {
     begin(queue.ready.begin()->second, d);
   }
@@ -156,6 +156,17 @@ void Engine::begin(TaskId t, DeviceId d) {
   const double ms = predicted_ms(t, d) * conditions_.noise[at(t)] * conditions_.slow[at(d)];
   out_.tasks[at(t)] = {d, now_, now_ + ms};
   events_.emplace(now_ + ms, Kind::kTaskEnds, t, d);
+  find_next(d);
+}
+
+void Engine::find_next(DeviceId d) {
+  if (schedule_.order.empty()) return;
+  const auto& order = schedule_.order[at(d)];
+  const auto gone = [&](TaskId t) {
+    return place_[at(t)] != d || state_[at(t)] == State::kRuns || state_[at(t)] == State::kDone;
+  };
+  std::size_t& next = queues_[at(d)].next;
+  while (next < order.size() && gone(order[next])) ++next;
 }
 
 const Engine::Copy* Engine::copy_at(ValueId v, DeviceId d) const {

@@ -37,7 +37,7 @@ class Engine {
     std::set<std::pair<double, TaskId>> ready;  // by -priority
     std::deque<TaskId> behind;                  // what finds no room in it
     TaskId running = kNone;
-    std::size_t next = 0;   // in the schedule's order
+    std::size_t next = 0;   // in the schedule's order: the first that is here and has not begun
     double waiting_ms = 0;  // predicted, of ready, behind and what is under way
     double ratio = 1;
     double planned_bytes = 0, extra_bytes = 0;
@@ -53,6 +53,7 @@ class Engine {
   void take_out(TaskId t);  // of its queue
   void begin_next(DeviceId d);
   void begin(TaskId t, DeviceId d);
+  void find_next(DeviceId d);  // past what has begun or moved away
   const Copy* copy_at(ValueId v, DeviceId d) const;
   // From the nearest copy, unless it is there or under way.
   void send(ValueId v, DeviceId to);
@@ -60,15 +61,23 @@ class Engine {
   std::pair<double, DeviceId> nearest(ValueId v, DeviceId to) const;
 
   // --- Assistants (assistants.cpp) ---
-  struct Estimate {
-    double end_ms = 0, delivered_ms = 0;
+  // When messages that nobody has sent yet would arrive, one behind the other on a link.
+  class Messages {
+   public:
+    explicit Messages(const Engine& engine) : engine_(engine) {}
+    double arrives_ms(DeviceId from, DeviceId to, double bytes, double made_ms);
+
+   private:
+    const Engine& engine_;
+    std::vector<std::pair<std::int32_t, double>> free_;  // by link
   };
   void list_alternates();
   double backlog_ms(DeviceId d) const;
   double running_ms(DeviceId d) const;
-  Estimate estimate_at_home(TaskId t) const;
-  Estimate estimate_there(TaskId t, DeviceId d) const;
-  Estimate estimate(TaskId t, DeviceId d, double arrived_ms, double backlog_ms) const;
+  // How much longer the task makes the step, in ms; below 0: not at all.
+  double late_at_home_ms(TaskId t) const;
+  double late_there_ms(TaskId t, DeviceId d) const;
+  double late_ms(TaskId t, DeviceId d, double end_ms) const;
   bool has_memory(TaskId t, DeviceId d) const;
   double needed_bytes(TaskId t, DeviceId d) const;
   bool worth_moving(TaskId t, DeviceId to) const;

@@ -1,6 +1,8 @@
 #include "plan/heuristics/simulation.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "common/base/check.h"
 #include "common/base/rng.h"
@@ -12,6 +14,48 @@ namespace {
 
 constexpr std::uint32_t kNoiseStream = 0xa55157;
 constexpr double kTwoPi = 6.283185307179586;
+
+// From the end of the step backwards. Behind a task are the next one of its device, and what reads its values, as long
+// after its end as the values took to arrive.
+std::vector<double> latest_starts(const WorkGraph& graph, const Machine& machine, const Schedule& schedule) {
+  std::map<std::pair<ValueId, DeviceId>, double> took;
+  for (const MessageRun& m : schedule.planned.messages)
+    took[{m.value, m.to}] = m.end_ms - schedule.planned.tasks[at(graph.values[at(m.value)].producer)].end_ms;
+  std::vector<TaskId> next(graph.tasks.size(), kNone), previous = next, free;
+  for (const auto& order : schedule.order) {
+    for (std::size_t i = 1; i < order.size(); ++i) {
+      next[at(order[i - 1])] = order[i];
+      previous[at(order[i])] = order[i - 1];
+    }
+  }
+  std::vector<std::size_t> behind(graph.tasks.size());  // that are not done yet
+  for (TaskId t = 0; t < graph.size(); ++t) {
+    behind[at(t)] = next[at(t)] == kNone ? 0 : 1;
+    for (const ValueId v : graph.made[at(t)]) behind[at(t)] += graph.values[at(v)].consumers.size();
+    if (behind[at(t)] == 0) free.push_back(t);
+  }
+  std::vector<double> out(graph.tasks.size(), 0);
+  while (!free.empty()) {
+    const TaskId t = free.back();
+    free.pop_back();
+    const DeviceId home = schedule.home[at(t)];
+    double end = schedule.planned.makespan_ms;
+    if (next[at(t)] != kNone) end = std::min(end, out[at(next[at(t)])]);
+    for (const ValueId v : graph.made[at(t)]) {
+      for (const TaskId reader : graph.values[at(v)].consumers) {
+        const DeviceId to = schedule.home[at(reader)];
+        end = std::min(end, out[at(reader)] - (to == home ? 0 : took.at({v, to})));
+      }
+    }
+    out[at(t)] = end - machine.task_ms(graph.tasks[at(t)].ms, home);
+    const auto done = [&](TaskId before) {
+      if (--behind[at(before)] == 0) free.push_back(before);
+    };
+    if (previous[at(t)] != kNone) done(previous[at(t)]);
+    for (const ValueId v : graph.read[at(t)]) done(graph.values[at(v)].producer);
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -45,6 +89,7 @@ Schedule plan_schedule(const WorkGraph& graph, const Machine& machine, const Dev
   Engine engine(graph, machine, out, no_surprise(graph, machine), nullptr);
   out.planned = engine.run();
   out.order = engine.begun();
+  out.latest_start = latest_starts(graph, machine, out);
   return out;
 }
 

@@ -12,19 +12,20 @@
 // - Static: the same tasks on the same devices in the same order as planned, whatever they take in truth.
 // - Assisted: every device has an assistant, with a queue and counters: what is waiting, in predicted ms; the ratio r
 //   of observed to predicted time, as a moving average; what is under way to it. Of every task it has the compiler's
-//   descriptor: home, priority, predicted time on every device, predicted end, and the alternates, a few devices that
-//   may run it. Assistants act when a task ends and when a device is free:
+//   descriptor: home, priority, predicted time on every device, the latest start that does not make the step longer,
+//   and the alternates, a few devices that may run it. Assistants act when a task ends and when a device is free:
 //     (a) reorder: the ready task of the highest priority begins, not the one that was to be next;
 //     (b) pull: a free device looks at the queues of the devices with most waiting, and takes the last of a queue that
-//         lists it, if the task is late at home and early here: home would end it more than theta after the plan said,
-//         and here, transfer and way back of what it makes included, it would end more than theta before that;
+//         lists it, if the task is late at home, and less late here, both by more than theta. Late is how much longer
+//         it makes the step: what reads its values gets them after its latest start, messages and what queues before
+//         them on their links included; here also, the device's own next task begins after its latest start;
 //     (c) push: a device whose r is above 1 + tau asks the same for its alternates, of tasks as they come to it and of
 //         the last of its queue as it ends one;
 //     (d) what a moved task makes is where it ran: readers get it from the nearest copy;
 //     (e) the ratios are what a compiler gets to plan anew ("feedback").
 //   A task moves at most once, and only where the device has memory for what it reads and makes, beside the plan and
 //   what has moved there before. So with observed times as predicted nothing is late, and assisted is planned is
-//   static.
+//   static. A task that is behind the plan and holds nobody up stays where it is: it would be in the way elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -68,7 +69,7 @@ Conditions draw_conditions(const WorkGraph& graph, const Machine& machine, doubl
 struct AssistantRules {
   double theta_ms = 0;  // > 0: what a move must gain
   double tau = 0.1;     // how far r must be above 1 to push
-  double newest = 0.3;  // weight of the newest observation in r, in (0, 1]
+  double newest = 0.1;  // weight of the newest observation in r, in (0, 1]: with more, one long task is a slow device
   int alternates = 4;   // of a task
 };
 
@@ -78,6 +79,7 @@ struct Schedule {
   std::vector<double> priority;            // by task, ms
   std::vector<std::vector<TaskId>> order;  // by device
   Execution planned;
+  std::vector<double> latest_start;  // by task: begun later, it makes the step longer though all else is as planned
 };
 
 // `devices` by unit, all with a place.

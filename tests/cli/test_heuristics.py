@@ -68,6 +68,20 @@ class Plans(HeuristicsTest):
         for text in ("Largest load", "Step", "Between", "multilevel", "chosen", "planned anew", OURS):
             self.assertIn(text, result.stdout)
 
+    def test_report_says_where_assistants_lose(self):
+        # With so much noise they guess wrong; without any there is nothing to lose.
+        for noise, loses in (("0", False), ("0,2", True)):
+            question = (TINY, "--devices", 4, "--assistants", "--noise", noise, "--slow", "1,2", "--seed", 2)
+            rows = self.plan(*question)["assistants"]["scenarios"]
+            losses = [row["assisted_ms"] / row["static_ms"] for row in rows if row["assisted_ms"] > 1.01 * row["static_ms"]]
+            self.assertEqual(bool(losses), loses)
+            says = run("automap-search", "heuristics", *question).stdout
+            if loses:
+                self.assertIn(f"Assistants lose in {len(losses)} of {len(rows)} rows: assisted takes up to "
+                              f"{100 * (max(losses) - 1):.1f} % longer than static (noise 2.00, slow", says)
+            else:
+                self.assertNotIn("Assistants lose", says)
+
     def test_the_sentence_stands_where_it_belongs(self):
         for path in ("docs/heuristics.md", "plan/heuristics/planning.h", "plan/heuristics/work_graph.h"):
             text = " ".join((SOURCE / path).read_text().replace("//", " ").split())

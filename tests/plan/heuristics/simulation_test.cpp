@@ -235,6 +235,102 @@ TEST(Assistants, LearnHowSlowADeviceIs) {
   for (const DeviceId d : {0, 1, 3}) EXPECT_NEAR(run.ratios[at(d)], 1, 1e-9);
 }
 
+// Begun at its latest start no task has made the step longer, and some task has no time to spare.
+TEST(Assistants, KnowTheLatestStarts) {
+  for (std::uint64_t item = 0; item < 50 / kShare; ++item) {
+    const Problem p = random_problem(item, 80);
+    double least = kNever;
+    for (TaskId t = 0; t < p.graph.size(); ++t) {
+      const double spare = p.schedule.latest_start[at(t)] - p.schedule.planned.tasks[at(t)].start_ms;
+      ASSERT_GE(spare, -1e-9);
+      ASSERT_LE(p.schedule.latest_start[at(t)], p.schedule.planned.makespan_ms);
+      least = std::min(least, spare);
+    }
+    EXPECT_NEAR(least, 0, 1e-9);
+  }
+}
+
+struct Row {
+  DeviceId device;
+  double ms;
+  std::vector<TaskId> reads;
+  bool may_move = false;
+  double bytes = 1e3;  // of what it makes: little
+};
+struct Runs {
+  Execution fixed, assisted;
+  int moved() const { return assisted.pulled + assisted.pushed; }
+};
+// A task a row, device 0 slow.
+Runs runs_of(const std::vector<Row>& rows, const std::vector<int>& servers, double slow) {
+  WorkGraph graph;
+  Devices devices;
+  std::vector<std::vector<TaskId>> readers(rows.size());
+  for (TaskId t = 0; t < static_cast<TaskId>(rows.size()); ++t) {
+    Task task;
+    task.ms = rows[at(t)].ms;
+    task.unit = t;
+    task.pinned = !rows[at(t)].may_move;
+    graph.tasks.push_back(task);
+    devices.push_back(rows[at(t)].device);
+    for (const TaskId from : rows[at(t)].reads) readers[at(from)].push_back(t);
+  }
+  for (TaskId t = 0; t < graph.size(); ++t) {
+    if (!readers[at(t)].empty()) graph.values.push_back({t, rows[at(t)].bytes, readers[at(t)]});
+  }
+  graph.link();
+  const Machine machine(small_cluster(servers));
+  const Schedule schedule = plan_schedule(graph, machine, devices);
+  Conditions conditions = no_surprise(graph, machine);
+  conditions.slow[0] = slow;
+  return {run_static(graph, machine, schedule, conditions),
+          run_assisted(graph, machine, schedule, conditions, rules_of(schedule))};
+}
+
+// Tasks 1 to 3 of device 0 could run on the other server, but task 4, before the long task 5, reads them at home: when
+// that server's port is busy with what task 6 made, they would come back too late.
+TEST(Assistants, CountWhatQueuesOnTheWayBack) {
+  const auto runs = [](double queued_bytes) {
+    return runs_of({{0, 1, {}},
+                    {0, 10, {0}, true},
+                    {0, 10, {0}, true},
+                    {0, 10, {0}, true},
+                    {0, 1, {1, 2, 3}},
+                    {0, 200, {4}},
+                    {1, 0, {}, false, queued_bytes},
+                    {0, 1, {6}}},
+                   {1, 2}, 4);
+  };
+  const Runs empty = runs(0), full = runs(50e6);  // 200 ms
+  EXPECT_GT(empty.moved(), 0);
+  EXPECT_LT(empty.assisted.makespan_ms, empty.fixed.makespan_ms - 10);
+  EXPECT_EQ(full.moved(), 0);
+  EXPECT_EQ(full.assisted.makespan_ms, full.fixed.makespan_ms);
+}
+
+// The other server is empty, but too far: its devices are not all that tasks 1 to 3 may go to.
+TEST(Assistants, LookInTheirServerFirst) {
+  const Runs runs = runs_of({{0, 1, {}, false, 15e6},  // 15 ms inside, 60 between
+                             {0, 10, {0}, true},
+                             {0, 10, {0}, true},
+                             {0, 10, {0}, true},
+                             {0, 1, {1, 2, 3}},
+                             {1, 5, {}}},
+                            {2, 4}, 2);
+  EXPECT_GT(runs.moved(), 0);
+  EXPECT_LT(runs.assisted.makespan_ms, runs.fixed.makespan_ms - 10);
+}
+
+// Device 1 is free for task 3 until task 2 ends, then it has tasks 4 and 5 to do.
+TEST(Assistants, AreNotInTheWayOfTheHost) {
+  for (const double last_ms : {10.0, 40.0}) {  // task 3 is late for the end of the step, or only by the plan
+    const Runs runs = runs_of(
+        {{0, 1, {}}, {0, 10, {0}}, {0, 10, {1}}, {0, 20, {1}, true}, {1, 10, {2}}, {1, last_ms, {4}}}, {2}, 1.2);
+    EXPECT_EQ(runs.moved(), 0);
+    EXPECT_EQ(runs.assisted.makespan_ms, runs.fixed.makespan_ms);
+  }
+}
+
 // A device that is slow by 2 costs less with assistants, as a mean of many graphs.
 TEST(Assistants, HelpWithAStraggler) {
   double fixed = 0, assisted = 0;
