@@ -136,7 +136,7 @@ TEST(Golden, OneAccelerator) {
 
 // Between cuts that are alike to Scotch the numbers of vertices, its version and rounding decide, so that figures are
 // no more than near. With Scotch 7.0.3 six are theirs to the digit. op_resnet50_inference would be the seventh with
-// their weights, whose sum leaves Scotch's 32 bits; with 64 bits theirs give our figure.
+// their weights, whose sum leaves Scotch's 32 bits.
 TEST(Golden, Scotch) {
   AUTOMAP_NEEDS_WORKLOADS();
   if (!scotch_missing().empty()) GTEST_SKIP() << scotch_missing() << ": it cut nothing";
