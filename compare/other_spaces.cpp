@@ -244,6 +244,17 @@ Answer plan_greedy(const Question& q) {
 Answer plan_local_search(const Question& q) {
   return place_by(q, "local-search");
 }
+Answer plan_scotch(const Question& q) {
+  try {
+    return place_by(q, "scotch");
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kIo) throw;  // another program, whose failure is its own
+    Answer answer;
+    answer.why_not = error.what();
+    answer.why_not.resize(std::min(answer.why_not.find('\n'), answer.why_not.size()));  // without what it wrote
+    return answer;
+  }
+}
 Answer plan_merged_chain(const Question& q) {
   return place_by(q, "pipedream");
 }

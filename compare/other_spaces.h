@@ -22,6 +22,7 @@ Answer plan_tarnawski(const Question& question);
 Answer plan_orders(const Question& question);
 Answer plan_greedy(const Question& question);
 Answer plan_local_search(const Question& question);
+Answer plan_scotch(const Question& question);
 Answer plan_merged_chain(const Question& question);
 
 // "4 stages of 8 devices, 16 micro-batches of 32": replicas x width of each stage.

@@ -184,6 +184,8 @@ const std::vector<System>& all_systems() {
        "times", plan_greedy, Of::kWorkloads},
       {"placement-local", "local search", "Tarnawski et al., NeurIPS 2020", "largest load of a device",
        "any node on any device", "a proof; contiguity", plan_local_search, Of::kWorkloads},
+      {"placement-scotch", "Scotch", "Tarnawski et al., NeurIPS 2020", "transfers between even parts",
+       "any node on any accelerator", "memory, transfers per device; CPU cores", plan_scotch, Of::kWorkloads},
       {"placement-chain", "chain (PipeDream)", "Narayanan et al., SOSP 2019", "largest load of a device",
        "runs of what does not branch", "cuts between branches", plan_merged_chain, Of::kWorkloads},
   };

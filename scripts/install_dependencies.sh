@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building AutoMap needs and that are not there yet.
 #   scripts/install_dependencies.sh [--train] [--milp] [--tests] [--ci]
-#     --train  also LibTorch for automap-train;  --milp  also the solver of integer programmes for automap-search placement
+#     --train  also LibTorch for automap-train;  --milp  also the other solvers of automap-search placement: CBC, Scotch
 #     --tests  both and what the tests need;  --ci  also the second compiler, formatter and sanitizers
 # Run as root, or as a user who may use sudo. Prints nothing when nothing is missing.
 set -euo pipefail
@@ -13,8 +13,8 @@ packages=(
 # The learner of automap-train. The BLAS is a real dependency: with Debian's default one training is 20 times slower.
 # python3: scripts/promote.py and nightly_history.py.
 train_packages=(libtorch-dev libgloo-dev libopenblas0-openmp python3)
-# plan/placement/cbc.cpp; the package brings the library that it opens.
-milp_packages=(coinor-libcbc-dev)
+# plan/placement: cbc.cpp opens the library that the package brings, scotch.cpp runs the program.
+milp_packages=(coinor-libcbc-dev scotch)
 test_packages=(libgtest-dev libgmock-dev python3-h5py python3-jsonschema)
 # python3-venv: scripts/jax_python.sh; slurm-wlm, munge and iproute2: the tests of several machines.
 ci_packages=(clang clang-format libclang-rt-14-dev ccache python3-venv slurm-wlm munge iproute2)

@@ -38,16 +38,16 @@ def cell(program, workload, *options, digits=3):
 
 def throughput(program, bench, files):
     rows = ["| workload | nodes | units | ideals | pairs looked at | exact, ms | orders, ms | orders, s | exact, s | MiB | "
-            "local search | chain | one accelerator |", "|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
+            "local search | Scotch | chain | one accelerator |", "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for arguments in [[file] for file in files] + [["--inception"], ["--inception", "train"]]:
         line = subprocess.run([bench, *map(str, arguments)], capture_output=True, text=True, check=True).stdout.splitlines()[-1]
         cells = [c.strip() for c in line.split("  ") if c.strip()]
         name, nodes, _, units, ideals, pairs, exact, along, along_s, exact_s, mib = cells
         row = [name.removesuffix(".json"), nodes, units, ideals, pairs, exact, along, along_s, exact_s, mib]
         if arguments[0] == "--inception":
-            row += ["", "", ""]
+            row += ["", "", "", ""]
         else:
-            row += [cell(program, arguments[0], "--algorithm", a) for a in ("local-search", "pipedream", "one-accelerator")]
+            row += [cell(program, arguments[0], "--algorithm", a) for a in ("local-search", "scotch", "pipedream", "one-accelerator")]
         rows.append("| " + " | ".join(row) + " |")
     return rows
 

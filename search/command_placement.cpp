@@ -67,7 +67,7 @@ void declare(OptionTable* table, Options* options) {
             "judge this one instead of searching: a plan of the kind placement, or a result of the authors' programs")
       .reads_file()
       .metavar("FILE");
-  table->add_seconds(&options->time_s, "time", "of an integer programme; another run may come further")
+  table->add_seconds(&options->time_s, "time", "of an integer programme or Scotch; another run may come further")
       .range(0.001, 86400);
   table->add(&options->request.milp.gap, "gap", "an integer programme ends within this share of its bound")
       .range(0, 1)

@@ -89,8 +89,11 @@ bool take(int pipe, std::string* to) {
   return true;
 }
 
-// Until both of its outputs are closed.
-void converse(const Channel& in, const Channel& out, const Channel& err, std::string_view input,
+// How long nobody asks whether to give up.
+constexpr int kAskEveryMs = 100;
+
+// Until both of its outputs are closed, or the caller gives up.
+void converse(const Channel& in, const Channel& out, const Channel& err, std::string_view input, const GiveUp& give_up,
               ProgramResult* result) {
   std::array<pollfd, 3> waiting = {{{in.ours(), POLLOUT, 0}, {out.ours(), POLLIN, 0}, {err.ours(), POLLIN, 0}}};
   while (waiting[1].fd >= 0 || waiting[2].fd >= 0) {
@@ -98,7 +101,11 @@ void converse(const Channel& in, const Channel& out, const Channel& err, std::st
       ::shutdown(waiting[0].fd, SHUT_WR);
       waiting[0].fd = -1;  // poll skips it
     }
-    if (::poll(waiting.data(), waiting.size(), -1) < 0) continue;  // a signal
+    if (give_up && give_up(*result)) {
+      result->given_up = true;
+      return;
+    }
+    if (::poll(waiting.data(), waiting.size(), give_up ? kAskEveryMs : -1) < 0) continue;  // a signal
     if (waiting[0].fd >= 0 && waiting[0].revents != 0) {
       const ssize_t sent = ::send(waiting[0].fd, input.data(), input.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       if (sent >= 0) {
@@ -117,9 +124,7 @@ class Reaped {
  public:
   explicit Reaped(pid_t pid) : pid_(pid) {}
   ~Reaped() {
-    if (pid_ <= 0) return;
-    ::kill(pid_, SIGKILL);
-    wait();
+    if (pid_ > 0) kill();
   }
   Reaped(const Reaped&) = delete;
   Reaped& operator=(const Reaped&) = delete;
@@ -130,6 +135,14 @@ class Reaped {
     pid_ = -1;
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
+  int kill() {
+    ::kill(pid_, SIGKILL);
+    return wait();
+  }
+  bool ended() const {
+    siginfo_t info = {};
+    return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == pid_;
+  }
 
  private:
   pid_t pid_;
@@ -137,7 +150,7 @@ class Reaped {
 
 }  // namespace
 
-ProgramResult run_program(const std::vector<std::string>& command, std::string_view input) {
+ProgramResult run_program(const std::vector<std::string>& command, std::string_view input, const GiveUp& give_up) {
   std::vector<std::string> words = command;
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -157,7 +170,16 @@ ProgramResult run_program(const std::vector<std::string>& command, std::string_v
   for (Channel* channel : {&in, &out, &err, &failure}) channel->close_end(1);
 
   ProgramResult result;
-  converse(in, out, err, input, &result);
+  converse(in, out, err, input, give_up, &result);
+  // Its outputs may be closed and it still there.
+  while (give_up && !result.given_up && !child.ended()) {
+    result.given_up = give_up(result);
+    ::usleep(1000);
+  }
+  if (result.given_up) {
+    result.exit_code = child.kill();
+    return result;
+  }
   std::string why;
   while (take(failure.ours(), &why)) {
   }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/base/work.h"
@@ -29,6 +31,16 @@ std::optional<Split> local_search(const Workload& workload, const Units& units, 
 // each biconnected component of the units' undirected forward graph all but its first unit, in topological order,
 // become one. Contiguous units; the result is of them.
 std::optional<Split> pipedream(const Workload& workload, const Units& units, Work* work, DpCounts* counts);
+
+// Why there is no Scotch, as a sentence; empty: there is.
+std::string scotch_missing();
+
+// Scotch's cut of the units' undirected graph into as many parts of like compute as there are accelerators, with little
+// transferred between parts: `scotch_gpart`, another program (Pellegrini and Roman; CeCILL-C). It knows neither memory
+// nor contiguity, and the answer may not fit. Departure: what runs on no accelerator is on the first CPU core. Nothing
+// when that is not there, or `late` says so while it runs. Throws Error(kUsage) with scotch_missing(), Error(kIo) when
+// the program fails or writes something else.
+std::optional<std::vector<int>> scotch(const Workload& workload, const Units& units, const std::function<bool()>& late);
 
 // All on one accelerator, whatever its memory; nothing when something runs on none.
 std::optional<std::vector<int>> one_accelerator(const Workload& workload, const Units& units);

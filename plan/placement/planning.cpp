@@ -81,6 +81,8 @@ class Planning {
         {"greedy", "fill one accelerator after the other", true, &Planning::run_greedy},
         {"local-search", "random placements and the best single moves", false, &Planning::run_local_search},
         {"pipedream", "merge what branches to a chain, then cut it", false, &Planning::run_pipedream},
+        {"scotch", "even parts that transfer little between them (Scotch), whatever the memory", false,
+         &Planning::run_scotch},
         {"one-accelerator", "everything on one, whatever its memory", false, &Planning::run_one},
     };
     return table;
@@ -197,6 +199,22 @@ class Planning {
     });
   }
 
+  void run_scotch() {
+    const auto start = std::chrono::steady_clock::now();
+    const auto late = [&] {
+      const double passed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      answer_.cut_by_time = passed_s > request_.milp.seconds;
+      return answer_.cut_by_time || work_->over();
+    };
+    attempt("scotch", [&]() -> std::optional<Proposal> {
+      const auto devices = scotch(workload_, any_units(), late);
+      if (!devices) return std::nullopt;
+      Proposal out{placement_of(workload_, any_units(), *devices)};
+      does_not_fit_ = why_not(workload_, out.placement);
+      return does_not_fit_.empty() ? std::optional<Proposal>(out) : std::nullopt;
+    });
+  }
+
   void run_one() {
     attempt("one-accelerator", [&]() -> std::optional<Proposal> {
       const auto devices = one_accelerator(workload_, any_units());
@@ -310,6 +328,11 @@ class Planning {
       throw Error(ErrorKind::kInfeasible, "no contiguous placement fits",
                   "--algorithm milp-noncontiguous may find one that is not; or " + hint);
     }
+    if (!does_not_fit_.empty()) {
+      throw Error(ErrorKind::kInfeasible,
+                  request_.algorithm + " does not heed memory, and what it found does not fit: " + does_not_fit_,
+                  "--algorithm local-search and dp heed it; or " + hint);
+    }
     if (none_at_all_) throw Error(ErrorKind::kInfeasible, "no placement fits", hint);
     if (answer_.cut_by_time) {
       throw Error(ErrorKind::kInfeasible,
@@ -330,6 +353,7 @@ class Planning {
   std::optional<Units> contiguous_units_, colour_units_;
   std::optional<Split> linearized_;
   Answer answer_;
+  std::string does_not_fit_;  // why, of what an algorithm that does not look found
   bool found_ = false, no_contiguous_ = false, none_at_all_ = false;
 };
 

@@ -24,7 +24,7 @@ struct Request {
   int restarts = 10;               // of local-search
   int pieces = 2;                  // of an accelerator, milp-noncontiguous for latency
   std::uint64_t seed = 0;
-  MilpLimits milp;
+  MilpLimits milp;  // its seconds are Scotch's, too, by the clock
 };
 
 struct Tried {
@@ -48,15 +48,16 @@ struct Answer {
   std::vector<std::string> warnings;
 };
 
-// "auto", "dp", "dpl", "milp", "milp-noncontiguous", "greedy", "local-search", "pipedream", "one-accelerator".
+// "auto", "dp", "dpl", "milp", "milp-noncontiguous", "greedy", "local-search", "pipedream", "scotch",
+// "one-accelerator".
 std::vector<std::string> algorithm_names();
 // A line about each, in that order.
 std::string algorithm_help();
 
 // Throws Error(kInfeasible) when no placement fits, or none was found in time (what bounds it is said then);
 // Error(kUsage) for an algorithm that has no such objective, a solver that is not installed, latency of a training
-// graph; what check_workload throws is thrown before. `work` may end the programme over ideals, which then leaves the
-// best so far; Error(kStopped) when there is none.
+// graph; Error(kIo) for another program that fails; what check_workload throws is thrown before. `work` may end the
+// programme over ideals, which then leaves the best so far; Error(kStopped) when there is none.
 Answer find_placement(const Workload& workload, const Request& request, Work* work);
 
 // A placement that somebody made, judged; throws Error(kInfeasible) saying why the machine cannot hold it.

@@ -1,12 +1,13 @@
 """automap-compare: published systems and ours on one model."""
 
 import json
+import shutil
 import unittest
 
-from programs import FIXTURES, SOURCE, ProgramTest, run
+from programs import FIXTURES, SOURCE, ProgramTest, environment, run
 
 SYSTEMS = ["automap", "data-parallel", "gpipe", "megatron", "pipedream", "dapple", "alpa", "galvatron", "aceso", "flexflow", "heuristics", "tarnawski"]
-PLACE_ONLY = ["placement-orders", "placement-greedy", "placement-local", "placement-chain"]
+PLACE_ONLY = ["placement-orders", "placement-greedy", "placement-local", "placement-scotch", "placement-chain"]
 
 
 class Compare(ProgramTest):
@@ -89,6 +90,10 @@ class Compare(ProgramTest):
         self.assertNotIn("batch", document)
         rows = {row["system"]: row for row in document["systems"]}
         self.assertEqual(list(rows), SYSTEMS + PLACE_ONLY)
+        # A program of its own, which may not be there.
+        scotch = rows.pop("placement-scotch")
+        self.assertTrue(scotch["asked"])
+        self.assertEqual(scotch["found"], shutil.which("scotch_gpart") is not None)
         for name, row in rows.items():
             self.assertEqual(row["found"], name in ["tarnawski"] + PLACE_ONLY, name)
             if row["found"]:
@@ -107,6 +112,18 @@ class Compare(ProgramTest):
         self.assertIn("--cluster is not looked at", text.stderr)
         self.assert_fails(run("automap-compare", self.put("cycle.json", json.dumps({
             "maxSizePerFPGA": 1, "maxFPGAs": 1, "maxCPUs": 0, "nodes": [], "edges": []}))), 3, "cycle.json", "no nodes")
+
+    def test_without_scotch(self):
+        for content, says in ((None, ["Scotch is not installed", "apt-get install scotch"]), ("#!/bin/sh\necho broken >&2\nexit 3\n", ["scotch_gpart ended with exit code 3"])):
+            if content:
+                self.put("scotch_gpart", content).chmod(0o755)
+            result = run("automap-compare", SOURCE / "fixtures/placement/training.json", "--systems", "placement-scotch,placement-local", "--json",
+                         env=environment(PATH=str(self.folder)))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            scotch, local = json.loads(result.stdout)["systems"]
+            self.assertEqual((scotch["asked"], scotch["found"], local["found"]), (True, False, True))
+            for part in says:
+                self.assertIn(part, scotch["why_not"])
 
     def test_a_model_that_fits_nowhere(self):
         cluster = json.dumps({"schema": "automap.cluster/1", "name": "small", "devices": {"v100-16gb": {"memory_gib": 0.001}},

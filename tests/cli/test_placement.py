@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 import unittest
 from pathlib import Path
@@ -194,6 +195,39 @@ class Placement(ProgramTest):
         # Everything else goes on without it.
         auto = run("automap-search", "placement", BRANCHES, env=hidden)
         self.assertEqual(auto.returncode, 0, auto.stderr)
+
+    def scotch(self, *lines):
+        """An environment whose only program is a Scotch of these shell commands; none of them: none."""
+        if lines:
+            self.put("scotch_gpart", "\n".join(["#!/bin/sh", *lines]) + "\n").chmod(0o755)
+        return environment(PATH=str(self.folder))
+
+    @unittest.skipUnless(shutil.which("scotch_gpart"), "Scotch is not installed (no scotch_gpart in PATH): it placed nothing")
+    def test_scotch(self):
+        first, second = (self.plan(BRANCHES, "--algorithm", "scotch") for _ in range(2))
+        self.assertEqual(first["devices"], second["devices"])
+        self.assertEqual(first["planner"], "scotch")
+        self.assertFalse(first["proven"])
+        # What it cannot know is said.
+        self.fails(4, TRAINING, "--algorithm", "scotch", "--cpus", "1", "--memory", "1MiB", "-o", "out.json",
+                   says=["scotch does not heed memory", "does not fit: ", "local-search"])
+
+    def test_without_scotch(self):
+        self.assert_fails(run("automap-search", "placement", BRANCHES, "--algorithm", "scotch", env=self.scotch()), 2,
+                          "Scotch is not installed", "apt-get install scotch", "install_dependencies.sh --milp")
+        auto = run("automap-search", "placement", BRANCHES, env=self.scotch())
+        self.assertEqual(auto.returncode, 0, auto.stderr)
+
+    def test_a_scotch_that_is_broken(self):
+        def asked(*lines, options=()):
+            return run("automap-search", "placement", BRANCHES, "--algorithm", "scotch", *options, env=self.scotch(*lines), cwd=self.folder)
+        self.assert_fails(asked("echo out of luck >&2", "exit 3"), 3, "scotch_gpart ended with exit code 3", "out of luck", "Scotch 7")
+        for answer in ("echo hello", "echo 1; echo 0 0", "while :; do echo 1 1; done", ":"):
+            self.assert_fails(asked(answer), 3, "scotch_gpart wrote no placement")
+        start = time.monotonic()
+        self.assert_fails(asked("exec /bin/sleep 600", options=["--time", "1s"]), 4, "no placement was found in time", "--time")
+        self.assertLess(time.monotonic() - start, 60)
+        self.assertEqual(self.leftovers(), ["scotch_gpart"])
 
     def test_bad_input(self):
         def changed(change):

@@ -54,5 +54,23 @@ TEST(ChildProgram, ClosesTheInputOnlyOnceItIsRead) {
   EXPECT_EQ(run_program({"sh", "-c", "sleep 0.2; wc -c"}, std::string(300000, 'x')).out, "300000\n");
 }
 
+TEST(ChildProgram, IsKilledWhenTheCallerGivesUp) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  // Hangs; hangs with its outputs closed; writes without end.
+  for (const char* script : {"exec sleep 600", "exec sleep 600 >&- 2>&-", "exec yes"}) {
+    const double late = seconds() + 0.3;
+    const ProgramResult done = run_program({"sh", "-c", script}, "", [&](const ProgramResult& so_far) {
+      return seconds() > late || so_far.out.size() > 1000000;
+    });
+    EXPECT_TRUE(done.given_up) << script;
+    EXPECT_EQ(done.exit_code, 137) << script;
+  }
+  EXPECT_LT(seconds(), 60);
+  const ProgramResult done = run_program({"cat"}, "abc", [](const ProgramResult&) { return false; });
+  EXPECT_FALSE(done.given_up);
+  EXPECT_EQ(done.out, "abc");
+}
+
 }  // namespace
 }  // namespace automap

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
+#include <iostream>
 
+#include "plan/placement/baselines.h"
 #include "plan/placement/linearized.h"
 #include "plan/placement/plan_json.h"
 #include "plan/placement/planning.h"
@@ -129,6 +132,40 @@ TEST(Golden, OneAccelerator) {
     const Answer one = answer_of(workload_of("throughput/" + name), "one-accelerator", Objective::kThroughput);
     EXPECT_NEAR(one.value_ms, expected, 5.1e-3) << name;
   }
+}
+
+// Between cuts that are alike to Scotch the numbers of vertices, its version and rounding decide, so that figures are
+// no more than near. With Scotch 7.0.3 six are theirs to the digit. op_resnet50_inference would be the seventh with
+// their weights, whose sum leaves Scotch's 32 bits.
+TEST(Golden, Scotch) {
+  AUTOMAP_NEEDS_WORKLOADS();
+  if (!scotch_missing().empty()) GTEST_SKIP() << scotch_missing() << ": it cut nothing";
+  struct Cut {
+    const char* name;
+    double theirs, ours;  // the last with Scotch 7.0.3
+  };
+  int same = 0, as_measured = 0;
+  const std::vector<Cut> cuts = {
+      {"layer_bert24_inference", 18.026, 18.026},   {"layer_bert24_training", 42.008, 42.008},
+      {"layer_resnet50_inference", 34.309, 34.309}, {"layer_resnet50_training", 79.918, 79.917},
+      {"op_bert_l-3_inference", 35.935, 35.935},    {"op_bert_l-3_training", 403.773, 403.749},
+      {"op_bert_l-6_inference", 58.082, 58.703},    {"op_bert_l-6_training", 98.958, 130.327},
+      {"op_resnet50_inference", 197.848, 243.297},  {"op_resnet50_training", 416.252, 416.252}};
+  for (const Cut& cut : cuts) {
+    SCOPED_TRACE(cut.name);
+    const Workload workload = workload_of(std::string("throughput/") + cut.name);
+    const Answer answer = answer_of(workload, "scotch", Objective::kThroughput);
+    EXPECT_EQ(why_not(workload, answer.placement), "");
+    EXPECT_GE(answer.value_ms, answer.bound_ms);
+    // Other numbers for the vertices alone have moved one of the figures by a factor of 2.7.
+    EXPECT_LT(answer.value_ms, 3 * cut.theirs);
+    EXPECT_EQ(answer_of(workload, "scotch", Objective::kThroughput).placement.device, answer.placement.device);
+    same += std::abs(answer.value_ms - cut.theirs) < 2e-3;
+    as_measured += std::abs(answer.value_ms - cut.ours) < 2e-3;
+  }
+  std::cout << same << " of " << cuts.size() << " figures are the authors', " << as_measured
+            << " those of Scotch 7.0.3\n";
+  EXPECT_GE(same, 4);  // those with little to choose between
 }
 
 // The layers of BERT-24 in the memory of 600 MiB accelerators: greedy, and what is best for throughput. The order that

@@ -3,11 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
 #include "common/base/error.h"
+#include "plan/placement/baselines.h"
 #include "plan/placement/linearized.h"
 #include "plan/placement/units.h"
 #include "tests/plan/placement/brute.h"
 #include "tests/sanitized.h"
+#include "tests/temporary_folder.h"
 
 namespace automap::placement {
 namespace {
@@ -242,6 +249,12 @@ TEST(Latency, IsThatOfTheRunsOneByOne) {
 }
 
 TEST(Planning, BaselinesAreSoundAndNeverBetterThanTheBest) {
+  std::vector<std::string> planners = {"greedy", "local-search", "pipedream", "auto"};
+  if (scotch_missing().empty()) {
+    planners.push_back("scotch");
+  } else {
+    std::cout << "SKIPPED: " << scotch_missing() << ": it was not compared\n";
+  }
   std::map<std::string, int> found;
   for (std::uint64_t seed = 0; seed < 400u / kShare; ++seed) {
     SmallOptions options;
@@ -250,7 +263,7 @@ TEST(Planning, BaselinesAreSoundAndNeverBetterThanTheBest) {
     const Workload w = small_workload(seed, options);
     if (ways(w, w.devices()) > kMostWays) continue;
     const std::optional<double> any = brute_throughput(w, false);
-    for (const char* planner : {"greedy", "local-search", "pipedream", "auto"}) {
+    for (const std::string& planner : planners) {
       SCOPED_TRACE(::testing::Message() << "seed " << seed << " " << planner);
       const std::optional<Answer> answer = ask(w, planner);
       if (!answer) continue;
@@ -258,12 +271,113 @@ TEST(Planning, BaselinesAreSoundAndNeverBetterThanTheBest) {
       expect_sound(w, *answer);
       ASSERT_TRUE(any);
       EXPECT_GE(answer->value_ms, *any - 1e-9);
-      if (planner == std::string("pipedream")) {
+      if (planner == "pipedream") {
         EXPECT_TRUE(answer->contiguous);
       }
     }
   }
-  for (const char* planner : {"greedy", "local-search", "pipedream", "auto"}) EXPECT_GT(found[planner], 50 / kShare);
+  for (const std::string& planner : planners) EXPECT_GT(found[planner], 50 / kShare);
+}
+
+// What Scotch is asked, and what becomes of its answer: a program in its place keeps the one and gives the other.
+class OtherScotch : public ::testing::Test {
+ protected:
+  OtherScotch() {
+    const char* path = std::getenv("PATH");
+    if (path != nullptr) path_ = path;
+    ::setenv("PATH", (folder_.path() + ":" + path_).c_str(), 1);
+  }
+  ~OtherScotch() override { ::setenv("PATH", path_.c_str(), 1); }
+
+  void answers(const std::string& shell) {
+    std::ofstream(folder_.file("scotch_gpart")) << "#!/bin/sh\n" << shell << "\n";
+    std::filesystem::permissions(folder_.file("scotch_gpart"), std::filesystem::perms::owner_all);
+  }
+  std::string question() const {
+    std::ifstream in(folder_.file("asked"));
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  const TemporaryFolder folder_;
+  std::string path_;
+};
+
+TEST_F(OtherScotch, GraphAndParts) {
+  Workload w;
+  w.accelerators = 2;
+  w.cpus = 1;
+  // Forward 0 -> 1 -> 2, backward 3 of 1's colour reads 0 and 1; 2 is the CPU's; 4 is by itself.
+  w.nodes = {{"", 0, 2, 20, 1, 0.5, kNoColour, false, true},
+             {"", 1, 1, 10, 1, 0.25, 0, false, true},
+             {"", 2, 0, 7, 1, 0, kNoColour, false, false},
+             {"", 3, 3, 30, 1, 0, 0, true, true},
+             {"", 4, 0, 1, 1, 0, kNoColour, false, true}};
+  w.edges = {{0, 1}, {1, 2}, {0, 3}, {1, 3}, {4, 0}};
+  answers("echo \"$@\" >" + folder_.file("asked") + "; cat >>" + folder_.file("asked") +
+          "; echo 3; echo 1 0; echo 0 1; echo 2 1");
+  const Answer answer = ask(w, "scotch").value();
+  // The output of 0 is transferred once for both that read it; what costs nothing holds together as well.
+  EXPECT_EQ(question(), "-Cd 2 - -\n0\n3 4\n0 011\n2000000 2 500000 1 1 2\n4000000 1 500000 0\n0 1 1 0\n");
+  EXPECT_EQ(answer.placement.device, (std::vector<int>{1, 0, 2, 0, 1}));
+  EXPECT_EQ(answer.value_ms, max_load_ms(w, answer.placement));
+  EXPECT_EQ(answer.planner, "scotch");
+  w.memory_bytes = 1;
+  Request request;
+  request.algorithm = "scotch";
+  Work work;
+  try {
+    find_placement(w, request, &work);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::kInfeasible);
+    EXPECT_NE(std::string(e.what()).find("does not heed memory"), std::string::npos) << e.what();
+  }
+  // Nothing to cut.
+  for (Node& node : w.nodes) node.on_accelerators = false;
+  answers("exit 1");
+  EXPECT_EQ(ask(w, "scotch")->placement.device, std::vector<int>(5, 2));
+}
+
+// Sums of weights stay within what Scotch counts in.
+TEST_F(OtherScotch, LargeTimes) {
+  Workload w;
+  w.accelerators = 2;
+  for (int v = 0; v < 2; ++v) w.nodes.push_back({"", v, 4e6, 4e6, 1, 1e6, kNoColour, false, true});
+  w.edges = {{0, 1}};
+  answers("cat >" + folder_.file("asked") + "; echo 2; echo 0 0; echo 1 1");
+  EXPECT_EQ(ask(w, "scotch")->value_ms, 5e6);
+  EXPECT_EQ(question(), "0\n2 2\n0 011\n1000000000 1 250000000 1\n1000000000 1 250000000 0\n");
+  for (Node& node : w.nodes) node.accelerator_ms = 1e300;
+  EXPECT_TRUE(ask(w, "scotch"));
+}
+
+TEST_F(OtherScotch, WrongAnswers) {
+  Workload w;
+  w.accelerators = 2;
+  for (int v = 0; v < 2; ++v) w.nodes.push_back({"", v, 1, 1, 1, 1, kNoColour, false, true});
+  Request request;
+  request.algorithm = "scotch";
+  request.milp.seconds = 0.3;
+  const auto fails = [&](const std::string& shell, ErrorKind kind, const std::string& says) {
+    answers(shell);
+    Work work;
+    try {
+      find_placement(w, request, &work);
+      ADD_FAILURE() << "no error: " << shell;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), kind) << e.what();
+      EXPECT_NE(std::string(e.what()).find(says), std::string::npos) << e.what();
+    }
+  };
+  fails("exec sleep 600", ErrorKind::kInfeasible, "in time");
+  request.milp.seconds = 60;
+  fails("echo no such thing >&2; exit 2", ErrorKind::kIo, "no such thing");
+  fails("echo 2; echo 0 0; echo 1 1; exit 2", ErrorKind::kIo, "exit code 2");
+  fails("kill -11 $$", ErrorKind::kIo, "exit code 139");
+  for (const char* text : {"", "x", "2", "2 0 0", "2 0 0 1", "2 0 0 1 2", "2 0 0 1 -1", "2 0 0 0 1", "2 0 0 2 1",
+                           "3 0 0 1 1", "2 0 0 1 1 1", "2 0 0 1 1x", "2 0 0 1 99999999999"}) {
+    fails(std::string("echo '") + text + "'", ErrorKind::kIo, "wrote no placement");
+  }
+  fails("exec yes 1", ErrorKind::kIo, "wrote no placement");
 }
 
 // A worked case: two branches of 3 ms, transfers of 1 ms, two accelerators.
