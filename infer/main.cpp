@@ -405,7 +405,8 @@ std::string what_would_fit(const Call& call) {
       : !result.devices_divide      ? ""
       : result.cut_by_time || result.cut_by_effort
           ? "the search came to no end: ask for --effort thorough, fewer stage counts (--stages), or every planner"
-          : "allow other stage counts, every planner, or --allow-empty-stages");
+          : std::string("allow ") + (call.request.online.server_radius >= 0 ? "a larger --radius, " : "") +
+                "other stage counts, every planner, or --allow-empty-stages");
 }
 
 // The options given that leave some plans out, which the bounds are not about then.

@@ -241,7 +241,8 @@ std::string planned_text(const PlanDocument& document) {
   out += "\n";
   if (!document.online) return out;
   const pipeline::PlanLearning& online = *document.online;
-  out += "             learned on this model in " + format_ms(1e3 * online.seconds) + ": " +
+  out += std::string("             ") + (online.updates > 0 ? "learned on" : "searched, with nothing to learn from,") +
+         " this model in " + format_ms(1e3 * online.seconds) + ": " +
          format_count(static_cast<std::int64_t>(online.plays)) + " plays (" +
          format_count(static_cast<std::int64_t>(online.earlier_plays)) + " of earlier sessions), " +
          format_count(static_cast<std::int64_t>(online.updates)) + " updates";

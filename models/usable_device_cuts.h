@@ -12,10 +12,9 @@ namespace automap::models {
 // Of 0..D those at most `radius` from a server boundary (paper 4.4), and 0 and D; -1: all.
 std::vector<char> cuts_near_servers(const pipeline::Problem& problem, int radius);
 
-// Ascending, within 1..D-1. `radius`: as above. Up to `most` of
-// them are all returned, whether plans have them or not. Of more a choice of at most `most` (at least stages - 1), of
-// cuts that plans of `stages` stages have; empty when no such plan can be placed: server boundaries first, then what is
-// nearest to an even grid.
+// Ascending, within 1..D-1. `radius`: as above. Up to `most` of them are all returned, whether plans have them or not.
+// Of more a choice of at most `most` (at least stages - 1), of cuts that plans of `stages` stages have; empty when no
+// such plan can be placed: server boundaries first, then what is nearest to an even grid.
 std::vector<int> usable_device_cuts(const pipeline::Problem& problem, int stages, int most, int radius);
 
 }  // namespace automap::models

@@ -146,6 +146,7 @@ void online(Planning& planning, Turn& turn) {
   }
   OnlineRequest asked;
   asked.options = request.online;
+  asked.options.server_radius = planning.server_radius();
   asked.objective = planning.objective();
   asked.first_stages = std::max(2, planning.first_stages());
   asked.last_stages = std::min(planning.last_stages(), models::kMaxStages);

@@ -10,6 +10,7 @@
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
 #include "models/policy_search.h"
+#include "models/usable_device_cuts.h"
 #include "plan/planners/shipped_policy.h"
 
 namespace automap::planners {
@@ -294,6 +295,16 @@ bool Planning::better(const Candidate& a, const Candidate& b) const {
   return key(a) < key(b);
 }
 
+int Planning::server_radius() const {
+  return request_.online.server_radius < 0 ? -1 : request_.online.server_radius / problem_.options().width;
+}
+
+bool Planning::near_servers(const Plan& plan) const {
+  if (server_radius() < 0) return true;
+  const std::vector<char> allowed = models::cuts_near_servers(problem_, server_radius());
+  return std::all_of(plan.device_cuts.begin(), plan.device_cuts.end(), [&](int cut) { return allowed[at(cut)] != 0; });
+}
+
 bool Planning::add(const std::optional<Plan>& plan, PlannerKind planner, Way way) {
   if (!plan) return false;
   // What is short by its bounds may still hold a stage that hardly works.
@@ -301,6 +312,7 @@ bool Planning::add(const std::optional<Plan>& plan, PlannerKind planner, Way way
     AM_CHECK(!problem_.options().allow_idle_stages);
     return false;
   }
+  if (planner == PlannerKind::kOnline && !near_servers(*plan)) return false;
   work_.spend(pipeline::judging_units(problem_, plan->num_stages(), Objective::kSimulated));
   Candidate candidate;
   candidate.plan = *plan;
@@ -355,6 +367,7 @@ std::optional<Plan> Planning::walk(const models::Policy* policy, int stages, Sch
     options.stages = stages;
     options.schedule = schedule;
     options.pivots = walk_pivots();
+    options.server_radius = server_radius();
     space = std::make_unique<models::PlanSpace>(problem_, options);
     turn.work.spend(space->units());
   }
@@ -422,7 +435,9 @@ void Planning::refine(const std::vector<Plan>& plans, Turn& turn, Way way, int m
     if (value > kRefineWithin * best_ms || value > hopeless_ms()) break;
     if (++of_stages[plan->num_stages()] > kMostRefined) continue;
     if (cut(turn.work)) return;
-    add(pipeline::refine_in_corridor(problem_, *plan, 8, 2, &turn.work), turn, way);
+    // Device cuts may move by two, but not out of a radius.
+    const int by = server_radius() < 0 ? 2 : 0;
+    add(pipeline::refine_in_corridor(problem_, *plan, 8, by, &turn.work), turn, way);
     if (candidates_.empty()) continue;
     in_vain = candidates_.back().value_ms < refined_ms * (1 - kProvenGap) ? 0 : in_vain + 1;
     if (in_vain == most_in_vain) return;

@@ -48,6 +48,9 @@ class Planning {
   const std::vector<int>& pivots() const { return pivots_; }  // empty: every instruction
   // The same for those that walk through a plan space.
   std::vector<int> walk_pivots() const;
+  // How far from a server's end stages may end, in the problem's devices, which are replicas; -1: anywhere. Of all
+  // that walk, and of everything that `online` says.
+  int server_radius() const;
   bool coarse() const;  // whether the grid leaves something to refine
   const models::Policy* policy() const { return policy_.get(); }
   std::shared_ptr<const models::Policy> shared_policy() const { return policy_; }
@@ -98,6 +101,7 @@ class Planning {
   void run_all();
   void propose(const PlannerRow& planner, int beam);
   pipeline::Plan plain(pipeline::Plan plan) const;
+  bool near_servers(const pipeline::Plan& plan) const;
   bool settled() const;
   bool prove();
   bool is_proof(const pipeline::LowerBound& bound) const;

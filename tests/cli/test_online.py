@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from programs import BIN, SANITIZED, SOURCE, ProgramTest, environment, profile_csv, run
+from programs import BIN, FIXTURES, SANITIZED, SOURCE, ProgramTest, environment, profile_csv, run
 
 
 @unittest.skipUnless((BIN / "libautomap_learned.so").exists(), "built without LibTorch")
@@ -42,10 +42,21 @@ class Online(ProgramTest):
 
     def test_time_is_what_it_is_given(self):
         before = time.monotonic()
-        plan = self.plan("--time", "6s", "--from", "scratch", "--radius", "3", "--objective", "value")
+        plan = self.plan("--time", "6s", "--from", "scratch", "--objective", "value")
         self.assertGreater(time.monotonic() - before, 4)
         self.assertGreater(plan["online"]["plays"], 0)
-        self.assertEqual(plan["provenance"]["option_radius"], "3")
+
+    def test_the_radius_is_kept_by_the_plan(self):
+        # config-a: two servers of eight devices.
+        for radius, stages, source in ((0, 2, "shipped"), (1, 2, "shipped"), (3, 3, "shipped"), (3, 4, "scratch")):
+            with self.subTest(radius=radius, stages=stages, source=source):
+                plan = json.loads(run("automap-search", "pipeline", FIXTURES / "vgg19.hlo.gz", "--cluster", "config-a", "--radius", radius, "--stages", stages,
+                                      "--from", source, "--plays", "20", "--json", "--quiet").stdout)
+                cuts = plan["device_cuts"]
+                self.assertEqual(len(cuts), stages - 1)
+                self.assertLessEqual(max(abs(cut - 8) for cut in cuts), radius)
+        result = run("automap-search", "pipeline", FIXTURES / "vgg19.hlo.gz", "--cluster", "config-a", "--radius", "0", "--stages", "4", "--plays", "20")
+        self.assert_fails(result, 4, "--radius")
 
     def test_never_longer_than_the_policy_that_it_starts_from(self):
         policy = json.loads(run("automap-infer", *self.model, "--json", "--quiet", "--planner", "policy").stdout)

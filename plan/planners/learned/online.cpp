@@ -168,29 +168,35 @@ class OnlinePlanner {
 
   double best_ms() const { return steps_.empty() ? kInfinity : steps_.back().length_ms; }
 
-  // Each once, then at random: those with short plans often, those whose bound is above the best plan never.
-  Space& next_space() {
-    if (rounds_ < spaces_.size()) return *spaces_[rounds_];
+  // Each once, then at random: those with short plans often, never those whose bound is above the best plan, nor those
+  // of two stages: their one boundary is placed exactly. Null: there is none left to play.
+  Space* next_space() {
+    if (rounds_ < spaces_.size()) return spaces_[rounds_].get();
     std::vector<double> share;
     double all = 0;
     for (const auto& space : spaces_) {
       const double most = request_.objective == Objective::kValue ? best_ms() : kAboveSimulation * best_ms();
-      const bool out = space->plans.root().bound_ms > most;
+      const bool out = space->plans.stages() == 2 || space->plans.root().bound_ms > most;
       const double worse = space->best_ms / best_ms() - 1;
       share.push_back(out ? 0 : std::max(kLeastShare, std::exp(-worse / kWorse)));
       all += share.back();
     }
     double at = Rng(request_.options.seed, kSpaceStream, rounds_).uniform() * all;
+    Space* last = nullptr;  // by rounding `at` may end a little above 0
     for (std::size_t i = 0; i < spaces_.size(); ++i) {
+      if (share[i] <= 0) continue;
+      last = spaces_[i].get();
       at -= share[i];
-      if (at < 0) return *spaces_[i];
+      if (at < 0) break;
     }
-    return *spaces_.front();
+    return last;
   }
 
-  // False when the work was over first.
+  // False when the work was over first, or nothing is left to play.
   bool play_round() {
-    Space& space = next_space();
+    Space* const next = next_space();
+    if (next == nullptr) return false;
+    Space& space = *next;
     Played played = models::play_space(space.plans, rounds_, *learner_.policy(), play_, request_.options.seed);
     ++rounds_;
     plays_ += played.plays;

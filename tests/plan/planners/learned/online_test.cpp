@@ -147,6 +147,18 @@ TEST(Online, RadiusIsKept) {
   EXPECT_GT(plans, 16);
 }
 
+// Two stages have one boundary, which is placed exactly: nothing to learn, and no time to spend.
+TEST(Online, EndsWhenNothingIsLeft) {
+  const RandomProblem made = problem_of(1);
+  const Problem problem = made.problem();
+  OnlineRequest request = request_of(problem);
+  request.last_stages = 2;
+  const OnlineAnswer answer = search(problem, request, WorkLimits::kNoEnd);
+  ASSERT_FALSE(answer.plans.empty());
+  EXPECT_EQ(answer.learning.updates, 0u);
+  EXPECT_LE(answer.learning.plays, 4u);
+}
+
 TEST(Online, SeedsDecide) {
   const RandomProblem made = problem_of(1);
   const Problem problem = made.problem();
