@@ -10,6 +10,7 @@
 #include "common/base/join.h"
 #include "common/base/log.h"
 #include "common/base/options.h"
+#include "common/base/text_table.h"
 #include "common/machine/cluster.h"
 #include "compare/report.h"
 #include "compare/systems.h"
@@ -50,9 +51,9 @@ struct Asked {
     out.workload = workload.has_value();
     out.batch = question.batch;
     out.model = workload ? source : input->profile.model;
-    out.cluster = workload ? std::to_string(workload->accelerators) + " accelerators and " +
-                                 std::to_string(workload->cpus) + " CPU cores"
-                           : cluster->name;
+    out.cluster = workload
+                      ? plural(workload->accelerators, "accelerator") + " and " + plural(workload->cpus, "CPU core")
+                      : cluster->name;
     return out;
   }
 };
@@ -67,7 +68,6 @@ Asked read_question(infer::InferOptions& options) {
     placement::WorkloadFile file = placement::parse_workload(plain, out.source);
     placement::check_workload(file.workload, out.source);
     for (const std::string& warning : file.warnings) log_warning(warning);
-    if (!options.cluster.empty()) log_warning("the workload has its own machine in it: --cluster is not looked at");
     out.workload = std::move(file.workload);
     return out;
   }
@@ -131,7 +131,23 @@ int compare_main(int argc, char** argv) {
   AtomicFile* page = html.empty() ? nullptr : &outputs.add(html);
   const Asked asked = read_question(options);
   const std::vector<const System*> systems = systems_of(names, asked.workload.has_value());
+  if (asked.workload &&
+      std::none_of(systems.begin(), systems.end(), [](const System* s) { return s->places_nodes(); })) {
+    std::vector<std::string> that_do;
+    for (const System& system : all_systems()) {
+      if (system.places_nodes()) that_do.emplace_back(system.key);
+    }
+    throw Error(ErrorKind::kUsage, "--systems " + names + ": none of them places the nodes of a workload",
+                "all, or of: " + join(that_do));
+  }
   const Question question = asked.question(options);
+  if (asked.workload) {
+    for (const char* option : {"cluster", "batch", "max-stages"}) {
+      if (table.source_of(option) != "default") {
+        log_warning(std::string("the workload has its own machine and samples: --") + option + " is not looked at");
+      }
+    }
+  }
   Compared compared = asked.head(question);
   ::getloadavg(&compared.load_average, 1);
   for (const System* system : systems) {

@@ -24,6 +24,13 @@ namespace {
 
 constexpr const char* kSource = "automap-compare";
 
+// With the memory that plans of ours may use, too, and no more.
+machine::Cluster without_reserve(const Question& q) {
+  machine::Cluster cluster = *q.cluster;
+  for (auto& [name, device] : cluster.devices) device.memory_gib *= 1 - q.options.memory_reserve;
+  return cluster;
+}
+
 // --- FlexFlow ---
 
 // What a strategy does, for people.
@@ -86,9 +93,9 @@ std::string placement_text(const placement::Workload& workload, const placement:
   for (const int device : answer.placement.device)
     (device < workload.accelerators ? accelerators : cpus).insert(device);
   return std::string(answer.contiguous ? "contiguous" : "not contiguous") + " on " +
-         std::to_string(accelerators.size()) + " accelerators" +
-         (cpus.empty() ? "" : " and " + std::to_string(cpus.size()) + " CPU cores") +
-         (answer.proven ? ", none is better" : "");
+         plural(static_cast<long long>(accelerators.size()), "accelerator") +
+         (cpus.empty() ? "" : " and " + plural(static_cast<long long>(cpus.size()), "CPU core")) +
+         (answer.proven ? ", of " + answer.bound_of + " none is better" : "");
 }
 
 placement::Answer placed_by(const placement::Workload& workload, const char* algorithm, double seconds) {
@@ -122,7 +129,7 @@ Answer of_workload(const Question& q, const char* algorithm) {
 // The layers of a micro-batch of `size` placed, and the pipeline that they make.
 void consider(const Question& q, const planners::StepSize& size, const char* algorithm, Answer* best) {
   const placement::ModelWorkload layers =
-      placement::layer_workload(q.input->profile, placement::machine_of(*q.cluster), size.samples);
+      placement::layer_workload(q.input->profile, placement::machine_of(without_reserve(q)), size.samples);
   placement::check_workload(layers.workload, kSource);
   const placement::Answer found = placed_by(layers.workload, algorithm, q.request.time_limit_s);
   std::string why;
@@ -181,7 +188,7 @@ Answer plan_flexflow(const Question& q) {
     answer.why_not = error.what();
     return answer;
   }
-  const soap::MachineLinks links(*q.cluster);
+  const soap::MachineLinks links(without_reserve(q));
   const soap::Proposals proposals(model.space, links.num_devices(), soap::Placement::kRange);
   Rng rng(0, 0, 0);
   const std::vector<soap::Start> starts = {{"data parallel", soap::data_parallel(model.space, links.num_devices())},
@@ -216,7 +223,7 @@ Answer plan_heuristics(const Question& q) {
     answer.why_not = error.what();
     return answer;
   }
-  const heuristics::Machine machine(*q.cluster);
+  const heuristics::Machine machine(without_reserve(q));
   const heuristics::Answer found = heuristics::find_division(model.graph, machine, {});
   const heuristics::Candidate* shortest = nullptr;
   for (const heuristics::Candidate& candidate : found.candidates) {

@@ -26,7 +26,11 @@ Judge judge_of(const Compared& compared) {
   return compared.workload ? Judge::kLargestLoad : Judge::kOurs;
 }
 
-std::string times(double ratio) {
+// Beside the least: "1.234".
+std::string times(double value, double least) {
+  constexpr double kMost = 1e6;
+  const double ratio = value == least ? 1 : value / least;
+  if (!(ratio < kMost)) return "-";  // the least is nothing
   const long thousandths = std::lround(ratio * 1000);
   std::string digits = std::to_string(thousandths % 1000);
   digits.insert(0, 3 - digits.size(), '0');
@@ -61,7 +65,7 @@ std::string verdict(const Compared& compared) {
           ". AutoMap's plan is at most " + format_percent(answer.gap()) + " above the shortest of those it considers";
     }
   }
-  return text + ".";
+  return text.back() == '.' ? text : text + ".";
 }
 
 std::string escaped(const std::string& text) {
@@ -123,16 +127,22 @@ std::string picture(const Compared& compared) {
   const auto asked =
       std::count_if(compared.answers.begin(), compared.answers.end(), [](const Answer& a) { return a.asked; });
   const double height = kTop + kLine * static_cast<double>(asked) + 30;
-  double longest = 0;
-  for (const Answer& answer : compared.answers) longest = std::max(longest, answer.step_ms);
+  // Figures of another judge are not to be set against these: they are cut off where they are longer.
+  double longest = 0, of_others = 0;
+  for (const Answer& answer : compared.answers) {
+    double& most = answer.judge == judge_of(compared) ? longest : of_others;
+    if (answer.found) most = std::max(most, answer.step_ms);
+  }
+  if (longest <= 0) longest = of_others;
+  const std::string what = compared.workload ? "load" : "step";
   const auto at_second = [&](double s) {
     const double share = std::log10(std::clamp(s, kLeast, kMost) / kLeast) / std::log10(kMost / kLeast);
     return kName + kBars + kGap + share * kSearch;
   };
   std::string svg = "<svg viewBox=\"0 0 " + number(kName + kBars + kGap + kSearch + 60) + " " + number(height) +
-                    "\" font-family=\"sans-serif\" font-size=\"13\" role=\"img\">\n<title>Simulated step and search "
-                    "time</title>\n<text x=\"" +
-                    number(kName) + "\" y=\"16\">step, ms</text>\n<text x=\"" + number(at_second(kLeast)) +
+                    "\" font-family=\"sans-serif\" font-size=\"13\" role=\"img\">\n<title>" +
+                    (compared.workload ? "Largest load" : "Simulated step") + " and search time</title>\n<text x=\"" +
+                    number(kName) + "\" y=\"16\">" + what + ", ms</text>\n<text x=\"" + number(at_second(kLeast)) +
                     "\" y=\"16\">search, s</text>\n";
   for (double s = kLeast; s <= kMost * 1.001; s *= 100) {
     const std::string x = number(at_second(s));
@@ -147,13 +157,14 @@ std::string picture(const Compared& compared) {
     y += kLine;
     svg += "<text x=\"0\" y=\"" + number(y + 18) + "\">" + escaped(compared.systems[i]->name) + "</text>\n";
     if (answer.found) {
-      const double width = longest > 0 ? kBars * answer.step_ms / longest : 0;
+      const double width = longest > 0 ? kBars * std::min(1.0, answer.step_ms / longest) : 0;
       const char* colour = std::string_view(compared.systems[i]->key) == "automap" ? "#2a6f97"
                            : answer.judge == Judge::kOwnSimulator                  ? "#e0ddd0"
                                                                                    : "#b7b7a4";
       svg += "<rect x=\"" + number(kName) + "\" y=\"" + number(y + 4) + "\" width=\"" + number(width) +
              "\" height=\"20\" fill=\"" + colour + "\"/>\n<text x=\"" + number(kName + width + 6) + "\" y=\"" +
-             number(y + 18) + "\">" + step_text(answer) + (answer.fits() ? "" : ", does not fit") + "</text>\n";
+             number(y + 18) + "\">" + step_text(answer) + (answer.fits() ? "" : ", does not fit") +
+             (answer.step_ms > longest ? " (cut off)" : "") + "</text>\n";
     } else {
       svg += "<text x=\"" + number(kName) + "\" y=\"" + number(y + 18) + "\" fill=\"#666\">no plan</text>\n";
     }
@@ -190,7 +201,7 @@ std::string report_text(const Compared& compared) {
     }
     own = own || answer.judge == Judge::kOwnSimulator;
     table.add_row({system.name, answer.own_ms > 0 ? format_number(answer.own_ms) : "-", step_text(answer),
-                   answer.judge == judge && answer.fits() ? times(answer.step_ms / least) : "-", memory_text(answer),
+                   answer.judge == judge && answer.fits() ? times(answer.step_ms, least) : "-", memory_text(answer),
                    format_number(answer.search_s), answer.plan});
   }
   return head(compared) + "\n\n" + table.render() + "\n" + verdict(compared) + "\n" +
@@ -254,7 +265,9 @@ std::string report_html(const Compared& compared) {
          "table{border-collapse:collapse;font-size:90%}td,th{border-bottom:1px solid #ddd;padding:.4em;"
          "text-align:left;vertical-align:top}</style></head>\n<body><h1>" +
          escaped(head(compared)) + "</h1>\n<p>" + escaped(verdict(compared)) + "</p>\n" + picture(compared) +
-         "<table><tr><th>system</th><th>source</th><th>own model, ms</th><th>step, ms</th><th>memory</th>"
+         "<table><tr><th>system</th><th>source</th><th>own model, ms</th><th>" +
+         std::string(compared.workload ? "load" : "step") +
+         ", ms</th><th>memory</th>"
          "<th>search, s</th><th>plan</th><th>expresses</th><th>leaves out</th></tr>\n" +
          rows + "</table>\n<p>" + escaped(not_asked(compared)) +
          "</p>\n<p>Stand-ins on our costs, not the published programs; every pipeline is judged by our simulation. "

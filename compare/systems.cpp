@@ -141,15 +141,16 @@ std::string plan_text(const pipeline::PlacedPlan& placed) {
 
 const std::vector<System>& all_systems() {
   using Of = System::Of;
-  constexpr const char* kStages = "a pipeline's cuts, devices and replicas";
+  // Tensor parallelism at one width is asked of all that have pipelines, whether the paper has it or not.
+  constexpr const char* kStages = "a pipeline's cuts, devices and replicas; one width";
   static const std::vector<System> systems = {
       {"automap", "AutoMap", "this program", "V, the closed form of the step",
        "a pipeline's cuts, devices, replicas, widths and variants of stages",
        "stages of different widths, which automap-infer looks at beside it", plan_ours},
-      {"data-parallel", "data parallel", "everybody's first try", "V", "replicas", "stages; operators in parts",
+      {"data-parallel", "data parallel", "everybody's first try", "V", "replicas; one width", "stages",
        plan_data_parallel},
-      {"gpipe", "GPipe, equal stages", "Huang et al., NeurIPS 2019", "V", "even pipelines",
-       "stages of different sizes: equal runs of instructions on equal groups of devices", plan_gpipe},
+      {"gpipe", "GPipe (equal stages)", "Huang et al., NeurIPS 2019", "V", "even pipelines",
+       "stages of different sizes: equal runs of instructions on groups as equal as whole samples allow", plan_gpipe},
       {"megatron", "Megatron grid", "Narayanan et al., SC 2021", "", "even grids of data, tensor and pipeline",
        "stages of different sizes; fewer devices", plan_megatron},
       {"pipedream", "PipeDream", "Narayanan et al., SOSP 2019", "slowest stage or transfer of one micro-batch", kStages,
@@ -159,7 +160,7 @@ const std::vector<System>& all_systems() {
       {"alpa", "Alpa", "Zheng et al., OSDI 2022", "sum of stages + (M - 1) times the longest",
        "a pipeline of meshes, operators split inside",
        "transfers between stages in its objective; stages of different widths; fewer devices", plan_alpa},
-      {"galvatron", "Galvatron, Piper", "Miao et al., VLDB 2023; Tarnawski et al., NeurIPS 2021",
+      {"galvatron", "Galvatron/Piper", "Miao et al., VLDB 2023; Tarnawski et al., NeurIPS 2021",
        "sum of stages + (M - 1) times the longest, transfers counted", "equal groups, a variant per stage",
        "groups of different sizes; fewer devices", plan_galvatron},
       {"aceso", "Aceso", "Liu et al., EuroSys 2024", "sum of stages + (M - 1) times the longest, transfers counted",
@@ -231,7 +232,7 @@ namespace {
 std::string not_about(const System& system, const Question& question) {
   using Of = System::Of;
   if (question.workload != nullptr) {
-    if (system.of == Of::kBoth || system.of == Of::kWorkloads) return "";
+    if (system.places_nodes()) return "";
     return "a workload for placement says nothing of samples, variables and links";
   }
   if (system.of == Of::kModules && question.input->module == nullptr) {

@@ -61,6 +61,7 @@ struct System {
   Answer (*plan)(const Question& question);
   enum class Of { kModels, kModules, kBoth, kWorkloads };
   Of of = Of::kModels;  // kModules: HLO only; kWorkloads: models, too, but those are asked about by name only
+  bool places_nodes() const { return of == Of::kBoth || of == Of::kWorkloads; }
 };
 // Ours first.
 const std::vector<System>& all_systems();

@@ -28,13 +28,14 @@ PARAGRAPHS = """- **PipeDream** (SOSP 2019): dynamic program and slowest stage a
   of more); ours: costs, consecutive devices, memory, no copies of the whole pipeline. A test recomputes the best L of its published
   VGG-19 and BERT-48 profiles on two servers of eight GPUs: 0.65425 and 0.74058 s.
 - **Alpa** (OSDI 2022): the inter-operator program is the paper's (equation 2); what it would find inside a submesh is our partition at one width.
-- **Galvatron, Piper** (VLDB 2023, NeurIPS 2021): equal groups and a variant per stage as in Galvatron, transfers counted; ours: one variant and one width per stage.
+- **Galvatron/Piper** (VLDB 2023, NeurIPS 2021): equal groups and a variant per stage as in Galvatron, transfers counted as in Piper; ours: one variant and one width per stage.
+  There is no planner of Piper's own: its groups of different sizes and widths are what automap-infer's own search looks at.
 - **Aceso** (EuroSys 2024): the moves and their order are its code's; ours: every width and split is searched, effort is counted, no fine-tuning of operators.
 - **Megatron grid** (SC 2021): every even grid of data x tensor x pipeline parallelism over whole layers, the shortest.
-- **GPipe**: equal runs of instructions on equal groups of devices, any number of stages; **data parallel**: one stage.
+- **GPipe**: equal runs of instructions on groups as equal as whole samples allow, any number of stages; **data parallel**: one stage.
 
 All are stand-ins on our costs (`plan/rivals`, `compare`), not the published programs. Each runs for every width and split of the batch, and the plan that is
-*simulated* shortest counts, so that none is held back by its own model."""
+*simulated* shortest counts, so that none is held back by its own model; so operators in parts (widths) are there for those, too, whose papers have none."""
 
 
 # Those whose plans are pipelines of ours to begin with, and the others.

@@ -211,6 +211,13 @@ int heuristics_command(int argc, char** argv) {
   const auto begun = std::chrono::steady_clock::now();
   options.runtime.sigmas = parse_numbers(options.noise, "--noise", 0, kMostNoise);
   options.runtime.slows = parse_numbers(options.slow, "--slow", 1, kMostSlow);
+  for (const char* option : {"noise", "slow", "runs", "seed", "theta", "tau"}) {
+    if (!options.assistants && table.source_of(option) == "flag") {
+      throw Error(ErrorKind::kUsage,
+                  std::string("--") + option + " is of scheduling assistants, which were not asked for",
+                  "add --assistants");
+    }
+  }
   OutputFiles files(options.json);
   files.add("-o", options.output);
   const machine::Cluster cluster = machine::load_cluster(options.cluster);

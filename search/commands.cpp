@@ -63,6 +63,21 @@ std::string help() {
          "or\nnot; - reads standard input.\n";
 }
 
+constexpr const char* kPipelineHelp =
+    R"(automap-search pipeline: Rainbow learning on one model's pipeline (Auto-MAP, 3.4 and 4.4)
+
+Examples:
+  automap-search pipeline fixtures/hlo/vgg19.hlo.gz --cluster config-a --time 5s
+      from the policy that is shipped
+  automap-search pipeline fixtures/hlo/vgg19.hlo.gz --cluster config-a --time 5s --radius 3 --from scratch
+      the paper's pruning, and no policy to start from
+
+Usage: automap-search pipeline MODEL --cluster C [options]
+
+It is automap-infer MODEL --cluster C --planner online, with all of its options, and --time for its --time-limit.
+--from, --radius, --seed, --plays and --search-state are of this search: automap-infer --help says what they do.
+)";
+
 }  // namespace
 
 int explore_command(int argc, char** argv) {
@@ -76,6 +91,12 @@ int explore_command(int argc, char** argv) {
 }
 
 int pipeline_command(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument != "--help" && argument != "-h") continue;
+    print(kPipelineHelp);
+    return 0;
+  }
   std::vector<std::string> program = {"automap-infer", "--planner", "online"};
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];

@@ -43,10 +43,13 @@ std::string describe_cycle(const Workload& workload, const std::vector<char>& re
   return out + workload.describe(cycle.front());
 }
 
+// Milliseconds and bytes whose sums are finite, and told apart.
+constexpr double kMostOfNode = 1e18;
+
 void check_number(const Workload& workload, int node, double value, const char* what, const std::string& source) {
-  if (std::isfinite(value) && value >= 0) return;
+  if (value >= 0 && value <= kMostOfNode) return;
   throw Error(ErrorKind::kData, source + ": " + workload.describe(node) + ": " + what + " is " + format_number(value) +
-                                    ", expected a finite number of at least 0");
+                                    ", expected a number from 0 to " + format_number(kMostOfNode));
 }
 
 void check_graph(const Workload& workload, const std::string& source) {
@@ -78,7 +81,7 @@ void check_graph(const Workload& workload, const std::string& source) {
 // With a CPU core there is always somewhere to go.
 void check_places(const Workload& workload, const std::string& source) {
   if (workload.cpus > 0) return;
-  const std::string hint = "give --cpus at least 1";
+  const std::string hint = "give it a CPU core (--cpus 1)";
   if (workload.accelerators == 0) throw Error(ErrorKind::kInfeasible, source + ": there are no devices", hint);
   std::vector<double> bytes(static_cast<std::size_t>(workload.colours()), 0);
   for (int v = 0; v < workload.size(); ++v) {
@@ -94,7 +97,7 @@ void check_places(const Workload& workload, const std::string& source) {
                   source + ": " + workload.describe(v) + (node.colour == kNoColour ? "" : " and what has its colour") +
                       " takes at least " + format_bytes(of_class) + ", an accelerator has " +
                       format_bytes(workload.memory_bytes) + ", and there is no CPU core",
-                  "give accelerators more --memory, or " + hint.substr(5) + " of --cpus");
+                  "give accelerators more --memory, or " + hint);
     }
   }
 }

@@ -125,6 +125,26 @@ class Compare(ProgramTest):
             for part in says:
                 self.assertIn(part, scotch["why_not"])
 
+    def test_workloads_of_nothing_and_of_too_much(self):
+        node = {"id": 0, "supportedOnFpga": True, "cpuLatency": 5, "fpgaLatency": 0, "isBackwardNode": False, "size": 0}
+        workload = {"maxSizePerFPGA": 1e9, "maxFPGAs": 3, "maxCPUs": 1, "nodes": [node], "edges": []}
+        path = self.put("nothing.json", json.dumps(workload))
+        result = run("automap-compare", path, "--html", self.folder / "page.html")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("3 accelerators and 1 CPU core\n", result.stdout)
+        self.assertIn("Largest load", (self.folder / "page.html").read_text())
+        node["cpuLatency"] = node["fpgaLatency"] = 1e308
+        self.assert_fails(run("automap-compare", self.put("much.json", json.dumps(workload))), 3, "much.json", "expected a number from 0 to")
+        result = run("automap-compare", path, "--batch", "5", "--systems", "tarnawski")
+        self.assertIn("--batch is not looked at", result.stderr)
+        self.assert_fails(run("automap-compare", path, "--systems", "automap,alpa"), 2, "none of them places", "tarnawski")
+
+    def test_memory_is_what_plans_may_use(self):
+        # 97 % of what a device has is above the 90 % that are asked of everyone.
+        rows = json.loads(run("automap-compare", FIXTURES / "vgg19.hlo.gz", "--cluster", "config-a", "--systems", "heuristics", "--json").stdout)["systems"]
+        self.assertTrue(rows[0]["fits"])
+        self.assertLessEqual(rows[0]["fullest_share"], 1)
+
     def test_a_model_that_fits_nowhere(self):
         cluster = json.dumps({"schema": "automap.cluster/1", "name": "small", "devices": {"v100-16gb": {"memory_gib": 0.001}},
                               "servers": [{"count": 1, "devices": 2, "intra_gbytes_per_s": 100, "inter_gbytes_per_s": 10, "device": "v100-16gb"}]})

@@ -127,6 +127,7 @@ class Errors(HeuristicsTest):
         self.fails(2, TINY, "--slow", "0.5", says=["--slow: found '0.5'", "expected numbers from 1"])
         self.fails(2, TINY, "--slow", "1,", says=["--slow: found ''"])
         self.fails(2, TINY, "--slow", ",".join(["2"] * 101), says=["101 numbers, expected at most 100"])
+        self.fails(2, TINY, "--slow", "2", says=["--slow is of scheduling assistants", "--assistants"])
         self.fails(3, self.folder / "none.hlo", says=["none.hlo"])
 
     def test_what_no_device_can_hold(self):

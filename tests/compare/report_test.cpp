@@ -57,6 +57,25 @@ TEST(CompareReport, ARivalThatIsShorterIsNamed) {
   EXPECT_THAT(report_text(compared), HasSubstr("Shortest: AutoMap, Alpa."));
 }
 
+TEST(CompareReport, RatiosToNothing) {
+  Compared compared = planted();
+  compared.answers[0].step_ms = 0;
+  const std::string text = report_text(compared);
+  EXPECT_THAT(text, testing::ContainsRegex("AutoMap .* 1\\.000 "));
+  EXPECT_THAT(text, testing::ContainsRegex("Alpa .* - "));
+  EXPECT_THAT(report_html(compared), HasSubstr("<svg"));
+  compared.answers[0].step_ms = 1e-300;
+  EXPECT_THAT(report_text(compared), testing::ContainsRegex("Alpa .* - "));
+}
+
+TEST(CompareReport, WhatAnotherJudgeSaysSetsNoScale) {
+  Compared compared = planted();
+  compared.answers[1].judge = Judge::kOwnSimulator;
+  compared.answers[1].step_ms = 100000;
+  EXPECT_THAT(report_html(compared), HasSubstr("own (cut off)"));
+  EXPECT_THAT(report_html(compared), HasSubstr("width=\"380.0\" height=\"20\" fill=\"#2a6f97\""));
+}
+
 TEST(CompareReport, WhatDoesNotFitIsNoShortest) {
   Compared compared = planted();
   compared.answers[1].step_ms = 50;
