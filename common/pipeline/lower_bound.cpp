@@ -355,6 +355,7 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
 }
 
 double SimpleBounds::ms(int stages) const {
+  if (stages > problem_.num_devices()) return kInfinity;
   if (stages == 1 && one_stage_ms_ > 0) return one_stage_ms_ * (1 - kRounding);
   // Every other stage has a device, too.
   const double instruction = largest_instruction_ms_[at(problem_.num_devices() - stages + 1)];

@@ -493,7 +493,8 @@ void WidthPlanner::look(const std::vector<StepSize>& sizes, std::size_t among) {
                    [](const Split& a, const Split& b) { return a.bound_ms < b.bound_ms; });
   double best_ms = std::min(hopeless_ms_, best_look_ms());
   for (Split& split : splits) {
-    if (split.bound_ms >= best_ms || (best_ms < kInfinity && out_of_time())) break;
+    // Without a plan, one that cannot be is asked, too: it says why.
+    if (best_ms < kInfinity && (split.bound_ms >= best_ms || out_of_time())) break;
     PlanResult result = planned(*split.problem, request_for(split.size, in_time(request)));
     Look one{split.size, std::move(split.problem), std::move(result)};
     best_ms = std::min(best_ms, one.result.length_ms());

@@ -347,6 +347,15 @@ TEST(ExactWhole, TheSimpleBoundOfOneStageIsItsValue) {
   EXPECT_GT(judged, 50);
 }
 
+TEST(ExactWhole, NoPlanHasMoreStagesThanThereAreDevices) {
+  const SmallProblem small = small_whole_problem(1);
+  const Problem problem(small.profile, small.cluster, small.options);
+  const int devices = problem.num_devices();
+  const std::vector<double> bounds = simple_lower_bounds_ms(problem, Schedule::kAdaptive, devices + 3);
+  ASSERT_EQ(bounds.size(), static_cast<std::size_t>(devices) + 3);
+  for (std::size_t i = static_cast<std::size_t>(devices); i < bounds.size(); ++i) EXPECT_EQ(bounds[i], kInfinity);
+}
+
 TEST(ExactWhole, CorridorsReachTheOptimumWhenTheyCoverEverything) {
   int judged = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
