@@ -13,10 +13,15 @@
 namespace automap::compare {
 namespace {
 
+// Whether its figure is set against those of the same judge.
+bool counts(const Answer& answer, Judge judge) {
+  return answer.found && answer.fits() && answer.judge == judge;
+}
+
 double shortest_ms(const Compared& compared, Judge judge) {
   double least = std::numeric_limits<double>::infinity();
   for (const Answer& answer : compared.answers) {
-    if (answer.found && answer.fits() && answer.judge == judge) least = std::min(least, answer.step_ms);
+    if (counts(answer, judge)) least = std::min(least, answer.step_ms);
   }
   return least;
 }
@@ -24,6 +29,11 @@ double shortest_ms(const Compared& compared, Judge judge) {
 // Whose figures are set against each other.
 Judge judge_of(const Compared& compared) {
   return compared.workload ? Judge::kLargestLoad : Judge::kOurs;
+}
+
+// What the figures are of.
+const char* figure(const Compared& compared) {
+  return compared.workload ? "load" : "step";
 }
 
 // Beside the least: "1.234".
@@ -50,7 +60,7 @@ std::string verdict(const Compared& compared) {
   std::string text;
   for (std::size_t i = 0; i < compared.answers.size(); ++i) {
     const Answer& answer = compared.answers[i];
-    if (!answer.found || !answer.fits() || answer.judge != judge || answer.step_ms > least * (1 + 1e-9)) continue;
+    if (!counts(answer, judge) || answer.step_ms > least * (1 + 1e-9)) continue;
     text +=
         (text.empty() ? (compared.workload ? "Least: " : "Shortest: ") : ", ") + std::string(compared.systems[i]->name);
   }
@@ -134,7 +144,6 @@ std::string picture(const Compared& compared) {
     if (answer.found) most = std::max(most, answer.step_ms);
   }
   if (longest <= 0) longest = of_others;
-  const std::string what = compared.workload ? "load" : "step";
   const auto at_second = [&](double s) {
     const double share = std::log10(std::clamp(s, kLeast, kMost) / kLeast) / std::log10(kMost / kLeast);
     return kName + kBars + kGap + share * kSearch;
@@ -142,8 +151,8 @@ std::string picture(const Compared& compared) {
   std::string svg = "<svg viewBox=\"0 0 " + number(kName + kBars + kGap + kSearch + 60) + " " + number(height) +
                     "\" font-family=\"sans-serif\" font-size=\"13\" role=\"img\">\n<title>" +
                     (compared.workload ? "Largest load" : "Simulated step") + " and search time</title>\n<text x=\"" +
-                    number(kName) + "\" y=\"16\">" + what + ", ms</text>\n<text x=\"" + number(at_second(kLeast)) +
-                    "\" y=\"16\">search, s</text>\n";
+                    number(kName) + "\" y=\"16\">" + figure(compared) + ", ms</text>\n<text x=\"" +
+                    number(at_second(kLeast)) + "\" y=\"16\">search, s</text>\n";
   for (double s = kLeast; s <= kMost * 1.001; s *= 100) {
     const std::string x = number(at_second(s));
     svg += "<line x1=\"" + x + "\" x2=\"" + x + "\" y1=\"" + number(kTop) + "\" y2=\"" + number(height - 26) +
@@ -179,7 +188,7 @@ std::string picture(const Compared& compared) {
 std::string report_text(const Compared& compared) {
   TextTable table({{"system", TextTable::Align::kLeft},
                    {"own model, ms"},
-                   {compared.workload ? "load, ms" : "step, ms"},
+                   {std::string(figure(compared)) + ", ms"},
                    {"x shortest"},
                    {"memory"},
                    {"search, s"},
@@ -201,7 +210,7 @@ std::string report_text(const Compared& compared) {
     }
     own = own || answer.judge == Judge::kOwnSimulator;
     table.add_row({system.name, answer.own_ms > 0 ? format_number(answer.own_ms) : "-", step_text(answer),
-                   answer.judge == judge && answer.fits() ? times(answer.step_ms, least) : "-", memory_text(answer),
+                   counts(answer, judge) ? times(answer.step_ms, least) : "-", memory_text(answer),
                    format_number(answer.search_s), answer.plan});
   }
   return head(compared) + "\n\n" + table.render() + "\n" + verdict(compared) + "\n" +
@@ -265,8 +274,7 @@ std::string report_html(const Compared& compared) {
          "table{border-collapse:collapse;font-size:90%}td,th{border-bottom:1px solid #ddd;padding:.4em;"
          "text-align:left;vertical-align:top}</style></head>\n<body><h1>" +
          escaped(head(compared)) + "</h1>\n<p>" + escaped(verdict(compared)) + "</p>\n" + picture(compared) +
-         "<table><tr><th>system</th><th>source</th><th>own model, ms</th><th>" +
-         std::string(compared.workload ? "load" : "step") +
+         "<table><tr><th>system</th><th>source</th><th>own model, ms</th><th>" + figure(compared) +
          ", ms</th><th>memory</th>"
          "<th>search, s</th><th>plan</th><th>expresses</th><th>leaves out</th></tr>\n" +
          rows + "</table>\n<p>" + escaped(not_asked(compared)) +

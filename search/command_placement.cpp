@@ -156,13 +156,11 @@ std::string report(const Workload& workload, const Request& request, const Answe
                     std::to_string(workload.accelerators) + " accelerators and " + std::to_string(workload.cpus) +
                     " CPU cores\n\n" + device_table(workload, answer) + "\n";
   // What one thing on its way is: a sample of a workload; of a model the batch that it was exported or profiled with.
-  out += (latency ? "Latency      "
-          : model ? "Micro-batch  "
-                  : "Per sample   ") +
-         format_ms(answer.value_ms) +
-         (latency ? (model ? " for one micro-batch alone" : " for one sample alone") : ": the largest load") +
+  const std::string one = model ? "micro-batch" : "sample", label = model ? "Micro-batch  " : "Per sample   ";
+  out += (latency ? "Latency      " : label) + format_ms(answer.value_ms) +
+         (latency ? " for one " + one + " alone" : ": the largest load") +
          (model ? ", samples as in the model, " : ", ") + (answer.contiguous ? "contiguous" : "not contiguous") + "\n";
-  if (notes.made != nullptr && notes.made->granularity == Granularity::kLayers) {
+  if (model && notes.made->granularity == Granularity::kLayers) {
     std::string why;
     const auto plan = pipeline_plan(*notes.made, answer.placement, &why);
     out += "As pipeline  " +

@@ -91,15 +91,13 @@ int explore_command(int argc, char** argv) {
 }
 
 int pipeline_command(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    if (argument != "--help" && argument != "-h") continue;
-    print(kPipelineHelp);
-    return 0;
-  }
   std::vector<std::string> program = {"automap-infer", "--planner", "online"};
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
+    if (argument == "--help" || argument == "-h") {
+      print(kPipelineHelp);
+      return 0;
+    }
     // Of a search that learns, the time is what there is to say.
     const bool time = argument == "--time" || argument.compare(0, 7, "--time=") == 0;
     program.push_back(time ? "--time-limit" + argument.substr(6) : argument);

@@ -300,7 +300,6 @@ int Planning::server_radius() const {
 }
 
 bool Planning::near_servers(const Plan& plan) const {
-  if (server_radius() < 0) return true;
   const std::vector<char> allowed = models::cuts_near_servers(problem_, server_radius());
   return std::all_of(plan.device_cuts.begin(), plan.device_cuts.end(), [&](int cut) { return allowed[at(cut)] != 0; });
 }
