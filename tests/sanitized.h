@@ -1,8 +1,6 @@
-// Whether this is a sanitized build, whose runs take several times as long: it looks at fewer random problems, and
-// leaves plans of large models, which are compared in the other build, to that one.
+// Whether this is a sanitized build, whose runs take several times as long: it looks at fewer random problems. Tests that
+// it leaves out stand in tests/one_build.txt.
 #pragma once
-
-#include <gtest/gtest.h>
 
 namespace automap {
 
@@ -22,6 +20,3 @@ constexpr bool kSanitized = false;
 constexpr int kShare = kSanitized ? 10 : 1;
 
 }  // namespace automap
-
-#define AUTOMAP_LEAVE_TO_THE_OTHER_BUILD() \
-  if (kSanitized) GTEST_SKIP() << "sanitized build: large plans are compared in the other one"

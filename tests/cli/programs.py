@@ -14,9 +14,6 @@ FIXTURES = SOURCE / "fixtures" / "hlo"
 # Sanitized builds on busy machines are slow; nothing here should take this long.
 TIMEOUT_S = 600
 SANITIZED = (BIN / "automap-inspect").exists() and b"__asan_init" in (BIN / "automap-inspect").read_bytes()
-# Sanitized programs take ten times as long. What compares many plans of real models, through code that other tests run,
-# is left to the build that is not sanitized.
-plans_compared = unittest.skipIf(SANITIZED, "sanitized build: many plans are compared in the other one")
 
 
 def python_with_jax():

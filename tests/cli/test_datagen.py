@@ -13,7 +13,7 @@ import sys
 import time
 import unittest
 
-from programs import BIN, TIMEOUT_S, ProgramTest, environment, run
+from programs import BIN, SANITIZED, TIMEOUT_S, ProgramTest, environment, run
 
 try:
     import h5py
@@ -21,7 +21,6 @@ try:
 except ImportError:
     h5py = None
 
-SANITIZED = b"__asan_init" in (BIN / "automap-datagen").read_bytes()
 
 
 def files_of(folder):

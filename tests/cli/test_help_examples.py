@@ -4,7 +4,7 @@ import re
 import subprocess
 import unittest
 
-from programs import BIN, SOURCE, TIMEOUT_S, ProgramTest, environment, plans_compared, run
+from programs import BIN, SOURCE, TIMEOUT_S, ProgramTest, environment, run
 
 
 class HelpExamples(ProgramTest):
@@ -13,7 +13,6 @@ class HelpExamples(ProgramTest):
         section = text[text.index("Examples:\n"):text.index("Usage:")]
         return re.findall(r"(?m)^  (automap.*)$", section)
 
-    @plans_compared
     def test_examples_work(self):
         # In a copy of the working folder, so that what they write does not stay.
         (self.folder / "fixtures").symlink_to(SOURCE / "fixtures")

@@ -10,7 +10,7 @@ import time
 import unittest
 
 from policies import policy
-from programs import BIN, SANITIZED, SOURCE, ProgramTest, environment
+from programs import BIN, SOURCE, ProgramTest, environment
 
 SMALL = ["--evaluate-small", "12", "--evaluate-middle", "0", "--evaluate-deep", "0", "--label-devices", "8",
          "--label-stages", "4", "--round-episodes", "32", "--batch-size", "16", "--threads", "2", "--evaluate-every", "64",
@@ -18,7 +18,6 @@ SMALL = ["--evaluate-small", "12", "--evaluate-middle", "0", "--evaluate-deep", 
 SHIPPED = SOURCE / "models" / "pretrained" / "pipeline.policy"
 
 
-@unittest.skipIf(SANITIZED, "SKIPPED: sanitized build: scripts are tested with the other one")
 @unittest.skipUnless((BIN / "automap-train").exists() and (BIN / "automap-datagen").exists(),
                      "automap-train was built without LibTorch")
 class Nightly(ProgramTest):
@@ -180,7 +179,6 @@ class Nightly(ProgramTest):
         self.assertIn("no-such-config", self.log())
 
 
-@unittest.skipIf(SANITIZED, "SKIPPED: sanitized build: none of its programs runs here")
 class Gate(ProgramTest):
     """What the script itself decides, with programs that do nothing but what they are told."""
 

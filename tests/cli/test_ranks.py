@@ -105,7 +105,6 @@ class Ranks(RanksTest):
             self.assertEqual(self.gaps(f"of{size}"), self.gaps("of1"))
         self.assertEqual(json.loads((self.folder / "of3" / "run.json").read_text())["ranks"], 3)
 
-    @unittest.skipIf(SANITIZED, "SKIPPED: sanitized build: a round of many seconds takes minutes there")
     def test_a_round_that_takes_longer_than_the_timeout(self):
         # Rank 0 plays an eighth of the first round and is done long before the other one.
         options = ("--episodes", 6000, "--round-episodes", 3000, "--evaluate-every", 3000)
@@ -114,7 +113,6 @@ class Ranks(RanksTest):
         self.assertEqual(self.policy("run"), self.policy("whole"))
         self.assertEqual(self.gaps("run"), self.gaps("whole"))
 
-    @unittest.skipIf(SANITIZED, "SKIPPED: sanitized build: test_the_same_bytes_from_one_two_and_three runs the same code")
     def test_killed_ranks_and_resumed_with_other_numbers(self):
         # Far more than will be played: sessions end when they are ended.
         often = ("--episodes", 1000000, "--checkpoint-every", "1ms")

@@ -6,7 +6,7 @@ import os
 import unittest
 
 from plan_replay import replay_ms
-from programs import FIXTURES, ProgramTest, plans_compared, profile_csv, run
+from programs import FIXTURES, ProgramTest, profile_csv, run
 
 CLUSTERS = ("config-a", "config-b", "config-c", "h100-2x8", "h100-4x8", "a100-4x8")
 MODELS = sorted(p.name for p in FIXTURES.iterdir() if p.name.endswith((".hlo", ".hlo.gz")) and ".stripped" not in p.name)
@@ -41,7 +41,6 @@ class Runnable(ProgramTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         return json.loads(result.stdout)
 
-    @plans_compared
     def test_fixtures_on_clusters(self):
         for i, model in enumerate(MODELS):
             # One cluster for each model, all of them for all models when asked for.
@@ -55,7 +54,6 @@ class Runnable(ProgramTest):
                     self.assertEqual(result.returncode, 0, result.stderr)
                     self.check(json.loads(result.stdout))
 
-    @plans_compared
     def test_schedules(self):
         model = self.put("model.csv", profile_csv(60, c_ms=[1 + (i * 7919) % 13 for i in range(60)]))
         steps = {}
@@ -162,7 +160,6 @@ class Runnable(ProgramTest):
         path.write_text(json.dumps(plan))
         self.plan(alike, "--cluster", "config-b", "--plan", path)
 
-    @plans_compared
     def test_a_given_plan_is_counted_as_it_was_made(self):
         model = self.put("model.csv", profile_csv(60, c_ms=[1 + (i * 7919) % 13 for i in range(60)]))
         common = (model, "--cluster", "config-b")
@@ -250,7 +247,6 @@ class Runnable(ProgramTest):
         self.assertIn("the time was over", result.stderr)
         self.assertGreater(sweep["left_out"], 0)
 
-    @plans_compared
     def test_few_samples_use_few_devices(self):
         model = self.put("model.csv", profile_csv(60, c_ms=[1 + (i * 7919) % 13 for i in range(60)]))
         for cluster, devices in (("config-a", 16), ("config-b", 24)):
@@ -336,7 +332,6 @@ class Runnable(ProgramTest):
         text = run("automap-infer", model, *layout, "dp=4,pp=4,micro-batch-size=1").stdout
         self.assertRegex(text, r"stages 1 and 4 exchange")
 
-    @plans_compared
     def test_faster_devices_alone_where_the_others_only_slow_them_down(self):
         servers = [{"count": 1, "devices": 8, "intra_gbytes_per_s": 300, "inter_gbytes_per_s": 50, "device": device}
                    for device in ("h100-80gb", "v100-16gb")]

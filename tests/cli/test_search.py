@@ -8,7 +8,7 @@ import shutil
 import unittest
 from pathlib import Path
 
-from programs import FIXTURES, SOURCE, ProgramTest, plans_compared, run
+from programs import FIXTURES, SOURCE, ProgramTest, run
 
 try:
     import jsonschema
@@ -226,7 +226,6 @@ class Overlap(SearchTest):
         for part in ("added up)", "hidden behind compute and each other", "overlapped: nothing is proven"):
             self.assertIn(part, text)
 
-    @plans_compared
     def test_of_stored_plans(self):
         for ask in (["--shards", 8], ["--mesh", "data=4,model=2"]):
             path = self.folder / "plan.json"

@@ -11,7 +11,7 @@ import time
 import unittest
 from pathlib import Path
 
-from programs import BIN, SANITIZED, SOURCE, TIMEOUT_S, environment, run
+from programs import BIN, SOURCE, TIMEOUT_S, environment, run
 from test_ranks import HAS_GLOO, LAUNCHERS, SMALL, free_port
 
 SCRIPTS = SOURCE / "scripts" / "slurm"
@@ -84,7 +84,6 @@ def files_of(folder):
 
 @unittest.skipUnless(HAS_GLOO, "SKIPPED: automap-train was built without LibTorch or Gloo")
 @unittest.skipIf(WHY_NOT, f"SKIPPED: {WHY_NOT}")
-@unittest.skipIf(SANITIZED, "SKIPPED: sanitized build: scripts are tested with the other one")
 class Slurm(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

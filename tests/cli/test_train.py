@@ -10,7 +10,7 @@ import subprocess
 import time
 import unittest
 
-from programs import BIN, ProgramTest, environment, plans_compared, profile_csv, run
+from programs import BIN, ProgramTest, environment, profile_csv, run
 
 PROGRAM = "automap-train"
 # Seconds on a busy machine: few plays of few problems.
@@ -139,7 +139,6 @@ class Runs(Train):
             self.assertIn(part, report)
         self.assertIn("episodes = 200", (self.out() / "config.ini").read_text())
 
-    @plans_compared
     def test_curves_as_csv_and_for_tensorboard(self):
         self.assertEqual(self.train("--episodes", "200").returncode, 0)
         with open(self.out() / "curves.csv") as file:
@@ -163,7 +162,6 @@ class Runs(Train):
         accumulator.Reload()
         self.assertIn("gap/score", accumulator.Tags()["scalars"])
 
-    @plans_compared
     def test_its_own_config_repeats_it(self):
         options = ["--episodes", "150", "--deterministic", "--seed", "5"]
         self.assertEqual(self.train(*options).returncode, 0)
@@ -171,7 +169,6 @@ class Runs(Train):
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertEqual((self.out() / "policy.bin").read_bytes(), (self.out("again") / "policy.bin").read_bytes())
 
-    @plans_compared
     def test_presets(self):
         for preset, part in (("fast", "network = after-state"), ("nightly", "time = 1h"), ("faithful", "gamma = 0.6")):
             dumped = run(PROGRAM, "--preset", preset, "--dump-config")
@@ -191,7 +188,6 @@ class Runs(Train):
         result = self.train("--objective", "simulated", "--episodes", "60")
         self.assertEqual(result.returncode, 0, result.stderr)
 
-    @plans_compared
     def test_other_switches_run(self):
         for options in (["--returns", "n-step", "--n-step", "2", "--target-update", "5", "--double", "on",
                          "--best-return", "off", "--prioritized", "on"],
@@ -223,7 +219,6 @@ class Runs(Train):
         shard.write_bytes(shard.read_bytes()[:1000])
         self.assert_fails(self.train("--data", data, "--episodes", "100", name="damaged"), 3, shard.name)
 
-    @plans_compared
     def test_finetune(self):
         self.assertEqual(self.train("--episodes", "64").returncode, 0)
         profile = self.put("model.csv", profile_csv(60, c_ms=[1 + i % 7 for i in range(60)]))
@@ -307,7 +302,6 @@ class Resume(Train):
 
 
 class Policies(Train):
-    @plans_compared
     def test_evaluate_and_compare(self):
         self.assertEqual(self.train("--episodes", "64").returncode, 0)
         policy = self.out() / "policy.bin"
@@ -342,7 +336,6 @@ class Policies(Train):
         for name in ("policy, beam 16 + corridor", "rollouts beam 16 + corridor", "random weights, beam 16 + corridor"):
             self.assertIn(name, planners)
 
-    @plans_compared
     def test_compare_with_few_problems(self):
         """Nothing is accepted by a handful, whatever the margin, and data that run out are no error."""
         self.assertEqual(self.train("--episodes", "64").returncode, 0)

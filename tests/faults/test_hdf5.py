@@ -13,7 +13,7 @@ import unittest
 from pathlib import Path
 
 from faults import rounds
-from programs import BIN, FIXTURES, TIMEOUT_S, ProgramTest, environment, run
+from programs import BIN, FIXTURES, SANITIZED, TIMEOUT_S, ProgramTest, environment, run
 
 try:
     import h5py
@@ -28,7 +28,6 @@ except ImportError as error:
 
 # Far above what the limits of the library's process come to.
 CPU_S = 60
-SANITIZED = b"__asan_init" in (BIN / "automap-inspect").read_bytes()
 CHECKSUM_BYTES = 32
 
 

@@ -151,7 +151,6 @@ TEST(Assistants, HelpRealStepsWithAStraggler) {
 
 // And win where the loss is large.
 TEST(Assistants, DoNotLoseOverTwoServers) {
-  AUTOMAP_LEAVE_TO_THE_OTHER_BUILD();
   const TrainingGraph model = of_fixture("vgg19.hlo.gz");
   const Machine machine(machine::load_cluster("config-a"), 16);
   const Answer answer = find_division(model.graph, machine, {});

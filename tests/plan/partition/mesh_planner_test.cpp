@@ -12,7 +12,6 @@
 #include "common/hlo/hlo_reader.h"
 #include "common/sharding/collectives.h"
 #include "profile/profile_hlo.h"
-#include "tests/sanitized.h"
 
 namespace automap::partition {
 namespace {
@@ -155,7 +154,6 @@ TEST(MeshPlanner, StoringInPartsSavesMemory) {
 
 // No level of ZeRO is left out where it is the quickest that fits.
 TEST(MeshPlanner, TheQuickestLevelThatFitsIsTaken) {
-  AUTOMAP_LEAVE_TO_THE_OTHER_BUILD();
   const Case c("moe_small.hlo.gz");
   MeshRequest request;
   request.data = 2;
@@ -210,7 +208,6 @@ TEST(MeshPlanner, NoExpertsAreNamedWhereNoneAreSplit) {
 
 // A cluster of more servers never gets a slower plan.
 TEST(MeshPlanner, MoreDevicesAreNeverSlower) {
-  AUTOMAP_LEAVE_TO_THE_OTHER_BUILD();
   const Case c("scan_remat.hlo.gz", "a100-2x8");
   double last = HUGE_VAL;
   for (const int servers : {1, 2, 4, 8, 16, 32}) {

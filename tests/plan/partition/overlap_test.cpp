@@ -448,7 +448,6 @@ TEST(Overlap, OfAConditional) {
 
 // Among what is at hand, and no proof about it but its bound.
 TEST(Overlap, PlansAreChosenByIt) {
-  AUTOMAP_LEAVE_TO_THE_OTHER_BUILD();
   for (const char* name : {"tiny_mlp.hlo", "lit_small.hlo.gz", "t5_6_6.hlo.gz", "scan_remat.hlo.gz"}) {
     SCOPED_TRACE(name);
     PlanningRequest request;
@@ -487,7 +486,6 @@ TEST(Overlap, PlansAreChosenByIt) {
 // Sums that may be combined never make the step longer: overlapped, waiting for the last summand may cost more than one
 // all-reduce saves.
 TEST(Overlap, CombinedSumsAreNoLonger) {
-  AUTOMAP_LEAVE_TO_THE_OTHER_BUILD();
   for (const char* name : {"transformer_remat.hlo.gz", "t5_6_6.hlo.gz", "gpt2.hlo.gz"}) {
     SCOPED_TRACE(name);
     PlanningRequest request;

@@ -239,7 +239,6 @@ TEST(PartitionSearch, LayersAreSolvedOnce) {
 }
 
 TEST(PartitionSearch, MemoryOverManyLayers) {
-  AUTOMAP_LEAVE_TO_THE_OTHER_BUILD();
   for (const bool same : {true, false}) {
     PartitionProblem problem = layers(96, same);
     const PartitionAnswer free = search_enumerate(problem, {});

@@ -11,7 +11,6 @@
 #include "common/sharding/model.h"
 #include "plan/partition/apply_plan.h"
 #include "profile/profile_hlo.h"
-#include "tests/sanitized.h"
 
 namespace automap::partition {
 namespace {
@@ -245,7 +244,6 @@ TEST(Planner, MemoryLimits) {
 // Less memory never gets a quicker plan than more, and what fitted under a larger limit is found again under every
 // limit that it fits.
 TEST(Planner, MemoryLimitsAreNotOvershot) {
-  AUTOMAP_LEAVE_TO_THE_OTHER_BUILD();
   constexpr double kMib = 1 << 20;
   struct Known {
     const char* fixture;

@@ -6,7 +6,6 @@
 #include "common/hlo/hlo_reader.h"
 #include "plan/partition/mesh_planner.h"
 #include "profile/profile_hlo.h"
-#include "tests/sanitized.h"
 
 namespace automap::partition {
 namespace {
@@ -45,7 +44,6 @@ TEST(WhatFits, NamesTheLeastThatWould) {
 
 // More servers have room for more than the least: the hint is what planning there would give.
 TEST(WhatFits, NamesTheQuickestOnMoreServers) {
-  AUTOMAP_LEAVE_TO_THE_OTHER_BUILD();
   const hlo::HloModule module =
       hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/transformer_scan.hlo.gz");
   const sharding::ShardingModel model = sharding::ShardingModel::build(module.graph, {});

@@ -12,7 +12,6 @@
 #include "plan/placement/planning.h"
 #include "plan/placement/units.h"
 #include "plan/placement/workload_json.h"
-#include "tests/sanitized.h"
 
 namespace automap::placement {
 namespace {
@@ -65,7 +64,6 @@ constexpr double kDecimals = 5.1e-5;
 
 TEST(Golden, OptimaOfThroughput) {
   AUTOMAP_NEEDS_WORKLOADS();
-  AUTOMAP_LEAVE_TO_THE_OTHER_BUILD();
   for (const Golden& golden : kGolden) {
     SCOPED_TRACE(golden.name);
     const Workload workload = workload_of(std::string("throughput/") + golden.name);
@@ -84,7 +82,6 @@ TEST(Golden, OptimaOfThroughput) {
 
 TEST(Golden, PairsOfIdeals) {
   AUTOMAP_NEEDS_WORKLOADS();
-  AUTOMAP_LEAVE_TO_THE_OTHER_BUILD();
   for (const Golden& golden : kGolden) {
     SCOPED_TRACE(golden.name);
     const Workload workload = workload_of(std::string("throughput/") + golden.name);
@@ -102,7 +99,6 @@ TEST(Golden, PairsOfIdeals) {
 // Placements that need not be contiguous: an optimum that HiGHS proved before us. The other programmes take minutes.
 TEST(Golden, OptimaWithoutContiguity) {
   AUTOMAP_NEEDS_WORKLOADS();
-  AUTOMAP_LEAVE_TO_THE_OTHER_BUILD();
   if (!milp_solver_missing().empty()) GTEST_SKIP() << milp_solver_missing() << ": its programmes were not solved";
   const Answer bert =
       answer_of(workload_of("throughput/op_bert_l-3_inference"), "milp-noncontiguous", Objective::kThroughput);
