@@ -36,7 +36,7 @@ def main():
         return 0 if sys.argv[1:] in (["-h"], ["--help"]) else 2
     build = Path(sys.argv[1])
     source = Path(sys.argv[2]) if len(sys.argv) == 3 else Path(__file__).resolve().parent.parent
-    programs = sorted(path for path in (build / "tests").glob("test-*") if path.is_file())
+    programs = sorted(path for path in (build / "tests").glob("test-*") if path.is_file() and not path.suffix)
     if not programs:
         print(f"list_tests.py: {build}/tests has no test-* programs: build it with tests", file=sys.stderr)
         return 3
