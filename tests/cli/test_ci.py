@@ -1,6 +1,7 @@
-"""What CI uses to run the extended tests: scripts/jax_python.sh finds or makes a Python with jax, scripts/list_skipped.py
-says what was left out."""
+"""What CI uses: scripts/jax_python.sh finds or makes a Python with jax, tests/run_script.py runs a script of tests,
+scripts/list_skipped.py says what was left out, scripts/ci_table.py where the time went."""
 
+import re
 import subprocess
 import sys
 import unittest
@@ -109,6 +110,123 @@ class ListSkipped(ProgramTest):
                               capture_output=True, text=True)
         self.assertEqual(done.returncode, 3)
         self.assertIn("none", done.stderr)
+
+
+SCRIPT = """import unittest
+class One(unittest.TestCase):
+    def test_a(self): print("a ran")
+    def test_b(self): print("b ran")
+class Two(unittest.TestCase):
+    def test_c(self): raise AssertionError("c ran")
+"""
+
+
+class RunScript(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "cli").mkdir()
+        self.script = self.put("cli/test_x.py", SCRIPT)
+        self.sanitized = self.folder / "sanitized"
+        self.sanitized.mkdir()
+
+    def run_script(self, *tests, listed="", sanitized=True):
+        (self.sanitized / "automap").write_text("__asan_init" if sanitized else "")
+        return subprocess.run([sys.executable, "-B", SOURCE / "tests" / "run_script.py", self.script, *tests], text=True,
+                              env=environment(AUTOMAP_ONE_BUILD=str(self.put("list", listed)), AUTOMAP_BIN=str(self.sanitized)),
+                              capture_output=True)
+
+    def test_all_or_what_was_named(self):
+        done = self.run_script()
+        self.assertEqual((done.returncode, done.stdout), (1, "a ran\nb ran\n"))
+        self.assertRegex(done.stderr, r"test_a \(test_x.One.test_a\) \.\.\. ok \(\d+\.\d\d s\)\n")
+        self.assertIn("c ran", done.stderr)
+        done = self.run_script("One.test_b")
+        self.assertEqual((done.returncode, done.stdout), (0, "b ran\n"), done.stderr)
+        self.assertEqual(self.run_script("One").stdout, "a ran\nb ran\n")
+        self.assertEqual(self.run_script("One.test_d").returncode, 2)
+
+    def test_a_sanitized_build_leaves_out_what_is_listed(self):
+        done = self.run_script(listed="# a comment\ncli.test_x.Two  # another\ncli.test_x.One.test_a\ncli.test_xy\nbase.Two\n")
+        self.assertEqual((done.returncode, done.stdout), (0, "b ran\n"), done.stderr)
+        self.assertEqual(done.stderr.count("skipped 'left to the build without sanitizers"), 2)
+        done = self.run_script(listed="cli.test_x.Two\n", sanitized=False)
+        self.assertEqual((done.returncode, done.stdout), (1, "a ran\nb ran\n"))
+        done = self.run_script(listed="cli.test_x\n")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("test_x ... skipped 'left to", done.stdout)
+
+    def test_a_name_that_no_test_has(self):
+        done = self.run_script(listed="cli.test_x.One.test_gone\n")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("error: cli.test_x has no test One.test_gone", done.stderr)
+
+    def test_lists_name_tests_that_there_are(self):
+        """The C++ ones, which CMake makes a filter of; scripts look themselves."""
+        cases = set()
+        for path in (SOURCE / "tests").rglob("*_test.cpp"):
+            cases |= {".".join(names) for names in re.findall(r"^(?:TEST|TEST_F)\((\w+), (\w+)\)", path.read_text(), re.M)}
+        for name in ("one_build.txt", "timing_sensitive.txt"):
+            for line in (SOURCE / "tests" / name).read_text().splitlines():
+                test = line.split("#")[0].strip()
+                if not test:
+                    continue
+                room, _, rest = test.partition(".")
+                if room in ("cli", "faults"):
+                    self.assertTrue((SOURCE / "tests" / room / f"{rest.split('.')[0]}.py").exists(), test)
+                else:
+                    self.assertIn(rest, cases, name)
+
+
+RUN = """1/3 Testing: graph.1-of-4
+[       OK ] Graph.Small (5 ms)
+[       OK ] Graph.Large (1500 ms)
+Test time =   1.60 sec
+2/3 Testing: cli.test_a
+test_one (test_a.A.test_one) ... ok (2.25 s)
+test_two (test_a.A.test_two) ... skipped 'no corpus'
+Test time =   2.50 sec
+3/3 Testing: install.consumer
+Test time =   0.75 sec
+"""
+NINJA = """# ninja log v5
+10\t2010\t1\tCMakeFiles/automap_base.dir/Unity/unity_0_cxx.cxx.o\tabc
+10\t510\t1\ttests/CMakeFiles/test-base.dir/common/base/cli_test.cpp.o\tabc
+0\t9000\t1\tautomap-infer\tabc
+600\t4600\t1\tCMakeFiles/automap_base.dir/Unity/unity_0_cxx.cxx.o\tabc
+"""
+
+
+class Table(ProgramTest):
+    def table(self, *arguments):
+        (self.folder / "build/Testing/Temporary").mkdir(parents=True, exist_ok=True)
+        self.put("build/Testing/Temporary/LastTest.log", RUN)
+        self.put("build/.ninja_log", NINJA)
+        return subprocess.run([sys.executable, SOURCE / "scripts" / "ci_table.py", *arguments, "build"], cwd=self.folder,
+                              capture_output=True, text=True)
+
+    def test_slowest(self):
+        done = self.table("--costs", "costs.txt")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout, "\nTests of build: 4, 5 s in all; the slowest\n"
+                         "      2.25 s  cli.test_a.A.test_one\n      1.50 s  graph.Graph.Large\n      0.75 s  install.consumer\n"
+                         "      0.01 s  graph.Graph.Small\n"
+                         "\nCompilations of build: 2, 4 s in all; the slowest\n"
+                         "      4.00 s  automap_base: unity_0_cxx.cxx.o\n      0.50 s  test-base: common/base/cli_test.cpp.o\n")
+        self.assertEqual((self.folder / "costs.txt").read_text().splitlines()[1:],
+                         ["cli.test_a 2.5", "graph.1-of-4 1.6", "install.consumer 0.8"])
+
+    def test_processor_seconds_are_limited(self):
+        self.put("steps", "build\t100\t150.5\ntests\t60\t80\n")
+        self.put("limit", "# a reason\n230\n")
+        done = self.table("--steps", "steps", "--limit", "limit")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("tests                                         60 s       80 s\n", done.stdout)
+        self.assertIn("error: 230 s of processor time are more than the 230 s of limit", done.stderr)
+        self.put("limit", "231")
+        self.assertEqual(self.table("--steps", "steps", "--limit", "limit").returncode, 0)
+        self.put("limit", "# none\n")
+        done = self.table("--steps", "steps", "--limit", "limit")
+        self.assertEqual((done.returncode, done.stderr), (3, "ci_table.py: no line with a number of seconds\n"))
 
 
 if __name__ == "__main__":
