@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <utility>
 
 #include "common/pipeline/schedule.h"
 #include "models/features.h"

@@ -1,7 +1,6 @@
 // docs/device-model.md lists every device that is known by name.
 #include <gtest/gtest.h>
 
-#include <sstream>
 #include <string>
 
 #include "common/base/files.h"

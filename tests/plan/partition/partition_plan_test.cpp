@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "common/base/error.h"

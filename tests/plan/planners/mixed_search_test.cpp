@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 
 #include "common/base/error.h"
 #include "common/pipeline/any_width.h"

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <functional>
 #include <iostream>
-#include <limits>
 #include <memory>
 
 #include "common/base/error.h"
