@@ -22,6 +22,7 @@
 #include "datagen/exact_math.h"
 #include "datagen/families.h"
 #include "datagen/random_block.h"
+#include "tests/datagen/one_family.h"
 #include "tests/temporary_folder.h"
 
 namespace automap::datagen {
@@ -29,13 +30,6 @@ namespace {
 
 using pipeline::Profile;
 using pipeline::RowProblem;
-
-// One family at fixed parameters: {"families": {NAME: {PARAMETERS}}, ...}.
-Generator of(const std::string& family, const std::string& parameters, int instructions = 1024) {
-  return Generator("{\"families\": {\"" + family + "\": {" + parameters +
-                       "}}, \"rows\": {\"points\": 65536, \"instructions\": " + std::to_string(instructions) + "}}",
-                   "test");
-}
 
 double mean(const std::vector<double>& x) {
   return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
@@ -118,25 +112,27 @@ TEST(Families, SimpleOnesHaveTheirMoments) {
   const auto near = [](const char* what, double found, double expected, double relative) {
     EXPECT_NEAR(found, expected, relative * expected) << what;
   };
-  near("uniform 0..1", variation(pooled(of("uniform", "\"low\": 0"), kRows)), 1 / std::sqrt(3.0), 0.02);
-  near("uniform 0.5..1", variation(pooled(of("uniform", "\"low\": 0.5"), kRows)), 0.5 / std::sqrt(12.0) / 0.75, 0.02);
-  near("normal", variation(pooled(of("normal", "\"deviation\": 0.2"), kRows)), 0.2, 0.02);
+  near("uniform 0..1", variation(pooled(one_family("uniform", "\"low\": 0"), kRows)), 1 / std::sqrt(3.0), 0.02);
+  near("uniform 0.5..1", variation(pooled(one_family("uniform", "\"low\": 0.5"), kRows)), 0.5 / std::sqrt(12.0) / 0.75,
+       0.02);
+  near("normal", variation(pooled(one_family("normal", "\"deviation\": 0.2"), kRows)), 0.2, 0.02);
   // sqrt(n p (1 - p)) / (n p)
-  near("binomial", variation(pooled(of("binomial", "\"trials\": 50, \"probability\": 0.3"), kRows)),
+  near("binomial", variation(pooled(one_family("binomial", "\"trials\": 50, \"probability\": 0.3"), kRows)),
        std::sqrt(0.7 / (50 * 0.3)), 0.02);
-  near("binomial, 2 trials", variation(pooled(of("binomial", "\"trials\": 2, \"probability\": 0.5"), kRows)),
+  near("binomial, 2 trials", variation(pooled(one_family("binomial", "\"trials\": 2, \"probability\": 0.5"), kRows)),
        std::sqrt(0.5), 0.02);
-  near("log-normal", variation(pooled(of("lognormal", "\"c_sigma\": 0.5"), kRows)), std::sqrt(std::exp(0.25) - 1),
-       0.03);
-  near("exponential", variation(pooled(of("exponential", "\"floor\": 0"), kRows)), 1, 0.03);
-  near("exponential above a floor", variation(pooled(of("exponential", "\"floor\": 0.5"), kRows)), 0.5, 0.03);
+  near("log-normal", variation(pooled(one_family("lognormal", "\"c_sigma\": 0.5"), kRows)),
+       std::sqrt(std::exp(0.25) - 1), 0.03);
+  near("exponential", variation(pooled(one_family("exponential", "\"floor\": 0"), kRows)), 1, 0.03);
+  near("exponential above a floor", variation(pooled(one_family("exponential", "\"floor\": 0.5"), kRows)), 0.5, 0.03);
   // Pareto: median over smallest = 2^(1/alpha).
-  const std::vector<double> pareto = pooled(of("power_law", "\"exponent\": 2, \"cap\": 1e6", 60000), 2);
+  const std::vector<double> pareto = pooled(one_family("power_law", "\"exponent\": 2, \"cap\": 1e6", 60000), 2);
   near("Pareto", quantile(pareto, 0.5) / quantile(pareto, 0), std::sqrt(2.0), 0.02);
   near("Pareto, 99 %", quantile(pareto, 0.99) / quantile(pareto, 0), 10, 0.1);
-  const std::vector<double> capped = pooled(of("power_law", "\"exponent\": 1, \"cap\": 20", 4096), 1);
+  const std::vector<double> capped = pooled(one_family("power_law", "\"exponent\": 1, \"cap\": 20", 4096), 1);
   near("capped Pareto", quantile(capped, 1) / quantile(capped, 0), 20, 0.01);
-  const std::vector<double> two = pooled(of("bimodal", "\"ratio\": 10, \"share\": 0.25, \"jitter\": 0", 8192), 1);
+  const std::vector<double> two =
+      pooled(one_family("bimodal", "\"ratio\": 10, \"share\": 0.25, \"jitter\": 0", 8192), 1);
   near("bimodal ratio", quantile(two, 1) / quantile(two, 0), 10, 1e-5);
   const double middle = (quantile(two, 1) + quantile(two, 0)) / 2;
   near("bimodal share",
@@ -145,7 +141,7 @@ TEST(Families, SimpleOnesHaveTheirMoments) {
 }
 
 TEST(Families, BinomialDrawsEveryCountAsOftenAsItShould) {
-  const Generator generator = of("binomial", "\"trials\": 4, \"probability\": 0.5", 60000);
+  const Generator generator = one_family("binomial", "\"trials\": 4, \"probability\": 0.5", 60000);
   const Profile profile = generator.profile(1, 0);
   const double unit = *std::max_element(profile.c_ms.begin(), profile.c_ms.end()) / 4;
   std::vector<double> counts(5, 0);
@@ -155,7 +151,7 @@ TEST(Families, BinomialDrawsEveryCountAsOftenAsItShould) {
 }
 
 TEST(Families, ArraysAreIndependent) {
-  const Profile p = of("lognormal", "", 20000).profile(3, 1);
+  const Profile p = one_family("lognormal", "", 20000).profile(3, 1);
   const double c = mean(p.c_ms), w = mean(p.w_bytes);
   double cross = 0, cc = 0, ww = 0;
   for (std::size_t i = 0; i < p.c_ms.size(); ++i) {
@@ -168,8 +164,8 @@ TEST(Families, ArraysAreIndependent) {
 
 TEST(Families, TransformerLayersRepeat) {
   const Generator generator =
-      of("transformer",
-         "\"layers\": 16, \"slots\": 8, \"narrow\": 0.25, \"jitter\": 0, \"embedding\": 0.5, \"head\": 0.3");
+      one_family("transformer",
+                 "\"layers\": 16, \"slots\": 8, \"narrow\": 0.25, \"jitter\": 0, \"embedding\": 0.5, \"head\": 0.3");
   for (std::uint64_t row = 0; row < 20; ++row) {
     const Profile p = generator.profile(1, row);  // 1024 = 16 layers of 64 instructions = 8 slots of 8
     for (std::size_t i = 64; i + 64 < 1000; ++i) {
@@ -185,7 +181,7 @@ TEST(Families, TransformerLayersRepeat) {
 }
 
 TEST(Families, CnnActivationsFallAndParametersRise) {
-  const Generator generator = of("cnn", "\"dense_end\": 0");
+  const Generator generator = one_family("cnn", "\"dense_end\": 0");
   int falls = 0, rises = 0;
   for (std::uint64_t row = 0; row < 50; ++row) {
     const Profile p = generator.profile(1, row);
@@ -200,35 +196,37 @@ TEST(Families, CnnActivationsFallAndParametersRise) {
   EXPECT_GE(falls, 48);
   EXPECT_GE(rises, 47);
   // As given: 64x over 4 steps, 4x per step.
-  const Profile p = of("cnn", "\"stages\": 4, \"fall\": 64, \"jitter\": 0, \"tilt\": 0").profile(1, 0);
+  const Profile p = one_family("cnn", "\"stages\": 4, \"fall\": 64, \"jitter\": 0, \"tilt\": 0").profile(1, 0);
   EXPECT_NEAR(p.a_bytes[100] / p.a_bytes[300], 4, 1e-3);
   EXPECT_NEAR(p.a_bytes[100] / p.a_bytes[900], 64, 1e-2);
-  EXPECT_NEAR(share(of("cnn", "\"dense_end\": 0.7").profile(1, 2).w_bytes, 1014, 1024), 0.7, 1e-3);
+  EXPECT_NEAR(share(one_family("cnn", "\"dense_end\": 0.7").profile(1, 2).w_bytes, 1014, 1024), 0.7, 1e-3);
 }
 
 TEST(Families, TheOthersHaveTheirShape) {
   for (std::uint64_t row = 0; row < 20; ++row) {
     // The encoder's output crosses every cut of the decoder.
-    const Profile two = of("encoder_decoder",
-                           "\"layers\": 8, \"split\": 0.5, \"slots\": 8, \"contrast\": 0, \"jitter\": 0, \"memory\": "
-                           "2, \"narrow\": 0.5, \"decoder_compute\": 2")
-                            .profile(1, row);
+    const Profile two =
+        one_family("encoder_decoder",
+                   "\"layers\": 8, \"split\": 0.5, \"slots\": 8, \"contrast\": 0, \"jitter\": 0, \"memory\": "
+                   "2, \"narrow\": 0.5, \"decoder_compute\": 2")
+            .profile(1, row);
     const double between = *std::min_element(two.a_bytes.begin(), two.a_bytes.begin() + 500);
     const double decoder = *std::min_element(two.a_bytes.begin() + 512, two.a_bytes.end() - 1);
     EXPECT_NEAR(decoder / between, 3, 1e-3);  // its own narrow cut and twice the encoder's
     EXPECT_NEAR(share(two.c_ms, 512, 1024), 2.0 / 3, 1e-6);
 
-    const Profile ends = of("embedding", "\"first\": 0.6, \"last\": 0.2, \"head\": 0.25").profile(1, row);
+    const Profile ends = one_family("embedding", "\"first\": 0.6, \"last\": 0.2, \"head\": 0.25").profile(1, row);
     EXPECT_NEAR(share(ends.w_bytes, 0, 1), 0.6, 1e-3);
     EXPECT_NEAR(share(ends.w_bytes, 1014, 1024), 0.2, 0.01);
     EXPECT_NEAR(share(ends.c_ms, 1014, 1024), 0.25, 1e-3);
 
-    const Profile few = of("sparse", "\"density\": 0.05").profile(1, row);
+    const Profile few = one_family("sparse", "\"density\": 0.05").profile(1, row);
     const auto variables = std::count_if(few.w_bytes.begin(), few.w_bytes.end(), [](double w) { return w > 0; });
     EXPECT_GE(variables, 20);
     EXPECT_LE(variables, 90);
 
-    const Profile u = of("unet", "\"levels\": 4, \"fall\": 8, \"skip\": 1, \"jitter\": 0, \"tilt\": 0").profile(1, row);
+    const Profile u =
+        one_family("unet", "\"levels\": 4, \"fall\": 8, \"skip\": 1, \"jitter\": 0, \"tilt\": 0").profile(1, row);
     // Seven parts: levels 0 1 2 3 2 1 0 with own activations 1, 1/2, 1/4, 1/8 and the skips of the levels above.
     const double expected[] = {1, 1.5, 1.75, 1.875, 1.75, 1.5, 1};
     for (std::size_t part = 0; part < 7; ++part) {
@@ -237,7 +235,7 @@ TEST(Families, TheOthersHaveTheirShape) {
     EXPECT_GT(share(u.w_bytes, 439, 585), share(u.w_bytes, 0, 146));
 
     const Profile experts =
-        of("moe", "\"layers\": 8, \"slots\": 9, \"every\": 2, \"experts\": 50, \"contrast\": 0, \"jitter\": 0")
+        one_family("moe", "\"layers\": 8, \"slots\": 9, \"every\": 2, \"experts\": 50, \"contrast\": 0, \"jitter\": 0")
             .profile(1, row);
     EXPECT_GT(share(experts.w_bytes, 128, 256), 10 * share(experts.w_bytes, 0, 128));
     EXPECT_EQ(share(experts.w_bytes, 0, 128), share(experts.w_bytes, 256, 384));

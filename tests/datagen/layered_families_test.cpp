@@ -15,18 +15,13 @@
 #include "common/io/profile_file.h"
 #include "datagen/distributions.h"
 #include "datagen/empirical.h"
+#include "tests/datagen/one_family.h"
 #include "tests/temporary_folder.h"
 
 namespace automap::datagen {
 namespace {
 
 using pipeline::Profile;
-
-Generator of(const std::string& family, const std::string& parameters, int instructions) {
-  return Generator("{\"families\": {\"" + family + "\": {" + parameters +
-                       "}}, \"rows\": {\"points\": 65536, \"instructions\": " + std::to_string(instructions) + "}}",
-                   "test");
-}
 
 double sum(const std::vector<double>& x, std::size_t first, std::size_t last) {
   double total = 0;
@@ -52,10 +47,10 @@ double median(std::vector<double> x) {
 }
 
 TEST(LayeredFamilies, OneLatentSizeDrivesAllThreeArrays) {
-  const Generator tied = of("latent",
-                            "\"layers\": 256, \"slots\": 1, \"apart\": 0, \"w_power\": 1, \"density\": 1, "
-                            "\"a_power\": 1, \"smooth\": 0.9, \"head\": 0",
-                            256);
+  const Generator tied = one_family("latent",
+                                    "\"layers\": 256, \"slots\": 1, \"apart\": 0, \"w_power\": 1, \"density\": 1, "
+                                    "\"a_power\": 1, \"smooth\": 0.9, \"head\": 0",
+                                    256);
   std::vector<double> c_a, lag;
   for (std::uint64_t row = 0; row < 20; ++row) {
     const Profile p = tied.profile(1, row);
@@ -75,11 +70,11 @@ TEST(LayeredFamilies, OneLatentSizeDrivesAllThreeArrays) {
 }
 
 TEST(LayeredFamilies, BlocksRepeatBetweenTheirEnds) {
-  const Generator generator =
-      of("blocks",
-         "\"layers\": 16, \"slots\": 32, \"two\": 0, \"spread\": 0, \"jitter\": 0, \"lead\": 0.1, \"tail\": 0.1, "
-         "\"embedding\": 0.5, \"head\": 0.25, \"head_weights\": 0.4, \"head_activation\": 3, \"frozen\": 0",
-         1280);
+  const Generator generator = one_family(
+      "blocks",
+      "\"layers\": 16, \"slots\": 32, \"two\": 0, \"spread\": 0, \"jitter\": 0, \"lead\": 0.1, \"tail\": 0.1, "
+      "\"embedding\": 0.5, \"head\": 0.25, \"head_weights\": 0.4, \"head_activation\": 3, \"frozen\": 0",
+      1280);
   for (std::uint64_t row = 0; row < 20; ++row) {
     const Profile p = generator.profile(1, row);  // 128 before, 1024 = 16 layers of 64 = 32 slots of 2, 128 behind
     for (std::size_t i = 128; i + 64 < 1152; ++i) {
@@ -95,7 +90,7 @@ TEST(LayeredFamilies, BlocksRepeatBetweenTheirEnds) {
     EXPECT_NEAR(p.a_bytes[1152] / most, 3, 1e-3);
     EXPECT_LT(p.a_bytes[1270], 0.01 * most);
   }
-  const Profile none = of("blocks", "\"frozen\": 1", 300).profile(1, 0);
+  const Profile none = one_family("blocks", "\"frozen\": 1", 300).profile(1, 0);
   EXPECT_EQ(sum(none.w_bytes, 0, 300), 0);
 }
 
@@ -105,7 +100,8 @@ TEST(LayeredFamilies, FewerInstructionsAddUpTheSlots) {
       "\"layers\": 8, \"slots\": 32, \"two\": 0, \"spread\": 0, \"jitter\": 0, \"lead\": 0, \"tail\": 0, "
       "\"embedding\": 0, \"head\": 0, \"frozen\": 0";
   for (std::uint64_t row = 0; row < 10; ++row) {
-    const Profile fine = of("blocks", model, 256).profile(1, row), coarse = of("blocks", model, 64).profile(1, row);
+    const Profile fine = one_family("blocks", model, 256).profile(1, row),
+                  coarse = one_family("blocks", model, 64).profile(1, row);
     const double c = sum(coarse.c_ms, 0, 64) / sum(fine.c_ms, 0, 256);
     const double w = sum(coarse.w_bytes, 0, 64) / sum(fine.w_bytes, 0, 256);
     for (std::size_t i = 0; i < 64; ++i) {
@@ -119,10 +115,11 @@ TEST(LayeredFamilies, FewerInstructionsAddUpTheSlots) {
 }
 
 TEST(LayeredFamilies, PyramidsFallAndRise) {
-  const Generator generator = of("pyramid",
-                                 "\"layers\": 32, \"steps\": 4, \"fall\": 64, \"rise\": 64, \"tilt\": 0, \"slots\": 1, "
-                                 "\"spread\": 0, \"jitter\": 0, \"dense_end\": 0.5, \"tail\": 0.1",
-                                 1000);
+  const Generator generator =
+      one_family("pyramid",
+                 "\"layers\": 32, \"steps\": 4, \"fall\": 64, \"rise\": 64, \"tilt\": 0, \"slots\": 1, "
+                 "\"spread\": 0, \"jitter\": 0, \"dense_end\": 0.5, \"tail\": 0.1",
+                 1000);
   for (std::uint64_t row = 0; row < 10; ++row) {
     const Profile p = generator.profile(1, row);
     EXPECT_NEAR(p.a_bytes[10] / p.a_bytes[300], 4, 0.01);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kStages = 4;
 
-pipeline::RandomProblem small(std::uint64_t seed) {
+pipeline::RandomProblem allreduce_problem(std::uint64_t seed) {
   pipeline::RandomProblemOptions options;
   options.min_instructions = 8;
   options.max_instructions = 16;
@@ -38,7 +38,7 @@ TEST(Published, TheBestOfThemOrNone) {
   int found = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
-    const pipeline::RandomProblem made = small(seed);
+    const pipeline::RandomProblem made = allreduce_problem(seed);
     planners::StepRequest step;
     step.batch = 8;
     const rivals::RivalRequest asked = {made.profile, made.cluster, made.options, step, kStages};
@@ -63,7 +63,7 @@ TEST(Published, ExploringIsNeverLongerThanAnyOfThem) {
   int adopted = 0, judged = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
-    const pipeline::RandomProblem made = small(seed);
+    const pipeline::RandomProblem made = allreduce_problem(seed);
     planners::StepRequest step;
     step.batch = 8;
     planners::PlanRequest request;

@@ -16,7 +16,7 @@ using pipeline::PlanSensitivity;
 using pipeline::Problem;
 using pipeline::RandomProblem;
 
-RandomProblem small(std::uint64_t seed, double with_memory_limit) {
+RandomProblem problem_with_limit(std::uint64_t seed, double with_memory_limit) {
   pipeline::RandomProblemOptions options;
   options.min_instructions = 4;
   options.max_instructions = 12;
@@ -85,7 +85,7 @@ TEST(Sensitivity, CountsThePlanUnderTheChangedNumbersBesideTheBest) {
   int asked_about = 0, another_is_better = 0;
   for (std::uint64_t seed = 0; seed < (kSanitized ? 4 : 12); ++seed) {
     SCOPED_TRACE(seed);
-    const RandomProblem made = small(seed, 0);
+    const RandomProblem made = problem_with_limit(seed, 0);
     const Asked asked = ask(made, {0.5, 1, 1, 0});
     if (!asked.planned.result.plan) continue;
     ++asked_about;
@@ -113,7 +113,7 @@ TEST(Sensitivity, SaysWhereThePlanNoLongerFits) {
   int fits = 0, not_any_more = 0;
   for (std::uint64_t seed = 0; seed < 16; ++seed) {
     SCOPED_TRACE(seed);
-    const Asked asked = ask(small(seed, 1), {0, 0, 0, 1});
+    const Asked asked = ask(problem_with_limit(seed, 1), {0, 0, 0, 1});
     if (!asked.planned.result.plan) continue;
     ASSERT_EQ(asked.rows.size(), 2u);
     const PlanSensitivity& larger = row(asked.rows, "activations 100 % larger");
@@ -127,7 +127,7 @@ TEST(Sensitivity, SaysWhereThePlanNoLongerFits) {
 }
 
 TEST(Sensitivity, AsksOnlyAboutWhatIsThereAndStopsWhenToldTo) {
-  RandomProblem made = small(1, 0);
+  RandomProblem made = problem_with_limit(1, 0);
   made.cluster.servers = {made.cluster.servers.front()};
   made.cluster.servers[0].count = 1;
   const Asked asked = ask(made, {0, 0.1, 0.1, 0});

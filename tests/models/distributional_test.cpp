@@ -14,7 +14,7 @@ double sum_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-double mean_of(const Support& support, const std::vector<double>& masses) {
+double mean_of_masses(const Support& support, const std::vector<double>& masses) {
   double mean = 0;
   for (int i = 0; i < support.atoms; ++i) mean += masses[static_cast<std::size_t>(i)] * support.at(i);
   return mean;
@@ -73,7 +73,7 @@ TEST(HlGauss, SumsToOneAndKeepsTheMeanInside) {
     hl_gauss(support, mean, out.data());
     EXPECT_NEAR(sum_of(out), 1, 1e-12);
     if (mean > 0.05 && mean < 0.95) {
-      EXPECT_NEAR(mean_of(support, out), mean, 1e-4);
+      EXPECT_NEAR(mean_of_masses(support, out), mean, 1e-4);
     }
     for (const double mass : out) EXPECT_GE(mass, 0);
   }

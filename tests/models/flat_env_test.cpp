@@ -12,6 +12,7 @@
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/row.h"
 #include "tests/common/pipeline/exact_brute_force.h"
+#include "tests/infinity.h"
 
 namespace automap::models {
 namespace {
@@ -26,7 +27,6 @@ using pipeline::testing::SmallRandom;
 using pipeline::testing::up_to;
 using PlanKey = std::pair<std::vector<int>, std::vector<int>>;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kActions = FlatEnv::kActions;
 
 std::size_t idx(int i) {

@@ -42,7 +42,7 @@ const std::vector<Shape>& shapes() {
 }
 
 // The obvious way, in double.
-std::vector<double> naive(const Shape& shape, const float* weights, const float* x) {
+std::vector<double> naive_forward(const Shape& shape, const float* weights, const float* x) {
   std::vector<double> in(x, x + shape.inputs), outputs;
   const auto layer = [&](int out) {
     std::vector<double> y(static_cast<std::size_t>(out));
@@ -75,7 +75,7 @@ TEST(Forward, EqualsTheNaiveLoopsForAnyShapeAndCount) {
       std::vector<float> y(static_cast<std::size_t>(count * network.outputs()));
       network.run(x.data(), count, y.data());
       for (std::size_t row = 0; row < static_cast<std::size_t>(count); ++row) {
-        const std::vector<double> expected = naive(shape, weights.data(), x.data() + row * in);
+        const std::vector<double> expected = naive_forward(shape, weights.data(), x.data() + row * in);
         ASSERT_EQ(static_cast<int>(expected.size()), network.outputs());
         for (std::size_t o = 0; o < expected.size(); ++o) {
           ASSERT_NEAR(y[row * expected.size() + o], expected[o], 1e-5 * std::max(1.0, std::abs(expected[o])) * 3)

@@ -11,7 +11,7 @@ namespace {
 using testing::HasSubstr;
 
 // Two matrices in a row: the hidden dimension (group 0) or the outer one (group 1), and a bias of its own (group 2).
-PartitionProblem small() {
+PartitionProblem two_matrices() {
   PartitionProblem problem;
   problem.variables = {{"w1", {8, 32}, 1024}, {"w2", {32, 8}, 1024}, {"bias", {5, 16}, 320}};
   problem.groups.resize(3);
@@ -36,7 +36,7 @@ std::string why(const PartitionProblem& problem) {
 }
 
 TEST(PartitionProblem, Score) {
-  PartitionProblem problem = small();
+  PartitionProblem problem = two_matrices();
   check_partition_problem(problem);
   EXPECT_EQ(problem.num_dims(), 6);
   EXPECT_EQ(problem.value(0), 2);
@@ -70,11 +70,11 @@ TEST(PartitionProblem, Empty) {
 
 TEST(PartitionProblem, Checks) {
   const auto broken = [](auto change) {
-    PartitionProblem problem = small();
+    PartitionProblem problem = two_matrices();
     change(problem);
     return why(problem);
   };
-  EXPECT_EQ(why(small()), "");
+  EXPECT_EQ(why(two_matrices()), "");
   EXPECT_THAT(broken([](PartitionProblem& p) { p.groups[2].members.clear(); }), HasSubstr("group 2 is empty"));
   EXPECT_THAT(broken([](PartitionProblem& p) {
                 p.groups[2].members = {{3, 0}};

@@ -14,6 +14,7 @@
 #include "common/pipeline/random_problem.h"
 #include "models/features.h"
 #include "models/usable_device_cuts.h"
+#include "tests/infinity.h"
 
 namespace automap::models {
 namespace {
@@ -24,8 +25,6 @@ using pipeline::Problem;
 using pipeline::RandomProblem;
 using pipeline::RandomProblemOptions;
 using pipeline::Schedule;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Case {
   RandomProblem made;

@@ -2,13 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <utility>
 
 #include "common/pipeline/schedule.h"
 #include "models/features.h"
 #include "models/flat_env.h"
 #include "models/plan_space.h"
 #include "models/policy_search.h"
+#include "tests/infinity.h"
+#include "tests/models/untrained_policy.h"
 #include "tests/models/whole_problem.h"
 
 namespace automap::models {
@@ -19,7 +20,6 @@ using pipeline::Plan;
 using pipeline::Problem;
 using pipeline::Schedule;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kProblems = 1000;
 constexpr int kFirst = 2000;
 
@@ -176,20 +176,8 @@ TEST(PlanSpaceWhole, RolloutsAreFeasiblePlansOfTheirValueAndFeaturesInRange) {
   EXPECT_GT(shorter, 40);
 }
 
-Policy random_policy() {
-  Architecture a;
-  a.features = kFeatures;
-  a.feature_version = kFeatureVersion;
-  a.hidden = {16};
-  a.head = Head::kResidual;
-  std::vector<float> weights(Policy::num_weights(a));
-  Rng rng(8, 4, 0);
-  for (float& weight : weights) weight = static_cast<float>(rng.uniform(-0.3, 0.3));
-  return Policy(a, std::move(weights));
-}
-
 TEST(PlanSpaceWhole, SearchesFindFeasiblePlansAndAWideBeamTheBest) {
-  const Policy policy = random_policy();
+  const Policy policy = untrained_policy(8);
   int found_plans = 0, none = 0, best_by_greedy = 0;
   for_small_problems([&](int i, const Problem& problem, int stages, Schedule schedule) {
     const Objective objective = i % 3 == 0 ? Objective::kSimulated : Objective::kValue;

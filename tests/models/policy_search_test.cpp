@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <thread>
 
 #include "common/base/error.h"
@@ -16,6 +15,8 @@
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
 #include "models/features.h"
+#include "tests/infinity.h"
+#include "tests/models/untrained_policy.h"
 
 namespace automap::models {
 namespace {
@@ -27,9 +28,7 @@ using pipeline::RandomProblem;
 using pipeline::RandomProblemOptions;
 using pipeline::Schedule;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-RandomProblem problem_of(std::uint64_t seed, bool tiny) {
+RandomProblem sized_problem(std::uint64_t seed, bool tiny) {
   RandomProblemOptions options;
   options.min_instructions = tiny ? 5 : 60;
   options.max_instructions = tiny ? 9 : 200;
@@ -57,11 +56,6 @@ Policy policy_with(const std::function<float(std::size_t)>& weight, Head head = 
   std::vector<float> weights(Policy::num_weights(architecture(head)));
   for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = weight(i);
   return Policy(architecture(head), std::move(weights));
-}
-
-Policy random_policy(std::uint64_t seed) {
-  Rng rng(seed, 4, 0);
-  return policy_with([&](std::size_t) { return static_cast<float>(rng.uniform(-0.3, 0.3)); });
 }
 
 // The shortest of all plans over all instructions and device cuts.
@@ -97,10 +91,10 @@ void expect_honest(const Problem& problem, const FoundPlan& found, const PlanSpa
 }
 
 TEST(PolicySearch, ABeamThatDropsNothingIsExhaustive) {
-  const Policy policy = random_policy(1);
+  const Policy policy = untrained_policy(1);
   int found_plans = 0, none = 0, stages_above_3 = 0;
   for (std::uint64_t seed = 0; seed < 250; ++seed) {
-    const RandomProblem made = problem_of(seed, true);
+    const RandomProblem made = sized_problem(seed, true);
     const Problem problem = made.problem();
     const int stages = 2 + static_cast<int>(seed % 3);
     if (stages > problem.num_devices()) continue;
@@ -137,7 +131,7 @@ TEST(PolicySearch, AnUntrainedResidualPolicyIsBoundGreedy) {
   const Policy policy = policy_with([bias](std::size_t i) { return i == bias ? -80.0f : 0.0f; });
   int compared = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
-    const RandomProblem made = problem_of(seed, false);
+    const RandomProblem made = sized_problem(seed, false);
     const Problem problem = made.problem();
     PlanSpaceOptions space_options;
     space_options.stages = 3 + static_cast<int>(seed % 3);
@@ -169,11 +163,11 @@ TEST(PolicySearch, AnUntrainedResidualPolicyIsBoundGreedy) {
 }
 
 TEST(PolicySearch, WiderIsBetterOnAverageAndNeverBetterThanExact) {
-  const Policy policy = random_policy(3);
+  const Policy policy = untrained_policy(3);
   double sums[4] = {};
   int problems = 0;
   for (std::uint64_t seed = 100; seed < 160; ++seed) {
-    const RandomProblem made = problem_of(seed, false);
+    const RandomProblem made = sized_problem(seed, false);
     const Problem problem = made.problem();
     PlanSpaceOptions space_options;
     space_options.stages = 2 + static_cast<int>(seed % 4);
@@ -219,7 +213,7 @@ TEST(PolicySearch, SimulatedObjective) {
   double by_value = 0, by_simulation = 0;
   int problems = 0;
   for (std::uint64_t seed = 300; seed < 340; ++seed) {
-    const RandomProblem made = problem_of(seed, false);
+    const RandomProblem made = sized_problem(seed, false);
     const Problem problem = made.problem();
     PlanSpaceOptions space_options;
     space_options.stages = 2 + static_cast<int>(seed % 5);
@@ -243,10 +237,10 @@ TEST(PolicySearch, SimulatedObjective) {
 }
 
 TEST(PolicySearch, OneShotRefines) {
-  const Policy policy = random_policy(8);
+  const Policy policy = untrained_policy(8);
   int better = 0, problems = 0;
   for (std::uint64_t seed = 400; seed < 430; ++seed) {
-    const RandomProblem made = problem_of(seed, false);
+    const RandomProblem made = sized_problem(seed, false);
     const Problem problem = made.problem();
     OneShotOptions options;
     options.space.stages = std::min(4, problem.num_devices());
@@ -274,10 +268,10 @@ TEST(PolicySearch, OneShotRefines) {
 }
 
 TEST(PolicySearch, SameFromEveryThread) {
-  const Policy policy = random_policy(9);
+  const Policy policy = untrained_policy(9);
   const auto plans = [&](std::vector<FoundPlan>& out) {
     for (std::uint64_t seed = 500; seed < 520; ++seed) {
-      const RandomProblem made = problem_of(seed, false);
+      const RandomProblem made = sized_problem(seed, false);
       const Problem problem = made.problem();
       PlanSpaceOptions space_options;
       space_options.stages = std::min(5, problem.num_devices());
@@ -303,7 +297,7 @@ TEST(PolicySearch, SameFromEveryThread) {
 }
 
 TEST(PolicySearch, WhatEndsTheWorkLeavesTheBestSoFar) {
-  const RandomProblem made = problem_of(7, false);
+  const RandomProblem made = sized_problem(7, false);
   const Problem problem = made.problem();
   PlanSpaceOptions space_options;
   space_options.stages = 4;
@@ -347,7 +341,7 @@ TEST(PolicySearch, WhatEndsTheWorkLeavesTheBestSoFar) {
 }
 
 TEST(PolicySearch, BadInput) {
-  const RandomProblem made = problem_of(7, false);
+  const RandomProblem made = sized_problem(7, false);
   const Problem problem = made.problem();
   PlanSpaceOptions space_options;
   space_options.stages = 3;
@@ -379,7 +373,7 @@ TEST(PolicySearch, BadInput) {
 }
 
 TEST(PolicySearch, NothingFits) {
-  RandomProblem made = problem_of(7, false);
+  RandomProblem made = sized_problem(7, false);
   for (auto& [name, device] : made.cluster.devices) device.memory_gib = 1e-9;
   const Problem problem = made.problem();
   PlanSpaceOptions space_options;

@@ -17,7 +17,7 @@
 namespace automap::models {
 namespace {
 
-Architecture small(Head head = Head::kResidual) {
+Architecture small_architecture(Head head = Head::kResidual) {
   Architecture a;
   a.features = kFeatures;
   a.feature_version = kFeatureVersion;
@@ -70,7 +70,7 @@ std::vector<double> dense(const std::vector<double>& x, const float*& weights, s
   return y;
 }
 
-double mean_of(const double* logits, const Architecture& a) {
+double mean_of_logits(const double* logits, const Architecture& a) {
   double total = 0, weighted = 0;
   for (int i = 0; i < a.atoms; ++i) {
     total += std::exp(logits[i]);
@@ -79,7 +79,7 @@ double mean_of(const double* logits, const Architecture& a) {
   return weighted / total;
 }
 
-std::vector<double> naive(const Policy& policy, const float* input, double log_bound) {
+std::vector<double> naive_actions(const Policy& policy, const float* input, double log_bound) {
   const Architecture& a = policy.architecture();
   const float* weights = policy.weights().data();
   std::vector<double> x(input, input + a.features);
@@ -104,8 +104,8 @@ std::vector<double> naive(const Policy& policy, const float* input, double log_b
         y[k] = log_bound + 0.1 * (std::max(net[k], 0.0) + std::log1p(std::exp(-std::abs(net[k]))));
         break;
       case Head::kBounded: y[k] = log_bound + input[a.features - 1] / (1 + std::exp(-net[k])); break;
-      case Head::kCategorical: y[k] = mean_of(net.data() + k * atoms, a); break;
-      case Head::kResidualCategorical: y[k] = log_bound + mean_of(net.data() + k * atoms, a); break;
+      case Head::kCategorical: y[k] = mean_of_logits(net.data() + k * atoms, a); break;
+      case Head::kResidualCategorical: y[k] = log_bound + mean_of_logits(net.data() + k * atoms, a); break;
     }
   }
   return y;
@@ -127,13 +127,13 @@ TEST(Policy, OfPartitionings) {
 TEST(Policy, PredictsAsDocumentedWithEveryHead) {
   for (const Head head :
        {Head::kPlain, Head::kResidual, Head::kCategorical, Head::kResidualCategorical, Head::kBounded}) {
-    const Policy policy = random_policy(small(head), static_cast<std::uint64_t>(head));
+    const Policy policy = random_policy(small_architecture(head), static_cast<std::uint64_t>(head));
     constexpr std::size_t kCount = 13;
     const std::vector<float> x = random_weights(kCount * kFeatures, 77), bounds = random_weights(kCount, 78);
     std::vector<float> y(kCount);
     policy.predict(x.data(), bounds.data(), kCount, y.data());
     for (std::size_t i = 0; i < kCount; ++i) {
-      EXPECT_NEAR(y[i], naive(policy, x.data() + i * kFeatures, bounds[i])[0], 1e-5);
+      EXPECT_NEAR(y[i], naive_actions(policy, x.data() + i * kFeatures, bounds[i])[0], 1e-5);
       if (head == Head::kResidual) {
         EXPECT_GE(y[i], bounds[i]);
       }
@@ -151,23 +151,23 @@ TEST(Policy, FlatNetworkAnswersForAllActions) {
       std::vector<float> y(kCount * 128);
       policy.predict_actions(x.data(), kCount, y.data());
       for (std::size_t row = 0; row < kCount; ++row) {
-        const std::vector<double> expected = naive(policy, x.data() + row * 40, 0);
+        const std::vector<double> expected = naive_actions(policy, x.data() + row * 40, 0);
         for (std::size_t k = 0; k < 128; ++k) EXPECT_NEAR(y[row * 128 + k], expected[k], 1e-5);
       }
       EXPECT_THROW(policy.predict(x.data(), x.data(), 1, y.data()), Error);
     }
   }
   float number = 0;
-  EXPECT_THROW(random_policy(small()).predict_actions(&number, 1, &number), Error);
+  EXPECT_THROW(random_policy(small_architecture()).predict_actions(&number, 1, &number), Error);
 }
 
 TEST(Policy, FileRoundTrip) {
-  Architecture simulated = small();
+  Architecture simulated = small_architecture();
   simulated.objective = 1;
-  Architecture bare = small(Head::kPlain);
+  Architecture bare = small_architecture(Head::kPlain);
   bare.hidden = {};
-  for (const Architecture& a :
-       {small(), small(Head::kResidualCategorical), simulated, bare, flat(true), flat(false, 51)}) {
+  for (const Architecture& a : {small_architecture(), small_architecture(Head::kResidualCategorical), simulated, bare,
+                                flat(true), flat(false, 51)}) {
     const Policy policy = random_policy(a);
     const Policy again = Policy::parse(policy.serialize(), "test");
     EXPECT_TRUE(again.architecture() == a);
@@ -177,15 +177,15 @@ TEST(Policy, FileRoundTrip) {
   }
   const TemporaryFolder folder;
   const std::string path = folder.file("test.policy");
-  write_file_atomic(path, random_policy(small()).serialize());
-  EXPECT_EQ(Policy::load(path).weights(), random_policy(small()).weights());
+  write_file_atomic(path, random_policy(small_architecture()).serialize());
+  EXPECT_EQ(Policy::load(path).weights(), random_policy(small_architecture()).weights());
   std::filesystem::remove(path);
   EXPECT_THROW(Policy::load(path), Error);
 }
 
 // The bytes of docs/formats/policy.md: they must not move.
 TEST(Policy, BytesAreAsDocumented) {
-  Architecture a = small(Head::kPlain);
+  Architecture a = small_architecture(Head::kPlain);
   a.hidden = {};
   std::vector<float> weights(kFeatures + 1, 0);
   weights[0] = 1;
@@ -220,7 +220,7 @@ std::string with_u32(std::string bytes, std::size_t at, std::uint32_t value) {
 }
 
 TEST(Policy, RefusesBadFilesByName) {
-  const std::string good = random_policy(small()).serialize();
+  const std::string good = random_policy(small_architecture()).serialize();
   const auto expect = [](const std::string& bytes, const std::string& words) {
     const std::string message = refusal(bytes);
     EXPECT_NE(message.find(words), std::string::npos) << message << "\nwithout: " << words;
@@ -255,13 +255,13 @@ TEST(Policy, RefusesBadFilesByName) {
   const std::size_t weight = good.size() - 4 - 4 * 10;
   expect(with_u32(good, weight, 0x7fc00000), "is not a finite number");
   expect(with_u32(good, weight, 0x7f800000), "is not a finite number");
-  Architecture other = small();
+  Architecture other = small_architecture();
   other.features = kFeatures - 1;
   expect(random_policy(other).serialize(), "features, this program computes");
 }
 
 TEST(Policy, NoByteOfAFileCanChangeUnnoticed) {
-  Architecture a = small();
+  Architecture a = small_architecture();
   a.hidden = {2};
   const std::string good = random_policy(a).serialize();
   for (std::size_t i = 0; i < good.size(); ++i) {
@@ -273,7 +273,7 @@ TEST(Policy, NoByteOfAFileCanChangeUnnoticed) {
 }
 
 TEST(Policy, ImpossibleArchitecturesAndWeights) {
-  Architecture a = small();
+  Architecture a = small_architecture();
   EXPECT_EQ(Policy::num_weights(a), (kFeatures + 1) * 24 + 25 * 16 + 17 * 1u);
   EXPECT_THROW(Policy(a, std::vector<float>(3)), Error);
   std::vector<float> weights = random_weights(Policy::num_weights(a), 1);

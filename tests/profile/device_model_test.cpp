@@ -321,7 +321,7 @@ TEST(DeviceModel, ConvolutionsOnVectorUnits) {
   EXPECT_GT(rate(gradient, "v100-16gb"), 15.7);
 }
 
-std::string loop_module(const std::string& counter) {
+std::string counted_loop_module(const std::string& counter) {
   return entry(
       "body { s = (s32[], BIG) parameter(0)\n i = s32[] get-tuple-element(s), index=0\n x = BIG get-tuple-element(s), "
       "index=1\n one = s32[] constant(1)\n j = s32[] " +
@@ -335,7 +335,7 @@ std::string loop_module(const std::string& counter) {
 }
 
 TEST(DeviceModel, LoopsTakeTheirBodyTimesTheTripCount) {
-  const Graph graph = parse(loop_module("add"));
+  const Graph graph = parse(counted_loop_module("add"));
   const InstructionTimes times = estimate_times(graph, machine::load_device("h100"));
   ASSERT_EQ(times.whiles.size(), 1u);
   EXPECT_EQ(times.whiles[0].trip_count, 24);
@@ -354,7 +354,7 @@ TEST(DeviceModel, LoopsTakeTheirBodyTimesTheTripCount) {
   EXPECT_GT(once, 0.1);
   EXPECT_NEAR(ms_of(graph, times, "w"), 24 * once, 1e-9);
 
-  const Graph unknown = parse(loop_module("multiply"));
+  const Graph unknown = parse(counted_loop_module("multiply"));
   const InstructionTimes guess = estimate_times(unknown, machine::load_device("h100"));
   EXPECT_FALSE(guess.whiles[0].inferred);
   EXPECT_EQ(guess.whiles[0].trip_count, 1);

@@ -19,6 +19,7 @@
 #include "profile/module_structure.h"
 #include "profile/profile_hlo.h"
 #include "profile/time_estimator.h"
+#include "tests/data_folders.h"
 
 namespace automap::profile {
 namespace {
@@ -26,8 +27,6 @@ namespace {
 using graph::Graph;
 using graph::InstructionId;
 using Role = FusedChains::Role;
-
-const std::string kFixtures = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/";
 
 constexpr FusionRule kAll{true, true, false};
 constexpr FusionRule k16Bit{true, true, true};
@@ -635,7 +634,7 @@ TEST(FusedChains, FixturesHaveWhatTheirModelsHave) {
       {"vit_forward", "12 attentions"},
   };
   for (const auto& [name, summary] : expected) {
-    std::string path = kFixtures + name + ".hlo";
+    std::string path = kHloFixtures + name + ".hlo";
     if (!std::filesystem::exists(path)) path += ".gz";
     const hlo::HloModule module = load_model(path, "");
     const FusedChains chains = find_fused_chains(module.graph, kAll);
@@ -648,7 +647,7 @@ TEST(FusedChains, FixturesHaveWhatTheirModelsHave) {
 
 // A loop over layers keeps Q, K, V and a number per row for its gradient's loop, not the stacks of probabilities.
 TEST(FusedChains, LoopsOverLayers) {
-  const hlo::HloModule module = load_model(kFixtures + "transformer_scan.hlo.gz", "");
+  const hlo::HloModule module = load_model(kHloFixtures + "transformer_scan.hlo.gz", "");
   EXPECT_EQ(find_fused_chains(module.graph, kAll).dropped_leaves.size(), 2u);
   ProfileRequest request;
   request.attention = AttentionMode::kAsWritten;
@@ -665,7 +664,7 @@ TEST(FusedChains, LoopsOverLayers) {
 
 // Nothing crosses a cut inside a chain but what the chain is made of.
 TEST(FusedChains, CutsInsideChains) {
-  const hlo::HloModule module = load_model(kFixtures + "gpt2_forward.hlo.gz", "");
+  const hlo::HloModule module = load_model(kHloFixtures + "gpt2_forward.hlo.gz", "");
   ProfileRequest request;
   request.attention = AttentionMode::kAsWritten;
   const ModelProfile written = profile_module(module, "gpt2", request);

@@ -2,22 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <set>
 #include <string>
 
 #include "common/hlo/hlo_reader.h"
 #include "common/pipeline/turn.h"
 #include "profile/profile_hlo.h"
+#include "tests/data_folders.h"
+#include "tests/sum.h"
 
 namespace automap::profile {
 namespace {
-
-const std::string kFixtures = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/";
-
-double sum(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0);
-}
 
 // Three positions, the second a loop of four turns that reads 6 of its 30 bytes of weights whole.
 TEST(LayerLoops, ALoopBecomesItsTurns) {
@@ -141,7 +136,7 @@ TEST(LayerLoops, TurnsOfAScannedDecoder) {
   EXPECT_EQ(behind, std::set<double>{4.0 * 512 * 1024 * 4});
 }
 
-std::string loop_module(const std::string& body_of, const std::string& bound) {
+std::string layer_loop_module(const std::string& body_of, const std::string& bound) {
   return "HloModule m\nbody {\n  s = (s32[], f32[8,16], f32[4,16,16], f32[16,16]) parameter(0)\n"
          "  i = s32[] get-tuple-element(s), index=0\n  one = s32[] constant(1)\n  n = s32[] add(i, one)\n"
          "  x = f32[8,16] get-tuple-element(s), index=1\n  w = f32[4,16,16] get-tuple-element(s), index=2\n"
@@ -166,7 +161,7 @@ constexpr const char* kStacked =
 
 TEST(LayerLoops, InferenceHasTurnsToo) {
   const ModelProfile m =
-      profile_module(hlo::read_hlo(loop_module(kStacked, "  k = s32[] constant(4)\n"), "m"), "m", {});
+      profile_module(hlo::read_hlo(layer_loop_module(kStacked, "  k = s32[] constant(4)\n"), "m"), "m", {});
   EXPECT_TRUE(m.uncut_loops.empty());
   EXPECT_EQ(m.profile.size(), 7);  // tanh, four turns, the result taken out, tanh
   EXPECT_EQ(m.profile.name[2], "loop[2/4]");
@@ -176,15 +171,15 @@ TEST(LayerLoops, InferenceHasTurnsToo) {
 // Steps in time read the same weights in every turn.
 TEST(LayerLoops, OtherLoopsStayWholeAndSayWhy) {
   const std::string recurrent = "  y = f32[8,16] dot(x, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n";
-  std::string text = loop_module(recurrent, "  k = s32[] constant(5)\n");
+  std::string text = layer_loop_module(recurrent, "  k = s32[] constant(5)\n");
   const ModelProfile m = profile_module(hlo::read_hlo(text, "m"), "m", {});
   ASSERT_EQ(m.uncut_loops.size(), 1u);
   EXPECT_FALSE(m.uncut_loops[0].layers);
   EXPECT_NE(m.uncut_loops[0].why.find("no weights are stacked"), std::string::npos);
   // A bound that nobody knows.
-  text = loop_module(kStacked,
-                     "  half = f32[8,16] get-tuple-element(s), index=1\n  red = s32[8,16] convert(half)\n"
-                     "  sl = s32[1,1] slice(red), slice={[0:1], [0:1]}\n  k = s32[] reshape(sl)\n");
+  text = layer_loop_module(kStacked,
+                           "  half = f32[8,16] get-tuple-element(s), index=1\n  red = s32[8,16] convert(half)\n"
+                           "  sl = s32[1,1] slice(red), slice={[0:1], [0:1]}\n  k = s32[] reshape(sl)\n");
   const ModelProfile unknown = profile_module(hlo::read_hlo(text, "m"), "m", {});
   ASSERT_EQ(unknown.uncut_loops.size(), 1u);
   EXPECT_NE(unknown.uncut_loops[0].why.find("does not say how often"), std::string::npos);

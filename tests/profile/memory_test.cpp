@@ -17,6 +17,7 @@
 #include "profile/kept_values.h"
 #include "profile/profile_hlo.h"
 #include "profile/workspace.h"
+#include "tests/data_folders.h"
 
 namespace automap::profile {
 namespace {
@@ -26,8 +27,6 @@ using graph::kNone;
 using graph::NodeId;
 using graph::Opcode;
 using graph::Part;
-
-const std::string kFixtures = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/";
 
 struct Step {
   explicit Step(const std::string& path)
@@ -94,7 +93,7 @@ class KeptTwin {
 TEST(Kept, FewestBytesOfAllSets) {
   int tried = 0;
   for (const char* name : {"tiny_mlp.hlo", "transformer_bf16.hlo.gz", "lit_small.hlo.gz", "bert_large.hlo.gz"}) {
-    const Step s(kFixtures + name);
+    const Step s(kHloFixtures + name);
     const std::vector<bool> keepable = find_keepable(s.at);
     const KeptTwin twin(s.at, keepable);
     std::vector<NodeId> values;
@@ -125,7 +124,7 @@ TEST(Kept, FewestBytesOfAllSets) {
 // Megatron's count for a layer (arXiv 2205.05198): 34 bytes per value of a 16-bit layer with dropout, of which 3 are
 // masks, and 5 per score; here in f32 and without dropout, 64 and 4.
 TEST(Kept, BertLayersAsTheFormulaSays) {
-  const hlo::HloModule module = load_model(kFixtures + "bert48.hlo.gz", "");
+  const hlo::HloModule module = load_model(kHloFixtures + "bert48.hlo.gz", "");
   ProfileRequest request;
   const double values = 2.0 * 384 * 1024, scores = 2.0 * 16 * 384 * 384;
   request.attention = AttentionMode::kAsWritten;
@@ -136,7 +135,7 @@ TEST(Kept, BertLayersAsTheFormulaSays) {
 
 // ... and in f16 with dropout: a product of its own keeps what it reads, a mask is a byte, a softmax its result.
 TEST(Kept, SoftmaxKeepsItsResult) {
-  const hlo::HloModule module = load_model(kFixtures + "gpt2.hlo.gz", "");
+  const hlo::HloModule module = load_model(kHloFixtures + "gpt2.hlo.gz", "");
   ProfileRequest request;
   request.attention = AttentionMode::kAsWritten;
   const double written = profile_module(module, "gpt2", request).memory.stash_bytes;
@@ -248,7 +247,7 @@ class WorkspaceTwin {
 
 TEST(Workspace, MostThatIsAliveAtAnyMoment) {
   for (const char* name : {"tiny_mlp.hlo", "moe_small.hlo.gz", "lit_small.hlo.gz", "transformer_bf16.hlo.gz"}) {
-    const Step s(kFixtures + name);
+    const Step s(kHloFixtures + name);
     const FusedPositions nothing(s.at, nullptr);
     std::int32_t border = 0;
     for (const std::int32_t v : s.step.variables)

@@ -25,18 +25,14 @@
 #include "profile/report.h"
 #include "profile/time_estimator.h"
 #include "tests/common/graph/training_modules.h"
+#include "tests/data_folders.h"
+#include "tests/sum.h"
 
 namespace automap::profile {
 namespace {
 
 using graph::Graph;
 using testing::HasSubstr;
-
-const std::string kFixtures = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/";
-
-double sum(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0);
-}
 
 ModelProfile profile_text(const std::string& text, bool ignore_loss = false) {
   const Graph graph = hlo::read_hlo_text(text, "test");

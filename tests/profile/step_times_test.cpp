@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "profile/profiler.h"
 #include "profile/time_estimator.h"
 #include "tests/common/graph/training_modules.h"
+#include "tests/sum.h"
 
 namespace automap::profile {
 namespace {
@@ -28,7 +28,7 @@ using graph::Graph;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
+std::string all_replaced(std::string text, const std::string& from, const std::string& to) {
   for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
     text.replace(at, from.size(), to);
   return text;
@@ -43,10 +43,6 @@ ModelProfile profile_at(const std::string& text, std::vector<std::int64_t> sampl
   request.batch_inputs = batch_inputs;
   request.more_devices = std::move(more);
   return profile_module(module, "test", request);
-}
-
-double sum(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
 // Position by position, forward and backward, at `samples`.
@@ -116,11 +112,11 @@ ENTRY e {
     rhs_contracting_dims={2}
   ROOT out = f32[B,32] reduce(attention, low), dimensions={2}, to_apply=sum
 })";
-  text = replaced(text, "[B", "[" + std::to_string(b));
-  text = replaced(text, ",B,", "," + std::to_string(b) + ",");
-  text = replaced(text, ":B]", ":" + std::to_string(b) + "]");
-  text = replaced(text, "[N", "[" + std::to_string(b * 32));
-  return replaced(text, "[D", "[" + std::to_string(2 * b));
+  text = all_replaced(text, "[B", "[" + std::to_string(b));
+  text = all_replaced(text, ",B,", "," + std::to_string(b) + ",");
+  text = all_replaced(text, ":B]", ":" + std::to_string(b) + "]");
+  text = all_replaced(text, "[N", "[" + std::to_string(b * 32));
+  return all_replaced(text, "[D", "[" + std::to_string(2 * b));
 }
 
 std::string two_layers_of(int b) {
@@ -135,7 +131,7 @@ std::string two_layers_of(int b) {
   nb1 = f32[8] subtract(b1, gb1)
   nb2 = f32[2] subtract(b2, gb2)
   ROOT r = (f32[4,8], f32[8], f32[8,2], f32[2], f32[]) tuple(nw1, nb1, nw2, nb2, loss))");
-  return replaced(text, "[16,", "[" + std::to_string(b) + ",");
+  return all_replaced(text, "[16,", "[" + std::to_string(b) + ",");
 }
 
 TEST(StepTimes, AModuleAtAnotherBatchIsTheModuleWrittenForIt) {
@@ -208,10 +204,10 @@ ENTRY e {
     rhs_contracting_dims={1}
   ROOT back = f32[B,64] dot(mask, worked), lhs_contracting_dims={1,2}, rhs_contracting_dims={0,1}
 })";
-    text = replaced(text, "[B", "[" + std::to_string(b));
-    text = replaced(text, "=Bx", "=" + std::to_string(b) + "x");
-    text = replaced(text, "=P_", "=" + std::to_string(b - 1) + "_");
-    return replaced(text, ",C", "," + std::to_string(b / 2));
+    text = all_replaced(text, "[B", "[" + std::to_string(b));
+    text = all_replaced(text, "=Bx", "=" + std::to_string(b) + "x");
+    text = all_replaced(text, "=P_", "=" + std::to_string(b - 1) + "_");
+    return all_replaced(text, ",C", "," + std::to_string(b / 2));
   };
   const ModelProfile m = profile_at(experts(32), {128});
   expect_same(m, profile_at(experts(128)), 128);
@@ -238,7 +234,7 @@ ENTRY e {
   EXPECT_THAT(m.warnings, testing::Contains(testing::AllOf(HasSubstr("--batch-input"), HasSubstr("second, first"))));
   const ModelProfile named = profile_at(text, {12}, "first");
   EXPECT_EQ(named.profile.micro_batch_size, 6);
-  expect_same(named, profile_at(replaced(text, "[6", "[12"), {}, "first"), 12);
+  expect_same(named, profile_at(all_replaced(text, "[6", "[12"), {}, "first"), 12);
   EXPECT_EQ(profile_at(text, {}, "%second").profile.micro_batch_size, 40);
   EXPECT_EQ(profile_at(text, {}, "2").profile.micro_batch_size, 40);
 
@@ -318,10 +314,10 @@ ENTRY e {
   nw = f32[64,64] subtract(w0, grad)
   ROOT r = (f32[64,64], f32[]) tuple(nw, loss)
 })";
-  std::string out = replaced(text, "T,B", std::to_string(turns) + "," + std::to_string(b));
-  out = replaced(out, "1,B", "1," + std::to_string(b));
-  out = replaced(out, "[B", "[" + std::to_string(b));
-  return replaced(out, "constant(T)", "constant(" + std::to_string(turns) + ")");
+  std::string out = all_replaced(text, "T,B", std::to_string(turns) + "," + std::to_string(b));
+  out = all_replaced(out, "1,B", "1," + std::to_string(b));
+  out = all_replaced(out, "[B", "[" + std::to_string(b));
+  return all_replaced(out, "constant(T)", "constant(" + std::to_string(turns) + ")");
 }
 
 TEST(StepTimes, ALoopOverMicroBatchesIsOneOfThem) {

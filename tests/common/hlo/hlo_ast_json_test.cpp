@@ -9,6 +9,7 @@
 #include "common/base/files.h"
 #include "common/hlo/hlo_reader.h"
 #include "tests/common/graph/graphs_equal.h"
+#include "tests/data_folders.h"
 
 namespace automap::hlo {
 
@@ -18,9 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kData = std::string(AUTOMAP_SOURCE_DIR) + "/tests/data/hlo/";
-
-std::string error_of(const std::string& text) {
+std::string ast_json_error(const std::string& text) {
   try {
     read_ast_json(text, "m.json");
   } catch (const Error& e) {
@@ -36,8 +35,8 @@ std::string function(const std::string& name, const std::string& body, const std
   return "{\"Name\": \"" + name + "\", \"Params\": null, \"ReturnType\": " + kScalar + more + ", \"Body\": [" + body +
          "]}";
 }
-std::string instruction(const std::string& name, const std::string& opcode, const std::string& arguments = "",
-                        const std::string& meta = "") {
+std::string ast_instruction(const std::string& name, const std::string& opcode, const std::string& arguments = "",
+                            const std::string& meta = "") {
   return "{\"VarName\": \"" + name + "\", \"Fn\": {\"ReturnType\": " + kScalar + ", \"Name\": \"" + opcode +
          "\", \"Argument\": [" + arguments + "]}, \"Meta\": [" + meta + "]}";
 }
@@ -51,29 +50,30 @@ std::string document(const std::string& functions) {
   return "{\"Functions\": [" + functions + "]}";
 }
 
-const std::string kParameter = instruction("%p", "parameter", integer(0));
+const std::string kAstParameter = ast_instruction("%p", "parameter", integer(0));
 
 TEST(HloAstJsonTest, EqualsTheTextItWasMadeFrom) {
-  const HloModule ast = load_hlo(kData + "ast.json");
+  const HloModule ast = load_hlo(kHloData + "ast.json");
   EXPECT_EQ(ast.form, HloForm::kAstJson);
-  EXPECT_EQ(difference(load_hlo(kData + "ast.hlo").graph, ast.graph), "");
+  EXPECT_EQ(difference(load_hlo(kHloData + "ast.hlo").graph, ast.graph), "");
 }
 
 TEST(HloAstJsonTest, OlderNamesOfTheSameThings) {
-  const Graph graph =
-      read_ast_json(document(function("%f", instruction("%p", "parameter", R"({"Value": {"Number": 0}})") + "," +
-                                                instruction("%b", "broadcast", R"({"Type": null, "Name": "%p"})",
-                                                            R"({"Key": "dimensions", "Value": {"Numbers": null}})"))),
-                    "m.json");
+  const Graph graph = read_ast_json(
+      document(function("%f", ast_instruction("%p", "parameter", R"({"Value": {"Number": 0}})") + "," +
+                                  ast_instruction("%b", "broadcast", R"({"Type": null, "Name": "%p"})",
+                                                  R"({"Key": "dimensions", "Value": {"Numbers": null}})"))),
+      "m.json");
   EXPECT_EQ(graph.attribute(1, "dimensions"), "{}");
   EXPECT_EQ(graph.operands(1)[0], 0);
 }
 
 TEST(HloAstJsonTest, TheEntryIsTheLastFunctionThatNobodyCalls) {
-  const std::string callee = function("%callee", kParameter + "," + instruction("%n", "negate", operand("%p")));
+  const std::string callee = function("%callee", kAstParameter + "," + ast_instruction("%n", "negate", operand("%p")));
   const std::string entry = function(
-      "%main", kParameter + "," +
-                   instruction("%k", "call", operand("%p"), R"({"Key": "to_apply", "Value": {"String": "%callee"}})"));
+      "%main",
+      kAstParameter + "," +
+          ast_instruction("%k", "call", operand("%p"), R"({"Key": "to_apply", "Value": {"String": "%callee"}})"));
   EXPECT_EQ(read_ast_json(document(callee + "," + entry), "m").entry().name, "main");
   EXPECT_EQ(read_ast_json(document(entry + "," + callee), "m").entry().name, "main");
 }
@@ -84,7 +84,7 @@ TEST(HloAstJsonTest, TheRootIsTheLastInstructionOrAnUnusedOneOfTheReturnType) {
                            operand("%p") + "," + operand("%p") +
                            R"(]}, "Meta": [{"Key": "direction", "Value": {"String": "EQ"}}]})";
   const Graph graph = read_ast_json(
-      document(function("%f", kParameter + "," + instruction("%n", "negate", operand("%p")) + "," + flag)), "m");
+      document(function("%f", kAstParameter + "," + ast_instruction("%n", "negate", operand("%p")) + "," + flag)), "m");
   EXPECT_EQ(graph.instruction(graph.entry().root).name, "n");
 }
 
@@ -93,23 +93,26 @@ TEST(HloAstJsonTest, ParametersWithoutInstructionsAreMade) {
       std::string(R"(, "Params": [{"Name": "a", "Type": )") + kScalar + R"(}, {"Name": "b", "Type": )" + kScalar + "}]";
   const Graph graph =
       read_ast_json(document("{\"Name\": \"%f\", \"ReturnType\": " + std::string(kScalar) + params + ", \"Body\": [" +
-                             instruction("%s", "add", operand("%a") + "," + operand("%b")) + "]}"),
+                             ast_instruction("%s", "add", operand("%a") + "," + operand("%b")) + "]}"),
                     "m");
   EXPECT_EQ(graph.entry().parameters.size(), 2u);
   EXPECT_EQ(graph.num_instructions(), 3);
 }
 
 TEST(HloAstJsonTest, ErrorsNameThePlace) {
-  EXPECT_THAT(error_of("{\"Functions\": [\n{\"Name\": 5}]}"), HasSubstr("m.json:2:10: found '5', expected a string"));
-  EXPECT_THAT(error_of(document("")), HasSubstr("no computations"));
-  EXPECT_THAT(error_of("{\"Functions\": []} x"), HasSubstr("expected nothing more"));
-  EXPECT_THAT(error_of(document(function("%f", kParameter + "," + instruction("%n", "negate", operand("%q"))))),
-              HasSubstr("'%n' reads '%q', which is not defined before it"));
-  EXPECT_THAT(error_of(document(function("%f", instruction("%p", "parameter")))), HasSubstr("no valid number"));
-  EXPECT_THAT(error_of(document(function("%f", R"({"VarName": "%x"})"))), HasSubstr("without an opcode"));
-  EXPECT_THAT(error_of(document(function("%f", ""))), HasSubstr("is empty"));
-  EXPECT_THAT(error_of(document(function("%f", kParameter + "," + kParameter))), HasSubstr("'p'"));
-  EXPECT_THAT(error_of(document(function("", kParameter))), HasSubstr("without a \"Name\""));
+  EXPECT_THAT(ast_json_error("{\"Functions\": [\n{\"Name\": 5}]}"),
+              HasSubstr("m.json:2:10: found '5', expected a string"));
+  EXPECT_THAT(ast_json_error(document("")), HasSubstr("no computations"));
+  EXPECT_THAT(ast_json_error("{\"Functions\": []} x"), HasSubstr("expected nothing more"));
+  EXPECT_THAT(
+      ast_json_error(document(function("%f", kAstParameter + "," + ast_instruction("%n", "negate", operand("%q"))))),
+      HasSubstr("'%n' reads '%q', which is not defined before it"));
+  EXPECT_THAT(ast_json_error(document(function("%f", ast_instruction("%p", "parameter")))),
+              HasSubstr("no valid number"));
+  EXPECT_THAT(ast_json_error(document(function("%f", R"({"VarName": "%x"})"))), HasSubstr("without an opcode"));
+  EXPECT_THAT(ast_json_error(document(function("%f", ""))), HasSubstr("is empty"));
+  EXPECT_THAT(ast_json_error(document(function("%f", kAstParameter + "," + kAstParameter))), HasSubstr("'p'"));
+  EXPECT_THAT(ast_json_error(document(function("", kAstParameter))), HasSubstr("without a \"Name\""));
 }
 
 TEST(HloAstJsonTest, LimitsNesting) {
@@ -118,16 +121,16 @@ TEST(HloAstJsonTest, LimitsNesting) {
     type = "{\"TupleType\": [" + type + "]}";
     value = "{\"Collection\": [" + value + "]}";
   }
-  EXPECT_THAT(error_of("{\"Functions\": [{\"ReturnType\": " + type + "}]}"), HasSubstr("64 levels deep"));
-  EXPECT_THAT(
-      error_of(document(function("%f", instruction("%x", "iota", "", "{\"Key\": \"k\", \"Value\": " + value + "}")))),
-      HasSubstr("64 levels deep"));
+  EXPECT_THAT(ast_json_error("{\"Functions\": [{\"ReturnType\": " + type + "}]}"), HasSubstr("64 levels deep"));
+  EXPECT_THAT(ast_json_error(document(
+                  function("%f", ast_instruction("%x", "iota", "", "{\"Key\": \"k\", \"Value\": " + value + "}")))),
+              HasSubstr("64 levels deep"));
 }
 
 TEST(HloAstJsonTest, EveryTruncationIsAnError) {
-  const std::string whole = read_file(kData + "ast.json");
+  const std::string whole = read_file(kHloData + "ast.json");
   for (std::size_t size = 14; size < whole.size(); size += 13) {
-    EXPECT_THAT(error_of(whole.substr(0, size)), HasSubstr("m.json:1:")) << size;
+    EXPECT_THAT(ast_json_error(whole.substr(0, size)), HasSubstr("m.json:1:")) << size;
   }
 }
 

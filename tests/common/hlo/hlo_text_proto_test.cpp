@@ -9,6 +9,7 @@
 #include "common/base/files.h"
 #include "common/hlo/hlo_reader.h"
 #include "tests/common/graph/graphs_equal.h"
+#include "tests/data_folders.h"
 
 namespace automap::hlo {
 
@@ -18,9 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kData = std::string(AUTOMAP_SOURCE_DIR) + "/tests/data/hlo/";
-
-std::string error_of(const std::string& text) {
+std::string text_proto_error(const std::string& text) {
   try {
     read_hlo_as(HloForm::kProtoText, text, "m.pbtxt");
   } catch (const Error& e) {
@@ -30,17 +29,17 @@ std::string error_of(const std::string& text) {
   return "";
 }
 
-std::string module_of(const std::string& instructions) {
+std::string text_proto_module(const std::string& instructions) {
   return "name: \"m\"\ncomputations {\n name: \"c\" id: 4 root_id: 1\n" + instructions + "\n}\n";
 }
-const std::string kParameter =
+const std::string kTextProtoParameter =
     "instructions { name: \"p\" opcode: \"parameter\" id: 1 shape { element_type: F32 dimensions: 2 dimensions: 3 } }";
 
 TEST(HloTextProtoTest, EqualsTheBinaryFormOfEveryField) {
   for (const std::string name : {"every_field", "literals"}) {
-    const HloModule text = load_hlo(kData + name + ".pbtxt.gz");
+    const HloModule text = load_hlo(kHloData + name + ".pbtxt.gz");
     EXPECT_EQ(text.form, HloForm::kProtoText);
-    EXPECT_EQ(difference(load_hlo(kData + name + ".pb").graph, text.graph, {"nans"}), "") << name;
+    EXPECT_EQ(difference(load_hlo(kHloData + name + ".pb").graph, text.graph, {"nans"}), "") << name;
   }
 }
 
@@ -63,23 +62,29 @@ TEST(HloTextProtoTest, AllWaysToWriteTheSame) {
 }
 
 TEST(HloTextProtoTest, ErrorsHaveLineAndColumn) {
-  EXPECT_THAT(error_of(module_of("instructions { name 5 }")), HasSubstr("m.pbtxt:4:21: found '5', expected ':'"));
-  EXPECT_THAT(error_of(module_of("instructions { name: 5 }")),
+  EXPECT_THAT(text_proto_error(text_proto_module("instructions { name 5 }")),
+              HasSubstr("m.pbtxt:4:21: found '5', expected ':'"));
+  EXPECT_THAT(text_proto_error(text_proto_module("instructions { name: 5 }")),
               HasSubstr("expected a string for HloInstructionProto.name"));
-  EXPECT_THAT(error_of(module_of("instructions { id: \"x\" }")),
+  EXPECT_THAT(text_proto_error(text_proto_module("instructions { id: \"x\" }")),
               HasSubstr("expected a value of HloInstructionProto.id"));
-  EXPECT_THAT(error_of(module_of("instructions { id: one }")), HasSubstr("found 'one', expected an integer"));
-  EXPECT_THAT(error_of(module_of("instructions { id: 99999999999999999999 }")), HasSubstr("expected an integer"));
-  EXPECT_THAT(error_of(module_of("instructions { id: [1] }")), HasSubstr("is one value, found a list"));
-  EXPECT_THAT(error_of(module_of("instructions { epsilon: small }")), HasSubstr("expected a number"));
-  EXPECT_THAT(error_of(module_of("instructions: 5")), HasSubstr("expected '{' of HloComputationProto.instructions"));
-  EXPECT_THAT(error_of(module_of("instructions { name: \"p }")), HasSubstr("does not end on its line"));
-  EXPECT_THAT(error_of(module_of("instructions {")), HasSubstr("the end of the file"));
-  EXPECT_THAT(error_of(module_of(kParameter) + "}"), HasSubstr("found '}', expected the name of a field"));
-  EXPECT_THAT(error_of("name: \"m\""), HasSubstr("no HloModuleProto"));
-  EXPECT_THAT(error_of("a { " + module_of(kParameter) + " } b { " + module_of(kParameter) + " }"),
+  EXPECT_THAT(text_proto_error(text_proto_module("instructions { id: one }")),
+              HasSubstr("found 'one', expected an integer"));
+  EXPECT_THAT(text_proto_error(text_proto_module("instructions { id: 99999999999999999999 }")),
+              HasSubstr("expected an integer"));
+  EXPECT_THAT(text_proto_error(text_proto_module("instructions { id: [1] }")), HasSubstr("is one value, found a list"));
+  EXPECT_THAT(text_proto_error(text_proto_module("instructions { epsilon: small }")), HasSubstr("expected a number"));
+  EXPECT_THAT(text_proto_error(text_proto_module("instructions: 5")),
+              HasSubstr("expected '{' of HloComputationProto.instructions"));
+  EXPECT_THAT(text_proto_error(text_proto_module("instructions { name: \"p }")), HasSubstr("does not end on its line"));
+  EXPECT_THAT(text_proto_error(text_proto_module("instructions {")), HasSubstr("the end of the file"));
+  EXPECT_THAT(text_proto_error(text_proto_module(kTextProtoParameter) + "}"),
+              HasSubstr("found '}', expected the name of a field"));
+  EXPECT_THAT(text_proto_error("name: \"m\""), HasSubstr("no HloModuleProto"));
+  EXPECT_THAT(text_proto_error("a { " + text_proto_module(kTextProtoParameter) + " } b { " +
+                               text_proto_module(kTextProtoParameter) + " }"),
               HasSubstr("a second HLO module"));
-  EXPECT_EQ(error_of(module_of(kParameter)), "");
+  EXPECT_EQ(text_proto_error(text_proto_module(kTextProtoParameter)), "");
 }
 
 TEST(HloTextProtoTest, LimitsNesting) {
@@ -87,17 +92,17 @@ TEST(HloTextProtoTest, LimitsNesting) {
   for (int i = 0; i < 300; ++i) shape += "tuple_shapes { element_type: TUPLE ";
   const std::string deep =
       "instructions { name: \"p\" opcode: \"parameter\" id: 1 " + shape + std::string(301, '}') + "}";
-  EXPECT_THAT(error_of(module_of(deep)), HasSubstr("levels deep"));
+  EXPECT_THAT(text_proto_error(text_proto_module(deep)), HasSubstr("levels deep"));
   // What nobody reads may be nested as deeply as it likes.
   std::string nested;
   for (int i = 0; i < 100000; ++i) nested += unknown;
-  EXPECT_EQ(error_of(module_of(kParameter) + nested + std::string(100000, '}')), "");
+  EXPECT_EQ(text_proto_error(text_proto_module(kTextProtoParameter) + nested + std::string(100000, '}')), "");
 }
 
 TEST(HloTextProtoTest, EveryTruncationIsAGraphOrAnErrorWithAPlace) {
-  const std::string whole = gunzip(read_file(kData + "every_field.pbtxt.gz"), "x");
+  const std::string whole = gunzip(read_file(kHloData + "every_field.pbtxt.gz"), "x");
   for (std::size_t size = 1; size < whole.size(); size += size < 200 ? 1 : 307) {
-    EXPECT_THAT(error_of(whole.substr(0, size)), HasSubstr("m.pbtxt")) << size;
+    EXPECT_THAT(text_proto_error(whole.substr(0, size)), HasSubstr("m.pbtxt")) << size;
   }
 }
 

@@ -24,7 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-Graph read(std::string text) {
+Graph read_text(std::string text) {
   return read_hlo_text(std::move(text), "t.hlo");
 }
 
@@ -43,7 +43,7 @@ std::vector<std::string> operand_names(const Graph& g, std::string_view name) {
 }
 
 // The error a text gives; fails the test when it gives none or one of the wrong kind.
-std::string error_of(std::string text) {
+std::string text_error(std::string text) {
   try {
     read_hlo_text(std::move(text), "t.hlo");
   } catch (const Error& e) {
@@ -78,7 +78,7 @@ ENTRY %main (a: f32[2,3], b: f32[3]) -> f32[2] {
 )";
 
 TEST(HloText, SmallModule) {
-  const Graph g = read(kSmall);
+  const Graph g = read_text(kSmall);
   EXPECT_EQ(g.name(), "jit_step");
   EXPECT_EQ(g.num_computations(), 2);
   EXPECT_EQ(g.num_instructions(), 9);
@@ -111,8 +111,8 @@ TEST(HloText, SmallModule) {
 
 TEST(HloText, GraphSurvivesMoves) {
   std::vector<Graph> graphs;
-  graphs.push_back(read("ENTRY e { ROOT a = f32[] constant(1) }"));  // short texts tempt the small-string buffer
-  graphs.push_back(read(kSmall));
+  graphs.push_back(read_text("ENTRY e { ROOT a = f32[] constant(1) }"));  // short texts tempt the small-string buffer
+  graphs.push_back(read_text(kSmall));
   Graph g = std::move(graphs[0]);
   EXPECT_EQ(g.instruction(0).name, "a");
   EXPECT_EQ(g.instruction(0).payload, "1");
@@ -120,7 +120,7 @@ TEST(HloText, GraphSurvivesMoves) {
 
 TEST(HloText, Users) {
   const Graph g =
-      read(in_entry("a = f32[2] parameter(0)\n b = f32[2] add(a, a)\n c = f32[2] add(a, b)\n d = f32[2] tanh(c)"));
+      read_text(in_entry("a = f32[2] parameter(0)\n b = f32[2] add(a, a)\n c = f32[2] add(a, b)\n d = f32[2] tanh(c)"));
   const auto users = [&](const char* name) {
     std::vector<std::string> names;
     for (const InstructionId u : g.users(find(g, name))) names.emplace_back(g.instruction(u).name);
@@ -133,7 +133,7 @@ TEST(HloText, Users) {
 
 // One module in several dialects gives one graph.
 TEST(HloText, DialectsAgree) {
-  const Graph plain = read(R"(HloModule m
+  const Graph plain = read_text(R"(HloModule m
 add { x = f32[] parameter(0)
  y = f32[] parameter(1)
  ROOT s = f32[] add(x, y) }
@@ -187,24 +187,25 @@ ENTRY %e (p: (f32[4], s32[])) -> f32[] {
     }
     return out;
   };
-  for (const std::string& text : others) EXPECT_EQ(canonical(read(text)), canonical(plain)) << text;
+  for (const std::string& text : others) EXPECT_EQ(canonical(read_text(text)), canonical(plain)) << text;
 }
 
 TEST(HloText, MissingHeaderAndEntry) {
-  const Graph g = read("a { ROOT x = f32[] parameter(0) }\nb { x = f32[] parameter(0)\n y = f32[] tanh(x) }");
+  const Graph g = read_text("a { ROOT x = f32[] parameter(0) }\nb { x = f32[] parameter(0)\n y = f32[] tanh(x) }");
   EXPECT_EQ(g.name(), "");
   EXPECT_EQ(g.entry().name, "b");
   EXPECT_EQ(g.instruction(g.entry().root).name, "y");
 }
 
 TEST(HloText, EntryNeedNotBeLastAndRootNeedNotBeLast) {
-  const Graph g = read("ENTRY a { ROOT x = f32[] parameter(0)\n t = f32[] tanh(x) }\nb { x = f32[] parameter(0) }");
+  const Graph g =
+      read_text("ENTRY a { ROOT x = f32[] parameter(0)\n t = f32[] tanh(x) }\nb { x = f32[] parameter(0) }");
   EXPECT_EQ(g.entry().name, "a");
   EXPECT_EQ(g.instruction(g.entry().root).name, "x");
 }
 
 TEST(HloText, KeywordsAsNames) {
-  const Graph g = read("ENTRY { ROOT = f32[] parameter(0)\n ROOT HloModule = f32[] tanh(ROOT) }");
+  const Graph g = read_text("ENTRY { ROOT = f32[] parameter(0)\n ROOT HloModule = f32[] tanh(ROOT) }");
   EXPECT_EQ(g.entry().name, "ENTRY");
   EXPECT_EQ(g.instruction(g.entry().root).name, "HloModule");
 }
@@ -213,18 +214,18 @@ TEST(HloText, GlogPrefixes) {
   const std::string p = "I0521 12:04:45.883483    1509 service.cc:186] ";
   const std::string text = p + "Compiling module jit_f {\n" + p + "HloModule m\n" + p + "\n" + p + "ENTRY e {\n" + p +
                            "  x = f32[] parameter(0)\n" + p + "  ROOT y = f32[] tanh(x)\n" + p + "}\n";
-  const Graph g = read(text);
+  const Graph g = read_text(text);
   EXPECT_EQ(g.num_instructions(), 2);
   // Columns are those of the file as given.
   std::string bad = text;
   bad.replace(bad.find("tanh(x)"), 7, "tanh(q)");
   EXPECT_THAT(
-      error_of(bad),
+      text_error(bad),
       StartsWith("t.hlo:6:" + std::to_string(p.size() + std::string("  ROOT y = f32[] tanh(").size() + 1) + ":"));
 }
 
 TEST(HloText, StackTables) {
-  const Graph g = read(R"(HloModule m, x=1
+  const Graph g = read_text(R"(HloModule m, x=1
 
 FileNames
 1 "a {.py"
@@ -245,11 +246,11 @@ ENTRY e { ROOT x = f32[] parameter(0), metadata={op_name="a" stack_frame_id=1} }
   EXPECT_THAT(std::string(g.stack_tables()), ::testing::EndsWith("parent_frame_id=1}"));
   EXPECT_EQ(g.metadata(0, "stack_frame_id"), "1");
   // The words are names elsewhere.
-  EXPECT_EQ(read("HloModule m\nFileNames { ROOT x = f32[] parameter(0) }").entry().name, "FileNames");
+  EXPECT_EQ(read_text("HloModule m\nFileNames { ROOT x = f32[] parameter(0) }").entry().name, "FileNames");
 }
 
 TEST(HloText, Constants) {
-  const Graph g = read(in_entry(R"(a = f32[2,2] constant({ { 1, 2 }, { inf, nan } })
+  const Graph g = read_text(in_entry(R"(a = f32[2,2] constant({ { 1, 2 }, { inf, nan } })
   b = f32[1024] constant({...})
   c = c64[2] constant({(1, 2), (-0, 1e3)})
   d = (f32[], (s32[2])) constant(( 1, ( { 1, 2 } ) ))
@@ -263,7 +264,7 @@ TEST(HloText, Constants) {
 }
 
 TEST(HloText, RawAttributes) {
-  const Graph g = read(
+  const Graph g = read_text(
       R"(HloModule m, frontend_attributes={fingerprint="abc",xla.sdy.meshes={mesh = #sdy.mesh<["data"=8, "x}"=2]>}}, input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, must-alias) }
 ENTRY e {
   x = f32[8] parameter(0), parameter_replication={false}, frontend_attributes={xla.sdy.sharding={#sdy.sharding<@mesh, [{"data", ?}]>}}
@@ -307,7 +308,7 @@ sum { x = f32[] parameter(0)
 }
 
 TEST(HloText, UnknownOpcodeSlots) {
-  const Graph g = read(in_entry(R"(x = q7[8] parameter(0)
+  const Graph g = read_text(in_entry(R"(x = q7[8] parameter(0)
   a = q7[8] newop(q7[8] %x, x)
   b = f32[2] newop2(17, fast, {1,2})
   c = f32[2] newop3()
@@ -318,12 +319,12 @@ TEST(HloText, UnknownOpcodeSlots) {
   EXPECT_EQ(g.instruction(find(g, "c")).payload, "");
   EXPECT_EQ(g.instruction(find(g, "d")).payload, "(f32[2]{0}, s32[]) undefined");
   EXPECT_EQ(g.shape_of(find(g, "x")).type, ElementType::kUnknown);
-  EXPECT_THAT(error_of(in_entry("ROOT d = f32[2] newop4(%undefined)")), HasSubstr("'undefined' is not defined"));
+  EXPECT_THAT(text_error(in_entry("ROOT d = f32[2] newop4(%undefined)")), HasSubstr("'undefined' is not defined"));
 }
 
 TEST(HloText, Layouts) {
   const Graph g =
-      read(in_entry(R"(x = f32[8,16]{1,0:T(8,128)(2,1)L(4)#(u32)*(s8)E(32)S(5)P((f32[2]{0}, s32[]))} parameter(0)
+      read_text(in_entry(R"(x = f32[8,16]{1,0:T(8,128)(2,1)L(4)#(u32)*(s8)E(32)S(5)P((f32[2]{0}, s32[]))} parameter(0)
   y = (f32[8,16]{0,1}, s32[]) custom-call(x), custom_call_target="a"
   z = (s32[], pred[2]) custom-call(x), custom_call_target="a"
   w = f32[]{:T(256)} custom-call(x), custom_call_target="b"
@@ -337,7 +338,7 @@ TEST(HloText, Layouts) {
 }
 
 TEST(HloText, NestedExpressions) {
-  const Graph g = read(in_entry(R"(x = f32[4] parameter(0)
+  const Graph g = read_text(in_entry(R"(x = f32[4] parameter(0)
   ROOT r = f32[4] add(f32[4] multiply(x, f32[4] tanh (f32[4]{0} constant({1, 2, 3, 4}))), x), metadata={op_name="n"})"));
   EXPECT_EQ(g.num_instructions(), 5);
   const InstructionId r = find(g, "r");
@@ -349,21 +350,21 @@ TEST(HloText, NestedExpressions) {
   EXPECT_EQ(g.instruction(g.operands(r)[1]).name, "x");
   EXPECT_EQ(g.op_name(r), "n");
   // The names are made up, but real: the writer prints them and the reader takes them.
-  EXPECT_EQ(digest(read(write_hlo_text(g))), digest(g));
+  EXPECT_EQ(digest(read_text(write_hlo_text(g))), digest(g));
   EXPECT_NE(g.instruction(multiply).name, g.instruction(constant).name);
   // A made-up name steps aside for a written one.
   const std::string taken(g.instruction(constant).name);
   const Graph h =
-      read(in_entry(taken + " = f32[] parameter(0)\n ROOT r = f32[] add(f32[] constant(1), " + taken + ")"));
+      read_text(in_entry(taken + " = f32[] parameter(0)\n ROOT r = f32[] add(f32[] constant(1), " + taken + ")"));
   EXPECT_EQ(h.num_instructions(), 3);
-  EXPECT_EQ(digest(read(write_hlo_text(h))), digest(h));
+  EXPECT_EQ(digest(read_text(write_hlo_text(h))), digest(h));
   // Without attributes a transpose has no dimensions.
-  EXPECT_THAT(error_of(in_entry("x = f32[4] parameter(0)\n ROOT r = f32[4] tanh(f32[4] transpose(x))")),
+  EXPECT_THAT(text_error(in_entry("x = f32[4] parameter(0)\n ROOT r = f32[4] tanh(f32[4] transpose(x))")),
               HasSubstr("list of 1 numbers"));
 }
 
 TEST(HloText, CompactTupleAccess) {
-  const Graph g = read(in_entry(R"(p = (f32[2], (s32[], f32[2])) parameter(0)
+  const Graph g = read_text(in_entry(R"(p = (f32[2], (s32[], f32[2])) parameter(0)
   a = f32[2] add(p#0, %p#1.1)
   ROOT b = f32[2] add(f32[2] %p#0, a))"));
   // p#0, p#1, p#1.1, made once each.
@@ -377,13 +378,13 @@ TEST(HloText, CompactTupleAccess) {
   EXPECT_EQ(g.instruction(g.operands(middle)[0]).name, "p");
   EXPECT_EQ(g.operands(find(g, "b"))[0], a[0]);
   EXPECT_EQ(g.instruction(a[0]).name.find('#'), std::string_view::npos);
-  EXPECT_THAT(error_of(in_entry("p = (f32[2]) parameter(0)\n ROOT a = f32[2] tanh(p#1)")), HasSubstr("no element 1"));
-  EXPECT_THAT(error_of(in_entry("p = f32[2] parameter(0)\n ROOT a = f32[2] tanh(p#0)")), HasSubstr("no element 0"));
-  EXPECT_THAT(error_of(in_entry("p = (f32[2]) parameter(0)\n ROOT a = f32[2] tanh(p#)")), HasSubstr("index"));
+  EXPECT_THAT(text_error(in_entry("p = (f32[2]) parameter(0)\n ROOT a = f32[2] tanh(p#1)")), HasSubstr("no element 1"));
+  EXPECT_THAT(text_error(in_entry("p = f32[2] parameter(0)\n ROOT a = f32[2] tanh(p#0)")), HasSubstr("no element 0"));
+  EXPECT_THAT(text_error(in_entry("p = (f32[2]) parameter(0)\n ROOT a = f32[2] tanh(p#)")), HasSubstr("index"));
 }
 
 TEST(HloText, InferredResultShapes) {
-  const Graph g = read(R"(sum { x = f32[] parameter(0)
+  const Graph g = read_text(R"(sum { x = f32[] parameter(0)
   y = f32[] parameter(1)
   ROOT z = add(x, y) }
 ENTRY e {
@@ -407,13 +408,13 @@ ENTRY e {
   EXPECT_EQ(g.shape_of(find(g, "d")).text, "f32[2,4]");
   EXPECT_EQ(g.shape_of(find(g, "r")).text, "f32[4]");
   EXPECT_EQ(g.shape_of(g.entry().root).text, "(f32[3,2], f32[4,3], pred[2,3], f32[])");
-  EXPECT_THAT(error_of(in_entry("a = f32[] parameter(0)\n ROOT b = custom-call(a), custom_call_target=\"x\"")),
+  EXPECT_THAT(text_error(in_entry("a = f32[] parameter(0)\n ROOT b = custom-call(a), custom_call_target=\"x\"")),
               HasSubstr("cannot be inferred"));
-  EXPECT_THAT(error_of(in_entry("a = f32[] parameter(0)\n ROOT b = convert(a)")), HasSubstr("cannot be inferred"));
+  EXPECT_THAT(text_error(in_entry("a = f32[] parameter(0)\n ROOT b = convert(a)")), HasSubstr("cannot be inferred"));
 }
 
 TEST(HloText, CalledComputationsComeInAFixedOrder) {
-  const Graph g = read(R"(c { x = s32[] parameter(0)
+  const Graph g = read_text(R"(c { x = s32[] parameter(0)
   n = s32[] constant(4)
   ROOT r = pred[] compare(x, n), direction=LT }
 b { x = s32[] parameter(0)
@@ -437,7 +438,7 @@ ENTRY e {
 }
 
 TEST(HloText, AsyncForms) {
-  const Graph g = read(R"(inner { p = f32[4] parameter(0)
+  const Graph g = read_text(R"(inner { p = f32[4] parameter(0)
   ROOT c = f32[4] custom-call(p), custom_call_target="f" }, execution_thread="side"
 ENTRY e {
   x = f32[4] parameter(0)
@@ -455,7 +456,7 @@ ENTRY e {
 }
 
 TEST(HloText, DynamicDimensionsAreExemptFromShapeChecks) {
-  const Graph g = read(in_entry(R"(a = f32[1,<=1801] parameter(0)
+  const Graph g = read_text(in_entry(R"(a = f32[1,<=1801] parameter(0)
   b = f32[1,1801] parameter(1)
   c = f32[1,<=1801] add(f32[1,<=1801] %a, b)
   ROOT d = f32[1,?] tanh(c))"));
@@ -466,14 +467,14 @@ TEST(HloText, MultiMegabyteHeaderLine) {
   std::string header = "HloModule m, entry_computation_layout={(";
   for (int i = 0; i < 200000; ++i) header += "/*index=5*/f32[768,3072]{1,0}, ";
   header += "f32[])->f32[]}";
-  const Graph g = read(header + "\nENTRY e { ROOT x = f32[] parameter(0) }");
+  const Graph g = read_text(header + "\nENTRY e { ROOT x = f32[] parameter(0) }");
   EXPECT_GT(g.header_attribute("entry_computation_layout")->size(), 6000000u);
 }
 
 // ----------------------------------------------------------------------------------------------------------- errors
 
 TEST(HloTextErrors, PlaceLineAndCaret) {
-  EXPECT_EQ(error_of("HloModule m\nENTRY e {\n  a = f32[2] parameter(0)\n  ROOT b = f32[2] add(a; a)\n}"),
+  EXPECT_EQ(text_error("HloModule m\nENTRY e {\n  a = f32[2] parameter(0)\n  ROOT b = f32[2] add(a; a)\n}"),
             "t.hlo:4:24: found ';', expected ',' or ')' in the list of operands\n"
             "    ROOT b = f32[2] add(a; a)\n"
             "                         ^");
@@ -482,7 +483,7 @@ TEST(HloTextErrors, PlaceLineAndCaret) {
 TEST(HloTextErrors, LongLinesAreCutAroundThePlace) {
   std::string text = "ENTRY e { a = f32[] constant(" + std::string(5000, '1') + ") ROOT b = f32[] tanh(nope) " +
                      std::string(5000, ' ') + "}";
-  const std::string message = error_of(text);
+  const std::string message = text_error(text);
   EXPECT_THAT(message, HasSubstr("'nope' is not defined"));
   EXPECT_LT(message.size(), 400u);
   const std::size_t excerpt = message.find("\n  ") + 3, caret = message.rfind("\n  ") + 3;
@@ -490,128 +491,133 @@ TEST(HloTextErrors, LongLinesAreCutAroundThePlace) {
 }
 
 TEST(HloTextErrors, Operands) {
-  EXPECT_THAT(error_of(in_entry("ROOT a = f32[] tanh(b)")), HasSubstr("t.hlo:4:21: the operand 'b' is not defined"));
-  EXPECT_THAT(error_of(in_entry("a = f32[] tanh(b)\n ROOT b = f32[] tanh(a)")), HasSubstr("only after this use"));
-  EXPECT_THAT(error_of(in_entry("ROOT a = f32[] tanh(a)")), HasSubstr("'a' is not defined"));
-  EXPECT_THAT(error_of("c { x = f32[] parameter(0) }\nENTRY e { ROOT a = f32[] tanh(x) }"),
+  EXPECT_THAT(text_error(in_entry("ROOT a = f32[] tanh(b)")), HasSubstr("t.hlo:4:21: the operand 'b' is not defined"));
+  EXPECT_THAT(text_error(in_entry("a = f32[] tanh(b)\n ROOT b = f32[] tanh(a)")), HasSubstr("only after this use"));
+  EXPECT_THAT(text_error(in_entry("ROOT a = f32[] tanh(a)")), HasSubstr("'a' is not defined"));
+  EXPECT_THAT(text_error("c { x = f32[] parameter(0) }\nENTRY e { ROOT a = f32[] tanh(x) }"),
               HasSubstr("not defined in computation 'e', only in 'c'"));
-  EXPECT_THAT(error_of(in_entry("a = f32[2] parameter(0)\n ROOT b = f32[2] tanh(f32[3] %a)")),
+  EXPECT_THAT(text_error(in_entry("a = f32[2] parameter(0)\n ROOT b = f32[2] tanh(f32[3] %a)")),
               HasSubstr("printed as f32[3], but it is defined as f32[2]"));
-  EXPECT_THAT(error_of(in_entry("a = f32[2] parameter(0)\n ROOT b = f32[2] tanh(a")), HasSubstr("list of operands"));
-  EXPECT_THAT(error_of(in_entry("a = f32[2] parameter(0)\n ROOT b = f32[2] tanh(a,)")),
+  EXPECT_THAT(text_error(in_entry("a = f32[2] parameter(0)\n ROOT b = f32[2] tanh(a")), HasSubstr("list of operands"));
+  EXPECT_THAT(text_error(in_entry("a = f32[2] parameter(0)\n ROOT b = f32[2] tanh(a,)")),
               HasSubstr("expected an operand"));
 }
 
 TEST(HloTextErrors, Names) {
-  EXPECT_THAT(error_of(in_entry("a = f32[] constant(1)\n a = f32[] constant(2)")),
+  EXPECT_THAT(text_error(in_entry("a = f32[] constant(1)\n a = f32[] constant(2)")),
               HasSubstr("t.hlo:5:2: the name 'a' is used twice"));
-  EXPECT_THAT(error_of("c { a = f32[] constant(1) }\nc { a = f32[] constant(1) }"),
+  EXPECT_THAT(text_error("c { a = f32[] constant(1) }\nc { a = f32[] constant(1) }"),
               HasSubstr("t.hlo:2:1: the computation name 'c' is used twice"));
-  EXPECT_THAT(error_of("ENTRY a { x = f32[] constant(1) }\nENTRY b { x = f32[] constant(1) }"),
+  EXPECT_THAT(text_error("ENTRY a { x = f32[] constant(1) }\nENTRY b { x = f32[] constant(1) }"),
               HasSubstr("second ENTRY"));
-  EXPECT_THAT(error_of(in_entry("ROOT a = f32[] constant(1)\n ROOT b = f32[] constant(2)")), HasSubstr("second ROOT"));
+  EXPECT_THAT(text_error(in_entry("ROOT a = f32[] constant(1)\n ROOT b = f32[] constant(2)")),
+              HasSubstr("second ROOT"));
 }
 
 TEST(HloTextErrors, ArityAndParameters) {
-  EXPECT_THAT(error_of(in_entry("a = f32[] constant(1)\n ROOT b = f32[] add(a)")),
+  EXPECT_THAT(text_error(in_entry("a = f32[] constant(1)\n ROOT b = f32[] add(a)")),
               HasSubstr("add 'b' has 1 operand, expected 2"));
-  EXPECT_THAT(error_of(in_entry("a = f32[] constant(1)\n ROOT b = f32[] tanh(a, a)")),
+  EXPECT_THAT(text_error(in_entry("a = f32[] constant(1)\n ROOT b = f32[] tanh(a, a)")),
               HasSubstr("tanh 'b' has 2 operands, expected 1"));
-  EXPECT_THAT(error_of(in_entry("ROOT b = f32[] concatenate(), dimensions={0}")), HasSubstr("at least 1"));
-  EXPECT_THAT(error_of(in_entry("a = f32[] parameter(1)")), HasSubstr("one of them is number 1"));
-  EXPECT_THAT(error_of(in_entry("a = f32[] parameter(0)\n b = f32[] parameter(0)")), HasSubstr("occurs twice"));
-  EXPECT_THAT(error_of(in_entry("a = f32[] parameter(-1)")), HasSubstr("expected the number of a parameter"));
-  EXPECT_THAT(error_of(in_entry("a = f32[] parameter(99999999999)")), HasSubstr("too large"));
-  EXPECT_THAT(error_of(in_entry("a = f32[] constant()")), HasSubstr("expected the value of a constant"));
+  EXPECT_THAT(text_error(in_entry("ROOT b = f32[] concatenate(), dimensions={0}")), HasSubstr("at least 1"));
+  EXPECT_THAT(text_error(in_entry("a = f32[] parameter(1)")), HasSubstr("one of them is number 1"));
+  EXPECT_THAT(text_error(in_entry("a = f32[] parameter(0)\n b = f32[] parameter(0)")), HasSubstr("occurs twice"));
+  EXPECT_THAT(text_error(in_entry("a = f32[] parameter(-1)")), HasSubstr("expected the number of a parameter"));
+  EXPECT_THAT(text_error(in_entry("a = f32[] parameter(99999999999)")), HasSubstr("too large"));
+  EXPECT_THAT(text_error(in_entry("a = f32[] constant()")), HasSubstr("expected the value of a constant"));
 }
 
 TEST(HloTextErrors, Shapes) {
   const std::string ab = "a = f32[2,3] parameter(0)\n b = f32[3,2] parameter(1)\n";
-  EXPECT_THAT(error_of(in_entry(ab + "ROOT c = f32[2,3] add(a, b)")),
+  EXPECT_THAT(text_error(in_entry(ab + "ROOT c = f32[2,3] add(a, b)")),
               HasSubstr("add 'c': the operands differ: f32[2,3] and f32[3,2]"));
-  EXPECT_THAT(error_of(in_entry(ab + "ROOT c = f32[2] add(a, a)")),
+  EXPECT_THAT(text_error(in_entry(ab + "ROOT c = f32[2] add(a, a)")),
               HasSubstr("result is f32[2], but the operands are f32[2,3]"));
-  EXPECT_THAT(error_of(in_entry(ab + "ROOT c = f32[2] tanh(a)")),
+  EXPECT_THAT(text_error(in_entry(ab + "ROOT c = f32[2] tanh(a)")),
               HasSubstr("result is f32[2], but the operand is f32[2,3]"));
-  EXPECT_THAT(error_of(in_entry(ab + "ROOT c = f32[5] reshape(a)")), HasSubstr("f32[2,3] has 6 elements"));
-  EXPECT_THAT(error_of(in_entry(ab + "ROOT c = f32[2,3] transpose(a), dimensions={1,0}")), HasSubstr("does not fit"));
-  EXPECT_THAT(error_of(in_entry(ab + "ROOT c = f32[2,3] transpose(a), dimensions={0}")),
+  EXPECT_THAT(text_error(in_entry(ab + "ROOT c = f32[5] reshape(a)")), HasSubstr("f32[2,3] has 6 elements"));
+  EXPECT_THAT(text_error(in_entry(ab + "ROOT c = f32[2,3] transpose(a), dimensions={1,0}")), HasSubstr("does not fit"));
+  EXPECT_THAT(text_error(in_entry(ab + "ROOT c = f32[2,3] transpose(a), dimensions={0}")),
               HasSubstr("list of 2 numbers"));
-  EXPECT_THAT(error_of(in_entry(ab + "ROOT c = f32[9,2,3] broadcast(a), dimensions={1,3}")), HasSubstr("dimension 3"));
-  EXPECT_THAT(error_of(in_entry(ab + "ROOT c = f32[9,2,4] broadcast(a), dimensions={1,2}")), HasSubstr("does not fit"));
+  EXPECT_THAT(text_error(in_entry(ab + "ROOT c = f32[9,2,3] broadcast(a), dimensions={1,3}")),
+              HasSubstr("dimension 3"));
+  EXPECT_THAT(text_error(in_entry(ab + "ROOT c = f32[9,2,4] broadcast(a), dimensions={1,2}")),
+              HasSubstr("does not fit"));
   EXPECT_THAT(
-      error_of(in_entry(ab + "ROOT c = f32[2,3] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}")),
+      text_error(in_entry(ab + "ROOT c = f32[2,3] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}")),
       HasSubstr("give 4 elements"));
   EXPECT_THAT(
-      error_of(in_entry(ab + "ROOT c = f32[2,2] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}")),
+      text_error(in_entry(ab + "ROOT c = f32[2,2] dot(a, b), lhs_contracting_dims={0}, rhs_contracting_dims={0}")),
       HasSubstr("do not fit the operands"));
-  EXPECT_THAT(error_of(in_entry(ab + "ROOT c = f32[2] reduce(a, b), dimensions={7}, to_apply=x")),
+  EXPECT_THAT(text_error(in_entry(ab + "ROOT c = f32[2] reduce(a, b), dimensions={7}, to_apply=x")),
               HasSubstr("do not fit"));
-  EXPECT_THAT(error_of(in_entry(ab + "ROOT c = f32[] get-tuple-element(a), index=0")), HasSubstr("expected a tuple"));
-  EXPECT_THAT(error_of(in_entry(ab + "t = (f32[2,3]) tuple(a)\nROOT c = f32[2,3] get-tuple-element(t), index=1")),
+  EXPECT_THAT(text_error(in_entry(ab + "ROOT c = f32[] get-tuple-element(a), index=0")), HasSubstr("expected a tuple"));
+  EXPECT_THAT(text_error(in_entry(ab + "t = (f32[2,3]) tuple(a)\nROOT c = f32[2,3] get-tuple-element(t), index=1")),
               HasSubstr("index 1 of a tuple of 1"));
-  EXPECT_THAT(error_of(in_entry(ab + "t = (f32[2,3]) tuple(a)\nROOT c = f32[] get-tuple-element(t), index=0")),
+  EXPECT_THAT(text_error(in_entry(ab + "t = (f32[2,3]) tuple(a)\nROOT c = f32[] get-tuple-element(t), index=0")),
               HasSubstr("element 0 is f32[2,3]"));
-  EXPECT_THAT(error_of(in_entry(ab + "t = (f32[2,3]) tuple(a)\nROOT c = f32[2,3] get-tuple-element(t)")),
+  EXPECT_THAT(text_error(in_entry(ab + "t = (f32[2,3]) tuple(a)\nROOT c = f32[2,3] get-tuple-element(t)")),
               HasSubstr("no index"));
-  EXPECT_THAT(error_of(in_entry(ab + "t = (f32[2,3]) tuple(a)\nROOT c = f32[2,3] get-tuple-element(t), index=x")),
+  EXPECT_THAT(text_error(in_entry(ab + "t = (f32[2,3]) tuple(a)\nROOT c = f32[2,3] get-tuple-element(t), index=x")),
               HasSubstr("index=x"));
-  EXPECT_THAT(error_of(in_entry(ab + "ROOT t = (f32[2,3]) tuple(a, b)")), HasSubstr("a tuple of 2 elements"));
-  EXPECT_THAT(error_of(in_entry(ab + "ROOT t = (f32[2,3], f32[1]) tuple(a, b)")), HasSubstr("element 1"));
-  EXPECT_THAT(error_of(in_entry("a = f32[4294967296,4294967296] parameter(0)")), HasSubstr("more than 2^63"));
-  EXPECT_THAT(error_of(in_entry("a = f32[2 parameter(0)")), HasSubstr("expected"));
-  EXPECT_THAT(error_of("ENTRY e (a: f32[2]) -> f32[3] { ROOT a = f32[2] parameter(0) }"),
+  EXPECT_THAT(text_error(in_entry(ab + "ROOT t = (f32[2,3]) tuple(a, b)")), HasSubstr("a tuple of 2 elements"));
+  EXPECT_THAT(text_error(in_entry(ab + "ROOT t = (f32[2,3], f32[1]) tuple(a, b)")), HasSubstr("element 1"));
+  EXPECT_THAT(text_error(in_entry("a = f32[4294967296,4294967296] parameter(0)")), HasSubstr("more than 2^63"));
+  EXPECT_THAT(text_error(in_entry("a = f32[2 parameter(0)")), HasSubstr("expected"));
+  EXPECT_THAT(text_error("ENTRY e (a: f32[2]) -> f32[3] { ROOT a = f32[2] parameter(0) }"),
               HasSubstr("f32[3] in the signature, but its root is f32[2]"));
-  EXPECT_THAT(error_of("ENTRY e (a: f32[3]) -> f32[2] { ROOT a = f32[2] parameter(0) }"),
+  EXPECT_THAT(text_error("ENTRY e (a: f32[3]) -> f32[2] { ROOT a = f32[2] parameter(0) }"),
               HasSubstr("is f32[3] in the signature, but f32[2] in the body"));
 }
 
 TEST(HloTextErrors, CalledComputations) {
   const std::string x = "x = f32[2] parameter(0)\n z = f32[] constant(0)\n";
-  EXPECT_THAT(error_of(in_entry(x + "ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=nope")),
+  EXPECT_THAT(text_error(in_entry(x + "ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=nope")),
               HasSubstr("'nope', which this module does not define"));
-  EXPECT_THAT(error_of(in_entry(x + "ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=")),
+  EXPECT_THAT(text_error(in_entry(x + "ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=")),
               HasSubstr("expected the value of attribute 'to_apply'"));
-  EXPECT_THAT(error_of(in_entry(x + "ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply={}")), HasSubstr("calls 0"));
-  EXPECT_THAT(error_of(in_entry(x + "ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=\"a\"")),
+  EXPECT_THAT(text_error(in_entry(x + "ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply={}")),
+              HasSubstr("calls 0"));
+  EXPECT_THAT(text_error(in_entry(x + "ROOT r = f32[] reduce(x, z), dimensions={0}, to_apply=\"a\"")),
               HasSubstr("expected the name of a computation"));
-  EXPECT_THAT(error_of(in_entry(x + "ROOT r = f32[] reduce(x, z), dimensions={0}")), HasSubstr("expected to_apply"));
-  EXPECT_THAT(error_of("a { p = f32[] parameter(0)\n ROOT c = f32[] call(p), to_apply=b }\n"
-                       "b { p = f32[] parameter(0)\n ROOT c = f32[] call(p), to_apply=a }"),
+  EXPECT_THAT(text_error(in_entry(x + "ROOT r = f32[] reduce(x, z), dimensions={0}")), HasSubstr("expected to_apply"));
+  EXPECT_THAT(text_error("a { p = f32[] parameter(0)\n ROOT c = f32[] call(p), to_apply=b }\n"
+                         "b { p = f32[] parameter(0)\n ROOT c = f32[] call(p), to_apply=a }"),
               HasSubstr("in turn"));
-  EXPECT_THAT(error_of("a { p = f32[] parameter(0)\n ROOT c = f32[] call(p), to_apply=a }"), HasSubstr("in turn"));
+  EXPECT_THAT(text_error("a { p = f32[] parameter(0)\n ROOT c = f32[] call(p), to_apply=a }"), HasSubstr("in turn"));
   EXPECT_THAT(
-      error_of(
+      text_error(
           "a { p = f32[] parameter(0) }\nENTRY e { x = f32[] constant(1)\n ROOT c = f32[] call(x, x), to_apply=a }"),
       HasSubstr("computation of 2 parameters, but 'a' has 1"));
   EXPECT_THAT(
-      error_of("a { p = f32[2] parameter(0) }\nENTRY e { x = f32[] constant(1)\n ROOT c = f32[] call(x), to_apply=a }"),
+      text_error(
+          "a { p = f32[2] parameter(0) }\nENTRY e { x = f32[] constant(1)\n ROOT c = f32[] call(x), to_apply=a }"),
       HasSubstr("f32[] where 'a' has f32[2] as parameter"));
-  EXPECT_THAT(error_of("b { p = f32[] parameter(0) }\nENTRY e { x = f32[] constant(1)\n ROOT c = f32[] while(x), "
-                       "condition=b, body=b }"),
+  EXPECT_THAT(text_error("b { p = f32[] parameter(0) }\nENTRY e { x = f32[] constant(1)\n ROOT c = f32[] while(x), "
+                         "condition=b, body=b }"),
               HasSubstr("expected pred[]"));
   EXPECT_THAT(
-      error_of("b { p = f32[] parameter(0) }\nENTRY e { x = f32[] constant(1)\n ROOT c = f32[] while(x), body=b }"),
+      text_error("b { p = f32[] parameter(0) }\nENTRY e { x = f32[] constant(1)\n ROOT c = f32[] while(x), body=b }"),
       HasSubstr("condition and body"));
 }
 
 TEST(HloTextErrors, NotHloText) {
-  EXPECT_THAT(error_of(""), HasSubstr("t.hlo:1:1: the input is empty"));
-  EXPECT_THAT(error_of(" \n// only a comment\n"), HasSubstr("the input is empty"));
-  EXPECT_THAT(error_of("module @jit_f attributes {mhlo.num_partitions = 1 : i32} {"), HasSubstr("StableHLO"));
-  EXPECT_THAT(error_of("hlo_module {\n  name: \"m\"\n}"), HasSubstr("protobuf"));
-  EXPECT_THAT(error_of("# RUN: x\nname: \"m\""), HasSubstr("protobuf"));
-  EXPECT_THAT(error_of("{\"hloModule\": {}}"), HasSubstr("JSON"));
-  EXPECT_THAT(error_of(std::string("\x7f"
-                                   "ELF\x02\x00\x00",
-                                   7)),
+  EXPECT_THAT(text_error(""), HasSubstr("t.hlo:1:1: the input is empty"));
+  EXPECT_THAT(text_error(" \n// only a comment\n"), HasSubstr("the input is empty"));
+  EXPECT_THAT(text_error("module @jit_f attributes {mhlo.num_partitions = 1 : i32} {"), HasSubstr("StableHLO"));
+  EXPECT_THAT(text_error("hlo_module {\n  name: \"m\"\n}"), HasSubstr("protobuf"));
+  EXPECT_THAT(text_error("# RUN: x\nname: \"m\""), HasSubstr("protobuf"));
+  EXPECT_THAT(text_error("{\"hloModule\": {}}"), HasSubstr("JSON"));
+  EXPECT_THAT(text_error(std::string("\x7f"
+                                     "ELF\x02\x00\x00",
+                                     7)),
               HasSubstr("found '\\x7f'"));
-  EXPECT_THAT(error_of("hello world"), HasSubstr("expected a computation"));
-  EXPECT_THAT(error_of("HloModule m\n"), HasSubstr("without a computation"));
-  EXPECT_THAT(error_of("HloModule m\nENTRY e {}"), HasSubstr("is empty"));
-  EXPECT_THAT(error_of(in_entry(std::string("a = f32[] \0constant(1)", 22))), HasSubstr("found '\\x00'"));
+  EXPECT_THAT(text_error("hello world"), HasSubstr("expected a computation"));
+  EXPECT_THAT(text_error("HloModule m\n"), HasSubstr("without a computation"));
+  EXPECT_THAT(text_error("HloModule m\nENTRY e {}"), HasSubstr("is empty"));
+  EXPECT_THAT(text_error(in_entry(std::string("a = f32[] \0constant(1)", 22))), HasSubstr("found '\\x00'"));
   EXPECT_THAT(
-      error_of("HloModule a\nENTRY e { x = f32[] constant(1) }\nHloModule b\nENTRY e { x = f32[] constant(1) }"),
+      text_error("HloModule a\nENTRY e { x = f32[] constant(1) }\nHloModule b\nENTRY e { x = f32[] constant(1) }"),
       HasSubstr("t.hlo:3:1: a second HloModule"));
 }
 
@@ -629,10 +635,10 @@ TEST(HloTextErrors, Truncation) {
   }
   // Only after the end of the first computation, up to the ENTRY keyword, and after the last '}'.
   EXPECT_LE(accepted, 4);
-  EXPECT_THAT(error_of(text.substr(0, text.find("dimensions={1}, to") + 12)), HasSubstr("is not closed"));
-  EXPECT_THAT(error_of(text.substr(0, text.rfind('}'))), HasSubstr("file ends inside computation 'main'"));
-  EXPECT_THAT(error_of("ENTRY e { a = f32[] constant(1), metadata={op_name=\"x"), HasSubstr("not closed"));
-  EXPECT_THAT(error_of("ENTRY e { /* x"), HasSubstr("comment"));
+  EXPECT_THAT(text_error(text.substr(0, text.find("dimensions={1}, to") + 12)), HasSubstr("is not closed"));
+  EXPECT_THAT(text_error(text.substr(0, text.rfind('}'))), HasSubstr("file ends inside computation 'main'"));
+  EXPECT_THAT(text_error("ENTRY e { a = f32[] constant(1), metadata={op_name=\"x"), HasSubstr("not closed"));
+  EXPECT_THAT(text_error("ENTRY e { /* x"), HasSubstr("comment"));
 }
 
 // Random damage to a valid module: always a graph or a clean error.
@@ -665,11 +671,11 @@ TEST(HloTextErrors, RandomDamage) {
 TEST(HloTextErrors, DeepNestingIsRefusedNotCrashed) {
   std::string text = "ENTRY e { ROOT a = f32[] ";
   for (int i = 0; i < 100000; ++i) text += "tanh(f32[] ";
-  EXPECT_THAT(error_of(text), HasSubstr("nested more than 64 deep"));
-  EXPECT_THAT(error_of(in_entry("a = " + std::string(100000, '(') + " parameter(0)")), HasSubstr("not closed"));
-  EXPECT_THAT(error_of(in_entry("a = " + std::string(1000, '(') + std::string(1000, ')') + " parameter(0)")),
+  EXPECT_THAT(text_error(text), HasSubstr("nested more than 64 deep"));
+  EXPECT_THAT(text_error(in_entry("a = " + std::string(100000, '(') + " parameter(0)")), HasSubstr("not closed"));
+  EXPECT_THAT(text_error(in_entry("a = " + std::string(1000, '(') + std::string(1000, ')') + " parameter(0)")),
               HasSubstr("nested more than 64 deep"));
-  EXPECT_THAT(error_of(in_entry("a = f32[] constant(1), x=" + std::string(100000, '{'))), HasSubstr("not closed"));
+  EXPECT_THAT(text_error(in_entry("a = f32[] constant(1), x=" + std::string(100000, '{'))), HasSubstr("not closed"));
 }
 
 // Inputs that make a careless reader quadratic: a megabyte or two of each takes milliseconds when it is linear, minutes
@@ -736,7 +742,7 @@ HloModule d
   const std::vector<std::string_view> pieces = split_modules(text);
   ASSERT_EQ(pieces.size(), 3u);
   std::vector<std::string> names;
-  for (const std::string_view piece : pieces) names.emplace_back(read(std::string(piece)).name());
+  for (const std::string_view piece : pieces) names.emplace_back(read_text(std::string(piece)).name());
   EXPECT_THAT(names, ElementsAre("a", "b", "c"));
   EXPECT_EQ(split_modules("").size(), 0u);
   EXPECT_EQ(split_modules(kSmall).size(), 1u);

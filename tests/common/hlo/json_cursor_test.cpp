@@ -13,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 
 template <typename F>
-std::string error_of(const F& f) {
+std::string cursor_error(const F& f) {
   try {
     f();
   } catch (const Error& e) {
@@ -24,7 +24,7 @@ std::string error_of(const F& f) {
 }
 
 std::string skip_error(const std::string& text) {
-  return error_of([&] {
+  return cursor_error([&] {
     std::deque<std::string> arena;
     JsonCursor json(text, "f.json", &arena);
     json.skip();

@@ -2,21 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "common/base/files.h"
 #include "common/machine/cluster.h"
+#include "tests/common/machine/plain_number.h"
 
 namespace automap::machine {
 namespace {
-
-std::string plain(double value) {
-  std::ostringstream text;
-  text << value;
-  return text.str();
-}
 
 // The cells of the table's line that names the preset; empty when none does.
 std::vector<std::string> row_of(const std::string& docs, const std::string& preset) {

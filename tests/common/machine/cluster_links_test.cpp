@@ -26,7 +26,7 @@ std::string text_of(const std::string& collectives, const std::string& intra = "
 }
 
 template <typename Read>
-std::string complaint(const Read& read) {
+std::string complaint_of_reading(const Read& read) {
   try {
     read();
   } catch (const Error& error) {
@@ -37,7 +37,7 @@ std::string complaint(const Read& read) {
 }
 
 std::string wrong(const std::string& collectives) {
-  return complaint([&] { parse_cluster(text_of(collectives), "c.json"); });
+  return complaint_of_reading([&] { parse_cluster(text_of(collectives), "c.json"); });
 }
 
 TEST(ClusterLinks, ATableBecomesLines) {
@@ -70,7 +70,7 @@ TEST(ClusterLinks, KnownDevicesNeedNoSpeedInside) {
   // What the file says counts.
   text.replace(text.find("\"inter"), 0, "\"intra_gbytes_per_s\": 300, ");
   EXPECT_TRUE(parse_cluster(text, "c.json").servers[0].links.empty());
-  EXPECT_THAT(complaint([] { parse_cluster(text_of(""), "c.json"); }),
+  EXPECT_THAT(complaint_of_reading([] { parse_cluster(text_of(""), "c.json"); }),
               HasSubstr("servers[0]: expected intra_gbytes_per_s, or an all-reduce inside a server among collectives"));
 }
 
@@ -188,7 +188,7 @@ TEST(ClusterLinks, WhatNoLinksDoIsWrong) {
             "");
   // 60 GB/s of bus bandwidth.
   const auto with_intra = [&](const std::string& intra) {
-    return complaint([&] {
+    return complaint_of_reading([&] {
       parse_cluster(text_of(R"([{"operation": "all-reduce", "devices": 4, )" + lines + "]",
                             "\"intra_gbytes_per_s\": " + intra + ", "),
                     "c.json");
@@ -223,7 +223,7 @@ std::string log_of(const std::string& rows = "") {
 }
 
 std::string wrong_log(const std::string& text) {
-  return complaint([&] { parse_nccl_log(text, "a.log"); });
+  return complaint_of_reading([&] { parse_nccl_log(text, "a.log"); });
 }
 
 TEST(NcclLog, ReadsRanksHostsAndTheShorterTime) {
@@ -345,11 +345,11 @@ TEST_F(ClusterLog, IsReadBesideTheClusterFile) {
   const Cluster cluster = load_cluster((folder_ / "c.json").string());
   EXPECT_NEAR(cluster.servers[0].links.inside(Operation::kAllReduce, 2)->ms(16777216), 0.2, 0.01);
   write("c.json", text_of(R"([{"nccl_tests": "ar.log", "devices": 8}])"));
-  EXPECT_THAT(complaint([&] { load_cluster((folder_ / "c.json").string()); }),
+  EXPECT_THAT(complaint_of_reading([&] { load_cluster((folder_ / "c.json").string()); }),
               HasSubstr("collectives[0].devices: found 8, expected the log's, 2"));
   write("ar.log", log_of().substr(0, 700));
   write("c.json", text_of(R"([{"nccl_tests": "ar.log"}])"));
-  EXPECT_THAT(complaint([&] { load_cluster((folder_ / "c.json").string()); }), HasSubstr("ar.log:"));
+  EXPECT_THAT(complaint_of_reading([&] { load_cluster((folder_ / "c.json").string()); }), HasSubstr("ar.log:"));
   std::filesystem::remove(folder_ / "ar.log");
   try {
     load_cluster((folder_ / "c.json").string());

@@ -1,20 +1,14 @@
 // docs/device-model.md lists every device that is known by name.
 #include <gtest/gtest.h>
 
-#include <sstream>
 #include <string>
 
 #include "common/base/files.h"
 #include "common/machine/device.h"
+#include "tests/common/machine/plain_number.h"
 
 namespace automap::machine {
 namespace {
-
-std::string plain(double value) {
-  std::ostringstream text;
-  text << value;
-  return text.str();
-}
 
 TEST(DeviceDocs, ListEveryDevice) {
   const std::string docs = read_file(std::string(AUTOMAP_SOURCE_DIR) + "/docs/device-model.md");

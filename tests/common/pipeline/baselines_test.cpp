@@ -9,6 +9,7 @@
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
 #include "tests/common/pipeline/exact_brute_force.h"
+#include "tests/infinity.h"
 
 namespace automap::pipeline {
 namespace {
@@ -18,8 +19,6 @@ using testing::for_each_choice;
 using testing::small_problem;
 using testing::SmallProblem;
 using testing::up_to;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 RandomProblemOptions every_kind() {
   RandomProblemOptions options;

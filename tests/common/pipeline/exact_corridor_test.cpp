@@ -11,7 +11,7 @@ using testing::SmallProblem;
 using testing::SmallRandom;
 
 // A random plan with valid structure.
-Plan random_plan(const Problem& problem, SmallRandom& random, int stages) {
+Plan corridor_plan(const Problem& problem, SmallRandom& random, int stages) {
   const auto choose = [&](int end) {
     std::vector<int> cuts;
     int needed = stages - 1;
@@ -37,7 +37,7 @@ TEST(Corridor, NeverWorsensAndIsOptimalWithinItsRadius) {
     const SmallProblem small = small_problem(seed, 8, 30, 8);
     const Problem problem(small.profile, small.cluster, small.options);
     SmallRandom random(seed + 17);
-    const Plan plan = random_plan(problem, random, random.integer(1, std::min(4, problem.num_devices())));
+    const Plan plan = corridor_plan(problem, random, random.integer(1, std::min(4, problem.num_devices())));
     const Plan refined = refine_in_corridor(problem, plan, 3, 1);
     if (!feasible(problem, plan)) {
       ASSERT_TRUE(refined == plan);
@@ -73,7 +73,7 @@ TEST(Corridor, ReachesTheOptimumWhenItCoversEverything) {
     const SmallProblem small = small_problem(seed);
     const Problem problem(small.profile, small.cluster, small.options);
     SmallRandom random(seed + 17);
-    const Plan plan = random_plan(problem, random, std::min({3, problem.num_devices(), problem.num_instructions()}));
+    const Plan plan = corridor_plan(problem, random, std::min({3, problem.num_devices(), problem.num_instructions()}));
     if (!feasible(problem, plan)) continue;
     const Plan refined = refine_in_corridor(problem, plan, 100, 100);
     const std::vector<double> values =

@@ -14,7 +14,7 @@ using testing::SmallRandom;
 using testing::up_to;
 
 // The proof that the solver is exact: every plan of many small problems of every kind listed and valued.
-void compare_with_brute_force(std::uint64_t first_seed, std::uint64_t last_seed) {
+void compare_solver_with_brute_force(std::uint64_t first_seed, std::uint64_t last_seed) {
   int feasible_cases = 0, infeasible_cases = 0;
   for (std::uint64_t seed = first_seed; seed < last_seed; ++seed) {
     const SmallProblem small = small_problem(seed);
@@ -53,10 +53,10 @@ void compare_with_brute_force(std::uint64_t first_seed, std::uint64_t last_seed)
 }
 
 TEST(ExactSolver, EqualsBruteForceOnSmallProblemsA) {
-  compare_with_brute_force(0, 5000);
+  compare_solver_with_brute_force(0, 5000);
 }
 TEST(ExactSolver, EqualsBruteForceOnSmallProblemsB) {
-  compare_with_brute_force(5000, 10000);
+  compare_solver_with_brute_force(5000, 10000);
 }
 
 TEST(ExactSolver, FindsDistinctPlansInOrder) {

@@ -9,6 +9,7 @@
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/suffix_values.h"
 #include "tests/common/pipeline/exact_brute_force.h"
+#include "tests/infinity.h"
 #include "tests/sanitized.h"
 
 namespace automap::pipeline {
@@ -22,8 +23,6 @@ using testing::small_whole_problem;
 using testing::SmallProblem;
 using testing::SmallRandom;
 using testing::up_to;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Schedule any_schedule(SmallRandom& random) {
   const std::vector<Schedule> all = all_schedules();

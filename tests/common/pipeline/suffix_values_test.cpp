@@ -8,6 +8,7 @@
 #include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
 #include "tests/common/pipeline/exact_brute_force.h"
+#include "tests/infinity.h"
 #include "tests/sanitized.h"
 
 namespace automap::pipeline {
@@ -19,7 +20,6 @@ using testing::SmallProblem;
 using testing::SmallRandom;
 using testing::up_to;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 using Prefix = std::pair<std::vector<int>, std::vector<int>>;
 
 std::vector<int> some_of(const std::vector<int>& values, SmallRandom& random, double share) {
@@ -54,7 +54,7 @@ std::map<Prefix, double> all_completions(const Problem& problem, const SuffixVal
 }
 
 // The proof that completion values are exact: all completions of all prefixes of many small problems of every kind.
-void compare_with_brute_force(std::uint64_t first_seed, std::uint64_t last_seed) {
+void compare_suffix_values_with_brute_force(std::uint64_t first_seed, std::uint64_t last_seed) {
   int finite = 0, infeasible = 0, beyond = 0;
   for (std::uint64_t seed = first_seed; seed < last_seed; ++seed) {
     const SmallProblem small = small_problem(seed, 3, 8, 6);
@@ -115,10 +115,10 @@ void compare_with_brute_force(std::uint64_t first_seed, std::uint64_t last_seed)
 }
 
 TEST(SuffixValues, EqualBruteForceOnSmallProblemsA) {
-  compare_with_brute_force(0, 8000 / kShare);
+  compare_suffix_values_with_brute_force(0, 8000 / kShare);
 }
 TEST(SuffixValues, EqualBruteForceOnSmallProblemsB) {
-  compare_with_brute_force(8000, 8000 + 8000 / kShare);
+  compare_suffix_values_with_brute_force(8000, 8000 + 8000 / kShare);
 }
 
 // On problems of full size: the exact solver with the prefix's boundaries fixed.

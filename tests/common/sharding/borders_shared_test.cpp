@@ -18,7 +18,7 @@ namespace automap::sharding {
 namespace {
 
 // Where an element of the result comes from; none: from nowhere, it is padding.
-struct Places {
+struct LinePlaces {
   std::int64_t in = 0, out = 0, low = 0, every = 1, between = 1;
   std::optional<std::int64_t> source(std::int64_t at) const {
     const std::int64_t from = at * every - low;
@@ -39,7 +39,7 @@ OpRule rule_of_text(std::int64_t in, const std::string& instruction) {
 }
 
 // Whether there was a factor to play.
-bool play(const OpRule& rule, const Places& places, std::int64_t shards) {
+bool play(const OpRule& rule, const LinePlaces& places, std::int64_t shards) {
   if (rule.halo_factors.empty()) return false;
   EXPECT_EQ(rule.halo_factors.size(), 1U);
   const Factor& factor = rule.halo_factors[0];
@@ -64,7 +64,7 @@ TEST(Borders, DevicesHaveWhatIsPaddedAndSliced) {
   int pads = 0, slices = 0;
   for (int i = 0; i < 6000 && !HasFailure(); ++i) {
     const std::int64_t shards = between(2, 4);
-    Places p;
+    LinePlaces p;
     p.in = shards * between(1, 8);
     if (i % 2 == 0) {
       const std::int64_t low = between(-4, 4), interior = between(0, 3);

@@ -38,7 +38,7 @@ max_f32 {
 }
 )";
 
-struct Module : DecidedModule {
+struct CollectivesModule : DecidedModule {
   using DecidedModule::DecidedModule;
   std::string name(NodeId id) const { return std::string(graph.instruction(model.flow().node(id).instruction).name); }
   void split(const std::string& input, int dim) {
@@ -59,8 +59,8 @@ struct Module : DecidedModule {
   }
 };
 
-Module text_module(const std::string& entry, int shards = 2) {
-  return Module(hlo::read_hlo_text(kHead + "ENTRY e {\n" + entry + "}\n", "test"), shards);
+CollectivesModule entry_module(const std::string& entry, int shards = 2) {
+  return CollectivesModule(hlo::read_hlo_text(kHead + "ENTRY e {\n" + entry + "}\n", "test"), shards);
 }
 
 // x [8,8] split along dimension 1 makes p and q partial sums.
@@ -74,13 +74,13 @@ const std::string kTwoDots = R"(
 )";
 
 std::string delayed(const std::string& body) {
-  Module m = text_module(kTwoDots + body);
+  CollectivesModule m = entry_module(kTwoDots + body);
   m.split("x", 1);
   return m.found(Placement::kDelayed);
 }
 
 TEST(Collectives, AtOnceIsOnePerPartialSum) {
-  Module m = text_module(kTwoDots + "s = f32[8,8] add(p, q)\n ROOT r = f32[8,8] tanh(s)\n");
+  CollectivesModule m = entry_module(kTwoDots + "s = f32[8,8] add(p, q)\n ROOT r = f32[8,8] tanh(s)\n");
   m.split("x", 1);
   EXPECT_EQ(m.found(Placement::kAtOnce), "add:p{p} add:q{q}");
   EXPECT_EQ(m.found(Placement::kDelayed), "add:s{p,q}");
@@ -93,13 +93,13 @@ TEST(Collectives, AtOnceIsOnePerPartialSum) {
 }
 
 TEST(Collectives, NothingIsSplitNothingMoves) {
-  Module m = text_module(kTwoDots + "ROOT s = f32[8,8] add(p, q)\n");
+  CollectivesModule m = entry_module(kTwoDots + "ROOT s = f32[8,8] add(p, q)\n");
   EXPECT_EQ(m.found(Placement::kAtOnce), "");
   EXPECT_EQ(m.found(Placement::kDelayed), "");
 }
 
 TEST(Collectives, OneShardNeedsNone) {
-  Module m = text_module(kTwoDots + "ROOT s = f32[8,8] add(p, q)\n", 1);
+  CollectivesModule m = entry_module(kTwoDots + "ROOT s = f32[8,8] add(p, q)\n", 1);
   m.split("x", 1);
   EXPECT_EQ(m.found(Placement::kAtOnce), "");
 }
@@ -188,7 +188,7 @@ TEST(Collectives, NothingPassesWhatIsSplit) {
     k = f32[8,8,8] broadcast(y), dimensions={0,1}
     ROOT r = f32[8,8,8] multiply(b, k)
   )";
-  Module m = text_module(body);
+  CollectivesModule m = entry_module(body);
   m.split("x", 1);
   m.split("y", 0);  // the new dimension of b
   EXPECT_EQ(m.found(Placement::kDelayed), "add:p{p}");
@@ -337,7 +337,7 @@ Array evaluate(const FlowGraph& flow, NodeId id, const std::vector<const Array*>
 // The definition, naively: what may hold partial results. Only for the instructions of the random modules below.
 class Definition {
  public:
-  explicit Definition(const Module& m) : m_(m), flow_(m.model.flow()) {}
+  explicit Definition(const CollectivesModule& m) : m_(m), flow_(m.model.flow()) {}
 
   bool is_source(NodeId id) const { return m_.decided.state(id).partial != Reduction::kNone; }
 
@@ -395,7 +395,7 @@ class Definition {
     }
   }
 
-  const Module& m_;
+  const CollectivesModule& m_;
   const FlowGraph& flow_;
   std::map<NodeId, Reduction> holds_;
 };
@@ -405,7 +405,7 @@ class Definition {
 class TwoDevices {
  public:
   // `carried`: of combined sums, what is left partial (else all that may be, by definition).
-  TwoDevices(const Module& m, const std::vector<Collective>& collectives, bool split = true,
+  TwoDevices(const CollectivesModule& m, const std::vector<Collective>& collectives, bool split = true,
              std::optional<std::set<NodeId>> carried = std::nullopt)
       : m_(m), flow_(m.model.flow()), definition_(m), split_(split), carried_(std::move(carried)) {
     for (const Collective& c : collectives) reductions_[c.node] = c.reduction;
@@ -466,7 +466,7 @@ class TwoDevices {
     return evaluate(flow_, id, in, source ? device : -1);
   }
 
-  const Module& m_;
+  const CollectivesModule& m_;
   const FlowGraph& flow_;
   Definition definition_;
   bool split_;
@@ -480,7 +480,7 @@ double price(const FlowGraph& flow, NodeId id) {
 }
 
 // The cheapest of all choices of what is left partial, one by one; < 0: too many.
-double cheapest(const Module& m) {
+double cheapest(const CollectivesModule& m) {
   const FlowGraph& flow = m.model.flow();
   Definition definition(m);
   std::vector<NodeId> held, linear;
@@ -518,7 +518,7 @@ double cheapest(const Module& m) {
   return best;
 }
 
-std::string random_module(std::uint64_t seed) {
+std::string random_entry(std::uint64_t seed) {
   Rng rng(seed, 2, 0);
   std::string text = R"(
     x = f32[8,32] parameter(0)
@@ -585,9 +585,9 @@ TEST(Collectives, RandomModulesAgreeWithTheDefinitionAndInNumbers) {
   int compared = 0, carried = 0, shared = 0;
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const std::string text = random_module(seed);
+    const std::string text = random_entry(seed);
     SCOPED_TRACE(text);
-    Module m = text_module(text);
+    CollectivesModule m = entry_module(text);
     m.split("x", 1);
     if (HasFailure()) return;
     const FlowGraph& flow = m.model.flow();
@@ -640,7 +640,7 @@ TEST(Collectives, RandomModulesAgreeWithTheDefinitionAndInNumbers) {
 // --- What the written module can carry. ---
 
 std::string combined(const std::string& text) {
-  Module m(hlo::read_hlo_text(kHead + text, "test"), 2);
+  CollectivesModule m(hlo::read_hlo_text(kHead + text, "test"), 2);
   m.split("x", 1);
   std::string out = m.found(Placement::kCombined) + " carried:";
   for (const CarriedSum& sum : carried_sums(m.model, m.decided)) {
@@ -742,7 +742,7 @@ TEST(Collectives, LoopsReduceEveryTurn) {
       o = f32[8,8] get-tuple-element(l), index=1
       ROOT r = f32[8,8] negate(o)
     })";
-  Module m(hlo::read_hlo_text(text, "test"), 2);
+  CollectivesModule m(hlo::read_hlo_text(text, "test"), 2);
   m.split("u", 1);
   EXPECT_EQ(m.found(Placement::kAtOnce), "add:d{d} add:e{e}");
   // What goes from turn to turn is whole: reduced at the end of the body at the latest.
@@ -784,11 +784,11 @@ TEST(Collectives, GathersOncePerTensor) {
 
 // --- Real modules. ---
 
-std::string fixture(const std::string& name) {
+std::string fixture_path(const std::string& name) {
   return std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name + ".hlo.gz";
 }
 
-void split_named(Module* m, const std::string& name, int dim) {
+void split_named(CollectivesModule* m, const std::string& name, int dim) {
   const auto index = static_cast<std::size_t>(m->model.find_input(name));
   const auto conflict = m->decided.split({m->model.inputs()[index].node, dim});
   EXPECT_FALSE(conflict) << name;
@@ -797,7 +797,7 @@ void split_named(Module* m, const std::string& name, int dim) {
 // The numbers are what XLA's SPMD partitioner inserts into the annotated module before it combines any: 102 (622.9 MB)
 // and 257 (1472.5 MB), and nothing but all-reduces.
 TEST(Collectives, T5MegatronAndModelDimension) {
-  Module megatron(hlo::load_hlo(fixture("t5_6_6")).graph, 8);
+  CollectivesModule megatron(hlo::load_hlo(fixture_path("t5_6_6")).graph, 8);
   for (int layer = 0; layer < 6; ++layer) {
     const std::string at = "['layer'][" + std::to_string(layer) + "]";
     for (const std::string& part : {"params['encoder']" + at + "['self_attention']['q']['kernel']",
@@ -834,7 +834,7 @@ TEST(Collectives, T5MegatronAndModelDimension) {
   }
   EXPECT_EQ(alone, 102U - 12 * 2 - 6);
 
-  Module along_model(hlo::load_hlo(fixture("t5_6_6")).graph, 8);
+  CollectivesModule along_model(hlo::load_hlo(fixture_path("t5_6_6")).graph, 8);
   split_named(&along_model, "params['encoder']['embedding']", 1);
   split_named(&along_model, "params['decoder']['embedding']", 1);
   EXPECT_EQ(
@@ -859,7 +859,7 @@ TEST(Collectives, TheWorkedExampleOfTheDocs) {
         Case{"batch['x']", 1, 1, 4096, {"params['dense_1']['kernel']"}},
         Case{"batch['y']", 1, 2, 4100, {"params['dense_2']['kernel']", "params['dense_2']['bias']"}}}) {
     SCOPED_TRACE(c.input);
-    Module m(hlo::load_hlo(path).graph, 2);
+    CollectivesModule m(hlo::load_hlo(path).graph, 2);
     split_named(&m, c.input, c.dim);
     for (const char* other : c.with) {
       const auto index = static_cast<std::size_t>(m.model.find_input(other));
@@ -886,9 +886,9 @@ TEST(Collectives, AtOnceIsTheUnionOverGroupsAndLateIsNeverDearer) {
     SCOPED_TRACE(name);
     const std::string path = std::string(name) == "tiny_mlp"
                                  ? std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/tiny_mlp.hlo"
-                                 : fixture(name);
+                                 : fixture_path(name);
     for (std::uint64_t seed = 0; seed < 4; ++seed) {
-      Module m(hlo::load_hlo(path).graph, 2);
+      CollectivesModule m(hlo::load_hlo(path).graph, 2);
       Rng rng(seed, 3, 0);
       for (;;) {
         const std::vector<GroupId> open = m.decided.undecided();

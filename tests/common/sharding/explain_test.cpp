@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-struct Module : DecidedModule {
+struct ExplainedModule : DecidedModule {
   using DecidedModule::DecidedModule;
   TensorDim at(const std::string& name, std::int32_t dim) const { return {node(name), dim}; }
   std::string refusal(TensorDim wanted) {
@@ -29,8 +29,8 @@ struct Module : DecidedModule {
   }
 };
 
-Module text_module(const std::string& text, int shards = 4) {
-  return Module(hlo::read_hlo_text("HloModule m\n" + text, "test"), shards);
+ExplainedModule explained_module(const std::string& text, int shards = 4) {
+  return ExplainedModule(hlo::read_hlo_text("HloModule m\n" + text, "test"), shards);
 }
 
 // Two layers with a bias and a norm-like scale.
@@ -58,7 +58,7 @@ ENTRY e {
 )";
 
 TEST(Explain, Describe) {
-  Module m = text_module(kMlp);
+  ExplainedModule m = explained_module(kMlp);
   EXPECT_EQ(describe(m.model, m.node("h")), "h f32[8,32] (layer_0/ffn/in)");
   EXPECT_EQ(describe(m.model, m.node("y")), "y f32[8,16] (layer_0/ffn/out, backward)");
   EXPECT_EQ(describe(m.model, m.node("u")), "u f32[8,16]");
@@ -71,7 +71,7 @@ TEST(Explain, Describe) {
 }
 
 TEST(Explain, Chain) {
-  Module m = text_module(kMlp);
+  ExplainedModule m = explained_module(kMlp);
   const auto links = chain(m.model, m.at("wi", 1), m.at("wo", 0));
   ASSERT_EQ(links.size(), 3U);
   EXPECT_EQ(links[0].op, m.node("h"));
@@ -86,7 +86,7 @@ TEST(Explain, Chain) {
 }
 
 TEST(Explain, SplitPartialReplicatedUndecided) {
-  Module m = text_module(kMlp);
+  ExplainedModule m = explained_module(kMlp);
   Explanation e = explain(m.model, m.decided, m.node("h"));
   EXPECT_EQ(e.kind, Explanation::Kind::kUndecided);
   EXPECT_THAT(e.summary, HasSubstr("h (layer_0/ffn/in) is undecided: it depends on x dimension 0"));
@@ -128,7 +128,7 @@ TEST(Explain, SplitPartialReplicatedUndecided) {
 }
 
 TEST(Explain, ConflictsOfTwoDecisions) {
-  Module m = text_module(kMlp);
+  ExplainedModule m = explained_module(kMlp);
   ASSERT_FALSE(m.decided.split(m.at("wi", 1)));
   EXPECT_EQ(
       m.refusal(m.at("wi", 0)),
@@ -155,7 +155,7 @@ TEST(Explain, ConflictsOfTwoDecisions) {
 }
 
 TEST(Explain, WholeAndSplitDecisions) {
-  Module m = text_module(kMlp);
+  ExplainedModule m = explained_module(kMlp);
   ASSERT_FALSE(m.decided.keep_whole(m.at("wi", 1)));
   EXPECT_EQ(m.refusal(m.at("wo", 0)),
             "params['layer_0']['wo'] dimension 0 (32) cannot be split: params['layer_0']['wi'] dimension 1 (32) was "
@@ -165,7 +165,7 @@ TEST(Explain, WholeAndSplitDecisions) {
   EXPECT_THAT(explain(m.model, m.decided, m.node("wo")).lines,
               Contains("dimension 0 (32): stays whole with params['layer_0']['wi'] dimension 1, as was decided"));
 
-  Module n = text_module(kMlp);
+  ExplainedModule n = explained_module(kMlp);
   ASSERT_FALSE(n.decided.split(n.at("wi", 1)));
   const auto conflict = n.decided.keep_whole(n.at("wo", 0));
   ASSERT_TRUE(conflict);
@@ -175,7 +175,7 @@ TEST(Explain, WholeAndSplitDecisions) {
 }
 
 TEST(Explain, NothingToSplit) {
-  Module m = text_module(kMlp);
+  ExplainedModule m = explained_module(kMlp);
   EXPECT_EQ(m.refusal(m.at("z", 0)), "z dimension 0 cannot be split: a scalar has no dimensions");
   EXPECT_EQ(m.refusal(m.at("wi", 2)),
             "params['layer_0']['wi'] dimension 2 cannot be split: it has 2 dimensions, numbered from 0");
@@ -184,15 +184,15 @@ TEST(Explain, NothingToSplit) {
 }
 
 TEST(Explain, IndivisibleSaysWhatWouldDivide) {
-  Module m = text_module(kMlp);
+  ExplainedModule m = explained_module(kMlp);
   EXPECT_EQ(m.refusal(m.at("odd", 0)),
             "odd dimension 0 (6) cannot be split: 4 shards do not divide 6; 2, 3 or 6 shards would");
-  Module prime = text_module("ENTRY e {\n x = f32[7] parameter(0)\n ROOT r = f32[7] tanh(x)\n}\n", 4);
+  ExplainedModule prime = explained_module("ENTRY e {\n x = f32[7] parameter(0)\n ROOT r = f32[7] tanh(x)\n}\n", 4);
   EXPECT_THAT(prime.refusal(prime.at("x", 0)), HasSubstr("4 shards do not divide 7; 7 shards would"));
 }
 
 TEST(Explain, Blocked) {
-  Module sorted = text_module(R"(
+  ExplainedModule sorted = explained_module(R"(
 less {
   a = f32[] parameter(0)
   b = f32[] parameter(1)
@@ -211,14 +211,15 @@ ENTRY e {
   ASSERT_FALSE(sorted.decided.split(sorted.at("x", 0)));
   EXPECT_THAT(explain(sorted.model, sorted.decided, sorted.node("x")).kind, Explanation::Kind::kSplit);
 
-  Module sliced =
-      text_module("ENTRY e {\n x = f32[8,16] parameter(0)\n ROOT s = f32[8,8] slice(x), slice={[0:8], [3:11]}\n}\n");
+  ExplainedModule sliced = explained_module(
+      "ENTRY e {\n x = f32[8,16] parameter(0)\n ROOT s = f32[8,8] slice(x), slice={[0:8], [3:11]}\n}\n");
   EXPECT_THAT(sliced.refusal(sliced.at("x", 1)), HasSubstr("each device would need its neighbours' elements"));
 
-  Module merged = text_module("ENTRY e {\n x = f32[8,16] parameter(0)\n ROOT s = f32[128] reshape(x)\n}\n");
+  ExplainedModule merged =
+      explained_module("ENTRY e {\n x = f32[8,16] parameter(0)\n ROOT s = f32[128] reshape(x)\n}\n");
   EXPECT_THAT(merged.refusal(merged.at("x", 1)), HasSubstr("minor part of a reshape"));
 
-  Module custom = text_module(
+  ExplainedModule custom = explained_module(
       "ENTRY e {\n x = f32[8,16] parameter(0)\n ROOT s = f32[8,16] custom-call(x), "
       "custom_call_target=\"Mystery\"\n}\n");
   EXPECT_THAT(custom.refusal(custom.at("x", 1)), HasSubstr("no rule looks inside"));
@@ -226,7 +227,7 @@ ENTRY e {
 
 TEST(Explain, GroupsThatMeetThemselves) {
   // x and its transpose: both dimensions together.
-  Module m = text_module(R"(
+  ExplainedModule m = explained_module(R"(
 ENTRY e {
   x = f32[16,16] parameter(0)
   t = f32[16,16] transpose(x), dimensions={1,0}
@@ -241,7 +242,7 @@ ENTRY e {
   EXPECT_FALSE(e.other_links.empty());
 
   // Scores of all pairs: one instruction split twice.
-  Module pairs = text_module(R"(
+  ExplainedModule pairs = explained_module(R"(
 ENTRY e {
   x = f32[16,8] parameter(0)
   ROOT s = f32[16,16] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={1}
@@ -253,14 +254,14 @@ ENTRY e {
 }
 
 TEST(Explain, Stuck) {
-  Module m = text_module(kMlp);
+  ExplainedModule m = explained_module(kMlp);
   ASSERT_FALSE(m.decided.split(m.at("wi", 1)));
   // Every other group that can still be split meets it, but none here: only odd ones are left, which cannot be.
   for (const Stuck& stuck : explain_stuck(m.model, m.decided)) {
     EXPECT_FALSE(stuck.deciders.empty());
     EXPECT_GT(stuck.tensors, 0);
   }
-  Module fresh = text_module(kMlp);
+  ExplainedModule fresh = explained_module(kMlp);
   const std::vector<Stuck> all = explain_stuck(fresh.model, fresh.decided);
   ASSERT_FALSE(all.empty());
   std::set<NodeId> undecided;
@@ -306,7 +307,7 @@ TEST(Explain, OddModules) {
   for (const std::string& text : modules) {
     for (const int shards : {1, 2, 1000000}) {
       SCOPED_TRACE(text);
-      Module m = text_module(text, shards);
+      ExplainedModule m = explained_module(text, shards);
       const Linkage& linkage = m.model.linkage();
       for (int turn = 0; turn < 2; ++turn) {
         for (NodeId node = kNone; node <= m.model.flow().size(); ++node) {
@@ -385,7 +386,7 @@ std::size_t slow_distance(const ShardingModel& model, TensorDim from, TensorDim 
 TEST(Explain, RealModules) {
   for (const char* name : {"tiny_mlp.hlo", "transformer_scan.hlo.gz", "moe_small.hlo.gz"}) {
     SCOPED_TRACE(name);
-    Module m(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name).graph, 8);
+    ExplainedModule m(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name).graph, 8);
     const Linkage& linkage = m.model.linkage();
     int measured = 0;
     for (GroupId group = 0; group < linkage.num_groups(); ++group) {

@@ -28,8 +28,8 @@ graph::FlowOptions with_everything() {
   return options;
 }
 
-struct Module {
-  explicit Module(const std::string& text, const LinkageOptions& options = {})
+struct LinkageModule {
+  explicit LinkageModule(const std::string& text, const LinkageOptions& options = {})
       : graph(hlo::read_hlo_text(text, "test")),
         flow(FlowGraph::build(graph, with_everything())),
         linkage(Linkage::build(flow, options)) {}
@@ -56,7 +56,7 @@ struct Module {
 constexpr const char* kSum = "sum { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] add(a, b) }\n";
 
 TEST(Linkage, GroupsOfTwoLayers) {
-  const Module m(R"(HloModule m
+  const LinkageModule m(R"(HloModule m
 ENTRY e {
   x = f32[16,8] parameter(0)
   w = f32[8,32] parameter(1)
@@ -147,7 +147,7 @@ TEST(Linkage, MeetingInAnInstructionOnly) {
 }
 
 TEST(Linkage, ObstaclesSayWhere) {
-  const Module m("HloModule m\n" + std::string(kSum) + R"(
+  const LinkageModule m("HloModule m\n" + std::string(kSum) + R"(
 ENTRY e {
   seven = f32[7,8] parameter(0)
   x = f32[16,16] parameter(1)
@@ -206,7 +206,7 @@ ENTRY e {
 
 TEST(Linkage, AFactorsOwnExtentMustBeDivided) {
   // What stays together may be less than any of the members' own extents.
-  const Module m(R"(HloModule m
+  const LinkageModule m(R"(HloModule m
 ENTRY e {
   x = f32[48] parameter(0)
   ROOT y = f32[16,3] reshape(x)
@@ -230,7 +230,7 @@ ENTRY e {
 }
 
 TEST(Linkage, AnAllReduceOfSeveralTensorsSplitsEachAsItLikes) {
-  const Module m("HloModule m\n" + std::string(kSum) + R"(
+  const LinkageModule m("HloModule m\n" + std::string(kSum) + R"(
 ENTRY e {
   x = f32[16,8] parameter(0)
   y = f32[8,16] parameter(1)
@@ -254,14 +254,14 @@ ENTRY e {
     operands += (i == 0 ? "p" : ", p") + std::to_string(i);
     shapes += i == 0 ? "f32[16,8]" : ", f32[16,8]";
   }
-  const Module many("HloModule m\n" + std::string(kSum) + "ENTRY e {\n" + parameters + "  ROOT r = (" + shapes +
-                    ") all-reduce(" + operands + "), replica_groups={}, to_apply=sum\n}");
+  const LinkageModule many("HloModule m\n" + std::string(kSum) + "ENTRY e {\n" + parameters + "  ROOT r = (" + shapes +
+                           ") all-reduce(" + operands + "), replica_groups={}, to_apply=sum\n}");
   EXPECT_EQ(many.linkage.num_groups(), 2 * kMany);
   EXPECT_EQ(many.linkage.neighbours(0).size(), 1u);
 }
 
 TEST(Linkage, FreeTensorsTieNothing) {
-  const Module m("HloModule m\n" + std::string(kSum) + R"(
+  const LinkageModule m("HloModule m\n" + std::string(kSum) + R"(
 ENTRY e {
   x = f32[16,8] parameter(0)
   y = f32[16,8] parameter(1)
@@ -298,7 +298,7 @@ ENTRY e {
 }
 
 TEST(Linkage, DimensionsOfExtentOneOrZeroAreInNoGroup) {
-  const Module m("HloModule m\nENTRY e { x = f32[1,8,0] parameter(0)  ROOT n = f32[1,8,0] negate(x) }");
+  const LinkageModule m("HloModule m\nENTRY e { x = f32[1,8,0] parameter(0)  ROOT n = f32[1,8,0] negate(x) }");
   EXPECT_EQ(m.group("x", 0), kNone);
   EXPECT_NE(m.group("x", 1), kNone);
   EXPECT_EQ(m.group("x", 2), kNone);
@@ -309,7 +309,7 @@ TEST(Linkage, DimensionsOfExtentOneOrZeroAreInNoGroup) {
 }
 
 TEST(Linkage, LoopsTieWhatATurnBeginsAndEndsWith) {
-  const Module m(R"(HloModule m
+  const LinkageModule m(R"(HloModule m
 cond { s = (s32[], f32[16,8], f32[16,8], f32[8,8]) parameter(0)  i = s32[] get-tuple-element(s), index=0  n = s32[] constant(4)  ROOT c = pred[] compare(i, n), direction=LT }
 body {
   s = (s32[], f32[16,8], f32[16,8], f32[8,8]) parameter(0)
@@ -351,7 +351,7 @@ ENTRY e {
 }
 
 TEST(Linkage, BranchesBarriersAndCalls) {
-  const Module m(R"(HloModule m
+  const LinkageModule m(R"(HloModule m
 called { a = f32[16,8] parameter(0)  b = f32[8,8] parameter(1)  ROOT d = f32[16,8] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0} }
 yes { y = f32[16,8] parameter(0)  ROOT n = f32[16,8] negate(y) }
 no { z = f32[16,8] parameter(0)  ROOT m = f32[16,8] tanh(z) }
@@ -411,7 +411,7 @@ ENTRY e {
 })";
   LinkageOptions options;
   options.ties = {{0, 1}, {0, 2}, {1, 4}, {0, 0}};
-  const Module m(text, options);
+  const LinkageModule m(text, options);
   EXPECT_EQ(m.group("x", 0), m.group("y", 0));
   EXPECT_EQ(m.group("x", 1), m.group("y", 1));
   EXPECT_NE(m.group("x", 0), m.group("z", 0));  // other dimensions: no tie
@@ -451,10 +451,10 @@ ENTRY e {
 })";
 
 TEST(Linkage, AGatherLeavesTheOtherSideOfADotIntact) {
-  EXPECT_FALSE(Module(kSimilarity).linkage.possible(0));  // the batch would be rows and columns at once
+  EXPECT_FALSE(LinkageModule(kSimilarity).linkage.possible(0));  // the batch would be rows and columns at once
   LinkageOptions options;
   options.gathers = {{2, 1, 1}};
-  const Module m(kSimilarity, options);
+  const LinkageModule m(kSimilarity, options);
   EXPECT_EQ(m.group("x", 0), m.group("d", 0));
   EXPECT_EQ(m.group("x", 0), m.group("t", 1));
   EXPECT_TRUE(m.linkage.possible(m.group("x", 0)));
@@ -477,7 +477,7 @@ ENTRY e {
 })";
   LinkageOptions options;
   options.gathers = {{2, 0, 0}};
-  const Module one(text, options);
+  const LinkageModule one(text, options);
   EXPECT_NE(one.group("a", 0), one.group("c", 0));
   EXPECT_TRUE(one.linkage.possible(one.group("a", 0)));
   EXPECT_EQ(one.obstacles("b", 0).at(0).kind, Obstacle::Kind::kGathered);
@@ -485,7 +485,7 @@ ENTRY e {
   EXPECT_EQ(one.group("c", 0), one.group("n", 0));
   // All of them: three groups that have nothing to do with each other there.
   options.gathers = {{2, 0, 0}, {2, 1, 0}, {2, 2, 0}};
-  const Module all(text, options);
+  const LinkageModule all(text, options);
   EXPECT_EQ(all.linkage.num_groups(), 3);
   for (GroupId group = 0; group < 3; ++group) {
     EXPECT_TRUE(all.linkage.possible(group));
@@ -499,10 +499,10 @@ ENTRY e {
   x = f32[16,8] parameter(0)
   ROOT c = f32[16,8] custom-call(x), custom_call_target="whatever"
 })";
-  EXPECT_FALSE(Module(text).linkage.possible(0));
+  EXPECT_FALSE(LinkageModule(text).linkage.possible(0));
   LinkageOptions options;
   options.gathers = {{1, 0, 0}};
-  const Module m(text, options);
+  const LinkageModule m(text, options);
   EXPECT_TRUE(m.linkage.possible(m.group("x", 0)));
   EXPECT_FALSE(m.linkage.possible(m.group("x", 1)));
   EXPECT_FALSE(m.linkage.possible(m.group("c", 0)));
@@ -520,7 +520,7 @@ ENTRY e {
 })";
   LinkageOptions options;
   options.gathers = {{2, 0, 0}};
-  const Module m(text, options);
+  const LinkageModule m(text, options);
   EXPECT_TRUE(m.linkage.possible(m.group("x", 0)));
   ASSERT_EQ(m.linkage.factors(m["r"]).size(), 1u);
   EXPECT_TRUE(m.linkage.factors(m["r"])[0].partial.empty());
@@ -530,7 +530,7 @@ TEST(Linkage, ObstaclesAreInNodeOrderAndNotTooMany) {
   std::string body = "  x0 = f32[7] parameter(0)\n";
   for (int i = 1; i <= 1500; ++i)
     body += "  x" + std::to_string(i) + " = f32[7] negate(x" + std::to_string(i - 1) + ")\n";
-  const Module m("HloModule m\nENTRY e {\n" + body + "}\n");
+  const LinkageModule m("HloModule m\nENTRY e {\n" + body + "}\n");
   const Span<const Obstacle> found = m.linkage.obstacles(0);
   ASSERT_EQ(found.size(), Linkage::kMaxObstacles);
   for (std::size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i].a.node, static_cast<NodeId>(i));

@@ -19,7 +19,7 @@ namespace {
 using graph::Graph;
 using graph::InputRole;
 
-Graph fixture(const std::string& name) {
+Graph fixture_graph(const std::string& name) {
   return hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name).graph;
 }
 
@@ -38,7 +38,7 @@ std::vector<std::string> names(const ShardingModel& model, const std::vector<std
 using Strings = std::vector<std::string>;
 
 TEST(ShardingModel, TrainingStepsHaveVariablesSlotsAndData) {
-  const Graph graph = fixture("t5_6_6.hlo.gz");
+  const Graph graph = fixture_graph("t5_6_6.hlo.gz");
   const ShardingModel model = ShardingModel::build(graph, {});
   EXPECT_EQ(model.variables().size(), 188u);
   EXPECT_EQ(names(model, model.data()), (Strings{"batch['inputs']", "batch['labels']", "batch['targets']"}));
@@ -56,7 +56,7 @@ TEST(ShardingModel, TrainingStepsHaveVariablesSlotsAndData) {
 }
 
 TEST(ShardingModel, AFrozenTowerIsNeitherVariableNorData) {
-  const Graph graph = fixture("lit_small.hlo.gz");
+  const Graph graph = fixture_graph("lit_small.hlo.gz");
   const ShardingModel model = ShardingModel::build(graph, {});
   EXPECT_EQ(model.variables().size(), 39u);
   EXPECT_EQ(names(model, model.data()), (Strings{"batch['image']", "batch['text']"}));
@@ -66,7 +66,7 @@ TEST(ShardingModel, AFrozenTowerIsNeitherVariableNorData) {
 TEST(ShardingModel, TheWeightsOfAnInferenceModuleAreItsVariables) {
   for (const auto& [file, variables, data] : {std::make_tuple("gpt2_forward.hlo.gz", 148u, "batch['input_ids']"),
                                               std::make_tuple("vit_forward.hlo.gz", 199u, "batch['image']")}) {
-    const Graph graph = fixture(file);
+    const Graph graph = fixture_graph(file);
     const ShardingModel model = ShardingModel::build(graph, {});
     EXPECT_FALSE(model.step().training);
     EXPECT_EQ(model.variables().size(), variables);
@@ -77,7 +77,7 @@ TEST(ShardingModel, TheWeightsOfAnInferenceModuleAreItsVariables) {
 }
 
 TEST(ShardingModel, RequestedVariablesComeInTheirOrder) {
-  const Graph graph = fixture("tiny_mlp.hlo");
+  const Graph graph = fixture_graph("tiny_mlp.hlo");
   const std::vector<graph::VariableRequest> requests{{"3", "", "a:1"}, {"0", "", "a:2"}};
   ModelOptions options;
   options.variables = &requests;
@@ -85,7 +85,7 @@ TEST(ShardingModel, RequestedVariablesComeInTheirOrder) {
 }
 
 TEST(ShardingModel, LoopsRunAsOftenAsTheirTripCount) {
-  const Graph graph = fixture("transformer_scan.hlo.gz");
+  const Graph graph = fixture_graph("transformer_scan.hlo.gz");
   const ShardingModel model = ShardingModel::build(graph, {});
   std::set<double> times;
   for (NodeId node = 0; node < model.flow().size(); ++node) times.insert(model.times(node));
@@ -129,7 +129,7 @@ TEST(ShardingModel, NestedLoopsMultiply) {
 }
 
 TEST(ShardingModel, RelinkChangesShardsAndGathersOnly) {
-  const Graph graph = fixture("tiny_mlp.hlo");
+  const Graph graph = fixture_graph("tiny_mlp.hlo");
   ShardingModel model = ShardingModel::build(graph, {});
   const NodeId x = model.inputs()[static_cast<std::size_t>(model.find_input("batch['x']"))].node;
   EXPECT_TRUE(model.linkage().possible(model.linkage().group_of(x, 0)));
@@ -178,7 +178,7 @@ std::string fails(const ShardingModel& model, const std::string& text) {
 }
 
 TEST(FindInput, NamesNumbersAndPaths) {
-  const Graph graph = fixture("gpt2.hlo.gz");
+  const Graph graph = fixture_graph("gpt2.hlo.gz");
   const ShardingModel model = ShardingModel::build(graph, {});
   const std::int32_t wte = model.find_input("params['wte']['embedding']");
   EXPECT_EQ(model.inputs()[static_cast<std::size_t>(wte)].name, "params['wte']['embedding']");
@@ -199,7 +199,7 @@ TEST(FindInput, NamesNumbersAndPaths) {
 }
 
 TEST(FindInput, SaysWhatIsNearOrAmbiguous) {
-  const Graph graph = fixture("gpt2.hlo.gz");
+  const Graph graph = fixture_graph("gpt2.hlo.gz");
   const ShardingModel model = ShardingModel::build(graph, {});
   EXPECT_NE(fails(model, "params/wte/embeding").find("did you mean params['wte']['embedding']?"), std::string::npos)
       << fails(model, "params/wte/embeding");

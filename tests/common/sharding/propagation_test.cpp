@@ -533,8 +533,8 @@ ENTRY e {
 })";
 enum TwoLayers : NodeId { kX, kW, kV, kH, kR, kY, kZero, kLoss };
 
-struct Module {
-  explicit Module(const std::string& text, LinkageOptions options = {})
+struct PropagationModule {
+  explicit PropagationModule(const std::string& text, LinkageOptions options = {})
       : graph(hlo::read_hlo_text(text, "test")),
         flow(FlowGraph::build(graph)),
         linkage(Linkage::build(flow, options)) {}
@@ -551,7 +551,7 @@ TensorState whole(Reduction partial = Reduction::kNone) {
 }
 
 TEST(Propagation, MegatronOnTwoLayers) {
-  const Module m(kTwoLayers);
+  const PropagationModule m(kTwoLayers);
   Propagation p(m.linkage);
   EXPECT_EQ(p.state(kW).kind, TensorStateKind::kUndecided);
   EXPECT_FALSE(p.split({kW, 1}).has_value());
@@ -579,7 +579,7 @@ TEST(Propagation, MegatronOnTwoLayers) {
 }
 
 TEST(Propagation, ConflictsSayWhatTheyCollideWith) {
-  const Module m(kTwoLayers);
+  const PropagationModule m(kTwoLayers);
   Propagation p(m.linkage);
   ASSERT_FALSE(p.split({kX, 0}).has_value());
   auto conflict = p.split({kV, 0});
@@ -620,7 +620,7 @@ TEST(Propagation, ConflictsSayWhatTheyCollideWith) {
 }
 
 TEST(Propagation, KeptWholeIsRememberedBehindAnExclusion) {
-  const Module m(kTwoLayers);
+  const PropagationModule m(kTwoLayers);
   Propagation p(m.linkage);
   const GroupId hidden = m.linkage.group_of(kW, 1);
   ASSERT_FALSE(p.split({kX, 0}).has_value());
@@ -639,7 +639,7 @@ TEST(Propagation, ModulesWithNothingToDecideAreComplete) {
         "HloModule m\nENTRY e { ROOT p = f32[1,1] parameter(0) }\n",
         "HloModule m\nENTRY e { ROOT i = f32[8] iota(), iota_dimension=0 }\n",
         "HloModule m\nENTRY e { ROOT p = f32[7] parameter(0) }\n"}) {
-    const Module m(text);
+    const PropagationModule m(text);
     Propagation p(m.linkage);
     EXPECT_TRUE(p.complete()) << text;
     EXPECT_TRUE(p.undecided().empty());

@@ -18,7 +18,7 @@ constexpr char kText[] =
     "rhs_contracting_dims={1}\n"
     "  r = f32[8,4,16] negate(a)\n"
     "  ROOT t = (f32[8,4,8], f32[8,4,8], f32[8,4,16]) tuple(p, q, r)\n}\n";
-enum : NodeId { kX, kW, kA, kP, kQ, kR };
+enum : NodeId { kExpertsX, kExpertsW, kExpertsA, kExpertsP, kExpertsQ, kExpertsR };
 
 struct Experts {
   graph::Graph graph = hlo::read_hlo_text(kText, "test");
@@ -41,30 +41,36 @@ struct Experts {
 constexpr Gather::Kind kExchanged = Gather::Kind::kExchanged, kInParts = Gather::Kind::kInParts;
 
 TEST(Reads, TokensGoToTheirExpertsOnceForAllWhoReadThemThere) {
-  const Experts m({{kP, kA, 2, kExchanged}, {kP, kA, 0, kInParts}, {kQ, kA, 2, kExchanged}, {kQ, kA, 0, kInParts}});
-  const std::vector<Collective> found = m.collectives({{kX, 2}, {kW, 0}});
+  const Experts m({{kExpertsP, kExpertsA, 2, kExchanged},
+                   {kExpertsP, kExpertsA, 0, kInParts},
+                   {kExpertsQ, kExpertsA, 2, kExchanged},
+                   {kExpertsQ, kExpertsA, 0, kInParts}});
+  const std::vector<Collective> found = m.collectives({{kExpertsX, 2}, {kExpertsW, 0}});
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found[0].kind, CollectiveKind::kAllToAll);
-  EXPECT_EQ(found[0].node, kA);
-  EXPECT_EQ(found[0].sources, (std::vector<NodeId>{kP, kQ}));
+  EXPECT_EQ(found[0].node, kExpertsA);
+  EXPECT_EQ(found[0].sources, (std::vector<NodeId>{kExpertsP, kExpertsQ}));
   EXPECT_EQ(found[0].bytes, 8 * 4 * 16 * 4);
   // Experts whole: nobody takes a part, so all of it is read.
-  const std::vector<Collective> gathered = m.collectives({{kX, 2}});
+  const std::vector<Collective> gathered = m.collectives({{kExpertsX, 2}});
   ASSERT_EQ(gathered.size(), 1U);
   EXPECT_EQ(gathered[0].kind, CollectiveKind::kAllGather);
   // Tokens whole: every device takes its own.
-  EXPECT_TRUE(m.collectives({{kW, 0}}).empty());
+  EXPECT_TRUE(m.collectives({{kExpertsW, 0}}).empty());
 }
 
 TEST(Reads, APartOfWhatIsGathered) {
-  const Experts m({{kP, kA, 2}, {kP, kA, 0, kInParts}, {kQ, kA, 2, kExchanged}, {kQ, kA, 0, kInParts}});
+  const Experts m({{kExpertsP, kExpertsA, 2},
+                   {kExpertsP, kExpertsA, 0, kInParts},
+                   {kExpertsQ, kExpertsA, 2, kExchanged},
+                   {kExpertsQ, kExpertsA, 0, kInParts}});
   Propagation decided(m.model.linkage());
-  EXPECT_FALSE(decided.split({kX, 2}));
-  EXPECT_FALSE(decided.split({kW, 0}));
+  EXPECT_FALSE(decided.split({kExpertsX, 2}));
+  EXPECT_FALSE(decided.split({kExpertsW, 0}));
   const std::vector<Read> reads = reads_of(m.model, decided);
   ASSERT_EQ(reads.size(), 2U);
-  EXPECT_TRUE(reads[0].reader == kP && reads[0].gathered && reads[0].dim == 2 && reads[0].in_parts == 0);
-  EXPECT_TRUE(reads[1].reader == kQ && !reads[1].gathered && reads[1].exchanged());
+  EXPECT_TRUE(reads[0].reader == kExpertsP && reads[0].gathered && reads[0].dim == 2 && reads[0].in_parts == 0);
+  EXPECT_TRUE(reads[1].reader == kExpertsQ && !reads[1].gathered && reads[1].exchanged());
   const std::vector<Collective> found = find_collectives(m.model, decided, Placement::kAtOnce);
   ASSERT_EQ(found.size(), 2U);
   EXPECT_EQ(found[0].kind, CollectiveKind::kAllGather);
@@ -73,14 +79,17 @@ TEST(Reads, APartOfWhatIsGathered) {
 
 // What is read in parts is not split that way itself, and what it is read beside is.
 TEST(Reads, TheGroupsAreApart) {
-  const Experts m({{kP, kA, 2, kExchanged}, {kP, kA, 0, kInParts}, {kQ, kA, 2, kExchanged}, {kQ, kA, 0, kInParts}});
+  const Experts m({{kExpertsP, kExpertsA, 2, kExchanged},
+                   {kExpertsP, kExpertsA, 0, kInParts},
+                   {kExpertsQ, kExpertsA, 2, kExchanged},
+                   {kExpertsQ, kExpertsA, 0, kInParts}});
   const Linkage& linkage = m.model.linkage();
-  EXPECT_FALSE(linkage.possible(linkage.group_of(kA, 0)));
-  EXPECT_EQ(linkage.group_of(kW, 0), linkage.group_of(kP, 0));
-  EXPECT_EQ(linkage.group_of(kX, 2), linkage.group_of(kR, 2));
-  EXPECT_NE(linkage.group_of(kX, 2), linkage.group_of(kW, 1));
-  for (const OpFactor& factor : linkage.factors(kP)) {
-    EXPECT_EQ(factor.in_parts.size(), factor.group == linkage.group_of(kW, 0) ? 1U : 0U);
+  EXPECT_FALSE(linkage.possible(linkage.group_of(kExpertsA, 0)));
+  EXPECT_EQ(linkage.group_of(kExpertsW, 0), linkage.group_of(kExpertsP, 0));
+  EXPECT_EQ(linkage.group_of(kExpertsX, 2), linkage.group_of(kExpertsR, 2));
+  EXPECT_NE(linkage.group_of(kExpertsX, 2), linkage.group_of(kExpertsW, 1));
+  for (const OpFactor& factor : linkage.factors(kExpertsP)) {
+    EXPECT_EQ(factor.in_parts.size(), factor.group == linkage.group_of(kExpertsW, 0) ? 1U : 0U);
   }
 }
 

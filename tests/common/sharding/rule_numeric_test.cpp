@@ -538,13 +538,13 @@ void draw_topk(Drawer& d) {
 
 // Indices of a gather or a scatter: batch dimensions, and the index vectors along `vector_dim`, or scalars. Some
 // components may count along a batch dimension, spelled as JAX spells it.
-struct Places {
+struct IndexPlaces {
   std::string name;
   Dims dims;
   std::int64_t vector_dim = 0;
 };
-Places draw_places(Drawer& d, const Dims& batch, const Dims& sizes, const std::vector<std::int64_t>& counted) {
-  Places places;
+IndexPlaces draw_places(Drawer& d, const Dims& batch, const Dims& sizes, const std::vector<std::int64_t>& counted) {
+  IndexPlaces places;
   const auto components = static_cast<std::int64_t>(sizes.size());
   places.vector_dim = d.between(0, static_cast<std::int64_t>(batch.size()));
   const bool scalars = components == 1 && d.coin(3);
@@ -604,7 +604,7 @@ Places draw_places(Drawer& d, const Dims& batch, const Dims& sizes, const std::v
 // A gather or scatter in its parts: what each operand dimension is.
 struct Indexed {
   Dims operand, batch, window_dims, collapsed, map, operand_batching, indices_batching, slice_sizes, window, offsets;
-  Places places;
+  IndexPlaces places;
 };
 Indexed draw_indexed(Drawer& d) {
   Indexed x;
@@ -771,7 +771,7 @@ const Family kFamilies[] = {
 };
 
 // One drawn instruction with the values of its operands.
-struct Case {
+struct DrawnCase {
   std::string text;
   graph::Graph graph;
   graph::InstructionId root = graph::kNone;
@@ -779,10 +779,10 @@ struct Case {
   std::vector<Value> expected;
 };
 
-Case make_case(const Family& family, std::uint64_t item) {
+DrawnCase make_case(const Family& family, std::uint64_t item) {
   Drawer drawer(item);
   family.draw(drawer);
-  Case c;
+  DrawnCase c;
   c.text = "HloModule m\n" + drawer.out.header + "ENTRY e {\n" + drawer.out.body + "}\n";
   c.graph = hlo::read_hlo_text(c.text, "drawn.hlo");
   const graph::Computation& entry = c.graph.entry();
@@ -822,7 +822,7 @@ class RuleNumericTest : public testing::TestWithParam<Family> {};
 TEST_P(RuleNumericTest, WhatTheFactorsSayGivesTheWholeResult) {
   int factors = 0, partial = 0, wide = 0;
   for (std::uint64_t item = 0; item < kCases; ++item) {
-    const Case c = make_case(GetParam(), item);
+    const DrawnCase c = make_case(GetParam(), item);
     ASSERT_EQ(rule_family(c.graph.instruction(c.root).opcode).name, GetParam().name);
     const OpRule rule = rule_of(c.graph, c.root);
     for (const BlockedDim& blocked : rule.blocked) {
@@ -857,7 +857,7 @@ TEST_P(RuleNumericTest, WhatTheFactorsSayGivesTheWholeResult) {
 TEST_P(RuleNumericTest, WrongFactorsAreFound) {
   int changed = 0, found = 0;
   for (std::uint64_t item = 0; item < kCases; ++item) {
-    const Case c = make_case(GetParam(), item);
+    const DrawnCase c = make_case(GetParam(), item);
     const OpRule rule = rule_of(c.graph, c.root);
     for (const Factor& factor : rule.factors) {
       const auto devices = static_cast<int>(factor.extent % 2 == 0 ? 2 : factor.extent % 3 == 0 ? 3 : 0);

@@ -108,7 +108,7 @@ std::string module_text(const std::vector<std::string>& operands, const std::str
   return all + before + "  ROOT it = " + root + "\n}\n";
 }
 
-struct Case {
+struct RuleCase {
   const char* family;
   std::vector<std::string> operands;
   std::string root;
@@ -116,8 +116,8 @@ struct Case {
   std::string before = {};
 };
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all = {
+const std::vector<RuleCase>& cases() {
+  static const std::vector<RuleCase> all = {
       // --- elementwise ---
       {"elementwise", {"f32[2,3]", "f32[2,3]"}, "f32[2,3] add(p0, p1)", "{0.0 1.0 2.0}2; {0.1 1.1 2.1}3"},
       {"elementwise", {"f32[2,1]"}, "f32[2,1] tanh(p0)", "{0.0 1.0}2"},
@@ -488,7 +488,7 @@ const std::vector<Case>& cases() {
 }
 
 TEST(RuleTest, WorkedCases) {
-  for (const Case& c : cases()) {
+  for (const RuleCase& c : cases()) {
     const std::string module = module_text(c.operands, c.root, c.before);
     const Graph graph = hlo::read_hlo_text(module, "case.hlo");
     const InstructionId root = graph.entry().root;
@@ -500,7 +500,7 @@ TEST(RuleTest, WorkedCases) {
 // A new family without a worked case fails here.
 TEST(RuleTest, EveryFamilyHasAWorkedCase) {
   std::set<std::string> tested;
-  for (const Case& c : cases()) tested.insert(c.family);
+  for (const RuleCase& c : cases()) tested.insert(c.family);
   std::set<std::string> said;
   for (int i = 0; i < graph::kNumOpcodes; ++i) {
     const RuleFamily& family = rule_family(static_cast<graph::Opcode>(i));
@@ -752,7 +752,7 @@ TEST(RuleTest, EveryDimensionOfTheCorpusIsSpokenForOnce) {
 TEST(RuleTest, MangledAttributes) {
   int read = 0;
   for (std::size_t i = 0; i < cases().size(); ++i) {
-    const Case& c = cases()[i];
+    const RuleCase& c = cases()[i];
     const std::size_t attributes = c.root.rfind("), ") == std::string::npos ? c.root.size() : c.root.rfind("), ") + 3;
     for (std::uint64_t item = 0; item < 60 && attributes < c.root.size(); ++item) {
       Rng rng(11, static_cast<std::uint32_t>(i), item);

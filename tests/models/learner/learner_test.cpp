@@ -4,18 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 
 #include "common/base/error.h"
 #include "common/base/rng.h"
 #include "models/learner/torch_network.h"
+#include "tests/models/learner/infinite.h"
 
 namespace automap::models {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr float kInfinite = std::numeric_limits<float>::infinity();
 
 // A made-up world: the y of an after-state is its bound plus a smooth function of its first features.
 float true_excess(const float* features) {

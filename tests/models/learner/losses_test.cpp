@@ -7,11 +7,11 @@
 #include <limits>
 
 #include "common/base/rng.h"
+#include "tests/models/learner/infinite.h"
 
 namespace automap::models {
 namespace {
 
-constexpr float kInfinite = std::numeric_limits<float>::infinity();
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 LossOptions plain() {

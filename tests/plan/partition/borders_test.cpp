@@ -25,12 +25,12 @@ graph::Graph images(int batch, int rows, bool blocked = false) {
       "test");
 }
 
-struct Case {
+struct BordersCase {
   graph::Graph graph;
   sharding::ShardingModel model;
   machine::Cluster cluster = machine::load_cluster("config-a");
 
-  Case(graph::Graph g, int shards)
+  BordersCase(graph::Graph g, int shards)
       : graph(std::move(g)), model(sharding::ShardingModel::build(graph, options(shards))) {}
   static sharding::ModelOptions options(int shards) {
     sharding::ModelOptions o;
@@ -47,7 +47,7 @@ struct Case {
 
 TEST(Borders, AreExchangedWhereTheBatchCannotBeSplit) {
   for (const int batch : {1, 2}) {
-    Case c(images(batch, 64), 8);
+    BordersCase c(images(batch, 64), 8);
     const Planned planned = c.plan();
     const PartitionPlan& plan = planned.plan;
     EXPECT_TRUE(plan.halos);
@@ -66,7 +66,7 @@ TEST(Borders, AreExchangedWhereTheBatchCannotBeSplit) {
 }
 
 TEST(Borders, AreNotExchangedWhereTheBatchCanBeSplit) {
-  Case c(images(8, 64), 8);
+  BordersCase c(images(8, 64), 8);
   const Planned planned = c.plan();
   EXPECT_FALSE(planned.plan.halos);
   EXPECT_EQ(planned.plan.inputs[0].dim, 0);
@@ -76,14 +76,14 @@ TEST(Borders, AreNotExchangedWhereTheBatchCanBeSplit) {
 
 // 60 rows are not divided by 8, and 30 columns neither.
 TEST(Borders, NeedRowsThatTheDevicesDivide) {
-  Case c(images(1, 60), 8);
+  BordersCase c(images(1, 60), 8);
   const Planned planned = c.plan();
   EXPECT_FALSE(planned.plan.halos);
   EXPECT_EQ(planned.plan.inputs[0].dim, -1);
 }
 
 TEST(Borders, WhatIsBlockedIsGathered) {
-  Case c(images(1, 64, true), 8);
+  BordersCase c(images(1, 64, true), 8);
   const Planned planned = c.plan();
   EXPECT_EQ(planned.plan.partitioned, 1);
   EXPECT_EQ(planned.plan.all_gathers, 1);
@@ -91,12 +91,12 @@ TEST(Borders, WhatIsBlockedIsGathered) {
 }
 
 TEST(Borders, PlansAreReadAndAppliedAgain) {
-  Case c(images(1, 64), 8);
+  BordersCase c(images(1, 64), 8);
   const Planned planned = c.plan();
   for (const std::string& text : {to_json_text(planned.plan), decision_json_text(planned.plan)}) {
     const PartitionPlan read = parse_partition_plan(text, "test");
     EXPECT_TRUE(read.halos);
-    Case other(images(1, 64), 4);
+    BordersCase other(images(1, 64), 4);
     const sharding::Propagation decided = apply_plan(&other.model, read, "", nullptr);
     const auto found = find_collectives(other.model, decided, sharding::Placement::kAtOnce);
     EXPECT_EQ(sharding::total(found, sharding::CollectiveKind::kPermute).bytes, planned.plan.permute_bytes);
@@ -109,7 +109,7 @@ TEST(Borders, PlansAreReadAndAppliedAgain) {
   // The same decision without the word: what the windows read is gathered.
   PartitionPlan without = parse_partition_plan(decision_json_text(planned.plan), "test");
   without.halos = false;
-  Case other(images(1, 64), 8);
+  BordersCase other(images(1, 64), 8);
   const auto found =
       find_collectives(other.model, apply_plan(&other.model, without, "", nullptr), sharding::Placement::kAtOnce);
   EXPECT_EQ(sharding::total(found, sharding::CollectiveKind::kPermute).count, 0);

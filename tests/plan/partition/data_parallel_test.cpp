@@ -347,7 +347,7 @@ Choice look(const ShardingModel& model, TensorDim at, const std::vector<Gather>&
   return choice;
 }
 
-std::string random_module(Rng* stream, int length) {
+std::string random_batch_module(Rng* stream, int length) {
   std::string text =
       "HloModule m\nlt { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT l = pred[] compare(a, b), direction=LT "
       "}\n"
@@ -374,7 +374,7 @@ TEST(Repair, NoSetOfGathersIsCheaperAndKeepsAsMuch) {
   Rng stream(7, 0, 0);
   int repaired = 0, better = 0, compared = 0;
   for (int trial = 0; trial < 300 / kShare; ++trial) {
-    Module m(random_module(&stream, 2 + static_cast<int>(stream.below(3))));
+    Module m(random_batch_module(&stream, 2 + static_cast<int>(stream.below(3))));
     const TensorDim at{m.node("v0"), 0};
     const RepairResult result = repair(m.model.get(), at);
     if (!result.possible) {

@@ -19,6 +19,7 @@
 #include "common/sharding/collectives.h"
 #include "common/sharding/explain.h"
 #include "common/sharding/propagation.h"
+#include "tests/plan/partition/loaded_model.h"
 
 namespace automap::partition {
 namespace {
@@ -29,17 +30,6 @@ using sharding::NodeId;
 using sharding::TensorDim;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-struct Loaded {
-  hlo::HloModule module;
-  sharding::ShardingModel model;
-};
-
-std::unique_ptr<Loaded> load(const std::filesystem::path& path) {
-  auto loaded = std::make_unique<Loaded>(Loaded{hlo::load_hlo(path.string()), {}});
-  loaded->model = sharding::ShardingModel::build(loaded->module.graph, {});
-  return loaded;
-}
 
 // "{devices=[1,8]<=[8]}" -> 1; -1: whole, or along several dimensions.
 int dim_of(const std::string& sharding) {
@@ -165,10 +155,10 @@ class ExpertPairs : public ::testing::Test {
     if (root == nullptr) GTEST_SKIP() << "AUTOMAP_CORPUS is not set: no plans of people to compare with";
     root_ = root;
   }
-  std::unique_ptr<Loaded> unsharded(const std::string& name) const {
-    return load(root_ / "hlo" / "infer_pairs" / (name + "_1dev.before_opt.hlo"));
+  std::unique_ptr<LoadedModel> unsharded(const std::string& name) const {
+    return load_sharded(root_ / "hlo" / "infer_pairs" / (name + "_1dev.before_opt.hlo"));
   }
-  std::vector<TensorDim> of_pair(const Loaded& loaded, const std::string& name) const {
+  std::vector<TensorDim> of_pair(const LoadedModel& loaded, const std::string& name) const {
     return decisions(loaded.model, root_, "infer_pairs/" + name + "_8dev.before_opt.hlo");
   }
   std::filesystem::path root_;
@@ -239,7 +229,7 @@ TEST_F(ExpertPairs, WeightsThatAreStoredInParts) {
 // The same in training, beside a batch that is split: weights are gathered before use, gradients reduced and cut.
 TEST_F(ExpertPairs, WeightsThatAreStoredInPartsInTraining) {
   const std::string file = "train_spmd/llama3_8b_train_fsdp8.before_opt.hlo";
-  const auto loaded = load(root_ / "hlo" / file);
+  const auto loaded = load_sharded(root_ / "hlo" / file);
   sharding::ShardingModel& model = loaded->model;
   const std::vector<TensorDim> wanted = decisions(model, root_, file);
   ASSERT_GT(wanted.size(), 20u);

@@ -6,11 +6,10 @@
 #include <cmath>
 
 #include "common/base/rng.h"
+#include "tests/infinity.h"
 
 namespace automap::partition {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Labelling solve(const LabellingProblem& problem, std::int64_t most_entries = 1 << 16,
                 std::int64_t units = WorkLimits::kNoEnd) {
@@ -37,7 +36,7 @@ double least_cost(const LabellingProblem& problem) {
   }
 }
 
-LabellingProblem random_problem(Rng& rng) {
+LabellingProblem random_labelling(Rng& rng) {
   LabellingProblem problem;
   const int sites = static_cast<int>(1 + rng.below(9));
   const bool memory = rng.below(2) == 0;
@@ -77,7 +76,7 @@ TEST(Labelling, TheLeastOfAllOnRandomProblems) {
   int with_memory = 0, impossible = 0, branched = 0;
   for (std::uint64_t seed = 0; seed < 8000; ++seed) {
     Rng rng(seed, 0, 0);
-    const LabellingProblem problem = random_problem(rng);
+    const LabellingProblem problem = random_labelling(rng);
     const double expected = least_cost(problem);
     // Tables of four entries are too small for nearly everything.
     const Labelling found = solve(problem, seed % 2 == 0 ? 1 << 16 : 4);
@@ -107,7 +106,7 @@ TEST(Labelling, AnInterruptedSearchHasAValidBound) {
   int open = 0;
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
     Rng rng(seed, 1, 0);
-    const LabellingProblem problem = random_problem(rng);
+    const LabellingProblem problem = random_labelling(rng);
     const double expected = least_cost(problem);
     const Labelling found = solve(problem, 4, static_cast<std::int64_t>(rng.below(20000)));
     EXPECT_LE(found.bound, expected + 1e-9) << "seed " << seed;

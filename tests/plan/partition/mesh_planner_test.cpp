@@ -23,8 +23,8 @@ using sharding::ShardingModel;
 using sharding::TensorStateKind;
 using ::testing::HasSubstr;
 
-struct Case {
-  explicit Case(const std::string& name, const std::string& cluster_name = "config-a")
+struct MeshCase {
+  explicit MeshCase(const std::string& name, const std::string& cluster_name = "config-a")
       : module(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name)),
         cluster(machine::load_cluster(cluster_name)),
         device(profile::reference_device("", cluster)),
@@ -60,7 +60,7 @@ TEST(MeshPlanner, CollectivesAreOfWhatTheOtherAxisLeaves) {
   for (const char* name : {"tiny_mlp.hlo", "gpt2.hlo.gz", "moe_dense.hlo.gz", "scan_remat.hlo.gz"}) {
     for (const Zero zero : {Zero::kOff, Zero::kOptimizer, Zero::kFull}) {
       SCOPED_TRACE(std::string(name) + " " + std::to_string(static_cast<int>(zero)));
-      const Case c(name);
+      const MeshCase c(name);
       const PlannedMesh planned = c.plan(2, 2, zero);
       const auto sum = [&](const MeshAxis& axis, const MeshAxis& other, const ShardLinks& links) {
         double ms = 0;
@@ -85,7 +85,7 @@ TEST(MeshPlanner, CollectivesAreOfWhatTheOtherAxisLeaves) {
 
 // Everything that a model axis may split, tried: on a small module the plan is the best of all.
 TEST(MeshPlanner, TheModelAxisIsTheBestOfAll) {
-  const Case c("tiny_mlp.hlo");
+  const MeshCase c("tiny_mlp.hlo");
   const PlannedMesh planned = c.plan(2, 2, Zero::kOff, false);
   const ShardingModel model = c.model.another_axis(2);
   const PartitionCost outer(planned.data.model, c.device, c.cluster, nullptr, 2);
@@ -116,7 +116,7 @@ TEST(MeshPlanner, TheModelAxisIsTheBestOfAll) {
 
 // A replica on a slower server: the model axis is as slow as there.
 TEST(MeshPlanner, ReplicasOnSlowerServersCount) {
-  Case c("tiny_mlp.hlo");
+  MeshCase c("tiny_mlp.hlo");
   c.cluster.servers.assign(2, c.cluster.servers[0]);
   for (machine::ServerGroup& server : c.cluster.servers) {
     server.count = 1;
@@ -130,7 +130,7 @@ TEST(MeshPlanner, ReplicasOnSlowerServersCount) {
 }
 
 TEST(MeshPlanner, OneAxisIsWhatItWas) {
-  const Case c("t5_6_6.hlo.gz");
+  const MeshCase c("t5_6_6.hlo.gz");
   const PlannedMesh mesh = c.plan(1, 8);
   ShardingModel model = c.model.another_axis(8);
   PlanningRequest request;
@@ -142,7 +142,7 @@ TEST(MeshPlanner, OneAxisIsWhatItWas) {
 }
 
 TEST(MeshPlanner, StoringInPartsSavesMemory) {
-  const Case c("gpt2.hlo.gz");
+  const MeshCase c("gpt2.hlo.gz");
   double last = HUGE_VAL;
   for (const Zero zero : {Zero::kOff, Zero::kOptimizer, Zero::kFull}) {
     const PlannedMesh planned = c.plan(4, 1, zero);
@@ -154,7 +154,7 @@ TEST(MeshPlanner, StoringInPartsSavesMemory) {
 
 // No level of ZeRO is left out where it is the quickest that fits.
 TEST(MeshPlanner, TheQuickestLevelThatFitsIsTaken) {
-  const Case c("moe_small.hlo.gz");
+  const MeshCase c("moe_small.hlo.gz");
   MeshRequest request;
   request.data = 2;
   request.model = 8;
@@ -173,7 +173,7 @@ TEST(MeshPlanner, ExpertsOverTheDataAxis) {
   for (const auto& [name, experts] :
        {std::make_pair("moe_dense.hlo.gz", 2), {"moe_sort.hlo.gz", 2}, {"gpt2.hlo.gz", 0}, {"bert_large.hlo.gz", 0}}) {
     SCOPED_TRACE(name);
-    const Case c(name);
+    const MeshCase c(name);
     const PlannedMesh planned = c.plan(4, 1, Zero::kOff);
     int split = 0;
     for (const std::int32_t variable : planned.data.model.variables()) {
@@ -200,7 +200,7 @@ TEST(MeshPlanner, ExpertsOverTheDataAxis) {
 
 // Where the data axis splits no experts it does not say that tokens go to them.
 TEST(MeshPlanner, NoExpertsAreNamedWhereNoneAreSplit) {
-  const Case c("moe_small.hlo.gz");
+  const MeshCase c("moe_small.hlo.gz");
   const std::vector<std::string> warnings = c.plan(2, 8).plan.warnings;
   EXPECT_THAT(warnings, ::testing::Contains(HasSubstr("the data axis splits no experts")));
   EXPECT_THAT(warnings, ::testing::Not(::testing::Contains(HasSubstr("0 variables of experts"))));
@@ -208,7 +208,7 @@ TEST(MeshPlanner, NoExpertsAreNamedWhereNoneAreSplit) {
 
 // A cluster of more servers never gets a slower plan.
 TEST(MeshPlanner, MoreDevicesAreNeverSlower) {
-  const Case c("scan_remat.hlo.gz", "a100-2x8");
+  const MeshCase c("scan_remat.hlo.gz", "a100-2x8");
   double last = HUGE_VAL;
   for (const int servers : {1, 2, 4, 8, 16, 32}) {
     machine::Cluster cluster = c.cluster;
@@ -224,7 +224,7 @@ TEST(MeshPlanner, MoreDevicesAreNeverSlower) {
   }
 }
 
-std::string complaint(const Case& c, int data, int width, ErrorKind kind) {
+std::string mesh_complaint(const MeshCase& c, int data, int width, ErrorKind kind) {
   try {
     c.plan(data, width);
   } catch (const Error& e) {
@@ -236,14 +236,14 @@ std::string complaint(const Case& c, int data, int width, ErrorKind kind) {
 }
 
 TEST(MeshPlanner, RefusesWhatCannotBe) {
-  const Case c("tiny_mlp.hlo");
-  EXPECT_THAT(complaint(c, 8, 4, ErrorKind::kUsage), HasSubstr("needs 32 devices; cluster 'config-a' has 16"));
-  EXPECT_THAT(complaint(c, 1, 16, ErrorKind::kUsage), HasSubstr("8"));
-  EXPECT_THAT(complaint(c, 3, 2, ErrorKind::kData), HasSubstr("cannot split the batch"));
+  const MeshCase c("tiny_mlp.hlo");
+  EXPECT_THAT(mesh_complaint(c, 8, 4, ErrorKind::kUsage), HasSubstr("needs 32 devices; cluster 'config-a' has 16"));
+  EXPECT_THAT(mesh_complaint(c, 1, 16, ErrorKind::kUsage), HasSubstr("8"));
+  EXPECT_THAT(mesh_complaint(c, 3, 2, ErrorKind::kData), HasSubstr("cannot split the batch"));
 }
 
 TEST(MeshPlan, ReadsWhatItWrote) {
-  const Case c("moe_dense.hlo.gz");
+  const MeshCase c("moe_dense.hlo.gz");
   const PlannedMesh planned = c.plan(4, 2, Zero::kFull);
   const std::string text = to_json_text(planned.plan);
   const MeshPlan read = parse_mesh_plan(text, "plan.json");
@@ -289,7 +289,7 @@ TEST(MeshPlan, RefusesWhatIsWrong) {
       head + R"("mesh": {"data": 4, "model": 2}, "axes": {"data": {"partition": {"batch/x": 0}}}})", "plan.json");
   EXPECT_EQ(plan.devices(), 8);
   EXPECT_EQ(plan.data_axis.partitioned, 1);
-  const Case c("tiny_mlp.hlo");
+  const MeshCase c("tiny_mlp.hlo");
   MeshPlan both = plan;
   // 16 samples over 4 x 8 devices.
   both.model_axis.shards = 8;

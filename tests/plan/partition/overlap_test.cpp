@@ -17,6 +17,7 @@
 #include "plan/partition/planner.h"
 #include "plan/partition/price.h"
 #include "profile/profile_hlo.h"
+#include "tests/plan/partition/at.h"
 #include "tests/sanitized.h"
 
 namespace automap::partition {
@@ -27,10 +28,6 @@ using sharding::Propagation;
 using sharding::ShardingModel;
 
 constexpr std::uint8_t kOwn = axis_stream(0), kOther = axis_stream(1);
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 TEST(ListSchedule, ByHand) {
   const std::uint8_t compute = kComputeStream;
@@ -146,9 +143,9 @@ TEST(ListSchedule, IsTheSlowOne) {
   }
 }
 
-struct Case {
-  Case(hlo::HloModule read, int shards, const std::string& cluster_name,
-       const std::vector<graph::VariableRequest>* variables = nullptr)
+struct OverlapCase {
+  OverlapCase(hlo::HloModule read, int shards, const std::string& cluster_name,
+              const std::vector<graph::VariableRequest>* variables = nullptr)
       : module(std::move(read)),
         cluster(machine::load_cluster(cluster_name)),
         device(profile::reference_device("", cluster)) {
@@ -158,11 +155,11 @@ struct Case {
     model = std::make_unique<ShardingModel>(ShardingModel::build(module.graph, options));
     cost = std::make_unique<PartitionCost>(*model, device, cluster);
   }
-  static Case fixture(const std::string& name, int shards = 8, const std::string& cluster = "config-a") {
-    return Case(hlo::load_hlo(AUTOMAP_SOURCE_DIR "/fixtures/hlo/" + name), shards, cluster);
+  static OverlapCase fixture(const std::string& name, int shards = 8, const std::string& cluster = "config-a") {
+    return OverlapCase(hlo::load_hlo(AUTOMAP_SOURCE_DIR "/fixtures/hlo/" + name), shards, cluster);
   }
-  static Case text(const std::string& text, int shards = 8) {
-    return Case(hlo::read_hlo(text, "test.hlo"), shards, "config-a");
+  static OverlapCase text(const std::string& text, int shards = 8) {
+    return OverlapCase(hlo::read_hlo(text, "test.hlo"), shards, "config-a");
   }
   Propagation decide(Rng* rng) const {
     Propagation decided(model->linkage());
@@ -211,7 +208,7 @@ TEST(Overlap, IsBetweenTheLongestStreamAndTheSum) {
   Rng rng(1, 0, 0);
   for (const char* name : {"tiny_mlp.hlo", "lit_small.hlo.gz", "t5_6_6.hlo.gz", "transformer_scan.hlo.gz",
                            "scan_remat.hlo.gz", "moe_sort.hlo.gz", "set_prediction.hlo.gz", "mamba.hlo.gz"}) {
-    const Case c = Case::fixture(name);
+    const OverlapCase c = OverlapCase::fixture(name);
     for (int round = 0; round < 5; ++round) {
       SCOPED_TRACE(name + (" " + std::to_string(round)));
       expect_between(*c.cost, c.decide(&rng));
@@ -222,7 +219,7 @@ TEST(Overlap, IsBetweenTheLongestStreamAndTheSum) {
 TEST(Overlap, WithoutCollectivesItIsTheSum) {
   Rng rng(2, 0, 0);
   for (const char* name : {"tiny_mlp.hlo", "transformer_scan.hlo.gz", "moe_sort.hlo.gz"}) {
-    const Case eight = Case::fixture(name), one = Case::fixture(name, 1);
+    const OverlapCase eight = OverlapCase::fixture(name), one = OverlapCase::fixture(name, 1);
     const Propagation whole(eight.model->linkage());
     const PlanEstimate estimate = eight.cost->estimate(whole);
     EXPECT_NEAR(overlapped_ms(*eight.cost, whole), estimate.step_ms, 1e-9 * estimate.step_ms) << name;
@@ -239,7 +236,7 @@ TEST(Overlap, OfPlans) {
     if (kSanitized && name != std::string("tiny_mlp.hlo")) break;
     for (const bool data : {false, true}) {
       SCOPED_TRACE(std::string(name) + (data ? " data" : " operators"));
-      const Case c = Case::fixture(name, 2);
+      const OverlapCase c = OverlapCase::fixture(name, 2);
       PlanningRequest request;
       request.data = data;
       request.reshard = !data;
@@ -249,7 +246,7 @@ TEST(Overlap, OfPlans) {
     }
     for (const Zero zero : {Zero::kOff, Zero::kOptimizer, Zero::kFull}) {
       SCOPED_TRACE(std::string(name) + " zero " + std::to_string(static_cast<int>(zero)));
-      const Case c = Case::fixture(name, 1);
+      const OverlapCase c = OverlapCase::fixture(name, 1);
       MeshRequest request;
       request.data = request.model = 2;
       request.zero = zero;
@@ -273,7 +270,7 @@ TEST(Overlap, OfPlans) {
 TEST(Overlap, OfCombinedSums) {
   for (const char* name : {"tiny_mlp.hlo", "t5_6_6.hlo.gz", "transformer_scan.hlo.gz"}) {
     SCOPED_TRACE(name);
-    const Case c = Case::fixture(name);
+    const OverlapCase c = OverlapCase::fixture(name);
     c.model->combine_sums(true);
     PlanningRequest request;
     request.reshard = true;
@@ -283,7 +280,7 @@ TEST(Overlap, OfCombinedSums) {
 }
 
 // A module without loops and conditionals, from one event to the next, each time looking at everything.
-double slow_overlapped_ms(const Case& c, const Propagation& decided) {
+double slow_overlapped_ms(const OverlapCase& c, const Propagation& decided) {
   const graph::FlowGraph& flow = c.model->flow();
   const PartitionCost::StepParts parts = c.cost->parts(decided);
   const std::size_t n = at(flow.size()), all = n + parts.collectives.size();
@@ -352,7 +349,7 @@ double slow_overlapped_ms(const Case& c, const Propagation& decided) {
 TEST(Overlap, IsTheSlowOne) {
   Rng rng(3, 0, 0);
   for (const char* name : {"tiny_mlp.hlo", "lit_small.hlo.gz", "moe_small.hlo.gz"}) {
-    Case c = Case::fixture(name, 4);
+    OverlapCase c = OverlapCase::fixture(name, 4);
     for (int round = 0; round < 4; ++round) {
       SCOPED_TRACE(name + (" " + std::to_string(round)));
       const Propagation decided = c.decide(&rng);
@@ -401,7 +398,7 @@ std::string loop_text(bool beside) {
 
 TEST(Overlap, EveryTurnOfALoopByItself) {
   for (const bool beside : {false, true}) {
-    const Case c = Case::text(loop_text(beside));
+    const OverlapCase c = OverlapCase::text(loop_text(beside));
     Propagation decided(c.model->linkage());
     ASSERT_FALSE(decided.split({c.model->inputs()[at(c.model->find_input("b"))].node, 0}));
     for (const sharding::GroupId group : decided.undecided()) decided.keep_whole(c.model->linkage().inputs(group)[0]);
@@ -438,7 +435,7 @@ TEST(Overlap, OfAConditional) {
       "  v = f32[512,512] conditional(c, s, s), true_computation=yes, false_computation=no\n"
       "  y = f32[512,512] dot(z, z), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
       "  ROOT f = (f32[512,512], f32[512,512]) tuple(v, y)\n}\n";
-  const Case c = Case::text(text);
+  const OverlapCase c = OverlapCase::text(text);
   Propagation decided(c.model->linkage());
   ASSERT_FALSE(decided.split({c.model->inputs()[at(c.model->find_input("b"))].node, 0}));
   const PlanEstimate estimate = c.cost->estimate(decided);
@@ -452,12 +449,12 @@ TEST(Overlap, PlansAreChosenByIt) {
     SCOPED_TRACE(name);
     PlanningRequest request;
     request.reshard = true;
-    const Case apart = Case::fixture(name);
+    const OverlapCase apart = OverlapCase::fixture(name);
     const Planned added_up = make_plan(apart.model.get(), apart.device, apart.cluster, request);
     EXPECT_FALSE(added_up.plan.overlapped_ms);
     EXPECT_FALSE(added_up.plan.overlapped_bound_ms);
     request.overlap = true;
-    const Case c = Case::fixture(name);
+    const OverlapCase c = OverlapCase::fixture(name);
     const Planned planned = make_plan(c.model.get(), c.device, c.cluster, request);
     const PartitionPlan& plan = planned.plan;
     ASSERT_TRUE(plan.overlapped_ms);
@@ -490,7 +487,7 @@ TEST(Overlap, CombinedSumsAreNoLonger) {
     SCOPED_TRACE(name);
     PlanningRequest request;
     request.reshard = request.overlap = true;
-    const Case apart = Case::fixture(name), combined = Case::fixture(name);
+    const OverlapCase apart = OverlapCase::fixture(name), combined = OverlapCase::fixture(name);
     combined.model->combine_sums(true);
     const double apart_ms = make_plan(apart.model.get(), apart.device, apart.cluster, request).plan.expected_ms();
     const Planned planned = make_plan(combined.model.get(), combined.device, combined.cluster, request);
@@ -502,7 +499,8 @@ TEST(Overlap, CombinedSumsAreNoLonger) {
 
 // Cuts that pay added up, and too little overlapped, are said and shown.
 TEST(Overlap, CutsThatPayOnlyAddedUp) {
-  const Case apart = Case::fixture("lit_small.hlo.gz", 2), c = Case::fixture("lit_small.hlo.gz", 2);
+  const OverlapCase apart = OverlapCase::fixture("lit_small.hlo.gz", 2),
+                    c = OverlapCase::fixture("lit_small.hlo.gz", 2);
   PlanningRequest request;
   request.reshard = true;
   const Planned added_up = make_plan(apart.model.get(), apart.device, apart.cluster, request);
@@ -534,7 +532,7 @@ TEST(Overlap, NothingIsSplitWhereThatIsQuicker) {
       "  ROOT y = f32[] dot(h, w), lhs_contracting_dims={0}, rhs_contracting_dims={0}\n}\n";
   const std::vector<graph::VariableRequest> variables = {{"w", "", ""}};
   const auto plan = [&](double gathered_bytes) {
-    Case c(hlo::read_hlo(text, "test.hlo"), 2, "config-a", &variables);
+    OverlapCase c(hlo::read_hlo(text, "test.hlo"), 2, "config-a", &variables);
     c.cluster.intra_latency_us = 50;
     OtherAxis other;
     other.op_share.assign(at(c.model->flow().size()), 1);

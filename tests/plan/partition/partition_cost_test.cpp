@@ -13,23 +13,23 @@
 #include "plan/partition/partition_search.h"
 #include "profile/profiler.h"
 #include "profile/time_estimator.h"
+#include "tests/data_folders.h"
 
 namespace automap::partition {
 namespace {
 
-const std::string kFolder = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/";
-
-struct Loaded {
+struct LoadedMachine {
   hlo::HloModule module;
   sharding::ShardingModel model;
   machine::DeviceModel device;
   machine::Cluster cluster;
 };
-std::unique_ptr<Loaded> load(const std::string& name, int shards = 8, const std::string& cluster = "h100-1x8",
-                             const std::string& device = "h100") {
-  auto module = hlo::load_hlo(kFolder + name);
-  auto loaded = std::make_unique<Loaded>(
-      Loaded{std::move(module), {}, machine::load_device(device), machine::load_cluster(cluster)});
+std::unique_ptr<LoadedMachine> load_machine(const std::string& name, int shards = 8,
+                                            const std::string& cluster = "h100-1x8",
+                                            const std::string& device = "h100") {
+  auto module = hlo::load_hlo(kHloFixtures + name);
+  auto loaded = std::make_unique<LoadedMachine>(
+      LoadedMachine{std::move(module), {}, machine::load_device(device), machine::load_cluster(cluster)});
   sharding::ModelOptions options;
   options.shards = shards;
   loaded->model = sharding::ShardingModel::build(loaded->module.graph, options);
@@ -112,7 +112,7 @@ TEST(PartitionCost, MeasuredLinksCount) {
 // One latency for all that do not wait for each other: the query's, key's and value's in the backward pass; the
 // gradients of all variables.
 TEST(PartitionCost, CollectivesGoTogether) {
-  const auto loaded = load("t5_6_6.hlo.gz");
+  const auto loaded = load_machine("t5_6_6.hlo.gz");
   const PartitionCost cost(loaded->model, loaded->device, loaded->cluster);
   const double wait = cost.links().all_reduce.latency_ms();
   ASSERT_GT(wait, 0);
@@ -187,7 +187,7 @@ const machine::CollectiveTime& time_of(const ShardLinks& links, sharding::Collec
 }
 
 // The waiting of one group by itself, a pass over all nodes.
-double slow_collectives_ms(const Loaded& loaded, const PartitionCost& cost, sharding::GroupId group) {
+double slow_collectives_ms(const LoadedMachine& loaded, const PartitionCost& cost, sharding::GroupId group) {
   const auto collectives = collectives_of_group(loaded.model, group, sharding::Placement::kAtOnce);
   const graph::FlowGraph& flow = loaded.model.flow();
   std::vector<int> behind(static_cast<std::size_t>(flow.size()), 0);  // collectives one after the other
@@ -213,7 +213,7 @@ double slow_collectives_ms(const Loaded& loaded, const PartitionCost& cost, shar
 }
 
 TEST_P(Fixtures, GroupsAtOnceAreGroupsOneByOne) {
-  const auto loaded = load(GetParam());
+  const auto loaded = load_machine(GetParam());
   const PartitionCost cost(loaded->model, loaded->device, loaded->cluster);
   std::vector<sharding::GroupId> groups;
   for (sharding::GroupId group = 0; group < loaded->model.linkage().num_groups(); ++group) {
@@ -234,7 +234,7 @@ TEST_P(Fixtures, GroupsAtOnceAreGroupsOneByOne) {
 
 // The flow's nodes take as long as the module's instructions.
 TEST_P(Fixtures, NothingSplit) {
-  const auto loaded = load(GetParam());
+  const auto loaded = load_machine(GetParam());
   const PartitionCost cost(loaded->model, loaded->device, loaded->cluster);
   const profile::InstructionTimes times = profile::estimate_times(loaded->module.graph, loaded->device);
   double entry = 0;
@@ -258,7 +258,7 @@ TEST_P(Fixtures, NothingSplit) {
 
 // Effects add up, whatever is chosen.
 TEST_P(Fixtures, EffectsAreAdditive) {
-  const auto loaded = load(GetParam());
+  const auto loaded = load_machine(GetParam());
   const sharding::Linkage& linkage = loaded->model.linkage();
   const PartitionCost cost(loaded->model, loaded->device, loaded->cluster);
   std::vector<sharding::GroupId> groups;

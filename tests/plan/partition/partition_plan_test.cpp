@@ -6,33 +6,20 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "common/base/error.h"
 #include "common/base/rng.h"
 #include "common/hlo/hlo_reader.h"
 #include "plan/partition/apply_plan.h"
+#include "tests/data_folders.h"
+#include "tests/plan/partition/loaded_model.h"
 
 namespace automap::partition {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-const std::string kFolder = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/";
-
-struct Loaded {
-  hlo::HloModule module;
-  sharding::ShardingModel model;
-};
-std::unique_ptr<Loaded> load(const std::string& name, int shards = 8) {
-  auto loaded = std::make_unique<Loaded>(Loaded{hlo::load_hlo(kFolder + name), {}});
-  sharding::ModelOptions options;
-  options.shards = shards;
-  loaded->model = sharding::ShardingModel::build(loaded->module.graph, options);
-  return loaded;
-}
 
 PartitionPlan foreign(int shards, const std::vector<std::pair<std::string, int>>& partition) {
   nlohmann::ordered_json json = {{"schema", "automap.plan/1"}, {"kind", "operator"}, {"shards", shards}};
@@ -286,7 +273,7 @@ std::string apply_complaint(sharding::ShardingModel* model, const PartitionPlan&
 }
 
 TEST(ApplyPlan, CompletesADecision) {
-  const auto loaded = load("tiny_mlp.hlo", 4);
+  const auto loaded = load_sharded(kHloFixtures + "tiny_mlp.hlo", 4);
   PartitionPlan plan = foreign(8, {{"params/dense_1/kernel", 1}});
   const sharding::Propagation decided = apply_plan(&loaded->model, plan);
   EXPECT_EQ(loaded->model.linkage().shards(), 8);
@@ -326,7 +313,7 @@ TEST(ApplyPlan, CompletesADecision) {
 }
 
 TEST(ApplyPlan, NamesPathsAndParameters) {
-  const auto loaded = load("tiny_mlp.hlo");
+  const auto loaded = load_sharded(kHloFixtures + "tiny_mlp.hlo");
   for (const char* name :
        {"params['dense_1']['kernel']", "params/dense_1/kernel", "dense_1/kernel", "params__dense_1____kernel__.1"}) {
     const sharding::Propagation decided = apply_plan(&loaded->model, foreign(8, {{name, 1}}));
@@ -340,7 +327,7 @@ TEST(ApplyPlan, NamesPathsAndParameters) {
 }
 
 TEST(ApplyPlan, RefusesWhatCannotBe) {
-  const auto loaded = load("tiny_mlp.hlo");
+  const auto loaded = load_sharded(kHloFixtures + "tiny_mlp.hlo");
   sharding::ShardingModel* model = &loaded->model;
   EXPECT_THAT(apply_complaint(model, foreign(8, {{"dense_1/kernel", 2}}), ErrorKind::kData),
               HasSubstr("along dimension 2, but it is f32[32,64] | dimensions are 0 to 1"));
@@ -358,7 +345,7 @@ TEST(ApplyPlan, RefusesWhatCannotBe) {
 
 // What collides is stored as the plan says, and gathered where the data goes through.
 TEST(ApplyPlan, CompletesWhatCollides) {
-  const auto loaded = load("tiny_mlp.hlo");
+  const auto loaded = load_sharded(kHloFixtures + "tiny_mlp.hlo");
   sharding::ShardingModel* model = &loaded->model;
   PartitionPlan plan = foreign(8, {{"dense_1/kernel", 1}, {"batch/x", 0}});
   std::vector<std::string> warnings;
@@ -381,7 +368,7 @@ TEST(ApplyPlan, CompletesWhatCollides) {
 }
 
 TEST(ApplyPlan, PlansOfOtherModels) {
-  const auto loaded = load("tiny_mlp.hlo");
+  const auto loaded = load_sharded(kHloFixtures + "tiny_mlp.hlo");
   PartitionPlan plan = foreign(8, {{"params/dense_1/kernel", 1}});
   describe_decision(loaded->model, apply_plan(&loaded->model, plan), &plan);
   const std::string own(64, 'a'), other(64, 'b');
@@ -409,7 +396,7 @@ TEST(ApplyPlan, PlansOfOtherModels) {
 }
 
 TEST(ApplyPlan, Gathers) {
-  const auto loaded = load("tiny_mlp.hlo");
+  const auto loaded = load_sharded(kHloFixtures + "tiny_mlp.hlo");
   // The first node with an operand: reading it whole is allowed anywhere.
   const graph::FlowGraph& flow = loaded->model.flow();
   PartitionPlan plan = foreign(8, {});
@@ -470,7 +457,7 @@ TEST(ApplyPlan, Gathers) {
 
 // A Megatron decision for the 188-variable T5, from one splitting per attention and feed-forward block.
 TEST(ApplyPlan, MegatronOnT5) {
-  const auto loaded = load("t5_6_6.hlo.gz");
+  const auto loaded = load_sharded(kHloFixtures + "t5_6_6.hlo.gz");
   std::vector<std::pair<std::string, int>> partition;
   for (int layer = 0; layer < 6; ++layer) {
     const std::string at = "/layer/" + std::to_string(layer) + "/";

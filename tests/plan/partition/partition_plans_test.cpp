@@ -16,7 +16,7 @@ namespace {
 
 using models::PartitionObjective;
 
-struct Case {
+struct SearchCase {
   hlo::HloModule module;
   sharding::ShardingModel model;
   std::unique_ptr<PartitionCost> cost;
@@ -40,9 +40,10 @@ struct Case {
   }
 };
 
-std::unique_ptr<Case> load(const std::string& name, PartitionObjective objective, const std::string& cluster,
-                           const std::string& device, bool data = false, int shards = 8) {
-  auto c = std::make_unique<Case>();
+std::unique_ptr<SearchCase> load_search(const std::string& name, PartitionObjective objective,
+                                        const std::string& cluster, const std::string& device, bool data = false,
+                                        int shards = 8) {
+  auto c = std::make_unique<SearchCase>();
   c->module = hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name);
   sharding::ModelOptions options;
   options.shards = shards;
@@ -62,7 +63,7 @@ TEST(Plans, TimeFindsMegatron) {
   const std::vector<std::pair<std::string, std::string>> machines = {{"config-a", "v100-16gb"}, {"h100-1x8", "h100"}};
   for (const auto& [cluster, device] : machines) {
     SCOPED_TRACE(cluster);
-    const auto c = load("t5_6_6.hlo.gz", PartitionObjective::kTime, cluster, device);
+    const auto c = load_search("t5_6_6.hlo.gz", PartitionObjective::kTime, cluster, device);
     const auto answers = run_search(c->problem, {});
     const PartitionAnswer& best = answers[0];
     EXPECT_TRUE(best.proven);
@@ -89,7 +90,7 @@ TEST(Plans, TimeFindsMegatron) {
 // As many variables as possible: proven, and more than the paper's 111, 432 and 5.
 TEST(Plans, CountsAreProven) {
   const auto count = [](const std::string& name) {
-    const auto c = load(name, PartitionObjective::kCount, "h100-1x8", "h100");
+    const auto c = load_search(name, PartitionObjective::kCount, "h100-1x8", "h100");
     const auto answers = run_search(c->problem, {});
     EXPECT_TRUE(answers[0].proven) << name;
     EXPECT_EQ(answers[0].bound, answers[0].score.variables);
@@ -103,7 +104,7 @@ TEST(Plans, CountsAreProven) {
 
 // 49.7 GiB with nothing split, 16 GiB per device.
 TEST(Plans, Memory) {
-  const auto c = load("t5_24_24.hlo.gz", PartitionObjective::kCount, "config-a", "v100-16gb");
+  const auto c = load_search("t5_24_24.hlo.gz", PartitionObjective::kCount, "config-a", "v100-16gb");
   const auto answers = run_search(c->problem, {});
   EXPECT_TRUE(answers[0].proven);
   EXPECT_TRUE(answers[0].score.fits);
@@ -121,7 +122,7 @@ TEST(Plans, Memory) {
 
 // Over 16 devices the two groups that partition most save too little: one of them makes room for its layers' groups.
 TEST(Plans, MemoryMakesRoom) {
-  const auto c = load("t5_24_24.hlo.gz", PartitionObjective::kCount, "config-a", "v100-16gb", false, 16);
+  const auto c = load_search("t5_24_24.hlo.gz", PartitionObjective::kCount, "config-a", "v100-16gb", false, 16);
   const PartitionAnswer exact = search_enumerate(c->problem, {});
   EXPECT_TRUE(exact.proven);
   EXPECT_TRUE(exact.score.fits);
@@ -134,7 +135,7 @@ TEST(Plans, MemoryMakesRoom) {
 
 // Layers that are alike are worth the same, to the bit: equal parts are recognised by it.
 TEST(Plans, EqualLayersHaveEqualValues) {
-  const auto c = load("t5_24_24.hlo.gz", PartitionObjective::kTime, "h100-1x8", "h100");
+  const auto c = load_search("t5_24_24.hlo.gz", PartitionObjective::kTime, "h100-1x8", "h100");
   std::set<std::pair<double, double>> values;
   for (std::size_t g = 0; g < c->problem.groups.size(); ++g)
     values.insert({c->problem.value(static_cast<std::int32_t>(g)), c->problem.groups[g].saved_bytes});
@@ -144,7 +145,7 @@ TEST(Plans, EqualLayersHaveEqualValues) {
 
 // ADP: the batch.
 TEST(Plans, DataParallel) {
-  const auto c = load("t5_6_6.hlo.gz", PartitionObjective::kCount, "h100-1x8", "h100", true);
+  const auto c = load_search("t5_6_6.hlo.gz", PartitionObjective::kCount, "h100-1x8", "h100", true);
   const auto answers = run_search(c->problem, {});
   EXPECT_TRUE(answers[0].proven);
   for (const auto& [name, dim] : c->dims(answers[0])) EXPECT_EQ(dim, 0) << name;

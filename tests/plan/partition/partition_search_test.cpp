@@ -53,7 +53,7 @@ struct Kind {
   PartitionObjective objective = PartitionObjective::kCount;
 };
 
-PartitionProblem random_problem(std::uint64_t seed, std::int32_t max_groups, const Kind& kind) {
+PartitionProblem random_groups_problem(std::uint64_t seed, std::int32_t max_groups, const Kind& kind) {
   Rng rng(seed, 77, 0);
   PartitionProblem problem;
   problem.objective = kind.objective;
@@ -130,7 +130,7 @@ void compare(const Kind& kind, std::uint64_t first_seed, int problems, std::int3
   int infeasible = 0, greedy_best = 0, cost_best = 0, feasible = 0;
   for (int i = 0; i < problems; ++i) {
     SCOPED_TRACE("seed " + std::to_string(first_seed + static_cast<std::uint64_t>(i)));
-    const PartitionProblem problem = random_problem(first_seed + static_cast<std::uint64_t>(i), groups, kind);
+    const PartitionProblem problem = random_groups_problem(first_seed + static_cast<std::uint64_t>(i), groups, kind);
     const Brute brute = brute_force(problem);
     const PartitionAnswer exact = search_enumerate(problem, {});
     expect_sound(problem, exact);
@@ -320,7 +320,7 @@ TEST(PartitionSearch, AutoAndErrors) {
 }
 
 TEST(PartitionSearch, BudgetIsKept) {
-  PartitionProblem problem = random_problem(1, 1, {});
+  PartitionProblem problem = random_groups_problem(1, 1, {});
   problem = {};
   Rng rng(3, 3, 3);
   for (int g = 0; g < 1500; ++g)

@@ -9,6 +9,7 @@
 
 #include "common/base/rng.h"
 #include "common/hlo/hlo_reader.h"
+#include "tests/plan/partition/at.h"
 
 namespace automap::partition {
 namespace {
@@ -16,15 +17,11 @@ namespace {
 using graph::kNone;
 using graph::NodeId;
 
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
-
-struct Case {
+struct PeakCase {
   hlo::HloModule module;
   sharding::ShardingModel model;
 
-  explicit Case(const std::string& text) : module(hlo::read_hlo(text, "test")), model(build(module.graph)) {}
+  explicit PeakCase(const std::string& text) : module(hlo::read_hlo(text, "test")), model(build(module.graph)) {}
   static sharding::ShardingModel build(const graph::Graph& graph) {
     sharding::ModelOptions options;
     options.shards = 2;
@@ -50,8 +47,8 @@ const std::string kDot = ", lhs_contracting_dims={1}, rhs_contracting_dims={0}\n
 
 // What the header says.
 TEST(PeakMemory, WorkedCase) {
-  const Case c("HloModule m\nENTRY e {\n  x = f32[4,4] parameter(0)\n  y = f32[4,4] dot(x, x)" + kDot +
-               "  p = f32[4,4] dot(y, y)" + kDot + "  ROOT z = f32[4,4] tanh(p)\n}\n");
+  const PeakCase c("HloModule m\nENTRY e {\n  x = f32[4,4] parameter(0)\n  y = f32[4,4] dot(x, x)" + kDot +
+                   "  p = f32[4,4] dot(y, y)" + kDot + "  ROOT z = f32[4,4] tanh(p)\n}\n");
   const PeakMemory peak = c.peak();
   EXPECT_EQ(peak.arguments, 64);
   EXPECT_EQ(peak.results, 64);
@@ -61,7 +58,7 @@ TEST(PeakMemory, WorkedCase) {
 }
 
 TEST(PeakMemory, FusedInstructionsTakeNothing) {
-  const Case c(
+  const PeakCase c(
       "HloModule m\nENTRY e {\n  x = f32[4,4] parameter(0)\n  b = f32[4] parameter(1)\n  y = f32[4,4] dot(x, x)" +
       kDot +
       "  wide = f32[4,4] broadcast(b), dimensions={1}\n  sum = f32[4,4] add(y, wide)\n  t = f32[4,4] tanh(sum)\n"
@@ -80,12 +77,12 @@ TEST(PeakMemory, CostlyInstructionsAreKept) {
            kDot + "  one = f32[] constant(1)\n  ones = f32[4,4] broadcast(one), dimensions={}\n  v = f32[4,4] " + what +
            "\n  p = f32[4,4] negate(v)\n  q = f32[4,4] abs(v)\n  ROOT r = (f32[4,4], f32[4,4]) tuple(p, q)\n}\n";
   };
-  EXPECT_EQ(Case(module("add(y, ones)")).peak().temporaries, 64);    // y
-  EXPECT_EQ(Case(module("exponential(y)")).peak().temporaries, 64);  // exp in the place of y
-  EXPECT_EQ(Case(module("transpose(y), dimensions={1,0}")).peak().temporaries, 64);
-  const Case cheap(module("add(y, ones)"));
+  EXPECT_EQ(PeakCase(module("add(y, ones)")).peak().temporaries, 64);    // y
+  EXPECT_EQ(PeakCase(module("exponential(y)")).peak().temporaries, 64);  // exp in the place of y
+  EXPECT_EQ(PeakCase(module("transpose(y), dimensions={1,0}")).peak().temporaries, 64);
+  const PeakCase cheap(module("add(y, ones)"));
   EXPECT_EQ(memory_steps(cheap.model, cheap.whole(), {}).steps.size(), 3u);
-  const Case costly(module("exponential(y)"));
+  const PeakCase costly(module("exponential(y)"));
   EXPECT_EQ(memory_steps(costly.model, costly.whole(), {}).steps.size(), 4u);
 }
 
@@ -97,7 +94,7 @@ TEST(PeakMemory, ProductsReadInOrder) {
   };
   // The batch first: nothing is copied.
   EXPECT_EQ(
-      Case(
+      PeakCase(
           "HloModule m\nENTRY e {\n  x = f32[4,8,2] parameter(0)\n  y = f32[4,2,8] parameter(1)\n  ROOT z = f32[4,8,8] "
           "dot(x, y), lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, "
           "rhs_contracting_dims={1}\n}\n")
@@ -106,14 +103,14 @@ TEST(PeakMemory, ProductsReadInOrder) {
       0);
   // The batch second: x is copied, 256 bytes.
   EXPECT_EQ(
-      Case(
+      PeakCase(
           "HloModule m\nENTRY e {\n  x = f32[8,4,2] parameter(0)\n  y = f32[4,2,8] parameter(1)\n  ROOT z = f32[4,8,8] "
           "dot(x, y), lhs_batch_dims={1}, lhs_contracting_dims={2}, rhs_batch_dims={0}, "
           "rhs_contracting_dims={1}\n}\n")
           .peak()
           .temporaries,
       256);
-  EXPECT_EQ(Case(module("lhs_batch_dims={0}, rhs_batch_dims={0}")).peak().temporaries, 0);
+  EXPECT_EQ(PeakCase(module("lhs_batch_dims={0}, rhs_batch_dims={0}")).peak().temporaries, 0);
 }
 
 const char* const kLoop =
@@ -130,11 +127,11 @@ const char* const kLoop =
 
 // The state (32 + 4), and within the loop the exponential, which sort reads and does not write over.
 TEST(PeakMemory, Loops) {
-  const Case c(std::string(kLoop) +
-               "ENTRY e {\n  x = f32[8] parameter(0)\n  w = f32[8] parameter(1)\n  zero = s32[] constant(0)\n"
-               "  s = (s32[], f32[8], f32[8]) tuple(zero, x, w)\n"
-               "  r = (s32[], f32[8], f32[8]) while(s), condition=cond, body=body\n"
-               "  a = f32[8] get-tuple-element(r), index=1\n  ROOT z = f32[8] negate(a)\n}\n");
+  const PeakCase c(std::string(kLoop) +
+                   "ENTRY e {\n  x = f32[8] parameter(0)\n  w = f32[8] parameter(1)\n  zero = s32[] constant(0)\n"
+                   "  s = (s32[], f32[8], f32[8]) tuple(zero, x, w)\n"
+                   "  r = (s32[], f32[8], f32[8]) while(s), condition=cond, body=body\n"
+                   "  a = f32[8] get-tuple-element(r), index=1\n  ROOT z = f32[8] negate(a)\n}\n");
   EXPECT_EQ(c.peak().arguments, 64);
   EXPECT_EQ(c.peak().results, 32);
   // Where z will be lies the state's tensor; the counter, the exponential and what sort makes of it remain.
@@ -143,11 +140,11 @@ TEST(PeakMemory, Loops) {
 
 // Zeros that a loop begins with are as large as its state, whose part they have.
 TEST(PeakMemory, LoopsBeginWithWhatTheyNeed) {
-  const Case c(std::string(kLoop) +
-               "ENTRY e {\n  w = f32[8] parameter(0)\n  zero = s32[] constant(0)\n  null = f32[] constant(0)\n"
-               "  x = f32[8] broadcast(null), dimensions={}\n  s = (s32[], f32[8], f32[8]) tuple(zero, x, w)\n"
-               "  r = (s32[], f32[8], f32[8]) while(s), condition=cond, body=body\n"
-               "  a = f32[8] get-tuple-element(r), index=1\n  ROOT z = f32[8] exponential(a)\n}\n");
+  const PeakCase c(std::string(kLoop) +
+                   "ENTRY e {\n  w = f32[8] parameter(0)\n  zero = s32[] constant(0)\n  null = f32[] constant(0)\n"
+                   "  x = f32[8] broadcast(null), dimensions={}\n  s = (s32[], f32[8], f32[8]) tuple(zero, x, w)\n"
+                   "  r = (s32[], f32[8], f32[8]) while(s), condition=cond, body=body\n"
+                   "  a = f32[8] get-tuple-element(r), index=1\n  ROOT z = f32[8] exponential(a)\n}\n");
   EXPECT_EQ(c.peak().temporaries, 4 + 64);
   std::vector<double> part = c.whole();
   for (const graph::FlowLoop& loop : c.model.flow().loops()) {
@@ -162,7 +159,7 @@ TEST(PeakMemory, LoopsBeginWithWhatTheyNeed) {
 }
 
 TEST(PeakMemory, OneBranchRuns) {
-  const Case c(
+  const PeakCase c(
       "HloModule m\n"
       "few {\n  x = f32[4,4] parameter(0)\n  ROOT t = f32[4,4] tanh(x)\n}\n"
       "many {\n  x = f32[4,4] parameter(0)\n  a = f32[4,4] dot(x, x)" +
@@ -180,18 +177,18 @@ TEST(PeakMemory, ResultsInTheirArgumentsPlace) {
   const std::string body =
       "ENTRY e {\n  w = f32[4,4] parameter(0)\n  x = f32[4,4] parameter(1)\n  g = f32[4,4] dot(x, x)" + kDot +
       "  ROOT n = f32[4,4] subtract(w, g)\n}\n";
-  const PeakMemory kept = Case("HloModule m\n" + body).peak();
+  const PeakMemory kept = PeakCase("HloModule m\n" + body).peak();
   EXPECT_EQ(kept.arguments, 128);
   EXPECT_EQ(kept.results, 64);
   EXPECT_EQ(kept.temporaries, 0);  // g lies where n will
-  const PeakMemory given = Case("HloModule m, input_output_alias={ {}: (0, {}, may-alias) }\n" + body).peak();
+  const PeakMemory given = PeakCase("HloModule m, input_output_alias={ {}: (0, {}, may-alias) }\n" + body).peak();
   EXPECT_EQ(given.results, 0);
   EXPECT_EQ(given.temporaries, 64);  // g
   EXPECT_EQ(given.total, 192);
 }
 
 TEST(PeakMemory, ArgumentsGivenBackAreCopied) {
-  const PeakMemory peak = Case(
+  const PeakMemory peak = PeakCase(
                               "HloModule m\nENTRY e {\n  x = f32[4] parameter(0)\n  y = f32[4] negate(x)\n"
                               "  ROOT t = (f32[4], f32[4], f32[4]) tuple(x, y, y)\n}\n")
                               .peak();
@@ -200,7 +197,7 @@ TEST(PeakMemory, ArgumentsGivenBackAreCopied) {
 }
 
 TEST(PeakMemory, PartsAndCopies) {
-  const Case c(
+  const PeakCase c(
       "HloModule m, input_output_alias={ {}: (0, {}, may-alias) }\nENTRY e {\n  x = f32[4,4] parameter(0)\n"
       "  y = f32[4,4] dot(x, x)" +
       kDot + "  u = f32[4,4] dot(y, y)" + kDot + "  ROOT z = f32[4,4] dot(u, y)" + kDot + "}\n");
@@ -222,7 +219,7 @@ TEST(PeakMemory, PartsAndCopies) {
 }
 
 TEST(PeakMemory, NothingRuns) {
-  const PeakMemory peak = Case("HloModule m\nENTRY e {\n  ROOT x = f32[4] parameter(0)\n}\n").peak();
+  const PeakMemory peak = PeakCase("HloModule m\nENTRY e {\n  ROOT x = f32[4] parameter(0)\n}\n").peak();
   EXPECT_EQ(peak.arguments, 16);
   EXPECT_EQ(peak.results, 16);
   EXPECT_EQ(peak.temporaries, 0);
@@ -230,7 +227,7 @@ TEST(PeakMemory, NothingRuns) {
 }
 
 // Straight-line modules of a few dozen instructions; `given`: results take arguments' places.
-std::string random_module(Rng& rng, bool given) {
+std::string random_buffers_module(Rng& rng, bool given) {
   constexpr int kParameters = 3;
   std::string text = "ENTRY e {\n";
   std::vector<std::string> names;
@@ -305,7 +302,7 @@ TEST(PeakMemory, AgreesWithLookingEverythingUpAnew) {
   Rng rng(20, 1, 0);
   int more = 0;
   for (int round = 0; round < 300; ++round) {
-    const Case c(random_module(rng, true));
+    const PeakCase c(random_buffers_module(rng, true));
     const MemorySteps steps = memory_steps(c.model, c.whole(), {});
     const std::vector<std::int32_t> order = order_steps(steps, 0);
     EXPECT_EQ(peak_memory(steps).temporaries, slow_peak(steps, order)) << c.module.graph.source_text();
@@ -319,7 +316,7 @@ TEST(PeakMemory, AgreesWithLookingEverythingUpAnew) {
 TEST(PeakMemory, OrdersAndGuests) {
   Rng rng(21, 1, 0);
   for (int round = 0; round < 300; ++round) {
-    const Case c(random_module(rng, false));
+    const PeakCase c(random_buffers_module(rng, false));
     const MemorySteps steps = memory_steps(c.model, c.whole(), {});
     const std::vector<std::int32_t> order = order_steps(steps, 0);
     std::vector<bool> written(steps.buffers.size(), false), seen(steps.steps.size(), false);
@@ -340,7 +337,7 @@ TEST(PeakMemory, OrdersAndGuests) {
 }
 
 TEST(PeakMemory, OfOneAxis) {
-  Case c(
+  PeakCase c(
       "HloModule m\nENTRY e {\n  x = f32[4,4] parameter(0)\n  w = f32[4,8] parameter(1)\n  ROOT y = f32[4,8] dot(x, "
       "w)" +
       kDot + "}\n");

@@ -18,20 +18,20 @@ namespace {
 using models::PartitionObjective;
 using sharding::TensorStateKind;
 
-struct Case {
+struct PlannerCase {
   hlo::HloModule module;
   std::unique_ptr<sharding::ShardingModel> model;
   machine::Cluster cluster = machine::load_cluster("config-a");
 
-  Case(hlo::HloModule read, int shards, const std::vector<graph::VariableRequest>* variables = nullptr)
+  PlannerCase(hlo::HloModule read, int shards, const std::vector<graph::VariableRequest>* variables = nullptr)
       : module(std::move(read)) {
     sharding::ModelOptions options;
     options.shards = shards;
     options.variables = variables;
     model = std::make_unique<sharding::ShardingModel>(sharding::ShardingModel::build(module.graph, options));
   }
-  static Case fixture(const std::string& name, int shards = 8) {
-    return Case(hlo::load_hlo(AUTOMAP_SOURCE_DIR "/fixtures/hlo/" + name), shards);
+  static PlannerCase fixture(const std::string& name, int shards = 8) {
+    return PlannerCase(hlo::load_hlo(AUTOMAP_SOURCE_DIR "/fixtures/hlo/" + name), shards);
   }
   Planned plan(bool data, PartitionObjective objective = PartitionObjective::kTime) {
     PlanningRequest request;
@@ -49,7 +49,7 @@ const PartitionAlternative* alternative(const PartitionPlan& plan, const std::st
 
 TEST(Planner, WhenNothingIsSplitItSaysWhy) {
   const auto why = [](const char* name, int shards, bool data, PartitionObjective objective) {
-    Case c = Case::fixture(name, shards);
+    PlannerCase c = PlannerCase::fixture(name, shards);
     const Planned planned = c.plan(data, objective);
     EXPECT_EQ(planned.plan.partitioned == 0 && shards > 1, !planned.nothing_split.empty());
     const bool warned = std::any_of(planned.plan.warnings.begin(), planned.plan.warnings.end(),
@@ -71,7 +71,7 @@ TEST(Planner, WhenNothingIsSplitItSaysWhy) {
 
 TEST(Planner, FewerDevicesAreNamedWhereTheyAreFaster) {
   const auto named = [](const char* cluster, int shards) {
-    Case c = Case::fixture("t5_6_6.hlo.gz", shards);
+    PlannerCase c = PlannerCase::fixture("t5_6_6.hlo.gz", shards);
     c.cluster = machine::load_cluster(cluster);
     const Planned planned = c.plan(false);
     EXPECT_EQ(c.model->linkage().shards(), shards);  // as it was
@@ -104,7 +104,7 @@ TEST(Planner, PartsThatTheDevicesDoNotDivideAreTheReason) {
   }
   text += "  ROOT r = (f32[1024,8192], f32[1024,256]) tuple(qn, kn)\n}\n";
   const std::vector<graph::VariableRequest> trained = {{"q", "", ""}, {"k", "", ""}};
-  Case c(hlo::read_hlo(text, "heads.hlo"), 8, &trained);
+  PlannerCase c(hlo::read_hlo(text, "heads.hlo"), 8, &trained);
   const Planned planned = c.plan(false);
   EXPECT_EQ(planned.plan.partitioned, 1);
   ASSERT_EQ(planned.whole.size(), 1u);
@@ -116,7 +116,7 @@ TEST(Planner, EveryTensorIsDecidedAndCountedOnce) {
   for (const char* name : {"tiny_mlp.hlo", "t5_6_6.hlo.gz", "vgg19.hlo.gz", "transformer_scan.hlo.gz"}) {
     for (const bool data : {false, true}) {
       SCOPED_TRACE(std::string(name) + (data ? " data" : " operators"));
-      Case c = Case::fixture(name, 2);
+      PlannerCase c = PlannerCase::fixture(name, 2);
       const Planned planned = c.plan(data, PartitionObjective::kCount);
       EXPECT_TRUE(planned.decided.complete());
       const auto& inputs = data ? c.model->data() : c.model->variables();
@@ -138,7 +138,7 @@ TEST(Planner, EveryTensorIsDecidedAndCountedOnce) {
 }
 
 TEST(Planner, ComparesWithWhatElseCouldBeDone) {
-  Case c = Case::fixture("t5_6_6.hlo.gz");
+  PlannerCase c = PlannerCase::fixture("t5_6_6.hlo.gz");
   const Planned time = c.plan(false);
   for (const char* other : {"replicate", "data parallel", "objective count"}) {
     ASSERT_NE(alternative(time.plan, other), nullptr) << other;
@@ -155,7 +155,7 @@ TEST(Planner, ComparesWithWhatElseCouldBeDone) {
 
 TEST(Planner, ComparingLeavesTheModelAsItWas) {
   // Its batch needs a gather, which a plan of its variables must not contain.
-  Case c = Case::fixture("lit_small.hlo.gz");
+  PlannerCase c = PlannerCase::fixture("lit_small.hlo.gz");
   const Planned operators = c.plan(false, PartitionObjective::kCount);
   EXPECT_TRUE(c.model->gathers().empty());
   EXPECT_TRUE(operators.plan.gathers.empty());
@@ -170,7 +170,7 @@ TEST(Planner, ComparingLeavesTheModelAsItWas) {
 TEST(Planner, DataParallelismMeansTheBatch) {
   for (const char* name : {"t5_6_6.hlo.gz", "vgg19.hlo.gz", "resnet50.hlo.gz", "vit_forward.hlo.gz"}) {
     SCOPED_TRACE(name);
-    Case c = Case::fixture(name);
+    PlannerCase c = PlannerCase::fixture(name);
     const Planned planned = c.plan(true, PartitionObjective::kCount);
     EXPECT_GT(planned.plan.partitioned, 0);
     for (const std::int32_t index : c.model->data()) {
@@ -183,7 +183,7 @@ TEST(Planner, DataParallelismMeansTheBatch) {
 }
 
 TEST(Planner, ABatchThatDoesNotDivideStaysWholeAndSaysWhatWould) {
-  Case c = Case::fixture("tiny_mlp.hlo", 7);
+  PlannerCase c = PlannerCase::fixture("tiny_mlp.hlo", 7);
   const Planned planned = c.plan(true, PartitionObjective::kCount);
   EXPECT_EQ(planned.plan.partitioned, 0);
   ASSERT_FALSE(planned.plan.warnings.empty());
@@ -192,7 +192,7 @@ TEST(Planner, ABatchThatDoesNotDivideStaysWholeAndSaysWhatWould) {
 }
 
 TEST(Planner, OneDevice) {
-  Case c = Case::fixture("tiny_mlp.hlo", 1);
+  PlannerCase c = PlannerCase::fixture("tiny_mlp.hlo", 1);
   for (const bool data : {false, true}) {
     const Planned planned = c.plan(data);
     EXPECT_EQ(planned.plan.partitioned, 0);
@@ -205,7 +205,7 @@ TEST(Planner, OneDevice) {
 TEST(Planner, NothingToDecide) {
   const std::string text =
       "HloModule m\nENTRY e {\n  c = f32[8] constant({1,2,3,4,5,6,7,8})\n  ROOT r = f32[8] negate(c)\n}\n";
-  Case c(hlo::read_hlo(text, "m.hlo"), 8);
+  PlannerCase c(hlo::read_hlo(text, "m.hlo"), 8);
   for (const bool data : {false, true}) {
     try {
       c.plan(data);
@@ -218,7 +218,7 @@ TEST(Planner, NothingToDecide) {
 }
 
 TEST(Planner, MemoryLimits) {
-  Case c = Case::fixture("vgg19.hlo.gz");
+  PlannerCase c = PlannerCase::fixture("vgg19.hlo.gz");
   PlanningRequest request;
   request.memory_limit_bytes = 1000;
   const machine::DeviceModel device = profile::reference_device("", c.cluster);
@@ -253,7 +253,7 @@ TEST(Planner, MemoryLimitsAreNotOvershot) {
     double last_ms = 0, last_bytes = 0;
     for (const double limit : known.limits_mib) {
       SCOPED_TRACE(std::string(known.fixture) + " " + std::to_string(limit));
-      Case c = Case::fixture(known.fixture);
+      PlannerCase c = PlannerCase::fixture(known.fixture);
       PlanningRequest request;
       request.reshard = true;
       request.memory_limit_bytes = limit * kMib;
@@ -276,7 +276,7 @@ TEST(Planner, MemoryLimitsAreNotOvershot) {
     }
   }
   // The least of all that was found is named.
-  Case c = Case::fixture("resnet50.hlo.gz");
+  PlannerCase c = PlannerCase::fixture("resnet50.hlo.gz");
   PlanningRequest request;
   request.reshard = true;
   request.memory_limit_bytes = 400 * kMib;
@@ -290,7 +290,7 @@ TEST(Planner, MemoryLimitsAreNotOvershot) {
 
 // Nothing is proven where what no weight decides had to be kept whole, and no effort would prove it.
 TEST(Planner, TheEffortIsBlamedOnlyWhereItEnded) {
-  Case c = Case::fixture("lit_small.hlo.gz");
+  PlannerCase c = PlannerCase::fixture("lit_small.hlo.gz");
   PlanningRequest request;
   request.reshard = true;
   const Planned planned = make_plan(c.model.get(), profile::reference_device("", c.cluster), c.cluster, request);
@@ -301,7 +301,7 @@ TEST(Planner, TheEffortIsBlamedOnlyWhereItEnded) {
 
 // Sums that are combined are counted so while plans are compared, and by whoever applies the plan.
 TEST(Planner, CombinedSums) {
-  Case apart = Case::fixture("t5_6_6.hlo.gz"), combined = Case::fixture("t5_6_6.hlo.gz");
+  PlannerCase apart = PlannerCase::fixture("t5_6_6.hlo.gz"), combined = PlannerCase::fixture("t5_6_6.hlo.gz");
   combined.model->combine_sums(true);
   const PartitionPlan without = apart.plan(false).plan, with = combined.plan(false).plan;
   EXPECT_FALSE(without.sums_combined);
@@ -319,7 +319,7 @@ TEST(Planner, CombinedSums) {
 
   const PartitionPlan read = parse_partition_plan(to_json_text(with), "plan");
   EXPECT_TRUE(read.sums_combined);
-  Case other = Case::fixture("t5_6_6.hlo.gz");
+  PlannerCase other = PlannerCase::fixture("t5_6_6.hlo.gz");
   const sharding::Propagation decided = apply_plan(other.model.get(), read);
   PartitionPlan again = read;
   describe_decision(*other.model, decided, &again);
@@ -332,10 +332,10 @@ TEST(Planner, CombinedSums) {
 TEST(Planner, CombinedSumsAndCuts) {
   PlanningRequest request;
   request.reshard = true;
-  Case apart = Case::fixture("t5_6_6.hlo.gz");
+  PlannerCase apart = PlannerCase::fixture("t5_6_6.hlo.gz");
   const PartitionPlan before =
       make_plan(apart.model.get(), profile::reference_device("", apart.cluster), apart.cluster, request).plan;
-  Case c = Case::fixture("t5_6_6.hlo.gz");
+  PlannerCase c = PlannerCase::fixture("t5_6_6.hlo.gz");
   c.model->combine_sums(true);
   const PartitionPlan plan =
       make_plan(c.model.get(), profile::reference_device("", c.cluster), c.cluster, request).plan;

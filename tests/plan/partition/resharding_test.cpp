@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <set>
 
@@ -15,6 +14,7 @@
 #include "plan/partition/data_parallel.h"
 #include "plan/partition/planner.h"
 #include "profile/profile_hlo.h"
+#include "tests/infinity.h"
 
 namespace automap::partition {
 namespace {
@@ -27,15 +27,13 @@ using sharding::OpFactor;
 using sharding::Propagation;
 using sharding::TensorDim;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-struct Case {
+struct ReshardingCase {
   hlo::HloModule module;
   std::unique_ptr<sharding::ShardingModel> model;
   machine::Cluster cluster = machine::load_cluster("config-a");
   machine::DeviceModel device = profile::reference_device("", cluster);
 
-  Case(hlo::HloModule read, int shards) : module(std::move(read)) {
+  ReshardingCase(hlo::HloModule read, int shards) : module(std::move(read)) {
     sharding::ModelOptions options;
     options.shards = shards;
     model = std::make_unique<sharding::ShardingModel>(sharding::ShardingModel::build(module.graph, options));
@@ -44,7 +42,7 @@ struct Case {
 };
 
 // A few products, reshapes, slices, sums and transposes of matrices.
-std::string random_module(Rng& rng) {
+std::string random_matrices_module(Rng& rng) {
   struct Value {
     std::string name;
     std::vector<int> dims;
@@ -464,7 +462,7 @@ Comparison compare_with_twin(const std::function<std::string(Rng&)>& random, int
   for (std::uint64_t seed = 0; out.compared < most; ++seed) {
     Rng rng(seed, 3, 0);
     const std::string text = random(rng);
-    Case c(hlo::read_hlo(text, "random.hlo"), 2);
+    ReshardingCase c(hlo::read_hlo(text, "random.hlo"), 2);
     // By ring formulas an all-to-all is always quicker than an all-gather, as measured for large messages only.
     for (machine::ServerGroup& server : c.cluster.servers) {
       if (seed % 2 == 1) server.links = {};
@@ -509,7 +507,7 @@ Comparison compare_with_twin(const std::function<std::string(Rng&)>& random, int
 }
 
 TEST(Resharding, NothingSavesMoreOnRandomModules) {
-  const Comparison found = compare_with_twin(random_module, 5000);
+  const Comparison found = compare_with_twin(random_matrices_module, 5000);
   EXPECT_GT(found.cut, 350);
   EXPECT_GT(found.exchanged, 5);
   // Where the cheapest labelling splits what no weight decides, such pieces are forbidden, which may be too much.
@@ -526,17 +524,17 @@ TEST(Resharding, AttentionThatNoWeightSplits) {
 
 // Between split products everything whole, or also split by what no weight decides.
 TEST(Resharding, BetweenProducts) {
-  const Comparison whole = compare_with_twin(random_module, 2000, Between::kWhole);
+  const Comparison whole = compare_with_twin(random_matrices_module, 2000, Between::kWhole);
   EXPECT_GT(whole.cut, 100);
   EXPECT_GT(whole.best, 1980);
-  const Comparison sequences = compare_with_twin(random_module, 2000, Between::kSequences);
+  const Comparison sequences = compare_with_twin(random_matrices_module, 2000, Between::kSequences);
   EXPECT_GT(sequences.begun, 20);
   EXPECT_GT(sequences.best, 1980);
 }
 
 // Two heads of keys and values, four queries to each: neither divides by eight, the positions of the queries do.
 TEST(Resharding, GroupedQueries) {
-  Case c(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/grouped_query.hlo.gz"), 8);
+  ReshardingCase c(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/grouped_query.hlo.gz"), 8);
   PlanningRequest request;
   const double uncut_ms = make_plan(c.model.get(), c.device, c.cluster, request).plan.step_ms;
   request.reshard = true;
@@ -559,7 +557,7 @@ TEST(Resharding, GroupedQueries) {
 TEST(Resharding, SequenceParallelismIsAChoice) {
   double step_ms[2], memory[2];
   for (const bool sequence_parallel : {false, true}) {
-    Case c(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/transformer_bf16.hlo.gz"), 4);
+    ReshardingCase c(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/transformer_bf16.hlo.gz"), 4);
     PlanningRequest request;
     request.reshard = true;
     request.sequence_parallel = sequence_parallel;
@@ -583,7 +581,7 @@ TEST(Resharding, FusedProjectionsAndFewHeads) {
   for (const char* name : {"gpt2.hlo.gz", "scan_remat.hlo.gz", "t5_6_6.hlo.gz", "moe_small.hlo.gz"}) {
     double step_ms[2];
     for (const bool reshard : {false, true}) {
-      Case c(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name), 8);
+      ReshardingCase c(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name), 8);
       PlanningRequest request;
       request.reshard = reshard;
       const Planned planned = make_plan(c.model.get(), c.device, c.cluster, request);
@@ -606,7 +604,7 @@ TEST(Resharding, FusedProjectionsAndFewHeads) {
 
 // Of what is kept (PlanEstimate::memory_bytes), gathered copies among it.
 TEST(Resharding, MemoryIsRespected) {
-  Case c(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/bert_large.hlo.gz"), 8);
+  ReshardingCase c(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/bert_large.hlo.gz"), 8);
   const PartitionCost cost = c.cost();
   double last_ms = kInfinity, last_bytes = kInfinity;
   for (const double share : {1.0, 0.97, 0.94, 0.91}) {
@@ -635,7 +633,7 @@ TEST(Resharding, MemoryIsRespected) {
 
 // Of the peak: what does not fit is refused, with what it would take.
 TEST(Resharding, ThePeakIsLimited) {
-  Case c(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/vgg19.hlo.gz"), 8);
+  ReshardingCase c(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/vgg19.hlo.gz"), 8);
   PlanningRequest request;
   request.reshard = true;
   const double free_bytes = make_plan(c.model.get(), c.device, c.cluster, request).plan.memory_bytes;

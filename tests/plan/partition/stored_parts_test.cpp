@@ -25,8 +25,8 @@ using sharding::ShardingModel;
 using sharding::TensorDim;
 using sharding::TensorStateKind;
 
-struct Case {
-  explicit Case(const std::string& name, int shards)
+struct StoredCase {
+  explicit StoredCase(const std::string& name, int shards)
       : module(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name)) {
     sharding::ModelOptions options;
     options.shards = shards;
@@ -51,7 +51,7 @@ struct Case {
 
 // The perceptron of docs/sharding.md, whose optimizer is plain gradient descent: four variables, no slots.
 TEST(StoredParts, VariablesAreGatheredBeforeUse) {
-  Case c("tiny_mlp.hlo", 2);
+  StoredCase c("tiny_mlp.hlo", 2);
   const StoredParts stored = store_in_parts(c.model.get(), c.batch, Zero::kFull);
   EXPECT_EQ(stored.stored.size(), 4u);
   EXPECT_TRUE(stored.whole.empty());
@@ -80,7 +80,7 @@ TEST(StoredParts, VariablesAreGatheredBeforeUse) {
 
 // Without slots there is nothing that ZeRO 1 and 2 could store.
 TEST(StoredParts, NothingToStoreWithoutSlots) {
-  Case c("tiny_mlp.hlo", 2);
+  StoredCase c("tiny_mlp.hlo", 2);
   const StoredParts stored = store_in_parts(c.model.get(), c.batch, Zero::kOptimizer);
   EXPECT_TRUE(stored.stored.empty());
   EXPECT_EQ(stored.whole.size(), 4u);
@@ -91,7 +91,7 @@ TEST(StoredParts, NothingToStoreWithoutSlots) {
 TEST(StoredParts, SlotsInPartsVariablesWhole) {
   for (const char* name : {"gpt2.hlo.gz", "transformer_bf16.hlo.gz", "scan_remat.hlo.gz"}) {
     SCOPED_TRACE(name);
-    Case c(name, 4);
+    StoredCase c(name, 4);
     const StoredParts stored = store_in_parts(c.model.get(), c.batch, Zero::kOptimizer);
     EXPECT_EQ(stored.stored.size(), c.model->variables().size());
     const Propagation decided = c.decide(stored);
@@ -124,7 +124,7 @@ TEST(StoredParts, SlotsInPartsVariablesWhole) {
 
 // In a loop over layers each turn gathers its layer; where a layer is computed again it is gathered again.
 TEST(StoredParts, LoopsGatherEveryTurn) {
-  Case scan("transformer_scan.hlo.gz", 4);
+  StoredCase scan("transformer_scan.hlo.gz", 4);
   const StoredParts stored = store_in_parts(scan.model.get(), scan.batch, Zero::kFull);
   const Propagation decided = scan.decide(stored);
   bool every_turn = false;
@@ -132,7 +132,7 @@ TEST(StoredParts, LoopsGatherEveryTurn) {
     every_turn = every_turn || (one.kind == CollectiveKind::kAllGather && one.times > 1);
   }
   EXPECT_TRUE(every_turn);
-  Case remat("transformer_remat.hlo.gz", 4);
+  StoredCase remat("transformer_remat.hlo.gz", 4);
   const StoredParts again = store_in_parts(remat.model.get(), remat.batch, Zero::kFull);
   const Propagation twice = remat.decide(again);
   std::size_t gathers = 0;
@@ -144,7 +144,7 @@ TEST(StoredParts, LoopsGatherEveryTurn) {
 
 // Another axis's dimension is left alone where there is another one, and shared only if both divide it.
 TEST(StoredParts, WhatAnotherAxisHasTaken) {
-  Case c("tiny_mlp.hlo", 4);
+  StoredCase c("tiny_mlp.hlo", 4);
   std::vector<TakenDim> taken(c.model->inputs().size());
   for (std::size_t i = 0; i < taken.size(); ++i) {
     const std::string& name = c.model->inputs()[i].name;
@@ -162,7 +162,7 @@ TEST(StoredParts, WhatAnotherAxisHasTaken) {
 
 // What somebody else chose: along the dimensions that were asked for.
 TEST(StoredParts, AsAsked) {
-  Case c("tiny_mlp.hlo", 2);
+  StoredCase c("tiny_mlp.hlo", 2);
   std::vector<TensorDim> wanted;
   for (const sharding::ModelInput& input : c.model->inputs()) {
     if (input.name == "params['dense_1']['kernel']") wanted.push_back({input.node, 1});

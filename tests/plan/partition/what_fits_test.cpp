@@ -13,13 +13,13 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-struct Case {
+struct FitsCase {
   hlo::HloModule module = hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/tiny_mlp.hlo");
   sharding::ShardingModel model;
   machine::Cluster cluster = machine::load_cluster("config-a");  // 2 servers of 8
   machine::DeviceModel device = profile::reference_device("", cluster);
 
-  Case() {
+  FitsCase() {
     sharding::ModelOptions options;
     options.shards = 2;
     model = sharding::ShardingModel::build(module.graph, options);
@@ -32,7 +32,7 @@ struct Case {
 };
 
 TEST(WhatFits, NamesTheLeastThatWould) {
-  const Case c;
+  const FitsCase c;
   // On the cluster as it is; on more servers; nowhere: a batch of 16 has no use for more than 128 devices.
   EXPECT_THAT(c.fits(20e3), HasSubstr("--mesh data=1,model=8 fits: 8.64 KiB per device, "));
   EXPECT_THAT(c.fits(20e3), Not(HasSubstr("with")));

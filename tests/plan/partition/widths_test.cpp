@@ -3,27 +3,23 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 
 #include "common/hlo/hlo_reader.h"
 #include "plan/partition/partition_cost.h"
 #include "plan/partition/planner.h"
 #include "profile/profile_hlo.h"
+#include "tests/sum.h"
 
 namespace automap::partition {
 namespace {
 
-double sum(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0);
-}
-
-struct Case {
+struct WidthsCase {
   hlo::HloModule module;
   machine::Cluster cluster = machine::load_cluster("config-a");
   std::vector<machine::DeviceModel> devices = profile::cluster_devices(std::nullopt, cluster);
 
-  explicit Case(const std::string& name)
+  explicit WidthsCase(const std::string& name)
       : module(hlo::load_hlo(std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/hlo/" + name)) {}
   std::vector<WidthPlan> plans(const std::vector<int>& widths) const {
     return plan_widths(module.graph, nullptr, devices, cluster, widths, true, nullptr);
@@ -46,7 +42,7 @@ double step_ms(const pipeline::Profile& profile) {
 
 // Parts that leave everything where it was.
 TEST(Widths, NothingSplitIsTheProfileItself) {
-  const Case c("transformer_bf16.hlo.gz");
+  const WidthsCase c("transformer_bf16.hlo.gz");
   std::vector<profile::WidthParts> parts;
   for (WidthPlan& plan : c.plans({2})) parts.push_back(std::move(plan.parts));
   ASSERT_EQ(parts.size(), 1u);
@@ -72,7 +68,7 @@ class OfFixtures : public ::testing::TestWithParam<const char*> {};
 
 // The positions of a replica add up to what the partition is estimated to take.
 TEST_P(OfFixtures, PositionsAddUpToThePartition) {
-  const Case c(GetParam());
+  const WidthsCase c(GetParam());
   const std::vector<WidthPlan> plans = c.plans({2, 8});
   ASSERT_FALSE(plans.empty());
   std::vector<profile::WidthParts> parts;
@@ -102,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, OfFixtures,
 
 // tiny_mlp over 2 devices by hand: [16, 32] x [32, 64], relu, x [64, 10], SGD: columns, then rows.
 TEST(Widths, AModuleByHand) {
-  const Case c("tiny_mlp.hlo");
+  const WidthsCase c("tiny_mlp.hlo");
   const std::vector<WidthPlan> plans = c.plans({2});
   ASSERT_EQ(plans.size(), 1u);
   const pipeline::Profile whole = c.profile({plans[0].parts}), at = profile_at(whole, 2);
@@ -118,7 +114,7 @@ TEST(Widths, AModuleByHand) {
 }
 
 TEST(Widths, WhatCannotBeSplitHasNone) {
-  Case c("tiny_mlp.hlo");
+  WidthsCase c("tiny_mlp.hlo");
   std::string why;
   // 7 devices divide nothing of it.
   EXPECT_TRUE(plan_widths(c.module.graph, nullptr, c.devices, c.cluster, {7}, true, &why).empty());

@@ -81,7 +81,7 @@ void expect_equal(const PlanResult& a, const PlanResult& b) {
   }
 }
 
-PlanRequest request_of(std::uint64_t seed) {
+PlanRequest effort_request(std::uint64_t seed) {
   PlanRequest request;
   request.effort = plan_effort(Effort::kQuick);
   request.effort.units /= 4;
@@ -110,7 +110,7 @@ TEST(PlanEffort, NoClockDecidesWithoutATimeLimit) {
     SCOPED_TRACE(seed);
     const RandomProblem made = random_problem(seed, large());
     const Problem problem = made.problem();
-    const PlanRequest request = request_of(seed);
+    const PlanRequest request = effort_request(seed);
     const PlanResult idle = make_plan(problem, request);
     EXPECT_FALSE(idle.cut_by_time);
     cut += idle.cut_by_effort ? 1 : 0;
@@ -125,7 +125,7 @@ TEST(PlanEffort, NoClockDecidesWithoutATimeLimit) {
 TEST(PlanEffort, TheTimeLimitIsOneMoreStopAndSaysSo) {
   const RandomProblem made = random_problem(3, large());
   const Problem problem = made.problem();
-  PlanRequest request = request_of(0);
+  PlanRequest request = effort_request(0);
   request.time_limit_s = 10000;
   const PlanResult in_time = make_plan(problem, request);
   EXPECT_FALSE(in_time.cut_by_time);
@@ -177,7 +177,7 @@ TEST(PlanEffort, EveryPlannerStopsWithinItsWorkWithAPlan) {
 TEST(PlanEffort, ProgressGoesUpToTheWork) {
   const RandomProblem made = random_problem(1, large());
   const Problem problem = made.problem();
-  PlanRequest request = request_of(0);
+  PlanRequest request = effort_request(0);
   std::int64_t last = 0, calls = 0;
   request.progress = [&](std::int64_t done, std::int64_t total) {
     ++calls;

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 
 #include "common/base/error.h"
 #include "common/pipeline/any_width.h"
@@ -15,6 +14,7 @@
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
 #include "plan/planners/effort.h"
+#include "tests/infinity.h"
 #include "tests/plan/planners/random_width.h"
 #include "tests/sanitized.h"
 
@@ -29,9 +29,7 @@ using pipeline::Problem;
 using pipeline::RandomProblem;
 using pipeline::Schedule;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-RandomProblem random_case(std::uint64_t seed, int most_instructions) {
+RandomProblem random_mixed_case(std::uint64_t seed, int most_instructions) {
   pipeline::RandomProblemOptions how;
   how.min_instructions = 3;
   how.max_instructions = most_instructions;
@@ -80,7 +78,7 @@ TEST(MixedWidths, OfOneWidthAreThatProblemsPlans) {
   int ran = 0, refused = 0;
   for (std::uint64_t seed = 0; seed < 1500; ++seed) {
     SCOPED_TRACE(seed);
-    const RandomProblem made = random_case(seed, 9);
+    const RandomProblem made = random_mixed_case(seed, 9);
     const auto mixed = mixed_problem(made);
     if (!mixed) continue;
     pipeline::CounterRandom random(seed, 31);
@@ -129,7 +127,7 @@ TEST(MixedWidths, MessagesBetweenWidthsTakeAsLongAsBetweenTheWider) {
   int compared = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
-    const RandomProblem made = random_case(seed, 5);
+    const RandomProblem made = random_mixed_case(seed, 5);
     const auto mixed = mixed_problem(made);
     if (!mixed || mixed->widths().size() < 2 || mixed->num_devices() < 4) continue;
     const int width = mixed->widths()[1];
@@ -148,7 +146,7 @@ TEST(MixedWidths, MessagesBetweenWidthsTakeAsLongAsBetweenTheWider) {
 }
 
 TEST(MixedWidths, WhatCannotRun) {
-  const RandomProblem made = random_case(3, 6);
+  const RandomProblem made = random_mixed_case(3, 6);
   const auto mixed = mixed_problem(made);
   ASSERT_NE(mixed, nullptr);
   const int d = mixed->num_devices();
@@ -217,7 +215,7 @@ TEST(MixedWidths, TheSearchIsOftenTheLeastOfAll) {
   double gap_sum = 0;
   for (std::uint64_t seed = 0; seed < 250 / kShare; ++seed) {
     SCOPED_TRACE(seed);
-    RandomProblem made = random_case(seed, 5);
+    RandomProblem made = random_mixed_case(seed, 5);
     made.options.variants.resize(1);
     if (made.profile.widths.empty()) continue;
     const auto mixed = mixed_problem(made);
@@ -262,7 +260,7 @@ TEST(MixedWidths, NoPlanIsBelowTheBoundOfAnyWidths) {
   double looseness = 0;
   for (std::uint64_t seed = 0; seed < 250 / kShare; ++seed) {
     SCOPED_TRACE(seed);
-    RandomProblem made = random_case(seed, 5);
+    RandomProblem made = random_mixed_case(seed, 5);
     made.options.variants.resize(std::min<std::size_t>(made.options.variants.size(), 2));
     if (made.profile.widths.empty() || made.profile.times.empty()) continue;
     const auto mixed = mixed_problem(made);

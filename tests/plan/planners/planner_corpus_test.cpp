@@ -15,13 +15,12 @@
 #include "plan/planners/planner.h"
 #include "plan/planners/shipped_policy.h"
 #include "tests/plan/planners/random_policy.h"
+#include "tests/plan/planners/rounding.h"
 
 namespace automap::planners {
 namespace {
 
 // Lengths that differ by less are equal to the planner.
-constexpr double kRounding = 1 + 1e-9;
-
 constexpr std::array<const char*, 3> kClusters = {"config-a", "config-b", "config-c"};
 
 // One test per cluster, so that they run side by side, and every third profile in each: all of them take two minutes.

@@ -16,7 +16,7 @@ namespace {
 using pipeline::PlannerTable;
 using pipeline::PlannerTableRow;
 
-pipeline::RandomProblem small(std::uint64_t seed) {
+pipeline::RandomProblem table_problem(std::uint64_t seed) {
   pipeline::RandomProblemOptions options;
   options.min_instructions = 20;
   options.max_instructions = 60;
@@ -43,7 +43,7 @@ const PlannerTableRow* find(const PlannerTable& table, const std::string& planne
 TEST(PlannerTable, ListsEveryPlannerOnceWithGapsOverTheLeastV) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     SCOPED_TRACE(seed);
-    const pipeline::RandomProblem made = small(seed);
+    const pipeline::RandomProblem made = table_problem(seed);
     const pipeline::Problem problem = made.problem();
     const PlannerTable table = compare_planners(problem, request());
     std::set<std::string> names;
@@ -76,7 +76,7 @@ TEST(PlannerTable, ListsEveryPlannerOnceWithGapsOverTheLeastV) {
 }
 
 TEST(PlannerTable, ObeysTheRequest) {
-  const pipeline::RandomProblem made = small(3);
+  const pipeline::RandomProblem made = table_problem(3);
   const pipeline::Problem problem = made.problem();
   PlanRequest asked = request();
   asked.stages = 2;
@@ -89,7 +89,7 @@ TEST(PlannerTable, ObeysTheRequest) {
 }
 
 TEST(PlannerTable, WithoutAnyPlanThereIsNoReference) {
-  pipeline::RandomProblem made = small(2);
+  pipeline::RandomProblem made = table_problem(2);
   made.profile.w_bytes.assign(made.profile.w_bytes.size(), 1e12);
   made.options.memory = true;
   const PlannerTable table = compare_planners(made.problem(), request());

@@ -14,6 +14,7 @@
 #include "common/pipeline/warmup.h"
 #include "plan/planners/shipped_policy.h"
 #include "tests/plan/planners/random_policy.h"
+#include "tests/plan/planners/rounding.h"
 #include "tests/sanitized.h"
 
 namespace automap::planners {
@@ -33,9 +34,7 @@ using pipeline::value_ms;
 using ::testing::HasSubstr;
 
 // Lengths that differ by less are equal to the planner.
-constexpr double kRounding = 1 + 1e-9;
-
-RandomProblemOptions small() {
+RandomProblemOptions small_options() {
   RandomProblemOptions options;
   options.min_instructions = 20;
   options.max_instructions = 80;
@@ -87,7 +86,7 @@ TEST(Planner, AutoIsNeverLongerThanAnyPlannerNorItsKBest) {
   int judged = 0;
   for (std::uint64_t seed = 0; seed < (kSanitized ? 6 : 24); ++seed) {
     SCOPED_TRACE(seed);
-    const RandomProblem made = random_problem(seed, small());
+    const RandomProblem made = random_problem(seed, small_options());
     const Problem problem = made.problem();
     PlanRequest request = patient();
     if (seed % 3 == 1) request.schedules = {Schedule::k1f1bOverlap};
@@ -130,7 +129,7 @@ TEST(Planner, AutoIsNeverLongerThanAnyPlannerNorItsKBest) {
 // What counts is the step with the warm-up that is chosen at the end: a planner alone whose plan is not among the
 // shortest before that must not be ahead of `auto` either.
 TEST(Planner, AutoIsNeverLongerWithTheWarmUpChosen) {
-  RandomProblemOptions kinds = small();
+  RandomProblemOptions kinds = small_options();
   kinds.max_instructions = 200;
   kinds.min_servers = 2;
   kinds.with_memory_limit = 0.6;
@@ -183,7 +182,7 @@ TEST(Planner, TiesGoToFewerStagesWhateverTheLastDigits) {
 TEST(Planner, ResultIsConsistentAndCertified) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
-    const RandomProblem made = random_problem(seed, small());
+    const RandomProblem made = random_problem(seed, small_options());
     const Problem problem = made.problem();
     PlanRequest request = patient();
     const std::vector<PlannerKind> planners = all_planners();
@@ -227,7 +226,7 @@ TEST(Planner, ResultIsConsistentAndCertified) {
 TEST(Planner, ExactOnAllInstructionsClosesTheGap) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE(seed);
-    const RandomProblem made = random_problem(seed, small());
+    const RandomProblem made = random_problem(seed, small_options());
     const Problem problem = made.problem();
     PlanRequest request = patient();
     request.planner = PlannerKind::kExact;
@@ -240,7 +239,7 @@ TEST(Planner, ExactOnAllInstructionsClosesTheGap) {
 
 TEST(Planner, SameRequestSamePlan) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
-    const RandomProblem made = random_problem(seed, small());
+    const RandomProblem made = random_problem(seed, small_options());
     const Problem problem = made.problem();
     const PlanResult first = make_plan(problem, patient());
     const PlanResult second = make_plan(problem, patient());
@@ -379,7 +378,7 @@ TEST(Planner, SaysWhenThePlanWasFoundAndProven) {
   int proven = 0;
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(seed);
-    const RandomProblem made = random_problem(seed, small());
+    const RandomProblem made = random_problem(seed, small_options());
     const Problem problem = made.problem();
     for (Objective objective : {Objective::kValue, Objective::kSimulated}) {
       PlanRequest request = patient();
@@ -430,7 +429,7 @@ TEST(Planner, AutoStopsWhenOnlyOneStageCanWin) {
 }
 
 TEST(Planner, ImpossibleRequestsAreUsageErrors) {
-  const RandomProblem made = random_problem(1, small());
+  const RandomProblem made = random_problem(1, small_options());
   const Problem problem = made.problem();
   PlanRequest request;
   request.stages = problem.num_devices() + 1;
@@ -459,7 +458,7 @@ TEST(Planner, ImpossibleRequestsAreUsageErrors) {
   request.schedules.clear();
   EXPECT_THAT(complaint(problem, request), HasSubstr("schedule"));
 
-  RandomProblemOptions options = small();
+  RandomProblemOptions options = small_options();
   options.min_instructions = options.max_instructions = 3;
   options.min_servers = options.max_servers = 3;
   const RandomProblem tiny = random_problem(1, options);
@@ -556,7 +555,7 @@ TEST(Planner, TheTimeLimitIsKeptAndThereIsStillAPlan) {
 TEST(PlanLimits, AddUpToTheValueAndNameTheBottleneck) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
-    RandomProblem made = random_problem(seed, small());
+    RandomProblem made = random_problem(seed, small_options());
     if (seed % 4 == 0) made.options.value = pipeline::ValueForm::kPaper;
     if (seed % 7 == 0) made.options.micro_batches = 1;
     const Problem problem = made.problem();

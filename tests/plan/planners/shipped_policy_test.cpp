@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string complaint(const std::function<void()>& body, ErrorKind kind) {
+std::string complaint_of_kind(const std::function<void()>& body, ErrorKind kind) {
   try {
     body();
   } catch (const Error& error) {
@@ -63,20 +63,20 @@ TEST(ShippedPolicy, PoliciesThatCannotPlanAreRefusedByName) {
   EXPECT_NO_THROW(check_plans(with(architecture), "it"));
   models::Architecture changed = architecture;
   changed.feature_version += 1;
-  EXPECT_THAT(complaint([&] { check_plans(with(changed), "new.policy"); }, ErrorKind::kData),
+  EXPECT_THAT(complaint_of_kind([&] { check_plans(with(changed), "new.policy"); }, ErrorKind::kData),
               HasSubstr("new.policy: features: found " + std::to_string(models::kFeatures) + " of version " +
                         std::to_string(models::kFeatureVersion + 1)));
   changed = architecture;
   changed.features -= 1;
-  EXPECT_THAT(complaint([&] { check_plans(with(changed), "short.policy"); }, ErrorKind::kData),
+  EXPECT_THAT(complaint_of_kind([&] { check_plans(with(changed), "short.policy"); }, ErrorKind::kData),
               HasSubstr("short.policy: features: found " + std::to_string(models::kFeatures - 1)));
   changed = architecture;
   changed.family = models::Family::kFlat;
   changed.head = models::Head::kPlain;
   changed.actions = 128;
-  EXPECT_THAT(complaint([&] { check_plans(with(changed), "flat.policy"); }, ErrorKind::kData),
+  EXPECT_THAT(complaint_of_kind([&] { check_plans(with(changed), "flat.policy"); }, ErrorKind::kData),
               HasSubstr("flat.policy: family"));
-  EXPECT_THAT(complaint([] { load_policy("/nonexistent/x.policy"); }, ErrorKind::kIo), HasSubstr("x.policy"));
+  EXPECT_THAT(complaint_of_kind([] { load_policy("/nonexistent/x.policy"); }, ErrorKind::kIo), HasSubstr("x.policy"));
 }
 
 }  // namespace

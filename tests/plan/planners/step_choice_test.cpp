@@ -36,7 +36,7 @@ RandomProblemOptions small_whole() {
   return options;
 }
 
-PlanRequest request_of(int stages) {
+PlanRequest stages_request(int stages) {
   PlanRequest request;
   request.effort = plan_effort(Effort::kQuick);
   request.schedules = {Schedule::kAdaptive};
@@ -81,7 +81,7 @@ TEST(StepChoice, AnyBatchHasAPlanWhereThereIsOne) {
       const int stages = static_cast<int>(seed % 4);  // 0: any
       SCOPED_TRACE(::testing::Message() << "seed " << seed << " batch " << batch << " stages " << stages);
       if (stages > std::min(made.cluster.num_devices(), static_cast<int>(made.profile.size()))) continue;
-      const PlanRequest request = request_of(stages);
+      const PlanRequest request = stages_request(stages);
       const bool expected = any_plan(made, batch, request);
       StepRequest step;
       step.batch = batch;
@@ -127,7 +127,7 @@ TEST(StepChoice, NoPlannersBoundIsAboveAnothersPlan) {
     double least = std::numeric_limits<double>::infinity();
     std::vector<StepPlan> plans;
     for (const PlannerKind planner : all_planners()) {
-      PlanRequest request = request_of(0);
+      PlanRequest request = stages_request(0);
       request.planner = planner;
       request.objective = Objective::kValue;
       request.lower_bound = true;
@@ -201,7 +201,7 @@ TEST(StepChoice, NoWidthIsShorter) {
         }
       }
     }
-    PlanRequest request = request_of(0);
+    PlanRequest request = stages_request(0);
     request.effort = plan_effort(Effort::kNormal);
     request.objective = Objective::kValue;
     request.planner = PlannerKind::kExact;

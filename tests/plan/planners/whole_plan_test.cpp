@@ -7,7 +7,6 @@
 #include <cmath>
 #include <functional>
 #include <iostream>
-#include <limits>
 #include <memory>
 
 #include "common/base/error.h"
@@ -17,6 +16,7 @@
 #include "common/pipeline/warmup.h"
 #include "plan/planners/effort.h"
 #include "plan/planners/step_choice.h"
+#include "tests/infinity.h"
 #include "tests/plan/planners/random_policy.h"
 #include "tests/plan/planners/random_width.h"
 #include "tests/sanitized.h"
@@ -30,7 +30,6 @@ using pipeline::ProblemOptions;
 using pipeline::RandomProblem;
 using pipeline::Schedule;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kMostStages = 3;
 
 struct Case {
@@ -38,7 +37,7 @@ struct Case {
   std::int64_t batch = 0;
 };
 
-Case random_case(std::uint64_t seed) {
+Case random_whole_case(std::uint64_t seed) {
   pipeline::RandomProblemOptions how;
   how.min_instructions = 2;
   how.max_instructions = 5;
@@ -150,7 +149,7 @@ Least enumerate(const Case& c, bool simulate) {
   return least;
 }
 
-PlanRequest request_of(PlannerKind planner, Objective objective) {
+PlanRequest whole_request(PlannerKind planner, Objective objective) {
   PlanRequest request;
   request.effort = plan_effort(Effort::kNormal);
   request.schedules = {Schedule::kAdaptive};
@@ -182,9 +181,9 @@ TEST_P(WholePlan, ExactIsTheLeastOfAll) {
   for (int i = 0; i < kCases && !HasFailure(); ++i) {
     const auto seed = static_cast<std::uint64_t>(GetParam() * kCases + i);
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    const Case c = random_case(seed);
+    const Case c = random_whole_case(seed);
     const Least least = enumerate(c, false);
-    const StepPlan plan = planned(c, request_of(PlannerKind::kExact, Objective::kValue));
+    const StepPlan plan = planned(c, whole_request(PlannerKind::kExact, Objective::kValue));
     ASSERT_EQ(plan.result.plan.has_value(), least.value_any < kInfinity);
     if (!plan.result.plan) {
       ++none;
@@ -224,9 +223,9 @@ TEST(WholePlanSimulated, IsSeldomLongerThanTheLeastOfAll) {
   double gaps = 0;
   for (int i = 0; i < kCases && !HasFailure(); ++i) {
     SCOPED_TRACE(testing::Message() << "seed " << i);
-    const Case c = random_case(static_cast<std::uint64_t>(1'000'000 + i));
+    const Case c = random_whole_case(static_cast<std::uint64_t>(1'000'000 + i));
     const Least least = enumerate(c, true);
-    const StepPlan plan = planned(c, request_of(PlannerKind::kAuto, Objective::kSimulated));
+    const StepPlan plan = planned(c, whole_request(PlannerKind::kAuto, Objective::kSimulated));
     ASSERT_EQ(plan.result.plan.has_value(), least.simulated_any < kInfinity);
     if (!plan.result.plan) continue;
     const double gap = plan.result.simulated_step_ms / least.simulated_any - 1;
