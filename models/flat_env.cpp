@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "common/base/check.h"
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/cost.h"
 
 namespace automap::models {
@@ -15,13 +15,8 @@ namespace {
 using pipeline::DeviceGroup;
 using pipeline::Problem;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kNumbers = 10;
 constexpr int kArrays = 3 * pipeline::kGranularity;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 float share(double part, double whole) {
   if (!(whole > 0)) return 0;

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 #include "models/plan_space.h"
 #include "models/plan_space_tables.h"
 
@@ -14,12 +14,6 @@ using pipeline::Link;
 using pipeline::Plan;
 
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // A stage of a plan completed by a rule, units of work; more where its variants are weighed.
 constexpr std::int64_t kPerRolled = 30, kPerWeighed = 60;

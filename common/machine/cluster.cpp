@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "common/base/join.h"
 #include "common/base/json_reader.h"
 #include "common/base/json_text.h"
+#include "common/base/numbers.h"
 #include "common/base/suggest.h"
 #include "common/machine/collectives_json.h"
 #include "common/machine/device.h"
@@ -25,7 +25,6 @@ constexpr int kSchemaVersion = 1;
 constexpr std::uint64_t kMaxFileBytes = 16 << 20;
 // Between a figure and what was measured of the same links.
 constexpr double kLargestContradiction = 2;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // A device that is known without an entry under "devices".
 std::optional<DeviceType> known_device(const std::string& name) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -10,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/numbers.h"
+
 namespace automap::pipeline {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Groups that share columns of the problem of one width.
 struct Kind {

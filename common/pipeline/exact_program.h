@@ -4,18 +4,16 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <utility>
 #include <vector>
 
+#include "common/base/numbers.h"
 #include "common/base/span.h"
 #include "common/base/work.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
 
 namespace automap::pipeline::internal {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Points 0..m in ascending order: 0 is the start of the model, m its end, the others are runs of cuts
 // first_cut..last_cut. *_low are prefix sums at the first cut, *_high at the last one.

@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/base/numbers.h"
+
 namespace automap::pipeline::internal {
 namespace {
 
 constexpr double kRounding = 1e-12;
 constexpr std::int64_t kPerEntry = 2;  // units of work: an entry of a column
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 void append(Points& points, const Problem& problem, int first, int last) {
   points.first_cut.push_back(first);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/exact_tables.h"
 #include "common/pipeline/value_terms.h"
@@ -19,10 +20,6 @@ constexpr std::int64_t kLabelsPerThreshold = 3;
 // Prices, units of work.
 constexpr std::int64_t kPerInstruction = 20;  // sorted for a simple bound, or put into a run
 constexpr std::int64_t kPerGroup = 10;        // of devices, compared with those alike, or tried for an instruction
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Cuts run.first..run.second of `cuts` in at most `parts` runs of about equal work, or of equal count where there is
 // no work between them.

@@ -7,23 +7,18 @@
 
 #include "common/base/check.h"
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/exact_program.h"
 #include "common/pipeline/value_terms.h"
 
 namespace automap::pipeline {
 namespace {
 
-using internal::kInfinity;
-
 constexpr int kMostStages = 16;
 // Times the limit is halved towards the optimum.
 constexpr int kMostRounds = 12;
 // Completions that are longer than the limit by rounding only are not lost.
 constexpr double kRounding = 1e-9;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // What a row of stages makes of the suffix (x, p, y) behind it, any transfer to it already added to the three:
 //   X = max(x + add, max_i(weight_i p + constant_i), least),  Y = max(residue, y - drained),  V = X + Y.

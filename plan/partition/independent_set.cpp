@@ -8,6 +8,7 @@
 
 #include "common/base/check.h"
 #include "common/base/cli.h"
+#include "common/base/numbers.h"
 
 namespace automap::partition {
 
@@ -30,10 +31,6 @@ constexpr std::int64_t kPerPair = 3, kPerKeptPair = 60;
 
 std::int64_t units_of(const SetGraph& graph) {
   return kPerVertex * (graph.size() + 1) + kPerEdge * static_cast<std::int64_t>(graph.neighbours.size());
-}
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
 }
 
 std::uint64_t mix(std::uint64_t h, std::uint64_t x) {

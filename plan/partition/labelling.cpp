@@ -12,11 +12,11 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 
 namespace automap::partition {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kRounding = 1e-9;
 // A unit of work (common/base/work.h) per entry and function of a table.
 constexpr std::int64_t kPerEntry = 1;
@@ -27,10 +27,6 @@ constexpr std::int64_t kPerOrdered = 1500;
 constexpr int kMostPrices = 40;
 // Memory that differs by less is the same.
 constexpr double kLeastMemory = 1e-3;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Few sites, ascending.
 using Sites = std::vector<std::int32_t>;

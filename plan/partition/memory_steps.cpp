@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 #include "common/graph/hlo_attributes.h"
 #include "common/graph/opcode.h"
 #include "common/graph/variables.h"
@@ -23,10 +24,6 @@ using graph::Opcode;
 
 // With more readers than this a value is kept rather than made again: XLA, too, limits how much code it writes twice.
 constexpr std::size_t kMostRemade = 16;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Hands its first operand on.
 bool is_name(const FlowGraph& flow, NodeId id) {

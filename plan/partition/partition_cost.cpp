@@ -10,6 +10,7 @@
 
 #include "common/base/check.h"
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/machine/collectives.h"
 #include "common/sharding/reads.h"
 #include "plan/partition/flow_units.h"
@@ -30,10 +31,6 @@ using sharding::CollectiveKind;
 using sharding::GroupId;
 
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // What has a time of its own: not the elements of what has several results, nor the joined results of a conditional.
 bool has_time(const FlowNode& node) {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 #include "plan/partition/data_parallel.h"
 #include "plan/partition/products.h"
 
@@ -26,12 +26,6 @@ using sharding::GroupId;
 using sharding::Linkage;
 using sharding::OpFactor;
 using sharding::TensorDim;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Labels of a piece, and of a tensor of one that is read where groups may be cut. kInParts: it is not split there, and
 // some reader takes its part of it.

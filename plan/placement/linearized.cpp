@@ -5,6 +5,7 @@
 #include <queue>
 
 #include "common/base/depth_first.h"
+#include "common/base/numbers.h"
 #include "common/base/rng.h"
 
 namespace automap::placement {
@@ -12,10 +13,6 @@ namespace {
 
 constexpr std::uint64_t kSeed = 1;
 constexpr std::uint32_t kStream = 0x504c4143;  // of random orders
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // The reverse of the order in which a search into `next`, ranks ascending, is done with units.
 std::vector<int> depth_first(const std::vector<std::vector<int>>& next, const std::vector<double>& rank) {

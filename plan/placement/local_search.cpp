@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <limits>
 
+#include "common/base/numbers.h"
 #include "common/base/rng.h"
 #include "plan/placement/baselines.h"
 
@@ -9,10 +9,6 @@ namespace {
 
 constexpr std::uint32_t kStream = 0x4c4f4341;
 constexpr std::int64_t kMoveUnits = 100;  // of work, per move looked at
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Placements are compared by the bytes that do not fit, then by the largest load.
 struct Value {

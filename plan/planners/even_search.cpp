@@ -1,10 +1,10 @@
 #include "plan/planners/even_search.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 
 namespace automap::planners {
 namespace {
@@ -13,7 +13,6 @@ using pipeline::DeviceGroup;
 using pipeline::EvenPlan;
 using pipeline::Problem;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Moves of cuts that are simulated, of every number of groups, chunks and variant.
 constexpr int kMostMoves = 300;
 

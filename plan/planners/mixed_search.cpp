@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <map>
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/base/work.h"
 #include "common/pipeline/any_width.h"
 #include "common/pipeline/least_work.h"
@@ -17,16 +17,11 @@ namespace {
 using pipeline::MixedPlan;
 using pipeline::MixedProblem;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Simulations for each split of the batch, and of them for the cuts behind one change of widths.
 constexpr int kMostJudged = 6000;
 constexpr int kMostCutMoves = 24;
 // Stages of which every assignment of widths is tried as a start.
 constexpr int kMostAssigned = 4;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 class Search {
  public:

@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
@@ -22,7 +23,6 @@ using pipeline::Schedule;
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // How many of the best candidates are polished, besides the best of every planner, stage count and schedule; how many
 // of the plans that came of it are explored further.
 constexpr int kMostPolished = 12;
@@ -50,10 +50,6 @@ constexpr double kPolishUntil = 0.8;
 constexpr double kAloneUntil = 0.8;
 // To look for the plan that needs least memory, when nothing fits; units of work.
 constexpr std::int64_t kLightestUnits = 500'000'000;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // About ten significant digits.
 double without_last_digits(double ms) {

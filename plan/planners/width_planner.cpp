@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <tuple>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/schedule.h"
 
@@ -20,7 +20,6 @@ using pipeline::Replicas;
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Splits whose looks' best plans differ by less may change places with more effort.
 constexpr double kNearLook = 0.05;
 // Numbers of devices that are tried where nothing else has a plan: so many next to the most, and next to one.

@@ -4,19 +4,13 @@
 #include <numeric>
 #include <set>
 
+#include "common/base/numbers.h"
+
 namespace automap::soap {
 
 using graph::kNone;
 using graph::NodeId;
 using graph::Opcode;
-
-namespace {
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
-
-}  // namespace
 
 bool OperatorDims::is_tensor(NodeId node) const {
   return !free_[at(node)] && flow_.shape(node).is_array() && !flow_.shape(node).dims.empty();
