@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "datagen/avx2.h"
 #include "datagen/exact_math.h"
 
 namespace automap::datagen {
@@ -25,11 +26,9 @@ double normal_quantile(double p) {
   return q < 0 ? -z : z;
 }
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define AUTOMAP_DATAGEN_AVX2 1
+#if AUTOMAP_DATAGEN_AVX2
 #define AUTOMAP_DATAGEN_INLINE __attribute__((always_inline)) inline
 #else
-#define AUTOMAP_DATAGEN_AVX2 0
 #define AUTOMAP_DATAGEN_INLINE inline
 #endif
 

@@ -37,4 +37,11 @@ Json count_number(double value) {
   return Json(value);
 }
 
+double quantile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  const auto at = static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
+  return values[at];
+}
+
 }  // namespace automap::inspect

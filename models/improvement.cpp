@@ -14,7 +14,7 @@ using pipeline::Problem;
 namespace {
 
 // A stage of a plan whose boundary has moved, units of work; more where its variants are weighed.
-constexpr std::int64_t kPerMoved = 20, kPerWeighed = 60;
+constexpr std::int64_t kPerMoved = 20;
 
 }  // namespace
 

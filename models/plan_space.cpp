@@ -21,9 +21,6 @@ using pipeline::Schedule;
 
 namespace {
 
-// Sums formed in another order differ by less.
-constexpr double kRounding = 1e-9;
-
 // Prices, units of work.
 constexpr std::int64_t kPerPoint = 20;  // of a table, for one stage
 constexpr std::int64_t kPerFit = 100;   // a pair of device cuts whose memory is looked at, for one stage

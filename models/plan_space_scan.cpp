@@ -14,12 +14,7 @@ using pipeline::DeviceGroup;
 using pipeline::Link;
 using pipeline::Plan;
 
-namespace {
-
-// A pivot that is placed to know its bound, units of work.
-constexpr std::int64_t kPerWeighed = 60;
-
-}  // namespace
+namespace {}  // namespace
 
 // One row of a scan: all points at which the stage behind a parent may end on one device cut.
 struct PlanSpace::ScannedRow {

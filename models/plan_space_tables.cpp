@@ -20,9 +20,6 @@ using pipeline::StageColumns;
 
 namespace {
 
-// Sums formed in another order differ by less.
-constexpr double kRounding = 1e-9;
-
 // Whether the problem's stages are what Tables::plain says. Workspace and tied weights show as memory that the state
 // does not explain.
 bool is_plain(const Problem& problem, const std::vector<int>& cuts) {

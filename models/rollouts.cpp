@@ -16,7 +16,7 @@ using pipeline::Plan;
 namespace {
 
 // A stage of a plan completed by a rule, units of work; more where its variants are weighed.
-constexpr std::int64_t kPerRolled = 30, kPerWeighed = 60;
+constexpr std::int64_t kPerRolled = 30;
 
 // What a stage of one device at the end (or the front) of a rollout takes, against its fair share: in the best plans of
 // many stages such stages are nearly empty and only let the others have more micro-batches in flight.

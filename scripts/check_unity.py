@@ -49,8 +49,8 @@ def declarators(text):
     for i, letter in enumerate(text + ";"):
         depth += (letter in "([{") - (letter in ")]}")
         if depth == 0 and letter in ",;" or i == len(text):
-            name = re.match(r".*?(\w+)\s*(?:[=\[{;]|$)", text[start:i].strip(), re.S)
-            if name:
+            name = re.match(r".*?([\w:]+)\s*(?:[=\[{;]|$)", text[start:i].strip(), re.S)
+            if name and "::" not in name.group(1):
                 names.append(name.group(1))
             start = i + 1
             if letter == ";":
@@ -210,6 +210,7 @@ struct Struct : Base {
   int member;
 };
 void Struct::method() {}
+const int Struct::kOfClass[] = {1};
 class Class final {};
 enum class Scoped { kFirst, kSecond };
 enum Plain : int {

@@ -19,7 +19,6 @@ namespace {
 using sharding::ShardingModel;
 using sharding::TensorDim;
 
-constexpr int kMostShards = 1000000;
 constexpr int kMostDevicesNamed = 64;
 
 // "params/wte=0" -> the input and its dimension; -1: kept whole.

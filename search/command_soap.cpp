@@ -152,7 +152,7 @@ std::string memory_warning(const SoapPlan& plan, bool fit) {
          (fit ? ": nothing that fits was found" : "; --fit looks for one that fits");
 }
 
-std::string report(const SoapPlan& plan, const ModelSpace& model) {
+std::string soap_report(const SoapPlan& plan, const ModelSpace& model) {
   std::string out = printable(plan.model) + " on " + std::to_string(plan.devices) + " devices of " +
                     printable(plan.cluster) + ": " + std::to_string(model.space.size()) + " operators\n\n";
   out += "Step time      " + format_ms(plan.step_ms) + " simulated; data parallel " + format_ms(plan.data_parallel_ms) +
@@ -278,7 +278,7 @@ int soap_command(int argc, char** argv) {
   if (files.wanted("--emit-hlo"))
     files.write("--emit-hlo", emit::emit_soap_hlo(loaded.step, model, plan.strategy, plan.devices));
   if (files.wanted("-o")) files.write("-o", json);
-  files.publish(json, [&] { return report(plan, model); });
+  files.publish(json, [&] { return soap_report(plan, model); });
   for (const std::string& warning : plan.warnings) log_warning(warning);
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }

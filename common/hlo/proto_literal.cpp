@@ -267,8 +267,7 @@ void print_array(const Elements& elements, const Ints& dims, std::string* out) {
 
 bool print_literal(const LiteralProto& literal, const ShapeProto& shape, bool inside, std::string* out,
                    std::string* why, int depth) {
-  constexpr std::int64_t kTuple = 13, kToken = 17;
-  if (shape.element_type == kTuple) {
+  if (shape.element_type == kTupleType) {
     if (literal.tuple_literals.empty() && !shape.tuple_shapes.empty()) {
       *out += inside ? "..." : "{...}";
       return true;
@@ -290,7 +289,7 @@ bool print_literal(const LiteralProto& literal, const ShapeProto& shape, bool in
     *out += " )";
     return true;
   }
-  if (shape.element_type == kToken) {
+  if (shape.element_type == kTokenType) {
     *out += "token";
     return true;
   }

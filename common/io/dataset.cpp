@@ -20,6 +20,7 @@
 #include "common/base/regular_file.h"
 #include "common/io/dataset_format.h"
 #include "common/io/dataset_lock.h"
+#include "common/io/file_errors.h"
 #include "common/io/shard_checks.h"
 #include "common/io/shard_hdf5.h"
 
@@ -28,10 +29,6 @@ namespace {
 
 using pipeline::kGranularity;
 using pipeline::RowProblem;
-
-[[noreturn]] void fail_data(const std::string& path, const std::string& what, const std::string& hint = "") {
-  throw Error(ErrorKind::kData, path + ": " + what, hint);
-}
 
 // A file in memory, read-only.
 class Mapping {

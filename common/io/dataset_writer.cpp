@@ -29,14 +29,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 using pipeline::RowProblem;
 
-// Data starts at multiples of this, so that a reader can map it.
-constexpr std::uint64_t kAlignment = 65536;
 // Of HDF5's own structures in a shard, generously: for reserving space.
 constexpr std::uint64_t kOverheadBytes = std::uint64_t{1} << 20;
 // Started on its way to the disk while the next rows are made.
 constexpr std::uint64_t kWriteBackBytes = std::uint64_t{8} << 20;
 constexpr std::size_t kHashBlockBytes = std::size_t{1} << 20;
-constexpr int kDeflateLevel = 1;
 
 [[noreturn]] void throw_write_error(const std::string& path, int error) {
   std::string hint;

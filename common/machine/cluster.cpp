@@ -21,8 +21,8 @@ namespace automap::machine {
 namespace {
 
 constexpr const char* kSchemaPrefix = "automap.cluster/";
-constexpr int kSchemaVersion = 1;
-constexpr std::uint64_t kMaxFileBytes = 16 << 20;
+constexpr int kClusterVersion = 1;
+constexpr std::uint64_t kMaxClusterBytes = 16 << 20;
 // Between a figure and what was measured of the same links.
 constexpr double kLargestContradiction = 2;
 
@@ -263,7 +263,7 @@ Cluster parse_cluster(std::string_view json_text, const std::string& source) {
   const nlohmann::ordered_json document = parse_json(json_text, from);
   const JsonValue root(document, from);
   // Before anything else, so that a file of another kind or of a newer version is called what it is.
-  root.schema(kSchemaPrefix, kSchemaVersion, "a cluster file", kSchemaVersion);
+  root.schema(kSchemaPrefix, kClusterVersion, "a cluster file", kClusterVersion);
   root.only_keys({"schema", "name", "servers", "intra_latency_us", "inter_latency_us", "devices", "collectives"});
   Cluster cluster;
   cluster.name = document.contains("name") ? root.at("name").text() : std::filesystem::path(source).stem().string();
@@ -313,7 +313,7 @@ Cluster load_cluster(const std::string& name_or_path) {
                 guess + "presets: " + join(names) + "; or a JSON file, see docs/formats/cluster.md");
   }
   try {
-    return parse_cluster(read_file(name_or_path, kMaxFileBytes), name_or_path);
+    return parse_cluster(read_file(name_or_path, kMaxClusterBytes), name_or_path);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kIo) throw;
     throw Error(ErrorKind::kIo, error.what(), "give a JSON file or a preset: " + join(cluster_preset_names()));
@@ -347,7 +347,7 @@ std::vector<int> widths_of(const Cluster& cluster) {
 
 std::string to_json_text(const Cluster& cluster) {
   nlohmann::ordered_json document = nlohmann::ordered_json::object();
-  document["schema"] = kSchemaPrefix + std::to_string(kSchemaVersion);
+  document["schema"] = kSchemaPrefix + std::to_string(kClusterVersion);
   document["name"] = cluster.name;
   document["servers"] = nlohmann::ordered_json::array();
   for (const ServerGroup& group : cluster.servers) {

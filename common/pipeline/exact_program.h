@@ -15,6 +15,9 @@
 
 namespace automap::pipeline::internal {
 
+// Plans that differ by less are equally good.
+constexpr double kEquallyGood = 1e-10;
+
 // Points 0..m in ascending order: 0 is the start of the model, m its end, the others are runs of cuts
 // first_cut..last_cut. *_low are prefix sums at the first cut, *_high at the last one.
 struct Points {

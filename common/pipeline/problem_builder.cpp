@@ -13,8 +13,6 @@
 namespace automap::pipeline {
 namespace {
 
-constexpr double kBytesPerGiB = 1024.0 * 1024.0 * 1024.0;
-
 std::vector<double> prefix_sums(const std::vector<double>& values, std::size_t n) {
   std::vector<double> sums;
   sums.reserve(n + 1);

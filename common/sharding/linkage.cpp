@@ -18,10 +18,6 @@ using graph::Shape;
 
 namespace {
 
-std::size_t index(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
-
 // A set of pairs of groups: open addressing, since the same few pairs come up at almost every instruction.
 class PairSet {
  public:

@@ -96,9 +96,10 @@ bool in_order(std::size_t rank, const std::vector<std::int64_t>& batch, const st
   return changes <= 1 && std::is_sorted(contracting.begin(), contracting.end());
 }
 
-class Builder {
+class StepsBuilder {
  public:
-  Builder(const sharding::ShardingModel& model, const std::vector<double>& part, const std::vector<TensorCopy>& copies)
+  StepsBuilder(const sharding::ShardingModel& model, const std::vector<double>& part,
+               const std::vector<TensorCopy>& copies)
       : model_(model), flow_(model.flow()), part_(part), copies_(copies) {
     AM_CHECK(part.size() == at(flow_.size()));
   }
@@ -645,7 +646,7 @@ class Builder {
 
 MemorySteps memory_steps(const sharding::ShardingModel& model, const std::vector<double>& part_of_node,
                          const std::vector<TensorCopy>& copies) {
-  return Builder(model, part_of_node, copies).build();
+  return StepsBuilder(model, part_of_node, copies).build();
 }
 
 }  // namespace automap::partition

@@ -30,8 +30,6 @@ using graph::Part;
 using sharding::CollectiveKind;
 using sharding::GroupId;
 
-constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
-
 // What has a time of its own: not the elements of what has several results, nor the joined results of a conditional.
 bool has_time(const FlowNode& node) {
   return node.opcode != Opcode::kGetTupleElement && node.opcode != Opcode::kParameter &&
@@ -264,7 +262,7 @@ PartitionCost::PartitionCost(const sharding::ShardingModel& model, const machine
   for (const ServersInUse& servers : servers_in_use(cluster, devices)) {
     const auto found = cluster.devices.find(servers.kind->device);
     AM_CHECK(found != cluster.devices.end());
-    capacity_bytes_ = std::min(capacity_bytes_, found->second.memory_gib * kGib);
+    capacity_bytes_ = std::min(capacity_bytes_, found->second.memory_gib * kBytesPerGiB);
     slowest = std::min(slowest, found->second.relative_speed);
   }
   const profile::InstructionTimes times = profile::estimate_times(model.graph(), device);

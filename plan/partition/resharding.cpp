@@ -31,11 +31,11 @@ using sharding::TensorDim;
 // some reader takes its part of it.
 enum : std::int32_t { kWhole = 0, kSplit = 1, kSplitAndGathered = 2, kInParts = 3 };
 
-class Builder {
+class PathsBuilder {
  public:
   // `batch`: of a data axis, what is split in any case; empty: the axis splits variables. `outer` may be null.
-  Builder(const sharding::ShardingModel& model, const PartitionCost& cost, std::vector<TensorDim> batch,
-          const ReshardingOptions& options)
+  PathsBuilder(const sharding::ShardingModel& model, const PartitionCost& cost, std::vector<TensorDim> batch,
+               const ReshardingOptions& options)
       : model_(model),
         flow_(model.flow()),
         linkage_(model.linkage()),
@@ -749,7 +749,7 @@ void keep_needed_beginnings(const sharding::ShardingModel& model, std::vector<Ga
 Resharding find(const sharding::ShardingModel& model, const PartitionCost& cost, const std::vector<TensorDim>& batch,
                 const ReshardingOptions& options, double memory_limit_bytes, Work& work) {
   AM_CHECK(model.gathers().empty());
-  Builder builder(model, cost, batch, options);
+  PathsBuilder builder(model, cost, batch, options);
   LabellingProblem problem = builder.build(memory_limit_bytes);
   const auto solve_decided = [&](LabellingProblem* with, double* bound) {
     Labelling found = solve_labelling(*with, LabellingOptions(), work);

@@ -14,10 +14,10 @@ namespace automap::partition {
 namespace {
 
 using graph::kNone;
+using graph::NodeId;
 using sharding::Gather;
 using sharding::GroupId;
 using sharding::Linkage;
-using sharding::NodeId;
 using sharding::OpFactor;
 using sharding::ShardingModel;
 using sharding::TensorDim;

@@ -11,7 +11,6 @@
 namespace automap::placement {
 namespace {
 
-constexpr double kBytesPerGiB = 1024.0 * 1024 * 1024;
 // Of training, per byte of weights, where the profile does not say: weight, gradient, two moments (ProblemOptions).
 constexpr double kStateFactor = 4;
 

@@ -15,7 +15,6 @@ namespace {
 using Json = OrderedJson;
 
 constexpr const char* kKind = "placement";
-constexpr std::int64_t kLargestId = std::int64_t{1} << 53;
 constexpr int kMostPieces = 1 << 20;
 
 // What a device runs of the model: its forward nodes by name, and all HLO instructions of these.

@@ -10,6 +10,7 @@
 #include "common/base/work.h"
 #include "common/pipeline/any_width.h"
 #include "common/pipeline/least_work.h"
+#include "plan/planners/effort.h"
 
 namespace automap::planners {
 namespace {
@@ -18,14 +19,14 @@ using pipeline::MixedPlan;
 using pipeline::MixedProblem;
 
 // Simulations for each split of the batch, and of them for the cuts behind one change of widths.
-constexpr int kMostJudged = 6000;
+constexpr int kMostSimulated = 6000;
 constexpr int kMostCutMoves = 24;
 // Stages of which every assignment of widths is tried as a start.
 constexpr int kMostAssigned = 4;
 
-class Search {
+class MixedSearch {
  public:
-  Search(const MixedProblem& problem, Work& time) : problem_(problem), time_(time), widths_(problem.widths()) {}
+  MixedSearch(const MixedProblem& problem, Work& time) : problem_(problem), time_(time), widths_(problem.widths()) {}
 
   // The plan with its widths changed, stage by stage, and cuts moved, as long as the step gets shorter.
   void run(MixedPlan start) {
@@ -71,7 +72,7 @@ class Search {
   const MixedPlan& best_mixed() const { return best_mixed_; }
 
  private:
-  bool over() { return judged_ >= kMostJudged || time_.over(); }
+  bool over() { return judged_ >= kMostSimulated || time_.over(); }
 
   double judge(const MixedPlan& plan) {
     ++judged_;
@@ -225,7 +226,7 @@ std::optional<MixedChoice> best_mixed(const pipeline::Profile& profile, const ma
       if (e.kind() != ErrorKind::kUsage) throw;  // more samples than there are times for
       continue;
     }
-    Search search(*problem, time);
+    MixedSearch search(*problem, time);
     search.run(*start);
     if (search.best_mixed_ms() == kInfinity) continue;
     MixedPlan plan = search.best_mixed();
@@ -242,8 +243,6 @@ std::optional<MixedChoice> best_mixed(const pipeline::Profile& profile, const ma
 
 namespace {
 
-// For the bound of one split.
-constexpr std::int64_t kBoundUnits = 100'000'000;
 constexpr double kRounding = 1e-9;
 
 // A number of devices and a split of the batch: (devices, samples) -> micro-batches.

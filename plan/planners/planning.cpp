@@ -36,8 +36,6 @@ constexpr double kRefineWithin = 1.15;
 // Who asks for a quick planner alone wants the answer at once, with the bound that a moment gives; units of work.
 constexpr std::int64_t kQuickBoundUnits = 30'000'000;
 constexpr std::int64_t kPolicyBoundUnits = 4'000'000;
-// Width of the beam when the request names none.
-constexpr int kBeam = 16;
 // Above so many devices the bound of a policy's plan comes from sums alone.
 constexpr int kManyDevices = 64;
 // Plans of one stage count that get a corridor.

@@ -9,6 +9,7 @@
 #include "common/base/numbers.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/schedule.h"
+#include "plan/planners/effort.h"
 
 namespace automap::planners {
 
@@ -25,8 +26,7 @@ constexpr double kNearLook = 0.05;
 // Numbers of devices that are tried where nothing else has a plan: so many next to the most, and next to one.
 constexpr int kFewerTried = 32;
 constexpr double kLeastTime = 1e-3;  // seconds, for a planner that comes when the time is over
-// For the bounds of one split, and of one that comes to no end with that.
-constexpr std::int64_t kBoundUnits = 100'000'000;
+// For the bound of one split that comes to no end with kBoundUnits.
 constexpr std::int64_t kCloserUnits = 1'000'000'000;
 
 ProblemOptions at_width(ProblemOptions options, int width) {

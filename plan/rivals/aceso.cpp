@@ -96,9 +96,9 @@ std::vector<int> ends_of(const std::vector<int>& sizes) {
 }
 
 // The search from one start.
-class Search {
+class AcesoSearch {
  public:
-  Search(const Problem& problem, const std::vector<int>& ends, int effort)
+  AcesoSearch(const Problem& problem, const std::vector<int>& ends, int effort)
       : problem_(problem), ends_(ends), effort_(effort) {}
 
   // The best configuration met; nothing when the start may not be.
@@ -149,7 +149,7 @@ class Search {
   std::set<Configuration> unexplored_;  // the most promising first
 };
 
-double Search::least_compute_ms(const Place& at) const {
+double AcesoSearch::least_compute_ms(const Place& at) const {
   const pipeline::DeviceGroup& group = problem_.group(at.d0, at.d1);
   double least = kInfinity;
   for (int v = 0; v < problem_.num_variants(); ++v) {
@@ -158,7 +158,7 @@ double Search::least_compute_ms(const Place& at) const {
   return least;
 }
 
-double Search::memory_share(const Shape& shape, int s) const {
+double AcesoSearch::memory_share(const Shape& shape, int s) const {
   const Place at = place(shape, s);
   const pipeline::DeviceGroup& group = problem_.group(at.d0, at.d1);
   const int in_flight =
@@ -170,14 +170,14 @@ double Search::memory_share(const Shape& shape, int s) const {
   return least;
 }
 
-std::vector<double> Search::loads(const Configuration& from) const {
+std::vector<double> AcesoSearch::loads(const Configuration& from) const {
   if (from.fits()) return from.ms;
   std::vector<double> shares;
   for (int s = 0; s < from.shape.num_stages(); ++s) shares.push_back(memory_share(from.shape, s));
   return shares;
 }
 
-std::optional<Configuration> Search::propose(Shape shape) {
+std::optional<Configuration> AcesoSearch::propose(Shape shape) {
   if (effort_ <= 0 || trial_ <= 0) return std::nullopt;
   --effort_;
   --trial_;
@@ -206,7 +206,7 @@ std::optional<Configuration> Search::propose(Shape shape) {
   return made;
 }
 
-std::vector<Primitive> Search::ranked_primitives(const Configuration& from, int target) const {
+std::vector<Primitive> AcesoSearch::ranked_primitives(const Configuration& from, int target) const {
   struct Share {
     double target = 0, all = 0;
     double value() const { return all > 0 ? target / all : 0; }
@@ -237,7 +237,7 @@ std::vector<Primitive> Search::ranked_primitives(const Configuration& from, int 
   return primitives;
 }
 
-std::vector<int> Search::by_load(const Configuration& from, int target) const {
+std::vector<int> AcesoSearch::by_load(const Configuration& from, int target) const {
   const std::vector<double> load_of = loads(from);
   std::vector<int> others;
   for (int s = 0; s < from.shape.num_stages(); ++s) {
@@ -247,7 +247,7 @@ std::vector<int> Search::by_load(const Configuration& from, int target) const {
   return others;
 }
 
-void Search::move_operators(const Configuration& from, int target, std::vector<Shape>& to) const {
+void AcesoSearch::move_operators(const Configuration& from, int target, std::vector<Shape>& to) const {
   const std::vector<double> load_of = loads(from);
   const std::vector<int> idlest = by_load(from, target);
   for (std::size_t i = 0; i < idlest.size(); ++i) {
@@ -263,8 +263,8 @@ void Search::move_operators(const Configuration& from, int target, std::vector<S
   }
 }
 
-void Search::relay(const Configuration& from, int target, int partner, double goal, bool layers,
-                   std::vector<Shape>& to) const {
+void AcesoSearch::relay(const Configuration& from, int target, int partner, double goal, bool layers,
+                        std::vector<Shape>& to) const {
   const int step = partner > target ? 1 : -1;
   Shape shape = from.shape;
   for (int s = target; s != partner; s += step) {
@@ -297,7 +297,7 @@ void Search::relay(const Configuration& from, int target, int partner, double go
   if (load(shape, partner, from.fits()) < goal) to.push_back(std::move(shape));
 }
 
-void Search::exchange_devices(const Configuration& from, int target, bool more, std::vector<Shape>& to) const {
+void AcesoSearch::exchange_devices(const Configuration& from, int target, bool more, std::vector<Shape>& to) const {
   const int stages = from.shape.num_stages();
   std::vector<int> sizes(at(stages));
   std::adjacent_difference(from.shape.devices.begin(), from.shape.devices.end(), sizes.begin());
@@ -338,7 +338,7 @@ void Search::exchange_devices(const Configuration& from, int target, bool more, 
   }
 }
 
-std::vector<Shape> Search::apply(Primitive primitive, const Configuration& from, int target) const {
+std::vector<Shape> AcesoSearch::apply(Primitive primitive, const Configuration& from, int target) const {
   std::vector<Shape> to;
   if (primitive == Primitive::kMoveOperators) {
     move_operators(from, target, to);
@@ -348,7 +348,7 @@ std::vector<Shape> Search::apply(Primitive primitive, const Configuration& from,
   return to;
 }
 
-std::optional<Configuration> Search::hop(const Configuration& from, int target, int hops) {
+std::optional<Configuration> AcesoSearch::hop(const Configuration& from, int target, int hops) {
   for (const Primitive primitive : ranked_primitives(from, target)) {
     std::vector<Configuration> found;
     for (Shape& shape : apply(primitive, from, target)) {
@@ -371,7 +371,7 @@ std::optional<Configuration> Search::hop(const Configuration& from, int target, 
   return std::nullopt;
 }
 
-std::optional<Configuration> Search::run(const Shape& start) {
+std::optional<Configuration> AcesoSearch::run(const Shape& start) {
   trial_ = kAcesoTrial;
   std::optional<Configuration> from = propose(start);
   if (!from) return std::nullopt;
@@ -434,7 +434,7 @@ std::optional<ChainPlan> aceso_chain(const Problem& problem, const std::vector<i
     for (const std::vector<int>* units : {&ends, &operators}) {
       if (units->size() < at(stages)) continue;
       std::optional<Configuration> found =
-          Search(problem, ends, effort).run(balanced(problem, *units, groups[at(stages)]));
+          AcesoSearch(problem, ends, effort).run(balanced(problem, *units, groups[at(stages)]));
       if (found && found->fits() && (!best || *found < *best)) best = std::move(found);
       if (ends.size() == operators.size()) break;  // the same start
     }

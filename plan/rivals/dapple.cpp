@@ -23,9 +23,9 @@ double stage_compute_ms(const Problem& problem, int p0, int p1, int d0, int d1, 
 }
 
 // Plans of one problem whose cuts are ends of units.
-class Search {
+class DappleSearch {
  public:
-  Search(const Problem& problem, const std::vector<int>& ends) : problem_(problem), ends_(ends) {}
+  DappleSearch(const Problem& problem, const std::vector<int>& ends) : problem_(problem), ends_(ends) {}
 
   // Takes the plan when it is shorter than what there is.
   void consider(const std::vector<int>& cuts, const std::vector<int>& device_cuts) {
@@ -206,7 +206,7 @@ std::vector<DappleBlocks> dapple_blocks(const Problem& problem, const std::vecto
 }
 
 std::optional<ChainPlan> dapple_chain(const Problem& problem, const std::vector<int>& ends, int max_stages) {
-  Search search(problem, ends);
+  DappleSearch search(problem, ends);
   for (const DappleBlocks& blocks : dapple_blocks(problem, ends, max_stages)) {
     if (blocks.longest_ms < kInfinity) search.consider(blocks.cuts, blocks.device_cuts);
   }
