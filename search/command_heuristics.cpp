@@ -34,7 +34,7 @@ struct HeuristicsOptions {
   std::string cluster = "config-a", device, colocate = kUpdate, noise = "0,0.1,0.3,0.5", slow = "1,1.5,2,4", output;
   int devices = 0;
   bool assistants = false, json = false;
-  Request request;
+  heuristics::Request request;
   AssistantRequest runtime;
 
   void declare(OptionTable* table) {
@@ -123,7 +123,7 @@ std::vector<double> parse_numbers(const std::string& text, const std::string& op
   return out;
 }
 
-std::string candidate_table(const Answer& answer) {
+std::string candidate_table(const heuristics::Answer& answer) {
   TextTable table({{"heuristic", TextTable::Align::kLeft},
                    {"largest load"},
                    {"unrefined"},
@@ -147,7 +147,7 @@ std::string candidate_table(const Answer& answer) {
 
 std::string heuristics_device_table(const WorkGraph& graph, const Machine& machine, const Candidate& best) {
   TextTable table({{"device"}, {"tasks"}, {"compute"}, {"messages"}, {"load"}, {"memory"}});
-  const std::vector<DeviceLoad> loads = device_loads(hypergraph_of(graph), machine, best.devices);
+  const std::vector<heuristics::DeviceLoad> loads = device_loads(hypergraph_of(graph), machine, best.devices);
   std::vector<int> tasks(loads.size(), 0);
   for (const Task& task : graph.tasks) ++tasks[at(best.devices[at(task.unit)])];
   for (std::size_t d = 0; d < loads.size(); ++d) {
@@ -181,8 +181,8 @@ std::string where_assistants_lose(const std::vector<ScenarioResult>& results) {
          format_number(worst.scenario.sigma) + ", slow " + format_number(worst.scenario.slow) + "x).\n";
 }
 
-std::string heuristics_report(const TrainingGraph& model, const Machine& machine, const Answer& answer,
-                              const PlanNotes& notes) {
+std::string heuristics_report(const TrainingGraph& model, const Machine& machine, const heuristics::Answer& answer,
+                              const heuristics::PlanNotes& notes) {
   const Candidate& best = answer.candidates[answer.best];
   std::string out = printable(notes.model) + " on " + std::to_string(machine.num_devices()) + " devices of " +
                     printable(notes.cluster) + ": " + format_count(model.graph.size()) + " tasks in " +
@@ -228,8 +228,8 @@ int heuristics_command(int argc, char** argv) {
   const LoadedStep loaded = load_training_step(options.model);
   const TrainingGraph model = training_graph_of(loaded.module->graph, loaded.step, device,
                                                 options.colocate == kPasses ? Colocate::kPasses : Colocate::kUpdate);
-  const Answer answer = find_division(model.graph, machine, options.request);
-  PlanNotes notes;
+  const heuristics::Answer answer = find_division(model.graph, machine, options.request);
+  heuristics::PlanNotes notes;
   notes.model = loaded.name;
   notes.cluster = cluster.name;
   notes.training = model.training;

@@ -26,7 +26,7 @@ struct PlacementOptions {
   std::string objective = "throughput";
   int accelerators = 0, cpus = 0;
   double time_s = 120;
-  Request request;
+  placement::Request request;
   bool json = false;
 };
 
@@ -123,7 +123,7 @@ std::string first_and_last(const Workload& workload, const std::vector<int>& ord
   return name(here.front()) + (here.size() > 1 ? " .. " + name(here.back()) : "");
 }
 
-std::string placement_device_table(const Workload& workload, const Answer& answer) {
+std::string placement_device_table(const Workload& workload, const placement::Answer& answer) {
   TextTable table({{"device", TextTable::Align::kLeft},
                    {"nodes"},
                    {"first .. last", TextTable::Align::kLeft},
@@ -132,11 +132,11 @@ std::string placement_device_table(const Workload& workload, const Answer& answe
                    {"out"},
                    {"load"},
                    {"memory"}});
-  const std::vector<DeviceLoad> loads = device_loads(workload, answer.placement);
+  const std::vector<placement::DeviceLoad> loads = device_loads(workload, answer.placement);
   const std::vector<int> order = topological_order(workload);
   int empty = 0;
   for (int d = 0; d < workload.devices(); ++d) {
-    const DeviceLoad& load = loads[static_cast<std::size_t>(d)];
+    const placement::DeviceLoad& load = loads[static_cast<std::size_t>(d)];
     int nodes = 0;
     for (const int device : answer.placement.device) nodes += device == d;
     if (nodes == 0) ++empty;
@@ -149,8 +149,8 @@ std::string placement_device_table(const Workload& workload, const Answer& answe
   return table.render("  ") + (empty > 0 ? "  " + std::to_string(empty) + " devices hold nothing\n" : "");
 }
 
-std::string placement_report(const Workload& workload, const Request& request, const Answer& answer,
-                             const PlanNotes& notes) {
+std::string placement_report(const Workload& workload, const placement::Request& request,
+                             const placement::Answer& answer, const placement::PlanNotes& notes) {
   const bool latency = request.objective == Objective::kLatency, model = notes.made != nullptr;
   std::string out = printable(notes.model) + ": " + std::to_string(workload.size()) + " nodes" +
                     (workload.training() ? ", backward ones among them," : "") + " on " +
@@ -208,7 +208,7 @@ int placement_command(int argc, char** argv) {
   set_machine(table, options, &workload);
   if (input.made) input.made->workload = workload;
   check_workload(workload, input.name);
-  Request& request = options.request;
+  placement::Request& request = options.request;
   request.objective = options.objective == "latency" ? Objective::kLatency : Objective::kThroughput;
   request.milp.seconds = options.time_s;
 
@@ -216,11 +216,11 @@ int placement_command(int argc, char** argv) {
   // The first Ctrl-C ends the search with the best so far.
   const StopToken stop;
   Work work(WorkLimits::until([] { return StopToken::stop_requested(); }));
-  Answer answer = options.given.empty()
-                      ? find_placement(workload, request, &work)
-                      : judge_placement(workload, request, load_placement(options.given, workload), "given");
+  placement::Answer answer = options.given.empty()
+                                 ? find_placement(workload, request, &work)
+                                 : judge_placement(workload, request, load_placement(options.given, workload), "given");
   answer.warnings.insert(answer.warnings.begin(), input.warnings.begin(), input.warnings.end());
-  PlanNotes notes;
+  placement::PlanNotes notes;
   notes.model = input.name;
   notes.algorithm = options.given.empty() ? request.algorithm : "given";
   notes.made = input.made ? &*input.made : nullptr;

@@ -38,7 +38,7 @@ constexpr std::size_t kMostRows = 60;
 
 struct SoapOptions {
   ModelOptions model;
-  std::string cluster = "config-a", device, start = kAllStarts, plan, placement = to_string(Placement::kRange),
+  std::string cluster = "config-a", device, start = kAllStarts, plan, placement = to_string(soap::Placement::kRange),
               effort = to_string(Effort::kNormal), output, emit_hlo;
   int devices = 0;
   double time_s = std::numeric_limits<double>::infinity(), beta = kDefaultBeta;
@@ -58,7 +58,7 @@ struct SoapOptions {
     table->group("Machines");
     table->add(&cluster, "cluster", "a preset or a JSON file").reads_file().metavar("CLUSTER");
     table->add(&devices, "devices", "use the first N devices only")
-        .range(0, kMostDevices)
+        .range(0, soap::kMostDevices)
         .metavar("N")
         .shown_default("all");
     table->add(&device, "device", "reference device for the times: a name or a file")
@@ -74,7 +74,8 @@ struct SoapOptions {
         ->add(&placement, "placement",
               "range: an operator's parts stand on devices in a row; any: each on any device, as in the paper (a far "
               "larger space); mesh: every operator on all devices, as XLA can have it")
-        .choices({to_string(Placement::kRange), to_string(Placement::kAny), to_string(Placement::kMesh)});
+        .choices(
+            {to_string(soap::Placement::kRange), to_string(soap::Placement::kAny), to_string(soap::Placement::kMesh)});
     table->add_flag(&fit, "fit", "count what is above the devices' memory as 1 ms per MB, so that what is found fits");
     table->add(&beta, "beta", "how seldom a longer step is taken: e^-(beta x its share of data parallelism's)")
         .range(1e-6, 1e9);
@@ -221,7 +222,7 @@ int soap_command(int argc, char** argv) {
   files.add("-o", options.output);
   files.add("--emit-hlo", options.emit_hlo);
   if (files.wanted("--emit-hlo") && table.source_of("placement") == "default")
-    options.placement = to_string(Placement::kMesh);
+    options.placement = to_string(soap::Placement::kMesh);
   const machine::Cluster cluster = machine::load_cluster(options.cluster);
   const machine::DeviceModel device = profile::reference_device(options.device, cluster);
   const MachineLinks links(cluster, options.devices);

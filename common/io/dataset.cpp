@@ -25,11 +25,6 @@
 #include "common/io/shard_hdf5.h"
 
 namespace automap::io {
-namespace {
-
-using pipeline::kGranularity;
-using pipeline::RowProblem;
-
 // A file in memory, read-only.
 class Mapping {
  public:
@@ -84,6 +79,11 @@ struct Shard {
   const char* caw = nullptr;  // in one of the two
   std::vector<const char*> columns;
 };
+
+namespace {
+
+using pipeline::kGranularity;
+using pipeline::RowProblem;
 
 // Maps and verifies a shard; its values are found afterwards.
 Shard map_shard(const std::string& folder, const DatasetManifest& manifest, const ShardEntry& entry) {

@@ -20,6 +20,8 @@ constexpr int kMostHalvings = 12;
 // Completions that are longer than the limit by rounding only are not lost.
 constexpr double kLimitRounding = 1e-9;
 
+}  // namespace
+
 // What a row of stages makes of the suffix (x, p, y) behind it, any transfer to it already added to the three:
 //   X = max(x + add, max_i(weight_i p + constant_i), least),  Y = max(residue, y - drained),  V = X + Y.
 // A stall term is linear in p with 1 + laps as its weight, so a row of S stages has at most S + 2 lines.
@@ -108,8 +110,6 @@ class Front {
   int lines = 0;
   std::array<double, kMostLines> weight{}, constant{};
 };
-
-}  // namespace
 
 struct SuffixValues::State {
   // The suffixes of one length, and of list l the labels of point i at starts[l * points + i] .. the next entry.

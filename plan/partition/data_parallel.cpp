@@ -158,7 +158,7 @@ std::int64_t to_units(double bytes) {
   return static_cast<std::int64_t>(std::llround(std::min(std::max(bytes, 0.0), kMostBytes) / kUnit)) + 1;
 }
 
-std::string input_name(const ShardingModel& model, NodeId node) {
+std::string name_of_input(const ShardingModel& model, NodeId node) {
   for (const sharding::ModelInput& input : model.inputs()) {
     if (input.node == node) return input.name;
   }
@@ -166,7 +166,7 @@ std::string input_name(const ShardingModel& model, NodeId node) {
 }
 
 std::string dim_name(const ShardingModel& model, TensorDim at) {
-  return "dimension " + std::to_string(at.dim) + " of " + input_name(model, at.node) + " " +
+  return "dimension " + std::to_string(at.dim) + " of " + name_of_input(model, at.node) + " " +
          std::string(model.flow().shape(at.node).text);
 }
 

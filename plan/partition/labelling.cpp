@@ -17,7 +17,7 @@
 namespace automap::partition {
 namespace {
 
-constexpr double kRounding = 1e-9;
+constexpr double kLabelRounding = 1e-9;
 // A unit of work (common/base/work.h) per entry and function of a table.
 constexpr std::int64_t kPerEntry = 1;
 constexpr std::int64_t kPerSite = 200;
@@ -41,7 +41,7 @@ void erase(std::int32_t site, Sites* sites) {
 
 // Whether a cost is above a bound by more than rounding.
 bool above(double cost, double bound) {
-  return cost > bound + kRounding * std::max(1.0, std::abs(bound));
+  return cost > bound + kLabelRounding * std::max(1.0, std::abs(bound));
 }
 
 // A function of some sites, as a table: row by row, the last site of the scope varies fastest.

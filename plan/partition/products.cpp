@@ -12,8 +12,8 @@ namespace automap::partition {
 namespace {
 
 using graph::FlowGraph;
+using graph::NodeId;
 using graph::Opcode;
-using sharding::NodeId;
 using sharding::TensorDim;
 
 // By flow node: a variable, or a part of it, in whatever shape and type.

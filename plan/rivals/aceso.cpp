@@ -188,8 +188,8 @@ std::optional<Configuration> AcesoSearch::propose(Shape shape) {
   made.variants.resize(at(stages));
   double sum = 0, longest = 0;
   for (int s = 0; s < stages; ++s) {
-    const Place at = place(shape, s);
-    if (!problem_.group(at.d0, at.d1).valid) return std::nullopt;
+    const Place where = place(shape, s);
+    if (!problem_.group(where.d0, where.d1).valid) return std::nullopt;
     const double t = ms(shape, s, &made.variants[at(s)]);
     made.ms[at(s)] = t;
     sum += t;

@@ -34,8 +34,8 @@ std::vector<int> unit_ends(const pipeline::Profile& profile, int most) {
     std::vector<int> even;
     for (int k = 1; k < most; ++k) {
       const double wanted = until.back() * k / most;
-      const auto at = std::find_if(ends.begin(), ends.end(), [&](int p) { return until[at(p)] >= wanted; });
-      if (at != ends.end() && (even.empty() || even.back() < *at)) even.push_back(*at);
+      const auto found = std::find_if(ends.begin(), ends.end(), [&](int p) { return until[at(p)] >= wanted; });
+      if (found != ends.end() && (even.empty() || even.back() < *found)) even.push_back(*found);
     }
     ends = std::move(even);
   }
