@@ -5,9 +5,10 @@
     scripts/check_unity.py --self-test  checks the checker
 
 The files of a room are compiled together (CMake's unity builds), as are those of a folder of tests. A name of an unnamed
-namespace is then seen by the files that follow: at best it is defined twice, at worst an overload of another file is taken
-without a word. So within one room each of them (functions, constants, types, enumerators, macros) stands once. The same
-alias may be said again: `using graph::Shape;`, `using Json = JsonText;`.
+namespace is then seen by the files that follow: at best it is defined twice, at worst an overload of another file, or its
+constant in place of a header's, is taken without a word. So within one room each of them (functions, constants, types,
+enumerators, macros) stands once, and is no name of a header of that room, of common/base, or of a room whose namespace a
+file of it uses (`using namespace graph`). The same alias may be said again: `using graph::Shape;`, `using Json = JsonText;`.
 
 What is read: what starts a line in .cpp files (the layout is clang-format's), in unnamed namespaces and, where it is local
 to its file too (static, constexpr, const, types, aliases, macros), outside them. main.cpp and files that CMake keeps to
@@ -30,6 +31,7 @@ TYPE = re.compile(r"(struct|class|union|enum(?:\s+(?:class|struct))?)\b\s*(?:\[\
                   r"([\w:]*)\s*(?:final\s*)?([{;:]|$)")
 # What stands before a name and is none: attributes, and macros of ours that are followed by parentheses.
 ATTRIBUTES = re.compile(r"\[\[[^\]]*\]\]|__attribute__\(\(.*?\)\)(?=\s)|\balignas\([^)]*\)|extern\s*\"\"\s*")
+USED = re.compile(r"^\s*using namespace (?:\w+::)*(\w+);", re.M)
 LOCAL = re.compile(r"(?:inline\s+)?(?:static|constexpr|const|thread_local)\b")
 Found = collections.namedtuple("Found", "name line alias")
 
@@ -106,10 +108,10 @@ def blank(match):
     return kept + "\n" * found.count("\n")
 
 
-def local_names(text):
-    """The names that are local to a .cpp file."""
+def local_names(text, inside=False):
+    """The names that are local to a .cpp file; with `inside` those that a header declares."""
     found, macros = [], {}
-    pending, first, inside, continued = "", 0, False, False
+    pending, first, continued, header = "", 0, False, inside
     original = text.splitlines()
     for number, line in enumerate(NO_CODE.sub(blank, text).splitlines(), 1):
         directive = continued or line.lstrip().startswith("#")
@@ -121,11 +123,11 @@ def local_names(text):
                 macros.pop(define.group(2), None)
             continued = line.endswith("\\")
             continue
+        if original[number - 1].startswith("namespace {"):
+            inside, pending = True, ""
+        elif original[number - 1].rstrip() == "}  // namespace":
+            inside, pending = header, ""
         if not pending:
-            if original[number - 1].startswith("namespace {"):
-                inside = True
-            elif original[number - 1].rstrip() == "}  // namespace":
-                inside = False
             # What does not start with a name or an attribute goes on with, or ends, what stands before it.
             if not re.match(r"\w|\[\[", line) or re.match(r"(inline )?namespace\b[^=]*\{", line):
                 continue
@@ -133,7 +135,9 @@ def local_names(text):
         pending += line + "\n"
         end = pending.rstrip()
         whole = re.match(r"enum\b(?! class| struct)", pending) is None or end.endswith(";")
-        if end.endswith((";", "{", "}")) and whole or re.fullmatch(r"[A-Z_]+\([^()]*\)", end):
+        # A macro's call that needs no semicolon is a statement, too.
+        call = re.match(r"[A-Z_]+\(", end) and end.endswith(")") and end.count("(") == end.count(")")
+        if end.endswith((";", "{", "}")) and whole or call:
             names, alias = names_of(pending, inside)
             found += [Found(name, first, alias) for name in names]
             pending = ""
@@ -154,21 +158,39 @@ def rooms(root):
     return found
 
 
+def names_of_headers(root, room, texts, listed):
+    """What files of a room see without saying where it is from: name -> (place, alias)."""
+    folders = [room.replace("tests/", ""), "common/base"]
+    for name in sorted({name for text in texts for name in USED.findall(text)}):
+        folders += [folder for folder in listed if folder.split("/")[-1] == name]
+    found = {}
+    for folder in dict.fromkeys(folders):
+        for header in sorted((root / folder).glob("*.h")):
+            for name, line, alias in local_names(header.read_text(encoding="utf-8"), inside=True):
+                found.setdefault(name, (f"{header.relative_to(root).as_posix()}:{line}", alias))
+    return found
+
+
 def check(root):
     """Problems found below root, as lines."""
     problems = []
-    for room, files in rooms(root).items():
+    listed = rooms(root)
+    for room, files in listed.items():
+        texts = {file.relative_to(root).as_posix(): file.read_text(encoding="utf-8") for file in files}
+        declared = {} if room.startswith("tests/") else names_of_headers(root, room, texts.values(), listed)
         places = collections.defaultdict(dict)
-        for file in files:
-            for name, line, alias in local_names(file.read_text(encoding="utf-8")):
-                places[name].setdefault(file.relative_to(root).as_posix(), (line, alias))
+        for file, text in texts.items():
+            for name, line, alias in local_names(text):
+                places[name].setdefault(file, (line, alias))
         for name, by_file in sorted(places.items()):
             aliases = {alias for _, alias in by_file.values()}
-            if len(by_file) < 2 or (len(aliases) == 1 and None not in aliases):
-                continue
             where = ", ".join(f"{file}:{line}" for file, (line, _) in by_file.items())
-            problems.append(f"{where}: {name} is local to each of them, but they are compiled together: say it once, in a header of "
-                            f"{room.replace('tests/', 'tests of ')}, where it is the same, and give it telling names where it is not")
+            if len(by_file) > 1 and (len(aliases) > 1 or None in aliases):
+                problems.append(f"{where}: {name} is local to each of them, but they are compiled together: say it once, in a header "
+                                f"of {room}, where it is the same, and give it telling names where it is not")
+            elif name in declared and aliases - {declared[name][1]} - {f"using internal::{name};"} | aliases & {None}:
+                problems.append(f"{where}: {name} is also declared in {declared[name][0]}, and which of the two the other files of "
+                                f"{room} get depends on what is compiled together: take that one, or give this one a telling name")
     return problems
 
 
@@ -251,10 +273,14 @@ const Type& of_a_header() {
         write(root, "CMakeLists.txt", listing)
         write(root, "tests/CMakeLists.txt", "automap_room_tests(a a)\n")
         write(root, "a/one.cpp", one)
-        for name in ("a/alone.cpp", "a/main.cpp", "a/b/one.cpp", "tests/a/one_test.cpp", "tests/a/helper.cpp", "a/one.h"):
+        for name in ("a/alone.cpp", "a/main.cpp", "a/b/one.cpp", "tests/a/one_test.cpp", "tests/a/helper.cpp"):
             write(root, name, one)
+        write(root, "a/own.h", "namespace a {\nusing Shown = base::Shown;\nint of_header(int x);\n}  // namespace a\n")
+        write(root, "a/b/inner.h", "namespace a::b {\nconstexpr int kInner = 1;\n}  // namespace a::b\n")
+        write(root, "common/base/base.h", "class Base {\n public:\n  int member() const;\n};\n")
         assert check(root) == [], check(root)
-        allowed = ["using graph::Shape;", "using Json = base::Json;", "struct Forward;", "int outside(double x) {\n}"]
+        allowed = ["using graph::Shape;", "using Shown = base::Shown;", "using internal::of_header;", "int member() {\n}",
+                   "int kInner;", "using Json = base::Json;", "struct Forward;", "int outside(double x) {\n}"]
         for text in allowed:
             path = write(root, "a/two.cpp", f"namespace a {{\nnamespace {{\n{text}\n}}  // namespace\n}}  // namespace a\n"
                          if "outside" not in text else text)
@@ -269,6 +295,14 @@ const Type& of_a_header() {
                 assert len(problems) == 1 and f": {name} is local" in problems[0], (text, problems)
                 assert f"{path}:3" in problems[0], problems
                 made.unlink()
+        hidden = {"int of_header(double x) {\n}": "a/own.h:3", "using Shown = Other;": "a/own.h:2",
+                  "struct Base {\n};": "common/base/base.h:1",
+                  "using namespace b;\nint kInner = 2;": "a/b/inner.h:2"}
+        for text, place in hidden.items():
+            made = write(root, "a/two.cpp", f"namespace {{\n{text}\n}}  // namespace\n")
+            problems = check(root)
+            assert len(problems) == 1 and f"is also declared in {place}" in problems[0], (text, problems)
+            made.unlink()
     print("check_unity: self-test passed")
 
 

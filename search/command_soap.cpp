@@ -34,7 +34,7 @@ constexpr const char* kDataParallel = "data-parallel";
 constexpr const char* kExpert = "expert";
 constexpr const char* kRandom = "random";
 constexpr std::uint32_t kStartStream = 0x50aa;
-constexpr std::size_t kMostRows = 60;
+constexpr std::size_t kMostOperatorRows = 60;
 
 struct SoapOptions {
   ModelOptions model;
@@ -139,7 +139,7 @@ std::string faster(double other_ms, double ms) {
 }
 
 // "fits: 11.2 GiB of 16 GiB on device 3, the fullest (...)".
-std::string memory_text(const SoapPlan& plan) {
+std::string soap_memory_text(const SoapPlan& plan) {
   const DeviceMemory& most = plan.memory[static_cast<std::size_t>(plan.fullest.device)];
   return (plan.fits() ? "fits: " : "needs ") + format_bytes(plan.fullest.bytes) + " of " +
          format_bytes(plan.fullest.capacity_bytes) + " on device " + std::to_string(plan.fullest.device + 1) +
@@ -148,8 +148,8 @@ std::string memory_text(const SoapPlan& plan) {
          format_bytes(most.kept_bytes) + ")";
 }
 
-std::string memory_warning(const SoapPlan& plan, bool fit) {
-  return "the strategy " + memory_text(plan) +
+std::string soap_memory_warning(const SoapPlan& plan, bool fit) {
+  return "the strategy " + soap_memory_text(plan) +
          (fit ? ": nothing that fits was found" : "; --fit looks for one that fits");
 }
 
@@ -161,7 +161,7 @@ std::string soap_report(const SoapPlan& plan, const ModelSpace& model) {
          faster(plan.expert_ms, plan.step_ms) + ")\n";
   out += "Over links     " + format_bytes(plan.moved_bytes) + " per step; data parallel " +
          format_bytes(plan.data_parallel_moved_bytes) + "\n";
-  out += "Memory         " + memory_text(plan) + "\n";
+  out += "Memory         " + soap_memory_text(plan) + "\n";
   out += "Found          from " +
          plan.planner.substr(plan.planner.find("from ") == std::string::npos ? 0 : plan.planner.find("from ") + 5) +
          ", " + format_count(plan.proposals) + " proposals" +
@@ -200,13 +200,14 @@ std::string soap_report(const SoapPlan& plan, const ModelSpace& model) {
     };
     const std::vector<std::string> own = cells(i);
     for (end = i + 1; end < plan.strategy.size() && cells(end) == own;) ++end;
-    if (rows++ >= kMostRows) continue;
+    if (rows++ >= kMostOperatorRows) continue;
     const Operator& op = model.space.operators[i];
     table.add_row({std::to_string(end - i), shorten(op.layer, 32), shorten(op.name, 28), own[0], own[1], own[2],
                    shorten(own[3], 24)});
   }
   out += "\nDegrees, in the order of the step (neighbours that are split alike in one row)\n" + table.render("  ");
-  if (rows > kMostRows) out += "  ... " + std::to_string(rows - kMostRows) + " rows more: --json has all\n";
+  if (rows > kMostOperatorRows)
+    out += "  ... " + std::to_string(rows - kMostOperatorRows) + " rows more: --json has all\n";
   return out;
 }
 
@@ -267,7 +268,7 @@ int soap_command(int argc, char** argv) {
   plan.cut_by_time = timed || work.stopped();
   plan.warnings = loaded.step.warnings;
   plan.warnings.insert(plan.warnings.end(), model.warnings.begin(), model.warnings.end());
-  if (!plan.fits()) plan.warnings.push_back(memory_warning(plan, options.fit));
+  if (!plan.fits()) plan.warnings.push_back(soap_memory_warning(plan, options.fit));
   plan.planning_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count();
   plan.provenance = step_provenance(loaded, cluster, device, table,
                                     {"start", "plan", "placement", "fit", "beta", "effort", "time", "seed", "devices",
