@@ -33,6 +33,7 @@ TYPE = re.compile(r"(struct|class|union|enum(?:\s+(?:class|struct))?)\b\s*(?:\[\
 ATTRIBUTES = re.compile(r"\[\[[^\]]*\]\]|__attribute__\(\(.*?\)\)(?=\s)|\balignas\([^)]*\)|extern\s*\"\"\s*")
 USED = re.compile(r"^\s*using namespace (?:\w+::)*(\w+);", re.M)
 LOCAL = re.compile(r"(?:inline\s+)?(?:static|constexpr|const|thread_local)\b")
+UNNAMED = "namespace { "
 Found = collections.namedtuple("Found", "name line alias")
 
 
@@ -77,7 +78,9 @@ def names_of(statement, inside):
         return [], None
     alias = ALIAS.match(text)
     if alias:
-        return [next(name for name in alias.groups() if name)], re.sub(r"\s+", " ", text)
+        # clang takes one of a type inside and outside an unnamed namespace for hiding the other.
+        scope = UNNAMED if inside and re.match(r"using \w+ =", text) else ""
+        return [next(name for name in alias.groups() if name)], scope + text
     kind = TYPE.match(text)
     if kind:
         word, name, end = kind.groups()
@@ -167,7 +170,7 @@ def names_of_headers(root, room, texts, listed):
     for folder in dict.fromkeys(folders):
         for header in sorted((root / folder).glob("*.h")):
             for name, line, alias in local_names(header.read_text(encoding="utf-8"), inside=True):
-                found.setdefault(name, (f"{header.relative_to(root).as_posix()}:{line}", alias))
+                found.setdefault(name, (f"{header.relative_to(root).as_posix()}:{line}", alias and alias.replace(UNNAMED, "")))
     return found
 
 
@@ -188,7 +191,8 @@ def check(root):
             if len(by_file) > 1 and (len(aliases) > 1 or None in aliases):
                 problems.append(f"{where}: {name} is local to each of them, but they are compiled together: say it once, in a header "
                                 f"of {room}, where it is the same, and give it telling names where it is not")
-            elif name in declared and aliases - {declared[name][1]} - {f"using internal::{name};"} | aliases & {None}:
+            elif name in declared and not all(alias and alias.replace(UNNAMED, "") in (declared[name][1], f"using internal::{name};")
+                                              for alias in aliases):
                 problems.append(f"{where}: {name} is also declared in {declared[name][0]}, and which of the two the other files of "
                                 f"{room} get depends on what is compiled together: take that one, or give this one a telling name")
     return problems
@@ -285,7 +289,9 @@ const Type& of_a_header() {
             path = write(root, "a/two.cpp", f"namespace a {{\nnamespace {{\n{text}\n}}  // namespace\n}}  // namespace a\n"
                          if "outside" not in text else text)
             assert check(root) == [], (text, check(root))
-        wrong = {"int function(double x) {\n}": "function", "constexpr int kZ = 2,\n    kB = 3;": "kB", "using Json = Other;": "Json",
+        for path in ("a/three.cpp", "tests/a/three_test.cpp"):
+            write(root, path, "using Outside = int;\n")
+        wrong = {"using Outside = int;": "Outside", "int function(double x) {\n}": "function", "constexpr int kZ = 2,\n    kB = 3;": "kB", "using Json = Other;": "Json",
                  "using other::Shape;": "Shape", "struct Scoped {\n};": "Scoped", "enum { kMore,\n kOne };": "kOne",
                  "bool operator<(B b, B c) {\n}": "operator<", "#define MACRO": "MACRO", "namespace variable = x;": "variable"}
         for text, name in wrong.items():
