@@ -8,8 +8,6 @@
 
 namespace automap::inspect {
 
-using Json = nlohmann::ordered_json;
-
 void Facts::add(const std::string& name, const std::string& value) {
   rows_.emplace_back(printable(name), printable(value));
 }

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "common/base/json.h"
 
 namespace automap::inspect {
 
@@ -32,6 +33,6 @@ struct LayerRow {
 std::string count_of(std::int64_t n, const std::string& thing);
 std::string title(const std::string& source, const std::string& what);
 // Counts are printed as integers as long as a double holds them exactly.
-nlohmann::ordered_json count_number(double value);
+Json count_number(double value);
 
 }  // namespace automap::inspect
