@@ -12,7 +12,7 @@ using Align = TextTable::Align;
 
 Description describe_placement_plan(Description out, const std::string& text, const std::string& source) {
   constexpr int kMost = 1 << 30;
-  const pipeline::Json json = pipeline::parse_plan_json(text, source);
+  const Json json = pipeline::parse_plan_json(text, source);
   const pipeline::PlanObject plan(json, source);
   Json& d = out.document;
   d["plan_kind"] = "placement";

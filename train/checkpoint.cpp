@@ -1,6 +1,7 @@
 #include "train/checkpoint.h"
 
 #include <algorithm>
+#include <limits>
 #include <string_view>
 
 #include "common/base/error.h"

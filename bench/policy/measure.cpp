@@ -208,8 +208,9 @@ namespace {
 Json to_json(const Solved& solved, double limit_s) {
   Json stages = Json::array();
   for (const Optimum& one : solved.by_stages) {
+    const std::vector<int> variants(one.plan.variants.begin(), one.plan.variants.end());
     stages.push_back({one.stages, one.proven, number(one.value_ms), number(one.bound_ms), one.plan.cuts,
-                      one.plan.device_cuts, one.plan.variants});
+                      one.plan.device_cuts, variants});
   }
   return {{"stages", std::move(stages)}, {"cpu_ms", solved.cpu_ms}, {"limit_s", number(limit_s)}};
 }
@@ -225,7 +226,7 @@ Solved from_json(const Json& answer, Schedule schedule) {
     one.bound_ms = row.at(3).is_null() ? kInfinity : row.at(3).get<double>();
     row.at(4).get_to(one.plan.cuts);
     row.at(5).get_to(one.plan.device_cuts);
-    row.at(6).get_to(one.plan.variants);
+    for (const Json& variant : row.at(6)) one.plan.variants.push_back(static_cast<std::uint8_t>(variant.get<int>()));
     one.plan.schedule = schedule;
     solved.by_stages.push_back(std::move(one));
   }

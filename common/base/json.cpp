@@ -95,11 +95,29 @@ Json::Json(const std::vector<std::int64_t>& values) : Json() {
 Json::Json(const std::vector<std::uint64_t>& values) : Json() {
   set_all(values);
 }
+Json::Json(const std::vector<float>& values) : Json() {
+  set_all(values);
+}
 Json::Json(const std::vector<double>& values) : Json() {
   set_all(values);
 }
 Json::Json(const std::vector<std::string>& values) : Json() {
   set_all(values);
+}
+Json::Json(const std::map<std::string, std::int64_t>& members) : Json() {
+  set_all(members);
+}
+Json::Json(const std::map<std::string, std::uint64_t>& members) : Json() {
+  set_all(members);
+}
+Json::Json(const std::map<std::string, double>& members) : Json() {
+  set_all(members);
+}
+Json::Json(const std::map<std::string, std::string>& members) : Json() {
+  set_all(members);
+}
+Json::Json(const std::map<std::string, std::vector<int>>& members) : Json() {
+  set_all(members);
 }
 
 template <typename T>
@@ -107,6 +125,12 @@ void Json::set_all(const std::vector<T>& values) {
   make(Type::kArray);
   data_.node->values.reserve(values.size());
   for (const T& value : values) data_.node->values.emplace_back(value);
+}
+
+template <typename T>
+void Json::set_all(const std::map<std::string, T>& members) {
+  make(Type::kObject);
+  for (const auto& [key, value] : members) data_.node->add(key, value);
 }
 
 // Delegates, as all constructors that allocate do: where memory ends, the destructor frees what there is.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -76,8 +77,14 @@ class Json {
   Json(const std::vector<int>& values);
   Json(const std::vector<std::int64_t>& values);
   Json(const std::vector<std::uint64_t>& values);
+  Json(const std::vector<float>& values);
   Json(const std::vector<double>& values);
   Json(const std::vector<std::string>& values);
+  Json(const std::map<std::string, std::int64_t>& members);
+  Json(const std::map<std::string, std::uint64_t>& members);
+  Json(const std::map<std::string, double>& members);
+  Json(const std::map<std::string, std::string>& members);
+  Json(const std::map<std::string, std::vector<int>>& members);
   Json(const Json& other);
   Json(Json&& other) noexcept;
   Json& operator=(Json other) noexcept;
@@ -189,6 +196,8 @@ class Json {
   std::ostream& print(std::ostream& out) const;
   template <typename T>
   void set_all(const std::vector<T>& values);
+  template <typename T>
+  void set_all(const std::map<std::string, T>& members);
   template <typename T>
   T arithmetic(bool booleans) const;
   [[noreturn]] void bad_use(int number, const std::string& what) const;

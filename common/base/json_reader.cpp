@@ -96,9 +96,7 @@ JsonValue JsonValue::at(const char* key) const {
 std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
   if (!value_->is_object()) wrong("an object");
   std::vector<std::pair<std::string, JsonValue>> out;
-  for (const auto& item : value_->items()) {
-    out.emplace_back(item.key(), JsonValue(item.value(), *source_, child(item.key())));
-  }
+  for (const auto& [key, value] : value_->items()) out.emplace_back(key, JsonValue(value, *source_, child(key)));
   return out;
 }
 
