@@ -213,7 +213,7 @@ TEST(Calibration, TimesThatContradictEachOther) {
   std::vector<Json> made = rows_on(small_device());
   made.push_back(made[3]);
   EXPECT_EQ(refused(ErrorKind::kData, file_of(made)), "");
-  const double us = made[3]["us"];
+  const auto us = made[3]["us"].get<double>();
   made.back()["us"] = 2.9 * us;
   EXPECT_EQ(refused(ErrorKind::kData, file_of(made)), "");
   made.back()["us"] = 3.1 * us;

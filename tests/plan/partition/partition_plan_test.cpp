@@ -116,7 +116,7 @@ TEST(PartitionPlan, ReadsBackWhatItWrote) {
   EXPECT_EQ(json["partition"], Json::parse(R"({"params['a']": 1, "params['b']": -1})"));
   // 3.5 of at most 4 ms saved of 10: no plan is below 6.
   EXPECT_EQ(json["lower_bound_ms"], 6);
-  EXPECT_DOUBLE_EQ(json["gap"], 6.5 / 6 - 1);
+  EXPECT_DOUBLE_EQ(json["gap"].get<double>(), 6.5 / 6 - 1);
 }
 
 TEST(PartitionPlan, UnknownBoundsAreNull) {
