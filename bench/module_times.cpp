@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/json.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/machine/device.h"
 #include "profile/time_estimator.h"
@@ -30,14 +30,17 @@ double entry_ms(const graph::Graph& graph, const std::vector<double>& ms) {
 machine::DeviceModel device_of(const std::string& argument) {
   const std::size_t colon = std::min(argument.find(':'), argument.size());
   const machine::DeviceModel device = machine::load_device(argument.substr(0, colon));
-  nlohmann::ordered_json document = nlohmann::ordered_json::parse(machine::to_json_text(device));
+  Json document = Json::parse(machine::to_json_text(device));
   std::istringstream changes(argument.substr(std::min(colon + 1, argument.size())));
   for (std::string change; std::getline(changes, change, ',');) {
     const std::size_t equals = change.find('=');
     if (equals == std::string::npos) throw Error(ErrorKind::kUsage, "found '" + change + "', expected KEY=NUMBER");
-    std::string path = "/" + change.substr(0, equals);
-    std::replace(path.begin(), path.end(), '.', '/');
-    document[nlohmann::ordered_json::json_pointer(path)] = std::stod(change.substr(equals + 1));
+    Json* value = &document;
+    std::istringstream path(change.substr(0, equals));
+    for (std::string key; std::getline(path, key, '.');) {
+      value = value->is_array() ? &value->at(std::stoul(key)) : &(*value)[key];
+    }
+    *value = std::stod(change.substr(equals + 1));
   }
   return machine::parse_device(document.dump(), argument);
 }

@@ -33,7 +33,6 @@ using datagen::Generator;
 using pipeline::Problem;
 using pipeline::ProblemParts;
 using pipeline::RowProblem;
-using Json = nlohmann::json;
 
 // A gap counts as this when there is a plan and the planner found none.
 constexpr double kNoPlanGap = 1;
@@ -115,8 +114,8 @@ class Gaps {
     Json head = describe(candidates_, contenders_);
     head["schema"] = "automap.bench.policy-gaps/1";
     head["seed"] = options_.seed;
-    head["config"] = Json::parse(config_json_, nullptr, false);
-    if (head["config"].is_discarded()) head["config"] = config_json_;
+    head["config"] = Json::parse_or_null(config_json_);
+    if (head["config"].is_null()) head["config"] = config_json_;
     head["config_name"] = options_.config;
     head["threads"] = options_.threads;
     head["limit_s"] = options_.limit_s;

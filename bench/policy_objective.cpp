@@ -36,7 +36,6 @@ using pipeline::Plan;
 using pipeline::Problem;
 using pipeline::ProblemParts;
 using pipeline::RowProblem;
-using Json = nlohmann::json;
 
 constexpr int kBest = 100;
 constexpr int kBeam = 16, kWidest = 4096;

@@ -40,7 +40,6 @@ using machine::Cluster;
 using pipeline::Plan;
 using pipeline::Problem;
 using pipeline::Schedule;
-using Json = nlohmann::json;
 
 constexpr double kNoPlanGap = 1;
 constexpr Schedule kSchedule = Schedule::kAdaptive;

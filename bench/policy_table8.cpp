@@ -25,7 +25,6 @@ namespace {
 
 using pipeline::Plan;
 using pipeline::Problem;
-using Json = nlohmann::json;
 
 struct Options {
   std::vector<std::string> inputs, policies;

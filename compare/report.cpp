@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/base/json.h"
 #include "common/base/json_text.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
@@ -97,7 +97,7 @@ std::string escaped(const std::string& text) {
 }
 
 std::string number(double value) {
-  nlohmann::json json = std::round(value * 100) / 100;
+  Json json = std::round(value * 100) / 100;
   return json.dump();
 }
 
@@ -223,20 +223,19 @@ std::string report_text(const Compared& compared) {
 }
 
 std::string report_json(const Compared& compared) {
-  nlohmann::ordered_json document;
+  Json document;
   document["schema"] = "automap.systems/1";
   document["model"] = compared.model;
   document["cluster"] = compared.cluster;
   if (!compared.workload) document["batch"] = compared.batch;
   document["load_average"] = compared.load_average;
-  document["systems"] = nlohmann::ordered_json::array();
+  document["systems"] = Json::array();
   for (std::size_t i = 0; i < compared.systems.size(); ++i) {
     const Answer& answer = compared.answers[i];
     const System& system = *compared.systems[i];
-    nlohmann::ordered_json row = {
-        {"system", system.key},          {"name", system.name},           {"source", system.source},
-        {"objective", system.objective}, {"expresses", system.expresses}, {"leaves_out", system.leaves_out},
-        {"asked", answer.asked},         {"found", answer.found},         {"search_s", answer.search_s}};
+    Json row = {{"system", system.key},          {"name", system.name},           {"source", system.source},
+                {"objective", system.objective}, {"expresses", system.expresses}, {"leaves_out", system.leaves_out},
+                {"asked", answer.asked},         {"found", answer.found},         {"search_s", answer.search_s}};
     if (answer.found) {
       row["plan"] = answer.plan;
       if (answer.own_ms > 0) row["own_ms"] = answer.own_ms;

@@ -20,9 +20,6 @@
 namespace automap::datagen {
 namespace {
 
-using Json = nlohmann::json;
-using OrderedJson = nlohmann::ordered_json;
-
 constexpr const char* kSchema = "automap.datagen/1";
 
 // The measured ranges behind these defaults: docs/datagen.md.
@@ -60,7 +57,7 @@ constexpr BuiltIn kBuiltIns[] = {
 };
 
 std::string describe(const Json& value) {
-  return excerpt(value.dump(-1, ' ', false, Json::error_handler_t::replace), 60);
+  return excerpt(value.dump(-1, Json::BadUtf8::kReplace), 60);
 }
 
 std::string short_number(double value) {
@@ -75,10 +72,10 @@ std::string short_number(double value) {
 
 void expect_object(const Json& value, const std::string& place, const std::vector<std::string>& known) {
   if (!value.is_object()) fail(place, "found " + describe(value) + ", expected an object");
-  for (const auto& item : value.items()) {
-    if (std::find(known.begin(), known.end(), item.key()) != known.end()) continue;
-    const std::string guess = item.key().size() > 100 ? "" : closest_name(item.key(), known);
-    fail(place, "unknown key " + describe(Json(item.key())),
+  for (const auto& [key, ignored] : value.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string guess = key.size() > 100 ? "" : closest_name(key, known);
+    fail(place, "unknown key " + describe(key),
          (guess.empty() ? "" : "did you mean " + guess + "? ") + "known keys: " + join(known));
   }
 }
@@ -88,7 +85,7 @@ double read_number(const Json& value, const std::string& place) {
   return value.get<double>();
 }
 
-OrderedJson ordered_number(double value) {
+Json ordered_number(double value) {
   if (value == std::floor(value) && std::abs(value) < 1e15) return static_cast<std::int64_t>(value);
   return value;
 }
@@ -118,7 +115,8 @@ NumberSpec with_usual(NumberSpec made, double low, double high, double share) {
 
 Json parse_document(std::string_view text, const std::string& source) {
   return parse_json(text, {source, ErrorKind::kConfig,
-                           "a configuration is JSON, see docs/datagen.md; built in: " + join(built_in_config_names())});
+                           "a configuration is JSON, see docs/datagen.md; built in: " + join(built_in_config_names())})
+      .sorted();
 }
 
 Config::Section read_section(const Json& document, const char* section, const std::vector<NumberSpec>& specs,
@@ -144,8 +142,8 @@ Config::Section read_section(const Json& document, const char* section, const st
   return made;
 }
 
-OrderedJson write_section(const Config::Section& section, const std::vector<NumberSpec>& specs) {
-  OrderedJson made = OrderedJson::object();
+Json write_section(const Config::Section& section, const std::vector<NumberSpec>& specs) {
+  Json made = Json::object();
   for (std::size_t i = 0; i < specs.size(); ++i) made[specs[i].name] = section[i].to_json();
   return made;
 }
@@ -380,19 +378,19 @@ double Range::draw(Rng& rng) const {
   return between(low_, high_, log_low_, log_high_, rng);
 }
 
-OrderedJson Range::to_json() const {
+Json Range::to_json() const {
   if (!values_.empty()) {
-    OrderedJson made = {{"values", OrderedJson::array()}, {"weights", OrderedJson::array()}};
+    Json made = {{"values", Json::array()}, {"weights", Json::array()}};
     for (double value : values_) made["values"].push_back(ordered_number(value));
     for (double share : shares_) made["weights"].push_back(ordered_number(share));
     return made;
   }
   if (low_ == high_) return ordered_number(low_);
-  const OrderedJson plain = OrderedJson::array({ordered_number(low_), ordered_number(high_)});
+  const Json plain = Json::array({ordered_number(low_), ordered_number(high_)});
   if (usual_share_ <= 0 && logarithmic_ == logarithmic_by_default_) return plain;
-  OrderedJson made = {{"low", plain[0]}, {"high", plain[1]}, {"scale", logarithmic_ ? "log" : "linear"}};
+  Json made = {{"low", plain[0]}, {"high", plain[1]}, {"scale", logarithmic_ ? "log" : "linear"}};
   if (usual_share_ > 0) {
-    made["usual"] = OrderedJson::array({ordered_number(usual_low_), ordered_number(usual_high_)});
+    made["usual"] = Json::array({ordered_number(usual_low_), ordered_number(usual_high_)});
     made["usual_share"] = ordered_number(usual_share_);
   }
   return made;
@@ -520,15 +518,15 @@ void Config::use_profiles(const std::vector<std::string>& paths) {
   if (!(families[at].weight > 0)) families[at].weight = others * kShare / (1 - kShare);
 }
 
-OrderedJson Config::to_json() const {
-  OrderedJson document;
+Json Config::to_json() const {
+  Json document;
   document["schema"] = kSchema;
   document["name"] = name;
-  document["families"] = OrderedJson::object();
+  document["families"] = Json::object();
   for (std::size_t i = 0; i < families.size(); ++i) {
     if (!(families[i].weight > 0)) continue;
     const FamilySpec& family = datagen::families()[i];
-    OrderedJson written = {{"weight", ordered_number(families[i].weight)}};
+    Json written = {{"weight", ordered_number(families[i].weight)}};
     for (std::size_t j = 0; j < family.parameters.size(); ++j) {
       written[family.parameters[j].name] = families[i].parameters[j].to_json();
     }

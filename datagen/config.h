@@ -3,11 +3,11 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/base/json.h"
 #include "common/base/rng.h"
 
 namespace automap::datagen {
@@ -32,13 +32,13 @@ class Range {
  public:
   explicit Range(const NumberSpec& spec);
   // Throws Error(kConfig) that starts with `place`.
-  Range(const NumberSpec& spec, const nlohmann::json& value, const std::string& place);
+  Range(const NumberSpec& spec, const Json& value, const std::string& place);
 
   double draw(Rng& rng) const;
   int draw_whole(Rng& rng) const { return static_cast<int>(draw(rng)); }
   double low() const;
   double high() const;
-  nlohmann::ordered_json to_json() const;
+  Json to_json() const;
 
  private:
   double between(double low, double high, double log_low, double log_high, Rng& rng) const;
@@ -72,7 +72,7 @@ class Config {
   // part, it gets a fifth of the rows. Throws what io::load_profiles throws.
   void use_profiles(const std::vector<std::string>& paths);
 
-  nlohmann::ordered_json to_json() const;
+  Json to_json() const;
 };
 
 // The numbers of a section by position.

@@ -236,7 +236,7 @@ class Generator::Prepared {
       cumulative.push_back(sum);
       if (config.families[i].weight > 0) last = i;
     }
-    json = config.to_json().dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    json = config.to_json().dump(2, Json::BadUtf8::kReplace) + "\n";
   }
 
   // Draws everything; the arrays stay in the workspace, their units in `units`.

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -14,6 +13,7 @@
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/inputs.h"
+#include "common/base/json.h"
 #include "common/base/json_text.h"
 #include "common/base/log.h"
 #include "common/base/options.h"
@@ -28,7 +28,6 @@ namespace {
 
 using namespace automap;
 using namespace automap::datagen;
-using Json = nlohmann::ordered_json;
 
 constexpr std::uint64_t kMostPreviewed = 1000;
 // More threads than this per processor only cost memory.

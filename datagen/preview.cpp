@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "common/base/json.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
 
@@ -84,24 +84,23 @@ std::string row_text(const RowProblem& row, const std::vector<std::string>& dist
   return out;
 }
 
-nlohmann::ordered_json row_json(const RowProblem& row, const std::vector<std::string>& distributions,
-                                std::uint64_t index) {
-  nlohmann::ordered_json document = {{"index", index},
-                                     {"distribution", family_of(row, distributions)},
-                                     {"num_instructions", row.num_instructions},
-                                     {"scale_ms", row.scale_ms},
-                                     {"servers", row.servers},
-                                     {"devices_per_server", row.devices_per_server},
-                                     {"intra_over_inter", row.intra_over_inter},
-                                     {"micro_batches", row.micro_batches},
-                                     {"stages", row.stages},
-                                     {"memory_limit", nullptr},
-                                     {"schedule", to_string(row.schedule)},
-                                     {"forward_fraction", row.forward_fraction},
-                                     {"stash_factor", row.stash_factor},
-                                     {"hop_latency", row.hop_latency},
-                                     {"server_seed", row.server_seed},
-                                     {"samples", row.samples}};
+Json row_json(const RowProblem& row, const std::vector<std::string>& distributions, std::uint64_t index) {
+  Json document = {{"index", index},
+                   {"distribution", family_of(row, distributions)},
+                   {"num_instructions", row.num_instructions},
+                   {"scale_ms", row.scale_ms},
+                   {"servers", row.servers},
+                   {"devices_per_server", row.devices_per_server},
+                   {"intra_over_inter", row.intra_over_inter},
+                   {"micro_batches", row.micro_batches},
+                   {"stages", row.stages},
+                   {"memory_limit", nullptr},
+                   {"schedule", to_string(row.schedule)},
+                   {"forward_fraction", row.forward_fraction},
+                   {"stash_factor", row.stash_factor},
+                   {"hop_latency", row.hop_latency},
+                   {"server_seed", row.server_seed},
+                   {"samples", row.samples}};
   if (std::isfinite(row.memory_limit)) document["memory_limit"] = row.memory_limit;
   if (row.samples > 0) {
     document["launch_share"] = row.launch_share;

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "common/base/json.h"
 #include "common/pipeline/row_problem.h"
 
 namespace automap::datagen {
@@ -17,7 +17,6 @@ namespace automap::datagen {
 std::string row_text(const pipeline::RowProblem& row, const std::vector<std::string>& distributions,
                      std::uint64_t index);
 
-nlohmann::ordered_json row_json(const pipeline::RowProblem& row, const std::vector<std::string>& distributions,
-                                std::uint64_t index);
+Json row_json(const pipeline::RowProblem& row, const std::vector<std::string>& distributions, std::uint64_t index);
 
 }  // namespace automap::datagen

@@ -93,7 +93,7 @@ PlanInput read_input(const InputOptions& options, const machine::Cluster& cluste
     return input;
   }
   if (pipeline::looks_like_plan(bytes)) {
-    const pipeline::PlanJson plan = pipeline::parse_plan_json(bytes, source);
+    const Json plan = pipeline::parse_plan_json(bytes, source);
     const std::string kind = pipeline::PlanObject(plan, source).text_or_empty("kind");
     throw Error(ErrorKind::kData, source + " is a plan of the kind " + (kind.empty() ? "?" : kind) + ", not a model",
                 kind == "operator" || kind == "data"

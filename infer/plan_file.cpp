@@ -44,12 +44,12 @@ void take_provenance(const std::map<std::string, std::string>& provenance, Given
   if (hash != provenance.end()) given.model_sha256 = hash->second;
 }
 
-void take_partitions(const OrderedJson& json, const std::string& source, GivenPlan& given) {
+void take_partitions(const Json& json, const std::string& source, GivenPlan& given) {
   const JsonObject reader(json, source);
   if (reader.has("partition")) given.partitions.emplace_back(source + ": partition", json["partition"]);
   if (!reader.has("partitions")) return;
   int number = 0;
-  for (const OrderedJson& one : reader.array("partitions")) {
+  for (const Json& one : reader.array("partitions")) {
     given.partitions.emplace_back(source + ": partitions[" + std::to_string(number++) + "]", one);
   }
 }
@@ -92,7 +92,7 @@ std::string word(const JsonObject& reader, const char* key, const std::vector<st
   reader.wrong(key, reader.at(key), expected);
 }
 
-GivenPlan of_minimal(const OrderedJson& json, const std::string& source) {
+GivenPlan of_minimal(const Json& json, const std::string& source) {
   const JsonObject reader(json, source);
   const JsonSource from{source, ErrorKind::kData, ""};
   JsonValue(json, from)
@@ -137,7 +137,7 @@ GivenPlan of_minimal(const OrderedJson& json, const std::string& source) {
     check_length(reader, "recompute", recompute, stages);
     for (std::size_t s = 0; s < stages; ++s) {
       if (recompute[s] != "layer" && recompute[s] != "none") {
-        reader.wrong("recompute", OrderedJson(recompute[s]), "\"none\" or \"layer\" for each stage");
+        reader.wrong("recompute", Json(recompute[s]), "\"none\" or \"layer\" for each stage");
       }
       given.variants[s].recompute = recompute[s] == "layer";
     }
@@ -203,8 +203,7 @@ std::string short_hash(const std::string& sha256) {
 GivenPlan read_plan_file(const std::string& path) {
   const std::string source = input_name(path);
   const std::string text = gunzip_if_gzip(read_file(path, pipeline::kMaxPlanBytes), source, pipeline::kMaxPlanBytes);
-  const OrderedJson json =
-      parse_json(text, {source, ErrorKind::kData, std::string("expected ") + pipeline::kGivenPlans});
+  const Json json = parse_json(text, {source, ErrorKind::kData, std::string("expected ") + pipeline::kGivenPlans});
   const bool document = json.is_object() && json.contains("schema");
   GivenPlan given = document ? of_document(pipeline::parse_plan(text, source)) : of_minimal(json, source);
   if (document) take_partitions(json, source, given);
@@ -229,8 +228,8 @@ std::vector<std::string> check_partitions(const GivenPlan& given, const pipeline
     const auto columns =
         std::find_if(profile.widths.begin(), profile.widths.end(), [&](const auto& one) { return one.width == width; });
     if (columns == profile.widths.end() || columns->partition.empty()) continue;
-    const OrderedJson own = OrderedJson::parse(columns->partition);
-    const OrderedJson &dims = theirs.at("partition"), &own_dims = own.at("partition");
+    const Json own = Json::parse(columns->partition);
+    const Json &dims = theirs.at("partition"), &own_dims = own.at("partition");
     const JsonObject tensors(dims, theirs.where("partition"));
     std::vector<std::string> names;
     for (const auto& [name, dim] : own_dims.items()) names.push_back(name);
@@ -248,8 +247,8 @@ std::vector<std::string> check_partitions(const GivenPlan& given, const pipeline
     for (const std::string& name : names) {
       if (!dims.contains(name)) tensors.fail("there is nothing of " + printable(name), "leave the whole partition out");
     }
-    const bool same_rest = json.value("gathers", OrderedJson()) == own.value("gathers", OrderedJson()) &&
-                           json.value("sums", OrderedJson()) == own.value("sums", OrderedJson());
+    const bool same_rest = json.value("gathers", Json()) == own.value("gathers", Json()) &&
+                           json.value("sums", Json()) == own.value("sums", Json());
     if (others == 0 && same_rest) continue;
     departures.push_back("the file holds another partition for replicas of " + std::to_string(width) +
                          " devices than is found here (" +

@@ -25,7 +25,7 @@ struct GivenPlan {
   int num_instructions = 0;                      // 0: not said
   std::string model, model_sha256;               // empty: not said
   // How replicas of several devices hold the tensors: what it is called in messages, and what was said of it.
-  std::vector<std::pair<std::string, OrderedJson>> partitions;
+  std::vector<std::pair<std::string, Json>> partitions;
   // Options of automap-infer that the plan was made with -> value. Files of version 1 were made with what the papers
   // assume.
   std::map<std::string, std::string> settings;

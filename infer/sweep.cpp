@@ -1,9 +1,9 @@
 // Every uniform layout of a cluster, scored.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "common/base/error.h"
+#include "common/base/json.h"
 #include "common/base/json_text.h"
 #include "common/base/text_table.h"
 #include "common/base/work.h"
@@ -122,7 +122,7 @@ std::string sweep_text(const std::vector<SweptLayout>& layouts) {
 
 std::string sweep_json(const Sweep& sweep) {
   const std::vector<SweptLayout>& layouts = sweep.layouts;
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  Json rows = Json::array();
   for (const SweptLayout& one : layouts) {
     rows.push_back({{"layout", one.layout.text()},
                     {"dp", one.layout.dp},
@@ -139,10 +139,10 @@ std::string sweep_json(const Sweep& sweep) {
                     {"missing_stage", one.missing_stage},
                     {"memory_share", one.fullest_share}});
   }
-  const nlohmann::ordered_json document = {{"schema", "automap.sweep/1"},
-                                           {"batch", layouts.front().batch()},
-                                           {"left_out", sweep.left_out},
-                                           {"layouts", rows}};
+  const Json document = {{"schema", "automap.sweep/1"},
+                         {"batch", layouts.front().batch()},
+                         {"left_out", sweep.left_out},
+                         {"layouts", rows}};
   return json_text(document);
 }
 

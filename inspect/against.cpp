@@ -17,8 +17,6 @@
 
 namespace automap::inspect {
 namespace {
-
-using Json = nlohmann::ordered_json;
 using Align = TextTable::Align;
 
 // Profiles as they are, a module's HLO profiled as automap-profile does it by default.

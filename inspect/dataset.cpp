@@ -19,8 +19,6 @@
 
 namespace automap::inspect {
 namespace {
-
-using Json = nlohmann::ordered_json;
 using Align = TextTable::Align;
 using io::DatasetManifest;
 using io::DatasetReader;

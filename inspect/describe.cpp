@@ -26,8 +26,6 @@
 
 namespace automap::inspect {
 namespace {
-
-using Json = nlohmann::ordered_json;
 using Align = TextTable::Align;
 
 Json base_document(const char* kind, const std::string& source, std::string_view bytes) {
@@ -85,7 +83,7 @@ Description describe_profile(Description out, std::string bytes, io::ProfileForm
     widths.push_back(std::to_string(columns.width));
   }
   d["max_a_bytes"] = count_number(widest);
-  d["model_sha256"] = p.source_sha256.empty() ? Json(nullptr) : Json(p.source_sha256);
+  d["model_sha256"] = p.source_sha256.empty() ? Json() : Json(p.source_sha256);
   if (hdf5) d["checksum"] = checksum;
   d["layers"] = Json::array();
   for (const LayerRow& row : layers) d["layers"].push_back({{"name", row.name}, {"instructions", row.instructions}});
@@ -161,7 +159,7 @@ Description describe_device(Description out, const machine::DeviceModel& device,
     facts.add(constant.name, constant.value + (constant.source.empty() ? ", assumed" : ", from " + constant.source));
     d["constants"].push_back({{"name", constant.name},
                               {"value", constant.value},
-                              {"source", constant.source.empty() ? Json(nullptr) : Json(constant.source)}});
+                              {"source", constant.source.empty() ? Json() : Json(constant.source)}});
   }
   out.text = title(source, "device " + device.name) + facts.render();
   return out;
@@ -186,8 +184,7 @@ Description describe_policy(Description out, const std::string& bytes, const std
     d["objective"] = a.objective == 0 ? "value" : "simulated";
   }
   d["weights"] = policy.weights().size();
-  d["provenance"] = Json::parse(policy.provenance(), nullptr, false);
-  if (d["provenance"].is_discarded()) d["provenance"] = nullptr;
+  d["provenance"] = Json::parse_or_null(policy.provenance());
   std::string layers = std::to_string(a.features);
   for (const int width : a.hidden) layers += "-" + std::to_string(width);
   layers += "-" + std::to_string(a.actions * a.atoms);

@@ -3,14 +3,15 @@
 // docs/formats/inspect.md documents the JSON, inspect.schema.json checks it.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include "common/base/json.h"
 
 namespace automap::inspect {
 
 struct Description {
-  nlohmann::ordered_json document;  // schema automap.inspect/1
-  std::string text;                 // the same for people
+  Json document;     // schema automap.inspect/1
+  std::string text;  // the same for people
 };
 
 struct DescribeOptions {

@@ -12,21 +12,21 @@
 namespace automap::inspect {
 
 Description describe_heuristics_plan(Description out, const std::string& text, const std::string& source) {
-  const OrderedJson document = pipeline::parse_plan_json(text, source);
+  const Json document = pipeline::parse_plan_json(text, source);
   const JsonObject plan(document, source);
   const int devices = plan.integer("devices", 1, kMostDevices);
   int tasks = 0;
   std::set<int> used;
-  for (const OrderedJson& item : plan.array("tasks")) {
+  for (const Json& item : plan.array("tasks")) {
     const JsonObject task(item, source + ": task " + std::to_string(++tasks));
     task.text("name");
     used.insert(task.integer("device", 1, devices));
   }
-  OrderedJson candidates = OrderedJson::array();
+  Json candidates = Json::array();
   TextTable table({{"heuristic", TextTable::Align::kLeft}, {"largest load"}, {"cut"}, {"step"}});
   if (plan.has("candidates")) {
     int number = 0;
-    for (const OrderedJson& item : plan.array("candidates")) {
+    for (const Json& item : plan.array("candidates")) {
       const JsonObject candidate(item, source + ": candidate " + std::to_string(++number));
       const std::string name = candidate.text("heuristic");
       const double load = candidate.number_or_zero("load_ms"), cut = candidate.number_or_zero("cut_bytes"),

@@ -17,8 +17,6 @@
 
 namespace automap::inspect {
 namespace {
-
-using Json = nlohmann::ordered_json;
 using Align = TextTable::Align;
 
 constexpr std::size_t kShownOpcodes = 12;
@@ -190,7 +188,7 @@ ReadModules read_several(hlo::HloForm form, const std::string& bytes, const std:
                         {"entry_instructions", one.entry_instructions},
                         {"entry_parameters", one.entry_parameters},
                         {"flops", count_number(one.flops)},
-                        {"training", one.understood ? Json(one.training) : Json(nullptr)}});
+                        {"training", one.understood ? Json(one.training) : Json()}});
     if (out.each.size() == 1) f.module = one.module;
     add_to(&f, one);
   }
@@ -224,7 +222,7 @@ void fill_document(Json& d, hlo::HloForm form, const ReadModules& modules, const
   d["while_loops"] = f.whiles;
   d["while_loops_with_known_trip_count"] = f.known_trip_counts;
   d["unknown_opcodes"] = f.unknown_opcodes;
-  d["training"] = f.understood ? Json(f.training) : Json(nullptr);
+  d["training"] = f.understood ? Json(f.training) : Json();
   d["trainable_variables"] = f.variables;
   d["layers"] = Json::array();
   for (const LayerRow& row : f.layers) d["layers"].push_back({{"name", row.name}, {"instructions", row.instructions}});

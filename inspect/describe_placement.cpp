@@ -11,14 +11,13 @@ namespace automap::inspect {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Align = TextTable::Align;
 
 }  // namespace
 
 Description describe_placement_plan(Description out, const std::string& text, const std::string& source) {
   constexpr int kMost = 1 << 30;
-  const pipeline::PlanJson json = pipeline::parse_plan_json(text, source);
+  const Json json = pipeline::parse_plan_json(text, source);
   const pipeline::PlanObject plan(json, source);
   Json& d = out.document;
   d["plan_kind"] = "placement";

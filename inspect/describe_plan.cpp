@@ -19,7 +19,6 @@ namespace automap::inspect {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Align = TextTable::Align;
 
 }  // namespace
@@ -40,8 +39,8 @@ Description describe_plan(Description out, const std::string& text, const std::s
   d["device_cuts"] = p.plan.device_cuts;
   d["step_ms"] = p.step_ms;
   d["simulated_step_ms"] = p.simulated_step_ms;
-  d["lower_bound_ms"] = p.lower_bound_ms > 0 ? Json(p.lower_bound_ms) : Json(nullptr);
-  d["gap"] = p.lower_bound_ms > 0 ? Json(p.gap) : Json(nullptr);
+  d["lower_bound_ms"] = p.lower_bound_ms > 0 ? Json(p.lower_bound_ms) : Json();
+  d["gap"] = p.lower_bound_ms > 0 ? Json(p.gap) : Json();
 
   Facts facts;
   facts.add("model", p.model.empty() ? "(unnamed)" : p.model + ", " + count_of(p.num_instructions, "instruction"));
@@ -149,7 +148,7 @@ Description describe_partition_plan(Description out, const std::string& text, co
   d["replicated_step_ms"] = p.replicated_step_ms;
   d["memory_bytes"] = count_number(p.memory_bytes);
   d["value"] = p.value;
-  d["bound"] = std::isfinite(p.bound) ? Json(p.bound) : Json(nullptr);
+  d["bound"] = std::isfinite(p.bound) ? Json(p.bound) : Json();
   d["proven"] = p.proven;
 
   Facts facts;
@@ -261,7 +260,7 @@ Description describe_mesh_plan(Description out, const std::string& text, const s
   d["overlapped_ms"] = or_null(p.overlapped_ms);
   d["replicated_step_ms"] = p.replicated_step_ms;
   d["memory_bytes"] = count_number(p.memory_bytes);
-  d["capacity_bytes"] = p.capacity_bytes > 0 ? count_number(p.capacity_bytes) : Json(nullptr);
+  d["capacity_bytes"] = p.capacity_bytes > 0 ? count_number(p.capacity_bytes) : Json();
   d["axes"] = {{"data", axis_json(p.data_axis)}, {"model", axis_json(p.model_axis)}};
   d["alternatives"] = Json::array();
   for (const partition::MeshAlternative& other : p.alternatives) {

@@ -11,10 +11,10 @@
 namespace automap::inspect {
 
 Description describe_soap_plan(Description out, const std::string& text, const std::string& source) {
-  const OrderedJson document = pipeline::parse_plan_json(text, source);
+  const Json document = pipeline::parse_plan_json(text, source);
   const JsonObject plan(document, source);
   int operators = 0, split = 0, devices = 0;
-  for (const OrderedJson& item : plan.array("operators")) {
+  for (const Json& item : plan.array("operators")) {
     const JsonObject op(item, source + ": operator " + std::to_string(++operators));
     op.text("name");
     op.integers("degrees", 1, kMostDevices);

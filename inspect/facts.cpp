@@ -8,12 +8,6 @@
 
 namespace automap::inspect {
 
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-}  // namespace
-
 void Facts::add(const std::string& name, const std::string& value) {
   rows_.emplace_back(printable(name), printable(value));
 }

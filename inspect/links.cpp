@@ -11,8 +11,6 @@
 
 namespace automap::inspect {
 namespace {
-
-using Json = nlohmann::ordered_json;
 using Align = TextTable::Align;
 
 // Rows of a file's `collectives`, in its order, and their errors.
@@ -87,7 +85,7 @@ std::string describe_links(const machine::Cluster& cluster, const std::string& s
                      {"devices", row.devices},
                      {"servers", row.servers},
                      {"lines", rows[r]["lines"]},
-                     {"largest_fit_error", error < 0 ? Json(nullptr) : Json(error)},
+                     {"largest_fit_error", error < 0 ? Json() : Json(error)},
                      {"assumed", row.assumed}});
       table.add_row({std::to_string(i), machine::to_string(row.operation), group_text(row), lines,
                      error < 0 ? "-" : "within " + format_number(std::ceil(error * 1000 - 1e-6) / 10) + " %",

@@ -90,7 +90,7 @@ void check_sizes(const Measurements& measured, const JsonValue& rows) {
 
 Measurements parse_measurements(std::string_view json_text, const std::string& source) {
   const JsonSource from{source, ErrorKind::kConfig, kHint};
-  const nlohmann::ordered_json document = parse_json(json_text, from);
+  const Json document = parse_json(json_text, from);
   const JsonValue root(document, from);
   root.schema(kSchemaName, kSchemaVersion, "a file of measurements");
   root.only_keys({"schema", "device", "framework", "cores", "memory_gib", "measured"});

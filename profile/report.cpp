@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <vector>
 
+#include "common/base/json.h"
 #include "common/base/json_text.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
@@ -13,8 +13,6 @@
 namespace automap::profile {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // "6 softmaxes of scores as written: 4 since ..., 2 since ..."; empty when there are none.
 std::string missed_text(const FusionSummary& fusion) {
@@ -123,7 +121,7 @@ std::string report_json(const ModelProfile& profile, const std::string& form) {
   d["micro_batch_size"] = whole(p.micro_batch_size);
   d["split"] = profile.split;
   d["variables_found_by"] = profile.variables_found_by;
-  d["loss"] = profile.loss_result >= 0 ? Json(profile.loss_result) : Json(nullptr);
+  d["loss"] = profile.loss_result >= 0 ? Json(profile.loss_result) : Json();
   d["loss_found_by"] = profile.loss_found_by;
   d["totals"] = {{"c_ms", sum(p.c_ms)}, {"w_bytes", whole(sum(p.w_bytes))}, {"stash_bytes", whole(sum(p.stash_bytes))}};
   d["times_ms"] = {{"forward", profile.forward_ms},
@@ -203,7 +201,7 @@ std::string report_json(const ModelProfile& profile, const std::string& form) {
                            {"w_bytes", whole(sum(columns.w_bytes))},
                            {"stash_bytes", whole(sum(columns.stash_bytes))}});
   }
-  d["times_problem"] = profile.times_problem.empty() ? Json(nullptr) : Json(profile.times_problem);
+  d["times_problem"] = profile.times_problem.empty() ? Json() : Json(profile.times_problem);
   d["uncut_loops"] = Json::array();
   for (const UncutLoop& loop : profile.uncut_loops) {
     d["uncut_loops"].push_back({{"instruction", loop.position},

@@ -1,10 +1,10 @@
 // automap-search apply.
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "common/base/cli.h"
 #include "common/base/error.h"
+#include "common/base/json.h"
 #include "common/base/json_text.h"
 #include "common/base/log.h"
 #include "common/base/printable.h"
@@ -26,8 +26,6 @@ using namespace partition;
 using namespace emit;
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct ApplyOptions {
   ModelOptions model;

@@ -114,7 +114,7 @@ class Explaining {
       return price({loaded_.model.get(), &decided}, device_, cluster_, options_.pricing.overlap);
     };
     if (options_.json) {
-      print_json(OrderedJson::parse(explanation_json(*loaded_.model, decided, plan, nodes_)), cost);
+      print_json(Json::parse(explanation_json(*loaded_.model, decided, plan, nodes_)), cost);
       return;
     }
     print_axis(loaded_, *loaded_.model, decided, plan, nodes_);
@@ -130,7 +130,7 @@ class Explaining {
     if (options_.json) {
       const auto axis = [&](const sharding::ShardingModel& model, const sharding::Propagation& decided,
                             const PartitionPlan& of, const sharding::TensorShares& shares) {
-        return OrderedJson::parse(explanation_json(model, decided, of, nodes_, &shares));
+        return Json::parse(explanation_json(model, decided, of, nodes_, &shares));
       };
       print_json({{"schema", "automap.explanation/1"},
                   {"axes",
@@ -151,7 +151,7 @@ class Explaining {
  private:
   // Of one tensor there is no price.
   template <typename Cost>
-  void print_json(OrderedJson document, const Cost& cost) const {
+  void print_json(Json document, const Cost& cost) const {
     if (nodes_.empty()) document["estimate"] = internal::price_json(cost(), options_.pricing.cluster);
     print_exact(json_text(document));
   }

@@ -157,8 +157,7 @@ std::string explanation_json(const ShardingModel& model, const Propagation& deci
          {"layer", layer_of(model, node)},
          {"state", state_word(state)},
          {"dim", state.kind == TensorStateKind::kSplit ? state.dim : -1},
-         {"partial",
-          state.partial == sharding::Reduction::kNone ? Json(nullptr) : Json(sharding::to_string(state.partial))},
+         {"partial", state.partial == sharding::Reduction::kNone ? Json() : Json(sharding::to_string(state.partial))},
          {"summary", why.summary},
          {"lines", why.lines},
          {"collectives", own}});

@@ -100,15 +100,14 @@ const char* state_word(const TensorState& state) {
 Json collective_json(const ShardingModel& model, const Collective& c) {
   Json sources = Json::array();
   for (const NodeId source : c.sources) sources.push_back(instruction_name(model, source));
-  return {
-      {"kind", sharding::to_string(c.kind)},
-      {"reduction", c.reduction == sharding::Reduction::kNone ? Json(nullptr) : Json(sharding::to_string(c.reduction))},
-      {"instruction", instruction_name(model, c.node)},
-      {"layer", layer_of(model, c.node)},
-      {"shape", shape_of(model, c.node)},
-      {"bytes", whole_number(c.bytes)},
-      {"times", whole_number(c.times)},
-      {"sources", sources}};
+  return {{"kind", sharding::to_string(c.kind)},
+          {"reduction", c.reduction == sharding::Reduction::kNone ? Json() : Json(sharding::to_string(c.reduction))},
+          {"instruction", instruction_name(model, c.node)},
+          {"layer", layer_of(model, c.node)},
+          {"shape", shape_of(model, c.node)},
+          {"bytes", whole_number(c.bytes)},
+          {"times", whole_number(c.times)},
+          {"sources", sources}};
 }
 
 Json inputs_json(const ShardingModel& model, const Propagation& decided) {
@@ -128,7 +127,7 @@ Json inputs_json(const ShardingModel& model, const Propagation& decided) {
 Json explanation_value(const ShardingModel& model, const sharding::Explanation& e) {
   return {{"summary", e.summary},
           {"lines", e.lines},
-          {"at", e.at == graph::kNone ? Json(nullptr) : Json(instruction_name(model, e.at))}};
+          {"at", e.at == graph::kNone ? Json() : Json(instruction_name(model, e.at))}};
 }
 
 }  // namespace automap::search::internal

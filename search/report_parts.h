@@ -1,10 +1,10 @@
 // What the reports share (report.h): texts, names of tensors and layers, JSON of what several documents hold.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "common/base/json.h"
 #include "common/base/text_table.h"
 #include "common/sharding/collectives.h"
 #include "common/sharding/explain.h"
@@ -15,7 +15,6 @@
 namespace automap::search::internal {
 
 using Align = TextTable::Align;
-using Json = nlohmann::ordered_json;
 using partition::instruction_name;
 using sharding::Collective;
 using sharding::GroupId;

@@ -30,7 +30,7 @@ std::string hidden_text(const partition::PlanEstimate& estimate);
 // What is known of all overlapped steps.
 std::string least_overlapped_text(double bound_ms);
 // `estimate` of automap.applied/1 and automap.explanation/1.
-nlohmann::ordered_json price_json(const partition::Price& price, const std::string& cluster);
+Json price_json(const partition::Price& price, const std::string& cluster);
 std::string price_text(const partition::Price& price, const std::string& cluster);
 
 // Empty where there is nothing to show.

@@ -1,16 +1,15 @@
 #include "train/checkpoint.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <limits>
 #include <string_view>
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 
 namespace automap::train {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kMagic = "AMCHECKP";
 constexpr std::uint32_t kVersion = 1;
@@ -80,7 +79,7 @@ void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
     crc = crc32c(bytes, crc);
     file.write(bytes);
   };
-  const std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = header.dump(-1, Json::BadUtf8::kReplace);
   write(kMagic);
   write(bytes_of(kVersion));
   write(bytes_of(static_cast<std::uint64_t>(text.size())));
@@ -140,7 +139,7 @@ Checkpoint load_checkpoint(const std::string& path) {
       target->assign(bytes, at, size);
       at += size;
     }
-  } catch (const nlohmann::json::exception& e) {
+  } catch (const JsonError& e) {
     throw damaged(std::string("the header cannot be read: ") + e.what());
   }
   return out;

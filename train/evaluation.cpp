@@ -5,12 +5,12 @@
 #include <ctime>
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/numbers.h"
 #include "common/base/progress.h"
@@ -367,7 +367,7 @@ std::string Evaluation::fingerprint() const {
 bool Evaluation::read_cache(const std::string& path) {
   if (!std::filesystem::exists(path)) return false;
   try {
-    const auto document = nlohmann::json::parse(read_own_file(path));
+    const auto document = Json::parse(read_own_file(path));
     if (document.at("made_for").get<std::string>() != fingerprint()) return false;
     std::vector<HeldOut> problems;
     for (const auto& p : document.at("problems")) {
@@ -394,16 +394,16 @@ bool Evaluation::read_cache(const std::string& path) {
     problems_ = std::move(problems);
     baselines_ = std::move(baselines);
     return true;
-  } catch (const nlohmann::json::exception&) {
+  } catch (const JsonError&) {
     log_warning(path + " cannot be read, the held-out problems are solved again");
     return false;
   }
 }
 
 void Evaluation::write_cache(const std::string& path) const {
-  nlohmann::ordered_json document = nlohmann::ordered_json::object();
+  Json document = Json::object();
   document["made_for"] = fingerprint();
-  auto& problems = document["problems"] = nlohmann::ordered_json::array();
+  auto& problems = document["problems"] = Json::array();
   for (const HeldOut& held : problems_) {
     problems.push_back({{"index", held.index},
                         {"set", static_cast<int>(held.set)},
@@ -411,11 +411,11 @@ void Evaluation::write_cache(const std::string& path) const {
                         {"reference_ms", held.reference_ms},
                         {"proven", held.proven}});
   }
-  auto& baselines = document["baselines"] = nlohmann::ordered_json::array();
+  auto& baselines = document["baselines"] = Json::array();
   for (const PlannerLengths& b : baselines_) {
     // JSON has no infinity: no plan is null.
-    nlohmann::ordered_json lengths = nlohmann::ordered_json::array();
-    for (const double ms : b.length_ms) lengths.push_back(std::isfinite(ms) ? nlohmann::ordered_json(ms) : nullptr);
+    Json lengths = Json::array();
+    for (const double ms : b.length_ms) lengths.push_back(std::isfinite(ms) ? Json(ms) : nullptr);
     baselines.push_back({{"planner", b.planner}, {"planning_ms", b.planning_ms}, {"length_ms", lengths}});
   }
   write_file_atomic(path, document.dump(1) + "\n");

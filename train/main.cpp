@@ -28,7 +28,6 @@ namespace {
 
 using namespace automap;
 using namespace automap::train;
-using Json = nlohmann::ordered_json;
 
 // Held-out problems never meet training problems, whatever the seeds, and --evaluate and --compare never those that a
 // run has chosen its best policy by.
@@ -282,7 +281,7 @@ TrainerSettings settings_of(const TrainOptions& o, const OptionTable& table) {
     json["episodes"] = c.plays;
     json["labelled_decisions"] = c.labelled;
     json["held_out_mean_gap"] = c.best_score;
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return json.dump(-1, Json::BadUtf8::kReplace);
   };
   return s;
 }

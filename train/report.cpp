@@ -13,8 +13,6 @@
 namespace automap::train {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 std::string cell(const Quality& q) {
   if (q.problems == 0) return "-";
   if (q.problems == q.failed) return "none";
@@ -124,7 +122,7 @@ std::string family_table(const Evaluation& evaluation, const std::vector<Planner
   return markdown(rows);
 }
 
-nlohmann::ordered_json quality_json(const Evaluation& evaluation, const std::vector<PlannerLengths>& planners) {
+Json quality_json(const Evaluation& evaluation, const std::vector<PlannerLengths>& planners) {
   Json out = Json::array();
   for (const PlannerLengths& planner : planners) {
     for (const int set : sets_in(evaluation)) {
@@ -215,8 +213,8 @@ std::string report_markdown(const TrainOptions& o, const ProblemSource& source, 
   return out;
 }
 
-nlohmann::ordered_json run_json(int argc, const char* const* argv, const TrainOptions& options,
-                                const ProblemSource& source, int threads, const std::string& torch) {
+Json run_json(int argc, const char* const* argv, const TrainOptions& options, const ProblemSource& source, int threads,
+              const std::string& torch) {
   Json out = Json::object();
   out["schema"] = "automap.run/1";
   out["version"] = version();

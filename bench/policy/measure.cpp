@@ -32,7 +32,6 @@ using pipeline::Plan;
 using pipeline::Problem;
 using pipeline::Profile;
 using pipeline::Schedule;
-using Json = nlohmann::json;
 
 namespace {
 
@@ -162,7 +161,7 @@ AnswerCache::AnswerCache(std::string path) : path_(std::move(path)) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     ++line;
-    const Json entry = Json::parse(std::string_view(text).substr(at, end - at), nullptr, false);
+    const Json entry = Json::parse_or_null(std::string_view(text).substr(at, end - at));
     if (line == 1) {
       if (!entry.is_object() || entry.value("schema", Json()) != kCacheSchema) refuse("another kind of file");
     } else {
@@ -196,7 +195,7 @@ void AnswerCache::write() {
   unsaved_ = 0;
   if (path_.empty()) return;
   std::string text = Json({{"schema", kCacheSchema}}).dump() + "\n";
-  for (const auto& [key, answer] : answers_) text += Json::array({key, answer}).dump() + "\n";
+  for (const auto& [key, answer] : answers_) text += Json::array({key, answer}).sorted().dump() + "\n";
   write_file_atomic(path_, text);
 }
 
@@ -209,8 +208,9 @@ namespace {
 Json to_json(const Solved& solved, double limit_s) {
   Json stages = Json::array();
   for (const Optimum& one : solved.by_stages) {
+    const std::vector<int> variants(one.plan.variants.begin(), one.plan.variants.end());
     stages.push_back({one.stages, one.proven, number(one.value_ms), number(one.bound_ms), one.plan.cuts,
-                      one.plan.device_cuts, one.plan.variants});
+                      one.plan.device_cuts, variants});
   }
   return {{"stages", std::move(stages)}, {"cpu_ms", solved.cpu_ms}, {"limit_s", number(limit_s)}};
 }
@@ -226,7 +226,7 @@ Solved from_json(const Json& answer, Schedule schedule) {
     one.bound_ms = row.at(3).is_null() ? kInfinity : row.at(3).get<double>();
     row.at(4).get_to(one.plan.cuts);
     row.at(5).get_to(one.plan.device_cuts);
-    row.at(6).get_to(one.plan.variants);
+    for (const Json& variant : row.at(6)) one.plan.variants.push_back(static_cast<std::uint8_t>(variant.get<int>()));
     one.plan.schedule = schedule;
     solved.by_stages.push_back(std::move(one));
   }
@@ -246,7 +246,7 @@ Solved solve(AnswerCache& cache, const std::string& key, const Problem& problem,
       Solved solved = from_json(*answer, schedule);
       const Json& had = answer->at("limit_s");
       if (all_proven(solved) || had.is_null() || had.get<double>() >= limit_s) return solved;
-    } catch (const Json::exception&) {
+    } catch (const JsonError&) {
       throw Error(ErrorKind::kData, "the cache's answer " + key + " is damaged", "remove the cache file");
     }
   }
@@ -304,7 +304,7 @@ std::vector<Candidate> load_policies(const std::vector<std::string>& paths) {
 
 void refuse_seed(const std::vector<Candidate>& candidates, std::uint64_t seed) {
   for (const Candidate& candidate : candidates) {
-    const Json made = Json::parse(candidate.policy.provenance(), nullptr, false);
+    const Json made = Json::parse_or_null(candidate.policy.provenance());
     if (!made.is_object()) continue;
     const Json trained = made.value("seed", Json());
     if (trained.is_number_integer() && trained.get<std::uint64_t>() == seed) {
@@ -550,8 +550,7 @@ Json describe(const std::vector<Candidate>& candidates, const std::vector<Conten
     document["policies"].push_back({{"path", candidate.path},
                                     {"sha256", sha256_hex(candidate.policy.serialize())},
                                     {"weights", candidate.policy.weights().size()},
-                                    {"provenance", Json::parse(candidate.policy.provenance(), nullptr, false)}});
-    if (document["policies"].back()["provenance"].is_discarded()) document["policies"].back()["provenance"] = Json();
+                                    {"provenance", Json::parse_or_null(candidate.policy.provenance())}});
   }
   document["methods"] = Json::array();
   for (const Contender& contender : contenders) {
@@ -562,11 +561,11 @@ Json describe(const std::vector<Candidate>& candidates, const std::vector<Conten
 }
 
 void write_document(const std::string& path, const Json& head, const std::vector<Json>& problems) {
-  std::string text = head.dump(1);
+  std::string text = head.sorted().dump(1);
   text.erase(text.rfind('}'));
   while (!text.empty() && text.back() == '\n') text.pop_back();
   text += ",\n \"problems\": [";
-  for (std::size_t i = 0; i < problems.size(); ++i) text += (i == 0 ? "\n  " : ",\n  ") + problems[i].dump();
+  for (std::size_t i = 0; i < problems.size(); ++i) text += (i == 0 ? "\n  " : ",\n  ") + problems[i].sorted().dump();
   text += "\n ]\n}\n";
   write_file_atomic(path, text);
 }

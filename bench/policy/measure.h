@@ -8,12 +8,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/base/json.h"
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/problem.h"
@@ -57,9 +57,9 @@ class AnswerCache {
   // `path` empty: only for this run. A file that is not there yet begins empty; Error(kData) with file and line when it
   // is something else.
   explicit AnswerCache(std::string path);
-  std::optional<nlohmann::json> find(const std::string& key) const;
+  std::optional<Json> find(const std::string& key) const;
   // Also writes the file: at the first answer, and when the last time is more than a minute ago.
-  void put(const std::string& key, nlohmann::json answer);
+  void put(const std::string& key, Json answer);
   void save();
 
  private:
@@ -67,7 +67,7 @@ class AnswerCache {
 
   std::string path_;
   mutable std::mutex mutex_;
-  std::map<std::string, nlohmann::json> answers_;
+  std::map<std::string, Json> answers_;
   std::size_t unsaved_ = 0;
   double saved_at_s_ = -1e9;  // so the first answer shows that the file can be written
 };
@@ -139,11 +139,11 @@ std::vector<std::string> families_in(const datagen::Generator& generator);
 std::optional<pipeline::Plan> flat_plan(const models::PlanSpace& space, const models::Policy& policy);
 // Splits at commas; empty parts are left out.
 std::vector<std::string> split(const std::string& text);
-nlohmann::json describe(const std::vector<Candidate>& candidates, const std::vector<Contender>& contenders);
+Json describe(const std::vector<Candidate>& candidates, const std::vector<Contender>& contenders);
 // Infinity becomes null.
-nlohmann::json number(double value);
+Json number(double value);
 // Writes the document with one problem per line; "-" is standard output.
-void write_document(const std::string& path, const nlohmann::json& head, const std::vector<nlohmann::json>& problems);
+void write_document(const std::string& path, const Json& head, const std::vector<Json>& problems);
 
 struct Summary {
   double mean = 0, median = 0, p95 = 0, largest = 0, optimal = 0;

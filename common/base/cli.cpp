@@ -9,13 +9,13 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "automap_version.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/inputs.h"
+#include "common/base/json.h"
 #include "common/base/json_text.h"
 #include "common/base/memory.h"
 #include "common/base/printable.h"
@@ -106,7 +106,7 @@ bool printed = false;
 int report(const char* kind, int code, const std::string& message, const std::string& hint, bool output_works) {
   std::fputs(("error: " + message + "\n" + (hint.empty() ? "" : "  hint: " + hint + "\n")).c_str(), stderr);
   if (json_errors && output_works && !printed) {
-    const nlohmann::ordered_json document = {{"error", {{"kind", kind}, {"message", message}, {"hint", hint}}}};
+    const Json document = {{"error", {{"kind", kind}, {"message", message}, {"hint", hint}}}};
     const std::string text = json_text(document);
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);

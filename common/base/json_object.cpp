@@ -8,34 +8,34 @@
 #include "common/base/printable.h"
 
 namespace automap {
-JsonObject::JsonObject(const OrderedJson& object, std::string where) : object_(object), where_(std::move(where)) {
+JsonObject::JsonObject(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
   if (!object_.is_object()) fail("found " + std::string(object_.type_name()) + ", expected an object");
 }
 
-const OrderedJson& JsonObject::at(const char* key) const {
+const Json& JsonObject::at(const char* key) const {
   if (!object_.contains(key)) fail("missing key \"" + std::string(key) + "\"");
   return object_.at(key);
 }
 
 std::string JsonObject::text(const char* key) const {
-  const OrderedJson& value = at(key);
+  const Json& value = at(key);
   if (!value.is_string()) wrong(key, value, "a string");
   return value.get<std::string>();
 }
 
 bool JsonObject::flag(const char* key) const {
-  return has(key) && at(key) == OrderedJson(true);
+  return has(key) && at(key) == Json(true);
 }
 
 std::vector<int> JsonObject::integers(const char* key, int smallest, int largest) const {
   std::vector<int> out;
-  for (const OrderedJson& item : array(key)) out.push_back(integer_of(item, key, smallest, largest));
+  for (const Json& item : array(key)) out.push_back(integer_of(item, key, smallest, largest));
   return out;
 }
 
 std::vector<std::string> JsonObject::texts(const char* key) const {
   std::vector<std::string> out;
-  for (const OrderedJson& item : array(key)) {
+  for (const Json& item : array(key)) {
     if (!item.is_string()) wrong(key, item, "strings");
     out.push_back(item.get<std::string>());
   }
@@ -43,21 +43,21 @@ std::vector<std::string> JsonObject::texts(const char* key) const {
 }
 
 double JsonObject::number(const char* key) const {
-  const OrderedJson& value = at(key);
+  const Json& value = at(key);
   if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < 0) {
     wrong(key, value, "a number of at least 0");
   }
   return value.get<double>();
 }
 
-const OrderedJson& JsonObject::array(const char* key) const {
-  const OrderedJson& value = at(key);
+const Json& JsonObject::array(const char* key) const {
+  const Json& value = at(key);
   if (!value.is_array()) wrong(key, value, "an array");
   return value;
 }
 
-void JsonObject::wrong(const std::string& key, const OrderedJson& found, const std::string& expected) const {
-  const std::string shown = excerpt(found.dump(-1, ' ', false, OrderedJson::error_handler_t::replace), 60);
+void JsonObject::wrong(const std::string& key, const Json& found, const std::string& expected) const {
+  const std::string shown = excerpt(found.dump(-1, Json::BadUtf8::kReplace), 60);
   throw Error(ErrorKind::kData, where_ + ": " + key + ": found " + shown + ", expected " + expected);
 }
 
@@ -65,19 +65,19 @@ void JsonObject::fail(const std::string& what, const std::string& hint) const {
   throw Error(ErrorKind::kData, where_ + ": " + what, hint);
 }
 
-int JsonObject::integer_of(const OrderedJson& value, const char* key, int smallest, int largest) const {
+int JsonObject::integer_of(const Json& value, const char* key, int smallest, int largest) const {
   if (!value.is_number_integer() || value.get<double>() < smallest || value.get<double>() > largest) {
     wrong(key, value, "a whole number from " + std::to_string(smallest) + " to " + std::to_string(largest));
   }
   return value.get<int>();
 }
 
-OrderedJson or_null(const std::string& text) {
-  return text.empty() ? OrderedJson(nullptr) : OrderedJson(text);
+Json or_null(const std::string& text) {
+  return text.empty() ? Json() : Json(text);
 }
 
-OrderedJson or_null(const std::optional<double>& number) {
-  return number ? OrderedJson(*number) : OrderedJson(nullptr);
+Json or_null(const std::optional<double>& number) {
+  return number ? Json(*number) : Json();
 }
 
 std::int64_t whole_bytes(double bytes) {

@@ -3,25 +3,24 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace automap {
+#include "common/base/json.h"
 
-using OrderedJson = nlohmann::ordered_json;
+namespace automap {
 
 // The values of one JSON object.
 class JsonObject {
  public:
   // `object` must stay alive; `where` is what complaints start with. Throws when it is no object.
-  JsonObject(const OrderedJson& object, std::string where);
+  JsonObject(const Json& object, std::string where);
 
   // Present and not null.
   bool has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
-  const OrderedJson& at(const char* key) const;
+  const Json& at(const char* key) const;
   std::string where(const char* key) const { return where_ + ": " + key; }
 
   std::string text(const char* key) const;
@@ -39,22 +38,22 @@ class JsonObject {
   std::optional<double> number_if_any(const char* key) const {
     return has(key) ? std::optional<double>(number(key)) : std::nullopt;
   }
-  const OrderedJson& array(const char* key) const;
+  const Json& array(const char* key) const;
 
   // The value `found` of `key` is not what it should be.
-  [[noreturn]] void wrong(const std::string& key, const OrderedJson& found, const std::string& expected) const;
+  [[noreturn]] void wrong(const std::string& key, const Json& found, const std::string& expected) const;
   [[noreturn]] void fail(const std::string& what, const std::string& hint = "") const;
-  int integer_of(const OrderedJson& value, const char* key, int smallest, int largest) const;
+  int integer_of(const Json& value, const char* key, int smallest, int largest) const;
 
  private:
-  const OrderedJson& object_;
+  const Json& object_;
   std::string where_;
 };
 
 // How optional texts and byte counts are written: null for none; whole, rounded up so that a file never promises too
 // much room.
-OrderedJson or_null(const std::string& text);
-OrderedJson or_null(const std::optional<double>& number);
+Json or_null(const std::string& text);
+Json or_null(const std::optional<double>& number);
 std::int64_t whole_bytes(double bytes);
 
 }  // namespace automap

@@ -11,14 +11,12 @@
 namespace automap {
 namespace {
 
-using Json = JsonValue::Json;
-
 constexpr int kMaxDepth = 16;
 constexpr int kMostShown = 60;                // columns of a value in an error
 constexpr std::size_t kLongestGuessed = 100;  // a longer key is no misspelling of ours
 
 std::string describe(const Json& value) {
-  return excerpt(value.dump(-1, ' ', false, Json::error_handler_t::replace), kMostShown);
+  return excerpt(value.dump(-1, Json::BadUtf8::kReplace), kMostShown);
 }
 
 // "3:14": line and column of a byte offset, both from 1.
@@ -35,40 +33,50 @@ std::string line_and_column(std::string_view text, std::size_t offset) {
   return std::to_string(line) + ":" + std::to_string(column);
 }
 
+class Checks : public JsonWatcher {
+ public:
+  explicit Checks(const JsonSource& source) : source_(source) {}
+
+  void begin(int depth, bool object) override {
+    if (depth >= kMaxDepth) {
+      throw Error(source_.kind, source_.name + ": nested deeper than " + std::to_string(kMaxDepth) + " levels",
+                  source_.hint);
+    }
+    if (object) keys_.emplace_back();
+  }
+  void end(int, bool object) override {
+    if (object) keys_.pop_back();
+  }
+  // A key given twice is a mistake that a JSON library silently accepts; nested keys are told apart by depth.
+  void key(int, const std::string& key) override {
+    if (keys_.back().insert(key).second) return;
+    throw Error(source_.kind, source_.name + ": key " + describe(key) + " is given twice in one object");
+  }
+
+ private:
+  const JsonSource& source_;
+  std::vector<std::set<std::string>> keys_;
+};
+
 }  // namespace
 
 Json parse_json(std::string_view text, const JsonSource& source) {
   if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
-  // A key given twice is a mistake that a JSON library silently accepts; nested keys are told apart by depth.
-  std::vector<std::set<std::string>> keys;
-  const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
-    const bool opens = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-    if (opens && depth >= kMaxDepth) {
-      throw Error(source.kind, source.name + ": nested deeper than " + std::to_string(kMaxDepth) + " levels",
-                  source.hint);
-    }
-    if (event == Json::parse_event_t::object_start) {
-      keys.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      keys.pop_back();
-    } else if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-      throw Error(source.kind, source.name + ": key " + describe(value) + " is given twice in one object");
-    }
-    return true;
-  };
+  Checks checks(source);
   try {
-    return Json::parse(text.begin(), text.end(), check);
-  } catch (const Json::parse_error& error) {
+    return Json::parse(text, &checks);
+  } catch (const JsonError& error) {
+    if (error.kind() != JsonError::Kind::kSyntax) {
+      throw Error(source.kind, source.name + ": not JSON that can be read: " + error.what(), source.hint);
+    }
     // The library's "[json.exception...] parse error at line 1, column 2: reason": keep the reason, count ourselves.
     std::string reason = error.what();
     const std::size_t colon = reason.find(": ");
     if (colon != std::string::npos) reason = reason.substr(colon + 2);
     throw Error(
         source.kind,
-        source.name + ":" + line_and_column(text, error.byte == 0 ? 0 : error.byte - 1) + ": not JSON: " + reason,
+        source.name + ":" + line_and_column(text, error.byte() == 0 ? 0 : error.byte() - 1) + ": not JSON: " + reason,
         source.hint);
-  } catch (const Json::exception& error) {
-    throw Error(source.kind, source.name + ": not JSON that can be read: " + error.what(), source.hint);
   }
 }
 
@@ -88,9 +96,7 @@ JsonValue JsonValue::at(const char* key) const {
 std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
   if (!value_->is_object()) wrong("an object");
   std::vector<std::pair<std::string, JsonValue>> out;
-  for (const auto& item : value_->items()) {
-    out.emplace_back(item.key(), JsonValue(item.value(), *source_, child(item.key())));
-  }
+  for (const auto& [key, value] : value_->items()) out.emplace_back(key, JsonValue(value, *source_, child(key)));
   return out;
 }
 

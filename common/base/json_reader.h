@@ -3,13 +3,13 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/json.h"
 
 namespace automap {
 
@@ -22,14 +22,12 @@ struct JsonSource {
 
 // The document; a byte order mark before it is skipped. Throws Error(source.kind): no JSON ("name:line:column"), more
 // than 16 levels deep, a key given twice in one object.
-nlohmann::ordered_json parse_json(std::string_view text, const JsonSource& source);
+Json parse_json(std::string_view text, const JsonSource& source);
 
 // A value of a document and its path: "cluster.json: servers[0].devices: found 0, expected ...". Source and value must
 // outlive it.
 class JsonValue {
  public:
-  using Json = nlohmann::ordered_json;
-
   JsonValue(const Json& value, const JsonSource& source, std::string path = "")
       : value_(&value), source_(&source), path_(std::move(path)) {}
 

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
@@ -17,6 +16,7 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/join.h"
+#include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/reason.h"
@@ -535,19 +535,19 @@ void OptionTable::read_config_ini(const std::string& text, const std::string& so
 }
 
 void OptionTable::read_config_json(const std::string& text, const std::string& source) {
-  nlohmann::ordered_json document;
+  Json document;
   try {
-    document = nlohmann::ordered_json::parse(text);
-  } catch (const nlohmann::json::exception& e) {
+    document = Json::parse(text);
+  } catch (const JsonError& e) {
     throw Error(ErrorKind::kConfig, source + ": not valid JSON: " + reason_of(e));
   }
-  const auto text_of = [&](const nlohmann::ordered_json& value, const std::string& key) {
+  const auto text_of = [&](const Json& value, const std::string& key) {
     if (value.is_string()) return value.get<std::string>();
     if (value.is_number() || value.is_boolean()) return value.dump();
     throw Error(ErrorKind::kConfig,
                 source + ": " + key + ": found " + value.type_name() + ", expected a string, number or boolean");
   };
-  const auto read_object = [&](const nlohmann::ordered_json& object, bool nested) {
+  const auto read_object = [&](const Json& object, bool nested) {
     for (const auto& [key, value] : object.items()) {
       if (value.is_object() && !nested) continue;  // the section of a tool
       std::vector<std::string> values;

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <queue>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/base/printable.h"
 #include "common/graph/hlo_attributes.h"
 #include "common/graph/hlo_cost.h"
@@ -62,33 +62,43 @@ bool all_digits(std::string_view s) {
               "a variable list has one parameter per line (\"Arg_3.4 encoder/kernel\" or \"3\"), or is a JSON list");
 }
 
+// Values are copied and printed by recursion: what is nested deeper than any list is refused first.
+class DepthLimit : public JsonWatcher {
+ public:
+  explicit DepthLimit(const std::string& source) : source_(source) {}
+  void begin(int depth, bool) override { check(depth); }
+  void key(int depth, const std::string&) override { check(depth); }
+  void value(int depth) override { check(depth); }
+
+ private:
+  static constexpr int kMaxDepth = 8;
+  void check(int depth) const {
+    if (depth > kMaxDepth) bad_list(source_, "JSON nested more than " + std::to_string(kMaxDepth) + " deep");
+  }
+
+  const std::string& source_;
+};
+
 std::vector<VariableRequest> parse_json_list(std::string_view text, const std::string& source) {
-  // The JSON library copies and prints values by recursion: what is nested deeper than any list is refused first.
-  constexpr int kMaxDepth = 8;
-  const auto check_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    if (depth > kMaxDepth) bad_list(source, "JSON nested more than " + std::to_string(kMaxDepth) + " deep");
-    return true;
-  };
-  nlohmann::json document;
+  Json document;
   try {
-    document = nlohmann::json::parse(text, check_depth);
-  } catch (const nlohmann::json::parse_error& error) {
-    const auto at = std::min<std::size_t>(error.byte, text.size());
+    DepthLimit limit(source);
+    document = Json::parse(text, &limit).sorted();
+  } catch (const JsonError& error) {
+    if (error.kind() != JsonError::Kind::kSyntax) bad_list(source, "a number out of range");
+    const auto at = std::min<std::size_t>(error.byte(), text.size());
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
     throw Error(ErrorKind::kData, source + ":" + std::to_string(line) + ": not valid JSON",
                 "a variable list is a JSON list of parameter names or numbers, or one parameter per line");
-  } catch (const nlohmann::json::out_of_range&) {
-    bad_list(source, "a number out of range");
   }
   std::vector<VariableRequest> out;
-  const auto scalar = [&](const nlohmann::json& value, const std::string& where) -> std::string {
-    if (value.is_string() && !trim(value.get_ref<const std::string&>()).empty())
-      return std::string(trim(value.get_ref<const std::string&>()));
+  const auto scalar = [&](const Json& value, const std::string& where) -> std::string {
+    if (value.is_string() && !trim(value.string()).empty()) return std::string(trim(value.string()));
     if (value.is_number_unsigned()) return std::to_string(value.get<std::uint64_t>());
     bad_list(where, excerpt(value.dump(), 60));
   };
   if (document.is_object() && document.contains("trainable_variables")) {
-    nlohmann::json inner = document["trainable_variables"];
+    Json inner = document["trainable_variables"];
     document = std::move(inner);
   }
   if (document.is_object()) {
@@ -108,7 +118,7 @@ std::vector<VariableRequest> parse_json_list(std::string_view text, const std::s
   }
   if (!document.is_array()) bad_list(source, excerpt(document.dump(), 60));
   for (std::size_t i = 0; i < document.size(); ++i) {
-    const nlohmann::json& entry = document[i];
+    const Json& entry = document[i];
     const std::string where = source + ": entry " + std::to_string(i + 1);
     VariableRequest request;
     request.where = where;

@@ -5,17 +5,15 @@
 #include <cstddef>
 #include <cstdio>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/base/printable.h"
 #include "common/base/reason.h"
 
 namespace automap::io {
 namespace {
-
-using Json = nlohmann::ordered_json;
 using pipeline::RowProblem;
 
 // More rows than fit on any disk of today; keeps every product of counts and sizes within 64 bits.
@@ -64,7 +62,7 @@ class ManifestReader {
   ManifestReader(std::string_view text, const std::string& source) : source_(source), text_(text) {
     try {
       root_ = Json::parse(text);
-    } catch (const Json::exception& e) {
+    } catch (const JsonError& e) {
       fail("not JSON: " + reason_of(e));
     }
     if (!root_.is_object()) fail("found no JSON object");
@@ -325,7 +323,7 @@ int cut_of_grid_point(int point, std::uint32_t num_instructions) {
 std::string canonical_json(std::string_view text, const std::string& source) {
   try {
     return Json::parse(text).dump();
-  } catch (const Json::exception& e) {
+  } catch (const JsonError& e) {
     throw Error(ErrorKind::kConfig, source + ": not JSON: " + e.what());
   }
 }
@@ -374,8 +372,7 @@ std::vector<ShardEntry> salvage_entries(std::string_view text, const DatasetMani
       if (e.kind() != ErrorKind::kData) throw;
     }
   };
-  constexpr bool kThrow = false;
-  const Json whole = Json::parse(text, nullptr, kThrow);
+  const Json whole = Json::parse_or_null(text);
   if (whole.is_object() && whole.contains("shards") && whole.at("shards").is_array()) {
     for (const Json& line : whole.at("shards")) take(line);
     return std::move(so_far.shards);
@@ -389,7 +386,7 @@ std::vector<ShardEntry> salvage_entries(std::string_view text, const DatasetMani
       continue;
     }
     if (first == kNone) continue;
-    const Json entry = Json::parse(text.substr(first, at + 1 - first), nullptr, kThrow);
+    const Json entry = Json::parse_or_null(text.substr(first, at + 1 - first));
     if (entry.is_object()) take(entry);
     first = kNone;
   }

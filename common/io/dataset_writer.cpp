@@ -12,12 +12,12 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "common/base/check.h"
 #include "common/base/error.h"
+#include "common/base/json.h"
 #include "common/base/printable.h"
 #include "common/base/regular_file.h"
 #include "common/io/dataset_repair.h"
@@ -25,8 +25,6 @@
 
 namespace automap::io {
 namespace {
-
-using Json = nlohmann::ordered_json;
 using pipeline::RowProblem;
 
 // Of HDF5's own structures in a shard, generously: for reserving space.
@@ -87,11 +85,6 @@ void remove_leftovers(const std::string& folder) {
   }
 }
 
-std::string value_text(const Json& json, const std::string& pointer) {
-  const Json::json_pointer at(pointer);
-  return json.contains(at) ? excerpt(json.at(at).dump(), 60) : "nothing";
-}
-
 // "seed: holds 1, asked for 2" lines; empty when they are the same dataset.
 std::vector<std::string> differences(const DatasetManifest& found, const DatasetManifest& wanted) {
   std::vector<std::string> lines;
@@ -109,14 +102,14 @@ std::vector<std::string> differences(const DatasetManifest& found, const Dataset
     const Json have = Json::parse(found.config_json), want = Json::parse(wanted.config_json);
     constexpr std::size_t kShown = 3;
     std::size_t shown = 0;
-    const Json patch = Json::diff(have, want);
-    for (const Json& step : patch) {
+    const std::vector<JsonDifference> all = json_differences(have, want);
+    for (const JsonDifference& one : all) {
       if (shown++ == kShown) break;
-      const std::string path = step.at("path").get<std::string>();
-      lines.push_back("config" + path + ": holds " + value_text(have, path) + ", asked for " + value_text(want, path));
+      lines.push_back("config" + one.path + ": holds " + excerpt(one.have, 60) + ", asked for " +
+                      excerpt(one.want, 60));
     }
-    if (patch.size() > kShown) lines.push_back(std::to_string(patch.size() - kShown) + " more keys of the config");
-    if (patch.empty()) lines.push_back("config: the same keys in another order");
+    if (all.size() > kShown) lines.push_back(std::to_string(all.size() - kShown) + " more keys of the config");
+    if (all.empty()) lines.push_back("config: the same keys in another order");
   } else {
     compare("distributions", found.distributions, wanted.distributions);
   }

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <limits>
 #include <optional>
 #include <utility>
 
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/join.h"
+#include "common/base/json.h"
 #include "common/base/json_reader.h"
 #include "common/base/json_text.h"
 #include "common/base/numbers.h"
@@ -156,8 +157,8 @@ ServerGroup read_servers(const JsonValue& value, const MeasuredLinks& links, con
     const double bus = bus_bytes_per_ms(servers.links) / kBytesPerMsPerGByteS;
     if (bus > 0 && servers.intra_gbytes_per_s > 0 &&
         std::abs(std::log(servers.intra_gbytes_per_s / bus)) > std::log(kLargestContradiction)) {
-      value.at(key).wrong("within " + nlohmann::json(kLargestContradiction).dump() + " times what collectives show, " +
-                              nlohmann::json(std::round(bus * 100) / 100).dump() + " GB/s",
+      value.at(key).wrong("within " + Json(kLargestContradiction).dump() + " times what collectives show, " +
+                              Json(std::round(bus * 100) / 100).dump() + " GB/s",
                           "leave intra_gbytes_per_s out to use what was measured");
     }
   } else {
@@ -212,7 +213,7 @@ void check_cluster(const Cluster& cluster, const std::string& source) {
   const auto fail = [&](const std::string& path, const std::string& what, const std::string& hint = "") {
     throw Error(ErrorKind::kConfig, source + ": " + path + ": " + what, hint);
   };
-  const auto found = [](double value) { return "found " + nlohmann::json(value).dump(); };
+  const auto found = [](double value) { return "found " + Json(value).dump(); };
   const auto positive = [&](double value, const std::string& path, const char* unit) {
     if (std::isfinite(value) && value > 0) return;
     fail(path, found(value) + ", expected a number of " + unit + " above 0");
@@ -260,7 +261,7 @@ Cluster parse_cluster(std::string_view json_text, const std::string& source) {
   const JsonSource from{
       source, ErrorKind::kConfig,
       "a cluster file is JSON, see docs/formats/cluster.md; presets: " + join(cluster_preset_names())};
-  const nlohmann::ordered_json document = parse_json(json_text, from);
+  const Json document = parse_json(json_text, from);
   const JsonValue root(document, from);
   // Before anything else, so that a file of another kind or of a newer version is called what it is.
   root.schema(kSchemaPrefix, kClusterVersion, "a cluster file", kClusterVersion);
@@ -346,12 +347,12 @@ std::vector<int> widths_of(const Cluster& cluster) {
 }
 
 std::string to_json_text(const Cluster& cluster) {
-  nlohmann::ordered_json document = nlohmann::ordered_json::object();
+  Json document = Json::object();
   document["schema"] = kSchemaPrefix + std::to_string(kClusterVersion);
   document["name"] = cluster.name;
-  document["servers"] = nlohmann::ordered_json::array();
+  document["servers"] = Json::array();
   for (const ServerGroup& group : cluster.servers) {
-    nlohmann::ordered_json servers = nlohmann::ordered_json::object();
+    Json servers = Json::object();
     servers["count"] = group.count;
     servers["devices"] = group.devices;
     servers["intra_gbytes_per_s"] = group.intra_gbytes_per_s;
@@ -362,9 +363,9 @@ std::string to_json_text(const Cluster& cluster) {
   }
   document["intra_latency_us"] = cluster.intra_latency_us;
   document["inter_latency_us"] = cluster.inter_latency_us;
-  document["devices"] = nlohmann::ordered_json::object();
+  document["devices"] = Json::object();
   for (const auto& [name, type] : cluster.devices) {
-    nlohmann::ordered_json device = nlohmann::ordered_json::object();
+    Json device = Json::object();
     device["memory_gib"] = type.memory_gib;
     device["relative_speed"] = type.relative_speed;
     if (!type.peak_tflops.empty()) device["peak_tflops"] = type.peak_tflops;

@@ -241,15 +241,15 @@ void check_groups_fit(const JsonValue& value, const MeasuredLinks& links, int de
   }
 }
 
-nlohmann::ordered_json collectives_json(const MeasuredLinks& links) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+Json collectives_json(const MeasuredLinks& links) {
+  Json rows = Json::array();
   for (const MeasuredCollective& row : links.rows) {
-    nlohmann::ordered_json out = nlohmann::ordered_json::object();
+    Json out = Json::object();
     out["operation"] = to_string(row.operation);
     out["devices"] = row.devices;
     out["servers"] = row.servers;
     if (row.assumed) out["assumed"] = true;
-    out["lines"] = nlohmann::ordered_json::array();
+    out["lines"] = Json::array();
     const CollectiveTime::Lines& lines = row.time.lines();
     for (std::size_t i = 0; i < lines.size(); ++i) {
       if (i > 0 && lines[i] == lines[i - 1]) break;

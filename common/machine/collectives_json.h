@@ -1,10 +1,10 @@
 // `collectives` of cluster files: docs/formats/cluster.md.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "common/base/json.h"
 #include "common/base/json_reader.h"
 #include "common/machine/link_fit.h"
 #include "common/machine/links.h"
@@ -21,7 +21,7 @@ MeasuredLinks read_collectives(const JsonValue& value, const std::string& folder
 // servers of so many devices.
 void check_groups_fit(const JsonValue& value, const MeasuredLinks& links, int devices);
 // Its lines: read_collectives of it gives the same.
-nlohmann::ordered_json collectives_json(const MeasuredLinks& links);
+Json collectives_json(const MeasuredLinks& links);
 
 // The rules of measured times of one operation, for other files that hold such: one more size and its time ("ms", or
 // what `ms_each` of the unit is), both above 0, the size above the one before, the time not below it ...

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/join.h"
+#include "common/base/json.h"
 #include "common/base/json_reader.h"
 #include "common/base/json_text.h"
 #include "common/base/text_table.h"
@@ -212,7 +212,7 @@ DeviceModel load_device(const std::string& name_or_path) {
 
 DeviceModel parse_device(std::string_view json_text, const std::string& source) {
   const JsonSource from{source, ErrorKind::kConfig, "docs/device-model.md describes device files"};
-  const nlohmann::ordered_json document = parse_json(json_text, from);
+  const Json document = parse_json(json_text, from);
   const JsonValue root(document, from);
   root.schema(kSchemaName, kDeviceVersion, "a device file", kDeviceVersion);
   std::vector<std::string> keys = {
@@ -243,7 +243,7 @@ DeviceModel parse_device(std::string_view json_text, const std::string& source) 
 }
 
 std::string to_json_text(const DeviceModel& device) {
-  nlohmann::ordered_json document = nlohmann::ordered_json::object();
+  Json document = Json::object();
   document["schema"] = kSchemaName + std::to_string(kDeviceVersion);
   document["name"] = device.name;
   document["peak_tflops"] = device.peak_tflops;
@@ -252,7 +252,7 @@ std::string to_json_text(const DeviceModel& device) {
   document["link_gbytes_per_s"] = device.link_gbytes_per_s;
   document["cores"] = device.cores;
   for (const Scalar& scalar : kScalars) document[scalar.name] = device.*scalar.member;
-  if (!device.matmul.empty()) document["matmul"] = nlohmann::ordered_json::object();
+  if (!device.matmul.empty()) document["matmul"] = Json::object();
   for (const auto& [type, efficiency] : device.matmul) {
     document["matmul"][type] = {
         {"share", efficiency.share}, {"half_tiles", efficiency.half_tiles}, {"half_length", efficiency.half_length}};

@@ -17,8 +17,6 @@
 namespace automap::pipeline {
 namespace {
 
-using Json = PlanJson;
-
 Schedule read_schedule(const std::string& text, const std::string& where) {
   if (const std::optional<Schedule> schedule = parse_schedule(text)) return *schedule;
   throw Error(ErrorKind::kData, where + ": found \"" + text + "\", expected one of " + schedule_names());
@@ -262,16 +260,16 @@ Json planner_table_json(const PlannerTable& table) {
   const bool bounded = table.reference_ms > 0;
   Json rows = Json::array();
   for (const PlannerTableRow& row : table.rows) {
-    const auto if_found = [&](double value) { return row.stages > 0 ? Json(value) : Json(nullptr); };
+    const auto if_found = [&](double value) { return row.stages > 0 ? Json(value) : Json(); };
     rows.push_back({{"planner", row.planner},
-                    {"stages", row.stages > 0 ? Json(row.stages) : Json(nullptr)},
+                    {"stages", row.stages > 0 ? Json(row.stages) : Json()},
                     {"step_ms", if_found(row.step_ms)},
                     {"simulated_step_ms", if_found(row.simulated_step_ms)},
-                    {"gap", bounded ? if_found(row.gap) : Json(nullptr)},
+                    {"gap", bounded ? if_found(row.gap) : Json()},
                     {"planning_ms", row.planning_ms},
                     {"cut_by_time", row.cut_by_time}});
   }
-  return {{"reference_ms", bounded ? Json(table.reference_ms) : Json(nullptr)},
+  return {{"reference_ms", bounded ? Json(table.reference_ms) : Json()},
           {"reference_method", or_null(table.reference_method)},
           {"rows", rows}};
 }
@@ -296,7 +294,7 @@ PlannerTable read_planner_table(const PlanObject& table, int most_stages) {
 }
 
 Json bounds_json(const PlanDocument& document) {
-  const auto known = [](double ms) { return ms > 0 ? Json(ms) : Json(nullptr); };
+  const auto known = [](double ms) { return ms > 0 ? Json(ms) : Json(); };
   Json bounds = {{"value", known(document.lower_bound_ms)},
                  {"simulated", known(document.simulated_bound_ms)},
                  {"devices", document.bound_devices},
@@ -329,8 +327,8 @@ Json corners_json(const std::vector<PlanCorner>& corners) {
       row["memory_bytes"] = corner.memory_bytes;
       row["capacity_bytes"] = corner.capacity_bytes;
       row["samples_per_s"] = corner.samples_per_s;
-      row["tflops_per_device"] = corner.tflops > 0 ? Json(corner.tflops) : Json(nullptr);
-      row["share_of_peak"] = corner.peak_share > 0 ? Json(corner.peak_share) : Json(nullptr);
+      row["tflops_per_device"] = corner.tflops > 0 ? Json(corner.tflops) : Json();
+      row["share_of_peak"] = corner.peak_share > 0 ? Json(corner.peak_share) : Json();
       if (!corner.chunk_cuts.empty()) row["chunk_cuts"] = corner.chunk_cuts;
       if (!corner.stage_devices.empty()) {
         row["stage_devices"] = corner.stage_devices;
@@ -347,9 +345,9 @@ Json sensitivity_json(const std::vector<PlanSensitivity>& rows) {
   for (const PlanSensitivity& row : rows) {
     const bool fits = row.simulated_step_ms > 0;
     out.push_back({{"changed", row.changed},
-                   {"simulated_step_ms", fits ? Json(row.simulated_step_ms) : Json(nullptr)},
-                   {"best_ms", row.best_ms > 0 ? Json(row.best_ms) : Json(nullptr)},
-                   {"loss", fits ? Json(row.loss()) : Json(nullptr)},
+                   {"simulated_step_ms", fits ? Json(row.simulated_step_ms) : Json()},
+                   {"best_ms", row.best_ms > 0 ? Json(row.best_ms) : Json()},
+                   {"loss", fits ? Json(row.loss()) : Json()},
                    {"best", or_null(row.best)}});
   }
   return out;
@@ -399,7 +397,7 @@ std::string to_json_text(const PlanDocument& document) {
   if (document.layer_split) {
     const LayerSplit& split = *document.layer_split;
     layer_split = {{"split_before", split.split_before},
-                   {"split_spec", split.split_spec.empty() ? Json(nullptr) : Json(split.split_spec)},
+                   {"split_spec", split.split_spec.empty() ? Json() : Json(split.split_spec)},
                    {"no_split_spec", or_null(split.no_split_spec)},
                    {"layers_per_stage", split.layers_per_stage},
                    {"cuts", split.cuts},
@@ -428,16 +426,16 @@ std::string to_json_text(const PlanDocument& document) {
                {"stages", stages},
                {"step_ms", document.step_ms},
                {"simulated_step_ms", document.simulated_step_ms},
-               {"lower_bound_ms", bounded ? Json(document.lower_bound_ms) : Json(nullptr)},
+               {"lower_bound_ms", bounded ? Json(document.lower_bound_ms) : Json()},
                {"lower_bound_method", or_null(document.lower_bound_method)},
-               {"gap", bounded ? Json(document.gap) : Json(nullptr)},
+               {"gap", bounded ? Json(document.gap) : Json()},
                {"bounds", bounds_json(document)},
                {"limits", limits},
                {"planner", document.planner},
                {"objective", document.objective},
                {"planning_ms", document.planning_ms},
-               {"found_ms", document.found_ms > 0 ? Json(document.found_ms) : Json(nullptr)},
-               {"proven_ms", document.proven_ms > 0 ? Json(document.proven_ms) : Json(nullptr)},
+               {"found_ms", document.found_ms > 0 ? Json(document.found_ms) : Json()},
+               {"proven_ms", document.proven_ms > 0 ? Json(document.proven_ms) : Json()},
                {"cut_by_time", document.cut_by_time},
                {"alternatives", alternatives},
                {"layer_split", layer_split},

@@ -12,8 +12,8 @@ constexpr const char* kSchemaPrefix = "automap.plan/";
 
 }  // namespace
 
-PlanJson parse_plan_json(std::string_view json_text, const std::string& source) {
-  PlanJson json = parse_json(json_text, {source, ErrorKind::kData, std::string("expected ") + kPlans});
+Json parse_plan_json(std::string_view json_text, const std::string& source) {
+  Json json = parse_json(json_text, {source, ErrorKind::kData, std::string("expected ") + kPlans});
   const std::string schema = PlanObject(json, source).text("schema");
   const std::string prefix = kSchemaPrefix;
   if (schema.compare(0, prefix.size(), prefix) != 0) {
@@ -32,12 +32,11 @@ PlanJson parse_plan_json(std::string_view json_text, const std::string& source) 
 }
 
 std::vector<std::pair<std::string, std::string>> read_provenance(const PlanObject& plan) {
-  const PlanJson& provenance = plan.at("provenance");
+  const Json& provenance = plan.at("provenance");
   PlanObject(provenance, plan.where("provenance"));
   std::vector<std::pair<std::string, std::string>> out;
   for (const auto& [key, value] : provenance.items()) {
-    out.emplace_back(key, value.is_string() ? value.get<std::string>()
-                                            : value.dump(-1, ' ', false, PlanJson::error_handler_t::replace));
+    out.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump(-1, Json::BadUtf8::kReplace));
   }
   return out;
 }

@@ -9,8 +9,6 @@
 #include "common/base/json_object.h"
 
 namespace automap::pipeline {
-
-using PlanJson = OrderedJson;
 using PlanObject = JsonObject;
 
 // Pipeline plans are of version 2 (version 1 is read, too), plans of the kinds operator and data of version 1.
@@ -25,7 +23,7 @@ constexpr const char* kGivenPlans =
 
 // Throws as parse_json(), and Error(kData) naming `source`: no object, another schema, a newer version (says so
 // by name).
-PlanJson parse_plan_json(std::string_view json_text, const std::string& source);
+Json parse_plan_json(std::string_view json_text, const std::string& source);
 
 // "provenance": an object of texts; values of other types come as their JSON.
 std::vector<std::pair<std::string, std::string>> read_provenance(const PlanObject& plan);

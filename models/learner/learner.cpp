@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "common/base/check.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "models/adam.h"
 #include "models/features.h"
 #include "models/learner/torch_network.h"
@@ -86,7 +86,7 @@ bool bounded(const LearnerOptions& o) {
 }
 
 // Everything that changes what is learned, in the order of LearnerOptions.
-nlohmann::ordered_json fingerprint(const LearnerOptions& o) {
+Json fingerprint(const LearnerOptions& o) {
   return {{"family", static_cast<int>(o.family)},
           {"inputs", o.inputs},
           {"actions", o.actions},
@@ -634,9 +634,9 @@ void Learner::load_state(std::string_view bytes, const std::string& source) {
   if (sum.get<std::uint32_t>() != crc32c(body)) header.fail("wrong checksum");
 
   ByteReader in(body.substr(sizeof kMagic + sizeof version), source);
-  const auto theirs = nlohmann::ordered_json::parse(in.get_string(), nullptr, false);
+  const auto theirs = Json::parse_or_null(in.get_string());
   if (!theirs.is_object()) in.fail("its options cannot be read");
-  const nlohmann::ordered_json ours = fingerprint(s.options);
+  const Json ours = fingerprint(s.options);
   for (const auto& [name, value] : ours.items()) {
     const auto found = theirs.find(name);
     if (found == theirs.end() || *found != value) {

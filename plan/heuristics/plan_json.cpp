@@ -7,8 +7,8 @@ namespace automap::heuristics {
 
 namespace {
 
-OrderedJson tasks_json(const WorkGraph& graph, const Devices& devices) {
-  OrderedJson out = OrderedJson::array();
+Json tasks_json(const WorkGraph& graph, const Devices& devices) {
+  Json out = Json::array();
   for (const Task& task : graph.tasks) {
     out.push_back({{"name", task.name},
                    {"opcode", task.opcode},
@@ -21,8 +21,8 @@ OrderedJson tasks_json(const WorkGraph& graph, const Devices& devices) {
   return out;
 }
 
-OrderedJson loads_json(const std::vector<DeviceLoad>& loads) {
-  OrderedJson out = OrderedJson::array();
+Json loads_json(const std::vector<DeviceLoad>& loads) {
+  Json out = Json::array();
   for (const DeviceLoad& load : loads) {
     out.push_back({{"compute_ms", load.compute_ms},
                    {"message_ms", load.message_ms},
@@ -32,8 +32,8 @@ OrderedJson loads_json(const std::vector<DeviceLoad>& loads) {
   return out;
 }
 
-OrderedJson candidates_json(const std::vector<Candidate>& candidates) {
-  OrderedJson out = OrderedJson::array();
+Json candidates_json(const std::vector<Candidate>& candidates) {
+  Json out = Json::array();
   for (const Candidate& c : candidates) {
     out.push_back({{"heuristic", c.name},
                    {"fits", c.fits},
@@ -48,9 +48,9 @@ OrderedJson candidates_json(const std::vector<Candidate>& candidates) {
   return out;
 }
 
-OrderedJson assistants_json(const PlanNotes& notes, DeviceId straggler, double step_ms) {
+Json assistants_json(const PlanNotes& notes, DeviceId straggler, double step_ms) {
   if (notes.scenarios.empty()) return nullptr;
-  OrderedJson scenarios = OrderedJson::array();
+  Json scenarios = Json::array();
   for (const ScenarioResult& result : notes.scenarios) {
     scenarios.push_back({{"noise", result.scenario.sigma},
                          {"slow", result.scenario.slow},
@@ -74,7 +74,7 @@ std::string to_json_text(const WorkGraph& graph, const Machine& machine, const R
                          const PlanNotes& notes) {
   const Candidate& best = answer.candidates[answer.best];
   const std::vector<DeviceLoad> loads = device_loads(hypergraph_of(graph), machine, best.devices);
-  const OrderedJson document = {
+  const Json document = {
       {"schema", pipeline::kPlanSchema},
       {"kind", "heuristics"},
       {"model", notes.model},

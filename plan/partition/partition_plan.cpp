@@ -18,8 +18,6 @@
 
 namespace automap::partition {
 namespace {
-
-using Json = OrderedJson;
 using PlanObject = JsonObject;
 using graph::NodeId;
 using sharding::ModelInput;
@@ -155,7 +153,7 @@ Json alternatives_json(const PartitionPlan& plan) {
                             {"memory_bytes", whole_bytes(other.memory_bytes)},
                             {"collective_bytes", whole_bytes(other.collective_bytes)},
                             {"planning_ms", other.planning_ms},
-                            {"bound", std::isfinite(other.bound) ? Json(other.bound) : Json(nullptr)},
+                            {"bound", std::isfinite(other.bound) ? Json(other.bound) : Json()},
                             {"proven", other.proven}});
     if (!other.statistics.empty()) alternatives.back()["statistics"] = Json::object();
     for (const auto& [name, value] : other.statistics) {
@@ -393,7 +391,7 @@ Json to_json(const PartitionPlan& plan) {
               {"planner", plan.planner},
               {"objective", plan.objective},
               {"value", plan.value},
-              {"bound", std::isfinite(plan.bound) ? Json(plan.bound) : Json(nullptr)},
+              {"bound", std::isfinite(plan.bound) ? Json(plan.bound) : Json()},
               {"proven", plan.proven},
               {"step_ms", plan.step_ms},
               {"compute_ms", plan.compute_ms},
@@ -401,10 +399,10 @@ Json to_json(const PartitionPlan& plan) {
               {"overlapped_ms", or_null(plan.overlapped_ms)},
               {"overlapped_bound_ms", or_null(plan.overlapped_bound_ms)},
               {"replicated_step_ms", plan.replicated_step_ms},
-              {"lower_bound_ms", bound_ms > 0 ? Json(bound_ms) : Json(nullptr)},
-              {"gap", bound_ms > 0 ? Json(std::max(0.0, plan.step_ms / bound_ms - 1)) : Json(nullptr)},
+              {"lower_bound_ms", bound_ms > 0 ? Json(bound_ms) : Json()},
+              {"gap", bound_ms > 0 ? Json(std::max(0.0, plan.step_ms / bound_ms - 1)) : Json()},
               {"memory_bytes", whole_bytes(plan.memory_bytes)},
-              {"capacity_bytes", plan.capacity_bytes > 0 ? Json(whole_bytes(plan.capacity_bytes)) : Json(nullptr)},
+              {"capacity_bytes", plan.capacity_bytes > 0 ? Json(whole_bytes(plan.capacity_bytes)) : Json()},
               {"planning_ms", plan.planning_ms},
               {"cut_by_time", plan.cut_by_time},
               {"all_reduces", plan.all_reduces},

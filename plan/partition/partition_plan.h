@@ -127,12 +127,12 @@ std::vector<PlanTensor> decided_tensors(const PartitionPlan& plan);
 
 // A tensor stands in `partition` under its name, or under its HLO name when several inputs share the name.
 std::string to_json_text(const PartitionPlan& plan);
-OrderedJson to_json(const PartitionPlan& plan);
+Json to_json(const PartitionPlan& plan);
 // Only what decides it: schema, kind, shards, sums, partition and gathers. A plan by itself.
 std::string decision_json_text(const PartitionPlan& plan);
 // Throws Error(kData) naming source, key, found and expected. Files of other makers need only "schema", "kind",
 // "shards" and "partition"; what they leave out is empty, and `inputs` holds the tensors of `partition`.
 PartitionPlan parse_partition_plan(std::string_view json_text, const std::string& source);
-PartitionPlan read_partition_plan(const OrderedJson& json, const std::string& source);
+PartitionPlan read_partition_plan(const Json& json, const std::string& source);
 
 }  // namespace automap::partition

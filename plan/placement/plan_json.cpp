@@ -12,8 +12,6 @@
 namespace automap::placement {
 namespace {
 
-using Json = OrderedJson;
-
 constexpr const char* kKind = "placement";
 constexpr int kMostPieces = 1 << 20;
 
@@ -176,12 +174,12 @@ std::string to_json_text(const Workload& workload, const Request& request, const
       {"value_ms", answer.value_ms},
       {"lower_bound_ms", answer.bound_ms},
       {"bound_of", answer.bound_of},
-      {"gap", answer.bound_ms > 0 ? Json(answer.value_ms / answer.bound_ms - 1) : Json(nullptr)},
+      {"gap", answer.bound_ms > 0 ? Json(answer.value_ms / answer.bound_ms - 1) : Json()},
       {"proven", answer.proven},
       {"contiguous", answer.contiguous},
       {"accelerators", workload.accelerators},
       {"cpus", workload.cpus},
-      {"capacity_bytes", limited ? Json(whole_bytes(workload.memory_bytes)) : Json(nullptr)},
+      {"capacity_bytes", limited ? Json(whole_bytes(workload.memory_bytes)) : Json()},
       {"devices", devices_json(workload, request, answer, notes.made)},
       {"planner", answer.planner},
       {"algorithm", notes.algorithm},

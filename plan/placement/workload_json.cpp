@@ -182,7 +182,7 @@ void read_piper(const JsonValue& document, double transfer_scale, WorkloadFile* 
 WorkloadFile parse_workload(std::string_view json_text, const std::string& source, double transfer_scale) {
   const JsonSource named{source, ErrorKind::kData,
                          "a workload is the JSON of msr-fiddle/dnn-partitioning or msr-fiddle/piper"};
-  const nlohmann::ordered_json json = parse_json(json_text, named);
+  const Json json = parse_json(json_text, named);
   const JsonValue document(json, named);
   WorkloadFile out;
   out.sha256 = sha256_hex(json_text);
@@ -202,9 +202,9 @@ bool looks_like_workload(std::string_view bytes) {
 }
 
 std::string workload_json_text(const Workload& workload) {
-  nlohmann::ordered_json nodes = nlohmann::ordered_json::array(), edges = nlohmann::ordered_json::array();
+  Json nodes = Json::array(), edges = Json::array();
   for (const Node& node : workload.nodes) {
-    nlohmann::ordered_json made = {{"id", node.id}};
+    Json made = {{"id", node.id}};
     if (!node.name.empty()) made["name"] = node.name;
     made["supportedOnFpga"] = node.on_accelerators;
     made["cpuLatency"] = node.cpu_ms;
@@ -219,11 +219,11 @@ std::string workload_json_text(const Workload& workload) {
                &target = workload.nodes[static_cast<std::size_t>(to)];
     edges.push_back({{"sourceId", source.id}, {"destId", target.id}, {"cost", source.transfer_ms}});
   }
-  return json_text(nlohmann::ordered_json{{"maxSizePerFPGA", std::min(workload.memory_bytes, kNoLimitBytes)},
-                                          {"maxFPGAs", workload.accelerators},
-                                          {"maxCPUs", workload.cpus},
-                                          {"nodes", nodes},
-                                          {"edges", edges}});
+  return json_text(Json{{"maxSizePerFPGA", std::min(workload.memory_bytes, kNoLimitBytes)},
+                        {"maxFPGAs", workload.accelerators},
+                        {"maxCPUs", workload.cpus},
+                        {"nodes", nodes},
+                        {"edges", edges}});
 }
 
 WorkloadFile load_workload(const std::string& path, double transfer_scale) {

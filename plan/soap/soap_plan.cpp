@@ -10,13 +10,13 @@ namespace {
 
 constexpr const char* kKind = "soap";
 
-OrderedJson operators_json(const Space& space, const Strategy& strategy) {
-  OrderedJson out = OrderedJson::array();
+Json operators_json(const Space& space, const Strategy& strategy) {
+  Json out = Json::array();
   for (std::size_t i = 0; i < strategy.size(); ++i) {
     const Operator& op = space.operators[i];
-    OrderedJson dims = OrderedJson::array();
+    Json dims = Json::array();
     for (const OperatorDim& dim : op.dims) dims.push_back({{"kind", to_string(dim.kind)}, {"extent", dim.extent}});
-    OrderedJson devices = OrderedJson::array();
+    Json devices = Json::array();
     for (const std::int32_t device : strategy[i].devices) devices.push_back(device + 1);
     out.push_back({{"name", op.name},
                    {"opcode", op.opcode},
@@ -28,8 +28,8 @@ OrderedJson operators_json(const Space& space, const Strategy& strategy) {
   return out;
 }
 
-OrderedJson chains_json(const std::vector<ChainResult>& chains) {
-  OrderedJson out = OrderedJson::array();
+Json chains_json(const std::vector<ChainResult>& chains) {
+  Json out = Json::array();
   for (const ChainResult& chain : chains) {
     out.push_back({{"start", chain.start},
                    {"start_ms", chain.start_ms},
@@ -42,8 +42,8 @@ OrderedJson chains_json(const std::vector<ChainResult>& chains) {
   return out;
 }
 
-OrderedJson memory_json(const SoapPlan& plan) {
-  OrderedJson devices = OrderedJson::array();
+Json memory_json(const SoapPlan& plan) {
+  Json devices = Json::array();
   for (const DeviceMemory& device : plan.memory) {
     devices.push_back({{"weight_bytes", whole_bytes(device.weight_bytes)},
                        {"gradient_bytes", whole_bytes(device.gradient_bytes)},
@@ -59,7 +59,7 @@ OrderedJson memory_json(const SoapPlan& plan) {
 
 }  // namespace
 
-OrderedJson to_json(const SoapPlan& plan, const Space& space) {
+Json to_json(const SoapPlan& plan, const Space& space) {
   return {{"schema", pipeline::kPlanSchema},
           {"kind", kKind},
           {"model", plan.model},
@@ -88,14 +88,14 @@ std::string to_json_text(const SoapPlan& plan, const Space& space) {
 }
 
 Strategy parse_soap_strategy(std::string_view text, const std::string& source, const Space& space, int devices) {
-  const OrderedJson document = pipeline::parse_plan_json(text, source);
+  const Json document = pipeline::parse_plan_json(text, source);
   const JsonObject plan(document, source);
   if (plan.text("kind") != kKind) {
     plan.fail("kind: found \"" + plan.text("kind") + "\", expected \"" + kKind + "\"",
               "automap-search soap -o PLAN writes one");
   }
   Strategy out;
-  for (const OrderedJson& item : plan.array("operators")) {
+  for (const Json& item : plan.array("operators")) {
     const std::string where = source + ": operator " + std::to_string(out.size() + 1);
     const JsonObject op(item, where);
     const std::string name = op.text("name");

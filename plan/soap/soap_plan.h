@@ -32,7 +32,7 @@ struct SoapPlan {
 };
 
 // `space`: what the strategy is of.
-OrderedJson to_json(const SoapPlan& plan, const Space& space);
+Json to_json(const SoapPlan& plan, const Space& space);
 std::string to_json_text(const SoapPlan& plan, const Space& space);
 
 // The strategy of a plan for a space over so many devices. Plans of other makers need only schema, kind and operators,

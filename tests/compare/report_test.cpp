@@ -4,9 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "common/base/error.h"
+#include "common/base/json.h"
 
 namespace automap::compare {
 namespace {
@@ -84,7 +83,7 @@ TEST(CompareReport, WhatDoesNotFitIsNoShortest) {
   EXPECT_THAT(text, HasSubstr("Shortest: AutoMap."));
   EXPECT_THAT(text, HasSubstr("does not fit"));
   EXPECT_THAT(text, Not(HasSubstr("0.500")));
-  EXPECT_EQ(nlohmann::json::parse(report_json(compared))["systems"][1]["fits"], false);
+  EXPECT_EQ(Json::parse(report_json(compared))["systems"][1]["fits"], false);
   compared.answers[0].fullest_share = 2;
   EXPECT_THAT(report_text(compared), HasSubstr("No system has a plan that fits and can be set against others."));
 }
@@ -101,7 +100,7 @@ TEST(CompareReport, WhoWasNotAskedIsOneSentence) {
   EXPECT_THAT(text, Not(HasSubstr("\nDAPPLE ")));
   EXPECT_THAT(text, Not(HasSubstr("this program")));
   EXPECT_THAT(report_html(compared), HasSubstr("Not asked: AutoMap, DAPPLE: none of &lt;its&gt; business."));
-  const nlohmann::json document = nlohmann::json::parse(report_json(compared));
+  const Json document = Json::parse(report_json(compared));
   ASSERT_EQ(document["systems"].size(), 3u);
   EXPECT_EQ(document["systems"][0]["asked"], false);
   EXPECT_EQ(document["systems"][1]["asked"], true);
@@ -115,7 +114,7 @@ TEST(CompareReport, NobodyHasAPlan) {
 }
 
 TEST(CompareReport, Json) {
-  const nlohmann::json document = nlohmann::json::parse(report_json(planted()));
+  const Json document = Json::parse(report_json(planted()));
   EXPECT_EQ(document["schema"], "automap.systems/1");
   ASSERT_EQ(document["systems"].size(), 3u);
   EXPECT_EQ(document["systems"][0]["gap"], 0.25);

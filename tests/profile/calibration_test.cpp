@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/json.h"
 #include "common/hlo/hlo_text.h"
 #include "profile/calibration_base.h"
 #include "profile/time_estimator.h"
@@ -25,7 +25,6 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using Json = nlohmann::ordered_json;
 
 double module_ms(const MeasuredKernel& kernel, const machine::DeviceModel& device) {
   const graph::Graph graph = hlo::read_hlo_text(kernel_module(kernel), "kernel");
@@ -214,7 +213,7 @@ TEST(Calibration, TimesThatContradictEachOther) {
   std::vector<Json> made = rows_on(small_device());
   made.push_back(made[3]);
   EXPECT_EQ(refused(ErrorKind::kData, file_of(made)), "");
-  const double us = made[3]["us"];
+  const auto us = made[3]["us"].get<double>();
   made.back()["us"] = 2.9 * us;
   EXPECT_EQ(refused(ErrorKind::kData, file_of(made)), "");
   made.back()["us"] = 3.1 * us;

@@ -9,12 +9,12 @@
 #include <functional>
 #include <iostream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/graph/hlo_cost.h"
 #include "common/hlo/hlo_text.h"
 #include "common/machine/device.h"
@@ -474,9 +474,7 @@ void expect_sound(const Graph& graph, const InstructionTimes& times, const machi
 
 TEST(DeviceModel, FixturesOnEveryDevice) {
   const std::string folder = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/";
-  std::ifstream manifest_file(folder + "MANIFEST.json");
-  ASSERT_TRUE(manifest_file);
-  const auto manifest = nlohmann::json::parse(manifest_file);
+  const Json manifest = Json::parse(read_file(folder + "MANIFEST.json"));
   for (const auto& model : manifest.at("models")) {
     const std::string path = folder + model["forms"]["text"]["file"].get<std::string>();
     const Graph graph = hlo::read_hlo_text(gunzip_if_gzip(read_file(path), path), path);

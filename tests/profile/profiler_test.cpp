@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 #include <set>
@@ -17,6 +16,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/graph/hlo_cost.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/hlo/hlo_text.h"
@@ -368,12 +368,11 @@ TEST(Profiler, ModelNames) {
 
 struct Truth {
   std::string name;
-  nlohmann::json record;
+  Json record;
 };
 
 std::vector<Truth> fixtures() {
-  std::ifstream file(kFixtures + "MANIFEST.json");
-  const nlohmann::json manifest = nlohmann::json::parse(file);
+  const Json manifest = Json::parse(read_file(kFixtures + "MANIFEST.json"));
   std::vector<Truth> out;
   for (const auto& model : manifest["models"]) out.push_back({model["name"].get<std::string>(), model});
   return out;
@@ -386,7 +385,7 @@ TEST_P(Fixture, AgreesWithWhatTheExporterKnows) {
   for (const Truth& candidate : fixtures()) {
     if (candidate.name == GetParam()) truth = candidate;
   }
-  const nlohmann::json& record = truth.record;
+  const Json& record = truth.record;
   const std::string text = text_of(kFixtures + record["forms"]["text"]["file"].get<std::string>());
   const ModelProfile m = profile_text(text);
   const pipeline::Profile& p = m.profile;

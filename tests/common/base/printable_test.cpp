@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/json.h"
 #include "common/base/json_text.h"
 #include "common/base/progress.h"
 #include "common/base/text_table.h"
@@ -119,13 +119,13 @@ TEST(Printable, JsonStaysExactAndActsOnNoTerminal) {
   for (char32_t c = 0; c <= 0x10ffff; ++c) {
     if (c < 0xd800 || c >= 0xe000) all += utf8(c);
   }
-  const nlohmann::ordered_json document = {{"name", all}, {all, 1}};
+  const Json document = {{"name", all}, {all, 1}};
   for (const int indent : {2, -1}) {
     const std::string text = json_text(document, indent);
     EXPECT_EQ(printable_lines(text), text);
-    EXPECT_TRUE(nlohmann::ordered_json::parse(text) == document);
+    EXPECT_TRUE(Json::parse(text) == document);
   }
-  EXPECT_EQ(json_text(nlohmann::json("\u009b\u202e\U000e0041é\x7f"), -1), "\"\\u009b\\u202e\\udb40\\udc41é\\u007f\"\n");
+  EXPECT_EQ(json_text(Json("\u009b\u202e\U000e0041é\x7f"), -1), "\"\\u009b\\u202e\\udb40\\udc41é\\u007f\"\n");
 }
 
 TEST(Printable, LiteralsOfPython) {

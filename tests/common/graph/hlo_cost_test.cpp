@@ -4,11 +4,12 @@
 
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 
 #include "common/base/error.h"
+#include "common/base/files.h"
+#include "common/base/json.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/hlo/hlo_text.h"
 
@@ -272,9 +273,7 @@ TEST(HloCost, SharedCalleesAreCountedOncePerComputation) {
 
 TEST(HloCost, FixturesAgreeWithXla) {
   const std::string folder = std::string(AUTOMAP_SOURCE_DIR) + "/fixtures/";
-  std::ifstream manifest_file(folder + "MANIFEST.json");
-  ASSERT_TRUE(manifest_file) << folder << "MANIFEST.json";
-  const auto manifest = nlohmann::json::parse(manifest_file);
+  const Json manifest = Json::parse(read_file(folder + "MANIFEST.json"));
   int checked = 0;
   for (const auto& model : manifest.at("models")) {
     for (const auto& form : model.at("forms")) {  // text, without metadata, binary and JSON protobuf

@@ -9,9 +9,9 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "common/base/error.h"
+#include "common/base/json.h"
 #include "common/machine/device.h"
 
 namespace automap::machine {
@@ -96,7 +96,7 @@ TEST(Cluster, WhatIsWrittenReadsBackTheSame) {
       EXPECT_EQ(again.servers[i].inter_gbytes_per_s, cluster.servers[i].inter_gbytes_per_s);
       EXPECT_EQ(again.servers[i].device, cluster.servers[i].device);
     }
-    EXPECT_EQ(nlohmann::json::parse(written)["schema"], "automap.cluster/1");
+    EXPECT_EQ(Json::parse(written)["schema"], "automap.cluster/1");
   }
 }
 

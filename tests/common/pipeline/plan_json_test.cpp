@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "common/base/error.h"
+#include "common/base/json.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/schedule.h"
 
@@ -113,7 +113,7 @@ TEST(PlanJson, WithoutABoundItIsNull) {
   document.layer_split.reset();
   document.planner_table.reset();
   document.found_ms = document.proven_ms = 0;
-  const auto json = nlohmann::json::parse(to_json_text(document));
+  const auto json = Json::parse(to_json_text(document));
   EXPECT_TRUE(json["lower_bound_ms"].is_null());
   EXPECT_TRUE(json["found_ms"].is_null());
   EXPECT_TRUE(json["proven_ms"].is_null());
@@ -130,7 +130,7 @@ TEST(PlanJson, NamesMayHoldAnyBytes) {
 }
 
 TEST(PlanJson, StagesOfDifferentWidths) {
-  auto json = nlohmann::json::parse(to_json_text(small_document()));
+  auto json = Json::parse(to_json_text(small_document()));
   json["stages"][0]["width"] = 2;
   json["stages"][0]["replicas"] = 2;
   json["bounds"]["widths"] = "any";
@@ -143,15 +143,15 @@ TEST(PlanJson, StagesOfDifferentWidths) {
   EXPECT_EQ(document.other_bounds.value_ms, 9.5);
   EXPECT_EQ(document.other_bounds.simulated_ms, 0);
   document.partitions = {"{\"shards\": 2}"};
-  const auto again = nlohmann::json::parse(to_json_text(document));
+  const auto again = Json::parse(to_json_text(document));
   EXPECT_EQ(again["bounds"], json["bounds"]);
   EXPECT_EQ(again["partitions"][0]["shards"], 2);
   EXPECT_FALSE(again.contains("partition"));
 }
 
 // The document with one change made by `edit`, and the complaint about it.
-std::string complaint(const std::function<void(nlohmann::json&)>& edit) {
-  auto json = nlohmann::json::parse(to_json_text(small_document()));
+std::string complaint(const std::function<void(Json&)>& edit) {
+  auto json = Json::parse(to_json_text(small_document()));
   edit(json);
   try {
     parse_plan(json.dump(), "x.json");
@@ -165,7 +165,7 @@ std::string complaint(const std::function<void(nlohmann::json&)>& edit) {
 }
 
 TEST(PlanJson, EveryKeyIsMissed) {
-  const auto json = nlohmann::json::parse(to_json_text(small_document()));
+  const auto json = Json::parse(to_json_text(small_document()));
   for (const char* key : {"schema", "kind", "model", "cluster", "micro_batches", "instructions", "devices", "schedule",
                           "in_flight", "cuts", "grid_cuts", "device_cuts", "stages", "step_ms", "simulated_step_ms",
                           "planner", "planning_ms", "alternatives", "provenance"}) {
@@ -175,7 +175,7 @@ TEST(PlanJson, EveryKeyIsMissed) {
 }
 
 TEST(PlanJson, WrongValuesAreNamed) {
-  using J = nlohmann::json;
+  using J = Json;
   EXPECT_NE(complaint([](J& j) { j["schema"] = "automap.plan/3"; }).find("automap.plan/3"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["schema"] = "automap.cluster/1"; }).find("expected that of an automap.plan/2"),
             std::string::npos);

@@ -4,15 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "common/base/error.h"
+#include "common/base/json.h"
 #include "plan/placement/plan_json.h"
 
 namespace automap::placement {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json node(int id, double ms) {
   return {
