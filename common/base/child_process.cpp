@@ -135,10 +135,10 @@ void drop_descriptors(int socket) {
 
 // A sanitizer's allocator (not glibc's) may be locked for ever in the fork of a process with several threads. The child
 // takes every lock of it, more blocks of every size than a thread keeps for itself, and then says that it lives; one
-// that does not is started again.
+// that does not is started again. Every few starts it is given twice the time: the machine may be busy.
 constexpr char kAlive = '+';
 constexpr unsigned kAlivePatienceS = 4;
-constexpr int kStarts = 12;
+constexpr int kStarts = 12, kStartsOfOnePatience = 3;
 
 void use_whole_allocator() {
   constexpr std::size_t kLargest = std::size_t{1} << 20, kKept = std::size_t{1} << 18, kMostBlocks = 1024;
@@ -204,7 +204,8 @@ ChildProcess::ChildProcess(const Work& work, const ChildLimits& limits) : limits
   for (int starts = 1; kSanitized; ++starts) {
     char word = 0;
     // A child that has ended is for finish() to tell of.
-    if (get(socket_, &word, sizeof word, kAlivePatienceS) != Got::kLate) break;
+    const unsigned patience_s = kAlivePatienceS << ((starts - 1) / kStartsOfOnePatience);
+    if (get(socket_, &word, sizeof word, patience_s) != Got::kLate) break;
     end();
     ::close(std::exchange(socket_, -1));
     if (starts == kStarts) {

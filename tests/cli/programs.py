@@ -5,13 +5,15 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
 SOURCE = Path(os.environ.get("AUTOMAP_SOURCE", Path(__file__).resolve().parent.parent.parent))
 BIN = Path(os.environ.get("AUTOMAP_BIN", SOURCE / "build" / "release"))
 FIXTURES = SOURCE / "fixtures" / "hlo"
-# Sanitized builds on busy machines are slow; nothing here should take this long.
+# Sanitized builds on busy machines are slow; nothing here should take this long. A limit of time says that something
+# hangs and nothing else: what must have happened is waited for (wait_until, use_processor).
 TIMEOUT_S = 600
 SANITIZED = (BIN / "automap-inspect").exists() and b"__asan_init" in (BIN / "automap-inspect").read_bytes()
 
@@ -83,6 +85,32 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(error["kind"], kind)
         self.assertIn(error["message"], result.stderr)
         return error
+
+    def wait_until(self, what, *processes):
+        """Until what() is true. Fails when one of the processes ends before, or when nothing happens for TIMEOUT_S."""
+        pause_s = 0.005
+        # Counted in waits: the clock of a machine that was held up may jump.
+        for _ in range(int(TIMEOUT_S / pause_s)):
+            ended = [process for process in processes if process.poll() is not None]
+            if what():
+                return
+            for process in ended:
+                self.fail(f"ended too early: {process.args}, exit code {process.returncode}")
+            time.sleep(pause_s)
+        self.fail("nothing happened")
+
+    def use_processor(self, process, seconds):
+        """Until the process has used so much processor time: it is that far, however busy the machine."""
+        ticks = os.sysconf("SC_CLK_TCK")
+
+        def used():
+            try:
+                fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+            except FileNotFoundError:
+                return False  # it has ended
+            return (int(fields[11]) + int(fields[12])) / ticks >= seconds
+
+        self.wait_until(used, process)
 
     def leftovers(self):
         return sorted(p.name for p in self.folder.iterdir())

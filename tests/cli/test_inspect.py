@@ -35,7 +35,7 @@ PLAN = {
 
 
 def run(*arguments, stdin=None):
-    return subprocess.run([PROGRAM, *map(str, arguments)], input=stdin, capture_output=True, timeout=120, cwd=SOURCE)
+    return subprocess.run([PROGRAM, *map(str, arguments)], input=stdin, capture_output=True, timeout=600, cwd=SOURCE)
 
 
 class Inspect(unittest.TestCase):
@@ -157,7 +157,7 @@ class Inspect(unittest.TestCase):
         for key in ("number", "parameter", "name"):
             path = self.file("vars", f"{weight[key]}\n")
             result = subprocess.run([PROGRAM.parent / "automap-profile", "fixtures/hlo/tiny_mlp.hlo", "--variables", path, "--json"],
-                                    capture_output=True, timeout=120, cwd=SOURCE)
+                                    capture_output=True, timeout=600, cwd=SOURCE)
             self.assertEqual(result.returncode, 0, result.stderr)
             found = json.loads(result.stdout)["trainable_variables"]
             self.assertEqual([(v["number"], v["shape"]) for v in found], [(weight["number"], weight["shape"])])
@@ -308,7 +308,7 @@ class Inspect(unittest.TestCase):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full")
         with open("/dev/full", "wb") as full:
-            result = subprocess.run([PROGRAM, "config-a"], stdout=full, stderr=subprocess.PIPE, timeout=60, cwd=SOURCE)
+            result = subprocess.run([PROGRAM, "config-a"], stdout=full, stderr=subprocess.PIPE, timeout=600, cwd=SOURCE)
         self.assertEqual(result.returncode, 3)
 
     def test_help_examples_work(self):

@@ -1,21 +1,30 @@
 """scripts/nightly.sh: a small night, killed on the way, run again; a second night that is promoted or kept; the lock."""
 
+import contextlib
+import fcntl
 import json
 import os
 import re
 import shutil
 import signal
 import subprocess
-import time
 import unittest
 
 from policies import policy
-from programs import BIN, SOURCE, ProgramTest, environment
+from programs import BIN, SOURCE, TIMEOUT_S, ProgramTest, environment
 
 SMALL = ["--evaluate-small", "12", "--evaluate-middle", "0", "--evaluate-deep", "0", "--label-devices", "8",
          "--label-stages", "4", "--round-episodes", "32", "--batch-size", "16", "--threads", "2", "--evaluate-every", "64",
          "--checkpoint-every", "0.05"]
 SHIPPED = SOURCE / "models" / "pretrained" / "pipeline.policy"
+
+
+@contextlib.contextmanager
+def held(path):
+    """The lock file is another's."""
+    with open(path, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
 
 
 @unittest.skipUnless((BIN / "automap-train").exists() and (BIN / "automap-datagen").exists(),
@@ -32,7 +41,7 @@ class Nightly(ProgramTest):
 
     def nightly(self, *options, training=()):
         return subprocess.run(self.command(*options, training=training), env=environment(), capture_output=True, text=True,
-                              timeout=300)
+                              timeout=TIMEOUT_S)
 
     def log(self):
         path = self.folder / "nights" / "nightly.log"
@@ -64,13 +73,13 @@ class Nightly(ProgramTest):
         """Starts a night, kills it with everything it started as soon as there is `exists` (a pattern of its folder)."""
         process = subprocess.Popen(self.command(), env=environment(), start_new_session=True, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
-        for _ in range(3000):
-            if any((self.folder / "nights").glob(exists)) or process.poll() is not None:
-                break
-            time.sleep(0.02)
-        self.assertIsNone(process.poll(), "the night was over before it could be killed:\n" + self.log())
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        try:
+            self.wait_until(lambda: any((self.folder / "nights").glob(exists)), process)
+            self.assertIsNone(process.poll(), "the night was over before it could be killed:\n" + self.log())
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def test_two_nights_with_kills_between(self):
         self.seeds = 2
@@ -142,24 +151,21 @@ class Nightly(ProgramTest):
         self.assertEqual((self.folder / "nights" / "current.policy").exists(), decision["promoted"])
 
     def test_terminated_it_stops_with_a_checkpoint(self):
-        process = subprocess.Popen(self.command("--time", "60s"), env=environment(), stdout=subprocess.DEVNULL,
+        process = subprocess.Popen(self.command("--time", "3600s"), env=environment(), stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
-        for _ in range(3000):
-            if any((self.folder / "nights").glob("nights/*/run-1/checkpoint")):
-                break
-            time.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(timeout=120), 75, self.log())
+        try:
+            self.wait_until(lambda: any((self.folder / "nights").glob("nights/*/run-1/checkpoint")), process)
+        finally:
+            process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=TIMEOUT_S), 75, self.log())
         self.assertIn("stopped while training run 1", self.log())
         self.assertTrue((self.folder / "nights" / "unfinished").exists())
 
     def test_one_at_a_time(self):
         folder = self.folder / "nights"
         folder.mkdir()
-        with subprocess.Popen(["flock", str(folder / "lock"), "sleep", "60"]) as holder:
-            time.sleep(0.3)
+        with held(folder / "lock"):
             result = self.nightly()
-            holder.terminate()
         self.assertEqual(result.returncode, 0)
         self.assertIn("another night is running", result.stderr)
         self.assertFalse((folder / "unfinished").exists())
@@ -222,7 +228,7 @@ echo "{{\\"score\\": ${{scores[${{2##*-}} - 1]}}}}"
     def night(self, *options):
         result = subprocess.run([str(SOURCE / "scripts" / "nightly.sh"), str(self.nights), "--bin", str(self.bin),
                                  *(options or ("--first", str(self.first)))],
-                                env=environment(), capture_output=True, text=True, timeout=60)
+                                env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
         return result
 
     def last(self):
@@ -365,10 +371,8 @@ echo "{{\\"score\\": ${{scores[${{2##*-}} - 1]}}}}"
     def test_one_promotion_at_a_time(self):
         """A promotion that outlived its night is not joined by another one."""
         self.nights.mkdir()
-        with subprocess.Popen(["flock", "-o", str(self.nights / "current.policy.lock"), "sleep", "60"]) as holder:
-            time.sleep(0.3)
+        with held(self.nights / "current.policy.lock"):
             result = self.night()
-            holder.terminate()
         self.assertEqual(result.returncode, 75, result.stderr)
         self.assertIn("is in use by another promotion", result.stderr)
         self.assertEqual(self.ended(result)["outcome"], "stopped")

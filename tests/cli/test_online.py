@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from programs import BIN, FIXTURES, SANITIZED, SOURCE, ProgramTest, environment, profile_csv, run
+from programs import BIN, FIXTURES, SANITIZED, SOURCE, TIMEOUT_S, ProgramTest, environment, profile_csv, run
 
 
 @unittest.skipUnless((BIN / "libautomap_learned.so").exists(), "built without LibTorch")
@@ -41,9 +41,13 @@ class Online(ProgramTest):
         self.assertEqual(lengths, sorted(lengths, reverse=True))
 
     def test_time_is_what_it_is_given(self):
-        before = time.monotonic()
-        plan = self.plan("--time", "6s", "--from", "scratch", "--objective", "value")
-        self.assertGreater(time.monotonic() - before, 4)
+        # Where the machine is too busy for a play, it is given more.
+        for seconds in (6, 60, 300):
+            before = time.monotonic()
+            plan = self.plan("--time", f"{seconds}s", "--from", "scratch", "--objective", "value")
+            self.assertGreater(time.monotonic() - before, seconds * 2 / 3)
+            if plan["online"]["plays"] > 0:
+                break
         self.assertGreater(plan["online"]["plays"], 0)
 
     def test_the_radius_is_kept_by_the_plan(self):
@@ -73,20 +77,22 @@ class Online(ProgramTest):
 
     def test_killed_and_stopped_searches_go_on(self):
         state = self.folder / "state"
-        command = [str(BIN / "automap-search"), "pipeline", *map(str, self.model), "--quiet", "--json", "--time", "600s",
+        command = [str(BIN / "automap-search"), "pipeline", *map(str, self.model), "--quiet", "--json", "--time", "3600s",
                    "--search-state", str(state)]
         searching = subprocess.Popen(command, cwd=SOURCE, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        # Long enough for a plan, also where the machine is busy.
-        time.sleep(40 if SANITIZED else 8)
+        self.addCleanup(searching.kill)
+        # Enough for a plan.
+        self.use_processor(searching, 40 if SANITIZED else 8)
         searching.send_signal(signal.SIGTERM)
-        out, err = searching.communicate(timeout=120)
+        out, err = searching.communicate(timeout=TIMEOUT_S)
         self.assertEqual(searching.returncode, 75, err)
         stopped = json.loads(out)["online"]["plays"]
         kept = state.read_bytes()
         searching = subprocess.Popen(command, cwd=SOURCE, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        time.sleep(2)
+        self.addCleanup(searching.kill)
+        self.use_processor(searching, 20 if SANITIZED else 2)
         searching.kill()
-        searching.communicate(timeout=120)
+        searching.communicate(timeout=TIMEOUT_S)
         self.assertEqual(state.read_bytes(), kept)
         self.assertEqual(self.plan("--plays", stopped + 40, "--search-state", state)["online"]["earlier_plays"], stopped)
 

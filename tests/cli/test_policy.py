@@ -148,21 +148,24 @@ class PolicyPlanner(ProgramTest):
             self.skipTest("not a Release build: its times mean nothing")
         profile = self.folder / "bert48.h5"
 
-        def processor_times(runs, *command):
-            times = []
-            for _ in range(runs):
-                before = resource.getrusage(resource.RUSAGE_CHILDREN)
-                result = run(*command)
-                after = resource.getrusage(resource.RUSAGE_CHILDREN)
-                self.assertEqual(result.returncode, 0, result.stderr)
-                times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-            return times
+        def processor_time(*command):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            result = run(*command)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-        # Machines differ by a factor of two, and one machine from hour to hour: beside what reading the model takes.
-        reading = processor_times(3, "automap-profile", FIXTURES / "bert48.hlo.gz", "--device", "v100-16gb", "-o", profile)
-        times = processor_times(5, "automap-infer", profile, "--cluster", "config-c", "--planner", "policy", "--policy", self.file,
-                                "--stages", 4, "--micro-batch", 8)
-        # One shot: one split, one stage count. Half as long; this is to notice a search or a library that does not belong there.
+        # Machines differ by a factor of two, and one machine from hour to hour: beside what reading the model takes, in turn
+        # with it. What others do beside it makes both longer and neither shorter: of many tries the least count, and
+        # what takes too long takes so in every one.
+        reading, times = [], []
+        for _ in range(30):
+            reading.append(processor_time("automap-profile", FIXTURES / "bert48.hlo.gz", "--device", "v100-16gb", "-o", profile))
+            times.append(processor_time("automap-infer", profile, "--cluster", "config-c", "--planner", "policy", "--policy", self.file,
+                                        "--stages", 4, "--micro-batch", 8))
+            # One shot: one split, one stage count. Half as long; this is to notice a search or a library that does not belong there.
+            if len(times) >= 3 and min(times) < 0.9 * min(reading):
+                break
         self.assertLess(min(times), 0.9 * min(reading), (times, reading))
 
 

@@ -25,7 +25,7 @@ except ImportError as error:
 
 
 def run(*arguments):
-    return subprocess.run([str(argument) for argument in arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([str(argument) for argument in arguments], capture_output=True, text=True, timeout=600)
 
 
 class ProfileH5py(unittest.TestCase):

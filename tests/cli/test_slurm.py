@@ -142,12 +142,12 @@ class Slurm(unittest.TestCase):
             daemon.terminate()
         for daemon in reversed(cls.daemons):
             try:
-                daemon.wait(10)
+                daemon.wait(60)
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
         # Whatever of it is alive was started here: the folder is this test's own.
-        wait_until(lambda: not processes_of(cls.folder), 30)
+        wait_until(lambda: not processes_of(cls.folder))
         left = processes_of(cls.folder)
         for process in left:
             try:

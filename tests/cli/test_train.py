@@ -1,5 +1,6 @@
 """automap-train: runs, resumes, evaluates, compares; bad input; what it writes. Skipped when it was built without LibTorch."""
 
+import contextlib
 import csv
 import json
 import os
@@ -10,7 +11,7 @@ import subprocess
 import time
 import unittest
 
-from programs import BIN, ProgramTest, environment, profile_csv, run
+from programs import BIN, TIMEOUT_S, ProgramTest, environment, profile_csv, run
 
 PROGRAM = "automap-train"
 # Seconds on a busy machine: few plays of few problems.
@@ -110,14 +111,6 @@ class Train(ProgramTest):
     def start(self, *options, name="run"):
         return subprocess.Popen([str(BIN / PROGRAM), "--out", str(self.out(name)), *small(*options)],
                                 env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    def wait_for(self, what, process):
-        for _ in range(3000):
-            if what():
-                return
-            self.assertIsNone(process.poll(), process.stderr)
-            time.sleep(0.02)
-        self.fail("nothing happened")
 
 
 class Runs(Train):
@@ -237,17 +230,19 @@ class Resume(Train):
         options = ["--episodes", "600", "--deterministic", "--seed", "2"]
         begin = time.monotonic()
         self.assertEqual(self.train(*options, name="whole").returncode, 0)
-        # Before it is done, however quick the machine, and though it may have been busier then.
         first_s = min(1.2, 0.3 * (time.monotonic() - begin))
         stops = 0
         for session in range(40):
             process = self.start(*options, "--resume", "--threads", str(1 + session % 3))
-            try:
+            if session == 0:
+                # It has just begun, however fast the machine is now.
+                self.wait_until((self.out() / "run.json").exists, process)
+            else:
                 # Longer each time, until also a busy machine gets as far as learning.
-                process.wait(timeout=first_s * 1.15 ** session)
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGTERM if session % 2 else signal.SIGINT)
-            errors = process.communicate(timeout=120)[1].decode()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=first_s * 1.15 ** session)
+            process.send_signal(signal.SIGTERM if session % 2 else signal.SIGINT)  # nothing where it has ended
+            errors = process.communicate(timeout=TIMEOUT_S)[1].decode()
             if process.returncode == 0:
                 break
             # A signal before the program listens ends it at once.
@@ -265,7 +260,7 @@ class Resume(Train):
         for _ in range(3):
             process = self.start(*options, "--resume")
             before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-            self.wait_for(lambda: process.poll() is not None or
+            self.wait_until(lambda: process.poll() is not None or
                           (checkpoint.exists() and checkpoint.stat().st_mtime_ns != before), process) \
                 if process.poll() is None else None
             if process.poll() is None:
@@ -459,7 +454,7 @@ class BadInput(Train):
         expected = self.folder / "expected"
         shutil.copytree(self.out(), expected)
         command = f"trap '' XFSZ; ulimit -f 8; exec {BIN / PROGRAM} --out {self.out()} --resume --episodes 128"
-        result = subprocess.run(["bash", "-c", command], capture_output=True, env=environment(), timeout=300)
+        result = subprocess.run(["bash", "-c", command], capture_output=True, env=environment(), timeout=TIMEOUT_S)
         self.assertEqual(result.returncode, 3, result.stderr)
         self.assertIn(b"checkpoint", result.stderr)
         # The checkpoint is still the old one.

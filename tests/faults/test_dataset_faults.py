@@ -11,14 +11,14 @@ import subprocess
 import unittest
 
 from faults import LONG, rounds
-from programs import BIN, ProgramTest, environment, run
+from programs import BIN, TIMEOUT_S, ProgramTest, environment, run
 
 TRAIN = "automap-train"
 SMALL = ["--evaluate-small", "4", "--evaluate-middle", "0", "--evaluate-deep", "0", "--label-devices", "8",
          "--label-stages", "4", "--round-episodes", "32", "--batch-size", "16", "--hidden", "16", "--threads", "2",
          "--quiet", "--episodes", "32", "--evaluate-data", "synth:small"]
 # A FIFO that is waited for never ends.
-SOON_S = 60
+SOON_S = TIMEOUT_S
 
 
 def files_of(folder):

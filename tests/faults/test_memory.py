@@ -13,7 +13,7 @@ import unittest
 
 from faults import rounds
 
-from programs import BIN, FIXTURES, SANITIZED, ProgramTest, environment, profile_csv, run
+from programs import BIN, FIXTURES, SANITIZED, TIMEOUT_S, ProgramTest, environment, profile_csv, run
 
 FAILING_MALLOC = BIN / "libfailing_malloc.so"
 TINY = FIXTURES / "tiny_mlp.hlo"
@@ -58,7 +58,7 @@ class OutOfMemory(ProgramTest):
                 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
         return subprocess.run([str(BIN / command[0]), *map(str, command[1:])], env=environment(**extra), capture_output=True,
-                              timeout=120, preexec_fn=preexec)
+                              timeout=TIMEOUT_S, preexec_fn=preexec)
 
     def fresh(self):
         out = self.folder / "out"

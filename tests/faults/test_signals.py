@@ -11,7 +11,7 @@ import subprocess
 import time
 import unittest
 
-from programs import BIN, FIXTURES, ProgramTest, environment, profile_csv, run
+from programs import BIN, FIXTURES, TIMEOUT_S, ProgramTest, environment, profile_csv, run
 
 TINY = FIXTURES / "tiny_mlp.hlo"
 OLD = "what was here before\n"
@@ -35,7 +35,7 @@ class Faults(ProgramTest):
             time.sleep(0.002)
 
     def end(self, process, stdin=None):
-        output, errors = process.communicate(stdin, timeout=300)
+        output, errors = process.communicate(stdin, timeout=TIMEOUT_S)
         for sign in (b"terminate called", b"Sanitizer", b"bug in AutoMap"):
             self.assertNotIn(sign, errors)
         return output, errors
@@ -125,9 +125,11 @@ class AtAnyMoment(Faults):
         for name, (command, file) in self.commands().items():
             target = self.folder / file
             self.assertEqual(run(*command, target).returncode, 0)
-            began = time.monotonic()
-            self.assertEqual(run(*command, target).returncode, 0)
-            usual_s = time.monotonic() - began
+            usual_s = float("inf")
+            for _ in range(3):  # the least: others may have kept the machine busy
+                began = time.monotonic()
+                self.assertEqual(run(*command, target).returncode, 0)
+                usual_s = min(usual_s, time.monotonic() - began)
             size = target.stat().st_size
             for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGXCPU):
                 for _ in range(rounds(2, 60)):

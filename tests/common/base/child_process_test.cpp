@@ -166,6 +166,7 @@ TEST(ChildProcess, DescriptorsAreGoneAndFilesCannotBeOpened) {
 std::atomic<int> handled{0};
 
 TEST(ChildProcess, HandlersOfThisProcessDoNotRunThere) {
+  handled = 0;
   struct sigaction action = {}, before = {};
   action.sa_handler = [](int) { ++handled; };
   ASSERT_EQ(::sigaction(SIGTERM, &action, &before), 0);

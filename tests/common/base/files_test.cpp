@@ -11,6 +11,7 @@
 #include <memory>
 #include <sstream>
 
+#include "common/base/child_process.h"
 #include "common/base/error.h"
 #include "common/base/inputs.h"
 #include "common/base/rng.h"
@@ -302,13 +303,38 @@ TEST_F(FilesTest, PipesAreWrittenThrough) {
   ::close(reader);
 }
 
+// In a process of its own: one that has done this makes no temporary file any more, since it is about to end.
 TEST_F(FilesTest, InterruptRemovesFilesInFlight) {
-  std::vector<std::unique_ptr<AtomicFile>> files;
-  // More than fit into any table of a fixed size that one would think of.
-  for (int i = 0; i < 100; ++i) files.push_back(std::make_unique<AtomicFile>(path("x" + std::to_string(i))));
-  EXPECT_EQ(names().size(), 100u);
-  internal::unlink_temporary_files();
+  ChildLimits limits;
+  limits.files = true;
+  const auto interrupted = [&](ChildInput&) {
+    std::vector<std::unique_ptr<AtomicFile>> files;
+    // More than fit into any table of a fixed size that one would think of.
+    for (int i = 0; i < 100; ++i) files.push_back(std::make_unique<AtomicFile>(path("x" + std::to_string(i))));
+    const std::size_t before = names().size();
+    internal::unlink_temporary_files();
+    return std::to_string(before) + " before, " + std::to_string(names().size()) + " after";
+  };
+  const ChildResult said = ChildProcess(interrupted, limits).finish();
+  EXPECT_EQ(said.answer, "100 before, 0 after") << said.failure;
   EXPECT_TRUE(names().empty());
+  write_file_atomic(path("x"), "this process goes on");
+  EXPECT_EQ(read_file(path("x")), "this process goes on");
+}
+
+// A child that inherits files in flight does not take them from its parent when it ends.
+TEST_F(FilesTest, AChildsInterruptLeavesFilesOfItsParent) {
+  AtomicFile file(path("x"));
+  file.write("the parent's");
+  ChildLimits limits;
+  limits.files = true;
+  const auto interrupted = [&](ChildInput&) {
+    internal::unlink_temporary_files();
+    return std::to_string(names().size());
+  };
+  EXPECT_EQ(ChildProcess(interrupted, limits).finish().answer, "1");
+  file.commit();
+  EXPECT_EQ(read_file(path("x")), "the parent's");
 }
 
 TEST_F(FilesTest, WhatAKilledRunLeftIsRemovedAndNothingElse) {

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
+#include <ctime>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -567,9 +567,10 @@ TEST_F(DatasetTest, AManifestFullOfBracesIsSalvagedAtOnce) {
   std::string nested;
   for (int i = 0; i < 400000; ++i) nested += "{\"a\":";
   for (const std::string& junk : {std::string(4000000, '{'), std::string(4000000, '}'), nested, nested + "}"}) {
-    const auto before = std::chrono::steady_clock::now();
+    // Of the processor, which others may be using: milliseconds where it is linear, hours where it is not.
+    const std::clock_t before = std::clock();
     const std::vector<ShardEntry> found = salvage_entries(junk + text.substr(list) + junk, wanted);
-    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(60));
+    EXPECT_LT(std::clock() - before, 60 * CLOCKS_PER_SEC);
     ASSERT_EQ(found.size(), 2u);
     for (std::size_t i = 0; i < 2; ++i) {
       EXPECT_EQ(found[i].file, whole[i].file);

@@ -368,8 +368,8 @@ TEST_F(OtherScotch, WrongAnswers) {
       EXPECT_NE(std::string(e.what()).find(says), std::string::npos) << e.what();
     }
   };
-  fails("exec sleep 600", ErrorKind::kInfeasible, "in time");
-  request.milp.seconds = 60;
+  fails("exec sleep 86400", ErrorKind::kInfeasible, "in time");
+  request.milp.seconds = 600;
   fails("echo no such thing >&2; exit 2", ErrorKind::kIo, "no such thing");
   fails("echo 2; echo 0 0; echo 1 1; exit 2", ErrorKind::kIo, "exit code 2");
   fails("kill -11 $$", ErrorKind::kIo, "exit code 139");

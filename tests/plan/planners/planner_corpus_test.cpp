@@ -16,6 +16,7 @@
 #include "plan/planners/shipped_policy.h"
 #include "tests/plan/planners/random_policy.h"
 #include "tests/plan/planners/rounding.h"
+#include "tests/sanitized.h"
 
 namespace automap::planners {
 namespace {
@@ -83,10 +84,11 @@ TEST(PlannerCorpus, DefaultRequestsAnswerInTimeWithACertificate) {
       io::load_profile((std::filesystem::path(root) / "profiles/dapple/bert-48-pbs-2.txt").string());
   for (const char* cluster : {"config-a", "config-c", "a100-4x8", "h200-2x8"}) {
     SCOPED_TRACE(cluster);
-    // Time of this process, so that others on the machine do not count.
+    // At most 0.6 s by counted work today, the same on every machine; and of the processor, which others may be using.
     const std::clock_t begin = std::clock();
     const PlanResult result = make_plan(pipeline::Problem(profile, machine::load_cluster(cluster), {}), PlanRequest());
-    EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 4);
+    EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, kSanitized ? 40 : 4);
+    EXPECT_LT(result.work_units, 2'000'000'000);
     ASSERT_TRUE(result.plan);
     EXPECT_GT(result.lower_bound_ms, 0);
     EXPECT_GE(result.gap, 0);

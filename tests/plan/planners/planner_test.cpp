@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <limits>
 
 #include "common/base/error.h"
@@ -539,10 +540,16 @@ TEST(Planner, TheTimeLimitIsKeptAndThereIsStillAPlan) {
     request.effort.units = WorkLimits::kNoEnd;
     request.time_limit_s = limit;
     request.grid = 0;
+    const std::clock_t begin = std::clock();
     const PlanResult result = make_plan(problem, request);
     ASSERT_TRUE(result.plan);
     EXPECT_TRUE(result.cut_by_time);
-    EXPECT_LT(result.planning_ms, 1000 * limit + 2000);  // generous: sanitizers and busy machines
+    // One that is over at once leaves the same work on every machine; 1.1 million units today.
+    if (limit < 1e-3) {
+      EXPECT_LT(result.work_units, 10'000'000);
+    }
+    // Of the processor, which others may be using.
+    EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, limit + (kSanitized ? 20 : 2));
   }
   int polls = 0;
   PlanRequest request;
