@@ -8,6 +8,7 @@
 
 #include "common/base/error.h"
 #include "common/base/rng.h"
+#include "models/learner/losses.h"
 #include "models/learner/torch_network.h"
 
 namespace automap::models {
