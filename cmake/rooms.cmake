@@ -1,7 +1,8 @@
-# automap_room(name folder [PROGRAM program] [DEPENDS rooms...] [LIBRARIES targets...]): the library automap_<name> of a room's .cpp
-# files, and the executable automap-<name> (or as PROGRAM says) when the room has a main.cpp.
+# automap_room(name folder [PROGRAM program] [NO_PROGRAM] [DEPENDS rooms...] [LIBRARIES targets...]): the library automap_<name>
+# of a room's .cpp files, and the executable automap-<name> (or as PROGRAM says) when the room has a main.cpp. NO_PROGRAM: that is
+# left out, and the library built for those who need it.
 function(automap_room name folder)
-  cmake_parse_arguments(ROOM "" "PROGRAM" "DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ROOM "NO_PROGRAM" "PROGRAM" "DEPENDS;LIBRARIES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
   set(main ${PROJECT_SOURCE_DIR}/${folder}/main.cpp)
   list(REMOVE_ITEM sources ${main})
@@ -14,7 +15,9 @@ function(automap_room name folder)
     add_library(${library} INTERFACE)
     target_link_libraries(${library} INTERFACE automap_flags ${ROOM_DEPENDS} ${ROOM_LIBRARIES})
   endif()
-  if(EXISTS ${main})
+  if(ROOM_NO_PROGRAM)
+    set_target_properties(${library} PROPERTIES EXCLUDE_FROM_ALL ON)
+  elseif(EXISTS ${main})
     set(program automap-${name})
     if(ROOM_PROGRAM)
       set(program ${ROOM_PROGRAM})

@@ -1,12 +1,12 @@
-// What the training loop needs of a learner: models::Learner (torch_learner.h), or a simple one in tests without
-// LibTorch.
+// What the training loop needs of a learner: models::Learner (learned/torch_learner.h), or a simple one in tests
+// without LibTorch.
 #pragma once
 
 #include <string>
 #include <string_view>
 
 #include "models/episode.h"
-#include "models/learner/learner.h"
+#include "models/learner_options.h"
 #include "models/policy.h"
 
 namespace automap::train {

@@ -15,13 +15,13 @@
 #include "common/base/text_table.h"
 #include "common/io/profile_file.h"
 #include "common/pipeline/device_match.h"
+#include "train/learned_library.h"
 #include "train/options.h"
 #include "train/promotion.h"
 #include "train/rank_place.h"
 #include "train/rank_players.h"
 #include "train/report.h"
 #include "train/run_folder.h"
-#include "train/torch_learner.h"
 #include "train/trainer.h"
 
 namespace {
@@ -288,12 +288,12 @@ TrainerSettings settings_of(const TrainOptions& o, const OptionTable& table) {
 
 // The learner, with the weights of `init` when there is one. Resets `init` when it cannot be started from and the
 // options say to start fresh then.
-std::unique_ptr<LearnerPort> make_learner(TrainOptions& o, const OptionTable& table,
+std::unique_ptr<LearnerPort> make_learner(TrainOptions& o, const OptionTable& table, const LearnedLibrary& library,
                                           std::optional<models::Policy>* init) {
-  if (!*init) return make_torch_learner(o.learner);
+  if (!*init) return library.make_learner(o.learner);
   const std::vector<int> asked = o.learner.hidden;
   if (table.source_of("hidden") == "default") set_hidden(o, (*init)->architecture().hidden);
-  std::unique_ptr<LearnerPort> learner = make_torch_learner(o.learner);
+  std::unique_ptr<LearnerPort> learner = library.make_learner(o.learner);
   try {
     learner->load_policy(**init);
     return learner;
@@ -304,7 +304,7 @@ std::unique_ptr<LearnerPort> make_learner(TrainOptions& o, const OptionTable& ta
   init->reset();
   o.init.clear();
   set_hidden(o, asked);
-  return make_torch_learner(o.learner);
+  return library.make_learner(o.learner);
 }
 
 // What a run ends with on standard output.
@@ -366,8 +366,8 @@ RankFacts facts_of(const OptionTable& table, const ProblemSource& source, int th
 }
 
 // `link`: to the other ranks, null when there are none. `lost`: the one that was lost, if any.
-int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& table, WorkerPool& pool,
-                 models::RankLink* link, std::string* lost) {
+int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& table, const LearnedLibrary& library,
+                 WorkerPool& pool, models::RankLink* link, std::string* lost) {
   RunFolder folder(o.out, o.resume);
   const bool resuming = folder.resuming();
   if (o.resume && !resuming) log_info(o.out + " holds no checkpoint: the run begins");
@@ -389,7 +389,7 @@ int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& tabl
   }
   std::optional<models::Policy> init;
   if (!o.init.empty() && !resuming) init = models::Policy::load(o.init);
-  std::unique_ptr<LearnerPort> learner = make_learner(o, table, &init);
+  std::unique_ptr<LearnerPort> learner = make_learner(o, table, library, &init);
   settings.options = learning_options(table);
   settings.starts_from_policy = !o.init.empty();
   LocalPlayers own_players(*source, settings.play, settings.seed, pool);
@@ -399,7 +399,7 @@ int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& tabl
   folder.prepare();
   const StopToken stop;
   write_file_atomic(o.out + "/config.ini", table.config_text());
-  Json about = run_json(argc, argv, o, *source, pool.threads(), models::check_torch_speed());
+  Json about = run_json(argc, argv, o, *source, pool.threads(), library.check_torch_speed());
   if (link) about["ranks"] = link->size();
   write_file_atomic(o.out + "/run.json", json_text(about));
   const Evaluation evaluation(held_out, evaluation_options(o), pool, o.out + "/heldout.json");
@@ -422,10 +422,10 @@ int run_training(int argc, char** argv, TrainOptions& o, const OptionTable& tabl
 }
 
 // One of several processes: rank 0 trains, the others play for it.
-int run_ranks(int argc, char** argv, TrainOptions& o, const OptionTable& table, WorkerPool& pool,
-              const models::RankPlace& place) {
+int run_ranks(int argc, char** argv, TrainOptions& o, const OptionTable& table, const LearnedLibrary& library,
+              WorkerPool& pool, const models::RankPlace& place) {
   // Before anything is written: by now each has read its options, those of a run that is resumed from its folder.
-  const std::unique_ptr<models::RankLink> link = models::join_ranks(place, o.rank_timeout_s);
+  const std::unique_ptr<models::RankLink> link = library.join_ranks(place, o.rank_timeout_s);
   if (place.rank > 0) {
     const StopToken stop;
     std::unique_ptr<ProblemSource> source;
@@ -440,7 +440,7 @@ int run_ranks(int argc, char** argv, TrainOptions& o, const OptionTable& table, 
   std::string lost;
   int code = 0;
   try {
-    code = run_training(argc, argv, o, table, pool, link.get(), &lost);
+    code = run_training(argc, argv, o, table, library, pool, link.get(), &lost);
   } catch (const Error& e) {
     end_ranks(*link, exit_code(e.kind()), e.what());
     throw;
@@ -460,9 +460,10 @@ int train_main(int argc, char** argv) {
     if (place.rank > 0) return 0;
     return options.evaluate ? evaluate(options, pool) : compare(options, pool);
   }
-  if (place.size > 1) return run_ranks(argc, argv, options, table, pool, place);
+  const LearnedLibrary library;
+  if (place.size > 1) return run_ranks(argc, argv, options, table, library, pool, place);
   std::string none;
-  return run_training(argc, argv, options, table, pool, nullptr, &none);
+  return run_training(argc, argv, options, table, library, pool, nullptr, &none);
 }
 
 }  // namespace

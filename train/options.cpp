@@ -12,7 +12,6 @@
 #include "common/base/text_table.h"
 #include "models/features.h"
 #include "models/flat_env.h"
-#include "models/learner/recipes.h"
 
 namespace automap::train {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/options.h"
-#include "models/learner/learner.h"
+#include "models/learner_options.h"
 
 namespace automap::train {
 

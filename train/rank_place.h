@@ -14,7 +14,7 @@
 #include <functional>
 #include <string>
 
-#include "models/learner/rank_link.h"
+#include "models/rank_link.h"
 
 namespace automap::train {
 

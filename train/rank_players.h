@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "models/learner/rank_link.h"
+#include "models/rank_link.h"
 #include "train/players.h"
 #include "train/rank_messages.h"
 

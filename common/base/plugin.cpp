@@ -3,9 +3,12 @@
 #include <dlfcn.h>
 #include <sys/stat.h>
 
+#include <exception>
+
 #include "common/base/cli.h"
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/log.h"
 
 #ifndef AUTOMAP_PLUGIN_FOLDER
 // From the programs' folder to the library's in an installed copy.
@@ -36,13 +39,19 @@ void* plugin_function(const std::string& path, const char* name, const std::stri
     const char* error = ::dlerror();
     return std::string(error ? error : "unknown error");
   };
+  // The library installs the handler of its own copy of common/base, which knows neither --json nor temporary files.
+  const std::terminate_handler handler = std::get_terminate();
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  std::set_terminate(handler);
   if (!library) cannot_use(text());
   const auto version = reinterpret_cast<PluginVersion*>(::dlsym(library, kPluginVersion));
   if (!version) cannot_use(text());
   if (version() != version_line()) {
     cannot_use("it is of " + std::string(version()) + ", this program is " + version_line());
   }
+  const auto set_level = reinterpret_cast<PluginLogLevel*>(::dlsym(library, kPluginLogLevel));
+  if (!set_level) cannot_use(text());
+  set_level(log_level());
   void* function = ::dlsym(library, name);
   if (!function) cannot_use(text());
   return function;

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "common/base/log.h"
+
 namespace automap {
 
 constexpr char kLearnedLibrary[] = "libautomap_learned.so";
@@ -15,6 +17,8 @@ std::vector<std::string> plugin_folders();
 std::string find_plugin(const std::vector<std::string>& folders);
 // A function of it, which is opened and never closed: LibTorch's threads outlive a search. Throws Error(kConfig) with
 // `hint` when it cannot be opened (LibTorch is gone), is of another version than this program, or has no such function.
+// The library logs as the program does from then on, and memory that runs out in it is reported by the program
+// (common/base/memory.h).
 void* plugin_function(const std::string& path, const char* name, const std::string& hint);
 
 // The program's StopToken: the library has a copy of its own, which no signal reaches.
@@ -23,5 +27,9 @@ using StopRequested = bool() noexcept;
 // version_line() of the library: classes cross the border, so both sides must come from the same sources.
 using PluginVersion = const char*();
 constexpr char kPluginVersion[] = "automap_plugin_version";
+
+// set_log_level() of the library, whose level is a copy of its own, too.
+using PluginLogLevel = void(LogLevel);
+constexpr char kPluginLogLevel[] = "automap_plugin_log_level";
 
 }  // namespace automap

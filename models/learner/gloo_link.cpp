@@ -1,4 +1,4 @@
-#include "models/learner/rank_link.h"
+#include "models/learner/gloo_link.h"
 
 #ifdef AUTOMAP_WITH_GLOO
 #include <netdb.h>

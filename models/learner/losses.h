@@ -7,10 +7,9 @@
 #include <vector>
 
 #include "models/distributional.h"
+#include "models/learner_options.h"
 
 namespace automap::models {
-
-enum class Distribution : std::uint8_t { kNone, kC51, kHlGauss };
 
 // What the network's outputs for one after-state (or one action) mean: policy.h's Head, and how it is fitted.
 struct LossOptions {

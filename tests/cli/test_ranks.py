@@ -16,7 +16,8 @@ SMALL = ["--evaluate-small", "6", "--evaluate-middle", "0", "--evaluate-deep", "
          "--round-episodes", "32", "--batch-size", "16", "--hidden", "16", "--threads", "1", "--evaluate-every", "64",
          # For a start on a busy machine. Nobody waits so long: a connection that ends is noticed at once.
          "--rank-timeout", "300s"]
-HAS_GLOO = (BIN / PROGRAM).exists() and b"found no rank 0 at" in (BIN / PROGRAM).read_bytes()
+LIBRARY = BIN / "libautomap_learned.so"
+HAS_GLOO = LIBRARY.exists() and b"found no rank 0 at" in LIBRARY.read_bytes()
 # What a launcher would say of another job is not ours.
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "SLURM", "OMPI_", "PMI_", "TORCHELASTIC", "GLOO_")
 
@@ -207,12 +208,14 @@ class Ranks(RanksTest):
             other.bind(("0.0.0.0", 0))
             other.listen()
             port = other.getsockname()[1]
-            processes = [self.start("run", rank, 2, port, "--rank-timeout", "2s") for rank in (0, 1)]
+            processes = [self.start("run", rank, 2, port, "--rank-timeout", "2s", *more) for rank, more in ((0, ()), (1, ("--verbose",)))]
             ends = self.ends(processes)
             self.assertEqual([end[0] for end in ends], [2, 2], ends)
             self.assertIn(f"rank 0 cannot listen at port {port}: Address already in use", ends[0][2])
             self.assertIn("MASTER_PORT=", ends[0][2])
             self.assertIn("rank 1 found no rank 0 at 127.0.0.1", ends[1][2])
+            # The library says as much as the program was asked to: why not.
+            self.assertRegex(ends[1][2], r"^(?!error)\S.*\nerror: ")
         alone = self.ends([self.start("run", 0, 2, free_port(), "--rank-timeout", "1s")])
         self.assertEqual(alone[0][0], 2)
         self.assertIn("rank 1 of 2 did not come within 1 s", alone[0][2])

@@ -11,7 +11,7 @@ import subprocess
 import time
 import unittest
 
-from programs import BIN, TIMEOUT_S, ProgramTest, environment, profile_csv, run
+from programs import BIN, SOURCE, TIMEOUT_S, ProgramTest, environment, profile_csv, run
 
 PROGRAM = "automap-train"
 # Seconds on a busy machine: few plays of few problems.
@@ -397,6 +397,34 @@ class Policies(Train):
         self.assertEqual(described["hidden"], [12, 6])
         # And it goes on as what it is.
         self.assertEqual(run(PROGRAM, "--out", self.out("b"), "--resume", "--episodes", "80").returncode, 0)
+
+
+class Library(Train):
+    """What needs LibTorch is in a library that a training opens."""
+
+    def test_no_libtorch_at_the_start(self):
+        libraries = subprocess.run(["ldd", str(BIN / PROGRAM)], capture_output=True, text=True, check=True).stdout
+        self.assertIn("libhdf5", libraries)
+        for word in ("torch", "libc10", "blas", "gomp"):
+            self.assertNotIn(word, libraries)
+
+    def test_without_the_library(self):
+        alone = self.folder / PROGRAM
+        shutil.copy2(BIN / PROGRAM, alone)
+        policy = SOURCE / "models" / "pretrained" / "pipeline.policy"
+        few = ["--evaluate-small", "2", "--evaluate-middle", "0", "--evaluate-deep", "0"]
+        self.assertEqual(run(alone, "--help").stdout, run(PROGRAM, "--help").stdout)
+        for options in (["--evaluate", policy], ["--compare", policy, policy]):
+            result = run(alone, *options, *few)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        ranks = environment(RANK="1", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
+        for env in (environment(), ranks):
+            self.assert_fails(run(alone, "--out", self.out(), *SMALL, env=env), 2, "training needs libautomap_learned.so", "LibTorch",
+                              str(self.folder))
+        self.put("libautomap_learned.so", "no library")
+        for env in (environment(), ranks):
+            self.assert_fails(run(alone, "--out", self.out(), *SMALL, env=env), 2, "libautomap_learned.so: cannot be used")
+        self.assertFalse(self.out().exists())
 
 
 class BadInput(Train):

@@ -26,6 +26,11 @@ foreach(program ${programs})
   endif()
 endforeach()
 run(${WORK}/moved/bin/automap infer --help)
+if(EXISTS ${WORK}/moved/bin/automap-train)
+  # Finds the library of what is learned.
+  run(${WORK}/moved/bin/automap-train --out ${WORK}/training --episodes 16 --evaluate-small 2 --evaluate-middle 0 --evaluate-deep 0
+      --label-devices 8 --label-stages 4 --round-episodes 16 --hidden 16 --threads 1)
+endif()
 foreach(script apply-plan emit-sdy)
   run(${WORK}/moved/bin/automap ${script} --help)
   if(NOT output MATCHES "usage: automap-${script}")

@@ -17,7 +17,7 @@
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/cost.h"
 #include "models/learner/online_learner.h"
-#include "models/learner/recipes.h"
+#include "models/learner_options.h"
 #include "models/plan_space.h"
 #include "models/plays.h"
 #include "models/policy_search.h"

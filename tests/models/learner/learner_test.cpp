@@ -7,6 +7,7 @@
 
 #include "common/base/error.h"
 #include "common/base/rng.h"
+#include "models/learner/losses.h"
 #include "models/learner/torch_network.h"
 #include "tests/models/learner/infinite.h"
 

@@ -1,6 +1,8 @@
-#include "train/torch_learner.h"
+#include "train/learned/torch_learner.h"
 
 #include <utility>
+
+#include "models/learner/learner.h"
 
 namespace automap::train {
 namespace {

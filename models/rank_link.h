@@ -1,5 +1,5 @@
-// Messages between the processes ("ranks") of one training run: torch.distributed's store and process group (c10d with
-// Gloo over TCP), behind a header without LibTorch. Rank 0 talks with every other rank, the others with rank 0 only.
+// Messages between the processes ("ranks") of one training run, without LibTorch; models/learner/gloo_link.h has those
+// of LibTorch. Rank 0 talks with every other rank, the others with rank 0 only.
 //
 // Threads of their own tell the others that a process is alive, and take what they send, while it works: a message
 // arrives however busy its receiver is, and silence, however long the work is, means that a process, a machine or the
@@ -30,11 +30,5 @@ class RankLink {
   virtual bool send(int to, std::string_view bytes) = 0;
   virtual std::optional<std::string> receive(int from) = 0;
 };
-
-// Waits until all ranks have come. Throws Error(kConfig) saying which rank does not come within `timeout_s`, that a
-// port is in use or an address unknown, that two processes have the same rank or that ranks disagree about their
-// number, or that this LibTorch has no Gloo. The interface is the one that leads to `address`, or GLOO_SOCKET_IFNAME
-// where that is set.
-std::unique_ptr<RankLink> join_ranks(const RankPlace& place, double timeout_s);
 
 }  // namespace automap::models
