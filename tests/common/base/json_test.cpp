@@ -381,8 +381,9 @@ TEST(Json, DifferencesAreTheLibrarysPatches) {
     Rng rng(4, 0, item);
     const Library have = Library::parse(random_twins(rng, 4).theirs.dump(-1, ' ', false, Replace::replace));
     Library want = have;
-    for (const auto& step : have.flatten().items()) {
-      if (!have.is_structured() || rng.below(3) != 0 || !want.contains(Library::json_pointer(step.key()))) continue;
+    const Library flat = have.is_structured() ? have.flatten() : Library::object();
+    for (const auto& step : flat.items()) {
+      if (rng.below(3) != 0 || !want.contains(Library::json_pointer(step.key()))) continue;
       want[Library::json_pointer(step.key())] =
           Library::parse(random_twins(rng, 2).theirs.dump(-1, ' ', false, Replace::replace));
     }
