@@ -37,11 +37,11 @@ std::optional<std::int32_t> reshaped_dimension(const std::vector<std::int64_t>& 
 
 ChainTracker::ChainTracker(const FlowGraph& flow)
     : flow_(flow),
-      extent_(static_cast<std::size_t>(flow.size()), Extent::kNone),
+      extent_(static_cast<std::size_t>(flow.size()), Extent::kNothing),
       key_(static_cast<std::size_t>(flow.size()), kNone) {}
 
 void ChainTracker::start(NodeId tile, std::int32_t key) {
-  for (const NodeId id : touched_) extent_[static_cast<std::size_t>(id)] = Extent::kNone;
+  for (const NodeId id : touched_) extent_[static_cast<std::size_t>(id)] = Extent::kNothing;
   touched_.clear();
   tile_elements_ = shape(tile).num_elements;
   keys_ = shape(tile).dims[static_cast<std::size_t>(key)];
@@ -58,7 +58,7 @@ bool ChainTracker::has_tile_size(NodeId id) const {
 
 bool ChainTracker::set(NodeId id, Extent extent, std::int32_t key) {
   const auto i = static_cast<std::size_t>(id);
-  if (extent_[i] != Extent::kNone) return extent_[i] == extent && key_[i] == key;
+  if (extent_[i] != Extent::kNothing) return extent_[i] == extent && key_[i] == key;
   extent_[i] = extent;
   key_[i] = key;
   touched_.push_back(id);

@@ -11,7 +11,7 @@
 namespace automap::profile {
 
 enum class Extent : std::uint8_t {
-  kNone,
+  kNothing,
   kTile,
   kRow,
   kTileStack,  // tiles of all turns of a loop, one written per turn
