@@ -72,16 +72,16 @@ class PolicyPlanner(ProgramTest):
                 self.assertLessEqual(len(plan["stages"]), instructions)
 
     def test_auto_says_who_found_the_plan_and_when(self):
-        plan = self.plan("--policy", self.file, "--time-limit", "20s")
+        plan = self.plan("--policy", self.file, "--time-limit", "1h")
         names = {a["planner"] for a in plan["alternatives"]}
         self.assertLessEqual({"policy", "rollouts", "data-parallel"}, names)
-        result = self.infer("--policy", self.file, "--time-limit", "20s")
+        result = self.infer("--policy", self.file, "--time-limit", "1h")
         self.assertRegex(result.stdout, r"Planned in .*found by [\w+-]+ after ")
-        proven = self.infer("--policy", self.file, "--objective", "value", "--stages", 2, "--zero", "0", "--time-limit", "60s")
+        proven = self.infer("--policy", self.file, "--objective", "value", "--stages", 2, "--zero", "0", "--time-limit", "1h")
         self.assertRegex(proven.stdout, r"V proven the least after ")
 
     def test_planner_table(self):
-        plan = self.plan("--planner", "policy", "--policy", self.file, "--stages", 3, "--planner-table", "--time-limit", "20s")
+        plan = self.plan("--planner", "policy", "--policy", self.file, "--stages", 3, "--planner-table", "--time-limit", "1h")
         table = plan["planner_table"]
         rows = {row["planner"]: row for row in table["rows"]}
         for planner in ("policy", "policy+beam 16", "policy+beam 16+refine", "rollouts",
@@ -90,7 +90,7 @@ class PolicyPlanner(ProgramTest):
             self.assertEqual(rows[planner]["stages"], 3)
             self.assertAlmostEqual(rows[planner]["gap"], rows[planner]["step_ms"] / table["reference_ms"] - 1, places=9)
             self.assertGreaterEqual(rows[planner]["gap"], -1e-9)
-        text = self.infer("--planner", "policy", "--policy", self.file, "--stages", 3, "--planner-table", "--time-limit", "20s").stdout
+        text = self.infer("--planner", "policy", "--policy", self.file, "--stages", 3, "--planner-table", "--time-limit", "1h").stdout
         self.assertIn("policy+beam 16+refine", text)
         self.assertIn("the least V there is, wherever it is cut (proven)" if table["reference_method"] == "exact over all cuts"
                       else "a lower bound on it", text)

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <ctime>
 #include <cmath>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <limits>
