@@ -22,7 +22,7 @@ using pipeline::RowProblem;
 constexpr std::uint32_t kRowStream = 0x524f5753;  // "ROWS"
 constexpr std::uint32_t kSampleStream = 0x53414d50, kUpdateStream = 0x55504454, kVariantStream = 0x56415249;
 constexpr std::uint64_t kMaxConfigBytes = 16 << 20;
-constexpr std::size_t kPoints = kGranularity;
+constexpr std::size_t kGridPoints = kGranularity;
 constexpr int kMostServers = 64;
 
 bool happens(const Range& share, Rng& rng) {
@@ -78,7 +78,7 @@ void draw_whole(const Config& config, std::uint64_t seed, std::uint64_t index, i
 
   rng = Rng(seed, kUpdateStream, index);
   row.gradient_sync = happens(config.update[update::kOverlapSync], rng) ? 1 : 0;
-  const double weight = row.caw[3 * kPoints - 1];
+  const double weight = row.caw[3 * kGridPoints - 1];
   const double bucket = config.update[update::kBucket].draw(rng);
   if (weight > 0) row.bucket = static_cast<float>(bucket * weight);
   row.gradient_share = static_cast<float>(config.update[update::kGradients].draw(rng));
@@ -98,7 +98,7 @@ void draw_whole(const Config& config, std::uint64_t seed, std::uint64_t index, i
 
 // Sums at the 128 points (paper 4.5.1), in the levels the family drew.
 struct Points {
-  std::array<double, kPoints> c, a, w;
+  std::array<double, kGridPoints> c, a, w;
 };
 
 void sum_points(const Workspace& work, Points& points) {
@@ -106,7 +106,7 @@ void sum_points(const Workspace& work, Points& points) {
   double c = 0, w = 0;
   int done = 0;
   const int least = m / kGranularity;  // instructions of every bucket; some have one more
-  for (std::size_t k = 0; k < kPoints; ++k) {
+  for (std::size_t k = 0; k < kGridPoints; ++k) {
     const int until = static_cast<int>(static_cast<std::int64_t>(k + 1) * m / kGranularity);
     double c_own = 0, w_own = 0;
     for (int i = done; i < done + least; ++i) {
@@ -128,9 +128,9 @@ void sum_points(const Workspace& work, Points& points) {
 
 // The median of every eighth point's activation, zeros left out: a typical cut.
 double typical_activation(const Points& points) {
-  std::array<double, kPoints / 8> sorted;
+  std::array<double, kGridPoints / 8> sorted;
   std::size_t count = 0;
-  for (std::size_t k = 7; k < kPoints; k += 8) {
+  for (std::size_t k = 7; k < kGridPoints; k += 8) {
     if (!(points.a[k] > 0)) continue;
     std::size_t at = count++;
     for (; at > 0 && sorted[at - 1] > points.a[k]; --at) sorted[at] = sorted[at - 1];
@@ -151,20 +151,20 @@ struct Units {
 // variant: the smallest largest stage over all cuts, by bisection with a greedy check. The adaptive schedule is taken
 // for 1f1b, so that it has more and fewer micro-batches in flight to choose from.
 double least_memory(const RowProblem& row) {
-  std::array<double, kPoints + 1> state{}, stash{};
+  std::array<double, kGridPoints + 1> state{}, stash{};
   const bool whole = row.samples > 0;
   const double state_factor = whole ? 1.0 + row.gradient_share + row.slot_factor : 4.0;
   double largest = 0;  // activation
   std::size_t n = 0;
   std::int64_t before = 0;
-  for (std::size_t k = 0; k < kPoints; ++k) {
+  for (std::size_t k = 0; k < kGridPoints; ++k) {
     const std::int64_t at = static_cast<std::int64_t>(k + 1) * row.num_instructions / kGranularity;
     if (at == before) continue;
     before = at;
     ++n;
-    state[n] = state_factor * row.caw[2 * kPoints + k];
-    largest = std::max<double>(largest, row.caw[kPoints + k]);
-    stash[n] = stash[n - 1] + static_cast<double>(row.stash_factor) * row.caw[kPoints + k];
+    state[n] = state_factor * row.caw[2 * kGridPoints + k];
+    largest = std::max<double>(largest, row.caw[kGridPoints + k]);
+    stash[n] = stash[n - 1] + static_cast<double>(row.stash_factor) * row.caw[kGridPoints + k];
   }
   const int stages = row.stages;
   const int devices = std::max(1, pipeline::devices_of_row(row) / stages);
@@ -198,7 +198,7 @@ double least_memory(const RowProblem& row) {
     (fits(middle) ? high : low) = middle;
   }
   if (!whole) return high;
-  const double buckets = row.gradient_sync == 1 ? std::min<double>(row.bucket, row.caw[3 * kPoints - 1]) : 0;
+  const double buckets = row.gradient_sync == 1 ? std::min<double>(row.bucket, row.caw[3 * kGridPoints - 1]) : 0;
   return high + static_cast<double>(row.workspace_factor) * largest / devices + buckets;
 }
 
@@ -275,17 +275,17 @@ RowProblem Generator::Prepared::make(std::uint64_t seed, std::uint64_t index, Wo
 
   Points points;
   sum_points(work, points);
-  if (!(points.c[kPoints - 1] > 0)) {
+  if (!(points.c[kGridPoints - 1] > 0)) {
     std::fill(work.c, work.c + m, 1.0f);
     sum_points(work, points);
   }
   const double compute_ms = config.rows[rows::kComputeMs].draw(rng);
-  units.c = units.a = units.w = compute_ms / points.c[kPoints - 1];
+  units.c = units.a = units.w = compute_ms / points.c[kGridPoints - 1];
   const int devices = pipeline::devices_of_row(row);
   if (!config.scales_as_drawn) {
     const double allreduce = config.scales[scales::kAllreduce].draw(rng);
     const double transfer = config.scales[scales::kTransfer].draw(rng);
-    const double weight = points.w[kPoints - 1], activation = typical_activation(points);
+    const double weight = points.w[kGridPoints - 1], activation = typical_activation(points);
     // 2 (D-1)/D W = allreduce M C / D, and A = transfer C / D.
     const double weight_ms = allreduce * row.micro_batches * compute_ms / (2.0 * (devices - 1));
     const double activation_ms = transfer * compute_ms / devices;
@@ -299,14 +299,14 @@ RowProblem Generator::Prepared::make(std::uint64_t seed, std::uint64_t index, Wo
       if (activation > 0) units.a = std::clamp(kept, range.low() * top, range.high() * top);
     }
   }
-  double largest = std::max(compute_ms, units.w * points.w[kPoints - 1]);
+  double largest = std::max(compute_ms, units.w * points.w[kGridPoints - 1]);
   for (double a : points.a) largest = std::max(largest, units.a * a);
   row.scale_ms = static_cast<float>(largest);
   const double c_unit = units.c / largest, a_unit = units.a / largest, w_unit = units.w / largest;
-  for (std::size_t k = 0; k < kPoints; ++k) {
+  for (std::size_t k = 0; k < kGridPoints; ++k) {
     row.caw[k] = std::min(1.0f, static_cast<float>(points.c[k] * c_unit));
-    row.caw[kPoints + k] = std::min(1.0f, static_cast<float>(points.a[k] * a_unit));
-    row.caw[2 * kPoints + k] = std::min(1.0f, static_cast<float>(points.w[k] * w_unit));
+    row.caw[kGridPoints + k] = std::min(1.0f, static_cast<float>(points.a[k] * a_unit));
+    row.caw[2 * kGridPoints + k] = std::min(1.0f, static_cast<float>(points.w[k] * w_unit));
   }
   row.stash_factor = static_cast<float>(config.scales[scales::kStash].draw(rng));
   if (happens(config.cluster[cluster::kWithLatency], rng)) {

@@ -4,12 +4,13 @@
 #include <cmath>
 #include <vector>
 
+#include "datagen/avx2.h"
 #include "datagen/exact_math.h"
 
 namespace automap::datagen {
 namespace {
 
-constexpr float kLog2E = 1.44269504f;
+constexpr float kFloatLog2E = 1.44269504f;
 
 // Quantile function of the standard normal distribution: Wichura's PPND7 (AS 241, 1988), relative error 1e-7.
 double normal_quantile(double p) {
@@ -25,11 +26,9 @@ double normal_quantile(double p) {
   return q < 0 ? -z : z;
 }
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define AUTOMAP_DATAGEN_AVX2 1
+#if AUTOMAP_DATAGEN_AVX2
 #define AUTOMAP_DATAGEN_INLINE __attribute__((always_inline)) inline
 #else
-#define AUTOMAP_DATAGEN_AVX2 0
 #define AUTOMAP_DATAGEN_INLINE inline
 #endif
 
@@ -76,7 +75,7 @@ void jitter(float* x, double sigma, Workspace& work) {
   if (!(sigma > 0)) return;
   const float* table = normal_table();
   const std::uint32_t* bits = work.random(size(work.m));
-  const float scale = static_cast<float>(sigma) * kLog2E;
+  const float scale = static_cast<float>(sigma) * kFloatLog2E;
 #if AUTOMAP_DATAGEN_AVX2
   static const bool avx2 = __builtin_cpu_supports("avx2") != 0;
   if (avx2) return multiply_log_normal_avx2(x, scale, bits, work.m, table);

@@ -9,6 +9,7 @@
 #include "datagen/empirical.h"
 #include "datagen/exact_math.h"
 #include "datagen/layered_families.h"
+#include "datagen/number_specs.h"
 #include "datagen/random_block.h"
 
 namespace automap::datagen {
@@ -92,7 +93,6 @@ void make_bimodal(const double* p, Workspace& work) {
 }
 
 // A block of `slots` instructions that models repeat: c, a, w of each.
-constexpr int kMostSlots = 64;
 struct Block {
   int slots = 1;
   std::array<float, kMostSlots> c{}, a{}, w{};
@@ -252,25 +252,6 @@ void make_moe(const double* p, Workspace& work) {
     repeat_block(layer % every == every - 1 ? experts : dense, 1, first, last - first, work);
   }
   jitter_all(p[8], work);
-}
-
-NumberSpec number(const char* name, const char* meaning, double low, double high, double least, double most) {
-  return {name, meaning, low, high, least, most};
-}
-NumberSpec log_number(const char* name, const char* meaning, double low, double high, double least, double most) {
-  NumberSpec made = number(name, meaning, low, high, least, most);
-  made.logarithmic = true;
-  return made;
-}
-NumberSpec whole(const char* name, const char* meaning, double low, double high, double least, double most) {
-  NumberSpec made = number(name, meaning, low, high, least, most);
-  made.whole = true;
-  return made;
-}
-NumberSpec log_whole(const char* name, const char* meaning, double low, double high, double least, double most) {
-  NumberSpec made = whole(name, meaning, low, high, least, most);
-  made.logarithmic = true;
-  return made;
 }
 
 std::vector<FamilySpec> make_families() {

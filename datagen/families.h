@@ -45,6 +45,7 @@ struct FamilySpec {
 // In the order of RowProblem::distribution, which datasets keep: append only.
 const std::vector<FamilySpec>& families();
 constexpr int kMostParameters = 16;
+constexpr int kMostSlots = 64;  // of a block of instructions that models repeat
 constexpr int kMostInstructions = 65536;
 
 }  // namespace automap::datagen

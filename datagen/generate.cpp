@@ -70,7 +70,7 @@ struct Free {
   void operator()(float* memory) const { std::free(memory); }
 };
 
-struct Block {
+struct RowBlock {
   std::unique_ptr<float[], Free> caw;  // aligned for writing directly
   std::string packed;                  // compressed
   std::uint64_t rows = 0;
@@ -96,7 +96,7 @@ struct ActiveShard {
   std::uint64_t next_block = 0;  // to be made; guarded by the pipeline
 
   std::mutex mutex;  // of what follows
-  std::map<std::uint64_t, std::unique_ptr<Block>> ready;
+  std::map<std::uint64_t, std::unique_ptr<RowBlock>> ready;
   std::uint64_t next_write = 0;
   bool writing = false;  // a worker is at it
 };
@@ -169,7 +169,7 @@ class Pipeline {
   struct Task {
     std::shared_ptr<ActiveShard> shard;
     std::uint64_t block = 0;
-    std::unique_ptr<Block> buffer;
+    std::unique_ptr<RowBlock> buffer;
   };
 
   void captured(void (Pipeline::*body)()) {
@@ -214,7 +214,7 @@ class Pipeline {
     if (current_->next_block == current_->blocks) current_.reset();
     --free_blocks_;
     if (spare_.empty()) {
-      task.buffer = std::make_unique<Block>();
+      task.buffer = std::make_unique<RowBlock>();
     } else {
       task.buffer = std::move(spare_.back());
       spare_.pop_back();
@@ -222,7 +222,7 @@ class Pipeline {
     return task;
   }
 
-  void give_back(std::unique_ptr<Block> block) {
+  void give_back(std::unique_ptr<RowBlock> block) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       spare_.push_back(std::move(block));
@@ -241,7 +241,7 @@ class Pipeline {
   // False when stopped half way.
   bool make(Task& task) {
     ShardWriter& writer = task.shard->writer;
-    Block& block = *task.buffer;
+    RowBlock& block = *task.buffer;
     const std::uint64_t begin = task.block * task.shard->block_rows;
     block.rows = std::min(task.shard->block_rows, writer.rows() - begin);
     constexpr std::size_t kRowValues = io::kCawRowBytes / sizeof(float);
@@ -280,7 +280,7 @@ class Pipeline {
     if (shard.writing) return;
     shard.writing = true;
     while (!shard.ready.empty() && shard.ready.begin()->first == shard.next_write) {
-      std::unique_ptr<Block> block = std::move(shard.ready.begin()->second);
+      std::unique_ptr<RowBlock> block = std::move(shard.ready.begin()->second);
       shard.ready.erase(shard.ready.begin());
       lock.unlock();
       if (options_.compress) {
@@ -338,7 +338,7 @@ class Pipeline {
   std::deque<std::uint64_t> shards_;
   std::shared_ptr<ActiveShard> current_;
   std::deque<std::shared_ptr<ActiveShard>> finished_;
-  std::vector<std::unique_ptr<Block>> spare_;
+  std::vector<std::unique_ptr<RowBlock>> spare_;
   int free_blocks_ = 0, in_flight_ = 0;
   std::size_t workers_over_ = 0;
   bool no_more_ = false;

@@ -7,11 +7,12 @@
 
 #include "datagen/draws.h"
 #include "datagen/exact_math.h"
+#include "datagen/number_specs.h"
 
 namespace automap::datagen {
 namespace {
 
-constexpr int kMostSlots = 64, kMostLayers = 1000;
+constexpr int kMostLayers = 1000;
 
 // e^x to seven digits, which is plenty for a random size; x beyond what floats hold is cut off.
 double size_of(double x) {
@@ -301,9 +302,6 @@ void make_latent(const double* p, Workspace& work) {
   give_share(work.c, work.m - end, end, p[kHead], work);
 }
 
-NumberSpec number(const char* name, const char* meaning, double low, double high, double least, double most) {
-  return {name, meaning, low, high, least, most};
-}
 // With this share of the rows between usual_low and usual_high.
 NumberSpec mostly(NumberSpec made, double usual_low, double usual_high, double share) {
   made.usual_low = usual_low;
@@ -311,27 +309,17 @@ NumberSpec mostly(NumberSpec made, double usual_low, double usual_high, double s
   made.usual_share = share;
   return made;
 }
-NumberSpec log_number(const char* name, const char* meaning, double low, double high, double least, double most) {
-  NumberSpec made = number(name, meaning, low, high, least, most);
-  made.logarithmic = true;
-  return made;
-}
-NumberSpec whole(const char* name, const char* meaning, double low, double high, double least, double most) {
-  NumberSpec made = log_number(name, meaning, low, high, least, most);
-  made.whole = true;
-  return made;
-}
 
 }  // namespace
 
 std::vector<FamilySpec> layered_families() {
-  const auto layers = [](double low, double high) { return whole("layers", "layers", low, high, 1, kMostLayers); };
+  const auto layers = [](double low, double high) { return log_whole("layers", "layers", low, high, 1, kMostLayers); };
   // Models have 12, 24 or 32 layers more often than 13.
   NumberSpec model_layers = layers(2, 48);
   model_layers.values = {2, 4, 6, 8, 12, 16, 24, 32, 48};
   model_layers.weights = {0.05, 0.1, 0.15, 0.1, 0.2, 0.1, 0.15, 0.08, 0.07};
   const auto slots = [](double low, double high) {
-    return whole("slots", "instructions of one layer that differ", low, high, 1, kMostSlots);
+    return log_whole("slots", "instructions of one layer that differ", low, high, 1, kMostSlots);
   };
   const auto heavy = [](double low, double high) {
     return number("heavy", "share of them that compute much; three quarters of these hold a variable", low, high, 0, 1);
@@ -376,7 +364,7 @@ std::vector<FamilySpec> layered_families() {
        kBlocksWeight},
       {"pyramid",
        "layers of fewer activations and more variables step by step, a classifier behind",
-       {layers(8, 60), whole("steps", "steps", 3, 6, 1, 32),
+       {layers(8, 60), log_whole("steps", "steps", 3, 6, 1, 32),
         log_number("fall", "first activation over last", 2, 64, 1, 1e6),
         log_number("rise", "last parameter over first", 8, 1000, 1, 1e6),
         number("tilt", "compute: log of first step over last", 0, 1.5, -10, 10), slots(1, 12), heavy(0.05, 0.3),

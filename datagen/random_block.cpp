@@ -4,12 +4,10 @@
 
 #include "common/base/check.h"
 #include "common/base/rng.h"
+#include "datagen/avx2.h"
 
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#if AUTOMAP_DATAGEN_AVX2
 #include <immintrin.h>
-#define AUTOMAP_DATAGEN_AVX2 1
-#else
-#define AUTOMAP_DATAGEN_AVX2 0
 #endif
 
 namespace automap::datagen {

@@ -61,12 +61,12 @@ std::string timed_as(const pipeline::Profile& profile, const std::string& type) 
 }
 
 // "matmul bf16" -> {"matmul", "bf16"}.
-struct Work {
+struct NamedWork {
   std::string operation, type;
 };
-Work split(const std::string& work) {
+NamedWork split(const std::string& work) {
   const std::size_t space = work.find(' ');
-  return space == std::string::npos ? Work{work, ""} : Work{work.substr(0, space), work.substr(space + 1)};
+  return space == std::string::npos ? NamedWork{work, ""} : NamedWork{work.substr(0, space), work.substr(space + 1)};
 }
 
 // The units that the work runs on; f32 products on those of tf32 where a device has them.
@@ -76,7 +76,7 @@ std::string units_of(const machine::DeviceModel& device, const std::string& type
 
 // Assumed constants that do not matter for the work are left out.
 std::vector<std::string> assumptions_of(const machine::DeviceModel& device, const std::string& of) {
-  const Work work = split(of);
+  const NamedWork work = split(of);
   const std::string units = units_of(device, work.type);
   std::vector<std::string> matter;
   for (const std::string& name : machine::assumed_constants(device)) {

@@ -8,6 +8,7 @@
 
 #include "common/base/check.h"
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/schedule.h"
@@ -23,10 +24,6 @@ using pipeline::ProblemOptions;
 using pipeline::Profile;
 using pipeline::Schedule;
 using pipeline::StageVariant;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // The variants that the stages of a plan are, each once, and which of them each stage is.
 void take_variants(const std::vector<StageVariant>& of_stages, ProblemOptions& options, Plan& plan) {

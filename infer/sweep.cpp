@@ -103,8 +103,11 @@ Sweep sweep_layouts(const pipeline::Profile& profile, const machine::Cluster& cl
 
 std::string sweep_text(const std::vector<SweptLayout>& layouts) {
   const double batch = layouts.front().batch();
-  using Align = TextTable::Align;
-  TextTable table({{"layout", Align::kLeft}, {"micro-batches"}, {"step"}, {"samples/s"}, {"memory", Align::kLeft}});
+  TextTable table({{"layout", TextTable::Align::kLeft},
+                   {"micro-batches"},
+                   {"step"},
+                   {"samples/s"},
+                   {"memory", TextTable::Align::kLeft}});
   for (const SweptLayout& one : layouts) {
     const bool fits = one.missing_bytes <= 0;
     table.add_row({one.layout.text(), std::to_string(one.micro_batches), format_ms(one.simulated_step_ms),

@@ -31,13 +31,6 @@ pipeline::Profile read_any(std::string bytes, const std::string& source) {
   return profile::profile_module(module, source, profile::ProfileRequest{}).profile;
 }
 
-double quantile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  const auto at = static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
-  return values[at];
-}
-
 // One of the statistics that tell real models from random rows.
 struct Statistic {
   const char* key;

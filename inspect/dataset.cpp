@@ -14,6 +14,8 @@
 #include "common/io/dataset.h"
 #include "common/io/dataset_format.h"
 #include "common/pipeline/row_problem.h"
+#include "inspect/facts.h"
+#include "inspect/row_shape.h"
 
 namespace automap::inspect {
 namespace {
@@ -26,7 +28,6 @@ using pipeline::kGranularity;
 using pipeline::RowProblem;
 
 constexpr std::uint64_t kSampledRows = 20000;
-constexpr std::size_t kPoints = kGranularity;
 
 std::string count_text(std::uint64_t n) {
   return format_count(static_cast<long long>(n));
@@ -40,7 +41,7 @@ struct RowFacts {
   double transfer = 0, allreduce = 0;  // the largest activation, all weights: ms at the slowest link over compute ms
 };
 
-RowFacts facts_of(const RowProblem& row) {
+RowFacts row_facts(const RowProblem& row) {
   RowFacts f;
   f.family = row.distribution;
   f.instructions = row.num_instructions;
@@ -64,17 +65,10 @@ Sample sample_of(const DatasetReader& reader) {
   const std::uint64_t count = std::min(reader.size(), kSampledRows);
   for (std::uint64_t k = 0; k < count; ++k) {
     const std::uint64_t i = reader.size() / count * k + reader.size() % count * k / count;
-    sample.rows.push_back(facts_of(reader.row(i)));
+    sample.rows.push_back(row_facts(reader.row(i)));
     if (const auto label = reader.oracle(i)) ++(std::isinf(label->length_ms) ? sample.infeasible : sample.labelled);
   }
   return sample;
-}
-
-double quantile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  const auto at = static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
-  return values[at];
 }
 
 std::vector<double> values_of(const Sample& sample, double RowFacts::*value, int family = -1) {

@@ -62,7 +62,7 @@ struct HloFacts {
   std::vector<LayerRow> layers;
 };
 
-HloFacts facts_of(const graph::Graph& g) {
+HloFacts hlo_facts(const graph::Graph& g) {
   HloFacts f;
   f.module = std::string(g.name());
   f.instructions = g.num_instructions();
@@ -182,7 +182,7 @@ ReadModules read_several(hlo::HloForm form, const std::string& bytes, const std:
     piece.remove_prefix(std::min(piece.find_first_not_of("\r\n"), piece.size()));
     line += std::count(counted, piece.data(), '\n');
     counted = piece.data();
-    const HloFacts one = facts_of(timed([&] { return read_piece(form, piece, line, source); }, &out.parse_ms));
+    const HloFacts one = hlo_facts(timed([&] { return read_piece(form, piece, line, source); }, &out.parse_ms));
     out.each.push_back({{"module", one.module},
                         {"line", line},
                         {"instructions", one.instructions},
@@ -202,7 +202,7 @@ ReadModules read_modules(hlo::HloForm form, std::string bytes, const std::string
   const std::vector<std::string_view> pieces = pieces_of(form, bytes, source);
   if (pieces.size() > 1) return read_several(form, bytes, pieces, source);
   ReadModules out;
-  out.facts = facts_of(timed([&] { return hlo::read_hlo_as(form, std::move(bytes), source); }, &out.parse_ms));
+  out.facts = hlo_facts(timed([&] { return hlo::read_hlo_as(form, std::move(bytes), source); }, &out.parse_ms));
   return out;
 }
 

@@ -9,8 +9,12 @@
 
 namespace automap::inspect {
 
+namespace {
+
 using Json = nlohmann::ordered_json;
 using Align = TextTable::Align;
+
+}  // namespace
 
 Description describe_placement_plan(Description out, const std::string& text, const std::string& source) {
   constexpr int kMost = 1 << 30;

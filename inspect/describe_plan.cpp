@@ -17,8 +17,12 @@
 
 namespace automap::inspect {
 
+namespace {
+
 using Json = nlohmann::ordered_json;
 using Align = TextTable::Align;
+
+}  // namespace
 
 Description describe_plan(Description out, const std::string& text, const std::string& source) {
   const pipeline::PlanDocument p = pipeline::parse_plan(text, source);

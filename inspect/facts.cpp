@@ -8,7 +8,11 @@
 
 namespace automap::inspect {
 
+namespace {
+
 using Json = nlohmann::ordered_json;
+
+}  // namespace
 
 void Facts::add(const std::string& name, const std::string& value) {
   rows_.emplace_back(printable(name), printable(value));
@@ -35,6 +39,13 @@ Json count_number(double value) {
   constexpr double kExact = 9007199254740992.0;  // 2^53
   if (value == std::floor(value) && std::abs(value) <= kExact) return Json(static_cast<std::int64_t>(value));
   return Json(value);
+}
+
+double quantile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  const auto at = static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
+  return values[at];
 }
 
 }  // namespace automap::inspect

@@ -34,4 +34,7 @@ std::string title(const std::string& source, const std::string& what);
 // Counts are printed as integers as long as a double holds them exactly.
 nlohmann::ordered_json count_number(double value);
 
+// The value that so large a share of the others is below: 0.5 of {4, 1, 3} is 3, 0 of it 1, 1 of it 4. 0 of none.
+double quantile(std::vector<double> values, double share);
+
 }  // namespace automap::inspect

@@ -13,8 +13,6 @@
 namespace automap::inspect {
 namespace {
 
-constexpr std::size_t kPoints = pipeline::kGranularity;
-
 double correlation(const double* x, const double* y, std::size_t n) {
   if (n < 3) return 0;
   double x_mean = 0, y_mean = 0;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "common/base/numbers.h"
 #include "models/plan_space_tables.h"
 
 namespace automap::models {
@@ -74,10 +75,6 @@ const char* const kFeatureNames[kFeatures] = {
 };
 
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 float bounded(double value, double most = 4) {
   if (!(value > -most)) return static_cast<float>(-most);  // NaN, too

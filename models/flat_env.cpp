@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "common/base/check.h"
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/cost.h"
 
 namespace automap::models {
@@ -15,15 +15,10 @@ namespace {
 using pipeline::DeviceGroup;
 using pipeline::Problem;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kNumbers = 10;
 constexpr int kArrays = 3 * pipeline::kGranularity;
 
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
-
-float share(double part, double whole) {
+float clamped_share(double part, double whole) {
   if (!(whole > 0)) return 0;
   return static_cast<float>(std::clamp(part / whole, 0.0, 1.0));
 }
@@ -65,13 +60,14 @@ FlatEnv::FlatEnv(const PlanSpace& space, FlatInput input) : space_(space), input
       arrays[at(2 * kActions + k)] = problem.weight_bytes(0, cut) / slowest;
     }
     const double scale = *std::max_element(arrays.begin(), arrays.end());
-    for (double value : arrays) row_.push_back(share(value, scale));
+    for (double value : arrays) row_.push_back(clamped_share(value, scale));
     const int shown = std::min(devices, kMatrix);
     const auto device = [&](int i) { return static_cast<int>((2LL * i + 1) * devices / (2LL * shown)); };
     row_.resize(at(kArrays + kMatrix * kMatrix), 0);
     for (int i = 0; i < shown; ++i) {
       for (int j = 0; j < shown; ++j) {
-        row_[at(kArrays + i * kMatrix + j)] = i == j ? 1 : share(bytes_per_ms(problem, device(i), device(j)), fastest);
+        row_[at(kArrays + i * kMatrix + j)] =
+            i == j ? 1 : clamped_share(bytes_per_ms(problem, device(i), device(j)), fastest);
       }
     }
   }
@@ -166,15 +162,16 @@ void FlatEnv::raw_state(float* out) const {
   double capacity = 0;
   for (int d = 0; d < devices; ++d) capacity += problem.group(d, d + 1).capacity_bytes;
   const double states = state_bytes_;
-  *next++ = share(problem.micro_batches(), 64);
-  *next++ = share(space_.stages(), kMaxStages);
-  *next++ = share(space_.stages() - prefix_.stages, kMaxStages);
+  *next++ = clamped_share(problem.micro_batches(), 64);
+  *next++ = clamped_share(space_.stages(), kMaxStages);
+  *next++ = clamped_share(space_.stages() - prefix_.stages, kMaxStages);
   *next++ = choosing_devices() ? 1.0f : 0.0f;
-  *next++ = share(prefix_.d1, devices);
-  *next++ = choosing_devices() ? 0.0f : share(device_cut(actions_.back()), devices);
-  *next++ = share(problem.forward_fraction(), 1);
-  *next++ = share(std::log2(devices), 10);
-  *next++ = problem.options().memory ? share(states, capacity) : 0.0f;  // of all memory, by weights that exist once
+  *next++ = clamped_share(prefix_.d1, devices);
+  *next++ = choosing_devices() ? 0.0f : clamped_share(device_cut(actions_.back()), devices);
+  *next++ = clamped_share(problem.forward_fraction(), 1);
+  *next++ = clamped_share(std::log2(devices), 10);
+  *next++ =
+      problem.options().memory ? clamped_share(states, capacity) : 0.0f;  // of all memory, by weights that exist once
   *next++ = space_.schedule() == pipeline::Schedule::k1f1b ? 0.0f : 1.0f;
 }
 
@@ -186,14 +183,14 @@ void FlatEnv::action_features(const Prefix& child, float* out) const {
   const DeviceGroup& group = problem.group(child.d0, child.d1);
   const Rollouts rollouts = space_.rollouts(child);
   out[0] = 1;
-  out[1] = 1 - share(root_.bound_ms, bound);
-  out[2] = share(micro_batches * child.stage_ms, bound);
-  out[3] = share((micro_batches + 1) * child.transfer_ms, bound);
-  out[4] = share(micro_batches * problem.work_ms(cut, n) / speed_behind_[at(child.d1)], bound);
-  out[5] = share(child.residue_ms, bound);
+  out[1] = 1 - clamped_share(root_.bound_ms, bound);
+  out[2] = clamped_share(micro_batches * child.stage_ms, bound);
+  out[3] = clamped_share((micro_batches + 1) * child.transfer_ms, bound);
+  out[4] = clamped_share(micro_batches * problem.work_ms(cut, n) / speed_behind_[at(child.d1)], bound);
+  out[5] = clamped_share(child.residue_ms, bound);
   const double bytes = problem.memory_bytes(start, cut, group, child.in_flight, child.variant);
-  out[6] = problem.options().memory ? share(bytes, group.capacity_bytes) : 0.0f;
-  out[7] = rollouts.best_ms == kInfinity ? 1.0f : 1 - share(bound, rollouts.best_ms);
+  out[6] = problem.options().memory ? clamped_share(bytes, group.capacity_bytes) : 0.0f;
+  out[7] = rollouts.best_ms == kInfinity ? 1.0f : 1 - clamped_share(bound, rollouts.best_ms);
 }
 
 void FlatEnv::per_action_state(float* out) const {

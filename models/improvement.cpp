@@ -1,7 +1,7 @@
 // Rollouts improved: their boundaries moved one after the other while V falls.
 #include <algorithm>
-#include <limits>
 
+#include "common/base/numbers.h"
 #include "models/plan_space.h"
 #include "models/plan_space_tables.h"
 
@@ -13,13 +13,8 @@ using pipeline::Problem;
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // A stage of a plan whose boundary has moved, units of work; more where its variants are weighed.
-constexpr std::int64_t kPerMoved = 20, kPerWeighed = 60;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
+constexpr std::int64_t kPerMoved = 20;
 
 }  // namespace
 

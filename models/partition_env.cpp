@@ -5,16 +5,13 @@
 #include <numeric>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 
 namespace automap::models {
 namespace {
 
 // The search for cliques takes about groups * exclusions steps; larger graphs do without.
 constexpr std::size_t kMostCliqueSteps = 100000000;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 float clamped(double x) {
   return static_cast<float>(std::clamp(x, -1.0, 1.0));

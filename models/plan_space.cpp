@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/row.h"
 #include "models/plan_space_tables.h"
@@ -20,17 +21,9 @@ using pipeline::Schedule;
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Sums formed in another order differ by less.
-constexpr double kRounding = 1e-9;
-
 // Prices, units of work.
 constexpr std::int64_t kPerPoint = 20;  // of a table, for one stage
 constexpr std::int64_t kPerFit = 100;   // a pair of device cuts whose memory is looked at, for one stage
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 #include "models/boundary_scan.h"
 #include "models/plan_space.h"
 #include "models/plan_space_tables.h"
@@ -13,17 +14,7 @@ using pipeline::DeviceGroup;
 using pipeline::Link;
 using pipeline::Plan;
 
-namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// A pivot that is placed to know its bound, units of work.
-constexpr std::int64_t kPerWeighed = 60;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 // One row of a scan: all points at which the stage behind a parent may end on one device cut.
 struct PlanSpace::ScannedRow {

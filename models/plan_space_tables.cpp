@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "common/base/numbers.h"
 #include "common/pipeline/cost.h"
 
 namespace automap::models {
@@ -18,14 +19,6 @@ using pipeline::Schedule;
 using pipeline::StageColumns;
 
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Sums formed in another order differ by less.
-constexpr double kRounding = 1e-9;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Whether the problem's stages are what Tables::plain says. Workspace and tied weights show as memory that the state
 // does not explain.

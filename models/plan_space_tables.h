@@ -18,6 +18,11 @@ namespace automap::models {
 constexpr unsigned kQuickRules = 1u << 1 | 1u << 4;
 constexpr unsigned kEveryRule = (1u << kRolloutRules) - 1;
 
+// Sums formed in another order differ by less.
+constexpr double kRounding = 1e-9;
+// A stage whose variants are weighed, or a pivot that is placed to know its bound; units of work.
+constexpr std::int64_t kPerWeighed = 60;
+
 // Powers 0, 1, ... of a factor.
 std::array<double, kMaxStages> powers(double factor);
 

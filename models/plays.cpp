@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "common/base/numbers.h"
 #include "common/base/rng.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/exact.h"
@@ -22,15 +23,10 @@ using pipeline::Objective;
 using pipeline::Plan;
 
 constexpr std::uint32_t kPlayStream = 0x706c6179, kLabelStream = 0x6c61626c, kExpertStream = 0x65787065;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // What labels may be off by, where stages have variants: far below what the network tells apart.
 constexpr double kLabelSlack = 1e-3;
 // Plans of the last boundary that the simulation compares.
 constexpr int kSimulatedFinishes = 8;
-
-std::size_t idx(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // A prefix and its children.
 struct Node {
@@ -56,17 +52,17 @@ class Tree {
     if (nodes_.empty()) add_node(root_, known_at_root());
     return 0;
   }
-  Node& node(int i) { return nodes_[idx(i)]; }
+  Node& node(int i) { return nodes_[at(i)]; }
   const std::vector<Node>& nodes() const { return nodes_; }
 
   // The node below a child; a child with S-2 stages is the last that is decided and has none.
   int descend(int from, int child) {
-    if (node(from).next[idx(child)] < 0) {
-      const Prefix prefix = node(from).children[idx(child)];
+    if (node(from).next[at(child)] < 0) {
+      const Prefix prefix = node(from).children[at(child)];
       const int added = add_node(prefix, node(from).known_ms);
-      node(from).next[idx(child)] = added;
+      node(from).next[at(child)] = added;
     }
-    return node(from).next[idx(child)];
+    return node(from).next[at(child)];
   }
 
   // The child of `from` with this boundary, added when it was not promising; -1: infeasible.
@@ -76,7 +72,7 @@ class Tree {
       if (n.children[c].point == point && n.children[c].d1 == device_cut) return static_cast<int>(c);
     }
     Prefix child;
-    const Prefix parent = from == 0 ? root_ : parents_[idx(from)];
+    const Prefix parent = from == 0 ? root_ : parents_[at(from)];
     if (!space_.append(parent, point, device_cut, child)) return -1;
     n.children.push_back(child);
     n.scores.features.resize(n.children.size() * kFeatures);
@@ -89,8 +85,8 @@ class Tree {
     return static_cast<int>(n.children.size()) - 1;
   }
 
-  int greedy(int at) const {
-    const std::vector<float>& y = nodes_[idx(at)].scores.y;
+  int greedy(int from) const {
+    const std::vector<float>& y = nodes_[at(from)].scores.y;
     return static_cast<int>(std::min_element(y.begin(), y.end()) - y.begin());
   }
 
@@ -200,10 +196,10 @@ Decision whole_decision(const Node& node, int chosen) {
 Episode single_decision(const Node& node, int chosen, float y) {
   Episode episode;
   Decision d;
-  const auto begin = node.scores.features.begin() + static_cast<std::ptrdiff_t>(idx(chosen) * kFeatures);
+  const auto begin = node.scores.features.begin() + static_cast<std::ptrdiff_t>(at(chosen) * kFeatures);
   d.inputs.assign(begin, begin + kFeatures);
   d.actions = 1;
-  d.log_bound = {node.scores.log_bound[idx(chosen)]};
+  d.log_bound = {node.scores.log_bound[at(chosen)]};
   episode.decisions.push_back(std::move(d));
   episode.y = clipped(y);
   episode.feasible = std::isfinite(y);
@@ -215,7 +211,7 @@ void back_up(Tree& tree, const Path& path, float y) {
   float below = y;
   for (std::size_t i = path.size(); i-- > 0;) {
     Node& node = tree.node(path[i].first);
-    float& best = node.best[idx(path[i].second)];
+    float& best = node.best[at(path[i].second)];
     best = std::min(best, below);
     below = *std::min_element(node.best.begin(), node.best.end());
   }
@@ -254,21 +250,21 @@ float play(Tree& tree, double epsilon, double near_bound, Rng& rng, Path& path) 
   path.clear();
   const int stages = tree.space().stages();
   if (stages == 2) return tree.finish(tree.space().root());
-  int at = tree.root_node();
+  int here = tree.root_node();
   for (int s = 0;; ++s) {
-    const int count = static_cast<int>(tree.node(at).children.size());
+    const int count = static_cast<int>(tree.node(here).children.size());
     if (count == 0) return Tree::kUnknown;
     int child = 0;
     if (rng.uniform() < epsilon) {
       const int among = rng.uniform() < near_bound ? (count + 1) / 2 : count;
       child = static_cast<int>(rng.below(static_cast<std::uint64_t>(among)));
     } else {
-      child = tree.greedy(at);
+      child = tree.greedy(here);
     }
-    tree.node(at).visited[idx(child)] = 1;
-    path.emplace_back(at, child);
-    if (s == stages - 3) return tree.finish(tree.node(at).children[idx(child)]);
-    at = tree.descend(at, child);
+    tree.node(here).visited[at(child)] = 1;
+    path.emplace_back(here, child);
+    if (s == stages - 3) return tree.finish(tree.node(here).children[at(child)]);
+    here = tree.descend(here, child);
   }
 }
 
@@ -276,17 +272,17 @@ float play(Tree& tree, double epsilon, double near_bound, Rng& rng, Path& path) 
 Path path_of_plan(Tree& tree, const Plan& plan) {
   Path path;
   const PlanSpace& space = tree.space();
-  int at = tree.root_node();
+  int here = tree.root_node();
   for (int s = 0; s + 2 < space.stages(); ++s) {
     int point = -1;
     for (int p = 1; p + 1 < space.num_points(); ++p) {
-      if (space.cut_of_point(p) == plan.cuts[idx(s)]) point = p;
+      if (space.cut_of_point(p) == plan.cuts[at(s)]) point = p;
     }
     if (point < 0) break;
-    const int child = tree.child_at(at, point, plan.device_cuts[idx(s)]);
+    const int child = tree.child_at(here, point, plan.device_cuts[at(s)]);
     if (child < 0) break;
-    path.emplace_back(at, child);
-    if (s + 3 < space.stages()) at = tree.descend(at, child);
+    path.emplace_back(here, child);
+    if (s + 3 < space.stages()) here = tree.descend(here, child);
   }
   return path;
 }
@@ -295,7 +291,7 @@ Path path_of_plan(Tree& tree, const Plan& plan) {
 void follow(Tree& tree, const Plan& plan, double ms, const PlayOptions& options, Played& played) {
   const Path path = path_of_plan(tree, plan);
   if (static_cast<int>(path.size()) + 2 != tree.space().stages()) return;
-  for (const auto& [node, child] : path) tree.node(node).visited[idx(child)] = 1;
+  for (const auto& [node, child] : path) tree.node(node).visited[at(child)] = 1;
   back_up(tree, path, tree.y_of(ms));
   emit_path(tree, path, tree.y_of(ms), options, played);
 }
@@ -336,8 +332,8 @@ void label_node(const Tree& tree, const Node& node, const pipeline::SuffixValues
     const int s = child.stages - 1;
     if (boundaries.empty()) {
       for (int i = 0; i < s; ++i) {
-        cuts.push_back(space.cut_of_point(child.points[idx(i)]));
-        device_cuts.push_back(child.device_cuts[idx(i)]);
+        cuts.push_back(space.cut_of_point(child.points[at(i)]));
+        device_cuts.push_back(child.device_cuts[at(i)]);
       }
     }
     boundaries.emplace_back(space.cut_of_point(child.point), child.d1);
@@ -388,9 +384,9 @@ void label_problem(Tree& tree, const KnownOptimum* known, const PlayOptions& opt
   };
   take(path_of_plan(tree, *optimum));
   Path greedy;
-  for (int at = tree.root_node(), s = 0; s + 2 < space.stages() && !tree.node(at).children.empty(); ++s) {
-    greedy.emplace_back(at, tree.greedy(at));
-    if (s + 3 < space.stages()) at = tree.descend(at, greedy.back().second);
+  for (int here = tree.root_node(), s = 0; s + 2 < space.stages() && !tree.node(here).children.empty(); ++s) {
+    greedy.emplace_back(here, tree.greedy(here));
+    if (s + 3 < space.stages()) here = tree.descend(here, greedy.back().second);
   }
   take(greedy);
   take(exploring);
@@ -508,14 +504,14 @@ void play_flat(const PlanSpace& space, std::uint64_t number, const Policy& polic
     env.reset();
     while (!env.done()) {
       Decision d;
-      d.inputs.resize(idx(size));
+      d.inputs.resize(at(size));
       d.legal.resize(kActions);
       d.actions = kActions;
       env.state(d.inputs.data());
       env.legal(d.legal.data());
       legal_actions.clear();
       for (int a = 0; a < kActions; ++a) {
-        if (d.legal[idx(a)]) legal_actions.push_back(a);
+        if (d.legal[at(a)]) legal_actions.push_back(a);
       }
       if (legal_actions.empty()) break;
       if (rng.uniform() < epsilon) {
@@ -523,7 +519,7 @@ void play_flat(const PlanSpace& space, std::uint64_t number, const Policy& polic
       } else {
         flat_q(policy, d.inputs.data(), q.data());
         d.chosen = *std::max_element(legal_actions.begin(), legal_actions.end(),
-                                     [&](int a, int b) { return q[idx(a)] < q[idx(b)]; });
+                                     [&](int a, int b) { return q[at(a)] < q[at(b)]; });
       }
       env.step(d.chosen);
       ++played.steps;

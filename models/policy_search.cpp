@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/exact.h"
 #include "models/child_scores.h"
@@ -21,7 +21,6 @@ using pipeline::Plan;
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Plans of one prefix that are compared by simulation: V errs by more than the best few differ.
 constexpr int kSimulatedPerPrefix = 8;
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 #include "models/plan_space.h"
 #include "models/plan_space_tables.h"
 
@@ -15,14 +15,8 @@ using pipeline::Plan;
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
-
 // A stage of a plan completed by a rule, units of work; more where its variants are weighed.
-constexpr std::int64_t kPerRolled = 30, kPerWeighed = 60;
+constexpr std::int64_t kPerRolled = 30;
 
 // What a stage of one device at the end (or the front) of a rollout takes, against its fair share: in the best plans of
 // many stages such stages are nearly empty and only let the others have more micro-batches in flight.

@@ -6,16 +6,13 @@
 #include <optional>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 
 namespace automap::models {
 
 using pipeline::Problem;
 
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::vector<int> server_boundaries(const Problem& problem) {
   std::vector<int> boundaries;

@@ -25,7 +25,7 @@ namespace {
 constexpr std::int64_t kLongestHead = 256;
 // No attention has more parts between its products; keeps large element-wise modules from being searched again and
 // again.
-constexpr std::size_t kMostParts = 512;
+constexpr std::size_t kMostAttentionParts = 512;
 
 bool is_absorbed_tile(Opcode opcode) {
   if (graph::is_elementwise(opcode)) return true;
@@ -110,7 +110,7 @@ class AttentionFinder::Search {
       const auto [id, key] = open.back();
       open.pop_back();
       above_.push_back(id);
-      if (above_.size() > kMostParts) return false;
+      if (above_.size() > kMostAttentionParts) return false;
       for (const NodeId operand : flow_.operands(id)) {
         if (!tracker_.has_tile_size(operand) || c_.has(c_.free, operand)) continue;
         if (std::find(seen.begin(), seen.end(), operand) != seen.end()) continue;
@@ -167,7 +167,7 @@ class AttentionFinder::Search {
     bool closed = true;
     for (std::size_t next = 0; next < members_.size(); ++next) {
       const NodeId id = members_[next];
-      if (members_.size() > kMostParts) return false;
+      if (members_.size() > kMostAttentionParts) return false;
       closed = closed && may_stay(id);
       for (const NodeId user : flow_.users(id)) closed = add_user(user, id) && closed;
     }
@@ -372,7 +372,7 @@ class AttentionFinder::Search {
       const NodeId id = open.back();
       open.pop_back();
       if (id < first || std::find(seen.begin(), seen.end(), id) != seen.end()) continue;
-      if (member_[static_cast<std::size_t>(id)] == kExit || seen.size() > kMostParts) return true;
+      if (member_[static_cast<std::size_t>(id)] == kExit || seen.size() > kMostAttentionParts) return true;
       seen.push_back(id);
       for (const NodeId operand : flow_.operands(id)) open.push_back(operand);
     }

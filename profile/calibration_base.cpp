@@ -10,6 +10,7 @@
 #include "common/base/error.h"
 #include "common/base/join.h"
 #include "common/base/text_table.h"
+#include "profile/kernel_model.h"
 
 namespace automap::profile {
 namespace {
@@ -20,8 +21,6 @@ using machine::DeviceModel;
 constexpr double kLeastShown = 0.5, kMostShown = 1.2;
 // Measured against peaks: clocks that boost, sheets that round.
 constexpr double kMostOfPeak = 1.2;
-// Winograd's F(4x4, 3x3) saves so many multiplications of a convolution.
-constexpr double kWinogradSaving = 4;
 // Caches are faster than memory; nothing below so many bytes says anything about it.
 constexpr double kBeyondCaches = 512e6, kCachesPerMemory = 8;
 // Of no device that there is.

@@ -21,12 +21,12 @@ constexpr std::size_t kMostKernels = 1000;
 constexpr double kMostWork = 1e15;
 constexpr const char* kHint = "scripts/measure_device.py writes such files; docs/device-model.md describes them";
 
-struct Kind {
+struct MeasuredKind {
   const char* name;
   std::vector<std::string> sizes;
 };
-const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> all = {
+const std::vector<MeasuredKind>& kinds() {
+  static const std::vector<MeasuredKind> all = {
       {"matmul", {"batch", "m", "n", "k"}},
       {"convolution", {"batch", "side", "inputs", "outputs", "window"}},
       {"softmax", {"rows", "columns"}},
@@ -37,7 +37,7 @@ const std::vector<Kind>& kinds() {
   return all;
 }
 
-MeasuredKernel read_kernel(const JsonValue& row, const Kind& kind, int place) {
+MeasuredKernel read_kernel(const JsonValue& row, const MeasuredKind& kind, int place) {
   MeasuredKernel kernel;
   kernel.row = place;
   kernel.kind = kind.name;
@@ -112,7 +112,7 @@ Measurements parse_measurements(std::string_view json_text, const std::string& s
       continue;
     }
     const auto kind =
-        std::find_if(kinds().begin(), kinds().end(), [&](const Kind& known) { return name == known.name; });
+        std::find_if(kinds().begin(), kinds().end(), [&](const MeasuredKind& known) { return name == known.name; });
     if (kind == kinds().end())
       row.at("kind").wrong("one of matmul, convolution, softmax, copy, launch, module, all-reduce");
     measured.kernels.push_back(read_kernel(row, *kind, static_cast<int>(i)));

@@ -14,7 +14,7 @@ using graph::InstructionId;
 using graph::kNone;
 using graph::NodeId;
 using graph::Opcode;
-using Role = FusedChains::Role;
+using ChainRole = FusedChains::Role;
 
 const char* to_string(FusedKernelKind kind) {
   switch (kind) {
@@ -86,7 +86,7 @@ class ChainCollector {
 
  private:
   struct Place {
-    Role role = Role::kNone;
+    ChainRole role = ChainRole::kNone;
     bool small = false;
     std::int32_t chain = kNone;
   };
@@ -121,20 +121,20 @@ class ChainCollector {
   // false: a node of it belongs to another chain already.
   bool add(const Chain& chain) {
     const auto taken = [&](const std::vector<NodeId>& nodes) {
-      return std::any_of(nodes.begin(), nodes.end(), [&](NodeId id) { return place(id).role != Role::kNone; });
+      return std::any_of(nodes.begin(), nodes.end(), [&](NodeId id) { return place(id).role != ChainRole::kNone; });
     };
     if (taken(chain.inner)) return false;
     for (const Chain::Kernel& kernel : chain.kernels) {
-      if (place(kernel.anchor).role != Role::kNone || taken(kernel.results)) return false;
+      if (place(kernel.anchor).role != ChainRole::kNone || taken(kernel.results)) return false;
     }
     const auto number = static_cast<std::int32_t>(chains_.size());
-    for (const NodeId id : chain.inner) place(id) = {Role::kInner, false, number};
+    for (const NodeId id : chain.inner) place(id) = {ChainRole::kInner, false, number};
     for (const NodeId id : chain.small) {
-      if (place(id).role == Role::kNone) place(id) = {Role::kInner, true, number};
+      if (place(id).role == ChainRole::kNone) place(id) = {ChainRole::kInner, true, number};
     }
     for (const Chain::Kernel& kernel : chain.kernels) {
-      place(kernel.anchor) = {Role::kAnchor, false, number};
-      for (const NodeId id : kernel.results) place(id) = {Role::kResult, false, number};
+      place(kernel.anchor) = {ChainRole::kAnchor, false, number};
+      for (const NodeId id : kernel.results) place(id) = {ChainRole::kResult, false, number};
     }
     chains_.push_back(chain);
     dropped_.push_back(false);
@@ -143,7 +143,7 @@ class ChainCollector {
 
   // Chains with an instruction that has another role at another place. true: some were dropped now.
   bool drop_conflicting() {
-    std::vector<Role> role(static_cast<std::size_t>(graph_.num_instructions()), Role::kNone);
+    std::vector<ChainRole> role(static_cast<std::size_t>(graph_.num_instructions()), ChainRole::kNone);
     std::vector<char> known(role.size(), 0), mixed(role.size(), 0);
     for (NodeId id = 0; id < c_.flow.size(); ++id) {
       if (!has_own_instruction(id)) continue;
@@ -155,7 +155,7 @@ class ChainCollector {
     bool any = false;
     for (NodeId id = 0; id < c_.flow.size(); ++id) {
       Place& at = place(id);
-      if (at.role == Role::kNone || mixed[static_cast<std::size_t>(instruction(id))] == 0) continue;
+      if (at.role == ChainRole::kNone || mixed[static_cast<std::size_t>(instruction(id))] == 0) continue;
       if (at.small) {
         at = {};
         continue;
@@ -174,7 +174,7 @@ class ChainCollector {
   // A mask that several chains read, spread to the size of the scores for all of them.
   void absorb_shared() {
     std::vector<std::vector<NodeId>> all(static_cast<std::size_t>(graph_.num_instructions()));
-    const auto inside = [&](NodeId id) { return place(id).role == Role::kInner && !place(id).small; };
+    const auto inside = [&](NodeId id) { return place(id).role == ChainRole::kInner && !place(id).small; };
     std::vector<bool> logits(places_.size(), false);
     for (const Chain& chain : chains_) {
       for (const Chain::Kernel& kernel : chain.kernels) {
@@ -184,14 +184,14 @@ class ChainCollector {
     }
     std::vector<NodeId> found;
     for (NodeId id = c_.flow.size(); id-- > 0;) {
-      if (place(id).role != Role::kNone || c_.has(c_.free, id) || c_.has(c_.escapes, id)) continue;
+      if (place(id).role != ChainRole::kNone || c_.has(c_.free, id) || c_.has(c_.escapes, id)) continue;
       const auto users = c_.flow.users(id);
       if (users.empty() || !graph::is_movement(c_.flow, id) || c_.has(logits, id)) continue;
       const bool same = std::all_of(users.begin(), users.end(), [&](NodeId user) {
         return inside(user) && graph::is_elementwise(c_.opcode(user)) && c_.elements(user) == c_.elements(id);
       });
       if (same) {
-        place(id) = {Role::kInner, false, place(users[0]).chain};
+        place(id) = {ChainRole::kInner, false, place(users[0]).chain};
         found.push_back(id);
       }
     }
@@ -206,18 +206,18 @@ class ChainCollector {
 
   void write_roles() {
     if (std::all_of(dropped_.begin(), dropped_.end(), [](bool dropped) { return dropped; })) return;
-    out_.role.assign(static_cast<std::size_t>(graph_.num_instructions()), Role::kNone);
+    out_.role.assign(static_cast<std::size_t>(graph_.num_instructions()), ChainRole::kNone);
     out_.kernel.assign(out_.role.size(), kNone);
     // A statistic that others read is a result.
     for (NodeId id = 0; id < c_.flow.size(); ++id) {
       if (!place(id).small) continue;
       const auto users = c_.flow.users(id);
       const bool read =
-          std::any_of(users.begin(), users.end(), [&](NodeId user) { return place(user).role == Role::kNone; });
-      if (read || c_.has(c_.results, id)) place(id).role = Role::kResult;
+          std::any_of(users.begin(), users.end(), [&](NodeId user) { return place(user).role == ChainRole::kNone; });
+      if (read || c_.has(c_.results, id)) place(id).role = ChainRole::kResult;
     }
     for (NodeId id = 0; id < c_.flow.size(); ++id) {
-      if (place(id).role != Role::kNone && has_own_instruction(id))
+      if (place(id).role != ChainRole::kNone && has_own_instruction(id))
         out_.role[static_cast<std::size_t>(instruction(id))] = place(id).role;
     }
   }
@@ -256,7 +256,7 @@ class ChainCollector {
     for (const NodeId id : kernel.products) out.products.push_back(instruction(id));
     for (const NodeId id : kernel.reads) {
       // A leaf of a tuple has no instruction of its size.
-      if (place_of(id).role != Role::kInner && graph_.shape_of(instruction(id)).is_array())
+      if (place_of(id).role != ChainRole::kInner && graph_.shape_of(instruction(id)).is_array())
         out.reads.push_back(instruction(id));
     }
     out.writes.push_back(out.anchor);
@@ -276,7 +276,7 @@ class ChainCollector {
     for (const graph::FlowLoop& loop : c_.flow.loops()) {
       for (std::size_t i = 0; i < loop.next.size(); ++i) {
         const Place& at = place(loop.next[i]);
-        if (at.role != Role::kInner || at.small) continue;
+        if (at.role != ChainRole::kInner || at.small) continue;
         out_.dropped_leaves.emplace(loop.instruction, c_.flow.node(loop.parameter[i]).leaf);
         auto& kept = out_.kept_by_loop[loop.instruction];
         for (const Chain::Kernel& kernel : chains_[static_cast<std::size_t>(at.chain)].kernels) {

@@ -25,10 +25,9 @@ constexpr double kTile = kTileSide * kTileSide;
 constexpr double kNarrowest = 0.5;
 constexpr double kNarrowPower = 0.8;  // fitted on Aceso's attention operators, 64 to 128 wide
 constexpr double kSplitLength = 4096;
-// Winograd's F(4x4, 3x3): blocks of 4x4 results from 6x6 inputs take 36 multiplications instead of 144. Inputs and
-// results are transformed in passes of their own: written and read 36/16 times as large, weights 36/9 times.
+// Winograd's inputs and results are transformed in passes of their own: written and read 36/16 times as large, weights
+// 36/9 times.
 constexpr double kWinogradBlock = 4;
-constexpr double kWinogradSaving = 144.0 / 36;
 constexpr double kWinogradPasses = 2 * 36.0 / 16;
 constexpr double kWinogradWeightPasses = 2 * 36.0 / 9;
 // A grouped convolution with fewer features per group than this leaves matrix units idle.

@@ -17,6 +17,8 @@ namespace automap::profile {
 // Vector work per element, in units of one FP32 operation.
 constexpr double kTranscendentalOperations = 8;
 constexpr double kDivideOperations = 4;
+// Winograd's F(4x4, 3x3): blocks of 4x4 results from 6x6 inputs take 36 multiplications instead of 144.
+constexpr double kWinogradSaving = 144.0 / 36;
 // How much of the shorter of computing and moving data hides behind the longer, except in matrix products
 // (DeviceModel::matmul_overlap).
 constexpr double kOverlap = 0.95;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/turn.h"
 
 namespace automap::profile {
@@ -13,10 +14,6 @@ namespace {
 using pipeline::DeviceTimes;
 using pipeline::Profile;
 using pipeline::SharedWeight;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 }  // namespace
 

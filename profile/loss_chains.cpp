@@ -19,7 +19,7 @@ using graph::Opcode;
 
 namespace {
 
-constexpr std::size_t kMostParts = 512;
+constexpr std::size_t kMostLossParts = 512;
 
 // What a kernel does to the logits while it reads them.
 bool is_read_through(Opcode opcode) {
@@ -120,7 +120,7 @@ class LossFinder::Search {
     };
     for (std::size_t next = 0; next < open.size(); ++next) {
       const NodeId id = open[next];
-      if (open.size() > kMostParts) return false;
+      if (open.size() > kMostLossParts) return false;
       bool outside = c_.has(c_.escapes, id);
       for (const NodeId user : flow_.users(id)) {
         if (inside(user) || std::find(rows_.begin(), rows_.end(), user) != rows_.end()) continue;

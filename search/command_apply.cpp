@@ -29,7 +29,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct ApplyOptions {
   ModelOptions model;
   std::string plan;
   PricingOptions pricing;
@@ -37,7 +37,7 @@ struct Options {
   bool json = false;
 };
 
-void declare(OptionTable* table, Options* options) {
+void declare_apply(OptionTable* table, ApplyOptions* options) {
   table->example("automap-search apply fixtures/hlo/t5_6_6.hlo.gz --plan plan.json --emit-hlo sharded.hlo",
                  "the module annotated for XLA");
   table->example("automap-search apply fixtures/hlo/t5_6_6.hlo.gz --plan plan.json --cluster h100-1x8",
@@ -85,7 +85,7 @@ struct Applied {
   Price price;
 };
 
-void show(const Options& options, const LoadedModel& loaded, const Applied& applied,
+void show(const ApplyOptions& options, const LoadedModel& loaded, const Applied& applied,
           const std::vector<std::string>& warnings, OutputFiles* files) {
   files->prepare();
   if (options.json) {
@@ -102,8 +102,9 @@ void show(const Options& options, const LoadedModel& loaded, const Applied& appl
   for (const std::string& warning : warnings) log_warning(warning);
 }
 
-Applied apply_one(const LoadedModel& loaded, PartitionPlan plan, Options* options, std::vector<std::string>* warnings,
-                  const machine::Cluster& cluster, const machine::DeviceModel& device) {
+Applied apply_one(const LoadedModel& loaded, PartitionPlan plan, ApplyOptions* options,
+                  std::vector<std::string>* warnings, const machine::Cluster& cluster,
+                  const machine::DeviceModel& device) {
   sharding::ShardingModel* model = loaded.model.get();
   const sharding::Propagation decided = apply_plan(model, plan, loaded.module->sha256, warnings);
   describe_decision(*model, decided, &plan);
@@ -113,7 +114,7 @@ Applied apply_one(const LoadedModel& loaded, PartitionPlan plan, Options* option
           price({model, &decided}, device, cluster, options->pricing.overlap)};
 }
 
-Applied apply_mesh(const LoadedModel& loaded, MeshPlan plan, Options* options, std::vector<std::string>* warnings,
+Applied apply_mesh(const LoadedModel& loaded, MeshPlan plan, ApplyOptions* options, std::vector<std::string>* warnings,
                    const machine::Cluster& cluster, const machine::DeviceModel& device) {
   const AppliedMesh mesh = apply_mesh_plan(*loaded.model, plan, loaded.module->sha256, warnings);
   Applied out;
@@ -138,9 +139,9 @@ Applied apply_mesh(const LoadedModel& loaded, MeshPlan plan, Options* options, s
 }  // namespace
 
 int apply_command(int argc, char** argv) {
-  Options options;
+  ApplyOptions options;
   OptionTable table("search apply", "write a stored decision, by anyone, onto a module, and say what it costs");
-  declare(&table, &options);
+  declare_apply(&table, &options);
   if (!table.parse(argc, argv)) return 0;
   if (options.model.path == "-" && options.plan == "-") {
     throw Error(ErrorKind::kUsage, "MODEL and --plan both want standard input", "give one of them a file");

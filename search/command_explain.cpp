@@ -70,14 +70,14 @@ void print_axis(const LoadedModel& loaded, const sharding::ShardingModel& model,
   }
 }
 
-struct Options {
+struct ExplainOptions {
   ModelOptions model;
   PricingOptions pricing;
   std::string plan, tensor;
   bool json = false;
 };
 
-void declare(OptionTable* table, Options* options) {
+void declare_explain(OptionTable* table, ExplainOptions* options) {
   table->example("automap-search explain fixtures/hlo/t5_6_6.hlo.gz --plan plan.json", "everything, in groups");
   table->example(
       "automap-search explain fixtures/hlo/t5_6_6.hlo.gz --plan plan.json encoder/layer/0/self_attention/o/kernel",
@@ -99,7 +99,7 @@ void declare(OptionTable* table, Options* options) {
 // What is explained, with what it costs.
 class Explaining {
  public:
-  Explaining(const Options& options, machine::Cluster cluster, const LoadedModel& loaded,
+  Explaining(const ExplainOptions& options, machine::Cluster cluster, const LoadedModel& loaded,
              const std::vector<sharding::NodeId>& nodes)
       : options_(options),
         loaded_(loaded),
@@ -157,7 +157,7 @@ class Explaining {
   }
   void print_price(const Price& cost) const { print("\n" + internal::price_text(cost, cluster_.name)); }
 
-  const Options& options_;
+  const ExplainOptions& options_;
   const LoadedModel& loaded_;
   const std::vector<sharding::NodeId>& nodes_;
   const machine::Cluster cluster_;
@@ -168,10 +168,10 @@ class Explaining {
 }  // namespace
 
 int explain_command(int argc, char** argv) {
-  Options options;
+  ExplainOptions options;
   OptionTable table("search explain",
                     "why is this tensor split, whole or reduced; which collective, where, how many bytes");
-  declare(&table, &options);
+  declare_explain(&table, &options);
   if (!table.parse(argc, argv)) return 0;
   if (options.model.path == "-" && options.plan == "-") {
     throw Error(ErrorKind::kUsage, "MODEL and --plan both want standard input", "give one of them a file");

@@ -34,7 +34,7 @@ struct HeuristicsOptions {
   std::string cluster = "config-a", device, colocate = kUpdate, noise = "0,0.1,0.3,0.5", slow = "1,1.5,2,4", output;
   int devices = 0;
   bool assistants = false, json = false;
-  Request request;
+  heuristics::Request request;
   AssistantRequest runtime;
 
   void declare(OptionTable* table) {
@@ -123,7 +123,7 @@ std::vector<double> parse_numbers(const std::string& text, const std::string& op
   return out;
 }
 
-std::string candidate_table(const Answer& answer) {
+std::string candidate_table(const heuristics::Answer& answer) {
   TextTable table({{"heuristic", TextTable::Align::kLeft},
                    {"largest load"},
                    {"unrefined"},
@@ -145,9 +145,9 @@ std::string candidate_table(const Answer& answer) {
   return table.render("  ");
 }
 
-std::string device_table(const WorkGraph& graph, const Machine& machine, const Candidate& best) {
+std::string heuristics_device_table(const WorkGraph& graph, const Machine& machine, const Candidate& best) {
   TextTable table({{"device"}, {"tasks"}, {"compute"}, {"messages"}, {"load"}, {"memory"}});
-  const std::vector<DeviceLoad> loads = device_loads(hypergraph_of(graph), machine, best.devices);
+  const std::vector<heuristics::DeviceLoad> loads = device_loads(hypergraph_of(graph), machine, best.devices);
   std::vector<int> tasks(loads.size(), 0);
   for (const Task& task : graph.tasks) ++tasks[at(best.devices[at(task.unit)])];
   for (std::size_t d = 0; d < loads.size(); ++d) {
@@ -181,7 +181,8 @@ std::string where_assistants_lose(const std::vector<ScenarioResult>& results) {
          format_number(worst.scenario.sigma) + ", slow " + format_number(worst.scenario.slow) + "x).\n";
 }
 
-std::string report(const TrainingGraph& model, const Machine& machine, const Answer& answer, const PlanNotes& notes) {
+std::string heuristics_report(const TrainingGraph& model, const Machine& machine, const heuristics::Answer& answer,
+                              const heuristics::PlanNotes& notes) {
   const Candidate& best = answer.candidates[answer.best];
   std::string out = printable(notes.model) + " on " + std::to_string(machine.num_devices()) + " devices of " +
                     printable(notes.cluster) + ": " + format_count(model.graph.size()) + " tasks in " +
@@ -191,7 +192,7 @@ std::string report(const TrainingGraph& model, const Machine& machine, const Ans
   out += "Step           " + format_ms(best.makespan_ms) + " simulated; computing alone " +
          format_ms(model.graph.total_ms()) + " on one device\n";
   out += "Between        " + format_bytes(best.cost.cut_bytes) + " cross between devices per step\n\n";
-  out += candidate_table(answer) + "\n" + device_table(model.graph, machine, best);
+  out += candidate_table(answer) + "\n" + heuristics_device_table(model.graph, machine, best);
   if (!notes.scenarios.empty()) {
     out += "\nDevice " + std::to_string(straggler_of(model.graph, machine, best.devices) + 1) +
            " slow, times noisy; means of " + std::to_string(notes.assistants.runs) + " runs\n" +
@@ -227,8 +228,8 @@ int heuristics_command(int argc, char** argv) {
   const LoadedStep loaded = load_training_step(options.model);
   const TrainingGraph model = training_graph_of(loaded.module->graph, loaded.step, device,
                                                 options.colocate == kPasses ? Colocate::kPasses : Colocate::kUpdate);
-  const Answer answer = find_division(model.graph, machine, options.request);
-  PlanNotes notes;
+  const heuristics::Answer answer = find_division(model.graph, machine, options.request);
+  heuristics::PlanNotes notes;
   notes.model = loaded.name;
   notes.cluster = cluster.name;
   notes.training = model.training;
@@ -246,7 +247,7 @@ int heuristics_command(int argc, char** argv) {
 
   const std::string json = to_json_text(model.graph, machine, options.request, answer, notes);
   if (files.wanted("-o")) files.write("-o", json);
-  files.publish(json, [&] { return report(model, machine, answer, notes); });
+  files.publish(json, [&] { return heuristics_report(model, machine, answer, notes); });
   for (const std::string& warning : notes.warnings) log_warning(warning);
   return 0;
 }

@@ -20,17 +20,17 @@ using namespace placement;
 
 namespace {
 
-struct Options {
+struct PlacementOptions {
   PlacementInputOptions input;
   std::string given, output, memory, save_workload;
   std::string objective = "throughput";
   int accelerators = 0, cpus = 0;
   double time_s = 120;
-  Request request;
+  placement::Request request;
   bool json = false;
 };
 
-void declare(OptionTable* table, Options* options) {
+void declare_placement(OptionTable* table, PlacementOptions* options) {
   table->example("automap-search placement fixtures/placement/branches.json",
                  "the best contiguous placement of a small graph, proven");
   table->example(
@@ -99,7 +99,7 @@ void declare(OptionTable* table, Options* options) {
   table->add_common(&options->json);
 }
 
-void set_machine(const OptionTable& table, const Options& options, Workload* workload) {
+void set_machine(const OptionTable& table, const PlacementOptions& options, Workload* workload) {
   if (table.source_of("accelerators") != "default") workload->accelerators = options.accelerators;
   if (table.source_of("cpus") != "default") workload->cpus = options.cpus;
   if (options.memory == "off") {
@@ -123,7 +123,7 @@ std::string first_and_last(const Workload& workload, const std::vector<int>& ord
   return name(here.front()) + (here.size() > 1 ? " .. " + name(here.back()) : "");
 }
 
-std::string device_table(const Workload& workload, const Answer& answer) {
+std::string placement_device_table(const Workload& workload, const placement::Answer& answer) {
   TextTable table({{"device", TextTable::Align::kLeft},
                    {"nodes"},
                    {"first .. last", TextTable::Align::kLeft},
@@ -132,11 +132,11 @@ std::string device_table(const Workload& workload, const Answer& answer) {
                    {"out"},
                    {"load"},
                    {"memory"}});
-  const std::vector<DeviceLoad> loads = device_loads(workload, answer.placement);
+  const std::vector<placement::DeviceLoad> loads = device_loads(workload, answer.placement);
   const std::vector<int> order = topological_order(workload);
   int empty = 0;
   for (int d = 0; d < workload.devices(); ++d) {
-    const DeviceLoad& load = loads[static_cast<std::size_t>(d)];
+    const placement::DeviceLoad& load = loads[static_cast<std::size_t>(d)];
     int nodes = 0;
     for (const int device : answer.placement.device) nodes += device == d;
     if (nodes == 0) ++empty;
@@ -149,12 +149,13 @@ std::string device_table(const Workload& workload, const Answer& answer) {
   return table.render("  ") + (empty > 0 ? "  " + std::to_string(empty) + " devices hold nothing\n" : "");
 }
 
-std::string report(const Workload& workload, const Request& request, const Answer& answer, const PlanNotes& notes) {
+std::string placement_report(const Workload& workload, const placement::Request& request,
+                             const placement::Answer& answer, const placement::PlanNotes& notes) {
   const bool latency = request.objective == Objective::kLatency, model = notes.made != nullptr;
   std::string out = printable(notes.model) + ": " + std::to_string(workload.size()) + " nodes" +
                     (workload.training() ? ", backward ones among them," : "") + " on " +
                     std::to_string(workload.accelerators) + " accelerators and " + std::to_string(workload.cpus) +
-                    " CPU cores\n\n" + device_table(workload, answer) + "\n";
+                    " CPU cores\n\n" + placement_device_table(workload, answer) + "\n";
   // What one thing on its way is: a sample of a workload; of a model the batch that it was exported or profiled with.
   const std::string one = model ? "micro-batch" : "sample", label = model ? "Micro-batch  " : "Per sample   ";
   out += (latency ? "Latency      " : label) + format_ms(answer.value_ms) +
@@ -192,9 +193,9 @@ std::string report(const Workload& workload, const Request& request, const Answe
 }  // namespace
 
 int placement_command(int argc, char** argv) {
-  Options options;
+  PlacementOptions options;
   OptionTable table("search placement", "which device runs which node of a graph (Tarnawski et al., NeurIPS 2020)");
-  declare(&table, &options);
+  declare_placement(&table, &options);
   if (!table.parse(argc, argv)) return 0;
   if (options.input.path == "-" && options.given == "-") {
     throw Error(ErrorKind::kUsage, "the input and --placement both want standard input", "give one of them a file");
@@ -207,7 +208,7 @@ int placement_command(int argc, char** argv) {
   set_machine(table, options, &workload);
   if (input.made) input.made->workload = workload;
   check_workload(workload, input.name);
-  Request& request = options.request;
+  placement::Request& request = options.request;
   request.objective = options.objective == "latency" ? Objective::kLatency : Objective::kThroughput;
   request.milp.seconds = options.time_s;
 
@@ -215,11 +216,11 @@ int placement_command(int argc, char** argv) {
   // The first Ctrl-C ends the search with the best so far.
   const StopToken stop;
   Work work(WorkLimits::until([] { return StopToken::stop_requested(); }));
-  Answer answer = options.given.empty()
-                      ? find_placement(workload, request, &work)
-                      : judge_placement(workload, request, load_placement(options.given, workload), "given");
+  placement::Answer answer = options.given.empty()
+                                 ? find_placement(workload, request, &work)
+                                 : judge_placement(workload, request, load_placement(options.given, workload), "given");
   answer.warnings.insert(answer.warnings.begin(), input.warnings.begin(), input.warnings.end());
-  PlanNotes notes;
+  placement::PlanNotes notes;
   notes.model = input.name;
   notes.algorithm = options.given.empty() ? request.algorithm : "given";
   notes.made = input.made ? &*input.made : nullptr;
@@ -232,7 +233,7 @@ int placement_command(int argc, char** argv) {
   const std::string json = to_json_text(workload, request, answer, notes);
   if (files.wanted("-o")) files.write("-o", json);
   if (files.wanted("--save-workload")) files.write("--save-workload", workload_json_text(workload));
-  files.publish(json, [&] { return report(workload, request, answer, notes); });
+  files.publish(json, [&] { return placement_report(workload, request, answer, notes); });
   for (const std::string& warning : answer.warnings) log_warning(warning);
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }

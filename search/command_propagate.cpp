@@ -19,9 +19,6 @@ namespace {
 using sharding::ShardingModel;
 using sharding::TensorDim;
 
-constexpr int kMostShards = 1000000;
-constexpr int kMostDevicesNamed = 64;
-
 // "params/wte=0" -> the input and its dimension; -1: kept whole.
 TensorDim parse_decision(const ShardingModel& model, const std::string& text) {
   const std::size_t equals = text.rfind('=');

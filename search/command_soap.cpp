@@ -34,11 +34,11 @@ constexpr const char* kDataParallel = "data-parallel";
 constexpr const char* kExpert = "expert";
 constexpr const char* kRandom = "random";
 constexpr std::uint32_t kStartStream = 0x50aa;
-constexpr std::size_t kMostRows = 60;
+constexpr std::size_t kMostOperatorRows = 60;
 
 struct SoapOptions {
   ModelOptions model;
-  std::string cluster = "config-a", device, start = kAllStarts, plan, placement = to_string(Placement::kRange),
+  std::string cluster = "config-a", device, start = kAllStarts, plan, placement = to_string(soap::Placement::kRange),
               effort = to_string(Effort::kNormal), output, emit_hlo;
   int devices = 0;
   double time_s = std::numeric_limits<double>::infinity(), beta = kDefaultBeta;
@@ -58,7 +58,7 @@ struct SoapOptions {
     table->group("Machines");
     table->add(&cluster, "cluster", "a preset or a JSON file").reads_file().metavar("CLUSTER");
     table->add(&devices, "devices", "use the first N devices only")
-        .range(0, kMostDevices)
+        .range(0, soap::kMostDevices)
         .metavar("N")
         .shown_default("all");
     table->add(&device, "device", "reference device for the times: a name or a file")
@@ -74,7 +74,8 @@ struct SoapOptions {
         ->add(&placement, "placement",
               "range: an operator's parts stand on devices in a row; any: each on any device, as in the paper (a far "
               "larger space); mesh: every operator on all devices, as XLA can have it")
-        .choices({to_string(Placement::kRange), to_string(Placement::kAny), to_string(Placement::kMesh)});
+        .choices(
+            {to_string(soap::Placement::kRange), to_string(soap::Placement::kAny), to_string(soap::Placement::kMesh)});
     table->add_flag(&fit, "fit", "count what is above the devices' memory as 1 ms per MB, so that what is found fits");
     table->add(&beta, "beta", "how seldom a longer step is taken: e^-(beta x its share of data parallelism's)")
         .range(1e-6, 1e9);
@@ -138,7 +139,7 @@ std::string faster(double other_ms, double ms) {
 }
 
 // "fits: 11.2 GiB of 16 GiB on device 3, the fullest (...)".
-std::string memory_text(const SoapPlan& plan) {
+std::string soap_memory_text(const SoapPlan& plan) {
   const DeviceMemory& most = plan.memory[static_cast<std::size_t>(plan.fullest.device)];
   return (plan.fits() ? "fits: " : "needs ") + format_bytes(plan.fullest.bytes) + " of " +
          format_bytes(plan.fullest.capacity_bytes) + " on device " + std::to_string(plan.fullest.device + 1) +
@@ -147,12 +148,12 @@ std::string memory_text(const SoapPlan& plan) {
          format_bytes(most.kept_bytes) + ")";
 }
 
-std::string memory_warning(const SoapPlan& plan, bool fit) {
-  return "the strategy " + memory_text(plan) +
+std::string soap_memory_warning(const SoapPlan& plan, bool fit) {
+  return "the strategy " + soap_memory_text(plan) +
          (fit ? ": nothing that fits was found" : "; --fit looks for one that fits");
 }
 
-std::string report(const SoapPlan& plan, const ModelSpace& model) {
+std::string soap_report(const SoapPlan& plan, const ModelSpace& model) {
   std::string out = printable(plan.model) + " on " + std::to_string(plan.devices) + " devices of " +
                     printable(plan.cluster) + ": " + std::to_string(model.space.size()) + " operators\n\n";
   out += "Step time      " + format_ms(plan.step_ms) + " simulated; data parallel " + format_ms(plan.data_parallel_ms) +
@@ -160,7 +161,7 @@ std::string report(const SoapPlan& plan, const ModelSpace& model) {
          faster(plan.expert_ms, plan.step_ms) + ")\n";
   out += "Over links     " + format_bytes(plan.moved_bytes) + " per step; data parallel " +
          format_bytes(plan.data_parallel_moved_bytes) + "\n";
-  out += "Memory         " + memory_text(plan) + "\n";
+  out += "Memory         " + soap_memory_text(plan) + "\n";
   out += "Found          from " +
          plan.planner.substr(plan.planner.find("from ") == std::string::npos ? 0 : plan.planner.find("from ") + 5) +
          ", " + format_count(plan.proposals) + " proposals" +
@@ -199,13 +200,14 @@ std::string report(const SoapPlan& plan, const ModelSpace& model) {
     };
     const std::vector<std::string> own = cells(i);
     for (end = i + 1; end < plan.strategy.size() && cells(end) == own;) ++end;
-    if (rows++ >= kMostRows) continue;
+    if (rows++ >= kMostOperatorRows) continue;
     const Operator& op = model.space.operators[i];
     table.add_row({std::to_string(end - i), shorten(op.layer, 32), shorten(op.name, 28), own[0], own[1], own[2],
                    shorten(own[3], 24)});
   }
   out += "\nDegrees, in the order of the step (neighbours that are split alike in one row)\n" + table.render("  ");
-  if (rows > kMostRows) out += "  ... " + std::to_string(rows - kMostRows) + " rows more: --json has all\n";
+  if (rows > kMostOperatorRows)
+    out += "  ... " + std::to_string(rows - kMostOperatorRows) + " rows more: --json has all\n";
   return out;
 }
 
@@ -221,7 +223,7 @@ int soap_command(int argc, char** argv) {
   files.add("-o", options.output);
   files.add("--emit-hlo", options.emit_hlo);
   if (files.wanted("--emit-hlo") && table.source_of("placement") == "default")
-    options.placement = to_string(Placement::kMesh);
+    options.placement = to_string(soap::Placement::kMesh);
   const machine::Cluster cluster = machine::load_cluster(options.cluster);
   const machine::DeviceModel device = profile::reference_device(options.device, cluster);
   const MachineLinks links(cluster, options.devices);
@@ -266,7 +268,7 @@ int soap_command(int argc, char** argv) {
   plan.cut_by_time = timed || work.stopped();
   plan.warnings = loaded.step.warnings;
   plan.warnings.insert(plan.warnings.end(), model.warnings.begin(), model.warnings.end());
-  if (!plan.fits()) plan.warnings.push_back(memory_warning(plan, options.fit));
+  if (!plan.fits()) plan.warnings.push_back(soap_memory_warning(plan, options.fit));
   plan.planning_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count();
   plan.provenance = step_provenance(loaded, cluster, device, table,
                                     {"start", "plan", "placement", "fit", "beta", "effort", "time", "seed", "devices",
@@ -278,7 +280,7 @@ int soap_command(int argc, char** argv) {
   if (files.wanted("--emit-hlo"))
     files.write("--emit-hlo", emit::emit_soap_hlo(loaded.step, model, plan.strategy, plan.devices));
   if (files.wanted("-o")) files.write("-o", json);
-  files.publish(json, [&] { return report(plan, model); });
+  files.publish(json, [&] { return soap_report(plan, model); });
   for (const std::string& warning : plan.warnings) log_warning(warning);
   return StopToken::stop_requested() ? kExitStoppedEarly : 0;
 }

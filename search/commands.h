@@ -18,6 +18,8 @@
 
 namespace automap::search {
 
+constexpr int kMostShards = 1000000;
+
 // `automap-search COMMAND ...`: runs one of the commands below, answers --help and --version. The body of run_main.
 int search_main(int argc, char** argv);
 

@@ -12,8 +12,6 @@ using namespace partition;
 
 namespace {
 
-constexpr int kMostShards = 1000000;
-
 // A number from 1 to kMostShards; 0: none.
 int positive(const std::string& text) {
   int value = 0;

@@ -17,7 +17,7 @@ namespace automap::train {
 namespace {
 
 template <typename T>
-void put(std::string& out, T value) {
+void put_bytes(std::string& out, T value) {
   for (std::size_t i = 0; i < sizeof(T); ++i) out += static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * i));
 }
 
@@ -26,19 +26,19 @@ void put_varint(std::string& out, std::uint64_t value) {
   out += static_cast<char>(value);
 }
 
-// Protocol buffers: a field is key (number << 3 | wire type) and value; wire type 0 varint, 1 eight bytes, 2 length and
-// bytes, 5 four bytes.
+// Protocol buffers: a field is key (number_text << 3 | wire type) and value; wire type 0 varint, 1 eight bytes, 2
+// length and bytes, 5 four bytes.
 void put_double(std::string& out, int field, double value) {
   put_varint(out, static_cast<std::uint64_t>(field) << 3 | 1);
   std::uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
-  put(out, bits);
+  put_bytes(out, bits);
 }
 void put_float(std::string& out, int field, float value) {
   put_varint(out, static_cast<std::uint64_t>(field) << 3 | 5);
   std::uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
-  put(out, bits);
+  put_bytes(out, bits);
 }
 void put_bytes(std::string& out, int field, std::string_view bytes) {
   put_varint(out, static_cast<std::uint64_t>(field) << 3 | 2);
@@ -48,11 +48,11 @@ void put_bytes(std::string& out, int field, std::string_view bytes) {
 
 std::string record(const std::string& event) {
   std::string out;
-  put(out, static_cast<std::uint64_t>(event.size()));
-  put(out, masked_crc32c(out));
+  put_bytes(out, static_cast<std::uint64_t>(event.size()));
+  put_bytes(out, masked_crc32c(out));
   const std::uint32_t crc = masked_crc32c(event);
   out += event;
-  put(out, crc);
+  put_bytes(out, crc);
   return out;
 }
 
@@ -74,7 +74,7 @@ void append_to_file(const std::string& path, std::string_view bytes) {
   if (error != 0) throw Error(ErrorKind::kIo, path + ": " + std::strerror(error));
 }
 
-std::string number(double value) {
+std::string number_text(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.9g", value);
   return text;
@@ -122,12 +122,12 @@ std::string curves_csv(const std::vector<CurvePoint>& points) {
   for (const std::string& name : names) out += "," + name;
   out += "\n";
   for (const CurvePoint& point : points) {
-    out += std::to_string(point.episodes) + "," + number(point.seconds);
+    out += std::to_string(point.episodes) + "," + number_text(point.seconds);
     for (const std::string& name : names) {
       const auto at =
           std::find_if(point.values.begin(), point.values.end(), [&](const auto& v) { return v.first == name; });
       out += ",";
-      if (at != point.values.end() && std::isfinite(at->second)) out += number(at->second);
+      if (at != point.values.end() && std::isfinite(at->second)) out += number_text(at->second);
     }
     out += "\n";
   }

@@ -12,6 +12,7 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/log.h"
+#include "common/base/numbers.h"
 #include "common/base/progress.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"
@@ -29,15 +30,10 @@ using pipeline::Objective;
 using pipeline::Plan;
 using pipeline::Problem;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kOptimal = 1e-6;
 // Draws per wanted problem before a set is left smaller: a configuration may have none of a kind.
 constexpr std::uint64_t kDrawsPerProblem = 200;
 constexpr int kLocalSearchEvaluations = 4000;
-
-std::size_t idx(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 double thread_cpu_ms() {
   timespec now{};
@@ -62,8 +58,8 @@ double length_of(const Problem& problem, const std::optional<Plan>& plan, Object
 // The flat network's greedy plan.
 double flat_greedy_ms(const PlanSpace& space, const Policy& policy, const EvaluationOptions& options) {
   models::FlatEnv env(space, options.flat_input);
-  std::vector<float> state(idx(models::FlatEnv::state_size(options.flat_input)));
-  std::vector<std::uint8_t> legal(idx(models::FlatEnv::kActions));
+  std::vector<float> state(at(models::FlatEnv::state_size(options.flat_input)));
+  std::vector<std::uint8_t> legal(at(models::FlatEnv::kActions));
   std::vector<float> q(legal.size());
   env.reset();
   while (!env.done()) {
@@ -72,7 +68,7 @@ double flat_greedy_ms(const PlanSpace& space, const Policy& policy, const Evalua
     models::flat_q(policy, state.data(), q.data());
     int best = -1;
     for (int a = 0; a < models::FlatEnv::kActions; ++a) {
-      if (legal[idx(a)] && (best < 0 || q[idx(a)] > q[idx(best)])) best = a;
+      if (legal[at(a)] && (best < 0 || q[at(a)] > q[at(best)])) best = a;
     }
     if (best < 0) break;
     env.step(best);

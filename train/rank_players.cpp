@@ -8,16 +8,13 @@
 #include <utility>
 
 #include "common/base/cli.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 
 namespace automap::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::string name_of(int rank, const RankFacts& facts) {
   return "rank " + std::to_string(rank) + " (" + facts.host + ", process " + std::to_string(facts.process) + ")";

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "common/base/clock.h"
 #include "common/base/files.h"
 #include "common/base/log.h"
 #include "common/base/progress.h"
@@ -15,10 +16,6 @@ namespace automap::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 double unix_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();

@@ -5,7 +5,7 @@
 namespace automap {
 namespace {
 
-std::string text_of(const std::string& message, const std::vector<std::string>& lines) {
+std::string message_text(const std::string& message, const std::vector<std::string>& lines) {
   std::string text = printable(message);
   for (const std::string& line : lines) text += "\n  " + printable(line);
   return text;
@@ -14,7 +14,7 @@ std::string text_of(const std::string& message, const std::vector<std::string>& 
 }  // namespace
 
 Error::Error(ErrorKind kind, const std::string& message, const std::string& hint, const std::vector<std::string>& lines)
-    : std::runtime_error(text_of(message, lines)), kind_(kind), hint_(printable(hint)) {}
+    : std::runtime_error(message_text(message, lines)), kind_(kind), hint_(printable(hint)) {}
 
 const char* to_string(ErrorKind kind) {
   switch (kind) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/printable.h"
 #include "common/base/text_table.h"
@@ -14,10 +15,6 @@ namespace automap {
 namespace {
 
 constexpr double kFirstShownS = 0.5, kTerminalPeriodS = 0.1, kPlainPeriodS = 30;
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 void write_stderr(const std::string& text) {
   std::fputs(text.c_str(), stderr);

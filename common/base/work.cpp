@@ -5,16 +5,14 @@
 #include <cmath>
 #include <utility>
 
+#include "common/base/clock.h"
+
 namespace automap {
 namespace {
 
 // Longer is no limit, and the clock would overflow.
 constexpr double kYear = 3e7;
 constexpr Effort kEfforts[] = {Effort::kQuick, Effort::kNormal, Effort::kThorough};
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 

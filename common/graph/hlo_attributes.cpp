@@ -6,15 +6,12 @@
 
 #include "common/base/error.h"
 #include "common/base/printable.h"
+#include "common/graph/graph_builder_internal.h"
 
 namespace automap::graph {
 namespace {
 
-// What was found, short enough for one line of a message.
-std::string quoted(std::string_view text) {
-  constexpr int kShown = 60;
-  return "'" + excerpt(text, kShown) + "'";
-}
+using internal::quoted;
 
 [[noreturn]] void fail(const AttributeSite& site, std::string_view found, const std::string& expected) {
   throw Error(ErrorKind::kData, "instruction " + std::string(site.instruction) + ": attribute " +

@@ -110,7 +110,7 @@ bool is_blocklike(std::string_view scope) {
   return lower.find("block") == 0 || lower.find("layer") == 0 || lower.find("unit") == 0;
 }
 
-std::string join(const std::vector<std::string>& scopes, std::size_t begin, std::size_t end) {
+std::string scope_path(const std::vector<std::string>& scopes, std::size_t begin, std::size_t end) {
   std::string out;
   for (std::size_t i = begin; i < end; ++i) {
     if (!out.empty()) out += '/';
@@ -273,7 +273,7 @@ class Namer {
     std::map<std::string, std::size_t> distinct;
     for (std::size_t p = 0; p < order_.size(); ++p) {
       const auto counted = [&](std::size_t i) { return numbers[stem_of(paths[p], i)].size() > 1; };
-      out->name[p] = join(paths[p], 0, layer_depth(paths[p], counted));
+      out->name[p] = scope_path(paths[p], 0, layer_depth(paths[p], counted));
       if (!out->name[p].empty()) ++distinct[out->name[p]];
     }
     // torch_xla and the like name operations, not layers.
@@ -283,7 +283,7 @@ class Namer {
   }
 
   static std::string stem_of(const std::vector<std::string>& path, std::size_t i) {
-    std::string stem = join(path, 0, i) + "/" + path[i];
+    std::string stem = scope_path(path, 0, i) + "/" + path[i];
     while (!stem.empty() && is_digit(stem.back())) stem.pop_back();
     return stem;
   }

@@ -12,7 +12,7 @@ namespace {
 
 // A value followed to where it is made: `id` seen through the call sites `frames` (innermost last), and below it the
 // tuple element `path` (outermost index last) when id makes a tuple.
-struct Origin {
+struct Traced {
   InstructionId id = kNone;
   std::vector<InstructionId> frames;
   std::vector<std::int64_t> path;
@@ -46,18 +46,18 @@ class TripCounter {
     const Computation& condition = graph_.computation(called[0]);
     const Computation& body = graph_.computation(called[1]);
 
-    const auto test = follow(Origin{condition.root, {}, {}});
+    const auto test = follow(Traced{condition.root, {}, {}});
     if (!test || graph_.instruction(test->id).opcode != Opcode::kCompare) return std::nullopt;
     const auto sides = graph_.operands(test->id);
     const auto raw = graph_.attribute(test->id, "direction");
     if (sides.size() != 2 || !raw) return std::nullopt;
     ComparisonDirection direction =
         decode_comparison_direction(*raw, AttributeSite{graph_.instruction(test->id).name, "direction"});
-    auto left = follow(Origin{sides[0], test->frames, {}});
-    auto right = follow(Origin{sides[1], test->frames, {}});
+    auto left = follow(Traced{sides[0], test->frames, {}});
+    auto right = follow(Traced{sides[1], test->frames, {}});
     if (!left || !right) return std::nullopt;
 
-    const auto is_state = [&](const Origin& origin) {
+    const auto is_state = [&](const Traced& origin) {
       return origin.frames.empty() && graph_.instruction(origin.id).opcode == Opcode::kParameter;
     };
     // The counter is the side that the body changes; the other one must stay what it is at the start.
@@ -91,7 +91,7 @@ class TripCounter {
 
   // Follows a value backward to the instruction that makes it: a constant, a parameter (frames empty), or
   // anything that computes. Out of the computation only when `leave` is set and it has a single caller.
-  std::optional<Origin> follow(Origin at, bool leave = false) const {
+  std::optional<Traced> follow(Traced at, bool leave = false) const {
     for (int step = 0; step < kMaxSteps; ++step) {
       const Instruction& instruction = graph_.instruction(at.id);
       const auto operands = graph_.operands(at.id);
@@ -154,7 +154,7 @@ class TripCounter {
   }
 
   // The integer a scalar constant holds.
-  std::optional<std::int64_t> constant(const Origin& origin) const {
+  std::optional<std::int64_t> constant(const Traced& origin) const {
     const Instruction& instruction = graph_.instruction(origin.id);
     if (instruction.opcode != Opcode::kConstant || !origin.path.empty()) return std::nullopt;
     if (graph_.shape_of(origin.id).num_elements != 1) return std::nullopt;
@@ -186,15 +186,15 @@ class TripCounter {
 
   // What the loop state's element `path` starts from, when that is a constant.
   std::optional<std::int64_t> initial(InstructionId loop, const std::vector<std::int64_t>& path) const {
-    const auto origin = follow(Origin{graph_.operands(loop)[0], {}, path}, /*leave=*/true);
+    const auto origin = follow(Traced{graph_.operands(loop)[0], {}, path}, /*leave=*/true);
     return origin ? constant(*origin) : std::nullopt;
   }
 
   // What the body adds to the element `path` of its state: 0 when it hands it on; nothing when it does anything else.
   std::optional<std::int64_t> body_step(const Computation& body, const std::vector<std::int64_t>& path) const {
-    const auto result = follow(Origin{body.root, {}, path});
+    const auto result = follow(Traced{body.root, {}, path});
     if (!result) return std::nullopt;
-    const auto is_counter = [&](const std::optional<Origin>& origin) {
+    const auto is_counter = [&](const std::optional<Traced>& origin) {
       return origin && origin->frames.empty() && origin->path == path &&
              graph_.instruction(origin->id).opcode == Opcode::kParameter;
     };
@@ -202,8 +202,8 @@ class TripCounter {
     const Opcode opcode = graph_.instruction(result->id).opcode;
     const auto operands = graph_.operands(result->id);
     if (operands.size() != 2 || !result->path.empty()) return std::nullopt;
-    const auto left = follow(Origin{operands[0], result->frames, {}});
-    const auto right = follow(Origin{operands[1], result->frames, {}});
+    const auto left = follow(Traced{operands[0], result->frames, {}});
+    const auto right = follow(Traced{operands[1], result->frames, {}});
     if (!left || !right) return std::nullopt;
     if (opcode == Opcode::kAdd) {
       if (is_counter(left)) return constant(*right);

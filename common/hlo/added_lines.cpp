@@ -11,7 +11,7 @@ using namespace graph;
 namespace {
 
 // "f32" of "f32[2,3]".
-std::string_view type_of(const Shape& shape) {
+std::string_view element_type_of(const Shape& shape) {
   return std::string_view(shape.text).substr(0, std::string_view(shape.text).find('['));
 }
 
@@ -83,7 +83,7 @@ std::string AddedLines::share_of(InstructionId operand, const std::string& part,
                                  std::vector<std::string>* lines) {
   const std::string_view base = graph_.instruction(operand).name;
   const std::string shape = local.shape + std::string(graph_.instruction(operand).layout),
-                    scalar = std::string(type_of(graph_.shape_of(operand))) + "[]";
+                    scalar = std::string(element_type_of(graph_.shape_of(operand))) + "[]";
   const std::string one = new_name(base, ".nth."), all = new_name(base, ".nths."), share = new_name(base, ".share.");
   char value[32];
   std::snprintf(value, sizeof value, "%.17g", 1.0 / options_.num_partitions);
@@ -139,8 +139,8 @@ std::string AddedLines::sum_name(InstructionId id) {
 }
 
 std::string AddedLines::adder(const Shape& shape) {
-  std::string& name = adders_[std::string(type_of(shape))];
-  if (name.empty()) name = new_name("add." + std::string(type_of(shape)), ".");
+  std::string& name = adders_[std::string(element_type_of(shape))];
+  if (name.empty()) name = new_name("add." + std::string(element_type_of(shape)), ".");
   return name;
 }
 

@@ -355,9 +355,9 @@ class Parser {
   JsonCursor json_;
 };
 
-class Converter {
+class AstConverter {
  public:
-  explicit Converter(const std::string& source) : builder_(source) {}
+  explicit AstConverter(const std::string& source) : builder_(source) {}
 
   Graph run(std::vector<AstFunction> functions) {
     if (functions.empty()) builder_.fail({}, "\"Functions\" is empty: no computations");
@@ -484,7 +484,7 @@ class Converter {
 Graph read_ast_json(std::string_view text, const std::string& source) {
   std::deque<std::string> arena;
   std::vector<AstFunction> functions = Parser(text, source, &arena).functions();
-  return Converter(source).run(std::move(functions));
+  return AstConverter(source).run(std::move(functions));
 }
 
 }  // namespace automap::hlo

@@ -46,9 +46,9 @@ bool decode_base64(std::string_view text, std::string* out) {
   return count < 6;
 }
 
-class Decoder {
+class JsonDecoder {
  public:
-  Decoder(JsonCursor* json, std::size_t input_bytes, Strings* strings, std::vector<std::string>* unknown_types)
+  JsonDecoder(JsonCursor* json, std::size_t input_bytes, Strings* strings, std::vector<std::string>* unknown_types)
       : json_(*json), strings_(*strings), unknown_types_(*unknown_types), budget_(input_bytes) {}
 
   void message(const Schema& schema, void* out, int depth) {
@@ -245,7 +245,7 @@ class Decoder {
 
 // The positions of the objects that have a key "computations", nearest to the outside first; `keys` gets the keys of
 // the outermost object, for the error message.
-std::vector<std::size_t> find_modules(JsonCursor* json, std::vector<std::string>* keys) {
+std::vector<std::size_t> find_json_modules(JsonCursor* json, std::vector<std::string>* keys) {
   constexpr int kMaxWrappers = 3;
   std::vector<std::size_t> level = {json->position()};
   for (int depth = 0; depth <= kMaxWrappers && !level.empty(); ++depth) {
@@ -290,7 +290,7 @@ HloModuleProto decode_json(std::string_view text, const std::string& source, Str
   const std::size_t begin = json.position();
   if (json.peek() != Kind::kObject) json.fail_expected("'{' of an HloProto");
   std::vector<std::string> keys;
-  const std::vector<std::size_t> modules = find_modules(&json, &keys);
+  const std::vector<std::size_t> modules = find_json_modules(&json, &keys);
   if (modules.empty()) {
     std::string found;
     for (const std::string& key : keys) found += (found.empty() ? "" : ", ") + key;
@@ -305,7 +305,7 @@ HloModuleProto decode_json(std::string_view text, const std::string& source, Str
   }
   json.go_to(modules[0]);
   HloModuleProto module;
-  Decoder(&json, text.size(), strings, unknown_types).message(module_schema(), &module, 0);
+  JsonDecoder(&json, text.size(), strings, unknown_types).message(module_schema(), &module, 0);
   return module;
 }
 

@@ -104,9 +104,9 @@ const char* wire_type_name(WireType type) {
   return "unknown";
 }
 
-class Decoder {
+class WireDecoder {
  public:
-  Decoder(std::string_view all, const std::string& source) : all_(all), source_(source), budget_(all.size()) {}
+  WireDecoder(std::string_view all, const std::string& source) : all_(all), source_(source), budget_(all.size()) {}
 
   void message(std::string_view bytes, const Schema& schema, void* out, int depth) {
     if (depth > kMaxMessageDepth) {
@@ -310,7 +310,7 @@ bool is_module(std::string_view bytes) {
 }
 
 // The nearest messages inside `bytes` that are modules, breadth first. Every level reads the bytes once.
-std::vector<std::string_view> find_modules(std::string_view bytes) {
+std::vector<std::string_view> find_wire_modules(std::string_view bytes) {
   constexpr int kMaxWrappers = 4;
   constexpr std::size_t kMaxCandidates = 1 << 16;
   std::vector<std::string_view> level = {bytes};
@@ -352,7 +352,7 @@ bool looks_like_protobuf(std::string_view bytes) {
 }
 
 HloModuleProto decode_binary(std::string_view bytes, const std::string& source) {
-  const std::vector<std::string_view> modules = find_modules(bytes);
+  const std::vector<std::string_view> modules = find_wire_modules(bytes);
   if (modules.size() > 1) {
     throw Error(ErrorKind::kData,
                 source + ": this protobuf message holds " + std::to_string(modules.size()) + " HLO modules",
@@ -365,7 +365,7 @@ HloModuleProto decode_binary(std::string_view bytes, const std::string& source) 
   HloModuleProto module;
   // Without a module the bytes are damaged: decoding them as what they start like tells where.
   const std::string_view body = modules.empty() ? bytes : modules.front();
-  Decoder decoder(bytes, source);
+  WireDecoder decoder(bytes, source);
   if (!modules.empty()) {
     decoder.message(body, module_schema(), &module, 0);
     return module;

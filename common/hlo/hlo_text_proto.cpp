@@ -137,9 +137,9 @@ class Tokens {
   std::size_t at_ = 0;
 };
 
-class Decoder {
+class TextDecoder {
  public:
-  Decoder(Tokens* tokens, std::size_t input_bytes, Strings* strings)
+  TextDecoder(Tokens* tokens, std::size_t input_bytes, Strings* strings)
       : tokens_(*tokens), strings_(*strings), budget_(input_bytes) {}
 
   // The fields up to `close` ('\0': the end of the text), which is left standing.
@@ -310,7 +310,7 @@ struct Body {
 };
 
 // The messages with a field "computations", nearest to the outside first.
-std::vector<Body> find_modules(Tokens* tokens, Decoder* decoder) {
+std::vector<Body> find_text_modules(Tokens* tokens, TextDecoder* decoder) {
   constexpr int kMaxWrappers = 4;
   std::vector<Body> level = {{tokens->position(), '\0'}};
   for (int depth = 0; depth <= kMaxWrappers && !level.empty(); ++depth) {
@@ -347,8 +347,8 @@ std::vector<Body> find_modules(Tokens* tokens, Decoder* decoder) {
 
 HloModuleProto decode_text_proto(std::string_view text, const std::string& source, Strings* strings) {
   Tokens tokens(text, source);
-  Decoder decoder(&tokens, text.size(), strings);
-  const std::vector<Body> modules = find_modules(&tokens, &decoder);
+  TextDecoder decoder(&tokens, text.size(), strings);
+  const std::vector<Body> modules = find_text_modules(&tokens, &decoder);
   if (modules.empty()) {
     throw Error(ErrorKind::kData, source + ": a protobuf in text format, but no HloModuleProto with computations in it",
                 "accepted are HloProto, HloModuleProto, HloSnapshot and messages that wrap one of them");

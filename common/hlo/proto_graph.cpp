@@ -17,8 +17,6 @@ using namespace graph;
 
 namespace {
 
-constexpr std::int64_t kTuple = 13;
-
 std::int64_t low32(std::int64_t id) {
   return static_cast<std::int64_t>(static_cast<std::uint32_t>(id));
 }
@@ -52,9 +50,9 @@ class IdTable {
   std::unordered_map<std::int64_t, std::int32_t> full_, low_;
 };
 
-class Converter {
+class ProtoConverter {
  public:
-  Converter(HloModuleProto module, const std::string& source, const std::vector<std::string>& unknown_types)
+  ProtoConverter(HloModuleProto module, const std::string& source, const std::vector<std::string>& unknown_types)
       : module_(std::move(module)), types_{&unknown_types}, builder_(source) {}
 
   Graph run() {
@@ -219,7 +217,7 @@ class Converter {
       if (p.shape->element_type == 0) fail("the shape of " + short_name(p.name) + " has no element type");
       text_ = shape_text(*p.shape, types_, false);
       draft.shape = builder_.shape(text_);
-      if (p.shape->element_type == kTuple) {
+      if (p.shape->element_type == kTupleType) {
         text_ = shape_text(*p.shape, types_, true);
         if (text_.find('{') != std::string::npos) draft.layout = builder_.keep(text_);
       } else {
@@ -302,7 +300,7 @@ class Converter {
 }  // namespace
 
 Graph build_graph(HloModuleProto module, const std::string& source, const std::vector<std::string>& unknown_types) {
-  return Converter(std::move(module), source, unknown_types).run();
+  return ProtoConverter(std::move(module), source, unknown_types).run();
 }
 
 }  // namespace automap::hlo::proto

@@ -27,7 +27,7 @@ std::string nan_text(bool negative, std::uint64_t payload, std::uint64_t quiet) 
   return text + hex;
 }
 
-std::string print(double value, int digits) {
+std::string digits_of(double value, int digits) {
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   char text[64];
   std::snprintf(text, sizeof text, "%.*g", digits, value);
@@ -40,7 +40,7 @@ std::string small_float(std::uint32_t bits, const FloatFormat& f) {
   const std::uint32_t exponent_mask = (1u << f.exponent) - 1;
   if (f.special == Special::kExponentOnly) {
     if (bits == exponent_mask) return "nan";
-    return print(std::ldexp(1.0, static_cast<int>(bits) - f.bias), f.digits);
+    return digits_of(std::ldexp(1.0, static_cast<int>(bits) - f.bias), f.digits);
   }
   const std::uint32_t mantissa = bits & mantissa_mask;
   const std::uint32_t exponent = (bits >> f.mantissa) & exponent_mask;
@@ -65,7 +65,7 @@ std::string small_float(std::uint32_t bits, const FloatFormat& f) {
                                : std::ldexp(static_cast<double>(mantissa | (1u << f.mantissa)),
                                             static_cast<int>(exponent) - f.bias - f.mantissa);
   if (negative) value = -value;
-  return print(value, f.digits);
+  return digits_of(value, f.digits);
 }
 
 std::string float32(double wide) {
@@ -75,9 +75,9 @@ std::string float32(double wide) {
     return nan_text((bits >> 63) != 0, (bits >> 29) & 0x7fffff, 0x400000);
   }
   const auto value = static_cast<float>(wide);
-  const std::string text = print(static_cast<double>(value), std::numeric_limits<float>::digits10);
+  const std::string text = digits_of(static_cast<double>(value), std::numeric_limits<float>::digits10);
   if (std::isinf(value) || std::strtof(text.c_str(), nullptr) == value) return text;
-  return print(static_cast<double>(value), std::numeric_limits<float>::max_digits10);
+  return digits_of(static_cast<double>(value), std::numeric_limits<float>::max_digits10);
 }
 
 std::string float64(double value) {
@@ -86,9 +86,9 @@ std::string float64(double value) {
     std::memcpy(&bits, &value, sizeof bits);
     return nan_text((bits >> 63) != 0, bits & 0xfffffffffffffu, 0x8000000000000u);
   }
-  const std::string text = print(value, std::numeric_limits<double>::digits10);
+  const std::string text = digits_of(value, std::numeric_limits<double>::digits10);
   if (std::isinf(value) || std::strtod(text.c_str(), nullptr) == value) return text;
-  return print(value, std::numeric_limits<double>::max_digits10);
+  return digits_of(value, std::numeric_limits<double>::max_digits10);
 }
 
 using Special = FloatFormat::Special;
@@ -267,8 +267,7 @@ void print_array(const Elements& elements, const Ints& dims, std::string* out) {
 
 bool print_literal(const LiteralProto& literal, const ShapeProto& shape, bool inside, std::string* out,
                    std::string* why, int depth) {
-  constexpr std::int64_t kTuple = 13, kToken = 17;
-  if (shape.element_type == kTuple) {
+  if (shape.element_type == kTupleType) {
     if (literal.tuple_literals.empty() && !shape.tuple_shapes.empty()) {
       *out += inside ? "..." : "{...}";
       return true;
@@ -290,7 +289,7 @@ bool print_literal(const LiteralProto& literal, const ShapeProto& shape, bool in
     *out += " )";
     return true;
   }
-  if (shape.element_type == kToken) {
+  if (shape.element_type == kTokenType) {
     *out += "token";
     return true;
   }

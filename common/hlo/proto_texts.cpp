@@ -14,8 +14,6 @@ namespace scan = graph::scan;
 
 namespace {
 
-constexpr std::int64_t kTuple = 13, kOpaque = 14, kToken = 17, kBuffer = 34;
-
 // "1,0"
 void put_ints(const Ints& values, std::string* out) {
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -347,12 +345,12 @@ std::string_view TypeNames::name(std::int64_t element_type) const {
     for (const EnumValue* v = values.begin; v != values.end; ++v) {
       const auto at = static_cast<std::size_t>(v->number);
       if (at >= all.size()) all.resize(at + 1);
-      if (v->number != 0 && v->number != kTuple) all[at] = lower(v->name);
+      if (v->number != 0 && v->number != kTupleType) all[at] = lower(v->name);
     }
-    all[kOpaque] = "opaque";
+    all[kOpaqueType] = "opaque";
     return all;
   }();
-  if (element_type == kTuple) return {};
+  if (element_type == kTupleType) return {};
   if (element_type < 0 || element_type >= static_cast<std::int64_t>(names.size()) ||
       names[static_cast<std::size_t>(element_type)].empty()) {
     return "unknown";
@@ -416,7 +414,7 @@ std::string layout_text(const ShapeProto& shape, const TypeNames& types) {
 }
 
 std::string shape_text(const ShapeProto& shape, const TypeNames& types, bool layouts) {
-  if (shape.element_type == kTuple) {
+  if (shape.element_type == kTupleType) {
     std::string out = "(";
     for (const ShapeProto& element : shape.tuple_shapes) {
       if (out.size() > 1) out += ", ";
@@ -424,7 +422,7 @@ std::string shape_text(const ShapeProto& shape, const TypeNames& types, bool lay
     }
     return out + ")";
   }
-  if (shape.element_type == kBuffer && shape.tuple_shapes.size() == 1) {
+  if (shape.element_type == kBufferType && shape.tuple_shapes.size() == 1) {
     return "b(" + shape_text(shape.tuple_shapes[0], types, layouts) + ")";
   }
   std::string out(types.name(shape.element_type));
@@ -440,7 +438,8 @@ std::string shape_text(const ShapeProto& shape, const TypeNames& types, bool lay
     out += std::to_string(shape.dimensions[d]);
   }
   out.push_back(']');
-  if (layouts && shape.element_type != kToken && shape.element_type != kOpaque) out += layout_text(shape, types);
+  if (layouts && shape.element_type != kTokenType && shape.element_type != kOpaqueType)
+    out += layout_text(shape, types);
   return out;
 }
 

@@ -20,19 +20,11 @@
 #include "common/base/regular_file.h"
 #include "common/io/dataset_format.h"
 #include "common/io/dataset_lock.h"
+#include "common/io/file_errors.h"
 #include "common/io/shard_checks.h"
 #include "common/io/shard_hdf5.h"
 
 namespace automap::io {
-namespace {
-
-using pipeline::kGranularity;
-using pipeline::RowProblem;
-
-[[noreturn]] void fail_data(const std::string& path, const std::string& what, const std::string& hint = "") {
-  throw Error(ErrorKind::kData, path + ": " + what, hint);
-}
-
 // A file in memory, read-only.
 class Mapping {
  public:
@@ -87,6 +79,11 @@ struct Shard {
   const char* caw = nullptr;  // in one of the two
   std::vector<const char*> columns;
 };
+
+namespace {
+
+using pipeline::kGranularity;
+using pipeline::RowProblem;
 
 // Maps and verifies a shard; its values are found afterwards.
 Shard map_shard(const std::string& folder, const DatasetManifest& manifest, const ShardEntry& entry) {

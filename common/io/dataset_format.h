@@ -21,6 +21,10 @@ constexpr const char* kManifestName = "dataset.json";
 constexpr const char* kAgainHint = "run the automap-datagen command again: it writes the missing and damaged shards";
 std::string dataset_schema(int version = kDatasetVersion);  // "automap.caw/3"
 
+// Data starts at multiples of this in a shard, so that a reader can map it.
+constexpr std::uint64_t kAlignment = 65536;
+constexpr int kDeflateLevel = 1;  // of compressed shards
+
 // Bytes of one row of /caw, f32[3][128].
 constexpr std::size_t kCawRowBytes = 3 * pipeline::kGranularity * sizeof(float);
 // Boundaries that the columns of labels have room for: 16 stages.

@@ -29,16 +29,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 using pipeline::RowProblem;
 
-// Data starts at multiples of this, so that a reader can map it.
-constexpr std::uint64_t kAlignment = 65536;
 // Of HDF5's own structures in a shard, generously: for reserving space.
 constexpr std::uint64_t kOverheadBytes = std::uint64_t{1} << 20;
 // Started on its way to the disk while the next rows are made.
 constexpr std::uint64_t kWriteBackBytes = std::uint64_t{8} << 20;
 constexpr std::size_t kHashBlockBytes = std::size_t{1} << 20;
-constexpr int kDeflateLevel = 1;
 
-[[noreturn]] void throw_write_error(const std::string& path, int error) {
+[[noreturn]] void throw_shard_write_error(const std::string& path, int error) {
   std::string hint;
   if (error == ENOSPC || error == EDQUOT) {
     hint = "free some space and run the same command again: finished shards are kept, nothing half written is left";
@@ -255,7 +252,7 @@ ShardWriter::ShardWriter(const std::string& folder, const DatasetManifest& manif
     const SignalsWait wait;
     file_->fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file_->fd < 0 && errno == EEXIST && attempt < 1000) continue;
-    if (file_->fd < 0) throw_write_error(shown, errno);
+    if (file_->fd < 0) throw_shard_write_error(shown, errno);
     // Between open and flock another run may have taken it for a leftover, and be about to remove it.
     const bool taken = ::flock(file_->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     struct stat here = {}, there = {};
@@ -275,7 +272,7 @@ ShardWriter::ShardWriter(const std::string& folder, const DatasetManifest& manif
     const auto reserve = [&](int mode, std::uint64_t bytes) {
       if (::fallocate(file_->fd, mode, 0, static_cast<off_t>(bytes)) != 0 && errno != EOPNOTSUPP && errno != ENOSYS &&
           errno != EINTR) {
-        throw_write_error(shown, errno);
+        throw_shard_write_error(shown, errno);
       }
     };
     reserve(0, expected_bytes);
@@ -288,7 +285,7 @@ ShardWriter::ShardWriter(const std::string& folder, const DatasetManifest& manif
       caw_offset_ = places.caw;
       column_offsets_ = std::move(places.columns);
       struct stat info = {};
-      if (::fstat(file_->fd, &info) != 0) throw_write_error(shown, errno);
+      if (::fstat(file_->fd, &info) != 0) throw_shard_write_error(shown, errno);
       reserve(0, static_cast<std::uint64_t>(info.st_size));
       // In shards of few rows HDF5 puts small columns into the gap before /caw; their bytes come last, so the hashes
       // wait for them. Else hashing goes along with writing, while the rows are in the cache.
@@ -359,7 +356,7 @@ void ShardWriter::write_at(std::uint64_t offset, std::string_view bytes) {
     const ssize_t written = ::pwrite(file_->fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (written < 0) {
       if (errno == EINTR) continue;
-      throw_write_error(folder_ + "/" + name_, errno);
+      throw_shard_write_error(folder_ + "/" + name_, errno);
     }
     offset += static_cast<std::uint64_t>(written);
     bytes.remove_prefix(static_cast<std::size_t>(written));
@@ -371,7 +368,7 @@ bool ShardWriter::write_direct(std::uint64_t offset, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::pwrite(file_->direct, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno != EINVAL) throw_write_error(folder_ + "/" + name_, errno);
+    if (written < 0 && errno != EINVAL) throw_shard_write_error(folder_ + "/" + name_, errno);
     if (written <= 0 || static_cast<std::size_t>(written) % kDirectAlignment != 0) {
       ::close(std::exchange(file_->direct, -1));
       return false;
@@ -392,7 +389,7 @@ void ShardWriter::hash_file(std::uint64_t begin, std::uint64_t end, bool rest) {
     const ssize_t got =
         ::pread(file_->fd, block.data(), std::min<std::uint64_t>(block.size(), end - begin), static_cast<off_t>(begin));
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) throw_write_error(folder_ + "/" + name_, got < 0 ? errno : EIO);
+    if (got <= 0) throw_shard_write_error(folder_ + "/" + name_, got < 0 ? errno : EIO);
     const std::string_view bytes(block.data(), static_cast<std::size_t>(got));
     hash(bytes);
     if (rest) rest_crc_ = crc32c(bytes, rest_crc_);
@@ -436,9 +433,9 @@ ShardEntry ShardWriter::commit() {
     write_at(column_offsets_[c], std::string_view(columns_[c].data(), columns_[c].size()));
   }
   struct stat info = {};
-  if (::fstat(file_->fd, &info) != 0) throw_write_error(shown, errno);
+  if (::fstat(file_->fd, &info) != 0) throw_shard_write_error(shown, errno);
   // What was reserved and not needed goes back.
-  if (compressed_ && ::ftruncate(file_->fd, info.st_size) != 0) throw_write_error(shown, errno);
+  if (compressed_ && ::ftruncate(file_->fd, info.st_size) != 0) throw_shard_write_error(shown, errno);
   ShardEntry entry;
   entry.file = name_;
   entry.first_row = first_row_;
@@ -457,8 +454,8 @@ ShardEntry ShardWriter::commit() {
   entry.caw_offset = caw_offset_;
   entry.rest_crc32c = rest_crc_;
   entry.crc32c = crc_;
-  if (::fsync(file_->fd) != 0) throw_write_error(shown, errno);
-  if (::rename(path_.c_str(), shown.c_str()) != 0) throw_write_error(shown, errno);
+  if (::fsync(file_->fd) != 0) throw_shard_write_error(shown, errno);
+  if (::rename(path_.c_str(), shown.c_str()) != 0) throw_shard_write_error(shown, errno);
   const Descriptor directory(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() >= 0) ::fsync(directory.get());
   file_.reset();

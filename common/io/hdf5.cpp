@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/io/file_errors.h"
 
 namespace automap::io {
 namespace {
@@ -24,10 +25,6 @@ constexpr std::uint64_t kBytesPerSecond = std::uint64_t{16} << 20;
 constexpr std::uint64_t kReadMemory = std::uint64_t{512} << 20, kReadMemoryFactor = 6;
 // Of a string: in an attribute it lies in an object header, which ends at 64 KiB.
 constexpr std::size_t kMostStringBytes = 60000;
-
-[[noreturn]] void fail_data(const std::string& source, const std::string& what) {
-  throw Error(ErrorKind::kData, source + ": " + what);
-}
 
 const char* class_name(H5T_class_t type) {
   switch (type) {

@@ -13,7 +13,7 @@ constexpr std::string_view kMark = "AutoMap checksum";
 constexpr std::size_t kLengthAt = 16, kVersionAt = 24, kCrcAt = 28, kChecksumBytes = 32;
 static_assert(kMark.size() == kLengthAt);
 constexpr std::uint32_t kVersion = 1;
-constexpr const char* kAgainHint = "copy it again from where it is whole, or make it again";
+constexpr const char* kDamagedHint = "copy it again from where it is whole, or make it again";
 
 std::uint64_t number_at(std::string_view bytes, std::size_t at, std::size_t size) {
   std::uint64_t value = 0;
@@ -26,7 +26,7 @@ void append_number(std::string* bytes, std::uint64_t value, std::size_t size) {
 }
 
 [[noreturn]] void fail(const std::string& source, const std::string& what) {
-  throw Error(ErrorKind::kData, source + ": " + what, kAgainHint);
+  throw Error(ErrorKind::kData, source + ": " + what, kDamagedHint);
 }
 
 }  // namespace

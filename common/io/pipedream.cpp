@@ -9,6 +9,7 @@
 
 #include "common/base/error.h"
 #include "common/base/printable.h"
+#include "common/io/file_errors.h"
 
 namespace automap::io {
 namespace {
@@ -31,11 +32,6 @@ std::string_view trim(std::string_view text) {
   const auto first = text.find_first_not_of(" \t\r");
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
-
-std::string shown(std::string_view text) {
-  constexpr int kShown = 60;
-  return "'" + excerpt(text, kShown) + "'";
 }
 
 class Parser {

@@ -11,6 +11,7 @@
 
 #include "common/base/error.h"
 #include "common/base/printable.h"
+#include "common/io/file_errors.h"
 #include "common/io/profile_columns.h"
 #include "common/io/profile_file.h"
 
@@ -73,15 +74,10 @@ std::string attribute_value(std::string_view text) {
   return value;
 }
 
-std::string_view trim(std::string_view text) {
+std::string_view trim_blanks(std::string_view text) {
   const auto first = text.find_first_not_of(" \t");
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
-
-std::string shown(std::string_view text) {
-  constexpr int kShown = 60;
-  return "'" + excerpt(text, kShown) + "'";
 }
 
 std::string_view without_bom(std::string_view bytes) {
@@ -136,7 +132,7 @@ class CsvReader {
         continue;
       }
       const std::string_view line = rest_.substr(0, rest_.find('\n'));
-      if (trim(line.substr(0, line.find('\r'))).empty()) {
+      if (trim_blanks(line.substr(0, line.find('\r'))).empty()) {
         take_line();
         continue;
       }
@@ -162,7 +158,7 @@ class CsvReader {
         if (!content.empty() && content.back() == '\r' && (rest_.empty() || rest_.front() == '\n')) {
           content.remove_suffix(1);
         }
-        fields.emplace_back(trim(content));
+        fields.emplace_back(trim_blanks(content));
       }
       if (!rest_.empty() && rest_.front() == ',') {
         rest_.remove_prefix(1);
@@ -204,8 +200,8 @@ class CsvReader {
     line.remove_prefix(1);
     const auto equals = line.find('=');
     if (equals == std::string_view::npos) return;
-    const std::string_view key = trim(line.substr(0, equals));
-    const std::string_view value = trim(line.substr(equals + 1));
+    const std::string_view key = trim_blanks(line.substr(0, equals));
+    const std::string_view value = trim_blanks(line.substr(equals + 1));
     if (key == "schema") check_profile_schema(value, source_ + ":" + std::to_string(record_line_));
     for (const TextAttribute& attribute : kTextAttributes) {
       if (key == attribute.name) profile_.*attribute.value = attribute_value(value);
@@ -319,7 +315,7 @@ bool is_profile_csv(std::string_view bytes) {
   bytes = bytes.substr(0, kProbe);
   while (!bytes.empty()) {
     const auto end = bytes.find('\n');
-    const std::string_view line = trim(bytes.substr(0, end));
+    const std::string_view line = trim_blanks(bytes.substr(0, end));
     bytes = end == std::string_view::npos ? std::string_view() : bytes.substr(end + 1);
     if (line.empty() || line == "\r") continue;
     if (line.front() == '#') {

@@ -12,16 +12,14 @@
 #include "common/base/error.h"
 #include "common/base/files.h"
 #include "common/base/printable.h"
+#include "common/io/file_errors.h"
 #include "common/io/hdf5.h"
 
 namespace automap::io {
 namespace {
 
-// Data starts at multiples of this, so that a reader can map it.
-constexpr hsize_t kAlignment = 65536;
 // Attributes in an object header end at 64 KiB.
 constexpr std::size_t kMaxConfigAttribute = 48 << 10;
-constexpr int kDeflateLevel = 1;
 
 // --- between the processes ---
 
@@ -46,7 +44,7 @@ std::vector<ShardPlaces> decode(std::string_view bytes, std::size_t count, const
 
 // --- writing ---
 
-[[noreturn]] void throw_write_error(const std::string& path, const std::string& what) {
+[[noreturn]] void throw_hdf5_write_error(const std::string& path, const std::string& what) {
   throw Error(ErrorKind::kIo, "cannot write " + path + ": " + what,
               "is the disk full, or the folder gone? Finished shards are kept: run the same command again");
 }
@@ -57,7 +55,7 @@ std::vector<ShardPlaces> decode(std::string_view bytes, std::size_t count, const
   throw_if_out_of_memory();
   // An allocation failed so early in the library that there was no place for a reason yet.
   if (reason.empty()) throw_unexplained_write(path + ": " + what);
-  throw_write_error(path, what + reason);
+  throw_hdf5_write_error(path, what + reason);
 }
 
 Hdf5Handle text_type() {
@@ -135,7 +133,7 @@ Skeleton& create_skeleton(const ShardPlan& plan) {
           "the file");
   Skeleton& made = *new Skeleton;
   // The caller has made the file; when it is gone, so is he, and the library would make it again.
-  if (::access(plan.path.c_str(), F_OK) != 0) throw_write_error(plan.shown, "the file is gone");
+  if (::access(plan.path.c_str(), F_OK) != 0) throw_hdf5_write_error(plan.shown, "the file is gone");
   made.file = Hdf5Handle(H5Fcreate(plan.path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), H5Fclose);
   require(made.file.valid(), "the file");
   const hid_t file = made.file.get();
@@ -216,10 +214,6 @@ std::string complete(const ShardPlan& plan, Skeleton* made) {
 }
 
 // --- reading ---
-
-[[noreturn]] void fail_data(const std::string& path, const std::string& what, const std::string& hint = "") {
-  throw Error(ErrorKind::kData, path + ": " + what, hint);
-}
 
 hid_t memory_type(ColumnType type) {
   switch (type) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "common/base/join.h"
 #include "common/base/json_reader.h"
 #include "common/base/json_text.h"
+#include "common/base/numbers.h"
 #include "common/base/suggest.h"
 #include "common/machine/collectives_json.h"
 #include "common/machine/device.h"
@@ -21,11 +21,10 @@ namespace automap::machine {
 namespace {
 
 constexpr const char* kSchemaPrefix = "automap.cluster/";
-constexpr int kSchemaVersion = 1;
-constexpr std::uint64_t kMaxFileBytes = 16 << 20;
+constexpr int kClusterVersion = 1;
+constexpr std::uint64_t kMaxClusterBytes = 16 << 20;
 // Between a figure and what was measured of the same links.
 constexpr double kLargestContradiction = 2;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // A device that is known without an entry under "devices".
 std::optional<DeviceType> known_device(const std::string& name) {
@@ -264,7 +263,7 @@ Cluster parse_cluster(std::string_view json_text, const std::string& source) {
   const nlohmann::ordered_json document = parse_json(json_text, from);
   const JsonValue root(document, from);
   // Before anything else, so that a file of another kind or of a newer version is called what it is.
-  root.schema(kSchemaPrefix, kSchemaVersion, "a cluster file", kSchemaVersion);
+  root.schema(kSchemaPrefix, kClusterVersion, "a cluster file", kClusterVersion);
   root.only_keys({"schema", "name", "servers", "intra_latency_us", "inter_latency_us", "devices", "collectives"});
   Cluster cluster;
   cluster.name = document.contains("name") ? root.at("name").text() : std::filesystem::path(source).stem().string();
@@ -314,7 +313,7 @@ Cluster load_cluster(const std::string& name_or_path) {
                 guess + "presets: " + join(names) + "; or a JSON file, see docs/formats/cluster.md");
   }
   try {
-    return parse_cluster(read_file(name_or_path, kMaxFileBytes), name_or_path);
+    return parse_cluster(read_file(name_or_path, kMaxClusterBytes), name_or_path);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kIo) throw;
     throw Error(ErrorKind::kIo, error.what(), "give a JSON file or a preset: " + join(cluster_preset_names()));
@@ -348,7 +347,7 @@ std::vector<int> widths_of(const Cluster& cluster) {
 
 std::string to_json_text(const Cluster& cluster) {
   nlohmann::ordered_json document = nlohmann::ordered_json::object();
-  document["schema"] = kSchemaPrefix + std::to_string(kSchemaVersion);
+  document["schema"] = kSchemaPrefix + std::to_string(kClusterVersion);
   document["name"] = cluster.name;
   document["servers"] = nlohmann::ordered_json::array();
   for (const ServerGroup& group : cluster.servers) {

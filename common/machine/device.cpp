@@ -18,8 +18,8 @@ namespace automap::machine {
 namespace {
 
 constexpr const char* kSchemaName = "automap.device/";
-constexpr int kSchemaVersion = 1;
-constexpr std::uint64_t kMaxFileBytes = 16 << 20;
+constexpr int kDeviceVersion = 1;
+constexpr std::uint64_t kMaxDeviceBytes = 16 << 20;
 constexpr const char* kOwnFile = "the device file";
 constexpr double kVectorHalfTiles = 0.1;
 constexpr double kVectorHalfLength = 64;
@@ -207,14 +207,14 @@ DeviceModel load_device(const std::string& name_or_path) {
     throw Error(ErrorKind::kConfig, "unknown device '" + name_or_path + "', and no file of that name",
                 "known devices: " + join(device_names()) + "; or give a device file (docs/device-model.md)");
   }
-  return parse_device(read_file(name_or_path, kMaxFileBytes), name_or_path);
+  return parse_device(read_file(name_or_path, kMaxDeviceBytes), name_or_path);
 }
 
 DeviceModel parse_device(std::string_view json_text, const std::string& source) {
   const JsonSource from{source, ErrorKind::kConfig, "docs/device-model.md describes device files"};
   const nlohmann::ordered_json document = parse_json(json_text, from);
   const JsonValue root(document, from);
-  root.schema(kSchemaName, kSchemaVersion, "a device file", kSchemaVersion);
+  root.schema(kSchemaName, kDeviceVersion, "a device file", kDeviceVersion);
   std::vector<std::string> keys = {
       "schema", "name",   "peak_tflops", "memory_gbytes_per_s", "memory_gib", "link_gbytes_per_s",
       "cores",  "matmul", "sources",     "assumptions"};
@@ -244,7 +244,7 @@ DeviceModel parse_device(std::string_view json_text, const std::string& source) 
 
 std::string to_json_text(const DeviceModel& device) {
   nlohmann::ordered_json document = nlohmann::ordered_json::object();
-  document["schema"] = kSchemaName + std::to_string(kSchemaVersion);
+  document["schema"] = kSchemaName + std::to_string(kDeviceVersion);
   document["name"] = device.name;
   document["peak_tflops"] = device.peak_tflops;
   document["memory_gbytes_per_s"] = device.memory_gbytes_per_s;

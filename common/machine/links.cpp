@@ -129,7 +129,7 @@ double ring_share(int devices) {
 }
 
 // The row of the operation with the most devices up to so many; of the fewest when all have more.
-const MeasuredCollective* nearest(const std::vector<MeasuredCollective>& rows, Operation operation, int devices) {
+const MeasuredCollective* nearest_row(const std::vector<MeasuredCollective>& rows, Operation operation, int devices) {
   const MeasuredCollective* best = nullptr;
   for (const MeasuredCollective& row : rows) {
     if (row.operation != operation || row.servers != 1 || row.devices < 2) continue;
@@ -153,15 +153,15 @@ CollectiveTime scaled(const MeasuredCollective& row, int devices, double rounds)
 
 std::optional<CollectiveTime> MeasuredLinks::inside(Operation operation, int devices) const {
   if (devices <= 1) return CollectiveTime();
-  if (const MeasuredCollective* row = nearest(rows, operation, devices)) return scaled(*row, devices, 1);
+  if (const MeasuredCollective* row = nearest_row(rows, operation, devices)) return scaled(*row, devices, 1);
   if (operation != Operation::kAllReduce) {
-    if (const MeasuredCollective* row = nearest(rows, Operation::kAllReduce, devices))
+    if (const MeasuredCollective* row = nearest_row(rows, Operation::kAllReduce, devices))
       return scaled(*row, devices, 0.5);
     if (operation == Operation::kAllToAll) return std::nullopt;
   }
   for (const Operation half : {Operation::kReduceScatter, Operation::kAllGather}) {
     const double rounds = operation == Operation::kAllReduce ? 2 : 1;
-    if (const MeasuredCollective* row = nearest(rows, half, devices)) return scaled(*row, devices, rounds);
+    if (const MeasuredCollective* row = nearest_row(rows, half, devices)) return scaled(*row, devices, rounds);
   }
   return std::nullopt;
 }
@@ -210,7 +210,7 @@ MeasuredLinks with_known(const MeasuredLinks& rows, const MeasuredLinks& known) 
 }
 
 double bus_bytes_per_ms(const MeasuredLinks& links) {
-  const MeasuredCollective* row = nearest(links.rows, Operation::kAllReduce, 1 << 30);
+  const MeasuredCollective* row = nearest_row(links.rows, Operation::kAllReduce, 1 << 30);
   if (row == nullptr || !(row->time.ms_per_byte() > 0)) return 0;
   return 2 * ring_share(row->devices) / row->time.ms_per_byte();
 }

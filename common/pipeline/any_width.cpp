@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -10,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/numbers.h"
+
 namespace automap::pipeline {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Groups that share columns of the problem of one width.
 struct Kind {
@@ -53,7 +52,7 @@ std::map<std::string, KindsOfSizes> kinds_of(const MixedProblem& mixed, const ma
   return kinds;
 }
 
-void lower(std::vector<double>& least, const std::vector<double>& other) {
+void lower_each(std::vector<double>& least, const std::vector<double>& other) {
   for (std::size_t i = 0; i < least.size(); ++i) least[i] = std::min(least[i], other[i]);
 }
 
@@ -119,8 +118,8 @@ std::unique_ptr<Problem> any_width_problem(const MixedProblem& mixed, const Prof
       std::map<int, Times> times;
       for (const auto& [width, kinds] : of_size) {
         const Times& own = times[width] = least_of(kinds, n);
-        lower(least.forward_ms.back(), own.forward);
-        lower(least.backward_ms.back(), own.backward);
+        lower_each(least.forward_ms.back(), own.forward);
+        lower_each(least.backward_ms.back(), own.backward);
       }
       for (std::size_t w = 0; w < widths.size(); ++w) {
         const auto found = times.find(widths[w]);

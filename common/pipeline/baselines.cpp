@@ -2,26 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/schedule.h"
 
 namespace automap::pipeline {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Prices, units of work.
 constexpr std::int64_t kPerStage = 25;    // of a plan that is judged by V
 constexpr std::int64_t kPerTask = 8;      // a stage and micro-batch simulated
 constexpr std::int64_t kPerSearch = 100;  // the end or the begin of a stage, by halves
 constexpr std::int64_t kPerPlace = 12;    // a place swept over for one stage
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::vector<int> equal_cuts(int stages, int end) {
   std::vector<int> cuts;

@@ -7,10 +7,10 @@
 namespace automap::pipeline {
 namespace {
 
-// Runs of positions, by the position behind each.
-class Runs {
+// PositionRuns of positions, by the position behind each.
+class PositionRuns {
  public:
-  Runs(std::size_t n, const std::vector<int>& ends) : of_position_(n) {
+  PositionRuns(std::size_t n, const std::vector<int>& ends) : of_position_(n) {
     for (const int end : ends) ends_.push_back(static_cast<std::size_t>(end));
     for (std::size_t run = 0, i = 0; run < ends_.size(); ++run) {
       for (; i < ends_[run]; ++i) of_position_[i] = static_cast<std::int32_t>(run);
@@ -101,7 +101,7 @@ std::vector<int> thinnest_cuts(const Profile& profile, int positions) {
 }
 
 Profile coarse_profile(const Profile& profile, const std::vector<int>& ends) {
-  const Runs runs(profile.c_ms.size(), ends);
+  const PositionRuns runs(profile.c_ms.size(), ends);
   Profile out;
   out.model = profile.model;
   out.device = profile.device;

@@ -8,7 +8,7 @@ namespace automap::pipeline {
 namespace internal {
 namespace {
 
-constexpr double kRounding = 1e-12;  // a step of rounding size is no step
+constexpr double kNoStep = 1e-12;  // a step of rounding size is no step
 // A corridor with more labels than this is tried again half as wide.
 constexpr std::int64_t kMostLabels = 60000;
 // Where plans may be refused for what no stage alone decides (stages that idle beside the others), more are looked at.
@@ -40,7 +40,7 @@ Plan refine(const Problem& problem, Plan plan, const Pivots& pivots, int pivot_r
     input.schedule = plan.schedule;
     input.needs_variable = problem.stages_need_variables(stages);
     input.min_stages = input.max_stages = stages;
-    input.limit_ms = {value * (1 - kRounding)};
+    input.limit_ms = {value * (1 - kNoStep)};
     input.most_labels = kMostLabels;
     if (!problem.options().allow_idle_stages) input.keep = kKept;
     std::vector<int> cuts;  // all that any boundary may use
@@ -81,7 +81,7 @@ Plan refine(const Problem& problem, Plan plan, const Pivots& pivots, int pivot_r
       better.device_cuts = completion.device_cuts;
       better.variants = completion.variants;
       const double better_value = value_ms(problem, better);
-      if (!(better_value < value * (1 - kRounding))) break;
+      if (!(better_value < value * (1 - kNoStep))) break;
       if (!feasible(problem, better)) continue;
       plan = std::move(better);
       value = better_value;

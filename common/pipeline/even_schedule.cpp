@@ -4,13 +4,10 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 
 namespace automap::pipeline {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 struct Part {
   int p0 = 0, p1 = 0;

@@ -11,9 +11,6 @@ namespace {
 
 using namespace internal;  // NOLINT(google-build-using-namespace): the solver's own parts
 
-// Plans that differ by less are equally good.
-constexpr double kRounding = 1e-10;
-
 // With more labels per stage count than this a better incumbent pays.
 constexpr std::int64_t kManyLabels = 100000;
 
@@ -172,14 +169,14 @@ class StageRange {
   }
   double limit(int stages) {
     const ExactStageResult& known = result(stages);
-    const double best = known.plans.empty() ? kInfinity : known.value_ms.front() * (1 - kRounding);
+    const double best = known.plans.empty() ? kInfinity : known.value_ms.front() * (1 - kEquallyGood);
     return std::min(options_.upper_bound_ms, best);
   }
   void set_limits(ProgramInput& input) {
     input.limit_ms.clear();
     for (int stages = first_; stages <= last_; ++stages) {
       // Nothing is shorter than a plan that meets the simplest bound.
-      const bool settled = simple_.ms(stages) >= limit(stages) * (1 - 2 * kRounding);
+      const bool settled = simple_.ms(stages) >= limit(stages) * (1 - 2 * kEquallyGood);
       input.limit_ms.push_back(settled ? 0 : limit(stages));
     }
   }

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <utility>
 #include <vector>
 
+#include "common/base/numbers.h"
 #include "common/base/span.h"
 #include "common/base/work.h"
 #include "common/pipeline/plan.h"
@@ -15,7 +15,8 @@
 
 namespace automap::pipeline::internal {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Plans that differ by less are equally good.
+constexpr double kEquallyGood = 1e-10;
 
 // Points 0..m in ascending order: 0 is the start of the model, m its end, the others are runs of cuts
 // first_cut..last_cut. *_low are prefix sums at the first cut, *_high at the last one.

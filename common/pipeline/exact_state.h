@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/numbers.h"
 #include "common/pipeline/exact_tables.h"
 #include "common/pipeline/value_terms.h"
 
@@ -27,10 +28,6 @@ constexpr std::int64_t kPerTried = 7;       // a stage in front of a label
 constexpr std::int64_t kPerCandidate = 65;  // a label sorted among those of its state
 constexpr std::int64_t kPerFinished = 20;   // a label completed
 constexpr std::int64_t kPerInFlight = 20;   // K found from memory
-
-inline std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // The most a suffix may be at one state for a plan within the limit to be possible, over all ways to fill the front.
 struct Threshold {

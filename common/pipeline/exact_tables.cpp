@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/base/numbers.h"
+
 namespace automap::pipeline::internal {
 namespace {
 
-constexpr double kRounding = 1e-12;
+constexpr double kSumRounding = 1e-12;
 constexpr std::int64_t kPerEntry = 2;  // units of work: an entry of a column
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 void append(Points& points, const Problem& problem, int first, int last) {
   points.first_cut.push_back(first);
@@ -120,7 +118,7 @@ int StageTables::may_be_in_flight(std::size_t i, std::size_t j, const DeviceGrou
   const double room = group.capacity_bytes - (c.state[p1] - c.state[p0]) - c.workspace(p0, p1) * group.stash_scale;
   if (room < 0) return 0;
   // A little more than room / each, so that rounding does not take one away.
-  const double each = (c.stash[p1] - c.stash[p0]) * group.stash_scale * (1 - kRounding);
+  const double each = (c.stash[p1] - c.stash[p0]) * group.stash_scale * (1 - kSumRounding);
   return each * most <= room ? most : static_cast<int>(room / each);
 }
 
@@ -179,8 +177,8 @@ void StageTables::find_shares(bool closely) {
   } else {
     return;
   }
-  small_share_ = std::min({0.5, most_forward * (1 + kRounding), most_backward * (1 + kRounding)});
-  forward_share_ = std::max(0.0, (1 - most_backward) * (1 - kRounding));
+  small_share_ = std::min({0.5, most_forward * (1 + kSumRounding), most_backward * (1 + kSumRounding)});
+  forward_share_ = std::max(0.0, (1 - most_backward) * (1 - kSumRounding));
 }
 
 double StageTables::ms_per_work(const DeviceGroup& group) {
@@ -188,7 +186,7 @@ double StageTables::ms_per_work(const DeviceGroup& group) {
   if (problem_.options().replicas == Replicas::kFractional) {
     double both = kInfinity;
     for (int v = 0; v < problem_.num_variants(); ++v) both = std::min(both, problem_.columns(group, v).both[n]);
-    return both * group.scale / problem_.work_ms(0, n) * (1 - kRounding);
+    return both * group.scale / problem_.work_ms(0, n) * (1 - kSumRounding);
   }
   const std::size_t which = at(group.columns);
   if (which >= ms_per_work_.size()) ms_per_work_.resize(which + 1, -1);
@@ -204,7 +202,7 @@ double StageTables::ms_per_work(const DeviceGroup& group) {
       return true;
     });
   }
-  return least = least < kInfinity ? least * (1 - kRounding) : 0;
+  return least = least < kInfinity ? least * (1 - kSumRounding) : 0;
 }
 
 }  // namespace automap::pipeline::internal

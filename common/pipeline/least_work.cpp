@@ -8,10 +8,10 @@
 namespace automap::pipeline {
 namespace {
 
-constexpr double kRounding = 1e-9;
+constexpr double kWorkRounding = 1e-9;
 
 // Into `least`, by position: device-ms of a sample on replicas of `width` devices.
-void lower(const std::vector<DeviceTimes>& times, int width, std::vector<double>* least) {
+void lower_by(const std::vector<DeviceTimes>& times, int width, std::vector<double>* least) {
   for (const DeviceTimes& one : times) {
     for (std::size_t point = 0; point < one.samples.size(); ++point) {
       for (std::size_t i = 0; i < least->size(); ++i) {
@@ -37,13 +37,13 @@ double least_work_bound_ms(const Profile& profile, const Cluster& cluster, Repli
     work /= profile.micro_batch_size > 0 ? profile.micro_batch_size : 1;
   } else {
     std::vector<double> least(profile.size(), std::numeric_limits<double>::infinity());
-    lower(profile.times, 1, &least);
-    for (const WidthColumns& columns : profile.widths) lower(columns.times, columns.width, &least);
+    lower_by(profile.times, 1, &least);
+    for (const WidthColumns& columns : profile.widths) lower_by(columns.times, columns.width, &least);
     for (const double ms : least) work += ms;
     // Whose times are for which device is not asked: none is more than so much faster than any of them.
     speeds = fastest * cluster.num_devices();
   }
-  return batch * work / speeds * (1 - kRounding);
+  return batch * work / speeds * (1 - kWorkRounding);
 }
 
 }  // namespace automap::pipeline

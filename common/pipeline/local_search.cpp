@@ -1,9 +1,9 @@
 // Local search over cuts, device cuts and variants, judged by V or by the simulation.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
+#include "common/base/numbers.h"
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
@@ -12,12 +12,7 @@
 namespace automap::pipeline {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kPerPlaces = 400;  // places looked for around a boundary, units of work
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 class LocalSearch {
  public:

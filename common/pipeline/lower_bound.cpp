@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/exact_tables.h"
 #include "common/pipeline/value_terms.h"
@@ -11,7 +12,6 @@ namespace automap::pipeline {
 namespace internal {
 namespace {
 
-constexpr double kRounding = 1e-10;  // plans that differ by less are equally good
 // Thresholds of larger programs are computed on so many points to begin with, and on twice as many each time that
 // the labels they let pass take much longer than they do.
 constexpr std::size_t kCoarsePoints = 160;
@@ -19,10 +19,6 @@ constexpr std::int64_t kLabelsPerThreshold = 3;
 // Prices, units of work.
 constexpr std::int64_t kPerInstruction = 20;  // sorted for a simple bound, or put into a run
 constexpr std::int64_t kPerGroup = 10;        // of devices, compared with those alike, or tried for an instruction
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Cuts run.first..run.second of `cuts` in at most `parts` runs of about equal work, or of equal count where there is
 // no work between them.
@@ -162,7 +158,7 @@ void Gap::found(Plan plan) {
   const std::size_t s = at(plan.num_stages() - in_.min_stages);
   const double value = value_ms(problem_, plan);
   if (!(value < limit_[s])) return;
-  limit_[s] = value * (1 - kRounding);
+  limit_[s] = value * (1 - kEquallyGood);
   out_.plans.push_back(std::move(plan));
 }
 
@@ -179,14 +175,14 @@ Gap::Gap(const GapInput& input, Work& work)
 
 void Gap::close_settled() {
   for (std::size_t s = 0; s < count(); ++s) {
-    if (out_.closed[s] || out_.bound_ms[s] < limit_[s] * (1 - 2 * kRounding)) continue;
+    if (out_.closed[s] || out_.bound_ms[s] < limit_[s] * (1 - 2 * kEquallyGood)) continue;
     out_.closed[s] = 1;
     out_.bound_ms[s] = std::max(out_.bound_ms[s], limit_[s]);
   }
 }
 
 void Gap::lower_limits(double value) {
-  for (double& limit : limit_) limit = std::min(limit, value * (1 - kRounding));
+  for (double& limit : limit_) limit = std::min(limit, value * (1 - kEquallyGood));
   close_settled();
 }
 
@@ -241,7 +237,7 @@ bool Gap::step() {
       continue;
     }
     const double value = value_ms(problem_, plan);
-    if (value <= best.value_ms * (1 + kRounding)) {
+    if (value <= best.value_ms * (1 + kEquallyGood)) {
       // The best there could be, and it exists.
       out_.bound_ms[s] = std::min(value, limit_[s]);
       out_.closed[s] = 1;
@@ -356,10 +352,10 @@ SimpleBounds::SimpleBounds(const Problem& problem, Schedule schedule)
 
 double SimpleBounds::ms(int stages) const {
   if (stages > problem_.num_devices()) return kInfinity;
-  if (stages == 1 && one_stage_ms_ > 0) return one_stage_ms_ * (1 - kRounding);
+  if (stages == 1 && one_stage_ms_ > 0) return one_stage_ms_ * (1 - kEquallyGood);
   // Every other stage has a device, too.
   const double instruction = largest_instruction_ms_[at(problem_.num_devices() - stages + 1)];
-  return std::max(balance_ms(stages), instruction * (1 - kRounding));
+  return std::max(balance_ms(stages), instruction * (1 - kEquallyGood));
 }
 
 double SimpleBounds::balance_ms(int stages) const {
@@ -372,13 +368,13 @@ double SimpleBounds::balance_ms(int stages) const {
   }
   const double work = problem.work_ms(0, problem.num_instructions()), balanced = work / speed;
   const double least = problem.micro_batches() * balanced;
-  if (problem.options().value == ValueForm::kPaper || stages == 1) return least * (1 - kRounding);
+  if (problem.options().value == ValueForm::kPaper || stages == 1) return least * (1 - kEquallyGood);
   // With tau the longest stage: its own term counts it 1 + c times, and the other stages take what it leaves over.
   const terms::InFlight k(problem.micro_batches(), in_flight(schedule_, stages, 1, problem.micro_batches()));
   const double c = k.steady - k.ahead * small_share_;
   const double spread = balanced * (c + stages);
   const double concentrated = work / std::max(speed - (stages - 1) * slowest, slowest) * (c + 1);
-  return std::max(least, std::min(spread, concentrated)) * (1 - kRounding);
+  return std::max(least, std::min(spread, concentrated)) * (1 - kEquallyGood);
 }
 
 std::vector<GapOutput> close_gaps(const std::vector<GapInput>& inputs, bool only_best, Work& work) {

@@ -6,15 +6,12 @@
 
 #include "common/base/check.h"
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
 
 namespace automap::pipeline {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::unique_ptr<Problem> problem_at(const Profile& profile, const machine::Cluster& cluster, ProblemOptions options,
                                     int width) {

@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "common/base/numbers.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
 
 namespace automap::pipeline {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // The first stage whose compute is below kIdleShare of the mean over stages; 0: none, or idle stages are allowed.
 int idle_stage(const PlacedPlan& placed) {

@@ -2,19 +2,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <tuple>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/problem_storage.h"
 
 namespace automap::pipeline {
 namespace {
-
-constexpr double kBytesPerGiB = 1024.0 * 1024.0 * 1024.0;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::vector<double> prefix_sums(const std::vector<double>& values, std::size_t n) {
   std::vector<double> sums;

@@ -5,11 +5,10 @@
 #include <string>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 
 namespace automap::pipeline {
 namespace {
-
-constexpr double kBytesPerGiB = 1024.0 * 1024.0 * 1024.0;
 
 // `count` different numbers of 1..end-1, ascending: a uniformly drawn set of cuts (Floyd's algorithm).
 std::vector<int> random_cuts(int count, int end, CounterRandom& random) {
@@ -121,7 +120,7 @@ void add_measured_links(Cluster& cluster, double bytes, CounterRandom& random) {
 }
 
 // Turns a problem of fractional replicas into one of whole samples.
-void make_whole(RandomProblem& made, const RandomProblemOptions& options, CounterRandom& random) {
+void make_samples_whole(RandomProblem& made, const RandomProblemOptions& options, CounterRandom& random) {
   Profile& profile = made.profile;
   ProblemOptions& asked = made.options;
   const std::size_t n = profile.c_ms.size();
@@ -296,7 +295,7 @@ RandomProblem random_problem(std::uint64_t seed, const RandomProblemOptions& opt
     }
   }
   CounterRandom own(seed, 1);
-  if (own.uniform() < options.whole) make_whole(made, options, own);
+  if (own.uniform() < options.whole) make_samples_whole(made, options, own);
   if (options.measured > 0) {
     CounterRandom of_links(seed, 1);
     if (of_links.uniform() < options.measured) add_measured_links(made.cluster, typical_bytes, of_links);

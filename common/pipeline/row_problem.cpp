@@ -6,13 +6,13 @@
 #include <string>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/base/rng.h"
 
 namespace automap::pipeline {
 namespace {
 
 constexpr double kBytesPerMs = 1e6;  // of the slowest link of a row's cluster, 1 GB/s
-constexpr double kBytesPerGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr double kNoLimitGiB = 1e12;
 constexpr double kStateFactor = 4;                   // ProblemOptions' default: what memory_limit is meant against
 constexpr double kIntraLatencyShare = 0.1;           // of hop_latency
@@ -238,7 +238,7 @@ DeviceTimes times_of_row(const RowProblem& row, const std::vector<double>& instr
 }
 
 // Turns a problem of fractional replicas into one of whole samples.
-void make_whole(const RowProblem& row, const std::vector<double>& instructions, ProblemParts& parts) {
+void make_row_whole(const RowProblem& row, const std::vector<double>& instructions, ProblemParts& parts) {
   Profile& profile = parts.profile;
   ProblemOptions& options = parts.options;
   options.replicas = Replicas::kWhole;
@@ -365,7 +365,7 @@ ProblemParts problem_of_row(const RowProblem& row) {
     instructions.push_back(static_cast<double>(until - instructions_before));
     instructions_before = until;
   }
-  if (row.samples > 0) make_whole(row, instructions, parts);
+  if (row.samples > 0) make_row_whole(row, instructions, parts);
   return parts;
 }
 

@@ -7,23 +7,20 @@
 
 #include "common/base/check.h"
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/exact_program.h"
 #include "common/pipeline/value_terms.h"
 
 namespace automap::pipeline {
 namespace {
 
-using internal::kInfinity;
-
 constexpr int kMostStages = 16;
 // Times the limit is halved towards the optimum.
-constexpr int kMostRounds = 12;
+constexpr int kMostHalvings = 12;
 // Completions that are longer than the limit by rounding only are not lost.
-constexpr double kRounding = 1e-9;
+constexpr double kLimitRounding = 1e-9;
 
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
+}  // namespace
 
 // What a row of stages makes of the suffix (x, p, y) behind it, any transfer to it already added to the three:
 //   X = max(x + add, max_i(weight_i p + constant_i), least),  Y = max(residue, y - drained),  V = X + Y.
@@ -114,8 +111,6 @@ class Front {
   std::array<double, kMostLines> weight{}, constant{};
 };
 
-}  // namespace
-
 struct SuffixValues::State {
   // The suffixes of one length, and of list l the labels of point i at starts[l * points + i] .. the next entry.
   struct Indexed {
@@ -191,8 +186,8 @@ void SuffixValues::State::solve() {
   input.keep_layers = true;
   Work without_end;
   internal::ProgramOutput output;
-  for (int round = 0; round < kMostRounds; ++round) {
-    limit_ms_ = options_.limit_ms * (1 + kRounding);
+  for (int round = 0; round < kMostHalvings; ++round) {
+    limit_ms_ = options_.limit_ms * (1 + kLimitRounding);
     input.limit_ms = {limit_ms_};
     output = internal::run_program(input, without_end);
     if (!output.gave_up || !(options_.optimum_ms < options_.limit_ms)) break;

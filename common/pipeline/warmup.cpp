@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/base/numbers.h"
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/placed_plan.h"
 #include "common/pipeline/schedule.h"
@@ -12,10 +13,6 @@ namespace {
 
 constexpr int kMostGroups = 1 << 16;
 constexpr int kMostRounds = 8;  // of moves; three do nearly always
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // The most of every stage: memory, and what is in front.
 std::vector<int> limits_of(const PipelineTimes& times) {

@@ -16,12 +16,6 @@ using graph::InstructionId;
 using graph::Opcode;
 using graph::Shape;
 
-namespace {
-
-std::size_t index(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
-
 // A set of pairs of groups: open addressing, since the same few pairs come up at almost every instruction.
 class PairSet {
  public:
@@ -60,12 +54,14 @@ class PairSet {
   std::vector<std::pair<GroupId, GroupId>> pairs_;
 };
 
+namespace {
+
 // Where each of `count` parts begins, from the parts' sizes: sizes[i + 1] is that of part i.
 void sum_up(std::vector<std::int32_t>* sizes) {
   for (std::size_t i = 1; i < sizes->size(); ++i) (*sizes)[i] += (*sizes)[i - 1];
 }
 
-OpRule opaque_rule(const std::vector<NodeId>& slots, const graph::FlowGraph& flow) {
+OpRule opaque_op(const std::vector<NodeId>& slots, const graph::FlowGraph& flow) {
   OpRule rule;
   for (std::size_t slot = 0; slot < slots.size(); ++slot) {
     const auto rank = static_cast<std::int32_t>(flow.shape(slots[slot]).dims.size());
@@ -223,7 +219,7 @@ class LinkageBuilder {
   OpRule identity_rule(const std::vector<NodeId>& slots, std::size_t first) const {
     const std::vector<std::int64_t>& dims = flow_.shape(slots.back()).dims;
     for (std::size_t slot = first; slot < slots.size(); ++slot) {
-      if (!is_array(slots[slot]) || flow_.shape(slots[slot]).dims != dims) return opaque_rule(slots, flow_);
+      if (!is_array(slots[slot]) || flow_.shape(slots[slot]).dims != dims) return opaque_op(slots, flow_);
     }
     OpRule rule;
     for (std::size_t dim = 0; dim < dims.size(); ++dim) {
@@ -244,7 +240,7 @@ class LinkageBuilder {
     } else if (node.opcode == Opcode::kOptBarrier && node.leaf != kNone) {
       rule_ = identity_rule(slots, 0);
     } else if (!own_slots) {
-      rule_ = opaque_rule(slots, flow_);
+      rule_ = opaque_op(slots, flow_);
     } else if (node.site == kNone) {
       rule_ = rules_(flow_.graph(), node.instruction);
     } else {

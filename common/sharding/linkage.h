@@ -22,6 +22,7 @@
 // everything.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -32,6 +33,11 @@
 #include "common/sharding/rule.h"
 
 namespace automap::sharding {
+
+// at() of common/base/numbers.h, for where `at` is a dimension.
+inline std::size_t index(std::int32_t i) {
+  return static_cast<std::size_t>(i);
+}
 
 using graph::kNone;
 using graph::NodeId;

@@ -72,7 +72,7 @@ std::vector<std::string> components_of(const std::string& name) {
   return out;
 }
 
-std::string join(const std::vector<std::string>& components, std::size_t first) {
+std::string path_from(const std::vector<std::string>& components, std::size_t first) {
   std::string out;
   for (std::size_t i = first; i < components.size(); ++i) out += (i == first ? "" : "/") + components[i];
   return out;
@@ -267,10 +267,10 @@ std::int32_t ShardingModel::find_input(const std::string& text) const {
   for (std::size_t k = 0; k < inputs_.size(); ++k) {
     add(inputs_[k].name, k);
     add(inputs_[k].parameter_name, k);
-    for (std::size_t first = 0; first < paths[k].size(); ++first) add(join(paths[k], first), k);
+    for (std::size_t first = 0; first < paths[k].size(); ++first) add(path_from(paths[k], first), k);
   }
   std::string near = closest_name(text, known);
-  if (near.empty()) near = closest_name(join(wanted, 0), known);
+  if (near.empty()) near = closest_name(path_from(wanted, 0), known);
   throw Error(ErrorKind::kUsage, "module '" + std::string(graph_->name()) + "' has no input '" + text + "'",
               near.empty() ? "give a name, the end of one, or a number; automap-inspect --json lists them"
                            : "did you mean " + inputs_[owner[near]].name + "?");

@@ -4,10 +4,6 @@ namespace automap::sharding {
 
 namespace {
 
-std::size_t index(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
-
 Conflict conflict(Conflict::Kind kind, TensorDim wanted, GroupId group) {
   Conflict out;
   out.kind = kind;

@@ -5,6 +5,7 @@
 // their input were right, as long as they loop over what the shapes say and not over what the attributes say.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <vector>
@@ -13,6 +14,14 @@
 #include "common/sharding/rule.h"
 
 namespace automap::sharding {
+
+inline std::int32_t narrow(std::int64_t dim) {
+  return static_cast<std::int32_t>(dim);
+}
+
+inline bool contains(const std::vector<std::int64_t>& dims, std::int64_t dim) {
+  return std::find(dims.begin(), dims.end(), dim) != dims.end();
+}
 
 class RuleBuilder {
  public:

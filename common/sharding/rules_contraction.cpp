@@ -14,14 +14,6 @@ using graph::dimension_list_attribute;
 
 namespace {
 
-std::int32_t narrow(std::int64_t dim) {
-  return static_cast<std::int32_t>(dim);
-}
-
-bool contains(const std::vector<std::int64_t>& dims, std::int64_t dim) {
-  return std::find(dims.begin(), dims.end(), dim) != dims.end();
-}
-
 // The dimensions of a factor's slot that are neither batch nor contracting, ascending.
 std::vector<std::int32_t> free_dims(std::int32_t rank, const std::vector<std::int64_t>& batch,
                                     const std::vector<std::int64_t>& contracting) {

@@ -17,14 +17,6 @@ using graph::Shape;
 
 namespace {
 
-std::int32_t narrow(std::int64_t dim) {
-  return static_cast<std::int32_t>(dim);
-}
-
-bool contains(const std::vector<std::int64_t>& dims, std::int64_t dim) {
-  return std::find(dims.begin(), dims.end(), dim) != dims.end();
-}
-
 bool all_below(const std::vector<std::int64_t>& dims, std::int32_t rank) {
   std::vector<std::int64_t> sorted = dims;
   std::sort(sorted.begin(), sorted.end());

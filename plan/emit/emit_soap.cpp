@@ -14,8 +14,6 @@
 
 namespace automap::emit {
 
-using soap::kNone;
-
 namespace {
 
 constexpr const char* kWhole = "{replicated}";
@@ -74,7 +72,7 @@ std::string soap_sharding(const soap::LaidTensor& tensor, const soap::Config& co
   std::vector<std::int64_t> tiles;
   std::int64_t parts = 1;
   for (const std::int32_t dim : tensor.dims) {
-    tiles.push_back(dim == kNone ? 1 : config.degrees[static_cast<std::size_t>(dim)]);
+    tiles.push_back(dim == soap::kNone ? 1 : config.degrees[static_cast<std::size_t>(dim)]);
     parts *= tiles.back();
   }
   if (parts == 1) return kWhole;
@@ -85,7 +83,7 @@ std::string soap_sharding(const soap::LaidTensor& tensor, const soap::Config& co
     std::int64_t tile = 0;
     for (std::size_t d = 0; d < tiles.size(); ++d) {
       const std::int32_t dim = tensor.dims[d];
-      tile = tile * tiles[d] + (dim == kNone ? 0 : indices[static_cast<std::size_t>(dim)]);
+      tile = tile * tiles[d] + (dim == soap::kNone ? 0 : indices[static_cast<std::size_t>(dim)]);
     }
     std::vector<int>& at = of_tile[static_cast<std::size_t>(tile)];
     const std::vector<int>& here = holders[static_cast<std::size_t>(part)];
@@ -116,8 +114,8 @@ std::string emit_soap_hlo(const graph::TrainingStep& step, const soap::ModelSpac
                 "export the step without accumulating gradients");
   }
   const auto text_of = [&](const soap::LaidTensor& tensor) {
-    return tensor.op == kNone ? std::string(kWhole)
-                              : soap_sharding(tensor, strategy[static_cast<std::size_t>(tensor.op)], devices);
+    return tensor.op == soap::kNone ? std::string(kWhole)
+                                    : soap_sharding(tensor, strategy[static_cast<std::size_t>(tensor.op)], devices);
   };
   const graph::Computation& entry = graph.entry();
   std::vector<std::string> inputs, results;

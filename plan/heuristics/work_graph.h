@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "common/base/numbers.h"
+
 namespace automap::heuristics {
 
 using TaskId = std::int32_t;   // 0-based, a topological order: producers before consumers
@@ -22,11 +24,6 @@ using ValueId = std::int32_t;  // 0-based
 using UnitId = std::int32_t;   // 0-based, by the first task
 using DeviceId = std::int32_t;
 constexpr std::int32_t kNone = -1;
-
-// For indices that are known not to be negative.
-inline std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 enum class Pass : std::uint8_t {
   kState,     // a weight, optimizer slot or other state that lies on a device; takes no time

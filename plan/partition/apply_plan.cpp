@@ -14,8 +14,8 @@
 namespace automap::partition {
 namespace {
 
+using graph::NodeId;
 using sharding::ModelInput;
-using sharding::NodeId;
 using sharding::TensorDim;
 
 // Which input each decided tensor is.

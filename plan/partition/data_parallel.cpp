@@ -17,11 +17,11 @@ namespace automap::partition {
 
 namespace {
 
+using graph::kNone;
+using graph::NodeId;
 using sharding::Gather;
 using sharding::GroupId;
-using sharding::kNone;
 using sharding::Linkage;
-using sharding::NodeId;
 using sharding::Obstacle;
 using sharding::OpFactor;
 using sharding::ShardingModel;
@@ -158,15 +158,15 @@ std::int64_t to_units(double bytes) {
   return static_cast<std::int64_t>(std::llround(std::min(std::max(bytes, 0.0), kMostBytes) / kUnit)) + 1;
 }
 
-std::string input_name(const ShardingModel& model, NodeId node) {
+std::string name_of_input(const ShardingModel& model, NodeId node) {
   for (const sharding::ModelInput& input : model.inputs()) {
     if (input.node == node) return input.name;
   }
   return std::string(model.graph().instruction(model.flow().node(node).instruction).name);
 }
 
-std::string name_of(const ShardingModel& model, TensorDim at) {
-  return "dimension " + std::to_string(at.dim) + " of " + input_name(model, at.node) + " " +
+std::string dim_name(const ShardingModel& model, TensorDim at) {
+  return "dimension " + std::to_string(at.dim) + " of " + name_of_input(model, at.node) + " " +
          std::string(model.flow().shape(at.node).text);
 }
 
@@ -220,7 +220,7 @@ class Repairer {
         return result;
       }
       if (linkage().group_of(at) == kNone) {
-        result.why_not = name_of(model_, at) + ": an extent of 1, or a value made of constants, cannot be split";
+        result.why_not = dim_name(model_, at) + ": an extent of 1, or a value made of constants, cannot be split";
         return result;
       }
     }
@@ -253,14 +253,14 @@ class Repairer {
         }
       }
       if (!more || round == kMostRelinks) {
-        result.why_not = name_of(model_, together_[0]) + ": no set of gathers was found that takes all obstacles away";
+        result.why_not = dim_name(model_, together_[0]) + ": no set of gathers was found that takes all obstacles away";
         return result;
       }
     }
     drop_unnecessary(&gathers);
     result.split_share = work > 0 ? std::min(1.0, tied_work() / work) : 0;
     if (result.split_share <= 0) {
-      result.why_not = name_of(model_, together_[0]) + ": nothing but the input itself could be split";
+      result.why_not = dim_name(model_, together_[0]) + ": nothing but the input itself could be split";
       return result;
     }
     return succeed(std::move(result), std::move(gathers));
@@ -278,7 +278,7 @@ class Repairer {
     int found = 0;
     const double bytes = bytes_of(added, &found);
     if (found <= most_) return false;
-    result->why_not = name_of(model_, together_[0]) + ": " + std::to_string(found) + " gathers (" + megabytes(bytes) +
+    result->why_not = dim_name(model_, together_[0]) + ": " + std::to_string(found) + " gathers (" + megabytes(bytes) +
                       " per step) would be needed, more than " + std::to_string(most_);
     return true;
   }
@@ -313,7 +313,7 @@ class Repairer {
       for (std::int64_t d = 2; d <= std::min<std::int64_t>(extent, 1024); ++d) {
         if (extent % d == 0) divisors += (divisors.empty() ? "" : ", ") + std::to_string(d);
       }
-      return name_of(model_, at) + ": " + std::to_string(shards) + " shards do not divide " + std::to_string(extent) +
+      return dim_name(model_, at) + ": " + std::to_string(shards) + " shards do not divide " + std::to_string(extent) +
              (divisors.empty() ? "; nothing up to 1024 does" : "; these do: " + divisors);
     }
     return "";
@@ -497,7 +497,7 @@ class Repairer {
   // Cuts until nothing clashes. A reason when that cannot be.
   std::string choose() {
     if (cut_.run(source_, sink_) >= Cut::kInfinite)
-      return name_of(model_, together_[0]) + " is tied to a dimension that the shards do not divide";
+      return dim_name(model_, together_[0]) + " is tied to a dimension that the shards do not divide";
     for (int round = 0; round < kMostRounds; ++round) {
       const auto [a, b] = find_clash();
       if (a == kNone) return "";
@@ -505,7 +505,7 @@ class Repairer {
       int found = 0;
       if (round % kRoundsBetweenCounts == 0) bytes_of(cut_gathers(), &found);
       if (found / 3 * 2 - 16 > most_)
-        return name_of(model_, together_[0]) + ": more than " + std::to_string(most_) + " gathers would be needed";
+        return dim_name(model_, together_[0]) + ": more than " + std::to_string(most_) + " gathers would be needed";
       Cut without_a = cut_;
       without_a.add_edge(a, sink_, Cut::kInfinite);
       const std::int64_t cost_a = without_a.run(source_, sink_);
@@ -513,10 +513,10 @@ class Repairer {
       without_b.add_edge(b, sink_, Cut::kInfinite);
       const std::int64_t cost_b = without_b.run(source_, sink_);
       if (cost_a >= Cut::kInfinite && cost_b >= Cut::kInfinite)
-        return name_of(model_, together_[0]) + ": two dimensions of one tensor cannot both be split";
+        return dim_name(model_, together_[0]) + ": two dimensions of one tensor cannot both be split";
       cut_ = std::move(cost_a < cost_b ? without_a : without_b);
     }
-    return name_of(model_, together_[0]) + ": more than " + std::to_string(kMostRounds) +
+    return dim_name(model_, together_[0]) + ": more than " + std::to_string(kMostRounds) +
            " places where two dimensions meet";
   }
 

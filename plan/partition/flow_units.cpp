@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "common/base/numbers.h"
+
 namespace automap::partition {
 
 namespace {
@@ -14,10 +16,6 @@ using graph::FlowGraph;
 using graph::InstructionId;
 using graph::kNone;
 using graph::NodeId;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Call paths of both flows, numbered alike; 0 is the entry.
 class Paths {

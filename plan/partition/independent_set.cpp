@@ -8,6 +8,7 @@
 
 #include "common/base/check.h"
 #include "common/base/cli.h"
+#include "common/base/numbers.h"
 
 namespace automap::partition {
 
@@ -28,12 +29,8 @@ constexpr std::size_t kMaxMade = 12'000'000;
 constexpr std::int64_t kPerVertex = 90, kPerEdge = 30;
 constexpr std::int64_t kPerPair = 3, kPerKeptPair = 60;
 
-std::int64_t units_of(const SetGraph& graph) {
+std::int64_t graph_units(const SetGraph& graph) {
   return kPerVertex * (graph.size() + 1) + kPerEdge * static_cast<std::int64_t>(graph.neighbours.size());
-}
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
 }
 
 std::uint64_t mix(std::uint64_t h, std::uint64_t x) {
@@ -306,7 +303,7 @@ SetResult SetSolver::solve(const SetGraph& graph, std::int64_t at_least) {
 // A connected part, remembered.
 SetResult SetSolver::part(SetGraph graph, std::int64_t at_least) {
   if (graph.size() > kMemoSize) return branch(std::move(graph), at_least);
-  work_->spend(units_of(graph));
+  work_->spend(graph_units(graph));
   const std::vector<std::int32_t> order = canonical_order(graph);
   const std::string key = key_of(graph, order);
   const auto found = known_.find(key);
@@ -350,7 +347,7 @@ SetResult SetSolver::branch(SetGraph graph, std::int64_t at_least) {
   while (true) {
     ++statistics_->nodes;
     do {
-      work_->spend(units_of(graph));
+      work_->spend(graph_units(graph));
     } while (reduce_once(&graph, &taken, &taken_weight));
     if (graph.size() == 0) {
       consider(taken_weight, {});
@@ -524,7 +521,7 @@ bool FrontSolver::merge(const Front& a, const Front& b, Front* out) {
 
 bool FrontSolver::part(const SetGraph& graph, Front* front) {
   if (graph.size() > kMemoSize) return branch(graph, front);
-  work_->spend(units_of(graph));
+  work_->spend(graph_units(graph));
   const std::vector<std::int32_t> order = canonical_order(graph);
   const std::string key = key_of(graph, order);
   auto found = known_.find(key);
@@ -567,7 +564,7 @@ bool FrontSolver::branch(SetGraph graph, Front* front) {
   };
   while (true) {
     ++statistics_->nodes;
-    work_->spend(units_of(graph));
+    work_->spend(graph_units(graph));
     if (work_->over()) return false;
     // Neither lighter nor smaller than a neighbour that excludes more: the neighbour goes.
     bool changed = true;

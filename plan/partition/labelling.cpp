@@ -12,12 +12,12 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 
 namespace automap::partition {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kRounding = 1e-9;
+constexpr double kLabelRounding = 1e-9;
 // A unit of work (common/base/work.h) per entry and function of a table.
 constexpr std::int64_t kPerEntry = 1;
 constexpr std::int64_t kPerSite = 200;
@@ -27,10 +27,6 @@ constexpr std::int64_t kPerOrdered = 1500;
 constexpr int kMostPrices = 40;
 // Memory that differs by less is the same.
 constexpr double kLeastMemory = 1e-3;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Few sites, ascending.
 using Sites = std::vector<std::int32_t>;
@@ -45,7 +41,7 @@ void erase(std::int32_t site, Sites* sites) {
 
 // Whether a cost is above a bound by more than rounding.
 bool above(double cost, double bound) {
-  return cost > bound + kRounding * std::max(1.0, std::abs(bound));
+  return cost > bound + kLabelRounding * std::max(1.0, std::abs(bound));
 }
 
 // A function of some sites, as a table: row by row, the last site of the scope varies fastest.

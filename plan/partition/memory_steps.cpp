@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 #include "common/graph/hlo_attributes.h"
 #include "common/graph/opcode.h"
 #include "common/graph/variables.h"
@@ -23,10 +24,6 @@ using graph::Opcode;
 
 // With more readers than this a value is kept rather than made again: XLA, too, limits how much code it writes twice.
 constexpr std::size_t kMostRemade = 16;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Hands its first operand on.
 bool is_name(const FlowGraph& flow, NodeId id) {
@@ -99,9 +96,10 @@ bool in_order(std::size_t rank, const std::vector<std::int64_t>& batch, const st
   return changes <= 1 && std::is_sorted(contracting.begin(), contracting.end());
 }
 
-class Builder {
+class StepsBuilder {
  public:
-  Builder(const sharding::ShardingModel& model, const std::vector<double>& part, const std::vector<TensorCopy>& copies)
+  StepsBuilder(const sharding::ShardingModel& model, const std::vector<double>& part,
+               const std::vector<TensorCopy>& copies)
       : model_(model), flow_(model.flow()), part_(part), copies_(copies) {
     AM_CHECK(part.size() == at(flow_.size()));
   }
@@ -648,7 +646,7 @@ class Builder {
 
 MemorySteps memory_steps(const sharding::ShardingModel& model, const std::vector<double>& part_of_node,
                          const std::vector<TensorCopy>& copies) {
-  return Builder(model, part_of_node, copies).build();
+  return StepsBuilder(model, part_of_node, copies).build();
 }
 
 }  // namespace automap::partition

@@ -45,7 +45,7 @@ PartitionPlan read_axis(const JsonObject& axes, const char* name, const char* ki
   return read_partition_plan(axis, where);
 }
 
-Json alternatives_json(const MeshPlan& plan) {
+Json mesh_alternatives_json(const MeshPlan& plan) {
   Json out = Json::array();
   for (const MeshAlternative& other : plan.alternatives) {
     out.push_back({{"mesh", {{"data", other.data}, {"model", other.model}}},
@@ -58,7 +58,7 @@ Json alternatives_json(const MeshPlan& plan) {
   return out;
 }
 
-void read_alternatives(const JsonObject& reader, const std::string& source, MeshPlan* plan) {
+void read_mesh_alternatives(const JsonObject& reader, const std::string& source, MeshPlan* plan) {
   for (const Json& item : reader.array("alternatives")) {
     const JsonObject other(item, source + ": alternatives");
     const JsonObject mesh(other.at("mesh"), other.where("mesh"));
@@ -117,7 +117,7 @@ std::string to_json_text(const MeshPlan& plan) {
       {"capacity_bytes", plan.capacity_bytes > 0 ? Json(whole_bytes(plan.capacity_bytes)) : Json(nullptr)},
       {"planning_ms", plan.planning_ms},
       {"axes", {{"data", to_json(plan.data_axis)}, {"model", to_json(plan.model_axis)}}},
-      {"alternatives", alternatives_json(plan)},
+      {"alternatives", mesh_alternatives_json(plan)},
       {"warnings", plan.warnings},
       {"provenance", plan.provenance}};
   return json_text(json);
@@ -157,7 +157,7 @@ MeshPlan read_mesh_plan(const Json& json, const std::string& source) {
   plan.memory_bytes = reader.number_or_zero("memory_bytes");
   plan.capacity_bytes = reader.number_or_zero("capacity_bytes");
   plan.planning_ms = reader.number_or_zero("planning_ms");
-  if (reader.has("alternatives")) read_alternatives(reader, source, &plan);
+  if (reader.has("alternatives")) read_mesh_alternatives(reader, source, &plan);
   if (reader.has("warnings")) plan.warnings = reader.texts("warnings");
   if (reader.has("provenance")) {
     for (auto& [key, value] : pipeline::read_provenance(reader)) plan.provenance[key] = value;

@@ -24,7 +24,7 @@ std::vector<std::string> components_of(const std::string& path) {
   return out;
 }
 
-std::string join(const std::vector<std::string>& parts, std::size_t first, std::size_t last) {
+std::string scopes_between(const std::vector<std::string>& parts, std::size_t first, std::size_t last) {
   std::string out;
   for (std::size_t i = first; i < last; ++i) out += (i > first ? "/" : "") + parts[i];
   return out;
@@ -93,12 +93,12 @@ std::string members_text(const std::vector<std::pair<std::string, int>>& members
       std::all_of(entries.begin(), entries.end(), [&](const Entry& e) { return e.count == entries.front().count; });
   std::string out;
   for (const Entry& entry : entries) {
-    out += (out.empty() ? "" : ", ") + join(entry.components, common, entry.components.size());
+    out += (out.empty() ? "" : ", ") + scopes_between(entry.components, common, entry.components.size());
     if (entry.dim >= 0) out += " " + std::to_string(entry.dim);
     if (!alike && entry.count != usual) out += " (" + std::to_string(entry.count) + "x)";
   }
   if (common > 0) {
-    out = join(entries.front().components, 0, common) + (entries.size() > 1 ? ": " : "/") + out;
+    out = scopes_between(entries.front().components, 0, common) + (entries.size() > 1 ? ": " : "/") + out;
   }
   if (alike && entries.front().count != usual) {
     out += " (" + std::to_string(entries.front().count) + (entries.size() > 1 ? " of each)" : "x)");
@@ -113,7 +113,7 @@ std::string instruction_name(const sharding::ShardingModel& model, sharding::Nod
 std::string scope_of(const sharding::ShardingModel& model, sharding::NodeId node) {
   if (node == graph::kNone) return "";
   const std::vector<std::string> scopes = sharding::scopes_of(model, node);
-  return join(scopes, 0, scopes.size());
+  return scopes_between(scopes, 0, scopes.size());
 }
 
 std::string shape_of(const sharding::ShardingModel& model, sharding::NodeId node) {

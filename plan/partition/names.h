@@ -29,6 +29,8 @@ std::string scope_of(const sharding::ShardingModel& model, sharding::NodeId node
 // "f32[512,2048]", without layout.
 std::string shape_of(const sharding::ShardingModel& model, sharding::NodeId node);
 
+// Numbers of devices that are named, at most.
+constexpr int kMostDevicesNamed = 64;
 // The numbers of devices, up to `most`, that divide an extent: "2, 3, 4, 6 or 12"; empty when only 1 does.
 std::string divisors_text(std::int64_t extent, int most);
 

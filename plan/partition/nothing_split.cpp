@@ -8,7 +8,7 @@
 namespace automap::partition {
 namespace {
 
-constexpr int kMostDevicesNamed = 64, kMostNumbersNamed = 6;
+constexpr int kMostNumbersNamed = 6;
 
 // How many of the inputs have a dimension that so many devices divide.
 std::int64_t divided_by(const sharding::ShardingModel& model, const std::vector<std::int32_t>& inputs, int devices) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 #include "common/graph/dependence.h"
 #include "common/sharding/collectives.h"
 
@@ -21,10 +22,6 @@ using graph::kNone;
 using graph::NodeId;
 using graph::Opcode;
 using TaskId = std::int32_t;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // One run of a list schedule.
 class Schedule {

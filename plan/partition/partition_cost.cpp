@@ -10,6 +10,7 @@
 
 #include "common/base/check.h"
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/machine/collectives.h"
 #include "common/sharding/reads.h"
 #include "plan/partition/flow_units.h"
@@ -28,12 +29,6 @@ using graph::Opcode;
 using graph::Part;
 using sharding::CollectiveKind;
 using sharding::GroupId;
-
-constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // What has a time of its own: not the elements of what has several results, nor the joined results of a conditional.
 bool has_time(const FlowNode& node) {
@@ -267,7 +262,7 @@ PartitionCost::PartitionCost(const sharding::ShardingModel& model, const machine
   for (const ServersInUse& servers : servers_in_use(cluster, devices)) {
     const auto found = cluster.devices.find(servers.kind->device);
     AM_CHECK(found != cluster.devices.end());
-    capacity_bytes_ = std::min(capacity_bytes_, found->second.memory_gib * kGib);
+    capacity_bytes_ = std::min(capacity_bytes_, found->second.memory_gib * kBytesPerGiB);
     slowest = std::min(slowest, found->second.relative_speed);
   }
   const profile::InstructionTimes times = profile::estimate_times(model.graph(), device);

@@ -21,8 +21,8 @@ namespace {
 
 using Json = OrderedJson;
 using PlanObject = JsonObject;
+using graph::NodeId;
 using sharding::ModelInput;
-using sharding::NodeId;
 
 constexpr int kMostShards = 1 << 30;
 constexpr int kMostDims = 1 << 20;

@@ -14,10 +14,10 @@ namespace {
 
 using graph::FlowGraph;
 using graph::kNone;
+using graph::NodeId;
 using graph::Opcode;
 using sharding::Gather;
 using sharding::GroupId;
-using sharding::NodeId;
 using sharding::ShardingModel;
 using sharding::TensorState;
 using sharding::TensorStateKind;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 #include "common/sharding/reads.h"
 
 namespace automap::partition {
@@ -14,10 +15,6 @@ namespace {
 
 using graph::kNone;
 using graph::NodeId;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // The buffers that lie in the memory of a result that is written later, for an order of the entry's steps (whose
 // buffers are the first).

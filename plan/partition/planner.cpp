@@ -47,7 +47,7 @@ constexpr int kMeshMemoryRounds = 4, kLeastMemoryRounds = 6, kMostMemoryRounds =
 constexpr double kSameLimit = 0.995;
 constexpr double kTighter = 0.98, kMostKept = 0.97;
 
-const std::vector<std::int32_t>& decided_inputs(const ShardingModel& model, bool data) {
+const std::vector<std::int32_t>& inputs_to_decide(const ShardingModel& model, bool data) {
   return data ? model.data() : model.variables();
 }
 
@@ -275,7 +275,7 @@ class Planning {
            const PlanningRequest& request)
       : model_(*model),
         request_(request),
-        inputs_(decided_inputs(*model, request.data)),
+        inputs_(inputs_to_decide(*model, request.data)),
         device_(device),
         cluster_(cluster),
         shards_(model->linkage().shards()),
@@ -850,7 +850,7 @@ class Planning {
 
 Planned make_plan(ShardingModel* model, const machine::DeviceModel& device, const machine::Cluster& cluster,
                   const PlanningRequest& request) {
-  if (decided_inputs(*model, request.data).empty()) {
+  if (inputs_to_decide(*model, request.data).empty()) {
     const std::string module = "module '" + std::string(model->graph().name()) + "'";
     throw Error(ErrorKind::kData,
                 module + (request.data ? " has no data inputs: all it reads are variables, state and constants"

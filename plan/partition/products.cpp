@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <set>
 
+#include "common/base/numbers.h"
 #include "common/graph/dependence.h"
 
 namespace automap::partition {
@@ -11,13 +12,9 @@ namespace automap::partition {
 namespace {
 
 using graph::FlowGraph;
+using graph::NodeId;
 using graph::Opcode;
-using sharding::NodeId;
 using sharding::TensorDim;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // By flow node: a variable, or a part of it, in whatever shape and type.
 std::vector<bool> forms_of_variables(const sharding::ShardingModel& model) {

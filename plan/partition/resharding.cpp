@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 #include "plan/partition/data_parallel.h"
 #include "plan/partition/products.h"
 
@@ -27,21 +27,15 @@ using sharding::Linkage;
 using sharding::OpFactor;
 using sharding::TensorDim;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
-
 // Labels of a piece, and of a tensor of one that is read where groups may be cut. kInParts: it is not split there, and
 // some reader takes its part of it.
 enum : std::int32_t { kWhole = 0, kSplit = 1, kSplitAndGathered = 2, kInParts = 3 };
 
-class Builder {
+class PathsBuilder {
  public:
   // `batch`: of a data axis, what is split in any case; empty: the axis splits variables. `outer` may be null.
-  Builder(const sharding::ShardingModel& model, const PartitionCost& cost, std::vector<TensorDim> batch,
-          const ReshardingOptions& options)
+  PathsBuilder(const sharding::ShardingModel& model, const PartitionCost& cost, std::vector<TensorDim> batch,
+               const ReshardingOptions& options)
       : model_(model),
         flow_(model.flow()),
         linkage_(model.linkage()),
@@ -755,7 +749,7 @@ void keep_needed_beginnings(const sharding::ShardingModel& model, std::vector<Ga
 Resharding find(const sharding::ShardingModel& model, const PartitionCost& cost, const std::vector<TensorDim>& batch,
                 const ReshardingOptions& options, double memory_limit_bytes, Work& work) {
   AM_CHECK(model.gathers().empty());
-  Builder builder(model, cost, batch, options);
+  PathsBuilder builder(model, cost, batch, options);
   LabellingProblem problem = builder.build(memory_limit_bytes);
   const auto solve_decided = [&](LabellingProblem* with, double* bound) {
     Labelling found = solve_labelling(*with, LabellingOptions(), work);

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/base/rng.h"
 #include "plan/partition/search_internal.h"
 
@@ -12,10 +12,6 @@ namespace {
 
 using internal::Choice;
 using models::PartitionProblem;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Iterated local search: climb, keep, disturb. A byte that is missing costs `price`.
 class LocalSearch {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "common/base/numbers.h"
 #include "plan/partition/search_internal.h"
 
 namespace automap::partition {
@@ -9,10 +10,6 @@ namespace {
 
 using models::PartitionObjective;
 using models::PartitionProblem;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Values and bytes as whole numbers, so that sums do not depend on their order, equal plans are equal and equal parts
 // are recognised. 2^50 in all: every sum is exact in a double too.

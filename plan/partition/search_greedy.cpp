@@ -2,16 +2,11 @@
 #include <limits>
 #include <numeric>
 
+#include "common/base/numbers.h"
 #include "plan/partition/search_internal.h"
 
 namespace automap::partition {
 namespace internal {
-
-namespace {
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
-}  // namespace
 
 bool better(const models::PartitionScore& a, const models::PartitionScore& b) {
   if (a.fits != b.fits) return a.fits;

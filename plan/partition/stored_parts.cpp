@@ -7,23 +7,20 @@
 #include <unordered_map>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 #include "common/sharding/propagation.h"
 
 namespace automap::partition {
 namespace {
 
 using graph::kNone;
+using graph::NodeId;
 using sharding::Gather;
 using sharding::GroupId;
 using sharding::Linkage;
-using sharding::NodeId;
 using sharding::OpFactor;
 using sharding::ShardingModel;
 using sharding::TensorDim;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 bool holds(const OpFactor& factor, TensorDim dim) {
   return std::find(factor.members.begin(), factor.members.end(), dim) != factor.members.end();

@@ -22,7 +22,6 @@ using sharding::TensorDim;
 
 namespace {
 
-constexpr int kMostDevicesNamed = 64;
 constexpr std::int64_t kLargeExtent = 4096, kTile = 128;
 
 bool only_indivisible(const Linkage& linkage, GroupId group) {

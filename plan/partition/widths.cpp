@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "plan/partition/flow_units.h"
 #include "plan/partition/partition_cost.h"
 #include "plan/partition/planner.h"
@@ -17,10 +18,6 @@ namespace {
 using graph::InstructionId;
 using graph::kNone;
 using graph::NodeId;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // A moment for each width: plans come from what is proven quickly.
 constexpr std::int64_t kWidthUnits = 1'000'000'000;

@@ -1,16 +1,14 @@
 #include <algorithm>
-#include <limits>
 
+#include "common/base/numbers.h"
 #include "plan/placement/planning.h"
 #include "plan/placement/units.h"
 
 namespace automap::placement {
 namespace {
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
-
 double fastest_ms(const Workload& workload, bool on_accelerators, double accelerator_ms, double cpu_ms) {
-  double out = kInfinite;
+  double out = kInfinity;
   if (workload.accelerators > 0 && on_accelerators) out = accelerator_ms;
   if (workload.cpus > 0) out = std::min(out, cpu_ms);
   return out;
@@ -40,7 +38,7 @@ double least_load(const Workload& workload) {
     largest = std::max(largest, fastest_ms(workload, unit.on_accelerators, unit.accelerator_ms, unit.cpu_ms));
     if (!unit.on_accelerators || unit.accelerator_ms == 0) continue;
     total += unit.accelerator_ms;
-    per_cpu = std::max(per_cpu, unit.cpu_ms > 0 ? unit.accelerator_ms / unit.cpu_ms : kInfinite);
+    per_cpu = std::max(per_cpu, unit.cpu_ms > 0 ? unit.accelerator_ms / unit.cpu_ms : kInfinity);
   }
   const double capacity = workload.accelerators + (workload.cpus > 0 ? per_cpu * workload.cpus : 0);
   return capacity > 0 ? std::max(largest, total / capacity) : largest;

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 
+#include "common/base/numbers.h"
+
 namespace automap::placement {
 namespace {
 
 using Word = std::uint64_t;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // The ideals of one size, found by their members.
 class Level {

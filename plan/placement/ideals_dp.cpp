@@ -2,22 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 
 namespace automap::placement {
 namespace {
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
 // Sums of the same numbers in another order differ by less.
 constexpr double kRounding = 1e-12;
 // Units of work per pair of ideals and per state that it is relaxed for (common/base/work.h).
 constexpr std::int64_t kPairUnits = 40, kStateUnits = 1;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // More devices than units stay empty.
 int useful(int devices, const Units& units) {
@@ -43,7 +38,7 @@ class Programme {
 
   std::optional<Split> run() {
     find_useful();
-    best_.assign(at(ideals_.size()) * states_, kInfinite);
+    best_.assign(at(ideals_.size()) * states_, kInfinity);
     std::fill_n(best_.begin(), states_, 0.0);
     for (int i = 1; i < ideals_.size(); ++i) {
       if (!useful_[at(i)]) continue;
@@ -53,7 +48,7 @@ class Programme {
     // What trace() looks at again does not count.
     counts_->pairs += pairs_ + 1;
     const double value = best(ideals_.size() - 1)[states_ - 1];
-    if (value == kInfinite) return std::nullopt;
+    if (value == kInfinity) return std::nullopt;
     return trace(value);
   }
 
@@ -66,12 +61,12 @@ class Programme {
   // `per_cpu_` of it in a unit of time.
   void find_useful() {
     useful_.assign(at(ideals_.size()), 1);
-    if (most_ms_ == kInfinite) return;
+    if (most_ms_ == kInfinity) return;
     double per_cpu = 0, total = 0;
     for (const Unit& unit : units_.units) {
       if (!unit.on_accelerators || unit.accelerator_ms == 0) continue;
       total += unit.accelerator_ms;
-      per_cpu = std::max(per_cpu, unit.cpu_ms > 0 ? unit.accelerator_ms / unit.cpu_ms : kInfinite);
+      per_cpu = std::max(per_cpu, unit.cpu_ms > 0 ? unit.accelerator_ms / unit.cpu_ms : kInfinity);
     }
     const auto capacity = [&](int a, int b) { return most_ms_ * (a + (b > 0 ? per_cpu * b : 0)) + kRounding * total; };
     std::vector<double> done(at(ideals_.size()), 0);
@@ -131,11 +126,11 @@ class Programme {
   }
 
   double accelerator_load() const {
-    if (!fits_accelerator()) return kInfinite;
+    if (!fits_accelerator()) return kInfinity;
     const double ms = load_.sums().accelerator_ms + load_.sums().transfer_ms;
-    return ms <= most_ms_ ? ms : kInfinite;
+    return ms <= most_ms_ ? ms : kInfinity;
   }
-  double cpu_load() const { return fits_cpu() ? load_.sums().cpu_ms : kInfinite; }
+  double cpu_load() const { return fits_cpu() ? load_.sums().cpu_ms : kInfinity; }
 
   void relax_from(int top) {
     ++pairs_;
@@ -144,12 +139,12 @@ class Programme {
       work_->spend(kStateUnits * static_cast<std::int64_t>(states_));
       const double* from = best(from_ideal);
       const double on_accelerator = accelerator_load(), on_cpu = cpu_load();
-      if (on_accelerator < kInfinite) {
+      if (on_accelerator < kInfinity) {
         for (std::size_t s = state(1, 0); s < states_; ++s) {
           to[s] = std::min(to[s], std::max(from[s - at(cpus_ + 1)], on_accelerator));
         }
       }
-      if (on_cpu < kInfinite) {
+      if (on_cpu < kInfinity) {
         for (int a = 0; a <= accelerators_; ++a) {
           for (int b = 1; b <= cpus_; ++b) {
             to[state(a, b)] = std::min(to[state(a, b)], std::max(from[state(a, b - 1)], on_cpu));

@@ -5,17 +5,14 @@
 #include <queue>
 
 #include "common/base/depth_first.h"
+#include "common/base/numbers.h"
 #include "common/base/rng.h"
 
 namespace automap::placement {
 namespace {
 
 constexpr std::uint64_t kSeed = 1;
-constexpr std::uint32_t kStream = 0x504c4143;  // of random orders
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
+constexpr std::uint32_t kOrderStream = 0x504c4143;  // of random orders
 
 // The reverse of the order in which a search into `next`, ranks ascending, is done with units.
 std::vector<int> depth_first(const std::vector<std::vector<int>>& next, const std::vector<double>& rank) {
@@ -85,7 +82,7 @@ std::vector<std::vector<int>> unit_orders(const Units& units, int count) {
   add(less_behind, false);
   if (static_cast<int>(out.size()) < count) out.push_back(std::move(breadth));
   for (int i = 0; static_cast<int>(out.size()) < count; ++i) {
-    Rng rng(kSeed, kStream, static_cast<std::uint64_t>(i));
+    Rng rng(kSeed, kOrderStream, static_cast<std::uint64_t>(i));
     std::vector<double> random(n);
     for (double& rank : random) rank = rng.uniform();
     add(random, i % 2 == 0);

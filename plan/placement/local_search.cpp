@@ -1,18 +1,14 @@
 #include <algorithm>
-#include <limits>
 
+#include "common/base/numbers.h"
 #include "common/base/rng.h"
 #include "plan/placement/baselines.h"
 
 namespace automap::placement {
 namespace {
 
-constexpr std::uint32_t kStream = 0x4c4f4341;
+constexpr std::uint32_t kRestartStream = 0x4c4f4341;
 constexpr std::int64_t kMoveUnits = 100;  // of work, per move looked at
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Placements are compared by the bytes that do not fit, then by the largest load.
 struct Value {
@@ -126,7 +122,7 @@ std::optional<Split> local_search(const Workload& workload, const Units& units, 
   if (workload.accelerators == 0) return std::nullopt;
   std::optional<Split> best;
   for (int restart = 0; restart < restarts && !work->over(); ++restart) {
-    Rng rng(seed, kStream, static_cast<std::uint64_t>(restart));
+    Rng rng(seed, kRestartStream, static_cast<std::uint64_t>(restart));
     std::vector<int> device;
     for (const Unit& unit : units.units) {
       const int random = static_cast<int>(rng.below(static_cast<std::uint64_t>(workload.accelerators)));

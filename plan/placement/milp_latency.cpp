@@ -4,12 +4,10 @@
 #include <numeric>
 #include <set>
 
+#include "common/base/numbers.h"
+
 namespace automap::placement {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 using Terms = std::vector<std::pair<int, double>>;
 using Columns = std::vector<std::vector<int>>;

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "common/base/numbers.h"
+
 namespace automap::placement {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 using Terms = std::vector<std::pair<int, double>>;
 using Columns = std::vector<std::vector<int>>;  // [unit][device]

@@ -5,18 +5,14 @@
 #include <limits>
 #include <map>
 
+#include "common/base/numbers.h"
 #include "common/machine/collectives.h"
 
 namespace automap::placement {
 namespace {
 
-constexpr double kBytesPerGiB = 1024.0 * 1024 * 1024;
 // Of training, per byte of weights, where the profile does not say: weight, gradient, two moments (ProblemOptions).
 constexpr double kStateFactor = 4;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 double transfer_ms(const ModelMachine& machine, double bytes) {
   return bytes > 0 ? machine.transfer_latency_ms + bytes / machine.bytes_per_ms : 0;

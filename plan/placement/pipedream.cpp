@@ -1,16 +1,12 @@
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
+#include "common/base/numbers.h"
 #include "plan/placement/baselines.h"
 #include "plan/placement/linearized.h"
 
 namespace automap::placement {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // The biconnected components of an undirected graph, as lists of vertices (Hopcroft and Tarjan, without recursion).
 std::vector<std::vector<int>> biconnected(const std::vector<std::vector<int>>& neighbours) {

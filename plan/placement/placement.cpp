@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <map>
 
+#include "common/base/numbers.h"
 #include "common/base/text_table.h"
 #include "plan/placement/units.h"
 
 namespace automap::placement {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Producers whose output crosses the border of one of `groups` sets: calls paid(group of the producer or reader,
 // producer, whether it enters). Each (producer, group) once.

@@ -6,6 +6,7 @@
 #include "common/base/files.h"
 #include "common/base/json_reader.h"
 #include "common/base/json_text.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/plan_reader.h"
 
 namespace automap::placement {
@@ -14,12 +15,7 @@ namespace {
 using Json = OrderedJson;
 
 constexpr const char* kKind = "placement";
-constexpr std::int64_t kLargestId = std::int64_t{1} << 53;
 constexpr int kMostPieces = 1 << 20;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // What a device runs of the model: its forward nodes by name, and all HLO instructions of these.
 void add_names(const ModelWorkload& made, const Answer& answer, int d, Json* device) {

@@ -10,6 +10,7 @@
 
 #include "common/base/child_program.h"
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "plan/placement/baselines.h"
 
 namespace automap::placement {
@@ -23,10 +24,6 @@ constexpr const char* kInstall =
 // Weights are whole numbers: nanoseconds, as in the authors' code, unless sums of them could leave the 32 bits that
 // Scotch counts in, which it does not notice.
 constexpr double kWeightsPerMs = 1e6, kMostWeight = 2e9;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Where the program is; empty: nowhere in PATH. Another `gpart` that does other things is common.
 std::string program_path() {

@@ -6,13 +6,10 @@
 #include <set>
 
 #include "common/base/depth_first.h"
+#include "common/base/numbers.h"
 
 namespace automap::placement {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 using Edges = std::vector<std::pair<int, int>>;
 

@@ -8,6 +8,7 @@
 // Nodes of one colour are on one device. Backward nodes read what forward nodes made, never the other way.
 #pragma once
 
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@ namespace automap::placement {
 constexpr int kMostNodes = 100000;
 constexpr int kMostDevices = 1024;
 constexpr int kNoColour = -1;
+constexpr std::int64_t kLargestId = std::int64_t{1} << 53;  // of nodes in files, and -kLargestId the least
 
 struct Node {
   std::string name;  // for people

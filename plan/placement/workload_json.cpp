@@ -14,7 +14,6 @@
 namespace automap::placement {
 namespace {
 
-constexpr std::int64_t kLargestId = std::int64_t{1} << 53;
 // "cost" of an edge in files whose costs are seconds: bytes over 2 GiB/s (notes on the authors' generator).
 constexpr double kBytesPerCostInSeconds = 2147483648.0;
 

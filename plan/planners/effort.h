@@ -17,6 +17,9 @@ struct PlanEffort {
   std::int64_t layer_units = 0;
 };
 
+// For the bound of one split of the batch.
+constexpr std::int64_t kBoundUnits = 100'000'000;
+
 PlanEffort plan_effort(Effort effort);
 
 }  // namespace automap::planners

@@ -1,10 +1,10 @@
 #include "plan/planners/even_search.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 
 namespace automap::planners {
 namespace {
@@ -13,13 +13,12 @@ using pipeline::DeviceGroup;
 using pipeline::EvenPlan;
 using pipeline::Problem;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Moves of cuts that are simulated, of every number of groups, chunks and variant.
 constexpr int kMostMoves = 300;
 
-class Search {
+class EvenSearch {
  public:
-  Search(const Problem& problem, EvenPlan shape) : problem_(problem), best_(std::move(shape)) {}
+  EvenSearch(const Problem& problem, EvenPlan shape) : problem_(problem), best_(std::move(shape)) {}
 
   // Parts of about equal compute, then cuts moved as long as the step gets shorter. Infinite: it cannot run.
   double run(double hopeless_ms) {
@@ -145,7 +144,7 @@ std::optional<EvenChoice> best_even(const pipeline::Profile& profile, const mach
           shape.chunks = v;
           shape.zero_bubble = schedule.zero_bubble;
           shape.variant = variant;
-          Search search(*problem, shape);
+          EvenSearch search(*problem, shape);
           const double hopeless =
               std::min(best ? best->simulated_step_ms : kInfinity, found ? found->simulated_step_ms : kInfinity);
           const double ms = search.run(hopeless);

@@ -2,10 +2,10 @@
 
 #include <cmath>
 #include <cstdio>
-#include <limits>
 #include <string>
 #include <utility>
 
+#include "common/base/numbers.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/schedule.h"
@@ -17,12 +17,6 @@ using pipeline::DeviceGroup;
 using pipeline::Plan;
 using pipeline::Problem;
 using pipeline::Schedule;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // The stage (from 1) that uses the largest share of its devices' memory, and that share.
 std::pair<int, double> worst_stage(const Problem& problem, const Plan& plan) {

@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <map>
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/base/work.h"
 #include "common/pipeline/any_width.h"
 #include "common/pipeline/least_work.h"
+#include "plan/planners/effort.h"
 
 namespace automap::planners {
 namespace {
@@ -17,20 +18,15 @@ namespace {
 using pipeline::MixedPlan;
 using pipeline::MixedProblem;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Simulations for each split of the batch, and of them for the cuts behind one change of widths.
-constexpr int kMostJudged = 6000;
+constexpr int kMostSimulated = 6000;
 constexpr int kMostCutMoves = 24;
 // Stages of which every assignment of widths is tried as a start.
 constexpr int kMostAssigned = 4;
 
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
-
-class Search {
+class MixedSearch {
  public:
-  Search(const MixedProblem& problem, Work& time) : problem_(problem), time_(time), widths_(problem.widths()) {}
+  MixedSearch(const MixedProblem& problem, Work& time) : problem_(problem), time_(time), widths_(problem.widths()) {}
 
   // The plan with its widths changed, stage by stage, and cuts moved, as long as the step gets shorter.
   void run(MixedPlan start) {
@@ -76,7 +72,7 @@ class Search {
   const MixedPlan& best_mixed() const { return best_mixed_; }
 
  private:
-  bool over() { return judged_ >= kMostJudged || time_.over(); }
+  bool over() { return judged_ >= kMostSimulated || time_.over(); }
 
   double judge(const MixedPlan& plan) {
     ++judged_;
@@ -230,7 +226,7 @@ std::optional<MixedChoice> best_mixed(const pipeline::Profile& profile, const ma
       if (e.kind() != ErrorKind::kUsage) throw;  // more samples than there are times for
       continue;
     }
-    Search search(*problem, time);
+    MixedSearch search(*problem, time);
     search.run(*start);
     if (search.best_mixed_ms() == kInfinity) continue;
     MixedPlan plan = search.best_mixed();
@@ -247,8 +243,6 @@ std::optional<MixedChoice> best_mixed(const pipeline::Profile& profile, const ma
 
 namespace {
 
-// For the bound of one split.
-constexpr std::int64_t kBoundUnits = 100'000'000;
 constexpr double kRounding = 1e-9;
 
 // A number of devices and a split of the batch: (devices, samples) -> micro-batches.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/placed_plan.h"
 #include "common/pipeline/schedule.h"
@@ -19,10 +20,6 @@ using pipeline::Problem;
 using pipeline::ValueForm;
 
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // K_s as V has it, of stage s from 0.
 int value_in_flight(const PipelineTimes& times, const Problem& problem, const Plan& plan, int s) {

@@ -49,6 +49,9 @@
 
 namespace automap::planners {
 
+// Width of the beam where the request names none (PlanRequest::beam).
+constexpr int kBeam = 16;
+
 enum class PlannerKind { kAuto, kPolicy, kRollouts, kExact, kBalanced, kUniform, kLocalSearch, kDataParallel, kOnline };
 
 // "auto", "policy", "rollouts", "exact", "balanced", "uniform", "local-search", "data-parallel", "online".

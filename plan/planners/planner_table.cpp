@@ -10,7 +10,6 @@
 namespace automap::planners {
 namespace {
 
-constexpr int kBeam = 16;
 // Runs of one planner, while they take less than this in all.
 constexpr int kMostRuns = 5;
 constexpr double kRunsMs = 50;

@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/base/text_table.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
@@ -22,7 +23,6 @@ using pipeline::Schedule;
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // How many of the best candidates are polished, besides the best of every planner, stage count and schedule; how many
 // of the plans that came of it are explored further.
 constexpr int kMostPolished = 12;
@@ -36,8 +36,6 @@ constexpr double kRefineWithin = 1.15;
 // Who asks for a quick planner alone wants the answer at once, with the bound that a moment gives; units of work.
 constexpr std::int64_t kQuickBoundUnits = 30'000'000;
 constexpr std::int64_t kPolicyBoundUnits = 4'000'000;
-// Width of the beam when the request names none.
-constexpr int kBeam = 16;
 // Above so many devices the bound of a policy's plan comes from sums alone.
 constexpr int kManyDevices = 64;
 // Plans of one stage count that get a corridor.
@@ -50,10 +48,6 @@ constexpr double kPolishUntil = 0.8;
 constexpr double kAloneUntil = 0.8;
 // To look for the plan that needs least memory, when nothing fits; units of work.
 constexpr std::int64_t kLightestUnits = 500'000'000;
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // About ten significant digits.
 double without_last_digits(double ms) {

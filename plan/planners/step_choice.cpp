@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <limits>
 #include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/coarse_profile.h"
 #include "common/pipeline/least_work.h"
 #include "plan/planners/shipped_policy.h"
@@ -24,7 +24,6 @@ using pipeline::Profile;
 using pipeline::Replicas;
 using Time = WidthPlanner::Time;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Planners that answer at once choose the split of a larger profile by so many of its positions.
 constexpr int kLookPositions = 128;
 // Bounds of splits that may get more work, over all widths, since the loosest split makes the bound.

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <tuple>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/schedule.h"
+#include "plan/planners/effort.h"
 
 namespace automap::planners {
 
@@ -20,14 +21,12 @@ using pipeline::Replicas;
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Splits whose looks' best plans differ by less may change places with more effort.
 constexpr double kNearLook = 0.05;
 // Numbers of devices that are tried where nothing else has a plan: so many next to the most, and next to one.
 constexpr int kFewerTried = 32;
 constexpr double kLeastTime = 1e-3;  // seconds, for a planner that comes when the time is over
-// For the bounds of one split, and of one that comes to no end with that.
-constexpr std::int64_t kBoundUnits = 100'000'000;
+// For the bound of one split that comes to no end with kBoundUnits.
 constexpr std::int64_t kCloserUnits = 1'000'000'000;
 
 ProblemOptions at_width(ProblemOptions options, int width) {

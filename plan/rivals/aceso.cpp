@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <limits>
 #include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
 
+#include "common/base/numbers.h"
 #include "common/pipeline/cost.h"
 
 namespace automap::rivals {
@@ -17,7 +17,6 @@ namespace {
 using pipeline::Plan;
 using pipeline::Problem;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kShorter = 1 - 1e-9;  // a step is shorter below this share of another
 constexpr int kPartners = 3;           // stages that take part in a primitive, each in turn
 // Of the gap between the bottleneck and its partner, what operators that move are to close.
@@ -25,10 +24,6 @@ constexpr std::array<double, 3> kGoals = {0.4, 0.2, 0};
 
 enum class Resource { kCompute, kCommunication, kMemory };
 enum class Primitive { kMoveOperators, kMoreDevices, kFewerDevices };
-
-std::size_t idx(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Where stages end, [S] each: the number of operators and of devices up to there.
 struct Shape {
@@ -68,25 +63,25 @@ Plan plan_of(const Configuration& one) {
 std::vector<std::vector<int>> even_groups(const Problem& problem, int most) {
   const int devices = problem.num_devices();
   // [stages][devices]
-  std::vector<std::vector<double>> least(idx(most) + 1, std::vector<double>(idx(devices) + 1, kInfinity));
-  std::vector<std::vector<int>> last(idx(most) + 1, std::vector<int>(idx(devices) + 1));
+  std::vector<std::vector<double>> least(at(most) + 1, std::vector<double>(at(devices) + 1, kInfinity));
+  std::vector<std::vector<int>> last(at(most) + 1, std::vector<int>(at(devices) + 1));
   least[0][0] = 0;
   for (int stages = 1; stages <= most; ++stages) {
     for (const int size : problem.group_sizes()) {
       for (int d = size; d <= devices; ++d) {
-        const double squares = least[idx(stages) - 1][idx(d - size)] + static_cast<double>(size) * size;
-        if (squares >= least[idx(stages)][idx(d)]) continue;
-        least[idx(stages)][idx(d)] = squares;
-        last[idx(stages)][idx(d)] = size;
+        const double squares = least[at(stages) - 1][at(d - size)] + static_cast<double>(size) * size;
+        if (squares >= least[at(stages)][at(d)]) continue;
+        least[at(stages)][at(d)] = squares;
+        last[at(stages)][at(d)] = size;
       }
     }
   }
-  std::vector<std::vector<int>> groups(idx(most) + 1);
+  std::vector<std::vector<int>> groups(at(most) + 1);
   for (int stages = 1; stages <= most; ++stages) {
-    if (least[idx(stages)][idx(devices)] == kInfinity) continue;
-    std::vector<int>& sizes = groups[idx(stages)];
+    if (least[at(stages)][at(devices)] == kInfinity) continue;
+    std::vector<int>& sizes = groups[at(stages)];
     for (int s = stages, d = devices; s > 0; --s) {
-      sizes.push_back(last[idx(s)][idx(d)]);
+      sizes.push_back(last[at(s)][at(d)]);
       d -= sizes.back();
     }
     std::sort(sizes.rbegin(), sizes.rend());
@@ -101,9 +96,9 @@ std::vector<int> ends_of(const std::vector<int>& sizes) {
 }
 
 // The search from one start.
-class Search {
+class AcesoSearch {
  public:
-  Search(const Problem& problem, const std::vector<int>& ends, int effort)
+  AcesoSearch(const Problem& problem, const std::vector<int>& ends, int effort)
       : problem_(problem), ends_(ends), effort_(effort) {}
 
   // The best configuration met; nothing when the start may not be.
@@ -114,8 +109,8 @@ class Search {
     int p0 = 0, p1 = 0, d0 = 0, d1 = 0;
   };
   Place place(const Shape& shape, int s) const {
-    return {s == 0 ? 0 : shape.operators[idx(s - 1)], shape.operators[idx(s)], s == 0 ? 0 : shape.devices[idx(s - 1)],
-            shape.devices[idx(s)]};
+    return {s == 0 ? 0 : shape.operators[at(s - 1)], shape.operators[at(s)], s == 0 ? 0 : shape.devices[at(s - 1)],
+            shape.devices[at(s)]};
   }
   double ms(const Shape& shape, int s, int* variant = nullptr) const {
     const Place at = place(shape, s);
@@ -154,7 +149,7 @@ class Search {
   std::set<Configuration> unexplored_;  // the most promising first
 };
 
-double Search::least_compute_ms(const Place& at) const {
+double AcesoSearch::least_compute_ms(const Place& at) const {
   const pipeline::DeviceGroup& group = problem_.group(at.d0, at.d1);
   double least = kInfinity;
   for (int v = 0; v < problem_.num_variants(); ++v) {
@@ -163,7 +158,7 @@ double Search::least_compute_ms(const Place& at) const {
   return least;
 }
 
-double Search::memory_share(const Shape& shape, int s) const {
+double AcesoSearch::memory_share(const Shape& shape, int s) const {
   const Place at = place(shape, s);
   const pipeline::DeviceGroup& group = problem_.group(at.d0, at.d1);
   const int in_flight =
@@ -175,28 +170,28 @@ double Search::memory_share(const Shape& shape, int s) const {
   return least;
 }
 
-std::vector<double> Search::loads(const Configuration& from) const {
+std::vector<double> AcesoSearch::loads(const Configuration& from) const {
   if (from.fits()) return from.ms;
   std::vector<double> shares;
   for (int s = 0; s < from.shape.num_stages(); ++s) shares.push_back(memory_share(from.shape, s));
   return shares;
 }
 
-std::optional<Configuration> Search::propose(Shape shape) {
+std::optional<Configuration> AcesoSearch::propose(Shape shape) {
   if (effort_ <= 0 || trial_ <= 0) return std::nullopt;
   --effort_;
   --trial_;
   if (!met_.insert(shape).second) return std::nullopt;
   Configuration made;
   const int stages = shape.num_stages();
-  made.ms.resize(idx(stages));
-  made.variants.resize(idx(stages));
+  made.ms.resize(at(stages));
+  made.variants.resize(at(stages));
   double sum = 0, longest = 0;
   for (int s = 0; s < stages; ++s) {
-    const Place at = place(shape, s);
-    if (!problem_.group(at.d0, at.d1).valid) return std::nullopt;
-    const double t = ms(shape, s, &made.variants[idx(s)]);
-    made.ms[idx(s)] = t;
+    const Place where = place(shape, s);
+    if (!problem_.group(where.d0, where.d1).valid) return std::nullopt;
+    const double t = ms(shape, s, &made.variants[at(s)]);
+    made.ms[at(s)] = t;
     sum += t;
     longest = std::max(longest, t);
     if (t < kInfinity) continue;
@@ -211,7 +206,7 @@ std::optional<Configuration> Search::propose(Shape shape) {
   return made;
 }
 
-std::vector<Primitive> Search::ranked_primitives(const Configuration& from, int target) const {
+std::vector<Primitive> AcesoSearch::ranked_primitives(const Configuration& from, int target) const {
   struct Share {
     double target = 0, all = 0;
     double value() const { return all > 0 ? target / all : 0; }
@@ -219,12 +214,12 @@ std::vector<Primitive> Search::ranked_primitives(const Configuration& from, int 
   std::array<Share, 3> shares;  // of Resource
   if (from.fits()) {
     for (int s = 0; s < from.shape.num_stages(); ++s) {
-      const Place at = place(from.shape, s);
-      const pipeline::DeviceGroup& group = problem_.group(at.d0, at.d1);
-      const double least = least_compute_ms(at);
-      const double taken = problem_.compute_ms(at.p0, at.p1, group, from.variants[idx(s)]);
+      const Place where = place(from.shape, s);
+      const pipeline::DeviceGroup& group = problem_.group(where.d0, where.d1);
+      const double least = least_compute_ms(where);
+      const double taken = problem_.compute_ms(where.p0, where.p1, group, from.variants[at(s)]);
       // Memory is what it pays in time: recomputation and gathers. Communication: all that is not compute.
-      const std::array<double, 3> parts = {least, from.ms[idx(s)] - taken, taken - least};
+      const std::array<double, 3> parts = {least, from.ms[at(s)] - taken, taken - least};
       for (std::size_t r = 0; r < parts.size(); ++r) {
         shares[r].all += parts[r];
         if (s == target) shares[r].target = parts[r];
@@ -242,44 +237,44 @@ std::vector<Primitive> Search::ranked_primitives(const Configuration& from, int 
   return primitives;
 }
 
-std::vector<int> Search::by_load(const Configuration& from, int target) const {
+std::vector<int> AcesoSearch::by_load(const Configuration& from, int target) const {
   const std::vector<double> load_of = loads(from);
   std::vector<int> others;
   for (int s = 0; s < from.shape.num_stages(); ++s) {
     if (s != target) others.push_back(s);
   }
-  std::stable_sort(others.begin(), others.end(), [&](int a, int b) { return load_of[idx(a)] < load_of[idx(b)]; });
+  std::stable_sort(others.begin(), others.end(), [&](int a, int b) { return load_of[at(a)] < load_of[at(b)]; });
   return others;
 }
 
-void Search::move_operators(const Configuration& from, int target, std::vector<Shape>& to) const {
+void AcesoSearch::move_operators(const Configuration& from, int target, std::vector<Shape>& to) const {
   const std::vector<double> load_of = loads(from);
   const std::vector<int> idlest = by_load(from, target);
   for (std::size_t i = 0; i < idlest.size(); ++i) {
     const int partner = idlest[i];
-    if (i >= idx(kPartners) && std::abs(partner - target) != 1) continue;  // the idlest, and the neighbours
-    const double gap = load_of[idx(target)] - load_of[idx(partner)];
+    if (i >= at(kPartners) && std::abs(partner - target) != 1) continue;  // the idlest, and the neighbours
+    const double gap = load_of[at(target)] - load_of[at(partner)];
     if (!(gap > 0)) continue;
     for (const double part : kGoals) {
-      const double goal = load_of[idx(target)] - gap * part;
+      const double goal = load_of[at(target)] - gap * part;
       relay(from, target, partner, goal, false, to);
-      if (ends_.size() < idx(problem_.num_instructions())) relay(from, target, partner, goal, true, to);
+      if (ends_.size() < at(problem_.num_instructions())) relay(from, target, partner, goal, true, to);
     }
   }
 }
 
-void Search::relay(const Configuration& from, int target, int partner, double goal, bool layers,
-                   std::vector<Shape>& to) const {
+void AcesoSearch::relay(const Configuration& from, int target, int partner, double goal, bool layers,
+                        std::vector<Shape>& to) const {
   const int step = partner > target ? 1 : -1;
   Shape shape = from.shape;
   for (int s = target; s != partner; s += step) {
-    int& border = shape.operators[idx(step > 0 ? s : s - 1)];
-    const Place at = place(shape, s);
+    int& border = shape.operators[at(step > 0 ? s : s - 1)];
+    const Place where = place(shape, s);
     // As few as bring it below the goal; one stays. A stage that is passed through may be below it as it is.
     bool below = s != target && load(shape, s, from.fits()) < goal;
     if (!below && !layers && from.fits()) {
       // No border on this side of `near` will do: the compute alone is too long.
-      int near = border, far = step > 0 ? at.p0 : at.p1;
+      int near = border, far = step > 0 ? where.p0 : where.p1;
       while (std::abs(near - far) > 1) {
         border = (near + far) / 2;
         (least_compute_ms(place(shape, s)) < goal ? far : near) = border;
@@ -295,36 +290,36 @@ void Search::relay(const Configuration& from, int target, int partner, double go
       } else {
         border = *std::upper_bound(ends_.begin(), ends_.end(), border);
       }
-      if (step > 0 ? border <= at.p0 : border >= at.p1) return;
+      if (step > 0 ? border <= where.p0 : border >= where.p1) return;
       below = load(shape, s, from.fits()) < goal;
     }
   }
   if (load(shape, partner, from.fits()) < goal) to.push_back(std::move(shape));
 }
 
-void Search::exchange_devices(const Configuration& from, int target, bool more, std::vector<Shape>& to) const {
+void AcesoSearch::exchange_devices(const Configuration& from, int target, bool more, std::vector<Shape>& to) const {
   const int stages = from.shape.num_stages();
-  std::vector<int> sizes(idx(stages));
+  std::vector<int> sizes(at(stages));
   std::adjacent_difference(from.shape.devices.begin(), from.shape.devices.end(), sizes.begin());
   const std::vector<int> idlest = by_load(from, target);
   // Those that give begin with the idlest, those that take with the busiest.
   const std::vector<int> busiest(idlest.rbegin(), idlest.rend());
   const std::vector<int>& partners = more ? idlest : busiest;
-  const int firsts = std::min(kPartners, static_cast<int>(partners.size())), own = sizes[idx(target)];
+  const int firsts = std::min(kPartners, static_cast<int>(partners.size())), own = sizes[at(target)];
   for (int first = 0; first < firsts && (more || own > 1); ++first) {
     std::vector<int> made = sizes;
-    made[idx(target)] += more ? own : -(own / 2);
+    made[at(target)] += more ? own : -(own / 2);
     int left = more ? -own : own / 2;  // devices that no stage has
     const auto halve_or_double = [&](int s, bool halve) {
-      const int change = halve ? -(made[idx(s)] / 2) : made[idx(s)];
-      made[idx(s)] += change;
+      const int change = halve ? -(made[at(s)] / 2) : made[at(s)];
+      made[at(s)] += change;
       left -= change;
     };
-    halve_or_double(partners[idx(first)], more);
+    halve_or_double(partners[at(first)], more);
     const bool halve = left < 0;
     for (const int s : halve ? idlest : busiest) {
-      const int change = halve ? sizes[idx(s)] / 2 : sizes[idx(s)];
-      if (s != partners[idx(first)] && change > 0 && change <= std::abs(left)) halve_or_double(s, halve);
+      const int change = halve ? sizes[at(s)] / 2 : sizes[at(s)];
+      if (s != partners[at(first)] && change > 0 && change <= std::abs(left)) halve_or_double(s, halve);
     }
     if (left == 0) to.push_back({from.shape.operators, ends_of(made)});
   }
@@ -333,8 +328,8 @@ void Search::exchange_devices(const Configuration& from, int target, bool more, 
   };
   for (int i = 0; i < firsts; ++i) {
     std::vector<int> made = sizes;
-    int& taker = made[idx(more ? target : partners[idx(i)])];
-    int& giver = made[idx(more ? partners[idx(i)] : target)];
+    int& taker = made[at(more ? target : partners[at(i)])];
+    int& giver = made[at(more ? partners[at(i)] : target)];
     do {
       --giver;
       ++taker;
@@ -343,7 +338,7 @@ void Search::exchange_devices(const Configuration& from, int target, bool more, 
   }
 }
 
-std::vector<Shape> Search::apply(Primitive primitive, const Configuration& from, int target) const {
+std::vector<Shape> AcesoSearch::apply(Primitive primitive, const Configuration& from, int target) const {
   std::vector<Shape> to;
   if (primitive == Primitive::kMoveOperators) {
     move_operators(from, target, to);
@@ -353,7 +348,7 @@ std::vector<Shape> Search::apply(Primitive primitive, const Configuration& from,
   return to;
 }
 
-std::optional<Configuration> Search::hop(const Configuration& from, int target, int hops) {
+std::optional<Configuration> AcesoSearch::hop(const Configuration& from, int target, int hops) {
   for (const Primitive primitive : ranked_primitives(from, target)) {
     std::vector<Configuration> found;
     for (Shape& shape : apply(primitive, from, target)) {
@@ -366,17 +361,17 @@ std::optional<Configuration> Search::hop(const Configuration& from, int target, 
     }
     if (hops == kAcesoHops) continue;
     for (int i = 0; i < std::min(kAcesoCandidates, static_cast<int>(found.size())); ++i) {
-      const std::vector<double> load_of = loads(found[idx(i)]);
+      const std::vector<double> load_of = loads(found[at(i)]);
       const auto longest = std::max_element(load_of.begin(), load_of.end());
       std::optional<Configuration> next =
-          hop(found[idx(i)], static_cast<int>(std::distance(load_of.begin(), longest)), hops + 1);
+          hop(found[at(i)], static_cast<int>(std::distance(load_of.begin(), longest)), hops + 1);
       if (next) return next;
     }
   }
   return std::nullopt;
 }
 
-std::optional<Configuration> Search::run(const Shape& start) {
+std::optional<Configuration> AcesoSearch::run(const Shape& start) {
   trial_ = kAcesoTrial;
   std::optional<Configuration> from = propose(start);
   if (!from) return std::nullopt;
@@ -385,7 +380,7 @@ std::optional<Configuration> Search::run(const Shape& start) {
     const std::vector<double> load_of = loads(*from);
     std::vector<int> targets(load_of.size());
     std::iota(targets.begin(), targets.end(), 0);
-    std::stable_sort(targets.begin(), targets.end(), [&](int a, int b) { return load_of[idx(a)] > load_of[idx(b)]; });
+    std::stable_sort(targets.begin(), targets.end(), [&](int a, int b) { return load_of[at(a)] > load_of[at(b)]; });
     std::optional<Configuration> better;
     for (std::size_t i = 0; i < targets.size() && !better; ++i) {
       trial_ = kAcesoTrial;
@@ -410,7 +405,7 @@ Shape balanced(const Problem& problem, const std::vector<int>& ends, const std::
   Shape shape;
   shape.devices = ends_of(groups);
   const double all = problem.work_ms(0, n);
-  const auto end = [&](int unit) { return unit == 0 ? 0 : ends[idx(unit - 1)]; };
+  const auto end = [&](int unit) { return unit == 0 ? 0 : ends[at(unit - 1)]; };
   for (int s = 0, before = 0; s < stages; ++s) {
     const int behind = stages - 1 - s;  // stages, with a unit each
     int variables_behind = 0;           // that they need
@@ -432,14 +427,14 @@ Shape balanced(const Problem& problem, const std::vector<int>& ends, const std::
 std::optional<ChainPlan> aceso_chain(const Problem& problem, const std::vector<int>& ends, int max_stages, int effort) {
   const int most_stages = std::min({max_stages, problem.num_instructions(), problem.num_devices()});
   const std::vector<std::vector<int>> groups = even_groups(problem, most_stages);
-  const std::vector<int> operators = ends_of(std::vector<int>(idx(problem.num_instructions()), 1));
+  const std::vector<int> operators = ends_of(std::vector<int>(at(problem.num_instructions()), 1));
   std::optional<Configuration> best;
   for (int stages = 1; stages <= most_stages; ++stages) {
-    if (groups[idx(stages)].empty()) continue;
+    if (groups[at(stages)].empty()) continue;
     for (const std::vector<int>* units : {&ends, &operators}) {
-      if (units->size() < idx(stages)) continue;
+      if (units->size() < at(stages)) continue;
       std::optional<Configuration> found =
-          Search(problem, ends, effort).run(balanced(problem, *units, groups[idx(stages)]));
+          AcesoSearch(problem, ends, effort).run(balanced(problem, *units, groups[at(stages)]));
       if (found && found->fits() && (!best || *found < *best)) best = std::move(found);
       if (ends.size() == operators.size()) break;  // the same start
     }

@@ -1,10 +1,10 @@
 #include "plan/rivals/chain.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/schedule.h"
@@ -13,12 +13,6 @@ namespace automap::rivals {
 namespace {
 
 using pipeline::Problem;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t idx(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // One stage that may be: units (u0, u1] on devices (d0, d1] with `left` stages from it on.
 struct Candidate {
@@ -30,18 +24,18 @@ struct Candidate {
 
 std::vector<int> unit_ends(const pipeline::Profile& profile, int most) {
   const int n = static_cast<int>(profile.size());
-  std::vector<double> until(idx(n) + 1);
-  for (int p = 0; p < n; ++p) until[idx(p) + 1] = until[idx(p)] + profile.c_ms[idx(p)];
+  std::vector<double> until(at(n) + 1);
+  for (int p = 0; p < n; ++p) until[at(p) + 1] = until[at(p)] + profile.c_ms[at(p)];
   std::vector<int> ends;
   for (int p = 1; p < n; ++p) {
-    if (profile.layer.empty() || profile.layer[idx(p) - 1] != profile.layer[idx(p)]) ends.push_back(p);
+    if (profile.layer.empty() || profile.layer[at(p) - 1] != profile.layer[at(p)]) ends.push_back(p);
   }
   if (static_cast<int>(ends.size()) >= most) {
     std::vector<int> even;
     for (int k = 1; k < most; ++k) {
       const double wanted = until.back() * k / most;
-      const auto at = std::find_if(ends.begin(), ends.end(), [&](int p) { return until[idx(p)] >= wanted; });
-      if (at != ends.end() && (even.empty() || even.back() < *at)) even.push_back(*at);
+      const auto found = std::find_if(ends.begin(), ends.end(), [&](int p) { return until[at(p)] >= wanted; });
+      if (found != ends.end() && (even.empty() || even.back() < *found)) even.push_back(*found);
     }
     ends = std::move(even);
   }
@@ -74,10 +68,10 @@ std::optional<ChainPlan> best_chain(const Problem& problem, const std::vector<in
                                     int max_stages, double gap, Transfers transfers) {
   const int units = static_cast<int>(ends.size()), devices = problem.num_devices();
   const int most_stages = std::min({max_stages, units, devices});
-  const auto start = [&](int unit) { return unit == 0 ? 0 : ends[idx(unit - 1)]; };
+  const auto start = [&](int unit) { return unit == 0 ? 0 : ends[at(unit - 1)]; };
   // [stages left][unit][device]
   const auto state = [&](int left, int unit, int device) {
-    return (idx(left) * idx(units + 1) + idx(unit)) * idx(devices + 1) + idx(device);
+    return (at(left) * at(units + 1) + at(unit)) * at(devices + 1) + at(device);
   };
   std::vector<std::vector<Candidate>> candidates(state(most_stages + 1, 0, 0));
   std::vector<double> thresholds;

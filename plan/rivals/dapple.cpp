@@ -1,9 +1,9 @@
 #include "plan/rivals/dapple.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
+#include "common/base/numbers.h"
 #include "common/pipeline/cost.h"
 
 namespace automap::rivals {
@@ -11,12 +11,6 @@ namespace {
 
 using pipeline::Plan;
 using pipeline::Problem;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t idx(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // The shortest variant of a stage that fits with so many stages left; infinite when none does.
 double stage_compute_ms(const Problem& problem, int p0, int p1, int d0, int d1, int left, bool needs_variable,
@@ -29,9 +23,9 @@ double stage_compute_ms(const Problem& problem, int p0, int p1, int d0, int d1, 
 }
 
 // Plans of one problem whose cuts are ends of units.
-class Search {
+class DappleSearch {
  public:
-  Search(const Problem& problem, const std::vector<int>& ends) : problem_(problem), ends_(ends) {}
+  DappleSearch(const Problem& problem, const std::vector<int>& ends) : problem_(problem), ends_(ends) {}
 
   // Takes the plan when it is shorter than what there is.
   void consider(const std::vector<int>& cuts, const std::vector<int>& device_cuts) {
@@ -41,10 +35,10 @@ class Search {
     plan.device_cuts = device_cuts;
     const int stages = static_cast<int>(cuts.size()) + 1;
     for (int s = 0; s < stages; ++s) {
-      const int p0 = s == 0 ? 0 : cuts[idx(s - 1)];
-      const int p1 = s + 1 == stages ? problem_.num_instructions() : cuts[idx(s)];
-      const int d0 = s == 0 ? 0 : device_cuts[idx(s - 1)];
-      const int d1 = s + 1 == stages ? problem_.num_devices() : device_cuts[idx(s)];
+      const int p0 = s == 0 ? 0 : cuts[at(s - 1)];
+      const int p1 = s + 1 == stages ? problem_.num_instructions() : cuts[at(s)];
+      const int d0 = s == 0 ? 0 : device_cuts[at(s - 1)];
+      const int d1 = s + 1 == stages ? problem_.num_devices() : device_cuts[at(s)];
       int variant = 0;
       const bool needs_variable = problem_.stages_need_variables(stages);
       if (stage_compute_ms(problem_, p0, p1, d0, d1, stages - s, needs_variable, &variant) == kInfinity) return;
@@ -58,7 +52,7 @@ class Search {
 
   void two_stages() {
     for (int unit = 1; unit < static_cast<int>(ends_.size()); ++unit) {
-      for (int device = 1; device < problem_.num_devices(); ++device) consider({ends_[idx(unit - 1)]}, {device});
+      for (int device = 1; device < problem_.num_devices(); ++device) consider({ends_[at(unit - 1)]}, {device});
     }
   }
 
@@ -108,9 +102,9 @@ class Blocks {
     double longest_ms = kInfinity;
     int unit = 0, device = 0;
   };
-  int start(int unit) const { return unit == 0 ? 0 : ends_[idx(unit - 1)]; }
+  int start(int unit) const { return unit == 0 ? 0 : ends_[at(unit - 1)]; }
   std::size_t state(int left, int unit, int device) const {
-    return (idx(left) * idx(units_) + idx(unit)) * idx(devices_) + idx(device);
+    return (at(left) * at(units_) + at(unit)) * at(devices_) + at(device);
   }
 
   // The first of `left` stages from unit u0 and device d0 on.
@@ -148,8 +142,8 @@ int dapple_pivot(const std::vector<DappleStage>& stages, int micro_batches) {
   int pivot = static_cast<int>(stages.size()) - 1;
   double between = 0;  // sum over the stages between s and the pivot
   for (int s = pivot - 1; s >= 0; --s) {
-    const DappleStage& one = stages[idx(s)];
-    const DappleStage& other = stages[idx(pivot)];
+    const DappleStage& one = stages[at(s)];
+    const DappleStage& other = stages[at(pivot)];
     const double ms = one.forward_ms + one.backward_ms;
     if (steady * ms > steady * (other.forward_ms + other.backward_ms) + between) {
       pivot = s;
@@ -163,17 +157,17 @@ int dapple_pivot(const std::vector<DappleStage>& stages, int micro_batches) {
 
 double dapple_length_ms(const std::vector<DappleStage>& stages, int micro_batches) {
   const int pivot = dapple_pivot(stages, micro_batches), count = static_cast<int>(stages.size());
-  const DappleStage& slowest = stages[idx(pivot)];
+  const DappleStage& slowest = stages[at(pivot)];
   double warmup = 0, ending = 0, backward = 0;
-  for (int s = 0; s <= pivot; ++s) warmup += stages[idx(s)].forward_ms;
+  for (int s = 0; s <= pivot; ++s) warmup += stages[at(s)].forward_ms;
   for (int s = pivot; s >= 0; --s) {
-    backward += stages[idx(s)].backward_ms;
-    ending = std::max(ending, stages[idx(s)].sync_ms + backward);
+    backward += stages[at(s)].backward_ms;
+    ending = std::max(ending, stages[at(s)].sync_ms + backward);
   }
   double ahead = 0;
   for (int s = pivot + 1; s < count; ++s) {
-    ending = std::max(ending, stages[idx(s)].sync_ms - ahead);
-    ahead += stages[idx(s)].backward_ms;
+    ending = std::max(ending, stages[at(s)].sync_ms - ahead);
+    ahead += stages[at(s)].backward_ms;
   }
   return warmup + (micro_batches - 1) * (slowest.forward_ms + slowest.backward_ms) + ending;
 }
@@ -187,7 +181,7 @@ double dapple_length_ms(const Problem& problem, const Plan& plan) {
       stages.push_back({sent, sent, 0});
     }
     const pipeline::DeviceGroup& group = problem.group(d0, d1);
-    const int variant = plan.variants.empty() ? 0 : plan.variants[idx(s - 1)];
+    const int variant = plan.variants.empty() ? 0 : plan.variants[at(s - 1)];
     const double backward = problem.backward_ms(p0, p1, group, variant);
     stages.push_back({problem.compute_ms(p0, p1, group, variant) - backward, backward,
                       problem.sync_ms(p0, p1, group, variant) + problem.optimizer_ms(p0, p1, group, variant)});
@@ -212,7 +206,7 @@ std::vector<DappleBlocks> dapple_blocks(const Problem& problem, const std::vecto
 }
 
 std::optional<ChainPlan> dapple_chain(const Problem& problem, const std::vector<int>& ends, int max_stages) {
-  Search search(problem, ends);
+  DappleSearch search(problem, ends);
   for (const DappleBlocks& blocks : dapple_blocks(problem, ends, max_stages)) {
     if (blocks.longest_ms < kInfinity) search.consider(blocks.cuts, blocks.device_cuts);
   }

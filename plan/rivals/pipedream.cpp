@@ -1,21 +1,15 @@
 #include "plan/rivals/pipedream.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
+#include "common/base/numbers.h"
 #include "common/pipeline/cost.h"
 
 namespace automap::rivals {
 namespace {
 
 using pipeline::Problem;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-std::size_t idx(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // What the first stage from a unit and a device on is.
 struct Choice {
@@ -42,9 +36,9 @@ double pipedream_send_ms(const Problem& problem, int p, int d0, int d1) {
 std::optional<ChainPlan> pipedream_chain(const Problem& problem, const std::vector<int>& ends, int max_stages) {
   const int units = static_cast<int>(ends.size()), devices = problem.num_devices();
   const int most_stages = std::min({max_stages, units, devices});
-  const auto start = [&](int unit) { return unit == 0 ? 0 : ends[idx(unit - 1)]; };
+  const auto start = [&](int unit) { return unit == 0 ? 0 : ends[at(unit - 1)]; };
   const auto state = [&](int left, int unit, int device) {
-    return (idx(left) * idx(units) + idx(unit)) * idx(devices) + idx(device);
+    return (at(left) * at(units) + at(unit)) * at(devices) + at(device);
   };
   std::vector<Choice> best(state(most_stages + 1, 0, 0));  // by stages left, first unit and device
   for (int u0 = units; u0-- > 0;) {

@@ -4,14 +4,11 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 
 namespace automap::soap {
 
 namespace {
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // What order heaps of slots are in: the earliest first.
 constexpr auto later = [](const auto& a, const auto& b) { return b < a; };

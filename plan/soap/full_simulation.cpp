@@ -5,14 +5,11 @@
 #include <tuple>
 
 #include "common/base/check.h"
+#include "common/base/numbers.h"
 
 namespace automap::soap {
 
 namespace {
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 class FullSimulation {
  public:

@@ -5,14 +5,11 @@
 #include <string>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 
 namespace automap::soap {
 
-namespace {
-
-constexpr double kBytesPerGiB = 1024.0 * 1024 * 1024;
-
-}  // namespace
+namespace {}  // namespace
 
 MachineLinks::MachineLinks(const machine::Cluster& cluster, int devices) : cluster_(cluster) {
   const int all = cluster_.num_devices(), wanted = devices == 0 ? all : devices;

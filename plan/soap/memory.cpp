@@ -4,15 +4,12 @@
 #include <set>
 #include <utility>
 
+#include "common/base/numbers.h"
 #include "plan/soap/overlaps.h"
 
 namespace automap::soap {
 
 namespace {
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Calls see(device, memory) for every part.
 template <typename See>

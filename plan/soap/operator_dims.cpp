@@ -4,19 +4,12 @@
 #include <numeric>
 #include <set>
 
+#include "common/base/numbers.h"
+
 namespace automap::soap {
 
-using graph::kNone;
 using graph::NodeId;
 using graph::Opcode;
-
-namespace {
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
-
-}  // namespace
 
 bool OperatorDims::is_tensor(NodeId node) const {
   return !free_[at(node)] && flow_.shape(node).is_array() && !flow_.shape(node).dims.empty();
@@ -73,23 +66,23 @@ void OperatorDims::join(std::int32_t a, std::int32_t b) {
 }
 
 std::int32_t OperatorDims::member(const std::vector<NodeId>& slots, sharding::SlotDim where) {
-  if (where.slot < 0 || at(where.slot) >= slots.size()) return kNone;
+  if (where.slot < 0 || at(where.slot) >= slots.size()) return graph::kNone;
   const NodeId node = slots[at(where.slot)];
-  if (!is_tensor(node)) return kNone;
+  if (!is_tensor(node)) return graph::kNone;
   const auto& dims = flow_.shape(node).dims;
-  if (where.dim < 0 || at(where.dim) >= dims.size() || dims[at(where.dim)] <= 1) return kNone;
+  if (where.dim < 0 || at(where.dim) >= dims.size() || dims[at(where.dim)] <= 1) return graph::kNone;
   return index({node, where.dim});
 }
 
 void OperatorDims::add_factor(const std::vector<NodeId>& slots, const sharding::Factor& factor) {
-  std::int32_t first = kNone;
+  std::int32_t first = graph::kNone;
   for (const sharding::SlotDim& where : factor.dims) {
     const std::int32_t i = member(slots, where);
-    if (i == kNone) continue;
-    if (first == kNone) first = i;
+    if (i == graph::kNone) continue;
+    if (first == graph::kNone) first = i;
     join(first, i);
   }
-  if (first == kNone) return;
+  if (first == graph::kNone) return;
   Class& joined = classes_[at(root(first))];
   joined.extent = std::gcd(joined.extent, factor.extent);
   joined.reduced = joined.reduced || factor.reduction != sharding::Reduction::kNone;
@@ -117,7 +110,7 @@ void OperatorDims::block_all(const std::vector<NodeId>& slots) {
     if (!is_tensor(slots[slot])) continue;
     for (std::size_t dim = 0; dim < flow_.shape(slots[slot]).dims.size(); ++dim) {
       const std::int32_t i = member(slots, {static_cast<std::int32_t>(slot), static_cast<std::int32_t>(dim)});
-      if (i != kNone) classes_[at(root(i))].blocked = true;
+      if (i != graph::kNone) classes_[at(root(i))].blocked = true;
     }
   }
 }
@@ -135,7 +128,7 @@ void OperatorDims::tie(NodeId a, NodeId b) {
   for (std::size_t d = 0; d < flow_.shape(a).dims.size(); ++d) {
     const auto dim = static_cast<std::int32_t>(d);
     const std::int32_t i = member({a}, {0, dim});
-    if (i != kNone) join(i, member({b}, {0, dim}));
+    if (i != graph::kNone) join(i, member({b}, {0, dim}));
   }
 }
 
@@ -155,7 +148,7 @@ void OperatorDims::finish() {
 
 std::int32_t OperatorDims::class_of(NodeId node, std::int32_t dim) const {
   const auto it = index_.find({node, dim});
-  return it == index_.end() ? kNone : root(it->second);
+  return it == index_.end() ? graph::kNone : root(it->second);
 }
 
 OperatorDims::Border OperatorDims::border(NodeId node, std::int32_t dim) const {
@@ -168,8 +161,8 @@ void OperatorDims::add(NodeId node, const std::function<bool(NodeId)>& own) {
   if (flow_node.opcode == Opcode::kGetTupleElement || flow_node.opcode == Opcode::kParameter) return;
   bool own_slots = false;
   const std::vector<NodeId> slots = slots_of(node, &own_slots);
-  if (flow_node.opcode == Opcode::kConditional && flow_node.leaf != kNone) return add_identity(slots, 1);
-  if (flow_node.opcode == Opcode::kOptBarrier && flow_node.leaf != kNone) return add_identity(slots, 0);
+  if (flow_node.opcode == Opcode::kConditional && flow_node.leaf != graph::kNone) return add_identity(slots, 1);
+  if (flow_node.opcode == Opcode::kOptBarrier && flow_node.leaf != graph::kNone) return add_identity(slots, 0);
   if (!own_slots) return block_all(slots);
   const sharding::OpRule rule = sharding::rule_of(flow_.graph(), flow_node.instruction);
   factors_.emplace_back();
@@ -186,8 +179,8 @@ void OperatorDims::add(NodeId node, const std::function<bool(NodeId)>& own) {
   for (const sharding::BlockedDim& blocked : rule.blocked) {
     bool crossed = false;
     for (const sharding::SlotDim& where : split) crossed = crossed || where == blocked.at;
-    const std::int32_t i = crossed ? kNone : member(slots, blocked.at);
-    if (i != kNone) classes_[at(root(i))].blocked = true;
+    const std::int32_t i = crossed ? graph::kNone : member(slots, blocked.at);
+    if (i != graph::kNone) classes_[at(root(i))].blocked = true;
   }
 }
 

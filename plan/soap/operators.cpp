@@ -6,6 +6,7 @@
 #include <set>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/base/text_table.h"
 #include "common/graph/dependence.h"
 #include "common/graph/flow_order.h"
@@ -29,10 +30,6 @@ using graph::Part;
 namespace {
 
 constexpr double kMuch = 0.1;  // of the compute
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Begins an operator whatever it reads. (A reduction does, unless what it reads is one's own.)
 bool begins_operator(const graph::FlowGraph& flow, NodeId id) {

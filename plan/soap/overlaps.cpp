@@ -2,15 +2,9 @@
 
 #include <algorithm>
 
+#include "common/base/numbers.h"
+
 namespace automap::soap {
-
-namespace {
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
-
-}  // namespace
 
 std::vector<std::int32_t> indices_of(const Config& config, std::int32_t part) {
   std::vector<std::int32_t> out(config.degrees.size());

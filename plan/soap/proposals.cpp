@@ -7,13 +7,11 @@
 #include <numeric>
 #include <utility>
 
+#include "common/base/numbers.h"
+
 namespace automap::soap {
 
 namespace {
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::int32_t product(const std::vector<std::int32_t>& degrees) {
   return std::accumulate(degrees.begin(), degrees.end(), std::int32_t{1}, std::multiplies<>());

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/base/numbers.h"
 #include "plan/soap/delta_simulation.h"
 #include "plan/soap/memory.h"
 
@@ -20,10 +21,6 @@ constexpr std::int64_t kPolishShare = 5;  // of the budget, one in so many
 constexpr std::int64_t kRestartShare = 24;
 constexpr double kWarmer[] = {1, 4, 16, 64};  // what beta is divided by
 constexpr std::uint32_t kChainStream = 0x50a9, kRestartStream = 0x50ab;
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 double penalty_ms(double missing_bytes) {
   return missing_bytes * 1e-6 * kPenaltyMsPerMb;

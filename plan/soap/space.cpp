@@ -6,15 +6,12 @@
 #include <utility>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/base/printable.h"
 
 namespace automap::soap {
 
 namespace {
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 [[noreturn]] void wrong_space(const std::string& what) {
   throw Error(ErrorKind::kData, "SOAP space: " + what,

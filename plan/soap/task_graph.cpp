@@ -2,15 +2,12 @@
 
 #include <algorithm>
 
+#include "common/base/numbers.h"
 #include "plan/soap/overlaps.h"
 
 namespace automap::soap {
 
 namespace {
-
-std::size_t at(std::int32_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 // Forward pass, backward pass, update; in each the operators in their order (backward: from the last one), of each what
 // it waits for before it.

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 
 #include "common/base/error.h"
 #include "common/base/files.h"
+#include "common/base/numbers.h"
 #include "common/base/rng.h"
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/cost.h"
@@ -34,7 +34,6 @@ using pipeline::Plan;
 using pipeline::Problem;
 using pipeline::Schedule;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::uint32_t kSpaceStream = 0x6f6e6c6e;
 constexpr double kSaveEveryS = 30;
 // A space whose best plan is longer than the best of all by this is played 1/e times as often.
