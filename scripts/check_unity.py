@@ -80,7 +80,7 @@ def names_of(statement, inside):
     if alias:
         # clang takes one of a type inside and outside an unnamed namespace for hiding the other.
         scope = UNNAMED if inside and re.match(r"using \w+ =", text) else ""
-        return [next(name for name in alias.groups() if name)], scope + text
+        return [next(name for name in alias.groups() if name)], scope + re.sub(r"(?<= )::", "", text)
     kind = TYPE.match(text)
     if kind:
         word, name, end = kind.groups()

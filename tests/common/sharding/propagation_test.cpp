@@ -12,15 +12,16 @@
 #include "common/base/rng.h"
 #include "common/hlo/hlo_reader.h"
 #include "common/hlo/hlo_text.h"
+#include "tests/common/sharding/emulator.h"
 #include "tests/common/sharding/linkage_twin.h"
 
 namespace automap::sharding {
 namespace {
 
+using emulator::Dims;
 using graph::FlowGraph;
 using graph::Graph;
 using graph::InstructionId;
-using Dims = std::vector<std::int64_t>;
 
 template <typename T>
 const T& pick(Rng* rng, const std::vector<T>& from) {

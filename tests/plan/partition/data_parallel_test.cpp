@@ -19,9 +19,9 @@ namespace {
 using graph::Graph;
 using sharding::Gather;
 using sharding::GroupId;
-using sharding::kNone;
+using graph::kNone;
 using sharding::ModelOptions;
-using sharding::NodeId;
+using graph::NodeId;
 using sharding::ShardingModel;
 using sharding::TensorDim;
 

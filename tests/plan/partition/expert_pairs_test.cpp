@@ -26,7 +26,7 @@ namespace {
 
 using sharding::Collective;
 using sharding::Gather;
-using sharding::NodeId;
+using graph::NodeId;
 using sharding::TensorDim;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
