@@ -1,5 +1,5 @@
-// Whether this is a sanitized build, whose runs take several times as long: it looks at fewer random problems. Tests that
-// it leaves out stand in tests/one_build.txt.
+// Whether this is a sanitized build, whose runs take several times as long: it looks at fewer random problems. Tests
+// that it leaves out stand in tests/one_build.txt.
 #pragma once
 
 namespace automap {

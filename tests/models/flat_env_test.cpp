@@ -7,12 +7,12 @@
 #include <map>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/row.h"
 #include "tests/common/pipeline/exact_brute_force.h"
-#include "tests/infinity.h"
 
 namespace automap::models {
 namespace {

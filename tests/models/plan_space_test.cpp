@@ -9,12 +9,12 @@
 #include <tuple>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
 #include "models/features.h"
 #include "models/usable_device_cuts.h"
-#include "tests/infinity.h"
 
 namespace automap::models {
 namespace {

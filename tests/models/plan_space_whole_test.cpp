@@ -3,12 +3,12 @@
 
 #include <map>
 
+#include "common/base/numbers.h"
 #include "common/pipeline/schedule.h"
 #include "models/features.h"
 #include "models/flat_env.h"
 #include "models/plan_space.h"
 #include "models/policy_search.h"
-#include "tests/infinity.h"
 #include "tests/models/untrained_policy.h"
 #include "tests/models/whole_problem.h"
 

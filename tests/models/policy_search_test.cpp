@@ -9,13 +9,13 @@
 #include <thread>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/base/rng.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
 #include "models/features.h"
-#include "tests/infinity.h"
 #include "tests/models/untrained_policy.h"
 
 namespace automap::models {

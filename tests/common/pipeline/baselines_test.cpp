@@ -6,10 +6,10 @@
 #include <cmath>
 #include <limits>
 
+#include "common/base/numbers.h"
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
 #include "tests/common/pipeline/exact_brute_force.h"
-#include "tests/infinity.h"
 
 namespace automap::pipeline {
 namespace {

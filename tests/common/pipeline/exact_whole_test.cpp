@@ -4,12 +4,12 @@
 
 #include <map>
 
+#include "common/base/numbers.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/exact_program.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/suffix_values.h"
 #include "tests/common/pipeline/exact_brute_force.h"
-#include "tests/infinity.h"
 #include "tests/sanitized.h"
 
 namespace automap::pipeline {

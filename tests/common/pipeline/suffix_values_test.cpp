@@ -5,10 +5,10 @@
 #include <map>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
 #include "tests/common/pipeline/exact_brute_force.h"
-#include "tests/infinity.h"
 #include "tests/sanitized.h"
 
 namespace automap::pipeline {

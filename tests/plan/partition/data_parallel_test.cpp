@@ -17,11 +17,11 @@ namespace automap::partition {
 namespace {
 
 using graph::Graph;
+using graph::kNone;
+using graph::NodeId;
 using sharding::Gather;
 using sharding::GroupId;
-using graph::kNone;
 using sharding::ModelOptions;
-using graph::NodeId;
 using sharding::ShardingModel;
 using sharding::TensorDim;
 

@@ -24,9 +24,9 @@
 namespace automap::partition {
 namespace {
 
+using graph::NodeId;
 using sharding::Collective;
 using sharding::Gather;
-using graph::NodeId;
 using sharding::TensorDim;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/base/numbers.h"
 #include "common/base/rng.h"
-#include "tests/infinity.h"
 
 namespace automap::partition {
 namespace {

@@ -11,13 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "common/base/numbers.h"
 #include "common/base/rng.h"
 #include "common/hlo/hlo_reader.h"
 #include "plan/partition/mesh_planner.h"
 #include "plan/partition/planner.h"
 #include "plan/partition/price.h"
 #include "profile/profile_hlo.h"
-#include "tests/plan/partition/at.h"
 #include "tests/sanitized.h"
 
 namespace automap::partition {

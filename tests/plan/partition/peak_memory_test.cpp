@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "common/base/numbers.h"
 #include "common/base/rng.h"
 #include "common/hlo/hlo_reader.h"
-#include "tests/plan/partition/at.h"
 
 namespace automap::partition {
 namespace {

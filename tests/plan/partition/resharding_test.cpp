@@ -9,12 +9,12 @@
 #include <set>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/base/rng.h"
 #include "common/hlo/hlo_reader.h"
 #include "plan/partition/data_parallel.h"
 #include "plan/partition/planner.h"
 #include "profile/profile_hlo.h"
-#include "tests/infinity.h"
 
 namespace automap::partition {
 namespace {

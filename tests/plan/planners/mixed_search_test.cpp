@@ -8,13 +8,13 @@
 #include <functional>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/any_width.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
 #include "plan/planners/effort.h"
-#include "tests/infinity.h"
 #include "tests/plan/planners/random_width.h"
 #include "tests/sanitized.h"
 

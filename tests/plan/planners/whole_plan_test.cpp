@@ -10,13 +10,13 @@
 #include <memory>
 
 #include "common/base/error.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
 #include "plan/planners/effort.h"
 #include "plan/planners/step_choice.h"
-#include "tests/infinity.h"
 #include "tests/plan/planners/random_policy.h"
 #include "tests/plan/planners/random_width.h"
 #include "tests/sanitized.h"
