@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/base/json.h"
+#include "common/base/numbers.h"
 #include "common/pipeline/baselines.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/problem.h"
@@ -23,7 +24,6 @@
 
 namespace automap::bench {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Gaps below this are rounding: the plan is optimal.
 constexpr double kRounding = 1e-9;
 

@@ -23,10 +23,6 @@ using pipeline::Schedule;
 constexpr int kProblems = 1000;
 constexpr int kFirst = 2000;
 
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
-
 PlanSpaceOptions every_pivot(const Problem& problem, int stages, Schedule schedule) {
   PlanSpaceOptions options;
   options.stages = stages;

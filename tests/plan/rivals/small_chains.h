@@ -5,12 +5,11 @@
 #include <limits>
 #include <vector>
 
+#include "common/base/numbers.h"
 #include "common/pipeline/random_problem.h"
 #include "plan/rivals/chain.h"
 
 namespace automap::rivals {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 inline pipeline::RandomProblem small(std::uint64_t seed) {
   pipeline::RandomProblemOptions options;
