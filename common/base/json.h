@@ -71,6 +71,7 @@ class Json {
   Json(std::string_view value);
   Json(const void*) = delete;  // no pointer is a boolean
   // {{"a", 1}, {"b", 2}}: an object, where every element is an array of two that begins with a string; else an array.
+  // What such a list holds is moved from it. A list of one Json alone, {value}, is that value: array({value}) is meant.
   Json(std::initializer_list<Json> elements);
   Json(const std::vector<Json>& values);
   Json(std::vector<Json>&& values);
