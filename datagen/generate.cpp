@@ -13,7 +13,6 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -129,8 +128,8 @@ class Pipeline {
         workers.emplace_back();
         start(&workers.back(), &Pipeline::work);
       }
-    } catch (const std::system_error&) {
-      // No more threads to be had: those there are do the work.
+    } catch (...) {
+      // No more threads to be had, or no memory for them: those there are do the work.
       if (!workers.empty() && !workers.back().joinable()) workers.pop_back();
       if (workers.empty()) fail(std::current_exception());
     }
@@ -139,8 +138,12 @@ class Pipeline {
       while (!(failed_ || workers_over_ == workers.size())) {
         changed_main_.wait_for(lock, kPoll);
         lock.unlock();
-        if (hooks_.progress) hooks_.progress(rows_kept + rows_done_, rows_kept + rows_to_make_);
-        if (hooks_.stop && hooks_.stop()) stopped_ = true;
+        try {
+          if (hooks_.progress) hooks_.progress(rows_kept + rows_done_, rows_kept + rows_to_make_);
+          if (hooks_.stop && hooks_.stop()) stopped_ = true;
+        } catch (...) {
+          fail(std::current_exception());  // only after the threads have ended
+        }
         lock.lock();
         if (stopped_) changed_.notify_all();
       }

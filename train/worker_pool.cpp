@@ -1,6 +1,5 @@
 #include "train/worker_pool.h"
 
-#include <system_error>
 #include <utility>
 
 #include "common/base/check.h"
@@ -11,8 +10,8 @@ WorkerPool::WorkerPool(int background) {
   threads_.reserve(static_cast<std::size_t>(background));
   try {
     for (int i = 0; i < background; ++i) threads_.emplace_back([this] { work(); });
-  } catch (const std::system_error&) {
-    // No more threads to be had: those there are, and the caller, do the work.
+  } catch (...) {
+    // No more threads to be had, or no memory for them: those there are, and the caller, do the work.
   }
 }
 
