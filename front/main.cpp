@@ -32,8 +32,8 @@ std::string help() {
   std::string out =
       "automap: find how to train a neural network on many devices\n\n"
       "Examples:\n"
-      "  automap infer fixtures/hlo/bert48.hlo.gz --cluster config-c --micro-batches 16\n"
-      "      plan the training of BERT-48 on 32 V100 in 4 servers\n"
+      "  automap infer fixtures/hlo/gpt2.hlo.gz --cluster config-c --batch 256\n"
+      "      plan the training of GPT-2 on 32 V100 in 4 servers\n"
       "  automap search opp fixtures/hlo/t5_6_6.hlo.gz --shards 8\n"
       "      which variables of a T5 to split over 8 devices\n"
       "  automap inspect fixtures/hlo/bert48.hlo.gz\n"

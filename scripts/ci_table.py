@@ -18,7 +18,7 @@ MOST = 20
 STARTED = re.compile(r"^\d+/\d+ Testing: (\S+)$")
 CTEST_SECONDS = re.compile(r"^Test time =\s+([0-9.]+) sec$")
 GOOGLE_TEST = re.compile(r"^\[ +(?:OK|FAILED) +\] (\S+?)(?:, where .*)? \((\d+) ms\)$")
-UNITTEST = re.compile(r"^\w+ \(([\w.]+)\) \.\.\. ok \(([0-9.]+) s\)$")
+UNITTEST = re.compile(r"^\w+ \(([\w.]+)\) \.\.\. ok \(([0-9.]+) s(?:, .*)?\)$")
 
 
 def tests_of(log):

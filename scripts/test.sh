@@ -10,5 +10,5 @@ echo "building ..." >&2
 if [[ ${1:-} == --build-only ]]; then exit 0; fi
 
 cd "$root"
-# One more than there are processors: some tests wait for most of their time. Those that measure time run alone.
+# One more than there are processors: some tests wait for most of their time.
 ctest --preset release -j "$(($(nproc) + 1))" --progress --output-log build/release/ctest.log "$@"

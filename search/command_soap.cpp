@@ -48,7 +48,7 @@ struct SoapOptions {
   void declare(OptionTable* table) {
     table->example("automap-search soap fixtures/hlo/vgg19.hlo.gz --cluster config-b",
                    "split every operator by samples, space or channels, on devices of its own");
-    table->example("automap-search soap fixtures/hlo/t5_6_6.hlo.gz --cluster config-a --time 20s -o plan.json",
+    table->example("automap-search soap fixtures/hlo/t5_6_6.hlo.gz --cluster config-a --time 5s -o plan.json",
                    "search for 20 seconds; the strategy to a file");
     table->example("automap-search soap fixtures/hlo/t5_6_6.hlo.gz --cluster config-a --plan plan.json --effort quick",
                    "what a strategy takes, and what can be made of it");

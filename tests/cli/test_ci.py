@@ -138,7 +138,7 @@ class RunScript(ProgramTest):
     def test_all_or_what_was_named(self):
         done = self.run_script()
         self.assertEqual((done.returncode, done.stdout), (1, "a ran\nb ran\n"))
-        self.assertRegex(done.stderr, r"test_a \(test_x.One.test_a\) \.\.\. ok \(\d+\.\d\d s\)\n")
+        self.assertRegex(done.stderr, r"test_a \(test_x.One.test_a\) \.\.\. ok \(\d+\.\d\d s, processor \d+\.\d\d s\)\n")
         self.assertIn("c ran", done.stderr)
         done = self.run_script("One.test_b")
         self.assertEqual((done.returncode, done.stdout), (0, "b ran\n"), done.stderr)
@@ -182,7 +182,7 @@ RUN = """1/3 Testing: graph.1-of-4
 [       OK ] Graph.Large (1500 ms)
 Test time =   1.60 sec
 2/3 Testing: cli.test_a
-test_one (test_a.A.test_one) ... ok (2.25 s)
+test_one (test_a.A.test_one) ... ok (2.25 s, processor 1.50 s)
 test_two (test_a.A.test_two) ... skipped 'no corpus'
 Test time =   2.50 sec
 3/3 Testing: install.consumer

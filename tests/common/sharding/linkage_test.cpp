@@ -628,7 +628,13 @@ TEST(LinkageCorpus, KeepsItsPromises) {
     const std::string bytes = gunzip_if_gzip(read_file(path), path);
     if (hlo::detect_hlo_form(bytes, path) != hlo::HloForm::kText) continue;
     for (const std::string_view piece : hlo::split_modules(bytes)) {
-      const Graph graph = hlo::read_hlo_text(std::string(piece), path);
+      Graph graph;
+      try {
+        graph = hlo::read_hlo_text(std::string(piece), path);
+      } catch (const Error&) {
+        if (path.find("/refused/") != std::string::npos) continue;  // what readers do not read yet
+        throw;
+      }
       const FlowGraph flow = FlowGraph::build(graph, with_everything());
       for (const int shards : {2, 8}) {
         LinkageOptions options;
