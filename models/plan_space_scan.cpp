@@ -14,8 +14,6 @@ using pipeline::DeviceGroup;
 using pipeline::Link;
 using pipeline::Plan;
 
-namespace {}  // namespace
-
 // One row of a scan: all points at which the stage behind a parent may end on one device cut.
 struct PlanSpace::ScannedRow {
   std::int32_t parent = 0;

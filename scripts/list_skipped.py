@@ -14,6 +14,8 @@ from collections import defaultdict
 from pathlib import Path
 
 TEST = re.compile(r"^\d+/\d+ Testing: (\S+)")
+GOOGLE_TEST = re.compile(r"^\[  SKIPPED \] (\S+)(?:, where .*)? \(\d+ ms\)$")
+MOST_LINES = 50  # of the reason and of what the test prints behind it
 UNITTEST = re.compile(r"""^(?:(\w+) \(\S+\)|.*)(?: \.\.\.)? skipped (['"].*['"])$""")
 UNITTEST_NAME = re.compile(r"^(test\w*|setUpClass) \(\S+\)$")
 
@@ -26,7 +28,11 @@ def skipped_of(text):
         if match := TEST.match(line):
             current, name = match.group(1), None
         elif re.search(r"\.cpp:\d+: Skipped$", line):
-            found.append((current, lines[number + 1].strip() if number + 1 < len(lines) else ""))
+            # The case stands below: of "planners.2-of-4" planners.Suite.Case.
+            below = (GOOGLE_TEST.match(later) for later in lines[number + 1:number + 1 + MOST_LINES])
+            case = next((later.group(1) for later in below if later), None)
+            test = f"{current.split('.')[0]}.{case}" if case else current
+            found.append((test, lines[number + 1].strip() if number + 1 < len(lines) else ""))
         elif match := UNITTEST_NAME.match(line):
             name = match.group(1)  # a test with a docstring: its first line, and the verdict, stand below
         elif match := UNITTEST.match(line):

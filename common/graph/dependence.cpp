@@ -164,12 +164,25 @@ class FlowBuilder {
            graph_.instruction(graph_.operands(id)[0]).shape == instruction.shape;
   }
 
+  // Every branch of a conditional gets the argument that it reads: operand b + 1 is branch b's.
+  bool binds_branches(InstructionId id) const {
+    std::size_t next = 1;
+    for (const ComputationId branch : graph_.called(id)) {
+      const std::size_t given = graph_.operands(id).size() > next++ ? 1 : 0;
+      if (graph_.computation(branch).parameters.size() > given) return false;
+    }
+    return true;
+  }
+
   bool is_expandable(InstructionId id) const {
     const Instruction& instruction = graph_.instruction(id);
     switch (instruction.opcode) {
       case Opcode::kCall:
-      case Opcode::kAsyncStart: return instruction.num_called == 1;
-      case Opcode::kConditional: return instruction.num_called >= 1;
+      case Opcode::kAsyncStart:
+        // Another number: not all are bound, or it is the reducer of a collective that was started.
+        return instruction.num_called == 1 && graph_.computation(graph_.called(id)[0]).parameters.size() ==
+                                                  static_cast<std::size_t>(instruction.num_operands);
+      case Opcode::kConditional: return instruction.num_called >= 1 && binds_branches(id);
       case Opcode::kWhile: return is_loop(id) || (expanded_.count(id) != 0 && instruction.num_called == 2);
       case Opcode::kFusion: {
         if (!fusions_ || instruction.num_called != 1) return false;

@@ -9,8 +9,6 @@
 
 namespace automap::soap {
 
-namespace {}  // namespace
-
 MachineLinks::MachineLinks(const machine::Cluster& cluster, int devices) : cluster_(cluster) {
   const int all = cluster_.num_devices(), wanted = devices == 0 ? all : devices;
   if (wanted < 1 || wanted > all || wanted > kMostDevices) {

@@ -74,7 +74,8 @@ class JaxPython(ProgramTest):
         self.assertEqual(self.calls.read_text(), "")
 
 
-LOG = """1/3 Testing: io.Pedigree.Corpus
+LOG = """1/3 Testing: io.2-of-4
+[ RUN      ] Pedigree.Corpus
 ../../tests/io_test.cpp:5: Skipped
 no corpus
 [  SKIPPED ] Pedigree.Corpus (0 ms)

@@ -253,6 +253,22 @@ ENTRY e {
             (Strings{"add(negate(opt-barrier#1(p1)),p0)"}));
 }
 
+// What a collective that is started is given is its reducer, not work that takes its operands.
+TEST(FlowGraph, WhatIsCalledWithoutAllItsArgumentsStaysAUnit) {
+  EXPECT_EQ(results_of(R"(HloModule m
+add { x = f32[] parameter(0)  y = f32[] parameter(1)  ROOT s = f32[] add(x, y) }
+ENTRY e {
+  p = f32[4] parameter(0)
+  s = ((f32[4]), f32[2]) reduce-scatter-start(p), to_apply=add, dimensions={0}
+  ROOT d = f32[2] reduce-scatter-done(s)
+})"),
+            (Strings{"async-done(get-tuple-element#0(async-start(p0)),get-tuple-element#1(async-start(p0)))"}));
+  EXPECT_EQ(results_of(R"(HloModule m
+work { a = f32[2,3] parameter(0)  ROOT n = f32[2,3] abs(a) }
+ENTRY e { ROOT s = ((), (), s32[]) call-start(), to_apply=work })"),
+            (Strings{"get-tuple-element#0(async-start())"}));
+}
+
 TEST(FlowGraph, UsersAreTheInverseOfOperands) {
   const Graph graph = hlo::read_hlo_text(kLoop, "test");
   const FlowGraph flow = FlowGraph::build(graph);
