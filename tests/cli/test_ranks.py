@@ -132,7 +132,7 @@ class Ranks(RanksTest):
             options = ("--episodes", 2 * episodes, "--round-episodes", episodes, "--evaluate-every", episodes)
             whole, both = f"whole{more}", f"run{more}"
             self.assertEqual(self.codes(self.job(whole, 1, *options)), [0], self.last)
-            self.job(both, 2, *options, "--rank-timeout", f"{2 * more}s")
+            self.codes(self.job(both, 2, *options, "--rank-timeout", f"{2 * more}s"))
             if not any("did not come within" in end[2] or "found no rank 0" in end[2] for end in self.last):
                 break
         self.assertEqual([end[0] for end in self.last], [0, 0], self.last)
