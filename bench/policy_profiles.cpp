@@ -190,7 +190,8 @@ class Profiles {
   Measured measure(const Case& one) {
     const Model& model = models_[one.model];
     const Cluster& cluster = clusters_[one.cluster];
-    pipeline::ProblemOptions problem_options = infer::make_problem_options(infer::InferOptions(), model.profile);
+    pipeline::ProblemOptions problem_options =
+        infer::make_question(infer::InferOptions(), model.profile, cluster).options;
     problem_options.micro_batches = one.micro_batches;
     constexpr double kBatches = 16;
     problem_options.micro_batch_samples =

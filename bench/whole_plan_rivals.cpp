@@ -14,6 +14,8 @@
 #include "common/base/error.h"
 #include "infer/input.h"
 #include "infer/options.h"
+#include "plan/planners/step_choice.h"
+#include "plan/planners/sweep.h"
 #include "plan/rivals/aceso.h"
 #include "plan/rivals/alpa.h"
 #include "plan/rivals/galvatron.h"
@@ -58,20 +60,18 @@ int measure(const std::vector<std::string>& models, const std::vector<std::strin
       const infer::PlanInput input = infer::read_input(options.input, cluster);
       const pipeline::Profile& profile = input.profile;
       if (profile.forward_fraction >= 1) continue;  // no training step
-      const pipeline::ProblemOptions problem = infer::make_problem_options(options, profile);
-      const planners::StepRequest step = infer::make_step(options);
-      planners::PlanRequest request = infer::make_request(options);
+      planners::Question question = infer::make_question(options, profile, cluster);
+      planners::PlanRequest& request = question.request;
       request.lower_bound = false;
       const auto planned = [&](bool with_policy) {
         request.use_policy = with_policy;
         return timed([&] {
-          const planners::StepPlan plan = planners::plan_step(profile, cluster, problem, step, request);
+          const planners::StepPlan plan = planners::plan_step(question);
           return plan.result.plan ? plan.result.simulated_step_ms : 0;
         });
       };
       const auto published = [&](const rivals::Planner& planner) {
-        const rivals::RivalPlan plan =
-            rivals::best_over_splits({profile, cluster, problem, step, request.max_stages}, {planner});
+        const rivals::RivalPlan plan = rivals::best_over_splits(question, {planner});
         return plan.problem ? plan.simulated_step_ms : 0;
       };
       const Timed ours = planned(true);
@@ -79,7 +79,7 @@ int measure(const std::vector<std::string>& models, const std::vector<std::strin
           timed([&] { return published(rivals::alpa(profile, request.max_stages)); }),
           timed([&] { return published(rivals::galvatron(profile, request.max_stages)); }),
           timed([&] { return published(rivals::aceso(profile, request.max_stages)); }), timed([&] {
-            const infer::Sweep sweep = infer::sweep_layouts(profile, cluster, problem, step, {});
+            const planners::Sweep sweep = planners::sweep_layouts(question, {});
             return sweep.layouts.front().missing_bytes > 0 ? 0 : sweep.layouts.front().simulated_step_ms;
           }),
           planned(false)};

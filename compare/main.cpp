@@ -32,16 +32,17 @@ struct Asked {
 
   Question question(const infer::InferOptions& options) const {
     Question out;
-    out.request = infer::make_request(options);
     if (workload) {
+      out.plan.request = infer::make_request(options);
       out.workload = &*workload;
       return out;
     }
-    out.input = &*input;
-    out.cluster = &*cluster;
-    out.options = infer::make_problem_options(options, input->profile);
-    out.step = infer::make_step(options);
-    const std::vector<planners::StepSize> sizes = planners::step_sizes(out.step, input->profile, out.options.replicas);
+    out.plan = infer::make_question(options, input->profile, *cluster);
+    out.plan.beside = {};
+    out.plan.flops = input->flops;
+    out.module = input->module.get();
+    const std::vector<planners::StepSize> sizes =
+        planners::step_sizes(out.plan.step, input->profile, out.plan.options.replicas);
     if (!sizes.empty()) out.batch = sizes.front().batch();
     return out;
   }

@@ -6,12 +6,12 @@
 
 #include "common/base/error.h"
 #include "common/base/text_table.h"
-#include "infer/score.h"
 #include "plan/heuristics/planning.h"
 #include "plan/heuristics/training_graph.h"
 #include "plan/partition/partition_search.h"
 #include "plan/placement/model_workload.h"
 #include "plan/placement/planning.h"
+#include "plan/planners/score.h"
 #include "plan/soap/memory.h"
 #include "plan/soap/operators_at_batch.h"
 #include "plan/soap/search.h"
@@ -26,8 +26,8 @@ constexpr const char* kSource = "automap-compare";
 
 // With the memory that plans of ours may use, too, and no more.
 machine::Cluster without_reserve(const Question& q) {
-  machine::Cluster cluster = *q.cluster;
-  for (auto& [name, device] : cluster.devices) device.memory_gib *= 1 - q.options.memory_reserve;
+  machine::Cluster cluster = q.plan.cluster;
+  for (auto& [name, device] : cluster.devices) device.memory_gib *= 1 - q.plan.options.memory_reserve;
   return cluster;
 }
 
@@ -61,14 +61,14 @@ int data_parallel_devices(const soap::Space& space, const soap::Strategy& strate
 // As a pipeline of one stage, which may not fit. Leaves the answer as it is where our problem does not know so many
 // samples, or where the stage cannot be for another reason than memory.
 void judge_as_one_stage(const Question& q, int devices, Answer* answer) {
-  pipeline::ProblemOptions options = q.options;
+  pipeline::ProblemOptions options = q.plan.options;
   options.micro_batches = 1;
   options.micro_batch_samples = q.batch;
   pipeline::Plan plan;
   plan.schedule = pipeline::Schedule::kAdaptive;
-  if (q.batch / devices > pipeline::most_samples(q.input->profile)) return;
-  const infer::ScoredPlan scored =
-      infer::score_plan(q.input->profile, planners::first_devices(*q.cluster, devices), options, plan, kSource);
+  if (q.batch / devices > pipeline::most_samples(q.plan.profile())) return;
+  const planners::ScoredPlan scored =
+      planners::score_plan(q.plan.profile(), planners::first_devices(q.plan.cluster, devices), options, plan, kSource);
   if (!scored.infeasible.empty() && scored.missing_bytes <= 0) return;
   answer->judge = Judge::kOurs;
   answer->step_ms = scored.simulated_step_ms;
@@ -116,7 +116,7 @@ double fullest_share(const placement::Workload& workload, const placement::Answe
 }
 
 Answer of_workload(const Question& q, const char* algorithm) {
-  const placement::Answer found = placed_by(*q.workload, algorithm, q.request.time_limit_s);
+  const placement::Answer found = placed_by(*q.workload, algorithm, q.plan.request.time_limit_s);
   Answer answer;
   answer.found = true;
   answer.judge = Judge::kLargestLoad;
@@ -129,9 +129,9 @@ Answer of_workload(const Question& q, const char* algorithm) {
 // The layers of a micro-batch of `size` placed, and the pipeline that they make.
 void consider(const Question& q, const planners::StepSize& size, const char* algorithm, Answer* best) {
   const placement::ModelWorkload layers =
-      placement::layer_workload(q.input->profile, placement::machine_of(without_reserve(q)), size.samples);
+      placement::layer_workload(q.plan.profile(), placement::machine_of(without_reserve(q)), size.samples);
   placement::check_workload(layers.workload, kSource);
-  const placement::Answer found = placed_by(layers.workload, algorithm, q.request.time_limit_s);
+  const placement::Answer found = placed_by(layers.workload, algorithm, q.plan.request.time_limit_s);
   std::string why;
   std::optional<pipeline::Plan> plan = placement::pipeline_plan(layers, found.placement, &why);
   if (!plan) {
@@ -139,13 +139,13 @@ void consider(const Question& q, const planners::StepSize& size, const char* alg
     return;
   }
   plan->schedule = pipeline::Schedule::kAdaptive;
-  pipeline::ProblemOptions options = q.options;
+  pipeline::ProblemOptions options = q.plan.options;
   // Its devices may hold what has no variables, or hardly any work.
   options.allow_empty_stages = options.allow_idle_stages = true;
   options.micro_batches = size.micro_batches;
   options.micro_batch_samples = size.samples;
-  const infer::ScoredPlan scored = infer::score_plan(
-      q.input->profile, planners::first_devices(*q.cluster, plan->num_stages()), options, *plan, kSource);
+  const planners::ScoredPlan scored = planners::score_plan(
+      q.plan.profile(), planners::first_devices(q.plan.cluster, plan->num_stages()), options, *plan, kSource);
   if (!scored.infeasible.empty()) {
     if (!best->found) best->why_not = "its placement does not run: " + scored.infeasible;
     return;
@@ -163,8 +163,8 @@ Answer place_by(const Question& q, const char* algorithm) {
   if (q.workload != nullptr) return of_workload(q, algorithm);
   Answer best;
   best.why_not = "no split of the batch has times";
-  for (const planners::StepSize& size : planners::step_sizes(q.step, q.input->profile, q.options.replicas)) {
-    if (size.samples > pipeline::most_samples(q.input->profile)) continue;
+  for (const planners::StepSize& size : planners::step_sizes(q.plan.step, q.plan.profile(), q.plan.options.replicas)) {
+    if (size.samples > pipeline::most_samples(q.plan.profile())) continue;
     try {
       consider(q, size, algorithm, &best);
     } catch (const Error& error) {
@@ -178,10 +178,10 @@ Answer place_by(const Question& q, const char* algorithm) {
 }  // namespace
 
 Answer plan_flexflow(const Question& q) {
-  const machine::DeviceModel device = profile::reference_device("", *q.cluster);
+  const machine::DeviceModel device = profile::reference_device("", q.plan.cluster);
   soap::ModelSpace model;
   try {
-    model = soap::operators_at_batch(q.input->module->graph, device, std::llround(q.batch));
+    model = soap::operators_at_batch(q.module->graph, device, std::llround(q.batch));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kData) throw;
     Answer answer;
@@ -196,7 +196,7 @@ Answer plan_flexflow(const Question& q) {
                                            {"random", soap::random_start(model.space, proposals, &rng)}};
   WorkLimits limits;
   limits.units = partition::search_units(Effort::kNormal);
-  limits.seconds = q.request.time_limit_s;
+  limits.seconds = q.plan.request.time_limit_s;
   Work work(limits);
   soap::SearchOptions options;
   options.fit = true;
@@ -216,8 +216,8 @@ Answer plan_heuristics(const Question& q) {
   Answer answer;
   heuristics::TrainingGraph model;
   try {
-    const profile::ModuleAtBatch module(q.input->module->graph, std::llround(q.batch));
-    model = heuristics::training_graph_of(module.graph(), module.step(), profile::reference_device("", *q.cluster));
+    const profile::ModuleAtBatch module(q.module->graph, std::llround(q.batch));
+    model = heuristics::training_graph_of(module.graph(), module.step(), profile::reference_device("", q.plan.cluster));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kData) throw;
     answer.why_not = error.what();

@@ -10,13 +10,14 @@
 #include "common/base/text_table.h"
 #include "common/pipeline/placed_plan.h"
 #include "compare/other_spaces.h"
-#include "infer/explorer.h"
-#include "infer/score.h"
+#include "plan/planners/answer.h"
+#include "plan/planners/sweep.h"
 #include "plan/rivals/aceso.h"
 #include "plan/rivals/alpa.h"
 #include "plan/rivals/dapple.h"
 #include "plan/rivals/galvatron.h"
 #include "plan/rivals/pipedream.h"
+#include "plan/rivals/published.h"
 
 namespace automap::compare {
 namespace {
@@ -33,15 +34,15 @@ void judge(const pipeline::PlacedPlan& placed, Answer* answer) {
   }
 }
 
-Answer answer_of(const planners::StepPlan& plan) {
+Answer answer_of(const planners::Candidate& plan) {
   Answer answer;
-  if (!plan.result.plan) {
-    answer.why_not = plan.result.infeasible.empty() ? kNothingFits : plan.result.infeasible;
+  if (!plan.found()) {
+    answer.why_not = plan.why.empty() ? kNothingFits : plan.why;
     return answer;
   }
-  judge(place(*plan.problem, *plan.result.plan), &answer);
-  answer.own_ms = plan.result.step_ms;
-  answer.step_ms = plan.result.simulated_step_ms;
+  judge(plan.placed, &answer);
+  answer.own_ms = plan.step_ms;
+  answer.step_ms = plan.simulated_step_ms;
   return answer;
 }
 
@@ -58,22 +59,19 @@ Answer answer_of(const rivals::RivalPlan& plan) {
 }
 
 Answer plan_ours(const Question& q) {
-  planners::StepPlan plan = planners::plan_step(q.input->profile, *q.cluster, q.options, q.step, q.request);
-  // As automap-infer: the corners of the whole plan, and what published planners say, are candidates.
-  if (plan.result.plan) {
-    infer::explore_corners(q.input->profile, *q.cluster, q.options, q.step, q.request, q.input->flops, {}, plan);
-  }
-  Answer answer = answer_of(plan);
-  if (plan.simulated_bound_ms > 0) answer.simulated_bound_ms = plan.simulated_bound_ms;
+  planners::Question question = q.plan;
+  const planners::Answer found = planners::answer(question, rivals::all_kinds());
+  Answer answer = answer_of(found.one_width);
+  if (found.bounds.simulated_ms > 0) answer.simulated_bound_ms = found.bounds.simulated_ms;
   return answer;
 }
 
 // One of our planners that stands for what is done by hand.
 Answer plan_by(const Question& q, planners::PlannerKind kind) {
-  planners::PlanRequest request = q.request;
-  request.planner = kind;
-  request.lower_bound = false;
-  return answer_of(planners::plan_step(q.input->profile, *q.cluster, q.options, q.step, request));
+  planners::Question question = q.plan;
+  question.request.planner = kind;
+  question.request.lower_bound = false;
+  return answer_of(candidate_of("", planners::plan_step(question)));
 }
 
 Answer plan_data_parallel(const Question& q) {
@@ -85,10 +83,10 @@ Answer plan_gpipe(const Question& q) {
 
 Answer plan_megatron(const Question& q) {
   Answer answer;
-  infer::SweepRequest request;
-  request.max_stages = q.request.max_stages;
-  const infer::Sweep sweep = infer::sweep_layouts(q.input->profile, *q.cluster, q.options, q.step, request);
-  const infer::SweptLayout& best = sweep.layouts.front();
+  planners::SweepRequest request;
+  request.max_stages = q.plan.request.max_stages;
+  const planners::Sweep sweep = sweep_layouts(q.plan, request);
+  const planners::SweptLayout& best = sweep.layouts.front();
   if (best.missing_bytes > 0) {
     answer.why_not = "no even grid fits: " + best.layout.text() + " lacks " + format_bytes(best.missing_bytes) +
                      " on each device of stage " + std::to_string(best.missing_stage);
@@ -102,8 +100,7 @@ Answer plan_megatron(const Question& q) {
 }
 
 Answer plan_rival(const Question& q, rivals::Planner (*planner)(const pipeline::Profile& profile, int max_stages)) {
-  return answer_of(rivals::best_over_splits({q.input->profile, *q.cluster, q.options, q.step, q.request.max_stages},
-                                            {planner(q.input->profile, q.request.max_stages)}));
+  return answer_of(rivals::best_over_splits(q.plan, {planner(q.plan.profile(), q.plan.request.max_stages)}));
 }
 Answer plan_pipedream(const Question& q) {
   return plan_rival(q, rivals::pipedream);
@@ -235,7 +232,7 @@ std::string not_about(const System& system, const Question& question) {
     if (system.places_nodes()) return "";
     return "a workload for placement says nothing of samples, variables and links";
   }
-  if (system.of == Of::kModules && question.input->module == nullptr) {
+  if (system.of == Of::kModules && question.module == nullptr) {
     return "a profile has no operators; give it the HLO";
   }
   return "";

@@ -9,23 +9,19 @@
 #include <string_view>
 #include <vector>
 
-#include "common/machine/cluster.h"
-#include "common/pipeline/problem.h"
-#include "infer/input.h"
+#include "common/hlo/hlo_reader.h"
 #include "plan/placement/workload.h"
-#include "plan/planners/planner.h"
-#include "plan/planners/step_choice.h"
+#include "plan/planners/question.h"
 
 namespace automap::compare {
 
 struct Question {
-  const infer::PlanInput* input = nullptr;        // a model; null: a workload
+  // About a model; about a workload only the request counts. Of a rival the stages of the request count; ours takes the
+  // effort, the time limit and the policy, too.
+  planners::Question plan;
+  const hlo::HloModule* module = nullptr;         // of the model; null: a profile
   const placement::Workload* workload = nullptr;  // null: a model
-  const machine::Cluster* cluster = nullptr;      // null: a workload
-  pipeline::ProblemOptions options = {};
-  planners::StepRequest step = {};
-  planners::PlanRequest request = {};  // ours: effort, time limit, most stages, policy; of a rival the stages count
-  double batch = 0;                    // samples of a step
+  double batch = 0;                               // samples of a step
 };
 
 // Whose figure Answer::step_ms is. Those of one judge can be compared.

@@ -465,17 +465,17 @@ std::vector<std::string> take_settings(const GivenPlan& given, OptionTable& tabl
   return departures;
 }
 
-StageOverrides make_overrides(const OptionTable& table, const InferOptions& o) {
-  StageOverrides overrides;
+planners::StageOverrides make_overrides(const OptionTable& table, const InferOptions& o) {
+  planners::StageOverrides overrides;
   if (o.zero != "auto") overrides.zero = o.zero[0] - '0';
   if (o.recompute != "auto") overrides.recompute = o.recompute == "layer";
   if (table.source_of("schedule") != "default") overrides.schedule = pipeline::parse_schedule(o.schedule);
   return overrides;
 }
 
-SweepRequest make_sweep(const OptionTable& table, const InferOptions& o) {
+planners::SweepRequest make_sweep(const OptionTable& table, const InferOptions& o) {
   const planners::PlanRequest request = make_request(o);
-  SweepRequest sweep;
+  planners::SweepRequest sweep;
   if (request.stages > 0) {
     sweep.min_stages = sweep.max_stages = request.stages;
   } else if (table.source_of("max-stages") != "default") {
@@ -486,16 +486,6 @@ SweepRequest make_sweep(const OptionTable& table, const InferOptions& o) {
   return sweep;
 }
 
-BesidePlan make_beside(const InferOptions& o) {
-  BesidePlan beside;
-  const int asked = number_or_word(o.chunks, "chunks", "auto", 1, 16);
-  if (asked == 0) beside.chunks = {2, 3, 4};
-  if (asked > 1) beside.chunks = {asked};
-  beside.zero_bubble = o.zero_bubble == "auto";
-  beside.mixed_widths = o.mixed_widths == "auto";
-  return beside;
-}
-
 planners::StepRequest make_step(const InferOptions& o) {
   planners::StepRequest step;
   step.batch = number_or_word(o.batch, "batch", "auto", 1, 1 << 30);
@@ -504,23 +494,6 @@ planners::StepRequest make_step(const InferOptions& o) {
   step.equal_replicas = o.replicas == "equal";
   step.lone_replicas = o.lone_replicas;
   return step;
-}
-
-pipeline::ProblemOptions make_problem_options(const InferOptions& o, const pipeline::Profile& profile) {
-  pipeline::ProblemOptions options = o.problem;
-  const bool fractional = o.replicas == "fractional";
-  options.replicas = fractional ? pipeline::Replicas::kFractional : pipeline::Replicas::kWhole;
-  options.gradient_sync =
-      o.gradient_sync == "after" ? pipeline::GradientSync::kAfter : pipeline::GradientSync::kOverlap;
-  options.bucket_bytes = o.bucket_mib * 1024 * 1024;
-  options.optimizer = o.optimizer;
-  options.memory_reserve = o.memory_reserve / 100;
-  options.value = o.value == "paper" ? pipeline::ValueForm::kPaper : pipeline::ValueForm::kFull;
-  if (o.state_factor != "auto") options.state_factor = number_of(o.state_factor, "state-factor", 0, 100);
-  // The papers' idle stages stay possible where the papers' replicas are.
-  options.allow_idle_stages = o.allow_idle_stages || fractional;
-  options.variants = make_variants(o, fractional, profile);
-  return options;
 }
 
 planners::PlanRequest make_request(const InferOptions& o) {
@@ -554,6 +527,62 @@ planners::PlanRequest make_request(const InferOptions& o) {
   if (learns && std::isfinite(o.time_limit_s)) request.effort.units = WorkLimits::kNoEnd;
   request.all_planners = o.all_planners;
   return request;
+}
+
+namespace {
+
+planners::BesidePlan make_beside(const InferOptions& o) {
+  planners::BesidePlan beside;
+  const int asked = number_or_word(o.chunks, "chunks", "auto", 1, 16);
+  if (asked == 0) beside.chunks = {2, 3, 4};
+  if (asked > 1) beside.chunks = {asked};
+  beside.zero_bubble = o.zero_bubble == "auto";
+  beside.mixed_widths = o.mixed_widths == "auto";
+  return beside;
+}
+
+pipeline::ProblemOptions make_problem_options(const InferOptions& o, const pipeline::Profile& profile) {
+  pipeline::ProblemOptions options = o.problem;
+  const bool fractional = o.replicas == "fractional";
+  options.replicas = fractional ? pipeline::Replicas::kFractional : pipeline::Replicas::kWhole;
+  options.gradient_sync =
+      o.gradient_sync == "after" ? pipeline::GradientSync::kAfter : pipeline::GradientSync::kOverlap;
+  options.bucket_bytes = o.bucket_mib * 1024 * 1024;
+  options.optimizer = o.optimizer;
+  options.memory_reserve = o.memory_reserve / 100;
+  options.value = o.value == "paper" ? pipeline::ValueForm::kPaper : pipeline::ValueForm::kFull;
+  if (o.state_factor != "auto") options.state_factor = number_of(o.state_factor, "state-factor", 0, 100);
+  // The papers' idle stages stay possible where the papers' replicas are.
+  options.allow_idle_stages = o.allow_idle_stages || fractional;
+  options.variants = make_variants(o, fractional, profile);
+  return options;
+}
+
+}  // namespace
+
+planners::Question make_question(const InferOptions& o, const pipeline::Profile& profile,
+                                 const machine::Cluster& cluster) {
+  planners::Question question(profile, cluster, make_problem_options(o, profile), make_step(o), make_request(o));
+  question.beside = make_beside(o);
+  return question;
+}
+
+bool explores(const InferOptions& o, const planners::PlanRequest& request) {
+  if (o.explore != "auto") return o.explore == "on";
+  if (o.beside_asked) return true;
+  return request.planner == planners::PlannerKind::kAuto && o.replicas != "fractional" &&
+         objective_of(request) == planners::Objective::kSimulated;
+}
+
+std::vector<std::string> narrowing_options(const OptionTable& table) {
+  std::vector<std::string> given;
+  for (const char* option : {"micro-batch", "micro-batches", "replicas", "limit", "stages", "max-stages", "max-width",
+                             "schedule", "zero", "recompute", "sequence-parallel"}) {
+    const std::string value = table.value_of(option);
+    const bool open = value == "auto" || value == "all" || value == "whole" || value == "adaptive";
+    if (table.source_of(option) != "default" && !open) given.push_back(std::string("--") + option + " " + value);
+  }
+  return given;
 }
 
 }  // namespace automap::infer

@@ -10,12 +10,12 @@
 #include "common/base/work.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
-#include "infer/explorer.h"
 #include "infer/input.h"
 #include "infer/plan_file.h"
-#include "infer/score.h"
 #include "plan/planners/planner.h"
-#include "plan/planners/step_choice.h"
+#include "plan/planners/question.h"
+#include "plan/planners/score.h"
+#include "plan/planners/sweep.h"
 
 namespace automap::infer {
 
@@ -62,11 +62,17 @@ void limit_kinds(const OptionTable& table, InferOptions* options, planners::Plan
 // Sets what the command line leaves open to what a given plan was made with; returns where the command line departs
 // from that, one sentence each. Throws Error(kData) naming the file when it says what no option may be.
 std::vector<std::string> take_settings(const GivenPlan& given, OptionTable& table);
-StageOverrides make_overrides(const OptionTable& table, const InferOptions& options);
-SweepRequest make_sweep(const OptionTable& table, const InferOptions& options);
-BesidePlan make_beside(const InferOptions& options);
+planners::StageOverrides make_overrides(const OptionTable& table, const InferOptions& options);
+planners::SweepRequest make_sweep(const OptionTable& table, const InferOptions& options);
+// What is asked of the planners, but for the policy, about a model on a cluster.
+planners::Question make_question(const InferOptions& options, const pipeline::Profile& profile,
+                                 const machine::Cluster& cluster);
 planners::StepRequest make_step(const InferOptions& options);
-pipeline::ProblemOptions make_problem_options(const InferOptions& options, const pipeline::Profile& profile);
 planners::PlanRequest make_request(const InferOptions& options);
+// Whether the best of every kind is looked for beside the plan. Quick planners answer at once: there, only where it is
+// asked for.
+bool explores(const InferOptions& options, const planners::PlanRequest& request);
+// The options given that leave some plans out, which the bounds are not about then.
+std::vector<std::string> narrowing_options(const OptionTable& table);
 
 }  // namespace automap::infer

@@ -1,35 +1,16 @@
-// A plan that somebody gives, as its file says it: one of ours (automap.plan/2, /1) or a minimal one, a JSON object
-// with cuts and device_cuts (docs/formats/plan.md). Nothing is judged here; score.h does.
+// Plan files that somebody gives: ours (automap.plan/2, /1) or minimal ones, a JSON object with cuts and device_cuts
+// (docs/formats/plan.md).
 #pragma once
 
-#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "common/base/json_object.h"
-#include "common/pipeline/plan.h"
-#include "common/pipeline/problem.h"
 #include "infer/input.h"
+#include "plan/planners/given_plan.h"
 
 namespace automap::infer {
 
-struct GivenPlan {
-  std::string source;  // the file, for messages
-  pipeline::Plan plan;
-  std::vector<pipeline::StageVariant> variants;  // [S]
-  double micro_batch_samples = 0;                // mb; 0: not said
-  int micro_batches = 0;                         // M; 0: not said
-  int num_devices = 0;                           // 0: not said
-  std::vector<int> widths;                       // [S] of their replicas
-  int num_instructions = 0;                      // 0: not said
-  std::string model, model_sha256;               // empty: not said
-  // How replicas of several devices hold the tensors: what it is called in messages, and what was said of it.
-  std::vector<std::pair<std::string, Json>> partitions;
-  // Options of automap-infer that the plan was made with -> value. Files of version 1 were made with what the papers
-  // assume.
-  std::map<std::string, std::string> settings;
-};
+using planners::GivenPlan;
 
 // "-" = standard input, gzipped or not. Throws Error(kData) naming the file, the key, what was found and expected:
 // neither kind of plan, lists of different lengths, cuts that do not rise, K that rises, exceeds M or contradicts the

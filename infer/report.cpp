@@ -84,7 +84,7 @@ std::string stage_table(const PlanDocument& document, const Problem& problem) {
     if (layers) row.push_back(layers_text(stage));
     row.push_back(span_text(stage.first_instruction, stage.last_instruction));
     row.push_back(devices_text(stage, problem));
-    row.push_back(samples_text(stage.samples));
+    row.push_back(format_amount(stage.samples));
     row.push_back(std::to_string(stage.in_flight));
     for (const double ms :
          {stage.forward_ms, stage.backward_ms, stage.transfer_ms, stage.allreduce_ms, stage.optimizer_ms}) {
@@ -324,8 +324,8 @@ std::string title_text(const PlanDocument& document, const ReportOptions& option
   const bool whole = document.replicas == "whole";
   if (whole && options.model_batch > 0 && options.model_batch != document.micro_batch_samples) {
     out += "Micro-batch  " + plural(std::llround(document.micro_batch_samples), "sample") + "; the model has " +
-           samples_text(options.model_batch) + ": export it with a batch of " +
-           samples_text(document.micro_batch_samples) + " to run this plan\n";
+           format_amount(options.model_batch) + ": export it with a batch of " +
+           format_amount(document.micro_batch_samples) + " to run this plan\n";
   }
   return out;
 }
@@ -433,10 +433,6 @@ std::string sensitivity_text(const std::vector<pipeline::PlanSensitivity>& rows)
 
 }  // namespace
 
-std::string samples_text(double samples) {
-  return samples == std::floor(samples) ? format_count(std::llround(samples)) : format_number(samples);
-}
-
 // The best plan found of every width.
 std::string widths_text(const PlanDocument& document) {
   if (document.widths.size() < 2) return "";
@@ -483,7 +479,7 @@ std::string corners_text(const std::vector<pipeline::PlanCorner>& corners) {
       continue;
     }
     table.add_row({name, std::to_string(corner.stages) + " x " + corner_width(corner), std::to_string(corner.devices),
-                   std::to_string(corner.micro_batches) + " of " + samples_text(corner.micro_batch_samples),
+                   std::to_string(corner.micro_batches) + " of " + format_amount(corner.micro_batch_samples),
                    format_ms(corner.simulated_step_ms),
                    corner.name == "this plan" ? "" : change(corner.simulated_step_ms, own->simulated_step_ms),
                    format_number(corner.samples_per_s),

@@ -16,9 +16,6 @@ struct ReportOptions {
   int cluster_devices = 0;    // of the whole cluster, used or not
 };
 
-// "16", or "2.5" where samples are no whole ones.
-std::string samples_text(double samples);
-
 // Ends with a newline. `problem` is the one the document was made from.
 std::string report_text(const pipeline::PlanDocument& document, const pipeline::Problem& problem,
                         const ReportOptions& options);

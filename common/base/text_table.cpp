@@ -65,6 +65,10 @@ std::string format_count(long long value) {
   return value < 0 ? "-" + digits : digits;
 }
 
+std::string format_amount(double value) {
+  return value == std::floor(value) ? format_count(std::llround(value)) : format_number(value);
+}
+
 std::string plural(long long count, const std::string& noun) {
   const bool hissing = noun.size() > 1 && (noun.back() == 's' || noun.back() == 'x' || noun.back() == 'h');
   return format_count(count) + " " + noun + (count == 1 ? "" : hissing ? "es" : "s");

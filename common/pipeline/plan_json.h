@@ -100,7 +100,7 @@ struct PlanLearning {
   std::vector<Step> steps;  // each shorter than the one before
 };
 
-// What becomes of the plan when one thing it was made from is a little wrong (infer/sensitivity.h).
+// What becomes of the plan when one thing it was made from is a little wrong (plan/planners/sensitivity.h).
 struct PlanSensitivity {
   std::string changed;           // "compute 10 % slower"
   double simulated_step_ms = 0;  // of this plan then; 0: it no longer fits
@@ -115,7 +115,7 @@ struct PlanWidth {
   double step_ms = 0, simulated_step_ms = 0;
 };
 
-// The best of one kind of plan on the same costs (infer/explorer.h).
+// The best of one kind of plan on the same costs (plan/planners/kinds.h).
 struct PlanCorner {
   std::string name;    // "data parallel"
   bool fits = false;   // false: there is none; `why` says the reason, and the rest is 0
@@ -188,7 +188,8 @@ struct PlanDocument {
   std::optional<LayerSplit> layer_split;
   std::optional<PlannerTable> planner_table;  // only when asked for
   std::vector<PlanSensitivity> sensitivity;   // only when asked for
-  std::vector<std::string> estimates;  // how far the numbers under the plan are expected to be off (infer/believable.h)
+  std::vector<std::string>
+      estimates;  // how far the numbers under the plan are expected to be off (plan/planners/believable.h)
   std::vector<std::string> warnings;
   std::vector<int> stage_widths() const;  // [S]
   bool mixed_widths() const;              // they differ

@@ -109,9 +109,12 @@ class EvenSearch {
 
 }  // namespace
 
-std::optional<EvenChoice> best_even(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                                    const pipeline::ProblemOptions& options, const StepRequest& step,
-                                    const PlanRequest& request, int width, const EvenSchedule& schedule) {
+std::optional<EvenChoice> best_even(const Question& question, int width, const EvenSchedule& schedule) {
+  const pipeline::Profile& profile = question.profile();
+  const machine::Cluster& cluster = question.cluster;
+  const pipeline::ProblemOptions& options = question.options;
+  const StepRequest& step = question.step;
+  const PlanRequest& request = question.request;
   const pipeline::Profile of_width = width == 1 ? profile : profile_at(profile, width);
   const machine::Cluster replicas = width == 1 ? cluster : machine::replicas_of(cluster, width);
   std::optional<EvenChoice> best;

@@ -6,11 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "common/machine/cluster.h"
 #include "common/pipeline/even_schedule.h"
 #include "common/pipeline/problem.h"
-#include "common/pipeline/profile.h"
-#include "plan/planners/step_choice.h"
+#include "plan/planners/question.h"
 
 namespace automap::planners {
 
@@ -28,9 +26,6 @@ struct EvenChoice {
 };
 
 // Over the splits of the batch, the numbers of groups up to max_stages and the variants of stages. Empty: none can run.
-// `profile` and `cluster` are those of single devices.
-std::optional<EvenChoice> best_even(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                                    const pipeline::ProblemOptions& options, const StepRequest& step,
-                                    const PlanRequest& request, int width, const EvenSchedule& schedule);
+std::optional<EvenChoice> best_even(const Question& question, int width, const EvenSchedule& schedule);
 
 }  // namespace automap::planners

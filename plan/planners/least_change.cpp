@@ -10,6 +10,7 @@
 #include "common/base/error.h"
 #include "common/base/text_table.h"
 #include "plan/planners/effort.h"
+#include "plan/planners/step_choice.h"
 
 namespace automap::planners {
 namespace {
@@ -27,24 +28,29 @@ constexpr double kMemories[] = {24, 32, 40, 48, 64, 80, 94, 141, 180, 192, 288};
 
 class Tries {
  public:
-  Tries(const pipeline::Profile& profile, const PlanRequest& request) : profile_(profile), request_(request) {
-    request_.lower_bound = false;
-    request_.all_planners = false;
-    request_.effort = plan_effort(Effort::kQuick);
-    request_.effort.units /= kShare;
-    request_.effort.local_search_evaluations /= kShare;
-    request_.effort.polish_evaluations /= kShare;
-    request_.effort.explore_evaluations /= kShare;
-    request_.progress = {};
+  explicit Tries(const Question& question) : question_(question) {
+    PlanRequest& request = question_.request;
+    request.lower_bound = false;
+    request.all_planners = false;
+    request.effort = plan_effort(Effort::kQuick);
+    request.effort.units /= kShare;
+    request.effort.local_search_evaluations /= kShare;
+    request.effort.polish_evaluations /= kShare;
+    request.effort.explore_evaluations /= kShare;
+    request.progress = {};
   }
 
-  bool over() const { return left() <= 0 || (request_.cancelled && request_.cancelled()); }
+  bool over() const { return left() <= 0 || (question_.request.cancelled && question_.request.cancelled()); }
 
   // The simulated step of a plan that fits; none: no plan was found.
   std::optional<double> fits(const Cluster& cluster, const ProblemOptions& options, const StepRequest& step,
                              bool any_stages = false) const {
     if (over()) return std::nullopt;
-    PlanRequest request = request_;
+    Question changed = question_;
+    changed.cluster = cluster;
+    changed.options = options;
+    changed.step = step;
+    PlanRequest& request = changed.request;
     if (any_stages && request.stages > 0) {
       request.stages = 0;
       request.max_stages = std::max(request.max_stages, PlanRequest().max_stages);
@@ -55,7 +61,7 @@ class Tries {
       request.time_limit_s = std::min(kSecondsEach, left());
       if (over()) break;
       try {
-        const StepPlan plan = plan_step(profile_, cluster, options, step, request);
+        const StepPlan plan = plan_step(changed);
         if (plan.result.plan) return plan.result.simulated_step_ms;
       } catch (const Error& e) {
         if (e.kind() != ErrorKind::kUsage) throw;  // the change does not go with the numbers given
@@ -67,11 +73,10 @@ class Tries {
  private:
   double left() const {
     const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start_;
-    return std::min(kSeconds, request_.time_limit_s) - gone.count();
+    return std::min(kSeconds, question_.request.time_limit_s) - gone.count();
   }
 
-  const pipeline::Profile& profile_;
-  PlanRequest request_;
+  Question question_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
@@ -98,11 +103,13 @@ std::string servers_text(const machine::ServerGroup& servers, int count) {
 
 }  // namespace
 
-std::vector<FittingChange> fitting_changes(const pipeline::Profile& profile, const Cluster& cluster,
-                                           const ProblemOptions& options, const StepRequest& step,
-                                           const PlanRequest& request, bool limited) {
+std::vector<FittingChange> fitting_changes(const Question& question, bool limited) {
+  const pipeline::Profile& profile = question.profile();
+  const Cluster& cluster = question.cluster;
+  const ProblemOptions& options = question.options;
+  const StepRequest& step = question.step;
   std::vector<FittingChange> changes;
-  const Tries tries(profile, request);
+  const Tries tries(question);
   const auto note = [&](const std::string& what, std::optional<double> step_ms) {
     if (step_ms) changes.push_back({what, *step_ms});
     return step_ms.has_value();
@@ -137,7 +144,7 @@ std::vector<FittingChange> fitting_changes(const pipeline::Profile& profile, con
       if (note("--micro-batch " + std::to_string(smaller.micro_batch), tries.fits(cluster, options, smaller))) break;
     }
   }
-  if (request.stages > 0) note("--stages auto", tries.fits(cluster, options, step, true));
+  if (question.request.stages > 0) note("--stages auto", tries.fits(cluster, options, step, true));
   if (!changes.empty()) return changes;
   // Nothing that costs no hardware: with all of it together. The first memory that fits, by halves: what fits on some
   // fits on more.

@@ -4,10 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/machine/cluster.h"
-#include "common/pipeline/problem.h"
-#include "common/pipeline/profile.h"
-#include "plan/planners/step_choice.h"
+#include "plan/planners/question.h"
 
 namespace automap::planners {
 
@@ -16,12 +13,10 @@ struct FittingChange {
   double step_ms = 0;  // simulated, of a plan found quickly
 };
 
-// Changes with which a plan fits, each alone: stages' variants that `options` leaves out, the split of the batch that
-// `step` fixes, stage counts that `request` fixes, then the fewest more servers and the smallest larger devices of
-// those that are sold. Empty: none of them helps, or the time was over (a few seconds, and request.time_limit_s).
+// Changes with which a plan fits, each alone: stages' variants that the options leave out, the split of the batch that
+// the step fixes, stage counts that the request fixes, then the fewest more servers and the smallest larger devices of
+// those that are sold. Empty: none of them helps, or the time was over (a few seconds, and the request's).
 // Options are named as automap-infer has them; `limited`: --limit says which kinds of plans there are.
-std::vector<FittingChange> fitting_changes(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                                           const pipeline::ProblemOptions& options, const StepRequest& step,
-                                           const PlanRequest& request, bool limited);
+std::vector<FittingChange> fitting_changes(const Question& question, bool limited);
 
 }  // namespace automap::planners

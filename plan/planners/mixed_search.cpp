@@ -166,8 +166,8 @@ class MixedSearch {
 namespace {
 
 // The plan found as one of a width for each stage, where as many stages may be; of one stage two of about half.
-std::optional<MixedPlan> start_of(const StepPlan& found, const PlanRequest& request, int devices) {
-  const pipeline::Plan& plan = *found.result.plan;
+std::optional<MixedPlan> start_of(const Candidate& found, const PlanRequest& request, int devices) {
+  const pipeline::Plan& plan = found.plan;
   const int width = found.problem->options().width, stages = plan.num_stages();
   MixedPlan start;
   start.schedule = pipeline::Schedule::kAdaptive;
@@ -186,24 +186,26 @@ std::optional<MixedPlan> start_of(const StepPlan& found, const PlanRequest& requ
 }
 
 // Splits near that of the plan found, of those on as many devices that it was chosen from; its own first.
-std::vector<StepSize> splits_near(const StepPlan& found) {
+std::vector<StepSize> splits_near(const Candidate& found, const Bounds& bounds) {
   std::vector<StepSize> splits = {found.size};
   for (const double factor : {2.0, 0.5}) {
     const double samples = found.size.samples * factor;
-    const auto same = std::find_if(found.considered.begin(), found.considered.end(), [&](const StepSize& size) {
+    const auto same = std::find_if(bounds.considered.begin(), bounds.considered.end(), [&](const StepSize& size) {
       return size.samples == samples && size.batch() == found.size.batch() && size.width == found.size.width &&
              size.devices == found.size.devices;
     });
-    if (same != found.considered.end()) splits.push_back(*same);
+    if (same != bounds.considered.end()) splits.push_back(*same);
   }
   return splits;
 }
 
 }  // namespace
 
-std::optional<MixedChoice> best_mixed(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                                      const pipeline::ProblemOptions& options, const PlanRequest& request,
-                                      const StepPlan& found) {
+std::optional<MixedChoice> best_mixed(const Question& question, const Candidate& found, const Bounds& bounds) {
+  const pipeline::Profile& profile = question.profile();
+  const machine::Cluster& cluster = question.cluster;
+  const pipeline::ProblemOptions& options = question.options;
+  const PlanRequest& request = question.request;
   const bool adaptive = std::find(request.schedules.begin(), request.schedules.end(), pipeline::Schedule::kAdaptive) !=
                         request.schedules.end();
   if (!adaptive || profile.widths.empty() || options.replicas != pipeline::Replicas::kWhole ||
@@ -215,7 +217,7 @@ std::optional<MixedChoice> best_mixed(const pipeline::Profile& profile, const ma
   if (!start) return std::nullopt;
   std::optional<MixedChoice> best;
   Work time(request.time_limits());
-  for (const StepSize& size : splits_near(found)) {
+  for (const StepSize& size : splits_near(found, bounds)) {
     pipeline::ProblemOptions own = options;
     own.micro_batch_samples = size.samples;
     own.micro_batches = size.micro_batches;
@@ -246,31 +248,32 @@ namespace {
 constexpr double kRounding = 1e-9;
 
 // A number of devices and a split of the batch: (devices, samples) -> micro-batches.
-std::map<std::pair<int, double>, int> splits_bounded(const StepPlan& found, int all_devices) {
+std::map<std::pair<int, double>, int> splits_bounded(const Candidate& found, const Bounds& bounds, int all_devices) {
   std::map<std::pair<int, double>, int> splits;
   const auto add = [&](const StepSize& size) {
     const int devices = size.devices > 0 ? size.devices * size.width : all_devices;
     splits[{devices, size.samples}] = size.micro_batches;
   };
   add(found.size);
-  for (const StepSize& size : found.considered) add(size);
+  for (const StepSize& size : bounds.considered) add(size);
   return splits;
 }
 
 }  // namespace
 
-pipeline::LowerBound any_width_bound(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                                     const pipeline::ProblemOptions& options, const PlanRequest& request,
-                                     const StepPlan& found) {
+pipeline::LowerBound any_width_bound(const Question& question, const Candidate& found, const Bounds& bounds) {
+  const pipeline::Profile& profile = question.profile();
+  const machine::Cluster& cluster = question.cluster;
+  const pipeline::ProblemOptions& options = question.options;
+  const PlanRequest& request = question.request;
   pipeline::LowerBound least;
-  if (!(found.result.lower_bound_ms > 0) || cluster.num_devices() > pipeline::kMostDenseDevices) return least;
+  if (!(bounds.value_ms > 0) || cluster.num_devices() > pipeline::kMostDenseDevices) return least;
   // Plans of one width have bounds of their own, those of one stage among them.
-  const bool known = found.simulated_bound_ms > 0;
-  least.ms = known ? std::min(found.result.lower_bound_ms, found.simulated_bound_ms)
-                   : std::min(found.result.step_ms, found.result.simulated_step_ms);
+  const bool known = bounds.simulated_ms > 0;
+  least.ms = known ? std::min(bounds.value_ms, bounds.simulated_ms) : std::min(found.step_ms, found.simulated_step_ms);
   least.method = "that of one width";
   Work whole(request.time_limits());
-  for (const auto& [size, micro_batches] : splits_bounded(found, cluster.num_devices())) {
+  for (const auto& [size, micro_batches] : splits_bounded(found, bounds, cluster.num_devices())) {
     const auto& [devices, samples] = size;
     const machine::Cluster used = first_devices(cluster, devices);
     if (whole.stopped() || whole.over()) {

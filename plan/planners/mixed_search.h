@@ -6,11 +6,10 @@
 #include <optional>
 #include <vector>
 
-#include "common/machine/cluster.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/mixed_widths.h"
-#include "common/pipeline/profile.h"
-#include "plan/planners/step_choice.h"
+#include "plan/planners/candidate.h"
+#include "plan/planners/question.h"
 
 namespace automap::planners {
 
@@ -20,19 +19,14 @@ struct MixedChoice {
   double simulated_step_ms = 0;
 };
 
-// The shortest found on the devices and near the split of the batch of `found`, a plan of one width that is not empty;
+// The shortest found on the devices and near the split of the batch of `found`, a plan of one width with its bounds;
 // of the stage counts that the request allows, the options' variants and the schedule adaptive. Empty: none has stages
-// of different widths, the request leaves the schedule out, or the profile knows one width only. `profile` and
-// `cluster` are those of single devices.
-std::optional<MixedChoice> best_mixed(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                                      const pipeline::ProblemOptions& options, const PlanRequest& request,
-                                      const StepPlan& found);
+// of different widths, the request leaves the schedule out, or the profile knows one width only.
+std::optional<MixedChoice> best_mixed(const Question& question, const Candidate& found, const Bounds& bounds);
 
 // What neither V nor the simulated step of any plan is below whose stages may be of any widths, of the splits of the
-// batch and the numbers of devices that the bounds of `found` are about; with the adaptive schedule where the widths
-// differ. 0: `found` has no bounds, or none is known.
-pipeline::LowerBound any_width_bound(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                                     const pipeline::ProblemOptions& options, const PlanRequest& request,
-                                     const StepPlan& found);
+// batch and the numbers of devices that `bounds`, those of `found`, are about; with the adaptive schedule where the
+// widths differ. 0: there are no bounds, or none is known.
+pipeline::LowerBound any_width_bound(const Question& question, const Candidate& found, const Bounds& bounds);
 
 }  // namespace automap::planners

@@ -103,6 +103,9 @@ struct PlanRequest {
   }
 };
 
+// What plans are judged by.
+Objective objective_of(const PlanRequest& request);
+
 constexpr double kProvenGap = 1e-9;  // a gap below is rounding
 // V may be above the simulation by the all-reduce that hides: a bound on V rules plans out only when it is above the
 // simulated step to beat by this factor.
@@ -129,11 +132,36 @@ struct PlanLimit {
 };
 const char* to_string(PlanLimit::Kind kind);  // "stage", "transfer", "round-trip", "all-reduce"
 
-struct PlanResult {
+// How a search for a plan went, and why it found none.
+struct SearchNotes {
+  Objective objective = Objective::kSimulated;
+  std::int64_t work_units = 0;  // done in all
+  double planning_ms = 0;
+  double found_ms = 0;  // when, since planning began, the plan was met
+  // When V of the plan was known to be the least; 0: it is not (gap above kProvenGap), or unknown.
+  double proven_ms = 0;
+  // The time limit (or `cancelled`) stopped a planner, the polishing or the bound: another run may come further. False:
+  // all of the above but the *_ms that were measured is the same on every run.
+  bool cut_by_time = false;
+  // A planner or the polishing came to the end of its share of the work first: more effort may find a shorter plan.
+  bool cut_by_effort = false;
+  std::optional<pipeline::PlanLearning> online;  // how `online` searched
+  // Best plan of every planner that ran and found one, in the order of all_planners(); data-parallel, when S = 1 was
+  // allowed and fits, is among them. The winner's own planner is listed, too.
+  std::vector<Alternative> alternatives;
+  // Sentences for people: what is missing at best, in GiB, stage by stage count. Empty when there is a plan.
+  std::string infeasible;
+  // The least memory a device must have so that some plan fits, bytes, and what the cluster's devices have there; 0
+  // when memory is not the reason.
+  double least_memory_bytes = 0;
+  double available_memory_bytes = 0;
+  bool devices_divide = true;  // false: nothing fits because no devices of so many stages divide the micro-batch
+};
+
+struct PlanResult : SearchNotes {
   // Empty: nothing fits; then `infeasible` says why and only planning_ms and cut_by_time are filled.
   std::optional<pipeline::Plan> plan;
   std::string planner;  // who proposed it: "policy+refine", "policy+beam+refine", "balanced+polish", ...
-  Objective objective = Objective::kSimulated;
   double step_ms = 0;
   double simulated_step_ms = 0;
   // By what plans are judged; infinite without a plan.
@@ -146,28 +174,7 @@ struct PlanResult {
   std::string lower_bound_method;
   double gap = 0;  // step_ms / lower_bound_ms - 1; 0 when there is no bound
   void set_gap() { gap = lower_bound_ms > 0 ? step_ms / lower_bound_ms - 1 : 0; }
-  std::int64_t work_units = 0;  // done in all
-  double planning_ms = 0;
-  double found_ms = 0;  // when, since planning began, the plan was met
-  double proven_ms =
-      0;  // when V of the plan was known to be the least; 0: it is not (gap above kProvenGap), or unknown
-  // The time limit (or `cancelled`) stopped a planner, the polishing or the bound: another run may come further. False:
-  // all of the above but the *_ms that were measured is the same on every run.
-  bool cut_by_time = false;
-  // A planner or the polishing came to the end of its share of the work first: more effort may find a shorter plan.
-  bool cut_by_effort = false;
-  std::optional<pipeline::PlanLearning> online;  // how `online` searched
-  // Best plan of every planner that ran and found one, in the order of all_planners(); data-parallel, when S = 1 was
-  // allowed and fits, is among them. The winner's own planner is listed, too.
-  std::vector<Alternative> alternatives;
   std::vector<PlanLimit> limits;
-  // Sentences for people: what is missing at best, in GiB, stage by stage count. Empty when there is a plan.
-  std::string infeasible;
-  // The least memory a device must have so that some plan fits, bytes, and what the cluster's devices have there; 0
-  // when memory is not the reason.
-  double least_memory_bytes = 0;
-  double available_memory_bytes = 0;
-  bool devices_divide = true;  // false: nothing fits because no devices of so many stages divide the micro-batch
 };
 
 // Throws Error(kUsage) on a request that asks for the impossible whatever the numbers are: more stages than devices or

@@ -68,6 +68,11 @@ double Planning::ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+Objective objective_of(const PlanRequest& request) {
+  const bool simulated = request.planner == PlannerKind::kAuto || request.planner == PlannerKind::kOnline;
+  return request.objective.value_or(simulated ? Objective::kSimulated : Objective::kValue);
+}
+
 Planning::Planning(const Problem& problem, const PlanRequest& request)
     : problem_(problem),
       request_(request),
@@ -75,8 +80,7 @@ Planning::Planning(const Problem& problem, const PlanRequest& request)
       work_(limits(request.effort.units, request.time_limit_s)),
       patient_(limits(WorkLimits::kNoEnd, kInfinity)) {
   check();
-  const bool simulated = request.planner == PlannerKind::kAuto || request.planner == PlannerKind::kOnline;
-  objective_ = request.objective.value_or(simulated ? Objective::kSimulated : Objective::kValue);
+  objective_ = objective_of(request);
   first_stages_ = request.stages > 0 ? request.stages : 1;
   last_stages_ = request.stages > 0 ? request.stages
                                     : std::min({request.max_stages, problem.num_devices(), problem.num_instructions()});

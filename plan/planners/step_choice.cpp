@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
-#include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "common/base/error.h"
@@ -18,8 +15,6 @@
 namespace automap::planners {
 namespace {
 
-using machine::Cluster;
-using pipeline::ProblemOptions;
 using pipeline::Profile;
 using pipeline::Replicas;
 using Time = WidthPlanner::Time;
@@ -31,18 +26,18 @@ constexpr int kMostCloser = 8;
 
 // Plans of every width that the profile knows, the best of them, and what none of them can be below. All widths get a
 // share of the effort, the best the rest.
-StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
-                         const std::vector<StepSize>& sizes, const PlanRequest& request, const StepRequest& step,
-                         Time start) {
+StepPlan plan_all_widths(const Question& question, const std::vector<StepSize>& sizes, Time start) {
+  const Profile& profile = question.profile();
+  const PlanRequest& request = question.request;
   std::vector<int> widths = {1};
-  if (options.replicas != Replicas::kFractional) {
+  if (question.options.replicas != Replicas::kFractional) {
     for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
   }
   std::vector<std::unique_ptr<WidthPlanner>> planners;
   std::optional<Error> refused;
   double least_ms = kInfinity;
   for (const int width : widths) {
-    auto planner = std::make_unique<WidthPlanner>(profile, cluster, options, request, step, width, least_ms, start);
+    auto planner = std::make_unique<WidthPlanner>(question, width, least_ms, start);
     try {
       planner->look_at_all(sizes, widths.size() == 1);
     } catch (const Error& e) {
@@ -83,13 +78,14 @@ StepPlan plan_all_widths(const Profile& profile, const Cluster& cluster, const P
 // Planners that answer at once: width, split and number of stages by a coarse profile, the plan by the whole one.
 // `online` takes width and split from one of those, and has all of its time for the one problem. The bound is of all
 // plans: it comes of the whole profile's work alone.
-std::optional<StepPlan> plan_by_a_look(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
-                                       const std::vector<StepSize>& sizes, const PlanRequest& request,
-                                       const StepRequest& step, Time start) {
+std::optional<StepPlan> plan_by_a_look(const Question& question, const std::vector<StepSize>& sizes, Time start) {
+  const Profile& profile = question.profile();
+  const PlanRequest& request = question.request;
   const bool at_once = answers_at_once(request.planner);
-  PlanRequest unbounded = request;
-  unbounded.lower_bound = false;
-  PlanRequest look = unbounded;
+  Question unbounded = question;
+  unbounded.request.lower_bound = false;
+  Question coarse = unbounded;
+  PlanRequest& look = coarse.request;
   if (!at_once) {
     // From a policy the split is its own, so that its one-shot plan is among the first.
     const bool policy = !request.online.from_scratch && (request.policy || shipped_policy(Objective::kSimulated));
@@ -97,14 +93,14 @@ std::optional<StepPlan> plan_by_a_look(const Profile& profile, const Cluster& cl
     look.objective = request.objective.value_or(Objective::kSimulated);
     look.effort = plan_effort(Effort::kNormal);
   }
-  const Profile coarse = profile.size() > 2 * kLookPositions
-                             ? pipeline::coarse_profile(profile, pipeline::thinnest_cuts(profile, kLookPositions))
-                             : profile;
-  StepPlan rough = plan_all_widths(coarse, cluster, options, sizes, look, step, start);
+  if (profile.size() > 2 * kLookPositions) {
+    coarse.set_profile(pipeline::coarse_profile(profile, pipeline::thinnest_cuts(profile, kLookPositions)));
+  }
+  StepPlan rough = plan_all_widths(coarse, sizes, start);
   if (!rough.result.plan) return std::nullopt;
-  PlanRequest closely = unbounded;
-  if (at_once) closely.stages = rough.result.plan->num_stages();
-  const WidthPlanner planner(profile, cluster, options, closely, step, rough.size.width, kInfinity, start);
+  Question closely = unbounded;
+  if (at_once) closely.request.stages = rough.result.plan->num_stages();
+  const WidthPlanner planner(closely, rough.size.width, kInfinity, start);
   StepPlan plan = planner.of_split(rough.size);
   if (!plan.result.plan) return std::nullopt;
   plan.considered = std::move(rough.considered);
@@ -116,7 +112,8 @@ std::optional<StepPlan> plan_by_a_look(const Profile& profile, const Cluster& cl
   }
   if (request.lower_bound) {
     plan.result.lower_bound_ms = std::min(
-        plan.result.step_ms, pipeline::least_work_bound_ms(profile, cluster, options.replicas, plan.size.batch()));
+        plan.result.step_ms,
+        pipeline::least_work_bound_ms(profile, question.cluster, question.options.replicas, plan.size.batch()));
     plan.result.lower_bound_method = pipeline::kBalanceOfWork;
     plan.result.set_gap();
   }
@@ -124,53 +121,28 @@ std::optional<StepPlan> plan_by_a_look(const Profile& profile, const Cluster& cl
   return plan;
 }
 
-StepPlan plan_widths(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
-                     const std::vector<StepSize>& sizes, const PlanRequest& request, const StepRequest& step) {
+StepPlan plan_widths(const Question& question, const std::vector<StepSize>& sizes) {
+  const PlanRequest& request = question.request;
   const Time start = std::chrono::steady_clock::now();
   // Twice as many positions take less time themselves than to be put together.
-  const bool large = profile.size() > 2 * kLookPositions;
+  const bool large = question.profile().size() > 2 * kLookPositions;
   if (request.planner == PlannerKind::kOnline || (answers_at_once(request.planner) && large)) {
-    if (auto plan = plan_by_a_look(profile, cluster, options, sizes, request, step, start)) return std::move(*plan);
+    if (auto plan = plan_by_a_look(question, sizes, start)) return std::move(*plan);
   }
-  return plan_all_widths(profile, cluster, options, sizes, request, step, start);
+  return plan_all_widths(question, sizes, start);
 }
 
 }  // namespace
 
-BoundScope StepPlan::bound_scope(int all_devices) const {
-  // Of each width: the micro-batches considered on each number of devices.
-  std::map<int, std::map<int, std::set<double>>> of_widths;
-  std::set<double> all;
-  std::set<int, std::greater<>> counts;
-  for (const StepSize& one : considered) {
-    const int devices = one.devices > 0 ? one.devices * one.width : all_devices;
-    counts.insert(devices);
-    of_widths[one.width][devices].insert(one.samples);
-    all.insert(one.samples);
-  }
-  BoundScope scope;
-  for (const int devices : counts) {
-    const bool whole = std::all_of(of_widths.begin(), of_widths.end(), [&](const auto& of_width) {
-      const auto& [width, on] = of_width;
-      const auto sizes = on.find(devices);
-      return sizes == on.end() ? devices % width != 0 : sizes->second == all;
-    });
-    (whole ? scope.devices : scope.devices_in_part).push_back(devices);
-  }
-  return scope;
-}
-
-StepPlan plan_step(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
-                   const StepRequest& step, const PlanRequest& request) {
-  const std::vector<StepSize> sizes = step_sizes(step, profile, options.replicas);
-  StepPlan plan = plan_widths(profile, cluster, options, sizes, request, step);
-  if (!step.equal_replicas) return plan;
-  PlanRequest free = request;
-  free.lower_bound = false;
-  if (free.effort.units != WorkLimits::kNoEnd) free.effort.units /= kLookShare;
-  StepRequest unequal = step;
-  unequal.equal_replicas = false;
-  const StepPlan other = plan_widths(profile, cluster, options, sizes, free, unequal);
+StepPlan plan_step(const Question& question) {
+  const std::vector<StepSize> sizes = step_sizes(question.step, question.profile(), question.options.replicas);
+  StepPlan plan = plan_widths(question, sizes);
+  if (!question.step.equal_replicas) return plan;
+  Question free = question;
+  free.request.lower_bound = false;
+  if (free.request.effort.units != WorkLimits::kNoEnd) free.request.effort.units /= kLookShare;
+  free.step.equal_replicas = false;
+  const StepPlan other = plan_widths(free, sizes);
   // What equal stages can do, free ones can, too.
   if (other.result.plan && plan.result.plan) {
     plan.free_plan_ms = std::min(other.result.simulated_step_ms, plan.result.simulated_step_ms);

@@ -7,19 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "common/machine/cluster.h"
 #include "common/pipeline/problem.h"
-#include "common/pipeline/profile.h"
 #include "plan/planners/planner.h"
+#include "plan/planners/question.h"
 #include "plan/planners/step_sizes.h"
 
 namespace automap::planners {
-
-// Numbers of devices, falling: with every split of the batch considered, by every width whose replicas can be so many
-// devices; and with some of them only.
-struct BoundScope {
-  std::vector<int> devices, devices_in_part;
-};
 
 // The best plan whose replicas are of one width.
 struct WidthAlternative {
@@ -32,7 +25,6 @@ struct StepPlan {
   std::unique_ptr<pipeline::Problem> problem;  // the one that `result` is a plan for
   PlanResult result;
   std::vector<StepSize> considered;  // of every width that was planned for
-  BoundScope bound_scope(int all_devices) const;
   // No plan of any split is simulated shorter, whatever it keeps in flight; 0: not known.
   double simulated_bound_ms = 0;
   std::string why_fewer;                 // why it leaves devices of the cluster free; empty: it does not
@@ -46,9 +38,7 @@ struct StepPlan {
 // planned with a share of the effort, the best with the rest; the lower bounds hold for all splits.
 // Replicas of every width that the profile knows are planned for, all of a plan of one width; bounds hold for all of
 // them. The problem is one of replicas then: its devices are as wide.
-// `options.micro_batches`, `micro_batch_samples` and `width` are not looked at. result.plan is empty when no split has
-// a plan (as make_plan says of the first).
-StepPlan plan_step(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                   const pipeline::ProblemOptions& options, const StepRequest& step, const PlanRequest& request);
+// result.plan is empty when no split has a plan (as make_plan says of the first).
+StepPlan plan_step(const Question& question);
 
 }  // namespace automap::planners

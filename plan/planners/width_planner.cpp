@@ -41,18 +41,16 @@ int most_stages(const Problem& problem, const PlanRequest& request) {
 
 }  // namespace
 
-WidthPlanner::WidthPlanner(const Profile& profile, const Cluster& cluster, const ProblemOptions& options,
-                           const PlanRequest& request, const StepRequest& step, int width, double hopeless_ms,
-                           Time start)
-    : profile_(width == 1 ? profile : profile_at(profile, width)),
-      cluster_(width == 1 ? cluster : machine::replicas_of(cluster, width)),
-      options_(at_width(options, width)),
-      request_(request),
-      equal_replicas_(step.equal_replicas),
-      lone_replicas_(step.lone_replicas),
+WidthPlanner::WidthPlanner(const Question& question, int width, double hopeless_ms, Time start)
+    : profile_(width == 1 ? question.profile() : profile_at(question.profile(), width)),
+      cluster_(width == 1 ? question.cluster : machine::replicas_of(question.cluster, width)),
+      options_(at_width(question.options, width)),
+      request_(question.request),
+      equal_replicas_(question.step.equal_replicas),
+      lone_replicas_(question.step.lone_replicas),
       hopeless_ms_(hopeless_ms),
       start_(start),
-      clock_(in_time(request).time_limits()) {}
+      clock_(in_time(request_).time_limits()) {}
 
 void WidthPlanner::look_at_all(std::vector<StepSize> sizes, bool alone) {
   leave_some_free(sizes);

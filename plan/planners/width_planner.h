@@ -22,10 +22,9 @@ class WidthPlanner {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Of replicas of `width` devices. Plans that are no shorter than hopeless_ms need not be found.
-  WidthPlanner(const pipeline::Profile& profile, const machine::Cluster& cluster,
-               const pipeline::ProblemOptions& options, const PlanRequest& request, const StepRequest& step, int width,
-               double hopeless_ms, Time start);
+  // Of replicas of `width` devices. Plans that are no shorter than hopeless_ms need not be found. The question must
+  // outlive it.
+  WidthPlanner(const Question& question, int width, double hopeless_ms, Time start);
 
   // Every split with a share of the effort; only one of them, asked for `alone`, waits for all of it.
   void look_at_all(std::vector<StepSize> sizes, bool alone);

@@ -168,11 +168,13 @@ double settle_schedule(const Problem& problem, pipeline::Plan& plan) {
 
 }  // namespace
 
-RivalPlan best_over_splits(const RivalRequest& request, const std::vector<Planner>& planners) {
-  const auto& [profile, cluster, options, step, max_stages, below_ms] = request;
+RivalPlan best_over_splits(const planners::Question& question, const std::vector<Planner>& planners, double below_ms) {
+  const pipeline::Profile& profile = question.profile();
+  const machine::Cluster& cluster = question.cluster;
+  const pipeline::ProblemOptions& options = question.options;
   std::vector<int> widths = {1};
   for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
-  const std::vector<planners::StepSize> sizes = planners::step_sizes(step, profile, options.replicas);
+  const std::vector<planners::StepSize> sizes = planners::step_sizes(question.step, profile, options.replicas);
   RivalPlan best;
   for (const int width : widths) {
     const pipeline::Profile at_width = profile_at(profile, width);
@@ -189,7 +191,7 @@ RivalPlan best_over_splits(const RivalRequest& request, const std::vector<Planne
         if (error.kind() != ErrorKind::kUsage) throw;
         continue;  // more samples than times are known for
       }
-      if (hopeless(*problem, max_stages, std::min(below_ms, best.simulated_step_ms))) continue;
+      if (hopeless(*problem, question.request.max_stages, std::min(below_ms, best.simulated_step_ms))) continue;
       bool shorter = false;
       for (std::size_t i = 0; i < planners.size(); ++i) {
         std::optional<ChainPlan> found = planners[i](*problem);

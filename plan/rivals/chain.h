@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "common/pipeline/problem.h"
-#include "plan/planners/step_choice.h"
+#include "plan/planners/question.h"
 
 namespace automap::rivals {
 
@@ -74,21 +74,13 @@ struct RivalPlan {
   std::size_t planner = 0;  // whose it is, of those asked
 };
 
-// What a planner is asked.
-struct RivalRequest {
-  const pipeline::Profile& profile;
-  const machine::Cluster& cluster;
-  const pipeline::ProblemOptions& options;
-  const planners::StepRequest& step;
-  int max_stages = 16;
-  // Splits are left out whose simplest bound says that no simulated step below this can come of them.
-  double below_ms = std::numeric_limits<double>::infinity();
-};
-
 // Asks each planner for a plan of every width and split of the batch (all devices); of these the one that is simulated
 // shortest, with as much in flight as our own plans may have: no rival is held back by its choice among splits, nor by
 // its schedule. Equal ones: the first.
 using Planner = std::function<std::optional<ChainPlan>(const pipeline::Problem& problem)>;
-RivalPlan best_over_splits(const RivalRequest& request, const std::vector<Planner>& planners);
+// Stages count up to the request's max_stages. Splits are left out whose simplest bound says that no simulated step
+// below below_ms can come of them.
+RivalPlan best_over_splits(const planners::Question& question, const std::vector<Planner>& planners,
+                           double below_ms = std::numeric_limits<double>::infinity());
 
 }  // namespace automap::rivals

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/error.h"
+#include "plan/planners/believable.h"
 
 namespace automap::infer {
 namespace {
@@ -52,6 +53,21 @@ TEST(OwnDevice, WhatWouldCountForNothingIsRefused) {
   mixed.devices["h100-80gb"].memory_gib = 80;
   mixed.devices[mixed.servers.back().device].memory_gib = 80;
   EXPECT_THROW(set_device(mine(), &mixed), Error);
+}
+
+TEST(Believable, AnOwnDeviceSaysWhatItAssumes) {
+  machine::DeviceModel device = *machine::find_device("a100-40gb");
+  device.name = "mine";
+  device.sources = {{"launch_us", "fitted"}};
+  machine::Cluster cluster = machine::load_cluster("a100-2x8");
+  set_device(device, &cluster);
+  pipeline::Profile profile;
+  profile.work = "matmul bf16";
+  std::string text;
+  for (const std::string& line : planners::expected_errors_text(profile, cluster, device)) text += line + "\n";
+  EXPECT_NE(text.find("assumptions: "), std::string::npos) << text;
+  EXPECT_NE(text.find("gather_efficiency"), std::string::npos) << text;
+  EXPECT_EQ(text.find("launch_us"), std::string::npos) << text;
 }
 
 }  // namespace

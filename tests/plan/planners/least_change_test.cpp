@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/planners/effort.h"
+#include "plan/planners/step_choice.h"
 #include "tests/plan/planners/random_policy.h"
 
 namespace automap::planners {
@@ -54,8 +55,8 @@ PlanRequest quick() {
 
 std::vector<FittingChange> changes(const pipeline::Profile& profile, const pipeline::ProblemOptions& options,
                                    StepRequest step = {}, PlanRequest request = quick()) {
-  EXPECT_FALSE(plan_step(profile, servers(1), options, step, request).result.plan);
-  return fitting_changes(profile, servers(1), options, step, request, false);
+  EXPECT_FALSE(plan_step({profile, servers(1), options, step, request}).result.plan);
+  return fitting_changes({profile, servers(1), options, step, request}, false);
 }
 
 TEST(LeastChange, ActivationsThatAreMadeAgain) {
@@ -64,11 +65,11 @@ TEST(LeastChange, ActivationsThatAreMadeAgain) {
   ASSERT_FALSE(found.empty());
   EXPECT_EQ(found.front().what, "--recompute auto");
   EXPECT_GT(found.front().step_ms, 0);
-  EXPECT_EQ(fitting_changes(layers(1, 800), servers(1), whole(), {}, quick(), true).front().what,
+  EXPECT_EQ(fitting_changes({layers(1, 800), servers(1), whole(), {}, quick()}, true).front().what,
             "recompute added to --limit");
   pipeline::ProblemOptions with = whole();
   with.variants = {{0, false}, {0, true}};
-  EXPECT_TRUE(plan_step(layers(1, 800), servers(1), with, {}, quick()).result.plan);
+  EXPECT_TRUE(plan_step({layers(1, 800), servers(1), with, {}, quick()}).result.plan);
 }
 
 TEST(LeastChange, StateThatIsSharded) {
@@ -100,14 +101,14 @@ TEST(LeastChange, MoreServersOrLargerDevices) {
   const auto found = changes(profile, options);
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[1].what, "4 servers of 4 x gpu instead of 1");
-  EXPECT_TRUE(plan_step(profile, servers(4), options, {}, quick()).result.plan);
-  EXPECT_FALSE(plan_step(profile, servers(2), options, {}, quick()).result.plan);
+  EXPECT_TRUE(plan_step({profile, servers(4), options, {}, quick()}).result.plan);
+  EXPECT_FALSE(plan_step({profile, servers(2), options, {}, quick()}).result.plan);
   EXPECT_EQ(found[0].what, "devices of 48.0 GiB");
   machine::Cluster larger = servers(1);
   larger.devices["gpu"].memory_gib = 48;
-  EXPECT_TRUE(plan_step(profile, larger, options, {}, quick()).result.plan);
+  EXPECT_TRUE(plan_step({profile, larger, options, {}, quick()}).result.plan);
   larger.devices["gpu"].memory_gib = 40;
-  EXPECT_FALSE(plan_step(profile, larger, options, {}, quick()).result.plan);
+  EXPECT_FALSE(plan_step({profile, larger, options, {}, quick()}).result.plan);
 }
 
 TEST(LeastChange, NothingHelpsWhereOneLayerIsTooLarge) {

@@ -228,10 +228,13 @@ TEST(MixedWidths, TheSearchIsOftenTheLeastOfAll) {
     step.micro_batch = 4;
     step.micro_batches = 4;
     step.batch = 16;
-    const StepPlan found = plan_step(made.profile, made.cluster, made.options, step, request);
-    if (!found.result.plan || found.size.devices > 0) continue;
+    const Question question(made.profile, made.cluster, made.options, step, request);
+    StepPlan searched = plan_step(question);
+    if (!searched.result.plan || searched.size.devices > 0) continue;
+    const Bounds bounds = bounds_of(searched);
+    const Candidate found = candidate_of("", std::move(searched));
     const double best = least_of_all(*mixed);
-    const auto one = best_mixed(made.profile, made.cluster, made.options, request, found);
+    const auto one = best_mixed(question, found, bounds);
     if (best == kInfinity) continue;
     ++compared;
     if (!one) {
@@ -244,7 +247,7 @@ TEST(MixedWidths, TheSearchIsOftenTheLeastOfAll) {
     const double gap = one->simulated_step_ms / best - 1;
     least += gap < 1e-9;
     gap_sum += std::max(0.0, gap);
-    shorter += best < found.result.simulated_step_ms * (1 - 1e-3);
+    shorter += best < found.simulated_step_ms * (1 - 1e-3);
   }
   std::printf("  %d of %d are the least of all, mean gap %.3g %%, %d not found; in %d cases mixing is shorter\n", least,
               compared, 100 * gap_sum / std::max(1, compared - missed), missed, shorter);
@@ -284,14 +287,17 @@ TEST(MixedWidths, NoPlanIsBelowTheBoundOfAnyWidths) {
     request.schedules = {Schedule::kAdaptive};
     StepRequest step;
     step.batch = 16;
-    const StepPlan found = plan_step(made.profile, made.cluster, made.options, step, request);
-    if (!found.result.plan || found.bound_scope(made.cluster.num_devices()).devices.front() < mixed->num_devices()) {
+    const Question question(made.profile, made.cluster, made.options, step, request);
+    StepPlan searched = plan_step(question);
+    const Bounds bounds = bounds_of(searched);
+    if (!searched.result.plan || bounds.scope(made.cluster.num_devices()).devices.front() < mixed->num_devices()) {
       continue;
     }
-    const double all = any_width_bound(made.profile, made.cluster, made.options, request, found).ms;
+    const Candidate found = candidate_of("", std::move(searched));
+    const double all = any_width_bound(question, found, bounds).ms;
     EXPECT_GT(all, 0);
     EXPECT_LE(all, least);
-    EXPECT_LE(all, found.result.simulated_step_ms);
+    EXPECT_LE(all, found.simulated_step_ms);
     ++bounded;
   }
   std::printf("  %d problems, the least plan is %.3g %% above the bound\n", problems, 100 * looseness / problems);

@@ -8,6 +8,7 @@
 #include "common/base/error.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/random_problem.h"
+#include "plan/planners/bounds.h"
 #include "tests/plan/planners/random_policy.h"
 #include "tests/plan/planners/random_width.h"
 #include "tests/sanitized.h"
@@ -87,7 +88,7 @@ TEST(StepChoice, AnyBatchHasAPlanWhereThereIsOne) {
       step.batch = batch;
       bool planned = false;
       try {
-        const StepPlan plan = plan_step(made.profile, made.cluster, made.options, step, request);
+        const StepPlan plan = plan_step({made.profile, made.cluster, made.options, step, request});
         planned = plan.result.plan.has_value();
         if (planned) {
           EXPECT_EQ(plan.problem->micro_batches() * plan.problem->micro_batch_samples(), static_cast<double>(batch));
@@ -132,7 +133,7 @@ TEST(StepChoice, NoPlannersBoundIsAboveAnothersPlan) {
       request.objective = Objective::kValue;
       request.lower_bound = true;
       request.policy = random_policy();
-      StepPlan plan = plan_step(made.profile, made.cluster, made.options, step, request);
+      StepPlan plan = plan_step({made.profile, made.cluster, made.options, step, request});
       if (!plan.result.plan) continue;
       least = std::min(least, plan.result.step_ms);
       plans.push_back(std::move(plan));
@@ -152,7 +153,7 @@ TEST(StepChoice, NoPlannersBoundIsAboveAnothersPlan) {
 
 // What bounds are said to be about was looked at with every width that can use as many devices.
 TEST(StepChoice, NumbersOfDevicesThatEveryWidthConsidered) {
-  StepPlan plan;
+  Bounds bounds;
   const auto size = [](double samples, int devices, int width) {
     StepSize one;
     one.samples = samples;
@@ -161,9 +162,9 @@ TEST(StepChoice, NumbersOfDevicesThatEveryWidthConsidered) {
     return one;
   };
   // 12 devices; width 1 on all, on 9 and on 6, there with one split only; width 2 on all and on 6 (3 replicas).
-  plan.considered = {size(1, 0, 1), size(2, 0, 1), size(1, 9, 1), size(2, 9, 1), size(1, 6, 1),
-                     size(1, 0, 2), size(2, 0, 2), size(2, 3, 2), size(1, 4, 1), size(2, 4, 1)};
-  const BoundScope scope = plan.bound_scope(12);
+  bounds.considered = {size(1, 0, 1), size(2, 0, 1), size(1, 9, 1), size(2, 9, 1), size(1, 6, 1),
+                       size(1, 0, 2), size(2, 0, 2), size(2, 3, 2), size(1, 4, 1), size(2, 4, 1)};
+  const BoundScope scope = bounds.scope(12);
   EXPECT_EQ(scope.devices, (std::vector<int>{12, 9}));         // 9: no replicas of two
   EXPECT_EQ(scope.devices_in_part, (std::vector<int>{6, 4}));  // 4: two replicas of two were not looked at
 }
@@ -208,7 +209,7 @@ TEST(StepChoice, NoWidthIsShorter) {
     request.lower_bound = true;
     StepRequest step;
     step.batch = batch;
-    const StepPlan plan = plan_step(made.profile, made.cluster, made.options, step, request);
+    const StepPlan plan = plan_step({made.profile, made.cluster, made.options, step, request});
     if (!plan.result.plan) {
       EXPECT_EQ(least, std::numeric_limits<double>::infinity());
       ++none;

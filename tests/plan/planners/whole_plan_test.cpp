@@ -165,7 +165,7 @@ StepPlan planned(const Case& c, const PlanRequest& request) {
   StepRequest step;
   step.batch = c.batch;
   try {
-    return plan_step(c.made.profile, c.made.cluster, c.made.options, step, request);
+    return plan_step({c.made.profile, c.made.cluster, c.made.options, step, request});
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kUsage) throw;  // no split can be shared at all
     return {};

@@ -147,10 +147,10 @@ TEST(Aceso, TheSameAnswerTwice) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     const pipeline::RandomProblem made = small(seed);
-    const RivalPlan one =
-        best_over_splits({made.profile, made.cluster, made.options, step, kStages}, {aceso(made.profile, kStages)});
-    const RivalPlan two =
-        best_over_splits({made.profile, made.cluster, made.options, step, kStages}, {aceso(made.profile, kStages)});
+    const RivalPlan one = best_over_splits({made.profile, made.cluster, made.options, step, of_stages(kStages)},
+                                           {aceso(made.profile, kStages)});
+    const RivalPlan two = best_over_splits({made.profile, made.cluster, made.options, step, of_stages(kStages)},
+                                           {aceso(made.profile, kStages)});
     ASSERT_EQ(one.problem == nullptr, two.problem == nullptr);
     if (!one.problem) continue;
     ++found;
@@ -174,10 +174,10 @@ TEST(Aceso, NoPlanWhereNothingFits) {
     made.options.memory_reserve = 1 - 1e-12;
     const Problem problem = made.problem();
     EXPECT_FALSE(aceso_chain(problem, every_position(problem), kStages, kAcesoEffort));
-    EXPECT_EQ(
-        best_over_splits({made.profile, made.cluster, made.options, step, kStages}, {aceso(made.profile, kStages)})
-            .problem,
-        nullptr);
+    EXPECT_EQ(best_over_splits({made.profile, made.cluster, made.options, step, of_stages(kStages)},
+                               {aceso(made.profile, kStages)})
+                  .problem,
+              nullptr);
   }
   EXPECT_GT(unlimited, 50);
 }

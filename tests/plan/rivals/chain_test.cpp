@@ -77,8 +77,8 @@ TEST(Rivals, WholePlansAreFeasibleOrNone) {
     const auto infinite = std::numeric_limits<double>::infinity();
     for (const auto planner : {alpa, galvatron, aceso}) {
       const auto below = [&](double below_ms) {
-        return best_over_splits({made.profile, made.cluster, made.options, step, 4, below_ms},
-                                {planner(made.profile, 4)});
+        return best_over_splits({made.profile, made.cluster, made.options, step, of_stages(4)},
+                                {planner(made.profile, 4)}, below_ms);
       };
       const RivalPlan plan = below(infinite);
       if (!plan.problem) continue;
@@ -104,7 +104,7 @@ TEST(Rivals, TogetherTheyAreTheBestOfThem) {
     SCOPED_TRACE(seed);
     const pipeline::RandomProblem made = small(seed);
     const planners::StepRequest step;
-    const RivalRequest request = {made.profile, made.cluster, made.options, step, 4};
+    const planners::Question request(made.profile, made.cluster, made.options, step, of_stages(4));
     const std::vector<Planner> planners = {galvatron(made.profile, 4), alpa(made.profile, 4), aceso(made.profile, 4)};
     const RivalPlan together = best_over_splits(request, planners);
     RivalPlan best;

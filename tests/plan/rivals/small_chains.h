@@ -50,4 +50,10 @@ inline std::vector<int> every_position(const pipeline::Problem& problem) {
   return ends;
 }
 
+inline planners::PlanRequest of_stages(int most) {
+  planners::PlanRequest request;
+  request.max_stages = most;
+  return request;
+}
+
 }  // namespace automap::rivals

@@ -1,4 +1,4 @@
-#include "infer/sensitivity.h"
+#include "plan/planners/sensitivity.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "tests/plan/planners/random_policy.h"
 #include "tests/sanitized.h"
 
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 using pipeline::PlanSensitivity;
@@ -31,28 +31,26 @@ RandomProblem problem_with_limit(std::uint64_t seed, double with_memory_limit) {
   return made;
 }
 
-planners::PlanRequest request() {
-  planners::PlanRequest request;
-  request.effort = planners::plan_effort(Effort::kQuick);
+PlanRequest quick_request() {
+  PlanRequest request;
+  request.effort = plan_effort(Effort::kQuick);
   request.schedules = {pipeline::Schedule::kAdaptive};
   request.lower_bound = false;
-  request.policy = planners::random_policy();
+  request.policy = random_policy();
   return request;
 }
 
 struct Asked {
-  planners::StepPlan planned;
+  Candidate plan;
   std::vector<PlanSensitivity> rows;
 };
 
 Asked ask(const RandomProblem& made, const ExpectedErrors& errors) {
-  planners::StepRequest step;
+  StepRequest step;
   step.batch = 8;
-  Asked asked{planners::plan_step(made.profile, made.cluster, made.options, step, request()), {}};
-  if (asked.planned.result.plan) {
-    asked.rows =
-        plan_sensitivity(made.profile, made.cluster, made.options, step, request(), asked.planned, nullptr, errors);
-  }
+  const Question question(made.profile, made.cluster, made.options, step, quick_request());
+  Asked asked{candidate_of("", plan_step(question)), {}};
+  if (asked.plan.found()) asked.rows = plan_sensitivity(question, asked.plan, errors);
   return asked;
 }
 
@@ -63,7 +61,7 @@ const PlanSensitivity& row(const std::vector<PlanSensitivity>& rows, const std::
 }
 
 // The plan's step on a problem written anew, all compute `factor` times as long.
-double step_with_compute(const RandomProblem& made, const planners::StepPlan& planned, double factor) {
+double step_with_compute(const RandomProblem& made, const Candidate& planned, double factor) {
   pipeline::Profile profile = made.profile;
   for (double& ms : profile.c_ms) ms *= factor;
   for (pipeline::DeviceTimes& times : profile.times) {
@@ -77,8 +75,8 @@ double step_with_compute(const RandomProblem& made, const planners::StepPlan& pl
   pipeline::ProblemOptions options = made.options;
   options.micro_batches = planned.size.micro_batches;
   options.micro_batch_samples = planned.size.samples;
-  const Problem problem(profile, planners::first_devices(made.cluster, planned.problem->num_devices()), options);
-  return pipeline::simulate_step_ms(problem, *planned.result.plan);
+  const Problem problem(profile, first_devices(made.cluster, planned.problem->num_devices()), options);
+  return pipeline::simulate_step_ms(problem, planned.plan);
 }
 
 TEST(Sensitivity, CountsThePlanUnderTheChangedNumbersBesideTheBest) {
@@ -87,9 +85,9 @@ TEST(Sensitivity, CountsThePlanUnderTheChangedNumbersBesideTheBest) {
     SCOPED_TRACE(seed);
     const RandomProblem made = problem_with_limit(seed, 0);
     const Asked asked = ask(made, {0.5, 1, 1, 0});
-    if (!asked.planned.result.plan) continue;
+    if (!asked.plan.found()) continue;
     ++asked_about;
-    const double now = asked.planned.result.simulated_step_ms;
+    const double now = asked.plan.simulated_step_ms;
     ASSERT_EQ(asked.rows.size(), 8u);
     for (const PlanSensitivity& one : asked.rows) {
       EXPECT_GT(one.simulated_step_ms, 0) << one.changed;
@@ -97,10 +95,10 @@ TEST(Sensitivity, CountsThePlanUnderTheChangedNumbersBesideTheBest) {
       EXPECT_EQ(one.best.empty(), one.best_ms == one.simulated_step_ms) << one.changed;
       another_is_better += one.loss() > 0.001;
     }
-    EXPECT_NEAR(row(asked.rows, "compute 50 % slower").simulated_step_ms, step_with_compute(made, asked.planned, 1.5),
+    EXPECT_NEAR(row(asked.rows, "compute 50 % slower").simulated_step_ms, step_with_compute(made, asked.plan, 1.5),
                 1e-9 * now);
-    EXPECT_NEAR(row(asked.rows, "compute 50 % faster").simulated_step_ms,
-                step_with_compute(made, asked.planned, 1 / 1.5), 1e-9 * now);
+    EXPECT_NEAR(row(asked.rows, "compute 50 % faster").simulated_step_ms, step_with_compute(made, asked.plan, 1 / 1.5),
+                1e-9 * now);
     EXPECT_LE(row(asked.rows, "links between servers 100 % faster").simulated_step_ms, now * (1 + 1e-12));
     EXPECT_GE(row(asked.rows, "links inside servers 100 % slower").simulated_step_ms, now * (1 - 1e-12));
     EXPECT_GE(row(asked.rows, "the back half's compute 50 % slower").simulated_step_ms, now * (1 - 1e-12));
@@ -114,7 +112,7 @@ TEST(Sensitivity, SaysWhereThePlanNoLongerFits) {
   for (std::uint64_t seed = 0; seed < 16; ++seed) {
     SCOPED_TRACE(seed);
     const Asked asked = ask(problem_with_limit(seed, 1), {0, 0, 0, 1});
-    if (!asked.planned.result.plan) continue;
+    if (!asked.plan.found()) continue;
     ASSERT_EQ(asked.rows.size(), 2u);
     const PlanSensitivity& larger = row(asked.rows, "activations 100 % larger");
     fits += larger.simulated_step_ms > 0;
@@ -131,15 +129,15 @@ TEST(Sensitivity, AsksOnlyAboutWhatIsThereAndStopsWhenToldTo) {
   made.cluster.servers = {made.cluster.servers.front()};
   made.cluster.servers[0].count = 1;
   const Asked asked = ask(made, {0, 0.1, 0.1, 0});
-  ASSERT_TRUE(asked.planned.result.plan);
+  ASSERT_TRUE(asked.plan.found());
   EXPECT_EQ(asked.rows.size(), 2u);  // one server: nothing between servers
   EXPECT_TRUE(ask(made, {}).rows.empty());
-  planners::PlanRequest stopped = request();
+  PlanRequest stopped = quick_request();
   stopped.cancelled = [] { return true; };
-  EXPECT_TRUE(plan_sensitivity(made.profile, made.cluster, made.options, {8, 0, 0, false}, stopped, asked.planned,
-                               nullptr, {0.1, 0.1, 0.1, 0.1})
+  EXPECT_TRUE(plan_sensitivity({made.profile, made.cluster, made.options, {8, 0, 0, false}, stopped}, asked.plan,
+                               {0.1, 0.1, 0.1, 0.1})
                   .empty());
 }
 
 }  // namespace
-}  // namespace automap::infer
+}  // namespace automap::planners

@@ -9,7 +9,7 @@
 #include "common/machine/device.h"
 #include "common/pipeline/profile.h"
 
-namespace automap::infer {
+namespace automap::planners {
 
 // Shares of the value: 0.1 stands for values from 1 / 1.1 to 1.1 times as large. 0: not asked about.
 struct ExpectedErrors {
@@ -26,4 +26,4 @@ ExpectedErrors expected_errors(const pipeline::Profile& profile, const machine::
 std::vector<std::string> expected_errors_text(const pipeline::Profile& profile, const machine::Cluster& cluster,
                                               const std::optional<machine::DeviceModel>& own = {});
 
-}  // namespace automap::infer
+}  // namespace automap::planners

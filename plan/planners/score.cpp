@@ -1,4 +1,4 @@
-#include "infer/score.h"
+#include "plan/planners/score.h"
 
 #include <algorithm>
 #include <charconv>
@@ -13,8 +13,9 @@
 #include "common/pipeline/cost.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
+#include "plan/planners/layers.h"
 
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 using machine::Cluster;
@@ -61,7 +62,7 @@ std::vector<int> layer_starts(const Profile& profile) {
   std::string last_numbered;
   for (std::size_t i = 0; i < profile.layer.size(); ++i) {
     if (i == 0 || profile.layer[i] != profile.layer[i - 1]) named.push_back(static_cast<int>(i));
-    const std::optional<planners::LayerNumber> number = planners::layer_number(profile.layer[i]);
+    const std::optional<LayerNumber> number = layer_number(profile.layer[i]);
     if (!number) continue;
     const std::string key = number->stack + "\n" + std::to_string(number->index);
     if (key == last_numbered) continue;
@@ -71,7 +72,7 @@ std::vector<int> layer_starts(const Profile& profile) {
   return numbered.size() > 1 ? numbered : named;
 }
 
-[[noreturn]] void refuse(const std::string& what, const std::string& hint) {
+[[noreturn]] void refuse_layout(const std::string& what, const std::string& hint) {
   throw Error(ErrorKind::kUsage, what, hint);
 }
 
@@ -98,7 +99,8 @@ struct AtWidth {
   Profile profile;
   Cluster replicas;
 };
-AtWidth at_width(const Profile& profile, const Cluster& cluster, int width, const std::string& source, ErrorKind kind) {
+AtWidth replicas_at(const Profile& profile, const Cluster& cluster, int width, const std::string& source,
+                    ErrorKind kind) {
   check_width(profile, cluster, width, source, kind);
   return {profile_at(profile, width), machine::replicas_of(cluster, width)};
 }
@@ -107,9 +109,9 @@ int whole_number(std::string_view value, const std::string& key, int least) {
   int number = 0;
   const auto [end, status] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (status != std::errc() || end != value.data() + value.size() || number < least) {
-    refuse("--layout: " + key + " is '" + std::string(value) + "', expected a whole number from " +
-               std::to_string(least) + " on",
-           "");
+    refuse_layout("--layout: " + key + " is '" + std::string(value) + "', expected a whole number from " +
+                      std::to_string(least) + " on",
+                  "");
   }
   return number;
 }
@@ -119,10 +121,10 @@ Plan plan_of(const Layout& layout, const Profile& profile) {
   const std::vector<int> starts = layer_starts(profile);
   const int layers = static_cast<int>(starts.size());
   if (layout.pp > 1 && layers < layout.pp) {
-    refuse("--layout: pp=" + std::to_string(layout.pp) + " stages, and the model has " + std::to_string(layers) +
-               " whole layers",
-           layers > 1 ? "at most pp=" + std::to_string(layers)
-                      : "the profile names no layers to spread: give a plan with --plan instead");
+    refuse_layout("--layout: pp=" + std::to_string(layout.pp) + " stages, and the model has " + std::to_string(layers) +
+                      " whole layers",
+                  layers > 1 ? "at most pp=" + std::to_string(layers)
+                             : "the profile names no layers to spread: give a plan with --plan instead");
   }
   Plan plan;
   plan.schedule = layout.schedule;
@@ -163,11 +165,12 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides) {
     text.remove_prefix(more ? comma + 1 : comma);
     const std::size_t equals = part.find('=');
     if (equals == std::string_view::npos) {
-      refuse("--layout: '" + std::string(part) + "' is no KEY=VALUE", kExample);
+      refuse_layout("--layout: '" + std::string(part) + "' is no KEY=VALUE", kExample);
     }
     const std::string key(part.substr(0, equals));
     const std::string_view value = part.substr(equals + 1);
-    if (std::find(seen.begin(), seen.end(), key) != seen.end()) refuse("--layout: " + key + " stands twice", kExample);
+    if (std::find(seen.begin(), seen.end(), key) != seen.end())
+      refuse_layout("--layout: " + key + " stands twice", kExample);
     seen.push_back(key);
     if (key == "dp") {
       layout.dp = whole_number(value, key, 1);
@@ -179,24 +182,26 @@ Layout parse_layout(std::string_view text, const StageOverrides& overrides) {
       layout.micro_batch_size = whole_number(value, key, 1);
     } else if (key == "zero") {
       layout.variant.zero = whole_number(value, key, 0);
-      if (layout.variant.zero > 3) refuse("--layout: zero is 0, 1, 2 or 3", kExample);
+      if (layout.variant.zero > 3) refuse_layout("--layout: zero is 0, 1, 2 or 3", kExample);
     } else if (key == "recompute") {
-      if (value != "layer" && value != "none") refuse("--layout: recompute is none or layer", kExample);
+      if (value != "layer" && value != "none") refuse_layout("--layout: recompute is none or layer", kExample);
       layout.variant.recompute = value == "layer";
     } else if (key == "schedule") {
       const auto named = pipeline::parse_schedule(value);
-      if (!named) refuse("--layout: schedule is one of " + pipeline::schedule_names(), kExample);
+      if (!named) refuse_layout("--layout: schedule is one of " + pipeline::schedule_names(), kExample);
       layout.schedule = *named;
     } else {
-      refuse("--layout: unknown key '" + key + "', known: dp, pp, tp, micro-batch-size, zero, recompute, schedule",
-             kExample);
+      refuse_layout(
+          "--layout: unknown key '" + key + "', known: dp, pp, tp, micro-batch-size, zero, recompute, schedule",
+          kExample);
     }
   }
   // Options say what the layout leaves open.
   const auto asked = [&](const char* key, const auto& option, auto& value) {
     if (!option) return;
     if (std::find(seen.begin(), seen.end(), key) != seen.end() && !(*option == value)) {
-      refuse(std::string("--") + key + " contradicts the layout's " + key, std::string("leave --") + key + " out");
+      refuse_layout(std::string("--") + key + " contradicts the layout's " + key,
+                    std::string("leave --") + key + " out");
     }
     value = *option;
   };
@@ -312,20 +317,21 @@ ScoredPlan score_at_widths(GivenPlan given, int devices, const Profile& profile,
     pipeline::MixedPlan plan;
     static_cast<Plan&>(plan) = std::move(given.plan);
     plan.widths = std::move(given.widths);
-    return score_mixed(profile, planners::first_devices(cluster, devices), options, std::move(plan), source);
+    return score_mixed(profile, first_devices(cluster, devices), options, std::move(plan), source);
   }
   check_widths(given.widths, given.plan.device_cuts, devices, source);
   for (int& cut : given.plan.device_cuts) cut /= width;
-  const AtWidth at = at_width(profile, cluster, width, source, ErrorKind::kData);
+  const AtWidth at = replicas_at(profile, cluster, width, source, ErrorKind::kData);
   options.width = width;
-  return score_plan(at.profile, planners::first_devices(at.replicas, devices / width), options, std::move(given.plan),
-                    source);
+  return score_plan(at.profile, first_devices(at.replicas, devices / width), options, std::move(given.plan), source);
 }
 
 }  // namespace
 
-ScoredPlan score_given(GivenPlan given, const Profile& profile, const Cluster& cluster, ProblemOptions options,
-                       const planners::StepRequest& step, const StageOverrides& overrides) {
+ScoredPlan score_given(GivenPlan given, const Question& question, const StageOverrides& overrides) {
+  const Profile& profile = question.profile();
+  const Cluster& cluster = question.cluster;
+  ProblemOptions options = question.options;
   const std::string& source = given.source;
   const int devices = given.num_devices > 0 ? given.num_devices : cluster.num_devices();
   if (devices > cluster.num_devices()) {
@@ -334,11 +340,11 @@ ScoredPlan score_given(GivenPlan given, const Profile& profile, const Cluster& c
                     std::to_string(cluster.num_devices()),
                 "give the cluster that the plan was made for");
   }
-  planners::StepRequest asked = step;
+  StepRequest asked = question.step;
   const auto samples = static_cast<std::int64_t>(std::min(given.micro_batch_samples, 1e9));
   if (asked.batch == 0 && asked.micro_batches == 0 && asked.micro_batch == 0) asked.micro_batches = given.micro_batches;
   if (asked.micro_batch == 0 && (asked.batch == 0 || asked.micro_batches == 0)) asked.micro_batch = samples;
-  const planners::StepSize size = planners::step_sizes(asked, profile, options.replicas).front();
+  const StepSize size = step_sizes(asked, profile, options.replicas).front();
   options.micro_batches = size.micro_batches;
   options.micro_batch_samples = size.samples;
   std::vector<std::string> departures;
@@ -378,38 +384,41 @@ namespace {
 void check_replicas(const Layout& layout, std::int64_t batch) {
   if (batch % layout.dp == 0) return;
   const std::int64_t below = batch / layout.dp * layout.dp, above = below + layout.dp;
-  refuse("--layout: dp=" + std::to_string(layout.dp) + " replicas do not divide a batch of " + std::to_string(batch) +
-             " samples",
-         "--batch " + (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(above) + " would do");
+  refuse_layout("--layout: dp=" + std::to_string(layout.dp) + " replicas do not divide a batch of " +
+                    std::to_string(batch) + " samples",
+                "--batch " + (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(above) + " would do");
 }
 
 }  // namespace
 
-ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Cluster& cluster, ProblemOptions options,
-                        const planners::StepRequest& step) {
+ScoredPlan score_layout(const Layout& layout, const Question& question) {
+  const Profile& profile = question.profile();
+  const Cluster& cluster = question.cluster;
+  ProblemOptions options = question.options;
   const std::int64_t wanted = std::int64_t{layout.dp} * layout.pp * layout.tp;
   const int there = cluster.num_devices();
   const int stages = std::min({layout.pp, there, pipeline::kMaxPlanStages, most_layout_stages(profile)});
   if (wanted > there) {
-    refuse("--layout: dp=" + std::to_string(layout.dp) + " times pp=" + std::to_string(layout.pp) +
-               (layout.tp > 1 ? " times tp=" + std::to_string(layout.tp) : "") + " are " + std::to_string(wanted) +
-               " devices, " + cluster.name + " has " + std::to_string(there),
-           "dp=" + std::to_string(std::min(layout.dp, there / stages)) + ",pp=" + std::to_string(stages) + " would do");
+    refuse_layout(
+        "--layout: dp=" + std::to_string(layout.dp) + " times pp=" + std::to_string(layout.pp) +
+            (layout.tp > 1 ? " times tp=" + std::to_string(layout.tp) : "") + " are " + std::to_string(wanted) +
+            " devices, " + cluster.name + " has " + std::to_string(there),
+        "dp=" + std::to_string(std::min(layout.dp, there / stages)) + ",pp=" + std::to_string(stages) + " would do");
   }
   const int devices = static_cast<int>(wanted);
   if (layout.pp > pipeline::kMaxPlanStages) {
-    refuse("--layout: pp=" + std::to_string(layout.pp) + " stages, at most " +
-               std::to_string(pipeline::kMaxPlanStages) + " are planned",
-           "pp=" + std::to_string(stages) + " would do");
+    refuse_layout("--layout: pp=" + std::to_string(layout.pp) + " stages, at most " +
+                      std::to_string(pipeline::kMaxPlanStages) + " are planned",
+                  "pp=" + std::to_string(stages) + " would do");
   }
-  planners::StepRequest asked = step;
+  StepRequest asked = question.step;
   if (layout.micro_batch_size > 0) {
     const std::int64_t samples = layout.micro_batch_size * layout.dp;
     if (asked.micro_batch > 0 && asked.micro_batch != samples) {
-      refuse("--micro-batch " + std::to_string(asked.micro_batch) + " contradicts the layout's " +
-                 std::to_string(samples) + " samples (" + std::to_string(layout.dp) + " replicas of " +
-                 std::to_string(layout.micro_batch_size) + ")",
-             "leave --micro-batch out");
+      refuse_layout("--micro-batch " + std::to_string(asked.micro_batch) + " contradicts the layout's " +
+                        std::to_string(samples) + " samples (" + std::to_string(layout.dp) + " replicas of " +
+                        std::to_string(layout.micro_batch_size) + ")",
+                    "leave --micro-batch out");
     }
     asked.micro_batch = samples;
   } else if (asked.micro_batch == 0) {
@@ -423,18 +432,18 @@ ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Clus
   }
   if (asked.batch == 0 && asked.micro_batches == 0) {
     // The batch of every other question, where the layout divides it.
-    const std::int64_t usual = planners::kDefaultMicroBatches * pipeline::own_samples(profile);
+    const std::int64_t usual = kDefaultMicroBatches * pipeline::own_samples(profile);
     if (usual % asked.micro_batch == 0) asked.batch = usual;
   }
   if (asked.batch > 0) check_replicas(layout, asked.batch);
-  const planners::StepSize size = planners::step_sizes(asked, profile, pipeline::Replicas::kWhole).front();
+  const StepSize size = step_sizes(asked, profile, pipeline::Replicas::kWhole).front();
   if (std::fmod(size.samples, layout.dp) != 0) {
-    refuse("--layout: dp=" + std::to_string(layout.dp) + " replicas do not divide the " +
-               std::to_string(static_cast<std::int64_t>(size.samples)) + " samples of a micro-batch",
-           "name micro-batch-size, the samples of each replica");
+    refuse_layout("--layout: dp=" + std::to_string(layout.dp) + " replicas do not divide the " +
+                      std::to_string(static_cast<std::int64_t>(size.samples)) + " samples of a micro-batch",
+                  "name micro-batch-size, the samples of each replica");
   }
   if (layout.variant.recompute && profile.forward_fraction >= 1) {
-    refuse("--layout: there is nothing to recompute, the model has no backward pass", "give recompute=none");
+    refuse_layout("--layout: there is nothing to recompute, the model has no backward pass", "give recompute=none");
   }
   options.replicas = pipeline::Replicas::kWhole;
   options.micro_batches = size.micro_batches;
@@ -444,9 +453,9 @@ ScoredPlan score_layout(const Layout& layout, const Profile& profile, const Clus
   options.allow_idle_stages = true;
   options.width = layout.tp;
   const std::string source = "--layout " + layout.text();
-  const AtWidth at = at_width(profile, cluster, layout.tp, source, ErrorKind::kUsage);
-  return score_plan(at.profile, planners::first_devices(at.replicas, devices / layout.tp), options,
-                    plan_of(layout, profile), source);
+  const AtWidth at = replicas_at(profile, cluster, layout.tp, source, ErrorKind::kUsage);
+  return score_plan(at.profile, first_devices(at.replicas, devices / layout.tp), options, plan_of(layout, profile),
+                    source);
 }
 
-}  // namespace automap::infer
+}  // namespace automap::planners

@@ -1,5 +1,4 @@
-// What a given plan takes: one of our plan files, a minimal one (cuts and device cuts), or a layout as frameworks name
-// it (dp=8,pp=4,micro-batch-size=2); and the sweep over every uniform layout.
+// What a given plan takes: of a file, or a layout as frameworks name it (dp=8,pp=4,micro-batch-size=2).
 #pragma once
 
 #include <cstddef>
@@ -10,18 +9,16 @@
 #include <string_view>
 #include <vector>
 
-#include "common/base/work.h"
 #include "common/machine/cluster.h"
 #include "common/pipeline/mixed_widths.h"
 #include "common/pipeline/placed_plan.h"
 #include "common/pipeline/plan.h"
 #include "common/pipeline/problem.h"
 #include "common/pipeline/profile.h"
-#include "infer/plan_file.h"
-#include "plan/planners/layers.h"
-#include "plan/planners/step_choice.h"
+#include "plan/planners/given_plan.h"
+#include "plan/planners/question.h"
 
-namespace automap::infer {
+namespace automap::planners {
 
 // Megatron's and DeepSpeed's words. micro_batch_size counts samples per replica, so mb = dp * micro_batch_size.
 struct Layout {
@@ -74,42 +71,11 @@ ScoredPlan score_mixed(const pipeline::Profile& profile, const machine::Cluster&
 
 // A plan file's plan. What the step request and the overrides name goes before what the file says, and is told in
 // `departures`. Throws Error(kData) naming the file: more devices than the cluster has, and as score_plan().
-ScoredPlan score_given(GivenPlan given, const pipeline::Profile& profile, const machine::Cluster& cluster,
-                       pipeline::ProblemOptions options, const planners::StepRequest& step,
-                       const StageOverrides& overrides);
+ScoredPlan score_given(GivenPlan given, const Question& question, const StageOverrides& overrides);
 
 // Whole layers spread evenly over the stages, the first stages taking one more where they do not divide; what stands in
 // front of the first layer goes to the first stage, what stands behind to the last. Throws Error(kUsage) when the
 // layout asks for more devices or stages than there are, or does not divide the batch.
-ScoredPlan score_layout(const Layout& layout, const pipeline::Profile& profile, const machine::Cluster& cluster,
-                        pipeline::ProblemOptions options, const planners::StepRequest& step);
+ScoredPlan score_layout(const Layout& layout, const Question& question);
 
-struct SweptLayout {
-  Layout layout;
-  int micro_batches = 0;
-  double simulated_step_ms = 0;
-  double missing_bytes = 0;  // above 0: does not fit
-  int missing_stage = 0;
-  double fullest_share = 0;
-  double batch() const { return static_cast<double>(layout.micro_batch_size * layout.dp) * micro_batches; }
-};
-// What the sweep looks at.
-struct SweepRequest {
-  int min_stages = 1, max_stages = pipeline::kMaxPlanStages;
-  std::vector<pipeline::Schedule> schedules = {pipeline::Schedule::kAdaptive};
-  WorkLimits limits;  // one layout is always looked at
-};
-struct Sweep {
-  std::vector<SweptLayout> layouts;
-  std::size_t left_out = 0;  // for want of time
-};
-// Every uniform layout that uses all devices, of the options' variants, the shortest step first, then those that do not
-// fit, the least missing first. Throws Error(kUsage) when no layout divides the batch or is within the stages allowed.
-Sweep sweep_layouts(const pipeline::Profile& profile, const machine::Cluster& cluster,
-                    const pipeline::ProblemOptions& options, const planners::StepRequest& step,
-                    const SweepRequest& request);
-// Of layouts of one batch, at least one.
-std::string sweep_text(const std::vector<SweptLayout>& layouts);
-std::string sweep_json(const Sweep& sweep);
-
-}  // namespace automap::infer
+}  // namespace automap::planners

@@ -1,12 +1,10 @@
-#include "infer/believable.h"
+#include "plan/planners/believable.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "infer/own_device.h"
-
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 std::string lines(const pipeline::Profile& profile, const machine::Cluster& cluster,
@@ -69,18 +67,5 @@ TEST(Believable, TimesOfAnotherDeviceAreNotTheClustersOwn) {
   EXPECT_TRUE(has(lines(profile, cluster), "counted as mine")) << lines(profile, cluster);
 }
 
-TEST(Believable, AnOwnDeviceSaysWhatItAssumes) {
-  machine::DeviceModel device = *machine::find_device("a100-40gb");
-  device.name = "mine";
-  device.sources = {{"launch_us", "fitted"}};
-  machine::Cluster cluster = machine::load_cluster("a100-2x8");
-  set_device(device, &cluster);
-  pipeline::Profile profile;
-  profile.work = "matmul bf16";
-  const std::string text = lines(profile, cluster, device);
-  EXPECT_TRUE(has(text, "assumptions: ") && has(text, "gather_efficiency")) << text;
-  EXPECT_FALSE(has(text, "launch_us")) << text;
-}
-
 }  // namespace
-}  // namespace automap::infer
+}  // namespace automap::planners

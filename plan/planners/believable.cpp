@@ -1,4 +1,4 @@
-#include "infer/believable.h"
+#include "plan/planners/believable.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include "common/machine/device.h"
 #include "common/machine/expected_error.h"
 
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 using machine::Cluster;
@@ -141,4 +141,4 @@ std::vector<std::string> expected_errors_text(const pipeline::Profile& profile, 
   return lines;
 }
 
-}  // namespace automap::infer
+}  // namespace automap::planners

@@ -1,4 +1,4 @@
-#include "infer/sensitivity.h"
+#include "plan/planners/sensitivity.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,10 +7,9 @@
 #include <numeric>
 
 #include "common/base/text_table.h"
-#include "infer/report.h"
-#include "infer/score.h"
+#include "plan/planners/score.h"
 
-namespace automap::infer {
+namespace automap::planners {
 namespace {
 
 using machine::Cluster;
@@ -18,14 +17,14 @@ using pipeline::PlanSensitivity;
 using pipeline::Profile;
 
 // What a plan is made from, to be changed.
-struct Question {
+struct Estimates {
   Profile profile;
   Cluster cluster;
 };
 
 struct Change {
   std::string what;
-  std::function<void(Question&)> apply;
+  std::function<void(Estimates&)> apply;
 };
 
 // All times of the positions (first, last] take `factor` times as long.
@@ -90,95 +89,75 @@ std::vector<Change> changes_of(const Profile& profile, const Cluster& cluster, c
     const std::string by = whole_percent(errors.compute);
     const double up = 1 + errors.compute;
     const std::size_t half = half_of_compute(profile), all = profile.c_ms.size();
-    changes.push_back({"compute " + by + " slower", [=](Question& q) { scale_times(q.profile, 0, all, up); }});
-    changes.push_back({"compute " + by + " faster", [=](Question& q) { scale_times(q.profile, 0, all, 1 / up); }});
+    changes.push_back({"compute " + by + " slower", [=](Estimates& q) { scale_times(q.profile, 0, all, up); }});
+    changes.push_back({"compute " + by + " faster", [=](Estimates& q) { scale_times(q.profile, 0, all, 1 / up); }});
     changes.push_back(
-        {"the front half's compute " + by + " slower", [=](Question& q) { scale_times(q.profile, 0, half, up); }});
+        {"the front half's compute " + by + " slower", [=](Estimates& q) { scale_times(q.profile, 0, half, up); }});
     changes.push_back(
-        {"the back half's compute " + by + " slower", [=](Question& q) { scale_times(q.profile, half, all, up); }});
+        {"the back half's compute " + by + " slower", [=](Estimates& q) { scale_times(q.profile, half, all, up); }});
   }
   const auto links = [&](const std::string& name, Links which, double error) {
     if (error <= 0) return;
     const std::string by = whole_percent(error);
     const double up = 1 + error;
-    changes.push_back({name + " " + by + " slower", [=](Question& q) { scale_links(q.cluster, which, 1 / up); }});
-    changes.push_back({name + " " + by + " faster", [=](Question& q) { scale_links(q.cluster, which, up); }});
+    changes.push_back({name + " " + by + " slower", [=](Estimates& q) { scale_links(q.cluster, which, 1 / up); }});
+    changes.push_back({name + " " + by + " faster", [=](Estimates& q) { scale_links(q.cluster, which, up); }});
   };
   links("links inside servers", Links::kInside, errors.links_inside);
   if (cluster.num_servers() > 1) links("links between servers", Links::kBetween, errors.links_between);
   if (errors.memory > 0) {
     const std::string by = whole_percent(errors.memory);
     const double up = 1 + errors.memory;
-    changes.push_back({"activations " + by + " larger", [=](Question& q) { scale_memory(q.profile, up); }});
-    changes.push_back({"activations " + by + " smaller", [=](Question& q) { scale_memory(q.profile, 1 / up); }});
+    changes.push_back({"activations " + by + " larger", [=](Estimates& q) { scale_memory(q.profile, up); }});
+    changes.push_back({"activations " + by + " smaller", [=](Estimates& q) { scale_memory(q.profile, 1 / up); }});
   }
   return changes;
 }
 
-std::string plan_text(const planners::StepPlan& planned) {
-  const pipeline::Plan& plan = *planned.result.plan;
-  std::string devices;
-  int before = 0;
-  for (int s = 1; s <= plan.num_stages(); ++s) {
-    const int until =
-        s == plan.num_stages() ? planned.problem->num_devices() : plan.device_cuts[static_cast<std::size_t>(s) - 1];
-    devices += (s == 1 ? "" : ", ") + std::to_string((until - before) * planned.size.width);
-    before = until;
-  }
-  return std::to_string(plan.num_stages()) + (plan.num_stages() == 1 ? " stage" : " stages") + " on " + devices +
-         " devices" + (planned.size.width > 1 ? ", replicas of " + std::to_string(planned.size.width) : "") +
-         ", micro-batches of " + samples_text(planned.size.samples);
-}
-
 }  // namespace
 
-std::vector<PlanSensitivity> plan_sensitivity(const Profile& profile, const Cluster& cluster,
-                                              const pipeline::ProblemOptions& options,
-                                              const planners::StepRequest& step, const planners::PlanRequest& request,
-                                              const planners::StepPlan& planned, const planners::MixedChoice* mixed,
+std::vector<PlanSensitivity> plan_sensitivity(const Question& question, const Candidate& plan,
                                               const ExpectedErrors& errors) {
   std::vector<PlanSensitivity> rows;
-  // The plan as it stands: its own split of the batch, on its own devices.
-  pipeline::ProblemOptions own = options;
-  own.allow_idle_stages = true;  // a stage that is short of work then still runs
-  const auto score = [&](const Profile& of, const Cluster& on, const planners::StepPlan& plan) {
-    own.micro_batches = plan.size.micro_batches;
-    own.micro_batch_samples = plan.size.samples;
-    own.width = plan.size.width;
+  // The plan as it stands: its own split of the batch, on its own devices; a stage that is short of work still runs.
+  const auto score = [](const Profile& of, const Cluster& on, const Candidate& one) {
+    pipeline::ProblemOptions own = one.placed.problem().options();
+    own.allow_idle_stages = true;
+    own.group_size = 0;
+    if (!one.of_one_width()) {
+      return score_mixed(of, first_devices(on, one.num_devices()), own, one.mixed_plan(), "the plan");
+    }
     return score_plan(profile_at(of, own.width),
-                      planners::first_devices(machine::replicas_of(on, own.width), plan.problem->num_devices()), own,
-                      *plan.result.plan, "the plan");
+                      first_devices(machine::replicas_of(on, own.width), one.problem->num_devices()), own, one.plan,
+                      "the plan");
   };
-  const auto score_mixed_plan = [&](const Profile& of, const Cluster& on) {
-    pipeline::ProblemOptions same = mixed->problem->problem(mixed->plan.widths.front()).options();
-    same.allow_idle_stages = true;
-    return score_mixed(of, planners::first_devices(on, mixed->problem->num_devices()), same, mixed->plan, "the plan");
-  };
-  const double planned_ms = mixed != nullptr ? mixed->simulated_step_ms : planned.result.simulated_step_ms;
+  const PlanRequest& request = question.request;
   const auto start = std::chrono::steady_clock::now();
-  const std::vector<Change> changes = changes_of(profile, cluster, errors);
+  const std::vector<Change> changes = changes_of(question.profile(), question.cluster, errors);
   for (std::size_t i = 0; i < changes.size(); ++i) {
     const Change& change = changes[i];
     if (request.cancelled && request.cancelled()) break;
-    Question question{profile, cluster};
-    change.apply(question);
-    const ScoredPlan scored = mixed != nullptr ? score_mixed_plan(question.profile, question.cluster)
-                                               : score(question.profile, question.cluster, planned);
-    planners::PlanRequest share = request;
+    Estimates estimates{question.profile(), question.cluster};
+    change.apply(estimates);
+    const ScoredPlan scored = score(estimates.profile, estimates.cluster, plan);
+    Question changed = question;
+    changed.cluster = std::move(estimates.cluster);
+    changed.set_profile(std::move(estimates.profile));
     const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - start;
-    share.time_limit_s = std::max(0.0, request.time_limit_s - gone.count()) / static_cast<double>(changes.size() - i);
-    const planners::StepPlan best = planners::plan_step(question.profile, question.cluster, options, step, share);
+    changed.request.time_limit_s =
+        std::max(0.0, request.time_limit_s - gone.count()) / static_cast<double>(changes.size() - i);
+    const Candidate best = candidate_of("", plan_step(changed));
     // Half a row is none: what was stopped says nothing about the plan.
     if (request.cancelled && request.cancelled()) break;
     PlanSensitivity row;
     row.changed = change.what;
     if (scored.infeasible.empty()) row.simulated_step_ms = row.best_ms = scored.simulated_step_ms;
-    if (best.result.plan && (row.best_ms == 0 || best.result.simulated_step_ms < row.best_ms)) {
-      row.best_ms = best.result.simulated_step_ms;
-      if (mixed != nullptr || !(*best.result.plan == *planned.result.plan && best.size == planned.size)) {
+    if (best.found() && (row.best_ms == 0 || best.simulated_step_ms < row.best_ms)) {
+      row.best_ms = best.simulated_step_ms;
+      if (!plan.of_one_width() || !(best.plan == plan.plan && best.size == plan.size)) {
         row.best = plan_text(best);
-        const ScoredPlan unchanged = score(profile, cluster, best);
-        if (unchanged.infeasible.empty() && unchanged.simulated_step_ms < kShorter * planned_ms) {
+        const ScoredPlan unchanged = score(question.profile(), question.cluster, best);
+        if (unchanged.infeasible.empty() && unchanged.simulated_step_ms < kShorter * plan.simulated_step_ms) {
           row.best += "; shorter as things are, too: more --effort may find it";
         }
       }
@@ -188,4 +167,4 @@ std::vector<PlanSensitivity> plan_sensitivity(const Profile& profile, const Clus
   return rows;
 }
 
-}  // namespace automap::infer
+}  // namespace automap::planners

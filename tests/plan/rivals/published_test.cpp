@@ -1,5 +1,5 @@
 // Published planners as candidates: a plan that one of them makes shorter takes the place of the one found.
-#include "infer/published.h"
+#include "plan/rivals/published.h"
 
 #include <gtest/gtest.h>
 
@@ -9,16 +9,17 @@
 #include "common/pipeline/cost.h"
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
-#include "infer/explorer.h"
+#include "plan/planners/answer.h"
 #include "plan/rivals/alpa.h"
 #include "plan/rivals/dapple.h"
 #include "plan/rivals/pipedream.h"
 #include "tests/plan/planners/random_policy.h"
+#include "tests/plan/rivals/small_chains.h"
 
-namespace automap::infer {
+namespace automap::rivals {
 namespace {
 
-constexpr int kStages = 4;
+constexpr int kMostStages = 4;
 
 pipeline::RandomProblem allreduce_problem(std::uint64_t seed) {
   pipeline::RandomProblemOptions options;
@@ -41,10 +42,10 @@ TEST(Published, TheBestOfThemOrNone) {
     const pipeline::RandomProblem made = allreduce_problem(seed);
     planners::StepRequest step;
     step.batch = 8;
-    const rivals::RivalRequest asked = {made.profile, made.cluster, made.options, step, kStages};
+    const planners::Question asked(made.profile, made.cluster, made.options, step, of_stages(kMostStages));
     double least = std::numeric_limits<double>::infinity();
-    for (const auto planner : {rivals::pipedream, rivals::dapple, rivals::alpa}) {
-      const rivals::RivalPlan plan = best_over_splits(asked, {planner(made.profile, kStages)});
+    for (const auto planner : {pipedream, dapple, alpa}) {
+      const RivalPlan plan = best_over_splits(asked, {planner(made.profile, kMostStages)});
       if (plan.problem) least = std::min(least, plan.simulated_step_ms);
     }
     const PublishedPlan best = best_published(asked);
@@ -53,7 +54,7 @@ TEST(Published, TheBestOfThemOrNone) {
     ++found;
     EXPECT_EQ(best.plan.simulated_step_ms, least);
     EXPECT_TRUE(pipeline::feasible(*best.plan.problem, best.plan.plan));
-    EXPECT_FALSE(best_published({made.profile, made.cluster, made.options, step, kStages, least}).plan.problem);
+    EXPECT_FALSE(best_published(asked, least).plan.problem);
   }
   EXPECT_GT(found, 20);
 }
@@ -71,25 +72,32 @@ TEST(Published, ExploringIsNeverLongerThanAnyOfThem) {
     request.schedules = pipeline::all_schedules();
     request.planner = planners::PlannerKind::kUniform;
     request.objective = planners::Objective::kSimulated;
-    request.max_stages = kStages;
+    request.max_stages = kMostStages;
     request.policy = planners::random_policy();
-    planners::StepPlan plan = planners::plan_step(made.profile, made.cluster, made.options, step, request);
-    if (!plan.result.plan) continue;
+    planners::Question question(made.profile, made.cluster, made.options, step, request);
+    const planners::Answer answer = planners::answer(question, all_kinds());
+    const planners::Candidate& plan = answer.plan();
+    if (!plan.found()) continue;
     ++judged;
-    explore_corners(made.profile, made.cluster, made.options, step, request, 0, {}, plan);
-    const PublishedPlan best = best_published({made.profile, made.cluster, made.options, step, kStages});
+    const PublishedPlan best = best_published(question);
     if (best.plan.problem) {
-      EXPECT_LE(plan.result.simulated_step_ms, best.plan.simulated_step_ms * (1 + 1e-9));
+      EXPECT_LE(plan.simulated_step_ms, best.plan.simulated_step_ms * (1 + 1e-9));
     }
-    adopted += plan.result.planner.rfind("published planner: ", 0) == 0;
+    adopted += plan.found_by.rfind("published planner: ", 0) == 0;
     // What is said of the plan is true of it, whoever it is from.
-    EXPECT_TRUE(pipeline::feasible(*plan.problem, *plan.result.plan));
-    EXPECT_NEAR(pipeline::simulate_step_ms(*plan.problem, *plan.result.plan), plan.result.simulated_step_ms,
-                1e-9 * plan.result.simulated_step_ms);
+    EXPECT_TRUE(pipeline::feasible(*plan.problem, plan.plan));
+    EXPECT_NEAR(pipeline::simulate_step_ms(*plan.problem, plan.plan), plan.simulated_step_ms,
+                1e-9 * plan.simulated_step_ms);
+    // No row that the question allows is shorter than the plan.
+    for (const planners::Candidate& one : answer.kinds) {
+      if (as_asked(question, one)) {
+        EXPECT_GE(one.simulated_step_ms, plan.simulated_step_ms * (1 - 1e-9)) << one.kind;
+      }
+    }
   }
   EXPECT_GT(judged, 20);
   EXPECT_GT(adopted, 0);
 }
 
 }  // namespace
-}  // namespace automap::infer
+}  // namespace automap::rivals

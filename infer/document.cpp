@@ -1,0 +1,269 @@
+#include "infer/document.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/cli.h"
+#include "common/base/files.h"
+#include "common/base/text_table.h"
+#include "common/base/work.h"
+#include "plan/planners/believable.h"
+
+namespace automap::infer {
+namespace {
+
+using pipeline::PlanCorner;
+using pipeline::PlanDocument;
+using planners::Answer;
+using planners::Candidate;
+using planners::Question;
+
+constexpr double kMemoryTight = 0.95;
+constexpr double kWorthSaying = 0.005;  // that a plan of another kind is shorter
+
+// What a profile without times at other numbers of samples leaves out.
+void warn_of_linear_times(const Question& question, const pipeline::PlacedPlan& placed, PlanDocument* document) {
+  const pipeline::Replicas replicas = placed.problem().options().replicas;
+  if (replicas != pipeline::Replicas::kWhole || !question.profile().times.empty()) return;
+  document->warnings.push_back(
+      "the profile has no times at other numbers of samples: they are taken as linear, and the optimizer is not "
+      "counted "
+      "(plan the model itself, or an .h5 profile)");
+}
+
+std::vector<std::string> estimates_of(const Question& question, const PlanInput& input, const OwnDevice& own) {
+  std::vector<std::string> lines = planners::expected_errors_text(question.profile(), question.cluster, own);
+  if (!input.fused.empty()) {
+    lines.push_back("counted as kernels of a library (--attention as-written: as the module says): " + input.fused +
+                    "; measured are forward passes with heads of 128 on an H100, the rest is assumed");
+  }
+  return lines;
+}
+
+// How the devices of a replica hold its tensors, once for each width.
+void describe_replicas(const pipeline::Profile& profile, PlanDocument* document) {
+  const std::vector<int> widths = document->stage_widths();
+  for (const pipeline::WidthColumns& columns : profile.widths) {
+    if (std::find(widths.begin(), widths.end(), columns.width) == widths.end()) continue;
+    document->partitions.push_back(columns.partition);
+    document->inside_replicas.push_back(
+        (document->mixed_widths() ? "of " + std::to_string(columns.width) + " devices: " : "") +
+        columns.partition_text);
+  }
+}
+
+// What is said of every plan, however it came about.
+PlanDocument described(const Question& question, const pipeline::PlacedPlan& placed, const PlanInput& input,
+                       const OwnDevice& own) {
+  PlanDocument document = describe_plan(placed, question.profile());
+  document.cluster = question.cluster.name;
+  for (const planners::PlanLimit& limit : planners::plan_limits(placed)) {
+    document.limits.push_back({to_string(limit.kind), limit.stage, limit.ms, limit.share, limit.text});
+  }
+  describe_replicas(question.profile(), &document);
+  document.estimates = estimates_of(question, input, own);
+  document.warnings = input.notices;
+  warn_of_linear_times(question, placed, &document);
+  return document;
+}
+
+void warn_of_memory(const pipeline::ProblemOptions& options, PlanDocument* document) {
+  for (std::size_t s = 0; s < document->stages.size(); ++s) {
+    const pipeline::PlanStage& stage = document->stages[s];
+    const double share = stage.memory_bytes / stage.capacity_bytes;
+    if (share <= 1 && (share <= kMemoryTight || options.memory_reserve >= 1 - kMemoryTight)) continue;
+    document->warnings.push_back(
+        "stage " + std::to_string(s + 1) + " needs " + format_percent(share) + " of its devices' memory" +
+        (share > 1 ? "; it does not fit (--memory off)" : ", which leaves little for what a framework adds"));
+  }
+}
+
+// How the plan was found, and what bounds it.
+void describe_search(const Answer& answer, int cluster_devices, PlanDocument* document) {
+  const planners::SearchNotes& notes = answer.notes;
+  document->planner = answer.plan().found_by;
+  document->objective = to_string(notes.objective);
+  document->planning_ms = notes.planning_ms;
+  document->found_ms = notes.found_ms;
+  document->proven_ms = notes.proven_ms;
+  document->cut_by_time = notes.cut_by_time;
+  document->online = notes.online;
+  for (const planners::Alternative& other : notes.alternatives) {
+    document->alternatives.push_back(
+        {other.planner, other.stages, other.step_ms, other.simulated_step_ms, other.planning_ms});
+  }
+  for (const planners::WidthAlternative& other : answer.widths) {
+    document->widths.push_back({other.width, other.stages, other.step_ms, other.simulated_step_ms});
+  }
+  const planners::Bounds& about = answer.mixed ? answer.any_widths : answer.bounds;
+  const planners::Bounds& other = answer.mixed ? answer.bounds : answer.any_widths;
+  document->lower_bound_ms = about.value_ms;
+  document->simulated_bound_ms = about.simulated_ms;
+  document->lower_bound_method = about.method;
+  document->gap = about.value_ms > 0 ? document->step_ms / about.value_ms - 1 : 0;
+  if (!answer.widths.empty()) {
+    document->bounded = answer.mixed ? pipeline::BoundedWidths::kAny : pipeline::BoundedWidths::kOne;
+    document->other_bounds = {other.value_ms, other.simulated_ms, other.method};
+  }
+  const planners::BoundScope scope = answer.bounds.scope(cluster_devices);
+  document->bound_devices = scope.devices;
+  document->bound_devices_in_part = scope.devices_in_part;
+}
+
+// The peak of the cluster's first device for what most of the module's compute is ("matmul bf16"); 0: not known.
+double peak_tflops(const pipeline::Profile& profile, const machine::Cluster& cluster) {
+  const machine::DeviceType& device = cluster.devices.at(cluster.servers.front().device);
+  const std::size_t space = profile.work.rfind(' ');
+  const std::string type = space == std::string::npos ? "f32" : profile.work.substr(space + 1);
+  double peak = 0;
+  for (const auto& [name, tflops] : device.peak_tflops) {
+    // Matrix products of f32 run on tf32 units, where there are any.
+    if (name == type || (type == "f32" && name == "tf32")) peak = std::max(peak, tflops);
+  }
+  return peak;
+}
+
+PlanCorner corner_of(const Question& question, const Candidate& one, const std::string& name) {
+  PlanCorner corner;
+  corner.name = name;
+  corner.fits = one.found();
+  corner.why = one.why;
+  if (!one.found()) return corner;
+  corner.layout = one.layout;
+  corner.stages = one.num_stages();
+  corner.devices = one.num_devices();
+  corner.width = one.width();
+  corner.micro_batch_samples = one.size.samples;
+  corner.micro_batches = one.size.micro_batches;
+  corner.step_ms = one.step_ms;
+  corner.simulated_step_ms = one.simulated_step_ms;
+  corner.memory_bytes = one.memory_bytes;
+  corner.capacity_bytes = one.capacity_bytes;
+  if (one.even) {
+    corner.chunk_cuts = one.even->cuts;
+  } else if (!one.of_one_width()) {
+    corner.chunk_cuts = one.placed.plan.cuts;
+    for (const pipeline::PlacedStage& stage : one.placed.stages) {
+      corner.stage_widths.push_back(stage.width());
+      corner.stage_devices.push_back((stage.d1 - stage.d0) * stage.width());
+    }
+  }
+  const double samples = one.size.batch(), own = pipeline::own_samples(question.profile());
+  const double peak = peak_tflops(question.profile(), question.cluster);
+  corner.samples_per_s = samples / corner.simulated_step_ms * 1e3;
+  corner.tflops = question.flops * samples / own / (corner.simulated_step_ms * 1e9) / corner.devices;
+  corner.peak_share = peak > 0 ? corner.tflops / peak : 0;
+  return corner;
+}
+
+// The best of every kind, the shortest first.
+void list_kinds(const Question& question, const Answer& answer, PlanDocument* document) {
+  if (answer.kinds.empty()) return;
+  std::vector<PlanCorner>& corners = document->corners;
+  corners.push_back(corner_of(question, answer.plan(), "this plan"));
+  for (const Candidate& one : answer.kinds) corners.push_back(corner_of(question, one, one.kind));
+  std::stable_sort(corners.begin(), corners.end(), [](const PlanCorner& a, const PlanCorner& b) {
+    return std::make_pair(!a.fits, a.simulated_step_ms) < std::make_pair(!b.fits, b.simulated_step_ms);
+  });
+  const PlanCorner& best = corners.front();
+  if (best.fits && best.simulated_step_ms < document->simulated_step_ms * (1 - kWorthSaying)) {
+    document->warnings.push_back(
+        "a step of \"" + best.name + "\" is " +
+        format_percent(1 - best.simulated_step_ms / document->simulated_step_ms) + " shorter than this plan's" +
+        (best.chunk_cuts.empty() ? ": the options leave it out" : ", where a framework can run that"));
+  }
+}
+
+}  // namespace
+
+PlanDocument document_of(const Question& question, const Answer& answer, const PlanInput& input, const OwnDevice& own,
+                         std::vector<std::string> within) {
+  const int cluster_devices = question.cluster.num_devices();
+  PlanDocument document = described(question, answer.plan().placed, input, own);
+  describe_search(answer, cluster_devices, &document);
+  document.bound_within = std::move(within);
+  planners::LayerResult at_layers = split_at_layers(question, answer);
+  document.layer_split = std::move(at_layers.split);
+  document.cut_by_time = document.cut_by_time || at_layers.cut_by_time;
+  if (!at_layers.why_not.empty()) document.warnings.push_back("no cut at whole layers: " + at_layers.why_not);
+  if (document.cut_by_time) {
+    document.warnings.push_back(StopToken::stop_requested()
+                                    ? "stopped by a signal: this is the best plan found so far"
+                                    : "the time limit ended the search; a longer --time-limit may find a shorter step");
+  }
+  warn_of_memory(question.options, &document);
+  list_kinds(question, answer, &document);
+  if (!answer.why_fewer.empty()) {
+    document.warnings.push_back("uses " + std::to_string(document.num_devices) + " of " +
+                                std::to_string(cluster_devices) + " devices: " + answer.why_fewer);
+  }
+  return document;
+}
+
+PlanDocument document_of(const Question& question, const planners::ScoredPlan& scored, const PlanInput& input,
+                         const OwnDevice& own) {
+  PlanDocument document = described(question, scored.placed, input, own);
+  document.planner = "given";
+  document.objective = to_string(planners::Objective::kSimulated);
+  document.warnings.insert(document.warnings.end(), scored.departures.begin(), scored.departures.end());
+  if (scored.missing_bytes > 0) {
+    document.warnings.push_back("the plan does not fit: stage " + std::to_string(scored.missing_stage) + " lacks " +
+                                format_bytes(scored.missing_bytes) + " on each of its devices");
+  } else if (!scored.infeasible.empty()) {
+    document.warnings.push_back(scored.infeasible);
+  }
+  return document;
+}
+
+void add_provenance(PlanDocument& document, const OptionTable& table, const PlanInput& input,
+                    const machine::Cluster& cluster) {
+  auto& provenance = document.provenance;
+  provenance["version"] = version();
+  provenance["git"] = git_revision();
+  provenance["model_form"] = input.form;
+  provenance["model_sha256"] = input.profile.source_sha256.empty() ? input.sha256 : input.profile.source_sha256;
+  provenance["input_sha256"] = input.sha256;
+  provenance["cluster_sha256"] = sha256_hex(to_json_text(cluster));
+  provenance["reference_device"] = input.profile.device;
+  for (const char* option : {"batch",
+                             "micro-batch",
+                             "micro-batches",
+                             "replicas",
+                             "gradient-sync",
+                             "bucket-mib",
+                             "optimizer",
+                             "zero",
+                             "recompute",
+                             "memory-reserve",
+                             "allow-idle-stages",
+                             "stages",
+                             "max-stages",
+                             "max-width",
+                             "sequence-parallel",
+                             "whole-loops",
+                             "schedule",
+                             "planner",
+                             "objective",
+                             "policy",
+                             "from",
+                             "radius",
+                             "seed",
+                             "plays",
+                             "grid",
+                             "beam",
+                             "no-refine",
+                             "memory",
+                             "state-factor",
+                             "allow-empty-stages",
+                             "value",
+                             "attention",
+                             "device",
+                             "effort",
+                             "time-limit"}) {
+    std::string key = std::string("option_") + option;
+    std::replace(key.begin(), key.end(), '-', '_');
+    provenance[key] = table.value_of(option);
+  }
+}
+
+}  // namespace automap::infer

@@ -1,0 +1,31 @@
+// The plan document (common/pipeline/plan_json.h) of an answer or of a given plan, with all that is said about it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/options.h"
+#include "common/machine/device.h"
+#include "common/pipeline/plan_json.h"
+#include "infer/input.h"
+#include "plan/planners/answer.h"
+#include "plan/planners/question.h"
+#include "plan/planners/score.h"
+
+namespace automap::infer {
+
+using OwnDevice = std::optional<machine::DeviceModel>;  // of --device
+
+// Of an answer with a plan. `within`: the options given that leave some plans out, which the bounds are not about.
+pipeline::PlanDocument document_of(const planners::Question& question, const planners::Answer& answer,
+                                   const PlanInput& input, const OwnDevice& own, std::vector<std::string> within);
+// Of a plan that was not searched for.
+pipeline::PlanDocument document_of(const planners::Question& question, const planners::ScoredPlan& scored,
+                                   const PlanInput& input, const OwnDevice& own);
+
+// What it was made from and with.
+void add_provenance(pipeline::PlanDocument& document, const OptionTable& table, const PlanInput& input,
+                    const machine::Cluster& cluster);
+
+}  // namespace automap::infer

@@ -1,0 +1,38 @@
+#include "infer/no_plan.h"
+
+#include <string>
+
+#include "common/base/error.h"
+#include "common/base/text_table.h"
+#include "common/base/work.h"
+#include "plan/planners/least_change.h"
+
+namespace automap::infer {
+namespace {
+
+// What would have to change so that a plan fits into memory.
+std::string what_would_fit(const planners::Question& question, bool limited) {
+  std::string text;
+  for (const planners::FittingChange& change : planners::fitting_changes(question, limited)) {
+    text += (text.empty() ? "" : ", or ") + change.what + " (a step of " + format_ms(change.step_ms) + ")";
+  }
+  return text.empty()
+             ? "smaller micro-batches, more or larger devices, or a lighter optimizer (--state-factor) may help"
+             : "it would fit with " + text;
+}
+
+}  // namespace
+
+void fail_without_plan(const planners::Question& question, const planners::SearchNotes& notes, bool limited) {
+  if (StopToken::stop_requested()) throw Error(ErrorKind::kStopped, "stopped by a signal before a plan was found");
+  throw Error(
+      ErrorKind::kInfeasible, notes.infeasible,
+      notes.least_memory_bytes > 0 ? what_would_fit(question, limited)
+      : !notes.devices_divide      ? ""
+      : notes.cut_by_time || notes.cut_by_effort
+          ? "the search came to no end: ask for --effort thorough, fewer stage counts (--stages), or every planner"
+          : std::string("allow ") + (question.request.online.server_radius >= 0 ? "a larger --radius, " : "") +
+                "other stage counts, every planner, or --allow-empty-stages");
+}
+
+}  // namespace automap::infer

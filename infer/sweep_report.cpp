@@ -1,0 +1,60 @@
+#include "infer/sweep_report.h"
+
+#include <cmath>
+#include <cstdint>
+
+#include "common/base/json.h"
+#include "common/base/json_text.h"
+#include "common/base/text_table.h"
+
+namespace automap::infer {
+
+using planners::Sweep;
+using planners::SweptLayout;
+
+std::string sweep_text(const std::vector<SweptLayout>& layouts) {
+  const double batch = layouts.front().batch();
+  TextTable table({{"layout", TextTable::Align::kLeft},
+                   {"micro-batches"},
+                   {"step"},
+                   {"samples/s"},
+                   {"memory", TextTable::Align::kLeft}});
+  for (const SweptLayout& one : layouts) {
+    const bool fits = one.missing_bytes <= 0;
+    table.add_row({one.layout.text(), std::to_string(one.micro_batches), format_ms(one.simulated_step_ms),
+                   format_number(batch / one.simulated_step_ms * 1e3),
+                   fits ? format_percent(one.fullest_share)
+                        : "lacks " + format_bytes(one.missing_bytes) + " on each device of stage " +
+                              std::to_string(one.missing_stage)});
+  }
+  return "Every uniform layout, whole layers spread evenly; steps of " + format_count(std::llround(batch)) +
+         " samples\n" + table.render("  ");
+}
+
+std::string sweep_json(const Sweep& sweep) {
+  const std::vector<SweptLayout>& layouts = sweep.layouts;
+  Json rows = Json::array();
+  for (const SweptLayout& one : layouts) {
+    rows.push_back({{"layout", one.layout.text()},
+                    {"dp", one.layout.dp},
+                    {"pp", one.layout.pp},
+                    {"tp", one.layout.tp},
+                    {"micro_batch_size", one.layout.micro_batch_size},
+                    {"zero", one.layout.variant.zero},
+                    {"recompute", one.layout.variant.recompute ? "layer" : "none"},
+                    {"schedule", to_string(one.layout.schedule)},
+                    {"micro_batches", one.micro_batches},
+                    {"simulated_step_ms", one.simulated_step_ms},
+                    {"fits", one.missing_bytes <= 0},
+                    {"missing_bytes", static_cast<std::int64_t>(std::ceil(one.missing_bytes))},
+                    {"missing_stage", one.missing_stage},
+                    {"memory_share", one.fullest_share}});
+  }
+  const Json document = {{"schema", "automap.sweep/1"},
+                         {"batch", layouts.front().batch()},
+                         {"left_out", sweep.left_out},
+                         {"layouts", rows}};
+  return json_text(document);
+}
+
+}  // namespace automap::infer

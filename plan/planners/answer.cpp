@@ -1,0 +1,183 @@
+#include "plan/planners/answer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/base/numbers.h"
+#include "common/pipeline/least_work.h"
+#include "plan/planners/mixed_search.h"
+
+namespace automap::planners {
+namespace {
+
+// Plans that fill a device so far may be what memory left of longer ones.
+constexpr double kMemoryDecides = 0.9;
+
+// Whether memory leaves no plan, or fills a device of it.
+bool memory_decides(const StepPlan& found) {
+  if (!found.result.plan) return found.result.least_memory_bytes > 0;
+  const pipeline::PlacedPlan placed = place(*found.problem, *found.result.plan);
+  const std::vector<double> bytes = memory_of(placed);
+  for (std::size_t s = 0; s < bytes.size(); ++s) {
+    if (bytes[s] > kMemoryDecides * placed.stages[s].group().capacity_bytes) return true;
+  }
+  return false;
+}
+
+bool stopped(const PlanRequest& request) {
+  return request.cancelled && request.cancelled();
+}
+
+// Of both profiles where memory decides.
+StepPlan search_within_memory(Question& question, const OtherProfile& other, bool* other_profile) {
+  StepPlan found = plan_step(question);
+  if (!other || answers_at_once(question.request.planner) || found.result.cut_by_time || stopped(question.request) ||
+      !memory_decides(found)) {
+    return found;
+  }
+  Question second = question;
+  second.set_profile(other());
+  StepPlan instead = plan_step(second);
+  if (found.result.length_ms() <= instead.result.length_ms()) return found;
+  question = std::move(second);
+  *other_profile = true;
+  return instead;
+}
+
+Answer answer_of(StepPlan found) {
+  Answer out;
+  out.bounds = bounds_of(found);
+  out.widths = std::move(found.widths);
+  out.why_fewer = std::move(found.why_fewer);
+  out.free_plan_ms = found.free_plan_ms;
+  out.notes = static_cast<const SearchNotes&>(found.result);
+  out.one_width = candidate_of("this plan", std::move(found));
+  return out;
+}
+
+// By what the question judges plans by; another objective than the simulation knows no kind that is.
+bool shorter(const Candidate& one, const Candidate& than, const SearchNotes& notes) {
+  return notes.objective == Objective::kSimulated && one.simulated_step_ms < than.simulated_step_ms * (1 - kProvenGap);
+}
+
+// What makes a candidate of one width the plan, if it is as asked and shorter.
+bool take(const Question& question, const Candidate& one, Answer* out) {
+  if (!one.found() || !one.of_one_width() || one.even || !shorter(one, out->one_width, out->notes)) return false;
+  std::optional<Candidate> own = as_asked(question, one);
+  if (!own) return false;
+  out->bounds.include(
+      own->size,
+      pipeline::least_work_bound_ms(question.profile(), question.cluster, question.options.replicas, own->size.batch()),
+      pipeline::kBalanceOfWork);
+  out->bounds.hold(own->step_ms, own->simulated_step_ms);
+  if (own->size.devices == 0) out->why_fewer.clear();
+  out->notes.proven_ms = 0;
+  out->one_width = std::move(*own);
+  return true;
+}
+
+// A plan that was asked for may be shorter than what the look at its width found; the plan's own row is the plan.
+void note_widths(const Question& question, const Candidate& one, Answer* out) {
+  const Candidate& plan = out->one_width;
+  const bool asked = one.found() && one.of_one_width() && !one.even && out->notes.objective == Objective::kSimulated &&
+                     as_asked(question, one);
+  for (WidthAlternative& of : out->widths) {
+    if (of.width == plan.size.width) {
+      of = {of.width, plan.num_stages(), plan.step_ms, plan.simulated_step_ms};
+    } else if (asked && of.width == one.width() && one.simulated_step_ms < of.simulated_step_ms) {
+      of = {of.width, one.num_stages(), one.step_ms, one.simulated_step_ms};
+    }
+  }
+}
+
+std::optional<Candidate> find(const KindRow& row, const KindTurn& turn) {
+  try {
+    return row.find(turn, row.name);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::kUsage && e.kind() != ErrorKind::kInfeasible) throw;
+    return no_candidate(row.name, e.what());
+  }
+}
+
+class Clock {
+ public:
+  explicit Clock(double before_ms) : before_ms_(before_ms) {}
+  double ms() const {
+    const std::chrono::duration<double, std::milli> gone = std::chrono::steady_clock::now() - start_;
+    return before_ms_ + gone.count();
+  }
+
+ private:
+  double before_ms_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+Answer answer(Question& question, const std::vector<KindRow>& kinds, const OtherProfile& other) {
+  bool other_profile = false;
+  Answer out = answer_of(search_within_memory(question, other, &other_profile));
+  out.other_profile = other_profile;
+  if (!out.one_width.found() || kinds.empty() || stopped(question.request)) return out;
+  const Clock clock(out.notes.planning_ms);
+  Question rest = question;
+  rest.request.progress = {};
+  rest.step.batch = std::llround(out.one_width.size.batch());
+  const auto out_of_time = [&] {
+    rest.request.time_limit_s = question.request.time_limit_s - clock.ms() * 1e-3;
+    return !(rest.request.time_limit_s > 0) || stopped(question.request);
+  };
+  for (const KindRow& row : kinds) {
+    if (!row.asked(question)) continue;
+    if (out_of_time()) break;
+    std::optional<Candidate> one = find(row, {rest, out.one_width, out.bounds});
+    if (!one) continue;
+    if (take(question, *one, &out)) out.notes.found_ms = clock.ms();
+    note_widths(question, *one, &out);
+    if (one->mixed && shorter(*one, out.one_width, out.notes)) {
+      out.mixed = *one;
+      out.notes.found_ms = clock.ms();
+      out.notes.proven_ms = 0;
+    }
+    out.kinds.push_back(std::move(*one));
+  }
+  const bool mixed_asked =
+      std::any_of(out.kinds.begin(), out.kinds.end(), [](const Candidate& one) { return !one.of_one_width(); });
+  if (mixed_asked && question.request.lower_bound && !out_of_time()) {
+    const pipeline::LowerBound any = any_width_bound(rest, out.one_width, out.bounds);
+    out.any_widths = {any.ms, any.ms, any.method, out.bounds.considered};
+  }
+  out.notes.planning_ms = clock.ms();
+  std::stable_sort(out.kinds.begin(), out.kinds.end(), [](const Candidate& a, const Candidate& b) {
+    return std::make_pair(!a.found(), a.simulated_step_ms) < std::make_pair(!b.found(), b.simulated_step_ms);
+  });
+  return out;
+}
+
+LayerResult split_at_layers(const Question& question, const Answer& found) {
+  const PlanRequest& request = question.request;
+  const Candidate& one = found.one_width;
+  LayerOptions layers;
+  layers.min_stages = std::max(1, request.stages);
+  layers.max_stages = request.stages > 0 ? request.stages : request.max_stages;
+  layers.quick = answers_at_once(request.planner);
+  if (request.planner == PlannerKind::kPolicy) layers.policy = request.policy.get();
+  layers.units = request.effort.layer_units;
+  layers.time_limit_s = std::max(0.0, request.time_limit_s - found.notes.planning_ms / 1e3);
+  LayerResult at_layers = split_at_layers(*one.problem, question.profile(), one.plan, layers);
+  if (at_layers.split) {
+    for (int& cut : at_layers.split->device_cuts) cut *= one.size.width;
+    at_layers.split->widths.assign(at_layers.split->cuts.size() + 1, one.size.width);
+  }
+  if (!found.mixed) return at_layers;
+  LayerResult of_several = split_mixed_at_layers(*found.mixed->mixed, question.profile(), found.mixed->mixed_plan());
+  of_several.cut_by_time = at_layers.cut_by_time;
+  const bool longer = !of_several.split ||
+                      (at_layers.split && at_layers.split->simulated_step_ms < of_several.split->simulated_step_ms);
+  return longer && at_layers.split ? at_layers : of_several;
+}
+
+}  // namespace automap::planners

@@ -1,0 +1,46 @@
+// The answer to a question: the shortest plan that it allows, the best of every kind beside it (explorer, paper Fig.
+// 5), and what no plan can be below.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/planners/bounds.h"
+#include "plan/planners/candidate.h"
+#include "plan/planners/kinds.h"
+#include "plan/planners/layers.h"
+#include "plan/planners/question.h"
+#include "plan/planners/step_choice.h"
+
+namespace automap::planners {
+
+struct Answer {
+  Candidate one_width;             // the best whose stages are of one width; none: notes.infeasible says why
+  std::optional<Candidate> mixed;  // shorter, and its stages are of different widths
+  const Candidate& plan() const { return mixed ? *mixed : one_width; }
+  Bounds bounds;                 // of plans whose stages are of one width
+  Bounds any_widths;             // of plans of stages of any widths; 0: not asked, or not known
+  std::vector<Candidate> kinds;  // the best of every row that was asked, the shortest first; the plan is not repeated
+  SearchNotes notes;
+  std::vector<WidthAlternative> widths;  // where the profile knows several
+  std::string why_fewer;                 // why it leaves devices of the cluster free; empty: it does not
+  double free_plan_ms = 0;               // as StepPlan has it
+  // The question's profile was the other one (see below).
+  bool other_profile = false;
+};
+
+// Where memory leaves no plan, or fills a device of it, the question is asked of this profile, too, and the shorter of
+// both plans counts. Nothing: there is no other.
+using OtherProfile = std::function<pipeline::Profile()>;
+
+// One of the kinds' plans that is shorter than what was searched and as the question asks becomes the plan, its split
+// of the batch a premise of the bounds. Kinds for which no time is left have no row. Stopped by the request's limits
+// like plan_step, and throws as it does. `question` has the profile that the answer is about afterwards.
+Answer answer(Question& question, const std::vector<KindRow>& kinds, const OtherProfile& other = {});
+
+// Cuts of the plan at whole layers (layers.h), in what is left of the request's time.
+LayerResult split_at_layers(const Question& question, const Answer& found);
+
+}  // namespace automap::planners

@@ -1,0 +1,31 @@
+// What no plan of a class is below, and which plans those are.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/planners/step_sizes.h"
+
+namespace automap::planners {
+
+// Numbers of devices, falling: with every split of the batch considered, by every width whose replicas can be so many
+// devices; and with some of them only.
+struct BoundScope {
+  std::vector<int> devices, devices_in_part;
+};
+
+struct Bounds {
+  double value_ms = 0;      // of V; 0: not known
+  double simulated_ms = 0;  // of the simulated step, whatever a plan keeps in flight; 0: not known
+  std::string method;       // of value_ms
+  // The premises: splits of the batch, each on so many devices by replicas of one width. Empty: not asked.
+  std::vector<StepSize> considered;
+
+  BoundScope scope(int all_devices) const;
+  // They are about `size`, too, of which is known only that no plan of it is below least_ms.
+  void include(const StepSize& size, double least_ms, const std::string& how);
+  // There is a plan of theirs that is as short as this: what is above came of rounding.
+  void hold(double step_ms, double simulated_step_ms);
+};
+
+}  // namespace automap::planners

@@ -1,0 +1,223 @@
+#include "plan/planners/candidate.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/numbers.h"
+#include "common/base/text_table.h"
+#include "common/pipeline/cost.h"
+
+namespace automap::planners {
+namespace {
+
+using pipeline::EvenPlan;
+using pipeline::MixedPlan;
+using pipeline::MixedProblem;
+using pipeline::PlacedStage;
+using pipeline::Plan;
+using pipeline::Problem;
+
+void keep_fullest(double bytes, double capacity_bytes, Candidate* one) {
+  if (one->capacity_bytes > 0 && bytes * one->capacity_bytes <= one->memory_bytes * capacity_bytes) return;
+  one->memory_bytes = bytes;
+  one->capacity_bytes = capacity_bytes;
+}
+
+StepSize split_of(const Problem& problem) {
+  StepSize size;
+  size.samples = problem.micro_batch_samples();
+  size.micro_batches = problem.micro_batches();
+  size.devices = problem.num_devices();
+  size.width = problem.options().width;
+  return size;
+}
+
+// What the stages come to.
+void count(Candidate* one) {
+  const pipeline::PlacedPlan& placed = one->placed;
+  one->step_ms = value_ms(placed);
+  one->simulated_step_ms = simulate_step_ms(placed);
+  const std::vector<double> bytes = memory_of(placed);
+  for (std::size_t s = 0; s < placed.stages.size(); ++s) {
+    keep_fullest(bytes[s], placed.stages[s].group().capacity_bytes, one);
+  }
+  const std::vector<PlanLimit> limits = plan_limits(placed);
+  if (!limits.empty()) one->why = limits.front().text;
+}
+
+// How much of the step the groups compute.
+std::string even_work_text(const Candidate& one) {
+  const EvenPlan& plan = *one.even;
+  const int micro_batches = one.problem->micro_batches();
+  double most_ms = 0, all_ms = 0;
+  const pipeline::EvenTimes times = even_times(*one.problem, plan);
+  for (int g = 0; g < plan.groups; ++g) {
+    double work = 0;
+    for (int part = g; part < plan.parts(); part += plan.groups) {
+      work += times.forward_ms[at(part)] + times.backward_ms[at(part)] +
+              (times.weights_ms.empty() ? 0 : times.weights_ms[at(part)]);
+    }
+    most_ms = std::max(most_ms, work * micro_batches);
+    all_ms += work * micro_batches / plan.groups;
+  }
+  return "the busiest group computes " + format_percent(most_ms / one.simulated_step_ms) +
+         " of the step, the mean one " + format_percent(all_ms / one.simulated_step_ms);
+}
+
+std::string even_layout(const Candidate& one) {
+  const EvenPlan& plan = *one.even;
+  const pipeline::StageVariant& variant = one.problem->variant(plan.variant);
+  return "dp=" + std::to_string(one.problem->num_devices() / plan.groups) + ",pp=" + std::to_string(plan.groups) +
+         (one.size.width > 1 ? ",tp=" + std::to_string(one.size.width) : "") +
+         (plan.zero_bubble ? ",schedule=zb-h1" : ",chunks=" + std::to_string(plan.chunks)) +
+         (variant.zero > 0 ? ",zero=" + std::to_string(variant.zero) : "") +
+         (variant.recompute ? ",recompute=layer" : "");
+}
+
+// "2 x 4 zero=1 + 4 x 2": replicas and their width, stage by stage.
+std::string stages_text(const pipeline::PlacedPlan& placed) {
+  std::string text;
+  for (const PlacedStage& stage : placed.stages) {
+    const pipeline::StageVariant& variant = stage.problem->variant(stage.variant);
+    text += (text.empty() ? "" : " + ") + std::to_string(stage.d1 - stage.d0) + " x " + std::to_string(stage.width()) +
+            (variant.zero > 0 ? " zero=" + std::to_string(variant.zero) : "") + (variant.recompute ? " recompute" : "");
+  }
+  return text;
+}
+
+}  // namespace
+
+int Candidate::num_devices() const {
+  return even ? problem->num_devices() * size.width : placed.num_devices();
+}
+
+int Candidate::width() const {
+  int widest = even ? size.width : 1;
+  for (const PlacedStage& stage : placed.stages) widest = std::max(widest, stage.width());
+  return widest;
+}
+
+MixedPlan Candidate::mixed_plan() const {
+  MixedPlan out;
+  static_cast<Plan&>(out) = placed.plan;
+  for (const PlacedStage& stage : placed.stages) out.widths.push_back(stage.width());
+  return out;
+}
+
+Candidate no_candidate(const std::string& kind, const std::string& why) {
+  Candidate one;
+  one.kind = kind;
+  one.why = why;
+  return one;
+}
+
+Candidate candidate_of(const std::string& kind, std::shared_ptr<const Problem> problem, Plan plan) {
+  Candidate one;
+  one.kind = one.found_by = kind;
+  one.problem = std::move(problem);
+  one.plan = std::move(plan);
+  one.placed = place(*one.problem, one.plan);
+  one.size = split_of(*one.problem);
+  count(&one);
+  return one;
+}
+
+Candidate candidate_of(const std::string& kind, StepPlan found) {
+  if (!found.result.plan) return no_candidate(kind, found.result.infeasible);
+  Candidate one = candidate_of(kind, std::move(found.problem), *std::move(found.result.plan));
+  one.found_by = found.result.planner;
+  one.size = found.size;
+  // As the search counted them: in its value form, and to the bit.
+  one.step_ms = found.result.step_ms;
+  one.simulated_step_ms = found.result.simulated_step_ms;
+  return one;
+}
+
+Candidate candidate_of(const std::string& kind, std::shared_ptr<const MixedProblem> problem, const MixedPlan& plan) {
+  Candidate one;
+  one.kind = one.found_by = kind;
+  one.mixed = std::move(problem);
+  one.placed = one.mixed->place(plan);
+  one.size = split_of(one.placed.problem());
+  one.size.devices = one.placed.num_devices();
+  one.size.width = 1;
+  one.layout = stages_text(one.placed);
+  count(&one);
+  return one;
+}
+
+Candidate candidate_of(const std::string& kind, std::shared_ptr<const Problem> problem, const EvenPlan& plan) {
+  Candidate one;
+  one.kind = one.found_by = kind;
+  one.problem = std::move(problem);
+  one.even = plan;
+  one.size = split_of(*one.problem);
+  const pipeline::EvenTimes times = even_times(*one.problem, plan);
+  one.step_ms = one.simulated_step_ms = simulate_even_ms(times, one.problem->micro_batches());
+  const int each = one.problem->num_devices() / plan.groups;
+  for (int g = 0; g < plan.groups; ++g) {
+    keep_fullest(even_memory_bytes(*one.problem, plan, g), one.problem->group(g * each, (g + 1) * each).capacity_bytes,
+                 &one);
+  }
+  one.layout = even_layout(one);
+  one.why = even_work_text(one);
+  return one;
+}
+
+Bounds bounds_of(const StepPlan& found) {
+  Bounds bounds;
+  bounds.value_ms = found.result.lower_bound_ms;
+  bounds.simulated_ms = found.simulated_bound_ms;
+  bounds.method = found.result.lower_bound_method;
+  bounds.considered = found.considered;
+  return bounds;
+}
+
+std::optional<Candidate> as_asked(const Question& question, const Candidate& one) {
+  const StepRequest& step = question.step;
+  const PlanRequest& request = question.request;
+  if (!one.found() || !one.of_one_width() || one.even) return std::nullopt;
+  if (step.equal_replicas || step.lone_replicas || step.micro_batch != 0 || step.micro_batches != 0)
+    return std::nullopt;
+  const int stages = one.num_stages();
+  if (request.stages > 0 ? stages != request.stages : stages > request.max_stages) return std::nullopt;
+  if (std::find(request.schedules.begin(), request.schedules.end(), one.plan.schedule) == request.schedules.end()) {
+    return std::nullopt;
+  }
+  Plan plan = one.plan;
+  plan.variants.clear();
+  const std::vector<pipeline::StageVariant>& variants = question.options.variants;
+  for (int s = 1; s <= stages; ++s) {
+    const auto same = std::find(variants.begin(), variants.end(), one.problem->variant(one.plan.variant(s)));
+    if (same == variants.end()) return std::nullopt;
+    plan.variants.push_back(static_cast<std::uint8_t>(same - variants.begin()));
+  }
+  pipeline::ProblemOptions options = one.problem->options();
+  options.variants = variants;
+  const int width = options.width, devices = one.problem->num_devices();
+  const machine::Cluster replicas = width == 1 ? question.cluster : machine::replicas_of(question.cluster, width);
+  auto problem = std::make_shared<const Problem>(
+      width == 1 ? question.profile() : profile_at(question.profile(), width),
+      devices < replicas.num_devices() ? first_devices(replicas, devices) : replicas, options);
+  if (!feasible(*problem, plan)) return std::nullopt;
+  Candidate own = one;
+  own.problem = std::move(problem);
+  own.plan = std::move(plan);
+  own.placed = place(*own.problem, own.plan);
+  own.size.devices = devices < replicas.num_devices() ? devices : 0;
+  own.size.group_size = 0;
+  return own;
+}
+
+std::string plan_text(const Candidate& one) {
+  std::string devices;
+  for (const PlacedStage& stage : one.placed.stages) {
+    devices += (devices.empty() ? "" : ", ") + std::to_string((stage.d1 - stage.d0) * stage.width());
+  }
+  const int width = one.width();
+  return plural(one.num_stages(), "stage") + " on " + devices + " devices" +
+         (width > 1 && one.of_one_width() ? ", replicas of " + std::to_string(width) : "") + ", micro-batches of " +
+         format_amount(one.size.samples);
+}
+
+}  // namespace automap::planners

@@ -1,0 +1,69 @@
+// A plan that somebody found for a question, counted by the one cost that all plans have.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/pipeline/even_schedule.h"
+#include "common/pipeline/mixed_widths.h"
+#include "common/pipeline/placed_plan.h"
+#include "common/pipeline/plan.h"
+#include "common/pipeline/problem.h"
+#include "plan/planners/bounds.h"
+#include "plan/planners/question.h"
+#include "plan/planners/step_choice.h"
+
+namespace automap::planners {
+
+struct Candidate {
+  std::string kind;      // a row of kinds.h
+  std::string found_by;  // a planner as PlanResult names it, or the kind
+  StepSize size;         // the split of the batch, and the devices; of stages of different widths: of single devices
+  // What the plan stands on: of one width the problem of its replicas; else those of every width.
+  std::shared_ptr<const pipeline::Problem> problem;
+  std::shared_ptr<const pipeline::MixedProblem> mixed;
+  // The stages, on these. None: there is no plan, or its schedule has several parts for a group (`even`).
+  pipeline::PlacedPlan placed;
+  pipeline::Plan plan;  // of one width: on `problem`, device_cuts count replicas
+  // Of a schedule of even groups, on `problem`: simulated alone, and no plan yet.
+  std::optional<pipeline::EvenPlan> even;
+  std::string layout;  // as frameworks name it, "dp=2,pp=3", where it is one
+  double step_ms = 0;  // V; of even groups, which have none, the simulated step
+  double simulated_step_ms = 0;
+  double memory_bytes = 0, capacity_bytes = 0;  // of the device with the least room to spare, by share
+  std::string why;                              // what limits it; without a plan: why there is none
+
+  bool found() const { return !placed.stages.empty() || even.has_value(); }
+  bool of_one_width() const { return mixed == nullptr; }
+  int num_stages() const { return even ? even->groups : placed.num_stages(); }
+  int num_devices() const;                 // single ones
+  int width() const;                       // of the widest stage's replicas
+  pipeline::MixedPlan mixed_plan() const;  // of stages of any widths, on `mixed`
+  double fullest_share() const { return capacity_bytes > 0 ? memory_bytes / capacity_bytes : 0; }
+};
+
+// None of this kind.
+Candidate no_candidate(const std::string& kind, const std::string& why);
+// A plan of one width, on a problem of the split; counted.
+Candidate candidate_of(const std::string& kind, std::shared_ptr<const pipeline::Problem> problem, pipeline::Plan plan);
+// The same of the plan that a search came to; none where it found none.
+Candidate candidate_of(const std::string& kind, StepPlan found);
+Candidate candidate_of(const std::string& kind, std::shared_ptr<const pipeline::MixedProblem> problem,
+                       const pipeline::MixedPlan& plan);
+Candidate candidate_of(const std::string& kind, std::shared_ptr<const pipeline::Problem> problem,
+                       const pipeline::EvenPlan& plan);
+
+// Bounds of a search, with what they are about.
+Bounds bounds_of(const StepPlan& found);
+
+// Whether the question asks for plans like this one, of one width: so many stages under that schedule, variants that
+// its options have, and the split of the batch and the replicas left open. The same plan on a problem of the question's
+// own options, feasible there; nothing: it does not.
+std::optional<Candidate> as_asked(const Question& question, const Candidate& one);
+
+// "4 stages on 2, 2, 2, 2 devices, replicas of 2, micro-batches of 8".
+std::string plan_text(const Candidate& one);
+
+}  // namespace automap::planners

@@ -1,0 +1,32 @@
+// A plan that somebody gives, as its file says it. Nothing is judged here; score.h does.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/json.h"
+#include "common/pipeline/plan.h"
+#include "common/pipeline/problem.h"
+
+namespace automap::planners {
+
+struct GivenPlan {
+  std::string source;  // the file, for messages
+  pipeline::Plan plan;
+  std::vector<pipeline::StageVariant> variants;  // [S]
+  double micro_batch_samples = 0;                // mb; 0: not said
+  int micro_batches = 0;                         // M; 0: not said
+  int num_devices = 0;                           // 0: not said
+  std::vector<int> widths;                       // [S] of their replicas
+  int num_instructions = 0;                      // 0: not said
+  std::string model, model_sha256;               // empty: not said
+  // How replicas of several devices hold the tensors: what it is called in messages, and what was said of it.
+  std::vector<std::pair<std::string, Json>> partitions;
+  // Options of automap-infer that the plan was made with -> value. Files of version 1 were made with what the papers
+  // assume.
+  std::map<std::string, std::string> settings;
+};
+
+}  // namespace automap::planners

@@ -1,0 +1,185 @@
+#include "plan/planners/kinds.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "common/base/numbers.h"
+#include "plan/planners/even_search.h"
+#include "plan/planners/mixed_search.h"
+#include "plan/planners/score.h"
+#include "plan/planners/sweep.h"
+
+namespace automap::planners {
+namespace {
+
+using pipeline::StageVariant;
+
+bool always(const Question&) {
+  return true;
+}
+
+// The question with only its batch fixed, answered quickly and without bounds.
+Question quickly(const Question& question) {
+  Question quick = question;
+  quick.step = {};
+  quick.step.batch = question.step.batch;
+  quick.request.lower_bound = false;
+  quick.request.all_planners = false;
+  quick.request.effort = plan_effort(Effort::kQuick);
+  return quick;
+}
+
+// Of replicas of one device, every stage as this variant.
+Candidate searched(Question quick, const StageVariant& variant, const char* name) {
+  pipeline::Profile narrow = quick.profile();
+  narrow.widths.clear();
+  quick.set_profile(std::move(narrow));
+  quick.options.variants = {variant};
+  Candidate one = candidate_of(name, plan_step(quick));
+  one.found_by = name;
+  return one;
+}
+
+Candidate data_parallel(const KindTurn& turn, int zero, const char* name) {
+  Question quick = quickly(turn.question);
+  quick.request.planner = PlannerKind::kDataParallel;
+  quick.request.stages = 1;
+  return searched(std::move(quick), {zero, false}, name);
+}
+
+std::optional<Candidate> plain_data_parallel(const KindTurn& turn, const char* name) {
+  return data_parallel(turn, 0, name);
+}
+std::optional<Candidate> sharded_optimizer(const KindTurn& turn, const char* name) {
+  return data_parallel(turn, 1, name);
+}
+std::optional<Candidate> fully_sharded(const KindTurn& turn, const char* name) {
+  return data_parallel(turn, 3, name);
+}
+
+std::optional<Candidate> paper_pipeline(const KindTurn& turn, const char* name) {
+  Question quick = quickly(turn.question);
+  quick.request.stages = 0;
+  return searched(std::move(quick), StageVariant(), name);
+}
+
+Candidate of_layout(const Question& quick, const Layout& layout, const char* name) {
+  ScoredPlan scored = score_layout(layout, quick);
+  // A stage without a variable is no plan of ours, but frameworks run it.
+  if (scored.missing_bytes > 0) return no_candidate(name, scored.infeasible);
+  return candidate_of(name, std::shared_ptr<const pipeline::Problem>(std::move(scored.problem)),
+                      std::move(scored.plan));
+}
+
+// One replica as wide as a server.
+std::optional<Candidate> operators_split(const KindTurn& turn, const char* name) {
+  const Question quick = quickly(turn.question);
+  const pipeline::Profile& profile = quick.profile();
+  if (profile.widths.empty()) return no_candidate(name, "no width splits anything of it");
+  std::optional<Candidate> best;
+  Candidate last = no_candidate(name, "");
+  for (const pipeline::WidthColumns& columns : profile.widths) {
+    for (const std::int64_t samples : divisors(quick.step.batch)) {
+      if (static_cast<double>(samples) > pipeline::most_samples(profile)) break;
+      Layout layout;
+      layout.tp = columns.width;
+      layout.micro_batch_size = samples;
+      Candidate one = no_candidate(name, "");
+      try {
+        one = of_layout(quick, layout, name);
+      } catch (const Error& e) {
+        if (e.kind() != ErrorKind::kUsage && e.kind() != ErrorKind::kInfeasible) throw;
+        one.why = e.what();
+      }
+      if (!one.found()) {
+        last = std::move(one);
+      } else if (!best || one.simulated_step_ms < best->simulated_step_ms) {
+        best = std::move(one);
+      }
+    }
+  }
+  return best ? std::move(*best) : std::move(last);
+}
+
+std::optional<Candidate> even_grid(const KindTurn& turn, const char* name) {
+  const Question quick = quickly(turn.question);
+  SweepRequest request;
+  request.schedules = quick.request.schedules;
+  request.limits.seconds = quick.request.time_limit_s;
+  const Sweep sweep = sweep_layouts(quick, request);
+  const SweptLayout& best = sweep.layouts.front();
+  if (best.missing_bytes > 0) return no_candidate(name, "no grid fits into memory");
+  Candidate one = of_layout(quick, best.layout, name);
+  one.layout = best.layout.text();
+  return one;
+}
+
+bool wants_chunks(const Question& question) {
+  return !question.beside.chunks.empty();
+}
+bool wants_zero_bubble(const Question& question) {
+  return question.beside.zero_bubble;
+}
+bool wants_mixed_widths(const Question& question) {
+  return question.beside.mixed_widths && !question.profile().widths.empty() && !question.step.equal_replicas &&
+         !question.step.lone_replicas;
+}
+
+Candidate of_schedule(const KindTurn& turn, const EvenSchedule& schedule, const char* name, const char* why_none) {
+  std::optional<EvenChoice> best = best_even(turn.question, turn.best.size.width, schedule);
+  if (!best) return no_candidate(name, why_none);
+  return candidate_of(name, std::shared_ptr<const pipeline::Problem>(std::move(best->problem)), best->plan);
+}
+
+std::optional<Candidate> interleaved(const KindTurn& turn, const char* name) {
+  return of_schedule(turn, {turn.question.beside.chunks, false}, name,
+                     "no even groups of devices, three or more, can run it: the micro-batches have to be a multiple of "
+                     "them");
+}
+
+std::optional<Candidate> zero_bubble(const KindTurn& turn, const char* name) {
+  const std::vector<double>& shares = turn.question.profile().weight_share;
+  const bool known = std::any_of(shares.begin(), shares.end(), [](double share) { return share > 0; });
+  return of_schedule(turn, {{1}, true}, name,
+                     known ? "no even groups of devices, two or more, can run it within memory"
+                           : "what of the backward makes gradients of weights is not told apart here");
+}
+
+std::optional<Candidate> different_widths(const KindTurn& turn, const char* name) {
+  std::optional<MixedChoice> best = best_mixed(turn.question, turn.best, turn.bounds);
+  if (!best) return no_candidate(name, "no plan with stages of different widths was found");
+  return candidate_of(name, std::shared_ptr<const pipeline::MixedProblem>(std::move(best->problem)), best->plan);
+}
+
+}  // namespace
+
+const std::vector<KindRow>& uniform_kinds() {
+  static const std::vector<KindRow> rows = {
+      {"data parallel", always, plain_data_parallel, nullptr},
+      {"data parallel, ZeRO 1", always, sharded_optimizer, nullptr},
+      {"data parallel, ZeRO 3 (FSDP)", always, fully_sharded, nullptr},
+      {"operators split, one replica", always, operators_split, nullptr},
+      {"pipeline (the paper's)", always, paper_pipeline, nullptr},
+      {"best even grid (Megatron)", always, even_grid, nullptr},
+  };
+  return rows;
+}
+
+const std::vector<KindRow>& beside_kinds() {
+  constexpr const char* kSchedule = "no plan of AutoMap has this schedule yet";
+  static const std::vector<KindRow> rows = {
+      {"interleaved 1F1B (even)", wants_chunks, interleaved, kSchedule},
+      {"zero bubble, ZB-H1 (even)", wants_zero_bubble, zero_bubble, kSchedule},
+      {"stages of different widths", wants_mixed_widths, different_widths, nullptr},
+  };
+  return rows;
+}
+
+bool open_question(const Question& question) {
+  const StepRequest& step = question.step;
+  return !step.equal_replicas && !step.lone_replicas && step.micro_batch == 0 && step.micro_batches == 0;
+}
+
+}  // namespace automap::planners

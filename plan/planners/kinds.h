@@ -1,0 +1,40 @@
+// The table of kinds of whole plans (paper 3.5, Fig. 5; design 2.5): data parallelism, a sharded optimizer, operator
+// partitioning alone, the paper's pipeline, even grids, other schedules, stages of different widths. Each row looks for
+// the best of its kind on the costs of the question. To add one is to add its row and its function (kinds.cpp; of
+// published systems plan/rivals/published.cpp).
+#pragma once
+
+#include <vector>
+
+#include "plan/planners/candidate.h"
+#include "plan/planners/question.h"
+
+namespace automap::planners {
+
+// A row's turn. `question` has what is left of the time, and the batch of the plan; `best` is the shortest plan of one
+// width so far.
+struct KindTurn {
+  const Question& question;
+  const Candidate& best;
+  const Bounds& bounds;  // of `best`
+};
+
+struct KindRow {
+  const char* name;
+  // Whether the question wants this kind looked at.
+  bool (*asked)(const Question& question);
+  // A candidate of the kind, one without a plan that says why, or nothing where there is nothing to say. Throws
+  // Error(kUsage/kInfeasible) where the numbers of the question leave none.
+  std::optional<Candidate> (*find)(const KindTurn& turn, const char* name);
+  // Why none of these becomes the plan though it is shorter; null: the shortest that was asked for does.
+  const char* no_plan_yet;
+};
+
+// One stage, or stages alike, under the schedules of plans; then what is looked at beside them (Question::beside).
+const std::vector<KindRow>& uniform_kinds();
+const std::vector<KindRow>& beside_kinds();
+
+// Whether plans of another split than the one searched may be the plan, and are judged by what kinds are judged by.
+bool open_question(const Question& question);
+
+}  // namespace automap::planners

@@ -1,0 +1,50 @@
+// Everything that is asked of the planners, made once: how is this model's step to be run on this cluster?
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/machine/cluster.h"
+#include "common/pipeline/problem.h"
+#include "common/pipeline/profile.h"
+#include "plan/planners/planner.h"
+#include "plan/planners/step_sizes.h"
+
+namespace automap::planners {
+
+// Kinds of plans that are looked at beside those of one width under the schedules of the request. Chunks and zero
+// bubbles never become the plan.
+struct BesidePlan {
+  std::vector<int> chunks;    // v of interleaved 1F1B; empty: none
+  bool zero_bubble = false;   // ZB-H1
+  bool mixed_widths = false;  // stages of different widths
+};
+
+struct Question {
+  Question() = default;
+  // Throws nothing: what does not fit together is refused by who is asked.
+  Question(pipeline::Profile model, machine::Cluster on, pipeline::ProblemOptions with = {}, StepRequest of = {},
+           PlanRequest within = {})
+      : cluster(std::move(on)), options(std::move(with)), step(of), request(std::move(within)) {
+    set_profile(std::move(model));
+  }
+
+  // Of single devices, with every width that is known. Copies of a question share it.
+  const pipeline::Profile& profile() const { return *profile_; }
+  void set_profile(pipeline::Profile profile) {
+    profile_ = std::make_shared<const pipeline::Profile>(std::move(profile));
+  }
+
+  machine::Cluster cluster;          // of single devices
+  pipeline::ProblemOptions options;  // its micro-batches and width are not looked at: they are what is planned
+  StepRequest step;
+  PlanRequest request;
+  BesidePlan beside;
+  double flops = 0;  // of the module's own micro-batch; 0: not known
+
+ private:
+  std::shared_ptr<const pipeline::Profile> profile_ = std::make_shared<const pipeline::Profile>();
+};
+
+}  // namespace automap::planners

@@ -1,0 +1,24 @@
+// Whether a plan stays the best when what it was made from is a little wrong. Every estimate (compute, links, memory)
+// is made larger and smaller by its expected error, one at a time; the same question is planned again, and the plan is
+// counted under the same numbers as it stands, K included.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "common/pipeline/plan_json.h"
+#include "plan/planners/believable.h"
+#include "plan/planners/candidate.h"
+#include "plan/planners/question.h"
+
+namespace automap::planners {
+
+// One row for each thing that is changed, in a fixed order: compute; compute of the model's two halves against each
+// other; links inside servers and between them, where the cluster has such; memory. `plan` is what the question was
+// answered with; each row is planned with the same effort, all together within the time limit, by plans of one width.
+// Stops early when the request is cancelled: fewer rows.
+std::vector<pipeline::PlanSensitivity> plan_sensitivity(const Question& question, const Candidate& plan,
+                                                        const ExpectedErrors& errors);
+
+}  // namespace automap::planners

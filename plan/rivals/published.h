@@ -1,0 +1,27 @@
+// What published planners of pipelines say of the same question (plan/rivals), as candidates for the plan.
+#pragma once
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "plan/planners/kinds.h"
+#include "plan/rivals/chain.h"
+
+namespace automap::rivals {
+
+struct PublishedPlan {
+  std::string name;  // "DAPPLE"
+  RivalPlan plan;    // plan.problem is null where none is shorter than below_ms
+};
+
+// The best by simulation of PipeDream, DAPPLE and Alpa, the quick ones. Splits that cannot come below below_ms are
+// left out.
+PublishedPlan best_published(const planners::Question& question,
+                             double below_ms = std::numeric_limits<double>::infinity());
+
+// The table of kinds of whole plans, with the best of these as a row of it: said where it is shorter than what was
+// planned.
+std::vector<planners::KindRow> all_kinds();
+
+}  // namespace automap::rivals
