@@ -305,7 +305,7 @@ void declare_online(OptionTable& table, InferOptions& o) {
 
 void declare_output(OptionTable& table, InferOptions& o) {
   table.group("Output");
-  table.add(&o.output, "output", "also write the plan (automap.plan/2 JSON) to FILE")
+  table.add(&o.output, "output", "also write the plan (automap.plan/3 JSON) to FILE")
       .writes_file()
       .shorthand('o')
       .metavar("FILE");

@@ -1,4 +1,4 @@
-// Plan files that somebody gives: ours (automap.plan/2, /1) or minimal ones, a JSON object with cuts and device_cuts
+// Plan files that somebody gives: ours (automap.plan/3, /2, /1) or minimal ones, a JSON object with cuts and device_cuts
 // (docs/formats/plan.md).
 #pragma once
 

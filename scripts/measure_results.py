@@ -286,14 +286,14 @@ class Measure:
                         longer[name].append(steps[name] / steps["adaptive"] - 1)
                     best = found["adaptive"]
                     accuracy.append(best["step_ms"] / best["simulated_step_ms"] - 1)
-                    if all(len(plan["stages"]) == 1 for plan in found.values()):
+                    if all(len(plan["groups"]) == 1 for plan in found.values()):
                         alike += 1
                         continue
                     rows.append([short(model), cluster, f"{steps['adaptive']:.4g}", *(f"{100 * longer[name][-1]:+.1f}" for name in longer),
                                  f"{100 * accuracy[-1]:+.1f}",
-                                 *("/".join(str(sum(found[name]["in_flight"])) for name in SCHEDULES),
-                                   "/".join(f"{max(s['memory_bytes'] for s in found[name]['stages']) / 2 ** 30:.1f}" for name in SCHEDULES),
-                                   "/".join(str(len(found[name]["stages"])) for name in SCHEDULES))])
+                                 *("/".join(str(sum(found[name]["schedule"]["in_flight"])) for name in SCHEDULES),
+                                   "/".join(f"{max(s['memory_bytes'] for s in found[name]['groups']) / 2 ** 30:.1f}" for name in SCHEDULES),
+                                   "/".join(str(len(found[name]["groups"])) for name in SCHEDULES))])
             text.append(f"### {'Chosen stages' if stages == 'auto' else f'{stages} stages'}")
             if accuracy:
                 means = "; ".join(f"`{name}` {100 * statistics.mean(values):+.1f} % on average ({100 * min(values):+.1f} .. "
@@ -335,10 +335,10 @@ class Measure:
             borders = [0, *cuts, document["devices"]]
             return " ".join(str(b - a) for a, b in zip(borders, borders[1:]))
 
-        stages = document["stages"]
+        stages = document["parts"]
         simulated = document["simulated_step_ms"]
         lines = [f"{model} on {cluster}: {significant(simulated)} ms simulated, {len(stages)} stage{'s' if len(stages) > 1 else ''}, devices "
-                 f"{devices(document['device_cuts'])}"]
+                 f"{' '.join(str(len(group['devices'])) for group in document['groups'])}"]
         if len(stages) > 1:
             # encoder/layer/3, encoder/layer/9, loss -> encoder/layer 3 9, loss
             groups = []

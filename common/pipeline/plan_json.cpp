@@ -10,7 +10,6 @@
 #include "common/base/json_text.h"
 #include "common/pipeline/cost.h"
 #include "common/pipeline/plan_reader.h"
-#include "common/pipeline/row.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/turn.h"
 
@@ -21,6 +20,8 @@ Schedule read_schedule(const std::string& text, const std::string& where) {
   if (const std::optional<Schedule> schedule = parse_schedule(text)) return *schedule;
   throw Error(ErrorKind::kData, where + ": found \"" + text + "\", expected one of " + schedule_names());
 }
+
+constexpr int kMany = 1 << 30;
 
 constexpr const char* kRecomputeNone = "none";
 constexpr const char* kRecomputeLayer = "layer";
@@ -33,87 +34,142 @@ constexpr std::pair<const char*, double MemoryParts::*> kMemoryParts[] = {
     {"frozen", &MemoryParts::frozen},   {"stash", &MemoryParts::stash},         {"workspace", &MemoryParts::workspace},
     {"buckets", &MemoryParts::buckets}};
 
-PlanStage read_stage(const Json& item, const std::string& where, int num_instructions, int num_devices) {
-  const PlanObject reader(item, where);
-  PlanStage stage;
-  stage.first_instruction = reader.integer("first_instruction", 1, num_instructions);
-  stage.last_instruction = reader.integer("last_instruction", 1, num_instructions);
-  stage.first_name = reader.text_or_empty("first_name");
-  stage.last_name = reader.text_or_empty("last_name");
-  stage.first_layer = reader.text_or_empty("first_layer");
-  stage.last_layer = reader.text_or_empty("last_layer");
-  stage.first_device = reader.integer("first_device", 1, num_devices);
-  stage.devices = reader.integer("devices", 1, num_devices);
-  stage.compute_ms = reader.number("compute_ms");
-  stage.transfer_ms = reader.number("transfer_ms");
-  stage.allreduce_ms = reader.number("allreduce_ms");
-  stage.weight_bytes = reader.number_or_zero("weight_bytes");
-  stage.memory_bytes = reader.number("memory_bytes");
-  stage.capacity_bytes = reader.number_or_zero("capacity_bytes");
-  stage.replicas = reader.integer_or("replicas", 1, num_devices, stage.devices);
-  stage.width = reader.integer_or("width", 1, num_devices, 1);
-  stage.samples = reader.number_or_zero("samples");
-  stage.variant.zero = reader.integer_or("zero", 0, 3, 0);
+void read_part(const PlanObject& reader, int num_instructions, PlanStage* stage) {
+  stage->first_instruction = reader.integer("first_instruction", 1, num_instructions);
+  stage->last_instruction = reader.integer("last_instruction", 1, num_instructions);
+  stage->first_name = reader.text_or_empty("first_name");
+  stage->last_name = reader.text_or_empty("last_name");
+  stage->first_layer = reader.text_or_empty("first_layer");
+  stage->last_layer = reader.text_or_empty("last_layer");
+  if (reader.has("loop_turns")) {
+    for (const Json& item : reader.array("loop_turns")) {
+      const PlanObject turns(item, reader.where("loop_turns"));
+      stage->loop_turns.push_back({turns.text("loop"), turns.integer("first", 0, kMany),
+                                   turns.integer("last", 0, kMany), turns.integer("of", 0, kMany)});
+    }
+  }
+  stage->transfer_ms = reader.number("transfer_ms");
+  stage->weight_bytes = reader.number_or_zero("weight_bytes");
+}
+
+// All of a group but which devices it has and how many samples its replicas.
+void read_group(const PlanObject& reader, int num_devices, PlanStage* stage) {
+  stage->compute_ms = reader.number("compute_ms");
+  stage->allreduce_ms = reader.number("allreduce_ms");
+  stage->memory_bytes = reader.number("memory_bytes");
+  stage->capacity_bytes = reader.number_or_zero("capacity_bytes");
+  stage->replicas = reader.integer_or("replicas", 1, num_devices, stage->devices);
+  stage->width = reader.integer_or("width", 1, num_devices, 1);
+  stage->variant.zero = reader.integer_or("zero", 0, 3, 0);
   const std::string recompute = reader.has("recompute") ? reader.text("recompute") : kRecomputeNone;
   if (recompute != kRecomputeNone && recompute != kRecomputeLayer) {
     reader.wrong("recompute", reader.at("recompute"), "\"none\" or \"layer\"");
   }
-  stage.variant.recompute = recompute == kRecomputeLayer;
-  stage.in_flight = reader.integer_or("in_flight", 1, 1 << 30, 0);
-  stage.forward_ms = reader.number_or_zero("forward_ms");
-  stage.backward_ms = reader.number_or_zero("backward_ms");
-  stage.shared_gradients_ms = reader.number_or_zero("shared_gradients_ms");
-  stage.optimizer_ms = reader.number_or_zero("optimizer_ms");
+  stage->variant.recompute = recompute == kRecomputeLayer;
+  stage->forward_ms = reader.number_or_zero("forward_ms");
+  stage->backward_ms = reader.number_or_zero("backward_ms");
+  stage->shared_gradients_ms = reader.number_or_zero("shared_gradients_ms");
+  stage->optimizer_ms = reader.number_or_zero("optimizer_ms");
   if (reader.has("sync")) {
     for (const Json& bucket : reader.array("sync")) {
-      const PlanObject sync(bucket, where + ": sync");
-      stage.sync.push_back({sync.number("ready_share"), sync.number("ms")});
+      const PlanObject sync(bucket, reader.where("sync"));
+      stage->sync.push_back({sync.number("ready_share"), sync.number("ms")});
     }
     double sum = 0;
-    for (const SyncBucket& bucket : stage.sync) sum += bucket.ms;
-    if (std::abs(sum - stage.allreduce_ms) > 1e-9 * sum) {
+    for (const SyncBucket& bucket : stage->sync) sum += bucket.ms;
+    if (std::abs(sum - stage->allreduce_ms) > 1e-9 * sum) {
       reader.wrong("allreduce_ms", reader.at("allreduce_ms"), "the sum of sync, " + Json(sum).dump());
     }
   }
   if (reader.has("memory")) {
     const PlanObject memory(reader.at("memory"), reader.where("memory"));
-    for (const auto& [key, part] : kMemoryParts) stage.memory.*part = memory.number(key);
+    for (const auto& [key, part] : kMemoryParts) stage->memory.*part = memory.number(key);
   }
+}
+
+// Of versions 1 and 2, where a stage is both.
+PlanStage read_stage(const Json& item, const std::string& where, int num_instructions, int num_devices) {
+  const PlanObject reader(item, where);
+  PlanStage stage;
+  read_part(reader, num_instructions, &stage);
+  stage.first_device = reader.integer("first_device", 1, num_devices);
+  stage.devices = reader.integer("devices", 1, num_devices);
+  read_group(reader, num_devices, &stage);
+  stage.samples = reader.number_or_zero("samples");
+  stage.in_flight = reader.integer_or("in_flight", 1, kMany, 0);
   return stage;
 }
 
-Json stage_json(const PlanStage& stage) {
-  Json sync = Json::array(), memory = Json::object();
-  for (const SyncBucket& bucket : stage.sync) sync.push_back({{"ready_share", bucket.ready_share}, {"ms", bucket.ms}});
-  for (const auto& [key, part] : kMemoryParts) memory[key] = whole_bytes(stage.memory.*part);
+// The devices of a group are a run of the cluster's order, and its replicas have equally many samples: what plans are
+// until now.
+void read_devices(const PlanObject& reader, int num_devices, PlanStage* stage) {
+  const std::vector<int> devices = reader.integers("devices", 1, num_devices);
+  if (devices.empty()) reader.fail("devices: found none, expected at least one");
+  for (std::size_t i = 1; i < devices.size(); ++i) {
+    if (devices[i] == devices[i - 1] + 1) continue;
+    reader.fail("devices: found " + std::to_string(devices[i]) + " behind " + std::to_string(devices[i - 1]) +
+                    ", expected consecutive devices",
+                "this version runs plans whose groups are runs of the cluster's devices");
+  }
+  stage->first_device = devices.front();
+  stage->devices = static_cast<int>(devices.size());
+}
+
+void read_samples(const PlanObject& reader, PlanStage* stage) {
+  const Json& samples = reader.array("samples");
+  for (const Json& of_replica : samples) {
+    if (!of_replica.is_number() || of_replica.get<double>() < 0)
+      reader.wrong("samples", of_replica, "a number of samples");
+    if (of_replica.get<double>() != samples[0].get<double>()) {
+      reader.fail(
+          "samples: found replicas with " + samples[0].dump() + " and " + of_replica.dump() + ", expected equally many",
+          "this version runs plans whose replicas share a micro-batch evenly");
+    }
+  }
+  if (samples.size() != static_cast<std::size_t>(stage->replicas)) {
+    reader.fail("samples: found " + std::to_string(samples.size()) + " entries, expected one for each of the " +
+                std::to_string(stage->replicas) + " replicas");
+  }
+  stage->samples = samples[0].get<double>();
+}
+
+// The positions of stage `number`, and what crosses the cut behind them.
+Json part_json(const PlanStage& stage, int number) {
   Json turns = Json::array();
   for (const LoopTurns& of : stage.loop_turns) {
     turns.push_back({{"loop", of.loop}, {"first", of.first}, {"last", of.last}, {"of", of.all}});
   }
-  return {{"first_instruction", stage.first_instruction},
+  return {{"group", number},
+          {"first_instruction", stage.first_instruction},
           {"last_instruction", stage.last_instruction},
           {"first_name", or_null(stage.first_name)},
           {"last_name", or_null(stage.last_name)},
           {"first_layer", or_null(stage.first_layer)},
           {"last_layer", or_null(stage.last_layer)},
           {"loop_turns", std::move(turns)},
-          {"first_device", stage.first_device},
-          {"devices", stage.devices},
+          {"weight_bytes", whole_bytes(stage.weight_bytes)},
+          {"transfer_ms", stage.transfer_ms}};
+}
+
+// The devices of a stage, how they share its work, and what that takes.
+Json group_json(const PlanStage& stage) {
+  Json devices = Json::array(), sync = Json::array(), memory = Json::object();
+  for (int device = 0; device < stage.devices; ++device) devices.push_back(stage.first_device + device);
+  for (const SyncBucket& bucket : stage.sync) sync.push_back({{"ready_share", bucket.ready_share}, {"ms", bucket.ms}});
+  for (const auto& [key, part] : kMemoryParts) memory[key] = whole_bytes(stage.memory.*part);
+  return {{"devices", std::move(devices)},
           {"replicas", stage.replicas},
           {"width", stage.width},
-          {"samples", stage.samples},
+          {"samples", std::vector<double>(static_cast<std::size_t>(stage.replicas), stage.samples)},
           {"zero", stage.variant.zero},
           {"recompute", stage.variant.recompute ? kRecomputeLayer : kRecomputeNone},
-          {"in_flight", stage.in_flight},
           {"compute_ms", stage.compute_ms},
           {"forward_ms", stage.forward_ms},
           {"backward_ms", stage.backward_ms},
-          {"transfer_ms", stage.transfer_ms},
           {"allreduce_ms", stage.allreduce_ms},
           {"sync", std::move(sync)},
           {"shared_gradients_ms", stage.shared_gradients_ms},
           {"optimizer_ms", stage.optimizer_ms},
-          {"weight_bytes", whole_bytes(stage.weight_bytes)},
           {"memory_bytes", whole_bytes(stage.memory_bytes)},
           {"memory", std::move(memory)},
           {"capacity_bytes", whole_bytes(stage.capacity_bytes)}};
@@ -208,15 +264,6 @@ PlanDocument describe_plan(const PlacedPlan& placed, const Profile& profile) {
   document.num_devices = placed.num_devices();
   document.bound_devices = {document.num_devices};
   document.plan = placed.plan;
-  for (const int cut : placed.plan.cuts) {
-    // i_k <= cut < i_(k+1) for k = floor: the nearer of the two, within the points that are real cuts.
-    int nearest = 1;
-    for (int k = 1; k < kGranularity; ++k) {
-      const auto point = [&](int at) { return static_cast<int>(static_cast<std::int64_t>(at) * n / kGranularity); };
-      if (std::abs(point(k) - cut) < std::abs(point(nearest) - cut)) nearest = k;
-    }
-    document.grid_cuts.push_back(nearest);
-  }
   const std::vector<int> in_flight = in_flight_of(placed);
   for (std::size_t i = 0; i < placed.stages.size(); ++i) {
     document.stages.push_back(describe_stage(placed.stages[i], profile, times, i, in_flight[i]));
@@ -377,10 +424,12 @@ bool PlanDocument::mixed_widths() const {
 }
 
 std::string to_json_text(const PlanDocument& document) {
-  Json in_flight = Json::array(), stages = Json::array(), alternatives = Json::array(), limits = Json::array();
+  Json in_flight = Json::array(), parts = Json::array(), groups = Json::array();
+  Json alternatives = Json::array(), limits = Json::array();
   for (const PlanStage& stage : document.stages) {
     in_flight.push_back(stage.in_flight);
-    stages.push_back(stage_json(stage));
+    groups.push_back(group_json(stage));
+    parts.push_back(part_json(stage, static_cast<int>(groups.size())));
   }
   for (const PlanAlternative& other : document.alternatives) {
     alternatives.push_back({{"planner", other.planner},
@@ -418,12 +467,9 @@ std::string to_json_text(const PlanDocument& document) {
                {"gradient_sync", or_null(document.gradient_sync)},
                {"instructions", document.num_instructions},
                {"devices", document.num_devices},
-               {"schedule", to_string(document.plan.schedule)},
-               {"in_flight", in_flight},
-               {"cuts", document.plan.cuts},
-               {"grid_cuts", document.grid_cuts},
-               {"device_cuts", document.plan.device_cuts},
-               {"stages", stages},
+               {"schedule", {{"name", to_string(document.plan.schedule)}, {"in_flight", in_flight}}},
+               {"parts", parts},
+               {"groups", groups},
                {"step_ms", document.step_ms},
                {"simulated_step_ms", document.simulated_step_ms},
                {"lower_bound_ms", bounded ? Json(document.lower_bound_ms) : Json()},
@@ -467,8 +513,6 @@ std::string to_json_text(const PlanDocument& document) {
 
 namespace {
 
-constexpr int kMany = 1 << 30;
-
 void check_kind(const PlanObject& reader) {
   const std::string kind = reader.text("kind");
   if (kind == "pipeline") return;
@@ -481,7 +525,7 @@ void check_kind(const PlanObject& reader) {
 void read_question(const PlanObject& reader, PlanDocument& document) {
   document.model = reader.text("model");
   document.cluster = reader.text("cluster");
-  document.version = reader.text("schema") == kPipelinePlanSchema ? 2 : 1;
+  document.version = plan_version(reader.text("schema"));
   document.micro_batches = reader.integer("micro_batches", 1, kMany);
   document.micro_batch_samples = reader.number_or_zero("micro_batch_samples");
   document.replicas = reader.text_or_empty("replicas");
@@ -592,7 +636,11 @@ void check_stage(const PlanObject& reader, const PlanDocument& document, std::si
   const int d1 = last ? document.num_devices : document.plan.device_cuts[s];
   if (stage.first_instruction != p0 + 1 || stage.last_instruction != p1 || stage.first_device != d0 + 1 ||
       stage.devices != d1 - d0) {
-    reader.fail("stage " + std::to_string(s + 1) + " contradicts cuts and device_cuts");
+    reader.fail("stage " + std::to_string(s + 1) +
+                (document.version >= 3
+                     ? ": expected instructions and devices that follow those of the stage in front, and "
+                       "the last stage to end with the last of them"
+                     : " contradicts cuts and device_cuts"));
   }
   if (stage.replicas * stage.width != stage.devices) {
     reader.fail("stage " + std::to_string(s + 1) + ": replicas times width are not its devices");
@@ -604,8 +652,9 @@ void check_lists_agree(const PlanObject& reader, const PlanDocument& document, c
   const std::size_t stages = document.stages.size();
   if (stages == 0) reader.fail("stages: found none, expected at least one");
   if (document.plan.cuts.size() != stages - 1 || document.plan.device_cuts.size() != stages - 1 ||
-      document.grid_cuts.size() != stages - 1 || in_flight.size() != stages) {
-    reader.fail("cuts, grid_cuts, device_cuts, in_flight and stages do not agree on the number of stages");
+      in_flight.size() != stages) {
+    reader.fail(document.version >= 3 ? "schedule.in_flight and groups do not agree on the number of stages"
+                                      : "cuts, device_cuts, in_flight and stages do not agree on the number of stages");
   }
   for (const std::vector<int>* cuts : {&document.plan.cuts, &document.plan.device_cuts}) {
     if (std::adjacent_find(cuts->begin(), cuts->end(), std::greater_equal<>()) != cuts->end()) {
@@ -617,22 +666,72 @@ void check_lists_agree(const PlanObject& reader, const PlanDocument& document, c
 
 }  // namespace
 
+namespace {
+
+// Stages with all that lists say of them.
+struct Structure {
+  Schedule schedule = Schedule::k1f1b;
+  std::vector<int> in_flight;
+};
+
+Structure read_lists(const PlanObject& reader, const std::string& source, PlanDocument& document) {
+  Structure out;
+  out.schedule = read_schedule(reader.text("schedule"), reader.where("schedule"));
+  document.plan.cuts = reader.integers("cuts", 1, document.num_instructions - 1);
+  document.plan.device_cuts = reader.integers("device_cuts", 1, document.num_devices - 1);
+  out.in_flight = reader.integers("in_flight", 1, kMany);
+  int number = 0;
+  for (const Json& item : reader.array("stages")) {
+    document.stages.push_back(read_stage(item, source + ": stage " + std::to_string(++number),
+                                         document.num_instructions, document.num_devices));
+  }
+  return out;
+}
+
+// Of version 3: part p on group p, until schedules have several parts for a group.
+Structure read_parts_and_groups(const PlanObject& reader, const std::string& source, PlanDocument& document) {
+  Structure out;
+  const PlanObject schedule(reader.at("schedule"), reader.where("schedule"));
+  out.schedule = read_schedule(schedule.text("name"), schedule.where("name"));
+  out.in_flight = schedule.integers("in_flight", 1, kMany);
+  const Json &parts = reader.array("parts"), &groups = reader.array("groups");
+  if (parts.size() != groups.size()) {
+    reader.fail("parts and groups: found " + std::to_string(parts.size()) + " and " + std::to_string(groups.size()) +
+                    ", expected a part for each group",
+                "this version runs plans of one part for each group");
+  }
+  for (std::size_t s = 0; s < parts.size(); ++s) {
+    const std::string number = std::to_string(s + 1);
+    const PlanObject part(parts[s], source + ": part " + number), group(groups[s], source + ": group " + number);
+    if (part.integer("group", 1, kMany) != static_cast<int>(s) + 1) {
+      part.wrong("group", part.at("group"), number + " (this version runs part p on group p)");
+    }
+    PlanStage stage;
+    read_part(part, document.num_instructions, &stage);
+    read_devices(group, document.num_devices, &stage);
+    read_group(group, document.num_devices, &stage);
+    read_samples(group, &stage);
+    document.stages.push_back(std::move(stage));
+  }
+  for (std::size_t s = 0; s + 1 < document.stages.size(); ++s) {
+    const PlanStage& stage = document.stages[s];
+    document.plan.cuts.push_back(stage.last_instruction);
+    document.plan.device_cuts.push_back(stage.first_device + stage.devices - 1);
+  }
+  return out;
+}
+
+}  // namespace
+
 PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
   const Json json = parse_plan_json(json_text, source);
   const PlanObject reader(json, source);
   check_kind(reader);
   PlanDocument document;
   read_question(reader, document);
-  document.plan.schedule = read_schedule(reader.text("schedule"), reader.where("schedule"));
-  document.plan.cuts = reader.integers("cuts", 1, document.num_instructions - 1);
-  document.plan.device_cuts = reader.integers("device_cuts", 1, document.num_devices - 1);
-  document.grid_cuts = reader.integers("grid_cuts", 1, kGranularity - 1);
-  const std::vector<int> in_flight = reader.integers("in_flight", 1, kMany);
-  int number = 0;
-  for (const Json& item : reader.array("stages")) {
-    document.stages.push_back(read_stage(item, source + ": stage " + std::to_string(++number),
-                                         document.num_instructions, document.num_devices));
-  }
+  const Structure structure =
+      document.version >= 3 ? read_parts_and_groups(reader, source, document) : read_lists(reader, source, document);
+  document.plan.schedule = structure.schedule;
   document.step_ms = reader.number("step_ms");
   document.simulated_step_ms = reader.number("simulated_step_ms");
   read_bounds(reader, document);
@@ -640,8 +739,8 @@ PlanDocument parse_plan(std::string_view json_text, const std::string& source) {
   document.alternatives = read_alternatives(reader);
   read_extras(reader, document);
   for (auto& [key, value] : read_provenance(reader)) document.provenance[key] = value;
-  check_lists_agree(reader, document, in_flight);
-  for (std::size_t s = 0; s < in_flight.size(); ++s) document.stages[s].in_flight = in_flight[s];
+  check_lists_agree(reader, document, structure.in_flight);
+  for (std::size_t s = 0; s < structure.in_flight.size(); ++s) document.stages[s].in_flight = structure.in_flight[s];
   return document;
 }
 

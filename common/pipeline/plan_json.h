@@ -1,4 +1,4 @@
-// The plan as a file: `automap.plan/2` JSON; version 1 is read, too. docs/formats/plan.md describes every key,
+// The plan as a file: `automap.plan/3` JSON; versions 1 and 2 are read, too. docs/formats/plan.md describes every key,
 // plan.schema.json checks it.
 #pragma once
 
@@ -22,14 +22,15 @@ struct LoopTurns {
   std::int64_t first = 0, last = 0, all = 0;
 };
 
-// One stage as people and scripts read it. Instructions and devices are numbered from 1.
+// One stage as people and scripts read it: in the file a part of the model, and the group of devices that runs it.
+// Instructions and devices are numbered from 1.
 struct PlanStage {
   int first_instruction = 0, last_instruction = 0;
   std::string first_name, last_name;    // HLO names of these instructions; empty when the profile has none
   std::vector<LoopTurns> loop_turns;    // empty: it runs none, or the profile has no names
   std::string first_layer, last_layer;  // first and last layer that the stage computes; empty when unknown
   int first_device = 0, devices = 0;
-  // Version 2. replicas * width = devices; a replica computes `samples` of every micro-batch.
+  // From version 2 on. replicas * width = devices; a replica computes `samples` of every micro-batch.
   int replicas = 0, width = 1;
   double samples = 0;
   StageVariant variant;
@@ -147,14 +148,13 @@ struct PlanBounds {
 
 struct PlanDocument {
   std::string model, cluster;
-  int version = 2;  // of the file
+  int version = 3;  // of the file
   int micro_batches = 0;
   double micro_batch_samples = 0;  // mb; 0: unknown (version 1)
   double batch() const { return micro_batches * micro_batch_samples; }
   std::string replicas, gradient_sync;  // "whole", "overlap" and so on; empty in version 1
   int num_instructions = 0, num_devices = 0;
   Plan plan;
-  std::vector<int> grid_cuts;  // the point k of the 128-point grid (i_k = floor(k n / 128)) nearest to each cut
   std::vector<PlanStage> stages;
   double step_ms = 0, simulated_step_ms = 0;
   double lower_bound_ms = 0;  // 0: none was computed (null in the file, gap too)

@@ -22,13 +22,23 @@ Json parse_plan_json(std::string_view json_text, const std::string& source) {
   const std::string version = schema.substr(prefix.size());
   const bool pipeline = !json.contains("kind") || json.at("kind") == "pipeline";
   const std::string newest = pipeline ? kPipelinePlanSchema : kPlanSchema;
-  if (schema != newest && schema != kPlanSchema) {
+  const int known = plan_version(schema);
+  if (known == 0 || (known > 1 && !pipeline)) {
     const bool number =
         !version.empty() && version.find_first_not_of("0123456789") == std::string::npos && version != "0";
     throw Error(ErrorKind::kData, source + ": schema: found \"" + schema + "\", this version reads up to " + newest,
                 number ? "update AutoMap to read this plan" : "");
   }
   return json;
+}
+
+int plan_version(const std::string& schema) {
+  int version = 0;
+  for (const char* known : {kPlanSchema, "automap.plan/2", kPipelinePlanSchema}) {
+    ++version;
+    if (schema == known) return version;
+  }
+  return 0;
 }
 
 std::vector<std::pair<std::string, std::string>> read_provenance(const PlanObject& plan) {

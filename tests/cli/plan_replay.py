@@ -1,4 +1,4 @@
-"""Replays a plan file (automap.plan/2) as its format describes, from the file alone: a slow, obvious twin of the simulator.
+"""Replays a plan (as plan_lists.py lists it) as its format describes, from the file alone: a slow, obvious twin of the simulator.
 
 Stage s starts in_flight[s] forwards, then one backward and one forward in turn, then the rest. A forward needs the
 activations of the stage in front, a backward the gradients of the stage behind; messages of one direction between two

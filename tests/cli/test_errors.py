@@ -133,7 +133,7 @@ class BadInput(ProgramTest):
         profile = self.put("p.csv", profile_csv())
         plan = self.folder / "plan.json"
         self.assertEqual(run("automap-infer", profile, "--cluster", "config-a", "-o", plan).returncode, 0)
-        newer = self.put("newer.json", plan.read_text().replace("automap.plan/2", "automap.plan/3"))
+        newer = self.put("newer.json", plan.read_text().replace("automap.plan/3", "automap.plan/4"))
         self.assert_fails(run("automap-inspect", newer), 3, "automap.plan/3", "update AutoMap")
 
     def test_wrong_variables(self):

@@ -8,6 +8,7 @@ import subprocess
 import time
 import unittest
 
+from plan_lists import listed
 from programs import BIN, FIXTURES, SANITIZED, SOURCE, TIMEOUT_S, ProgramTest, environment, profile_csv, run
 
 
@@ -25,11 +26,11 @@ class Online(ProgramTest):
     def plan(self, *options):
         result = self.pipeline("--json", *options)
         self.assertEqual(result.returncode, 0, result.stderr)
-        return json.loads(result.stdout)
+        return listed(json.loads(result.stdout))
 
     def test_the_same_search_as_that_of_infer(self):
         searched = self.plan("--plays", "80")
-        inferred = json.loads(run("automap-infer", *self.model, "--json", "--quiet", "--planner", "online", "--plays", "80").stdout)
+        inferred = listed(json.loads(run("automap-infer", *self.model, "--json", "--quiet", "--planner", "online", "--plays", "80").stdout))
         for key in ("cuts", "device_cuts", "step_ms", "simulated_step_ms"):
             self.assertEqual(searched[key], inferred[key])
         self.assertTrue(searched["planner"].startswith("online"))
@@ -56,7 +57,7 @@ class Online(ProgramTest):
             with self.subTest(radius=radius, stages=stages, source=source):
                 plan = json.loads(run("automap-search", "pipeline", FIXTURES / "vgg19.hlo.gz", "--cluster", "config-a", "--radius", radius, "--stages", stages,
                                       "--from", source, "--plays", "20", "--json", "--quiet").stdout)
-                cuts = plan["device_cuts"]
+                cuts = listed(plan)["device_cuts"]
                 self.assertEqual(len(cuts), stages - 1)
                 self.assertLessEqual(max(abs(cut - 8) for cut in cuts), radius)
         result = run("automap-search", "pipeline", FIXTURES / "vgg19.hlo.gz", "--cluster", "config-a", "--radius", "0", "--stages", "4", "--plays", "20")

@@ -9,6 +9,7 @@ import subprocess
 import unittest
 
 import policies
+from plan_lists import listed
 from programs import BIN, FIXTURES, SOURCE, ProgramTest, environment, profile_csv, run
 
 try:
@@ -35,7 +36,7 @@ class PolicyPlanner(ProgramTest):
         plan = json.loads(result.stdout)
         if jsonschema:
             jsonschema.validate(plan, SCHEMA)
-        return plan
+        return listed(plan)
 
     def test_greedy_beam_refine(self):
         common = ("--planner", "policy", "--policy", self.file, "--stages", 4)
@@ -133,7 +134,7 @@ class PolicyPlanner(ProgramTest):
             result = subprocess.run([str(program), str(self.model), "--cluster", "config-b", "--planner", "policy", "--json",
                                      *map(str, policy)], cwd=self.folder, env=environment(), capture_output=True, text=True)
             self.assertEqual(result.returncode, 0, result.stderr)
-            plans.append(json.loads(result.stdout))
+            plans.append(listed(json.loads(result.stdout)))
         self.assertEqual(plans[0]["cuts"], plans[1]["cuts"])
         self.assertEqual(plans[0]["device_cuts"], plans[1]["device_cuts"])
 

@@ -115,7 +115,7 @@ class AtAnyMoment(Faults):
     def assert_whole(self, path, usual_bytes):
         """A plan may be another one than without the signal; a profile is the same."""
         if path.suffix == ".json":
-            self.assertIn(json.loads(path.read_text())["schema"], ("automap.plan/1", "automap.plan/2"))
+            self.assertIn(json.loads(path.read_text())["schema"], ("automap.plan/1", "automap.plan/3"))
         else:
             self.assertEqual(path.stat().st_size, usual_bytes)
 

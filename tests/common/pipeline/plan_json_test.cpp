@@ -83,8 +83,6 @@ TEST(PlanJson, DescribesTheStages) {
   EXPECT_DOUBLE_EQ(stage.memory_bytes, 4 * (1e6 + 0.5) + 70 * 3 / 5.0);
   EXPECT_EQ(document.stages[0].first_layer, "h/0");  // the first instruction has none
   EXPECT_EQ(document.stages[2].transfer_ms, 0);
-  // n = 6: cuts 2 and 4 lie at 42.7 and 85.3 of 128; 43 gives floor(43 * 6 / 128) = 2.
-  EXPECT_EQ(document.grid_cuts, (std::vector<int>{43, 86}));
 }
 
 TEST(PlanJson, ReadsBackWhatItWrote) {
@@ -105,6 +103,57 @@ TEST(PlanJson, ReadsBackWhatItWrote) {
   EXPECT_EQ(again.sensitivity[1].simulated_step_ms, 0);
   EXPECT_EQ(again.sensitivity[1].best, "2 stages");
   EXPECT_EQ(to_json_text(again), text);
+}
+
+// The document as version 2 had it: a stage was a part and its group, and lists said where stages end.
+Json as_version_2(Json json) {
+  Json cuts = Json::array(), device_cuts = Json::array(), stages = Json::array();
+  for (std::size_t s = 0; s < json["parts"].size(); ++s) {
+    Json stage = json["groups"][s];
+    for (const auto& [key, value] : json["parts"][s].items()) stage[key] = value;
+    stage.erase("group");
+    const Json& devices = json["groups"][s]["devices"];
+    stage["first_device"] = devices[0];
+    stage["devices"] = devices.size();
+    stage["samples"] = json["groups"][s]["samples"][0];
+    stage["in_flight"] = json["schedule"]["in_flight"][s];
+    stages.push_back(stage);
+    if (s + 1 == json["parts"].size()) break;
+    cuts.push_back(json["parts"][s]["last_instruction"]);
+    device_cuts.push_back(devices[devices.size() - 1]);
+  }
+  json["schema"] = "automap.plan/2";
+  json["in_flight"] = json["schedule"]["in_flight"];
+  json["schedule"] = std::string(json["schedule"]["name"].get<std::string>());
+  json["cuts"] = cuts;
+  json["device_cuts"] = device_cuts;
+  json["stages"] = stages;
+  json.erase("parts");
+  json.erase("groups");
+  return json;
+}
+
+TEST(PlanJson, Version2SaysTheSame) {
+  const std::string text = to_json_text(small_document());
+  const Json old = as_version_2(Json::parse(text));
+  const PlanDocument document = parse_plan(old.dump(), "old.json");
+  EXPECT_EQ(document.version, 2);
+  EXPECT_EQ(to_json_text(document), text);
+  const auto complaint_of = [&](const char* key, const Json& value) {
+    Json changed = old;
+    changed[key] = value;
+    try {
+      parse_plan(changed.dump(), "old.json");
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(complaint_of("cuts", {4, 2}).find("increasing"), std::string::npos);
+  EXPECT_NE(complaint_of("cuts", {2}).find("agree"), std::string::npos);
+  EXPECT_NE(complaint_of("cuts", {2, 6}).find("from 1 to 5"), std::string::npos);
+  EXPECT_NE(complaint_of("device_cuts", {3, 9}).find("stage 1 contradicts"), std::string::npos);
+  EXPECT_NE(complaint_of("schedule", "2f2b").find("2f2b"), std::string::npos);
 }
 
 TEST(PlanJson, WithoutABoundItIsNull) {
@@ -131,8 +180,10 @@ TEST(PlanJson, NamesMayHoldAnyBytes) {
 
 TEST(PlanJson, StagesOfDifferentWidths) {
   auto json = Json::parse(to_json_text(small_document()));
-  json["stages"][0]["width"] = 2;
-  json["stages"][0]["replicas"] = 2;
+  json["groups"][0]["width"] = 2;
+  json["groups"][0]["replicas"] = 2;
+  const Json samples = json["groups"][0]["samples"][0];
+  json["groups"][0]["samples"] = {samples, samples};
   json["bounds"]["widths"] = "any";
   json["bounds"]["other"] = {
       {"widths", "one"}, {"value", 9.5}, {"simulated", nullptr}, {"method", "exact over all cuts"}};
@@ -166,9 +217,9 @@ std::string complaint(const std::function<void(Json&)>& edit) {
 
 TEST(PlanJson, EveryKeyIsMissed) {
   const auto json = Json::parse(to_json_text(small_document()));
-  for (const char* key : {"schema", "kind", "model", "cluster", "micro_batches", "instructions", "devices", "schedule",
-                          "in_flight", "cuts", "grid_cuts", "device_cuts", "stages", "step_ms", "simulated_step_ms",
-                          "planner", "planning_ms", "alternatives", "provenance"}) {
+  for (const char* key :
+       {"schema", "kind", "model", "cluster", "micro_batches", "instructions", "devices", "schedule", "parts", "groups",
+        "step_ms", "simulated_step_ms", "planner", "planning_ms", "alternatives", "provenance"}) {
     ASSERT_TRUE(json.contains(key));
     EXPECT_NE(complaint([&](auto& j) { j.erase(key); }).find(key), std::string::npos) << key;
   }
@@ -176,8 +227,8 @@ TEST(PlanJson, EveryKeyIsMissed) {
 
 TEST(PlanJson, WrongValuesAreNamed) {
   using J = Json;
-  EXPECT_NE(complaint([](J& j) { j["schema"] = "automap.plan/3"; }).find("automap.plan/3"), std::string::npos);
-  EXPECT_NE(complaint([](J& j) { j["schema"] = "automap.cluster/1"; }).find("expected that of an automap.plan/2"),
+  EXPECT_NE(complaint([](J& j) { j["schema"] = "automap.plan/4"; }).find("automap.plan/4"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["schema"] = "automap.cluster/1"; }).find("expected that of an automap.plan/3"),
             std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["kind"] = "operator"; }).find("reads up to automap.plan/1"), std::string::npos);
   EXPECT_NE(complaint([](J& j) {
@@ -185,20 +236,31 @@ TEST(PlanJson, WrongValuesAreNamed) {
               j["kind"] = "operator";
             }).find("found \"operator\""),
             std::string::npos);
-  EXPECT_NE(complaint([](J& j) { j["cuts"] = {4, 2}; }).find("increasing"), std::string::npos);
-  EXPECT_NE(complaint([](J& j) { j["cuts"] = {2}; }).find("agree"), std::string::npos);
-  EXPECT_NE(complaint([](J& j) { j["cuts"] = {2, 6}; }).find("from 1 to 5"), std::string::npos);
-  EXPECT_NE(complaint([](J& j) { j["cuts"] = {2, 3.5}; }).find("3.5"), std::string::npos);
-  EXPECT_NE(complaint([](J& j) { j["stages"][1]["devices"] = 6; }).find("stage 2 contradicts"), std::string::npos);
-  EXPECT_NE(complaint([](J& j) { j["stages"][1]["width"] = 2; }).find("stage 2: replicas times width"),
+  const auto of_group = [](const char* key, const Json& value) {
+    return complaint([&](J& j) { j["groups"][1][key] = value; });
+  };
+  EXPECT_NE(complaint([](J& j) { j["parts"][1]["last_instruction"] = 5; }).find("stage 3: expected"),
             std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["parts"][1]["last_instruction"] = 7; }).find("part 2: last_instruction"),
+            std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["parts"][1]["last_instruction"] = 3.5; }).find("3.5"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["parts"][1]["group"] = 1; }).find("part 2: group"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["parts"] = {j["parts"][0]}; }).find("a part for each group"), std::string::npos);
+  EXPECT_NE(of_group("devices", {5, 6, 7, 8, 9, 10}).find("stage 2: replicas times width"), std::string::npos);
+  EXPECT_NE(of_group("devices", {5, 7, 8, 9, 10}).find("group 2: devices: found 7 behind 5"), std::string::npos);
+  EXPECT_NE(of_group("devices", J::array()).find("group 2: devices: found none"), std::string::npos);
+  EXPECT_NE(of_group("samples", {1, 2, 1, 1, 1}).find("group 2: samples: found replicas with"), std::string::npos);
+  EXPECT_NE(of_group("samples", {1, 1}).find("one for each of the 5 replicas"), std::string::npos);
+  EXPECT_NE(of_group("samples", J::array({"a"})).find("group 2: samples"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["schedule"]["in_flight"] = {3, 2}; }).find("agree"), std::string::npos);
+  EXPECT_NE(of_group("width", 2).find("stage 2: replicas times width"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["bounds"]["widths"] = "two"; }).find("\"one\" or \"any\""), std::string::npos);
-  EXPECT_NE(complaint([](J& j) { j["stages"][1]["compute_ms"] = -1; }).find("stage 2: compute_ms"), std::string::npos);
-  EXPECT_NE(complaint([](J& j) { j["stages"][1]["allreduce_ms"] = 1e6; }).find("the sum of sync"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["groups"][1]["compute_ms"] = -1; }).find("group 2: compute_ms"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["groups"][1]["allreduce_ms"] = 1e6; }).find("the sum of sync"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["step_ms"] = "fast"; }).find("step_ms"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j["micro_batches"] = 1e20; }).find("micro_batches"), std::string::npos);
-  EXPECT_NE(complaint([](J& j) { j["schedule"] = "2f2b"; }).find("2f2b"), std::string::npos);
-  EXPECT_NE(complaint([](J& j) { j["stages"] = J::array(); }).find("stages"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["schedule"]["name"] = "2f2b"; }).find("2f2b"), std::string::npos);
+  EXPECT_NE(complaint([](J& j) { j["parts"] = j["groups"] = J::array(); }).find("stages"), std::string::npos);
   EXPECT_NE(complaint([](J& j) { j = J::array(); }).find("expected an object"), std::string::npos);
 }
 

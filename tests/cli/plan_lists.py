@@ -1,0 +1,20 @@
+"""A pipeline plan (automap.plan/3) as versions 1 and 2 had it: lists of cuts, and stages that are a part and its group at once.
+
+Tests compare plans by these; and what they write of them is a document of version 2, which stays readable.
+"""
+
+
+def listed(plan):
+    plan = dict(plan)
+    parts, groups, schedule = plan.pop("parts"), plan.pop("groups"), plan["schedule"]
+    stages = []
+    for part, group, in_flight in zip(parts, groups, schedule["in_flight"]):
+        devices, samples = group["devices"], set(group["samples"])
+        assert devices == list(range(devices[0], devices[0] + len(devices))), devices
+        assert len(samples) == 1 and len(group["samples"]) == group["replicas"], group
+        assert part["group"] == len(stages) + 1, part
+        stages.append({**{key: value for key, value in part.items() if key != "group"}, **group, "first_device": devices[0],
+                       "devices": len(devices), "samples": samples.pop(), "in_flight": in_flight})
+    return {**plan, "schema": "automap.plan/2", "schedule": schedule["name"], "in_flight": schedule["in_flight"], "stages": stages,
+            "cuts": [stage["last_instruction"] for stage in stages[:-1]],
+            "device_cuts": [stage["first_device"] + stage["devices"] - 1 for stage in stages[:-1]]}
