@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "common/base/numbers.h"
 #include "common/pipeline/baselines.h"
@@ -72,22 +74,9 @@ class Warmup {
       : problem_(problem), plan_(plan), times_(times), most_(limits_of(times)) {}
 
   double start() {
-    const int stages = times_.num_stages();
     best_ms_ = simulate(most_);
     best_ = most_;
-    std::vector<std::vector<int>> starts;
-    // Messages that come in bursts wait for each other.
-    for (const double stretch : {1.0, 2.0, 4.0}) starts.push_back(groups_of(times_, longest_ms(times_), stretch));
-    for (const Schedule schedule : {Schedule::k1f1bOverlap, Schedule::k1f1b}) {
-      starts.emplace_back();
-      for (int s = 1; s <= stages; ++s) {
-        starts.back().push_back(in_flight(schedule, stages, s, problem_.micro_batches()));
-      }
-    }
-    for (std::vector<int>& k : starts) {
-      clip(k, most_);
-      take(k, 0);
-    }
+    for (const std::vector<int>& k : starts()) take(k, 0);
     times_.in_flight = best_;
     return best_ms_;
   }
@@ -107,13 +96,35 @@ class Warmup {
     }
   }
 
-  // Down to the least memory that a step within the slack needs: the stage whose micro-batches are the largest part of
-  // its device's memory first.
-  void trim(const std::vector<double>& bytes) {
+  // Down to the least memory that a step within the slack needs. share(s, k): of the memory of a stage's devices, with
+  // k in flight.
+  template <typename Share>
+  void trim(const Share& share) {
     const double most_ms = best_ms_ * (1 + kWarmupSlack);
+    // The fullest device, then all of them together.
+    const auto need = [&](const std::vector<int>& k) {
+      std::pair<double, double> of(0, 0);
+      for (std::size_t s = 0; s < k.size(); ++s) {
+        const double one = share(s, k[s]);
+        of = {std::max(of.first, one), of.second + one};
+      }
+      return of;
+    };
+    // Between what is in flight and a lean start the step may be longer than at both: the leanest start that is short
+    // enough, and all stages with no more than so many.
+    std::vector<std::vector<int>> lean = starts();
+    for (int most = best_.front() / 2; most >= 1; most /= 2) {
+      lean.push_back(best_);
+      for (int& k : lean.back()) k = std::min(k, most);
+    }
+    for (const std::vector<int>& k : lean) {
+      if (need(k) < need(best_) && simulate(k) <= most_ms) best_ = k;
+    }
     std::vector<std::size_t> order(best_.size());
     for (std::size_t s = 0; s < order.size(); ++s) order[s] = s;
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return bytes[a] > bytes[b]; });
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return share(a, best_[a]) - share(a, 0) > share(b, best_[b]) - share(b, 0);
+    });
     for (const std::size_t s : order) {
       // The least K that is still as short, by halving and then one by one: the length is nearly monotone in K.
       for (int step = best_[s] / 2; step >= 1;) {
@@ -130,6 +141,22 @@ class Warmup {
   }
 
  private:
+  // Those of 1F1B* and of the schedules that fix K, within the limits.
+  std::vector<std::vector<int>> starts() const {
+    const int stages = times_.num_stages();
+    std::vector<std::vector<int>> out;
+    // Messages that come in bursts wait for each other.
+    for (const double stretch : {1.0, 2.0, 4.0}) out.push_back(groups_of(times_, longest_ms(times_), stretch));
+    for (const Schedule schedule : {Schedule::k1f1bOverlap, Schedule::k1f1b}) {
+      out.emplace_back();
+      for (int s = 1; s <= stages; ++s) {
+        out.back().push_back(in_flight(schedule, stages, s, problem_.micro_batches()));
+      }
+    }
+    for (std::vector<int>& k : out) clip(k, most_);
+    return out;
+  }
+
   double simulate(const std::vector<int>& k) {
     times_.in_flight = k;
     return simulate_step_ms(times_, problem_.micro_batches(), plan_.schedule);
@@ -174,12 +201,12 @@ std::vector<int> chosen_warmup(const PlacedPlan& placed, Work* work) {
   Warmup warmup(placed.problem(), without.plan, times);
   warmup.start();
   warmup.move(work);
-  std::vector<double> bytes;
-  for (const PlacedStage& stage : placed.stages) {
-    bytes.push_back(stage.problem->flight_bytes(stage.p0, stage.p1, stage.group(), stage.variant) *
-                    times.in_flight[bytes.size()]);
-  }
-  warmup.trim(bytes);
+  warmup.trim([&](std::size_t s, int k) {
+    const PlacedStage& stage = placed.stages[s];
+    const double capacity = stage.group().capacity_bytes;
+    return stage.problem->memory_bytes(stage.p0, stage.p1, stage.group(), k, stage.variant) /
+           (std::isfinite(capacity) ? capacity : 1);
+  });
   return times.in_flight;
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 
+#include "common/pipeline/placed_plan.h"
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
 
@@ -45,8 +46,18 @@ void for_each_warmup(const std::vector<int>& most, const std::function<void(cons
   extend();
 }
 
+// Of the memory of the fullest device.
+double fullest_share(const Problem& problem, const Plan& plan) {
+  const PlacedPlan placed = place(problem, plan);
+  const std::vector<double> bytes = memory_of(placed);
+  double share = 0;
+  for (std::size_t s = 0; s < bytes.size(); ++s)
+    share = std::max(share, bytes[s] / placed.stages[s].group().capacity_bytes);
+  return share;
+}
+
 TEST(Warmup, IsAsShortAsEnumerationNearlyAlwaysAndUsesNoMoreMemoryThanThereIs) {
-  int plans = 0, limited = 0;
+  int plans = 0, limited = 0, leaner = 0;
   double gap_sum = 0, worst = 0;
   for (std::uint64_t seed = 0; plans < 150; ++seed) {
     ASSERT_LT(seed, 3000u);
@@ -79,7 +90,22 @@ TEST(Warmup, IsAsShortAsEnumerationNearlyAlwaysAndUsesNoMoreMemoryThanThereIs) {
     ASSERT_LE(chosen, quick * (1 + kWarmupSlack) * (1 + 1e-12));
     gap_sum += chosen / best - 1;
     worst = std::max(worst, chosen / best - 1);
+    // What is as short in less memory is not passed over: of the schedules that fix K, as far as memory allows them.
+    const double fullest = fullest_share(problem, plan);
+    for (const Schedule schedule : {Schedule::k1f1b, Schedule::k1f1bOverlap}) {
+      Plan other = plan;
+      for (int s = 1; s <= plan.num_stages(); ++s) {
+        int& k = other.warmup[static_cast<std::size_t>(s) - 1];
+        k = std::min(in_flight(schedule, plan.num_stages(), s, problem.micro_batches()),
+                     most[static_cast<std::size_t>(s) - 1]);
+        if (s > 1) k = std::min(k, other.warmup[static_cast<std::size_t>(s) - 2]);
+      }
+      if (simulate_step_ms(problem, other) > chosen) continue;
+      ++leaner;
+      ASSERT_LE(fullest, fullest_share(problem, other) * (1 + 1e-12));
+    }
   }
+  EXPECT_GT(leaner, 50);
   EXPECT_GT(limited, 30);
   EXPECT_LT(gap_sum / plans, 0.002);
   EXPECT_LT(worst, 0.05);
@@ -174,6 +200,40 @@ TEST(SyncLeft, IsTheReplayOfTheBuckets) {
   EXPECT_DOUBLE_EQ(sync_left_ms({{0.25, 1}, {1, 2}}, 4), 2);
   EXPECT_DOUBLE_EQ(sync_left_ms({}, 4), 0);
   EXPECT_DOUBLE_EQ(sync_left_ms({{1, 5}}, 0), 5);
+}
+
+// Less in flight at one stage alone may be longer where less at all of them is not: trimmed stage by stage this plan
+// kept 64, 42, 2, 1, with 4, 3, 2, 1 as short.
+TEST(Warmup, WhatBuysNothingIsNotKept) {
+  Profile profile;
+  profile.model = "embed";
+  profile.c_ms = {0.03, 9, 9, 9, 9, 3};
+  profile.a_bytes = {1e6, 1e6, 1e6, 1e6, 1e6, 1e3};
+  profile.w_bytes = {2e9, 1e9, 1e9, 1e9, 1e9, 2e9};
+  profile.stash_bytes = {1e6, 1e6, 1e6, 1e6, 1e6, 1e6};
+  profile.micro_batch_size = 1;
+  Cluster cluster;
+  cluster.name = "four";
+  cluster.devices["big"].memory_gib = 80;
+  machine::ServerGroup servers;
+  servers.count = 1;
+  servers.devices = 4;
+  servers.device = "big";
+  servers.intra_gbytes_per_s = 300;
+  servers.inter_gbytes_per_s = 50;
+  cluster.servers = {servers};
+  ProblemOptions options;
+  options.replicas = Replicas::kWhole;
+  options.gradient_sync = GradientSync::kOverlap;
+  options.micro_batches = 64;
+  options.micro_batch_samples = 1;
+  const Problem problem(profile, cluster, options);
+  Plan plan;
+  plan.cuts = {2, 3, 4};
+  plan.device_cuts = {1, 2, 3};
+  plan.schedule = Schedule::kAdaptive;
+  choose_warmup(problem, plan);
+  EXPECT_EQ(plan.warmup, (std::vector<int>{4, 3, 2, 1}));
 }
 
 }  // namespace
