@@ -194,6 +194,9 @@ std::optional<Candidate> as_asked(const Question& question, const Candidate& one
   }
   pipeline::ProblemOptions options = one.problem->options();
   options.variants = variants;
+  // A layout may have an idle stage, and stages of equal size; whether a plan may is the question's to say.
+  options.allow_idle_stages = question.options.allow_idle_stages;
+  options.group_size = 0;
   const int width = options.width, devices = one.problem->num_devices();
   const machine::Cluster replicas = width == 1 ? question.cluster : machine::replicas_of(question.cluster, width);
   auto problem = std::make_shared<const Problem>(

@@ -29,6 +29,7 @@ constexpr int kMostCloser = 8;
 StepPlan plan_all_widths(const Question& question, const std::vector<StepSize>& sizes, Time start) {
   const Profile& profile = question.profile();
   const PlanRequest& request = question.request;
+  const std::vector<StepSize> further = further_sizes(question.step, profile, question.options.replicas);
   std::vector<int> widths = {1};
   if (question.options.replicas != Replicas::kFractional) {
     for (const pipeline::WidthColumns& columns : profile.widths) widths.push_back(columns.width);
@@ -39,7 +40,7 @@ StepPlan plan_all_widths(const Question& question, const std::vector<StepSize>& 
   for (const int width : widths) {
     auto planner = std::make_unique<WidthPlanner>(question, width, least_ms, start);
     try {
-      planner->look_at_all(sizes, widths.size() == 1);
+      planner->look_at_all(sizes, further, widths.size() == 1);
     } catch (const Error& e) {
       // No split is one for replicas of this width; of another it may be.
       if (widths.size() == 1 || e.kind() != ErrorKind::kUsage) throw;

@@ -13,8 +13,6 @@ using machine::Cluster;
 using pipeline::Profile;
 using pipeline::Replicas;
 
-constexpr std::int64_t kMostLoneMicroBatches = 4096;
-
 [[noreturn]] void refuse(const std::string& what, const std::string& hint) {
   throw Error(ErrorKind::kUsage, what, hint);
 }
@@ -77,12 +75,12 @@ std::vector<StepSize> whole_sizes(const StepRequest& r, std::int64_t own, double
   for (const std::int64_t samples : of_batch) {
     const std::int64_t count = r.batch / samples;
     // A batch with few divisors may have to go sample by sample.
-    const bool lone = samples == 1 && of_batch.size() <= 2 && count <= kMostLoneMicroBatches;
+    const bool lone = samples == 1 && of_batch.size() <= 2 && count <= kMostChosenMicroBatches;
     const bool in_reach = static_cast<double>(samples) <= reach;
     if (lone || count <= kMostMicroBatches) {
       sizes.push_back(size_of(samples, count));
       reached = reached || in_reach;
-    } else if (in_reach && count <= kMostLoneMicroBatches) {
+    } else if (in_reach && count <= kMostChosenMicroBatches) {
       spare = samples;
     }
   }
@@ -129,6 +127,19 @@ std::vector<StepSize> step_sizes(const StepRequest& request, const Profile& prof
            "give --micro-batch, or another --batch");
   }
   return sizes;
+}
+
+std::vector<StepSize> further_sizes(const StepRequest& request, const Profile& profile, Replicas replicas) {
+  std::vector<StepSize> further;
+  if (replicas == Replicas::kFractional || request.micro_batch > 0 || request.micro_batches > 0) return further;
+  const std::vector<StepSize> sizes = step_sizes(request, profile, replicas);
+  const auto batch = static_cast<std::int64_t>(sizes.front().batch());
+  for (const std::int64_t count : divisors(batch)) {
+    if (count <= kMostMicroBatches || count > kMostChosenMicroBatches) continue;
+    const StepSize size = size_of(batch / count, count);
+    if (std::find(sizes.begin(), sizes.end(), size) == sizes.end()) further.push_back(size);
+  }
+  return further;
 }
 
 Cluster first_devices(const Cluster& cluster, int devices) {

@@ -21,7 +21,8 @@ struct StepRequest {
 
 constexpr int kDefaultMicroBatches = 16;
 constexpr int kMostGivenMicroBatches = 65536;
-constexpr int kMostMicroBatches = 128;  // that are chosen; more have to be asked for
+constexpr int kMostMicroBatches = 128;         // that are looked at first
+constexpr int kMostChosenMicroBatches = 4096;  // more have to be asked for
 
 // Ascending.
 std::vector<std::int64_t> divisors(std::int64_t number);
@@ -44,6 +45,11 @@ struct StepSize {
 // numbers given do not fit together.
 std::vector<StepSize> step_sizes(const StepRequest& request, const pipeline::Profile& profile,
                                  pipeline::Replicas replicas);
+
+// The splits into more than kMostMicroBatches that the request leaves beside these, the fewest micro-batches first:
+// they are worth a look where the most of the others were the best, or none fits.
+std::vector<StepSize> further_sizes(const StepRequest& request, const pipeline::Profile& profile,
+                                    pipeline::Replicas replicas);
 
 // The first `devices` devices of a cluster.
 machine::Cluster first_devices(const machine::Cluster& cluster, int devices);

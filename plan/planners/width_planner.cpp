@@ -52,14 +52,36 @@ WidthPlanner::WidthPlanner(const Question& question, int width, double hopeless_
       start_(start),
       clock_(in_time(request_).time_limits()) {}
 
-void WidthPlanner::look_at_all(std::vector<StepSize> sizes, bool alone) {
+std::vector<StepSize> WidthPlanner::spread(std::vector<StepSize> sizes) const {
   leave_some_free(sizes);
   if (equal_replicas_) make_equal(sizes);
   if (lone_replicas_) make_lone(sizes);
   for (StepSize& size : sizes) size.width = options_.width;
-  considered_ = std::move(sizes);
-  if (alone && considered_.size() == 1) return;
+  return sizes;
+}
+
+bool WidthPlanner::best_has_the_most_micro_batches() const {
+  int most = 0, of_best = 0;
+  double least = kInfinity;
+  for (const StepSize& size : considered_) most = std::max(most, size.micro_batches);
+  for (const Look& one : looks_) {
+    if (one.result.length_ms() > least || !one.result.plan) continue;
+    least = one.result.length_ms();
+    of_best = one.size.micro_batches;
+  }
+  return of_best == most || of_best == 0;
+}
+
+void WidthPlanner::look_at_all(std::vector<StepSize> sizes, const std::vector<StepSize>& further, bool alone) {
+  considered_ = spread(std::move(sizes));
+  if (alone && considered_.size() == 1 && further.empty()) return;
   look(considered_, considered_.size());
+  for (const StepSize& size : further) {
+    if (out_of_time() || !best_has_the_most_micro_batches()) break;
+    const std::vector<StepSize> more = spread({size});
+    considered_.insert(considered_.end(), more.begin(), more.end());
+    look(more, considered_.size());
+  }
   if (best_look_ms() < hopeless_ms_ || hopeless_ms_ == kInfinity) look_at_fewer(considered_);
   look_at_halves(std::min(hopeless_ms_, best_look_ms()));
 }

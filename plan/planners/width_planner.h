@@ -26,8 +26,9 @@ class WidthPlanner {
   // outlive it.
   WidthPlanner(const Question& question, int width, double hopeless_ms, Time start);
 
-  // Every split with a share of the effort; only one of them, asked for `alone`, waits for all of it.
-  void look_at_all(std::vector<StepSize> sizes, bool alone);
+  // Every split with a share of the effort; only one of them, asked for `alone`, waits for all of it. Then one after
+  // the other of `further`, as long as the split into the most micro-batches is the best, or there is no plan.
+  void look_at_all(std::vector<StepSize> sizes, const std::vector<StepSize>& further, bool alone);
 
   const std::vector<StepSize>& considered() const { return considered_; }
 
@@ -53,6 +54,9 @@ class WidthPlanner {
 
  private:
   bool wants_effort() const { return !answers_at_once(request_.planner); }
+  // All that the splits can be: numbers of devices and of equal groups, replicas of this width.
+  std::vector<StepSize> spread(std::vector<StepSize> sizes) const;
+  bool best_has_the_most_micro_batches() const;
   // The quick planners answer at once, with the bound that a moment gives.
   bool simulated_bound_wanted() const;
   // `own`: the plan has a bound of its own split, which stays.

@@ -227,6 +227,41 @@ TEST(StepChoice, NoWidthIsShorter) {
   EXPECT_LT(none, 30);
 }
 
+// Memory for a few samples at a time leaves only splits into more micro-batches than are looked at first.
+TEST(StepChoice, AsManyMicroBatchesAsItTakes) {
+  pipeline::Profile profile;
+  profile.model = "large";
+  for (int i = 0; i < 8; ++i) {
+    profile.c_ms.push_back(5);
+    profile.a_bytes.push_back(1e6);
+    profile.w_bytes.push_back(1e8);
+    profile.stash_bytes.push_back(1e9);
+  }
+  profile.micro_batch_size = 1;
+  pipeline::ProblemOptions options;
+  options.replicas = pipeline::Replicas::kWhole;
+  machine::Cluster cluster = machine::load_cluster("config-a");
+  cluster.servers[0].count = 1;
+  cluster.servers[0].devices = 2;
+  PlanRequest request;
+  request.effort = plan_effort(Effort::kQuick);
+  request.schedules = {pipeline::Schedule::kAdaptive};
+  request.policy = random_policy();
+  StepRequest step;
+  step.batch = 1024;  // 8 samples in each of 128 micro-batches: 32 GB of what is kept on each of two devices of 16
+  const StepPlan plan = plan_step({profile, cluster, options, step, request});
+  ASSERT_TRUE(plan.result.plan) << plan.result.infeasible;
+  EXPECT_GT(plan.size.micro_batches, kMostMicroBatches);
+  EXPECT_EQ(plan.size.batch(), 1024);
+  for (const StepSize& size : further_sizes(step, profile, options.replicas)) {
+    EXPECT_GT(size.micro_batches, kMostMicroBatches);
+    EXPECT_EQ(size.batch(), 1024);
+  }
+  EXPECT_EQ(further_sizes(step, profile, options.replicas).size(), 3u);  // 256, 512, 1024
+  step.micro_batch = 8;
+  EXPECT_TRUE(further_sizes(step, profile, options.replicas).empty());
+}
+
 TEST(StepChoice, DivisorsAscend) {
   EXPECT_EQ(divisors(1), (std::vector<std::int64_t>{1}));
   EXPECT_EQ(divisors(36), (std::vector<std::int64_t>{1, 2, 3, 4, 6, 9, 12, 18, 36}));
