@@ -1,11 +1,10 @@
 #include "plan/planners/kinds.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <utility>
 
-#include "common/base/numbers.h"
+#include "common/base/error.h"
 #include "plan/planners/even_search.h"
 #include "plan/planners/mixed_search.h"
 #include "plan/planners/score.h"
@@ -31,12 +30,22 @@ Question quickly(const Question& question) {
   return quick;
 }
 
-// Of replicas of one device, every stage as this variant.
-Candidate searched(Question quick, const StageVariant& variant, const char* name) {
+// A ZeRO level, with recomputation and without as far as the question allows either.
+std::vector<StageVariant> at_zero(const Question& question, int zero) {
+  std::vector<StageVariant> variants;
+  for (const StageVariant& one : question.options.variants) {
+    const StageVariant variant = {zero, one.recompute};
+    if (std::find(variants.begin(), variants.end(), variant) == variants.end()) variants.push_back(variant);
+  }
+  return variants;
+}
+
+// Of replicas of one device.
+Candidate searched(Question quick, const std::vector<StageVariant>& variants, const char* name) {
   pipeline::Profile narrow = quick.profile();
   narrow.widths.clear();
   quick.set_profile(std::move(narrow));
-  quick.options.variants = {variant};
+  quick.options.variants = variants;
   Candidate one = candidate_of(name, plan_step(quick));
   one.found_by = name;
   return one;
@@ -46,7 +55,8 @@ Candidate data_parallel(const KindTurn& turn, int zero, const char* name) {
   Question quick = quickly(turn.question);
   quick.request.planner = PlannerKind::kDataParallel;
   quick.request.stages = 1;
-  return searched(std::move(quick), {zero, false}, name);
+  const std::vector<StageVariant> variants = at_zero(quick, zero);
+  return searched(std::move(quick), variants, name);
 }
 
 std::optional<Candidate> plain_data_parallel(const KindTurn& turn, const char* name) {
@@ -62,7 +72,8 @@ std::optional<Candidate> fully_sharded(const KindTurn& turn, const char* name) {
 std::optional<Candidate> paper_pipeline(const KindTurn& turn, const char* name) {
   Question quick = quickly(turn.question);
   quick.request.stages = 0;
-  return searched(std::move(quick), StageVariant(), name);
+  const std::vector<StageVariant> variants = at_zero(quick, 0);
+  return searched(std::move(quick), variants, name);
 }
 
 Candidate of_layout(const Question& quick, const Layout& layout, const char* name) {
@@ -73,41 +84,11 @@ Candidate of_layout(const Question& quick, const Layout& layout, const char* nam
                       std::move(scored.plan));
 }
 
-// One replica as wide as a server.
-std::optional<Candidate> operators_split(const KindTurn& turn, const char* name) {
-  const Question quick = quickly(turn.question);
-  const pipeline::Profile& profile = quick.profile();
-  if (profile.widths.empty()) return no_candidate(name, "no width splits anything of it");
-  std::optional<Candidate> best;
-  Candidate last = no_candidate(name, "");
-  for (const pipeline::WidthColumns& columns : profile.widths) {
-    for (const std::int64_t samples : divisors(quick.step.batch)) {
-      if (static_cast<double>(samples) > pipeline::most_samples(profile)) break;
-      Layout layout;
-      layout.tp = columns.width;
-      layout.micro_batch_size = samples;
-      Candidate one = no_candidate(name, "");
-      try {
-        one = of_layout(quick, layout, name);
-      } catch (const Error& e) {
-        if (e.kind() != ErrorKind::kUsage && e.kind() != ErrorKind::kInfeasible) throw;
-        one.why = e.what();
-      }
-      if (!one.found()) {
-        last = std::move(one);
-      } else if (!best || one.simulated_step_ms < best->simulated_step_ms) {
-        best = std::move(one);
-      }
-    }
-  }
-  return best ? std::move(*best) : std::move(last);
-}
-
 std::optional<Candidate> even_grid(const KindTurn& turn, const char* name) {
   const Question quick = quickly(turn.question);
   SweepRequest request;
   request.schedules = quick.request.schedules;
-  request.limits.seconds = quick.request.time_limit_s;
+  request.limits = quick.request.time_limits();
   const Sweep sweep = sweep_layouts(quick, request);
   const SweptLayout& best = sweep.layouts.front();
   if (best.missing_bytes > 0) return no_candidate(name, "no grid fits into memory");
@@ -116,6 +97,75 @@ std::optional<Candidate> even_grid(const KindTurn& turn, const char* name) {
   return one;
 }
 
+// The best of one stage over every micro-batch that a layout of so many replicas of a width may have.
+class OneStage {
+ public:
+  OneStage(const Question& quick, const char* name) : quick_(quick), best_(no_candidate(name, "")), name_(name) {}
+
+  void look(int dp, int tp, const std::vector<StageVariant>& variants) {
+    for (const std::int64_t samples : divisors(quick_.step.batch / dp)) {
+      if (static_cast<double>(samples) > pipeline::most_samples(quick_.profile())) break;
+      if (quick_.step.batch / dp / samples > kMostMicroBatches && dp > 1) continue;
+      for (const StageVariant& variant : variants) {
+        if (quick_.request.cancelled && quick_.request.cancelled()) return;
+        Layout layout;
+        layout.dp = dp;
+        layout.tp = tp;
+        layout.micro_batch_size = samples;
+        layout.variant = variant;
+        take(layout);
+      }
+    }
+  }
+  Candidate best() { return std::move(best_); }
+
+ private:
+  void take(const Layout& layout) {
+    Candidate one = no_candidate(name_, "");
+    try {
+      one = of_layout(quick_, layout, name_);
+      if (layout.dp > 1) one.layout = layout.text();
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kUsage && e.kind() != ErrorKind::kInfeasible) throw;
+      one.why = e.what();
+    }
+    const bool better =
+        one.found() ? !best_.found() || one.simulated_step_ms < best_.simulated_step_ms : !best_.found();
+    if (better) best_ = std::move(one);
+  }
+
+  const Question& quick_;
+  Candidate best_;
+  const char* name_;
+};
+
+// One replica as wide as a server.
+std::optional<Candidate> operators_split(const KindTurn& turn, const char* name) {
+  const Question quick = quickly(turn.question);
+  if (quick.profile().widths.empty()) return no_candidate(name, "no width splits anything of it");
+  OneStage stage(quick, name);
+  for (const pipeline::WidthColumns& columns : quick.profile().widths) stage.look(1, columns.width, at_zero(quick, 0));
+  return stage.best();
+}
+
+// Replicas of several devices, as many as can share the batch.
+std::optional<Candidate> tensor_and_data(const KindTurn& turn, const char* name) {
+  const Question quick = quickly(turn.question);
+  OneStage stage(quick, name);
+  for (const pipeline::WidthColumns& columns : quick.profile().widths) {
+    const int replicas = machine::replicas_of(quick.cluster, columns.width).num_devices();
+    int dp = replicas;
+    while (dp > 1 && quick.step.batch % dp != 0) --dp;
+    if (dp > 1) stage.look(dp, columns.width, quick.options.variants);
+  }
+  Candidate best = stage.best();
+  if (!best.found() && best.why.empty()) best.why = "no two replicas of several devices share the batch";
+  return best;
+}
+
+bool knows_widths(const Question& question) {
+  return !question.profile().widths.empty();
+}
 bool wants_chunks(const Question& question) {
   return !question.beside.chunks.empty();
 }
@@ -161,6 +211,7 @@ const std::vector<KindRow>& uniform_kinds() {
       {"data parallel, ZeRO 1", always, sharded_optimizer, nullptr},
       {"data parallel, ZeRO 3 (FSDP)", always, fully_sharded, nullptr},
       {"operators split, one replica", always, operators_split, nullptr},
+      {"tensor x data, one stage", knows_widths, tensor_and_data, nullptr},
       {"pipeline (the paper's)", always, paper_pipeline, nullptr},
       {"best even grid (Megatron)", always, even_grid, nullptr},
   };

@@ -196,7 +196,7 @@ class Widths(ProgramTest):
         self.assertEqual(lengths, sorted(lengths))
         own = corners["this plan"]
         self.assertEqual(own["simulated_step_ms"], plan["simulated_step_ms"])
-        self.assertEqual(len(corners), 10)
+        self.assertEqual(len(corners), 11)
         corners.pop("zero bubble, ZB-H1 (even)")  # may be shorter than 1F1B
         corners.pop("stages of different widths")  # may be shorter than any of one
         even = corners.pop("interleaved 1F1B (even)")
