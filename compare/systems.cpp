@@ -11,6 +11,7 @@
 #include "common/pipeline/placed_plan.h"
 #include "compare/other_spaces.h"
 #include "plan/planners/answer.h"
+#include "plan/planners/step_choice.h"
 #include "plan/planners/sweep.h"
 #include "plan/rivals/aceso.h"
 #include "plan/rivals/alpa.h"
@@ -71,7 +72,7 @@ Answer plan_by(const Question& q, planners::PlannerKind kind) {
   planners::Question question = q.plan;
   question.request.planner = kind;
   question.request.lower_bound = false;
-  return answer_of(candidate_of("", planners::plan_step(question)));
+  return answer_of(planners::candidate_of("", planners::plan_step(question)));
 }
 
 Answer plan_data_parallel(const Question& q) {

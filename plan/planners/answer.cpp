@@ -9,6 +9,7 @@
 #include "common/base/numbers.h"
 #include "common/pipeline/least_work.h"
 #include "plan/planners/mixed_search.h"
+#include "plan/planners/step_choice.h"
 
 namespace automap::planners {
 namespace {

@@ -12,7 +12,6 @@
 #include "plan/planners/kinds.h"
 #include "plan/planners/layers.h"
 #include "plan/planners/question.h"
-#include "plan/planners/step_choice.h"
 
 namespace automap::planners {
 

@@ -13,7 +13,7 @@
 #include "common/pipeline/problem.h"
 #include "plan/planners/bounds.h"
 #include "plan/planners/question.h"
-#include "plan/planners/step_choice.h"
+#include "plan/planners/step_plan.h"
 
 namespace automap::planners {
 

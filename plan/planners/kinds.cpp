@@ -8,6 +8,7 @@
 #include "plan/planners/even_search.h"
 #include "plan/planners/mixed_search.h"
 #include "plan/planners/score.h"
+#include "plan/planners/step_choice.h"
 #include "plan/planners/sweep.h"
 
 namespace automap::planners {

@@ -8,6 +8,7 @@
 
 #include "common/base/text_table.h"
 #include "plan/planners/score.h"
+#include "plan/planners/step_choice.h"
 
 namespace automap::planners {
 namespace {

@@ -2,35 +2,10 @@
 // as many devices as pay, the best. Each split is a planning problem of its own (width_planner.h).
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include "common/pipeline/problem.h"
-#include "plan/planners/planner.h"
 #include "plan/planners/question.h"
-#include "plan/planners/step_sizes.h"
+#include "plan/planners/step_plan.h"
 
 namespace automap::planners {
-
-// The best plan whose replicas are of one width.
-struct WidthAlternative {
-  int width = 1, stages = 0;
-  double step_ms = 0, simulated_step_ms = 0;
-};
-
-struct StepPlan {
-  StepSize size;
-  std::unique_ptr<pipeline::Problem> problem;  // the one that `result` is a plan for
-  PlanResult result;
-  std::vector<StepSize> considered;  // of every width that was planned for
-  // No plan of any split is simulated shorter, whatever it keeps in flight; 0: not known.
-  double simulated_bound_ms = 0;
-  std::string why_fewer;                 // why it leaves devices of the cluster free; empty: it does not
-  std::vector<WidthAlternative> widths;  // where the profile knows several
-  double free_plan_ms = 0;  // with equal replicas: the simulated step of the best plan found without; 0: none
-};
 
 // The best plan over all splits, judged by the request's objective: on all devices or, where no micro-batch has samples
 // for them, on fewer: the most that divide it, whole servers less, devices less of the first server; and on half of

@@ -15,6 +15,7 @@
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/warmup.h"
 #include "plan/planners/effort.h"
+#include "plan/planners/step_choice.h"
 #include "tests/plan/planners/random_width.h"
 #include "tests/sanitized.h"
 

@@ -6,6 +6,7 @@
 
 #include "common/pipeline/random_problem.h"
 #include "common/pipeline/schedule.h"
+#include "plan/planners/step_choice.h"
 #include "tests/plan/planners/random_policy.h"
 #include "tests/sanitized.h"
 
