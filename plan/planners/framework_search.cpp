@@ -1,0 +1,396 @@
+#include "plan/planners/framework_search.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "common/base/error.h"
+#include "common/base/numbers.h"
+#include "common/pipeline/coarse_profile.h"
+#include "common/pipeline/exact.h"
+#include "common/pipeline/least_work.h"
+#include "common/pipeline/schedule.h"
+#include "plan/planners/candidate.h"
+#include "plan/planners/frameworks.h"
+#include "plan/planners/layers.h"
+
+namespace automap::planners {
+namespace {
+
+using pipeline::Plan;
+using pipeline::Problem;
+using pipeline::Schedule;
+using pipeline::StageVariant;
+
+// Of the exact solver on the layers of one plan, which ranks by V: the simulation chooses among so many.
+constexpr int kLayerPlans = 8;
+constexpr std::int64_t kLayerUnits = 20'000'000;
+
+// A question whose every plan holds to what the stages of the framework have in common.
+struct Part {
+  Question question;
+  // The cuts that its plans have, and n; empty: any.
+  std::vector<int> ends;
+  bool refine = false;  // whether other cuts of `ends` may be tried for as many stages
+};
+
+std::vector<StageVariant> of_levels(const std::vector<StageVariant>& variants, const std::vector<int>& levels) {
+  std::vector<StageVariant> out;
+  for (const StageVariant& variant : variants) {
+    if (std::find(levels.begin(), levels.end(), variant.zero) != levels.end()) out.push_back(variant);
+  }
+  return out;
+}
+
+class Parts {
+ public:
+  explicit Parts(const Question& question) : question_(question), framework_(*question.framework) {
+    const PlanRequest& request = question.request;
+    if (request.stages <= 1) add_one_stage();
+    if (request.stages != 1 && (request.stages > 1 || request.max_stages > 1)) add_several_stages();
+    for (Part& part : parts_) {
+      part.question.framework = &any_framework();
+      PlanRequest& own = part.question.request;
+      own.lower_bound = false;
+      own.all_planners = false;
+      own.progress = {};
+      // A session of learning is for one problem.
+      if (own.planner == PlannerKind::kOnline) own.planner = PlannerKind::kAuto;
+      const PlanEffort quick = plan_effort(Effort::kQuick);
+      // The other half is for the bounds.
+      const auto share = static_cast<std::int64_t>(2 * parts_.size());
+      own.effort.units = own.effort.units == WorkLimits::kNoEnd ? quick.units : own.effort.units / share;
+      if (part.ends.empty()) continue;
+      const auto positions = static_cast<int>(part.ends.size());
+      own.max_stages = std::min(own.max_stages, positions);
+      part.question.set_profile(pipeline::coarse_profile(question.profile(), part.ends));
+    }
+  }
+  const std::vector<Part>& all() const { return parts_; }
+
+ private:
+  // What is free stage by stage is free here.
+  void add_one_stage() {
+    Question one = question_;
+    one.request.stages = one.request.max_stages = 1;
+    one.step.equal_replicas = false;
+    const std::vector<Schedule>& asked = one.request.schedules;
+    const bool adds_up = std::find(asked.begin(), asked.end(), Schedule::k1f1b) != asked.end();
+    if (adds_up) one.request.schedules = {Schedule::k1f1b};
+    const std::vector<StageVariant> wide = of_levels(question_.options.variants, framework_.zero_wide);
+    const std::vector<StageVariant> alone = of_levels(question_.options.variants, framework_.zero_alone);
+    if (!wide.empty()) {
+      one.options.variants = wide;
+      parts_.push_back({one, {}, false});
+    }
+    if (alone.empty() || alone == wide) return;
+    pipeline::Profile narrow = one.profile();
+    narrow.widths.clear();
+    one.set_profile(std::move(narrow));
+    one.options.variants = alone;
+    parts_.push_back({std::move(one), {}, false});
+  }
+
+  void add_several_stages() {
+    Question several = question_;
+    std::vector<Schedule>& schedules = several.request.schedules;
+    schedules.erase(std::remove_if(schedules.begin(), schedules.end(),
+                                   [&](Schedule schedule) {
+                                     const std::vector<Schedule>& has = framework_.schedules;
+                                     return std::find(has.begin(), has.end(), schedule) == has.end();
+                                   }),
+                    schedules.end());
+    if (schedules.empty()) return;
+    std::vector<StageVariant> variants = of_levels(question_.options.variants, framework_.zero_stages);
+    if (variants.empty()) {
+      // Of one replica each there is nothing to shard.
+      several.step.lone_replicas = true;
+      variants = of_levels(question_.options.variants, {0});
+    }
+    std::set<std::pair<int, bool>> seen;
+    for (const StageVariant& variant : variants) {
+      // What may differ from stage to stage is left to the planners.
+      const bool by_stage = framework_.recompute_by_stage;
+      if (!seen.insert({variant.zero, by_stage ? false : variant.recompute}).second) continue;
+      several.options.variants.clear();
+      for (const StageVariant& other : variants) {
+        if (other.zero == variant.zero && (by_stage || other.recompute == variant.recompute)) {
+          several.options.variants.push_back(other);
+        }
+      }
+      add_cuts(several);
+    }
+  }
+
+  void add_cuts(const Question& several) {
+    const pipeline::Profile& profile = several.profile();
+    if (framework_.cuts == FrameworkCuts::kInstructions || !names_layers(profile)) {
+      parts_.push_back({several, {}, false});
+      return;
+    }
+    std::vector<int> between = layer_cuts(profile);
+    if (framework_.cuts == FrameworkCuts::kLayers) {
+      if (static_cast<int>(between.size()) + 1 < std::max(2, several.request.stages)) return;
+      between.push_back(profile.size());
+      parts_.push_back({several, std::move(between), true});
+      return;
+    }
+    const std::vector<int> starts = stack_starts(profile);
+    const PlanRequest& request = several.request;
+    const auto layers = static_cast<int>(starts.size());
+    for (int stages = std::max(2, request.stages); stages <= std::min(layers, request.max_stages); ++stages) {
+      if (layers % stages != 0 || (request.stages > 0 && stages != request.stages)) continue;
+      Part part{several, {}, false};
+      part.question.request.stages = stages;
+      for (int s = 1; s < stages; ++s) part.ends.push_back(starts[at(s * (layers / stages))]);
+      part.ends.push_back(profile.size());
+      parts_.push_back(std::move(part));
+    }
+  }
+
+  const Question& question_;
+  const Framework& framework_;
+  std::vector<Part> parts_;
+};
+
+std::unique_ptr<Problem> problem_of_size(const Question& question, const StepSize& size,
+                                         const std::vector<StageVariant>& variants) {
+  pipeline::ProblemOptions options = question.options;
+  options.micro_batches = size.micro_batches;
+  options.micro_batch_samples = size.samples;
+  options.group_size = size.group_size;
+  options.width = size.width;
+  options.variants = variants;
+  const machine::Cluster replicas =
+      size.width == 1 ? question.cluster : machine::replicas_of(question.cluster, size.width);
+  return std::make_unique<Problem>(size.width == 1 ? question.profile() : profile_at(question.profile(), size.width),
+                                   size.devices > 0 ? first_devices(replicas, size.devices) : replicas, options);
+}
+
+double length_of(const Problem& problem, const Plan& plan, Objective objective) {
+  return objective == Objective::kValue ? value_ms(problem, plan) : simulate_step_ms(problem, plan);
+}
+
+// What a part came to, on the instructions. No plan: none of it can run there.
+void count_on_instructions(const Question& question, const Part& part, StepPlan* found) {
+  PlanResult& result = found->result;
+  Plan plan = *std::exchange(result.plan, std::nullopt);
+  for (int& cut : plan.cuts) cut = part.ends[at(cut - 1)];
+  // What is free stage by stage may come out another way there.
+  found->problem = problem_of_size(question, found->size, part.question.options.variants);
+  const Problem& problem = *found->problem;
+  std::vector<Plan> plans = {plan};
+  if (part.refine) {
+    pipeline::ExactOptions exact;
+    exact.min_stages = exact.max_stages = plan.num_stages();
+    exact.schedule = plan.schedule;
+    exact.pivots.assign(part.ends.begin(), part.ends.end() - 1);
+    exact.k_best = kLayerPlans;
+    WorkLimits limits = question.request.time_limits();
+    limits.units = kLayerUnits;
+    Work work(limits);
+    exact.work = &work;
+    if (plan.num_stages() > 1) {
+      for (const pipeline::ExactStageResult& by_stages : solve_exact(problem, exact).by_stages) {
+        plans.insert(plans.end(), by_stages.plans.begin(), by_stages.plans.end());
+      }
+    }
+  }
+  double least = kInfinity;
+  for (Plan& one : plans) {
+    if (!feasible(problem, one)) continue;
+    const double length = length_of(problem, one, result.objective);
+    if (!(length < least)) continue;
+    least = length;
+    result.plan = std::move(one);
+  }
+  if (!result.plan) return;
+  result.step_ms = value_ms(problem, *result.plan);
+  result.simulated_step_ms = simulate_step_ms(problem, *result.plan);
+  result.limits = plan_limits(problem, *result.plan);
+}
+
+// Where a stage has one replica a level shards nothing: without it, and among all variants of the question, which are
+// those that the plan's problem has in the end.
+void take_all_variants(const Question& question, StepPlan* found) {
+  PlanResult& result = found->result;
+  const Problem& problem = *found->problem;
+  const pipeline::PlacedPlan placed = place(problem, *result.plan);
+  Plan plan = *result.plan;
+  plan.variants.clear();
+  const std::vector<StageVariant>& variants = question.options.variants;
+  for (const pipeline::PlacedStage& stage : placed.stages) {
+    StageVariant variant = problem.variant(stage.variant);
+    const StageVariant plain{0, variant.recompute};
+    const bool has_plain = std::find(variants.begin(), variants.end(), plain) != variants.end();
+    if (stage.d1 - stage.d0 == 1 && has_plain) variant = plain;
+    plan.variants.push_back(
+        static_cast<std::uint8_t>(std::find(variants.begin(), variants.end(), variant) - variants.begin()));
+  }
+  found->problem = problem_of_size(question, found->size, variants);
+  result.step_ms = value_ms(*found->problem, plan);
+  result.simulated_step_ms = simulate_step_ms(*found->problem, plan);
+  result.limits = plan_limits(*found->problem, plan);
+  result.plan = std::move(plan);
+}
+
+// The best of each width.
+void join_widths(const std::vector<WidthAlternative>& others, std::vector<WidthAlternative>* widths) {
+  for (const WidthAlternative& other : others) {
+    const auto same = std::find_if(widths->begin(), widths->end(),
+                                   [&](const WidthAlternative& width) { return width.width == other.width; });
+    if (same == widths->end()) {
+      widths->push_back(other);
+    } else if (other.simulated_step_ms < same->simulated_step_ms) {
+      *same = other;
+    }
+  }
+}
+
+// Of the parts that found nothing the one that lacks least says why.
+bool says_better_why(const PlanResult& one, const PlanResult& than) {
+  const auto lacks = [](const PlanResult& r) { return r.least_memory_bytes > 0 ? r.least_memory_bytes : kInfinity; };
+  return lacks(one) < lacks(than);
+}
+
+// The question's plans of any framework, as a search of half the effort comes to them, with their bounds; nothing:
+// their numbers of devices and samples leave none.
+std::optional<StepPlan> of_any_framework(Question question) {
+  question.framework = &any_framework();
+  if (question.request.effort.units != WorkLimits::kNoEnd) question.request.effort.units /= 2;
+  question.request.time_limit_s /= 2;
+  try {
+    return plan_step_alone(question);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::kUsage) throw;
+    return std::nullopt;
+  }
+}
+
+void take_bounds(const Question& question, std::optional<StepPlan> any, StepPlan* found) {
+  PlanResult& result = found->result;
+  const double work_ms = pipeline::least_work_bound_ms(question.profile(), question.cluster, question.options.replicas,
+                                                       found->size.batch());
+  Bounds bounds{work_ms, work_ms, pipeline::kBalanceOfWork, {}};
+  if (any && any->result.lower_bound_ms > 0) {
+    bounds = bounds_of(*any);
+    // It is about plans of that batch; one on devices that were not looked at is bounded by its work.
+    bounds.include(found->size, work_ms, pipeline::kBalanceOfWork);
+    result.cut_by_time = result.cut_by_time || any->result.cut_by_time;
+    result.cut_by_effort = result.cut_by_effort || any->result.cut_by_effort;
+  } else {
+    bounds.considered = {found->size};
+  }
+  bounds.hold(result.step_ms, result.simulated_step_ms);
+  result.lower_bound_ms = bounds.value_ms;
+  result.lower_bound_method = bounds.method;
+  found->simulated_bound_ms = any && any->simulated_bound_ms <= 0 ? 0 : bounds.simulated_ms;
+  found->considered = std::move(bounds.considered);
+  result.set_gap();
+}
+
+}  // namespace
+
+StepPlan plan_for_framework(const Question& asked) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto gone_ms = [&] {
+    const std::chrono::duration<double, std::milli> gone = std::chrono::steady_clock::now() - start;
+    return gone.count();
+  };
+  Question question = asked;
+  apply_framework(question);
+  const Framework& framework = *question.framework;
+  const PlanRequest& request = question.request;
+  std::optional<StepPlan> any;
+  if (request.lower_bound) any = of_any_framework(question);
+
+  std::optional<StepPlan> best, none;
+  std::optional<Error> refused;
+  std::vector<WidthAlternative> widths;
+  std::int64_t units = any ? any->result.work_units : 0;
+  bool stopped = false;
+  const auto consider = [&](StepPlan found) {
+    if (best && best->result.length_ms() <= found.result.length_ms()) return;
+    found.result.found_ms = gone_ms();
+    best = std::move(found);
+  };
+  const Parts parts(question);
+  for (const Part& part : parts.all()) {
+    Question own = part.question;
+    own.request.time_limit_s = std::max(1e-3, request.time_limit_s - gone_ms() * 1e-3);
+    stopped = (request.cancelled && request.cancelled()) || gone_ms() * 1e-3 >= request.time_limit_s;
+    if (stopped && best) break;
+    try {
+      StepPlan found = plan_step_alone(own);
+      units += found.result.work_units;
+      if (found.result.plan) {
+        join_widths(found.widths, &widths);
+        if (!part.ends.empty()) count_on_instructions(question, part, &found);
+      }
+      if (found.result.plan) {
+        take_all_variants(question, &found);
+        if (inexpressible(framework, place(*found.problem, *found.result.plan), question.profile()).empty()) {
+          consider(std::move(found));
+        }
+      } else if (!none || says_better_why(found.result, none->result)) {
+        none = std::move(found);
+      }
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kUsage) throw;
+      if (!refused) refused.emplace(e);
+    }
+  }
+  if (best) {
+    if (any && any->result.plan &&
+        inexpressible(framework, place(*any->problem, *any->result.plan), question.profile()).empty()) {
+      StepPlan same;
+      same.size = any->size;
+      same.problem = std::move(any->problem);
+      same.result = any->result;
+      same.why_fewer = any->why_fewer;
+      consider(std::move(same));
+    }
+    best->result.cut_by_time = best->result.cut_by_time || stopped;
+    best->result.proven_ms = 0;
+    if (request.lower_bound) {
+      take_bounds(question, std::move(any), &*best);
+      if (best->result.gap <= kProvenGap) best->result.proven_ms = gone_ms();
+    }
+    for (WidthAlternative& width : widths) {
+      if (width.width != best->size.width) continue;
+      width = {width.width, best->result.plan->num_stages(), best->result.step_ms, best->result.simulated_step_ms};
+    }
+    best->widths = std::move(widths);
+    best->result.work_units = units;
+    best->result.planning_ms = gone_ms();
+    return *std::move(best);
+  }
+  // What others could do says what this one lacks.
+  if (!any) any = of_any_framework(question);
+  StepPlan out;
+  if (none) out = *std::move(none);
+  if (any && any->result.plan) {
+    const std::string lacks = inexpressible(framework, place(*any->problem, *any->result.plan), question.profile());
+    out.result.infeasible = std::string("no plan that ") + framework.name + " can run was found" +
+                            (lacks.empty() ? "" : "; the shortest of others has " + lacks + ", which it cannot run") +
+                            (out.result.infeasible.empty() ? "" : " (" + out.result.infeasible + ")");
+    // Memory is not what it lacks.
+    out.result.least_memory_bytes = 0;
+  } else if (!none) {
+    if (any) {
+      out = *std::move(any);
+    } else if (refused) {
+      throw *refused;
+    }
+  }
+  out.result.objective = objective_of(request);
+  if (out.result.infeasible.empty()) {
+    out.result.infeasible = std::string("no plan that ") + framework.name + " can run is among those asked for";
+  }
+  out.result.planning_ms = gone_ms();
+  return out;
+}
+
+}  // namespace automap::planners
