@@ -28,9 +28,30 @@ using pipeline::StageVariant;
 constexpr int kLayerPlans = 8;
 constexpr std::int64_t kLayerUnits = 20'000'000;
 
+// Numbers of devices that stages alike are made of: all, and the largest power of two, which batches mostly divide by.
+std::vector<int> device_counts(const Question& question) {
+  const int all = question.cluster.num_devices();
+  int power = 1;
+  while (2 * power <= all) power *= 2;
+  if (power == all || power < question.request.stages) return {all};
+  return {all, power};
+}
+
+// What was found on the first so many devices of the cluster alone is said of the cluster.
+void say_of_all_devices(const Question& question, int devices, StepPlan* found) {
+  if (devices == question.cluster.num_devices()) return;
+  const auto fix = [&](StepSize* size) {
+    if (size->devices == 0) size->devices = devices / size->width;
+  };
+  fix(&found->size);
+  for (StepSize& size : found->considered) fix(&size);
+  if (found->why_fewer.empty()) found->why_fewer = "the others would not make the step shorter";
+}
+
 // A question whose every plan holds to what the stages of the framework have in common.
 struct Part {
   Question question;
+  int devices = 0;  // the first of the cluster, which the question's cluster is
   // The cuts that its plans have, and n; empty: any.
   std::vector<int> ends;
   bool refine = false;  // whether other cuts of `ends` may be tried for as many stages
@@ -83,14 +104,15 @@ class Parts {
     const std::vector<StageVariant> alone = of_levels(question_.options.variants, framework_.zero_alone);
     if (!wide.empty()) {
       one.options.variants = wide;
-      parts_.push_back({one, {}, false});
+      parts_.push_back({one, one.cluster.num_devices(), {}, false});
     }
     if (alone.empty() || alone == wide) return;
     pipeline::Profile narrow = one.profile();
     narrow.widths.clear();
     one.set_profile(std::move(narrow));
     one.options.variants = alone;
-    parts_.push_back({std::move(one), {}, false});
+    const int devices = one.cluster.num_devices();
+    parts_.push_back({std::move(one), devices, {}, false});
   }
 
   void add_several_stages() {
@@ -120,21 +142,25 @@ class Parts {
           several.options.variants.push_back(other);
         }
       }
-      add_cuts(several);
+      for (const int devices : device_counts(question_)) {
+        several.cluster = first_devices(question_.cluster, devices);
+        add_cuts(several);
+      }
     }
   }
 
   void add_cuts(const Question& several) {
+    const int devices = several.cluster.num_devices();
     const pipeline::Profile& profile = several.profile();
     if (framework_.cuts == FrameworkCuts::kInstructions || !names_layers(profile)) {
-      parts_.push_back({several, {}, false});
+      parts_.push_back({several, devices, {}, false});
       return;
     }
     std::vector<int> between = layer_cuts(profile);
     if (framework_.cuts == FrameworkCuts::kLayers) {
       if (static_cast<int>(between.size()) + 1 < std::max(2, several.request.stages)) return;
       between.push_back(profile.size());
-      parts_.push_back({several, std::move(between), true});
+      parts_.push_back({several, devices, std::move(between), true});
       return;
     }
     const std::vector<int> starts = stack_starts(profile);
@@ -142,7 +168,7 @@ class Parts {
     const auto layers = static_cast<int>(starts.size());
     for (int stages = std::max(2, request.stages); stages <= std::min(layers, request.max_stages); ++stages) {
       if (layers % stages != 0 || (request.stages > 0 && stages != request.stages)) continue;
-      Part part{several, {}, false};
+      Part part{several, devices, {}, false};
       part.question.request.stages = stages;
       for (int s = 1; s < stages; ++s) part.ends.push_back(starts[at(s * (layers / stages))]);
       part.ends.push_back(profile.size());
@@ -229,6 +255,8 @@ void take_all_variants(const Question& question, StepPlan* found) {
     plan.variants.push_back(
         static_cast<std::uint8_t>(std::find(variants.begin(), variants.end(), variant) - variants.begin()));
   }
+  // All stages alike, as the bounds are about them.
+  if (question.step.equal_replicas) found->size.group_size = placed.stages.front().d1 - placed.stages.front().d0;
   found->problem = problem_of_size(question, found->size, variants);
   result.step_ms = value_ms(*found->problem, plan);
   result.simulated_step_ms = simulate_step_ms(*found->problem, plan);
@@ -255,38 +283,62 @@ bool says_better_why(const PlanResult& one, const PlanResult& than) {
   return lacks(one) < lacks(than);
 }
 
-// The question's plans of any framework, as a search of half the effort comes to them, with their bounds; nothing:
-// their numbers of devices and samples leave none.
-std::optional<StepPlan> of_any_framework(Question question) {
-  question.framework = &any_framework();
-  if (question.request.effort.units != WorkLimits::kNoEnd) question.request.effort.units /= 2;
-  question.request.time_limit_s /= 2;
-  try {
-    return plan_step_alone(question);
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::kUsage) throw;
-    return std::nullopt;
+// The question's plans of any framework, as a search of half the effort comes to them on each number of devices, with
+// their bounds. Those whose numbers of devices and samples leave none are left out.
+std::vector<StepPlan> of_any_framework(const Question& question) {
+  const std::vector<int> counts = device_counts(question);
+  Question any = question;
+  any.framework = &any_framework();
+  const auto shares = static_cast<int>(2 * counts.size());
+  if (any.request.effort.units != WorkLimits::kNoEnd) any.request.effort.units /= shares;
+  any.request.time_limit_s /= shares;
+  std::vector<StepPlan> plans;
+  for (const int devices : counts) {
+    any.cluster = first_devices(question.cluster, devices);
+    try {
+      plans.push_back(plan_step_alone(any));
+      say_of_all_devices(question, devices, &plans.back());
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kUsage) throw;
+    }
   }
+  return plans;
 }
 
-void take_bounds(const Question& question, std::optional<StepPlan> any, StepPlan* found) {
-  PlanResult& result = found->result;
-  const double work_ms = pipeline::least_work_bound_ms(question.profile(), question.cluster, question.options.replicas,
-                                                       found->size.batch());
-  Bounds bounds{work_ms, work_ms, pipeline::kBalanceOfWork, {}};
-  if (any && any->result.lower_bound_ms > 0) {
-    bounds = bounds_of(*any);
-    // It is about plans of that batch; one on devices that were not looked at is bounded by its work.
-    bounds.include(found->size, work_ms, pipeline::kBalanceOfWork);
-    result.cut_by_time = result.cut_by_time || any->result.cut_by_time;
-    result.cut_by_effort = result.cut_by_effort || any->result.cut_by_effort;
-  } else {
-    bounds.considered = {found->size};
+const StepPlan* shortest_of(const std::vector<StepPlan>& plans) {
+  const StepPlan* best = nullptr;
+  for (const StepPlan& one : plans) {
+    if (one.result.plan && (best == nullptr || one.result.length_ms() < best->result.length_ms())) best = &one;
   }
+  return best;
+}
+
+void take_bounds(const Question& question, const std::vector<StepPlan>& any, StepPlan* found) {
+  PlanResult& result = found->result;
+  Bounds bounds;
+  bounds.value_ms = bounds.simulated_ms = kInfinity;
+  bool simulated = true;
+  for (const StepPlan& one : any) {
+    // Without a plan there is none of the framework either.
+    if (!one.result.plan) continue;
+    const Bounds own = bounds_of(one);
+    if (own.value_ms < bounds.value_ms) bounds.method = own.method;
+    bounds.value_ms = std::min(bounds.value_ms, own.value_ms);
+    bounds.simulated_ms = std::min(bounds.simulated_ms, own.simulated_ms);
+    simulated = simulated && own.simulated_ms > 0;
+    bounds.considered.insert(bounds.considered.end(), own.considered.begin(), own.considered.end());
+    result.cut_by_time = result.cut_by_time || one.result.cut_by_time;
+    result.cut_by_effort = result.cut_by_effort || one.result.cut_by_effort;
+  }
+  // On devices that were not looked at there it is bounded by its work alone.
+  bounds.include(found->size,
+                 pipeline::least_work_bound_ms(question.profile(), question.cluster, question.options.replicas,
+                                               found->size.batch()),
+                 pipeline::kBalanceOfWork);
   bounds.hold(result.step_ms, result.simulated_step_ms);
   result.lower_bound_ms = bounds.value_ms;
   result.lower_bound_method = bounds.method;
-  found->simulated_bound_ms = any && any->simulated_bound_ms <= 0 ? 0 : bounds.simulated_ms;
+  found->simulated_bound_ms = simulated ? bounds.simulated_ms : 0;
   found->considered = std::move(bounds.considered);
   result.set_gap();
 }
@@ -303,19 +355,32 @@ StepPlan plan_for_framework(const Question& asked) {
   apply_framework(question);
   const Framework& framework = *question.framework;
   const PlanRequest& request = question.request;
-  std::optional<StepPlan> any;
+  std::vector<StepPlan> any;
   if (request.lower_bound) any = of_any_framework(question);
 
   std::optional<StepPlan> best, none;
   std::optional<Error> refused;
   std::vector<WidthAlternative> widths;
-  std::int64_t units = any ? any->result.work_units : 0;
+  std::int64_t units = 0;
+  for (const StepPlan& one : any) units += one.result.work_units;
   bool stopped = false;
   const auto consider = [&](StepPlan found) {
     if (best && best->result.length_ms() <= found.result.length_ms()) return;
     found.result.found_ms = gone_ms();
     best = std::move(found);
   };
+  const auto expressed = [&](const StepPlan& one) {
+    return inexpressible(framework, place(*one.problem, *one.result.plan), question.profile()).empty();
+  };
+  for (const StepPlan& one : any) {
+    if (!one.result.plan || !expressed(one)) continue;
+    StepPlan same;
+    same.size = one.size;
+    same.problem = std::make_unique<Problem>(*one.problem);
+    same.result = one.result;
+    same.why_fewer = one.why_fewer;
+    consider(std::move(same));
+  }
   const Parts parts(question);
   for (const Part& part : parts.all()) {
     Question own = part.question;
@@ -325,15 +390,14 @@ StepPlan plan_for_framework(const Question& asked) {
     try {
       StepPlan found = plan_step_alone(own);
       units += found.result.work_units;
+      say_of_all_devices(question, part.devices, &found);
       if (found.result.plan) {
         join_widths(found.widths, &widths);
         if (!part.ends.empty()) count_on_instructions(question, part, &found);
       }
       if (found.result.plan) {
         take_all_variants(question, &found);
-        if (inexpressible(framework, place(*found.problem, *found.result.plan), question.profile()).empty()) {
-          consider(std::move(found));
-        }
+        if (expressed(found)) consider(std::move(found));
       } else if (!none || says_better_why(found.result, none->result)) {
         none = std::move(found);
       }
@@ -343,19 +407,10 @@ StepPlan plan_for_framework(const Question& asked) {
     }
   }
   if (best) {
-    if (any && any->result.plan &&
-        inexpressible(framework, place(*any->problem, *any->result.plan), question.profile()).empty()) {
-      StepPlan same;
-      same.size = any->size;
-      same.problem = std::move(any->problem);
-      same.result = any->result;
-      same.why_fewer = any->why_fewer;
-      consider(std::move(same));
-    }
     best->result.cut_by_time = best->result.cut_by_time || stopped;
     best->result.proven_ms = 0;
     if (request.lower_bound) {
-      take_bounds(question, std::move(any), &*best);
+      take_bounds(question, any, &*best);
       if (best->result.gap <= kProvenGap) best->result.proven_ms = gone_ms();
     }
     for (WidthAlternative& width : widths) {
@@ -368,19 +423,19 @@ StepPlan plan_for_framework(const Question& asked) {
     return *std::move(best);
   }
   // What others could do says what this one lacks.
-  if (!any) any = of_any_framework(question);
+  if (any.empty()) any = of_any_framework(question);
   StepPlan out;
   if (none) out = *std::move(none);
-  if (any && any->result.plan) {
-    const std::string lacks = inexpressible(framework, place(*any->problem, *any->result.plan), question.profile());
+  if (const StepPlan* other = shortest_of(any)) {
+    const std::string lacks = inexpressible(framework, place(*other->problem, *other->result.plan), question.profile());
     out.result.infeasible = std::string("no plan that ") + framework.name + " can run was found" +
                             (lacks.empty() ? "" : "; the shortest of others has " + lacks + ", which it cannot run") +
                             (out.result.infeasible.empty() ? "" : " (" + out.result.infeasible + ")");
     // Memory is not what it lacks.
     out.result.least_memory_bytes = 0;
   } else if (!none) {
-    if (any) {
-      out = *std::move(any);
+    if (!any.empty()) {
+      out = std::move(any.front());
     } else if (refused) {
       throw *refused;
     }

@@ -337,11 +337,10 @@ void apply_framework(Question& question) {
     if (variant.zero == 0 || contains(levels, variant.zero)) variants.push_back(variant);
   }
   if (variants.empty()) {
-    const std::string level = std::to_string(question.options.variants.front().zero);
     throw Error(ErrorKind::kUsage,
-                "--zero " + level + " contradicts --for " + framework.name + ", which has no " +
+                std::string(framework.name) + " has no " +
                     zero_inexpressible(framework, request.stages, 1, question.options.variants.front().zero),
-                "drop one of them");
+                "drop --for, or ask for other ZeRO levels");
   }
   question.options.variants = std::move(variants);
 }
