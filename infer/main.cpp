@@ -216,6 +216,11 @@ void add_sensitivity(const planners::Question& asked, const planners::Candidate&
 
 void add_planner_table(const planners::Question& question, const planners::Candidate& plan, PlanDocument& document) {
   document.planner_table = planners::compare_planners(*plan.problem, question.request);
+  if (limits_plans(*question.framework)) {
+    document.warnings.push_back(
+        std::string("--planner-table compares planners at the plan's split of the batch, whether ") +
+        question.framework->name + " can run what they find or not");
+  }
   if (!document.mixed_widths()) return;
   document.warnings.push_back("--planner-table compares plans of one width, of replicas of " +
                               plural(plan.size.width, "device") + ": no planner alone mixes widths");

@@ -8,6 +8,7 @@
 
 #include "common/base/error.h"
 #include "common/base/numbers.h"
+#include "common/base/text_table.h"
 #include "common/pipeline/coarse_profile.h"
 #include "common/pipeline/exact.h"
 #include "common/pipeline/least_work.h"
@@ -28,13 +29,14 @@ using pipeline::StageVariant;
 constexpr int kLayerPlans = 8;
 constexpr std::int64_t kLayerUnits = 20'000'000;
 
-// Numbers of devices that stages alike are made of: all, and the largest power of two, which batches mostly divide by.
+// Numbers of devices that stages alike are made of: all, and the most that leave each stage a power of two, which
+// batches mostly divide by.
 std::vector<int> device_counts(const Question& question) {
   const int all = question.cluster.num_devices();
-  int power = 1;
-  while (2 * power <= all) power *= 2;
-  if (power == all || power < question.request.stages) return {all};
-  return {all, power};
+  int fewer = std::max(1, question.request.stages);
+  while (2 * fewer <= all) fewer *= 2;
+  if (fewer >= all) return {all};
+  return {all, fewer};
 }
 
 // What was found on the first so many devices of the cluster alone is said of the cluster.
@@ -125,12 +127,17 @@ class Parts {
                                    }),
                     schedules.end());
     if (schedules.empty()) return;
-    std::vector<StageVariant> variants = of_levels(question_.options.variants, framework_.zero_stages);
-    if (variants.empty()) {
-      // Of one replica each there is nothing to shard.
-      several.step.lone_replicas = true;
-      variants = of_levels(question_.options.variants, {0});
-    }
+    add_levels(several, framework_.zero_stages);
+    // Of one replica each there is nothing to shard, whatever the levels.
+    const std::vector<int>& levels = framework_.zero_stages;
+    if (std::find(levels.begin(), levels.end(), 0) != levels.end()) return;
+    several.step.lone_replicas = true;
+    add_levels(several, {0});
+  }
+
+  // One part for each of what all stages have in common.
+  void add_levels(Question several, const std::vector<int>& levels) {
+    const std::vector<StageVariant> variants = of_levels(question_.options.variants, levels);
     std::set<std::pair<int, bool>> seen;
     for (const StageVariant& variant : variants) {
       // What may differ from stage to stage is left to the planners.
@@ -275,6 +282,24 @@ void join_widths(const std::vector<WidthAlternative>& others, std::vector<WidthA
       *same = other;
     }
   }
+}
+
+// Why there is not one part; empty: no reason of the model's.
+std::string why_no_part(const Question& question) {
+  const Framework& framework = *question.framework;
+  const pipeline::Profile& profile = question.profile();
+  const int stages = question.request.stages;
+  if (stages <= 1 || framework.cuts == FrameworkCuts::kInstructions || !names_layers(profile)) return "";
+  const auto layers = static_cast<int>(stack_starts(profile).size());
+  if (framework.cuts == FrameworkCuts::kLayers) {
+    return "the model has " + plural(static_cast<long long>(layer_cuts(profile).size()) + 1, "layer") +
+           ", too few for " + std::to_string(stages) + " stages, and " + framework.name + " cuts at whole layers";
+  }
+  if (layers == 0) {
+    return std::string(framework.name) + " has as many layers in every stage, and the model is not one stack of layers";
+  }
+  return std::string(framework.name) + " has as many layers in every stage, and the " + std::to_string(layers) +
+         " layers of the model do not divide into " + std::to_string(stages) + " stages";
 }
 
 // Of the parts that found nothing the one that lacks least says why.
@@ -422,9 +447,16 @@ StepPlan plan_for_framework(const Question& asked) {
     best->result.planning_ms = gone_ms();
     return *std::move(best);
   }
+  StepPlan out;
+  const std::string no_part = parts.all().empty() ? why_no_part(question) : "";
+  if (!no_part.empty()) {
+    out.result.objective = objective_of(request);
+    out.result.infeasible = no_part;
+    out.result.planning_ms = gone_ms();
+    return out;
+  }
   // What others could do says what this one lacks.
   if (any.empty()) any = of_any_framework(question);
-  StepPlan out;
   if (none) out = *std::move(none);
   if (const StepPlan* other = shortest_of(any)) {
     const std::string lacks = inexpressible(framework, place(*other->problem, *other->result.plan), question.profile());
@@ -437,7 +469,8 @@ StepPlan plan_for_framework(const Question& asked) {
     if (!any.empty()) {
       out = std::move(any.front());
     } else if (refused) {
-      throw *refused;
+      throw Error(refused->kind(), std::string("for ") + framework.name + ": " + refused->what(),
+                  "give another --batch or --micro-batch, other stage counts, or drop --for");
     }
   }
   out.result.objective = objective_of(request);
