@@ -159,7 +159,7 @@ class Parts {
   void add_cuts(const Question& several) {
     const int devices = several.cluster.num_devices();
     const pipeline::Profile& profile = several.profile();
-    if (framework_.cuts == FrameworkCuts::kInstructions || !names_layers(profile)) {
+    if (framework_.cuts == FrameworkCuts::kInstructions || layer_cuts(profile).empty()) {
       parts_.push_back({several, devices, {}, false});
       return;
     }
@@ -289,7 +289,7 @@ std::string why_no_part(const Question& question) {
   const Framework& framework = *question.framework;
   const pipeline::Profile& profile = question.profile();
   const int stages = question.request.stages;
-  if (stages <= 1 || framework.cuts == FrameworkCuts::kInstructions || !names_layers(profile)) return "";
+  if (stages <= 1 || framework.cuts == FrameworkCuts::kInstructions || layer_cuts(profile).empty()) return "";
   const auto layers = static_cast<int>(stack_starts(profile).size());
   if (framework.cuts == FrameworkCuts::kLayers) {
     return "the model has " + plural(static_cast<long long>(layer_cuts(profile).size()) + 1, "layer") +

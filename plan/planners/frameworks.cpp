@@ -182,8 +182,9 @@ bool has_schedule(const Framework& framework, Schedule schedule) {
 
 // Of cuts that leave several parts.
 std::string cuts_inexpressible(const Framework& framework, const std::vector<int>& cuts, const Profile& profile) {
-  if (framework.cuts == FrameworkCuts::kInstructions || cuts.empty() || !names_layers(profile)) return "";
+  if (framework.cuts == FrameworkCuts::kInstructions || cuts.empty()) return "";
   const std::vector<int> between = layer_cuts(profile);
+  if (between.empty()) return "";
   for (const int cut : cuts) {
     if (!std::binary_search(between.begin(), between.end(), cut)) return "cuts inside a layer";
   }
@@ -361,7 +362,7 @@ std::string framework_text(const Framework& framework) {
 }
 
 std::string no_layers_text(const Framework& framework, const Profile& profile) {
-  if (framework.cuts == FrameworkCuts::kInstructions || names_layers(profile)) return "";
+  if (framework.cuts == FrameworkCuts::kInstructions || !layer_cuts(profile).empty()) return "";
   return std::string("the model names no layers: it is cut at instructions, and whether ") + framework.name +
          " can run a plan of several stages is not known";
 }

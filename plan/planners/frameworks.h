@@ -55,8 +55,7 @@ const std::vector<int>& zero_levels(const Framework& framework, int stages, int 
 pipeline::Schedule usual_schedule(const Framework& framework, int stages);
 
 // What a plan has that the framework cannot run, as the end of a sentence ("stages of different widths"); empty: it
-// runs it. Of a profile that names no layers every cut counts as one between layers. The first of the reasons, so that
-// one look says whether there is any.
+// runs it. The first of the reasons. Of a profile that names no two layers every cut counts as one between layers.
 std::string inexpressible(const Framework& framework, const pipeline::PlacedPlan& placed,
                           const pipeline::Profile& profile);
 std::string inexpressible(const Framework& framework, const Candidate& one, const pipeline::Profile& profile);

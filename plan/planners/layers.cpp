@@ -249,11 +249,6 @@ std::optional<LayerNumber> layer_number(const std::string& layer) {
   return std::nullopt;
 }
 
-bool names_layers(const Profile& profile) {
-  return std::any_of(profile.layer.begin(), profile.layer.end(),
-                     [](const std::string& layer) { return !layer.empty(); });
-}
-
 std::vector<int> layer_cuts(const Profile& profile) {
   std::vector<int> cuts;
   for (const Border& border : layer_borders(profile, sizes_of_stacks(profile))) cuts.push_back(border.first - 1);

@@ -25,9 +25,7 @@ struct LayerNumber {
 };
 std::optional<LayerNumber> layer_number(const std::string& layer);
 
-// Whether the profile names any layer.
-bool names_layers(const pipeline::Profile& profile);
-// The instruction cuts between whole layers, ascending; empty: the profile names one layer, or none.
+// The instruction cuts between whole layers, ascending; empty: the profile names no two layers.
 std::vector<int> layer_cuts(const pipeline::Profile& profile);
 // Behind which position each layer of the model's stack begins, ascending; empty: there is no stack, or several.
 std::vector<int> stack_starts(const pipeline::Profile& profile);

@@ -3,7 +3,7 @@
 import json
 import unittest
 
-from programs import FIXTURES, SOURCE, ProgramTest, run
+from programs import FIXTURES, SOURCE, ProgramTest, profile_csv, run
 
 # As the page has them.
 ROWS = {}
@@ -49,7 +49,7 @@ class For(ProgramTest):
         for name in ROWS:
             for model in (TINY, GPT2, FIXTURES / "transformer_bf16.hlo.gz"):
                 with self.subTest(framework=name, model=model.name):
-                    self.check(self.plan(model, "--cluster", "config-c", "--for", name, "--planner", "policy"), name)
+                    self.check(self.plan(model, "--cluster", "config-c", "--for", name, "--planner", "policy", "--max-width", "2"), name)
 
     def test_pipelines(self):
         for name in ROWS:
@@ -59,12 +59,12 @@ class For(ProgramTest):
                 self.check(plan, name)
                 self.assertEqual(len(plan["stages"]), 3)
                 self.assertGreaterEqual(plan["step_ms"], plan["lower_bound_ms"])
-                self.assertEqual(plan["bound_within"][0] if name != "any" else f"--for {name}", f"--for {name}")
+                self.assertEqual(plan["bounds"]["within"], ([f"--for {name}"] if name != "any" else []) + ["--stages 3", "--max-width 1"])
 
     def test_no_kind_brings_in_more(self):
         plan = self.plan(TINY, "--cluster", "config-b", "--for", "torchtitan")
         self.check(plan, "torchtitan")
-        kinds = {kind["name"]: kind for kind in plan["kinds"]}
+        kinds = {kind["name"]: kind for kind in plan["corners"]}
         self.assertEqual(kinds["data parallel, ZeRO 1"]["why"], "torchtitan has no ZeRO 1")
         self.assertNotIn("stages of different widths", kinds)
 
@@ -130,11 +130,11 @@ class For(ProgramTest):
         self.assertTrue(any(one["pp"] > 1 and one["zero"] > 1 for one in layouts["any"]))
 
     def test_models_without_layers(self):
-        result = run("automap-infer", FIXTURES / "lit_small.stripped.hlo.gz", "--cluster", "config-c", "--for", "megatron",
-                     "--planner", "policy", "--json")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        said = [warning for warning in json.loads(result.stdout)["warnings"] if "names no layers" in warning]
-        self.assertEqual(len(said), 1)
+        model = self.put("small.csv", profile_csv(12))
+        for name, says in (("any", 0), ("megatron", 1), ("jax", 1)):
+            plan = self.plan(model, "--cluster", "config-a", "--for", name, "--stages", "2", "--planner", "policy")
+            self.assertEqual(len(plan["stages"]), 2)
+            self.assertEqual(sum("names no layers" in warning for warning in plan["warnings"]), says, name)
 
 
 if __name__ == "__main__":
