@@ -165,7 +165,7 @@ TEST(Frameworks, DocsListThem) {
 }
 
 // Every plan of the problem, with every variant of the stages the same or not.
-void for_each_plan(const Problem& problem, const std::function<void(const Plan&)>& visit) {
+void for_each_plan_of_stages(const Problem& problem, const std::function<void(const Plan&)>& visit) {
   const int n = problem.num_instructions(), devices = problem.num_devices(), variants = problem.num_variants();
   for (const Schedule schedule : pipeline::all_schedules()) {
     for (int stages = 1; stages <= std::min(3, devices); ++stages) {
@@ -213,7 +213,7 @@ TEST(Frameworks, BruteForce) {
       continue;
     }
     std::vector<double> best(all_frameworks().size(), kInfinity);
-    for_each_plan(*problem, [&](const Plan& plan) {
+    for_each_plan_of_stages(*problem, [&](const Plan& plan) {
       for (const pipeline::PlacedStage& stage : place(*problem, plan).stages) {
         if (!stage.group().valid) return;
       }
