@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <set>
 #include <utility>
@@ -28,6 +29,7 @@ using pipeline::StageVariant;
 // Of the exact solver on the layers of one plan, which ranks by V: the simulation chooses among so many.
 constexpr int kLayerPlans = 8;
 constexpr std::int64_t kLayerUnits = 20'000'000;
+constexpr int kMemoryTries = 2;
 
 // Numbers of devices that stages alike are made of: all, and the most that leave each stage a power of two, which
 // batches mostly divide by.
@@ -206,8 +208,9 @@ double length_of(const Problem& problem, const Plan& plan, Objective objective) 
   return objective == Objective::kValue ? value_ms(problem, plan) : simulate_step_ms(problem, plan);
 }
 
-// What a part came to, on the instructions. No plan: none of it can run there.
-void count_on_instructions(const Question& question, const Part& part, StepPlan* found) {
+// What a part came to, on the instructions. No plan: none of it can run there; then the share of its devices' memory
+// that it wants, 0 where that is not why.
+double count_on_instructions(const Question& question, const Part& part, StepPlan* found) {
   PlanResult& result = found->result;
   Plan plan = *std::exchange(result.plan, std::nullopt);
   for (int& cut : plan.cuts) cut = part.ends[at(cut - 1)];
@@ -239,10 +242,35 @@ void count_on_instructions(const Question& question, const Part& part, StepPlan*
     least = length;
     result.plan = std::move(one);
   }
-  if (!result.plan) return;
+  if (!result.plan) {
+    const pipeline::PlacedPlan placed = place(problem, plan);
+    result.infeasible = infeasible_reason(placed);
+    const std::vector<double> bytes = memory_of(placed);
+    double share = 0;
+    for (std::size_t s = 0; s < bytes.size(); ++s) {
+      share = std::max(share, bytes[s] / placed.stages[s].group().capacity_bytes);
+    }
+    return share > 1 && problem.options().memory ? share : 0;
+  }
   result.step_ms = value_ms(problem, *result.plan);
   result.simulated_step_ms = simulate_step_ms(problem, *result.plan);
   result.limits = plan_limits(problem, *result.plan);
+  return 0;
+}
+
+// The plan of a part. A layer that is one position may take less memory (recomputation keeps what enters it, and parts
+// of layers have names, too): where its plan does not fit on the instructions, a shorter memory is planned for.
+StepPlan plan_of_part(const Question& question, const Part& part, const std::function<double()>& seconds_left) {
+  Question own = part.question;
+  for (int more = kMemoryTries;; --more) {
+    own.request.time_limit_s = seconds_left();
+    StepPlan found = plan_step_alone(own);
+    say_of_all_devices(question, part.devices, &found);
+    if (!found.result.plan || part.ends.empty()) return found;
+    const double share = count_on_instructions(question, part, &found);
+    if (found.result.plan || share == 0 || more == 0) return found;
+    own.options.memory_reserve = 1 - (1 - own.options.memory_reserve) / share;
+  }
 }
 
 // Where a stage has one replica a level shards nothing: without it, and among all variants of the question, which are
@@ -408,19 +436,14 @@ StepPlan plan_for_framework(const Question& asked) {
   }
   const Parts parts(question);
   for (const Part& part : parts.all()) {
-    Question own = part.question;
-    own.request.time_limit_s = std::max(1e-3, request.time_limit_s - gone_ms() * 1e-3);
     stopped = (request.cancelled && request.cancelled()) || gone_ms() * 1e-3 >= request.time_limit_s;
     if (stopped && best) break;
     try {
-      StepPlan found = plan_step_alone(own);
+      StepPlan found =
+          plan_of_part(question, part, [&] { return std::max(1e-3, request.time_limit_s - gone_ms() * 1e-3); });
       units += found.result.work_units;
-      say_of_all_devices(question, part.devices, &found);
       if (found.result.plan) {
         join_widths(found.widths, &widths);
-        if (!part.ends.empty()) count_on_instructions(question, part, &found);
-      }
-      if (found.result.plan) {
         take_all_variants(question, &found);
         if (expressed(found)) consider(std::move(found));
       } else if (!none || says_better_why(found.result, none->result)) {

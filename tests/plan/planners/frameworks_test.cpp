@@ -198,7 +198,7 @@ void for_each_plan_of_stages(const Problem& problem, const std::function<void(co
 // Of tiny problems: the filter lets through just what the rules do, and the search finds the best of that.
 TEST(Frameworks, BruteForce) {
   int compared = 0, longer = 0;
-  for (std::uint64_t seed = 0; seed < 8 / kShare; ++seed) {
+  for (std::uint64_t seed = 0; seed < 24 / kShare; ++seed) {
     RandomProblem made = layered(seed, 2);
     // Few variants, so that all plans are few.
     made.options.variants = {{0, false}, {1, false}, {2, seed % 2 == 0}};
