@@ -134,6 +134,7 @@ class Parts {
     const std::vector<int>& levels = framework_.zero_stages;
     if (std::find(levels.begin(), levels.end(), 0) != levels.end()) return;
     several.step.lone_replicas = true;
+    several.step.equal_replicas = false;
     add_levels(several, {0});
   }
 
