@@ -79,7 +79,6 @@ class Parts {
       part.question.framework = &any_framework();
       PlanRequest& own = part.question.request;
       own.lower_bound = false;
-      own.all_planners = false;
       own.progress = {};
       // A session of learning is for one problem.
       if (own.planner == PlannerKind::kOnline) own.planner = PlannerKind::kAuto;
@@ -343,6 +342,7 @@ std::vector<StepPlan> of_any_framework(const Question& question) {
   const std::vector<int> counts = device_counts(question);
   Question any = question;
   any.framework = &any_framework();
+  any.request.all_planners = false;
   const auto shares = static_cast<int>(2 * counts.size());
   if (any.request.effort.units != WorkLimits::kNoEnd) any.request.effort.units /= shares;
   any.request.time_limit_s /= shares;
@@ -436,12 +436,16 @@ StepPlan plan_for_framework(const Question& asked) {
     consider(std::move(same));
   }
   const Parts parts(question);
+  std::size_t left = parts.all().size();
   for (const Part& part : parts.all()) {
+    // What is left of the time is for all that are left.
+    const auto seconds = [&, among = static_cast<double>(left--)] {
+      return std::max(1e-3, (request.time_limit_s - gone_ms() * 1e-3) / among);
+    };
     stopped = (request.cancelled && request.cancelled()) || gone_ms() * 1e-3 >= request.time_limit_s;
     if (stopped && best) break;
     try {
-      StepPlan found =
-          plan_of_part(question, part, [&] { return std::max(1e-3, request.time_limit_s - gone_ms() * 1e-3); });
+      StepPlan found = plan_of_part(question, part, seconds);
       units += found.result.work_units;
       if (found.result.plan) {
         join_widths(found.widths, &widths);

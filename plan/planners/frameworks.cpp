@@ -87,7 +87,9 @@ std::vector<Framework> make_rows() {
       // - layers: SplitPoint stands at a module; PipelineStage takes any module.
       // - ZeRO: DistributedDataParallel (0), ZeroRedundancyOptimizer over it (1), fully_shard with
       //   reshard_after_forward=False (2) or True (3). 1 beside pipelines or with DTensors of parallelize_module is
-      //   nowhere documented: no.
+      //   nowhere documented: no. In a pipeline fully_shard keeps gradients whole until the last micro-batch
+      //   (stage.py, backward_maybe_with_nosync), where our ZeRO 2 and 3 scatter after each: the memory that is counted
+      //   is less than torch's and torchtitan's then.
       // - recomputation: checkpoint_wrapper of the modules of one's own stage.
       {"torch",
        "PyTorch 2.6 and later: torch.distributed",
